@@ -1,0 +1,99 @@
+"""The repositories Hawser needs, all made from the distribution's packages; nothing is downloaded.
+
+Hawser's own WORKSPACE and a user's WORKSPACE call the same macro:
+
+    local_repository(name = "hawser", path = "...")
+    load("@hawser//third_party:repositories.bzl", "hawser_repositories")
+    hawser_repositories()
+
+Only this file and WORKSPACE know of WORKSPACE rules, so a move to Bazel's modules touches no BUILD file.
+"""
+
+def _generated_repository_impl(ctx):
+    for path, content in ctx.attr.files.items():
+        ctx.file(path, content, executable = False)
+    for label, path in ctx.attr.links.items():
+        ctx.symlink(label, path)
+
+_generated_repository = repository_rule(
+    implementation = _generated_repository_impl,
+    doc = "A repository of a few files that the macro below gives: no path of this checkout has to be known.",
+    attrs = {
+        "files": attr.string_dict(doc = "path -> content"),
+        "links": attr.label_keyed_string_dict(doc = "file of Hawser -> path it gets"),
+    },
+)
+
+def _system_repository_impl(ctx):
+    missing = {}
+    for path, package in ctx.attr.needs.items():
+        if not ctx.path(path).exists:
+            missing[package] = path
+    if missing:
+        fail("Hawser needs Debian packages that are not installed: " +
+             ", ".join(["%s (for %s)" % item for item in missing.items()]) +
+             ". Install them: sudo apt-get install " + " ".join(missing.keys()) +
+             " (or run ./bazelw, which does).")
+    for path in ctx.attr.needs:
+        ctx.symlink(path, path[len("/usr/"):])
+    ctx.symlink(ctx.attr.build_file, "BUILD.bazel")
+
+_system_repository = repository_rule(
+    implementation = _system_repository_impl,
+    doc = "What the distribution installed under /usr. Fails, naming the package, if a file is not there.",
+    local = True,
+    attrs = {
+        "build_file": attr.label(mandatory = True),
+        "needs": attr.string_dict(doc = "path below /usr -> Debian package"),
+    },
+)
+
+def _absent(name):
+    """Whether `name` is still free: a user's own choice of a repository goes before Hawser's."""
+    return not native.existing_rule(name)
+
+def _debian_bazel_rules():
+    for name, path in {
+        "bazel_skylib": "/usr/share/bazel/tools/skylib",
+        "platforms": "/usr/share/bazel/tools/platforms",
+        "rules_java": "/usr/share/bazel/rules/java",
+        "rules_proto": "/usr/share/bazel/rules/proto",
+    }.items():
+        if _absent(name):
+            native.local_repository(name = name, path = path)
+
+    # Debian's bazel-rules-cc 0.0.4 is too new for its Bazel 4.2.3 (it loads use_cpp_toolchain, which 4.2.3 lacks),
+    # and all that other rules load from it are the native rules.
+    if _absent("rules_cc"):
+        _generated_repository(
+            name = "rules_cc",
+            files = {"BUILD": "", "cc/BUILD": "exports_files([\"defs.bzl\"])"},
+            links = {"@hawser//third_party:native_cc_rules.bzl": "cc/defs.bzl"},
+        )
+
+    # `bazel test` resolves this label even when no coverage is asked for.
+    if _absent("remote_coverage_tools"):
+        _generated_repository(
+            name = "remote_coverage_tools",
+            files = {"BUILD": """filegroup(name = "coverage_report_generator", visibility = ["//visibility:public"])"""},
+        )
+
+def hawser_repositories():
+    """Declares every repository that Hawser's BUILD files name, unless the workspace has one of that name already."""
+    _debian_bazel_rules()
+    if _absent("hawser_system"):
+        _system_repository(
+            name = "hawser_system",
+            build_file = "@hawser//third_party:system.BUILD",
+            needs = {
+                "/usr/bin/capnp": "capnproto",
+                "/usr/bin/capnpc-c++": "capnproto",
+                "/usr/include/absl/base/options.h": "libabsl-dev",
+                "/usr/include/capnp/c++.capnp": "libcapnp-dev",
+                "/usr/include/capnp/schema.capnp": "libcapnp-dev",
+                "/usr/include/gmock/gmock.h": "libgmock-dev",
+                "/usr/include/gtest/gtest.h": "libgtest-dev",
+                "/usr/include/infiniband/verbs.h": "libibverbs-dev",
+                "/usr/include/rdma/rdma_cma.h": "librdmacm-dev",
+            },
+        )
