@@ -15,7 +15,7 @@ def hawser_cc_library(name, **kwargs):
     """
     native.cc_library(
         name = name,
-        include_prefix = "hawser",
+        include_prefix = "hawser/" + native.package_name(),
         **kwargs
     )
 
