@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# bazelw with a fake dpkg-query, apt-get, sudo and bazel: the only programs on its PATH, so it can touch nothing real.
+set -euo pipefail
+
+bazelw=$PWD/bazelw
+[[ -x $bazelw ]] || { echo "run by: bazel test //tests:bazelw_test" >&2; exit 1; }
+bash=$(command -v bash)
+tmp=$(mktemp -d "${TEST_TMPDIR:-/tmp}/bazelw.XXXXXX")
+trap 'rm -rf "$tmp"' EXIT
+failures=0
+
+# fake <program> <body>: a program that notes how it was called, then runs the body.
+fake() {
+  printf '#!%s\necho "%s $*" >>"%s/calls"\n%s\n' "$bash" "$1" "$tmp" "$2" >"$tmp/bin/$1"
+  chmod +x "$tmp/bin/$1"
+}
+
+# A machine that has every package except those in the file `absent`.
+machine() {
+  rm -rf "$tmp/bin" "$tmp/calls" "$tmp/absent" "$tmp/workspace"
+  mkdir -p "$tmp/bin" "$tmp/workspace/deep"
+  touch "$tmp/calls" "$tmp/workspace/WORKSPACE"
+  printf '%s\n' "$@" >"$tmp/absent"
+  fake dpkg-query '
+    status=0
+    for name in "${@:3}"; do
+      if [[ $'"'\\n'"'$(<'"$tmp"'/absent)$'"'\\n'"' == *$'"'\\n'"'$name$'"'\\n'"'* ]]; then
+        echo "no packages found matching $name" >&2; status=1
+      else
+        echo "$name=installed"
+      fi
+    done
+    exit $status'
+  fake apt-get ''
+  fake bazel 'echo "in $PWD" >>"'"$tmp"'/calls"'
+  fake id 'echo 0'
+  fake env 'echo "env $1" >/dev/null; shift; exec "$@"'
+  fake sudo 'exec "$@"'
+}
+
+# run <args>: bazelw in the folder $from; leaves $status, $output and $calls (without the questions it asked).
+run() {
+  status=0
+  output=$(cd "${from:-$tmp/workspace}" && PATH=$tmp/bin "$bash" "$bazelw" "$@" 2>&1) || status=$?
+  calls=$(grep -vE '^(dpkg-query|id|env) ' "$tmp/calls" || true)
+}
+
+check() {
+  local what=$1
+  shift
+  if "$@"; then
+    echo "ok: $what"
+  else
+    failures=$((failures + 1))
+    printf 'FAILED: %s\n  exit status: %s\n  output: %s\n  calls: %s\n' "$what" "$status" "$output" "$calls"
+  fi
+}
+is() { [[ $1 == "$2" ]]; }
+has() { [[ $1 == *"$2"* ]]; }
+lacks() { [[ $1 != *"$2"* ]]; }
+
+machine
+run test //... --config=asan 'two words'
+check 'with nothing missing, bazel gets the arguments' is "$calls" \
+  "bazel test //... --config=asan two words"$'\n'"in $tmp/workspace"
+check 'and nothing is printed' is "$output" ''
+check 'and one question was asked' is "$(grep -c dpkg-query "$tmp/calls")" 1
+
+machine
+fake bazel 'exit 3'
+run test
+check "bazel's exit status is bazelw's" is "$status" 3
+
+machine libabsl-dev capnproto
+HAWSER_NO_INSTALL=1 run build //x
+check 'with HAWSER_NO_INSTALL=1 what is missing ends it with 2' is "$status" 2
+check 'and is named, with its reason' has "$output" '  libabsl-dev: abseil'
+check 'each of them' has "$output" '  capnproto: capnp and capnpc-c++'
+check 'and nothing that is there is named' lacks "$output" 'libgtest-dev'
+check 'and neither apt-get nor bazel is called' is "$calls" ''
+
+machine libabsl-dev capnproto
+run build //x
+check 'exactly what is missing is installed, then bazel runs' is "$calls" \
+  "apt-get update --quiet
+apt-get install --quiet --yes --no-install-recommends capnproto libabsl-dev
+bazel build //x
+in $tmp/workspace"
+check 'without a question being asked' has "$(<"$tmp/calls")" 'env DEBIAN_FRONTEND=noninteractive apt-get install'
+
+machine g++-12
+fake dpkg-query 'for name in "${@:3}"; do [[ $name == g++-12 ]] && echo g++-12=config-files || echo $name=installed; done'
+run build //x
+check 'a package that was removed but not purged is missing' has "$calls" 'no-install-recommends g++-12'
+
+machine capnproto
+fake apt-get '[[ $1 != install ]]'
+run build //x
+check 'apt-get failing ends it with 2' is "$status" 2
+check 'and says so' has "$output" 'apt-get could not install'
+check 'and bazel does not run' lacks "$calls" 'bazel build'
+
+machine capnproto
+fake apt-get '[[ $1 != update ]]'
+run build //x
+check 'stale package lists are tried when they cannot be renewed' has "$calls" 'bazel build //x'
+
+machine capnproto
+fake id 'echo 1000'
+run build //x
+check 'who is not root goes through sudo' has "$calls" 'sudo env DEBIAN_FRONTEND=noninteractive apt-get install'
+
+machine capnproto
+fake id 'echo 1000'
+rm "$tmp/bin/sudo"
+run build //x
+check 'who is not root and has no sudo is told what to run' has "$output" \
+  'as root, run: apt-get install --no-install-recommends capnproto'
+check 'and it ends with 2' is "$status" 2
+
+machine
+rm "$tmp/bin/dpkg-query"
+run build //x
+check 'where there is no Debian it names the packages and ends with 2' is "$status-${output/#*bazel-bootstrap*/named}" 2-named
+
+machine
+from=$tmp/workspace/deep run run //:x -- relative/file
+check 'in a workspace it stays where the user is' has "$calls" "in $tmp/workspace/deep"
+
+machine
+mkdir -p "$tmp/elsewhere"
+from=$tmp/elsewhere run version
+check "outside any workspace it goes to its own" has "$calls" "in ${bazelw%/*}"
+
+((failures == 0)) || { echo "$failures failed"; exit 1; }
