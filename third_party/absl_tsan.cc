@@ -17,12 +17,9 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 
-extern "C" const char* __tsan_default_suppressions() {
-  // The last reference to a Status is dropped inside the library, by an atomic that cannot be seen; the
-  // memory is then freed by a call that can.
-  return "race:absl::*Status::UnrefNonInlined\n"
-         "race:absl::*Cord*\n";
-}
+// The library drops the last reference to a Status by an atomic that cannot be seen, and frees it by a call
+// that can.
+extern "C" const char* __tsan_default_suppressions() { return "race:absl::*Status::Unref\n"; }
 
 namespace {
 
