@@ -1,0 +1,38 @@
+#ifndef EXAMPLES_HISTOGRAM_H_
+#define EXAMPLES_HISTOGRAM_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace examples {
+
+// How long calls took. Fixed memory, however many are counted: a bucket is 1/64 of a power of two wide, so a
+// percentile is at most 1.6 % too high (the scheme of HdrHistogram).
+// Thread: one at a time. Give each its own, and Merge() them.
+class Histogram {
+ public:
+  Histogram();
+
+  // From 0 to 2^40 ns (18 minutes); what is beyond counts as that.
+  void Add(absl::Duration latency);
+  void Merge(const Histogram& other);
+
+  uint64_t count() const { return count_; }
+
+  // The latency that a share of `percent` of the calls did not exceed; zero if there are none. 0 to 100.
+  absl::Duration Percentile(double percent) const;
+
+  // "p50 12.3 us, p99 40.1 us, p99.9 95.0 us".
+  std::string ToString() const;
+
+ private:
+  std::vector<uint64_t> buckets_;
+  uint64_t count_ = 0;
+};
+
+}  // namespace examples
+
+#endif  // EXAMPLES_HISTOGRAM_H_
