@@ -1,0 +1,17 @@
+#ifndef HAWSER_CODEGEN_SCHEMA_TEXT_H_
+#define HAWSER_CODEGEN_SCHEMA_TEXT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "hawser/codegen/nodes.h"
+
+namespace hawser::codegen {
+
+// "get @0 (key :Text) -> (value :Data);": a method as a schema declares it, for the comments of generated
+// code.
+std::string MethodText(const Nodes& nodes, capnp::schema::Method::Reader method, uint16_t ordinal);
+
+}  // namespace hawser::codegen
+
+#endif  // HAWSER_CODEGEN_SCHEMA_TEXT_H_

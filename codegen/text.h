@@ -1,0 +1,37 @@
+#ifndef HAWSER_CODEGEN_TEXT_H_
+#define HAWSER_CODEGEN_TEXT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "hawser/codegen/model.h"
+
+// Pieces that the header and the source have in common.
+namespace hawser::codegen {
+
+inline constexpr size_t kColumns = 110;
+
+// "<indent><head>(<arguments>)<tail>\n", in lines of kColumns where possible. There is at least one argument.
+std::string Function(absl::string_view indent, absl::string_view head,
+                     const std::vector<std::string>& arguments, absl::string_view tail);
+
+// Each line as a comment. A schema's author does not write C++: what would continue the comment is made
+// harmless.
+std::string Comment(absl::string_view indent, const std::vector<std::string>& lines);
+
+// A declaration of the schema as a comment, in lines of kColumns.
+std::string Quotation(absl::string_view indent, absl::string_view declaration);
+
+// The first lines of both files: that it is generated, and from what.
+std::string Banner(const FileModel& file);
+
+std::string OpenNamespace(const FileModel& file);
+std::string CloseNamespace(const FileModel& file);
+
+// The parameters of a handler, named or not.
+std::vector<std::string> HandlerArguments(const FileModel& file, const MethodModel& method, bool named);
+
+}  // namespace hawser::codegen
+
+#endif  // HAWSER_CODEGEN_TEXT_H_
