@@ -117,7 +117,7 @@ def _capnp_rpc_library_impl(ctx):
         includes = [include],  # capnpc-c++ makes #include <pkg/foo.capnp.h> of import "/pkg/foo.capnp".
         compilation_contexts = [dep.compilation_context for dep in deps],
     )
-    linking_context, _ = cc_common.create_linking_context_from_compilation_outputs(
+    linking_context, linked = cc_common.create_linking_context_from_compilation_outputs(
         name = ctx.label.name,
         actions = ctx.actions,
         feature_configuration = features,
@@ -125,11 +125,16 @@ def _capnp_rpc_library_impl(ctx):
         compilation_outputs = objects,
         linking_contexts = [dep.linking_context for dep in deps],
     )
+    library = linked.library_to_link
+    libraries = [file for file in [
+        library.static_library or library.pic_static_library,
+        library.dynamic_library,
+    ] if file]
     return [
         info,
         CcInfo(compilation_context = compilation_context, linking_context = linking_context),
-        DefaultInfo(files = depset(headers + sources)),
-        OutputGroupInfo(headers = depset(headers), sources = depset(sources)),
+        DefaultInfo(files = depset(libraries)),
+        OutputGroupInfo(generated = depset(headers + sources)),
     ]
 
 _SCHEMA_ATTRS = {
