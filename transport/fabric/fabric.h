@@ -1,0 +1,262 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_FABRIC_H_
+#define HAWSER_TRANSPORT_FABRIC_FABRIC_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "hawser/transport/fabric/socket_address.h"
+
+// What a NIC does, in verbs terms: the seam between the code that ships (transport/, rpc/) and what carries
+// its bytes. Each word means what it means in verbs; where a fabric is not a NIC, it behaves as one would.
+//
+// What every fabric promises (tests/transport/fabric/fabric_contract_test.cc runs over all of them):
+//  - Completions of one send queue come in posting order. Nothing is promised across queues.
+//  - A successful SEND completion means that the peer's receive queue took the message. An unsignaled send is
+//  proved,
+//    and its place in the send queue freed, by the completion of a later signaled one.
+//  - A SEND that finds no posted receive is RNR. Retries are finite; then the requester gets
+//  kRnrRetryExceeded and its
+//    queue pair is in error.
+//  - After an error every posted work request, send and receive, comes back with kFlushed. Of a completion
+//  whose status
+//    is not kSuccess only wr_id, status and qp_num mean anything.
+//  - A READ or WRITE outside what was granted, or with a revoked or foreign rkey, fails the *requester* with
+//    kRemoteAccessError, changes no memory, and puts both queue pairs in error.
+//  - A SEND posted after a READ may overtake it. Send from the READ's completion when the order matters.
+//  - A WRITE is visible to the peer's CPU once a later SEND on the same queue pair has been received.
+//  - Receives may complete before OnEstablished(). No handler is called after its queue pair was destroyed.
+namespace hawser::fabric {
+
+// Private data that each step of connecting can carry, in bytes (rdma_cm over InfiniBand and RoCE;
+// rdma_connect(3)). A fabric may pad it with zeros on the way, so it carries its own length.
+inline constexpr size_t kConnectPrivateDataMax = 56;
+inline constexpr size_t kAcceptPrivateDataMax = 196;
+inline constexpr size_t kRejectPrivateDataMax = 148;
+
+// Gather or scatter entries of one work request. siw allows 6; nobody needs more than a header and a few
+// segments.
+inline constexpr size_t kSgeMax = 6;
+
+// A range of registered memory.
+struct Sge {
+  uint8_t* address = nullptr;
+  uint32_t length = 0;  // Bytes, at least 1.
+  uint32_t lkey = 0;    // Of the MemoryRegion that the whole range lies in.
+};
+
+enum class Opcode : uint8_t { kSend, kRead, kWrite, kReceive };
+
+// One entry of the send queue.
+struct SendWorkRequest {
+  uint64_t wr_id = 0;
+  Opcode opcode = Opcode::kSend;  // Not kReceive.
+  // Asks for a completion. A failed work request completes whether signaled or not.
+  bool signaled = false;
+  // 1 to kSgeMax entries, at least 1 byte together. Copied by the post; the memory they name belongs to the
+  // fabric until this request, or a later signaled one, has completed.
+  absl::Span<const Sge> sges;
+  // kRead and kWrite: where in the peer's memory, and the rkey that the peer's QueuePair::Grant() returned.
+  uint64_t remote_address = 0;
+  uint32_t rkey = 0;
+};
+
+// One entry of the receive queue: one buffer for one SEND of the peer.
+struct ReceiveWorkRequest {
+  uint64_t wr_id = 0;
+  Sge buffer;
+};
+
+// ibv_wc_status, less what no fabric of ours can produce.
+enum class CompletionStatus : uint8_t {
+  kSuccess,
+  kLocalError,              // Our own memory or request was wrong: IBV_WC_LOC_*_ERR.
+  kRemoteAccessError,       // IBV_WC_REM_ACCESS_ERR
+  kRemoteInvalidRequest,    // IBV_WC_REM_INV_REQ_ERR: message longer than the receive, too many READs.
+  kRemoteOperationError,    // IBV_WC_REM_OP_ERR
+  kRnrRetryExceeded,        // IBV_WC_RNR_RETRY_EXC_ERR: the peer posted no receive.
+  kTransportRetryExceeded,  // IBV_WC_RETRY_EXC_ERR: the peer does not answer.
+  kFlushed,                 // IBV_WC_WR_FLUSH_ERR: an earlier error, or Disconnect(), ended the queue pair.
+};
+
+// "IBV_WC_REM_ACCESS_ERR (the peer refused the address or rkey of a READ or WRITE)": its name, and what it
+// means.
+absl::string_view Describe(CompletionStatus status);
+
+struct Completion {
+  uint64_t wr_id = 0;
+  uint32_t qp_num = 0;
+  CompletionStatus status = CompletionStatus::kSuccess;
+  Opcode opcode = Opcode::kSend;
+  uint32_t byte_len = 0;  // kReceive: length of the message. Otherwise undefined.
+};
+
+// Registered memory: the fabric may send from it and receive into it while this lives. Peers cannot reach it;
+// for that see QueuePair::Grant(). Outlive every work request and grant that names it.
+class MemoryRegion {
+ public:
+  virtual ~MemoryRegion() = default;
+  virtual uint32_t lkey() const = 0;
+};
+
+// The completions of all queue pairs that were created on it, and those pairs' connection events (with verbs:
+// an ibv_cq, its ibv_comp_channel and an rdma_event_channel). Thread: belongs to one thread at a time, except
+// Wake(). Every handler is called from inside Poll().
+class CompletionQueue {
+ public:
+  virtual ~CompletionQueue() = default;
+
+  // Moves the fabric on and collects up to `completions.size()` completions; returns how many. Never blocks.
+  // Calls the handlers of connections and listeners that have news.
+  virtual size_t Poll(absl::Span<Completion> completions) = 0;
+
+  // Arms, polls once more inside, and sleeps until Poll() may have something to do, Wake() was called since
+  // the last Wait(), or `timeout` has passed. May return early for no reason. absl::InfiniteDuration(): no
+  // bound. Another thread may call Poll() while this one is in Wait().
+  virtual void Wait(absl::Duration timeout) = 0;
+
+  // Ends the current or the next Wait(). From any thread; cheap when called again before that.
+  virtual void Wake() = 0;
+};
+
+// News of one connection. Called from inside CompletionQueue::Poll().
+class ConnectionHandler {
+ public:
+  virtual ~ConnectionHandler() = default;
+
+  // The connection carries traffic. `private_data`: requester, what the peer gave to Accept(); responder,
+  // empty.
+  virtual void OnEstablished(absl::string_view private_data) = 0;
+
+  // Instead of OnEstablished(): the peer rejected with `private_data` (PermissionDenied), or nobody listens
+  // there, no route, no answer (Unavailable; private_data empty). The queue pair is in error.
+  virtual void OnConnectFailed(const absl::Status& why, absl::string_view private_data) = 0;
+
+  // The peer disconnected, died, or broke the fabric's protocol; `why` is Unavailable or DataLoss. The queue
+  // pair may still look healthy and flush nothing until Disconnect() is called.
+  virtual void OnDisconnected(const absl::Status& why) = 0;
+};
+
+// A peer that asked to connect and was not answered yet. Destroying it rejects with no private data.
+// Thread: may be moved to the thread of another CompletionQueue and be accepted there.
+class ConnectRequest {
+ public:
+  virtual ~ConnectRequest() = default;
+
+  // What the peer gave to Connect(), perhaps padded with zeros.
+  virtual absl::string_view private_data() const = 0;
+  virtual SocketAddress peer_address() const = 0;
+
+  // `private_data`: at most kRejectPrivateDataMax bytes.
+  virtual void Reject(absl::string_view private_data) = 0;
+};
+
+class ListenHandler {
+ public:
+  virtual ~ListenHandler() = default;
+  virtual void OnConnectRequest(std::unique_ptr<ConnectRequest> request) = 0;
+};
+
+// Listens while it lives.
+class Listener {
+ public:
+  virtual ~Listener() = default;
+
+  // With the real port.
+  virtual SocketAddress address() const = 0;
+};
+
+struct QueuePairOptions {
+  uint32_t send_depth =
+      64;  // Send work requests posted and not completed (an unsignaled one counts until proved).
+  uint32_t receive_depth = 64;  // Receive work requests posted and not completed.
+  // Outstanding READs: as requester (initiator_depth) and as responder (responder_resources). Both sides get
+  // the minimum.
+  uint32_t read_depth = 16;
+};
+
+// A reliable connected queue pair (RC).
+// Thread:   that of its CompletionQueue.
+// Lifetime: destroy it only after Disconnect() and after every posted work request has come back.
+class QueuePair {
+ public:
+  virtual ~QueuePair() = default;
+
+  virtual uint32_t qp_num() const = 0;
+
+  // READs that may be outstanding: the agreed read depth. Valid from OnEstablished() on.
+  virtual uint32_t read_depth() const = 0;
+
+  // Valid from Connect() or Accept() on.
+  virtual SocketAddress peer_address() const = 0;
+  virtual SocketAddress local_address() const = 0;
+
+  // Starts to connect; the handler hears how it ended. Has no timeout of its own that is of use (rdma_cm: 102
+  // s): call Disconnect() to give up. `private_data`: at most kConnectPrivateDataMax bytes.
+  virtual absl::Status Connect(const SocketAddress& address, absl::string_view private_data) = 0;
+
+  // Answers `request`. `private_data`: at most kAcceptPrivateDataMax bytes.
+  virtual absl::Status Accept(std::unique_ptr<ConnectRequest> request, absl::string_view private_data) = 0;
+
+  // Posts in order, as one chain (one doorbell, one system call); all or nothing. Not before OnEstablished(),
+  // or, at the accepting side, the first receive completion. ResourceExhausted: the send queue has no room.
+  // InvalidArgument: an sge does not lie in its region, or too many. FailedPrecondition: not connected, or
+  // already in error.
+  virtual absl::Status PostSend(absl::Span<const SendWorkRequest> requests) = 0;
+
+  // In order; all or nothing; before connecting as well. ResourceExhausted, InvalidArgument,
+  // FailedPrecondition likewise.
+  virtual absl::Status PostReceive(absl::Span<const ReceiveWorkRequest> requests) = 0;
+
+  // Lets this one peer, over this one queue pair, READ (or WRITE) the range, which lies in one region, until
+  // Revoke(). Returns the rkey, never 0. A memory window of type 2 with verbs: nothing is pinned or mapped by
+  // this. ResourceExhausted: too many grants at once (at least `send_depth` are possible).
+  enum class Access : uint8_t { kRead, kWrite };
+  virtual absl::StatusOr<uint32_t> Grant(const Sge& range, Access access) = 0;
+
+  // From its return on the peer cannot start to touch the range. If it was just doing so, the queue pair is
+  // put in error.
+  virtual void Revoke(uint32_t rkey) = 0;
+
+  // Ends the connection, or gives up connecting. Everything posted comes back flushed in later polls.
+  // Idempotent. The handler hears nothing more.
+  virtual void Disconnect() = 0;
+};
+
+// One device. Outlives everything made from it.
+// Thread: any.
+class Fabric {
+ public:
+  virtual ~Fabric() = default;
+
+  // Of the addresses it serves: "tcp", "rdma".
+  virtual absl::string_view scheme() const = 0;
+
+  // Registers [address, address + length_bytes) for local use. Slow: 16 us + 0.06 ns/B on mlx5 (the model in
+  // UCX's ib_md.c), so slabs are registered, not messages.
+  virtual absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(uint8_t* address, size_t length_bytes) = 0;
+
+  // `depth`: the most completions that can be waiting, over all queue pairs on it.
+  virtual absl::StatusOr<std::unique_ptr<CompletionQueue>> CreateCompletionQueue(uint32_t depth) = 0;
+
+  // `completion_queue` and `handler` outlive the result. On the thread of `completion_queue`.
+  virtual absl::StatusOr<std::unique_ptr<QueuePair>> CreateQueuePair(CompletionQueue& completion_queue,
+                                                                     const QueuePairOptions& options,
+                                                                     ConnectionHandler& handler) = 0;
+
+  // Port 0: any free one. `handler` hears of requests on the thread of `completion_queue`. AlreadyExists:
+  // address in use; PermissionDenied, InvalidArgument: not ours to listen on.
+  virtual absl::StatusOr<std::unique_ptr<Listener>> Listen(CompletionQueue& completion_queue,
+                                                           const SocketAddress& address,
+                                                           ListenHandler& handler) = 0;
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_FABRIC_H_

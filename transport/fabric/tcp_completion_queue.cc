@@ -1,0 +1,318 @@
+#include "hawser/transport/fabric/tcp_completion_queue.h"
+
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace hawser::fabric {
+namespace {
+
+// epoll_data of what is no source; indexes of sources are smaller.
+constexpr uint64_t kWakeData = ~uint64_t{0};
+constexpr uint64_t kTimerData = kWakeData - 1;
+
+uint64_t PackData(uint32_t index, uint32_t generation) { return uint64_t{generation} << 32 | index; }
+
+int64_t MonotonicNow() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * int64_t{1000000000} + now.tv_nsec;
+}
+
+absl::Status CreationError(const char* call) {
+  const int error = errno;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "create a completion queue: ", call, ": ", DescribeErrno(error),
+      error == EMFILE ? ": raise the limit of open files (ulimit -n); each completion queue takes three"
+                      : ""));
+}
+
+}  // namespace
+
+// --- Queue
+// -----------------------------------------------------------------------------------------------------------
+
+template <CompletionSource::Links CompletionSource::*kLinks>
+void TcpCompletionQueue::Queue<kLinks>::Add(CompletionSource& source) {
+  CompletionSource::Links& links = source.*kLinks;
+  if (links.linked) return;
+  links = {.next = nullptr, .previous = last_, .linked = true};
+  (last_ == nullptr ? first_ : (last_->*kLinks).next) = &source;
+  last_ = &source;
+  ++size_;
+}
+
+template <CompletionSource::Links CompletionSource::*kLinks>
+void TcpCompletionQueue::Queue<kLinks>::Remove(CompletionSource& source) {
+  CompletionSource::Links& links = source.*kLinks;
+  if (!links.linked) return;
+  (links.previous == nullptr ? first_ : (links.previous->*kLinks).next) = links.next;
+  (links.next == nullptr ? last_ : (links.next->*kLinks).previous) = links.previous;
+  links = {};
+  --size_;
+}
+
+template <CompletionSource::Links CompletionSource::*kLinks>
+CompletionSource* TcpCompletionQueue::Queue<kLinks>::TakeFirst() {
+  CompletionSource* source = first_;
+  if (source != nullptr) Remove(*source);
+  return source;
+}
+
+// --- Sources
+// ---------------------------------------------------------------------------------------------------------
+
+TcpCompletionQueue::TcpCompletionQueue(const TcpFabricOptions& options)
+    : options_(options), receive_staging_(new std::array<uint8_t, 64 * 1024>), send_batch_(new SendBatch) {}
+
+absl::StatusOr<std::unique_ptr<TcpCompletionQueue>> TcpCompletionQueue::Create(
+    const TcpFabricOptions& options) {
+  std::unique_ptr<TcpCompletionQueue> queue(new TcpCompletionQueue(options));
+  queue->epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
+  if (!queue->epoll_.is_open()) return CreationError("epoll_create1()");
+  queue->wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!queue->wake_.is_open()) return CreationError("eventfd()");
+  queue->timer_.Reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!queue->timer_.is_open()) return CreationError("timerfd_create()");
+  epoll_event event = {.events = EPOLLIN, .data = {.u64 = kWakeData}};
+  if (epoll_ctl(queue->epoll_.get(), EPOLL_CTL_ADD, queue->wake_.get(), &event) != 0) {
+    return CreationError("epoll_ctl()");
+  }
+  event.data.u64 = kTimerData;
+  if (epoll_ctl(queue->epoll_.get(), EPOLL_CTL_ADD, queue->timer_.get(), &event) != 0) {
+    return CreationError("epoll_ctl()");
+  }
+  return queue;
+}
+
+void TcpCompletionQueue::Register(EventSource& source) {
+  if (free_indexes_.empty()) {
+    free_indexes_.push_back(static_cast<uint32_t>(sources_.size()));
+    sources_.emplace_back();
+  }
+  source.index_ = free_indexes_.back();
+  free_indexes_.pop_back();
+  sources_[source.index_].source = &source;
+}
+
+void TcpCompletionQueue::Unregister(EventSource& source) {
+  Registration& registration = sources_[source.index_];
+  registration.source = nullptr;
+  ++registration.generation;
+  free_indexes_.push_back(source.index_);
+  source.index_ = EventSource::kUnregistered;
+}
+
+void TcpCompletionQueue::UnregisterQueuePair(CompletionSource& source) {
+  ready_.Remove(source);
+  owing_.Remove(source);
+  carrying_.Remove(source);
+  Unregister(source);
+}
+
+void TcpCompletionQueue::StartCarrying(CompletionSource& source) { carrying_.Add(source); }
+
+void TcpCompletionQueue::StopCarrying(CompletionSource& source) { carrying_.Remove(source); }
+
+void TcpCompletionQueue::Watch(EventSource& source, int fd, uint32_t events) {
+  epoll_event event = {.events = events,
+                       .data = {.u64 = PackData(source.index_, sources_[source.index_].generation)}};
+  // Fails only for lack of kernel memory or watches (max_user_watches); then the source hears nothing, and
+  // its owner's timeout ends it.
+  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+}
+
+void TcpCompletionQueue::ChangeWatch(EventSource& source, int fd, uint32_t events) {
+  epoll_event event = {.events = events,
+                       .data = {.u64 = PackData(source.index_, sources_[source.index_].generation)}};
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+}
+
+void TcpCompletionQueue::Unwatch(int fd) { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+// --- Timers
+// ----------------------------------------------------------------------------------------------------------
+
+void TcpCompletionQueue::SetTimer(EventSource& source, absl::Duration delay) {
+  source.timer_ns_ = delay == absl::InfiniteDuration() ? EventSource::kNoTimer
+                                                       : MonotonicNow() + absl::ToInt64Nanoseconds(delay);
+  if (source.timer_ns_ < timer_set_for_ns_) ArmTimer(source.timer_ns_);
+}
+
+void TcpCompletionQueue::ArmTimer(int64_t when_ns) {
+  timer_set_for_ns_ = when_ns;
+  const itimerspec spec = {.it_interval = {}, .it_value = absl::ToTimespec(absl::Nanoseconds(when_ns))};
+  timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
+}
+
+// Timers are for what goes wrong, so they may cost a walk over all sources.
+void TcpCompletionQueue::HandleTimers() {
+  uint64_t expirations;
+  if (read(timer_.get(), &expirations, sizeof(expirations)) < 0) return;
+  timer_set_for_ns_ = EventSource::kNoTimer;
+  const int64_t now_ns = MonotonicNow();
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    EventSource* source = sources_[i].source;
+    if (source == nullptr || source->timer_ns_ > now_ns) continue;
+    source->timer_ns_ = EventSource::kNoTimer;
+    source->OnTimer();
+  }
+  for (const Registration& registration : sources_) {
+    if (registration.source != nullptr && registration.source->timer_ns_ < timer_set_for_ns_) {
+      ArmTimer(registration.source->timer_ns_);
+    }
+  }
+}
+
+// --- Polling
+// ---------------------------------------------------------------------------------------------------------
+
+size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
+  CompletionSpan out = {completions.data(), completions.data() + completions.size()};
+  polling_ = true;
+  Deliver(out);
+  bool idle = out.next == completions.data();
+  if (!out.full() || completions.empty()) {
+    if (TakeEventsOfWait()) {
+      HandleEvents();
+    } else if (carrying_.size() == 1 && blocked_ == 0 && ++polls_since_look_ < kPollsPerLook) {
+      // Trying to receive says at once what epoll would say first.
+      carrying_.first()->OnEvents(EPOLLIN);
+    } else {
+      polls_since_look_ = 0;
+      if ((events_.count = EpollWait(absl::ZeroDuration(), events_)) > 0) HandleEvents();
+    }
+    idle = idle && ready_.empty();
+    Deliver(out);
+  }
+  if (!owing_.empty()) SettleAcknowledgements(idle);
+  polling_ = false;
+  Publish();
+  return out.next - completions.data();
+}
+
+// While there is room; but the first has its turn in any case, for it may have news for its handler only.
+void TcpCompletionQueue::Deliver(CompletionSpan& out) {
+  do {
+    CompletionSource* source = ready_.TakeFirst();
+    if (source == nullptr) return;
+    source->Deliver(out);
+  } while (!out.full());
+}
+
+void TcpCompletionQueue::HandleEvents() {
+  // What a handler does can remove sources whose events are still to come: hence looked up each time.
+  for (int i = 0; i < events_.count; ++i) {
+    const uint64_t data = events_.event[i].data.u64;
+    if (data == kWakeData) continue;  // For Wait().
+    if (data == kTimerData) {
+      HandleTimers();
+      continue;
+    }
+    const Registration& registration = sources_[static_cast<uint32_t>(data)];
+    if (registration.source == nullptr || registration.generation != data >> 32) continue;
+    registration.source->OnEvents(events_.event[i].events);
+  }
+}
+
+void TcpCompletionQueue::SettleAcknowledgements(bool idle) {
+  ++polls_owing_;
+  idle_polls_owing_ = idle ? idle_polls_owing_ + 1 : 0;
+  // With a thread asleep in Wait(), this one may never poll again.
+  const bool now =
+      settle_now_.exchange(false, std::memory_order_relaxed) || waiting_.load(std::memory_order_seq_cst) > 0;
+  if (!now && polls_owing_ < kPollsOwing && idle_polls_owing_ < kIdlePollsOwing) return;
+  polls_owing_ = 0;
+  idle_polls_owing_ = 0;
+  for (size_t count = owing_.size(); count > 0 && !owing_.empty(); --count) owing_.TakeFirst()->Acknowledge();
+}
+
+void TcpCompletionQueue::Schedule(CompletionSource& source) {
+  ready_.Add(source);
+  if (!polling_) Publish();
+}
+
+void TcpCompletionQueue::OweAcknowledgement(CompletionSource& source) { owing_.Add(source); }
+
+void TcpCompletionQueue::CancelAcknowledgement(CompletionSource& source) {
+  owing_.Remove(source);
+  if (!polling_ && owing_.empty() && is_owing_.load(std::memory_order_relaxed)) Publish();
+}
+
+// Tells Wait() what only Poll() can do. Sequentially consistent with Wait(): either it sees this, or we see
+// it waiting.
+void TcpCompletionQueue::Publish() {
+  const bool work = !ready_.empty();
+  const bool owing = !owing_.empty();
+  if (has_work_.load(std::memory_order_relaxed) != work) has_work_.store(work, std::memory_order_seq_cst);
+  if (is_owing_.load(std::memory_order_relaxed) != owing) is_owing_.store(owing, std::memory_order_seq_cst);
+  if ((work || owing) && waiting_.load(std::memory_order_seq_cst) > 0) Wake();
+}
+
+// --- Waiting
+// ---------------------------------------------------------------------------------------------------------
+
+void TcpCompletionQueue::Wait(absl::Duration timeout) {
+  waiting_.fetch_add(1, std::memory_order_seq_cst);
+  if (is_owing_.load(std::memory_order_seq_cst)) {
+    settle_now_.store(true, std::memory_order_relaxed);
+  } else if (!has_work_.load(std::memory_order_seq_cst)) {
+    Events events;
+    events.count = EpollWait(std::max(timeout, absl::ZeroDuration()), events);
+    for (int i = 0; i < events.count; ++i) {
+      if (events.event[i].data.u64 != kWakeData) continue;
+      // Emptied before woken_ is: a Wake() in between is one for this Wait(), which is ending.
+      uint64_t wakes;
+      [[maybe_unused]] const ssize_t n = read(wake_.get(), &wakes, sizeof(wakes));
+      woken_.exchange(false, std::memory_order_acq_rel);
+      events.event[i] = events.event[--events.count];
+      break;
+    }
+    if (events.count > 0) {
+      absl::MutexLock lock(&mutex_);
+      hint_ = events;
+      has_hint_.store(true, std::memory_order_release);
+    }
+  }
+  waiting_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void TcpCompletionQueue::Wake() {
+  if (woken_.exchange(true, std::memory_order_acq_rel)) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = write(wake_.get(), &one, sizeof(one));
+}
+
+bool TcpCompletionQueue::TakeEventsOfWait() {
+  if (!has_hint_.load(std::memory_order_acquire)) return false;
+  absl::MutexLock lock(&mutex_);
+  has_hint_.store(false, std::memory_order_relaxed);
+  events_.count = hint_.count;
+  std::copy_n(hint_.event, hint_.count, events_.event);
+  return true;
+}
+
+int TcpCompletionQueue::EpollWait(absl::Duration timeout, Events& events) {
+  if (options_.counters != nullptr) options_.counters->epoll_calls.fetch_add(1, std::memory_order_relaxed);
+  if (timeout == absl::ZeroDuration() || timeout == absl::InfiniteDuration()) {
+    const int n =
+        epoll_wait(epoll_.get(), events.event, kEventsMax, timeout == absl::ZeroDuration() ? 0 : -1);
+    return std::max(n, 0);
+  }
+  const timespec limit = absl::ToTimespec(timeout);
+  int n = epoll_pwait2(epoll_.get(), events.event, kEventsMax, &limit, nullptr);  // Linux 5.11
+  if (n < 0 && errno == ENOSYS) {
+    const int64_t limit_ms = absl::ToInt64Milliseconds(absl::Ceil(timeout, absl::Milliseconds(1)));
+    n = epoll_wait(epoll_.get(), events.event, kEventsMax,
+                   static_cast<int>(std::min<int64_t>(limit_ms, 1 << 30)));
+  }
+  return std::max(n, 0);
+}
+
+}  // namespace hawser::fabric

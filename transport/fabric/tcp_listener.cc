@@ -1,0 +1,173 @@
+#include "hawser/transport/fabric/tcp_listener.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "hawser/transport/fabric/tcp_connect_request.h"
+
+namespace hawser::fabric {
+namespace {
+
+// After accept(2) failed for lack of something: until it is tried again. The peers wait in the backlog.
+constexpr absl::Duration kAcceptBackoff = absl::Milliseconds(100);
+
+// Of one Poll(): then the connections have their turn.
+constexpr int kAcceptsPerEvent = 64;
+
+constexpr absl::string_view kHttpAnswer =
+    "HTTP/1.1 400 Bad Request\r\n"
+    "Content-Type: text/plain\r\n"
+    "Content-Length: 73\r\n"
+    "Connection: close\r\n"
+    "\r\n"
+    "This port speaks Hawser RPC, not HTTP: connect to it by a Hawser client.\n";
+
+bool LooksLikeHttp(absl::string_view bytes) {
+  for (absl::string_view method :
+       {"GET ", "HEAD", "POST", "PUT ", "DELE", "OPTI", "CONN", "TRAC", "PATC", "PRI "}) {
+    if (bytes.substr(0, method.size()) == method) return true;
+  }
+  return false;
+}
+
+absl::Status ListenError(const SocketAddress& address, const char* call, int error) {
+  const std::string text =
+      absl::StrCat("listen on ", address.ToString(), ": ", call, ": ", DescribeErrno(error));
+  switch (error) {
+    case EADDRINUSE:
+      return absl::AlreadyExistsError(absl::StrCat(text, ": another socket listens there"));
+    case EACCES:
+    case EPERM:
+      return absl::PermissionDeniedError(
+          absl::StrCat(text, ": ports below 1024 need CAP_NET_BIND_SERVICE; take a higher one"));
+    case EADDRNOTAVAIL:
+      return absl::InvalidArgumentError(
+          absl::StrCat(text, ": no interface of this machine has that address"));
+    default:
+      return absl::InternalError(text);
+  }
+}
+
+}  // namespace
+
+TcpListener::TcpListener(TcpCompletionQueue& completion_queue, ListenHandler& handler)
+    : completion_queue_(completion_queue), handler_(handler) {
+  completion_queue_.Register(*this);
+}
+
+TcpListener::~TcpListener() {
+  half_open_.clear();
+  if (socket_.is_open()) completion_queue_.Unwatch(socket_.get());
+  completion_queue_.Unregister(*this);
+}
+
+absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Create(TcpCompletionQueue& completion_queue,
+                                                                 const SocketAddress& address,
+                                                                 ListenHandler& handler) {
+  absl::StatusOr<UniqueFd> socket = OpenSocket(address.family(), completion_queue.options());
+  if (!socket.ok()) {
+    return absl::Status(socket.status().code(),
+                        absl::StrCat("listen on ", address.ToString(), ": ", socket.status().message()));
+  }
+  const int fd = socket->get();
+  const int on = 1;
+  // Connections of an earlier process, still in TIME_WAIT, do not keep the port; a socket that listens does.
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  // [::]:port leaves 0.0.0.0:port to others.
+  if (address.family() == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+  if (bind(fd, address.get(), address.length_bytes()) != 0) return ListenError(address, "bind()", errno);
+  if (listen(fd, completion_queue.options().listen_backlog) != 0)
+    return ListenError(address, "listen()", errno);
+
+  std::unique_ptr<TcpListener> listener(new TcpListener(completion_queue, handler));
+  listener->socket_ = *std::move(socket);
+  listener->address_ = LocalAddress(fd);
+  completion_queue.Watch(*listener, fd, EPOLLIN);
+  return listener;
+}
+
+void TcpListener::OnEvents(uint32_t) {
+  for (int i = 0; i < kAcceptsPerEvent; ++i) {
+    sockaddr_storage address = {};
+    socklen_t length_bytes = sizeof(address);
+    UniqueFd socket(accept4(socket_.get(), reinterpret_cast<sockaddr*>(&address), &length_bytes,
+                            SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket.is_open()) {
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        // The backlog stays readable: looking away is what keeps Wait() from returning at once, again and
+        // again.
+        completion_queue_.ChangeWatch(*this, socket_.get(), 0);
+        completion_queue_.SetTimer(*this, kAcceptBackoff);
+        return;
+      }
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+      continue;  // This one is gone already (ECONNABORTED, or an error of its own: accept(2)).
+    }
+    if (half_open_.size() >= std::max(completion_queue_.options().half_open_max, 1u)) half_open_.pop_front();
+    const SocketAddress peer_address(reinterpret_cast<sockaddr*>(&address), length_bytes);
+    half_open_.emplace_back(*this, std::move(socket), peer_address);
+    half_open_.back().self = std::prev(half_open_.end());
+  }
+}
+
+void TcpListener::OnTimer() { completion_queue_.ChangeWatch(*this, socket_.get(), EPOLLIN); }
+
+TcpListener::HalfOpen::HalfOpen(TcpListener& listener, UniqueFd socket, const SocketAddress& peer_address)
+    : listener_(listener), socket_(std::move(socket)), peer_address_(peer_address) {
+  listener_.completion_queue_.Register(*this);
+  listener_.completion_queue_.Watch(*this, socket_.get(), EPOLLIN);
+  listener_.completion_queue_.SetTimer(*this, listener_.completion_queue_.options().half_open_timeout);
+}
+
+TcpListener::HalfOpen::~HalfOpen() {
+  listener_.completion_queue_.SetTimer(*this, absl::InfiniteDuration());
+  listener_.completion_queue_.Unregister(*this);
+}
+
+void TcpListener::HalfOpen::OnTimer() { listener_.half_open_.erase(self); }
+
+void TcpListener::HalfOpen::OnEvents(uint32_t) {
+  TcpListener& listener = listener_;
+  switch (greeting_.Read(socket_.get())) {
+    case GreetingReader::Result::kIncomplete:
+      return;
+    case GreetingReader::Result::kClosed:
+      break;
+    case GreetingReader::Result::kNotHawser:
+      AnswerStranger();
+      break;
+    case GreetingReader::Result::kMalformed:
+      // Our version is in the answer, so the peer can tell its user what does not match.
+      TcpConnectRequest(std::move(socket_), peer_address_, 0, {}).Reject({});
+      break;
+    case GreetingReader::Result::kComplete:
+      if (greeting_.greeting().kind != GreetingKind::kConnect) break;
+      listener.completion_queue_.Unwatch(socket_.get());
+      auto request = std::make_unique<TcpConnectRequest>(
+          std::move(socket_), peer_address_, greeting_.greeting().read_depth, greeting_.private_data());
+      ListenHandler& handler = listener.handler_;
+      listener.half_open_.erase(self);
+      handler.OnConnectRequest(std::move(request));  // May destroy the listener.
+      return;
+  }
+  listener.half_open_.erase(self);
+}
+
+void TcpListener::HalfOpen::AnswerStranger() {
+  if (!LooksLikeHttp(greeting_.bytes())) return;
+  send(socket_.get(), kHttpAnswer.data(), kHttpAnswer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  shutdown(socket_.get(), SHUT_WR);
+  // Closed with unread bytes the connection would be reset, perhaps before the browser has read the answer.
+  std::array<char, 4096> rest;
+  for (int i = 0; i < 16 && recv(socket_.get(), rest.data(), rest.size(), MSG_DONTWAIT) > 0; ++i) {
+  }
+}
+
+}  // namespace hawser::fabric

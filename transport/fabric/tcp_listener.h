@@ -1,0 +1,61 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_TCP_LISTENER_H_
+#define HAWSER_TRANSPORT_FABRIC_TCP_LISTENER_H_
+
+#include <cstdint>
+#include <list>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/tcp_completion_queue.h"
+#include "hawser/transport/fabric/tcp_greeting.h"
+#include "hawser/transport/fabric/tcp_socket.h"
+
+namespace hawser::fabric {
+
+// A listening socket, and the peers that came by it and have not yet said a whole greeting. They can be
+// anybody, so their number, their time and their bytes are bounded. Thread: that of its completion queue.
+class TcpListener final : public Listener, public EventSource {
+ public:
+  static absl::StatusOr<std::unique_ptr<TcpListener>> Create(TcpCompletionQueue& completion_queue,
+                                                             const SocketAddress& address,
+                                                             ListenHandler& handler);
+  ~TcpListener();
+
+  SocketAddress address() const override { return address_; }
+
+  void OnEvents(uint32_t events) override;
+  void OnTimer() override;
+
+ private:
+  // A peer that was accepted and has not greeted yet.
+  class HalfOpen final : public EventSource {
+   public:
+    HalfOpen(TcpListener& listener, UniqueFd socket, const SocketAddress& peer_address);
+    ~HalfOpen();
+    void OnEvents(uint32_t events) override;
+    void OnTimer() override;
+
+    std::list<HalfOpen>::iterator self;
+
+   private:
+    void AnswerStranger();
+
+    TcpListener& listener_;
+    UniqueFd socket_;
+    const SocketAddress peer_address_;
+    GreetingReader greeting_{kConnectPrivateDataMax};
+  };
+
+  TcpListener(TcpCompletionQueue& completion_queue, ListenHandler& handler);
+
+  TcpCompletionQueue& completion_queue_;
+  ListenHandler& handler_;
+  UniqueFd socket_;
+  SocketAddress address_;
+  std::list<HalfOpen> half_open_;  // Oldest first.
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_TCP_LISTENER_H_

@@ -1,0 +1,111 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_TCP_REGIONS_H_
+#define HAWSER_TRANSPORT_FABRIC_TCP_REGIONS_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "hawser/transport/fabric/fabric.h"
+
+namespace hawser::fabric {
+
+// The registered memory of one fabric: which lkey covers which addresses.
+// Thread: any. Contains() takes no lock: queue pairs ask it for every sge they are given.
+class RegionTable {
+ public:
+  RegionTable() = default;
+  RegionTable(const RegionTable&) = delete;
+  RegionTable& operator=(const RegionTable&) = delete;
+  ~RegionTable();
+
+  // Returns the lkey, never 0. ResourceExhausted: kRegionsMax are registered.
+  absl::StatusOr<uint32_t> Add(const uint8_t* address, size_t length_bytes);
+  void Remove(uint32_t lkey);
+
+  // Whether `sge`, which has at least one byte, lies in the region of its lkey.
+  bool Contains(const Sge& sge) const {
+    const Region* region = Find(sge.lkey);
+    if (region == nullptr) return false;
+    const uint64_t address = reinterpret_cast<uint64_t>(sge.address);
+    const uint64_t offset = address - region->address.load(std::memory_order_relaxed);
+    const uint64_t size = region->length_bytes.load(std::memory_order_relaxed);
+    return sge.length != 0 && offset < size &&
+           sge.length <= size - offset;  // Wraps if below the region: too large.
+  }
+
+  // Of a `sge` that Contains() refused: its bounds and those of its region.
+  absl::Status Refusal(const Sge& sge) const;
+
+  static constexpr size_t kRegionsMax = 16384;
+
+ private:
+  struct Region {
+    std::atomic<uint32_t> lkey = 0;  // 0: free.
+    std::atomic<uint64_t> address = 0;
+    std::atomic<uint64_t> length_bytes = 0;
+  };
+  static constexpr size_t kChunk = 128;
+  using Chunk = std::array<Region, kChunk>;
+
+  // An lkey is an index and, above it, a generation from 1 on, so that a stale one finds nothing.
+  static constexpr uint32_t kIndexBits = 14;
+  static_assert(kRegionsMax == 1u << kIndexBits);
+
+  const Region* Find(uint32_t lkey) const {
+    const uint32_t index = lkey & (kRegionsMax - 1);
+    const Chunk* chunk = chunks_[index / kChunk].load(std::memory_order_acquire);
+    if (chunk == nullptr) return nullptr;
+    const Region& region = (*chunk)[index % kChunk];
+    return lkey != 0 && region.lkey.load(std::memory_order_acquire) == lkey ? &region : nullptr;
+  }
+
+  std::array<std::atomic<Chunk*>, kRegionsMax / kChunk> chunks_ = {};  // Owned; filled from the front.
+  absl::Mutex mutex_;
+  std::vector<uint32_t> free_ ABSL_GUARDED_BY(mutex_);  // Their next lkeys.
+  uint32_t used_ ABSL_GUARDED_BY(mutex_) = 0;           // Indexes handed out so far.
+};
+
+// What one peer may do with our memory over one queue pair.
+// Thread: that of the queue pair.
+class GrantTable {
+ public:
+  // `salt` makes the rkeys of different queue pairs differ, so that one that went astray is refused.
+  GrantTable(uint32_t capacity, uint32_t salt);
+
+  // Returns the rkey, never 0; 0 if the table is full.
+  uint32_t Add(const Sge& range, QueuePair::Access access);
+  // False if there is no such grant.
+  bool Remove(uint32_t rkey);
+
+  // Whether the peer may touch all of [address, address + length_bytes). All three come from the peer.
+  bool Allows(uint32_t rkey, uint64_t address, uint64_t length_bytes, QueuePair::Access access) const;
+
+  uint32_t capacity() const { return capacity_; }
+
+ private:
+  struct Grant {
+    uint64_t address = 0;
+    uint32_t length_bytes = 0;
+    uint16_t generation = 0;
+    uint16_t next_free = 0;
+    QueuePair::Access access = QueuePair::Access::kRead;
+    bool active = false;
+  };
+
+  const Grant* Find(uint32_t rkey) const;
+
+  uint32_t capacity_;
+  uint32_t first_free_ = 0;  // capacity_: none.
+  std::unique_ptr<Grant[]> grants_;
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_TCP_REGIONS_H_

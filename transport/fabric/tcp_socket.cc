@@ -1,0 +1,79 @@
+#include "hawser/transport/fabric/tcp_socket.h"
+
+#include <netinet/tcp.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+
+namespace hawser::fabric {
+namespace {
+
+template <typename T>
+int SetOption(int fd, int level, int name, T value) {
+  return setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+}  // namespace
+
+std::string DescribeErrno(int error) {
+  const char* name = strerrorname_np(error);
+  const char* description = strerrordesc_np(error);
+  if (name == nullptr || description == nullptr) return absl::StrCat("errno ", error);
+  std::string text = description;
+  // "Connection refused" reads better in the middle of a sentence; "RFC ..." or "I/O error" has to stay.
+  if (text.size() > 1 && absl::ascii_islower(text[1])) text[0] = absl::ascii_tolower(text[0]);
+  return absl::StrCat(text, " (", name, ")");
+}
+
+absl::StatusOr<UniqueFd> OpenSocket(int family, const TcpFabricOptions& options) {
+  if (family != AF_INET && family != AF_INET6) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("address family ", family, " is neither IPv4 nor IPv6: resolve the name first"));
+  }
+  UniqueFd fd(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
+  if (!fd.is_open()) {
+    const int error = errno;
+    if (error == EAFNOSUPPORT) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "socket(): ", DescribeErrno(error), ": this machine has no ", family == AF_INET ? "IPv4" : "IPv6"));
+    }
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "socket(): ", DescribeErrno(error),
+        error == EMFILE ? ": raise the limit of open files (ulimit -n) or keep fewer connections" : ""));
+  }
+  // Before connect() or listen(): the window that is offered to the peer depends on the size.
+  if (options.send_buffer_bytes > 0) SetOption(fd.get(), SOL_SOCKET, SO_SNDBUF, options.send_buffer_bytes);
+  if (options.receive_buffer_bytes > 0) {
+    SetOption(fd.get(), SOL_SOCKET, SO_RCVBUF, options.receive_buffer_bytes);
+  }
+  return fd;
+}
+
+// Errors are left alone: the connection works without, only slower, or ends later when its peer has vanished.
+void PrepareForFrames(int fd, const TcpFabricOptions& options) {
+  SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  const int64_t timeout_ms = absl::ToInt64Milliseconds(options.unacknowledged_timeout);
+  if (timeout_ms > 0 && timeout_ms < INT32_MAX) {
+    SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<unsigned>(timeout_ms));
+  }
+}
+
+SocketAddress LocalAddress(int fd) {
+  sockaddr_storage address = {};
+  socklen_t length_bytes = sizeof(address);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length_bytes) != 0) return {};
+  return SocketAddress(reinterpret_cast<sockaddr*>(&address), length_bytes);
+}
+
+SocketAddress PeerAddress(int fd) {
+  sockaddr_storage address = {};
+  socklen_t length_bytes = sizeof(address);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &length_bytes) != 0) return {};
+  return SocketAddress(reinterpret_cast<sockaddr*>(&address), length_bytes);
+}
+
+}  // namespace hawser::fabric
