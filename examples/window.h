@@ -9,7 +9,8 @@
 namespace examples {
 
 // Bounds what is in flight, in calls and in bytes: the side that starts calls blocks in Enter() while it is
-// full, and the callback that ends one calls Leave(). One call fits at any time, however large. Thread: any.
+// full, and the callback that ends one calls Leave(). One call fits at any time, however large.
+// Thread: any.
 // Never Enter() on a poller's thread: nothing would make room.
 class Window {
  public:

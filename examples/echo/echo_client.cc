@@ -1,0 +1,131 @@
+// Calls echo_server: once with a message, or many times to see how fast that is.
+
+#include <atomic>
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/blocking_counter.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "examples/arguments.h"
+#include "examples/echo/echo.rpc.h"
+#include "examples/histogram.h"
+#include "examples/worker.h"
+#include "hawser/rpc/channel.h"
+
+namespace {
+
+constexpr char kProgram[] = "echo_client";
+constexpr char kUsage[] =
+    "echo_client --target=tcp://HOST:PORT (--message=TEXT | --count=N [--size=32] [--in_flight=1])\n"
+    "  --message    is sent, and what comes back printed\n"
+    "  --count      so many calls, of --size bytes each, --in_flight at a time; prints how fast they were";
+
+capnp::Data::Reader Bytes(const std::string& text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+// One call, waited for.
+absl::Status EchoOnce(const echo::EchoStub& stub, const std::string& message) {
+  auto call = stub.Echo();
+  call.request().setMessage(Bytes(message));
+  auto reply = call.Send().Wait();
+  if (!reply.ok()) return reply.status();
+  const capnp::Data::Reader answer = (*reply)->getMessage();
+  std::cout.write(reinterpret_cast<const char*>(answer.begin()), static_cast<std::streamsize>(answer.size()));
+  std::cout << std::endl;
+  return absl::OkStatus();
+}
+
+// Many calls: a number of workers, each with one in flight, share what is left to do.
+struct Load {
+  Load(uint64_t count, uint64_t size_bytes, uint64_t in_flight)
+      : message(size_bytes, 'x'), left(static_cast<int64_t>(count)), workers(static_cast<int>(in_flight)) {}
+
+  const std::string message;
+  std::atomic<int64_t> left;
+  absl::BlockingCounter workers;
+  absl::Mutex mutex;
+  examples::Histogram latencies ABSL_GUARDED_BY(mutex);
+  absl::Status status ABSL_GUARDED_BY(mutex);  // The first failure.
+};
+
+examples::Worker Work(echo::EchoStub stub, Load* load) {
+  examples::Histogram latencies;
+  absl::Status status;
+  while (status.ok() && load->left.fetch_sub(1) > 0) {
+    const absl::Time start = absl::Now();
+    auto call = stub.Echo();
+    call.request().setMessage(Bytes(load->message));
+    auto echo = call.Send();
+    auto reply = co_await std::move(echo);
+    latencies.Add(absl::Now() - start);
+    status = reply.status();
+    if (status.ok() && (*reply)->getMessage() != Bytes(load->message)) {
+      status = absl::DataLossError("the answer is not what was sent");
+    }
+  }
+  {
+    absl::MutexLock lock(&load->mutex);
+    load->latencies.Merge(latencies);
+    load->status.Update(status);
+  }
+  load->workers.DecrementCount();
+}
+
+absl::Status EchoMany(const echo::EchoStub& stub, uint64_t count, uint64_t size_bytes, uint64_t in_flight) {
+  Load load(count, size_bytes, in_flight);
+  const absl::Time start = absl::Now();
+  for (uint64_t i = 0; i < in_flight; ++i) Work(stub, &load);
+  load.workers.Wait();
+  const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  absl::MutexLock lock(&load.mutex);
+  if (!load.status.ok()) return load.status;
+  std::cout << absl::StrFormat("%d calls of %d bytes in %.2f s, %.0f calls/s, %s", count, size_bytes, seconds,
+                               static_cast<double>(count) / seconds, load.latencies.ToString())
+            << std::endl;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string target, message;
+  uint64_t count = 0, size_bytes = 32, in_flight = 1;
+  examples::FlagSet flags;
+  flags.Text("target", &target).Text("message", &message).Number("count", 1, INT64_MAX, &count);
+  flags.Bytes("size", 0, 256 << 20, &size_bytes).Number("in_flight", 1, 4096, &in_flight);
+  const auto line = examples::CommandLine::Split({argv + 1, argv + argc});
+  if (examples::WantsHelp(line)) {
+    std::cout << "usage: " << kUsage << std::endl;
+    return 0;
+  }
+  absl::Status usage = flags.Apply(line);
+  if (usage.ok() && !line.words.empty()) {
+    usage = absl::InvalidArgumentError(absl::StrCat("do not know what to do with \"", line.words[0], "\""));
+  }
+  if (usage.ok() && target.empty()) usage = absl::InvalidArgumentError("no --target: which server?");
+  if (usage.ok() && message.empty() == (count == 0)) {
+    usage = absl::InvalidArgumentError("it needs one of --message and --count");
+  }
+  if (!usage.ok()) return examples::WrongUsage(kProgram, usage.message(), kUsage);
+
+  absl::Status status;
+  absl::StatusOr<std::shared_ptr<hawser::Channel>> channel = hawser::Channel::Connect(target);
+  if (!channel.ok()) {
+    status = channel.status();
+  } else {
+    const echo::EchoStub stub(*channel);
+    status = count == 0 ? EchoOnce(stub, message) : EchoMany(stub, count, size_bytes, in_flight);
+  }
+  if (status.ok()) return 0;
+  std::cerr << kProgram << ": " << status << std::endl;
+  return 1;
+}

@@ -1,0 +1,71 @@
+// The smallest server: it says what it is told.
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "examples/arguments.h"
+#include "examples/echo/echo.rpc.h"
+#include "examples/stop_signal.h"
+#include "hawser/rpc/server.h"
+
+namespace {
+
+class EchoServiceImpl : public echo::EchoService {
+ public:
+  absl::Status Echo(hawser::ServerContext&, echo::Echo::EchoParams::Reader request,
+                    echo::Echo::EchoResults::Builder reply) override {
+    reply.setMessage(request.getMessage());
+    return absl::OkStatus();
+  }
+};
+
+constexpr char kProgram[] = "echo_server";
+constexpr char kUsage[] =
+    "echo_server --listen=tcp://HOST:PORT [--listen=...]\n"
+    "  --listen  address to serve on; may be given several times; port 0 is any free one";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  examples::StopSignal stop;  // First, while there is one thread.
+
+  std::vector<std::string> uris;
+  examples::FlagSet flags;
+  flags.Texts("listen", &uris);
+  const auto line = examples::CommandLine::Split({argv + 1, argv + argc});
+  if (examples::WantsHelp(line)) {
+    std::cout << "usage: " << kUsage << std::endl;
+    return 0;
+  }
+  if (absl::Status status = flags.Apply(line); !status.ok()) {
+    return examples::WrongUsage(kProgram, status.message(), kUsage);
+  }
+  if (!line.words.empty()) {
+    return examples::WrongUsage(kProgram, "do not know what to do with \"" + line.words[0] + "\"", kUsage);
+  }
+  if (uris.empty()) return examples::WrongUsage(kProgram, "no --listen: where to serve?", kUsage);
+
+  EchoServiceImpl service;
+  hawser::Server server;
+  if (absl::Status status = server.AddService(&service); !status.ok()) {
+    std::cerr << kProgram << ": " << status << std::endl;
+    return 1;
+  }
+  for (const std::string& uri : uris) {
+    absl::StatusOr<std::string> listening = server.Listen(uri);
+    if (!listening.ok()) {
+      std::cerr << kProgram << ": " << listening.status() << std::endl;
+      return 1;
+    }
+    std::cout << "listening on " << *listening << std::endl;
+  }
+
+  stop.Wait();
+  if (absl::Status status = server.Shutdown(absl::Now() + absl::Seconds(5)); !status.ok()) {
+    std::cerr << kProgram << ": " << status << std::endl;
+  }
+  return 0;
+}

@@ -1,0 +1,64 @@
+#ifndef EXAMPLES_KV_CHANGE_LOG_H_
+#define EXAMPLES_KV_CHANGE_LOG_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+
+namespace kv {
+
+struct Change {
+  enum class Kind { kPut, kRemove };
+  uint64_t revision;
+  Kind kind;
+  std::string key;
+  uint64_t size_bytes;  // Of the new value; 0 for kRemove.
+};
+
+// The last changes of a store, in order, in bounded memory: the oldest are forgotten. A reader is a revision
+// and no more, so any number of them, however slow, cost the writers nothing.
+// Thread: any.
+class ChangeLog {
+ public:
+  // Keeps the newest changes that fit `bytes_max`; at least one.
+  explicit ChangeLog(size_t bytes_max) : bytes_max_(bytes_max) {}
+
+  // Gives the change the next revision, the first one being 1, and returns it.
+  uint64_t Append(Change::Kind kind, absl::string_view key, uint64_t size_bytes);
+
+  // Of the newest change; 0 before the first.
+  uint64_t last_revision() const;
+
+  // It still has every change after `revision`; not so of a revision that is yet to come.
+  bool ReachesBackTo(uint64_t revision) const;
+
+  struct Batch {
+    std::vector<Change> changes;
+    uint64_t through = 0;  // Read after this revision next.
+    bool lost = false;  // Some changes after the revision asked for are forgotten; `through` is the newest.
+  };
+  // The changes after revision `after` of keys that begin with `prefix`: at most `changes_max` of them, and
+  // no further ones once their keys fill `bytes_max`. None, and through == last_revision(): that is all so far.
+  Batch Read(uint64_t after, absl::string_view prefix, size_t changes_max, size_t bytes_max) const;
+
+ private:
+  static size_t Footprint(const Change& change) { return sizeof(Change) + change.key.size(); }
+  // The revision before that of the oldest change.
+  uint64_t Horizon() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return last_revision_ - changes_.size(); }
+
+  const size_t bytes_max_;
+  mutable absl::Mutex mutex_;  // Held for a bounded time, and while holding no other.
+  std::deque<Change> changes_ ABSL_GUARDED_BY(mutex_);  // Revisions without a gap.
+  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t last_revision_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace kv
+
+#endif  // EXAMPLES_KV_CHANGE_LOG_H_

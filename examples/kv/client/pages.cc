@@ -1,0 +1,22 @@
+#include "examples/kv/client/pages.h"
+
+#include <string>
+
+namespace kv {
+
+absl::Status ForEachEntry(const KeyValueStub& kv, absl::string_view prefix,
+                          absl::FunctionRef<void(KeyValue::Entry::Reader entry)> take) {
+  std::string start;
+  do {
+    auto call = kv.List();
+    call.request().setPrefix(std::string(prefix));
+    call.request().setStart(start);
+    auto page = call.Send().Wait();
+    if (!page.ok()) return page.status();
+    for (KeyValue::Entry::Reader entry : (*page)->getEntries()) take(entry);
+    start = (*page)->getNext();
+  } while (!start.empty());
+  return absl::OkStatus();
+}
+
+}  // namespace kv

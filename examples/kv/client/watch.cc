@@ -1,0 +1,177 @@
+#include <cstdint>
+#include <cstdio>
+#include <deque>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "examples/kv/client/command.h"
+#include "examples/kv/client/pages.h"
+#include "examples/kv/kv.rpc.h"
+
+namespace kv {
+namespace {
+
+// What this client offers to the server. Hands pushes over to the thread that prints, which answers them when
+// they are printed: so one push waits here, not more, however slowly its lines are taken.
+class Pushes : public WatcherService {
+ public:
+  absl::Status Push(hawser::ServerContext& context, Watcher::PushParams::Reader request,
+                    Watcher::PushResults::Builder) override {
+    absl::MutexLock lock(&mutex_);
+    pushes_.push_back({context.Defer(), request});
+    return absl::OkStatus();
+  }
+
+  void OnReady() {
+    absl::MutexLock lock(&mutex_);
+    ++connections_;
+  }
+
+  struct Pushed {
+    hawser::DeferredCall answer;
+    Watcher::PushParams::Reader request;  // Valid until the answer.
+  };
+  struct News {
+    uint64_t connections = 0;  // Made so far. One more than before: watch again.
+    std::deque<Pushed> pushes;
+  };
+  // Blocks until there is a push, or a connection after the first `connections`.
+  News Wait(uint64_t connections) {
+    const auto news = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return !pushes_.empty() || connections_ > connections;
+    };
+    absl::MutexLock lock(&mutex_, absl::Condition(&news));
+    return {connections_, std::exchange(pushes_, {})};
+  }
+
+  uint64_t connections() const {
+    absl::MutexLock lock(&mutex_);
+    return connections_;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  uint64_t connections_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<Pushed> pushes_ ABSL_GUARDED_BY(mutex_);
+};
+
+class Watch : public Command {
+ public:
+  std::string usage() const override { return "watch PREFIX [--count=N]"; }
+
+  void AddFlags(examples::FlagSet& flags) override { flags.Number("count", 1, UINT64_MAX, &left_); }
+
+  absl::Status Take(const std::vector<std::string>& words) override {
+    return TakeWords(words, {"PREFIX"}, {&prefix_});
+  }
+
+  // Prints a line for each change: "put" or "delete", key, size, revision, with tabs between. After a "lost"
+  // line what was printed before counts for nothing: "have" lines say what is there at that revision, and
+  // changes go on from it.
+  absl::Status Run(const Target& target) override {
+    Pushes pushes;  // Outlives the channel.
+    hawser::ChannelOptions options;
+    options.services = {&pushes};
+    options.on_state_change = [&pushes](hawser::ChannelState state, const absl::Status& why) {
+      if (state == hawser::ChannelState::kReady) pushes.OnReady();
+      if (state == hawser::ChannelState::kTransientFailure) std::cerr << "kv watch: " << why << std::endl;
+    };
+    absl::StatusOr<std::shared_ptr<hawser::Channel>> channel = target.Connect(std::move(options));
+    if (!channel.ok()) return channel.status();
+    KeyValueStub kv(*channel);
+    absl::Status status = Follow(kv, pushes);
+    (*channel)->Close();
+    return status;
+  }
+
+ private:
+  absl::Status Follow(const KeyValueStub& kv, Pushes& pushes) {
+    uint64_t connections = pushes.connections();
+    if (absl::Status status = Start(kv); !status.ok()) return status;
+    while (left_ > 0) {
+      Pushes::News news = pushes.Wait(connections);
+      if (news.connections > connections) {
+        connections = news.connections;
+        absl::Status status = Start(kv);
+        // Lost again meanwhile: there will be a further connection.
+        if (!status.ok() && !absl::IsUnavailable(status)) return status;
+      }
+      for (Pushes::Pushed& pushed : news.pushes) {
+        if (absl::Status status = Print(kv, pushed.request); !status.ok()) return status;
+        pushed.answer.Finish(pushed.request.getWatch() == watch_
+                                 ? absl::OkStatus()
+                                 : absl::NotFoundError("that watch has ended"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Watches anew, or goes on behind what was printed last. A new number each time, so that what a former
+  // connection still brings is told apart.
+  absl::Status Start(const KeyValueStub& kv) {
+    auto call = kv.Watch();
+    call.request().setWatch(++watch_);
+    call.request().setPrefix(prefix_);
+    call.request().setHistory(history_);
+    call.request().setAfter(revision_);
+    auto reply = call.Send().Wait();
+    if (!reply.ok()) return reply.status();
+    history_ = (*reply)->getHistory();
+    revision_ = (*reply)->getRevision();
+    std::cerr << "watching \"" << prefix_ << "\" from revision " << revision_ << std::endl;
+    return (*reply)->getLost() ? Resynchronize(kv) : absl::OkStatus();
+  }
+
+  absl::Status Print(const KeyValueStub& kv, Watcher::PushParams::Reader push) {
+    if (push.getWatch() != watch_) return absl::OkStatus();
+    for (Watcher::Event::Reader event : push.getEvents()) {
+      if (event.getRevision() <= revision_) continue;  // The answer to this push was lost, so it came again.
+      if (left_ == 0) break;
+      --left_;
+      const bool put = event.getKind() == Watcher::Event::Kind::PUT;
+      PrintLine(put ? "put" : "delete", event.getKey(), event.getSize(), event.getRevision());
+    }
+    revision_ = push.getRevision();
+    if (push.getLost()) return Resynchronize(kv);
+    return Flush();
+  }
+
+  absl::Status Resynchronize(const KeyValueStub& kv) {
+    PrintLine("lost", prefix_, 0, revision_);
+    absl::Status status = ForEachEntry(kv, prefix_, [this](KeyValue::Entry::Reader entry) {
+      // What is newer will be pushed as well.
+      if (entry.getRevision() > revision_) return;
+      PrintLine("have", entry.getKey(), entry.getSize(), entry.getRevision());
+    });
+    return status.ok() ? Flush() : status;
+  }
+
+  static void PrintLine(const char* what, capnp::Text::Reader key, uint64_t size, uint64_t revision) {
+    absl::FPrintF(stdout, "%s\t%s\t%d\t%d\n", what, key.cStr(), size, revision);
+  }
+
+  static absl::Status Flush() {
+    if (std::fflush(stdout) == 0) return absl::OkStatus();
+    return absl::ErrnoToStatus(errno, "cannot write to stdout");
+  }
+
+  std::string prefix_;
+  uint64_t left_ = UINT64_MAX;  // Changes to print still.
+  uint64_t watch_ = 0;
+  uint64_t history_ = 0;
+  uint64_t revision_ = 0;  // Printed up to here.
+};
+
+}  // namespace
+
+std::unique_ptr<Command> NewWatch() { return std::make_unique<Watch>(); }
+
+}  // namespace kv

@@ -1,0 +1,87 @@
+// A key-value server: examples/kv/kv.capnp over a Store in memory.
+
+#include <algorithm>
+#include <cstdint>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "examples/arguments.h"
+#include "examples/kv/kv_service.h"
+#include "examples/stop_signal.h"
+#include "hawser/rpc/server.h"
+
+namespace {
+
+constexpr char kProgram[] = "kv_server";
+constexpr char kUsage[] =
+    "kv_server --listen=tcp://HOST:PORT [--listen=...] [--memory=4GiB] [--message_max=512MiB] [--pollers=1]\n"
+    "  --listen       address to serve on; may be given several times; port 0 is any free one\n"
+    "  --memory       registered memory at most; values get three quarters of it\n"
+    "  --message_max  largest message; a value may have 8 KiB less\n"
+    "  --pollers      threads that serve connections\n"
+    "  --watch_log    memory for changes that watchers have not seen yet (default 16MiB)";
+
+// What a put has beside its value: the key, and Cap'n Proto's pointers.
+constexpr uint64_t kBesideValue = 8 << 10;
+// Of Cap'n Proto's Data: its length has 29 bits.
+constexpr uint64_t kDataBytesMax = (uint64_t{1} << 29) - 1;
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  examples::StopSignal stop;  // First, while there is one thread.
+
+  std::vector<std::string> uris;
+  uint64_t memory_bytes = uint64_t{4} << 30;
+  uint64_t message_bytes_max = uint64_t{512} << 20;
+  uint64_t log_bytes = 16 << 20;
+  uint64_t pollers = 1;
+  examples::FlagSet flags;
+  flags.Texts("listen", &uris).Bytes("memory", 16 << 20, uint64_t{1} << 50, &memory_bytes);
+  flags.Bytes("message_max", 64 << 10, uint64_t{512} << 20, &message_bytes_max);
+  flags.Bytes("watch_log", 1, uint64_t{1} << 40, &log_bytes).Number("pollers", 1, 1024, &pollers);
+  const auto line = examples::CommandLine::Split({argv + 1, argv + argc});
+  if (examples::WantsHelp(line)) {
+    std::cout << "usage: " << kUsage << std::endl;
+    return 0;
+  }
+  if (absl::Status status = flags.Apply(line); !status.ok()) {
+    return examples::WrongUsage(kProgram, status.message(), kUsage);
+  }
+  if (!line.words.empty()) {
+    return examples::WrongUsage(kProgram, "do not know what to do with \"" + line.words[0] + "\"", kUsage);
+  }
+  if (uris.empty()) return examples::WrongUsage(kProgram, "no --listen: where to serve?", kUsage);
+
+  // A buffer may be a quarter larger than what is in it, so three quarters of the memory for values leave a
+  // sixteenth for receive rings and messages under way, whatever is put.
+  kv::KvService service(memory_bytes / 4 * 3, log_bytes,
+                        std::min(message_bytes_max - kBesideValue, kDataBytesMax));
+  hawser::ServerOptions options;
+  options.pollers = static_cast<int>(pollers);
+  options.pool.limit_bytes = memory_bytes;
+  options.connection.message_bytes_max = message_bytes_max;
+  hawser::Server server(options);
+  service.ReportOn(&server);
+  if (absl::Status status = server.AddService(&service); !status.ok()) {
+    std::cerr << kProgram << ": " << status << std::endl;
+    return 1;
+  }
+  for (const std::string& uri : uris) {
+    absl::StatusOr<std::string> listening = server.Listen(uri);
+    if (!listening.ok()) {
+      std::cerr << kProgram << ": " << listening.status() << std::endl;
+      return 1;
+    }
+    std::cout << "listening on " << *listening << std::endl;
+  }
+
+  stop.Wait();
+  if (absl::Status status = server.Shutdown(absl::Now() + absl::Seconds(5)); !status.ok()) {
+    std::cerr << kProgram << ": " << status << std::endl;
+  }
+  return 0;
+}

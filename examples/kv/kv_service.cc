@@ -1,0 +1,198 @@
+#include "examples/kv/kv_service.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/random/random.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "hawser/rpc/channel.h"
+
+namespace kv {
+namespace {
+
+// Of a page of list(). With values a page is small enough to be built in one go, and has few segments: each
+// value that is referred to where it lies is one, and a message has some hundred of them at most.
+constexpr size_t kKeysMax = 1000;
+constexpr size_t kKeysWithValuesMax = 100;
+constexpr uint64_t kPageValueBytesMax = 1 << 20;
+
+// A watcher that has not answered for so long is sent the same again: the answer may be lost. While it is
+// stopped that costs one message a minute; if its machine is gone, keepalive ends the connection long before.
+constexpr absl::Duration kPushTimeout = absl::Minutes(1);
+
+absl::string_view View(capnp::Text::Reader text) { return {text.begin(), text.size()}; }
+
+absl::Status CheckKey(absl::string_view key) {
+  if (key.empty()) return absl::InvalidArgumentError("the key is empty");
+  if (key.size() > KEY_BYTES_MAX) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the key has ", key.size(), " bytes; it may have ", KEY_BYTES_MAX));
+  }
+  const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+  if (std::any_of(key.begin(), key.end(), is_control)) {
+    return absl::InvalidArgumentError("the key has a control character (a tab, a line break, ...)");
+  }
+  return absl::OkStatus();
+}
+
+uint64_t NewHistory() {
+  absl::BitGen random;
+  return absl::Uniform<uint64_t>(absl::IntervalClosed, random, 1, std::numeric_limits<uint64_t>::max());
+}
+
+void SendPush(WatcherStub& watcher, uint64_t watch, const ChangeLog::Batch& batch, WatchHub::PushDone done) {
+  auto call = watcher.Push({.timeout = kPushTimeout});
+  call.request().setWatch(watch);
+  call.request().setLost(batch.lost);
+  call.request().setRevision(batch.through);
+  auto events = call.request().initEvents(batch.changes.size());
+  for (size_t i = 0; i < batch.changes.size(); ++i) {
+    const Change& change = batch.changes[i];
+    events[i].setKey(change.key);
+    events[i].setKind(change.kind == Change::Kind::kPut ? Watcher::Event::Kind::PUT
+                                                        : Watcher::Event::Kind::REMOVE);
+    events[i].setSize(change.size_bytes);
+    events[i].setRevision(change.revision);
+  }
+  call.Send().Then([done = std::move(done)](absl::StatusOr<hawser::Reply<Watcher::PushResults>> reply) {
+    done(reply.status());
+  });
+}
+
+}  // namespace
+
+KvService::KvService(uint64_t memory_bytes_max, uint64_t log_bytes_max, uint64_t value_bytes_max)
+    : value_bytes_max_(value_bytes_max),
+      history_(NewHistory()),
+      changes_(log_bytes_max),
+      store_(memory_bytes_max, &changes_),
+      hub_(&changes_) {}
+
+Value KvService::Keep(hawser::ServerContext& context, capnp::Data::Reader bytes) {
+  if (bytes.size() >= kKeptInPlaceMin)
+    return {bytes, context.KeepRequest(), std::max<size_t>(bytes.size(), 4096)};
+  auto copy = std::make_shared_for_overwrite<uint8_t[]>(bytes.size());
+  std::memcpy(copy.get(), bytes.begin(), bytes.size());
+  return {capnp::Data::Reader(copy.get(), bytes.size()), copy, bytes.size()};
+}
+
+absl::Status KvService::Put(hawser::ServerContext& context, KeyValue::PutParams::Reader request,
+                            KeyValue::PutResults::Builder reply) {
+  const absl::string_view key = View(request.getKey());
+  const capnp::Data::Reader bytes = request.getValue();
+  if (absl::Status status = CheckKey(key); !status.ok()) return status;
+  if (bytes.size() > value_bytes_max_) {
+    return absl::InvalidArgumentError(absl::StrCat("the value has ", bytes.size(),
+                                                   " bytes; this server takes values of ", value_bytes_max_));
+  }
+  absl::StatusOr<uint64_t> revision = store_.Put(key, Keep(context, bytes));
+  if (!revision.ok()) return revision.status();
+  reply.setRevision(*revision);
+  hub_.Notify();
+  return absl::OkStatus();
+}
+
+absl::Status KvService::Get(hawser::ServerContext& context, KeyValue::GetParams::Reader request,
+                            KeyValue::GetResults::Builder reply) {
+  absl::StatusOr<Entry> entry = store_.Get(View(request.getKey()));
+  if (!entry.ok()) return entry.status();
+  reply.setRevision(entry->revision);
+  if (entry->value.bytes.size() < kKeptInPlaceMin) {
+    reply.setValue(entry->value.bytes);
+  } else {
+    // The reply holds a share in the value until the client has READ it, whatever becomes of the key.
+    reply.adoptValue(context.Attach(entry->value.bytes, entry->value.owner));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status KvService::Remove(hawser::ServerContext&, KeyValue::RemoveParams::Reader request,
+                               KeyValue::RemoveResults::Builder reply) {
+  absl::StatusOr<uint64_t> revision = store_.Remove(View(request.getKey()));
+  if (!revision.ok()) return revision.status();
+  reply.setRevision(*revision);
+  hub_.Notify();
+  return absl::OkStatus();
+}
+
+absl::Status KvService::List(hawser::ServerContext& context, KeyValue::ListParams::Reader request,
+                             KeyValue::ListResults::Builder reply) {
+  const bool values = request.getValues();
+  const size_t most = values ? kKeysWithValuesMax : kKeysMax;
+  const size_t limit = request.getLimit() == 0 ? most : std::min<size_t>(request.getLimit(), most);
+  const Store::Page page = store_.List(View(request.getPrefix()), View(request.getStart()), limit,
+                                       values ? kPageValueBytesMax : std::numeric_limits<uint64_t>::max());
+  auto entries = reply.initEntries(page.items.size());
+  for (size_t i = 0; i < page.items.size(); ++i) {
+    const auto& [key, entry] = page.items[i];
+    entries[i].setKey(key);
+    entries[i].setSize(entry.value.bytes.size());
+    entries[i].setRevision(entry.revision);
+    if (!values) continue;
+    if (entry.value.bytes.size() < kKeptInPlaceMin) {
+      entries[i].setValue(entry.value.bytes);
+    } else {
+      entries[i].adoptValue(context.Attach(entry.value.bytes, entry.value.owner));
+    }
+  }
+  reply.setNext(page.next);
+  return absl::OkStatus();
+}
+
+absl::Status KvService::Watch(hawser::ServerContext& context, KeyValue::WatchParams::Reader request,
+                              KeyValue::WatchResults::Builder reply) {
+  std::shared_ptr<hawser::Channel> peer = context.peer();
+  if (peer == nullptr) {
+    return absl::FailedPreconditionError(
+        "a watch needs a Watcher to push to: offer one in ChannelOptions::services");
+  }
+  // The channel is its client's name in the hub, which forgets all its watches when the client is gone.
+  const void* name = peer.get();
+  if (hub_.AddPeer(peer)) {
+    peer->OnClosed([this, name] { hub_.RemovePeer(name); });
+  }
+  std::optional<uint64_t> after;
+  if (request.getHistory() == history_) after = request.getAfter();
+  absl::StatusOr<WatchHub::Started> started =
+      hub_.Watch(name, request.getWatch(), View(request.getPrefix()), after,
+                 [stub = WatcherStub(peer), watch = request.getWatch()](const ChangeLog::Batch& batch,
+                                                                        WatchHub::PushDone done) mutable {
+                   SendPush(stub, watch, batch, std::move(done));
+                 });
+  if (!started.ok()) return started.status();
+  reply.setHistory(history_);
+  reply.setRevision(started->revision);
+  const bool other_history = request.getHistory() != 0 && request.getHistory() != history_;
+  reply.setLost(started->lost || other_history);
+  return absl::OkStatus();
+}
+
+absl::Status KvService::Unwatch(hawser::ServerContext& context, KeyValue::UnwatchParams::Reader request,
+                                KeyValue::UnwatchResults::Builder) {
+  if (std::shared_ptr<hawser::Channel> peer = context.peer()) hub_.Unwatch(peer.get(), request.getWatch());
+  return absl::OkStatus();
+}
+
+absl::Status KvService::Stats(hawser::ServerContext&, KeyValue::StatsParams::Reader,
+                              KeyValue::Stats::Builder reply) {
+  const Store::Totals totals = store_.totals();
+  reply.setKeys(totals.keys);
+  reply.setValueBytes(totals.memory_bytes);
+  reply.setRevision(changes_.last_revision());
+  reply.setWatches(hub_.watches());
+  if (server_ == nullptr) return absl::OkStatus();
+  const hawser::ServerStats stats = server_->stats();
+  reply.setConnections(stats.connections);
+  reply.setCallsRunning(stats.calls_running);
+  reply.setCallsTotal(stats.calls_total);
+  reply.setLeasedBytes(stats.leased_bytes);
+  return absl::OkStatus();
+}
+
+}  // namespace kv

@@ -1,0 +1,64 @@
+#ifndef EXAMPLES_KV_KV_SERVICE_H_
+#define EXAMPLES_KV_KV_SERVICE_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "absl/status/status.h"
+#include "examples/kv/change_log.h"
+#include "examples/kv/kv.rpc.h"
+#include "examples/kv/store.h"
+#include "examples/kv/watch_hub.h"
+#include "hawser/rpc/server.h"
+#include "hawser/rpc/server_context.h"
+
+namespace kv {
+
+// The KeyValue interface over a Store: checks what comes, and decides where values lie.
+//
+// A value of kKeptInPlaceMin bytes or more stays in the memory that its request was received into, and a
+// reply refers to it there: it is never copied. A smaller one came in a receive buffer of 4 KiB, which it
+// would hold all by itself, so it is copied into plain memory of its own size; and copied again into the
+// reply, which is cheaper than a further segment for it.
+//
+// Thread: any; nothing blocks, so it may run on the pollers.
+class KvService : public KeyValueService {
+ public:
+  // `value_bytes_max`: of one value.
+  KvService(uint64_t memory_bytes_max, uint64_t log_bytes_max, uint64_t value_bytes_max);
+
+  // What stats() adds about the server.
+  void ReportOn(const hawser::Server* server) { server_ = server; }
+
+  absl::Status Put(hawser::ServerContext& context, KeyValue::PutParams::Reader request,
+                   KeyValue::PutResults::Builder reply) override;
+  absl::Status Get(hawser::ServerContext& context, KeyValue::GetParams::Reader request,
+                   KeyValue::GetResults::Builder reply) override;
+  absl::Status Remove(hawser::ServerContext& context, KeyValue::RemoveParams::Reader request,
+                      KeyValue::RemoveResults::Builder reply) override;
+  absl::Status List(hawser::ServerContext& context, KeyValue::ListParams::Reader request,
+                    KeyValue::ListResults::Builder reply) override;
+  absl::Status Watch(hawser::ServerContext& context, KeyValue::WatchParams::Reader request,
+                     KeyValue::WatchResults::Builder reply) override;
+  absl::Status Unwatch(hawser::ServerContext& context, KeyValue::UnwatchParams::Reader request,
+                       KeyValue::UnwatchResults::Builder reply) override;
+  absl::Status Stats(hawser::ServerContext& context, KeyValue::StatsParams::Reader request,
+                     KeyValue::Stats::Builder reply) override;
+
+ private:
+  static constexpr size_t kKeptInPlaceMin = 2048;  // Then at most half of a receive buffer is wasted.
+
+  static Value Keep(hawser::ServerContext& context, capnp::Data::Reader bytes);
+  static capnp::Orphan<capnp::Data> Refer(hawser::ServerContext& context, const Value& value);
+
+  const uint64_t value_bytes_max_;
+  const uint64_t history_;  // Never 0.
+  ChangeLog changes_;
+  Store store_;
+  WatchHub hub_;
+  const hawser::Server* server_ = nullptr;
+};
+
+}  // namespace kv
+
+#endif  // EXAMPLES_KV_KV_SERVICE_H_

@@ -1,0 +1,78 @@
+#include "examples/kv/store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace kv {
+namespace {
+
+absl::Status NoSuchKey(absl::string_view key) {
+  return absl::NotFoundError(absl::StrCat("no key \"", key, "\""));
+}
+
+}  // namespace
+
+absl::StatusOr<uint64_t> Store::Put(absl::string_view key, Value value) {
+  Value old;  // Freed without the lock: giving back large memory may take a while.
+  absl::MutexLock lock(&mutex_);
+  auto found = entries_.find(key);
+  const uint64_t freed_bytes = found == entries_.end() ? 0 : found->second.value.memory_bytes;
+  const uint64_t memory_bytes = memory_bytes_ - freed_bytes + value.memory_bytes;
+  if (memory_bytes > memory_bytes_max_) {
+    return absl::ResourceExhaustedError(absl::StrCat("the value's ", value.memory_bytes,
+                                                     " bytes do not fit: values hold ", memory_bytes_, " of ",
+                                                     memory_bytes_max_, " bytes; remove some"));
+  }
+  if (found == entries_.end()) found = entries_.emplace(key, Entry()).first;
+  memory_bytes_ = memory_bytes;
+  Entry& entry = found->second;
+  entry.revision = changes_->Append(Change::Kind::kPut, key, value.bytes.size());
+  old = std::exchange(entry.value, std::move(value));
+  return entry.revision;
+}
+
+absl::StatusOr<Entry> Store::Get(absl::string_view key) const {
+  absl::MutexLock lock(&mutex_);
+  auto found = entries_.find(key);
+  if (found == entries_.end()) return NoSuchKey(key);
+  return found->second;
+}
+
+absl::StatusOr<uint64_t> Store::Remove(absl::string_view key) {
+  Value old;  // As in Put().
+  absl::MutexLock lock(&mutex_);
+  auto found = entries_.find(key);
+  if (found == entries_.end()) return NoSuchKey(key);
+  old = std::move(found->second.value);
+  memory_bytes_ -= old.memory_bytes;
+  entries_.erase(found);
+  return changes_->Append(Change::Kind::kRemove, key, 0);
+}
+
+Store::Page Store::List(absl::string_view prefix, absl::string_view start, size_t keys_max,
+                        uint64_t value_bytes_max) const {
+  Page page;
+  uint64_t value_bytes = 0;
+  absl::MutexLock lock(&mutex_);
+  for (auto it = entries_.lower_bound(std::max(prefix, start)); it != entries_.end(); ++it) {
+    const auto& [key, entry] = *it;
+    if (!absl::StartsWith(key, prefix)) break;
+    value_bytes += entry.value.bytes.size();
+    if (page.items.size() == keys_max || (value_bytes > value_bytes_max && !page.items.empty())) {
+      page.next = key;
+      break;
+    }
+    page.items.push_back({key, entry});
+  }
+  return page;
+}
+
+Store::Totals Store::totals() const {
+  absl::MutexLock lock(&mutex_);
+  return {entries_.size(), memory_bytes_};
+}
+
+}  // namespace kv

@@ -1,0 +1,80 @@
+#ifndef EXAMPLES_KV_STORE_H_
+#define EXAMPLES_KV_STORE_H_
+
+#include <capnp/blob.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/btree_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "examples/kv/change_log.h"
+
+namespace kv {
+
+// A value: bytes that never change again, and a share in the memory they lie in. An overwrite puts another
+// value in its place and gives up the store's share; whoever still reads the old one holds another, so nobody
+// sees torn or freed bytes.
+struct Value {
+  capnp::Data::Reader bytes;
+  std::shared_ptr<const void> owner;
+  uint64_t memory_bytes = 0;  // What `owner` keeps: at least bytes.size().
+};
+
+struct Entry {
+  Value value;
+  uint64_t revision = 0;
+};
+
+// The keys and their values, and the order in which they changed.
+// Thread: any.
+class Store {
+ public:
+  // Refuses values beyond `memory_bytes_max` in all. Writes to `changes`, which outlives the store.
+  Store(uint64_t memory_bytes_max, ChangeLog* changes)
+      : memory_bytes_max_(memory_bytes_max), changes_(changes) {}
+
+  // The revision of this change. ResourceExhausted: the memory is full; nothing was changed.
+  absl::StatusOr<uint64_t> Put(absl::string_view key, Value value);
+
+  // NotFound: there is no such key.
+  absl::StatusOr<Entry> Get(absl::string_view key) const;
+  absl::StatusOr<uint64_t> Remove(absl::string_view key);
+
+  struct Page {
+    struct Item {
+      std::string key;
+      Entry entry;
+    };
+    std::vector<Item> items;
+    std::string next;  // The first key that is not in it; empty: there is none.
+  };
+  // The first `keys_max` keys from `start` on that begin with `prefix`; fewer if their values would exceed
+  // `value_bytes_max`, but at least one.
+  Page List(absl::string_view prefix, absl::string_view start, size_t keys_max,
+            uint64_t value_bytes_max) const;
+
+  struct Totals {
+    uint64_t keys = 0;
+    uint64_t memory_bytes = 0;
+  };
+  Totals totals() const;
+
+ private:
+  const uint64_t memory_bytes_max_;
+  ChangeLog* const changes_;
+  mutable absl::Mutex mutex_;  // Before that of changes_, so that revisions grow in the order of the changes.
+  // std::less<>: a lookup by string_view makes no string.
+  absl::btree_map<std::string, Entry, std::less<>> entries_ ABSL_GUARDED_BY(mutex_);
+  uint64_t memory_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace kv
+
+#endif  // EXAMPLES_KV_STORE_H_

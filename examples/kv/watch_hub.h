@@ -1,0 +1,90 @@
+#ifndef EXAMPLES_KV_WATCH_HUB_H_
+#define EXAMPLES_KV_WATCH_HUB_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "examples/kv/change_log.h"
+
+namespace kv {
+
+// Brings the changes of a ChangeLog to those who watch them. A watch is a place in the log and at most one
+// push in flight: the next is sent when that one has been answered, with all that has happened meanwhile. So
+// a watcher that is slow gets larger batches, one that has stopped costs nothing at all, and neither slows a
+// writer. One that the log has left behind is told that it has lost changes.
+// Thread:   any. Nothing blocks,
+// and pushes are started with no lock held. Lifetime: outlives the callbacks of its pushes.
+class WatchHub {
+ public:
+  // Sends one batch to one watcher, and calls `done` once with what came of it: OK, the watcher has it. Must
+  // not call `done` before it returns.
+  using PushDone = std::function<void(const absl::Status& status)>;
+  using Push = std::function<void(const ChangeLog::Batch& batch, PushDone done)>;
+
+  explicit WatchHub(const ChangeLog* changes) : changes_(changes) {}
+
+  // Makes a client known: true if it was not. The caller then sees to it that RemovePeer() is called when it
+  // is gone.
+  bool AddPeer(std::shared_ptr<const void> peer);
+  void RemovePeer(const void* peer);
+
+  struct Started {
+    uint64_t revision;  // Changes after this one are pushed.
+    bool lost;          // `after` is no longer, or not yet, in the log.
+  };
+  // Watches on behalf of a peer, instead of an earlier watch of the same number. `after`: resume after that
+  // revision; nothing: from now on. Unavailable: the peer is gone. ResourceExhausted: it has kWatchesMax
+  // watches.
+  absl::StatusOr<Started> Watch(const void* peer, uint64_t number, absl::string_view prefix,
+                                std::optional<uint64_t> after, Push push);
+  void Unwatch(const void* peer, uint64_t number);
+
+  // There is something new in the log. Call it after each change, on the thread that made it.
+  void Notify();
+
+  size_t watches() const;
+
+  static constexpr size_t kWatchesMax = 256;  // Of one peer.
+
+ private:
+  struct Watcher {
+    const void* peer;
+    uint64_t number;
+    std::string prefix;
+    Push push;
+    uint64_t after = 0;    // What it has been told, or need not be.
+    bool removed = false;  // No longer among its peer's.
+  };
+  using WatcherPtr = std::shared_ptr<Watcher>;
+  struct Peer {
+    std::shared_ptr<const void> keep;  // While we use its address as its name, nobody else gets that address.
+    absl::flat_hash_map<uint64_t, WatcherPtr> watchers;
+  };
+  using Pushes = std::vector<std::pair<WatcherPtr, ChangeLog::Batch>>;
+
+  // Adds a push to `pushes` if there is something to tell, otherwise makes the watcher idle.
+  void Next(const WatcherPtr& watcher, Pushes* pushes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Start(Pushes pushes) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Remove(const void* peer, uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Pushed(const WatcherPtr& watcher, uint64_t through, const absl::Status& status);
+
+  const ChangeLog* const changes_;
+  mutable absl::Mutex mutex_;  // Before that of changes_.
+  absl::flat_hash_map<const void*, Peer> peers_ ABSL_GUARDED_BY(mutex_);
+  std::vector<WatcherPtr> idle_ ABSL_GUARDED_BY(mutex_);  // Those with no push in flight.
+};
+
+}  // namespace kv
+
+#endif  // EXAMPLES_KV_WATCH_HUB_H_
