@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -30,9 +29,8 @@ std::string CppMethodName(capnp::schema::Method::Reader method) {
 
 std::string CppNames::InNamespaceOf(Node::Reader node, std::string name) const {
   std::string declared_in = NamespaceOf(nodes_, node);
-  // FooService has a base class hawser::Service, whose name would be found first inside it.
-  bool hidden = name == "Service" || absl::StartsWith(name, "Service::");
-  if (declared_in == in_namespace_ && !hidden) return name;
+  std::string first = name.substr(0, name.find_first_of(":<"));
+  if (declared_in == in_namespace_ && !hidden_.count(first)) return name;
   return declared_in.empty() ? absl::StrCat("::", name) : absl::StrCat("::", declared_in, "::", name);
 }
 
@@ -120,11 +118,15 @@ std::string CppNames::Results(Node::Reader interface, capnp::schema::Method::Rea
 }
 
 std::string CppNames::Generated(Node::Reader interface, absl::string_view suffix) const {
-  std::vector<std::string> scopes;
-  for (Node::Reader scope = interface; !scope.isFile(); scope = nodes_.Get(scope.getScopeId())) {
-    scopes.insert(scopes.begin(), CppLocalName(nodes_, scope));
+  return InNamespaceOf(interface, GeneratedName(nodes_, interface, suffix));
+}
+
+std::string GeneratedName(const Nodes& nodes, Node::Reader interface, absl::string_view suffix) {
+  std::string name(suffix);
+  for (Node::Reader scope = interface; !scope.isFile(); scope = nodes.Get(scope.getScopeId())) {
+    name = absl::StrCat(CppLocalName(nodes, scope), scope.getId() == interface.getId() ? "" : "_", name);
   }
-  return InNamespaceOf(interface, absl::StrCat(absl::StrJoin(scopes, "_"), suffix));
+  return name;
 }
 
 }  // namespace hawser::codegen

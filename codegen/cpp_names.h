@@ -1,7 +1,9 @@
 #ifndef HAWSER_CODEGEN_CPP_NAMES_H_
 #define HAWSER_CODEGEN_CPP_NAMES_H_
 
+#include <set>
 #include <string>
+#include <utility>
 
 #include "absl/strings/string_view.h"
 #include "hawser/codegen/nodes.h"
@@ -12,10 +14,11 @@ namespace hawser::codegen {
 // are those of its cppFullName() and makeMethodText().
 class CppNames {
  public:
-  // Names in a namespace are written without it inside that namespace, and from the root elsewhere. Empty:
-  // the global namespace.
-  CppNames(const Nodes& nodes, std::string in_namespace)
-      : nodes_(nodes), in_namespace_(std::move(in_namespace)) {}
+  // For code in a namespace (empty: the global one), where its names are written without it, unless they are
+  // among `hidden`: those that mean something else inside the class that is being written. All others begin
+  // at the root.
+  CppNames(const Nodes& nodes, std::string in_namespace, std::set<std::string> hidden)
+      : nodes_(nodes), in_namespace_(std::move(in_namespace)), hidden_(std::move(hidden)) {}
 
   // "Map<::capnp::Text, ::other::Value>::Entry": a struct, enum or interface, with what its type parameters,
   // and those of the scopes around it, are bound to.
@@ -26,11 +29,8 @@ class CppNames {
   std::string Params(Node::Reader interface, capnp::schema::Method::Reader method) const;
   std::string Results(Node::Reader interface, capnp::schema::Method::Reader method) const;
 
-  // "Outer_Inner" + suffix, for the classes that we generate. A class cannot be added to the struct Outer
-  // afterwards.
+  // GeneratedName(), with the namespace where that is needed.
   std::string Generated(Node::Reader interface, absl::string_view suffix) const;
-
-  const std::string& in_namespace() const { return in_namespace_; }
 
  private:
   std::string Type(capnp::schema::Type::Reader type) const;
@@ -41,10 +41,15 @@ class CppNames {
 
   const Nodes& nodes_;
   const std::string in_namespace_;
+  const std::set<std::string> hidden_;
 };
 
 // "acme::kv", empty for none.
 std::string NamespaceOf(const Nodes& nodes, Node::Reader node);
+
+// "Outer_Inner" + suffix, for the classes that we generate. A class cannot be added to the struct Outer
+// afterwards.
+std::string GeneratedName(const Nodes& nodes, Node::Reader interface, absl::string_view suffix);
 
 // "Inner", or what $Cxx.name says.
 std::string CppLocalName(const Nodes& nodes, Node::Reader node);

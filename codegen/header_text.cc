@@ -50,9 +50,9 @@ class Header {
                                     " at the other end of a channel. From any thread; cheap to copy.\n");
     if (!interface.comment.empty()) absl::StrAppend(&text, "//\n", Comment("", interface.comment));
     absl::StrAppend(&text, "class ", interface.stub, " {\n public:\n",
-                    Function("  ", absl::StrCat("explicit ", interface.stub),
-                             {absl::StrCat(root_, "std::shared_ptr<", root_, "hawser::Channel> channel")},
-                             absl::StrCat(" : channel_(", root_, "std::move(channel)) {}")),
+                    Bracketed("  ", absl::StrCat("explicit ", interface.stub, "("),
+                              {absl::StrCat(root_, "std::shared_ptr<", root_, "hawser::Channel> channel")},
+                              absl::StrCat(") : channel_(", root_, "std::move(channel)) {}")),
                     "\n");
     for (const MethodModel& method : interface.methods) absl::StrAppend(&text, Call(method), "\n");
     for (const InterfaceModel::Base& base : interface.bases) absl::StrAppend(&text, Inherited(base));
@@ -67,17 +67,18 @@ class Header {
   std::string Call(const MethodModel& method) const {
     return absl::StrCat(
         Comment("  ", method.comment), Quotation("  ", method.text),
-        Function("  ",
-                 absl::StrCat(root_, "hawser::Call<", method.params, ", ", method.results, "> ", method.name),
-                 {absl::StrCat("const ", root_, "hawser::CallOptions& options = {}")}, " const;"));
+        Bracketed(
+            "  ",
+            absl::StrCat(root_, "hawser::Call<", method.params, ", ", method.results, "> ", method.name, "("),
+            {absl::StrCat("const ", root_, "hawser::CallOptions& options = {}")}, ") const;"));
   }
 
   // The calls that come from an interface that is extended.
   std::string Inherited(const InterfaceModel::Base& base) const {
-    std::string text = absl::StrCat("  // ---- From ", base.name, ".\n");
+    std::string text = absl::StrCat("  // ---- From ", base.name, ". Converts to its stub.\n");
     if (!base.hidden.empty()) {
-      absl::StrAppend(&text, "  // Another method has this name too, call it through ", base.stub, ": ",
-                      absl::StrJoin(base.hidden, ", "), ".\n");
+      absl::StrAppend(&text, "  // Only through that, because another method here has the same name: ",
+                      absl::StrJoin(base.hidden, "(), "), "().\n");
     }
     absl::StrAppend(&text, "  operator ", base.stub, "() const { return ", base.stub, "(channel_); }\n\n");
     for (const MethodModel& method : base.methods) absl::StrAppend(&text, Call(method), "\n");
@@ -85,10 +86,12 @@ class Header {
   }
 
   std::string Descriptor(const InterfaceModel& interface, const MethodModel& method) const {
-    return absl::StrCat("  static constexpr ", root_, "hawser::Method ", method.descriptor,
-                        "{\n      .interface_id = 0x", absl::Hex(interface.id, absl::kZeroPad16),
-                        ", .ordinal = ", method.ordinal, ", .name = \"", method.wire_name,
-                        "\", .idempotent = ", method.idempotent ? "true" : "false", "};\n");
+    return Bracketed(
+        "  ", absl::StrCat("static constexpr ", root_, "hawser::Method ", method.descriptor, "{"),
+        {absl::StrCat(".interface_id = 0x", absl::Hex(interface.id, absl::kZeroPad16)),
+         absl::StrCat(".ordinal = ", method.ordinal), absl::StrCat(".name = \"", method.wire_name, "\""),
+         absl::StrCat(".idempotent = ", method.idempotent ? "true" : "false")},
+        "};");
   }
 
   std::string Service(const InterfaceModel& interface) const {
@@ -105,11 +108,13 @@ class Header {
                      "// Unimplemented.\n",
                      "class ", interface.service, " : ", absl::StrJoin(bases, ", "), " {\n public:\n");
     for (const MethodModel& method : interface.methods) {
-      absl::StrAppend(&text, Function("  ", absl::StrCat("virtual ", root_, "absl::Status ", method.name),
-                                      HandlerArguments(file_, method, true), ";"));
+      absl::StrAppend(&text,
+                      Bracketed("  ", absl::StrCat("virtual ", root_, "absl::Status ", method.name, "("),
+                                HandlerArguments(file_, method, true), ");"));
     }
     if (!interface.methods.empty()) absl::StrAppend(&text, "\n");
-    for (const std::string& handler : interface.reveal) absl::StrAppend(&text, "  using ", handler, ";\n");
+    for (const std::string& handler : interface.reveal)
+      absl::StrAppend(&text, "  using ", handler, ";  // Not hidden by the one above.\n");
     return absl::StrCat(text, "  void AddMethods(", root_, "hawser::MethodTable& table) override;\n};\n");
   }
 

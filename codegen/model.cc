@@ -15,8 +15,6 @@
 namespace hawser::codegen {
 namespace {
 
-using capnp::schema::Method;
-
 std::vector<std::string> Lines(const std::string& comment) {
   std::vector<std::string> lines = absl::StrSplit(comment, '\n');
   while (!lines.empty() && lines.back().empty()) lines.pop_back();
@@ -39,7 +37,7 @@ class Builder {
         file_(nodes.Get(file.getId())),
         request_(file),
         refusals_(nodes, file.getFilename().cStr()),
-        names_(nodes, NamespaceOf(nodes, file_)) {}
+        cpp_namespace_(NamespaceOf(nodes, file_)) {}
 
   FileModel Build() {
     FileModel model;
@@ -47,7 +45,7 @@ class Builder {
     std::string path = request_.getFilename().cStr();
     model.source = path.substr(path.rfind('/') + 1);
     model.output_base = std::string(absl::StripSuffix(path, ".capnp"));
-    model.cpp_namespace = names_.in_namespace();
+    model.cpp_namespace = cpp_namespace_;
     model.root = Root(model.cpp_namespace);
     Collect(file_);
     for (Node::Reader interface : interfaces_) refusals_.Check(interface);
@@ -63,50 +61,75 @@ class Builder {
   const std::vector<std::string>& refusals() const { return refusals_.messages(); }
 
  private:
-  // The interfaces of the file into interfaces_, those that others extend first: C++ wants base classes
-  // complete.
+  // In the order of declaration, which is also capnpc-c++'s and has base classes first: it does not compile
+  // otherwise.
   void Collect(Node::Reader scope) {
     for (auto nested : scope.getNestedNodes()) {
       Node::Reader node = nodes_.Get(nested.getId());
-      if (node.isInterface()) CollectInterface(node);
+      if (node.isInterface()) interfaces_.push_back(node);
       Collect(node);
     }
-  }
-
-  void CollectInterface(Node::Reader interface) {
-    if (!IsInThisFile(interface) || !collected_.insert(interface.getId()).second) return;
-    for (auto superclass : interface.getInterface().getSuperclasses()) {
-      CollectInterface(nodes_.Get(superclass.getId()));
-    }
-    interfaces_.push_back(interface);
   }
 
   bool IsInThisFile(Node::Reader node) const { return nodes_.FileOf(node).getId() == file_.getId(); }
 
   InterfaceModel Interface(Node::Reader node) {
+    std::vector<Node::Reader> bases;
+    CollectBases(node, bases);
+    const CppNames names(nodes_, cpp_namespace_, MemberNames(node, bases));
     InterfaceModel model;
     model.id = node.getId();
     model.name = nodes_.ScopedName(node);
-    model.stub = names_.Generated(node, "Stub");
-    model.service = names_.Generated(node, "Service");
+    model.stub = GeneratedName(nodes_, node, "Stub");
+    model.service = GeneratedName(nodes_, node, "Service");
     model.comment = Lines(nodes_.Comment(node.getId()));
-    model.methods = Methods(node);
-    std::set<uint64_t> seen;
-    CollectBases(node, seen, model.bases);
-    for (auto superclass : node.getInterface().getSuperclasses()) {
-      std::string stub = names_.Generated(nodes_.Get(superclass.getId()), "Stub");
-      for (InterfaceModel::Base& base : model.bases) base.direct |= base.stub == stub;
-    }
+    model.methods = Methods(node, node, names);
+    for (Node::Reader base : bases) model.bases.push_back(Base(node, base, names));
     RefuseBadMethodNames(model);
     Hide(model);
     return model;
   }
 
-  std::vector<MethodModel> Methods(Node::Reader interface) const {
+  // The interfaces that one extends, directly or not, each once, those that others extend first.
+  void CollectBases(Node::Reader node, std::vector<Node::Reader>& bases) const {
+    for (auto superclass : node.getInterface().getSuperclasses()) {
+      Node::Reader base = nodes_.Get(superclass.getId());
+      if (std::any_of(bases.begin(), bases.end(), [&](Node::Reader b) { return b.getId() == base.getId(); }))
+        continue;
+      CollectBases(base, bases);
+      bases.push_back(base);
+    }
+  }
+
+  // What a type of the same name would be hidden by inside the generated classes: their methods, and the name
+  // of the base class hawser::Service.
+  std::set<std::string> MemberNames(Node::Reader interface, const std::vector<Node::Reader>& bases) const {
+    std::set<std::string> names = {"Service"};
+    for (auto method : interface.getInterface().getMethods()) names.insert(CppMethodName(method));
+    for (Node::Reader base : bases) {
+      for (auto method : base.getInterface().getMethods()) names.insert(CppMethodName(method));
+    }
+    return names;
+  }
+
+  InterfaceModel::Base Base(Node::Reader interface, Node::Reader base, const CppNames& names) const {
+    InterfaceModel::Base model;
+    model.name = nodes_.ScopedName(base);
+    model.stub = names.Generated(base, "Stub");
+    model.service = names.Generated(base, "Service");
+    for (auto superclass : interface.getInterface().getSuperclasses())
+      model.direct |= superclass.getId() == base.getId();
+    model.methods = Methods(interface, base, names);
+    return model;
+  }
+
+  // The methods that `declared_in` declares, for the stub of `interface`, which extends it or is it.
+  std::vector<MethodModel> Methods(Node::Reader interface, Node::Reader declared_in,
+                                   const CppNames& names) const {
     std::vector<std::pair<uint16_t, MethodModel>> ordered;
-    auto methods = interface.getInterface().getMethods();
+    auto methods = declared_in.getInterface().getMethods();
     for (uint16_t ordinal = 0; ordinal < methods.size(); ++ordinal) {
-      ordered.emplace_back(methods[ordinal].getCodeOrder(), OneMethod(interface, methods[ordinal], ordinal));
+      ordered.emplace_back(methods[ordinal].getCodeOrder(), Method(interface, declared_in, ordinal, names));
     }
     std::stable_sort(ordered.begin(), ordered.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -115,36 +138,25 @@ class Builder {
     return models;
   }
 
-  MethodModel OneMethod(Node::Reader interface, Method::Reader method, uint16_t ordinal) const {
-    std::string file = nodes_.FileOf(interface).getDisplayName().cStr();
+  MethodModel Method(Node::Reader interface, Node::Reader declared_in, uint16_t ordinal,
+                     const CppNames& names) const {
+    auto method = declared_in.getInterface().getMethods()[ordinal];
+    std::string file = nodes_.FileOf(declared_in).getDisplayName().cStr();
     MethodModel model;
     model.name = CppMethodName(method);
     model.descriptor = absl::StrCat("k", model.name);
-    model.descriptor_of = names_.Generated(interface, "Stub");
+    if (declared_in.getId() != interface.getId()) {
+      model.descriptor = absl::StrCat(names.Generated(declared_in, "Stub"), "::", model.descriptor);
+    }
     model.ordinal = ordinal;
-    model.wire_name = absl::StrCat(file.substr(file.rfind('/') + 1), ":", nodes_.ScopedName(interface), ".",
+    model.wire_name = absl::StrCat(file.substr(file.rfind('/') + 1), ":", nodes_.ScopedName(declared_in), ".",
                                    method.getName().cStr());
     model.idempotent = HasAnnotation(method.getAnnotations(), kIdempotent);
-    model.params = names_.Params(interface, method);
-    model.results = names_.Results(interface, method);
-    model.comment = Lines(nodes_.MethodComment(interface.getId(), ordinal));
-    model.text = MethodText(nodes_, method, ordinal);
+    model.params = names.Params(declared_in, method);
+    model.results = names.Results(declared_in, method);
+    model.comment = Lines(nodes_.MethodComment(declared_in.getId(), ordinal));
+    model.text = MethodText(nodes_, declared_in, ordinal);
     return model;
-  }
-
-  void CollectBases(Node::Reader node, std::set<uint64_t>& seen,
-                    std::vector<InterfaceModel::Base>& bases) const {
-    for (auto superclass : node.getInterface().getSuperclasses()) {
-      Node::Reader base = nodes_.Get(superclass.getId());
-      if (!seen.insert(base.getId()).second) continue;
-      CollectBases(base, seen, bases);
-      InterfaceModel::Base model;
-      model.name = nodes_.ScopedName(base);
-      model.stub = names_.Generated(base, "Stub");
-      model.service = names_.Generated(base, "Service");
-      model.methods = Methods(base);
-      bases.push_back(std::move(model));
-    }
   }
 
   // Where methods of several interfaces have one name, the interface's own wins, and the others are for their
@@ -159,7 +171,7 @@ class Builder {
       std::vector<MethodModel> kept;
       for (MethodModel& method : base.methods) {
         if (own.count(method.name)) model.reveal.push_back(absl::StrCat(base.service, "::", method.name));
-        if (own.count(method.name) || inherited[method.name] > 1) {
+        if (own.count(method.name) || inherited[method.name] > 1 || method.name == model.stub) {
           base.hidden.push_back(method.name);
         } else {
           kept.push_back(std::move(method));
@@ -231,8 +243,7 @@ class Builder {
   const Node::Reader file_;
   const CodeGeneratorRequest::RequestedFile::Reader request_;
   Refusals refusals_;
-  const CppNames names_;
-  std::set<uint64_t> collected_;
+  const std::string cpp_namespace_;
   std::vector<Node::Reader> interfaces_;
 };
 

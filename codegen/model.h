@@ -54,7 +54,7 @@ struct FileModel {
   std::string root;  // What to write before hawser::, absl:: and std::, "" or "::".
   std::vector<std::string>
       base_headers;  // "<pkg/base.rpc.h>" or "\"base.rpc.h\"", of the interfaces it extends.
-  std::vector<InterfaceModel> interfaces;  // Those that others extend first.
+  std::vector<InterfaceModel> interfaces;
 };
 
 // Understands one of the files that code is asked for. What cannot be generated is added to `refusals`, and

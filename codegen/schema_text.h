@@ -8,9 +8,9 @@
 
 namespace hawser::codegen {
 
-// "get @0 (key :Text) -> (value :Data);": a method as a schema declares it, for the comments of generated
+// "get @0 (key :Text) -> (value :Data);": a method as the schema declares it, for the comments of generated
 // code.
-std::string MethodText(const Nodes& nodes, capnp::schema::Method::Reader method, uint16_t ordinal);
+std::string MethodText(const Nodes& nodes, Node::Reader interface, uint16_t ordinal);
 
 }  // namespace hawser::codegen
 

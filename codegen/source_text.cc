@@ -29,20 +29,18 @@ class Source {
 
  private:
   std::string Call(const InterfaceModel& interface, const MethodModel& method) const {
-    std::string descriptor = method.descriptor_of == interface.stub
-                                 ? method.descriptor
-                                 : absl::StrCat(method.descriptor_of, "::", method.descriptor);
-    return absl::StrCat(Function("",
-                                 absl::StrCat(root_, "hawser::Call<", method.params, ", ", method.results,
-                                              "> ", interface.stub, "::", method.name),
-                                 {absl::StrCat("const ", root_, "hawser::CallOptions& options")}, " const {"),
-                        "  return {channel_, ", descriptor, ", options};\n}\n\n");
+    return absl::StrCat(
+        Bracketed("",
+                  absl::StrCat(root_, "hawser::Call<", method.params, ", ", method.results, "> ",
+                               interface.stub, "::", method.name, "("),
+                  {absl::StrCat("const ", root_, "hawser::CallOptions& options")}, ") const {"),
+        "  return {channel_, ", method.descriptor, ", options};\n}\n\n");
   }
 
   std::string Unimplemented(const InterfaceModel& interface, const MethodModel& method) const {
     return absl::StrCat(
-        Function("", absl::StrCat(root_, "absl::Status ", interface.service, "::", method.name),
-                 HandlerArguments(file_, method, false), " {"),
+        Bracketed("", absl::StrCat(root_, "absl::Status ", interface.service, "::", method.name, "("),
+                  HandlerArguments(file_, method, false), ") {"),
         "  return ", root_, "absl::UnimplementedError(\"", method.wire_name,
         " is not implemented by this server\");\n}\n\n");
   }

@@ -33,16 +33,20 @@ std::string Fill(std::string first, const std::vector<std::string>& words, absl:
 
 }  // namespace
 
-std::string Function(absl::string_view indent, absl::string_view head,
-                     const std::vector<std::string>& arguments, absl::string_view tail) {
-  std::vector<std::string> words = arguments;
-  words.back() += absl::StrCat(")", tail);
-  std::string start = absl::StrCat(indent, head, "(");
+std::string Bracketed(absl::string_view indent, absl::string_view opening,
+                      const std::vector<std::string>& items, absl::string_view closing) {
+  std::vector<std::string> words = items;
+  absl::StrAppend(&words.back(), closing);
+  std::string start = absl::StrCat(indent, opening);
   bool fits = true;
   std::string aligned = Fill(start, words, ",", start.size(), &fits);
   if (fits) return aligned;
-  return absl::StrCat(start, "\n",
-                      Fill(std::string(indent.size() + 4, ' '), words, ",", indent.size() + 4, &fits));
+  if (size_t space = opening.rfind(' '); start.size() > kColumns && space != opening.npos) {
+    return absl::StrCat(indent, opening.substr(0, space), "\n",
+                        Bracketed(indent, opening.substr(space + 1), items, closing));
+  }
+  std::string next_line(indent.size() + 4, ' ');
+  return absl::StrCat(start, "\n", Fill(next_line, words, ",", next_line.size(), &fits));
 }
 
 std::string Comment(absl::string_view indent, const std::vector<std::string>& lines) {
@@ -57,7 +61,14 @@ std::string Comment(absl::string_view indent, const std::vector<std::string>& li
 std::string Quotation(absl::string_view indent, absl::string_view declaration) {
   bool fits = true;
   std::string start = absl::StrCat(indent, "//   ");
-  std::vector<std::string> words = absl::StrSplit(declaration, ' ');
+  std::vector<std::string> words;
+  for (absl::string_view word : absl::StrSplit(declaration, ' ')) {
+    if (word[0] == ':' && !words.empty()) {
+      absl::StrAppend(&words.back(), " ", word);  // A field stays with its type.
+    } else {
+      words.emplace_back(word);
+    }
+  }
   std::string text = Fill(start, words, "", 0, &fits);
   return absl::StrReplaceAll(absl::StripSuffix(text, "\n"), {{"\n", absl::StrCat("\n", start, "    ")}}) +
          "\n";

@@ -12,9 +12,10 @@ namespace hawser::codegen {
 
 inline constexpr size_t kColumns = 110;
 
-// "<indent><head>(<arguments>)<tail>\n", in lines of kColumns where possible. There is at least one argument.
-std::string Function(absl::string_view indent, absl::string_view head,
-                     const std::vector<std::string>& arguments, absl::string_view tail);
+// "<indent><opening><items, separated by commas><closing>\n", in lines of kColumns where possible. `opening`
+// ends with a bracket and can be broken at its last space. There is at least one item.
+std::string Bracketed(absl::string_view indent, absl::string_view opening,
+                      const std::vector<std::string>& items, absl::string_view closing);
 
 // Each line as a comment. A schema's author does not write C++: what would continue the comment is made
 // harmless.
