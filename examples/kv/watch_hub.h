@@ -23,8 +23,8 @@ namespace kv {
 // push in flight: the next is sent when that one has been answered, with all that has happened meanwhile. So
 // a watcher that is slow gets larger batches, one that has stopped costs nothing at all, and neither slows a
 // writer. One that the log has left behind is told that it has lost changes.
-// Thread:   any. Nothing blocks,
-// and pushes are started with no lock held. Lifetime: outlives the callbacks of its pushes.
+// Thread:   any. Nothing blocks, and pushes are started with no lock held.
+// Lifetime: outlives the callbacks of its pushes.
 class WatchHub {
  public:
   // Sends one batch to one watcher, and calls `done` once with what came of it: OK, the watcher has it. Must
