@@ -1,0 +1,48 @@
+#ifndef HAWSER_TRANSPORT_ACCEPTOR_H_
+#define HAWSER_TRANSPORT_ACCEPTOR_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/handshake.h"
+#include "hawser/transport/poller.h"
+
+namespace hawser::transport {
+
+// Listens on one address and checks what peers say before anything is made for them: a peer of another
+// version, or one that is none of ours, is rejected with the reason here. Thread: on the poller that it was
+// made with; destroy it there.
+class Acceptor final : fabric::ListenHandler {
+ public:
+  class Handler {
+   public:
+    // A peer whose handshake is good. Answer with Connection::Accept(), on this or another poller, or with
+    // Reject().
+    virtual void OnPeer(std::unique_ptr<fabric::ConnectRequest> request, const Handshake& hello) = 0;
+
+   protected:
+    ~Handler() = default;
+  };
+
+  static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(Poller& poller,
+                                                          const fabric::SocketAddress& address,
+                                                          Handler& handler);
+
+  fabric::SocketAddress address() const { return listener_->address(); }
+
+ private:
+  explicit Acceptor(Handler& handler) : handler_(handler) {}
+  void OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request) override;
+
+  Handler& handler_;
+  std::unique_ptr<fabric::Listener> listener_;
+};
+
+// Refuses `request`; the peer's Dial() fails with `why`.
+void Reject(fabric::ConnectRequest& request, const absl::Status& why);
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_ACCEPTOR_H_

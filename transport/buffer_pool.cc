@@ -1,0 +1,262 @@
+#include "hawser/transport/buffer_pool.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <limits>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+
+namespace hawser::transport {
+namespace {
+
+using internal::Block;
+
+// A slab is one transparent huge page. https://docs.kernel.org/admin-guide/mm/transhuge.html
+constexpr size_t kSlabBytes = size_t{2} << 20;
+constexpr size_t kSmallClasses = 5;
+constexpr size_t kSmallClassBytes[kSmallClasses] = {1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10};
+
+// Above: four classes to each doubling, so a buffer is at most a quarter larger than what was asked for.
+constexpr size_t kLargeBase = 256 << 10;
+constexpr size_t kLargeClasses = 4 * 16;  // Up to 16 GiB.
+constexpr size_t kClasses = kSmallClasses + kLargeClasses;
+
+size_t ClassBytes(size_t size_class) {
+  if (size_class < kSmallClasses) return kSmallClassBytes[size_class];
+  const size_t step = size_class - kSmallClasses;
+  const size_t base = kLargeBase << (step / 4);
+  return base + (step % 4 + 1) * (base / 4);
+}
+
+size_t ClassOf(size_t size_bytes) {
+  for (size_t i = 0; i < kSmallClasses; ++i) {
+    if (size_bytes <= kSmallClassBytes[i]) return i;
+  }
+  size_t size_class = kSmallClasses;
+  while (size_class < kClasses && ClassBytes(size_class) < size_bytes) ++size_class;
+  return size_class;
+}
+
+uint8_t* Map(size_t size_bytes) {
+  // Aligned to a huge page, so that one can back it.
+  const size_t reserve = size_bytes + kSlabBytes;
+  void* mapped =
+      mmap(nullptr, reserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  const auto start = reinterpret_cast<uintptr_t>(mapped);
+  const uintptr_t aligned = (start + kSlabBytes - 1) & ~(kSlabBytes - 1);
+  if (aligned != start) munmap(mapped, aligned - start);
+  if (const size_t rest = start + reserve - (aligned + size_bytes); rest != 0) {
+    munmap(reinterpret_cast<void*>(aligned + size_bytes), rest);
+  }
+  madvise(reinterpret_cast<void*>(aligned), size_bytes,
+          MADV_HUGEPAGE);  // Advice: without it, small pages do.
+  return reinterpret_cast<uint8_t*>(aligned);
+}
+
+struct Region {
+  uint8_t* address = nullptr;
+  size_t size_bytes = 0;
+  std::unique_ptr<fabric::MemoryRegion> memory_region;
+  std::unique_ptr<Block[]> blocks;
+};
+
+}  // namespace
+
+// What the pool and its leases share. Deleted by whoever goes last.
+class BufferPool::Core {
+ public:
+  Core(std::shared_ptr<fabric::Fabric> fabric, const BufferPoolOptions& options)
+      : fabric_(std::move(fabric)), limit_bytes_(options.limit_bytes) {}
+
+  ~Core() {
+    for (Region& region : regions_) Unmap(region);
+  }
+
+  absl::StatusOr<Block*> Acquire(size_t size_bytes) {
+    const size_t size_class = ClassOf(size_bytes);
+    if (size_class >= kClasses || ClassBytes(size_class) > limit_bytes_) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("a buffer of ", size_bytes, " bytes is larger than the whole memory pool of ",
+                       limit_bytes_, " bytes; raise BufferPoolOptions::limit_bytes"));
+    }
+    FreeList& free_list = free_[size_class];
+    references_.fetch_add(1, std::memory_order_relaxed);
+    leased_bytes_.fetch_add(ClassBytes(size_class), std::memory_order_relaxed);
+    {
+      absl::MutexLock lock(&free_list.mutex);
+      if (Block* block = free_list.head; block != nullptr) {
+        free_list.head = block->next_free;
+        return block;
+      }
+    }
+    absl::StatusOr<Block*> block = Grow(size_class);
+    if (!block.ok()) {
+      leased_bytes_.fetch_sub(ClassBytes(size_class), std::memory_order_relaxed);
+      Unref();
+    }
+    return block;
+  }
+
+  void Return(Block* block) {
+    const size_t size_class = block->size_class;
+    leased_bytes_.fetch_sub(ClassBytes(size_class), std::memory_order_relaxed);
+    FreeList& free_list = free_[size_class];
+    {
+      absl::MutexLock lock(&free_list.mutex);
+      block->next_free = free_list.head;
+      free_list.head = block;
+    }
+    Unref();
+  }
+
+  void Unref() {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+  BufferPoolStats stats() const {
+    BufferPoolStats stats;
+    stats.limit_bytes = limit_bytes_;
+    stats.leased_bytes = leased_bytes_.load(std::memory_order_relaxed);
+    stats.leases = references_.load(std::memory_order_relaxed) - 1;
+    absl::MutexLock lock(&mutex_);
+    stats.mapped_bytes = mapped_bytes_;
+    stats.registrations = registrations_;
+    return stats;
+  }
+
+  uint32_t FindRegion(const uint8_t* address, size_t length_bytes) const {
+    absl::MutexLock lock(&mutex_);
+    for (const Region& region : regions_) {
+      if (address >= region.address && address < region.address + region.size_bytes) {
+        const size_t rest = region.size_bytes - static_cast<size_t>(address - region.address);
+        return length_bytes <= rest ? region.memory_region->lkey() : 0;
+      }
+    }
+    return 0;
+  }
+
+ private:
+  struct FreeList {
+    absl::Mutex mutex;
+    Block* head ABSL_GUARDED_BY(mutex) = nullptr;
+  };
+
+  // Maps and registers a slab, or one large buffer; returns one block of it.
+  absl::StatusOr<Block*> Grow(size_t size_class) {
+    const size_t block_bytes = ClassBytes(size_class);
+    const size_t region_bytes = std::max(block_bytes, kSlabBytes);
+    const bool large = size_class >= kSmallClasses;
+    const size_t bytes = large ? block_bytes : region_bytes;
+
+    absl::MutexLock lock(&mutex_);
+    if (mapped_bytes_ + bytes > limit_bytes_) TrimLarge(mapped_bytes_ + bytes - limit_bytes_);
+    if (mapped_bytes_ + bytes > limit_bytes_) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "the memory pool is at its limit: ", mapped_bytes_, " of ", limit_bytes_,
+          " bytes are in use and a buffer of ", block_bytes,
+          " bytes was asked for; release replies and buffers, or raise BufferPoolOptions::limit_bytes"));
+    }
+    uint8_t* const address = Map(bytes);
+    if (address == nullptr) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("mmap of ", bytes, " bytes for the memory pool failed: ", strerror(errno)));
+    }
+    Region region;
+    region.address = address;
+    region.size_bytes = bytes;
+    absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> registered = fabric_->Register(address, bytes);
+    if (!registered.ok()) {
+      munmap(address, bytes);
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "registering ", bytes, " bytes for the memory pool failed: ", registered.status().message()));
+    }
+    region.memory_region = *std::move(registered);
+    const size_t count = large ? 1 : bytes / block_bytes;
+    region.blocks = std::make_unique<Block[]>(count);
+    for (size_t i = 0; i < count; ++i) {
+      region.blocks[i] = {address + i * block_bytes,         block_bytes, region.memory_region->lkey(),
+                          static_cast<uint32_t>(size_class), nullptr,     this};
+    }
+    Block* const blocks = region.blocks.get();
+    regions_.push_back(std::move(region));
+    mapped_bytes_ += bytes;
+    ++registrations_;
+    if (count > 1) {
+      FreeList& free_list = free_[size_class];
+      absl::MutexLock free_lock(&free_list.mutex);
+      for (size_t i = count - 1; i >= 1; --i) {
+        blocks[i].next_free = free_list.head;
+        free_list.head = &blocks[i];
+      }
+    }
+    return &blocks[0];
+  }
+
+  // Gives back large buffers that nobody has, until `bytes` are free or there are no more. Slabs stay.
+  void TrimLarge(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    size_t trimmed = 0;
+    for (size_t size_class = kClasses - 1; size_class >= kSmallClasses && trimmed < bytes; --size_class) {
+      FreeList& free_list = free_[size_class];
+      absl::MutexLock free_lock(&free_list.mutex);
+      while (free_list.head != nullptr && trimmed < bytes) {
+        Block* const block = free_list.head;
+        free_list.head = block->next_free;
+        auto region = std::find_if(regions_.begin(), regions_.end(),
+                                   [&](const Region& candidate) { return candidate.blocks.get() == block; });
+        trimmed += region->size_bytes;
+        mapped_bytes_ -= region->size_bytes;
+        Unmap(*region);
+        std::swap(*region, regions_.back());
+        regions_.pop_back();
+      }
+    }
+  }
+
+  static void Unmap(Region& region) {
+    region.memory_region.reset();
+    munmap(region.address, region.size_bytes);
+  }
+
+  const std::shared_ptr<fabric::Fabric> fabric_;
+  const size_t limit_bytes_;
+  std::atomic<uint64_t> references_{1};  // The pool's own, and one a lease.
+  std::atomic<uint64_t> leased_bytes_{0};
+  std::array<FreeList, kClasses> free_;  // Locked after mutex_.
+  mutable absl::Mutex mutex_;
+  std::vector<Region> regions_ ABSL_GUARDED_BY(mutex_);
+  size_t mapped_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t registrations_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+namespace internal {
+void ReturnBlock(Block* block) { static_cast<BufferPool::Core*>(block->core)->Return(block); }
+}  // namespace internal
+
+BufferPool::BufferPool(std::shared_ptr<fabric::Fabric> fabric, const BufferPoolOptions& options)
+    : core_(new Core(std::move(fabric), options)) {}
+
+BufferPool::~BufferPool() { core_->Unref(); }
+
+absl::StatusOr<Lease> BufferPool::Acquire(size_t size_bytes) {
+  absl::StatusOr<Block*> block = core_->Acquire(size_bytes);
+  if (!block.ok()) return std::move(block).status();
+  return Lease(*block);
+}
+
+BufferPoolStats BufferPool::stats() const { return core_->stats(); }
+
+uint32_t BufferPool::FindRegion(const uint8_t* address, size_t length_bytes) const {
+  return core_->FindRegion(address, length_bytes);
+}
+
+}  // namespace hawser::transport

@@ -1,0 +1,407 @@
+#include "hawser/transport/connection.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace hawser::transport {
+namespace {
+
+using State = Connection::State;
+using Event = Connection::Event;
+constexpr State kConnecting = State::kConnecting, kReady = State::kReady, kDraining = State::kDraining,
+                kFlushing = State::kFlushing, kClosed = State::kClosed, kImpossible = State::kImpossible;
+
+// clang-format off
+constexpr State kNext[5][5] = {
+    //                established  drain called  exchanges done  failed, closed  all WRs flushed
+    /* kConnecting */ {kReady,     kFlushing,    kImpossible,    kFlushing,      kImpossible},
+    /* kReady      */ {kReady,     kDraining,    kImpossible,    kFlushing,      kImpossible},
+    /* kDraining   */ {kDraining,  kDraining,    kFlushing,      kFlushing,      kImpossible},
+    /* kFlushing   */ {kFlushing,  kFlushing,    kFlushing,      kFlushing,      kClosed},
+    /* kClosed     */ {kClosed,    kClosed,      kClosed,        kClosed,        kImpossible},
+};
+// clang-format on
+
+// READs that this side may have outstanding, and may be asked for. Enough for 4 MiB of chunks in flight.
+constexpr uint32_t kReadDepth = 16;
+
+// How long an accepted peer may take to finish the handshake.
+constexpr absl::Duration kAcceptTimeout = absl::Seconds(5);
+
+constexpr absl::Duration kMemoryRetry = absl::Milliseconds(1);
+
+}  // namespace
+
+State Connection::NextState(State state, Event event) {
+  return kNext[static_cast<int>(state)][static_cast<int>(event)];
+}
+
+Connection::Connection(Poller& poller, const ConnectionOptions& options, ConnectionObserver& observer,
+                       RequestHandler* handler)
+    : poller_(poller),
+      options_(options),
+      observer_(observer),
+      handler_(handler),
+      send_queue_(*this),
+      receive_ring_(*this),
+      pulls_(*this),
+      control_(*this),
+      connect_timer_([this] {
+        Fail(absl::UnavailableError(
+            absl::StrCat("connect to ", peer_,
+                         ": no answer in time; the host is down, a firewall drops the packets, or "
+                         "the peer is overloaded (ChannelOptions::connect_timeout)")));
+      }),
+      keepalive_timer_([this] { OnKeepaliveTimer(); }),
+      memory_timer_([this] { poller_.MarkForFlush(this); }) {}
+
+Connection::~Connection() = default;
+
+absl::StatusOr<Connection*> Connection::Make(Poller& poller, const ConnectionOptions& options,
+                                             ConnectionObserver& observer, RequestHandler* handler) {
+  poller.AssertHeld();
+  if (options.slots < 1 || options.slots > kSlotsMax || options.receive_buffer_bytes < kReceiveBufferMin ||
+      options.receive_buffer_bytes > kReceiveBufferMax || options.receive_buffer_bytes % 64 != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("ConnectionOptions: slots ", options.slots, " (1 to ",
+                                                   kSlotsMax, "), receive_buffer_bytes ",
+                                                   options.receive_buffer_bytes, " (a multiple of 64 from ",
+                                                   kReceiveBufferMin, " to ", kReceiveBufferMax, ")"));
+  }
+  std::unique_ptr<Connection> connection(new Connection(poller, options, observer, handler));
+  Connection* const result = connection.get();
+  result->index_ = poller.Adopt(std::move(connection));
+  if (absl::Status status = result->Open(); !status.ok()) {
+    poller.Drop(result);
+    return status;
+  }
+  return result;
+}
+
+absl::Status Connection::Open() {
+  fabric::QueuePairOptions options;
+  options.read_depth = kReadDepth;
+  options.send_depth = send_queue_.Size(options_.slots, kReadDepth);
+  options.receive_depth = receive_ring_.Size(options_.slots, options_.receive_buffer_bytes);
+  if (absl::Status status = control_.Open(); !status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<fabric::QueuePair>> queue_pair =
+      poller_.fabric().CreateQueuePair(poller_.completion_queue(), options, *this);
+  if (!queue_pair.ok()) return queue_pair.status();
+  queue_pair_ = *std::move(queue_pair);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Connection*> Connection::Dial(Poller& poller, const fabric::SocketAddress& address,
+                                             const ConnectionOptions& options, const Handshake& hello,
+                                             absl::Duration connect_timeout, ConnectionObserver& observer,
+                                             RequestHandler* handler) {
+  absl::StatusOr<Connection*> made = Make(poller, options, observer, handler);
+  if (!made.ok()) return made;
+  Connection* const connection = *made;
+  connection->peer_ = absl::StrCat(poller.fabric().scheme(), "://", address.ToString());
+  Handshake offer = hello;
+  offer.slots = static_cast<uint16_t>(options.slots);
+  offer.receive_buffer_bytes = options.receive_buffer_bytes;
+  offer.message_bytes_max = options.message_bytes_max;
+  // The first response may arrive in the same breath as the end of the handshake.
+  absl::Status status = connection->receive_ring_.Refill()
+                            ? connection->queue_pair_->Connect(address, Encode(offer))
+                            : absl::ResourceExhaustedError(
+                                  "no memory for the receive ring of a new connection; raise "
+                                  "BufferPoolOptions::limit_bytes");
+  if (!status.ok()) {
+    connection->Fail(status);
+    return connection;  // The observer hears of it, as of every other failure.
+  }
+  poller.timers().Set(connection->connect_timer_, After(poller.clock().NowNs(), connect_timeout));
+  return connection;
+}
+
+absl::StatusOr<Connection*> Connection::Accept(Poller& poller,
+                                               std::unique_ptr<fabric::ConnectRequest> request,
+                                               const ConnectionOptions& options, const Handshake& hello,
+                                               const SessionToken& session, ConnectionObserver& observer,
+                                               RequestHandler* handler) {
+  absl::StatusOr<Connection*> made = Make(poller, options, observer, handler);
+  if (!made.ok()) return made;
+  Connection* const connection = *made;
+  connection->peer_ = absl::StrCat(poller.fabric().scheme(), "://", request->peer_address().ToString());
+  Handshake answer;
+  answer.role = hello.role;
+  answer.slots = static_cast<uint16_t>(std::min<uint32_t>(options.slots, hello.slots));
+  answer.receive_buffer_bytes = std::min(options.receive_buffer_bytes, hello.receive_buffer_bytes);
+  answer.message_bytes_max = options.message_bytes_max;
+  answer.session = session;
+  connection->peer_hello_ = hello;
+  connection->Agree(hello);
+  absl::Status status =
+      connection->receive_ring_.Refill()
+          ? connection->queue_pair_->Accept(std::move(request), Encode(answer))
+          : absl::ResourceExhaustedError("no memory for the receive ring of a new connection");
+  if (!status.ok()) {
+    connection->Fail(status);
+    return connection;
+  }
+  poller.timers().Set(connection->connect_timer_, After(poller.clock().NowNs(), kAcceptTimeout));
+  return connection;
+}
+
+void Connection::Agree(const Handshake& peer) {
+  agreed_ = peer;
+  agreed_.slots = static_cast<uint16_t>(std::min<uint32_t>(options_.slots, peer.slots));
+  agreed_.receive_buffer_bytes = std::min(options_.receive_buffer_bytes, peer.receive_buffer_bytes);
+  peer_message_bytes_max_ = peer.message_bytes_max;
+  if (handler_ == nullptr) {
+    requester_ = std::make_unique<Requester>(*this, agreed_.slots);
+  } else {
+    responder_ = std::make_unique<Responder>(*this, agreed_.slots, *handler_);
+  }
+}
+
+void Connection::Move(Event event) {
+  const State next = NextState(state_, event);
+  if (next == State::kImpossible) {
+    fprintf(stderr, "hawser: connection in state %d met event %d, which cannot be\n",
+            static_cast<int>(state_), static_cast<int>(event));
+    abort();
+  }
+  state_ = next;
+}
+
+void Connection::OnEstablished(absl::string_view private_data) {
+  if (state_ == State::kConnecting && requester_ == nullptr && responder_ == nullptr) {  // We dialed.
+    absl::StatusOr<Handshake> answer = DecodeHandshake(private_data);
+    if (!answer.ok()) {
+      return Fail(absl::Status(answer.status().code(),
+                               absl::StrCat("connect to ", peer_, ": ", answer.status().message())));
+    }
+    peer_hello_ = *answer;
+    Agree(*answer);
+  }
+  Move(Event::kEstablished);
+  if (!carries_traffic() || std::exchange(ready_, true)) return;
+  pulls_.SetDepth(std::max<uint32_t>(1, queue_pair_->read_depth()));
+  poller_.timers().Cancel(connect_timer_);
+  last_receive_ns_ = poller_.now_ns();
+  poller_.timers().Set(keepalive_timer_, After(poller_.now_ns(), options_.keepalive_interval));
+  observer_.OnReady(peer_hello_);
+  for (auto& [buffer, length_bytes] : std::exchange(early_, {})) OnMessage(std::move(buffer), length_bytes);
+}
+
+void Connection::OnConnectFailed(const absl::Status& why, absl::string_view private_data) {
+  if (private_data.empty()) return Fail(why);
+  const absl::Status reason = DecodeRejection(private_data);
+  Fail(absl::Status(reason.code(), absl::StrCat("connect to ", peer_, ": ", reason.message())));
+}
+
+void Connection::OnDisconnected(const absl::Status& why) { Fail(why); }
+
+absl::StatusOr<ExchangeId> Connection::SendRequest(OutgoingMessagePtr& request, int64_t deadline_ns,
+                                                   ResponseHandler& handler) {
+  poller_.AssertHeld();
+  if (state_ != State::kReady || requester_ == nullptr) {
+    return !why_closed_.ok() ? why_closed_
+                             : absl::UnavailableError(absl::StrCat("connection to ", peer_, " is not ready"));
+  }
+  return requester_->Send(request, deadline_ns, handler);
+}
+
+void Connection::Cancel(ExchangeId id) {
+  poller_.AssertHeld();
+  if (carries_traffic() && requester_ != nullptr) requester_->Cancel(id);
+}
+
+absl::Status Connection::Respond(ExchangeId id, OutgoingMessagePtr& response) {
+  poller_.AssertHeld();
+  if (!carries_traffic() || responder_ == nullptr) return absl::OkStatus();
+  return responder_->Respond(id, response);
+}
+
+void Connection::Drain() {
+  poller_.AssertHeld();
+  if (state_ == State::kConnecting) return Close();
+  Move(Event::kDrainCalled);
+  if (state_ != State::kDraining) return;
+  if (responder_ != nullptr) {
+    // The last answers must have arrived before we disconnect, so each is proved from now on.
+    send_queue_.SignalAll();
+    control_.GoingAway();
+  }
+  poller_.MarkForFlush(this);
+}
+
+void Connection::Close(const absl::Status& why) {
+  poller_.AssertHeld();
+  Fail(why);
+}
+
+uint32_t Connection::exchanges_in_flight() const {
+  return requester_ != nullptr   ? requester_->in_flight()
+         : responder_ != nullptr ? responder_->in_flight()
+                                 : 0;
+}
+
+void Connection::Fail(absl::StatusCode code, absl::string_view what) {
+  Fail(absl::Status(code, absl::StrCat("peer ", peer_, " ", what)));
+}
+
+void Connection::Fail(const absl::Status& why) {
+  if (state_ == State::kFlushing || state_ == State::kClosed) return;
+  why_closed_ = why;
+  Move(Event::kFailed);
+  for (Timer* timer : {&connect_timer_, &keepalive_timer_, &memory_timer_}) poller_.timers().Cancel(*timer);
+  queue_pair_->Disconnect();
+  send_queue_.DropQueued();
+  pulls_.Fail();
+  poller_.MarkForFlush(this);
+  // Calls need to know one thing: whether somebody here ended them, or whether it may be tried again.
+  const absl::Status for_calls =
+      why.code() == absl::StatusCode::kCancelled
+          ? why
+          : absl::UnavailableError(absl::StrCat("the connection to ", peer_, " was lost: ", why.message()));
+  if (requester_ != nullptr) requester_->FailAll(for_calls);
+  if (responder_ != nullptr) responder_->FailAll(for_calls);
+}
+
+void Connection::OnExchangeEnded() {
+  if (state_ == State::kDraining) poller_.MarkForFlush(this);
+  if (requester_ != nullptr && state_ == State::kReady) observer_.OnSlotFree();
+}
+
+void Connection::CloseIfDrained() {
+  if (state_ != State::kDraining || exchanges_in_flight() != 0) return;
+  if (responder_ != nullptr &&
+      (send_queue_.has_queued() || send_queue_.outstanding() != 0 || control_.waiting_since_ns() != kNever)) {
+    return;
+  }
+  Move(Event::kExchangesDone);
+  why_closed_ = absl::CancelledError("closed by this side after its last call");
+  for (Timer* timer : {&keepalive_timer_, &memory_timer_}) poller_.timers().Cancel(*timer);
+  queue_pair_->Disconnect();
+  pulls_.Fail();
+  if (requester_ != nullptr) requester_->FailAll(why_closed_);  // Nobody is left; ends its timers.
+  if (responder_ != nullptr) responder_->FailAll(why_closed_);
+}
+
+void Connection::CloseIfFlushed() {
+  if (state_ != State::kFlushing || send_queue_.outstanding() != 0 || receive_ring_.posted() != 0) return;
+  Move(Event::kFlushed);
+  if (requester_ != nullptr) requester_->ReturnRequests();
+  observer_.OnClosed(why_closed_);
+  poller_.MarkClosed(this);
+}
+
+std::optional<ControlOp> Connection::NextControlOp() {
+  return requester_ != nullptr ? requester_->NextControlOp() : std::nullopt;
+}
+
+void Connection::OnControlOp(const ControlOp& op) {
+  switch (op.code) {
+    case ControlOp::Code::kPing:
+      return;
+    case ControlOp::Code::kCancel:
+    case ControlOp::Code::kRelease:
+      if (responder_ != nullptr) return responder_->OnControlOp(op);
+      break;
+    case ControlOp::Code::kGoingAway:
+      if (requester_ != nullptr) return observer_.OnGoingAway();
+      break;
+  }
+  Fail(absl::StatusCode::kDataLoss,
+       absl::StrCat("sent control operation ", static_cast<int>(op.code), ", which this side does not take"));
+}
+
+void Connection::OnCompletion(const WorkId& id, const fabric::Completion& completion) {
+  const bool ok = completion.status == fabric::CompletionStatus::kSuccess;
+  if (!ok) {
+    // After the first bad completion of any kind the queue pair is of no use, even if it does not say so
+    // itself. A flush is the consequence of something that we are told otherwise; if we are not, it is what
+    // we know.
+    Fail(absl::UnavailableError(absl::StrCat(id.kind == WorkId::kReceive ? "a receive from " : "a send to ",
+                                             peer_, " failed: ", fabric::Describe(completion.status))));
+  }
+  if (id.kind == WorkId::kReceive) {
+    Lease buffer = receive_ring_.Take(id.number);
+    if (ok && buffer && state_ < State::kFlushing) OnMessage(std::move(buffer), completion.byte_len);
+    poller_.MarkForFlush(this);
+  } else {
+    if (ok) last_receive_ns_ = poller_.now_ns();
+    send_queue_.OnCompletion(id.number, ok);
+    if (state_ == State::kDraining || state_ == State::kFlushing) poller_.MarkForFlush(this);
+  }
+}
+
+void Connection::OnMessage(Lease buffer, uint32_t length_bytes) {
+  last_receive_ns_ = poller_.now_ns();
+  if (!ready_) {
+    // The peer may speak before the connection manager tells us that it can. Who accepted knows all there is
+    // to know.
+    if (requester_ == nullptr && responder_ == nullptr)
+      return early_.emplace_back(std::move(buffer), length_bytes), void();
+    OnEstablished({});
+  }
+  if (!carries_traffic()) return;
+  absl::StatusOr<ParsedMessage> message = Parse(buffer.data(), length_bytes);
+  if (!message.ok()) return Fail(message.status().code(), message.status().message());
+  switch (message->header.kind) {
+    case Kind::kRequest:
+      if (responder_ != nullptr) return responder_->OnRequest(*message, std::move(buffer), length_bytes);
+      break;
+    case Kind::kResponse:
+      if (requester_ != nullptr) return requester_->OnResponse(*message, std::move(buffer), length_bytes);
+      break;
+    case Kind::kControl:
+      return control_.OnControl(*message);
+    case Kind::kControlAck:
+      return control_.OnControlAck(*message);
+  }
+  Fail(absl::StatusCode::kDataLoss, requester_ != nullptr
+                                        ? "sent a request on a connection where it answers them"
+                                        : "sent a response on a connection where it gets them");
+}
+
+void Connection::Flush() {
+  if (state_ < State::kFlushing) {
+    // Receives first: what we send now may be answered at once.
+    if (!receive_ring_.full() && !receive_ring_.Refill()) {
+      poller_.timers().Set(memory_timer_, After(poller_.now_ns(), kMemoryRetry));
+      return;
+    }
+    if (carries_traffic() && send_queue_.has_queued()) {
+      if (absl::Status status = send_queue_.Flush(); !status.ok()) {
+        Fail(absl::Status(status.code(), absl::StrCat("posting to ", peer_, " failed: ", status.message())));
+      }
+    }
+    CloseIfDrained();
+  }
+  CloseIfFlushed();
+}
+
+void Connection::OnKeepaliveTimer() {
+  const int64_t now_ns = poller_.now_ns();
+  const int64_t silent_since_ns =
+      std::max(last_receive_ns_,
+               control_.waiting_since_ns() == kNever ? last_receive_ns_ : control_.waiting_since_ns());
+  int64_t next_ns;
+  if (control_.waiting_since_ns() != kNever) {
+    next_ns = After(silent_since_ns, options_.keepalive_timeout);
+    if (next_ns <= now_ns) {
+      return Fail(absl::UnavailableError(absl::StrCat(
+          "peer ", peer_, " has not answered a ping for ", absl::FormatDuration(options_.keepalive_timeout),
+          "; its process is stopped, its host is down, or the network between is cut")));
+    }
+  } else {
+    next_ns = After(last_receive_ns_, options_.keepalive_interval);
+    if (next_ns <= now_ns) {
+      control_.Ping();
+      next_ns = After(now_ns, options_.keepalive_timeout);
+    }
+  }
+  poller_.timers().Set(keepalive_timer_, next_ns);
+}
+
+}  // namespace hawser::transport

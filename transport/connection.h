@@ -1,0 +1,190 @@
+#ifndef HAWSER_TRANSPORT_CONNECTION_H_
+#define HAWSER_TRANSPORT_CONNECTION_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "hawser/transport/control.h"
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/handshake.h"
+#include "hawser/transport/message.h"
+#include "hawser/transport/options.h"
+#include "hawser/transport/poller.h"
+#include "hawser/transport/receive_ring.h"
+#include "hawser/transport/rendezvous.h"
+#include "hawser/transport/requester.h"
+#include "hawser/transport/responder.h"
+#include "hawser/transport/send_queue.h"
+#include "hawser/transport/timer.h"
+#include "hawser/transport/work_id.h"
+
+namespace hawser::transport {
+
+// What the owner of a connection hears of it. Called on the poller; never from inside a call into the
+// connection, except that Close() and a failing post may call OnClosed() before they return.
+class ConnectionObserver {
+ public:
+  virtual ~ConnectionObserver() = default;
+
+  // The handshake is done: `peer` is what the other side said. Before the first request, if this side answers
+  // them.
+  virtual void OnReady(const Handshake& peer) = 0;
+
+  // A request may be sent again, after SendRequest() had returned ResourceExhausted.
+  virtual void OnSlotFree() {}
+
+  // The peer drains: it answers what it was sent, and wants no new requests.
+  virtual void OnGoingAway() {}
+
+  // Once, the last call: after every handler of an exchange has heard its end. The connection cannot be used
+  // any more and is destroyed soon by the poller. `why`: what ended it first; Cancelled after Close(). If
+  // OnReady() was not called before, connecting failed: Unavailable, or FailedPrecondition and the like with
+  // the peer's own reason.
+  virtual void OnClosed(const absl::Status& why) = 0;
+};
+
+// A reliable connection to one peer: one QueuePair and its slots, each carrying one exchange at a time. One
+// side sends the requests (Requester), the other answers them (Responder); control exchanges go both ways.
+// Thread:   belongs to one Poller; call every method on it.
+// Lifetime: owned by the Poller, destroyed only in kClosed, when the fabric holds none of our buffers.
+// Failure:  the first error closes the connection, and is what every later call returns.
+class Connection final : public fabric::ConnectionHandler {
+ public:
+  enum class State : uint8_t { kConnecting, kReady, kDraining, kFlushing, kClosed, kImpossible };
+  enum class Event : uint8_t { kEstablished, kDrainCalled, kExchangesDone, kFailed, kFlushed };
+  // The whole life of a connection: kNext in connection.cc. kImpossible: only a bug of ours could cause this
+  // event here.
+  static State NextState(State state, Event event);
+
+  // Dials `address` as the side that sends requests, or, with `handler`, as the side that answers them (a
+  // reverse connection). The observer hears how it ends, within `connect_timeout`. Not OK: it did not even
+  // start.
+  static absl::StatusOr<Connection*> Dial(Poller& poller, const fabric::SocketAddress& address,
+                                          const ConnectionOptions& options, const Handshake& hello,
+                                          absl::Duration connect_timeout, ConnectionObserver& observer,
+                                          RequestHandler* handler);
+
+  // Answers a peer whose `hello` was found good (see Acceptor). `handler`: as for Dial().
+  static absl::StatusOr<Connection*> Accept(Poller& poller, std::unique_ptr<fabric::ConnectRequest> request,
+                                            const ConnectionOptions& options, const Handshake& hello,
+                                            const SessionToken& session, ConnectionObserver& observer,
+                                            RequestHandler* handler);
+
+  ~Connection() override;
+
+  // ---- As the side that sends requests.
+
+  // Sends `request`; `handler` hears of its end exactly once, at `deadline_ns` (of the poller's clock) at the
+  // latest. OK means posted, not delivered: only the response proves delivery. `request` is moved from only
+  // on OK; not OK: nothing was sent. ResourceExhausted: every slot is busy; try again from OnSlotFree().
+  // InvalidArgument: larger than the peer takes. Unavailable: not ready, draining, or failed.
+  absl::StatusOr<ExchangeId> SendRequest(OutgoingMessagePtr& request, int64_t deadline_ns,
+                                         ResponseHandler& handler);
+
+  // The handler of `id` hears Cancelled, unless it has heard of its end already, and the peer is told. Late
+  // is fine.
+  void Cancel(ExchangeId id);
+
+  bool CanSend() const {
+    return state_ == State::kReady && requester_ != nullptr && requester_->HasFreeSlot();
+  }
+
+  // ---- As the side that answers them.
+
+  // Answers the request `id`. Late (the connection is gone) is fine: the response is dropped.
+  // InvalidArgument: larger than the peer takes; answer with something else.
+  absl::Status Respond(ExchangeId id, OutgoingMessagePtr& response);
+
+  // ---- Both.
+
+  // Drains: no new requests (a peer that sends them is told; SendRequest() fails), closes once every exchange
+  // has ended.
+  void Drain();
+  // Ends everything now.
+  void Close(const absl::Status& why = absl::CancelledError("closed by this side"));
+
+  State state() const { return state_; }
+  const absl::Status& why_closed() const { return why_closed_; }
+  const std::string& peer() const { return peer_; }
+  const Handshake& agreed() const { return agreed_; }
+  uint32_t exchanges_in_flight() const;
+  Poller& poller() { return poller_; }
+
+  // ---- For its parts (Requester, Responder, Control, PullQueue, SendQueue, ReceiveRing).
+  SendQueue& send_queue() { return send_queue_; }
+  PullQueue& pulls() { return pulls_; }
+  fabric::QueuePair& queue_pair() { return *queue_pair_; }
+  Control& control() { return control_; }
+  const ConnectionOptions& options() const { return options_; }
+  uint64_t peer_message_bytes_max() const { return peer_message_bytes_max_; }
+  // Messages may be sent, and arrive.
+  bool carries_traffic() const { return state_ == State::kReady || state_ == State::kDraining; }
+  // The peer broke the protocol, or the fabric failed: ends the connection. `what` without the peer's name.
+  void Fail(absl::StatusCode code, absl::string_view what);
+  // An exchange has ended: a slot is free, and it was perhaps the last one of a connection that drains.
+  void OnExchangeEnded();
+  std::optional<ControlOp> NextControlOp();
+  void OnControlOp(const ControlOp& op);
+
+  // ---- For the poller.
+  void OnCompletion(const WorkId& id, const fabric::Completion& completion);
+  void Flush();
+  uint32_t index() const { return index_; }
+
+ private:
+  friend class Poller;
+  Connection(Poller& poller, const ConnectionOptions& options, ConnectionObserver& observer,
+             RequestHandler* handler);
+
+  absl::Status Open();
+  static absl::StatusOr<Connection*> Make(Poller& poller, const ConnectionOptions& options,
+                                          ConnectionObserver& observer, RequestHandler* handler);
+  void Agree(const Handshake& peer);
+  void Move(Event event);
+  void OnMessage(Lease buffer, uint32_t length_bytes);
+  void OnKeepaliveTimer();
+  void Fail(const absl::Status& why);
+  void CloseIfDrained();
+  void CloseIfFlushed();
+
+  // fabric::ConnectionHandler
+  void OnEstablished(absl::string_view private_data) override;
+  void OnConnectFailed(const absl::Status& why, absl::string_view private_data) override;
+  void OnDisconnected(const absl::Status& why) override;
+
+  Poller& poller_;
+  const ConnectionOptions options_;
+  ConnectionObserver& observer_;
+  RequestHandler* const handler_;  // Null: this side sends the requests.
+  Handshake peer_hello_;
+  Handshake agreed_;  // The minimum of both.
+  uint64_t peer_message_bytes_max_ = 0;
+  State state_ = State::kConnecting;
+  absl::Status why_closed_;
+  std::string peer_;
+  uint32_t index_ = 0;
+  bool marked_for_flush_ = false;                  // The poller's.
+  bool ready_ = false;                             // The observer has heard.
+  std::vector<std::pair<Lease, uint32_t>> early_;  // Received before the handshake's end was known here.
+  int64_t last_receive_ns_ = 0;
+  std::unique_ptr<fabric::QueuePair> queue_pair_;
+  SendQueue send_queue_;
+  ReceiveRing receive_ring_;
+  PullQueue pulls_;
+  Control control_;
+  std::unique_ptr<Requester> requester_;  // One of these two.
+  std::unique_ptr<Responder> responder_;
+  Timer connect_timer_;
+  Timer keepalive_timer_;
+  Timer memory_timer_;  // To refill the ring, when the pool had nothing.
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_CONNECTION_H_

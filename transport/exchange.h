@@ -1,0 +1,62 @@
+#ifndef HAWSER_TRANSPORT_EXCHANGE_H_
+#define HAWSER_TRANSPORT_EXCHANGE_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "hawser/transport/message.h"
+
+namespace hawser::transport {
+
+// Names one exchange of a connection: the slot that carries it, and which of the slot's exchanges it is. A
+// late word on an earlier exchange of the slot does not match.
+struct ExchangeId {
+  uint16_t slot = 0;
+  uint32_t generation = 0;
+
+  friend bool operator==(const ExchangeId& a, const ExchangeId& b) {
+    return a.slot == b.slot && a.generation == b.generation;
+  }
+};
+
+// Who sent a request. Thread: on the poller.
+class ResponseHandler {
+ public:
+  // The one end of the exchange: the response, or why there is none.
+  //   DeadlineExceeded, Cancelled: given up; the peer may be running it.
+  //   Unavailable: the connection was lost; the peer may or may not have run it.
+  //   ResourceExhausted: no memory for a large response, or it is larger than we take.
+  virtual void OnResponse(absl::StatusOr<IncomingMessagePtr> response) = 0;
+
+  // After OnResponse(Unavailable): `request` is not used by the fabric any more and could be sent again.
+  // Called only if WantsRequestBack() was true when the exchange ended.
+  virtual void OnRequestBack(OutgoingMessagePtr request) { (void)request; }
+  virtual bool WantsRequestBack() const { return false; }
+
+ protected:
+  ~ResponseHandler() = default;
+};
+
+// Who answers requests. Thread: on the poller. Each request is answered by exactly one Connection::Respond(),
+// at any time, from inside OnRequest() as well.
+class RequestHandler {
+ public:
+  // `request` may be kept as long as the handler likes. `deadline_ns`: of the poller's clock; kNever: none.
+  virtual void OnRequest(ExchangeId id, IncomingMessagePtr request, int64_t deadline_ns) = 0;
+
+  // A request came that could not be taken (too large, no memory, deadline past or cancelled while it was
+  // READ): the handler answers it with `why` in its own words.
+  virtual void OnBadRequest(ExchangeId id, const absl::Status& why) = 0;
+
+  // Nobody will read the answer to `id`: cancelled, deadline past, or connection lost (Unavailable; then no
+  // answer is needed). At most once, and only between OnRequest() and Respond().
+  virtual void OnCancel(ExchangeId id, const absl::Status& why) = 0;
+
+ protected:
+  ~RequestHandler() = default;
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_EXCHANGE_H_

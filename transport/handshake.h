@@ -1,0 +1,53 @@
+#ifndef HAWSER_TRANSPORT_HANDSHAKE_H_
+#define HAWSER_TRANSPORT_HANDSHAKE_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+// What both sides say before the first exchange, in the private data of the connection manager. Field table:
+// rpc/PROTOCOL.md.
+namespace hawser::transport {
+
+inline constexpr uint16_t kProtocolVersion = 1;
+
+// Names a session: a forward connection and the reverse one that belongs to it. 128 random bits, made by the
+// server, so that nobody can guess his way into somebody else's session.
+using SessionToken = std::array<uint8_t, 16>;
+SessionToken NewSessionToken();
+
+enum class Role : uint8_t {
+  kForward = 1,  // The dialing side sends requests.
+  kReverse = 2,  // The dialing side answers them.
+};
+
+struct Handshake {
+  uint16_t version = kProtocolVersion;
+  Role role = Role::kForward;
+  uint32_t features = 0;  // Bits that we do not know are ignored.
+  uint16_t slots = 0;
+  uint32_t receive_buffer_bytes = 0;
+  uint64_t message_bytes_max = 0;
+  SessionToken session =
+      {};  // Of an accept: the new session. Of a reverse connect: the session it belongs to.
+};
+
+// Both forms fit fabric::kConnectPrivateDataMax.
+std::string Encode(const Handshake& handshake);
+
+// `data` may be padded with zeros. FailedPrecondition: another version (the text names both);
+// InvalidArgument: not a Hawser handshake, cut short, or values out of range.
+absl::StatusOr<Handshake> DecodeHandshake(absl::string_view data);
+
+// Why a connection was rejected: a code and as much of a text as fits fabric::kRejectPrivateDataMax.
+std::string EncodeRejection(const absl::Status& why);
+// Never OK. Unavailable for data that is none of ours.
+absl::Status DecodeRejection(absl::string_view data);
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_HANDSHAKE_H_

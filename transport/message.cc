@@ -1,0 +1,286 @@
+#include "hawser/transport/message.h"
+
+#include <capnp/message.h>
+#include <string.h>
+
+#include <algorithm>
+#include <new>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+
+namespace hawser::transport {
+namespace {
+
+constexpr size_t kFirstSegmentBytes = kSmallBufferBytes - kHeadroom;
+
+// Message objects kept for reuse, of each kind: as many as calls are in flight over a few connections.
+constexpr size_t kKeptMax = 256;
+
+}  // namespace
+
+// ---- OutgoingMessage
+
+class OutgoingMessage::Builder final : public capnp::MessageBuilder {
+ public:
+  explicit Builder(OutgoingMessage* message) : message_(message) {}
+  kj::ArrayPtr<capnp::word> allocateSegment(uint minimum_words) override {
+    return message_->AllocateSegment(minimum_words);
+  }
+
+ private:
+  OutgoingMessage* const message_;
+};
+
+OutgoingMessage::OutgoingMessage(MessagePool* pool, Lease head) : pool_(pool), head_(std::move(head)) {
+  if (head_) memset(head_.data(), 0, kSmallBufferBytes);
+  Reset();
+}
+
+OutgoingMessage::~OutgoingMessage() { builder_->~MessageBuilder(); }
+
+void OutgoingMessage::Reset() {
+  static_assert(sizeof(Builder) <= sizeof(builder_space_));
+  if (builder_ != nullptr) {
+    if (segments_.empty() && first_taken_) Finish();
+    // The first segment is handed out as zeros again; the few bytes that were used are all there is to clear.
+    if (!segments_.empty() && head_ && segments_[0].address == head_.data() + kHeadroom) {
+      memset(segments_[0].address, 0, segments_[0].length_bytes);
+    }
+    builder_->~MessageBuilder();
+  }
+  builder_ = new (builder_space_) Builder(this);
+  first_taken_ = false;
+  envelope_size_ = 0;
+  allocated_bytes_ = 0;
+  leases_.clear();
+  unregistered_.clear();
+  owners_.clear();
+  segments_.clear();
+  if (!status_.ok()) status_ = absl::OkStatus();
+}
+
+kj::ArrayPtr<capnp::word> OutgoingMessage::AllocateSegment(uint32_t minimum_words) {
+  const size_t minimum_bytes = size_t{minimum_words} * sizeof(capnp::word);
+  uint8_t* memory = nullptr;
+  size_t size_bytes = 0;
+  if (!first_taken_ && head_) {
+    first_taken_ = true;
+    if (minimum_bytes <= kFirstSegmentBytes) {
+      allocated_bytes_ += kFirstSegmentBytes;
+      return {reinterpret_cast<capnp::word*>(head_.data() + kHeadroom),
+              kFirstSegmentBytes / sizeof(capnp::word)};
+    }
+  }
+  // Doubles what there is, so that a message of any size has few segments; a large one is not rounded up,
+  // since every byte of it must be cleared.
+  size_bytes = std::max(minimum_bytes, std::min<size_t>(allocated_bytes_, 1 << 20));
+  absl::StatusOr<Lease> lease = pool_->buffers().Acquire(size_bytes);
+  if (lease.ok()) {
+    memory = lease->data();
+    memset(memory, 0, size_bytes);
+    leases_.push_back(*std::move(lease));
+  } else {
+    if (status_.ok()) status_ = lease.status();
+    unregistered_.push_back(std::make_unique<uint64_t[]>(size_bytes / sizeof(uint64_t)));
+    memory = reinterpret_cast<uint8_t*>(unregistered_.back().get());
+  }
+  allocated_bytes_ += size_bytes;
+  return {reinterpret_cast<capnp::word*>(memory), size_bytes / sizeof(capnp::word)};
+}
+
+void OutgoingMessage::SetEnvelope(absl::Span<const uint8_t> envelope) {
+  envelope_size_ = std::min(envelope.size(), kEnvelopeMax);
+  memcpy(envelope_, envelope.data(), envelope_size_);
+}
+
+capnp::Orphan<capnp::Data> OutgoingMessage::Attach(capnp::Data::Reader bytes,
+                                                   std::shared_ptr<const void> owner) {
+  const size_t padded = (bytes.size() + 7) & ~size_t{7};
+  const bool aligned = reinterpret_cast<uintptr_t>(bytes.begin()) % sizeof(capnp::word) == 0;
+  if (bytes.size() == 0 || !aligned || pool_->buffers().FindRegion(bytes.begin(), padded) == 0) {
+    return builder_->getOrphanage().newOrphanCopy(bytes);
+  }
+  owners_.push_back(std::move(owner));
+  return builder_->getOrphanage().referenceExternalData(bytes);
+}
+
+absl::Span<const OutgoingMessage::Segment> OutgoingMessage::Finish() {
+  segments_.clear();
+  const kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> parts = builder_->getSegmentsForOutput();
+  for (const kj::ArrayPtr<const capnp::word>& part : parts) {
+    auto* address = const_cast<uint8_t*>(reinterpret_cast<const uint8_t*>(part.begin()));
+    const size_t length = part.size() * sizeof(capnp::word);
+    uint32_t lkey = 0;
+    if (head_ && address == head_.data() + kHeadroom) {
+      lkey = head_.lkey();
+    } else {
+      for (const Lease& lease : leases_) {
+        if (address == lease.data()) lkey = lease.lkey();
+      }
+      if (lkey == 0) lkey = pool_->buffers().FindRegion(address, length);
+    }
+    segments_.push_back({address, static_cast<uint32_t>(length), lkey});
+  }
+  return segments_;
+}
+
+uint64_t OutgoingMessage::body_bytes() const {
+  uint64_t bytes = 0;
+  for (const Segment& segment : segments_) bytes += segment.length_bytes;
+  return bytes;
+}
+
+absl::StatusOr<uint8_t*> OutgoingMessage::AllocateHeader(size_t size_bytes, uint32_t* lkey) {
+  absl::StatusOr<Lease> lease = pool_->buffers().Acquire(size_bytes);
+  if (!lease.ok()) return std::move(lease).status();
+  *lkey = lease->lkey();
+  leases_.push_back(*std::move(lease));
+  return leases_.back().data();
+}
+
+// ---- IncomingMessage
+
+class IncomingMessage::Reader final : public capnp::MessageReader {
+ public:
+  Reader(const IncomingMessage* message, const capnp::ReaderOptions& limits)
+      : MessageReader(limits), message_(message) {}
+  kj::ArrayPtr<const capnp::word> getSegment(uint id) override {
+    if (id >= message_->segments_.size()) return nullptr;
+    const Segment& segment = message_->segments_[id];
+    return {reinterpret_cast<const capnp::word*>(segment.address),
+            segment.length_bytes / sizeof(capnp::word)};
+  }
+
+ private:
+  const IncomingMessage* const message_;
+};
+
+IncomingMessage::~IncomingMessage() { Reset(); }
+
+void IncomingMessage::Reset() {
+  if (reader_ != nullptr) {
+    reader_->~MessageReader();
+    reader_ = nullptr;
+  }
+  buffer_ = Lease();
+  sink_ = Lease();
+  envelope_ = {};
+  segments_.clear();
+}
+
+void IncomingMessage::SetReceived(Lease buffer, uint32_t length_bytes, absl::Span<const uint8_t> envelope) {
+  buffer_ = std::move(buffer);
+  length_bytes_ = length_bytes;
+  envelope_ = envelope;
+}
+
+uint64_t IncomingMessage::body_bytes() const {
+  uint64_t bytes = 0;
+  for (const Segment& segment : segments_) bytes += segment.length_bytes;
+  return bytes;
+}
+
+capnp::MessageReader& IncomingMessage::reader(const capnp::ReaderOptions& options) {
+  static_assert(sizeof(Reader) <= sizeof(reader_space_));
+  if (reader_ == nullptr) reader_ = new (reader_space_) Reader(this, options);
+  return *reader_;
+}
+
+// ---- MessagePool
+
+struct MessagePool::State {
+  std::atomic<uint64_t> references{1};  // The handle, and one a message that is out.
+  absl::Mutex mutex;
+  OutgoingMessage* outgoing ABSL_GUARDED_BY(mutex) = nullptr;
+  IncomingMessage* incoming ABSL_GUARDED_BY(mutex) = nullptr;
+  size_t outgoing_kept ABSL_GUARDED_BY(mutex) = 0;
+  size_t incoming_kept ABSL_GUARDED_BY(mutex) = 0;
+};
+
+MessagePool::MessagePool(std::shared_ptr<BufferPool> buffers)
+    : buffers_(std::move(buffers)), state_(std::make_unique<State>()) {}
+
+MessagePool::~MessagePool() {
+  absl::MutexLock lock(&state_->mutex);
+  while (OutgoingMessage* message = state_->outgoing) {
+    state_->outgoing = message->next_free_;
+    delete message;
+  }
+  while (IncomingMessage* message = state_->incoming) {
+    state_->incoming = message->next_free_;
+    delete message;
+  }
+}
+
+std::shared_ptr<MessagePool> MessagePool::Create(std::shared_ptr<BufferPool> buffers) {
+  return std::shared_ptr<MessagePool>(new MessagePool(std::move(buffers)),
+                                      [](MessagePool* pool) { pool->Unref(); });
+}
+
+void MessagePool::Unref() {
+  if (state_->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+}
+
+OutgoingMessagePtr MessagePool::NewOutgoing() {
+  state_->references.fetch_add(1, std::memory_order_relaxed);
+  {
+    absl::MutexLock lock(&state_->mutex);
+    if (OutgoingMessage* message = state_->outgoing; message != nullptr) {
+      state_->outgoing = message->next_free_;
+      --state_->outgoing_kept;
+      return OutgoingMessagePtr(message);
+    }
+  }
+  absl::StatusOr<Lease> head = buffers_->Acquire(kSmallBufferBytes);
+  auto* message = new OutgoingMessage(this, head.ok() ? *std::move(head) : Lease());
+  if (!message->head_) message->status_ = head.status();
+  return OutgoingMessagePtr(message);
+}
+
+void OutgoingMessageDeleter::operator()(OutgoingMessage* message) const {
+  MessagePool* const pool = message->pool_;
+  message->Reset();  // Outside of the lock: it may free what the application attached.
+  {
+    absl::MutexLock lock(&pool->state_->mutex);
+    if (pool->state_->outgoing_kept < kKeptMax && message->head_) {
+      message->next_free_ = pool->state_->outgoing;
+      pool->state_->outgoing = message;
+      ++pool->state_->outgoing_kept;
+      message = nullptr;
+    }
+  }
+  delete message;
+  pool->Unref();
+}
+
+IncomingMessagePtr MessagePool::NewIncoming() {
+  state_->references.fetch_add(1, std::memory_order_relaxed);
+  absl::MutexLock lock(&state_->mutex);
+  if (IncomingMessage* message = state_->incoming; message != nullptr) {
+    state_->incoming = message->next_free_;
+    --state_->incoming_kept;
+    return IncomingMessagePtr(message);
+  }
+  return IncomingMessagePtr(new IncomingMessage(this));
+}
+
+void IncomingMessageDeleter::operator()(IncomingMessage* message) const {
+  MessagePool* const pool = message->pool_;
+  message->Reset();
+  {
+    absl::MutexLock lock(&pool->state_->mutex);
+    if (pool->state_->incoming_kept < kKeptMax) {
+      message->next_free_ = pool->state_->incoming;
+      pool->state_->incoming = message;
+      ++pool->state_->incoming_kept;
+      message = nullptr;
+    }
+  }
+  delete message;
+  pool->Unref();
+}
+
+}  // namespace hawser::transport

@@ -1,0 +1,191 @@
+#ifndef HAWSER_TRANSPORT_MESSAGE_H_
+#define HAWSER_TRANSPORT_MESSAGE_H_
+
+#include <capnp/message.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "hawser/transport/buffer_pool.h"
+#include "hawser/transport/fabric/fabric.h"
+
+// The two messages of an exchange, as memory: what is built before it is sent, and what is read after it
+// came.
+namespace hawser::transport {
+
+class MessagePool;
+
+// What rpc/ says about a message beside its body (method, status); opaque to transport/. Bytes, a multiple
+// of 8.
+inline constexpr size_t kEnvelopeMax = 32;
+
+// Segments of one message at most. A builder doubles its segments, so 21 reach the largest message; the rest
+// is for payloads that are referred to in place.
+inline constexpr size_t kSegmentsMax = 120;
+
+// Room in front of the first segment for all that precedes it in a SEND of up to kHeadroomSegments segments
+// (wire.h), so that a message of one segment is one contiguous range.
+inline constexpr size_t kHeadroom = 192;
+inline constexpr size_t kHeadroomSegments = 8;
+
+// A buffer of kSmallBufferBytes holds the header and the first segment of every outgoing message.
+inline constexpr size_t kSmallBufferBytes = 4096;
+
+// A message to be sent: Cap'n Proto segments that were built in registered memory, their owners, and an
+// envelope. Thread:   one at a time. Lifetime: owned by its builder, then by the Connection until the peer
+// has proved that it needs it no more.
+class OutgoingMessage {
+ public:
+  ~OutgoingMessage();
+  OutgoingMessage(const OutgoingMessage&) = delete;
+  OutgoingMessage& operator=(const OutgoingMessage&) = delete;
+
+  // Allocates from the pool as it grows. When the pool is at its limit the message goes on in plain memory,
+  // so that building never fails half-way, but it cannot be sent: see status().
+  capnp::MessageBuilder& builder() { return *builder_; }
+
+  // At most kEnvelopeMax bytes, a multiple of 8; copied.
+  void SetEnvelope(absl::Span<const uint8_t> envelope);
+  absl::Span<const uint8_t> envelope() const { return {envelope_, envelope_size_}; }
+
+  // An orphan that refers to `bytes` where they are, to be adopted by the message; `owner` lives until the
+  // message has been sent and is needed no more, whatever came of it. Nothing is copied if `bytes` lie in the
+  // pool's memory and are aligned to 8 bytes, and the up to 7 bytes that fill up the last word are readable
+  // too; else they are copied here.
+  capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner);
+
+  // Not OK: this message cannot be sent. ResourceExhausted: there was no registered memory for all of it.
+  const absl::Status& status() const { return status_; }
+
+  // ---- For the connection.
+
+  // Ends the building: collects the segments. The first lies kHeadroom bytes into a buffer that starts at
+  // head().
+  struct Segment {
+    uint8_t* address;
+    uint32_t length_bytes;  // A multiple of 8.
+    uint32_t lkey;
+  };
+  absl::Span<const Segment> Finish();
+  absl::Span<const Segment> segments() const { return segments_; }
+  uint64_t body_bytes() const;  // After Finish().
+  const Lease& head() const { return head_; }
+  // A buffer that lives as long as the message; for a header that does not fit the headroom.
+  absl::StatusOr<uint8_t*> AllocateHeader(size_t size_bytes, uint32_t* lkey);
+
+ private:
+  friend class MessagePool;
+  friend struct OutgoingMessageDeleter;
+  class Builder;
+  OutgoingMessage(MessagePool* pool, Lease head);
+  void Reset();  // Back to an empty message with a first segment of zeros.
+  kj::ArrayPtr<capnp::word> AllocateSegment(uint32_t minimum_words);
+
+  MessagePool* const pool_;
+  Lease head_;
+  alignas(8) uint8_t builder_space_[sizeof(void*) * 64];
+  capnp::MessageBuilder* builder_ = nullptr;
+  bool first_taken_ = false;
+  size_t envelope_size_ = 0;
+  uint8_t envelope_[kEnvelopeMax];
+  uint64_t allocated_bytes_ = 0;
+  absl::InlinedVector<Lease, 2> leases_;
+  absl::InlinedVector<std::unique_ptr<uint64_t[]>, 1> unregistered_;
+  absl::InlinedVector<std::shared_ptr<const void>, 1> owners_;
+  absl::InlinedVector<Segment, 4> segments_;
+  absl::Status status_;
+  OutgoingMessage* next_free_ = nullptr;
+};
+
+// Returns the message to its pool.
+struct OutgoingMessageDeleter {
+  void operator()(OutgoingMessage* message) const;
+};
+using OutgoingMessagePtr = std::unique_ptr<OutgoingMessage, OutgoingMessageDeleter>;
+
+// A message that came: envelope and segments, read in place where the fabric put them.
+// Thread:   one at a time.
+// Lifetime: its one owner keeps it as long as it likes; the memory is its own, not the ring's.
+class IncomingMessage {
+ public:
+  ~IncomingMessage();
+  IncomingMessage(const IncomingMessage&) = delete;
+  IncomingMessage& operator=(const IncomingMessage&) = delete;
+
+  absl::Span<const uint8_t> envelope() const { return envelope_; }
+  uint64_t body_bytes() const;
+
+  // Validates as it reads, and throws kj::Exception on what is malformed. The limits are fixed by the first
+  // call.
+  capnp::MessageReader& reader(const capnp::ReaderOptions& options);
+
+  // ---- For the connection.
+  struct Segment {
+    const uint8_t* address;
+    uint32_t length_bytes;
+  };
+  // `buffer` holds the SEND of `length_bytes`, and `envelope` in it.
+  void SetReceived(Lease buffer, uint32_t length_bytes, absl::Span<const uint8_t> envelope);
+  absl::Span<const uint8_t> received() const { return {buffer_.data(), length_bytes_}; }
+  void AddSegment(const uint8_t* address, uint32_t length_bytes) {
+    segments_.push_back({address, length_bytes});
+  }
+  void SetSink(Lease sink) { sink_ = std::move(sink); }
+  const Lease& sink() const { return sink_; }
+
+ private:
+  friend class MessagePool;
+  friend struct IncomingMessageDeleter;
+  class Reader;
+  explicit IncomingMessage(MessagePool* pool) : pool_(pool) {}
+  void Reset();
+
+  MessagePool* const pool_;
+  Lease buffer_;
+  uint32_t length_bytes_ = 0;
+  Lease sink_;
+  absl::Span<const uint8_t> envelope_;
+  absl::InlinedVector<Segment, 4> segments_;
+  alignas(8) uint8_t reader_space_[sizeof(void*) * 40];
+  capnp::MessageReader* reader_ = nullptr;
+  IncomingMessage* next_free_ = nullptr;
+};
+
+struct IncomingMessageDeleter {
+  void operator()(IncomingMessage* message) const;
+};
+using IncomingMessagePtr = std::unique_ptr<IncomingMessage, IncomingMessageDeleter>;
+
+// Makes messages, and keeps the objects of ended ones for the next, so that a call in steady state allocates
+// nothing. Thread:   any. Lifetime: use NewMessagePool(); goes when its handle and every message of it are
+// gone.
+class MessagePool {
+ public:
+  // Never null. Its status() says so if there was no memory.
+  OutgoingMessagePtr NewOutgoing();
+  IncomingMessagePtr NewIncoming();
+  BufferPool& buffers() { return *buffers_; }
+
+  static std::shared_ptr<MessagePool> Create(std::shared_ptr<BufferPool> buffers);
+
+ private:
+  friend class OutgoingMessage;
+  friend class IncomingMessage;
+  friend struct OutgoingMessageDeleter;
+  friend struct IncomingMessageDeleter;
+  explicit MessagePool(std::shared_ptr<BufferPool> buffers);
+  ~MessagePool();
+  void Unref();
+
+  std::shared_ptr<BufferPool> buffers_;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_MESSAGE_H_

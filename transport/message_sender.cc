@@ -1,0 +1,144 @@
+#include "hawser/transport/message_sender.h"
+
+#include <string.h>
+
+#include <bitset>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/transport/connection.h"
+
+namespace hawser::transport {
+namespace {
+
+using Segment = OutgoingMessage::Segment;
+using IsInline = std::bitset<kSegmentsMax>;
+
+// Of a message that does not fit one SEND, segments up to this size still go along: a READ costs a round
+// trip.
+constexpr size_t kInlineSegmentMax = 1024;
+
+struct Layout {
+  IsInline is_inline;
+  size_t prefix_bytes;
+  size_t inline_bytes = 0;
+};
+
+Layout Plan(absl::Span<const Segment> segments, size_t prefix_bytes, uint64_t body_bytes,
+            size_t send_bytes_max) {
+  Layout layout{{}, prefix_bytes};
+  const bool whole = prefix_bytes + body_bytes <= send_bytes_max;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const size_t length = segments[i].length_bytes;
+    const bool fits = prefix_bytes + layout.inline_bytes + length <= send_bytes_max;
+    // A segment of no bytes cannot be READ.
+    if (whole || length == 0 || (length <= kInlineSegmentMax && fits)) {
+      layout.is_inline.set(i);
+      layout.inline_bytes += length;
+    }
+  }
+  return layout;
+}
+
+void WritePrefix(const Header& header, absl::Span<const TableEntry> table, absl::Span<const uint8_t> envelope,
+                 uint8_t* out) {
+  EncodeHeader(header, out);
+  out += kHeaderBytes;
+  for (const TableEntry& entry : table) {
+    EncodeTableEntry(entry, out);
+    out += kTableEntryBytes;
+  }
+  if (!envelope.empty()) memcpy(out, envelope.data(), envelope.size());
+}
+
+}  // namespace
+
+void Grants::Revoke(Connection& connection) {
+  for (uint32_t rkey : rkeys_) connection.queue_pair().Revoke(rkey);
+  rkeys_.clear();
+}
+
+absl::Status SendMessage(Connection& connection, Header header, OutgoingMessage& message, Grants& grants) {
+  const absl::Span<const Segment> segments = message.Finish();
+  if (!message.status().ok()) return message.status();
+  if (segments.size() > kSegmentsMax) {
+    return absl::InvalidArgumentError(absl::StrCat("the message has ", segments.size(), " segments, at most ",
+                                                   kSegmentsMax, " can be sent; attach fewer payloads"));
+  }
+  const uint64_t body_bytes = message.body_bytes();
+  if (body_bytes > connection.peer_message_bytes_max()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the message has ", body_bytes, " bytes, the peer ", connection.peer(), " takes at most ",
+        connection.peer_message_bytes_max(), " (ConnectionOptions::message_bytes_max there)"));
+  }
+  const size_t send_bytes_max = connection.agreed().receive_buffer_bytes;
+  const size_t prefix_bytes = PrefixBytes(segments.size(), message.envelope().size());
+  if (prefix_bytes > send_bytes_max) {
+    return absl::InvalidArgumentError(absl::StrCat("the table of ", segments.size(),
+                                                   " segments does not fit the agreed ", "receive buffer of ",
+                                                   send_bytes_max, " bytes"));
+  }
+  const Layout layout = Plan(segments, prefix_bytes, body_bytes, send_bytes_max);
+
+  absl::InlinedVector<TableEntry, kHeadroomSegments> table;
+  size_t inline_parts = 0;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const Segment& segment = segments[i];
+    TableEntry entry{0, 0, segment.length_bytes};
+    if (layout.is_inline[i]) {
+      if (segment.length_bytes != 0) ++inline_parts;
+    } else {
+      absl::StatusOr<uint32_t> rkey = connection.queue_pair().Grant(
+          {segment.address, segment.length_bytes, segment.lkey}, fabric::QueuePair::Access::kRead);
+      if (!rkey.ok()) {
+        grants.Revoke(connection);
+        return rkey.status();
+      }
+      grants.Add(*rkey);
+      entry.address = reinterpret_cast<uint64_t>(segment.address);
+      entry.rkey = *rkey;
+    }
+    table.push_back(entry);
+  }
+  header.envelope_words = static_cast<uint8_t>(message.envelope().size() / 8);
+  header.entries = static_cast<uint16_t>(segments.size());
+
+  fabric::Sge sges[kSendSgeMax];
+  size_t count = 0;
+  // The prefix stands right before the first segment, so one segment of one message is one range of memory.
+  if (segments.size() <= kHeadroomSegments && inline_parts < kSendSgeMax) {
+    uint8_t* const body = message.head().data() + kHeadroom;
+    uint8_t* const prefix = body - prefix_bytes;
+    WritePrefix(header, table, message.envelope(), prefix);
+    sges[count++] = {prefix, static_cast<uint32_t>(prefix_bytes), message.head().lkey()};
+    for (size_t i = 0; i < segments.size(); ++i) {
+      const Segment& segment = segments[i];
+      if (!layout.is_inline[i] || segment.length_bytes == 0) continue;
+      if (count == 1 && segment.address == body && sges[0].length == prefix_bytes) {
+        sges[0].length += segment.length_bytes;
+      } else {
+        sges[count++] = {segment.address, segment.length_bytes, segment.lkey};
+      }
+    }
+  } else {
+    // Many small parts: copied together, they are less than one receive buffer.
+    fabric::Sge& sge = sges[count++];
+    absl::StatusOr<uint8_t*> buffer = message.AllocateHeader(prefix_bytes + layout.inline_bytes, &sge.lkey);
+    if (!buffer.ok()) {
+      grants.Revoke(connection);
+      return buffer.status();
+    }
+    sge.address = *buffer;
+    sge.length = static_cast<uint32_t>(prefix_bytes + layout.inline_bytes);
+    WritePrefix(header, table, message.envelope(), *buffer);
+    uint8_t* out = *buffer + prefix_bytes;
+    for (size_t i = 0; i < segments.size(); ++i) {
+      if (!layout.is_inline[i] || segments[i].length_bytes == 0) continue;
+      memcpy(out, segments[i].address, segments[i].length_bytes);
+      out += segments[i].length_bytes;
+    }
+  }
+  connection.send_queue().PushSend(absl::MakeConstSpan(sges, count), !grants.empty());
+  return absl::OkStatus();
+}
+
+}  // namespace hawser::transport

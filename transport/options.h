@@ -1,0 +1,46 @@
+#ifndef HAWSER_TRANSPORT_OPTIONS_H_
+#define HAWSER_TRANSPORT_OPTIONS_H_
+
+#include <cstdint>
+
+#include "absl/time/time.h"
+#include "hawser/transport/buffer_pool.h"
+
+namespace hawser::transport {
+
+// What one side wants of a connection. Both sides get the minimum of slots and receive buffer; each learns
+// the other's largest message.
+struct ConnectionOptions {
+  uint32_t slots = 32;  // Exchanges in flight; 1 to kSlotsMax.
+  uint32_t receive_buffer_bytes =
+      4096;  // Largest message that crosses in one SEND; 512 to 65536, a multiple of 64.
+  uint64_t message_bytes_max = 512 << 20;  // Largest body that we take, and that we build.
+  // A connection with nothing in flight pings after `keepalive_interval` of silence; a peer that has not
+  // answered anything `keepalive_timeout` later is dead.
+  absl::Duration keepalive_interval = absl::Seconds(10);
+  absl::Duration keepalive_timeout = absl::Seconds(5);
+};
+
+inline constexpr uint32_t kSlotsMax = 1024;
+inline constexpr uint32_t kReceiveBufferMin = 512;
+inline constexpr uint32_t kReceiveBufferMax = 65536;
+
+// How a poller waits when there is nothing to do.
+enum class PollingMode {
+  kAdaptive,  // Spins while that has paid off lately, then sleeps.
+  kSpin,      // Never sleeps: a core per poller, the least latency.
+  kSleep,     // Sleeps at once: for machines with fewer cores than pollers.
+};
+
+struct PollerOptions {
+  PollingMode mode = PollingMode::kAdaptive;
+  // kAdaptive: how long to spin before sleeping. About what sleeping and being woken costs.
+  absl::Duration spin = absl::Microseconds(50);
+  // READ bytes outstanding over all connections of the poller, so that bulk transfers leave room for small
+  // calls.
+  uint64_t read_bytes_max = 8 << 20;
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_OPTIONS_H_

@@ -1,0 +1,416 @@
+#include "hawser/transport/poller.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/transport/connection.h"
+#include "hawser/transport/work_id.h"
+
+namespace hawser::transport {
+namespace {
+
+// Completions of one turn at most, so that posts and timers are never late.
+constexpr size_t kBatch = 64;
+
+// Waiting to be polled at once over all connections of one poller; a fabric that keeps them in memory of the
+// queue pairs needs no more than it says.
+constexpr uint32_t kCompletionQueueDepth = 1 << 15;
+
+// How long the poller's own thread leaves the driving to those that wait for calls, after the last one left.
+constexpr absl::Duration kForegroundLinger = absl::Milliseconds(5);
+
+// Spinning is worth while as long as one of eight times (by a moving average) something came of it; to learn
+// that it has become so again, it is tried anew once in so many sleeps.
+constexpr uint32_t kScoreMax = 256;
+constexpr uint32_t kScoreWorthSpinning = kScoreMax / 8;
+constexpr uint32_t kSleepsUntilTriedAnew = 64;
+
+// Counts forks, in the children.
+std::atomic<uint64_t> fork_generation{0};
+
+uint64_t ForkGeneration() {
+  static const bool registered = [] {
+    return pthread_atfork(nullptr, nullptr,
+                          [] { fork_generation.fetch_add(1, std::memory_order_relaxed); }) == 0;
+  }();
+  (void)registered;
+  return fork_generation.load(std::memory_order_relaxed);
+}
+
+// One address per thread: cheaper to compare than a thread id.
+const void* ThisThread() {
+  thread_local char here;
+  return &here;
+}
+
+void Pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+class FunctionItem final : public MailboxItem {
+ public:
+  explicit FunctionItem(absl::AnyInvocable<void()> function) : function_(std::move(function)) {}
+  void Run() override {
+    function_();
+    delete this;
+  }
+
+ private:
+  absl::AnyInvocable<void()> function_;
+};
+
+}  // namespace
+
+void Event::Set() {
+  absl::MutexLock lock(&mutex_);
+  set_.store(true, std::memory_order_release);
+}
+
+void Event::Reset() { set_.store(false, std::memory_order_relaxed); }
+
+void Event::Nudge() {
+  absl::MutexLock lock(&mutex_);
+  nudged_ = true;
+}
+
+void Event::AwaitSetOrNudged() {
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(
+      +[](Event* event) { return event->nudged_ || event->set_.load(std::memory_order_relaxed); }, this));
+  nudged_ = false;
+}
+
+absl::StatusOr<std::unique_ptr<Poller>> Poller::Create(std::shared_ptr<fabric::Fabric> fabric,
+                                                       std::shared_ptr<MessagePool> messages,
+                                                       const PollerOptions& options, Clock& clock) {
+  std::unique_ptr<Poller> poller(new Poller(std::move(fabric), std::move(messages), options, clock));
+  absl::StatusOr<std::unique_ptr<fabric::CompletionQueue>> queue =
+      poller->fabric_->CreateCompletionQueue(kCompletionQueueDepth);
+  if (!queue.ok()) return queue.status();
+  poller->completion_queue_ = *std::move(queue);
+  return poller;
+}
+
+Poller::Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePool> messages,
+               const PollerOptions& options, Clock& clock)
+    : fabric_(std::move(fabric)),
+      messages_(std::move(messages)),
+      options_(options),
+      clock_(clock),
+      fork_generation_(ForkGeneration()),
+      now_ns_(clock.NowNs()),
+      read_budget_(options.read_bytes_max),
+      spin_score_(kScoreMax) {}
+
+Poller::~Poller() {
+  if (background_.joinable()) {
+    {
+      absl::MutexLock lock(&role_mutex_);
+      stopping_ = true;
+      yield_.store(true);
+      background_wake_.SignalAll();
+    }
+    completion_queue_->Wake();
+    background_.join();
+  }
+  // Nobody else can be on it any more. Destroying a queue pair asks for nothing to be outstanding.
+  while (!TryHold()) Pause();
+  for (auto& connection : connections_) {
+    if (connection != nullptr) connection->queue_pair_->Disconnect();
+  }
+  connections_.clear();
+  Release();
+}
+
+void Poller::Start() {
+  background_ = std::thread([this] { Background(); });
+  pthread_setname_np(background_.native_handle(), "hawser-poller");
+}
+
+bool Poller::usable_in_this_process() const { return ForkGeneration() == fork_generation_; }
+
+// ---- Being on the poller
+
+bool Poller::TryHold() {
+  if (held_.load(std::memory_order_relaxed) || held_.exchange(true, std::memory_order_acquire)) return false;
+  holder_.store(ThisThread(), std::memory_order_relaxed);
+  return true;
+}
+
+void Poller::Release() {
+  holder_.store(nullptr, std::memory_order_relaxed);
+  held_.store(false, std::memory_order_release);
+}
+
+bool Poller::Held() const { return holder_.load(std::memory_order_relaxed) == ThisThread(); }
+
+void Poller::AssertHeld() const {
+#ifndef NDEBUG
+  if (!Held()) {
+    fprintf(stderr, "hawser: this code must run on its poller\n");
+    abort();
+  }
+#endif
+}
+
+void Poller::Post(MailboxItem* item) {
+  if (Held()) return item->Run();
+  item->next_in_mailbox = mailbox_.load(std::memory_order_relaxed);
+  while (!mailbox_.compare_exchange_weak(item->next_in_mailbox, item, std::memory_order_seq_cst,
+                                         std::memory_order_relaxed)) {
+  }
+  RunMailboxUnlessHeld();
+}
+
+// Whoever leaves the poller looks into the mailbox once more: what the one on it has not seen, the other one
+// does.
+void Poller::RunMailboxUnlessHeld() {
+  while (mailbox_.load(std::memory_order_seq_cst) != nullptr && TryHold()) {
+    now_ns_ = clock_.NowNs();
+    RunMailbox();
+    FlushConnections();
+    const int64_t next_ns = timers_.next_ns();
+    next_timer_ns_.store(next_ns, std::memory_order_relaxed);
+    Release();
+    WakeIfSleepingPast(next_ns);
+  }
+}
+
+void Poller::Run(absl::AnyInvocable<void()> function) {
+  if (Held()) return function();
+  Post(new FunctionItem(std::move(function)));
+}
+
+void Poller::WakeIfSleepingPast(int64_t when_ns) {
+  if (sleeping_until_ns_.load(std::memory_order_seq_cst) > when_ns) completion_queue_->Wake();
+}
+
+// ---- A turn
+
+size_t Poller::PollOnce() {
+  if (Held()) return Turn();
+  if (!TryHold()) return 0;
+  const size_t work = Turn();
+  Release();
+  return work;
+}
+
+size_t Poller::Turn() {
+  now_ns_ = clock_.NowNs();
+  fabric::Completion completions[kBatch];
+  const size_t count = completion_queue_->Poll(absl::MakeSpan(completions));
+  for (size_t i = 0; i < count; ++i) Dispatch(completions[i]);
+  size_t work = count;
+  if (RunMailbox()) ++work;
+  if (timers_.next_ns() <= now_ns_) work += timers_.RunDue(now_ns_);
+  if (!to_flush_.empty()) ++work;
+  FlushConnections();
+  next_timer_ns_.store(timers_.next_ns(), std::memory_order_relaxed);
+  return work;
+}
+
+void Poller::Dispatch(const fabric::Completion& completion) {
+  const WorkId id = WorkId::Decode(completion.wr_id);
+  // Late news of a connection that is gone cannot be: it went only when all its work had come back.
+  if (id.connection >= connections_.size() || connections_[id.connection] == nullptr) return;
+  connections_[id.connection]->OnCompletion(id, completion);
+}
+
+bool Poller::RunMailbox() {
+  if (mailbox_.load(std::memory_order_relaxed) == nullptr) return false;
+  MailboxItem* newest = mailbox_.exchange(nullptr, std::memory_order_acquire);
+  MailboxItem* oldest = nullptr;
+  while (newest != nullptr) {
+    MailboxItem* const next = newest->next_in_mailbox;
+    newest->next_in_mailbox = oldest;
+    oldest = newest;
+    newest = next;
+  }
+  const bool any = oldest != nullptr;
+  while (oldest != nullptr) {
+    MailboxItem* const next = oldest->next_in_mailbox;
+    oldest->Run();
+    oldest = next;
+  }
+  return any;
+}
+
+void Poller::FlushConnections() {
+  // A flush may give rise to another, of the same connection too: a close that was put off, a send queue that
+  // has room.
+  for (size_t i = 0; i < to_flush_.size(); ++i) {
+    Connection* const connection = to_flush_[i];
+    connection->marked_for_flush_ = false;
+    connection->Flush();
+  }
+  to_flush_.clear();
+  if (closed_.empty()) return;
+  for (Connection* connection : std::exchange(closed_, {})) Drop(connection);
+}
+
+void Poller::MarkForFlush(Connection* connection) {
+  if (std::exchange(connection->marked_for_flush_, true)) return;
+  AssertHeld();
+  to_flush_.push_back(connection);
+}
+
+void Poller::MarkClosed(Connection* connection) { closed_.push_back(connection); }
+
+uint32_t Poller::Adopt(std::unique_ptr<Connection> connection) {
+  ++connection_count_;
+  if (free_indexes_.empty()) {
+    connections_.push_back(std::move(connection));
+    return static_cast<uint32_t>(connections_.size() - 1);
+  }
+  const uint32_t index = free_indexes_.back();
+  free_indexes_.pop_back();
+  connections_[index] = std::move(connection);
+  return index;
+}
+
+void Poller::Drop(Connection* connection) {
+  --connection_count_;
+  to_flush_.erase(std::remove(to_flush_.begin(), to_flush_.end(), connection), to_flush_.end());
+  free_indexes_.push_back(connection->index());
+  connections_[connection->index()].reset();
+}
+
+// ---- Driving
+
+bool Poller::MaySpin() {
+  switch (options_.mode) {
+    case PollingMode::kSpin:
+      return true;
+    case PollingMode::kSleep:
+      return false;
+    case PollingMode::kAdaptive:
+      if (spin_score_ >= kScoreWorthSpinning) return true;
+      if (++sleeps_since_spin_ < kSleepsUntilTriedAnew) return false;
+      sleeps_since_spin_ = 0;
+      return true;
+  }
+  return false;
+}
+
+template <typename Until>
+void Poller::Drive(Until until) {
+  const int64_t spin_ns = absl::ToInt64Nanoseconds(options_.spin);
+  int64_t idle_since_ns = 0;  // 0: there was something to do in the last turn.
+  bool spinning = false;
+  while (!until()) {
+    if (!TryHold()) {
+      Pause();  // Somebody posts; that takes less than a microsecond.
+      continue;
+    }
+    const size_t work = Turn();
+    const int64_t now_ns = now_ns_;
+    Release();
+    if (work > 0) {
+      if (spinning) {
+        spin_score_ = std::min(kScoreMax, spin_score_ + (kScoreMax - spin_score_) / 16 + 1);
+        sleeps_since_spin_ = kSleepsUntilTriedAnew;  // Worth another try.
+      }
+      spinning = false;
+      idle_since_ns = 0;
+      continue;
+    }
+    if (idle_since_ns == 0) {
+      idle_since_ns = now_ns;
+      spinning = MaySpin();
+    }
+    if (spinning) {
+      if (options_.mode == PollingMode::kSpin || now_ns - idle_since_ns < spin_ns) {
+        Pause();
+        continue;
+      }
+      spin_score_ -= spin_score_ / 16;
+    }
+    // From here on who posts must wake us; what was posted before, we see.
+    const int64_t next_ns = next_timer_ns_.load(std::memory_order_relaxed);
+    sleeping_until_ns_.store(next_ns, std::memory_order_seq_cst);
+    if (mailbox_.load(std::memory_order_seq_cst) == nullptr && !until()) {
+      completion_queue_->Wait(next_ns == kNever
+                                  ? absl::InfiniteDuration()
+                                  : absl::Nanoseconds(std::max<int64_t>(0, next_ns - clock_.NowNs())));
+    }
+    sleeping_until_ns_.store(0, std::memory_order_seq_cst);
+    spinning = false;
+  }
+  RunMailboxUnlessHeld();
+}
+
+void Poller::Background() {
+  uint64_t seen_drives = 0;
+  while (true) {
+    {
+      absl::MutexLock lock(&role_mutex_);
+      while (!stopping_ && (has_driver_ || foreground_ > 0)) background_wake_.Wait(&role_mutex_);
+      // Calls tend to come one after the other; their thread drives again in a moment.
+      while (!stopping_ && seen_drives != foreground_drives_ &&
+             async_interest_.load(std::memory_order_relaxed) == 0) {
+        seen_drives = foreground_drives_;
+        background_wake_.WaitWithTimeout(&role_mutex_, kForegroundLinger);
+      }
+      if (stopping_) return;
+      if (has_driver_ || foreground_ > 0) continue;
+      has_driver_ = background_drives_ = true;
+      yield_.store(false);
+    }
+    Drive([this] { return yield_.load(std::memory_order_acquire); });
+    absl::MutexLock lock(&role_mutex_);
+    has_driver_ = background_drives_ = false;
+    seen_drives = foreground_drives_;
+    PassOnDriving();
+  }
+}
+
+void Poller::WaitFor(Event& event) {
+  role_mutex_.Lock();
+  ++foreground_;
+  while (!event.is_set()) {
+    if (!has_driver_) {
+      has_driver_ = true;
+      ++foreground_drives_;
+      role_mutex_.Unlock();
+      Drive([&event] { return event.is_set(); });
+      role_mutex_.Lock();
+      has_driver_ = false;
+      break;
+    }
+    if (background_drives_ && !yield_.exchange(true)) completion_queue_->Wake();
+    waiting_.push_back(&event);
+    role_mutex_.Unlock();
+    event.AwaitSetOrNudged();
+    role_mutex_.Lock();
+    waiting_.erase(std::find(waiting_.begin(), waiting_.end(), &event));
+  }
+  --foreground_;
+  if (!has_driver_) PassOnDriving();
+  role_mutex_.Unlock();
+}
+
+// Another thread that waits goes on driving; if there is none, the poller's own does, now or a little later.
+void Poller::PassOnDriving() {
+  if (!waiting_.empty()) {
+    waiting_.front()->Nudge();
+  } else if (foreground_ == 0 && async_interest_.load(std::memory_order_relaxed) > 0) {
+    background_wake_.Signal();
+  }
+}
+
+void Poller::AddAsyncInterest(int delta) {
+  if (async_interest_.fetch_add(delta, std::memory_order_relaxed) != 0 || delta <= 0) return;
+  absl::MutexLock lock(&role_mutex_);
+  background_wake_.Signal();
+}
+
+}  // namespace hawser::transport

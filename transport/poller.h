@@ -1,0 +1,196 @@
+#ifndef HAWSER_TRANSPORT_POLLER_H_
+#define HAWSER_TRANSPORT_POLLER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "hawser/transport/clock.h"
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/message.h"
+#include "hawser/transport/options.h"
+#include "hawser/transport/read_budget.h"
+#include "hawser/transport/timer.h"
+
+namespace hawser::transport {
+
+class Connection;
+class Poller;
+
+// Something that was told to a poller by another thread. Intrusive, so that telling allocates nothing;
+// belongs to the poller from Poller::Post() until Run() is called, which is once, on the poller.
+class MailboxItem {
+ public:
+  virtual void Run() = 0;
+
+  MailboxItem* next_in_mailbox = nullptr;  // The poller's.
+
+ protected:
+  ~MailboxItem() = default;
+};
+
+// What one thread waits for in Poller::WaitFor(). Set once, by code on the poller. Whoever sets it keeps it
+// alive.
+class Event {
+ public:
+  bool is_set() const { return set_.load(std::memory_order_acquire); }
+  void Set();
+  // To be used again. Nobody waits, and nobody sets it any more.
+  void Reset();
+
+ private:
+  friend class Poller;
+  void Nudge();
+  void AwaitSetOrNudged();
+
+  std::atomic<bool> set_{false};  // Written under mutex_.
+  absl::Mutex mutex_;
+  bool nudged_ ABSL_GUARDED_BY(mutex_) = false;  // To look whether the poller needs somebody to drive it.
+};
+
+// One completion queue, the connections on it, and their timers, moved on by one thread at a time.
+//
+// Whoever holds the poller is "on the poller": the code of its connections runs nowhere else, so it has no
+// locks. A thread of the poller's own drives it: polls, spins a while when there is nothing to do, sleeps. A
+// user's thread that waits for a call takes over the driving meanwhile, so that the answer needs no switch
+// between threads.
+//
+// Thread: as said for each method; "on the poller" is checked by AssertHeld().
+class Poller {
+ public:
+  // `clock` outlives it.
+  static absl::StatusOr<std::unique_ptr<Poller>> Create(std::shared_ptr<fabric::Fabric> fabric,
+                                                        std::shared_ptr<MessagePool> messages,
+                                                        const PollerOptions& options,
+                                                        Clock& clock = Clock::Real());
+
+  // Ends its thread. Its connections are disconnected and their observers not told: close them before.
+  ~Poller();
+  Poller(const Poller&) = delete;
+  Poller& operator=(const Poller&) = delete;
+
+  // ---- From any thread.
+
+  // Starts the thread that drives when nobody else does. Without it (a simulation) somebody calls PollOnce().
+  void Start();
+
+  // Runs `item`, or `function`, on the poller: at once if this thread is on it or nobody is, else soon.
+  void Post(MailboxItem* item);
+  void Run(absl::AnyInvocable<void()> function);
+
+  // Blocks until `event` is set; drives meanwhile, if nobody else of those who wait does. Not on the poller.
+  void WaitFor(Event& event);
+
+  // This thread is on the poller.
+  bool Held() const;
+  void AssertHeld() const;
+
+  // While above zero, somebody other than a waiting thread expects news (callbacks, a server's requests), so
+  // the own thread resumes driving as soon as the last waiting thread leaves. Otherwise it waits a few
+  // milliseconds for the next.
+  void AddAsyncInterest(int delta);
+
+  // False in a child after fork(): the threads and the sockets are the parent's; nothing may be touched.
+  bool usable_in_this_process() const;
+
+  MessagePool& messages() { return *messages_; }
+  const std::shared_ptr<MessagePool>& shared_messages() { return messages_; }
+  fabric::Fabric& fabric() { return *fabric_; }
+  Clock& clock() { return clock_; }
+
+  // ---- On the poller.
+
+  // One turn: completions, mailbox, timers, then posts what that gave rise to. Returns how much there was to
+  // do. Takes the poller if nobody has it (for simulations and tests).
+  size_t PollOnce();
+
+  // Of this turn: read once, since reading a clock costs as much as parsing a message.
+  int64_t now_ns() const { return now_ns_; }
+
+  Timers& timers() { return timers_; }
+  fabric::CompletionQueue& completion_queue() { return *completion_queue_; }
+  ReadBudget& read_budget() { return read_budget_; }
+
+  // `connection` becomes the poller's, which destroys it once it is closed and the fabric holds none of its
+  // buffers. Returns its index, by which it is named in wr_ids until then.
+  uint32_t Adopt(std::unique_ptr<Connection> connection);
+  // Destroys `connection`, which has posted nothing.
+  void Drop(Connection* connection);
+  // Calls connection->Flush() at the end of this turn. Each connection once per turn.
+  void MarkForFlush(Connection* connection);
+  // To be destroyed at the end of this turn.
+  void MarkClosed(Connection* connection);
+  // Not yet destroyed.
+  size_t connection_count() const { return connection_count_; }
+
+ private:
+  Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePool> messages,
+         const PollerOptions& options, Clock& clock);
+  bool TryHold();
+  void Release();
+  size_t Turn();
+  bool RunMailbox();
+  void FlushConnections();
+  void Dispatch(const fabric::Completion& completion);
+  template <typename Until>
+  void Drive(Until until);
+  bool MaySpin();
+  void Background();
+  void RunMailboxUnlessHeld();
+  void PassOnDriving() ABSL_EXCLUSIVE_LOCKS_REQUIRED(role_mutex_);
+  void WakeIfSleepingPast(int64_t when_ns);
+
+  const std::shared_ptr<fabric::Fabric> fabric_;
+  const std::shared_ptr<MessagePool> messages_;
+  const PollerOptions options_;
+  Clock& clock_;
+  const uint64_t fork_generation_;
+  std::unique_ptr<fabric::CompletionQueue> completion_queue_;
+
+  // Who is on the poller. Only ever tried, so no order of locks can deadlock.
+  std::atomic<bool> held_{false};
+  std::atomic<const void*> holder_{nullptr};
+
+  // Guarded by being on the poller.
+  int64_t now_ns_ = 0;
+  Timers timers_;
+  ReadBudget read_budget_;
+  std::vector<std::unique_ptr<Connection>> connections_;
+  std::vector<uint32_t> free_indexes_;
+  size_t connection_count_ = 0;
+  std::vector<Connection*> to_flush_;
+  std::vector<Connection*> closed_;
+
+  std::atomic<MailboxItem*> mailbox_{nullptr};  // Newest first.
+  std::atomic<int64_t> sleeping_until_ns_{0};   // 0: the driver is awake.
+  std::atomic<int64_t> next_timer_ns_{kNever};
+  std::atomic<int> async_interest_{0};
+
+  // How well spinning has paid off lately, and what the driver did; of the driver.
+  uint32_t spin_score_ = 0;
+  uint32_t sleeps_since_spin_ = 0;
+
+  // Who drives.
+  absl::Mutex role_mutex_;
+  bool has_driver_ ABSL_GUARDED_BY(role_mutex_) = false;
+  bool background_drives_ ABSL_GUARDED_BY(role_mutex_) = false;
+  int foreground_ ABSL_GUARDED_BY(role_mutex_) = 0;  // Threads in WaitFor().
+  uint64_t foreground_drives_ ABSL_GUARDED_BY(role_mutex_) = 0;
+  std::vector<Event*> waiting_ ABSL_GUARDED_BY(role_mutex_);
+  std::atomic<bool> yield_{false};  // The background driver is to step back, or to end.
+  bool stopping_ ABSL_GUARDED_BY(role_mutex_) = false;
+  absl::CondVar background_wake_;
+  std::thread background_;
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_POLLER_H_

@@ -1,0 +1,66 @@
+#include "hawser/transport/receive_ring.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "hawser/transport/connection.h"
+#include "hawser/transport/work_id.h"
+
+namespace hawser::transport {
+namespace {
+
+// A control request, the answer to ours, and the spare.
+constexpr uint32_t kExtra = 3;
+constexpr size_t kChainMax = 64;
+
+}  // namespace
+
+uint32_t ReceiveRing::Size(uint32_t slots, uint32_t buffer_bytes) {
+  buffer_bytes_ = buffer_bytes;
+  entries_.resize(slots + kExtra);
+  missing_.reserve(entries_.size());
+  for (uint32_t i = static_cast<uint32_t>(entries_.size()); i > 0; --i) missing_.push_back(i - 1);
+  return static_cast<uint32_t>(entries_.size());
+}
+
+bool ReceiveRing::Refill() {
+  BufferPool& pool = connection_.poller().messages().buffers();
+  while (!missing_.empty()) {
+    fabric::ReceiveWorkRequest chain[kChainMax];
+    size_t count = 0;
+    bool exhausted = false;
+    for (; count < std::min(missing_.size(), kChainMax); ++count) {
+      const uint32_t number = missing_[missing_.size() - 1 - count];
+      absl::StatusOr<Lease> lease = pool.Acquire(buffer_bytes_);
+      if (!lease.ok()) {
+        exhausted = true;
+        break;
+      }
+      entries_[number] = *std::move(lease);
+      chain[count].wr_id = WorkId{connection_.index(), WorkId::kReceive, number}.Encode();
+      chain[count].buffer = {entries_[number].data(), buffer_bytes_, entries_[number].lkey()};
+    }
+    if (count > 0) {
+      absl::Status posted = connection_.queue_pair().PostReceive(absl::MakeConstSpan(chain, count));
+      if (!posted.ok()) {
+        connection_.Fail(absl::StatusCode::kInternal,
+                         absl::StrCat("posting ", count, " receives failed: ", posted.message()));
+        return true;
+      }
+      missing_.resize(missing_.size() - count);
+    }
+    if (exhausted) return false;
+  }
+  return true;
+}
+
+Lease ReceiveRing::Take(uint32_t number) {
+  if (number >= entries_.size() || !entries_[number]) return Lease();
+  missing_.push_back(number);
+  return std::exchange(entries_[number], Lease());
+}
+
+void ReceiveRing::OnFlushed(uint32_t number) { Take(number); }
+
+}  // namespace hawser::transport

@@ -1,0 +1,47 @@
+#ifndef HAWSER_TRANSPORT_RECEIVE_RING_H_
+#define HAWSER_TRANSPORT_RECEIVE_RING_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "hawser/transport/buffer_pool.h"
+
+namespace hawser::transport {
+
+class Connection;
+
+// The receives of one connection: as many as the peer may send messages before it has to wait for us (a
+// message for each slot, one control request, one answer to ours) and one spare, so an honest peer never
+// meets RNR. A received message takes its buffer along; the ring is refilled from the pool, so whoever keeps
+// a message starves nobody else. Thread: on the poller.
+class ReceiveRing {
+ public:
+  explicit ReceiveRing(Connection& connection) : connection_(connection) {}
+
+  // Returns the receive depth that the queue pair needs.
+  uint32_t Size(uint32_t slots, uint32_t buffer_bytes);
+
+  // Posts what is missing, as one chain. False: the pool has no memory now (see Connection::Flush()). A
+  // failed post fails the connection.
+  bool Refill();
+
+  // The buffer of entry `number`, which has completed. Null: there is no such receive.
+  Lease Take(uint32_t number);
+
+  // A receive came back unused.
+  void OnFlushed(uint32_t number);
+
+  bool full() const { return missing_.empty(); }
+  uint32_t posted() const { return static_cast<uint32_t>(entries_.size() - missing_.size()); }
+
+ private:
+  Connection& connection_;
+  uint32_t buffer_bytes_ = 0;
+  std::vector<Lease> entries_;
+  std::vector<uint32_t> missing_;  // Entries with no receive posted.
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_RECEIVE_RING_H_

@@ -1,0 +1,243 @@
+#include "hawser/transport/requester.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/transport/connection.h"
+
+namespace hawser::transport {
+namespace {
+
+// How long a large response that was READ stays at the peer when no new request in its slot says so first.
+constexpr absl::Duration kReleaseAfter = absl::Milliseconds(1);
+
+// How often memory is asked for again while the pool has none.
+constexpr absl::Duration kMemoryRetry = absl::Milliseconds(1);
+
+uint32_t TimeoutUs(int64_t deadline_ns, int64_t now_ns) {
+  if (deadline_ns == kNever) return kNoTimeout;
+  const int64_t left_us = std::max<int64_t>(0, deadline_ns - now_ns) / 1000 + 1;
+  return static_cast<uint32_t>(std::min<int64_t>(left_us, kNoTimeout - 1));
+}
+
+}  // namespace
+
+Requester::Requester(Connection& connection, uint32_t slots)
+    : connection_(connection),
+      slots_(slots),
+      deadline_timer_([this] { OnDeadlineTimer(); }),
+      release_timer_([this] { connection_.control().Pump(); }),
+      memory_timer_([this] { RetryMemory(); }) {
+  free_.reserve(slots);
+  for (uint32_t i = slots; i > 0; --i) free_.push_back(static_cast<uint16_t>(i - 1));
+}
+
+absl::StatusOr<ExchangeId> Requester::Send(OutgoingMessagePtr& request, int64_t deadline_ns,
+                                           ResponseHandler& handler) {
+  if (free_.empty()) return absl::ResourceExhaustedError("every slot is busy");
+  Slot& slot = slots_[free_.back()];
+  Header header;
+  header.kind = Kind::kRequest;
+  header.slot = free_.back();
+  header.generation = slot.generation + 1;
+  header.timeout_us = TimeoutUs(deadline_ns, connection_.poller().now_ns());
+  const uint32_t number = connection_.send_queue().next_number();
+  absl::Status sent = SendMessage(connection_, header, *request, slot.grants);
+  if (!sent.ok()) return sent;
+  free_.pop_back();
+  slot.state = SlotState::kWaiting;
+  ++slot.generation;
+  slot.owes_release = false;
+  slot.deadline_ns = deadline_ns;
+  slot.handler = &handler;
+  slot.request = std::move(request);
+  slot.request_number = number;
+  if (deadline_ns != kNever && (!deadline_timer_.is_set() || deadline_ns < deadline_timer_.when_ns())) {
+    connection_.poller().timers().Set(deadline_timer_, deadline_ns);
+  }
+  return ExchangeId{header.slot, header.generation};
+}
+
+void Requester::Cancel(ExchangeId id) {
+  if (id.slot >= slots_.size()) return;
+  Slot& slot = slots_[id.slot];
+  if (slot.generation != id.generation || slot.handler == nullptr) return;
+  slot.owes_cancel = slot.state == SlotState::kWaiting;
+  if (slot.owes_cancel) ++owing_;
+  GiveUp(slot, absl::CancelledError("cancelled by the caller"));
+  connection_.control().Pump();
+}
+
+void Requester::OnResponse(const ParsedMessage& message, Lease buffer, uint32_t length_bytes) {
+  const Header& header = message.header;
+  if (header.slot >= slots_.size() || slots_[header.slot].state != SlotState::kWaiting ||
+      slots_[header.slot].generation != header.generation) {
+    return connection_.Fail(absl::StatusCode::kDataLoss,
+                            absl::StrCat("answered exchange ", header.generation, " of slot ", header.slot,
+                                         ", which is not waiting for an answer"));
+  }
+  Slot& slot = slots_[header.slot];
+  slot.owes_cancel = false;
+  slot.grants.Revoke(connection_);
+  connection_.send_queue().KeepUntilProved(slot.request_number, std::move(slot.request));
+  if (slot.handler == nullptr) {
+    if (message.remote_bytes != 0) OweRelease(slot);
+    return Free(slot);
+  }
+  slot.response = connection_.poller().messages().NewIncoming();
+  if (message.remote_bytes == 0) {
+    const uint8_t* at = message.inline_segments;
+    for (size_t i = 0; i < header.entries; ++i) {
+      const uint32_t length = DecodeTableEntry(message.table + i * kTableEntryBytes).length_bytes;
+      slot.response->AddSegment(at, length);
+      at += length;
+    }
+    slot.response->SetReceived(std::move(buffer), length_bytes, message.envelope);
+    return Deliver(slot, std::move(slot.response));
+  }
+  const uint64_t body_bytes = message.inline_bytes + message.remote_bytes;
+  if (body_bytes > connection_.options().message_bytes_max) {
+    OweRelease(slot);
+    return Deliver(slot,
+                   absl::ResourceExhaustedError(absl::StrCat(
+                       "the response has ", body_bytes, " bytes, this side takes at most ",
+                       connection_.options().message_bytes_max, " (ConnectionOptions::message_bytes_max)")));
+  }
+  slot.response->SetReceived(std::move(buffer), length_bytes, message.envelope);
+  if (!StartPull(slot, message)) {
+    slot.state = SlotState::kWantsMemory;
+    if (!memory_timer_.is_set()) {
+      connection_.poller().timers().Set(memory_timer_, After(connection_.poller().now_ns(), kMemoryRetry));
+    }
+  }
+}
+
+bool Requester::StartPull(Slot& slot, const ParsedMessage& message) {
+  absl::StatusOr<Lease> sink = connection_.poller().messages().buffers().Acquire(message.remote_bytes);
+  if (!sink.ok()) return false;
+  slot.state = SlotState::kPulling;
+  slot.pull.Start(message, *sink, *slot.response, this, IndexOf(slot));
+  slot.response->SetSink(*std::move(sink));
+  connection_.pulls().Add(&slot.pull);
+  return true;
+}
+
+void Requester::RetryMemory() {
+  bool wanting = false;
+  for (Slot& slot : slots_) {
+    if (slot.state != SlotState::kWantsMemory) continue;
+    const absl::Span<const uint8_t> received = slot.response->received();
+    absl::StatusOr<ParsedMessage> message = Parse(received.data(), received.size());
+    if (!StartPull(slot, *message)) wanting = true;
+  }
+  if (wanting) {
+    connection_.poller().timers().Set(memory_timer_, After(connection_.poller().now_ns(), kMemoryRetry));
+  }
+}
+
+void Requester::OnPullEnded(uint16_t index, bool complete) {
+  Slot& slot = slots_[index];
+  if (!connection_.carries_traffic()) return;  // Failed; its handler has heard.
+  OweRelease(slot);
+  if (complete && slot.handler != nullptr) return Deliver(slot, std::move(slot.response));
+  slot.response.reset();
+  Free(slot);
+}
+
+void Requester::GiveUp(Slot& slot, const absl::Status& why) {
+  ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
+  // A slot that waits goes on waiting for the response; the others have it, and end once no READ is
+  // outstanding.
+  if (slot.state == SlotState::kWantsMemory ||
+      (slot.state == SlotState::kPulling && connection_.pulls().Stop(&slot.pull))) {
+    OweRelease(slot);
+    slot.response.reset();
+    Free(slot);
+  }
+  handler->OnResponse(why);
+}
+
+void Requester::Deliver(Slot& slot, absl::StatusOr<IncomingMessagePtr> response) {
+  ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
+  slot.response.reset();
+  // The slot is free before the handler runs, which may send the next request in it. Others that wait for a
+  // slot hear of it first.
+  Free(slot);
+  handler->OnResponse(std::move(response));
+}
+
+void Requester::Free(Slot& slot) {
+  slot.state = SlotState::kFree;
+  free_.push_back(IndexOf(slot));
+  connection_.OnExchangeEnded();
+}
+
+void Requester::OweRelease(Slot& slot) {
+  slot.owes_release = true;
+  ++owing_;
+  if (!release_timer_.is_set()) {
+    connection_.poller().timers().Set(release_timer_, After(connection_.poller().now_ns(), kReleaseAfter));
+  }
+}
+
+std::optional<ControlOp> Requester::NextControlOp() {
+  if (owing_ == 0) return std::nullopt;
+  for (Slot& slot : slots_) {
+    if (std::exchange(slot.owes_cancel, false)) {
+      return ControlOp{ControlOp::Code::kCancel, IndexOf(slot), slot.generation};
+    }
+    if (std::exchange(slot.owes_release, false)) {
+      return ControlOp{ControlOp::Code::kRelease, IndexOf(slot), slot.generation};
+    }
+  }
+  owing_ = 0;
+  return std::nullopt;
+}
+
+void Requester::OnDeadlineTimer() {
+  const int64_t now_ns = connection_.poller().now_ns();
+  int64_t next_ns = kNever;
+  for (Slot& slot : slots_) {
+    if (slot.handler == nullptr || slot.deadline_ns == kNever) continue;
+    if (slot.deadline_ns <= now_ns) {
+      // The peer knows the deadline too: no need to cancel.
+      const char* const what = slot.state == SlotState::kWaiting ? "no answer came before the deadline"
+                               : slot.state == SlotState::kPulling
+                                   ? "the deadline passed while the large answer was being READ"
+                                   : "no memory was free for the large answer before the deadline; raise "
+                                     "BufferPoolOptions::limit_bytes or release replies";
+      const absl::StatusCode code = slot.state == SlotState::kWantsMemory
+                                        ? absl::StatusCode::kResourceExhausted
+                                        : absl::StatusCode::kDeadlineExceeded;
+      GiveUp(slot, absl::Status(code, absl::StrCat(what, " (peer ", connection_.peer(), ")")));
+    } else {
+      next_ns = std::min(next_ns, slot.deadline_ns);
+    }
+  }
+  // A handler may have sent a request with an earlier deadline.
+  if (!deadline_timer_.is_set() || next_ns < deadline_timer_.when_ns()) {
+    connection_.poller().timers().Set(deadline_timer_, next_ns);
+  }
+}
+
+void Requester::FailAll(const absl::Status& why) {
+  for (Timer* timer : {&deadline_timer_, &release_timer_, &memory_timer_}) {
+    connection_.poller().timers().Cancel(*timer);
+  }
+  for (Slot& slot : slots_) {
+    ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
+    if (handler == nullptr) continue;
+    if (slot.request != nullptr && handler->WantsRequestBack()) slot.wants_back = handler;
+    handler->OnResponse(why);
+  }
+}
+
+void Requester::ReturnRequests() {
+  for (Slot& slot : slots_) {
+    ResponseHandler* const handler = std::exchange(slot.wants_back, nullptr);
+    if (handler != nullptr) handler->OnRequestBack(std::move(slot.request));
+  }
+}
+
+}  // namespace hawser::transport

@@ -1,0 +1,92 @@
+#ifndef HAWSER_TRANSPORT_REQUESTER_H_
+#define HAWSER_TRANSPORT_REQUESTER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "hawser/transport/clock.h"
+#include "hawser/transport/exchange.h"
+#include "hawser/transport/message_sender.h"
+#include "hawser/transport/rendezvous.h"
+#include "hawser/transport/timer.h"
+#include "hawser/transport/wire.h"
+
+namespace hawser::transport {
+
+class Connection;
+
+// The slots of a connection at the side that sends requests. A slot is taken by a request and freed by its
+// response, even if nobody waits for that any more: only the response proves that the peer has let go of the
+// request's memory. Thread: on the poller. Lifetime: a part of its Connection.
+class Requester final : Pull::Owner {
+ public:
+  Requester(Connection& connection, uint32_t slots);
+
+  bool HasFreeSlot() const { return !free_.empty(); }
+  uint32_t in_flight() const { return static_cast<uint32_t>(slots_.size() - free_.size()); }
+
+  // See Connection::SendRequest() and Cancel().
+  absl::StatusOr<ExchangeId> Send(OutgoingMessagePtr& request, int64_t deadline_ns, ResponseHandler& handler);
+  void Cancel(ExchangeId id);
+
+  void OnResponse(const ParsedMessage& message, Lease buffer, uint32_t length_bytes);
+
+  // A cancellation or a release that the peer has not been told of yet.
+  std::optional<ControlOp> NextControlOp();
+
+  // The connection has failed: every handler that still waits hears `why`.
+  void FailAll(const absl::Status& why);
+  // ... and the fabric uses no memory any more: requests go back to those that want them.
+  void ReturnRequests();
+
+ private:
+  enum class SlotState : uint8_t {
+    kFree,
+    kWaiting,      // For the response.
+    kWantsMemory,  // A large response is there, but no buffer for it.
+    kPulling,      // READs a large response.
+  };
+
+  struct Slot {
+    SlotState state = SlotState::kFree;
+    bool owes_cancel = false;  // The peer is to be told that nobody waits.
+    bool owes_release =
+        false;  // The peer is to be told that its large response was READ. Implied by a new request.
+    uint32_t generation = 0;
+    int64_t deadline_ns = kNever;
+    ResponseHandler* handler = nullptr;     // Null: it has heard its end.
+    ResponseHandler* wants_back = nullptr;  // Wants the request after a failure.
+    OutgoingMessagePtr request;
+    uint32_t request_number = 0;  // Of its work request.
+    IncomingMessagePtr response;
+    Grants grants;
+    Pull pull;
+  };
+
+  uint16_t IndexOf(const Slot& slot) const { return static_cast<uint16_t>(&slot - slots_.data()); }
+  bool StartPull(Slot& slot, const ParsedMessage& message);
+  void RetryMemory();
+  void GiveUp(Slot& slot, const absl::Status& why);
+  void Deliver(Slot& slot, absl::StatusOr<IncomingMessagePtr> response);
+  void Free(Slot& slot);
+  void OweRelease(Slot& slot);
+  void OnDeadlineTimer();
+  void OnPullEnded(uint16_t slot, bool complete) override;
+
+  Connection& connection_;
+  std::vector<Slot> slots_;
+  std::vector<uint16_t>
+      free_;            // The last freed is used first: its memory is warm, and the others stay untouched.
+  uint32_t owing_ = 0;  // Slots with owes_cancel or owes_release, at least.
+  Timer deadline_timer_;
+  Timer release_timer_;
+  Timer memory_timer_;
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_REQUESTER_H_

@@ -1,0 +1,216 @@
+#include "hawser/transport/responder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/transport/connection.h"
+
+namespace hawser::transport {
+namespace {
+
+// How often memory is asked for again while the pool has none.
+constexpr absl::Duration kMemoryRetry = absl::Milliseconds(1);
+
+}  // namespace
+
+Responder::Responder(Connection& connection, uint32_t slots, RequestHandler& handler)
+    : connection_(connection),
+      handler_(handler),
+      slots_(slots),
+      deadline_timer_([this] { OnDeadlineTimer(); }),
+      memory_timer_([this] { RetryMemory(); }) {}
+
+void Responder::OnRequest(const ParsedMessage& message, Lease buffer, uint32_t length_bytes) {
+  const Header& header = message.header;
+  if (header.slot >= slots_.size()) {
+    return connection_.Fail(absl::StatusCode::kDataLoss,
+                            absl::StrCat("used slot ", header.slot, " of ", slots_.size()));
+  }
+  Slot& slot = slots_[header.slot];
+  if (slot.state != SlotState::kFree && slot.state != SlotState::kGranted) {
+    return connection_.Fail(absl::StatusCode::kDataLoss,
+                            absl::StrCat("sent a request in slot ", header.slot, ", which is busy"));
+  }
+  if (header.generation != slot.generation + 1) {
+    return connection_.Fail(absl::StatusCode::kDataLoss,
+                            absl::StrCat("sent generation ", header.generation, " of slot ", header.slot,
+                                         ", expected was ", slot.generation + 1));
+  }
+  // A new request says that the slot's last response has arrived and was READ.
+  EndResponse(slot);
+  ++in_flight_;
+  slot.generation = header.generation;
+  slot.cancelled = false;
+  slot.deadline_ns = header.timeout_us == kNoTimeout
+                         ? kNever
+                         : connection_.poller().now_ns() + int64_t{header.timeout_us} * 1000;
+  if (slot.deadline_ns != kNever &&
+      (!deadline_timer_.is_set() || slot.deadline_ns < deadline_timer_.when_ns())) {
+    connection_.poller().timers().Set(deadline_timer_, slot.deadline_ns);
+  }
+  slot.request = connection_.poller().messages().NewIncoming();
+  slot.request->SetReceived(std::move(buffer), length_bytes, message.envelope);
+  const uint64_t body_bytes = message.inline_bytes + message.remote_bytes;
+  if (body_bytes > connection_.options().message_bytes_max) {
+    return Refuse(slot,
+                  absl::InvalidArgumentError(absl::StrCat(
+                      "the request has ", body_bytes, " bytes, the server takes at most ",
+                      connection_.options().message_bytes_max, " (ConnectionOptions::message_bytes_max)")));
+  }
+  if (message.remote_bytes == 0) {
+    const uint8_t* at = message.inline_segments;
+    for (size_t i = 0; i < header.entries; ++i) {
+      const uint32_t length = DecodeTableEntry(message.table + i * kTableEntryBytes).length_bytes;
+      slot.request->AddSegment(at, length);
+      at += length;
+    }
+    return Run(slot);
+  }
+  if (!StartPull(slot, message)) {
+    slot.state = SlotState::kWantsMemory;
+    if (!memory_timer_.is_set()) {
+      connection_.poller().timers().Set(memory_timer_, After(connection_.poller().now_ns(), kMemoryRetry));
+    }
+  }
+}
+
+bool Responder::StartPull(Slot& slot, const ParsedMessage& message) {
+  absl::StatusOr<Lease> sink = connection_.poller().messages().buffers().Acquire(message.remote_bytes);
+  if (!sink.ok()) return false;
+  slot.state = SlotState::kPulling;
+  slot.pull.Start(message, *sink, *slot.request, this, IndexOf(slot));
+  slot.request->SetSink(*std::move(sink));
+  connection_.pulls().Add(&slot.pull);
+  return true;
+}
+
+void Responder::RetryMemory() {
+  bool wanting = false;
+  for (Slot& slot : slots_) {
+    if (slot.state != SlotState::kWantsMemory) continue;
+    const absl::Span<const uint8_t> received = slot.request->received();
+    absl::StatusOr<ParsedMessage> message = Parse(received.data(), received.size());
+    if (!StartPull(slot, *message)) wanting = true;
+  }
+  if (wanting) {
+    connection_.poller().timers().Set(memory_timer_, After(connection_.poller().now_ns(), kMemoryRetry));
+  }
+}
+
+void Responder::OnPullEnded(uint16_t index, bool complete) {
+  Slot& slot = slots_[index];
+  if (!connection_.carries_traffic()) return;
+  if (complete) return Run(slot);
+  Refuse(slot, slot.why_cancelled);
+}
+
+void Responder::Run(Slot& slot) {
+  slot.state = SlotState::kRunning;
+  handler_.OnRequest(IdOf(slot), std::move(slot.request), slot.deadline_ns);
+}
+
+void Responder::Refuse(Slot& slot, const absl::Status& why) {
+  slot.request.reset();
+  slot.state = SlotState::kRunning;
+  slot.cancelled = true;  // Nothing runs that would have to be told.
+  handler_.OnBadRequest(IdOf(slot), why);
+}
+
+absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
+  Slot& slot = slots_[id.slot];
+  if (slot.generation != id.generation || slot.state != SlotState::kRunning) return absl::OkStatus();
+  Header header;
+  header.kind = Kind::kResponse;
+  header.slot = id.slot;
+  header.generation = id.generation;
+  const uint32_t number = connection_.send_queue().next_number();
+  absl::Status sent = SendMessage(connection_, header, *response, slot.grants);
+  if (!sent.ok()) return sent;
+  if (slot.grants.empty()) {
+    connection_.send_queue().KeepUntilProved(number, std::move(response));
+    slot.state = SlotState::kFree;
+    --in_flight_;
+    connection_.OnExchangeEnded();
+  } else {
+    slot.response = std::move(response);
+    slot.response_number = number;
+    slot.state = SlotState::kGranted;
+  }
+  return absl::OkStatus();
+}
+
+void Responder::EndResponse(Slot& slot) {
+  if (slot.state != SlotState::kGranted) return;
+  slot.grants.Revoke(connection_);
+  connection_.send_queue().KeepUntilProved(slot.response_number, std::move(slot.response));
+  slot.state = SlotState::kFree;
+  --in_flight_;
+}
+
+void Responder::Cancel(Slot& slot, const absl::Status& why) {
+  switch (slot.state) {
+    case SlotState::kRunning:
+      if (!std::exchange(slot.cancelled, true)) handler_.OnCancel(IdOf(slot), why);
+      break;
+    case SlotState::kWantsMemory:
+      Refuse(slot, why.code() == absl::StatusCode::kDeadlineExceeded
+                       ? absl::ResourceExhaustedError(
+                             "no memory was free for the large request before its deadline; "
+                             "raise BufferPoolOptions::limit_bytes of the server")
+                       : why);
+      break;
+    case SlotState::kPulling:
+      slot.why_cancelled = why;
+      if (connection_.pulls().Stop(&slot.pull)) Refuse(slot, why);
+      break;
+    case SlotState::kFree:
+    case SlotState::kGranted:
+      break;
+  }
+}
+
+void Responder::OnControlOp(const ControlOp& op) {
+  if (op.slot >= slots_.size()) {
+    return connection_.Fail(
+        absl::StatusCode::kDataLoss,
+        absl::StrCat("named slot ", op.slot, " of ", slots_.size(), " in a control message"));
+  }
+  Slot& slot = slots_[op.slot];
+  if (slot.generation != op.generation) return;
+  if (op.code == ControlOp::Code::kCancel) {
+    Cancel(slot, absl::CancelledError("cancelled by the caller"));
+  } else if (slot.state == SlotState::kGranted) {
+    EndResponse(slot);
+    connection_.OnExchangeEnded();
+  }
+}
+
+void Responder::OnDeadlineTimer() {
+  const int64_t now_ns = connection_.poller().now_ns();
+  int64_t next_ns = kNever;
+  for (Slot& slot : slots_) {
+    const bool unanswered = slot.state == SlotState::kPulling || slot.state == SlotState::kWantsMemory ||
+                            (slot.state == SlotState::kRunning && !slot.cancelled);
+    if (!unanswered || slot.deadline_ns == kNever) continue;
+    if (slot.deadline_ns <= now_ns) {
+      slot.deadline_ns = kNever;
+      Cancel(slot, absl::DeadlineExceededError("the caller's deadline has passed"));
+    } else {
+      next_ns = std::min(next_ns, slot.deadline_ns);
+    }
+  }
+  if (!deadline_timer_.is_set() || next_ns < deadline_timer_.when_ns()) {
+    connection_.poller().timers().Set(deadline_timer_, next_ns);
+  }
+}
+
+void Responder::FailAll(const absl::Status& why) {
+  for (Timer* timer : {&deadline_timer_, &memory_timer_}) connection_.poller().timers().Cancel(*timer);
+  for (Slot& slot : slots_) {
+    if (slot.state == SlotState::kRunning && !std::exchange(slot.cancelled, true))
+      handler_.OnCancel(IdOf(slot), why);
+  }
+}
+
+}  // namespace hawser::transport

@@ -1,0 +1,80 @@
+#ifndef HAWSER_TRANSPORT_RESPONDER_H_
+#define HAWSER_TRANSPORT_RESPONDER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "hawser/transport/clock.h"
+#include "hawser/transport/exchange.h"
+#include "hawser/transport/message_sender.h"
+#include "hawser/transport/rendezvous.h"
+#include "hawser/transport/timer.h"
+#include "hawser/transport/wire.h"
+
+namespace hawser::transport {
+
+class Connection;
+
+// The slots of a connection at the side that answers requests. Thread: on the poller. Lifetime: a part of its
+// Connection.
+class Responder final : Pull::Owner {
+ public:
+  Responder(Connection& connection, uint32_t slots, RequestHandler& handler);
+
+  // Requests that were not answered yet, and large answers that the peer has not READ yet.
+  uint32_t in_flight() const { return in_flight_; }
+
+  void OnRequest(const ParsedMessage& message, Lease buffer, uint32_t length_bytes);
+  // See Connection::Respond().
+  absl::Status Respond(ExchangeId id, OutgoingMessagePtr& response);
+  // kCancel and kRelease; about an earlier exchange of the slot they are late, and ignored.
+  void OnControlOp(const ControlOp& op);
+
+  // The connection has failed: every handler that runs hears `why`.
+  void FailAll(const absl::Status& why);
+
+ private:
+  enum class SlotState : uint8_t {
+    kFree,
+    kWantsMemory,  // A large request was announced, but there is no buffer for it.
+    kPulling,      // READs a large request.
+    kRunning,      // The handler has it.
+    kGranted,      // The peer may READ the large response.
+  };
+
+  struct Slot {
+    SlotState state = SlotState::kFree;
+    bool cancelled = false;  // kRunning: the handler was told. Before: nobody waits any more.
+    uint32_t generation = 0;
+    int64_t deadline_ns = kNever;
+    IncomingMessagePtr request;    // Until the handler has it.
+    OutgoingMessagePtr response;   // kGranted.
+    uint32_t response_number = 0;  // Of its work request.
+    absl::Status why_cancelled;
+    Grants grants;
+    Pull pull;
+  };
+
+  uint16_t IndexOf(const Slot& slot) const { return static_cast<uint16_t>(&slot - slots_.data()); }
+  ExchangeId IdOf(const Slot& slot) const { return {IndexOf(slot), slot.generation}; }
+  bool StartPull(Slot& slot, const ParsedMessage& message);
+  void Run(Slot& slot);
+  void Refuse(Slot& slot, const absl::Status& why);
+  void Cancel(Slot& slot, const absl::Status& why);
+  void EndResponse(Slot& slot);
+  void RetryMemory();
+  void OnDeadlineTimer();
+  void OnPullEnded(uint16_t slot, bool complete) override;
+
+  Connection& connection_;
+  RequestHandler& handler_;
+  std::vector<Slot> slots_;
+  uint32_t in_flight_ = 0;
+  Timer deadline_timer_;
+  Timer memory_timer_;
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_RESPONDER_H_

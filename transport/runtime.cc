@@ -1,0 +1,72 @@
+#include "hawser/transport/runtime.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "hawser/transport/fabric/tcp_fabric.h"
+
+namespace hawser::transport {
+namespace {
+
+absl::StatusOr<std::shared_ptr<fabric::Fabric>> MakeFabric(absl::string_view scheme) {
+  if (scheme == "tcp") return std::shared_ptr<fabric::Fabric>(fabric::CreateTcpFabric());
+  return absl::InvalidArgumentError(absl::StrCat("no fabric for \"", scheme, "://\"; there is: tcp://"));
+}
+
+struct Defaults {
+  absl::Mutex mutex;
+  std::map<std::string, std::shared_ptr<Runtime>, std::less<>> by_scheme ABSL_GUARDED_BY(mutex);
+};
+
+// Never destroyed: channels may be used until the process has ended.
+Defaults& ProcessDefaults() {
+  static Defaults* const defaults = new Defaults;
+  return *defaults;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(absl::string_view scheme,
+                                                         const RuntimeOptions& options) {
+  absl::StatusOr<std::shared_ptr<fabric::Fabric>> fabric = MakeFabric(scheme);
+  if (!fabric.ok()) return fabric.status();
+  return CreateOn(*std::move(fabric), options, /*start_threads=*/true);
+}
+
+absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOn(std::shared_ptr<fabric::Fabric> fabric,
+                                                           const RuntimeOptions& options, bool start_threads,
+                                                           Clock& clock) {
+  std::shared_ptr<Runtime> runtime(new Runtime);
+  runtime->fabric_ = std::move(fabric);
+  runtime->buffers_ = std::make_shared<BufferPool>(runtime->fabric_, options.pool);
+  for (int i = 0; i < std::max(1, options.pollers); ++i) {
+    absl::StatusOr<std::unique_ptr<Poller>> poller =
+        Poller::Create(runtime->fabric_, MessagePool::Create(runtime->buffers_), options.poller, clock);
+    if (!poller.ok()) return poller.status();
+    if (start_threads) (*poller)->Start();
+    runtime->pollers_.push_back(*std::move(poller));
+  }
+  return runtime;
+}
+
+absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Default(absl::string_view scheme) {
+  Defaults& defaults = ProcessDefaults();
+  absl::MutexLock lock(&defaults.mutex);
+  auto it = defaults.by_scheme.find(scheme);
+  if (it != defaults.by_scheme.end()) {
+    if (it->second->poller(0).usable_in_this_process()) return it->second;
+    // A child after fork(): the parent's threads are not here and its sockets are the parent's. Leaked, not
+    // destroyed: destroying would wait for those threads.
+    new std::shared_ptr<Runtime>(std::move(it->second));
+    defaults.by_scheme.erase(it);
+  }
+  absl::StatusOr<std::shared_ptr<Runtime>> runtime = Create(scheme);
+  if (runtime.ok()) defaults.by_scheme.emplace(std::string(scheme), *runtime);
+  return runtime;
+}
+
+}  // namespace hawser::transport

@@ -1,0 +1,59 @@
+#ifndef HAWSER_TRANSPORT_RUNTIME_H_
+#define HAWSER_TRANSPORT_RUNTIME_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "hawser/transport/message.h"
+#include "hawser/transport/options.h"
+#include "hawser/transport/poller.h"
+
+namespace hawser::transport {
+
+struct RuntimeOptions {
+  int pollers = 1;
+  PollerOptions poller;
+  BufferPoolOptions pool;
+};
+
+// One fabric, the registered memory of it, and pollers on it: what channels and servers share.
+// Thread:   any.
+// Lifetime: shared by those that use it. The last one must not be let go on one of its pollers: its threads
+// are joined.
+class Runtime {
+ public:
+  // `scheme`: of the URIs that it serves, "tcp". InvalidArgument: no such fabric.
+  static absl::StatusOr<std::shared_ptr<Runtime>> Create(absl::string_view scheme,
+                                                         const RuntimeOptions& options = {});
+
+  // The process's own one for clients of `scheme`, made at first use, never destroyed. In a child after
+  // fork() it is a new one.
+  static absl::StatusOr<std::shared_ptr<Runtime>> Default(absl::string_view scheme);
+
+  // `fabric` instead of one by its name (tests). `start_threads` false: nobody polls but the caller.
+  static absl::StatusOr<std::shared_ptr<Runtime>> CreateOn(std::shared_ptr<fabric::Fabric> fabric,
+                                                           const RuntimeOptions& options, bool start_threads,
+                                                           Clock& clock = Clock::Real());
+
+  absl::string_view scheme() const { return fabric_->scheme(); }
+  BufferPool& buffers() { return *buffers_; }
+  // Each poller has a message pool of its own.
+  Poller& poller(size_t i) { return *pollers_[i % pollers_.size()]; }
+  size_t poller_count() const { return pollers_.size(); }
+  // Deals them out in turn.
+  Poller& NextPoller() { return poller(next_.fetch_add(1, std::memory_order_relaxed)); }
+
+ private:
+  Runtime() = default;
+
+  std::shared_ptr<fabric::Fabric> fabric_;
+  std::shared_ptr<BufferPool> buffers_;
+  std::vector<std::unique_ptr<Poller>> pollers_;
+  std::atomic<size_t> next_{0};
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_RUNTIME_H_

@@ -1,0 +1,109 @@
+#include "hawser/transport/send_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "hawser/transport/connection.h"
+#include "hawser/transport/work_id.h"
+
+namespace hawser::transport {
+namespace {
+
+// Work requests posted in one chain; a longer queue takes several posts.
+constexpr size_t kChainMax = 64;
+
+constexpr uint32_t kSignalIntervalMax = 16;
+
+// A control request and the answer to one.
+constexpr uint32_t kControlSends = 2;
+
+}  // namespace
+
+uint32_t SendQueue::Size(uint32_t slots, uint32_t read_depth) {
+  const uint32_t wanted_at_once = slots + read_depth + kControlSends;
+  // Those that were answered but not proved yet, until the next signaled one, keep their places too.
+  // Each keeps its message, so a connection with few slots, of which there may be many, proves them sooner.
+  signal_interval_ = std::clamp<uint32_t>(slots / 2, 1, kSignalIntervalMax);
+  depth_ = wanted_at_once + signal_interval_;
+  size_t size = 1;
+  while (size < depth_ + wanted_at_once) size *= 2;
+  ring_.resize(size);
+  return depth_;
+}
+
+SendQueue::Entry* SendQueue::Push() {
+  if (end_ - proved_ == ring_.size()) {
+    // An honest peer proves what it answers. One whose NIC does not has no claim on more of our memory.
+    connection_.Fail(absl::StatusCode::kUnavailable, "answers messages whose arrival it never acknowledged");
+    return nullptr;
+  }
+  connection_.poller().MarkForFlush(&connection_);
+  return &at(end_++);
+}
+
+void SendQueue::PushSend(absl::Span<const fabric::Sge> sges, bool signaled) {
+  Entry* const entry = Push();
+  if (entry == nullptr) return;
+  std::copy(sges.begin(), sges.end(), entry->sges);
+  entry->sge_count = static_cast<uint8_t>(sges.size());
+  entry->pull = nullptr;
+  entry->signaled = signaled || signal_all_ || end_ % signal_interval_ == 0;
+}
+
+void SendQueue::PushRead(const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey, Pull* pull) {
+  Entry* const entry = Push();
+  if (entry == nullptr) return;
+  entry->sges[0] = sink;
+  entry->sge_count = 1;
+  entry->remote_address = remote_address;
+  entry->rkey = rkey;
+  entry->pull = pull;
+  entry->signaled = true;
+}
+
+void SendQueue::KeepUntilProved(uint32_t number, OutgoingMessagePtr message) {
+  if (number - proved_ < end_ - proved_) at(number).message = std::move(message);
+}
+
+absl::Status SendQueue::Flush() {
+  while (posted_ != end_) {
+    fabric::SendWorkRequest chain[kChainMax];
+    const size_t count = std::min({size_t{end_ - posted_}, size_t{depth_ - outstanding()}, kChainMax});
+    if (count == 0)
+      return absl::OkStatus();  // Completions will make room, and the poller then flushes again.
+    for (size_t i = 0; i < count; ++i) {
+      const uint32_t number = posted_ + static_cast<uint32_t>(i);
+      const Entry& entry = at(number);
+      fabric::SendWorkRequest& request = chain[i];
+      request.wr_id = WorkId{connection_.index(), WorkId::kSendQueue, number}.Encode();
+      request.opcode = entry.pull != nullptr ? fabric::Opcode::kRead : fabric::Opcode::kSend;
+      request.signaled = entry.signaled;
+      request.sges = absl::MakeConstSpan(entry.sges, entry.sge_count);
+      request.remote_address = entry.remote_address;
+      request.rkey = entry.rkey;
+    }
+    // Counted first: what a post reports on its way may already refer to these.
+    posted_ += static_cast<uint32_t>(count);
+    absl::Status posted = connection_.queue_pair().PostSend(absl::MakeConstSpan(chain, count));
+    if (!posted.ok()) {
+      posted_ -= static_cast<uint32_t>(count);
+      return posted;
+    }
+  }
+  return absl::OkStatus();
+}
+
+void SendQueue::OnCompletion(uint32_t number, bool ok) {
+  if (number - proved_ >= posted_ - proved_) return;  // Proved by a later one already.
+  while (proved_ != number + 1) {
+    Entry& entry = at(proved_++);
+    entry.message.reset();
+    if (entry.pull == nullptr) continue;
+    Pull* const pull = std::exchange(entry.pull, nullptr);
+    // A READ before a bad work request has succeeded: it is signaled, so it has completed by itself before.
+    connection_.pulls().OnReadCompleted(pull, entry.sges[0].length, ok);
+  }
+  if (posted_ != end_) connection_.poller().MarkForFlush(&connection_);
+}
+
+}  // namespace hawser::transport

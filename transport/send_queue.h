@@ -1,0 +1,91 @@
+#ifndef HAWSER_TRANSPORT_SEND_QUEUE_H_
+#define HAWSER_TRANSPORT_SEND_QUEUE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/message.h"
+
+namespace hawser::transport {
+
+class Connection;
+class Pull;
+
+// Gather entries of one SEND; a message of more parts is copied together first.
+inline constexpr size_t kSendSgeMax = 4;
+static_assert(kSendSgeMax <= fabric::kSgeMax);
+
+// The work requests of one connection, from the moment they are wanted until they are proved: queued, posted
+// as one chain by Flush(), retired by completions. Thread: on the poller.
+//
+// Only one small SEND in 16 asks for a completion, since a completion costs both the NIC and us as much as a
+// small message; it proves those before it. No call waits for it: it is the peer's response that says that a
+// message has arrived, and a completion may come long after that. Memory is another matter. A peer that
+// answers what it has not received yet must not make us send whatever the memory holds next, so a message is
+// let go only when it is proved.
+class SendQueue {
+ public:
+  explicit SendQueue(Connection& connection) : connection_(connection) {}
+
+  // `slots` and `read_depth` bound what can be wanted at once. Returns the send depth that the queue pair
+  // needs.
+  uint32_t Size(uint32_t slots, uint32_t read_depth);
+
+  // Both are posted by the next Flush(). `signaled`: asks for a completion, whatever its turn; for large
+  // messages, whose memory is wanted back soon.
+  void PushSend(absl::Span<const fabric::Sge> sges, bool signaled = false);
+  void PushRead(const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey, Pull* pull);
+
+  // Lets `message`, the memory of work request `number`, go as soon as that is proved: now, if it is.
+  void KeepUntilProved(uint32_t number, OutgoingMessagePtr message);
+
+  // Posts what is queued, as far as the queue pair has room. Not OK: the queue pair is of no use any more.
+  absl::Status Flush();
+
+  // Work request `number`, and with it every one before, has completed.
+  void OnCompletion(uint32_t number, bool ok);
+
+  // Drops what was queued and not posted: the connection has failed.
+  void DropQueued() { end_ = posted_; }
+
+  // Each SEND asks for a completion from now on.
+  void SignalAll() { signal_all_ = true; }
+
+  bool has_queued() const { return posted_ != end_; }
+  uint32_t outstanding() const { return posted_ - proved_; }
+  // That the next work request gets, modulo 2^32.
+  uint32_t next_number() const { return end_; }
+
+ private:
+  struct Entry {
+    fabric::Sge sges[kSendSgeMax];
+    uint64_t remote_address;
+    Pull* pull = nullptr;        // Of a READ.
+    OutgoingMessagePtr message;  // Kept until this is proved.
+    uint32_t rkey;
+    uint8_t sge_count;
+    bool signaled;
+  };
+
+  Entry* Push();
+  Entry& at(uint32_t number) { return ring_[number & (ring_.size() - 1)]; }
+
+  Connection& connection_;
+  std::vector<Entry> ring_;  // A power of two.
+  uint32_t depth_ = 0;
+  uint32_t signal_interval_ = 1;
+  bool signal_all_ = false;
+  // Numbers of work requests, modulo 2^32: [proved_, posted_) belong to the fabric, [posted_, end_) wait for
+  // Flush().
+  uint32_t proved_ = 0;
+  uint32_t posted_ = 0;
+  uint32_t end_ = 0;
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_SEND_QUEUE_H_

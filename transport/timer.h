@@ -1,0 +1,59 @@
+#ifndef HAWSER_TRANSPORT_TIMER_H_
+#define HAWSER_TRANSPORT_TIMER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "hawser/transport/clock.h"
+
+namespace hawser::transport {
+
+class Timers;
+
+// Calls back once for each time it was set. Thread: on the poller of its Timers.
+class Timer {
+ public:
+  explicit Timer(absl::AnyInvocable<void()> callback) : callback_(std::move(callback)) {}
+  ~Timer();
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+
+  bool is_set() const { return timers_ != nullptr; }
+  int64_t when_ns() const { return when_ns_; }  // Defined while it is set.
+
+ private:
+  friend class Timers;
+  absl::AnyInvocable<void()> callback_;
+  Timers* timers_ = nullptr;
+  int64_t when_ns_ = 0;
+  size_t position_ = 0;
+};
+
+// The timers of one poller: a heap. Setting one costs O(log n) and, once the heap has grown, no allocation.
+// Few timers exist (a connection has one for all its deadlines), so no wheel.
+class Timers {
+ public:
+  // Sets it, or sets it anew. kNever: as Cancel().
+  void Set(Timer& timer, int64_t when_ns);
+  void Cancel(Timer& timer);
+
+  // kNever if there is none.
+  int64_t next_ns() const { return heap_.empty() ? kNever : heap_.front()->when_ns_; }
+
+  // Runs what is due; returns how many. Timers that are set meanwhile run in the next call.
+  size_t RunDue(int64_t now_ns);
+
+ private:
+  void Place(size_t position, Timer* timer);
+  void Up(size_t position);
+  void Down(size_t position);
+
+  std::vector<Timer*> heap_;
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_TIMER_H_

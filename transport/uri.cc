@@ -1,0 +1,86 @@
+#include "hawser/transport/uri.h"
+
+#include <netdb.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <memory>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace hawser::transport {
+namespace {
+
+absl::Status Wrong(absl::string_view text, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not an address: ", what,
+                                                 "; say scheme://host:port, as in tcp://kv1:7470 or "
+                                                 "tcp://[::1]:7470"));
+}
+
+}  // namespace
+
+std::string Uri::ToString() const {
+  const bool ipv6 = host.find(':') != std::string::npos;
+  return ipv6 ? absl::StrCat(scheme, "://[", host, "]:", port) : absl::StrCat(scheme, "://", host, ":", port);
+}
+
+absl::StatusOr<Uri> ParseUri(absl::string_view text) {
+  const size_t colon = text.find("://");
+  if (colon == absl::string_view::npos || colon == 0) return Wrong(text, "it names no scheme");
+  Uri uri;
+  uri.scheme = std::string(text.substr(0, colon));
+  absl::string_view rest = text.substr(colon + 3);
+  if (!rest.empty() && rest[0] == '[') {
+    const size_t end = rest.find(']');
+    if (end == absl::string_view::npos) return Wrong(text, "the [ of its IPv6 address is not closed");
+    uri.host = std::string(rest.substr(1, end - 1));
+    rest.remove_prefix(end + 1);
+    if (uri.host.find(':') == std::string::npos) return Wrong(text, "what stands in [ ] is no IPv6 address");
+  } else {
+    const size_t end = rest.find(':');
+    if (end == absl::string_view::npos) return Wrong(text, "it names no port");
+    uri.host = std::string(rest.substr(0, end));
+    rest.remove_prefix(end);
+    if (rest.find(':', 1) != absl::string_view::npos) return Wrong(text, "an IPv6 address stands in [ ]");
+  }
+  if (uri.host.empty()) return Wrong(text, "it names no host");
+  if (rest.empty() || rest[0] != ':') return Wrong(text, "it names no port");
+  rest.remove_prefix(1);
+  uint32_t port;
+  const bool digits = rest.find_first_not_of("0123456789") == absl::string_view::npos;
+  if (!digits || !absl::SimpleAtoi(rest, &port) || port > 65535) {
+    return Wrong(text, absl::StrCat("\"", rest, "\" is no port (0 to 65535)"));
+  }
+  uri.port = static_cast<uint16_t>(port);
+  return uri;
+}
+
+absl::StatusOr<std::vector<fabric::SocketAddress>> Resolve(const Uri& uri) {
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(uri.host.c_str(), absl::StrCat(uri.port).c_str(), &hints, &found);
+  if (error != 0) {
+    const std::string text = absl::StrCat("getaddrinfo(", uri.host,
+                                          "): ", error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error));
+    if (error == EAI_AGAIN) {
+      return absl::UnavailableError(
+          absl::StrCat(text, "; the name server does not answer, or the name is unknown"));
+    }
+    return absl::NotFoundError(absl::StrCat(text, "; check the name, /etc/hosts and the name server"));
+  }
+  std::unique_ptr<addrinfo, void (*)(addrinfo*)> guard(found, freeaddrinfo);
+  std::vector<fabric::SocketAddress> addresses;
+  for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
+    if (info->ai_family != AF_INET && info->ai_family != AF_INET6) continue;
+    addresses.emplace_back(info->ai_addr, info->ai_addrlen);
+  }
+  if (addresses.empty()) return absl::NotFoundError(absl::StrCat(uri.host, " has no IPv4 or IPv6 address"));
+  return addresses;
+}
+
+}  // namespace hawser::transport

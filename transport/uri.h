@@ -1,0 +1,32 @@
+#ifndef HAWSER_TRANSPORT_URI_H_
+#define HAWSER_TRANSPORT_URI_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "hawser/transport/fabric/socket_address.h"
+
+namespace hawser::transport {
+
+// "tcp://host:port": which fabric, and where.
+struct Uri {
+  std::string scheme;
+  std::string host;  // A name, an IPv4 address, or an IPv6 address without its brackets.
+  uint16_t port = 0;
+
+  std::string ToString() const;
+};
+
+// InvalidArgument with what is wrong, and an example of what is right. Port 0 is allowed.
+absl::StatusOr<Uri> ParseUri(absl::string_view text);
+
+// The numeric addresses of `uri`, in the order to try them; at least one. Blocks while names are looked up,
+// so never on a poller. NotFound: no such name; Unavailable: the resolver did not answer.
+absl::StatusOr<std::vector<fabric::SocketAddress>> Resolve(const Uri& uri);
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_URI_H_

@@ -1,0 +1,92 @@
+#ifndef HAWSER_TRANSPORT_WIRE_H_
+#define HAWSER_TRANSPORT_WIRE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "hawser/transport/message.h"
+
+// What one SEND carries, little endian; rpc/PROTOCOL.md has the field tables and an example in bytes.
+//
+//   header (16)  |  segment table (16 each)  |  envelope  |  the segments that are inline, in their order
+//
+// Every part is a multiple of 8 bytes, so what is read in place is aligned as Cap'n Proto wants it.
+namespace hawser::transport {
+
+enum class Kind : uint8_t {
+  kRequest = 1,
+  kResponse = 2,
+  kControl = 3,     // A control request; in place of the segment table: ControlOps.
+  kControlAck = 4,  // Its response: the header alone.
+};
+
+inline constexpr size_t kHeaderBytes = 16;
+inline constexpr size_t kTableEntryBytes = 16;
+
+// The slot that control messages name.
+inline constexpr uint16_t kControlSlot = 0xffff;
+
+struct Header {
+  Kind kind = Kind::kRequest;
+  uint8_t envelope_words = 0;  // Of 8 bytes; at most kEnvelopeMax / 8.
+  uint16_t slot = 0;
+  uint32_t generation = 0;
+  uint32_t timeout_us = 0;  // kRequest: how long the caller waits; kNoTimeout: for ever. Otherwise 0.
+  uint16_t entries =
+      0;  // Of the segment table, at most kSegmentsMax; kControl: of the ops, at most kControlOpsMax.
+};
+inline constexpr uint32_t kNoTimeout = 0xffffffff;
+
+// One segment of a message. rkey 0: inline. Otherwise the receiver READs it from the sender's memory.
+struct TableEntry {
+  uint64_t address = 0;
+  uint32_t rkey = 0;
+  uint32_t length_bytes = 0;  // A multiple of 8.
+};
+
+struct ControlOp {
+  enum class Code : uint8_t {
+    kPing = 1,       // Nothing but the answer is wanted.
+    kCancel = 2,     // To the responder: nobody waits for the answer to this exchange.
+    kRelease = 3,    // To the responder: the large response of this exchange has been READ.
+    kGoingAway = 4,  // To the requester: send no new requests.
+  };
+  Code code = Code::kPing;
+  uint16_t slot = 0;
+  uint32_t generation = 0;
+};
+inline constexpr size_t kControlOpBytes = 8;
+inline constexpr size_t kControlOpsMax = 32;
+inline constexpr size_t kControlMessageMax = kHeaderBytes + kControlOpsMax * kControlOpBytes;
+
+// Where the parts of a received SEND lie; into its buffer.
+struct ParsedMessage {
+  Header header;
+  const uint8_t* table = nullptr;
+  absl::Span<const uint8_t> envelope;
+  const uint8_t* inline_segments = nullptr;
+  uint64_t inline_bytes = 0;
+  uint64_t remote_bytes = 0;
+};
+
+inline size_t PrefixBytes(size_t entries, size_t envelope_bytes) {
+  return kHeaderBytes + entries * kTableEntryBytes + envelope_bytes;
+}
+
+void EncodeHeader(const Header& header, uint8_t* out);
+void EncodeTableEntry(const TableEntry& entry, uint8_t* out);
+void EncodeControlOp(const ControlOp& op, uint8_t* out);
+
+TableEntry DecodeTableEntry(const uint8_t* in);
+// The caller checks the code.
+ControlOp DecodeControlOp(const uint8_t* in);
+
+// Checks everything that can be checked of `length_bytes` received at `data` (aligned to 8) without knowing
+// the connection. DataLoss: what is wrong, with the values.
+absl::StatusOr<ParsedMessage> Parse(const uint8_t* data, size_t length_bytes);
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_WIRE_H_
