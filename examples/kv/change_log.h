@@ -44,7 +44,7 @@ class ChangeLog {
     bool lost = false;  // Some changes after the revision asked for are forgotten; `through` is the newest.
   };
   // The changes after revision `after` of keys that begin with `prefix`: at most `changes_max` of them, and
-  // no further ones once their keys fill `bytes_max`. None, and through == last_revision(): that is all so far.
+  // no further ones once their keys fill `bytes_max`. None, and through == last_revision(): that is all.
   Batch Read(uint64_t after, absl::string_view prefix, size_t changes_max, size_t bytes_max) const;
 
  private:

@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# The example programs at work, as separate processes: ./bazelw run //examples:demo
+#
+# Shows each command as one would type it, and what it prints. Exit status 0: every step went as it should.
+
+# `bazel run` starts us where the programs are; started by hand, they are in the folder beside this file.
+[[ -x examples/kv/kv_server ]] || cd "$0.runfiles/hawser" || exit 1
+source examples/processes.sh
+
+declare -A program_of=(
+  [echo_server]=examples/echo/echo_server
+  [echo_client]=examples/echo/echo_client
+  [kv_server]=examples/kv/kv_server
+  [kv]=examples/kv/client/kv
+)
+
+chapter() { printf '\n%s\n' "$1"; }
+indented() { sed "s|^|    |; s|$tmp/||g"; }
+say() { printf '  $ %s\n' "${*//$tmp\//}"; }
+
+fail() {
+  printf '\nThe demo FAILED: %s\n' "$1" >&2
+  exit 1
+}
+
+# background NAME PROGRAM ARGUMENTS...: starts a program that goes on.
+background() {
+  say "${@:2}" '&'
+  start "$1" "${program_of[$2]}" "${@:3}"
+}
+
+# serve NAME PROGRAM ARGUMENTS...: likewise, a server; leaves $uri.
+serve() {
+  background "$@"
+  uri=$(await "$1.out" '^listening on ') || fail "$1 does not listen"
+  indented <<<"$uri"
+  uri=${uri#listening on }
+}
+
+# show STATUS REGEX PROGRAM ARGUMENTS...: runs a program to its end, which must have this exit status and print this.
+show() {
+  local wanted_status=$1 wanted=$2 printed status=0
+  say "${@:3}"
+  printed=$("${program_of[$3]}" "${@:4}" 2>&1 </dev/null) || status=$?
+  [[ -z $printed ]] || indented <<<"$printed"
+  ((status == wanted_status)) || fail "exit status $status, not $wanted_status"
+  ((status == 0)) || printf '    (exit status %s)\n' "$status"
+  [[ $printed =~ $wanted ]] || fail "it should print: $wanted"
+}
+
+# expect NAME.out REGEX: waits until a program in the background has printed that.
+expect() { await "$1" "$2" | indented || fail "$1 should have: $2"; }
+
+chapter 'Echo: a server and a client.'
+serve echo echo_server --listen=tcp://127.0.0.1:0
+show 0 '^ahoy$' echo_client --target="$uri" --message=ahoy
+show 0 'calls/s' echo_client --target="$uri" --count=20000 --size=32 --in_flight=16
+end echo
+((status == 0)) || fail "echo_server ended with $status"
+
+chapter 'A key-value store: small values, and a file that is sent from where it is read to, and kept where it arrives.'
+serve store kv_server --listen=tcp://127.0.0.1:0
+target=--target=$uri
+head -c 64M /dev/urandom >"$tmp/image"
+show 0 '^revision 1$' kv "$target" put tow 'a rope'
+show 0 '^a rope$' kv "$target" get tow
+show 0 '^revision 2$' kv "$target" put image --file="$tmp/image"
+show 0 '^$' kv "$target" get image --out="$tmp/copy"
+cmp "$tmp/image" "$tmp/copy" || fail 'the copy is not the image'
+printf '    (the same %s bytes)\n' "$(stat -c %s "$tmp/copy")"
+show 0 $'image\t67108864\t2' kv "$target" list
+show 1 'NOT_FOUND: no key "bow"' kv "$target" get bow
+show 2 'usage' kv "$target" get
+
+chapter 'Server push: one process watches what another changes.'
+background watch kv "$target" watch log/
+expect watch.err '^watching'
+show 0 '^revision 3$' kv "$target" put log/1 'set sail'
+show 0 '^revision 4$' kv "$target" put log/2 'storm'
+show 0 '^revision 5$' kv "$target" del log/1
+printf '  what the watch has printed:\n'
+expect watch.out $'^put\tlog/1\t8\t3'
+expect watch.out $'^put\tlog/2\t5\t4'
+expect watch.out $'^delete\tlog/1\t0\t5'
+
+chapter 'The server is killed while a client reads values of 1 MiB.'
+background reader kv "$target" bench --workload=c --records=16 --value_size=1MiB --operations=100000000
+expect reader.out '^load'
+end store KILL
+printf '  $ kill -KILL (kv_server)\n'
+finish reader
+indented <"$tmp/reader.err"
+[[ $status == 1 && $(<"$tmp/reader.err") == *UNAVAILABLE* ]] || fail "the reader ended with $status"
+printf '    (exit status 1)\n'
+show 1 UNAVAILABLE kv "$target" get tow
+
+chapter 'It comes back at the same address, with nothing in it: the watch resumes by itself, and is told.'
+serve store kv_server --listen="$uri"
+expect watch.out $'^lost\tlog/'
+show 0 '^revision 1$' kv "$target" put log/3 'new mast'
+printf '  what the watch has printed:\n'
+expect watch.out $'^put\tlog/3\t8\t1'
+end store
+((status == 0)) || fail "kv_server ended with $status"
+
+printf '\nEvery step went as it should.\n'

@@ -1,0 +1,3 @@
+#!/usr/bin/env bash
+# The demo runs through.
+exec examples/demo

@@ -1,0 +1,210 @@
+// The key-value service through a server and channels, in one process.
+
+#include "examples/kv/kv_service.h"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/rpc/channel.h"
+#include "hawser/rpc/server.h"
+
+namespace kv {
+namespace {
+
+class KvServiceTest : public testing::Test {
+ protected:
+  KvServiceTest() {
+    service_.ReportOn(&server_);
+    EXPECT_TRUE(server_.AddService(&service_).ok());
+    absl::StatusOr<std::string> uri = server_.Listen("tcp://127.0.0.1:0");
+    EXPECT_TRUE(uri.ok()) << uri.status();
+    uri_ = *uri;
+  }
+
+  KeyValueStub Connect(hawser::ChannelOptions options = {}) const {
+    absl::StatusOr<std::shared_ptr<hawser::Channel>> channel =
+        hawser::Channel::Connect(uri_, std::move(options));
+    EXPECT_TRUE(channel.ok()) << channel.status();
+    return KeyValueStub(*channel);
+  }
+
+  // A value that is one byte over and over.
+  static absl::Status Put(const KeyValueStub& kv, const std::string& key, size_t size_bytes, uint8_t fill) {
+    auto call = kv.Put();
+    call.request().setKey(key);
+    absl::StatusOr<hawser::Buffer> value = kv.channel()->AllocateBuffer(size_bytes);
+    if (!value.ok()) return value.status();
+    std::fill_n(value->data(), size_bytes, fill);
+    call.request().adoptValue(call.Attach(*std::move(value)));
+    return call.Send().Wait().status();
+  }
+
+  static absl::Status Remove(const KeyValueStub& kv, const std::string& key) {
+    auto call = kv.Remove();
+    call.request().setKey(key);
+    return call.Send().Wait().status();
+  }
+
+  KvService service_{uint64_t{1} << 30, 1 << 20, 64 << 20};
+  hawser::Server server_{{.pollers = 2}};
+  std::string uri_;
+};
+
+// Whether all its bytes are the same.
+bool IsWhole(capnp::Data::Reader value) {
+  return std::all_of(value.begin(), value.end(), [&](uint8_t byte) { return byte == value[0]; });
+}
+
+TEST_F(KvServiceTest, AReaderSeesOneValueWholeWhileItIsOverwrittenAndRemoved) {
+  static constexpr size_t kSize = 2 << 20;
+  constexpr int kReaders = 3, kReads = 60;
+  const KeyValueStub writer = Connect();
+  ASSERT_TRUE(Put(writer, "key", kSize, 0).ok());
+  std::atomic<int> reading = kReaders;
+  std::vector<std::thread> readers;
+  for (int i = 0; i < kReaders; ++i) {
+    readers.emplace_back([this, &reading] {
+      const KeyValueStub kv = Connect();
+      for (int found = 0; found < kReads;) {
+        auto call = kv.Get();
+        call.request().setKey("key");
+        auto reply = call.Send().Wait();
+        if (absl::IsNotFound(reply.status())) continue;
+        EXPECT_TRUE(reply.ok()) << reply.status();
+        if (!reply.ok()) break;
+        EXPECT_EQ((*reply)->getValue().size(), kSize);
+        EXPECT_TRUE(IsWhole((*reply)->getValue()));
+        ++found;
+      }
+      --reading;
+    });
+  }
+  for (uint8_t fill = 1; reading > 0; ++fill) {
+    if (fill % 4 == 0) {
+      EXPECT_TRUE(Remove(writer, "key").ok());
+    }
+    EXPECT_TRUE(Put(writer, "key", kSize, fill).ok());
+  }
+  for (std::thread& reader : readers) reader.join();
+}
+
+TEST_F(KvServiceTest, AReplyOutlivesItsKey) {
+  const KeyValueStub kv = Connect();
+  ASSERT_TRUE(Put(kv, "key", 1 << 20, 1).ok());
+  auto call = kv.Get();
+  call.request().setKey("key");
+  auto reply = call.Send().Wait();
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  ASSERT_TRUE(Remove(kv, "key").ok());
+  ASSERT_TRUE(Put(kv, "other", 1 << 20, 2).ok());
+  EXPECT_TRUE(IsWhole((*reply)->getValue()));
+  EXPECT_EQ((*reply)->getValue()[0], 1);
+}
+
+TEST_F(KvServiceTest, LargeValuesAreNotCopiedIntoFurtherMemory) {
+  constexpr uint64_t kSize = 32 << 20;
+  const KeyValueStub kv = Connect();
+  ASSERT_TRUE(Put(kv, "key", kSize, 1).ok());
+  const uint64_t before = server_.stats().leased_bytes;
+  auto call = kv.Get();
+  call.request().setKey("key");
+  auto reply = call.Send().Wait();
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_GE(before, kSize);
+  EXPECT_LT(server_.stats().leased_bytes, before + kSize);
+}
+
+TEST_F(KvServiceTest, MemoryComesBackWhenAKeyIsRemoved) {
+  constexpr uint64_t kSize = 32 << 20;
+  const KeyValueStub kv = Connect();
+  ASSERT_TRUE(Put(kv, "key", kSize, 1).ok());
+  ASSERT_TRUE(Remove(kv, "key").ok());
+  // The request's own memory is given back when its slot is used again, which may be a moment after the
+  // answer.
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (server_.stats().leased_bytes >= kSize && absl::Now() < deadline) std::this_thread::yield();
+  EXPECT_LT(server_.stats().leased_bytes, kSize);
+}
+
+TEST_F(KvServiceTest, AWatchWithoutAWatcherIsRefused) {
+  absl::StatusOr<hawser::Reply<KeyValue::WatchResults>> reply = Connect().Watch().Send().Wait();
+  EXPECT_TRUE(absl::IsFailedPrecondition(reply.status())) << reply.status();
+}
+
+TEST_F(KvServiceTest, ThousandsOfKeysAreListedWithTheirValues) {
+  const KeyValueStub kv = Connect();
+  for (int i = 0; i < 2500; ++i) ASSERT_TRUE(Put(kv, absl::StrCat(10000 + i), i % 3000 + 1, 7).ok());
+  int listed = 0;
+  std::string start;
+  do {
+    auto call = kv.List();
+    call.request().setStart(start);
+    call.request().setValues(true);
+    auto page = call.Send().Wait();
+    ASSERT_TRUE(page.ok()) << page.status();
+    for (KeyValue::Entry::Reader entry : (*page)->getEntries()) {
+      EXPECT_EQ(std::string(entry.getKey()), absl::StrCat(10000 + listed));
+      EXPECT_EQ(entry.getValue().size(), entry.getSize());
+      EXPECT_TRUE(IsWhole(entry.getValue()));
+      ++listed;
+    }
+    start = (*page)->getNext();
+  } while (!start.empty());
+  EXPECT_EQ(listed, 2500);
+}
+
+// Pushes of the server, as its client gets them.
+class RecordingWatcher : public WatcherService {
+ public:
+  absl::Status Push(hawser::ServerContext&, Watcher::PushParams::Reader request,
+                    Watcher::PushResults::Builder) override {
+    absl::MutexLock lock(&mutex_);
+    for (Watcher::Event::Reader event : request.getEvents()) revisions_.push_back(event.getRevision());
+    return absl::OkStatus();
+  }
+  std::vector<uint64_t> WaitFor(size_t count) {
+    const auto there = [&] { return revisions_.size() >= count; };
+    absl::MutexLock lock(&mutex_);
+    mutex_.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(20));
+    return revisions_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<uint64_t> revisions_;
+};
+
+TEST_F(KvServiceTest, AWatcherIsForgottenWhenItsChannelIsClosed) {
+  RecordingWatcher watcher;
+  hawser::ChannelOptions options;
+  options.services = {&watcher};
+  const KeyValueStub watching = Connect(options);
+  auto call = watching.Watch();
+  call.request().setPrefix("p/");
+  auto started = call.Send().Wait();
+  ASSERT_TRUE(started.ok()) << started.status();
+  const KeyValueStub kv = Connect();
+  ASSERT_TRUE(Put(kv, "p/1", 10, 1).ok());
+  ASSERT_TRUE(Put(kv, "q/1", 10, 1).ok());
+  ASSERT_TRUE(Put(kv, "p/2", 10, 1).ok());
+  EXPECT_THAT(watcher.WaitFor(2), testing::ElementsAre(1, 3));
+
+  const auto watches = [&] { return (*kv.Stats().Send().Wait())->getWatches(); };
+  EXPECT_EQ(watches(), 1u);
+  watching.channel()->Close();
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (watches() > 0 && absl::Now() < deadline) continue;
+  EXPECT_EQ(watches(), 0u);
+}
+
+}  // namespace
+}  // namespace kv
