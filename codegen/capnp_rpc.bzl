@@ -92,7 +92,7 @@ def _generate(ctx, info):
 def _capnp_schema_files_impl(ctx):
     return [
         _schema_info(ctx, []),
-        DefaultInfo(files = depset(ctx.files.srcs)),
+        DefaultInfo(files = depset(ctx.files.srcs), runfiles = ctx.runfiles(files = ctx.files.srcs)),
     ]
 
 def _capnp_rpc_library_impl(ctx):

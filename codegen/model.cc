@@ -21,15 +21,6 @@ std::vector<std::string> Lines(const std::string& comment) {
   return lines;
 }
 
-// In namespace acme::hawser the name hawser::Channel would be looked for in acme::hawser.
-std::string Root(const std::string& cpp_namespace) {
-  std::vector<std::string> parts = absl::StrSplit(cpp_namespace, "::");
-  for (size_t i = 1; i < parts.size(); ++i) {
-    if (parts[i] == "hawser" || parts[i] == "absl" || parts[i] == "std") return "::";
-  }
-  return "";
-}
-
 class Builder {
  public:
   Builder(const Nodes& nodes, CodeGeneratorRequest::RequestedFile::Reader file)
@@ -46,7 +37,6 @@ class Builder {
     model.source = path.substr(path.rfind('/') + 1);
     model.output_base = std::string(absl::StripSuffix(path, ".capnp"));
     model.cpp_namespace = cpp_namespace_;
-    model.root = Root(model.cpp_namespace);
     Collect(file_);
     for (Node::Reader interface : interfaces_) refusals_.Check(interface);
     if (!refusals_.messages().empty()) return model;

@@ -51,7 +51,6 @@ struct FileModel {
   std::string source;       // "kv.capnp", without folders.
   std::string output_base;  // "pkg/kv": the outputs are this + ".rpc.h" and ".rpc.c++".
   std::string cpp_namespace;
-  std::string root;  // What to write before hawser::, absl:: and std::, "" or "::".
   std::vector<std::string>
       base_headers;  // "<pkg/base.rpc.h>" or "\"base.rpc.h\"", of the interfaces it extends.
   std::vector<InterfaceModel> interfaces;

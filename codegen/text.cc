@@ -86,10 +86,4 @@ std::string CloseNamespace(const FileModel& file) {
   return file.cpp_namespace.empty() ? "" : absl::StrCat("}  // namespace ", file.cpp_namespace, "\n");
 }
 
-std::vector<std::string> HandlerArguments(const FileModel& file, const MethodModel& method, bool named) {
-  return {absl::StrCat(file.root, "hawser::ServerContext&", named ? " context" : ""),
-          absl::StrCat(method.params, "::Reader", named ? " request" : ""),
-          absl::StrCat(method.results, "::Builder", named ? " reply" : "")};
-}
-
 }  // namespace hawser::codegen

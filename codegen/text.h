@@ -30,9 +30,6 @@ std::string Banner(const FileModel& file);
 std::string OpenNamespace(const FileModel& file);
 std::string CloseNamespace(const FileModel& file);
 
-// The parameters of a handler, named or not.
-std::vector<std::string> HandlerArguments(const FileModel& file, const MethodModel& method, bool named);
-
 }  // namespace hawser::codegen
 
 #endif  // HAWSER_CODEGEN_TEXT_H_

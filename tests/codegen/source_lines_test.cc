@@ -1,0 +1,61 @@
+#include "hawser/codegen/source_lines.h"
+
+#include <gtest/gtest.h>
+
+namespace hawser::codegen {
+namespace {
+
+TEST(SourceLinesTest, FindsInterfacesAndMethodsAtAnyNesting) {
+  SourceLines lines(
+      "@0xa7c3f2b1d0e49586;\n"
+      "struct Outer {\n"
+      "  interface Inner {\n"
+      "    get @0 () -> ();\n"
+      "  }\n"
+      "}\n"
+      "interface Inner { get @0 () -> (); }\n");
+  EXPECT_EQ(lines.Find("Outer.Inner"), 3);
+  EXPECT_EQ(lines.Find("Outer.Inner.get"), 4);
+  EXPECT_EQ(lines.Find("Inner.get"), 7);
+  EXPECT_EQ(lines.Find("Inner.put"), 0);
+}
+
+TEST(SourceLinesTest, GroupsAndUnionsAreNoScopes) {
+  SourceLines lines(
+      "struct Outer {\n"
+      "  a :group { union { b @0 :Text; c @1 :Text; } }\n"
+      "  interface Inner {}\n"
+      "}\n");
+  EXPECT_EQ(lines.Find("Outer.Inner"), 3);
+}
+
+TEST(SourceLinesTest, CommentsAndStringsAreNoCode) {
+  SourceLines lines(
+      "# interface Foo {\n"
+      "const text :Text = \"} \\\" interface Foo {\";\n"
+      "interface Foo {  # {\n"
+      "  get @0 (key :Text = \"{\") -> ();\n"
+      "}\n");
+  EXPECT_EQ(lines.Find("Foo"), 3);
+  EXPECT_EQ(lines.Find("Foo.get"), 4);
+}
+
+TEST(SourceLinesTest, AMethodIsOnTheLineOfItsName) {
+  SourceLines lines(
+      "interface Foo @0xa7c3f2b1d0e49586 (T)\n"
+      "    extends (Bar) {\n"
+      "  get\n"
+      "    @0 () -> ();\n"
+      "}\n");
+  EXPECT_EQ(lines.Find("Foo"), 1);
+  EXPECT_EQ(lines.Find("Foo.get"), 3);
+}
+
+TEST(SourceLinesTest, WhatIsNoSchemaHasNoLines) {
+  EXPECT_EQ(SourceLines("").Find("Foo"), 0);
+  EXPECT_EQ(SourceLines("}}} \" @ interface").Find("Foo"), 0);
+  EXPECT_EQ(SourceLines::OfFile("no/such/file.capnp").Find("Foo"), 0);
+}
+
+}  // namespace
+}  // namespace hawser::codegen
