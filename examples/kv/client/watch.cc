@@ -1,3 +1,4 @@
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <deque>
@@ -8,10 +9,9 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "absl/synchronization/notification.h"
 #include "examples/kv/client/command.h"
 #include "examples/kv/client/pages.h"
 #include "examples/kv/kv.rpc.h"
@@ -30,9 +30,13 @@ class Pushes : public WatcherService {
     return absl::OkStatus();
   }
 
-  void OnReady() {
+  void OnStateChange(hawser::ChannelState state, const absl::Status& why) {
     absl::MutexLock lock(&mutex_);
-    ++connections_;
+    if (connected_ && state != hawser::ChannelState::kClosed) {
+      std::cerr << "kv watch: " << why << "; reconnecting" << std::endl;
+    }
+    connected_ = state == hawser::ChannelState::kReady;
+    if (connected_) ++connections_;
   }
 
   struct Pushed {
@@ -52,13 +56,9 @@ class Pushes : public WatcherService {
     return {connections_, std::exchange(pushes_, {})};
   }
 
-  uint64_t connections() const {
-    absl::MutexLock lock(&mutex_);
-    return connections_;
-  }
-
  private:
-  mutable absl::Mutex mutex_;
+  absl::Mutex mutex_;
+  bool connected_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t connections_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<Pushed> pushes_ ABSL_GUARDED_BY(mutex_);
 };
@@ -81,27 +81,29 @@ class Watch : public Command {
     hawser::ChannelOptions options;
     options.services = {&pushes};
     options.on_state_change = [&pushes](hawser::ChannelState state, const absl::Status& why) {
-      if (state == hawser::ChannelState::kReady) pushes.OnReady();
-      if (state == hawser::ChannelState::kTransientFailure) std::cerr << "kv watch: " << why << std::endl;
+      pushes.OnStateChange(state, why);
     };
     absl::StatusOr<std::shared_ptr<hawser::Channel>> channel = target.Connect(std::move(options));
     if (!channel.ok()) return channel.status();
     KeyValueStub kv(*channel);
     absl::Status status = Follow(kv, pushes);
+    // Close() waits for nothing, but nobody may call `pushes` when it is gone.
+    absl::Notification closed;
+    (*channel)->OnClosed([&closed] { closed.Notify(); });
     (*channel)->Close();
+    closed.WaitForNotification();
     return status;
   }
 
  private:
   absl::Status Follow(const KeyValueStub& kv, Pushes& pushes) {
-    uint64_t connections = pushes.connections();
-    if (absl::Status status = Start(kv); !status.ok()) return status;
+    uint64_t connections = 0;
     while (left_ > 0) {
       Pushes::News news = pushes.Wait(connections);
       if (news.connections > connections) {
         connections = news.connections;
         absl::Status status = Start(kv);
-        // Lost again meanwhile: there will be a further connection.
+        // Unavailable: it was lost again, so there will be a further one.
         if (!status.ok() && !absl::IsUnavailable(status)) return status;
       }
       for (Pushes::Pushed& pushed : news.pushes) {
