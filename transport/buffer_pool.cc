@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <limits>
+#include <mutex>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -93,7 +93,7 @@ class BufferPool::Core {
     references_.fetch_add(1, std::memory_order_relaxed);
     leased_bytes_.fetch_add(ClassBytes(size_class), std::memory_order_relaxed);
     {
-      absl::MutexLock lock(&free_list.mutex);
+      std::lock_guard<std::mutex> lock(free_list.mutex);
       if (Block* block = free_list.head; block != nullptr) {
         free_list.head = block->next_free;
         return block;
@@ -112,7 +112,7 @@ class BufferPool::Core {
     leased_bytes_.fetch_sub(ClassBytes(size_class), std::memory_order_relaxed);
     FreeList& free_list = free_[size_class];
     {
-      absl::MutexLock lock(&free_list.mutex);
+      std::lock_guard<std::mutex> lock(free_list.mutex);
       block->next_free = free_list.head;
       free_list.head = block;
     }
@@ -146,9 +146,11 @@ class BufferPool::Core {
   }
 
  private:
+  // Not an absl::Mutex: where abseil was built with its deadlock detection, as Debian's is, locking one costs
+  // more than all else that a call does here.
   struct FreeList {
-    absl::Mutex mutex;
-    Block* head ABSL_GUARDED_BY(mutex) = nullptr;
+    std::mutex mutex;
+    Block* head = nullptr;
   };
 
   // Maps and registers a slab, or one large buffer; returns one block of it.
@@ -193,7 +195,7 @@ class BufferPool::Core {
     ++registrations_;
     if (count > 1) {
       FreeList& free_list = free_[size_class];
-      absl::MutexLock free_lock(&free_list.mutex);
+      std::lock_guard<std::mutex> free_lock(free_list.mutex);
       for (size_t i = count - 1; i >= 1; --i) {
         blocks[i].next_free = free_list.head;
         free_list.head = &blocks[i];
@@ -207,7 +209,7 @@ class BufferPool::Core {
     size_t trimmed = 0;
     for (size_t size_class = kClasses - 1; size_class >= kSmallClasses && trimmed < bytes; --size_class) {
       FreeList& free_list = free_[size_class];
-      absl::MutexLock free_lock(&free_list.mutex);
+      std::lock_guard<std::mutex> free_lock(free_list.mutex);
       while (free_list.head != nullptr && trimmed < bytes) {
         Block* const block = free_list.head;
         free_list.head = block->next_free;

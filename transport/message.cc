@@ -4,12 +4,11 @@
 #include <string.h>
 
 #include <algorithm>
+#include <mutex>
 #include <new>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 
 namespace hawser::transport {
 namespace {
@@ -193,18 +192,18 @@ capnp::MessageReader& IncomingMessage::reader(const capnp::ReaderOptions& option
 
 struct MessagePool::State {
   std::atomic<uint64_t> references{1};  // The handle, and one a message that is out.
-  absl::Mutex mutex;
-  OutgoingMessage* outgoing ABSL_GUARDED_BY(mutex) = nullptr;
-  IncomingMessage* incoming ABSL_GUARDED_BY(mutex) = nullptr;
-  size_t outgoing_kept ABSL_GUARDED_BY(mutex) = 0;
-  size_t incoming_kept ABSL_GUARDED_BY(mutex) = 0;
+  std::mutex mutex;                     // Not an absl::Mutex: see buffer_pool.cc.
+  OutgoingMessage* outgoing = nullptr;
+  IncomingMessage* incoming = nullptr;
+  size_t outgoing_kept = 0;
+  size_t incoming_kept = 0;
 };
 
 MessagePool::MessagePool(std::shared_ptr<BufferPool> buffers)
     : buffers_(std::move(buffers)), state_(std::make_unique<State>()) {}
 
 MessagePool::~MessagePool() {
-  absl::MutexLock lock(&state_->mutex);
+  std::lock_guard<std::mutex> lock(state_->mutex);
   while (OutgoingMessage* message = state_->outgoing) {
     state_->outgoing = message->next_free_;
     delete message;
@@ -227,7 +226,7 @@ void MessagePool::Unref() {
 OutgoingMessagePtr MessagePool::NewOutgoing() {
   state_->references.fetch_add(1, std::memory_order_relaxed);
   {
-    absl::MutexLock lock(&state_->mutex);
+    std::lock_guard<std::mutex> lock(state_->mutex);
     if (OutgoingMessage* message = state_->outgoing; message != nullptr) {
       state_->outgoing = message->next_free_;
       --state_->outgoing_kept;
@@ -244,7 +243,7 @@ void OutgoingMessageDeleter::operator()(OutgoingMessage* message) const {
   MessagePool* const pool = message->pool_;
   message->Reset();  // Outside of the lock: it may free what the application attached.
   {
-    absl::MutexLock lock(&pool->state_->mutex);
+    std::lock_guard<std::mutex> lock(pool->state_->mutex);
     if (pool->state_->outgoing_kept < kKeptMax && message->head_) {
       message->next_free_ = pool->state_->outgoing;
       pool->state_->outgoing = message;
@@ -258,7 +257,7 @@ void OutgoingMessageDeleter::operator()(OutgoingMessage* message) const {
 
 IncomingMessagePtr MessagePool::NewIncoming() {
   state_->references.fetch_add(1, std::memory_order_relaxed);
-  absl::MutexLock lock(&state_->mutex);
+  std::lock_guard<std::mutex> lock(state_->mutex);
   if (IncomingMessage* message = state_->incoming; message != nullptr) {
     state_->incoming = message->next_free_;
     --state_->incoming_kept;
@@ -271,7 +270,7 @@ void IncomingMessageDeleter::operator()(IncomingMessage* message) const {
   MessagePool* const pool = message->pool_;
   message->Reset();
   {
-    absl::MutexLock lock(&pool->state_->mutex);
+    std::lock_guard<std::mutex> lock(pool->state_->mutex);
     if (pool->state_->incoming_kept < kKeptMax) {
       message->next_free_ = pool->state_->incoming;
       pool->state_->incoming = message;

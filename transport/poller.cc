@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,7 +23,7 @@ constexpr size_t kBatch = 64;
 constexpr uint32_t kCompletionQueueDepth = 1 << 15;
 
 // How long the poller's own thread leaves the driving to those that wait for calls, after the last one left.
-constexpr absl::Duration kForegroundLinger = absl::Milliseconds(5);
+constexpr std::chrono::milliseconds kForegroundLinger(5);
 
 // Spinning is worth while as long as one of eight times (by a moving average) something came of it; to learn
 // that it has become so again, it is tried anew once in so many sleeps.
@@ -71,21 +72,24 @@ class FunctionItem final : public MailboxItem {
 }  // namespace
 
 void Event::Set() {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard<std::mutex> lock(mutex_);
   set_.store(true, std::memory_order_release);
+  if (awaited_) wake_.notify_one();
 }
 
 void Event::Reset() { set_.store(false, std::memory_order_relaxed); }
 
 void Event::Nudge() {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard<std::mutex> lock(mutex_);
   nudged_ = true;
+  wake_.notify_one();
 }
 
 void Event::AwaitSetOrNudged() {
-  absl::MutexLock lock(&mutex_);
-  mutex_.Await(absl::Condition(
-      +[](Event* event) { return event->nudged_ || event->set_.load(std::memory_order_relaxed); }, this));
+  std::unique_lock<std::mutex> lock(mutex_);
+  awaited_ = true;
+  wake_.wait(lock, [this] { return nudged_ || set_.load(std::memory_order_relaxed); });
+  awaited_ = false;
   nudged_ = false;
 }
 
@@ -114,10 +118,10 @@ Poller::Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePo
 Poller::~Poller() {
   if (background_.joinable()) {
     {
-      absl::MutexLock lock(&role_mutex_);
+      std::lock_guard<std::mutex> lock(role_mutex_);
       stopping_ = true;
       yield_.store(true);
-      background_wake_.SignalAll();
+      background_wake_.notify_all();
     }
     completion_queue_->Wake();
     background_.join();
@@ -352,13 +356,13 @@ void Poller::Background() {
   uint64_t seen_drives = 0;
   while (true) {
     {
-      absl::MutexLock lock(&role_mutex_);
-      while (!stopping_ && (has_driver_ || foreground_ > 0)) background_wake_.Wait(&role_mutex_);
+      std::unique_lock<std::mutex> lock(role_mutex_);
+      background_wake_.wait(lock, [this] { return stopping_ || (!has_driver_ && foreground_ == 0); });
       // Calls tend to come one after the other; their thread drives again in a moment.
       while (!stopping_ && seen_drives != foreground_drives_ &&
              async_interest_.load(std::memory_order_relaxed) == 0) {
         seen_drives = foreground_drives_;
-        background_wake_.WaitWithTimeout(&role_mutex_, kForegroundLinger);
+        background_wake_.wait_for(lock, kForegroundLinger);
       }
       if (stopping_) return;
       if (has_driver_ || foreground_ > 0) continue;
@@ -366,7 +370,7 @@ void Poller::Background() {
       yield_.store(false);
     }
     Drive([this] { return yield_.load(std::memory_order_acquire); });
-    absl::MutexLock lock(&role_mutex_);
+    std::lock_guard<std::mutex> lock(role_mutex_);
     has_driver_ = background_drives_ = false;
     seen_drives = foreground_drives_;
     PassOnDriving();
@@ -374,28 +378,27 @@ void Poller::Background() {
 }
 
 void Poller::WaitFor(Event& event) {
-  role_mutex_.Lock();
+  std::unique_lock<std::mutex> role(role_mutex_);
   ++foreground_;
   while (!event.is_set()) {
     if (!has_driver_) {
       has_driver_ = true;
       ++foreground_drives_;
-      role_mutex_.Unlock();
+      role.unlock();
       Drive([&event] { return event.is_set(); });
-      role_mutex_.Lock();
+      role.lock();
       has_driver_ = false;
       break;
     }
     if (background_drives_ && !yield_.exchange(true)) completion_queue_->Wake();
     waiting_.push_back(&event);
-    role_mutex_.Unlock();
+    role.unlock();
     event.AwaitSetOrNudged();
-    role_mutex_.Lock();
+    role.lock();
     waiting_.erase(std::find(waiting_.begin(), waiting_.end(), &event));
   }
   --foreground_;
   if (!has_driver_) PassOnDriving();
-  role_mutex_.Unlock();
 }
 
 // Another thread that waits goes on driving; if there is none, the poller's own does, now or a little later.
@@ -403,14 +406,14 @@ void Poller::PassOnDriving() {
   if (!waiting_.empty()) {
     waiting_.front()->Nudge();
   } else if (foreground_ == 0 && async_interest_.load(std::memory_order_relaxed) > 0) {
-    background_wake_.Signal();
+    background_wake_.notify_one();
   }
 }
 
 void Poller::AddAsyncInterest(int delta) {
   if (async_interest_.fetch_add(delta, std::memory_order_relaxed) != 0 || delta <= 0) return;
-  absl::MutexLock lock(&role_mutex_);
-  background_wake_.Signal();
+  std::lock_guard<std::mutex> lock(role_mutex_);
+  background_wake_.notify_one();
 }
 
 }  // namespace hawser::transport

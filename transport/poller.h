@@ -2,17 +2,17 @@
 #define HAWSER_TRANSPORT_POLLER_H_
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "hawser/transport/clock.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/message.h"
@@ -52,8 +52,10 @@ class Event {
   void AwaitSetOrNudged();
 
   std::atomic<bool> set_{false};  // Written under mutex_.
-  absl::Mutex mutex_;
-  bool nudged_ ABSL_GUARDED_BY(mutex_) = false;  // To look whether the poller needs somebody to drive it.
+  std::mutex mutex_;              // Not an absl::Mutex: see buffer_pool.cc.
+  std::condition_variable wake_;
+  bool awaited_ = false;
+  bool nudged_ = false;  // To look whether the poller needs somebody to drive it.
 };
 
 // One completion queue, the connections on it, and their timers, moved on by one thread at a time.
@@ -145,7 +147,7 @@ class Poller {
   bool MaySpin();
   void Background();
   void RunMailboxUnlessHeld();
-  void PassOnDriving() ABSL_EXCLUSIVE_LOCKS_REQUIRED(role_mutex_);
+  void PassOnDriving();
   void WakeIfSleepingPast(int64_t when_ns);
 
   const std::shared_ptr<fabric::Fabric> fabric_;
@@ -178,16 +180,16 @@ class Poller {
   uint32_t spin_score_ = 0;
   uint32_t sleeps_since_spin_ = 0;
 
-  // Who drives.
-  absl::Mutex role_mutex_;
-  bool has_driver_ ABSL_GUARDED_BY(role_mutex_) = false;
-  bool background_drives_ ABSL_GUARDED_BY(role_mutex_) = false;
-  int foreground_ ABSL_GUARDED_BY(role_mutex_) = 0;  // Threads in WaitFor().
-  uint64_t foreground_drives_ ABSL_GUARDED_BY(role_mutex_) = 0;
-  std::vector<Event*> waiting_ ABSL_GUARDED_BY(role_mutex_);
+  // Who drives; guarded by role_mutex_, which is not an absl::Mutex: see buffer_pool.cc.
+  std::mutex role_mutex_;
+  bool has_driver_ = false;
+  bool background_drives_ = false;
+  int foreground_ = 0;  // Threads in WaitFor().
+  uint64_t foreground_drives_ = 0;
+  std::vector<Event*> waiting_;
   std::atomic<bool> yield_{false};  // The background driver is to step back, or to end.
-  bool stopping_ ABSL_GUARDED_BY(role_mutex_) = false;
-  absl::CondVar background_wake_;
+  bool stopping_ = false;
+  std::condition_variable background_wake_;
   std::thread background_;
 };
 
