@@ -1,0 +1,156 @@
+#include "hawser/tests/transport/fabric/fabric_contract.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/time/clock.h"
+
+namespace hawser::fabric {
+namespace {
+
+constexpr uint64_t kReceiveMark = uint64_t{1} << 63;
+
+}  // namespace
+
+Endpoint::Endpoint(Fabric& fabric, CompletionQueue& completion_queue, const QueuePairOptions& options,
+                   size_t memory_bytes)
+    : completion_queue_(completion_queue),
+      memory_(memory_bytes),
+      region_(fabric.Register(memory_.data(), memory_.size()).value()),
+      qp_(fabric.CreateQueuePair(completion_queue, options, news_).value()) {}
+
+Endpoint::~Endpoint() = default;
+
+void Endpoint::Fill(size_t offset, absl::string_view text) {
+  std::memcpy(memory_.data() + offset, text.data(), text.size());
+}
+
+std::string Endpoint::Text(size_t offset, size_t length) const {
+  return std::string(reinterpret_cast<const char*>(memory_.data()) + offset, length);
+}
+
+absl::Status Endpoint::Post(const SendWorkRequest& request) {
+  absl::Status status = qp_->PostSend({&request, 1});
+  if (status.ok()) ++sends_posted;
+  return status;
+}
+
+absl::Status Endpoint::Send(uint64_t wr_id, Sge sge, bool signaled) {
+  return Post({.wr_id = wr_id, .opcode = Opcode::kSend, .signaled = signaled, .sges = {&sge, 1}});
+}
+
+absl::Status Endpoint::Read(uint64_t wr_id, Sge sink, const uint8_t* remote, uint32_t rkey, bool signaled) {
+  return Post({.wr_id = wr_id,
+               .opcode = Opcode::kRead,
+               .signaled = signaled,
+               .sges = {&sink, 1},
+               .remote_address = reinterpret_cast<uint64_t>(remote),
+               .rkey = rkey});
+}
+
+absl::Status Endpoint::Write(uint64_t wr_id, Sge source, const uint8_t* remote, uint32_t rkey,
+                             bool signaled) {
+  return Post({.wr_id = wr_id,
+               .opcode = Opcode::kWrite,
+               .signaled = signaled,
+               .sges = {&source, 1},
+               .remote_address = reinterpret_cast<uint64_t>(remote),
+               .rkey = rkey});
+}
+
+absl::Status Endpoint::Receive(uint64_t wr_id, Sge buffer) {
+  const ReceiveWorkRequest request = {wr_id | kReceiveMark, buffer};
+  absl::Status status = qp_->PostReceive({&request, 1});
+  if (status.ok()) ++receives_posted;
+  return status;
+}
+
+void Endpoint::Take(Completion completion) {
+  const bool receive = (completion.wr_id & kReceiveMark) != 0;
+  completion.wr_id &= ~kReceiveMark;
+  if (completion.status == CompletionStatus::kSuccess) {
+    EXPECT_EQ(completion.opcode == Opcode::kReceive, receive);
+  }
+  (receive ? receives : sends).push_back(completion);
+}
+
+uint32_t Endpoint::Grant(Sge range, QueuePair::Access access) { return qp_->Grant(range, access).value(); }
+
+FabricWorld::FabricWorld(const FabricUnderTest& under_test) : fabric_(under_test.create()) {
+  for (int i = 0; i < 2; ++i) completion_queues_.push_back(fabric_->CreateCompletionQueue(1024).value());
+  listener_ = fabric_->Listen(completion_queue(1), under_test.listen_address, requests_).value();
+}
+
+// As the contract wants it: disconnected, and everything back, before anything is destroyed.
+FabricWorld::~FabricWorld() {
+  for (const auto& endpoint : endpoints_) {
+    if (endpoint->has_qp()) endpoint->qp().Disconnect();
+  }
+  PollSome(3);
+}
+
+Endpoint& FabricWorld::NewEndpoint(size_t queue, const QueuePairOptions& options, size_t memory_bytes) {
+  endpoints_.push_back(std::make_unique<Endpoint>(*fabric_, completion_queue(queue), options, memory_bytes));
+  return *endpoints_.back();
+}
+
+FabricWorld::Pair FabricWorld::Connect(const QueuePairOptions& options, size_t memory_bytes) {
+  Endpoint& a = NewEndpoint(0, options, memory_bytes);
+  Endpoint& b = NewEndpoint(1, options, memory_bytes);
+  Connect(a, b);
+  return {a, b};
+}
+
+void FabricWorld::Connect(Endpoint& a, Endpoint& b) {
+  ASSERT_TRUE(a.qp().Connect(listener_->address(), "").ok());
+  HAWSER_UNTIL(*this, !requests_.requests.empty());
+  std::unique_ptr<ConnectRequest> request = std::move(requests_.requests.back());
+  requests_.requests.pop_back();
+  ASSERT_TRUE(b.qp().Accept(std::move(request), "").ok());
+  HAWSER_UNTIL(*this, a.news().established() && b.news().established());
+}
+
+void FabricWorld::ExpectEverythingComesBack(Endpoint& endpoint) {
+  endpoint.qp().Disconnect();
+  Until(
+      [&] {
+        return endpoint.sends.size() == endpoint.sends_posted &&
+               endpoint.receives.size() == endpoint.receives_posted;
+      },
+      "everything comes back");
+  PollSome(20);
+  EXPECT_EQ(endpoint.sends.size(), endpoint.sends_posted);
+  EXPECT_EQ(endpoint.receives.size(), endpoint.receives_posted);
+}
+
+void FabricWorld::Until(const std::function<bool()>& condition, const char* what) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (!condition()) {
+    ASSERT_LT(absl::Now(), deadline) << "waited in vain for: " << what;
+    PollOnce();
+  }
+}
+
+void FabricWorld::PollSome(int rounds) {
+  for (int i = 0; i < rounds; ++i) PollOnce();
+}
+
+void FabricWorld::PollOnce() {
+  Completion completions[16];
+  for (const auto& queue : completion_queues_) {
+    const size_t count = queue->Poll(absl::MakeSpan(completions));
+    for (size_t i = 0; i < count; ++i) {
+      const Completion& completion = completions[i];
+      const auto owner = std::find_if(endpoints_.begin(), endpoints_.end(), [&](const auto& endpoint) {
+        return endpoint->has_qp() && endpoint->qp().qp_num() == completion.qp_num;
+      });
+      if (owner == endpoints_.end()) {
+        strays.push_back(completion);
+      } else {
+        (*owner)->Take(completion);
+      }
+    }
+  }
+}
+
+}  // namespace hawser::fabric

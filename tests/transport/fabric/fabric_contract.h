@@ -1,0 +1,168 @@
+#ifndef HAWSER_TESTS_TRANSPORT_FABRIC_FABRIC_CONTRACT_H_
+#define HAWSER_TESTS_TRANSPORT_FABRIC_FABRIC_CONTRACT_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/transport/fabric/fabric.h"
+
+// The stage for tests of a fabric: two or more endpoints in one process, polled by turns on one thread.
+// Nothing here knows which fabric it is.
+namespace hawser::fabric {
+
+// How the contract test gets at a fabric.
+struct FabricUnderTest {
+  std::string name;
+  std::function<std::unique_ptr<Fabric>()> create;
+  SocketAddress listen_address;  // Port 0.
+};
+
+// So that a failing test names the fabric.
+inline void PrintTo(const FabricUnderTest& under_test, std::ostream* out) { *out << under_test.name; }
+
+// What a connection's handler was told, in order: "established", "failed", "disconnected".
+class NewsRecorder : public ConnectionHandler {
+ public:
+  void OnEstablished(absl::string_view private_data) override {
+    told.push_back("established");
+    accept_data = std::string(private_data);
+  }
+  void OnConnectFailed(const absl::Status& status, absl::string_view private_data) override {
+    told.push_back("failed");
+    why = status;
+    reject_data = std::string(private_data);
+  }
+  void OnDisconnected(const absl::Status& status) override {
+    told.push_back("disconnected");
+    why = status;
+  }
+
+  bool established() const { return !told.empty() && told.front() == "established"; }
+  bool ended() const { return !told.empty() && told.back() != "established"; }
+
+  std::vector<std::string> told;
+  absl::Status why;
+  std::string accept_data;
+  std::string reject_data;
+};
+
+class RequestRecorder : public ListenHandler {
+ public:
+  void OnConnectRequest(std::unique_ptr<ConnectRequest> request) override {
+    requests.push_back(std::move(request));
+  }
+  std::vector<std::unique_ptr<ConnectRequest>> requests;
+};
+
+// One side of a connection: a queue pair, registered memory, and what came back.
+class Endpoint {
+ public:
+  Endpoint(Fabric& fabric, CompletionQueue& completion_queue, const QueuePairOptions& options,
+           size_t memory_bytes);
+  ~Endpoint();
+
+  CompletionQueue& completion_queue() { return completion_queue_; }
+  bool has_qp() const { return qp_ != nullptr; }
+  QueuePair& qp() { return *qp_; }
+  NewsRecorder& news() { return news_; }
+  uint8_t* memory() { return memory_.data(); }
+  size_t memory_bytes() const { return memory_.size(); }
+  Sge At(size_t offset, uint32_t length) { return {memory_.data() + offset, length, region_->lkey()}; }
+  void Fill(size_t offset, absl::string_view text);
+  std::string Text(size_t offset, size_t length) const;
+
+  // One work request each. The opcode is in the name.
+  absl::Status Send(uint64_t wr_id, Sge sge, bool signaled = true);
+  absl::Status Read(uint64_t wr_id, Sge sink, const uint8_t* remote, uint32_t rkey, bool signaled = true);
+  absl::Status Write(uint64_t wr_id, Sge source, const uint8_t* remote, uint32_t rkey, bool signaled = true);
+  absl::Status Receive(uint64_t wr_id, Sge buffer);
+  uint32_t Grant(Sge range, QueuePair::Access access);
+
+  // What came back so far, receives apart (told apart by wr_id: after an error the opcode is undefined).
+  std::vector<Completion> sends;
+  std::vector<Completion> receives;
+  size_t sends_posted = 0;  // By the calls above.
+  size_t receives_posted = 0;
+  void Take(Completion completion);
+
+  // Deletes the queue pair early.
+  void Destroy() { qp_.reset(); }
+
+ private:
+  absl::Status Post(const SendWorkRequest& request);
+
+  CompletionQueue& completion_queue_;
+  std::vector<uint8_t> memory_;
+  std::unique_ptr<MemoryRegion> region_;
+  NewsRecorder news_;
+  std::unique_ptr<QueuePair> qp_;
+};
+
+// The endpoints of a test and the loop that polls them.
+class FabricWorld {
+ public:
+  explicit FabricWorld(const FabricUnderTest& under_test);
+  ~FabricWorld();
+
+  Fabric& fabric() { return *fabric_; }
+  CompletionQueue& completion_queue(size_t i = 0) { return *completion_queues_[i]; }  // Two of them.
+  Listener& listener() { return *listener_; }
+  void CloseListener() { listener_.reset(); }
+  RequestRecorder& requests() { return requests_; }
+
+  // By default the requester lives on completion queue 0, the responder, like the listener, on 1.
+  Endpoint& NewEndpoint(size_t completion_queue, const QueuePairOptions& options = {},
+                        size_t memory_bytes = 64 * 1024);
+  struct Pair {
+    Endpoint& a;  // The requester.
+    Endpoint& b;
+  };
+  Pair Connect(const QueuePairOptions& options = {}, size_t memory_bytes = 64 * 1024);
+  // `a` connects, `b` accepts; until both are established.
+  void Connect(Endpoint& a, Endpoint& b);
+
+  // Disconnects it and waits until every work request it ever posted, bar unsignaled sends that succeeded, is
+  // back.
+  void ExpectEverythingComesBack(Endpoint& endpoint);
+
+  // Polls all completion queues until `condition`; fails the test if that takes longer than 20 s.
+  void Until(const std::function<bool()>& condition, const char* what);
+  // For what must not happen: a number of polls that would have brought it about.
+  void PollSome(int rounds = 200);
+  void PollOnce();
+
+  std::vector<Completion> strays;  // Of queue pairs that are no endpoint's.
+
+ private:
+  std::unique_ptr<Fabric> fabric_;
+  std::vector<std::unique_ptr<CompletionQueue>> completion_queues_;
+  RequestRecorder requests_;
+  std::unique_ptr<Listener> listener_;
+  std::vector<std::unique_ptr<Endpoint>> endpoints_;
+};
+
+#define HAWSER_UNTIL(world, condition) (world).Until([&] { return (condition); }, #condition)
+
+MATCHER_P2(CompletionIs, wr_id, status, "") {
+  *result_listener << "wr_id " << arg.wr_id << ", " << std::string(Describe(arg.status));
+  return arg.wr_id == static_cast<uint64_t>(wr_id) && arg.status == status;
+}
+
+MATCHER_P(HasCode, code, "") {
+  *result_listener << arg.ToString();
+  return arg.code() == code;
+}
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TESTS_TRANSPORT_FABRIC_FABRIC_CONTRACT_H_
