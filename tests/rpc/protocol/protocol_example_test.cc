@@ -1,0 +1,97 @@
+#include <capnp/any.h>
+#include <capnp/message.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <string.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "hawser/rpc/envelope.h"
+#include "hawser/transport/wire.h"
+
+// The example of rpc/PROTOCOL.md, read from the page itself, so that the page cannot go stale.
+namespace hawser {
+namespace {
+
+// The bytes of the page's first block of code. Each line: pairs of hexadecimal digits, then three spaces and
+// words.
+std::vector<uint8_t> BytesOnThePage() {
+  std::ifstream page("rpc/PROTOCOL.md");
+  std::vector<uint8_t> bytes;
+  bool inside = false;
+  for (std::string line; std::getline(page, line);) {
+    if (line.rfind("```", 0) == 0) {
+      if (inside) break;
+      inside = true;
+      continue;
+    }
+    if (!inside) continue;
+    std::istringstream words(line.substr(0, line.find("   ")));
+    for (std::string word; words >> word;)
+      bytes.push_back(static_cast<uint8_t>(std::stoi(word, nullptr, 16)));
+  }
+  return bytes;
+}
+
+// Aligned, as a received message is.
+struct Received {
+  explicit Received(const std::vector<uint8_t>& bytes) : words((bytes.size() + 7) / 8), length(bytes.size()) {
+    memcpy(words.data(), bytes.data(), bytes.size());
+  }
+  const uint8_t* data() const { return reinterpret_cast<const uint8_t*>(words.data()); }
+  std::vector<uint64_t> words;
+  size_t length;
+};
+
+TEST(ProtocolExampleTest, ThePageShowsWhatItSays) {
+  const Received received(BytesOnThePage());
+  absl::StatusOr<transport::ParsedMessage> message = transport::Parse(received.data(), received.length);
+  ASSERT_TRUE(message.ok()) << message.status();
+  EXPECT_EQ(message->header.kind, transport::Kind::kRequest);
+  EXPECT_EQ(message->header.slot, 3);
+  EXPECT_EQ(message->header.generation, 7u);
+  EXPECT_EQ(message->header.timeout_us, 5000u);
+  EXPECT_EQ(message->header.entries, 1);
+
+  absl::StatusOr<internal::RequestEnvelope> envelope = internal::DecodeRequestEnvelope(message->envelope);
+  ASSERT_TRUE(envelope.ok()) << envelope.status();
+  EXPECT_EQ(envelope->interface_id, 0xb5f2a9c07d1e4683u);
+  EXPECT_EQ(envelope->ordinal, 0);
+
+  ASSERT_EQ(message->inline_bytes, 24u);
+  const kj::ArrayPtr<const capnp::word> segment(
+      reinterpret_cast<const capnp::word*>(message->inline_segments), 3);
+  capnp::SegmentArrayMessageReader reader(kj::arrayPtr(&segment, 1));
+  auto root = reader.getRoot<capnp::AnyPointer>().getAs<capnp::AnyStruct>();
+  ASSERT_EQ(root.getPointerSection().size(), 1u);
+  EXPECT_STREQ(root.getPointerSection()[0].getAs<capnp::Text>().cStr(), "tow");
+}
+
+TEST(ProtocolExampleTest, TheEncodersWriteThePage) {
+  std::vector<uint8_t> bytes(transport::kHeaderBytes + transport::kTableEntryBytes);
+  transport::Header header;
+  header.kind = transport::Kind::kRequest;
+  header.envelope_words = 2;
+  header.slot = 3;
+  header.generation = 7;
+  header.timeout_us = 5000;
+  header.entries = 1;
+  transport::EncodeHeader(header, bytes.data());
+  transport::EncodeTableEntry({0, 0, 24}, bytes.data() + transport::kHeaderBytes);
+  for (uint8_t byte : internal::Encode(internal::RequestEnvelope{0xb5f2a9c07d1e4683u, 0}))
+    bytes.push_back(byte);
+
+  capnp::MallocMessageBuilder builder;
+  auto root = builder.initRoot<capnp::AnyPointer>().initAsAnyStruct(0, 1);
+  root.getPointerSection()[0].setAs<capnp::Text>("tow");
+  for (const auto& segment : builder.getSegmentsForOutput()) {
+    for (kj::byte byte : segment.asBytes()) bytes.push_back(byte);
+  }
+  EXPECT_EQ(bytes, BytesOnThePage());
+}
+
+}  // namespace
+}  // namespace hawser
