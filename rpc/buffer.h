@@ -1,0 +1,32 @@
+#ifndef HAWSER_RPC_BUFFER_H_
+#define HAWSER_RPC_BUFFER_H_
+
+#include <capnp/blob.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "hawser/transport/buffer_pool.h"
+
+namespace hawser {
+
+// Registered memory for one payload, from Channel::AllocateBuffer() or Server::AllocateBuffer(). Sent without
+// a copy by Call::Attach() and ServerContext::Attach(). Move-only; not zeroed.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(transport::Lease lease, size_t size_bytes) : lease_(std::move(lease)), size_bytes_(size_bytes) {}
+
+  uint8_t* data() const { return lease_.data(); }
+  size_t size_bytes() const { return size_bytes_; }
+  capnp::Data::Reader reader() const { return {data(), size_bytes_}; }
+
+ private:
+  transport::Lease lease_;
+  size_t size_bytes_ = 0;
+};
+
+}  // namespace hawser
+
+#endif  // HAWSER_RPC_BUFFER_H_

@@ -1,0 +1,155 @@
+#ifndef HAWSER_RPC_CALL_H_
+#define HAWSER_RPC_CALL_H_
+
+#include <capnp/message.h>
+
+#include <coroutine>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "hawser/rpc/channel.h"
+#include "hawser/rpc/exceptions.h"
+#include "hawser/rpc/method.h"
+#include "hawser/rpc/options.h"
+#include "hawser/rpc/status.h"
+#include "hawser/rpc/untyped_call.h"
+
+namespace hawser {
+
+// The results of one call, read in place where the fabric put them. Move-only; owns the memory.
+// A hostile or broken server can send a malformed message: the accessors then throw kj::Exception, as Cap'n
+// Proto's do. A client that does not trust its server reads inside Read(), which makes that a Status.
+template <typename Results>
+class Reply {
+ public:
+  Reply(transport::IncomingMessagePtr message, typename Results::Reader reader)
+      : message_(std::move(message)), reader_(reader) {}
+
+  const typename Results::Reader* operator->() const { return &reader_; }
+  const typename Results::Reader& operator*() const { return reader_; }
+
+  // OK, or DataLoss with what was malformed.
+  template <typename Function>
+  absl::Status Read(Function&& function) const {
+    return internal::CatchMalformed([&] { function(reader_); });
+  }
+
+  // Keeps the memory of a reply whose Readers outlive this object.
+  std::shared_ptr<const void> Keep() && { return std::shared_ptr<const void>(std::move(message_)); }
+
+ private:
+  transport::IncomingMessagePtr message_;
+  typename Results::Reader reader_;
+};
+
+// A call that was sent. One of Wait(), Then() and co_await takes its one result. Destroyed before that, it
+// cancels.
+template <typename Results>
+class PendingCall {
+ public:
+  explicit PendingCall(internal::CallRef call) : call_(std::move(call)) {}
+  PendingCall(PendingCall&&) noexcept = default;
+  PendingCall& operator=(PendingCall&&) = delete;
+  ~PendingCall() {
+    if (call_ && !detached_) call_->Cancel();
+  }
+
+  // Blocks until the result is there, at the deadline at the latest. The waiting thread polls by itself, so
+  // nobody has to wake it. FailedPrecondition: called on a poller's thread (in a handler or callback), where
+  // it would wait for itself.
+  absl::StatusOr<Reply<Results>> Wait() {
+    detached_ = true;
+    return Typed(call_->Wait());
+  }
+
+  // `callback(absl::StatusOr<Reply<Results>>)` runs once, on the poller's thread: keep it short. It allocates
+  // nothing if it fits two pointers. Keeps running when this object is gone; keep the object to Cancel().
+  template <typename Callback>
+  PendingCall& Then(Callback callback) {
+    detached_ = true;
+    call_->Then([callback = std::move(callback)](absl::StatusOr<transport::IncomingMessagePtr> result,
+                                                 const ReadLimits& limits) mutable {
+      callback(Typed({std::move(result), limits}));
+    });
+    return *this;
+  }
+
+  // absl::StatusOr<Reply<Results>> reply = co_await std::move(call); resumes on the poller's thread.
+  auto operator co_await() && {
+    struct Awaiter {
+      internal::CallRef call;
+      std::optional<internal::CallResult> result;
+      bool await_ready() const { return false; }
+      void await_suspend(std::coroutine_handle<> waiting) {
+        call->Then(
+            [this, waiting](absl::StatusOr<transport::IncomingMessagePtr> message, const ReadLimits& limits) {
+              result.emplace(internal::CallResult{std::move(message), limits});
+              waiting.resume();
+            });
+      }
+      absl::StatusOr<Reply<Results>> await_resume() { return Typed(*std::move(result)); }
+    };
+    detached_ = true;
+    return Awaiter{std::move(call_), std::nullopt};
+  }
+
+  // The result becomes Cancelled, unless it is there already, and the server is told. From any thread.
+  void Cancel() { call_->Cancel(); }
+
+ private:
+  static absl::StatusOr<Reply<Results>> Typed(internal::CallResult result) {
+    if (!result.message.ok()) return std::move(result.message).status();
+    transport::IncomingMessagePtr message = *std::move(result.message);
+    std::optional<typename Results::Reader> reader;
+    absl::Status status = internal::CatchMalformed(
+        [&] { reader = internal::Root(*message, result.limits).template getAs<Results>(); });
+    if (!status.ok()) return status;
+    return Reply<Results>(std::move(message), *reader);
+  }
+
+  internal::CallRef call_;
+  bool detached_ = false;
+};
+
+// A call that is being built, in registered memory. Fill request(), then Send(). Move-only.
+template <typename Params, typename Results>
+class Call {
+ public:
+  Call(const std::shared_ptr<Channel>& channel, const Method& method, const CallOptions& options)
+      : call_(internal::UntypedCall::New(channel->core(), method, options)),
+        request_(call_->request().builder().template initRoot<Params>()) {}
+  Call(Call&&) noexcept = default;
+  Call& operator=(Call&&) = delete;
+
+  typename Params::Builder& request() { return request_; }
+
+  // A value for the request that is sent from where it lies:
+  // call.request().adoptValue(call.Attach(std::move(buffer))).
+  capnp::Orphan<capnp::Data> Attach(Buffer buffer) {
+    auto owner = std::make_shared<Buffer>(std::move(buffer));
+    return Attach(owner->reader(), owner);
+  }
+  // `owner` lives until the server needs `bytes` no more. They are copied if they do not lie in registered
+  // memory or are not aligned to 8 bytes.
+  capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner) {
+    return call_->request().Attach(bytes, std::move(owner));
+  }
+
+  // Hands the request over; request() must not be used afterwards. Never blocks. Whatever goes wrong is the
+  // result; if the server did not answer, WasSent() (rpc/status.h) tells whether it may have run the call.
+  PendingCall<Results> Send() {
+    call_->Send();
+    return PendingCall<Results>(std::move(call_));
+  }
+
+ private:
+  internal::CallRef call_;
+  typename Params::Builder request_;
+};
+
+}  // namespace hawser
+
+#endif  // HAWSER_RPC_CALL_H_

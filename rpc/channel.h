@@ -1,0 +1,71 @@
+#ifndef HAWSER_RPC_CHANNEL_H_
+#define HAWSER_RPC_CHANNEL_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "hawser/rpc/buffer.h"
+#include "hawser/rpc/options.h"
+
+namespace hawser {
+
+namespace internal {
+class ChannelCore;  // rpc/channel_core.h
+}
+
+// Calls one peer. Generated stubs are made from it; any number of them, and of calls at once.
+// Thread:   any. In a child after fork() every call fails with FailedPrecondition, and nothing of the
+// parent's is touched. Lifetime: shared; stubs keep it. Calls in flight when it is closed, or destroyed, end
+// with Cancelled; their callbacks
+//           may run a moment later.
+// Failure:  when the connection is lost, calls in flight end with Unavailable at once, and the channel
+// reconnects with
+//           backoff by itself. A call that was not sent yet, or whose method is idempotent, is sent again
+//           then.
+class Channel {
+ public:
+  // Connects to "tcp://host:port" and waits for how the first attempt ends. InvalidArgument: not a URI that
+  // we know. NotFound: the name does not resolve. Unavailable: nobody there, or too slow. FailedPrecondition:
+  // the peer speaks another version; or this is a poller's thread (a callback), which cannot wait. Otherwise
+  // what the server said.
+  static absl::StatusOr<std::shared_ptr<Channel>> Connect(absl::string_view uri, ChannelOptions options = {});
+
+  // Likewise, but returns at once and goes on trying.
+  static absl::StatusOr<std::shared_ptr<Channel>> Create(absl::string_view uri, ChannelOptions options = {});
+
+  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  // Registered memory for a payload: filled by the application, handed over with Call::Attach(), sent from
+  // there. ResourceExhausted: the pool is at its limit.
+  absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
+
+  // Ends every call with Cancelled and disconnects. Idempotent; waits for nothing.
+  void Close();
+
+  // `callback` runs once, on the poller's thread, when this channel can never be used again: Close() was
+  // called or, for a channel from ServerContext::peer(), the client is gone. Soon if that is so already.
+  void OnClosed(absl::AnyInvocable<void()> callback);
+
+  ChannelState state() const;
+
+  // "tcp://kv1:7470".
+  const std::string& peer_address() const;
+
+  // For generated code and the library.
+  const std::shared_ptr<internal::ChannelCore>& core() const { return core_; }
+  explicit Channel(std::shared_ptr<internal::ChannelCore> core);
+
+ private:
+  std::shared_ptr<internal::ChannelCore> core_;
+};
+
+}  // namespace hawser
+
+#endif  // HAWSER_RPC_CHANNEL_H_

@@ -1,0 +1,330 @@
+#include "hawser/rpc/channel_core.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/random/random.h"
+#include "absl/strings/str_cat.h"
+#include "hawser/rpc/background.h"
+#include "hawser/rpc/exceptions.h"
+#include "hawser/rpc/service.h"
+
+namespace hawser::internal {
+namespace {
+
+absl::StatusOr<std::shared_ptr<const Serving>> MakeOffers(const ChannelOptions& options) {
+  if (options.services.empty()) return nullptr;
+  auto offers = std::make_shared<Serving>();
+  offers->read = options.read;
+  for (Service* service : options.services) service->AddMethods(offers->methods);
+  if (const Method* method = offers->methods.conflict(); method != nullptr) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("ChannelOptions::services: two of them implement ", method->name));
+  }
+  return offers;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_view uri,
+                                                                 ChannelOptions options) {
+  absl::StatusOr<transport::Uri> parsed = transport::ParseUri(uri);
+  if (!parsed.ok()) return parsed.status();
+  if (parsed->port == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(uri, ": port 0 is for listening; which one to connect to?"));
+  }
+  absl::StatusOr<std::shared_ptr<const Serving>> offers = MakeOffers(options);
+  if (!offers.ok()) return offers.status();
+  ReleaseRuntimesNow();
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime =
+      options.runtime != nullptr ? std::move(options.runtime) : transport::Runtime::Default(parsed->scheme);
+  if (!runtime.ok()) return runtime.status();
+  transport::Poller& poller = (*runtime)->NextPoller();
+  const std::string address = parsed->ToString();
+  std::shared_ptr<ChannelCore> core(
+      new ChannelCore(*std::move(runtime), poller, address, std::move(options)));
+  core->dials_ = true;
+  core->uri_ = *std::move(parsed);
+  core->offers_ = *std::move(offers);
+  poller.Run([core] {
+    core->self_ = core;
+    core->Connect();
+  });
+  return core;
+}
+
+absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Accept(
+    std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+    std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello,
+    const transport::SessionToken& session, ChannelOptions options, absl::AnyInvocable<void()> on_gone) {
+  const std::string address = absl::StrCat(runtime->scheme(), "://", request->peer_address().ToString());
+  std::shared_ptr<ChannelCore> core(new ChannelCore(std::move(runtime), poller, address, std::move(options)));
+  Link::Observer& observer = *core;
+  core->link_ = std::make_unique<Link>(poller, core->options_.connection, observer);
+  if (absl::Status status = core->link_->Accept(std::move(request), hello, session); !status.ok())
+    return status;
+  core->on_gone_ = std::move(on_gone);
+  core->self_ = core;
+  return core;
+}
+
+ChannelCore::ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+                         std::string peer_address, ChannelOptions options)
+    : runtime_(std::move(runtime)),
+      poller_(poller),
+      peer_address_(std::move(peer_address)),
+      options_(std::move(options)),
+      default_timeout_ns_(absl::ToInt64Nanoseconds(options_.default_timeout)),
+      backoff_(options_.backoff_min),
+      retry_timer_([this] { OnRetryTimer(); }),
+      queue_(
+          poller.timers(),
+          [](UntypedCall& call) {
+            call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded,
+                                    "the deadline passed while it waited for a connection or a free slot"));
+          }),
+      awaiting_(poller.timers(),
+                [](UntypedCall& call) {
+                  call.EndSoon(call.Error(
+                      absl::StatusCode::kDeadlineExceeded,
+                      "the connection was lost, and the deadline passed before it could be sent again"));
+                }),
+      tell_timer_([this] { Tell(); }) {}
+
+ChannelCore::~ChannelCore() {
+  if (poller_.Held()) ReleaseRuntime(std::move(runtime_));
+}
+
+// ---- From any thread.
+
+absl::Status ChannelCore::WaitForFirstAttempt() {
+  poller_.WaitFor(first_attempt_done_);
+  return first_attempt_;
+}
+
+void ChannelCore::Close(const absl::Status& why) {
+  if (!poller_.usable_in_this_process()) return;
+  poller_.Run([core = shared_from_this(), why] { core->CloseNow(why); });
+}
+
+void ChannelCore::OnClosed(absl::AnyInvocable<void()> callback) {
+  if (!poller_.usable_in_this_process()) return;
+  poller_.Run([core = shared_from_this(), callback = std::move(callback)]() mutable {
+    core->on_closed_.push_back(std::move(callback));
+    if (core->closed()) core->TellSoon();
+  });
+}
+
+absl::StatusOr<Buffer> ChannelCore::AllocateBuffer(size_t size_bytes) {
+  if (!poller_.usable_in_this_process()) {
+    return absl::FailedPreconditionError("this process is a child made by fork() after the channel was");
+  }
+  absl::StatusOr<transport::Lease> lease = runtime_->buffers().Acquire(std::max<size_t>(1, size_bytes));
+  if (!lease.ok()) return lease.status();
+  return Buffer(*std::move(lease), size_bytes);
+}
+
+// ---- Calls.
+
+void ChannelCore::Start(UntypedCall& call) {
+  if (link_ != nullptr && queue_.empty() && TrySend(call)) return;
+  if (closed()) return call.EndSoon(call.Error(why_closed_.code(), why_closed_.message()));
+  if (state() == ChannelState::kTransientFailure && !call.wait_for_ready_) {
+    return call.EndSoon(call.Error(absl::StatusCode::kUnavailable, why_failed_.message()));
+  }
+  call.stage_ = UntypedCall::Stage::kQueued;
+  queue_.PushBack(call);
+}
+
+// False: not now.
+bool ChannelCore::TrySend(UntypedCall& call) {
+  if (!link_->CanSend()) return false;
+  transport::Connection& connection = link_->forward();
+  absl::StatusOr<transport::ExchangeId> id = connection.SendRequest(call.request_, call.deadline_ns_, call);
+  if (!id.ok()) {
+    call.EndSoon(call.Error(id.status().code(), id.status().message()));
+    return true;
+  }
+  call.stage_ = UntypedCall::Stage::kSent;
+  call.was_sent_ = true;
+  call.connection_ = &connection;
+  call.exchange_ = *id;
+  return true;
+}
+
+void ChannelCore::Pump() {
+  while (link_ != nullptr && !queue_.empty() && link_->CanSend()) {
+    UntypedCall& call = *queue_.front();
+    queue_.Remove(call);
+    TrySend(call);
+  }
+}
+
+void ChannelCore::AwaitRequest(UntypedCall& call) {
+  call.stage_ = UntypedCall::Stage::kReturning;
+  awaiting_.PushBack(call);
+}
+
+void ChannelCore::Forget(UntypedCall& call) {
+  (call.stage_ == UntypedCall::Stage::kReturning ? awaiting_ : queue_).Remove(call);
+}
+
+void ChannelCore::HandOverSoon(UntypedCall& call) {
+  call.next_ = nullptr;
+  (ended_last_ != nullptr ? ended_last_->next_ : ended_first_) = &call;
+  ended_last_ = &call;
+  TellSoon();
+}
+
+// ---- Connecting.
+
+void ChannelCore::Connect() {
+  Attempt::Owner& owner = *this;
+  attempt_ = std::make_shared<Attempt>(poller_, uri_, options_, offers_, owner);
+  attempt_->Start(self_);
+}
+
+void ChannelCore::ConnectLater() {
+  absl::InsecureBitGen dice;
+  const absl::Duration wait = backoff_ * absl::Uniform(dice, 0.5, 1.0);
+  poller_.timers().Set(retry_timer_, transport::After(poller_.now_ns(), wait));
+  backoff_ = std::min(backoff_ * 2, options_.backoff_max);
+}
+
+void ChannelCore::OnRetryTimer() {
+  if (state() == ChannelState::kTransientFailure) Move(ChannelEvent::kRetry, why_failed_);
+  Connect();
+}
+
+void ChannelCore::OnAttemptConnected(std::unique_ptr<Link> link) {
+  attempt_.reset();
+  link->set_observer(*this);
+  link_ = std::move(link);
+  OnLinkReady(*link_);
+}
+
+void ChannelCore::OnAttemptFailed(const absl::Status& why) {
+  attempt_.reset();
+  why_failed_ = absl::Status(why.code(), absl::StrCat("not connected: ", absl::string_view(why.message())));
+  Move(ChannelEvent::kAttemptFailed, why);
+  for (UntypedCall* call : queue_.TakeIf([](const UntypedCall& each) { return !each.wait_for_ready_; })) {
+    call->EndSoon(call->Error(absl::StatusCode::kUnavailable, why_failed_.message()));
+  }
+  ConnectLater();
+}
+
+void ChannelCore::Bury(std::unique_ptr<Link> link) {
+  link->set_observer(*this);
+  old_links_.push_back(std::move(link));
+}
+
+void ChannelCore::OnLinkReady(Link&) {
+  ready_since_ns_ = poller_.now_ns();
+  Move(ChannelEvent::kConnected, absl::OkStatus());
+  Pump();
+}
+
+void ChannelCore::OnLinkSlotFree(Link& link) {
+  if (&link == link_.get()) Pump();
+}
+
+void ChannelCore::OnLinkGoingAway(Link& link) {
+  if (&link == link_.get() && dials_) Lose(link, absl::UnavailableError("the server is shutting down"));
+}
+
+void ChannelCore::OnLinkDown(Link& link, const absl::Status& why) {
+  if (&link != link_.get()) return;
+  if (dials_) return Lose(link, why);
+  CloseNow(absl::UnavailableError(absl::StrCat("the client is gone: ", absl::string_view(why.message()))));
+}
+
+void ChannelCore::Lose(Link&, const absl::Status& why) {
+  Bury(std::move(link_));
+  Move(ChannelEvent::kLost, why);
+  // A server that accepts and then drops everybody must not be met with a storm of connections.
+  if (poller_.now_ns() - ready_since_ns_ < absl::ToInt64Nanoseconds(backoff_)) return ConnectLater();
+  backoff_ = options_.backoff_min;
+  Connect();
+}
+
+void ChannelCore::OnLinkGone(Link& link) {
+  const auto at = std::find_if(old_links_.begin(), old_links_.end(),
+                               [&](const auto& each) { return each.get() == &link; });
+  if (at != old_links_.end()) old_links_.erase(at);
+  if (on_gone_) std::exchange(on_gone_, nullptr)();
+  ReleaseSelf();
+}
+
+// ---- The end, and the news.
+
+void ChannelCore::CloseNow(const absl::Status& why) {
+  if (closed()) return;
+  why_closed_ = why;
+  Move(ChannelEvent::kClose, why);
+  poller_.timers().Cancel(retry_timer_);
+  if (attempt_ != nullptr) std::exchange(attempt_, nullptr)->Abandon();
+  for (CallQueue* queue : {&queue_, &awaiting_}) {
+    for (UntypedCall* call : queue->TakeIf([](const UntypedCall&) { return true; })) {
+      call->EndSoon(call->Error(why.code(), why.message()));
+    }
+  }
+  if (link_ != nullptr) Bury(std::move(link_));
+  for (size_t i = 0; i < old_links_.size(); ++i) old_links_[i]->Close(why);
+}
+
+void ChannelCore::Move(ChannelEvent event, const absl::Status& why) {
+  const ChannelState from = state();
+  const std::optional<ChannelState> to = NextState(from, event);
+  if (!to.has_value()) {
+    std::fprintf(stderr, "hawser: channel to %s met event %d while it was %s, which cannot be\n",
+                 peer_address_.c_str(), static_cast<int>(event), std::string(ToString(from)).c_str());
+    std::abort();
+  }
+  if (*to == from) return;
+  state_.store(*to, std::memory_order_release);
+  if (!first_attempt_done_.is_set() && *to != ChannelState::kConnecting) {
+    first_attempt_ = why;
+    first_attempt_done_.Set();
+  }
+  news_.emplace_back(*to, why);
+  TellSoon();
+}
+
+void ChannelCore::TellSoon() {
+  if (!tell_timer_.is_set()) poller_.timers().Set(tell_timer_, poller_.now_ns());
+}
+
+void ChannelCore::Tell() {
+  const std::shared_ptr<ChannelCore> keep = shared_from_this();
+  const auto news = std::exchange(news_, {});
+  UntypedCall* ended = std::exchange(ended_first_, nullptr);
+  ended_last_ = nullptr;
+  std::vector<absl::AnyInvocable<void()>> on_closed;
+  if (closed()) on_closed.swap(on_closed_);
+
+  for (const auto& [state, why] : news) {
+    if (!options_.on_state_change || silent_.load(std::memory_order_acquire)) break;
+    CallUser("on_state_change of the channel to", peer_address_,
+             [&] { options_.on_state_change(state, why); });
+  }
+  while (ended != nullptr) {
+    UntypedCall* const call = ended;
+    ended = call->next_;
+    call->HandOver();
+  }
+  for (auto& callback : on_closed) {
+    CallUser("the OnClosed() callback of the channel to", peer_address_, [&] { callback(); });
+  }
+  ReleaseSelf();
+}
+
+// Nothing is under way that would call us any more: only calls and the Channel keep this.
+void ChannelCore::ReleaseSelf() {
+  if (!closed() || link_ != nullptr || !old_links_.empty() || tell_timer_.is_set()) return;
+  const std::shared_ptr<ChannelCore> last = std::move(self_);
+}
+
+}  // namespace hawser::internal

@@ -1,0 +1,94 @@
+#ifndef HAWSER_RPC_LINK_H_
+#define HAWSER_RPC_LINK_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "hawser/rpc/serving_connection.h"
+#include "hawser/transport/connection.h"
+#include "hawser/transport/poller.h"
+
+namespace hawser::internal {
+
+// What a channel sends its calls over: a forward connection and, if the client offers services, the reverse
+// connection of the same session. They live and die together: a client whose reverse connection is lost would
+// wait for ever for what the server wanted to push. Thread:   on the poller. Lifetime: its owner keeps it
+// until OnLinkGone().
+class Link final : transport::ConnectionObserver, ServingConnection::Owner {
+ public:
+  class Observer {
+   public:
+    // Once: both connections are up.
+    virtual void OnLinkReady(Link& link) = 0;
+    virtual void OnLinkSlotFree(Link& link) { (void)link; }
+    // The server wants no new calls, and answers those that it has.
+    virtual void OnLinkGoingAway(Link& link) { (void)link; }
+    // Once: one of the connections is lost, or could not be made; the other is being closed. The calls on it
+    // have heard.
+    virtual void OnLinkDown(Link& link, const absl::Status& why) = 0;
+    // Once, the last call: nothing of it is in use. It may be destroyed in it.
+    virtual void OnLinkGone(Link& link) = 0;
+
+   protected:
+    ~Observer() = default;
+  };
+
+  Link(transport::Poller& poller, const transport::ConnectionOptions& options, Observer& observer);
+  ~Link();
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  // One of these, once. Not OK: it did not even start, and the observer hears nothing.
+
+  // `give_up_after`: both connections included. `offers`: what the reverse connection answers; null: there is
+  // none.
+  absl::Status Dial(const fabric::SocketAddress& address, absl::Duration give_up_after,
+                    std::shared_ptr<const Serving> offers);
+  // The reverse connection that a client dialed: at this end it carries our calls.
+  absl::Status Accept(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello,
+                      const transport::SessionToken& session);
+
+  void set_observer(Observer& observer) { observer_ = &observer; }
+
+  bool CanSend() const { return ready_ && forward_ != nullptr && forward_->CanSend(); }
+  // Only if CanSend().
+  transport::Connection& forward() { return *forward_; }
+  void Close(const absl::Status& why);
+
+ private:
+  // transport::ConnectionObserver, of the forward connection.
+  void OnReady(const transport::Handshake& peer) override;
+  void OnSlotFree() override { observer_->OnLinkSlotFree(*this); }
+  void OnGoingAway() override { observer_->OnLinkGoingAway(*this); }
+  void OnClosed(const absl::Status& why) override;
+
+  // ServingConnection::Owner, of the reverse one.
+  void OnServingReady() override;
+  void OnServingClosed(const absl::Status& why) override;
+  void OnServingGone() override;
+
+  absl::Status DialReverse(const transport::SessionToken& session);
+  void BecomeReady();
+  void Down(const absl::Status& why);
+  void CheckGone();
+
+  transport::Poller& poller_;
+  const transport::ConnectionOptions options_;
+  Observer* observer_;
+  transport::Connection* forward_ = nullptr;
+  std::unique_ptr<ServingConnection> reverse_;
+  ServingCounters reverse_counters_;
+  fabric::SocketAddress address_;
+  int64_t give_up_ns_ = 0;
+  std::shared_ptr<const Serving> offers_;
+  bool ready_ = false;
+  bool down_ = false;
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_LINK_H_

@@ -1,0 +1,23 @@
+#ifndef HAWSER_RPC_METHOD_H_
+#define HAWSER_RPC_METHOD_H_
+
+#include <cstdint>
+
+namespace hawser {
+
+// One method of an interface, as generated code names it. On the wire it is (interface_id, ordinal), Cap'n
+// Proto's own names, so an interface evolves by Cap'n Proto's rules: a method keeps its ordinal when it is
+// renamed.
+struct Method {
+  uint64_t interface_id;  // Of the interface that declares the method, which may be a superclass of the one
+                          // called.
+  uint16_t ordinal;
+  const char* name;  // "kv.capnp:KeyValue.get". For people: error messages and traces. Static storage.
+  // $Hawser.idempotent in the schema: running it twice does no harm, so a call that was already sent is sent
+  // again when its connection is lost.
+  bool idempotent;
+};
+
+}  // namespace hawser
+
+#endif  // HAWSER_RPC_METHOD_H_

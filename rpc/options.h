@@ -1,0 +1,77 @@
+#ifndef HAWSER_RPC_OPTIONS_H_
+#define HAWSER_RPC_OPTIONS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "hawser/transport/options.h"
+
+namespace hawser {
+
+class Service;
+
+namespace transport {
+class Runtime;
+}
+
+// Of one call.
+struct CallOptions {
+  // When the caller stops waiting. The earlier of the two counts; neither given:
+  // ChannelOptions::default_timeout.
+  absl::Time deadline = absl::InfiniteFuture();
+  absl::Duration timeout = absl::InfiniteDuration();
+  // While the channel has no connection: true waits for one until the deadline, false fails with Unavailable
+  // when the attempt that is under way fails.
+  bool wait_for_ready = false;
+};
+
+// How a message of the peer is read: Cap'n Proto's own guards against a small message that is costly to
+// traverse.
+struct ReadLimits {
+  // Bytes that may be traversed per byte of the message, beside the first 8 MiB. A reader that visits a
+  // pointer twice pays twice.
+  uint32_t traversal_factor = 4;
+  int nesting_max = 64;
+};
+
+enum class ChannelState { kConnecting, kReady, kTransientFailure, kClosed };
+
+struct ChannelOptions {
+  absl::Duration default_timeout = absl::Seconds(10);
+  absl::Duration connect_timeout = absl::Seconds(5);  // Of one attempt, handshake included.
+  // Between attempts to reconnect: doubles from min to max, each time between half and all of it at random.
+  absl::Duration backoff_min = absl::Milliseconds(20);
+  absl::Duration backoff_max = absl::Seconds(5);
+  // What this client offers to the server (server push): a second, reverse connection is dialed for them. The
+  // services outlive the channel.
+  std::vector<Service*> services;
+  // Runs on the poller's thread at each change.
+  std::function<void(ChannelState state, const absl::Status& why)> on_state_change;
+  transport::ConnectionOptions connection;
+  ReadLimits read;
+  // Memory and pollers; nullptr: those of the process, transport::Runtime::Default().
+  std::shared_ptr<transport::Runtime> runtime;
+};
+
+struct ServerOptions {
+  // Threads that poll; connections are dealt out to them in turn.
+  int pollers = 1;
+  transport::PollerOptions poller;
+  // Where handlers run; empty: on the poller, which they must not block.
+  std::function<void(absl::AnyInvocable<void()> handler)> executor;
+  transport::ConnectionOptions connection;
+  // Connections at most; a further one is rejected with a reason.
+  uint32_t connections_max = 65536;
+  ReadLimits read;
+  transport::BufferPoolOptions pool;
+};
+
+}  // namespace hawser
+
+#endif  // HAWSER_RPC_OPTIONS_H_

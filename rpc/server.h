@@ -1,0 +1,68 @@
+#ifndef HAWSER_RPC_SERVER_H_
+#define HAWSER_RPC_SERVER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "hawser/rpc/buffer.h"
+#include "hawser/rpc/options.h"
+#include "hawser/rpc/service.h"
+
+namespace hawser {
+
+namespace internal {
+class ServerCore;
+}
+
+struct ServerStats {
+  uint64_t connections = 0;    // Open now, reverse ones included.
+  uint64_t calls_running = 0;  // Handlers that have not answered yet.
+  uint64_t calls_total = 0;
+  uint64_t leased_bytes = 0;  // Registered memory in use, by connections, messages and the application.
+};
+
+// Serves calls.
+//   hawser::Server server;
+//   server.AddService(&kv);
+//   absl::StatusOr<std::string> uri = server.Listen("tcp://[::]:7470");
+//   server.Wait();
+// Thread:   any.
+// Lifetime: the services outlive it. The destructor shuts down at once: running handlers are cancelled and
+// waited for.
+class Server {
+ public:
+  explicit Server(ServerOptions options = {});
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Before the first Listen(). AlreadyExists: another service implements one of its methods.
+  absl::Status AddService(Service* service);
+
+  // Listens on "tcp://host:port"; port 0 is any free one. Call it again for further addresses. Returns the
+  // URI with the real port. InvalidArgument: not a URI that we know; AlreadyExists: port in use; NotFound:
+  // name unknown.
+  absl::StatusOr<std::string> Listen(absl::string_view uri);
+
+  // Drains: refuses new connections and new calls (Unavailable; clients send those elsewhere or again), lets
+  // running calls end until `deadline`, then cancels what is left and closes. OK: every call ended by itself;
+  // DeadlineExceeded: some were cancelled. Listen() fails afterwards.
+  absl::Status Shutdown(absl::Time deadline);
+
+  // Until Shutdown() was called and is done.
+  void Wait();
+
+  absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
+  ServerStats stats() const;
+
+ private:
+  std::unique_ptr<internal::ServerCore> core_;
+};
+
+}  // namespace hawser
+
+#endif  // HAWSER_RPC_SERVER_H_

@@ -1,0 +1,101 @@
+#ifndef HAWSER_RPC_SERVER_CALL_H_
+#define HAWSER_RPC_SERVER_CALL_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "hawser/rpc/server_context.h"
+#include "hawser/rpc/service.h"
+#include "hawser/rpc/serving_connection.h"
+#include "hawser/transport/exchange.h"
+#include "hawser/transport/message.h"
+#include "hawser/transport/poller.h"
+
+namespace hawser::internal {
+
+// The call behind a ServerContext: one request, its handler, its answer.
+// Thread:   starts and ends on the poller; between, it is the handler's.
+// Lifetime: owned by its connection, which uses it again when the handler has returned and the answer was
+// given.
+class ServerCall {
+ public:
+  explicit ServerCall(ServingConnection& connection)
+      : connection_(connection), context_(this), answer_item_(this), recycle_item_(this) {}
+  ServerCall(const ServerCall&) = delete;
+  ServerCall& operator=(const ServerCall&) = delete;
+
+  // ---- For the connection, on the poller.
+
+  // Runs the handler, here or on the executor.
+  void Start(transport::ExchangeId id, const MethodTable::Entry& entry, transport::IncomingMessagePtr request,
+             int64_t deadline_ns);
+  // Nobody will read the answer.
+  void Cancel();
+  transport::ExchangeId id() const { return id_; }
+  const Method& method() const { return *entry_->method; }
+  // Never null.
+  transport::OutgoingMessagePtr TakeReply();
+  // Back to a call without anything.
+  void Reset();
+
+  // ---- For the ServerContext and the DeferredCall: see there.
+
+  transport::IncomingMessage& request() { return *request_; }
+  transport::OutgoingMessage& reply();
+  absl::Duration TimeRemaining() const;
+  bool cancelled() const;
+  void OnCancel(absl::AnyInvocable<void()> callback);
+  void Defer();
+  std::shared_ptr<const void> KeepRequest();
+  void FinishDeferred(absl::Status status);
+  ServingConnection& connection() { return connection_; }
+
+ private:
+  class Ticket;
+
+  template <void (ServerCall::*run)()>
+  struct Item final : transport::MailboxItem {
+    explicit Item(ServerCall* owner) : call(owner) {}
+    void Run() override { (call->*run)(); }
+    ServerCall* const call;
+  };
+
+  void RunHandler();
+  void Finish(absl::Status status);
+  void FinishOnce(absl::Status status);
+  void ForgetOnCancel();
+  void RunAnswer();
+  void RunRecycle();
+  void Unref();
+
+  ServingConnection& connection_;
+  ServerContext context_;
+  transport::ExchangeId id_;
+  const MethodTable::Entry* entry_ = nullptr;
+  int64_t deadline_ns_ = 0;
+  transport::IncomingMessage* request_ = nullptr;
+  transport::IncomingMessagePtr own_request_;  // Or:
+  std::shared_ptr<transport::IncomingMessage> kept_request_;
+  transport::OutgoingMessagePtr reply_;
+  absl::Status status_;    // Of the answer that is on its way to the poller.
+  bool deferred_ = false;  // Of the handler's thread.
+  // The handler while it runs, its DeferredCall, and the answer on its way to the poller.
+  std::atomic<int> refs_{0};
+  std::atomic<bool> answered_{false};
+  std::atomic<bool> cancelled_{false};
+  std::atomic<bool> has_on_cancel_{false};  // So that calls without a callback need no lock.
+  absl::Mutex cancel_mutex_;
+  absl::AnyInvocable<void()> on_cancel_ ABSL_GUARDED_BY(cancel_mutex_);
+  Item<&ServerCall::RunAnswer> answer_item_;
+  Item<&ServerCall::RunRecycle> recycle_item_;
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_SERVER_CALL_H_

@@ -1,0 +1,52 @@
+#include "hawser/rpc/server_context.h"
+
+#include <utility>
+
+#include "hawser/rpc/channel.h"
+#include "hawser/rpc/server_call.h"
+#include "hawser/rpc/untyped_call.h"
+
+namespace hawser {
+
+capnp::AnyPointer::Reader ServerContext::request_root() {
+  return internal::Root(call_->request(), call_->connection().serving().read);
+}
+
+capnp::AnyPointer::Builder ServerContext::reply_root() {
+  return call_->reply().builder().getRoot<capnp::AnyPointer>();
+}
+
+absl::Duration ServerContext::TimeRemaining() const { return call_->TimeRemaining(); }
+
+bool ServerContext::cancelled() const { return call_->cancelled(); }
+
+void ServerContext::OnCancel(absl::AnyInvocable<void()> callback) { call_->OnCancel(std::move(callback)); }
+
+const std::string& ServerContext::peer_address() const { return call_->connection().peer_address(); }
+
+std::shared_ptr<Channel> ServerContext::peer() const { return call_->connection().peer(); }
+
+DeferredCall ServerContext::Defer() {
+  call_->Defer();
+  return DeferredCall(this);
+}
+
+std::shared_ptr<const void> ServerContext::KeepRequest() { return call_->KeepRequest(); }
+
+capnp::Orphan<capnp::Data> ServerContext::Attach(capnp::Data::Reader bytes,
+                                                 std::shared_ptr<const void> owner) {
+  return call_->reply().Attach(bytes, std::move(owner));
+}
+
+DeferredCall::~DeferredCall() {
+  if (context_ == nullptr) return;
+  Finish(absl::InternalError("the handler let go of its DeferredCall without an answer"));
+}
+
+void DeferredCall::Finish(absl::Status status) {
+  if (ServerContext* const context = std::exchange(context_, nullptr); context != nullptr) {
+    context->call_->FinishDeferred(std::move(status));
+  }
+}
+
+}  // namespace hawser

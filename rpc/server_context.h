@@ -1,0 +1,117 @@
+#ifndef HAWSER_RPC_SERVER_CONTEXT_H_
+#define HAWSER_RPC_SERVER_CONTEXT_H_
+
+#include <capnp/any.h>
+#include <capnp/blob.h>
+#include <capnp/orphan.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace hawser {
+
+class Channel;
+class DeferredCall;
+
+namespace internal {
+class ServerCall;  // The call behind a ServerContext: rpc/server_call.h.
+}
+
+// One call as its handler sees it. The handler fills reply and returns OK, or returns what went wrong; or it
+// takes Defer() and answers later, from any thread. Thread:   that of the handler, until Defer(); cancelled()
+// and TimeRemaining() from any. Lifetime: until the handler returns or, deferred, until the DeferredCall has
+// finished.
+class ServerContext {
+ public:
+  ServerContext(const ServerContext&) = delete;
+  ServerContext& operator=(const ServerContext&) = delete;
+
+  // The typed parameters and results. Generated code hands them to the handler. request() throws
+  // kj::Exception on a malformed message.
+  template <typename Params>
+  typename Params::Reader request() {
+    return request_root().getAs<Params>();
+  }
+  template <typename Results>
+  typename Results::Builder reply() {
+    return reply_root().initAs<Results>();
+  }
+
+  // How long the caller still waits; zero when it has stopped waiting.
+  absl::Duration TimeRemaining() const;
+
+  // The caller cancelled, its deadline passed, or its connection is gone: nobody will read the answer.
+  bool cancelled() const;
+
+  // `callback` runs once, on the poller's thread, when the caller cancels, its deadline passes or its
+  // connection is lost; at once, here, if that is so. It does not start after the call has finished; keep it
+  // short. One per call: a second one takes the place of the first.
+  void OnCancel(absl::AnyInvocable<void()> callback);
+
+  // "tcp://10.0.0.7:51234".
+  const std::string& peer_address() const;
+
+  // A channel to call the services that this client offers (ChannelOptions::services), the same object for
+  // each call of one client, so that it can be compared. nullptr: the client offers none, or its reverse
+  // connection is not up. Channel::OnClosed() tells when the client is gone.
+  std::shared_ptr<Channel> peer() const;
+
+  // Answers later: what the handler returns is ignored if it is OK. Request and reply stay valid until the
+  // DeferredCall has finished. Call it once.
+  DeferredCall Defer();
+
+  // Keeps the memory that the request was received into, so that Readers into it stay valid after the call: a
+  // store can keep a large value where the NIC put it. A small request then holds a whole receive buffer (4
+  // KiB by default).
+  std::shared_ptr<const void> KeepRequest();
+
+  // A value for the reply that is sent from where it lies. `owner` lives until the client has READ it.
+  // Nothing is copied if `bytes` lie in registered memory (a Buffer, or a kept request) aligned to 8 bytes;
+  // otherwise they are, here.
+  //   reply.adoptValue(context.Attach(value.bytes, value.owner));
+  capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner);
+
+ private:
+  friend class internal::ServerCall;
+  friend class DeferredCall;
+  explicit ServerContext(internal::ServerCall* call) : call_(call) {}
+
+  capnp::AnyPointer::Reader request_root();
+  capnp::AnyPointer::Builder reply_root();
+
+  internal::ServerCall* const call_;
+};
+
+// The duty to answer one call, and the right to. Move-only; destroyed unanswered it answers Internal.
+// Thread: any, one at a time.
+class DeferredCall {
+ public:
+  DeferredCall() = default;
+  DeferredCall(DeferredCall&& other) noexcept : context_(std::exchange(other.context_, nullptr)) {}
+  DeferredCall& operator=(DeferredCall&& other) noexcept {
+    std::swap(context_, other.context_);
+    return *this;
+  }
+  ~DeferredCall();
+
+  explicit operator bool() const { return context_ != nullptr; }
+  ServerContext& context() const { return *context_; }
+
+  // Sends the reply, or `status` if it is not OK. Once.
+  void Finish(absl::Status status = absl::OkStatus());
+
+ private:
+  friend class ServerContext;
+  explicit DeferredCall(ServerContext* context) : context_(context) {}
+
+  ServerContext* context_ = nullptr;
+};
+
+}  // namespace hawser
+
+#endif  // HAWSER_RPC_SERVER_CONTEXT_H_

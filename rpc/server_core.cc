@@ -1,0 +1,371 @@
+#include "hawser/rpc/server_core.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "hawser/rpc/background.h"
+#include "hawser/transport/uri.h"
+
+namespace hawser::internal {
+namespace {
+
+// A free port of one address may be taken at another: how often to ask for another one.
+constexpr int kPortTries = 8;
+
+std::shared_ptr<Serving> MakeServing(const ServerOptions& options) {
+  auto serving = std::make_shared<Serving>();
+  serving->read = options.read;
+  serving->executor = options.executor;
+  return serving;
+}
+
+// A name may be listed twice with one address.
+std::vector<fabric::SocketAddress> WithoutRepeats(const std::vector<fabric::SocketAddress>& addresses) {
+  std::vector<fabric::SocketAddress> result;
+  for (const fabric::SocketAddress& address : addresses) {
+    const auto same = [&](const fabric::SocketAddress& each) {
+      return each.ToString() == address.ToString();
+    };
+    if (std::none_of(result.begin(), result.end(), same)) result.push_back(address);
+  }
+  return result;
+}
+
+}  // namespace
+
+ServerCore::ServerCore(ServerOptions options)
+    : options_(std::move(options)), serving_(MakeServing(options_)) {}
+
+ServerCore::~ServerCore() {
+  if (!Shutdown(absl::InfinitePast()).ok() && !not_on_a_poller()) {
+    std::fprintf(
+        stderr,
+        "hawser: a Server was destroyed on its own poller (in a handler), where it would wait for itself\n");
+    std::abort();
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(
+        +[](ServerCore* core) ABSL_NO_THREAD_SAFETY_ANALYSIS { return core->sessions_.empty(); }, this));
+  }
+  for (transport::Poller* poller : AllPollers()) {
+    // Whoever told us of the end of the last session is back from it when the poller has come to this.
+    RunAndWait(*poller, [poller] { poller->AddAsyncInterest(-1); });
+  }
+  std::map<std::string, std::unique_ptr<Pollers>> pollers;
+  {
+    absl::MutexLock lock(&mutex_);
+    pollers.swap(pollers_);
+  }
+  pollers.clear();
+  ReleaseRuntimesNow();
+}
+
+// ---- Listening
+
+absl::Status ServerCore::AddService(Service* service) {
+  absl::MutexLock lock(&mutex_);
+  if (!pollers_.empty()) return absl::FailedPreconditionError("AddService() comes before the first Listen()");
+  service->AddMethods(serving_->methods);
+  if (const Method* method = serving_->methods.conflict(); method != nullptr) {
+    return absl::AlreadyExistsError(absl::StrCat("another service implements ", method->name, " already"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ServerCore::Listen(absl::string_view text) {
+  absl::StatusOr<transport::Uri> uri = transport::ParseUri(text);
+  if (!uri.ok()) return uri.status();
+  absl::StatusOr<Pollers*> pollers = PollersFor(uri->scheme);
+  if (!pollers.ok()) return pollers.status();
+  absl::StatusOr<std::vector<fabric::SocketAddress>> addresses = transport::Resolve(*uri);
+  if (!addresses.ok()) return addresses.status();
+  absl::StatusOr<std::vector<Listening>> listening = ListenOnAll(**pollers, WithoutRepeats(*addresses));
+  if (!listening.ok()) {
+    return absl::Status(
+        listening.status().code(),
+        absl::StrCat("listening on ", text, ": ", absl::string_view(listening.status().message())));
+  }
+  uri->port = listening->front().acceptor->address().port();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (phase_ == Phase::kServing) {
+      for (Listening& each : *listening) listening_.push_back(std::move(each));
+      return uri->ToString();
+    }
+  }
+  StopListening(*std::move(listening));
+  return absl::FailedPreconditionError("the server was shut down");
+}
+
+absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersFor(const std::string& scheme) {
+  absl::MutexLock lock(&mutex_);
+  if (phase_ != Phase::kServing) return absl::FailedPreconditionError("the server was shut down");
+  std::unique_ptr<Pollers>& pollers = pollers_[scheme];
+  if (pollers != nullptr) return pollers.get();
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = transport::Runtime::Create(
+      scheme, {.pollers = options_.pollers, .poller = options_.poller, .pool = options_.pool});
+  if (!runtime.ok()) {
+    pollers_.erase(scheme);
+    return runtime.status();
+  }
+  pollers = std::make_unique<Pollers>();
+  pollers->core = this;
+  pollers->runtime = *std::move(runtime);
+  for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) {
+    pollers->counters.push_back(std::make_unique<ServingCounters>());
+    pollers->runtime->poller(i).AddAsyncInterest(1);
+  }
+  return pollers.get();
+}
+
+absl::StatusOr<std::vector<ServerCore::Listening>> ServerCore::ListenOnAll(
+    Pollers& pollers, std::vector<fabric::SocketAddress> addresses) {
+  const bool any_port = addresses.front().port() == 0;
+  absl::Status failure;
+  for (int tries = any_port ? kPortTries : 1; tries > 0; --tries) {
+    std::vector<Listening> listening;
+    failure = absl::OkStatus();
+    for (fabric::SocketAddress address : addresses) {
+      if (!listening.empty()) address.set_port(listening.front().acceptor->address().port());
+      absl::StatusOr<Listening> one = ListenOn(pollers, address);
+      if (one.ok()) {
+        listening.push_back(*std::move(one));
+      } else if (failure.ok()) {
+        failure = one.status();
+      }
+      if (absl::IsAlreadyExists(failure)) break;
+    }
+    // One of the addresses of a name may not be ours to use (no IPv6 here, say); the others will do.
+    if (!listening.empty() && !absl::IsAlreadyExists(failure)) return listening;
+    StopListening(std::move(listening));
+  }
+  return failure;
+}
+
+absl::StatusOr<ServerCore::Listening> ServerCore::ListenOn(Pollers& pollers,
+                                                           const fabric::SocketAddress& address) {
+  transport::Poller& poller = pollers.runtime->poller(0);
+  absl::StatusOr<std::unique_ptr<transport::Acceptor>> acceptor = absl::InternalError("did not run");
+  RunAndWait(poller, [&] { acceptor = transport::Acceptor::Listen(poller, address, pollers); });
+  if (!acceptor.ok()) return acceptor.status();
+  return Listening{&poller, *std::move(acceptor)};
+}
+
+void ServerCore::StopListening(std::vector<Listening> listening) {
+  for (Listening& each : listening) {
+    RunAndWait(*each.poller, [&] { each.acceptor.reset(); });
+  }
+}
+
+// ---- Clients
+
+void ServerCore::Pollers::OnPeer(std::unique_ptr<fabric::ConnectRequest> request,
+                                 const transport::Handshake& hello) {
+  core->OnPeer(*this, std::move(request), hello);
+}
+
+void ServerCore::OnPeer(Pollers& pollers, std::unique_ptr<fabric::ConnectRequest> request,
+                        const transport::Handshake& hello) {
+  transport::Poller* poller = nullptr;
+  size_t index = 0;
+  if (hello.role == transport::Role::kReverse) {
+    absl::MutexLock lock(&mutex_);
+    if (Session* const session = FindSession(hello.session); session != nullptr) poller = &session->poller();
+  } else {
+    index = pollers.next++ % pollers.runtime->poller_count();
+    poller = &pollers.runtime->poller(index);
+  }
+  absl::Status admitted =
+      poller == nullptr ? absl::NotFoundError("no such session; its first connection is gone") : Admit();
+  if (!admitted.ok()) return transport::Reject(*request, admitted);
+  poller->Run([this, &pollers, index, hello, request = std::move(request)]() mutable {
+    if (hello.role == transport::Role::kReverse) return AcceptReverse(std::move(request), hello);
+    AcceptClient(pollers, index, std::move(request), hello);
+  });
+}
+
+// OK: one connection more is counted.
+absl::Status ServerCore::Admit() {
+  absl::MutexLock lock(&mutex_);
+  if (phase_ != Phase::kServing) return absl::UnavailableError("the server is shutting down");
+  if (connections_ >= options_.connections_max) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the server has ", connections_, " connections, which is its ServerOptions::connections_max"));
+  }
+  ++connections_;
+  return absl::OkStatus();
+}
+
+void ServerCore::AcceptClient(Pollers& pollers, size_t index, std::unique_ptr<fabric::ConnectRequest> request,
+                              const transport::Handshake& hello) {
+  Session::Owner& owner = *this;
+  auto made = std::make_unique<Session>(pollers.runtime, pollers.runtime->poller(index), options_, serving_,
+                                        *pollers.counters[index], owner);
+  Session& session = *made;
+  bool serving;
+  {
+    // First of all in the list, so that Shutdown() finds it or we find that it has begun.
+    absl::MutexLock lock(&mutex_);
+    serving = phase_ == Phase::kServing;
+    if (serving) sessions_[session.token()] = std::move(made);
+  }
+  if (!serving) {
+    transport::Reject(*request, absl::UnavailableError("the server is shutting down"));
+    return ConnectionEnded();
+  }
+  if (!session.Accept(std::move(request), hello).ok()) {
+    OnSessionGone(session);
+    ConnectionEnded();
+  }
+}
+
+void ServerCore::AcceptReverse(std::unique_ptr<fabric::ConnectRequest> request,
+                               const transport::Handshake& hello) {
+  Session* session;
+  {
+    absl::MutexLock lock(&mutex_);
+    session = FindSession(hello.session);  // It is destroyed on this poller, so not before we return.
+  }
+  if (session == nullptr) {
+    transport::Reject(*request, absl::NotFoundError("no such session; its first connection is gone"));
+    return ConnectionEnded();
+  }
+  if (!session->AcceptReverse(std::move(request), hello).ok()) ConnectionEnded();
+}
+
+Session* ServerCore::FindSession(const transport::SessionToken& token) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  const auto found = sessions_.find(token);
+  return found == sessions_.end() ? nullptr : found->second.get();
+}
+
+void ServerCore::OnSessionClosed(Session&) { ConnectionEnded(); }
+
+void ServerCore::OnReverseGone() { ConnectionEnded(); }
+
+void ServerCore::ConnectionEnded() {
+  absl::MutexLock lock(&mutex_);
+  --connections_;
+}
+
+void ServerCore::OnSessionGone(Session& session) {
+  std::unique_ptr<Session> gone;  // Goes after the lock.
+  absl::MutexLock lock(&mutex_);
+  const auto found = sessions_.find(session.token());
+  gone = std::move(found->second);
+  sessions_.erase(found);
+}
+
+// ---- The end
+
+absl::Status ServerCore::Shutdown(absl::Time deadline) {
+  if (!not_on_a_poller()) {
+    return absl::FailedPreconditionError(
+        "Shutdown() was called on a poller of the server (in a handler), which it would have to wait for");
+  }
+  std::vector<Listening> listening;
+  const absl::Condition no_connections(
+      +[](ServerCore* core) ABSL_NO_THREAD_SAFETY_ANALYSIS { return core->connections_ == 0; }, this);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (phase_ != Phase::kServing) {  // Somebody else does it.
+      mutex_.Await(absl::Condition(
+          +[](ServerCore* core) ABSL_NO_THREAD_SAFETY_ANALYSIS { return core->phase_ == Phase::kDown; },
+          this));
+      return absl::OkStatus();
+    }
+    phase_ = Phase::kDraining;
+    listening.swap(listening_);
+  }
+  StopListening(std::move(listening));
+  bool all_ended = false;
+  if (deadline > absl::Now()) {
+    ForEachSession([](Session& session) { session.Drain(); });
+    absl::MutexLock lock(&mutex_);
+    all_ended = mutex_.AwaitWithDeadline(no_connections, deadline);
+  }
+  const bool cancels = !all_ended && stats().calls_running > 0;
+  ForEachSession([](Session& session) { session.Close(absl::UnavailableError("the server was shut down")); });
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(no_connections);
+  phase_ = Phase::kDown;
+  if (cancels) return absl::DeadlineExceededError("calls that were still running were cancelled");
+  return absl::OkStatus();
+}
+
+void ServerCore::Wait() {
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(
+      +[](ServerCore* core) ABSL_NO_THREAD_SAFETY_ANALYSIS { return core->phase_ == Phase::kDown; }, this));
+}
+
+std::vector<transport::Poller*> ServerCore::AllPollers() const {
+  std::vector<transport::Poller*> all;
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [scheme, pollers] : pollers_) {
+    for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) all.push_back(&pollers->runtime->poller(i));
+  }
+  return all;
+}
+
+bool ServerCore::not_on_a_poller() const {
+  const std::vector<transport::Poller*> all = AllPollers();
+  return std::none_of(all.begin(), all.end(), [](transport::Poller* poller) { return poller->Held(); });
+}
+
+void ServerCore::ForEachSession(absl::FunctionRef<void(Session&)> function) {
+  for (transport::Poller* poller : AllPollers()) {
+    RunAndWait(*poller, [&] {
+      std::vector<transport::SessionToken> tokens;
+      {
+        absl::MutexLock lock(&mutex_);
+        for (const auto& [token, session] : sessions_) {
+          if (&session->poller() == poller) tokens.push_back(token);
+        }
+      }
+      for (const transport::SessionToken& token : tokens) {
+        Session* session;
+        {
+          absl::MutexLock lock(&mutex_);
+          session = FindSession(token);  // The end of another one may have ended it.
+        }
+        if (session != nullptr) function(*session);
+      }
+    });
+  }
+}
+
+absl::StatusOr<Buffer> ServerCore::AllocateBuffer(size_t size_bytes) {
+  std::shared_ptr<transport::Runtime> runtime;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!pollers_.empty()) runtime = pollers_.begin()->second->runtime;
+  }
+  if (runtime == nullptr) {
+    return absl::FailedPreconditionError(
+        "AllocateBuffer() comes after the first Listen(), which says of what device");
+  }
+  absl::StatusOr<transport::Lease> lease = runtime->buffers().Acquire(std::max<size_t>(1, size_bytes));
+  if (!lease.ok()) return lease.status();
+  return Buffer(*std::move(lease), size_bytes);
+}
+
+ServerStats ServerCore::stats() const {
+  ServerStats stats;
+  absl::MutexLock lock(&mutex_);
+  stats.connections = connections_;
+  for (const auto& [scheme, pollers] : pollers_) {
+    stats.leased_bytes += pollers->runtime->buffers().stats().leased_bytes;
+    for (const auto& counters : pollers->counters) {
+      stats.calls_running += counters->calls_running.load(std::memory_order_relaxed);
+      stats.calls_total += counters->calls_total.load(std::memory_order_relaxed);
+    }
+  }
+  return stats;
+}
+
+}  // namespace hawser::internal

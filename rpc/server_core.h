@@ -1,0 +1,105 @@
+#ifndef HAWSER_RPC_SERVER_CORE_H_
+#define HAWSER_RPC_SERVER_CORE_H_
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "hawser/rpc/server.h"
+#include "hawser/rpc/session.h"
+#include "hawser/transport/acceptor.h"
+#include "hawser/transport/runtime.h"
+
+namespace hawser::internal {
+
+// What is behind a Server: listens, deals the connections out to its pollers, keeps the sessions.
+// Thread:   any, but not on its pollers, for what Server calls; on a poller for what it hears.
+// Lifetime: the destructor ends everything and waits for it.
+class ServerCore final : Session::Owner {
+ public:
+  explicit ServerCore(ServerOptions options);
+  ~ServerCore();
+  ServerCore(const ServerCore&) = delete;
+  ServerCore& operator=(const ServerCore&) = delete;
+
+  // See Server.
+  absl::Status AddService(Service* service);
+  absl::StatusOr<std::string> Listen(absl::string_view uri);
+  absl::Status Shutdown(absl::Time deadline);
+  void Wait();
+  absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
+  ServerStats stats() const;
+
+  // False in a child after fork(): nothing of it may be touched there.
+  bool usable_in_this_process() const { return getpid() == process_; }
+
+ private:
+  enum class Phase { kServing, kDraining, kDown };
+
+  // The pollers for the URIs of one scheme, and what is counted on each.
+  struct Pollers final : transport::Acceptor::Handler {
+    void OnPeer(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello) override;
+    ServerCore* core;
+    std::shared_ptr<transport::Runtime> runtime;
+    std::vector<std::unique_ptr<ServingCounters>> counters;
+    size_t next = 0;  // To get a connection. Of the poller that listens, which is the first.
+  };
+  struct Listening {
+    transport::Poller* poller;
+    std::unique_ptr<transport::Acceptor> acceptor;
+  };
+
+  absl::StatusOr<Pollers*> PollersFor(const std::string& scheme);
+  absl::StatusOr<std::vector<Listening>> ListenOnAll(Pollers& pollers,
+                                                     std::vector<fabric::SocketAddress> addresses);
+  absl::StatusOr<Listening> ListenOn(Pollers& pollers, const fabric::SocketAddress& address);
+  static void StopListening(std::vector<Listening> listening);
+
+  bool not_on_a_poller() const;
+  std::vector<transport::Poller*> AllPollers() const;
+  // Calls `function` for each session, on its poller, and waits for that.
+  void ForEachSession(absl::FunctionRef<void(Session&)> function);
+  Session* FindSession(const transport::SessionToken& token);
+
+  void OnPeer(Pollers& pollers, std::unique_ptr<fabric::ConnectRequest> request,
+              const transport::Handshake& hello);
+  absl::Status Admit();
+  void AcceptClient(Pollers& pollers, size_t index, std::unique_ptr<fabric::ConnectRequest> request,
+                    const transport::Handshake& hello);
+  void AcceptReverse(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello);
+  void ConnectionEnded();
+
+  // Session::Owner
+  void OnSessionClosed(Session& session) override;
+  void OnSessionGone(Session& session) override;
+  void OnReverseGone() override;
+
+  const pid_t process_ = getpid();
+  const ServerOptions options_;
+  const std::shared_ptr<Serving> serving_;  // Constant from the first Listen() on.
+
+  mutable absl::Mutex mutex_;
+  Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kServing;
+  std::map<std::string, std::unique_ptr<Pollers>> pollers_ ABSL_GUARDED_BY(mutex_);  // By scheme; only grows.
+  std::vector<Listening> listening_ ABSL_GUARDED_BY(mutex_);
+  // Each is used and destroyed on its poller.
+  absl::flat_hash_map<transport::SessionToken, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
+  uint64_t connections_ ABSL_GUARDED_BY(mutex_) = 0;  // Open, or being accepted.
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_SERVER_CORE_H_

@@ -1,0 +1,73 @@
+#ifndef HAWSER_RPC_SERVICE_H_
+#define HAWSER_RPC_SERVICE_H_
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "hawser/rpc/exceptions.h"
+#include "hawser/rpc/method.h"
+#include "hawser/rpc/server_context.h"
+
+namespace hawser {
+
+class MethodTable;
+
+// What a server implements; generated code derives FooService from it for `interface Foo`.
+// Thread:   handlers run on the poller threads of the server, or on its executor; several may run at once.
+// Lifetime: outlives the Server, or Channel, that it was given to.
+class Service {
+ public:
+  virtual ~Service() = default;
+
+  // Adds every method of this service, inherited ones too. Generated.
+  virtual void AddMethods(MethodTable& table) = 0;
+};
+
+// (interface id, ordinal) -> handler: what a request is looked up in. Filled before it is used, then only
+// read.
+class MethodTable {
+ public:
+  // Runs one call on `self`, which is the object that was given to Add(). Never throws: see InvokeHandler().
+  using Handler = absl::Status (*)(void* self, ServerContext& context);
+
+  struct Entry {
+    const Method* method = nullptr;
+    void* self = nullptr;
+    Handler handler = nullptr;
+  };
+
+  // `method` has static storage. Adding the same method of the same object twice (an interface inherited on
+  // two paths) is once.
+  void Add(const Method& method, void* self, Handler handler);
+
+  // nullptr: not implemented here. `*interface_known`: whether some method of that interface is. The entry
+  // stays where it is as long as nothing is added.
+  const Entry* Find(uint64_t interface_id, uint16_t ordinal, bool* interface_known) const;
+
+  // Two different objects implement this method; nullptr if there is none. The caller refuses to serve then.
+  const Method* conflict() const { return conflict_; }
+  bool empty() const { return entries_.empty(); }
+
+ private:
+  absl::flat_hash_map<std::pair<uint64_t, uint16_t>, Entry> entries_;
+  absl::flat_hash_set<uint64_t> interfaces_;
+  const Method* conflict_ = nullptr;
+};
+
+// Runs `handler(request, reply)` with the typed request and reply of `context`, and turns whatever it throws
+// into a Status: Cap'n Proto validates a message while it is read, so a hostile one throws inside the
+// handler. This is the one place where exceptions become statuses; generated code calls it.
+//   kj::Exception -> InvalidArgument (a malformed message), Unimplemented, Unavailable or Internal, by its
+//   type std::exception -> Internal
+template <typename Params, typename Results, typename Handler>
+absl::Status InvokeHandler(ServerContext& context, Handler&& handler) {
+  return internal::CatchExceptions(
+      [&] { return handler(context.request<Params>(), context.reply<Results>()); });
+}
+
+}  // namespace hawser
+
+#endif  // HAWSER_RPC_SERVICE_H_

@@ -1,0 +1,178 @@
+#include "hawser/rpc/serving_connection.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/rpc/envelope.h"
+#include "hawser/rpc/server_call.h"
+#include "hawser/rpc/status.h"
+
+namespace hawser::internal {
+namespace {
+
+// Of the text of an error, when there is no memory for all of it.
+constexpr size_t kShortMessage = 256;
+
+void Add(std::atomic<uint64_t>& counter, int delta) {
+  counter.store(counter.load(std::memory_order_relaxed) + delta, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+ServingConnection::ServingConnection(transport::Poller& poller, std::shared_ptr<const Serving> serving,
+                                     ServingCounters& counters, Owner& owner)
+    : poller_(poller), serving_(std::move(serving)), counters_(counters), owner_(owner) {}
+
+ServingConnection::~ServingConnection() = default;
+
+absl::Status ServingConnection::Dial(const fabric::SocketAddress& address,
+                                     const transport::ConnectionOptions& options,
+                                     const transport::Handshake& hello, absl::Duration connect_timeout) {
+  absl::StatusOr<transport::Connection*> connection =
+      transport::Connection::Dial(poller_, address, options, hello, connect_timeout, *this, this);
+  if (!connection.ok()) return connection.status();
+  Opened(*connection, options);
+  return absl::OkStatus();
+}
+
+absl::Status ServingConnection::Accept(std::unique_ptr<fabric::ConnectRequest> request,
+                                       const transport::ConnectionOptions& options,
+                                       const transport::Handshake& hello,
+                                       const transport::SessionToken& session) {
+  absl::StatusOr<transport::Connection*> connection =
+      transport::Connection::Accept(poller_, std::move(request), options, hello, session, *this, this);
+  if (!connection.ok()) return connection.status();
+  Opened(*connection, options);
+  return absl::OkStatus();
+}
+
+void ServingConnection::Opened(transport::Connection* connection,
+                               const transport::ConnectionOptions& options) {
+  connection_ = connection;
+  peer_address_ = connection->peer();
+  by_slot_.resize(options.slots);
+}
+
+void ServingConnection::Drain() {
+  draining_ = true;
+  if (connection_ != nullptr) connection_->Drain();
+}
+
+void ServingConnection::Close(const absl::Status& why) {
+  if (connection_ != nullptr) connection_->Close(why);
+}
+
+void ServingConnection::OnReady(const transport::Handshake&) { owner_.OnServingReady(); }
+
+void ServingConnection::OnClosed(const absl::Status& why) {
+  connection_ = nullptr;
+  owner_.OnServingClosed(why);
+  CheckGone();
+}
+
+void ServingConnection::CheckGone() {
+  if (connection_ == nullptr && free_.size() == calls_.size()) owner_.OnServingGone();
+}
+
+// ---- Requests.
+
+void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingMessagePtr request,
+                                  int64_t deadline_ns) {
+  Add(counters_.calls_total, 1);
+  const absl::StatusOr<RequestEnvelope> envelope = DecodeRequestEnvelope(request->envelope());
+  if (!envelope.ok()) return SendError(id, envelope.status(), false);
+  if (draining_) return SendError(id, absl::UnavailableError("the server is shutting down"), true);
+  bool interface_known = false;
+  const MethodTable::Entry* const entry = Find(envelope->interface_id, envelope->ordinal, &interface_known);
+  if (entry == nullptr) {
+    return SendError(id, Unimplemented(envelope->interface_id, envelope->ordinal, interface_known), false);
+  }
+  if (free_.empty()) {
+    calls_.push_back(std::make_unique<ServerCall>(*this));
+    free_.reserve(calls_.capacity());
+    free_.push_back(calls_.back().get());
+  }
+  ServerCall* const call = free_.back();
+  free_.pop_back();
+  by_slot_[id.slot] = call;
+  Add(counters_.calls_running, 1);
+  call->Start(id, *entry, std::move(request), deadline_ns);
+}
+
+void ServingConnection::OnBadRequest(transport::ExchangeId id, const absl::Status& why) {
+  Add(counters_.calls_total, 1);
+  SendError(id, why, false);
+}
+
+void ServingConnection::OnCancel(transport::ExchangeId id, const absl::Status&) {
+  if (ServerCall* const call = by_slot_[id.slot]; call != nullptr && call->id() == id) call->Cancel();
+}
+
+const MethodTable::Entry* ServingConnection::Find(uint64_t interface_id, uint16_t ordinal,
+                                                  bool* interface_known) {
+  if (last_found_ != nullptr && last_found_->method->ordinal == ordinal &&
+      last_found_->method->interface_id == interface_id) {
+    return last_found_;
+  }
+  const MethodTable::Entry* const found = serving_->methods.Find(interface_id, ordinal, interface_known);
+  if (found != nullptr) last_found_ = found;
+  return found;
+}
+
+absl::Status ServingConnection::Unimplemented(uint64_t interface_id, uint16_t ordinal,
+                                              bool interface_known) const {
+  const std::string interface = absl::StrCat("interface 0x", absl::Hex(interface_id, absl::kZeroPad16));
+  if (!interface_known) {
+    return absl::UnimplementedError(
+        absl::StrCat("no service here implements ", interface, "; was it given to AddService()?"));
+  }
+  return absl::UnimplementedError(absl::StrCat(interface, " is served here, its method @", ordinal,
+                                               " is not: the caller's schema is newer"));
+}
+
+// ---- Answers.
+
+void ServingConnection::Answer(ServerCall& call, const absl::Status& status) {
+  const transport::ExchangeId id = call.id();
+  by_slot_[id.slot] = nullptr;
+  Add(counters_.calls_running, -1);
+  if (connection_ == nullptr) return;
+  if (!status.ok()) return SendError(id, status, false);
+  if (absl::Status sent = SendReply(call); !sent.ok()) {
+    SendError(
+        id,
+        absl::ResourceExhaustedError(absl::StrCat("the reply of ", call.method().name,
+                                                  " cannot be sent: ", absl::string_view(sent.message()))),
+        false);
+  }
+}
+
+absl::Status ServingConnection::SendReply(ServerCall& call) {
+  transport::OutgoingMessagePtr reply = call.TakeReply();
+  if (!reply->status().ok()) return reply->status();
+  reply->SetEnvelope(Encode(ResponseEnvelope{}));
+  return connection_->Respond(call.id(), reply);
+}
+
+void ServingConnection::SendError(transport::ExchangeId id, const absl::Status& status, bool not_run) {
+  absl::Status sent;
+  const absl::Status shorter(status.code(), absl::string_view(status.message()).substr(0, kShortMessage));
+  for (const absl::Status* each : {&status, &shorter}) {
+    transport::OutgoingMessagePtr message = poller_.messages().NewOutgoing();
+    EncodeStatus(*each, *message);
+    message->SetEnvelope(Encode(ResponseEnvelope{status.code(), not_run}));
+    sent = message->status().ok() ? connection_->Respond(id, message) : message->status();
+    if (sent.ok()) return;
+  }
+  // The client would wait until its deadline. Its calls in flight end this way at once.
+  connection_->Close(absl::ResourceExhaustedError(absl::StrCat(
+      "not even an error could be sent to ", peer_address_, ": ", absl::string_view(sent.message()))));
+}
+
+void ServingConnection::Recycle(ServerCall& call) {
+  call.Reset();
+  free_.push_back(&call);
+  CheckGone();
+}
+
+}  // namespace hawser::internal

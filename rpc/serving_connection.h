@@ -1,0 +1,119 @@
+#ifndef HAWSER_RPC_SERVING_CONNECTION_H_
+#define HAWSER_RPC_SERVING_CONNECTION_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "hawser/rpc/options.h"
+#include "hawser/rpc/service.h"
+#include "hawser/transport/connection.h"
+#include "hawser/transport/poller.h"
+
+namespace hawser {
+class Channel;
+}
+
+namespace hawser::internal {
+
+class ServerCall;
+
+// What is served, and how: the same for every connection of a server, or of a channel that offers services.
+struct Serving {
+  MethodTable methods;
+  ReadLimits read;
+  std::function<void(absl::AnyInvocable<void()> handler)> executor;  // Empty: handlers run on the poller.
+};
+
+// Written on one poller, read from any thread.
+struct ServingCounters {
+  std::atomic<uint64_t> calls_running{0};
+  std::atomic<uint64_t> calls_total{0};
+};
+
+// A connection whose requests this process answers: that of a client at a server, or the reverse one at a
+// client. Thread:   on the poller. Lifetime: its owner keeps it until OnServingGone(): the connection is
+// closed, and every handler has answered.
+class ServingConnection final : transport::ConnectionObserver, transport::RequestHandler {
+ public:
+  class Owner {
+   public:
+    virtual void OnServingReady() {}
+    // Once: no further request comes, and no answer leaves. Handlers may still run; they were told.
+    virtual void OnServingClosed(const absl::Status& why) = 0;
+    // Once, the last call. It may be destroyed in it.
+    virtual void OnServingGone() = 0;
+    // See ServerContext::peer(). From any thread.
+    virtual std::shared_ptr<Channel> peer() { return nullptr; }
+
+   protected:
+    ~Owner() = default;
+  };
+
+  // `counters` and `owner` outlive this.
+  ServingConnection(transport::Poller& poller, std::shared_ptr<const Serving> serving,
+                    ServingCounters& counters, Owner& owner);
+  ~ServingConnection();
+  ServingConnection(const ServingConnection&) = delete;
+  ServingConnection& operator=(const ServingConnection&) = delete;
+
+  // One of these, once. Not OK: it did not even start, and the owner hears nothing.
+  absl::Status Dial(const fabric::SocketAddress& address, const transport::ConnectionOptions& options,
+                    const transport::Handshake& hello, absl::Duration connect_timeout);
+  absl::Status Accept(std::unique_ptr<fabric::ConnectRequest> request,
+                      const transport::ConnectionOptions& options, const transport::Handshake& hello,
+                      const transport::SessionToken& session);
+
+  // Refuses new requests, lets the running ones end, then closes.
+  void Drain();
+  void Close(const absl::Status& why);
+
+  // ---- For its calls.
+  transport::Poller& poller() { return poller_; }
+  const Serving& serving() const { return *serving_; }
+  const std::string& peer_address() const { return peer_address_; }
+  std::shared_ptr<Channel> peer() const { return owner_.peer(); }
+  // Sends what `call` has to say: its reply if `status` is OK. Once for each call.
+  void Answer(ServerCall& call, const absl::Status& status);
+  // Nobody uses `call` any more. May destroy this.
+  void Recycle(ServerCall& call);
+
+ private:
+  // transport::ConnectionObserver
+  void OnReady(const transport::Handshake& peer) override;
+  void OnClosed(const absl::Status& why) override;
+
+  // transport::RequestHandler
+  void OnRequest(transport::ExchangeId id, transport::IncomingMessagePtr request,
+                 int64_t deadline_ns) override;
+  void OnBadRequest(transport::ExchangeId id, const absl::Status& why) override;
+  void OnCancel(transport::ExchangeId id, const absl::Status& why) override;
+
+  void Opened(transport::Connection* connection, const transport::ConnectionOptions& options);
+  const MethodTable::Entry* Find(uint64_t interface_id, uint16_t ordinal, bool* interface_known);
+  absl::Status Unimplemented(uint64_t interface_id, uint16_t ordinal, bool interface_known) const;
+  absl::Status SendReply(ServerCall& call);
+  void SendError(transport::ExchangeId id, const absl::Status& status, bool not_run);
+  void CheckGone();
+
+  transport::Poller& poller_;
+  const std::shared_ptr<const Serving> serving_;
+  ServingCounters& counters_;
+  Owner& owner_;
+  transport::Connection* connection_ = nullptr;  // Null once it is closed.
+  std::string peer_address_;
+  bool draining_ = false;
+  const MethodTable::Entry* last_found_ = nullptr;  // Most callers call one method most of the time.
+  std::vector<ServerCall*> by_slot_;                // Those that were not answered yet.
+  std::vector<std::unique_ptr<ServerCall>> calls_;  // As many as ever ran at once.
+  std::vector<ServerCall*> free_;
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_SERVING_CONNECTION_H_

@@ -1,0 +1,74 @@
+#include "hawser/rpc/session.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/rpc/channel_core.h"
+#include "hawser/transport/acceptor.h"
+
+namespace hawser::internal {
+
+Session::Session(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+                 const ServerOptions& options, std::shared_ptr<const Serving> serving,
+                 ServingCounters& counters, Owner& owner)
+    : runtime_(std::move(runtime)),
+      poller_(poller),
+      options_(options),
+      owner_(owner),
+      token_(transport::NewSessionToken()),
+      serving_(poller, std::move(serving), counters, *this) {}
+
+absl::Status Session::Accept(std::unique_ptr<fabric::ConnectRequest> request,
+                             const transport::Handshake& hello) {
+  return serving_.Accept(std::move(request), options_.connection, hello, token_);
+}
+
+absl::Status Session::AcceptReverse(std::unique_ptr<fabric::ConnectRequest> request,
+                                    const transport::Handshake& hello) {
+  absl::Status refused;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (peer_ != nullptr)
+      refused = absl::AlreadyExistsError("the session has, or had, its reverse connection");
+  }
+  if (closed_) refused = absl::NotFoundError("the session has ended");
+  if (!refused.ok()) {
+    transport::Reject(*request, refused);
+    return refused;
+  }
+  ChannelOptions options;
+  options.connection = options_.connection;
+  options.read = options_.read;
+  absl::StatusOr<std::shared_ptr<ChannelCore>> core =
+      ChannelCore::Accept(runtime_, poller_, std::move(request), hello, token_, std::move(options),
+                          [&owner = owner_] { owner.OnReverseGone(); });
+  if (!core.ok()) return core.status();
+  auto channel = std::make_shared<Channel>(*std::move(core));
+  absl::MutexLock lock(&mutex_);
+  peer_ = std::move(channel);
+  return absl::OkStatus();
+}
+
+// A client whose reverse connection is lost ends its session by itself, a moment later.
+std::shared_ptr<Channel> Session::peer() {
+  absl::MutexLock lock(&mutex_);
+  return peer_ != nullptr && peer_->state() != ChannelState::kClosed ? peer_ : nullptr;
+}
+
+void Session::OnServingClosed(const absl::Status& why) {
+  closed_ = true;
+  std::shared_ptr<Channel> peer;
+  {
+    absl::MutexLock lock(&mutex_);
+    peer = std::move(peer_);
+  }
+  if (peer != nullptr) {
+    peer->core()->Close(
+        absl::UnavailableError(absl::StrCat("the client is gone: ", absl::string_view(why.message()))));
+  }
+  owner_.OnSessionClosed(*this);
+}
+
+void Session::OnServingGone() { owner_.OnSessionGone(*this); }
+
+}  // namespace hawser::internal

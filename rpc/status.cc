@@ -1,0 +1,115 @@
+#include "hawser/rpc/status.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "hawser/rpc/exceptions.h"
+#include "hawser/rpc/status.capnp.h"
+
+namespace hawser {
+namespace {
+
+constexpr absl::string_view kSentUrl = "type.hawser/sent";
+
+}  // namespace
+
+bool WasSent(const absl::Status& status) {
+  const absl::optional<absl::Cord> sent = status.GetPayload(kSentUrl);
+  return !sent.has_value() || *sent != "no";
+}
+
+namespace internal {
+namespace {
+
+// Does not end in the middle of a UTF-8 character.
+size_t CutAt(absl::string_view text, size_t size_max) {
+  if (text.size() <= size_max) return text.size();
+  while (size_max > 0 && (static_cast<uint8_t>(text[size_max]) & 0xc0) == 0x80) --size_max;
+  return size_max;
+}
+
+struct Detail {
+  std::string type_url;
+  std::string value;
+};
+
+std::vector<Detail> DetailsThatFit(const absl::Status& status) {
+  std::vector<Detail> details;
+  size_t left_bytes = kStatusDetailBytesMax;
+  status.ForEachPayload([&](absl::string_view type_url, const absl::Cord& value) {
+    const size_t bytes = type_url.size() + value.size();
+    if (type_url == kSentUrl || bytes > left_bytes || details.size() == kStatusDetailsMax) return;
+    left_bytes -= bytes;
+    details.push_back({std::string(type_url), std::string(value)});
+  });
+  return details;
+}
+
+void SetText(capnp::Text::Builder to, absl::string_view from) {
+  std::memcpy(to.begin(), from.data(), from.size());
+}
+
+}  // namespace
+
+absl::Status CallError(absl::StatusCode code, absl::string_view what, absl::string_view why, bool sent) {
+  absl::Status status(
+      code, absl::StrCat(what, ": ", why,
+                         sent ? "; it was sent, so the server may have run it" : "; it was not sent"));
+  SetWasSent(status, sent);
+  return status;
+}
+
+void SetWasSent(absl::Status& status, bool sent) {
+  status.SetPayload(kSentUrl, absl::Cord(sent ? "yes" : "no"));
+}
+
+void EncodeStatus(const absl::Status& status, transport::OutgoingMessage& message) {
+  wire::Status::Builder body = message.builder().initRoot<wire::Status>();
+  const absl::string_view text = status.message();
+  const size_t kept = CutAt(text, kStatusMessageMax);
+  const absl::string_view ending = kept < text.size() ? "..." : "";
+  SetText(body.initMessage(kept + ending.size()), absl::StrCat(text.substr(0, kept), ending));
+
+  const std::vector<Detail> details = DetailsThatFit(status);
+  if (details.empty()) return;
+  auto list = body.initDetails(details.size());
+  for (size_t i = 0; i < details.size(); ++i) {
+    SetText(list[i].initTypeUrl(details[i].type_url.size()), details[i].type_url);
+    list[i].setValue({reinterpret_cast<const uint8_t*>(details[i].value.data()), details[i].value.size()});
+  }
+}
+
+absl::Status DecodeStatus(absl::StatusCode code, transport::IncomingMessage& message) {
+  absl::Status status;
+  const absl::Status read = CatchMalformed([&] {
+    capnp::ReaderOptions options;
+    options.traversalLimitInWords = (kStatusMessageMax + kStatusDetailBytesMax) / sizeof(capnp::word) * 2;
+    options.nestingLimit = 4;
+    const auto body = message.reader(options).getRoot<wire::Status>();
+    const capnp::Text::Reader text = body.getMessage();
+    const absl::string_view all(text.begin(), text.size());
+    absl::Status read_so_far(code, all.substr(0, CutAt(all, kStatusMessageMax + 3)));
+    size_t left = kStatusDetailsMax;
+    for (const auto detail : body.getDetails()) {
+      if (left-- == 0) break;
+      const capnp::Text::Reader url = detail.getTypeUrl();
+      const capnp::Data::Reader value = detail.getValue();
+      const absl::string_view type_url(url.begin(), url.size());
+      if (type_url == kSentUrl) continue;
+      read_so_far.SetPayload(type_url, absl::Cord(absl::string_view(
+                                           reinterpret_cast<const char*>(value.begin()), value.size())));
+    }
+    status = std::move(read_so_far);
+  });
+  if (read.ok()) return status;
+  return absl::Status(
+      code, absl::StrCat("the peer's explanation cannot be read: ", absl::string_view(read.message())));
+}
+
+}  // namespace internal
+}  // namespace hawser

@@ -1,0 +1,269 @@
+#include "hawser/rpc/untyped_call.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "hawser/rpc/channel_core.h"
+#include "hawser/rpc/envelope.h"
+#include "hawser/rpc/exceptions.h"
+#include "hawser/rpc/status.h"
+
+namespace hawser::internal {
+namespace {
+
+// An idempotent call whose connection is lost is sent again so often. More would let a request that kills
+// servers go round for ever.
+constexpr int kResendsMax = 2;
+
+// Traversal that every message is allowed, as of Cap'n Proto's default.
+constexpr uint64_t kTraversalBytes = 8 << 20;
+
+// A message of plain memory, for a call that will never be sent: its pool has no limit to reach and no
+// fabric.
+transport::OutgoingMessagePtr UnsendableMessage() {
+  auto buffers =
+      std::make_shared<transport::BufferPool>(nullptr, transport::BufferPoolOptions{.limit_bytes = 0});
+  return transport::MessagePool::Create(std::move(buffers))->NewOutgoing();
+}
+
+}  // namespace
+
+capnp::AnyPointer::Reader Root(transport::IncomingMessage& message, const ReadLimits& limits) {
+  capnp::ReaderOptions options;
+  options.traversalLimitInWords =
+      (message.body_bytes() * limits.traversal_factor + kTraversalBytes) / sizeof(capnp::word);
+  options.nestingLimit = limits.nesting_max;
+  return message.reader(options).getRoot<capnp::AnyPointer>();
+}
+
+// ---- Of the caller.
+
+CallRef UntypedCall::New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+                         const CallOptions& options) {
+  if (!channel->poller().usable_in_this_process()) return NewInChild(channel, method);
+  UntypedCall* const call = channel->calls().Get(channel);
+  call->Prepare(channel, method, options);
+  return CallRef(call);
+}
+
+CallRef UntypedCall::NewInChild(const std::shared_ptr<ChannelCore>& channel, const Method& method) {
+  auto* const call = new UntypedCall();
+  call->core_ = channel.get();
+  call->parents_core_ = channel;
+  call->method_ = method;
+  call->request_ = UnsendableMessage();
+  call->result_ =
+      call->Error(absl::StatusCode::kFailedPrecondition,
+                  "this process is a child made by fork() after the channel was; its connections and threads "
+                  "are the parent's. Make channels after fork(), or call exec()");
+  call->stage_ = Stage::kEnded;
+  call->handover_.store(Handover::kResult, std::memory_order_relaxed);
+  call->refs_.store(1, std::memory_order_relaxed);
+  return CallRef(call);
+}
+
+void UntypedCall::Prepare(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+                          const CallOptions& options) {
+  core_ = channel.get();
+  method_ = method;
+  request_ = core_->poller().messages().NewOutgoing();
+  deadline_ = options.deadline;
+  wait_for_ready_ = options.wait_for_ready;
+  const bool has_default = deadline_ == absl::InfiniteFuture() && options.timeout == absl::InfiniteDuration();
+  timeout_ns_ = has_default ? core_->default_timeout_ns() : absl::ToInt64Nanoseconds(options.timeout);
+  stage_ = Stage::kNew;
+  cancelled_ = was_sent_ = request_comes_back_ = false;
+  resends_ = 0;
+  handover_.store(Handover::kNobody, std::memory_order_relaxed);
+  cancel_posted_.store(false, std::memory_order_relaxed);
+  refs_.store(1, std::memory_order_relaxed);
+}
+
+void UntypedCall::Free() {
+  if (parents_core_ != nullptr) {
+    delete this;
+    return;
+  }
+  request_.reset();
+  result_ = transport::IncomingMessagePtr();
+  callback_ = nullptr;
+  done_.reset();
+  core_->calls().Put(this);
+}
+
+void UntypedCall::Send() {
+  if (parents_core_ != nullptr) return;
+  if (deadline_ != absl::InfiniteFuture()) {
+    timeout_ns_ = std::min(timeout_ns_, absl::ToInt64Nanoseconds(deadline_ - absl::Now()));
+  }
+  request_->SetEnvelope(Encode(RequestEnvelope{method_.interface_id, method_.ordinal}));
+  refs_.store(2, std::memory_order_relaxed);  // Nobody else has seen the call yet.
+  core_->poller().Post(&send_item_);
+}
+
+CallResult UntypedCall::Wait() {
+  const ReadLimits& limits = core_->read_limits();
+  if (parents_core_ != nullptr) return {std::move(result_), limits};
+  if (core_->poller().Held()) {
+    Cancel();
+    return {Error(absl::StatusCode::kFailedPrecondition,
+                  "Wait() was called on the thread that would have to receive the answer (in a callback, or "
+                  "in a handler "
+                  "on the same poller); use Then() or co_await there"),
+            limits};
+  }
+  done_.emplace();
+  Handover nobody = Handover::kNobody;
+  if (handover_.compare_exchange_strong(nobody, Handover::kWaiter, std::memory_order_acq_rel)) {
+    core_->poller().WaitFor(*done_);
+  }
+  return {std::move(result_), limits};
+}
+
+void UntypedCall::Then(Callback callback) {
+  callback_ = std::move(callback);
+  if (parents_core_ != nullptr) {
+    AddRef();
+    InvokeCallback();
+    return Unref();
+  }
+  // The callback may end the caller's interest, and this call, before this function returns.
+  ChannelCore& core = *core_;
+  core.poller().AddAsyncInterest(1);
+  Handover nobody = Handover::kNobody;
+  if (handover_.compare_exchange_strong(nobody, Handover::kCallback, std::memory_order_acq_rel)) return;
+  AddRef();
+  core.poller().Post(&callback_item_);
+}
+
+void UntypedCall::Cancel() {
+  if (parents_core_ != nullptr || handover_.load(std::memory_order_acquire) == Handover::kResult) return;
+  if (cancel_posted_.exchange(true, std::memory_order_relaxed)) return;
+  AddRef();
+  core_->poller().Post(&cancel_item_);
+}
+
+// ---- On the poller.
+
+void UntypedCall::RunSend() {
+  const int64_t now_ns = core_->poller().now_ns();
+  deadline_ns_ = timeout_ns_ >= transport::kNever - now_ns ? transport::kNever : now_ns + timeout_ns_;
+  if (cancelled_) return EndSoon(Error(absl::StatusCode::kCancelled, "cancelled by the caller"));
+  if (timeout_ns_ <= 0) {
+    return EndSoon(
+        Error(absl::StatusCode::kDeadlineExceeded, "the deadline had passed when it was to be sent"));
+  }
+  if (!request_->status().ok()) {
+    const absl::Status why = request_->status();
+    return EndSoon(Error(why.code(), absl::StrCat("no registered memory for the request: ",
+                                                  absl::string_view(why.message()))));
+  }
+  core_->Start(*this);
+}
+
+void UntypedCall::RunCancel() {
+  cancelled_ = true;
+  switch (stage_) {
+    case Stage::kSent:
+      connection_->Cancel(exchange_);
+      break;
+    case Stage::kQueued:
+    case Stage::kReturning:
+      core_->Forget(*this);
+      EndSoon(Error(absl::StatusCode::kCancelled, "cancelled by the caller"));
+      break;
+    case Stage::kNew:  // RunSend() sees it.
+    case Stage::kEnding:
+    case Stage::kEnded:
+      break;
+  }
+  Unref();
+}
+
+void UntypedCall::RunCallback() {
+  InvokeCallback();
+  core_->poller().AddAsyncInterest(-1);
+  Unref();
+}
+
+void UntypedCall::OnResponse(absl::StatusOr<transport::IncomingMessagePtr> response) {
+  connection_ = nullptr;
+  if (!response.ok()) return OnFailure(response.status());
+  const absl::StatusOr<ResponseEnvelope> envelope = DecodeResponseEnvelope((*response)->envelope());
+  if (!envelope.ok()) return End(Error(envelope.status().code(), envelope.status().message()));
+  if (envelope->code == absl::StatusCode::kOk) return End(std::move(response));
+  absl::Status status = DecodeStatus(envelope->code, **response);
+  if (envelope->not_run) SetWasSent(status, false);
+  End(std::move(status));
+}
+
+void UntypedCall::OnFailure(const absl::Status& why) {
+  // The fabric may still read the request. When it has let go, OnRequestBack() is called, whatever became of
+  // the call.
+  const bool comes_back = std::exchange(request_comes_back_, false);
+  if (comes_back) AddRef();
+  if (core_->closed()) return EndSoon(Error(core_->why_closed().code(), core_->why_closed().message()));
+  const bool late = deadline_ns_ <= core_->poller().now_ns();
+  if (comes_back && !cancelled_ && !late && resends_ < kResendsMax && absl::IsUnavailable(why)) {
+    ++resends_;
+    return core_->AwaitRequest(*this);
+  }
+  End(Error(why.code(), why.message()));
+}
+
+bool UntypedCall::WantsRequestBack() const {
+  request_comes_back_ = method_.idempotent;
+  return request_comes_back_;
+}
+
+void UntypedCall::OnRequestBack(transport::OutgoingMessagePtr request) {
+  if (stage_ == Stage::kReturning) {
+    request_ = std::move(request);
+    core_->Forget(*this);
+    core_->Start(*this);
+  }
+  Unref();
+}
+
+void UntypedCall::End(absl::StatusOr<transport::IncomingMessagePtr> result) {
+  // These two come from inside Cancel() and Close(), whose caller may hold a lock that his callback wants.
+  if (cancelled_ || core_->closed()) return EndSoon(std::move(result));
+  result_ = std::move(result);
+  HandOver();
+}
+
+void UntypedCall::EndSoon(absl::StatusOr<transport::IncomingMessagePtr> result) {
+  result_ = std::move(result);
+  stage_ = Stage::kEnding;
+  core_->HandOverSoon(*this);
+}
+
+void UntypedCall::HandOver() {
+  stage_ = Stage::kEnded;
+  switch (handover_.exchange(Handover::kResult, std::memory_order_acq_rel)) {
+    case Handover::kWaiter:
+      done_->Set();
+      break;
+    case Handover::kCallback:
+      InvokeCallback();
+      core_->poller().AddAsyncInterest(-1);
+      break;
+    case Handover::kNobody:
+    case Handover::kResult:
+      break;
+  }
+  Unref();
+}
+
+void UntypedCall::InvokeCallback() {
+  Callback callback = std::move(callback_);
+  CallUser("the callback of", method_.name, [&] { callback(std::move(result_), core_->read_limits()); });
+}
+
+absl::Status UntypedCall::Error(absl::StatusCode code, absl::string_view why) const {
+  return CallError(code, absl::StrCat("calling ", method_.name, " at ", core_->peer_address()), why,
+                   was_sent_);
+}
+
+}  // namespace hawser::internal

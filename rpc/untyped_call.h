@@ -1,0 +1,183 @@
+#ifndef HAWSER_RPC_UNTYPED_CALL_H_
+#define HAWSER_RPC_UNTYPED_CALL_H_
+
+#include <capnp/any.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "hawser/rpc/method.h"
+#include "hawser/rpc/options.h"
+#include "hawser/transport/clock.h"
+#include "hawser/transport/connection.h"
+#include "hawser/transport/exchange.h"
+#include "hawser/transport/message.h"
+#include "hawser/transport/poller.h"
+
+namespace hawser::internal {
+
+class ChannelCore;
+class UntypedCall;
+
+struct CallResult {
+  absl::StatusOr<transport::IncomingMessagePtr> message;
+  ReadLimits limits;
+};
+
+// A shared owner of an UntypedCall: as shared_ptr, but the object goes back to its channel's pool.
+class CallRef {
+ public:
+  CallRef() = default;
+  explicit CallRef(UntypedCall* call) : call_(call) {}  // Takes over one reference.
+  CallRef(CallRef&& other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
+  CallRef& operator=(CallRef&& other) noexcept {
+    std::swap(call_, other.call_);
+    return *this;
+  }
+  ~CallRef();
+  UntypedCall* operator->() const { return call_; }
+  UntypedCall* get() const { return call_; }
+  explicit operator bool() const { return call_ != nullptr; }
+
+ private:
+  UntypedCall* call_ = nullptr;
+};
+
+// The call behind Call and PendingCall, without its types.
+//
+// Its one result is made on the poller, by whichever comes first: response, deadline, cancellation, or the
+// end of the connection or channel. It is handed over to whoever comes second, the result or the one who asks
+// for it. Thread:   that of the caller, one at a time; Cancel() from any. Lifetime: two owners: the caller
+// (CallRef), and from Send() until the result the channel.
+class UntypedCall final : transport::ResponseHandler {
+ public:
+  // Move-only function; stored inline if it fits two pointers.
+  using Callback = absl::AnyInvocable<void(absl::StatusOr<transport::IncomingMessagePtr> result,
+                                           const ReadLimits& limits)>;
+
+  static CallRef New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+                     const CallOptions& options);
+
+  // Until Send().
+  transport::OutgoingMessage& request() { return *request_; }
+  void Send();
+
+  // One of them, once, after Send().
+  CallResult Wait();
+  void Then(Callback callback);
+
+  void Cancel();
+
+ private:
+  friend class CallRef;
+  friend class CallPool;
+  friend class CallQueue;
+  friend class ChannelCore;
+
+  // Where it is, as the poller sees it.
+  enum class Stage : uint8_t {
+    kNew,        // Not yet arrived on the poller.
+    kQueued,     // Waits for a connection or a slot.
+    kSent,       // On connection_.
+    kReturning,  // The connection is lost; queued again once the fabric has let go of the request.
+    kEnding,     // result_ is there; handed over in the next turn.
+    kEnded,
+  };
+
+  // Whether the result or the one who asks for it came first.
+  enum class Handover : uint8_t { kNobody, kWaiter, kCallback, kResult };
+
+  // One message to the poller each.
+  template <void (UntypedCall::*run)()>
+  struct Item final : transport::MailboxItem {
+    explicit Item(UntypedCall* owner) : call(owner) {}
+    void Run() override { (call->*run)(); }
+    UntypedCall* const call;
+  };
+
+  UntypedCall() = default;
+  ~UntypedCall() = default;
+
+  // After fork(): a call that has failed already, made without touching anything of the parent's.
+  static CallRef NewInChild(const std::shared_ptr<ChannelCore>& channel, const Method& method);
+  void Prepare(const std::shared_ptr<ChannelCore>& channel, const Method& method, const CallOptions& options);
+
+  void AddRef() { refs_.fetch_add(1, std::memory_order_relaxed); }
+  void Unref() {
+    if (refs_.load(std::memory_order_acquire) == 1 || refs_.fetch_sub(1, std::memory_order_acq_rel) == 1)
+      Free();
+  }
+  void Free();
+
+  // ---- On the poller.
+  void RunSend();
+  void RunCancel();
+  void RunCallback();
+
+  // transport::ResponseHandler
+  void OnResponse(absl::StatusOr<transport::IncomingMessagePtr> response) override;
+  void OnRequestBack(transport::OutgoingMessagePtr request) override;
+  bool WantsRequestBack() const override;
+
+  void OnFailure(const absl::Status& why);
+  // The result is there: hands it over now, or, from inside a call of the application into us, in the next
+  // turn.
+  void End(absl::StatusOr<transport::IncomingMessagePtr> result);
+  void EndSoon(absl::StatusOr<transport::IncomingMessagePtr> result);
+  void HandOver();
+  absl::Status Error(absl::StatusCode code, absl::string_view why) const;
+  void InvokeCallback();
+
+  // ---- Of the caller.
+  ChannelCore* core_ = nullptr;                // Lives as long as the pool has a call out.
+  std::shared_ptr<ChannelCore> parents_core_;  // Only of a call that was made in a child after fork().
+  Method method_ = {};
+  transport::OutgoingMessagePtr request_;
+  absl::Time deadline_;
+  int64_t timeout_ns_ = 0;
+  bool wait_for_ready_ = false;
+  bool released_by_poller_ = false;
+
+  // ---- Of the poller, from Send() on.
+  Stage stage_ = Stage::kNew;
+  bool cancelled_ = false;
+  bool was_sent_ = false;
+  uint8_t resends_ = 0;
+  mutable bool request_comes_back_ = false;
+  int64_t deadline_ns_ = 0;
+  transport::Connection* connection_ = nullptr;  // kSent
+  transport::ExchangeId exchange_;
+  UntypedCall* next_ = nullptr;  // In a CallQueue or the CallPool.
+  UntypedCall* previous_ = nullptr;
+
+  // ---- Of both.
+  std::atomic<uint32_t> refs_{0};
+  std::atomic<Handover> handover_{Handover::kNobody};
+  std::atomic<bool> cancel_posted_{false};
+  absl::StatusOr<transport::IncomingMessagePtr> result_;
+  Callback callback_;
+  std::optional<transport::Event> done_;
+  Item<&UntypedCall::RunSend> send_item_{this};
+  Item<&UntypedCall::RunCancel> cancel_item_{this};
+  Item<&UntypedCall::RunCallback> callback_item_{this};
+};
+
+inline CallRef::~CallRef() {
+  if (call_ != nullptr) call_->Unref();
+}
+
+// The root of a received message. Throws kj::Exception on a malformed one.
+capnp::AnyPointer::Reader Root(transport::IncomingMessage& message, const ReadLimits& limits);
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_UNTYPED_CALL_H_
