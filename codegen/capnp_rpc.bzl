@@ -27,6 +27,14 @@ CapnpSchemaInfo = provider(
 def _join(*parts):
     return "/".join([part for part in parts if part]) or "."
 
+def _below(file, folder):
+    """The path of a file from a folder that it has to be in."""
+    if folder == ".":
+        return file.path
+    if not file.path.startswith(folder + "/"):
+        fail("%s is not below %s, where srcs and strip_import_prefix say that it is" % (file.path, folder))
+    return file.path[len(folder) + 1:]
+
 def _import_prefix(ctx):
     """The folder below the workspace that import and include paths start from; "" is the workspace."""
     prefix = ctx.attr.strip_import_prefix
@@ -54,10 +62,9 @@ def _declare_outputs(ctx, suffix):
     for file in ctx.files.srcs:
         if file.owner.workspace_name != ctx.label.workspace_name or file.owner.package != ctx.label.package:
             fail("%s is in another package: give it a capnp_rpc_library there" % file.owner)
-        path = _import_path(ctx, file)
-        if path != "." and not file.path.startswith(path + "/"):
-            fail("%s is not in the folder of strip_import_prefix, %s" % (file.path, path))
-        files.append(ctx.actions.declare_file(file.owner.name[:-len(".capnp")] + suffix))
+        _below(file, _import_path(ctx, file))
+        in_package = _below(file, _join(file.root.path, ctx.label.workspace_root, ctx.label.package))
+        files.append(ctx.actions.declare_file(in_package[:-len(".capnp")] + suffix))
     return files
 
 def _generate(ctx, info):
@@ -170,9 +177,9 @@ capnp_rpc_library = rule(
             default = "@hawser//codegen:annotations",
             providers = [CapnpSchemaInfo],
         ),
-        _capnp = attr.label(default = "@hawser//third_party:capnp_tool", allow_single_file = True, cfg = "host"),
-        _capnpc_cxx = attr.label(default = "@hawser//third_party:capnpc_cxx", allow_single_file = True, cfg = "host"),
-        _capnpc_hawser = attr.label(default = "@hawser//codegen:capnpc-hawser", executable = True, cfg = "host"),
+        _capnp = attr.label(default = "@hawser//third_party:capnp_tool", allow_single_file = True, cfg = "exec"),
+        _capnpc_cxx = attr.label(default = "@hawser//third_party:capnpc_cxx", allow_single_file = True, cfg = "exec"),
+        _capnpc_hawser = attr.label(default = "@hawser//codegen:capnpc-hawser", executable = True, cfg = "exec"),
         _capnp_imports = attr.label(default = "@hawser//third_party:capnp_imports"),
         _cc_deps = attr.label_list(
             default = ["@hawser//rpc", "@hawser//third_party:capnp_rpc"],
