@@ -1,0 +1,137 @@
+#include "hawser/tests/transport/testing/spy_fabric.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hawser::transport {
+
+class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
+ public:
+  SpyCompletionQueue(SpyFabric& spy, std::unique_ptr<fabric::CompletionQueue> real)
+      : spy_(spy), real_(std::move(real)) {}
+
+  size_t Poll(absl::Span<fabric::Completion> completions) override {
+    fabric::Completion found[64];
+    const size_t count = real_->Poll(absl::MakeSpan(found, std::min(completions.size(), std::size(found))));
+    for (size_t i = 0; i < count; ++i) Take(found[i]);
+    if (!spy_.keep_back_) {
+      news_.insert(news_.begin(), kept_back_.begin(), kept_back_.end());
+      kept_back_.clear();
+    }
+    size_t given = 0;
+    for (; given < completions.size() && !news_.empty(); ++given) {
+      completions[given] = news_.front();
+      news_.pop_front();
+    }
+    return given;
+  }
+  void Wait(absl::Duration timeout) override { real_->Wait(timeout); }
+  void Wake() override { real_->Wake(); }
+
+  fabric::CompletionQueue& real() { return *real_; }
+
+ private:
+  void Take(const fabric::Completion& completion) {
+    const bool ok = completion.status == fabric::CompletionStatus::kSuccess;
+    Counts& counts = *spy_.by_qp_num_.at(completion.qp_num);
+    if (spy_.reads_.erase(completion.wr_id) != 0) {
+      --counts.reads_outstanding;
+    } else if (ok && completion.opcode == fabric::Opcode::kSend) {
+      if (spy_.keep_back_) return kept_back_.push_back(completion);
+    } else if (ok && completion.opcode == fabric::Opcode::kReceive) {
+      --counts.receives_posted;
+      counts.receives_posted_min = std::min(counts.receives_posted_min, counts.receives_posted);
+    }
+    if (!ok) {  // What was kept back came before.
+      news_.insert(news_.end(), kept_back_.begin(), kept_back_.end());
+      kept_back_.clear();
+    }
+    news_.push_back(completion);
+  }
+
+  SpyFabric& spy_;
+  const std::unique_ptr<fabric::CompletionQueue> real_;
+  std::deque<fabric::Completion> news_;
+  std::deque<fabric::Completion> kept_back_;
+};
+
+class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
+ public:
+  SpyQueuePair(SpyFabric& spy, std::unique_ptr<fabric::QueuePair> real, Counts& counts)
+      : spy_(spy), real_(std::move(real)), counts_(counts) {}
+
+  uint32_t qp_num() const override { return real_->qp_num(); }
+  uint32_t read_depth() const override { return real_->read_depth(); }
+  fabric::SocketAddress peer_address() const override { return real_->peer_address(); }
+  fabric::SocketAddress local_address() const override { return real_->local_address(); }
+  absl::Status Connect(const fabric::SocketAddress& address, absl::string_view private_data) override {
+    return real_->Connect(address, private_data);
+  }
+  absl::Status Accept(std::unique_ptr<fabric::ConnectRequest> request,
+                      absl::string_view private_data) override {
+    return real_->Accept(std::move(request), private_data);
+  }
+  absl::Status PostSend(absl::Span<const fabric::SendWorkRequest> requests) override {
+    absl::Status status = real_->PostSend(requests);
+    if (!status.ok()) return status;
+    ++counts_.send_posts;
+    for (const fabric::SendWorkRequest& request : requests) {
+      if (request.opcode == fabric::Opcode::kRead) {
+        ++counts_.reads;
+        for (const fabric::Sge& sge : request.sges) counts_.read_bytes += sge.length;
+        counts_.reads_outstanding_max = std::max(counts_.reads_outstanding_max, ++counts_.reads_outstanding);
+        spy_.reads_[request.wr_id] = true;
+      } else {
+        ++counts_.sends;
+        if (request.signaled) ++counts_.signaled_sends;
+      }
+    }
+    return status;
+  }
+  absl::Status PostReceive(absl::Span<const fabric::ReceiveWorkRequest> requests) override {
+    absl::Status status = real_->PostReceive(requests);
+    if (status.ok()) counts_.receives_posted += static_cast<int64_t>(requests.size());
+    return status;
+  }
+  absl::StatusOr<uint32_t> Grant(const fabric::Sge& range, Access access) override {
+    absl::StatusOr<uint32_t> rkey = real_->Grant(range, access);
+    if (rkey.ok()) counts_.grants_max = std::max(counts_.grants_max, ++counts_.grants);
+    return rkey;
+  }
+  void Revoke(uint32_t rkey) override {
+    --counts_.grants;
+    real_->Revoke(rkey);
+  }
+  void Disconnect() override { real_->Disconnect(); }
+
+ private:
+  SpyFabric& spy_;
+  const std::unique_ptr<fabric::QueuePair> real_;
+  Counts& counts_;
+};
+
+absl::StatusOr<std::unique_ptr<fabric::CompletionQueue>> SpyFabric::CreateCompletionQueue(uint32_t depth) {
+  auto real = real_->CreateCompletionQueue(depth);
+  if (!real.ok()) return real.status();
+  return std::make_unique<SpyCompletionQueue>(*this, *std::move(real));
+}
+
+absl::StatusOr<std::unique_ptr<fabric::QueuePair>> SpyFabric::CreateQueuePair(
+    fabric::CompletionQueue& completion_queue, const fabric::QueuePairOptions& options,
+    fabric::ConnectionHandler& handler) {
+  auto real =
+      real_->CreateQueuePair(static_cast<SpyCompletionQueue&>(completion_queue).real(), options, handler);
+  if (!real.ok()) return real.status();
+  counts_.push_back(std::make_unique<Counts>());
+  counts_.back()->receive_depth = options.receive_depth;
+  by_qp_num_[(*real)->qp_num()] = counts_.back().get();
+  return std::make_unique<SpyQueuePair>(*this, *std::move(real), *counts_.back());
+}
+
+absl::StatusOr<std::unique_ptr<fabric::Listener>> SpyFabric::Listen(fabric::CompletionQueue& completion_queue,
+                                                                    const fabric::SocketAddress& address,
+                                                                    fabric::ListenHandler& handler) {
+  return real_->Listen(static_cast<SpyCompletionQueue&>(completion_queue).real(), address, handler);
+}
+
+}  // namespace hawser::transport

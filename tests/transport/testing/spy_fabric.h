@@ -1,0 +1,74 @@
+#ifndef HAWSER_TESTS_TRANSPORT_TESTING_SPY_FABRIC_H_
+#define HAWSER_TESTS_TRANSPORT_TESTING_SPY_FABRIC_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "hawser/transport/fabric/fabric.h"
+
+namespace hawser::transport {
+
+// A fabric that counts what is asked of another, and can keep back its news. Thread: as the other, but for
+// one completion queue only.
+class SpyFabric final : public fabric::Fabric {
+ public:
+  // Of one queue pair, also after its end.
+  struct Counts {
+    uint64_t sends = 0;  // Posted, of each kind.
+    uint64_t signaled_sends = 0;
+    uint64_t reads = 0;
+    uint64_t read_bytes = 0;
+    uint64_t send_posts = 0;  // Calls.
+    int64_t reads_outstanding = 0;
+    int64_t reads_outstanding_max = 0;
+    int64_t receives_posted = 0;  // And not completed.
+    int64_t receives_posted_min = INT64_MAX;
+    int64_t grants = 0;  // And not revoked.
+    int64_t grants_max = 0;
+    uint32_t receive_depth = 0;
+  };
+
+  explicit SpyFabric(std::shared_ptr<fabric::Fabric> real) : real_(std::move(real)) {}
+
+  // Of the queue pairs in the order in which they were created.
+  const Counts& counts(size_t i) const { return *counts_.at(i); }
+  Counts& counts(size_t i) { return *counts_.at(i); }
+  size_t queue_pairs() const { return counts_.size(); }
+  uint64_t registrations() const { return registrations_; }
+
+  // Good completions of SENDs come no more, as if the peer's NIC did not acknowledge them; until false is
+  // said, or the queue pair is in error.
+  void KeepBackSendCompletions(bool keep) { keep_back_ = keep; }
+
+  absl::string_view scheme() const override { return real_->scheme(); }
+  absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(uint8_t* address,
+                                                                 size_t length_bytes) override {
+    ++registrations_;
+    return real_->Register(address, length_bytes);
+  }
+  absl::StatusOr<std::unique_ptr<fabric::CompletionQueue>> CreateCompletionQueue(uint32_t depth) override;
+  absl::StatusOr<std::unique_ptr<fabric::QueuePair>> CreateQueuePair(
+      fabric::CompletionQueue& completion_queue, const fabric::QueuePairOptions& options,
+      fabric::ConnectionHandler& handler) override;
+  absl::StatusOr<std::unique_ptr<fabric::Listener>> Listen(fabric::CompletionQueue& completion_queue,
+                                                           const fabric::SocketAddress& address,
+                                                           fabric::ListenHandler& handler) override;
+
+ private:
+  class SpyCompletionQueue;
+  class SpyQueuePair;
+
+  const std::shared_ptr<fabric::Fabric> real_;
+  std::vector<std::unique_ptr<Counts>> counts_;
+  std::map<uint32_t, Counts*> by_qp_num_;
+  std::map<uint64_t, bool> reads_;  // wr_ids of READs that are outstanding.
+  uint64_t registrations_ = 0;
+  bool keep_back_ = false;
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TESTS_TRANSPORT_TESTING_SPY_FABRIC_H_

@@ -1,0 +1,26 @@
+#ifndef HAWSER_TESTS_TRANSPORT_TESTING_TEST_CLOCK_H_
+#define HAWSER_TESTS_TRANSPORT_TESTING_TEST_CLOCK_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "absl/time/time.h"
+#include "hawser/transport/clock.h"
+
+namespace hawser::transport {
+
+// Time that passes only when a test says so. Thread: any.
+class TestClock final : public Clock {
+ public:
+  int64_t NowNs() override { return now_ns_.load(std::memory_order_relaxed); }
+  void Advance(absl::Duration by) {
+    now_ns_.fetch_add(absl::ToInt64Nanoseconds(by), std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<int64_t> now_ns_{1'000'000'000};
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TESTS_TRANSPORT_TESTING_TEST_CLOCK_H_

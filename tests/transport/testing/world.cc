@@ -1,0 +1,160 @@
+#include "hawser/tests/transport/testing/world.h"
+
+#include <arpa/inet.h>
+#include <sched.h>
+
+#include <utility>
+
+#include "hawser/transport/fabric/tcp_fabric.h"
+
+namespace hawser::transport {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(30);
+// A sanitizer's turn is slow, a loopback's packet is not.
+constexpr int kIdleTurnsToSettle = 200;
+
+World::Side MakeSide(const RuntimeOptions& options, TestClock& clock) {
+  World::Side side;
+  side.fabric = std::make_shared<SpyFabric>(fabric::CreateTcpFabric());
+  absl::StatusOr<std::shared_ptr<Runtime>> runtime =
+      Runtime::CreateOn(side.fabric, options, /*start_threads=*/false, clock);
+  EXPECT_TRUE(runtime.ok()) << runtime.status();
+  side.runtime = *std::move(runtime);
+  return side;
+}
+
+}  // namespace
+
+fabric::SocketAddress Loopback(uint16_t port) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(port);
+  return fabric::SocketAddress(reinterpret_cast<sockaddr*>(&address), sizeof(address));
+}
+
+// ---- World
+
+World::World(const RuntimeOptions& client_options, const RuntimeOptions& server_options)
+    : client(MakeSide(client_options, clock)), server(MakeSide(server_options, clock)) {}
+
+World::~World() = default;
+
+size_t World::Turn() { return client.poller().PollOnce() + server.poller().PollOnce(); }
+
+bool World::RunUntil(const std::function<bool()>& condition) {
+  const absl::Time end = absl::Now() + kPatience;
+  while (!condition()) {
+    if (Turn() != 0) continue;
+    if (absl::Now() > end) return false;
+    sched_yield();
+  }
+  return true;
+}
+
+void World::Settle() {
+  for (int idle = 0; idle < kIdleTurnsToSettle;) idle = Turn() == 0 ? idle + 1 : 0;
+}
+
+void World::Pass(absl::Duration time, absl::Duration step) {
+  for (; time > absl::ZeroDuration(); time -= step) {
+    clock.Advance(std::min(step, time));
+    Settle();
+  }
+}
+
+// ---- Link
+
+Link::Link(World& the_world, const ConnectionOptions& options) : Link(the_world, options, options) {}
+
+Link::Link(World& the_world, const ConnectionOptions& client_options, const ConnectionOptions& server_options)
+    : world(the_world) {
+  TestListener listener(world, world.server);
+  listener.on_peer = [&](std::unique_ptr<fabric::ConnectRequest> request, const Handshake& hello) {
+    server_queue_pair_ = world.server.fabric->queue_pairs();
+    absl::StatusOr<Connection*> accepted =
+        Connection::Accept(world.server.poller(), std::move(request), server_options, hello,
+                           NewSessionToken(), server_observer, &server);
+    ASSERT_TRUE(accepted.ok()) << accepted.status();
+    server_end = *accepted;
+  };
+  world.OnClient([&] {
+    client_queue_pair_ = world.client.fabric->queue_pairs();
+    absl::StatusOr<Connection*> dialed =
+        Connection::Dial(world.client.poller(), listener.address(), client_options, Handshake(),
+                         absl::Seconds(5), client_observer, nullptr);
+    ASSERT_TRUE(dialed.ok()) << dialed.status();
+    client_end = *dialed;
+  });
+  EXPECT_TRUE(world.RunUntil([&] { return ready(); }))
+      << "client: " << client_observer.closed.value_or(absl::OkStatus())
+      << " server: " << server_observer.closed.value_or(absl::OkStatus());
+}
+
+Link::~Link() {
+  if (client_end != nullptr && client_observer.closings == 0) world.OnClient([&] { client_end->Close(); });
+  if (server_end != nullptr && server_observer.closings == 0) world.OnServer([&] { server_end->Close(); });
+  EXPECT_TRUE(world.RunUntil([&] {
+    return (client_end == nullptr || client_observer.closings != 0) &&
+           (server_end == nullptr || server_observer.closings != 0);
+  }));
+}
+
+absl::Status Link::Send(PendingCall& call, OutgoingMessagePtr request, absl::Duration timeout) {
+  absl::Status result;
+  world.OnClient([&] {
+    absl::StatusOr<ExchangeId> sent =
+        client_end->SendRequest(request, After(world.clock.NowNs(), timeout), call);
+    if (sent.ok()) call.id = *sent;
+    result = sent.status();
+  });
+  return result;
+}
+
+void Link::Call(PendingCall& call, OutgoingMessagePtr request) {
+  const absl::Status sent = Send(call, std::move(request));
+  ASSERT_TRUE(sent.ok()) << sent;
+  ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
+}
+
+void Link::Echo(RecordingServer::Request request) {
+  OutgoingMessagePtr response = CopyOf(world.server.messages(), *request.message);
+  const absl::Status sent = server_end->Respond(request.id, response);
+  EXPECT_TRUE(sent.ok()) << sent;
+}
+
+void Link::EchoAll() {
+  server.answer = [this](RecordingServer::Request request) { Echo(std::move(request)); };
+}
+
+absl::Status Link::Respond(ExchangeId id, OutgoingMessagePtr response) {
+  absl::Status result;
+  world.OnServer([&] { result = server_end->Respond(id, response); });
+  return result;
+}
+
+// ---- TestListener
+
+TestListener::TestListener(World& world, World::Side& side) : world_(world), side_(side) {
+  World::On(side_, [&] {
+    absl::StatusOr<std::unique_ptr<Acceptor>> acceptor = Acceptor::Listen(side_.poller(), Loopback(), *this);
+    ASSERT_TRUE(acceptor.ok()) << acceptor.status();
+    acceptor_ = *std::move(acceptor);
+    address_ = acceptor_->address();
+  });
+}
+
+TestListener::~TestListener() {
+  World::On(side_, [&] {
+    waiting.clear();
+    acceptor_.reset();
+  });
+}
+
+void TestListener::OnPeer(std::unique_ptr<fabric::ConnectRequest> request, const Handshake& hello) {
+  if (on_peer) return on_peer(std::move(request), hello);
+  waiting.emplace_back(std::move(request), hello);
+}
+
+}  // namespace hawser::transport

@@ -1,0 +1,128 @@
+#ifndef HAWSER_TESTS_TRANSPORT_TESTING_WORLD_H_
+#define HAWSER_TESTS_TRANSPORT_TESTING_WORLD_H_
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/transport/testing/endpoint.h"
+#include "hawser/tests/transport/testing/spy_fabric.h"
+#include "hawser/tests/transport/testing/test_clock.h"
+#include "hawser/transport/acceptor.h"
+#include "hawser/transport/connection.h"
+#include "hawser/transport/runtime.h"
+
+namespace hawser::transport {
+
+// Both ends of an application's connections in one thread: a client's runtime and a server's, each on a TCP
+// fabric of its own, moved on by turns, with a clock that the test moves.
+class World {
+ public:
+  struct Side {
+    std::shared_ptr<SpyFabric> fabric;
+    std::shared_ptr<Runtime> runtime;
+    BufferPool& buffers() { return runtime->buffers(); }
+    Poller& poller() { return runtime->poller(0); }
+    MessagePool& messages() { return poller().messages(); }
+  };
+
+  explicit World(const RuntimeOptions& client_options = {}, const RuntimeOptions& server_options = {});
+  ~World();
+
+  TestClock clock;
+  Side client, server;
+
+  // One turn of each side; what there was to do.
+  size_t Turn();
+  // Turns until `condition` holds; false if it does not within a time that no machine needs.
+  bool RunUntil(const std::function<bool()>& condition);
+  // Turns until there was nothing to do for a while: what was under way has arrived.
+  void Settle();
+  // Moves the clock, in steps, with turns between them.
+  void Pass(absl::Duration time, absl::Duration step = absl::Milliseconds(1));
+
+  // Runs on the poller of a side.
+  void OnServer(const std::function<void()>& code) { On(server, code); }
+  void OnClient(const std::function<void()>& code) { On(client, code); }
+  static void On(Side& side, const std::function<void()>& code) {
+    side.poller().Run([&] { code(); });
+  }
+
+ private:
+  std::vector<std::function<void()>> cleanups_;
+};
+
+// A connection from the client of a World to its server, which answers what `server` says; none by default.
+class Link {
+ public:
+  // Both ends use the same options, unless the server's are given too.
+  explicit Link(World& world, const ConnectionOptions& options = {});
+  Link(World& world, const ConnectionOptions& client_options, const ConnectionOptions& server_options);
+  ~Link();
+  Link(const Link&) = delete;
+
+  // Sends; `call` hears of the end.
+  absl::Status Send(PendingCall& call, OutgoingMessagePtr request,
+                    absl::Duration timeout = absl::InfiniteDuration());
+  absl::Status Send(PendingCall& call, size_t body_bytes, absl::Duration timeout = absl::InfiniteDuration()) {
+    return Send(call, NewMessage(world.client.messages(), body_bytes), timeout);
+  }
+  // Sends and turns until `call` has ended.
+  void Call(PendingCall& call, OutgoingMessagePtr request);
+
+  void Echo(RecordingServer::Request request);
+  // From now on the server answers everything with its own content.
+  void EchoAll();
+  // Answers a request that the server has kept.
+  absl::Status Respond(ExchangeId id, OutgoingMessagePtr response);
+  absl::Status Respond(ExchangeId id, size_t body_bytes) {
+    return Respond(id, NewMessage(world.server.messages(), body_bytes));
+  }
+  // A response in the words of the tests: empty.
+  void RespondEmpty(ExchangeId id) { EXPECT_TRUE(Respond(id, 0).ok()); }
+
+  bool ready() const { return client_observer.ready.has_value() && server_observer.ready.has_value(); }
+  bool closed() const { return client_observer.closings != 0 && server_observer.closings != 0; }
+
+  // What the spies saw of this connection's two queue pairs.
+  SpyFabric::Counts& client_counts() { return world.client.fabric->counts(client_queue_pair_); }
+  SpyFabric::Counts& server_counts() { return world.server.fabric->counts(server_queue_pair_); }
+
+  World& world;
+  RecordingObserver client_observer, server_observer;
+  RecordingServer server;
+  Connection* client_end = nullptr;
+  Connection* server_end = nullptr;
+
+ private:
+  size_t client_queue_pair_ = 0, server_queue_pair_ = 0;
+};
+
+// A listener of a side: what comes is written down, or accepted.
+class TestListener final : public Acceptor::Handler {
+ public:
+  TestListener(World& world, World::Side& side);
+  ~TestListener();
+
+  void OnPeer(std::unique_ptr<fabric::ConnectRequest> request, const Handshake& hello) override;
+  fabric::SocketAddress address() const { return address_; }
+
+  // Unset: kept in `waiting`.
+  std::function<void(std::unique_ptr<fabric::ConnectRequest>, const Handshake&)> on_peer;
+  std::vector<std::pair<std::unique_ptr<fabric::ConnectRequest>, Handshake>> waiting;
+
+ private:
+  World& world_;
+  World::Side& side_;
+  std::unique_ptr<Acceptor> acceptor_;
+  fabric::SocketAddress address_;
+};
+
+// Port 0 of 127.0.0.1.
+fabric::SocketAddress Loopback(uint16_t port = 0);
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TESTS_TRANSPORT_TESTING_WORLD_H_
