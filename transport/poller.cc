@@ -75,6 +75,8 @@ void Event::Set() {
   std::lock_guard<std::mutex> lock(mutex_);
   set_.store(true, std::memory_order_release);
   if (awaited_) wake_.notify_one();
+  // Who drives meanwhile may be asleep, if it is another thread that is on the poller for a moment.
+  if (sleeper_ != nullptr) sleeper_->Wake();
 }
 
 void Event::Reset() { set_.store(false, std::memory_order_relaxed); }
@@ -91,6 +93,18 @@ void Event::AwaitSetOrNudged() {
   wake_.wait(lock, [this] { return nudged_ || set_.load(std::memory_order_relaxed); });
   awaited_ = false;
   nudged_ = false;
+}
+
+bool Event::StartSleep(fabric::CompletionQueue& completion_queue) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (set_.load(std::memory_order_relaxed)) return false;
+  sleeper_ = &completion_queue;
+  return true;
+}
+
+void Event::EndSleep() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  sleeper_ = nullptr;
 }
 
 absl::StatusOr<std::unique_ptr<Poller>> Poller::Create(std::shared_ptr<fabric::Fabric> fabric,
@@ -144,15 +158,17 @@ bool Poller::usable_in_this_process() const { return ForkGeneration() == fork_ge
 
 // ---- Being on the poller
 
+// held_ and mailbox_ are sequentially consistent: who posts looks at held_ after it, who leaves looks into
+// the mailbox after it, and one of the two must see the other's.
 bool Poller::TryHold() {
-  if (held_.load(std::memory_order_relaxed) || held_.exchange(true, std::memory_order_acquire)) return false;
+  if (held_.load(std::memory_order_seq_cst) || held_.exchange(true, std::memory_order_seq_cst)) return false;
   holder_.store(ThisThread(), std::memory_order_relaxed);
   return true;
 }
 
 void Poller::Release() {
   holder_.store(nullptr, std::memory_order_relaxed);
-  held_.store(false, std::memory_order_release);
+  held_.store(false, std::memory_order_seq_cst);
 }
 
 bool Poller::Held() const { return holder_.load(std::memory_order_relaxed) == ThisThread(); }
@@ -183,7 +199,7 @@ void Poller::RunMailboxUnlessHeld() {
     RunMailbox();
     FlushConnections();
     const int64_t next_ns = timers_.next_ns();
-    next_timer_ns_.store(next_ns, std::memory_order_relaxed);
+    next_timer_ns_.store(next_ns, std::memory_order_seq_cst);
     Release();
     WakeIfSleepingPast(next_ns);
   }
@@ -205,6 +221,7 @@ size_t Poller::PollOnce() {
   if (!TryHold()) return 0;
   const size_t work = Turn();
   Release();
+  RunMailboxUnlessHeld();
   return work;
 }
 
@@ -250,15 +267,20 @@ bool Poller::RunMailbox() {
 
 void Poller::FlushConnections() {
   // A flush may give rise to another, of the same connection too: a close that was put off, a send queue that
-  // has room.
-  for (size_t i = 0; i < to_flush_.size(); ++i) {
-    Connection* const connection = to_flush_[i];
-    connection->marked_for_flush_ = false;
-    connection->Flush();
+  // has room. So may what becomes free with a connection that goes.
+  while (!to_flush_.empty() || !closed_.empty()) {
+    for (size_t i = 0; i < to_flush_.size(); ++i) {
+      Connection* const connection = to_flush_[i];
+      connection->marked_for_flush_ = false;
+      connection->Flush();
+    }
+    to_flush_.clear();
+    while (!closed_.empty()) {
+      Connection* const connection = closed_.back();
+      closed_.pop_back();
+      Drop(connection);
+    }
   }
-  to_flush_.clear();
-  if (closed_.empty()) return;
-  for (Connection* connection : std::exchange(closed_, {})) Drop(connection);
 }
 
 void Poller::MarkForFlush(Connection* connection) {
@@ -305,8 +327,10 @@ bool Poller::MaySpin() {
   return false;
 }
 
-template <typename Until>
-void Poller::Drive(Until until) {
+void Poller::Drive(Event* event) {
+  const auto until = [&] {
+    return event != nullptr ? event->is_set() : yield_.load(std::memory_order_acquire);
+  };
   const int64_t spin_ns = absl::ToInt64Nanoseconds(options_.spin);
   int64_t idle_since_ns = 0;  // 0: there was something to do in the last turn.
   bool spinning = false;
@@ -338,13 +362,18 @@ void Poller::Drive(Until until) {
       }
       spin_score_ -= spin_score_ / 16;
     }
-    // From here on who posts must wake us; what was posted before, we see.
-    const int64_t next_ns = next_timer_ns_.load(std::memory_order_relaxed);
+    // From here on who posts, or sets a timer, must wake us; what was done before, we see.
+    const int64_t next_ns = next_timer_ns_.load(std::memory_order_seq_cst);
     sleeping_until_ns_.store(next_ns, std::memory_order_seq_cst);
-    if (mailbox_.load(std::memory_order_seq_cst) == nullptr && !until()) {
-      completion_queue_->Wait(next_ns == kNever
-                                  ? absl::InfiniteDuration()
-                                  : absl::Nanoseconds(std::max<int64_t>(0, next_ns - clock_.NowNs())));
+    if (mailbox_.load(std::memory_order_seq_cst) == nullptr &&
+        next_timer_ns_.load(std::memory_order_seq_cst) == next_ns &&
+        (event == nullptr || event->StartSleep(*completion_queue_))) {
+      if (!until()) {
+        completion_queue_->Wait(next_ns == kNever
+                                    ? absl::InfiniteDuration()
+                                    : absl::Nanoseconds(std::max<int64_t>(0, next_ns - clock_.NowNs())));
+      }
+      if (event != nullptr) event->EndSleep();
     }
     sleeping_until_ns_.store(0, std::memory_order_seq_cst);
     spinning = false;
@@ -354,26 +383,29 @@ void Poller::Drive(Until until) {
 
 void Poller::Background() {
   uint64_t seen_drives = 0;
-  while (true) {
-    {
-      std::unique_lock<std::mutex> lock(role_mutex_);
-      background_wake_.wait(lock, [this] { return stopping_ || (!has_driver_ && foreground_ == 0); });
-      // Calls tend to come one after the other; their thread drives again in a moment.
-      while (!stopping_ && seen_drives != foreground_drives_ &&
-             async_interest_.load(std::memory_order_relaxed) == 0) {
-        seen_drives = foreground_drives_;
-        background_wake_.wait_for(lock, kForegroundLinger);
-      }
-      if (stopping_) return;
-      if (has_driver_ || foreground_ > 0) continue;
+  std::unique_lock<std::mutex> lock(role_mutex_);
+  while (!stopping_) {
+    const bool others_drive = has_driver_ || foreground_ > 0;
+    const bool calls_follow = std::exchange(seen_drives, foreground_drives_) != foreground_drives_;
+    if (!others_drive && (!calls_follow || async_interest_.load(std::memory_order_relaxed) > 0)) {
       has_driver_ = background_drives_ = true;
       yield_.store(false);
+      lock.unlock();
+      Drive(nullptr);
+      lock.lock();
+      has_driver_ = background_drives_ = false;
+      seen_drives = foreground_drives_;
+      PassOnDriving();
+    } else if (calls_follow) {
+      // Calls tend to come one after the other; their thread drives again in a moment.
+      background_wake_.wait_for(lock, kForegroundLinger);
+    } else {
+      // A long wait, which needs nobody to look after it; and perhaps another one follows.
+      background_rests_ = true;
+      background_wake_.wait(lock);
+      background_rests_ = false;
+      seen_drives = foreground_drives_ - 1;
     }
-    Drive([this] { return yield_.load(std::memory_order_acquire); });
-    std::lock_guard<std::mutex> lock(role_mutex_);
-    has_driver_ = background_drives_ = false;
-    seen_drives = foreground_drives_;
-    PassOnDriving();
   }
 }
 
@@ -385,7 +417,7 @@ void Poller::WaitFor(Event& event) {
       has_driver_ = true;
       ++foreground_drives_;
       role.unlock();
-      Drive([&event] { return event.is_set(); });
+      Drive(&event);
       role.lock();
       has_driver_ = false;
       break;
@@ -402,10 +434,11 @@ void Poller::WaitFor(Event& event) {
 }
 
 // Another thread that waits goes on driving; if there is none, the poller's own does, now or a little later.
+// It is told only if it would not look by itself: that costs a system call.
 void Poller::PassOnDriving() {
   if (!waiting_.empty()) {
     waiting_.front()->Nudge();
-  } else if (foreground_ == 0 && async_interest_.load(std::memory_order_relaxed) > 0) {
+  } else if (foreground_ == 0 && (background_rests_ || async_interest_.load(std::memory_order_relaxed) > 0)) {
     background_wake_.notify_one();
   }
 }

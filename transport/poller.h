@@ -50,10 +50,14 @@ class Event {
   friend class Poller;
   void Nudge();
   void AwaitSetOrNudged();
+  // Around the sleep of a thread that drives until this is set. False: it is set.
+  bool StartSleep(fabric::CompletionQueue& completion_queue);
+  void EndSleep();
 
   std::atomic<bool> set_{false};  // Written under mutex_.
   std::mutex mutex_;              // Not an absl::Mutex: see buffer_pool.cc.
   std::condition_variable wake_;
+  fabric::CompletionQueue* sleeper_ = nullptr;  // In whose Wait() the driver that waits for this sleeps.
   bool awaited_ = false;
   bool nudged_ = false;  // To look whether the poller needs somebody to drive it.
 };
@@ -142,8 +146,8 @@ class Poller {
   bool RunMailbox();
   void FlushConnections();
   void Dispatch(const fabric::Completion& completion);
-  template <typename Until>
-  void Drive(Until until);
+  // Until `event` is set or, if that is null, yield_.
+  void Drive(Event* event);
   bool MaySpin();
   void Background();
   void RunMailboxUnlessHeld();
@@ -184,7 +188,8 @@ class Poller {
   std::mutex role_mutex_;
   bool has_driver_ = false;
   bool background_drives_ = false;
-  int foreground_ = 0;  // Threads in WaitFor().
+  bool background_rests_ = false;  // Until told that the thread that drives has left.
+  int foreground_ = 0;             // Threads in WaitFor().
   uint64_t foreground_drives_ = 0;
   std::vector<Event*> waiting_;
   std::atomic<bool> yield_{false};  // The background driver is to step back, or to end.

@@ -1,0 +1,373 @@
+#include "hawser/transport/poller.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/transport/testing/test_clock.h"
+#include "hawser/transport/fabric/tcp_fabric.h"
+#include "hawser/transport/runtime.h"
+
+namespace hawser::transport {
+namespace {
+
+// Waits for what another thread does. A test fails by its time limit, not by a sleep that was too short.
+template <typename Condition>
+bool Await(Condition condition, absl::Duration patience = absl::Seconds(30)) {
+  const absl::Time end = absl::Now() + patience;
+  while (!condition()) {
+    if (absl::Now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+int64_t ProcessCpuNs() {
+  timespec used;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return int64_t{used.tv_sec} * 1'000'000'000 + used.tv_nsec;
+}
+
+// Told by another thread, and counted.
+class CountingItem final : public MailboxItem {
+ public:
+  void Run() override { ++runs; }
+  std::atomic<int> runs{0};
+};
+
+std::shared_ptr<Runtime> NewRuntime(bool start_threads, PollingMode mode = PollingMode::kAdaptive) {
+  RuntimeOptions options;
+  options.poller.mode = mode;
+  absl::StatusOr<std::shared_ptr<Runtime>> runtime =
+      Runtime::CreateOn(fabric::CreateTcpFabric(), options, start_threads);
+  EXPECT_TRUE(runtime.ok()) << runtime.status();
+  return *std::move(runtime);
+}
+
+// Who sets an event keeps it alive, since the thread that waits may be gone before Set() has returned: so
+// both have a share.
+using SharedEvent = std::shared_ptr<Event>;
+SharedEvent NewEvent() { return std::make_shared<Event>(); }
+
+// Runs `code` on the poller and waits for its end.
+void RunAndWait(Poller& poller, const std::function<void()>& code) {
+  SharedEvent done = NewEvent();
+  poller.Run([&code, done] {
+    code();
+    done->Set();
+  });
+  poller.WaitFor(*done);
+}
+
+// Waits for a timer that is due after `wait`; the thread that ran it. A timer ends where it lived, on the
+// poller.
+std::thread::id WaitForTimer(Poller& poller, absl::Duration wait) {
+  SharedEvent done = NewEvent();
+  auto ran_on = std::make_shared<std::thread::id>();
+  auto timer = std::make_unique<Timer>([done, ran_on] {
+    *ran_on = std::this_thread::get_id();
+    done->Set();
+  });
+  poller.Run(
+      [&poller, timer = timer.get(), wait] { poller.timers().Set(*timer, After(poller.now_ns(), wait)); });
+  poller.WaitFor(*done);
+  const std::thread::id result = *ran_on;
+  poller.Run([timer = std::move(timer)] {});
+  return result;
+}
+
+// Who drives, and how, must not change what the poller promises.
+struct Driving {
+  std::string name;
+  PollingMode mode;
+  bool background;
+};
+
+class PollerTest : public ::testing::TestWithParam<Driving> {
+ protected:
+  PollerTest() : runtime_(NewRuntime(GetParam().background, GetParam().mode)), poller_(runtime_->poller(0)) {}
+
+  std::shared_ptr<Runtime> runtime_;
+  Poller& poller_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Driven, PollerTest,
+                         ::testing::Values(Driving{"AdaptiveInBackground", PollingMode::kAdaptive, true},
+                                           Driving{"SleepingInBackground", PollingMode::kSleep, true},
+                                           Driving{"SpinningInBackground", PollingMode::kSpin, true},
+                                           Driving{"ByWaitingThreads", PollingMode::kAdaptive, false},
+                                           Driving{"ByWaitingThreadsThatSleep", PollingMode::kSleep, false}),
+                         [](const auto& driving) { return driving.param.name; });
+
+TEST_P(PollerTest, WhatIsRunIsOnThePollerAndTheCallerIsNot) {
+  bool held = false;
+  RunAndWait(poller_, [&] { held = poller_.Held(); });
+  EXPECT_TRUE(held);
+  EXPECT_FALSE(poller_.Held());
+}
+
+TEST_P(PollerTest, WhatIsRunFromThePollerRunsAtOnce) {
+  std::string order;
+  RunAndWait(poller_, [&] {
+    order += "a";
+    poller_.Run([&] { order += "b"; });
+    order += "c";
+  });
+  EXPECT_EQ(order, "abc");
+}
+
+TEST_P(PollerTest, TasksOfManyThreadsRunOneAtATimeAndNoneIsLost) {
+  constexpr int kThreads = 4, kTasks = 2000;
+  int64_t in_task = 0, overlaps = 0,
+          ran = 0;  // Unguarded: ThreadSanitizer says if the poller is not exclusive.
+  SharedEvent done = NewEvent();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, done] {
+      for (int i = 0; i < kTasks; ++i) {
+        poller_.Run([&, done] {
+          if (++in_task != 1) ++overlaps;
+          --in_task;
+          if (++ran == kThreads * kTasks) done->Set();
+        });
+      }
+    });
+  }
+  poller_.WaitFor(*done);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(overlaps, 0);
+}
+
+TEST_P(PollerTest, TasksOfOneThreadKeepTheirOrder) {
+  std::vector<int> order;
+  SharedEvent done = NewEvent();
+  std::thread other([&] {
+    for (int i = 0; i < 1000; ++i) poller_.Run([&, i] { order.push_back(i); });
+    poller_.Run([done] { done->Set(); });
+  });
+  poller_.WaitFor(*done);
+  other.join();
+  ASSERT_EQ(order.size(), 1000u);
+  EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+}
+
+TEST_P(PollerTest, APostedItemRunsOnce) {
+  CountingItem items[100];
+  std::thread other([&] {
+    for (CountingItem& item : items) poller_.Post(&item);
+  });
+  other.join();
+  RunAndWait(poller_, [] {});
+  for (CountingItem& item : items) EXPECT_EQ(item.runs, 1);
+}
+
+TEST_P(PollerTest, EightThreadsThatWaitAtOnceAllEnd) {
+  for (int round = 0; round < 20; ++round) {
+    std::vector<SharedEvent> events;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; ++i) {
+      events.push_back(NewEvent());
+      threads.emplace_back([&, event = events.back()] { poller_.WaitFor(*event); });
+    }
+    // Set out of order, some at once, by a thread that does not wait itself.
+    for (size_t i : {3, 1, 7, 0, 2, 6, 5, 4}) {
+      poller_.Run([event = events[i]] { event->Set(); });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+TEST_P(PollerTest, AThreadThatWaitsIsWokenByAnotherThreadsTask) {
+  for (int round = 0; round < 200; ++round) {
+    SharedEvent done = NewEvent();
+    std::thread other([&] { poller_.Run([done] { done->Set(); }); });
+    poller_.WaitFor(*done);
+    other.join();
+  }
+}
+
+TEST_P(PollerTest, AnEventSetBeforeTheWaitEndsItAtOnce) {
+  SharedEvent done = NewEvent();
+  poller_.Run([done] { done->Set(); });
+  poller_.WaitFor(*done);
+  poller_.WaitFor(*done);
+  EXPECT_TRUE(done->is_set());
+}
+
+TEST_P(PollerTest, AnEventCanBeUsedAgainAfterReset) {
+  SharedEvent done = NewEvent();
+  for (int i = 0; i < 100; ++i) {
+    RunAndWait(poller_, [] {});
+    std::thread other([&] { poller_.Run([done] { done->Set(); }); });
+    poller_.WaitFor(*done);
+    other.join();
+    RunAndWait(poller_, [] {});  // Whoever set it has left Set().
+    done->Reset();
+    EXPECT_FALSE(done->is_set());
+  }
+}
+
+TEST_P(PollerTest, ATimerEndsTheSleepOfAWaitingThread) {
+  const absl::Time start = absl::Now();
+  WaitForTimer(poller_, absl::Milliseconds(20));
+  EXPECT_GE(absl::Now() - start, absl::Milliseconds(15));
+}
+
+TEST_P(PollerTest, ATimerThatAnotherThreadSetsDuringTheSleepIsHonoured) {
+  Timer late([] {});
+  RunAndWait(poller_, [&] { poller_.timers().Set(late, After(poller_.now_ns(), absl::Hours(1))); });
+  for (int round = 0; round < 50; ++round) {
+    SharedEvent done = NewEvent();
+    auto early = std::make_unique<Timer>([done] { done->Set(); });
+    std::thread other([&] {
+      poller_.Run([&, timer = early.get()] {
+        poller_.timers().Set(*timer, After(poller_.now_ns(), absl::Microseconds(100)));
+      });
+    });
+    poller_.WaitFor(*done);
+    other.join();
+    poller_.Run([early = std::move(early)] {});
+  }
+  RunAndWait(poller_, [&] { poller_.timers().Cancel(late); });
+}
+
+// ---- Who drives.
+
+TEST(PollerDrivingTest, AThreadThatWaitsDrivesWhereThereIsNoOther) {
+  std::shared_ptr<Runtime> runtime = NewRuntime(/*start_threads=*/false);
+  EXPECT_EQ(WaitForTimer(runtime->poller(0), absl::Milliseconds(1)), std::this_thread::get_id());
+}
+
+TEST(PollerDrivingTest, AWaitingThreadTakesOverFromTheBackground) {
+  std::shared_ptr<Runtime> runtime = NewRuntime(/*start_threads=*/true);
+  // The background may have its turn first, but steps back then.
+  EXPECT_TRUE(Await(
+      [&] { return WaitForTimer(runtime->poller(0), absl::Milliseconds(1)) == std::this_thread::get_id(); }));
+}
+
+class BackgroundTest : public ::testing::TestWithParam<int> {};
+
+// With somebody who expects news without waiting, and without: a peer's ping must be answered in any case.
+INSTANTIATE_TEST_SUITE_P(AsyncInterest, BackgroundTest, ::testing::Values(0, 1));
+
+TEST_P(BackgroundTest, ResumesDrivingAfterTheLastWaiterHasLeft) {
+  std::shared_ptr<Runtime> runtime = NewRuntime(/*start_threads=*/true);
+  Poller& poller = runtime->poller(0);
+  poller.AddAsyncInterest(GetParam());
+  for (int round = 0; round < 10; ++round) {
+    // A wait that is long enough for the background to rest meanwhile, and short ones.
+    for (absl::Duration wait : {absl::Milliseconds(20), absl::ZeroDuration(), absl::ZeroDuration()}) {
+      WaitForTimer(poller, wait);
+    }
+    auto ran = std::make_shared<std::atomic<bool>>(false);
+    auto timer = std::make_unique<Timer>([ran] { *ran = true; });
+    poller.Run([&, timer = timer.get()] {
+      poller.timers().Set(*timer, After(poller.now_ns(), absl::Microseconds(10)));
+    });
+    EXPECT_TRUE(Await([&] { return ran->load(); })) << "round " << round;
+    poller.Run([timer = std::move(timer)] {});
+  }
+}
+
+TEST(PollerDrivingTest, WaitersThatComeAndGoAllEndBesideABackground) {
+  std::shared_ptr<Runtime> runtime = NewRuntime(/*start_threads=*/true);
+  Poller& poller = runtime->poller(0);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 300; ++i) WaitForTimer(poller, absl::Microseconds((i * 7 + t) % 50));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// ---- Idle.
+
+// Processor time that this process uses while `poller` has nothing to do, of what passes meanwhile.
+double IdleLoad(Poller& poller, absl::Duration time) {
+  const int64_t before_ns = ProcessCpuNs();
+  WaitForTimer(poller, time);
+  return static_cast<double>(ProcessCpuNs() - before_ns) / absl::ToDoubleNanoseconds(time);
+}
+
+TEST(PollerIdleTest, AnIdlePollerUsesNoProcessor) {
+  for (bool background : {false, true}) {
+    std::shared_ptr<Runtime> runtime = NewRuntime(background);
+    EXPECT_LT(IdleLoad(runtime->poller(0), absl::Milliseconds(300)), 0.2) << "background: " << background;
+  }
+}
+
+TEST(PollerIdleTest, AnIdlePollerCanBeDestroyedWhileItSleeps) {
+  for (int i = 0; i < 50; ++i) {
+    std::shared_ptr<Runtime> runtime = NewRuntime(/*start_threads=*/true, PollingMode::kSleep);
+    if (i % 2 == 0) WaitForTimer(runtime->poller(0), absl::Microseconds(10));
+  }
+}
+
+// ---- By hand.
+
+TEST(PollOnceTest, SaysWhetherThereWasAnythingToDo) {
+  std::shared_ptr<Runtime> runtime = NewRuntime(/*start_threads=*/false);
+  Poller& poller = runtime->poller(0);
+  EXPECT_EQ(poller.PollOnce(), 0u);
+  Timer timer([] {});
+  poller.Run([&] { poller.timers().Set(timer, poller.now_ns()); });
+  EXPECT_EQ(poller.PollOnce(), 1u);
+  EXPECT_EQ(poller.PollOnce(), 0u);
+}
+
+TEST(PollOnceTest, NowIsTheClocksTimeAtTheStartOfTheTurn) {
+  TestClock clock;
+  absl::StatusOr<std::shared_ptr<Runtime>> runtime =
+      Runtime::CreateOn(fabric::CreateTcpFabric(), {}, /*start_threads=*/false, clock);
+  ASSERT_TRUE(runtime.ok());
+  Poller& poller = (*runtime)->poller(0);
+  int64_t seen_ns = 0;
+  Timer timer([&] {
+    clock.Advance(absl::Seconds(1));
+    seen_ns = poller.now_ns();
+  });
+  const int64_t due_ns = After(clock.NowNs(), absl::Seconds(1));
+  poller.Run([&] { poller.timers().Set(timer, due_ns); });
+  poller.PollOnce();
+  EXPECT_EQ(seen_ns, 0) << "ran early";
+  clock.Advance(absl::Seconds(1));
+  poller.PollOnce();
+  EXPECT_EQ(seen_ns, due_ns);
+}
+
+TEST(RuntimeTest, PollersAreDealtOutInTurn) {
+  RuntimeOptions options;
+  options.pollers = 3;
+  absl::StatusOr<std::shared_ptr<Runtime>> runtime =
+      Runtime::CreateOn(fabric::CreateTcpFabric(), options, /*start_threads=*/false);
+  ASSERT_TRUE(runtime.ok());
+  EXPECT_EQ((*runtime)->poller_count(), 3u);
+  for (int round = 0; round < 2; ++round) {
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(&(*runtime)->NextPoller(), &(*runtime)->poller(i));
+  }
+}
+
+TEST(RuntimeTest, ASchemeWithoutAFabricIsRefusedByName) {
+  const absl::Status status = Runtime::Create("pigeon").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("pigeon://"));
+}
+
+TEST(RuntimeTest, TheDefaultOneOfASchemeIsSharedByAll) {
+  absl::StatusOr<std::shared_ptr<Runtime>> one = Runtime::Default("tcp"), other = Runtime::Default("tcp");
+  ASSERT_TRUE(one.ok() && other.ok());
+  EXPECT_EQ(*one, *other);
+}
+
+}  // namespace
+}  // namespace hawser::transport
