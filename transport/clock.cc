@@ -17,8 +17,9 @@ class RealClock final : public Clock {
 }  // namespace
 
 Clock& Clock::Real() {
-  static RealClock clock;
-  return clock;
+  // Never destroyed: pollers go on until the process has ended, which is after the destructors of statics.
+  static RealClock* const clock = new RealClock;
+  return *clock;
 }
 
 }  // namespace hawser::transport
