@@ -76,7 +76,7 @@ struct ReceiveWorkRequest {
 // ibv_wc_status, less what no fabric of ours can produce.
 enum class CompletionStatus : uint8_t {
   kSuccess,
-  kLocalError,              // Our own memory or request was wrong: IBV_WC_LOC_*_ERR.
+  kLocalError,              // Our own memory, request or receive was wrong: IBV_WC_LOC_*_ERR.
   kRemoteAccessError,       // IBV_WC_REM_ACCESS_ERR
   kRemoteInvalidRequest,    // IBV_WC_REM_INV_REQ_ERR: message longer than the receive, too many READs.
   kRemoteOperationError,    // IBV_WC_REM_OP_ERR
@@ -117,8 +117,9 @@ class CompletionQueue {
   virtual size_t Poll(absl::Span<Completion> completions) = 0;
 
   // Arms, polls once more inside, and sleeps until Poll() may have something to do, Wake() was called since
-  // the last Wait(), or `timeout` has passed. May return early for no reason. absl::InfiniteDuration(): no
-  // bound. Another thread may call Poll() while this one is in Wait().
+  // the last Wait(), or `timeout` has passed. May return early for no reason. A Poll() that finds nothing is
+  // not needed before it. absl::InfiniteDuration(): no bound. Another thread may call Poll() while this one
+  // is in Wait().
   virtual void Wait(absl::Duration timeout) = 0;
 
   // Ends the current or the next Wait(). From any thread; cheap when called again before that.
@@ -135,7 +136,8 @@ class ConnectionHandler {
   virtual void OnEstablished(absl::string_view private_data) = 0;
 
   // Instead of OnEstablished(): the peer rejected with `private_data` (PermissionDenied), or nobody listens
-  // there, no route, no answer (Unavailable; private_data empty). The queue pair is in error.
+  // there, no route, no answer (Unavailable; private_data empty). Of a responder: the requester went away
+  // before it heard of Accept() (Unavailable). The queue pair is in error.
   virtual void OnConnectFailed(const absl::Status& why, absl::string_view private_data) = 0;
 
   // The peer disconnected, died, or broke the fabric's protocol; `why` is Unavailable or DataLoss. The queue

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "hawser/transport/fabric/tcp_connect_request.h"
 
 namespace hawser::fabric {
@@ -170,12 +171,13 @@ void TcpQueuePair::OnRead(FrameReader::Result result) {
       break;
     case FrameReader::Result::kClosed: {
       const int error = reader_.error() != 0 ? reader_.error() : writer_.error();
-      Fail(absl::UnavailableError(
-          absl::StrCat("peer ", Peer(),
-                       error == 0 ? " closed the connection: it disconnected, or its process ended"
-                                  : absl::StrCat(" is lost: ", DescribeErrno(error)),
-                       reader_.in_the_middle_of_a_frame() ? ", in the middle of a frame" : "",
-                       error == ETIMEDOUT ? ": its host is down, frozen or cut off" : "")));
+      Fail(absl::UnavailableError(absl::StrCat(
+          "peer ", Peer(),
+          error == 0 ? " closed the connection: it disconnected, or its process ended"
+                     : absl::StrCat(" is lost: ", DescribeErrno(error)),
+          reader_.in_the_middle_of_a_frame() ? ", in the middle of a frame" : "",
+          error == ETIMEDOUT ? ": its host is down, frozen or cut off" : "",
+          state_ == State::kRefusing ? absl::StrCat(", after it was refused: ", responder_.reason()) : "")));
       break;
     }
     case FrameReader::Result::kReceiverNotReady:
@@ -209,7 +211,9 @@ void TcpQueuePair::OnTimer() {
   if (!paused_) return;
   if (responder_.has_receive()) return;  // Resume() is on its way.
   paused_ = false;
-  responder_.Refuse(CompletionStatus::kRnrRetryExceeded, "");
+  responder_.Refuse(CompletionStatus::kRnrRetryExceeded,
+                    absl::StrCat("its SEND found no posted receive for ",
+                                 absl::FormatDuration(completion_queue_.options().rnr_timeout)));
   state_ = State::kRefusing;
   UpdateWatch();
   AfterTraffic();
@@ -240,7 +244,7 @@ void TcpQueuePair::Transmit(bool with_answers) {
   // The NAK is out. After RNR only the peer is in error, and its disconnect is what we hear of it; otherwise
   // both are. The socket stays open, to be emptied: closed with unread bytes it would be reset, and the NAK
   // might be lost.
-  if (responder_.reason().empty()) return;
+  if (responder_.nak_status() == CompletionStatus::kRnrRetryExceeded) return;
   const std::string why = absl::StrCat("peer ", Peer(), " was refused: ", responder_.reason());
   error_ = absl::DataLossError(why);
   if (!disconnected_) {

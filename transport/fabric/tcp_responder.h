@@ -50,6 +50,7 @@ class Responder {
   // A NAK with `status` will go out behind the answers that are due; `reason` is for our own side.
   void Refuse(CompletionStatus status, std::string reason);
   const std::string& reason() const { return reason_; }
+  CompletionStatus nak_status() const { return nak_status_; }
 
   // Answering.
   uint32_t executed() const { return executed_; }

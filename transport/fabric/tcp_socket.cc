@@ -12,6 +12,11 @@
 namespace hawser::fabric {
 namespace {
 
+// What the kernel takes before the network can: a small call behind a bulk READ waits for so much. Without a
+// bound it is megabytes; over loopback, READs of 4 MiB beside a ping, one core: 2.0 ms a ping; with 512 KiB
+// 0.5, 256 KiB 0.3, 128 KiB 0.2, but that with 8 times the epoll_wait(2) calls.
+constexpr int kUnsentBytesMax = 256 * 1024;
+
 template <typename T>
 int SetOption(int fd, int level, int name, T value) {
   return setsockopt(fd, level, name, &value, sizeof(value));
@@ -56,6 +61,7 @@ absl::StatusOr<UniqueFd> OpenSocket(int family, const TcpFabricOptions& options)
 // Errors are left alone: the connection works without, only slower, or ends later when its peer has vanished.
 void PrepareForFrames(int fd, const TcpFabricOptions& options) {
   SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  SetOption(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsentBytesMax);
   const int64_t timeout_ms = absl::ToInt64Milliseconds(options.unacknowledged_timeout);
   if (timeout_ms > 0 && timeout_ms < INT32_MAX) {
     SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<unsigned>(timeout_ms));

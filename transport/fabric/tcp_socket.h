@@ -42,7 +42,8 @@ std::string DescribeErrno(int error);
 // file descriptor left. InvalidArgument: `family` is neither IPv4 nor IPv6, or this machine does not have it.
 absl::StatusOr<UniqueFd> OpenSocket(int family, const TcpFabricOptions& options);
 
-// What a socket that carries frames needs: no delay for small ones, an end to retransmissions.
+// What a socket that carries frames needs: no delay for small ones, little queued before them, an end to
+// retransmissions.
 void PrepareForFrames(int fd, const TcpFabricOptions& options);
 
 SocketAddress LocalAddress(int fd);

@@ -76,10 +76,8 @@ FabricUnderTest Tcp(const TcpFabricOptions& options) {
 class TcpFabricTest : public ::testing::Test {
  protected:
   TcpFabricCounters counters_;
-  FabricWorld world_{Tcp({.rnr_timeout = absl::Milliseconds(20),
-                          .half_open_max = 4,
-                          .half_open_timeout = absl::Milliseconds(50),
-                          .counters = &counters_})};
+  FabricWorld world_{Tcp({.rnr_timeout = absl::Milliseconds(20), .counters = &counters_})};
+};
 };
 
 // Somebody with a socket who says whatever it wants.
@@ -199,8 +197,9 @@ TEST_F(TcpFabricTest, AGreetingCutShortIsForgotten) {
 }
 
 TEST_F(TcpFabricTest, WhoSaysNothingIsDroppedInTime) {
-  Stranger silent(world_);
-  Stranger half(world_);
+  FabricWorld impatient(Tcp({.half_open_timeout = absl::Milliseconds(20)}));
+  Stranger silent(impatient);
+  Stranger half(impatient);
   half.Say(kGreetingMagic);
   silent.HearUntilClosed();
   half.HearUntilClosed();
@@ -717,6 +716,15 @@ TEST_F(TcpFabricTest, ABusyConnectionLeavesTheOthersTheirTurn) {
   HAWSER_UNTIL(world_, d.receives.size() == 1);
   EXPECT_LT(b.receives.size() - before, 20u);
   HAWSER_UNTIL(world_, b.receives.size() == 60 && a.sends.size() == 60);
+}
+
+TEST_F(TcpFabricTest, APeerThatWasNotReceivedFromIsRememberedWhenItLeaves) {
+  auto [a, b] = world_.Connect();
+  ASSERT_TRUE(a.Send(1, a.At(0, 10)).ok());
+  HAWSER_UNTIL(world_, a.sends.size() == 1 && b.news().ended());
+  EXPECT_THAT(a.sends[0], CompletionIs(1, CompletionStatus::kRnrRetryExceeded));
+  EXPECT_THAT(std::string(b.news().why.message()),
+              HasSubstr("after it was refused: its SEND found no posted receive for 20ms"));
 }
 
 TEST_F(TcpFabricTest, AReceiveInTimeLetsWaitingSendsIn) {
