@@ -78,7 +78,6 @@ class TcpFabricTest : public ::testing::Test {
   TcpFabricCounters counters_;
   FabricWorld world_{Tcp({.rnr_timeout = absl::Milliseconds(20), .counters = &counters_})};
 };
-};
 
 // Somebody with a socket who says whatever it wants.
 class Stranger {
