@@ -1,0 +1,16 @@
+@0xa6c1d0f47be2935f;
+# What the benchmarks call.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("hawser::bench");
+
+interface Target {
+  echo @0 (payload :Data) -> (payload :Data);
+  # Answers what it got: a small call.
+
+  put @1 (payload :Data) -> ();
+  # Takes a payload, and drops it.
+
+  get @2 (bytes :UInt32) -> (payload :Data);
+  # Answers `bytes` of a payload that lies ready in registered memory.
+}

@@ -1,0 +1,21 @@
+"""A benchmark: a program to be run by hand, and the same program as a test with tiny sizes, so that it cannot rot."""
+
+def benchmark(name, tiny):
+    """Makes `name`, and `name`_test.
+
+    Args:
+      name: of the program; its source is name.cc.
+      tiny: its flags as a test.
+    """
+    common = {
+        "srcs": [name + ".cc"],
+        "deps": [
+            ":bench_rpc",
+            ":harness",
+            "//rpc",
+            "//third_party:absl",
+            "//transport:runtime",
+        ],
+    }
+    native.cc_binary(name = name, **common)
+    native.cc_test(name = name + "_test", size = "small", args = tiny, linkstatic = True, **common)

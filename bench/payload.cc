@@ -1,0 +1,144 @@
+// How many bytes a second do large payloads move, put and got? The floor is a raw socket that streams
+// transfers of the same size, from and into memory of that size, without ever waiting for an answer.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "bench/bench.rpc.h"
+#include "hawser/bench/raw_socket.h"
+#include "hawser/bench/report.h"
+#include "hawser/bench/target.h"
+
+ABSL_FLAG(std::vector<std::string>, sizes, std::vector<std::string>({"65536", "1048576", "16777216"}),
+          "payload sizes in bytes");
+ABSL_FLAG(double, gigabytes, 1, "what one round moves, in 10^9 bytes");
+ABSL_FLAG(int, in_flight, 4, "transfers in flight");
+ABSL_FLAG(int, rounds, 5, "rounds, floor and figure in turn; the medians are printed");
+ABSL_FLAG(std::string, mode, "adaptive", "how both sides wait: adaptive, spin or sleep");
+
+namespace hawser::bench {
+namespace {
+
+class Transfers {
+ public:
+  Transfers(std::shared_ptr<Channel> channel, uint32_t bytes)
+      : channel_(channel), target_(channel), bytes_(bytes) {
+    absl::StatusOr<Buffer> buffer = channel->AllocateBuffer(bytes);
+    if (!buffer.ok()) Die(buffer.status());
+    memset(buffer->data(), 'p', bytes);
+    source_ = std::make_shared<Buffer>(*std::move(buffer));
+  }
+
+  // Bytes a second.
+  double Run(bool put, int count, int in_flight) {
+    put_ = put;
+    left_ = unanswered_ = count;
+    done_ = std::make_unique<absl::Notification>();
+    const absl::Time start = absl::Now();
+    for (int i = 0; i < std::min(count, in_flight); ++i) Next();
+    done_->WaitForNotification();
+    return static_cast<double>(bytes_) * count / absl::ToDoubleSeconds(absl::Now() - start);
+  }
+
+ private:
+  [[noreturn]] static void Die(const absl::Status& status) {
+    fprintf(stderr, "bench: payload: %s\n", status.ToString().c_str());
+    exit(1);
+  }
+
+  void Next() {
+    if (left_.fetch_sub(1) <= 0) return;
+    if (put_) {
+      auto call = target_.Put();
+      call.request().adoptPayload(call.Attach(source_->reader(), source_));
+      call.Send().Then([this](auto reply) {
+        if (!reply.ok()) Die(reply.status());
+        OnAnswer();
+      });
+    } else {
+      auto call = target_.Get();
+      call.request().setBytes(bytes_);
+      call.Send().Then([this](auto reply) {
+        if (!reply.ok()) Die(reply.status());
+        const capnp::Data::Reader payload = (*reply)->getPayload();
+        if (payload.size() != bytes_ || payload[0] != 'g' || payload[bytes_ - 1] != 'g') {
+          Die(absl::DataLossError("wrong payload"));
+        }
+        OnAnswer();
+      });
+    }
+  }
+
+  void OnAnswer() {
+    if (unanswered_.fetch_sub(1) == 1) return done_->Notify();
+    Next();
+  }
+
+  std::shared_ptr<Channel> channel_;
+  TargetStub target_;
+  const uint32_t bytes_;
+  std::shared_ptr<Buffer> source_;
+  bool put_ = false;
+  std::atomic<int> left_{0};
+  std::atomic<int> unanswered_{0};
+  std::unique_ptr<absl::Notification> done_;
+};
+
+void Measure(uint32_t bytes) {
+  TargetOptions options;
+  options.mode = absl::GetFlag(FLAGS_mode);
+  options.slots = 32;
+  PinTo(options.pin, /*server=*/false);
+  ServerProcess server = StartTarget(options);
+  Transfers transfers(ConnectTo(server, options), bytes);
+  const int count = std::max(1, static_cast<int>(absl::GetFlag(FLAGS_gigabytes) * 1e9 / bytes));
+  const int in_flight = absl::GetFlag(FLAGS_in_flight);
+  for (const bool put : {true, false}) {
+    ServerProcess raw = StartRaw(put ? "sink" : "source", options);
+    RawSocket socket = RawSocket::Connect(raw.address());
+    std::vector<uint8_t> memory(bytes, 'p');
+    const auto floor = [&](int n) {
+      return put ? StreamInto(socket, memory, n) : StreamFrom(socket, memory, n);
+    };
+    transfers.Run(put, std::min(count, 2 * in_flight), in_flight);
+    floor(std::min(count, 2));
+    CpuMeter cpu(server.pid());
+    std::vector<double> figures, floors;
+    for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
+      floors.push_back(floor(count));
+      cpu.Start();
+      figures.push_back(transfers.Run(put, count, in_flight));
+      cpu.Stop();
+    }
+    const double gib = static_cast<double>(bytes) * count * absl::GetFlag(FLAGS_rounds) / (1 << 30);
+    Report("payload")
+        .Add("direction", put ? "put" : "get")
+        .Add("mode", options.mode)
+        .Add("bytes", bytes)
+        .Add("in_flight", in_flight)
+        .Add("bytes_per_s", Median(figures))
+        .Add("floor_bytes_per_s", Median(floors))
+        .Add("ratio", Median(figures) / Median(floors))
+        .Add("client_cpu_s_per_gib", cpu.client_seconds() / gib)
+        .Add("server_cpu_s_per_gib", cpu.server_seconds() / gib);
+  }
+}
+
+}  // namespace
+}  // namespace hawser::bench
+
+int main(int argc, char** argv) {
+  hawser::bench::ServeIfAsked(argc, argv);
+  absl::ParseCommandLine(argc, argv);
+  for (const std::string& size : absl::GetFlag(FLAGS_sizes)) {
+    hawser::bench::Measure(static_cast<uint32_t>(strtoul(size.c_str(), nullptr, 10)));
+  }
+}

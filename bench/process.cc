@@ -1,0 +1,100 @@
+#include "hawser/bench/process.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+
+namespace hawser::bench {
+
+const char* Name(Pin pin) { return pin == Pin::kOneCore ? "one core" : "two cores"; }
+
+void PinTo(Pin pin, bool server) {
+  if (std::thread::hardware_concurrency() < 2) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(pin == Pin::kTwoCores && server ? 1 : 0, &set);
+  if (sched_setaffinity(0, sizeof(set), &set) != 0)
+    perror("bench: sched_setaffinity; figures are of unpinned threads");
+}
+
+double CpuSeconds(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  std::stringstream text;
+  text << file.rdbuf();
+  const std::string stat = text.str();
+  // The name in parentheses may hold anything; utime and stime are the 12th and 13th field behind it
+  // (proc(5)).
+  std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
+  std::string skipped;
+  for (int i = 0; i < 11; ++i) fields >> skipped;
+  double user = 0, system = 0;
+  fields >> user >> system;
+  return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+double ResidentBytes(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/statm"));
+  double total = 0, resident = 0;
+  file >> total >> resident;
+  return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+ServerProcess::ServerProcess(const std::vector<std::string>& arguments) {
+  int pipe_ends[2];
+  if (pipe(pipe_ends) != 0) {
+    perror("bench: pipe");
+    exit(1);
+  }
+  std::vector<std::string> words = arguments;
+  words.insert(words.begin(), "/proc/self/exe");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  pid_ = fork();
+  if (pid_ == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    dup2(pipe_ends[1], STDOUT_FILENO);
+    close(pipe_ends[0]);
+    close(pipe_ends[1]);
+    execv(argv[0], argv.data());
+    perror("bench: execv");
+    _exit(1);
+  }
+  close(pipe_ends[1]);
+  FILE* const output = fdopen(pipe_ends[0], "r");
+  char line[256];
+  if (pid_ < 0 || fgets(line, sizeof(line), output) == nullptr) {
+    fprintf(stderr, "bench: the server process did not start\n");
+    exit(1);
+  }
+  fclose(output);
+  address_ = line;
+  while (!address_.empty() && address_.back() == '\n') address_.pop_back();
+}
+
+ServerProcess::~ServerProcess() {
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+void CpuMeter::Start() {
+  client_start_ = CpuSeconds(getpid());
+  server_start_ = CpuSeconds(server_);
+}
+
+void CpuMeter::Stop() {
+  client_ += CpuSeconds(getpid()) - client_start_;
+  server_seconds_ += CpuSeconds(server_) - server_start_;
+}
+
+}  // namespace hawser::bench

@@ -1,0 +1,64 @@
+#ifndef HAWSER_BENCH_PROCESS_H_
+#define HAWSER_BENCH_PROCESS_H_
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+namespace hawser::bench {
+
+// Where the two sides run. The kernel's cost of waking a thread differs much between the two, so each is
+// measured.
+enum class Pin {
+  kOneCore,   // Client and server share core 0.
+  kTwoCores,  // The client has core 0, the server core 1.
+};
+
+const char* Name(Pin pin);
+
+// Runs the calling thread, and those that it makes from now on, on the client's or the server's core. Does
+// nothing on a machine with one core.
+void PinTo(Pin pin, bool server);
+
+// CPU seconds, user and system, of a process so far. 0 if it is gone.
+double CpuSeconds(pid_t pid);
+
+// Resident memory in bytes.
+double ResidentBytes(pid_t pid);
+
+// The other side: this same program in a process of its own, with `--serve=WHAT` and further arguments, which
+// prints one line (where it listens) when it is ready. Killed by the destructor.
+class ServerProcess {
+ public:
+  explicit ServerProcess(const std::vector<std::string>& arguments);
+  ~ServerProcess();
+  ServerProcess(const ServerProcess&) = delete;
+  ServerProcess& operator=(const ServerProcess&) = delete;
+
+  const std::string& address() const { return address_; }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = -1;
+  std::string address_;
+};
+
+// CPU seconds that both sides use between Start() and Stop().
+class CpuMeter {
+ public:
+  explicit CpuMeter(pid_t server) : server_(server) {}
+  void Start();
+  void Stop();
+  double client_seconds() const { return client_; }
+  double server_seconds() const { return server_seconds_; }
+
+ private:
+  const pid_t server_;
+  double client_start_ = 0, server_start_ = 0;
+  double client_ = 0, server_seconds_ = 0;
+};
+
+}  // namespace hawser::bench
+
+#endif  // HAWSER_BENCH_PROCESS_H_

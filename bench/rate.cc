@@ -1,0 +1,123 @@
+// How many small calls a second pass, with many in flight? The floor is a raw socket on which as many
+// messages of as many bytes are sent with one system call and come back with as few as may be.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "bench/bench.rpc.h"
+#include "hawser/bench/raw_socket.h"
+#include "hawser/bench/report.h"
+#include "hawser/bench/target.h"
+
+ABSL_FLAG(int, bytes, 32, "payload of request and response");
+ABSL_FLAG(int, calls, 500000, "calls of one round, over all connections");
+ABSL_FLAG(int, in_flight, 64, "calls in flight on each connection");
+ABSL_FLAG(int, rounds, 5, "rounds, floor and figure in turn; the medians are printed");
+
+namespace hawser::bench {
+namespace {
+
+// Keeps `in_flight` calls on one channel: each answer sends the next one, from the poller's thread.
+class Load {
+ public:
+  Load(std::shared_ptr<Channel> channel, size_t bytes) : target_(std::move(channel)), payload_(bytes, 'x') {}
+
+  void Start(int calls, int in_flight) {
+    left_ = calls;
+    unanswered_ = calls;
+    done_ = std::make_unique<absl::Notification>();
+    for (int i = 0; i < std::min(calls, in_flight); ++i) Next();
+  }
+  void Wait() { done_->WaitForNotification(); }
+
+ private:
+  void Next() {
+    if (left_.fetch_sub(1, std::memory_order_relaxed) <= 0) return;
+    auto call = target_.Echo();
+    call.request().setPayload(
+        capnp::Data::Reader(reinterpret_cast<const uint8_t*>(payload_.data()), payload_.size()));
+    call.Send().Then([this](auto reply) {
+      if (!reply.ok() || (*reply)->getPayload().size() != payload_.size()) {
+        fprintf(stderr, "bench: echo: %s\n", reply.ok() ? "wrong size" : reply.status().ToString().c_str());
+        exit(1);
+      }
+      // Before the next: that may be answered, and this object gone, in no time.
+      const bool last = unanswered_.fetch_sub(1, std::memory_order_relaxed) == 1;
+      if (last) return done_->Notify();
+      Next();
+    });
+  }
+
+  TargetStub target_;
+  const std::string payload_;
+  std::atomic<int> left_{0};
+  std::atomic<int> unanswered_{0};
+  std::unique_ptr<absl::Notification> done_;
+};
+
+void Measure(const std::string& mode, Pin pin, int connections) {
+  TargetOptions options;
+  options.mode = mode;
+  options.pin = pin;
+  PinTo(pin, /*server=*/false);
+  ServerProcess server = StartTarget(options);
+  ServerProcess raw = StartRaw("echo", options);
+  const auto bytes = static_cast<size_t>(absl::GetFlag(FLAGS_bytes));
+  const int calls = absl::GetFlag(FLAGS_calls) / connections;
+  const int in_flight = absl::GetFlag(FLAGS_in_flight);
+  std::vector<std::unique_ptr<Load>> loads;
+  for (int i = 0; i < connections; ++i)
+    loads.push_back(std::make_unique<Load>(ConnectTo(server, options), bytes));
+  RawSocket socket = RawSocket::Connect(raw.address());
+  const auto run = [&](int count) {
+    const absl::Time start = absl::Now();
+    for (auto& load : loads) load->Start(count, in_flight);
+    for (auto& load : loads) load->Wait();
+    return count * connections / absl::ToDoubleSeconds(absl::Now() - start);
+  };
+  run(calls / 10 + 1);
+  CpuMeter cpu(server.pid());
+  std::vector<double> figures, floors;
+  for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
+    floors.push_back(
+        BatchedRate(socket, bytes, in_flight, calls * connections / in_flight + 1, mode == "spin"));
+    cpu.Start();
+    figures.push_back(run(calls));
+    cpu.Stop();
+  }
+  const double million_calls = static_cast<double>(calls) * connections * absl::GetFlag(FLAGS_rounds) / 1e6;
+  Report("rate")
+      .Add("mode", mode)
+      .Add("pin", Name(pin))
+      .Add("bytes", static_cast<double>(bytes))
+      .Add("connections", connections)
+      .Add("in_flight", in_flight)
+      .Add("calls_per_s", Median(figures))
+      .Add("floor_per_s", Median(floors))
+      .Add("ratio", Median(figures) / Median(floors))
+      .Add("client_cpu_s_per_million_calls", cpu.client_seconds() / million_calls)
+      .Add("server_cpu_s_per_million_calls", cpu.server_seconds() / million_calls);
+}
+
+}  // namespace
+}  // namespace hawser::bench
+
+int main(int argc, char** argv) {
+  hawser::bench::ServeIfAsked(argc, argv);
+  absl::ParseCommandLine(argc, argv);
+  using hawser::bench::Pin;
+  hawser::bench::Measure("sleep", Pin::kOneCore, 1);
+  hawser::bench::Measure("sleep", Pin::kTwoCores, 1);
+  hawser::bench::Measure("spin", Pin::kTwoCores, 1);
+  hawser::bench::Measure("adaptive", Pin::kTwoCores, 1);
+  hawser::bench::Measure("sleep", Pin::kOneCore, 8);
+  hawser::bench::Measure("adaptive", Pin::kTwoCores, 8);
+}

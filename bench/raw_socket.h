@@ -1,0 +1,53 @@
+#ifndef HAWSER_BENCH_RAW_SOCKET_H_
+#define HAWSER_BENCH_RAW_SOCKET_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+// The floors: what the same bytes cost over a TCP socket with nothing in between. Each is a client and a
+// server that wait in the same way (spinning on the socket, or blocked in it) and are pinned as the sides
+// that are compared with them.
+namespace hawser::bench {
+
+class RawSocket {
+ public:
+  explicit RawSocket(int fd) : fd_(fd) {}
+  RawSocket(RawSocket&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
+  RawSocket(const RawSocket&) = delete;
+  ~RawSocket();
+
+  // To "127.0.0.1:PORT".
+  static RawSocket Connect(const std::string& address);
+
+  // Exactly `size` bytes; false when the peer has closed. `spin`: never sleeps in the kernel.
+  bool Receive(void* data, size_t size, bool spin);
+  // At least one byte, at most `size`; 0 when the peer has closed.
+  size_t ReceiveSome(void* data, size_t size, bool spin);
+  bool Send(const void* data, size_t size, bool spin);
+
+ private:
+  int fd_;
+};
+
+// Prints where it listens, then serves connections, each on a thread of its own, until it is killed.
+//   "echo":   sends back every byte that it gets, as many at a time as there are.
+//   "sink":   swallows all. A client that sends 8 bytes as a number N first, and then N bytes, gets one byte
+//   for it. "source": for each number N of 8 bytes it sends N bytes.
+[[noreturn]] void ServeRaw(const std::string& what, bool spin);
+
+// Microseconds of one round trip of `bytes`.
+double PingPongUs(RawSocket& socket, size_t bytes, int rounds, bool spin);
+
+// Messages of `bytes` a second, `batch` in flight: sent with one call, taken back with as few as come.
+double BatchedRate(RawSocket& socket, size_t bytes, int batch, int batches, bool spin);
+
+// Bytes a second of `count` transfers of `bytes`, into or from memory of that size, one behind the other
+// without a pause.
+double StreamInto(RawSocket& socket, std::vector<uint8_t>& memory, int count);
+double StreamFrom(RawSocket& socket, std::vector<uint8_t>& memory, int count);
+
+}  // namespace hawser::bench
+
+#endif  // HAWSER_BENCH_RAW_SOCKET_H_

@@ -1,0 +1,35 @@
+#include "hawser/bench/report.h"
+
+#include <stdio.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace hawser::bench {
+
+double Median(std::vector<double> samples) {
+  if (samples.empty()) return 0;
+  std::sort(samples.begin(), samples.end());
+  return samples[samples.size() / 2];
+}
+
+Report::Report(absl::string_view bench) : line_(absl::StrCat("{\"bench\": \"", bench, "\"")) {}
+
+Report::~Report() {
+  printf("%s}\n", line_.c_str());
+  fflush(stdout);
+}
+
+Report& Report::Add(absl::string_view name, absl::string_view value) {
+  absl::StrAppend(&line_, ", \"", name, "\": \"", value, "\"");
+  return *this;
+}
+
+Report& Report::Add(absl::string_view name, double value) {
+  absl::StrAppend(&line_, ", \"", name, "\": ", absl::StrFormat("%.4g", value));
+  return *this;
+}
+
+}  // namespace hawser::bench

@@ -1,0 +1,31 @@
+#ifndef HAWSER_BENCH_REPORT_H_
+#define HAWSER_BENCH_REPORT_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace hawser::bench {
+
+// Of an odd number of samples the middle one; of none 0.
+double Median(std::vector<double> samples);
+
+// One line of JSON on standard output: {"bench": ..., then what was added, in that order}.
+class Report {
+ public:
+  explicit Report(absl::string_view bench);
+  ~Report();  // Prints it.
+
+  Report& Add(absl::string_view name, absl::string_view value);
+  Report& Add(absl::string_view name, double value);
+  Report& Add(absl::string_view name, const char* value) { return Add(name, absl::string_view(value)); }
+
+ private:
+  std::string line_;
+};
+
+}  // namespace hawser::bench
+
+#endif  // HAWSER_BENCH_REPORT_H_

@@ -1,0 +1,126 @@
+#include "hawser/bench/target.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "bench/bench.rpc.h"
+#include "hawser/bench/raw_socket.h"
+#include "hawser/rpc/server.h"
+
+namespace hawser::bench {
+namespace {
+
+class TargetImpl final : public TargetService {
+ public:
+  explicit TargetImpl(Server& server) : server_(server) {}
+
+  absl::Status Echo(ServerContext&, Target::EchoParams::Reader request,
+                    Target::EchoResults::Builder reply) override {
+    reply.setPayload(request.getPayload());
+    return absl::OkStatus();
+  }
+
+  absl::Status Put(ServerContext&, Target::PutParams::Reader request, Target::PutResults::Builder) override {
+    // One byte, so that a transfer that never happened would be seen.
+    const capnp::Data::Reader payload = request.getPayload();
+    return payload.size() == 0 || payload[payload.size() - 1] == 'p' ? absl::OkStatus()
+                                                                     : absl::DataLossError("wrong payload");
+  }
+
+  absl::Status Get(ServerContext& context, Target::GetParams::Reader request,
+                   Target::GetResults::Builder reply) override {
+    std::shared_ptr<Buffer>& buffer = buffers_[request.getBytes()];
+    if (buffer == nullptr) {
+      absl::StatusOr<Buffer> made = server_.AllocateBuffer(request.getBytes());
+      if (!made.ok()) return made.status();
+      memset(made->data(), 'g', made->size_bytes());
+      buffer = std::make_shared<Buffer>(*std::move(made));
+    }
+    reply.adoptPayload(context.Attach(buffer->reader(), buffer));
+    return absl::OkStatus();
+  }
+
+ private:
+  Server& server_;
+  std::map<uint32_t, std::shared_ptr<Buffer>> buffers_;  // By size; on the one poller.
+};
+
+[[noreturn]] void Die(absl::string_view what, const absl::Status& status) {
+  fprintf(stderr, "bench: %s: %s\n", std::string(what).c_str(), status.ToString().c_str());
+  exit(1);
+}
+
+[[noreturn]] void ServeTarget(const TargetOptions& target) {
+  ServerOptions options;
+  options.poller.mode = ParseMode(target.mode);
+  options.connection.slots = target.slots;
+  Server server(options);
+  TargetImpl service(server);
+  if (absl::Status status = server.AddService(&service); !status.ok()) Die("service", status);
+  absl::StatusOr<std::string> uri = server.Listen("tcp://127.0.0.1:0");
+  if (!uri.ok()) Die("listen", uri.status());
+  printf("%s\n", uri->c_str());
+  fflush(stdout);
+  server.Wait();
+  exit(0);
+}
+
+std::vector<std::string> Arguments(const std::string& what, const TargetOptions& options) {
+  return {absl::StrCat("--serve=", what), absl::StrCat("--mode=", options.mode),
+          absl::StrCat("--pin=", options.pin == Pin::kOneCore ? 1 : 2),
+          absl::StrCat("--slots=", options.slots)};
+}
+
+}  // namespace
+
+transport::PollingMode ParseMode(const std::string& mode) {
+  return mode == "spin"    ? transport::PollingMode::kSpin
+         : mode == "sleep" ? transport::PollingMode::kSleep
+                           : transport::PollingMode::kAdaptive;
+}
+
+ServerProcess StartTarget(const TargetOptions& options) {
+  return ServerProcess(Arguments("target", options));
+}
+
+ServerProcess StartRaw(const std::string& what, const TargetOptions& options) {
+  return ServerProcess(Arguments(what, options));
+}
+
+std::shared_ptr<Channel> ConnectTo(const ServerProcess& server, const TargetOptions& target) {
+  transport::RuntimeOptions runtime;
+  runtime.poller.mode = ParseMode(target.mode);
+  ChannelOptions options;
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> made = transport::Runtime::Create("tcp", runtime);
+  if (!made.ok()) Die("runtime", made.status());
+  options.runtime = *std::move(made);
+  options.connection.slots = target.slots;
+  options.default_timeout = absl::Seconds(60);
+  absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(server.address(), options);
+  if (!channel.ok()) Die("connect", channel.status());
+  return *std::move(channel);
+}
+
+void ServeIfAsked(int argc, char** argv) {
+  std::string what;
+  TargetOptions options;
+  for (int i = 1; i < argc; ++i) {
+    const absl::string_view argument = argv[i];
+    const auto value = [&] { return std::string(argument.substr(argument.find('=') + 1)); };
+    if (absl::StartsWith(argument, "--serve=")) what = value();
+    if (absl::StartsWith(argument, "--mode=")) options.mode = value();
+    if (absl::StartsWith(argument, "--pin=")) options.pin = value() == "1" ? Pin::kOneCore : Pin::kTwoCores;
+    if (absl::StartsWith(argument, "--slots=")) options.slots = static_cast<uint32_t>(atoi(value().c_str()));
+  }
+  if (what.empty()) return;
+  PinTo(options.pin, /*server=*/true);
+  if (what == "target") ServeTarget(options);
+  ServeRaw(what, options.mode == "spin");
+}
+
+}  // namespace hawser::bench
