@@ -16,7 +16,15 @@ declare -A program_of=(
 
 chapter() { printf '\n%s\n' "$1"; }
 indented() { sed "s|^|    |; s|$tmp/||g"; }
-say() { printf '  $ %s\n' "${*//$tmp\//}"; }
+# As one would type it.
+say() {
+  local word words=()
+  for word in "${@//$tmp\//}"; do
+    [[ $word == *' '* ]] && word="'$word'"
+    words+=("$word")
+  done
+  printf '  $ %s\n' "${words[*]}"
+}
 
 fail() {
   printf '\nThe demo FAILED: %s\n' "$1" >&2

@@ -126,6 +126,6 @@ int main(int argc, char** argv) {
     status = count == 0 ? EchoOnce(stub, message) : EchoMany(stub, count, size_bytes, in_flight);
   }
   if (status.ok()) return 0;
-  std::cerr << kProgram << ": " << status << std::endl;
+  std::cerr << kProgram << ": " << status.ToString(absl::StatusToStringMode::kWithNoExtraData) << std::endl;
   return 1;
 }

@@ -4,7 +4,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -66,9 +65,10 @@ int main(int argc, char** argv) {
 
   absl::Status status = command->Run(target);
   if (status.ok() && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {
-    status = absl::UnknownError(absl::StrCat("cannot write to stdout: ", std::strerror(errno)));
+    status = absl::ErrnoToStatus(errno, "cannot write to stdout");
   }
   if (status.ok()) return 0;
-  std::cerr << kProgram << " " << name << ": " << status << std::endl;
+  std::cerr << kProgram << " " << name << ": " << status.ToString(absl::StatusToStringMode::kWithNoExtraData)
+            << std::endl;
   return 1;
 }
