@@ -108,9 +108,8 @@ absl::StatusOr<uint32_t> TcpQueuePair::Grant(const Sge& range, Access access) {
   if (!regions_.Contains(range)) return regions_.Refusal(range);
   const uint32_t rkey = responder_.grants().Add(range, access);
   if (rkey == 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("Grant to ", Peer(), ": all ", responder_.grants().capacity(),
-                     " grants of this queue pair (its send depth) are in use"));
+    return absl::ResourceExhaustedError(absl::StrCat("Grant to ", Peer(), ": all ", GrantTable::kGrantsMax,
+                                                     " grants of this queue pair are in use"));
   }
   return rkey;
 }

@@ -57,15 +57,12 @@ absl::Status RegionTable::Refusal(const Sge& sge) const {
                       region->length_bytes.load(std::memory_order_relaxed)));
 }
 
-GrantTable::GrantTable(uint32_t capacity, uint32_t salt) : capacity_(capacity), grants_(new Grant[capacity]) {
-  for (uint32_t i = 0; i < capacity; ++i) {
-    grants_[i].generation = static_cast<uint16_t>(salt);
-    grants_[i].next_free = static_cast<uint16_t>(i + 1);
-  }
-}
-
 uint32_t GrantTable::Add(const Sge& range, QueuePair::Access access) {
-  if (first_free_ == capacity_) return 0;
+  if (first_free_ == kNone) {
+    if (grants_.size() == kGrantsMax) return 0;
+    first_free_ = static_cast<uint16_t>(grants_.size());
+    grants_.push_back({.generation = salt_});
+  }
   const uint32_t index = first_free_;
   Grant& grant = grants_[index];
   first_free_ = grant.next_free;
@@ -80,16 +77,16 @@ uint32_t GrantTable::Add(const Sge& range, QueuePair::Access access) {
 bool GrantTable::Remove(uint32_t rkey) {
   const Grant* found = Find(rkey);
   if (found == nullptr) return false;
-  Grant& grant = grants_[found - grants_.get()];
+  Grant& grant = grants_[found - grants_.data()];
   grant.active = false;
-  grant.next_free = static_cast<uint16_t>(first_free_);
-  first_free_ = rkey & 0xffff;
+  grant.next_free = first_free_;
+  first_free_ = static_cast<uint16_t>(rkey & 0xffff);
   return true;
 }
 
 const GrantTable::Grant* GrantTable::Find(uint32_t rkey) const {
   const uint32_t index = rkey & 0xffff;
-  if (index >= capacity_) return nullptr;
+  if (index >= grants_.size()) return nullptr;
   const Grant& grant = grants_[index];
   return grant.active && grant.generation == rkey >> 16 ? &grant : nullptr;
 }

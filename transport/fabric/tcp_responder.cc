@@ -17,7 +17,7 @@ Responder::Responder(const QueuePairOptions& options, uint32_t qp_num)
       receives_(new Receive[mask_ + 1]),
       answers_(new Answer[answers_mask_ + 1]),
       // Any odd factor far from a power of two spreads consecutive numbers over the 16 bits of a generation.
-      grants_(options.send_depth, qp_num * 40503u) {}
+      grants_(qp_num * 40503u) {}
 
 Responder::Verdict Responder::Violation(const FrameHeader& header, const char* what) {
   reason_ = absl::StrFormat("it sent a %s of %u bytes", what, header.length_bytes);
