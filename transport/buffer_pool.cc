@@ -84,32 +84,34 @@ class BufferPool::Core {
 
   absl::StatusOr<Block*> Acquire(size_t size_bytes) {
     const size_t size_class = ClassOf(size_bytes);
-    if (size_class >= kClasses || ClassBytes(size_class) > limit_bytes_) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("a buffer of ", size_bytes, " bytes is larger than the whole memory pool of ",
-                       limit_bytes_, " bytes; raise BufferPoolOptions::limit_bytes"));
+    if (!CanEverHold(size_class)) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "the whole memory pool of ", limit_bytes_, " bytes cannot hold a buffer of ", size_bytes,
+          " bytes (small ones come in slabs of ", kSlabBytes, "); raise BufferPoolOptions::limit_bytes"));
     }
-    FreeList& free_list = free_[size_class];
     references_.fetch_add(1, std::memory_order_relaxed);
-    leased_bytes_.fetch_add(ClassBytes(size_class), std::memory_order_relaxed);
-    {
-      std::lock_guard<std::mutex> lock(free_list.mutex);
-      if (Block* block = free_list.head; block != nullptr) {
-        free_list.head = block->next_free;
-        return block;
-      }
-    }
+    if (Block* const block = TakeFree(size_class); block != nullptr) return block;
     absl::StatusOr<Block*> block = Grow(size_class);
-    if (!block.ok()) {
-      leased_bytes_.fetch_sub(ClassBytes(size_class), std::memory_order_relaxed);
-      Unref();
+    if (block.ok()) {
+      leased_bytes_.fetch_add((*block)->size_bytes, std::memory_order_relaxed);
+      return block;
     }
+    // Slabs stay with their class, so what is free may be of another; or another thread has just mapped one.
+    for (size_t larger = size_class; larger < kClasses; ++larger) {
+      if (Block* const free = TakeFree(larger); free != nullptr) return free;
+    }
+    Unref();
     return block;
+  }
+
+  bool CanEverHold(size_t size_class) const {
+    if (size_class < kSmallClasses) return kSlabBytes <= limit_bytes_;
+    return size_class < kClasses && ClassBytes(size_class) <= limit_bytes_;
   }
 
   void Return(Block* block) {
     const size_t size_class = block->size_class;
-    leased_bytes_.fetch_sub(ClassBytes(size_class), std::memory_order_relaxed);
+    leased_bytes_.fetch_sub(block->size_bytes, std::memory_order_relaxed);
     FreeList& free_list = free_[size_class];
     {
       std::lock_guard<std::mutex> lock(free_list.mutex);
@@ -152,6 +154,16 @@ class BufferPool::Core {
     std::mutex mutex;
     Block* head = nullptr;
   };
+
+  Block* TakeFree(size_t size_class) {
+    FreeList& free_list = free_[size_class];
+    std::lock_guard<std::mutex> lock(free_list.mutex);
+    Block* const block = free_list.head;
+    if (block == nullptr) return nullptr;
+    free_list.head = block->next_free;
+    leased_bytes_.fetch_add(block->size_bytes, std::memory_order_relaxed);
+    return block;
+  }
 
   // Maps and registers a slab, or one large buffer; returns one block of it.
   absl::StatusOr<Block*> Grow(size_t size_class) {
@@ -254,6 +266,8 @@ absl::StatusOr<Lease> BufferPool::Acquire(size_t size_bytes) {
   if (!block.ok()) return std::move(block).status();
   return Lease(*block);
 }
+
+bool BufferPool::CanEverHold(size_t size_bytes) const { return core_->CanEverHold(ClassOf(size_bytes)); }
 
 BufferPoolStats BufferPool::stats() const { return core_->stats(); }
 

@@ -78,6 +78,9 @@ class BufferPool {
   // small; the message says which.
   absl::StatusOr<Lease> Acquire(size_t size_bytes);
 
+  // False: Acquire(size_bytes) fails however much is returned.
+  bool CanEverHold(size_t size_bytes) const;
+
   BufferPoolStats stats() const;
 
   // The lkey of the region of this pool that holds all of [address, address + length), 0 if none does. Takes

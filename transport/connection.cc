@@ -127,7 +127,10 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller,
                                                const SessionToken& session, ConnectionObserver& observer,
                                                RequestHandler* handler) {
   absl::StatusOr<Connection*> made = Make(poller, options, observer, handler);
-  if (!made.ok()) return made;
+  if (!made.ok()) {
+    request->Reject(EncodeRejection(made.status()));
+    return made;
+  }
   Connection* const connection = *made;
   connection->peer_ = absl::StrCat(poller.fabric().scheme(), "://", request->peer_address().ToString());
   Handshake answer;
@@ -138,10 +141,14 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller,
   answer.session = session;
   connection->peer_hello_ = hello;
   connection->Agree(hello);
-  absl::Status status =
-      connection->receive_ring_.Refill()
-          ? connection->queue_pair_->Accept(std::move(request), Encode(answer))
-          : absl::ResourceExhaustedError("no memory for the receive ring of a new connection");
+  absl::Status status;
+  if (connection->receive_ring_.Refill()) {
+    status = connection->queue_pair_->Accept(std::move(request), Encode(answer));
+  } else {
+    status =
+        absl::ResourceExhaustedError("the server has no memory for the receive ring of a new connection");
+    request->Reject(EncodeRejection(status));
+  }
   if (!status.ok()) {
     connection->Fail(status);
     return connection;
@@ -188,6 +195,7 @@ void Connection::OnEstablished(absl::string_view private_data) {
   poller_.timers().Cancel(connect_timer_);
   last_receive_ns_ = poller_.now_ns();
   poller_.timers().Set(keepalive_timer_, After(poller_.now_ns(), options_.keepalive_interval));
+  poller_.MarkForFlush(this);
   observer_.OnReady(peer_hello_);
   for (auto& [buffer, length_bytes] : std::exchange(early_, {})) OnMessage(std::move(buffer), length_bytes);
 }
@@ -224,6 +232,7 @@ absl::Status Connection::Respond(ExchangeId id, OutgoingMessagePtr& response) {
 void Connection::Drain() {
   poller_.AssertHeld();
   if (state_ == State::kConnecting) return Close();
+  if (state_ == State::kDraining) return;
   Move(Event::kDrainCalled);
   if (state_ != State::kDraining) return;
   if (responder_ != nullptr) {
@@ -255,8 +264,8 @@ void Connection::Fail(const absl::Status& why) {
   Move(Event::kFailed);
   for (Timer* timer : {&connect_timer_, &keepalive_timer_, &memory_timer_}) poller_.timers().Cancel(*timer);
   queue_pair_->Disconnect();
-  send_queue_.DropQueued();
   pulls_.Fail();
+  send_queue_.DropQueued();
   poller_.MarkForFlush(this);
   // Calls need to know one thing: whether somebody here ended them, or whether it may be tried again.
   const absl::Status for_calls =
@@ -270,6 +279,12 @@ void Connection::Fail(const absl::Status& why) {
 void Connection::OnExchangeEnded() {
   if (state_ == State::kDraining) poller_.MarkForFlush(this);
   if (requester_ != nullptr && state_ == State::kReady) observer_.OnSlotFree();
+}
+
+uint32_t Connection::messages_that_may_come() const {
+  const uint32_t control =
+      control_.waiting_since_ns() == kNever ? 1 : 2;  // A request, and an answer to ours.
+  return control + (requester_ != nullptr ? requester_->in_flight() : responder_->requests_that_may_come());
 }
 
 void Connection::CloseIfDrained() {
@@ -366,10 +381,12 @@ void Connection::OnMessage(Lease buffer, uint32_t length_bytes) {
 
 void Connection::Flush() {
   if (state_ < State::kFlushing) {
-    // Receives first: what we send now may be answered at once.
-    if (!receive_ring_.full() && !receive_ring_.Refill()) {
+    // Receives first: what we send now may be answered at once. Before the observer has heard that we are
+    // ready, what arrives is kept, so the ring bounds it.
+    if (ready_ && !receive_ring_.full() && !receive_ring_.Refill()) {
       poller_.timers().Set(memory_timer_, After(poller_.now_ns(), kMemoryRetry));
-      return;
+      // What there is may do. Else our messages wait, or their answers would meet no receive.
+      if (receive_ring_.posted() < messages_that_may_come()) return;
     }
     if (carries_traffic() && send_queue_.has_queued()) {
       if (absl::Status status = send_queue_.Flush(); !status.ok()) {

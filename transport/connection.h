@@ -150,6 +150,8 @@ class Connection final : public fabric::ConnectionHandler {
   void OnMessage(Lease buffer, uint32_t length_bytes);
   void OnKeepaliveTimer();
   void Fail(const absl::Status& why);
+  // That an honest peer may send once it has all that we have queued.
+  uint32_t messages_that_may_come() const;
   void CloseIfDrained();
   void CloseIfFlushed();
 

@@ -13,6 +13,9 @@
 namespace hawser::transport {
 namespace {
 
+// Up to here each new segment doubles the message.
+constexpr size_t kDoublingMax = 1 << 20;
+
 constexpr size_t kFirstSegmentBytes = kSmallBufferBytes - kHeadroom;
 
 // Message objects kept for reuse, of each kind: as many as calls are in flight over a few connections.
@@ -43,10 +46,14 @@ OutgoingMessage::~OutgoingMessage() { builder_->~MessageBuilder(); }
 void OutgoingMessage::Reset() {
   static_assert(sizeof(Builder) <= sizeof(builder_space_));
   if (builder_ != nullptr) {
-    if (segments_.empty() && first_taken_) Finish();
     // The first segment is handed out as zeros again; the few bytes that were used are all there is to clear.
-    if (!segments_.empty() && head_ && segments_[0].address == head_.data() + kHeadroom) {
-      memset(segments_[0].address, 0, segments_[0].length_bytes);
+    // Asked anew, since Finish() may be followed by more building.
+    if (first_taken_) {
+      const kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> parts = builder_->getSegmentsForOutput();
+      uint8_t* const first = head_.data() + kHeadroom;
+      if (parts.size() != 0 && reinterpret_cast<const uint8_t*>(parts[0].begin()) == first) {
+        memset(first, 0, parts[0].size() * sizeof(capnp::word));
+      }
     }
     builder_->~MessageBuilder();
   }
@@ -73,9 +80,11 @@ kj::ArrayPtr<capnp::word> OutgoingMessage::AllocateSegment(uint32_t minimum_word
               kFirstSegmentBytes / sizeof(capnp::word)};
     }
   }
-  // Doubles what there is, so that a message of any size has few segments; a large one is not rounded up,
-  // since every byte of it must be cleared.
-  size_bytes = std::max(minimum_bytes, std::min<size_t>(allocated_bytes_, 1 << 20));
+  // Doubles what there is, and later adds a quarter, so that a message of any size has few segments and not
+  // many bytes that are cleared for nothing.
+  size_bytes =
+      std::max(minimum_bytes,
+               std::min<size_t>(allocated_bytes_, std::max<size_t>(kDoublingMax, allocated_bytes_ / 4 & ~7)));
   absl::StatusOr<Lease> lease = pool_->buffers().Acquire(size_bytes);
   if (lease.ok()) {
     memory = lease->data();
@@ -202,7 +211,9 @@ struct MessagePool::State {
 MessagePool::MessagePool(std::shared_ptr<BufferPool> buffers)
     : buffers_(std::move(buffers)), state_(std::make_unique<State>()) {}
 
-MessagePool::~MessagePool() {
+MessagePool::~MessagePool() { Trim(); }
+
+void MessagePool::Trim() {
   std::lock_guard<std::mutex> lock(state_->mutex);
   while (OutgoingMessage* message = state_->outgoing) {
     state_->outgoing = message->next_free_;
@@ -212,6 +223,7 @@ MessagePool::~MessagePool() {
     state_->incoming = message->next_free_;
     delete message;
   }
+  state_->outgoing_kept = state_->incoming_kept = 0;
 }
 
 std::shared_ptr<MessagePool> MessagePool::Create(std::shared_ptr<BufferPool> buffers) {

@@ -23,8 +23,8 @@ class MessagePool;
 // of 8.
 inline constexpr size_t kEnvelopeMax = 32;
 
-// Segments of one message at most. A builder doubles its segments, so 21 reach the largest message; the rest
-// is for payloads that are referred to in place.
+// Segments of one message at most. Those of a builder grow, so about 40 reach 512 MiB; the rest is for
+// payloads that are referred to in place.
 inline constexpr size_t kSegmentsMax = 120;
 
 // Room in front of the first segment for all that precedes it in a SEND of up to kHeadroomSegments segments
@@ -74,6 +74,8 @@ class OutgoingMessage {
   absl::Span<const Segment> segments() const { return segments_; }
   uint64_t body_bytes() const;  // After Finish().
   const Lease& head() const { return head_; }
+  // It holds memory of the application.
+  bool has_attached() const { return !owners_.empty(); }
   // A buffer that lives as long as the message; for a header that does not fit the headroom.
   absl::StatusOr<uint8_t*> AllocateHeader(size_t size_bytes, uint32_t* lkey);
 
@@ -169,6 +171,8 @@ class MessagePool {
   OutgoingMessagePtr NewOutgoing();
   IncomingMessagePtr NewIncoming();
   BufferPool& buffers() { return *buffers_; }
+  // Gives the memory of the messages that are kept for later back to the buffer pool.
+  void Trim();
 
   static std::shared_ptr<MessagePool> Create(std::shared_ptr<BufferPool> buffers);
 

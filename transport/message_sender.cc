@@ -78,6 +78,13 @@ absl::Status SendMessage(Connection& connection, Header header, OutgoingMessage&
                                                    send_bytes_max, " bytes"));
   }
   const Layout layout = Plan(segments, prefix_bytes, body_bytes, send_bytes_max);
+  if (const size_t remote = segments.size() - layout.is_inline.count();
+      remote > connection.send_queue().depth()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the message has ", remote, " large segments, a connection of ",
+                     connection.agreed().slots, " slots can grant ", connection.send_queue().depth(),
+                     " at once; attach fewer payloads, or raise ConnectionOptions::slots"));
+  }
 
   absl::InlinedVector<TableEntry, kHeadroomSegments> table;
   size_t inline_parts = 0;
@@ -137,7 +144,11 @@ absl::Status SendMessage(Connection& connection, Header header, OutgoingMessage&
       out += segments[i].length_bytes;
     }
   }
-  connection.send_queue().PushSend(absl::MakeConstSpan(sges, count), !grants.empty());
+  if (!connection.send_queue().PushSend(absl::MakeConstSpan(sges, count),
+                                        !grants.empty() || message.has_attached())) {
+    grants.Revoke(connection);
+    return connection.why_closed();
+  }
   return absl::OkStatus();
 }
 

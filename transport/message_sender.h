@@ -31,7 +31,8 @@ class Grants {
 // granted to the peer, which READs them from where they were built, and the small ones go along. `header`
 // wants its kind, slot, generation and timeout. The message stays untouched, and in place, until the exchange
 // has ended. InvalidArgument: larger than the peer takes, or too many segments; ResourceExhausted: the
-// message could not be built in registered memory, or nothing more can be granted. Then nothing was queued.
+// message could not be built in registered memory, or nothing more can be granted; anything else: the
+// connection has just failed, and its handlers have heard. Then nothing was queued.
 absl::Status SendMessage(Connection& connection, Header header, OutgoingMessage& message, Grants& grants);
 
 }  // namespace hawser::transport

@@ -34,6 +34,10 @@ bool ReceiveRing::Refill() {
       const uint32_t number = missing_[missing_.size() - 1 - count];
       absl::StatusOr<Lease> lease = pool.Acquire(buffer_bytes_);
       if (!lease.ok()) {
+        connection_.poller().messages().Trim();
+        lease = pool.Acquire(buffer_bytes_);
+      }
+      if (!lease.ok()) {
         exhausted = true;
         break;
       }

@@ -58,8 +58,10 @@ void PullQueue::Pump() {
     const Pull::Segment& segment = pull->segments_[pull->next_segment_];
     const uint32_t bytes = std::min(kReadChunkBytes, segment.length_bytes - pull->next_offset_);
     if (!connection_.poller().read_budget().Take(bytes, this)) return;
-    connection_.send_queue().PushRead({pull->sink_, bytes, pull->lkey_}, segment.address + pull->next_offset_,
-                                      segment.rkey, pull);
+    if (!connection_.send_queue().PushRead({pull->sink_, bytes, pull->lkey_},
+                                           segment.address + pull->next_offset_, segment.rkey, pull)) {
+      return connection_.poller().read_budget().Return(bytes);
+    }
     ++outstanding_;
     ++pull->outstanding_;
     pull->sink_ += bytes;

@@ -15,10 +15,11 @@ constexpr absl::Duration kReleaseAfter = absl::Milliseconds(1);
 // How often memory is asked for again while the pool has none.
 constexpr absl::Duration kMemoryRetry = absl::Milliseconds(1);
 
+// A deadline beyond what the field holds, 71 minutes, is not told.
 uint32_t TimeoutUs(int64_t deadline_ns, int64_t now_ns) {
   if (deadline_ns == kNever) return kNoTimeout;
   const int64_t left_us = std::max<int64_t>(0, deadline_ns - now_ns) / 1000 + 1;
-  return static_cast<uint32_t>(std::min<int64_t>(left_us, kNoTimeout - 1));
+  return static_cast<uint32_t>(std::min<int64_t>(left_us, kNoTimeout));
 }
 
 }  // namespace
@@ -50,6 +51,7 @@ absl::StatusOr<ExchangeId> Requester::Send(OutgoingMessagePtr& request, int64_t 
   ++slot.generation;
   slot.owes_release = false;
   slot.deadline_ns = deadline_ns;
+  slot.peer_knows_deadline = header.timeout_us != kNoTimeout;
   slot.handler = &handler;
   slot.request = std::move(request);
   slot.request_number = number;
@@ -103,6 +105,13 @@ void Requester::OnResponse(const ParsedMessage& message, Lease buffer, uint32_t 
                    absl::ResourceExhaustedError(absl::StrCat(
                        "the response has ", body_bytes, " bytes, this side takes at most ",
                        connection_.options().message_bytes_max, " (ConnectionOptions::message_bytes_max)")));
+  }
+  if (!connection_.poller().messages().buffers().CanEverHold(message.remote_bytes)) {
+    OweRelease(slot);
+    return Deliver(
+        slot, absl::ResourceExhaustedError(absl::StrCat("the response has ", body_bytes,
+                                                        " bytes, more than the whole memory pool here can "
+                                                        "hold; raise BufferPoolOptions::limit_bytes")));
   }
   slot.response->SetReceived(std::move(buffer), length_bytes, message.envelope);
   if (!StartPull(slot, message)) {
@@ -201,7 +210,10 @@ void Requester::OnDeadlineTimer() {
   for (Slot& slot : slots_) {
     if (slot.handler == nullptr || slot.deadline_ns == kNever) continue;
     if (slot.deadline_ns <= now_ns) {
-      // The peer knows the deadline too: no need to cancel.
+      if (slot.state == SlotState::kWaiting && !slot.peer_knows_deadline) {
+        slot.owes_cancel = true;
+        ++owing_;
+      }
       const char* const what = slot.state == SlotState::kWaiting ? "no answer came before the deadline"
                                : slot.state == SlotState::kPulling
                                    ? "the deadline passed while the large answer was being READ"
@@ -219,6 +231,7 @@ void Requester::OnDeadlineTimer() {
   if (!deadline_timer_.is_set() || next_ns < deadline_timer_.when_ns()) {
     connection_.poller().timers().Set(deadline_timer_, next_ns);
   }
+  if (owing_ != 0) connection_.control().Pump();
 }
 
 void Requester::FailAll(const absl::Status& why) {

@@ -53,6 +53,7 @@ class Requester final : Pull::Owner {
 
   struct Slot {
     SlotState state = SlotState::kFree;
+    bool peer_knows_deadline = false;
     bool owes_cancel = false;  // The peer is to be told that nobody waits.
     bool owes_release =
         false;  // The peer is to be told that its large response was READ. Implied by a new request.

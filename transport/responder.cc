@@ -67,6 +67,12 @@ void Responder::OnRequest(const ParsedMessage& message, Lease buffer, uint32_t l
     }
     return Run(slot);
   }
+  if (!connection_.poller().messages().buffers().CanEverHold(message.remote_bytes)) {
+    return Refuse(slot, absl::ResourceExhaustedError(
+                            absl::StrCat("the request has ", body_bytes,
+                                         " bytes, more than the server's whole memory pool "
+                                         "can hold; raise BufferPoolOptions::limit_bytes there")));
+  }
   if (!StartPull(slot, message)) {
     slot.state = SlotState::kWantsMemory;
     if (!memory_timer_.is_set()) {
@@ -126,6 +132,7 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   header.generation = id.generation;
   const uint32_t number = connection_.send_queue().next_number();
   absl::Status sent = SendMessage(connection_, header, *response, slot.grants);
+  if (!connection_.carries_traffic()) return absl::OkStatus();
   if (!sent.ok()) return sent;
   if (slot.grants.empty()) {
     connection_.send_queue().KeepUntilProved(number, std::move(response));
@@ -138,6 +145,12 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
     slot.state = SlotState::kGranted;
   }
   return absl::OkStatus();
+}
+
+uint32_t Responder::requests_that_may_come() const {
+  return static_cast<uint32_t>(std::count_if(slots_.begin(), slots_.end(), [](const Slot& slot) {
+    return slot.state == SlotState::kFree || slot.state == SlotState::kGranted;
+  }));
 }
 
 void Responder::EndResponse(Slot& slot) {

@@ -24,6 +24,8 @@ class Responder final : Pull::Owner {
 
   // Requests that were not answered yet, and large answers that the peer has not READ yet.
   uint32_t in_flight() const { return in_flight_; }
+  // That an honest peer may send once it has all our answers.
+  uint32_t requests_that_may_come() const;
 
   void OnRequest(const ParsedMessage& message, Lease buffer, uint32_t length_bytes);
   // See Connection::Respond().

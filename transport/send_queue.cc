@@ -41,24 +41,35 @@ SendQueue::Entry* SendQueue::Push() {
   return &at(end_++);
 }
 
-void SendQueue::PushSend(absl::Span<const fabric::Sge> sges, bool signaled) {
+bool SendQueue::PushSend(absl::Span<const fabric::Sge> sges, bool signaled) {
   Entry* const entry = Push();
-  if (entry == nullptr) return;
+  if (entry == nullptr) return false;
   std::copy(sges.begin(), sges.end(), entry->sges);
   entry->sge_count = static_cast<uint8_t>(sges.size());
   entry->pull = nullptr;
   entry->signaled = signaled || signal_all_ || end_ % signal_interval_ == 0;
+  return true;
 }
 
-void SendQueue::PushRead(const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey, Pull* pull) {
+bool SendQueue::PushRead(const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey, Pull* pull) {
   Entry* const entry = Push();
-  if (entry == nullptr) return;
+  if (entry == nullptr) return false;
   entry->sges[0] = sink;
   entry->sge_count = 1;
   entry->remote_address = remote_address;
   entry->rkey = rkey;
   entry->pull = pull;
   entry->signaled = true;
+  return true;
+}
+
+void SendQueue::DropQueued() {
+  while (end_ != posted_) {
+    Entry& entry = at(--end_);
+    entry.message.reset();
+    if (entry.pull == nullptr) continue;
+    connection_.pulls().OnReadCompleted(std::exchange(entry.pull, nullptr), entry.sges[0].length, false);
+  }
 }
 
 void SendQueue::KeepUntilProved(uint32_t number, OutgoingMessagePtr message) {

@@ -37,8 +37,9 @@ class SendQueue {
 
   // Both are posted by the next Flush(). `signaled`: asks for a completion, whatever its turn; for large
   // messages, whose memory is wanted back soon.
-  void PushSend(absl::Span<const fabric::Sge> sges, bool signaled = false);
-  void PushRead(const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey, Pull* pull);
+  // False: there is no room, the connection has failed.
+  bool PushSend(absl::Span<const fabric::Sge> sges, bool signaled = false);
+  bool PushRead(const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey, Pull* pull);
 
   // Lets `message`, the memory of work request `number`, go as soon as that is proved: now, if it is.
   void KeepUntilProved(uint32_t number, OutgoingMessagePtr message);
@@ -50,10 +51,13 @@ class SendQueue {
   void OnCompletion(uint32_t number, bool ok);
 
   // Drops what was queued and not posted: the connection has failed.
-  void DropQueued() { end_ = posted_; }
+  void DropQueued();
 
   // Each SEND asks for a completion from now on.
   void SignalAll() { signal_all_ = true; }
+
+  // Of the queue pair: work requests, and grants, that are possible at once.
+  uint32_t depth() const { return depth_; }
 
   bool has_queued() const { return posted_ != end_; }
   uint32_t outstanding() const { return posted_ - proved_; }

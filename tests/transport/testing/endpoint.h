@@ -45,9 +45,32 @@ class RecordingObserver final : public ConnectionObserver {
   std::function<void()> on_ready, on_slot_free, on_going_away, on_closed;
 };
 
-// One request that a test has sent.
+// One request that a test has sent. May be destroyed before its end, if it was sent by Link::Send().
 class PendingCall final : public ResponseHandler {
  public:
+  PendingCall() = default;
+  ~PendingCall() {
+    if (proxy_ != nullptr) proxy_->call_ = nullptr;
+  }
+  PendingCall(const PendingCall&) = delete;
+
+  // What the connection knows in its place.
+  class Proxy final : public ResponseHandler {
+   public:
+    explicit Proxy(PendingCall& call) : call_(&call) { call.proxy_ = this; }
+    void OnResponse(absl::StatusOr<IncomingMessagePtr> result) override {
+      if (call_ != nullptr) call_->OnResponse(std::move(result));
+    }
+    bool WantsRequestBack() const override { return call_ != nullptr && call_->WantsRequestBack(); }
+    void OnRequestBack(OutgoingMessagePtr request) override {
+      if (call_ != nullptr) call_->OnRequestBack(std::move(request));
+    }
+
+   private:
+    friend class PendingCall;
+    PendingCall* call_;
+  };
+
   void OnResponse(absl::StatusOr<IncomingMessagePtr> result) override {
     ++ends;
     response = std::move(result);
@@ -65,6 +88,9 @@ class PendingCall final : public ResponseHandler {
   OutgoingMessagePtr request_back;
   ExchangeId id;
   std::function<void()> on_response;
+
+ private:
+  Proxy* proxy_ = nullptr;
 };
 
 // The side that answers: by `answer`, or, where that is not set, when the test says so.

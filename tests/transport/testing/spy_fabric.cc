@@ -94,6 +94,7 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
     return status;
   }
   absl::StatusOr<uint32_t> Grant(const fabric::Sge& range, Access access) override {
+    if (counts_.grants >= spy_.grants_max_) return absl::ResourceExhaustedError("no more grants");
     absl::StatusOr<uint32_t> rkey = real_->Grant(range, access);
     if (rkey.ok()) counts_.grants_max = std::max(counts_.grants_max, ++counts_.grants);
     return rkey;

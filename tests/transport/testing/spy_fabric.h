@@ -43,6 +43,9 @@ class SpyFabric final : public fabric::Fabric {
   // said, or the queue pair is in error.
   void KeepBackSendCompletions(bool keep) { keep_back_ = keep; }
 
+  // Of one queue pair at once; as few as a NIC may have.
+  void LimitGrants(int64_t grants_max) { grants_max_ = grants_max; }
+
   absl::string_view scheme() const override { return real_->scheme(); }
   absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(uint8_t* address,
                                                                  size_t length_bytes) override {
@@ -67,6 +70,7 @@ class SpyFabric final : public fabric::Fabric {
   std::map<uint64_t, bool> reads_;  // wr_ids of READs that are outstanding.
   uint64_t registrations_ = 0;
   bool keep_back_ = false;
+  int64_t grants_max_ = INT64_MAX;
 };
 
 }  // namespace hawser::transport

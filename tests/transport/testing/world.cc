@@ -103,9 +103,10 @@ Link::~Link() {
 
 absl::Status Link::Send(PendingCall& call, OutgoingMessagePtr request, absl::Duration timeout) {
   absl::Status result;
+  proxies_.emplace_back(call);
   world.OnClient([&] {
     absl::StatusOr<ExchangeId> sent =
-        client_end->SendRequest(request, After(world.clock.NowNs(), timeout), call);
+        client_end->SendRequest(request, After(world.clock.NowNs(), timeout), proxies_.back());
     if (sent.ok()) call.id = *sent;
     result = sent.status();
   });

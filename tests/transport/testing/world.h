@@ -1,6 +1,7 @@
 #ifndef HAWSER_TESTS_TRANSPORT_TESTING_WORLD_H_
 #define HAWSER_TESTS_TRANSPORT_TESTING_WORLD_H_
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -49,9 +50,6 @@ class World {
   static void On(Side& side, const std::function<void()>& code) {
     side.poller().Run([&] { code(); });
   }
-
- private:
-  std::vector<std::function<void()>> cleanups_;
 };
 
 // A connection from the client of a World to its server, which answers what `server` says; none by default.
@@ -98,6 +96,7 @@ class Link {
 
  private:
   size_t client_queue_pair_ = 0, server_queue_pair_ = 0;
+  std::deque<PendingCall::Proxy> proxies_;
 };
 
 // A listener of a side: what comes is written down, or accepted.
