@@ -16,8 +16,9 @@
 namespace hawser::internal {
 
 // One attempt to connect a channel: looks up the name, then tries one address after the other until a Link is
-// up. Thread:   on the poller. Lifetime: its owner lets go of it when it has heard how it ended, or calls
-// Abandon().
+// up.
+// Thread:   on the poller.
+// Lifetime: its owner lets go of it when it has heard how it ended, or calls Abandon().
 class Attempt final : public std::enable_shared_from_this<Attempt>, Link::Observer {
  public:
   class Owner {

@@ -92,12 +92,14 @@ class PendingCall {
       }
       absl::StatusOr<Reply<Results>> await_resume() { return Typed(*std::move(result)); }
     };
-    detached_ = true;
     return Awaiter{std::move(call_), std::nullopt};
   }
 
-  // The result becomes Cancelled, unless it is there already, and the server is told. From any thread.
-  void Cancel() { call_->Cancel(); }
+  // The result becomes Cancelled, unless it is there already, and the server is told. From any thread, also
+  // while another one is in Wait().
+  void Cancel() {
+    if (call_) call_->Cancel();
+  }
 
  private:
   static absl::StatusOr<Reply<Results>> Typed(internal::CallResult result) {

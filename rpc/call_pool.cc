@@ -27,11 +27,24 @@ UntypedCall* CallPool::Get(const std::shared_ptr<ChannelCore>& owner) {
 }
 
 void CallPool::Put(UntypedCall* call) {
-  std::shared_ptr<ChannelCore> last;  // Goes after the lock.
+  std::shared_ptr<ChannelCore> last;
+  bool close = false;
+  {
+    std::lock_guard lock(mutex_);
+    call->next_ = free_;
+    free_ = call;
+    if (--out_ == 0) {
+      last = std::move(owner_);
+      close = close_when_idle_;
+    }
+  }
+  if (close) last->Close(absl::CancelledError("the channel was let go"));
+}
+
+bool CallPool::CloseWhenIdle() {
   std::lock_guard lock(mutex_);
-  call->next_ = free_;
-  free_ = call;
-  if (--out_ == 0) last = std::move(owner_);
+  close_when_idle_ = true;
+  return out_ == 0;
 }
 
 }  // namespace hawser::internal

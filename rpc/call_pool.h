@@ -11,8 +11,9 @@ class ChannelCore;
 class UntypedCall;
 
 // The call objects of one channel, kept for the next call, so that a call in steady state allocates nothing.
-// There are as many as were ever in use at once. Thread:   any. Lifetime: a part of its ChannelCore, which it
-// keeps alive while a call is out.
+// There are as many as were ever in use at once.
+// Thread:   any.
+// Lifetime: a part of its ChannelCore, which it keeps alive while a call is out.
 class CallPool {
  public:
   CallPool() = default;
@@ -22,14 +23,18 @@ class CallPool {
 
   UntypedCall* Get(const std::shared_ptr<ChannelCore>& owner);
 
-  // May destroy the owner, and this.
+  // May close and destroy the owner, and this.
   void Put(UntypedCall* call);
+
+  // Nobody can make further calls: the owner is closed when the last one is back. True: none is out.
+  bool CloseWhenIdle();
 
  private:
   // A std::mutex: it is taken twice in each call, and Debian's abseil is built to look for deadlocks.
   std::mutex mutex_;
   UntypedCall* free_ = nullptr;
   size_t out_ = 0;
+  bool close_when_idle_ = false;
   std::shared_ptr<ChannelCore> owner_;  // While out_ > 0.
 };
 

@@ -12,8 +12,8 @@ namespace hawser::internal {
 class UntypedCall;
 
 // Calls that wait, first in first out, and their deadlines: one timer, set for the earliest of them, so that
-// a call which passes through costs no timer of its own. Intrusive: a call is in one queue at most. Thread:
-// on the poller.
+// a call which passes through costs no timer of its own. Intrusive: a call is in one queue at most.
+// Thread:   on the poller.
 class CallQueue {
  public:
   // `on_deadline` hears of each call that was taken out because its deadline has passed; it must not change

@@ -29,10 +29,7 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::Create(absl::string_view uri, 
 
 Channel::Channel(std::shared_ptr<internal::ChannelCore> core) : core_(std::move(core)) {}
 
-Channel::~Channel() {
-  core_->Silence();
-  Close();
-}
+Channel::~Channel() { core_->LetGo(); }
 
 absl::StatusOr<Buffer> Channel::AllocateBuffer(size_t size_bytes) {
   return core_->AllocateBuffer(size_bytes);

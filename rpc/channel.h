@@ -20,13 +20,13 @@ class ChannelCore;  // rpc/channel_core.h
 
 // Calls one peer. Generated stubs are made from it; any number of them, and of calls at once.
 // Thread:   any. In a child after fork() every call fails with FailedPrecondition, and nothing of the
-// parent's is touched. Lifetime: shared; stubs keep it. Calls in flight when it is closed, or destroyed, end
-// with Cancelled; their callbacks
-//           may run a moment later.
+//           parent's is touched.
+// Lifetime: shared; stubs keep it, and calls keep it connected. Calls in flight when Close() is called end
+// with
+//           Cancelled; their callbacks may run a moment later.
 // Failure:  when the connection is lost, calls in flight end with Unavailable at once, and the channel
-// reconnects with
-//           backoff by itself. A call that was not sent yet, or whose method is idempotent, is sent again
-//           then.
+//           reconnects with backoff by itself. A call that was not sent yet, or whose method is idempotent,
+//           is sent again then.
 class Channel {
  public:
   // Connects to "tcp://host:port" and waits for how the first attempt ends. InvalidArgument: not a URI that
@@ -46,7 +46,8 @@ class Channel {
   // there. ResourceExhausted: the pool is at its limit.
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
 
-  // Ends every call with Cancelled and disconnects. Idempotent; waits for nothing.
+  // Ends every call with Cancelled and disconnects. Idempotent; waits for nothing. Destroying the last owner
+  // disconnects too, once the last call object is gone; on_state_change does not begin to run after that.
   void Close();
 
   // `callback` runs once, on the poller's thread, when this channel can never be used again: Close() was

@@ -110,6 +110,12 @@ void ChannelCore::Close(const absl::Status& why) {
   poller_.Run([core = shared_from_this(), why] { core->CloseNow(why); });
 }
 
+void ChannelCore::LetGo() {
+  silent_.store(true, std::memory_order_release);
+  if (!poller_.usable_in_this_process()) return;
+  if (calls_.CloseWhenIdle()) Close(absl::CancelledError("the channel was let go"));
+}
+
 void ChannelCore::OnClosed(absl::AnyInvocable<void()> callback) {
   if (!poller_.usable_in_this_process()) return;
   poller_.Run([core = shared_from_this(), callback = std::move(callback)]() mutable {

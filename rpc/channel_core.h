@@ -30,8 +30,10 @@ namespace hawser::internal {
 //
 // Nothing that the application gave us (a callback) is called from inside a call of the application into us:
 // results that are there at once, and changes of state, are told in the poller's next turn. So a callback may
-// call us, and a caller may hold a lock that its callback takes. Thread:   as said for each method. Lifetime:
-// shared by its Channel and its calls, and by itself until it is closed and nothing of it is under way.
+// call us, and a caller may hold a lock that its callback takes.
+// Thread:   as said for each method.
+// Lifetime: shared by its Channel and its calls, and by itself until it is closed and nothing of it is under
+//           way.
 class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link::Observer, Attempt::Owner {
  public:
   // Dials `uri`, again and again.
@@ -51,8 +53,8 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   absl::Status WaitForFirstAttempt();
   void Close(const absl::Status& why);
   void OnClosed(absl::AnyInvocable<void()> callback);
-  // No on_state_change begins after this: its owner is going away.
-  void Silence() { silent_.store(true, std::memory_order_release); }
+  // Its Channel goes away: closes when the last call has ended. No on_state_change begins after this.
+  void LetGo();
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
 
   ChannelState state() const { return state_.load(std::memory_order_acquire); }

@@ -16,8 +16,9 @@ namespace hawser::internal {
 
 // What a channel sends its calls over: a forward connection and, if the client offers services, the reverse
 // connection of the same session. They live and die together: a client whose reverse connection is lost would
-// wait for ever for what the server wanted to push. Thread:   on the poller. Lifetime: its owner keeps it
-// until OnLinkGone().
+// wait for ever for what the server wanted to push.
+// Thread:   on the poller.
+// Lifetime: its owner keeps it until OnLinkGone().
 class Link final : transport::ConnectionObserver, ServingConnection::Owner {
  public:
   class Observer {

@@ -32,7 +32,7 @@ struct ServerStats {
 //   server.Wait();
 // Thread:   any.
 // Lifetime: the services outlive it. The destructor shuts down at once: running handlers are cancelled and
-// waited for.
+//           waited for.
 class Server {
  public:
   explicit Server(ServerOptions options = {});

@@ -22,7 +22,7 @@ namespace hawser::internal {
 // The call behind a ServerContext: one request, its handler, its answer.
 // Thread:   starts and ends on the poller; between, it is the handler's.
 // Lifetime: owned by its connection, which uses it again when the handler has returned and the answer was
-// given.
+//           given.
 class ServerCall {
  public:
   explicit ServerCall(ServingConnection& connection)

@@ -23,9 +23,9 @@ class ServerCall;  // The call behind a ServerContext: rpc/server_call.h.
 }
 
 // One call as its handler sees it. The handler fills reply and returns OK, or returns what went wrong; or it
-// takes Defer() and answers later, from any thread. Thread:   that of the handler, until Defer(); cancelled()
-// and TimeRemaining() from any. Lifetime: until the handler returns or, deferred, until the DeferredCall has
-// finished.
+// takes Defer() and answers later, from any thread.
+// Thread:   that of the handler, until Defer(); cancelled() and TimeRemaining() from any.
+// Lifetime: until the handler returns or, deferred, until the DeferredCall has finished.
 class ServerContext {
  public:
   ServerContext(const ServerContext&) = delete;
@@ -88,7 +88,7 @@ class ServerContext {
 };
 
 // The duty to answer one call, and the right to. Move-only; destroyed unanswered it answers Internal.
-// Thread: any, one at a time.
+// Thread:   any, one at a time.
 class DeferredCall {
  public:
   DeferredCall() = default;

@@ -37,8 +37,10 @@ struct ServingCounters {
 };
 
 // A connection whose requests this process answers: that of a client at a server, or the reverse one at a
-// client. Thread:   on the poller. Lifetime: its owner keeps it until OnServingGone(): the connection is
-// closed, and every handler has answered.
+// client.
+// Thread:   on the poller.
+// Lifetime: its owner keeps it until OnServingGone(): the connection is closed, and every handler has
+//           answered.
 class ServingConnection final : transport::ConnectionObserver, transport::RequestHandler {
  public:
   class Owner {

@@ -16,8 +16,9 @@
 namespace hawser::internal {
 
 // One client of a server: the connection that its calls come by and, if it offers services, a channel over
-// the reverse connection to call those. The channel is closed when either connection is. Thread:   on the
-// poller of its connections. Lifetime: owned by the server, until OnSessionGone().
+// the reverse connection to call those. The channel is closed when either connection is.
+// Thread:   on the poller of its connections.
+// Lifetime: owned by the server, until OnSessionGone().
 class Session final : ServingConnection::Owner {
  public:
   class Owner {

@@ -56,8 +56,9 @@ class CallRef {
 //
 // Its one result is made on the poller, by whichever comes first: response, deadline, cancellation, or the
 // end of the connection or channel. It is handed over to whoever comes second, the result or the one who asks
-// for it. Thread:   that of the caller, one at a time; Cancel() from any. Lifetime: two owners: the caller
-// (CallRef), and from Send() until the result the channel.
+// for it.
+// Thread:   that of the caller, one at a time; Cancel() from any.
+// Lifetime: two owners: the caller (CallRef), and from Send() until the result the channel.
 class UntypedCall final : transport::ResponseHandler {
  public:
   // Move-only function; stored inline if it fits two pointers.

@@ -1,0 +1,136 @@
+// Every call has a deadline, on both sides.
+
+#include <string>
+
+#include "tests/rpc/probe.h"
+
+namespace hawser {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(DeadlineTest, AHandlerThatNeverAnswersIsNotWaitedForLonger) {
+  TestServer server;
+  Held held;
+  server.probe.on_act = held.Handler();
+  const auto channel = server.Connect();
+  const absl::Time before = absl::Now();
+  const absl::Status status = SendAct(channel, 1, {.timeout = absl::Milliseconds(30)}).Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_TRUE(WasSent(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("Probe.act"));
+  EXPECT_GE(absl::Now() - before, absl::Milliseconds(30));
+}
+
+TEST(DeadlineTest, TheHandlerHearsThatTheDeadlinePassed) {
+  TestServer server;
+  Held held;
+  server.probe.on_act = held.Handler();
+  const auto channel = server.Connect();
+  auto call = SendAct(channel, 1, {.timeout = absl::Milliseconds(30)});
+  DeferredCall deferred = held.Take();
+  Box<bool> heard;
+  deferred.context().OnCancel([&] { heard.Put(true); });
+  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_TRUE(heard.Take());
+  EXPECT_TRUE(deferred.context().cancelled());
+  EXPECT_EQ(deferred.context().TimeRemaining(), absl::ZeroDuration());
+}
+
+TEST(DeadlineTest, TheHandlerSeesHowLongTheCallerStillWaits) {
+  TestServer server;
+  Box<absl::Duration> seen;
+  server.probe.on_act = [&](ServerContext& context, uint64_t) {
+    seen.Put(context.TimeRemaining());
+    return absl::OkStatus();
+  };
+  const auto channel = server.Connect();
+  EXPECT_TRUE(SendAct(channel, 1, {.timeout = absl::Seconds(30)}).Wait().ok());
+  const absl::Duration relative = seen.Take();
+  EXPECT_LE(relative, absl::Seconds(30));
+  EXPECT_GT(relative, absl::Seconds(1));
+  EXPECT_TRUE(SendAct(channel, 1, {.deadline = absl::Now() + absl::Seconds(40)}).Wait().ok());
+  const absl::Duration absolute = seen.Take();
+  EXPECT_LE(absolute, absl::Seconds(40));
+  EXPECT_GT(absolute, absl::Seconds(30));
+}
+
+TEST(DeadlineTest, TheEarlierOfDeadlineAndTimeoutCounts) {
+  TestServer server;
+  Held held;
+  server.probe.on_act = held.Handler();
+  const auto channel = server.Connect();
+  const CallOptions soon_timeout = {.deadline = absl::Now() + absl::Hours(1),
+                                    .timeout = absl::Milliseconds(10)};
+  EXPECT_THAT(SendAct(channel, 1, soon_timeout).Wait().status(),
+              HasCode(absl::StatusCode::kDeadlineExceeded));
+  const CallOptions soon_deadline = {.deadline = absl::Now() + absl::Milliseconds(10),
+                                     .timeout = absl::Hours(1)};
+  EXPECT_THAT(SendAct(channel, 1, soon_deadline).Wait().status(),
+              HasCode(absl::StatusCode::kDeadlineExceeded));
+}
+
+TEST(DeadlineTest, WithoutOneTheChannelsDefaultCounts) {
+  TestServer server;
+  Held held;
+  server.probe.on_act = held.Handler();
+  const auto channel = server.Connect({.default_timeout = absl::Milliseconds(20)});
+  EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
+}
+
+TEST(DeadlineTest, ZeroOrPastFailsWithoutSending) {
+  TestServer server;
+  const auto channel = server.Connect();
+  for (const CallOptions& options :
+       {CallOptions{.timeout = absl::ZeroDuration()}, CallOptions{.timeout = absl::Seconds(-5)},
+        CallOptions{.timeout = -absl::InfiniteDuration()}, CallOptions{.deadline = absl::UnixEpoch()},
+        CallOptions{.deadline = absl::InfinitePast()}}) {
+    const absl::Status status = SendAct(channel, 1, options).Wait().status();
+    EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
+    EXPECT_FALSE(WasSent(status));
+  }
+  EXPECT_EQ(server.probe.runs, 0);
+}
+
+TEST(DeadlineTest, ACallThatWaitsForASlotEndsAtItsDeadline) {
+  TestServer server;
+  Held held;
+  server.probe.on_act = held.Handler();
+  const auto channel = server.Connect({.connection = {.slots = 1}});
+  auto holder = SendAct(channel, 1, {.timeout = kLong});
+  DeferredCall deferred = held.Take();
+  const absl::Status status = SendAct(channel, 2, {.timeout = absl::Milliseconds(20)}).Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_FALSE(WasSent(status));
+  deferred.Finish();
+  EXPECT_TRUE(holder.Wait().ok());
+  EXPECT_EQ(server.probe.runs, 1);
+}
+
+TEST(DeadlineTest, ACallThatWaitsForAConnectionEndsAtItsDeadline) {
+  std::string uri;
+  {
+    TestServer gone;
+    uri = gone.uri;
+  }
+  const auto channel = *Channel::Create(uri);
+  const absl::Status status =
+      SendAct(channel, 1, {.timeout = absl::Milliseconds(50), .wait_for_ready = true}).Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_FALSE(WasSent(status));
+}
+
+// The large request is READ by the server after its SEND; a deadline of nearly nothing passes before or while
+// it is.
+TEST(DeadlineTest, ReachesARequestThatIsBeingRead) {
+  TestServer server;
+  const auto channel = server.Connect();
+  std::vector<uint8_t> bytes(32 << 20, 1);
+  auto call = probe::ProbeStub(channel).Echo({.timeout = absl::Microseconds(300)});
+  call.request().setData({bytes.data(), bytes.size()});
+  EXPECT_THAT(call.Send().Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_TRUE(SendAct(channel, 1).Wait().ok()) << "the connection was harmed";
+}
+
+}  // namespace
+}  // namespace hawser

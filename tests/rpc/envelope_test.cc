@@ -1,0 +1,72 @@
+#include "hawser/rpc/envelope.h"
+
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace hawser::internal {
+namespace {
+
+TEST(EnvelopeTest, ARequestComesBackAsItWasSaid) {
+  const auto bytes = Encode(RequestEnvelope{0xd82b32c4242f6b2a, 513});
+  const auto decoded = DecodeRequestEnvelope(bytes);
+  ASSERT_TRUE(decoded.ok());
+  EXPECT_EQ(decoded->interface_id, 0xd82b32c4242f6b2a);
+  EXPECT_EQ(decoded->ordinal, 513);
+}
+
+TEST(EnvelopeTest, ARequestIsLittleEndianOnTheWire) {
+  const auto bytes = Encode(RequestEnvelope{0x0102030405060708, 0x090a});
+  EXPECT_EQ(std::vector<uint8_t>(bytes.begin(), bytes.end()),
+            (std::vector<uint8_t>{8, 7, 6, 5, 4, 3, 2, 1, 10, 9, 0, 0, 0, 0, 0, 0}));
+}
+
+TEST(EnvelopeTest, ARequestOfAnyOtherLengthIsRefused) {
+  for (size_t size : {0, 8, 15, 17, 24}) {
+    const std::vector<uint8_t> bytes(size);
+    EXPECT_TRUE(absl::IsInvalidArgument(DecodeRequestEnvelope(bytes).status())) << size;
+  }
+}
+
+TEST(EnvelopeTest, ABitThatARequestMustNotSetIsRefused) {
+  for (size_t at = 10; at < kRequestEnvelopeBytes; ++at) {
+    auto bytes = Encode(RequestEnvelope{1, 2});
+    bytes[at] = 0x80;
+    EXPECT_TRUE(absl::IsInvalidArgument(DecodeRequestEnvelope(bytes).status())) << at;
+  }
+}
+
+TEST(EnvelopeTest, AResponseComesBackAsItWasSaid) {
+  for (int code = 0; code <= 16; ++code) {
+    for (bool not_run : {false, true}) {
+      const auto decoded =
+          DecodeResponseEnvelope(Encode(ResponseEnvelope{static_cast<absl::StatusCode>(code), not_run}));
+      ASSERT_TRUE(decoded.ok());
+      EXPECT_EQ(static_cast<int>(decoded->code), code);
+      EXPECT_EQ(decoded->not_run, not_run);
+    }
+  }
+}
+
+TEST(EnvelopeTest, ACodeThatNobodyKnowsIsUnknown) {
+  for (int code : {17, 20, 255}) {
+    std::array<uint8_t, kResponseEnvelopeBytes> bytes = {static_cast<uint8_t>(code)};
+    const auto decoded = DecodeResponseEnvelope(bytes);
+    ASSERT_TRUE(decoded.ok());
+    EXPECT_EQ(decoded->code, absl::StatusCode::kUnknown);
+  }
+}
+
+TEST(EnvelopeTest, AResponseOfAnotherShapeIsRefused) {
+  EXPECT_TRUE(absl::IsDataLoss(DecodeResponseEnvelope(std::vector<uint8_t>(7)).status()));
+  EXPECT_TRUE(absl::IsDataLoss(DecodeResponseEnvelope(std::vector<uint8_t>(16)).status()));
+  for (size_t at = 1; at < kResponseEnvelopeBytes; ++at) {
+    auto bytes = Encode(ResponseEnvelope{});
+    bytes[at] = 0x80;
+    EXPECT_TRUE(absl::IsDataLoss(DecodeResponseEnvelope(bytes).status())) << at;
+  }
+}
+
+}  // namespace
+}  // namespace hawser::internal

@@ -1,0 +1,116 @@
+// Messages and memory at their limits: a clear error, and the connection goes on.
+
+#include <string>
+#include <vector>
+
+#include "hawser/transport/runtime.h"
+#include "tests/rpc/probe.h"
+
+namespace hawser {
+namespace {
+
+using ::testing::HasSubstr;
+
+absl::StatusOr<size_t> EchoBytes(const std::shared_ptr<Channel>& channel, size_t size_bytes,
+                                 const CallOptions& options = {}) {
+  auto call = probe::ProbeStub(channel).Echo(options);
+  call.request().initData(static_cast<uint32_t>(size_bytes));
+  auto reply = call.Send().Wait();
+  if (!reply.ok()) return reply.status();
+  return (*reply)->getData().size();
+}
+
+TEST(LimitsTest, ARequestOverTheServersLimitIsRefusedUnsent) {
+  TestServer server({.connection = {.message_bytes_max = 100'000}});
+  const auto channel = server.Connect();
+  const absl::Status status = EchoBytes(channel, 100'001).status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_FALSE(WasSent(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("100000"));
+  EXPECT_TRUE(EchoBytes(channel, 99'000).ok());
+}
+
+TEST(LimitsTest, AReplyOverTheClientsLimitIsAnErrorInstead) {
+  TestServer server;
+  server.probe.on_act = [](ServerContext& context, uint64_t) {
+    context.reply<probe::Probe::EchoResults>().initData(200'000);
+    return absl::OkStatus();
+  };
+  const auto channel = server.Connect({.connection = {.message_bytes_max = 100'000}});
+  const absl::Status status = SendAct(channel, 1).Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("100000"));
+  EXPECT_TRUE(EchoBytes(channel, 50'000).ok());
+}
+
+TEST(LimitsTest, AtTheLimitItWorksAndAWordBeyondItDoesNot) {
+  TestServer server({.connection = {.message_bytes_max = 100'000}});
+  const auto channel = server.Connect();
+  // The pointers of the message take a few words beside the data.
+  size_t largest = 0;
+  for (size_t size = 99'904; size <= 100'000; size += 8) {
+    const absl::StatusOr<size_t> echoed = EchoBytes(channel, size);
+    if (echoed.ok()) {
+      EXPECT_EQ(*echoed, size);
+      EXPECT_EQ(largest, size == 99'904 ? 0 : size - 8);
+      largest = size;
+    } else {
+      EXPECT_THAT(echoed.status(), HasCode(absl::StatusCode::kInvalidArgument));
+    }
+  }
+  EXPECT_GT(largest, 99'904u);
+  EXPECT_LT(largest, 100'000u);
+}
+
+TEST(LimitsTest, AClientWithoutMemoryFailsItsCallAndNothingElse) {
+  TestServer server;
+  auto runtime = transport::Runtime::Create("tcp", {.pool = {.limit_bytes = 4 << 20}});
+  ASSERT_TRUE(runtime.ok());
+  const auto channel = server.Connect({.runtime = *runtime});
+  const absl::Status status = EchoBytes(channel, 8 << 20).status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_FALSE(WasSent(status));
+  EXPECT_THAT(channel->AllocateBuffer(8 << 20).status(), HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_TRUE(EchoBytes(channel, 1000).ok());
+}
+
+TEST(LimitsTest, AServerWithoutMemoryForARequestSaysSoByTheDeadline) {
+  TestServer server({.pool = {.limit_bytes = 4 << 20}});
+  const auto channel = server.Connect();
+  const absl::Status status = EchoBytes(channel, 8 << 20, {.timeout = absl::Milliseconds(100)}).status();
+  EXPECT_THAT(status, testing::AnyOf(HasCode(absl::StatusCode::kResourceExhausted),
+                                     HasCode(absl::StatusCode::kDeadlineExceeded)));
+  EXPECT_TRUE(EchoBytes(channel, 1000).ok());
+}
+
+TEST(LimitsTest, AServerWithoutMemoryForAReplySaysSo) {
+  TestServer server({.pool = {.limit_bytes = 4 << 20}});
+  server.probe.on_act = [](ServerContext& context, uint64_t) {
+    context.reply<probe::Probe::EchoResults>().initData(8 << 20);
+    return absl::OkStatus();
+  };
+  const auto channel = server.Connect();
+  EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_TRUE(EchoBytes(channel, 1000).ok());
+}
+
+// A hostile or broken server sends what its method does not return.
+TEST(LimitsTest, AMalformedReplyIsDataLoss) {
+  TestServer server;
+  server.probe.on_act = [](ServerContext& context, uint64_t) {
+    probe::Nest::Builder nest = context.reply<probe::Nest>();
+    for (int i = 0; i < 200; ++i) nest = nest.initInner();
+    return absl::OkStatus();
+  };
+  const auto channel = server.Connect();
+  auto call = Call<probe::Probe::ActParams, probe::Nest>(channel, probe::ProbeStub::kAct, {});
+  const auto reply = call.Send().Wait();
+  ASSERT_TRUE(reply.ok());
+  const absl::Status status = reply->Read([](probe::Nest::Reader nest) {
+    while (nest.hasInner()) nest = nest.getInner();
+  });
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kDataLoss));
+}
+
+}  // namespace
+}  // namespace hawser

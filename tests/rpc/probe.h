@@ -1,0 +1,161 @@
+#ifndef HAWSER_TESTS_RPC_PROBE_H_
+#define HAWSER_TESTS_RPC_PROBE_H_
+
+#include <sched.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/rpc/channel.h"
+#include "hawser/rpc/server.h"
+#include "hawser/rpc/status.h"
+#include "tests/rpc/probe.rpc.h"
+
+// A service that does what a test says, and a server of it.
+namespace hawser {
+
+constexpr absl::Duration kLong = absl::Seconds(60);  // Not met unless something is broken.
+
+MATCHER_P(HasCode, code, "") {
+  *result_listener << arg.ToString();
+  return arg.code() == code;
+}
+
+// Waits for what another thread does; false after kLong.
+inline bool Eventually(const std::function<bool()>& condition) {
+  const absl::Time give_up = absl::Now() + kLong;
+  while (!condition()) {
+    if (absl::Now() > give_up) return false;
+    sched_yield();
+  }
+  return true;
+}
+
+// A value that one thread waits for and another gives.
+template <typename T>
+class Box {
+ public:
+  void Put(T value) {
+    absl::MutexLock lock(&mutex_);
+    values_.push_back(std::move(value));
+  }
+  // Dies with the test if it takes kLong.
+  T Take() {
+    absl::MutexLock lock(&mutex_);
+    const auto filled = [this] { return !values_.empty(); };
+    if (!mutex_.AwaitWithTimeout(absl::Condition(&filled), kLong)) {
+      ADD_FAILURE() << "nothing came";
+      std::abort();
+    }
+    T value = std::move(values_.front());
+    values_.erase(values_.begin());
+    return value;
+  }
+  size_t size() {
+    absl::MutexLock lock(&mutex_);
+    return values_.size();
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<T> values_;
+};
+
+class ProbeServiceImpl : public probe::ProbeService {
+ public:
+  using Doing = std::function<absl::Status(ServerContext& context, uint64_t number)>;
+
+  // Of act and actAgain; the reply is the number. By default they return it.
+  Doing on_act = [](ServerContext&, uint64_t) { return absl::OkStatus(); };
+  std::atomic<int> runs{0};
+
+  absl::Status Echo(ServerContext&, probe::Probe::EchoParams::Reader request,
+                    probe::Probe::EchoResults::Builder reply) override {
+    reply.setData(request.getData());
+    return absl::OkStatus();
+  }
+  absl::Status Act(ServerContext& context, probe::Probe::ActParams::Reader request,
+                   probe::Probe::ActResults::Builder reply) override {
+    ++runs;
+    reply.setNumber(request.getNumber());
+    return on_act(context, request.getNumber());
+  }
+  absl::Status ActAgain(ServerContext& context, probe::Probe::ActAgainParams::Reader request,
+                        probe::Probe::ActAgainResults::Builder reply) override {
+    ++runs;
+    reply.setNumber(request.getNumber());
+    return on_act(context, request.getNumber());
+  }
+  absl::Status Depth(ServerContext&, probe::Nest::Reader request,
+                     probe::Probe::DepthResults::Builder reply) override {
+    uint32_t depth = 0;
+    for (probe::Nest::Reader nest = request; nest.hasInner(); nest = nest.getInner()) ++depth;
+    reply.setDepth(depth);
+    return absl::OkStatus();
+  }
+};
+
+// Handlers that do not answer until told to.
+class Held {
+ public:
+  ProbeServiceImpl::Doing Handler() {
+    return [this](ServerContext& context, uint64_t) {
+      calls_.Put(context.Defer());
+      return absl::OkStatus();
+    };
+  }
+  DeferredCall Take() { return calls_.Take(); }
+  size_t size() { return calls_.size(); }
+
+ private:
+  Box<DeferredCall> calls_;
+};
+
+struct TestServer {
+  explicit TestServer(ServerOptions options = {}, const std::string& address = "tcp://127.0.0.1:0")
+      : server(std::move(options)) {
+    EXPECT_THAT(server.AddService(&probe), HasCode(absl::StatusCode::kOk));
+    absl::StatusOr<std::string> listening = server.Listen(address);
+    EXPECT_THAT(listening.status(), HasCode(absl::StatusCode::kOk));
+    if (listening.ok()) uri = *listening;
+  }
+
+  std::shared_ptr<Channel> Connect(ChannelOptions options = {}) {
+    absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(uri, std::move(options));
+    EXPECT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
+    return channel.ok() ? *channel : nullptr;
+  }
+
+  ProbeServiceImpl probe;
+  Server server;
+  std::string uri;
+};
+
+inline PendingCall<probe::Probe::ActResults> SendAct(const std::shared_ptr<Channel>& channel, uint64_t number,
+                                                     const CallOptions& options = {}) {
+  auto call = probe::ProbeStub(channel).Act(options);
+  call.request().setNumber(number);
+  return call.Send();
+}
+
+inline PendingCall<probe::Probe::ActAgainResults> SendActAgain(const std::shared_ptr<Channel>& channel,
+                                                               uint64_t number,
+                                                               const CallOptions& options = {}) {
+  auto call = probe::ProbeStub(channel).ActAgain(options);
+  call.request().setNumber(number);
+  return call.Send();
+}
+
+}  // namespace hawser
+
+#endif  // HAWSER_TESTS_RPC_PROBE_H_

@@ -1,0 +1,215 @@
+// What happens to calls when their connection is lost, and how the channel gets the next one.
+
+#include <string>
+#include <vector>
+
+#include "tests/rpc/probe.h"
+#include "tests/rpc/proxy.h"
+
+namespace hawser {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Nobody listens there.
+std::string DeadUri() {
+  TestServer gone;
+  return gone.uri;
+}
+
+TEST(RetryTest, ASentCallFailsAtOnceWithUnavailableAndIsNotRunAgain) {
+  TestServer server;
+  Proxy proxy(server.uri);
+  Held held;
+  server.probe.on_act = held.Handler();
+  const auto channel = *Channel::Connect(proxy.uri());
+  auto call = SendAct(channel, 1, {.timeout = kLong});
+  DeferredCall deferred = held.Take();
+  proxy.Cut();
+  const absl::Status status = call.Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_TRUE(WasSent(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the server may have run it"));
+  EXPECT_TRUE(Eventually([&] { return deferred.context().cancelled(); })) << "the handler was not told";
+  server.probe.on_act = [](ServerContext&, uint64_t) { return absl::OkStatus(); };
+  EXPECT_TRUE(SendAct(channel, 2).Wait().ok()) << "the channel did not reconnect";
+  EXPECT_EQ(server.probe.runs, 2);
+}
+
+TEST(RetryTest, AnIdempotentCallIsSentAgain) {
+  TestServer server;
+  Proxy proxy(server.uri);
+  Held held;
+  server.probe.on_act = held.Handler();
+  const auto channel = *Channel::Connect(proxy.uri());
+  auto call = SendActAgain(channel, 7, {.timeout = kLong});
+  DeferredCall first = held.Take();
+  proxy.Cut();
+  held.Take().Finish();
+  const auto reply = call.Wait();
+  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_EQ((*reply)->getNumber(), 7u);
+  EXPECT_EQ(server.probe.runs, 2);
+}
+
+TEST(RetryTest, AnIdempotentCallIsSentThreeTimesAtMost) {
+  TestServer server;
+  Proxy proxy(server.uri);
+  Held held;
+  server.probe.on_act = held.Handler();
+  const auto channel = *Channel::Connect(proxy.uri());
+  auto call = SendActAgain(channel, 7, {.timeout = kLong});
+  std::vector<DeferredCall> taken;
+  for (int i = 0; i < 3; ++i) {
+    taken.push_back(held.Take());
+    proxy.Cut();
+  }
+  const absl::Status status = call.Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_TRUE(WasSent(status));
+  EXPECT_EQ(server.probe.runs, 3);
+}
+
+TEST(RetryTest, AnIdempotentCallIsNotSentAgainAfterItsDeadline) {
+  TestServer server;
+  Proxy proxy(server.uri);
+  Held held;
+  server.probe.on_act = held.Handler();
+  const auto channel = *Channel::Connect(proxy.uri(), {.backoff_min = absl::Seconds(30)});
+  auto call = SendActAgain(channel, 7, {.timeout = absl::Milliseconds(200)});
+  DeferredCall deferred = held.Take();
+  proxy.Pass(false);
+  proxy.Cut();
+  const absl::Status status = call.Wait().status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_TRUE(WasSent(status));
+  EXPECT_EQ(server.probe.runs, 1);
+}
+
+TEST(RetryTest, ACancelledIdempotentCallIsNotSentAgain) {
+  TestServer server;
+  Proxy proxy(server.uri);
+  Held held;
+  server.probe.on_act = held.Handler();
+  const auto channel = *Channel::Connect(proxy.uri(), {.backoff_min = absl::Seconds(30)});
+  auto call = SendActAgain(channel, 7, {.timeout = kLong, .wait_for_ready = true});
+  DeferredCall deferred = held.Take();
+  proxy.Pass(false);
+  proxy.Cut();
+  EXPECT_TRUE(Eventually([&] { return channel->state() != ChannelState::kReady; }));
+  call.Cancel();
+  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kCancelled));
+}
+
+TEST(RetryTest, ACallThatWasNotSentYetIsSentOnTheNextConnection) {
+  TestServer server;
+  Proxy proxy(server.uri);
+  Held held;
+  server.probe.on_act = held.Handler();
+  const auto channel = *Channel::Connect(proxy.uri(), {.connection = {.slots = 1}});
+  auto sent = SendAct(channel, 1, {.timeout = kLong});
+  DeferredCall deferred = held.Take();
+  auto waiting = SendAct(channel, 2, {.timeout = kLong});
+  proxy.Cut();
+  EXPECT_THAT(sent.Wait().status(), HasCode(absl::StatusCode::kUnavailable));
+  held.Take().Finish();
+  EXPECT_THAT(waiting.Wait().status(), HasCode(absl::StatusCode::kOk));
+}
+
+TEST(RetryTest, WithNobodyThereACallFailsUnsentAndSaysWhy) {
+  const std::string uri = DeadUri();
+  const auto channel = *Channel::Create(uri);
+  const absl::Status status = SendAct(channel, 1, {.timeout = kLong}).Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_FALSE(WasSent(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(uri));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("ECONNREFUSED"));
+}
+
+TEST(RetryTest, ConnectSaysThatNobodyIsThere) {
+  const auto channel = Channel::Connect(DeadUri());
+  EXPECT_THAT(channel.status(), HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(std::string(channel.status().message()), HasSubstr("ECONNREFUSED"));
+}
+
+// A callback that tries again at once must not run inside the call that failed, or the stack would end.
+TEST(RetryTest, ACallbackThatTriesForeverDoesNotRecurse) {
+  const auto channel = *Channel::Create(DeadUri(), {.backoff_min = kLong, .backoff_max = kLong});
+  EXPECT_TRUE(Eventually([&] { return channel->state() == ChannelState::kTransientFailure; }));
+  Box<bool> done;
+  int left = 50'000;
+  std::function<void()> again = [&] {
+    if (--left == 0) return done.Put(true);
+    SendAct(channel, 1).Then([&](auto reply) {
+      EXPECT_FALSE(reply.ok());
+      again();
+    });
+  };
+  again();
+  EXPECT_TRUE(done.Take());
+}
+
+TEST(RetryTest, AServerThatIsBackAtItsPortIsFoundAgain) {
+  auto server = std::make_unique<TestServer>();
+  const std::string uri = server->uri;
+  absl::Mutex mutex;
+  std::vector<ChannelState> states;
+  const auto channel =
+      *Channel::Connect(uri, {.backoff_min = absl::Milliseconds(1),
+                              .backoff_max = absl::Milliseconds(20),
+                              .on_state_change = [&](ChannelState state, const absl::Status&) {
+                                absl::MutexLock lock(&mutex);
+                                if (states.size() < 3) states.push_back(state);
+                              }});
+  EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
+  server.reset();
+  EXPECT_TRUE(Eventually([&] { return channel->state() == ChannelState::kTransientFailure; }));
+  auto waiting = SendAct(channel, 2, {.timeout = kLong, .wait_for_ready = true});
+  server = std::make_unique<TestServer>(ServerOptions{}, uri);
+  EXPECT_THAT(waiting.Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_EQ(channel->state(), ChannelState::kReady);
+  channel->Close();
+  absl::MutexLock lock(&mutex);
+  EXPECT_THAT(states,
+              ElementsAre(ChannelState::kReady, ChannelState::kConnecting, ChannelState::kTransientFailure));
+}
+
+TEST(RetryTest, AttemptsBecomeRarer) {
+  TestServer server;
+  Proxy proxy(server.uri);
+  proxy.Pass(false);
+  const absl::Time start = absl::Now();
+  const auto channel = *Channel::Create(
+      proxy.uri(), {.backoff_min = absl::Milliseconds(10), .backoff_max = absl::Milliseconds(80)});
+  EXPECT_TRUE(Eventually([&] { return proxy.connections() >= 6; }));
+  // At least half of 10 + 20 + 40 + 80 + 80 ms.
+  EXPECT_GE(absl::Now() - start, absl::Milliseconds(115));
+  proxy.Pass(true);
+  EXPECT_TRUE(SendAct(channel, 1, {.timeout = kLong, .wait_for_ready = true}).Wait().ok());
+}
+
+TEST(RetryTest, CloseEndsEveryCallWithCancelled) {
+  TestServer server;
+  Held held;
+  server.probe.on_act = held.Handler();
+  const auto channel = server.Connect({.connection = {.slots = 1}});
+  auto sent = SendAct(channel, 1);
+  DeferredCall deferred = held.Take();
+  auto waiting = SendAct(channel, 2);
+  Box<bool> closed;
+  channel->OnClosed([&] { closed.Put(true); });
+  channel->Close();
+  const absl::Status status = sent.Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kCancelled));
+  EXPECT_TRUE(WasSent(status));
+  EXPECT_THAT(waiting.Wait().status(), HasCode(absl::StatusCode::kCancelled));
+  EXPECT_TRUE(closed.Take());
+  EXPECT_EQ(channel->state(), ChannelState::kClosed);
+  EXPECT_THAT(SendAct(channel, 3).Wait().status(), HasCode(absl::StatusCode::kCancelled));
+  channel->OnClosed([&] { closed.Put(true); });
+  EXPECT_TRUE(closed.Take());
+}
+
+}  // namespace
+}  // namespace hawser

@@ -1,0 +1,354 @@
+// Where a server listens, where its handlers run, and how it ends.
+
+#include "hawser/rpc/server.h"
+
+#include <sys/socket.h>
+
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/rpc/probe.h"
+
+namespace hawser {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+std::string PortOf(const std::string& uri) { return uri.substr(uri.rfind(':') + 1); }
+
+absl::Status CallAt(const std::string& uri) {
+  absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(uri);
+  if (!channel.ok()) return channel.status();
+  return SendAct(*channel, 1).Wait().status();
+}
+
+// ---- Addresses
+
+TEST(ServerAddressTest, Ipv6Works) {
+  TestServer server({}, "tcp://[::1]:0");
+  EXPECT_THAT(server.uri, MatchesRegex("tcp://\\[::1\\]:[0-9]+"));
+  EXPECT_THAT(CallAt(server.uri), HasCode(absl::StatusCode::kOk));
+}
+
+TEST(ServerAddressTest, AHostNameMeansAllItsAddresses) {
+  TestServer server({}, "tcp://localhost:0");
+  EXPECT_THAT(server.uri, MatchesRegex("tcp://localhost:[0-9]+"));
+  EXPECT_THAT(CallAt(server.uri), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(CallAt("tcp://127.0.0.1:" + PortOf(server.uri)), HasCode(absl::StatusCode::kOk));
+}
+
+TEST(ServerAddressTest, AClientTriesEachAddressOfAName) {
+  TestServer server;  // On 127.0.0.1 only; localhost may be ::1 first.
+  EXPECT_THAT(CallAt("tcp://localhost:" + PortOf(server.uri)), HasCode(absl::StatusCode::kOk));
+}
+
+TEST(ServerAddressTest, SeveralAddressesServeTheSame) {
+  TestServer server;
+  const absl::StatusOr<std::string> second = server.server.Listen("tcp://127.0.0.1:0");
+  const absl::StatusOr<std::string> third = server.server.Listen("tcp://[::1]:0");
+  ASSERT_TRUE(second.ok() && third.ok());
+  for (const std::string& uri : {server.uri, *second, *third}) {
+    EXPECT_THAT(CallAt(uri), HasCode(absl::StatusCode::kOk)) << uri;
+  }
+  EXPECT_EQ(server.probe.runs, 3);
+}
+
+TEST(ServerAddressTest, APortInUseIsNamed) {
+  TestServer server;
+  Server other;
+  const absl::Status status = other.Listen(server.uri).status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kAlreadyExists));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(PortOf(server.uri)));
+}
+
+TEST(ServerAddressTest, AWrongUriIsRefusedOnBothSides) {
+  Server server;
+  for (const char* uri : {"", "kv1:7470", "tcp://kv1", "tcp://:7470", "tcp://kv1:70000", "tcp://[::1:7470",
+                          "ftp://kv1:21", "tcp://::1:7470"}) {
+    EXPECT_THAT(server.Listen(uri).status(), HasCode(absl::StatusCode::kInvalidArgument)) << uri;
+    EXPECT_THAT(Channel::Connect(uri).status(), HasCode(absl::StatusCode::kInvalidArgument)) << uri;
+  }
+  EXPECT_THAT(Channel::Connect("tcp://127.0.0.1:0").status(), HasCode(absl::StatusCode::kInvalidArgument));
+}
+
+TEST(ServerAddressTest, ANameThatDoesNotResolveIsNamed) {
+  Server server;
+  const std::string uri = "tcp://no-such-host.invalid:7470";
+  // A machine without a name server cannot tell an unknown name from a name server that is down.
+  const auto not_found =
+      testing::AnyOf(HasCode(absl::StatusCode::kNotFound), HasCode(absl::StatusCode::kUnavailable));
+  const absl::Status listening = server.Listen(uri).status();
+  EXPECT_THAT(listening, not_found);
+  EXPECT_THAT(std::string(listening.message()), HasSubstr("no-such-host.invalid"));
+  const absl::Status connecting = Channel::Connect(uri).status();
+  EXPECT_THAT(connecting, not_found);
+  EXPECT_THAT(std::string(connecting.message()), HasSubstr("no-such-host.invalid"));
+}
+
+// ---- Services
+
+TEST(ServerTest, TwoServicesForOneMethodAreRefused) {
+  ProbeServiceImpl one, other;
+  Server server;
+  EXPECT_TRUE(server.AddService(&one).ok());
+  EXPECT_TRUE(server.AddService(&one).ok()) << "the same one again does no harm";
+  const absl::Status status = server.AddService(&other);
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kAlreadyExists));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("probe.capnp:Probe"));
+}
+
+TEST(ServerTest, AServiceComesBeforeTheFirstListen) {
+  TestServer server;
+  ProbeServiceImpl late;
+  EXPECT_THAT(server.server.AddService(&late), HasCode(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST(ServerTest, AnInterfaceThatIsNotServedIsUnimplementedByItsId) {
+  TestServer server;
+  const auto channel = server.Connect();
+  const absl::Status status = probe::UnservedStub(channel).Call().Send().Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnimplemented));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("AddService"));
+}
+
+TEST(ServerTest, AMethodOfANewerSchemaIsUnimplementedByItsOrdinal) {
+  TestServer server;
+  const auto channel = server.Connect();
+  Method method = probe::ProbeStub::kAct;
+  method.ordinal = 77;
+  Call<probe::Probe::ActParams, probe::Probe::ActResults> call(channel, method, {});
+  const absl::Status status = call.Send().Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnimplemented));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("@77"));
+}
+
+// ---- Handlers
+
+TEST(ServerTest, HandlersRunOnTheExecutor) {
+  Box<absl::AnyInvocable<void()>> jobs;
+  std::thread worker([&] {
+    for (int i = 0; i < 20; ++i) jobs.Take()();
+  });
+  {
+    TestServer server({.executor = [&](absl::AnyInvocable<void()> job) { jobs.Put(std::move(job)); }});
+    std::set<std::thread::id> ids;
+    server.probe.on_act = [&](ServerContext&, uint64_t) {
+      ids.insert(std::this_thread::get_id());
+      return absl::OkStatus();
+    };
+    const auto channel = server.Connect();
+    for (int i = 0; i < 20; ++i)
+      EXPECT_THAT(SendAct(channel, i).Wait().status(), HasCode(absl::StatusCode::kOk));
+    EXPECT_EQ(ids, std::set<std::thread::id>{worker.get_id()});
+  }
+  worker.join();
+}
+
+TEST(ServerTest, AHandlerThatTheExecutorDropsAnswersNevertheless) {
+  TestServer server({.executor = [](absl::AnyInvocable<void()>) {}});
+  EXPECT_THAT(SendAct(server.Connect(), 1).Wait().status(), HasCode(absl::StatusCode::kUnavailable));
+}
+
+TEST(ServerTest, AHandlerMayAnswerLaterFromAnyThread) {
+  TestServer server;
+  Held held;
+  server.probe.on_act = held.Handler();
+  const auto channel = server.Connect();
+  std::vector<PendingCall<probe::Probe::ActResults>> calls;
+  for (int i = 0; i < 64; ++i) calls.push_back(SendAct(channel, i));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 16; ++i) held.Take().Finish();
+    });
+  }
+  for (int i = 0; i < 64; ++i) {
+    const auto reply = calls[i].Wait();
+    ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+    EXPECT_EQ((*reply)->getNumber(), static_cast<uint64_t>(i));
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ServerTest, ADeferredCallThatIsDroppedAnswersInternal) {
+  TestServer server;
+  server.probe.on_act = [](ServerContext& context, uint64_t) {
+    context.Defer();
+    return absl::OkStatus();
+  };
+  EXPECT_THAT(SendAct(server.Connect(), 1).Wait().status(), HasCode(absl::StatusCode::kInternal));
+}
+
+TEST(ServerTest, AHandlerThatDefersAndFailsAnswersOnce) {
+  TestServer server;
+  Held held;
+  server.probe.on_act = [&](ServerContext& context, uint64_t number) {
+    held.Handler()(context, number).IgnoreError();
+    return absl::AbortedError("changed my mind");
+  };
+  const auto channel = server.Connect();
+  EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kAborted));
+  held.Take().Finish();
+  EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kAborted));
+  held.Take().Finish();
+}
+
+TEST(ServerTest, AKeptRequestStaysReadable) {
+  TestServer server;
+  std::shared_ptr<const void> kept;
+  const probe::Probe::ActParams::Reader* reader = nullptr;
+  std::optional<probe::Probe::ActParams::Reader> request;
+  server.probe.on_act = [&](ServerContext& context, uint64_t) {
+    kept = context.KeepRequest();
+    EXPECT_EQ(context.KeepRequest(), kept);
+    request = context.request<probe::Probe::ActParams>();
+    reader = &*request;
+    return absl::OkStatus();
+  };
+  auto channel = server.Connect();
+  EXPECT_TRUE(SendAct(channel, 12345).Wait().ok());
+  channel.reset();
+  EXPECT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
+  EXPECT_EQ(reader->getNumber(), 12345u);
+  kept.reset();
+}
+
+// ---- The end
+
+TEST(ShutdownTest, RunningCallsEndAndNewOnesAreRefused) {
+  TestServer server;
+  Held held;
+  server.probe.on_act = held.Handler();
+  const auto channel = server.Connect();
+  auto running = SendAct(channel, 1, {.timeout = kLong});
+  DeferredCall deferred = held.Take();
+  std::thread shutdown(
+      [&] { EXPECT_THAT(server.server.Shutdown(absl::Now() + kLong), HasCode(absl::StatusCode::kOk)); });
+  EXPECT_TRUE(Eventually([&] { return channel->state() == ChannelState::kTransientFailure; }));
+  const absl::Status refused = SendAct(channel, 2).Wait().status();
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_FALSE(WasSent(refused));
+  deferred.Finish();
+  EXPECT_THAT(running.Wait().status(), HasCode(absl::StatusCode::kOk));
+  shutdown.join();
+  server.server.Wait();
+  EXPECT_THAT(server.server.Listen("tcp://127.0.0.1:0").status(),
+              HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_EQ(server.server.stats().connections, 0u);
+}
+
+TEST(ShutdownTest, WhatStillRunsAtTheDeadlineIsCancelled) {
+  TestServer server;
+  Held held;
+  server.probe.on_act = held.Handler();
+  const auto channel = server.Connect();
+  auto running = SendAct(channel, 1, {.timeout = kLong});
+  DeferredCall deferred = held.Take();
+  EXPECT_THAT(server.server.Shutdown(absl::Now() + absl::Milliseconds(20)),
+              HasCode(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_TRUE(deferred.context().cancelled());
+  EXPECT_THAT(running.Wait().status(), HasCode(absl::StatusCode::kUnavailable));
+}
+
+TEST(ShutdownTest, IdleClientsDoNotDelayIt) {
+  TestServer server;
+  std::vector<std::shared_ptr<Channel>> channels;
+  for (int i = 0; i < 10; ++i) channels.push_back(server.Connect());
+  EXPECT_THAT(server.server.Shutdown(absl::Now() + kLong), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(server.server.Shutdown(absl::Now() + kLong), HasCode(absl::StatusCode::kOk)) << "a second time";
+}
+
+TEST(ShutdownTest, InAHandlerItIsRefusedWithTheReason) {
+  TestServer server;
+  absl::Status status;
+  server.probe.on_act = [&](ServerContext&, uint64_t) {
+    status = server.server.Shutdown(absl::InfinitePast());
+    return absl::OkStatus();
+  };
+  EXPECT_TRUE(SendAct(server.Connect(), 1).Wait().ok());
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST(ShutdownTest, TheDestructorWaitsForHandlers) {
+  std::atomic<bool> finished{false};
+  std::thread finisher;
+  Held held;
+  std::shared_ptr<Channel> channel;
+  std::optional<PendingCall<probe::Probe::ActResults>> call;
+  {
+    TestServer server;
+    server.probe.on_act = held.Handler();
+    channel = server.Connect();
+    call.emplace(SendAct(channel, 1, {.timeout = kLong}));
+    auto deferred = std::make_shared<DeferredCall>(held.Take());
+    finisher = std::thread([deferred, &finished] {
+      EXPECT_TRUE(Eventually([&] { return deferred->context().cancelled(); }));
+      finished = true;
+      deferred->Finish();
+    });
+  }
+  EXPECT_TRUE(finished);
+  finisher.join();
+  EXPECT_THAT(call->Wait().status(), HasCode(absl::StatusCode::kUnavailable));
+}
+
+// ---- Many connections
+
+TEST(ServerTest, ConnectionsAreDealtOutOverThePollers) {
+  TestServer server({.pollers = 3});
+  std::set<std::thread::id> ids;
+  absl::Mutex mutex;
+  server.probe.on_act = [&](ServerContext&, uint64_t) {
+    absl::MutexLock lock(&mutex);
+    ids.insert(std::this_thread::get_id());
+    return absl::OkStatus();
+  };
+  std::vector<std::shared_ptr<Channel>> channels;
+  for (int i = 0; i < 6; ++i) channels.push_back(server.Connect());
+  for (const auto& channel : channels) EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
+  EXPECT_EQ(ids.size(), 3u);
+}
+
+TEST(ServerTest, OneConnectionTooManyIsRejectedWithTheReason) {
+  TestServer server({.connections_max = 2});
+  const auto one = server.Connect();
+  auto two = server.Connect();
+  const absl::Status status = Channel::Connect(server.uri).status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("connections_max"));
+  two.reset();
+  EXPECT_TRUE(Eventually([&] { return Channel::Connect(server.uri).ok(); })) << "its place is not free again";
+  EXPECT_TRUE(SendAct(one, 1).Wait().ok());
+}
+
+TEST(ServerTest, StatsCountConnectionsAndCalls) {
+  TestServer server;
+  Held held;
+  server.probe.on_act = held.Handler();
+  const auto channel = server.Connect();
+  auto call = SendAct(channel, 1);
+  DeferredCall deferred = held.Take();
+  EXPECT_EQ(server.server.stats().connections, 1u);
+  EXPECT_EQ(server.server.stats().calls_running, 1u);
+  EXPECT_GT(server.server.stats().leased_bytes, 0u);
+  deferred.Finish();
+  EXPECT_TRUE(call.Wait().ok());
+  EXPECT_TRUE(Eventually([&] { return server.server.stats().calls_running == 0; }));
+  EXPECT_EQ(server.server.stats().calls_total, 1u);
+}
+
+TEST(ServerTest, MemoryComesAfterTheFirstListen) {
+  Server server;
+  EXPECT_THAT(server.AllocateBuffer(100).status(), HasCode(absl::StatusCode::kFailedPrecondition));
+  ASSERT_TRUE(server.Listen("tcp://127.0.0.1:0").ok());
+  const absl::StatusOr<Buffer> buffer = server.AllocateBuffer(100);
+  ASSERT_TRUE(buffer.ok());
+  EXPECT_EQ(buffer->size_bytes(), 100u);
+}
+
+}  // namespace
+}  // namespace hawser
