@@ -5,6 +5,11 @@
 // protects is reported as a race. Each function here replaces the library's for the whole program, calls the
 // one it replaced, and says to the sanitizer "locked", "unlocked", "happened before". tests/absl_tsan_test.cc
 // shows that it is needed and enough.
+//
+// A tool that runs during the build (a code generator) is linked with it too, but not made with the sanitizer:
+// there it is nothing.
+
+#if defined(__SANITIZE_THREAD__)
 
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
@@ -243,3 +248,5 @@ void BlockingCounter::Wait() {
 
 ABSL_NAMESPACE_END
 }  // namespace absl
+
+#endif  // __SANITIZE_THREAD__
