@@ -261,6 +261,7 @@ void Connection::Fail(absl::StatusCode code, absl::string_view what) {
 void Connection::Fail(const absl::Status& why) {
   if (state_ == State::kFlushing || state_ == State::kClosed) return;
   why_closed_ = why;
+  if (why != receive_flushed_) receive_flushed_ = absl::OkStatus();
   Move(Event::kFailed);
   for (Timer* timer : {&connect_timer_, &keepalive_timer_, &memory_timer_}) poller_.timers().Cancel(*timer);
   queue_pair_->Disconnect();
@@ -330,15 +331,29 @@ void Connection::OnControlOp(const ControlOp& op) {
        absl::StrCat("sent control operation ", static_cast<int>(op.code), ", which this side does not take"));
 }
 
+// After the first bad completion of any kind the queue pair is of no use, even if it does not say so itself.
+void Connection::OnBadCompletion(const WorkId& id, fabric::CompletionStatus status) {
+  const bool is_receive = id.kind == WorkId::kReceive;
+  const absl::Status why = absl::UnavailableError(
+      absl::StrCat("peer ", peer_, ": ", is_receive ? "a receive" : send_queue_.Describe(id.number),
+                   " failed: ", fabric::Describe(status)));
+  if (is_receive && status == fabric::CompletionStatus::kFlushed) {
+    // The consequence of something that the send queue may still tell us: nothing is promised across queues.
+    // Flush() fails the connection at the end of this turn if it does not.
+    if (state_ < State::kFlushing && receive_flushed_.ok()) receive_flushed_ = why;
+    return;
+  }
+  // In a later turn than the flush: too late for the calls, but the observer still hears the cause.
+  if (state_ == State::kFlushing && !receive_flushed_.ok() && status != fabric::CompletionStatus::kFlushed) {
+    why_closed_ = why;
+    receive_flushed_ = absl::OkStatus();
+  }
+  Fail(why);
+}
+
 void Connection::OnCompletion(const WorkId& id, const fabric::Completion& completion) {
   const bool ok = completion.status == fabric::CompletionStatus::kSuccess;
-  if (!ok) {
-    // After the first bad completion of any kind the queue pair is of no use, even if it does not say so
-    // itself. A flush is the consequence of something that we are told otherwise; if we are not, it is what
-    // we know.
-    Fail(absl::UnavailableError(absl::StrCat(id.kind == WorkId::kReceive ? "a receive from " : "a send to ",
-                                             peer_, " failed: ", fabric::Describe(completion.status))));
-  }
+  if (!ok) OnBadCompletion(id, completion.status);
   if (id.kind == WorkId::kReceive) {
     Lease buffer = receive_ring_.Take(id.number);
     if (ok && buffer && state_ < State::kFlushing) OnMessage(std::move(buffer), completion.byte_len);
@@ -380,6 +395,7 @@ void Connection::OnMessage(Lease buffer, uint32_t length_bytes) {
 }
 
 void Connection::Flush() {
+  if (state_ < State::kFlushing && !receive_flushed_.ok()) Fail(receive_flushed_);
   if (state_ < State::kFlushing) {
     // Receives first: what we send now may be answered at once. Before the observer has heard that we are
     // ready, what arrives is kept, so the ring bounds it.

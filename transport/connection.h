@@ -148,6 +148,7 @@ class Connection final : public fabric::ConnectionHandler {
   void Agree(const Handshake& peer);
   void Move(Event event);
   void OnMessage(Lease buffer, uint32_t length_bytes);
+  void OnBadCompletion(const WorkId& id, fabric::CompletionStatus status);
   void OnKeepaliveTimer();
   void Fail(const absl::Status& why);
   // That an honest peer may send once it has all that we have queued.
@@ -169,6 +170,7 @@ class Connection final : public fabric::ConnectionHandler {
   uint64_t peer_message_bytes_max_ = 0;
   State state_ = State::kConnecting;
   absl::Status why_closed_;
+  absl::Status receive_flushed_;  // Not OK: all that is known of the failure.
   std::string peer_;
   uint32_t index_ = 0;
   bool marked_for_flush_ = false;                  // The poller's.

@@ -39,6 +39,16 @@ Layout Plan(absl::Span<const Segment> segments, size_t prefix_bytes, uint64_t bo
   return layout;
 }
 
+// A fabric promises as many grants as the send queue has places. For more than those there may never be
+// enough, so waiting for other exchanges to end would be in vain.
+absl::Status NotGranted(Connection& connection, size_t remote_segments, const absl::Status& why) {
+  if (remote_segments <= connection.send_queue().depth()) return why;
+  return absl::InvalidArgumentError(
+      absl::StrCat("the message has ", remote_segments, " large segments, a connection of ",
+                   connection.agreed().slots, " slots can be sure to grant ", connection.send_queue().depth(),
+                   " at once; attach fewer payloads, or raise ConnectionOptions::slots: ", why.message()));
+}
+
 void WritePrefix(const Header& header, absl::Span<const TableEntry> table, absl::Span<const uint8_t> envelope,
                  uint8_t* out) {
   EncodeHeader(header, out);
@@ -78,13 +88,6 @@ absl::Status SendMessage(Connection& connection, Header header, OutgoingMessage&
                                                    send_bytes_max, " bytes"));
   }
   const Layout layout = Plan(segments, prefix_bytes, body_bytes, send_bytes_max);
-  if (const size_t remote = segments.size() - layout.is_inline.count();
-      remote > connection.send_queue().depth()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the message has ", remote, " large segments, a connection of ",
-                     connection.agreed().slots, " slots can grant ", connection.send_queue().depth(),
-                     " at once; attach fewer payloads, or raise ConnectionOptions::slots"));
-  }
 
   absl::InlinedVector<TableEntry, kHeadroomSegments> table;
   size_t inline_parts = 0;
@@ -98,7 +101,7 @@ absl::Status SendMessage(Connection& connection, Header header, OutgoingMessage&
           {segment.address, segment.length_bytes, segment.lkey}, fabric::QueuePair::Access::kRead);
       if (!rkey.ok()) {
         grants.Revoke(connection);
-        return rkey.status();
+        return NotGranted(connection, segments.size() - layout.is_inline.count(), rkey.status());
       }
       grants.Add(*rkey);
       entry.address = reinterpret_cast<uint64_t>(segment.address);

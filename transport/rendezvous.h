@@ -37,6 +37,8 @@ class Pull {
   void Start(const ParsedMessage& message, const Lease& sink, IncomingMessage& incoming, Owner* owner,
              uint16_t slot);
 
+  uint16_t slot() const { return slot_; }
+
  private:
   friend class PullQueue;
   struct Segment {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "hawser/transport/connection.h"
 #include "hawser/transport/work_id.h"
 
@@ -61,6 +62,13 @@ bool SendQueue::PushRead(const fabric::Sge& sink, uint64_t remote_address, uint3
   entry->pull = pull;
   entry->signaled = true;
   return true;
+}
+
+std::string SendQueue::Describe(uint32_t number) const {
+  const Entry& entry = at(number);
+  if (entry.pull == nullptr) return "a SEND";
+  return absl::StrCat("a READ of ", entry.sges[0].length, " bytes at ", absl::Hex(entry.remote_address),
+                      " with rkey ", entry.rkey, " for slot ", entry.pull->slot());
 }
 
 void SendQueue::DropQueued() {

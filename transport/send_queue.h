@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -50,6 +51,9 @@ class SendQueue {
   // Work request `number`, and with it every one before, has completed.
   void OnCompletion(uint32_t number, bool ok);
 
+  // "a READ of 4096 bytes at 7f00 with rkey 77 for slot 3": for an error. `number` is outstanding.
+  std::string Describe(uint32_t number) const;
+
   // Drops what was queued and not posted: the connection has failed.
   void DropQueued();
 
@@ -77,6 +81,7 @@ class SendQueue {
 
   Entry* Push();
   Entry& at(uint32_t number) { return ring_[number & (ring_.size() - 1)]; }
+  const Entry& at(uint32_t number) const { return ring_[number & (ring_.size() - 1)]; }
 
   Connection& connection_;
   std::vector<Entry> ring_;  // A power of two.
