@@ -307,11 +307,21 @@ TEST(LimitTest, AMessageOfTooManySegmentsIsRefused) {
 TEST(LimitTest, AMessageOfMoreLargeSegmentsThanCanBeGrantedIsRefused) {
   World world;
   Link link(world, {.slots = 1});
+  world.client.fabric->LimitGrants(link.client_end->send_queue().depth());
   PendingCall call;
   const absl::Status refused = link.Send(call, MessageOfPayloads(world.client, 60));
   EXPECT_CODE(refused, kInvalidArgument);
   EXPECT_THAT(Text(refused), HasSubstr("ConnectionOptions::slots"));
   EXPECT_EQ(link.client_counts().grants, 0);
+}
+
+TEST(LimitTest, AMessageOfAsManySegmentsAsThereMayBeArrives) {
+  World world;
+  Link link(world);
+  PendingCall call;
+  ASSERT_TRUE(link.Send(call, MessageOfPayloads(world.client, 119)).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
+  EXPECT_EQ(Parts(*link.server.requests[0].message).size(), 119u);
 }
 
 TEST(LimitTest, WhenNothingMoreCanBeGrantedTheRequestMayBeSentAgainLater) {

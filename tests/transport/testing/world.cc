@@ -41,7 +41,11 @@ World::World(const RuntimeOptions& client_options, const RuntimeOptions& server_
 
 World::~World() = default;
 
-size_t World::Turn() { return client.poller().PollOnce() + server.poller().PollOnce(); }
+size_t World::Turn() {
+  size_t work = client.poller().PollOnce() + server.poller().PollOnce();
+  for (const std::function<size_t()>& other : others) work += other();
+  return work;
+}
 
 bool World::RunUntil(const std::function<bool()>& condition) {
   const absl::Time end = absl::Now() + kPatience;

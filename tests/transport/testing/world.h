@@ -34,6 +34,8 @@ class World {
 
   TestClock clock;
   Side client, server;
+  // The turns of whoever else is on the stage.
+  std::vector<std::function<size_t()>> others;
 
   // One turn of each side; what there was to do.
   size_t Turn();

@@ -1,0 +1,217 @@
+#include "hawser/transport/buffer_pool.h"
+
+#include <string.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/transport/fabric/tcp_fabric.h"
+
+namespace hawser::transport {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr size_t kKiB = 1 << 10;
+constexpr size_t kMiB = 1 << 20;
+constexpr size_t kSlab = 2 * kMiB;
+
+std::shared_ptr<fabric::Fabric> NewFabric() { return fabric::CreateTcpFabric(); }
+
+Lease Acquire(BufferPool& pool, size_t size_bytes) {
+  absl::StatusOr<Lease> lease = pool.Acquire(size_bytes);
+  EXPECT_TRUE(lease.ok()) << lease.status();
+  return lease.ok() ? *std::move(lease) : Lease();
+}
+
+TEST(BufferPoolTest, NothingIsMappedBeforeItIsWanted) {
+  BufferPool pool(NewFabric());
+  EXPECT_EQ(pool.stats().mapped_bytes, 0u);
+  EXPECT_EQ(pool.stats().registrations, 0u);
+}
+
+TEST(BufferPoolTest, ABufferHasAtLeastTheSizeThatWasAskedForAndNotMuchMore) {
+  BufferPool pool(NewFabric());
+  for (size_t size :
+       {size_t{1}, size_t{1024}, size_t{1025}, size_t{4096}, 16 * kKiB, 64 * kKiB, 256 * kKiB}) {
+    const Lease lease = Acquire(pool, size);
+    EXPECT_GE(lease.size_bytes(), size);
+    EXPECT_LE(lease.size_bytes(), std::max<size_t>(1024, 4 * size));
+  }
+  for (size_t size : {256 * kKiB + 1, 300 * kKiB, kMiB, kMiB + 1, 7 * kMiB + 13, 100 * kMiB}) {
+    const Lease lease = Acquire(pool, size);
+    EXPECT_GE(lease.size_bytes(), size);
+    EXPECT_LE(lease.size_bytes(), size + size / 4 + 8) << "for " << size;
+  }
+}
+
+TEST(BufferPoolTest, BuffersAreAlignedWritableAndApart) {
+  BufferPool pool(NewFabric());
+  std::vector<Lease> leases;
+  for (int i = 0; i < 700; ++i) {
+    leases.push_back(Acquire(pool, i % 7 == 0 ? 300 * kKiB : 1000 * (1 + i % 20)));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(leases.back().data()) % 64, 0u);
+    memset(leases.back().data(), i, leases.back().size_bytes());
+  }
+  for (int i = 0; i < 700; ++i) {
+    EXPECT_EQ(leases[i].data()[0], static_cast<uint8_t>(i));
+    EXPECT_EQ(leases[i].data()[leases[i].size_bytes() - 1], static_cast<uint8_t>(i));
+  }
+}
+
+TEST(BufferPoolTest, ABufferLiesInTheRegionOfItsLkey) {
+  BufferPool pool(NewFabric());
+  for (size_t size : {size_t{1000}, kMiB}) {
+    const Lease lease = Acquire(pool, size);
+    EXPECT_EQ(pool.FindRegion(lease.data(), lease.size_bytes()), lease.lkey());
+    EXPECT_NE(lease.lkey(), 0u);
+  }
+}
+
+TEST(BufferPoolTest, WhatLiesInNoRegionOrReachesOutOfOneIsNotFound) {
+  BufferPool pool(NewFabric());
+  uint8_t mine[64];
+  EXPECT_EQ(pool.FindRegion(mine, sizeof(mine)), 0u);
+  const Lease lease = Acquire(pool, kMiB);
+  EXPECT_EQ(pool.FindRegion(lease.data(), lease.size_bytes() + 1), 0u);
+  EXPECT_EQ(pool.FindRegion(lease.data() - 1, 1), 0u);
+}
+
+TEST(BufferPoolTest, AReturnedBufferIsUsedAgainWithoutRegistration) {
+  BufferPool pool(NewFabric());
+  for (size_t size : {size_t{1}, size_t{4000}, 200 * kKiB, 5 * kMiB}) {
+    Acquire(pool, size);
+    const uint64_t registrations = pool.stats().registrations;
+    const uint8_t* const where = Acquire(pool, size).data();
+    for (int i = 0; i < 100; ++i) EXPECT_EQ(Acquire(pool, size).data(), where);
+    EXPECT_EQ(pool.stats().registrations, registrations);
+  }
+}
+
+TEST(BufferPoolTest, SmallBuffersOfOneClassShareARegistration) {
+  BufferPool pool(NewFabric());
+  std::vector<Lease> leases;
+  for (size_t i = 0; i < kSlab / 4096; ++i) leases.push_back(Acquire(pool, 4096));
+  EXPECT_EQ(pool.stats().registrations, 1u);
+  leases.push_back(Acquire(pool, 4096));
+  EXPECT_EQ(pool.stats().registrations, 2u);
+  EXPECT_EQ(pool.stats().leases, leases.size());
+  EXPECT_EQ(pool.stats().leased_bytes, leases.size() * 4096);
+  leases.clear();
+  EXPECT_EQ(pool.stats().leases, 0u);
+  EXPECT_EQ(pool.stats().leased_bytes, 0u);
+  EXPECT_EQ(pool.stats().mapped_bytes, 2 * kSlab) << "slabs stay";
+}
+
+TEST(BufferPoolTest, AtItsLimitItSaysHowMuchIsInUseAndWhatToDo) {
+  BufferPool pool(NewFabric(), {.limit_bytes = kSlab});
+  std::vector<Lease> leases;
+  for (size_t i = 0; i < kSlab / 4096; ++i) leases.push_back(Acquire(pool, 4096));
+  const absl::Status full = pool.Acquire(4096).status();
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(full.message()),
+              AllOf(HasSubstr("2097152 of 2097152"), HasSubstr("BufferPoolOptions::limit_bytes")));
+  EXPECT_EQ(pool.stats().leases, leases.size()) << "the failed one counts";
+  leases.pop_back();
+  EXPECT_TRUE(pool.Acquire(4096).ok());
+}
+
+TEST(BufferPoolTest, WhatCanNeverBeHeldIsRefusedAsSuch) {
+  BufferPool pool(NewFabric(), {.limit_bytes = 4 * kMiB});
+  EXPECT_TRUE(pool.CanEverHold(1));
+  EXPECT_TRUE(pool.CanEverHold(4 * kMiB));
+  for (size_t size : {4 * kMiB + 1, size_t{1} << 40, SIZE_MAX}) {
+    EXPECT_FALSE(pool.CanEverHold(size));
+    const absl::Status refused = pool.Acquire(size).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("cannot hold"));
+  }
+  EXPECT_FALSE(BufferPool(NewFabric(), {.limit_bytes = kMiB}).CanEverHold(1)) << "a slab is larger";
+}
+
+TEST(BufferPoolTest, LargeBuffersThatNobodyHasMakeRoomForOthers) {
+  BufferPool pool(NewFabric(), {.limit_bytes = 16 * kMiB});
+  for (size_t mib : {3, 5, 7}) Acquire(pool, mib * kMiB);
+  EXPECT_EQ(pool.stats().mapped_bytes, 15 * kMiB);
+  const Lease large = Acquire(pool, 14 * kMiB);
+  EXPECT_TRUE(large);
+  EXPECT_LE(pool.stats().mapped_bytes, 16 * kMiB);
+  EXPECT_EQ(pool.FindRegion(large.data(), large.size_bytes()), large.lkey());
+}
+
+TEST(BufferPoolTest, LargeBuffersThatSomebodyHasStay) {
+  BufferPool pool(NewFabric(), {.limit_bytes = 16 * kMiB});
+  const Lease held = Acquire(pool, 8 * kMiB);
+  memset(held.data(), 7, held.size_bytes());
+  EXPECT_FALSE(pool.Acquire(10 * kMiB).ok());
+  EXPECT_EQ(held.data()[held.size_bytes() - 1], 7);
+}
+
+TEST(BufferPoolTest, AFreeBufferOfALargerClassServesWhenThereIsNoOther) {
+  BufferPool pool(NewFabric(), {.limit_bytes = kSlab});
+  Acquire(pool, 16 * kKiB);  // Now all of the pool is a slab of these.
+  const Lease small = Acquire(pool, 100);
+  EXPECT_EQ(small.size_bytes(), 16 * kKiB);
+  EXPECT_EQ(pool.stats().leased_bytes, 16 * kKiB);
+}
+
+TEST(BufferPoolTest, ALeaseOutlivesThePoolAndTheFabricsOwner) {
+  Lease small, large;
+  {
+    BufferPool pool(NewFabric());
+    small = Acquire(pool, 100);
+    large = Acquire(pool, kMiB);
+  }
+  memset(small.data(), 1, small.size_bytes());
+  memset(large.data(), 1, large.size_bytes());
+}
+
+TEST(BufferPoolTest, ALeaseThatWasMovedFromOwnsNothing) {
+  BufferPool pool(NewFabric());
+  Lease first = Acquire(pool, 100);
+  Lease second = std::move(first);
+  EXPECT_FALSE(first);  // NOLINT: that is the rule.
+  EXPECT_EQ(pool.stats().leases, 1u);
+  second = Lease();
+  EXPECT_EQ(pool.stats().leases, 0u);
+}
+
+TEST(BufferPoolTest, ThreadsMayTakeAndReturnAtOnce) {
+  BufferPool pool(NewFabric(), {.limit_bytes = 64 * kMiB});
+  std::vector<std::thread> threads;
+  std::atomic<int> refused{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      std::vector<Lease> held;
+      for (int i = 0; i < 2000; ++i) {
+        const size_t size = (i + t) % 50 == 0 ? 3 * kMiB : 100u << ((i + t) % 8);
+        absl::StatusOr<Lease> lease = pool.Acquire(size);
+        if (!lease.ok()) {
+          ++refused;
+          held.clear();
+          continue;
+        }
+        memset(lease->data(), t + 1, 64);
+        held.push_back(*std::move(lease));
+        if (held.size() > 10) {
+          EXPECT_EQ(held.front().data()[63], t + 1) << "two threads have the same buffer";
+          held.erase(held.begin());
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(pool.stats().leases, 0u);
+  EXPECT_EQ(pool.stats().leased_bytes, 0u);
+  EXPECT_LE(pool.stats().mapped_bytes, 64 * kMiB);
+}
+
+}  // namespace
+}  // namespace hawser::transport

@@ -1,0 +1,84 @@
+#include "hawser/transport/connection.h"
+
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/transport/testing/world.h"
+
+namespace hawser::transport {
+namespace {
+
+using State = Connection::State;
+using Event = Connection::Event;
+
+// The life of a connection, cell by cell. Late news is ignored; what only a bug of ours could cause is
+// kImpossible.
+TEST(ConnectionStateTest, EveryCellIsAsTheTableSays) {
+  struct Row {
+    State from;
+    std::vector<State> to;  // By event: established, drain called, exchanges done, failed, flushed.
+  };
+  const std::vector<Row> table = {
+      {State::kConnecting,
+       {State::kReady, State::kFlushing, State::kImpossible, State::kFlushing, State::kImpossible}},
+      {State::kReady,
+       {State::kReady, State::kDraining, State::kImpossible, State::kFlushing, State::kImpossible}},
+      {State::kDraining,
+       {State::kDraining, State::kDraining, State::kFlushing, State::kFlushing, State::kImpossible}},
+      {State::kFlushing,
+       {State::kFlushing, State::kFlushing, State::kFlushing, State::kFlushing, State::kClosed}},
+      {State::kClosed, {State::kClosed, State::kClosed, State::kClosed, State::kClosed, State::kImpossible}},
+  };
+  const Event events[] = {Event::kEstablished, Event::kDrainCalled, Event::kExchangesDone, Event::kFailed,
+                          Event::kFlushed};
+  for (const Row& row : table) {
+    for (size_t i = 0; i < std::size(events); ++i) {
+      EXPECT_EQ(Connection::NextState(row.from, events[i]), row.to[i])
+          << "state " << static_cast<int>(row.from) << ", event " << i;
+    }
+  }
+}
+
+TEST(ConnectionStateTest, AClosedConnectionComesBackByNoEvent) {
+  for (Event event : {Event::kEstablished, Event::kDrainCalled, Event::kExchangesDone, Event::kFailed}) {
+    EXPECT_EQ(Connection::NextState(State::kClosed, event), State::kClosed);
+    EXPECT_EQ(Connection::NextState(State::kFlushing, event), State::kFlushing);
+  }
+}
+
+TEST(ConnectionOptionsTest, WhatIsOutOfRangeIsRefusedWithTheRange) {
+  World world;
+  for (const ConnectionOptions& bad :
+       {ConnectionOptions{.slots = 0}, ConnectionOptions{.slots = kSlotsMax + 1},
+        ConnectionOptions{.receive_buffer_bytes = 448}, ConnectionOptions{.receive_buffer_bytes = 1000},
+        ConnectionOptions{.receive_buffer_bytes = 65600}}) {
+    RecordingObserver observer;
+    world.OnClient([&] {
+      const absl::Status refused = Connection::Dial(world.client.poller(), Loopback(1), bad, Handshake(),
+                                                    absl::Seconds(1), observer, nullptr)
+                                       .status();
+      EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+      EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("1 to 1024"));
+    });
+    EXPECT_EQ(world.client.poller().connection_count(), 0u);
+  }
+}
+
+TEST(ConnectionOptionsTest, TheLargestAndTheSmallestWork) {
+  World world;
+  for (const ConnectionOptions& options : {ConnectionOptions{.slots = 1, .receive_buffer_bytes = 512},
+                                           ConnectionOptions{.slots = 1024, .receive_buffer_bytes = 65536}}) {
+    Link link(world, options);
+    link.EchoAll();
+    for (size_t size : {0, 400, 488, 3000, 60'000, 100'000}) {
+      PendingCall call;
+      link.Call(call, NewMessage(world.client.messages(), size / 8 * 8));
+      ASSERT_TRUE(call.response.ok()) << call.status();
+      EXPECT_EQ(Content(**call.response), ContentOf(size / 8 * 8));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hawser::transport

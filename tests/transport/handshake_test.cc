@@ -1,0 +1,204 @@
+#include "hawser/transport/handshake.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/options.h"
+
+namespace hawser::transport {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+Handshake Example() {
+  Handshake handshake;
+  handshake.role = Role::kReverse;
+  handshake.features = 0x80000001;
+  handshake.slots = 32;
+  handshake.receive_buffer_bytes = 4096;
+  handshake.message_bytes_max = uint64_t{1} << 40;
+  for (size_t i = 0; i < handshake.session.size(); ++i) handshake.session[i] = static_cast<uint8_t>(200 + i);
+  return handshake;
+}
+
+// The bytes of the example, with one byte set.
+std::string ExampleWith(size_t at, int value) {
+  std::string bytes = Encode(Example());
+  bytes.at(at) = static_cast<char>(value);
+  return bytes;
+}
+
+std::string WhatIsWrong(absl::string_view data, absl::StatusCode code) {
+  const absl::Status status = DecodeHandshake(data).status();
+  EXPECT_EQ(status.code(), code) << status;
+  return std::string(status.message());
+}
+
+void ExpectSame(const Handshake& a, const Handshake& b) {
+  EXPECT_EQ(a.version, b.version);
+  EXPECT_EQ(a.role, b.role);
+  EXPECT_EQ(a.features, b.features);
+  EXPECT_EQ(a.slots, b.slots);
+  EXPECT_EQ(a.receive_buffer_bytes, b.receive_buffer_bytes);
+  EXPECT_EQ(a.message_bytes_max, b.message_bytes_max);
+  EXPECT_EQ(a.session, b.session);
+}
+
+TEST(HandshakeTest, EveryFieldComesBack) {
+  absl::StatusOr<Handshake> decoded = DecodeHandshake(Encode(Example()));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  ExpectSame(*decoded, Example());
+}
+
+TEST(HandshakeTest, FitsWhatAConnectionManagerCarriesEvenPaddedWithZeros) {
+  std::string bytes = Encode(Example());
+  ASSERT_LE(bytes.size(), fabric::kConnectPrivateDataMax);
+  bytes.resize(fabric::kAcceptPrivateDataMax);
+  absl::StatusOr<Handshake> decoded = DecodeHandshake(bytes);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  ExpectSame(*decoded, Example());
+}
+
+TEST(HandshakeTest, UnknownFeatureBitsAreNoReasonToRefuse) {
+  Handshake handshake = Example();
+  handshake.features = 0xffffffff;
+  EXPECT_TRUE(DecodeHandshake(Encode(handshake)).ok());
+}
+
+TEST(HandshakeTest, ALongerOneOfTheSameVersionIsUnderstood) {
+  std::string bytes = ExampleWith(4, 52);
+  bytes += "new field";
+  EXPECT_TRUE(DecodeHandshake(bytes).ok());
+}
+
+TEST(HandshakeTest, AnotherVersionIsRefusedWithBothNamed) {
+  EXPECT_THAT(WhatIsWrong(ExampleWith(6, 7), absl::StatusCode::kFailedPrecondition),
+              AllOf(HasSubstr("version 7"), HasSubstr("version 1")));
+  // Whatever else that version has changed.
+  EXPECT_THAT(WhatIsWrong(ExampleWith(6, 7).substr(0, 8), absl::StatusCode::kFailedPrecondition),
+              HasSubstr("version 7"));
+}
+
+TEST(HandshakeTest, WhatIsNoHandshakeIsRefused) {
+  for (size_t at : {0, 1, 2, 3}) {
+    EXPECT_THAT(WhatIsWrong(ExampleWith(at, 0), absl::StatusCode::kInvalidArgument),
+                HasSubstr("no Hawser handshake"));
+  }
+  EXPECT_THAT(WhatIsWrong("", absl::StatusCode::kInvalidArgument), HasSubstr("0 bytes"));
+  WhatIsWrong(std::string(56, '\0'), absl::StatusCode::kInvalidArgument);
+  WhatIsWrong("GET / HTTP/1.1\r\n", absl::StatusCode::kInvalidArgument);
+}
+
+TEST(HandshakeTest, OneThatWasCutShortIsRefusedWithItsLengths) {
+  const std::string whole = Encode(Example());
+  for (size_t length = 8; length < whole.size(); ++length) {
+    EXPECT_THAT(WhatIsWrong(whole.substr(0, length), absl::StatusCode::kInvalidArgument),
+                AllOf(HasSubstr("cut short"), HasSubstr(std::to_string(length)), HasSubstr("44")));
+  }
+  EXPECT_THAT(WhatIsWrong(ExampleWith(4, 43), absl::StatusCode::kInvalidArgument), HasSubstr("says 43"));
+}
+
+TEST(HandshakeTest, ARoleThatIsNoneIsRefused) {
+  for (int role : {0, 3, 255}) {
+    EXPECT_THAT(WhatIsWrong(ExampleWith(5, role), absl::StatusCode::kInvalidArgument),
+                HasSubstr("role " + std::to_string(role)));
+  }
+}
+
+TEST(HandshakeTest, SlotsAreBounded) {
+  for (uint16_t slots : {uint16_t{1}, uint16_t{kSlotsMax}}) {
+    Handshake handshake = Example();
+    handshake.slots = slots;
+    EXPECT_TRUE(DecodeHandshake(Encode(handshake)).ok()) << slots;
+  }
+  for (uint16_t slots : {uint16_t{0}, uint16_t{kSlotsMax + 1}, uint16_t{0xffff}}) {
+    Handshake handshake = Example();
+    handshake.slots = slots;
+    EXPECT_THAT(WhatIsWrong(Encode(handshake), absl::StatusCode::kInvalidArgument),
+                HasSubstr("wants " + std::to_string(slots) + " slots"));
+  }
+}
+
+TEST(HandshakeTest, TheReceiveBufferIsBoundedAndAMultipleOf64) {
+  for (uint32_t bytes : {kReceiveBufferMin, kReceiveBufferMin + 64, kReceiveBufferMax}) {
+    Handshake handshake = Example();
+    handshake.receive_buffer_bytes = bytes;
+    EXPECT_TRUE(DecodeHandshake(Encode(handshake)).ok()) << bytes;
+  }
+  for (uint32_t bytes :
+       {0u, kReceiveBufferMin - 64, kReceiveBufferMin + 8, kReceiveBufferMax + 64, 0xffffffc0u}) {
+    Handshake handshake = Example();
+    handshake.receive_buffer_bytes = bytes;
+    EXPECT_THAT(WhatIsWrong(Encode(handshake), absl::StatusCode::kInvalidArgument),
+                HasSubstr("receive buffers of " + std::to_string(bytes)));
+  }
+}
+
+TEST(HandshakeTest, NoBytesWhateverTheyAreAreReadBeyondTheirEnd) {
+  // AddressSanitizer says if they are: each is copied to a place of its own.
+  const std::string whole = Encode(Example());
+  for (size_t length = 0; length <= whole.size(); ++length) {
+    const std::unique_ptr<char[]> exact(new char[length]);
+    std::copy_n(whole.data(), length, exact.get());
+    DecodeHandshake(absl::string_view(exact.get(), length)).IgnoreError();
+    DecodeRejection(absl::string_view(exact.get(), length)).IgnoreError();
+  }
+}
+
+TEST(SessionTokenTest, TwoAreNeverTheSame) {
+  std::set<SessionToken> tokens;
+  for (int i = 0; i < 100; ++i) tokens.insert(NewSessionToken());
+  EXPECT_EQ(tokens.size(), 100u);
+}
+
+// ---- Rejections.
+
+TEST(RejectionTest, CodeAndTextComeBack) {
+  const absl::Status why = DecodeRejection(EncodeRejection(absl::FailedPreconditionError("too old")));
+  EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(why.message()), HasSubstr("too old"));
+}
+
+TEST(RejectionTest, EveryCodeComesBack) {
+  for (int code = 1; code <= 16; ++code) {
+    EXPECT_EQ(DecodeRejection(EncodeRejection(absl::Status(static_cast<absl::StatusCode>(code), "x"))).code(),
+              static_cast<absl::StatusCode>(code));
+  }
+}
+
+TEST(RejectionTest, ALongTextIsCutToWhatFits) {
+  const std::string text(1000, 'x');
+  const std::string data = EncodeRejection(absl::InternalError(text));
+  EXPECT_EQ(data.size(), fabric::kRejectPrivateDataMax);
+  EXPECT_THAT(std::string(DecodeRejection(data).message()), HasSubstr(text.substr(0, 140)));
+}
+
+TEST(RejectionTest, PaddingIsNotPartOfTheText) {
+  std::string data = EncodeRejection(absl::InternalError("why"));
+  data.resize(fabric::kRejectPrivateDataMax);
+  EXPECT_EQ(std::string(DecodeRejection(data).message()), "the peer rejected the connection: why");
+}
+
+TEST(RejectionTest, DataThatIsNoneOfOursIsUnavailable) {
+  for (const std::string& data :
+       {std::string(), std::string("no"), std::string(100, 'x'), Encode(Example()).substr(0, 7)}) {
+    EXPECT_EQ(DecodeRejection(data).code(), absl::StatusCode::kUnavailable);
+  }
+}
+
+TEST(RejectionTest, IsNeverOk) {
+  std::string data = EncodeRejection(absl::InternalError("why"));
+  for (int code : {0, 17, 255}) {
+    data[5] = static_cast<char>(code);
+    EXPECT_EQ(DecodeRejection(data).code(), absl::StatusCode::kUnknown);
+  }
+}
+
+}  // namespace
+}  // namespace hawser::transport

@@ -1,0 +1,313 @@
+#include "hawser/transport/message.h"
+
+#include <capnp/any.h>
+#include <capnp/list.h>
+#include <string.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/transport/fabric/tcp_fabric.h"
+
+namespace hawser::transport {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr size_t kMiB = 1 << 20;
+
+class MessageTest : public ::testing::Test {
+ protected:
+  explicit MessageTest(size_t limit_bytes = size_t{1} << 30)
+      : buffers(std::make_shared<BufferPool>(fabric::CreateTcpFabric(), BufferPoolOptions{limit_bytes})),
+        pool(MessagePool::Create(buffers)) {}
+
+  static std::string Bytes(OutgoingMessage& message) {
+    const capnp::Data::Builder data = Root(message).getAs<capnp::Data>();
+    return std::string(reinterpret_cast<const char*>(data.begin()), data.size());
+  }
+  static capnp::AnyPointer::Builder Root(OutgoingMessage& message) {
+    return message.builder().getRoot<capnp::AnyPointer>();
+  }
+
+  // All memory that is not kept for the next message.
+  uint64_t Leases() {
+    pool->Trim();
+    return buffers->stats().leases;
+  }
+
+  std::shared_ptr<BufferPool> buffers;
+  std::shared_ptr<MessagePool> pool;
+};
+
+TEST_F(MessageTest, ASmallOneIsOneSegmentBehindTheHeadroomOfItsHead) {
+  OutgoingMessagePtr message = pool->NewOutgoing();
+  Root(*message).initAs<capnp::Data>(100);
+  const auto segments = message->Finish();
+  ASSERT_EQ(segments.size(), 1u);
+  EXPECT_EQ(segments[0].address, message->head().data() + kHeadroom);
+  EXPECT_EQ(segments[0].length_bytes, 8 + 104u);
+  EXPECT_EQ(segments[0].lkey, message->head().lkey());
+  EXPECT_EQ(message->body_bytes(), 112u);
+}
+
+TEST_F(MessageTest, AnEmptyOneHasNoSegments) {
+  OutgoingMessagePtr message = pool->NewOutgoing();
+  EXPECT_TRUE(message->Finish().empty());
+  EXPECT_EQ(message->body_bytes(), 0u);
+}
+
+TEST_F(MessageTest, EverySegmentLiesInRegisteredMemory) {
+  OutgoingMessagePtr message = pool->NewOutgoing();
+  auto list = Root(*message).initAs<capnp::List<capnp::Data>>(300);
+  for (unsigned i = 0; i < 300; ++i) list.init(i, 10 * i);
+  for (const OutgoingMessage::Segment& segment : message->Finish()) {
+    EXPECT_EQ(buffers->FindRegion(segment.address, segment.length_bytes), segment.lkey);
+    EXPECT_NE(segment.lkey, 0u);
+  }
+}
+
+TEST_F(MessageTest, ALargeOneOfManySmallPartsHasFewSegments) {
+  OutgoingMessagePtr message = pool->NewOutgoing();
+  constexpr unsigned kParts = 4000;
+  auto list = Root(*message).initAs<capnp::List<capnp::Data>>(kParts);
+  for (unsigned i = 0; i < kParts; ++i) list.init(i, 50'000);
+  EXPECT_LT(message->Finish().size(), 40u);
+  EXPECT_GE(message->body_bytes(), 200'000'000u);
+  EXPECT_TRUE(message->status().ok());
+}
+
+TEST_F(MessageTest, BuildingMayGoOnAfterItWasFinishedOnce) {
+  OutgoingMessagePtr message = pool->NewOutgoing();
+  auto list = Root(*message).initAs<capnp::List<capnp::Data>>(2);
+  list.init(0, 8);
+  const uint64_t before = (message->Finish(), message->body_bytes());
+  list.init(1, 800);
+  message->Finish();
+  EXPECT_EQ(message->body_bytes(), before + 800);
+}
+
+// Cap'n Proto requires that what it is given is zeros.
+TEST_F(MessageTest, WhatAMessageLeftBehindIsNotInTheNext) {
+  for (int finish = 0; finish < 3; ++finish) {
+    const uint8_t* head;
+    {
+      OutgoingMessagePtr message = pool->NewOutgoing();
+      head = message->head().data();
+      auto list = Root(*message).initAs<capnp::List<capnp::Data>>(3);
+      memset(list.init(0, 500).begin(), 0xff, 500);
+      if (finish >= 1) message->Finish();
+      memset(list.init(1, 700).begin(), 0xff, 700);  // Also what was built after it was finished.
+      if (finish >= 2) message->Finish();
+      memset(list.init(2, 20'000).begin(), 0xff, 20'000);
+      // What became shorter, too.
+      auto orphan = list.disown(0);
+      orphan.truncate(8);
+    }
+    OutgoingMessagePtr next = pool->NewOutgoing();
+    ASSERT_EQ(next->head().data(), head);
+    for (size_t i = kHeadroom; i < kSmallBufferBytes; ++i) {
+      ASSERT_EQ(head[i], 0) << "byte " << i << ", finished " << finish << " times";
+    }
+    capnp::Data::Builder large = Root(*next).initAs<capnp::Data>(20'000);
+    for (uint8_t byte : large) ASSERT_EQ(byte, 0);
+  }
+}
+
+TEST_F(MessageTest, AnEndedMessagesObjectServesTheNext) {
+  const OutgoingMessage* first = pool->NewOutgoing().get();
+  EXPECT_EQ(pool->NewOutgoing().get(), first);
+  const IncomingMessage* incoming = pool->NewIncoming().get();
+  EXPECT_EQ(pool->NewIncoming().get(), incoming);
+  EXPECT_EQ(buffers->stats().registrations, 1u);
+}
+
+TEST_F(MessageTest, NoMoreThan256AreKept) {
+  std::vector<OutgoingMessagePtr> many;
+  for (int i = 0; i < 300; ++i) many.push_back(pool->NewOutgoing());
+  many.clear();
+  EXPECT_EQ(buffers->stats().leases, 256u);
+  pool->Trim();
+  EXPECT_EQ(buffers->stats().leases, 0u);
+  for (int i = 0; i < 300; ++i) many.push_back(pool->NewOutgoing());
+  many.clear();
+  EXPECT_EQ(buffers->stats().leases, 256u) << "after Trim() it keeps as many again";
+}
+
+TEST_F(MessageTest, AnEnvelopeIsCopied) {
+  OutgoingMessagePtr message = pool->NewOutgoing();
+  {
+    const std::vector<uint8_t> envelope(kEnvelopeMax, 9);
+    message->SetEnvelope(envelope);
+  }
+  EXPECT_THAT(message->envelope(), ::testing::Each(9));
+  EXPECT_EQ(message->envelope().size(), kEnvelopeMax);
+  message.reset();
+  EXPECT_TRUE(pool->NewOutgoing()->envelope().empty());
+}
+
+// ---- Payloads.
+
+class AttachTest : public MessageTest {
+ protected:
+  // Something that says when it was let go.
+  std::shared_ptr<const void> Owner() {
+    return std::shared_ptr<const void>(
+        &let_go, [](const void* flag) { *static_cast<bool*>(const_cast<void*>(flag)) = true; });
+  }
+  bool let_go = false;
+};
+
+TEST_F(AttachTest, RegisteredMemoryIsReferredToInPlaceAndHeldUntilTheMessageGoes) {
+  const Lease lease = *buffers->Acquire(10'000);
+  OutgoingMessagePtr message = pool->NewOutgoing();
+  Root(*message).adopt(message->Attach({lease.data(), 10'000}, Owner()));
+  const auto segments = message->Finish();
+  ASSERT_EQ(segments.size(), 2u);
+  EXPECT_EQ(segments[1].address, lease.data());
+  EXPECT_EQ(segments[1].lkey, lease.lkey());
+  EXPECT_EQ(segments[1].length_bytes, 10'000u);
+  EXPECT_FALSE(let_go);
+  message.reset();
+  EXPECT_TRUE(let_go);
+}
+
+TEST_F(AttachTest, ALengthThatIsNoWholeNumberOfWordsIsFilledUp) {
+  const Lease lease = *buffers->Acquire(10'000);
+  OutgoingMessagePtr message = pool->NewOutgoing();
+  Root(*message).adopt(message->Attach({lease.data(), 9'997}, Owner()));
+  EXPECT_EQ(message->Finish()[1].length_bytes, 10'000u);
+}
+
+TEST_F(AttachTest, OtherMemoryIsCopiedAndLetGoAtOnce) {
+  std::string mine(5000, 'm');
+  OutgoingMessagePtr message = pool->NewOutgoing();
+  Root(*message).adopt(
+      message->Attach({reinterpret_cast<const uint8_t*>(mine.data()), mine.size()}, Owner()));
+  EXPECT_TRUE(let_go);
+  mine.assign(5000, 'x');
+  EXPECT_EQ(Bytes(*message), std::string(5000, 'm'));
+  for (const OutgoingMessage::Segment& segment : message->Finish()) EXPECT_NE(segment.lkey, 0u);
+}
+
+TEST_F(AttachTest, RegisteredMemoryThatIsNotAlignedIsCopied) {
+  const Lease lease = *buffers->Acquire(10'000);
+  memset(lease.data(), 'r', 10'000);
+  OutgoingMessagePtr message = pool->NewOutgoing();
+  Root(*message).adopt(message->Attach({lease.data() + 4, 5'000}, Owner()));
+  EXPECT_TRUE(let_go);
+  EXPECT_EQ(Bytes(*message), std::string(5000, 'r'));
+}
+
+TEST_F(AttachTest, NoBytesAreNoSegment) {
+  OutgoingMessagePtr message = pool->NewOutgoing();
+  Root(*message).adopt(message->Attach({}, Owner()));
+  EXPECT_TRUE(let_go);
+  EXPECT_EQ(message->Finish().size(), 1u);
+}
+
+// ---- Without memory.
+
+class ExhaustedTest : public MessageTest {
+ protected:
+  ExhaustedTest() : MessageTest(2 * kMiB) {
+    while (true) {
+      absl::StatusOr<Lease> lease = buffers->Acquire(kSmallBufferBytes);
+      if (!lease.ok()) return;
+      hoard.push_back(*std::move(lease));
+    }
+  }
+  std::vector<Lease> hoard;
+};
+
+TEST_F(ExhaustedTest, AMessageCanBeBuiltAllTheSameButSaysThatItCannotBeSent) {
+  OutgoingMessagePtr message = pool->NewOutgoing();
+  ASSERT_NE(message, nullptr);
+  memset(Root(*message).initAs<capnp::Data>(100'000).begin(), 1, 100'000);
+  EXPECT_EQ(Bytes(*message), std::string(100'000, 1));
+  EXPECT_EQ(message->status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(message->status().message()), HasSubstr("BufferPoolOptions::limit_bytes"));
+}
+
+TEST_F(ExhaustedTest, OneThatGrowsBeyondWhatThereIsSaysSo) {
+  hoard.pop_back();
+  OutgoingMessagePtr message = pool->NewOutgoing();
+  Root(*message).initAs<capnp::Data>(100);
+  EXPECT_TRUE(message->status().ok());
+  Root(*message).initAs<capnp::Data>(10'000);
+  EXPECT_FALSE(message->status().ok());
+}
+
+TEST_F(ExhaustedTest, TheNextMessageAfterItIsGood) {
+  pool->NewOutgoing().reset();
+  hoard.clear();
+  OutgoingMessagePtr message = pool->NewOutgoing();
+  Root(*message).initAs<capnp::Data>(1000);
+  EXPECT_TRUE(message->status().ok()) << message->status();
+}
+
+// ---- Lifetime.
+
+TEST_F(MessageTest, AMessageOutlivesThePoolsHandle) {
+  OutgoingMessagePtr outgoing = pool->NewOutgoing();
+  IncomingMessagePtr incoming = pool->NewIncoming();
+  pool.reset();
+  buffers.reset();
+  Root(*outgoing).initAs<capnp::Data>(10'000);
+  EXPECT_TRUE(outgoing->status().ok());
+  outgoing.reset();
+  incoming.reset();
+}
+
+TEST_F(MessageTest, MessagesMayBeMadeAndEndedByManyThreads) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 500; ++i) {
+        OutgoingMessagePtr message = pool->NewOutgoing();
+        capnp::Data::Builder data = Root(*message).initAs<capnp::Data>(100 + 100 * (i % 50));
+        for (uint8_t byte : data) ASSERT_EQ(byte, 0);
+        memset(data.begin(), t, data.size());
+        IncomingMessagePtr incoming = pool->NewIncoming();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(Leases(), 0u);
+}
+
+TEST_F(MessageTest, AnIncomingOneReadsWhatItWasGivenInPlaceAndReturnsItsBuffers) {
+  Lease buffer = *buffers->Acquire(4096);
+  uint8_t* const at = buffer.data();
+  memset(at, 0, 4096);
+  at[0] = 1;           // A list pointer to the next word,
+  at[4] = 2 | 5 << 3;  // of 5 bytes.
+  memcpy(at + 8, "hello", 5);
+  IncomingMessagePtr message = pool->NewIncoming();
+  message->SetReceived(std::move(buffer), 16, {at, size_t{0}});
+  message->AddSegment(at, 16);
+  const capnp::Data::Reader data =
+      message->reader(capnp::ReaderOptions()).getRoot<capnp::AnyPointer>().getAs<capnp::Data>();
+  EXPECT_EQ(data.begin(), at + 8);
+  EXPECT_EQ(data.size(), 5u);
+  message.reset();
+  EXPECT_EQ(Leases(), 0u);
+}
+
+TEST_F(MessageTest, AMalformedBodyThrowsWhereItIsReadAndNowhereElse) {
+  Lease buffer = *buffers->Acquire(4096);
+  uint8_t* const at = buffer.data();
+  memset(at, 0xfd, 4096);
+  IncomingMessagePtr message = pool->NewIncoming();
+  message->SetReceived(std::move(buffer), 16, {at, size_t{0}});
+  message->AddSegment(at, 16);
+  capnp::MessageReader& reader = message->reader(capnp::ReaderOptions());
+  EXPECT_ANY_THROW(reader.getRoot<capnp::AnyPointer>().getAs<capnp::Data>());
+}
+
+}  // namespace
+}  // namespace hawser::transport

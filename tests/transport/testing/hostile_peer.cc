@@ -1,0 +1,198 @@
+#include "hawser/tests/transport/testing/hostile_peer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "gtest/gtest.h"
+#include "hawser/transport/fabric/tcp_fabric.h"
+
+namespace hawser::transport {
+namespace {
+
+// The peer's memory: buffers to receive into, buffers to send from, and what may be READ.
+constexpr size_t kBuffer = 4096;
+constexpr size_t kReceives = 128;
+constexpr size_t kSends = 512;
+constexpr size_t kReadable = 4 << 20;
+constexpr size_t kMemory = (kReceives + kSends) * kBuffer + kReadable;
+
+constexpr uint64_t kSendId = uint64_t{1} << 32;
+
+RawMessage Raw(Kind kind, uint16_t slot, uint32_t generation, size_t body_bytes) {
+  RawMessage message;
+  message.header.kind = kind;
+  message.header.slot = slot;
+  message.header.generation = generation;
+  if (kind == Kind::kRequest) message.header.timeout_us = kNoTimeout;
+  if (body_bytes != 0) {
+    message.header.entries = 1;
+    message.table = {{0, 0, static_cast<uint32_t>(body_bytes)}};
+    message.inline_bytes.assign(body_bytes, '\0');
+  }
+  return message;
+}
+
+}  // namespace
+
+std::string RawMessage::Encode() const {
+  std::string bytes(PrefixBytes(table.size(), 0), '\0');
+  auto* const out = reinterpret_cast<uint8_t*>(&bytes[0]);
+  EncodeHeader(header, out);
+  for (size_t i = 0; i < table.size(); ++i) {
+    EncodeTableEntry(table[i], out + kHeaderBytes + i * kTableEntryBytes);
+  }
+  return bytes + envelope + inline_bytes;
+}
+
+RawMessage RawRequest(uint16_t slot, uint32_t generation, size_t body_bytes) {
+  return Raw(Kind::kRequest, slot, generation, body_bytes);
+}
+
+RawMessage RawResponse(uint16_t slot, uint32_t generation, size_t body_bytes) {
+  return Raw(Kind::kResponse, slot, generation, body_bytes);
+}
+
+std::string RawControl(uint32_t generation, const std::vector<ControlOp>& ops) {
+  std::string bytes(kHeaderBytes + ops.size() * kControlOpBytes, '\0');
+  auto* const out = reinterpret_cast<uint8_t*>(&bytes[0]);
+  Header header;
+  header.kind = Kind::kControl;
+  header.slot = kControlSlot;
+  header.generation = generation;
+  header.entries = static_cast<uint16_t>(ops.size());
+  EncodeHeader(header, out);
+  for (size_t i = 0; i < ops.size(); ++i) EncodeControlOp(ops[i], out + kHeaderBytes + i * kControlOpBytes);
+  return bytes;
+}
+
+std::string RawControlAck(uint32_t generation) {
+  RawMessage message;
+  message.header.kind = Kind::kControlAck;
+  message.header.slot = kControlSlot;
+  message.header.generation = generation;
+  return message.Encode();
+}
+
+HostilePeer::HostilePeer(World& world)
+    : world_(world),
+      fabric_(fabric::CreateTcpFabric()),
+      memory_(static_cast<uint8_t*>(aligned_alloc(4096, kMemory))),
+      region_(*fabric_->Register(memory_, kMemory)),
+      completion_queue_(*fabric_->CreateCompletionQueue(1024)) {
+  memset(memory_, 0, kMemory);
+  fabric::QueuePairOptions options;
+  options.send_depth = kSends;
+  options.receive_depth = kReceives;
+  queue_pair_ = *fabric_->CreateQueuePair(*completion_queue_, options, *this);
+  PostReceives();
+  world_.others.push_back([this] { return Turn(); });
+}
+
+HostilePeer::~HostilePeer() {
+  request_.reset();
+  listener_.reset();
+  queue_pair_->Disconnect();
+  for (int i = 0; i < 10; ++i) Turn();
+  world_.others.pop_back();  // Of a stage with one.
+  queue_pair_.reset();
+  completion_queue_.reset();
+  region_.reset();
+  free(memory_);
+}
+
+Handshake HostilePeer::Hello(Role role) {
+  Handshake hello;
+  hello.role = role;
+  hello.slots = 4;
+  hello.receive_buffer_bytes = kBuffer;
+  hello.message_bytes_max = 64 << 20;
+  return hello;
+}
+
+void HostilePeer::PostReceives() {
+  for (size_t i = 0; i < kReceives; ++i) {
+    const fabric::ReceiveWorkRequest receive = {i, {memory_ + i * kBuffer, kBuffer, region_->lkey()}};
+    ASSERT_TRUE(queue_pair_->PostReceive({&receive, 1}).ok());
+  }
+}
+
+void HostilePeer::Dial(const fabric::SocketAddress& address, absl::string_view private_data) {
+  const absl::Status status = queue_pair_->Connect(address, private_data);
+  ASSERT_TRUE(status.ok()) << status;
+}
+
+fabric::SocketAddress HostilePeer::Listen(std::optional<std::string> private_data) {
+  answer_ = std::move(private_data);
+  listener_ = *fabric_->Listen(*completion_queue_, Loopback(), *this);
+  return listener_->address();
+}
+
+void HostilePeer::OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request) {
+  private_data_ = std::string(request->private_data());
+  request_ = std::move(request);
+  if (answer_.has_value()) Accept(*answer_);
+}
+
+void HostilePeer::Accept(absl::string_view private_data) {
+  const absl::Status status = queue_pair_->Accept(std::move(request_), private_data);
+  ASSERT_TRUE(status.ok()) << status;
+}
+
+void HostilePeer::Send(absl::string_view message) {
+  ASSERT_LE(message.size(), kBuffer);
+  uint8_t* const at = memory_ + (kReceives + sends_++ % kSends) * kBuffer;
+  memcpy(at, message.data(), message.size());
+  const fabric::Sge sge = {at, static_cast<uint32_t>(message.size()), region_->lkey()};
+  fabric::SendWorkRequest request;
+  request.wr_id = kSendId;
+  request.signaled = true;
+  request.sges = {&sge, 1};
+  // Not OK: the other side has closed the connection already, which is what the test is about.
+  queue_pair_->PostSend({&request, 1}).IgnoreError();
+}
+
+TableEntry HostilePeer::Grant(uint32_t size_bytes) {
+  uint8_t* const at = memory_ + kMemory - kReadable;
+  absl::StatusOr<uint32_t> rkey =
+      queue_pair_->Grant({at, size_bytes, region_->lkey()}, fabric::QueuePair::Access::kRead);
+  EXPECT_TRUE(rkey.ok()) << rkey.status();
+  return {reinterpret_cast<uint64_t>(at), rkey.value_or(0), size_bytes};
+}
+
+void HostilePeer::Disconnect() { queue_pair_->Disconnect(); }
+
+size_t HostilePeer::Turn() {
+  fabric::Completion completions[64];
+  const size_t count = completion_queue_->Poll(absl::MakeSpan(completions));
+  for (size_t i = 0; i < count; ++i) {
+    const fabric::Completion& completion = completions[i];
+    if (completion.wr_id == kSendId || completion.status != fabric::CompletionStatus::kSuccess) continue;
+    uint8_t* const at = memory_ + completion.wr_id * kBuffer;
+    received_.emplace_back(reinterpret_cast<const char*>(at), completion.byte_len);
+    if (!receiving_) continue;
+    const fabric::ReceiveWorkRequest receive = {completion.wr_id, {at, kBuffer, region_->lkey()}};
+    queue_pair_->PostReceive({&receive, 1}).IgnoreError();
+  }
+  return count;
+}
+
+void HostilePeer::OnEstablished(absl::string_view private_data) {
+  established_ = true;
+  if (!private_data.empty()) private_data_ = std::string(private_data);
+}
+
+void HostilePeer::OnConnectFailed(const absl::Status& why, absl::string_view private_data) {
+  ended_ = true;
+  why_ = why;
+  private_data_ = std::string(private_data);
+}
+
+void HostilePeer::OnDisconnected(const absl::Status& why) {
+  ended_ = true;
+  why_ = why;
+}
+
+}  // namespace hawser::transport

@@ -1,0 +1,96 @@
+#ifndef HAWSER_TESTS_TRANSPORT_TESTING_HOSTILE_PEER_H_
+#define HAWSER_TESTS_TRANSPORT_TESTING_HOSTILE_PEER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "hawser/tests/transport/testing/world.h"
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/handshake.h"
+#include "hawser/transport/wire.h"
+
+namespace hawser::transport {
+
+// A message as it is on the wire, from parts that need not fit each other.
+struct RawMessage {
+  Header header;
+  std::vector<TableEntry> table;
+  std::string envelope;
+  std::string inline_bytes;
+
+  std::string Encode() const;
+};
+
+// A request or response of so many inline bytes (none: no segment either).
+RawMessage RawRequest(uint16_t slot, uint32_t generation, size_t body_bytes = 0);
+RawMessage RawResponse(uint16_t slot, uint32_t generation, size_t body_bytes = 0);
+std::string RawControl(uint32_t generation, const std::vector<ControlOp>& ops);
+std::string RawControlAck(uint32_t generation);
+
+// A peer that says whatever a test wants: a queue pair of the TCP fabric, with nothing of transport/ above
+// it. Moved on by the turns of its World.
+class HostilePeer final : fabric::ConnectionHandler, fabric::ListenHandler {
+ public:
+  explicit HostilePeer(World& world);
+  ~HostilePeer();
+
+  // What an honest peer would say.
+  static Handshake Hello(Role role = Role::kForward);
+
+  // As the side that dials.
+  void Dial(const fabric::SocketAddress& address, absl::string_view private_data);
+  // As the side that listens: accepts the first that comes with `private_data`, unless that is absent.
+  fabric::SocketAddress Listen(std::optional<std::string> private_data);
+  void Accept(absl::string_view private_data);
+
+  // Sends; in as many buffers as there are messages.
+  void Send(absl::string_view message);
+  // Lets the other side READ so many bytes of this one's memory; what an honest table would say of it.
+  TableEntry Grant(uint32_t size_bytes);
+  void Disconnect();
+  // No receives are posted from now on for what comes.
+  void StopReceiving() { receiving_ = false; }
+
+  bool established() const { return established_; }
+  bool ended() const { return ended_; }
+  const absl::Status& why() const { return why_; }
+  const std::string& private_data() const { return private_data_; }
+  const std::vector<std::string>& received() const { return received_; }
+  bool has_request() const { return request_ != nullptr; }
+  std::string address() const { return queue_pair_->local_address().ToString(); }
+  uint8_t* memory() { return memory_; }
+
+ private:
+  size_t Turn();
+  void PostReceives();
+  void OnEstablished(absl::string_view private_data) override;
+  void OnConnectFailed(const absl::Status& why, absl::string_view private_data) override;
+  void OnDisconnected(const absl::Status& why) override;
+  void OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request) override;
+
+  World& world_;
+  const std::unique_ptr<fabric::Fabric> fabric_;
+  uint8_t* memory_;
+  std::unique_ptr<fabric::MemoryRegion> region_;
+  std::unique_ptr<fabric::CompletionQueue> completion_queue_;
+  std::unique_ptr<fabric::QueuePair> queue_pair_;
+  std::unique_ptr<fabric::Listener> listener_;
+  std::unique_ptr<fabric::ConnectRequest> request_;
+  std::optional<std::string> answer_;
+  bool receiving_ = true;
+  bool established_ = false;
+  bool ended_ = false;
+  absl::Status why_;
+  std::string private_data_;
+  std::vector<std::string> received_;
+  size_t sends_ = 0;
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TESTS_TRANSPORT_TESTING_HOSTILE_PEER_H_
