@@ -56,8 +56,8 @@ int main(int argc, char** argv) {
   }
   if (uris.empty()) return examples::WrongUsage(kProgram, "no --listen: where to serve?", kUsage);
 
-  // A buffer may be a quarter larger than what is in it, so three quarters of the memory for values leave a
-  // sixteenth for receive rings and messages under way, whatever is put.
+  // The last quarter is for receive rings and messages under way, so that a full server can still be told to
+  // remove something.
   kv::KvService service(memory_bytes / 4 * 3, log_bytes,
                         std::min(message_bytes_max - kBesideValue, kDataBytesMax));
   hawser::ServerOptions options;

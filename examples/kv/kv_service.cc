@@ -22,6 +22,12 @@ constexpr size_t kKeysMax = 1000;
 constexpr size_t kKeysWithValuesMax = 100;
 constexpr uint64_t kPageValueBytesMax = 1 << 20;
 
+// Smaller values are copied. When they are kept: then at most half of a receive buffer is wasted. When they
+// are sent in a page, with many others: a segment for each is worth it for larger ones only.
+constexpr size_t kReceiveBufferBytes = 4096;  // ConnectionOptions::receive_buffer_bytes
+constexpr size_t kKeptMin = kReceiveBufferBytes / 2;
+constexpr size_t kReferredInPageMin = 16 << 10;
+
 // A watcher that has not answered for so long is sent the same again: the answer may be lost. While it is
 // stopped that costs one message a minute; if its machine is gone, keepalive ends the connection long before.
 constexpr absl::Duration kPushTimeout = absl::Minutes(1);
@@ -44,6 +50,39 @@ absl::Status CheckKey(absl::string_view key) {
 uint64_t NewHistory() {
   absl::BitGen random;
   return absl::Uniform<uint64_t>(absl::IntervalClosed, random, 1, std::numeric_limits<uint64_t>::max());
+}
+
+// The registered memory that is held by keeping a request with so many bytes: the receive buffer that it came
+// in and, if it was too large for that, a buffer of the pool. Those have sizes in steps of four up to 256
+// KiB, then of a quarter.
+uint64_t KeptBytes(uint64_t size_bytes) {
+  constexpr uint64_t kBesideValue = 512;  // The rest of a message, with a key of usual length.
+  const uint64_t message_bytes = size_bytes + kBesideValue;
+  if (message_bytes <= kReceiveBufferBytes) return kReceiveBufferBytes;
+  uint64_t buffer_bytes = kReceiveBufferBytes;
+  while (buffer_bytes < message_bytes && buffer_bytes < 256 << 10) buffer_bytes *= 4;
+  return kReceiveBufferBytes + std::max(buffer_bytes, message_bytes + message_bytes / 4);
+}
+
+// The value of a request, to last.
+Value Keep(hawser::ServerContext& context, capnp::Data::Reader bytes) {
+  if (bytes.size() >= kKeptMin) {
+    return {bytes, context.KeepRequest(), KeptBytes(bytes.size())};
+  }
+  auto copy = std::make_shared_for_overwrite<uint8_t[]>(bytes.size());
+  std::memcpy(copy.get(), bytes.begin(), bytes.size());
+  return {capnp::Data::Reader(copy.get(), bytes.size()), copy, bytes.size()};
+}
+
+// Gives a reply the value: from where it lies if it has `refer_min` bytes. Then the reply holds a share in it
+// until the client has READ it, whatever becomes of the key.
+template <typename Builder>
+void SetValue(hawser::ServerContext& context, const Value& value, size_t refer_min, Builder to) {
+  if (value.bytes.size() < refer_min) {
+    to.setValue(value.bytes);
+  } else {
+    to.adoptValue(context.Attach(value.bytes, value.owner));
+  }
 }
 
 void SendPush(WatcherStub& watcher, uint64_t watch, const ChangeLog::Batch& batch, WatchHub::PushDone done) {
@@ -74,14 +113,6 @@ KvService::KvService(uint64_t memory_bytes_max, uint64_t log_bytes_max, uint64_t
       store_(memory_bytes_max, &changes_),
       hub_(&changes_) {}
 
-Value KvService::Keep(hawser::ServerContext& context, capnp::Data::Reader bytes) {
-  if (bytes.size() >= kKeptInPlaceMin)
-    return {bytes, context.KeepRequest(), std::max<size_t>(bytes.size(), 4096)};
-  auto copy = std::make_shared_for_overwrite<uint8_t[]>(bytes.size());
-  std::memcpy(copy.get(), bytes.begin(), bytes.size());
-  return {capnp::Data::Reader(copy.get(), bytes.size()), copy, bytes.size()};
-}
-
 absl::Status KvService::Put(hawser::ServerContext& context, KeyValue::PutParams::Reader request,
                             KeyValue::PutResults::Builder reply) {
   const absl::string_view key = View(request.getKey());
@@ -103,12 +134,7 @@ absl::Status KvService::Get(hawser::ServerContext& context, KeyValue::GetParams:
   absl::StatusOr<Entry> entry = store_.Get(View(request.getKey()));
   if (!entry.ok()) return entry.status();
   reply.setRevision(entry->revision);
-  if (entry->value.bytes.size() < kKeptInPlaceMin) {
-    reply.setValue(entry->value.bytes);
-  } else {
-    // The reply holds a share in the value until the client has READ it, whatever becomes of the key.
-    reply.adoptValue(context.Attach(entry->value.bytes, entry->value.owner));
-  }
+  SetValue(context, entry->value, kKeptMin, reply);
   return absl::OkStatus();
 }
 
@@ -134,12 +160,7 @@ absl::Status KvService::List(hawser::ServerContext& context, KeyValue::ListParam
     entries[i].setKey(key);
     entries[i].setSize(entry.value.bytes.size());
     entries[i].setRevision(entry.revision);
-    if (!values) continue;
-    if (entry.value.bytes.size() < kKeptInPlaceMin) {
-      entries[i].setValue(entry.value.bytes);
-    } else {
-      entries[i].adoptValue(context.Attach(entry.value.bytes, entry.value.owner));
-    }
+    if (values) SetValue(context, entry.value, kReferredInPageMin, entries[i]);
   }
   reply.setNext(page.next);
   return absl::OkStatus();

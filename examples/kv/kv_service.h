@@ -16,8 +16,8 @@ namespace kv {
 
 // The KeyValue interface over a Store: checks what comes, and decides where values lie.
 //
-// A value of kKeptInPlaceMin bytes or more stays in the memory that its request was received into, and a
-// reply refers to it there: it is never copied. A smaller one came in a receive buffer of 4 KiB, which it
+// A value of 2 KiB or more stays in the memory that its request was received into, and a reply refers to it
+// there: it is never copied. A smaller one came in a receive buffer of 4 KiB, which it
 // would hold all by itself, so it is copied into plain memory of its own size; and copied again into the
 // reply, which is cheaper than a further segment for it.
 //
@@ -46,11 +46,6 @@ class KvService : public KeyValueService {
                      KeyValue::Stats::Builder reply) override;
 
  private:
-  static constexpr size_t kKeptInPlaceMin = 2048;  // Then at most half of a receive buffer is wasted.
-
-  static Value Keep(hawser::ServerContext& context, capnp::Data::Reader bytes);
-  static capnp::Orphan<capnp::Data> Refer(hawser::ServerContext& context, const Value& value);
-
   const uint64_t value_bytes_max_;
   const uint64_t history_;  // Never 0.
   ChangeLog changes_;

@@ -49,7 +49,7 @@ end server
 # ---- More than the server's memory.
 
 start_server server examples/kv/kv_server --listen=tcp://127.0.0.1:0 --memory=64MiB --message_max=32MiB
-truncate -s 20M "$tmp/in"
+truncate -s 16M "$tmp/in"
 run "$kv" --target="$uri" put first --file="$tmp/in"
 check 'what fits the memory is put' is "$status" 0
 run "$kv" --target="$uri" put second --file="$tmp/in"
@@ -62,6 +62,18 @@ run "$kv" --target="$uri" del first
 check 'and removed' is "$status" 0
 run "$kv" --target="$uri" put third --file="$tmp/in"
 check 'which makes room' is "$status" 0
+end server
+
+# Values that need a buffer of their own, but fill little of it.
+start_server server examples/kv/kv_server --listen=tcp://127.0.0.1:0 --memory=64MiB
+run "$kv" --target="$uri" bench --workload=c --records=100000 --operations=0 --value_size=5000
+check 'many values fill the memory too' has "$status-$err" '1-kv bench: RESOURCE_EXHAUSTED: '
+check 'as the store sees it, not in the middle of a message' has "$err" 'bytes do not fit: values hold'
+key=$("$kv" --target="$uri" list | awk -F'\t' 'NR == 1 { print $1 }')
+run "$kv" --target="$uri" get "$key" --out="$tmp/out"
+check 'and can be got' is "$status-$(stat -c %s "$tmp/out")" 0-5000
+run "$kv" --target="$uri" del "$key"
+check 'and removed' is "$status" 0
 end server
 
 verdict
