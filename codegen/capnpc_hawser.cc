@@ -56,7 +56,13 @@ int Run() {
 }  // namespace
 }  // namespace hawser::codegen
 
-int main() {
+int main(int argc, char**) {
+  if (argc > 1 || isatty(STDIN_FILENO)) {
+    std::fputs(
+        "capnpc-hawser is called by the schema compiler: capnp compile -o c++ -o ./capnpc-hawser foo.capnp\n",
+        stderr);
+    return 2;
+  }
   try {
     return hawser::codegen::Run();
   } catch (const kj::Exception& e) {

@@ -84,17 +84,17 @@ class Builder {
   void CollectBases(Node::Reader node, std::vector<Node::Reader>& bases) const {
     for (auto superclass : node.getInterface().getSuperclasses()) {
       Node::Reader base = nodes_.Get(superclass.getId());
-      if (std::any_of(bases.begin(), bases.end(), [&](Node::Reader b) { return b.getId() == base.getId(); }))
-        continue;
+      auto is_base = [&](Node::Reader known) { return known.getId() == base.getId(); };
+      if (std::any_of(bases.begin(), bases.end(), is_base)) continue;
       CollectBases(base, bases);
       bases.push_back(base);
     }
   }
 
-  // What a type of the same name would be hidden by inside the generated classes: their methods, and the name
-  // of the base class hawser::Service.
+  // What a type of the same name would be hidden by inside the generated classes: their methods, and what
+  // they have from hawser::Service.
   std::set<std::string> MemberNames(Node::Reader interface, const std::vector<Node::Reader>& bases) const {
-    std::set<std::string> names = {"Service"};
+    std::set<std::string> names = {"Service", "AddMethods"};
     for (auto method : interface.getInterface().getMethods()) names.insert(CppMethodName(method));
     for (Node::Reader base : bases) {
       for (auto method : base.getInterface().getMethods()) names.insert(CppMethodName(method));
@@ -107,8 +107,9 @@ class Builder {
     model.name = nodes_.ScopedName(base);
     model.stub = names.Generated(base, "Stub");
     model.service = names.Generated(base, "Service");
-    for (auto superclass : interface.getInterface().getSuperclasses())
+    for (auto superclass : interface.getInterface().getSuperclasses()) {
       model.direct |= superclass.getId() == base.getId();
+    }
     model.methods = Methods(interface, base, names);
     return model;
   }
