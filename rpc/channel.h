@@ -46,8 +46,10 @@ class Channel {
   // there. ResourceExhausted: the pool is at its limit.
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
 
-  // Ends every call with Cancelled and disconnects. Idempotent; waits for nothing. Destroying the last owner
-  // disconnects too, once the last call object is gone; on_state_change does not begin to run after that.
+  // Ends every call with Cancelled and disconnects. Idempotent; waits for nothing.
+  // Destroying the last owner disconnects too, once the last call object is gone; at once, if services are
+  // offered. It waits for on_state_change, or a handler of those services, if one is just running; none runs
+  // after that.
   void Close();
 
   // `callback` runs once, on the poller's thread, when this channel can never be used again: Close() was

@@ -113,7 +113,13 @@ void ChannelCore::Close(const absl::Status& why) {
 void ChannelCore::LetGo() {
   silent_.store(true, std::memory_order_release);
   if (!poller_.usable_in_this_process()) return;
-  if (calls_.CloseWhenIdle()) Close(absl::CancelledError("the channel was let go"));
+  const absl::Status why = absl::CancelledError("the channel was let go");
+  const bool close = offers_ != nullptr || calls_.CloseWhenIdle();
+  if (offers_ == nullptr && !options_.on_state_change) return close ? Close(why) : void();
+  // What the application gave us may be gone in a moment: nothing of it runs any more when this has run.
+  RunAndWait(poller_, [&] {
+    if (close) CloseNow(why);
+  });
 }
 
 void ChannelCore::OnClosed(absl::AnyInvocable<void()> callback) {

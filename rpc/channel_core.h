@@ -53,7 +53,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   absl::Status WaitForFirstAttempt();
   void Close(const absl::Status& why);
   void OnClosed(absl::AnyInvocable<void()> callback);
-  // Its Channel goes away: closes when the last call has ended. No on_state_change begins after this.
+  // Its Channel goes away: see Channel::Close().
   void LetGo();
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
 

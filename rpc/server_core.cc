@@ -49,8 +49,7 @@ ServerCore::~ServerCore() {
   }
   {
     absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(
-        +[](ServerCore* core) ABSL_NO_THREAD_SAFETY_ANALYSIS { return core->sessions_.empty(); }, this));
+    while (!sessions_.empty()) ended_.Wait(&mutex_);
   }
   for (transport::Poller* poller : AllPollers()) {
     // Whoever told us of the end of the last session is back from it when the poller has come to this.
@@ -249,7 +248,7 @@ void ServerCore::OnReverseGone() { ConnectionEnded(); }
 
 void ServerCore::ConnectionEnded() {
   absl::MutexLock lock(&mutex_);
-  --connections_;
+  if (--connections_ == 0) ended_.SignalAll();
 }
 
 void ServerCore::OnSessionGone(Session& session) {
@@ -258,6 +257,7 @@ void ServerCore::OnSessionGone(Session& session) {
   const auto found = sessions_.find(session.token());
   gone = std::move(found->second);
   sessions_.erase(found);
+  if (sessions_.empty()) ended_.SignalAll();
 }
 
 // ---- The end
@@ -268,14 +268,10 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
         "Shutdown() was called on a poller of the server (in a handler), which it would have to wait for");
   }
   std::vector<Listening> listening;
-  const absl::Condition no_connections(
-      +[](ServerCore* core) ABSL_NO_THREAD_SAFETY_ANALYSIS { return core->connections_ == 0; }, this);
   {
     absl::MutexLock lock(&mutex_);
     if (phase_ != Phase::kServing) {  // Somebody else does it.
-      mutex_.Await(absl::Condition(
-          +[](ServerCore* core) ABSL_NO_THREAD_SAFETY_ANALYSIS { return core->phase_ == Phase::kDown; },
-          this));
+      while (phase_ != Phase::kDown) ended_.Wait(&mutex_);
       return absl::OkStatus();
     }
     phase_ = Phase::kDraining;
@@ -286,21 +282,23 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
   if (deadline > absl::Now()) {
     ForEachSession([](Session& session) { session.Drain(); });
     absl::MutexLock lock(&mutex_);
-    all_ended = mutex_.AwaitWithDeadline(no_connections, deadline);
+    bool late = false;
+    while (connections_ > 0 && !late) late = ended_.WaitWithDeadline(&mutex_, deadline);
+    all_ended = connections_ == 0;
   }
   const bool cancels = !all_ended && stats().calls_running > 0;
   ForEachSession([](Session& session) { session.Close(absl::UnavailableError("the server was shut down")); });
   absl::MutexLock lock(&mutex_);
-  mutex_.Await(no_connections);
+  while (connections_ > 0) ended_.Wait(&mutex_);
   phase_ = Phase::kDown;
+  ended_.SignalAll();
   if (cancels) return absl::DeadlineExceededError("calls that were still running were cancelled");
   return absl::OkStatus();
 }
 
 void ServerCore::Wait() {
   absl::MutexLock lock(&mutex_);
-  mutex_.Await(absl::Condition(
-      +[](ServerCore* core) ABSL_NO_THREAD_SAFETY_ANALYSIS { return core->phase_ == Phase::kDown; }, this));
+  while (phase_ != Phase::kDown) ended_.Wait(&mutex_);
 }
 
 std::vector<transport::Poller*> ServerCore::AllPollers() const {

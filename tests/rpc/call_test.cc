@@ -157,12 +157,11 @@ TEST(CallTest, AReplyOutlivesCallAndChannel) {
 
 TEST(CallTest, ACallInFlightKeepsItsChannelConnected) {
   TestServer server;
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   auto channel = server.Connect();
   Box<absl::Status> result;
   SendAct(channel, 7).Then([&](Act reply) { result.Put(reply.status()); });
-  DeferredCall deferred = held.Take();
+  DeferredCall deferred = server.held.Take();
   channel.reset();
   deferred.Finish();
   EXPECT_THAT(result.Take(), HasCode(absl::StatusCode::kOk));

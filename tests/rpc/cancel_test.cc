@@ -10,11 +10,10 @@ namespace {
 
 TEST(CancelTest, TheCallerGetsCancelledAndTheHandlerHears) {
   TestServer server;
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   const auto channel = server.Connect();
   auto call = SendAct(channel, 1);
-  DeferredCall deferred = held.Take();
+  DeferredCall deferred = server.held.Take();
   EXPECT_FALSE(deferred.context().cancelled());
   Box<bool> heard;
   deferred.context().OnCancel([&] { heard.Put(true); });
@@ -28,11 +27,10 @@ TEST(CancelTest, TheCallerGetsCancelledAndTheHandlerHears) {
 
 TEST(CancelTest, OnCancelAfterTheFactRunsAtOnce) {
   TestServer server;
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   const auto channel = server.Connect();
   auto call = SendAct(channel, 1);
-  DeferredCall deferred = held.Take();
+  DeferredCall deferred = server.held.Take();
   call.Cancel();
   ASSERT_TRUE(Eventually([&] { return deferred.context().cancelled(); }));
   bool heard = false;
@@ -42,11 +40,10 @@ TEST(CancelTest, OnCancelAfterTheFactRunsAtOnce) {
 
 TEST(CancelTest, OnCancelMayFinishTheCall) {
   TestServer server;
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   const auto channel = server.Connect();
   auto call = SendAct(channel, 1);
-  auto deferred = std::make_shared<DeferredCall>(held.Take());
+  auto deferred = std::make_shared<DeferredCall>(server.held.Take());
   deferred->context().OnCancel([deferred] { deferred->Finish(absl::CancelledError("as you wish")); });
   call.Cancel();
   EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kCancelled));
@@ -55,13 +52,12 @@ TEST(CancelTest, OnCancelMayFinishTheCall) {
 
 TEST(CancelTest, OnCancelDoesNotRunAfterTheCallHasFinished) {
   TestServer server;
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   std::atomic<bool> heard{false};
   {
     const auto channel = server.Connect();
     auto call = SendAct(channel, 1);
-    DeferredCall deferred = held.Take();
+    DeferredCall deferred = server.held.Take();
     deferred.context().OnCancel([&] { heard = true; });
     deferred.Finish();
     EXPECT_TRUE(call.Wait().ok());
@@ -72,12 +68,11 @@ TEST(CancelTest, OnCancelDoesNotRunAfterTheCallHasFinished) {
 
 TEST(CancelTest, AnotherThreadMayCancelWhatThisOneWaitsFor) {
   TestServer server;
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   const auto channel = server.Connect();
   auto call = SendAct(channel, 1, {.timeout = kLong});
   std::thread canceller([&] {
-    DeferredCall deferred = held.Take();
+    DeferredCall deferred = server.held.Take();
     call.Cancel();
     EXPECT_TRUE(Eventually([&] { return deferred.context().cancelled(); }));
   });
@@ -87,21 +82,19 @@ TEST(CancelTest, AnotherThreadMayCancelWhatThisOneWaitsFor) {
 
 TEST(CancelTest, APendingCallThatIsDroppedIsCancelled) {
   TestServer server;
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   const auto channel = server.Connect();
   { auto call = SendAct(channel, 1); }
-  DeferredCall deferred = held.Take();
+  DeferredCall deferred = server.held.Take();
   EXPECT_TRUE(Eventually([&] { return deferred.context().cancelled(); }));
 }
 
 TEST(CancelTest, ACallThatWaitsForASlotIsCancelledUnsent) {
   TestServer server;
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   const auto channel = server.Connect({.connection = {.slots = 1}});
   auto first = SendAct(channel, 1);
-  DeferredCall deferred = held.Take();
+  DeferredCall deferred = server.held.Take();
   auto second = SendAct(channel, 2);
   second.Cancel();
   const absl::Status status = second.Wait().status();
@@ -123,8 +116,7 @@ TEST(CancelTest, AfterTheResultItDoesNothing) {
 // The caller of Cancel() may hold a lock that its callback takes.
 TEST(CancelTest, TheCallbackDoesNotRunInsideCancel) {
   TestServer server;
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   const auto channel = server.Connect();
   absl::Mutex mutex;
   Box<absl::Status> result;
@@ -133,7 +125,7 @@ TEST(CancelTest, TheCallbackDoesNotRunInsideCancel) {
     absl::MutexLock lock(&mutex);
     result.Put(reply.status());
   });
-  DeferredCall deferred = held.Take();
+  DeferredCall deferred = server.held.Take();
   {
     absl::MutexLock lock(&mutex);
     call.Cancel();

@@ -11,8 +11,7 @@ using ::testing::HasSubstr;
 
 TEST(DeadlineTest, AHandlerThatNeverAnswersIsNotWaitedForLonger) {
   TestServer server;
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   const auto channel = server.Connect();
   const absl::Time before = absl::Now();
   const absl::Status status = SendAct(channel, 1, {.timeout = absl::Milliseconds(30)}).Wait().status();
@@ -24,11 +23,10 @@ TEST(DeadlineTest, AHandlerThatNeverAnswersIsNotWaitedForLonger) {
 
 TEST(DeadlineTest, TheHandlerHearsThatTheDeadlinePassed) {
   TestServer server;
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   const auto channel = server.Connect();
   auto call = SendAct(channel, 1, {.timeout = absl::Milliseconds(30)});
-  DeferredCall deferred = held.Take();
+  DeferredCall deferred = server.held.Take();
   Box<bool> heard;
   deferred.context().OnCancel([&] { heard.Put(true); });
   EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
@@ -57,8 +55,7 @@ TEST(DeadlineTest, TheHandlerSeesHowLongTheCallerStillWaits) {
 
 TEST(DeadlineTest, TheEarlierOfDeadlineAndTimeoutCounts) {
   TestServer server;
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   const auto channel = server.Connect();
   const CallOptions soon_timeout = {.deadline = absl::Now() + absl::Hours(1),
                                     .timeout = absl::Milliseconds(10)};
@@ -72,8 +69,7 @@ TEST(DeadlineTest, TheEarlierOfDeadlineAndTimeoutCounts) {
 
 TEST(DeadlineTest, WithoutOneTheChannelsDefaultCounts) {
   TestServer server;
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   const auto channel = server.Connect({.default_timeout = absl::Milliseconds(20)});
   EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
 }
@@ -94,11 +90,10 @@ TEST(DeadlineTest, ZeroOrPastFailsWithoutSending) {
 
 TEST(DeadlineTest, ACallThatWaitsForASlotEndsAtItsDeadline) {
   TestServer server;
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   const auto channel = server.Connect({.connection = {.slots = 1}});
   auto holder = SendAct(channel, 1, {.timeout = kLong});
-  DeferredCall deferred = held.Take();
+  DeferredCall deferred = server.held.Take();
   const absl::Status status = SendAct(channel, 2, {.timeout = absl::Milliseconds(20)}).Wait().status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_FALSE(WasSent(status));

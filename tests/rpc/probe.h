@@ -47,13 +47,16 @@ class Box {
  public:
   void Put(T value) {
     absl::MutexLock lock(&mutex_);
+    if (closed_) return;
     values_.push_back(std::move(value));
+    filled_.Signal();
   }
   // Dies with the test if it takes kLong.
   T Take() {
+    const absl::Time give_up = absl::Now() + kLong;
     absl::MutexLock lock(&mutex_);
-    const auto filled = [this] { return !values_.empty(); };
-    if (!mutex_.AwaitWithTimeout(absl::Condition(&filled), kLong)) {
+    while (values_.empty()) {
+      if (!filled_.WaitWithDeadline(&mutex_, give_up)) continue;
       ADD_FAILURE() << "nothing came";
       std::abort();
     }
@@ -65,9 +68,17 @@ class Box {
     absl::MutexLock lock(&mutex_);
     return values_.size();
   }
+  void Close() {
+    std::vector<T> values;  // Destroyed after the lock.
+    absl::MutexLock lock(&mutex_);
+    closed_ = true;
+    values.swap(values_);
+  }
 
  private:
   absl::Mutex mutex_;
+  absl::CondVar filled_;
+  bool closed_ = false;
   std::vector<T> values_;
 };
 
@@ -115,7 +126,9 @@ class Held {
     };
   }
   DeferredCall Take() { return calls_.Take(); }
-  size_t size() { return calls_.size(); }
+
+  // Those that nobody took, and later ones, are let go.
+  void LetGo() { calls_.Close(); }
 
  private:
   Box<DeferredCall> calls_;
@@ -130,12 +143,15 @@ struct TestServer {
     if (listening.ok()) uri = *listening;
   }
 
+  ~TestServer() { held.LetGo(); }
+
   std::shared_ptr<Channel> Connect(ChannelOptions options = {}) {
     absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(uri, std::move(options));
     EXPECT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
     return channel.ok() ? *channel : nullptr;
   }
 
+  Held held;
   ProbeServiceImpl probe;
   Server server;
   std::string uri;

@@ -21,18 +21,18 @@ std::string DeadUri() {
 TEST(RetryTest, ASentCallFailsAtOnceWithUnavailableAndIsNotRunAgain) {
   TestServer server;
   Proxy proxy(server.uri);
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = [&](ServerContext& context, uint64_t number) {
+    return number == 1 ? server.held.Handler()(context, number) : absl::OkStatus();
+  };
   const auto channel = *Channel::Connect(proxy.uri());
   auto call = SendAct(channel, 1, {.timeout = kLong});
-  DeferredCall deferred = held.Take();
+  DeferredCall deferred = server.held.Take();
   proxy.Cut();
   const absl::Status status = call.Wait().status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_TRUE(WasSent(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("the server may have run it"));
   EXPECT_TRUE(Eventually([&] { return deferred.context().cancelled(); })) << "the handler was not told";
-  server.probe.on_act = [](ServerContext&, uint64_t) { return absl::OkStatus(); };
   EXPECT_TRUE(SendAct(channel, 2).Wait().ok()) << "the channel did not reconnect";
   EXPECT_EQ(server.probe.runs, 2);
 }
@@ -40,13 +40,12 @@ TEST(RetryTest, ASentCallFailsAtOnceWithUnavailableAndIsNotRunAgain) {
 TEST(RetryTest, AnIdempotentCallIsSentAgain) {
   TestServer server;
   Proxy proxy(server.uri);
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   const auto channel = *Channel::Connect(proxy.uri());
   auto call = SendActAgain(channel, 7, {.timeout = kLong});
-  DeferredCall first = held.Take();
+  DeferredCall first = server.held.Take();
   proxy.Cut();
-  held.Take().Finish();
+  server.held.Take().Finish();
   const auto reply = call.Wait();
   ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
   EXPECT_EQ((*reply)->getNumber(), 7u);
@@ -56,13 +55,12 @@ TEST(RetryTest, AnIdempotentCallIsSentAgain) {
 TEST(RetryTest, AnIdempotentCallIsSentThreeTimesAtMost) {
   TestServer server;
   Proxy proxy(server.uri);
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   const auto channel = *Channel::Connect(proxy.uri());
   auto call = SendActAgain(channel, 7, {.timeout = kLong});
   std::vector<DeferredCall> taken;
   for (int i = 0; i < 3; ++i) {
-    taken.push_back(held.Take());
+    taken.push_back(server.held.Take());
     proxy.Cut();
   }
   const absl::Status status = call.Wait().status();
@@ -74,11 +72,10 @@ TEST(RetryTest, AnIdempotentCallIsSentThreeTimesAtMost) {
 TEST(RetryTest, AnIdempotentCallIsNotSentAgainAfterItsDeadline) {
   TestServer server;
   Proxy proxy(server.uri);
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   const auto channel = *Channel::Connect(proxy.uri(), {.backoff_min = absl::Seconds(30)});
   auto call = SendActAgain(channel, 7, {.timeout = absl::Milliseconds(200)});
-  DeferredCall deferred = held.Take();
+  DeferredCall deferred = server.held.Take();
   proxy.Pass(false);
   proxy.Cut();
   const absl::Status status = call.Wait().status();
@@ -90,11 +87,10 @@ TEST(RetryTest, AnIdempotentCallIsNotSentAgainAfterItsDeadline) {
 TEST(RetryTest, ACancelledIdempotentCallIsNotSentAgain) {
   TestServer server;
   Proxy proxy(server.uri);
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   const auto channel = *Channel::Connect(proxy.uri(), {.backoff_min = absl::Seconds(30)});
   auto call = SendActAgain(channel, 7, {.timeout = kLong, .wait_for_ready = true});
-  DeferredCall deferred = held.Take();
+  DeferredCall deferred = server.held.Take();
   proxy.Pass(false);
   proxy.Cut();
   EXPECT_TRUE(Eventually([&] { return channel->state() != ChannelState::kReady; }));
@@ -105,15 +101,14 @@ TEST(RetryTest, ACancelledIdempotentCallIsNotSentAgain) {
 TEST(RetryTest, ACallThatWasNotSentYetIsSentOnTheNextConnection) {
   TestServer server;
   Proxy proxy(server.uri);
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   const auto channel = *Channel::Connect(proxy.uri(), {.connection = {.slots = 1}});
   auto sent = SendAct(channel, 1, {.timeout = kLong});
-  DeferredCall deferred = held.Take();
+  DeferredCall deferred = server.held.Take();
   auto waiting = SendAct(channel, 2, {.timeout = kLong});
   proxy.Cut();
   EXPECT_THAT(sent.Wait().status(), HasCode(absl::StatusCode::kUnavailable));
-  held.Take().Finish();
+  server.held.Take().Finish();
   EXPECT_THAT(waiting.Wait().status(), HasCode(absl::StatusCode::kOk));
 }
 
@@ -191,11 +186,10 @@ TEST(RetryTest, AttemptsBecomeRarer) {
 
 TEST(RetryTest, CloseEndsEveryCallWithCancelled) {
   TestServer server;
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   const auto channel = server.Connect({.connection = {.slots = 1}});
   auto sent = SendAct(channel, 1);
-  DeferredCall deferred = held.Take();
+  DeferredCall deferred = server.held.Take();
   auto waiting = SendAct(channel, 2);
   Box<bool> closed;
   channel->OnClosed([&] { closed.Put(true); });

@@ -200,6 +200,22 @@ TEST(ReverseTest, AMethodThatTheClientDoesNotOfferIsUnimplemented) {
   EXPECT_THAT(SendAct(peers.Take(), 1).Wait().status(), HasCode(absl::StatusCode::kUnimplemented));
 }
 
+// What is destroyed right after the channel must not be called any more.
+TEST(ReverseTest, AListenerMayGoRightAfterItsChannel) {
+  TestServer server;
+  server.probe.on_act = [](ServerContext& context, uint64_t) {
+    for (int i = 0; i < 20; ++i) SendNotify(context.peer(), i).Then([](Notify) {});
+    return absl::OkStatus();
+  };
+  for (int i = 0; i < 50; ++i) {
+    auto listener = std::make_unique<ListenerServiceImpl>();
+    auto channel = server.Connect({.services = {listener.get()}});
+    SendAct(channel, 1).Wait().status().IgnoreError();
+    channel.reset();
+    listener.reset();
+  }
+}
+
 TEST(ReverseTest, TwoServicesForOneMethodAreRefused) {
   ListenerServiceImpl one, other;
   EXPECT_THAT(Channel::Create("tcp://127.0.0.1:1", {.services = {&one, &other}}).status(),

@@ -155,15 +155,14 @@ TEST(ServerTest, AHandlerThatTheExecutorDropsAnswersNevertheless) {
 
 TEST(ServerTest, AHandlerMayAnswerLaterFromAnyThread) {
   TestServer server;
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   const auto channel = server.Connect();
   std::vector<PendingCall<probe::Probe::ActResults>> calls;
   for (int i = 0; i < 64; ++i) calls.push_back(SendAct(channel, i));
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
-      for (int i = 0; i < 16; ++i) held.Take().Finish();
+      for (int i = 0; i < 16; ++i) server.held.Take().Finish();
     });
   }
   for (int i = 0; i < 64; ++i) {
@@ -185,16 +184,15 @@ TEST(ServerTest, ADeferredCallThatIsDroppedAnswersInternal) {
 
 TEST(ServerTest, AHandlerThatDefersAndFailsAnswersOnce) {
   TestServer server;
-  Held held;
   server.probe.on_act = [&](ServerContext& context, uint64_t number) {
-    held.Handler()(context, number).IgnoreError();
+    server.held.Handler()(context, number).IgnoreError();
     return absl::AbortedError("changed my mind");
   };
   const auto channel = server.Connect();
   EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kAborted));
-  held.Take().Finish();
+  server.held.Take().Finish();
   EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kAborted));
-  held.Take().Finish();
+  server.held.Take().Finish();
 }
 
 TEST(ServerTest, AKeptRequestStaysReadable) {
@@ -221,11 +219,10 @@ TEST(ServerTest, AKeptRequestStaysReadable) {
 
 TEST(ShutdownTest, RunningCallsEndAndNewOnesAreRefused) {
   TestServer server;
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   const auto channel = server.Connect();
   auto running = SendAct(channel, 1, {.timeout = kLong});
-  DeferredCall deferred = held.Take();
+  DeferredCall deferred = server.held.Take();
   std::thread shutdown(
       [&] { EXPECT_THAT(server.server.Shutdown(absl::Now() + kLong), HasCode(absl::StatusCode::kOk)); });
   EXPECT_TRUE(Eventually([&] { return channel->state() == ChannelState::kTransientFailure; }));
@@ -243,11 +240,10 @@ TEST(ShutdownTest, RunningCallsEndAndNewOnesAreRefused) {
 
 TEST(ShutdownTest, WhatStillRunsAtTheDeadlineIsCancelled) {
   TestServer server;
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   const auto channel = server.Connect();
   auto running = SendAct(channel, 1, {.timeout = kLong});
-  DeferredCall deferred = held.Take();
+  DeferredCall deferred = server.held.Take();
   EXPECT_THAT(server.server.Shutdown(absl::Now() + absl::Milliseconds(20)),
               HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_TRUE(deferred.context().cancelled());
@@ -276,15 +272,14 @@ TEST(ShutdownTest, InAHandlerItIsRefusedWithTheReason) {
 TEST(ShutdownTest, TheDestructorWaitsForHandlers) {
   std::atomic<bool> finished{false};
   std::thread finisher;
-  Held held;
   std::shared_ptr<Channel> channel;
   std::optional<PendingCall<probe::Probe::ActResults>> call;
   {
     TestServer server;
-    server.probe.on_act = held.Handler();
+    server.probe.on_act = server.held.Handler();
     channel = server.Connect();
     call.emplace(SendAct(channel, 1, {.timeout = kLong}));
-    auto deferred = std::make_shared<DeferredCall>(held.Take());
+    auto deferred = std::make_shared<DeferredCall>(server.held.Take());
     finisher = std::thread([deferred, &finished] {
       EXPECT_TRUE(Eventually([&] { return deferred->context().cancelled(); }));
       finished = true;
@@ -327,11 +322,10 @@ TEST(ServerTest, OneConnectionTooManyIsRejectedWithTheReason) {
 
 TEST(ServerTest, StatsCountConnectionsAndCalls) {
   TestServer server;
-  Held held;
-  server.probe.on_act = held.Handler();
+  server.probe.on_act = server.held.Handler();
   const auto channel = server.Connect();
   auto call = SendAct(channel, 1);
-  DeferredCall deferred = held.Take();
+  DeferredCall deferred = server.held.Take();
   EXPECT_EQ(server.server.stats().connections, 1u);
   EXPECT_EQ(server.server.stats().calls_running, 1u);
   EXPECT_GT(server.server.stats().leased_bytes, 0u);

@@ -7,7 +7,10 @@
 
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "hawser/rpc/envelope.h"
 #include "hawser/transport/connection.h"
 #include "hawser/transport/handshake.h"
 #include "hawser/transport/runtime.h"
@@ -72,39 +75,79 @@ TEST(StrangersTest, AServerThatSaysNothingIsGivenUp) {
   EXPECT_LT(absl::Now() - before, kLong / 2);
 }
 
-// A peer that says a handshake of our making to the server.
-class Dialer final : transport::ConnectionObserver {
+// A peer that says and sends what it likes, and does not heed that the server goes away.
+class Peer final : transport::ConnectionObserver {
  public:
+  // OK: the connection is up.
   absl::Status Dial(const std::string& uri, const transport::Handshake& hello) {
     const uint16_t port = static_cast<uint16_t>(std::stoi(uri.substr(uri.rfind(':') + 1)));
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons(port);
-    auto runtime = transport::Runtime::Default("tcp");
-    transport::Poller& poller = (*runtime)->poller(0);
-    poller.Run([&, address] {
+    poller_.Run([&, address] {
       auto connection = transport::Connection::Dial(
-          poller, fabric::SocketAddress(reinterpret_cast<const sockaddr*>(&address), sizeof(address)), {},
+          poller_, fabric::SocketAddress(reinterpret_cast<const sockaddr*>(&address), sizeof(address)), {},
           hello, absl::Seconds(5), *this, nullptr);
-      if (!connection.ok()) closed_.Put(connection.status());
+      if (connection.ok()) {
+        connection_ = *connection;
+      } else {
+        states_.Put(connection.status());
+      }
     });
-    return closed_.Take();
+    return states_.Take();
+  }
+
+  class Response final : public transport::ResponseHandler {
+   public:
+    absl::StatusOr<internal::ResponseEnvelope> Take() { return envelopes_.Take(); }
+
+   private:
+    void OnResponse(absl::StatusOr<transport::IncomingMessagePtr> response) override {
+      envelopes_.Put(response.ok() ? internal::DecodeResponseEnvelope((*response)->envelope())
+                                   : response.status());
+    }
+    Box<absl::StatusOr<internal::ResponseEnvelope>> envelopes_;
+  };
+
+  void Send(const Method& method, std::vector<uint8_t> envelope, Response& response) {
+    poller_.Run([&, envelope = std::move(envelope)] {
+      auto message = poller_.messages().NewOutgoing();
+      message->builder().initRoot<probe::Probe::ActParams>();
+      message->SetEnvelope(envelope);
+      EXPECT_TRUE(connection_->SendRequest(message, transport::kNever, response).ok()) << method.name;
+    });
+  }
+  void SendAct(Response& response) {
+    const auto envelope = internal::Encode(
+        internal::RequestEnvelope{probe::ProbeStub::kAct.interface_id, probe::ProbeStub::kAct.ordinal});
+    Send(probe::ProbeStub::kAct, {envelope.begin(), envelope.end()}, response);
+  }
+
+  void WaitForGoingAway() { EXPECT_TRUE(going_away_.Take()); }
+  absl::Status WaitForClosed() { return states_.Take(); }
+  void Close() {
+    poller_.Run([this] { connection_->Close(); });
+    states_.Take().IgnoreError();
   }
 
  private:
-  void OnReady(const transport::Handshake&) override { closed_.Put(absl::OkStatus()); }
-  void OnClosed(const absl::Status& why) override { closed_.Put(why); }
+  void OnReady(const transport::Handshake&) override { states_.Put(absl::OkStatus()); }
+  void OnGoingAway() override { going_away_.Put(true); }
+  void OnClosed(const absl::Status& why) override { states_.Put(why); }
 
-  Box<absl::Status> closed_;
+  transport::Poller& poller_ = (*transport::Runtime::Default("tcp"))->poller(0);
+  transport::Connection* connection_ = nullptr;
+  Box<absl::Status> states_;
+  Box<bool> going_away_;
 };
 
 TEST(StrangersTest, AClientOfAnotherVersionIsToldBoth) {
   TestServer server;
   transport::Handshake hello;
   hello.version = 9;
-  Dialer dialer;
-  const absl::Status status = dialer.Dial(server.uri, hello);
+  Peer peer;
+  const absl::Status status = peer.Dial(server.uri, hello);
   EXPECT_THAT(status, HasCode(absl::StatusCode::kFailedPrecondition));
   EXPECT_THAT(std::string(status.message()), HasSubstr("version 9"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("version 1"));
@@ -115,10 +158,49 @@ TEST(StrangersTest, AReverseConnectionOfNoSessionIsRejected) {
   transport::Handshake hello;
   hello.role = transport::Role::kReverse;
   hello.session = transport::NewSessionToken();
-  Dialer dialer;
-  const absl::Status status = dialer.Dial(server.uri, hello);
+  Peer peer;
+  const absl::Status status = peer.Dial(server.uri, hello);
   EXPECT_THAT(status, HasCode(absl::StatusCode::kNotFound));
   EXPECT_TRUE(SendAct(server.Connect(), 1).Wait().ok());
+}
+
+TEST(StrangersTest, ARequestOfAnUnknownShapeIsInvalidAndTheConnectionGoesOn) {
+  TestServer server;
+  Peer peer;
+  ASSERT_TRUE(peer.Dial(server.uri, {}).ok());
+  for (size_t size : {0, 8, 24}) {
+    Peer::Response response;
+    peer.Send(probe::ProbeStub::kAct, std::vector<uint8_t>(size, 0xff), response);
+    const auto envelope = response.Take();
+    ASSERT_THAT(envelope.status(), HasCode(absl::StatusCode::kOk));
+    EXPECT_EQ(envelope->code, absl::StatusCode::kInvalidArgument);
+  }
+  Peer::Response response;
+  peer.SendAct(response);
+  EXPECT_EQ(response.Take()->code, absl::StatusCode::kOk);
+  peer.Close();
+}
+
+TEST(StrangersTest, ARequestThatCrossesTheNewsOfTheDrainWasNotRun) {
+  TestServer server;
+  server.probe.on_act = server.held.Handler();
+  Peer peer;
+  ASSERT_TRUE(peer.Dial(server.uri, {}).ok());
+  Peer::Response running, crossing;
+  peer.SendAct(running);
+  DeferredCall deferred = server.held.Take();
+  std::thread shutdown([&] { EXPECT_TRUE(server.server.Shutdown(absl::Now() + kLong).ok()); });
+  peer.WaitForGoingAway();
+  peer.SendAct(crossing);
+  const auto envelope = crossing.Take();
+  ASSERT_THAT(envelope.status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_EQ(envelope->code, absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(envelope->not_run);
+  EXPECT_EQ(server.probe.runs, 1);
+  deferred.Finish();
+  EXPECT_EQ(running.Take()->code, absl::StatusCode::kOk);
+  EXPECT_FALSE(peer.WaitForClosed().ok());
+  shutdown.join();
 }
 
 }  // namespace
