@@ -101,7 +101,7 @@ kj::ArrayPtr<capnp::word> OutgoingMessage::AllocateSegment(uint32_t minimum_word
 
 void OutgoingMessage::SetEnvelope(absl::Span<const uint8_t> envelope) {
   envelope_size_ = std::min(envelope.size(), kEnvelopeMax);
-  memcpy(envelope_, envelope.data(), envelope_size_);
+  if (envelope_size_ != 0) memcpy(envelope_, envelope.data(), envelope_size_);
 }
 
 capnp::Orphan<capnp::Data> OutgoingMessage::Attach(capnp::Data::Reader bytes,
