@@ -45,7 +45,8 @@ class RecordingObserver final : public ConnectionObserver {
   std::function<void()> on_ready, on_slot_free, on_going_away, on_closed;
 };
 
-// One request that a test has sent. May be destroyed before its end, if it was sent by Link::Send().
+// One request that a test has sent. May be destroyed before its end, or outlive its Link, if sent by
+// Link::Send().
 class PendingCall final : public ResponseHandler {
  public:
   PendingCall() = default;
@@ -57,7 +58,15 @@ class PendingCall final : public ResponseHandler {
   // What the connection knows in its place.
   class Proxy final : public ResponseHandler {
    public:
-    explicit Proxy(PendingCall& call) : call_(&call) { call.proxy_ = this; }
+    explicit Proxy(PendingCall& call) : call_(&call) {
+      if (call.proxy_ != nullptr) call.proxy_->call_ = nullptr;  // Of an earlier attempt.
+      call.proxy_ = this;
+    }
+    // Either may go first.
+    ~Proxy() {
+      if (call_ != nullptr) call_->proxy_ = nullptr;
+    }
+    Proxy(const Proxy&) = delete;
     void OnResponse(absl::StatusOr<IncomingMessagePtr> result) override {
       if (call_ != nullptr) call_->OnResponse(std::move(result));
     }
