@@ -14,7 +14,6 @@
 #include "hawser/bench/raw_socket.h"
 #include "hawser/bench/report.h"
 #include "hawser/bench/target.h"
-#include "hawser/transport/runtime.h"
 
 ABSL_FLAG(int, connections, 1000, "idle connections");
 ABSL_FLAG(int, slots, 8, "slots of each");
@@ -43,22 +42,11 @@ void Measure() {
   const double floor_us = absl::ToDoubleMicroseconds(absl::Now() - start) / count;
 
   // One first, for what the server needs once: a slab of memory, a poller's tables.
-  std::vector<std::shared_ptr<Channel>> channels = {ConnectTo(server, options)};
-  ChannelOptions channel_options;
-  channel_options.connection.slots = options.slots;
-  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = transport::Runtime::Create("tcp");
-  if (!runtime.ok()) exit(1);
-  channel_options.runtime = *runtime;
+  const std::shared_ptr<transport::Runtime> runtime = MakeRuntime(options);
+  std::vector<std::shared_ptr<Channel>> channels = {ConnectTo(server, options, runtime)};
   const double before_bytes = ResidentBytes(server.pid());
   start = absl::Now();
-  for (int i = 0; i < count; ++i) {
-    absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(server.address(), channel_options);
-    if (!channel.ok()) {
-      fprintf(stderr, "bench: connection %d: %s\n", i, channel.status().ToString().c_str());
-      exit(1);
-    }
-    channels.push_back(*std::move(channel));
-  }
+  for (int i = 0; i < count; ++i) channels.push_back(ConnectTo(server, options, runtime));
   const double connect_us = absl::ToDoubleMicroseconds(absl::Now() - start) / count;
   const double idle_bytes = ResidentBytes(server.pid());
 

@@ -43,7 +43,7 @@ void Measure(const std::string& mode, Pin pin) {
   PinTo(pin, /*server=*/false);
   ServerProcess server = StartTarget(options);
   ServerProcess raw = StartRaw("echo", options);
-  std::shared_ptr<Channel> channel = ConnectTo(server, options);
+  std::shared_ptr<Channel> channel = ConnectTo(server, options, MakeRuntime(options));
   TargetStub target(channel);
   const bool spin = mode == "spin";
   const auto bytes = static_cast<size_t>(absl::GetFlag(FLAGS_bytes));

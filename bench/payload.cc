@@ -98,7 +98,7 @@ void Measure(uint32_t bytes) {
   options.slots = 32;
   PinTo(options.pin, /*server=*/false);
   ServerProcess server = StartTarget(options);
-  Transfers transfers(ConnectTo(server, options), bytes);
+  Transfers transfers(ConnectTo(server, options, MakeRuntime(options)), bytes);
   const int count = std::max(1, static_cast<int>(absl::GetFlag(FLAGS_gigabytes) * 1e9 / bytes));
   const int in_flight = absl::GetFlag(FLAGS_in_flight);
   for (const bool put : {true, false}) {

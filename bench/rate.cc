@@ -74,8 +74,10 @@ void Measure(const std::string& mode, Pin pin, int connections) {
   const int calls = absl::GetFlag(FLAGS_calls) / connections;
   const int in_flight = absl::GetFlag(FLAGS_in_flight);
   std::vector<std::unique_ptr<Load>> loads;
-  for (int i = 0; i < connections; ++i)
-    loads.push_back(std::make_unique<Load>(ConnectTo(server, options), bytes));
+  const std::shared_ptr<transport::Runtime> runtime = MakeRuntime(options);
+  for (int i = 0; i < connections; ++i) {
+    loads.push_back(std::make_unique<Load>(ConnectTo(server, options, runtime), bytes));
+  }
   RawSocket socket = RawSocket::Connect(raw.address());
   const auto run = [&](int count) {
     const absl::Time start = absl::Now();

@@ -92,13 +92,18 @@ ServerProcess StartRaw(const std::string& what, const TargetOptions& options) {
   return ServerProcess(Arguments(what, options));
 }
 
-std::shared_ptr<Channel> ConnectTo(const ServerProcess& server, const TargetOptions& target) {
-  transport::RuntimeOptions runtime;
-  runtime.poller.mode = ParseMode(target.mode);
+std::shared_ptr<transport::Runtime> MakeRuntime(const TargetOptions& target) {
+  transport::RuntimeOptions options;
+  options.poller.mode = ParseMode(target.mode);
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = transport::Runtime::Create("tcp", options);
+  if (!runtime.ok()) Die("runtime", runtime.status());
+  return *std::move(runtime);
+}
+
+std::shared_ptr<Channel> ConnectTo(const ServerProcess& server, const TargetOptions& target,
+                                   std::shared_ptr<transport::Runtime> runtime) {
   ChannelOptions options;
-  absl::StatusOr<std::shared_ptr<transport::Runtime>> made = transport::Runtime::Create("tcp", runtime);
-  if (!made.ok()) Die("runtime", made.status());
-  options.runtime = *std::move(made);
+  options.runtime = std::move(runtime);
   options.connection.slots = target.slots;
   options.default_timeout = absl::Seconds(60);
   absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(server.address(), options);

@@ -7,6 +7,7 @@
 #include "hawser/bench/process.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/transport/options.h"
+#include "hawser/transport/runtime.h"
 
 // What the benchmarks measure, at both ends.
 namespace hawser::bench {
@@ -23,8 +24,12 @@ struct TargetOptions {
 // A process that serves bench.capnp's Target.
 ServerProcess StartTarget(const TargetOptions& options);
 
-// A channel to it with a poller of its own. Exits with a message when that fails.
-std::shared_ptr<Channel> ConnectTo(const ServerProcess& server, const TargetOptions& options);
+// A client's poller, and memory, for any number of channels. This and the next exit with a message when they
+// fail.
+std::shared_ptr<transport::Runtime> MakeRuntime(const TargetOptions& options);
+
+std::shared_ptr<Channel> ConnectTo(const ServerProcess& server, const TargetOptions& options,
+                                   std::shared_ptr<transport::Runtime> runtime);
 
 // A process with a raw socket; see ServeRaw().
 ServerProcess StartRaw(const std::string& what, const TargetOptions& options);
