@@ -34,7 +34,9 @@ Progress::Progress(bool shown) : started_(absl::Now()) {
   if (shown) drawer_ = std::thread([this] { Draw(); });
 }
 
-Progress::~Progress() {
+Progress::~Progress() { End(); }
+
+void Progress::End() {
   {
     absl::MutexLock lock(&mutex_);
     over_ = true;

@@ -22,7 +22,7 @@ std::string ReadableBytes(uint64_t bytes);
 //
 // Nothing is shown of what takes less than half a second, and nothing at all when stderr is no terminal.
 // Thread:   any.
-// Lifetime: the destructor wipes the line. One at a time.
+// Lifetime: the destructor wipes the line, if End() has not. One at a time.
 class Progress {
  public:
   Progress();
@@ -34,6 +34,9 @@ class Progress {
   // A new thing to do. `total_bytes` 0: not known.
   void Start(absl::string_view what, uint64_t total_bytes = 0);
   void Done(uint64_t bytes);  // So many of them, all in all.
+
+  // Wipes the line, for what is to be printed next. Nothing is shown any more.
+  void End();
 
   // The line as it is now.
   std::string Line() const;

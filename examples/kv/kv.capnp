@@ -55,7 +55,7 @@ interface KeyValue {
 
   struct Stats {
     keys @0 :UInt64;
-    valueBytes @1 :UInt64;  # Memory that values hold.
+    valueBytes @1 :UInt64;  # Memory that values hold, at most.
     revision @2 :UInt64;
     watches @3 :UInt64;
     connections @4 :UInt64;  # As hawser::ServerStats, from here on.

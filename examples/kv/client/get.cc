@@ -40,6 +40,7 @@ class Get : public Command {
       progress.Start(absl::StrCat("writing ", path_), value.size());
       return WriteFile(path_, value.begin(), value.size(), [&](uint64_t bytes) { progress.Done(bytes); });
     }
+    progress.End();
     std::fwrite(value.begin(), 1, value.size(), stdout);
     // For people only: a program gets the value and nothing else.
     if (isatty(STDOUT_FILENO)) std::fputc('\n', stdout);

@@ -44,6 +44,7 @@ class Put : public Command {
       if (value->size_bytes() > 0) call.request().adoptValue(call.Attach(*std::move(value)));
     }
     auto reply = call.Send().Wait();
+    progress.End();
     if (!reply.ok()) return reply.status();
     std::cout << "revision " << (*reply)->getRevision() << std::endl;
     return absl::OkStatus();
