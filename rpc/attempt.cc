@@ -21,9 +21,11 @@ bool IsNumeric(const std::string& host) {
 
 }  // namespace
 
-Attempt::Attempt(transport::Poller& poller, const transport::Uri& uri, const ChannelOptions& options,
+Attempt::Attempt(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+                 const transport::Uri& uri, const ChannelOptions& options,
                  std::shared_ptr<const Serving> offers, Owner& owner)
-    : poller_(poller),
+    : runtime_(std::move(runtime)),
+      poller_(poller),
       uri_(uri),
       options_(options),
       offers_(std::move(offers)),
@@ -77,7 +79,7 @@ void Attempt::TryNext() {
     const int64_t left_ns = std::max<int64_t>(0, give_up_ns_ - poller_.now_ns());
     const auto share_ns = left_ns / static_cast<int64_t>(addresses_.size() - next_);
     Link::Observer& observer = *this;
-    link_ = std::make_unique<Link>(poller_, options_.connection, observer);
+    link_ = std::make_unique<Link>(runtime_, poller_, options_.connection, observer);
     const absl::Status dialing = link_->Dial(addresses_[next_++], absl::Nanoseconds(share_ns), offers_);
     if (dialing.ok()) return;
     Note(dialing);

@@ -34,8 +34,8 @@ class Attempt final : public std::enable_shared_from_this<Attempt>, Link::Observ
   };
 
   // All of these, except `options` and `offers`, outlive it. `offers` may be null.
-  Attempt(transport::Poller& poller, const transport::Uri& uri, const ChannelOptions& options,
-          std::shared_ptr<const Serving> offers, Owner& owner);
+  Attempt(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller, const transport::Uri& uri,
+          const ChannelOptions& options, std::shared_ptr<const Serving> offers, Owner& owner);
 
   // `owner_alive` is kept while a name is looked up, which cannot be stopped.
   void Start(std::shared_ptr<const void> owner_alive);
@@ -54,6 +54,7 @@ class Attempt final : public std::enable_shared_from_this<Attempt>, Link::Observ
   void OnLinkDown(Link& link, const absl::Status& why) override;
   void OnLinkGone(Link& link) override;
 
+  const std::shared_ptr<transport::Runtime> runtime_;
   transport::Poller& poller_;
   const transport::Uri& uri_;
   const ChannelOptions& options_;

@@ -23,6 +23,13 @@ Released& TheReleased() {
   return *released;
 }
 
+bool OnAPollerOf(transport::Runtime& runtime) {
+  for (size_t i = 0; i < runtime.poller_count(); ++i) {
+    if (runtime.poller(i).Held()) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 absl::Status RunInBackground(absl::AnyInvocable<void()> function) {
@@ -35,7 +42,7 @@ absl::Status RunInBackground(absl::AnyInvocable<void()> function) {
 }
 
 void ReleaseRuntime(std::shared_ptr<transport::Runtime> runtime) {
-  if (runtime == nullptr) return;
+  if (runtime == nullptr || !OnAPollerOf(*runtime)) return;
   if (runtime.use_count() == 1) {
     // In a box that is leaked if there is no thread for it.
     auto* const box = new std::shared_ptr<transport::Runtime>(std::move(runtime));
@@ -58,14 +65,21 @@ void ReleaseRuntimesNow() {
   runtimes.swap(released.runtimes);
 }
 
+void PostKeeping(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+                 transport::MailboxItem* item) {
+  poller.Post(item);
+  ReleaseRuntime(std::move(runtime));
+}
+
 void RunAndWait(transport::Poller& poller, absl::AnyInvocable<void()> function) {
   if (poller.Held()) return function();
-  transport::Event done;
-  poller.Run([&] {
+  // Shared: we may be gone before Set() has returned.
+  const auto done = std::make_shared<transport::Event>();
+  poller.Run([done, &function] {
     function();
-    done.Set();
+    done->Set();
   });
-  poller.WaitFor(done);
+  poller.WaitFor(*done);
 }
 
 }  // namespace hawser::internal

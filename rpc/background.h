@@ -17,10 +17,15 @@ namespace hawser::internal {
 absl::Status RunInBackground(absl::AnyInvocable<void()> function);
 
 // Lets go of `runtime`, perhaps on one of its pollers, where its last owner must not go since their threads
-// are joined then. It is destroyed on another thread, or by the next ReleaseRuntimesNow().
+// are joined then: there it is left to another thread, or to the next ReleaseRuntimesNow().
 void ReleaseRuntime(std::shared_ptr<transport::Runtime> runtime);
 // Not on a poller.
 void ReleaseRuntimesNow();
+
+// poller.Post(item), by a thread that holds nothing else which keeps `runtime`: what the item does may let go
+// of the last other owner before Post() has returned.
+void PostKeeping(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+                 transport::MailboxItem* item);
 
 // Runs `function` on `poller` and waits until it has returned.
 void RunAndWait(transport::Poller& poller, absl::AnyInvocable<void()> function);

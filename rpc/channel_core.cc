@@ -63,7 +63,7 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Accept(
   const std::string address = absl::StrCat(runtime->scheme(), "://", request->peer_address().ToString());
   std::shared_ptr<ChannelCore> core(new ChannelCore(std::move(runtime), poller, address, std::move(options)));
   Link::Observer& observer = *core;
-  core->link_ = std::make_unique<Link>(poller, core->options_.connection, observer);
+  core->link_ = std::make_unique<Link>(core->runtime_, poller, core->options_.connection, observer);
   if (absl::Status status = core->link_->Accept(std::move(request), hello, session); !status.ok())
     return status;
   core->on_gone_ = std::move(on_gone);
@@ -94,9 +94,7 @@ ChannelCore::ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport:
                 }),
       tell_timer_([this] { Tell(); }) {}
 
-ChannelCore::~ChannelCore() {
-  if (poller_.Held()) ReleaseRuntime(std::move(runtime_));
-}
+ChannelCore::~ChannelCore() { ReleaseRuntime(std::move(runtime_)); }
 
 // ---- From any thread.
 
@@ -195,7 +193,7 @@ void ChannelCore::HandOverSoon(UntypedCall& call) {
 
 void ChannelCore::Connect() {
   Attempt::Owner& owner = *this;
-  attempt_ = std::make_shared<Attempt>(poller_, uri_, options_, offers_, owner);
+  attempt_ = std::make_shared<Attempt>(runtime_, poller_, uri_, options_, offers_, owner);
   attempt_->Start(self_);
 }
 

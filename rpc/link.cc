@@ -7,8 +7,9 @@
 
 namespace hawser::internal {
 
-Link::Link(transport::Poller& poller, const transport::ConnectionOptions& options, Observer& observer)
-    : poller_(poller), options_(options), observer_(&observer) {}
+Link::Link(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+           const transport::ConnectionOptions& options, Observer& observer)
+    : runtime_(std::move(runtime)), poller_(poller), options_(options), observer_(&observer) {}
 
 Link::~Link() {
   if (reverse_ != nullptr) poller_.AddAsyncInterest(-1);
@@ -53,7 +54,7 @@ absl::Status Link::DialReverse(const transport::SessionToken& session) {
   hello.session = session;
   const int64_t left_ns = std::max<int64_t>(0, give_up_ns_ - poller_.now_ns());
   ServingConnection::Owner& owner = *this;
-  auto reverse = std::make_unique<ServingConnection>(poller_, offers_, reverse_counters_, owner);
+  auto reverse = std::make_unique<ServingConnection>(runtime_, poller_, offers_, reverse_counters_, owner);
   if (absl::Status status = reverse->Dial(address_, options_, hello, absl::Nanoseconds(left_ns));
       !status.ok()) {
     return status;

@@ -38,7 +38,9 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner {
     ~Observer() = default;
   };
 
-  Link(transport::Poller& poller, const transport::ConnectionOptions& options, Observer& observer);
+  // `poller` is of `runtime`.
+  Link(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+       const transport::ConnectionOptions& options, Observer& observer);
   ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -77,6 +79,7 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner {
   void Down(const absl::Status& why);
   void CheckGone();
 
+  const std::shared_ptr<transport::Runtime> runtime_;
   transport::Poller& poller_;
   const transport::ConnectionOptions options_;
   Observer* observer_;

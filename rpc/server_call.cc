@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "hawser/rpc/background.h"
 #include "hawser/rpc/exceptions.h"
 #include "hawser/rpc/untyped_call.h"
 
@@ -64,7 +65,7 @@ void ServerCall::Finish(absl::Status status) {
   }
   ForgetOnCancel();
   status_ = std::move(status);
-  connection_.poller().Post(&answer_item_);
+  PostKeeping(connection_.runtime(), connection_.poller(), &answer_item_);
 }
 
 void ServerCall::Defer() {
@@ -83,7 +84,7 @@ void ServerCall::FinishOnce(absl::Status status) {
   ForgetOnCancel();
   status_ = std::move(status);
   refs_.fetch_add(1, std::memory_order_relaxed);
-  connection_.poller().Post(&answer_item_);
+  PostKeeping(connection_.runtime(), connection_.poller(), &answer_item_);
 }
 
 void ServerCall::RunAnswer() {
@@ -94,7 +95,7 @@ void ServerCall::RunAnswer() {
 void ServerCall::Unref() {
   if (refs_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   if (connection_.poller().Held()) return connection_.Recycle(*this);
-  connection_.poller().Post(&recycle_item_);
+  PostKeeping(connection_.runtime(), connection_.poller(), &recycle_item_);
 }
 
 void ServerCall::RunRecycle() { connection_.Recycle(*this); }

@@ -19,9 +19,14 @@ void Add(std::atomic<uint64_t>& counter, int delta) {
 
 }  // namespace
 
-ServingConnection::ServingConnection(transport::Poller& poller, std::shared_ptr<const Serving> serving,
-                                     ServingCounters& counters, Owner& owner)
-    : poller_(poller), serving_(std::move(serving)), counters_(counters), owner_(owner) {}
+ServingConnection::ServingConnection(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+                                     std::shared_ptr<const Serving> serving, ServingCounters& counters,
+                                     Owner& owner)
+    : runtime_(std::move(runtime)),
+      poller_(poller),
+      serving_(std::move(serving)),
+      counters_(counters),
+      owner_(owner) {}
 
 ServingConnection::~ServingConnection() = default;
 

@@ -14,6 +14,7 @@
 #include "hawser/rpc/service.h"
 #include "hawser/transport/connection.h"
 #include "hawser/transport/poller.h"
+#include "hawser/transport/runtime.h"
 
 namespace hawser {
 class Channel;
@@ -57,9 +58,9 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
     ~Owner() = default;
   };
 
-  // `counters` and `owner` outlive this.
-  ServingConnection(transport::Poller& poller, std::shared_ptr<const Serving> serving,
-                    ServingCounters& counters, Owner& owner);
+  // `poller` is of `runtime`. `counters` and `owner` outlive this.
+  ServingConnection(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+                    std::shared_ptr<const Serving> serving, ServingCounters& counters, Owner& owner);
   ~ServingConnection();
   ServingConnection(const ServingConnection&) = delete;
   ServingConnection& operator=(const ServingConnection&) = delete;
@@ -77,6 +78,7 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
 
   // ---- For its calls.
   transport::Poller& poller() { return poller_; }
+  const std::shared_ptr<transport::Runtime>& runtime() const { return runtime_; }
   const Serving& serving() const { return *serving_; }
   const std::string& peer_address() const { return peer_address_; }
   std::shared_ptr<Channel> peer() const { return owner_.peer(); }
@@ -103,6 +105,7 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
   void SendError(transport::ExchangeId id, const absl::Status& status, bool not_run);
   void CheckGone();
 
+  const std::shared_ptr<transport::Runtime> runtime_;
   transport::Poller& poller_;
   const std::shared_ptr<const Serving> serving_;
   ServingCounters& counters_;

@@ -16,7 +16,7 @@ Session::Session(std::shared_ptr<transport::Runtime> runtime, transport::Poller&
       options_(options),
       owner_(owner),
       token_(transport::NewSessionToken()),
-      serving_(poller, std::move(serving), counters, *this) {}
+      serving_(runtime_, poller, std::move(serving), counters, *this) {}
 
 absl::Status Session::Accept(std::unique_ptr<fabric::ConnectRequest> request,
                              const transport::Handshake& hello) {

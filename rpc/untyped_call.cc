@@ -134,6 +134,7 @@ void UntypedCall::Then(Callback callback) {
   Handover nobody = Handover::kNobody;
   if (handover_.compare_exchange_strong(nobody, Handover::kCallback, std::memory_order_acq_rel)) return;
   AddRef();
+  const std::shared_ptr<ChannelCore> keep = core.shared_from_this();
   core.poller().Post(&callback_item_);
 }
 
