@@ -15,8 +15,9 @@
 namespace hawser::transport {
 namespace {
 
-// Completions of one turn at most, so that posts and timers are never late.
-constexpr size_t kBatch = 64;
+// Completions of one turn at most, so that posts and timers are never late; enough for all that a connection
+// of 64 slots can bring at once, so that its answers leave together.
+constexpr size_t kBatch = 256;
 
 // Waiting to be polled at once over all connections of one poller; a fabric that keeps them in memory of the
 // queue pairs needs no more than it says.
@@ -332,37 +333,40 @@ void Poller::Drive(Event* event) {
     return event != nullptr ? event->is_set() : yield_.load(std::memory_order_acquire);
   };
   const int64_t spin_ns = absl::ToInt64Nanoseconds(options_.spin);
-  int64_t idle_since_ns = 0;  // 0: there was something to do in the last turn.
-  bool spinning = false;
-  while (!until()) {
-    if (!TryHold()) {
-      Pause();  // Somebody posts; that takes less than a microsecond.
-      continue;
-    }
-    const size_t work = Turn();
-    const int64_t now_ns = now_ns_;
-    Release();
-    if (work > 0) {
-      if (spinning) {
-        spin_score_ = std::min(kScoreMax, spin_score_ + (kScoreMax - spin_score_) / 16 + 1);
-        sleeps_since_spin_ = kSleepsUntilTriedAnew;  // Worth another try.
-      }
-      spinning = false;
-      idle_since_ns = 0;
-      continue;
-    }
-    if (idle_since_ns == 0) {
-      idle_since_ns = now_ns;
-      spinning = MaySpin();
-    }
-    if (spinning) {
-      if (options_.mode == PollingMode::kSpin || now_ns - idle_since_ns < spin_ns) {
-        Pause();
+  int64_t idle_since_ns = 0;  // 0: since the first turn.
+  bool spinning = MaySpin();
+  // Who will not spin has just sent something and goes to sleep; Wait() returns at once if there is news.
+  bool look = spinning;
+  for (; !until(); look = true) {
+    if (look) {
+      if (!TryHold()) {
+        Pause();  // Somebody posts; that takes less than a microsecond.
         continue;
       }
-      spin_score_ -= spin_score_ / 16;
+      const size_t work = Turn();
+      const int64_t now_ns = now_ns_;
+      Release();
+      if (until()) break;
+      if (work > 0) {
+        if (spinning) {
+          spin_score_ = std::min(kScoreMax, spin_score_ + (kScoreMax - spin_score_) / 16 + 1);
+          sleeps_since_spin_ = kSleepsUntilTriedAnew;  // Worth another try.
+        }
+        spinning = MaySpin();
+      }
+      if (work > 0 || idle_since_ns == 0) idle_since_ns = now_ns;
+      if (spinning) {
+        if (options_.mode == PollingMode::kSpin || now_ns - idle_since_ns < spin_ns) {
+          Pause();
+          continue;
+        }
+        spin_score_ -= spin_score_ / 16;
+        spinning = false;
+      }
     }
-    // From here on who posts, or sets a timer, must wake us; what was done before, we see.
+    // Straight from the last work: another look that finds nothing costs a system call with some fabrics, and
+    // Wait() looks by itself. From here on who posts, or sets a timer, must wake us; what was done before, we
+    // see.
     const int64_t next_ns = next_timer_ns_.load(std::memory_order_seq_cst);
     sleeping_until_ns_.store(next_ns, std::memory_order_seq_cst);
     if (mailbox_.load(std::memory_order_seq_cst) == nullptr &&
@@ -376,7 +380,6 @@ void Poller::Drive(Event* event) {
       if (event != nullptr) event->EndSleep();
     }
     sleeping_until_ns_.store(0, std::memory_order_seq_cst);
-    spinning = false;
   }
   RunMailboxUnlessHeld();
 }

@@ -11,7 +11,7 @@ namespace hawser::transport {
 namespace {
 
 // Work requests posted in one chain; a longer queue takes several posts.
-constexpr size_t kChainMax = 64;
+constexpr size_t kChainMax = 128;
 
 constexpr uint32_t kSignalIntervalMax = 16;
 
