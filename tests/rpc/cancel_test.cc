@@ -131,6 +131,7 @@ TEST(CancelTest, TheCallbackDoesNotRunInsideCancel) {
     call.Cancel();
   }
   EXPECT_THAT(result.Take(), HasCode(absl::StatusCode::kCancelled));
+  absl::MutexLock lock(&mutex);  // The callback is done with it.
 }
 
 TEST(CancelTest, WhateverRacesThereIsExactlyOneResult) {

@@ -45,6 +45,8 @@ inline bool Eventually(const std::function<bool()>& condition) {
 template <typename T>
 class Box {
  public:
+  ~Box() { absl::MutexLock lock(&mutex_); }  // Put() may not have returned yet.
+
   void Put(T value) {
     absl::MutexLock lock(&mutex_);
     if (closed_) return;
