@@ -1,6 +1,7 @@
 #include "hawser/transport/poller.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -348,7 +349,8 @@ void Poller::Drive(Event* event) {
       Release();
       if (until()) break;
       if (work > 0) {
-        if (spinning) {
+        // A thread that was off its core meanwhile has not shown that spinning pays.
+        if (spinning && now_ns - idle_since_ns <= spin_ns) {
           spin_score_ = std::min(kScoreMax, spin_score_ + (kScoreMax - spin_score_) / 16 + 1);
           sleeps_since_spin_ = kSleepsUntilTriedAnew;  // Worth another try.
         }
@@ -356,8 +358,13 @@ void Poller::Drive(Event* event) {
       }
       if (work > 0 || idle_since_ns == 0) idle_since_ns = now_ns;
       if (spinning) {
-        if (options_.mode == PollingMode::kSpin || now_ns - idle_since_ns < spin_ns) {
+        if (options_.mode == PollingMode::kSpin) {
           Pause();
+          continue;
+        }
+        if (now_ns - idle_since_ns < spin_ns) {
+          // The peer may share this core: it runs now, and what it sends is here when we are back.
+          sched_yield();
           continue;
         }
         spin_score_ -= spin_score_ / 16;
