@@ -24,7 +24,10 @@
 
 // The library drops the last reference to a Status by an atomic that cannot be seen, and frees it by a call
 // that can.
-extern "C" const char* __tsan_default_suppressions() { return "race:absl::*Status::Unref\n"; }
+extern "C" const char* __tsan_default_suppressions() {
+  return "race:absl::*Status::Unref\n"
+         "race:absl::*status_internal::Payload\n";
+}
 
 namespace {
 
