@@ -6,8 +6,8 @@
 // one it replaced, and says to the sanitizer "locked", "unlocked", "happened before". tests/absl_tsan_test.cc
 // shows that it is needed and enough.
 //
-// A tool that runs during the build (a code generator) is linked with it too, but not made with the sanitizer:
-// there it is nothing.
+// A tool that runs during the build (a code generator) is linked with it too, but not made with the
+// sanitizer: there it is nothing.
 
 #if defined(__SANITIZE_THREAD__)
 
