@@ -50,11 +50,12 @@ void Measure() {
   const double connect_us = absl::ToDoubleMicroseconds(absl::Now() - start) / count;
   const double idle_bytes = ResidentBytes(server.pid());
 
-  CpuMeter cpu(server.pid());
-  cpu.Start();
+  CpuUse cpu;
   const double idle_seconds = absl::GetFlag(FLAGS_idle_seconds);
-  usleep(static_cast<useconds_t>(idle_seconds * 1e6));  // What is measured: nothing happens.
-  cpu.Stop();
+  {
+    CpuMeter meter(server.pid(), cpu);
+    usleep(static_cast<useconds_t>(idle_seconds * 1e6));  // What is measured: nothing happens.
+  }
 
   for (size_t i = 1; i < channels.size(); ++i) {
     auto call = TargetStub(channels[i]).Echo();
@@ -73,8 +74,8 @@ void Measure() {
       .Add("connect_us", connect_us)
       .Add("floor_us", floor_us)
       .Add("ratio", connect_us / floor_us)
-      .Add("idle_client_cpu_share", cpu.client_seconds() / idle_seconds)
-      .Add("idle_server_cpu_share", cpu.server_seconds() / idle_seconds);
+      .Add("idle_client_cpu_share", cpu.client_seconds / idle_seconds)
+      .Add("idle_server_cpu_share", cpu.server_seconds / idle_seconds);
 }
 
 }  // namespace

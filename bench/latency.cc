@@ -41,25 +41,26 @@ void Measure(const std::string& mode, Pin pin) {
   options.mode = mode;
   options.pin = pin;
   PinTo(pin, /*server=*/false);
-  ServerProcess server = StartTarget(options);
-  ServerProcess raw = StartRaw("echo", options);
-  std::shared_ptr<Channel> channel = ConnectTo(server, options, MakeRuntime(options));
-  TargetStub target(channel);
-  const bool spin = mode == "spin";
   const auto bytes = static_cast<size_t>(absl::GetFlag(FLAGS_bytes));
   const int calls = absl::GetFlag(FLAGS_calls);
-  RawSocket socket = RawSocket::Connect(raw.address());
-  CallUs(target, bytes, calls / 10 + 1);
-  PingPongUs(socket, bytes, calls / 10 + 1, spin);
-  CpuMeter cpu(server.pid());
+  const int rounds = absl::GetFlag(FLAGS_rounds);
+  CpuUse cpu;
   std::vector<double> figures, floors;
-  for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
-    floors.push_back(PingPongUs(socket, bytes, calls, spin));
-    cpu.Start();
+  // One after the other, never both: a side that spins would take the core from what is measured.
+  for (int round = 0; round < rounds; ++round) {
+    {
+      ServerProcess raw = StartRaw("echo", options);
+      RawSocket socket = RawSocket::Connect(raw.address());
+      PingPongUs(socket, bytes, calls / 10 + 1, mode == "spin");
+      floors.push_back(PingPongUs(socket, bytes, calls, mode == "spin"));
+    }
+    ServerProcess server = StartTarget(options);
+    TargetStub target(ConnectTo(server, options, MakeRuntime(options)));
+    CallUs(target, bytes, calls / 10 + 1);
+    CpuMeter meter(server.pid(), cpu);
     figures.push_back(CallUs(target, bytes, calls));
-    cpu.Stop();
   }
-  const double million_calls = static_cast<double>(calls) * absl::GetFlag(FLAGS_rounds) / 1e6;
+  const double million_calls = static_cast<double>(calls) * rounds / 1e6;
   Report("latency")
       .Add("mode", mode)
       .Add("pin", Name(pin))
@@ -67,8 +68,8 @@ void Measure(const std::string& mode, Pin pin) {
       .Add("call_us", Median(figures))
       .Add("floor_us", Median(floors))
       .Add("ratio", Median(figures) / Median(floors))
-      .Add("client_cpu_s_per_million_calls", cpu.client_seconds() / million_calls)
-      .Add("server_cpu_s_per_million_calls", cpu.server_seconds() / million_calls);
+      .Add("client_cpu_s_per_million_calls", cpu.client_seconds / million_calls)
+      .Add("server_cpu_s_per_million_calls", cpu.server_seconds / million_calls);
 }
 
 }  // namespace

@@ -110,13 +110,12 @@ void Measure(uint32_t bytes) {
     };
     transfers.Run(put, std::min(count, 2 * in_flight), in_flight);
     floor(std::min(count, 2));
-    CpuMeter cpu(server.pid());
+    CpuUse cpu;
     std::vector<double> figures, floors;
     for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
       floors.push_back(floor(count));
-      cpu.Start();
+      CpuMeter meter(server.pid(), cpu);
       figures.push_back(transfers.Run(put, count, in_flight));
-      cpu.Stop();
     }
     const double gib = static_cast<double>(bytes) * count * absl::GetFlag(FLAGS_rounds) / (1 << 30);
     Report("payload")
@@ -127,8 +126,8 @@ void Measure(uint32_t bytes) {
         .Add("bytes_per_s", Median(figures))
         .Add("floor_bytes_per_s", Median(floors))
         .Add("ratio", Median(figures) / Median(floors))
-        .Add("client_cpu_s_per_gib", cpu.client_seconds() / gib)
-        .Add("server_cpu_s_per_gib", cpu.server_seconds() / gib);
+        .Add("client_cpu_s_per_gib", cpu.client_seconds / gib)
+        .Add("server_cpu_s_per_gib", cpu.server_seconds / gib);
   }
 }
 

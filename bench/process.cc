@@ -87,14 +87,12 @@ ServerProcess::~ServerProcess() {
   waitpid(pid_, nullptr, 0);
 }
 
-void CpuMeter::Start() {
-  client_start_ = CpuSeconds(getpid());
-  server_start_ = CpuSeconds(server_);
-}
+CpuMeter::CpuMeter(pid_t server, CpuUse& use)
+    : server_(server), use_(use), client_start_(CpuSeconds(getpid())), server_start_(CpuSeconds(server)) {}
 
-void CpuMeter::Stop() {
-  client_ += CpuSeconds(getpid()) - client_start_;
-  server_seconds_ += CpuSeconds(server_) - server_start_;
+CpuMeter::~CpuMeter() {
+  use_.client_seconds += CpuSeconds(getpid()) - client_start_;
+  use_.server_seconds += CpuSeconds(server_) - server_start_;
 }
 
 }  // namespace hawser::bench

@@ -44,19 +44,24 @@ class ServerProcess {
   std::string address_;
 };
 
-// CPU seconds that both sides use between Start() and Stop().
+// CPU seconds, of both sides.
+struct CpuUse {
+  double client_seconds = 0;
+  double server_seconds = 0;
+};
+
+// Adds to `use` what this process and `server` use while it lives.
 class CpuMeter {
  public:
-  explicit CpuMeter(pid_t server) : server_(server) {}
-  void Start();
-  void Stop();
-  double client_seconds() const { return client_; }
-  double server_seconds() const { return server_seconds_; }
+  CpuMeter(pid_t server, CpuUse& use);
+  ~CpuMeter();
+  CpuMeter(const CpuMeter&) = delete;
+  CpuMeter& operator=(const CpuMeter&) = delete;
 
  private:
   const pid_t server_;
-  double client_start_ = 0, server_start_ = 0;
-  double client_ = 0, server_seconds_ = 0;
+  CpuUse& use_;
+  const double client_start_, server_start_;
 };
 
 }  // namespace hawser::bench

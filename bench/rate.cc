@@ -68,34 +68,38 @@ void Measure(const std::string& mode, Pin pin, int connections) {
   options.mode = mode;
   options.pin = pin;
   PinTo(pin, /*server=*/false);
-  ServerProcess server = StartTarget(options);
-  ServerProcess raw = StartRaw("echo", options);
   const auto bytes = static_cast<size_t>(absl::GetFlag(FLAGS_bytes));
   const int calls = absl::GetFlag(FLAGS_calls) / connections;
   const int in_flight = absl::GetFlag(FLAGS_in_flight);
-  std::vector<std::unique_ptr<Load>> loads;
-  const std::shared_ptr<transport::Runtime> runtime = MakeRuntime(options);
-  for (int i = 0; i < connections; ++i) {
-    loads.push_back(std::make_unique<Load>(ConnectTo(server, options, runtime), bytes));
-  }
-  RawSocket socket = RawSocket::Connect(raw.address());
-  const auto run = [&](int count) {
-    const absl::Time start = absl::Now();
-    for (auto& load : loads) load->Start(count, in_flight);
-    for (auto& load : loads) load->Wait();
-    return count * connections / absl::ToDoubleSeconds(absl::Now() - start);
-  };
-  run(calls / 10 + 1);
-  CpuMeter cpu(server.pid());
+  const int rounds = absl::GetFlag(FLAGS_rounds);
+  CpuUse cpu;
   std::vector<double> figures, floors;
-  for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
-    floors.push_back(
-        BatchedRate(socket, bytes, in_flight, calls * connections / in_flight + 1, mode == "spin"));
-    cpu.Start();
+  // One after the other, never both: a side that spins would take the core from what is measured.
+  for (int round = 0; round < rounds; ++round) {
+    {
+      ServerProcess raw = StartRaw("echo", options);
+      RawSocket socket = RawSocket::Connect(raw.address());
+      const int batches = calls * connections / in_flight + 1;
+      BatchedRate(socket, bytes, in_flight, batches / 10 + 1, mode == "spin");
+      floors.push_back(BatchedRate(socket, bytes, in_flight, batches, mode == "spin"));
+    }
+    ServerProcess server = StartTarget(options);
+    const std::shared_ptr<transport::Runtime> runtime = MakeRuntime(options);
+    std::vector<std::unique_ptr<Load>> loads;
+    for (int i = 0; i < connections; ++i) {
+      loads.push_back(std::make_unique<Load>(ConnectTo(server, options, runtime), bytes));
+    }
+    const auto run = [&](int count) {
+      const absl::Time start = absl::Now();
+      for (auto& load : loads) load->Start(count, in_flight);
+      for (auto& load : loads) load->Wait();
+      return count * connections / absl::ToDoubleSeconds(absl::Now() - start);
+    };
+    run(calls / 10 + 1);
+    CpuMeter meter(server.pid(), cpu);
     figures.push_back(run(calls));
-    cpu.Stop();
   }
-  const double million_calls = static_cast<double>(calls) * connections * absl::GetFlag(FLAGS_rounds) / 1e6;
+  const double million_calls = static_cast<double>(calls) * connections * rounds / 1e6;
   Report("rate")
       .Add("mode", mode)
       .Add("pin", Name(pin))
@@ -105,8 +109,8 @@ void Measure(const std::string& mode, Pin pin, int connections) {
       .Add("calls_per_s", Median(figures))
       .Add("floor_per_s", Median(floors))
       .Add("ratio", Median(figures) / Median(floors))
-      .Add("client_cpu_s_per_million_calls", cpu.client_seconds() / million_calls)
-      .Add("server_cpu_s_per_million_calls", cpu.server_seconds() / million_calls);
+      .Add("client_cpu_s_per_million_calls", cpu.client_seconds / million_calls)
+      .Add("server_cpu_s_per_million_calls", cpu.server_seconds / million_calls);
 }
 
 }  // namespace
