@@ -34,8 +34,9 @@ enum class PollingMode {
 
 struct PollerOptions {
   PollingMode mode = PollingMode::kAdaptive;
-  // kAdaptive: how long to spin before sleeping. About what sleeping and being woken costs.
-  absl::Duration spin = absl::Microseconds(50);
+  // kAdaptive: how long to spin before sleeping. What sleeping and being woken costs, some 50 us in virtual
+  // machines, and as much again: what the peer needs for the answers to many small calls.
+  absl::Duration spin = absl::Microseconds(100);
   // READ bytes outstanding over all connections of the poller, so that bulk transfers leave room for small
   // calls.
   uint64_t read_bytes_max = 8 << 20;

@@ -38,7 +38,8 @@ class MailboxItem {
 };
 
 // What one thread waits for in Poller::WaitFor(). Set once, by code on the poller. Whoever sets it keeps it
-// alive.
+// alive: WaitFor() can return while Set() is still inside, so it does not stand on the waiting thread's
+// stack.
 class Event {
  public:
   bool is_set() const { return set_.load(std::memory_order_acquire); }
