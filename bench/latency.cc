@@ -2,8 +2,6 @@
 // raw socket, whose sides wait in the same way and on the same cores.
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"

@@ -2,7 +2,6 @@
 // messages of as many bytes are sent with one system call and come back with as few as may be.
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <atomic>
 #include <memory>

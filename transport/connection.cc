@@ -416,12 +416,9 @@ void Connection::Flush() {
 
 void Connection::OnKeepaliveTimer() {
   const int64_t now_ns = poller_.now_ns();
-  const int64_t silent_since_ns =
-      std::max(last_receive_ns_,
-               control_.waiting_since_ns() == kNever ? last_receive_ns_ : control_.waiting_since_ns());
   int64_t next_ns;
   if (control_.waiting_since_ns() != kNever) {
-    next_ns = After(silent_since_ns, options_.keepalive_timeout);
+    next_ns = After(std::max(last_receive_ns_, control_.waiting_since_ns()), options_.keepalive_timeout);
     if (next_ns <= now_ns) {
       return Fail(absl::UnavailableError(absl::StrCat(
           "peer ", peer_, " has not answered a ping for ", absl::FormatDuration(options_.keepalive_timeout),
