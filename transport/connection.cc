@@ -48,6 +48,7 @@ Connection::Connection(Poller& poller, const ConnectionOptions& options, Connect
       observer_(observer),
       handler_(handler),
       send_queue_(*this),
+      revocations_(*this),
       receive_ring_(*this),
       pulls_(*this),
       control_(*this),
@@ -261,7 +262,7 @@ void Connection::Fail(absl::StatusCode code, absl::string_view what) {
 void Connection::Fail(const absl::Status& why) {
   if (state_ == State::kFlushing || state_ == State::kClosed) return;
   why_closed_ = why;
-  if (why != receive_flushed_) receive_flushed_ = absl::OkStatus();
+  if (why != seen_flushed_) seen_flushed_ = absl::OkStatus();
   Move(Event::kFailed);
   for (Timer* timer : {&connect_timer_, &keepalive_timer_, &memory_timer_}) poller_.timers().Cancel(*timer);
   queue_pair_->Disconnect();
@@ -304,11 +305,23 @@ void Connection::CloseIfDrained() {
 }
 
 void Connection::CloseIfFlushed() {
-  if (state_ != State::kFlushing || send_queue_.outstanding() != 0 || receive_ring_.posted() != 0) return;
+  if (state_ != State::kFlushing || send_queue_.outstanding() != 0 || receive_ring_.posted() != 0 ||
+      revocations_.pending()) {
+    return;
+  }
   Move(Event::kFlushed);
   if (requester_ != nullptr) requester_->ReturnRequests();
   observer_.OnClosed(why_closed_);
   poller_.MarkClosed(this);
+}
+
+void Connection::LetGo(OutgoingMessagePtr message, uint32_t number, Grants& grants) {
+  if (grants.empty()) return send_queue_.KeepUntilProved(number, std::move(message));
+  revocations_.Start(grants, std::move(message), number);
+}
+
+void Connection::TakeBack(Grants& grants) {
+  if (!grants.empty()) revocations_.Start(grants, nullptr, 0);
 }
 
 std::optional<ControlOp> Connection::NextControlOp() {
@@ -333,20 +346,22 @@ void Connection::OnControlOp(const ControlOp& op) {
 
 // After the first bad completion of any kind the queue pair is of no use, even if it does not say so itself.
 void Connection::OnBadCompletion(const WorkId& id, fabric::CompletionStatus status) {
-  const bool is_receive = id.kind == WorkId::kReceive;
-  const absl::Status why = absl::UnavailableError(
-      absl::StrCat("peer ", peer_, ": ", is_receive ? "a receive" : send_queue_.Describe(id.number),
-                   " failed: ", fabric::Describe(status)));
-  if (is_receive && status == fabric::CompletionStatus::kFlushed) {
+  const absl::Status why =
+      absl::UnavailableError(absl::StrCat("peer ", peer_, ": ",
+                                          id.kind == WorkId::kReceive      ? "a receive"
+                                          : id.kind == WorkId::kRevocation ? "the revocation of a grant"
+                                                                           : send_queue_.Describe(id.number),
+                                          " failed: ", fabric::Describe(status)));
+  if (id.kind != WorkId::kSendQueue && status == fabric::CompletionStatus::kFlushed) {
     // The consequence of something that the send queue may still tell us: nothing is promised across queues.
     // Flush() fails the connection at the end of this turn if it does not.
-    if (state_ < State::kFlushing && receive_flushed_.ok()) receive_flushed_ = why;
+    if (state_ < State::kFlushing && seen_flushed_.ok()) seen_flushed_ = why;
     return;
   }
   // In a later turn than the flush: too late for the calls, but the observer still hears the cause.
-  if (state_ == State::kFlushing && !receive_flushed_.ok() && status != fabric::CompletionStatus::kFlushed) {
+  if (state_ == State::kFlushing && !seen_flushed_.ok() && status != fabric::CompletionStatus::kFlushed) {
     why_closed_ = why;
-    receive_flushed_ = absl::OkStatus();
+    seen_flushed_ = absl::OkStatus();
   }
   Fail(why);
 }
@@ -358,11 +373,15 @@ void Connection::OnCompletion(const WorkId& id, const fabric::Completion& comple
     Lease buffer = receive_ring_.Take(id.number);
     if (ok && buffer && state_ < State::kFlushing) OnMessage(std::move(buffer), completion.byte_len);
     poller_.MarkForFlush(this);
+    return;
+  }
+  if (id.kind == WorkId::kRevocation) {
+    revocations_.OnCompletion(id.number);
   } else {
     if (ok) last_receive_ns_ = poller_.now_ns();
     send_queue_.OnCompletion(id.number, ok);
-    if (state_ == State::kDraining || state_ == State::kFlushing) poller_.MarkForFlush(this);
   }
+  if (!ok || state_ == State::kDraining || state_ == State::kFlushing) poller_.MarkForFlush(this);
 }
 
 void Connection::OnMessage(Lease buffer, uint32_t length_bytes) {
@@ -395,7 +414,7 @@ void Connection::OnMessage(Lease buffer, uint32_t length_bytes) {
 }
 
 void Connection::Flush() {
-  if (state_ < State::kFlushing && !receive_flushed_.ok()) Fail(receive_flushed_);
+  if (state_ < State::kFlushing && !seen_flushed_.ok()) Fail(seen_flushed_);
   if (state_ < State::kFlushing) {
     // Receives first: what we send now may be answered at once. Before the observer has heard that we are
     // ready, what arrives is kept, so the ring bounds it.

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "hawser/transport/control.h"
 #include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/grants.h"
 #include "hawser/transport/handshake.h"
 #include "hawser/transport/message.h"
 #include "hawser/transport/options.h"
@@ -127,6 +128,10 @@ class Connection final : public fabric::ConnectionHandler {
   bool carries_traffic() const { return state_ == State::kReady || state_ == State::kDraining; }
   // The peer broke the protocol, or the fabric failed: ends the connection. `what` without the peer's name.
   void Fail(absl::StatusCode code, absl::string_view what);
+  // The peer needs `message`, of work request `number`, no more: it is kept until the fabric does not either.
+  void LetGo(OutgoingMessagePtr message, uint32_t number, Grants& grants);
+  // The peer was never told of `grants`.
+  void TakeBack(Grants& grants);
   // An exchange has ended: a slot is free, and it was perhaps the last one of a connection that drains.
   void OnExchangeEnded();
   std::optional<ControlOp> NextControlOp();
@@ -170,7 +175,7 @@ class Connection final : public fabric::ConnectionHandler {
   uint64_t peer_message_bytes_max_ = 0;
   State state_ = State::kConnecting;
   absl::Status why_closed_;
-  absl::Status receive_flushed_;  // Not OK: all that is known of the failure.
+  absl::Status seen_flushed_;  // Not OK: all that is known of the failure.
   std::string peer_;
   uint32_t index_ = 0;
   bool marked_for_flush_ = false;                  // The poller's.
@@ -179,6 +184,7 @@ class Connection final : public fabric::ConnectionHandler {
   int64_t last_receive_ns_ = 0;
   std::unique_ptr<fabric::QueuePair> queue_pair_;
   SendQueue send_queue_;
+  Revocations revocations_;
   ReceiveRing receive_ring_;
   PullQueue pulls_;
   Control control_;

@@ -62,11 +62,6 @@ void WritePrefix(const Header& header, absl::Span<const TableEntry> table, absl:
 
 }  // namespace
 
-void Grants::Revoke(Connection& connection) {
-  for (uint32_t rkey : rkeys_) connection.queue_pair().Revoke(rkey);
-  rkeys_.clear();
-}
-
 absl::Status SendMessage(Connection& connection, Header header, OutgoingMessage& message, Grants& grants) {
   const absl::Span<const Segment> segments = message.Finish();
   if (!message.status().ok()) return message.status();
@@ -100,7 +95,7 @@ absl::Status SendMessage(Connection& connection, Header header, OutgoingMessage&
       absl::StatusOr<uint32_t> rkey = connection.queue_pair().Grant(
           {segment.address, segment.length_bytes, segment.lkey}, fabric::QueuePair::Access::kRead);
       if (!rkey.ok()) {
-        grants.Revoke(connection);
+        connection.TakeBack(grants);
         return NotGranted(connection, segments.size() - layout.is_inline.count(), rkey.status());
       }
       grants.Add(*rkey);
@@ -134,7 +129,7 @@ absl::Status SendMessage(Connection& connection, Header header, OutgoingMessage&
     fabric::Sge& sge = sges[count++];
     absl::StatusOr<uint8_t*> buffer = message.AllocateHeader(prefix_bytes + layout.inline_bytes, &sge.lkey);
     if (!buffer.ok()) {
-      grants.Revoke(connection);
+      connection.TakeBack(grants);
       return buffer.status();
     }
     sge.address = *buffer;
@@ -149,7 +144,7 @@ absl::Status SendMessage(Connection& connection, Header header, OutgoingMessage&
   }
   if (!connection.send_queue().PushSend(absl::MakeConstSpan(sges, count),
                                         !grants.empty() || message.has_attached())) {
-    grants.Revoke(connection);
+    connection.TakeBack(grants);
     return connection.why_closed();
   }
   return absl::OkStatus();

@@ -1,31 +1,14 @@
 #ifndef HAWSER_TRANSPORT_MESSAGE_SENDER_H_
 #define HAWSER_TRANSPORT_MESSAGE_SENDER_H_
 
-#include <cstdint>
-
-#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
+#include "hawser/transport/grants.h"
 #include "hawser/transport/message.h"
 #include "hawser/transport/wire.h"
 
 namespace hawser::transport {
 
 class Connection;
-
-// What the peer may READ of one message: the rkeys, to be revoked when it needs them no more.
-class Grants {
- public:
-  Grants() = default;
-  Grants(const Grants&) = delete;
-  Grants& operator=(const Grants&) = delete;
-
-  bool empty() const { return rkeys_.empty(); }
-  void Add(uint32_t rkey) { rkeys_.push_back(rkey); }
-  void Revoke(Connection& connection);
-
- private:
-  absl::InlinedVector<uint32_t, 2> rkeys_;
-};
 
 // Queues `message` as one SEND: whole, if it fits the agreed receive buffer; otherwise its large segments are
 // granted to the peer, which READs them from where they were built, and the small ones go along. `header`

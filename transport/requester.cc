@@ -81,8 +81,7 @@ void Requester::OnResponse(const ParsedMessage& message, Lease buffer, uint32_t 
   }
   Slot& slot = slots_[header.slot];
   slot.owes_cancel = false;
-  slot.grants.Revoke(connection_);
-  connection_.send_queue().KeepUntilProved(slot.request_number, std::move(slot.request));
+  connection_.LetGo(std::move(slot.request), slot.request_number, slot.grants);
   if (slot.handler == nullptr) {
     if (message.remote_bytes != 0) OweRelease(slot);
     return Free(slot);

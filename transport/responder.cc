@@ -135,7 +135,7 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   if (!connection_.carries_traffic()) return absl::OkStatus();
   if (!sent.ok()) return sent;
   if (slot.grants.empty()) {
-    connection_.send_queue().KeepUntilProved(number, std::move(response));
+    connection_.LetGo(std::move(response), number, slot.grants);
     slot.state = SlotState::kFree;
     --in_flight_;
     connection_.OnExchangeEnded();
@@ -155,8 +155,7 @@ uint32_t Responder::requests_that_may_come() const {
 
 void Responder::EndResponse(Slot& slot) {
   if (slot.state != SlotState::kGranted) return;
-  slot.grants.Revoke(connection_);
-  connection_.send_queue().KeepUntilProved(slot.response_number, std::move(slot.response));
+  connection_.LetGo(std::move(slot.response), slot.response_number, slot.grants);
   slot.state = SlotState::kFree;
   --in_flight_;
 }

@@ -51,12 +51,13 @@ struct Sge {
   uint32_t lkey = 0;    // Of the MemoryRegion that the whole range lies in.
 };
 
-enum class Opcode : uint8_t { kSend, kRead, kWrite, kReceive };
+// kRevoke: of completions only, see QueuePair::Revoke().
+enum class Opcode : uint8_t { kSend, kRead, kWrite, kReceive, kRevoke };
 
 // One entry of the send queue.
 struct SendWorkRequest {
   uint64_t wr_id = 0;
-  Opcode opcode = Opcode::kSend;  // Not kReceive.
+  Opcode opcode = Opcode::kSend;  // kSend, kRead or kWrite.
   // Asks for a completion. A failed work request completes whether signaled or not.
   bool signaled = false;
   // 1 to kSgeMax entries, at least 1 byte together. Copied by the post; the memory they name belongs to the
@@ -216,15 +217,18 @@ class QueuePair {
   // FailedPrecondition likewise.
   virtual absl::Status PostReceive(absl::Span<const ReceiveWorkRequest> requests) = 0;
 
-  // Lets this one peer, over this one queue pair, READ (or WRITE) the range, which lies in one region, until
-  // Revoke(). Returns the rkey, never 0. A memory window of type 2 with verbs: nothing is pinned or mapped by
-  // this. ResourceExhausted: too many grants at once (at least `send_depth` are possible).
+  // Lets this one peer, over this one queue pair, READ (or WRITE) the range, which lies in one region: from a
+  // SEND on that is posted later, until it is revoked or the queue pair has come back whole after its end.
+  // Returns the rkey, never 0. A memory window of type 2 with verbs: nothing is pinned or mapped by this.
+  // ResourceExhausted: too many grants at once (at least `send_depth` are possible).
   enum class Access : uint8_t { kRead, kWrite };
   virtual absl::StatusOr<uint32_t> Grant(const Sge& range, Access access) = 0;
 
-  // From its return on the peer cannot start to touch the range. If it was just doing so, the queue pair is
-  // put in error.
-  virtual void Revoke(uint32_t rkey) = 0;
+  // Takes a grant back. The memory is the fabric's until a completion with `wr_id` says that the peer cannot
+  // touch it any more; that is in no order with those of the send queue, whose places it takes none of. If
+  // the peer was just doing so, the queue pair may be put in error. (With verbs this is a work request,
+  // LOCAL_INV, which nothing but its completion proves.)
+  virtual void Revoke(uint32_t rkey, uint64_t wr_id) = 0;
 
   // Ends the connection, or gives up connecting. Everything posted comes back flushed in later polls.
   // Idempotent. The handler hears nothing more.

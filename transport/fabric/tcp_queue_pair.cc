@@ -44,7 +44,7 @@ absl::Status TcpQueuePair::NotUsable(absl::string_view call) const {
 }
 
 absl::Status TcpQueuePair::CheckSend(const SendWorkRequest& request, uint32_t* length_bytes) const {
-  if (request.sges.empty() || request.sges.size() > kSgeMax || request.opcode == Opcode::kReceive) {
+  if (request.sges.empty() || request.sges.size() > kSgeMax || request.opcode > Opcode::kWrite) {
     return absl::InvalidArgumentError(absl::StrCat(
         "PostSend to ", Peer(), ": ", request.sges.size(), " sges, opcode ", static_cast<int>(request.opcode),
         ": 1 to ", kSgeMax, " sges of a SEND, READ or WRITE needed"));
@@ -114,7 +114,9 @@ absl::StatusOr<uint32_t> TcpQueuePair::Grant(const Sge& range, Access access) {
   return rkey;
 }
 
-void TcpQueuePair::Revoke(uint32_t rkey) {
+void TcpQueuePair::Revoke(uint32_t rkey, uint64_t wr_id) {
+  revoked_.push_back(wr_id);
+  completion_queue_.Schedule(*this);
   if (!responder_.grants().Remove(rkey)) return;
   if (responder_.IsAnswering(rkey) || reader_.IsWriting(rkey)) {
     Fail(absl::UnavailableError(
@@ -281,7 +283,11 @@ void TcpQueuePair::Deliver(CompletionSpan& out) {
   const bool flush = state_ == State::kError && news_ == nullptr;
   responder_.Deliver(qp_num_, flush, out);
   requester_.Deliver(qp_num_, flush, out);
-  if (responder_.HasCompletions(flush) || requester_.HasCompletions(flush)) {
+  for (; !out.full() && !revoked_.empty(); revoked_.pop_back()) {
+    out.Add(revoked_.back(), qp_num_, flush ? CompletionStatus::kFlushed : CompletionStatus::kSuccess,
+            Opcode::kRevoke, 0);
+  }
+  if (responder_.HasCompletions(flush) || requester_.HasCompletions(flush) || !revoked_.empty()) {
     completion_queue_.Schedule(*this);
     return;
   }

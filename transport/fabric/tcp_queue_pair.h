@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -39,7 +40,7 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   absl::Status PostSend(absl::Span<const SendWorkRequest> requests) override;
   absl::Status PostReceive(absl::Span<const ReceiveWorkRequest> requests) override;
   absl::StatusOr<uint32_t> Grant(const Sge& range, Access access) override;
-  void Revoke(uint32_t rkey) override;
+  void Revoke(uint32_t rkey, uint64_t wr_id) override;
   void Disconnect() override;
 
   // From the completion queue.
@@ -106,6 +107,7 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
 
   std::unique_ptr<GreetingReader> greeting_;  // While connecting.
   std::string greeting_to_send_;              // Likewise.
+  std::vector<uint64_t> revoked_;             // The wr_ids of revocations that did not complete yet.
   std::unique_ptr<News> news_;
   absl::Status error_;  // Why it is in kError.
 };

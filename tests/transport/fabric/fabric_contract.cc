@@ -9,6 +9,7 @@ namespace hawser::fabric {
 namespace {
 
 constexpr uint64_t kReceiveMark = uint64_t{1} << 63;
+constexpr uint64_t kRevocationMark = uint64_t{1} << 62;
 
 }  // namespace
 
@@ -67,11 +68,18 @@ absl::Status Endpoint::Receive(uint64_t wr_id, Sge buffer) {
 
 void Endpoint::Take(Completion completion) {
   const bool receive = (completion.wr_id & kReceiveMark) != 0;
-  completion.wr_id &= ~kReceiveMark;
+  const bool revocation = (completion.wr_id & kRevocationMark) != 0;
+  completion.wr_id &= ~(kReceiveMark | kRevocationMark);
   if (completion.status == CompletionStatus::kSuccess) {
     EXPECT_EQ(completion.opcode == Opcode::kReceive, receive);
+    EXPECT_EQ(completion.opcode == Opcode::kRevoke, revocation);
   }
-  (receive ? receives : sends).push_back(completion);
+  (receive ? receives : revocation ? revocations : sends).push_back(completion);
+}
+
+void Endpoint::Revoke(uint64_t wr_id, uint32_t rkey) {
+  ++revocations_posted;
+  qp_->Revoke(rkey, wr_id | kRevocationMark);
 }
 
 uint32_t Endpoint::Grant(Sge range, QueuePair::Access access) { return qp_->Grant(range, access).value(); }
@@ -115,12 +123,14 @@ void FabricWorld::ExpectEverythingComesBack(Endpoint& endpoint) {
   Until(
       [&] {
         return endpoint.sends.size() == endpoint.sends_posted &&
-               endpoint.receives.size() == endpoint.receives_posted;
+               endpoint.receives.size() == endpoint.receives_posted &&
+               endpoint.revocations.size() == endpoint.revocations_posted;
       },
       "everything comes back");
   PollSome(20);
   EXPECT_EQ(endpoint.sends.size(), endpoint.sends_posted);
   EXPECT_EQ(endpoint.receives.size(), endpoint.receives_posted);
+  EXPECT_EQ(endpoint.revocations.size(), endpoint.revocations_posted);
 }
 
 void FabricWorld::Until(const std::function<bool()>& condition, const char* what) {

@@ -87,12 +87,15 @@ class Endpoint {
   absl::Status Write(uint64_t wr_id, Sge source, const uint8_t* remote, uint32_t rkey, bool signaled = true);
   absl::Status Receive(uint64_t wr_id, Sge buffer);
   uint32_t Grant(Sge range, QueuePair::Access access);
+  void Revoke(uint64_t wr_id, uint32_t rkey);
 
   // What came back so far, receives apart (told apart by wr_id: after an error the opcode is undefined).
   std::vector<Completion> sends;
   std::vector<Completion> receives;
+  std::vector<Completion> revocations;
   size_t sends_posted = 0;  // By the calls above.
   size_t receives_posted = 0;
+  size_t revocations_posted = 0;
   void Take(Completion completion);
 
   // Deletes the queue pair early.

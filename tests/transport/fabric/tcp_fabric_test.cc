@@ -683,7 +683,9 @@ TEST_F(TcpFabricTest, TrafficAllocatesNothing) {
       done += a.completion_queue().Poll(absl::MakeSpan(completions));
       b.completion_queue().Poll({&none, 1});
     }
-    b.qp().Revoke(*rkey);
+    b.qp().Revoke(*rkey, 1);
+    while (b.completion_queue().Poll({&none, 1}) == 0) {
+    }
   };
   round();  // The first may still fill this or that.
   const size_t before = allocations.load();

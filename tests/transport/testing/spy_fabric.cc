@@ -99,9 +99,9 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
     if (rkey.ok()) counts_.grants_max = std::max(counts_.grants_max, ++counts_.grants);
     return rkey;
   }
-  void Revoke(uint32_t rkey) override {
+  void Revoke(uint32_t rkey, uint64_t wr_id) override {
     --counts_.grants;
-    real_->Revoke(rkey);
+    real_->Revoke(rkey, wr_id);
   }
   void Disconnect() override { real_->Disconnect(); }
 

@@ -1,0 +1,35 @@
+#include "hawser/transport/grants.h"
+
+#include <utility>
+
+#include "hawser/transport/connection.h"
+#include "hawser/transport/work_id.h"
+
+namespace hawser::transport {
+
+void Revocations::Start(Grants& grants, OutgoingMessagePtr message, uint32_t number) {
+  if (free_.empty()) {
+    free_.push_back(static_cast<uint32_t>(entries_.size()));
+    entries_.emplace_back();
+  }
+  const uint32_t index = free_.back();
+  free_.pop_back();
+  Entry& entry = entries_[index];
+  entry.message = std::move(message);
+  entry.number = number;
+  entry.grants_left = static_cast<uint32_t>(grants.rkeys_.size());
+  const uint64_t wr_id = WorkId{connection_.index(), WorkId::kRevocation, index}.Encode();
+  for (uint32_t rkey : grants.rkeys_) connection_.queue_pair().Revoke(rkey, wr_id);
+  grants.rkeys_.clear();
+}
+
+void Revocations::OnCompletion(uint32_t index) {
+  Entry& entry = entries_[index];
+  if (--entry.grants_left != 0) return;
+  if (entry.message != nullptr) {
+    connection_.send_queue().KeepUntilProved(entry.number, std::move(entry.message));
+  }
+  free_.push_back(index);
+}
+
+}  // namespace hawser::transport
