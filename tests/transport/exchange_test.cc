@@ -164,6 +164,25 @@ TEST_P(AttachedTest, APayloadIsLetGoWhenTheExchangeHasEnded) {
   EXPECT_TRUE(world.RunUntil([&] { return !payload.is_alive(); }));
 }
 
+TEST(RevocationTest, ThePayloadIsKeptUntilTheFabricSaysThatThePeerCannotReadItAnyMore) {
+  World world;
+  Link link(world);
+  link.EchoAll();
+  world.client.fabric->KeepBackRevocations(true);
+  Payload payload(world.client, 64 << 10);
+  OutgoingMessagePtr request = world.client.messages().NewOutgoing();
+  request->builder().getRoot<capnp::AnyPointer>().adopt(
+      request->Attach(payload.data, std::move(payload.owner)));
+  PendingCall call;
+  link.Call(call, std::move(request));
+  ASSERT_TRUE(call.response.ok()) << call.status();
+  world.Pass(absl::Milliseconds(10));
+  EXPECT_TRUE(payload.is_alive());
+  EXPECT_EQ(link.client_end->exchanges_in_flight(), 0u);  // The slot is not the memory.
+  world.client.fabric->KeepBackRevocations(false);
+  EXPECT_TRUE(world.RunUntil([&] { return !payload.is_alive(); }));
+}
+
 TEST_P(AttachedTest, APayloadOfAResponseIsLetGoWhenTheCallerHasIt) {
   World world;
   Link link(world);

@@ -14,7 +14,7 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
     fabric::Completion found[64];
     const size_t count = real_->Poll(absl::MakeSpan(found, std::min(completions.size(), std::size(found))));
     for (size_t i = 0; i < count; ++i) Take(found[i]);
-    if (!spy_.keep_back_) {
+    if (!spy_.keep_back_.has_value()) {
       news_.insert(news_.begin(), kept_back_.begin(), kept_back_.end());
       kept_back_.clear();
     }
@@ -36,8 +36,8 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
     Counts& counts = *spy_.by_qp_num_.at(completion.qp_num);
     if (spy_.reads_.erase(completion.wr_id) != 0) {
       --counts.reads_outstanding;
-    } else if (ok && completion.opcode == fabric::Opcode::kSend) {
-      if (spy_.keep_back_) return kept_back_.push_back(completion);
+    } else if (ok && completion.opcode == spy_.keep_back_) {
+      return kept_back_.push_back(completion);
     } else if (ok && completion.opcode == fabric::Opcode::kReceive) {
       --counts.receives_posted;
       counts.receives_posted_min = std::min(counts.receives_posted_min, counts.receives_posted);

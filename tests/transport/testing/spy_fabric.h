@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "hawser/transport/fabric/fabric.h"
@@ -41,7 +42,9 @@ class SpyFabric final : public fabric::Fabric {
 
   // Good completions of SENDs come no more, as if the peer's NIC did not acknowledge them; until false is
   // said, or the queue pair is in error.
-  void KeepBackSendCompletions(bool keep) { keep_back_ = keep; }
+  void KeepBackSendCompletions(bool keep) { KeepBack(keep, fabric::Opcode::kSend); }
+  // Revocations take their time, likewise.
+  void KeepBackRevocations(bool keep) { KeepBack(keep, fabric::Opcode::kRevoke); }
 
   // Of one queue pair at once; as few as a NIC may have.
   void LimitGrants(int64_t grants_max) { grants_max_ = grants_max; }
@@ -61,6 +64,10 @@ class SpyFabric final : public fabric::Fabric {
                                                            fabric::ListenHandler& handler) override;
 
  private:
+  void KeepBack(bool keep, fabric::Opcode opcode) {
+    keep_back_ = keep ? std::optional(opcode) : std::nullopt;
+  }
+
   class SpyCompletionQueue;
   class SpyQueuePair;
 
@@ -69,7 +76,7 @@ class SpyFabric final : public fabric::Fabric {
   std::map<uint32_t, Counts*> by_qp_num_;
   std::map<uint64_t, bool> reads_;  // wr_ids of READs that are outstanding.
   uint64_t registrations_ = 0;
-  bool keep_back_ = false;
+  std::optional<fabric::Opcode> keep_back_;
   int64_t grants_max_ = INT64_MAX;
 };
 
