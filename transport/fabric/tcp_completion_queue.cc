@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -15,7 +16,8 @@ namespace {
 
 // epoll_data of what is no source; indexes of sources are smaller.
 constexpr uint64_t kWakeData = ~uint64_t{0};
-constexpr uint64_t kTimerData = kWakeData - 1;
+constexpr uint64_t kSourceTimerData = kWakeData - 1;
+constexpr uint64_t kWaitTimerData = kWakeData - 2;
 
 uint64_t PackData(uint32_t index, uint32_t generation) { return uint64_t{generation} << 32 | index; }
 
@@ -29,7 +31,7 @@ absl::Status CreationError(const char* call) {
   const int error = errno;
   return absl::ResourceExhaustedError(absl::StrCat(
       "create a completion queue: ", call, ": ", DescribeErrno(error),
-      error == EMFILE ? ": raise the limit of open files (ulimit -n); each completion queue takes three"
+      error == EMFILE ? ": raise the limit of open files (ulimit -n); each completion queue takes four"
                       : ""));
 }
 
@@ -78,15 +80,13 @@ absl::StatusOr<std::unique_ptr<TcpCompletionQueue>> TcpCompletionQueue::Create(
   if (!queue->epoll_.is_open()) return CreationError("epoll_create1()");
   queue->wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!queue->wake_.is_open()) return CreationError("eventfd()");
-  queue->timer_.Reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!queue->timer_.is_open()) return CreationError("timerfd_create()");
-  epoll_event event = {.events = EPOLLIN, .data = {.u64 = kWakeData}};
-  if (epoll_ctl(queue->epoll_.get(), EPOLL_CTL_ADD, queue->wake_.get(), &event) != 0) {
-    return CreationError("epoll_ctl()");
-  }
-  event.data.u64 = kTimerData;
-  if (epoll_ctl(queue->epoll_.get(), EPOLL_CTL_ADD, queue->timer_.get(), &event) != 0) {
-    return CreationError("epoll_ctl()");
+  if (!queue->source_timer_.Open() || !queue->wait_timer_.Open()) return CreationError("timerfd_create()");
+  const std::pair<int, uint64_t> files[] = {{queue->wake_.get(), kWakeData},
+                                            {queue->source_timer_.fd(), kSourceTimerData},
+                                            {queue->wait_timer_.fd(), kWaitTimerData}};
+  for (const auto& [fd, data] : files) {
+    epoll_event event = {.events = EPOLLIN, .data = {.u64 = data}};
+    if (epoll_ctl(queue->epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return CreationError("epoll_ctl()");
   }
   return queue;
 }
@@ -142,20 +142,30 @@ void TcpCompletionQueue::Unwatch(int fd) { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL
 void TcpCompletionQueue::SetTimer(EventSource& source, absl::Duration delay) {
   source.timer_ns_ = delay == absl::InfiniteDuration() ? EventSource::kNoTimer
                                                        : MonotonicNow() + absl::ToInt64Nanoseconds(delay);
-  if (source.timer_ns_ < timer_set_for_ns_) ArmTimer(source.timer_ns_);
+  source_timer_.SetAtLatest(source.timer_ns_);
 }
 
-void TcpCompletionQueue::ArmTimer(int64_t when_ns) {
-  timer_set_for_ns_ = when_ns;
+bool TcpCompletionQueue::TimerFile::Open() {
+  fd_.Reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  return fd_.is_open();
+}
+
+void TcpCompletionQueue::TimerFile::SetAtLatest(int64_t when_ns) {
+  if (when_ns >= set_for_ns_) return;
+  set_for_ns_ = when_ns;
   const itimerspec spec = {.it_interval = {}, .it_value = absl::ToTimespec(absl::Nanoseconds(when_ns))};
-  timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
+  timerfd_settime(fd_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
+}
+
+void TcpCompletionQueue::TimerFile::Clear() {
+  uint64_t expirations;
+  [[maybe_unused]] const ssize_t n = read(fd_.get(), &expirations, sizeof(expirations));
+  set_for_ns_ = EventSource::kNoTimer;
 }
 
 // Timers are for what goes wrong, so they may cost a walk over all sources.
 void TcpCompletionQueue::HandleTimers() {
-  uint64_t expirations;
-  if (read(timer_.get(), &expirations, sizeof(expirations)) < 0) return;
-  timer_set_for_ns_ = EventSource::kNoTimer;
+  source_timer_.Clear();
   const int64_t now_ns = MonotonicNow();
   for (size_t i = 0; i < sources_.size(); ++i) {
     EventSource* source = sources_[i].source;
@@ -164,9 +174,7 @@ void TcpCompletionQueue::HandleTimers() {
     source->OnTimer();
   }
   for (const Registration& registration : sources_) {
-    if (registration.source != nullptr && registration.source->timer_ns_ < timer_set_for_ns_) {
-      ArmTimer(registration.source->timer_ns_);
-    }
+    if (registration.source != nullptr) source_timer_.SetAtLatest(registration.source->timer_ns_);
   }
 }
 
@@ -186,7 +194,7 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
       carrying_.first()->OnEvents(EPOLLIN);
     } else {
       polls_since_look_ = 0;
-      if ((events_.count = EpollWait(absl::ZeroDuration(), events_)) > 0) HandleEvents();
+      if ((events_.count = EpollWait(0, events_)) > 0) HandleEvents();
     }
     idle = idle && ready_.empty();
     Deliver(out);
@@ -210,8 +218,8 @@ void TcpCompletionQueue::HandleEvents() {
   // What a handler does can remove sources whose events are still to come: hence looked up each time.
   for (int i = 0; i < events_.count; ++i) {
     const uint64_t data = events_.event[i].data.u64;
-    if (data == kWakeData) continue;  // For Wait().
-    if (data == kTimerData) {
+    if (data == kWakeData || data == kWaitTimerData) continue;  // For Wait().
+    if (data == kSourceTimerData) {
       HandleTimers();
       continue;
     }
@@ -262,25 +270,32 @@ void TcpCompletionQueue::Wait(absl::Duration timeout) {
   waiting_.fetch_add(1, std::memory_order_seq_cst);
   if (is_owing_.load(std::memory_order_seq_cst)) {
     settle_now_.store(true, std::memory_order_relaxed);
-  } else if (!has_work_.load(std::memory_order_seq_cst)) {
-    Events events;
-    events.count = EpollWait(std::max(timeout, absl::ZeroDuration()), events);
-    for (int i = 0; i < events.count; ++i) {
-      if (events.event[i].data.u64 != kWakeData) continue;
+  } else if (!has_work_.load(std::memory_order_seq_cst) && !has_hint_.load(std::memory_order_acquire)) {
+    Sleep(timeout);
+  }
+  waiting_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void TcpCompletionQueue::Sleep(absl::Duration timeout) {
+  if (timeout > absl::ZeroDuration() && timeout != absl::InfiniteDuration()) {
+    wait_timer_.SetAtLatest(MonotonicNow() + absl::ToInt64Nanoseconds(timeout));
+  }
+  const int found = EpollWait(timeout > absl::ZeroDuration() ? -1 : 0, hint_);
+  hint_.count = 0;
+  for (int i = 0; i < found; ++i) {
+    const epoll_event event = hint_.event[i];
+    if (event.data.u64 == kWakeData) {
       // Emptied before woken_ is: a Wake() in between is one for this Wait(), which is ending.
       uint64_t wakes;
       [[maybe_unused]] const ssize_t n = read(wake_.get(), &wakes, sizeof(wakes));
       woken_.exchange(false, std::memory_order_acq_rel);
-      events.event[i] = events.event[--events.count];
-      break;
-    }
-    if (events.count > 0) {
-      absl::MutexLock lock(&mutex_);
-      hint_ = events;
-      has_hint_.store(true, std::memory_order_release);
+    } else if (event.data.u64 == kWaitTimerData) {
+      wait_timer_.Clear();
+    } else {
+      hint_.event[hint_.count++] = event;
     }
   }
-  waiting_.fetch_sub(1, std::memory_order_seq_cst);
+  if (hint_.count > 0) has_hint_.store(true, std::memory_order_release);
 }
 
 void TcpCompletionQueue::Wake() {
@@ -291,28 +306,15 @@ void TcpCompletionQueue::Wake() {
 
 bool TcpCompletionQueue::TakeEventsOfWait() {
   if (!has_hint_.load(std::memory_order_acquire)) return false;
-  absl::MutexLock lock(&mutex_);
-  has_hint_.store(false, std::memory_order_relaxed);
   events_.count = hint_.count;
   std::copy_n(hint_.event, hint_.count, events_.event);
+  has_hint_.store(false, std::memory_order_release);
   return true;
 }
 
-int TcpCompletionQueue::EpollWait(absl::Duration timeout, Events& events) {
+int TcpCompletionQueue::EpollWait(int timeout_ms, Events& events) {
   if (options_.counters != nullptr) options_.counters->epoll_calls.fetch_add(1, std::memory_order_relaxed);
-  if (timeout == absl::ZeroDuration() || timeout == absl::InfiniteDuration()) {
-    const int n =
-        epoll_wait(epoll_.get(), events.event, kEventsMax, timeout == absl::ZeroDuration() ? 0 : -1);
-    return std::max(n, 0);
-  }
-  const timespec limit = absl::ToTimespec(timeout);
-  int n = epoll_pwait2(epoll_.get(), events.event, kEventsMax, &limit, nullptr);  // Linux 5.11
-  if (n < 0 && errno == ENOSYS) {
-    const int64_t limit_ms = absl::ToInt64Milliseconds(absl::Ceil(timeout, absl::Milliseconds(1)));
-    n = epoll_wait(epoll_.get(), events.event, kEventsMax,
-                   static_cast<int>(std::min<int64_t>(limit_ms, 1 << 30)));
-  }
-  return std::max(n, 0);
+  return std::max(epoll_wait(epoll_.get(), events.event, kEventsMax, timeout_ms), 0);
 }
 
 }  // namespace hawser::fabric

@@ -9,9 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "hawser/transport/fabric/fabric.h"
@@ -67,8 +65,7 @@ class CompletionSource : public EventSource {
 // Its queue pairs' completions, and the epoll set of everything that belongs to them.
 //
 // Poll() belongs to one thread at a time; Wait() may run beside it, so it shares nothing with it but what is
-// atomic or under mutex_. What epoll_wait(2) told Wait() is handed over as a hint, so that the Poll() behind
-// it need not ask again.
+// atomic. What epoll_wait(2) told Wait() is handed over to the Poll() behind it, for epoll says it only once.
 class TcpCompletionQueue final : public CompletionQueue {
  public:
   static absl::StatusOr<std::unique_ptr<TcpCompletionQueue>> Create(const TcpFabricOptions& options);
@@ -132,21 +129,38 @@ class TcpCompletionQueue final : public CompletionQueue {
     epoll_event event[kEventsMax];
   };
 
+  // The first of some timers, as a file that becomes readable: so that epoll_wait(2) needs no timeout, which
+  // the kernel would start and stop each time.
+  class TimerFile {
+   public:
+    bool Open();
+    int fd() const { return fd_.get(); }
+    // Makes sure that it goes off at `when_ns` (CLOCK_MONOTONIC), or before.
+    void SetAtLatest(int64_t when_ns);
+    // It went off, and is set no more.
+    void Clear();
+
+   private:
+    UniqueFd fd_;  // timerfd_create(2)
+    int64_t set_for_ns_ = EventSource::kNoTimer;
+  };
+
   explicit TcpCompletionQueue(const TcpFabricOptions& options);
 
-  int EpollWait(absl::Duration timeout, Events& events);
+  int EpollWait(int timeout_ms, Events& events);
   void Deliver(CompletionSpan& out);
+  void Sleep(absl::Duration timeout);
   bool TakeEventsOfWait();
   void HandleEvents();
-  void ArmTimer(int64_t when_ns);
   void HandleTimers();
   void SettleAcknowledgements(bool idle);
   void Publish();
 
   const TcpFabricOptions& options_;
   UniqueFd epoll_;
-  UniqueFd wake_;   // eventfd(2)
-  UniqueFd timer_;  // timerfd_create(2): for the first of all timers, so that Wait() need not know them.
+  UniqueFd wake_;           // eventfd(2)
+  TimerFile source_timer_;  // For the sources' timers. Poll()'s.
+  TimerFile wait_timer_;    // For what Wait() is told. Wait()'s.
 
   // Sources by index; in epoll_data with a generation, because events can be older than what now has the
   // index.
@@ -156,8 +170,6 @@ class TcpCompletionQueue final : public CompletionQueue {
   };
   std::vector<Registration> sources_;
   std::vector<uint32_t> free_indexes_;
-  int64_t timer_set_for_ns_ = EventSource::kNoTimer;
-
   Queue<&CompletionSource::ready_> ready_;
   Queue<&CompletionSource::owing_> owing_;
   Queue<&CompletionSource::carrying_> carrying_;
@@ -178,8 +190,7 @@ class TcpCompletionQueue final : public CompletionQueue {
   std::atomic<int> waiting_ = 0;
   std::atomic<bool> woken_ = false;
   std::atomic<bool> has_hint_ = false;
-  absl::Mutex mutex_;
-  Events hint_ ABSL_GUARDED_BY(mutex_);
+  Events hint_;  // has_hint_: Poll()'s, otherwise Wait()'s.
 };
 
 }  // namespace hawser::fabric

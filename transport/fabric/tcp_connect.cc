@@ -176,6 +176,7 @@ void TcpQueuePair::Establish(uint32_t read_depth, absl::string_view private_data
   news().private_data = std::string(private_data);
   greeting_.reset();
   greeting_to_send_ = std::string();
+  UpdateWatch();
   completion_queue_.StartCarrying(*this);
   completion_queue_.Schedule(*this);
 }

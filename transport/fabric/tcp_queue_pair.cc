@@ -150,6 +150,8 @@ void TcpQueuePair::OnEvents(uint32_t events) {
     Receive();
   }
   if ((events & EPOLLOUT) && blocked_) Transmit(/*with_answers=*/true);
+  // The peer's end came along with its last bytes, so there was one event for both.
+  if (events & EPOLLRDHUP) UpdateWatch();
 }
 
 void TcpQueuePair::Receive() {
@@ -168,7 +170,9 @@ void TcpQueuePair::Receive() {
 void TcpQueuePair::OnRead(FrameReader::Result result) {
   switch (result) {
     case FrameReader::Result::kDrained:
+      break;
     case FrameReader::Result::kMore:
+      UpdateWatch();
       break;
     case FrameReader::Result::kClosed: {
       const int error = reader_.error() != 0 ? reader_.error() : writer_.error();
@@ -188,6 +192,7 @@ void TcpQueuePair::OnRead(FrameReader::Result result) {
       break;
     case FrameReader::Result::kRefused:
       state_ = State::kRefusing;
+      UpdateWatch();
       break;
     case FrameReader::Result::kNak:
       EnterError();  // The completion says it all.
@@ -260,9 +265,14 @@ void TcpQueuePair::Acknowledge() {
   if (responder_.ack_due() && !blocked_ && socket_.is_open()) Transmit(/*with_answers=*/false);
 }
 
+// Frames are read until the socket is empty, so an event for each arrival is enough (EPOLLET), and saves
+// epoll a second look at every socket that had news. Where something is left unread, calling this brings
+// another event. Writing stops when it is the others' turn too, not only when the socket is full.
 void TcpQueuePair::UpdateWatch() {
   if (!socket_.is_open()) return;
-  completion_queue_.ChangeWatch(*this, socket_.get(), (paused_ ? 0u : EPOLLIN) | (blocked_ ? EPOLLOUT : 0u));
+  uint32_t events = (paused_ ? 0u : EPOLLIN | EPOLLRDHUP) | (blocked_ ? EPOLLOUT : 0u);
+  if (state_ == State::kEstablished && !blocked_) events |= EPOLLET;
+  completion_queue_.ChangeWatch(*this, socket_.get(), events);
 }
 
 // --- Completing
