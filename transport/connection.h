@@ -140,6 +140,10 @@ class Connection final : public fabric::ConnectionHandler {
   // ---- For the poller.
   void OnCompletion(const WorkId& id, const fabric::Completion& completion);
   void Flush();
+  // In the middle of a turn, when many messages are queued.
+  void FlushEarly() {
+    if (!queue_pair_->PeerSharesCore()) Flush();
+  }
   uint32_t index() const { return index_; }
 
  private:

@@ -20,6 +20,9 @@ namespace {
 // of 64 slots can bring at once, so that its answers leave together.
 constexpr size_t kBatch = 256;
 
+// Messages that are posted in the middle of a turn, rather than with all others at its end.
+constexpr size_t kLongQueue = 32;
+
 // Waiting to be polled at once over all connections of one poller; a fabric that keeps them in memory of the
 // queue pairs needs no more than it says.
 constexpr uint32_t kCompletionQueueDepth = 1 << 15;
@@ -231,7 +234,10 @@ size_t Poller::Turn() {
   now_ns_ = clock_.NowNs();
   fabric::Completion completions[kBatch];
   const size_t count = completion_queue_->Poll(absl::MakeSpan(completions));
-  for (size_t i = 0; i < count; ++i) Dispatch(completions[i]);
+  for (size_t i = 0; i < count; ++i) {
+    Dispatch(completions[i]);
+    if ((i + 1) % kLongQueue == 0) FlushLongQueues();
+  }
   size_t work = count;
   if (RunMailbox()) ++work;
   if (timers_.next_ns() <= now_ns_) work += timers_.RunDue(now_ns_);
@@ -282,6 +288,13 @@ void Poller::FlushConnections() {
       closed_.pop_back();
       Drop(connection);
     }
+  }
+}
+
+// The peer starts on what it has while we go on with the rest.
+void Poller::FlushLongQueues() {
+  for (size_t i = 0; i < to_flush_.size(); ++i) {
+    if (to_flush_[i]->send_queue().queued() >= kLongQueue) to_flush_[i]->FlushEarly();
   }
 }
 

@@ -146,6 +146,7 @@ class Poller {
   size_t Turn();
   bool RunMailbox();
   void FlushConnections();
+  void FlushLongQueues();
   void Dispatch(const fabric::Completion& completion);
   // Until `event` is set or, if that is null, yield_.
   void Drive(Event* event);

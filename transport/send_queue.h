@@ -64,6 +64,7 @@ class SendQueue {
   uint32_t depth() const { return depth_; }
 
   bool has_queued() const { return posted_ != end_; }
+  uint32_t queued() const { return end_ - posted_; }
   uint32_t outstanding() const { return posted_ - proved_; }
   // That the next work request gets, modulo 2^32.
   uint32_t next_number() const { return end_; }

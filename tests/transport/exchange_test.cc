@@ -709,6 +709,23 @@ TEST(WorkRequestTest, WhatOneTurnGivesRiseToIsPostedAsOneChain) {
   ASSERT_TRUE(world.RunUntil([&] { return calls[19].done(); }));
 }
 
+TEST(WorkRequestTest, AnswersInALongTurnArePostedEarlyUnlessThePeerWaitsForThisCore) {
+  for (const bool share : {false, true}) {
+    SCOPED_TRACE(share);
+    World world;
+    Link link(world, {.slots = 64});
+    link.EchoAll();
+    world.server.fabric->SetPeersShareCore(share);
+    std::vector<PendingCall> calls(64);
+    world.OnClient([&] {
+      for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 8).ok());
+    });
+    ASSERT_TRUE(world.RunUntil([&] { return calls[63].done(); }));
+    EXPECT_EQ(link.server_counts().sends, 64u);
+    EXPECT_EQ(link.server_counts().send_posts, share ? 1u : 2u);
+  }
+}
+
 TEST(WorkRequestTest, APostedReceiveWaitsForEverythingThatThePeerMaySend) {
   World world;
   Link link(world, {.slots = 8});

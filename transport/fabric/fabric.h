@@ -207,6 +207,10 @@ class QueuePair {
   // Answers `request`. `private_data`: at most kAcceptPrivateDataMax bytes.
   virtual absl::Status Accept(std::unique_ptr<ConnectRequest> request, absl::string_view private_data) = 0;
 
+  // A guess: the peer runs on the very core that this thread is on, so it can start only when this thread
+  // pauses, and posting early what can be posted with more is in vain. Never on a NIC.
+  virtual bool PeerSharesCore() const = 0;
+
   // Posts in order, as one chain (one doorbell, one system call); all or nothing. Not before OnEstablished(),
   // or, at the accepting side, the first receive completion. ResourceExhausted: the send queue has no room.
   // InvalidArgument: an sge does not lie in its region, or too many. FailedPrecondition: not connected, or

@@ -1,5 +1,6 @@
 #include "hawser/transport/fabric/tcp_queue_pair.h"
 
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -87,6 +88,15 @@ absl::Status TcpQueuePair::PostSend(absl::Span<const SendWorkRequest> requests) 
   // The rest of a bulk READ's answer, if there is some, goes on with EPOLLOUT.
   if (!blocked_) Transmit(/*with_answers=*/false);
   return absl::OkStatus();
+}
+
+// Where the kernel took in the peer's last packet: over loopback that is where the peer sent it.
+bool TcpQueuePair::PeerSharesCore() const {
+  int core = -1;
+  socklen_t length_bytes = sizeof(core);
+  return socket_.is_open() &&
+         getsockopt(socket_.get(), SOL_SOCKET, SO_INCOMING_CPU, &core, &length_bytes) == 0 &&
+         core == sched_getcpu();
 }
 
 absl::Status TcpQueuePair::PostReceive(absl::Span<const ReceiveWorkRequest> requests) {

@@ -37,6 +37,7 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
 
   absl::Status Connect(const SocketAddress& address, absl::string_view private_data) override;
   absl::Status Accept(std::unique_ptr<ConnectRequest> request, absl::string_view private_data) override;
+  bool PeerSharesCore() const override;
   absl::Status PostSend(absl::Span<const SendWorkRequest> requests) override;
   absl::Status PostReceive(absl::Span<const ReceiveWorkRequest> requests) override;
   absl::StatusOr<uint32_t> Grant(const Sge& range, Access access) override;

@@ -71,6 +71,7 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
                       absl::string_view private_data) override {
     return real_->Accept(std::move(request), private_data);
   }
+  bool PeerSharesCore() const override { return spy_.peers_share_core_; }
   absl::Status PostSend(absl::Span<const fabric::SendWorkRequest> requests) override {
     absl::Status status = real_->PostSend(requests);
     if (!status.ok()) return status;

@@ -46,6 +46,9 @@ class SpyFabric final : public fabric::Fabric {
   // Revocations take their time, likewise.
   void KeepBackRevocations(bool keep) { KeepBack(keep, fabric::Opcode::kRevoke); }
 
+  // What queue pairs guess of their peers. At first: not at all on this core.
+  void SetPeersShareCore(bool share) { peers_share_core_ = share; }
+
   // Of one queue pair at once; as few as a NIC may have.
   void LimitGrants(int64_t grants_max) { grants_max_ = grants_max; }
 
@@ -77,6 +80,7 @@ class SpyFabric final : public fabric::Fabric {
   std::map<uint64_t, bool> reads_;  // wr_ids of READs that are outstanding.
   uint64_t registrations_ = 0;
   std::optional<fabric::Opcode> keep_back_;
+  bool peers_share_core_ = false;
   int64_t grants_max_ = INT64_MAX;
 };
 
