@@ -89,6 +89,7 @@ class BufferPool::Core {
           "the whole memory pool of ", limit_bytes_, " bytes cannot hold a buffer of ", size_bytes,
           " bytes (small ones come in slabs of ", kSlabBytes, "); raise BufferPoolOptions::limit_bytes"));
     }
+    if (Block* const block = TakeCached(size_class); block != nullptr) return block;
     references_.fetch_add(1, std::memory_order_relaxed);
     if (Block* const block = TakeFree(size_class); block != nullptr) return block;
     absl::StatusOr<Block*> block = Grow(size_class);
@@ -110,6 +111,10 @@ class BufferPool::Core {
   }
 
   void Return(Block* block) {
+    if (!Cache(block)) ReturnShared(block);
+  }
+
+  void ReturnShared(Block* block) {
     const size_t size_class = block->size_class;
     leased_bytes_.fetch_sub(block->size_bytes, std::memory_order_relaxed);
     FreeList& free_list = free_[size_class];
@@ -133,6 +138,13 @@ class BufferPool::Core {
     absl::MutexLock lock(&mutex_);
     stats.mapped_bytes = mapped_bytes_;
     stats.registrations = registrations_;
+    for (const BufferCache* cache : caches_) {
+      for (size_t i = 0; i < BufferCache::kClasses; ++i) {
+        const uint32_t count = cache->kept_[i].count.load(std::memory_order_relaxed);
+        stats.leases -= std::min<uint64_t>(count, stats.leases);
+        stats.leased_bytes -= std::min(count * kSmallClassBytes[i], stats.leased_bytes);
+      }
+    }
     return stats;
   }
 
@@ -147,6 +159,16 @@ class BufferPool::Core {
     return 0;
   }
 
+  void AddCache(BufferCache* cache) {
+    absl::MutexLock lock(&mutex_);
+    caches_.push_back(cache);
+  }
+  void RemoveCache(BufferCache* cache) {
+    absl::MutexLock lock(&mutex_);
+    caches_.erase(std::find(caches_.begin(), caches_.end(), cache));
+  }
+  bool is_short() const { return is_short_.load(std::memory_order_relaxed); }
+
  private:
   // Not an absl::Mutex: where abseil was built with its deadlock detection, as Debian's is, locking one costs
   // more than all else that a call does here.
@@ -154,6 +176,35 @@ class BufferPool::Core {
     std::mutex mutex;
     Block* head = nullptr;
   };
+
+  // Of this pool, and of the poller that this thread is on; or null.
+  BufferCache* CacheHere(size_t size_class) {
+    BufferCache* const cache = BufferCache::current_;
+    return cache != nullptr && cache->core_ == this && size_class < BufferCache::kClasses ? cache : nullptr;
+  }
+
+  Block* TakeCached(size_t size_class) {
+    BufferCache* const cache = CacheHere(size_class);
+    if (cache == nullptr) return nullptr;
+    BufferCache::Kept& kept = cache->kept_[size_class];
+    Block* const block = kept.head;
+    if (block == nullptr) return nullptr;
+    kept.head = block->next_free;
+    kept.count.store(kept.count.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
+    return block;
+  }
+
+  bool Cache(Block* block) {
+    BufferCache* const cache = CacheHere(block->size_class);
+    if (cache == nullptr || is_short()) return false;
+    BufferCache::Kept& kept = cache->kept_[block->size_class];
+    const uint32_t count = kept.count.load(std::memory_order_relaxed);
+    if (count == BufferCache::kKeptMax) return false;
+    block->next_free = kept.head;
+    kept.head = block;
+    kept.count.store(count + 1, std::memory_order_relaxed);
+    return true;
+  }
 
   Block* TakeFree(size_t size_class) {
     FreeList& free_list = free_[size_class];
@@ -204,6 +255,7 @@ class BufferPool::Core {
     Block* const blocks = region.blocks.get();
     regions_.push_back(std::move(region));
     mapped_bytes_ += bytes;
+    is_short_.store(mapped_bytes_ > limit_bytes_ / 2, std::memory_order_relaxed);
     ++registrations_;
     if (count > 1) {
       FreeList& free_list = free_[size_class];
@@ -250,6 +302,8 @@ class BufferPool::Core {
   std::vector<Region> regions_ ABSL_GUARDED_BY(mutex_);
   size_t mapped_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t registrations_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<BufferCache*> caches_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<bool> is_short_{false};
 };
 
 namespace internal {
@@ -260,6 +314,28 @@ BufferPool::BufferPool(std::shared_ptr<fabric::Fabric> fabric, const BufferPoolO
     : core_(new Core(std::move(fabric), options)) {}
 
 BufferPool::~BufferPool() { core_->Unref(); }
+
+BufferCache::BufferCache(BufferPool& pool) : core_(pool.core_) { core_->AddCache(this); }
+
+BufferCache::~BufferCache() {
+  core_->RemoveCache(this);
+  Flush();
+}
+
+void BufferCache::Flush() {
+  for (Kept& kept : kept_) {
+    kept.count.store(0, std::memory_order_relaxed);
+    while (kept.head != nullptr) {
+      Block* const block = kept.head;
+      kept.head = block->next_free;
+      core_->ReturnShared(block);
+    }
+  }
+}
+
+void BufferCache::FlushIfPoolIsShort() {
+  if (core_->is_short()) Flush();
+}
 
 absl::StatusOr<Lease> BufferPool::Acquire(size_t size_bytes) {
   absl::StatusOr<Block*> block = core_->Acquire(size_bytes);

@@ -1,6 +1,8 @@
 #ifndef HAWSER_TRANSPORT_BUFFER_POOL_H_
 #define HAWSER_TRANSPORT_BUFFER_POOL_H_
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,6 +13,7 @@
 
 namespace hawser::transport {
 
+class BufferCache;
 class BufferPool;
 
 namespace internal {
@@ -89,8 +92,40 @@ class BufferPool {
 
  private:
   friend void internal::ReturnBlock(internal::Block* block);
+  friend class BufferCache;
   class Core;
   Core* core_;  // Owned together with the leases: see Core::Unref().
+};
+
+// Free small buffers of one pool that one thread at a time keeps for itself, so that taking one and giving it
+// back needs no lock. Of a pool that is more than half full nothing is kept: what others wait for is not to
+// lie here. Thread:   used by the thread that has entered it (see MessageCache); a thread uses the last it
+// entered. Lifetime: the pool's leases outlive it; it does not outlive the pool.
+class BufferCache {
+ public:
+  explicit BufferCache(BufferPool& pool);
+  ~BufferCache();
+  BufferCache(const BufferCache&) = delete;
+  BufferCache& operator=(const BufferCache&) = delete;
+
+  // Gives all back to the pool.
+  void Flush();
+  void FlushIfPoolIsShort();
+
+ private:
+  friend class BufferPool;
+  friend class MessageCache;
+  static constexpr size_t kClasses = 2;  // The smallest: up to 4 KiB.
+  static constexpr uint32_t kKeptMax = 64;
+
+  struct Kept {
+    internal::Block* head = nullptr;
+    std::atomic<uint32_t> count{0};  // Written by the one thread; the pool's statistics read it.
+  };
+
+  inline static constinit thread_local BufferCache* current_ = nullptr;
+  BufferPool::Core* const core_;
+  std::array<Kept, kClasses> kept_;
 };
 
 // ---- Implementation of the accessors, which are on the path of every call.

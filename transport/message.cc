@@ -214,6 +214,7 @@ MessagePool::MessagePool(std::shared_ptr<BufferPool> buffers)
 MessagePool::~MessagePool() { Trim(); }
 
 void MessagePool::Trim() {
+  if (MessageCache* cache = MessageCache::Of(this); cache != nullptr) cache->Flush();
   std::lock_guard<std::mutex> lock(state_->mutex);
   while (OutgoingMessage* message = state_->outgoing) {
     state_->outgoing = message->next_free_;
@@ -236,6 +237,12 @@ void MessagePool::Unref() {
 }
 
 OutgoingMessagePtr MessagePool::NewOutgoing() {
+  if (MessageCache* cache = MessageCache::Of(this); cache != nullptr && cache->outgoing_ != nullptr) {
+    OutgoingMessage* const message = cache->outgoing_;
+    cache->outgoing_ = message->next_free_;
+    --cache->outgoing_kept_;
+    return OutgoingMessagePtr(message);
+  }
   state_->references.fetch_add(1, std::memory_order_relaxed);
   {
     std::lock_guard<std::mutex> lock(state_->mutex);
@@ -254,20 +261,37 @@ OutgoingMessagePtr MessagePool::NewOutgoing() {
 void OutgoingMessageDeleter::operator()(OutgoingMessage* message) const {
   MessagePool* const pool = message->pool_;
   message->Reset();  // Outside of the lock: it may free what the application attached.
+  if (MessageCache* cache = MessageCache::Of(pool);
+      cache != nullptr && cache->outgoing_kept_ < MessageCache::kKeptMax && message->head_) {
+    message->next_free_ = cache->outgoing_;
+    cache->outgoing_ = message;
+    ++cache->outgoing_kept_;
+    return;
+  }
+  pool->Keep(message);
+}
+
+void MessagePool::Keep(OutgoingMessage* message) {
   {
-    std::lock_guard<std::mutex> lock(pool->state_->mutex);
-    if (pool->state_->outgoing_kept < kKeptMax && message->head_) {
-      message->next_free_ = pool->state_->outgoing;
-      pool->state_->outgoing = message;
-      ++pool->state_->outgoing_kept;
+    std::lock_guard<std::mutex> lock(state_->mutex);
+    if (state_->outgoing_kept < kKeptMax && message->head_) {
+      message->next_free_ = state_->outgoing;
+      state_->outgoing = message;
+      ++state_->outgoing_kept;
       message = nullptr;
     }
   }
   delete message;
-  pool->Unref();
+  Unref();
 }
 
 IncomingMessagePtr MessagePool::NewIncoming() {
+  if (MessageCache* cache = MessageCache::Of(this); cache != nullptr && cache->incoming_ != nullptr) {
+    IncomingMessage* const message = cache->incoming_;
+    cache->incoming_ = message->next_free_;
+    --cache->incoming_kept_;
+    return IncomingMessagePtr(message);
+  }
   state_->references.fetch_add(1, std::memory_order_relaxed);
   std::lock_guard<std::mutex> lock(state_->mutex);
   if (IncomingMessage* message = state_->incoming; message != nullptr) {
@@ -281,17 +305,41 @@ IncomingMessagePtr MessagePool::NewIncoming() {
 void IncomingMessageDeleter::operator()(IncomingMessage* message) const {
   MessagePool* const pool = message->pool_;
   message->Reset();
+  if (MessageCache* cache = MessageCache::Of(pool);
+      cache != nullptr && cache->incoming_kept_ < MessageCache::kKeptMax) {
+    message->next_free_ = cache->incoming_;
+    cache->incoming_ = message;
+    ++cache->incoming_kept_;
+    return;
+  }
+  pool->Keep(message);
+}
+
+void MessagePool::Keep(IncomingMessage* message) {
   {
-    std::lock_guard<std::mutex> lock(pool->state_->mutex);
-    if (pool->state_->incoming_kept < kKeptMax) {
-      message->next_free_ = pool->state_->incoming;
-      pool->state_->incoming = message;
-      ++pool->state_->incoming_kept;
+    std::lock_guard<std::mutex> lock(state_->mutex);
+    if (state_->incoming_kept < kKeptMax) {
+      message->next_free_ = state_->incoming;
+      state_->incoming = message;
+      ++state_->incoming_kept;
       message = nullptr;
     }
   }
   delete message;
-  pool->Unref();
+  Unref();
+}
+
+void MessageCache::Flush() {
+  while (OutgoingMessage* message = outgoing_) {
+    outgoing_ = message->next_free_;
+    pool_.Keep(message);
+  }
+  while (IncomingMessage* message = incoming_) {
+    incoming_ = message->next_free_;
+    pool_.Keep(message);
+  }
+  outgoing_kept_ = incoming_kept_ = 0;
+  buffers_.Flush();
 }
 
 }  // namespace hawser::transport

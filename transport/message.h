@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
@@ -17,6 +18,7 @@
 // came.
 namespace hawser::transport {
 
+class MessageCache;
 class MessagePool;
 
 // What rpc/ says about a message beside its body (method, status); opaque to transport/. Bytes, a multiple
@@ -80,6 +82,7 @@ class OutgoingMessage {
   absl::StatusOr<uint8_t*> AllocateHeader(size_t size_bytes, uint32_t* lkey);
 
  private:
+  friend class MessageCache;
   friend class MessagePool;
   friend struct OutgoingMessageDeleter;
   class Builder;
@@ -140,6 +143,7 @@ class IncomingMessage {
   const Lease& sink() const { return sink_; }
 
  private:
+  friend class MessageCache;
   friend class MessagePool;
   friend struct IncomingMessageDeleter;
   class Reader;
@@ -171,7 +175,8 @@ class MessagePool {
   OutgoingMessagePtr NewOutgoing();
   IncomingMessagePtr NewIncoming();
   BufferPool& buffers() { return *buffers_; }
-  // Gives the memory of the messages that are kept for later back to the buffer pool.
+  // Gives the memory of the messages that are kept for later back to the buffer pool; also of those that the
+  // calling thread's MessageCache keeps.
   void Trim();
 
   static std::shared_ptr<MessagePool> Create(std::shared_ptr<BufferPool> buffers);
@@ -181,13 +186,59 @@ class MessagePool {
   friend class IncomingMessage;
   friend struct OutgoingMessageDeleter;
   friend struct IncomingMessageDeleter;
+  friend class MessageCache;
   explicit MessagePool(std::shared_ptr<BufferPool> buffers);
   ~MessagePool();
   void Unref();
+  // An ended message of the pool: for the next, or there are enough.
+  void Keep(OutgoingMessage* message);
+  void Keep(IncomingMessage* message);
 
   std::shared_ptr<BufferPool> buffers_;
   struct State;
   std::unique_ptr<State> state_;
+};
+
+// Ended messages, and free buffers, of one pool that one thread at a time keeps for itself, so that a call
+// needs no lock for them. A poller has one, for whoever is on it. Outlives no message pool.
+class MessageCache {
+ public:
+  explicit MessageCache(MessagePool& pool) : pool_(pool), buffers_(pool.buffers()) {}
+  ~MessageCache() { Flush(); }
+  MessageCache(const MessageCache&) = delete;
+  MessageCache& operator=(const MessageCache&) = delete;
+
+  // From here on this thread uses it, until Leave(): what ends on this thread is kept here, and used again.
+  // Another one that the thread has entered before rests meanwhile.
+  void Enter() {
+    outer_ = std::exchange(current_, this);
+    BufferCache::current_ = &buffers_;
+  }
+  void Leave() {
+    buffers_.FlushIfPoolIsShort();
+    current_ = outer_;
+    BufferCache::current_ = outer_ != nullptr ? &outer_->buffers_ : nullptr;
+  }
+
+ private:
+  friend class MessagePool;
+  friend struct OutgoingMessageDeleter;
+  friend struct IncomingMessageDeleter;
+  static constexpr uint32_t kKeptMax = 64;  // Of each kind.
+
+  static MessageCache* Of(const MessagePool* pool) {
+    return current_ != nullptr && &current_->pool_ == pool ? current_ : nullptr;
+  }
+  void Flush();
+
+  inline static constinit thread_local MessageCache* current_ = nullptr;
+  MessagePool& pool_;
+  BufferCache buffers_;
+  MessageCache* outer_ = nullptr;
+  OutgoingMessage* outgoing_ = nullptr;
+  IncomingMessage* incoming_ = nullptr;
+  uint32_t outgoing_kept_ = 0;
+  uint32_t incoming_kept_ = 0;
 };
 
 }  // namespace hawser::transport

@@ -130,6 +130,7 @@ Poller::Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePo
       options_(options),
       clock_(clock),
       fork_generation_(ForkGeneration()),
+      cache_(*messages_),
       now_ns_(clock.NowNs()),
       read_budget_(options.read_bytes_max),
       spin_score_(kScoreMax) {}
@@ -168,10 +169,12 @@ bool Poller::usable_in_this_process() const { return ForkGeneration() == fork_ge
 bool Poller::TryHold() {
   if (held_.load(std::memory_order_seq_cst) || held_.exchange(true, std::memory_order_seq_cst)) return false;
   holder_.store(ThisThread(), std::memory_order_relaxed);
+  cache_.Enter();
   return true;
 }
 
 void Poller::Release() {
+  cache_.Leave();
   holder_.store(nullptr, std::memory_order_relaxed);
   held_.store(false, std::memory_order_seq_cst);
 }

@@ -166,6 +166,7 @@ class Poller {
   // Who is on the poller. Only ever tried, so no order of locks can deadlock.
   std::atomic<bool> held_{false};
   std::atomic<const void*> holder_{nullptr};
+  MessageCache cache_;  // Of who is on it.
 
   // Guarded by being on the poller.
   int64_t now_ns_ = 0;

@@ -23,13 +23,6 @@ constexpr size_t kMiB = 1 << 20;
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
-// Everything that the two sides lease from their pools, apart from what is kept for the next message.
-size_t Leased(World& world) {
-  world.client.messages().Trim();
-  world.server.messages().Trim();
-  return world.client.buffers().stats().leased_bytes + world.server.buffers().stats().leased_bytes;
-}
-
 // ---- What arrives.
 
 class EchoOfSizeTest : public ::testing::TestWithParam<size_t> {};
@@ -668,7 +661,7 @@ TEST(ReleaseTest, AResponseThatTheApplicationKeepsOutlivesTheConnectionAndTheRun
 
 TEST(ReleaseTest, EverythingComesHomeAfterTheCallsAndTheConnection) {
   World world;
-  const size_t before = Leased(world);
+  const size_t before = world.LeasedBytes();
   {
     Link link(world);
     link.EchoAll();
@@ -677,7 +670,7 @@ TEST(ReleaseTest, EverythingComesHomeAfterTheCallsAndTheConnection) {
       link.Call(call, NewMessage(world.client.messages(), size));
     }
   }
-  EXPECT_EQ(Leased(world), before);
+  EXPECT_EQ(world.LeasedBytes(), before);
   EXPECT_EQ(world.client.poller().connection_count(), 0u);
   EXPECT_EQ(world.server.poller().connection_count(), 0u);
 }

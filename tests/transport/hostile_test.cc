@@ -198,7 +198,7 @@ TEST_F(HostileTest, RequestsThatDoNotWaitForAcknowledgedAnswersAreBoundedByTheSe
   AttackServer();
   server.answer = [&](RecordingServer::Request request) { Respond(request.id); };
   world.server.fabric->KeepBackSendCompletions(true);
-  const size_t before = world.server.buffers().stats().leased_bytes;
+  const size_t before = World::LeasedBytes(world.server);
   uint32_t generation = 0;
   while (observer.closings == 0 && generation < 1000) {
     peer.Send(RawRequest(0, ++generation, 8).Encode());
@@ -207,8 +207,7 @@ TEST_F(HostileTest, RequestsThatDoNotWaitForAcknowledgedAnswersAreBoundedByTheSe
   world.server.fabric->KeepBackSendCompletions(false);
   ExpectClosed(absl::StatusCode::kUnavailable, "never acknowledged");
   EXPECT_LT(generation, 200u);
-  world.server.messages().Trim();
-  EXPECT_LE(world.server.buffers().stats().leased_bytes, before);
+  EXPECT_LE(World::LeasedBytes(world.server), before);
 }
 
 // ---- Descriptors.
@@ -333,7 +332,7 @@ TEST_F(DescriptorTest, AResponseLargerThanTheLimitIsRefusedBeforeAnythingIsAlloc
 
 TEST_F(DescriptorTest, ASessionCutInTheMiddleOfAMessageLeavesNothing) {
   AttackServer();
-  const size_t before = world.server.buffers().stats().leased_bytes;
+  const size_t before = World::LeasedBytes(world.server);
   peer.Send(RequestOf({peer.Grant(4 * kMiB)}));
   ASSERT_TRUE(world.RunUntil(
       [&] { return world.server.fabric->counts(world.server.fabric->queue_pairs() - 1).reads > 0; }));
@@ -341,7 +340,7 @@ TEST_F(DescriptorTest, ASessionCutInTheMiddleOfAMessageLeavesNothing) {
   ASSERT_TRUE(world.RunUntil([&] { return observer.closings == 1; }));
   EXPECT_CODE(*observer.closed, kUnavailable);
   EXPECT_EQ(server.request_count, 0u);
-  EXPECT_LE(world.server.buffers().stats().leased_bytes, before);
+  EXPECT_LE(World::LeasedBytes(world.server), before);
 }
 
 // ---- Responses.
@@ -460,13 +459,13 @@ TEST_F(HostileTest, CancellationsAndReleasesOfWhateverIsNotUnderWayAreLateAndIgn
 TEST_F(HostileTest, AFloodOfControlRequestsIsAnsweredInBoundedMemory) {
   AttackServer();
   world.Settle();
-  const size_t before = world.server.buffers().stats().leased_bytes;
+  const size_t before = World::LeasedBytes(world.server);
   for (uint32_t generation = 1; generation <= 2000 && observer.closings == 0; ++generation) {
     peer.Send(RawControl(generation, std::vector<ControlOp>(32, {ControlOp::Code::kPing})));
     if (generation % 50 == 0) world.Turn();
   }
   world.Settle();
-  EXPECT_LE(world.server.buffers().stats().leased_bytes, before + 16 * 4096);
+  EXPECT_LE(World::LeasedBytes(world.server), before + 16 * 4096);
 }
 
 TEST_F(HostileTest, TheSameResponseMemoryIsNotReadableAfterItsRelease) {

@@ -21,13 +21,6 @@ constexpr size_t kMiB = 1 << 20;
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
-// Everything that the two sides lease from their pools, apart from what is kept for the next message.
-size_t Leased(World& world) {
-  world.client.messages().Trim();
-  world.server.messages().Trim();
-  return world.client.buffers().stats().leased_bytes + world.server.buffers().stats().leased_bytes;
-}
-
 // A connection of the client's side that a test dials by itself.
 class DialTest : public ::testing::Test {
  protected:
@@ -35,7 +28,7 @@ class DialTest : public ::testing::Test {
     if (end != nullptr && observer.closings == 0) world.OnClient([&] { end->Close(); });
     EXPECT_TRUE(world.RunUntil([&] { return end == nullptr || observer.closings == 1; }));
     EXPECT_EQ(world.client.poller().connection_count(), 0u);
-    EXPECT_EQ(Leased(world), 0u);
+    EXPECT_EQ(world.LeasedBytes(), 0u);
   }
 
   void Dial(const fabric::SocketAddress& address, absl::Duration timeout = absl::Seconds(2)) {
@@ -244,7 +237,7 @@ TEST(AcceptTest, ACallerThatVanishesBeforeTheEndOfTheHandshakeLeavesNothing) {
     return observer.closings == 1;
   }));
   EXPECT_EQ(world.server.poller().connection_count(), 0u);
-  EXPECT_EQ(Leased(world), 0u);
+  EXPECT_EQ(world.LeasedBytes(), 0u);
 }
 
 TEST(ReverseTest, TheSideThatDialedMayAnswerTheRequests) {
@@ -428,7 +421,7 @@ TEST_P(EndingTest, EveryCallEndsOnceBothObserversHearOnceAndEverythingComesHome)
   call.request_back.reset();
   call.response = absl::UnknownError("let go");
   hoard.clear();
-  EXPECT_EQ(Leased(world), 0u);
+  EXPECT_EQ(world.LeasedBytes(), 0u);
   EXPECT_EQ(world.client.poller().connection_count(), 0u);
   EXPECT_EQ(world.server.poller().connection_count(), 0u);
   EXPECT_EQ(world.client.poller().read_budget().taken_bytes(), 0u);

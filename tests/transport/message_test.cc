@@ -309,5 +309,63 @@ TEST_F(MessageTest, AMalformedBodyThrowsWhereItIsReadAndNowhereElse) {
   EXPECT_ANY_THROW(reader.getRoot<capnp::AnyPointer>().getAs<capnp::Data>());
 }
 
+// ---- What a thread keeps for itself.
+
+TEST_F(MessageTest, WhatEndsOnAThreadWithACacheIsUsedAgainThereAndCountsAsFree) {
+  MessageCache cache(*pool);
+  cache.Enter();
+  OutgoingMessage* const first = pool->NewOutgoing().get();  // Ends at once.
+  EXPECT_EQ(pool->NewOutgoing().get(), first);
+  const uint8_t* const data = buffers->Acquire(4096)->data();
+  EXPECT_EQ(buffers->Acquire(4096)->data(), data);
+  cache.Leave();
+  EXPECT_NE(pool->NewOutgoing().get(), first);
+  EXPECT_NE(buffers->Acquire(4096)->data(), data);
+  cache.Enter();
+  EXPECT_EQ(Leases(), 0u);
+  cache.Leave();
+}
+
+TEST_F(MessageTest, ACacheTakesNothingOfAnotherPool) {
+  const std::shared_ptr<MessagePool> other = MessagePool::Create(buffers);
+  MessageCache cache(*pool);
+  cache.Enter();
+  OutgoingMessage* const foreign = other->NewOutgoing().get();
+  EXPECT_NE(pool->NewOutgoing().get(), foreign);
+  cache.Leave();
+  EXPECT_EQ(other->NewOutgoing().get(), foreign);
+}
+
+TEST_F(MessageTest, TheCacheThatWasEnteredLastIsUsedUntilItIsLeft) {
+  const std::shared_ptr<MessagePool> other = MessagePool::Create(buffers);
+  MessageCache outer(*pool), inner(*other);
+  outer.Enter();
+  OutgoingMessage* const first = pool->NewOutgoing().get();
+  inner.Enter();
+  EXPECT_NE(pool->NewOutgoing().get(), first);
+  inner.Leave();
+  EXPECT_EQ(pool->NewOutgoing().get(), first);
+  outer.Leave();
+}
+
+TEST(MessageCacheTest, NothingIsKeptBackFromOthersOfAPoolThatIsMoreThanHalfFull) {
+  auto buffers = std::make_shared<BufferPool>(fabric::CreateTcpFabric(), BufferPoolOptions{4 * kMiB});
+  const std::shared_ptr<MessagePool> pool = MessagePool::Create(buffers);
+  MessageCache cache(*pool);
+  cache.Enter();
+  std::vector<Lease> leases;
+  while (leases.size() < 100) leases.push_back(*buffers->Acquire(4096));
+  leases.clear();  // Half of the pool is mapped; some are kept.
+  leases.push_back(*buffers->Acquire(16384));
+  cache.Leave();
+  std::thread([&] {
+    for (int i = 0; i < 2 * 1024 / 4; ++i) leases.push_back(*buffers->Acquire(4096));
+  }).join();
+  cache.Enter();
+  leases.clear();
+  cache.Leave();
+  EXPECT_EQ(buffers->stats().leases, 0u);
+}
+
 }  // namespace
 }  // namespace hawser::transport

@@ -57,6 +57,11 @@ bool World::RunUntil(const std::function<bool()>& condition) {
   return true;
 }
 
+size_t World::LeasedBytes(Side& side) {
+  On(side, [&] { side.messages().Trim(); });
+  return side.buffers().stats().leased_bytes;
+}
+
 void World::Settle() {
   for (int idle = 0; idle < kIdleTurnsToSettle;) idle = Turn() == 0 ? idle + 1 : 0;
 }

@@ -46,6 +46,10 @@ class World {
   // Moves the clock, in steps, with turns between them.
   void Pass(absl::Duration time, absl::Duration step = absl::Milliseconds(1));
 
+  // What a side leases from its pool, apart from what is kept for the next message.
+  static size_t LeasedBytes(Side& side);
+  size_t LeasedBytes() { return LeasedBytes(client) + LeasedBytes(server); }
+
   // Runs on the poller of a side.
   void OnServer(const std::function<void()>& code) { On(server, code); }
   void OnClient(const std::function<void()>& code) { On(client, code); }
