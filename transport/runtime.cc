@@ -5,17 +5,11 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "hawser/transport/fabric/tcp_fabric.h"
+#include "hawser/transport/fabrics.h"
 
 namespace hawser::transport {
 namespace {
-
-absl::StatusOr<std::shared_ptr<fabric::Fabric>> MakeFabric(absl::string_view scheme) {
-  if (scheme == "tcp") return std::shared_ptr<fabric::Fabric>(fabric::CreateTcpFabric());
-  return absl::InvalidArgumentError(absl::StrCat("no fabric for \"", scheme, "://\"; there is: tcp://"));
-}
 
 struct Defaults {
   absl::Mutex mutex;
@@ -32,7 +26,7 @@ Defaults& ProcessDefaults() {
 
 absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(absl::string_view scheme,
                                                          const RuntimeOptions& options) {
-  absl::StatusOr<std::shared_ptr<fabric::Fabric>> fabric = MakeFabric(scheme);
+  absl::StatusOr<std::shared_ptr<fabric::Fabric>> fabric = CreateFabric(scheme);
   if (!fabric.ok()) return fabric.status();
   return CreateOn(*std::move(fabric), options, /*start_threads=*/true);
 }

@@ -19,6 +19,7 @@
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/server.h"
 #include "hawser/rpc/status.h"
+#include "hawser/tests/testing/test_fabric.h"
 #include "tests/rpc/probe.rpc.h"
 
 // A service that does what a test says, and a server of it.
@@ -137,7 +138,7 @@ class Held {
 };
 
 struct TestServer {
-  explicit TestServer(ServerOptions options = {}, const std::string& address = "tcp://127.0.0.1:0")
+  explicit TestServer(ServerOptions options = {}, const std::string& address = TestUri())
       : server(std::move(options)) {
     EXPECT_THAT(server.AddService(&probe), HasCode(absl::StatusCode::kOk));
     absl::StatusOr<std::string> listening = server.Listen(address);

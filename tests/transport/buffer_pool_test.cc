@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "hawser/transport/fabric/tcp_fabric.h"
+#include "hawser/tests/testing/test_fabric.h"
 
 namespace hawser::transport {
 namespace {
@@ -23,7 +23,7 @@ constexpr size_t kKiB = 1 << 10;
 constexpr size_t kMiB = 1 << 20;
 constexpr size_t kSlab = 2 * kMiB;
 
-std::shared_ptr<fabric::Fabric> NewFabric() { return fabric::CreateTcpFabric(); }
+std::shared_ptr<fabric::Fabric> NewFabric() { return NewTestFabric(); }
 
 Lease Acquire(BufferPool& pool, size_t size_bytes) {
   absl::StatusOr<Lease> lease = pool.Acquire(size_bytes);

@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/world.h"
 
 namespace hawser::transport {
@@ -55,7 +56,7 @@ TEST(ConnectionOptionsTest, WhatIsOutOfRangeIsRefusedWithTheRange) {
         ConnectionOptions{.receive_buffer_bytes = 65600}}) {
     RecordingObserver observer;
     world.OnClient([&] {
-      const absl::Status refused = Connection::Dial(world.client.poller(), Loopback(1), bad, Handshake(),
+      const absl::Status refused = Connection::Dial(world.client.poller(), TestAddress(1), bad, Handshake(),
                                                     absl::Seconds(1), observer, nullptr)
                                        .status();
       EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/hostile_peer.h"
 #include "hawser/tests/transport/testing/world.h"
 
@@ -88,7 +89,7 @@ class HostileTest : public ::testing::Test {
     ASSERT_TRUE(world.RunUntil([&] { return observer.closings == 1; })) << "it goes on";
     EXPECT_EQ(observer.closed->code(), code) << *observer.closed;
     EXPECT_THAT(Text(*observer.closed), HasSubstr(what));
-    EXPECT_THAT(Text(*observer.closed), HasSubstr("127.0.0.1:"));
+    EXPECT_THAT(Text(*observer.closed), HasSubstr(TestScheme() + "://"));
     EXPECT_TRUE(world.RunUntil([&] { return peer.ended(); }));
   }
   void ExpectDataLoss(const std::string& what) { ExpectClosed(absl::StatusCode::kDataLoss, what); }

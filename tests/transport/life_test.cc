@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/hostile_peer.h"
 #include "hawser/tests/transport/testing/world.h"
 
@@ -532,8 +533,8 @@ TEST(ReentrancyTest, AnObserverMayDestroyItselfAndDialAnewInOnClosed) {
       ends_.push_back(why);
       if (ends_.size() < 3) {
         auto* next = new SelfDestroying(world_, ends_);
-        EXPECT_TRUE(Connection::Dial(world_.client.poller(), Loopback(1), {}, Handshake(), absl::Seconds(2),
-                                     *next, nullptr)
+        EXPECT_TRUE(Connection::Dial(world_.client.poller(), TestAddress(1), {}, Handshake(),
+                                     absl::Seconds(2), *next, nullptr)
                         .ok());
       }
       delete this;
@@ -546,7 +547,7 @@ TEST(ReentrancyTest, AnObserverMayDestroyItselfAndDialAnewInOnClosed) {
   std::vector<absl::Status> ends;
   auto* first = new SelfDestroying(world, ends);
   world.OnClient([&] {
-    EXPECT_TRUE(Connection::Dial(world.client.poller(), Loopback(1), {}, Handshake(), absl::Seconds(2),
+    EXPECT_TRUE(Connection::Dial(world.client.poller(), TestAddress(1), {}, Handshake(), absl::Seconds(2),
                                  *first, nullptr)
                     .ok());
   });

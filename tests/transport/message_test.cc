@@ -11,7 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "hawser/transport/fabric/tcp_fabric.h"
+#include "hawser/tests/testing/test_fabric.h"
 
 namespace hawser::transport {
 namespace {
@@ -23,7 +23,7 @@ constexpr size_t kMiB = 1 << 20;
 class MessageTest : public ::testing::Test {
  protected:
   explicit MessageTest(size_t limit_bytes = size_t{1} << 30)
-      : buffers(std::make_shared<BufferPool>(fabric::CreateTcpFabric(), BufferPoolOptions{limit_bytes})),
+      : buffers(std::make_shared<BufferPool>(NewTestFabric(), BufferPoolOptions{limit_bytes})),
         pool(MessagePool::Create(buffers)) {}
 
   static std::string Bytes(OutgoingMessage& message) {
@@ -349,7 +349,7 @@ TEST_F(MessageTest, TheCacheThatWasEnteredLastIsUsedUntilItIsLeft) {
 }
 
 TEST(MessageCacheTest, NothingIsKeptBackFromOthersOfAPoolThatIsMoreThanHalfFull) {
-  auto buffers = std::make_shared<BufferPool>(fabric::CreateTcpFabric(), BufferPoolOptions{4 * kMiB});
+  auto buffers = std::make_shared<BufferPool>(NewTestFabric(), BufferPoolOptions{4 * kMiB});
   const std::shared_ptr<MessagePool> pool = MessagePool::Create(buffers);
   MessageCache cache(*pool);
   cache.Enter();

@@ -13,8 +13,8 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/test_clock.h"
-#include "hawser/transport/fabric/tcp_fabric.h"
 #include "hawser/transport/runtime.h"
 
 namespace hawser::transport {
@@ -48,7 +48,7 @@ std::shared_ptr<Runtime> NewRuntime(bool start_threads, PollingMode mode = Polli
   RuntimeOptions options;
   options.poller.mode = mode;
   absl::StatusOr<std::shared_ptr<Runtime>> runtime =
-      Runtime::CreateOn(fabric::CreateTcpFabric(), options, start_threads);
+      Runtime::CreateOn(NewTestFabric(), options, start_threads);
   EXPECT_TRUE(runtime.ok()) << runtime.status();
   return *std::move(runtime);
 }
@@ -328,7 +328,7 @@ TEST(PollOnceTest, SaysWhetherThereWasAnythingToDo) {
 TEST(PollOnceTest, NowIsTheClocksTimeAtTheStartOfTheTurn) {
   TestClock clock;
   absl::StatusOr<std::shared_ptr<Runtime>> runtime =
-      Runtime::CreateOn(fabric::CreateTcpFabric(), {}, /*start_threads=*/false, clock);
+      Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/false, clock);
   ASSERT_TRUE(runtime.ok());
   Poller& poller = (*runtime)->poller(0);
   int64_t seen_ns = 0;
@@ -349,7 +349,7 @@ TEST(RuntimeTest, PollersAreDealtOutInTurn) {
   RuntimeOptions options;
   options.pollers = 3;
   absl::StatusOr<std::shared_ptr<Runtime>> runtime =
-      Runtime::CreateOn(fabric::CreateTcpFabric(), options, /*start_threads=*/false);
+      Runtime::CreateOn(NewTestFabric(), options, /*start_threads=*/false);
   ASSERT_TRUE(runtime.ok());
   EXPECT_EQ((*runtime)->poller_count(), 3u);
   for (int round = 0; round < 2; ++round) {

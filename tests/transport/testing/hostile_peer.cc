@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
-#include "hawser/transport/fabric/tcp_fabric.h"
+#include "hawser/tests/testing/test_fabric.h"
 
 namespace hawser::transport {
 namespace {
@@ -78,7 +78,7 @@ std::string RawControlAck(uint32_t generation) {
 
 HostilePeer::HostilePeer(World& world)
     : world_(world),
-      fabric_(fabric::CreateTcpFabric()),
+      fabric_(NewTestFabric()),
       memory_(static_cast<uint8_t*>(aligned_alloc(4096, kMemory))),
       region_(*fabric_->Register(memory_, kMemory)),
       completion_queue_(*fabric_->CreateCompletionQueue(1024)) {
@@ -126,7 +126,7 @@ void HostilePeer::Dial(const fabric::SocketAddress& address, absl::string_view p
 
 fabric::SocketAddress HostilePeer::Listen(std::optional<std::string> private_data) {
   answer_ = std::move(private_data);
-  listener_ = *fabric_->Listen(*completion_queue_, Loopback(), *this);
+  listener_ = *fabric_->Listen(*completion_queue_, TestAddress(), *this);
   return listener_->address();
 }
 

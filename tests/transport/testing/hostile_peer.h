@@ -74,7 +74,7 @@ class HostilePeer final : fabric::ConnectionHandler, fabric::ListenHandler {
   void OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request) override;
 
   World& world_;
-  const std::unique_ptr<fabric::Fabric> fabric_;
+  const std::shared_ptr<fabric::Fabric> fabric_;
   uint8_t* memory_;
   std::unique_ptr<fabric::MemoryRegion> region_;
   std::unique_ptr<fabric::CompletionQueue> completion_queue_;

@@ -1,11 +1,10 @@
 #include "hawser/tests/transport/testing/world.h"
 
-#include <arpa/inet.h>
 #include <sched.h>
 
 #include <utility>
 
-#include "hawser/transport/fabric/tcp_fabric.h"
+#include "hawser/tests/testing/test_fabric.h"
 
 namespace hawser::transport {
 namespace {
@@ -16,7 +15,7 @@ constexpr int kIdleTurnsToSettle = 200;
 
 World::Side MakeSide(const RuntimeOptions& options, TestClock& clock) {
   World::Side side;
-  side.fabric = std::make_shared<SpyFabric>(fabric::CreateTcpFabric());
+  side.fabric = std::make_shared<SpyFabric>(NewTestFabric());
   absl::StatusOr<std::shared_ptr<Runtime>> runtime =
       Runtime::CreateOn(side.fabric, options, /*start_threads=*/false, clock);
   EXPECT_TRUE(runtime.ok()) << runtime.status();
@@ -25,14 +24,6 @@ World::Side MakeSide(const RuntimeOptions& options, TestClock& clock) {
 }
 
 }  // namespace
-
-fabric::SocketAddress Loopback(uint16_t port) {
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(port);
-  return fabric::SocketAddress(reinterpret_cast<sockaddr*>(&address), sizeof(address));
-}
 
 // ---- World
 
@@ -148,7 +139,8 @@ absl::Status Link::Respond(ExchangeId id, OutgoingMessagePtr response) {
 
 TestListener::TestListener(World& world, World::Side& side) : world_(world), side_(side) {
   World::On(side_, [&] {
-    absl::StatusOr<std::unique_ptr<Acceptor>> acceptor = Acceptor::Listen(side_.poller(), Loopback(), *this);
+    absl::StatusOr<std::unique_ptr<Acceptor>> acceptor =
+        Acceptor::Listen(side_.poller(), TestAddress(), *this);
     ASSERT_TRUE(acceptor.ok()) << acceptor.status();
     acceptor_ = *std::move(acceptor);
     address_ = acceptor_->address();

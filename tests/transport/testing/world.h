@@ -125,9 +125,6 @@ class TestListener final : public Acceptor::Handler {
   fabric::SocketAddress address_;
 };
 
-// Port 0 of 127.0.0.1.
-fabric::SocketAddress Loopback(uint16_t port = 0);
-
 }  // namespace hawser::transport
 
 #endif  // HAWSER_TESTS_TRANSPORT_TESTING_WORLD_H_

@@ -1,0 +1,56 @@
+#include "hawser/tests/testing/test_fabric.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <utility>
+#include <vector>
+
+#include "hawser/transport/fabrics.h"
+#include "hawser/transport/uri.h"
+
+namespace hawser {
+namespace {
+
+transport::Uri Parsed() {
+  const char* const set = getenv("HAWSER_TEST_URI");
+  const std::string text = std::string(set != nullptr ? set : "tcp://127.0.0.1") + ":0";
+  absl::StatusOr<transport::Uri> uri = transport::ParseUri(text);
+  if (!uri.ok()) {
+    fprintf(stderr, "HAWSER_TEST_URI: %s\n", uri.status().ToString().c_str());
+    exit(1);
+  }
+  return *std::move(uri);
+}
+
+}  // namespace
+
+std::string TestScheme() { return Parsed().scheme; }
+
+std::string TestUri(uint16_t port) {
+  transport::Uri uri = Parsed();
+  uri.port = port;
+  return uri.ToString();
+}
+
+std::shared_ptr<fabric::Fabric> NewTestFabric() {
+  absl::StatusOr<std::shared_ptr<fabric::Fabric>> fabric = transport::CreateFabric(TestScheme());
+  if (!fabric.ok()) {
+    fprintf(stderr, "the fabric of HAWSER_TEST_URI: %s\n", fabric.status().ToString().c_str());
+    exit(1);
+  }
+  return *std::move(fabric);
+}
+
+fabric::SocketAddress TestAddress(uint16_t port) {
+  transport::Uri uri = Parsed();
+  uri.port = port;
+  absl::StatusOr<std::vector<fabric::SocketAddress>> addresses = transport::Resolve(uri);
+  if (!addresses.ok()) {
+    fprintf(stderr, "HAWSER_TEST_URI: %s\n", addresses.status().ToString().c_str());
+    exit(1);
+  }
+  return addresses->front();
+}
+
+}  // namespace hawser

@@ -1,0 +1,26 @@
+#ifndef HAWSER_TESTS_TESTING_TEST_FABRIC_H_
+#define HAWSER_TESTS_TESTING_TEST_FABRIC_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "hawser/transport/fabric/fabric.h"
+
+// Which fabric the tests of transport/ and rpc/ run over: that of HAWSER_TEST_URI, "scheme://host" without a
+// port; "tcp://127.0.0.1" unless it is set. The tests are the same for all of them.
+namespace hawser {
+
+// "tcp", "rdma".
+std::string TestScheme();
+
+// "tcp://127.0.0.1:7470"; port 0 is for listening.
+std::string TestUri(uint16_t port = 0);
+
+std::shared_ptr<fabric::Fabric> NewTestFabric();
+fabric::SocketAddress TestAddress(uint16_t port = 0);
+
+}  // namespace hawser
+
+#endif  // HAWSER_TESTS_TESTING_TEST_FABRIC_H_

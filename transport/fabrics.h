@@ -1,0 +1,18 @@
+#ifndef HAWSER_TRANSPORT_FABRICS_H_
+#define HAWSER_TRANSPORT_FABRICS_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "hawser/transport/fabric/fabric.h"
+
+namespace hawser::transport {
+
+// The fabric that serves URIs of `scheme`: the one place that knows which there are. InvalidArgument: none
+// does. Unavailable and the like: this machine cannot, and why.
+absl::StatusOr<std::shared_ptr<fabric::Fabric>> CreateFabric(absl::string_view scheme);
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_FABRICS_H_
