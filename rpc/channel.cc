@@ -1,13 +1,51 @@
 #include "hawser/rpc/channel.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "hawser/rpc/channel_core.h"
+#include "hawser/transport/runtime.h"
+#include "hawser/transport/uri.h"
 
 namespace hawser {
 
+namespace {
+
+constexpr char kAuto[] = "auto://";
+
+// To find out whether the peer answers over RDMA. One that does takes milliseconds; one whose packets a
+// firewall drops should not keep a client from TCP.
+constexpr absl::Duration kAutoTimeout = absl::Seconds(1);
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Channel>> Channel::ConnectAuto(absl::string_view rest,
+                                                              ChannelOptions options) {
+  const absl::Status understood = transport::ParseUri(absl::StrCat(kAuto, rest)).status();
+  if (!understood.ok()) return understood;
+  const auto with = [&](absl::string_view scheme) { return absl::StrCat(scheme, "://", rest); };
+  if (options.runtime != nullptr) return Connect(with(options.runtime->scheme()), std::move(options));
+  // A channel of its own, so that nobody hears of an attempt that leads to nothing.
+  ChannelOptions trial;
+  trial.connect_timeout = std::min(options.connect_timeout, kAutoTimeout);
+  trial.connection = options.connection;
+  const absl::Status rdma = Connect(with(transport::kRdmaScheme), trial).status();
+  if (rdma.ok()) return Connect(with(transport::kRdmaScheme), std::move(options));
+  absl::StatusOr<std::shared_ptr<Channel>> channel = Connect(with(transport::kTcpScheme), std::move(options));
+  if (!channel.ok()) {
+    return absl::Status(channel.status().code(),
+                        absl::StrCat(absl::string_view(channel.status().message()),
+                                     "; and over RDMA: ", absl::string_view(rdma.message())));
+  }
+  (*channel)->why_not_rdma_ = std::string(rdma.message());
+  return channel;
+}
+
 absl::StatusOr<std::shared_ptr<Channel>> Channel::Connect(absl::string_view uri, ChannelOptions options) {
+  if (absl::StartsWith(uri, kAuto)) return ConnectAuto(absl::StripPrefix(uri, kAuto), std::move(options));
   absl::StatusOr<std::shared_ptr<Channel>> channel = Create(uri, std::move(options));
   if (!channel.ok()) return channel;
   internal::ChannelCore& core = *(*channel)->core();
@@ -21,6 +59,11 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::Connect(absl::string_view uri,
 }
 
 absl::StatusOr<std::shared_ptr<Channel>> Channel::Create(absl::string_view uri, ChannelOptions options) {
+  if (absl::StartsWith(uri, kAuto)) {
+    return absl::InvalidArgumentError(absl::StrCat(uri,
+                                                   ": which network to take is found out by waiting for an "
+                                                   "answer; use Channel::Connect(), or name one"));
+  }
   absl::StatusOr<std::shared_ptr<internal::ChannelCore>> core =
       internal::ChannelCore::Create(uri, std::move(options));
   if (!core.ok()) return core.status();

@@ -29,13 +29,15 @@ class ChannelCore;  // rpc/channel_core.h
 //           is sent again then.
 class Channel {
  public:
-  // Connects to "tcp://host:port" and waits for how the first attempt ends. InvalidArgument: not a URI that
-  // we know. NotFound: the name does not resolve. Unavailable: nobody there, or too slow. FailedPrecondition:
+  // Connects to "tcp://host:port", "rdma://host:port" or "auto://host:port" and waits for how the first
+  // attempt ends. auto: RDMA if this machine has some, it leads to the peer, and the peer listens on it, else
+  // TCP; once for the channel's life, which reconnects in the same way. InvalidArgument: not a URI that we
+  // know. NotFound: the name does not resolve. Unavailable: nobody there, or too slow. FailedPrecondition:
   // the peer speaks another version; or this is a poller's thread (a callback), which cannot wait. Otherwise
   // what the server said.
   static absl::StatusOr<std::shared_ptr<Channel>> Connect(absl::string_view uri, ChannelOptions options = {});
 
-  // Likewise, but returns at once and goes on trying.
+  // Likewise, but returns at once and goes on trying; so it takes no auto://, which is found out by trying.
   static absl::StatusOr<std::shared_ptr<Channel>> Create(absl::string_view uri, ChannelOptions options = {});
 
   ~Channel();
@@ -58,15 +60,21 @@ class Channel {
 
   ChannelState state() const;
 
-  // "tcp://kv1:7470".
+  // "tcp://kv1:7470". Of an auto:// what was taken.
   const std::string& peer_address() const;
+
+  // Of an auto:// that took TCP: what stood against RDMA. Otherwise empty.
+  const std::string& why_not_rdma() const { return why_not_rdma_; }
 
   // For generated code and the library.
   const std::shared_ptr<internal::ChannelCore>& core() const { return core_; }
   explicit Channel(std::shared_ptr<internal::ChannelCore> core);
 
  private:
+  static absl::StatusOr<std::shared_ptr<Channel>> ConnectAuto(absl::string_view rest, ChannelOptions options);
+
   std::shared_ptr<internal::ChannelCore> core_;
+  std::string why_not_rdma_;
 };
 
 }  // namespace hawser

@@ -17,6 +17,8 @@ absl::Status Server::AddService(Service* service) { return core_->AddService(ser
 
 absl::StatusOr<std::string> Server::Listen(absl::string_view uri) { return core_->Listen(uri); }
 
+std::vector<std::string> Server::addresses() const { return core_->addresses(); }
+
 absl::Status Server::Shutdown(absl::Time deadline) { return core_->Shutdown(deadline); }
 
 void Server::Wait() { core_->Wait(); }

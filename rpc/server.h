@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -43,10 +44,15 @@ class Server {
   // Before the first Listen(). AlreadyExists: another service implements one of its methods.
   absl::Status AddService(Service* service);
 
-  // Listens on "tcp://host:port"; port 0 is any free one. Call it again for further addresses. Returns the
-  // URI with the real port. InvalidArgument: not a URI that we know; AlreadyExists: port in use; NotFound:
-  // name unknown.
+  // Listens on "tcp://host:port", on "rdma://host:port" (RDMA; host: a name or address of the device's
+  // network interface, or all of them), or on "auto://host:port": TCP, and RDMA on the same port where this
+  // machine has some. Port 0 is any free one. Call it again for further addresses. Returns the URI with the
+  // real port. InvalidArgument: not a URI that we know; AlreadyExists: port in use; NotFound: name unknown;
+  // rdma://, too: Unavailable, FailedPrecondition and others: what this machine lacks.
   absl::StatusOr<std::string> Listen(absl::string_view uri);
+
+  // What it listens on, in the order of the calls; of an auto:// one or two.
+  std::vector<std::string> addresses() const;
 
   // Drains: refuses new connections and new calls (Unavailable; clients send those elsewhere or again), lets
   // running calls end until `deadline`, then cancels what is left and closes. OK: every call ended by itself;

@@ -79,22 +79,47 @@ absl::Status ServerCore::AddService(Service* service) {
 absl::StatusOr<std::string> ServerCore::Listen(absl::string_view text) {
   absl::StatusOr<transport::Uri> uri = transport::ParseUri(text);
   if (!uri.ok()) return uri.status();
-  absl::StatusOr<Pollers*> pollers = PollersFor(uri->scheme);
+  uri = uri->scheme == transport::kAutoScheme ? ListenOnAuto(*std::move(uri)) : ListenOnUri(*std::move(uri));
+  if (!uri.ok()) return uri.status();
+  return uri->ToString();
+}
+
+std::vector<std::string> ServerCore::addresses() const {
+  absl::MutexLock lock(&mutex_);
+  return addresses_;
+}
+
+// TCP everywhere, and RDMA too where this machine has some, on the same port.
+absl::StatusOr<transport::Uri> ServerCore::ListenOnAuto(transport::Uri uri) {
+  uri.scheme = transport::kTcpScheme;
+  absl::StatusOr<transport::Uri> tcp = ListenOnUri(uri);
+  if (!tcp.ok()) return tcp;
+  uri.port = tcp->port;
+  uri.scheme = transport::kRdmaScheme;
+  // What stands against it is for hawser-doctor to say: clients take TCP then.
+  ListenOnUri(uri).IgnoreError();
+  uri.scheme = transport::kAutoScheme;
+  return uri;
+}
+
+absl::StatusOr<transport::Uri> ServerCore::ListenOnUri(transport::Uri uri) {
+  absl::StatusOr<Pollers*> pollers = PollersFor(uri.scheme);
   if (!pollers.ok()) return pollers.status();
-  absl::StatusOr<std::vector<fabric::SocketAddress>> addresses = transport::Resolve(*uri);
+  absl::StatusOr<std::vector<fabric::SocketAddress>> addresses = transport::Resolve(uri);
   if (!addresses.ok()) return addresses.status();
   absl::StatusOr<std::vector<Listening>> listening = ListenOnAll(**pollers, WithoutRepeats(*addresses));
   if (!listening.ok()) {
     return absl::Status(
         listening.status().code(),
-        absl::StrCat("listening on ", text, ": ", absl::string_view(listening.status().message())));
+        absl::StrCat("listening on ", uri.ToString(), ": ", absl::string_view(listening.status().message())));
   }
-  uri->port = listening->front().acceptor->address().port();
+  uri.port = listening->front().acceptor->address().port();
   {
     absl::MutexLock lock(&mutex_);
     if (phase_ == Phase::kServing) {
       for (Listening& each : *listening) listening_.push_back(std::move(each));
-      return uri->ToString();
+      addresses_.push_back(uri.ToString());
+      return uri;
     }
   }
   StopListening(*std::move(listening));

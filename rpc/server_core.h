@@ -22,6 +22,7 @@
 #include "hawser/rpc/session.h"
 #include "hawser/transport/acceptor.h"
 #include "hawser/transport/runtime.h"
+#include "hawser/transport/uri.h"
 
 namespace hawser::internal {
 
@@ -38,6 +39,7 @@ class ServerCore final : Session::Owner {
   // See Server.
   absl::Status AddService(Service* service);
   absl::StatusOr<std::string> Listen(absl::string_view uri);
+  std::vector<std::string> addresses() const;
   absl::Status Shutdown(absl::Time deadline);
   void Wait();
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
@@ -62,6 +64,8 @@ class ServerCore final : Session::Owner {
     std::unique_ptr<transport::Acceptor> acceptor;
   };
 
+  absl::StatusOr<transport::Uri> ListenOnUri(transport::Uri uri);
+  absl::StatusOr<transport::Uri> ListenOnAuto(transport::Uri uri);
   absl::StatusOr<Pollers*> PollersFor(const std::string& scheme);
   absl::StatusOr<std::vector<Listening>> ListenOnAll(Pollers& pollers,
                                                      std::vector<fabric::SocketAddress> addresses);
@@ -96,6 +100,7 @@ class ServerCore final : Session::Owner {
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kServing;
   std::map<std::string, std::unique_ptr<Pollers>> pollers_ ABSL_GUARDED_BY(mutex_);  // By scheme; only grows.
   std::vector<Listening> listening_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> addresses_ ABSL_GUARDED_BY(mutex_);
   // Each is used and destroyed on its poller.
   absl::flat_hash_map<transport::SessionToken, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
   uint64_t connections_ ABSL_GUARDED_BY(mutex_) = 0;  // Open, or being accepted.

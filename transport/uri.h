@@ -11,6 +11,11 @@
 
 namespace hawser::transport {
 
+inline constexpr char kTcpScheme[] = "tcp";
+inline constexpr char kRdmaScheme[] = "rdma";
+// RDMA where both sides have it, TCP else; what that means is rpc/'s: no fabric has this name.
+inline constexpr char kAutoScheme[] = "auto";
+
 // "tcp://host:port": which fabric, and where.
 struct Uri {
   std::string scheme;

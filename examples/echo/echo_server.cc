@@ -55,13 +55,12 @@ int main(int argc, char** argv) {
     return 1;
   }
   for (const std::string& uri : uris) {
-    absl::StatusOr<std::string> listening = server.Listen(uri);
-    if (!listening.ok()) {
-      std::cerr << kProgram << ": " << listening.status() << std::endl;
+    if (absl::Status status = server.Listen(uri).status(); !status.ok()) {
+      std::cerr << kProgram << ": " << status << std::endl;
       return 1;
     }
-    std::cout << "listening on " << *listening << std::endl;
   }
+  for (const std::string& address : server.addresses()) std::cout << "listening on " << address << std::endl;
 
   stop.Wait();
   if (absl::Status status = server.Shutdown(absl::Now() + absl::Seconds(5)); !status.ok()) {

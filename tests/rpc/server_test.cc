@@ -67,12 +67,34 @@ TEST(ServerAddressTest, APortInUseIsNamed) {
 
 TEST(ServerAddressTest, AWrongUriIsRefusedOnBothSides) {
   Server server;
-  for (const char* uri : {"", "kv1:7470", "tcp://kv1", "tcp://:7470", "tcp://kv1:70000", "tcp://[::1:7470",
-                          "ftp://kv1:21", "tcp://::1:7470"}) {
+  for (const char* uri : {"", "kv1:7470", "auto://kv1", "tcp://kv1", "tcp://:7470", "tcp://kv1:70000",
+                          "tcp://[::1:7470", "ftp://kv1:21", "tcp://::1:7470"}) {
     EXPECT_THAT(server.Listen(uri).status(), HasCode(absl::StatusCode::kInvalidArgument)) << uri;
     EXPECT_THAT(Channel::Connect(uri).status(), HasCode(absl::StatusCode::kInvalidArgument)) << uri;
   }
   EXPECT_THAT(Channel::Connect("tcp://127.0.0.1:0").status(), HasCode(absl::StatusCode::kInvalidArgument));
+}
+
+// Where there is RDMA, it is taken; the same test then shows that.
+TEST(AutoTest, TakesRdmaOrTcpAndSaysWhich) {
+  TestServer server({}, "auto://" + TestHost() + ":0");
+  EXPECT_THAT(server.uri, testing::StartsWith("auto://"));
+  const std::vector<std::string> addresses = server.server.addresses();
+  ASSERT_FALSE(addresses.empty());
+  EXPECT_THAT(addresses[0], testing::StartsWith("tcp://"));
+  EXPECT_EQ(PortOf(addresses.back()), PortOf(server.uri));
+  const std::shared_ptr<Channel> channel = server.Connect();
+  ASSERT_NE(channel, nullptr);
+  EXPECT_EQ(channel->peer_address(), addresses.back());
+  EXPECT_EQ(channel->why_not_rdma().empty(), addresses.size() == 2);
+  EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+}
+
+TEST(AutoTest, NobodyThereIsAnErrorThatNamesBothNetworks) {
+  const absl::Status nobody = Channel::Connect("auto://127.0.0.1:1").status();
+  EXPECT_THAT(nobody, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(std::string(nobody.message()), testing::HasSubstr("and over RDMA: "));
+  EXPECT_THAT(Channel::Create("auto://127.0.0.1:1").status(), HasCode(absl::StatusCode::kInvalidArgument));
 }
 
 TEST(ServerAddressTest, ANameThatDoesNotResolveIsNamed) {

@@ -27,6 +27,8 @@ transport::Uri Parsed() {
 
 std::string TestScheme() { return Parsed().scheme; }
 
+std::string TestHost() { return Parsed().host; }
+
 std::string TestUri(uint16_t port) {
   transport::Uri uri = Parsed();
   uri.port = port;

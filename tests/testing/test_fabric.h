@@ -14,6 +14,8 @@ namespace hawser {
 
 // "tcp", "rdma".
 std::string TestScheme();
+// "127.0.0.1"
+std::string TestHost();
 
 // "tcp://127.0.0.1:7470"; port 0 is for listening.
 std::string TestUri(uint16_t port = 0);
