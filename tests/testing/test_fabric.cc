@@ -13,11 +13,11 @@ namespace hawser {
 namespace {
 
 transport::Uri Parsed() {
-  const char* const set = getenv("HAWSER_TEST_URI");
-  const std::string text = std::string(set != nullptr ? set : "tcp://127.0.0.1") + ":0";
+  const char* const address = getenv("HAWSER_RDMA_ADDRESS");
+  const std::string text = address != nullptr ? "rdma://" + std::string(address) + ":0" : "tcp://127.0.0.1:0";
   absl::StatusOr<transport::Uri> uri = transport::ParseUri(text);
   if (!uri.ok()) {
-    fprintf(stderr, "HAWSER_TEST_URI: %s\n", uri.status().ToString().c_str());
+    fprintf(stderr, "HAWSER_RDMA_ADDRESS: %s\n", uri.status().ToString().c_str());
     exit(1);
   }
   return *std::move(uri);
@@ -38,7 +38,7 @@ std::string TestUri(uint16_t port) {
 std::shared_ptr<fabric::Fabric> NewTestFabric() {
   absl::StatusOr<std::shared_ptr<fabric::Fabric>> fabric = transport::CreateFabric(TestScheme());
   if (!fabric.ok()) {
-    fprintf(stderr, "the fabric of HAWSER_TEST_URI: %s\n", fabric.status().ToString().c_str());
+    fprintf(stderr, "the fabric of the tests: %s\n", fabric.status().ToString().c_str());
     exit(1);
   }
   return *std::move(fabric);
@@ -49,7 +49,7 @@ fabric::SocketAddress TestAddress(uint16_t port) {
   uri.port = port;
   absl::StatusOr<std::vector<fabric::SocketAddress>> addresses = transport::Resolve(uri);
   if (!addresses.ok()) {
-    fprintf(stderr, "HAWSER_TEST_URI: %s\n", addresses.status().ToString().c_str());
+    fprintf(stderr, "HAWSER_RDMA_ADDRESS: %s\n", addresses.status().ToString().c_str());
     exit(1);
   }
   return addresses->front();

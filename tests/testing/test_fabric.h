@@ -8,8 +8,9 @@
 #include "absl/strings/string_view.h"
 #include "hawser/transport/fabric/fabric.h"
 
-// Which fabric the tests of transport/ and rpc/ run over: that of HAWSER_TEST_URI, "scheme://host" without a
-// port; "tcp://127.0.0.1" unless it is set. The tests are the same for all of them.
+// Which fabric the tests of transport/ and rpc/ run over: TCP on 127.0.0.1 or, where HAWSER_RDMA_ADDRESS is
+// set, RDMA on that address, which is one of this host's with an RDMA device. The tests are the same for
+// both.
 namespace hawser {
 
 // "tcp", "rdma".
