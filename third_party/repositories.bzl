@@ -48,6 +48,34 @@ _system_repository = repository_rule(
     },
 )
 
+# Where bazelw leaves the kernel's packages; the same line is in bazelw.
+def _guest_kernel_folder(ctx):
+    environ = ctx.os.environ
+    return environ.get("XDG_CACHE_HOME", environ.get("HOME", "") + "/.cache") + "/hawser/guest_kernel"
+
+def _guest_kernel_repository_impl(ctx):
+    folder = _guest_kernel_folder(ctx)
+    for path, package in ctx.attr.needs.items():
+        if not ctx.path(path).exists:
+            fail("The tests in a guest need the Debian package %s (for %s); ./bazelw installs it." % (package, path))
+    if not ctx.path(folder + "/packages").exists:
+        fail("The tests in a guest need a kernel in %s; ./bazelw gets it there." % folder)
+    files = ["packages", "image.deb", "headers.deb", "headers_common.deb", "kbuild.deb", "source.deb"]
+    for name in files:
+        ctx.symlink(folder + "/" + name, name)
+    ctx.symlink("/bin/busybox", "busybox")
+    ctx.file("BUILD.bazel", "exports_files(%s)" % repr(files + ["busybox"]), executable = False)
+
+_guest_kernel_repository = repository_rule(
+    implementation = _guest_kernel_repository_impl,
+    doc = "The packages that third_party/guest_kernel/fetch.sh got, and busybox. Only tests in a guest look at it.",
+    environ = ["HOME", "XDG_CACHE_HOME"],
+    local = True,
+    attrs = {
+        "needs": attr.string_dict(doc = "path -> Debian package"),
+    },
+)
+
 def _absent(name):
     """Whether `name` is still free: a user's own choice of a repository goes before Hawser's."""
     return not native.existing_rule(name)
@@ -95,5 +123,16 @@ def hawser_repositories():
                 "/usr/include/gtest/gtest.h": "libgtest-dev",
                 "/usr/include/infiniband/verbs.h": "libibverbs-dev",
                 "/usr/include/rdma/rdma_cma.h": "librdmacm-dev",
+            },
+        )
+    if _absent("hawser_guest_kernel"):
+        _guest_kernel_repository(
+            name = "hawser_guest_kernel",
+            needs = {
+                "/bin/busybox": "busybox-static",
+                "/sbin/modprobe": "kmod",
+                "/usr/bin/cpio": "cpio",
+                "/usr/bin/make": "make",
+                "/usr/bin/qemu-system-x86_64": "qemu-system-x86",
             },
         )

@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# Runs one command in a guest whose kernel has software RDMA, with the files, folder and environment of the caller:
+#
+#   guest.sh [option]... -- command [argument]...
+#
+#   --setup=rxe       the RDMA devices to make first: rxe, rxe_pair, siw or none (README.md)
+#   --smp=2           processors
+#   --memory=1G
+#   --virtual_time    the guest's clock counts instructions and jumps over waits, so that timeouts pass at once; one processor
+#   --timeout=120     seconds of the guest's time that the command may take; 0: no limit
+#   --wall=180        seconds of real time that all may take, with boot
+#   --run=FOLDER      a folder that the guest shares, for writing too; everything else it writes is lost (default: none)
+#   --qemu=ARGUMENT   one more argument for QEMU; may be repeated
+#
+# Exit status: the command's; 124 if the time was up; 125 if the guest did not start or died, after the end of its console.
+# Needs neither root nor KVM nor a network.
+set -uo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+fail() {
+  echo "guest.sh: $1" >&2
+  exit 125
+}
+
+setup=rxe smp=2 memory=1G timeout=120 wall=180 run='' clock=() qemu=()
+while (($#)); do
+  case $1 in
+    --setup=*) setup=${1#*=} ;;
+    --smp=*) smp=${1#*=} ;;
+    --memory=*) memory=${1#*=} ;;
+    --virtual_time) clock=(-icount shift=2,sleep=off) ;;
+    --timeout=*) timeout=${1#*=} ;;
+    --wall=*) wall=${1#*=} ;;
+    --run=*) run=${1#*=} ;;
+    --qemu=*) qemu+=("${1#*=}") ;;
+    --) shift && break ;;
+    *) fail "no option '$1'; the options are in the head of $here/guest.sh" ;;
+  esac
+  shift
+done
+(($#)) || fail 'no command: guest.sh [option]... -- command [argument]...'
+
+# Bazel lays the kernel beside this file; by hand it is where Bazel built it.
+kernel=$here/../../third_party/guest_kernel/vmlinux initrd=$here/initrd
+if [[ ! -e $kernel ]]; then
+  kernel=$here/../../bazel-bin/third_party/guest_kernel/vmlinux initrd=$here/../../bazel-bin/tests/softroce/initrd
+  [[ -e $kernel && -e $initrd ]] || fail 'no kernel to boot; build it: ./bazelw build //tests/softroce:guest'
+fi
+
+if [[ -z $run ]]; then
+  run=$(mktemp -d "${TMPDIR:-/tmp}/guest.XXXXXX")
+  trap 'rm -rf "$run"' EXIT
+fi
+mkdir -p "$run" && run=$(realpath "$run") && rm -f "$run/status" || fail "cannot use the folder $run"
+[[ $run != *[[:space:],]* ]] || fail "the folder's path has a blank or a comma, which QEMU would misread: $run"
+
+# One emulated processor is one thread; more of them run in a thread each.
+accelerator=tcg,thread=multi
+((${#clock[@]})) && smp=1 accelerator=tcg,thread=single
+
+{
+  declare -px
+  printf 'cd %q\n' "$PWD"
+  printf 'source %q %q\n' "$here/setup.sh" "$setup"
+  printf 'exec timeout --kill-after=5 %q' "$timeout"
+  printf ' %q' "$@"
+  echo
+} >"$run/command"
+
+arguments=(
+  -no-user-config -nodefaults -display none -no-reboot
+  -machine q35 -accel "$accelerator" -smp "$smp" -m "$memory"
+  # Without erms and fsrm: with them memcpy is `rep movsb`, which QEMU emulates byte by byte.
+  -cpu max,-erms,-fsrm
+  -kernel "$kernel" -initrd "$initrd"
+  # A panic ends QEMU (panic=-1 reboots, -no-reboot exits). HAWSER_RUN goes to init's environment.
+  -append "console=ttyS0 quiet panic=-1 oops=panic tsc=reliable no_timer_check mitigations=off random.trust_cpu=on HAWSER_RUN=$run"
+  -serial "file:$run/console"
+  # The command's output, straight to ours. By fd, because opening /dev/stdout again would start a file from its beginning.
+  -device virtio-serial-pci
+  -add-fd fd=3,set=3 -chardev file,id=out,append=on,path=/dev/fdset/3 -device virtserialport,nr=1,chardev=out
+  -add-fd fd=4,set=4 -chardev file,id=err,append=on,path=/dev/fdset/4 -device virtserialport,nr=2,chardev=err
+  -fsdev local,id=root,path=/,security_model=none,multidevs=remap,readonly=on -device virtio-9p-pci,fsdev=root,mount_tag=root
+  -fsdev "local,id=run,path=$run,security_model=none,multidevs=remap" -device virtio-9p-pci,fsdev=run,mount_tag=run
+)
+timeout --kill-after=5 "$wall" qemu-system-x86_64 "${arguments[@]}" "${clock[@]}" "${qemu[@]}" </dev/null 3>&1 4>&2 &
+guest=$!
+trap 'kill "$guest" 2>/dev/null' TERM INT HUP
+wait "$guest"
+ended=$?
+# A signal to this script ends `wait` before the guest has gone.
+while kill -0 "$guest" 2>/dev/null; do wait "$guest"; done
+
+status=125
+if [[ -s $run/status ]]; then
+  status=$(<"$run/status")
+elif ((ended == 124 || ended == 137)); then
+  status=124
+  echo "guest.sh: the guest was still running after $wall s. The end of its console:" >&2
+  tail -n 40 "$run/console" >&2
+else
+  echo "guest.sh: the guest ended without a status (QEMU's was $ended). The end of its console:" >&2
+  tail -n 40 "$run/console" >&2
+fi
+exit "$status"

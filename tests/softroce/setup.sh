@@ -1,0 +1,46 @@
+# Sourced in the guest before the command: makes the RDMA devices of the setup named by $1 and tells the command of them.
+# README.md says what each setup has.
+
+ulimit -l unlimited
+PATH=$PATH:/usr/sbin:/sbin
+
+# interface <name> <address>. 4200 leaves room for a path MTU of 4096.
+interface() {
+  ip link set "$1" mtu 4200 up
+  ip addr add "$2/24" dev "$1"
+}
+
+# device <name> <rxe or siw> <interface>
+device() {
+  rdma link add "$1" type "$2" netdev "$3" || exit 125
+}
+
+case $1 in
+  rxe | siw)
+    interface dummy0 10.0.0.1  # The driver makes dummy0 when it is loaded.
+    device "${1}0" "$1" dummy0
+    export HAWSER_RDMA_DEVICE=${1}0 HAWSER_RDMA_ADDRESS=10.0.0.1
+    ;;
+  rxe_pair)
+    ip link add veth0 type veth peer name veth1
+    interface veth0 10.0.0.1
+    interface veth1 10.0.0.2
+    # Both ends are this host's own addresses; the kernel must send between them all the same.
+    for end in veth0 veth1; do
+      echo 1 >/proc/sys/net/ipv4/conf/$end/accept_local
+      echo 1 >/proc/sys/net/ipv4/conf/$end/arp_ignore
+      echo 2 >/proc/sys/net/ipv4/conf/$end/arp_announce
+      echo 0 >/proc/sys/net/ipv4/conf/$end/rp_filter
+    done
+    echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter
+    device rxe0 rxe veth0
+    device rxe1 rxe veth1
+    export HAWSER_RDMA_DEVICE=rxe0 HAWSER_RDMA_ADDRESS=10.0.0.1
+    export HAWSER_RDMA_PEER_DEVICE=rxe1 HAWSER_RDMA_PEER_ADDRESS=10.0.0.2
+    ;;
+  none) ;;
+  *)
+    echo "setup.sh: no setup '$1'; there are rxe, rxe_pair, siw and none" >&2
+    exit 125
+    ;;
+esac
