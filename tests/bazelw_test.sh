@@ -2,12 +2,17 @@
 # bazelw with a fake dpkg-query, apt-get, sudo and bazel: the only programs on its PATH, so it can touch nothing real.
 set -euo pipefail
 
-bazelw=$PWD/bazelw
-[[ -x $bazelw ]] || { echo "run by: bazel test //tests:bazelw_test" >&2; exit 1; }
+[[ -x bazelw ]] || { echo "run by: bazel test //tests:bazelw_test" >&2; exit 1; }
 bash=$(command -v bash)
 tmp=$(mktemp -d "${TEST_TMPDIR:-/tmp}/bazelw.XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
 failures=0
+
+# A checkout with nothing else in it, whose fetch.sh is made below.
+mkdir -p "$tmp/checkout/third_party/guest_kernel"
+cp bazelw "$tmp/checkout/"
+bazelw=$tmp/checkout/bazelw
+guest_kernel=$tmp/home/.cache/hawser/guest_kernel
 
 # fake <program> <body>: a program that notes how it was called, then runs the body.
 fake() {
@@ -15,11 +20,11 @@ fake() {
   chmod +x "$tmp/bin/$1"
 }
 
-# A machine that has every package except those in the file `absent`.
+# A machine that has the guests' kernel, and every package except those in the file `absent`.
 machine() {
   rm -rf "$tmp/bin" "$tmp/calls" "$tmp/absent" "$tmp/workspace"
-  mkdir -p "$tmp/bin" "$tmp/workspace/deep"
-  touch "$tmp/calls" "$tmp/workspace/WORKSPACE"
+  mkdir -p "$tmp/bin" "$tmp/workspace/deep" "$guest_kernel"
+  touch "$tmp/calls" "$tmp/workspace/WORKSPACE" "$guest_kernel/packages"
   printf '%s\n' "$@" >"$tmp/absent"
   fake dpkg-query '
     status=0
@@ -36,12 +41,14 @@ machine() {
   fake id 'echo 0'
   fake env 'echo "env $1" >/dev/null; shift; exec "$@"'
   fake sudo 'exec "$@"'
+  fake fetch.sh ''
+  mv "$tmp/bin/fetch.sh" "$tmp/checkout/third_party/guest_kernel/"
 }
 
 # run <args>: bazelw in the folder $from; leaves $status, $output and $calls (without the questions it asked).
 run() {
   status=0
-  output=$(cd "${from:-$tmp/workspace}" && PATH=$tmp/bin "$bash" "$bazelw" "$@" 2>&1) || status=$?
+  output=$(cd "${from:-$tmp/workspace}" && HOME=$tmp/home XDG_CACHE_HOME='' PATH=$tmp/bin "$bash" "$bazelw" "$@" 2>&1) || status=$?
   calls=$(grep -vE '^(dpkg-query|id|env) ' "$tmp/calls" || true)
 }
 
@@ -122,6 +129,28 @@ machine
 rm "$tmp/bin/dpkg-query"
 run build //x
 check 'where there is no Debian it names the packages and ends with 2' is "$status-${output/#*bazel-bootstrap*/named}" 2-named
+
+machine
+rm "$guest_kernel/packages"
+HAWSER_NO_INSTALL=1 run build //x
+check "with HAWSER_NO_INSTALL=1 the guests' missing kernel ends it with 2" is "$status" 2
+check 'and is named, with its reason' has "$output" "  $guest_kernel: the kernel of the guests"
+check 'and nothing is downloaded' is "$calls" ''
+
+machine
+rm "$guest_kernel/packages"
+run build //x
+check "the guests' missing kernel is downloaded, then bazel runs" is "$calls" \
+  "fetch.sh $guest_kernel
+bazel build //x
+in $tmp/workspace"
+
+machine
+rm "$guest_kernel/packages"
+sed -i '$a exit 1' "$tmp/checkout/third_party/guest_kernel/fetch.sh"
+run build //x
+check 'the download failing ends it with 2' is "$status" 2
+check 'and bazel does not run' lacks "$calls" 'bazel build'
 
 machine
 from=$tmp/workspace/deep run run //:x -- relative/file

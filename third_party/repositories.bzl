@@ -51,7 +51,7 @@ _system_repository = repository_rule(
 # Where bazelw leaves the kernel's packages; the same line is in bazelw.
 def _guest_kernel_folder(ctx):
     environ = ctx.os.environ
-    return environ.get("XDG_CACHE_HOME", environ.get("HOME", "") + "/.cache") + "/hawser/guest_kernel"
+    return (environ.get("XDG_CACHE_HOME") or environ.get("HOME", "") + "/.cache") + "/hawser/guest_kernel"
 
 def _guest_kernel_repository_impl(ctx):
     folder = _guest_kernel_folder(ctx)

@@ -61,6 +61,7 @@ accelerator=tcg,thread=multi
 
 {
   declare -px
+  ((${#clock[@]})) && echo 'export HAWSER_VIRTUAL_TIME=1' || echo 'unset HAWSER_VIRTUAL_TIME'
   printf 'cd %q\n' "$PWD"
   printf 'source %q %q\n' "$here/setup.sh" "$setup"
   printf 'exec timeout --kill-after=5 %q' "$timeout"
@@ -98,9 +99,9 @@ if [[ -s $run/status ]]; then
 elif ((ended == 124 || ended == 137)); then
   status=124
   echo "guest.sh: the guest was still running after $wall s. The end of its console:" >&2
-  tail -n 40 "$run/console" >&2
+  tail -n 80 "$run/console" >&2
 else
   echo "guest.sh: the guest ended without a status (QEMU's was $ended). The end of its console:" >&2
-  tail -n 40 "$run/console" >&2
+  tail -n 80 "$run/console" >&2
 fi
 exit "$status"

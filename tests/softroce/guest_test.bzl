@@ -1,0 +1,33 @@
+"""Tests that need software RDMA. They run in a guest (README.md), many in one, because starting it takes 5 s."""
+
+def hawser_guest_test(name, tests, setup = "rxe", smp = 2, virtual_time = False, test_seconds = 60, tags = [], **kwargs):
+    """A test that runs other tests, one after the other, in one guest.
+
+    It passes if all of them do. Where HAWSER_RDMA_DEVICE names a device of this machine, tests that any device serves
+    (setup rxe or siw, no virtual time) run on that one, without a guest.
+
+    Args:
+      name: the target's name.
+      tests: labels of tests or other programs; exit status 0 means passed. Tag those that cannot run without a guest
+        "manual", or `bazel test //...` runs them on the host as well. $HAWSER_RDMA_DEVICE names their device.
+      setup: the devices that the guest has: "rxe", "rxe_pair", "siw" or "none".
+      smp: processors of the guest. With one, threads that wait for each other by spinning crawl.
+      virtual_time: the clock jumps over waits, so that timeouts cost nothing; one processor.
+      test_seconds: what each test may take, in the guest's time.
+      tags: as of sh_test; "cpu:2" is added, since a guest keeps two processors of the host busy.
+      **kwargs: as of sh_test. Its timeout limits all tests together.
+    """
+    native.sh_test(
+        name = name,
+        srcs = ["@hawser//tests/softroce:guest_test.sh"],
+        args = [
+            "--setup=" + setup,
+            "--smp=%d" % smp,
+            "--test_seconds=%d" % test_seconds,
+        ] + (["--virtual_time"] if virtual_time else []) + [
+            "--",
+        ] + ["$(rootpath %s)" % test for test in tests],
+        data = tests + ["@hawser//tests/softroce:guest_test_files"],
+        tags = tags + ["cpu:2"],
+        **kwargs
+    )

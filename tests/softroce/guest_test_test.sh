@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# What goes wrong in a guest is reported as a failure, and the rest of the tests still count.
+set -uo pipefail
+
+here=tests/softroce
+tmp=$TEST_TMPDIR
+failures=0
+
+# program <name> <body>
+program() {
+  printf '#!/bin/bash\n%s\n' "$2" >"$tmp/$1"
+  chmod +x "$tmp/$1"
+}
+
+# run <arguments of guest_test.sh>: leaves $status and $output.
+run() {
+  output=$(XML_OUTPUT_FILE=$tmp/test.xml "$here/guest_test.sh" "$@" 2>&1)
+  status=$?
+  printf '%s\n\n' "$output"
+}
+
+check() {
+  local what=$1
+  shift
+  if "$@"; then
+    echo "ok: $what"
+  else
+    failures=$((failures + 1))
+    echo "FAILED: $what"
+  fi
+}
+is() { [[ $1 == "$2" ]]; }
+has() { [[ $1 == *"$2"* ]]; }
+lacks() { [[ $1 != *"$2"* ]]; }
+
+program passes 'echo quiet'
+program says_why 'echo "because of <this & that>"; exit 7'
+program crashes 'kill -SEGV $$'
+program hangs 'echo waiting; trap "" TERM; while :; do read -r -t 1000 <> <(:); done'
+program panics 'echo "last words"; echo c >/proc/sysrq-trigger'
+
+# In virtual time, so that the hang costs nothing.
+run --setup=none --virtual_time --test_seconds=3600 -- "$tmp"/{passes,says_why,crashes,hangs,passes}
+check 'a failed test fails all' is "$status" 1
+check 'an exit status is told' has "$output" "$tmp/says_why: exit status 7"
+check 'with the output' has "$output" 'because of <this & that>'
+check 'a crash is told' has "$output" "$tmp/crashes: SIGSEGV"
+check 'a hang is told' has "$output" "$tmp/hangs: still running after 3600 s"
+check 'tests before and after have passed' is "$(grep -cE '^PASSED .*/passes$' <<<"$output")" 2
+check 'and nothing of theirs is printed' lacks "$output" quiet
+check 'the XML counts failures' is "$(grep -c '<failure>' "$tmp/test.xml")" 3
+check 'and says why' has "$(<"$tmp/test.xml")" 'because of &lt;this &amp; that&gt;'
+
+run --setup=none -- "$tmp"/{passes,panics,passes}
+check 'a panic fails all' is "$status" 1
+check 'the panic is told' has "$output" 'Kernel panic - not syncing: sysrq triggered crash'
+check 'the test it was in is told' has "$output" "$tmp/panics: the guest ended while this test ran"
+check 'with its output' has "$output" 'last words'
+check 'what had passed has passed' is "$(grep -cE '^PASSED .*/passes$' <<<"$output")" 1
+check 'what was not run has failed' has "$output" "$tmp/passes: not run, because the guest ended"
+
+run --setup=none --wall=10 -- "$tmp/hangs"
+check 'a guest that does not end in time is ended' is "$status" 1
+check 'and told' has "$output" 'the guest was still running after 10 s'
+
+run --setup=absent -- "$tmp/passes"
+check 'a guest that cannot be set up fails all' is "$status" 1
+check 'and says why' has "$output" "no setup 'absent'"
+
+HAWSER_RDMA_DEVICE=absent0 run -- "$tmp/passes"
+check 'a device of this machine that is not there fails all' is "$status" 1
+HAWSER_RDMA_DEVICE=any0 HAWSER_RDMA_ADDRESS=10.0.0.1 run -- "$tmp"/{passes,says_why}
+check 'on this machine, a failed test fails all' is "$status" 1
+check 'and is told' has "$output" "$tmp/says_why: exit status 7"
+
+((failures == 0)) || { echo "$failures failed"; exit 1; }
