@@ -3,6 +3,7 @@
 
 ulimit -l unlimited
 PATH=$PATH:/usr/sbin:/sbin
+unset "${!HAWSER_RDMA_@}"  # What the caller has there is about its own devices.
 
 # interface <name> <address>. 4200 leaves room for a path MTU of 4096.
 interface() {
