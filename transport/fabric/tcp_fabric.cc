@@ -6,7 +6,7 @@
 #include "hawser/transport/fabric/tcp_completion_queue.h"
 #include "hawser/transport/fabric/tcp_listener.h"
 #include "hawser/transport/fabric/tcp_queue_pair.h"
-#include "hawser/transport/fabric/tcp_regions.h"
+#include "hawser/transport/fabric/region_table.h"
 
 namespace hawser::fabric {
 namespace {

@@ -14,7 +14,7 @@
 #include "hawser/transport/fabric/tcp_frame_reader.h"
 #include "hawser/transport/fabric/tcp_frame_writer.h"
 #include "hawser/transport/fabric/tcp_greeting.h"
-#include "hawser/transport/fabric/tcp_regions.h"
+#include "hawser/transport/fabric/region_table.h"
 #include "hawser/transport/fabric/tcp_requester.h"
 #include "hawser/transport/fabric/tcp_responder.h"
 #include "hawser/transport/fabric/tcp_socket.h"

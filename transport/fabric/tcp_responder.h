@@ -8,7 +8,7 @@
 
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/tcp_frame.h"
-#include "hawser/transport/fabric/tcp_regions.h"
+#include "hawser/transport/fabric/tcp_grants.h"
 #include "hawser/transport/fabric/tcp_requester.h"
 
 namespace hawser::fabric {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
 namespace hawser::fabric {
@@ -10,6 +11,7 @@ namespace {
 
 constexpr uint64_t kReceiveMark = uint64_t{1} << 63;
 constexpr uint64_t kRevocationMark = uint64_t{1} << 62;
+constexpr uint64_t kFence = ~uint64_t{0};
 
 }  // namespace
 
@@ -67,6 +69,11 @@ absl::Status Endpoint::Receive(uint64_t wr_id, Sge buffer) {
 }
 
 void Endpoint::Take(Completion completion) {
+  if (completion.wr_id == kFence) {
+    EXPECT_EQ(completion.status, CompletionStatus::kSuccess);
+    ++fences_;
+    return;
+  }
   const bool receive = (completion.wr_id & kReceiveMark) != 0;
   const bool revocation = (completion.wr_id & kRevocationMark) != 0;
   completion.wr_id &= ~(kReceiveMark | kRevocationMark);
@@ -82,7 +89,19 @@ void Endpoint::Revoke(uint64_t wr_id, uint32_t rkey) {
   qp_->Revoke(rkey, wr_id | kRevocationMark);
 }
 
-uint32_t Endpoint::Grant(Sge range, QueuePair::Access access) { return qp_->Grant(range, access).value(); }
+uint32_t Endpoint::Grant(Sge range, QueuePair::Access access) {
+  const uint32_t rkey = qp_->Grant(range, access).value();
+  if (!news_.established()) return rkey;
+  // A revocation after it completes when the grant holds: both are done in order.
+  const uint32_t fence = qp_->Grant({range.address, 1, range.lkey}, access).value();
+  poll();
+  const size_t before = fences_;
+  qp_->Revoke(fence, kFence);
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (fences_ == before && absl::Now() < deadline) poll();
+  EXPECT_GT(fences_, before) << "a grant was not carried out";
+  return rkey;
+}
 
 FabricWorld::FabricWorld(const FabricUnderTest& under_test) : fabric_(under_test.create()) {
   for (int i = 0; i < 2; ++i) completion_queues_.push_back(fabric_->CreateCompletionQueue(1024).value());
@@ -99,6 +118,7 @@ FabricWorld::~FabricWorld() {
 
 Endpoint& FabricWorld::NewEndpoint(size_t queue, const QueuePairOptions& options, size_t memory_bytes) {
   endpoints_.push_back(std::make_unique<Endpoint>(*fabric_, completion_queue(queue), options, memory_bytes));
+  endpoints_.back()->poll = [this] { PollOnce(); };
   return *endpoints_.back();
 }
 
@@ -135,8 +155,14 @@ void FabricWorld::ExpectEverythingComesBack(Endpoint& endpoint) {
 
 void FabricWorld::Until(const std::function<bool()>& condition, const char* what) {
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  std::string what_ended;
   while (!condition()) {
-    ASSERT_LT(absl::Now(), deadline) << "waited in vain for: " << what;
+    if (absl::Now() >= deadline) {
+      for (const auto& endpoint : endpoints_) {
+        if (!endpoint->news().why.ok()) what_ended += absl::StrCat("; ", endpoint->news().why.ToString());
+      }
+      FAIL() << "waited in vain for: " << what << what_ended;
+    }
     PollOnce();
   }
 }

@@ -23,9 +23,24 @@ namespace hawser::fabric {
 // How the contract test gets at a fabric.
 struct FabricUnderTest {
   std::string name;
-  std::function<std::unique_ptr<Fabric>()> create;
+  std::function<std::shared_ptr<Fabric>()> create;
   SocketAddress listen_address;  // Port 0.
+
+  // What a software device, or its driver, is known not to do as the contract wants it. Nothing of this is
+  // ever set for a NIC.
+  struct Shortcomings {
+    bool grants_are_not_confined = false;  // rxe: a window's bounds are not looked at, only its region's.
+    bool codes_are_not_exact = false;      // A failure is one, but called by another name.
+    bool rkeys_are_for_everybody = false;  // No windows: an rkey is good for every queue pair of the process.
+    bool rnr_is_not_waited_for = false;    // iWARP has no RNR: a SEND without a receive ends the connection.
+    bool read_has_one_sge = false;         // iWARP
+    bool requester_is_not_told = false;  // siw: a refused READ or WRITE ends the connection, and that is all.
+  };
+  Shortcomings shortcomings;
 };
+
+// Those that a test binary is for: each defines this.
+std::vector<FabricUnderTest> FabricsUnderTest();
 
 // So that a failing test names the fabric.
 inline void PrintTo(const FabricUnderTest& under_test, std::ostream* out) { *out << under_test.name; }
@@ -86,6 +101,7 @@ class Endpoint {
   absl::Status Read(uint64_t wr_id, Sge sink, const uint8_t* remote, uint32_t rkey, bool signaled = true);
   absl::Status Write(uint64_t wr_id, Sge source, const uint8_t* remote, uint32_t rkey, bool signaled = true);
   absl::Status Receive(uint64_t wr_id, Sge buffer);
+  // Of which the peer may make use at once, though it learns of it by no SEND.
   uint32_t Grant(Sge range, QueuePair::Access access);
   void Revoke(uint64_t wr_id, uint32_t rkey);
 
@@ -98,12 +114,16 @@ class Endpoint {
   size_t revocations_posted = 0;
   void Take(Completion completion);
 
+  // Polls all completion queues: the world's.
+  std::function<void()> poll;
+
   // Deletes the queue pair early.
   void Destroy() { qp_.reset(); }
 
  private:
   absl::Status Post(const SendWorkRequest& request);
 
+  size_t fences_ = 0;
   CompletionQueue& completion_queue_;
   std::vector<uint8_t> memory_;
   std::unique_ptr<MemoryRegion> region_;
@@ -147,7 +167,7 @@ class FabricWorld {
   std::vector<Completion> strays;  // Of queue pairs that are no endpoint's.
 
  private:
-  std::unique_ptr<Fabric> fabric_;
+  std::shared_ptr<Fabric> fabric_;
   std::vector<std::unique_ptr<CompletionQueue>> completion_queues_;
   RequestRecorder requests_;
   std::unique_ptr<Listener> listener_;

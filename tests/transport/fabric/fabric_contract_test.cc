@@ -1,4 +1,5 @@
-// What fabric.h promises, of every fabric. Nothing below knows which one it runs on.
+// What fabric.h promises, of every fabric. Nothing below knows which one it runs on: that is in the file that
+// defines FabricsUnderTest().
 
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 
@@ -17,7 +18,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/transport/fabric/fabric.h"
-#include "hawser/transport/fabric/tcp_fabric.h"
 
 namespace hawser::fabric {
 namespace {
@@ -29,44 +29,38 @@ using ::testing::StartsWith;
 constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
 constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
 
-SocketAddress Loopback(int family) {
-  if (family == AF_INET6) {
-    sockaddr_in6 v6 = {};
-    v6.sin6_family = AF_INET6;
-    v6.sin6_addr = IN6ADDR_LOOPBACK_INIT;
-    return SocketAddress(reinterpret_cast<sockaddr*>(&v6), sizeof(v6));
-  }
-  sockaddr_in v4 = {};
-  v4.sin_family = AF_INET;
-  v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  return SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4));
-}
-
-// Long enough for a machine under load to post a receive in between.
-std::unique_ptr<Fabric> NewTcpFabric() { return CreateTcpFabric({.rnr_timeout = absl::Milliseconds(300)}); }
-
-// The least that the kernel gives for sending, so that every larger frame is cut somewhere. Receiving with
-// less than loopback's segments of 64 KiB would only wait for TCP's timers.
-std::unique_ptr<Fabric> NewTcpFabricWithTinyBuffers() {
-  return CreateTcpFabric(
-      {.rnr_timeout = absl::Milliseconds(300), .send_buffer_bytes = 1, .receive_buffer_bytes = 65536});
-}
-
-std::vector<FabricUnderTest> Fabrics() {
-  return {
-      {"Tcp", NewTcpFabric, Loopback(AF_INET)},
-      {"TcpOverIpv6", NewTcpFabric, Loopback(AF_INET6)},
-      {"TcpWithTinyBuffers", NewTcpFabricWithTinyBuffers, Loopback(AF_INET)},
-  };
-}
-
 class FabricContractTest : public ::testing::TestWithParam<FabricUnderTest> {
  protected:
+  const FabricUnderTest::Shortcomings& shortcomings() const { return GetParam().shortcomings; }
+
   FabricWorld world_{GetParam()};
 };
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, FabricContractTest, ::testing::ValuesIn(Fabrics()),
+INSTANTIATE_TEST_SUITE_P(Fabrics, FabricContractTest, ::testing::ValuesIn(FabricsUnderTest()),
                          [](const auto& fabric) { return fabric.param.name; });
+
+// Those that have not the shortcoming.
+std::vector<FabricUnderTest> Without(bool FabricUnderTest::Shortcomings::*shortcoming) {
+  std::vector<FabricUnderTest> all = FabricsUnderTest();
+  all.erase(std::remove_if(all.begin(), all.end(),
+                           [&](const FabricUnderTest& one) { return one.shortcomings.*shortcoming; }),
+            all.end());
+  return all;
+}
+
+// What some software devices cannot do is in suites of its own, so that nothing is ever said to have passed
+// or to be skipped that was not tried.
+#define HAWSER_SUITE_WITHOUT(suite, shortcoming)                                                      \
+  class suite : public FabricContractTest {};                                                         \
+  GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(suite);                                               \
+  INSTANTIATE_TEST_SUITE_P(Fabrics, suite,                                                            \
+                           ::testing::ValuesIn(Without(&FabricUnderTest::Shortcomings::shortcoming)), \
+                           [](const auto& fabric) { return fabric.param.name; })
+
+HAWSER_SUITE_WITHOUT(ConfinedGrantTest, grants_are_not_confined);
+HAWSER_SUITE_WITHOUT(BoundRkeyTest, rkeys_are_for_everybody);
+HAWSER_SUITE_WITHOUT(RnrTest, rnr_is_not_waited_for);
+HAWSER_SUITE_WITHOUT(ScatteringReadTest, read_has_one_sge);
 
 // Bytes that show where they come from.
 void FillPattern(Endpoint& endpoint, uint32_t seed, size_t length = ~size_t{0}) {
@@ -217,7 +211,7 @@ TEST_P(FabricContractTest, AFullReceiveQueueRefusesMore) {
   EXPECT_THAT(a.Receive(3, a.At(0, 10)), HasCode(absl::StatusCode::kResourceExhausted));
 }
 
-TEST_P(FabricContractTest, ASendWaitsALittleForAReceive) {
+TEST_P(RnrTest, ASendWaitsALittleForAReceive) {
   auto [a, b] = world_.Connect();
   a.Fill(0, "early and late");
   ASSERT_TRUE(a.Send(1, a.At(0, 5)).ok());
@@ -232,7 +226,7 @@ TEST_P(FabricContractTest, ASendWaitsALittleForAReceive) {
   EXPECT_EQ(b.Text(100, 8), "and late");
 }
 
-TEST_P(FabricContractTest, ASendThatNeverFindsAReceiveExceedsItsRetries) {
+TEST_P(RnrTest, ASendThatNeverFindsAReceiveExceedsItsRetries) {
   auto [a, b] = world_.Connect();
   ASSERT_TRUE(a.Receive(5, a.At(0, 100)).ok());
   ASSERT_TRUE(a.Send(1, a.At(0, 10)).ok());
@@ -255,7 +249,11 @@ TEST_P(FabricContractTest, ASendLongerThanItsReceivePutsBothSidesInError) {
   ASSERT_TRUE(a.Send(1, a.At(0, 101)).ok());
   ASSERT_TRUE(a.Send(2, a.At(0, 10)).ok());
   HAWSER_UNTIL(world_, a.sends.size() == 2 && b.receives.size() == 2);
-  EXPECT_THAT(a.sends[0], CompletionIs(1, CompletionStatus::kRemoteInvalidRequest));
+  if (shortcomings().codes_are_not_exact) {
+    EXPECT_NE(a.sends[0].status, kSuccess);
+  } else {
+    EXPECT_THAT(a.sends[0], CompletionIs(1, CompletionStatus::kRemoteInvalidRequest));
+  }
   EXPECT_THAT(a.sends[1], CompletionIs(2, kFlushed));
   EXPECT_NE(b.receives[0].status, kSuccess);
   EXPECT_THAT(b.receives[1], CompletionIs(2, kFlushed));
@@ -342,7 +340,7 @@ TEST_P(FabricContractTest, AReadBringsExactlyTheBytesAskedFor) {
   }
 }
 
-TEST_P(FabricContractTest, AReadScattersOverItsSegments) {
+TEST_P(ScatteringReadTest, AReadScattersOverItsSegments) {
   auto [a, b] = world_.Connect({}, 1 << 20);
   FillPattern(b, 4);
   const uint32_t rkey = b.Grant(b.At(0, 1 << 20), QueuePair::Access::kRead);
@@ -436,7 +434,7 @@ constexpr BadAccess kBadAccesses[] = {
     {"in another page", 4096, 100},
 };
 
-TEST_P(FabricContractTest, AReadOutsideItsGrantFailsTheRequesterAndChangesNothing) {
+TEST_P(ConfinedGrantTest, AReadOutsideItsGrantFailsTheRequesterAndChangesNothing) {
   for (const BadAccess& bad : kBadAccesses) {
     SCOPED_TRACE(bad.name);
     auto [a, b] = world_.Connect();
@@ -455,7 +453,7 @@ TEST_P(FabricContractTest, AReadOutsideItsGrantFailsTheRequesterAndChangesNothin
   }
 }
 
-TEST_P(FabricContractTest, AWriteOutsideItsGrantFailsTheRequesterAndChangesNothing) {
+TEST_P(ConfinedGrantTest, AWriteOutsideItsGrantFailsTheRequesterAndChangesNothing) {
   for (const BadAccess& bad : kBadAccesses) {
     SCOPED_TRACE(bad.name);
     auto [a, b] = world_.Connect();
@@ -472,7 +470,7 @@ TEST_P(FabricContractTest, AWriteOutsideItsGrantFailsTheRequesterAndChangesNothi
   }
 }
 
-TEST_P(FabricContractTest, AnRkeyOfAnotherQueuePairIsRefused) {
+TEST_P(BoundRkeyTest, AnRkeyOfAnotherQueuePairIsRefused) {
   auto [a, b] = world_.Connect();
   auto [c, d] = world_.Connect();
   const uint32_t rkey = d.Grant(d.At(0, 1000), QueuePair::Access::kRead);  // For c, not for a.
@@ -522,7 +520,9 @@ TEST_P(FabricContractTest, AGrantIsForReadingOrForWritingNotForBoth) {
 TEST_P(FabricContractTest, AsManyGrantsAsSendsArePossibleAtOnce) {
   auto [a, b] = world_.Connect({.send_depth = 24});
   std::vector<uint32_t> rkeys;
-  for (uint32_t i = 0; i < 24; ++i) rkeys.push_back(b.Grant(b.At(i * 100, 100), QueuePair::Access::kRead));
+  for (uint32_t i = 0; i < 24; ++i) {
+    rkeys.push_back(b.qp().Grant(b.At(i * 100, 100), QueuePair::Access::kRead).value());
+  }
   EXPECT_THAT(rkeys, ::testing::Not(::testing::Contains(0u)));
   std::sort(rkeys.begin(), rkeys.end());
   EXPECT_EQ(std::unique(rkeys.begin(), rkeys.end()), rkeys.end());
@@ -531,7 +531,7 @@ TEST_P(FabricContractTest, AsManyGrantsAsSendsArePossibleAtOnce) {
   EXPECT_TRUE(b.qp().Grant(b.At(0, 10), QueuePair::Access::kWrite).ok());
 }
 
-TEST_P(FabricContractTest, AReadBeforeARefusedRequestSucceeds) {
+TEST_P(ConfinedGrantTest, AReadBeforeARefusedRequestSucceeds) {
   auto [a, b] = world_.Connect({}, 4 << 20);
   FillPattern(b, 12);
   const uint32_t rkey = b.Grant(b.At(0, 3 << 20), QueuePair::Access::kRead);
@@ -548,7 +548,9 @@ TEST_P(FabricContractTest, AReadBeforeARefusedRequestSucceeds) {
 TEST_P(FabricContractTest, ARevocationTakesNoPlaceOfTheSendQueueAndComesBackAfterTheEndToo) {
   auto [a, b] = world_.Connect({.send_depth = 4});
   std::vector<uint32_t> rkeys;
-  for (uint32_t i = 0; i < 4; ++i) rkeys.push_back(b.Grant(b.At(i * 100, 100), QueuePair::Access::kRead));
+  for (uint32_t i = 0; i < 4; ++i) {
+    rkeys.push_back(b.qp().Grant(b.At(i * 100, 100), QueuePair::Access::kRead).value());
+  }
   for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(a.Receive(i, a.At(1000 + 100 * i, 100)).ok());
   for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(b.Send(i, b.At(0, 100), /*signaled=*/i == 3).ok());
   b.Revoke(10, rkeys[0]);
@@ -745,6 +747,8 @@ TEST_P(FabricContractTest, FlushedWorkComesBackHoweverFewArePolledAtOnce) {
   a.qp().Disconnect();
   Completion one;
   size_t count = 0;
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (count < 128 && absl::Now() < deadline) count += a.completion_queue().Poll({&one, 1});
   for (int i = 0; i < 1000; ++i) count += a.completion_queue().Poll({&one, 1});
   EXPECT_EQ(count, 128u);
 }

@@ -1,5 +1,5 @@
-#ifndef HAWSER_TRANSPORT_FABRIC_TCP_REGIONS_H_
-#define HAWSER_TRANSPORT_FABRIC_TCP_REGIONS_H_
+#ifndef HAWSER_TRANSPORT_FABRIC_REGION_TABLE_H_
+#define HAWSER_TRANSPORT_FABRIC_REGION_TABLE_H_
 
 #include <array>
 #include <atomic>
@@ -44,6 +44,9 @@ class RegionTable {
 
   static constexpr size_t kRegionsMax = 16384;
 
+  // Of `lkey`, below kRegionsMax: for what a fabric keeps of each region besides.
+  static uint32_t IndexOf(uint32_t lkey) { return lkey & (kRegionsMax - 1); }
+
  private:
   struct Region {
     std::atomic<uint32_t> lkey = 0;  // 0: free.
@@ -71,43 +74,6 @@ class RegionTable {
   uint32_t used_ ABSL_GUARDED_BY(mutex_) = 0;           // Indexes handed out so far.
 };
 
-// What one peer may do with our memory over one queue pair. It grows with what is granted at once: a message
-// that was built in large pieces, or refers to many payloads, needs a grant for each, and every slot may hold
-// one. Thread: that of the queue pair.
-class GrantTable {
- public:
-  static constexpr uint32_t kGrantsMax = 0xffff;  // An rkey has 16 bits for the place in the table.
-
-  // `salt` makes the rkeys of different queue pairs differ, so that one that went astray is refused.
-  explicit GrantTable(uint32_t salt) : salt_(static_cast<uint16_t>(salt)) {}
-
-  // Returns the rkey; 0: there are kGrantsMax.
-  uint32_t Add(const Sge& range, QueuePair::Access access);
-  // False if there is no such grant.
-  bool Remove(uint32_t rkey);
-
-  // Whether the peer may touch all of [address, address + length_bytes). All three come from the peer.
-  bool Allows(uint32_t rkey, uint64_t address, uint64_t length_bytes, QueuePair::Access access) const;
-
- private:
-  static constexpr uint16_t kNone = kGrantsMax;
-
-  struct Grant {
-    uint64_t address = 0;
-    uint32_t length_bytes = 0;
-    uint16_t generation = 0;
-    uint16_t next_free = kNone;
-    QueuePair::Access access = QueuePair::Access::kRead;
-    bool active = false;
-  };
-
-  const Grant* Find(uint32_t rkey) const;
-
-  const uint16_t salt_;
-  uint16_t first_free_ = kNone;
-  std::vector<Grant> grants_;
-};
-
 }  // namespace hawser::fabric
 
-#endif  // HAWSER_TRANSPORT_FABRIC_TCP_REGIONS_H_
+#endif  // HAWSER_TRANSPORT_FABRIC_REGION_TABLE_H_

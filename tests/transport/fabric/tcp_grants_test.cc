@@ -1,4 +1,4 @@
-#include "hawser/transport/fabric/tcp_regions.h"
+#include "hawser/transport/fabric/tcp_grants.h"
 
 #include <unordered_set>
 #include <vector>

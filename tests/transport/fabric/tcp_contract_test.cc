@@ -1,0 +1,48 @@
+// The fabric contract over TCP.
+
+#include <netinet/in.h>
+
+#include <memory>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "hawser/tests/transport/fabric/fabric_contract.h"
+#include "hawser/transport/fabric/tcp_fabric.h"
+
+namespace hawser::fabric {
+namespace {
+
+SocketAddress Loopback(int family) {
+  if (family == AF_INET6) {
+    sockaddr_in6 v6 = {};
+    v6.sin6_family = AF_INET6;
+    v6.sin6_addr = IN6ADDR_LOOPBACK_INIT;
+    return SocketAddress(reinterpret_cast<sockaddr*>(&v6), sizeof(v6));
+  }
+  sockaddr_in v4 = {};
+  v4.sin_family = AF_INET;
+  v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4));
+}
+
+// Long enough for a machine under load to post a receive in between.
+std::shared_ptr<Fabric> NewTcpFabric() { return CreateTcpFabric({.rnr_timeout = absl::Milliseconds(300)}); }
+
+// The least that the kernel gives for sending, so that every larger frame is cut somewhere. Receiving with
+// less than loopback's segments of 64 KiB would only wait for TCP's timers.
+std::shared_ptr<Fabric> NewTcpFabricWithTinyBuffers() {
+  return CreateTcpFabric(
+      {.rnr_timeout = absl::Milliseconds(300), .send_buffer_bytes = 1, .receive_buffer_bytes = 65536});
+}
+
+}  // namespace
+
+std::vector<FabricUnderTest> FabricsUnderTest() {
+  return {
+      {"Tcp", NewTcpFabric, Loopback(AF_INET)},
+      {"TcpOverIpv6", NewTcpFabric, Loopback(AF_INET6)},
+      {"TcpWithTinyBuffers", NewTcpFabricWithTinyBuffers, Loopback(AF_INET)},
+  };
+}
+
+}  // namespace hawser::fabric

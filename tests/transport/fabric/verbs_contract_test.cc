@@ -1,0 +1,95 @@
+// The fabric contract over verbs, on the device that HAWSER_RDMA_DEVICE names, or the first one.
+//
+// Where there is no device the tests are skipped, except when HAWSER_REQUIRE_RDMA is set: then they fail.
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/transport/fabric/fabric_contract.h"
+#include "hawser/transport/fabric/verbs_device.h"
+#include "hawser/transport/fabric/verbs_fabric.h"
+
+namespace hawser::fabric {
+namespace {
+
+std::shared_ptr<Fabric> Windows() { return NewVerbsFabric().value(); }
+std::shared_ptr<Fabric> Registrations() { return NewVerbsFabric({.memory_windows = false}).value(); }
+
+class Nobody : public ListenHandler {
+  void OnConnectRequest(std::unique_ptr<ConnectRequest>) override {}
+};
+
+// HAWSER_RDMA_ADDRESS, else the first address of this machine that the device serves, as far as the
+// connection manager knows.
+SocketAddress AddressOf(Fabric& fabric) {
+  if (const char* given = std::getenv("HAWSER_RDMA_ADDRESS"); given != nullptr) {
+    sockaddr_in v4 = {};
+    v4.sin_family = AF_INET;
+    if (inet_pton(AF_INET, given, &v4.sin_addr) == 1) {
+      return SocketAddress(reinterpret_cast<const sockaddr*>(&v4), sizeof(v4));
+    }
+  }
+  Nobody nobody;
+  std::unique_ptr<CompletionQueue> queue = fabric.CreateCompletionQueue(16).value();
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return {};
+  SocketAddress found;
+  for (const ifaddrs* one = all; one != nullptr && found.family() == AF_UNSPEC; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
+    const SocketAddress address(one->ifa_addr, sizeof(sockaddr_in));
+    if (fabric.Listen(*queue, address, nobody).ok()) found = address;
+  }
+  freeifaddrs(all);
+  return found;
+}
+
+}  // namespace
+
+std::vector<FabricUnderTest> FabricsUnderTest() {
+  absl::StatusOr<std::shared_ptr<Fabric>> fabric = NewVerbsFabric();
+  if (!fabric.ok()) return {};
+  const SocketAddress address = AddressOf(**fabric);
+  if (address.family() == AF_UNSPEC) return {};
+  const absl::StatusOr<std::shared_ptr<VerbsDevice>> device =
+      VerbsDevice::Open(*VerbsLibrary::Load().value(), [] {
+        const char* name = std::getenv("HAWSER_RDMA_DEVICE");
+        return std::string(name != nullptr ? name : "");
+      }());
+  FabricUnderTest windows = {"Windows", Windows, address, {}};
+  FabricUnderTest registrations = {
+      "Registrations", Registrations, address, {.rkeys_are_for_everybody = true}};
+  for (FabricUnderTest* one : {&windows, &registrations}) {
+    FabricUnderTest::Shortcomings& shortcomings = one->shortcomings;
+    if (absl::StartsWith((*device)->name(), "rxe") || absl::StartsWith((*device)->name(), "rx")) {
+      shortcomings.codes_are_not_exact = true;
+      shortcomings.grants_are_not_confined = one == &windows;
+    }
+    if ((*device)->iwarp()) shortcomings.rnr_is_not_waited_for = shortcomings.read_has_one_sge = true;
+    if (absl::StartsWith((*device)->name(), "siw")) {
+      shortcomings.codes_are_not_exact = shortcomings.requester_is_not_told = true;
+    }
+  }
+  if (!(*device)->has_windows()) return {registrations};
+  return {windows, registrations};
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FabricContractTest);
+
+TEST(VerbsContractTest, ADeviceIsThereIfItMustBe) {
+  const absl::StatusOr<std::shared_ptr<Fabric>> fabric = NewVerbsFabric();
+  if (std::getenv("HAWSER_REQUIRE_RDMA") == nullptr && !fabric.ok()) {
+    GTEST_SKIP() << "the contract was not tested over verbs: " << fabric.status().ToString();
+  }
+  ASSERT_TRUE(fabric.ok()) << fabric.status().ToString();
+  EXPECT_FALSE(FabricsUnderTest().empty()) << "no IPv4 address leads to the device";
+}
+
+}  // namespace hawser::fabric

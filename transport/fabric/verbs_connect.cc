@@ -1,0 +1,440 @@
+// How a VerbsQueuePair gets its connection, and how it ends.
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/verbs_connect_request.h"
+#include "hawser/transport/fabric/verbs_errors.h"
+#include "hawser/transport/fabric/verbs_queue_pair.h"
+
+namespace hawser::fabric {
+namespace {
+
+// Of resolving, in which the kernel waits for a neighbour (ARP) or the subnet manager. Callers give up before
+// that.
+constexpr int kResolveTimeoutMs = 30000;
+
+// 0.96 ms (InfiniBand Architecture Specification 1.2.1, table 45). The connection manager leaves it at 0,
+// which is the longest: 655 ms.
+constexpr uint8_t kMinRnrTimer = 13;
+
+absl::Status PrivateDataTooLong(absl::string_view call, size_t size, size_t max) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(call, ": ", size, " bytes of private data, at most ", max, " are possible"));
+}
+
+// The connection manager pads with zeros, and so makes something of nothing.
+absl::string_view WithoutPadding(absl::string_view private_data) {
+  return private_data.find_first_not_of('\0') == absl::string_view::npos ? absl::string_view() : private_data;
+}
+
+}  // namespace
+
+std::string VerbsQueuePair::ConnectingTo() const {
+  return absl::StrCat("connect to ", peer_address_.ToString());
+}
+
+// --- The side that connects
+
+absl::Status VerbsQueuePair::Connect(const SocketAddress& address, absl::string_view private_data) {
+  const std::string what = absl::StrCat("connect to ", address.ToString());
+  if (state_ != State::kIdle) {
+    return absl::FailedPreconditionError(absl::StrCat(what, ": this queue pair was used before"));
+  }
+  if (private_data.size() > kConnectPrivateDataMax) {
+    return PrivateDataTooLong(what, private_data.size(), kConnectPrivateDataMax);
+  }
+  if (absl::Status status = device_.CheckProcess(what); !status.ok()) return status;
+  if (verbs().rdma_create_id(completion_queue_.channel()->get(), &id_,
+                             VerbsCompletionQueue::CmContext(token_), RDMA_PS_TCP) != 0) {
+    const int error = errno;
+    id_ = nullptr;
+    return VerbsError(what, "rdma_create_id()", error,
+                      error == EMFILE ? "raise the limit of open files" : "");
+  }
+  peer_address_ = address;
+  connect_data_ = std::string(private_data);
+  state_ = State::kResolving;
+  SetAckTimeout();
+  SocketAddress peer = address;
+  if (verbs().rdma_resolve_addr(id_, nullptr, const_cast<sockaddr*>(peer.get()), kResolveTimeoutMs) != 0) {
+    Fail(ConnectCallError(what, "rdma_resolve_addr()", errno));
+  }
+  return absl::OkStatus();
+}
+
+// Best done before anything else; where the kernel or the device (iWARP) cannot, its own value has to do.
+void VerbsQueuePair::SetAckTimeout() {
+  uint8_t timeout = fabric_.ack_timeout;
+  verbs().rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof(timeout));
+}
+
+void VerbsQueuePair::OnCmEvent(VerbsCmEvent& event) {
+  if (disconnected_ || state_ == State::kError || state_ == State::kIdle) return;  // Late news.
+  switch (event.type) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+      if (event.status != 0)
+        return Fail(ConnectError(ConnectingTo(), event.type, event.status, device_.iwarp()));
+      return OnAddressResolved();
+    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+      if (event.status != 0)
+        return Fail(ConnectError(ConnectingTo(), event.type, event.status, device_.iwarp()));
+      return OnRouteResolved();
+    case RDMA_CM_EVENT_ESTABLISHED:
+      if (event.status != 0)
+        return Fail(ConnectError(ConnectingTo(), event.type, event.status, device_.iwarp()));
+      return Establish(event);
+    case RDMA_CM_EVENT_REJECTED:
+      if (!was_established_ && state_ == State::kConnecting) {
+        absl::Status why = ConnectError(ConnectingTo(), event.type, event.status, device_.iwarp());
+        const bool by_program = why.code() == absl::StatusCode::kPermissionDenied;
+        return Fail(std::move(why), by_program ? WithoutPadding(event.private_data) : absl::string_view());
+      }
+      [[fallthrough]];
+    case RDMA_CM_EVENT_ADDR_ERROR:
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+    case RDMA_CM_EVENT_UNREACHABLE:
+    case RDMA_CM_EVENT_DISCONNECTED:
+      if (was_established_) {
+        return Fail(absl::UnavailableError(absl::StrCat("peer ", peer_address_.ToString(),
+                                                        " disconnected, or its process ended (",
+                                                        DescribeCmEvent(event.type), ")")));
+      }
+      if (state_ == State::kAccepting) {
+        return Fail(absl::UnavailableError(absl::StrCat("accept ", peer_address_.ToString(),
+                                                        ": it went away before it heard of it (",
+                                                        DescribeCmEvent(event.type), ")")));
+      }
+      return Fail(ConnectError(ConnectingTo(), event.type, event.status, device_.iwarp()));
+    default:
+      return;  // DEVICE_REMOVAL: OnLost() is on its way. TIMEWAIT_EXIT, ADDR_CHANGE: nothing follows from
+               // them.
+  }
+}
+
+void VerbsQueuePair::OnAddressResolved() {
+  if (state_ != State::kResolving) return;
+  local_address_ = LocalAddress(*id_);
+  if (id_->verbs != device_.context()) {
+    return Fail(absl::UnavailableError(
+        absl::StrCat(ConnectingTo(), ": the route leads over RDMA device ",
+                     id_->verbs != nullptr ? id_->verbs->device->name : "(none)", ", but this fabric uses ",
+                     device_.name(), " (VerbsFabricOptions::device, HAWSER_RDMA_DEVICE)")));
+  }
+  if (verbs().rdma_resolve_route(id_, kResolveTimeoutMs) != 0) {
+    Fail(ConnectCallError(ConnectingTo(), "rdma_resolve_route()", errno));
+  }
+}
+
+void VerbsQueuePair::OnRouteResolved() {
+  if (state_ != State::kResolving) return;
+  if (absl::Status status = CreateQp(ConnectingTo()); !status.ok()) return Fail(std::move(status));
+  state_ = State::kConnecting;
+  rdma_conn_param parameters = ConnectionParameters(connect_data_, read_depth_);
+  if (verbs().rdma_connect(id_, &parameters) != 0) {
+    const int error = errno;
+    // A closed port of siw. Other devices report it by an event.
+    Fail(error == ECONNREFUSED
+             ? absl::UnavailableError(absl::StrCat(ConnectingTo(),
+                                                   ": rdma_connect(): connection refused (ECONNREFUSED)"
+                                                   ": nobody listens there over RDMA"))
+             : ConnectCallError(ConnectingTo(), "rdma_connect()", error));
+  }
+}
+
+rdma_conn_param VerbsQueuePair::ConnectionParameters(absl::string_view private_data,
+                                                     uint32_t read_depth) const {
+  rdma_conn_param parameters = {};
+  parameters.private_data = private_data.data();
+  parameters.private_data_len = static_cast<uint8_t>(private_data.size());
+  parameters.initiator_depth = static_cast<uint8_t>(read_depth);
+  parameters.responder_resources = static_cast<uint8_t>(read_depth);
+  parameters.retry_count = fabric_.retry_count;
+  parameters.rnr_retry_count = fabric_.rnr_retry_count;
+  return parameters;
+}
+
+absl::Status VerbsQueuePair::CreateQp(absl::string_view what) {
+  const uint32_t sends = options_.send_depth + grants_.sends_max() + 1;
+  absl::StatusOr<ibv_cq*> cq = completion_queue_.Reserve(sends + options_.receive_depth);
+  if (!cq.ok()) return cq.status();
+  ibv_qp_init_attr attr = {};
+  int error = 0;
+  // A device that cannot do as much inline says EINVAL, and not what it could do.
+  for (uint32_t inline_bytes : {fabric_.inline_bytes, uint32_t{64}, uint32_t{0}}) {
+    attr = {};
+    attr.qp_context = static_cast<AsyncEventHandler*>(this);
+    attr.send_cq = *cq;
+    attr.recv_cq = *cq;
+    attr.qp_type = IBV_QPT_RC;
+    // An iWARP device takes no work requests when it is in error, so none can be posted there to know the
+    // last one by.
+    attr.sq_sig_all = device_.iwarp() ? 1 : 0;
+    attr.cap.max_send_wr = sends;
+    attr.cap.max_recv_wr = options_.receive_depth;
+    attr.cap.max_send_sge =
+        static_cast<uint32_t>(std::min<size_t>(kSgeMax, static_cast<size_t>(device_.attr().max_sge)));
+    attr.cap.max_recv_sge = 1;
+    attr.cap.max_inline_data = std::min(inline_bytes, fabric_.inline_bytes);
+    if (verbs().rdma_create_qp(id_, device_.pd(), &attr) == 0) {
+      qp_ = id_->qp;
+      break;
+    }
+    error = errno;
+    if (error != EINVAL) break;
+  }
+  if (qp_ == nullptr) {
+    completion_queue_.Release(*cq, sends + options_.receive_depth);
+    const std::string call =
+        absl::StrCat("rdma_create_qp() with ", sends, " sends and ", options_.receive_depth, " receives");
+    switch (error) {
+      case EINVAL:
+        return absl::UnavailableError(VerbsError(what, call, error,
+                                                 "the other side may have given up connecting meanwhile (its "
+                                                 "timeout is shorter than the time it "
+                                                 "takes here), or the device cannot do this much")
+                                          .message());
+      case ENOMEM:
+        return VerbsError(
+            what, call, error,
+            "the device has no queue pair or memory left, or the memlock limit (ulimit -l) is reached");
+      default:
+        return VerbsError(what, call, error);
+    }
+  }
+  cq_ = *cq;
+  qp_num_ = qp_->qp_num;
+  inline_bytes_ = attr.cap.max_inline_data;
+  // Before the peer can hear of us, so that its first message finds one.
+  return PostReceives(std::exchange(pending_receives_, {}));
+}
+
+void VerbsQueuePair::Establish(const VerbsCmEvent& event) {
+  if (was_established_) return;
+  if (state_ == State::kConnecting) {
+    // The peer has taken the minimum of its own and of what we offered.
+    read_depth_ =
+        std::min({read_depth_, uint32_t{event.initiator_depth}, uint32_t{event.responder_resources}});
+    SetMinRnrTimer();
+  }
+  state_ = State::kEstablished;
+  was_established_ = true;
+  news().established = true;
+  news().private_data = accepted_ ? std::string() : event.private_data;
+  ScheduleOnce();
+}
+
+// Allowed in RTS (ibv_modify_qp(3)); the connection manager has no parameter for it. Up to here the peer's
+// first message might meet the long timer, but it meets posted receives anyway. iWARP has no RNR.
+void VerbsQueuePair::SetMinRnrTimer() {
+  if (device_.iwarp()) return;
+  ibv_qp_attr attr = {};
+  attr.min_rnr_timer = kMinRnrTimer;
+  verbs().ibv_modify_qp(qp_, &attr, IBV_QP_MIN_RNR_TIMER);
+}
+
+// --- The side that accepts
+
+absl::Status VerbsQueuePair::Accept(std::unique_ptr<ConnectRequest> request, absl::string_view private_data) {
+  auto& asked = static_cast<VerbsConnectRequest&>(*request);
+  const std::string what = absl::StrCat("accept ", asked.peer_address().ToString());
+  if (state_ != State::kIdle) {
+    return absl::FailedPreconditionError(absl::StrCat(what, ": this queue pair was used before"));
+  }
+  if (private_data.size() > kAcceptPrivateDataMax) {
+    return PrivateDataTooLong(what, private_data.size(), kAcceptPrivateDataMax);
+  }
+  if (absl::Status status = device_.CheckProcess(what); !status.ok()) return status;
+  id_ = asked.TakeId();
+  if (id_ == nullptr)
+    return absl::FailedPreconditionError(absl::StrCat(what, ": the request was rejected before"));
+  peer_address_ = asked.peer_address();
+  local_address_ = LocalAddress(*id_);
+  state_ = State::kAccepting;
+  accepted_ = true;
+  const auto fail = [&](absl::Status why) {
+    error_ = why;
+    EnterError();
+    DropId();  // Rejects.
+    return why;
+  };
+  if (id_->verbs != device_.context()) {
+    return fail(absl::UnavailableError(
+        absl::StrCat(what, ": it came over RDMA device ", id_->verbs->device->name, ", but this fabric uses ",
+                     device_.name(), " (VerbsFabricOptions::device, HAWSER_RDMA_DEVICE)")));
+  }
+  // After this no other thread has an event of it in its hands (rdma_migrate_id(3)).
+  if (id_->channel != completion_queue_.channel()->get() &&
+      verbs().rdma_migrate_id(id_, completion_queue_.channel()->get()) != 0) {
+    return fail(ConnectCallError(what, "rdma_migrate_id()", errno));
+  }
+  id_->context = VerbsCompletionQueue::CmContext(token_);
+  read_depth_ =
+      std::min({read_depth_, uint32_t{asked.initiator_depth()}, uint32_t{asked.responder_resources()}});
+  SetAckTimeout();
+  if (absl::Status status = CreateQp(what); !status.ok()) return fail(std::move(status));
+  rdma_conn_param parameters = ConnectionParameters(private_data, read_depth_);
+  if (verbs().rdma_accept(id_, &parameters) != 0) return fail(ConnectCallError(what, "rdma_accept()", errno));
+  SetMinRnrTimer();
+  return absl::OkStatus();
+}
+
+// --- Ending
+
+VerbsQueuePair::News& VerbsQueuePair::news() {
+  if (news_ == nullptr) news_ = std::make_unique<News>();
+  return *news_;
+}
+
+void VerbsQueuePair::OnTurn() {
+  scheduled_ = false;
+  const uint32_t events = async_events_.exchange(0, std::memory_order_acq_rel);
+  if ((events & 1u << IBV_EVENT_COMM_EST) != 0 && state_ == State::kAccepting) {
+    // The peer speaks, but its last handshake message was lost: the connection manager is told that it got
+    // through.
+    verbs().rdma_notify(id_, IBV_EVENT_COMM_EST);
+  }
+  for (ibv_event_type fatal : {IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR}) {
+    if ((events & 1u << fatal) == 0 || state_ == State::kError) continue;
+    Fail(fatal == IBV_EVENT_QP_FATAL ? absl::UnavailableError(absl::StrCat(
+                                           "peer ", peer_address_.ToString(), ": ", DescribeAsyncEvent(fatal),
+                                           ": the device gave up this queue pair"))
+                                     : absl::DataLossError(absl::StrCat(
+                                           "peer ", peer_address_.ToString(), ": ", DescribeAsyncEvent(fatal),
+                                           ": it asked for what it was not granted")));
+  }
+  if (grants_.queued() > 0 && (state_ == State::kEstablished || state_ == State::kAccepting)) {
+    PostChain({}).IgnoreError();  // Fail() was called.
+  }
+  if (news_ == nullptr) return;
+  const std::unique_ptr<News> told = std::move(news_);
+  if (told->established && !told->ended) return handler_.OnEstablished(told->private_data);
+  if (told->established) {
+    // Both since the last Poll(): the end comes with the next.
+    news_ = std::make_unique<News>();
+    news_->ended = true;
+    news_->why = told->why;
+    ScheduleOnce();
+    return handler_.OnEstablished(told->private_data);
+  }
+  if (told->ended_before_established) return handler_.OnConnectFailed(told->why, told->private_data);
+  handler_.OnDisconnected(told->why);
+}
+
+void VerbsQueuePair::Fail(absl::Status why, absl::string_view private_data) {
+  if (state_ == State::kError) return;
+  if (!disconnected_) {
+    News& last = news();
+    last.ended = true;
+    last.ended_before_established = !was_established_;
+    last.why = why;
+    if (!was_established_) last.private_data = std::string(private_data);
+    ScheduleOnce();
+  }
+  error_ = std::move(why);
+  EnterError();
+}
+
+void VerbsQueuePair::EnterError() {
+  state_ = State::kError;
+  if (qp_ != nullptr && !lost_) {
+    ibv_qp_attr attr = {};
+    attr.qp_state = IBV_QPS_ERR;
+    verbs().ibv_modify_qp(qp_, &attr, IBV_QP_STATE);
+  }
+  FlushPending();
+}
+
+// What no ibv_qp holds.
+void VerbsQueuePair::FlushPending() {
+  for (const ReceiveWorkRequest& request : std::exchange(pending_receives_, {})) {
+    DeliverFlushed(request.wr_id, Opcode::kReceive);
+  }
+  std::vector<uint64_t> revocations;
+  grants_.DropQueued(revocations);
+  for (uint64_t wr_id : revocations) DeliverFlushed(wr_id, Opcode::kRevoke);
+}
+
+void VerbsQueuePair::Disconnect() {
+  if (disconnected_) return;
+  disconnected_ = true;
+  news_.reset();
+  if (device_.in_forked_child()) {
+    state_ = State::kError;
+    return;
+  }
+  if (lost_ || device_.gone()) {
+    lost_ = true;
+    EnterError();
+    return Abandon();
+  }
+  if (was_established_) {
+    // Also puts the ibv_qp in error. It may fail when the peer has disconnected too.
+    verbs().rdma_disconnect(id_);
+  } else {
+    DropId();  // Whatever the connection manager is doing with it, the peer is told, if it was told anything.
+  }
+  EnterError();
+  PostDrain();
+}
+
+// Without the ibv_qp, which lives on until it has flushed.
+void VerbsQueuePair::DropId() {
+  if (id_ == nullptr) return;
+  id_->qp = nullptr;
+  verbs().rdma_destroy_id(std::exchange(id_, nullptr));
+}
+
+void VerbsQueuePair::PostDrain() {
+  if (qp_ == nullptr || device_.iwarp() || sends_.empty() || sends_.newest().signaled) return;
+  const uint32_t number =
+      sends_.Push({.opcode = Opcode::kWrite, .kind = VerbsSendRing::Kind::kDrain, .signaled = true});
+  ibv_send_wr drain = {};
+  drain.wr_id = VerbsCompletionQueue::WorkRequestId(token_, /*receive=*/false, number);
+  drain.opcode = IBV_WR_RDMA_WRITE;  // Of no bytes: in error nothing is executed.
+  drain.send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr* bad = nullptr;
+  if (ibv_post_send(qp_, &drain, &bad) == 0) return;
+  sends_.Unpush(1);
+  Abandon();
+}
+
+void VerbsQueuePair::OnLost(const absl::Status& why) {
+  if (lost_) return;
+  lost_ = true;
+  if (disconnected_) return Abandon();
+  Fail(absl::Status(why.code(), absl::StrCat("peer ", peer_address_.ToString(), ": ", why.message())));
+}
+
+// No flush is to be expected. Once the ibv_qp is destroyed the device does not touch its memory any more.
+void VerbsQueuePair::Abandon() {
+  DestroyQp();
+  while (receives_retired_ != receives_posted_) {
+    DeliverFlushed(receives_[receives_retired_++ & (receives_.size() - 1)], Opcode::kReceive);
+  }
+  while (!sends_.empty()) {
+    const VerbsSendRing::Entry entry = sends_.Retire();
+    if (entry.kind == VerbsSendRing::Kind::kCaller) DeliverFlushed(entry.wr_id, entry.opcode);
+    if (entry.kind == VerbsSendRing::Kind::kInvalidate) DeliverFlushed(entry.wr_id, Opcode::kRevoke);
+  }
+}
+
+void VerbsQueuePair::DestroyQp() {
+  const uint32_t entries = options_.send_depth + grants_.sends_max() + 1 + options_.receive_depth;
+  grants_.Release();
+  if (qp_ == nullptr) return;
+  if (id_ != nullptr) id_->qp = nullptr;
+  verbs().ibv_destroy_qp(std::exchange(qp_, nullptr));
+  completion_queue_.Release(cq_, entries);
+}
+
+void VerbsQueuePair::OnAsyncEvent(ibv_event_type event) {
+  async_events_.fetch_or(1u << event, std::memory_order_acq_rel);
+  completion_queue_.Notify(token_);
+}
+
+}  // namespace hawser::fabric

@@ -1,0 +1,91 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_VERBS_DEVICE_H_
+#define HAWSER_TRANSPORT_FABRIC_VERBS_DEVICE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "hawser/transport/fabric/verbs_library.h"
+
+namespace hawser::fabric {
+
+// What qp_context and cq_context of ours point to. Verbs keep the object alive: ibv_destroy_qp() and
+// ibv_destroy_cq() wait until its events are acknowledged.
+class AsyncEventHandler {
+ public:
+  virtual ~AsyncEventHandler() = default;
+
+  // On any thread: leave a note and go.
+  virtual void OnAsyncEvent(ibv_event_type event) = 0;
+};
+
+// One opened device with its protection domain. Every fabric of a process on that device shares them, so that
+// memory is translated once and the device's asynchronous events are read in one place. Thread: any.
+class VerbsDevice {
+ public:
+  // The device `name` (see VerbsFabricOptions::device). The same one as before, while that lives.
+  // NotFound: there is none, or none of that name; says what there is. Unavailable: no port is active.
+  static absl::StatusOr<std::shared_ptr<VerbsDevice>> Open(const VerbsLibrary& verbs, std::string name);
+  ~VerbsDevice();
+
+  const VerbsLibrary& verbs() const { return verbs_; }
+  ibv_context* context() const { return context_; }
+  ibv_pd* pd() const { return pd_; }
+  const ibv_device_attr& attr() const { return attr_; }
+  const std::string& name() const { return name_; }
+  bool iwarp() const { return iwarp_; }
+  bool has_windows() const { return (attr_.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0; }
+
+  // READs into the queue pair and from it.
+  uint32_t read_depth_max() const;
+
+  // FailedPrecondition: this is a child after fork(). The kernel objects are the parent's: nothing may be
+  // created, and what the child destroys must be left alone.
+  absl::Status CheckProcess(absl::string_view what) const;
+  bool in_forked_child() const;
+
+  // IBV_EVENT_DEVICE_FATAL, or RDMA_CM_EVENT_DEVICE_REMOVAL: nothing that is outstanding is sure to come
+  // back.
+  bool gone() const { return gone_.load(std::memory_order_acquire); }
+  void MarkGone();
+
+  // Reads what async_fd has and tells the handlers. Never blocks.
+  void HandleAsyncEvents();
+  int async_fd() const { return context_->async_fd; }
+
+  // `handler` hears of IBV_EVENT_DEVICE_FATAL, whoever reads it.
+  void AddDeviceHandler(AsyncEventHandler* handler);
+  void RemoveDeviceHandler(AsyncEventHandler* handler);
+
+  // Memory windows of type 2 that are not bound. Allocating one is a system call, so they are kept.
+  absl::StatusOr<ibv_mw*> TakeWindow();
+  void ReturnWindow(ibv_mw* window);
+
+ private:
+  VerbsDevice(const VerbsLibrary& verbs, ibv_context** list, ibv_context* context);
+
+  const VerbsLibrary& verbs_;
+  ibv_context** const list_;  // Held: librdmacm counts it as a use of its devices.
+  ibv_context* const context_;
+  const std::string name_;
+  const bool iwarp_;
+  const uint64_t fork_generation_;
+  ibv_pd* pd_ = nullptr;
+  ibv_device_attr attr_ = {};
+  std::atomic<bool> gone_ = false;
+
+  absl::Mutex mutex_;
+  std::vector<AsyncEventHandler*> handlers_ ABSL_GUARDED_BY(mutex_);
+  std::vector<ibv_mw*> windows_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_VERBS_DEVICE_H_

@@ -1,0 +1,43 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_VERBS_ERRORS_H_
+#define HAWSER_TRANSPORT_FABRIC_VERBS_ERRORS_H_
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "hawser/transport/fabric/fabric.h"
+
+// What verbs and the connection manager say, in words: what was being done, the call, errno, the likely
+// cause, what to try.
+namespace hawser::fabric {
+
+// "`what`: `call`: invalid argument (EINVAL): `advice`". `error`: an errno, of either sign.
+absl::Status VerbsError(absl::string_view what, absl::string_view call, int error,
+                        absl::string_view advice = "");
+
+// ibv_reg_mr() of `length_bytes` failed. Knows about the memlock limit and children after fork().
+absl::Status RegistrationError(absl::string_view what, size_t length_bytes, int error);
+
+// Connecting to, or accepting, `peer` ended with this event of the connection manager. PermissionDenied: the
+// peer's program rejected. Otherwise Unavailable.
+absl::Status ConnectError(absl::string_view what, rdma_cm_event_type event, int status, bool iwarp);
+
+// A call made on the way to a connection failed: Unavailable.
+absl::Status ConnectCallError(absl::string_view what, absl::string_view call, int error);
+
+CompletionStatus ToCompletionStatus(ibv_wc_status status);
+
+// "IBV_EVENT_QP_FATAL".
+std::string DescribeAsyncEvent(ibv_event_type event);
+
+// "RDMA_CM_EVENT_REJECTED".
+std::string DescribeCmEvent(rdma_cm_event_type event);
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_VERBS_ERRORS_H_

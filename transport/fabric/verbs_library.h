@@ -1,0 +1,76 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_VERBS_LIBRARY_H_
+#define HAWSER_TRANSPORT_FABRIC_VERBS_LIBRARY_H_
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include "absl/status/statusor.h"
+
+// The header also makes macros of these two, which would take the place of the table's members.
+#undef ibv_reg_mr
+#undef ibv_query_port
+
+// What is called, by its own name. The inline functions of verbs.h (ibv_post_send, ibv_poll_cq, ...) go
+// through ibv_context::ops, so they need no entry.
+#define HAWSER_IBVERBS_FUNCTIONS(X) \
+  X(ibv_fork_init)                  \
+  X(ibv_query_device)               \
+  X(ibv_query_port)                 \
+  X(ibv_alloc_pd)                   \
+  X(ibv_dealloc_pd)                 \
+  X(ibv_reg_mr)                     \
+  X(ibv_dereg_mr)                   \
+  X(ibv_create_comp_channel)        \
+  X(ibv_destroy_comp_channel)       \
+  X(ibv_create_cq)                  \
+  X(ibv_destroy_cq)                 \
+  X(ibv_get_cq_event)               \
+  X(ibv_ack_cq_events)              \
+  X(ibv_get_async_event)            \
+  X(ibv_ack_async_event)            \
+  X(ibv_modify_qp)                  \
+  X(ibv_destroy_qp)
+
+#define HAWSER_RDMACM_FUNCTIONS(X) \
+  X(rdma_get_devices)              \
+  X(rdma_free_devices)             \
+  X(rdma_create_event_channel)     \
+  X(rdma_destroy_event_channel)    \
+  X(rdma_get_cm_event)             \
+  X(rdma_ack_cm_event)             \
+  X(rdma_create_id)                \
+  X(rdma_destroy_id)               \
+  X(rdma_migrate_id)               \
+  X(rdma_set_option)               \
+  X(rdma_bind_addr)                \
+  X(rdma_listen)                   \
+  X(rdma_resolve_addr)             \
+  X(rdma_resolve_route)            \
+  X(rdma_create_qp)                \
+  X(rdma_connect)                  \
+  X(rdma_accept)                   \
+  X(rdma_reject)                   \
+  X(rdma_notify)                   \
+  X(rdma_disconnect)
+
+namespace hawser::fabric {
+
+// libibverbs and librdmacm as a table of functions: opened at run time, so that one binary runs with and
+// without RDMA, and replaceable, so that a test can stand in for a NIC.
+struct VerbsLibrary {
+#define HAWSER_DECLARE(name) decltype(&::name) name = nullptr;
+  HAWSER_IBVERBS_FUNCTIONS(HAWSER_DECLARE)
+  HAWSER_RDMACM_FUNCTIONS(HAWSER_DECLARE)
+#undef HAWSER_DECLARE
+
+  // Opens them, once in a process; they stay open. Any thread. NotFound: which library could not be opened,
+  // and the package that brings it.
+  static absl::StatusOr<const VerbsLibrary*> Load();
+
+  // The same with names of one's choice, for tests.
+  static absl::StatusOr<VerbsLibrary> LoadFrom(const char* ibverbs, const char* rdmacm);
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_VERBS_LIBRARY_H_

@@ -1,0 +1,109 @@
+#include "hawser/transport/fabric/verbs_listener.h"
+
+#include <netinet/in.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/verbs_connect_request.h"
+#include "hawser/transport/fabric/verbs_errors.h"
+
+namespace hawser::fabric {
+namespace {
+
+absl::string_view LikelyCause(int error) {
+  switch (error) {
+    case EADDRINUSE:
+      return "another program, or another listener of this one, has the port";
+    case EACCES:
+    case EPERM:
+      return "ports below 1024 need CAP_NET_BIND_SERVICE; take a higher one";
+    case EADDRNOTAVAIL:
+      return "no interface of this machine has that address";
+    case ENODEV:
+      return "the interface with that address has no RDMA device (loopback has none; see `rdma link`)";
+    default:
+      return "";
+  }
+}
+
+bool IsWildcard(const SocketAddress& address) {
+  if (address.family() == AF_INET) {
+    return reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr.s_addr == htonl(INADDR_ANY);
+  }
+  return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(address.get())->sin6_addr);
+}
+
+absl::Status ListenError(const SocketAddress& address, absl::string_view call, int error) {
+  // Not ours to listen on, as far as this fabric goes.
+  absl::Status status =
+      VerbsError(absl::StrCat("listen on ", address.ToString()), call, error, LikelyCause(error));
+  return error == ENODEV ? absl::InvalidArgumentError(status.message()) : status;
+}
+
+}  // namespace
+
+VerbsListener::VerbsListener(VerbsCompletionQueue& completion_queue, ListenHandler& handler)
+    : completion_queue_(completion_queue), handler_(handler), token_(completion_queue.Register(*this)) {}
+
+VerbsListener::~VerbsListener() {
+  completion_queue_.Unregister(token_);
+  VerbsDevice& device = completion_queue_.device();
+  if (id_ != nullptr && !device.in_forked_child()) device.verbs().rdma_destroy_id(id_);
+}
+
+absl::StatusOr<std::unique_ptr<VerbsListener>> VerbsListener::Create(VerbsCompletionQueue& completion_queue,
+                                                                     const SocketAddress& address,
+                                                                     int backlog, ListenHandler& handler) {
+  const VerbsLibrary& verbs = completion_queue.device().verbs();
+  if (absl::Status status =
+          completion_queue.device().CheckProcess(absl::StrCat("listen on ", address.ToString()));
+      !status.ok()) {
+    return status;
+  }
+  std::unique_ptr<VerbsListener> listener(new VerbsListener(completion_queue, handler));
+  if (verbs.rdma_create_id(completion_queue.channel()->get(), &listener->id_,
+                           VerbsCompletionQueue::CmContext(listener->token_), RDMA_PS_TCP) != 0) {
+    const int error = errno;
+    listener->id_ = nullptr;
+    return ListenError(address, "rdma_create_id()", error);
+  }
+  if (address.family() != AF_INET && address.family() != AF_INET6) {
+    return ListenError(address, "rdma_bind_addr()", EADDRNOTAVAIL);
+  }
+  SocketAddress bound = address;
+  if (verbs.rdma_bind_addr(listener->id_, const_cast<sockaddr*>(bound.get())) != 0) {
+    return ListenError(address, "rdma_bind_addr()", errno);
+  }
+  // Bound to no device, as loopback is, it would listen, and never hear of anybody.
+  if (listener->id_->verbs == nullptr && !IsWildcard(address))
+    return ListenError(address, "rdma_bind_addr()", ENODEV);
+  if (ibv_context* context = listener->id_->verbs;
+      context != nullptr && context != completion_queue.device().context()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("listen on ", address.ToString(), ": that address belongs to RDMA device ",
+                     context->device->name, ", but this fabric uses ", completion_queue.device().name(),
+                     " (VerbsFabricOptions::device, HAWSER_RDMA_DEVICE)"));
+  }
+  if (verbs.rdma_listen(listener->id_, backlog) != 0) return ListenError(address, "rdma_listen()", errno);
+  listener->address_ = LocalAddress(*listener->id_);
+  return listener;
+}
+
+void VerbsListener::OnCmEvent(VerbsCmEvent& event) {
+  if (event.type != RDMA_CM_EVENT_CONNECT_REQUEST) return;
+  handler_.OnConnectRequest(
+      std::make_unique<VerbsConnectRequest>(completion_queue_.channel(), std::move(event)));
+}
+
+void VerbsConnectRequest::Reject(absl::string_view private_data) {
+  rdma_cm_id* const id = TakeId();
+  VerbsDevice& device = channel_->device();
+  if (id == nullptr || device.in_forked_child()) return;
+  private_data = private_data.substr(0, kRejectPrivateDataMax);
+  device.verbs().rdma_reject(id, private_data.data(), static_cast<uint8_t>(private_data.size()));
+  device.verbs().rdma_destroy_id(id);
+}
+
+}  // namespace hawser::fabric

@@ -1,0 +1,37 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_VERBS_LISTENER_H_
+#define HAWSER_TRANSPORT_FABRIC_VERBS_LISTENER_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/verbs_completion_queue.h"
+
+namespace hawser::fabric {
+
+// An rdma_cm_id that listens. Thread: that of its completion queue.
+class VerbsListener final : public Listener, public VerbsSource {
+ public:
+  static absl::StatusOr<std::unique_ptr<VerbsListener>> Create(VerbsCompletionQueue& completion_queue,
+                                                               const SocketAddress& address, int backlog,
+                                                               ListenHandler& handler);
+  ~VerbsListener() override;
+
+  SocketAddress address() const override { return address_; }
+
+  void OnCmEvent(VerbsCmEvent& event) override;
+
+ private:
+  VerbsListener(VerbsCompletionQueue& completion_queue, ListenHandler& handler);
+
+  VerbsCompletionQueue& completion_queue_;
+  ListenHandler& handler_;
+  const uint32_t token_;
+  rdma_cm_id* id_ = nullptr;
+  SocketAddress address_;
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_VERBS_LISTENER_H_

@@ -1,0 +1,50 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_VERBS_MEMORY_H_
+#define HAWSER_TRANSPORT_FABRIC_VERBS_MEMORY_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/region_table.h"
+#include "hawser/transport/fabric/verbs_device.h"
+
+namespace hawser::fabric {
+
+// The registered memory of one fabric. A NIC finds out about a wrong sge when it is too late, and then says
+// little; so the lkey that callers get is a place in our table, where an sge's bounds are checked before it
+// is posted, and which leads to the ibv_mr. Thread: any.
+class VerbsMemory {
+ public:
+  // `device` outlives this. `windows`: grants bind memory windows.
+  VerbsMemory(VerbsDevice& device, bool windows);
+
+  absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(uint8_t* address, size_t length_bytes);
+
+  bool Contains(const Sge& sge) const { return regions_.Contains(sge); }
+  // Of a `sge` that Contains() refused.
+  absl::Status Refusal(const Sge& sge) const { return regions_.Refusal(sge); }
+
+  // Of a `sge` that lies in a region.
+  ibv_mr* mr(const Sge& sge) const {
+    return mrs_[RegionTable::IndexOf(sge.lkey)].load(std::memory_order_relaxed);
+  }
+  ibv_sge ToVerbs(const Sge& sge) const {
+    return {reinterpret_cast<uint64_t>(sge.address), sge.length, mr(sge)->lkey};
+  }
+
+ private:
+  class Region;
+
+  VerbsDevice& device_;
+  const int access_;
+  RegionTable regions_;
+  const std::unique_ptr<std::atomic<ibv_mr*>[]> mrs_;  // By index. Written before anybody has the lkey.
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_VERBS_MEMORY_H_

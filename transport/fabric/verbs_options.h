@@ -1,0 +1,42 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_VERBS_OPTIONS_H_
+#define HAWSER_TRANSPORT_FABRIC_VERBS_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+
+namespace hawser::fabric {
+
+struct VerbsLibrary;
+
+struct VerbsFabricOptions {
+  // As `ibv_devices` names it, "mlx5_0". Empty: what the environment variable HAWSER_RDMA_DEVICE names, else
+  // the first device with an active port.
+  std::string device;
+
+  // Tries after the first one, 0 to 6. A SEND that finds no posted receive is tried again after about 1 ms, a
+  // packet that is not acknowledged after `ack_timeout`. 7 would be for ever: always of RNR, with some
+  // drivers of both.
+  uint8_t rnr_retry_count = 6;
+  uint8_t retry_count = 6;
+
+  // 4.096 us * 2^n until an unacknowledged packet is sent again: 67 ms, so that a host that died is known
+  // within half a second to two (a NIC may take four times as long as it is told). The connection manager's
+  // own value is 19: 2 s.
+  uint8_t ack_timeout = 14;
+
+  // Sends of at most so many bytes are copied into the send queue, so that the NIC need not fetch them by
+  // another transfer over the bus. The device may grant less.
+  uint32_t inline_bytes = 192;
+
+  int listen_backlog = 1024;
+
+  // Grants by memory windows, where the device has those of type 2B; else each grant registers its range.
+  bool memory_windows = true;
+
+  // Null: the machine's own. A test's stand-in outlives the fabric.
+  const VerbsLibrary* library = nullptr;
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_VERBS_OPTIONS_H_

@@ -1,0 +1,64 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_VERBS_SEND_RING_H_
+#define HAWSER_TRANSPORT_FABRIC_VERBS_SEND_RING_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "hawser/transport/fabric/fabric.h"
+
+namespace hawser::fabric {
+
+// What is in the send queue of an ibv_qp, oldest first: the callers' work requests and those of the fabric's
+// own. A work request is known by its sequence number, modulo 2^32, because after an error nothing else of a
+// completion means anything. Thread: that of the queue pair.
+class VerbsSendRing {
+ public:
+  enum class Kind : uint8_t {
+    kCaller,      // Of PostSend().
+    kBind,        // BIND_MW of a Grant().
+    kInvalidate,  // LOCAL_INV of a Revoke().
+    kDrain,       // Posted last, to an ibv_qp in error: when it is back, everything is.
+    kSilent,      // Of a PostSend() that failed halfway: its caller believes that nothing was posted.
+  };
+  struct Entry {
+    uint64_t wr_id = 0;   // kCaller, kInvalidate: the caller's.
+    uint32_t window = 0;  // kBind, kInvalidate: see VerbsGrants.
+    Opcode opcode = Opcode::kSend;
+    Kind kind = Kind::kCaller;
+    bool signaled = false;  // The caller asked for a completion; kInvalidate and kDrain: always.
+  };
+
+  // `capacity` of the ibv_qp; `depth` of it are the callers'.
+  VerbsSendRing(uint32_t depth, uint32_t capacity);
+
+  uint32_t depth() const { return depth_; }
+  uint32_t room() const { return depth_ - callers_; }  // For work requests of callers.
+  bool empty() const { return retired_ == posted_; }
+  bool Outstanding(uint32_t number) const { return number - retired_ < posted_ - retired_; }
+
+  // Returns its number.
+  uint32_t Push(const Entry& entry);
+  // Takes back the last `count`, which were not posted after all.
+  void Unpush(uint32_t count);
+
+  // `number`, which is outstanding and of kCaller, becomes kSilent.
+  void Silence(uint32_t number);
+
+  uint32_t oldest() const { return retired_; }
+  const Entry& newest() const { return entries_[(posted_ - 1) & mask_]; }
+  const Entry& at(uint32_t number) const { return entries_[number & mask_]; }
+  // Removes the oldest. Not empty().
+  Entry Retire();
+
+ private:
+  const uint32_t depth_;
+  std::vector<Entry> entries_;  // A power of two.
+  const uint32_t mask_;
+  uint32_t callers_ = 0;  // Outstanding ones of kCaller.
+  uint32_t posted_ = 0;   // Numbers in [retired_, posted_) are outstanding.
+  uint32_t retired_ = 0;
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_VERBS_SEND_RING_H_
