@@ -1,0 +1,54 @@
+#ifndef HAWSER_TOOLS_DOCTOR_CHECKS_H_
+#define HAWSER_TOOLS_DOCTOR_CHECKS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "hawser/tools/doctor/device.h"
+#include "hawser/tools/doctor/finding.h"
+#include "hawser/tools/doctor/system.h"
+
+// What stops people from using RDMA, one check each. A check reads, and changes nothing; whatever it reads
+// may be missing or garbage, which is a finding too.
+namespace hawser::doctor {
+
+// Everything below, in the order in which it is printed. Without a device only that is looked at which
+// matters to TCP as well. `rdma_wanted`: somebody asked for rdma://, so that its lack is a problem.
+Findings Examine(const System& system, const std::vector<Device>& devices, bool rdma_wanted);
+
+// Is there a device at all? ok, if there is none and none is wanted: Hawser is as good on TCP.
+Findings CheckDevices(const std::vector<Device>& devices, bool rdma_wanted);
+
+// State, link layer, speed and MTU. A port that is down is a problem only if no other is up.
+// `verbs_devices`: of Loader::OpenDevices(), for the ports' active_mtu.
+Findings CheckPorts(const System& system, const std::vector<Device>& devices,
+                    const std::vector<VerbsDevice>& verbs_devices);
+
+// Each GID with its type, netdev and use, and what is missing for rdma_cm to find the port by an IP address.
+Findings CheckGids(const System& system, const std::vector<Device>& devices);
+
+// The CPUs that this process may run on against each device's NUMA node.
+Findings CheckNuma(const System& system, const std::vector<Device>& devices);
+
+// The libraries that Hawser opens at run time, and a provider in libibverbs for each device.
+Findings CheckLibraries(const System& system, const std::vector<Device>& devices, bool rdma_wanted,
+                        std::vector<VerbsDevice>* verbs_devices);
+
+// The kernel's modules for user space, and the right to open their character devices.
+Findings CheckAccess(const System& system, const std::vector<Device>& devices);
+
+// Whether containers share the devices, or each needs one of its own.
+Findings CheckNetns(const System& system);
+
+// How much of `pool_limit_bytes` (BufferPoolOptions::limit_bytes) this process may register.
+Findings CheckMemlock(const System& system, uint64_t pool_limit_bytes);
+
+Findings CheckHugePages(const System& system);
+
+// What fork() means to a program that uses Hawser.
+Findings CheckFork(const System& system);
+
+}  // namespace hawser::doctor
+
+#endif  // HAWSER_TOOLS_DOCTOR_CHECKS_H_

@@ -1,0 +1,60 @@
+#ifndef HAWSER_TOOLS_DOCTOR_DEVICE_H_
+#define HAWSER_TOOLS_DOCTOR_DEVICE_H_
+
+#include <netinet/in.h>
+
+#include <string>
+#include <vector>
+
+#include "hawser/tools/doctor/system.h"
+
+// The RDMA devices of a machine as the kernel's sysfs shows them
+// (Documentation/ABI/stable/sysfs-class-infiniband). Texts are as they were read: "" if a file is not there
+// or has no value, anything if it is garbage.
+namespace hawser::doctor {
+
+enum class GidType { kInfiniBandOrRoceV1, kRoceV2, kUnknown };
+
+struct Gid {
+  int index = 0;
+  in6_addr address = {};
+  GidType type = GidType::kUnknown;
+  std::string netdev;  // "": none, or one of another network namespace.
+
+  // Made from the MAC address or given as fe80::...: no address that a peer is reached by.
+  bool is_link_local() const { return IN6_IS_ADDR_LINKLOCAL(&address); }
+  // "::ffff:10.0.0.1", or for such a one "10.0.0.1".
+  std::string ToString() const;
+};
+
+struct Port {
+  int number = 0;
+  std::string state;       // "ACTIVE", "DOWN", ... without the number that the kernel puts before it.
+  std::string phys_state;  // "LinkUp", "Polling", ...
+  std::string link_layer;  // "Ethernet", "InfiniBand".
+  std::string rate;        // "100 Gb/sec (4X EDR)".
+  std::string netdev;
+  std::vector<Gid> gids;              // Those that are set.
+  std::vector<std::string> bad_gids;  // What stood where a GID should.
+
+  bool is_active() const { return state == "ACTIVE"; }
+};
+
+struct Device {
+  std::string name;  // "mlx5_0"
+  bool is_iwarp = false;
+  std::string numa_node;
+  std::string uverbs;  // "uverbs0"; "": ib_uverbs does not serve it.
+  std::vector<Port> ports;
+};
+
+std::vector<Device> ReadDevices(const System& system);
+
+bool AnyPortIsActive(const std::vector<Device>& devices);
+
+// "mlx5_0/1".
+std::string PortName(const Device& device, const Port& port);
+
+}  // namespace hawser::doctor
+
+#endif  // HAWSER_TOOLS_DOCTOR_DEVICE_H_

@@ -1,0 +1,28 @@
+#ifndef HAWSER_TOOLS_DOCTOR_ROUTE_H_
+#define HAWSER_TOOLS_DOCTOR_ROUTE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "hawser/transport/uri.h"
+
+// What the kernel says of the way to an address, before anything of Hawser is involved.
+namespace hawser::doctor {
+
+struct Route {
+  fabric::SocketAddress source;  // From which it would go out; the port means nothing.
+  std::string netdev;            // That has `source`; "": none was found.
+};
+
+// Looks it up; sends nothing. Unavailable: no route leads there.
+absl::StatusOr<Route> FindRoute(const fabric::SocketAddress& address);
+
+// connect(2) by TCP, and closes at once. Unavailable with the errno's reason, or because nobody answered in
+// time.
+absl::Status TryTcp(const fabric::SocketAddress& address, absl::Duration timeout);
+
+}  // namespace hawser::doctor
+
+#endif  // HAWSER_TOOLS_DOCTOR_ROUTE_H_

@@ -1,0 +1,98 @@
+#include "hawser/tools/doctor/verbs_loader.h"
+
+#include <dlfcn.h>
+#include <infiniband/verbs.h>
+
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+
+// A macro of the header, which calls it with checks of its own; here the function itself is looked up.
+#undef ibv_query_port
+
+namespace hawser::doctor {
+namespace {
+
+// What is used of libibverbs.
+struct Verbs {
+  decltype(&::ibv_get_device_list) get_device_list = nullptr;
+  decltype(&::ibv_free_device_list) free_device_list = nullptr;
+  decltype(&::ibv_get_device_name) get_device_name = nullptr;
+  decltype(&::ibv_open_device) open_device = nullptr;
+  decltype(&::ibv_close_device) close_device = nullptr;
+  decltype(&::ibv_query_device) query_device = nullptr;
+  // Of the older, shorter ibv_port_attr, whose members are the first ones of today's.
+  decltype(&::ibv_query_port) query_port = nullptr;
+};
+
+template <typename Function>
+bool Find(void* library, const char* name, Function* function) {
+  *function = reinterpret_cast<Function>(dlsym(library, name));
+  return *function != nullptr;
+}
+
+// enum ibv_mtu: 1 is 256, 5 is 4096.
+int MtuBytes(ibv_mtu mtu) { return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128 << mtu : 0; }
+
+absl::Status QueryPorts(const Verbs& verbs, ibv_context* context, VerbsDevice* device) {
+  ibv_device_attr attributes = {};
+  if (const int error = verbs.query_device(context, &attributes); error != 0) {
+    return absl::ErrnoToStatus(error, "ibv_query_device()");
+  }
+  for (int number = 1; number <= attributes.phys_port_cnt; ++number) {
+    ibv_port_attr port = {};
+    const int error = verbs.query_port(context, static_cast<uint8_t>(number),
+                                       reinterpret_cast<_compat_ibv_port_attr*>(&port));
+    if (error != 0) return absl::ErrnoToStatus(error, absl::StrCat("ibv_query_port(", number, ")"));
+    device->active_mtu_of_ports[number] = MtuBytes(port.active_mtu);
+  }
+  return absl::OkStatus();
+}
+
+VerbsDevice Look(const Verbs& verbs, ibv_device* listed) {
+  VerbsDevice device;
+  device.name = verbs.get_device_name(listed);
+  errno = 0;
+  ibv_context* const context = verbs.open_device(listed);
+  if (context == nullptr) {
+    device.opened = absl::ErrnoToStatus(errno != 0 ? errno : EIO, "ibv_open_device()");
+    return device;
+  }
+  device.opened = QueryPorts(verbs, context, &device);
+  verbs.close_device(context);
+  return device;
+}
+
+}  // namespace
+
+absl::Status VerbsLoader::Load(const std::string& library) {
+  void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) return absl::NotFoundError(dlerror());
+  loaded_[library] = handle;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<VerbsDevice>> VerbsLoader::OpenDevices() {
+  const auto at = loaded_.find("libibverbs.so.1");
+  if (at == loaded_.end()) return absl::FailedPreconditionError("libibverbs.so.1 is not loaded");
+  void* const library = at->second;
+  Verbs verbs;
+  if (!Find(library, "ibv_get_device_list", &verbs.get_device_list) ||
+      !Find(library, "ibv_free_device_list", &verbs.free_device_list) ||
+      !Find(library, "ibv_get_device_name", &verbs.get_device_name) ||
+      !Find(library, "ibv_open_device", &verbs.open_device) ||
+      !Find(library, "ibv_close_device", &verbs.close_device) ||
+      !Find(library, "ibv_query_device", &verbs.query_device) ||
+      !Find(library, "ibv_query_port", &verbs.query_port)) {
+    return absl::NotFoundError(absl::StrCat("libibverbs.so.1 lacks a function: ", dlerror()));
+  }
+  int count = 0;
+  ibv_device** const list = verbs.get_device_list(&count);
+  if (list == nullptr) return absl::ErrnoToStatus(errno, "ibv_get_device_list()");
+  std::vector<VerbsDevice> devices;
+  for (int i = 0; i < count; ++i) devices.push_back(Look(verbs, list[i]));
+  verbs.free_device_list(list);
+  return devices;
+}
+
+}  // namespace hawser::doctor
