@@ -3,6 +3,10 @@
 
 source examples/processes.sh
 
+# Where servers listen: over TCP or, where there is HAWSER_RDMA_ADDRESS, over RDMA.
+any_port=tcp://127.0.0.1:0
+[[ -z ${HAWSER_RDMA_ADDRESS:-} ]] || any_port=rdma://$HAWSER_RDMA_ADDRESS:0
+
 failures=0
 
 # run COMMAND...: leaves $status, $out and $err.

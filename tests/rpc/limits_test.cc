@@ -64,7 +64,7 @@ TEST(LimitsTest, AtTheLimitItWorksAndAWordBeyondItDoesNot) {
 
 TEST(LimitsTest, AClientWithoutMemoryFailsItsCallAndNothingElse) {
   TestServer server;
-  auto runtime = transport::Runtime::Create("tcp", {.pool = {.limit_bytes = 4 << 20}});
+  auto runtime = transport::Runtime::Create(TestScheme(), {.pool = {.limit_bytes = 4 << 20}});
   ASSERT_TRUE(runtime.ok());
   const auto channel = server.Connect({.runtime = *runtime});
   const absl::Status status = EchoBytes(channel, 8 << 20).status();

@@ -127,7 +127,7 @@ TEST(ReverseTest, ACallToTheClientEndsWhenTheClientIsGone) {
 }
 
 TEST(ReverseTest, BothConnectionsComeBackTogether) {
-  TestServer server;
+  TestServer server({}, "tcp://127.0.0.1:0");  // The proxy is one of sockets.
   Proxy proxy(server.uri);
   Box<std::shared_ptr<Channel>> peers;
   server.probe.on_act = GivePeer(peers);

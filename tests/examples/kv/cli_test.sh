@@ -3,7 +3,7 @@
 source tests/examples/checks.sh
 kv=examples/kv/client/kv
 
-start_server server examples/kv/kv_server --listen=tcp://127.0.0.1:0
+start_server server examples/kv/kv_server --listen="$any_port"
 target=--target=$uri
 
 # ---- Done: 0.

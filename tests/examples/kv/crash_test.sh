@@ -13,7 +13,7 @@ busy() {
   await "$1.out" '^load: ' >/dev/null
 }
 
-start_server server examples/kv/kv_server --listen=tcp://127.0.0.1:0
+start_server server examples/kv/kv_server --listen="$any_port"
 
 # ---- The client is killed.
 

@@ -28,7 +28,7 @@ too_large() {
 
 # ---- A small limit: quick, and close to it on both sides.
 
-start_server server examples/kv/kv_server --listen=tcp://127.0.0.1:0 --message_max=1MiB
+start_server server examples/kv/kv_server --listen="$any_port" --message_max=1MiB
 limit=$(((1 << 20) - (8 << 10)))
 there_and_back "$limit"
 too_large $((limit + 1)) "the value has $((limit + 1)) bytes; this server takes values of $limit"
@@ -37,7 +37,7 @@ end server
 
 # ---- The default limit.
 
-start_server server examples/kv/kv_server --listen=tcp://127.0.0.1:0
+start_server server examples/kv/kv_server --listen="$any_port"
 there_and_back $((400 << 20))
 limit=$(((512 << 20) - (8 << 10)))
 there_and_back "$limit"
@@ -48,7 +48,7 @@ end server
 
 # ---- More than the server's memory.
 
-start_server server examples/kv/kv_server --listen=tcp://127.0.0.1:0 --memory=64MiB --message_max=32MiB
+start_server server examples/kv/kv_server --listen="$any_port" --memory=64MiB --message_max=32MiB
 truncate -s 16M "$tmp/in"
 run "$kv" --target="$uri" put first --file="$tmp/in"
 check 'what fits the memory is put' is "$status" 0
@@ -65,7 +65,7 @@ check 'which makes room' is "$status" 0
 end server
 
 # Values that need a buffer of their own, but fill little of it.
-start_server server examples/kv/kv_server --listen=tcp://127.0.0.1:0 --memory=64MiB
+start_server server examples/kv/kv_server --listen="$any_port" --memory=64MiB
 run "$kv" --target="$uri" bench --workload=c --records=100000 --operations=0 --value_size=5000
 check 'many values fill the memory too' has "$status-$err" '1-kv bench: RESOURCE_EXHAUSTED: '
 check 'as the store sees it, not in the middle of a message' has "$err" 'bytes do not fit: values hold'

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# kv watch: every change, in order, once. The argument: how many changes, 100000 unless given.
+# kv watch: every change, in order, once. The argument: how many changes, if not 100000.
 source tests/examples/checks.sh
 kv=examples/kv/client/kv
-changes=${1:-100000}
+# Over RDMA fewer: that is mostly an emulated machine.
+changes=${1:-${HAWSER_RDMA_ADDRESS:+10000}}
+changes=${changes:-100000}
 patience=120
 
 # write PREFIX COUNT: that many puts.
@@ -20,7 +22,7 @@ in_order() {
 # stat NAME: a figure of the server.
 stat() { "$kv" --target="$uri" stats | awk -v name="$1" '$1 == name { print $2 }'; }
 
-start_server server examples/kv/kv_server --listen=tcp://127.0.0.1:0
+start_server server examples/kv/kv_server --listen="$any_port"
 
 # ---- What a line is.
 
@@ -62,7 +64,7 @@ end server
 
 # ---- A watcher that the log has left behind.
 
-start_server server examples/kv/kv_server --listen=tcp://127.0.0.1:0 --watch_log=4KiB
+start_server server examples/kv/kv_server --listen="$any_port" --watch_log=4KiB
 start watch "$kv" --target="$uri" watch late/ --count=1000000
 await watch.err '^watching' >/dev/null
 kill -STOP "${pid_of[watch]}"

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kBuffer = 4096;
 constexpr size_t kReceives = 128;
 constexpr size_t kSends = 512;
-constexpr size_t kReadable = 4 << 20;
+constexpr size_t kReadable = 16 << 20;
 constexpr size_t kMemory = (kReceives + kSends) * kBuffer + kReadable;
 
 constexpr uint64_t kSendId = uint64_t{1} << 32;
@@ -169,6 +169,8 @@ size_t HostilePeer::Turn() {
   const size_t count = completion_queue_->Poll(absl::MakeSpan(completions));
   for (size_t i = 0; i < count; ++i) {
     const fabric::Completion& completion = completions[i];
+    // Some fabrics say it in this way only, when it is this side's doing.
+    if (completion.status != fabric::CompletionStatus::kSuccess) ended_ = true;
     if (completion.wr_id == kSendId || completion.status != fabric::CompletionStatus::kSuccess) continue;
     uint8_t* const at = memory_ + completion.wr_id * kBuffer;
     received_.emplace_back(reinterpret_cast<const char*>(at), completion.byte_len);

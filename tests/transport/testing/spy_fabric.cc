@@ -33,7 +33,7 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
  private:
   void Take(const fabric::Completion& completion) {
     const bool ok = completion.status == fabric::CompletionStatus::kSuccess;
-    Counts& counts = *spy_.by_qp_num_.at(completion.qp_num);
+    Counts& counts = spy_.CountsOf(completion.qp_num);
     if (spy_.reads_.erase(completion.wr_id) != 0) {
       --counts.reads_outstanding;
     } else if (ok && completion.opcode == spy_.keep_back_) {
@@ -58,8 +58,12 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
 class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
  public:
   SpyQueuePair(SpyFabric& spy, std::unique_ptr<fabric::QueuePair> real, Counts& counts)
-      : spy_(spy), real_(std::move(real)), counts_(counts) {}
+      : spy_(spy), real_(std::move(real)), counts_(counts) {
+    spy_.live_.push_back(this);
+  }
+  ~SpyQueuePair() override { spy_.live_.erase(std::find(spy_.live_.begin(), spy_.live_.end(), this)); }
 
+  Counts& counts() { return counts_; }
   uint32_t qp_num() const override { return real_->qp_num(); }
   uint32_t read_depth() const override { return real_->read_depth(); }
   fabric::SocketAddress peer_address() const override { return real_->peer_address(); }
@@ -112,6 +116,11 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
   Counts& counts_;
 };
 
+SpyFabric::Counts& SpyFabric::CountsOf(uint32_t qp_num) const {
+  const auto is = [&](const SpyQueuePair* queue_pair) { return queue_pair->qp_num() == qp_num; };
+  return (*std::find_if(live_.begin(), live_.end(), is))->counts();
+}
+
 absl::StatusOr<std::unique_ptr<fabric::CompletionQueue>> SpyFabric::CreateCompletionQueue(uint32_t depth) {
   auto real = real_->CreateCompletionQueue(depth);
   if (!real.ok()) return real.status();
@@ -126,7 +135,6 @@ absl::StatusOr<std::unique_ptr<fabric::QueuePair>> SpyFabric::CreateQueuePair(
   if (!real.ok()) return real.status();
   counts_.push_back(std::make_unique<Counts>());
   counts_.back()->receive_depth = options.receive_depth;
-  by_qp_num_[(*real)->qp_num()] = counts_.back().get();
   return std::make_unique<SpyQueuePair>(*this, *std::move(real), *counts_.back());
 }
 

@@ -67,6 +67,7 @@ class SpyFabric final : public fabric::Fabric {
                                                            fabric::ListenHandler& handler) override;
 
  private:
+  Counts& CountsOf(uint32_t qp_num) const;
   void KeepBack(bool keep, fabric::Opcode opcode) {
     keep_back_ = keep ? std::optional(opcode) : std::nullopt;
   }
@@ -76,8 +77,8 @@ class SpyFabric final : public fabric::Fabric {
 
   const std::shared_ptr<fabric::Fabric> real_;
   std::vector<std::unique_ptr<Counts>> counts_;
-  std::map<uint32_t, Counts*> by_qp_num_;
-  std::map<uint64_t, bool> reads_;  // wr_ids of READs that are outstanding.
+  std::vector<SpyQueuePair*> live_;  // Found by their numbers, which a NIC gives them only when they connect.
+  std::map<uint64_t, bool> reads_;   // wr_ids of READs that are outstanding.
   uint64_t registrations_ = 0;
   std::optional<fabric::Opcode> keep_back_;
   bool peers_share_core_ = false;
