@@ -39,9 +39,15 @@ case $1 in
     export HAWSER_RDMA_DEVICE=rxe0 HAWSER_RDMA_ADDRESS=10.0.0.1
     export HAWSER_RDMA_PEER_DEVICE=rxe1 HAWSER_RDMA_PEER_ADDRESS=10.0.0.2
     ;;
+  rxe_link | siw_link)
+    interface eth0 "10.0.0.$((HAWSER_NODE + 1))"
+    device "${1%_link}0" "${1%_link}" eth0
+    export HAWSER_RDMA_DEVICE=${1%_link}0 HAWSER_RDMA_ADDRESS=10.0.0.$((HAWSER_NODE + 1))
+    export HAWSER_RDMA_PEER_ADDRESS=10.0.0.$((2 - HAWSER_NODE))
+    ;;
   none) ;;
   *)
-    echo "setup.sh: no setup '$1'; there are rxe, rxe_pair, siw and none" >&2
+    echo "setup.sh: no setup '$1'; there are rxe, rxe_pair, rxe_link, siw, siw_link and none" >&2
     exit 125
     ;;
 esac
