@@ -7,7 +7,7 @@
 #   --smp=2           processors
 #   --memory=1G
 #   --virtual_time    the guest's clock counts instructions and jumps over waits, so that timeouts pass at once; one processor
-#   --timeout=120     seconds of the guest's time that the command may take; 0: no limit
+#   --timeout=120     seconds of the guest's time that the command may take; 0, and the default in virtual time: no limit
 #   --wall=180        seconds of real time that all may take, with boot
 #   --run=FOLDER      a folder that the guest shares, for writing too; everything else it writes is lost (default: none)
 #   --qemu=ARGUMENT   one more argument for QEMU; may be repeated
@@ -23,7 +23,7 @@ fail() {
   exit 125
 }
 
-setup=rxe smp=2 memory=1G timeout=120 wall=180 run='' clock=() qemu=()
+setup=rxe smp=2 memory=1G timeout='' wall=180 run='' clock=() qemu=()
 while (($#)); do
   case $1 in
     --setup=*) setup=${1#*=} ;;
@@ -57,7 +57,8 @@ mkdir -p "$run" && run=$(realpath "$run") && rm -f "$run/status" || fail "cannot
 
 # One emulated processor is one thread; more of them run in a thread each.
 accelerator=tcg,thread=multi
-((${#clock[@]})) && smp=1 accelerator=tcg,thread=single
+((${#clock[@]})) && smp=1 accelerator=tcg,thread=single timeout=${timeout:-0}
+timeout=${timeout:-120}
 
 {
   declare -px
@@ -96,6 +97,7 @@ while kill -0 "$guest" 2>/dev/null; do wait "$guest"; done
 status=125
 if [[ -s $run/status ]]; then
   status=$(<"$run/status")
+  ((status != 124 || timeout == 0)) || echo "guest.sh: status 124, as of a command that took more than $timeout s" >&2
 elif ((ended == 124 || ended == 137)); then
   status=124
   echo "guest.sh: the guest was still running after $wall s. The end of its console:" >&2

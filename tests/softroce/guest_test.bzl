@@ -1,6 +1,6 @@
 """Tests that need software RDMA. They run in a guest (README.md), many in one, because starting it takes 5 s."""
 
-def hawser_guest_test(name, tests, setup = "rxe", smp = 2, virtual_time = False, test_seconds = 60, tags = [], **kwargs):
+def hawser_guest_test(name, tests, setup = "rxe", smp = 2, memory = "1G", virtual_time = False, test_seconds = 60, tags = [], **kwargs):
     """A test that runs other tests, one after the other, in one guest.
 
     It passes if all of them do. Where HAWSER_RDMA_DEVICE names a device of this machine, tests that any device serves
@@ -12,6 +12,7 @@ def hawser_guest_test(name, tests, setup = "rxe", smp = 2, virtual_time = False,
         "manual", or `bazel test //...` runs them on the host as well. $HAWSER_RDMA_DEVICE names their device.
       setup: the devices that the guest has: "rxe", "rxe_pair", "siw" or "none".
       smp: processors of the guest. With one, threads that wait for each other by spinning crawl.
+      memory: of the guest. In virtual time half of it must hold the tests and their libraries.
       virtual_time: the clock jumps over waits, so that timeouts cost nothing; one processor.
       test_seconds: what each test may take, in the guest's time.
       tags: as of sh_test; "cpu:2" is added, since a guest keeps two processors of the host busy.
@@ -23,6 +24,7 @@ def hawser_guest_test(name, tests, setup = "rxe", smp = 2, virtual_time = False,
         args = [
             "--setup=" + setup,
             "--smp=%d" % smp,
+            "--memory=" + memory,
             "--test_seconds=%d" % test_seconds,
         ] + (["--virtual_time"] if virtual_time else []) + [
             "--",

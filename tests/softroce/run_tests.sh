@@ -10,23 +10,34 @@ set -u
 folder=$1 seconds=$2
 shift 2
 
-# In virtual time, a guest that waits for the host has nothing to do, and its clock runs ahead by seconds. So the test's
-# files are brought into the guest's memory before the test (a changed file is copied there whole), its output stays there
-# until the test is over, and an output is lost if the guest dies.
-output=$folder
+# In virtual time, a guest that waits for the host has nothing to do, and its clock runs ahead, at times by minutes. So
+# what the tests need is brought into the guest's memory first, files and links (what is changed, touched even, is copied
+# there whole). A test's output stays there until the test is over, and is lost if the guest dies.
 hold() {
-  local verbs=(/usr/lib/*/libibverbs.so.? /usr/lib/*/librdmacm.so.? /usr/lib/*/libibverbs/*.so)
-  {
-    readlink -f "$1" /bin/bash /etc/ld.so.cache "${verbs[@]}" /etc/libibverbs.d/* /etc/hosts /etc/*.conf
-    ldd "$1" "${verbs[@]}" 2>/dev/null | grep -o '/[^ :]*' | xargs readlink -f
-  } | sort -u | xargs touch -c
+  local files=("$@" /bin/bash /usr/bin/timeout /etc/ld.so.cache /lib64/ld-linux-* /etc/hosts /etc/*.conf
+    /usr/lib/*/libibverbs.so.? /usr/lib/*/librdmacm.so.? /usr/lib/*/libibverbs/*.so /etc/libibverbs.d/*)
+  local file
+  for file in "$@"; do
+    while [[ -L $file ]]; do file=$(readlink "$file") && files+=("$file"); done
+  done
+  for file in $(ldd "${files[@]}" 2>/dev/null | grep -o '/[^ :]*'); do files+=("$file"); done
+  { printf '%s\n' /bin /lib /lib64 "${files[@]}" && readlink -f "${files[@]}"; } |
+    sort -u | xargs touch --no-create --no-dereference
 }
-[[ -z ${HAWSER_VIRTUAL_TIME:-} ]] || output=$(mktemp -d)
+
+output=$folder
+case ${HAWSER_VIRTUAL_TIME:-} in
+  1)
+    hold "$@"
+    # Anew, because the bash that runs this now is still being read from the host.
+    HAWSER_VIRTUAL_TIME=held exec "$0" "$folder" "$seconds" "$@"
+    ;;
+  held) output=$(mktemp -d) ;;
+esac
 
 n=0
 for test in "$@"; do
   tmp=$(mktemp -d)
-  [[ -z ${HAWSER_VIRTUAL_TIME:-} ]] || hold "$test"
   start=$EPOCHREALTIME
   # Braces: what the shell says of a crash goes into the log too.
   {
