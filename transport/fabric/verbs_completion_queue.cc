@@ -184,6 +184,7 @@ size_t VerbsCompletionQueue::Poll(absl::Span<Completion> completions) {
   RunScheduled();
   size_t count = DeliverLocal(completions);
   count += PollDevice(completions.subspan(count));
+  count += DeliverLocal(completions.subspan(count));
   if (++polls_since_look_ >= kPollsPerLook || look_now_.load(std::memory_order_acquire)) {
     look_now_.store(false, std::memory_order_relaxed);
     polls_since_look_ = 0;
@@ -198,6 +199,8 @@ size_t VerbsCompletionQueue::DeliverLocal(absl::Span<Completion> out) {
   size_t count = 0;
   for (; count < out.size() && !local_.empty(); ++count) {
     out[count] = local_.front().completion;
+    // Of one that is gone there is nothing in here, see Unregister().
+    out[count].qp_num = Find(local_.front().token)->qp_num();
     local_.pop_front();
   }
   return count;
@@ -362,6 +365,19 @@ bool VerbsCompletionQueue::PollIntoStash(Cq& cq) {
   const int count = ibv_poll_cq(cq.cq, kBatch, stash_.data() + before);
   stash_.resize(before + static_cast<size_t>(std::max(count, 0)));
   return count > 0;
+}
+
+void VerbsCompletionQueue::Collect() {
+  absl::MutexLock lock(&cq_mutex_);
+  for (const auto& cq : cqs_) {
+    while (PollIntoStash(*cq)) {
+    }
+  }
+}
+
+bool VerbsCompletionQueue::HasCollected() {
+  absl::MutexLock lock(&cq_mutex_);
+  return stash_taken_ < stash_.size();
 }
 
 void VerbsCompletionQueue::ReadCqEvents() {

@@ -35,6 +35,9 @@ class VerbsSource {
     return false;
   }
 
+  // To be given with its completions: that of now, since it changes when the ibv_qp goes.
+  virtual uint32_t qp_num() const { return 0; }
+
   // Once for each Schedule() or Notify(). May destroy this, or any other source.
   virtual void OnTurn() {}
 
@@ -68,8 +71,13 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   void Schedule(uint32_t token);    // OnTurn() will be called.
   void Notify(uint32_t token);      // Likewise; from any thread.
 
-  // A completion that no device makes, after those that were given before.
+  // A completion that no device makes, after those that were given before. Its qp_num is filled in.
   void Deliver(uint32_t token, const Completion& completion);
+
+  // Takes what the device has completed, to be delivered by later polls: before, and after, an ibv_qp is
+  // destroyed whose completions would be lost with it.
+  void Collect();
+  bool HasCollected();  // And not delivered.
 
   // An ibv_cq with room for `entries` more, until Release().
   absl::StatusOr<ibv_cq*> Reserve(uint32_t entries);

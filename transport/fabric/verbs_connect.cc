@@ -73,7 +73,8 @@ void VerbsQueuePair::SetAckTimeout() {
 }
 
 void VerbsQueuePair::OnCmEvent(VerbsCmEvent& event) {
-  if (disconnected_ || state_ == State::kError || state_ == State::kIdle) return;  // Late news.
+  // Late news. But a queue pair in error has perhaps only been flushed by what is told now.
+  if (disconnected_ || ended_ || state_ == State::kIdle) return;
   switch (event.type) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
       if (event.status != 0)
@@ -88,7 +89,7 @@ void VerbsQueuePair::OnCmEvent(VerbsCmEvent& event) {
         return Fail(ConnectError(ConnectingTo(), event.type, event.status, device_.iwarp()));
       return Establish(event);
     case RDMA_CM_EVENT_REJECTED:
-      if (!was_established_ && state_ == State::kConnecting) {
+      if (!was_established_ && !accepted_) {
         absl::Status why = ConnectError(ConnectingTo(), event.type, event.status, device_.iwarp());
         const bool by_program = why.code() == absl::StatusCode::kPermissionDenied;
         return Fail(std::move(why), by_program ? WithoutPadding(event.private_data) : absl::string_view());
@@ -104,7 +105,7 @@ void VerbsQueuePair::OnCmEvent(VerbsCmEvent& event) {
                                                         " disconnected, or its process ended (",
                                                         DescribeCmEvent(event.type), ")")));
       }
-      if (state_ == State::kAccepting) {
+      if (accepted_) {
         return Fail(absl::UnavailableError(absl::StrCat("accept ", peer_address_.ToString(),
                                                         ": it went away before it heard of it (",
                                                         DescribeCmEvent(event.type), ")")));
@@ -173,13 +174,14 @@ absl::Status VerbsQueuePair::CreateQp(absl::string_view what) {
     attr.qp_type = IBV_QPT_RC;
     // An iWARP device takes no work requests when it is in error, so none can be posted there to know the
     // last one by.
-    attr.sq_sig_all = device_.iwarp() ? 1 : 0;
+    attr.sq_sig_all = AllSignaled() ? 1 : 0;
     attr.cap.max_send_wr = sends;
     attr.cap.max_recv_wr = options_.receive_depth;
     attr.cap.max_send_sge =
         static_cast<uint32_t>(std::min<size_t>(kSgeMax, static_cast<size_t>(device_.attr().max_sge)));
     attr.cap.max_recv_sge = 1;
     attr.cap.max_inline_data = std::min(inline_bytes, fabric_.inline_bytes);
+    errno = 0;
     if (verbs().rdma_create_qp(id_, device_.pd(), &attr) == 0) {
       qp_ = id_->qp;
       break;
@@ -214,8 +216,8 @@ absl::Status VerbsQueuePair::CreateQp(absl::string_view what) {
 }
 
 void VerbsQueuePair::Establish(const VerbsCmEvent& event) {
-  if (was_established_) return;
-  if (state_ == State::kConnecting) {
+  if (was_established_ || state_ == State::kError) return;
+  if (!accepted_) {
     // The peer has taken the minimum of its own and of what we offered.
     read_depth_ =
         std::min({read_depth_, uint32_t{event.initiator_depth}, uint32_t{event.responder_resources}});
@@ -299,13 +301,18 @@ void VerbsQueuePair::OnTurn() {
     verbs().rdma_notify(id_, IBV_EVENT_COMM_EST);
   }
   for (ibv_event_type fatal : {IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR}) {
-    if ((events & 1u << fatal) == 0 || state_ == State::kError) continue;
+    if ((events & 1u << fatal) == 0) continue;
     Fail(fatal == IBV_EVENT_QP_FATAL ? absl::UnavailableError(absl::StrCat(
                                            "peer ", peer_address_.ToString(), ": ", DescribeAsyncEvent(fatal),
                                            ": the device gave up this queue pair"))
                                      : absl::DataLossError(absl::StrCat(
                                            "peer ", peer_address_.ToString(), ": ", DescribeAsyncEvent(fatal),
                                            ": it asked for what it was not granted")));
+  }
+  if (abandoning_) {
+    if (completion_queue_.HasCollected()) return ScheduleOnce();  // Ours may be among them.
+    abandoning_ = false;
+    return Abandon();
   }
   if (grants_.queued() > 0 && (state_ == State::kEstablished || state_ == State::kAccepting)) {
     PostChain({}).IgnoreError();  // Fail() was called.
@@ -326,8 +333,7 @@ void VerbsQueuePair::OnTurn() {
 }
 
 void VerbsQueuePair::Fail(absl::Status why, absl::string_view private_data) {
-  if (state_ == State::kError) return;
-  if (!disconnected_) {
+  if (!disconnected_ && !std::exchange(ended_, true)) {
     News& last = news();
     last.ended = true;
     last.ended_before_established = !was_established_;
@@ -335,6 +341,7 @@ void VerbsQueuePair::Fail(absl::Status why, absl::string_view private_data) {
     if (!was_established_) last.private_data = std::string(private_data);
     ScheduleOnce();
   }
+  if (state_ == State::kError) return;
   error_ = std::move(why);
   EnterError();
 }
@@ -367,6 +374,7 @@ void VerbsQueuePair::Disconnect() {
     state_ = State::kError;
     return;
   }
+  if (lost_ || device_.gone() || device_.iwarp()) qp_num_ = number_;  // The ibv_qp's may soon be another's.
   if (lost_ || device_.gone()) {
     lost_ = true;
     EnterError();
@@ -379,6 +387,17 @@ void VerbsQueuePair::Disconnect() {
     DropId();  // Whatever the connection manager is doing with it, the peer is told, if it was told anything.
   }
   EnterError();
+  if (qp_ != nullptr && device_.iwarp()) {
+    // What is posted to an iWARP queue pair in error may never come back, and that includes what was posted
+    // just before we learned of it. So the end is made here: OnTurn() gives back what has not completed by
+    // then.
+    completion_queue_.Collect();
+    DestroyQp();
+    completion_queue_.Collect();
+    abandoning_ = true;
+    ScheduleOnce();
+    return;
+  }
   PostDrain();
 }
 
@@ -390,7 +409,7 @@ void VerbsQueuePair::DropId() {
 }
 
 void VerbsQueuePair::PostDrain() {
-  if (qp_ == nullptr || device_.iwarp() || sends_.empty() || sends_.newest().signaled) return;
+  if (qp_ == nullptr || sends_.empty() || sends_.newest().signaled) return;
   const uint32_t number =
       sends_.Push({.opcode = Opcode::kWrite, .kind = VerbsSendRing::Kind::kDrain, .signaled = true});
   ibv_send_wr drain = {};
@@ -406,7 +425,10 @@ void VerbsQueuePair::PostDrain() {
 void VerbsQueuePair::OnLost(const absl::Status& why) {
   if (lost_) return;
   lost_ = true;
-  if (disconnected_) return Abandon();
+  if (disconnected_) {
+    qp_num_ = number_;
+    return Abandon();
+  }
   Fail(absl::Status(why.code(), absl::StrCat("peer ", peer_address_.ToString(), ": ", why.message())));
 }
 
@@ -418,7 +440,12 @@ void VerbsQueuePair::Abandon() {
   }
   while (!sends_.empty()) {
     const VerbsSendRing::Entry entry = sends_.Retire();
-    if (entry.kind == VerbsSendRing::Kind::kCaller) DeliverFlushed(entry.wr_id, entry.opcode);
+    if (entry.kind == VerbsSendRing::Kind::kCaller) {
+      // Completed perhaps, but after one that did not.
+      const CompletionStatus status =
+          entry.completed && entry.signaled ? entry.status : CompletionStatus::kFlushed;
+      completion_queue_.Deliver(token_, {.wr_id = entry.wr_id, .status = status, .opcode = entry.opcode});
+    }
     if (entry.kind == VerbsSendRing::Kind::kInvalidate) DeliverFlushed(entry.wr_id, Opcode::kRevoke);
   }
 }

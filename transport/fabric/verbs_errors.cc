@@ -149,9 +149,12 @@ absl::Status ConnectError(absl::string_view what, rdma_cm_event_type event, int 
         absl::StrCat(what, ": rejected with ", status, " ", text));
   }
   const int error = std::abs(status);
-  if (event == RDMA_CM_EVENT_REJECTED && error == ECONNREFUSED) {
-    // What an iWARP peer's rdma_reject() becomes; a closed port is told by rdma_connect() itself.
-    return absl::PermissionDeniedError(absl::StrCat(what, ": rejected by the peer's program"));
+  if (event == RDMA_CM_EVENT_REJECTED && iwarp) {
+    // What an iWARP peer's rdma_reject() becomes, ECONNRESET with siw. A closed port is told by
+    // rdma_connect().
+    return absl::PermissionDeniedError(absl::StrCat(what, ": rejected by the peer's program (",
+                                                    DescribeErrno(error),
+                                                    "), or that ended before it answered"));
   }
   return absl::UnavailableError(
       absl::StrCat(what, ": ", DescribeCmEvent(event), ": ",

@@ -39,7 +39,8 @@ VerbsQueuePair::VerbsQueuePair(VerbsCompletionQueue& completion_queue, const Ver
       handler_(handler),
       options_(options),
       token_(completion_queue.Register(*this)),
-      qp_num_((1u << 24) + number),
+      number_((1u << 24) + number),
+      qp_num_(number_),
       read_depth_(std::min(options.read_depth, device_.read_depth_max())),
       sends_(options.send_depth, SendEntries(options.send_depth)),
       grants_(device_, memory, windows, GrantsMax(options.send_depth)),
@@ -235,7 +236,6 @@ void VerbsQueuePair::Revoke(uint32_t rkey, uint64_t wr_id) {
   }
   completion_queue_.Deliver(token_,
                             {.wr_id = wr_id,
-                             .qp_num = qp_num_,
                              .status = usable ? CompletionStatus::kSuccess : CompletionStatus::kFlushed,
                              .opcode = Opcode::kRevoke});
 }
@@ -258,6 +258,10 @@ bool VerbsQueuePair::OnCompletion(const ibv_wc& wc, bool receive, uint32_t numbe
 
 bool VerbsQueuePair::OnSendCompletion(const ibv_wc& wc, uint32_t number, Completion& out) {
   if (!sends_.Outstanding(number)) return false;
+  if (AllSignaled()) {
+    OnUnorderedSendCompletion(wc, number);
+    return false;
+  }
   const bool ok = wc.status == IBV_WC_SUCCESS;
   const VerbsSendRing::Entry done = sends_.at(number);
   // Those before it were not signaled and have succeeded. But after Disconnect() nobody would be told, and a
@@ -293,9 +297,30 @@ bool VerbsQueuePair::OnSendCompletion(const ibv_wc& wc, uint32_t number, Complet
   }
 }
 
+void VerbsQueuePair::OnUnorderedSendCompletion(const ibv_wc& wc, uint32_t number) {
+  sends_.Complete(number, ToCompletionStatus(wc.status));
+  if (wc.status != IBV_WC_SUCCESS && state_ != State::kError) EnterError();
+  DeliverInOrder();
+}
+
+// siw completes a SEND before the READ that was posted before it. So each waits here for those before it, and
+// what was not signaled for the next one that was.
+void VerbsQueuePair::DeliverInOrder() {
+  uint32_t proved = sends_.oldest();
+  for (uint32_t next = proved; sends_.Outstanding(next) && sends_.at(next).completed; ++next) {
+    const VerbsSendRing::Entry& entry = sends_.at(next);
+    if (entry.signaled || entry.status != CompletionStatus::kSuccess) proved = next + 1;
+  }
+  while (sends_.oldest() != proved) {
+    const VerbsSendRing::Entry entry = sends_.Retire();
+    if (entry.kind != VerbsSendRing::Kind::kCaller) continue;
+    if (!entry.signaled && entry.status == CompletionStatus::kSuccess) continue;
+    completion_queue_.Deliver(token_, {.wr_id = entry.wr_id, .status = entry.status, .opcode = entry.opcode});
+  }
+}
+
 void VerbsQueuePair::DeliverFlushed(uint64_t wr_id, Opcode opcode) {
-  completion_queue_.Deliver(
-      token_, {.wr_id = wr_id, .qp_num = qp_num_, .status = CompletionStatus::kFlushed, .opcode = opcode});
+  completion_queue_.Deliver(token_, {.wr_id = wr_id, .status = CompletionStatus::kFlushed, .opcode = opcode});
 }
 
 void VerbsQueuePair::ScheduleOnce() {

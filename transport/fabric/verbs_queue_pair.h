@@ -78,6 +78,8 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
     std::string private_data;
   };
 
+  // Each send completes, and is put in order by us.
+  bool AllSignaled() const { return device_.iwarp(); }
   const VerbsLibrary& verbs() const { return device_.verbs(); }
   std::string ConnectingTo() const;
 
@@ -86,6 +88,8 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   absl::Status PostChain(absl::Span<const SendWorkRequest> requests);
   void Translate(const SendWorkRequest& from, ibv_send_wr& to);
   absl::Status PostReceives(absl::Span<const ReceiveWorkRequest> requests);
+  void OnUnorderedSendCompletion(const ibv_wc& wc, uint32_t number);
+  void DeliverInOrder();
   bool OnSendCompletion(const ibv_wc& wc, uint32_t number, Completion& out);
   void ScheduleOnce();
 
@@ -118,13 +122,16 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   ConnectionHandler& handler_;
   const QueuePairOptions options_;
   const uint32_t token_;
-  uint32_t qp_num_;  // Until there is an ibv_qp one that no ibv_qp has: those have 24 bits.
+  const uint32_t number_;  // That no ibv_qp has: those have 24 bits.
+  uint32_t qp_num_;        // Of the ibv_qp, while there is one.
   uint32_t read_depth_;
   uint32_t inline_bytes_ = 0;  // Granted by the device.
   State state_ = State::kIdle;
   bool accepted_ = false;  // By Accept(), rather than by the peer.
   bool was_established_ = false;
+  bool ended_ = false;         // The handler hears, or has heard, of the end.
   bool disconnected_ = false;  // By Disconnect(): the handler hears nothing more.
+  bool abandoning_ = false;    // Abandon() follows, once what has completed is delivered.
   bool lost_ = false;          // No completion will come any more.
   bool scheduled_ = false;
   rdma_cm_id* id_ = nullptr;

@@ -25,7 +25,9 @@ class VerbsSendRing {
     uint32_t window = 0;  // kBind, kInvalidate: see VerbsGrants.
     Opcode opcode = Opcode::kSend;
     Kind kind = Kind::kCaller;
-    bool signaled = false;  // The caller asked for a completion; kInvalidate and kDrain: always.
+    bool signaled = false;   // The caller asked for a completion; kInvalidate and kDrain: always.
+    bool completed = false;  // Out of order, see VerbsQueuePair::OnUnorderedSendCompletion().
+    CompletionStatus status = CompletionStatus::kSuccess;
   };
 
   // `capacity` of the ibv_qp; `depth` of it are the callers'.
@@ -43,6 +45,11 @@ class VerbsSendRing {
 
   // `number`, which is outstanding and of kCaller, becomes kSilent.
   void Silence(uint32_t number);
+
+  void Complete(uint32_t number, CompletionStatus status) {
+    entries_[number & mask_].completed = true;
+    entries_[number & mask_].status = status;
+  }
 
   uint32_t oldest() const { return retired_; }
   const Entry& newest() const { return entries_[(posted_ - 1) & mask_]; }

@@ -130,11 +130,12 @@ FabricWorld::Pair FabricWorld::Connect(const QueuePairOptions& options, size_t m
 }
 
 void FabricWorld::Connect(Endpoint& a, Endpoint& b) {
-  ASSERT_TRUE(a.qp().Connect(listener_->address(), "").ok());
+  ASSERT_THAT(a.qp().Connect(listener_->address(), ""), HasCode(absl::StatusCode::kOk));
   HAWSER_UNTIL(*this, !requests_.requests.empty());
   std::unique_ptr<ConnectRequest> request = std::move(requests_.requests.back());
   requests_.requests.pop_back();
-  ASSERT_TRUE(b.qp().Accept(std::move(request), "").ok());
+  ASSERT_THAT(b.qp().Accept(std::move(request), ""), HasCode(absl::StatusCode::kOk))
+      << "connection " << endpoints_.size() / 2 << "; the requester: " << a.news().why.ToString();
   HAWSER_UNTIL(*this, a.news().established() && b.news().established());
 }
 

@@ -33,6 +33,16 @@ class FabricContractTest : public ::testing::TestWithParam<FabricUnderTest> {
  protected:
   const FabricUnderTest::Shortcomings& shortcomings() const { return GetParam().shortcomings; }
 
+  // Waits until `wr_id`, a READ or WRITE, is refused: the `index`th of the sends that come back.
+  void ExpectRefused(Endpoint& requester, size_t index, uint64_t wr_id) {
+    if (shortcomings().requester_is_not_told) {
+      HAWSER_UNTIL(world_, requester.news().ended());
+      return;
+    }
+    HAWSER_UNTIL(world_, requester.sends.size() > index);
+    EXPECT_THAT(requester.sends[index], CompletionIs(wr_id, CompletionStatus::kRemoteAccessError));
+  }
+
   FabricWorld world_{GetParam()};
 };
 
@@ -61,6 +71,7 @@ HAWSER_SUITE_WITHOUT(ConfinedGrantTest, grants_are_not_confined);
 HAWSER_SUITE_WITHOUT(BoundRkeyTest, rkeys_are_for_everybody);
 HAWSER_SUITE_WITHOUT(RnrTest, rnr_is_not_waited_for);
 HAWSER_SUITE_WITHOUT(ScatteringReadTest, read_has_one_sge);
+HAWSER_SUITE_WITHOUT(RevocationTest, a_read_goes_on_when_revoked);
 
 // Bytes that show where they come from.
 void FillPattern(Endpoint& endpoint, uint32_t seed, size_t length = ~size_t{0}) {
@@ -139,8 +150,8 @@ TEST_P(FabricContractTest, SendsArriveInPostingOrderWhole) {
       ASSERT_TRUE(a.Send(sent, a.At(offset, length_of(sent)), /*signaled=*/sent % 4 == 3).ok());
     }
     const size_t before = b.receives.size();
-    HAWSER_UNTIL(world_, b.receives.size() > before ||
-                             (received + kDepth > sent && a.sends.size() * 4 + kDepth > sent));
+    HAWSER_UNTIL(world_, b.receives.size() > before || (sent < kMessages && received + kDepth > sent &&
+                                                        a.sends.size() * 4 + kDepth > sent));
     for (; received < b.receives.size(); ++received) {
       ASSERT_THAT(b.receives[received], CompletionIs(received, kSuccess));
       ASSERT_EQ(b.receives[received].byte_len, length_of(received));
@@ -248,13 +259,17 @@ TEST_P(FabricContractTest, ASendLongerThanItsReceivePutsBothSidesInError) {
   ASSERT_TRUE(b.Receive(2, b.At(1000, 100)).ok());
   ASSERT_TRUE(a.Send(1, a.At(0, 101)).ok());
   ASSERT_TRUE(a.Send(2, a.At(0, 10)).ok());
-  HAWSER_UNTIL(world_, a.sends.size() == 2 && b.receives.size() == 2);
-  if (shortcomings().codes_are_not_exact) {
-    EXPECT_NE(a.sends[0].status, kSuccess);
-  } else {
+  HAWSER_UNTIL(world_, b.receives.size() == 2);
+  if (shortcomings().requester_is_not_told) a.qp().Disconnect();
+  HAWSER_UNTIL(world_, a.sends.size() == 2);
+  if (!shortcomings().codes_are_not_exact) {
     EXPECT_THAT(a.sends[0], CompletionIs(1, CompletionStatus::kRemoteInvalidRequest));
+  } else if (!shortcomings().requester_is_not_told) {
+    EXPECT_NE(a.sends[0].status, kSuccess);
   }
-  EXPECT_THAT(a.sends[1], CompletionIs(2, kFlushed));
+  if (!shortcomings().requester_is_not_told) {
+    EXPECT_THAT(a.sends[1], CompletionIs(2, kFlushed));
+  }
   EXPECT_NE(b.receives[0].status, kSuccess);
   EXPECT_THAT(b.receives[1], CompletionIs(2, kFlushed));
   EXPECT_EQ(std::memcmp(b.memory() + 100, before.data() + 100, before.size() - 100), 0);
@@ -444,10 +459,13 @@ TEST_P(ConfinedGrantTest, AReadOutsideItsGrantFailsTheRequesterAndChangesNothing
     ASSERT_TRUE(b.Receive(3, b.At(0, 100)).ok());
     ASSERT_TRUE(a.Read(1, a.At(0, bad.length), b.memory() + 1000 + bad.offset, rkey).ok());
     ASSERT_TRUE(a.Send(2, a.At(0, 1)).ok());
-    HAWSER_UNTIL(world_, a.sends.size() == 2 && b.receives.size() == 1);
-    EXPECT_THAT(a.sends[0], CompletionIs(1, CompletionStatus::kRemoteAccessError));
-    EXPECT_THAT(a.sends[1], CompletionIs(2, kFlushed));
-    EXPECT_THAT(b.receives[0], CompletionIs(3, kFlushed));
+    ExpectRefused(a, 0, 1);
+    if (!shortcomings().requester_is_not_told) {
+      HAWSER_UNTIL(world_, a.sends.size() == 2 && b.receives.size() == 1);
+      EXPECT_THAT(a.sends[1], CompletionIs(2, kFlushed));
+      EXPECT_THAT(b.receives[0], CompletionIs(3, kFlushed));
+    }
+    HAWSER_UNTIL(world_, b.receives.size() == 1);
     EXPECT_EQ(Snapshot(a), before);
     EXPECT_THAT(b.Send(9, b.At(0, 1)), HasCode(absl::StatusCode::kFailedPrecondition));
   }
@@ -463,8 +481,8 @@ TEST_P(ConfinedGrantTest, AWriteOutsideItsGrantFailsTheRequesterAndChangesNothin
     const uint32_t rkey = b.Grant(b.At(1000, 1000), QueuePair::Access::kWrite);
     ASSERT_TRUE(b.Receive(3, b.At(0, 100)).ok());
     ASSERT_TRUE(a.Write(1, a.At(0, bad.length), b.memory() + 1000 + bad.offset, rkey).ok());
-    HAWSER_UNTIL(world_, a.sends.size() == 1 && b.receives.size() == 1);
-    EXPECT_THAT(a.sends[0], CompletionIs(1, CompletionStatus::kRemoteAccessError));
+    ExpectRefused(a, 0, 1);
+    HAWSER_UNTIL(world_, b.receives.size() == 1);
     EXPECT_THAT(b.receives[0], CompletionIs(3, kFlushed));
     EXPECT_EQ(Snapshot(b), before);
   }
@@ -498,8 +516,7 @@ TEST_P(FabricContractTest, ARevokedRkeyIsRefused) {
   FillPattern(b, 11);
   const std::vector<uint8_t> before = Snapshot(b);
   ASSERT_TRUE(a.Write(3, a.At(0, 10), b.memory(), revoked).ok());
-  HAWSER_UNTIL(world_, a.sends.size() == 3);
-  EXPECT_THAT(a.sends[2], CompletionIs(3, CompletionStatus::kRemoteAccessError));
+  ExpectRefused(a, 2, 3);
   EXPECT_EQ(Snapshot(b), before);
 }
 
@@ -508,13 +525,11 @@ TEST_P(FabricContractTest, AGrantIsForReadingOrForWritingNotForBoth) {
     auto [a, b] = world_.Connect();
     const uint32_t rkey = b.Grant(b.At(0, 1000), QueuePair::Access::kRead);
     ASSERT_TRUE(a.Write(1, a.At(0, 10), b.memory(), rkey).ok());
-    HAWSER_UNTIL(world_, a.sends.size() == 1);
-    EXPECT_THAT(a.sends[0], CompletionIs(1, CompletionStatus::kRemoteAccessError));
+    ExpectRefused(a, 0, 1);
   }
   auto [a, b] = world_.Connect();
   ASSERT_TRUE(a.Read(1, a.At(0, 10), b.memory(), 0).ok());  // 0 is never an rkey.
-  HAWSER_UNTIL(world_, a.sends.size() == 1);
-  EXPECT_THAT(a.sends[0], CompletionIs(1, CompletionStatus::kRemoteAccessError));
+  ExpectRefused(a, 0, 1);
 }
 
 TEST_P(FabricContractTest, AsManyGrantsAsSendsArePossibleAtOnce) {
@@ -538,9 +553,10 @@ TEST_P(ConfinedGrantTest, AReadBeforeARefusedRequestSucceeds) {
   ASSERT_TRUE(a.Read(1, a.At(0, 3 << 20), b.memory(), rkey).ok());
   ASSERT_TRUE(a.Read(2, a.At(0, 10), b.memory() + (3 << 20), rkey).ok());
   ASSERT_TRUE(a.Read(3, a.At(0, 10), b.memory(), rkey).ok());
-  HAWSER_UNTIL(world_, a.sends.size() == 3);
+  HAWSER_UNTIL(world_, !a.sends.empty());
   EXPECT_THAT(a.sends[0], CompletionIs(1, kSuccess));
-  EXPECT_THAT(a.sends[1], CompletionIs(2, CompletionStatus::kRemoteAccessError));
+  ExpectRefused(a, 1, 2);
+  HAWSER_UNTIL(world_, a.sends.size() == 3);
   EXPECT_THAT(a.sends[2], CompletionIs(3, kFlushed));
   EXPECT_EQ(std::memcmp(a.memory(), b.memory(), 3 << 20), 0);
 }
@@ -566,7 +582,7 @@ TEST_P(FabricContractTest, ARevocationTakesNoPlaceOfTheSendQueueAndComesBackAfte
   EXPECT_THAT(wr_ids, ::testing::UnorderedElementsAre(10, 11, 12, 13));
 }
 
-TEST_P(FabricContractTest, WhatIsRevokedWhileItIsReadIsReadWholeOrNotAtAll) {
+TEST_P(RevocationTest, WhatIsRevokedWhileItIsReadIsReadWholeOrNotAtAll) {
   auto [a, b] = world_.Connect({}, 16 << 20);
   FillPattern(b, 13);
   const std::vector<uint8_t> before = Snapshot(b);
@@ -646,7 +662,7 @@ TEST_P(FabricContractTest, RejectingGivesTheReasonToTheRequester) {
     HAWSER_UNTIL(world_, a.news().ended());
     EXPECT_THAT(a.news().told, ElementsAre("failed"));
     EXPECT_THAT(a.news().why, HasCode(absl::StatusCode::kPermissionDenied));
-    EXPECT_THAT(a.news().reject_data, StartsWith(reason));
+    EXPECT_THAT(a.news().reject_data, StartsWith(shortcomings().rejections_say_nothing ? "" : reason));
     world_.ExpectEverythingComesBack(a);
     EXPECT_THAT(a.receives, ElementsAre(CompletionIs(1, kFlushed)));
   }
@@ -742,7 +758,8 @@ TEST_P(FabricContractTest, FlushedWorkComesBackHoweverFewArePolledAtOnce) {
   auto [a, b] = world_.Connect({.send_depth = 64, .receive_depth = 64});
   for (uint64_t i = 0; i < 64; ++i) {
     ASSERT_TRUE(a.Receive(i, a.At(0, 10)).ok());
-    ASSERT_TRUE(a.Send(i, a.At(0, 10), /*signaled=*/false).ok());
+    // Without RNR a SEND may succeed before the end, and then an unsignaled one never says so.
+    ASSERT_TRUE(a.Send(i, a.At(0, 10), /*signaled=*/shortcomings().rnr_is_not_waited_for).ok());
   }
   a.qp().Disconnect();
   Completion one;
@@ -836,21 +853,21 @@ TEST_P(FabricContractTest, WhatArrivedBeforeTheEndIsStillReceived) {
 // --- Completion queues
 // -----------------------------------------------------------------------------------------------
 
-TEST_P(FabricContractTest, TwoHundredConnectionsShareACompletionQueue) {
-  constexpr size_t kConnections = 200;
+TEST_P(FabricContractTest, ManyConnectionsShareACompletionQueue) {
+  const size_t connections = shortcomings().connections_max;
   std::vector<FabricWorld::Pair> pairs;
-  for (size_t i = 0; i < kConnections; ++i) {
+  for (size_t i = 0; i < connections; ++i) {
     pairs.push_back(world_.Connect({.send_depth = 4, .receive_depth = 4, .read_depth = 1}, 4096));
     ASSERT_TRUE(pairs[i].b.Receive(i, pairs[i].b.At(0, 100)).ok());
     ASSERT_TRUE(pairs[i].a.Receive(i, pairs[i].a.At(0, 100)).ok());
     pairs[i].a.Fill(200, absl::StrCat("to ", 1000 + i));
     pairs[i].b.Fill(200, absl::StrCat("of ", 1000 + i));
   }
-  for (size_t i = 0; i < kConnections; ++i) {
+  for (size_t i = 0; i < connections; ++i) {
     ASSERT_TRUE(pairs[i].a.Send(i, pairs[i].a.At(200, 7)).ok());
     ASSERT_TRUE(pairs[i].b.Send(i, pairs[i].b.At(200, 7)).ok());
   }
-  for (size_t i = 0; i < kConnections; ++i) {
+  for (size_t i = 0; i < connections; ++i) {
     HAWSER_UNTIL(world_, pairs[i].a.receives.size() == 1 && pairs[i].b.receives.size() == 1 &&
                              pairs[i].a.sends.size() == 1 && pairs[i].b.sends.size() == 1);
     EXPECT_EQ(pairs[i].b.Text(0, 7), absl::StrCat("to ", 1000 + i));
