@@ -9,7 +9,8 @@ namespace hawser::transport {
 absl::StatusOr<std::shared_ptr<fabric::Fabric>> CreateFabric(absl::string_view scheme) {
   if (scheme == "tcp") return std::shared_ptr<fabric::Fabric>(fabric::CreateTcpFabric());
   if (scheme == "rdma") return fabric::NewVerbsFabric();
-  return absl::InvalidArgumentError(absl::StrCat("no fabric for \"", scheme, "://\"; there are: tcp://, rdma://"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("no fabric for \"", scheme, "://\"; there are: tcp://, rdma://"));
 }
 
 }  // namespace hawser::transport

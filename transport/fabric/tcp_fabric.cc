@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/region_table.h"
 #include "hawser/transport/fabric/tcp_completion_queue.h"
 #include "hawser/transport/fabric/tcp_listener.h"
 #include "hawser/transport/fabric/tcp_queue_pair.h"
-#include "hawser/transport/fabric/region_table.h"
 
 namespace hawser::fabric {
 namespace {
