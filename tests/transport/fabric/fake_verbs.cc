@@ -1,0 +1,412 @@
+#include "hawser/tests/transport/fabric/fake_verbs.h"
+
+#include <arpa/inet.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "hawser/transport/fabric/verbs_fabric.h"
+
+namespace hawser::fabric {
+namespace {
+
+FakeVerbs* fake = nullptr;  // There is one at a time.
+
+void Raise(int fd) {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = write(fd, &one, sizeof(one));
+}
+
+void Lower(int fd) {
+  uint64_t count;
+  [[maybe_unused]] const ssize_t n = read(fd, &count, sizeof(count));
+}
+
+int NewFd() { return eventfd(0, EFD_NONBLOCK | EFD_SEMAPHORE); }
+
+// True: `call` is to fail, errno is set.
+bool Fails(const char* call) {
+  const auto it = fake->fail_once.find(call);
+  if (it == fake->fail_once.end()) return false;
+  errno = it->second;
+  fake->fail_once.erase(it);
+  return true;
+}
+
+}  // namespace
+
+// The functions of the table, and of ibv_context::ops.
+struct FakeCalls {
+  static int ForkInit() { return 0; }
+  static ibv_context** GetDevices(int* count) {
+    auto** list = static_cast<ibv_context**>(calloc(2, sizeof(ibv_context*)));
+    list[0] = &fake->context;
+    *count = 1;
+    return list;
+  }
+  static void FreeDevices(ibv_context** list) { free(list); }
+  static int QueryDevice(ibv_context*, ibv_device_attr* attr) {
+    *attr = fake->attr;
+    return 0;
+  }
+  static int QueryPort(ibv_context*, uint8_t, _compat_ibv_port_attr* attr) {
+    reinterpret_cast<ibv_port_attr*>(attr)->state = IBV_PORT_ACTIVE;
+    return 0;
+  }
+  static ibv_pd* AllocPd(ibv_context*) { return &fake->pd_; }
+  static int DeallocPd(ibv_pd*) { return 0; }
+  static ibv_mr* RegMr(ibv_pd* pd, void* address, size_t length, int access) {
+    if (Fails("ibv_reg_mr")) return nullptr;
+    fake->registrations.push_back(access);
+    auto* mr = new ibv_mr{};
+    *mr = {.context = pd->context, .pd = pd, .addr = address, .length = length};
+    mr->lkey = mr->rkey = fake->next_key_++ << 8;
+    return mr;
+  }
+  static int DeregMr(ibv_mr* mr) {
+    delete mr;
+    return 0;
+  }
+  static ibv_mw* AllocMw(ibv_pd* pd, ibv_mw_type type) {
+    ++fake->windows_alive;
+    return new ibv_mw{
+        .context = pd->context, .pd = pd, .rkey = fake->next_key_++ << 8, .handle = 0, .type = type};
+  }
+  static int DeallocMw(ibv_mw* window) {
+    --fake->windows_alive;
+    delete window;
+    return 0;
+  }
+  static ibv_comp_channel* CreateCompChannel(ibv_context* context) {
+    return new ibv_comp_channel{.context = context, .fd = NewFd(), .refcnt = 0};
+  }
+  static int DestroyCompChannel(ibv_comp_channel* channel) {
+    close(channel->fd);
+    delete channel;
+    return 0;
+  }
+  static ibv_cq* CreateCq(ibv_context* context, int entries, void* cq_context, ibv_comp_channel* channel,
+                          int) {
+    auto* cq = new ibv_cq{};
+    cq->context = context;
+    cq->channel = channel;
+    cq->cq_context = cq_context;
+    cq->cqe = entries;
+    return fake->newest_cq_ = cq;
+  }
+  static int DestroyCq(ibv_cq* cq) {
+    delete cq;
+    return 0;
+  }
+  static int GetCqEvent(ibv_comp_channel*, ibv_cq**, void**) {
+    errno = EAGAIN;
+    return -1;
+  }
+  static void AckCqEvents(ibv_cq*, unsigned int) {}
+  static int GetAsyncEvent(ibv_context*, ibv_async_event* event) {
+    if (fake->async_events_.empty()) return -1;
+    Lower(fake->context.async_fd);
+    *event = fake->async_events_.front();
+    fake->async_events_.pop_front();
+    return 0;
+  }
+  static void AckAsyncEvent(ibv_async_event*) {}
+  static int ModifyQp(ibv_qp*, ibv_qp_attr* attr, int mask) {
+    fake->modified.push_back(*attr);
+    fake->modified_masks.push_back(mask);
+    return 0;
+  }
+  static int DestroyQp(ibv_qp* qp) {
+    fake->queue_pairs.erase(qp);
+    delete qp;
+    return 0;
+  }
+  static int PollCq(ibv_cq*, int max, ibv_wc* out) {
+    int count = 0;
+    for (; count < max && !fake->completions_.empty(); ++count) {
+      out[count] = fake->completions_.front();
+      fake->completions_.pop_front();
+    }
+    return count;
+  }
+  static int ReqNotifyCq(ibv_cq*, int) { return 0; }
+  static int PostSend(ibv_qp*, ibv_send_wr* wr, ibv_send_wr** bad) {
+    fake->send_chains.emplace_back();
+    for (; wr != nullptr; wr = wr->next) {
+      if (fake->send_chains.back().size() == fake->fail_send_at) {
+        fake->fail_send_at = ~size_t{0};
+        *bad = wr;
+        return ENOMEM;
+      }
+      fake->send_chains.back().push_back({*wr, std::vector<ibv_sge>(wr->sg_list, wr->sg_list + wr->num_sge)});
+      fake->sends.push_back(wr->wr_id);
+      fake->signaled_[wr->wr_id] = (wr->send_flags & IBV_SEND_SIGNALED) != 0 || fake->created.sq_sig_all != 0;
+    }
+    return 0;
+  }
+  static int PostRecv(ibv_qp*, ibv_recv_wr* wr, ibv_recv_wr**) {
+    fake->receive_chains.push_back(0);
+    for (; wr != nullptr; wr = wr->next) {
+      ++fake->receive_chains.back();
+      fake->receives.push_back(wr->wr_id);
+    }
+    return 0;
+  }
+
+  static rdma_event_channel* CreateEventChannel() {
+    return fake->channel_ = new rdma_event_channel{.fd = NewFd()};
+  }
+  static void DestroyEventChannel(rdma_event_channel* channel) {
+    close(channel->fd);
+    delete channel;
+  }
+  static int GetCmEvent(rdma_event_channel* channel, rdma_cm_event** event) {
+    if (fake->cm_events_.empty()) {
+      errno = EAGAIN;
+      return -1;
+    }
+    Lower(channel->fd);
+    *event = fake->cm_events_.front();
+    fake->cm_events_.pop_front();
+    return 0;
+  }
+  static int AckCmEvent(rdma_cm_event* event) {
+    delete event;
+    return 0;
+  }
+  static int CreateId(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_port_space space) {
+    *id = fake->newest_id = new rdma_cm_id{};
+    (*id)->channel = channel;
+    (*id)->context = context;
+    (*id)->ps = space;
+    return 0;
+  }
+  static int DestroyId(rdma_cm_id* id) {
+    for (auto it = fake->cm_events_.begin(); it != fake->cm_events_.end();) {
+      if ((*it)->id != id) {
+        ++it;
+        continue;
+      }
+      delete *it;
+      Lower(id->channel->fd);
+      it = fake->cm_events_.erase(it);
+    }
+    delete id;
+    return 0;
+  }
+  static int MigrateId(rdma_cm_id*, rdma_event_channel*) { return 0; }
+  static int SetOption(rdma_cm_id*, int, int name, void* value, size_t) {
+    fake->options_set[name] = *static_cast<uint8_t*>(value);
+    return 0;
+  }
+  static int BindAddr(rdma_cm_id*, sockaddr*) {
+    errno = EADDRINUSE;
+    return -1;
+  }
+  static int Listen(rdma_cm_id*, int) { return 0; }
+  static int ResolveAddr(rdma_cm_id* id, sockaddr*, sockaddr* peer, int) {
+    if (Fails("rdma_resolve_addr")) return -1;
+    id->verbs = fake->route_over != nullptr ? fake->route_over : &fake->context;
+    std::memcpy(&id->route.addr.dst_storage, peer, sizeof(sockaddr_in));
+    fake->CmEvent(id, RDMA_CM_EVENT_ADDR_RESOLVED);
+    return 0;
+  }
+  static int ResolveRoute(rdma_cm_id* id, int) {
+    fake->CmEvent(id, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    return 0;
+  }
+  static int CreateQp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attr) {
+    if (fake->options_.create_qp_error != 0) {
+      errno = fake->options_.create_qp_error;
+      return -1;
+    }
+    if (attr->cap.max_inline_data > fake->options_.inline_max) {
+      errno = EINVAL;
+      return -1;
+    }
+    auto* qp = new ibv_qp{};
+    qp->context = pd->context;
+    qp->qp_context = attr->qp_context;
+    qp->qp_num = fake->next_qp_num_++;
+    id->qp = fake->newest_qp_ = qp;
+    fake->queue_pairs.insert(qp);
+    fake->created = *attr;
+    return 0;
+  }
+  static int Connect(rdma_cm_id* id, rdma_conn_param* parameters) {
+    if (Fails("rdma_connect")) return -1;
+    fake->connected = *parameters;
+    if (fake->reject) {
+      fake->CmEvent(id, RDMA_CM_EVENT_REJECTED, fake->reject_status);
+    } else {
+      fake->CmEvent(id, RDMA_CM_EVENT_ESTABLISHED);
+    }
+    return 0;
+  }
+  static int Accept(rdma_cm_id*, rdma_conn_param*) { return 0; }
+  static int Reject(rdma_cm_id*, const void*, uint8_t) { return 0; }
+  static int Notify(rdma_cm_id*, ibv_event_type) { return 0; }
+  static int Disconnect(rdma_cm_id*) { return 0; }
+};
+
+FakeVerbs::FakeVerbs(const Options& options) : options_(options) {
+  EXPECT_EQ(fake, nullptr);
+  fake = this;
+  std::strcpy(device_.name, "fake0");
+  device_.transport_type = options.iwarp ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
+  context.device = &device_;
+  context.async_fd = NewFd();
+  context.ops.alloc_mw = FakeCalls::AllocMw;
+  context.ops.dealloc_mw = FakeCalls::DeallocMw;
+  context.ops.poll_cq = FakeCalls::PollCq;
+  context.ops.req_notify_cq = FakeCalls::ReqNotifyCq;
+  context.ops.post_send = FakeCalls::PostSend;
+  context.ops.post_recv = FakeCalls::PostRecv;
+  pd_.context = &context;
+  attr.phys_port_cnt = 1;
+  attr.max_qp_wr = 4096;
+  attr.max_cqe = 4096;
+  attr.max_sge = 16;
+  attr.max_sge_rd = options.max_sge_rd;
+  attr.max_qp_rd_atom = 16;
+  attr.max_qp_init_rd_atom = 16;
+  attr.max_mw = 1000;
+  attr.device_cap_flags = options.windows ? IBV_DEVICE_MEM_WINDOW_TYPE_2B : 0;
+  library_ = {.ibv_fork_init = FakeCalls::ForkInit,
+              .ibv_query_device = FakeCalls::QueryDevice,
+              .ibv_query_port = FakeCalls::QueryPort,
+              .ibv_alloc_pd = FakeCalls::AllocPd,
+              .ibv_dealloc_pd = FakeCalls::DeallocPd,
+              .ibv_reg_mr = FakeCalls::RegMr,
+              .ibv_dereg_mr = FakeCalls::DeregMr,
+              .ibv_create_comp_channel = FakeCalls::CreateCompChannel,
+              .ibv_destroy_comp_channel = FakeCalls::DestroyCompChannel,
+              .ibv_create_cq = FakeCalls::CreateCq,
+              .ibv_destroy_cq = FakeCalls::DestroyCq,
+              .ibv_get_cq_event = FakeCalls::GetCqEvent,
+              .ibv_ack_cq_events = FakeCalls::AckCqEvents,
+              .ibv_get_async_event = FakeCalls::GetAsyncEvent,
+              .ibv_ack_async_event = FakeCalls::AckAsyncEvent,
+              .ibv_modify_qp = FakeCalls::ModifyQp,
+              .ibv_destroy_qp = FakeCalls::DestroyQp,
+              .rdma_get_devices = FakeCalls::GetDevices,
+              .rdma_free_devices = FakeCalls::FreeDevices,
+              .rdma_create_event_channel = FakeCalls::CreateEventChannel,
+              .rdma_destroy_event_channel = FakeCalls::DestroyEventChannel,
+              .rdma_get_cm_event = FakeCalls::GetCmEvent,
+              .rdma_ack_cm_event = FakeCalls::AckCmEvent,
+              .rdma_create_id = FakeCalls::CreateId,
+              .rdma_destroy_id = FakeCalls::DestroyId,
+              .rdma_migrate_id = FakeCalls::MigrateId,
+              .rdma_set_option = FakeCalls::SetOption,
+              .rdma_bind_addr = FakeCalls::BindAddr,
+              .rdma_listen = FakeCalls::Listen,
+              .rdma_resolve_addr = FakeCalls::ResolveAddr,
+              .rdma_resolve_route = FakeCalls::ResolveRoute,
+              .rdma_create_qp = FakeCalls::CreateQp,
+              .rdma_connect = FakeCalls::Connect,
+              .rdma_accept = FakeCalls::Accept,
+              .rdma_reject = FakeCalls::Reject,
+              .rdma_notify = FakeCalls::Notify,
+              .rdma_disconnect = FakeCalls::Disconnect};
+}
+
+FakeVerbs::~FakeVerbs() {
+  close(context.async_fd);
+  fake = nullptr;
+}
+
+void FakeVerbs::CompleteSend(uint64_t wr_id, ibv_wc_status status) {
+  if (status != IBV_WC_SUCCESS || signaled_[wr_id]) {
+    ibv_wc wc = {};
+    wc.wr_id = wr_id;
+    wc.status = status;
+    completions_.push_back(wc);
+  }
+  sends.erase(std::find(sends.begin(), sends.end(), wr_id));
+}
+
+void FakeVerbs::CompleteSends(size_t count, ibv_wc_status status) {
+  for (; count > 0; --count) CompleteSend(sends.front(), status);
+}
+
+void FakeVerbs::CompleteReceives(size_t count, ibv_wc_status status, uint32_t byte_len) {
+  for (; count > 0; --count) {
+    ibv_wc wc = {};
+    wc.wr_id = receives.front();
+    wc.status = status;
+    wc.byte_len = byte_len;
+    completions_.push_back(wc);
+    receives.pop_front();
+  }
+}
+
+void FakeVerbs::CmEvent(rdma_cm_id* id, rdma_cm_event_type type, int status) {
+  auto* event = new rdma_cm_event{};
+  event->id = id;
+  event->event = type;
+  event->status = status;
+  if (type == RDMA_CM_EVENT_ESTABLISHED)
+    event->param.conn.initiator_depth = event->param.conn.responder_resources = 4;
+  cm_events_.push_back(event);
+  Raise(id->channel->fd);
+}
+
+void FakeVerbs::AsyncEvent(ibv_event_type type) {
+  ibv_async_event event = {};
+  event.event_type = type;
+  if (type == IBV_EVENT_CQ_ERR) {
+    event.element.cq = newest_cq_;
+  } else if (type != IBV_EVENT_DEVICE_FATAL) {
+    event.element.qp = newest_qp_;
+  }
+  async_events_.push_back(event);
+  Raise(context.async_fd);
+}
+
+FakeWorld::FakeWorld(const FakeVerbs::Options& options, const QueuePairOptions& queue_pair, bool connect)
+    : verbs(options),
+      fabric(NewVerbsFabric({.device = "fake0", .library = &verbs.library()}).value()),
+      completion_queue(fabric->CreateCompletionQueue(64).value()),
+      region(fabric->Register(memory.data(), memory.size()).value()),
+      qp(fabric->CreateQueuePair(*completion_queue, queue_pair, news).value()) {
+  if (!connect) return;
+  sockaddr_in v4 = {};
+  v4.sin_family = AF_INET;
+  v4.sin_port = htons(7470);
+  v4.sin_addr.s_addr = htonl(0x0a000002);
+  EXPECT_THAT(qp->Connect(SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4)), "hello"),
+              HasCode(absl::StatusCode::kOk));
+  Poll(200);
+}
+
+FakeWorld::~FakeWorld() {
+  qp->Disconnect();
+  Poll();
+}
+
+absl::Status FakeWorld::Post(uint64_t wr_id, bool signaled, uint32_t length) {
+  const Sge sge = At(0, length);
+  const SendWorkRequest request = {.wr_id = wr_id, .signaled = signaled, .sges = {&sge, 1}};
+  return qp->PostSend({&request, 1});
+}
+
+absl::Status FakeWorld::Receive(uint64_t wr_id) {
+  const ReceiveWorkRequest request = {wr_id, At(1000, 100)};
+  return qp->PostReceive({&request, 1});
+}
+
+void FakeWorld::Poll(int rounds) {
+  for (; rounds > 0; --rounds) {
+    Completion some[4];
+    const size_t count = completion_queue->Poll(some);
+    completions.insert(completions.end(), some, some + count);
+  }
+}
+
+}  // namespace hawser::fabric

@@ -1,0 +1,264 @@
+// What verbs_fabric makes of what goes wrong, and says about it.
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/transport/fabric/fake_verbs.h"
+#include "hawser/transport/fabric/verbs_errors.h"
+#include "hawser/transport/fabric/verbs_fabric.h"
+
+namespace hawser::fabric {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
+
+std::string Message(const absl::Status& status) { return std::string(status.message()); }
+
+TEST(VerbsFailureTest, CompletionCodesKeepTheirMeaning) {
+  const std::pair<ibv_wc_status, CompletionStatus> codes[] = {
+      {IBV_WC_LOC_LEN_ERR, CompletionStatus::kLocalError},
+      {IBV_WC_LOC_QP_OP_ERR, CompletionStatus::kLocalError},
+      {IBV_WC_LOC_PROT_ERR, CompletionStatus::kLocalError},
+      {IBV_WC_LOC_ACCESS_ERR, CompletionStatus::kLocalError},
+      {IBV_WC_MW_BIND_ERR, CompletionStatus::kLocalError},
+      {IBV_WC_WR_FLUSH_ERR, CompletionStatus::kFlushed},
+      {IBV_WC_REM_INV_REQ_ERR, CompletionStatus::kRemoteInvalidRequest},
+      {IBV_WC_REM_ACCESS_ERR, CompletionStatus::kRemoteAccessError},
+      {IBV_WC_REM_OP_ERR, CompletionStatus::kRemoteOperationError},
+      {IBV_WC_RETRY_EXC_ERR, CompletionStatus::kTransportRetryExceeded},
+      {IBV_WC_RNR_RETRY_EXC_ERR, CompletionStatus::kRnrRetryExceeded},
+      {IBV_WC_GENERAL_ERR, CompletionStatus::kLocalError},
+  };
+  for (const auto& [verbs, expected] : codes) {
+    FakeWorld world;
+    ASSERT_TRUE(world.Post(1, /*signaled=*/false).ok());
+    ASSERT_TRUE(world.Post(2).ok());
+    world.verbs.CompleteSends(1, verbs);
+    world.verbs.CompleteSends(1, IBV_WC_WR_FLUSH_ERR);
+    world.Poll();
+    EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, expected), CompletionIs(2, kFlushed)));
+    EXPECT_THAT(world.Post(3), HasCode(absl::StatusCode::kFailedPrecondition));
+  }
+}
+
+// Neither flushes come: so the ibv_qp is destroyed, and everything is given back.
+TEST(VerbsFailureTest, ADeviceOrCompletionQueueThatFailsGivesEverythingBack) {
+  for (ibv_event_type event : {IBV_EVENT_DEVICE_FATAL, IBV_EVENT_CQ_ERR}) {
+    FakeWorld world;
+    ASSERT_TRUE(world.Receive(1).ok());
+    ASSERT_TRUE(world.Post(2, /*signaled=*/false).ok());
+    const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value();
+    world.Poll(1);
+    world.qp->Revoke(rkey, 3);
+    world.Poll(1);
+    world.verbs.AsyncEvent(event);
+    world.Poll();
+    EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
+    EXPECT_THAT(Message(world.news.why),
+                AllOf(HasSubstr(event == IBV_EVENT_CQ_ERR ? "CQ_ERR" : "DEVICE_FATAL"), HasSubstr("fake0"),
+                      HasSubstr("10.0.0.2")));
+    EXPECT_TRUE(world.completions.empty());
+    world.qp->Disconnect();
+    EXPECT_TRUE(world.verbs.queue_pairs.empty());  // Destroyed before anything is given back.
+    world.Poll();
+    EXPECT_THAT(world.completions, UnorderedElementsAre(CompletionIs(1, kFlushed), CompletionIs(2, kFlushed),
+                                                        CompletionIs(3, kFlushed)));
+    world.verbs.CompleteSends(1);  // Late news.
+    world.Poll();
+    EXPECT_EQ(world.completions.size(), 3u);
+  }
+}
+
+TEST(VerbsFailureTest, ADeviceThatFailsAfterDisconnectGivesTheRestBack) {
+  FakeWorld world;
+  ASSERT_TRUE(world.Receive(1).ok());
+  world.qp->Disconnect();
+  world.Poll();
+  EXPECT_TRUE(world.completions.empty());
+  world.verbs.AsyncEvent(IBV_EVENT_DEVICE_FATAL);
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed)));
+}
+
+TEST(VerbsFailureTest, AQueuePairThatTheDeviceGivesUpIsTold) {
+  FakeWorld world;
+  world.verbs.AsyncEvent(IBV_EVENT_QP_ACCESS_ERR);
+  world.Poll();
+  EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(Message(world.news.why), HasSubstr("IBV_EVENT_QP_ACCESS_ERR"));
+}
+
+TEST(VerbsFailureTest, APostThatFailsHalfwayPostedNothingToItsCaller) {
+  FakeWorld world;
+  const Sge sge = world.At(0, 10);
+  const SendWorkRequest request = {.wr_id = 1, .signaled = true, .sges = {&sge, 1}};
+  const SendWorkRequest chain[] = {request, request, request};
+  world.verbs.fail_send_at = 2;
+  EXPECT_FALSE(world.qp->PostSend(chain).ok());
+  world.verbs.CompleteSends(2, IBV_WC_WR_FLUSH_ERR);
+  world.Poll();
+  EXPECT_TRUE(world.completions.empty());
+  EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
+}
+
+TEST(VerbsFailureTest, AFlushedReceiveDoesNotHideThatThePeerDisconnected) {
+  FakeWorld world;
+  ASSERT_TRUE(world.Receive(1).ok());
+  world.verbs.CompleteReceives(1, IBV_WC_WR_FLUSH_ERR);
+  world.Poll();
+  world.verbs.CmEvent(world.verbs.newest_id, RDMA_CM_EVENT_DISCONNECTED);
+  world.Poll();
+  EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
+  EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kUnavailable));
+}
+
+TEST(VerbsFailureTest, LateNewsOfTheConnectionManagerIsIgnored) {
+  FakeWorld world;
+  for (rdma_cm_event_type event :
+       {RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_REJECTED,
+        RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_ADDR_CHANGE}) {
+    world.verbs.CmEvent(world.verbs.newest_id, event);
+  }
+  world.qp->Disconnect();
+  world.Poll();
+  EXPECT_THAT(world.news.told, ElementsAre("established"));
+}
+
+// --- Errors that say why
+
+void Connect(FakeWorld& world) {
+  sockaddr_in v4 = {};
+  v4.sin_family = AF_INET;
+  v4.sin_port = 0x2e1d;  // 7470
+  v4.sin_addr.s_addr = 0x0200000a;
+  ASSERT_TRUE(world.qp->Connect(SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4)), "").ok());
+  world.Poll(200);
+}
+
+TEST(VerbsFailureTest, ARejectionSaysItsReason) {
+  const struct {
+    int status;
+    absl::StatusCode code;
+    const char* text;
+  } reasons[] = {
+      {8, absl::StatusCode::kUnavailable, "IB_CM_REJ_INVALID_SERVICE_ID: nobody listens there"},
+      {28, absl::StatusCode::kPermissionDenied, "IB_CM_REJ_CONSUMER_DEFINED"},
+      {10, absl::StatusCode::kUnavailable, "IB_CM_REJ_STALE_CONN"},
+      {99, absl::StatusCode::kUnavailable, "rejected with 99"},
+  };
+  for (const auto& reason : reasons) {
+    FakeWorld world({}, {}, /*connect=*/false);
+    world.verbs.reject = true;
+    world.verbs.reject_status = reason.status;
+    Connect(world);
+    EXPECT_THAT(world.news.told, ElementsAre("failed"));
+    EXPECT_THAT(world.news.why, HasCode(reason.code));
+    EXPECT_THAT(Message(world.news.why),
+                AllOf(HasSubstr(reason.text), HasSubstr("connect to 10.0.0.2:7470")));
+  }
+}
+
+TEST(VerbsFailureTest, CreatingAQueuePairForOneWhoHasGoneSaysSo) {
+  FakeWorld world({.create_qp_error = EINVAL}, {}, /*connect=*/false);
+  Connect(world);
+  EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(Message(world.news.why), AllOf(HasSubstr("rdma_create_qp()"), HasSubstr("EINVAL"),
+                                             HasSubstr("may have given up connecting meanwhile")));
+}
+
+TEST(VerbsFailureTest, CreatingAQueuePairWithoutMemoryNamesTheLimit) {
+  FakeWorld world({.create_qp_error = ENOMEM}, {}, /*connect=*/false);
+  Connect(world);
+  EXPECT_THAT(Message(world.news.why),
+              AllOf(HasSubstr("rdma_create_qp()"), HasSubstr("ENOMEM"), HasSubstr("ulimit -l")));
+}
+
+TEST(VerbsFailureTest, ARouteOverAnotherDeviceNamesTheOption) {
+  FakeWorld world({}, {}, /*connect=*/false);
+  ibv_device device = {};
+  std::strcpy(device.name, "other1");
+  ibv_context other = {};
+  other.device = &device;
+  world.verbs.route_over = &other;
+  Connect(world);
+  EXPECT_THAT(Message(world.news.why),
+              AllOf(HasSubstr("other1"), HasSubstr("fake0"), HasSubstr("HAWSER_RDMA_DEVICE")));
+}
+
+TEST(VerbsFailureTest, NoRouteFailsTheConnectionNotTheCall) {
+  FakeWorld world({}, {}, /*connect=*/false);
+  world.verbs.fail_once["rdma_resolve_addr"] = ENETUNREACH;
+  Connect(world);
+  EXPECT_THAT(world.news.told, ElementsAre("failed"));
+  EXPECT_THAT(Message(world.news.why), AllOf(HasSubstr("ENETUNREACH"), HasSubstr("no route leads there")));
+}
+
+TEST(VerbsFailureTest, AMemlockLimitIsNamed) {
+  FakeWorld world;
+  world.verbs.fail_once["ibv_reg_mr"] = ENOMEM;
+  const absl::Status status = world.fabric->Register(world.memory.data(), 100).status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(Message(status), AllOf(HasSubstr("ibv_reg_mr() of 100 bytes"), HasSubstr("ulimit -l")));
+}
+
+TEST(VerbsFailureTest, MemoryThatTheKernelRefusesToAChildSaysFork) {
+  FakeWorld world;
+  world.verbs.fail_once["ibv_reg_mr"] = EACCES;
+  const absl::Status status = world.fabric->Register(world.memory.data(), 100).status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(Message(status), HasSubstr("fork()"));
+}
+
+TEST(VerbsFailureTest, AChildAfterForkIsToldAtItsFirstUseAndTouchesNothing) {
+  FakeWorld world;
+  const pid_t child = fork();
+  if (child == 0) {
+    const absl::Status register_status = world.fabric->Register(world.memory.data(), 100).status();
+    const absl::Status post_status = world.Post(1);
+    const bool told = absl::StrContains(register_status.message(), "fork()") &&
+                      absl::StrContains(post_status.message(), "fork()") &&
+                      register_status.code() == absl::StatusCode::kFailedPrecondition;
+    const size_t queue_pairs = world.verbs.queue_pairs.size();
+    world.qp.reset();
+    world.region.reset();
+    _exit(told && world.verbs.queue_pairs.size() == queue_pairs ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(VerbsFailureTest, AMissingLibraryNamesThePackage) {
+  const absl::Status status = VerbsLibrary::LoadFrom("libibverbs-not-there.so.1", "librdmacm.so.1").status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kNotFound));
+  EXPECT_THAT(Message(status),
+              AllOf(HasSubstr("libibverbs-not-there.so.1"), HasSubstr("rdma-core"), HasSubstr("tcp://")));
+}
+
+TEST(VerbsFailureTest, ADeviceThatIsNotThereIsNamedBesideThoseThatAre) {
+  FakeVerbs verbs;
+  const absl::Status status = NewVerbsFabric({.device = "mlx9", .library = &verbs.library()}).status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kNotFound));
+  EXPECT_THAT(Message(status), AllOf(HasSubstr("mlx9"), HasSubstr("fake0")));
+}
+
+TEST(VerbsFailureTest, RetriesForEverAreRefused) {
+  FakeVerbs verbs;
+  EXPECT_THAT(NewVerbsFabric({.retry_count = 7, .library = &verbs.library()}).status(),
+              HasCode(absl::StatusCode::kInvalidArgument));
+}
+
+}  // namespace
+}  // namespace hawser::fabric

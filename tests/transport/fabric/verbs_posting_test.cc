@@ -1,0 +1,223 @@
+// What verbs_fabric asks of a device, call by call.
+
+#include <cstdint>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/transport/fabric/fake_verbs.h"
+
+namespace hawser::fabric {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
+constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
+
+TEST(VerbsPostingTest, AChainIsOnePostOfAsManyWorkRequests) {
+  FakeWorld world;
+  std::vector<SendWorkRequest> chain;
+  const Sge sges[] = {world.At(0, 300), world.At(500, 7)};
+  for (uint64_t i = 0; i < 5; ++i) chain.push_back({.wr_id = i, .signaled = i == 4, .sges = sges});
+  ASSERT_TRUE(world.qp->PostSend(chain).ok());
+  ASSERT_EQ(world.verbs.send_chains.size(), 1u);
+  ASSERT_EQ(world.verbs.send_chains[0].size(), 5u);
+  for (size_t i = 0; i < 5; ++i) {
+    const FakeVerbs::Send& send = world.verbs.send_chains[0][i];
+    EXPECT_EQ(send.wr.opcode, IBV_WR_SEND);
+    EXPECT_EQ(send.wr.send_flags, i == 4 ? unsigned{IBV_SEND_SIGNALED} : 0u);
+    ASSERT_EQ(send.sges.size(), 2u);
+    EXPECT_EQ(send.sges[1].addr, reinterpret_cast<uint64_t>(world.memory.data() + 500));
+    EXPECT_EQ(send.sges[1].length, 7u);
+  }
+}
+
+TEST(VerbsPostingTest, ReceivesPostedBeforeConnectingGoInOnePostBeforeTheConnectionIs) {
+  FakeWorld world({}, {.receive_depth = 8}, /*connect=*/false);
+  for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(world.Receive(i).ok());
+  sockaddr_in v4 = {};
+  v4.sin_family = AF_INET;
+  ASSERT_TRUE(world.qp->Connect(SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4)), "").ok());
+  world.verbs.fail_once["rdma_connect"] = ECONNREFUSED;  // So what was posted by then was posted before.
+  world.Poll(200);
+  EXPECT_THAT(world.verbs.receive_chains, ElementsAre(8));
+}
+
+TEST(VerbsPostingTest, AGrantBindsAWindowToExactlyItsRangeInFrontOfTheNextPost) {
+  FakeWorld world;
+  const uint32_t rkey = world.qp->Grant(world.At(1234, 567), QueuePair::Access::kRead).value();
+  EXPECT_TRUE(world.verbs.send_chains.empty());
+  ASSERT_TRUE(world.Post(1).ok());
+  ASSERT_EQ(world.verbs.send_chains.size(), 1u);
+  ASSERT_EQ(world.verbs.send_chains[0].size(), 2u);
+  const ibv_send_wr& bind = world.verbs.send_chains[0][0].wr;
+  EXPECT_EQ(bind.opcode, IBV_WR_BIND_MW);
+  EXPECT_EQ(bind.send_flags, 0u);
+  EXPECT_EQ(bind.bind_mw.rkey, rkey);
+  EXPECT_EQ(bind.bind_mw.mw->type, IBV_MW_TYPE_2);
+  EXPECT_EQ(bind.bind_mw.bind_info.addr, reinterpret_cast<uint64_t>(world.memory.data() + 1234));
+  EXPECT_EQ(bind.bind_mw.bind_info.length, 567u);
+  EXPECT_EQ(bind.bind_mw.bind_info.mw_access_flags, unsigned{IBV_ACCESS_REMOTE_READ});
+  EXPECT_EQ(bind.bind_mw.bind_info.mr->addr, world.memory.data());
+  EXPECT_EQ(world.verbs.send_chains[0][1].wr.opcode, IBV_WR_SEND);
+}
+
+TEST(VerbsPostingTest, MemoryIsRegisteredForLocalUseAndForWindows) {
+  {
+    FakeWorld world;
+    EXPECT_THAT(world.verbs.registrations, ElementsAre(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND));
+  }
+  FakeWorld iwarp({.iwarp = true, .windows = false}, {});
+  EXPECT_THAT(iwarp.verbs.registrations, ElementsAre(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+}
+
+TEST(VerbsPostingTest, ARevocationIsASignaledInvalidationAndItsWindowIsBoundAnewWithAnotherRkey) {
+  FakeWorld world;
+  const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kWrite).value();
+  world.Poll(1);
+  world.qp->Revoke(rkey, 77);
+  world.Poll(1);
+  ASSERT_EQ(world.verbs.send_chains.size(), 2u);
+  const ibv_send_wr& invalidation = world.verbs.send_chains[1][0].wr;
+  EXPECT_EQ(invalidation.opcode, IBV_WR_LOCAL_INV);
+  EXPECT_EQ(invalidation.invalidate_rkey, rkey);
+  EXPECT_EQ(invalidation.send_flags, unsigned{IBV_SEND_SIGNALED});
+  world.Poll();
+  EXPECT_TRUE(world.completions.empty());  // Only the device can say.
+  world.verbs.CompleteSends(2);
+  world.Poll();
+  ASSERT_EQ(world.completions.size(), 1u);
+  EXPECT_THAT(world.completions[0], CompletionIs(77, kSuccess));
+  EXPECT_EQ(world.completions[0].opcode, Opcode::kRevoke);
+  EXPECT_NE(world.qp->Grant(world.At(0, 100), QueuePair::Access::kWrite).value(), rkey);
+  EXPECT_EQ(world.verbs.windows_alive, 1u);
+}
+
+TEST(VerbsPostingTest, ARevocationBeforeTheBindIsPostedDropsIt) {
+  FakeWorld world;
+  world.qp->Revoke(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value(), 5);
+  world.Poll();
+  EXPECT_TRUE(world.verbs.send_chains.empty());
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(5, kSuccess)));
+}
+
+TEST(VerbsPostingTest, TheSendQueueHasRoomForWhatGrantsNeedBesides) {
+  FakeWorld world;
+  std::vector<uint32_t> rkeys;
+  while (true) {
+    absl::StatusOr<uint32_t> rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead);
+    if (!rkey.ok()) break;
+    rkeys.push_back(*rkey);
+  }
+  EXPECT_GE(rkeys.size(), 8u);
+  for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(world.Post(i, /*signaled=*/false).ok());
+  for (uint32_t rkey : rkeys) world.qp->Revoke(rkey, rkey);
+  world.Poll();
+  EXPECT_EQ(world.verbs.sends.size(), 8 + 2 * rkeys.size());
+  EXPECT_LT(world.verbs.sends.size(), world.verbs.created.cap.max_send_wr);  // One more: the last of all.
+}
+
+TEST(VerbsPostingTest, WithoutSignalingTheSendQueueIsFullAndNothingMoreIsPosted) {
+  FakeWorld world;
+  for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(world.Post(i, /*signaled=*/false).ok());
+  world.verbs.CompleteSends(8);  // Silently.
+  world.Poll();
+  const absl::Status status = world.Post(9);
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("send queue of 8 has room for 0"));
+  EXPECT_EQ(world.verbs.send_chains.size(), 8u);
+}
+
+TEST(VerbsPostingTest, ASignaledCompletionProvesThoseBeforeIt) {
+  FakeWorld world;
+  for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(world.Post(i, /*signaled=*/i == 5).ok());
+  world.verbs.CompleteSends(8);
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(5, kSuccess)));
+  for (uint64_t i = 0; i < 6; ++i) EXPECT_TRUE(world.Post(10 + i).ok());
+  EXPECT_THAT(world.Post(20), HasCode(absl::StatusCode::kResourceExhausted));
+}
+
+TEST(VerbsPostingTest, AfterDisconnectASignaledRequestTellsWhenSendsThatWereNotAreBack) {
+  FakeWorld world;
+  ASSERT_TRUE(world.Post(1, /*signaled=*/false).ok());
+  ASSERT_TRUE(world.Post(2, /*signaled=*/false).ok());
+  world.verbs.CompleteSends(2);
+  world.qp->Disconnect();
+  ASSERT_EQ(world.verbs.send_chains.size(), 3u);
+  EXPECT_EQ(world.verbs.modified.back().qp_state, IBV_QPS_ERR);
+  world.Poll();
+  EXPECT_TRUE(world.completions.empty());
+  world.verbs.CompleteSends(1, IBV_WC_WR_FLUSH_ERR);
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed), CompletionIs(2, kFlushed)));
+}
+
+TEST(VerbsPostingTest, ShortSendsAreInlineAsFarAsTheDeviceGrants) {
+  FakeWorld world({.inline_max = 100}, {.send_depth = 8});  // It refuses 192, and gives 64.
+  ASSERT_TRUE(world.Post(1, true, 64).ok());
+  ASSERT_TRUE(world.Post(2, true, 65).ok());
+  EXPECT_EQ(world.verbs.send_chains[0][0].wr.send_flags, unsigned{IBV_SEND_SIGNALED | IBV_SEND_INLINE});
+  EXPECT_EQ(world.verbs.send_chains[1][0].wr.send_flags, unsigned{IBV_SEND_SIGNALED});
+}
+
+TEST(VerbsPostingTest, RetriesAreFiniteAndTimersShort) {
+  FakeWorld world;
+  EXPECT_EQ(world.verbs.connected.retry_count, 6);
+  EXPECT_EQ(world.verbs.connected.rnr_retry_count, 6);
+  EXPECT_EQ(world.verbs.options_set[RDMA_OPTION_ID_ACK_TIMEOUT], 14);
+  ASSERT_FALSE(world.verbs.modified.empty());
+  EXPECT_EQ(world.verbs.modified_masks.back(), IBV_QP_MIN_RNR_TIMER);
+  EXPECT_EQ(world.verbs.modified.back().min_rnr_timer, 13);
+}
+
+TEST(VerbsPostingTest, TheReadDepthIsBoundedByTheDeviceAndThenByThePeer) {
+  FakeWorld world({}, {.read_depth = 100});
+  EXPECT_EQ(world.verbs.connected.initiator_depth, 16);
+  EXPECT_EQ(world.verbs.connected.responder_resources, 16);
+  EXPECT_EQ(world.qp->read_depth(), 4u);
+}
+
+TEST(VerbsPostingTest, OnIwarpAReadHasOneSge) {
+  FakeWorld world({.iwarp = true, .windows = false, .max_sge_rd = 1}, {});
+  const Sge sges[] = {world.At(0, 10), world.At(20, 10)};
+  const SendWorkRequest read = {.opcode = Opcode::kRead, .sges = sges, .remote_address = 1, .rkey = 1};
+  EXPECT_THAT(world.qp->PostSend({&read, 1}), HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_TRUE(world.verbs.send_chains.empty());
+}
+
+TEST(VerbsPostingTest, OnIwarpCompletionsArePutInPostingOrder) {
+  FakeWorld world({.iwarp = true, .windows = false}, {.send_depth = 8});
+  for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(world.Post(i, /*signaled=*/i != 2).ok());
+  const std::vector<uint64_t> posted(world.verbs.sends.begin(), world.verbs.sends.end());
+  world.verbs.CompleteSend(posted[1], IBV_WC_SUCCESS);
+  world.verbs.CompleteSend(posted[3], IBV_WC_SUCCESS);
+  world.Poll();
+  EXPECT_TRUE(world.completions.empty());
+  world.verbs.CompleteSend(posted[0], IBV_WC_SUCCESS);
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(0, kSuccess), CompletionIs(1, kSuccess)));
+  world.verbs.CompleteSend(posted[2], IBV_WC_SUCCESS);
+  world.Poll();
+  ASSERT_EQ(world.completions.size(), 3u);
+  EXPECT_THAT(world.completions[2], CompletionIs(3, kSuccess));
+}
+
+TEST(VerbsPostingTest, SteadyStateRegistersNothing) {
+  FakeWorld world;
+  for (uint64_t i = 0; i < 1000; ++i) {
+    ASSERT_TRUE(world.Receive(i).ok());
+    ASSERT_TRUE(world.Post(i, /*signaled=*/i % 4 == 3).ok());
+    world.verbs.CompleteReceives(1);
+    world.verbs.CompleteSends(1);
+    world.Poll(1);
+  }
+  EXPECT_EQ(world.verbs.registrations.size(), 1u);
+  EXPECT_EQ(world.verbs.send_chains.size(), 1000u);
+  EXPECT_EQ(world.verbs.receive_chains.size(), 1000u);
+  EXPECT_EQ(world.completions.size(), 1000u + 250u);
+}
+
+}  // namespace
+}  // namespace hawser::fabric
