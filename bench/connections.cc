@@ -67,6 +67,7 @@ void Measure() {
   }
   const double used_bytes = ResidentBytes(server.pid());
   Report("connections")
+      .Add("address", options.address)
       .Add("connections", count)
       .Add("slots", options.slots)
       .Add("server_kib_each", (idle_bytes - before_bytes) / count / 1024)

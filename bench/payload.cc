@@ -119,6 +119,7 @@ void Measure(uint32_t bytes) {
     }
     const double gib = static_cast<double>(bytes) * count * absl::GetFlag(FLAGS_rounds) / (1 << 30);
     Report("payload")
+        .Add("address", options.address)
         .Add("direction", put ? "put" : "get")
         .Add("mode", options.mode)
         .Add("bytes", bytes)

@@ -100,6 +100,7 @@ void Measure(const std::string& mode, Pin pin, int connections) {
   }
   const double million_calls = static_cast<double>(calls) * connections * rounds / 1e6;
   Report("rate")
+      .Add("address", options.address)
       .Add("mode", mode)
       .Add("pin", Name(pin))
       .Add("bytes", static_cast<double>(bytes))

@@ -26,6 +26,17 @@ namespace {
   exit(1);
 }
 
+sockaddr_in AddressOf(const std::string& host, int port) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) {
+    fprintf(stderr, "bench: raw sockets need an IPv4 address, not '%s'\n", host.c_str());
+    exit(1);
+  }
+  return address;
+}
+
 void SetNoDelay(int fd) {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -63,12 +74,10 @@ RawSocket::~RawSocket() {
 }
 
 RawSocket RawSocket::Connect(const std::string& address) {
-  sockaddr_in to = {};
-  to.sin_family = AF_INET;
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  to.sin_port = htons(static_cast<uint16_t>(atoi(address.c_str() + address.rfind(':') + 1)));
+  const size_t colon = address.rfind(':');
+  const sockaddr_in to = AddressOf(address.substr(0, colon), atoi(address.c_str() + colon + 1));
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0 || connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)) != 0) Die("bench: connect");
+  if (fd < 0 || connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0) Die("bench: connect");
   SetNoDelay(fd);
   return RawSocket(fd);
 }
@@ -105,18 +114,16 @@ bool RawSocket::Send(const void* data, size_t size, bool spin) {
   return true;
 }
 
-void ServeRaw(const std::string& what, bool spin) {
+void ServeRaw(const std::string& what, const std::string& host, bool spin) {
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  sockaddr_in address = AddressOf(host, 0);
   socklen_t length = sizeof(address);
   if (listener < 0 || bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
       listen(listener, 1024) != 0 ||
       getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
     Die("bench: listen");
   }
-  printf("127.0.0.1:%d\n", ntohs(address.sin_port));
+  printf("%s:%d\n", host.c_str(), ntohs(address.sin_port));
   fflush(stdout);
   while (true) {
     const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);

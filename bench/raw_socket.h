@@ -18,7 +18,7 @@ class RawSocket {
   RawSocket(const RawSocket&) = delete;
   ~RawSocket();
 
-  // To "127.0.0.1:PORT".
+  // To an IPv4 address, "127.0.0.1:PORT".
   static RawSocket Connect(const std::string& address);
 
   // Exactly `size` bytes; false when the peer has closed. `spin`: never sleeps in the kernel.
@@ -31,11 +31,12 @@ class RawSocket {
   int fd_;
 };
 
-// Prints where it listens, then serves connections, each on a thread of its own, until it is killed.
+// Listens on `host`, an IPv4 address, prints where, then serves connections, each on a thread of its own,
+// until it is killed.
 //   "echo":   sends back every byte that it gets, as many at a time as there are.
 //   "sink":   swallows all. A client that sends 8 bytes as a number N first, and then N bytes, gets one byte
 //   for it. "source": for each number N of 8 bytes it sends N bytes.
-[[noreturn]] void ServeRaw(const std::string& what, bool spin);
+[[noreturn]] void ServeRaw(const std::string& what, const std::string& host, bool spin);
 
 // Microseconds of one round trip of `bytes`.
 double PingPongUs(RawSocket& socket, size_t bytes, int rounds, bool spin);

@@ -6,11 +6,18 @@
 
 #include <map>
 
+#include "absl/flags/flag.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "bench/bench.rpc.h"
 #include "hawser/bench/raw_socket.h"
 #include "hawser/rpc/server.h"
+#include "hawser/transport/uri.h"
+
+ABSL_FLAG(
+    std::string, address, "tcp://127.0.0.1:0",
+    "where servers listen: rdma://ADDRESS:0 of an RDMA device's network interface, or tcp:// on any; raw "
+    "sockets listen on the same address");
 
 namespace hawser::bench {
 namespace {
@@ -62,7 +69,7 @@ class TargetImpl final : public TargetService {
   Server server(options);
   TargetImpl service(server);
   if (absl::Status status = server.AddService(&service); !status.ok()) Die("service", status);
-  absl::StatusOr<std::string> uri = server.Listen("tcp://127.0.0.1:0");
+  absl::StatusOr<std::string> uri = server.Listen(target.address);
   if (!uri.ok()) Die("listen", uri.status());
   printf("%s\n", uri->c_str());
   fflush(stdout);
@@ -72,11 +79,20 @@ class TargetImpl final : public TargetService {
 
 std::vector<std::string> Arguments(const std::string& what, const TargetOptions& options) {
   return {absl::StrCat("--serve=", what), absl::StrCat("--mode=", options.mode),
+          absl::StrCat("--address=", options.address),
           absl::StrCat("--pin=", options.pin == Pin::kOneCore ? 1 : 2),
           absl::StrCat("--slots=", options.slots)};
 }
 
+transport::Uri AddressOf(const TargetOptions& options) {
+  absl::StatusOr<transport::Uri> uri = transport::ParseUri(options.address);
+  if (!uri.ok()) Die("--address", uri.status());
+  return *std::move(uri);
+}
+
 }  // namespace
+
+TargetOptions::TargetOptions() : address(absl::GetFlag(FLAGS_address)) {}
 
 transport::PollingMode ParseMode(const std::string& mode) {
   return mode == "spin"    ? transport::PollingMode::kSpin
@@ -95,7 +111,8 @@ ServerProcess StartRaw(const std::string& what, const TargetOptions& options) {
 std::shared_ptr<transport::Runtime> MakeRuntime(const TargetOptions& target) {
   transport::RuntimeOptions options;
   options.poller.mode = ParseMode(target.mode);
-  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = transport::Runtime::Create("tcp", options);
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime =
+      transport::Runtime::Create(AddressOf(target).scheme, options);
   if (!runtime.ok()) Die("runtime", runtime.status());
   return *std::move(runtime);
 }
@@ -118,6 +135,7 @@ void ServeIfAsked(int argc, char** argv) {
     const absl::string_view argument = argv[i];
     const auto value = [&] { return std::string(argument.substr(argument.find('=') + 1)); };
     if (absl::StartsWith(argument, "--serve=")) what = value();
+    if (absl::StartsWith(argument, "--address=")) options.address = value();
     if (absl::StartsWith(argument, "--mode=")) options.mode = value();
     if (absl::StartsWith(argument, "--pin=")) options.pin = value() == "1" ? Pin::kOneCore : Pin::kTwoCores;
     if (absl::StartsWith(argument, "--slots=")) options.slots = static_cast<uint32_t>(atoi(value().c_str()));
@@ -125,7 +143,7 @@ void ServeIfAsked(int argc, char** argv) {
   if (what.empty()) return;
   PinTo(options.pin, /*server=*/true);
   if (what == "target") ServeTarget(options);
-  ServeRaw(what, options.mode == "spin");
+  ServeRaw(what, AddressOf(options).host, options.mode == "spin");
 }
 
 }  // namespace hawser::bench

@@ -16,6 +16,9 @@ namespace hawser::bench {
 transport::PollingMode ParseMode(const std::string& mode);
 
 struct TargetOptions {
+  TargetOptions();
+
+  std::string address;  // At first what --address says.
   std::string mode = "adaptive";
   Pin pin = Pin::kTwoCores;
   uint32_t slots = 64;
