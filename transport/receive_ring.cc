@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "hawser/transport/connection.h"
 #include "hawser/transport/work_id.h"
@@ -27,10 +28,9 @@ uint32_t ReceiveRing::Size(uint32_t slots, uint32_t buffer_bytes) {
 bool ReceiveRing::Refill() {
   BufferPool& pool = connection_.poller().messages().buffers();
   while (!missing_.empty()) {
-    fabric::ReceiveWorkRequest chain[kChainMax];
-    size_t count = 0;
+    absl::InlinedVector<fabric::ReceiveWorkRequest, kChainMax> chain;
     bool exhausted = false;
-    for (; count < std::min(missing_.size(), kChainMax); ++count) {
+    for (size_t count = 0; count < std::min(missing_.size(), kChainMax); ++count) {
       const uint32_t number = missing_[missing_.size() - 1 - count];
       absl::StatusOr<Lease> lease = pool.Acquire(buffer_bytes_);
       if (!lease.ok()) {
@@ -42,17 +42,17 @@ bool ReceiveRing::Refill() {
         break;
       }
       entries_[number] = *std::move(lease);
-      chain[count].wr_id = WorkId{connection_.index(), WorkId::kReceive, number}.Encode();
-      chain[count].buffer = {entries_[number].data(), buffer_bytes_, entries_[number].lkey()};
+      chain.push_back({.wr_id = WorkId{connection_.index(), WorkId::kReceive, number}.Encode(),
+                       .buffer = {entries_[number].data(), buffer_bytes_, entries_[number].lkey()}});
     }
-    if (count > 0) {
-      absl::Status posted = connection_.queue_pair().PostReceive(absl::MakeConstSpan(chain, count));
+    if (!chain.empty()) {
+      absl::Status posted = connection_.queue_pair().PostReceive(chain);
       if (!posted.ok()) {
         connection_.Fail(absl::StatusCode::kInternal,
-                         absl::StrCat("posting ", count, " receives failed: ", posted.message()));
+                         absl::StrCat("posting ", chain.size(), " receives failed: ", posted.message()));
         return true;
       }
-      missing_.resize(missing_.size() - count);
+      missing_.resize(missing_.size() - chain.size());
     }
     if (exhausted) return false;
   }

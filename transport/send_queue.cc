@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "hawser/transport/connection.h"
 #include "hawser/transport/work_id.h"
@@ -86,14 +87,14 @@ void SendQueue::KeepUntilProved(uint32_t number, OutgoingMessagePtr message) {
 
 absl::Status SendQueue::Flush() {
   while (posted_ != end_) {
-    fabric::SendWorkRequest chain[kChainMax];
+    absl::InlinedVector<fabric::SendWorkRequest, kChainMax> chain;
     const size_t count = std::min({size_t{end_ - posted_}, size_t{depth_ - outstanding()}, kChainMax});
     if (count == 0)
       return absl::OkStatus();  // Completions will make room, and the poller then flushes again.
     for (size_t i = 0; i < count; ++i) {
       const uint32_t number = posted_ + static_cast<uint32_t>(i);
       const Entry& entry = at(number);
-      fabric::SendWorkRequest& request = chain[i];
+      fabric::SendWorkRequest& request = chain.emplace_back();
       request.wr_id = WorkId{connection_.index(), WorkId::kSendQueue, number}.Encode();
       request.opcode = entry.pull != nullptr ? fabric::Opcode::kRead : fabric::Opcode::kSend;
       request.signaled = entry.signaled;
@@ -103,7 +104,7 @@ absl::Status SendQueue::Flush() {
     }
     // Counted first: what a post reports on its way may already refer to these.
     posted_ += static_cast<uint32_t>(count);
-    absl::Status posted = connection_.queue_pair().PostSend(absl::MakeConstSpan(chain, count));
+    absl::Status posted = connection_.queue_pair().PostSend(chain);
     if (!posted.ok()) {
       posted_ -= static_cast<uint32_t>(count);
       return posted;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -122,7 +123,7 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   void Publish();
   bool ArmAndCheck();
   void ReadCqEvents();
-  bool PollIntoStash(Cq& cq) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cq_mutex_);
+  bool PollIntoStash(Cq& cq);  // With cq_mutex_.
 
   const std::shared_ptr<VerbsDevice> device_;
   const uint32_t depth_;
@@ -139,11 +140,13 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   uint32_t polls_since_look_ = 0;
   bool polling_ = false;
 
-  absl::Mutex cq_mutex_;
-  std::vector<std::unique_ptr<Cq>> cqs_ ABSL_GUARDED_BY(cq_mutex_);
-  size_t next_cq_ ABSL_GUARDED_BY(cq_mutex_) = 0;
-  std::vector<ibv_wc> stash_ ABSL_GUARDED_BY(cq_mutex_);
-  size_t stash_taken_ ABSL_GUARDED_BY(cq_mutex_) = 0;
+  // Not an absl::Mutex: where abseil was built with its deadlock detection, as Debian's is, locking one costs
+  // more than all else that a poll does.
+  std::mutex cq_mutex_;
+  std::vector<std::unique_ptr<Cq>> cqs_;  // This and the next three: with cq_mutex_ only.
+  size_t next_cq_ = 0;
+  std::vector<ibv_wc> stash_;
+  size_t stash_taken_ = 0;
 
   // Shared with Wait(), Wake() and threads that read the device's asynchronous events.
   std::atomic<bool> has_work_ = false;  // local_ or scheduled_ is not empty, outside of Poll().

@@ -382,7 +382,7 @@ FakeWorld::FakeWorld(const FakeVerbs::Options& options, const QueuePairOptions& 
   v4.sin_addr.s_addr = htonl(0x0a000002);
   EXPECT_THAT(qp->Connect(SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4)), "hello"),
               HasCode(absl::StatusCode::kOk));
-  Poll(200);
+  Poll(1600);
 }
 
 FakeWorld::~FakeWorld() {

@@ -100,7 +100,7 @@ struct FakeWorld {
   Sge At(size_t offset, uint32_t length) { return {memory.data() + offset, length, region->lkey()}; }
   absl::Status Post(uint64_t wr_id, bool signaled = true, uint32_t length = 100);
   absl::Status Receive(uint64_t wr_id);
-  void Poll(int rounds = 40);  // Enough that events are looked at. Adds to `completions`.
+  void Poll(int rounds = 300);  // Enough that events are looked at. Adds to `completions`.
 
   FakeVerbs verbs;
   std::shared_ptr<Fabric> fabric;

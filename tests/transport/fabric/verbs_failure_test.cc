@@ -144,7 +144,7 @@ void Connect(FakeWorld& world) {
   v4.sin_port = 0x2e1d;  // 7470
   v4.sin_addr.s_addr = 0x0200000a;
   ASSERT_TRUE(world.qp->Connect(SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4)), "").ok());
-  world.Poll(200);
+  world.Poll(1600);
 }
 
 TEST(VerbsFailureTest, ARejectionSaysItsReason) {

@@ -40,7 +40,7 @@ TEST(VerbsPostingTest, ReceivesPostedBeforeConnectingGoInOnePostBeforeTheConnect
   v4.sin_family = AF_INET;
   ASSERT_TRUE(world.qp->Connect(SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4)), "").ok());
   world.verbs.fail_once["rdma_connect"] = ECONNREFUSED;  // So what was posted by then was posted before.
-  world.Poll(200);
+  world.Poll(1600);
   EXPECT_THAT(world.verbs.receive_chains, ElementsAre(8));
 }
 
