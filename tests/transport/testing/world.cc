@@ -13,9 +13,10 @@ constexpr absl::Duration kPatience = absl::Seconds(30);
 // A sanitizer's turn is slow, a loopback's packet is not.
 constexpr int kIdleTurnsToSettle = 200;
 
-World::Side MakeSide(const RuntimeOptions& options, TestClock& clock) {
+World::Side MakeSide(const RuntimeOptions& options, TestClock& clock,
+                     const std::function<std::shared_ptr<fabric::Fabric>()>& new_fabric) {
   World::Side side;
-  side.fabric = std::make_shared<SpyFabric>(NewTestFabric());
+  side.fabric = std::make_shared<SpyFabric>(new_fabric ? new_fabric() : NewTestFabric());
   absl::StatusOr<std::shared_ptr<Runtime>> runtime =
       Runtime::CreateOn(side.fabric, options, /*start_threads=*/false, clock);
   EXPECT_TRUE(runtime.ok()) << runtime.status();
@@ -27,8 +28,10 @@ World::Side MakeSide(const RuntimeOptions& options, TestClock& clock) {
 
 // ---- World
 
-World::World(const RuntimeOptions& client_options, const RuntimeOptions& server_options)
-    : client(MakeSide(client_options, clock)), server(MakeSide(server_options, clock)) {}
+World::World(const RuntimeOptions& client_options, const RuntimeOptions& server_options,
+             const std::function<std::shared_ptr<fabric::Fabric>()>& new_fabric)
+    : client(MakeSide(client_options, clock, new_fabric)),
+      server(MakeSide(server_options, clock, new_fabric)) {}
 
 World::~World() = default;
 

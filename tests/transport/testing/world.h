@@ -29,7 +29,9 @@ class World {
     MessagePool& messages() { return poller().messages(); }
   };
 
-  explicit World(const RuntimeOptions& client_options = {}, const RuntimeOptions& server_options = {});
+  // `new_fabric` makes that of one side; that of the tests, if not set.
+  explicit World(const RuntimeOptions& client_options = {}, const RuntimeOptions& server_options = {},
+                 const std::function<std::shared_ptr<fabric::Fabric>()>& new_fabric = nullptr);
   ~World();
 
   TestClock clock;

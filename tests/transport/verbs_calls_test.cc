@@ -1,0 +1,148 @@
+// What calls cost a device in steady state, counted below verbs_fabric: at the functions of libibverbs. Over
+// RDMA only.
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "hawser/tests/transport/testing/world.h"
+#include "hawser/transport/fabric/verbs_fabric.h"
+#include "hawser/transport/fabric/verbs_library.h"
+
+namespace hawser::transport {
+namespace {
+
+// Of one ibv_qp.
+struct Posted {
+  std::map<ibv_wr_opcode, uint64_t> sends;
+  uint64_t signaled = 0;
+  uint64_t receives = 0;
+
+  uint64_t all_sends() const {
+    uint64_t sum = 0;
+    for (const auto& [opcode, count] : sends) sum += count;
+    return sum;
+  }
+};
+
+// Counts what the process asks of its devices while it lives. One at a time, in one thread.
+class CountingVerbs {
+ public:
+  CountingVerbs() {
+    real_ = fabric::VerbsLibrary::Load().value();
+    library_ = *real_;
+    library_.ibv_reg_mr = [](ibv_pd* pd, void* address, size_t length, int access) {
+      ++here_->registrations;
+      return here_->real_->ibv_reg_mr(pd, address, length, access);
+    };
+    devices_ = real_->rdma_get_devices(&count_);
+    for (int i = 0; i < count_; ++i) {
+      ibv_context_ops& ops = devices_[i]->ops;
+      real_ops_[devices_[i]] = ops;
+      ops.post_send = [](ibv_qp* qp, ibv_send_wr* chain, ibv_send_wr** bad) {
+        Posted& here = here_->posted[qp];
+        for (const ibv_send_wr* wr = chain; wr != nullptr; wr = wr->next) {
+          ++here.sends[wr->opcode];
+          if ((wr->send_flags & IBV_SEND_SIGNALED) != 0) ++here.signaled;
+        }
+        return here_->real_ops_[qp->context].post_send(qp, chain, bad);
+      };
+      ops.post_recv = [](ibv_qp* qp, ibv_recv_wr* chain, ibv_recv_wr** bad) {
+        for (const ibv_recv_wr* wr = chain; wr != nullptr; wr = wr->next) ++here_->posted[qp].receives;
+        return here_->real_ops_[qp->context].post_recv(qp, chain, bad);
+      };
+    }
+    here_ = this;
+  }
+
+  ~CountingVerbs() {
+    for (auto& [context, ops] : real_ops_) context->ops = ops;
+    real_->rdma_free_devices(devices_);
+    here_ = nullptr;
+  }
+
+  std::shared_ptr<fabric::Fabric> NewFabric() {
+    return fabric::NewVerbsFabric({.library = &library_}).value();
+  }
+
+  bool iwarp() const { return count_ > 0 && devices_[0]->device->transport_type == IBV_TRANSPORT_IWARP; }
+
+  void Reset() {
+    posted.clear();
+    registrations = 0;
+  }
+
+  std::map<ibv_qp*, Posted> posted;
+  uint64_t registrations = 0;
+
+ private:
+  static CountingVerbs* here_;
+  const fabric::VerbsLibrary* real_;
+  fabric::VerbsLibrary library_;
+  ibv_context** devices_ = nullptr;
+  int count_ = 0;
+  std::map<ibv_context*, ibv_context_ops> real_ops_;
+};
+
+CountingVerbs* CountingVerbs::here_ = nullptr;
+
+class VerbsCallsTest : public ::testing::Test {
+ protected:
+  VerbsCallsTest() { link_.EchoAll(); }
+
+  void SetUp() override {
+    // Over iWARP each send is signaled, to be put in order, and grants are no windows.
+    if (verbs_.iwarp()) GTEST_SKIP();
+  }
+
+  void Call(size_t body_bytes) {
+    PendingCall call;
+    link_.Call(call, NewMessage(world_.client.messages(), body_bytes));
+    ASSERT_TRUE(call.response.ok()) << call.status();
+  }
+
+  CountingVerbs verbs_;
+  World world_{{}, {}, [this] { return verbs_.NewFabric(); }};
+  Link link_{world_};
+};
+
+TEST_F(VerbsCallsTest, ASmallCallIsOneSendAndOneReceiveASideAndOneSendInSixteenIsSignaled) {
+  for (int i = 0; i < 64; ++i) Call(64);
+  world_.Settle();
+  verbs_.Reset();
+  for (int i = 0; i < 320; ++i) Call(64);
+  world_.Settle();
+  EXPECT_EQ(verbs_.registrations, 0u);
+  ASSERT_EQ(verbs_.posted.size(), 2u);
+  for (const auto& [qp, posted] : verbs_.posted) {
+    EXPECT_EQ(posted.sends.at(IBV_WR_SEND), 320u);
+    EXPECT_EQ(posted.all_sends(), 320u);
+    EXPECT_EQ(posted.signaled, 20u);
+    EXPECT_EQ(posted.receives, 320u);
+  }
+}
+
+TEST_F(VerbsCallsTest, ALargeCallRegistersNothing) {
+  constexpr size_t kBytes = 1 << 20;
+  for (int i = 0; i < 8; ++i) Call(kBytes);
+  world_.Settle();
+  verbs_.Reset();
+  for (int i = 0; i < 8; ++i) Call(kBytes);
+  world_.Settle();
+  EXPECT_EQ(verbs_.registrations, 0u);
+  ASSERT_EQ(verbs_.posted.size(), 2u);
+  for (const auto& [qp, posted] : verbs_.posted) {
+    EXPECT_EQ(posted.receives, 8u);
+    EXPECT_EQ(posted.sends.at(IBV_WR_SEND), 8u);
+    EXPECT_EQ(posted.sends.at(IBV_WR_RDMA_READ), 8 * kBytes / kReadChunkBytes);
+    EXPECT_EQ(posted.sends.at(IBV_WR_BIND_MW), 8u);
+    EXPECT_EQ(posted.sends.at(IBV_WR_LOCAL_INV), 8u);
+  }
+}
+
+}  // namespace
+}  // namespace hawser::transport
