@@ -1,9 +1,13 @@
 #include "hawser/transport/buffer_pool.h"
 
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <bit>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/test_fabric.h"
+#include "hawser/tests/transport/testing/spy_fabric.h"
 
 namespace hawser::transport {
 namespace {
@@ -49,6 +54,41 @@ TEST(BufferPoolTest, ABufferHasAtLeastTheSizeThatWasAskedForAndNotMuchMore) {
     const Lease lease = Acquire(pool, size);
     EXPECT_GE(lease.size_bytes(), size);
     EXPECT_LE(lease.size_bytes(), size + size / 4 + 8) << "for " << size;
+  }
+}
+
+// The NUMA node that the memory at `address` is preferred to be on; -1 if any does, and nothing if the kernel
+// cannot say.
+std::optional<int> PreferredNode(uint8_t* address) {
+  constexpr int kDefault = 0, kPreferred = 1;  // MPOL_DEFAULT, MPOL_PREFERRED
+  constexpr unsigned long kOfAddress = 2;      // MPOL_F_ADDR
+  int policy = -1;
+  unsigned long nodes[16] = {};
+  if (syscall(SYS_get_mempolicy, &policy, nodes, 8 * sizeof(nodes), address, kOfAddress) != 0) return {};
+  if (policy == kDefault) return -1;
+  EXPECT_EQ(policy, kPreferred);
+  return std::countr_zero(nodes[0]);
+}
+
+TEST(BufferPoolTest, MemoryIsNearTheDevice) {
+  auto fabric = std::make_shared<SpyFabric>(NewFabric());
+  fabric->SetNumaNode(0);  // Which every machine has.
+  BufferPool near(fabric);
+  if (!PreferredNode(Acquire(near, 1).data()).has_value()) GTEST_SKIP() << "no NUMA in this kernel";
+  EXPECT_EQ(PreferredNode(Acquire(near, 1).data()), 0);
+  EXPECT_EQ(PreferredNode(Acquire(near, 8 * kMiB).data() + 8 * kMiB - 1), 0);
+
+  fabric->SetNumaNode(-1);
+  BufferPool anywhere(fabric);
+  EXPECT_EQ(PreferredNode(Acquire(anywhere, 1).data()), -1);
+}
+
+TEST(BufferPoolTest, MemoryOfANodeThatIsNotThereIsOfAnyOther) {
+  auto fabric = std::make_shared<SpyFabric>(NewFabric());
+  for (int node : {900, 100000}) {
+    fabric->SetNumaNode(node);
+    BufferPool pool(fabric);
+    EXPECT_GE(Acquire(pool, 1).size_bytes(), 1u);
   }
 }
 

@@ -248,6 +248,9 @@ class Fabric {
   // Of the addresses it serves: "tcp", "rdma".
   virtual absl::string_view scheme() const = 0;
 
+  // The NUMA node that the device is on, whose memory it reaches soonest; -1: on none, or nobody knows.
+  virtual int numa_node() const { return -1; }
+
   // Registers [address, address + length_bytes) for local use. Slow: 16 us + 0.06 ns/B on mlx5 (the model in
   // UCX's ib_md.c), so slabs are registered, not messages.
   virtual absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(uint8_t* address, size_t length_bytes) = 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <utility>
 
@@ -45,6 +46,13 @@ bool HasActivePort(const VerbsLibrary& verbs, ibv_context* context, uint32_t por
   return false;
 }
 
+// -1 as well where the device is none of hardware, which has no such file.
+int ReadNumaNode(const ibv_device& device) {
+  std::ifstream file(absl::StrCat(device.ibdev_path, "/device/numa_node"));
+  int node = -1;
+  return file >> node ? std::max(node, -1) : -1;
+}
+
 struct OpenDevices {
   absl::Mutex mutex;
   std::map<std::pair<const VerbsLibrary*, std::string>, std::weak_ptr<VerbsDevice>> by_name
@@ -64,6 +72,7 @@ VerbsDevice::VerbsDevice(const VerbsLibrary& verbs, ibv_context** list, ibv_cont
       context_(context),
       name_(context->device->name),
       iwarp_(context->device->transport_type == IBV_TRANSPORT_IWARP),
+      numa_node_(ReadNumaNode(*context->device)),
       fork_generation_(ForkGeneration()) {}
 
 VerbsDevice::~VerbsDevice() {

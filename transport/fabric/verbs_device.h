@@ -41,6 +41,7 @@ class VerbsDevice {
   const ibv_device_attr& attr() const { return attr_; }
   const std::string& name() const { return name_; }
   bool iwarp() const { return iwarp_; }
+  int numa_node() const { return numa_node_; }  // As Fabric::numa_node().
   bool has_windows() const { return (attr_.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0; }
 
   // READs into the queue pair and from it.
@@ -76,6 +77,7 @@ class VerbsDevice {
   ibv_context* const context_;
   const std::string name_;
   const bool iwarp_;
+  const int numa_node_;
   const uint64_t fork_generation_;
   ibv_pd* pd_ = nullptr;
   ibv_device_attr attr_ = {};

@@ -25,6 +25,7 @@ class VerbsFabric final : public Fabric {
         memory_(*device_, windows_) {}
 
   absl::string_view scheme() const override { return "rdma"; }
+  int numa_node() const override { return device_->numa_node(); }
 
   absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(uint8_t* address, size_t length_bytes) override {
     return memory_.Register(address, length_bytes);

@@ -258,6 +258,7 @@ FakeVerbs::FakeVerbs(const Options& options) : options_(options) {
   EXPECT_EQ(fake, nullptr);
   fake = this;
   std::strcpy(device_.name, "fake0");
+  options.folder.copy(device_.ibdev_path, sizeof(device_.ibdev_path) - 1);
   device_.transport_type = options.iwarp ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
   context.device = &device_;
   context.async_fd = NewFd();

@@ -27,6 +27,7 @@ class FakeVerbs {
     uint32_t inline_max = 256;  // More is EINVAL.
     int max_sge_rd = 32;
     int create_qp_error = 0;  // Of each rdma_create_qp().
+    std::string folder = {};  // Of the device, in sysfs.
   };
   FakeVerbs() : FakeVerbs(Options()) {}
   explicit FakeVerbs(const Options& options);

@@ -1,6 +1,10 @@
 // What verbs_fabric asks of a device, call by call.
 
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -202,6 +206,18 @@ TEST(VerbsPostingTest, OnIwarpCompletionsArePutInPostingOrder) {
   world.Poll();
   ASSERT_EQ(world.completions.size(), 3u);
   EXPECT_THAT(world.completions[2], CompletionIs(3, kSuccess));
+}
+
+TEST(VerbsPostingTest, TheDeviceSaysOnWhichNumaNodeItIs) {
+  const std::string folder = ::testing::TempDir() + "/fake0";
+  std::filesystem::create_directories(folder + "/device");
+  const std::pair<const char*, int> written[] = {
+      {"1\n", 1}, {"0\n", 0}, {"-1\n", -1}, {"-7\n", -1}, {"", -1}};
+  for (const auto& [text, node] : written) {
+    std::ofstream(folder + "/device/numa_node") << text;
+    EXPECT_EQ(FakeWorld({.folder = folder}, {}).fabric->numa_node(), node) << text;
+  }
+  EXPECT_EQ(FakeWorld({.folder = "/nowhere"}, {}).fabric->numa_node(), -1);
 }
 
 TEST(VerbsPostingTest, SteadyStateRegistersNothing) {

@@ -53,6 +53,8 @@ class SpyFabric final : public fabric::Fabric {
   void LimitGrants(int64_t grants_max) { grants_max_ = grants_max; }
 
   absl::string_view scheme() const override { return real_->scheme(); }
+  int numa_node() const override { return numa_node_.value_or(real_->numa_node()); }
+  void SetNumaNode(int node) { numa_node_ = node; }
   absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(uint8_t* address,
                                                                  size_t length_bytes) override {
     ++registrations_;
@@ -82,6 +84,7 @@ class SpyFabric final : public fabric::Fabric {
   uint64_t registrations_ = 0;
   std::optional<fabric::Opcode> keep_back_;
   bool peers_share_core_ = false;
+  std::optional<int> numa_node_;
   int64_t grants_max_ = INT64_MAX;
 };
 
