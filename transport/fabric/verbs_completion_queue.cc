@@ -335,7 +335,7 @@ void VerbsCompletionQueue::Wait(absl::Duration timeout) {
         break;
       }
       case kCompletionData:
-        ReadCqEvents();
+        ReadCqEvent();
         break;
       case kEventData:
         look_now_.store(true, std::memory_order_release);
@@ -360,15 +360,15 @@ bool VerbsCompletionQueue::ArmAndCheck() {
 }
 
 bool VerbsCompletionQueue::PollIntoStash(Cq& cq) {
+  ibv_wc found[kBatch];
+  const int count = ibv_poll_cq(cq.cq, kBatch, found);
+  if (count <= 0) return false;
   if (stash_taken_ == stash_.size()) {
     stash_.clear();
     stash_taken_ = 0;
   }
-  const size_t before = stash_.size();
-  stash_.resize(before + kBatch);
-  const int count = ibv_poll_cq(cq.cq, kBatch, stash_.data() + before);
-  stash_.resize(before + static_cast<size_t>(std::max(count, 0)));
-  return count > 0;
+  stash_.insert(stash_.end(), found, found + count);
+  return true;
 }
 
 void VerbsCompletionQueue::Collect() {
@@ -384,18 +384,19 @@ bool VerbsCompletionQueue::HasCollected() {
   return stash_taken_ < stash_.size();
 }
 
-void VerbsCompletionQueue::ReadCqEvents() {
+// One: if there are more, the next Wait() returns at once, while asking for what is not there would cost a
+// system call here.
+void VerbsCompletionQueue::ReadCqEvent() {
   std::lock_guard<std::mutex> lock(cq_mutex_);
   ibv_cq* of = nullptr;
   void* context = nullptr;
-  while (device_->verbs().ibv_get_cq_event(comp_channel_, &of, &context) == 0) {
-    for (const auto& cq : cqs_) {
-      if (cq->cq != of) continue;
-      cq->armed = false;
-      if (++cq->unacknowledged < kAcknowledgeBatch) break;
-      device_->verbs().ibv_ack_cq_events(of, std::exchange(cq->unacknowledged, 0));
-      break;
-    }
+  if (device_->verbs().ibv_get_cq_event(comp_channel_, &of, &context) != 0) return;
+  for (const auto& cq : cqs_) {
+    if (cq->cq != of) continue;
+    cq->armed = false;
+    if (++cq->unacknowledged < kAcknowledgeBatch) return;
+    device_->verbs().ibv_ack_cq_events(of, std::exchange(cq->unacknowledged, 0));
+    return;
   }
 }
 

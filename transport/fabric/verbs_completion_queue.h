@@ -122,7 +122,7 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   void LookAtEvents();
   void Publish();
   bool ArmAndCheck();
-  void ReadCqEvents();
+  void ReadCqEvent();
   bool PollIntoStash(Cq& cq);  // With cq_mutex_.
 
   const std::shared_ptr<VerbsDevice> device_;
