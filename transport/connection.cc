@@ -202,7 +202,10 @@ void Connection::OnEstablished(absl::string_view private_data) {
 }
 
 void Connection::OnConnectFailed(const absl::Status& why, absl::string_view private_data) {
-  if (private_data.empty()) return Fail(why);
+  // Hawser says why it rejects. Without a reason it was not Hawser: the peer's program ended, or the kernel
+  // of its machine found that nobody listens there.
+  if (private_data.empty())
+    return Fail(absl::IsPermissionDenied(why) ? absl::UnavailableError(why.message()) : why);
   const absl::Status reason = DecodeRejection(private_data);
   Fail(absl::Status(reason.code(), absl::StrCat("connect to ", peer_, ": ", reason.message())));
 }
