@@ -417,7 +417,8 @@ void Connection::OnMessage(Lease buffer, uint32_t length_bytes) {
 }
 
 void Connection::Flush() {
-  if (state_ < State::kFlushing && !seen_flushed_.ok()) Fail(seen_flushed_);
+  // While connecting, the fabric has yet to say why it failed; siw flushes before that.
+  if (state_ < State::kFlushing && state_ != State::kConnecting && !seen_flushed_.ok()) Fail(seen_flushed_);
   if (state_ < State::kFlushing) {
     // Receives first: what we send now may be answered at once. Before the observer has heard that we are
     // ready, what arrives is kept, so the ring bounds it.

@@ -27,12 +27,12 @@ unreached() {
 }
 
 serves rdma://0.0.0.0:0 'listening on rdma://0.0.0.0:PORT'
-reached "rdma://$host:$port" "auto://$host:$port"
+reached "rdma://$host:$port"
 unreached "tcp://$host:$port" ${host6:+"rdma://[$host6]:$port"}
 end server
 
 serves auto://0.0.0.0:0 'listening on tcp://0.0.0.0:PORT' 'listening on rdma://0.0.0.0:PORT'
-reached "rdma://$host:$port" "tcp://$host:$port" "auto://$host:$port" "auto://127.0.0.1:$port"
+reached "rdma://$host:$port" "tcp://$host:$port" "auto://127.0.0.1:$port"
 end server
 
 serves auto://127.0.0.1:0 'listening on tcp://127.0.0.1:PORT'
@@ -41,21 +41,20 @@ end server
 
 if [[ -n $host6 ]]; then
   serves 'rdma://[::]:0' 'listening on rdma://[::]:PORT'
-  reached "rdma://[$host6]:$port" "auto://[$host6]:$port"
+  reached "rdma://[$host6]:$port"
   unreached "rdma://$host:$port"
   start other "$echo_server" --listen="rdma://0.0.0.0:$port"
   await other.out '^listening on ' >/dev/null
-  reached "rdma://$host:$port" "rdma://[$host6]:$port"
+  reached "rdma://$host:$port"
   end other
   end server
   serves 'auto://[::]:0' 'listening on tcp://[::]:PORT' 'listening on rdma://[::]:PORT'
-  reached "auto://[$host6]:$port" "rdma://[$host6]:$port" "tcp://[$host6]:$port" "auto://[::1]:$port"
+  reached "auto://[$host6]:$port" "auto://[::1]:$port"
   end server
 fi
 
-for uri in rdma://127.0.0.1:0 'rdma://[::1]:0' rdma://localhost:0; do
-  run "$echo_server" --listen="$uri"
-  check "nobody can listen on $uri, which says why" has "$status-$err" '(loopback has none'
-done
+run "$echo_server" --listen=rdma://127.0.0.1:0
+check 'nobody can listen on loopback' is "$status" 1
+check 'which says why' has "$err" '(loopback has none'
 
 verdict

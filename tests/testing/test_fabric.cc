@@ -24,6 +24,11 @@ transport::Uri Parsed() {
   return *std::move(uri);
 }
 
+bool OverSiw() {
+  const char* const device = getenv("HAWSER_RDMA_DEVICE");
+  return TestScheme() == "rdma" && device != nullptr && strncmp(device, "siw", 3) == 0;
+}
+
 }  // namespace
 
 std::string TestScheme() { return Parsed().scheme; }
@@ -40,6 +45,10 @@ bool GrantsAreConfined() {
   const char* const device = getenv("HAWSER_RDMA_DEVICE");
   return TestScheme() != "rdma" || device == nullptr || strncmp(device, "rxe", 3) != 0;
 }
+
+bool RejectionsSayWhy() { return !OverSiw(); }
+
+std::string RefusedRead() { return OverSiw() ? "IBV_WC_WR_FLUSH_ERR" : "IBV_WC_REM_ACCESS_ERR"; }
 
 std::shared_ptr<fabric::Fabric> NewTestFabric() {
   absl::StatusOr<std::shared_ptr<fabric::Fabric>> fabric = transport::CreateFabric(TestScheme());
