@@ -24,11 +24,6 @@ transport::Uri Parsed() {
   return *std::move(uri);
 }
 
-bool OverSiw() {
-  const char* const device = getenv("HAWSER_RDMA_DEVICE");
-  return TestScheme() == "rdma" && device != nullptr && strncmp(device, "siw", 3) == 0;
-}
-
 }  // namespace
 
 std::string TestScheme() { return Parsed().scheme; }
@@ -46,7 +41,10 @@ bool GrantsAreConfined() {
   return TestScheme() != "rdma" || device == nullptr || strncmp(device, "rxe", 3) != 0;
 }
 
-bool RejectionsSayWhy() { return !OverSiw(); }
+bool OverSiw() {
+  const char* const device = getenv("HAWSER_RDMA_DEVICE");
+  return TestScheme() == "rdma" && device != nullptr && strncmp(device, "siw", 3) == 0;
+}
 
 std::string RefusedRead() { return OverSiw() ? "IBV_WC_WR_FLUSH_ERR" : "IBV_WC_REM_ACCESS_ERR"; }
 

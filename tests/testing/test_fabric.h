@@ -24,8 +24,7 @@ std::string TestUri(uint16_t port = 0);
 // False of rxe (Linux 6.1, 6.12): there a peer reaches all of the region around what it was granted.
 bool GrantsAreConfined();
 
-// False of siw: it drops the private data of a rejection.
-bool RejectionsSayWhy();
+bool OverSiw();
 
 // The completion status of a READ that the peer refuses. Of siw that of a flush.
 std::string RefusedRead();
