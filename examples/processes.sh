@@ -26,11 +26,12 @@ start() {
   pid_of[$name]=$!
 }
 
-# await NAME.out REGEX: prints the first line that matches, as soon as it is there; fails if the process ends without.
+# await NAME.out REGEX [COUNT]: prints the first line that matches, or as many as COUNT says, as soon as they are there;
+# fails if the process ends without any.
 await() {
   local file=$tmp/$1 pid=${pid_of[${1%.*}]}
   # tail waits by inotify, and ends with the process.
-  timeout "$patience" grep -m 1 -E -- "$2" <(exec tail -s 0.05 -n +1 -f --pid="$pid" "$file" 2>/dev/null) && return
+  timeout "$patience" grep -m "${3:-1}" -E -- "$2" <(exec tail -s 0.05 -n +1 -f --pid="$pid" "$file" 2>/dev/null) && return
   printf 'no line like "%s" in %s, which has:\n' "$2" "$1" >&2
   tail "$file" >&2
   return 1

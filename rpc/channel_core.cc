@@ -155,6 +155,8 @@ bool ChannelCore::TrySend(UntypedCall& call) {
   transport::Connection& connection = link_->forward();
   absl::StatusOr<transport::ExchangeId> id = connection.SendRequest(call.request_, call.deadline_ns_, call);
   if (!id.ok()) {
+    // The connection was just found to be lost: nothing was sent, and the next one will do.
+    if (absl::IsUnavailable(id.status()) && (link_ == nullptr || !link_->CanSend())) return false;
     call.EndSoon(call.Error(id.status().code(), id.status().message()));
     return true;
   }
@@ -169,7 +171,7 @@ void ChannelCore::Pump() {
   while (link_ != nullptr && !queue_.empty() && link_->CanSend()) {
     UntypedCall& call = *queue_.front();
     queue_.Remove(call);
-    TrySend(call);
+    if (!TrySend(call)) Start(call);
   }
 }
 

@@ -202,7 +202,10 @@ void Connection::OnEstablished(absl::string_view private_data) {
 }
 
 void Connection::OnConnectFailed(const absl::Status& why, absl::string_view private_data) {
-  if (private_data.empty()) return Fail(why);
+  // Hawser says why it rejects. Without a reason it was not Hawser: the peer's program ended, or the kernel
+  // of its machine found that nobody listens there.
+  if (private_data.empty())
+    return Fail(absl::IsPermissionDenied(why) ? absl::UnavailableError(why.message()) : why);
   const absl::Status reason = DecodeRejection(private_data);
   Fail(absl::Status(reason.code(), absl::StrCat("connect to ", peer_, ": ", reason.message())));
 }
@@ -414,7 +417,8 @@ void Connection::OnMessage(Lease buffer, uint32_t length_bytes) {
 }
 
 void Connection::Flush() {
-  if (state_ < State::kFlushing && !seen_flushed_.ok()) Fail(seen_flushed_);
+  // While connecting, the fabric has yet to say why it failed; siw flushes before that.
+  if (state_ < State::kFlushing && state_ != State::kConnecting && !seen_flushed_.ok()) Fail(seen_flushed_);
   if (state_ < State::kFlushing) {
     // Receives first: what we send now may be answered at once. Before the observer has heard that we are
     // ready, what arrives is kept, so the ring bounds it.

@@ -96,6 +96,12 @@ absl::Status SendMessage(Connection& connection, Header header, OutgoingMessage&
           {segment.address, segment.length_bytes, segment.lkey}, fabric::QueuePair::Access::kRead);
       if (!rkey.ok()) {
         connection.TakeBack(grants);
+        if (absl::IsFailedPrecondition(rkey.status())) {
+          // The connection is lost, and we shall be told why. The caller has made no mistake.
+          connection.Fail(absl::StatusCode::kUnavailable,
+                          absl::StrCat("cannot be granted memory: ", rkey.status().message()));
+          return connection.why_closed();
+        }
         return NotGranted(connection, segments.size() - layout.is_inline.count(), rkey.status());
       }
       grants.Add(*rkey);

@@ -1,14 +1,19 @@
 #!/usr/bin/env bash
-# echo_server and echo_client, as processes.
+# echo_server and echo_client, as processes; over TCP, or over RDMA where there is HAWSER_RDMA_ADDRESS.
 source tests/examples/checks.sh
 echo_server=examples/echo/echo_server
 echo_client=examples/echo/echo_client
 
-start server "$echo_server" --listen=tcp://127.0.0.1:0 --listen='tcp://[::1]:0'
-first=$(await server.out '^listening on tcp://127\.0\.0\.1:[1-9]')
-second=$(await server.out '^listening on tcp://\[::1\]:[1-9]')
-first=${first#listening on }
-second=${second#listening on }
+# A device may have no IPv6 address. Then the second listener is like the first.
+any_port6='tcp://[::1]:0'
+[[ -z ${HAWSER_RDMA_ADDRESS:-} ]] || any_port6=${HAWSER_RDMA_ADDRESS6:+rdma://[$HAWSER_RDMA_ADDRESS6]:0}
+any_port6=${any_port6:-$any_port}
+
+start server "$echo_server" --listen="$any_port" --listen="$any_port6"
+mapfile -t printed < <(await server.out '^listening on ' 2 | sed 's/^listening on //')
+first=${printed[0]} second=${printed[1]}
+check 'each address is printed' is "${first%:*} ${second%:*}" "${any_port%:*} ${any_port6%:*}"
+check 'with its port' grep -qE '^[1-9][0-9]* [1-9][0-9]*$' <<<"${first##*:} ${second##*:}"
 
 run "$echo_client" --target="$first" --message='ahoy, world'
 check 'the message comes back' is "$out" 'ahoy, world'
@@ -25,7 +30,7 @@ check 'large messages too' is "$status" 0
 
 run "$echo_server" --listen="$first"
 check 'a port in use is an error' is "$status" 1
-check 'that names the address' has "$err" "${first#tcp://}"
+check 'that names the address' has "$err" "${first#*://}"
 
 run "$echo_client" --message=x
 check 'no target is wrong usage' is "$status" 2

@@ -30,7 +30,8 @@ void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 namespace hawser {
 namespace {
 
-constexpr int kCalls = 1000;
+// Over RDMA fewer: that is mostly an emulated machine.
+const int kCalls = TestScheme() == "tcp" ? 1000 : 200;
 
 // Of all threads: client, server and pollers. What is kept for reuse grows until it has met the worst of the
 // moments that chance brings, so several rounds are run; 0 if there was one that took nothing.

@@ -19,8 +19,9 @@ device() {
 case $1 in
   rxe | siw)
     interface dummy0 10.0.0.1  # The driver makes dummy0 when it is loaded.
+    ip -6 addr add fd00::1/64 dev dummy0 nodad
     device "${1}0" "$1" dummy0
-    export HAWSER_RDMA_DEVICE=${1}0 HAWSER_RDMA_ADDRESS=10.0.0.1
+    export HAWSER_RDMA_DEVICE=${1}0 HAWSER_RDMA_ADDRESS=10.0.0.1 HAWSER_RDMA_ADDRESS6=fd00::1
     ;;
   rxe_pair)
     ip link add veth0 type veth peer name veth1

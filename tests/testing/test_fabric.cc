@@ -41,6 +41,13 @@ bool GrantsAreConfined() {
   return TestScheme() != "rdma" || device == nullptr || strncmp(device, "rxe", 3) != 0;
 }
 
+bool OverSiw() {
+  const char* const device = getenv("HAWSER_RDMA_DEVICE");
+  return TestScheme() == "rdma" && device != nullptr && strncmp(device, "siw", 3) == 0;
+}
+
+std::string RefusedRead() { return OverSiw() ? "IBV_WC_WR_FLUSH_ERR" : "IBV_WC_REM_ACCESS_ERR"; }
+
 std::shared_ptr<fabric::Fabric> NewTestFabric() {
   absl::StatusOr<std::shared_ptr<fabric::Fabric>> fabric = transport::CreateFabric(TestScheme());
   if (!fabric.ok()) {

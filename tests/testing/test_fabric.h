@@ -24,6 +24,11 @@ std::string TestUri(uint16_t port = 0);
 // False of rxe (Linux 6.1, 6.12): there a peer reaches all of the region around what it was granted.
 bool GrantsAreConfined();
 
+bool OverSiw();
+
+// The completion status of a READ that the peer refuses. Of siw that of a flush.
+std::string RefusedRead();
+
 std::shared_ptr<fabric::Fabric> NewTestFabric();
 fabric::SocketAddress TestAddress(uint16_t port = 0);
 

@@ -77,7 +77,6 @@ VerbsDevice::VerbsDevice(const VerbsLibrary& verbs, ibv_context** list, ibv_cont
 
 VerbsDevice::~VerbsDevice() {
   if (in_forked_child()) return;
-  for (ibv_mw* window : windows_) ibv_dealloc_mw(window);
   if (pd_ != nullptr) verbs_.ibv_dealloc_pd(pd_);
   verbs_.rdma_free_devices(list_);
 }
@@ -194,26 +193,13 @@ void VerbsDevice::RemoveDeviceHandler(AsyncEventHandler* handler) {
   handlers_.erase(std::remove(handlers_.begin(), handlers_.end(), handler), handlers_.end());
 }
 
-absl::StatusOr<ibv_mw*> VerbsDevice::TakeWindow() {
-  {
-    absl::MutexLock lock(&mutex_);
-    if (!windows_.empty()) {
-      ibv_mw* const window = windows_.back();
-      windows_.pop_back();
-      return window;
-    }
-  }
+absl::StatusOr<ibv_mw*> VerbsDevice::AllocateWindow() {
   ibv_mw* const window = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
   if (window == nullptr) {
     return VerbsError("grant memory to a peer", "ibv_alloc_mw()", errno,
                       absl::StrCat("the device has ", attr_.max_mw, " memory windows"));
   }
   return window;
-}
-
-void VerbsDevice::ReturnWindow(ibv_mw* window) {
-  absl::MutexLock lock(&mutex_);
-  windows_.push_back(window);
 }
 
 }  // namespace hawser::fabric

@@ -65,9 +65,8 @@ class VerbsDevice {
   void AddDeviceHandler(AsyncEventHandler* handler);
   void RemoveDeviceHandler(AsyncEventHandler* handler);
 
-  // Memory windows of type 2 that are not bound. Allocating one is a system call, so they are kept.
-  absl::StatusOr<ibv_mw*> TakeWindow();
-  void ReturnWindow(ibv_mw* window);
+  // A memory window of type 2, for ibv_dealloc_mw().
+  absl::StatusOr<ibv_mw*> AllocateWindow();
 
  private:
   VerbsDevice(const VerbsLibrary& verbs, ibv_context** list, ibv_context* context);
@@ -85,7 +84,6 @@ class VerbsDevice {
 
   absl::Mutex mutex_;
   std::vector<AsyncEventHandler*> handlers_ ABSL_GUARDED_BY(mutex_);
-  std::vector<ibv_mw*> windows_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace hawser::fabric

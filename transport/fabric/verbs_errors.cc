@@ -71,7 +71,9 @@ constexpr RejectReason kRejectReasons[] = {
     {26,
      "IB_CM_REJ_INVALID_MTU: the path MTU is more than the peer can do; compare active_mtu of both sides"},
     {27, "IB_CM_REJ_INSUFFICIENT_RESP_RESOURCES: the peer cannot serve so many outstanding READs"},
-    {28, "IB_CM_REJ_CONSUMER_DEFINED: the peer's program rejected"},
+    {28,
+     "IB_CM_REJ_CONSUMER_DEFINED: the peer's program rejected or has ended, or it listens on another "
+     "address"},
     {29, "IB_CM_REJ_INVALID_RNR_RETRY"},
     {30, "IB_CM_REJ_DUPLICATE_LOCAL_COMM_ID"},
     {31, "IB_CM_REJ_INVALID_CLASS_VERSION"},

@@ -24,7 +24,7 @@ absl::StatusOr<uint32_t> VerbsGrants::Grant(const Sge& range, QueuePair::Access 
   if (!windows_enabled_) return GrantByRegistration(range, static_cast<int>(flag));
   if (free_.empty()) {
     if (windows_.size() == grants_max_) return TooMany();
-    absl::StatusOr<ibv_mw*> mw = device_.TakeWindow();
+    absl::StatusOr<ibv_mw*> mw = device_.AllocateWindow();
     if (!mw.ok()) return mw.status();
     const uint32_t index = static_cast<uint32_t>(windows_.size());
     windows_.push_back({.mw = *mw, .rkey = (*mw)->rkey});
@@ -139,12 +139,7 @@ void VerbsGrants::DropQueued(std::vector<uint64_t>& revocations) {
 void VerbsGrants::Release() {
   const bool ours = !device_.in_forked_child();
   for (const Window& window : windows_) {
-    if (!ours) continue;
-    if (window.state == State::kFree || window.state == State::kBindQueued) {
-      device_.ReturnWindow(window.mw);
-    } else {
-      ibv_dealloc_mw(window.mw);
-    }
+    if (ours) ibv_dealloc_mw(window.mw);
   }
   for (const auto& [rkey, mr] : registered_) {
     if (ours) device_.verbs().ibv_dereg_mr(mr);

@@ -19,6 +19,10 @@ namespace hawser::fabric {
 // posts next. A grant has at most one of each in the send queue, and LOCAL_INV is signaled, so 2 * grants_max
 // places are always enough.
 //
+// Allocating a window is a system call, so they are kept, but no other queue pair gets them. Of a process
+// that is killed the kernel destroys the newest first, and a window must not be older than the ibv_qp it is
+// bound to: rxe then waits for its release for 50 s, and the process is not gone before.
+//
 // A device without such windows registers the range for each grant instead: slow, and good for every queue
 // pair of the protection domain, but exact. Thread: that of the queue pair.
 class VerbsGrants {
@@ -47,7 +51,7 @@ class VerbsGrants {
   // The queue pair is in error: what was queued will not be posted. Adds the wr_ids of queued revocations.
   void DropQueued(std::vector<uint64_t>& revocations);
 
-  // Lets go of all windows. Before the ibv_qp is destroyed: rxe keeps one alive that a window is bound to.
+  // Frees all windows. Before the ibv_qp is destroyed: rxe keeps one alive that a window is bound to.
   void Release();
 
  private:

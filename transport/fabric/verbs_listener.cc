@@ -72,6 +72,12 @@ absl::StatusOr<std::unique_ptr<VerbsListener>> VerbsListener::Create(VerbsComple
   if (address.family() != AF_INET && address.family() != AF_INET6) {
     return ListenError(address, "rdma_bind_addr()", EADDRNOTAVAIL);
   }
+  // [::]:port leaves 0.0.0.0:port to others, as over TCP.
+  int on = 1;
+  if (address.family() == AF_INET6 &&
+      verbs.rdma_set_option(listener->id_, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)) != 0) {
+    return ListenError(address, "rdma_set_option()", errno);
+  }
   SocketAddress bound = address;
   if (verbs.rdma_bind_addr(listener->id_, const_cast<sockaddr*>(bound.get())) != 0) {
     return ListenError(address, "rdma_bind_addr()", errno);

@@ -546,6 +546,13 @@ TEST_P(FabricContractTest, AsManyGrantsAsSendsArePossibleAtOnce) {
   EXPECT_TRUE(b.qp().Grant(b.At(0, 10), QueuePair::Access::kWrite).ok());
 }
 
+TEST_P(FabricContractTest, InErrorNothingIsGranted) {
+  auto [a, b] = world_.Connect();
+  b.qp().Disconnect();
+  EXPECT_THAT(b.qp().Grant(b.At(0, 10), QueuePair::Access::kRead).status(),
+              HasCode(absl::StatusCode::kFailedPrecondition));
+}
+
 TEST_P(ConfinedGrantTest, AReadBeforeARefusedRequestSucceeds) {
   auto [a, b] = world_.Connect({}, 4 << 20);
   FillPattern(b, 12);

@@ -98,6 +98,23 @@ TEST(VerbsPostingTest, ARevocationIsASignaledInvalidationAndItsWindowIsBoundAnew
   EXPECT_EQ(world.verbs.windows_alive, 1u);
 }
 
+// The kernel ends a killed process from the newest object to the oldest, and one that rxe waits for must not
+// be older.
+TEST(VerbsPostingTest, AQueuePairTakesItsWindowsWithItAndLeavesNoneForAnother) {
+  FakeWorld world;
+  const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value();
+  world.Poll(1);
+  world.qp->Revoke(rkey, 77);
+  world.Poll(1);
+  world.verbs.CompleteSends(2);
+  world.Poll();
+  ASSERT_THAT(world.completions, ElementsAre(CompletionIs(77, kSuccess)));
+  EXPECT_EQ(world.verbs.windows_alive, 1u);  // Free, for the next grant.
+  world.qp->Disconnect();
+  world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
+  EXPECT_EQ(world.verbs.windows_alive, 0u);
+}
+
 TEST(VerbsPostingTest, ARevocationBeforeTheBindIsPostedDropsIt) {
   FakeWorld world;
   world.qp->Revoke(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value(), 5);
