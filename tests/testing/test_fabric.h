@@ -21,9 +21,6 @@ std::string TestHost();
 // "tcp://127.0.0.1:7470"; port 0 is for listening.
 std::string TestUri(uint16_t port = 0);
 
-// False of rxe (Linux 6.1, 6.12): there a peer reaches all of the region around what it was granted.
-bool GrantsAreConfined();
-
 std::shared_ptr<fabric::Fabric> NewTestFabric();
 fabric::SocketAddress TestAddress(uint16_t port = 0);
 
