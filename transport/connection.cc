@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/transport/uri.h"
 
 namespace hawser::transport {
 namespace {
@@ -85,6 +86,14 @@ absl::StatusOr<Connection*> Connection::Make(Poller& poller, const ConnectionOpt
 
 absl::Status Connection::Open() {
   fabric::QueuePairOptions options;
+  if (!options_.local_address.empty()) {
+    absl::StatusOr<fabric::SocketAddress> local = ParseNumericHost(options_.local_address);
+    if (!local.ok()) {
+      return absl::Status(local.status().code(),
+                          absl::StrCat("ConnectionOptions::local_address: ", local.status().message()));
+    }
+    options.local_address = *local;
+  }
   options.read_depth = kReadDepth;
   options.send_depth = send_queue_.Size(options_.slots, kReadDepth);
   options.receive_depth = receive_ring_.Size(options_.slots, options_.receive_buffer_bytes);

@@ -2,6 +2,7 @@
 #define HAWSER_TRANSPORT_OPTIONS_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/time/time.h"
 #include "hawser/transport/buffer_pool.h"
@@ -19,6 +20,9 @@ struct ConnectionOptions {
   // answered anything `keepalive_timeout` later is dead.
   absl::Duration keepalive_interval = absl::Seconds(10);
   absl::Duration keepalive_timeout = absl::Seconds(5);
+  // Of the side that connects: the address of this machine to come from, "10.0.0.1" or "fd00::1", which on a
+  // machine with several NICs says which one. Empty: the route to the peer decides.
+  std::string local_address;
 };
 
 inline constexpr uint32_t kSlotsMax = 1024;

@@ -57,6 +57,20 @@ absl::StatusOr<Uri> ParseUri(absl::string_view text) {
   return uri;
 }
 
+absl::StatusOr<fabric::SocketAddress> ParseNumericHost(absl::string_view host) {
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (host.empty() || getaddrinfo(std::string(host).c_str(), "0", &hints, &found) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", host, "\" is no IPv4 or IPv6 address; say 10.0.0.1 or fd00::1"));
+  }
+  std::unique_ptr<addrinfo, void (*)(addrinfo*)> guard(found, freeaddrinfo);
+  return fabric::SocketAddress(found->ai_addr, found->ai_addrlen);
+}
+
 absl::StatusOr<std::vector<fabric::SocketAddress>> Resolve(const Uri& uri) {
   addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;

@@ -14,7 +14,7 @@ shift 2
 # what the tests need is brought into the guest's memory first, files and links (what is changed, touched even, is copied
 # there whole). A test's output stays there until the test is over, and is lost if the guest dies.
 hold() {
-  local files=("$@" /bin/bash /usr/bin/timeout /etc/ld.so.cache /lib64/ld-linux-* /etc/hosts /etc/*.conf
+  local files=("$@" /bin/bash /bin/sh /usr/bin/timeout /sbin/tc /etc/ld.so.cache /lib64/ld-linux-* /etc/hosts /etc/*.conf
     /usr/lib/*/libibverbs.so.? /usr/lib/*/librdmacm.so.? /usr/lib/*/libibverbs/*.so /etc/libibverbs.d/*)
   local file
   for file in "$@"; do

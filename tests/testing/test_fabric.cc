@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <utility>
 #include <vector>
@@ -34,11 +33,6 @@ std::string TestUri(uint16_t port) {
   transport::Uri uri = Parsed();
   uri.port = port;
   return uri.ToString();
-}
-
-bool GrantsAreConfined() {
-  const char* const device = getenv("HAWSER_RDMA_DEVICE");
-  return TestScheme() != "rdma" || device == nullptr || strncmp(device, "rxe", 3) != 0;
 }
 
 bool OverSiw() {

@@ -21,9 +21,6 @@ std::string TestHost();
 // "tcp://127.0.0.1:7470"; port 0 is for listening.
 std::string TestUri(uint16_t port = 0);
 
-// False of rxe (Linux 6.1, 6.12): there a peer reaches all of the region around what it was granted.
-bool GrantsAreConfined();
-
 bool OverSiw();
 
 // The completion status of a READ that the peer refuses. Of siw that of a flush.

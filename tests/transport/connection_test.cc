@@ -66,6 +66,20 @@ TEST(ConnectionOptionsTest, WhatIsOutOfRangeIsRefusedWithTheRange) {
   }
 }
 
+TEST(ConnectionOptionsTest, ALocalAddressIsNumeric) {
+  World world;
+  RecordingObserver observer;
+  world.OnClient([&] {
+    const absl::Status refused =
+        Connection::Dial(world.client.poller(), TestAddress(1), {.local_address = "localhost"}, Handshake(),
+                         absl::Seconds(1), observer, nullptr)
+            .status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+    EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("local_address: \"localhost\""));
+  });
+  EXPECT_EQ(world.client.poller().connection_count(), 0u);
+}
+
 TEST(ConnectionOptionsTest, TheLargestAndTheSmallestWork) {
   World world;
   for (const ConnectionOptions& options : {ConnectionOptions{.slots = 1, .receive_buffer_bytes = 512},

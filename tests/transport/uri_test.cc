@@ -83,5 +83,16 @@ TEST(UriTest, ANameThatIsUnknownIsNamed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("no-such-host.invalid"));
 }
 
+TEST(UriTest, ANumericHostIsTakenAsItIs) {
+  EXPECT_EQ(ParseNumericHost("10.0.0.1").value().ToString(), "10.0.0.1:0");
+  EXPECT_EQ(ParseNumericHost("fd00::1").value().ToString(), "[fd00::1]:0");
+}
+
+TEST(UriTest, ANameIsNoNumericHost) {
+  for (absl::string_view host : {"", "localhost", "10.0.0.1:7470", "[::1]"}) {
+    EXPECT_EQ(ParseNumericHost(host).status().code(), absl::StatusCode::kInvalidArgument) << host;
+  }
+}
+
 }  // namespace
 }  // namespace hawser::transport

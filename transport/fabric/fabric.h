@@ -182,6 +182,9 @@ struct QueuePairOptions {
   // Outstanding READs: as requester (initiator_depth) and as responder (responder_resources). Both sides get
   // the minimum.
   uint32_t read_depth = 16;
+  // Of this machine, what Connect() is to come from, and so the NIC that it takes; port 0: any. AF_UNSPEC:
+  // the route to the peer decides.
+  SocketAddress local_address;
 };
 
 // A reliable connected queue pair (RC).
@@ -201,7 +204,8 @@ class QueuePair {
   virtual SocketAddress local_address() const = 0;
 
   // Starts to connect; the handler hears how it ended. Has no timeout of its own that is of use (rdma_cm: 102
-  // s): call Disconnect() to give up. `private_data`: at most kConnectPrivateDataMax bytes.
+  // s): call Disconnect() to give up. `private_data`: at most kConnectPrivateDataMax bytes. InvalidArgument:
+  // that is too long, or `address` is of another family than QueuePairOptions::local_address.
   virtual absl::Status Connect(const SocketAddress& address, absl::string_view private_data) = 0;
 
   // Answers `request`. `private_data`: at most kAcceptPrivateDataMax bytes.

@@ -53,6 +53,11 @@ absl::Status TcpQueuePair::Connect(const SocketAddress& address, absl::string_vi
     return PrivateDataTooLong(absl::StrCat("Connect to ", address.ToString()), private_data.size(),
                               kConnectPrivateDataMax);
   }
+  const bool bound = local_address_.family() != AF_UNSPEC;
+  if (bound && local_address_.family() != address.family()) {
+    return absl::InvalidArgumentError(absl::StrCat("Connect to ", address.ToString(), " from ",
+                                                   local_address_.ToString(), ": one is IPv4, one is IPv6"));
+  }
   const TcpFabricOptions& options = completion_queue_.options();
   absl::StatusOr<UniqueFd> socket = OpenSocket(address.family(), options);
   if (!socket.ok()) {
@@ -65,6 +70,13 @@ absl::Status TcpQueuePair::Connect(const SocketAddress& address, absl::string_vi
   greeting_ = std::make_unique<GreetingReader>(kAcceptPrivateDataMax);
   greeting_to_send_ = EncodeGreeting(GreetingKind::kConnect, requester_.read_depth(), private_data);
   state_ = State::kConnecting;
+  if (bound && BindToConnect(socket_.get(), local_address_) != 0) {
+    const int error = errno;
+    Fail(absl::UnavailableError(absl::StrCat(
+        "connect to ", Peer(), " from ", local_address_.ToString(), ": bind(): ", DescribeErrno(error),
+        error == EADDRNOTAVAIL ? ": no interface of this machine has that address" : "")));
+    return absl::OkStatus();
+  }
   if (connect(socket_.get(), address.get(), address.length_bytes()) != 0 && errno != EINPROGRESS) {
     const int error = errno;
     Fail(absl::UnavailableError(

@@ -20,6 +20,7 @@ TcpQueuePair::TcpQueuePair(TcpCompletionQueue& completion_queue, const RegionTab
       regions_(regions),
       handler_(handler),
       qp_num_(qp_num),
+      local_address_(options.local_address),
       requester_(options.send_depth, options.read_depth),
       responder_(options, qp_num),
       writer_(requester_, responder_),

@@ -56,6 +56,11 @@ void PrepareForFrames(int fd, const TcpFabricOptions& options) {
   }
 }
 
+int BindToConnect(int fd, const SocketAddress& address) {
+  SetOption(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+  return bind(fd, address.get(), address.length_bytes());
+}
+
 SocketAddress LocalAddress(int fd) {
   sockaddr_storage address = {};
   socklen_t length_bytes = sizeof(address);

@@ -17,6 +17,10 @@ absl::StatusOr<UniqueFd> OpenSocket(int family, const TcpFabricOptions& options)
 // retransmissions.
 void PrepareForFrames(int fd, const TcpFabricOptions& options);
 
+// bind(2) of a socket that is going to connect. Takes no port of its own unless `address` has one, so that
+// the number of connections is not limited by the ports of this machine, but of each peer.
+int BindToConnect(int fd, const SocketAddress& address);
+
 SocketAddress LocalAddress(int fd);
 SocketAddress PeerAddress(int fd);
 

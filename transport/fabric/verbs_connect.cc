@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/describe_errno.h"
 #include "hawser/transport/fabric/verbs_connect_request.h"
 #include "hawser/transport/fabric/verbs_errors.h"
 #include "hawser/transport/fabric/verbs_queue_pair.h"
@@ -47,6 +48,12 @@ absl::Status VerbsQueuePair::Connect(const SocketAddress& address, absl::string_
   if (private_data.size() > kConnectPrivateDataMax) {
     return PrivateDataTooLong(what, private_data.size(), kConnectPrivateDataMax);
   }
+  const SocketAddress& local = options_.local_address;
+  const bool bound = local.family() != AF_UNSPEC;
+  if (bound && local.family() != address.family()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " from ", local.ToString(), ": one is IPv4, one is IPv6"));
+  }
   if (absl::Status status = device_.CheckProcess(what); !status.ok()) return status;
   if (verbs().rdma_create_id(completion_queue_.channel()->get(), &id_,
                              VerbsCompletionQueue::CmContext(token_), RDMA_PS_TCP) != 0) {
@@ -59,9 +66,15 @@ absl::Status VerbsQueuePair::Connect(const SocketAddress& address, absl::string_
   connect_data_ = std::string(private_data);
   state_ = State::kResolving;
   SetAckTimeout();
-  SocketAddress peer = address;
-  if (verbs().rdma_resolve_addr(id_, nullptr, const_cast<sockaddr*>(peer.get()), kResolveTimeoutMs) != 0) {
-    Fail(ConnectCallError(what, "rdma_resolve_addr()", errno));
+  SocketAddress peer = address, from = local;
+  if (verbs().rdma_resolve_addr(id_, bound ? const_cast<sockaddr*>(from.get()) : nullptr,
+                                const_cast<sockaddr*>(peer.get()), kResolveTimeoutMs) != 0) {
+    const int error = errno;
+    Fail(bound && (error == EADDRNOTAVAIL || error == ENODEV)
+             ? absl::UnavailableError(absl::StrCat(
+                   what, " from ", local.ToString(), ": rdma_resolve_addr(): ", DescribeErrno(error),
+                   ": no interface of this machine that has an RDMA device has that address"))
+             : ConnectCallError(what, "rdma_resolve_addr()", error));
   }
   return absl::OkStatus();
 }

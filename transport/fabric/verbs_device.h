@@ -44,6 +44,9 @@ class VerbsDevice {
   int numa_node() const { return numa_node_; }  // As Fabric::numa_node().
   bool has_windows() const { return (attr_.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0; }
 
+  // The kernel's software RoCE, by whatever name: its RXE_VENDOR_ID.
+  bool is_rxe() const { return attr_.vendor_id == 0xffffff && !iwarp_; }
+
   // READs into the queue pair and from it.
   uint32_t read_depth_max() const;
 

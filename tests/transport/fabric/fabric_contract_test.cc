@@ -3,6 +3,9 @@
 
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -22,6 +25,7 @@
 namespace hawser::fabric {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -616,6 +620,51 @@ TEST_P(FabricContractTest, BothSidesAreEstablishedAndKnowEachOther) {
   EXPECT_EQ(a.qp().peer_address().ToString(), world_.listener().address().ToString());
   EXPECT_EQ(b.qp().local_address().ToString(), world_.listener().address().ToString());
   EXPECT_EQ(a.qp().local_address().ToString(), b.qp().peer_address().ToString());
+}
+
+TEST_P(FabricContractTest, ConnectComesFromTheAddressThatItWasGiven) {
+  SocketAddress local = world_.listener().address();  // Of this host, so a peer can come from it, too.
+  local.set_port(0);
+  Endpoint& a = world_.NewEndpoint(0, {.local_address = local});
+  Endpoint& b = world_.NewEndpoint(1);
+  world_.Connect(a, b);
+  SocketAddress seen = b.qp().peer_address();
+  EXPECT_NE(seen.port(), 0);
+  EXPECT_EQ(a.qp().local_address().ToString(), seen.ToString());
+  seen.set_port(0);
+  EXPECT_EQ(seen.ToString(), local.ToString());
+}
+
+// One that no host has: 192.0.2.1 and 2001:db8::1 are for documentation (RFC 5737, 3849).
+SocketAddress NobodysAddress(int family) {
+  if (family == AF_INET) {
+    sockaddr_in v4 = {};
+    v4.sin_family = AF_INET;
+    inet_pton(AF_INET, "192.0.2.1", &v4.sin_addr);
+    return SocketAddress(reinterpret_cast<const sockaddr*>(&v4), sizeof(v4));
+  }
+  sockaddr_in6 v6 = {};
+  v6.sin6_family = AF_INET6;
+  inet_pton(AF_INET6, "2001:db8::1", &v6.sin6_addr);
+  return SocketAddress(reinterpret_cast<const sockaddr*>(&v6), sizeof(v6));
+}
+
+TEST_P(FabricContractTest, ConnectFromAnAddressThatThisHostHasNotFails) {
+  const SocketAddress local = NobodysAddress(world_.listener().address().family());
+  Endpoint& a = world_.NewEndpoint(0, {.local_address = local});
+  ASSERT_THAT(a.qp().Connect(world_.listener().address(), ""), HasCode(absl::StatusCode::kOk));
+  HAWSER_UNTIL(world_, a.news().ended());
+  EXPECT_THAT(a.news().told, ElementsAre("failed"));
+  EXPECT_THAT(a.news().why, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(std::string(a.news().why.message()),
+              AllOf(HasSubstr(local.ToString()), HasSubstr("no interface of this machine")));
+}
+
+TEST_P(FabricContractTest, ConnectFromAnAddressOfTheOtherFamilyIsRefused) {
+  const int family = world_.listener().address().family();
+  Endpoint& a =
+      world_.NewEndpoint(0, {.local_address = NobodysAddress(family == AF_INET ? AF_INET6 : AF_INET)});
+  EXPECT_THAT(a.qp().Connect(world_.listener().address(), ""), HasCode(absl::StatusCode::kInvalidArgument));
 }
 
 TEST_P(FabricContractTest, TheReadDepthIsTheMinimumOfBoth) {

@@ -21,7 +21,7 @@
 namespace hawser::fabric {
 namespace {
 
-std::shared_ptr<Fabric> Windows() { return NewVerbsFabric().value(); }
+std::shared_ptr<Fabric> Windows() { return NewVerbsFabric({.memory_windows = true}).value(); }
 std::shared_ptr<Fabric> Registrations() { return NewVerbsFabric({.memory_windows = false}).value(); }
 
 class Nobody : public ListenHandler {
