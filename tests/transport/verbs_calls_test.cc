@@ -66,7 +66,8 @@ class CountingVerbs {
   }
 
   std::shared_ptr<fabric::Fabric> NewFabric() {
-    return fabric::NewVerbsFabric({.library = &library_}).value();
+    // As on a NIC, which rxe is not.
+    return fabric::NewVerbsFabric({.memory_windows = true, .library = &library_}).value();
   }
 
   bool iwarp() const { return count_ > 0 && devices_[0]->device->transport_type == IBV_TRANSPORT_IWARP; }
