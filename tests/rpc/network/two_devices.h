@@ -57,7 +57,9 @@ class BadLink {
   }
   void Heal() {
     if (!std::exchange(bad_, false)) return;
-    for (const char* end : {"veth0", "veth1"}) Shell(absl::StrCat("tc qdisc del dev ", end, " root"));
+    // The server's end first. If a request got through before its answer could, the server, whose tries may
+    // be the shorter ones, would use them up while the second `tc` starts.
+    for (const char* end : {"veth1", "veth0"}) Shell(absl::StrCat("tc qdisc del dev ", end, " root"));
   }
 
  private:
