@@ -44,7 +44,8 @@ done
 # Bazel lays the kernel beside this file; by hand it is where Bazel built it.
 kernel=$here/../../third_party/guest_kernel/vmlinux initrd=$here/initrd
 if [[ ! -e $kernel ]]; then
-  kernel=$here/../../bazel-bin/third_party/guest_kernel/vmlinux initrd=$here/../../bazel-bin/tests/softroce/initrd
+  built=$here/../../bazel-out/host/bin
+  kernel=$built/third_party/guest_kernel/vmlinux initrd=$built/tests/softroce/initrd
   [[ -e $kernel && -e $initrd ]] || fail 'no kernel to boot; build it: ./bazelw build //tests/softroce:guest'
 fi
 

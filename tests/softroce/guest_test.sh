@@ -52,8 +52,13 @@ else
   [[ -z ${TEST_UNDECLARED_OUTPUTS_DIR:-} ]] || cp "$run/console" "$TEST_UNDECLARED_OUTPUTS_DIR/"
 fi
 
-# verdict <exit status>
+# verdict <exit status> <seconds>
 verdict() {
+  # A SIGKILL before the time was up is the kernel's, of a guest without memory, or the test's own.
+  if [[ $1 == 137 ]] && ((${2%.*} < test_seconds)); then
+    echo 'SIGKILL; if the kernel sent it, the guest needs more memory'
+    return
+  fi
   case $1 in
     0) echo passed ;;
     unknown) echo "$ended while this test ran" ;;
@@ -81,7 +86,7 @@ for n in "${!tests[@]}"; do
     summary+=$(printf 'PASSED %7.1f s  %s' "$seconds" "$name")$'\n'
   else
     failures=$((failures + 1))
-    why=$(verdict "$status")
+    why=$(verdict "$status" "$seconds")
     summary+=$(printf 'FAILED %7.1f s  %s: %s' "$seconds" "$name" "$why")$'\n'
     if [[ -e $run/$n.log ]]; then
       printf -- '---- %s: %s. Its output:\n' "$name" "$why"

@@ -36,19 +36,21 @@ lacks() { [[ $1 != *"$2"* ]]; }
 program passes 'echo quiet'
 program says_why 'echo "because of <this & that>"; exit 7'
 program crashes 'kill -SEGV $$'
+program is_killed 'kill -KILL $$'
 program hangs 'echo waiting; trap "" TERM; while :; do read -r -t 1000 <> <(:); done'
 program panics 'echo "last words"; echo c >/proc/sysrq-trigger'
 
 # In virtual time, so that the hang costs nothing.
-run --setup=none --virtual_time --test_seconds=3600 -- "$tmp"/{passes,says_why,crashes,hangs,passes}
+run --setup=none --virtual_time --test_seconds=3600 -- "$tmp"/{passes,says_why,crashes,is_killed,hangs,passes}
 check 'a failed test fails all' is "$status" 1
 check 'an exit status is told' has "$output" "$tmp/says_why: exit status 7"
 check 'with the output' has "$output" 'because of <this & that>'
 check 'a crash is told' has "$output" "$tmp/crashes: SIGSEGV"
+check 'a SIGKILL is no hang' has "$output" "$tmp/is_killed: SIGKILL"
 check 'a hang is told' has "$output" "$tmp/hangs: still running after 3600 s"
 check 'tests before and after have passed' is "$(grep -cE '^PASSED .*/passes$' <<<"$output")" 2
 check 'and nothing of theirs is printed' lacks "$output" quiet
-check 'the XML counts failures' is "$(grep -c '<failure>' "$tmp/test.xml")" 3
+check 'the XML counts failures' is "$(grep -c '<failure>' "$tmp/test.xml")" 4
 check 'and says why' has "$(<"$tmp/test.xml")" 'because of &lt;this &amp; that&gt;'
 
 run --setup=none -- "$tmp"/{passes,panics,passes}
