@@ -1,0 +1,47 @@
+#ifndef HAWSER_TESTS_SIM_FAULTS_H_
+#define HAWSER_TESTS_SIM_FAULTS_H_
+
+#include <cstdint>
+
+#include "hawser/tests/sim/dice.h"
+
+namespace hawser::sim {
+
+// What a simulated NIC and its network do with the freedom that verbs leave them, and how often they fail.
+// The defaults are those of a good day.
+struct Faults {
+  struct Range {
+    int64_t low = 0, high = 0;  // Nanoseconds, both included.
+    int64_t Throw(Dice& dice) const { return low == high ? low : dice.Between(low, high); }
+  };
+
+  // ---- Slowness, legal at any time.
+  Range fetch{0, 200};          // From a post until the NIC takes the work request up.
+  Range latency{1'000, 2'000};  // One way.
+  Range completion{0, 500};     // From the end of a work request until it can be polled.
+  Range flush{0, 5'000};        // From the error until one flushed work request can be polled.
+  Range event{1'000, 20'000};   // From what happens to a connection until the CM tells.
+  Range revocation{0, 2'000};
+  uint32_t read_chunk_bytes = 64 << 10;
+  int64_t read_chunk_ns = 5'000;
+
+  // ---- Limits of patience, as the verbs fabric sets them.
+  int64_t rnr_timer_ns = 1'000'000;
+  int rnr_retries = 6;
+  int64_t retry_ns = 400'000'000;  // Without an answer for so long: kTransportRetryExceeded.
+
+  // ---- What goes wrong, as probabilities.
+  double request_fails = 0;         // Of a work request: the queue pair is in error instead.
+  double connect_request_lost = 0;  // Nobody hears of it, and nobody is told.
+  double accept_lost = 0;           // The requester never hears of it.
+  double goodbye_lost = 0;          // A peer that disconnects or dies is not announced.
+  double registration_fails = 0;
+  double queue_pair_fails = 0;
+  double completion_queue_fails = 0;
+  // A queue pair that has lost its peer goes into error by itself, or looks healthy until it is disconnected.
+  double error_on_goodbye = 0;
+};
+
+}  // namespace hawser::sim
+
+#endif  // HAWSER_TESTS_SIM_FAULTS_H_

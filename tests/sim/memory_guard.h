@@ -1,0 +1,57 @@
+#ifndef HAWSER_TESTS_SIM_MEMORY_GUARD_H_
+#define HAWSER_TESTS_SIM_MEMORY_GUARD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace hawser::sim {
+
+// Watches the memory that a fabric owns, from post to completion: nobody else may write to it, and of what is
+// still to be filled nobody may make use.
+//
+// Ranges that overlap another one under guard are not watched: what they may hold then depends on both.
+// Thread: the network's lock is held.
+class MemoryGuard {
+ public:
+  // 0: not watched. Guards are numbered from 1.
+  using Id = uint64_t;
+
+  // The fabric reads from there until Release(). `owner`: who can end all its guards at once.
+  Id WatchSource(const uint8_t* address, size_t length_bytes, uint32_t owner);
+  // The fabric will write there; until then it holds poison, and what it held comes back if the fabric does
+  // not write.
+  Id Poison(uint8_t* address, size_t length_bytes, uint32_t owner);
+
+  // The fabric itself writes into [address, +length_bytes), which belongs to the guard `own`, or to none.
+  void FabricWrites(uint8_t* address, const uint8_t* data, size_t length_bytes, Id own);
+
+  // Ends the guard. Empty: all is well; otherwise what was found.
+  std::string Release(Id id);
+  void ReleaseAllOf(uint32_t owner);
+
+  size_t count() const { return guards_.size(); }
+
+ private:
+  struct Guard {
+    uint8_t* address;
+    size_t length_bytes;
+    uint32_t owner;
+    bool poisoned;
+    uint64_t hash;                                   // Of a source.
+    std::vector<uint8_t> before;                     // Of what is poisoned.
+    std::vector<std::pair<size_t, size_t>> written;  // By the fabric: [from, to).
+  };
+  bool Overlaps(const uint8_t* address, size_t length_bytes) const;
+  Id Add(Guard guard);
+
+  Id last_ = 0;
+  std::map<Id, Guard> guards_;
+  std::map<const uint8_t*, Id> by_start_;  // They do not overlap.
+};
+
+}  // namespace hawser::sim
+
+#endif  // HAWSER_TESTS_SIM_MEMORY_GUARD_H_

@@ -1,0 +1,134 @@
+#include "hawser/tests/sim/network.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/tests/sim/sim_queue_pair.h"
+
+namespace hawser::sim {
+namespace {
+
+std::pair<int, int> Unordered(int host, int other) { return {std::min(host, other), std::max(host, other)}; }
+
+}  // namespace
+
+Network::Network(const NetworkOptions& options) : options_(options), dice_(options.seed) {}
+
+Network::~Network() = default;
+
+void Network::AdvanceTo(int64_t now_ns) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  while (!events_.empty() && events_.top().when_ns <= now_ns) {
+    now_ns_.store(std::max(NowNs(), events_.top().when_ns), std::memory_order_relaxed);
+    RunDue();
+  }
+  now_ns_.store(std::max(NowNs(), now_ns), std::memory_order_relaxed);
+  changed_.notify_all();
+}
+
+int64_t Network::next_ns() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return events_.empty() ? transport::kNever : events_.top().when_ns;
+}
+
+void Network::RunDue() {
+  while (!events_.empty() && events_.top().when_ns <= NowNs()) {
+    const std::function<void()> run = events_.top().run;
+    events_.pop();
+    run();
+  }
+}
+
+void Network::At(int64_t when_ns, std::function<void()> event) {
+  events_.push({when_ns, ++event_count_, std::move(event)});
+  changed_.notify_all();
+}
+
+void Network::SwitchOff(int host) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Trace(absl::StrCat("host ", host, " is switched off"));
+  off_.insert(host);
+  for (const auto& [qp_num, queue_pair] : queue_pairs_) {
+    if (queue_pair->host() == host) queue_pair->PowerLost();
+  }
+}
+
+void Network::SwitchOn(int host) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Trace(absl::StrCat("host ", host, " is switched on"));
+  off_.erase(host);
+}
+
+void Network::Cut(int host, int other) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Trace(absl::StrCat("the link between hosts ", host, " and ", other, " is cut"));
+  cut_.insert(Unordered(host, other));
+}
+
+void Network::Heal(int host, int other) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Trace(absl::StrCat("the link between hosts ", host, " and ", other, " is whole"));
+  cut_.erase(Unordered(host, other));
+}
+
+void Network::RemoveDevice(int host) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Trace(absl::StrCat("the device of host ", host, " is removed"));
+  for (const auto& [qp_num, queue_pair] : queue_pairs_) {
+    if (queue_pair->host() == host) queue_pair->DeviceRemoved();
+  }
+}
+
+void Network::SetFaults(const Faults& faults) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  options_.faults = faults;
+}
+
+std::vector<std::string> Network::TakeViolations() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(violations_, {});
+}
+
+bool Network::Reachable(int host, int other) const {
+  return IsOn(host) && IsOn(other) && cut_.count(Unordered(host, other)) == 0;
+}
+
+void Network::Violation(absl::string_view what) {
+  Trace(absl::StrCat("VIOLATION: ", what));
+  violations_.emplace_back(what);
+}
+
+void Network::Trace(absl::string_view line) {
+  if (trace) trace(NowNs(), line);
+}
+
+uint32_t Network::AddQueuePair(SimQueuePair* queue_pair) {
+  queue_pairs_.emplace(++last_qp_num_, queue_pair);
+  return last_qp_num_;
+}
+
+SimQueuePair* Network::FindQueuePair(uint32_t qp_num) const {
+  const auto it = queue_pairs_.find(qp_num);
+  return it == queue_pairs_.end() ? nullptr : it->second;
+}
+
+bool Network::AddListener(const std::string& host_address, uint16_t* port, SimListener* listener) {
+  if (*port == 0) *port = ++last_port_;
+  return listeners_.emplace(absl::StrCat(host_address, ":", *port), listener).second;
+}
+
+void Network::RemoveListener(SimListener* listener) {
+  for (auto it = listeners_.begin(); it != listeners_.end(); ++it) {
+    if (it->second == listener) {
+      listeners_.erase(it);
+      return;
+    }
+  }
+}
+
+SimListener* Network::FindListener(const std::string& address) const {
+  const auto it = listeners_.find(address);
+  return it == listeners_.end() ? nullptr : it->second;
+}
+
+}  // namespace hawser::sim

@@ -1,0 +1,133 @@
+#ifndef HAWSER_TESTS_SIM_NETWORK_H_
+#define HAWSER_TESTS_SIM_NETWORK_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <queue>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "hawser/tests/sim/dice.h"
+#include "hawser/tests/sim/faults.h"
+#include "hawser/tests/sim/memory_guard.h"
+#include "hawser/transport/clock.h"
+
+namespace hawser::sim {
+
+class SimListener;
+class SimQueuePair;
+
+struct NetworkOptions {
+  uint64_t seed = 1;
+  Faults faults;
+  // Above 0: a Poll() that finds nothing moves the clock by as much, for whoever has no world to move it.
+  int64_t idle_poll_ns = 0;
+  // Rules of transport/, which others need not keep. Nobody destroys a queue pair before all has come back,
+  // unless his host is off; and no SEND finds the receive queue empty.
+  bool strict_destruction = false;
+  bool strict_receives = false;
+};
+
+// What lies between the simulated NICs of all hosts: the one clock, the one pair of dice, and what is under
+// way.
+//
+// Nothing happens but by Advance(): an event runs at its time, in the order of times, and of posts where
+// those are equal. Thread: any; one lock for the whole network, held by `lock` in what is marked "locked".
+class Network final : public transport::Clock {
+ public:
+  explicit Network(const NetworkOptions& options);
+  ~Network() override;
+
+  int64_t NowNs() override { return now_ns_.load(std::memory_order_relaxed); }
+
+  // Runs what is due until `now_ns`, which is then the time. Clocks may jump.
+  void AdvanceTo(int64_t now_ns);
+  // Of the next event; transport::kNever.
+  int64_t next_ns();
+
+  // ---- Faults at the world's command.
+
+  // A host that is off takes no part: what is sent to it is lost, and it announces nothing. Off and on again:
+  // another host at the same address, which knows nothing of the old queue pairs.
+  void SwitchOff(int host);
+  void SwitchOn(int host);
+  // What is sent meanwhile arrives later, or not at all when retries end.
+  void Cut(int host, int other);
+  void Heal(int host, int other);
+  // Every queue pair of the host is in error, with an asynchronous event: the device is gone.
+  void RemoveDevice(int host);
+
+  // From now on.
+  void SetFaults(const Faults& faults);
+
+  // What the memory guard, or the fabric itself, found: broken rules of the code above. Taken.
+  std::vector<std::string> TakeViolations();
+
+  // Called with each line of the history; unset by default. Locked.
+  std::function<void(int64_t now_ns, absl::string_view line)> trace;
+
+  // ---- For the fabric. Locked.
+
+  std::mutex& mutex() { return mutex_; }
+  Dice& dice() { return dice_; }
+  const Faults& faults() const { return options_.faults; }
+  const NetworkOptions& options() const { return options_; }
+  MemoryGuard& memory_guard() { return memory_guard_; }
+
+  void At(int64_t when_ns, std::function<void()> event);
+  void RunDue();
+  bool quiet() const { return events_.empty(); }
+  bool Reachable(int host, int other) const;
+  bool IsOn(int host) const { return off_.count(host) == 0; }
+  void Violation(absl::string_view what);
+  void Trace(absl::string_view line);
+
+  uint32_t AddQueuePair(SimQueuePair* queue_pair);
+  void RemoveQueuePair(uint32_t qp_num) { queue_pairs_.erase(qp_num); }
+  SimQueuePair* FindQueuePair(uint32_t qp_num) const;
+
+  // False: the address is taken. Port 0 is filled in.
+  bool AddListener(const std::string& host_address, uint16_t* port, SimListener* listener);
+  void RemoveListener(SimListener* listener);
+  SimListener* FindListener(const std::string& address) const;
+
+  // Waiting threads are told of every post and every event.
+  std::condition_variable& changed() { return changed_; }
+
+ private:
+  struct Event {
+    int64_t when_ns;
+    uint64_t number;
+    std::function<void()> run;
+    bool operator<(const Event& other) const {
+      return when_ns != other.when_ns ? when_ns > other.when_ns : number > other.number;
+    }
+  };
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  NetworkOptions options_;
+  Dice dice_;
+  MemoryGuard memory_guard_;
+  std::atomic<int64_t> now_ns_{1'000'000'000};
+  std::priority_queue<Event> events_;
+  uint64_t event_count_ = 0;
+  std::map<uint32_t, SimQueuePair*> queue_pairs_;
+  uint32_t last_qp_num_ = 0;
+  std::map<std::string, SimListener*> listeners_;  // By "address:port".
+  uint16_t last_port_ = 40000;
+  std::set<int> off_;
+  std::set<std::pair<int, int>> cut_;
+  std::vector<std::string> violations_;
+};
+
+}  // namespace hawser::sim
+
+#endif  // HAWSER_TESTS_SIM_NETWORK_H_

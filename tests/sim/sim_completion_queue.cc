@@ -1,0 +1,76 @@
+#include "hawser/tests/sim/sim_completion_queue.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "hawser/tests/sim/sim_queue_pair.h"
+
+namespace hawser::sim {
+
+void SimCompletionQueue::PushAt(int64_t when_ns, Entry entry) {
+  network_.At(when_ns, [this, &network = network_, entry = std::move(entry)]() mutable {
+    // A queue pair that is gone has taken its completions with it, and perhaps this queue as well.
+    if (network.FindQueuePair(entry.completion.qp_num) == nullptr) return;
+    ready_.push_back(std::move(entry));
+    if (ready_.size() > depth_)
+      network_.Violation(absl::StrCat("a completion queue of ", depth_, " overflows"));
+  });
+}
+
+void SimCompletionQueue::PushNews(std::function<bool()> still, std::function<void()> news) {
+  news_.push_back({std::move(still), std::move(news)});
+}
+
+size_t SimCompletionQueue::Poll(absl::Span<fabric::Completion> completions) {
+  std::unique_lock<std::mutex> lock(network_.mutex());
+  network_.RunDue();
+  if (!HasWork() && network_.options().idle_poll_ns > 0 && !network_.quiet()) {
+    lock.unlock();
+    const int64_t step_ns = std::min(network_.next_ns(), network_.NowNs() + network_.options().idle_poll_ns);
+    network_.AdvanceTo(step_ns);
+    lock.lock();
+  }
+  while (!news_.empty()) {
+    const News news = std::move(news_.front());
+    news_.pop_front();
+    if (!news.still()) continue;
+    lock.unlock();
+    news.tell();
+    lock.lock();
+  }
+  size_t count = 0;
+  while (count < completions.size() && !ready_.empty()) {
+    const Entry entry = std::move(ready_.front());
+    ready_.pop_front();
+    if (network_.FindQueuePair(entry.completion.qp_num) == nullptr) continue;
+    if (entry.on_polled) entry.on_polled();
+    completions[count++] = entry.completion;
+  }
+  return count;
+}
+
+void SimCompletionQueue::Wait(absl::Duration timeout) {
+  std::unique_lock<std::mutex> lock(network_.mutex());
+  // What is under way moves on by polling only.
+  const auto worth_polling = [&] { return woken_ || HasWork() || !network_.quiet(); };
+  if (timeout == absl::InfiniteDuration()) {
+    network_.changed().wait(lock, worth_polling);
+  } else {
+    network_.changed().wait_for(lock, absl::ToChronoNanoseconds(timeout), worth_polling);
+  }
+  woken_ = false;
+  lock.unlock();
+  std::this_thread::yield();  // To whoever polls: they want the same lock.
+}
+
+void SimCompletionQueue::Wake() {
+  std::lock_guard<std::mutex> lock(network_.mutex());
+  woken_ = true;
+  network_.changed().notify_all();
+}
+
+}  // namespace hawser::sim

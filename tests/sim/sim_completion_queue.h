@@ -1,0 +1,50 @@
+#ifndef HAWSER_TESTS_SIM_SIM_COMPLETION_QUEUE_H_
+#define HAWSER_TESTS_SIM_SIM_COMPLETION_QUEUE_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+
+#include "hawser/tests/sim/network.h"
+#include "hawser/transport/fabric/fabric.h"
+
+namespace hawser::sim {
+
+// Thread: as CompletionQueue; "locked" is what the network's lock is held for.
+class SimCompletionQueue final : public fabric::CompletionQueue {
+ public:
+  SimCompletionQueue(Network& network, uint32_t depth) : network_(network), depth_(depth) {}
+
+  size_t Poll(absl::Span<fabric::Completion> completions) override;
+  void Wait(absl::Duration timeout) override;
+  void Wake() override;
+
+  // ---- For queue pairs and listeners. Locked.
+
+  // What a completion stands for in its queue pair, which is told when the application has it.
+  struct Entry {
+    fabric::Completion completion;
+    std::function<void()> on_polled;  // Locked; not called if the queue pair is gone.
+  };
+  // `when_ns`: from when on it can be polled. Entries of one queue come in the order of their posts.
+  void PushAt(int64_t when_ns, Entry entry);
+  // `news` is called from inside Poll(), without the lock, if `still` holds then.
+  void PushNews(std::function<bool()> still, std::function<void()> news);
+
+ private:
+  struct News {
+    std::function<bool()> still;
+    std::function<void()> tell;
+  };
+  bool HasWork() const { return !ready_.empty() || !news_.empty(); }
+
+  Network& network_;
+  const uint32_t depth_;
+  std::deque<Entry> ready_;
+  std::deque<News> news_;
+  bool woken_ = false;
+};
+
+}  // namespace hawser::sim
+
+#endif  // HAWSER_TESTS_SIM_SIM_COMPLETION_QUEUE_H_

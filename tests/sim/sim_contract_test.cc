@@ -1,0 +1,63 @@
+// The fabric contract in the simulator, so that it cannot drift from the fabrics that ship.
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "hawser/tests/sim/network.h"
+#include "hawser/tests/sim/sim_fabric.h"
+#include "hawser/tests/transport/fabric/fabric_contract.h"
+
+namespace hawser::fabric {
+namespace {
+
+// With a network of its own, in which time passes when somebody polls in vain.
+class SelfDriven {
+ public:
+  explicit SelfDriven(const sim::Faults& faults)
+      : network_({.seed = 1, .faults = faults, .idle_poll_ns = 10'000}), fabric_(network_, 1) {}
+  ~SelfDriven() { EXPECT_THAT(network_.TakeViolations(), ::testing::IsEmpty()); }
+
+  static std::function<std::shared_ptr<Fabric>()> With(const sim::Faults& faults) {
+    return [faults]() -> std::shared_ptr<Fabric> {
+      auto world = std::make_shared<SelfDriven>(faults);
+      return std::shared_ptr<Fabric>(world, &world->fabric_);
+    };
+  }
+
+ private:
+  sim::Network network_;
+  sim::SimFabric fabric_;
+};
+
+sim::Faults Slow() {
+  sim::Faults faults;
+  faults.fetch = {0, 20'000};
+  faults.latency = {1'000, 100'000};
+  faults.completion = {0, 300'000};
+  faults.flush = {0, 300'000};
+  faults.event = {1'000, 400'000};
+  faults.revocation = {0, 200'000};
+  return faults;
+}
+
+sim::Faults Eager() {
+  sim::Faults faults;
+  faults.fetch = faults.completion = faults.flush = faults.revocation = {0, 0};
+  faults.latency = faults.event = {1, 1};
+  faults.error_on_goodbye = 1;
+  return faults;
+}
+
+}  // namespace
+
+std::vector<FabricUnderTest> FabricsUnderTest() {
+  const SocketAddress address = sim::SimFabric::AddressOf(1);
+  return {
+      {"Sim", SelfDriven::With({}), address},
+      {"SimThatIsSlow", SelfDriven::With(Slow()), address},
+      {"SimThatIsEager", SelfDriven::With(Eager()), address},
+  };
+}
+
+}  // namespace hawser::fabric

@@ -1,0 +1,48 @@
+#ifndef HAWSER_TESTS_SIM_SIM_FABRIC_H_
+#define HAWSER_TESTS_SIM_SIM_FABRIC_H_
+
+#include <memory>
+#include <string>
+
+#include "hawser/tests/sim/network.h"
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/region_table.h"
+
+namespace hawser::sim {
+
+// The NIC of one simulated host: the contract of fabric.h in memory, with all the freedom that a NIC has, and
+// as often at fault as the network's Faults say.
+//
+// Its hosts are 10.0.0.1 to 10.0.0.250. `network` outlives it.
+class SimFabric final : public fabric::Fabric {
+ public:
+  SimFabric(Network& network, int host);
+
+  static fabric::SocketAddress AddressOf(int host, uint16_t port = 0);
+  // 0: none of ours.
+  static int HostOf(const fabric::SocketAddress& address);
+
+  absl::string_view scheme() const override { return "sim"; }
+  absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(uint8_t* address,
+                                                                 size_t length_bytes) override;
+  absl::StatusOr<std::unique_ptr<fabric::CompletionQueue>> CreateCompletionQueue(uint32_t depth) override;
+  absl::StatusOr<std::unique_ptr<fabric::QueuePair>> CreateQueuePair(
+      fabric::CompletionQueue& completion_queue, const fabric::QueuePairOptions& options,
+      fabric::ConnectionHandler& handler) override;
+  absl::StatusOr<std::unique_ptr<fabric::Listener>> Listen(fabric::CompletionQueue& completion_queue,
+                                                           const fabric::SocketAddress& address,
+                                                           fabric::ListenHandler& handler) override;
+
+  Network& network() { return network_; }
+  int host() const { return host_; }
+  fabric::RegionTable& regions() { return regions_; }
+
+ private:
+  Network& network_;
+  const int host_;
+  fabric::RegionTable regions_;
+};
+
+}  // namespace hawser::sim
+
+#endif  // HAWSER_TESTS_SIM_SIM_FABRIC_H_
