@@ -139,7 +139,9 @@ TEST(DyingServerTest, IsNoticedAndMissedByNobodyOnceItIsBack) {
   EXPECT_THAT(late, HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_FALSE(WasSent(late));
   client.channel.reset();
-  EXPECT_TRUE(Eventually([&] { return client.runtime->buffers().stats().leased_bytes <= kKeptBytes; }));
+  EXPECT_TRUE(Eventually([&] { return client.runtime->buffers().stats().leased_bytes <= kKeptBytes; }))
+      << client.runtime->buffers().stats().leased_bytes << " bytes in "
+      << client.runtime->buffers().stats().leases << " buffers";
 }
 
 TEST(DyingClientTest, LeavesNothingBehind) {
