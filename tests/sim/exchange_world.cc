@@ -28,6 +28,7 @@ constexpr uint16_t kPort = 7470;
 constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kSecond = 1'000 * kMs;
 constexpr size_t kConnectionsPerClient = 3;
+constexpr int kTurnsMax = 10'000;  // At one point in time.
 
 // Each fault is there in half of the worlds: quiet ones find other bugs than loud ones.
 Faults FaultsOf(Dice& dice) {
@@ -80,6 +81,8 @@ struct Request final : transport::ResponseHandler {
   World* world = nullptr;
   uint32_t seed = 0;
   size_t bytes = 0;
+  std::vector<size_t>
+      parts;  // If not empty: several payloads, of which large ones are granted each by itself.
   int64_t deadline_ns = kNever;
   Connection* connection = nullptr;  // Until its end.
   ExchangeId id;
@@ -88,6 +91,7 @@ struct Request final : transport::ResponseHandler {
   int ends = 0;
   int backs = 0;
   bool abandoned = false;  // Its host has lost power.
+  bool demanded = false;   // Must succeed.
 };
 
 // One end of a connection, for as long as the world.
@@ -102,6 +106,8 @@ struct End final : transport::ConnectionObserver, transport::RequestHandler {
   int host = 0;
   Connection* connection = nullptr;  // Until it is closed.
   bool ready = false;
+  uint32_t unanswered = 0;   // Requests that came and were not answered yet.
+  uint64_t server_life = 0;  // Of a client: in which life of the server it dialed.
   int closings = 0;
   bool abandoned = false;
 };
@@ -187,6 +193,28 @@ class World final : transport::Acceptor::Handler {
     }
     host.acceptor.reset();
     host.runtime.reset();
+    if (number == kServer) ++server_life_;
+  }
+
+  // A request that nothing stands in the way of any more.
+  void Demand(End& end, size_t bytes) {
+    Request& request = requests_.emplace_back();
+    request.world = this;
+    request.seed = static_cast<uint32_t>(requests_.size());
+    request.bytes = bytes;
+    request.demanded = true;
+    PollerOf(end.host).Run([&] {
+      OutgoingMessagePtr message =
+          transport::NewMessage(PollerOf(end.host).messages(), request.bytes, request.seed);
+      request.connection = end.connection;
+      const auto sent = end.connection->SendRequest(message, kNever, request);
+      if (!sent.ok()) {
+        request.connection = nullptr;
+        requests_.pop_back();
+        return Broken(absl::StrCat("on a good day a request cannot be sent: ", sent.status().ToString()));
+      }
+      request.id = *sent;
+    });
   }
 
   void Abandon(End& end) {
@@ -224,7 +252,12 @@ class World final : transport::Acceptor::Handler {
     size_t open = 0;
     for (const End& end : ends_) open += end.host == client && end.connection != nullptr;
     if (open == kConnectionsPerClient) return;
+    Dial(client);
+  }
+
+  End& Dial(int client) {
     End& end = NewEnd(client);
+    end.server_life = server_life_;
     PollerOf(client).Run([&] {
       auto dialed = Connection::Dial(PollerOf(client), SimFabric::AddressOf(kServer, kPort), OptionsOf(dice_),
                                      transport::Handshake(), absl::Seconds(1), end, nullptr);
@@ -233,6 +266,7 @@ class World final : transport::Acceptor::Handler {
       end.connection = *dialed;
       ++result_.connections;
     });
+    return end;
   }
 
   void SendSomething() {
@@ -249,12 +283,19 @@ class World final : transport::Acceptor::Handler {
     request.seed = static_cast<uint32_t>(requests_.size());
     request.bytes = static_cast<size_t>(dice_.Between(2, most / 8 + 2)) * 8;
     if (request.bytes == 3912) request.bytes = 3920;  // See NewMessage().
+    if (dice_.Chance(0.2)) {
+      for (int64_t i = dice_.Between(2, 4); i > 0; --i) {
+        request.parts.push_back(static_cast<size_t>(dice_.Between(1, dice_.Chance(0.5) ? 500 : 30'000)));
+      }
+    }
     if (dice_.Chance(0.7))
       request.deadline_ns = network_.NowNs() + dice_.Between(0, dice_.Chance(0.5) ? 5 * kMs : 3 * kSecond);
     request.wants_back = dice_.Chance(0.2);
     PollerOf(end.host).Run([&] {
-      OutgoingMessagePtr message =
-          transport::NewMessage(PollerOf(end.host).messages(), request.bytes, request.seed);
+      transport::MessagePool& pool = PollerOf(end.host).messages();
+      OutgoingMessagePtr message = request.parts.empty()
+                                       ? transport::NewMessage(pool, request.bytes, request.seed)
+                                       : transport::NewMessageOfParts(pool, request.parts, request.seed);
       request.connection = end.connection;
       const absl::StatusOr<ExchangeId> sent =
           end.connection->SendRequest(message, request.deadline_ns, request);
@@ -311,8 +352,10 @@ class World final : transport::Acceptor::Handler {
   // ---- Time
 
   void Turns() {
+    int turns = 0;
     for (bool work = true; work;) {
       work = false;
+      if (++turns == kTurnsMax) return Broken("time stands still: there is always something more to do");
       for (Host& host : hosts_) {
         if (host.runtime != nullptr && host.runtime->poller(0).PollOnce() != 0) work = true;
       }
@@ -363,6 +406,7 @@ class World final : transport::Acceptor::Handler {
       OutgoingMessagePtr response = transport::CopyOf(connection.poller().messages(), *answer.message);
       answer.message.reset();
       const absl::Status given = connection.Respond(answer.id, response);
+      if (given.ok()) --answer.end->unanswered;
       if (!given.ok() && connection.state() == Connection::State::kReady &&
           given.code() != absl::StatusCode::kResourceExhausted) {
         Broken(absl::StrCat("an answer was refused: ", given.ToString()));
@@ -380,6 +424,8 @@ class World final : transport::Acceptor::Handler {
       network_.SwitchOn(static_cast<int>(i));
     }
     RunFor(5 * kSecond);
+    CheckPeace();
+    CheckGoodDay();
     for (End& end : ends_) {
       if (end.connection != nullptr) end.connection->poller().Run([&] { end.connection->Close(); });
     }
@@ -415,6 +461,50 @@ class World final : transport::Acceptor::Handler {
     Dismantle();
   }
 
+  // Five quiet seconds are enough to connect, or to give up; to notice that a peer is dead; to let go of what
+  // was answered.
+  void CheckPeace() {
+    for (End& end : ends_) {
+      if (end.connection == nullptr) continue;
+      if (!end.ready) Broken(absl::StrCat("host ", end.host, " is still connecting"));
+      if (end.host != kServer) {
+        if (end.server_life != server_life_)
+          Broken(absl::StrCat("host ", end.host, " still talks to a dead server"));
+        continue;
+      }
+      if (const uint32_t open = end.connection->exchanges_in_flight(); open > end.unanswered) {
+        Broken(absl::StrCat(open - end.unanswered, " responses of ", open, " exchanges were never released"));
+      }
+    }
+  }
+
+  // Whatever happened before, now everything works, over the old connections and over new ones.
+  void CheckGoodDay() {
+    good_day_ = true;
+    for (size_t i = kServer; i < hosts_.size(); ++i) PowerOn(static_cast<int>(i));
+    for (size_t i = kServer + 1; i < hosts_.size(); ++i) Dial(static_cast<int>(i));
+    RunFor(kSecond);
+    std::vector<End*> able;
+    for (End& end : ends_) {
+      if (end.host != kServer && end.connection != nullptr && end.connection->CanSend()) able.push_back(&end);
+    }
+    if (able.size() + 2 < hosts_.size()) Broken("on a good day a client cannot connect");
+    for (End* end : able) {
+      for (const size_t bytes : {64, 300'000, 64}) {
+        if (end->connection != nullptr && end->connection->CanSend()) Demand(*end, bytes);
+      }
+    }
+    RunFor(kSecond);
+    // More than any queue holds.
+    for (int i = 0; i < 80; ++i) {
+      for (End* end : able) {
+        if (end->connection != nullptr && end->connection->CanSend()) Demand(*end, 64);
+      }
+      RunFor(kMs / 10);
+    }
+    RunFor(kSecond);
+  }
+
   void Dismantle() {
     answers_.clear();
     for (Host& host : hosts_) {
@@ -432,6 +522,8 @@ class World final : transport::Acceptor::Handler {
   std::deque<Request> requests_;
   std::multimap<int64_t, Answer> answers_;
   int64_t jumped_at_ns_ = 0;
+  uint64_t server_life_ = 0;
+  bool good_day_ = false;  // No faults any more, and the server answers at once.
   ExchangeWorldResult result_;
 };
 
@@ -439,7 +531,10 @@ void Request::OnResponse(absl::StatusOr<IncomingMessagePtr> response) {
   world->OnEnd(*this, std::move(response));
 }
 void Request::OnRequestBack(OutgoingMessagePtr) { ++backs; }
-void End::OnClosed(const absl::Status&) { world->OnClosed(*this); }
+void End::OnClosed(const absl::Status& why) {
+  if (absl::IsDataLoss(why)) world->Broken(absl::StrCat("one of two honest peers: ", why.ToString()));
+  world->OnClosed(*this);
+}
 void End::OnRequest(ExchangeId id, IncomingMessagePtr message, int64_t) {
   world->OnRequest(*this, id, std::move(message));
 }
@@ -451,9 +546,23 @@ void End::OnBadRequest(ExchangeId id, const absl::Status&) {
 void World::OnEnd(Request& request, absl::StatusOr<IncomingMessagePtr> response) {
   ++request.ends;
   request.connection = nullptr;
+  if (request.demanded && !response.ok()) {
+    Broken(
+        absl::StrCat("on a good day request ", request.seed, " ended with ", response.status().ToString()));
+  }
   if (response.ok()) {
     ++result_.answered;
-    if (transport::Content(**response) != transport::ContentOf(request.bytes, request.seed)) {
+    bool right = true;
+    if (request.parts.empty()) {
+      right = transport::Content(**response) == transport::ContentOf(request.bytes, request.seed);
+    } else {
+      std::vector<std::string> expected;
+      for (size_t i = 0; i < request.parts.size(); ++i) {
+        expected.push_back(transport::PartOf(i, request.parts[i], request.seed));
+      }
+      right = transport::Parts(**response) == expected;
+    }
+    if (!right) {
       Broken(absl::StrCat("request ", request.seed, " got a wrong answer"));
     }
     return;
@@ -466,8 +575,9 @@ void World::OnEnd(Request& request, absl::StatusOr<IncomingMessagePtr> response)
 }
 
 void World::OnRequest(End& end, ExchangeId id, IncomingMessagePtr message) {
+  ++end.unanswered;
   Answer answer = {&end, id, std::move(message)};
-  if (dice_.Chance(0.5)) return Give(answer);
+  if (good_day_ || dice_.Chance(0.5)) return Give(answer);
   if (dice_.Chance(0.05)) return;  // Never.
   answers_.emplace(network_.NowNs() + dice_.Between(0, dice_.Chance(0.9) ? 2 * kMs : 2 * kSecond),
                    std::move(answer));
