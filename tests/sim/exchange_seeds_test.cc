@@ -1,4 +1,4 @@
-// The shipping transport under 2,000 seeds.
+// The shipping transport under 1,000 seeds.
 //
 //   exchange_seeds_test --seed=N --trace    one world again, and what happened in it
 //   exchange_seeds_test --first=N --seeds=M
@@ -13,7 +13,7 @@
 
 ABSL_FLAG(uint64_t, seed, 0, "only this one; 0: all");
 ABSL_FLAG(uint64_t, first, 1, "the first seed");
-ABSL_FLAG(uint64_t, seeds, 2000, "how many");
+ABSL_FLAG(uint64_t, seeds, 1000, "how many");
 ABSL_FLAG(int, steps, 200, "of the workload of one world");
 ABSL_FLAG(bool, trace, false, "print the history");
 
