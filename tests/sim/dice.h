@@ -30,9 +30,6 @@ class Dice {
     return probability > 0 && static_cast<double>(Next() >> 11) * 0x1p-53 < probability;
   }
 
-  // Others that depend on these but not they on them.
-  Dice Fork() { return Dice(Next()); }
-
  private:
   uint64_t state_;
 };

@@ -87,7 +87,6 @@ struct Request final : transport::ResponseHandler {
   Connection* connection = nullptr;  // Until its end.
   ExchangeId id;
   bool wants_back = false;
-  bool cancelled = false;
   int ends = 0;
   int backs = 0;
   bool abandoned = false;  // Its host has lost power.
@@ -315,7 +314,6 @@ class World final : transport::Acceptor::Handler {
     if (requests_.empty()) return;
     Request& request = AnyOf(requests_);
     if (request.connection == nullptr) return;
-    request.cancelled = true;
     request.connection->poller().Run([&] { request.connection->Cancel(request.id); });
   }
 

@@ -37,7 +37,6 @@ struct Faults {
   double goodbye_lost = 0;          // A peer that disconnects or dies is not announced.
   double registration_fails = 0;
   double queue_pair_fails = 0;
-  double completion_queue_fails = 0;
   // A queue pair that has lost its peer goes into error by itself, or looks healthy until it is disconnected.
   double error_on_goodbye = 0;
 };

@@ -58,10 +58,6 @@ absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> SimFabric::Register(uint8_
 }
 
 absl::StatusOr<std::unique_ptr<fabric::CompletionQueue>> SimFabric::CreateCompletionQueue(uint32_t depth) {
-  std::lock_guard<std::mutex> lock(network_.mutex());
-  if (network_.dice().Chance(network_.faults().completion_queue_fails)) {
-    return absl::ResourceExhaustedError("simulated: no completion queue can be made");
-  }
   return std::make_unique<SimCompletionQueue>(network_, depth);
 }
 
