@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <utility>
 
-#include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "hawser/rpc/background.h"
 #include "hawser/rpc/exceptions.h"
 #include "hawser/rpc/service.h"
@@ -42,6 +42,7 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
   absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime =
       options.runtime != nullptr ? std::move(options.runtime) : transport::Runtime::Default(parsed->scheme);
   if (!runtime.ok()) return runtime.status();
+  if (absl::Status status = (*runtime)->CheckServes(parsed->scheme); !status.ok()) return status;
   transport::Poller& poller = (*runtime)->NextPoller();
   const std::string address = parsed->ToString();
   std::shared_ptr<ChannelCore> core(
@@ -200,8 +201,10 @@ void ChannelCore::Connect() {
 }
 
 void ChannelCore::ConnectLater() {
-  absl::InsecureBitGen dice;
-  const absl::Duration wait = backoff_ * absl::Uniform(dice, 0.5, 1.0);
+  // Not all who lost one server come back to it at once.
+  uint8_t byte;
+  poller_.environment().FillRandom(absl::MakeSpan(&byte, 1));
+  const absl::Duration wait = backoff_ * (256 + byte) / 512;
   poller_.timers().Set(retry_timer_, transport::After(poller_.now_ns(), wait));
   backoff_ = std::min(backoff_ * 2, options_.backoff_max);
 }

@@ -63,13 +63,16 @@ struct ServerOptions {
   // Threads that poll; connections are dealt out to them in turn.
   int pollers = 1;
   transport::PollerOptions poller;
+  transport::BufferPoolOptions pool;
+  // Memory and pollers that others use too, of one fabric, instead of the server's own: the three above say
+  // nothing then.
+  std::shared_ptr<transport::Runtime> runtime;
   // Where handlers run; empty: on the poller, which they must not block.
   std::function<void(absl::AnyInvocable<void()> handler)> executor;
   transport::ConnectionOptions connection;
   // Connections at most; a further one is rejected with a reason.
   uint32_t connections_max = 65536;
   ReadLimits read;
-  transport::BufferPoolOptions pool;
 };
 
 }  // namespace hawser

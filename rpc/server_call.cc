@@ -122,7 +122,7 @@ std::shared_ptr<const void> ServerCall::KeepRequest() {
 absl::Duration ServerCall::TimeRemaining() const {
   if (cancelled_.load(std::memory_order_acquire)) return absl::ZeroDuration();
   if (deadline_ns_ == transport::kNever) return absl::InfiniteDuration();
-  return absl::Nanoseconds(std::max<int64_t>(0, deadline_ns_ - connection_.poller().clock().NowNs()));
+  return absl::Nanoseconds(std::max<int64_t>(0, deadline_ns_ - connection_.poller().environment().NowNs()));
 }
 
 // A poller that is busy with this very handler hears of nothing meanwhile, but the clock goes on.

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "hawser/rpc/background.h"
 #include "hawser/transport/uri.h"
 
@@ -38,7 +37,10 @@ std::vector<fabric::SocketAddress> WithoutRepeats(const std::vector<fabric::Sock
 }  // namespace
 
 ServerCore::ServerCore(ServerOptions options)
-    : options_(std::move(options)), serving_(MakeServing(options_)) {}
+    : options_(std::move(options)),
+      environment_(options_.runtime != nullptr ? options_.runtime->environment()
+                                               : transport::Environment::Real()),
+      serving_(MakeServing(options_)) {}
 
 ServerCore::~ServerCore() {
   if (!Shutdown(absl::InfinitePast()).ok() && !not_on_a_poller()) {
@@ -49,7 +51,7 @@ ServerCore::~ServerCore() {
   }
   {
     absl::MutexLock lock(&mutex_);
-    while (!sessions_.empty()) ended_.Wait(&mutex_);
+    AwaitLocked(&ServerCore::NoSessions);
   }
   for (transport::Poller* poller : AllPollers()) {
     // Whoever told us of the end of the last session is back from it when the poller has come to this.
@@ -131,8 +133,7 @@ absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersFor(const std::string& s
   if (phase_ != Phase::kServing) return absl::FailedPreconditionError("the server was shut down");
   std::unique_ptr<Pollers>& pollers = pollers_[scheme];
   if (pollers != nullptr) return pollers.get();
-  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = transport::Runtime::Create(
-      scheme, {.pollers = options_.pollers, .poller = options_.poller, .pool = options_.pool});
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = RuntimeFor(scheme);
   if (!runtime.ok()) {
     pollers_.erase(scheme);
     return runtime.status();
@@ -145,6 +146,15 @@ absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersFor(const std::string& s
     pollers->runtime->poller(i).AddAsyncInterest(1);
   }
   return pollers.get();
+}
+
+absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeFor(const std::string& scheme) const {
+  if (options_.runtime == nullptr) {
+    return transport::Runtime::Create(
+        scheme, {.pollers = options_.pollers, .poller = options_.poller, .pool = options_.pool});
+  }
+  if (absl::Status status = options_.runtime->CheckServes(scheme); !status.ok()) return status;
+  return options_.runtime;
 }
 
 absl::StatusOr<std::vector<ServerCore::Listening>> ServerCore::ListenOnAll(
@@ -273,7 +283,7 @@ void ServerCore::OnReverseGone() { ConnectionEnded(); }
 
 void ServerCore::ConnectionEnded() {
   absl::MutexLock lock(&mutex_);
-  if (--connections_ == 0) ended_.SignalAll();
+  --connections_;
 }
 
 void ServerCore::OnSessionGone(Session& session) {
@@ -282,7 +292,6 @@ void ServerCore::OnSessionGone(Session& session) {
   const auto found = sessions_.find(session.token());
   gone = std::move(found->second);
   sessions_.erase(found);
-  if (sessions_.empty()) ended_.SignalAll();
 }
 
 // ---- The end
@@ -296,7 +305,7 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
   {
     absl::MutexLock lock(&mutex_);
     if (phase_ != Phase::kServing) {  // Somebody else does it.
-      while (phase_ != Phase::kDown) ended_.Wait(&mutex_);
+      AwaitLocked(&ServerCore::Down);
       return absl::OkStatus();
     }
     phase_ = Phase::kDraining;
@@ -304,26 +313,27 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
   }
   StopListening(std::move(listening));
   bool all_ended = false;
-  if (deadline > absl::Now()) {
+  if (deadline > environment_.Now()) {
     ForEachSession([](Session& session) { session.Drain(); });
     absl::MutexLock lock(&mutex_);
-    bool late = false;
-    while (connections_ > 0 && !late) late = ended_.WaitWithDeadline(&mutex_, deadline);
-    all_ended = connections_ == 0;
+    all_ended = AwaitLocked(&ServerCore::NoConnections, deadline);
   }
   const bool cancels = !all_ended && stats().calls_running > 0;
   ForEachSession([](Session& session) { session.Close(absl::UnavailableError("the server was shut down")); });
   absl::MutexLock lock(&mutex_);
-  while (connections_ > 0) ended_.Wait(&mutex_);
+  AwaitLocked(&ServerCore::NoConnections);
   phase_ = Phase::kDown;
-  ended_.SignalAll();
   if (cancels) return absl::DeadlineExceededError("calls that were still running were cancelled");
   return absl::OkStatus();
 }
 
 void ServerCore::Wait() {
   absl::MutexLock lock(&mutex_);
-  while (phase_ != Phase::kDown) ended_.Wait(&mutex_);
+  AwaitLocked(&ServerCore::Down);
+}
+
+bool ServerCore::AwaitLocked(bool (ServerCore::*condition)() const, absl::Time deadline) {
+  return environment_.Await(mutex_, absl::Condition(this, condition), deadline);
 }
 
 std::vector<transport::Poller*> ServerCore::AllPollers() const {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/btree_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -67,11 +67,18 @@ class ServerCore final : Session::Owner {
   absl::StatusOr<transport::Uri> ListenOnUri(transport::Uri uri);
   absl::StatusOr<transport::Uri> ListenOnAuto(transport::Uri uri);
   absl::StatusOr<Pollers*> PollersFor(const std::string& scheme);
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeFor(const std::string& scheme) const;
   absl::StatusOr<std::vector<Listening>> ListenOnAll(Pollers& pollers,
                                                      std::vector<fabric::SocketAddress> addresses);
   absl::StatusOr<Listening> ListenOn(Pollers& pollers, const fabric::SocketAddress& address);
   static void StopListening(std::vector<Listening> listening);
 
+  bool NoConnections() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return connections_ == 0; }
+  bool NoSessions() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return sessions_.empty(); }
+  bool Down() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return phase_ == Phase::kDown; }
+  // Blocks until one of these, or until `deadline`; returns it.
+  bool AwaitLocked(bool (ServerCore::*condition)() const, absl::Time deadline = absl::InfiniteFuture())
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool not_on_a_poller() const;
   std::vector<transport::Poller*> AllPollers() const;
   // Calls `function` for each session, on its poller, and waits for that.
@@ -93,16 +100,16 @@ class ServerCore final : Session::Owner {
 
   const pid_t process_ = getpid();
   const ServerOptions options_;
+  transport::Environment& environment_;
   const std::shared_ptr<Serving> serving_;  // Constant from the first Listen() on.
 
   mutable absl::Mutex mutex_;
-  absl::CondVar ended_;  // The last connection, the last session, or the whole server.
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kServing;
   std::map<std::string, std::unique_ptr<Pollers>> pollers_ ABSL_GUARDED_BY(mutex_);  // By scheme; only grows.
   std::vector<Listening> listening_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> addresses_ ABSL_GUARDED_BY(mutex_);
   // Each is used and destroyed on its poller.
-  absl::flat_hash_map<transport::SessionToken, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
+  absl::btree_map<transport::SessionToken, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
   uint64_t connections_ ABSL_GUARDED_BY(mutex_) = 0;  // Open, or being accepted.
 };
 

@@ -15,7 +15,7 @@ Session::Session(std::shared_ptr<transport::Runtime> runtime, transport::Poller&
       poller_(poller),
       options_(options),
       owner_(owner),
-      token_(transport::NewSessionToken()),
+      token_(transport::NewSessionToken(poller.environment())),
       serving_(runtime_, poller, std::move(serving), counters, *this) {}
 
 absl::Status Session::Accept(std::unique_ptr<fabric::ConnectRequest> request,

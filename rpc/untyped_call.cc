@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "hawser/rpc/channel_core.h"
 #include "hawser/rpc/envelope.h"
 #include "hawser/rpc/exceptions.h"
@@ -95,7 +94,8 @@ void UntypedCall::Free() {
 void UntypedCall::Send() {
   if (parents_core_ != nullptr) return;
   if (deadline_ != absl::InfiniteFuture()) {
-    timeout_ns_ = std::min(timeout_ns_, absl::ToInt64Nanoseconds(deadline_ - absl::Now()));
+    timeout_ns_ =
+        std::min(timeout_ns_, absl::ToInt64Nanoseconds(deadline_ - core_->poller().environment().Now()));
   }
   request_->SetEnvelope(Encode(RequestEnvelope{method_.interface_id, method_.ordinal}));
   refs_.store(2, std::memory_order_relaxed);  // Nobody else has seen the call yet.

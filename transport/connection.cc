@@ -127,7 +127,7 @@ absl::StatusOr<Connection*> Connection::Dial(Poller& poller, const fabric::Socke
     connection->Fail(status);
     return connection;  // The observer hears of it, as of every other failure.
   }
-  poller.timers().Set(connection->connect_timer_, After(poller.clock().NowNs(), connect_timeout));
+  poller.timers().Set(connection->connect_timer_, After(poller.environment().NowNs(), connect_timeout));
   return connection;
 }
 
@@ -163,7 +163,7 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller,
     connection->Fail(status);
     return connection;
   }
-  poller.timers().Set(connection->connect_timer_, After(poller.clock().NowNs(), kAcceptTimeout));
+  poller.timers().Set(connection->connect_timer_, After(poller.environment().NowNs(), kAcceptTimeout));
   return connection;
 }
 

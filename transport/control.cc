@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/transport/clock.h"
 #include "hawser/transport/connection.h"
+#include "hawser/transport/environment.h"
 
 namespace hawser::transport {
 

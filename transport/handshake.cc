@@ -1,12 +1,9 @@
 #include "hawser/transport/handshake.h"
 
-#include <errno.h>
-#include <sys/random.h>
-
 #include <algorithm>
-#include <random>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "hawser/transport/endian.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/options.h"
@@ -29,18 +26,9 @@ const uint8_t* Bytes(absl::string_view data) { return reinterpret_cast<const uin
 
 }  // namespace
 
-SessionToken NewSessionToken() {
+SessionToken NewSessionToken(Environment& environment) {
   SessionToken token;
-  size_t filled = 0;
-  while (filled < token.size()) {
-    const ssize_t n = getrandom(token.data() + filled, token.size() - filled, 0);
-    if (n > 0) {
-      filled += static_cast<size_t>(n);
-    } else if (errno != EINTR) {  // A kernel without getrandom(2): random_device reads /dev/urandom.
-      std::random_device device;
-      for (; filled < token.size(); ++filled) token[filled] = static_cast<uint8_t>(device());
-    }
-  }
+  environment.FillRandom(absl::MakeSpan(token));
   return token;
 }
 

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "hawser/transport/environment.h"
 
 // What both sides say before the first exchange, in the private data of the connection manager. Field table:
 // rpc/PROTOCOL.md.
@@ -18,7 +19,7 @@ inline constexpr uint16_t kProtocolVersion = 1;
 // Names a session: a forward connection and the reverse one that belongs to it. 128 random bits, made by the
 // server, so that nobody can guess his way into somebody else's session.
 using SessionToken = std::array<uint8_t, 16>;
-SessionToken NewSessionToken();
+SessionToken NewSessionToken(Environment& environment);
 
 enum class Role : uint8_t {
   kForward = 1,  // The dialing side sends requests.

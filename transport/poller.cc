@@ -115,8 +115,9 @@ void Event::EndSleep() {
 
 absl::StatusOr<std::unique_ptr<Poller>> Poller::Create(std::shared_ptr<fabric::Fabric> fabric,
                                                        std::shared_ptr<MessagePool> messages,
-                                                       const PollerOptions& options, Clock& clock) {
-  std::unique_ptr<Poller> poller(new Poller(std::move(fabric), std::move(messages), options, clock));
+                                                       const PollerOptions& options,
+                                                       Environment& environment) {
+  std::unique_ptr<Poller> poller(new Poller(std::move(fabric), std::move(messages), options, environment));
   absl::StatusOr<std::unique_ptr<fabric::CompletionQueue>> queue =
       poller->fabric_->CreateCompletionQueue(kCompletionQueueDepth);
   if (!queue.ok()) return queue.status();
@@ -125,14 +126,14 @@ absl::StatusOr<std::unique_ptr<Poller>> Poller::Create(std::shared_ptr<fabric::F
 }
 
 Poller::Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePool> messages,
-               const PollerOptions& options, Clock& clock)
+               const PollerOptions& options, Environment& environment)
     : fabric_(std::move(fabric)),
       messages_(std::move(messages)),
       options_(options),
-      clock_(clock),
+      environment_(environment),
       fork_generation_(ForkGeneration()),
       cache_(*messages_),
-      now_ns_(clock.NowNs()),
+      now_ns_(environment.NowNs()),
       read_budget_(options.read_bytes_max),
       spin_score_(kScoreMax) {}
 
@@ -204,7 +205,7 @@ void Poller::Post(MailboxItem* item) {
 // does.
 void Poller::RunMailboxUnlessHeld() {
   while (mailbox_.load(std::memory_order_seq_cst) != nullptr && TryHold()) {
-    now_ns_ = clock_.NowNs();
+    now_ns_ = environment_.NowNs();
     RunMailbox();
     FlushConnections();
     const int64_t next_ns = timers_.next_ns();
@@ -235,7 +236,7 @@ size_t Poller::PollOnce() {
 }
 
 size_t Poller::Turn() {
-  now_ns_ = clock_.NowNs();
+  now_ns_ = environment_.NowNs();
   // Left as it is: to initialize it would take longer than a poll that finds nothing, and most do.
   alignas(fabric::Completion) std::byte memory[kBatch * sizeof(fabric::Completion)];
   auto* const completions = reinterpret_cast<fabric::Completion*>(memory);
@@ -399,9 +400,9 @@ void Poller::Drive(Event* event) {
         next_timer_ns_.load(std::memory_order_seq_cst) == next_ns &&
         (event == nullptr || event->StartSleep(*completion_queue_))) {
       if (!until()) {
-        completion_queue_->Wait(next_ns == kNever
-                                    ? absl::InfiniteDuration()
-                                    : absl::Nanoseconds(std::max<int64_t>(0, next_ns - clock_.NowNs())));
+        completion_queue_->Wait(
+            next_ns == kNever ? absl::InfiniteDuration()
+                              : absl::Nanoseconds(std::max<int64_t>(0, next_ns - environment_.NowNs())));
       }
       if (event != nullptr) event->EndSleep();
     }

@@ -13,7 +13,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "hawser/transport/clock.h"
+#include "hawser/transport/environment.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/message.h"
 #include "hawser/transport/options.h"
@@ -73,11 +73,11 @@ class Event {
 // Thread: as said for each method; "on the poller" is checked by AssertHeld().
 class Poller {
  public:
-  // `clock` outlives it.
+  // `environment` outlives it.
   static absl::StatusOr<std::unique_ptr<Poller>> Create(std::shared_ptr<fabric::Fabric> fabric,
                                                         std::shared_ptr<MessagePool> messages,
                                                         const PollerOptions& options,
-                                                        Clock& clock = Clock::Real());
+                                                        Environment& environment = Environment::Real());
 
   // Ends its thread. Its connections are disconnected and their observers not told: close them before.
   ~Poller();
@@ -111,7 +111,7 @@ class Poller {
   MessagePool& messages() { return *messages_; }
   const std::shared_ptr<MessagePool>& shared_messages() { return messages_; }
   fabric::Fabric& fabric() { return *fabric_; }
-  Clock& clock() { return clock_; }
+  Environment& environment() { return environment_; }
 
   // ---- On the poller.
 
@@ -140,7 +140,7 @@ class Poller {
 
  private:
   Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePool> messages,
-         const PollerOptions& options, Clock& clock);
+         const PollerOptions& options, Environment& environment);
   bool TryHold();
   void Release();
   size_t Turn();
@@ -159,7 +159,7 @@ class Poller {
   const std::shared_ptr<fabric::Fabric> fabric_;
   const std::shared_ptr<MessagePool> messages_;
   const PollerOptions options_;
-  Clock& clock_;
+  Environment& environment_;
   const uint64_t fork_generation_;
   std::unique_ptr<fabric::CompletionQueue> completion_queue_;
 

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "hawser/transport/clock.h"
+#include "hawser/transport/environment.h"
 #include "hawser/transport/exchange.h"
 #include "hawser/transport/message_sender.h"
 #include "hawser/transport/rendezvous.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "hawser/transport/clock.h"
+#include "hawser/transport/environment.h"
 #include "hawser/transport/exchange.h"
 #include "hawser/transport/message_sender.h"
 #include "hawser/transport/rendezvous.h"

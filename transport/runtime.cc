@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "hawser/transport/fabrics.h"
 
@@ -33,18 +34,24 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(absl::string_view schem
 
 absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOn(std::shared_ptr<fabric::Fabric> fabric,
                                                            const RuntimeOptions& options, bool start_threads,
-                                                           Clock& clock) {
+                                                           Environment& environment) {
   std::shared_ptr<Runtime> runtime(new Runtime);
   runtime->fabric_ = std::move(fabric);
   runtime->buffers_ = std::make_shared<BufferPool>(runtime->fabric_, options.pool);
   for (int i = 0; i < std::max(1, options.pollers); ++i) {
     absl::StatusOr<std::unique_ptr<Poller>> poller =
-        Poller::Create(runtime->fabric_, MessagePool::Create(runtime->buffers_), options.poller, clock);
+        Poller::Create(runtime->fabric_, MessagePool::Create(runtime->buffers_), options.poller, environment);
     if (!poller.ok()) return poller.status();
     if (start_threads) (*poller)->Start();
     runtime->pollers_.push_back(*std::move(poller));
   }
   return runtime;
+}
+
+absl::Status Runtime::CheckServes(absl::string_view scheme) const {
+  if (scheme == this->scheme()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the runtime in the options serves ", this->scheme(), "://, not ", scheme, "://"));
 }
 
 absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Default(absl::string_view scheme) {

@@ -32,12 +32,16 @@ class Runtime {
   // fork() it is a new one.
   static absl::StatusOr<std::shared_ptr<Runtime>> Default(absl::string_view scheme);
 
-  // `fabric` instead of one by its name (tests). `start_threads` false: nobody polls but the caller.
+  // `fabric` instead of one by its name, `environment` instead of the real one (tests). `start_threads`
+  // false: nobody polls but the caller.
   static absl::StatusOr<std::shared_ptr<Runtime>> CreateOn(std::shared_ptr<fabric::Fabric> fabric,
                                                            const RuntimeOptions& options, bool start_threads,
-                                                           Clock& clock = Clock::Real());
+                                                           Environment& environment = Environment::Real());
 
   absl::string_view scheme() const { return fabric_->scheme(); }
+  // OK, or InvalidArgument: it has another fabric than URIs of `scheme` ask for.
+  absl::Status CheckServes(absl::string_view scheme) const;
+  Environment& environment() { return pollers_[0]->environment(); }
   BufferPool& buffers() { return *buffers_; }
   // Each poller has a message pool of its own.
   Poller& poller(size_t i) { return *pollers_[i % pollers_.size()]; }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
-#include "hawser/transport/clock.h"
+#include "hawser/transport/environment.h"
 
 namespace hawser::transport {
 

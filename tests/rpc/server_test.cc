@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -284,14 +285,14 @@ TEST(ShutdownTest, IdleClientsDoNotDelayIt) {
 }
 
 TEST(ShutdownTest, InAHandlerItIsRefusedWithTheReason) {
+  Box<absl::Status> status;
   TestServer server;
-  absl::Status status;
   server.probe.on_act = [&](ServerContext&, uint64_t) {
-    status = server.server.Shutdown(absl::InfinitePast());
+    status.Put(server.server.Shutdown(absl::InfinitePast()));
     return absl::OkStatus();
   };
   EXPECT_TRUE(SendAct(server.Connect(), 1).Wait().ok());
-  EXPECT_THAT(status, HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(status.Take(), HasCode(absl::StatusCode::kFailedPrecondition));
 }
 
 TEST(ShutdownTest, TheDestructorWaitsForHandlers) {
@@ -314,6 +315,36 @@ TEST(ShutdownTest, TheDestructorWaitsForHandlers) {
   EXPECT_TRUE(finished);
   finisher.join();
   EXPECT_THAT(call->Wait().status(), HasCode(absl::StatusCode::kUnavailable));
+}
+
+// ---- Memory and pollers
+
+TEST(ServerTest, SharesARuntimeWithChannels) {
+  const auto runtime = transport::Runtime::Create(TestScheme());
+  ASSERT_TRUE(runtime.ok()) << runtime.status();
+  ServerOptions server_options;
+  server_options.runtime = *runtime;
+  ChannelOptions channel_options;
+  channel_options.runtime = *runtime;
+  {
+    TestServer server(server_options);
+    EXPECT_TRUE(SendAct(server.Connect(channel_options), 1).Wait().ok());
+  }
+  TestServer another(server_options);
+  EXPECT_TRUE(SendAct(another.Connect(channel_options), 1).Wait().ok());
+}
+
+TEST(ServerTest, ARuntimeOfAnotherFabricIsRefusedOnBothSides) {
+  const auto runtime = transport::Runtime::Create(TestScheme());
+  ASSERT_TRUE(runtime.ok()) << runtime.status();
+  const std::string uri = TestScheme() == "tcp" ? "rdma://127.0.0.1:1" : "tcp://127.0.0.1:1";
+  ServerOptions options;
+  options.runtime = *runtime;
+  Server server(options);
+  EXPECT_THAT(server.Listen(uri).status(), HasCode(absl::StatusCode::kInvalidArgument));
+  ChannelOptions channel_options;
+  channel_options.runtime = *runtime;
+  EXPECT_THAT(Channel::Connect(uri, channel_options).status(), HasCode(absl::StatusCode::kInvalidArgument));
 }
 
 // ---- Many connections

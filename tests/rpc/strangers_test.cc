@@ -157,7 +157,7 @@ TEST(StrangersTest, AReverseConnectionOfNoSessionIsRejected) {
   TestServer server;
   transport::Handshake hello;
   hello.role = transport::Role::kReverse;
-  hello.session = transport::NewSessionToken();
+  hello.session = transport::NewSessionToken(transport::Environment::Real());
   Peer peer;
   const absl::Status status = peer.Dial(server.uri, hello);
   EXPECT_THAT(status, HasCode(absl::StatusCode::kNotFound));

@@ -343,7 +343,7 @@ class World final : transport::Acceptor::Handler {
   void OnPeer(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello) override {
     End& end = NewEnd(kServer);
     auto accepted = Connection::Accept(PollerOf(kServer), std::move(request), OptionsOf(dice_), hello,
-                                       transport::NewSessionToken(), end, &end);
+                                       transport::NewSessionToken(network_), end, &end);
     if (accepted.ok()) end.connection = *accepted;
   }
 

@@ -62,7 +62,7 @@ mutation 'a message is whole before its last READ' rendezvous.cc \
 mutation 'silence is not asked about' connection.cc 'control_.Ping();' ''
 mutation 'deadlines are not kept' requester.cc 'if (slot.deadline_ns <= now_ns) {' 'if (slot.deadline_ns < 0 && now_ns > 0) {'
 mutation 'connecting has no end' connection.cc \
-  'poller.timers().Set(connection->connect_timer_, After(poller.clock().NowNs(), connect_timeout));' '(void)connect_timeout;'
+  'poller.timers().Set(connection->connect_timer_, After(poller.environment().NowNs(), connect_timeout));' '(void)connect_timeout;'
 mutation 'a connection that failed is not disconnected' connection.cc \
   '  queue_pair_->Disconnect();
   pulls_.Fail();

@@ -17,7 +17,7 @@
 #include "hawser/tests/sim/dice.h"
 #include "hawser/tests/sim/faults.h"
 #include "hawser/tests/sim/memory_guard.h"
-#include "hawser/transport/clock.h"
+#include "hawser/transport/environment.h"
 
 namespace hawser::sim {
 
@@ -40,7 +40,7 @@ struct NetworkOptions {
 //
 // Nothing happens but by Advance(): an event runs at its time, in the order of times, and of posts where
 // those are equal. Thread: any; one lock for the whole network, held by `lock` in what is marked "locked".
-class Network final : public transport::Clock {
+class Network final : public transport::Environment {
  public:
   explicit Network(const NetworkOptions& options);
   ~Network() override;

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "hawser/tests/sim/sim_listener.h"
+#include "hawser/transport/fabric/check_connect.h"
 
 namespace hawser::sim {
 namespace {
@@ -93,16 +94,11 @@ void SimQueuePair::Tell(std::function<void(fabric::ConnectionHandler&)> news) {
 // ---- Connecting
 
 absl::Status SimQueuePair::Connect(const fabric::SocketAddress& address, absl::string_view private_data) {
-  if (private_data.size() > fabric::kConnectPrivateDataMax) {
-    return absl::InvalidArgumentError("connect: private data of more than 56 bytes");
-  }
   const fabric::SocketAddress& from = options_.local_address;
-  if (from.family() != AF_UNSPEC && from.family() != address.family()) {
-    return absl::InvalidArgumentError(absl::StrCat("connect to ", address.ToString(), " from ",
-                                                   from.ToString(), ": one is IPv4, one is IPv6"));
-  }
   std::lock_guard<std::mutex> lock(network().mutex());
-  if (state_ != State::kIdle) return absl::FailedPreconditionError("connect: not idle");
+  absl::Status allowed = fabric::CheckConnect(absl::StrCat("connect to ", address.ToString()),
+                                              state_ == State::kIdle, from, address, private_data);
+  if (!allowed.ok()) return allowed;
   state_ = State::kConnecting;
   peer_address_ = address;
   peer_host_ = SimFabric::HostOf(address);
@@ -133,13 +129,12 @@ absl::Status SimQueuePair::Connect(const fabric::SocketAddress& address, absl::s
 
 absl::Status SimQueuePair::Accept(std::unique_ptr<fabric::ConnectRequest> request,
                                   absl::string_view private_data) {
-  if (private_data.size() > fabric::kAcceptPrivateDataMax) {
-    return absl::InvalidArgumentError("accept: private data of more than 196 bytes");
-  }
   auto& asked = static_cast<SimConnectRequest&>(*request);
   std::lock_guard<std::mutex> lock(network().mutex());
   asked.set_answered();
-  if (state_ != State::kIdle) return absl::FailedPreconditionError("accept: not idle");
+  absl::Status allowed = fabric::CheckAccept(absl::StrCat("accept ", asked.peer_address().ToString()),
+                                             state_ == State::kIdle, private_data);
+  if (!allowed.ok()) return allowed;
   peer_ = asked.requester();
   peer_address_ = asked.peer_address();
   peer_host_ = SimFabric::HostOf(peer_address_);

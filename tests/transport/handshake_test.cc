@@ -153,7 +153,7 @@ TEST(HandshakeTest, NoBytesWhateverTheyAreAreReadBeyondTheirEnd) {
 
 TEST(SessionTokenTest, TwoAreNeverTheSame) {
   std::set<SessionToken> tokens;
-  for (int i = 0; i < 100; ++i) tokens.insert(NewSessionToken());
+  for (int i = 0; i < 100; ++i) tokens.insert(NewSessionToken(Environment::Real()));
   EXPECT_EQ(tokens.size(), 100u);
 }
 

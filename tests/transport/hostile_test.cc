@@ -44,8 +44,9 @@ class HostileTest : public ::testing::Test {
   void AttackServer(const ConnectionOptions& options = {}) {
     side_ = &world.server;
     listener_.on_peer = [&](std::unique_ptr<fabric::ConnectRequest> request, const Handshake& hello) {
-      absl::StatusOr<Connection*> accepted = Connection::Accept(
-          world.server.poller(), std::move(request), options, hello, NewSessionToken(), observer, &server);
+      absl::StatusOr<Connection*> accepted =
+          Connection::Accept(world.server.poller(), std::move(request), options, hello,
+                             NewSessionToken(Environment::Real()), observer, &server);
       ASSERT_TRUE(accepted.ok()) << accepted.status();
       victim = *accepted;
     };
@@ -528,7 +529,8 @@ TEST(HostileChanceTest, RandomMessagesHarmNobodyElse) {
     TestListener listener(world, world.server);
     listener.on_peer = [&](std::unique_ptr<fabric::ConnectRequest> request, const Handshake& hello) {
       victim = *Connection::Accept(world.server.poller(), std::move(request), {.message_bytes_max = 8 * kMiB},
-                                   hello, NewSessionToken(), observer, attack_server ? &server : nullptr);
+                                   hello, NewSessionToken(Environment::Real()), observer,
+                                   attack_server ? &server : nullptr);
     };
     server.answer = [&](RecordingServer::Request request) {
       if (random(4) == 0) return server.requests.push_back(std::move(request));

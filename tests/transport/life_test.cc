@@ -155,7 +155,7 @@ TEST_F(DialTest, AnAnswerThatAsksForMoreThanWasOfferedGetsWhatWasOffered) {
 TEST_F(DialTest, WhatTheServerSaysIsToldToTheObserver) {
   HostilePeer peer(world);
   Handshake answer = HostilePeer::Hello();
-  answer.session = NewSessionToken();
+  answer.session = NewSessionToken(Environment::Real());
   Dial(peer.Listen(Encode(answer)));
   ASSERT_TRUE(world.RunUntil([&] { return observer.ready.has_value(); }));
   EXPECT_EQ(observer.ready->session, answer.session);
@@ -202,8 +202,8 @@ TEST(AcceptTest, AServerWithoutMemorySaysSoToTheCaller) {
     RecordingObserver client, server;
     RecordingServer handler;
     listener.on_peer = [&](std::unique_ptr<fabric::ConnectRequest> request, const Handshake& hello) {
-      Connection::Accept(world.server.poller(), std::move(request), {}, hello, NewSessionToken(), server,
-                         &handler)
+      Connection::Accept(world.server.poller(), std::move(request), {}, hello,
+                         NewSessionToken(Environment::Real()), server, &handler)
           .status()
           .IgnoreError();
     };
@@ -231,8 +231,8 @@ TEST(AcceptTest, ACallerThatVanishesBeforeTheEndOfTheHandshakeLeavesNothing) {
   }
   world.OnServer([&] {
     auto [request, hello] = std::move(listener.waiting[0]);
-    ASSERT_TRUE(Connection::Accept(world.server.poller(), std::move(request), {}, hello, NewSessionToken(),
-                                   observer, &handler)
+    ASSERT_TRUE(Connection::Accept(world.server.poller(), std::move(request), {}, hello,
+                                   NewSessionToken(Environment::Real()), observer, &handler)
                     .ok());
   });
   ASSERT_TRUE(world.RunUntil([&] {
@@ -533,8 +533,8 @@ TEST(ReentrancyTest, OnReadyMaySendAndClose) {
   RecordingObserver client, server;
   RecordingServer handler;
   listener.on_peer = [&](std::unique_ptr<fabric::ConnectRequest> request, const Handshake& hello) {
-    ASSERT_TRUE(Connection::Accept(world.server.poller(), std::move(request), {}, hello, NewSessionToken(),
-                                   server, &handler)
+    ASSERT_TRUE(Connection::Accept(world.server.poller(), std::move(request), {}, hello,
+                                   NewSessionToken(Environment::Real()), server, &handler)
                     .ok());
   };
   Connection* end = nullptr;
@@ -777,8 +777,8 @@ TEST(KeepaliveTest, ASilentPeerIsFoundDeadByTheServer) {
   RecordingObserver observer;
   RecordingServer handler;
   listener.on_peer = [&](std::unique_ptr<fabric::ConnectRequest> request, const Handshake& hello) {
-    ASSERT_TRUE(Connection::Accept(world.server.poller(), std::move(request), {}, hello, NewSessionToken(),
-                                   observer, &handler)
+    ASSERT_TRUE(Connection::Accept(world.server.poller(), std::move(request), {}, hello,
+                                   NewSessionToken(Environment::Real()), observer, &handler)
                     .ok());
   };
   HostilePeer peer(world);

@@ -10,6 +10,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/check_connect.h"
 #include "hawser/transport/fabric/tcp_connect_request.h"
 #include "hawser/transport/fabric/tcp_greeting.h"
 #include "hawser/transport/fabric/tcp_queue_pair.h"
@@ -37,27 +38,13 @@ const char* LikelyCause(int error) {
   }
 }
 
-absl::Status PrivateDataTooLong(absl::string_view call, size_t size, size_t max) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(call, ": ", size, " bytes of private data, at most ", max, " are possible"));
-}
-
 }  // namespace
 
 absl::Status TcpQueuePair::Connect(const SocketAddress& address, absl::string_view private_data) {
-  if (state_ != State::kIdle) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("Connect to ", address.ToString(), ": this queue pair was used before"));
-  }
-  if (private_data.size() > kConnectPrivateDataMax) {
-    return PrivateDataTooLong(absl::StrCat("Connect to ", address.ToString()), private_data.size(),
-                              kConnectPrivateDataMax);
-  }
+  absl::Status allowed = CheckConnect(absl::StrCat("connect to ", address.ToString()), state_ == State::kIdle,
+                                      local_address_, address, private_data);
+  if (!allowed.ok()) return allowed;
   const bool bound = local_address_.family() != AF_UNSPEC;
-  if (bound && local_address_.family() != address.family()) {
-    return absl::InvalidArgumentError(absl::StrCat("Connect to ", address.ToString(), " from ",
-                                                   local_address_.ToString(), ": one is IPv4, one is IPv6"));
-  }
   const TcpFabricOptions& options = completion_queue_.options();
   absl::StatusOr<UniqueFd> socket = OpenSocket(address.family(), options);
   if (!socket.ok()) {
@@ -151,14 +138,9 @@ void TcpQueuePair::ReadGreeting() {
 }
 
 absl::Status TcpQueuePair::Accept(std::unique_ptr<ConnectRequest> request, absl::string_view private_data) {
-  if (state_ != State::kIdle) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("Accept of ", request->peer_address().ToString(), ": this queue pair was used before"));
-  }
-  if (private_data.size() > kAcceptPrivateDataMax) {
-    return PrivateDataTooLong(absl::StrCat("Accept of ", request->peer_address().ToString()),
-                              private_data.size(), kAcceptPrivateDataMax);
-  }
+  absl::Status allowed = CheckAccept(absl::StrCat("accept ", request->peer_address().ToString()),
+                                     state_ == State::kIdle, private_data);
+  if (!allowed.ok()) return allowed;
   auto& tcp_request = static_cast<TcpConnectRequest&>(*request);
   socket_ = tcp_request.TakeSocket();
   if (!socket_.is_open()) return absl::FailedPreconditionError("Accept: the request was rejected before");

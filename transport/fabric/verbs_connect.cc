@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/check_connect.h"
 #include "hawser/transport/fabric/describe_errno.h"
 #include "hawser/transport/fabric/verbs_connect_request.h"
 #include "hawser/transport/fabric/verbs_errors.h"
@@ -22,11 +23,6 @@ constexpr int kResolveTimeoutMs = 30000;
 // which is the longest: 655 ms.
 constexpr uint8_t kMinRnrTimer = 13;
 
-absl::Status PrivateDataTooLong(absl::string_view call, size_t size, size_t max) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(call, ": ", size, " bytes of private data, at most ", max, " are possible"));
-}
-
 // The connection manager pads with zeros, and so makes something of nothing.
 absl::string_view WithoutPadding(absl::string_view private_data) {
   return private_data.find_first_not_of('\0') == absl::string_view::npos ? absl::string_view() : private_data;
@@ -42,18 +38,10 @@ std::string VerbsQueuePair::ConnectingTo() const {
 
 absl::Status VerbsQueuePair::Connect(const SocketAddress& address, absl::string_view private_data) {
   const std::string what = absl::StrCat("connect to ", address.ToString());
-  if (state_ != State::kIdle) {
-    return absl::FailedPreconditionError(absl::StrCat(what, ": this queue pair was used before"));
-  }
-  if (private_data.size() > kConnectPrivateDataMax) {
-    return PrivateDataTooLong(what, private_data.size(), kConnectPrivateDataMax);
-  }
   const SocketAddress& local = options_.local_address;
   const bool bound = local.family() != AF_UNSPEC;
-  if (bound && local.family() != address.family()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, " from ", local.ToString(), ": one is IPv4, one is IPv6"));
-  }
+  absl::Status allowed = CheckConnect(what, state_ == State::kIdle, local, address, private_data);
+  if (!allowed.ok()) return allowed;
   if (absl::Status status = device_.CheckProcess(what); !status.ok()) return status;
   if (verbs().rdma_create_id(completion_queue_.channel()->get(), &id_,
                              VerbsCompletionQueue::CmContext(token_), RDMA_PS_TCP) != 0) {
@@ -257,12 +245,8 @@ void VerbsQueuePair::SetMinRnrTimer() {
 absl::Status VerbsQueuePair::Accept(std::unique_ptr<ConnectRequest> request, absl::string_view private_data) {
   auto& asked = static_cast<VerbsConnectRequest&>(*request);
   const std::string what = absl::StrCat("accept ", asked.peer_address().ToString());
-  if (state_ != State::kIdle) {
-    return absl::FailedPreconditionError(absl::StrCat(what, ": this queue pair was used before"));
-  }
-  if (private_data.size() > kAcceptPrivateDataMax) {
-    return PrivateDataTooLong(what, private_data.size(), kAcceptPrivateDataMax);
-  }
+  absl::Status allowed = CheckAccept(what, state_ == State::kIdle, private_data);
+  if (!allowed.ok()) return allowed;
   if (absl::Status status = device_.CheckProcess(what); !status.ok()) return status;
   id_ = asked.TakeId();
   if (id_ == nullptr)

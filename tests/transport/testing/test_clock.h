@@ -5,12 +5,12 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
-#include "hawser/transport/clock.h"
+#include "hawser/transport/environment.h"
 
 namespace hawser::transport {
 
 // Time that passes only when a test says so. Thread: any.
-class TestClock final : public Clock {
+class TestClock final : public Environment {
  public:
   int64_t NowNs() override { return now_ns_.load(std::memory_order_relaxed); }
   void Advance(absl::Duration by) {

@@ -78,7 +78,7 @@ Link::Link(World& the_world, const ConnectionOptions& client_options, const Conn
     server_queue_pair_ = world.server.fabric->queue_pairs();
     absl::StatusOr<Connection*> accepted =
         Connection::Accept(world.server.poller(), std::move(request), server_options, hello,
-                           NewSessionToken(), server_observer, &server);
+                           NewSessionToken(Environment::Real()), server_observer, &server);
     ASSERT_TRUE(accepted.ok()) << accepted.status();
     server_end = *accepted;
   };

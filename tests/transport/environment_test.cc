@@ -1,4 +1,4 @@
-#include "hawser/transport/clock.h"
+#include "hawser/transport/environment.h"
 
 #include <cstdlib>
 
@@ -8,15 +8,15 @@ namespace hawser::transport {
 namespace {
 
 struct LooksAtTheClockWhenDestroyed {
-  ~LooksAtTheClockWhenDestroyed() { Clock::Real().NowNs(); }
+  ~LooksAtTheClockWhenDestroyed() { Environment::Real().NowNs(); }
 };
 
 // As a poller does, whose thread goes on while the process exits.
-TEST(ClockTest, TheRealClockOutlivesStatics) {
+TEST(EnvironmentTest, TheRealOneOutlivesStatics) {
   EXPECT_EXIT(
       {
-        static LooksAtTheClockWhenDestroyed made_before_the_clock;
-        Clock::Real().NowNs();
+        static LooksAtTheClockWhenDestroyed made_before_the_environment;
+        Environment::Real().NowNs();
         std::exit(0);
       },
       testing::ExitedWithCode(0), "");

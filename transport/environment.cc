@@ -1,0 +1,44 @@
+#include "hawser/transport/environment.h"
+
+#include <errno.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include <random>
+
+#include "absl/time/clock.h"
+
+namespace hawser::transport {
+
+int64_t Environment::NowNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+absl::Time Environment::Now() { return absl::Now(); }
+
+void Environment::FillRandom(absl::Span<uint8_t> bytes) {
+  size_t filled = 0;
+  while (filled < bytes.size()) {
+    const ssize_t n = getrandom(bytes.data() + filled, bytes.size() - filled, 0);
+    if (n > 0) {
+      filled += static_cast<size_t>(n);
+    } else if (errno != EINTR) {  // A kernel without getrandom(2): random_device reads /dev/urandom.
+      std::random_device device;
+      for (; filled < bytes.size(); ++filled) bytes[filled] = static_cast<uint8_t>(device());
+    }
+  }
+}
+
+bool Environment::Await(absl::Mutex& mutex, const absl::Condition& condition, absl::Time deadline) {
+  return mutex.AwaitWithDeadline(condition, deadline);
+}
+
+Environment& Environment::Real() {
+  // Never destroyed: pollers go on until the process has ended, which is after the destructors of statics.
+  static Environment* const environment = new Environment;
+  return *environment;
+}
+
+}  // namespace hawser::transport
