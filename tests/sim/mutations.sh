@@ -1,73 +1,96 @@
 #!/usr/bin/env bash
-# Does the net catch? Puts one mistake at a time into transport/, runs the seeds, and prints who was caught by what.
+# Does the net catch? Puts one mistake at a time into transport/ or rpc/, runs the seeds of that layer, and prints what
+# was found first.
 #
 #   tests/sim/mutations.sh [option of bazel]...
 #
-# Works on the files of this checkout, so nothing in transport/ may be changed; it takes each mistake back. Exit status 1 if one
-# was not caught.
+# Works on the files of this checkout, so nothing in these folders may be changed; it takes each mistake back. Exit status
+# 1 if one was not caught.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-git diff --quiet -- transport || { echo 'mutations.sh: commit or stash your changes of transport/ first' >&2 && exit 2; }
-trap 'git checkout --quiet -- transport' EXIT
+git diff --quiet -- transport rpc || { echo 'mutations.sh: commit or stash your changes first' >&2 && exit 2; }
+trap 'git checkout --quiet -- transport rpc' EXIT
 bazel=${BAZEL:-./bazelw}
 missed=0
 
 # mutation <name> <file> <text> <replacement>: the text is there once.
 mutation() {
-  local name=$1 file=$2 text=$3 replacement=$4 log
+  local name=$1 file=$2 text=$3 replacement=$4 seeds=exchange_seeds log
+  [[ $file != rpc/* ]] || seeds=rpc_seeds
   log=$(mktemp)
   TEXT=$text REPLACEMENT=$replacement perl -0pi -e '
     my $count = s/\Q$ENV{TEXT}\E/$ENV{REPLACEMENT}/g;
-    die "mutations.sh: the text is there " . ($count || 0) . " times in $ARGV\n" if $count != 1;' "transport/$file"
-  if ! $bazel build -c opt "${options[@]}" //tests/sim:exchange_seeds_test >"$log" 2>&1; then
+    die "mutations.sh: the text is there " . ($count || 0) . " times in $ARGV\n" if $count != 1;' "$file"
+  if ! $bazel build -c opt "${options[@]}" "//tests/sim:$seeds" >"$log" 2>&1; then
     tail "$log" >&2
     exit 2
   fi
   # Of a mistake that crashes it the shell, too, would say so.
-  if (timeout 300 bazel-bin/tests/sim/exchange_seeds_test --seeds=1500 --steps=300 || exit 1) >"$log" 2>&1; then
+  if (timeout 300 "bazel-bin/tests/sim/$seeds" --seeds=1500 --steps=300 || exit 1) >"$log" 2>&1; then
     printf '%-48s NOT CAUGHT\n' "$name"
     missed=1
   else
     printf '%-48s %s\n' "$name" "$(head -n 1 "$log" | cut -c 1-140)"
   fi
   rm -f "$log"
-  git checkout --quiet -- transport
+  git checkout --quiet -- transport rpc
 }
 options=("$@")
 
-mutation 'flushed work is not waited for' connection.cc \
+mutation 'flushed work is not waited for' transport/connection.cc \
   'send_queue_.outstanding() != 0 || receive_ring_.posted() != 0 ||
       revocations_.pending()' 'false'
-mutation 'receives are posted again when there are none' connection.cc \
+mutation 'receives are posted again when there are none' transport/connection.cc \
   '!receive_ring_.full() && !receive_ring_.Refill()' 'receive_ring_.posted() == 0 && !receive_ring_.Refill()'
-mutation 'a large answer is never released' requester.cc \
+mutation 'a large answer is never released' transport/requester.cc \
   '  OweRelease(slot);
   if (complete && slot' '  if (complete && slot'
-mutation 'the sink of a READ is returned at the deadline' requester.cc \
+mutation 'the sink of a READ is returned at the deadline' transport/requester.cc \
   '(slot.state == SlotState::kPulling && connection_.pulls().Stop(&slot.pull))' \
   '(slot.state == SlotState::kPulling && (connection_.pulls().Stop(&slot.pull), true))'
-mutation 'a slot is free at the deadline' requester.cc \
+mutation 'a slot is free at the deadline' transport/requester.cc \
   'if (slot.state == SlotState::kWantsMemory ||' \
   'if (slot.state == SlotState::kWaiting || slot.state == SlotState::kWantsMemory ||'
-mutation 'a message goes before its grants are revoked' grants.cc \
+mutation 'a message goes before its grants are revoked' transport/grants.cc \
   'entry.message = std::move(message);' 'message.reset();'
-mutation 'a message goes with the first of its grants' grants.cc \
+mutation 'a message goes with the first of its grants' transport/grants.cc \
   'if (--entry.grants_left != 0) return;' 'if (entry.grants_left-- == 0) return;'
-mutation 'the budget of READs is not given back' rendezvous.cc \
+mutation 'the budget of READs is not given back' transport/rendezvous.cc \
   '  connection_.poller().read_budget().Return(bytes);
   if (!ok)' '  (void)bytes;
   if (!ok)'
-mutation 'a message is whole before its last READ' rendezvous.cc \
+mutation 'a message is whole before its last READ' transport/rendezvous.cc \
   'if (pull->outstanding_ == 0 && pull->exhausted()) {' 'if (pull->exhausted()) {'
-mutation 'silence is not asked about' connection.cc 'control_.Ping();' ''
-mutation 'deadlines are not kept' requester.cc 'if (slot.deadline_ns <= now_ns) {' 'if (slot.deadline_ns < 0 && now_ns > 0) {'
-mutation 'connecting has no end' connection.cc \
+mutation 'silence is not asked about' transport/connection.cc 'control_.Ping();' ''
+mutation 'deadlines are not kept' transport/requester.cc 'if (slot.deadline_ns <= now_ns) {' 'if (slot.deadline_ns < 0 && now_ns > 0) {'
+mutation 'connecting has no end' transport/connection.cc \
   'poller.timers().Set(connection->connect_timer_, After(poller.environment().NowNs(), connect_timeout));' '(void)connect_timeout;'
-mutation 'a connection that failed is not disconnected' connection.cc \
+mutation 'a connection that failed is not disconnected' transport/connection.cc \
   '  queue_pair_->Disconnect();
   pulls_.Fail();
   send_queue_.DropQueued();' '  pulls_.Fail();
   send_queue_.DropQueued();'
-mutation 'the send queue is never proved' send_queue.cc \
+mutation 'the send queue is never proved' transport/send_queue.cc \
   'signaled || signal_all_ || end_ % signal_interval_ == 0' 'signaled && false'
+
+mutation 'a call that was sent is sent again' rpc/untyped_call.cc \
+  'request_comes_back_ = method_.idempotent;' 'request_comes_back_ = true;'
+mutation 'what has run is said to be not sent' rpc/untyped_call.cc \
+  'if (envelope->not_run) SetWasSent(status, false);' 'SetWasSent(status, false);'
+mutation 'a handler does not hear of a cancel' rpc/serving_connection.cc \
+  'call != nullptr && call->id() == id) call->Cancel();' 'call != nullptr && call->id() == id) (void)call;'
+mutation 'the reverse connection outlives the forward one' rpc/link.cc \
+  '  observer_->OnLinkDown(*this, why);
+  Close(why);' '  observer_->OnLinkDown(*this, why);'
+mutation 'a reverse connection that ends is not counted' rpc/server_core.cc \
+  'void ServerCore::OnReverseGone() { ConnectionEnded(); }' 'void ServerCore::OnReverseGone() {}'
+mutation 'a channel tries to connect only once' rpc/channel_core.cc \
+  '    call->EndSoon(call->Error(absl::StatusCode::kUnavailable, why_failed_.message()));
+  }
+  ConnectLater();' '    call->EndSoon(call->Error(absl::StatusCode::kUnavailable, why_failed_.message()));
+  }'
+mutation 'a slot that is free wakes nobody' rpc/channel_core.cc \
+  'if (&link == link_.get()) Pump();' '(void)link;'
+mutation 'a queued call has no deadline' rpc/call_queue.cc \
+  'timers_.Set(timer_, call.deadline_ns_);' ''
 exit $missed

@@ -1,12 +1,16 @@
 #include "hawser/tests/sim/network.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 
 #include "absl/strings/str_cat.h"
 #include "hawser/tests/sim/sim_queue_pair.h"
 
 namespace hawser::sim {
 namespace {
+
+constexpr int64_t kLongestWaitNs = 600'000'000'000;
 
 std::pair<int, int> Unordered(int host, int other) { return {std::min(host, other), std::max(host, other)}; }
 
@@ -15,6 +19,29 @@ std::pair<int, int> Unordered(int host, int other) { return {std::min(host, othe
 Network::Network(const NetworkOptions& options) : options_(options), dice_(options.seed) {}
 
 Network::~Network() = default;
+
+void Network::FillRandom(absl::Span<uint8_t> bytes) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(dice_.Next() >> 32);
+}
+
+bool Network::Await(absl::Mutex& mutex, const absl::Condition& condition, absl::Time deadline) {
+  const int64_t deadline_ns =
+      deadline == absl::InfiniteFuture() ? transport::kNever : absl::ToUnixNanos(deadline);
+  // Somebody who waits for ever, and in vain, is a finding, too.
+  const int64_t give_up_ns = std::min(deadline_ns, NowNs() + kLongestWaitNs);
+  while (!condition.Eval()) {
+    if (NowNs() >= give_up_ns) {
+      if (NowNs() >= deadline_ns) return false;
+      std::fprintf(stderr, "at %ld ns: somebody has waited in vain for %ld ns\n", NowNs(), kLongestWaitNs);
+      std::abort();
+    }
+    mutex.Unlock();
+    step(give_up_ns);
+    mutex.Lock();
+  }
+  return true;
+}
 
 void Network::AdvanceTo(int64_t now_ns) {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -46,7 +73,7 @@ void Network::At(int64_t when_ns, std::function<void()> event) {
 
 void Network::SwitchOff(int host) {
   std::lock_guard<std::mutex> lock(mutex_);
-  Trace(absl::StrCat("host ", host, " is switched off"));
+  Note(host, "is switched off");
   off_.insert(host);
   for (const auto& [qp_num, queue_pair] : queue_pairs_) {
     if (queue_pair->host() == host) queue_pair->PowerLost();
@@ -55,25 +82,24 @@ void Network::SwitchOff(int host) {
 
 void Network::SwitchOn(int host) {
   std::lock_guard<std::mutex> lock(mutex_);
-  Trace(absl::StrCat("host ", host, " is switched on"));
-  off_.erase(host);
+  if (off_.erase(host) != 0) Note(host, "is switched on");
 }
 
 void Network::Cut(int host, int other) {
   std::lock_guard<std::mutex> lock(mutex_);
-  Trace(absl::StrCat("the link between hosts ", host, " and ", other, " is cut"));
+  Note(other, absl::StrCat("the link to host ", host, " is cut"));
   cut_.insert(Unordered(host, other));
 }
 
 void Network::Heal(int host, int other) {
   std::lock_guard<std::mutex> lock(mutex_);
-  Trace(absl::StrCat("the link between hosts ", host, " and ", other, " is whole"));
-  cut_.erase(Unordered(host, other));
+  if (cut_.erase(Unordered(host, other)) != 0)
+    Note(other, absl::StrCat("the link to host ", host, " is whole"));
 }
 
 void Network::RemoveDevice(int host) {
   std::lock_guard<std::mutex> lock(mutex_);
-  Trace(absl::StrCat("the device of host ", host, " is removed"));
+  Note(host, "the device is removed");
   for (const auto& [qp_num, queue_pair] : queue_pairs_) {
     if (queue_pair->host() == host) queue_pair->DeviceRemoved();
   }
@@ -94,12 +120,12 @@ bool Network::Reachable(int host, int other) const {
 }
 
 void Network::Violation(absl::string_view what) {
-  Trace(absl::StrCat("VIOLATION: ", what));
+  Note(0, absl::StrCat("VIOLATION: ", what));
   violations_.emplace_back(what);
 }
 
-void Network::Trace(absl::string_view line) {
-  if (trace) trace(NowNs(), line);
+void Network::Note(int host, absl::string_view what) {
+  if (history != nullptr) history->Happened(NowNs(), host, what);
 }
 
 uint32_t Network::AddQueuePair(SimQueuePair* queue_pair) {

@@ -14,8 +14,12 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "hawser/tests/sim/dice.h"
 #include "hawser/tests/sim/faults.h"
+#include "hawser/tests/sim/history.h"
 #include "hawser/tests/sim/memory_guard.h"
 #include "hawser/transport/environment.h"
 
@@ -45,7 +49,12 @@ class Network final : public transport::Environment {
   explicit Network(const NetworkOptions& options);
   ~Network() override;
 
+  // Environment. The wall clock shows the same time.
   int64_t NowNs() override { return now_ns_.load(std::memory_order_relaxed); }
+  absl::Time Now() override { return absl::FromUnixNanos(NowNs()); }
+  void FillRandom(absl::Span<uint8_t> bytes) override;
+  // Lets time pass by `step`, which there must be.
+  bool Await(absl::Mutex& mutex, const absl::Condition& condition, absl::Time deadline) override;
 
   // Runs what is due until `now_ns`, which is then the time. Clocks may jump.
   void AdvanceTo(int64_t now_ns);
@@ -70,8 +79,12 @@ class Network final : public transport::Environment {
   // What the memory guard, or the fabric itself, found: broken rules of the code above. Taken.
   std::vector<std::string> TakeViolations();
 
-  // Called with each line of the history; unset by default. Locked.
-  std::function<void(int64_t now_ns, absl::string_view line)> trace;
+  // Set by who drives all hosts of this network: does what is due or, if that is nothing, goes on to when
+  // something is, `until_ns` at the latest.
+  std::function<void(int64_t until_ns)> step;
+
+  // Outlives the network. nullptr: nobody is told.
+  History* history = nullptr;
 
   // ---- For the fabric. Locked.
 
@@ -87,7 +100,7 @@ class Network final : public transport::Environment {
   bool Reachable(int host, int other) const;
   bool IsOn(int host) const { return off_.count(host) == 0; }
   void Violation(absl::string_view what);
-  void Trace(absl::string_view line);
+  void Note(int host, absl::string_view what);
 
   uint32_t AddQueuePair(SimQueuePair* queue_pair);
   void RemoveQueuePair(uint32_t qp_num) { queue_pairs_.erase(qp_num); }

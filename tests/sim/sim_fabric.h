@@ -22,7 +22,7 @@ class SimFabric final : public fabric::Fabric {
   // 0: none of ours.
   static int HostOf(const fabric::SocketAddress& address);
 
-  absl::string_view scheme() const override { return "sim"; }
+  absl::string_view scheme() const override { return "rdma"; }  // It stands for such a NIC.
   absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(uint8_t* address,
                                                                  size_t length_bytes) override;
   absl::StatusOr<std::unique_ptr<fabric::CompletionQueue>> CreateCompletionQueue(uint32_t depth) override;

@@ -46,7 +46,7 @@ SimQueuePair::~SimQueuePair() {
 }
 
 void SimQueuePair::Trace(absl::string_view what) {
-  if (network().trace) network().Trace(absl::StrCat("host ", host(), " qp ", qp_num_, " ", what));
+  if (network().history != nullptr) network().Note(host(), absl::StrCat("qp ", qp_num_, " ", what));
 }
 
 void SimQueuePair::Later(int64_t delay_ns, std::function<void(SimQueuePair&)> event) {
@@ -55,9 +55,9 @@ void SimQueuePair::Later(int64_t delay_ns, std::function<void(SimQueuePair&)> ev
   });
 }
 
-void SimQueuePair::ToPeer(std::function<void(SimQueuePair&)> event) {
+void SimQueuePair::ToPeer(std::string what, std::function<void(SimQueuePair&)> event) {
   last_arrival_ns_ = std::max(last_arrival_ns_, now_ns() + faults().latency.Throw(dice()));
-  wire_.push_back({last_arrival_ns_, std::move(event)});
+  wire_.push_back({now_ns(), last_arrival_ns_, std::move(what), std::move(event)});
   if (wire_.size() == 1) Later(last_arrival_ns_ - now_ns(), [](SimQueuePair& self) { self.Deliver(); });
 }
 
@@ -73,9 +73,12 @@ void SimQueuePair::Deliver() {
       wire_.clear();
       return FailOldest();
     }
-    const std::function<void(SimQueuePair&)> event = std::move(wire_.front().event);
+    const InFlight arrived = std::move(wire_.front());
     wire_.pop_front();
-    event(*peer);
+    if (History* const history = network().history; history != nullptr && !arrived.what.empty()) {
+      history->Arrived(arrived.sent_ns, host(), now_ns(), peer_host_, arrived.what);
+    }
+    arrived.event(*peer);
   }
   if (!wire_.empty()) {
     Later(wire_.front().arrival_ns - now_ns(), [](SimQueuePair& self) { self.Deliver(); });
@@ -347,7 +350,13 @@ void SimQueuePair::Transmit(Send& send) {
       packet.data.insert(packet.data.end(), sge.address, sge.address + sge.length);
     }
   }
-  ToPeer([packet = std::move(packet)](SimQueuePair& peer) { peer.OnPacket(packet); });
+  constexpr absl::string_view kNames[] = {"SEND of ", "READ of ", "WRITE of "};
+  std::string what;
+  if (network().history != nullptr) {
+    const int name = packet.opcode == Opcode::kSend ? 0 : packet.opcode == Opcode::kRead ? 1 : 2;
+    what = absl::StrCat(kNames[name], packet.length, " B");
+  }
+  ToPeer(std::move(what), [packet = std::move(packet)](SimQueuePair& peer) { peer.OnPacket(packet); });
   send.sent_ns = now_ns();
   WatchAnswers();
 }
@@ -554,14 +563,15 @@ void SimQueuePair::AnswerInOrder() {
       answer.status = CheckAccess(answer.packet, Access::kRead);
     }
     if (answer.status != CompletionStatus::kSuccess) {
-      ToPeer([number, status = answer.status](SimQueuePair& peer) { peer.OnAnswer(number, status); });
+      ToPeer("a refusal",
+             [number, status = answer.status](SimQueuePair& peer) { peer.OnAnswer(number, status); });
       Trace(absl::StrCat("refuses work request ", number, " of qp ", peer_));
       if (answer.status != CompletionStatus::kRnrRetryExceeded) return EnterError();
       answers_.clear();  // The responder of an RNR stays as it is.
       return;
     }
     if (answer.packet.opcode != Opcode::kRead) {
-      ToPeer([number](SimQueuePair& peer) { peer.OnAnswer(number, CompletionStatus::kSuccess); });
+      ToPeer("", [number](SimQueuePair& peer) { peer.OnAnswer(number, CompletionStatus::kSuccess); });
       answers_.pop_front();
       continue;
     }
@@ -570,7 +580,8 @@ void SimQueuePair::AnswerInOrder() {
     const auto* const from =
         reinterpret_cast<const uint8_t*>(answer.packet.remote_address) + answer.sent_bytes;
     const bool last = answer.sent_bytes + count == answer.packet.length;
-    ToPeer([number, offset = answer.sent_bytes, data = std::vector<uint8_t>(from, from + count),
+    ToPeer(last ? "the last of a READ" : "some of a READ",
+           [number, offset = answer.sent_bytes, data = std::vector<uint8_t>(from, from + count),
             last](SimQueuePair& peer) { peer.OnReadData(number, offset, data, last); });
     answer.sent_bytes += count;
     if (last) {

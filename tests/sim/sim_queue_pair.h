@@ -122,7 +122,7 @@ class SimQueuePair final : public fabric::QueuePair {
   // Runs `event` on this queue pair, if it still exists then.
   void Later(int64_t delay_ns, std::function<void(SimQueuePair&)> event);
   // Likewise on the peer, after the way to it; in order. Lost if there is no way.
-  void ToPeer(std::function<void(SimQueuePair&)> event);
+  void ToPeer(std::string what, std::function<void(SimQueuePair&)> event);
   void Deliver();
   void Tell(std::function<void(fabric::ConnectionHandler&)> news);
 
@@ -175,7 +175,9 @@ class SimQueuePair final : public fabric::QueuePair {
   bool watching_answers_ = false;
   int64_t unreachable_since_ns_ = 0;  // 0: it is not.
   struct InFlight {
+    int64_t sent_ns;
     int64_t arrival_ns;
+    std::string what;  // For the history. Empty: not worth a word.
     std::function<void(SimQueuePair&)> event;
   };
   std::deque<InFlight> wire_;  // To the peer; requests and answers.

@@ -1,0 +1,66 @@
+#ifndef HAWSER_TESTS_SIM_CALL_RECORD_H_
+#define HAWSER_TESTS_SIM_CALL_RECORD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "hawser/rpc/call.h"
+#include "hawser/rpc/server_context.h"
+#include "tests/sim/ledger.rpc.h"
+
+// What a simulated world knows of its calls, from both sides at once, and what must be true of them.
+namespace hawser::sim {
+
+struct CallRecord;
+struct ChannelRecord;
+
+// One run of a handler.
+struct Execution {
+  enum class End { kRunning, kAnswered, kRefused, kThrew, kDropped };
+
+  CallRecord* call = nullptr;
+  uint64_t server_life = 0;
+  End end = End::kRunning;
+  bool cancelled = false;  // It was told that nobody waits for it any more.
+  DeferredCall deferred;   // While it runs.
+};
+
+// One call; never destroyed before the world.
+struct CallRecord {
+  // An idempotent one is sent three times at most.
+  static constexpr size_t kRunsMax = 3;
+
+  uint64_t id = 0;
+  int host = 0;
+  bool once = false;  // Its method is not idempotent.
+  size_t bytes = 0;
+  size_t answer_bytes = 0;
+  int64_t deadline_ns = 0;
+  bool demanded = false;  // On a good day: it must succeed.
+  bool cancelled = false;
+  bool closed = false;     // Its channel was closed under it.
+  bool abandoned = false;  // Its host has lost power.
+  const ChannelRecord* channel = nullptr;
+  std::optional<PendingCall<ledger::Entry>> pending;  // Not of one that is awaited by a coroutine.
+  std::vector<Execution*> runs;
+  int ends = 0;
+
+  bool RanTo(Execution::End end) const;
+
+  // What rule is broken by this end of the call; empty: none.
+  std::string CheckAnswer(const Reply<ledger::Entry>& reply) const;
+  std::string CheckFailure(const absl::Status& status, int64_t now_ns) const;
+  // Or by its having been run so often.
+  std::string CheckRuns() const;
+};
+
+// What a message of `bytes` bytes contains, so that no two are alike.
+std::string PatternOf(uint64_t id, size_t bytes);
+
+}  // namespace hawser::sim
+
+#endif  // HAWSER_TESTS_SIM_CALL_RECORD_H_

@@ -1,0 +1,7 @@
+// Many seeds of the shipping transport. See seeds_main.h.
+#include "hawser/tests/sim/exchange_world.h"
+#include "hawser/tests/sim/seeds_main.h"
+
+int main(int argc, char** argv) {
+  return hawser::sim::SeedsMain(argc, argv, hawser::sim::RunExchangeWorld, /*once_failed=*/{});
+}

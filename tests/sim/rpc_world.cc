@@ -1,0 +1,700 @@
+#include "hawser/tests/sim/rpc_world.h"
+
+#include <algorithm>
+#include <coroutine>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/rpc/background.h"
+#include "hawser/rpc/channel.h"
+#include "hawser/rpc/channel_core.h"
+#include "hawser/rpc/server.h"
+#include "hawser/tests/sim/call_record.h"
+
+namespace hawser::sim {
+
+// One Watcher of a client, which the server calls.
+struct WatchRecord {
+  uint64_t id = 0;
+  ChannelRecord* channel = nullptr;
+  int losses_before = 0;  // Of the channel, when it was asked for.
+  uint64_t last = 0;      // Revision that the client has got.
+
+  // At the server.
+  uint64_t server_life = 0;  // 0: it never heard of it.
+  uint64_t first = 0;        // The revision before the first one that it is to get.
+  uint64_t sent = 0;
+  bool sending = false;
+  bool over = false;
+  std::shared_ptr<Channel> peer;
+};
+
+struct ChannelRecord {
+  int host = 0;
+  std::unique_ptr<ledger::WatcherService> watcher;  // nullptr: it offers none.
+  std::shared_ptr<Channel> channel;                 // nullptr: it is gone.
+  // What calls in flight keep alive after that.
+  std::weak_ptr<internal::ChannelCore> core;
+  bool ready = false;
+  int losses = 0;
+};
+
+namespace {
+
+constexpr char kUri[] = "rdma://10.0.0.1:7470";
+constexpr int kClientsMax = 3;
+constexpr size_t kChannelsPerClient = 3;
+constexpr size_t kServerPoolBytes = 64 << 20;
+constexpr int64_t kShutdownSlackNs = 2 * kSecond;  // Of closing what a deadline left.
+
+struct Detached {
+  struct promise_type {
+    Detached get_return_object() { return {}; }
+    std::suspend_never initial_suspend() { return {}; }
+    std::suspend_never final_suspend() noexcept { return {}; }
+    void return_void() {}
+    void unhandled_exception() { std::abort(); }
+  };
+};
+
+transport::ConnectionOptions OptionsOf(Dice& dice) {
+  transport::ConnectionOptions options;
+  options.slots = static_cast<uint32_t>(dice.Between(1, 12));
+  options.receive_buffer_bytes = dice.Chance(0.5) ? 4096 : 1024;
+  options.keepalive_interval = absl::Seconds(1);
+  options.keepalive_timeout = absl::Milliseconds(500);
+  return options;
+}
+
+class RpcWorld;
+
+class LedgerImpl final : public ledger::LedgerService {
+ public:
+  explicit LedgerImpl(RpcWorld& world) : world_(world) {}
+  absl::Status Add(ServerContext& context, ledger::Entry::Reader request,
+                   ledger::Entry::Builder reply) override;
+  absl::Status Look(ServerContext& context, ledger::Entry::Reader request,
+                    ledger::Entry::Builder reply) override;
+  absl::Status Watch(ServerContext& context, ledger::Ledger::WatchParams::Reader request,
+                     ledger::Ledger::WatchResults::Builder reply) override;
+
+ private:
+  RpcWorld& world_;
+};
+
+class WatcherImpl final : public ledger::WatcherService {
+ public:
+  explicit WatcherImpl(RpcWorld& world) : world_(world) {}
+  absl::Status Changed(ServerContext& context, ledger::Watcher::ChangedParams::Reader request,
+                       ledger::Watcher::ChangedResults::Builder reply) override;
+
+ private:
+  RpcWorld& world_;
+};
+
+class RpcWorld final : public World {
+ public:
+  explicit RpcWorld(const WorldOptions& options) : World(options, kClientsMax), steps_left_(options.steps) {
+    StartAll();
+  }
+
+  WorldResult Run() {
+    NextStep();
+    while (steps_left_ > 0 && well()) RunFor(10 * kMs);
+    Finish();
+    result().simulated_ns = now_ns();
+    return std::move(result());
+  }
+
+  // ---- The handlers
+  absl::Status Handle(ServerContext& context, ledger::Entry::Reader request, ledger::Entry::Builder reply);
+  absl::Status HandleWatch(ServerContext& context, uint64_t id, uint64_t* revision);
+  void HandleChanged(uint64_t watch, uint64_t revision);
+
+ private:
+  // ---- Hosts
+
+  struct ServerProcess {
+    explicit ServerProcess(RpcWorld& world) : service(world) {}
+    LedgerImpl service;
+    std::unique_ptr<Server> server;
+    uint64_t life = 0;
+    uint64_t runs = 0;
+    uint64_t revision = 0;
+    bool stopping = false;
+  };
+
+  // Whatever a fault keeps from starting is tried again at the next step.
+  void StartAll() {
+    for (int host = kServer; host <= host_count(); ++host) {
+      if (network().IsOn(host)) StartRuntime(host, kServerPoolBytes);
+    }
+    if (network().IsOn(kServer) && process_ == nullptr && runtime(kServer) != nullptr) StartServer();
+  }
+
+  void StartServer() {
+    auto process = std::make_unique<ServerProcess>(*this);
+    ServerOptions options;
+    options.runtime = runtime(kServer);
+    options.connection = OptionsOf(dice());
+    if (dice().Chance(0.3)) {
+      options.executor = [this](absl::AnyInvocable<void()> handler) {
+        auto task = std::make_shared<absl::AnyInvocable<void()>>(std::move(handler));
+        At(now_ns() + dice().Between(0, kMs), [task] { std::move (*task)(); });
+      };
+    }
+    process->server = std::make_unique<Server>(options);
+    process->life = ++server_lives_;
+    if (absl::Status added = process->server->AddService(&process->service); !added.ok()) {
+      return Broken(added.ToString());
+    }
+    process_ = std::move(process);  // It may be called before Listen() has returned.
+    if (const auto listening = process_->server->Listen(kUri); !listening.ok()) {
+      Note(kServer, absl::StrCat("cannot listen: ", listening.status().ToString()));
+      StopServer();
+    }
+  }
+
+  // Takes time.
+  void StopServer() {
+    blocked_ = true;
+    process_->stopping = true;
+    for (WatchRecord& watch : watches_) {
+      if (watch.server_life == process_->life) EndWatch(watch);
+    }
+    for (Execution& run : runs_) {
+      if (run.server_life == process_->life && run.end == Execution::End::kRunning) Drop(run);
+    }
+    process_->server.reset();
+    process_.reset();
+    blocked_ = false;
+  }
+
+  void DrainServer() {
+    const int64_t patience_ns = dice().Chance(0.2) ? 0 : dice().Between(0, 2 * kSecond);
+    Note(kServer, absl::StrCat("shuts down, with ", patience_ns, " ns for the calls"));
+    blocked_ = true;
+    const int64_t deadline_ns = now_ns() + patience_ns;
+    const absl::Status status = process_->server->Shutdown(absl::FromUnixNanos(deadline_ns));
+    if (!status.ok() && !absl::IsDeadlineExceeded(status)) Broken(status.ToString());
+    if (now_ns() > std::max(deadline_ns, excused_until_ns()) + kShutdownSlackNs) {
+      Broken(absl::StrCat("Shutdown() took ", now_ns() - deadline_ns, " ns more than it had"));
+    }
+    StopServer();
+  }
+
+  void PowerOff(int host) {
+    network().SwitchOff(host);
+    if (host == kServer) {
+      if (process_ != nullptr) StopServer();
+    } else {
+      for (CallRecord* call : open_calls_) call->abandoned |= call->host == host;
+      for (ChannelRecord& channel : channels_) {
+        if (channel.host != host) continue;
+        if (const auto core = channel.core.lock(); core != nullptr)
+          core->Close(absl::CancelledError("no power"));
+        channel.channel.reset();
+      }
+    }
+    LetGoOfRuntime(host);
+  }
+
+  // ---- What happens
+
+  void NextStep() {
+    At(now_ns() + (dice().Chance(0.8) ? dice().Between(0, 200'000) : dice().Between(0, 100 * kMs)), [this] {
+      if (steps_left_ == 0 || !well()) return;
+      --steps_left_;
+      NextStep();
+      Step();
+    });
+  }
+
+  void Step() {
+    if (!blocked_) StartAll();
+    const int64_t what = dice().Between(0, 999);
+    if (what < 600) return CallSomething();
+    if (what < 700) return NewChannel();
+    if (what < 750) return CancelSomething();
+    if (what < 780) return CloseSomething();
+    if (what < 830) return Change();
+    if (what < 870) return WatchSomething();
+    if (what < 900) return network().Cut(kServer, AnyClient());
+    if (what < 950) return network().Heal(kServer, AnyClient());
+    if (what < 955) return network().RemoveDevice(AnyHost());
+    if (what < 970) return JumpClock();
+    if (blocked_) return;
+    if (what < 985) return process_ != nullptr ? DrainServer() : void();
+    const int host = AnyHost();
+    network().IsOn(host) ? PowerOff(host) : network().SwitchOn(host);
+  }
+
+  std::vector<ChannelRecord*> Channels() {
+    std::vector<ChannelRecord*> all;
+    for (ChannelRecord& channel : channels_) {
+      if (channel.channel != nullptr) all.push_back(&channel);
+    }
+    return all;
+  }
+
+  void NewChannel() {
+    const int host = AnyClient();
+    const auto has_it = [host](const ChannelRecord& each) {
+      return each.host == host && each.channel != nullptr;
+    };
+    const auto count = std::count_if(channels_.begin(), channels_.end(), has_it);
+    if (!network().IsOn(host) || runtime(host) == nullptr) return;
+    if (static_cast<size_t>(count) < kChannelsPerClient) Connect(host);
+  }
+
+  void Connect(int host) {
+    ChannelRecord& record = channels_.emplace_back();
+    record.host = host;
+    ChannelOptions options;
+    options.runtime = runtime(host);
+    options.connection = OptionsOf(dice());
+    options.connect_timeout = absl::Nanoseconds(dice().Between(100 * kMs, 3 * kSecond));
+    options.backoff_min = absl::Milliseconds(dice().Between(1, 50));
+    options.backoff_max = absl::Seconds(1);
+    if (dice().Chance(0.6)) {
+      record.watcher = std::make_unique<WatcherImpl>(*this);
+      options.services.push_back(record.watcher.get());
+    }
+    options.on_state_change = [this, &record](ChannelState state, const absl::Status& why) {
+      if (record.ready) ++record.losses;
+      record.ready = state == ChannelState::kReady;
+      Note(record.host,
+           absl::StrCat("a channel is ", record.ready ? "ready: " : "not ready: ", why.ToString()));
+    };
+    auto channel = Channel::Create(kUri, std::move(options));
+    if (!channel.ok()) return Broken(absl::StrCat("no channel: ", channel.status().ToString()));
+    record.channel = *std::move(channel);
+    record.core = record.channel->core();
+  }
+
+  void CloseSomething() {
+    const std::vector<ChannelRecord*> all = Channels();
+    if (!all.empty()) Close(*AnyOf(all));
+  }
+
+  void Close(ChannelRecord& record) {
+    const bool drop = dice().Chance(0.5);
+    Note(record.host, drop ? "lets a channel go" : "closes a channel");
+    // Calls keep a channel that offers no services connected until they have ended.
+    for (CallRecord* call : open_calls_) {
+      if (call->channel == &record && (!drop || record.watcher != nullptr)) call->closed = true;
+    }
+    if (!drop) record.channel->Close();
+    record.channel.reset();
+  }
+
+  // ---- Calls
+
+  void CallSomething() {
+    const std::vector<ChannelRecord*> all = Channels();
+    if (all.empty()) return;
+    constexpr int64_t kBytesMax[] = {8, 100, 900, 3'900, 5'000, 70'000, 600'000};
+    CallRecord& call = NewCall(*AnyOf(all));
+    call.once = dice().Chance(0.6);
+    call.bytes = static_cast<size_t>(dice().Between(0, kBytesMax[dice().Between(0, 6)]));
+    call.answer_bytes = static_cast<size_t>(dice().Between(0, kBytesMax[dice().Between(0, 6)]));
+    CallOptions options;
+    options.wait_for_ready = dice().Chance(0.3);
+    int64_t timeout_ns = 10 * kSecond;  // The default.
+    if (dice().Chance(0.7)) {
+      timeout_ns = dice().Between(0, dice().Chance(0.5) ? 5 * kMs : 3 * kSecond);
+      options.timeout = absl::Nanoseconds(timeout_ns);
+    }
+    call.deadline_ns = now_ns() + timeout_ns;
+    Send(call, options);
+  }
+
+  CallRecord& NewCall(ChannelRecord& channel) {
+    CallRecord& call = calls_.emplace_back();
+    call.id = calls_.size();
+    call.host = channel.host;
+    call.channel = &channel;
+    ++result().calls;
+    return call;
+  }
+
+  void Send(CallRecord& record, const CallOptions& options) {
+    const std::shared_ptr<Channel>& channel = record.channel->channel;
+    const ledger::LedgerStub stub(channel);
+    auto call = record.once ? stub.Add(options) : stub.Look(options);
+    call.request().setId(record.id);
+    call.request().setAnswerBytes(static_cast<uint32_t>(record.answer_bytes));
+    const std::string bytes = PatternOf(record.id, record.bytes);
+    absl::StatusOr<Buffer> buffer;
+    if (dice().Chance(0.5)) buffer = channel->AllocateBuffer(bytes.size());
+    if (buffer.ok()) {
+      std::memcpy(buffer->data(), bytes.data(), bytes.size());
+      call.request().adoptBytes(call.Attach(*std::move(buffer)));
+    } else {
+      call.request().setBytes({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+    }
+    Note(record.host, absl::StrCat("calls ", record.id, record.once ? ", once, " : ", ", record.bytes,
+                                   " bytes for ", record.answer_bytes));
+    open_calls_.push_back(&record);
+    if (dice().Chance(0.3)) {
+      Await(record, call.Send());
+    } else {
+      record.pending.emplace(call.Send());
+      record.pending->Then(
+          [this, &record](absl::StatusOr<Reply<ledger::Entry>> reply) { OnEnd(record, std::move(reply)); });
+    }
+  }
+
+  Detached Await(CallRecord& record, PendingCall<ledger::Entry> pending) {
+    absl::StatusOr<Reply<ledger::Entry>> reply = co_await std::move(pending);
+    OnEnd(record, std::move(reply));
+  }
+
+  void CancelSomething() {
+    if (open_calls_.empty()) return;
+    CallRecord& call = *AnyOf(open_calls_);
+    if (!call.pending.has_value()) return;
+    Note(call.host, absl::StrCat("cancels call ", call.id));
+    call.cancelled = true;
+    call.pending->Cancel();
+  }
+
+  void OnEnd(CallRecord& call, absl::StatusOr<Reply<ledger::Entry>> reply) {
+    Note(call.host, absl::StrCat("call ", call.id, " has ended: ", reply.status().ToString()));
+    ++call.ends;
+    if (call.abandoned || !well()) return;
+    const std::string broken =
+        reply.ok() ? call.CheckAnswer(*reply) : call.CheckFailure(reply.status(), now_ns());
+    if (!broken.empty()) Broken(broken);
+    if (reply.ok()) ++result().answered;
+    if (!good_day_ && dice().Chance(0.1)) CallSomething();  // From a callback.
+  }
+
+  void CheckTurn() override {
+    for (size_t i = 0; i < open_calls_.size();) {
+      CallRecord& call = *open_calls_[i];
+      if (call.ends == 0 && now_ns() > std::max(call.deadline_ns, excused_until_ns()) + kMs &&
+          !call.abandoned) {
+        Broken(absl::StrCat("call ", call.id, " lives on after its deadline"));
+      }
+      if (call.ends == 0 && !call.abandoned) {
+        ++i;
+        continue;
+      }
+      call.pending.reset();
+      open_calls_[i] = open_calls_.back();
+      open_calls_.pop_back();
+    }
+  }
+
+  // ---- Runs
+
+  void Drop(Execution& run) {
+    run.end = Execution::End::kDropped;
+    const DeferredCall dropped = std::move(run.deferred);
+  }
+
+  void FinishRun(Execution& run) {
+    if (run.end != Execution::End::kRunning) return;
+    if (!good_day_ && dice().Chance(0.1)) return Drop(run);
+    const bool refuse = !good_day_ && dice().Chance(0.1);
+    run.end = refuse ? Execution::End::kRefused : Execution::End::kAnswered;
+    DeferredCall deferred = std::move(run.deferred);
+    deferred.Finish(refuse ? absl::AbortedError("refused, late") : absl::OkStatus());
+  }
+
+  void Defer(Execution& run, ServerContext& context) {
+    run.deferred = context.Defer();
+    context.OnCancel([this, &run] {
+      run.cancelled = true;
+      if (dice().Chance(0.5)) FinishRun(run);
+    });
+    if (dice().Chance(0.1)) return;  // Never, unless it is cancelled.
+    At(now_ns() + dice().Between(0, dice().Chance(0.8) ? 3 * kMs : 2 * kSecond),
+       [this, &run] { FinishRun(run); });
+  }
+
+  // ---- Watchers
+
+  void WatchSomething() {
+    std::vector<ChannelRecord*> able;
+    for (ChannelRecord* channel : Channels()) {
+      if (channel->watcher != nullptr) able.push_back(channel);
+    }
+    if (able.empty()) return;
+    ChannelRecord& channel = *AnyOf(able);
+    WatchRecord& watch = watches_.emplace_back();
+    watch.id = watches_.size();
+    watch.channel = &channel;
+    watch.losses_before = channel.losses;
+    Note(channel.host, absl::StrCat("asks for watch ", watch.id));
+    auto call = ledger::LedgerStub(channel.channel).Watch();
+    call.request().setWatch(watch.id);
+    call.Send().Then([](const absl::StatusOr<Reply<ledger::Ledger::WatchResults>>&) {});
+  }
+
+  void Change() {
+    if (process_ == nullptr) return;
+    ++process_->revision;
+    for (WatchRecord& watch : watches_) {
+      if (watch.server_life == process_->life) Push(watch);
+    }
+  }
+
+  // One revision after the other.
+  void Push(WatchRecord& watch) {
+    if (watch.over || watch.sending || process_ == nullptr || watch.server_life != process_->life ||
+        watch.sent == process_->revision) {
+      return;
+    }
+    watch.sending = true;
+    auto call = ledger::WatcherStub(watch.peer).Changed();
+    call.request().setWatch(watch.id);
+    call.request().setRevision(++watch.sent);
+    call.Send().Then([this, &watch](const absl::StatusOr<Reply<ledger::Watcher::ChangedResults>>& reply) {
+      watch.sending = false;
+      if (reply.ok()) return Push(watch);
+      // Whatever it was: the client is to know that it has missed something.
+      if (watch.peer != nullptr) watch.peer->Close();
+      EndWatch(watch);
+    });
+  }
+
+  void EndWatch(WatchRecord& watch) {
+    if (watch.over) return;
+    watch.over = true;
+    // Not here: this may be the callback of a call on it.
+    At(now_ns(), [peer = std::exchange(watch.peer, nullptr)] {});
+  }
+
+  bool WasTold(const WatchRecord& watch) const {
+    return watch.channel->channel == nullptr || watch.channel->losses != watch.losses_before;
+  }
+
+  void CheckWatches() {
+    for (const WatchRecord& watch : watches_) {
+      if (watch.server_life == 0 || WasTold(watch)) continue;
+      if (watch.over || watch.server_life != process_->life) {
+        Broken(absl::StrCat("watch ", watch.id, " is over, and its client does not know"));
+      } else if (watch.last != process_->revision && watch.first != process_->revision) {
+        Broken(absl::StrCat("watch ", watch.id, " is at revision ", watch.last, " of ", process_->revision));
+      }
+    }
+  }
+
+  // ---- The end
+
+  void Finish() {
+    if (!well()) return Dismantle();
+    MakePeace();
+    StartAll();
+    RunFor(8 * kSecond);
+    if (well()) CheckPeace();
+    if (well()) CheckGoodDay();
+    if (well()) CheckEnd();
+    Dismantle();
+  }
+
+  // Eight quiet seconds are enough to connect, or to give up; to notice that a peer is dead; to hear of what
+  // nobody wants any more.
+  void CheckPeace() {
+    for (const ChannelRecord* channel : Channels()) {
+      if (!channel->ready) Broken(absl::StrCat("a channel of host ", channel->host, " does not come back"));
+    }
+    uint64_t running = 0;
+    for (const Execution& run : runs_) {
+      if (run.end != Execution::End::kRunning) continue;
+      ++running;
+      if ((run.call->ends > 0 || run.call->abandoned) && !run.cancelled) {
+        Broken(absl::StrCat("nobody told the handler that call ", run.call->id, " has ended"));
+      }
+    }
+    const ServerStats stats = process_->server->stats();
+    if (stats.calls_running != running) {
+      Broken(absl::StrCat(running, " handlers run, and the server says ", stats.calls_running));
+    }
+    // It also counts those that it could not receive.
+    if (stats.calls_total < process_->runs) {
+      Broken(absl::StrCat(process_->runs, " calls were run, and the server says ", stats.calls_total));
+    }
+    CheckWatches();
+  }
+
+  // Whatever happened before, now everything works, over the old channels and over new ones.
+  void CheckGoodDay() {
+    good_day_ = true;
+    for (Execution& run : runs_) FinishRun(run);
+    for (int host = kServer + 1; host <= host_count(); ++host) Connect(host);
+    RunFor(kSecond);
+    for (ChannelRecord* channel : Channels()) {
+      for (const size_t bytes : {64, 300'000, 64}) Demand(*channel, bytes);
+    }
+    RunFor(kSecond);
+    for (int i = 0; i < 40; ++i) {  // More than any queue holds.
+      for (ChannelRecord* channel : Channels()) Demand(*channel, 64);
+      if (i % 10 == 0) Change();
+      RunFor(kMs / 10);
+    }
+    RunFor(kSecond);
+    for (const CallRecord* call : open_calls_) {
+      if (call->demanded) Broken(absl::StrCat("on a good day call ", call->id, " has no end"));
+    }
+    CheckWatches();
+  }
+
+  void Demand(ChannelRecord& channel, size_t bytes) {
+    CallRecord& call = NewCall(channel);
+    call.once = true;
+    call.bytes = call.answer_bytes = bytes;
+    call.deadline_ns = now_ns() + 10 * kSecond;
+    call.demanded = true;
+    Send(call, {});
+  }
+
+  void CheckEnd() {
+    for (ChannelRecord* channel : Channels()) Close(*channel);
+    RunFor(2 * kSecond);
+    const ServerStats stats = process_->server->stats();
+    if (stats.connections != 0)
+      Broken(absl::StrCat("the server still has ", stats.connections, " connections"));
+    if (stats.calls_running != 0)
+      Broken(absl::StrCat("the server still runs ", stats.calls_running, " calls"));
+    if (const absl::Status status = process_->server->Shutdown(absl::FromUnixNanos(now_ns() + kSecond));
+        !status.ok()) {
+      Broken(absl::StrCat("an idle server does not shut down: ", status.ToString()));
+    }
+    StopServer();
+    RunFor(kSecond);
+    internal::ReleaseRuntimesNow();
+    for (const CallRecord& call : calls_) {
+      if (call.ends != 1 && !call.abandoned)
+        Broken(absl::StrCat("call ", call.id, " ended ", call.ends, " times"));
+    }
+    CheckNothingIsLeft();
+  }
+
+  void Dismantle() {
+    for (ChannelRecord& channel : channels_) channel.channel.reset();
+    for (CallRecord& call : calls_) call.pending.reset();
+    if (process_ != nullptr) StopServer();
+    for (int host = kServer; host <= host_count(); ++host) LetGoOfRuntime(host);
+    internal::ReleaseRuntimesNow();
+  }
+
+  int steps_left_;
+  uint64_t server_lives_ = 0;
+  bool blocked_ = false;   // In a step that takes time; others go on meanwhile.
+  bool good_day_ = false;  // No faults any more, and the server answers at once.
+  std::unique_ptr<ServerProcess> process_;
+  std::deque<ChannelRecord> channels_;
+  std::deque<CallRecord> calls_;  // By id, from 1.
+  std::vector<CallRecord*> open_calls_;
+  std::deque<Execution> runs_;
+  std::deque<WatchRecord> watches_;  // By id, from 1.
+};
+
+// ---- The handlers
+
+absl::Status RpcWorld::Handle(ServerContext& context, ledger::Entry::Reader request,
+                              ledger::Entry::Builder reply) {
+  const uint64_t id = request.getId();
+  if (id == 0 || id > calls_.size()) {
+    Broken(absl::StrCat("a request has the unknown id ", id));
+    return absl::InternalError("unknown");
+  }
+  CallRecord& call = calls_[id - 1];
+  const auto bytes = request.getBytes();
+  const std::string expected = PatternOf(id, call.bytes);
+  if (bytes.size() != expected.size() || std::memcmp(bytes.begin(), expected.data(), expected.size()) != 0) {
+    Broken(absl::StrCat("the request of call ", id, " is not what was sent"));
+  }
+  Note(kServer, absl::StrCat("runs call ", id));
+  ++process_->runs;
+  Execution& run = runs_.emplace_back();
+  run.call = &call;
+  run.server_life = process_->life;
+  call.runs.push_back(&run);
+  if (const std::string broken = call.CheckRuns(); !broken.empty()) Broken(broken);
+
+  reply.setId(id);
+  const std::string answer = PatternOf(~id, call.answer_bytes);
+  absl::StatusOr<Buffer> buffer;
+  if (dice().Chance(0.5) && !process_->stopping) buffer = process_->server->AllocateBuffer(answer.size());
+  if (buffer.ok()) {
+    std::memcpy(buffer->data(), answer.data(), answer.size());
+    auto owner = std::make_shared<Buffer>(*std::move(buffer));
+    reply.adoptBytes(context.Attach(owner->reader(), owner));
+  } else {
+    reply.setBytes({reinterpret_cast<const uint8_t*>(answer.data()), answer.size()});
+  }
+  if (!good_day_ && !process_->stopping) {
+    if (dice().Chance(0.1)) {
+      run.end = Execution::End::kRefused;
+      return absl::AbortedError("refused");
+    }
+    if (dice().Chance(0.03)) {
+      run.end = Execution::End::kThrew;
+      throw std::runtime_error("thrown");
+    }
+    if (dice().Chance(0.4)) {
+      Defer(run, context);
+      return absl::OkStatus();
+    }
+  }
+  run.end = Execution::End::kAnswered;
+  return absl::OkStatus();
+}
+
+absl::Status RpcWorld::HandleWatch(ServerContext& context, uint64_t id, uint64_t* revision) {
+  ++process_->runs;
+  WatchRecord& watch = watches_[id - 1];
+  const std::shared_ptr<Channel> peer = context.peer();
+  if (peer == nullptr || process_->stopping) return absl::UnavailableError("the client is going");
+  Note(kServer, absl::StrCat("serves watch ", id, " from revision ", process_->revision));
+  watch.peer = peer;
+  watch.server_life = process_->life;
+  watch.first = watch.sent = *revision = process_->revision;
+  watch.peer->OnClosed([this, &watch] { EndWatch(watch); });
+  return absl::OkStatus();
+}
+
+void RpcWorld::HandleChanged(uint64_t id, uint64_t revision) {
+  WatchRecord& watch = watches_[id - 1];
+  const uint64_t expected = watch.last == 0 ? watch.first + 1 : watch.last + 1;
+  if (revision != expected) {
+    Broken(absl::StrCat("watch ", id, " gets revision ", revision, " instead of ", expected));
+  }
+  watch.last = revision;
+}
+
+absl::Status LedgerImpl::Add(ServerContext& context, ledger::Entry::Reader request,
+                             ledger::Entry::Builder reply) {
+  return world_.Handle(context, request, reply);
+}
+absl::Status LedgerImpl::Look(ServerContext& context, ledger::Entry::Reader request,
+                              ledger::Entry::Builder reply) {
+  return world_.Handle(context, request, reply);
+}
+absl::Status LedgerImpl::Watch(ServerContext& context, ledger::Ledger::WatchParams::Reader request,
+                               ledger::Ledger::WatchResults::Builder reply) {
+  uint64_t revision = 0;
+  absl::Status status = world_.HandleWatch(context, request.getWatch(), &revision);
+  reply.setRevision(revision);
+  return status;
+}
+absl::Status WatcherImpl::Changed(ServerContext&, ledger::Watcher::ChangedParams::Reader request,
+                                  ledger::Watcher::ChangedResults::Builder) {
+  world_.HandleChanged(request.getWatch(), request.getRevision());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+WorldResult RunRpcWorld(const WorldOptions& options) { return RpcWorld(options).Run(); }
+
+}  // namespace hawser::sim

@@ -1,0 +1,3 @@
+#!/usr/bin/env bash
+# Runs a program as a test: run.sh <program> <argument>...
+exec "$@"

@@ -1,0 +1,23 @@
+#ifndef HAWSER_TESTS_SIM_SEEDS_MAIN_H_
+#define HAWSER_TESTS_SIM_SEEDS_MAIN_H_
+
+#include <functional>
+#include <vector>
+
+#include "hawser/tests/sim/world.h"
+
+namespace hawser::sim {
+
+using RunWorld = std::function<WorldResult(const WorldOptions& options)>;
+
+// main() of a program that runs many seeds of a world and says which broke a rule:
+//   --first=N --seeds=M            those; with --seeds=0 without end
+//   --seed=N --trace               one world again, and what happened in it
+//   --seed=N --trace_svg=FILE      likewise, as a picture
+// Before all others it runs `once_failed`, which found something in their time. Returns the exit status: 1 if
+// a rule was broken, 2 for a wrong flag or a file that cannot be written.
+int SeedsMain(int argc, char** argv, const RunWorld& run, const std::vector<uint64_t>& once_failed);
+
+}  // namespace hawser::sim
+
+#endif  // HAWSER_TESTS_SIM_SEEDS_MAIN_H_

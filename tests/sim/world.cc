@@ -1,0 +1,185 @@
+#include "hawser/tests/sim/world.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace hawser::sim {
+namespace {
+
+constexpr int kTurnsMax = 10'000;  // At one point in time.
+
+Faults FaultsOf(Dice& dice) {
+  const auto often = [&](double probability) { return dice.Chance(0.5) ? probability : 0; };
+  Faults faults;
+  if (dice.Chance(0.5)) faults.fetch = {0, dice.Between(1, 100'000)};
+  if (dice.Chance(0.5)) faults.latency = {1'000, dice.Between(1'000, 2 * kMs)};
+  if (dice.Chance(0.5)) faults.completion = {0, dice.Between(1, 3 * kMs)};
+  if (dice.Chance(0.5)) faults.flush = {0, dice.Between(1, 20 * kMs)};
+  if (dice.Chance(0.5)) faults.event = {1'000, dice.Between(1'000, 10 * kMs)};
+  if (dice.Chance(0.5)) faults.revocation = {0, dice.Between(1, 5 * kMs)};
+  faults.read_chunk_bytes = static_cast<uint32_t>(dice.Between(1'000, 100'000));
+  faults.read_chunk_ns = dice.Between(0, dice.Chance(0.5) ? 5'000 : kMs);
+  faults.request_fails = often(0.003);
+  faults.connect_request_lost = often(0.1);
+  faults.accept_lost = often(0.1);
+  faults.goodbye_lost = often(0.3);
+  faults.queue_pair_fails = often(0.05);
+  faults.registration_fails = often(0.02);
+  faults.error_on_goodbye = often(0.5);
+  return faults;
+}
+
+NetworkOptions NetworkOf(Dice& dice) {
+  NetworkOptions options;
+  options.seed = dice.Next();
+  options.faults = FaultsOf(dice);
+  options.strict_destruction = true;
+  options.strict_receives = options.faults.registration_fails == 0;
+  return options;
+}
+
+}  // namespace
+
+World::World(const WorldOptions& options, int clients_max)
+    : dice_(options.seed),
+      network_(NetworkOf(dice_)),
+      hosts_(static_cast<int>(kServer + dice_.Between(1, clients_max))) {
+  network_.history = options.history;
+  network_.step = [this](int64_t until_ns) { StepTo(until_ns); };
+}
+
+World::~World() = default;
+
+// ---- Hosts
+
+bool World::StartRuntime(int host, size_t pool_bytes) {
+  if (runtime(host) != nullptr) return true;
+  std::shared_ptr<SimFabric>& fabric = fabrics_[host];
+  if (fabric == nullptr) fabric = std::make_shared<SimFabric>(network_, host);
+  transport::RuntimeOptions options;
+  options.pool.limit_bytes = pool_bytes;
+  auto made = transport::Runtime::CreateOn(fabric, options, /*start_threads=*/false, network_);
+  if (made.ok()) processes_.push_back({host, *std::move(made)});
+  return made.ok();
+}
+
+std::shared_ptr<transport::Runtime> World::runtime(int host) const {
+  for (const Process& process : processes_) {
+    if (process.host == host) return process.runtime;
+  }
+  return nullptr;
+}
+
+void World::LetGoOfRuntime(int host) {
+  const auto process = std::find_if(processes_.begin(), processes_.end(),
+                                    [host](const Process& each) { return each.host == host; });
+  if (process == processes_.end()) return;
+  forgotten_.push_back(std::move(*process));
+  processes_.erase(process);
+  DestroyForgottenRuntimes();
+}
+
+void World::DestroyForgottenRuntimes() {
+  forgotten_.erase(std::remove_if(forgotten_.begin(), forgotten_.end(),
+                                  [](const Process& process) { return process.runtime.use_count() == 1; }),
+                   forgotten_.end());
+}
+
+// ---- Time
+
+void World::At(int64_t when_ns, std::function<void()> what) { agenda_.emplace(when_ns, std::move(what)); }
+
+bool World::Turns() {
+  int turns = 0;
+  for (bool work = true; work;) {
+    work = false;
+    if (++turns == kTurnsMax) {
+      Broken("time stands still: there is always something more to do");
+      return true;
+    }
+    for (const std::vector<Process>* processes : {&processes_, &forgotten_}) {
+      for (size_t i = 0; i < processes->size(); ++i) {  // A turn may start and end processes.
+        const std::shared_ptr<transport::Runtime> runtime = (*processes)[i].runtime;
+        if (runtime->poller(0).PollOnce() != 0) work = true;
+      }
+    }
+    while (!agenda_.empty() && agenda_.begin()->first <= now_ns()) {
+      const std::function<void()> what = std::move(agenda_.begin()->second);
+      agenda_.erase(agenda_.begin());
+      what();
+      work = true;
+    }
+  }
+  DestroyForgottenRuntimes();
+  CheckTurn();
+  for (const std::string& violation : network_.TakeViolations()) Broken(violation);
+  return turns > 1;
+}
+
+bool World::StepTo(int64_t until_ns) {
+  if (Turns()) return true;
+  int64_t next_ns = network_.next_ns();
+  for (const std::vector<Process>* processes : {&processes_, &forgotten_}) {
+    for (const Process& process : *processes) {
+      next_ns = std::min(next_ns, process.runtime->poller(0).timers().next_ns());
+    }
+  }
+  if (!agenda_.empty()) next_ns = std::min(next_ns, agenda_.begin()->first);
+  const bool there = next_ns > until_ns;
+  network_.AdvanceTo(std::max(std::min(next_ns, until_ns), now_ns()));
+  return !there;
+}
+
+void World::RunFor(int64_t ns) {
+  const int64_t end_ns = now_ns() + ns;
+  while (well() && StepTo(end_ns)) {
+  }
+}
+
+void World::JumpClock() {
+  jumped_at_ns_ = now_ns() + dice_.Between(0, 2 * kSecond);
+  Note(0, absl::StrCat("the clock jumps by ", jumped_at_ns_ - now_ns(), " ns"));
+  network_.AdvanceTo(jumped_at_ns_);
+}
+
+// ---- Rules
+
+void World::Broken(absl::string_view rule) {
+  Note(0, absl::StrCat("BROKEN: ", rule));
+  result_.broken_rules.push_back(absl::StrCat("at ", now_ns(), " ns: ", rule));
+}
+
+void World::Note(int host, absl::string_view what) {
+  if (network_.history != nullptr) network_.history->Happened(now_ns(), host, what);
+}
+
+void World::CheckNothingIsLeft() {
+  if (!forgotten_.empty()) {
+    Broken(absl::StrCat("a runtime of host ", forgotten_[0].host, ", which was let go, is still owned ",
+                        forgotten_[0].runtime.use_count() - 1, " times"));
+  }
+  for (const Process& process : processes_) {
+    transport::Poller& poller = process.runtime->poller(0);
+    poller.Run([&] { poller.messages().Trim(); });
+    const transport::BufferPoolStats stats = process.runtime->buffers().stats();
+    const std::string host = absl::StrCat("host ", process.host, " still ");
+    if (stats.leases != 0) Broken(absl::StrCat(host, "leases ", stats.leases, " buffers"));
+    if (poller.connection_count() != 0) Broken(absl::StrCat(host, "has connections"));
+    if (poller.timers().next_ns() != transport::kNever) Broken(absl::StrCat(host, "has a timer set"));
+  }
+  if (const size_t count = network_.memory_guard().count(); count != 0) {
+    Broken(absl::StrCat("the fabric still owns ", count, " ranges of memory"));
+  }
+}
+
+void World::MakePeace() {
+  network_.SetFaults(Faults());
+  for (int host = kServer; host <= hosts_; ++host) {
+    network_.Heal(kServer, host);
+    network_.SwitchOn(host);
+  }
+}
+
+}  // namespace hawser::sim
