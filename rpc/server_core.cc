@@ -283,7 +283,7 @@ void ServerCore::OnReverseGone() { ConnectionEnded(); }
 
 void ServerCore::ConnectionEnded() {
   absl::MutexLock lock(&mutex_);
-  --connections_;
+  if (--connections_ == 0) ended_.SignalAll();
 }
 
 void ServerCore::OnSessionGone(Session& session) {
@@ -292,6 +292,7 @@ void ServerCore::OnSessionGone(Session& session) {
   const auto found = sessions_.find(session.token());
   gone = std::move(found->second);
   sessions_.erase(found);
+  if (sessions_.empty()) ended_.SignalAll();
 }
 
 // ---- The end
@@ -323,6 +324,7 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
   absl::MutexLock lock(&mutex_);
   AwaitLocked(&ServerCore::NoConnections);
   phase_ = Phase::kDown;
+  ended_.SignalAll();
   if (cancels) return absl::DeadlineExceededError("calls that were still running were cancelled");
   return absl::OkStatus();
 }
@@ -333,7 +335,8 @@ void ServerCore::Wait() {
 }
 
 bool ServerCore::AwaitLocked(bool (ServerCore::*condition)() const, absl::Time deadline) {
-  return environment_.Await(mutex_, absl::Condition(this, condition), deadline);
+  return environment_.Await(
+      mutex_, ended_, [&] { return (this->*condition)(); }, deadline);
 }
 
 std::vector<transport::Poller*> ServerCore::AllPollers() const {

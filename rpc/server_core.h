@@ -104,6 +104,7 @@ class ServerCore final : Session::Owner {
   const std::shared_ptr<Serving> serving_;  // Constant from the first Listen() on.
 
   mutable absl::Mutex mutex_;
+  absl::CondVar ended_;  // The last connection, the last session, or the whole server.
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kServing;
   std::map<std::string, std::unique_ptr<Pollers>> pollers_ ABSL_GUARDED_BY(mutex_);  // By scheme; only grows.
   std::vector<Listening> listening_ ABSL_GUARDED_BY(mutex_);

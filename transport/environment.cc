@@ -31,8 +31,11 @@ void Environment::FillRandom(absl::Span<uint8_t> bytes) {
   }
 }
 
-bool Environment::Await(absl::Mutex& mutex, const absl::Condition& condition, absl::Time deadline) {
-  return mutex.AwaitWithDeadline(condition, deadline);
+bool Environment::Await(absl::Mutex& mutex, absl::CondVar& changed, absl::FunctionRef<bool()> condition,
+                        absl::Time deadline) {
+  bool late = false;
+  while (!condition() && !late) late = changed.WaitWithDeadline(&mutex, deadline);
+  return condition();
 }
 
 Environment& Environment::Real() {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
@@ -30,9 +31,10 @@ class Environment {
   // Fills `bytes` with what nobody can foretell: session tokens are made of it.
   virtual void FillRandom(absl::Span<uint8_t> bytes);
 
-  // Blocks until `condition`, which `mutex` guards, or until `deadline`; returns the condition. This thread
-  // holds `mutex`, which is free meanwhile, and is on no poller.
-  virtual bool Await(absl::Mutex& mutex, const absl::Condition& condition, absl::Time deadline);
+  // Blocks until `condition`, which `mutex` guards and of whose changes `changed` tells, or until `deadline`;
+  // returns the condition. This thread holds `mutex`, which is free meanwhile, and is on no poller.
+  virtual bool Await(absl::Mutex& mutex, absl::CondVar& changed, absl::FunctionRef<bool()> condition,
+                     absl::Time deadline);
 
   static Environment& Real();
 };

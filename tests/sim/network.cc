@@ -25,12 +25,13 @@ void Network::FillRandom(absl::Span<uint8_t> bytes) {
   for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(dice_.Next() >> 32);
 }
 
-bool Network::Await(absl::Mutex& mutex, const absl::Condition& condition, absl::Time deadline) {
+bool Network::Await(absl::Mutex& mutex, absl::CondVar&, absl::FunctionRef<bool()> condition,
+                    absl::Time deadline) {
   const int64_t deadline_ns =
       deadline == absl::InfiniteFuture() ? transport::kNever : absl::ToUnixNanos(deadline);
   // Somebody who waits for ever, and in vain, is a finding, too.
   const int64_t give_up_ns = std::min(deadline_ns, NowNs() + kLongestWaitNs);
-  while (!condition.Eval()) {
+  while (!condition()) {
     if (NowNs() >= give_up_ns) {
       if (NowNs() >= deadline_ns) return false;
       std::fprintf(stderr, "at %ld ns: somebody has waited in vain for %ld ns\n", NowNs(), kLongestWaitNs);

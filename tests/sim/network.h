@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -54,7 +55,8 @@ class Network final : public transport::Environment {
   absl::Time Now() override { return absl::FromUnixNanos(NowNs()); }
   void FillRandom(absl::Span<uint8_t> bytes) override;
   // Lets time pass by `step`, which there must be.
-  bool Await(absl::Mutex& mutex, const absl::Condition& condition, absl::Time deadline) override;
+  bool Await(absl::Mutex& mutex, absl::CondVar& changed, absl::FunctionRef<bool()> condition,
+             absl::Time deadline) override;
 
   // Runs what is due until `now_ns`, which is then the time. Clocks may jump.
   void AdvanceTo(int64_t now_ns);
