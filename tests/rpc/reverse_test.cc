@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "hawser/tests/testing/proxy.h"
 #include "tests/rpc/probe.h"
-#include "tests/rpc/proxy.h"
 
 namespace hawser {
 namespace {
