@@ -1,0 +1,41 @@
+#ifndef HAWSER_TESTS_CHAOS_WATCH_CHECK_H_
+#define HAWSER_TESTS_CHAOS_WATCH_CHECK_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace hawser::chaos {
+
+// What a watcher of all keys knows, by the lines that `kv watch ""` prints. A change is of the revision that
+// follows; else there must be a "lost" line before it, behind which everything begins anew.
+class WatchCheck {
+ public:
+  struct Entry {
+    uint64_t size = 0;
+    uint64_t revision = 0;
+    bool operator==(const Entry&) const = default;
+  };
+
+  // What is wrong with this line behind the ones before; empty: nothing.
+  std::string Take(absl::string_view line);
+
+  uint64_t revision() const { return revision_; }
+  uint64_t changes() const { return changes_; }
+  uint64_t losses() const { return losses_; }
+  // What is there at revision(); all of it only if the watch began before the first change.
+  const std::map<std::string, Entry>& entries() const { return entries_; }
+
+ private:
+  bool started_ = false;
+  uint64_t revision_ = 0;
+  uint64_t changes_ = 0;
+  uint64_t losses_ = 0;
+  std::map<std::string, Entry> entries_;
+};
+
+}  // namespace hawser::chaos
+
+#endif  // HAWSER_TESTS_CHAOS_WATCH_CHECK_H_
