@@ -81,7 +81,6 @@ void Requester::OnResponse(const ParsedMessage& message, Lease buffer, uint32_t 
   }
   Slot& slot = slots_[header.slot];
   slot.owes_cancel = false;
-  connection_.LetGo(std::move(slot.request), slot.request_number, slot.grants);
   if (slot.handler == nullptr) {
     if (message.remote_bytes != 0) OweRelease(slot);
     return Free(slot);
@@ -115,6 +114,8 @@ void Requester::OnResponse(const ParsedMessage& message, Lease buffer, uint32_t 
   slot.response->SetReceived(std::move(buffer), length_bytes, message.envelope);
   if (!StartPull(slot, message)) {
     slot.state = SlotState::kWantsMemory;
+    // A large request may have just what its response wants.
+    if (!slot.grants.empty()) LetGoOfRequest(slot);
     if (!memory_timer_.is_set()) {
       connection_.poller().timers().Set(memory_timer_, After(connection_.poller().now_ns(), kMemoryRetry));
     }
@@ -175,7 +176,13 @@ void Requester::Deliver(Slot& slot, absl::StatusOr<IncomingMessagePtr> response)
   handler->OnResponse(std::move(response));
 }
 
+void Requester::LetGoOfRequest(Slot& slot) {
+  if (slot.request == nullptr) return;
+  connection_.LetGo(std::move(slot.request), slot.request_number, slot.grants);
+}
+
 void Requester::Free(Slot& slot) {
+  LetGoOfRequest(slot);
   slot.state = SlotState::kFree;
   free_.push_back(IndexOf(slot));
   connection_.OnExchangeEnded();

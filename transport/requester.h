@@ -61,6 +61,8 @@ class Requester final : Pull::Owner {
     int64_t deadline_ns = kNever;
     ResponseHandler* handler = nullptr;     // Null: it has heard its end.
     ResponseHandler* wants_back = nullptr;  // Wants the request after a failure.
+    // Kept while a large response is READ, too: if the connection is lost before that is here, the request may
+    // have to be sent again.
     OutgoingMessagePtr request;
     uint32_t request_number = 0;  // Of its work request.
     IncomingMessagePtr response;
@@ -74,6 +76,7 @@ class Requester final : Pull::Owner {
   void GiveUp(Slot& slot, const absl::Status& why);
   void Deliver(Slot& slot, absl::StatusOr<IncomingMessagePtr> response);
   void Free(Slot& slot);
+  void LetGoOfRequest(Slot& slot);
   void OweRelease(Slot& slot);
   void OnDeadlineTimer();
   void OnPullEnded(uint16_t slot, bool complete) override;
