@@ -61,8 +61,8 @@ class Requester final : Pull::Owner {
     int64_t deadline_ns = kNever;
     ResponseHandler* handler = nullptr;     // Null: it has heard its end.
     ResponseHandler* wants_back = nullptr;  // Wants the request after a failure.
-    // Kept while a large response is READ, too: if the connection is lost before that is here, the request may
-    // have to be sent again.
+    // Kept while a large response is READ, too: if the connection is lost before that is here, the request
+    // may have to be sent again.
     OutgoingMessagePtr request;
     uint32_t request_number = 0;  // Of its work request.
     IncomingMessagePtr response;

@@ -96,6 +96,7 @@ class Watch : public Command {
   }
 
  private:
+  // Unavailable means everywhere here that the connection was lost again, so there will be a further one.
   absl::Status Follow(const KeyValueStub& kv, Pushes& pushes) {
     uint64_t connections = 0;
     while (left_ > 0) {
@@ -103,11 +104,11 @@ class Watch : public Command {
       if (news.connections > connections) {
         connections = news.connections;
         absl::Status status = Start(kv);
-        // Unavailable: it was lost again, so there will be a further one.
         if (!status.ok() && !absl::IsUnavailable(status)) return status;
       }
       for (Pushes::Pushed& pushed : news.pushes) {
-        if (absl::Status status = Print(kv, pushed.request); !status.ok()) return status;
+        absl::Status status = Print(kv, pushed.request);
+        if (!status.ok() && !absl::IsUnavailable(status)) return status;
         pushed.answer.Finish(pushed.request.getWatch() == watch_
                                  ? absl::OkStatus()
                                  : absl::NotFoundError("that watch has ended"));
@@ -129,11 +130,13 @@ class Watch : public Command {
     history_ = (*reply)->getHistory();
     revision_ = (*reply)->getRevision();
     std::cerr << "watching \"" << prefix_ << "\" from revision " << revision_ << std::endl;
-    return (*reply)->getLost() ? Resynchronize(kv) : absl::OkStatus();
+    return (*reply)->getLost() || listing_ ? Resynchronize(kv) : absl::OkStatus();
   }
 
   absl::Status Print(const KeyValueStub& kv, Watcher::PushParams::Reader push) {
     if (push.getWatch() != watch_) return absl::OkStatus();
+    // Of a watch that was made twice, because the answer to the first was lost.
+    if (push.getRevision() <= revision_) return absl::OkStatus();
     for (Watcher::Event::Reader event : push.getEvents()) {
       if (event.getRevision() <= revision_) continue;  // The answer to this push was lost, so it came again.
       if (left_ == 0) break;
@@ -148,12 +151,15 @@ class Watch : public Command {
 
   absl::Status Resynchronize(const KeyValueStub& kv) {
     PrintLine("lost", prefix_, 0, revision_);
+    listing_ = true;
     absl::Status status = ForEachEntry(kv, prefix_, [this](KeyValue::Entry::Reader entry) {
       // What is newer will be pushed as well.
       if (entry.getRevision() > revision_) return;
       PrintLine("have", entry.getKey(), entry.getSize(), entry.getRevision());
     });
-    return status.ok() ? Flush() : status;
+    if (!status.ok()) return status;
+    listing_ = false;
+    return Flush();
   }
 
   static void PrintLine(const char* what, capnp::Text::Reader key, uint64_t size, uint64_t revision) {
@@ -170,6 +176,7 @@ class Watch : public Command {
   uint64_t watch_ = 0;
   uint64_t history_ = 0;
   uint64_t revision_ = 0;  // Printed up to here.
+  bool listing_ = false;   // The "have" lines behind the last "lost" are not complete.
 };
 
 }  // namespace

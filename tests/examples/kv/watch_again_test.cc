@@ -1,0 +1,129 @@
+// kv watch, when the connection is lost while it lists what is there: it lists again.
+
+#include <stdio.h>
+
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "examples/kv/kv.rpc.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/rpc/channel.h"
+#include "hawser/rpc/server.h"
+#include "hawser/tests/testing/proxy.h"
+
+namespace kv {
+namespace {
+
+// A server whose watcher has lost changes, and whose first list goes with the connection.
+class FakeKv : public KeyValueService {
+ public:
+  explicit FakeKv(bool lost_in_push) : lost_in_push_(lost_in_push) {}
+
+  absl::Status Put(hawser::ServerContext&, KeyValue::PutParams::Reader,
+                   KeyValue::PutResults::Builder) override {
+    return absl::UnimplementedError("put");
+  }
+  absl::Status Get(hawser::ServerContext&, KeyValue::GetParams::Reader,
+                   KeyValue::GetResults::Builder) override {
+    return absl::UnimplementedError("get");
+  }
+  absl::Status Remove(hawser::ServerContext&, KeyValue::RemoveParams::Reader,
+                      KeyValue::RemoveResults::Builder) override {
+    return absl::UnimplementedError("remove");
+  }
+  absl::Status Unwatch(hawser::ServerContext&, KeyValue::UnwatchParams::Reader,
+                       KeyValue::UnwatchResults::Builder) override {
+    return absl::OkStatus();
+  }
+  absl::Status Stats(hawser::ServerContext&, KeyValue::StatsParams::Reader,
+                     KeyValue::Stats::Builder) override {
+    return absl::UnimplementedError("stats");
+  }
+
+  absl::Status Watch(hawser::ServerContext& context, KeyValue::WatchParams::Reader request,
+                     KeyValue::WatchResults::Builder reply) override {
+    absl::MutexLock lock(&mutex_);
+    watch_ = request.getWatch();
+    const bool first = request.getHistory() == 0;
+    reply.setHistory(1);
+    reply.setRevision(5);
+    reply.setLost(first && !lost_in_push_);
+    if (!first) Push(context, 9, /*lost=*/false);
+    if (first && lost_in_push_) Push(context, 6, /*lost=*/true);
+    return absl::OkStatus();
+  }
+
+  absl::Status List(hawser::ServerContext&, KeyValue::ListParams::Reader,
+                    KeyValue::ListResults::Builder reply) override {
+    absl::MutexLock lock(&mutex_);
+    if (!first_list.HasBeenNotified()) {
+      first_list.Notify();
+      return absl::UnavailableError("not now");
+    }
+    auto entries = reply.initEntries(1);
+    entries[0].setKey("a");
+    entries[0].setSize(3);
+    entries[0].setRevision(4);
+    return absl::OkStatus();
+  }
+
+  absl::Notification first_list;
+
+ private:
+  void Push(hawser::ServerContext& context, uint64_t revision, bool lost) {
+    auto call = WatcherStub(context.peer()).Push();
+    call.request().setWatch(watch_);
+    call.request().setRevision(revision);
+    call.request().setLost(lost);
+    if (!lost) {
+      auto events = call.request().initEvents(1);
+      events[0].setKey("b");
+      events[0].setSize(2);
+      events[0].setRevision(revision);
+    }
+    call.Send().Then([](const absl::StatusOr<hawser::Reply<Watcher::PushResults>>&) {});
+  }
+
+  const bool lost_in_push_;
+  absl::Mutex mutex_;
+  uint64_t watch_ = 0;
+};
+
+class WatchAgainTest : public ::testing::TestWithParam<bool> {};
+
+INSTANTIATE_TEST_SUITE_P(Lost, WatchAgainTest, ::testing::Bool(), [](const auto& lost_in_push) {
+  return lost_in_push.param ? "WhileWatching" : "WhenResuming";
+});
+
+TEST_P(WatchAgainTest, AListThatWasLostIsMadeAgainOnTheNextConnection) {
+  const bool lost_in_push = GetParam();
+  FakeKv service(lost_in_push);
+  hawser::Server server;
+  ASSERT_TRUE(server.AddService(&service).ok());
+  const auto uri = server.Listen("tcp://127.0.0.1:0");
+  ASSERT_TRUE(uri.ok()) << uri.status();
+  hawser::Proxy proxy(*uri);
+  std::thread cutter([&] {
+    service.first_list.WaitForNotification();
+    proxy.Cut();
+  });
+  FILE* const watch =
+      popen(absl::StrCat("examples/kv/client/kv --target=", proxy.uri(), " watch p --count=1").c_str(), "r");
+  ASSERT_NE(watch, nullptr);
+  std::string printed;
+  for (int c; (c = fgetc(watch)) != EOF;) printed.push_back(static_cast<char>(c));
+  EXPECT_EQ(pclose(watch), 0);
+  if (!service.first_list.HasBeenNotified()) service.first_list.Notify();  // Else nobody ends the cutter.
+  cutter.join();
+  const std::string lost = absl::StrCat("lost\tp\t0\t", lost_in_push ? 6 : 5, "\n");
+  // The second "lost" is behind a revision of the second watch.
+  EXPECT_EQ(printed.substr(0, lost.size()), lost);
+  EXPECT_THAT(printed, ::testing::EndsWith("lost\tp\t0\t5\nhave\ta\t3\t4\nput\tb\t2\t9\n"));
+}
+
+}  // namespace
+}  // namespace kv
