@@ -21,7 +21,7 @@ constexpr char kKv[] = "examples/kv/client/kv";
 // A connect, some calls one after the other, and a stop of a few seconds; on a machine that does other
 // things.
 constexpr absl::Duration kKvMax = absl::Seconds(90);
-constexpr size_t kLoadedMax = 4;
+constexpr size_t kLoadedMax = 3;
 
 std::string Contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -100,7 +100,7 @@ void Errands::Load() {
   fs::remove_all(folder);
   fs::create_directories(folder);
   std::vector<std::string> keys;
-  for (uint64_t i = 0, count = 1 + Below(3); i < count; ++i) {
+  for (uint64_t i = 0, count = 1 + Below(2); i < count; ++i) {
     keys.push_back(absl::StrCat(prefix, i));
     std::string bytes(kContentsBytesMin + Below(options_.file_bytes_max - kContentsBytesMin), '\0');
     FillContents(keys.back(), 1, reinterpret_cast<uint8_t*>(bytes.data()), bytes.size());
@@ -135,7 +135,7 @@ void Errands::Get(const Loaded& loaded, bool quiet) {
 void Errands::FillPages(bool quiet) {
   const Result result =
       Kv(quiet ? options_.targets.back() : AnyTarget(),
-         {"bench", "--workload=c", "--records=2500", "--value_size=16", "--operations=0", "--prefix=pages/"});
+         {"bench", "--workload=c", "--records=1200", "--value_size=16", "--operations=0", "--prefix=pages/"});
   Judge(result, "bench");
   if (quiet && result.status != 0)
     history_->Wrong(absl::StrCat("kv bench when all is well: ", result.errors));
