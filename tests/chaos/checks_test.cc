@@ -91,5 +91,16 @@ TEST(WatchCheckTest, AGapIsWrongUnlessItIsSaid) {
   EXPECT_THAT(watch.Take("put\td"), HasSubstr("not a line"));
 }
 
+TEST(WatchCheckTest, APutOfAClientThatComesAgainRanTwice) {
+  WatchCheck watch;
+  EXPECT_THAT(watch.Take("lost\t\t0\t2"), IsEmpty());
+  EXPECT_THAT(watch.Take("have\tc/1\t100\t2"), IsEmpty());
+  EXPECT_THAT(watch.Take("put\tc/2\t100\t3"), IsEmpty());
+  EXPECT_THAT(watch.Take("put\tc/1\t101\t4"), IsEmpty());
+  EXPECT_THAT(watch.Take("put\tc/1\t100\t5"), HasSubstr("twice"));
+  EXPECT_THAT(watch.Take("put\tpages/1\t16\t6"), IsEmpty());
+  EXPECT_THAT(watch.Take("put\tpages/1\t16\t7"), IsEmpty());
+}
+
 }  // namespace
 }  // namespace hawser::chaos

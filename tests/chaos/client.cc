@@ -23,6 +23,7 @@
 #include "hawser/rpc/channel.h"
 #include "hawser/tests/chaos/contents.h"
 #include "hawser/tests/chaos/ledger.h"
+#include "hawser/tests/chaos/watch_check.h"
 
 namespace hawser::chaos {
 namespace {
@@ -31,6 +32,9 @@ namespace {
 constexpr size_t kKeys = 6;
 constexpr size_t kSmallKeys = 4;
 constexpr size_t kWorkersOfChannel = 4;
+// So many puts of a key one after the other differ in size, by which watchers tell them apart.
+constexpr size_t kSizes = 64;
+static_assert(kSizes >= kContentsBytesMin && kSizes > WatchCheck::kSizesRemembered);
 constexpr size_t kSmallMax = 3500;  // Some do not fit a receive buffer.
 
 // What a call may end later than its deadline, beside what this machine makes everybody wait.
@@ -120,7 +124,7 @@ class Worker {
   KeyRecord& Record(size_t key) { return client_.record->keys[first_key_ + key]; }
 
   size_t Size(size_t key) {
-    if (key < kSmallKeys) return kContentsBytesMin + Below(kSmallMax - kContentsBytesMin);
+    if (key < kSmallKeys) return kSizes + Below(kSmallMax - kSizes);
     return 16384 + Below(client_.large_max - 16384);
   }
 
@@ -182,14 +186,14 @@ class Worker {
     if (!wrong.empty()) client_.Wrong(absl::StrCat(what, " ", key, ": ", wrong));
   }
 
-  bool Put(size_t key, size_t size_bytes, const CallOptions& options) {
+  bool Put(size_t key, size_t about_bytes, const CallOptions& options) {
     const std::string name = Key(key);
     auto call = stub_.Put(options);
     call.request().setKey(name);
     Watched watched(this, options);
-    uint64_t sequence = 0;
+    const uint64_t sequence = Record(key).Issue(watched.epoch);
+    const size_t size_bytes = about_bytes / kSizes * kSizes + sequence % kSizes;
     if (size_bytes < 2048) {
-      sequence = Record(key).Issue(watched.epoch);
       FillContents(name, sequence, call.request().initValue(static_cast<uint32_t>(size_bytes)).begin(),
                    size_bytes);
     } else {
@@ -198,7 +202,6 @@ class Worker {
         client_.Wrong(absl::StrCat("no buffer: ", buffer.status().ToString()));
         return false;
       }
-      sequence = Record(key).Issue(watched.epoch);
       FillContents(name, sequence, buffer->data(), size_bytes);
       call.request().adoptValue(call.Attach(*std::move(buffer)));
     }

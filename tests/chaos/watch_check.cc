@@ -1,12 +1,23 @@
 #include "hawser/tests/chaos/watch_check.h"
 
+#include <algorithm>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
 namespace hawser::chaos {
+
+bool WatchCheck::RememberSize(const std::string& key, uint64_t size) {
+  if (!absl::StartsWith(key, "c/")) return true;
+  std::deque<uint64_t>& sizes = sizes_[key];
+  if (std::find(sizes.begin(), sizes.end(), size) != sizes.end()) return false;
+  sizes.push_back(size);
+  if (sizes.size() > kSizesRemembered) sizes.pop_front();
+  return true;
+}
 
 std::string WatchCheck::Take(absl::string_view line) {
   const std::vector<std::string> fields = absl::StrSplit(line, '\t');
@@ -22,11 +33,13 @@ std::string WatchCheck::Take(absl::string_view line) {
     ++losses_;
     revision_ = entry.revision;
     entries_.clear();
+    sizes_.clear();
     return "";
   }
   if (what == "have") {
     if (entry.revision > revision_) return absl::StrCat("\"", line, "\" at revision ", revision_);
     entries_[key] = entry;
+    RememberSize(key, entry.size);
     return "";
   }
   if (what != "put" && what != "delete") return absl::StrCat("not a line of kv watch: \"", line, "\"");
@@ -38,6 +51,7 @@ std::string WatchCheck::Take(absl::string_view line) {
   ++changes_;
   if (what == "put") {
     entries_[key] = entry;
+    if (!RememberSize(key, entry.size)) return absl::StrCat("a put ran twice: \"", line, "\"");
   } else {
     entries_.erase(key);
   }

@@ -1,7 +1,9 @@
 #ifndef HAWSER_TESTS_CHAOS_WATCH_CHECK_H_
 #define HAWSER_TESTS_CHAOS_WATCH_CHECK_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 
@@ -10,7 +12,9 @@
 namespace hawser::chaos {
 
 // What a watcher of all keys knows, by the lines that `kv watch ""` prints. A change is of the revision that
-// follows; else there must be a "lost" line before it, behind which everything begins anew.
+// follows; else there must be a "lost" line before it, behind which everything begins anew. Puts of the
+// clients
+// ("c/...") that follow each other differ in size, so one that comes again with its size ran twice.
 class WatchCheck {
  public:
   struct Entry {
@@ -18,6 +22,8 @@ class WatchCheck {
     uint64_t revision = 0;
     bool operator==(const Entry&) const = default;
   };
+
+  static constexpr size_t kSizesRemembered = 32;
 
   // What is wrong with this line behind the ones before; empty: nothing.
   std::string Take(absl::string_view line);
@@ -29,11 +35,15 @@ class WatchCheck {
   const std::map<std::string, Entry>& entries() const { return entries_; }
 
  private:
+  // False: it is one of the last.
+  bool RememberSize(const std::string& key, uint64_t size);
+
   bool started_ = false;
   uint64_t revision_ = 0;
   uint64_t changes_ = 0;
   uint64_t losses_ = 0;
   std::map<std::string, Entry> entries_;
+  std::map<std::string, std::deque<uint64_t>> sizes_;  // The last ones of a client's key.
 };
 
 }  // namespace hawser::chaos
