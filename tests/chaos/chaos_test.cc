@@ -186,11 +186,11 @@ class Chaos {
     constexpr absl::string_view kListening = "listening on ";
     const auto listens = [&] { return absl::StrContains(server_.process->output(), "\n"); };
     if (!Await([&] { return listens() || server_.process->Wait(absl::ZeroDuration()); },
-               [] { return "the server listens"; }) ||
-        !listens()) {
-      history_.Wrong(absl::StrCat("the server did not start: ", server_.process->errors()));
+               [] { return "the server listens"; })) {
       return;
     }
+    if (!listens())
+      return history_.Wrong(absl::StrCat("the server did not start: ", server_.process->errors()));
     const std::string line = server_.process->output();
     uri_ = line.substr(kListening.size(), line.find('\n') - kListening.size());
     history_.Event("start", absl::StrCat("server, process ", server_.process->pid(), ", ", uri_));

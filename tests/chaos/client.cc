@@ -6,6 +6,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <iostream>
 #include <memory>
@@ -48,22 +50,30 @@ struct Client {
   uint64_t slot = 0;
   size_t large_max = 0;
   std::atomic<bool> stop{false};
-  std::atomic<int64_t> overslept_us{0};
 
   // Runs for ever: measures how much later than wanted a thread runs on this machine, which may be busy with
   // other tests. The time in which the whole process was stopped does not count.
   void Sleep() {
-    constexpr absl::Duration kNap = absl::Milliseconds(10);
     for (;;) {
       const uint64_t stops = record->stops;
-      const absl::Time start = absl::Now();
+      nap_start_ns = absl::GetCurrentTimeNanos();
       absl::SleepFor(kNap);
-      const int64_t over_us = absl::ToInt64Microseconds(absl::Now() - start - kNap);
-      if (stops % 2 == 0 && record->stops == stops && over_us > overslept_us) overslept_us = over_us;
+      const int64_t over_ns = Overslept();
+      if (stops % 2 == 0 && record->stops == stops) worst_nap_ns = std::max(worst_nap_ns.load(), over_ns);
     }
   }
-  // The worst nap, thrice: a call's end takes a few threads, one after the other.
-  absl::Duration late_max() const { return kLateMax + 3 * absl::Microseconds(overslept_us.load()); }
+  // The worst nap, or that which has not ended yet, four times: a call needs a few threads, one after the
+  // other.
+  absl::Duration late_max() const {
+    return kLateMax + 4 * absl::Nanoseconds(std::max(worst_nap_ns.load(), Overslept()));
+  }
+
+  static constexpr absl::Duration kNap = absl::Milliseconds(10);
+  int64_t Overslept() const {
+    return absl::GetCurrentTimeNanos() - nap_start_ns - absl::ToInt64Nanoseconds(kNap);
+  }
+  std::atomic<int64_t> nap_start_ns{absl::GetCurrentTimeNanos()};
+  std::atomic<int64_t> worst_nap_ns{0};
 
   void Wrong(absl::string_view what) {
     record->violations.fetch_add(1);
