@@ -50,9 +50,8 @@ void OutgoingMessage::Reset() {
     // Asked anew, since Finish() may be followed by more building.
     if (first_taken_) {
       const kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> parts = builder_->getSegmentsForOutput();
-      uint8_t* const first = head_.data() + kHeadroom;
-      if (parts.size() != 0 && reinterpret_cast<const uint8_t*>(parts[0].begin()) == first) {
-        memset(first, 0, parts[0].size() * sizeof(capnp::word));
+      if (parts.size() != 0 && reinterpret_cast<const uint8_t*>(parts[0].begin()) == body()) {
+        memset(body(), 0, parts[0].size() * sizeof(capnp::word));
       }
     }
     builder_->~MessageBuilder();
@@ -76,8 +75,7 @@ kj::ArrayPtr<capnp::word> OutgoingMessage::AllocateSegment(uint32_t minimum_word
     first_taken_ = true;
     if (minimum_bytes <= kFirstSegmentBytes) {
       allocated_bytes_ += kFirstSegmentBytes;
-      return {reinterpret_cast<capnp::word*>(head_.data() + kHeadroom),
-              kFirstSegmentBytes / sizeof(capnp::word)};
+      return {reinterpret_cast<capnp::word*>(body()), kFirstSegmentBytes / sizeof(capnp::word)};
     }
   }
   // Doubles what there is, and later adds a quarter, so that a message of any size has few segments and not
@@ -99,11 +97,6 @@ kj::ArrayPtr<capnp::word> OutgoingMessage::AllocateSegment(uint32_t minimum_word
   return {reinterpret_cast<capnp::word*>(memory), size_bytes / sizeof(capnp::word)};
 }
 
-void OutgoingMessage::SetEnvelope(absl::Span<const uint8_t> envelope) {
-  envelope_size_ = std::min(envelope.size(), kEnvelopeMax);
-  if (envelope_size_ != 0) memcpy(envelope_, envelope.data(), envelope_size_);
-}
-
 capnp::Orphan<capnp::Data> OutgoingMessage::Attach(capnp::Data::Reader bytes,
                                                    std::shared_ptr<const void> owner) {
   const size_t padded = (bytes.size() + 7) & ~size_t{7};
@@ -122,7 +115,7 @@ absl::Span<const OutgoingMessage::Segment> OutgoingMessage::Finish() {
     auto* address = const_cast<uint8_t*>(reinterpret_cast<const uint8_t*>(part.begin()));
     const size_t length = part.size() * sizeof(capnp::word);
     uint32_t lkey = 0;
-    if (head_ && address == head_.data() + kHeadroom) {
+    if (head_ && address == body()) {
       lkey = head_.lkey();
     } else {
       for (const Lease& lease : leases_) {

@@ -2,7 +2,9 @@
 #define HAWSER_TRANSPORT_MESSAGE_H_
 
 #include <capnp/message.h>
+#include <string.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -50,9 +52,16 @@ class OutgoingMessage {
   // so that building never fails half-way, but it cannot be sent: see status().
   capnp::MessageBuilder& builder() { return *builder_; }
 
-  // At most kEnvelopeMax bytes, a multiple of 8; copied.
-  void SetEnvelope(absl::Span<const uint8_t> envelope);
-  absl::Span<const uint8_t> envelope() const { return {envelope_, envelope_size_}; }
+  // At most kEnvelopeMax bytes, a multiple of 8; copied to where it is sent from, in front of the first
+  // segment. Without effect on a message that cannot be sent.
+  void SetEnvelope(absl::Span<const uint8_t> envelope) {
+    envelope_size_ = head_ ? std::min(envelope.size(), kEnvelopeMax) : 0;
+    if (envelope_size_ != 0) memcpy(body() - envelope_size_, envelope.data(), envelope_size_);
+  }
+  absl::Span<const uint8_t> envelope() const {
+    if (envelope_size_ == 0) return {};
+    return {body() - envelope_size_, envelope_size_};
+  }
 
   // An orphan that refers to `bytes` where they are, to be adopted by the message; `owner` lives until the
   // message has been sent and is needed no more, whatever came of it. Nothing is copied if `bytes` lie in the
@@ -76,6 +85,8 @@ class OutgoingMessage {
   absl::Span<const Segment> segments() const { return segments_; }
   uint64_t body_bytes() const;  // After Finish().
   const Lease& head() const { return head_; }
+  // Where the first segment lies, with the envelope right before it. Of a message with a head.
+  uint8_t* body() const { return head_.data() + kHeadroom; }
   // It holds memory of the application.
   bool has_attached() const { return !owners_.empty(); }
   // A buffer that lives as long as the message; for a header that does not fit the headroom.
@@ -96,7 +107,6 @@ class OutgoingMessage {
   capnp::MessageBuilder* builder_ = nullptr;
   bool first_taken_ = false;
   size_t envelope_size_ = 0;
-  uint8_t envelope_[kEnvelopeMax];
   uint64_t allocated_bytes_ = 0;
   absl::InlinedVector<Lease, 2> leases_;
   absl::InlinedVector<std::unique_ptr<uint64_t[]>, 1> unregistered_;

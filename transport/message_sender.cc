@@ -49,15 +49,26 @@ absl::Status NotGranted(Connection& connection, size_t remote_segments, const ab
                    " at once; attach fewer payloads, or raise ConnectionOptions::slots: ", why.message()));
 }
 
-void WritePrefix(const Header& header, absl::Span<const TableEntry> table, absl::Span<const uint8_t> envelope,
-                 uint8_t* out) {
+// All that precedes the envelope.
+void WriteHeaderAndTable(const Header& header, absl::Span<const TableEntry> table, uint8_t* out) {
   EncodeHeader(header, out);
   out += kHeaderBytes;
   for (const TableEntry& entry : table) {
     EncodeTableEntry(entry, out);
     out += kTableEntryBytes;
   }
-  if (!envelope.empty()) memcpy(out, envelope.data(), envelope.size());
+}
+
+// The usual message: its one segment stands behind its envelope, and goes along.
+absl::Status SendWhole(Connection& connection, const Header& header, const OutgoingMessage& message,
+                       size_t prefix_bytes) {
+  const Segment& segment = message.segments().front();
+  uint8_t* const prefix = message.body() - prefix_bytes;
+  const TableEntry entry{.length_bytes = segment.length_bytes};
+  WriteHeaderAndTable(header, {&entry, 1}, prefix);
+  const fabric::Sge sge{prefix, static_cast<uint32_t>(prefix_bytes) + segment.length_bytes, segment.lkey};
+  if (!connection.send_queue().PushSend({&sge, 1}, message.has_attached())) return connection.why_closed();
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -81,6 +92,12 @@ absl::Status SendMessage(Connection& connection, Header header, OutgoingMessage&
     return absl::InvalidArgumentError(absl::StrCat("the table of ", segments.size(),
                                                    " segments does not fit the agreed ", "receive buffer of ",
                                                    send_bytes_max, " bytes"));
+  }
+  header.envelope_words = static_cast<uint8_t>(message.envelope().size() / 8);
+  header.entries = static_cast<uint16_t>(segments.size());
+  if (segments.size() == 1 && segments[0].address == message.body() &&
+      prefix_bytes + body_bytes <= send_bytes_max) {
+    return SendWhole(connection, header, message, prefix_bytes);
   }
   const Layout layout = Plan(segments, prefix_bytes, body_bytes, send_bytes_max);
 
@@ -110,21 +127,18 @@ absl::Status SendMessage(Connection& connection, Header header, OutgoingMessage&
     }
     table.push_back(entry);
   }
-  header.envelope_words = static_cast<uint8_t>(message.envelope().size() / 8);
-  header.entries = static_cast<uint16_t>(segments.size());
 
   fabric::Sge sges[kSendSgeMax];
   size_t count = 0;
   // The prefix stands right before the first segment, so one segment of one message is one range of memory.
   if (segments.size() <= kHeadroomSegments && inline_parts < kSendSgeMax) {
-    uint8_t* const body = message.head().data() + kHeadroom;
-    uint8_t* const prefix = body - prefix_bytes;
-    WritePrefix(header, table, message.envelope(), prefix);
+    uint8_t* const prefix = message.body() - prefix_bytes;
+    WriteHeaderAndTable(header, table, prefix);
     sges[count++] = {prefix, static_cast<uint32_t>(prefix_bytes), message.head().lkey()};
     for (size_t i = 0; i < segments.size(); ++i) {
       const Segment& segment = segments[i];
       if (!layout.is_inline[i] || segment.length_bytes == 0) continue;
-      if (count == 1 && segment.address == body && sges[0].length == prefix_bytes) {
+      if (count == 1 && segment.address == message.body() && sges[0].length == prefix_bytes) {
         sges[0].length += segment.length_bytes;
       } else {
         sges[count++] = {segment.address, segment.length_bytes, segment.lkey};
@@ -140,8 +154,10 @@ absl::Status SendMessage(Connection& connection, Header header, OutgoingMessage&
     }
     sge.address = *buffer;
     sge.length = static_cast<uint32_t>(prefix_bytes + layout.inline_bytes);
-    WritePrefix(header, table, message.envelope(), *buffer);
+    WriteHeaderAndTable(header, table, *buffer);
+    const absl::Span<const uint8_t> envelope = message.envelope();
     uint8_t* out = *buffer + prefix_bytes;
+    if (!envelope.empty()) memcpy(out - envelope.size(), envelope.data(), envelope.size());
     for (size_t i = 0; i < segments.size(); ++i) {
       if (!layout.is_inline[i] || segments[i].length_bytes == 0) continue;
       memcpy(out, segments[i].address, segments[i].length_bytes);

@@ -13,26 +13,6 @@ absl::Status Malformed(absl::string_view what) {
 
 }  // namespace
 
-void EncodeHeader(const Header& header, uint8_t* out) {
-  out[0] = static_cast<uint8_t>(header.kind);
-  out[1] = header.envelope_words;
-  StoreLittle16(out + 2, header.slot);
-  StoreLittle32(out + 4, header.generation);
-  StoreLittle32(out + 8, header.timeout_us);
-  StoreLittle16(out + 12, header.entries);
-  StoreLittle16(out + 14, 0);
-}
-
-void EncodeTableEntry(const TableEntry& entry, uint8_t* out) {
-  StoreLittle64(out, entry.address);
-  StoreLittle32(out + 8, entry.rkey);
-  StoreLittle32(out + 12, entry.length_bytes);
-}
-
-TableEntry DecodeTableEntry(const uint8_t* in) {
-  return {LoadLittle64(in), LoadLittle32(in + 8), LoadLittle32(in + 12)};
-}
-
 void EncodeControlOp(const ControlOp& op, uint8_t* out) {
   out[0] = static_cast<uint8_t>(op.code);
   out[1] = 0;

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "hawser/transport/endian.h"
 #include "hawser/transport/message.h"
 
 // What one SEND carries, little endian; rpc/PROTOCOL.md has the field tables and an example in bytes.
@@ -75,11 +76,27 @@ inline size_t PrefixBytes(size_t entries, size_t envelope_bytes) {
   return kHeaderBytes + entries * kTableEntryBytes + envelope_bytes;
 }
 
-void EncodeHeader(const Header& header, uint8_t* out);
-void EncodeTableEntry(const TableEntry& entry, uint8_t* out);
-void EncodeControlOp(const ControlOp& op, uint8_t* out);
+inline void EncodeHeader(const Header& header, uint8_t* out) {
+  out[0] = static_cast<uint8_t>(header.kind);
+  out[1] = header.envelope_words;
+  StoreLittle16(out + 2, header.slot);
+  StoreLittle32(out + 4, header.generation);
+  StoreLittle32(out + 8, header.timeout_us);
+  StoreLittle16(out + 12, header.entries);
+  StoreLittle16(out + 14, 0);
+}
 
-TableEntry DecodeTableEntry(const uint8_t* in);
+inline void EncodeTableEntry(const TableEntry& entry, uint8_t* out) {
+  StoreLittle64(out, entry.address);
+  StoreLittle32(out + 8, entry.rkey);
+  StoreLittle32(out + 12, entry.length_bytes);
+}
+
+inline TableEntry DecodeTableEntry(const uint8_t* in) {
+  return {LoadLittle64(in), LoadLittle32(in + 8), LoadLittle32(in + 12)};
+}
+
+void EncodeControlOp(const ControlOp& op, uint8_t* out);
 // The caller checks the code.
 ControlOp DecodeControlOp(const uint8_t* in);
 
