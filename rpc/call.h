@@ -62,7 +62,8 @@ class PendingCall {
   // it would wait for itself.
   absl::StatusOr<Reply<Results>> Wait() {
     detached_ = true;
-    return Typed(call_->Wait());
+    internal::CallResult result = call_->Wait();
+    return Typed(std::move(result.message), result.limits);
   }
 
   // `callback(absl::StatusOr<Reply<Results>>)` runs once, on the poller's thread: keep it short. It allocates
@@ -70,9 +71,9 @@ class PendingCall {
   template <typename Callback>
   PendingCall& Then(Callback callback) {
     detached_ = true;
-    call_->Then([callback = std::move(callback)](absl::StatusOr<transport::IncomingMessagePtr> result,
+    call_->Then([callback = std::move(callback)](absl::StatusOr<transport::IncomingMessagePtr>&& result,
                                                  const ReadLimits& limits) mutable {
-      callback(Typed({std::move(result), limits}));
+      callback(Typed(std::move(result), limits));
     });
     return *this;
   }
@@ -84,13 +85,15 @@ class PendingCall {
       std::optional<internal::CallResult> result;
       bool await_ready() const { return false; }
       void await_suspend(std::coroutine_handle<> waiting) {
-        call->Then(
-            [this, waiting](absl::StatusOr<transport::IncomingMessagePtr> message, const ReadLimits& limits) {
-              result.emplace(internal::CallResult{std::move(message), limits});
-              waiting.resume();
-            });
+        call->Then([this, waiting](absl::StatusOr<transport::IncomingMessagePtr>&& message,
+                                   const ReadLimits& limits) {
+          result.emplace(internal::CallResult{std::move(message), limits});
+          waiting.resume();
+        });
       }
-      absl::StatusOr<Reply<Results>> await_resume() { return Typed(*std::move(result)); }
+      absl::StatusOr<Reply<Results>> await_resume() {
+        return Typed(std::move(result->message), result->limits);
+      }
     };
     return Awaiter{std::move(call_), std::nullopt};
   }
@@ -102,14 +105,14 @@ class PendingCall {
   }
 
  private:
-  static absl::StatusOr<Reply<Results>> Typed(internal::CallResult result) {
-    if (!result.message.ok()) return std::move(result.message).status();
-    transport::IncomingMessagePtr message = *std::move(result.message);
-    std::optional<typename Results::Reader> reader;
+  static absl::StatusOr<Reply<Results>> Typed(absl::StatusOr<transport::IncomingMessagePtr>&& result,
+                                              const ReadLimits& limits) {
+    if (!result.ok()) return std::move(result).status();
+    typename Results::Reader reader;
     absl::Status status = internal::CatchMalformed(
-        [&] { reader = internal::Root(*message, result.limits).template getAs<Results>(); });
+        [&] { reader = internal::Root(**result, limits).template getAs<Results>(); });
     if (!status.ok()) return status;
-    return Reply<Results>(std::move(message), *reader);
+    return absl::StatusOr<Reply<Results>>(absl::in_place, *std::move(result), reader);
   }
 
   internal::CallRef call_;

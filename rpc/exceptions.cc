@@ -1,7 +1,5 @@
 #include "hawser/rpc/exceptions.h"
 
-#include <kj/exception.h>
-
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -40,9 +38,9 @@ absl::Status ToStatus(const kj::Exception& exception) {
 
 }  // namespace
 
-absl::Status CatchExceptions(absl::FunctionRef<absl::Status()> body) {
+absl::Status StatusOfException() {
   try {
-    return body();
+    throw;
   } catch (const kj::Exception& exception) {
     return ToStatus(exception);
   } catch (const std::exception& exception) {
@@ -52,24 +50,14 @@ absl::Status CatchExceptions(absl::FunctionRef<absl::Status()> body) {
   }
 }
 
-absl::Status CatchMalformed(absl::FunctionRef<void()> body) {
-  try {
-    body();
-    return absl::OkStatus();
-  } catch (const kj::Exception& exception) {
-    return absl::DataLossError(absl::StrCat("malformed message: ", Description(exception)));
-  }
+absl::Status StatusOfMalformed(const kj::Exception& exception) {
+  return absl::DataLossError(absl::StrCat("malformed message: ", Description(exception)));
 }
 
-void CallUser(absl::string_view what, absl::string_view whose, absl::FunctionRef<void()> body) {
-  const absl::Status status = CatchExceptions([&] {
-    body();
-    return absl::OkStatus();
-  });
-  if (status.ok()) return;
-  const std::string line = absl::StrCat(
-      "hawser: ", what, " ", whose,
-      " let an exception escape; going on without it: ", absl::string_view(status.message()), "\n");
+void ReportException(absl::string_view what, absl::string_view whose) {
+  const std::string line =
+      absl::StrCat("hawser: ", what, " ", whose, " let an exception escape; going on without it: ",
+                   absl::string_view(StatusOfException().message()), "\n");
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 

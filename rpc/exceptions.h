@@ -1,23 +1,51 @@
 #ifndef HAWSER_RPC_EXCEPTIONS_H_
 #define HAWSER_RPC_EXCEPTIONS_H_
 
-#include "absl/functional/function_ref.h"
+#include <kj/exception.h>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
 // Where exceptions end: Cap'n Proto throws on malformed messages, and so may the application's code that we
-// call.
+// call. Templates, so that a call that throws nothing pays nothing.
 namespace hawser::internal {
 
-// Runs `body`; what it throws comes back as a Status. See InvokeHandler() for which.
-absl::Status CatchExceptions(absl::FunctionRef<absl::Status()> body);
+// Of the exception that is being handled. See InvokeHandler() for which becomes what.
+absl::Status StatusOfException();
+absl::Status StatusOfMalformed(const kj::Exception& exception);
+void ReportException(absl::string_view what, absl::string_view whose);
+
+// Runs `body`, which returns a Status; what it throws comes back as one.
+template <typename Body>
+absl::Status CatchExceptions(Body&& body) {
+  try {
+    return body();
+  } catch (...) {
+    return StatusOfException();
+  }
+}
 
 // Likewise for a client that reads a reply: every kj::Exception is DataLoss.
-absl::Status CatchMalformed(absl::FunctionRef<void()> body);
+template <typename Body>
+absl::Status CatchMalformed(Body&& body) {
+  try {
+    body();
+    return absl::OkStatus();
+  } catch (const kj::Exception& exception) {
+    return StatusOfMalformed(exception);
+  }
+}
 
 // Runs a callback of the application, which has nobody to return a Status to: what it throws is reported on
 // stderr, with `what` and `whose` it was ("the callback of", "kv.capnp:KeyValue.get"), and is otherwise lost.
-void CallUser(absl::string_view what, absl::string_view whose, absl::FunctionRef<void()> body);
+template <typename Whose, typename Body>
+void CallUser(const char* what, const Whose& whose, Body&& body) {
+  try {
+    body();
+  } catch (...) {
+    ReportException(what, whose);
+  }
+}
 
 }  // namespace hawser::internal
 

@@ -86,7 +86,6 @@ void UntypedCall::Free() {
   }
   request_.reset();
   result_ = transport::IncomingMessagePtr();
-  callback_ = nullptr;
   done_.reset();
   core_->calls().Put(this);
 }
@@ -121,7 +120,7 @@ CallResult UntypedCall::Wait() {
   return {std::move(result_), limits};
 }
 
-void UntypedCall::Then(Callback callback) {
+void UntypedCall::Then(Callback&& callback) {
   callback_ = std::move(callback);
   if (parents_core_ != nullptr) {
     AddRef();
@@ -188,7 +187,7 @@ void UntypedCall::RunCallback() {
   Unref();
 }
 
-void UntypedCall::OnResponse(absl::StatusOr<transport::IncomingMessagePtr> response) {
+void UntypedCall::OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& response) {
   connection_ = nullptr;
   if (!response.ok()) return OnFailure(response.status());
   const absl::StatusOr<ResponseEnvelope> envelope = DecodeResponseEnvelope((*response)->envelope());
@@ -227,14 +226,14 @@ void UntypedCall::OnRequestBack(transport::OutgoingMessagePtr request) {
   Unref();
 }
 
-void UntypedCall::End(absl::StatusOr<transport::IncomingMessagePtr> result) {
+void UntypedCall::End(absl::StatusOr<transport::IncomingMessagePtr>&& result) {
   // These two come from inside Cancel() and Close(), whose caller may hold a lock that his callback wants.
   if (cancelled_ || core_->closed()) return EndSoon(std::move(result));
   result_ = std::move(result);
   HandOver();
 }
 
-void UntypedCall::EndSoon(absl::StatusOr<transport::IncomingMessagePtr> result) {
+void UntypedCall::EndSoon(absl::StatusOr<transport::IncomingMessagePtr>&& result) {
   result_ = std::move(result);
   stage_ = Stage::kEnding;
   core_->HandOverSoon(*this);
@@ -258,8 +257,8 @@ void UntypedCall::HandOver() {
 }
 
 void UntypedCall::InvokeCallback() {
-  Callback callback = std::move(callback_);
-  CallUser("the callback of", method_.name, [&] { callback(std::move(result_), core_->read_limits()); });
+  CallUser("the callback of", method_.name, [&] { callback_(std::move(result_), core_->read_limits()); });
+  callback_ = nullptr;  // It may own the PendingCall, and so this.
 }
 
 absl::Status UntypedCall::Error(absl::StatusCode code, absl::string_view why) const {

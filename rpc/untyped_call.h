@@ -62,7 +62,7 @@ class CallRef {
 class UntypedCall final : transport::ResponseHandler {
  public:
   // Move-only function; stored inline if it fits two pointers.
-  using Callback = absl::AnyInvocable<void(absl::StatusOr<transport::IncomingMessagePtr> result,
+  using Callback = absl::AnyInvocable<void(absl::StatusOr<transport::IncomingMessagePtr>&& result,
                                            const ReadLimits& limits)>;
 
   static CallRef New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
@@ -74,7 +74,7 @@ class UntypedCall final : transport::ResponseHandler {
 
   // One of them, once, after Send().
   CallResult Wait();
-  void Then(Callback callback);
+  void Then(Callback&& callback);
 
   void Cancel();
 
@@ -125,15 +125,15 @@ class UntypedCall final : transport::ResponseHandler {
   void RunCallback();
 
   // transport::ResponseHandler
-  void OnResponse(absl::StatusOr<transport::IncomingMessagePtr> response) override;
+  void OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& response) override;
   void OnRequestBack(transport::OutgoingMessagePtr request) override;
   bool WantsRequestBack() const override;
 
   void OnFailure(const absl::Status& why);
   // The result is there: hands it over now, or, from inside a call of the application into us, in the next
   // turn.
-  void End(absl::StatusOr<transport::IncomingMessagePtr> result);
-  void EndSoon(absl::StatusOr<transport::IncomingMessagePtr> result);
+  void End(absl::StatusOr<transport::IncomingMessagePtr>&& result);
+  void EndSoon(absl::StatusOr<transport::IncomingMessagePtr>&& result);
   void HandOver();
   absl::Status Error(absl::StatusCode code, absl::string_view why) const;
   void InvokeCallback();

@@ -327,7 +327,7 @@ void Connection::CloseIfFlushed() {
   poller_.MarkClosed(this);
 }
 
-void Connection::LetGo(OutgoingMessagePtr message, uint32_t number, Grants& grants) {
+void Connection::LetGo(OutgoingMessagePtr&& message, uint32_t number, Grants& grants) {
   if (grants.empty()) return send_queue_.KeepUntilProved(number, std::move(message));
   revocations_.Start(grants, std::move(message), number);
 }
@@ -396,7 +396,7 @@ void Connection::OnCompletion(const WorkId& id, const fabric::Completion& comple
   if (!ok || state_ == State::kDraining || state_ == State::kFlushing) poller_.MarkForFlush(this);
 }
 
-void Connection::OnMessage(Lease buffer, uint32_t length_bytes) {
+void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
   last_receive_ns_ = poller_.now_ns();
   if (!ready_) {
     // The peer may speak before the connection manager tells us that it can. Who accepted knows all there is

@@ -129,7 +129,7 @@ class Connection final : public fabric::ConnectionHandler {
   // The peer broke the protocol, or the fabric failed: ends the connection. `what` without the peer's name.
   void Fail(absl::StatusCode code, absl::string_view what);
   // The peer needs `message`, of work request `number`, no more: it is kept until the fabric does not either.
-  void LetGo(OutgoingMessagePtr message, uint32_t number, Grants& grants);
+  void LetGo(OutgoingMessagePtr&& message, uint32_t number, Grants& grants);
   // The peer was never told of `grants`.
   void TakeBack(Grants& grants);
   // An exchange has ended: a slot is free, and it was perhaps the last one of a connection that drains.
@@ -156,7 +156,7 @@ class Connection final : public fabric::ConnectionHandler {
                                           ConnectionObserver& observer, RequestHandler* handler);
   void Agree(const Handshake& peer);
   void Move(Event event);
-  void OnMessage(Lease buffer, uint32_t length_bytes);
+  void OnMessage(Lease&& buffer, uint32_t length_bytes);
   void OnBadCompletion(const WorkId& id, fabric::CompletionStatus status);
   void OnKeepaliveTimer();
   void Fail(const absl::Status& why);

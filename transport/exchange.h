@@ -27,7 +27,7 @@ class ResponseHandler {
   //   DeadlineExceeded, Cancelled: given up; the peer may be running it.
   //   Unavailable: the connection was lost; the peer may or may not have run it.
   //   ResourceExhausted: no memory for a large response, or it is larger than we take.
-  virtual void OnResponse(absl::StatusOr<IncomingMessagePtr> response) = 0;
+  virtual void OnResponse(absl::StatusOr<IncomingMessagePtr>&& response) = 0;
 
   // After OnResponse(Unavailable): `request` is not used by the fabric any more and could be sent again.
   // Called only if WantsRequestBack() was true when the exchange ended.

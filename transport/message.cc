@@ -172,12 +172,6 @@ void IncomingMessage::Reset() {
   segments_.clear();
 }
 
-void IncomingMessage::SetReceived(Lease buffer, uint32_t length_bytes, absl::Span<const uint8_t> envelope) {
-  buffer_ = std::move(buffer);
-  length_bytes_ = length_bytes;
-  envelope_ = envelope;
-}
-
 uint64_t IncomingMessage::body_bytes() const {
   uint64_t bytes = 0;
   for (const Segment& segment : segments_) bytes += segment.length_bytes;

@@ -144,7 +144,11 @@ class IncomingMessage {
     uint32_t length_bytes;
   };
   // `buffer` holds the SEND of `length_bytes`, and `envelope` in it.
-  void SetReceived(Lease buffer, uint32_t length_bytes, absl::Span<const uint8_t> envelope);
+  void SetReceived(Lease&& buffer, uint32_t length_bytes, absl::Span<const uint8_t> envelope) {
+    buffer_ = std::move(buffer);
+    length_bytes_ = length_bytes;
+    envelope_ = envelope;
+  }
   absl::Span<const uint8_t> received() const { return {buffer_.data(), length_bytes_}; }
   void AddSegment(const uint8_t* address, uint32_t length_bytes) {
     segments_.push_back({address, length_bytes});

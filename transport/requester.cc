@@ -71,7 +71,7 @@ void Requester::Cancel(ExchangeId id) {
   connection_.control().Pump();
 }
 
-void Requester::OnResponse(const ParsedMessage& message, Lease buffer, uint32_t length_bytes) {
+void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes) {
   const Header& header = message.header;
   if (header.slot >= slots_.size() || slots_[header.slot].state != SlotState::kWaiting ||
       slots_[header.slot].generation != header.generation) {
@@ -85,16 +85,11 @@ void Requester::OnResponse(const ParsedMessage& message, Lease buffer, uint32_t 
     if (message.remote_bytes != 0) OweRelease(slot);
     return Free(slot);
   }
-  slot.response = connection_.poller().messages().NewIncoming();
+  IncomingMessagePtr response = connection_.poller().messages().NewIncoming();
+  response->SetReceived(std::move(buffer), length_bytes, message.envelope);
   if (message.remote_bytes == 0) {
-    const uint8_t* at = message.inline_segments;
-    for (size_t i = 0; i < header.entries; ++i) {
-      const uint32_t length = DecodeTableEntry(message.table + i * kTableEntryBytes).length_bytes;
-      slot.response->AddSegment(at, length);
-      at += length;
-    }
-    slot.response->SetReceived(std::move(buffer), length_bytes, message.envelope);
-    return Deliver(slot, std::move(slot.response));
+    AddInlineSegments(message, *response);
+    return Deliver(slot, std::move(response));
   }
   const uint64_t body_bytes = message.inline_bytes + message.remote_bytes;
   if (body_bytes > connection_.options().message_bytes_max) {
@@ -111,7 +106,7 @@ void Requester::OnResponse(const ParsedMessage& message, Lease buffer, uint32_t 
                                                         " bytes, more than the whole memory pool here can "
                                                         "hold; raise BufferPoolOptions::limit_bytes")));
   }
-  slot.response->SetReceived(std::move(buffer), length_bytes, message.envelope);
+  slot.response = std::move(response);
   if (!StartPull(slot, message)) {
     slot.state = SlotState::kWantsMemory;
     // A large request may have just what its response wants.
@@ -167,9 +162,8 @@ void Requester::GiveUp(Slot& slot, const absl::Status& why) {
   handler->OnResponse(why);
 }
 
-void Requester::Deliver(Slot& slot, absl::StatusOr<IncomingMessagePtr> response) {
+void Requester::Deliver(Slot& slot, absl::StatusOr<IncomingMessagePtr>&& response) {
   ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
-  slot.response.reset();
   // The slot is free before the handler runs, which may send the next request in it. Others that wait for a
   // slot hear of it first.
   Free(slot);

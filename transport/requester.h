@@ -33,7 +33,7 @@ class Requester final : Pull::Owner {
   absl::StatusOr<ExchangeId> Send(OutgoingMessagePtr& request, int64_t deadline_ns, ResponseHandler& handler);
   void Cancel(ExchangeId id);
 
-  void OnResponse(const ParsedMessage& message, Lease buffer, uint32_t length_bytes);
+  void OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes);
 
   // A cancellation or a release that the peer has not been told of yet.
   std::optional<ControlOp> NextControlOp();
@@ -74,7 +74,7 @@ class Requester final : Pull::Owner {
   bool StartPull(Slot& slot, const ParsedMessage& message);
   void RetryMemory();
   void GiveUp(Slot& slot, const absl::Status& why);
-  void Deliver(Slot& slot, absl::StatusOr<IncomingMessagePtr> response);
+  void Deliver(Slot& slot, absl::StatusOr<IncomingMessagePtr>&& response);
   void Free(Slot& slot);
   void LetGoOfRequest(Slot& slot);
   void OweRelease(Slot& slot);

@@ -21,7 +21,7 @@ Responder::Responder(Connection& connection, uint32_t slots, RequestHandler& han
       deadline_timer_([this] { OnDeadlineTimer(); }),
       memory_timer_([this] { RetryMemory(); }) {}
 
-void Responder::OnRequest(const ParsedMessage& message, Lease buffer, uint32_t length_bytes) {
+void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes) {
   const Header& header = message.header;
   if (header.slot >= slots_.size()) {
     return connection_.Fail(absl::StatusCode::kDataLoss,
@@ -59,12 +59,7 @@ void Responder::OnRequest(const ParsedMessage& message, Lease buffer, uint32_t l
                       connection_.options().message_bytes_max, " (ConnectionOptions::message_bytes_max)")));
   }
   if (message.remote_bytes == 0) {
-    const uint8_t* at = message.inline_segments;
-    for (size_t i = 0; i < header.entries; ++i) {
-      const uint32_t length = DecodeTableEntry(message.table + i * kTableEntryBytes).length_bytes;
-      slot.request->AddSegment(at, length);
-      at += length;
-    }
+    AddInlineSegments(message, *slot.request);
     return Run(slot);
   }
   if (!connection_.poller().messages().buffers().CanEverHold(message.remote_bytes)) {

@@ -27,7 +27,7 @@ class Responder final : Pull::Owner {
   // That an honest peer may send once it has all our answers.
   uint32_t requests_that_may_come() const;
 
-  void OnRequest(const ParsedMessage& message, Lease buffer, uint32_t length_bytes);
+  void OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes);
   // See Connection::Respond().
   absl::Status Respond(ExchangeId id, OutgoingMessagePtr& response);
   // kCancel and kRelease; about an earlier exchange of the slot they are late, and ignored.

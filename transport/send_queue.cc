@@ -81,8 +81,12 @@ void SendQueue::DropQueued() {
   }
 }
 
-void SendQueue::KeepUntilProved(uint32_t number, OutgoingMessagePtr message) {
-  if (number - proved_ < end_ - proved_) at(number).message = std::move(message);
+void SendQueue::KeepUntilProved(uint32_t number, OutgoingMessagePtr&& message) {
+  if (number - proved_ < end_ - proved_) {
+    at(number).message = std::move(message);
+  } else {
+    message.reset();
+  }
 }
 
 absl::Status SendQueue::Flush() {

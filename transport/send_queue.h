@@ -43,7 +43,7 @@ class SendQueue {
   bool PushRead(const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey, Pull* pull);
 
   // Lets `message`, the memory of work request `number`, go as soon as that is proved: now, if it is.
-  void KeepUntilProved(uint32_t number, OutgoingMessagePtr message);
+  void KeepUntilProved(uint32_t number, OutgoingMessagePtr&& message);
 
   // Posts what is queued, as far as the queue pair has room. Not OK: the queue pair is of no use any more.
   absl::Status Flush();

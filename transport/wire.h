@@ -104,6 +104,16 @@ ControlOp DecodeControlOp(const uint8_t* in);
 // the connection. DataLoss: what is wrong, with the values.
 absl::StatusOr<ParsedMessage> Parse(const uint8_t* data, size_t length_bytes);
 
+// Gives `incoming` the segments of `message`, all of which came along.
+inline void AddInlineSegments(const ParsedMessage& message, IncomingMessage& incoming) {
+  const uint8_t* at = message.inline_segments;
+  for (size_t i = 0; i < message.header.entries; ++i) {
+    const uint32_t length_bytes = DecodeTableEntry(message.table + i * kTableEntryBytes).length_bytes;
+    incoming.AddSegment(at, length_bytes);
+    at += length_bytes;
+  }
+}
+
 }  // namespace hawser::transport
 
 #endif  // HAWSER_TRANSPORT_WIRE_H_

@@ -103,7 +103,7 @@ class Peer final : transport::ConnectionObserver {
     absl::StatusOr<internal::ResponseEnvelope> Take() { return envelopes_.Take(); }
 
    private:
-    void OnResponse(absl::StatusOr<transport::IncomingMessagePtr> response) override {
+    void OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& response) override {
       envelopes_.Put(response.ok() ? internal::DecodeResponseEnvelope((*response)->envelope())
                                    : response.status());
     }

@@ -41,7 +41,7 @@ class ExchangeWorld;
 
 // One request, from before it is sent until after its end; never destroyed before the world.
 struct Request final : transport::ResponseHandler {
-  void OnResponse(absl::StatusOr<IncomingMessagePtr> response) override;
+  void OnResponse(absl::StatusOr<IncomingMessagePtr>&& response) override;
   bool WantsRequestBack() const override { return wants_back; }
   void OnRequestBack(OutgoingMessagePtr message) override;
 
@@ -393,7 +393,7 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
   bool good_day_ = false;  // No faults any more, and the server answers at once.
 };
 
-void Request::OnResponse(absl::StatusOr<IncomingMessagePtr> response) {
+void Request::OnResponse(absl::StatusOr<IncomingMessagePtr>&& response) {
   world->OnEnd(*this, std::move(response));
 }
 void Request::OnRequestBack(OutgoingMessagePtr) { ++backs; }

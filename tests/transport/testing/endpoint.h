@@ -67,7 +67,7 @@ class PendingCall final : public ResponseHandler {
       if (call_ != nullptr) call_->proxy_ = nullptr;
     }
     Proxy(const Proxy&) = delete;
-    void OnResponse(absl::StatusOr<IncomingMessagePtr> result) override {
+    void OnResponse(absl::StatusOr<IncomingMessagePtr>&& result) override {
       if (call_ != nullptr) call_->OnResponse(std::move(result));
     }
     bool WantsRequestBack() const override { return call_ != nullptr && call_->WantsRequestBack(); }
@@ -80,7 +80,7 @@ class PendingCall final : public ResponseHandler {
     PendingCall* call_;
   };
 
-  void OnResponse(absl::StatusOr<IncomingMessagePtr> result) override {
+  void OnResponse(absl::StatusOr<IncomingMessagePtr>&& result) override {
     ++ends;
     response = std::move(result);
     if (on_response) on_response();
