@@ -101,12 +101,12 @@ class BufferPool::Core {
 
   absl::StatusOr<Block*> Acquire(size_t size_bytes) {
     const size_t size_class = ClassOf(size_bytes);
+    if (Block* const block = TakeCached(size_class); block != nullptr) return block;
     if (!CanEverHold(size_class)) {
       return absl::ResourceExhaustedError(absl::StrCat(
           "the whole memory pool of ", limit_bytes_, " bytes cannot hold a buffer of ", size_bytes,
           " bytes (small ones come in slabs of ", kSlabBytes, "); raise BufferPoolOptions::limit_bytes"));
     }
-    if (Block* const block = TakeCached(size_class); block != nullptr) return block;
     references_.fetch_add(1, std::memory_order_relaxed);
     if (Block* const block = TakeFree(size_class); block != nullptr) return block;
     absl::StatusOr<Block*> block = Grow(size_class);

@@ -60,11 +60,13 @@ void OutgoingMessage::Reset() {
   first_taken_ = false;
   envelope_size_ = 0;
   allocated_bytes_ = 0;
-  leases_.clear();
-  unregistered_.clear();
-  owners_.clear();
   segments_.clear();
-  if (!status_.ok()) status_ = absl::OkStatus();
+  if (!leases_.empty()) leases_.clear();
+  if (!owners_.empty()) owners_.clear();
+  if (!status_.ok()) {
+    unregistered_.clear();
+    status_ = absl::OkStatus();
+  }
 }
 
 kj::ArrayPtr<capnp::word> OutgoingMessage::AllocateSegment(uint32_t minimum_words) {

@@ -1,6 +1,7 @@
 #include "hawser/transport/send_queue.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -27,14 +28,13 @@ uint32_t SendQueue::Size(uint32_t slots, uint32_t read_depth) {
   // Each keeps its message, so a connection with few slots, of which there may be many, proves them sooner.
   signal_interval_ = std::clamp<uint32_t>(slots / 2, 1, kSignalIntervalMax);
   depth_ = wanted_at_once + signal_interval_;
-  size_t size = 1;
-  while (size < depth_ + wanted_at_once) size *= 2;
-  ring_.resize(size);
+  ring_.resize(std::bit_ceil(depth_ + wanted_at_once));
+  mask_ = static_cast<uint32_t>(ring_.size() - 1);
   return depth_;
 }
 
 SendQueue::Entry* SendQueue::Push() {
-  if (end_ - proved_ == ring_.size()) {
+  if (end_ - proved_ > mask_) {
     // An honest peer proves what it answers. One whose NIC does not has no claim on more of our memory.
     connection_.Fail(absl::StatusCode::kUnavailable, "answers messages whose arrival it never acknowledged");
     return nullptr;

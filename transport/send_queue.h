@@ -81,11 +81,12 @@ class SendQueue {
   };
 
   Entry* Push();
-  Entry& at(uint32_t number) { return ring_[number & (ring_.size() - 1)]; }
-  const Entry& at(uint32_t number) const { return ring_[number & (ring_.size() - 1)]; }
+  Entry& at(uint32_t number) { return ring_[number & mask_]; }
+  const Entry& at(uint32_t number) const { return ring_[number & mask_]; }
 
   Connection& connection_;
-  std::vector<Entry> ring_;  // A power of two.
+  std::vector<Entry> ring_;  // mask_ + 1, a power of two.
+  uint32_t mask_ = 0;
   uint32_t depth_ = 0;
   uint32_t signal_interval_ = 1;
   bool signal_all_ = false;

@@ -1,5 +1,7 @@
 #include "hawser/transport/wire.h"
 
+#include <utility>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "hawser/transport/endian.h"
@@ -11,24 +13,10 @@ absl::Status Malformed(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("sent a malformed message: ", what));
 }
 
-}  // namespace
-
-void EncodeControlOp(const ControlOp& op, uint8_t* out) {
-  out[0] = static_cast<uint8_t>(op.code);
-  out[1] = 0;
-  StoreLittle16(out + 2, op.slot);
-  StoreLittle32(out + 4, op.generation);
-}
-
-ControlOp DecodeControlOp(const uint8_t* in) {
-  return {static_cast<ControlOp::Code>(in[0]), LoadLittle16(in + 2), LoadLittle32(in + 4)};
-}
-
-absl::StatusOr<ParsedMessage> Parse(const uint8_t* data, size_t length_bytes) {
+absl::Status ParseInto(const uint8_t* data, size_t length_bytes, ParsedMessage& message) {
   if (length_bytes < kHeaderBytes) {
     return Malformed(absl::StrCat(length_bytes, " bytes, shorter than the header of ", kHeaderBytes));
   }
-  ParsedMessage message;
   Header& header = message.header;
   header.kind = static_cast<Kind>(data[0]);
   header.envelope_words = data[1];
@@ -49,7 +37,7 @@ absl::StatusOr<ParsedMessage> Parse(const uint8_t* data, size_t length_bytes) {
                                     " operations in slot ", header.slot));
     }
     message.table = data + kHeaderBytes;
-    return message;
+    return absl::OkStatus();
   }
 
   const size_t envelope_bytes = size_t{header.envelope_words} * 8;
@@ -79,6 +67,26 @@ absl::StatusOr<ParsedMessage> Parse(const uint8_t* data, size_t length_bytes) {
   }
   message.envelope = {data + prefix_bytes - envelope_bytes, envelope_bytes};
   message.inline_segments = data + prefix_bytes;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void EncodeControlOp(const ControlOp& op, uint8_t* out) {
+  out[0] = static_cast<uint8_t>(op.code);
+  out[1] = 0;
+  StoreLittle16(out + 2, op.slot);
+  StoreLittle32(out + 4, op.generation);
+}
+
+ControlOp DecodeControlOp(const uint8_t* in) {
+  return {static_cast<ControlOp::Code>(in[0]), LoadLittle16(in + 2), LoadLittle32(in + 4)};
+}
+
+absl::StatusOr<ParsedMessage> Parse(const uint8_t* data, size_t length_bytes) {
+  absl::StatusOr<ParsedMessage> message(absl::in_place);
+  if (absl::Status status = ParseInto(data, length_bytes, *message); !status.ok())
+    message = std::move(status);
   return message;
 }
 

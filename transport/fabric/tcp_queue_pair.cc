@@ -77,15 +77,12 @@ absl::Status TcpQueuePair::PostSend(absl::Span<const SendWorkRequest> requests) 
                      requester_.depth(), " has room for ", requester_.room(),
                      ": wait for completions, and signal one request in every queue's length at least"));
   }
-  uint32_t length_bytes;
-  for (const SendWorkRequest& request : requests) {
-    if (absl::Status status = CheckSend(request, &length_bytes); !status.ok()) return status;
+  for (uint32_t i = 0; i < requests.size(); ++i) {
+    uint32_t length_bytes;
+    if (absl::Status status = CheckSend(requests[i], &length_bytes); !status.ok()) return status;
+    requester_.Place(i, requests[i], length_bytes);
   }
-  for (const SendWorkRequest& request : requests) {
-    length_bytes = 0;
-    for (const Sge& sge : request.sges) length_bytes += sge.length;
-    requester_.Post(request, length_bytes);
-  }
+  requester_.Post(static_cast<uint32_t>(requests.size()));
   // The rest of a bulk READ's answer, if there is some, goes on with EPOLLOUT.
   if (!blocked_) Transmit(/*with_answers=*/false);
   return absl::OkStatus();
@@ -107,10 +104,11 @@ absl::Status TcpQueuePair::PostReceive(absl::Span<const ReceiveWorkRequest> requ
         absl::StrCat("PostReceive: ", requests.size(), " work requests, but the receive queue of ",
                      responder_.depth(), " has room for ", responder_.room()));
   }
-  for (const ReceiveWorkRequest& request : requests) {
-    if (!regions_.Contains(request.buffer)) return regions_.Refusal(request.buffer);
+  for (uint32_t i = 0; i < requests.size(); ++i) {
+    if (!regions_.Contains(requests[i].buffer)) return regions_.Refusal(requests[i].buffer);
+    responder_.Place(i, requests[i]);
   }
-  for (const ReceiveWorkRequest& request : requests) responder_.Post(request);
+  responder_.Post(static_cast<uint32_t>(requests.size()));
   if (paused_) completion_queue_.Schedule(*this);
   return absl::OkStatus();
 }

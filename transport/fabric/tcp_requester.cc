@@ -29,18 +29,18 @@ Requester::Requester(uint32_t depth, uint32_t read_depth)
       slots_(new Request[mask_ + 1]),
       reads_(new uint32_t[reads_mask_ + 1]) {}
 
-void Requester::Post(const SendWorkRequest& request, uint32_t length_bytes) {
-  Request& posted = slot(posted_++);
-  posted.wr_id = request.wr_id;
-  posted.remote_address = request.remote_address;
-  posted.rkey = request.rkey;
-  posted.length_bytes = length_bytes;
-  posted.opcode = request.opcode;
-  posted.signaled = request.signaled;
-  posted.answered = false;
-  posted.sge_count = static_cast<uint8_t>(request.sges.size());
+void Requester::Place(uint32_t index, const SendWorkRequest& request, uint32_t length_bytes) {
+  Request& placed = slot(posted_ + index);
+  placed.wr_id = request.wr_id;
+  placed.remote_address = request.remote_address;
+  placed.rkey = request.rkey;
+  placed.length_bytes = length_bytes;
+  placed.opcode = request.opcode;
+  placed.signaled = request.signaled;
+  placed.answered = false;
+  placed.sge_count = static_cast<uint8_t>(request.sges.size());
   for (size_t i = 0; i < request.sges.size(); ++i) {
-    posted.segments[i] = {request.sges[i].address, request.sges[i].length};
+    placed.segments[i] = {request.sges[i].address, request.sges[i].length};
   }
 }
 

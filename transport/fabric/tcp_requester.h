@@ -50,10 +50,11 @@ class Requester {
   void set_read_depth(uint32_t read_depth) { read_depth_ = read_depth; }
   uint32_t read_depth() const { return read_depth_; }
 
-  // Posting. `request` was checked, is `length_bytes` long, and there is room.
+  // Posting: each of a chain, `length_bytes` long, is placed, then all are posted, or none. There is room.
   uint32_t depth() const { return depth_; }
   uint32_t room() const { return depth_ - (posted_ - retired_); }
-  void Post(const SendWorkRequest& request, uint32_t length_bytes);
+  void Place(uint32_t index, const SendWorkRequest& request, uint32_t length_bytes);
+  void Post(uint32_t count) { posted_ += count; }
 
   // Sending: the next request that may go, or null. As on a NIC, a READ beyond the READ depth waits, and what
   // was posted behind it too.

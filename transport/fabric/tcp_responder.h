@@ -24,13 +24,14 @@ class Responder {
   GrantTable& grants() { return grants_; }
   void set_read_depth(uint32_t read_depth) { read_depth_ = read_depth; }
 
-  // Posting. `request` was checked, and there is room.
+  // Posting: each of a chain is placed, then all are posted, or none. There is room.
   uint32_t depth() const { return depth_; }
   uint32_t room() const { return depth_ - (posted_ - delivered_); }
-  void Post(const ReceiveWorkRequest& request) {
-    slot(posted_++) = {request.wr_id, request.buffer.address, request.buffer.length, 0,
-                       CompletionStatus::kSuccess};
+  void Place(uint32_t index, const ReceiveWorkRequest& request) {
+    slot(posted_ + index) = {request.wr_id, request.buffer.address, request.buffer.length, 0,
+                             CompletionStatus::kSuccess};
   }
+  void Post(uint32_t count) { posted_ += count; }
   bool has_receive() const { return filled_ != posted_; }
 
   // Executing.

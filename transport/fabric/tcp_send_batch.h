@@ -31,6 +31,7 @@ class SendBatch {
   void Clear() {
     staged_ = 0;
     segments_ = 0;
+    ends_staged_ = false;
     frames_ = 0;
     bytes_ = 0;
   }
@@ -65,6 +66,7 @@ class SendBatch {
       AppendCopy(data, length_bytes);
     } else {
       segment_[segments_++] = {const_cast<uint8_t*>(data), length_bytes};
+      ends_staged_ = false;
       bytes_ += length_bytes;
     }
   }
@@ -73,11 +75,11 @@ class SendBatch {
   void AppendCopy(const uint8_t* data, size_t length_bytes) {
     uint8_t* end = staging_.data() + staged_;
     std::memcpy(end, data, length_bytes);
-    iovec& last = segment_[segments_ == 0 ? 0 : segments_ - 1];
-    if (segments_ > 0 && static_cast<uint8_t*>(last.iov_base) + last.iov_len == end) {
-      last.iov_len += length_bytes;
+    if (ends_staged_) {
+      segment_[segments_ - 1].iov_len += length_bytes;
     } else {
       segment_[segments_++] = {end, length_bytes};
+      ends_staged_ = true;
     }
     staged_ += length_bytes;
     bytes_ += length_bytes;
@@ -99,6 +101,7 @@ class SendBatch {
 
   size_t staged_ = 0;
   size_t segments_ = 0;
+  bool ends_staged_ = false;  // The last segment is of staging_, whose next bytes follow it.
   size_t frames_ = 0;
   size_t bytes_ = 0;
   std::array<uint8_t, kStagingBytes> staging_;
