@@ -1,6 +1,7 @@
 #ifndef HAWSER_RPC_CALL_POOL_H_
 #define HAWSER_RPC_CALL_POOL_H_
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -17,7 +18,6 @@ class UntypedCall;
 class CallPool {
  public:
   CallPool() = default;
-  ~CallPool();
   CallPool(const CallPool&) = delete;
   CallPool& operator=(const CallPool&) = delete;
 
@@ -30,10 +30,30 @@ class CallPool {
   bool CloseWhenIdle();
 
  private:
-  // A std::mutex: it is taken twice in each call, and Debian's abseil is built to look for deadlocks.
+  class FreeList {
+   public:
+    ~FreeList();
+    void Push(UntypedCall* call);
+    UntypedCall* Pop();  // Null: there is none.
+    size_t size() const { return size_; }
+
+   private:
+    UntypedCall* first_ = nullptr;
+    size_t size_ = 0;
+  };
+
+  // Another one is out, or back, while others still are. False: who takes the first, or brings the last,
+  // needs the mutex.
+  bool CountOneMore();
+  bool CountOneLess();
+
+  // Kept by the poller: a call that starts and ends there takes no lock.
+  FreeList free_on_poller_;
+
+  // Not an absl::Mutex: see buffer_pool.cc.
   std::mutex mutex_;
-  UntypedCall* free_ = nullptr;
-  size_t out_ = 0;
+  FreeList free_;
+  std::atomic<size_t> out_{0};  // To zero, and from it, under mutex_.
   bool close_when_idle_ = false;
   std::shared_ptr<ChannelCore> owner_;  // While out_ > 0.
 };

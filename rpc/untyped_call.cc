@@ -86,7 +86,6 @@ void UntypedCall::Free() {
   }
   request_.reset();
   result_ = transport::IncomingMessagePtr();
-  done_.reset();
   core_->calls().Put(this);
 }
 
@@ -112,10 +111,10 @@ CallResult UntypedCall::Wait() {
                   "on the same poller); use Then() or co_await there"),
             limits};
   }
-  done_.emplace();
+  done_.Reset();
   Handover nobody = Handover::kNobody;
   if (handover_.compare_exchange_strong(nobody, Handover::kWaiter, std::memory_order_acq_rel)) {
-    core_->poller().WaitFor(*done_);
+    core_->poller().WaitFor(done_);
   }
   return {std::move(result_), limits};
 }
@@ -243,7 +242,7 @@ void UntypedCall::HandOver() {
   stage_ = Stage::kEnded;
   switch (handover_.exchange(Handover::kResult, std::memory_order_acq_rel)) {
     case Handover::kWaiter:
-      done_->Set();
+      done_.Set();
       break;
     case Handover::kCallback:
       InvokeCallback();

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -166,7 +165,7 @@ class UntypedCall final : transport::ResponseHandler {
   std::atomic<bool> cancel_posted_{false};
   absl::StatusOr<transport::IncomingMessagePtr> result_;
   Callback callback_;
-  std::optional<transport::Event> done_;
+  transport::Event done_;
   Item<&UntypedCall::RunSend> send_item_{this};
   Item<&UntypedCall::RunCancel> cancel_item_{this};
   Item<&UntypedCall::RunCallback> callback_item_{this};

@@ -77,12 +77,16 @@ class FunctionItem final : public MailboxItem {
 
 }  // namespace
 
+// Who sets looks for a sleeper after it, who falls asleep looks whether it is set after saying so:
+// sequentially consistent, so that one of the two sees the other's.
 void Event::Set() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  set_.store(true, std::memory_order_release);
-  if (awaited_) wake_.notify_one();
+  set_.store(true, std::memory_order_seq_cst);
+  if (awaited_.load(std::memory_order_seq_cst)) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    wake_.notify_one();
+  }
   // Who drives meanwhile may be asleep, if it is another thread that is on the poller for a moment.
-  if (sleeper_ != nullptr) sleeper_->Wake();
+  if (fabric::CompletionQueue* const sleeper = sleeper_.load(std::memory_order_seq_cst)) sleeper->Wake();
 }
 
 void Event::Reset() { set_.store(false, std::memory_order_relaxed); }
@@ -95,23 +99,20 @@ void Event::Nudge() {
 
 void Event::AwaitSetOrNudged() {
   std::unique_lock<std::mutex> lock(mutex_);
-  awaited_ = true;
-  wake_.wait(lock, [this] { return nudged_ || set_.load(std::memory_order_relaxed); });
-  awaited_ = false;
+  awaited_.store(true, std::memory_order_seq_cst);
+  wake_.wait(lock, [this] { return nudged_ || set_.load(std::memory_order_seq_cst); });
+  awaited_.store(false, std::memory_order_relaxed);
   nudged_ = false;
 }
 
 bool Event::StartSleep(fabric::CompletionQueue& completion_queue) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (set_.load(std::memory_order_relaxed)) return false;
-  sleeper_ = &completion_queue;
-  return true;
+  sleeper_.store(&completion_queue, std::memory_order_seq_cst);
+  if (!set_.load(std::memory_order_seq_cst)) return true;
+  EndSleep();
+  return false;
 }
 
-void Event::EndSleep() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  sleeper_ = nullptr;
-}
+void Event::EndSleep() { sleeper_.store(nullptr, std::memory_order_relaxed); }
 
 absl::StatusOr<std::unique_ptr<Poller>> Poller::Create(std::shared_ptr<fabric::Fabric> fabric,
                                                        std::shared_ptr<MessagePool> messages,

@@ -55,11 +55,12 @@ class Event {
   bool StartSleep(fabric::CompletionQueue& completion_queue);
   void EndSleep();
 
-  std::atomic<bool> set_{false};  // Written under mutex_.
-  std::mutex mutex_;              // Not an absl::Mutex: see buffer_pool.cc.
+  std::atomic<bool> set_{false};
+  std::atomic<bool> awaited_{false};
+  std::atomic<fabric::CompletionQueue*> sleeper_{
+      nullptr};       // The driver that waits for this sleeps in its Wait().
+  std::mutex mutex_;  // Not an absl::Mutex: see buffer_pool.cc.
   std::condition_variable wake_;
-  fabric::CompletionQueue* sleeper_ = nullptr;  // In whose Wait() the driver that waits for this sleeps.
-  bool awaited_ = false;
   bool nudged_ = false;  // To look whether the poller needs somebody to drive it.
 };
 
