@@ -406,19 +406,21 @@ void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
     OnEstablished({});
   }
   if (!carries_traffic()) return;
-  absl::StatusOr<ParsedMessage> message = Parse(buffer.data(), length_bytes);
-  if (!message.ok()) return Fail(message.status().code(), message.status().message());
-  switch (message->header.kind) {
+  ParsedMessage message;
+  if (absl::Status status = Parse(buffer.data(), length_bytes, message); !status.ok()) {
+    return Fail(status.code(), status.message());
+  }
+  switch (message.header.kind) {
     case Kind::kRequest:
-      if (responder_ != nullptr) return responder_->OnRequest(*message, std::move(buffer), length_bytes);
+      if (responder_ != nullptr) return responder_->OnRequest(message, std::move(buffer), length_bytes);
       break;
     case Kind::kResponse:
-      if (requester_ != nullptr) return requester_->OnResponse(*message, std::move(buffer), length_bytes);
+      if (requester_ != nullptr) return requester_->OnResponse(message, std::move(buffer), length_bytes);
       break;
     case Kind::kControl:
-      return control_.OnControl(*message);
+      return control_.OnControl(message);
     case Kind::kControlAck:
-      return control_.OnControlAck(*message);
+      return control_.OnControlAck(message);
   }
   Fail(absl::StatusCode::kDataLoss, requester_ != nullptr
                                         ? "sent a request on a connection where it answers them"

@@ -49,7 +49,7 @@ void Control::Pump() {
   header.generation = ++generation_;
   EncodeHeader(header, out);
   const auto length = static_cast<uint32_t>(kHeaderBytes + header.entries * kControlOpBytes);
-  connection_.send_queue().PushSend({{out, length, buffer_.lkey()}});
+  connection_.send_queue().PushSend(fabric::Sge{out, length, buffer_.lkey()});
   waiting_since_ns_ = connection_.poller().now_ns();
 }
 
@@ -70,7 +70,7 @@ void Control::OnControl(const ParsedMessage& message) {
   header.generation = peer_generation_;
   uint8_t* const out = buffer_.data() + kControlMessageMax;
   EncodeHeader(header, out);
-  connection_.send_queue().PushSend({{out, kHeaderBytes, buffer_.lkey()}});
+  connection_.send_queue().PushSend(fabric::Sge{out, kHeaderBytes, buffer_.lkey()});
 }
 
 void Control::OnControlAck(const ParsedMessage& message) {

@@ -112,6 +112,7 @@ capnp::Orphan<capnp::Data> OutgoingMessage::Attach(capnp::Data::Reader bytes,
 
 absl::Span<const OutgoingMessage::Segment> OutgoingMessage::Finish() {
   segments_.clear();
+  body_bytes_ = 0;
   const kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> parts = builder_->getSegmentsForOutput();
   for (const kj::ArrayPtr<const capnp::word>& part : parts) {
     auto* address = const_cast<uint8_t*>(reinterpret_cast<const uint8_t*>(part.begin()));
@@ -126,14 +127,9 @@ absl::Span<const OutgoingMessage::Segment> OutgoingMessage::Finish() {
       if (lkey == 0) lkey = pool_->buffers().FindRegion(address, length);
     }
     segments_.push_back({address, static_cast<uint32_t>(length), lkey});
+    body_bytes_ += length;
   }
   return segments_;
-}
-
-uint64_t OutgoingMessage::body_bytes() const {
-  uint64_t bytes = 0;
-  for (const Segment& segment : segments_) bytes += segment.length_bytes;
-  return bytes;
 }
 
 absl::StatusOr<uint8_t*> OutgoingMessage::AllocateHeader(size_t size_bytes, uint32_t* lkey) {
@@ -172,12 +168,7 @@ void IncomingMessage::Reset() {
   sink_ = Lease();
   envelope_ = {};
   segments_.clear();
-}
-
-uint64_t IncomingMessage::body_bytes() const {
-  uint64_t bytes = 0;
-  for (const Segment& segment : segments_) bytes += segment.length_bytes;
-  return bytes;
+  body_bytes_ = 0;
 }
 
 capnp::MessageReader& IncomingMessage::reader(const capnp::ReaderOptions& options) {

@@ -83,7 +83,7 @@ class OutgoingMessage {
   };
   absl::Span<const Segment> Finish();
   absl::Span<const Segment> segments() const { return segments_; }
-  uint64_t body_bytes() const;  // After Finish().
+  uint64_t body_bytes() const { return body_bytes_; }  // After Finish().
   const Lease& head() const { return head_; }
   // Where the first segment lies, with the envelope right before it. Of a message with a head.
   uint8_t* body() const { return head_.data() + kHeadroom; }
@@ -112,6 +112,7 @@ class OutgoingMessage {
   absl::InlinedVector<std::unique_ptr<uint64_t[]>, 1> unregistered_;
   absl::InlinedVector<std::shared_ptr<const void>, 1> owners_;
   absl::InlinedVector<Segment, 4> segments_;
+  uint64_t body_bytes_ = 0;
   absl::Status status_;
   OutgoingMessage* next_free_ = nullptr;
 };
@@ -132,7 +133,7 @@ class IncomingMessage {
   IncomingMessage& operator=(const IncomingMessage&) = delete;
 
   absl::Span<const uint8_t> envelope() const { return envelope_; }
-  uint64_t body_bytes() const;
+  uint64_t body_bytes() const { return body_bytes_; }
 
   // Validates as it reads, and throws kj::Exception on what is malformed. The limits are fixed by the first
   // call.
@@ -152,6 +153,7 @@ class IncomingMessage {
   absl::Span<const uint8_t> received() const { return {buffer_.data(), length_bytes_}; }
   void AddSegment(const uint8_t* address, uint32_t length_bytes) {
     segments_.push_back({address, length_bytes});
+    body_bytes_ += length_bytes;
   }
   void SetSink(Lease sink) { sink_ = std::move(sink); }
   const Lease& sink() const { return sink_; }
@@ -170,6 +172,7 @@ class IncomingMessage {
   Lease sink_;
   absl::Span<const uint8_t> envelope_;
   absl::InlinedVector<Segment, 4> segments_;
+  uint64_t body_bytes_ = 0;
   alignas(8) uint8_t reader_space_[sizeof(void*) * 40];
   capnp::MessageReader* reader_ = nullptr;
   IncomingMessage* next_free_ = nullptr;

@@ -67,13 +67,13 @@ absl::Status SendWhole(Connection& connection, const Header& header, const Outgo
   const TableEntry entry{.length_bytes = segment.length_bytes};
   WriteHeaderAndTable(header, {&entry, 1}, prefix);
   const fabric::Sge sge{prefix, static_cast<uint32_t>(prefix_bytes) + segment.length_bytes, segment.lkey};
-  if (!connection.send_queue().PushSend({&sge, 1}, message.has_attached())) return connection.why_closed();
+  if (!connection.send_queue().PushSend(sge, message.has_attached())) return connection.why_closed();
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status SendMessage(Connection& connection, Header header, OutgoingMessage& message, Grants& grants) {
+absl::Status SendMessage(Connection& connection, Header& header, OutgoingMessage& message, Grants& grants) {
   const absl::Span<const Segment> segments = message.Finish();
   if (!message.status().ok()) return message.status();
   if (segments.size() > kSegmentsMax) {

@@ -16,7 +16,7 @@ class Connection;
 // has ended. InvalidArgument: larger than the peer takes, or too many segments; ResourceExhausted: the
 // message could not be built in registered memory, or nothing more can be granted; anything else: the
 // connection has just failed, and its handlers have heard. Then nothing was queued.
-absl::Status SendMessage(Connection& connection, Header header, OutgoingMessage& message, Grants& grants);
+absl::Status SendMessage(Connection& connection, Header& header, OutgoingMessage& message, Grants& grants);
 
 }  // namespace hawser::transport
 

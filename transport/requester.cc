@@ -132,8 +132,8 @@ void Requester::RetryMemory() {
   for (Slot& slot : slots_) {
     if (slot.state != SlotState::kWantsMemory) continue;
     const absl::Span<const uint8_t> received = slot.response->received();
-    absl::StatusOr<ParsedMessage> message = Parse(received.data(), received.size());
-    if (!StartPull(slot, *message)) wanting = true;
+    ParsedMessage message;
+    if (!Parse(received.data(), received.size(), message).ok() || !StartPull(slot, message)) wanting = true;
   }
   if (wanting) {
     connection_.poller().timers().Set(memory_timer_, After(connection_.poller().now_ns(), kMemoryRetry));

@@ -91,8 +91,8 @@ void Responder::RetryMemory() {
   for (Slot& slot : slots_) {
     if (slot.state != SlotState::kWantsMemory) continue;
     const absl::Span<const uint8_t> received = slot.request->received();
-    absl::StatusOr<ParsedMessage> message = Parse(received.data(), received.size());
-    if (!StartPull(slot, *message)) wanting = true;
+    ParsedMessage message;
+    if (!Parse(received.data(), received.size(), message).ok() || !StartPull(slot, message)) wanting = true;
   }
   if (wanting) {
     connection_.poller().timers().Set(memory_timer_, After(connection_.poller().now_ns(), kMemoryRetry));

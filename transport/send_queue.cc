@@ -43,13 +43,30 @@ SendQueue::Entry* SendQueue::Push() {
   return &at(end_++);
 }
 
-bool SendQueue::PushSend(absl::Span<const fabric::Sge> sges, bool signaled) {
+SendQueue::Entry* SendQueue::PushSend(size_t sge_count, bool signaled) {
   Entry* const entry = Push();
+  if (entry == nullptr) return nullptr;
+  entry->sge_count = static_cast<uint8_t>(sge_count);
+  entry->pull = nullptr;
+  entry->signaled = signaled || signal_all_;
+  if (++sends_since_signal_ >= signal_interval_) {
+    sends_since_signal_ = 0;
+    entry->signaled = true;
+  }
+  return entry;
+}
+
+bool SendQueue::PushSend(const fabric::Sge& sge, bool signaled) {
+  Entry* const entry = PushSend(1, signaled);
+  if (entry == nullptr) return false;
+  entry->sges[0] = sge;
+  return true;
+}
+
+bool SendQueue::PushSend(absl::Span<const fabric::Sge> sges, bool signaled) {
+  Entry* const entry = PushSend(sges.size(), signaled);
   if (entry == nullptr) return false;
   std::copy(sges.begin(), sges.end(), entry->sges);
-  entry->sge_count = static_cast<uint8_t>(sges.size());
-  entry->pull = nullptr;
-  entry->signaled = signaled || signal_all_ || end_ % signal_interval_ == 0;
   return true;
 }
 

@@ -39,7 +39,8 @@ class SendQueue {
   // Both are posted by the next Flush(). `signaled`: asks for a completion, whatever its turn; for large
   // messages, whose memory is wanted back soon.
   // False: there is no room, the connection has failed.
-  bool PushSend(absl::Span<const fabric::Sge> sges, bool signaled = false);
+  bool PushSend(const fabric::Sge& sge, bool signaled = false);
+  bool PushSend(absl::Span<const fabric::Sge> sges, bool signaled);
   bool PushRead(const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey, Pull* pull);
 
   // Lets `message`, the memory of work request `number`, go as soon as that is proved: now, if it is.
@@ -81,6 +82,7 @@ class SendQueue {
   };
 
   Entry* Push();
+  Entry* PushSend(size_t sge_count, bool signaled);
   Entry& at(uint32_t number) { return ring_[number & mask_]; }
   const Entry& at(uint32_t number) const { return ring_[number & mask_]; }
 
@@ -89,6 +91,7 @@ class SendQueue {
   uint32_t mask_ = 0;
   uint32_t depth_ = 0;
   uint32_t signal_interval_ = 1;
+  uint32_t sends_since_signal_ = 0;
   bool signal_all_ = false;
   // Numbers of work requests, modulo 2^32: [proved_, posted_) belong to the fabric, [posted_, end_) wait for
   // Flush().

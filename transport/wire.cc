@@ -1,7 +1,5 @@
 #include "hawser/transport/wire.h"
 
-#include <utility>
-
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "hawser/transport/endian.h"
@@ -13,7 +11,20 @@ absl::Status Malformed(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("sent a malformed message: ", what));
 }
 
-absl::Status ParseInto(const uint8_t* data, size_t length_bytes, ParsedMessage& message) {
+}  // namespace
+
+void EncodeControlOp(const ControlOp& op, uint8_t* out) {
+  out[0] = static_cast<uint8_t>(op.code);
+  out[1] = 0;
+  StoreLittle16(out + 2, op.slot);
+  StoreLittle32(out + 4, op.generation);
+}
+
+ControlOp DecodeControlOp(const uint8_t* in) {
+  return {static_cast<ControlOp::Code>(in[0]), LoadLittle16(in + 2), LoadLittle32(in + 4)};
+}
+
+absl::Status Parse(const uint8_t* data, size_t length_bytes, ParsedMessage& message) {
   if (length_bytes < kHeaderBytes) {
     return Malformed(absl::StrCat(length_bytes, " bytes, shorter than the header of ", kHeaderBytes));
   }
@@ -68,26 +79,6 @@ absl::Status ParseInto(const uint8_t* data, size_t length_bytes, ParsedMessage& 
   message.envelope = {data + prefix_bytes - envelope_bytes, envelope_bytes};
   message.inline_segments = data + prefix_bytes;
   return absl::OkStatus();
-}
-
-}  // namespace
-
-void EncodeControlOp(const ControlOp& op, uint8_t* out) {
-  out[0] = static_cast<uint8_t>(op.code);
-  out[1] = 0;
-  StoreLittle16(out + 2, op.slot);
-  StoreLittle32(out + 4, op.generation);
-}
-
-ControlOp DecodeControlOp(const uint8_t* in) {
-  return {static_cast<ControlOp::Code>(in[0]), LoadLittle16(in + 2), LoadLittle32(in + 4)};
-}
-
-absl::StatusOr<ParsedMessage> Parse(const uint8_t* data, size_t length_bytes) {
-  absl::StatusOr<ParsedMessage> message(absl::in_place);
-  if (absl::Status status = ParseInto(data, length_bytes, *message); !status.ok())
-    message = std::move(status);
-  return message;
 }
 
 }  // namespace hawser::transport

@@ -101,8 +101,8 @@ void EncodeControlOp(const ControlOp& op, uint8_t* out);
 ControlOp DecodeControlOp(const uint8_t* in);
 
 // Checks everything that can be checked of `length_bytes` received at `data` (aligned to 8) without knowing
-// the connection. DataLoss: what is wrong, with the values.
-absl::StatusOr<ParsedMessage> Parse(const uint8_t* data, size_t length_bytes);
+// the connection, and fills `message`, which is new. DataLoss: what is wrong, with the values.
+absl::Status Parse(const uint8_t* data, size_t length_bytes, ParsedMessage& message);
 
 // Gives `incoming` the segments of `message`, all of which came along.
 inline void AddInlineSegments(const ParsedMessage& message, IncomingMessage& incoming) {

@@ -22,7 +22,10 @@ absl::StatusOr<ParsedMessage> ParseBytes(const Bytes& bytes) {
   static std::vector<uint64_t> aligned;  // Outlives what points into it, until the next call.
   aligned.assign(bytes.size() / 8 + 1, 0);
   if (!bytes.empty()) memcpy(aligned.data(), bytes.data(), bytes.size());
-  return Parse(reinterpret_cast<const uint8_t*>(aligned.data()), bytes.size());
+  ParsedMessage message;
+  absl::Status status = Parse(reinterpret_cast<const uint8_t*>(aligned.data()), bytes.size(), message);
+  if (!status.ok()) return status;
+  return message;
 }
 
 std::string WhatIsWrong(const Bytes& bytes) {

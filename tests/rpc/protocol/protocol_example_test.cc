@@ -48,22 +48,23 @@ struct Received {
 
 TEST(ProtocolExampleTest, ThePageShowsWhatItSays) {
   const Received received(BytesOnThePage());
-  absl::StatusOr<transport::ParsedMessage> message = transport::Parse(received.data(), received.length);
-  ASSERT_TRUE(message.ok()) << message.status();
-  EXPECT_EQ(message->header.kind, transport::Kind::kRequest);
-  EXPECT_EQ(message->header.slot, 3);
-  EXPECT_EQ(message->header.generation, 7u);
-  EXPECT_EQ(message->header.timeout_us, 5000u);
-  EXPECT_EQ(message->header.entries, 1);
+  transport::ParsedMessage message;
+  const absl::Status parsed = transport::Parse(received.data(), received.length, message);
+  ASSERT_TRUE(parsed.ok()) << parsed;
+  EXPECT_EQ(message.header.kind, transport::Kind::kRequest);
+  EXPECT_EQ(message.header.slot, 3);
+  EXPECT_EQ(message.header.generation, 7u);
+  EXPECT_EQ(message.header.timeout_us, 5000u);
+  EXPECT_EQ(message.header.entries, 1);
 
-  absl::StatusOr<internal::RequestEnvelope> envelope = internal::DecodeRequestEnvelope(message->envelope);
+  absl::StatusOr<internal::RequestEnvelope> envelope = internal::DecodeRequestEnvelope(message.envelope);
   ASSERT_TRUE(envelope.ok()) << envelope.status();
   EXPECT_EQ(envelope->interface_id, 0xb5f2a9c07d1e4683u);
   EXPECT_EQ(envelope->ordinal, 0);
 
-  ASSERT_EQ(message->inline_bytes, 24u);
-  const kj::ArrayPtr<const capnp::word> segment(
-      reinterpret_cast<const capnp::word*>(message->inline_segments), 3);
+  ASSERT_EQ(message.inline_bytes, 24u);
+  const kj::ArrayPtr<const capnp::word> segment(reinterpret_cast<const capnp::word*>(message.inline_segments),
+                                                3);
   capnp::SegmentArrayMessageReader reader(kj::arrayPtr(&segment, 1));
   auto root = reader.getRoot<capnp::AnyPointer>().getAs<capnp::AnyStruct>();
   ASSERT_EQ(root.getPointerSection().size(), 1u);
