@@ -1,5 +1,7 @@
 #include "hawser/tests/sim/exchange_world.h"
 
+#include <string.h>
+
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -62,7 +64,10 @@ struct Request final : transport::ResponseHandler {
 
 // One end of a connection, for as long as the world.
 struct End final : transport::ConnectionObserver, transport::RequestHandler {
-  void OnReady(const transport::Handshake&) override { ready = true; }
+  void OnReady(const transport::Handshake& peer) override {
+    ready = true;
+    memcpy(&server_life, peer.session.data(), sizeof(server_life));
+  }
   void OnClosed(const absl::Status& why) override;
   void OnRequest(ExchangeId id, IncomingMessagePtr message, int64_t deadline_ns) override;
   void OnBadRequest(ExchangeId id, const absl::Status& why) override;
@@ -73,7 +78,7 @@ struct End final : transport::ConnectionObserver, transport::RequestHandler {
   Connection* connection = nullptr;  // Until it is closed.
   bool ready = false;
   uint32_t unanswered = 0;   // Requests that came and were not answered yet.
-  uint64_t server_life = 0;  // Of a client: in which life of the server it dialed.
+  uint64_t server_life = 0;  // Of a client: in which life of the server it dialed, then was accepted.
   int closings = 0;
   bool abandoned = false;
 };
@@ -268,8 +273,12 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
 
   void OnPeer(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello) override {
     End& end = NewEnd(kServer);
+    // A request that was under way while the server died is accepted in its next life, which the client
+    // learns.
+    transport::SessionToken session = transport::NewSessionToken(network());
+    memcpy(session.data(), &server_life_, sizeof(server_life_));
     auto accepted = Connection::Accept(PollerOf(kServer), std::move(request), OptionsOf(dice()), hello,
-                                       transport::NewSessionToken(network()), end, &end);
+                                       session, end, &end);
     if (accepted.ok()) end.connection = *accepted;
   }
 
