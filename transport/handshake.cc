@@ -71,6 +71,10 @@ absl::StatusOr<Handshake> DecodeHandshake(absl::string_view data) {
   handshake.receive_buffer_bytes = LoadLittle32(in + 16);
   handshake.message_bytes_max = LoadLittle64(in + 20);
   std::copy(in + 28, in + 44, handshake.session.begin());
+  if (const uint16_t reserved = LoadLittle16(in + 14); reserved != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the peer's handshake sets reserved bits ", absl::Hex(reserved)));
+  }
   if (in[5] != static_cast<uint8_t>(Role::kForward) && in[5] != static_cast<uint8_t>(Role::kReverse)) {
     return absl::InvalidArgumentError(absl::StrCat("the peer's handshake names role ", in[5]));
   }

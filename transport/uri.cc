@@ -27,6 +27,8 @@ std::string Uri::ToString() const {
 }
 
 absl::StatusOr<Uri> ParseUri(absl::string_view text) {
+  // The resolver takes a C string: it would look up another name than the one that is reported.
+  if (text.find('\0') != absl::string_view::npos) return Wrong(text, "it has a zero byte in it");
   const size_t colon = text.find("://");
   if (colon == absl::string_view::npos || colon == 0) return Wrong(text, "it names no scheme");
   Uri uri;
@@ -63,7 +65,9 @@ absl::StatusOr<fabric::SocketAddress> ParseNumericHost(absl::string_view host) {
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  if (host.empty() || getaddrinfo(std::string(host).c_str(), "0", &hints, &found) != 0) {
+  // A zero would end what getaddrinfo() sees of it.
+  if (host.empty() || host.find('\0') != absl::string_view::npos ||
+      getaddrinfo(std::string(host).c_str(), "0", &hints, &found) != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("\"", host, "\" is no IPv4 or IPv6 address; say 10.0.0.1 or fd00::1"));
   }

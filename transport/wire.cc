@@ -48,6 +48,13 @@ absl::Status Parse(const uint8_t* data, size_t length_bytes, ParsedMessage& mess
                                     " operations in slot ", header.slot));
     }
     message.table = data + kHeaderBytes;
+    for (size_t i = 0; i < entries; ++i) {
+      const uint8_t reserved_of_op = message.table[i * kControlOpBytes + 1];
+      if (reserved_of_op != 0) {
+        return Malformed(
+            absl::StrCat("control operation ", i, " with reserved bits ", absl::Hex(reserved_of_op)));
+      }
+    }
     return absl::OkStatus();
   }
 

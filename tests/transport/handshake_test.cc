@@ -111,6 +111,13 @@ TEST(HandshakeTest, ARoleThatIsNoneIsRefused) {
   }
 }
 
+TEST(HandshakeTest, ReservedBitsAreRefused) {
+  for (size_t at : {14, 15}) {
+    EXPECT_THAT(WhatIsWrong(ExampleWith(at, 0x10), absl::StatusCode::kInvalidArgument),
+                HasSubstr("reserved bits"));
+  }
+}
+
 TEST(HandshakeTest, SlotsAreBounded) {
   for (uint16_t slots : {uint16_t{1}, uint16_t{kSlotsMax}}) {
     Handshake handshake = Example();

@@ -67,6 +67,13 @@ TEST(UriTest, WhatIsWrongIsSaidWithTheTextAndAnExample) {
   }
 }
 
+TEST(UriTest, WhatTheResolverWouldTakeForAnotherNameIsRefused) {
+  EXPECT_EQ(ParseUri(absl::string_view("tcp://kv1\0.evil:7470", 21)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ParseNumericHost(absl::string_view("10.0.0.1\0", 9)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST(UriTest, NumericAddressesAreResolvedToThemselves) {
   absl::StatusOr<std::vector<fabric::SocketAddress>> addresses = Resolve({"tcp", "127.0.0.1", 7470});
   ASSERT_TRUE(addresses.ok()) << addresses.status();

@@ -252,6 +252,14 @@ TEST(WireTest, AControlMessageThatIsNotExactlyItsOperationsIsRefused) {
   EXPECT_THAT(WhatIsWrong(message(many, kControlMessageMax + 8)), HasSubstr("33 operations"));
 }
 
+TEST(WireTest, ReservedBitsOfAControlOperationAreRefused) {
+  Bytes bytes(kHeaderBytes + 2 * kControlOpBytes);
+  EncodeHeader({.kind = Kind::kControl, .slot = kControlSlot, .generation = 1, .entries = 2}, bytes.data());
+  ASSERT_TRUE(ParseBytes(bytes).ok());
+  bytes[kHeaderBytes + kControlOpBytes + 1] = 0x10;
+  EXPECT_THAT(WhatIsWrong(bytes), HasSubstr("control operation 1 with reserved bits 10"));
+}
+
 TEST(WireTest, AControlAnswerIsAHeaderAlone) {
   Header header = {.kind = Kind::kControlAck, .slot = kControlSlot, .generation = 1};
   Bytes bytes(kHeaderBytes);

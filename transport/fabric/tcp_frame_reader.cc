@@ -108,6 +108,10 @@ FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end) 
 
 FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
   payload_ = header.kind;
+  if ((header.flags & ~kAckRequestedFlag) != 0 || header.reserved != 0) {
+    return Violation(absl::StrCat("it sent a frame with flags ", static_cast<int>(header.flags),
+                                  " and reserved bits ", static_cast<int>(header.reserved)));
+  }
   Responder::Verdict verdict = Responder::Verdict::kOk;
   switch (header.kind) {
     case FrameKind::kSend:
@@ -123,8 +127,10 @@ FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
       if (!requester_.BeginReadResponse(header)) return Violation(requester_.violation());
       break;
     case FrameKind::kAck:
+      if (header.length_bytes != 0) return HasPayload(header);
       break;
     case FrameKind::kNak:
+      if (header.length_bytes != 0) return HasPayload(header);
       return requester_.Nak(header) ? Result::kNak : Violation(requester_.violation());
     default:
       return Violation(absl::StrCat("it sent a frame of unknown kind ", static_cast<int>(header.kind)));
@@ -182,6 +188,12 @@ void FrameReader::Hold(const uint8_t* next, const uint8_t* end) {
   held_bytes_ = end - next;
   held_.reset(new uint8_t[held_bytes_]);
   std::memcpy(held_.get(), next, held_bytes_);
+}
+
+// Whoever sent it takes what follows for the payload, and we for the next frame.
+FrameReader::Result FrameReader::HasPayload(const FrameHeader& header) {
+  return Violation(absl::StrCat("it sent a frame of kind ", static_cast<int>(header.kind),
+                                ", which has no payload, with one of ", header.length_bytes, " bytes"));
 }
 
 FrameReader::Result FrameReader::Violation(const std::string& what) {

@@ -52,6 +52,7 @@ class FrameReader {
   void Advance(size_t length_bytes);
   const uint8_t* CopyPayload(const uint8_t* next, const uint8_t* end);
   void Hold(const uint8_t* next, const uint8_t* end);
+  Result HasPayload(const FrameHeader& header);
   Result Violation(const std::string& what);
 
   Requester& requester_;

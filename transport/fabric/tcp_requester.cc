@@ -65,6 +65,12 @@ bool Requester::BeginReadResponse(const FrameHeader& header) {
     return false;
   }
   const uint32_t number = reads_[reads_answered_ & reads_mask_];
+  // Else it could refuse afterwards what it has answered, and the READ would complete twice.
+  if (static_cast<int32_t>(acknowledged_ - number) <= 0) {
+    violation_ =
+        absl::StrCat("it answered READ ", number, " but acknowledged only ", acknowledged_, " requests");
+    return false;
+  }
   const Request& read = slot(number);
   const uint32_t missing = read.length_bytes - read_bytes_in_;
   if (header.key != number || header.address != read_bytes_in_ || header.length_bytes == 0 ||

@@ -369,6 +369,21 @@ TEST_F(HostilePeerTest, AFrameOfUnknownKind) {
   ExpectBrokenProtocol("unknown kind 77");
 }
 
+TEST_F(HostilePeerTest, AFrameWithAFlagThatIsNone) {
+  peer_.Say({.kind = FrameKind::kAck, .flags = 2});
+  ExpectBrokenProtocol("flags 2 and reserved bits 0");
+}
+
+TEST_F(HostilePeerTest, AFrameWithReservedBits) {
+  peer_.Say({.kind = FrameKind::kSend, .reserved = 16, .length_bytes = 1}, "x");
+  ExpectBrokenProtocol("flags 0 and reserved bits 16");
+}
+
+TEST_F(HostilePeerTest, AnAcknowledgementWithAPayload) {
+  peer_.Say({.kind = FrameKind::kAck, .length_bytes = 3}, "abc");
+  ExpectBrokenProtocol("kind 5, which has no payload, with one of 3 bytes");
+}
+
 TEST_F(HostilePeerTest, AnEmptySend) {
   peer_.Say({.kind = FrameKind::kSend});
   ExpectBrokenProtocol("SEND of 0 bytes");
@@ -421,6 +436,13 @@ TEST_F(HostilePeerTest, AReadResponseLongerThanTheRead) {
   ExpectBrokenProtocol(
       "READ 0 at offset 0 with 11 bytes, where READ 0 at offset 0 with 1 to 10 bytes was due");
   EXPECT_EQ(b_.Text(5000, 11), std::string(11, '\0'));
+}
+
+TEST_F(HostilePeerTest, ARefusalOfAReadThatIsAnsweredAlready) {
+  ASSERT_TRUE(b_.Read(1, b_.At(5000, 10), b_.memory(), 1).ok());
+  peer_.Say({.kind = FrameKind::kReadResponse, .length_bytes = 10}, "0123456789");
+  peer_.Say({.kind = FrameKind::kNak, .status = static_cast<uint8_t>(CompletionStatus::kRemoteAccessError)});
+  ExpectBrokenProtocol("answered READ 0 but acknowledged only 0 requests");
 }
 
 TEST_F(HostilePeerTest, AReadResponseAtAnotherOffset) {
