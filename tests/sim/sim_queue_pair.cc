@@ -226,6 +226,7 @@ absl::Status SimQueuePair::PostSend(absl::Span<const fabric::SendWorkRequest> re
     Send& send = sends_.emplace_back();
     send.number = next_number_++;
     send.request = request;
+    send.not_before_ns = granted_ns_;
     send.sges.assign(request.sges.begin(), request.sges.end());
     send.length = 0;
     for (const fabric::Sge& sge : send.sges) {
@@ -273,7 +274,9 @@ absl::StatusOr<uint32_t> SimQueuePair::Grant(const fabric::Sge& range, Access ac
   const MemoryGuard::Id guard =
       access == Access::kRead ? network().memory_guard().WatchSource(range.address, range.length, qp_num_)
                               : 0;
-  grants_[rkey] = {range, access, now_ns() + faults().fetch.Throw(dice()), guard};
+  // In the order of posts, as on a send queue.
+  granted_ns_ = std::max(granted_ns_, now_ns() + faults().fetch.Throw(dice()));
+  grants_[rkey] = {range, access, granted_ns_, guard};
   return rkey;
 }
 
@@ -304,7 +307,8 @@ void SimQueuePair::TakeUp() {
   if (transmitting_ || !working() || taken_up_ == sends_.size()) return;
   if (sends_[taken_up_].request.opcode == Opcode::kRead && reads_outstanding_ == read_depth_) return;
   transmitting_ = true;
-  Later(faults().fetch.Throw(dice()), [](SimQueuePair& self) {
+  const int64_t granted_ns = sends_[taken_up_].not_before_ns;
+  Later(std::max(faults().fetch.Throw(dice()), granted_ns - now_ns()), [](SimQueuePair& self) {
     self.transmitting_ = false;
     self.TransmitHead();
   });

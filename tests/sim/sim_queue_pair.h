@@ -83,6 +83,7 @@ class SimQueuePair final : public fabric::QueuePair {
     std::vector<fabric::Sge> sges;
     uint32_t length;
     std::vector<MemoryGuard::Id> guards;  // One an sge.
+    int64_t not_before_ns = 0;            // What was granted before its post is in force then.
     bool taken_up = false;
     bool done = false;
     int64_t sent_ns = 0;
@@ -196,6 +197,7 @@ class SimQueuePair final : public fabric::QueuePair {
   bool answering_ = false;
   std::map<uint32_t, Granted> grants_;
   uint32_t last_rkey_ = 0;
+  int64_t granted_ns_ = 0;  // All that was granted is in force then.
 };
 
 }  // namespace hawser::sim
