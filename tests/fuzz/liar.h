@@ -1,0 +1,104 @@
+#ifndef HAWSER_TESTS_FUZZ_LIAR_H_
+#define HAWSER_TESTS_FUZZ_LIAR_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "hawser/tests/fuzz/fuzz.h"
+#include "hawser/tests/sim/network.h"
+#include "hawser/tests/sim/sim_fabric.h"
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/handshake.h"
+#include "hawser/transport/wire.h"
+
+namespace hawser::fuzz {
+
+// A peer that speaks the protocol rightly, as far as a script goes, and then lies: queue pairs of a simulated
+// host with nothing of transport/ above them. What it says right it works out by itself, from
+// rpc/PROTOCOL.md; each lie is noted, so that the victim can be held to its word where there was none.
+//
+// It is a witness too: what the victim says must be well-formed, whatever it has heard.
+class Liar final : fabric::ListenHandler {
+ public:
+  // One connection, as this side sees it.
+  class Line;
+
+  // `victim`: whom it dials.
+  Liar(sim::Network& network, int host, const fabric::SocketAddress& victim);
+  ~Liar();
+
+  // Of messages that are right: what rpc/ says of them, and Cap'n Proto segments to begin with. Unset: none,
+  // and bytes.
+  std::function<std::string(Script& script, bool request)> envelope;
+  std::function<std::string(Script& script, bool request)> body;
+
+  fabric::SocketAddress address() const { return listener_->address(); }
+
+  // One turn of its poller; what there was to do.
+  size_t Turn();
+  // Does what the script says next.
+  void Step(Script& script);
+  // Ends every connection, and frees all.
+  void Leave();
+
+  // Whether a lie was told on the line whose address of this side is `local`, or, of one that the victim
+  // dialed, whose handshake bore these `features`. A line that is not known has lied.
+  bool HasLied(const fabric::SocketAddress& local) const;
+  bool HasLied(uint32_t features) const;
+  // More than one control request was under way at once, so that the answer to one was written over that to
+  // another.
+  bool flooded_control() const { return flooded_control_; }
+
+  static transport::Handshake Hello(transport::Role role);
+
+ private:
+  struct Spoil {
+    enum class What : uint8_t { kNothing, kBits, kCut, kLonger, kTwice, kHeld } what = What::kNothing;
+    size_t at = 0;
+    uint8_t bits = 0;
+  };
+
+  void Dial(Script& script);
+  void OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request) override;
+  void SendRequest(Line& line, Script& script);
+  void SendResponse(Line& line, Script& script);
+  void SendControl(Line& line, Script& script);
+  void SendControlAck(Line& line, Script& script);
+  void ReadWhatWasGranted(Line& line, Script& script);
+  void Arm(Script& script);
+  // The body of a message, inline and granted; `spoiled`: one descriptor of it is not true.
+  std::string Compose(Line& line, transport::Header header, Script& script, bool request);
+  void Send(Line& line, std::string bytes);
+  void Post(Line& line, absl::string_view bytes);
+  void PostRead(Line& line, const transport::TableEntry& entry, fabric::Opcode opcode);
+  void PostReceive(Line& line, size_t number);
+  void Hear(Line& line, absl::string_view bytes);
+  Line* Any(Script& script);
+  Line& NewLine(bool asks);
+
+  sim::Network& network_;
+  const int host_;
+  const std::shared_ptr<sim::SimFabric> fabric_;
+  const fabric::SocketAddress victim_;
+  uint8_t* const memory_;
+  std::unique_ptr<fabric::MemoryRegion> region_;
+  std::unique_ptr<fabric::CompletionQueue> completion_queue_;
+  std::unique_ptr<fabric::Listener> listener_;
+  std::deque<Line> lines_;
+  Spoil spoil_;
+  uint8_t next_answer_ = 0;  // To whoever dials.
+  uint8_t next_answer_at_ = 0;
+  uint8_t next_answer_bits_ = 0;
+  bool spoil_descriptor_ = false;
+  bool flooded_control_ = false;
+  std::vector<std::unique_ptr<fabric::ConnectRequest>> unanswered_;
+};
+
+}  // namespace hawser::fuzz
+
+#endif  // HAWSER_TESTS_FUZZ_LIAR_H_

@@ -1,0 +1,521 @@
+// A peer that speaks the protocol rightly up to a point and then lies, against the shipping transport: a
+// victim that answers it and asks it, over simulated NICs, in one thread and virtual time, with an honest
+// client beside.
+//
+// An input is the script of it all. What must hold:
+//  - The victim's process goes on, and so does the honest client: each of its calls is answered.
+//  - Each request of the victim ends once, by its deadline.
+//  - A connection that ends names the peer and a reason; DataLoss only if it lied.
+//  - What was granted rightly arrives as it was; what was granted to the peer can be READ.
+//  - Memory stays within the pool's limit, and all of it comes home when the liar is gone.
+//  - The victim itself speaks rightly, whatever it hears (liar.h).
+#include <deque>
+#include <map>
+#include <set>
+
+#include "hawser/tests/fuzz/fuzz.h"
+#include "hawser/tests/fuzz/liar.h"
+#include "hawser/tests/sim/network.h"
+#include "hawser/tests/sim/sim_fabric.h"
+#include "hawser/tests/transport/testing/endpoint.h"
+#include "hawser/transport/acceptor.h"
+#include "hawser/transport/connection.h"
+#include "hawser/transport/runtime.h"
+
+namespace hawser::fuzz {
+namespace {
+
+using sim::SimFabric;
+using transport::Connection;
+using transport::ExchangeId;
+using transport::IncomingMessagePtr;
+using transport::kNever;
+using transport::OutgoingMessagePtr;
+
+constexpr int kVictim = 1;
+constexpr int kHonest = 2;
+constexpr int kLiar = 3;
+constexpr uint16_t kPort = 7470;
+constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kSecond = 1'000 * kMs;
+constexpr int kTurnsMax = 10'000;  // At one point in time.
+constexpr int kStepsMax = 300;
+constexpr size_t kEndsMax = 6;
+constexpr size_t kPoolBytes = 64 << 20;
+constexpr size_t kTightPoolBytes = 8 << 20;
+
+class World;
+
+// A request of the victim to the liar, or of the honest client.
+struct Request final : transport::ResponseHandler {
+  void OnResponse(absl::StatusOr<IncomingMessagePtr>&& response) override;
+
+  World* world = nullptr;
+  Connection* connection = nullptr;  // Until its end.
+  ExchangeId id;
+  int64_t deadline_ns = kNever;
+  uint32_t seed = 0;
+  size_t bytes = 0;
+  bool honest = false;
+  int ends = 0;
+  absl::Status status;
+};
+
+// The victim's end of a connection, or the honest client's.
+struct End final : transport::ConnectionObserver, transport::RequestHandler {
+  void OnReady(const transport::Handshake&) override { ready = true; }
+  void OnClosed(const absl::Status& why) override;
+  void OnRequest(ExchangeId id, IncomingMessagePtr message, int64_t deadline_ns) override;
+  void OnBadRequest(ExchangeId id, const absl::Status& why) override;
+  void OnCancel(ExchangeId id, const absl::Status& why) override;
+
+  World* world = nullptr;
+  Connection* connection = nullptr;
+  bool dialed = false;
+  bool answers = false;
+  bool ready = false;
+  bool honest = false;         // Of, or to, the honest client.
+  uint32_t features = 0;       // What it is called in the liar's handshakes, if it dialed.
+  fabric::SocketAddress peer;  // If it accepted.
+  int closings = 0;
+  std::set<std::pair<uint16_t, uint32_t>> open;  // Requests that were not answered.
+};
+
+struct Question {
+  End* end;
+  ExchangeId id;
+  IncomingMessagePtr message;
+};
+
+class World final : transport::Acceptor::Handler {
+ public:
+  World(const uint8_t* data, size_t size)
+      : script_(data, size), network_(Options(script_)), tight_(script_.Byte() % 4 == 0) {
+    if (getenv("HAWSER_FUZZ_TRACE") != nullptr) {
+      network_.trace = [](int64_t now_ns, absl::string_view line) {
+        fprintf(stderr, "%15.6f ms  %.*s\n", static_cast<double>(now_ns) / 1e6, static_cast<int>(line.size()),
+                line.data());
+      };
+    }
+    Start(victim_, kVictim, tight_ ? kTightPoolBytes : kPoolBytes);
+    Start(honest_, kHonest, kPoolBytes);
+    victim().Run([&] {
+      acceptor_ = *transport::Acceptor::Listen(victim(), SimFabric::AddressOf(kVictim, kPort), *this);
+    });
+    liar_ = std::make_unique<Liar>(network_, kLiar, acceptor_->address());
+    honest_end_ = &NewEnd(/*honest=*/true);
+    honest().Run([&] {
+      honest_end_->connection =
+          *Connection::Dial(honest(), acceptor_->address(), ConnectionOptionsOf(), transport::Handshake(),
+                            absl::Seconds(1), *honest_end_, nullptr);
+    });
+    RunFor(10 * kMs);
+    FUZZ_EXPECT(honest_end_->ready);
+  }
+
+  void Run() {
+    for (int i = 0; i < kStepsMax && !script_.empty(); ++i) {
+      Step();
+      RunFor(2'000);
+    }
+    Finish();
+  }
+
+  void OnRequest(End& end, ExchangeId id, IncomingMessagePtr message);
+  void OnBadRequest(End& end, ExchangeId id);
+  void OnEnd(Request& request, absl::StatusOr<IncomingMessagePtr> response);
+  void OnClosed(End& end, const absl::Status& why);
+
+ private:
+  struct Host {
+    std::shared_ptr<SimFabric> fabric;
+    std::shared_ptr<transport::Runtime> runtime;
+  };
+
+  static sim::NetworkOptions Options(Script& script) {
+    sim::NetworkOptions options;
+    options.strict_destruction = true;
+    options.seed = script.Byte();
+    sim::Faults& faults = options.faults;
+    if (options.seed % 4 == 1) faults.completion = {0, 3 * kMs};
+    if (options.seed % 4 == 2) faults.fetch = {0, 100'000};
+    if (options.seed % 4 == 3) faults.revocation = {0, 5 * kMs};
+    if (options.seed % 8 >= 4) faults.flush = {0, 20 * kMs};
+    faults.goodbye_lost = options.seed >= 192 ? 1 : 0;
+    return options;
+  }
+
+  static transport::ConnectionOptions ConnectionOptionsOf() {
+    transport::ConnectionOptions options;
+    options.slots = 4;
+    options.receive_buffer_bytes = 1024;
+    options.message_bytes_max = 4 << 20;
+    options.keepalive_interval = absl::Seconds(1);
+    options.keepalive_timeout = absl::Milliseconds(500);
+    return options;
+  }
+
+  void Start(Host& host, int number, size_t pool_bytes) {
+    host.fabric = std::make_shared<SimFabric>(network_, number);
+    transport::RuntimeOptions options;
+    options.pool.limit_bytes = pool_bytes;
+    host.runtime = *transport::Runtime::CreateOn(host.fabric, options, /*start_threads=*/false, network_);
+  }
+
+  transport::Poller& victim() { return victim_.runtime->poller(0); }
+  transport::Poller& honest() { return honest_.runtime->poller(0); }
+
+  End& NewEnd(bool is_honest) {
+    End& end = ends_.emplace_back();
+    end.world = this;
+    end.honest = is_honest;
+    end.features = static_cast<uint32_t>(ends_.size());
+    return end;
+  }
+
+  // ---- What happens
+
+  void Step() {
+    const uint8_t what = script_.Byte();
+    if (what < 160) return liar_->Step(script_);
+    switch (what % 12) {
+      case 0:
+      case 1:
+      case 2:
+        return AskTheLiar();
+      case 3:
+      case 4:
+        return AnswerTheLiar();
+      case 5:
+        return DialTheLiar();
+      case 6: {
+        constexpr int64_t kWaits[] = {1'000, 10'000, 100'000, kMs, 5 * kMs, 20 * kMs, 300 * kMs, kSecond};
+        return RunFor(kWaits[script_.Byte() % 8]);
+      }
+      case 7:
+        return CancelSomething();
+      case 8:
+        return EndSomething();
+      case 9:
+        return network_.Cut(kVictim, kLiar);
+      case 10:
+        return network_.Heal(kVictim, kLiar);
+      default:
+        return CallHonestly(8 + script_.Byte() % 64 * 1'000);
+    }
+  }
+
+  void DialTheLiar() {
+    const bool reverse = script_.Below(4) == 0;
+    if (ends_.size() >= kEndsMax) return;
+    End& end = NewEnd(/*is_honest=*/false);
+    end.dialed = true;
+    end.answers = reverse;
+    transport::Handshake hello;
+    hello.role = reverse ? transport::Role::kReverse : transport::Role::kForward;
+    hello.features = end.features;
+    victim().Run([&] {
+      end.connection = *Connection::Dial(victim(), liar_->address(), ConnectionOptionsOf(), hello,
+                                         absl::Seconds(1), end, reverse ? &end : nullptr);
+    });
+  }
+
+  void OnPeer(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello) override {
+    const bool is_honest = SimFabric::HostOf(request->peer_address()) == kHonest;
+    if (!is_honest && ends_.size() >= kEndsMax) return;  // A server's limit of connections.
+    End& end = NewEnd(is_honest);
+    end.answers = hello.role == transport::Role::kForward;
+    end.peer = request->peer_address();
+    auto accepted = Connection::Accept(victim(), std::move(request), ConnectionOptionsOf(), hello,
+                                       transport::NewSessionToken(), end, end.answers ? &end : nullptr);
+    if (accepted.ok()) end.connection = *accepted;
+  }
+
+  End* AnyEnd(bool answers) {
+    std::vector<End*> able;
+    for (End& end : ends_) {
+      if (!end.honest && end.answers == answers && end.connection != nullptr) able.push_back(&end);
+    }
+    const uint8_t which = script_.Byte();
+    return able.empty() ? nullptr : able[which % able.size()];
+  }
+
+  void AskTheLiar() {
+    End* const end = AnyEnd(false);
+    const uint8_t how = script_.Byte();
+    if (end == nullptr || !end->connection->CanSend()) return;
+    constexpr size_t kBytes[] = {16, 504, 896, 2'000, 5'000, 70'000, 300'000, 5 << 20};
+    constexpr int64_t kDeadlines[] = {kNever, 0, 50'000, kMs, 10 * kMs, kSecond, kNever, kNever};
+    Request& request = NewRequest(kBytes[how % 8], *end);
+    const int64_t wait_ns = kDeadlines[how / 8 % 8];
+    if (wait_ns != kNever) request.deadline_ns = network_.NowNs() + wait_ns;
+    SendRequest(*end, request, victim());
+  }
+
+  Request& NewRequest(size_t bytes, End& end) {
+    Request& request = requests_.emplace_back();
+    request.world = this;
+    request.seed = static_cast<uint32_t>(requests_.size());
+    request.bytes = bytes;
+    request.honest = end.honest;
+    return request;
+  }
+
+  bool SendRequest(End& end, Request& request, transport::Poller& poller) {
+    bool sent = false;
+    poller.Run([&] {
+      OutgoingMessagePtr message = transport::NewMessage(poller.messages(), request.bytes, request.seed);
+      request.connection = end.connection;
+      const absl::StatusOr<ExchangeId> id =
+          end.connection->SendRequest(message, request.deadline_ns, request);
+      if (id.ok()) {
+        request.id = *id;
+        sent = true;
+        return;
+      }
+      FUZZ_EXPECT(request.ends == 0, "it was not sent, and yet it ended");
+      requests_.pop_back();
+    });
+    return sent;
+  }
+
+  void AnswerTheLiar() {
+    const uint8_t which = script_.Byte();
+    if (questions_.empty()) return;
+    const auto at = questions_.begin() + which % static_cast<int>(questions_.size());
+    Question question = std::move(*at);
+    questions_.erase(at);
+    constexpr size_t kBytes[] = {8, 504, 896, 2'000, 70'000, 300'000};
+    if (question.end->connection == nullptr) return;
+    Answer(*question.end, question.id, kBytes[which / 8 % 6]);
+  }
+
+  void Answer(End& end, ExchangeId id, size_t bytes) {
+    OutgoingMessagePtr response = transport::NewMessage(victim().messages(), bytes);
+    victim().Run([&] {
+      absl::Status status = end.connection->Respond(id, response);
+      if (!status.ok()) {
+        // Something smaller, as whoever answers in earnest would.
+        response = transport::NewMessage(victim().messages(), 8);
+        status = end.connection->Respond(id, response);
+      }
+      if (status.ok()) end.open.erase({id.slot, id.generation});
+    });
+  }
+
+  void CancelSomething() {
+    const uint8_t which = script_.Byte();
+    if (requests_.empty()) return;
+    Request& request = requests_[which % requests_.size()];
+    if (request.honest || request.connection == nullptr) return;
+    victim().Run([&] { request.connection->Cancel(request.id); });
+  }
+
+  void EndSomething() {
+    const uint8_t how = script_.Byte();
+    End* const end = AnyEnd(how % 2 == 0);
+    if (end == nullptr) return;
+    victim().Run([&] { how % 4 < 2 ? end->connection->Drain() : end->connection->Close(); });
+  }
+
+  // A call of the honest client, which is answered with what it sent.
+  void CallHonestly(size_t bytes) {
+    bytes = bytes / 8 * 8;
+    if (bytes == 3912) bytes += 8;  // See NewMessage().
+    Request& request = NewRequest(bytes, *honest_end_);
+    request.deadline_ns = network_.NowNs() + 5 * kSecond;
+    FUZZ_EXPECT(honest_end_->connection != nullptr, "the honest client has lost its connection");
+    FUZZ_EXPECT(SendRequest(*honest_end_, request, honest()), "an honest request cannot be sent");
+    const int64_t give_up_ns = network_.NowNs() + 6 * kSecond;
+    while (request.ends == 0 && network_.NowNs() < give_up_ns) RunFor(kMs / 10);
+    FUZZ_EXPECT(request.ends == 1, "an honest call has no end");
+    // A liar may hold memory for as long as its connection lives, so of a small pool nothing may be left for
+    // a large message.
+    FUZZ_EXPECT(request.status.ok() || (tight_ && !gone_), request.status.ToString());
+  }
+
+  // ---- Time
+
+  void Turns() {
+    int turns = 0;
+    for (bool work = true; work;) {
+      FUZZ_EXPECT(++turns < kTurnsMax, "time stands still: there is always something more to do");
+      work = victim().PollOnce() != 0;
+      if (honest().PollOnce() != 0) work = true;
+      if (liar_->Turn() != 0) work = true;
+    }
+    for (const Request& request : requests_) {
+      FUZZ_EXPECT(request.ends <= 1);
+      FUZZ_EXPECT(
+          request.ends == 1 || request.deadline_ns == kNever || network_.NowNs() <= request.deadline_ns + kMs,
+          "a request lives on after its deadline");
+    }
+    for (const std::string& violation : network_.TakeViolations()) {
+      // The liar may do to its own memory what it likes. Who asks for several control answers at once gets,
+      // perhaps, one of them twice.
+      if (violation.find("host 3") == 0) continue;
+      if (liar_->flooded_control() &&
+          violation.find("into 16 bytes that the fabric was sending from") != std::string::npos) {
+        continue;
+      }
+      FUZZ_EXPECT(false, violation);
+    }
+    FUZZ_EXPECT(victim_.runtime->buffers().stats().mapped_bytes <=
+                victim_.runtime->buffers().stats().limit_bytes);
+  }
+
+  void RunFor(int64_t ns) {
+    const int64_t end_ns = network_.NowNs() + ns;
+    while (true) {
+      Turns();
+      const int64_t next_ns =
+          std::min({network_.next_ns(), victim().timers().next_ns(), honest().timers().next_ns()});
+      if (next_ns > end_ns) break;
+      network_.AdvanceTo(std::max(next_ns, network_.NowNs()));
+    }
+    network_.AdvanceTo(end_ns);
+    Turns();
+  }
+
+  // ---- The end
+
+  void Finish() {
+    network_.Heal(kVictim, kLiar);
+    liar_->Leave();
+    RunFor(10 * kSecond);
+    for (const End& end : ends_) {
+      FUZZ_EXPECT(end.honest || end.connection == nullptr, "a connection to a liar who left lives on");
+      FUZZ_EXPECT(end.honest || end.closings == 1 || (!end.dialed && end.closings == 0), end.closings);
+    }
+    for (const Request& request : requests_) FUZZ_EXPECT(request.ends == 1, request.ends);
+    questions_.clear();
+    gone_ = true;
+    for (const size_t bytes : {64, 50'000, 64}) CallHonestly(bytes);
+
+    honest().Run([&] { honest_end_->connection->Close(); });
+    RunFor(3 * kSecond);
+    victim().Run([&] {
+      acceptor_.reset();
+      victim().messages().Trim();
+    });
+    honest().Run([&] { honest().messages().Trim(); });
+    FUZZ_EXPECT(victim().connection_count() == 0, victim().connection_count());
+    FUZZ_EXPECT(victim().timers().next_ns() == kNever, "a timer is set");
+    FUZZ_EXPECT(victim().read_budget().taken_bytes() == 0, victim().read_budget().taken_bytes());
+    for (const Host* host : {&victim_, &honest_}) {
+      const transport::BufferPoolStats stats = host->runtime->buffers().stats();
+      FUZZ_EXPECT(stats.leases == 0, stats.leases, " buffers did not come home");
+    }
+    liar_.reset();
+    FUZZ_EXPECT(network_.memory_guard().count() == 0, network_.memory_guard().count());
+  }
+
+  Script script_;
+  sim::Network network_;
+  const bool tight_;
+  Host victim_, honest_;
+  std::unique_ptr<transport::Acceptor> acceptor_;
+  std::unique_ptr<Liar> liar_;
+  std::deque<End> ends_;
+  std::deque<Request> requests_;
+  std::deque<Question> questions_;
+  End* honest_end_ = nullptr;
+  bool gone_ = false;  // The liar.
+};
+
+void Request::OnResponse(absl::StatusOr<IncomingMessagePtr>&& response) {
+  world->OnEnd(*this, std::move(response));
+}
+void End::OnClosed(const absl::Status& why) { world->OnClosed(*this, why); }
+void End::OnRequest(ExchangeId id, IncomingMessagePtr message, int64_t) {
+  world->OnRequest(*this, id, std::move(message));
+}
+void End::OnBadRequest(ExchangeId id, const absl::Status& why) {
+  FUZZ_EXPECT(!why.ok());
+  world->OnBadRequest(*this, id);
+}
+void End::OnCancel(ExchangeId id, const absl::Status&) {
+  FUZZ_EXPECT(open.count({id.slot, id.generation}) == 1, "cancelled what was not there");
+}
+
+void World::OnEnd(Request& request, absl::StatusOr<IncomingMessagePtr> response) {
+  ++request.ends;
+  request.connection = nullptr;
+  request.status = response.status();
+  if (!response.ok()) return;
+  if (request.honest) {
+    FUZZ_EXPECT(transport::Content(**response) == transport::ContentOf(request.bytes, request.seed));
+    return;
+  }
+  // Read as far as it can be; what is malformed throws.
+  FUZZ_EXPECT((*response)->body_bytes() <= 4 << 20);
+}
+
+void World::OnRequest(End& end, ExchangeId id, IncomingMessagePtr message) {
+  FUZZ_EXPECT(end.open.insert({id.slot, id.generation}).second, "a request came twice");
+  FUZZ_EXPECT(message->body_bytes() <= 4 << 20);
+  if (end.honest) {
+    OutgoingMessagePtr response = transport::CopyOf(victim().messages(), *message);
+    message.reset();
+    const absl::Status given = end.connection->Respond(id, response);
+    if (given.ok()) {
+      end.open.erase({id.slot, id.generation});
+    } else {
+      FUZZ_EXPECT(absl::IsResourceExhausted(given), given.ToString());
+      Answer(end, id, 8);
+    }
+    return;
+  }
+  questions_.push_back({&end, id, std::move(message)});
+}
+
+void World::OnBadRequest(End& end, ExchangeId id) {
+  end.open.insert({id.slot, id.generation});
+  Answer(end, id, 8);
+}
+
+void World::OnClosed(End& end, const absl::Status& why) {
+  FUZZ_EXPECT(++end.closings == 1, "a connection closed twice");
+  FUZZ_EXPECT(!why.ok() && why.message().size() > 10, why.ToString());
+  for (const Request& request : requests_) {
+    FUZZ_EXPECT(request.connection != end.connection || end.connection == nullptr,
+                "a request had not ended when its connection closed");
+  }
+  end.connection = nullptr;
+  if (!absl::IsDataLoss(why)) return;
+  FUZZ_EXPECT(!end.honest, why.ToString());
+  FUZZ_EXPECT(absl::StrCat(why.message()).find("sim://10.0.0.3") != std::string::npos, why.ToString());
+  FUZZ_EXPECT(end.dialed ? liar_->HasLied(end.features) : liar_->HasLied(end.peer),
+              "it did not lie: ", why.ToString());
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> Seeds() {
+  const auto from = [](std::initializer_list<int> bytes) {
+    std::string seed = {'\0', '\1'};
+    for (const int byte : bytes) seed.push_back(static_cast<char>(byte));
+    return seed;
+  };
+  constexpr int kWait = 162, kAsk = 168, kAnswer = 171, kDial = 161, kHonestCall = 167;
+  // The liar's steps begin with their number; most name a line.
+  return {
+      {"request", from({0, 0, kWait, 3, 3, 0, 0, 0, 0, 2, 0, kWait, 3, kAnswer, 0, kWait, 3})},
+      {"large_request", from({0,  0,     kWait, 3, 3, 0, 1,     0, 1, 2, 2, 0, kWait, 3, kAnswer,
+                              32, kWait, 3,     6, 0, 0, kWait, 3, 8, 0, 0, 2, kWait, 3})},
+      {"asked", from({kDial, 1, kWait, 5, kAsk, 0, 0, kWait, 3, 4, 0, 0, 0, 2, kWait, 3, kHonestCall, 9})},
+      {"asked_much",
+       from({kDial, 1, kWait, 5, kAsk, 0, 5, kWait, 3, 6, 0, 0, kWait, 3, 4, 0, 0, 1, 2, 3, 0, kWait, 4})},
+      {"control", from({0, 0, kWait, 3, 8, 0, 0, 0, kWait, 3, 8, 0, 3, 0, 1, 2, 6, kWait, 3})},
+      {"spoiled", from({0, 0, kWait, 3, 1, 0, 4, 2, 3, 0, 0, 0, 0, 2, kWait, 3, kHonestCall, 1})},
+      {"descriptor", from({0, 0, kWait, 3, 1, 6, 3, 0, 0, 0, 1, 0, 3, 0, 17, 9, 9, kWait, 5})},
+      {"pings", from({0, 0, kWait, 7, kWait, 7, 9, 0, kWait, 6})},
+  };
+}
+
+}  // namespace hawser::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  hawser::fuzz::World(data, size).Run();
+  return 0;
+}
