@@ -446,8 +446,8 @@ void Liar::Arm(Script& script) {
   spoil_.bits = script.Byte();
 }
 
-void Liar::Step(Script& script) {
-  const uint8_t what = script.Byte() % 16;
+void Liar::Step(uint8_t what, Script& script) {
+  what %= 16;
   if (what == 0 || lines_.empty()) return Dial(script);
   if (what == 1) return Arm(script);
   if (what == 2) {

@@ -41,8 +41,8 @@ class Liar final : fabric::ListenHandler {
 
   // One turn of its poller; what there was to do.
   size_t Turn();
-  // Does what the script says next.
-  void Step(Script& script);
+  // Does step `what`, modulo their number, in the words of the script.
+  void Step(uint8_t what, Script& script);
   // Ends every connection, and frees all.
   void Leave();
 

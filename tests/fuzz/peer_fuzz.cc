@@ -177,7 +177,7 @@ class World final : transport::Acceptor::Handler {
 
   void Step() {
     const uint8_t what = script_.Byte();
-    if (what < 160) return liar_->Step(script_);
+    if (what < 160) return liar_->Step(what, script_);
     switch (what % 12) {
       case 0:
       case 1:
@@ -497,19 +497,38 @@ std::vector<std::pair<std::string, std::string>> Seeds() {
     for (const int byte : bytes) seed.push_back(static_cast<char>(byte));
     return seed;
   };
-  constexpr int kWait = 162, kAsk = 168, kAnswer = 171, kDial = 161, kHonestCall = 167;
-  // The liar's steps begin with their number; most name a line.
+  // Of the victim, the clock and the honest client; below 160 are the liar's steps, most of which name a line
+  // first.
+  constexpr int kDialLiar = 161, kWait = 162, kCancel = 163, kEnd = 164, kCallHonestly = 167, kAskLiar = 168,
+                kAnswerLiar = 171;
+  constexpr int kDial = 0, kSpoil = 1, kSend = 3, kRead = 6, kControl = 8, kControlAck = 9;
+  constexpr int kBits = 0, kCut = 1, kTwice = 3, kDescriptor = 6;  // What to spoil.
   return {
-      {"request", from({0, 0, kWait, 3, 3, 0, 0, 0, 0, 2, 0, kWait, 3, kAnswer, 0, kWait, 3})},
-      {"large_request", from({0,  0,     kWait, 3, 3, 0, 1,     0, 1, 2, 2, 0, kWait, 3, kAnswer,
-                              32, kWait, 3,     6, 0, 0, kWait, 3, 8, 0, 0, 2, kWait, 3})},
-      {"asked", from({kDial, 1, kWait, 5, kAsk, 0, 0, kWait, 3, 4, 0, 0, 0, 2, kWait, 3, kHonestCall, 9})},
-      {"asked_much",
-       from({kDial, 1, kWait, 5, kAsk, 0, 5, kWait, 3, 6, 0, 0, kWait, 3, 4, 0, 0, 1, 2, 3, 0, kWait, 4})},
-      {"control", from({0, 0, kWait, 3, 8, 0, 0, 0, kWait, 3, 8, 0, 3, 0, 1, 2, 6, kWait, 3})},
-      {"spoiled", from({0, 0, kWait, 3, 1, 0, 4, 2, 3, 0, 0, 0, 0, 2, kWait, 3, kHonestCall, 1})},
-      {"descriptor", from({0, 0, kWait, 3, 1, 6, 3, 0, 0, 0, 1, 0, 3, 0, 17, 9, 9, kWait, 5})},
-      {"pings", from({0, 0, kWait, 7, kWait, 7, 9, 0, kWait, 6})},
+      {"request", from({kDial, 0, kWait, 3, kSend, 0, 0, 0, 0,     2, kWait,       3,  kAnswerLiar, 0,
+                        kWait, 3, kSend, 0, 0,     0, 0, 2, kWait, 3, kAnswerLiar, 16, kWait,       3})},
+      {"large_request",
+       from({kDial, 0,     kWait, 3,     kSend, 0, 1,     0, 1,        2, 2, 0, kWait, 3, kAnswerLiar,
+             32,    kWait, 3,     kRead, 0,     0, kWait, 3, kControl, 0, 0, 6, kWait, 3})},
+      {"asked", from({kDialLiar, 1, kWait, 5, kAskLiar, 0, 0, kWait, 3, kSend, 0, 0, 0, 2, kWait, 3,
+                      kCallHonestly, 9})},
+      {"asked_much", from({kDialLiar, 1, kWait, 5, kAskLiar, 0, 5, kWait, 3, kRead,       0, 0,     kWait, 3,
+                           kSend,     0, 0,     1, 2,        3, 0, kWait, 4, kControlAck, 0, kWait, 3})},
+      {"reverse", from({kDial, 1, kWait,     3, kAskLiar, 0, 0,     kWait, 3, kSend, 0, 0, 0,     2,
+                        kWait, 3, kDialLiar, 0, kWait,    5, kSend, 1,     0, 0,     0, 2, kWait, 3})},
+      {"control",
+       from({kDial, 0, kWait, 3, kControl, 0, 0, 0, kWait, 3, kControl, 0, 3, 0, 1, 2, 6, kWait, 3})},
+      {"pings", from({kDial, 0, kWait, 7, kWait, 7, kControlAck, 0, kWait, 6})},
+      {"cancelled",
+       from({kDialLiar, 1, kWait, 5, kAskLiar, 0,     32, kAskLiar, 0, 0, kWait, 3, kCancel, 1, kWait, 5,
+             kSend,     0, 0,     0, 2,        kSend, 0,  0,        0, 2, kWait, 3, kEnd,    0, kWait, 6})},
+      {"answered_twice",
+       from({kDialLiar, 1, kWait, 5, kAskLiar, 0, 0,        kWait, 3, kSpoil,   kTwice, 0, 0,     kSend,
+             0,         0, 0,     2, kWait,    3, kAskLiar, 0,     0, kAskLiar, 0,      0, kWait, 3})},
+      {"slot_beyond", from({kDial, 0, kWait, 3, kSpoil, kBits, 2, 8, kSend, 0, 0, 0, 0, 2, kWait, 3})},
+      {"cut",
+       from({kDial, 0, kWait, 3, kSpoil, kCut, 30, 0, kSend, 0, 0, 0, 0, 2, kWait, 3, kCallHonestly, 1})},
+      {"descriptor",
+       from({kDial, 0, kWait, 3, kSpoil, kDescriptor, kSend, 0, 0, 0, 1, 0, 3, 0, 17, 9, 9, kWait, 5})},
   };
 }
 
