@@ -188,8 +188,7 @@ std::vector<std::pair<std::string, std::string>> Seeds() {
   add("status", std::move(message));
   // More details than are taken, each of its own name.
   message = Pool().NewOutgoing();
-  auto many =
-      message->builder().initRoot<capnp::AnyPointer>().initAsAnyStruct(0, 2).getPointerSection();
+  auto many = message->builder().initRoot<capnp::AnyPointer>().initAsAnyStruct(0, 2).getPointerSection();
   auto details = many[1].initAsListOfAnyStruct(0, 2, 2 * internal::kStatusDetailsMax);
   for (unsigned i = 0; i < details.size(); ++i) {
     details[i].getPointerSection()[0].setAs<capnp::Text>(absl::StrCat("type/", i));

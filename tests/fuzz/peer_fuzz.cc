@@ -15,6 +15,7 @@
 
 #include "hawser/tests/fuzz/fuzz.h"
 #include "hawser/tests/fuzz/liar.h"
+#include "hawser/tests/sim/history.h"
 #include "hawser/tests/sim/network.h"
 #include "hawser/tests/sim/sim_fabric.h"
 #include "hawser/tests/transport/testing/endpoint.h"
@@ -91,12 +92,7 @@ class World final : transport::Acceptor::Handler {
  public:
   World(const uint8_t* data, size_t size)
       : script_(data, size), network_(Options(script_)), tight_(script_.Byte() % 4 == 0) {
-    if (getenv("HAWSER_FUZZ_TRACE") != nullptr) {
-      network_.trace = [](int64_t now_ns, absl::string_view line) {
-        fprintf(stderr, "%15.6f ms  %.*s\n", static_cast<double>(now_ns) / 1e6, static_cast<int>(line.size()),
-                line.data());
-      };
-    }
+    if (getenv("HAWSER_FUZZ_TRACE") != nullptr) network_.history = &history_;
     Start(victim_, kVictim, tight_ ? kTightPoolBytes : kPoolBytes);
     Start(honest_, kHonest, kPoolBytes);
     victim().Run([&] {
@@ -226,8 +222,9 @@ class World final : transport::Acceptor::Handler {
     End& end = NewEnd(is_honest);
     end.answers = hello.role == transport::Role::kForward;
     end.peer = request->peer_address();
-    auto accepted = Connection::Accept(victim(), std::move(request), ConnectionOptionsOf(), hello,
-                                       transport::NewSessionToken(), end, end.answers ? &end : nullptr);
+    auto accepted =
+        Connection::Accept(victim(), std::move(request), ConnectionOptionsOf(), hello,
+                           transport::NewSessionToken(network_), end, end.answers ? &end : nullptr);
     if (accepted.ok()) end.connection = *accepted;
   }
 
@@ -411,6 +408,7 @@ class World final : transport::Acceptor::Handler {
   }
 
   Script script_;
+  sim::TextHistory history_;
   sim::Network network_;
   const bool tight_;
   Host victim_, honest_;
@@ -484,7 +482,7 @@ void World::OnClosed(End& end, const absl::Status& why) {
   end.connection = nullptr;
   if (!absl::IsDataLoss(why)) return;
   FUZZ_EXPECT(!end.honest, why.ToString());
-  FUZZ_EXPECT(absl::StrCat(why.message()).find("sim://10.0.0.3") != std::string::npos, why.ToString());
+  FUZZ_EXPECT(absl::StrCat(why.message()).find("://10.0.0.3:") != std::string::npos, why.ToString());
   FUZZ_EXPECT(end.dialed ? liar_->HasLied(end.features) : liar_->HasLied(end.peer),
               "it did not lie: ", why.ToString());
 }
