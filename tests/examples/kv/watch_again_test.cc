@@ -49,6 +49,7 @@ class FakeKv : public KeyValueService {
     absl::MutexLock lock(&mutex_);
     watch_ = request.getWatch();
     const bool first = request.getHistory() == 0;
+    watched_again_ |= !first;
     reply.setHistory(1);
     reply.setRevision(5);
     reply.setLost(first && !lost_in_push_);
@@ -60,10 +61,9 @@ class FakeKv : public KeyValueService {
   absl::Status List(hawser::ServerContext&, KeyValue::ListParams::Reader,
                     KeyValue::ListResults::Builder reply) override {
     absl::MutexLock lock(&mutex_);
-    if (!first_list.HasBeenNotified()) {
-      first_list.Notify();
-      return absl::UnavailableError("not now");
-    }
+    if (!first_list.HasBeenNotified()) first_list.Notify();
+    // A list whose answer was lost is asked for again before the watch is.
+    if (!watched_again_) return absl::UnavailableError("not now");
     auto entries = reply.initEntries(1);
     entries[0].setKey("a");
     entries[0].setSize(3);
@@ -91,6 +91,7 @@ class FakeKv : public KeyValueService {
   const bool lost_in_push_;
   absl::Mutex mutex_;
   uint64_t watch_ = 0;
+  bool watched_again_ = false;
 };
 
 class WatchAgainTest : public ::testing::TestWithParam<bool> {};
