@@ -193,7 +193,8 @@ void UntypedCall::OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& res
   if (!envelope.ok()) return End(Error(envelope.status().code(), envelope.status().message()));
   if (envelope->code == absl::StatusCode::kOk) return End(std::move(response));
   absl::Status status = DecodeStatus(envelope->code, **response);
-  if (envelope->not_run) SetWasSent(status, false);
+  // Of one that was sent before, too, the server of that time may know more.
+  if (envelope->not_run && resends_ == 0) SetWasSent(status, false);
   End(std::move(status));
 }
 

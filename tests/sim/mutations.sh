@@ -76,7 +76,7 @@ mutation 'the send queue is never proved' transport/send_queue.cc \
 mutation 'a call that was sent is sent again' rpc/untyped_call.cc \
   'request_comes_back_ = method_.idempotent;' 'request_comes_back_ = true;'
 mutation 'what has run is said to be not sent' rpc/untyped_call.cc \
-  'if (envelope->not_run) SetWasSent(status, false);' 'SetWasSent(status, false);'
+  'if (envelope->not_run && resends_ == 0) SetWasSent(status, false);' 'SetWasSent(status, false);'
 mutation 'a handler does not hear of a cancel' rpc/serving_connection.cc \
   'call != nullptr && call->id() == id) call->Cancel();' 'call != nullptr && call->id() == id) (void)call;'
 mutation 'the reverse connection outlives the forward one' rpc/link.cc \
