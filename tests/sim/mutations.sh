@@ -71,7 +71,7 @@ mutation 'a connection that failed is not disconnected' transport/connection.cc 
   send_queue_.DropQueued();' '  pulls_.Fail();
   send_queue_.DropQueued();'
 mutation 'the send queue is never proved' transport/send_queue.cc \
-  'signaled || signal_all_ || end_ % signal_interval_ == 0' 'signaled && false'
+  'if (++sends_since_signal_ >= signal_interval_) {' 'if (sends_since_signal_ == UINT32_MAX) {'
 
 mutation 'a call that was sent is sent again' rpc/untyped_call.cc \
   'request_comes_back_ = method_.idempotent;' 'request_comes_back_ = true;'
