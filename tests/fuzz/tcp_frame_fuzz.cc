@@ -391,7 +391,9 @@ void RunOnce(const uint8_t* data, size_t size, size_t piece_of_run) {
     bool key_is_right;
     Frame frame = NextFrame(script, model, setup, &offset, &key_is_right);
     FrameHeader header = frame.header;
-    if (frame.grant >= 0) {
+    // One that was spoiled into another kind names no grant.
+    const bool names_grant = header.kind == FrameKind::kWrite || header.kind == FrameKind::kReadRequest;
+    if (frame.grant >= 0 && names_grant) {
       const auto grant = static_cast<size_t>(frame.grant);
       header.key ^= victim.rkeys[grant];
       header.address = reinterpret_cast<uint64_t>(victim.granted[grant].data()) + offset;
