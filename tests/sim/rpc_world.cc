@@ -524,6 +524,16 @@ class RpcWorld final : public World {
     if (stats.calls_total < process_->runs) {
       Broken(absl::StrCat(process_->runs, " calls were run, and the server says ", stats.calls_total));
     }
+    // A forward connection each, and a reverse one for those who offer a service. Calls in flight keep a
+    // channel that was let go.
+    uint64_t connections = 0;
+    for (const ChannelRecord& channel : channels_) {
+      const auto core = channel.core.lock();
+      if (core != nullptr && !core->closed()) connections += channel.watcher == nullptr ? 1 : 2;
+    }
+    if (stats.connections != connections) {
+      Broken(absl::StrCat("the server has ", stats.connections, " connections, its clients ", connections));
+    }
     CheckWatches();
   }
 

@@ -167,6 +167,9 @@ void World::CheckNothingIsLeft() {
     const std::string host = absl::StrCat("host ", process.host, " still ");
     if (stats.leases != 0) Broken(absl::StrCat(host, "leases ", stats.leases, " buffers"));
     if (poller.connection_count() != 0) Broken(absl::StrCat(host, "has connections"));
+    if (const uint64_t bytes = poller.read_budget().taken_bytes(); bytes != 0) {
+      Broken(absl::StrCat(host, "counts ", bytes, " bytes of READs"));
+    }
     if (poller.timers().next_ns() != transport::kNever) Broken(absl::StrCat(host, "has a timer set"));
   }
   if (const size_t count = network_.memory_guard().count(); count != 0) {
