@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <map>
 #include <memory>
 #include <utility>
 
@@ -28,16 +27,6 @@ using transport::OutgoingMessagePtr;
 constexpr uint16_t kPort = 7470;
 constexpr int kClientsMax = 3;
 constexpr size_t kConnectionsPerClient = 3;
-constexpr size_t kPoolBytes = 64 << 20;
-
-transport::ConnectionOptions OptionsOf(Dice& dice) {
-  transport::ConnectionOptions options;
-  options.slots = static_cast<uint32_t>(dice.Between(1, 12));
-  options.receive_buffer_bytes = dice.Chance(0.5) ? 4096 : 1024;
-  options.keepalive_interval = absl::Seconds(1);
-  options.keepalive_timeout = absl::Milliseconds(500);
-  return options;
-}
 
 class ExchangeWorld;
 
@@ -112,7 +101,7 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
   // Whatever a fault keeps from starting is tried again at the next step.
   void PowerOn(int host) {
     network().SwitchOn(host);
-    if (!StartRuntime(host, kPoolBytes) || host != kServer || acceptor_ != nullptr) return;
+    if (!StartRuntime(host) || host != kServer || acceptor_ != nullptr) return;
     PollerOf(host).Run([&] {
       auto acceptor = transport::Acceptor::Listen(PollerOf(host), SimFabric::AddressOf(host, kPort), *this);
       if (acceptor.ok()) acceptor_ = *std::move(acceptor);
@@ -199,7 +188,7 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
     end.server_life = server_life_;
     PollerOf(client).Run([&] {
       auto dialed =
-          Connection::Dial(PollerOf(client), SimFabric::AddressOf(kServer, kPort), OptionsOf(dice()),
+          Connection::Dial(PollerOf(client), SimFabric::AddressOf(kServer, kPort), AnyConnectionOptions(),
                            transport::Handshake(), absl::Seconds(1), end, nullptr);
       if (!dialed.ok()) return Note(client, absl::StrCat("cannot dial: ", dialed.status().ToString()));
       end.connection = *dialed;
@@ -277,7 +266,7 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
     // learns.
     transport::SessionToken session = transport::NewSessionToken(network());
     memcpy(session.data(), &server_life_, sizeof(server_life_));
-    auto accepted = Connection::Accept(PollerOf(kServer), std::move(request), OptionsOf(dice()), hello,
+    auto accepted = Connection::Accept(PollerOf(kServer), std::move(request), AnyConnectionOptions(), hello,
                                        session, end, &end);
     if (accepted.ok()) end.connection = *accepted;
   }

@@ -49,7 +49,6 @@ namespace {
 constexpr char kUri[] = "rdma://10.0.0.1:7470";
 constexpr int kClientsMax = 3;
 constexpr size_t kChannelsPerClient = 3;
-constexpr size_t kServerPoolBytes = 64 << 20;
 constexpr int64_t kShutdownSlackNs = 2 * kSecond;  // Of closing what a deadline left.
 
 struct Detached {
@@ -61,15 +60,6 @@ struct Detached {
     void unhandled_exception() { std::abort(); }
   };
 };
-
-transport::ConnectionOptions OptionsOf(Dice& dice) {
-  transport::ConnectionOptions options;
-  options.slots = static_cast<uint32_t>(dice.Between(1, 12));
-  options.receive_buffer_bytes = dice.Chance(0.5) ? 4096 : 1024;
-  options.keepalive_interval = absl::Seconds(1);
-  options.keepalive_timeout = absl::Milliseconds(500);
-  return options;
-}
 
 class RpcWorld;
 
@@ -132,7 +122,7 @@ class RpcWorld final : public World {
   // Whatever a fault keeps from starting is tried again at the next step.
   void StartAll() {
     for (int host = kServer; host <= host_count(); ++host) {
-      if (network().IsOn(host)) StartRuntime(host, kServerPoolBytes);
+      if (network().IsOn(host)) StartRuntime(host);
     }
     if (network().IsOn(kServer) && process_ == nullptr && runtime(kServer) != nullptr) StartServer();
   }
@@ -141,7 +131,7 @@ class RpcWorld final : public World {
     auto process = std::make_unique<ServerProcess>(*this);
     ServerOptions options;
     options.runtime = runtime(kServer);
-    options.connection = OptionsOf(dice());
+    options.connection = AnyConnectionOptions();
     if (dice().Chance(0.3)) {
       options.executor = [this](absl::AnyInvocable<void()> handler) {
         auto task = std::make_shared<absl::AnyInvocable<void()>>(std::move(handler));
@@ -257,7 +247,7 @@ class RpcWorld final : public World {
     record.host = host;
     ChannelOptions options;
     options.runtime = runtime(host);
-    options.connection = OptionsOf(dice());
+    options.connection = AnyConnectionOptions();
     options.connect_timeout = absl::Nanoseconds(dice().Between(100 * kMs, 3 * kSecond));
     options.backoff_min = absl::Milliseconds(dice().Between(1, 50));
     options.backoff_max = absl::Seconds(1);

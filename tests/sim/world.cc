@@ -9,6 +9,7 @@ namespace hawser::sim {
 namespace {
 
 constexpr int kTurnsMax = 10'000;  // At one point in time.
+constexpr size_t kPoolBytes = 64 << 20;
 
 Faults FaultsOf(Dice& dice) {
   const auto often = [&](double probability) { return dice.Chance(0.5) ? probability : 0; };
@@ -52,14 +53,23 @@ World::World(const WorldOptions& options, int clients_max)
 
 World::~World() = default;
 
+transport::ConnectionOptions World::AnyConnectionOptions() {
+  transport::ConnectionOptions options;
+  options.slots = static_cast<uint32_t>(dice_.Between(1, 12));
+  options.receive_buffer_bytes = dice_.Chance(0.5) ? 4096 : 1024;
+  options.keepalive_interval = absl::Seconds(1);
+  options.keepalive_timeout = absl::Milliseconds(500);
+  return options;
+}
+
 // ---- Hosts
 
-bool World::StartRuntime(int host, size_t pool_bytes) {
+bool World::StartRuntime(int host) {
   if (runtime(host) != nullptr) return true;
   std::shared_ptr<SimFabric>& fabric = fabrics_[host];
   if (fabric == nullptr) fabric = std::make_shared<SimFabric>(network_, host);
   transport::RuntimeOptions options;
-  options.pool.limit_bytes = pool_bytes;
+  options.pool.limit_bytes = kPoolBytes;
   auto made = transport::Runtime::CreateOn(fabric, options, /*start_threads=*/false, network_);
   if (made.ok()) processes_.push_back({host, *std::move(made)});
   return made.ok();

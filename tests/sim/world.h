@@ -53,6 +53,8 @@ class World {
   Dice& dice() { return dice_; }
   int AnyHost() { return static_cast<int>(dice_.Between(kServer, hosts_)); }
   int AnyClient() { return static_cast<int>(dice_.Between(kServer + 1, hosts_)); }
+  // Few slots or a dozen, small buffers or larger ones; a peer that is silent is noticed within two seconds.
+  transport::ConnectionOptions AnyConnectionOptions();
   // Of a container that is not empty.
   template <typename Container>
   auto& AnyOf(Container& all) {
@@ -64,7 +66,7 @@ class World {
   int host_count() const { return hosts_; }
   Network& network() { return network_; }
   // Makes a runtime for `host`, if it has none. False: a fault keeps it from starting; try later.
-  bool StartRuntime(int host, size_t pool_bytes);
+  bool StartRuntime(int host);
   // nullptr: there is none.
   std::shared_ptr<transport::Runtime> runtime(int host) const;
   // It is polled until nobody else owns it, and then destroyed.

@@ -1,3 +1,0 @@
-#!/usr/bin/env bash
-# Runs a program as a test: run.sh <program> <argument>...
-exec "$@"
