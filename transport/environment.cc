@@ -2,19 +2,15 @@
 
 #include <errno.h>
 #include <sys/random.h>
-#include <time.h>
 
 #include <random>
 
 #include "absl/time/clock.h"
+#include "hawser/transport/fabric/fabric.h"
 
 namespace hawser::transport {
 
-int64_t Environment::NowNs() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
+int64_t Environment::NowNs() { return fabric::MonotonicNs(); }
 
 absl::Time Environment::Now() { return absl::Now(); }
 

@@ -401,9 +401,8 @@ void Poller::Drive(Event* event) {
         next_timer_ns_.load(std::memory_order_seq_cst) == next_ns &&
         (event == nullptr || event->StartSleep(*completion_queue_))) {
       if (!until()) {
-        completion_queue_->Wait(
-            next_ns == kNever ? absl::InfiniteDuration()
-                              : absl::Nanoseconds(std::max<int64_t>(0, next_ns - environment_.NowNs())));
+        static_assert(kNever == fabric::CompletionQueue::kNoEnd);
+        completion_queue_->WaitUntil(next_ns);
       }
       if (event != nullptr) event->EndSleep();
     }

@@ -53,14 +53,15 @@ size_t SimCompletionQueue::Poll(absl::Span<fabric::Completion> completions) {
   return count;
 }
 
-void SimCompletionQueue::Wait(absl::Duration timeout) {
+void SimCompletionQueue::WaitUntil(int64_t when_ns) {
   std::unique_lock<std::mutex> lock(network_.mutex());
   // What is under way moves on by polling only.
   const auto worth_polling = [&] { return woken_ || HasWork() || !network_.quiet(); };
-  if (timeout == absl::InfiniteDuration()) {
+  if (when_ns == kNoEnd) {
     network_.changed().wait(lock, worth_polling);
   } else {
-    network_.changed().wait_for(lock, absl::ToChronoNanoseconds(timeout), worth_polling);
+    const std::chrono::steady_clock::time_point end{std::chrono::nanoseconds(when_ns)};
+    network_.changed().wait_until(lock, end, worth_polling);
   }
   woken_ = false;
   lock.unlock();

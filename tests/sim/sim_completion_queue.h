@@ -16,7 +16,7 @@ class SimCompletionQueue final : public fabric::CompletionQueue {
   SimCompletionQueue(Network& network, uint32_t depth) : network_(network), depth_(depth) {}
 
   size_t Poll(absl::Span<fabric::Completion> completions) override;
-  void Wait(absl::Duration timeout) override;
+  void WaitUntil(int64_t when_ns) override;
   void Wake() override;
 
   // ---- For queue pairs and listeners. Locked.

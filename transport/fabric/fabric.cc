@@ -1,6 +1,24 @@
 #include "hawser/transport/fabric/fabric.h"
 
+#include <time.h>
+
+#include <algorithm>
+
 namespace hawser::fabric {
+
+int64_t MonotonicNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * int64_t{1000000000} + now.tv_nsec;
+}
+
+void CompletionQueue::Wait(absl::Duration timeout) {
+  if (timeout == absl::InfiniteDuration()) return WaitUntil(kNoEnd);
+  const int64_t now_ns = MonotonicNs();
+  // What does not fit becomes the longest there is, which no sum may pass.
+  const int64_t timeout_ns = std::max<int64_t>(0, absl::ToInt64Nanoseconds(timeout));
+  WaitUntil(timeout_ns < kNoEnd - now_ns ? now_ns + timeout_ns : kNoEnd);
+}
 
 absl::string_view Describe(CompletionStatus status) {
   switch (status) {

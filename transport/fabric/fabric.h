@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -106,6 +107,9 @@ class MemoryRegion {
   virtual uint32_t lkey() const = 0;
 };
 
+// CLOCK_MONOTONIC, in nanoseconds.
+int64_t MonotonicNs();
+
 // The completions of all queue pairs that were created on it, and those pairs' connection events (with verbs:
 // an ibv_cq, its ibv_comp_channel and an rdma_event_channel). Thread: belongs to one thread at a time, except
 // Wake(). Every handler is called from inside Poll().
@@ -118,12 +122,16 @@ class CompletionQueue {
   virtual size_t Poll(absl::Span<Completion> completions) = 0;
 
   // Arms, polls once more inside, and sleeps until Poll() may have something to do, Wake() was called since
-  // the last Wait(), or `timeout` has passed. May return early for no reason. A Poll() that finds nothing is
-  // not needed before it. absl::InfiniteDuration(): no bound. Another thread may call Poll() while this one
-  // is in Wait().
-  virtual void Wait(absl::Duration timeout) = 0;
+  // the last wait, or CLOCK_MONOTONIC shows `when_ns`; kNoEnd: no bound. May return early for no reason. A
+  // Poll() that finds nothing is not needed before it. Another thread may call Poll() while this one waits.
+  // A point in time, not a length of it: who waits for each answer reads no clock for it.
+  virtual void WaitUntil(int64_t when_ns) = 0;
+  static constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
 
-  // Ends the current or the next Wait(). From any thread; cheap when called again before that.
+  // The same for a length of time; absl::InfiniteDuration(): no bound.
+  void Wait(absl::Duration timeout);
+
+  // Ends the current or the next wait. From any thread; cheap when called again before that.
   virtual void Wake() = 0;
 };
 

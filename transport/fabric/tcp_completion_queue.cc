@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <ctime>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -20,12 +19,6 @@ constexpr uint64_t kSourceTimerData = kWakeData - 1;
 constexpr uint64_t kWaitTimerData = kWakeData - 2;
 
 uint64_t PackData(uint32_t index, uint32_t generation) { return uint64_t{generation} << 32 | index; }
-
-int64_t MonotonicNow() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * int64_t{1000000000} + now.tv_nsec;
-}
 
 absl::Status CreationError(const char* call) {
   const int error = errno;
@@ -141,7 +134,7 @@ void TcpCompletionQueue::Unwatch(int fd) { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL
 
 void TcpCompletionQueue::SetTimer(EventSource& source, absl::Duration delay) {
   source.timer_ns_ = delay == absl::InfiniteDuration() ? EventSource::kNoTimer
-                                                       : MonotonicNow() + absl::ToInt64Nanoseconds(delay);
+                                                       : MonotonicNs() + absl::ToInt64Nanoseconds(delay);
   source_timer_.SetAtLatest(source.timer_ns_);
 }
 
@@ -153,7 +146,9 @@ bool TcpCompletionQueue::TimerFile::Open() {
 void TcpCompletionQueue::TimerFile::SetAtLatest(int64_t when_ns) {
   if (when_ns >= set_for_ns_) return;
   set_for_ns_ = when_ns;
-  const itimerspec spec = {.it_interval = {}, .it_value = absl::ToTimespec(absl::Nanoseconds(when_ns))};
+  // Zero would mean: not at all.
+  const itimerspec spec = {.it_interval = {},
+                           .it_value = absl::ToTimespec(absl::Nanoseconds(std::max<int64_t>(when_ns, 1)))};
   timerfd_settime(fd_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
 }
 
@@ -166,7 +161,7 @@ void TcpCompletionQueue::TimerFile::Clear() {
 // Timers are for what goes wrong, so they may cost a walk over all sources.
 void TcpCompletionQueue::HandleTimers() {
   source_timer_.Clear();
-  const int64_t now_ns = MonotonicNow();
+  const int64_t now_ns = MonotonicNs();
   for (size_t i = 0; i < sources_.size(); ++i) {
     EventSource* source = sources_[i].source;
     if (source == nullptr || source->timer_ns_ > now_ns) continue;
@@ -266,21 +261,20 @@ void TcpCompletionQueue::Publish() {
 // --- Waiting
 // ---------------------------------------------------------------------------------------------------------
 
-void TcpCompletionQueue::Wait(absl::Duration timeout) {
+void TcpCompletionQueue::WaitUntil(int64_t when_ns) {
   waiting_.fetch_add(1, std::memory_order_seq_cst);
   if (is_owing_.load(std::memory_order_seq_cst)) {
     settle_now_.store(true, std::memory_order_relaxed);
   } else if (!has_work_.load(std::memory_order_seq_cst) && !has_hint_.load(std::memory_order_acquire)) {
-    Sleep(timeout);
+    SleepUntil(when_ns);
   }
   waiting_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-void TcpCompletionQueue::Sleep(absl::Duration timeout) {
-  if (timeout > absl::ZeroDuration() && timeout != absl::InfiniteDuration()) {
-    wait_timer_.SetAtLatest(MonotonicNow() + absl::ToInt64Nanoseconds(timeout));
-  }
-  const int found = EpollWait(timeout > absl::ZeroDuration() ? -1 : 0, hint_);
+// A time that has passed ends it too: its timer goes off at once.
+void TcpCompletionQueue::SleepUntil(int64_t when_ns) {
+  wait_timer_.SetAtLatest(when_ns);
+  const int found = EpollWait(-1, hint_);
   hint_.count = 0;
   for (int i = 0; i < found; ++i) {
     const epoll_event event = hint_.event[i];

@@ -72,7 +72,7 @@ class TcpCompletionQueue final : public CompletionQueue {
   ~TcpCompletionQueue() = default;
 
   size_t Poll(absl::Span<Completion> completions) override;
-  void Wait(absl::Duration timeout) override;
+  void WaitUntil(int64_t when_ns) override;
   void Wake() override;
 
   // For its sources.
@@ -149,7 +149,7 @@ class TcpCompletionQueue final : public CompletionQueue {
 
   int EpollWait(int timeout_ms, Events& events);
   void Deliver(CompletionSpan& out);
-  void Sleep(absl::Duration timeout);
+  void SleepUntil(int64_t when_ns);
   bool TakeEventsOfWait();
   void HandleEvents();
   void HandleTimers();

@@ -307,17 +307,18 @@ void VerbsCompletionQueue::LookAtEvents() {
 
 // --- Waiting
 
-void VerbsCompletionQueue::Wait(absl::Duration timeout) {
+void VerbsCompletionQueue::WaitUntil(int64_t when_ns) {
   if (device_->in_forked_child()) return;
   if (has_work_.load(std::memory_order_seq_cst) || has_notes_.load(std::memory_order_seq_cst) ||
       ArmAndCheck())
     return;
   epoll_event events[4];
   int count;
-  if (timeout == absl::InfiniteDuration()) {
+  if (when_ns == kNoEnd) {
     count = epoll_wait(epoll_.get(), events, 4, -1);
   } else {
-    const timespec limit = absl::ToTimespec(std::max(timeout, absl::ZeroDuration()));
+    const absl::Duration timeout = absl::Nanoseconds(std::max<int64_t>(0, when_ns - MonotonicNs()));
+    const timespec limit = absl::ToTimespec(timeout);
     count = epoll_pwait2(epoll_.get(), events, 4, &limit, nullptr);  // Linux 5.11
     if (count < 0 && errno == ENOSYS) {
       const int64_t limit_ms = absl::ToInt64Milliseconds(absl::Ceil(timeout, absl::Milliseconds(1)));

@@ -59,7 +59,7 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   ~VerbsCompletionQueue() override;
 
   size_t Poll(absl::Span<Completion> completions) override;
-  void Wait(absl::Duration timeout) override;
+  void WaitUntil(int64_t when_ns) override;
   void Wake() override;
 
   // For its sources.

@@ -25,7 +25,7 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
     }
     return given;
   }
-  void Wait(absl::Duration timeout) override { real_->Wait(timeout); }
+  void WaitUntil(int64_t when_ns) override { real_->WaitUntil(when_ns); }
   void Wake() override { real_->Wake(); }
 
   fabric::CompletionQueue& real() { return *real_; }
