@@ -433,7 +433,7 @@ void Connection::Flush() {
   if (state_ < State::kFlushing) {
     // Receives first: what we send now may be answered at once. Before the observer has heard that we are
     // ready, what arrives is kept, so the ring bounds it.
-    if (ready_ && !receive_ring_.full() && !receive_ring_.Refill()) {
+    if (ready_ && receive_ring_.wants_refill() && !receive_ring_.Refill()) {
       poller_.timers().Set(memory_timer_, After(poller_.now_ns(), kMemoryRetry));
       // What there is may do. Else our messages wait, or their answers would meet no receive.
       if (receive_ring_.posted() < messages_that_may_come()) return;

@@ -11,15 +11,19 @@
 namespace hawser::transport {
 namespace {
 
-// A control request, the answer to ours, and the spare.
-constexpr uint32_t kExtra = 3;
+// A request, and an answer to ours.
+constexpr uint32_t kControl = 2;
+// Of as many slots one receive is spare; many connections of few slots each should not cost more memory.
+constexpr uint32_t kSlotsPerSpare = 8;
+constexpr uint32_t kSpareMax = 8;
 constexpr size_t kChainMax = 64;
 
 }  // namespace
 
 uint32_t ReceiveRing::Size(uint32_t slots, uint32_t buffer_bytes) {
   buffer_bytes_ = buffer_bytes;
-  entries_.resize(slots + kExtra);
+  spare_ = std::clamp(slots / kSlotsPerSpare, 1u, kSpareMax);
+  entries_.resize(slots + kControl + spare_);
   missing_.reserve(entries_.size());
   for (uint32_t i = static_cast<uint32_t>(entries_.size()); i > 0; --i) missing_.push_back(i - 1);
   return static_cast<uint32_t>(entries_.size());

@@ -12,9 +12,10 @@ namespace hawser::transport {
 class Connection;
 
 // The receives of one connection: as many as the peer may send messages before it has to wait for us (a
-// message for each slot, one control request, one answer to ours) and one spare, so an honest peer never
+// message for each slot, one control request, one answer to ours) and some to spare, so an honest peer never
 // meets RNR. A received message takes its buffer along; the ring is refilled from the pool, so whoever keeps
-// a message starves nobody else. Thread: on the poller.
+// a message starves nobody else. What there is to spare is posted anew in one chain when all of it is used
+// up: a post for each message would be a twelfth of a small call. Thread: on the poller.
 class ReceiveRing {
  public:
   explicit ReceiveRing(Connection& connection) : connection_(connection) {}
@@ -32,12 +33,14 @@ class ReceiveRing {
   // A receive came back unused.
   void OnFlushed(uint32_t number);
 
-  bool full() const { return missing_.empty(); }
+  // All that there was to spare has been used up.
+  bool wants_refill() const { return missing_.size() >= spare_; }
   uint32_t posted() const { return static_cast<uint32_t>(entries_.size() - missing_.size()); }
 
  private:
   Connection& connection_;
   uint32_t buffer_bytes_ = 0;
+  size_t spare_ = 1;
   std::vector<Lease> entries_;
   std::vector<uint32_t> missing_;  // Entries with no receive posted.
 };
