@@ -40,6 +40,7 @@ struct CallRecord {
   size_t bytes = 0;
   size_t answer_bytes = 0;
   int64_t deadline_ns = 0;
+  bool wait_for_ready = false;
   bool demanded = false;  // On a good day: it must succeed.
   bool cancelled = false;
   bool closed = false;     // Its channel was closed under it.

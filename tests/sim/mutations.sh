@@ -89,6 +89,8 @@ mutation 'a channel tries to connect only once' rpc/channel_core.cc \
   }
   ConnectLater();' '    call->EndSoon(call->Error(absl::StatusCode::kUnavailable, why_failed_.message()));
   }'
+mutation 'a call does not go over to the next connection' rpc/channel_core.cc \
+  'if (absl::IsUnavailable(id.status()) && (link_ == nullptr || !link_->CanSend())) return false;' ''
 mutation 'a slot that is free wakes nobody' rpc/channel_core.cc \
   'if (&link == link_.get()) Pump();' '(void)link;'
 mutation 'a queued call has no deadline' rpc/call_queue.cc \

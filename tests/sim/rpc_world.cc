@@ -294,7 +294,7 @@ class RpcWorld final : public World {
     call.bytes = static_cast<size_t>(dice().Between(0, kBytesMax[dice().Between(0, 6)]));
     call.answer_bytes = static_cast<size_t>(dice().Between(0, kBytesMax[dice().Between(0, 6)]));
     CallOptions options;
-    options.wait_for_ready = dice().Chance(0.3);
+    options.wait_for_ready = call.wait_for_ready = dice().Chance(0.3);
     int64_t timeout_ns = 10 * kSecond;  // The default.
     if (dice().Chance(0.7)) {
       timeout_ns = dice().Between(0, dice().Chance(0.5) ? 5 * kMs : 3 * kSecond);
