@@ -10,6 +10,7 @@
 
 #include "absl/strings/string_view.h"
 #include "hawser/tests/fuzz/fuzz.h"
+#include "hawser/tests/fuzz/liar_line.h"
 #include "hawser/tests/sim/network.h"
 #include "hawser/tests/sim/sim_fabric.h"
 #include "hawser/transport/fabric/fabric.h"
@@ -20,14 +21,10 @@ namespace hawser::fuzz {
 
 // A peer that speaks the protocol rightly, as far as a script goes, and then lies: queue pairs of a simulated
 // host with nothing of transport/ above them. What it says right it works out by itself, from
-// rpc/PROTOCOL.md; each lie is noted, so that the victim can be held to its word where there was none.
-//
-// It is a witness too: what the victim says must be well-formed, whatever it has heard.
+// rpc/PROTOCOL.md; each lie is noted, so that the victim can be held to its word where there was none
+// (liar_line.h).
 class Liar final : fabric::ListenHandler {
  public:
-  // One connection, as this side sees it.
-  class Line;
-
   // `victim`: whom it dials.
   Liar(sim::Network& network, int host, const fabric::SocketAddress& victim);
   ~Liar();
@@ -65,31 +62,26 @@ class Liar final : fabric::ListenHandler {
 
   void Dial(Script& script);
   void OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request) override;
-  void SendRequest(Line& line, Script& script);
-  void SendResponse(Line& line, Script& script);
-  void SendControl(Line& line, Script& script);
-  void SendControlAck(Line& line, Script& script);
-  void ReadWhatWasGranted(Line& line, Script& script);
+  void SendRequest(LiarLine& line, Script& script);
+  void SendResponse(LiarLine& line, Script& script);
+  void SendControl(LiarLine& line, Script& script);
+  void SendControlAck(LiarLine& line, Script& script);
+  void ReadWhatWasGranted(LiarLine& line, Script& script);
   void Arm(Script& script);
   // The body of a message, inline and granted; `spoiled`: one descriptor of it is not true.
-  std::string Compose(Line& line, transport::Header header, Script& script, bool request);
-  void Send(Line& line, std::string bytes);
-  void Post(Line& line, absl::string_view bytes);
-  void PostRead(Line& line, const transport::TableEntry& entry, fabric::Opcode opcode);
-  void PostReceive(Line& line, size_t number);
-  void Hear(Line& line, absl::string_view bytes);
-  Line* Any(Script& script);
-  Line& NewLine(bool asks);
+  std::string Compose(LiarLine& line, transport::Header header, Script& script, bool request);
+  void Send(LiarLine& line, std::string bytes);
+  LiarLine* Any(Script& script);
+  LiarLine& NewLine(bool asks);
 
   sim::Network& network_;
   const int host_;
   const std::shared_ptr<sim::SimFabric> fabric_;
   const fabric::SocketAddress victim_;
-  uint8_t* const memory_;
-  std::unique_ptr<fabric::MemoryRegion> region_;
+  const LiarMemory memory_;
   std::unique_ptr<fabric::CompletionQueue> completion_queue_;
   std::unique_ptr<fabric::Listener> listener_;
-  std::deque<Line> lines_;
+  std::deque<LiarLine> lines_;
   Spoil spoil_;
   uint8_t next_answer_ = 0;  // To whoever dials.
   uint8_t next_answer_at_ = 0;

@@ -14,9 +14,7 @@
 #include <set>
 
 #include "hawser/tests/fuzz/fuzz.h"
-#include "hawser/tests/fuzz/liar.h"
-#include "hawser/tests/sim/history.h"
-#include "hawser/tests/sim/network.h"
+#include "hawser/tests/fuzz/peer_world.h"
 #include "hawser/tests/sim/sim_fabric.h"
 #include "hawser/tests/transport/testing/endpoint.h"
 #include "hawser/transport/acceptor.h"
@@ -33,17 +31,7 @@ using transport::IncomingMessagePtr;
 using transport::kNever;
 using transport::OutgoingMessagePtr;
 
-constexpr int kVictim = 1;
-constexpr int kHonest = 2;
-constexpr int kLiar = 3;
-constexpr uint16_t kPort = 7470;
-constexpr int64_t kMs = 1'000'000;
-constexpr int64_t kSecond = 1'000 * kMs;
-constexpr int kTurnsMax = 10'000;  // At one point in time.
-constexpr int kStepsMax = 300;
 constexpr size_t kEndsMax = 6;
-constexpr size_t kPoolBytes = 64 << 20;
-constexpr size_t kTightPoolBytes = 8 << 20;
 
 class World;
 
@@ -88,18 +76,14 @@ struct Question {
   IncomingMessagePtr message;
 };
 
-class World final : transport::Acceptor::Handler {
+class World final : PeerWorld, transport::Acceptor::Handler {
  public:
-  World(const uint8_t* data, size_t size)
-      : script_(data, size), network_(Options(script_)), tight_(script_.Byte() % 4 == 0) {
-    if (getenv("HAWSER_FUZZ_TRACE") != nullptr) network_.history = &history_;
-    Start(victim_, kVictim, tight_ ? kTightPoolBytes : kPoolBytes);
-    Start(honest_, kHonest, kPoolBytes);
+  World(const uint8_t* data, size_t size) : PeerWorld(data, size) {
     victim().Run([&] {
       acceptor_ = *transport::Acceptor::Listen(victim(), SimFabric::AddressOf(kVictim, kPort), *this);
     });
-    liar_ = std::make_unique<Liar>(network_, kLiar, acceptor_->address());
-    honest_end_ = &NewEnd(/*honest=*/true);
+    StartLiar(acceptor_->address());
+    honest_end_ = &NewEnd(/*is_honest=*/true);
     honest().Run([&] {
       honest_end_->connection =
           *Connection::Dial(honest(), acceptor_->address(), ConnectionOptionsOf(), transport::Handshake(),
@@ -110,10 +94,7 @@ class World final : transport::Acceptor::Handler {
   }
 
   void Run() {
-    for (int i = 0; i < kStepsMax && !script_.empty(); ++i) {
-      Step();
-      RunFor(2'000);
-    }
+    RunScript();
     Finish();
   }
 
@@ -123,44 +104,6 @@ class World final : transport::Acceptor::Handler {
   void OnClosed(End& end, const absl::Status& why);
 
  private:
-  struct Host {
-    std::shared_ptr<SimFabric> fabric;
-    std::shared_ptr<transport::Runtime> runtime;
-  };
-
-  static sim::NetworkOptions Options(Script& script) {
-    sim::NetworkOptions options;
-    options.strict_destruction = true;
-    options.seed = script.Byte();
-    sim::Faults& faults = options.faults;
-    if (options.seed % 4 == 1) faults.completion = {0, 3 * kMs};
-    if (options.seed % 4 == 2) faults.fetch = {0, 100'000};
-    if (options.seed % 4 == 3) faults.revocation = {0, 5 * kMs};
-    if (options.seed % 8 >= 4) faults.flush = {0, 20 * kMs};
-    faults.goodbye_lost = options.seed >= 192 ? 1 : 0;
-    return options;
-  }
-
-  static transport::ConnectionOptions ConnectionOptionsOf() {
-    transport::ConnectionOptions options;
-    options.slots = 4;
-    options.receive_buffer_bytes = 1024;
-    options.message_bytes_max = 4 << 20;
-    options.keepalive_interval = absl::Seconds(1);
-    options.keepalive_timeout = absl::Milliseconds(500);
-    return options;
-  }
-
-  void Start(Host& host, int number, size_t pool_bytes) {
-    host.fabric = std::make_shared<SimFabric>(network_, number);
-    transport::RuntimeOptions options;
-    options.pool.limit_bytes = pool_bytes;
-    host.runtime = *transport::Runtime::CreateOn(host.fabric, options, /*start_threads=*/false, network_);
-  }
-
-  transport::Poller& victim() { return victim_.runtime->poller(0); }
-  transport::Poller& honest() { return honest_.runtime->poller(0); }
-
   End& NewEnd(bool is_honest) {
     End& end = ends_.emplace_back();
     end.world = this;
@@ -171,9 +114,7 @@ class World final : transport::Acceptor::Handler {
 
   // ---- What happens
 
-  void Step() {
-    const uint8_t what = script_.Byte();
-    if (what < 160) return liar_->Step(what, script_);
+  void Step(uint8_t what) override {
     switch (what % 12) {
       case 0:
       case 1:
@@ -186,23 +127,23 @@ class World final : transport::Acceptor::Handler {
         return DialTheLiar();
       case 6: {
         constexpr int64_t kWaits[] = {1'000, 10'000, 100'000, kMs, 5 * kMs, 20 * kMs, 300 * kMs, kSecond};
-        return RunFor(kWaits[script_.Byte() % 8]);
+        return RunFor(kWaits[script().Byte() % 8]);
       }
       case 7:
         return CancelSomething();
       case 8:
         return EndSomething();
       case 9:
-        return network_.Cut(kVictim, kLiar);
+        return network().Cut(kVictim, kLiar);
       case 10:
-        return network_.Heal(kVictim, kLiar);
+        return network().Heal(kVictim, kLiar);
       default:
-        return CallHonestly(8 + script_.Byte() % 64 * 1'000);
+        return CallHonestly(8 + script().Byte() % 64 * 1'000);
     }
   }
 
   void DialTheLiar() {
-    const bool reverse = script_.Below(4) == 0;
+    const bool reverse = script().Below(4) == 0;
     if (ends_.size() >= kEndsMax) return;
     End& end = NewEnd(/*is_honest=*/false);
     end.dialed = true;
@@ -211,7 +152,7 @@ class World final : transport::Acceptor::Handler {
     hello.role = reverse ? transport::Role::kReverse : transport::Role::kForward;
     hello.features = end.features;
     victim().Run([&] {
-      end.connection = *Connection::Dial(victim(), liar_->address(), ConnectionOptionsOf(), hello,
+      end.connection = *Connection::Dial(victim(), liar().address(), ConnectionOptionsOf(), hello,
                                          absl::Seconds(1), end, reverse ? &end : nullptr);
     });
   }
@@ -224,7 +165,7 @@ class World final : transport::Acceptor::Handler {
     end.peer = request->peer_address();
     auto accepted =
         Connection::Accept(victim(), std::move(request), ConnectionOptionsOf(), hello,
-                           transport::NewSessionToken(network_), end, end.answers ? &end : nullptr);
+                           transport::NewSessionToken(network()), end, end.answers ? &end : nullptr);
     if (accepted.ok()) end.connection = *accepted;
   }
 
@@ -233,19 +174,19 @@ class World final : transport::Acceptor::Handler {
     for (End& end : ends_) {
       if (!end.honest && end.answers == answers && end.connection != nullptr) able.push_back(&end);
     }
-    const uint8_t which = script_.Byte();
+    const uint8_t which = script().Byte();
     return able.empty() ? nullptr : able[which % able.size()];
   }
 
   void AskTheLiar() {
     End* const end = AnyEnd(false);
-    const uint8_t how = script_.Byte();
+    const uint8_t how = script().Byte();
     if (end == nullptr || !end->connection->CanSend()) return;
     constexpr size_t kBytes[] = {16, 504, 896, 2'000, 5'000, 70'000, 300'000, 5 << 20};
     constexpr int64_t kDeadlines[] = {kNever, 0, 50'000, kMs, 10 * kMs, kSecond, kNever, kNever};
     Request& request = NewRequest(kBytes[how % 8], *end);
     const int64_t wait_ns = kDeadlines[how / 8 % 8];
-    if (wait_ns != kNever) request.deadline_ns = network_.NowNs() + wait_ns;
+    if (wait_ns != kNever) request.deadline_ns = network().NowNs() + wait_ns;
     SendRequest(*end, request, victim());
   }
 
@@ -277,7 +218,7 @@ class World final : transport::Acceptor::Handler {
   }
 
   void AnswerTheLiar() {
-    const uint8_t which = script_.Byte();
+    const uint8_t which = script().Byte();
     if (questions_.empty()) return;
     const auto at = questions_.begin() + which % static_cast<int>(questions_.size());
     Question question = std::move(*at);
@@ -301,7 +242,7 @@ class World final : transport::Acceptor::Handler {
   }
 
   void CancelSomething() {
-    const uint8_t which = script_.Byte();
+    const uint8_t which = script().Byte();
     if (requests_.empty()) return;
     Request& request = requests_[which % requests_.size()];
     if (request.honest || request.connection == nullptr) return;
@@ -309,7 +250,7 @@ class World final : transport::Acceptor::Handler {
   }
 
   void EndSomething() {
-    const uint8_t how = script_.Byte();
+    const uint8_t how = script().Byte();
     End* const end = AnyEnd(how % 2 == 0);
     if (end == nullptr) return;
     victim().Run([&] { how % 4 < 2 ? end->connection->Drain() : end->connection->Close(); });
@@ -320,65 +261,29 @@ class World final : transport::Acceptor::Handler {
     bytes = bytes / 8 * 8;
     if (bytes == 3912) bytes += 8;  // See NewMessage().
     Request& request = NewRequest(bytes, *honest_end_);
-    request.deadline_ns = network_.NowNs() + 5 * kSecond;
+    request.deadline_ns = network().NowNs() + 5 * kSecond;
     FUZZ_EXPECT(honest_end_->connection != nullptr, "the honest client has lost its connection");
     FUZZ_EXPECT(SendRequest(*honest_end_, request, honest()), "an honest request cannot be sent");
-    const int64_t give_up_ns = network_.NowNs() + 6 * kSecond;
-    while (request.ends == 0 && network_.NowNs() < give_up_ns) RunFor(kMs / 10);
+    const int64_t give_up_ns = network().NowNs() + 6 * kSecond;
+    while (request.ends == 0 && network().NowNs() < give_up_ns) RunFor(kMs / 10);
     FUZZ_EXPECT(request.ends == 1, "an honest call has no end");
-    // A liar may hold memory for as long as its connection lives, so of a small pool nothing may be left for
-    // a large message.
-    FUZZ_EXPECT(request.status.ok() || (tight_ && !gone_), request.status.ToString());
+    FUZZ_EXPECT(request.status.ok() || (tight() && !gone_), request.status.ToString());
   }
 
-  // ---- Time
-
-  void Turns() {
-    int turns = 0;
-    for (bool work = true; work;) {
-      FUZZ_EXPECT(++turns < kTurnsMax, "time stands still: there is always something more to do");
-      work = victim().PollOnce() != 0;
-      if (honest().PollOnce() != 0) work = true;
-      if (liar_->Turn() != 0) work = true;
-    }
+  void CheckTurn() override {
     for (const Request& request : requests_) {
       FUZZ_EXPECT(request.ends <= 1);
-      FUZZ_EXPECT(
-          request.ends == 1 || request.deadline_ns == kNever || network_.NowNs() <= request.deadline_ns + kMs,
-          "a request lives on after its deadline");
+      FUZZ_EXPECT(request.ends == 1 || request.deadline_ns == kNever ||
+                      network().NowNs() <= request.deadline_ns + kMs,
+                  "a request lives on after its deadline");
     }
-    for (const std::string& violation : network_.TakeViolations()) {
-      // The liar may do to its own memory what it likes. Who asks for several control answers at once gets,
-      // perhaps, one of them twice.
-      if (violation.find("host 3") == 0) continue;
-      if (liar_->flooded_control() &&
-          violation.find("into 16 bytes that the fabric was sending from") != std::string::npos) {
-        continue;
-      }
-      FUZZ_EXPECT(false, violation);
-    }
-    FUZZ_EXPECT(victim_.runtime->buffers().stats().mapped_bytes <=
-                victim_.runtime->buffers().stats().limit_bytes);
-  }
-
-  void RunFor(int64_t ns) {
-    const int64_t end_ns = network_.NowNs() + ns;
-    while (true) {
-      Turns();
-      const int64_t next_ns =
-          std::min({network_.next_ns(), victim().timers().next_ns(), honest().timers().next_ns()});
-      if (next_ns > end_ns) break;
-      network_.AdvanceTo(std::max(next_ns, network_.NowNs()));
-    }
-    network_.AdvanceTo(end_ns);
-    Turns();
   }
 
   // ---- The end
 
   void Finish() {
-    network_.Heal(kVictim, kLiar);
-    liar_->Leave();
+    network().Heal(kVictim, kLiar);
+    liar().Leave();
     RunFor(10 * kSecond);
     for (const End& end : ends_) {
       FUZZ_EXPECT(end.honest || end.connection == nullptr, "a connection to a liar who left lives on");
@@ -391,29 +296,11 @@ class World final : transport::Acceptor::Handler {
 
     honest().Run([&] { honest_end_->connection->Close(); });
     RunFor(3 * kSecond);
-    victim().Run([&] {
-      acceptor_.reset();
-      victim().messages().Trim();
-    });
-    honest().Run([&] { honest().messages().Trim(); });
-    FUZZ_EXPECT(victim().connection_count() == 0, victim().connection_count());
-    FUZZ_EXPECT(victim().timers().next_ns() == kNever, "a timer is set");
-    FUZZ_EXPECT(victim().read_budget().taken_bytes() == 0, victim().read_budget().taken_bytes());
-    for (const Host* host : {&victim_, &honest_}) {
-      const transport::BufferPoolStats stats = host->runtime->buffers().stats();
-      FUZZ_EXPECT(stats.leases == 0, stats.leases, " buffers did not come home");
-    }
-    liar_.reset();
-    FUZZ_EXPECT(network_.memory_guard().count() == 0, network_.memory_guard().count());
+    victim().Run([&] { acceptor_.reset(); });
+    CheckNothingIsLeft();
   }
 
-  Script script_;
-  sim::TextHistory history_;
-  sim::Network network_;
-  const bool tight_;
-  Host victim_, honest_;
   std::unique_ptr<transport::Acceptor> acceptor_;
-  std::unique_ptr<Liar> liar_;
   std::deque<End> ends_;
   std::deque<Request> requests_;
   std::deque<Question> questions_;
@@ -483,7 +370,7 @@ void World::OnClosed(End& end, const absl::Status& why) {
   if (!absl::IsDataLoss(why)) return;
   FUZZ_EXPECT(!end.honest, why.ToString());
   FUZZ_EXPECT(absl::StrCat(why.message()).find("://10.0.0.3:") != std::string::npos, why.ToString());
-  FUZZ_EXPECT(end.dialed ? liar_->HasLied(end.features) : liar_->HasLied(end.peer),
+  FUZZ_EXPECT(end.dialed ? liar().HasLied(end.features) : liar().HasLied(end.peer),
               "it did not lie: ", why.ToString());
 }
 

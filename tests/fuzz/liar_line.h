@@ -1,0 +1,123 @@
+#ifndef HAWSER_TESTS_FUZZ_LIAR_LINE_H_
+#define HAWSER_TESTS_FUZZ_LIAR_LINE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/handshake.h"
+#include "hawser/transport/wire.h"
+
+namespace hawser::fuzz {
+
+// Registered memory of a liar: a part for each line to receive into and one to send from, then what may be
+// granted, and what READs are for.
+class LiarMemory {
+ public:
+  static constexpr size_t kBufferBytes = 2048;  // Twice what is agreed.
+  static constexpr size_t kReceives = 24;
+  static constexpr size_t kSends = 64;
+  static constexpr size_t kLinesMax = 4;
+  static constexpr size_t kSinkBytes = 512 << 10;
+
+  explicit LiarMemory(fabric::Fabric& fabric);
+
+  uint8_t* receive(size_t line, size_t number) const { return buffer(line, number); }
+  uint8_t* send(size_t line, size_t number) const { return buffer(line, kReceives + number % kSends); }
+  // 300,000 bytes and more from each of the first 256 times 64.
+  uint8_t* readable() const { return memory_ + kLinesMax * kLineBytes; }
+  uint8_t* sink() const { return readable() + kReadableBytes; }
+  uint32_t lkey() const { return region_->lkey(); }
+
+ private:
+  static constexpr size_t kLineBytes = (kReceives + kSends) * kBufferBytes;
+  static constexpr size_t kReadableBytes = 512 << 10;
+
+  uint8_t* buffer(size_t line, size_t number) const {
+    return memory_ + line * kLineBytes + number * kBufferBytes;
+  }
+
+  uint8_t* const memory_;
+  const std::unique_ptr<fabric::MemoryRegion> region_;
+};
+
+// One connection, as the liar sees it: what it has posted, and what it knows of the exchanges. It is a
+// witness too: as long as it has not lied there, the victim must keep to the protocol, and speak well-formed
+// after that.
+class LiarLine final : public fabric::ConnectionHandler {
+ public:
+  static constexpr uint16_t kSlots = 4;
+  // In wr_ids, beside the index of the line from bit 24 on; else it is the number of a receive.
+  static constexpr uint64_t kSendId = 1 << 20;
+  static constexpr uint64_t kReadId = 2 << 20;
+
+  // `asks`: this side sends the requests. `memory` outlives it.
+  LiarLine(fabric::Fabric& fabric, fabric::CompletionQueue& completion_queue, const LiarMemory& memory,
+           size_t index, bool asks);
+
+  void OnEstablished(absl::string_view private_data) override;
+  void OnConnectFailed(const absl::Status& why, absl::string_view private_data) override;
+  void OnDisconnected(const absl::Status&) override { ended = true; }
+
+  bool carries() const { return established && !ended; }
+
+  // Posts a SEND of all that fits a buffer.
+  void Post(absl::string_view bytes);
+  // Posts a READ from what `entry` says, or a WRITE to it.
+  void PostRead(const transport::TableEntry& entry, fabric::Opcode opcode);
+  void OnCompletion(const fabric::Completion& completion);
+
+  const size_t index;
+  const bool asks;
+  std::unique_ptr<fabric::QueuePair> queue_pair;
+  uint32_t features = 0;  // Of the victim's handshake, if it dialed.
+  bool established = false;
+  bool ended = false;
+  bool lied = false;
+  bool receives = true;
+  uint16_t slots = kSlots;
+  std::string last;
+  std::string held;
+
+  // Where this side asks.
+  struct Asked {
+    uint32_t generation = 0;
+    bool busy = false;
+    std::vector<transport::TableEntry> granted;  // Of its last response.
+  };
+  std::vector<Asked> asked{kSlots};
+  // Where it answers: what was asked, and not answered.
+  struct Question {
+    uint16_t slot;
+    uint32_t generation;
+    std::vector<transport::TableEntry> granted;
+  };
+  std::vector<Question> questions;
+
+  uint32_t control_generation = 0;
+  bool control_waits = false;
+  std::vector<uint32_t> controls;  // Of the victim, not answered.
+  int reads = 0;
+  std::vector<uint32_t> rkeys;  // Granted, in turn.
+
+ private:
+  void PostReceive(size_t number);
+  void Hear(absl::string_view bytes);
+  void HearRequest(const transport::Header& header, std::vector<transport::TableEntry> granted);
+  void HearResponse(const transport::Header& header, std::vector<transport::TableEntry> granted);
+
+  const LiarMemory& memory_;
+  size_t sends_ = 0;
+  std::map<uint16_t, uint32_t> generations_;  // Of the victim's requests.
+  uint32_t peer_control_generation_ = 0;
+};
+
+}  // namespace hawser::fuzz
+
+#endif  // HAWSER_TESTS_FUZZ_LIAR_LINE_H_
