@@ -320,10 +320,10 @@ void ChannelCore::Tell() {
   std::vector<absl::AnyInvocable<void()>> on_closed;
   if (closed()) on_closed.swap(on_closed_);
 
-  for (const auto& [state, why] : news) {
+  for (const auto& change : news) {  // No structured binding: clang 14 cannot capture one.
     if (!options_.on_state_change || silent_.load(std::memory_order_acquire)) break;
     CallUser("on_state_change of the channel to", peer_address_,
-             [&] { options_.on_state_change(state, why); });
+             [&] { options_.on_state_change(change.first, change.second); });
   }
   while (ended != nullptr) {
     UntypedCall* const call = ended;
