@@ -18,11 +18,14 @@ constexpr uint16_t kPort = 7471;
 
 }  // namespace
 
-Liar::Liar(sim::Network& network, int host, const fabric::SocketAddress& victim)
+Liar::Liar(sim::Network& network, int host, const fabric::SocketAddress& victim, size_t lines_max,
+           LiarWords* words)
     : network_(network),
       host_(host),
       fabric_(std::make_shared<sim::SimFabric>(network, host)),
       victim_(victim),
+      lines_max_(lines_max),
+      words_(words),
       memory_(*fabric_),
       completion_queue_(*fabric_->CreateCompletionQueue(1 << 16)),
       listener_(*fabric_->Listen(*completion_queue_, sim::SimFabric::AddressOf(host, kPort), *this)) {}
@@ -59,8 +62,20 @@ bool Liar::HasLied(uint32_t features) const {
   return true;
 }
 
+bool Liar::HasLied() const {
+  return std::any_of(lines_.begin(), lines_.end(), [](const LiarLine& line) { return line.lied; });
+}
+
+transport::SessionToken Liar::Session() const {
+  transport::SessionToken session = {};
+  for (const LiarLine& line : lines_) {
+    if (line.asks && line.established) session = line.session;
+  }
+  return session;
+}
+
 LiarLine& Liar::NewLine(bool asks) {
-  return lines_.emplace_back(*fabric_, *completion_queue_, memory_, lines_.size(), asks);
+  return lines_.emplace_back(*fabric_, *completion_queue_, memory_, words_, lines_.size(), asks);
 }
 
 LiarLine* Liar::Any(Script& script) {
@@ -72,10 +87,11 @@ LiarLine* Liar::Any(Script& script) {
 
 void Liar::Dial(Script& script) {
   const uint8_t how = script.Byte();
-  if (lines_.size() == LiarMemory::kLinesMax) return;
+  if (lines_.size() == lines_max_) return;
   LiarLine& line = NewLine(how % 2 == 0);
-  std::string hello =
-      transport::Encode(Hello(line.asks ? transport::Role::kForward : transport::Role::kReverse));
+  Handshake handshake = Hello(line.asks ? transport::Role::kForward : transport::Role::kReverse);
+  if (!line.asks) handshake.session = Session();
+  std::string hello = transport::Encode(handshake);
   if (how / 2 % 4 == 3) {
     line.lied = true;
     hello[script.Byte() % hello.size()] ^= static_cast<char>(script.Byte());
@@ -88,7 +104,7 @@ void Liar::OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request) {
   const absl::StatusOr<Handshake> hello = transport::DecodeHandshake(request->private_data());
   FUZZ_EXPECT(hello.ok(), "the victim's handshake: ", hello.status().ToString());
   const uint8_t how = next_answer_;
-  if (lines_.size() == LiarMemory::kLinesMax || how % 8 == 7) return;  // Rejects without a reason.
+  if (lines_.size() == lines_max_ || how % 8 == 7) return;  // Rejects without a reason.
   if (how % 8 == 6) return unanswered_.push_back(std::move(request));
   if (how % 8 == 5) {
     std::string why = transport::EncodeRejection(absl::UnavailableError("the server is shutting down"));
@@ -98,7 +114,9 @@ void Liar::OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request) {
   LiarLine& line = NewLine(hello->role == transport::Role::kReverse);
   line.features = hello->features;
   line.slots = std::min(line.slots, hello->slots);
-  std::string answer = transport::Encode(Hello(hello->role));
+  Handshake handshake = Hello(hello->role);
+  if (!line.asks) handshake.session[0] = static_cast<uint8_t>(lines_.size());
+  std::string answer = transport::Encode(handshake);
   if (how % 8 == 4) {
     line.lied = true;
     answer[next_answer_at_ % answer.size()] ^= static_cast<char>(next_answer_bits_);
@@ -139,8 +157,10 @@ void Liar::Send(LiarLine& line, std::string bytes) {
 
 std::string Liar::Compose(LiarLine& line, Header header, Script& script, bool request) {
   const uint8_t shape = script.Byte();
-  const std::string words = envelope ? envelope(script, request) : std::string(shape / 64 * 8, 'e');
-  std::string inline_bytes = body ? body(script, request) : std::string(script.Byte() % 64 * 8, 'b');
+  const std::string words =
+      words_ != nullptr ? words_->Envelope(script, request) : std::string(shape / 64 * 8, 'e');
+  std::string inline_bytes =
+      words_ != nullptr ? words_->Body(script, request) : std::string(script.Byte() % 64 * 8, 'b');
   std::vector<TableEntry> table;
   if (!inline_bytes.empty()) table.push_back({0, 0, static_cast<uint32_t>(inline_bytes.size())});
   for (uint32_t granted = shape % 4; granted > 0 && granted < 3; --granted) {

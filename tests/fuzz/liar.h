@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,14 +24,11 @@ namespace hawser::fuzz {
 // (liar_line.h).
 class Liar final : fabric::ListenHandler {
  public:
-  // `victim`: whom it dials.
-  Liar(sim::Network& network, int host, const fabric::SocketAddress& victim);
+  // `victim`: whom it dials. Takes part in `lines_max` connections, LiarMemory::kLinesMax at most. `words`
+  // outlives it; null: it says nothing above transport/, but bytes.
+  Liar(sim::Network& network, int host, const fabric::SocketAddress& victim, size_t lines_max,
+       LiarWords* words);
   ~Liar();
-
-  // Of messages that are right: what rpc/ says of them, and Cap'n Proto segments to begin with. Unset: none,
-  // and bytes.
-  std::function<std::string(Script& script, bool request)> envelope;
-  std::function<std::string(Script& script, bool request)> body;
 
   fabric::SocketAddress address() const { return listener_->address(); }
 
@@ -47,13 +43,17 @@ class Liar final : fabric::ListenHandler {
   // dialed, whose handshake bore these `features`. A line that is not known has lied.
   bool HasLied(const fabric::SocketAddress& local) const;
   bool HasLied(uint32_t features) const;
+  // On any line.
+  bool HasLied() const;
   // More than one control request was under way at once, so that the answer to one was written over that to
   // another.
   bool flooded_control() const { return flooded_control_; }
 
-  static transport::Handshake Hello(transport::Role role);
-
  private:
+  static transport::Handshake Hello(transport::Role role);
+  // Of the last connection that it has dialed to ask by; of none, zeros.
+  transport::SessionToken Session() const;
+
   struct Spoil {
     enum class What : uint8_t { kNothing, kBits, kCut, kLonger, kTwice, kHeld } what = What::kNothing;
     size_t at = 0;
@@ -78,6 +78,8 @@ class Liar final : fabric::ListenHandler {
   const int host_;
   const std::shared_ptr<sim::SimFabric> fabric_;
   const fabric::SocketAddress victim_;
+  const size_t lines_max_;
+  LiarWords* const words_;
   const LiarMemory memory_;
   std::unique_ptr<fabric::CompletionQueue> completion_queue_;
   std::unique_ptr<fabric::Listener> listener_;

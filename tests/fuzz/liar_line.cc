@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "hawser/tests/fuzz/fuzz.h"
+#include "hawser/transport/endian.h"
 
 namespace hawser::fuzz {
 
@@ -21,13 +21,18 @@ LiarMemory::LiarMemory(fabric::Fabric& fabric)
     : memory_([] {
         static std::vector<uint8_t>* const memory =
             new std::vector<uint8_t>(kLinesMax * kLineBytes + kReadableBytes + kSinkBytes);
+        constexpr uint64_t kListOf40Bytes = uint64_t{40} << 35 | uint64_t{2} << 32 | 1;
+        for (uint8_t* at = memory->data() + kLinesMax * kLineBytes; at < &memory->back() - kSinkBytes;
+             at += 64) {
+          StoreLittle64(at + 8, kListOf40Bytes);
+        }
         return memory->data();
       }()),
       region_(*fabric.Register(memory_, kLinesMax * kLineBytes + kReadableBytes + kSinkBytes)) {}
 
 LiarLine::LiarLine(fabric::Fabric& fabric, fabric::CompletionQueue& completion_queue,
-                   const LiarMemory& memory, size_t its_index, bool it_asks)
-    : index(its_index), asks(it_asks), memory_(memory) {
+                   const LiarMemory& memory, LiarWords* words, size_t its_index, bool it_asks)
+    : index(its_index), asks(it_asks), memory_(memory), words_(words) {
   fabric::QueuePairOptions options;
   options.send_depth = LiarMemory::kSends;
   options.receive_depth = LiarMemory::kReceives;
@@ -42,6 +47,7 @@ void LiarLine::OnEstablished(absl::string_view private_data) {
   const absl::StatusOr<transport::Handshake> answer = transport::DecodeHandshake(private_data);
   FUZZ_EXPECT(answer.ok(), "the victim's handshake: ", answer.status().ToString());
   slots = std::min(slots, answer->slots);
+  session = answer->session;
 }
 
 void LiarLine::OnConnectFailed(const absl::Status&, absl::string_view private_data) {
@@ -110,6 +116,7 @@ void LiarLine::Hear(absl::string_view bytes) {
       transport::Parse(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(), parsed);
   FUZZ_EXPECT(status.ok(), status.ToString());
   const Header& header = parsed.header;
+  if (words_ != nullptr && header.kind <= Kind::kResponse) words_->Hear(parsed);
   std::vector<TableEntry> granted;
   for (size_t i = 0; i < header.entries && header.kind <= Kind::kResponse; ++i) {
     const TableEntry entry = transport::DecodeTableEntry(parsed.table + i * transport::kTableEntryBytes);

@@ -10,11 +10,26 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "hawser/tests/fuzz/fuzz.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/handshake.h"
 #include "hawser/transport/wire.h"
 
 namespace hawser::fuzz {
+
+// What a liar says above transport/, and hears there: rpc/ as the other side would see it.
+class LiarWords {
+ public:
+  // Of a message that is right, as far as transport/ can tell: both a multiple of 8. The body is the first
+  // segment; empty: there is none.
+  virtual std::string Envelope(Script& script, bool request) = 0;
+  virtual std::string Body(Script& script, bool request) = 0;
+  // A request or response of the victim.
+  virtual void Hear(const transport::ParsedMessage& message) = 0;
+
+ protected:
+  ~LiarWords() = default;
+};
 
 // Registered memory of a liar: a part for each line to receive into and one to send from, then what may be
 // granted, and what READs are for.
@@ -23,14 +38,15 @@ class LiarMemory {
   static constexpr size_t kBufferBytes = 2048;  // Twice what is agreed.
   static constexpr size_t kReceives = 24;
   static constexpr size_t kSends = 64;
-  static constexpr size_t kLinesMax = 4;
+  static constexpr size_t kLinesMax = 8;
   static constexpr size_t kSinkBytes = 512 << 10;
 
   explicit LiarMemory(fabric::Fabric& fabric);
 
   uint8_t* receive(size_t line, size_t number) const { return buffer(line, number); }
   uint8_t* send(size_t line, size_t number) const { return buffer(line, kReceives + number % kSends); }
-  // 300,000 bytes and more from each of the first 256 times 64.
+  // 300,000 bytes and more from each of the first 256 times 64. Each 64 bytes are, as Cap'n Proto, a null
+  // pointer and, a word on, where a far pointer may lead to, a list of 40 bytes.
   uint8_t* readable() const { return memory_ + kLinesMax * kLineBytes; }
   uint8_t* sink() const { return readable() + kReadableBytes; }
   uint32_t lkey() const { return region_->lkey(); }
@@ -57,9 +73,9 @@ class LiarLine final : public fabric::ConnectionHandler {
   static constexpr uint64_t kSendId = 1 << 20;
   static constexpr uint64_t kReadId = 2 << 20;
 
-  // `asks`: this side sends the requests. `memory` outlives it.
+  // `asks`: this side sends the requests. `memory` outlives it, `words` too; null: nobody listens.
   LiarLine(fabric::Fabric& fabric, fabric::CompletionQueue& completion_queue, const LiarMemory& memory,
-           size_t index, bool asks);
+           LiarWords* words, size_t index, bool asks);
 
   void OnEstablished(absl::string_view private_data) override;
   void OnConnectFailed(const absl::Status& why, absl::string_view private_data) override;
@@ -76,7 +92,8 @@ class LiarLine final : public fabric::ConnectionHandler {
   const size_t index;
   const bool asks;
   std::unique_ptr<fabric::QueuePair> queue_pair;
-  uint32_t features = 0;  // Of the victim's handshake, if it dialed.
+  uint32_t features = 0;            // Of the victim's handshake, if it dialed.
+  transport::SessionToken session;  // Of its answer, if the liar dialed.
   bool established = false;
   bool ended = false;
   bool lied = false;
@@ -113,6 +130,7 @@ class LiarLine final : public fabric::ConnectionHandler {
   void HearResponse(const transport::Header& header, std::vector<transport::TableEntry> granted);
 
   const LiarMemory& memory_;
+  LiarWords* const words_;
   size_t sends_ = 0;
   std::map<uint16_t, uint32_t> generations_;  // Of the victim's requests.
   uint32_t peer_control_generation_ = 0;

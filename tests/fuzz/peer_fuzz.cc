@@ -32,6 +32,7 @@ using transport::kNever;
 using transport::OutgoingMessagePtr;
 
 constexpr size_t kEndsMax = 6;
+constexpr size_t kLinesMax = 4;
 
 class World;
 
@@ -82,7 +83,7 @@ class World final : PeerWorld, transport::Acceptor::Handler {
     victim().Run([&] {
       acceptor_ = *transport::Acceptor::Listen(victim(), SimFabric::AddressOf(kVictim, kPort), *this);
     });
-    StartLiar(acceptor_->address());
+    StartLiar(acceptor_->address(), kLinesMax);
     honest_end_ = &NewEnd(/*is_honest=*/true);
     honest().Run([&] {
       honest_end_->connection =

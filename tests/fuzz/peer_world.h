@@ -36,8 +36,8 @@ class PeerWorld {
   PeerWorld(const uint8_t* data, size_t size);
   virtual ~PeerWorld();
 
-  // The liar begins; whom it dials.
-  void StartLiar(const fabric::SocketAddress& address);
+  // The liar begins; `address`: whom it dials.
+  void StartLiar(const fabric::SocketAddress& address, size_t lines_max, LiarWords* words = nullptr);
   // Does step after step until the script is at its end.
   void RunScript();
 
