@@ -12,37 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/rpc/background.h"
 #include "hawser/rpc/channel.h"
-#include "hawser/rpc/channel_core.h"
 #include "hawser/rpc/server.h"
 #include "hawser/tests/sim/call_record.h"
+#include "hawser/tests/sim/channel_record.h"
+#include "hawser/tests/sim/watches.h"
 
 namespace hawser::sim {
-
-// One Watcher of a client, which the server calls.
-struct WatchRecord {
-  uint64_t id = 0;
-  ChannelRecord* channel = nullptr;
-  int losses_before = 0;  // Of the channel, when it was asked for.
-  uint64_t last = 0;      // Revision that the client has got.
-
-  // At the server.
-  uint64_t server_life = 0;  // 0: it never heard of it.
-  uint64_t first = 0;        // The revision before the first one that it is to get.
-  uint64_t sent = 0;
-  bool sending = false;
-  bool over = false;
-  std::shared_ptr<Channel> peer;
-};
-
-struct ChannelRecord {
-  int host = 0;
-  std::unique_ptr<ledger::WatcherService> watcher;  // nullptr: it offers none.
-  std::shared_ptr<Channel> channel;                 // nullptr: it is gone.
-  // What calls in flight keep alive after that.
-  std::weak_ptr<internal::ChannelCore> core;
-  bool ready = false;
-  int losses = 0;
-};
 
 namespace {
 
@@ -77,16 +52,6 @@ class LedgerImpl final : public ledger::LedgerService {
   RpcWorld& world_;
 };
 
-class WatcherImpl final : public ledger::WatcherService {
- public:
-  explicit WatcherImpl(RpcWorld& world) : world_(world) {}
-  absl::Status Changed(ServerContext& context, ledger::Watcher::ChangedParams::Reader request,
-                       ledger::Watcher::ChangedResults::Builder reply) override;
-
- private:
-  RpcWorld& world_;
-};
-
 class RpcWorld final : public World {
  public:
   explicit RpcWorld(const WorldOptions& options) : World(options, kClientsMax), steps_left_(options.steps) {
@@ -104,7 +69,6 @@ class RpcWorld final : public World {
   // ---- The handlers
   absl::Status Handle(ServerContext& context, ledger::Entry::Reader request, ledger::Entry::Builder reply);
   absl::Status HandleWatch(ServerContext& context, uint64_t id, uint64_t* revision);
-  void HandleChanged(uint64_t watch, uint64_t revision);
 
  private:
   // ---- Hosts
@@ -115,7 +79,6 @@ class RpcWorld final : public World {
     std::unique_ptr<Server> server;
     uint64_t life = 0;
     uint64_t runs = 0;
-    uint64_t revision = 0;
     bool stopping = false;
   };
 
@@ -143,6 +106,7 @@ class RpcWorld final : public World {
     if (absl::Status added = process->server->AddService(&process->service); !added.ok()) {
       return Broken(added.ToString());
     }
+    watches_.OnServerUp(process->life);
     process_ = std::move(process);  // It may be called before Listen() has returned.
     if (const auto listening = process_->server->Listen(kUri); !listening.ok()) {
       Note(kServer, absl::StrCat("cannot listen: ", listening.status().ToString()));
@@ -154,9 +118,7 @@ class RpcWorld final : public World {
   void StopServer() {
     blocked_ = true;
     process_->stopping = true;
-    for (WatchRecord& watch : watches_) {
-      if (watch.server_life == process_->life) EndWatch(watch);
-    }
+    watches_.OnServerDown();
     for (Execution& run : runs_) {
       if (run.server_life == process_->life && run.end == Execution::End::kRunning) Drop(run);
     }
@@ -212,7 +174,7 @@ class RpcWorld final : public World {
     if (what < 700) return NewChannel();
     if (what < 750) return CancelSomething();
     if (what < 780) return CloseSomething();
-    if (what < 830) return Change();
+    if (what < 830) return watches_.Change();
     if (what < 870) return WatchSomething();
     if (what < 900) return network().Cut(kServer, AnyClient());
     if (what < 950) return network().Heal(kServer, AnyClient());
@@ -252,7 +214,7 @@ class RpcWorld final : public World {
     options.backoff_min = absl::Milliseconds(dice().Between(1, 50));
     options.backoff_max = absl::Seconds(1);
     if (dice().Chance(0.6)) {
-      record.watcher = std::make_unique<WatcherImpl>(*this);
+      record.watcher = watches_.NewService();
       options.services.push_back(record.watcher.get());
     }
     options.on_state_change = [this, &record](ChannelState state, const absl::Status& why) {
@@ -409,72 +371,12 @@ class RpcWorld final : public World {
        [this, &run] { FinishRun(run); });
   }
 
-  // ---- Watchers
-
   void WatchSomething() {
     std::vector<ChannelRecord*> able;
     for (ChannelRecord* channel : Channels()) {
       if (channel->watcher != nullptr) able.push_back(channel);
     }
-    if (able.empty()) return;
-    ChannelRecord& channel = *AnyOf(able);
-    WatchRecord& watch = watches_.emplace_back();
-    watch.id = watches_.size();
-    watch.channel = &channel;
-    watch.losses_before = channel.losses;
-    Note(channel.host, absl::StrCat("asks for watch ", watch.id));
-    auto call = ledger::LedgerStub(channel.channel).Watch();
-    call.request().setWatch(watch.id);
-    call.Send().Then([](const absl::StatusOr<Reply<ledger::Ledger::WatchResults>>&) {});
-  }
-
-  void Change() {
-    if (process_ == nullptr) return;
-    ++process_->revision;
-    for (WatchRecord& watch : watches_) {
-      if (watch.server_life == process_->life) Push(watch);
-    }
-  }
-
-  // One revision after the other.
-  void Push(WatchRecord& watch) {
-    if (watch.over || watch.sending || process_ == nullptr || watch.server_life != process_->life ||
-        watch.sent == process_->revision) {
-      return;
-    }
-    watch.sending = true;
-    auto call = ledger::WatcherStub(watch.peer).Changed();
-    call.request().setWatch(watch.id);
-    call.request().setRevision(++watch.sent);
-    call.Send().Then([this, &watch](const absl::StatusOr<Reply<ledger::Watcher::ChangedResults>>& reply) {
-      watch.sending = false;
-      if (reply.ok()) return Push(watch);
-      // Whatever it was: the client is to know that it has missed something.
-      if (watch.peer != nullptr) watch.peer->Close();
-      EndWatch(watch);
-    });
-  }
-
-  void EndWatch(WatchRecord& watch) {
-    if (watch.over) return;
-    watch.over = true;
-    // Not here: this may be the callback of a call on it.
-    At(now_ns(), [peer = std::exchange(watch.peer, nullptr)] {});
-  }
-
-  bool WasTold(const WatchRecord& watch) const {
-    return watch.channel->channel == nullptr || watch.channel->losses != watch.losses_before;
-  }
-
-  void CheckWatches() {
-    for (const WatchRecord& watch : watches_) {
-      if (watch.server_life == 0 || WasTold(watch)) continue;
-      if (watch.over || watch.server_life != process_->life) {
-        Broken(absl::StrCat("watch ", watch.id, " is over, and its client does not know"));
-      } else if (watch.last != process_->revision && watch.first != process_->revision) {
-        Broken(absl::StrCat("watch ", watch.id, " is at revision ", watch.last, " of ", process_->revision));
-      }
-    }
+    if (!able.empty()) watches_.Ask(*AnyOf(able));
   }
 
   // ---- The end
@@ -524,7 +426,7 @@ class RpcWorld final : public World {
     if (stats.connections != connections) {
       Broken(absl::StrCat("the server has ", stats.connections, " connections, its clients ", connections));
     }
-    CheckWatches();
+    watches_.Check();
   }
 
   // Whatever happened before, now everything works, over the old channels and over new ones.
@@ -539,14 +441,14 @@ class RpcWorld final : public World {
     RunFor(kSecond);
     for (int i = 0; i < 40; ++i) {  // More than any queue holds.
       for (ChannelRecord* channel : Channels()) Demand(*channel, 64);
-      if (i % 10 == 0) Change();
+      if (i % 10 == 0) watches_.Change();
       RunFor(kMs / 10);
     }
     RunFor(kSecond);
     for (const CallRecord* call : open_calls_) {
       if (call->demanded) Broken(absl::StrCat("on a good day call ", call->id, " has no end"));
     }
-    CheckWatches();
+    watches_.Check();
   }
 
   void Demand(ChannelRecord& channel, size_t bytes) {
@@ -597,7 +499,7 @@ class RpcWorld final : public World {
   std::deque<CallRecord> calls_;  // By id, from 1.
   std::vector<CallRecord*> open_calls_;
   std::deque<Execution> runs_;
-  std::deque<WatchRecord> watches_;  // By id, from 1.
+  Watches watches_{*this};
 };
 
 // ---- The handlers
@@ -654,24 +556,7 @@ absl::Status RpcWorld::Handle(ServerContext& context, ledger::Entry::Reader requ
 
 absl::Status RpcWorld::HandleWatch(ServerContext& context, uint64_t id, uint64_t* revision) {
   ++process_->runs;
-  WatchRecord& watch = watches_[id - 1];
-  const std::shared_ptr<Channel> peer = context.peer();
-  if (peer == nullptr || process_->stopping) return absl::UnavailableError("the client is going");
-  Note(kServer, absl::StrCat("serves watch ", id, " from revision ", process_->revision));
-  watch.peer = peer;
-  watch.server_life = process_->life;
-  watch.first = watch.sent = *revision = process_->revision;
-  watch.peer->OnClosed([this, &watch] { EndWatch(watch); });
-  return absl::OkStatus();
-}
-
-void RpcWorld::HandleChanged(uint64_t id, uint64_t revision) {
-  WatchRecord& watch = watches_[id - 1];
-  const uint64_t expected = watch.last == 0 ? watch.first + 1 : watch.last + 1;
-  if (revision != expected) {
-    Broken(absl::StrCat("watch ", id, " gets revision ", revision, " instead of ", expected));
-  }
-  watch.last = revision;
+  return watches_.Serve(context, id, revision);
 }
 
 absl::Status LedgerImpl::Add(ServerContext& context, ledger::Entry::Reader request,
@@ -689,12 +574,6 @@ absl::Status LedgerImpl::Watch(ServerContext& context, ledger::Ledger::WatchPara
   reply.setRevision(revision);
   return status;
 }
-absl::Status WatcherImpl::Changed(ServerContext&, ledger::Watcher::ChangedParams::Reader request,
-                                  ledger::Watcher::ChangedResults::Builder) {
-  world_.HandleChanged(request.getWatch(), request.getRevision());
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 WorldResult RunRpcWorld(const WorldOptions& options) { return RpcWorld(options).Run(); }

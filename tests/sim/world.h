@@ -40,13 +40,21 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
+  // ---- For its parts
+
+  static constexpr int kServer = 1;
+
+  int64_t now_ns() { return network_.NowNs(); }
+  // Runs `what`, on no poller, when it is time.
+  void At(int64_t when_ns, std::function<void()> what);
+  void Broken(absl::string_view rule);
+  void Note(int host, absl::string_view what);
+
  protected:
   // Host 1, the server, and `clients` others. Each fault is there in half of the worlds: quiet ones find
   // other bugs than loud ones.
   World(const WorldOptions& options, int clients_max);
   virtual ~World();
-
-  static constexpr int kServer = 1;
 
   // ---- Chance
 
@@ -74,9 +82,6 @@ class World {
 
   // ---- Time
 
-  int64_t now_ns() { return network_.NowNs(); }
-  // Runs `what`, on no poller, when it is time.
-  void At(int64_t when_ns, std::function<void()> what);
   void RunFor(int64_t ns);
   // Clocks jump, and everybody is late.
   void JumpClock();
@@ -86,8 +91,6 @@ class World {
   // ---- Rules
 
   bool well() const { return result_.broken_rules.empty(); }
-  void Broken(absl::string_view rule);
-  void Note(int host, absl::string_view what);
   WorldResult& result() { return result_; }
   // Called after each turn of all that is due at one point in time.
   virtual void CheckTurn() {}
