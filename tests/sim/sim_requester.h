@@ -1,0 +1,97 @@
+#ifndef HAWSER_TESTS_SIM_SIM_REQUESTER_H_
+#define HAWSER_TESTS_SIM_SIM_REQUESTER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "hawser/tests/sim/memory_guard.h"
+#include "hawser/transport/fabric/fabric.h"
+
+namespace hawser::sim {
+
+class SimQueuePair;
+
+// The requester of a queue pair: takes work requests up in order, some time after the post, and sends them;
+// what completes, completes in posting order, some time later. Locked.
+class SimRequester {
+ public:
+  // Which outlives it, as a part.
+  explicit SimRequester(SimQueuePair& queue_pair) : qp_(queue_pair) {}
+
+  // `not_before_ns`: what was granted before this post is in force then.
+  absl::Status Post(absl::Span<const fabric::SendWorkRequest> requests, uint32_t depth,
+                    int64_t not_before_ns);
+  // Not polled yet.
+  uint64_t posted() const { return posted_; }
+
+  // ---- From the peer's responder.
+
+  void OnAnswer(uint64_t number, fabric::CompletionStatus status);
+  // The peer has the message of a SEND. From its answer on, which it may give before we hear of this by a
+  // completion, the contents are the sender's to change (not the memory itself to give away); so they are
+  // watched no longer.
+  void OnTaken(uint64_t number);
+  void OnReadData(uint64_t number, size_t offset, const std::vector<uint8_t>& data, bool last);
+
+  // ---- From the queue pair.
+
+  // Without a peer it is the oldest that fails.
+  void FailOldest();
+  // The queue pair is in error: what is left comes back.
+  void Flush();
+
+ private:
+  struct Send {
+    uint64_t number;
+    fabric::SendWorkRequest request;  // Its sges are in `sges`.
+    std::vector<fabric::Sge> sges;
+    uint32_t length;
+    std::vector<MemoryGuard::Id> guards;  // One an sge.
+    int64_t not_before_ns = 0;
+    bool taken_up = false;
+    bool done = false;
+    int64_t sent_ns = 0;
+  };
+  // A completed or flushed one, until the application has polled the completion that proves it.
+  struct Unproved {
+    uint64_t number;
+    uint64_t wr_id;
+    bool will_be_proved;
+    std::vector<MemoryGuard::Id> guards;
+  };
+
+  // Runs `event` on this requester, if its queue pair still exists then.
+  void Later(int64_t delay_ns, std::function<void(SimRequester&)> event);
+  absl::Status Check(const fabric::SendWorkRequest& request) const;
+  void TakeUp();
+  void TransmitHead();
+  void Transmit(Send& send);
+  void WatchAnswers();
+  void OnAnswersDue();
+  void CompleteInOrder();
+  void PushSend(uint64_t number, uint64_t wr_id, fabric::Opcode opcode, fabric::CompletionStatus status,
+                int64_t delay_ns);
+  void Proved(uint64_t number);
+  void Fail(uint64_t number, fabric::CompletionStatus status);
+
+  SimQueuePair& qp_;
+  std::deque<Send> sends_;
+  std::deque<Unproved> unproved_;
+  uint64_t posted_ = 0;
+  uint64_t next_number_ = 0;
+  size_t taken_up_ = 0;  // Of sends_, from the front.
+  uint32_t reads_outstanding_ = 0;
+  bool transmitting_ = false;
+  bool watching_answers_ = false;
+  int64_t unreachable_since_ns_ = 0;  // 0: it is not.
+  int64_t last_send_completion_ns_ = 0;
+};
+
+}  // namespace hawser::sim
+
+#endif  // HAWSER_TESTS_SIM_SIM_REQUESTER_H_

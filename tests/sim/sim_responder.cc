@@ -1,0 +1,229 @@
+#include "hawser/tests/sim/sim_responder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/tests/sim/sim_queue_pair.h"
+
+namespace hawser::sim {
+namespace {
+
+using fabric::CompletionStatus;
+using fabric::Opcode;
+
+}  // namespace
+
+SimResponder::SimResponder(SimQueuePair& queue_pair)
+    : qp_(queue_pair), last_rkey_(queue_pair.qp_num() << 16) {}
+
+void SimResponder::Later(int64_t delay_ns, std::function<void(SimResponder&)> event) {
+  qp_.Later(delay_ns, [event = std::move(event)](SimQueuePair& qp) { event(qp.responder()); });
+}
+
+// ---- What it has
+
+absl::Status SimResponder::PostReceive(absl::Span<const fabric::ReceiveWorkRequest> requests,
+                                       uint32_t depth) {
+  if (receives_out_ + requests.size() > depth) {
+    return absl::ResourceExhaustedError(absl::StrCat("post a receive: ", receives_out_, " of ", depth,
+                                                     " places of the receive queue are taken"));
+  }
+  for (const fabric::ReceiveWorkRequest& request : requests) {
+    if (!qp_.regions().Contains(request.buffer)) return qp_.regions().Refusal(request.buffer);
+  }
+  for (const fabric::ReceiveWorkRequest& request : requests) {
+    receives_.push_back(
+        {request.wr_id, request.buffer,
+         qp_.network().memory_guard().Poison(request.buffer.address, request.buffer.length, qp_.qp_num())});
+    ++receives_out_;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint32_t> SimResponder::Grant(const fabric::Sge& range, Access access, size_t grants_max) {
+  if (grants_.size() >= grants_max) {
+    return absl::ResourceExhaustedError(absl::StrCat("grant: ", grants_.size(), " are out already"));
+  }
+  const uint32_t rkey = ++last_rkey_;
+  // The peer may write into what is granted for that, so only what it may read is watched.
+  const MemoryGuard::Id guard = access == Access::kRead ? qp_.network().memory_guard().WatchSource(
+                                                              range.address, range.length, qp_.qp_num())
+                                                        : 0;
+  // In the order of posts, as on a send queue.
+  granted_ns_ = std::max(granted_ns_, qp_.now_ns() + qp_.faults().fetch.Throw(qp_.dice()));
+  grants_[rkey] = {range, access, granted_ns_, guard};
+  return rkey;
+}
+
+void SimResponder::Revoke(uint32_t rkey, uint64_t wr_id) {
+  const auto grant = grants_.find(rkey);
+  if (grant == grants_.end())
+    qp_.network().Violation(absl::StrCat("rkey ", rkey, " is revoked, which is not granted"));
+  const int64_t in_force_ns =
+      grant == grants_.end() ? qp_.now_ns() : std::max(qp_.now_ns(), grant->second.from_ns);
+  Later(in_force_ns - qp_.now_ns() + qp_.faults().revocation.Throw(qp_.dice()),
+        [rkey, wr_id](SimResponder& self) {
+          if (auto it = self.grants_.find(rkey); it != self.grants_.end()) {
+            self.qp_.ReleaseGuard(it->second.guard, "a grant");
+            self.grants_.erase(it);
+          }
+          const bool flushed = self.qp_.in_error();
+          self.qp_.completion_queue().PushAt(
+              self.qp_.now_ns() + self.qp_.faults().completion.Throw(self.qp_.dice()),
+              {{wr_id, self.qp_.qp_num(), flushed ? CompletionStatus::kFlushed : CompletionStatus::kSuccess,
+                Opcode::kRevoke, 0},
+               nullptr});
+        });
+}
+
+// ---- Executing
+
+void SimResponder::OnPacket(SimPacket packet) {
+  if (!qp_.working() || refusing_) return;
+  if (packet.from != qp_.peer()) return;
+  inbound_.push_back(std::move(packet));
+  ExecuteInbound();
+}
+
+void SimResponder::ExecuteInbound() {
+  while (!inbound_.empty() && qp_.working() && !refusing_ && !rnr_waiting_) {
+    const SimPacket& packet = inbound_.front();
+    if (packet.opcode == Opcode::kSend && !ExecuteSend(packet)) return;
+    CompletionStatus status = CompletionStatus::kSuccess;
+    if (packet.opcode == Opcode::kWrite) {
+      status = CheckAccess(packet, Access::kWrite);
+      if (status == CompletionStatus::kSuccess) {
+        qp_.network().memory_guard().FabricWrites(reinterpret_cast<uint8_t*>(packet.remote_address),
+                                                  packet.data.data(), packet.data.size(), 0);
+      }
+    }
+    if (packet.opcode == Opcode::kRead) status = CheckAccess(packet, Access::kRead);
+    if (status != CompletionStatus::kSuccess) refusing_ = true;
+    answers_.push_back({std::move(inbound_.front()), status, 0});
+    inbound_.pop_front();
+    AnswerInOrder();
+  }
+}
+
+// False: it waits for a receive, or was refused.
+bool SimResponder::ExecuteSend(const SimPacket& packet) {
+  if (receives_.empty()) {
+    if (qp_.network().options().strict_receives) {
+      qp_.network().Violation(
+          absl::StrCat("queue pair ", qp_.qp_num(), " of host ", qp_.host(), " has no receive for a SEND"));
+    }
+    if (++rnr_tries_ > qp_.faults().rnr_retries) {
+      refusing_ = true;
+      rnr_tries_ = 0;
+      answers_.push_back({packet, CompletionStatus::kRnrRetryExceeded, 0});
+      inbound_.clear();
+      AnswerInOrder();
+      return false;
+    }
+    rnr_waiting_ = true;
+    Later(qp_.faults().rnr_timer_ns, [](SimResponder& self) {
+      self.rnr_waiting_ = false;
+      self.ExecuteInbound();
+    });
+    return false;
+  }
+  rnr_tries_ = 0;
+  const Receive receive = receives_.front();
+  receives_.pop_front();
+  if (packet.data.size() > receive.buffer.length) {
+    refusing_ = true;
+    PushReceive(receive, CompletionStatus::kLocalError, 0, qp_.faults().completion.Throw(qp_.dice()));
+    answers_.push_back({packet, CompletionStatus::kRemoteInvalidRequest, 0});
+    inbound_.clear();
+    AnswerInOrder();
+    return false;
+  }
+  qp_.network().memory_guard().FabricWrites(receive.buffer.address, packet.data.data(), packet.data.size(),
+                                            receive.guard);
+  if (SimQueuePair* const sender = qp_.network().FindQueuePair(packet.from); sender != nullptr) {
+    sender->requester().OnTaken(packet.number);
+  }
+  PushReceive(receive, CompletionStatus::kSuccess, static_cast<uint32_t>(packet.data.size()),
+              qp_.faults().completion.Throw(qp_.dice()));
+  return true;
+}
+
+void SimResponder::PushReceive(const Receive& receive, CompletionStatus status, uint32_t byte_len,
+                               int64_t delay_ns) {
+  last_receive_completion_ns_ = std::max(last_receive_completion_ns_, qp_.now_ns() + delay_ns);
+  qp_.completion_queue().PushAt(
+      last_receive_completion_ns_,
+      {{receive.wr_id, qp_.qp_num(), status, Opcode::kReceive, byte_len}, [this, guard = receive.guard] {
+         qp_.ReleaseGuard(guard, "a receive");
+         --receives_out_;
+         has_received_ = true;
+       }});
+}
+
+CompletionStatus SimResponder::CheckAccess(const SimPacket& packet, Access access) const {
+  const auto it = grants_.find(packet.rkey);
+  if (it == grants_.end()) return CompletionStatus::kRemoteAccessError;
+  const Granted& grant = it->second;
+  const uint64_t start = reinterpret_cast<uint64_t>(grant.range.address);
+  const uint64_t offset = packet.remote_address - start;
+  const bool inside = offset < grant.range.length && packet.length <= grant.range.length - offset;
+  const bool in_force = grant.from_ns <= qp_.network().NowNs();
+  return inside && in_force && grant.access == access ? CompletionStatus::kSuccess
+                                                      : CompletionStatus::kRemoteAccessError;
+}
+
+void SimResponder::AnswerInOrder() {
+  while (!answers_.empty() && qp_.working() && !answering_) {
+    Answer& answer = answers_.front();
+    const uint64_t number = answer.packet.number;
+    if (answer.status == CompletionStatus::kSuccess && answer.packet.opcode == Opcode::kRead) {
+      answer.status = CheckAccess(answer.packet, Access::kRead);
+    }
+    if (answer.status != CompletionStatus::kSuccess) {
+      qp_.ToPeer("a refusal", [number, status = answer.status](SimQueuePair& peer) {
+        peer.requester().OnAnswer(number, status);
+      });
+      qp_.Trace(absl::StrCat("refuses work request ", number, " of qp ", qp_.peer()));
+      if (answer.status != CompletionStatus::kRnrRetryExceeded) return qp_.EnterError();
+      answers_.clear();  // The responder of an RNR stays as it is.
+      return;
+    }
+    if (answer.packet.opcode != Opcode::kRead) {
+      qp_.ToPeer("", [number](SimQueuePair& peer) {
+        peer.requester().OnAnswer(number, CompletionStatus::kSuccess);
+      });
+      answers_.pop_front();
+      continue;
+    }
+    const size_t count =
+        std::min<size_t>(qp_.faults().read_chunk_bytes, answer.packet.length - answer.sent_bytes);
+    const auto* const from =
+        reinterpret_cast<const uint8_t*>(answer.packet.remote_address) + answer.sent_bytes;
+    const bool last = answer.sent_bytes + count == answer.packet.length;
+    qp_.ToPeer(last ? "the last of a READ" : "some of a READ",
+               [number, offset = answer.sent_bytes, data = std::vector<uint8_t>(from, from + count),
+                last](SimQueuePair& peer) { peer.requester().OnReadData(number, offset, data, last); });
+    answer.sent_bytes += count;
+    if (last) {
+      answers_.pop_front();
+      continue;
+    }
+    answering_ = true;
+    Later(qp_.faults().read_chunk_ns, [](SimResponder& self) {
+      self.answering_ = false;
+      self.AnswerInOrder();
+    });
+  }
+}
+
+void SimResponder::Flush() {
+  inbound_.clear();
+  answers_.clear();
+  for (const Receive& receive : receives_) {
+    PushReceive(receive, CompletionStatus::kFlushed, 0, qp_.faults().flush.Throw(qp_.dice()));
+  }
+  receives_.clear();
+}
+
+}  // namespace hawser::sim
