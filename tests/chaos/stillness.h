@@ -1,0 +1,28 @@
+#ifndef HAWSER_TESTS_CHAOS_STILLNESS_H_
+#define HAWSER_TESTS_CHAOS_STILLNESS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "hawser/tests/chaos/history.h"
+
+namespace hawser::chaos {
+
+// The server as it stands when nobody calls it, and the client that is never killed.
+struct Stillness {
+  std::map<std::string, uint64_t> stats;  // Of `kv stats`.
+  int server_files = 0, client_files = 0;
+  double server_mib = 0, client_mib = 0;
+};
+
+// For people.
+std::string ToString(const Stillness& still);
+
+// Whoever has more after the harm than before has kept something of it: that is wrong.
+void CompareClient(const Stillness& before, const Stillness& after, History& history);
+void CompareServer(Stillness before, Stillness after, History& history);
+
+}  // namespace hawser::chaos
+
+#endif  // HAWSER_TESTS_CHAOS_STILLNESS_H_
