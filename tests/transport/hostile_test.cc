@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/test_fabric.h"
+#include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/hostile_peer.h"
 #include "hawser/tests/transport/testing/world.h"
 
@@ -13,12 +14,6 @@ namespace hawser::transport {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr size_t kMiB = 1 << 20;
-
-#define EXPECT_CODE(status, expected) EXPECT_EQ((status).code(), absl::StatusCode::expected) << (status)
-
-std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
 // A hostile peer, whom it attacks, and honest ones beside it that must not notice.
 class HostileTest : public ::testing::Test {

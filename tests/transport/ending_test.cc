@@ -1,0 +1,332 @@
+// That whatever ends a connection, in whatever state of its exchanges, leaves nothing behind.
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/transport/testing/expect.h"
+#include "hawser/tests/transport/testing/world.h"
+
+namespace hawser::transport {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Small ones are found to be in vain when they are posted, at the end of the turn.
+TEST(EndTest, ALargeMessageOnAQueuePairThatHasJustFailedIsUnavailableAndSoAreTheCallsInFlight) {
+  World world;
+  {
+    Link link(world);
+    PendingCall in_flight, refused;
+    ASSERT_TRUE(link.Send(in_flight, 100).ok());
+    ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
+    absl::Status sent, answered;
+    world.OnClient([&] {
+      link.client_end->queue_pair().Disconnect();
+      sent = link.Send(refused, kMiB);
+    });
+    EXPECT_CODE(sent, kUnavailable);
+    world.OnServer([&] {
+      link.server_end->queue_pair().Disconnect();
+      answered = link.Respond(link.server.requests[0].id, kMiB);
+    });
+    EXPECT_TRUE(answered.ok()) << answered;  // Late, which is fine.
+    ASSERT_TRUE(world.RunUntil([&] { return link.closed() && in_flight.done(); }));
+    EXPECT_CODE(in_flight.response.status(), kUnavailable);
+    EXPECT_EQ(link.client_counts().grants, 0);
+    link.client_end = link.server_end = nullptr;
+  }
+  world.Settle();
+  EXPECT_EQ(world.LeasedBytes(), 0u);
+}
+
+// ---- Ending with calls in flight. In each state of an exchange, on either side.
+
+enum class Ending { kClientCloses, kServerCloses, kClientDies, kServerDies };
+enum class Moment {
+  kIdle,
+  kRequestQueued,
+  kRequestRead,  // By the server, a large one.
+  kRunning,
+  kResponseRead,  // By the client, a large one.
+  kResponseKept,  // A large one that was READ, not yet released.
+  kResponseQueued,
+  kClientWantsMemory,
+  kServerWantsMemory,
+};
+
+class EndingTest : public ::testing::TestWithParam<std::tuple<Ending, Moment>> {};
+
+std::string NameOf(const ::testing::TestParamInfo<std::tuple<Ending, Moment>>& cell) {
+  const char* const endings[] = {"ClientCloses", "ServerCloses", "ClientDies", "ServerDies"};
+  const char* const moments[] = {"Idle",           "RequestQueued",     "RequestRead",
+                                 "Running",        "ResponseRead",      "ResponseKept",
+                                 "ResponseQueued", "ClientWantsMemory", "ServerWantsMemory"};
+  return std::string(endings[static_cast<int>(std::get<0>(cell.param))]) + "While" +
+         moments[static_cast<int>(std::get<1>(cell.param))];
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Matrix, EndingTest,
+    ::testing::Combine(::testing::Values(Ending::kClientCloses, Ending::kServerCloses, Ending::kClientDies,
+                                         Ending::kServerDies),
+                       ::testing::Values(Moment::kIdle, Moment::kRequestQueued, Moment::kRequestRead,
+                                         Moment::kRunning, Moment::kResponseRead, Moment::kResponseKept,
+                                         Moment::kResponseQueued, Moment::kClientWantsMemory,
+                                         Moment::kServerWantsMemory)),
+    NameOf);
+
+TEST_P(EndingTest, EveryCallEndsOnceBothObserversHearOnceAndEverythingComesHome) {
+  const auto [ending, moment] = GetParam();
+  RuntimeOptions pool;
+  pool.pool.limit_bytes = 128 * kMiB;
+  World world(pool, pool);
+  std::vector<Lease> hoard;
+  const auto exhaust = [&](BufferPool& buffers) {
+    while (true) {
+      absl::StatusOr<Lease> lease = buffers.Acquire(kMiB);
+      if (!lease.ok()) return;
+      hoard.push_back(*std::move(lease));
+    }
+  };
+  PendingCall call;
+  call.wants_request_back = true;
+  bool answered = false;
+  {
+    Link link(world, {.slots = 2});
+    const bool large_request = moment == Moment::kRequestRead || moment == Moment::kServerWantsMemory;
+    OutgoingMessagePtr request = NewMessage(world.client.messages(), large_request ? 64 * kMiB : 100);
+    if (moment == Moment::kServerWantsMemory) exhaust(world.server.buffers());
+    const auto end = [&] {
+      switch (ending) {
+        case Ending::kClientCloses:
+          return world.OnClient([&] { link.client_end->Close(); });
+        case Ending::kServerCloses:
+          return world.OnServer([&] { link.server_end->Close(); });
+        case Ending::kClientDies:
+          return world.OnClient([&] { link.client_end->queue_pair().Disconnect(); });
+        case Ending::kServerDies:
+          return world.OnServer([&] { link.server_end->queue_pair().Disconnect(); });
+      }
+    };
+    switch (moment) {
+      case Moment::kIdle:
+        break;
+      case Moment::kRequestQueued:
+        world.OnClient([&] {
+          ASSERT_TRUE(link.Send(call, std::move(request)).ok());
+          end();  // Before anything was posted, if it is the client's.
+        });
+        break;
+      case Moment::kRequestRead:
+        ASSERT_TRUE(link.Send(call, std::move(request)).ok());
+        ASSERT_TRUE(world.RunUntil([&] { return link.server_counts().reads > 3; }));
+        break;
+      case Moment::kServerWantsMemory:
+        ASSERT_TRUE(link.Send(call, std::move(request)).ok());
+        world.Settle();
+        ASSERT_EQ(link.server.request_count, 0u);
+        break;
+      default:
+        ASSERT_TRUE(link.Send(call, std::move(request)).ok());
+        ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
+        break;
+    }
+    switch (moment) {
+      case Moment::kResponseRead:
+        ASSERT_TRUE(link.Respond(link.server.requests[0].id, 64 * kMiB).ok());
+        ASSERT_TRUE(world.RunUntil([&] { return link.client_counts().reads > 3; }));
+        break;
+      case Moment::kResponseKept:
+        ASSERT_TRUE(link.Respond(link.server.requests[0].id, kMiB).ok());
+        ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
+        answered = true;
+        break;
+      case Moment::kResponseQueued:
+        world.OnServer([&] {
+          ASSERT_TRUE(link.Respond(link.server.requests[0].id, kMiB).ok());
+          end();
+        });
+        break;
+      case Moment::kClientWantsMemory:
+        exhaust(world.client.buffers());
+        ASSERT_TRUE(link.Respond(link.server.requests[0].id, 64 * kMiB).ok());
+        world.Settle();
+        ASSERT_FALSE(call.done());
+        break;
+      default:
+        break;
+    }
+    end();
+    ASSERT_TRUE(world.RunUntil([&] { return link.closed(); }));
+    world.Settle();
+    EXPECT_EQ(link.client_observer.closings, 1);
+    EXPECT_EQ(link.server_observer.closings, 1);
+    EXPECT_LE(link.server.cancelled.size(), 1u);
+    if (moment == Moment::kRunning) {
+      ASSERT_EQ(link.server.cancelled.size(), 1u) << "the handler was not told that nobody waits";
+      // It answers all the same, late.
+      EXPECT_EQ(world.server.poller().connection_count(), 0u);
+    }
+    link.client_end = link.server_end = nullptr;
+    if (moment != Moment::kIdle) {
+      EXPECT_EQ(call.ends, 1);
+      if (!call.response.ok()) {
+        EXPECT_EQ(call.status().code(), ending == Ending::kClientCloses ? absl::StatusCode::kCancelled
+                                                                        : absl::StatusCode::kUnavailable)
+            << call.status();
+      }
+      // As long as the response is not there, all of it, the request may be sent again.
+      if (moment == Moment::kRunning || moment == Moment::kResponseRead ||
+          moment == Moment::kClientWantsMemory) {
+        EXPECT_NE(call.request_back, nullptr);
+      }
+      EXPECT_EQ(answered, call.response.ok());
+    }
+  }
+  call.request_back.reset();
+  call.response = absl::UnknownError("let go");
+  hoard.clear();
+  EXPECT_EQ(world.LeasedBytes(), 0u);
+  EXPECT_EQ(world.client.poller().connection_count(), 0u);
+  EXPECT_EQ(world.server.poller().connection_count(), 0u);
+  EXPECT_EQ(world.client.poller().read_budget().taken_bytes(), 0u);
+  EXPECT_EQ(world.server.poller().read_budget().taken_bytes(), 0u);
+  // Nothing of it is left in the pollers either: the next connection works.
+  Link next(world);
+  next.EchoAll();
+  PendingCall after;
+  next.Call(after, NewMessage(world.client.messages(), kMiB));
+  EXPECT_TRUE(after.response.ok());
+}
+
+TEST(PeerDeathTest, AllCallsInFlightHearAtOnceWhenThePeerDies) {
+  World world;
+  Link link(world);
+  const std::string peer = link.client_end->peer();
+  std::vector<PendingCall> calls(32);
+  for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 8).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return link.server.requests.size() == 32; }));
+  world.OnServer([&] { link.server_end->Close(); });
+  ASSERT_TRUE(world.RunUntil([&] { return calls[0].done(); }));
+  for (PendingCall& call : calls) {
+    EXPECT_CODE(call.status(), kUnavailable);
+    EXPECT_THAT(Text(call.status()), HasSubstr(peer));
+  }
+  EXPECT_EQ(link.server.cancelled.size(), 32u);
+}
+
+// ---- Draining.
+
+TEST(DrainTest, AnIdleConnectionClosesAtOnce) {
+  for (bool client : {true, false}) {
+    World world;
+    Link link(world);
+    if (client) {
+      world.OnClient([&] { link.client_end->Drain(); });
+    } else {
+      world.OnServer([&] { link.server_end->Drain(); });
+    }
+    ASSERT_TRUE(world.RunUntil([&] { return link.closed(); }));
+    EXPECT_CODE(client ? *link.client_observer.closed : *link.server_observer.closed, kCancelled);
+  }
+}
+
+TEST(DrainTest, TheClientWaitsForTheAnswersAndSendsNothingNew) {
+  World world;
+  Link link(world);
+  PendingCall running, refused;
+  ASSERT_TRUE(link.Send(running, 8).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
+  world.OnClient([&] { link.client_end->Drain(); });
+  EXPECT_FALSE(link.client_end->CanSend());
+  EXPECT_CODE(link.Send(refused, 8), kUnavailable);
+  world.Settle();
+  EXPECT_EQ(link.client_observer.closings, 0);
+  ASSERT_TRUE(link.Respond(link.server.requests[0].id, 3 * kMiB).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return link.closed(); }));
+  ASSERT_TRUE(running.response.ok()) << running.status();
+  EXPECT_EQ(Content(**running.response), ContentOf(3 * kMiB));
+}
+
+TEST(DrainTest, TheServerTellsTheClientAndWaitsForItsHandlers) {
+  World world;
+  Link link(world);
+  PendingCall calls[3];
+  for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 8).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return link.server.requests.size() == 3; }));
+  world.OnServer([&] { link.server_end->Drain(); });
+  ASSERT_TRUE(world.RunUntil([&] { return link.client_observer.going_aways == 1; }));
+  world.Settle();
+  EXPECT_EQ(link.server_observer.closings, 0);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(link.server_observer.closings, 0);
+    link.RespondEmpty(link.server.requests[i].id);
+  }
+  ASSERT_TRUE(world.RunUntil([&] { return link.closed(); }));
+  for (PendingCall& call : calls) EXPECT_TRUE(call.response.ok()) << call.status();
+  EXPECT_EQ(link.client_observer.going_aways, 1);
+}
+
+TEST(DrainTest, ARequestOnItsWayWhenTheServerDrainsIsAnswered) {
+  World world;
+  Link link(world);
+  link.EchoAll();
+  PendingCall call;
+  world.OnServer([&] { link.server_end->Drain(); });
+  ASSERT_TRUE(link.Send(call, 8).ok());  // The client has not heard yet.
+  ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
+  EXPECT_TRUE(call.response.ok()) << call.status();
+}
+
+TEST(DrainTest, TheServerWaitsUntilItsLargeResponseWasRead) {
+  World world;
+  Link link(world);
+  PendingCall call;
+  ASSERT_TRUE(link.Send(call, 8).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
+  ASSERT_TRUE(link.Respond(link.server.requests[0].id, 64 * kMiB).ok());
+  world.OnServer([&] { link.server_end->Drain(); });
+  ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
+  ASSERT_TRUE(call.response.ok()) << call.status();
+  EXPECT_EQ((*call.response)->body_bytes(), 64 * kMiB);
+  world.Pass(absl::Milliseconds(2));
+  ASSERT_TRUE(world.RunUntil([&] { return link.closed(); }));
+  EXPECT_CODE(*link.server_observer.closed, kCancelled);
+}
+
+TEST(DrainTest, BothSidesAtOnceCloseToo) {
+  World world;
+  Link link(world);
+  PendingCall call;
+  ASSERT_TRUE(link.Send(call, 8).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
+  world.OnServer([&] { link.server_end->Drain(); });
+  world.OnClient([&] { link.client_end->Drain(); });
+  world.Settle();
+  ASSERT_TRUE(link.Respond(link.server.requests[0].id, kMiB).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
+  EXPECT_TRUE(call.response.ok()) << call.status();
+  world.Pass(absl::Milliseconds(2));
+  EXPECT_TRUE(world.RunUntil([&] { return link.closed(); }));
+}
+
+TEST(DrainTest, TwiceIsOnce) {
+  World world;
+  Link link(world);
+  PendingCall call;
+  ASSERT_TRUE(link.Send(call, 8).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
+  for (int i = 0; i < 3; ++i) {
+    world.OnServer([&] { link.server_end->Drain(); });
+    world.Settle();
+  }
+  EXPECT_EQ(link.client_observer.going_aways, 1);
+  link.RespondEmpty(link.server.requests[0].id);
+  ASSERT_TRUE(world.RunUntil([&] { return link.closed(); }));
+}
+
+}  // namespace
+}  // namespace hawser::transport

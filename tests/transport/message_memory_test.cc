@@ -1,0 +1,286 @@
+// The memory of messages: when it is let go of, and what happens when there is none.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/transport/testing/expect.h"
+#include "hawser/tests/transport/testing/world.h"
+
+namespace hawser::transport {
+namespace {
+
+using ::testing::HasSubstr;
+
+// ---- Memory of large messages.
+
+TEST(ReleaseTest, ALargeResponseIsReleasedByTheNextRequestOfItsSlot) {
+  World world;
+  Link link(world, {.slots = 1});
+  link.EchoAll();
+  for (int i = 0; i < 3; ++i) {
+    PendingCall call;
+    link.Call(call, NewMessage(world.client.messages(), kMiB));
+  }
+  EXPECT_EQ(link.server_counts().grants_max, 1) << "of one large segment each";
+}
+
+TEST(ReleaseTest, ALargeResponseIsReleasedAfterAMillisecondIfItsSlotStaysIdle) {
+  World world;
+  Link link(world);
+  link.EchoAll();
+  PendingCall call;
+  link.Call(call, NewMessage(world.client.messages(), kMiB));
+  world.Settle();
+  EXPECT_GT(link.server_counts().grants, 0);
+  EXPECT_EQ(link.server_end->exchanges_in_flight(), 1u);
+  world.Pass(absl::Milliseconds(2));
+  EXPECT_EQ(link.server_counts().grants, 0);
+  EXPECT_EQ(link.server_end->exchanges_in_flight(), 0u);
+}
+
+TEST(ReleaseTest, ALargeRequestIsHeldUntilItsResponse) {
+  World world;
+  Link link(world);
+  PendingCall call;
+  ASSERT_TRUE(link.Send(call, kMiB, absl::Milliseconds(5)).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
+  world.Pass(absl::Milliseconds(10));
+  EXPECT_CODE(call.status(), kDeadlineExceeded);
+  EXPECT_GT(link.client_counts().grants, 0) << "let go at the deadline";
+  link.RespondEmpty(link.server.requests[0].id);
+  EXPECT_TRUE(world.RunUntil([&] { return link.client_counts().grants == 0; }));
+}
+
+TEST(ReleaseTest, AResponseThatTheApplicationKeepsOutlivesTheConnectionAndTheRuntime) {
+  PendingCall small, large;
+  {
+    World world;
+    Link link(world);
+    link.EchoAll();
+    link.Call(small, NewMessage(world.client.messages(), 1000));
+    link.Call(large, NewMessage(world.client.messages(), kMiB));
+  }
+  EXPECT_EQ(Content(**small.response), ContentOf(1000));
+  EXPECT_EQ(Content(**large.response), ContentOf(kMiB));
+}
+
+TEST(ReleaseTest, EverythingComesHomeAfterTheCallsAndTheConnection) {
+  World world;
+  const size_t before = world.LeasedBytes();
+  {
+    Link link(world);
+    link.EchoAll();
+    for (size_t size : {size_t{0}, size_t{100}, size_t{4048}, kMiB, 20 * kMiB}) {
+      PendingCall call;
+      link.Call(call, NewMessage(world.client.messages(), size));
+    }
+  }
+  EXPECT_EQ(world.LeasedBytes(), before);
+  EXPECT_EQ(world.client.poller().connection_count(), 0u);
+  EXPECT_EQ(world.server.poller().connection_count(), 0u);
+}
+
+// ---- Memory that runs out.
+
+// A pool that the test can exhaust: everything beyond what is leased now.
+class Hoard {
+ public:
+  explicit Hoard(BufferPool& pool, size_t size_bytes) {
+    while (true) {
+      absl::StatusOr<Lease> lease = pool.Acquire(size_bytes);
+      if (!lease.ok()) return;
+      leases_.push_back(*std::move(lease));
+    }
+  }
+  void Drop(size_t count) {
+    for (; count > 0 && !leases_.empty(); --count) leases_.pop_back();
+  }
+  void DropAll() { leases_.clear(); }
+
+ private:
+  std::vector<Lease> leases_;
+};
+
+RuntimeOptions PoolOf(size_t limit_bytes) {
+  RuntimeOptions options;
+  options.pool.limit_bytes = limit_bytes;
+  return options;
+}
+
+TEST(MemoryTest, ALargeRequestWaitsForMemoryAndGoesOn) {
+  World world({}, PoolOf(16 * kMiB));
+  Link link(world);
+  link.EchoAll();
+  link.server.answer = nullptr;
+  Hoard hoard(world.server.buffers(), kMiB);
+  PendingCall call;
+  ASSERT_TRUE(link.Send(call, 4 * kMiB, absl::Seconds(1)).ok());
+  world.Pass(absl::Milliseconds(20));
+  EXPECT_TRUE(link.server.requests.empty());
+  EXPECT_EQ(link.server_counts().reads, 0u);
+  hoard.DropAll();
+  world.clock.Advance(absl::Milliseconds(2));
+  ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
+  EXPECT_EQ(Content(*link.server.requests[0].message), ContentOf(4 * kMiB));
+}
+
+TEST(MemoryTest, ALargeRequestThatFindsNoneIsRefusedAtItsDeadline) {
+  World world({}, PoolOf(16 * kMiB));
+  Link link(world);
+  Hoard hoard(world.server.buffers(), kMiB);
+  PendingCall call;
+  ASSERT_TRUE(link.Send(call, 4 * kMiB, absl::Milliseconds(10)).ok());
+  world.Pass(absl::Milliseconds(12));
+  ASSERT_EQ(link.server.bad_requests.size(), 1u);
+  EXPECT_CODE(link.server.bad_requests[0].second, kResourceExhausted);
+  EXPECT_THAT(Text(link.server.bad_requests[0].second), HasSubstr("BufferPoolOptions::limit_bytes"));
+  EXPECT_CODE(call.status(), kDeadlineExceeded);
+}
+
+TEST(MemoryTest, ALargeResponseWaitsForMemoryAndGoesOn) {
+  World world(PoolOf(16 * kMiB), {});
+  Link link(world);
+  PendingCall call;
+  ASSERT_TRUE(link.Send(call, 8, absl::Seconds(1)).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
+  Hoard hoard(world.client.buffers(), kMiB);
+  ASSERT_TRUE(link.Respond(link.server.requests[0].id, 4 * kMiB).ok());
+  world.Pass(absl::Milliseconds(20));
+  EXPECT_FALSE(call.done());
+  hoard.DropAll();
+  world.clock.Advance(absl::Milliseconds(2));
+  ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
+  ASSERT_TRUE(call.response.ok()) << call.status();
+  EXPECT_EQ(Content(**call.response), ContentOf(4 * kMiB));
+}
+
+TEST(MemoryTest, ALargeResponseThatFindsNoneEndsWithResourceExhaustedAtTheDeadline) {
+  World world(PoolOf(16 * kMiB), {});
+  Link link(world, {.slots = 1});
+  PendingCall call;
+  ASSERT_TRUE(link.Send(call, 8, absl::Milliseconds(10)).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
+  Hoard hoard(world.client.buffers(), kMiB);
+  ASSERT_TRUE(link.Respond(link.server.requests[0].id, 4 * kMiB).ok());
+  world.Pass(absl::Milliseconds(12));
+  EXPECT_CODE(call.status(), kResourceExhausted);
+  EXPECT_THAT(Text(call.status()), HasSubstr("BufferPoolOptions::limit_bytes"));
+  EXPECT_TRUE(link.client_end->CanSend());
+  world.Pass(absl::Milliseconds(2));
+  EXPECT_EQ(link.server_counts().grants, 0);
+}
+
+TEST(MemoryTest, ALargeResponseThatIsCancelledWhileItWaitsIsReleased) {
+  World world(PoolOf(16 * kMiB), {});
+  Link link(world, {.slots = 1});
+  PendingCall call;
+  ASSERT_TRUE(link.Send(call, 8).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
+  Hoard hoard(world.client.buffers(), kMiB);
+  ASSERT_TRUE(link.Respond(link.server.requests[0].id, 4 * kMiB).ok());
+  world.Settle();
+  world.OnClient([&] { link.client_end->Cancel(call.id); });
+  EXPECT_CODE(call.status(), kCancelled);
+  EXPECT_TRUE(link.client_end->CanSend());
+  world.Pass(absl::Milliseconds(2));
+  EXPECT_EQ(link.server_counts().grants, 0);
+}
+
+TEST(MemoryTest, WhatThePoolCanNeverHoldIsRefusedAtOnce) {
+  {
+    World world({}, PoolOf(8 * kMiB));
+    Link link(world);
+    link.server.on_bad_request = [&](ExchangeId id) { link.RespondEmpty(id); };
+    PendingCall call;
+    link.Call(call, NewMessage(world.client.messages(), 20 * kMiB));
+    ASSERT_EQ(link.server.bad_requests.size(), 1u);
+    EXPECT_CODE(link.server.bad_requests[0].second, kResourceExhausted);
+  }
+  World world(PoolOf(8 * kMiB), {});
+  Link link(world);
+  PendingCall call;
+  ASSERT_TRUE(link.Send(call, 8).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
+  ASSERT_TRUE(link.Respond(link.server.requests[0].id, 20 * kMiB).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
+  EXPECT_CODE(call.status(), kResourceExhausted);
+  world.Pass(absl::Milliseconds(2));
+  EXPECT_EQ(link.server_counts().grants, 0);
+}
+
+TEST(MemoryTest, ARequestThatWasNotBuiltInRegisteredMemoryIsRefused) {
+  World world(PoolOf(8 * kMiB), {});
+  Link link(world);
+  PendingCall call;
+  const absl::Status refused = link.Send(call, 20 * kMiB);
+  EXPECT_CODE(refused, kResourceExhausted);
+  EXPECT_EQ(link.client_counts().sends, 0u);
+}
+
+TEST(MemoryTest, TheRingIsFilledAgainWhenThereIsMemory) {
+  World world({}, PoolOf(8 * kMiB));
+  Link link(world, {.slots = 4});
+  Hoard hoard(world.server.buffers(), 4096);
+  // The server keeps what it gets, so each request takes a buffer out of the ring; honest callers meet no
+  // RNR.
+  PendingCall calls[4];
+  for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 8).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return link.server.requests.size() == 4; }));
+  EXPECT_LT(link.server_counts().receives_posted, link.server_counts().receive_depth);
+  hoard.Drop(10);
+  world.Pass(absl::Milliseconds(2));
+  EXPECT_EQ(link.server_counts().receives_posted, link.server_counts().receive_depth);
+}
+
+TEST(MemoryTest, AnAnswerThatAReceiveIsMissingForWaitsForMemory) {
+  World world({}, PoolOf(8 * kMiB));
+  Link link(world, {.slots = 4});
+  std::vector<OutgoingMessagePtr> answers;
+  for (int i = 0; i < 8; ++i) answers.push_back(NewMessage(world.server.messages(), 8));
+  Hoard hoard(world.server.buffers(), 4096);
+  world.server.fabric->KeepBackSendCompletions(true);  // So that nothing that was sent is free again.
+  PendingCall calls[8];
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(link.Send(calls[i], 8).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return link.server.requests.size() == 4; }));
+  // Four buffers are kept by the application, three are in the ring: two requests may come, and a control
+  // message.
+  for (int i = 0; i < 4; ++i)
+    ASSERT_TRUE(link.Respond(link.server.requests[i].id, std::move(answers[i])).ok());
+  world.Pass(absl::Milliseconds(5));
+  EXPECT_EQ(link.server_counts().sends, 2u);
+  EXPECT_EQ(link.server_observer.closings, 0);
+  link.server.requests.clear();
+  world.Pass(absl::Milliseconds(2));
+  EXPECT_EQ(link.server_counts().sends, 4u);
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(calls[i].done());
+}
+
+TEST(MemoryTest, AClientThatKeepsAllRepliesGetsNoRnrAndGoesOnAfterwards) {
+  World world(PoolOf(8 * kMiB), {});
+  Link link(world, {.slots = 8});
+  link.EchoAll();
+  std::vector<std::unique_ptr<PendingCall>> calls;
+  // Until the pool has nothing left for the next request, or the ring nothing for its answer.
+  while (true) {
+    calls.push_back(std::make_unique<PendingCall>());
+    OutgoingMessagePtr request = NewMessage(world.client.messages(), 64);
+    if (!request->status().ok()) break;
+    ASSERT_TRUE(link.Send(*calls.back(), std::move(request), absl::Milliseconds(10)).ok());
+    world.Settle();
+    if (!calls.back()->done()) break;
+    ASSERT_LT(calls.size(), 10'000u);
+  }
+  EXPECT_GT(calls.size(), 500u);
+  EXPECT_EQ(link.client_observer.closings, 0);
+  calls.resize(1);
+  world.Pass(absl::Milliseconds(20));
+  PendingCall after;
+  link.Call(after, NewMessage(world.client.messages(), 64));
+  EXPECT_TRUE(after.response.ok()) << after.status();
+}
+
+}  // namespace
+}  // namespace hawser::transport

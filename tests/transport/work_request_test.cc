@@ -1,0 +1,146 @@
+// What connections post: how it is signaled and chained, and how much of it there is at once.
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "hawser/tests/transport/testing/expect.h"
+#include "hawser/tests/transport/testing/world.h"
+
+namespace hawser::transport {
+namespace {
+
+TEST(WorkRequestTest, OneSmallSendInSixteenIsSignaled) {
+  World world;
+  Link link(world);
+  link.EchoAll();
+  for (int i = 0; i < 320; ++i) {
+    PendingCall call;
+    link.Call(call, NewMessage(world.client.messages(), 64));
+  }
+  EXPECT_EQ(link.client_counts().sends, 320u);
+  EXPECT_EQ(link.client_counts().signaled_sends, 20u);
+  EXPECT_EQ(link.server_counts().signaled_sends, 20u);
+}
+
+TEST(WorkRequestTest, WhatOneTurnGivesRiseToIsPostedAsOneChain) {
+  World world;
+  Link link(world);
+  link.EchoAll();
+  std::vector<PendingCall> calls(20);
+  world.OnClient([&] {
+    for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 64).ok());
+  });
+  EXPECT_EQ(link.client_counts().send_posts, 1u);
+  ASSERT_TRUE(world.RunUntil([&] { return calls[19].done(); }));
+}
+
+TEST(WorkRequestTest, AnswersInALongTurnArePostedEarlyUnlessThePeerWaitsForThisCore) {
+  for (const bool share : {false, true}) {
+    SCOPED_TRACE(share);
+    World world;
+    Link link(world, {.slots = 64});
+    link.EchoAll();
+    world.server.fabric->SetPeersShareCore(share);
+    std::vector<PendingCall> calls(64);
+    world.OnClient([&] {
+      for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 8).ok());
+    });
+    ASSERT_TRUE(world.RunUntil([&] { return calls[63].done(); }));
+    EXPECT_EQ(link.server_counts().sends, 64u);
+    EXPECT_EQ(link.server_counts().send_posts, share ? 1u : 2u);
+  }
+}
+
+TEST(WorkRequestTest, APostedReceiveWaitsForEverythingThatThePeerMaySend) {
+  World world;
+  Link link(world, {.slots = 8});
+  link.EchoAll();
+  std::vector<std::unique_ptr<PendingCall>> calls;
+  for (int i = 0; i < 200; ++i) {
+    calls.push_back(std::make_unique<PendingCall>());
+    ASSERT_TRUE(world.RunUntil([&] { return link.client_end->CanSend(); }));
+    ASSERT_TRUE(link.Send(*calls.back(), i % 10 == 0 ? kMiB : 64).ok());
+  }
+  ASSERT_TRUE(world.RunUntil([&] { return calls.back()->done(); }));
+  // When all eight have come in one turn, the receives for control and the spare are left.
+  EXPECT_GE(link.server_counts().receives_posted_min, 3);
+  EXPECT_GE(link.client_counts().receives_posted_min, 3);
+  world.Settle();
+  EXPECT_EQ(link.server_counts().receives_posted, link.server_counts().receive_depth);
+}
+
+TEST(WorkRequestTest, ReadsStayWithinTheDepthOfTheQueuePairAndTheBudgetOfThePoller) {
+  RuntimeOptions options;
+  options.poller.read_bytes_max = 1 << 20;  // Four READs of 256 KiB.
+  World world({}, options);
+  Link one(world), two(world);
+  PendingCall first, second;
+  ASSERT_TRUE(one.Send(first, 32 * kMiB).ok());
+  ASSERT_TRUE(two.Send(second, 32 * kMiB).ok());
+  uint64_t most = 0;
+  ASSERT_TRUE(world.RunUntil([&] {
+    most = std::max(most, world.server.poller().read_budget().taken_bytes());
+    return !one.server.requests.empty() && !two.server.requests.empty();
+  }));
+  EXPECT_LE(most, uint64_t{1 << 20});
+  EXPECT_LE(one.server_counts().reads_outstanding_max, 4);
+  EXPECT_EQ(world.server.poller().read_budget().taken_bytes(), 0u);
+}
+
+TEST(WorkRequestTest, LargeMessagesOfTwoConnectionsShareTheBudget) {
+  RuntimeOptions options;
+  options.poller.read_bytes_max = 1 << 20;
+  World world({}, options);
+  Link one(world), two(world);
+  PendingCall first, second;
+  ASSERT_TRUE(one.Send(first, 64 * kMiB).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return one.server_counts().reads > 20; }));
+  ASSERT_TRUE(two.Send(second, 16 * kMiB).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return !two.server.requests.empty(); }));
+  EXPECT_TRUE(one.server.requests.empty()) << "the second waited for all of the first";
+}
+
+TEST(WorkRequestTest, SmallCallsPassWhileALargeOneIsRead) {
+  World world;
+  Link link(world);
+  link.EchoAll();
+  PendingCall bulk;
+  ASSERT_TRUE(link.Send(bulk, 64 * kMiB).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return link.server_counts().reads > 0; }));
+  int passed = 0;
+  while (!bulk.done() && passed < 5) {
+    PendingCall small;
+    link.Call(small, NewMessage(world.client.messages(), 64));
+    ASSERT_TRUE(small.response.ok());
+    ++passed;
+  }
+  EXPECT_EQ(passed, 5) << "small calls waited behind the large one";
+  ASSERT_TRUE(world.RunUntil([&] { return bulk.done(); }));
+  EXPECT_TRUE(bulk.response.ok());
+}
+
+TEST(WorkRequestTest, APeerWhoseNicAcknowledgesNothingIsSentNoMoreThanTheSendQueueHolds) {
+  World world;
+  Link link(world, {.slots = 2});
+  link.EchoAll();
+  world.client.fabric->KeepBackSendCompletions(true);
+  PendingCall calls[100];
+  int sent = 0;
+  for (PendingCall& call : calls) {
+    if (!link.Send(call, 64, absl::Milliseconds(1)).ok()) break;
+    ++sent;
+    world.Pass(absl::Milliseconds(2));
+  }
+  EXPECT_LT(sent, 40);
+  EXPECT_EQ(link.client_counts().sends, link.client_end->send_queue().depth());
+  // What still waits when it acknowledges again, goes on.
+  world.client.fabric->KeepBackSendCompletions(false);
+  ASSERT_TRUE(world.RunUntil([&] { return link.client_end->exchanges_in_flight() == 0; }));
+  PendingCall after;
+  link.Call(after, NewMessage(world.client.messages(), 64));
+  EXPECT_TRUE(after.response.ok());
+}
+
+}  // namespace
+}  // namespace hawser::transport
