@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -28,6 +29,10 @@ constexpr uint32_t kPollsPerBusyPoll = 8;
 
 // Events of one look: then the completions have their turn.
 constexpr int kEventsPerLook = 64;
+
+// After a device was let go, one every second: until it is unlisted librdmacm keeps it open, and so in the
+// way of whoever removes it.
+constexpr int kLooks = 30;
 
 // Acknowledging takes a mutex of the library (ibv_ack_cq_events(3)), so it is done for many at once.
 constexpr uint32_t kAcknowledgeBatch = 64;
@@ -56,33 +61,116 @@ absl::StatusOr<std::unique_ptr<VerbsCompletionQueue>> VerbsCompletionQueue::Crea
   if (!queue->epoll_.is_open()) return CreationError("epoll_create1()", errno);
   queue->wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!queue->wake_.is_open()) return CreationError("eventfd()", errno);
-  queue->comp_channel_ = queue->device_->verbs().ibv_create_comp_channel(queue->device_->context());
-  if (queue->comp_channel_ == nullptr) return CreationError("ibv_create_comp_channel()", errno);
-  const int comp_fd = queue->comp_channel_->fd;
-  fcntl(comp_fd, F_SETFL, fcntl(comp_fd, F_GETFL) | O_NONBLOCK);
+  queue->try_timer_.Reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!queue->try_timer_.is_open()) return CreationError("timerfd_create()", errno);
   const std::pair<int, EpollData> watched[] = {{queue->wake_.get(), kWakeData},
-                                               {comp_fd, kCompletionData},
                                                {queue->channel_->fd(), kEventData},
-                                               {queue->device_->async_fd(), kEventData}};
+                                               {queue->try_timer_.get(), kEventData}};
   for (const auto& [fd, data] : watched) {
-    epoll_event event = {.events = EPOLLIN, .data = {.u64 = data}};
-    if (epoll_ctl(queue->epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
-      return CreationError("epoll_ctl()", errno);
+    if (absl::Status status = queue->Watch(fd, data); !status.ok()) return status;
   }
-  absl::StatusOr<ibv_cq*> first = queue->Reserve(0);
-  if (!first.ok()) return first.status();
-  queue->device_->AddDeviceHandler(queue.get());
+  if (absl::Status status = queue->Open(); !status.ok()) return status;
   return queue;
 }
 
 VerbsCompletionQueue::~VerbsCompletionQueue() {
-  device_->RemoveDeviceHandler(this);
-  if (device_->in_forked_child()) return;
-  for (const auto& cq : cqs_) {
-    if (cq->unacknowledged > 0) device_->verbs().ibv_ack_cq_events(cq->cq, cq->unacknowledged);
-    device_->verbs().ibv_destroy_cq(cq->cq);
+  if (open_) Close();
+}
+
+absl::Status VerbsCompletionQueue::Watch(int fd, uint64_t data) {
+  epoll_event event = {.events = EPOLLIN, .data = {.u64 = data}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return CreationError("epoll_ctl()", errno);
+  return absl::OkStatus();
+}
+
+// --- The device, which may go and come back
+
+absl::Status VerbsCompletionQueue::Open() {
+  if (absl::Status status = device_->Attach(this); !status.ok()) return status;
+  open_ = true;
+  const auto fail = [&](absl::Status why) {
+    Close();
+    return why;
+  };
+  ibv_comp_channel* const comp_channel = device_->verbs().ibv_create_comp_channel(device_->context());
+  if (comp_channel == nullptr) return fail(CreationError("ibv_create_comp_channel()", errno));
+  {
+    std::lock_guard<std::mutex> lock(cq_mutex_);
+    comp_channel_ = comp_channel;
   }
-  if (comp_channel_ != nullptr) device_->verbs().ibv_destroy_comp_channel(comp_channel_);
+  fcntl(comp_channel->fd, F_SETFL, fcntl(comp_channel->fd, F_GETFL) | O_NONBLOCK);
+  if (absl::Status status = Watch(comp_channel->fd, kCompletionData); !status.ok()) return fail(status);
+  if (absl::Status status = Watch(device_->async_fd(), kEventData); !status.ok()) return fail(status);
+  absl::StatusOr<ibv_cq*> first = Reserve(0);
+  return first.ok() ? absl::OkStatus() : fail(first.status());
+}
+
+void VerbsCompletionQueue::Close() {
+  open_ = unproved_ = false;
+  if (device_->in_forked_child()) return;
+  if (sentinel_ != nullptr) device_->verbs().rdma_destroy_id(std::exchange(sentinel_, nullptr));
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, device_->async_fd(), nullptr);
+  {
+    std::lock_guard<std::mutex> lock(cq_mutex_);
+    for (const auto& cq : cqs_) {
+      if (cq->unacknowledged > 0) device_->verbs().ibv_ack_cq_events(cq->cq, cq->unacknowledged);
+      device_->verbs().ibv_destroy_cq(cq->cq);
+    }
+    cqs_.clear();
+    if (comp_channel_ != nullptr) {
+      epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, comp_channel_->fd, nullptr);
+      device_->verbs().ibv_destroy_comp_channel(std::exchange(comp_channel_, nullptr));
+    }
+  }
+  device_->Detach(this);
+  // Nobody notes anything any more. What was noted is not about the device that may be opened next.
+  absl::MutexLock lock(&notes_mutex_);
+  lost_ = absl::OkStatus();
+}
+
+absl::Status VerbsCompletionQueue::Enter() {
+  CloseIfLost();
+  if (!open_) {
+    if (absl::Status status = Open(); !status.ok()) return status;
+    unproved_ = true;
+  }
+  if (device_->gone()) {
+    return absl::UnavailableError(
+        absl::StrCat("RDMA device ", device_->name(), " has failed or was removed"));
+  }
+  ++inside_;
+  return absl::OkStatus();
+}
+
+void VerbsCompletionQueue::BindSentinel(const SocketAddress& local) {
+  if (sentinel_ != nullptr || !open_) return;
+  const VerbsLibrary& verbs = device_->verbs();
+  if (verbs.rdma_create_id(channel_->get(), &sentinel_, CmContext(0), RDMA_PS_TCP) != 0) {
+    sentinel_ = nullptr;
+    return;
+  }
+  SocketAddress any_port = local;
+  any_port.set_port(0);
+  if (verbs.rdma_bind_addr(sentinel_, const_cast<sockaddr*>(any_port.get())) == 0) return;
+  verbs.rdma_destroy_id(std::exchange(sentinel_, nullptr));
+}
+
+void VerbsCompletionQueue::Leave() {
+  if (--inside_ == 0 && unproved_) device_->MarkGone();
+  CloseIfLost();
+}
+
+void VerbsCompletionQueue::CloseIfLost() {
+  if (!open_ || inside_ != 0 || !device_->gone()) return;
+  Close();
+  looks_left_ = kLooks;
+  SetTryTimer(true);
+}
+
+void VerbsCompletionQueue::SetTryTimer(bool on) {
+  itimerspec every = {};
+  every.it_value.tv_sec = every.it_interval.tv_sec = on ? 1 : 0;
+  timerfd_settime(try_timer_.get(), 0, &every, nullptr);
 }
 
 // --- Sources
@@ -267,10 +355,11 @@ void VerbsCompletionQueue::TakeNotes() {
     std::lock_guard<std::mutex> lock(cq_mutex_);
     for (const auto& cq : cqs_) cq->capacity = cq->reserved;  // What comes later gets another one.
   }
-  // By index: OnLost() calls nobody, so the table stays as it is.
+  // OnLost() calls nobody, so the table stays as it is.
   for (const Registration& registration : sources_) {
     if (registration.source != nullptr) registration.source->OnLost(lost);
   }
+  CloseIfLost();
 }
 
 void VerbsCompletionQueue::OnAsyncEvent(ibv_event_type event) {
@@ -288,20 +377,39 @@ void VerbsCompletionQueue::OnAsyncEvent(ibv_event_type event) {
 }
 
 void VerbsCompletionQueue::LookAtEvents() {
-  pollfd fds[] = {{channel_->fd(), POLLIN, 0}, {device_->async_fd(), POLLIN, 0}};
-  if (poll(fds, 2, 0) <= 0) return;
+  pollfd fds[] = {{channel_->fd(), POLLIN, 0},
+                  {open_ ? device_->async_fd() : -1, POLLIN, 0},
+                  {try_timer_.get(), POLLIN, 0}};
+  if (poll(fds, 3, 0) <= 0) return;
   if (fds[1].revents != 0) device_->HandleAsyncEvents();
+  if (fds[2].revents != 0) TryAgain();
   if (fds[0].revents == 0) return;
   for (int i = 0; i < kEventsPerLook; ++i) {
     std::optional<VerbsCmEvent> event = channel_->Next();
     if (!event.has_value()) return;
     const uint32_t token = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(event->context));
-    if (event->type == RDMA_CM_EVENT_DEVICE_REMOVAL) device_->MarkGone();
+    if (event->type == RDMA_CM_EVENT_DEVICE_REMOVAL && open_ && event->device == device_->context()) {
+      device_->MarkGone();
+    }
     if (VerbsSource* source = Find(token); source != nullptr) {
       source->OnCmEvent(*event);
     } else if (event->type == RDMA_CM_EVENT_CONNECT_REQUEST) {
       device_->verbs().rdma_destroy_id(event->id);  // Its listener is gone. This rejects.
     }
+  }
+}
+
+void VerbsCompletionQueue::TryAgain() {
+  uint64_t times;
+  if (read(try_timer_.get(), &times, sizeof(times)) < 0) return;
+  SetTryTimer(false);
+  if (!open_ && looks_left_ > 0) {
+    --looks_left_;
+    device_->CloseUnused();
+    SetTryTimer(true);
+  }
+  for (const Registration& registration : sources_) {
+    if (registration.source != nullptr) registration.source->OnTryAgain();
   }
 }
 
@@ -389,6 +497,7 @@ bool VerbsCompletionQueue::HasCollected() {
 // system call here.
 void VerbsCompletionQueue::ReadCqEvent() {
   std::lock_guard<std::mutex> lock(cq_mutex_);
+  if (comp_channel_ == nullptr) return;
   ibv_cq* of = nullptr;
   void* context = nullptr;
   if (device_->verbs().ibv_get_cq_event(comp_channel_, &of, &context) != 0) return;

@@ -44,6 +44,9 @@ class VerbsSource {
 
   // The device, or its completion queue, has failed for good: no completion will come any more.
   virtual void OnLost(const absl::Status& /*why*/) {}
+
+  // A second after TryLater().
+  virtual void OnTryAgain() {}
 };
 
 // An ibv_comp_channel with as many ibv_cq as its queue pairs need (each work request has a place in one, so
@@ -71,6 +74,21 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   void Unregister(uint32_t token);  // Drops what it has not delivered yet.
   void Schedule(uint32_t token);    // OnTurn() will be called.
   void Notify(uint32_t token);      // Likewise; from any thread.
+
+  // Around all that a source has of the device, rdma_cm_id included: what is gone is let go when the last one
+  // has left. Enter() opens it anew. Unavailable: it is gone.
+  absl::Status Enter();
+  void Leave();
+
+  // A connection of the device has this address. Where the driver cannot take a device from its users, which
+  // is so of the software ones, nobody is told of its removal but the ids that are bound to it; and it waits
+  // for those who were not. So there is always one.
+  void BindSentinel(const SocketAddress& local);
+  // The device serves the connection manager.
+  void Prove() { unproved_ = false; }
+
+  // OnTryAgain() of all sources will be called.
+  void TryLater() { SetTryTimer(true); }
 
   // A completion that no device makes, after those that were given before. Its qp_num is filled in.
   void Deliver(uint32_t token, const Completion& completion);
@@ -111,6 +129,12 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
 
   VerbsCompletionQueue(std::shared_ptr<VerbsDevice> device, uint32_t depth);
 
+  absl::Status Open();
+  void Close();
+  void CloseIfLost();
+  absl::Status Watch(int fd, uint64_t data);
+  void SetTryTimer(bool on);
+
   void OnAsyncEvent(ibv_event_type event) override;
 
   VerbsSource* Find(uint32_t token) const;
@@ -120,6 +144,7 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   void RunScheduled();
   void TakeNotes();
   void LookAtEvents();
+  void TryAgain();
   void Publish();
   bool ArmAndCheck();
   void ReadCqEvent();
@@ -129,8 +154,15 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   const uint32_t depth_;
   std::shared_ptr<VerbsEventChannel> channel_;
   UniqueFd epoll_;
-  UniqueFd wake_;  // eventfd(2)
-  ibv_comp_channel* comp_channel_ = nullptr;
+  UniqueFd wake_;       // eventfd(2)
+  UniqueFd try_timer_;  // timerfd_create(2)
+  // With objects of the device.
+  bool open_ = false;
+  uint32_t inside_ = 0;  // Sources that have some.
+  rdma_cm_id* sentinel_ = nullptr;
+  // Opened again, but no id was bound to it yet: perhaps it is still being removed.
+  bool unproved_ = false;
+  int looks_left_ = 0;  // Whether librdmacm has closed it by now.
 
   std::vector<Registration> sources_;
   std::vector<uint32_t> free_indexes_;
@@ -143,7 +175,8 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   // Not an absl::Mutex: where abseil was built with its deadlock detection, as Debian's is, locking one costs
   // more than all else that a poll does.
   std::mutex cq_mutex_;
-  std::vector<std::unique_ptr<Cq>> cqs_;  // This and the next three: with cq_mutex_ only.
+  ibv_comp_channel* comp_channel_ = nullptr;  // This and the next four: with cq_mutex_ only.
+  std::vector<std::unique_ptr<Cq>> cqs_;
   size_t next_cq_ = 0;
   std::vector<ibv_wc> stash_;
   size_t stash_taken_ = 0;

@@ -34,6 +34,13 @@ std::string VerbsQueuePair::ConnectingTo() const {
   return absl::StrCat("connect to ", peer_address_.ToString());
 }
 
+absl::Status VerbsQueuePair::Enter(absl::string_view what) {
+  const absl::Status status = completion_queue_.Enter();
+  if (!status.ok()) return absl::Status(status.code(), absl::StrCat(what, ": ", status.message()));
+  entered_ = true;
+  return status;
+}
+
 // --- The side that connects
 
 absl::Status VerbsQueuePair::Connect(const SocketAddress& address, absl::string_view private_data) {
@@ -43,6 +50,7 @@ absl::Status VerbsQueuePair::Connect(const SocketAddress& address, absl::string_
   absl::Status allowed = CheckConnect(what, state_ == State::kIdle, local, address, private_data);
   if (!allowed.ok()) return allowed;
   if (absl::Status status = device_.CheckProcess(what); !status.ok()) return status;
+  if (absl::Status status = Enter(what); !status.ok()) return status;
   if (verbs().rdma_create_id(completion_queue_.channel()->get(), &id_,
                              VerbsCompletionQueue::CmContext(token_), RDMA_PS_TCP) != 0) {
     const int error = errno;
@@ -127,6 +135,8 @@ void VerbsQueuePair::OnAddressResolved() {
                      id_->verbs != nullptr ? id_->verbs->device->name : "(none)", ", but this fabric uses ",
                      device_.name(), " (VerbsFabricOptions::device, HAWSER_RDMA_DEVICE)")));
   }
+  completion_queue_.Prove();
+  completion_queue_.BindSentinel(local_address_);
   if (verbs().rdma_resolve_route(id_, kResolveTimeoutMs) != 0) {
     Fail(ConnectCallError(ConnectingTo(), "rdma_resolve_route()", errno));
   }
@@ -248,6 +258,7 @@ absl::Status VerbsQueuePair::Accept(std::unique_ptr<ConnectRequest> request, abs
   absl::Status allowed = CheckAccept(what, state_ == State::kIdle, private_data);
   if (!allowed.ok()) return allowed;
   if (absl::Status status = device_.CheckProcess(what); !status.ok()) return status;
+  if (absl::Status status = Enter(what); !status.ok()) return status;
   id_ = asked.TakeId();
   if (id_ == nullptr)
     return absl::FailedPreconditionError(absl::StrCat(what, ": the request was rejected before"));
@@ -266,6 +277,8 @@ absl::Status VerbsQueuePair::Accept(std::unique_ptr<ConnectRequest> request, abs
         absl::StrCat(what, ": it came over RDMA device ", id_->verbs->device->name, ", but this fabric uses ",
                      device_.name(), " (VerbsFabricOptions::device, HAWSER_RDMA_DEVICE)")));
   }
+  completion_queue_.Prove();
+  completion_queue_.BindSentinel(local_address_);
   // After this no other thread has an event of it in its hands (rdma_migrate_id(3)).
   if (id_->channel != completion_queue_.channel()->get() &&
       verbs().rdma_migrate_id(id_, completion_queue_.channel()->get()) != 0) {

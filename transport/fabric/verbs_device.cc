@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -53,6 +54,18 @@ int ReadNumaNode(const ibv_device& device) {
   return file >> node ? std::max(node, -1) : -1;
 }
 
+// Leaves `kept` alone in `list`. The others would be kept open by it, too, and could not be removed.
+void FreeAllBut(const VerbsLibrary& verbs, ibv_context** list, int count, ibv_context* kept) {
+  if (count == 1) return;
+  // rdma_free_devices() lets go of what it finds in the array up to a null pointer, and frees that by free().
+  auto** const others = static_cast<ibv_context**>(calloc(static_cast<size_t>(count), sizeof(ibv_context*)));
+  if (others == nullptr) return;
+  std::remove_copy(list, list + count, others, kept);
+  verbs.rdma_free_devices(others);
+  list[0] = kept;
+  list[1] = nullptr;
+}
+
 struct OpenDevices {
   absl::Mutex mutex;
   std::map<std::pair<const VerbsLibrary*, std::string>, std::weak_ptr<VerbsDevice>> by_name
@@ -66,19 +79,20 @@ OpenDevices& Devices() {
 
 }  // namespace
 
-VerbsDevice::VerbsDevice(const VerbsLibrary& verbs, ibv_context** list, ibv_context* context)
+VerbsDevice::VerbsDevice(const VerbsLibrary& verbs, const Found& found)
     : verbs_(verbs),
-      list_(list),
-      context_(context),
-      name_(context->device->name),
-      iwarp_(context->device->transport_type == IBV_TRANSPORT_IWARP),
-      numa_node_(ReadNumaNode(*context->device)),
-      fork_generation_(ForkGeneration()) {}
+      name_(found.context->device->name),
+      iwarp_(found.context->device->transport_type == IBV_TRANSPORT_IWARP),
+      numa_node_(ReadNumaNode(*found.context->device)),
+      fork_generation_(ForkGeneration()),
+      list_(found.list),
+      context_(found.context),
+      attr_(found.attr) {}
 
 VerbsDevice::~VerbsDevice() {
   if (in_forked_child()) return;
-  if (pd_ != nullptr) verbs_.ibv_dealloc_pd(pd_);
-  verbs_.rdma_free_devices(list_);
+  absl::MutexLock lock(&opening_);
+  LetGo();
 }
 
 absl::StatusOr<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(const VerbsLibrary& verbs, std::string name) {
@@ -91,6 +105,18 @@ absl::StatusOr<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(const VerbsLibrar
       return open;
     }
   }
+  absl::StatusOr<Found> found = Find(verbs, name);
+  if (!found.ok()) return found.status();
+  std::shared_ptr<VerbsDevice> device(new VerbsDevice(verbs, *found));
+  if (absl::Status status = device->Prepare(absl::StrCat("open RDMA device ", device->name_)); !status.ok()) {
+    return status;
+  }
+  devices.by_name[{&verbs, name}] = device;
+  devices.by_name[{&verbs, device->name_}] = device;
+  return device;
+}
+
+absl::StatusOr<VerbsDevice::Found> VerbsDevice::Find(const VerbsLibrary& verbs, const std::string& name) {
   const std::string what = absl::StrCat("open RDMA device ", name.empty() ? "(any)" : name);
   // Those of librdmacm, not ibv_open_device(): a queue pair must be made on the context that its rdma_cm_id
   // has.
@@ -110,16 +136,15 @@ absl::StatusOr<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(const VerbsLibrar
                      "ib_uverbs and rdma_ucm must be loaded); use tcp://"));
   }
   std::vector<std::string> names;
-  ibv_context* chosen = nullptr;
-  ibv_device_attr attr = {};
+  Found found;
   for (int i = 0; i < count; ++i) {
     names.push_back(list[i]->device->name);
-    if (chosen != nullptr || (!name.empty() && names.back() != name)) continue;
-    if (verbs.ibv_query_device(list[i], &attr) != 0) continue;
-    if (name.empty() && !HasActivePort(verbs, list[i], attr.phys_port_cnt)) continue;
-    chosen = list[i];
+    if (found.context != nullptr || (!name.empty() && names.back() != name)) continue;
+    if (verbs.ibv_query_device(list[i], &found.attr) != 0) continue;
+    if (name.empty() && !HasActivePort(verbs, list[i], found.attr.phys_port_cnt)) continue;
+    found.context = list[i];
   }
-  if (chosen == nullptr) {
+  if (found.context == nullptr) {
     verbs.rdma_free_devices(list);
     return name.empty()
                ? absl::UnavailableError(absl::StrCat(what, ": no port is active of ",
@@ -129,14 +154,95 @@ absl::StatusOr<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(const VerbsLibrar
                                                   absl::StrJoin(names, ", "),
                                                   " (VerbsFabricOptions::device, HAWSER_RDMA_DEVICE)"));
   }
-  std::shared_ptr<VerbsDevice> device(new VerbsDevice(verbs, list, chosen));
-  device->attr_ = attr;
-  device->pd_ = verbs.ibv_alloc_pd(chosen);
-  if (device->pd_ == nullptr) return VerbsError(what, "ibv_alloc_pd()", errno);
-  fcntl(chosen->async_fd, F_SETFL, fcntl(chosen->async_fd, F_GETFL) | O_NONBLOCK);
-  devices.by_name[{&verbs, name}] = device;
-  devices.by_name[{&verbs, device->name_}] = device;
-  return device;
+  FreeAllBut(verbs, list, count, found.context);
+  found.list = list;
+  return found;
+}
+
+// What a context that was just opened needs.
+absl::Status VerbsDevice::Prepare(absl::string_view what) {
+  pd_ = verbs_.ibv_alloc_pd(context_);
+  if (pd_ == nullptr) return VerbsError(what, "ibv_alloc_pd()", errno);
+  fcntl(context_->async_fd, F_SETFL, fcntl(context_->async_fd, F_GETFL) | O_NONBLOCK);
+  return absl::OkStatus();
+}
+
+// --- Gone, and back
+
+absl::Status VerbsDevice::Attach(AsyncEventHandler* user) {
+  absl::MutexLock lock(&opening_);
+  if (gone()) {
+    {
+      absl::MutexLock users_lock(&mutex_);
+      if (!users_.empty()) {
+        return absl::UnavailableError(absl::StrCat("RDMA device ", name_,
+                                                   " has failed or was removed, and its last connections are "
+                                                   "still being closed"));
+      }
+    }
+    if (absl::Status status = OpenAgain(); !status.ok()) {
+      LetGo();
+      return absl::UnavailableError(absl::StrCat("RDMA device ", name_,
+                                                 " has failed or was removed, and is "
+                                                 "not back: ",
+                                                 status.message()));
+    }
+    gone_.store(false, std::memory_order_release);
+  }
+  absl::MutexLock users_lock(&mutex_);
+  users_.push_back(user);
+  return absl::OkStatus();
+}
+
+void VerbsDevice::Detach(AsyncEventHandler* user) {
+  absl::MutexLock lock(&opening_);
+  {
+    absl::MutexLock users_lock(&mutex_);
+    users_.erase(std::remove(users_.begin(), users_.end(), user), users_.end());
+    if (!users_.empty()) return;
+  }
+  if (gone()) LetGo();
+}
+
+absl::Status VerbsDevice::OpenAgain() {
+  LetGo();  // When it went there was no user, perhaps.
+  absl::StatusOr<Found> found = Find(verbs_, name_);
+  if (!found.ok()) return found.status();
+  list_ = found->list;
+  context_ = found->context;
+  attr_ = found->attr;
+  if (absl::Status status = Prepare("open it again"); !status.ok()) return status;
+  for (DeviceMemory* memory : memories_) {
+    if (absl::Status status = memory->RegisterAgain(); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+void VerbsDevice::LetGo() {
+  if (list_ == nullptr) return;
+  for (DeviceMemory* memory : memories_) memory->Deregister();
+  if (pd_ != nullptr) verbs_.ibv_dealloc_pd(std::exchange(pd_, nullptr));
+  verbs_.rdma_free_devices(std::exchange(list_, nullptr));
+  context_ = nullptr;
+  if (gone()) CloseUnused();
+}
+
+void VerbsDevice::CloseUnused() {
+  int count = 0;
+  if (ibv_context** const list = verbs_.rdma_get_devices(&count); list != nullptr) {
+    verbs_.rdma_free_devices(list);
+  }
+}
+
+void VerbsDevice::AddMemory(DeviceMemory* memory) {
+  absl::MutexLock lock(&opening_);
+  memories_.push_back(memory);
+}
+
+void VerbsDevice::RemoveMemory(DeviceMemory* memory) {
+  if (in_forked_child()) return;  // The lock may be one that nobody in the child gives back.
+  absl::MutexLock lock(&opening_);
+  memories_.erase(std::remove(memories_.begin(), memories_.end(), memory), memories_.end());
 }
 
 uint32_t VerbsDevice::read_depth_max() const {
@@ -157,7 +263,7 @@ absl::Status VerbsDevice::CheckProcess(absl::string_view what) const {
 void VerbsDevice::MarkGone() {
   gone_.store(true, std::memory_order_release);
   absl::MutexLock lock(&mutex_);
-  for (AsyncEventHandler* handler : handlers_) handler->OnAsyncEvent(IBV_EVENT_DEVICE_FATAL);
+  for (AsyncEventHandler* user : users_) user->OnAsyncEvent(IBV_EVENT_DEVICE_FATAL);
 }
 
 void VerbsDevice::HandleAsyncEvents() {
@@ -181,16 +287,6 @@ void VerbsDevice::HandleAsyncEvents() {
     }
     verbs_.ibv_ack_async_event(&event);
   }
-}
-
-void VerbsDevice::AddDeviceHandler(AsyncEventHandler* handler) {
-  absl::MutexLock lock(&mutex_);
-  handlers_.push_back(handler);
-}
-
-void VerbsDevice::RemoveDeviceHandler(AsyncEventHandler* handler) {
-  absl::MutexLock lock(&mutex_);
-  handlers_.erase(std::remove(handlers_.begin(), handlers_.end(), handler), handlers_.end());
 }
 
 absl::StatusOr<ibv_mw*> VerbsDevice::AllocateWindow() {

@@ -26,8 +26,21 @@ class AsyncEventHandler {
   virtual void OnAsyncEvent(ibv_event_type event) = 0;
 };
 
+// Memory that is registered with a device as long as that is open.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+  virtual void Deregister() = 0;
+  virtual absl::Status RegisterAgain() = 0;
+};
+
 // One opened device with its protection domain. Every fabric of a process on that device shares them, so that
 // memory is translated once and the device's asynchronous events are read in one place. Thread: any.
+//
+// A device that has failed or was removed is let go as soon as its users have let go of theirs: until then
+// the kernel keeps whoever removes it waiting. It is opened again, by its name, when the next one wants to
+// use it, and registered memory is registered again. So for those above it was out for a while, as a link may
+// be.
 class VerbsDevice {
  public:
   // The device `name` (see VerbsFabricOptions::device). The same one as before, while that lives.
@@ -36,6 +49,7 @@ class VerbsDevice {
   ~VerbsDevice();
 
   const VerbsLibrary& verbs() const { return verbs_; }
+  // Of users only.
   ibv_context* context() const { return context_; }
   ibv_pd* pd() const { return pd_; }
   const ibv_device_attr& attr() const { return attr_; }
@@ -64,29 +78,54 @@ class VerbsDevice {
   void HandleAsyncEvents();
   int async_fd() const { return context_->async_fd; }
 
-  // `handler` hears of IBV_EVENT_DEVICE_FATAL, whoever reads it.
-  void AddDeviceHandler(AsyncEventHandler* handler);
-  void RemoveDeviceHandler(AsyncEventHandler* handler);
+  // `user` may have objects of this device from now on, and hears of IBV_EVENT_DEVICE_FATAL, whoever reads
+  // it. Opens the device if it was gone. Unavailable: it still is, or others have not let go of it yet.
+  absl::Status Attach(AsyncEventHandler* user);
+  // It has none any more, and no rdma_cm_id either.
+  void Detach(AsyncEventHandler* user);
+
+  // librdmacm closes a device that nobody uses when it looks and does not find it listed any more, not
+  // before. This makes it look.
+  void CloseUnused();
+
+  // Held while memory is registered, deregistered, or the device opened and let go.
+  absl::Mutex& opening() ABSL_LOCK_RETURNED(opening_) { return opening_; }
+  void AddMemory(DeviceMemory* memory);
+  void RemoveMemory(DeviceMemory* memory);
 
   // A memory window of type 2, for ibv_dealloc_mw().
   absl::StatusOr<ibv_mw*> AllocateWindow();
 
  private:
-  VerbsDevice(const VerbsLibrary& verbs, ibv_context** list, ibv_context* context);
+  struct Found {
+    ibv_context** list = nullptr;
+    ibv_context* context = nullptr;
+    ibv_device_attr attr = {};
+  };
+
+  VerbsDevice(const VerbsLibrary& verbs, const Found& found);
+  static absl::StatusOr<Found> Find(const VerbsLibrary& verbs, const std::string& name);
+  absl::Status Prepare(absl::string_view what);
+  absl::Status OpenAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(opening_);
+  void LetGo() ABSL_EXCLUSIVE_LOCKS_REQUIRED(opening_);
 
   const VerbsLibrary& verbs_;
-  ibv_context** const list_;  // Held: librdmacm counts it as a use of its devices.
-  ibv_context* const context_;
   const std::string name_;
   const bool iwarp_;
   const int numa_node_;
   const uint64_t fork_generation_;
+  // These change only while there is no user.
+  ibv_context** list_;  // Held: librdmacm counts it as a use of its devices. Null: not open.
+  ibv_context* context_;
   ibv_pd* pd_ = nullptr;
   ibv_device_attr attr_ = {};
   std::atomic<bool> gone_ = false;
 
+  absl::Mutex opening_ ABSL_ACQUIRED_BEFORE(mutex_);
+  std::vector<DeviceMemory*> memories_ ABSL_GUARDED_BY(opening_);
+
   absl::Mutex mutex_;
-  std::vector<AsyncEventHandler*> handlers_ ABSL_GUARDED_BY(mutex_);
+  std::vector<AsyncEventHandler*> users_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace hawser::fabric

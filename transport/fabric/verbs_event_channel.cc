@@ -31,6 +31,7 @@ std::optional<VerbsCmEvent> VerbsEventChannel::Next() {
   copy.type = event->event;
   copy.status = event->status;
   copy.id = event->id;
+  copy.device = event->id->verbs;
   copy.context = event->id->context;
   switch (event->event) {
     case RDMA_CM_EVENT_CONNECT_REQUEST:

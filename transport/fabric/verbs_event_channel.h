@@ -20,7 +20,8 @@ namespace hawser::fabric {
 struct VerbsCmEvent {
   rdma_cm_event_type type;
   int status = 0;
-  void* context = nullptr;   // Of the id; of RDMA_CM_EVENT_CONNECT_REQUEST: of the one that listens.
+  void* context = nullptr;        // Of the id; of RDMA_CM_EVENT_CONNECT_REQUEST: of the one that listens.
+  ibv_context* device = nullptr;  // That its id was bound to.
   rdma_cm_id* id = nullptr;  // Of RDMA_CM_EVENT_CONNECT_REQUEST: the new one. Otherwise only to compare with.
   uint8_t initiator_depth = 0;      // READs that we may have outstanding,
   uint8_t responder_resources = 0;  // and those that we are asked to serve.

@@ -21,6 +21,10 @@ absl::Status VerbsGrants::TooMany() const {
 absl::StatusOr<uint32_t> VerbsGrants::Grant(const Sge& range, QueuePair::Access access) {
   const unsigned int flag =
       access == QueuePair::Access::kRead ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+  if (memory_.mr(range) == nullptr) {
+    return absl::UnavailableError(
+        absl::StrCat("grant memory to a peer: RDMA device ", device_.name(), " has failed or was removed"));
+  }
   if (!windows_enabled_) return GrantByRegistration(range, static_cast<int>(flag));
   if (free_.empty()) {
     if (windows_.size() == grants_max_) return TooMany();

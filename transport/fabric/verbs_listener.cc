@@ -44,57 +44,86 @@ absl::Status ListenError(const SocketAddress& address, absl::string_view call, i
 
 }  // namespace
 
-VerbsListener::VerbsListener(VerbsCompletionQueue& completion_queue, ListenHandler& handler)
-    : completion_queue_(completion_queue), handler_(handler), token_(completion_queue.Register(*this)) {}
+VerbsListener::VerbsListener(VerbsCompletionQueue& completion_queue, int backlog, ListenHandler& handler)
+    : completion_queue_(completion_queue),
+      handler_(handler),
+      token_(completion_queue.Register(*this)),
+      backlog_(backlog) {}
 
 VerbsListener::~VerbsListener() {
   completion_queue_.Unregister(token_);
-  VerbsDevice& device = completion_queue_.device();
-  if (id_ != nullptr && !device.in_forked_child()) device.verbs().rdma_destroy_id(id_);
+  if (!completion_queue_.device().in_forked_child()) Stop();
 }
 
 absl::StatusOr<std::unique_ptr<VerbsListener>> VerbsListener::Create(VerbsCompletionQueue& completion_queue,
                                                                      const SocketAddress& address,
                                                                      int backlog, ListenHandler& handler) {
-  const VerbsLibrary& verbs = completion_queue.device().verbs();
   if (absl::Status status =
           completion_queue.device().CheckProcess(absl::StrCat("listen on ", address.ToString()));
       !status.ok()) {
     return status;
   }
-  std::unique_ptr<VerbsListener> listener(new VerbsListener(completion_queue, handler));
-  if (verbs.rdma_create_id(completion_queue.channel()->get(), &listener->id_,
-                           VerbsCompletionQueue::CmContext(listener->token_), RDMA_PS_TCP) != 0) {
-    const int error = errno;
-    listener->id_ = nullptr;
-    return ListenError(address, "rdma_create_id()", error);
-  }
+  std::unique_ptr<VerbsListener> listener(new VerbsListener(completion_queue, backlog, handler));
+  if (absl::Status status = listener->Listen(address); !status.ok()) return status;
+  return listener;
+}
+
+absl::Status VerbsListener::Listen(const SocketAddress& address) {
+  const VerbsLibrary& verbs = completion_queue_.device().verbs();
   if (address.family() != AF_INET && address.family() != AF_INET6) {
     return ListenError(address, "rdma_bind_addr()", EADDRNOTAVAIL);
+  }
+  if (absl::Status status = completion_queue_.Enter(); !status.ok()) {
+    return absl::Status(status.code(),
+                        absl::StrCat("listen on ", address.ToString(), ": ", status.message()));
+  }
+  entered_ = true;
+  if (verbs.rdma_create_id(completion_queue_.channel()->get(), &id_, VerbsCompletionQueue::CmContext(token_),
+                           RDMA_PS_TCP) != 0) {
+    const int error = errno;
+    id_ = nullptr;
+    return ListenError(address, "rdma_create_id()", error);
   }
   // [::]:port leaves 0.0.0.0:port to others, as over TCP.
   int on = 1;
   if (address.family() == AF_INET6 &&
-      verbs.rdma_set_option(listener->id_, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)) != 0) {
+      verbs.rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)) != 0) {
     return ListenError(address, "rdma_set_option()", errno);
   }
   SocketAddress bound = address;
-  if (verbs.rdma_bind_addr(listener->id_, const_cast<sockaddr*>(bound.get())) != 0) {
+  if (verbs.rdma_bind_addr(id_, const_cast<sockaddr*>(bound.get())) != 0) {
     return ListenError(address, "rdma_bind_addr()", errno);
   }
   // Bound to no device, as loopback is, it would listen, and never hear of anybody.
-  if (listener->id_->verbs == nullptr && !IsWildcard(address))
-    return ListenError(address, "rdma_bind_addr()", ENODEV);
-  if (ibv_context* context = listener->id_->verbs;
-      context != nullptr && context != completion_queue.device().context()) {
+  if (id_->verbs == nullptr && !IsWildcard(address)) return ListenError(address, "rdma_bind_addr()", ENODEV);
+  if (ibv_context* context = id_->verbs;
+      context != nullptr && context != completion_queue_.device().context()) {
     return absl::InvalidArgumentError(
         absl::StrCat("listen on ", address.ToString(), ": that address belongs to RDMA device ",
-                     context->device->name, ", but this fabric uses ", completion_queue.device().name(),
+                     context->device->name, ", but this fabric uses ", completion_queue_.device().name(),
                      " (VerbsFabricOptions::device, HAWSER_RDMA_DEVICE)"));
   }
-  if (verbs.rdma_listen(listener->id_, backlog) != 0) return ListenError(address, "rdma_listen()", errno);
-  listener->address_ = LocalAddress(*listener->id_);
-  return listener;
+  if (verbs.rdma_listen(id_, backlog_) != 0) return ListenError(address, "rdma_listen()", errno);
+  completion_queue_.Prove();
+  address_ = LocalAddress(*id_);
+  return absl::OkStatus();
+}
+
+void VerbsListener::Stop() {
+  if (id_ != nullptr) completion_queue_.device().verbs().rdma_destroy_id(std::exchange(id_, nullptr));
+  if (std::exchange(entered_, false)) completion_queue_.Leave();
+}
+
+void VerbsListener::OnLost(const absl::Status&) {
+  if (!completion_queue_.device().gone()) return;  // A completion queue overflowed: what is it to us.
+  Stop();
+  completion_queue_.TryLater();
+}
+
+void VerbsListener::OnTryAgain() {
+  if (entered_ || Listen(address_).ok()) return;
+  Stop();
+  completion_queue_.TryLater();
 }
 
 void VerbsListener::OnCmEvent(VerbsCmEvent& event) {

@@ -10,7 +10,8 @@
 
 namespace hawser::fabric {
 
-// An rdma_cm_id that listens. Thread: that of its completion queue.
+// An rdma_cm_id that listens. When its device goes it waits for it to come back, and listens again. Thread:
+// that of its completion queue.
 class VerbsListener final : public Listener, public VerbsSource {
  public:
   static absl::StatusOr<std::unique_ptr<VerbsListener>> Create(VerbsCompletionQueue& completion_queue,
@@ -21,13 +22,19 @@ class VerbsListener final : public Listener, public VerbsSource {
   SocketAddress address() const override { return address_; }
 
   void OnCmEvent(VerbsCmEvent& event) override;
+  void OnLost(const absl::Status& why) override;
+  void OnTryAgain() override;
 
  private:
-  VerbsListener(VerbsCompletionQueue& completion_queue, ListenHandler& handler);
+  VerbsListener(VerbsCompletionQueue& completion_queue, int backlog, ListenHandler& handler);
+  absl::Status Listen(const SocketAddress& address);
+  void Stop();
 
   VerbsCompletionQueue& completion_queue_;
   ListenHandler& handler_;
   const uint32_t token_;
+  const int backlog_;
+  bool entered_ = false;
   rdma_cm_id* id_ = nullptr;
   SocketAddress address_;
 };

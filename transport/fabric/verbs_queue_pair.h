@@ -93,7 +93,7 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   bool OnSendCompletion(const ibv_wc& wc, uint32_t number, Completion& out);
   void ScheduleOnce();
 
-  absl::Status StartResolving(const SocketAddress& address);
+  absl::Status Enter(absl::string_view what);
   void OnAddressResolved();
   void OnRouteResolved();
   absl::Status CreateQp(absl::string_view what);
@@ -134,6 +134,7 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   bool abandoning_ = false;    // Abandon() follows, once what has completed is delivered.
   bool lost_ = false;          // No completion will come any more.
   bool scheduled_ = false;
+  bool entered_ = false;  // The completion queue, so that the device stays.
   rdma_cm_id* id_ = nullptr;
   ibv_qp* qp_ = nullptr;
   ibv_cq* cq_ = nullptr;  // Reserved on the completion queue, as long as there is an ibv_qp.

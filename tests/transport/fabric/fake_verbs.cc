@@ -180,7 +180,8 @@ struct FakeCalls {
     return 0;
   }
   static int CreateId(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_port_space space) {
-    *id = fake->newest_id = new rdma_cm_id{};
+    *id = new rdma_cm_id{};
+    if (context != nullptr) fake->newest_id = *id;  // Of a queue pair or listener.
     (*id)->channel = channel;
     (*id)->context = context;
     (*id)->ps = space;
