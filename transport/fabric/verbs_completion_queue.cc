@@ -106,7 +106,7 @@ absl::Status VerbsCompletionQueue::Open() {
 }
 
 void VerbsCompletionQueue::Close() {
-  open_ = unproved_ = false;
+  open_ = false;
   if (device_->in_forked_child()) return;
   if (sentinel_ != nullptr) device_->verbs().rdma_destroy_id(std::exchange(sentinel_, nullptr));
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, device_->async_fd(), nullptr);
@@ -132,7 +132,6 @@ absl::Status VerbsCompletionQueue::Enter() {
   CloseIfLost();
   if (!open_) {
     if (absl::Status status = Open(); !status.ok()) return status;
-    unproved_ = true;
   }
   if (device_->gone()) {
     return absl::UnavailableError(
@@ -156,7 +155,7 @@ void VerbsCompletionQueue::BindSentinel(const SocketAddress& local) {
 }
 
 void VerbsCompletionQueue::Leave() {
-  if (--inside_ == 0 && unproved_) device_->MarkGone();
+  if (--inside_ == 0 && !device_->proved()) device_->MarkGone();
   CloseIfLost();
 }
 
@@ -365,12 +364,14 @@ void VerbsCompletionQueue::TakeNotes() {
 void VerbsCompletionQueue::OnAsyncEvent(ibv_event_type event) {
   {
     absl::MutexLock lock(&notes_mutex_);
-    lost_ = event == IBV_EVENT_CQ_ERR
-                ? absl::InternalError(absl::StrCat("IBV_EVENT_CQ_ERR: a completion queue of RDMA device ",
-                                                   device_->name(), " has overflowed, completions are lost"))
-                : absl::UnavailableError(absl::StrCat(
-                      "RDMA device ", device_->name(),
-                      " has failed or was removed (IBV_EVENT_DEVICE_FATAL, RDMA_CM_EVENT_DEVICE_REMOVAL)"));
+    lost_ =
+        event == IBV_EVENT_CQ_ERR
+            ? absl::InternalError(absl::StrCat("IBV_EVENT_CQ_ERR: a completion queue of RDMA device ",
+                                               device_->name(), " has overflowed, completions are lost"))
+            : absl::UnavailableError(absl::StrCat(
+                  "RDMA device ", device_->name(),
+                  " has failed or was removed (IBV_EVENT_DEVICE_FATAL, RDMA_CM_EVENT_DEVICE_REMOVAL), or was "
+                  "opened anew by librdmacm"));
   }
   has_notes_.store(true, std::memory_order_release);
   Wake();

@@ -84,9 +84,6 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   // is so of the software ones, nobody is told of its removal but the ids that are bound to it; and it waits
   // for those who were not. So there is always one.
   void BindSentinel(const SocketAddress& local);
-  // The device serves the connection manager.
-  void Prove() { unproved_ = false; }
-
   // OnTryAgain() of all sources will be called.
   void TryLater() { SetTryTimer(true); }
 
@@ -160,8 +157,6 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   bool open_ = false;
   uint32_t inside_ = 0;  // Sources that have some.
   rdma_cm_id* sentinel_ = nullptr;
-  // Opened again, but no id was bound to it yet: perhaps it is still being removed.
-  bool unproved_ = false;
   int looks_left_ = 0;  // Whether librdmacm has closed it by now.
 
   std::vector<Registration> sources_;

@@ -129,13 +129,16 @@ void VerbsQueuePair::OnCmEvent(VerbsCmEvent& event) {
 void VerbsQueuePair::OnAddressResolved() {
   if (state_ != State::kResolving) return;
   local_address_ = LocalAddress(*id_);
+  if (absl::Status status = device_.CheckContext(id_->verbs, ConnectingTo()); !status.ok()) {
+    return Fail(std::move(status));
+  }
   if (id_->verbs != device_.context()) {
     return Fail(absl::UnavailableError(
         absl::StrCat(ConnectingTo(), ": the route leads over RDMA device ",
                      id_->verbs != nullptr ? id_->verbs->device->name : "(none)", ", but this fabric uses ",
                      device_.name(), " (VerbsFabricOptions::device, HAWSER_RDMA_DEVICE)")));
   }
-  completion_queue_.Prove();
+  device_.Prove();
   completion_queue_.BindSentinel(local_address_);
   if (verbs().rdma_resolve_route(id_, kResolveTimeoutMs) != 0) {
     Fail(ConnectCallError(ConnectingTo(), "rdma_resolve_route()", errno));
@@ -272,12 +275,14 @@ absl::Status VerbsQueuePair::Accept(std::unique_ptr<ConnectRequest> request, abs
     DropId();  // Rejects.
     return why;
   };
+  if (absl::Status status = device_.CheckContext(id_->verbs, what); !status.ok())
+    return fail(std::move(status));
   if (id_->verbs != device_.context()) {
     return fail(absl::UnavailableError(
         absl::StrCat(what, ": it came over RDMA device ", id_->verbs->device->name, ", but this fabric uses ",
                      device_.name(), " (VerbsFabricOptions::device, HAWSER_RDMA_DEVICE)")));
   }
-  completion_queue_.Prove();
+  device_.Prove();
   completion_queue_.BindSentinel(local_address_);
   // After this no other thread has an event of it in its hands (rdma_migrate_id(3)).
   if (id_->channel != completion_queue_.channel()->get() &&

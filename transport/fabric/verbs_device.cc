@@ -84,10 +84,10 @@ VerbsDevice::VerbsDevice(const VerbsLibrary& verbs, const Found& found)
       name_(found.context->device->name),
       iwarp_(found.context->device->transport_type == IBV_TRANSPORT_IWARP),
       numa_node_(ReadNumaNode(*found.context->device)),
+      attr_(found.attr),
       fork_generation_(ForkGeneration()),
       list_(found.list),
-      context_(found.context),
-      attr_(found.attr) {}
+      context_(found.context) {}
 
 VerbsDevice::~VerbsDevice() {
   if (in_forked_child()) return;
@@ -187,10 +187,12 @@ absl::Status VerbsDevice::Attach(AsyncEventHandler* user) {
                                                  "not back: ",
                                                  status.message()));
     }
+    proved_.store(false, std::memory_order_relaxed);
     gone_.store(false, std::memory_order_release);
   }
   absl::MutexLock users_lock(&mutex_);
   users_.push_back(user);
+  if (gone()) user->OnAsyncEvent(IBV_EVENT_DEVICE_FATAL);  // Meanwhile: MarkGone() did not see this one.
   return absl::OkStatus();
 }
 
@@ -210,7 +212,6 @@ absl::Status VerbsDevice::OpenAgain() {
   if (!found.ok()) return found.status();
   list_ = found->list;
   context_ = found->context;
-  attr_ = found->attr;
   if (absl::Status status = Prepare("open it again"); !status.ok()) return status;
   for (DeviceMemory* memory : memories_) {
     if (absl::Status status = memory->RegisterAgain(); !status.ok()) return status;
@@ -261,9 +262,17 @@ absl::Status VerbsDevice::CheckProcess(absl::string_view what) const {
 }
 
 void VerbsDevice::MarkGone() {
-  gone_.store(true, std::memory_order_release);
   absl::MutexLock lock(&mutex_);
+  gone_.store(true, std::memory_order_release);
   for (AsyncEventHandler* user : users_) user->OnAsyncEvent(IBV_EVENT_DEVICE_FATAL);
+}
+
+absl::Status VerbsDevice::CheckContext(const ibv_context* bound, absl::string_view what) {
+  if (bound == nullptr || bound == context_ || name_ != bound->device->name) return absl::OkStatus();
+  MarkGone();
+  return absl::UnavailableError(absl::StrCat(what, ": librdmacm has opened RDMA device ", name_,
+                                             " anew: it was reset, or another device came or went; it is "
+                                             "used again once its connections are closed"));
 }
 
 void VerbsDevice::HandleAsyncEvents() {

@@ -49,7 +49,7 @@ class VerbsDevice {
   ~VerbsDevice();
 
   const VerbsLibrary& verbs() const { return verbs_; }
-  // Of users only.
+  // Of users only, see Attach().
   ibv_context* context() const { return context_; }
   ibv_pd* pd() const { return pd_; }
   const ibv_device_attr& attr() const { return attr_; }
@@ -73,6 +73,18 @@ class VerbsDevice {
   // back.
   bool gone() const { return gone_.load(std::memory_order_acquire); }
   void MarkGone();
+
+  // `bound`: what librdmacm has bound an id to. Unavailable, and gone: that is this device, but not as it is
+  // open here. A queue pair cannot be made on such an id, and librdmacm gives no other from now on. It does
+  // so for a device that went and came back before anybody heard of it; and librdmacm 44 where another device
+  // comes or goes: it sorts devices by the low half of where their structures are, mistakes one that stayed
+  // for one that was replaced, and opens it a second time.
+  absl::Status CheckContext(const ibv_context* bound, absl::string_view what);
+
+  // The connection manager has bound an id to it: it is there. Not so, after it was opened again: perhaps it
+  // is still being removed.
+  void Prove() { proved_.store(true, std::memory_order_relaxed); }
+  bool proved() const { return proved_.load(std::memory_order_relaxed); }
 
   // Reads what async_fd has and tells the handlers. Never blocks.
   void HandleAsyncEvents();
@@ -113,13 +125,14 @@ class VerbsDevice {
   const std::string name_;
   const bool iwarp_;
   const int numa_node_;
+  const ibv_device_attr attr_;  // As it was first opened: read at any time.
   const uint64_t fork_generation_;
   // These change only while there is no user.
   ibv_context** list_;  // Held: librdmacm counts it as a use of its devices. Null: not open.
   ibv_context* context_;
   ibv_pd* pd_ = nullptr;
-  ibv_device_attr attr_ = {};
   std::atomic<bool> gone_ = false;
+  std::atomic<bool> proved_ = true;
 
   absl::Mutex opening_ ABSL_ACQUIRED_BEFORE(mutex_);
   std::vector<DeviceMemory*> memories_ ABSL_GUARDED_BY(opening_);

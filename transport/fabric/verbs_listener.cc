@@ -96,6 +96,11 @@ absl::Status VerbsListener::Listen(const SocketAddress& address) {
   }
   // Bound to no device, as loopback is, it would listen, and never hear of anybody.
   if (id_->verbs == nullptr && !IsWildcard(address)) return ListenError(address, "rdma_bind_addr()", ENODEV);
+  if (absl::Status status =
+          completion_queue_.device().CheckContext(id_->verbs, absl::StrCat("listen on ", address.ToString()));
+      !status.ok()) {
+    return status;
+  }
   if (ibv_context* context = id_->verbs;
       context != nullptr && context != completion_queue_.device().context()) {
     return absl::InvalidArgumentError(
@@ -104,7 +109,7 @@ absl::Status VerbsListener::Listen(const SocketAddress& address) {
                      " (VerbsFabricOptions::device, HAWSER_RDMA_DEVICE)"));
   }
   if (verbs.rdma_listen(id_, backlog_) != 0) return ListenError(address, "rdma_listen()", errno);
-  completion_queue_.Prove();
+  completion_queue_.device().Prove();
   address_ = LocalAddress(*id_);
   return absl::OkStatus();
 }

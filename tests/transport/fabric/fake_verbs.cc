@@ -45,7 +45,7 @@ struct FakeCalls {
   static int ForkInit() { return 0; }
   static ibv_context** GetDevices(int* count) {
     auto** list = static_cast<ibv_context**>(calloc(2, sizeof(ibv_context*)));
-    list[0] = &fake->context;
+    list[0] = fake->listed != nullptr ? fake->listed : &fake->context;
     *count = 1;
     return list;
   }

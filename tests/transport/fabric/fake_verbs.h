@@ -60,6 +60,7 @@ class FakeVerbs {
   bool reject = false;                // A connecting peer is rejected,
   int reject_status = 0;              // with this.
   ibv_context* route_over = nullptr;  // Another device.
+  ibv_context* listed = nullptr;      // By rdma_get_devices(), instead of `context`.
 
   std::vector<int> registrations;  // Access flags.
   std::vector<ibv_qp_attr> modified;

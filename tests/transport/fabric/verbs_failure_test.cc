@@ -138,12 +138,16 @@ TEST(VerbsFailureTest, LateNewsOfTheConnectionManagerIsIgnored) {
 
 // --- Errors that say why
 
-void Connect(FakeWorld& world) {
+SocketAddress Peer() {
   sockaddr_in v4 = {};
   v4.sin_family = AF_INET;
   v4.sin_port = 0x2e1d;  // 7470
   v4.sin_addr.s_addr = 0x0200000a;
-  ASSERT_TRUE(world.qp->Connect(SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4)), "").ok());
+  return SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4));
+}
+
+void Connect(FakeWorld& world) {
+  ASSERT_TRUE(world.qp->Connect(Peer(), "").ok());
   world.Poll(1600);
 }
 
@@ -195,6 +199,45 @@ TEST(VerbsFailureTest, ARouteOverAnotherDeviceNamesTheOption) {
   Connect(world);
   EXPECT_THAT(Message(world.news.why),
               AllOf(HasSubstr("other1"), HasSubstr("fake0"), HasSubstr("HAWSER_RDMA_DEVICE")));
+}
+
+// A new connection of `world`, while its queue pair lives.
+absl::Status ConnectAnother(FakeWorld& world) {
+  NewsRecorder news;
+  const auto qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, news).value();
+  if (absl::Status status = qp->Connect(Peer(), "hello"); !status.ok()) return status;
+  world.Poll(1600);
+  const absl::Status why = news.established() ? absl::OkStatus() : news.why;
+  qp->Disconnect();
+  return why;
+}
+
+TEST(VerbsFailureTest, ADeviceThatFailedIsOpenedAgainWhenItsConnectionsAreGone) {
+  FakeWorld world;
+  const size_t registered = world.verbs.registrations.size();
+  world.verbs.AsyncEvent(IBV_EVENT_DEVICE_FATAL);
+  world.Poll();
+  EXPECT_THAT(ConnectAnother(world), HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_EQ(world.verbs.registrations.size(), registered);
+  world.qp.reset();
+  EXPECT_THAT(ConnectAnother(world), HasCode(absl::StatusCode::kOk));
+  EXPECT_EQ(world.verbs.registrations.size(), registered + 1) << "memory is registered again";
+  world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
+}
+
+// librdmacm 44 does that when another device comes or goes.
+TEST(VerbsFailureTest, ADeviceThatLibrdmacmOpenedASecondTimeIsUsedAsThat) {
+  FakeWorld world;
+  ibv_context second = world.verbs.context;
+  world.verbs.route_over = world.verbs.listed = &second;
+  const absl::Status status = ConnectAnother(world);
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(Message(status), AllOf(HasSubstr("10.0.0.2"), HasSubstr("fake0 anew")));
+  world.Poll();
+  EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
+  world.qp.reset();
+  EXPECT_THAT(ConnectAnother(world), HasCode(absl::StatusCode::kOk));
+  world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
 }
 
 TEST(VerbsFailureTest, NoRouteFailsTheConnectionNotTheCall) {
