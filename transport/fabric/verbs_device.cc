@@ -271,7 +271,7 @@ absl::Status VerbsDevice::CheckContext(const ibv_context* bound, absl::string_vi
   if (bound == nullptr || bound == context_ || name_ != bound->device->name) return absl::OkStatus();
   MarkGone();
   return absl::UnavailableError(absl::StrCat(what, ": librdmacm has opened RDMA device ", name_,
-                                             " anew: it was reset, or another device came or went; it is "
+                                             " anew, perhaps because another device came or went; it is "
                                              "used again once its connections are closed"));
 }
 

@@ -75,10 +75,10 @@ class VerbsDevice {
   void MarkGone();
 
   // `bound`: what librdmacm has bound an id to. Unavailable, and gone: that is this device, but not as it is
-  // open here. A queue pair cannot be made on such an id, and librdmacm gives no other from now on. It does
-  // so for a device that went and came back before anybody heard of it; and librdmacm 44 where another device
-  // comes or goes: it sorts devices by the low half of where their structures are, mistakes one that stayed
-  // for one that was replaced, and opens it a second time.
+  // open here. No queue pair with this protection domain can be made on such an id, and the next ones are
+  // bound likewise. Seen of librdmacm 44 where another device came or went: it sorts devices by the low half
+  // of where their structures are, takes one that stayed for one that was replaced, and opens it a second
+  // time.
   absl::Status CheckContext(const ibv_context* bound, absl::string_view what);
 
   // The connection manager has bound an id to it: it is there. Not so, after it was opened again: perhaps it
