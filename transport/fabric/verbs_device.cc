@@ -99,20 +99,28 @@ absl::StatusOr<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(const VerbsLibrar
   OpenDevices& devices = Devices();
   absl::MutexLock lock(&devices.mutex);
   PrepareForFork(verbs);
-  if (auto it = devices.by_name.find({&verbs, name}); it != devices.by_name.end()) {
-    if (std::shared_ptr<VerbsDevice> open = it->second.lock(); open != nullptr && !open->gone()) {
-      if (absl::Status status = open->CheckProcess("open an RDMA device"); !status.ok()) return status;
-      return open;
+  const auto known = [&](const std::string& by) {
+    devices.mutex.AssertHeld();
+    const auto it = devices.by_name.find({&verbs, by});
+    return it != devices.by_name.end() ? it->second.lock() : nullptr;
+  };
+  std::shared_ptr<VerbsDevice> device = known(name);
+  if (device == nullptr || device->gone()) {
+    absl::StatusOr<Found> found = Find(verbs, name);
+    if (!found.ok()) return found.status();
+    const std::string found_name = found->context->device->name;
+    device = known(found_name);
+    if (device != nullptr) {
+      verbs.rdma_free_devices(found->list);  // It has one. If it is gone, its next user opens it again.
+    } else {
+      device.reset(new VerbsDevice(verbs, *found));
+      absl::Status status = device->Prepare(absl::StrCat("open RDMA device ", found_name));
+      if (!status.ok()) return status;
+      devices.by_name[{&verbs, found_name}] = device;
     }
+    devices.by_name[{&verbs, name}] = device;
   }
-  absl::StatusOr<Found> found = Find(verbs, name);
-  if (!found.ok()) return found.status();
-  std::shared_ptr<VerbsDevice> device(new VerbsDevice(verbs, *found));
-  if (absl::Status status = device->Prepare(absl::StrCat("open RDMA device ", device->name_)); !status.ok()) {
-    return status;
-  }
-  devices.by_name[{&verbs, name}] = device;
-  devices.by_name[{&verbs, device->name_}] = device;
+  if (absl::Status status = device->CheckProcess("open an RDMA device"); !status.ok()) return status;
   return device;
 }
 

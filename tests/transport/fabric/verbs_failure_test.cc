@@ -5,6 +5,8 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -223,6 +225,25 @@ TEST(VerbsFailureTest, ADeviceThatFailedIsOpenedAgainWhenItsConnectionsAreGone) 
   EXPECT_THAT(ConnectAnother(world), HasCode(absl::StatusCode::kOk));
   EXPECT_EQ(world.verbs.registrations.size(), registered + 1) << "memory is registered again";
   world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
+}
+
+// Its asynchronous events are read once.
+TEST(VerbsFailureTest, FabricsOfOneDeviceShareItHoweverItWasNamed) {
+  FakeWorld world;
+  unsetenv("HAWSER_RDMA_DEVICE");
+  const std::shared_ptr<Fabric> any = NewVerbsFabric({.library = &world.verbs.library()}).value();
+  const auto completion_queue = any->CreateCompletionQueue(64).value();
+  NewsRecorder news;
+  const auto qp = any->CreateQueuePair(*completion_queue, {}, news).value();
+  ASSERT_TRUE(qp->Connect(Peer(), "hello").ok());
+  Completion none[1];
+  for (int i = 0; i < 1600; ++i) ASSERT_EQ(completion_queue->Poll(none), 0u);
+  world.verbs.AsyncEvent(IBV_EVENT_DEVICE_FATAL);
+  world.Poll();
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(completion_queue->Poll(none), 0u);
+  EXPECT_THAT(news.told, ElementsAre("established", "disconnected"));
+  EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
+  qp->Disconnect();
 }
 
 // librdmacm 44 does that when another device comes or goes.
