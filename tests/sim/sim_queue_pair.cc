@@ -207,6 +207,7 @@ absl::Status SimQueuePair::PostReceive(absl::Span<const fabric::ReceiveWorkReque
 absl::StatusOr<uint32_t> SimQueuePair::Grant(const fabric::Sge& range, Access access) {
   std::lock_guard<std::mutex> lock(network().mutex());
   if (!fabric_.regions().Contains(range)) return fabric_.regions().Refusal(range);
+  if (state_ == State::kIdle) return absl::FailedPreconditionError("grant: the queue pair is not connected");
   if (state_ == State::kError) return absl::FailedPreconditionError("grant: the queue pair is in error");
   return responder_.Grant(range, access, 2 * options_.send_depth);
 }

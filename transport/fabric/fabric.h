@@ -236,8 +236,8 @@ class QueuePair {
   // Lets this one peer, over this one queue pair, READ (or WRITE) the range, which lies in one region: from a
   // SEND on that is posted later, until it is revoked or the queue pair has come back whole after its end.
   // Returns the rkey, never 0. A memory window of type 2 with verbs: nothing is pinned or mapped by this.
-  // ResourceExhausted: too many grants at once (at least `send_depth` are possible). FailedPrecondition:
-  // already in error, of which the handler hears in a later poll.
+  // ResourceExhausted: too many grants at once (at least `send_depth` are possible). FailedPrecondition: not
+  // connected yet, or already in error, of which the handler hears in a later poll.
   enum class Access : uint8_t { kRead, kWrite };
   virtual absl::StatusOr<uint32_t> Grant(const Sge& range, Access access) = 0;
 

@@ -115,7 +115,7 @@ absl::Status TcpQueuePair::PostReceive(absl::Span<const ReceiveWorkRequest> requ
 
 absl::StatusOr<uint32_t> TcpQueuePair::Grant(const Sge& range, Access access) {
   if (!regions_.Contains(range)) return regions_.Refusal(range);
-  if (state_ == State::kError) return NotUsable("Grant");
+  if (state_ == State::kIdle || state_ == State::kError) return NotUsable("Grant");
   const uint32_t rkey = responder_.grants().Add(range, access);
   if (rkey == 0) {
     return absl::ResourceExhaustedError(absl::StrCat("Grant to ", Peer(), ": all ", GrantTable::kGrantsMax,

@@ -222,7 +222,9 @@ absl::Status VerbsQueuePair::PostReceives(absl::Span<const ReceiveWorkRequest> r
 
 absl::StatusOr<uint32_t> VerbsQueuePair::Grant(const Sge& range, Access access) {
   if (!memory_.Contains(range)) return memory_.Refusal(range);
-  if (state_ == State::kError || device_.in_forked_child()) return NotUsable("Grant");
+  // An idle one does not keep the device.
+  if (state_ == State::kIdle || state_ == State::kError || device_.in_forked_child())
+    return NotUsable("Grant");
   absl::StatusOr<uint32_t> rkey = grants_.Grant(range, access);
   if (rkey.ok() && grants_.queued() > 0) ScheduleOnce();
   return rkey;

@@ -550,7 +550,10 @@ TEST_P(FabricContractTest, AsManyGrantsAsSendsArePossibleAtOnce) {
   EXPECT_TRUE(b.qp().Grant(b.At(0, 10), QueuePair::Access::kWrite).ok());
 }
 
-TEST_P(FabricContractTest, InErrorNothingIsGranted) {
+TEST_P(FabricContractTest, WithoutAPeerNothingIsGranted) {
+  Endpoint& idle = world_.NewEndpoint(0);
+  EXPECT_THAT(idle.qp().Grant(idle.At(0, 10), QueuePair::Access::kRead).status(),
+              HasCode(absl::StatusCode::kFailedPrecondition));
   auto [a, b] = world_.Connect();
   b.qp().Disconnect();
   EXPECT_THAT(b.qp().Grant(b.At(0, 10), QueuePair::Access::kRead).status(),
