@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "hawser/transport/fabric/verbs_device_list.h"
 #include "hawser/transport/fabric/verbs_errors.h"
 
 namespace hawser::fabric {
@@ -129,8 +130,7 @@ absl::StatusOr<VerbsDevice::Found> VerbsDevice::Find(const VerbsLibrary& verbs, 
   // Those of librdmacm, not ibv_open_device(): a queue pair must be made on the context that its rdma_cm_id
   // has.
   int count = 0;
-  errno = 0;
-  ibv_context** const list = verbs.rdma_get_devices(&count);
+  ibv_context** const list = ListDevices(verbs, &count);
   if (list == nullptr || count == 0) {
     const int error = errno != 0 ? errno : ENODEV;
     if (list != nullptr) verbs.rdma_free_devices(list);
@@ -238,9 +238,7 @@ void VerbsDevice::LetGo() {
 
 void VerbsDevice::CloseUnused() {
   int count = 0;
-  if (ibv_context** const list = verbs_.rdma_get_devices(&count); list != nullptr) {
-    verbs_.rdma_free_devices(list);
-  }
+  if (ibv_context** const list = ListDevices(verbs_, &count); list != nullptr) verbs_.rdma_free_devices(list);
 }
 
 void VerbsDevice::AddMemory(DeviceMemory* memory) {

@@ -76,9 +76,8 @@ class VerbsDevice {
 
   // `bound`: what librdmacm has bound an id to. Unavailable, and gone: that is this device, but not as it is
   // open here. No queue pair with this protection domain can be made on such an id, and the next ones are
-  // bound likewise. Seen of librdmacm 44 where another device came or went: it sorts devices by the low half
-  // of where their structures are, takes one that stayed for one that was replaced, and opens it a second
-  // time.
+  // bound likewise. librdmacm 44 does that to who asks it for its devices on several threads; we do not, see
+  // ListDevices(), but another part of the program may.
   absl::Status CheckContext(const ibv_context* bound, absl::string_view what);
 
   // The connection manager has bound an id to it: it is there. Not so, after it was opened again: perhaps it

@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "hawser/tests/transport/fabric/fabric_contract.h"
@@ -61,6 +62,8 @@ class FakeVerbs {
   int reject_status = 0;              // with this.
   ibv_context* route_over = nullptr;  // Another device.
   ibv_context* listed = nullptr;      // By rdma_get_devices(), instead of `context`.
+
+  std::set<std::thread::id> listed_by;  // The threads that called rdma_get_devices().
 
   std::vector<int> registrations;  // Access flags.
   std::vector<ibv_qp_attr> modified;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "gmock/gmock.h"
@@ -246,7 +247,19 @@ TEST(VerbsFailureTest, FabricsOfOneDeviceShareItHoweverItWasNamed) {
   qp->Disconnect();
 }
 
-// librdmacm 44 does that when another device comes or goes.
+// Or librdmacm 44 may lose sight of one.
+TEST(VerbsFailureTest, DevicesAreListedOnOneThreadOnly) {
+  FakeWorld world;
+  world.verbs.AsyncEvent(IBV_EVENT_DEVICE_FATAL);
+  world.Poll();
+  world.qp.reset();
+  EXPECT_EQ(world.verbs.listed_by.size(), 1u);
+  std::thread([&] { EXPECT_THAT(ConnectAnother(world), HasCode(absl::StatusCode::kOk)); }).join();
+  EXPECT_EQ(world.verbs.listed_by.size(), 1u);
+  world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
+}
+
+// As librdmacm 44 does where others list the devices, too.
 TEST(VerbsFailureTest, ADeviceThatLibrdmacmOpenedASecondTimeIsUsedAsThat) {
   FakeWorld world;
   ibv_context second = world.verbs.context;

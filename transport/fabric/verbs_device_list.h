@@ -1,0 +1,18 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_VERBS_DEVICE_LIST_H_
+#define HAWSER_TRANSPORT_FABRIC_VERBS_DEVICE_LIST_H_
+
+#include "hawser/transport/fabric/verbs_library.h"
+
+namespace hawser::fabric {
+
+// As rdma_get_devices(), with its errno, but always called on one thread, the same for the whole process.
+//
+// It compares the devices of now with those of before as two sorted lists of pointers; but librdmacm 44 sorts
+// them by the low halves only. Of structures that were allocated on different threads, and so lie far apart,
+// the two orders may differ. Then, when a device comes or goes, one that stayed is taken for another, and
+// opened a second time, or is never listed again. Thread: any.
+ibv_context** ListDevices(const VerbsLibrary& verbs, int* count);
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_VERBS_DEVICE_LIST_H_
