@@ -19,6 +19,8 @@ absl::StatusOr<std::string> Server::Listen(absl::string_view uri) { return core_
 
 std::vector<std::string> Server::addresses() const { return core_->addresses(); }
 
+std::string Server::why_not_rdma() const { return core_->why_not_rdma(); }
+
 absl::Status Server::Shutdown(absl::Time deadline) { return core_->Shutdown(deadline); }
 
 void Server::Wait() { core_->Wait(); }

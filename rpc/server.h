@@ -54,6 +54,9 @@ class Server {
   // What it listens on, in the order of the calls; of an auto:// one or two.
   std::vector<std::string> addresses() const;
 
+  // Of the latest auto:// that is TCP only: what stood against RDMA. Otherwise empty.
+  std::string why_not_rdma() const;
+
   // Drains: refuses new connections and new calls (Unavailable; clients send those elsewhere or again), lets
   // running calls end until `deadline`, then cancels what is left and closes. OK: every call ended by itself;
   // DeadlineExceeded: some were cancelled. Listen() fails afterwards.

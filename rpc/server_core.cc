@@ -81,8 +81,14 @@ absl::Status ServerCore::AddService(Service* service) {
 absl::StatusOr<std::string> ServerCore::Listen(absl::string_view text) {
   absl::StatusOr<transport::Uri> uri = transport::ParseUri(text);
   if (!uri.ok()) return uri.status();
-  uri = uri->scheme == transport::kAutoScheme ? ListenOnAuto(*std::move(uri)) : ListenOnUri(*std::move(uri));
-  if (!uri.ok()) return uri.status();
+  if (uri->scheme == transport::kAutoScheme) {
+    uri = ListenOnAuto(*uri);
+    if (!uri.ok()) return uri.status();
+    return uri->ToString();
+  }
+  absl::StatusOr<std::vector<Listening>> listening = ListenOnUri(*uri);
+  if (!listening.ok()) return listening.status();
+  if (absl::Status status = Keep(*uri, *std::move(listening)); !status.ok()) return status;
   return uri->ToString();
 }
 
@@ -91,20 +97,42 @@ std::vector<std::string> ServerCore::addresses() const {
   return addresses_;
 }
 
-// TCP everywhere, and RDMA too where this machine has some, on the same port.
-absl::StatusOr<transport::Uri> ServerCore::ListenOnAuto(transport::Uri uri) {
-  uri.scheme = transport::kTcpScheme;
-  absl::StatusOr<transport::Uri> tcp = ListenOnUri(uri);
-  if (!tcp.ok()) return tcp;
-  uri.port = tcp->port;
-  uri.scheme = transport::kRdmaScheme;
-  // What stands against it is for hawser-doctor to say: clients take TCP then.
-  ListenOnUri(uri).IgnoreError();
-  uri.scheme = transport::kAutoScheme;
-  return uri;
+std::string ServerCore::why_not_rdma() const {
+  absl::MutexLock lock(&mutex_);
+  return why_not_rdma_;
 }
 
-absl::StatusOr<transport::Uri> ServerCore::ListenOnUri(transport::Uri uri) {
+// TCP everywhere, and RDMA too where this machine has some, on the same port.
+absl::StatusOr<transport::Uri> ServerCore::ListenOnAuto(const transport::Uri& uri) {
+  transport::Uri tcp, rdma;
+  absl::StatusOr<std::vector<Listening>> over_tcp, over_rdma;
+  std::vector<Listening> in_vain;  // Kept, so that each try gets another port.
+  for (int tries = uri.port == 0 ? kPortTries : 1; tries > 0; --tries) {
+    tcp = rdma = uri;
+    tcp.scheme = transport::kTcpScheme;
+    rdma.scheme = transport::kRdmaScheme;
+    over_tcp = ListenOnUri(tcp);
+    if (!over_tcp.ok()) break;
+    rdma.port = tcp.port;
+    over_rdma = ListenOnUri(rdma);
+    if (!absl::IsAlreadyExists(over_rdma.status()) || tries == 1) break;
+    for (Listening& each : *over_tcp) in_vain.push_back(std::move(each));
+  }
+  StopListening(std::move(in_vain));
+  if (!over_tcp.ok()) return over_tcp.status();
+  absl::Status kept = Keep(tcp, *std::move(over_tcp));
+  if (over_rdma.ok()) {
+    if (absl::Status of_rdma = Keep(rdma, *std::move(over_rdma)); kept.ok()) kept = of_rdma;
+  } else {
+    absl::MutexLock lock(&mutex_);
+    why_not_rdma_ = std::string(over_rdma.status().message());
+  }
+  if (!kept.ok()) return kept;
+  tcp.scheme = transport::kAutoScheme;
+  return tcp;
+}
+
+absl::StatusOr<std::vector<ServerCore::Listening>> ServerCore::ListenOnUri(transport::Uri& uri) {
   absl::StatusOr<Pollers*> pollers = PollersFor(uri.scheme);
   if (!pollers.ok()) return pollers.status();
   absl::StatusOr<std::vector<fabric::SocketAddress>> addresses = transport::Resolve(uri);
@@ -116,15 +144,19 @@ absl::StatusOr<transport::Uri> ServerCore::ListenOnUri(transport::Uri uri) {
         absl::StrCat("listening on ", uri.ToString(), ": ", absl::string_view(listening.status().message())));
   }
   uri.port = listening->front().acceptor->address().port();
+  return listening;
+}
+
+absl::Status ServerCore::Keep(const transport::Uri& uri, std::vector<Listening> listening) {
   {
     absl::MutexLock lock(&mutex_);
     if (phase_ == Phase::kServing) {
-      for (Listening& each : *listening) listening_.push_back(std::move(each));
+      for (Listening& each : listening) listening_.push_back(std::move(each));
       addresses_.push_back(uri.ToString());
-      return uri;
+      return absl::OkStatus();
     }
   }
-  StopListening(*std::move(listening));
+  StopListening(std::move(listening));
   return absl::FailedPreconditionError("the server was shut down");
 }
 

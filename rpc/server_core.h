@@ -40,6 +40,7 @@ class ServerCore final : Session::Owner {
   absl::Status AddService(Service* service);
   absl::StatusOr<std::string> Listen(absl::string_view uri);
   std::vector<std::string> addresses() const;
+  std::string why_not_rdma() const;
   absl::Status Shutdown(absl::Time deadline);
   void Wait();
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
@@ -64,8 +65,11 @@ class ServerCore final : Session::Owner {
     std::unique_ptr<transport::Acceptor> acceptor;
   };
 
-  absl::StatusOr<transport::Uri> ListenOnUri(transport::Uri uri);
-  absl::StatusOr<transport::Uri> ListenOnAuto(transport::Uri uri);
+  absl::StatusOr<transport::Uri> ListenOnAuto(const transport::Uri& uri);
+  // Gives `uri` the real port.
+  absl::StatusOr<std::vector<Listening>> ListenOnUri(transport::Uri& uri);
+  // Until Shutdown(). FailedPrecondition: that was called.
+  absl::Status Keep(const transport::Uri& uri, std::vector<Listening> listening);
   absl::StatusOr<Pollers*> PollersFor(const std::string& scheme);
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeFor(const std::string& scheme) const;
   absl::StatusOr<std::vector<Listening>> ListenOnAll(Pollers& pollers,
@@ -109,6 +113,7 @@ class ServerCore final : Session::Owner {
   std::map<std::string, std::unique_ptr<Pollers>> pollers_ ABSL_GUARDED_BY(mutex_);  // By scheme; only grows.
   std::vector<Listening> listening_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> addresses_ ABSL_GUARDED_BY(mutex_);
+  std::string why_not_rdma_ ABSL_GUARDED_BY(mutex_);
   // Each is used and destroyed on its poller.
   absl::btree_map<transport::SessionToken, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
   uint64_t connections_ ABSL_GUARDED_BY(mutex_) = 0;  // Open, or being accepted.

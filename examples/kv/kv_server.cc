@@ -77,6 +77,9 @@ int main(int argc, char** argv) {
     }
   }
   for (const std::string& address : server.addresses()) std::cout << "listening on " << address << std::endl;
+  if (const std::string why = server.why_not_rdma(); !why.empty()) {
+    std::cerr << kProgram << ": not over RDMA: " << why << std::endl;
+  }
 
   stop.Wait();
   if (absl::Status status = server.Shutdown(absl::Now() + absl::Seconds(5)); !status.ok()) {

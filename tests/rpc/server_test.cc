@@ -84,6 +84,7 @@ TEST(AutoTest, TakesRdmaOrTcpAndSaysWhich) {
   ASSERT_FALSE(addresses.empty());
   EXPECT_THAT(addresses[0], testing::StartsWith("tcp://"));
   EXPECT_EQ(PortOf(addresses.back()), PortOf(server.uri));
+  EXPECT_EQ(server.server.why_not_rdma().empty(), addresses.size() == 2);
   const std::shared_ptr<Channel> channel = server.Connect();
   ASSERT_NE(channel, nullptr);
   EXPECT_EQ(channel->peer_address(), addresses.back());

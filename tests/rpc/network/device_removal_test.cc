@@ -10,15 +10,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-void Remove(const std::string& device) {
-  // The kernel lets it wait for those that have the device open.
-  Shell(absl::StrCat("timeout 60 rdma link delete ", device));
-}
-
-void Add(const std::string& device, const std::string& interface) {
-  Shell(absl::StrCat("rdma link add ", device, " type rxe netdev ", interface));
-}
-
 TEST(DeviceRemovalTest, TheClientsDeviceIsLetGoAndUsedAgainWhenItIsBack) {
   FarServer far;
   far.server->probe.on_act = [&](ServerContext& context, uint64_t number) {
@@ -29,7 +20,7 @@ TEST(DeviceRemovalTest, TheClientsDeviceIsLetGoAndUsedAgainWhenItIsBack) {
       *Channel::Connect(far.server->uri, far.From(runtime, {.backoff_max = absl::Milliseconds(100)}));
   auto call = SendAct(channel, 1, {.timeout = kLong});
   DeferredCall held = far.server->held.Take();
-  Remove(far.near_device);
+  RemoveDevice(far.near_device);
   const absl::Status lost = call.Wait().status();
   EXPECT_THAT(lost, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(std::string(lost.message()),
@@ -40,7 +31,7 @@ TEST(DeviceRemovalTest, TheClientsDeviceIsLetGoAndUsedAgainWhenItIsBack) {
   EXPECT_FALSE(WasSent(meanwhile));
   EXPECT_THAT(std::string(meanwhile.message()), HasSubstr("is not back"));
   EXPECT_TRUE(channel->AllocateBuffer(8 << 20).ok()) << "memory is to be had nevertheless";
-  Add(far.near_device, "veth0");
+  AddDevice(far.near_device, "veth0");
   EXPECT_THAT(SendAct(channel, 3, {.timeout = kLong, .wait_for_ready = true}).Wait().status(),
               HasCode(absl::StatusCode::kOk));
   auto big = probe::ProbeStub(channel).Echo({.timeout = kLong});
@@ -62,11 +53,11 @@ TEST(DeviceRemovalTest, AServerListensAgainAndOverTcpAllTheTime) {
   for (int i = 0; i < 2; ++i) {
     EXPECT_THAT(SendAct(channel, 1, {.timeout = kLong, .wait_for_ready = true}).Wait().status(),
                 HasCode(absl::StatusCode::kOk));
-    Remove(device);
+    RemoveDevice(device);
     EXPECT_TRUE(Eventually([&] { return channel->state() == ChannelState::kTransientFailure; }));
     EXPECT_THAT(SendAct(over_tcp, 2).Wait().status(), HasCode(absl::StatusCode::kOk));
     EXPECT_EQ(far.server->server.stats().connections, 1u) << "those over RDMA are gone, that over TCP is not";
-    Add(device, "veth1");
+    AddDevice(device, "veth1");
     EXPECT_THAT(SendAct(channel, 3, {.timeout = kLong, .wait_for_ready = true}).Wait().status(),
                 HasCode(absl::StatusCode::kOk));
     EXPECT_THAT(SendAct(over_tcp, 4).Wait().status(), HasCode(absl::StatusCode::kOk));
@@ -77,10 +68,10 @@ TEST(DeviceRemovalTest, ANewChannelUsesTheDeviceThatIsBack) {
   FarServer far;
   const auto runtime = far.NewRuntime();
   ASSERT_TRUE(Channel::Connect(far.server->uri, far.From(runtime)).ok());
-  Remove(far.near_device);
+  RemoveDevice(far.near_device);
   EXPECT_THAT(Channel::Connect(far.server->uri, far.From(runtime)).status(),
               HasCode(absl::StatusCode::kUnavailable));
-  Add(far.near_device, "veth0");
+  AddDevice(far.near_device, "veth0");
   const auto channel = Channel::Connect(far.server->uri, far.From(runtime));
   ASSERT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
   EXPECT_THAT(SendAct(*channel, 1).Wait().status(), HasCode(absl::StatusCode::kOk));

@@ -66,13 +66,22 @@ class BadLink {
   bool bad_ = false;
 };
 
+inline void RemoveDevice(const std::string& device) {
+  // The kernel lets it wait for those that have the device open.
+  Shell(absl::StrCat("timeout 60 rdma link delete ", device));
+}
+
+inline void AddDevice(const std::string& device, const std::string& interface) {
+  Shell(absl::StrCat("rdma link add ", device, " type rxe netdev ", interface));
+}
+
 // A server at one device. Clients come from the other.
 struct FarServer {
-  explicit FarServer(ServerOptions options = {}) {
+  explicit FarServer(ServerOptions options = {}, const std::string& scheme = "rdma") {
     // Whoever makes a server does not say of which device; the environment does.
     setenv("HAWSER_RDMA_DEVICE", Environment("HAWSER_RDMA_PEER_DEVICE").c_str(), 1);
     server = std::make_unique<TestServer>(
-        std::move(options), absl::StrCat("rdma://", Environment("HAWSER_RDMA_PEER_ADDRESS"), ":0"));
+        std::move(options), absl::StrCat(scheme, "://", Environment("HAWSER_RDMA_PEER_ADDRESS"), ":0"));
     setenv("HAWSER_RDMA_DEVICE", near_device.c_str(), 1);
   }
 
