@@ -217,7 +217,8 @@ void MessagePool::Unref() {
 }
 
 OutgoingMessagePtr MessagePool::NewOutgoing() {
-  if (MessageCache* cache = MessageCache::Of(this); cache != nullptr && cache->outgoing_ != nullptr) {
+  MessageCache* const cache = MessageCache::Of(this);
+  if (cache != nullptr && cache->outgoing_ != nullptr) {
     OutgoingMessage* const message = cache->outgoing_;
     cache->outgoing_ = message->next_free_;
     --cache->outgoing_kept_;
@@ -229,11 +230,13 @@ OutgoingMessagePtr MessagePool::NewOutgoing() {
     if (OutgoingMessage* message = state_->outgoing; message != nullptr) {
       state_->outgoing = message->next_free_;
       --state_->outgoing_kept;
+      message->goes_to_cache_ = cache != nullptr;
       return OutgoingMessagePtr(message);
     }
   }
   absl::StatusOr<Lease> head = buffers_->Acquire(kSmallBufferBytes);
   auto* message = new OutgoingMessage(this, head.ok() ? *std::move(head) : Lease());
+  message->goes_to_cache_ = cache != nullptr;
   if (!message->head_) message->status_ = head.status();
   return OutgoingMessagePtr(message);
 }
@@ -241,8 +244,9 @@ OutgoingMessagePtr MessagePool::NewOutgoing() {
 void OutgoingMessageDeleter::operator()(OutgoingMessage* message) const {
   MessagePool* const pool = message->pool_;
   message->Reset();  // Outside of the lock: it may free what the application attached.
-  if (MessageCache* cache = MessageCache::Of(pool);
-      cache != nullptr && cache->outgoing_kept_ < MessageCache::kKeptMax && message->head_) {
+  if (MessageCache* cache = MessageCache::Of(pool); message->goes_to_cache_ && cache != nullptr &&
+                                                    cache->outgoing_kept_ < MessageCache::kKeptMax &&
+                                                    message->head_) {
     message->next_free_ = cache->outgoing_;
     cache->outgoing_ = message;
     ++cache->outgoing_kept_;

@@ -114,6 +114,9 @@ class OutgoingMessage {
   absl::InlinedVector<Segment, 4> segments_;
   uint64_t body_bytes_ = 0;
   absl::Status status_;
+  // It was taken by who was on the poller. One that a call from elsewhere took would wait in the poller's
+  // cache for nobody, and the next such call make another.
+  bool goes_to_cache_ = false;
   OutgoingMessage* next_free_ = nullptr;
 };
 

@@ -326,6 +326,33 @@ TEST_F(MessageTest, WhatEndsOnAThreadWithACacheIsUsedAgainThereAndCountsAsFree) 
   cache.Leave();
 }
 
+// Calls are made by threads of the application, and end on the poller.
+TEST_F(MessageTest, WhatWasTakenElsewhereIsNotKeptByTheCacheInWhichItEnds) {
+  MessageCache cache(*pool);
+  OutgoingMessage* const first = pool->NewOutgoing().get();
+  for (int i = 0; i < 100; ++i) {
+    OutgoingMessagePtr message = pool->NewOutgoing();
+    EXPECT_EQ(message.get(), first);
+    cache.Enter();
+    message.reset();
+    cache.Leave();
+  }
+  EXPECT_EQ(buffers->stats().leases, 1u) << "there was one message at a time";
+}
+
+// And back: what the poller takes of those, it keeps.
+TEST_F(MessageTest, WhatWasTakenInACacheIsKeptThereWhoeverHadItBefore) {
+  OutgoingMessage* const first = pool->NewOutgoing().get();
+  MessageCache cache(*pool);
+  cache.Enter();
+  EXPECT_EQ(pool->NewOutgoing().get(), first);
+  cache.Leave();
+  EXPECT_NE(pool->NewOutgoing().get(), first);
+  cache.Enter();
+  EXPECT_EQ(pool->NewOutgoing().get(), first);
+  cache.Leave();
+}
+
 TEST_F(MessageTest, ACacheTakesNothingOfAnotherPool) {
   const std::shared_ptr<MessagePool> other = MessagePool::Create(buffers);
   MessageCache cache(*pool);
