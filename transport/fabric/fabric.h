@@ -252,10 +252,9 @@ class QueuePair {
   virtual void Disconnect() = 0;
 };
 
-// One device. Outlives everything made from it. A device may fail, or be removed, and come back (a reset): its
-// connections end, connecting fails with Unavailable meanwhile, memory stays registered as far as callers are
-// concerned, and listeners listen again when it is back.
-// Thread: any.
+// One device. Outlives everything made from it. A device may fail, or be removed, and come back (a reset):
+// its connections end, connecting fails with Unavailable meanwhile, memory stays registered as far as callers
+// are concerned, and listeners listen again when it is back. Thread: any.
 class Fabric {
  public:
   virtual ~Fabric() = default;
