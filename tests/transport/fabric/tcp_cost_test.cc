@@ -1,0 +1,238 @@
+// What the fabric over TCP costs: copies, system calls, memory, turns.
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/transport/fabric/fabric_contract.h"
+#include "hawser/tests/transport/fabric/tcp_stage.h"
+
+namespace {
+
+// Of this whole program: how often, and how much.
+std::atomic<size_t> allocations = 0;
+std::atomic<size_t> allocated_bytes = 0;
+
+void* Allocate(size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  allocated_bytes.fetch_add(size, std::memory_order_relaxed);
+  void* memory = std::malloc(size == 0 ? 1 : size);
+  if (memory == nullptr) std::abort();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(size_t size) { return Allocate(size); }
+void* operator new[](size_t size) { return Allocate(size); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+
+namespace hawser::fabric {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
+
+TEST_F(TcpFabricTest, NoByteOfAReadIsCopied) {
+  constexpr uint32_t kReads = 8, kBytes = 1 << 20;
+  auto [a, b] =
+      world_.Connect({.send_depth = 256, .receive_depth = 256, .read_depth = 4}, (kReads + 1) * kBytes);
+  const uint32_t rkey = b.Grant(b.At(0, kReads * kBytes), QueuePair::Access::kRead);
+  for (uint64_t i = 0; i < 200; ++i) {
+    ASSERT_TRUE(a.Receive(i, a.At(kReads * kBytes + i * 1000, 1000)).ok());
+    ASSERT_TRUE(b.Receive(i, b.At(kReads * kBytes + i * 1000, 1000)).ok());
+  }
+  for (uint64_t i = 0; i < kReads; ++i) {
+    ASSERT_TRUE(a.Read(i, a.At(i * kBytes, kBytes), b.memory() + i * kBytes, rkey).ok());
+  }
+  for (uint64_t i = 0; i < 200; ++i) {
+    ASSERT_TRUE(a.Send(100 + i, a.At(kReads * kBytes, 100)).ok());
+    ASSERT_TRUE(b.Send(100 + i, b.At(kReads * kBytes, 100)).ok());
+    if (i % 8 == 0) world_.PollOnce();
+  }
+  HAWSER_UNTIL(world_, a.sends.size() == kReads + 200 && b.sends.size() == 200 && a.receives.size() == 200);
+  EXPECT_EQ(counters_.read_bytes.load(), uint64_t{kReads} * kBytes);
+  EXPECT_EQ(counters_.read_bytes_copied.load(), 0u);
+}
+
+TEST_F(TcpFabricTest, AChainLeavesInOneSystemCall) {
+  auto [a, b] = world_.Connect({.send_depth = 64, .receive_depth = 64});
+  for (uint64_t i = 0; i < 64; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 1000, 1000)).ok());
+  std::vector<Sge> sges;
+  for (int i = 0; i < 64; ++i)
+    sges.push_back(a.At(i * 1000, i % 3 == 0 ? 900 : 60));  // Copied ones and others.
+  std::vector<SendWorkRequest> chain;
+  for (int i = 0; i < 64; ++i) chain.push_back({.wr_id = 1, .signaled = i == 63, .sges = {&sges[i], 1}});
+  const uint64_t before = counters_.send_calls.load();
+  ASSERT_TRUE(a.qp().PostSend(chain).ok());
+  EXPECT_EQ(counters_.send_calls.load() - before, 1u);
+  HAWSER_UNTIL(world_, b.receives.size() == 64 && a.sends.size() == 1);
+}
+
+// One side's part of a round: sleeps until the message is there, takes it, answers it.
+void TakeAndAnswer(Endpoint& me, uint64_t round) {
+  Completion completions[8];
+  size_t count = 0;
+  while (count == 0) {
+    me.completion_queue().Wait(absl::InfiniteDuration());
+    count = me.completion_queue().Poll(absl::MakeSpan(completions));
+  }
+  const Sge buffer = me.At(1024, 64), message = me.At(0, 64);
+  const ReceiveWorkRequest receive = {0, buffer};
+  ASSERT_TRUE(me.qp().PostReceive({&receive, 1}).ok());
+  const SendWorkRequest send = {.wr_id = round, .signaled = round % 16 == 15, .sges = {&message, 1}};
+  ASSERT_TRUE(me.qp().PostSend({&send, 1}).ok());
+}
+
+TEST_F(TcpFabricTest, ARoundOfPingPongCostsThreeSystemCallsASide) {
+  auto [a, b] = world_.Connect();
+  for (Endpoint* side : {&a, &b}) {
+    ASSERT_TRUE(side->Receive(0, side->At(1024, 64)).ok());
+    ASSERT_TRUE(side->Receive(0, side->At(1024, 64)).ok());
+  }
+  ASSERT_TRUE(a.Send(1, a.At(0, 64)).ok());
+  constexpr uint64_t kRounds = 200;
+  for (uint64_t round = 0; round < kRounds; ++round) {
+    if (round == 10) {
+      counters_.send_calls = 0;
+      counters_.receive_calls = 0;
+      counters_.epoll_calls = 0;
+    }
+    TakeAndAnswer(b, round);
+    TakeAndAnswer(a, round);
+  }
+  // Acknowledgements included: they travel with the messages.
+  EXPECT_EQ(counters_.send_calls.load(), 2 * (kRounds - 10));
+  EXPECT_EQ(counters_.receive_calls.load(), 2 * (kRounds - 10));
+  EXPECT_EQ(counters_.epoll_calls.load(), 2 * (kRounds - 10));
+}
+
+TEST_F(TcpFabricTest, SpinningOnOneConnectionIsOneSystemCallAPoll) {
+  auto [a, b] = world_.Connect();
+  world_.PollSome(100);
+  counters_.receive_calls = 0;
+  counters_.epoll_calls = 0;
+  Completion completion;
+  for (int i = 0; i < 320; ++i) a.completion_queue().Poll({&completion, 1});
+  EXPECT_EQ(counters_.receive_calls.load() + counters_.epoll_calls.load(), 320u);
+  EXPECT_EQ(counters_.epoll_calls.load(), 10u);  // For new connections, timers and the like.
+}
+
+TEST_F(TcpFabricTest, AnAcknowledgementLeavesBeforeItsSideSleeps) {
+  auto [a, b] = world_.Connect();
+  ASSERT_TRUE(b.Receive(1, b.At(0, 100)).ok());
+  ASSERT_TRUE(a.Send(1, a.At(0, 100)).ok());
+  Completion completion;
+  while (b.completion_queue().Poll({&completion, 1}) == 0) {
+  }
+  b.completion_queue().Wait(absl::InfiniteDuration());  // Returns: there is something for Poll() to do.
+  b.completion_queue().Poll({&completion, 1});
+  Completion done;
+  size_t count = 0;
+  while (count == 0) {
+    a.completion_queue().Wait(absl::Seconds(20));
+    count = a.completion_queue().Poll({&done, 1});
+  }
+  EXPECT_THAT(done, CompletionIs(1, kSuccess));
+}
+
+TEST_F(TcpFabricTest, TrafficAllocatesNothing) {
+  auto [a, b] = world_.Connect({.send_depth = 32, .receive_depth = 32}, 1 << 20);
+  const auto poll = [](Endpoint& side, size_t wanted) {
+    Completion completions[32];
+    for (size_t count = 0; count < wanted;) {
+      const size_t n = side.completion_queue().Poll(absl::MakeSpan(completions));
+      for (size_t i = 0; i < n; ++i) ASSERT_EQ(completions[i].status, kSuccess);
+      if (n == 0) side.completion_queue().Wait(absl::Milliseconds(1));
+      count += n;
+    }
+  };
+  const auto round = [&, &a = a, &b = b] {
+    const absl::StatusOr<uint32_t> rkey = b.qp().Grant(b.At(0, 500000), QueuePair::Access::kRead);
+    for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(b.Receive(i, b.At(600000 + 1000 * i, 1000)).ok());
+    for (uint64_t i = 0; i < 8; ++i)
+      ASSERT_TRUE(a.Send(i, a.At(i, 100 + 100 * static_cast<uint32_t>(i)), i == 7).ok());
+    poll(b, 8);
+    ASSERT_TRUE(a.Read(9, a.At(0, 500000), b.memory(), *rkey).ok());
+    b.completion_queue().Wake();
+    b.completion_queue().Wait(absl::InfiniteDuration());
+    Completion none;
+    for (int i = 0; i < 200; ++i) b.completion_queue().Poll({&none, 1});
+    for (size_t done = 0; done < 2;) {
+      Completion completions[4];
+      done += a.completion_queue().Poll(absl::MakeSpan(completions));
+      b.completion_queue().Poll({&none, 1});
+    }
+    b.qp().Revoke(*rkey, 1);
+    while (b.completion_queue().Poll({&none, 1}) == 0) {
+    }
+  };
+  round();  // The first may still fill this or that.
+  const size_t before = allocations.load();
+  for (int i = 0; i < 50; ++i) round();
+  EXPECT_EQ(allocations.load() - before, 0u);
+}
+
+TEST_F(TcpFabricTest, AnIdleConnectionTakesLessThan8KiB) {
+  NewsRecorder news;
+  const size_t before = allocated_bytes.load();
+  std::unique_ptr<QueuePair> qp =
+      world_.fabric()
+          .CreateQueuePair(world_.completion_queue(0),
+                           {.send_depth = 24, .receive_depth = 12, .read_depth = 16}, news)
+          .value();
+  EXPECT_LT(allocated_bytes.load() - before, 8u * 1024);
+}
+
+TEST_F(TcpFabricTest, ABusyConnectionLeavesTheOthersTheirTurn) {
+  auto [a, b] = world_.Connect({.send_depth = 64, .receive_depth = 64}, 64 << 20);
+  auto [c, d] = world_.Connect();
+  for (uint64_t i = 0; i < 60; ++i) ASSERT_TRUE(b.Receive(i, b.At(i << 20, 1 << 20)).ok());
+  ASSERT_TRUE(d.Receive(1, d.At(0, 100)).ok());
+  for (uint64_t i = 0; i < 60; ++i) ASSERT_TRUE(a.Send(i, a.At(i << 20, 1 << 20)).ok());
+  world_.PollSome(2);
+  ASSERT_TRUE(c.Send(1, c.At(0, 100)).ok());
+  // All live on the same two completion queues. A few polls are enough, however much a has to send.
+  const size_t before = b.receives.size();
+  HAWSER_UNTIL(world_, d.receives.size() == 1);
+  EXPECT_LT(b.receives.size() - before, 20u);
+  HAWSER_UNTIL(world_, b.receives.size() == 60 && a.sends.size() == 60);
+}
+
+TEST_F(TcpFabricTest, APeerThatWasNotReceivedFromIsRememberedWhenItLeaves) {
+  auto [a, b] = world_.Connect();
+  ASSERT_TRUE(a.Send(1, a.At(0, 10)).ok());
+  HAWSER_UNTIL(world_, a.sends.size() == 1 && b.news().ended());
+  EXPECT_THAT(a.sends[0], CompletionIs(1, CompletionStatus::kRnrRetryExceeded));
+  EXPECT_THAT(std::string(b.news().why.message()),
+              HasSubstr("after it was refused: its SEND found no posted receive for 20ms"));
+}
+
+TEST_F(TcpFabricTest, AReceiveInTimeLetsWaitingSendsIn) {
+  FabricWorld patient(Tcp({.rnr_timeout = absl::Seconds(60)}));
+  auto [a, b] = patient.Connect({.send_depth = 64, .receive_depth = 64});
+  for (uint64_t i = 0; i < 64; ++i) {
+    a.Fill(i * 100, absl::StrCat("message ", 100 + i));
+    ASSERT_TRUE(a.Send(i, a.At(i * 100, 11)).ok());
+  }
+  for (uint64_t i = 0; i < 64; ++i) {  // One at a time: each lets one in.
+    patient.PollSome(3);
+    ASSERT_TRUE(b.Receive(i, b.At(i * 100, 100)).ok());
+    HAWSER_UNTIL(patient, b.receives.size() == i + 1);
+    EXPECT_EQ(b.Text(i * 100, 11), absl::StrCat("message ", 100 + i));
+  }
+  HAWSER_UNTIL(patient, a.sends.size() == 64);
+}
+
+}  // namespace
+}  // namespace hawser::fabric
