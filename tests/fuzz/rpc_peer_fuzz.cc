@@ -315,6 +315,8 @@ class World final : PeerWorld {
     if (call.honest || call.ends != 0) return;
     call.cancelled = true;
     call.cancel();
+    RunFor(1'000);
+    FUZZ_EXPECT(call.ends == 1, "a call that was cancelled lives on");
   }
 
   void CheckEnd(const CallRecord& call, bool answered) {

@@ -14,8 +14,9 @@ new=$(mktemp -d "${TEST_TMPDIR:-/tmp}/$name.XXXXXX")
 findings=$(mktemp -d "${TEST_TMPDIR:-/tmp}/$name.findings.XXXXXX")
 trap 'rm -rf "$new" "$findings"' EXIT
 status=0
-"$program" -max_total_time="${HAWSER_FUZZ_SECONDS:-60}" -max_len=4096 -timeout=30 -rss_limit_mb=2048 -malloc_limit_mb=512 \
-  -print_final_stats=1 -artifact_prefix="$findings/" "$new" "$corpus" || status=$?
+# Long inputs from the beginning: the fuzzers of whole connections run some dozens a second, and would not come to them.
+"$program" -max_total_time="${HAWSER_FUZZ_SECONDS:-60}" -len_control=0 -max_len=4096 -timeout=30 -rss_limit_mb=2048 \
+  -malloc_limit_mb=512 -print_final_stats=1 -artifact_prefix="$findings/" "$new" "$corpus" || status=$?
 for finding in "$findings"/*; do
   [[ -e $finding ]] || continue
   printf '\n== %s found something. Again, from the top of the tree:\n\n' "$name"
