@@ -6,7 +6,7 @@ program=$PWD/tests/rpc/network/dying_machine_test
 failures=0
 # check <what> <fault> <test of guest 0> <test of guest 1>
 check() {
-  if tests/softroce/pair.sh --wall=120 --fault="$2" \
+  if tests/softroce/pair.sh --wall=300 --timeout=240 --fault="$2" \
     -- "exec $program --gtest_filter=$3" "exec $program --gtest_filter=$4"; then
     echo "ok: $1"
   else

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "tests/rpc/network/leases.h"
 #include "tests/rpc/network/two_devices.h"
 
 namespace hawser {
@@ -61,36 +62,12 @@ void ExpectEchoInTheEnd(const std::shared_ptr<Channel>& channel, const std::stri
   }
 }
 
-// What a client and a server hold when nothing is under way: messages that they keep for the next calls.
-class Kept {
- public:
-  // Makes the calls of a test once, while all is well.
-  Kept(transport::Runtime& client, FarServer& far, const std::function<void()>& calls)
-      : client_(client), far_(far) {
-    calls();
-    EXPECT_TRUE(Eventually([&] { return far_.server->server.stats().connections == 0; }));
-    client_bytes_ = client.buffers().stats().leased_bytes;
-    server_bytes_ = far.server->server.stats().leased_bytes;
-  }
-
-  // No more than that: every buffer came home. Half of what the receive ring of one connection takes may be a
-  // message or two more.
-  void ExpectNoMore() {
-    EXPECT_TRUE(Eventually([&] { return far_.server->server.stats().connections == 0; }));
-    EXPECT_TRUE(Eventually([&] { return client() <= client_bytes_ + kSlackBytes; })) << client();
-    EXPECT_TRUE(Eventually([&] { return server() <= server_bytes_ + kSlackBytes; })) << server();
-  }
-
- private:
-  static constexpr uint64_t kSlackBytes = 64 << 10;
-  uint64_t client() const { return client_.buffers().stats().leased_bytes; }
-  uint64_t server() const { return far_.server->server.stats().leased_bytes; }
-
-  transport::Runtime& client_;
-  FarServer& far_;
-  uint64_t client_bytes_ = 0;
-  uint64_t server_bytes_ = 0;
-};
+// The channel is gone.
+void ExpectAllHomeAtBothEnds(transport::Runtime& client, FarServer& far) {
+  EXPECT_TRUE(Eventually([&] { return far.server->server.stats().connections == 0; }));
+  ExpectAllHome(client);
+  ExpectAllHome(*far.far_runtime);
+}
 
 // How often a channel lost its connection.
 struct Losses {
@@ -153,14 +130,6 @@ TEST_P(BadLinkTest, EveryReplyIsRight) {
   FarServer far;
   Losses losses;
   const auto runtime = far.NewRuntime();
-  Kept kept(*runtime, far, [&] {
-    const auto channel = *Channel::Connect(far.server->uri, far.From(runtime));
-    // Messages of as many calls as there may ever be, so that no more are kept afterwards.
-    std::vector<decltype(probe::ProbeStub(channel).Echo())> built;
-    for (int i = 0; i < 200; ++i) built.push_back(probe::ProbeStub(channel).Echo());
-    ExpectManySmall(channel, 0);
-    ExpectEcho(channel, Pattern(1 << 20, 0));
-  });
   {
     auto channel = Channel::Connect(far.server->uri, far.From(runtime, {.on_state_change = losses.Watch()}));
     ASSERT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
@@ -174,7 +143,7 @@ TEST_P(BadLinkTest, EveryReplyIsRight) {
         << "nothing crossed the link, so nothing was tested";
     EXPECT_LE(losses.count, 2 * kTriesMax);  // Each is told twice: lost, and connecting.
   }
-  kept.ExpectNoMore();
+  ExpectAllHomeAtBothEnds(*runtime, far);
 }
 
 TEST(OutageTest, OneThatIsShorterThanTheRetriesIsOnlyADelay) {
@@ -203,8 +172,6 @@ void OutageThatIsLongerThanTheRetries(size_t size) {
       {.connection = {.keepalive_interval = absl::Seconds(1), .keepalive_timeout = absl::Seconds(1)}});
   Losses losses;
   const auto runtime = far.NewRuntime();
-  Kept kept(*runtime, far,
-            [&] { ExpectEcho(*Channel::Connect(far.server->uri, far.From(runtime)), Pattern(size, 1)); });
   {
     auto channel = Channel::Connect(
         far.server->uri, far.From(runtime, {.connect_timeout = absl::Milliseconds(500),
@@ -239,7 +206,7 @@ void OutageThatIsLongerThanTheRetries(size_t size) {
     EXPECT_TRUE(Eventually([&] { return far.server->server.stats().connections == 1; }))
         << "the server keeps the connection that is no more";
   }
-  kept.ExpectNoMore();
+  ExpectAllHomeAtBothEnds(*runtime, far);
 }
 
 TEST(OutageTest, OneThatIsLongerThanTheRetriesEndsSmallCallsWithUnavailable) {
@@ -256,8 +223,6 @@ TEST(OutageTest, OneInTheMiddleOfAReadEndsTheCallAndGivesEverythingBack) {
       .connection = {.keepalive_interval = absl::Seconds(1), .keepalive_timeout = absl::Seconds(1)}};
   FarServer far(impatient);
   const auto runtime = far.NewRuntime();
-  Kept kept(*runtime, far,
-            [&] { ExpectEcho(*Channel::Connect(far.server->uri, far.From(runtime)), Pattern(16 << 20, 1)); });
   {
     auto channel =
         Channel::Connect(far.server->uri, far.From(runtime, {.connect_timeout = absl::Milliseconds(500),
@@ -278,7 +243,7 @@ TEST(OutageTest, OneInTheMiddleOfAReadEndsTheCallAndGivesEverythingBack) {
     ExpectEcho(*channel, Pattern(1 << 20, 3));
     EXPECT_TRUE(Eventually([&] { return far.server->server.stats().connections == 1; }));
   }
-  kept.ExpectNoMore();
+  ExpectAllHomeAtBothEnds(*runtime, far);
 }
 
 // The connection manager's messages get lost, too.

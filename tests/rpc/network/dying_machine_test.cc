@@ -1,14 +1,18 @@
 // A machine that loses its power, is frozen, or has its cable cut, and what the other one makes of it. Each
 // test is one of two guests (dying_machine_test.sh), and says by files how far it is.
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "hawser/transport/runtime.h"
+#include "tests/rpc/network/leases.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -20,6 +24,10 @@ using ::testing::HasSubstr;
 constexpr int kPort = 7470;
 constexpr uint64_t kHold = 1;    // act() with it is not answered.
 constexpr uint64_t kAnswer = 2;  // It is.
+constexpr int kHeld = 8;         // Calls of the client that dies.
+
+// Connections that a machine that is slow may lose by itself.
+constexpr int kTriesMax = 5;
 
 // How soon a silent peer of an idle connection is known: after both.
 constexpr absl::Duration kInterval = absl::Seconds(1);
@@ -27,12 +35,9 @@ constexpr absl::Duration kTimeout = absl::Seconds(1);
 const transport::ConnectionOptions kImpatient = {.keepalive_interval = kInterval,
                                                  .keepalive_timeout = kTimeout};
 
-// What of the memory may be left when all is over: messages are kept for the next calls. Less than the
-// receive ring of one connection.
-constexpr uint64_t kKeptBytes = 100 << 10;
-
-// 7 tries of 67 ms, which are 4 times as long on some devices, and what two emulated machines need on top.
-constexpr absl::Duration kSoon = absl::Seconds(4);
+// 7 tries of 67 ms, which are 4 times as long on some devices, and what two emulated machines need on top
+// where other programs leave them little of the processors.
+constexpr absl::Duration kSoon = absl::Seconds(20);
 
 std::string Address(const char* name) {
   const char* const value = std::getenv(name);
@@ -54,6 +59,13 @@ absl::Status Echo(const std::shared_ptr<Channel>& channel, size_t size, bool wai
   return reply.status();
 }
 
+// Of `call`, made again as long as its connection is lost.
+absl::Status InTheEnd(const std::function<absl::Status()>& call) {
+  absl::Status status = call();
+  for (int tries = 1; absl::IsUnavailable(status) && tries < kTriesMax; ++tries) status = call();
+  return status;
+}
+
 // ---- The machines that die
 
 TEST(DyingMachine, Serves) {
@@ -65,11 +77,16 @@ TEST(DyingMachine, Serves) {
 }
 
 TEST(DyingMachine, Calls) {
-  const auto channel = *Channel::Create(Address("HAWSER_RDMA_PEER_ADDRESS"), {.backoff_max = kInterval});
-  std::vector<PendingCall<probe::Probe::ActResults>> calls;
-  for (int i = 0; i < 8; ++i) {
-    calls.push_back(SendAct(channel, kHold, {.timeout = absl::Hours(1), .wait_for_ready = true}));
-  }
+  const auto channel = *Channel::Create(
+      Address("HAWSER_RDMA_PEER_ADDRESS"),
+      {.backoff_max = kInterval, .on_state_change = [](ChannelState, const absl::Status& why) {
+         if (!why.ok()) std::cerr << why << std::endl;
+       }});
+  // Eight are under way at any time, also if the first connection of a machine that is slow does not last.
+  std::function<void()> hold = [&] {
+    SendAct(channel, kHold, {.timeout = absl::Hours(1), .wait_for_ready = true}).Then([&](auto) { hold(); });
+  };
+  for (int i = 0; i < kHeld; ++i) hold();
   while (true) Echo(channel, 1 << 20, true).IgnoreError();
 }
 
@@ -88,9 +105,12 @@ class Client {
 
   // Waits until the server answers.
   void ExpectThere() {
-    EXPECT_THAT(SendAct(channel, kAnswer, {.timeout = kLong, .wait_for_ready = true}).Wait().status(),
-                HasCode(absl::StatusCode::kOk));
-    EXPECT_THAT(Echo(channel, 1 << 20, true), HasCode(absl::StatusCode::kOk));
+    EXPECT_THAT(
+        InTheEnd([&] {
+          return SendAct(channel, kAnswer, {.timeout = kLong, .wait_for_ready = true}).Wait().status();
+        }),
+        HasCode(absl::StatusCode::kOk));
+    EXPECT_THAT(InTheEnd([&] { return Echo(channel, 1 << 20, true); }), HasCode(absl::StatusCode::kOk));
   }
 
   // Calls with `size` bytes until one fails, while another one waits for an answer that does not come.
@@ -139,24 +159,27 @@ TEST(DyingServerTest, IsNoticedAndMissedByNobodyOnceItIsBack) {
   EXPECT_THAT(late, HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_FALSE(WasSent(late));
   client.channel.reset();
-  EXPECT_TRUE(Eventually([&] { return client.runtime->buffers().stats().leased_bytes <= kKeptBytes; }))
-      << client.runtime->buffers().stats().leased_bytes << " bytes in "
-      << client.runtime->buffers().stats().leases << " buffers";
+  ExpectAllHome(*client.runtime);
 }
 
 TEST(DyingClientTest, LeavesNothingBehind) {
-  TestServer server({.connection = kImpatient}, Address("HAWSER_RDMA_ADDRESS"));
+  const std::shared_ptr<transport::Runtime> runtime = transport::Runtime::Create("rdma").value();
+  TestServer server({.runtime = runtime, .connection = kImpatient}, Address("HAWSER_RDMA_ADDRESS"));
   server.probe.on_act = server.held.Handler();
   std::vector<DeferredCall> held;
-  for (int i = 0; i < 8; ++i) held.push_back(server.held.Take());
-  EXPECT_EQ(server.server.stats().connections, 1u);
-  EXPECT_GE(server.server.stats().calls_running, 8u);
+  while (std::count_if(held.begin(), held.end(), [](auto& call) { return !call.context().cancelled(); }) <
+         kHeld) {
+    held.push_back(server.held.Take());
+  }
+  EXPECT_GE(server.server.stats().connections, 1u);
+  EXPECT_GE(server.server.stats().calls_running, static_cast<uint64_t>(kHeld));
   Say("calling");  // Its power goes.
   EXPECT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
   for (const DeferredCall& call : held) EXPECT_TRUE(call.context().cancelled());
   held.clear();
+  server.held.LetGo();
   EXPECT_TRUE(Eventually([&] { return server.server.stats().calls_running == 0; }));
-  EXPECT_TRUE(Eventually([&] { return server.server.stats().leased_bytes <= kKeptBytes; }));
+  ExpectAllHome(*runtime);
 }
 
 }  // namespace

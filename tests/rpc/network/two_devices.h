@@ -78,7 +78,11 @@ inline void AddDevice(const std::string& device, const std::string& interface) {
 // A server at one device. Clients come from the other.
 struct FarServer {
   explicit FarServer(ServerOptions options = {}, const std::string& scheme = "rdma") {
-    // Whoever makes a server does not say of which device; the environment does.
+    if (scheme == "rdma") {
+      far_runtime = RuntimeOn({.device = Environment("HAWSER_RDMA_PEER_DEVICE")});
+      options.runtime = far_runtime;
+    }
+    // Who serves auto:// does not say of which device; the environment does.
     setenv("HAWSER_RDMA_DEVICE", Environment("HAWSER_RDMA_PEER_DEVICE").c_str(), 1);
     server = std::make_unique<TestServer>(
         std::move(options), absl::StrCat(scheme, "://", Environment("HAWSER_RDMA_PEER_ADDRESS"), ":0"));
@@ -88,8 +92,7 @@ struct FarServer {
   // Everything that a client has: its device, memory, pollers.
   std::shared_ptr<transport::Runtime> NewRuntime(fabric::VerbsFabricOptions options = {}) {
     options.device = near_device;
-    return transport::Runtime::CreateOn(fabric::NewVerbsFabric(options).value(), {}, /*start_threads=*/true)
-        .value();
+    return RuntimeOn(options);
   }
 
   // `options`: with what a client here needs to cross the link.
@@ -99,8 +102,14 @@ struct FarServer {
     return options;
   }
 
+  static std::shared_ptr<transport::Runtime> RuntimeOn(const fabric::VerbsFabricOptions& options) {
+    return transport::Runtime::CreateOn(fabric::NewVerbsFabric(options).value(), {}, /*start_threads=*/true)
+        .value();
+  }
+
   const std::string near_device = Environment("HAWSER_RDMA_DEVICE");
   const std::string near_address = Environment("HAWSER_RDMA_ADDRESS");
+  std::shared_ptr<transport::Runtime> far_runtime;  // Null: the scheme is not rdma.
   std::unique_ptr<TestServer> server;
 };
 
