@@ -465,6 +465,16 @@ void Connection::OnKeepaliveTimer() {
       next_ns = After(now_ns, options_.keepalive_timeout);
     }
   }
+  if (const int64_t since_ns = send_queue_.reads_stand_still_since_ns(); since_ns != kNever) {
+    const absl::Duration limit = options_.keepalive_interval + options_.keepalive_timeout;
+    const int64_t end_ns = After(since_ns, limit);
+    if (end_ns <= now_ns) {
+      return Fail(absl::UnavailableError(absl::StrCat(
+          "peer ", peer_, " answers, but ", send_queue_.DescribeOldestRead(), " has not completed for ",
+          absl::FormatDuration(limit), ": a device, here or there, or its driver does not do its work")));
+    }
+    next_ns = std::min(next_ns, end_ns);
+  }
   poller_.timers().Set(keepalive_timer_, next_ns);
 }
 

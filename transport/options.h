@@ -17,7 +17,8 @@ struct ConnectionOptions {
       4096;  // Largest message that crosses in one SEND; 512 to 65536, a multiple of 64.
   uint64_t message_bytes_max = 512 << 20;  // Largest body that we take, and that we build.
   // A connection with nothing in flight pings after `keepalive_interval` of silence; a peer that has not
-  // answered anything `keepalive_timeout` later is dead.
+  // answered anything `keepalive_timeout` later is dead. If it does answer, but no READ from it completes for
+  // both together while some are outstanding, the connection is given up, too.
   absl::Duration keepalive_interval = absl::Seconds(10);
   absl::Duration keepalive_timeout = absl::Seconds(5);
   // Of the side that connects: the address of this machine to come from, "10.0.0.1" or "fd00::1", which on a

@@ -89,6 +89,12 @@ std::string SendQueue::Describe(uint32_t number) const {
                       " with rkey ", entry.rkey, " for slot ", entry.pull->slot());
 }
 
+std::string SendQueue::DescribeOldestRead() const {
+  uint32_t number = proved_;
+  while (at(number).pull == nullptr) ++number;
+  return Describe(number);
+}
+
 void SendQueue::DropQueued() {
   while (end_ != posted_) {
     Entry& entry = at(--end_);
@@ -122,6 +128,7 @@ absl::Status SendQueue::Flush() {
       request.sges = absl::MakeConstSpan(entry.sges, entry.sge_count);
       request.remote_address = entry.remote_address;
       request.rkey = entry.rkey;
+      if (entry.pull != nullptr && reads_posted_++ == 0) reads_moved_ns_ = connection_.poller().now_ns();
     }
     // Counted first: what a post reports on its way may already refer to these.
     posted_ += static_cast<uint32_t>(count);
@@ -141,6 +148,8 @@ void SendQueue::OnCompletion(uint32_t number, bool ok) {
     entry.message.reset();
     if (entry.pull == nullptr) continue;
     Pull* const pull = std::exchange(entry.pull, nullptr);
+    --reads_posted_;
+    reads_moved_ns_ = connection_.poller().now_ns();
     // A READ before a bad work request has succeeded: it is signaled, so it has completed by itself before.
     connection_.pulls().OnReadCompleted(pull, entry.sges[0].length, ok);
   }

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "hawser/transport/environment.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/message.h"
 
@@ -55,6 +56,11 @@ class SendQueue {
   // "a READ of 4096 bytes at 7f00 with rkey 77 for slot 3": for an error. `number` is outstanding.
   std::string Describe(uint32_t number) const;
 
+  // Since when READs are outstanding and none has completed; kNever: none is outstanding.
+  int64_t reads_stand_still_since_ns() const { return reads_posted_ == 0 ? kNever : reads_moved_ns_; }
+  // Of READs that are outstanding, the oldest.
+  std::string DescribeOldestRead() const;
+
   // Drops what was queued and not posted: the connection has failed.
   void DropQueued();
 
@@ -98,6 +104,8 @@ class SendQueue {
   uint32_t proved_ = 0;
   uint32_t posted_ = 0;
   uint32_t end_ = 0;
+  uint32_t reads_posted_ = 0;   // And not completed.
+  int64_t reads_moved_ns_ = 0;  // When one completed, or the first was posted.
 };
 
 }  // namespace hawser::transport

@@ -297,6 +297,42 @@ TEST(KeepaliveTest, ABusyConnectionDoesNotPing) {
   EXPECT_EQ(link.server_counts().sends, 60u);
 }
 
+TEST(KeepaliveTest, AReadThatNeverCompletesEndsTheConnectionThoughThePeerAnswers) {
+  for (const bool of_the_request : {true, false}) {
+    World world;
+    const size_t before = world.LeasedBytes();
+    Link link(world);
+    link.EchoAll();
+    (of_the_request ? world.server : world.client).fabric->KeepBackReadCompletions(true);
+    PendingCall call;
+    ASSERT_TRUE(link.Send(call, 1 << 20).ok());
+    world.Pass(absl::Seconds(14), absl::Seconds(1));
+    EXPECT_FALSE(call.done());
+    world.Pass(absl::Seconds(12), absl::Seconds(1));
+    ASSERT_TRUE(world.RunUntil([&] { return call.done() && link.closed(); }));
+    EXPECT_CODE(call.status(), kUnavailable);
+    const absl::Status why = of_the_request ? *link.server_observer.closed : *link.client_observer.closed;
+    EXPECT_CODE(why, kUnavailable);
+    EXPECT_THAT(Text(why), AllOf(HasSubstr("READ of 262144 bytes"), HasSubstr("not completed for 15s")));
+    EXPECT_EQ(world.LeasedBytes(), before);
+  }
+}
+
+// What takes long, but goes on, is no reason.
+TEST(KeepaliveTest, AReadThatCompletesLateEndsNothing) {
+  World world;
+  Link link(world);
+  link.EchoAll();
+  world.server.fabric->KeepBackReadCompletions(true);
+  PendingCall call;
+  ASSERT_TRUE(link.Send(call, 1 << 20).ok());
+  world.Pass(absl::Seconds(14), absl::Seconds(1));
+  world.server.fabric->KeepBackReadCompletions(false);
+  world.Pass(absl::Seconds(14), absl::Seconds(1));
+  EXPECT_TRUE(call.done() && call.response.ok()) << call.status();
+  EXPECT_FALSE(link.closed());
+}
+
 TEST(KeepaliveTest, ASilentPeerIsFoundDeadByTheServer) {
   World world;
   TestListener listener(world, world.server);

@@ -34,9 +34,10 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
   void Take(const fabric::Completion& completion) {
     const bool ok = completion.status == fabric::CompletionStatus::kSuccess;
     Counts& counts = spy_.CountsOf(completion.qp_num);
-    if (spy_.reads_.erase(completion.wr_id) != 0) {
-      --counts.reads_outstanding;
-    } else if (ok && completion.opcode == spy_.keep_back_) {
+    if (spy_.reads_.erase(completion.wr_id) != 0) --counts.reads_outstanding;
+    const bool behind_a_read = spy_.keep_back_ == fabric::Opcode::kRead && !kept_back_.empty() &&
+                               completion.opcode == fabric::Opcode::kSend;
+    if (ok && (completion.opcode == spy_.keep_back_ || behind_a_read)) {
       return kept_back_.push_back(completion);
     } else if (ok && completion.opcode == fabric::Opcode::kReceive) {
       --counts.receives_posted;

@@ -43,6 +43,8 @@ class SpyFabric final : public fabric::Fabric {
   // Good completions of SENDs come no more, as if the peer's NIC did not acknowledge them; until false is
   // said, or the queue pair is in error.
   void KeepBackSendCompletions(bool keep) { KeepBack(keep, fabric::Opcode::kSend); }
+  // READs do not complete, nor what was posted after them, likewise.
+  void KeepBackReadCompletions(bool keep) { KeepBack(keep, fabric::Opcode::kRead); }
   // Revocations take their time, likewise.
   void KeepBackRevocations(bool keep) { KeepBack(keep, fabric::Opcode::kRevoke); }
 
