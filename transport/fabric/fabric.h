@@ -17,7 +17,7 @@
 // What a NIC does, in verbs terms: the seam between the code that ships (transport/, rpc/) and what carries
 // its bytes. Each word means what it means in verbs; where a fabric is not a NIC, it behaves as one would.
 //
-// What every fabric promises (tests/transport/fabric/fabric_contract_test.cc runs over all of them):
+// What every fabric promises (tests/transport/fabric/fabric_contract_*.cc run over all of them):
 //  - Completions of one send queue come in posting order. Nothing is promised across queues.
 //  - A successful SEND completion means that the peer's receive queue took the message. An unsignaled send is
 //  proved,

@@ -84,8 +84,6 @@ std::vector<FabricUnderTest> FabricsUnderTest() {
   return {windows, registrations};
 }
 
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FabricContractTest);
-
 TEST(VerbsContractTest, ADeviceIsThereIfItMustBe) {
   const absl::StatusOr<std::shared_ptr<Fabric>> fabric = NewVerbsFabric();
   const bool required =

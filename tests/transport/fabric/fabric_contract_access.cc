@@ -1,0 +1,298 @@
+// READs and WRITEs, and the grants that they need.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/transport/fabric/contract_suites.h"
+#include "hawser/tests/transport/fabric/fabric_contract.h"
+#include "hawser/transport/fabric/fabric.h"
+
+namespace hawser::fabric {
+namespace {
+
+constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
+constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
+
+HAWSER_SUITE(AccessContractTest);
+HAWSER_SUITE_WITHOUT(ConfinedGrantTest, grants_are_not_confined);
+HAWSER_SUITE_WITHOUT(BoundRkeyTest, rkeys_are_for_everybody);
+HAWSER_SUITE_WITHOUT(ScatteringReadTest, read_has_one_sge);
+HAWSER_SUITE_WITHOUT(RevocationTest, a_read_goes_on_when_revoked);
+
+TEST_P(AccessContractTest, AReadBringsExactlyTheBytesAskedFor) {
+  constexpr size_t kMax = 16 << 20;
+  auto [a, b] = world_.Connect({}, kMax + 64);
+  FillPattern(b, 3);
+  const uint32_t rkey = b.Grant(b.At(0, static_cast<uint32_t>(b.memory_bytes())), QueuePair::Access::kRead);
+  uint64_t wr_id = 0;
+  for (uint32_t length : {1u, 2u, 23u, 24u, 25u, 511u, 512u, 513u, 4096u, 65535u, 65536u, 65537u, 131071u,
+                          131072u, 131073u, 1u << 20, (3u << 20) + 1, uint32_t{kMax}}) {
+    FillPattern(a, length, std::min(length + 64, 100000u));
+    const uint8_t before = a.memory()[6], after = a.memory()[7 + length];
+    ASSERT_TRUE(a.Read(++wr_id, a.At(7, length), b.memory() + 13, rkey).ok());
+    HAWSER_UNTIL(world_, a.sends.size() == wr_id);
+    ASSERT_THAT(a.sends.back(), CompletionIs(wr_id, kSuccess));
+    ASSERT_EQ(std::memcmp(a.memory() + 7, b.memory() + 13, length), 0) << length;
+    ASSERT_EQ(a.memory()[6], before);
+    ASSERT_EQ(a.memory()[7 + length], after);
+  }
+}
+
+TEST_P(ScatteringReadTest, AReadScattersOverItsSegments) {
+  auto [a, b] = world_.Connect({}, 1 << 20);
+  FillPattern(b, 4);
+  const uint32_t rkey = b.Grant(b.At(0, 1 << 20), QueuePair::Access::kRead);
+  const Sge sges[] = {a.At(500000, 3), a.At(0, 200000), a.At(300000, 1), a.At(600000, 131072)};
+  const SendWorkRequest request = {.wr_id = 1,
+                                   .opcode = Opcode::kRead,
+                                   .signaled = true,
+                                   .sges = sges,
+                                   .remote_address = reinterpret_cast<uint64_t>(b.memory()),
+                                   .rkey = rkey};
+  ASSERT_TRUE(a.qp().PostSend({&request, 1}).ok());
+  HAWSER_UNTIL(world_, a.sends.size() == 1);
+  const uint8_t* source = b.memory();
+  for (const Sge& sge : sges) {
+    EXPECT_EQ(std::memcmp(sge.address, source, sge.length), 0);
+    source += sge.length;
+  }
+}
+
+TEST_P(AccessContractTest, ReadsBeyondTheReadDepthWaitTheirTurn) {
+  auto [a, b] = world_.Connect({.send_depth = 32, .receive_depth = 32, .read_depth = 3}, 1 << 20);
+  FillPattern(b, 5);
+  const uint32_t rkey = b.Grant(b.At(0, 1 << 20), QueuePair::Access::kRead);
+  constexpr uint32_t kLength = 50000;
+  for (uint64_t i = 0; i < 20; ++i) {
+    ASSERT_TRUE(a.Read(i, a.At(i * kLength, kLength), b.memory() + i * kLength, rkey).ok());
+  }
+  HAWSER_UNTIL(world_, a.sends.size() == 20);
+  for (uint64_t i = 0; i < 20; ++i) ASSERT_THAT(a.sends[i], CompletionIs(i, kSuccess));
+  EXPECT_EQ(std::memcmp(a.memory(), b.memory(), 20 * kLength), 0);
+}
+
+TEST_P(AccessContractTest, SendsBothWaysGoOnDuringOutstandingReads) {
+  constexpr uint32_t kReads = 4, kBytes = 2 << 20;
+  auto [a, b] =
+      world_.Connect({.send_depth = 128, .receive_depth = 128, .read_depth = kReads}, (kReads + 1) * kBytes);
+  FillPattern(b, 6);
+  const uint32_t rkey = b.Grant(b.At(0, kReads * kBytes), QueuePair::Access::kRead);
+  const uint8_t* const there = b.memory();
+  for (uint64_t i = 0; i < 50; ++i) {
+    ASSERT_TRUE(a.Receive(i, a.At(kReads * kBytes + i * 1000, 1000)).ok());
+    ASSERT_TRUE(b.Receive(i, b.At(kReads * kBytes + i * 1000, 1000)).ok());
+  }
+  for (uint64_t i = 0; i < kReads; ++i) {
+    ASSERT_TRUE(a.Read(i, a.At(i * kBytes, kBytes), there + i * kBytes, rkey).ok());
+  }
+  a.Fill(kReads * kBytes + 100000, "ping");
+  b.Fill(kReads * kBytes + 100000, "pong");
+  for (uint64_t i = 0; i < 50; ++i) {
+    ASSERT_TRUE(a.Send(100 + i, a.At(kReads * kBytes + 100000, 4)).ok());
+    ASSERT_TRUE(b.Send(100 + i, b.At(kReads * kBytes + 100000, 4)).ok());
+    world_.PollOnce();
+  }
+  HAWSER_UNTIL(world_, a.sends.size() == kReads + 50 && b.sends.size() == 50 && a.receives.size() == 50 &&
+                           b.receives.size() == 50);
+  EXPECT_EQ(std::memcmp(a.memory(), b.memory(), kReads * kBytes), 0);
+  for (uint64_t i = 0; i < 50; ++i) {
+    EXPECT_EQ(a.Text(kReads * kBytes + i * 1000, 4), "pong");
+    EXPECT_EQ(b.Text(kReads * kBytes + i * 1000, 4), "ping");
+  }
+}
+
+TEST_P(AccessContractTest, AWriteIsVisibleOnceALaterSendWasReceived) {
+  auto [a, b] = world_.Connect({}, 4 << 20);
+  FillPattern(a, 7);
+  const uint32_t rkey = b.Grant(b.At(100, 3 << 20), QueuePair::Access::kWrite);
+  size_t received = 0;
+  for (uint32_t length : {1u, 100u, 512u, 513u, 70000u, 3u << 20}) {
+    std::memset(b.memory(), 0, b.memory_bytes());
+    ASSERT_TRUE(b.Receive(1, b.At(b.memory_bytes() - 10, 10)).ok());
+    ASSERT_TRUE(a.Write(1, a.At(5, length), b.memory() + 100, rkey, /*signaled=*/false).ok());
+    ASSERT_TRUE(a.Send(2, a.At(0, 1)).ok());
+    ++received;
+    HAWSER_UNTIL(world_, b.receives.size() == received);
+    ASSERT_EQ(std::memcmp(b.memory() + 100, a.memory() + 5, length), 0) << length;
+    ASSERT_EQ(b.memory()[99], 0);
+    ASSERT_EQ(b.memory()[100 + length], 0);
+    HAWSER_UNTIL(world_, a.sends.size() == received);
+  }
+}
+
+// What is wrong with a READ or WRITE, as seen from what was granted: [1000, 2000) of the memory.
+struct BadAccess {
+  const char* name;
+  int64_t offset;  // From the start of what was granted.
+  uint32_t length;
+};
+constexpr BadAccess kBadAccesses[] = {
+    {"one byte too far", 0, 1001},  {"one byte too early", -1, 10}, {"behind the end", 1000, 1},
+    {"across the end", 999, 2},     {"before the start", -10, 10},  {"round the address space", -1001, 1000},
+    {"in another page", 4096, 100},
+};
+
+TEST_P(ConfinedGrantTest, AReadOutsideItsGrantFailsTheRequesterAndChangesNothing) {
+  for (const BadAccess& bad : kBadAccesses) {
+    SCOPED_TRACE(bad.name);
+    auto [a, b] = world_.Connect();
+    FillPattern(a, 8);
+    const std::vector<uint8_t> before = Snapshot(a);
+    const uint32_t rkey = b.Grant(b.At(1000, 1000), QueuePair::Access::kRead);
+    ASSERT_TRUE(b.Receive(3, b.At(0, 100)).ok());
+    ASSERT_TRUE(a.Read(1, a.At(0, bad.length), b.memory() + 1000 + bad.offset, rkey).ok());
+    ASSERT_TRUE(a.Send(2, a.At(0, 1)).ok());
+    ExpectRefused(a, 0, 1);
+    if (!shortcomings().requester_is_not_told) {
+      HAWSER_UNTIL(world_, a.sends.size() == 2 && b.receives.size() == 1);
+      EXPECT_THAT(a.sends[1], CompletionIs(2, kFlushed));
+      EXPECT_THAT(b.receives[0], CompletionIs(3, kFlushed));
+    }
+    HAWSER_UNTIL(world_, b.receives.size() == 1);
+    EXPECT_EQ(Snapshot(a), before);
+    EXPECT_THAT(b.Send(9, b.At(0, 1)), HasCode(absl::StatusCode::kFailedPrecondition));
+  }
+}
+
+TEST_P(ConfinedGrantTest, AWriteOutsideItsGrantFailsTheRequesterAndChangesNothing) {
+  for (const BadAccess& bad : kBadAccesses) {
+    SCOPED_TRACE(bad.name);
+    auto [a, b] = world_.Connect();
+    FillPattern(a, 9);
+    FillPattern(b, 10);
+    const std::vector<uint8_t> before = Snapshot(b);
+    const uint32_t rkey = b.Grant(b.At(1000, 1000), QueuePair::Access::kWrite);
+    ASSERT_TRUE(b.Receive(3, b.At(0, 100)).ok());
+    ASSERT_TRUE(a.Write(1, a.At(0, bad.length), b.memory() + 1000 + bad.offset, rkey).ok());
+    ExpectRefused(a, 0, 1);
+    HAWSER_UNTIL(world_, b.receives.size() == 1);
+    EXPECT_THAT(b.receives[0], CompletionIs(3, kFlushed));
+    EXPECT_EQ(Snapshot(b), before);
+  }
+}
+
+TEST_P(BoundRkeyTest, AnRkeyOfAnotherQueuePairIsRefused) {
+  auto [a, b] = world_.Connect();
+  auto [c, d] = world_.Connect();
+  const uint32_t rkey = d.Grant(d.At(0, 1000), QueuePair::Access::kRead);  // For c, not for a.
+  ASSERT_TRUE(a.Read(1, a.At(0, 10), d.memory(), rkey).ok());
+  HAWSER_UNTIL(world_, a.sends.size() == 1);
+  EXPECT_THAT(a.sends[0], CompletionIs(1, CompletionStatus::kRemoteAccessError));
+  ASSERT_TRUE(c.Read(1, c.At(0, 10), d.memory(), rkey).ok());
+  HAWSER_UNTIL(world_, c.sends.size() == 1);
+  EXPECT_THAT(c.sends[0], CompletionIs(1, kSuccess));
+}
+
+TEST_P(AccessContractTest, ARevokedRkeyIsRefused) {
+  auto [a, b] = world_.Connect();
+  const uint32_t revoked = b.Grant(b.At(0, 1000), QueuePair::Access::kWrite);
+  ASSERT_TRUE(a.Write(1, a.At(0, 10), b.memory(), revoked).ok());
+  HAWSER_UNTIL(world_, a.sends.size() == 1);
+  b.Revoke(1, revoked);
+  HAWSER_UNTIL(world_, b.revocations.size() == 1);
+  EXPECT_THAT(b.revocations[0], CompletionIs(1, kSuccess));
+  const uint32_t granted = b.Grant(b.At(0, 1000), QueuePair::Access::kWrite);
+  EXPECT_NE(granted, revoked);
+  ASSERT_TRUE(a.Write(2, a.At(0, 10), b.memory(), granted).ok());
+  HAWSER_UNTIL(world_, a.sends.size() == 2);
+  EXPECT_THAT(a.sends[1], CompletionIs(2, kSuccess));
+  FillPattern(b, 11);
+  const std::vector<uint8_t> before = Snapshot(b);
+  ASSERT_TRUE(a.Write(3, a.At(0, 10), b.memory(), revoked).ok());
+  ExpectRefused(a, 2, 3);
+  EXPECT_EQ(Snapshot(b), before);
+}
+
+TEST_P(AccessContractTest, AGrantIsForReadingOrForWritingNotForBoth) {
+  {
+    auto [a, b] = world_.Connect();
+    const uint32_t rkey = b.Grant(b.At(0, 1000), QueuePair::Access::kRead);
+    ASSERT_TRUE(a.Write(1, a.At(0, 10), b.memory(), rkey).ok());
+    ExpectRefused(a, 0, 1);
+  }
+  auto [a, b] = world_.Connect();
+  ASSERT_TRUE(a.Read(1, a.At(0, 10), b.memory(), 0).ok());  // 0 is never an rkey.
+  ExpectRefused(a, 0, 1);
+}
+
+TEST_P(AccessContractTest, AsManyGrantsAsSendsArePossibleAtOnce) {
+  auto [a, b] = world_.Connect({.send_depth = 24});
+  std::vector<uint32_t> rkeys;
+  for (uint32_t i = 0; i < 24; ++i) {
+    rkeys.push_back(b.qp().Grant(b.At(i * 100, 100), QueuePair::Access::kRead).value());
+  }
+  EXPECT_THAT(rkeys, ::testing::Not(::testing::Contains(0u)));
+  std::sort(rkeys.begin(), rkeys.end());
+  EXPECT_EQ(std::unique(rkeys.begin(), rkeys.end()), rkeys.end());
+  b.Revoke(1, rkeys[3]);
+  HAWSER_UNTIL(world_, b.revocations.size() == 1);
+  EXPECT_TRUE(b.qp().Grant(b.At(0, 10), QueuePair::Access::kWrite).ok());
+}
+
+TEST_P(AccessContractTest, WithoutAPeerNothingIsGranted) {
+  Endpoint& idle = world_.NewEndpoint(0);
+  EXPECT_THAT(idle.qp().Grant(idle.At(0, 10), QueuePair::Access::kRead).status(),
+              HasCode(absl::StatusCode::kFailedPrecondition));
+  auto [a, b] = world_.Connect();
+  b.qp().Disconnect();
+  EXPECT_THAT(b.qp().Grant(b.At(0, 10), QueuePair::Access::kRead).status(),
+              HasCode(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST_P(ConfinedGrantTest, AReadBeforeARefusedRequestSucceeds) {
+  auto [a, b] = world_.Connect({}, 4 << 20);
+  FillPattern(b, 12);
+  const uint32_t rkey = b.Grant(b.At(0, 3 << 20), QueuePair::Access::kRead);
+  ASSERT_TRUE(a.Read(1, a.At(0, 3 << 20), b.memory(), rkey).ok());
+  ASSERT_TRUE(a.Read(2, a.At(0, 10), b.memory() + (3 << 20), rkey).ok());
+  ASSERT_TRUE(a.Read(3, a.At(0, 10), b.memory(), rkey).ok());
+  HAWSER_UNTIL(world_, !a.sends.empty());
+  EXPECT_THAT(a.sends[0], CompletionIs(1, kSuccess));
+  ExpectRefused(a, 1, 2);
+  HAWSER_UNTIL(world_, a.sends.size() == 3);
+  EXPECT_THAT(a.sends[2], CompletionIs(3, kFlushed));
+  EXPECT_EQ(std::memcmp(a.memory(), b.memory(), 3 << 20), 0);
+}
+
+TEST_P(AccessContractTest, ARevocationTakesNoPlaceOfTheSendQueueAndComesBackAfterTheEndToo) {
+  auto [a, b] = world_.Connect({.send_depth = 4});
+  std::vector<uint32_t> rkeys;
+  for (uint32_t i = 0; i < 4; ++i) {
+    rkeys.push_back(b.qp().Grant(b.At(i * 100, 100), QueuePair::Access::kRead).value());
+  }
+  for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(a.Receive(i, a.At(1000 + 100 * i, 100)).ok());
+  for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(b.Send(i, b.At(0, 100), /*signaled=*/i == 3).ok());
+  b.Revoke(10, rkeys[0]);
+  b.Revoke(11, rkeys[1]);
+  HAWSER_UNTIL(world_, b.revocations.size() == 2 && b.sends.size() == 1);
+  b.Revoke(12, rkeys[2]);
+  b.qp().Disconnect();
+  b.Revoke(13, rkeys[3]);
+  b.sends_posted = 1;  // Those that were not signaled do not come back.
+  world_.ExpectEverythingComesBack(b);
+  std::vector<uint64_t> wr_ids;
+  for (const Completion& completion : b.revocations) wr_ids.push_back(completion.wr_id);
+  EXPECT_THAT(wr_ids, ::testing::UnorderedElementsAre(10, 11, 12, 13));
+}
+
+TEST_P(RevocationTest, WhatIsRevokedWhileItIsReadIsReadWholeOrNotAtAll) {
+  auto [a, b] = world_.Connect({}, 16 << 20);
+  FillPattern(b, 13);
+  const std::vector<uint8_t> before = Snapshot(b);
+  const uint32_t rkey = b.Grant(b.At(0, 16 << 20), QueuePair::Access::kRead);
+  ASSERT_TRUE(a.Read(1, a.At(0, 16 << 20), b.memory(), rkey).ok());
+  world_.PollOnce();
+  b.Revoke(1, rkey);
+  HAWSER_UNTIL(world_, b.revocations.size() == 1);
+  std::memset(b.memory(), 0, b.memory_bytes());
+  // Never a success with bytes from after the revocation.
+  HAWSER_UNTIL(world_, a.sends.size() == 1 || a.news().ended());
+  world_.ExpectEverythingComesBack(a);
+  EXPECT_TRUE(a.sends[0].status != kSuccess || Snapshot(a) == before);
+}
+
+}  // namespace
+}  // namespace hawser::fabric

@@ -1,0 +1,270 @@
+// SENDs and receives, and what is refused before it is posted.
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/transport/fabric/contract_suites.h"
+#include "hawser/tests/transport/fabric/fabric_contract.h"
+#include "hawser/transport/fabric/fabric.h"
+
+namespace hawser::fabric {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
+constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
+
+HAWSER_SUITE(SendContractTest);
+HAWSER_SUITE_WITHOUT(RnrTest, rnr_is_not_waited_for);
+
+TEST_P(SendContractTest, ASendFillsThePostedReceive) {
+  auto [a, b] = world_.Connect();
+  ASSERT_TRUE(b.Receive(11, b.At(100, 4096)).ok());
+  a.Fill(0, "hello");
+  ASSERT_TRUE(a.Send(22, a.At(0, 5)).ok());
+  HAWSER_UNTIL(world_, a.sends.size() == 1 && b.receives.size() == 1);
+  EXPECT_THAT(a.sends[0], CompletionIs(22, kSuccess));
+  EXPECT_EQ(a.sends[0].qp_num, a.qp().qp_num());
+  EXPECT_EQ(a.sends[0].opcode, Opcode::kSend);
+  EXPECT_THAT(b.receives[0], CompletionIs(11, kSuccess));
+  EXPECT_EQ(b.receives[0].qp_num, b.qp().qp_num());
+  EXPECT_EQ(b.receives[0].byte_len, 5u);
+  EXPECT_EQ(b.Text(100, 5), "hello");
+}
+
+TEST_P(SendContractTest, TheAcceptingSideSendsToo) {
+  auto [a, b] = world_.Connect();
+  ASSERT_TRUE(a.Receive(1, a.At(0, 100)).ok());
+  b.Fill(0, "back");
+  ASSERT_TRUE(b.Send(2, b.At(0, 4)).ok());
+  HAWSER_UNTIL(world_, b.sends.size() == 1 && a.receives.size() == 1);
+  EXPECT_EQ(a.Text(0, 4), "back");
+}
+
+TEST_P(SendContractTest, ASendGathersItsSegmentsInOrder) {
+  auto [a, b] = world_.Connect();
+  ASSERT_TRUE(b.Receive(1, b.At(0, 32 * 1024)).ok());
+  FillPattern(a, 1);
+  const Sge sges[kSgeMax] = {a.At(9000, 1),   a.At(0, 3000),     a.At(5000, 17),
+                             a.At(4000, 600), a.At(20000, 9000), a.At(3, 5)};
+  std::string expected;
+  for (const Sge& sge : sges) expected.append(reinterpret_cast<char*>(sge.address), sge.length);
+  const SendWorkRequest request = {.wr_id = 1, .signaled = true, .sges = sges};
+  ASSERT_TRUE(a.qp().PostSend({&request, 1}).ok());
+  HAWSER_UNTIL(world_, b.receives.size() == 1);
+  EXPECT_EQ(b.receives[0].byte_len, expected.size());
+  EXPECT_TRUE(b.Text(0, expected.size()) == expected);
+  HAWSER_UNTIL(world_, a.sends.size() == 1);
+}
+
+TEST_P(SendContractTest, SendsArriveInPostingOrderWhole) {
+  constexpr uint32_t kDepth = 16, kSlot = 2048;
+  constexpr uint64_t kMessages = 2000;
+  auto [a, b] = world_.Connect({.send_depth = kDepth, .receive_depth = kDepth});
+  const auto post_receive = [&, &b = b](uint64_t i) {
+    ASSERT_TRUE(b.Receive(i, b.At(i % kDepth * kSlot, kSlot)).ok());
+  };
+  const auto length_of = [](uint64_t i) {
+    return static_cast<uint32_t>(sizeof(i) + i * 7919 % (kSlot - sizeof(i)));
+  };
+  for (uint64_t i = 0; i < kDepth; ++i) post_receive(i);
+  uint64_t sent = 0, received = 0;
+  while (received < kMessages && !HasFatalFailure()) {
+    // At most kDepth are under way that were not received, so that a receive is always posted.
+    for (; sent < kMessages && sent - received < kDepth && sent - a.sends.size() * 4 < kDepth; ++sent) {
+      const size_t offset = sent % kDepth * kSlot;
+      std::memset(a.memory() + offset, static_cast<int>(sent), length_of(sent));
+      std::memcpy(a.memory() + offset, &sent, sizeof(sent));
+      ASSERT_TRUE(a.Send(sent, a.At(offset, length_of(sent)), /*signaled=*/sent % 4 == 3).ok());
+    }
+    const size_t before = b.receives.size();
+    HAWSER_UNTIL(world_, b.receives.size() > before || (sent < kMessages && received + kDepth > sent &&
+                                                        a.sends.size() * 4 + kDepth > sent));
+    for (; received < b.receives.size(); ++received) {
+      ASSERT_THAT(b.receives[received], CompletionIs(received, kSuccess));
+      ASSERT_EQ(b.receives[received].byte_len, length_of(received));
+      const std::string text = b.Text(received % kDepth * kSlot, length_of(received));
+      ASSERT_EQ(std::memcmp(text.data(), &received, sizeof(received)), 0);
+      ASSERT_EQ(text.find_first_not_of(static_cast<char>(received), sizeof(received)), std::string::npos);
+      post_receive(received + kDepth);
+    }
+  }
+  HAWSER_UNTIL(world_, a.sends.size() == kMessages / 4);
+  for (uint64_t i = 0; i < a.sends.size(); ++i) ASSERT_THAT(a.sends[i], CompletionIs(4 * i + 3, kSuccess));
+}
+
+TEST_P(SendContractTest, CompletionsOfOneSendQueueComeInPostingOrderWhateverTheyAre) {
+  auto [a, b] = world_.Connect({.send_depth = 32, .receive_depth = 32}, 1 << 20);
+  const uint32_t readable = b.Grant(b.At(0, 1 << 19), QueuePair::Access::kRead);
+  const uint32_t writable = b.Grant(b.At(1 << 19, 1 << 18), QueuePair::Access::kWrite);
+  for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(b.Receive(i, b.At(900000 + i * 100, 100)).ok());
+  for (uint64_t i = 0; i < 24; i += 3) {
+    ASSERT_TRUE(a.Read(i, a.At(0, 200000), b.memory(), readable).ok());
+    ASSERT_TRUE(a.Send(i + 1, a.At(500000, 100)).ok());
+    ASSERT_TRUE(a.Write(i + 2, a.At(600000, 70000), b.memory() + (1 << 19), writable).ok());
+  }
+  HAWSER_UNTIL(world_, a.sends.size() == 24);
+  for (uint64_t i = 0; i < 24; ++i) EXPECT_THAT(a.sends[i], CompletionIs(i, kSuccess));
+}
+
+TEST_P(SendContractTest, AnUnsignaledSendIsProvedByALaterSignaledOne) {
+  auto [a, b] = world_.Connect({.send_depth = 4, .receive_depth = 16});
+  for (uint64_t i = 0; i < 16; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 100, 100)).ok());
+  for (uint64_t round = 0; round < 4; ++round) {
+    for (uint64_t i = 0; i < 4; ++i) {
+      ASSERT_TRUE(a.Send(round * 4 + i, a.At(0, 10), /*signaled=*/i == 3).ok());
+    }
+    EXPECT_THAT(a.Send(99, a.At(0, 10)), HasCode(absl::StatusCode::kResourceExhausted));
+    HAWSER_UNTIL(world_, a.sends.size() == round + 1);
+    EXPECT_THAT(a.sends.back(), CompletionIs(round * 4 + 3, kSuccess));
+  }
+}
+
+TEST_P(SendContractTest, UnsignaledSendsAloneFillTheQueueForGood) {
+  auto [a, b] = world_.Connect({.send_depth = 4, .receive_depth = 8});
+  for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 100, 100)).ok());
+  for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(a.Send(i, a.At(0, 10), /*signaled=*/false).ok());
+  HAWSER_UNTIL(world_, b.receives.size() == 4);
+  world_.PollSome();
+  EXPECT_TRUE(a.sends.empty());
+  EXPECT_THAT(a.Send(4, a.At(0, 10)), HasCode(absl::StatusCode::kResourceExhausted));
+}
+
+TEST_P(SendContractTest, AChainThatDoesNotFitPostsNothing) {
+  auto [a, b] = world_.Connect({.send_depth = 4, .receive_depth = 4});
+  for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 100, 100)).ok());
+  const Sge sge = a.At(0, 10);
+  const SendWorkRequest request = {.wr_id = 1, .signaled = true, .sges = {&sge, 1}};
+  const std::vector<SendWorkRequest> chain(5, request);
+  EXPECT_THAT(a.qp().PostSend(chain), HasCode(absl::StatusCode::kResourceExhausted));
+  world_.PollSome();
+  EXPECT_TRUE(b.receives.empty());
+  EXPECT_TRUE(a.qp().PostSend(absl::MakeSpan(chain).subspan(1)).ok());
+  HAWSER_UNTIL(world_, b.receives.size() == 4 && a.sends.size() == 4);
+}
+
+TEST_P(SendContractTest, AFullReceiveQueueRefusesMore) {
+  Endpoint& a = world_.NewEndpoint(0, {.receive_depth = 2});
+  EXPECT_TRUE(a.Receive(1, a.At(0, 10)).ok());
+  EXPECT_TRUE(a.Receive(2, a.At(0, 10)).ok());
+  EXPECT_THAT(a.Receive(3, a.At(0, 10)), HasCode(absl::StatusCode::kResourceExhausted));
+}
+
+TEST_P(RnrTest, ASendWaitsALittleForAReceive) {
+  auto [a, b] = world_.Connect();
+  a.Fill(0, "early and late");
+  ASSERT_TRUE(a.Send(1, a.At(0, 5)).ok());
+  ASSERT_TRUE(a.Send(2, a.At(6, 8)).ok());
+  world_.PollSome(20);
+  EXPECT_TRUE(a.sends.empty());
+  ASSERT_TRUE(b.Receive(1, b.At(0, 100)).ok());
+  ASSERT_TRUE(b.Receive(2, b.At(100, 100)).ok());
+  HAWSER_UNTIL(world_, a.sends.size() == 2 && b.receives.size() == 2);
+  EXPECT_THAT(a.sends[1], CompletionIs(2, kSuccess));
+  EXPECT_EQ(b.Text(0, 5), "early");
+  EXPECT_EQ(b.Text(100, 8), "and late");
+}
+
+TEST_P(RnrTest, ASendThatNeverFindsAReceiveExceedsItsRetries) {
+  auto [a, b] = world_.Connect();
+  ASSERT_TRUE(a.Receive(5, a.At(0, 100)).ok());
+  ASSERT_TRUE(a.Send(1, a.At(0, 10)).ok());
+  ASSERT_TRUE(a.Send(2, a.At(0, 10)).ok());
+  HAWSER_UNTIL(world_, a.sends.size() == 2 && a.receives.size() == 1);
+  EXPECT_THAT(a.sends[0], CompletionIs(1, CompletionStatus::kRnrRetryExceeded));
+  EXPECT_THAT(a.sends[1], CompletionIs(2, kFlushed));
+  EXPECT_THAT(a.receives[0], CompletionIs(5, kFlushed));
+  a.qp().Disconnect();
+  HAWSER_UNTIL(world_, b.news().ended());
+  EXPECT_THAT(b.news().told, ElementsAre("established", "disconnected"));
+}
+
+TEST_P(SendContractTest, ASendLongerThanItsReceivePutsBothSidesInError) {
+  auto [a, b] = world_.Connect();
+  FillPattern(b, 2);
+  const std::vector<uint8_t> before = Snapshot(b);
+  ASSERT_TRUE(b.Receive(1, b.At(0, 100)).ok());
+  ASSERT_TRUE(b.Receive(2, b.At(1000, 100)).ok());
+  ASSERT_TRUE(a.Send(1, a.At(0, 101)).ok());
+  ASSERT_TRUE(a.Send(2, a.At(0, 10)).ok());
+  HAWSER_UNTIL(world_, b.receives.size() == 2);
+  if (shortcomings().requester_is_not_told) a.qp().Disconnect();
+  HAWSER_UNTIL(world_, a.sends.size() == 2);
+  if (!shortcomings().codes_are_not_exact) {
+    EXPECT_THAT(a.sends[0], CompletionIs(1, CompletionStatus::kRemoteInvalidRequest));
+  } else if (!shortcomings().requester_is_not_told) {
+    EXPECT_NE(a.sends[0].status, kSuccess);
+  }
+  if (!shortcomings().requester_is_not_told) {
+    EXPECT_THAT(a.sends[1], CompletionIs(2, kFlushed));
+  }
+  EXPECT_NE(b.receives[0].status, kSuccess);
+  EXPECT_THAT(b.receives[1], CompletionIs(2, kFlushed));
+  EXPECT_EQ(std::memcmp(b.memory() + 100, before.data() + 100, before.size() - 100), 0);
+}
+
+// --- What is refused before posting
+// -----------------------------------------------------------------------------
+
+TEST_P(SendContractTest, AnSgeOutsideItsRegionIsRefusedBeforePosting) {
+  auto [a, b] = world_.Connect();
+  const Sge whole = a.At(0, static_cast<uint32_t>(a.memory_bytes()));
+  const Sge bad[] = {
+      {whole.address + 1, whole.length, whole.lkey},               // One byte too far.
+      {whole.address - 1, 2, whole.lkey},                          // One byte too early.
+      {whole.address + whole.length, 1, whole.lkey},               // Just behind it.
+      {reinterpret_cast<uint8_t*>(~uintptr_t{0}), 2, whole.lkey},  // Wraps round the address space.
+      {whole.address, 10, whole.lkey + 1},                         // Somebody else's lkey.
+      {whole.address, 10, 0},
+      {whole.address, 0, whole.lkey},
+  };
+  for (const Sge& sge : bad) {
+    EXPECT_THAT(a.Send(1, sge), HasCode(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(a.Receive(1, sge), HasCode(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(a.qp().Grant(sge, QueuePair::Access::kRead).status(),
+                HasCode(absl::StatusCode::kInvalidArgument));
+  }
+  ASSERT_TRUE(b.Receive(1, b.At(0, static_cast<uint32_t>(b.memory_bytes()))).ok());
+  EXPECT_TRUE(a.Send(1, whole).ok());  // None of them did any harm.
+  HAWSER_UNTIL(world_, a.sends.size() == 1 && b.receives.size() == 1);
+}
+
+TEST_P(SendContractTest, TheLkeyOfADeregisteredRegionIsRefused) {
+  Endpoint& a = world_.NewEndpoint(0);
+  std::vector<uint8_t> memory(100);
+  std::unique_ptr<MemoryRegion> region = world_.fabric().Register(memory.data(), memory.size()).value();
+  const Sge sge = {memory.data(), 100, region->lkey()};
+  EXPECT_TRUE(a.Receive(1, sge).ok());
+  world_.ExpectEverythingComesBack(a);
+  region.reset();
+  Endpoint& later = world_.NewEndpoint(0);
+  EXPECT_THAT(later.Receive(1, sge), HasCode(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_P(SendContractTest, AWorkRequestHasOneToSixSges) {
+  auto [a, b] = world_.Connect();
+  const std::vector<Sge> sges(kSgeMax + 1, a.At(0, 1));
+  SendWorkRequest request = {.wr_id = 1, .signaled = true, .sges = sges};
+  EXPECT_THAT(a.qp().PostSend({&request, 1}), HasCode(absl::StatusCode::kInvalidArgument));
+  request.sges = {};
+  EXPECT_THAT(a.qp().PostSend({&request, 1}), HasCode(absl::StatusCode::kInvalidArgument));
+  world_.PollSome();
+  EXPECT_TRUE(a.sends.empty());
+}
+
+TEST_P(SendContractTest, PostingNeedsAConnectionThatIsWell) {
+  Endpoint& idle = world_.NewEndpoint(0);
+  EXPECT_THAT(idle.Send(1, idle.At(0, 1)), HasCode(absl::StatusCode::kFailedPrecondition));
+  auto [a, b] = world_.Connect();
+  a.qp().Disconnect();
+  EXPECT_THAT(a.Send(1, a.At(0, 1)), HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(a.Receive(1, a.At(0, 1)), HasCode(absl::StatusCode::kFailedPrecondition));
+}
+
+}  // namespace
+}  // namespace hawser::fabric
