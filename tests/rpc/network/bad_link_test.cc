@@ -63,10 +63,10 @@ void ExpectEchoInTheEnd(const std::shared_ptr<Channel>& channel, const std::stri
 }
 
 // The channel is gone.
-void ExpectAllHomeAtBothEnds(transport::Runtime& client, FarServer& far) {
+void ExpectAllHomeAtBothEnds(transport::Runtime& client, FarServer& far, transport::Runtime& server) {
   EXPECT_TRUE(Eventually([&] { return far.server->server.stats().connections == 0; }));
   ExpectAllHome(client);
-  ExpectAllHome(*far.far_runtime);
+  ExpectAllHome(server);
 }
 
 // How often a channel lost its connection.
@@ -127,7 +127,8 @@ void ExpectManySmall(const std::shared_ptr<Channel>& channel, uint32_t seed) {
 }
 
 TEST_P(BadLinkTest, EveryReplyIsRight) {
-  FarServer far;
+  const auto far_runtime = FarServer::NewFarRuntime();
+  FarServer far({.runtime = far_runtime});
   Losses losses;
   const auto runtime = far.NewRuntime();
   {
@@ -143,7 +144,7 @@ TEST_P(BadLinkTest, EveryReplyIsRight) {
         << "nothing crossed the link, so nothing was tested";
     EXPECT_LE(losses.count, 2 * kTriesMax);  // Each is told twice: lost, and connecting.
   }
-  ExpectAllHomeAtBothEnds(*runtime, far);
+  ExpectAllHomeAtBothEnds(*runtime, far, *far_runtime);
 }
 
 TEST(OutageTest, OneThatIsShorterThanTheRetriesIsOnlyADelay) {
@@ -168,8 +169,10 @@ TEST(OutageTest, OneThatIsShorterThanTheRetriesIsOnlyADelay) {
 // `size`: of what is on its way when the link goes.
 void OutageThatIsLongerThanTheRetries(size_t size) {
   // What the server holds for a client that is gone it gives back when the client does not answer a ping.
+  const auto far_runtime = FarServer::NewFarRuntime();
   FarServer far(
-      {.connection = {.keepalive_interval = absl::Seconds(1), .keepalive_timeout = absl::Seconds(1)}});
+      {.runtime = far_runtime,
+       .connection = {.keepalive_interval = absl::Seconds(1), .keepalive_timeout = absl::Seconds(1)}});
   Losses losses;
   const auto runtime = far.NewRuntime();
   {
@@ -206,7 +209,7 @@ void OutageThatIsLongerThanTheRetries(size_t size) {
     EXPECT_TRUE(Eventually([&] { return far.server->server.stats().connections == 1; }))
         << "the server keeps the connection that is no more";
   }
-  ExpectAllHomeAtBothEnds(*runtime, far);
+  ExpectAllHomeAtBothEnds(*runtime, far, *far_runtime);
 }
 
 TEST(OutageTest, OneThatIsLongerThanTheRetriesEndsSmallCallsWithUnavailable) {
@@ -219,7 +222,9 @@ TEST(OutageTest, OneThatIsLongerThanTheRetriesEndsLargeCallsWithUnavailable) {
 
 // Both sides have the other's memory in use: the client's request is READ while its packets get lost.
 TEST(OutageTest, OneInTheMiddleOfAReadEndsTheCallAndGivesEverythingBack) {
+  const auto far_runtime = FarServer::NewFarRuntime();
   const ServerOptions impatient = {
+      .runtime = far_runtime,
       .connection = {.keepalive_interval = absl::Seconds(1), .keepalive_timeout = absl::Seconds(1)}};
   FarServer far(impatient);
   const auto runtime = far.NewRuntime();
@@ -243,7 +248,7 @@ TEST(OutageTest, OneInTheMiddleOfAReadEndsTheCallAndGivesEverythingBack) {
     ExpectEcho(*channel, Pattern(1 << 20, 3));
     EXPECT_TRUE(Eventually([&] { return far.server->server.stats().connections == 1; }));
   }
-  ExpectAllHomeAtBothEnds(*runtime, far);
+  ExpectAllHomeAtBothEnds(*runtime, far, *far_runtime);
 }
 
 // The connection manager's messages get lost, too.

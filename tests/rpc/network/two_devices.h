@@ -78,11 +78,7 @@ inline void AddDevice(const std::string& device, const std::string& interface) {
 // A server at one device. Clients come from the other.
 struct FarServer {
   explicit FarServer(ServerOptions options = {}, const std::string& scheme = "rdma") {
-    if (scheme == "rdma") {
-      far_runtime = RuntimeOn({.device = Environment("HAWSER_RDMA_PEER_DEVICE")});
-      options.runtime = far_runtime;
-    }
-    // Who serves auto:// does not say of which device; the environment does.
+    // Whoever makes a server without a runtime does not say of which device; the environment does.
     setenv("HAWSER_RDMA_DEVICE", Environment("HAWSER_RDMA_PEER_DEVICE").c_str(), 1);
     server = std::make_unique<TestServer>(
         std::move(options), absl::StrCat(scheme, "://", Environment("HAWSER_RDMA_PEER_ADDRESS"), ":0"));
@@ -102,6 +98,11 @@ struct FarServer {
     return options;
   }
 
+  // For a server there of which one wants to know what it holds.
+  static std::shared_ptr<transport::Runtime> NewFarRuntime() {
+    return RuntimeOn({.device = Environment("HAWSER_RDMA_PEER_DEVICE")});
+  }
+
   static std::shared_ptr<transport::Runtime> RuntimeOn(const fabric::VerbsFabricOptions& options) {
     return transport::Runtime::CreateOn(fabric::NewVerbsFabric(options).value(), {}, /*start_threads=*/true)
         .value();
@@ -109,7 +110,6 @@ struct FarServer {
 
   const std::string near_device = Environment("HAWSER_RDMA_DEVICE");
   const std::string near_address = Environment("HAWSER_RDMA_ADDRESS");
-  std::shared_ptr<transport::Runtime> far_runtime;  // Null: the scheme is not rdma.
   std::unique_ptr<TestServer> server;
 };
 
