@@ -41,7 +41,9 @@ mutation 'flushed work is not waited for' transport/connection.cc \
   'send_queue_.outstanding() != 0 || receive_ring_.posted() != 0 ||
       revocations_.pending()' 'false'
 mutation 'receives are posted again when there are none' transport/connection.cc \
-  '!receive_ring_.full() && !receive_ring_.Refill()' 'receive_ring_.posted() == 0 && !receive_ring_.Refill()'
+  'receive_ring_.wants_refill() && !receive_ring_.Refill()' 'receive_ring_.posted() == 0 && !receive_ring_.Refill()'
+mutation 'fewer receives wait than messages may come' transport/receive_ring.h \
+  'missing_.size() >= spare_;' 'missing_.size() >= spare_ + 4;'
 mutation 'a large answer is never released' transport/requester.cc \
   '  OweRelease(slot);
   if (complete && slot' '  if (complete && slot'
