@@ -13,7 +13,7 @@ namespace {
 
 // A request, and an answer to ours.
 constexpr uint32_t kControl = 2;
-// Of as many slots one receive is spare; many connections of few slots each should not cost more memory.
+// For so many slots there is one receive to spare; many connections of few slots each have one, too.
 constexpr uint32_t kSlotsPerSpare = 8;
 constexpr uint32_t kSpareMax = 8;
 constexpr size_t kChainMax = 64;

@@ -118,6 +118,7 @@ absl::Status SendQueue::Flush() {
     const size_t count = std::min({size_t{end_ - posted_}, size_t{depth_ - outstanding()}, kChainMax});
     if (count == 0)
       return absl::OkStatus();  // Completions will make room, and the poller then flushes again.
+    uint32_t reads = 0;
     for (size_t i = 0; i < count; ++i) {
       const uint32_t number = posted_ + static_cast<uint32_t>(i);
       const Entry& entry = at(number);
@@ -128,13 +129,16 @@ absl::Status SendQueue::Flush() {
       request.sges = absl::MakeConstSpan(entry.sges, entry.sge_count);
       request.remote_address = entry.remote_address;
       request.rkey = entry.rkey;
-      if (entry.pull != nullptr && reads_posted_++ == 0) reads_moved_ns_ = connection_.poller().now_ns();
+      if (entry.pull != nullptr) ++reads;
     }
     // Counted first: what a post reports on its way may already refer to these.
     posted_ += static_cast<uint32_t>(count);
+    if (reads_posted_ == 0) reads_moved_ns_ = connection_.poller().now_ns();
+    reads_posted_ += reads;
     absl::Status posted = connection_.queue_pair().PostSend(chain);
     if (!posted.ok()) {
       posted_ -= static_cast<uint32_t>(count);
+      reads_posted_ -= reads;
       return posted;
     }
   }
