@@ -1,31 +1,9 @@
 // A call in steady state takes nothing from the heap, at either side.
 
 #include <algorithm>
-#include <atomic>
-#include <cstdlib>
-#include <new>
 
+#include "hawser/tests/testing/heap.h"
 #include "tests/rpc/probe.h"
-
-namespace {
-
-std::atomic<uint64_t> allocations{0};
-
-void* Allocate(size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  void* const memory = std::malloc(size);
-  if (memory == nullptr) std::abort();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(size_t size) { return Allocate(size); }
-void* operator new[](size_t size) { return Allocate(size); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 
 namespace hawser {
 namespace {
@@ -38,9 +16,9 @@ const int kCalls = TestScheme() == "tcp" ? 1000 : 200;
 uint64_t AllocationsOf(const std::function<void()>& round) {
   uint64_t least = UINT64_MAX;
   for (int i = 0; i < 20 && least > 0; ++i) {
-    const uint64_t before = allocations;
+    const uint64_t before = HeapAllocations();
     round();
-    least = std::min<uint64_t>(least, allocations - before);
+    least = std::min(least, HeapAllocations() - before);
   }
   return least;
 }

@@ -1,40 +1,15 @@
 // What the fabric over TCP costs: copies, system calls, memory, turns.
-#include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/heap.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 #include "hawser/tests/transport/fabric/tcp_stage.h"
-
-namespace {
-
-// Of this whole program: how often, and how much.
-std::atomic<size_t> allocations = 0;
-std::atomic<size_t> allocated_bytes = 0;
-
-void* Allocate(size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  allocated_bytes.fetch_add(size, std::memory_order_relaxed);
-  void* memory = std::malloc(size == 0 ? 1 : size);
-  if (memory == nullptr) std::abort();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(size_t size) { return Allocate(size); }
-void* operator new[](size_t size) { return Allocate(size); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 
 namespace hawser::fabric {
 namespace {
@@ -178,20 +153,20 @@ TEST_F(TcpFabricTest, TrafficAllocatesNothing) {
     }
   };
   round();  // The first may still fill this or that.
-  const size_t before = allocations.load();
+  const uint64_t before = HeapAllocations();
   for (int i = 0; i < 50; ++i) round();
-  EXPECT_EQ(allocations.load() - before, 0u);
+  EXPECT_EQ(HeapAllocations() - before, 0u);
 }
 
 TEST_F(TcpFabricTest, AnIdleConnectionTakesLessThan8KiB) {
   NewsRecorder news;
-  const size_t before = allocated_bytes.load();
+  const uint64_t before = HeapAllocatedBytes();
   std::unique_ptr<QueuePair> qp =
       world_.fabric()
           .CreateQueuePair(world_.completion_queue(0),
                            {.send_depth = 24, .receive_depth = 12, .read_depth = 16}, news)
           .value();
-  EXPECT_LT(allocated_bytes.load() - before, 8u * 1024);
+  EXPECT_LT(HeapAllocatedBytes() - before, 8u * 1024);
 }
 
 TEST_F(TcpFabricTest, ABusyConnectionLeavesTheOthersTheirTurn) {
