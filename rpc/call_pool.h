@@ -6,6 +6,8 @@
 #include <memory>
 #include <mutex>
 
+#include "hawser/transport/fabric/mutex.h"
+
 namespace hawser::internal {
 
 class ChannelCore;
@@ -50,8 +52,7 @@ class CallPool {
   // Kept by the poller: a call that starts and ends there takes no lock.
   FreeList free_on_poller_;
 
-  // Not an absl::Mutex: see buffer_pool.cc.
-  std::mutex mutex_;
+  Mutex mutex_;
   FreeList free_;
   std::atomic<size_t> out_{0};  // To zero, and from it, under mutex_.
   bool close_when_idle_ = false;

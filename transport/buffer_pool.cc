@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "hawser/transport/fabric/mutex.h"
 
 namespace hawser::transport {
 namespace {
@@ -136,7 +137,7 @@ class BufferPool::Core {
     leased_bytes_.fetch_sub(block->size_bytes, std::memory_order_relaxed);
     FreeList& free_list = free_[size_class];
     {
-      std::lock_guard<std::mutex> lock(free_list.mutex);
+      std::lock_guard<Mutex> lock(free_list.mutex);
       block->next_free = free_list.head;
       free_list.head = block;
     }
@@ -187,10 +188,8 @@ class BufferPool::Core {
   bool is_short() const { return is_short_.load(std::memory_order_relaxed); }
 
  private:
-  // Not an absl::Mutex: where abseil was built with its deadlock detection, as Debian's is, locking one costs
-  // more than all else that a call does here.
   struct FreeList {
-    std::mutex mutex;
+    Mutex mutex;
     Block* head = nullptr;
   };
 
@@ -225,7 +224,7 @@ class BufferPool::Core {
 
   Block* TakeFree(size_t size_class) {
     FreeList& free_list = free_[size_class];
-    std::lock_guard<std::mutex> lock(free_list.mutex);
+    std::lock_guard<Mutex> lock(free_list.mutex);
     Block* const block = free_list.head;
     if (block == nullptr) return nullptr;
     free_list.head = block->next_free;
@@ -276,7 +275,7 @@ class BufferPool::Core {
     ++registrations_;
     if (count > 1) {
       FreeList& free_list = free_[size_class];
-      std::lock_guard<std::mutex> free_lock(free_list.mutex);
+      std::lock_guard<Mutex> free_lock(free_list.mutex);
       for (size_t i = count - 1; i >= 1; --i) {
         blocks[i].next_free = free_list.head;
         free_list.head = &blocks[i];
@@ -290,7 +289,7 @@ class BufferPool::Core {
     size_t trimmed = 0;
     for (size_t size_class = kClasses - 1; size_class >= kSmallClasses && trimmed < bytes; --size_class) {
       FreeList& free_list = free_[size_class];
-      std::lock_guard<std::mutex> free_lock(free_list.mutex);
+      std::lock_guard<Mutex> free_lock(free_list.mutex);
       while (free_list.head != nullptr && trimmed < bytes) {
         Block* const block = free_list.head;
         free_list.head = block->next_free;

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/mutex.h"
 
 namespace hawser::transport {
 namespace {
@@ -181,7 +182,7 @@ capnp::MessageReader& IncomingMessage::reader(const capnp::ReaderOptions& option
 
 struct MessagePool::State {
   std::atomic<uint64_t> references{1};  // The handle, and one a message that is out.
-  std::mutex mutex;                     // Not an absl::Mutex: see buffer_pool.cc.
+  Mutex mutex;
   OutgoingMessage* outgoing = nullptr;
   IncomingMessage* incoming = nullptr;
   size_t outgoing_kept = 0;
@@ -195,7 +196,7 @@ MessagePool::~MessagePool() { Trim(); }
 
 void MessagePool::Trim() {
   if (MessageCache* cache = MessageCache::Of(this); cache != nullptr) cache->Flush();
-  std::lock_guard<std::mutex> lock(state_->mutex);
+  std::lock_guard<Mutex> lock(state_->mutex);
   while (OutgoingMessage* message = state_->outgoing) {
     state_->outgoing = message->next_free_;
     delete message;
@@ -226,7 +227,7 @@ OutgoingMessagePtr MessagePool::NewOutgoing() {
   }
   state_->references.fetch_add(1, std::memory_order_relaxed);
   {
-    std::lock_guard<std::mutex> lock(state_->mutex);
+    std::lock_guard<Mutex> lock(state_->mutex);
     if (OutgoingMessage* message = state_->outgoing; message != nullptr) {
       state_->outgoing = message->next_free_;
       --state_->outgoing_kept;
@@ -257,7 +258,7 @@ void OutgoingMessageDeleter::operator()(OutgoingMessage* message) const {
 
 void MessagePool::Keep(OutgoingMessage* message) {
   {
-    std::lock_guard<std::mutex> lock(state_->mutex);
+    std::lock_guard<Mutex> lock(state_->mutex);
     if (state_->outgoing_kept < kKeptMax && message->head_) {
       message->next_free_ = state_->outgoing;
       state_->outgoing = message;
@@ -277,7 +278,7 @@ IncomingMessagePtr MessagePool::NewIncoming() {
     return IncomingMessagePtr(message);
   }
   state_->references.fetch_add(1, std::memory_order_relaxed);
-  std::lock_guard<std::mutex> lock(state_->mutex);
+  std::lock_guard<Mutex> lock(state_->mutex);
   if (IncomingMessage* message = state_->incoming; message != nullptr) {
     state_->incoming = message->next_free_;
     --state_->incoming_kept;
@@ -301,7 +302,7 @@ void IncomingMessageDeleter::operator()(IncomingMessage* message) const {
 
 void MessagePool::Keep(IncomingMessage* message) {
   {
-    std::lock_guard<std::mutex> lock(state_->mutex);
+    std::lock_guard<Mutex> lock(state_->mutex);
     if (state_->incoming_kept < kKeptMax) {
       message->next_free_ = state_->incoming;
       state_->incoming = message;

@@ -59,7 +59,7 @@ class Event {
   std::atomic<bool> awaited_{false};
   std::atomic<fabric::CompletionQueue*> sleeper_{
       nullptr};       // The driver that waits for this sleeps in its Wait().
-  std::mutex mutex_;  // Not an absl::Mutex: see buffer_pool.cc.
+  std::mutex mutex_;  // Not an absl::Mutex: see mutex.h.
   std::condition_variable wake_;
   bool nudged_ = false;  // To look whether the poller needs somebody to drive it.
 };
@@ -188,7 +188,7 @@ class Poller {
   uint32_t spin_score_ = 0;
   uint32_t sleeps_since_spin_ = 0;
 
-  // Who drives; guarded by role_mutex_, which is not an absl::Mutex: see buffer_pool.cc.
+  // Who drives; guarded by role_mutex_, which is not an absl::Mutex: see mutex.h.
   std::mutex role_mutex_;
   bool has_driver_ = false;
   bool background_drives_ = false;

@@ -37,6 +37,9 @@ constexpr int kLooks = 30;
 // Acknowledging takes a mutex of the library (ibv_ack_cq_events(3)), so it is done for many at once.
 constexpr uint32_t kAcknowledgeBatch = 64;
 
+constexpr int64_t kNsPerS = 1'000'000'000;
+constexpr int64_t kNsPerMs = 1'000'000;
+
 enum EpollData : uint64_t { kWakeData, kCompletionData, kEventData };
 
 absl::Status CreationError(absl::string_view call, int error) {
@@ -95,7 +98,7 @@ absl::Status VerbsCompletionQueue::Open() {
   ibv_comp_channel* const comp_channel = device_->verbs().ibv_create_comp_channel(device_->context());
   if (comp_channel == nullptr) return fail(CreationError("ibv_create_comp_channel()", errno));
   {
-    std::lock_guard<std::mutex> lock(cq_mutex_);
+    std::lock_guard<Mutex> lock(cq_mutex_);
     comp_channel_ = comp_channel;
   }
   fcntl(comp_channel->fd, F_SETFL, fcntl(comp_channel->fd, F_GETFL) | O_NONBLOCK);
@@ -111,7 +114,7 @@ void VerbsCompletionQueue::Close() {
   if (sentinel_ != nullptr) device_->verbs().rdma_destroy_id(std::exchange(sentinel_, nullptr));
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, device_->async_fd(), nullptr);
   {
-    std::lock_guard<std::mutex> lock(cq_mutex_);
+    std::lock_guard<Mutex> lock(cq_mutex_);
     for (const auto& cq : cqs_) {
       if (cq->unacknowledged > 0) device_->verbs().ibv_ack_cq_events(cq->cq, cq->unacknowledged);
       device_->verbs().ibv_destroy_cq(cq->cq);
@@ -233,7 +236,7 @@ void VerbsCompletionQueue::Publish() {
 }
 
 absl::StatusOr<ibv_cq*> VerbsCompletionQueue::Reserve(uint32_t entries) {
-  std::lock_guard<std::mutex> lock(cq_mutex_);
+  std::lock_guard<Mutex> lock(cq_mutex_);
   for (const auto& cq : cqs_) {
     if (cq->capacity - cq->reserved < entries) continue;
     cq->reserved += entries;
@@ -259,7 +262,7 @@ absl::StatusOr<ibv_cq*> VerbsCompletionQueue::Reserve(uint32_t entries) {
 }
 
 void VerbsCompletionQueue::Release(ibv_cq* released, uint32_t entries) {
-  std::lock_guard<std::mutex> lock(cq_mutex_);
+  std::lock_guard<Mutex> lock(cq_mutex_);
   for (const auto& cq : cqs_) {
     if (cq->cq == released) cq->reserved -= std::min(entries, cq->reserved);
   }
@@ -315,7 +318,7 @@ size_t VerbsCompletionQueue::PollDevice(absl::Span<Completion> out) {
 }
 
 int VerbsCompletionQueue::TakeWorkCompletions(ibv_wc* out, int max) {
-  std::lock_guard<std::mutex> lock(cq_mutex_);
+  std::lock_guard<Mutex> lock(cq_mutex_);
   if (stash_taken_ < stash_.size()) {
     const size_t count = std::min<size_t>(static_cast<size_t>(max), stash_.size() - stash_taken_);
     std::copy_n(stash_.begin() + static_cast<ptrdiff_t>(stash_taken_), count, out);
@@ -351,7 +354,7 @@ void VerbsCompletionQueue::TakeNotes() {
   }
   if (lost.ok()) return;
   {
-    std::lock_guard<std::mutex> lock(cq_mutex_);
+    std::lock_guard<Mutex> lock(cq_mutex_);
     for (const auto& cq : cqs_) cq->capacity = cq->reserved;  // What comes later gets another one.
   }
   // OnLost() calls nobody, so the table stays as it is.
@@ -426,13 +429,12 @@ void VerbsCompletionQueue::WaitUntil(int64_t when_ns) {
   if (when_ns == kNoEnd) {
     count = epoll_wait(epoll_.get(), events, 4, -1);
   } else {
-    const absl::Duration timeout = absl::Nanoseconds(std::max<int64_t>(0, when_ns - MonotonicNs()));
-    const timespec limit = absl::ToTimespec(timeout);
+    const int64_t left_ns = std::max<int64_t>(0, when_ns - MonotonicNs());
+    const timespec limit = {.tv_sec = left_ns / kNsPerS, .tv_nsec = left_ns % kNsPerS};
     count = epoll_pwait2(epoll_.get(), events, 4, &limit, nullptr);  // Linux 5.11
     if (count < 0 && errno == ENOSYS) {
-      const int64_t limit_ms = absl::ToInt64Milliseconds(absl::Ceil(timeout, absl::Milliseconds(1)));
-      count =
-          epoll_wait(epoll_.get(), events, 4, static_cast<int>(std::clamp<int64_t>(limit_ms, 0, 1 << 30)));
+      const int64_t left_ms = std::min<int64_t>(left_ns / kNsPerMs + (left_ns % kNsPerMs != 0), 1 << 30);
+      count = epoll_wait(epoll_.get(), events, 4, static_cast<int>(left_ms));
     }
   }
   for (int i = 0; i < count; ++i) {
@@ -456,7 +458,7 @@ void VerbsCompletionQueue::WaitUntil(int64_t when_ns) {
 
 // A completion that is there when the queue is armed makes no event: hence another look after arming.
 bool VerbsCompletionQueue::ArmAndCheck() {
-  std::lock_guard<std::mutex> lock(cq_mutex_);
+  std::lock_guard<Mutex> lock(cq_mutex_);
   if (stash_taken_ < stash_.size()) return true;
   bool found = false;
   for (const auto& cq : cqs_) {
@@ -482,7 +484,7 @@ bool VerbsCompletionQueue::PollIntoStash(Cq& cq) {
 }
 
 void VerbsCompletionQueue::Collect() {
-  std::lock_guard<std::mutex> lock(cq_mutex_);
+  std::lock_guard<Mutex> lock(cq_mutex_);
   for (const auto& cq : cqs_) {
     while (PollIntoStash(*cq)) {
     }
@@ -490,14 +492,14 @@ void VerbsCompletionQueue::Collect() {
 }
 
 bool VerbsCompletionQueue::HasCollected() {
-  std::lock_guard<std::mutex> lock(cq_mutex_);
+  std::lock_guard<Mutex> lock(cq_mutex_);
   return stash_taken_ < stash_.size();
 }
 
 // One: if there are more, the next Wait() returns at once, while asking for what is not there would cost a
 // system call here.
 void VerbsCompletionQueue::ReadCqEvent() {
-  std::lock_guard<std::mutex> lock(cq_mutex_);
+  std::lock_guard<Mutex> lock(cq_mutex_);
   if (comp_channel_ == nullptr) return;
   ibv_cq* of = nullptr;
   void* context = nullptr;

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/mutex.h"
 #include "hawser/transport/fabric/unique_fd.h"
 #include "hawser/transport/fabric/verbs_device.h"
 #include "hawser/transport/fabric/verbs_event_channel.h"
@@ -167,9 +168,7 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   uint32_t polls_since_look_ = 0;
   bool polling_ = false;
 
-  // Not an absl::Mutex: where abseil was built with its deadlock detection, as Debian's is, locking one costs
-  // more than all else that a poll does.
-  std::mutex cq_mutex_;
+  Mutex cq_mutex_;
   ibv_comp_channel* comp_channel_ = nullptr;  // This and the next four: with cq_mutex_ only.
   std::vector<std::unique_ptr<Cq>> cqs_;
   size_t next_cq_ = 0;
