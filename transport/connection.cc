@@ -151,15 +151,12 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller,
   answer.session = session;
   connection->peer_hello_ = hello;
   connection->Agree(hello);
-  absl::Status status;
-  if (connection->receive_ring_.Refill()) {
-    status = connection->queue_pair_->Accept(std::move(request), Encode(answer));
-  } else {
-    status =
-        absl::ResourceExhaustedError("the server has no memory for the receive ring of a new connection");
-    request->Reject(EncodeRejection(status));
-  }
+  const absl::Status status =
+      connection->receive_ring_.Refill()
+          ? connection->queue_pair_->Accept(*request, Encode(answer))
+          : absl::ResourceExhaustedError("the server has no memory for the receive ring of a new connection");
   if (!status.ok()) {
+    request->Reject(EncodeRejection(status));
     connection->Fail(status);
     return connection;
   }

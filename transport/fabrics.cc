@@ -7,9 +7,10 @@
 
 namespace hawser::transport {
 
-absl::StatusOr<std::shared_ptr<fabric::Fabric>> CreateFabric(absl::string_view scheme) {
+absl::StatusOr<std::shared_ptr<fabric::Fabric>> CreateFabric(absl::string_view scheme,
+                                                             const std::string& rdma_device) {
   if (scheme == kTcpScheme) return std::shared_ptr<fabric::Fabric>(fabric::CreateTcpFabric());
-  if (scheme == kRdmaScheme) return fabric::NewVerbsFabric();
+  if (scheme == kRdmaScheme) return fabric::NewVerbsFabric({.device = rdma_device});
   return absl::InvalidArgumentError(absl::StrCat("no fabric for \"", scheme, "://\"; there are: ", kTcpScheme,
                                                  "://, ", kRdmaScheme, "://"));
 }

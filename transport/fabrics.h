@@ -2,6 +2,7 @@
 #define HAWSER_TRANSPORT_FABRICS_H_
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -10,8 +11,9 @@
 namespace hawser::transport {
 
 // The fabric that serves URIs of `scheme`: the one place that knows which there are. InvalidArgument: none
-// does. Unavailable and the like: this machine cannot, and why.
-absl::StatusOr<std::shared_ptr<fabric::Fabric>> CreateFabric(absl::string_view scheme);
+// does. Unavailable and the like: this machine cannot, and why. `rdma_device`: see RuntimeOptions.
+absl::StatusOr<std::shared_ptr<fabric::Fabric>> CreateFabric(absl::string_view scheme,
+                                                             const std::string& rdma_device = "");
 
 }  // namespace hawser::transport
 

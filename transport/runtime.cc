@@ -27,7 +27,7 @@ Defaults& ProcessDefaults() {
 
 absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(absl::string_view scheme,
                                                          const RuntimeOptions& options) {
-  absl::StatusOr<std::shared_ptr<fabric::Fabric>> fabric = CreateFabric(scheme);
+  absl::StatusOr<std::shared_ptr<fabric::Fabric>> fabric = CreateFabric(scheme, options.rdma_device);
   if (!fabric.ok()) return fabric.status();
   return CreateOn(*std::move(fabric), options, /*start_threads=*/true);
 }

@@ -2,6 +2,7 @@
 #define HAWSER_TRANSPORT_RUNTIME_H_
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -16,6 +17,9 @@ struct RuntimeOptions {
   int pollers = 1;
   PollerOptions poller;
   BufferPoolOptions pool;
+  // The device of rdma://, as `ibv_devices` names it, "mlx5_1". Empty: the one that HAWSER_RDMA_DEVICE names,
+  // else the first with an active port. Who uses several has a runtime for each.
+  std::string rdma_device;
 };
 
 // One fabric, the registered memory of it, and pollers on it: what channels and servers share.

@@ -122,7 +122,7 @@ void Liar::OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request) {
     answer[next_answer_at_ % answer.size()] ^= static_cast<char>(next_answer_bits_);
     if (next_answer_bits_ == 0) answer.resize(next_answer_at_ % answer.size());
   }
-  line.queue_pair->Accept(std::move(request), answer).IgnoreError();
+  line.queue_pair->Accept(*request, answer).IgnoreError();
   line.established = true;
 }
 

@@ -119,14 +119,13 @@ absl::Status SimQueuePair::Connect(const fabric::SocketAddress& address, absl::s
   return absl::OkStatus();
 }
 
-absl::Status SimQueuePair::Accept(std::unique_ptr<fabric::ConnectRequest> request,
-                                  absl::string_view private_data) {
-  auto& asked = static_cast<SimConnectRequest&>(*request);
+absl::Status SimQueuePair::Accept(fabric::ConnectRequest& request, absl::string_view private_data) {
+  auto& asked = static_cast<SimConnectRequest&>(request);
   std::lock_guard<std::mutex> lock(network().mutex());
-  asked.set_answered();
   absl::Status allowed = fabric::CheckAccept(absl::StrCat("accept ", asked.peer_address().ToString()),
                                              state_ == State::kIdle, private_data);
   if (!allowed.ok()) return allowed;
+  asked.set_answered();
   peer_ = asked.requester();
   peer_address_ = asked.peer_address();
   peer_host_ = SimFabric::HostOf(peer_address_);

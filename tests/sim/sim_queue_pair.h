@@ -33,8 +33,7 @@ class SimQueuePair final : public fabric::QueuePair {
   fabric::SocketAddress peer_address() const override { return peer_address_; }
   fabric::SocketAddress local_address() const override { return local_address_; }
   absl::Status Connect(const fabric::SocketAddress& address, absl::string_view private_data) override;
-  absl::Status Accept(std::unique_ptr<fabric::ConnectRequest> request,
-                      absl::string_view private_data) override;
+  absl::Status Accept(fabric::ConnectRequest& request, absl::string_view private_data) override;
   bool PeerSharesCore() const override { return false; }
   absl::Status PostSend(absl::Span<const fabric::SendWorkRequest> requests) override;
   absl::Status PostReceive(absl::Span<const fabric::ReceiveWorkRequest> requests) override;

@@ -216,8 +216,9 @@ class QueuePair {
   // that is too long, or `address` is of another family than QueuePairOptions::local_address.
   virtual absl::Status Connect(const SocketAddress& address, absl::string_view private_data) = 0;
 
-  // Answers `request`. `private_data`: at most kAcceptPrivateDataMax bytes.
-  virtual absl::Status Accept(std::unique_ptr<ConnectRequest> request, absl::string_view private_data) = 0;
+  // Answers `request`, which may be let go then. On an error it can be rejected yet, so that the peer hears
+  // why. `private_data`: at most kAcceptPrivateDataMax bytes.
+  virtual absl::Status Accept(ConnectRequest& request, absl::string_view private_data) = 0;
 
   // A guess: the peer runs on the very core that this thread is on, so it can start only when this thread
   // pauses, and posting early what can be posted with more is in vain. Never on a NIC.

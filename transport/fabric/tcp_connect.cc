@@ -137,11 +137,11 @@ void TcpQueuePair::ReadGreeting() {
   Establish(std::min(greeting.read_depth, requester_.read_depth()), greeting_->private_data());
 }
 
-absl::Status TcpQueuePair::Accept(std::unique_ptr<ConnectRequest> request, absl::string_view private_data) {
-  absl::Status allowed = CheckAccept(absl::StrCat("accept ", request->peer_address().ToString()),
+absl::Status TcpQueuePair::Accept(ConnectRequest& request, absl::string_view private_data) {
+  absl::Status allowed = CheckAccept(absl::StrCat("accept ", request.peer_address().ToString()),
                                      state_ == State::kIdle, private_data);
   if (!allowed.ok()) return allowed;
-  auto& tcp_request = static_cast<TcpConnectRequest&>(*request);
+  auto& tcp_request = static_cast<TcpConnectRequest&>(request);
   socket_ = tcp_request.TakeSocket();
   if (!socket_.is_open()) return absl::FailedPreconditionError("Accept: the request was rejected before");
   PrepareForFrames(socket_.get(), completion_queue_.options());

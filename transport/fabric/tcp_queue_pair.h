@@ -36,7 +36,7 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   SocketAddress local_address() const override { return local_address_; }
 
   absl::Status Connect(const SocketAddress& address, absl::string_view private_data) override;
-  absl::Status Accept(std::unique_ptr<ConnectRequest> request, absl::string_view private_data) override;
+  absl::Status Accept(ConnectRequest& request, absl::string_view private_data) override;
   bool PeerSharesCore() const override;
   absl::Status PostSend(absl::Span<const SendWorkRequest> requests) override;
   absl::Status PostReceive(absl::Span<const ReceiveWorkRequest> requests) override;

@@ -135,8 +135,8 @@ void VerbsQueuePair::OnAddressResolved() {
   if (id_->verbs != device_.context()) {
     return Fail(absl::UnavailableError(
         absl::StrCat(ConnectingTo(), ": the route leads over RDMA device ",
-                     id_->verbs != nullptr ? id_->verbs->device->name : "(none)", ", but this fabric uses ",
-                     device_.name(), " (VerbsFabricOptions::device, HAWSER_RDMA_DEVICE)")));
+                     id_->verbs != nullptr ? id_->verbs->device->name : "(none)", ", but this program uses ",
+                     device_.name(), " (RuntimeOptions::rdma_device, HAWSER_RDMA_DEVICE)")));
   }
   device_.Prove();
   completion_queue_.BindSentinel(local_address_);
@@ -255,16 +255,24 @@ void VerbsQueuePair::SetMinRnrTimer() {
 
 // --- The side that accepts
 
-absl::Status VerbsQueuePair::Accept(std::unique_ptr<ConnectRequest> request, absl::string_view private_data) {
-  auto& asked = static_cast<VerbsConnectRequest&>(*request);
+absl::Status VerbsQueuePair::Accept(ConnectRequest& request, absl::string_view private_data) {
+  auto& asked = static_cast<VerbsConnectRequest&>(request);
   const std::string what = absl::StrCat("accept ", asked.peer_address().ToString());
   absl::Status allowed = CheckAccept(what, state_ == State::kIdle, private_data);
   if (!allowed.ok()) return allowed;
   if (absl::Status status = device_.CheckProcess(what); !status.ok()) return status;
   if (absl::Status status = Enter(what); !status.ok()) return status;
-  id_ = asked.TakeId();
-  if (id_ == nullptr)
+  const rdma_cm_id* const offered = asked.id();
+  if (offered == nullptr)
     return absl::FailedPreconditionError(absl::StrCat(what, ": the request was rejected before"));
+  if (absl::Status status = device_.CheckContext(offered->verbs, what); !status.ok()) return status;
+  if (offered->verbs != device_.context()) {
+    // Short, so that the peer gets all of it.
+    return absl::UnavailableError(absl::StrCat(what, ": it came over RDMA device ",
+                                               offered->verbs->device->name, ", the server uses ",
+                                               device_.name(), " (RuntimeOptions::rdma_device)"));
+  }
+  id_ = asked.TakeId();
   peer_address_ = asked.peer_address();
   local_address_ = LocalAddress(*id_);
   state_ = State::kAccepting;
@@ -272,16 +280,10 @@ absl::Status VerbsQueuePair::Accept(std::unique_ptr<ConnectRequest> request, abs
   const auto fail = [&](absl::Status why) {
     error_ = why;
     EnterError();
+    if (qp_ == nullptr) asked.GiveBack(std::exchange(id_, nullptr));
     DropId();  // Rejects.
     return why;
   };
-  if (absl::Status status = device_.CheckContext(id_->verbs, what); !status.ok())
-    return fail(std::move(status));
-  if (id_->verbs != device_.context()) {
-    return fail(absl::UnavailableError(
-        absl::StrCat(what, ": it came over RDMA device ", id_->verbs->device->name, ", but this fabric uses ",
-                     device_.name(), " (VerbsFabricOptions::device, HAWSER_RDMA_DEVICE)")));
-  }
   device_.Prove();
   completion_queue_.BindSentinel(local_address_);
   // After this no other thread has an event of it in its hands (rdma_migrate_id(3)).

@@ -27,8 +27,11 @@ class VerbsConnectRequest final : public ConnectRequest {
   uint8_t responder_resources() const { return event_.responder_resources; }
   const VerbsEventChannel& channel() const { return *channel_; }
 
-  // Null: rejected. Of the queue pair that accepts it; from then on there is nothing to reject.
+  // Null: rejected, or taken.
+  const rdma_cm_id* id() const { return event_.id; }
+  // Of the queue pair that accepts it; from then on there is nothing to reject, unless it gives it back.
   rdma_cm_id* TakeId() { return std::exchange(event_.id, nullptr); }
+  void GiveBack(rdma_cm_id* id) { event_.id = id; }
 
  private:
   const std::shared_ptr<VerbsEventChannel> channel_;

@@ -105,8 +105,8 @@ absl::Status VerbsListener::Listen(const SocketAddress& address) {
       context != nullptr && context != completion_queue_.device().context()) {
     return absl::InvalidArgumentError(
         absl::StrCat("listen on ", address.ToString(), ": that address belongs to RDMA device ",
-                     context->device->name, ", but this fabric uses ", completion_queue_.device().name(),
-                     " (VerbsFabricOptions::device, HAWSER_RDMA_DEVICE)"));
+                     context->device->name, ", but this program uses ", completion_queue_.device().name(),
+                     " (RuntimeOptions::rdma_device, HAWSER_RDMA_DEVICE)"));
   }
   if (verbs.rdma_listen(id_, backlog_) != 0) return ListenError(address, "rdma_listen()", errno);
   completion_queue_.device().Prove();

@@ -134,7 +134,7 @@ void FabricWorld::Connect(Endpoint& a, Endpoint& b) {
   HAWSER_UNTIL(*this, !requests_.requests.empty());
   std::unique_ptr<ConnectRequest> request = std::move(requests_.requests.back());
   requests_.requests.pop_back();
-  ASSERT_THAT(b.qp().Accept(std::move(request), ""), HasCode(absl::StatusCode::kOk))
+  ASSERT_THAT(b.qp().Accept(*request, ""), HasCode(absl::StatusCode::kOk))
       << "connection " << endpoints_.size() / 2 << "; the requester: " << a.news().why.ToString();
   HAWSER_UNTIL(*this, a.news().established() && b.news().established());
 }

@@ -96,7 +96,7 @@ TEST_P(ConnectContractTest, PrivateDataOfEverySizeCrosses) {
       ASSERT_TRUE(a.qp().Connect(world_.listener().address(), asked).ok());
       HAWSER_UNTIL(world_, world_.requests().requests.size() == 1);
       EXPECT_THAT(std::string(world_.requests().requests[0]->private_data()), StartsWith(asked));
-      ASSERT_TRUE(b.qp().Accept(std::move(world_.requests().requests[0]), accepted).ok());
+      ASSERT_TRUE(b.qp().Accept(*world_.requests().requests[0], accepted).ok());
       world_.requests().requests.clear();
       HAWSER_UNTIL(world_, a.news().established() && b.news().established());
       EXPECT_THAT(a.news().accept_data, StartsWith(accepted));
@@ -114,7 +114,7 @@ TEST_P(ConnectContractTest, PrivateDataThatIsTooLongIsRefused) {
   HAWSER_UNTIL(world_, world_.requests().requests.size() == 1);
   Endpoint& b = world_.NewEndpoint(1);
   EXPECT_THAT(
-      b.qp().Accept(std::move(world_.requests().requests[0]), std::string(kAcceptPrivateDataMax + 1, 'a')),
+      b.qp().Accept(*world_.requests().requests[0], std::string(kAcceptPrivateDataMax + 1, 'a')),
       HasCode(absl::StatusCode::kInvalidArgument));
 }
 
@@ -183,7 +183,7 @@ TEST_P(ConnectContractTest, APendingRequestOutlivesItsListener) {
   ASSERT_TRUE(a.qp().Connect(world_.listener().address(), "").ok());
   HAWSER_UNTIL(world_, world_.requests().requests.size() == 1);
   world_.CloseListener();
-  ASSERT_TRUE(b.qp().Accept(std::move(world_.requests().requests[0]), "").ok());
+  ASSERT_TRUE(b.qp().Accept(*world_.requests().requests[0], "").ok());
   HAWSER_UNTIL(world_, a.news().established() && b.news().established());
 }
 

@@ -107,7 +107,7 @@ TEST_P(EndContractTest, DisconnectEndsEveryStage) {
   asking.qp().Disconnect();
   world_.PollSome();
   Endpoint& accepting = world_.NewEndpoint(1);
-  if (accepting.qp().Accept(std::move(world_.requests().requests[0]), "").ok()) {
+  if (accepting.qp().Accept(*world_.requests().requests[0], "").ok()) {
     HAWSER_UNTIL(world_, accepting.news().ended());
   }
   EXPECT_TRUE(asking.news().told.empty());
@@ -118,7 +118,7 @@ TEST_P(EndContractTest, DisconnectEndsEveryStage) {
   world_.requests().requests.clear();
   ASSERT_TRUE(a.qp().Connect(world_.listener().address(), "").ok());
   HAWSER_UNTIL(world_, world_.requests().requests.size() == 1);
-  ASSERT_TRUE(b.qp().Accept(std::move(world_.requests().requests[0]), "").ok());
+  ASSERT_TRUE(b.qp().Accept(*world_.requests().requests[0], "").ok());
   b.qp().Disconnect();
   HAWSER_UNTIL(world_, a.news().ended());
   EXPECT_TRUE(b.news().told.empty());

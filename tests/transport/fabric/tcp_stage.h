@@ -87,7 +87,7 @@ class Stranger {
   void BecomePeerOf(Endpoint& endpoint) {
     Say(EncodeGreeting(GreetingKind::kConnect, 16, ""));
     HAWSER_UNTIL(world_, !world_.requests().requests.empty());
-    ASSERT_TRUE(endpoint.qp().Accept(std::move(world_.requests().requests[0]), "").ok());
+    ASSERT_TRUE(endpoint.qp().Accept(*world_.requests().requests[0], "").ok());
     world_.requests().requests.clear();
     HearBytes(kGreetingHeaderBytes);
     heard_.clear();

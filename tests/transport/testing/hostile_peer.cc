@@ -137,8 +137,9 @@ void HostilePeer::OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> reque
 }
 
 void HostilePeer::Accept(absl::string_view private_data) {
-  const absl::Status status = queue_pair_->Accept(std::move(request_), private_data);
+  const absl::Status status = queue_pair_->Accept(*request_, private_data);
   ASSERT_TRUE(status.ok()) << status;
+  request_.reset();
 }
 
 void HostilePeer::Send(absl::string_view message) {

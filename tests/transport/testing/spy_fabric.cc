@@ -72,9 +72,8 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
   absl::Status Connect(const fabric::SocketAddress& address, absl::string_view private_data) override {
     return real_->Connect(address, private_data);
   }
-  absl::Status Accept(std::unique_ptr<fabric::ConnectRequest> request,
-                      absl::string_view private_data) override {
-    return real_->Accept(std::move(request), private_data);
+  absl::Status Accept(fabric::ConnectRequest& request, absl::string_view private_data) override {
+    return real_->Accept(request, private_data);
   }
   bool PeerSharesCore() const override { return spy_.peers_share_core_; }
   absl::Status PostSend(absl::Span<const fabric::SendWorkRequest> requests) override {
