@@ -10,6 +10,7 @@
 #include "hawser/rpc/background.h"
 #include "hawser/rpc/exceptions.h"
 #include "hawser/rpc/service.h"
+#include "hawser/transport/fabrics.h"
 
 namespace hawser::internal {
 namespace {
@@ -26,6 +27,16 @@ absl::StatusOr<std::shared_ptr<const Serving>> MakeOffers(const ChannelOptions& 
   return offers;
 }
 
+// Where there are several: that of the address to come from, or of the route to where it goes. A name is not
+// looked up for this, which would block.
+std::string DeviceTo(const transport::Uri& uri, const std::string& local_address) {
+  const absl::StatusOr<fabric::SocketAddress> local = transport::ParseNumericHost(local_address);
+  const absl::StatusOr<fabric::SocketAddress> remote = transport::ParseNumericHost(uri.host);
+  if (!local.ok() && !remote.ok()) return "";
+  return transport::DeviceFor(uri.scheme, local.value_or(fabric::SocketAddress()),
+                              remote.value_or(fabric::SocketAddress()));
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_view uri,
@@ -40,7 +51,9 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
   if (!offers.ok()) return offers.status();
   ReleaseRuntimesNow();
   absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime =
-      options.runtime != nullptr ? std::move(options.runtime) : transport::Runtime::Default(parsed->scheme);
+      options.runtime != nullptr
+          ? std::move(options.runtime)
+          : transport::Runtime::Default(parsed->scheme, DeviceTo(*parsed, options.connection.local_address));
   if (!runtime.ok()) return runtime.status();
   if (absl::Status status = (*runtime)->CheckServes(parsed->scheme); !status.ok()) return status;
   transport::Poller& poller = (*runtime)->NextPoller();

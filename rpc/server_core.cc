@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/rpc/background.h"
+#include "hawser/transport/fabrics.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::internal {
@@ -57,7 +58,7 @@ ServerCore::~ServerCore() {
     // Whoever told us of the end of the last session is back from it when the poller has come to this.
     RunAndWait(*poller, [poller] { poller->AddAsyncInterest(-1); });
   }
-  std::map<std::string, std::unique_ptr<Pollers>> pollers;
+  decltype(pollers_) pollers;
   {
     absl::MutexLock lock(&mutex_);
     pollers.swap(pollers_);
@@ -133,10 +134,12 @@ absl::StatusOr<transport::Uri> ServerCore::ListenOnAuto(const transport::Uri& ur
 }
 
 absl::StatusOr<std::vector<ServerCore::Listening>> ServerCore::ListenOnUri(transport::Uri& uri) {
-  absl::StatusOr<Pollers*> pollers = PollersFor(uri.scheme);
-  if (!pollers.ok()) return pollers.status();
+  if (absl::Status known = transport::CheckScheme(uri.scheme); !known.ok()) return known;
   absl::StatusOr<std::vector<fabric::SocketAddress>> addresses = transport::Resolve(uri);
   if (!addresses.ok()) return addresses.status();
+  absl::StatusOr<Pollers*> pollers =
+      PollersFor(uri.scheme, transport::DeviceFor(uri.scheme, addresses->front(), {}));
+  if (!pollers.ok()) return pollers.status();
   absl::StatusOr<std::vector<Listening>> listening = ListenOnAll(**pollers, WithoutRepeats(*addresses));
   if (!listening.ok()) {
     return absl::Status(
@@ -160,14 +163,16 @@ absl::Status ServerCore::Keep(const transport::Uri& uri, std::vector<Listening> 
   return absl::FailedPreconditionError("the server was shut down");
 }
 
-absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersFor(const std::string& scheme) {
+absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersFor(const std::string& scheme,
+                                                            const std::string& device) {
   absl::MutexLock lock(&mutex_);
   if (phase_ != Phase::kServing) return absl::FailedPreconditionError("the server was shut down");
-  std::unique_ptr<Pollers>& pollers = pollers_[scheme];
+  const std::pair<std::string, std::string> key(scheme, device);
+  std::unique_ptr<Pollers>& pollers = pollers_[key];
   if (pollers != nullptr) return pollers.get();
-  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = RuntimeFor(scheme);
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = RuntimeFor(scheme, device);
   if (!runtime.ok()) {
-    pollers_.erase(scheme);
+    pollers_.erase(key);
     return runtime.status();
   }
   pollers = std::make_unique<Pollers>();
@@ -180,10 +185,13 @@ absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersFor(const std::string& s
   return pollers.get();
 }
 
-absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeFor(const std::string& scheme) const {
+absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeFor(const std::string& scheme,
+                                                                           const std::string& device) const {
   if (options_.runtime == nullptr) {
-    return transport::Runtime::Create(
-        scheme, {.pollers = options_.pollers, .poller = options_.poller, .pool = options_.pool});
+    return transport::Runtime::Create(scheme, {.pollers = options_.pollers,
+                                               .poller = options_.poller,
+                                               .pool = options_.pool,
+                                               .rdma_device = device});
   }
   if (absl::Status status = options_.runtime->CheckServes(scheme); !status.ok()) return status;
   return options_.runtime;
@@ -374,7 +382,7 @@ bool ServerCore::AwaitLocked(bool (ServerCore::*condition)() const, absl::Time d
 std::vector<transport::Poller*> ServerCore::AllPollers() const {
   std::vector<transport::Poller*> all;
   absl::MutexLock lock(&mutex_);
-  for (const auto& [scheme, pollers] : pollers_) {
+  for (const auto& [fabric, pollers] : pollers_) {
     for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) all.push_back(&pollers->runtime->poller(i));
   }
   return all;
@@ -426,7 +434,7 @@ ServerStats ServerCore::stats() const {
   ServerStats stats;
   absl::MutexLock lock(&mutex_);
   stats.connections = connections_;
-  for (const auto& [scheme, pollers] : pollers_) {
+  for (const auto& [fabric, pollers] : pollers_) {
     stats.leased_bytes += pollers->runtime->buffers().stats().leased_bytes;
     for (const auto& counters : pollers->counters) {
       stats.calls_running += counters->calls_running.load(std::memory_order_relaxed);

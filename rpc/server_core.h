@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -70,8 +71,9 @@ class ServerCore final : Session::Owner {
   absl::StatusOr<std::vector<Listening>> ListenOnUri(transport::Uri& uri);
   // Until Shutdown(). FailedPrecondition: that was called.
   absl::Status Keep(const transport::Uri& uri, std::vector<Listening> listening);
-  absl::StatusOr<Pollers*> PollersFor(const std::string& scheme);
-  absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeFor(const std::string& scheme) const;
+  absl::StatusOr<Pollers*> PollersFor(const std::string& scheme, const std::string& device);
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeFor(const std::string& scheme,
+                                                                 const std::string& device) const;
   absl::StatusOr<std::vector<Listening>> ListenOnAll(Pollers& pollers,
                                                      std::vector<fabric::SocketAddress> addresses);
   absl::StatusOr<Listening> ListenOn(Pollers& pollers, const fabric::SocketAddress& address);
@@ -110,7 +112,8 @@ class ServerCore final : Session::Owner {
   mutable absl::Mutex mutex_;
   absl::CondVar ended_;  // The last connection, the last session, or the whole server.
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kServing;
-  std::map<std::string, std::unique_ptr<Pollers>> pollers_ ABSL_GUARDED_BY(mutex_);  // By scheme; only grows.
+  // By scheme and device; only grows.
+  std::map<std::pair<std::string, std::string>, std::unique_ptr<Pollers>> pollers_ ABSL_GUARDED_BY(mutex_);
   std::vector<Listening> listening_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> addresses_ ABSL_GUARDED_BY(mutex_);
   std::string why_not_rdma_ ABSL_GUARDED_BY(mutex_);

@@ -1,18 +1,34 @@
 #include "hawser/transport/fabrics.h"
 
+#include <sys/socket.h>
+
+#include <cstdlib>
+
 #include "absl/strings/str_cat.h"
 #include "hawser/transport/fabric/tcp_fabric.h"
 #include "hawser/transport/fabric/verbs_fabric.h"
+#include "hawser/transport/fabric/verbs_route.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::transport {
+
+absl::Status CheckScheme(absl::string_view scheme) {
+  if (scheme == kTcpScheme || scheme == kRdmaScheme) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("no fabric for \"", scheme, "://\"; there are: ", kTcpScheme,
+                                                 "://, ", kRdmaScheme, "://"));
+}
 
 absl::StatusOr<std::shared_ptr<fabric::Fabric>> CreateFabric(absl::string_view scheme,
                                                              const std::string& rdma_device) {
   if (scheme == kTcpScheme) return std::shared_ptr<fabric::Fabric>(fabric::CreateTcpFabric());
   if (scheme == kRdmaScheme) return fabric::NewVerbsFabric({.device = rdma_device});
-  return absl::InvalidArgumentError(absl::StrCat("no fabric for \"", scheme, "://\"; there are: ", kTcpScheme,
-                                                 "://, ", kRdmaScheme, "://"));
+  return CheckScheme(scheme);
+}
+
+std::string DeviceFor(absl::string_view scheme, const fabric::SocketAddress& local,
+                      const fabric::SocketAddress& remote) {
+  if (scheme != kRdmaScheme || std::getenv("HAWSER_RDMA_DEVICE") != nullptr) return "";
+  return fabric::VerbsDeviceOf(local.family() != AF_UNSPEC ? local : fabric::RouteSource(remote));
 }
 
 }  // namespace hawser::transport

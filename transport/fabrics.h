@@ -4,16 +4,27 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/socket_address.h"
 
 namespace hawser::transport {
+
+// InvalidArgument: no fabric serves URIs of `scheme`.
+absl::Status CheckScheme(absl::string_view scheme);
 
 // The fabric that serves URIs of `scheme`: the one place that knows which there are. InvalidArgument: none
 // does. Unavailable and the like: this machine cannot, and why. `rdma_device`: see RuntimeOptions.
 absl::StatusOr<std::shared_ptr<fabric::Fabric>> CreateFabric(absl::string_view scheme,
                                                              const std::string& rdma_device = "");
+
+// What to give to CreateFabric() as its device, so that it serves connections from `local`, or, if that is
+// AF_UNSPEC, by the route to `remote`. Empty: the user chose one (HAWSER_RDMA_DEVICE), the fabric has none,
+// or no device is there.
+std::string DeviceFor(absl::string_view scheme, const fabric::SocketAddress& local,
+                      const fabric::SocketAddress& remote);
 
 }  // namespace hawser::transport
 

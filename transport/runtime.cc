@@ -14,7 +14,8 @@ namespace {
 
 struct Defaults {
   absl::Mutex mutex;
-  std::map<std::string, std::shared_ptr<Runtime>, std::less<>> by_scheme ABSL_GUARDED_BY(mutex);
+  using Key = std::pair<std::string, std::string>;  // Scheme and device.
+  std::map<Key, std::shared_ptr<Runtime>> runtimes ABSL_GUARDED_BY(mutex);
 };
 
 // Never destroyed: channels may be used until the process has ended.
@@ -54,19 +55,21 @@ absl::Status Runtime::CheckServes(absl::string_view scheme) const {
       absl::StrCat("the runtime in the options serves ", this->scheme(), "://, not ", scheme, "://"));
 }
 
-absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Default(absl::string_view scheme) {
+absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Default(absl::string_view scheme,
+                                                          const std::string& rdma_device) {
   Defaults& defaults = ProcessDefaults();
   absl::MutexLock lock(&defaults.mutex);
-  auto it = defaults.by_scheme.find(scheme);
-  if (it != defaults.by_scheme.end()) {
+  const Defaults::Key key(scheme, rdma_device);
+  auto it = defaults.runtimes.find(key);
+  if (it != defaults.runtimes.end()) {
     if (it->second->poller(0).usable_in_this_process()) return it->second;
     // A child after fork(): the parent's threads are not here and its sockets are the parent's. Leaked, not
     // destroyed: destroying would wait for those threads.
     new std::shared_ptr<Runtime>(std::move(it->second));
-    defaults.by_scheme.erase(it);
+    defaults.runtimes.erase(it);
   }
-  absl::StatusOr<std::shared_ptr<Runtime>> runtime = Create(scheme);
-  if (runtime.ok()) defaults.by_scheme.emplace(std::string(scheme), *runtime);
+  absl::StatusOr<std::shared_ptr<Runtime>> runtime = Create(scheme, {.rdma_device = rdma_device});
+  if (runtime.ok()) defaults.runtimes.emplace(key, *runtime);
   return runtime;
 }
 

@@ -32,9 +32,10 @@ class Runtime {
   static absl::StatusOr<std::shared_ptr<Runtime>> Create(absl::string_view scheme,
                                                          const RuntimeOptions& options = {});
 
-  // The process's own one for clients of `scheme`, made at first use, never destroyed. In a child after
-  // fork() it is a new one.
-  static absl::StatusOr<std::shared_ptr<Runtime>> Default(absl::string_view scheme);
+  // The process's own one for clients of `scheme`, of each device one, made at first use, never destroyed. In
+  // a child after fork() it is a new one.
+  static absl::StatusOr<std::shared_ptr<Runtime>> Default(absl::string_view scheme,
+                                                          const std::string& rdma_device = "");
 
   // `fabric` instead of one by its name, `environment` instead of the real one (tests). `start_threads`
   // false: nobody polls but the caller.

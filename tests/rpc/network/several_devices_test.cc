@@ -1,5 +1,6 @@
 // A machine with more than one RDMA device. Setup rxe_pair of tests/softroce.
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 
@@ -10,6 +11,7 @@ namespace hawser {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 struct Device {
   const std::string name;
@@ -61,6 +63,40 @@ TEST(SeveralDevicesTest, WhoComesOverOneThatTheServerDoesNotUseIsToldSo) {
   EXPECT_THAT(std::string(refused.message()),
               HasSubstr(absl::StrCat("it came over RDMA device ", Far().name, ", the server uses ",
                                      Near().name, " (RuntimeOptions::rdma_device)")));
+}
+
+// Nobody chooses: neither a runtime, nor the environment.
+class NobodyChooses {
+ public:
+  NobodyChooses() { unsetenv("HAWSER_RDMA_DEVICE"); }
+  ~NobodyChooses() { setenv("HAWSER_RDMA_DEVICE", near_.c_str(), 1); }
+
+ private:
+  const std::string near_ = Near().name;
+};
+
+TEST(SeveralDevicesTest, AServerListensOnTheAddressesOfEachAndAClientTakesTheOneOfTheRoute) {
+  const NobodyChooses nobody;
+  for (const char* scheme : {"rdma", "auto"}) {
+    TestServer server({}, absl::StrCat(scheme, "://", Near().address, ":0"));
+    const absl::StatusOr<std::string> far =
+        server.server.Listen(absl::StrCat(scheme, "://", Far().address, ":0"));
+    ASSERT_THAT(far.status(), HasCode(absl::StatusCode::kOk));
+    for (const std::string& uri : {server.uri, *far}) {
+      const auto channel = Channel::Connect(uri);
+      ASSERT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
+      EXPECT_THAT((*channel)->peer_address(), StartsWith("rdma://")) << (*channel)->why_not_rdma();
+      EXPECT_THAT(SendAct(*channel, 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+      for (const Device& from : {Near(), Far()}) {
+        ChannelOptions options;
+        options.connection.local_address = from.address;
+        const auto chosen = Channel::Connect(uri, options);
+        ASSERT_THAT(chosen.status(), HasCode(absl::StatusCode::kOk)) << from.name << " to " << uri;
+        EXPECT_THAT((*chosen)->peer_address(), StartsWith("rdma://")) << (*chosen)->why_not_rdma();
+        EXPECT_THAT(SendAct(*chosen, 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+      }
+    }
+  }
 }
 
 TEST(SeveralDevicesTest, AnAddressOfOneThatTheRuntimeDoesNotUseIsRefusedWhereItIsGiven) {

@@ -1,0 +1,91 @@
+#include "hawser/transport/fabric/verbs_route.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace hawser::fabric {
+namespace {
+
+SocketAddress Ip(const char* text) {
+  sockaddr_in v4 = {.sin_family = AF_INET};
+  EXPECT_EQ(inet_pton(AF_INET, text, &v4.sin_addr), 1);
+  return SocketAddress(reinterpret_cast<const sockaddr*>(&v4), sizeof(v4));
+}
+
+SocketAddress Loopback6() {
+  const sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+  return SocketAddress(reinterpret_cast<const sockaddr*>(&v6), sizeof(v6));
+}
+
+// A made-up /sys, in which RDMA devices are on the one interface that every machine has: lo, with 127.0.0.1.
+class VerbsRouteTest : public testing::Test {
+ protected:
+  VerbsRouteTest() : sysfs_(testing::TempDir() + "/sys.XXXXXX") {
+    EXPECT_NE(mkdtemp(sysfs_.data()), nullptr);
+  }
+  ~VerbsRouteTest() override { std::filesystem::remove_all(sysfs_); }
+
+  void Gid(const std::string& device, const std::string& port, const std::string& index,
+           const std::string& netdev) {
+    const std::string folder =
+        sysfs_ + "/class/infiniband/" + device + "/ports/" + port + "/gid_attrs/ndevs/";
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + index) << netdev << "\n";
+  }
+  void Sibling(const std::string& netdev, const std::string& device) {
+    std::filesystem::create_directories(sysfs_ + "/class/net/" + netdev + "/device/infiniband/" + device);
+  }
+
+  std::string sysfs_;
+};
+
+TEST_F(VerbsRouteTest, RoceIsTheDeviceWithAGidOfTheInterface) {
+  Gid("mlx5_0", "1", "0", "eth0");
+  Gid("mlx5_1", "1", "0", "eth1");
+  Gid("mlx5_1", "2", "0", "");
+  Gid("mlx5_1", "2", "1", "lo");
+  EXPECT_EQ(VerbsDeviceOf(Ip("127.0.0.1"), sysfs_), "mlx5_1");
+}
+
+TEST_F(VerbsRouteTest, IpoibAndIwarpAreTheOneDeviceOfTheSameHardware) {
+  Sibling("lo", "irdma0");
+  EXPECT_EQ(VerbsDeviceOf(Ip("127.0.0.1"), sysfs_), "irdma0");
+  Sibling("lo", "irdma1");
+  EXPECT_EQ(VerbsDeviceOf(Ip("127.0.0.1"), sysfs_), "") << "one of two, and nothing says which";
+}
+
+TEST_F(VerbsRouteTest, AnAddressOfNoInterfaceOrOfNoDeviceHasNone) {
+  EXPECT_EQ(VerbsDeviceOf(Ip("127.0.0.1"), sysfs_), "");
+  Gid("mlx5_0", "1", "0", "lo");
+  EXPECT_EQ(VerbsDeviceOf(Ip("192.0.2.1"), sysfs_), "");  // For documentation (RFC 5737).
+  EXPECT_EQ(VerbsDeviceOf(Ip("0.0.0.0"), sysfs_), "");
+  EXPECT_EQ(VerbsDeviceOf({}, sysfs_), "");
+}
+
+TEST_F(VerbsRouteTest, ThePortOfTheAddressDoesNotMatter) {
+  Gid("mlx5_0", "1", "0", "lo");
+  SocketAddress local = Ip("127.0.0.1");
+  local.set_port(7470);
+  EXPECT_EQ(VerbsDeviceOf(local, sysfs_), "mlx5_0");
+}
+
+TEST_F(VerbsRouteTest, TheSourceIsTheAddressOfTheRoute) {
+  SocketAddress peer = Ip("127.0.0.9");
+  EXPECT_EQ(RouteSource(peer).ToString(), "127.0.0.1:0");
+  peer.set_port(7470);
+  EXPECT_EQ(RouteSource(peer).ToString(), "127.0.0.1:0");
+  EXPECT_EQ(RouteSource(SocketAddress()).family(), AF_UNSPEC);
+  // Without IPv6 there is no route.
+  const SocketAddress six = RouteSource(Loopback6());
+  EXPECT_TRUE(six.family() == AF_UNSPEC || six.ToString() == "[::1]:0") << six.ToString();
+}
+
+}  // namespace
+}  // namespace hawser::fabric
