@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/transport/fabric/verbs_errors.h"
+#include "hawser/transport/fabric/verbs_order.h"
 
 namespace hawser::fabric {
 namespace {
@@ -331,6 +332,7 @@ int VerbsCompletionQueue::TakeWorkCompletions(ibv_wc* out, int max) {
     const int taken = ibv_poll_cq(cqs_[next_cq_]->cq, max - count, out + count);
     if (taken > 0) count += taken;  // Less than 0: the device is gone, which is told by its event.
   }
+  if (count > 0) AfterPoll();
   return count;
 }
 
@@ -475,6 +477,7 @@ bool VerbsCompletionQueue::PollIntoStash(Cq& cq) {
   ibv_wc found[kBatch];
   const int count = ibv_poll_cq(cq.cq, kBatch, found);
   if (count <= 0) return false;
+  AfterPoll();
   if (stash_taken_ == stash_.size()) {
     stash_.clear();
     stash_taken_ = 0;

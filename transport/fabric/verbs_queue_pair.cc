@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/transport/fabric/describe_errno.h"
 #include "hawser/transport/fabric/verbs_errors.h"
+#include "hawser/transport/fabric/verbs_order.h"
 
 namespace hawser::fabric {
 namespace {
@@ -134,6 +135,7 @@ absl::Status VerbsQueuePair::PostChain(absl::Span<const SendWorkRequest> request
     wr.wr_id = VerbsCompletionQueue::WorkRequestId(token_, /*receive=*/false, sends_.Push(entry));
     wr.next = i + 1 < count ? &chain_[i + 1] : nullptr;
   }
+  BeforePost();
   ibv_send_wr* bad = nullptr;
   const int error = std::abs(ibv_post_send(qp_, chain_.data(), &bad));  // siw returns it negative.
   if (error == 0) {
