@@ -179,6 +179,7 @@ absl::Status VerbsQueuePair::CreateQp(absl::string_view what) {
   if (!cq.ok()) return cq.status();
   ibv_qp_init_attr attr = {};
   int error = 0;
+  device_.AddQueuePair(this);
   // A device that cannot do as much inline says EINVAL, and not what it could do.
   for (uint32_t inline_bytes : {fabric_.inline_bytes, uint32_t{64}, uint32_t{0}}) {
     attr = {};
@@ -204,6 +205,7 @@ absl::Status VerbsQueuePair::CreateQp(absl::string_view what) {
     if (error != EINVAL) break;
   }
   if (qp_ == nullptr) {
+    device_.RemoveQueuePair(this);
     completion_queue_.Release(*cq, sends + options_.receive_depth);
     const std::string call =
         absl::StrCat("rdma_create_qp() with ", sends, " sends and ", options_.receive_depth, " receives");
@@ -470,6 +472,7 @@ void VerbsQueuePair::DestroyQp() {
   grants_.Release();
   if (qp_ == nullptr) return;
   if (id_ != nullptr) id_->qp = nullptr;
+  device_.RemoveQueuePair(this);
   verbs().ibv_destroy_qp(std::exchange(qp_, nullptr));
   completion_queue_.Release(cq_, entries);
 }

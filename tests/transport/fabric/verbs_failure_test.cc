@@ -29,6 +29,14 @@ constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
+SocketAddress Peer() {
+  sockaddr_in v4 = {};
+  v4.sin_family = AF_INET;
+  v4.sin_port = 0x2e1d;  // 7470
+  v4.sin_addr.s_addr = 0x0200000a;
+  return SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4));
+}
+
 TEST(VerbsFailureTest, CompletionCodesKeepTheirMeaning) {
   const std::pair<ibv_wc_status, CompletionStatus> codes[] = {
       {IBV_WC_LOC_LEN_ERR, CompletionStatus::kLocalError},
@@ -103,6 +111,41 @@ TEST(VerbsFailureTest, AQueuePairThatTheDeviceGivesUpIsTold) {
   EXPECT_THAT(Message(world.news.why), HasSubstr("IBV_EVENT_QP_ACCESS_ERR"));
 }
 
+// Whoever makes a queue pair on an rdma_cm_id has it on the context that ours are on.
+TEST(VerbsFailureTest, NewsOfQueuePairsThatAnotherPartOfTheProgramMadeIsNotTakenForOurs) {
+  FakeWorld world;
+  uint64_t of_another = 7;
+  for (void* context : {static_cast<void*>(nullptr), static_cast<void*>(&of_another)}) {
+    for (ibv_event_type event : {IBV_EVENT_CQ_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR,
+                                 IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_COMM_EST}) {
+      world.verbs.ForeignAsyncEvent(event, context);
+    }
+  }
+  world.Poll();
+  EXPECT_THAT(world.news.told, ElementsAre("established"));
+  world.verbs.AsyncEvent(IBV_EVENT_QP_FATAL);
+  world.Poll();
+  EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
+}
+
+TEST(VerbsFailureTest, NewsThatWasReadBeforeItsQueuePairWasDestroyedFindsNobody) {
+  FakeWorld world;
+  world.verbs.AsyncEvent(IBV_EVENT_QP_FATAL);
+  world.verbs.on_async_event_read = [&] {
+    world.qp->Disconnect();
+    world.qp.reset();
+  };
+  world.Poll();
+  EXPECT_TRUE(world.verbs.queue_pairs.empty());
+  EXPECT_THAT(world.news.told, ElementsAre("established"));
+  world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
+}
+
+// As the connection manager delivers what is not about traffic, or comes twice.
+constexpr rdma_cm_event_type kNothingFollowsFromThese[] = {
+    RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_ADDR_CHANGE,    RDMA_CM_EVENT_ESTABLISHED,
+    RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_ROUTE_RESOLVED, RDMA_CM_EVENT_CONNECT_RESPONSE};
+
 TEST(VerbsFailureTest, APostThatFailsHalfwayPostedNothingToItsCaller) {
   FakeWorld world;
   const Sge sge = world.At(0, 10);
@@ -140,14 +183,6 @@ TEST(VerbsFailureTest, LateNewsOfTheConnectionManagerIsIgnored) {
 }
 
 // --- Errors that say why
-
-SocketAddress Peer() {
-  sockaddr_in v4 = {};
-  v4.sin_family = AF_INET;
-  v4.sin_port = 0x2e1d;  // 7470
-  v4.sin_addr.s_addr = 0x0200000a;
-  return SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4));
-}
 
 void Connect(FakeWorld& world) {
   ASSERT_TRUE(world.qp->Connect(Peer(), "").ok());
@@ -205,9 +240,9 @@ TEST(VerbsFailureTest, ARouteOverAnotherDeviceNamesTheOption) {
 }
 
 // A new connection of `world`, while its queue pair lives.
-absl::Status ConnectAnother(FakeWorld& world) {
+absl::Status ConnectAnother(FakeWorld& world, const QueuePairOptions& options = {}) {
   NewsRecorder news;
-  const auto qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, news).value();
+  const auto qp = world.fabric->CreateQueuePair(*world.completion_queue, options, news).value();
   if (absl::Status status = qp->Connect(Peer(), "hello"); !status.ok()) return status;
   world.Poll(1600);
   const absl::Status why = news.established() ? absl::OkStatus() : news.why;
