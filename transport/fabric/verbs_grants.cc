@@ -106,9 +106,9 @@ void VerbsGrants::Fill(size_t i, ibv_send_wr& request, VerbsSendRing::Entry& ent
   request.send_flags = IBV_SEND_SIGNALED;
 }
 
-void VerbsGrants::OnPosted() {
-  for (uint32_t index : queue_) {
-    Window& window = windows_[index];
+void VerbsGrants::OnPosted(size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    Window& window = windows_[queue_[i]];
     if (window.state == State::kBindQueued) {
       window.state = State::kBound;
       window.mw->rkey =
@@ -117,7 +117,7 @@ void VerbsGrants::OnPosted() {
       window.state = State::kInvalidating;
     }
   }
-  queue_.clear();
+  queue_.erase(queue_.begin(), queue_.begin() + static_cast<ptrdiff_t>(count));
 }
 
 void VerbsGrants::OnInvalidated(uint32_t index, bool ok) {

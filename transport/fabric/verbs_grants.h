@@ -43,7 +43,7 @@ class VerbsGrants {
   size_t queued() const { return queue_.size(); }
   // Fills in `request` (but its wr_id and next) and its entry for the `i`th of them.
   void Fill(size_t i, ibv_send_wr& request, VerbsSendRing::Entry& entry) const;
-  void OnPosted();  // All of them.
+  void OnPosted(size_t count);  // The first `count`. Their completions follow; the others are still queued.
 
   // The LOCAL_INV of `window` has completed.
   void OnInvalidated(uint32_t window, bool ok);

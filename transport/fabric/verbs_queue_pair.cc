@@ -137,13 +137,14 @@ absl::Status VerbsQueuePair::PostChain(absl::Span<const SendWorkRequest> request
   ibv_send_wr* bad = nullptr;
   const int error = std::abs(ibv_post_send(qp_, chain_.data(), &bad));  // siw returns it negative.
   if (error == 0) {
-    if (of_grants > 0) grants_.OnPosted();
+    grants_.OnPosted(of_grants);
     return absl::OkStatus();
   }
   // What stands before `bad` was posted, and comes back; but to the caller nothing was.
   const size_t posted =
       bad >= chain_.data() && bad < chain_.data() + count ? static_cast<size_t>(bad - chain_.data()) : 0;
   sends_.Unpush(static_cast<uint32_t>(count - posted));
+  grants_.OnPosted(std::min(posted, of_grants));
   for (size_t i = 0; i < posted; ++i) {
     const uint32_t number = static_cast<uint32_t>(chain_[i].wr_id);
     if (sends_.at(number).kind == VerbsSendRing::Kind::kCaller) sends_.Silence(number);

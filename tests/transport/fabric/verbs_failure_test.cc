@@ -141,6 +141,22 @@ TEST(VerbsFailureTest, NewsThatWasReadBeforeItsQueuePairWasDestroyedFindsNobody)
   world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
 }
 
+TEST(VerbsFailureTest, ARevocationThatWasPostedByAPostThatFailedHalfwayComesBackOnce) {
+  FakeWorld world;
+  const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value();
+  const uint32_t another = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value();
+  world.Poll(1);
+  world.qp->Revoke(rkey, 3);
+  world.qp->Revoke(another, 4);
+  world.verbs.fail_send_at = 1;
+  EXPECT_FALSE(world.Post(5).ok());
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(4, kFlushed))) << "the device has the other one";
+  world.verbs.CompleteSends(3, IBV_WC_WR_FLUSH_ERR);  // Both BIND_MW, and it.
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(4, kFlushed), CompletionIs(3, kFlushed)));
+}
+
 // As the connection manager delivers what is not about traffic, or comes twice.
 constexpr rdma_cm_event_type kNothingFollowsFromThese[] = {
     RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_ADDR_CHANGE,    RDMA_CM_EVENT_ESTABLISHED,
