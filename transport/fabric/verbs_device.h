@@ -58,7 +58,11 @@ class VerbsDevice {
   const std::string& name() const { return name_; }
   bool iwarp() const { return iwarp_; }
   int numa_node() const { return numa_node_; }  // As Fabric::numa_node().
-  bool has_windows() const { return (attr_.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0; }
+  // Of type 2B. Not on iWARP: none of its drivers has them (irdma and cxgb4 have type 1), and completions out
+  // of order, see VerbsQueuePair::DeliverInOrder(), would be those of BIND_MW and LOCAL_INV, too.
+  bool has_windows() const {
+    return !iwarp_ && (attr_.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0;
+  }
 
   // The kernel's software RoCE, by whatever name: its RXE_VENDOR_ID.
   bool is_rxe() const { return attr_.vendor_id == 0xffffff && !iwarp_; }

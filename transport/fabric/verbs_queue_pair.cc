@@ -308,7 +308,7 @@ void VerbsQueuePair::OnUnorderedSendCompletion(const ibv_wc& wc, uint32_t number
 }
 
 // siw completes a SEND before the READ that was posted before it. So each waits here for those before it, and
-// what was not signaled for the next one that was.
+// what was not signaled for the next one that was. There is nothing of grants among them, see has_windows().
 void VerbsQueuePair::DeliverInOrder() {
   uint32_t proved = sends_.oldest();
   for (uint32_t next = proved; sends_.Outstanding(next) && sends_.at(next).completed; ++next) {

@@ -225,6 +225,19 @@ TEST(VerbsPostingTest, OnIwarpCompletionsArePutInPostingOrder) {
   EXPECT_THAT(world.completions[2], CompletionIs(3, kSuccess));
 }
 
+TEST(VerbsPostingTest, OnIwarpGrantsAreRegistrationsWhateverWindowsTheDeviceHas) {
+  FakeWorld world({.iwarp = true, .windows = true}, {.send_depth = 8});
+  EXPECT_EQ(world.verbs.registrations.back() & IBV_ACCESS_MW_BIND, 0);
+  const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value();
+  EXPECT_EQ(world.verbs.registrations.back(), int{IBV_ACCESS_REMOTE_READ});
+  ASSERT_TRUE(world.Post(1).ok());
+  world.qp->Revoke(rkey, 77);
+  ASSERT_EQ(world.verbs.send_chains.size(), 1u);
+  EXPECT_EQ(world.verbs.send_chains[0].size(), 1u);
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(77, kSuccess)));
+}
+
 TEST(VerbsPostingTest, TheDeviceSaysOnWhichNumaNodeItIs) {
   const std::string folder = ::testing::TempDir() + "/fake0";
   std::filesystem::create_directories(folder + "/device");
