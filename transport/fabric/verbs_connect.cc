@@ -371,6 +371,10 @@ void VerbsQueuePair::EnterError() {
     verbs().ibv_modify_qp(qp_, &attr, IBV_QP_STATE);
   }
   FlushPending();
+  // Not only when the ibv_qp is destroyed: revocations are given back from here on, and then the memory may
+  // be deregistered, which fails as long as a window is bound to it (ibv_dereg_mr(3)). ibv_dealloc_mw(3)
+  // unbinds.
+  grants_.Release();
 }
 
 // What no ibv_qp holds.

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/describe_errno.h"
 #include "hawser/transport/fabric/verbs_errors.h"
 
 namespace hawser::fabric {
@@ -58,9 +60,12 @@ absl::StatusOr<uint32_t> VerbsGrants::GrantByRegistration(const Sge& range, int 
   return mr->rkey;
 }
 
-bool VerbsGrants::Revoke(uint32_t rkey, uint64_t wr_id) {
+absl::StatusOr<bool> VerbsGrants::Revoke(uint32_t rkey, uint64_t wr_id) {
   if (auto it = registered_.find(rkey); it != registered_.end()) {
-    device_.verbs().ibv_dereg_mr(it->second);
+    if (const int error = device_.verbs().ibv_dereg_mr(it->second); error != 0) {
+      return absl::InternalError(
+          absl::StrCat("take back a grant: ibv_dereg_mr(): ", DescribeErrno(std::abs(error))));
+    }
     registered_.erase(it);
     return true;
   }
@@ -121,7 +126,8 @@ void VerbsGrants::OnPosted(size_t count) {
 }
 
 void VerbsGrants::OnInvalidated(uint32_t index, bool ok) {
-  if (!ok) return;  // Perhaps it is still bound: for Release() to free.
+  if (!ok) return;                       // Perhaps it is still bound: for Release() to free.
+  if (index >= windows_.size()) return;  // It has, though this one had succeeded before.
   windows_[index].state = State::kFree;
   free_.push_back(index);
 }
@@ -145,14 +151,13 @@ void VerbsGrants::Release() {
   for (const Window& window : windows_) {
     if (ours) ibv_dealloc_mw(window.mw);
   }
-  for (const auto& [rkey, mr] : registered_) {
-    if (ours) device_.verbs().ibv_dereg_mr(mr);
-  }
   windows_.clear();
   free_.clear();
   queue_.clear();
   by_key_.clear();
-  registered_.clear();
+  absl::erase_if(registered_, [&](const auto& registered) {
+    return !ours || device_.verbs().ibv_dereg_mr(registered.second) == 0;
+  });
 }
 
 }  // namespace hawser::fabric

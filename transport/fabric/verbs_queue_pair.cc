@@ -232,16 +232,17 @@ absl::StatusOr<uint32_t> VerbsQueuePair::Grant(const Sge& range, Access access) 
 }
 
 void VerbsQueuePair::Revoke(uint32_t rkey, uint64_t wr_id) {
-  const bool usable = state_ != State::kError && !device_.in_forked_child();
-  // In error the ibv_qp serves no peer any more, whatever is bound.
-  if (usable && !grants_.Revoke(rkey, wr_id)) {
-    ScheduleOnce();
-    return;
+  // In error there is nothing to take back any more, see EnterError().
+  if (state_ == State::kError || device_.in_forked_child()) return DeliverFlushed(wr_id, Opcode::kRevoke);
+  const absl::StatusOr<bool> taken_back = grants_.Revoke(rkey, wr_id);
+  if (!taken_back.ok()) {
+    // Then the ibv_qp serves the peer no more, and no other peer was told of the rkey.
+    Fail(absl::Status(taken_back.status().code(),
+                      absl::StrCat("peer ", peer_address_.ToString(), ": ", taken_back.status().message())));
+    return DeliverFlushed(wr_id, Opcode::kRevoke);
   }
-  completion_queue_.Deliver(token_,
-                            {.wr_id = wr_id,
-                             .status = usable ? CompletionStatus::kSuccess : CompletionStatus::kFlushed,
-                             .opcode = Opcode::kRevoke});
+  if (!*taken_back) return ScheduleOnce();
+  completion_queue_.Deliver(token_, {.wr_id = wr_id, .opcode = Opcode::kRevoke});
 }
 
 // --- Completing

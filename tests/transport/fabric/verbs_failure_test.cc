@@ -157,6 +157,51 @@ TEST(VerbsFailureTest, ARevocationThatWasPostedByAPostThatFailedHalfwayComesBack
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(4, kFlushed), CompletionIs(3, kFlushed)));
 }
 
+TEST(VerbsFailureTest, ARevocationThatHadSucceededBeforeTheEndIsGivenBackAfterIt) {
+  FakeWorld world;
+  const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value();
+  world.Poll(1);
+  world.qp->Revoke(rkey, 3);
+  world.Poll(1);
+  world.verbs.AsyncEvent(IBV_EVENT_QP_FATAL);
+  world.Poll();
+  ASSERT_THAT(world.news.told, ElementsAre("established", "disconnected"));
+  world.verbs.CompleteSends(2);
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(3, CompletionStatus::kSuccess)));
+}
+
+// Memory with a window bound to it cannot be.
+TEST(VerbsFailureTest, MemoryCanBeDeregisteredOnceItsRevocationIsGivenBackFlushed) {
+  FakeWorld world;
+  const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value();
+  ASSERT_TRUE(world.Post(1).ok());
+  world.verbs.CompleteSends(1);
+  world.verbs.CompleteSends(1, IBV_WC_REM_ACCESS_ERR);
+  world.Poll();
+  world.qp->Revoke(rkey, 2);
+  world.Poll(1);
+  ASSERT_THAT(world.completions,
+              ElementsAre(CompletionIs(1, CompletionStatus::kRemoteAccessError), CompletionIs(2, kFlushed)));
+  EXPECT_EQ(world.verbs.queue_pairs.size(), 1u);  // It is flushing.
+  world.region.reset();
+  EXPECT_TRUE(world.verbs.memory_regions.empty());
+}
+
+TEST(VerbsFailureTest, AGrantThatTheDeviceDoesNotTakeBackEndsTheConnection) {
+  FakeWorld world({.windows = false}, {});
+  const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value();
+  world.verbs.fail_once["ibv_dereg_mr"] = EBUSY;
+  world.qp->Revoke(rkey, 1);
+  EXPECT_EQ(world.verbs.modified.back().qp_state, IBV_QPS_ERR);
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed)));
+  EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
+  EXPECT_THAT(Message(world.news.why),
+              AllOf(HasSubstr("10.0.0.2"), HasSubstr("ibv_dereg_mr()"), HasSubstr("EBUSY")));
+  EXPECT_EQ(world.verbs.memory_regions.size(), 1u) << "it was tried again";
+}
+
 // As the connection manager delivers what is not about traffic, or comes twice.
 constexpr rdma_cm_event_type kNothingFollowsFromThese[] = {
     RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_ADDR_CHANGE,    RDMA_CM_EVENT_ESTABLISHED,
