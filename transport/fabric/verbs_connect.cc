@@ -228,7 +228,11 @@ absl::Status VerbsQueuePair::CreateQp(absl::string_view what) {
   qp_num_ = qp_->qp_num;
   inline_bytes_ = attr.cap.max_inline_data;
   // Before the peer can hear of us, so that its first message finds one.
-  return PostReceives(std::exchange(pending_receives_, {}));
+  const std::vector<ReceiveWorkRequest> pending = std::exchange(pending_receives_, {});
+  if (!PostReceives(pending).ok()) {  // None of them.
+    for (const ReceiveWorkRequest& request : pending) DeliverFlushed(request.wr_id, Opcode::kReceive);
+  }
+  return state_ == State::kError ? error_ : absl::OkStatus();
 }
 
 void VerbsQueuePair::Establish(const VerbsCmEvent& event) {
@@ -273,8 +277,11 @@ absl::Status VerbsQueuePair::Accept(std::unique_ptr<ConnectRequest> request, abs
   accepted_ = true;
   const auto fail = [&](absl::Status why) {
     error_ = why;
-    EnterError();
+    if (state_ != State::kError) EnterError();
     DropId();  // Rejects.
+    // The caller knows now; the handler has nothing to hear.
+    ended_ = true;
+    news_.reset();
     return why;
   };
   if (absl::Status status = device_.CheckContext(id_->verbs, what); !status.ok())

@@ -273,6 +273,41 @@ TEST(VerbsFailureTest, ARejectionSaysItsReason) {
   }
 }
 
+TEST(VerbsFailureTest, ReceivesThatCannotBePostedEndTheConnectionBeforeItIsOne) {
+  for (size_t posted : {0, 1, 2}) {
+    FakeWorld world({}, {.receive_depth = 8}, /*connect=*/false);
+    for (uint64_t i = 0; i < 3; ++i) ASSERT_TRUE(world.Receive(i).ok());
+    world.verbs.fail_receive_at = posted;
+    Connect(world);
+    EXPECT_EQ(world.verbs.connects, 0);
+    EXPECT_THAT(world.news.told, ElementsAre("failed"));
+    EXPECT_THAT(Message(world.news.why), HasSubstr("ibv_post_recv()"));
+    world.verbs.CompleteReceives(posted, IBV_WC_WR_FLUSH_ERR);
+    world.Poll();
+    EXPECT_THAT(world.completions, UnorderedElementsAre(CompletionIs(0, kFlushed), CompletionIs(1, kFlushed),
+                                                        CompletionIs(2, kFlushed)));
+  }
+}
+
+TEST(VerbsFailureTest, ReceivesThatCannotBePostedFailAcceptingAndItsHandlerHearsNothing) {
+  for (size_t posted : {0, 1}) {
+    FakeWorld world({}, {.receive_depth = 8}, /*connect=*/false);
+    RequestRecorder requests;
+    const auto listener = world.fabric->Listen(*world.completion_queue, Peer(), requests).value();
+    world.verbs.ConnectRequest(world.verbs.newest_id);
+    world.Poll();
+    for (uint64_t i = 0; i < 2; ++i) ASSERT_TRUE(world.Receive(i).ok());
+    world.verbs.fail_receive_at = posted;
+    const absl::Status status = world.qp->Accept(std::move(requests.requests.at(0)), "");
+    EXPECT_THAT(Message(status), HasSubstr("ibv_post_recv()"));
+    EXPECT_EQ(world.verbs.accepted.retry_count, 0) << "rdma_accept() was called";
+    world.verbs.CompleteReceives(posted, IBV_WC_WR_FLUSH_ERR);
+    world.Poll();
+    EXPECT_EQ(world.completions.size(), 2u);
+    EXPECT_TRUE(world.news.told.empty());
+  }
+}
+
 TEST(VerbsFailureTest, CreatingAQueuePairForOneWhoHasGoneSaysSo) {
   FakeWorld world({.create_qp_error = EINVAL}, {}, /*connect=*/false);
   Connect(world);
