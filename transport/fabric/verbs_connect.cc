@@ -402,8 +402,8 @@ void VerbsQueuePair::Disconnect() {
     state_ = State::kError;
     return;
   }
-  if (lost_ || device_.gone() || device_.iwarp()) qp_num_ = number_;  // The ibv_qp's may soon be another's.
   if (lost_ || device_.gone()) {
+    qp_num_ = number_;
     lost_ = true;
     EnterError();
     return Abandon();
@@ -417,16 +417,20 @@ void VerbsQueuePair::Disconnect() {
   EnterError();
   if (qp_ != nullptr && device_.iwarp()) {
     // What is posted to an iWARP queue pair in error may never come back, and that includes what was posted
-    // just before we learned of it. So the end is made here: OnTurn() gives back what has not completed by
-    // then.
-    completion_queue_.Collect();
-    DestroyQp();
-    completion_queue_.Collect();
-    abandoning_ = true;
-    ScheduleOnce();
-    return;
+    // just before we learned of it.
+    return CollectAndAbandon();
   }
   PostDrain();
+}
+
+// The end is made here: OnTurn() gives back what has not completed by then.
+void VerbsQueuePair::CollectAndAbandon() {
+  qp_num_ = number_;  // The ibv_qp's may soon be another's.
+  completion_queue_.Collect();
+  DestroyQp();
+  completion_queue_.Collect();
+  abandoning_ = true;
+  ScheduleOnce();
 }
 
 // Without the ibv_qp, which lives on until it has flushed.
@@ -447,7 +451,7 @@ void VerbsQueuePair::PostDrain() {
   ibv_send_wr* bad = nullptr;
   if (ibv_post_send(qp_, &drain, &bad) == 0) return;
   sends_.Unpush(1);
-  Abandon();
+  CollectAndAbandon();
 }
 
 void VerbsQueuePair::OnLost(const absl::Status& why) {

@@ -107,6 +107,7 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   void EnterError();
   void DropId();
   void PostDrain();
+  void CollectAndAbandon();
   void Abandon();
   void DestroyQp();
   void FlushPending();

@@ -308,6 +308,19 @@ TEST(VerbsFailureTest, ReceivesThatCannotBePostedFailAcceptingAndItsHandlerHears
   }
 }
 
+TEST(VerbsFailureTest, AfterDisconnectWithNothingToTellTheLastOneByWhatHasCompletedKeepsItsStatus) {
+  FakeWorld world;
+  ASSERT_TRUE(world.Post(1).ok());
+  ASSERT_TRUE(world.Post(2, /*signaled=*/false).ok());
+  world.verbs.CompleteSends(1);
+  world.verbs.fail_send_at = 0;
+  world.qp->Disconnect();
+  EXPECT_TRUE(world.verbs.queue_pairs.empty());
+  world.Poll();
+  EXPECT_THAT(world.completions,
+              ElementsAre(CompletionIs(1, CompletionStatus::kSuccess), CompletionIs(2, kFlushed)));
+}
+
 TEST(VerbsFailureTest, CreatingAQueuePairForOneWhoHasGoneSaysSo) {
   FakeWorld world({.create_qp_error = EINVAL}, {}, /*connect=*/false);
   Connect(world);
