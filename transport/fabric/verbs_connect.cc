@@ -41,6 +41,10 @@ absl::Status VerbsQueuePair::Enter(absl::string_view what) {
   return status;
 }
 
+void VerbsQueuePair::Leave() {
+  if (std::exchange(entered_, false)) completion_queue_.Leave();
+}
+
 // --- The side that connects
 
 absl::Status VerbsQueuePair::Connect(const SocketAddress& address, absl::string_view private_data) {
@@ -55,6 +59,7 @@ absl::Status VerbsQueuePair::Connect(const SocketAddress& address, absl::string_
                              VerbsCompletionQueue::CmContext(token_), RDMA_PS_TCP) != 0) {
     const int error = errno;
     id_ = nullptr;
+    Leave();  // Still idle: it may be tried again.
     return VerbsError(what, "rdma_create_id()", error,
                       error == EMFILE ? "raise the limit of open files" : "");
   }
@@ -269,7 +274,8 @@ absl::Status VerbsQueuePair::Accept(std::unique_ptr<ConnectRequest> request, abs
   if (absl::Status status = device_.CheckProcess(what); !status.ok()) return status;
   if (absl::Status status = Enter(what); !status.ok()) return status;
   id_ = asked.TakeId();
-  if (id_ == nullptr)
+  if (id_ == nullptr) {
+    Leave();
     return absl::FailedPreconditionError(absl::StrCat(what, ": the request was rejected before"));
   peer_address_ = asked.peer_address();
   local_address_ = LocalAddress(*id_);

@@ -51,7 +51,7 @@ VerbsQueuePair::~VerbsQueuePair() {
   if (device_.in_forked_child()) return;
   DestroyQp();
   DropId();
-  if (entered_) completion_queue_.Leave();
+  Leave();
 }
 
 // --- Posting

@@ -94,6 +94,7 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   void ScheduleOnce();
 
   absl::Status Enter(absl::string_view what);
+  void Leave();
   void OnAddressResolved();
   void OnRouteResolved();
   absl::Status CreateQp(absl::string_view what);

@@ -372,6 +372,19 @@ TEST(VerbsFailureTest, ADeviceThatFailedIsOpenedAgainWhenItsConnectionsAreGone) 
   world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
 }
 
+TEST(VerbsFailureTest, AConnectThatFailedAtOnceDoesNotKeepItsDevice) {
+  FakeWorld world({}, {}, /*connect=*/false);
+  world.verbs.fail_once["rdma_create_id"] = EMFILE;
+  EXPECT_THAT(world.qp->Connect(Peer(), ""), HasCode(absl::StatusCode::kResourceExhausted));
+  Connect(world);
+  ASSERT_THAT(world.news.told, ElementsAre("established"));
+  world.verbs.AsyncEvent(IBV_EVENT_DEVICE_FATAL);
+  world.Poll();
+  world.qp.reset();
+  EXPECT_THAT(ConnectAnother(world), HasCode(absl::StatusCode::kOk));
+  world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
+}
+
 // Its asynchronous events are read once.
 TEST(VerbsFailureTest, FabricsOfOneDeviceShareItHoweverItWasNamed) {
   FakeWorld world;
