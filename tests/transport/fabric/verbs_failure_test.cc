@@ -385,6 +385,18 @@ TEST(VerbsFailureTest, AConnectThatFailedAtOnceDoesNotKeepItsDevice) {
   world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
 }
 
+TEST(VerbsFailureTest, ACompletionQueueThatFailedGetsNoNewQueuePairs) {
+  const QueuePairOptions small = {.send_depth = 8, .receive_depth = 8};
+  FakeWorld world({}, small);
+  const ibv_cq* const failed = world.verbs.created.send_cq;
+  world.verbs.AsyncEvent(IBV_EVENT_CQ_ERR);
+  world.Poll();
+  world.qp->Disconnect();
+  world.Poll();
+  EXPECT_THAT(ConnectAnother(world, small), HasCode(absl::StatusCode::kOk));
+  EXPECT_NE(world.verbs.created.send_cq, failed);
+}
+
 // Its asynchronous events are read once.
 TEST(VerbsFailureTest, FabricsOfOneDeviceShareItHoweverItWasNamed) {
   FakeWorld world;
