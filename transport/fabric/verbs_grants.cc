@@ -54,9 +54,12 @@ absl::StatusOr<uint32_t> VerbsGrants::GrantByRegistration(const Sge& range, int 
   if (registered_.size() == grants_max_) return TooMany();
   // REMOTE_WRITE asks for LOCAL_WRITE too (ibv_reg_mr(3)).
   if (access == IBV_ACCESS_REMOTE_WRITE) access |= IBV_ACCESS_LOCAL_WRITE;
-  ibv_mr* const mr = device_.verbs().ibv_reg_mr(device_.pd(), range.address, range.length, access);
-  if (mr == nullptr) return RegistrationError("grant memory to a peer", range.length, errno);
-  registered_[mr->rkey] = mr;
+  ibv_mr* mr;
+  do {
+    mr = device_.verbs().ibv_reg_mr(device_.pd(), range.address, range.length, access);
+    if (mr == nullptr) return RegistrationError("grant memory to a peer", range.length, errno);
+    registered_[mr->rkey] = mr;
+  } while (mr->rkey == 0);  // Which no grant has. Kept, so that the device does not give it again.
   return mr->rkey;
 }
 

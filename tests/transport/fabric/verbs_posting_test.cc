@@ -225,6 +225,19 @@ TEST(VerbsPostingTest, OnIwarpCompletionsArePutInPostingOrder) {
   EXPECT_THAT(world.completions[2], CompletionIs(3, kSuccess));
 }
 
+// It would say that there is nothing to READ: the message's wire format has it so.
+TEST(VerbsPostingTest, NoGrantHasTheRkey0) {
+  FakeWorld world({.windows = false}, {.send_depth = 8});
+  world.verbs.next_key = 0;
+  const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value();
+  EXPECT_NE(rkey, 0u);
+  world.qp->Revoke(rkey, 1);
+  world.qp->Disconnect();
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kSuccess)));
+  EXPECT_EQ(world.verbs.memory_regions.size(), 1u) << "of the region";
+}
+
 TEST(VerbsPostingTest, OnIwarpGrantsAreRegistrationsWhateverWindowsTheDeviceHas) {
   FakeWorld world({.iwarp = true, .windows = true}, {.send_depth = 8});
   EXPECT_EQ(world.verbs.registrations.back() & IBV_ACCESS_MW_BIND, 0);
