@@ -273,6 +273,20 @@ TEST(VerbsFailureTest, ARejectionSaysItsReason) {
   }
 }
 
+// With siw, which says so of a rejection, and with others, which say so of a closed port.
+TEST(VerbsFailureTest, ARejectionOverIwarpMayBeOfAClosedPort) {
+  const std::pair<int, bool> statuses[] = {{-ECONNRESET, true}, {-ECONNREFUSED, false}};
+  for (const auto& [status, perhaps] : statuses) {
+    FakeWorld world({.iwarp = true, .windows = false}, {}, /*connect=*/false);
+    world.verbs.reject = true;
+    world.verbs.reject_status = status;
+    Connect(world);
+    EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kPermissionDenied));
+    EXPECT_THAT(Message(world.news.why), HasSubstr("rejected by the peer's program"));
+    EXPECT_EQ(absl::StrContains(world.news.why.message(), "nobody listens there"), perhaps);
+  }
+}
+
 TEST(VerbsFailureTest, ReceivesThatCannotBePostedEndTheConnectionBeforeItIsOne) {
   for (size_t posted : {0, 1, 2}) {
     FakeWorld world({}, {.receive_depth = 8}, /*connect=*/false);
