@@ -231,7 +231,8 @@ absl::Status VerbsQueuePair::CreateQp(absl::string_view what) {
   }
   cq_ = *cq;
   qp_num_ = qp_->qp_num;
-  inline_bytes_ = attr.cap.max_inline_data;
+  // Devices round up, which is not what was asked for.
+  inline_bytes_ = std::min(attr.cap.max_inline_data, fabric_.inline_bytes);
   // Before the peer can hear of us, so that its first message finds one.
   const std::vector<ReceiveWorkRequest> pending = std::exchange(pending_receives_, {});
   if (!PostReceives(pending).ok()) {  // None of them.
@@ -277,6 +278,7 @@ absl::Status VerbsQueuePair::Accept(std::unique_ptr<ConnectRequest> request, abs
   if (id_ == nullptr) {
     Leave();
     return absl::FailedPreconditionError(absl::StrCat(what, ": the request was rejected before"));
+  }
   peer_address_ = asked.peer_address();
   local_address_ = LocalAddress(*id_);
   state_ = State::kAccepting;

@@ -207,6 +207,62 @@ constexpr rdma_cm_event_type kNothingFollowsFromThese[] = {
     RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_ADDR_CHANGE,    RDMA_CM_EVENT_ESTABLISHED,
     RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_ROUTE_RESOLVED, RDMA_CM_EVENT_CONNECT_RESPONSE};
 
+TEST(VerbsFailureTest, NewsThatSaysNothingOfALiveConnectionLeavesItAlone) {
+  FakeWorld world;
+  for (rdma_cm_event_type event : kNothingFollowsFromThese) {
+    world.verbs.CmEvent(world.verbs.newest_id, event);
+    world.Poll();
+    ASSERT_THAT(world.news.told, ElementsAre("established")) << event;
+    ASSERT_TRUE(world.Post(event).ok());
+  }
+  EXPECT_EQ(world.verbs.connects, 1);
+  EXPECT_EQ(world.verbs.queue_pairs.size(), 1u);
+}
+
+TEST(VerbsFailureTest, ARejectionOfALiveConnectionEndsItOnce) {
+  FakeWorld world;
+  world.verbs.CmEvent(world.verbs.newest_id, RDMA_CM_EVENT_REJECTED, 10);
+  world.verbs.CmEvent(world.verbs.newest_id, RDMA_CM_EVENT_REJECTED, 10);
+  world.Poll();
+  EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
+  EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kUnavailable));
+}
+
+TEST(VerbsFailureTest, LateNewsOfAConnectionThatHasEndedIsIgnored) {
+  FakeWorld world;
+  world.verbs.CmEvent(world.verbs.newest_id, RDMA_CM_EVENT_DISCONNECTED);
+  world.Poll();
+  for (rdma_cm_event_type event : kNothingFollowsFromThese) {
+    world.verbs.CmEvent(world.verbs.newest_id, event);
+  }
+  world.verbs.CmEvent(world.verbs.newest_id, RDMA_CM_EVENT_REJECTED, 10);
+  world.verbs.CmEvent(world.verbs.newest_id, RDMA_CM_EVENT_DISCONNECTED);
+  world.Poll();
+  EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
+  EXPECT_THAT(world.Post(1), HasCode(absl::StatusCode::kFailedPrecondition));
+}
+
+// Of a completion that failed, before the connection manager knows.
+TEST(VerbsFailureTest, AQueuePairInErrorIsNotEstablishedAnyMore) {
+  FakeWorld world({}, {.receive_depth = 8}, /*connect=*/false);
+  RequestRecorder requests;
+  const auto listener = world.fabric->Listen(*world.completion_queue, Peer(), requests).value();
+  rdma_cm_id* const id = world.verbs.ConnectRequest(world.verbs.newest_id);
+  world.Poll();
+  ASSERT_EQ(requests.requests.size(), 1u);
+  ASSERT_TRUE(world.Receive(1).ok());
+  ASSERT_TRUE(world.qp->Accept(std::move(requests.requests[0]), "").ok());
+  world.verbs.CompleteReceives(1, IBV_WC_LOC_LEN_ERR);
+  world.Poll();
+  world.verbs.CmEvent(id, RDMA_CM_EVENT_ESTABLISHED);
+  world.Poll();
+  EXPECT_TRUE(world.news.told.empty());
+  world.verbs.CmEvent(id, RDMA_CM_EVENT_REJECTED, 4);  // What the peer's side makes of it.
+  world.Poll();
+  EXPECT_THAT(world.news.told, ElementsAre("failed"));
+  EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kUnavailable));
+}
+
 TEST(VerbsFailureTest, APostThatFailsHalfwayPostedNothingToItsCaller) {
   FakeWorld world;
   const Sge sge = world.At(0, 10);
