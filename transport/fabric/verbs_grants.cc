@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "hawser/transport/fabric/describe_errno.h"
@@ -151,10 +152,9 @@ void VerbsGrants::DropQueued(std::vector<uint64_t>& revocations) {
 
 void VerbsGrants::Release() {
   const bool ours = !device_.in_forked_child();
-  for (const Window& window : windows_) {
+  for (const Window& window : std::exchange(windows_, {})) {
     if (ours) ibv_dealloc_mw(window.mw);
   }
-  windows_.clear();
   free_.clear();
   queue_.clear();
   by_key_.clear();
