@@ -239,7 +239,7 @@ void VerbsCompletionQueue::Publish() {
 absl::StatusOr<ibv_cq*> VerbsCompletionQueue::Reserve(uint32_t entries) {
   std::lock_guard<Mutex> lock(cq_mutex_);
   for (const auto& cq : cqs_) {
-    if (cq->capacity - cq->reserved < entries) continue;
+    if (cq->reserved + entries > cq->capacity) continue;
     cq->reserved += entries;
     return cq->cq;
   }
@@ -357,7 +357,7 @@ void VerbsCompletionQueue::TakeNotes() {
   if (lost.ok()) return;
   {
     std::lock_guard<Mutex> lock(cq_mutex_);
-    for (const auto& cq : cqs_) cq->capacity = cq->reserved;  // What comes later gets another one.
+    for (const auto& cq : cqs_) cq->capacity = 0;  // What comes later gets another one.
   }
   // OnLost() calls nobody, so the table stays as it is.
   for (const Registration& registration : sources_) {

@@ -41,6 +41,10 @@ absl::Status VerbsQueuePair::Enter(absl::string_view what) {
   return status;
 }
 
+void VerbsQueuePair::Leave() {
+  if (std::exchange(entered_, false)) completion_queue_.Leave();
+}
+
 // --- The side that connects
 
 absl::Status VerbsQueuePair::Connect(const SocketAddress& address, absl::string_view private_data) {
@@ -55,6 +59,7 @@ absl::Status VerbsQueuePair::Connect(const SocketAddress& address, absl::string_
                              VerbsCompletionQueue::CmContext(token_), RDMA_PS_TCP) != 0) {
     const int error = errno;
     id_ = nullptr;
+    Leave();  // Still idle: it may be tried again.
     return VerbsError(what, "rdma_create_id()", error,
                       error == EMFILE ? "raise the limit of open files" : "");
   }
@@ -179,6 +184,7 @@ absl::Status VerbsQueuePair::CreateQp(absl::string_view what) {
   if (!cq.ok()) return cq.status();
   ibv_qp_init_attr attr = {};
   int error = 0;
+  device_.AddQueuePair(this);
   // A device that cannot do as much inline says EINVAL, and not what it could do.
   for (uint32_t inline_bytes : {fabric_.inline_bytes, uint32_t{64}, uint32_t{0}}) {
     attr = {};
@@ -204,6 +210,7 @@ absl::Status VerbsQueuePair::CreateQp(absl::string_view what) {
     if (error != EINVAL) break;
   }
   if (qp_ == nullptr) {
+    device_.RemoveQueuePair(this);
     completion_queue_.Release(*cq, sends + options_.receive_depth);
     const std::string call =
         absl::StrCat("rdma_create_qp() with ", sends, " sends and ", options_.receive_depth, " receives");
@@ -224,9 +231,14 @@ absl::Status VerbsQueuePair::CreateQp(absl::string_view what) {
   }
   cq_ = *cq;
   qp_num_ = qp_->qp_num;
-  inline_bytes_ = attr.cap.max_inline_data;
+  // Devices round up, which is not what was asked for.
+  inline_bytes_ = std::min(attr.cap.max_inline_data, fabric_.inline_bytes);
   // Before the peer can hear of us, so that its first message finds one.
-  return PostReceives(std::exchange(pending_receives_, {}));
+  const std::vector<ReceiveWorkRequest> pending = std::exchange(pending_receives_, {});
+  if (!PostReceives(pending).ok()) {  // None of them.
+    for (const ReceiveWorkRequest& request : pending) DeliverFlushed(request.wr_id, Opcode::kReceive);
+  }
+  return state_ == State::kError ? error_ : absl::OkStatus();
 }
 
 void VerbsQueuePair::Establish(const VerbsCmEvent& event) {
@@ -262,15 +274,20 @@ absl::Status VerbsQueuePair::Accept(ConnectRequest& request, absl::string_view p
   if (!allowed.ok()) return allowed;
   if (absl::Status status = device_.CheckProcess(what); !status.ok()) return status;
   if (absl::Status status = Enter(what); !status.ok()) return status;
+  const auto refuse = [&](absl::Status why) {
+    Leave();
+    return why;
+  };
   const rdma_cm_id* const offered = asked.id();
   if (offered == nullptr)
-    return absl::FailedPreconditionError(absl::StrCat(what, ": the request was rejected before"));
-  if (absl::Status status = device_.CheckContext(offered->verbs, what); !status.ok()) return status;
+    return refuse(absl::FailedPreconditionError(absl::StrCat(what, ": the request was rejected before")));
+  if (absl::Status status = device_.CheckContext(offered->verbs, what); !status.ok())
+    return refuse(std::move(status));
   if (offered->verbs != device_.context()) {
     // Short, so that the peer gets all of it.
-    return absl::UnavailableError(absl::StrCat(what, ": it came over RDMA device ",
-                                               offered->verbs->device->name, ", the server uses ",
-                                               device_.name(), " (RuntimeOptions::rdma_device)"));
+    return refuse(absl::UnavailableError(absl::StrCat(what, ": it came over RDMA device ",
+                                                      offered->verbs->device->name, ", the server uses ",
+                                                      device_.name(), " (RuntimeOptions::rdma_device)")));
   }
   id_ = asked.TakeId();
   peer_address_ = asked.peer_address();
@@ -279,9 +296,12 @@ absl::Status VerbsQueuePair::Accept(ConnectRequest& request, absl::string_view p
   accepted_ = true;
   const auto fail = [&](absl::Status why) {
     error_ = why;
-    EnterError();
+    if (state_ != State::kError) EnterError();
     if (qp_ == nullptr) asked.GiveBack(std::exchange(id_, nullptr));
     DropId();  // Rejects.
+    // The caller knows now; the handler has nothing to hear.
+    ended_ = true;
+    news_.reset();
     return why;
   };
   device_.Prove();
@@ -371,6 +391,10 @@ void VerbsQueuePair::EnterError() {
     verbs().ibv_modify_qp(qp_, &attr, IBV_QP_STATE);
   }
   FlushPending();
+  // Not only when the ibv_qp is destroyed: revocations are given back from here on, and then the memory may
+  // be deregistered, which fails as long as a window is bound to it (ibv_dereg_mr(3)). ibv_dealloc_mw(3)
+  // unbinds.
+  grants_.Release();
 }
 
 // What no ibv_qp holds.
@@ -391,8 +415,8 @@ void VerbsQueuePair::Disconnect() {
     state_ = State::kError;
     return;
   }
-  if (lost_ || device_.gone() || device_.iwarp()) qp_num_ = number_;  // The ibv_qp's may soon be another's.
   if (lost_ || device_.gone()) {
+    qp_num_ = number_;
     lost_ = true;
     EnterError();
     return Abandon();
@@ -406,16 +430,20 @@ void VerbsQueuePair::Disconnect() {
   EnterError();
   if (qp_ != nullptr && device_.iwarp()) {
     // What is posted to an iWARP queue pair in error may never come back, and that includes what was posted
-    // just before we learned of it. So the end is made here: OnTurn() gives back what has not completed by
-    // then.
-    completion_queue_.Collect();
-    DestroyQp();
-    completion_queue_.Collect();
-    abandoning_ = true;
-    ScheduleOnce();
-    return;
+    // just before we learned of it.
+    return CollectAndAbandon();
   }
   PostDrain();
+}
+
+// The end is made here: OnTurn() gives back what has not completed by then.
+void VerbsQueuePair::CollectAndAbandon() {
+  qp_num_ = number_;  // The ibv_qp's may soon be another's.
+  completion_queue_.Collect();
+  DestroyQp();
+  completion_queue_.Collect();
+  abandoning_ = true;
+  ScheduleOnce();
 }
 
 // Without the ibv_qp, which lives on until it has flushed.
@@ -436,7 +464,7 @@ void VerbsQueuePair::PostDrain() {
   ibv_send_wr* bad = nullptr;
   if (ibv_post_send(qp_, &drain, &bad) == 0) return;
   sends_.Unpush(1);
-  Abandon();
+  CollectAndAbandon();
 }
 
 void VerbsQueuePair::OnLost(const absl::Status& why) {
@@ -472,6 +500,7 @@ void VerbsQueuePair::DestroyQp() {
   grants_.Release();
   if (qp_ == nullptr) return;
   if (id_ != nullptr) id_->qp = nullptr;
+  device_.RemoveQueuePair(this);
   verbs().ibv_destroy_qp(std::exchange(qp_, nullptr));
   completion_queue_.Release(cq_, entries);
 }

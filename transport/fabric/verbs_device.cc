@@ -241,6 +241,16 @@ void VerbsDevice::CloseUnused() {
   if (ibv_context** const list = ListDevices(verbs_, &count); list != nullptr) verbs_.rdma_free_devices(list);
 }
 
+void VerbsDevice::AddQueuePair(AsyncEventHandler* queue_pair) {
+  absl::MutexLock lock(&mutex_);
+  queue_pairs_.insert(queue_pair);
+}
+
+void VerbsDevice::RemoveQueuePair(AsyncEventHandler* queue_pair) {
+  absl::MutexLock lock(&mutex_);
+  queue_pairs_.erase(queue_pair);
+}
+
 void VerbsDevice::AddMemory(DeviceMemory* memory) {
   absl::MutexLock lock(&opening_);
   memories_.push_back(memory);
@@ -281,6 +291,8 @@ absl::Status VerbsDevice::CheckContext(const ibv_context* bound, absl::string_vi
                                              "used again once its connections are closed"));
 }
 
+// The ibv_qp or ibv_cq itself, of whomever, is there until its event is acknowledged: ibv_destroy_qp() and
+// ibv_destroy_cq() wait for that, so nobody may call them with the lock that is taken here.
 void VerbsDevice::HandleAsyncEvents() {
   ibv_async_event event;
   while (verbs_.ibv_get_async_event(context_, &event) == 0) {
@@ -288,15 +300,22 @@ void VerbsDevice::HandleAsyncEvents() {
       case IBV_EVENT_DEVICE_FATAL:
         MarkGone();
         break;
-      case IBV_EVENT_CQ_ERR:
-        static_cast<AsyncEventHandler*>(event.element.cq->cq_context)->OnAsyncEvent(event.event_type);
+      case IBV_EVENT_CQ_ERR: {
+        auto* const handler = static_cast<AsyncEventHandler*>(event.element.cq->cq_context);
+        absl::MutexLock lock(&mutex_);
+        if (std::find(users_.begin(), users_.end(), handler) == users_.end()) break;  // Another's.
+        handler->OnAsyncEvent(event.event_type);
         break;
+      }
       case IBV_EVENT_QP_FATAL:
       case IBV_EVENT_QP_REQ_ERR:
       case IBV_EVENT_QP_ACCESS_ERR:
-      case IBV_EVENT_COMM_EST:
-        static_cast<AsyncEventHandler*>(event.element.qp->qp_context)->OnAsyncEvent(event.event_type);
+      case IBV_EVENT_COMM_EST: {
+        auto* const handler = static_cast<AsyncEventHandler*>(event.element.qp->qp_context);
+        absl::MutexLock lock(&mutex_);
+        if (queue_pairs_.contains(handler)) handler->OnAsyncEvent(event.event_type);
         break;
+      }
       default:
         break;  // Of ports and paths: what they lead to is told by completions and the connection manager.
     }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -16,13 +17,14 @@
 
 namespace hawser::fabric {
 
-// What qp_context and cq_context of ours point to. Verbs keep the object alive: ibv_destroy_qp() and
-// ibv_destroy_cq() wait until its events are acknowledged.
+// What qp_context and cq_context of ours point to. The context is librdmacm's, one for the whole process, so
+// the events of queue pairs and completion queues of others arrive in the same place, and theirs point to
+// anything: VerbsDevice looks whether it knows the pointer before it is used.
 class AsyncEventHandler {
  public:
   virtual ~AsyncEventHandler() = default;
 
-  // On any thread: leave a note and go.
+  // On any thread, with a lock of the device: leave a note and go.
   virtual void OnAsyncEvent(ibv_event_type event) = 0;
 };
 
@@ -56,7 +58,11 @@ class VerbsDevice {
   const std::string& name() const { return name_; }
   bool iwarp() const { return iwarp_; }
   int numa_node() const { return numa_node_; }  // As Fabric::numa_node().
-  bool has_windows() const { return (attr_.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0; }
+  // Of type 2B. Not on iWARP: none of its drivers has them (irdma and cxgb4 have type 1), and completions out
+  // of order, see VerbsQueuePair::DeliverInOrder(), would be those of BIND_MW and LOCAL_INV, too.
+  bool has_windows() const {
+    return !iwarp_ && (attr_.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0;
+  }
 
   // The kernel's software RoCE, by whatever name: its RXE_VENDOR_ID.
   bool is_rxe() const { return attr_.vendor_id == 0xffffff && !iwarp_; }
@@ -94,6 +100,11 @@ class VerbsDevice {
   absl::Status Attach(AsyncEventHandler* user);
   // It has none any more, and no rdma_cm_id either.
   void Detach(AsyncEventHandler* user);
+
+  // `queue_pair` is the qp_context of an ibv_qp of this device, and hears of its events. After Remove...() it
+  // does not, whatever another thread has just read.
+  void AddQueuePair(AsyncEventHandler* queue_pair);
+  void RemoveQueuePair(AsyncEventHandler* queue_pair);
 
   // librdmacm closes a device that nobody uses when it looks and does not find it listed any more, not
   // before. This makes it look.
@@ -137,7 +148,8 @@ class VerbsDevice {
   std::vector<DeviceMemory*> memories_ ABSL_GUARDED_BY(opening_);
 
   absl::Mutex mutex_;
-  std::vector<AsyncEventHandler*> users_ ABSL_GUARDED_BY(mutex_);
+  std::vector<AsyncEventHandler*> users_ ABSL_GUARDED_BY(mutex_);  // Completion queues, so cq_contexts too.
+  absl::flat_hash_set<AsyncEventHandler*> queue_pairs_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace hawser::fabric

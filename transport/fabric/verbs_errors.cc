@@ -152,11 +152,12 @@ absl::Status ConnectError(absl::string_view what, rdma_cm_event_type event, int 
   }
   const int error = std::abs(status);
   if (event == RDMA_CM_EVENT_REJECTED && iwarp) {
-    // What an iWARP peer's rdma_reject() becomes, ECONNRESET with siw. A closed port is told by
-    // rdma_connect().
-    return absl::PermissionDeniedError(absl::StrCat(what, ": rejected by the peer's program (",
-                                                    DescribeErrno(error),
-                                                    "), or that ended before it answered"));
+    // What an iWARP peer's rdma_reject() becomes: ECONNREFUSED with irdma and cxgb4, ECONNRESET with siw. A
+    // closed port is ECONNRESET with the former; with siw rdma_connect() tells of it.
+    return absl::PermissionDeniedError(
+        absl::StrCat(what, ": rejected by the peer's program (", DescribeErrno(error),
+                     "), or that ended before it answered",
+                     error == ECONNRESET ? ", or nobody listens there over RDMA" : ""));
   }
   return absl::UnavailableError(
       absl::StrCat(what, ": ", DescribeCmEvent(event), ": ",

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/describe_errno.h"
 #include "hawser/transport/fabric/verbs_errors.h"
 
 namespace hawser::fabric {
@@ -52,15 +55,21 @@ absl::StatusOr<uint32_t> VerbsGrants::GrantByRegistration(const Sge& range, int 
   if (registered_.size() == grants_max_) return TooMany();
   // REMOTE_WRITE asks for LOCAL_WRITE too (ibv_reg_mr(3)).
   if (access == IBV_ACCESS_REMOTE_WRITE) access |= IBV_ACCESS_LOCAL_WRITE;
-  ibv_mr* const mr = device_.verbs().ibv_reg_mr(device_.pd(), range.address, range.length, access);
-  if (mr == nullptr) return RegistrationError("grant memory to a peer", range.length, errno);
-  registered_[mr->rkey] = mr;
+  ibv_mr* mr;
+  do {
+    mr = device_.verbs().ibv_reg_mr(device_.pd(), range.address, range.length, access);
+    if (mr == nullptr) return RegistrationError("grant memory to a peer", range.length, errno);
+    registered_[mr->rkey] = mr;
+  } while (mr->rkey == 0);  // Which no grant has. Kept, so that the device does not give it again.
   return mr->rkey;
 }
 
-bool VerbsGrants::Revoke(uint32_t rkey, uint64_t wr_id) {
+absl::StatusOr<bool> VerbsGrants::Revoke(uint32_t rkey, uint64_t wr_id) {
   if (auto it = registered_.find(rkey); it != registered_.end()) {
-    device_.verbs().ibv_dereg_mr(it->second);
+    if (const int error = device_.verbs().ibv_dereg_mr(it->second); error != 0) {
+      return absl::InternalError(
+          absl::StrCat("take back a grant: ibv_dereg_mr(): ", DescribeErrno(std::abs(error))));
+    }
     registered_.erase(it);
     return true;
   }
@@ -106,9 +115,9 @@ void VerbsGrants::Fill(size_t i, ibv_send_wr& request, VerbsSendRing::Entry& ent
   request.send_flags = IBV_SEND_SIGNALED;
 }
 
-void VerbsGrants::OnPosted() {
-  for (uint32_t index : queue_) {
-    Window& window = windows_[index];
+void VerbsGrants::OnPosted(size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    Window& window = windows_[queue_[i]];
     if (window.state == State::kBindQueued) {
       window.state = State::kBound;
       window.mw->rkey =
@@ -117,11 +126,12 @@ void VerbsGrants::OnPosted() {
       window.state = State::kInvalidating;
     }
   }
-  queue_.clear();
+  queue_.erase(queue_.begin(), queue_.begin() + static_cast<ptrdiff_t>(count));
 }
 
 void VerbsGrants::OnInvalidated(uint32_t index, bool ok) {
-  if (!ok) return;  // Perhaps it is still bound: for Release() to free.
+  if (!ok) return;                       // Perhaps it is still bound: for Release() to free.
+  if (index >= windows_.size()) return;  // It has, though this one had succeeded before.
   windows_[index].state = State::kFree;
   free_.push_back(index);
 }
@@ -142,17 +152,15 @@ void VerbsGrants::DropQueued(std::vector<uint64_t>& revocations) {
 
 void VerbsGrants::Release() {
   const bool ours = !device_.in_forked_child();
-  for (const Window& window : windows_) {
+  for (const Window& window : std::exchange(windows_, {})) {
     if (ours) ibv_dealloc_mw(window.mw);
   }
-  for (const auto& [rkey, mr] : registered_) {
-    if (ours) device_.verbs().ibv_dereg_mr(mr);
-  }
-  windows_.clear();
   free_.clear();
   queue_.clear();
   by_key_.clear();
-  registered_.clear();
+  absl::erase_if(registered_, [&](const auto& registered) {
+    return !ours || device_.verbs().ibv_dereg_mr(registered.second) == 0;
+  });
 }
 
 }  // namespace hawser::fabric

@@ -37,13 +37,14 @@ class VerbsGrants {
   absl::StatusOr<uint32_t> Grant(const Sge& range, QueuePair::Access access);
 
   // True: the peer cannot use it (any more). False: once the LOCAL_INV that is now queued has completed.
-  bool Revoke(uint32_t rkey, uint64_t wr_id);
+  // Internal: the device did not take it back, so the queue pair must not go on.
+  absl::StatusOr<bool> Revoke(uint32_t rkey, uint64_t wr_id);
 
   // Work requests that wait to be posted.
   size_t queued() const { return queue_.size(); }
   // Fills in `request` (but its wr_id and next) and its entry for the `i`th of them.
   void Fill(size_t i, ibv_send_wr& request, VerbsSendRing::Entry& entry) const;
-  void OnPosted();  // All of them.
+  void OnPosted(size_t count);  // The first `count`. Their completions follow; the others are still queued.
 
   // The LOCAL_INV of `window` has completed.
   void OnInvalidated(uint32_t window, bool ok);
@@ -51,7 +52,9 @@ class VerbsGrants {
   // The queue pair is in error: what was queued will not be posted. Adds the wr_ids of queued revocations.
   void DropQueued(std::vector<uint64_t>& revocations);
 
-  // Frees all windows. Before the ibv_qp is destroyed: rxe keeps one alive that a window is bound to.
+  // Takes everything back, without work requests: once the queue pair is in error, when none is executed any
+  // more, and before the ibv_qp is destroyed, since rxe keeps one alive that a window is bound to. What the
+  // device does not take back then is tried again by the next call.
   void Release();
 
  private:

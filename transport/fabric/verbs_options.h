@@ -31,10 +31,10 @@ struct VerbsFabricOptions {
 
   int listen_backlog = 1024;
 
-  // Grants by memory windows, where the device has those of type 2B (true), or by registering each range
-  // (false). Empty: by windows, except on rxe (Linux 6.1). On a link that loses or reorders, its queue pairs
-  // stand still for good, without a word, once windows are bound on them; nor does it look at a window's
-  // bounds.
+  // Grants by memory windows, where the device has those of type 2B and is none of iWARP (true), or by
+  // registering each range (false). Empty: by windows, except on rxe (Linux 6.1). On a link that loses or
+  // reorders, its queue pairs stand still for good, without a word, once windows are bound on them; nor does
+  // it look at a window's bounds.
   std::optional<bool> memory_windows;
 
   // Null: the machine's own. A test's stand-in outlives the fabric.

@@ -52,7 +52,7 @@ VerbsQueuePair::~VerbsQueuePair() {
   if (device_.in_forked_child()) return;
   DestroyQp();
   DropId();
-  if (entered_) completion_queue_.Leave();
+  Leave();
 }
 
 // --- Posting
@@ -139,13 +139,14 @@ absl::Status VerbsQueuePair::PostChain(absl::Span<const SendWorkRequest> request
   ibv_send_wr* bad = nullptr;
   const int error = std::abs(ibv_post_send(qp_, chain_.data(), &bad));  // siw returns it negative.
   if (error == 0) {
-    if (of_grants > 0) grants_.OnPosted();
+    grants_.OnPosted(of_grants);
     return absl::OkStatus();
   }
   // What stands before `bad` was posted, and comes back; but to the caller nothing was.
   const size_t posted =
       bad >= chain_.data() && bad < chain_.data() + count ? static_cast<size_t>(bad - chain_.data()) : 0;
   sends_.Unpush(static_cast<uint32_t>(count - posted));
+  grants_.OnPosted(std::min(posted, of_grants));
   for (size_t i = 0; i < posted; ++i) {
     const uint32_t number = static_cast<uint32_t>(chain_[i].wr_id);
     if (sends_.at(number).kind == VerbsSendRing::Kind::kCaller) sends_.Silence(number);
@@ -233,16 +234,17 @@ absl::StatusOr<uint32_t> VerbsQueuePair::Grant(const Sge& range, Access access) 
 }
 
 void VerbsQueuePair::Revoke(uint32_t rkey, uint64_t wr_id) {
-  const bool usable = state_ != State::kError && !device_.in_forked_child();
-  // In error the ibv_qp serves no peer any more, whatever is bound.
-  if (usable && !grants_.Revoke(rkey, wr_id)) {
-    ScheduleOnce();
-    return;
+  // In error there is nothing to take back any more, see EnterError().
+  if (state_ == State::kError || device_.in_forked_child()) return DeliverFlushed(wr_id, Opcode::kRevoke);
+  const absl::StatusOr<bool> taken_back = grants_.Revoke(rkey, wr_id);
+  if (!taken_back.ok()) {
+    // Then the ibv_qp serves the peer no more, and no other peer was told of the rkey.
+    Fail(absl::Status(taken_back.status().code(),
+                      absl::StrCat("peer ", peer_address_.ToString(), ": ", taken_back.status().message())));
+    return DeliverFlushed(wr_id, Opcode::kRevoke);
   }
-  completion_queue_.Deliver(token_,
-                            {.wr_id = wr_id,
-                             .status = usable ? CompletionStatus::kSuccess : CompletionStatus::kFlushed,
-                             .opcode = Opcode::kRevoke});
+  if (!*taken_back) return ScheduleOnce();
+  completion_queue_.Deliver(token_, {.wr_id = wr_id, .opcode = Opcode::kRevoke});
 }
 
 // --- Completing
@@ -309,7 +311,7 @@ void VerbsQueuePair::OnUnorderedSendCompletion(const ibv_wc& wc, uint32_t number
 }
 
 // siw completes a SEND before the READ that was posted before it. So each waits here for those before it, and
-// what was not signaled for the next one that was.
+// what was not signaled for the next one that was. There is nothing of grants among them, see has_windows().
 void VerbsQueuePair::DeliverInOrder() {
   uint32_t proved = sends_.oldest();
   for (uint32_t next = proved; sends_.Outstanding(next) && sends_.at(next).completed; ++next) {

@@ -94,6 +94,7 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   void ScheduleOnce();
 
   absl::Status Enter(absl::string_view what);
+  void Leave();
   void OnAddressResolved();
   void OnRouteResolved();
   absl::Status CreateQp(absl::string_view what);
@@ -107,6 +108,7 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   void EnterError();
   void DropId();
   void PostDrain();
+  void CollectAndAbandon();
   void Abandon();
   void DestroyQp();
   void FlushPending();

@@ -66,20 +66,27 @@ struct FakeCalls {
     fake->registrations.push_back(access);
     auto* mr = new ibv_mr{};
     *mr = {.context = pd->context, .pd = pd, .addr = address, .length = length};
-    mr->lkey = mr->rkey = fake->next_key_++ << 8;
+    mr->lkey = mr->rkey = fake->next_key++ << 8;
+    fake->memory_regions.insert(mr);
     return mr;
   }
   static int DeregMr(ibv_mr* mr) {
+    if (Fails("ibv_dereg_mr")) return errno;
+    for (const auto& [window, to] : fake->bound_) {
+      if (to == mr) return EBUSY;
+    }
+    EXPECT_EQ(fake->memory_regions.erase(mr), 1u);
     delete mr;
     return 0;
   }
   static ibv_mw* AllocMw(ibv_pd* pd, ibv_mw_type type) {
     ++fake->windows_alive;
     return new ibv_mw{
-        .context = pd->context, .pd = pd, .rkey = fake->next_key_++ << 8, .handle = 0, .type = type};
+        .context = pd->context, .pd = pd, .rkey = fake->next_key++ << 8, .handle = 0, .type = type};
   }
   static int DeallocMw(ibv_mw* window) {
     --fake->windows_alive;
+    fake->bound_.erase(window);
     delete window;
     return 0;
   }
@@ -98,25 +105,51 @@ struct FakeCalls {
     cq->channel = channel;
     cq->cq_context = cq_context;
     cq->cqe = entries;
+    fake->cqs_[cq] = {};
     return fake->newest_cq_ = cq;
   }
   static int DestroyCq(ibv_cq* cq) {
+    EXPECT_EQ(fake->cqs_[cq].events_unacknowledged, 0u) << "ibv_destroy_cq() would wait for ever";
+    std::deque<ibv_cq*>& events = fake->cq_events_[cq->channel];
+    for (auto it = events.begin(); it != events.end();) {
+      if (*it != cq) {
+        ++it;
+        continue;
+      }
+      Lower(cq->channel->fd);
+      it = events.erase(it);
+    }
+    fake->cqs_.erase(cq);
     delete cq;
     return 0;
   }
-  static int GetCqEvent(ibv_comp_channel*, ibv_cq**, void**) {
-    errno = EAGAIN;
-    return -1;
+  static int GetCqEvent(ibv_comp_channel* channel, ibv_cq** cq, void**) {
+    std::deque<ibv_cq*>& events = fake->cq_events_[channel];
+    if (events.empty()) {
+      errno = EAGAIN;
+      return -1;
+    }
+    Lower(channel->fd);
+    *cq = events.front();
+    events.pop_front();
+    ++fake->cqs_[*cq].events_unacknowledged;
+    ++fake->cq_events_read;
+    return 0;
   }
-  static void AckCqEvents(ibv_cq*, unsigned int) {}
+  static void AckCqEvents(ibv_cq* cq, unsigned int count) { fake->cqs_[cq].events_unacknowledged -= count; }
   static int GetAsyncEvent(ibv_context*, ibv_async_event* event) {
     if (fake->async_events_.empty()) return -1;
     Lower(fake->context.async_fd);
     *event = fake->async_events_.front();
     fake->async_events_.pop_front();
+    fake->async_event_read_ = true;
+    if (fake->on_async_event_read) std::exchange(fake->on_async_event_read, nullptr)();
     return 0;
   }
-  static void AckAsyncEvent(ibv_async_event*) {}
+  static void AckAsyncEvent(ibv_async_event*) {
+    fake->async_event_read_ = false;
+    for (ibv_qp* qp : std::exchange(fake->destroyed_, {})) delete qp;
+  }
   static int ModifyQp(ibv_qp*, ibv_qp_attr* attr, int mask) {
     fake->modified.push_back(*attr);
     fake->modified_masks.push_back(mask);
@@ -124,19 +157,29 @@ struct FakeCalls {
   }
   static int DestroyQp(ibv_qp* qp) {
     fake->queue_pairs.erase(qp);
-    delete qp;
+    fake->cqs_[qp->send_cq].places -= qp->handle;
+    if (fake->async_event_read_) {
+      fake->destroyed_.push_back(qp);
+    } else {
+      delete qp;
+    }
     return 0;
   }
-  static int PollCq(ibv_cq*, int max, ibv_wc* out) {
+  static int PollCq(ibv_cq* cq, int max, ibv_wc* out) {
+    std::deque<ibv_wc>& completions = fake->cqs_[cq].completions;
     int count = 0;
-    for (; count < max && !fake->completions_.empty(); ++count) {
-      out[count] = fake->completions_.front();
-      fake->completions_.pop_front();
+    for (; count < max && !completions.empty(); ++count) {
+      out[count] = completions.front();
+      completions.pop_front();
     }
     return count;
   }
-  static int ReqNotifyCq(ibv_cq*, int) { return 0; }
-  static int PostSend(ibv_qp*, ibv_send_wr* wr, ibv_send_wr** bad) {
+  static int ReqNotifyCq(ibv_cq* cq, int) {
+    if (fake->on_arm) std::exchange(fake->on_arm, nullptr)();
+    fake->cqs_[cq].armed = true;
+    return 0;
+  }
+  static int PostSend(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
     fake->send_chains.emplace_back();
     for (; wr != nullptr; wr = wr->next) {
       if (fake->send_chains.back().size() == fake->fail_send_at) {
@@ -146,34 +189,49 @@ struct FakeCalls {
       }
       fake->send_chains.back().push_back({*wr, std::vector<ibv_sge>(wr->sg_list, wr->sg_list + wr->num_sge)});
       fake->sends.push_back(wr->wr_id);
+      fake->cq_of_[wr->wr_id] = qp->send_cq;
+      if (wr->opcode == IBV_WR_BIND_MW) {
+        fake->binds_[wr->wr_id] = wr->bind_mw.mw;
+        fake->bound_[wr->bind_mw.mw] = wr->bind_mw.bind_info.mr;
+      }
+      if (wr->opcode == IBV_WR_LOCAL_INV) fake->invalidations_[wr->wr_id] = wr->invalidate_rkey;
       fake->signaled_[wr->wr_id] = (wr->send_flags & IBV_SEND_SIGNALED) != 0 || fake->created.sq_sig_all != 0;
     }
     return 0;
   }
-  static int PostRecv(ibv_qp*, ibv_recv_wr* wr, ibv_recv_wr**) {
+  static int PostRecv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     fake->receive_chains.push_back(0);
     for (; wr != nullptr; wr = wr->next) {
+      if (fake->receive_chains.back() == fake->fail_receive_at) {
+        fake->fail_receive_at = ~size_t{0};
+        *bad = wr;
+        return ENOMEM;
+      }
       ++fake->receive_chains.back();
       fake->receives.push_back(wr->wr_id);
+      fake->cq_of_[wr->wr_id] = qp->recv_cq;
     }
     return 0;
   }
 
   static rdma_event_channel* CreateEventChannel() {
-    return fake->channel_ = new rdma_event_channel{.fd = NewFd()};
+    fake->channels.push_back(new rdma_event_channel{.fd = NewFd()});
+    return fake->channels.back();
   }
   static void DestroyEventChannel(rdma_event_channel* channel) {
     close(channel->fd);
     delete channel;
   }
   static int GetCmEvent(rdma_event_channel* channel, rdma_cm_event** event) {
-    if (fake->cm_events_.empty()) {
+    const auto it = std::find_if(fake->cm_events_.begin(), fake->cm_events_.end(),
+                                 [&](const FakeVerbs::CmNews& news) { return news.channel == channel; });
+    if (it == fake->cm_events_.end()) {
       errno = EAGAIN;
       return -1;
     }
     Lower(channel->fd);
-    *event = fake->cm_events_.front();
-    fake->cm_events_.pop_front();
+    *event = it->event;
+    fake->cm_events_.erase(it);
     return 0;
   }
   static int AckCmEvent(rdma_cm_event* event) {
@@ -181,6 +239,7 @@ struct FakeCalls {
     return 0;
   }
   static int CreateId(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_port_space space) {
+    if (Fails("rdma_create_id")) return -1;
     *id = new rdma_cm_id{};
     if (context != nullptr) fake->newest_id = *id;  // Of a queue pair or listener.
     (*id)->channel = channel;
@@ -190,25 +249,34 @@ struct FakeCalls {
   }
   static int DestroyId(rdma_cm_id* id) {
     for (auto it = fake->cm_events_.begin(); it != fake->cm_events_.end();) {
-      if ((*it)->id != id) {
+      if (it->event->id != id) {
         ++it;
         continue;
       }
-      delete *it;
-      Lower(id->channel->fd);
+      delete it->event;
+      Lower(it->channel->fd);
       it = fake->cm_events_.erase(it);
     }
     delete id;
     return 0;
   }
-  static int MigrateId(rdma_cm_id*, rdma_event_channel*) { return 0; }
+  static int MigrateId(rdma_cm_id* id, rdma_event_channel* channel) {
+    fake->migrated.push_back({id, channel});
+    id->channel = channel;
+    return 0;
+  }
   static int SetOption(rdma_cm_id*, int, int name, void* value, size_t) {
     fake->options_set[name] = *static_cast<uint8_t*>(value);
     return 0;
   }
-  static int BindAddr(rdma_cm_id*, sockaddr*) {
-    errno = EADDRINUSE;
-    return -1;
+  static int BindAddr(rdma_cm_id* id, sockaddr* address) {
+    if (id->context == nullptr) {  // Of no listener: the sentinel is none of these tests'.
+      errno = EADDRINUSE;
+      return -1;
+    }
+    id->verbs = &fake->context;
+    std::memcpy(&id->route.addr.src_storage, address, sizeof(sockaddr_in));
+    return 0;
   }
   static int Listen(rdma_cm_id*, int) { return 0; }
   static int ResolveAddr(rdma_cm_id* id, sockaddr*, sockaddr* peer, int) {
@@ -235,6 +303,14 @@ struct FakeCalls {
     qp->context = pd->context;
     qp->qp_context = attr->qp_context;
     qp->qp_num = fake->next_qp_num_++;
+    qp->send_cq = attr->send_cq;
+    qp->recv_cq = attr->recv_cq;
+    EXPECT_EQ(qp->send_cq, qp->recv_cq);
+    qp->handle = attr->cap.max_send_wr + attr->cap.max_recv_wr;  // Its places.
+    FakeVerbs::Cq& cq = fake->cqs_[qp->send_cq];
+    cq.places += qp->handle;
+    EXPECT_LE(cq.places, static_cast<uint32_t>(qp->send_cq->cqe)) << "it can overflow";
+    if (fake->options_.inline_granted.has_value()) attr->cap.max_inline_data = *fake->options_.inline_granted;
     id->qp = fake->newest_qp_ = qp;
     fake->queue_pairs.insert(qp);
     fake->created = *attr;
@@ -242,6 +318,7 @@ struct FakeCalls {
   }
   static int Connect(rdma_cm_id* id, rdma_conn_param* parameters) {
     if (Fails("rdma_connect")) return -1;
+    ++fake->connects;
     fake->connected = *parameters;
     if (fake->reject) {
       fake->CmEvent(id, RDMA_CM_EVENT_REJECTED, fake->reject_status);
@@ -250,9 +327,16 @@ struct FakeCalls {
     }
     return 0;
   }
-  static int Accept(rdma_cm_id*, rdma_conn_param*) { return 0; }
+  static int Accept(rdma_cm_id*, rdma_conn_param* parameters) {
+    fake->accepted = *parameters;
+    fake->modified_before_accept = fake->modified.size();
+    return 0;
+  }
   static int Reject(rdma_cm_id*, const void*, uint8_t) { return 0; }
-  static int Notify(rdma_cm_id*, ibv_event_type) { return 0; }
+  static int Notify(rdma_cm_id* id, ibv_event_type event) {
+    fake->notified.push_back({id, event});
+    return 0;
+  }
   static int Disconnect(rdma_cm_id*) { return 0; }
 };
 
@@ -273,7 +357,7 @@ FakeVerbs::FakeVerbs(const Options& options) : options_(options) {
   pd_.context = &context;
   attr.phys_port_cnt = 1;
   attr.max_qp_wr = 4096;
-  attr.max_cqe = 4096;
+  attr.max_cqe = options.max_cqe;
   attr.max_sge = 16;
   attr.max_sge_rd = options.max_sge_rd;
   attr.max_qp_rd_atom = 16;
@@ -324,13 +408,25 @@ FakeVerbs::~FakeVerbs() {
   fake = nullptr;
 }
 
+void FakeVerbs::Complete(uint64_t wr_id, ibv_wc_status status, uint32_t byte_len) {
+  ibv_wc wc = {};
+  wc.wr_id = wr_id;
+  wc.status = status;
+  wc.byte_len = byte_len;
+  ibv_cq* const cq = cq_of_[wr_id];
+  cqs_[cq].completions.push_back(wc);
+  if (!std::exchange(cqs_[cq].armed, false)) return;
+  cq_events_[cq->channel].push_back(cq);
+  Raise(cq->channel->fd);
+}
+
 void FakeVerbs::CompleteSend(uint64_t wr_id, ibv_wc_status status) {
-  if (status != IBV_WC_SUCCESS || signaled_[wr_id]) {
-    ibv_wc wc = {};
-    wc.wr_id = wr_id;
-    wc.status = status;
-    completions_.push_back(wc);
+  const bool ok = status == IBV_WC_SUCCESS;
+  if (const auto it = binds_.find(wr_id); it != binds_.end() && !ok) bound_.erase(it->second);
+  if (const auto it = invalidations_.find(wr_id); it != invalidations_.end() && ok) {
+    std::erase_if(bound_, [&](const auto& bound) { return bound.first->rkey == it->second; });
   }
+  if (!ok || signaled_[wr_id]) Complete(wr_id, status, 0);
   sends.erase(std::find(sends.begin(), sends.end(), wr_id));
 }
 
@@ -340,11 +436,7 @@ void FakeVerbs::CompleteSends(size_t count, ibv_wc_status status) {
 
 void FakeVerbs::CompleteReceives(size_t count, ibv_wc_status status, uint32_t byte_len) {
   for (; count > 0; --count) {
-    ibv_wc wc = {};
-    wc.wr_id = receives.front();
-    wc.status = status;
-    wc.byte_len = byte_len;
-    completions_.push_back(wc);
+    Complete(receives.front(), status, byte_len);
     receives.pop_front();
   }
 }
@@ -356,8 +448,26 @@ void FakeVerbs::CmEvent(rdma_cm_id* id, rdma_cm_event_type type, int status) {
   event->status = status;
   if (type == RDMA_CM_EVENT_ESTABLISHED)
     event->param.conn.initiator_depth = event->param.conn.responder_resources = 4;
-  cm_events_.push_back(event);
+  cm_events_.push_back({id->channel, event});
   Raise(id->channel->fd);
+}
+
+rdma_cm_id* FakeVerbs::ConnectRequest(rdma_cm_id* listener) {
+  auto* const id = new rdma_cm_id{};
+  id->verbs = &context;
+  id->channel = listener->channel;
+  id->context = listener->context;
+  auto& peer = reinterpret_cast<sockaddr_in&>(id->route.addr.dst_storage);
+  peer.sin_family = AF_INET;
+  peer.sin_addr.s_addr = htonl(0x0a000003);
+  auto* const event = new rdma_cm_event{};
+  event->id = id;
+  event->listen_id = listener;
+  event->event = RDMA_CM_EVENT_CONNECT_REQUEST;
+  event->param.conn.initiator_depth = event->param.conn.responder_resources = 4;
+  cm_events_.push_back({id->channel, event});
+  Raise(id->channel->fd);
+  return id;
 }
 
 void FakeVerbs::AsyncEvent(ibv_event_type type) {
@@ -367,6 +477,20 @@ void FakeVerbs::AsyncEvent(ibv_event_type type) {
     event.element.cq = newest_cq_;
   } else if (type != IBV_EVENT_DEVICE_FATAL) {
     event.element.qp = newest_qp_;
+  }
+  async_events_.push_back(event);
+  Raise(context.async_fd);
+}
+
+void FakeVerbs::ForeignAsyncEvent(ibv_event_type type, void* context_of_it) {
+  ibv_async_event event = {};
+  event.event_type = type;
+  if (type == IBV_EVENT_CQ_ERR) {
+    event.element.cq = &foreign_cqs_.emplace_back();
+    event.element.cq->cq_context = context_of_it;
+  } else {
+    event.element.qp = &foreign_qps_.emplace_back();
+    event.element.qp->qp_context = context_of_it;
   }
   async_events_.push_back(event);
   Raise(context.async_fd);

@@ -3,11 +3,14 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "hawser/tests/transport/fabric/fabric_contract.h"
@@ -19,13 +22,15 @@ namespace hawser::fabric {
 
 // One RDMA device below the verbs calls. It executes nothing: it keeps what was asked of it, and completes
 // what, and how, a test says. A peer that is connected to answers at once. There is one at a time; not
-// thread-safe.
+// thread-safe. Fails the test that overflows a completion queue, or leaves one's events unacknowledged.
 class FakeVerbs {
  public:
   struct Options {
     bool iwarp = false;
     bool windows = true;
-    uint32_t inline_max = 256;  // More is EINVAL.
+    uint32_t inline_max = 256;               // More is EINVAL.
+    std::optional<uint32_t> inline_granted;  // Rather than what was asked for.
+    int max_cqe = 4096;
     int max_sge_rd = 32;
     int create_qp_error = 0;  // Of each rdma_create_qp().
     std::string folder = {};  // Of the device, in sysfs.
@@ -52,11 +57,18 @@ class FakeVerbs {
   void CompleteSend(uint64_t wr_id, ibv_wc_status status);  // Out of order.
 
   void CmEvent(rdma_cm_id* id, rdma_cm_event_type type, int status = 0);
+  rdma_cm_id* ConnectRequest(rdma_cm_id* listener);  // Of a peer that wants 4 READs each way.
   void AsyncEvent(ibv_event_type type);  // Of the newest queue pair, completion queue or the device.
+  // Of a queue pair or completion queue that another part of the program made, with this as its context.
+  void ForeignAsyncEvent(ibv_event_type type, void* context_of_it);
+  std::function<void()> on_async_event_read;  // And not handled: what another thread does meanwhile.
 
   // What calls fail with, once: by name, "rdma_connect".
   std::map<std::string, int> fail_once;
-  size_t fail_send_at = ~size_t{0};  // The place in the next chain where ibv_post_send() stops.
+  size_t fail_send_at = ~size_t{0};     // The place in the next chain where ibv_post_send() stops.
+  size_t fail_receive_at = ~size_t{0};  // ibv_post_recv()
+  std::function<void()> on_arm;         // What happens just before a completion queue is armed, once.
+  uint32_t next_key = 1;                // Of what is registered or allocated next: the upper bits.
 
   bool reject = false;                // A connecting peer is rejected,
   int reject_status = 0;              // with this.
@@ -66,12 +78,20 @@ class FakeVerbs {
   std::set<std::thread::id> listed_by;  // The threads that called rdma_get_devices().
 
   std::vector<int> registrations;  // Access flags.
+  std::set<ibv_mr*> memory_regions;
   std::vector<ibv_qp_attr> modified;
   std::vector<int> modified_masks;
   std::set<ibv_qp*> queue_pairs;
   rdma_cm_id* newest_id = nullptr;
   ibv_qp_init_attr created = {};
+  int connects = 0;  // Calls of rdma_connect().
   rdma_conn_param connected = {};
+  rdma_conn_param accepted = {};
+  size_t modified_before_accept = 0;  // As many of `modified`.
+  std::vector<rdma_event_channel*> channels;
+  std::vector<std::pair<rdma_cm_id*, rdma_event_channel*>> migrated;
+  std::vector<std::pair<rdma_cm_id*, ibv_event_type>> notified;
+  size_t cq_events_read = 0;
   std::map<int, int> options_set;  // rdma_set_option()
   size_t windows_alive = 0;
 
@@ -81,18 +101,38 @@ class FakeVerbs {
  private:
   friend struct FakeCalls;
 
+  struct Cq {
+    std::deque<ibv_wc> completions;
+    bool armed = false;
+    size_t events_unacknowledged = 0;
+    uint32_t places = 0;  // Of the queue pairs on it.
+  };
+  struct CmNews {
+    rdma_event_channel* channel;
+    rdma_cm_event* event;
+  };
+  void Complete(uint64_t wr_id, ibv_wc_status status, uint32_t byte_len);
+
   const Options options_;
   VerbsLibrary library_;
   ibv_device device_ = {};
   ibv_pd pd_ = {};
   ibv_cq* newest_cq_ = nullptr;
   ibv_qp* newest_qp_ = nullptr;
-  std::deque<ibv_wc> completions_;
-  std::deque<rdma_cm_event*> cm_events_;
+  std::map<ibv_cq*, Cq> cqs_;
+  std::map<ibv_comp_channel*, std::deque<ibv_cq*>> cq_events_;
+  std::deque<CmNews> cm_events_;
   std::deque<ibv_async_event> async_events_;
+  std::deque<ibv_qp> foreign_qps_;
+  std::deque<ibv_cq> foreign_cqs_;
+  bool async_event_read_ = false;   // And not acknowledged: an ibv_qp is there until it is.
+  std::vector<ibv_qp*> destroyed_;  // Until then.
+  // By wr_id.
   std::map<uint64_t, bool> signaled_;
-  rdma_event_channel* channel_ = nullptr;
-  uint32_t next_key_ = 1;
+  std::map<uint64_t, ibv_cq*> cq_of_;
+  std::map<uint64_t, ibv_mw*> binds_;
+  std::map<uint64_t, uint32_t> invalidations_;  // Their rkeys.
+  std::map<ibv_mw*, ibv_mr*> bound_;
   uint32_t next_qp_num_ = 100;
 };
 

@@ -29,6 +29,14 @@ constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
+SocketAddress Peer() {
+  sockaddr_in v4 = {};
+  v4.sin_family = AF_INET;
+  v4.sin_port = 0x2e1d;  // 7470
+  v4.sin_addr.s_addr = 0x0200000a;
+  return SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4));
+}
+
 TEST(VerbsFailureTest, CompletionCodesKeepTheirMeaning) {
   const std::pair<ibv_wc_status, CompletionStatus> codes[] = {
       {IBV_WC_LOC_LEN_ERR, CompletionStatus::kLocalError},
@@ -103,6 +111,159 @@ TEST(VerbsFailureTest, AQueuePairThatTheDeviceGivesUpIsTold) {
   EXPECT_THAT(Message(world.news.why), HasSubstr("IBV_EVENT_QP_ACCESS_ERR"));
 }
 
+// Whoever makes a queue pair on an rdma_cm_id has it on the context that ours are on.
+TEST(VerbsFailureTest, NewsOfQueuePairsThatAnotherPartOfTheProgramMadeIsNotTakenForOurs) {
+  FakeWorld world;
+  uint64_t of_another = 7;
+  for (void* context : {static_cast<void*>(nullptr), static_cast<void*>(&of_another)}) {
+    for (ibv_event_type event : {IBV_EVENT_CQ_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR,
+                                 IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_COMM_EST}) {
+      world.verbs.ForeignAsyncEvent(event, context);
+    }
+  }
+  world.Poll();
+  EXPECT_THAT(world.news.told, ElementsAre("established"));
+  world.verbs.AsyncEvent(IBV_EVENT_QP_FATAL);
+  world.Poll();
+  EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
+}
+
+TEST(VerbsFailureTest, NewsThatWasReadBeforeItsQueuePairWasDestroyedFindsNobody) {
+  FakeWorld world;
+  world.verbs.AsyncEvent(IBV_EVENT_QP_FATAL);
+  world.verbs.on_async_event_read = [&] {
+    world.qp->Disconnect();
+    world.qp.reset();
+  };
+  world.Poll();
+  EXPECT_TRUE(world.verbs.queue_pairs.empty());
+  EXPECT_THAT(world.news.told, ElementsAre("established"));
+  world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
+}
+
+TEST(VerbsFailureTest, ARevocationThatWasPostedByAPostThatFailedHalfwayComesBackOnce) {
+  FakeWorld world;
+  const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value();
+  const uint32_t another = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value();
+  world.Poll(1);
+  world.qp->Revoke(rkey, 3);
+  world.qp->Revoke(another, 4);
+  world.verbs.fail_send_at = 1;
+  EXPECT_FALSE(world.Post(5).ok());
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(4, kFlushed))) << "the device has the other one";
+  world.verbs.CompleteSends(3, IBV_WC_WR_FLUSH_ERR);  // Both BIND_MW, and it.
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(4, kFlushed), CompletionIs(3, kFlushed)));
+}
+
+TEST(VerbsFailureTest, ARevocationThatHadSucceededBeforeTheEndIsGivenBackAfterIt) {
+  FakeWorld world;
+  const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value();
+  world.Poll(1);
+  world.qp->Revoke(rkey, 3);
+  world.Poll(1);
+  world.verbs.AsyncEvent(IBV_EVENT_QP_FATAL);
+  world.Poll();
+  ASSERT_THAT(world.news.told, ElementsAre("established", "disconnected"));
+  world.verbs.CompleteSends(2);
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(3, CompletionStatus::kSuccess)));
+}
+
+// Memory with a window bound to it cannot be.
+TEST(VerbsFailureTest, MemoryCanBeDeregisteredOnceItsRevocationIsGivenBackFlushed) {
+  FakeWorld world;
+  const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value();
+  ASSERT_TRUE(world.Post(1).ok());
+  world.verbs.CompleteSends(1);
+  world.verbs.CompleteSends(1, IBV_WC_REM_ACCESS_ERR);
+  world.Poll();
+  world.qp->Revoke(rkey, 2);
+  world.Poll(1);
+  ASSERT_THAT(world.completions,
+              ElementsAre(CompletionIs(1, CompletionStatus::kRemoteAccessError), CompletionIs(2, kFlushed)));
+  EXPECT_EQ(world.verbs.queue_pairs.size(), 1u);  // It is flushing.
+  world.region.reset();
+  EXPECT_TRUE(world.verbs.memory_regions.empty());
+}
+
+TEST(VerbsFailureTest, AGrantThatTheDeviceDoesNotTakeBackEndsTheConnection) {
+  FakeWorld world({.windows = false}, {});
+  const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value();
+  world.verbs.fail_once["ibv_dereg_mr"] = EBUSY;
+  world.qp->Revoke(rkey, 1);
+  EXPECT_EQ(world.verbs.modified.back().qp_state, IBV_QPS_ERR);
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed)));
+  EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
+  EXPECT_THAT(Message(world.news.why),
+              AllOf(HasSubstr("10.0.0.2"), HasSubstr("ibv_dereg_mr()"), HasSubstr("EBUSY")));
+  EXPECT_EQ(world.verbs.memory_regions.size(), 1u) << "it was tried again";
+}
+
+// As the connection manager delivers what is not about traffic, or comes twice.
+constexpr rdma_cm_event_type kNothingFollowsFromThese[] = {
+    RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_ADDR_CHANGE,    RDMA_CM_EVENT_ESTABLISHED,
+    RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_ROUTE_RESOLVED, RDMA_CM_EVENT_CONNECT_RESPONSE};
+
+TEST(VerbsFailureTest, NewsThatSaysNothingOfALiveConnectionLeavesItAlone) {
+  FakeWorld world;
+  for (rdma_cm_event_type event : kNothingFollowsFromThese) {
+    world.verbs.CmEvent(world.verbs.newest_id, event);
+    world.Poll();
+    ASSERT_THAT(world.news.told, ElementsAre("established")) << event;
+    ASSERT_TRUE(world.Post(event).ok());
+  }
+  EXPECT_EQ(world.verbs.connects, 1);
+  EXPECT_EQ(world.verbs.queue_pairs.size(), 1u);
+}
+
+TEST(VerbsFailureTest, ARejectionOfALiveConnectionEndsItOnce) {
+  FakeWorld world;
+  for (int i = 0; i < 2; ++i) {
+    world.verbs.CmEvent(world.verbs.newest_id, RDMA_CM_EVENT_REJECTED, 10);
+    world.Poll();
+  }
+  EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
+  EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kUnavailable));
+}
+
+TEST(VerbsFailureTest, LateNewsOfAConnectionThatHasEndedIsIgnored) {
+  FakeWorld world;
+  world.verbs.CmEvent(world.verbs.newest_id, RDMA_CM_EVENT_DISCONNECTED);
+  world.Poll();
+  for (rdma_cm_event_type event : kNothingFollowsFromThese) {
+    world.verbs.CmEvent(world.verbs.newest_id, event);
+  }
+  world.verbs.CmEvent(world.verbs.newest_id, RDMA_CM_EVENT_REJECTED, 10);
+  world.verbs.CmEvent(world.verbs.newest_id, RDMA_CM_EVENT_DISCONNECTED);
+  world.Poll();
+  EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
+  EXPECT_THAT(world.Post(1), HasCode(absl::StatusCode::kFailedPrecondition));
+}
+
+// Of a completion that failed, before the connection manager knows.
+TEST(VerbsFailureTest, AQueuePairInErrorIsNotEstablishedAnyMore) {
+  FakeWorld world({}, {.receive_depth = 8}, /*connect=*/false);
+  RequestRecorder requests;
+  const auto listener = world.fabric->Listen(*world.completion_queue, Peer(), requests).value();
+  rdma_cm_id* const id = world.verbs.ConnectRequest(world.verbs.newest_id);
+  world.Poll();
+  ASSERT_EQ(requests.requests.size(), 1u);
+  ASSERT_TRUE(world.Receive(1).ok());
+  ASSERT_TRUE(world.qp->Accept(*requests.requests[0], "").ok());
+  world.verbs.CompleteReceives(1, IBV_WC_LOC_LEN_ERR);
+  world.Poll();
+  world.verbs.CmEvent(id, RDMA_CM_EVENT_ESTABLISHED);
+  world.Poll();
+  EXPECT_TRUE(world.news.told.empty());
+  world.verbs.CmEvent(id, RDMA_CM_EVENT_REJECTED, 4);  // What the peer's side makes of it.
+  world.Poll();
+  EXPECT_THAT(world.news.told, ElementsAre("failed"));
+  EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kUnavailable));
+}
+
 TEST(VerbsFailureTest, APostThatFailsHalfwayPostedNothingToItsCaller) {
   FakeWorld world;
   const Sge sge = world.At(0, 10);
@@ -141,14 +302,6 @@ TEST(VerbsFailureTest, LateNewsOfTheConnectionManagerIsIgnored) {
 
 // --- Errors that say why
 
-SocketAddress Peer() {
-  sockaddr_in v4 = {};
-  v4.sin_family = AF_INET;
-  v4.sin_port = 0x2e1d;  // 7470
-  v4.sin_addr.s_addr = 0x0200000a;
-  return SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4));
-}
-
 void Connect(FakeWorld& world) {
   ASSERT_TRUE(world.qp->Connect(Peer(), "").ok());
   world.Poll(1600);
@@ -175,6 +328,68 @@ TEST(VerbsFailureTest, ARejectionSaysItsReason) {
     EXPECT_THAT(Message(world.news.why),
                 AllOf(HasSubstr(reason.text), HasSubstr("connect to 10.0.0.2:7470")));
   }
+}
+
+// With siw, which says so of a rejection, and with others, which say so of a closed port.
+TEST(VerbsFailureTest, ARejectionOverIwarpMayBeOfAClosedPort) {
+  const std::pair<int, bool> statuses[] = {{-ECONNRESET, true}, {-ECONNREFUSED, false}};
+  for (const auto& [status, perhaps] : statuses) {
+    FakeWorld world({.iwarp = true, .windows = false}, {}, /*connect=*/false);
+    world.verbs.reject = true;
+    world.verbs.reject_status = status;
+    Connect(world);
+    EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kPermissionDenied));
+    EXPECT_THAT(Message(world.news.why), HasSubstr("rejected by the peer's program"));
+    EXPECT_EQ(absl::StrContains(world.news.why.message(), "nobody listens there"), perhaps);
+  }
+}
+
+TEST(VerbsFailureTest, ReceivesThatCannotBePostedEndTheConnectionBeforeItIsOne) {
+  for (size_t posted : {0, 1, 2}) {
+    FakeWorld world({}, {.receive_depth = 8}, /*connect=*/false);
+    for (uint64_t i = 0; i < 3; ++i) ASSERT_TRUE(world.Receive(i).ok());
+    world.verbs.fail_receive_at = posted;
+    Connect(world);
+    EXPECT_EQ(world.verbs.connects, 0);
+    EXPECT_THAT(world.news.told, ElementsAre("failed"));
+    EXPECT_THAT(Message(world.news.why), HasSubstr("ibv_post_recv()"));
+    world.verbs.CompleteReceives(posted, IBV_WC_WR_FLUSH_ERR);
+    world.Poll();
+    EXPECT_THAT(world.completions, UnorderedElementsAre(CompletionIs(0, kFlushed), CompletionIs(1, kFlushed),
+                                                        CompletionIs(2, kFlushed)));
+  }
+}
+
+TEST(VerbsFailureTest, ReceivesThatCannotBePostedFailAcceptingAndItsHandlerHearsNothing) {
+  for (size_t posted : {0, 1}) {
+    FakeWorld world({}, {.receive_depth = 8}, /*connect=*/false);
+    RequestRecorder requests;
+    const auto listener = world.fabric->Listen(*world.completion_queue, Peer(), requests).value();
+    world.verbs.ConnectRequest(world.verbs.newest_id);
+    world.Poll();
+    for (uint64_t i = 0; i < 2; ++i) ASSERT_TRUE(world.Receive(i).ok());
+    world.verbs.fail_receive_at = posted;
+    const absl::Status status = world.qp->Accept(*requests.requests.at(0), "");
+    EXPECT_THAT(Message(status), HasSubstr("ibv_post_recv()"));
+    EXPECT_EQ(world.verbs.accepted.retry_count, 0) << "rdma_accept() was called";
+    world.verbs.CompleteReceives(posted, IBV_WC_WR_FLUSH_ERR);
+    world.Poll();
+    EXPECT_EQ(world.completions.size(), 2u);
+    EXPECT_TRUE(world.news.told.empty());
+  }
+}
+
+TEST(VerbsFailureTest, AfterDisconnectWithNothingToTellTheLastOneByWhatHasCompletedKeepsItsStatus) {
+  FakeWorld world;
+  ASSERT_TRUE(world.Post(1).ok());
+  ASSERT_TRUE(world.Post(2, /*signaled=*/false).ok());
+  world.verbs.CompleteSends(1);
+  world.verbs.fail_send_at = 0;
+  world.qp->Disconnect();
+  EXPECT_TRUE(world.verbs.queue_pairs.empty());
+  world.Poll();
+  EXPECT_THAT(world.completions,
+              ElementsAre(CompletionIs(1, CompletionStatus::kSuccess), CompletionIs(2, kFlushed)));
 }
 
 TEST(VerbsFailureTest, CreatingAQueuePairForOneWhoHasGoneSaysSo) {
@@ -205,9 +420,9 @@ TEST(VerbsFailureTest, ARouteOverAnotherDeviceNamesTheOption) {
 }
 
 // A new connection of `world`, while its queue pair lives.
-absl::Status ConnectAnother(FakeWorld& world) {
+absl::Status ConnectAnother(FakeWorld& world, const QueuePairOptions& options = {}) {
   NewsRecorder news;
-  const auto qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, news).value();
+  const auto qp = world.fabric->CreateQueuePair(*world.completion_queue, options, news).value();
   if (absl::Status status = qp->Connect(Peer(), "hello"); !status.ok()) return status;
   world.Poll(1600);
   const absl::Status why = news.established() ? absl::OkStatus() : news.why;
@@ -226,6 +441,31 @@ TEST(VerbsFailureTest, ADeviceThatFailedIsOpenedAgainWhenItsConnectionsAreGone) 
   EXPECT_THAT(ConnectAnother(world), HasCode(absl::StatusCode::kOk));
   EXPECT_EQ(world.verbs.registrations.size(), registered + 1) << "memory is registered again";
   world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
+}
+
+TEST(VerbsFailureTest, AConnectThatFailedAtOnceDoesNotKeepItsDevice) {
+  FakeWorld world({}, {}, /*connect=*/false);
+  world.verbs.fail_once["rdma_create_id"] = EMFILE;
+  EXPECT_THAT(world.qp->Connect(Peer(), ""), HasCode(absl::StatusCode::kResourceExhausted));
+  Connect(world);
+  ASSERT_THAT(world.news.told, ElementsAre("established"));
+  world.verbs.AsyncEvent(IBV_EVENT_DEVICE_FATAL);
+  world.Poll();
+  world.qp.reset();
+  EXPECT_THAT(ConnectAnother(world), HasCode(absl::StatusCode::kOk));
+  world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
+}
+
+TEST(VerbsFailureTest, ACompletionQueueThatFailedGetsNoNewQueuePairs) {
+  const QueuePairOptions small = {.send_depth = 8, .receive_depth = 8};
+  FakeWorld world({}, small);
+  const ibv_cq* const failed = world.verbs.created.send_cq;
+  world.verbs.AsyncEvent(IBV_EVENT_CQ_ERR);
+  world.Poll();
+  world.qp->Disconnect();
+  world.Poll();
+  EXPECT_THAT(ConnectAnother(world, small), HasCode(absl::StatusCode::kOk));
+  EXPECT_NE(world.verbs.created.send_cq, failed);
 }
 
 // Its asynchronous events are read once.

@@ -3,10 +3,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/transport/fabric/fake_verbs.h"
@@ -183,6 +185,174 @@ TEST(VerbsPostingTest, ShortSendsAreInlineAsFarAsTheDeviceGrants) {
   EXPECT_EQ(world.verbs.send_chains[1][0].wr.send_flags, unsigned{IBV_SEND_SIGNALED});
 }
 
+// And a SEND that is longer by a byte is not.
+void ExpectInlineUpTo(uint32_t length, const FakeVerbs::Options& options) {
+  FakeWorld world(options, {.send_depth = 8});
+  ASSERT_TRUE(world.Post(1, true, length).ok());
+  ASSERT_TRUE(world.Post(2, true, length + 1).ok());
+  EXPECT_EQ(world.verbs.send_chains[0][0].wr.send_flags, unsigned{IBV_SEND_SIGNALED | IBV_SEND_INLINE});
+  EXPECT_EQ(world.verbs.send_chains[1][0].wr.send_flags, unsigned{IBV_SEND_SIGNALED});
+}
+
+TEST(VerbsPostingTest, WhatTheDeviceSaysItGrantsCountsNotWhatItWasAskedFor) {
+  ExpectInlineUpTo(60, {.inline_max = 100, .inline_granted = 60});
+}
+
+TEST(VerbsPostingTest, ADeviceThatGrantsMoreIsNotAskedToCopyMoreThanTheOptionsSay) {
+  ExpectInlineUpTo(192, {.inline_granted = 500});
+}
+
+sockaddr_in Somebody() {
+  sockaddr_in v4 = {};
+  v4.sin_family = AF_INET;
+  return v4;
+}
+
+// Another queue pair of `world`.
+struct Another {
+  Another(FakeWorld& world, CompletionQueue& queue,
+          const QueuePairOptions& options = {.send_depth = 8, .receive_depth = 8})
+      : qp(world.fabric->CreateQueuePair(queue, options, news).value()) {}
+
+  NewsRecorder news;
+  std::unique_ptr<QueuePair> qp;
+};
+
+void Connect(FakeWorld& world, Another& another) {
+  const sockaddr_in v4 = Somebody();
+  ASSERT_TRUE(
+      another.qp->Connect(SocketAddress(reinterpret_cast<const sockaddr*>(&v4), sizeof(v4)), "").ok());
+  world.Poll(1600);
+  ASSERT_THAT(another.news.told, ElementsAre("established"));
+}
+
+// That none of them overflows, FakeVerbs sees to.
+TEST(VerbsPostingTest, WhereOneCompletionQueueHasNoPlaceForAllWorkRequestsThereAreMore) {
+  FakeWorld world({.max_cqe = 64}, {.send_depth = 8, .receive_depth = 8});  // 41 sends, with those of grants.
+  ibv_cq* const first = world.verbs.created.send_cq;
+  ibv_cq* second;
+  {
+    Another another(world, *world.completion_queue);
+    Connect(world, another);
+    second = world.verbs.created.send_cq;
+    EXPECT_NE(second, first);
+    const Sge sge = world.At(0, 10);
+    const SendWorkRequest request = {.wr_id = 2, .signaled = true, .sges = {&sge, 1}};
+    ASSERT_TRUE(world.Post(1).ok());
+    ASSERT_TRUE(another.qp->PostSend({&request, 1}).ok());
+    world.verbs.CompleteSends(2);
+    world.Poll();
+    EXPECT_THAT(world.completions,
+                ::testing::UnorderedElementsAre(CompletionIs(1, kSuccess), CompletionIs(2, kSuccess)));
+  }
+  Another third(world, *world.completion_queue);
+  Connect(world, third);
+  EXPECT_EQ(world.verbs.created.send_cq, second) << "whose places are free again";
+}
+
+// Nothing tells of it any more, so a wait that did not look would be one of 10 s.
+TEST(VerbsPostingTest, ACompletionThatArrivesJustBeforeItsQueueIsArmedIsNotSleptOn) {
+  FakeWorld world;
+  ASSERT_TRUE(world.Post(1).ok());
+  world.completion_queue->Wait(absl::ZeroDuration());  // Arms, and forgets what woke it before.
+  world.verbs.CompleteSends(1);
+  world.completion_queue->Wait(absl::Seconds(10));
+  ASSERT_EQ(world.verbs.cq_events_read, 1u);
+  world.Poll();
+  ASSERT_TRUE(world.Post(2).ok());
+  bool armed = false;
+  world.verbs.on_arm = [&] {
+    armed = true;
+    world.verbs.CompleteSends(1);
+  };
+  const int64_t start_ns = MonotonicNs();
+  world.completion_queue->Wait(absl::Seconds(10));
+  EXPECT_LT(MonotonicNs() - start_ns, 5'000'000'000);
+  EXPECT_TRUE(armed);
+  EXPECT_EQ(world.verbs.cq_events_read, 1u);
+  world.Poll(1);
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kSuccess), CompletionIs(2, kSuccess)));
+}
+
+// ibv_destroy_cq() waits until they are; FakeVerbs looks.
+TEST(VerbsPostingTest, TheEventsOfACompletionQueueAreAcknowledgedBeforeItIsDestroyed) {
+  FakeWorld world;
+  for (uint64_t i = 0; i < 100; ++i) {
+    ASSERT_TRUE(world.Post(i).ok());
+    world.completion_queue->Wait(absl::ZeroDuration());  // Arms.
+    world.verbs.CompleteSends(1);
+    world.completion_queue->Wait(absl::Seconds(10));
+    ASSERT_EQ(world.verbs.cq_events_read, i + 1);
+    world.Poll(1);
+    ASSERT_EQ(world.completions.size(), i + 1);
+  }
+}
+
+// One that listens, and a peer that asks to connect.
+struct AskedWorld : FakeWorld {
+  AskedWorld() : FakeWorld({}, {.send_depth = 8, .receive_depth = 8}, /*connect=*/false) {
+    const sockaddr_in v4 = Somebody();
+    listener = fabric
+                   ->Listen(*completion_queue,
+                            SocketAddress(reinterpret_cast<const sockaddr*>(&v4), sizeof(v4)), requests)
+                   .value();
+    id = verbs.ConnectRequest(verbs.newest_id);
+    Poll();
+    EXPECT_EQ(requests.requests.size(), 1u);
+  }
+  std::unique_ptr<ConnectRequest> TakeRequest() { return std::move(requests.requests.at(0)); }
+
+  RequestRecorder requests;
+  std::unique_ptr<Listener> listener;
+  rdma_cm_id* id = nullptr;
+};
+
+TEST(VerbsPostingTest, TheSideThatAcceptsHasFiniteRetriesAndShortTimersToo) {
+  AskedWorld world;
+  world.verbs.options_set.clear();
+  ASSERT_TRUE(world.qp->Accept(*world.TakeRequest(), "yes").ok());
+  EXPECT_EQ(world.verbs.options_set[RDMA_OPTION_ID_ACK_TIMEOUT], 14);
+  EXPECT_EQ(world.verbs.accepted.rnr_retry_count, 6);
+  EXPECT_EQ(world.verbs.accepted.initiator_depth, 4);
+  EXPECT_EQ(world.verbs.accepted.responder_resources, 4);
+  EXPECT_EQ(world.verbs.modified_before_accept, 0u);  // rdma_accept() brings it to where this is allowed.
+  ASSERT_THAT(world.verbs.modified_masks, ElementsAre(IBV_QP_MIN_RNR_TIMER));
+  EXPECT_EQ(world.verbs.modified.back().min_rnr_timer, 13);
+  EXPECT_TRUE(world.verbs.migrated.empty());  // It was there already.
+  world.verbs.CmEvent(world.id, RDMA_CM_EVENT_ESTABLISHED);
+  world.Poll();
+  EXPECT_THAT(world.news.told, ElementsAre("established"));
+}
+
+TEST(VerbsPostingTest, APeerThatSpeaksFirstIsTakenForAHandshakeThatIsDone) {
+  AskedWorld world;
+  ASSERT_TRUE(world.qp->Accept(*world.TakeRequest(), "").ok());
+  world.verbs.AsyncEvent(IBV_EVENT_COMM_EST);
+  world.Poll();
+  EXPECT_THAT(world.verbs.notified, ElementsAre(std::pair(world.id, IBV_EVENT_COMM_EST)));
+  world.verbs.CmEvent(world.id, RDMA_CM_EVENT_ESTABLISHED);
+  world.Poll();
+  world.verbs.AsyncEvent(IBV_EVENT_COMM_EST);  // The connection manager knows.
+  world.Poll();
+  EXPECT_EQ(world.verbs.notified.size(), 1u);
+  EXPECT_THAT(world.news.told, ElementsAre("established"));
+}
+
+TEST(VerbsPostingTest, AConnectionThatAnotherCompletionQueueAcceptsHasItsEventsThere) {
+  AskedWorld world;
+  const auto queue = world.fabric->CreateCompletionQueue(64).value();
+  Another another(world, *queue);
+  ASSERT_TRUE(another.qp->Accept(*world.TakeRequest(), "").ok());
+  ASSERT_EQ(world.verbs.channels.size(), 2u);
+  EXPECT_THAT(world.verbs.migrated, ElementsAre(std::pair(world.id, world.verbs.channels[1])));
+  world.verbs.CmEvent(world.id, RDMA_CM_EVENT_ESTABLISHED);
+  world.Poll();
+  EXPECT_TRUE(another.news.told.empty());
+  Completion none[1];
+  for (int i = 0; i < 300; ++i) ASSERT_EQ(queue->Poll(none), 0u);
+  EXPECT_THAT(another.news.told, ElementsAre("established"));
+}
+
 TEST(VerbsPostingTest, RetriesAreFiniteAndTimersShort) {
   FakeWorld world;
   EXPECT_EQ(world.verbs.connected.retry_count, 6);
@@ -223,6 +393,32 @@ TEST(VerbsPostingTest, OnIwarpCompletionsArePutInPostingOrder) {
   world.Poll();
   ASSERT_EQ(world.completions.size(), 3u);
   EXPECT_THAT(world.completions[2], CompletionIs(3, kSuccess));
+}
+
+// It would say that there is nothing to READ: the message's wire format has it so.
+TEST(VerbsPostingTest, NoGrantHasTheRkey0) {
+  FakeWorld world({.windows = false}, {.send_depth = 8});
+  world.verbs.next_key = 0;
+  const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value();
+  EXPECT_NE(rkey, 0u);
+  world.qp->Revoke(rkey, 1);
+  world.qp->Disconnect();
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kSuccess)));
+  EXPECT_EQ(world.verbs.memory_regions.size(), 1u) << "of the region";
+}
+
+TEST(VerbsPostingTest, OnIwarpGrantsAreRegistrationsWhateverWindowsTheDeviceHas) {
+  FakeWorld world({.iwarp = true, .windows = true}, {.send_depth = 8});
+  EXPECT_EQ(world.verbs.registrations.back() & IBV_ACCESS_MW_BIND, 0);
+  const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value();
+  EXPECT_EQ(world.verbs.registrations.back(), int{IBV_ACCESS_REMOTE_READ});
+  ASSERT_TRUE(world.Post(1).ok());
+  world.qp->Revoke(rkey, 77);
+  ASSERT_EQ(world.verbs.send_chains.size(), 1u);
+  EXPECT_EQ(world.verbs.send_chains[0].size(), 1u);
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(77, kSuccess)));
 }
 
 TEST(VerbsPostingTest, TheDeviceSaysOnWhichNumaNodeItIs) {
