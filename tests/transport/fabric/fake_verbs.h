@@ -29,6 +29,7 @@ class FakeVerbs {
     int max_sge_rd = 32;
     int create_qp_error = 0;  // Of each rdma_create_qp().
     std::string folder = {};  // Of the device, in sysfs.
+    std::string root = {};    // VerbsLibrary::root.
   };
   FakeVerbs() : FakeVerbs(Options()) {}
   explicit FakeVerbs(const Options& options);
@@ -54,7 +55,7 @@ class FakeVerbs {
   void CmEvent(rdma_cm_id* id, rdma_cm_event_type type, int status = 0);
   void AsyncEvent(ibv_event_type type);  // Of the newest queue pair, completion queue or the device.
 
-  // What calls fail with, once: by name, "rdma_connect".
+  // What calls fail with, once: by name, "rdma_connect". "RDMA_CM_EVENT_ADDR_RESOLVED": comes as an error.
   std::map<std::string, int> fail_once;
   size_t fail_send_at = ~size_t{0};  // The place in the next chain where ibv_post_send() stops.
 
@@ -62,6 +63,8 @@ class FakeVerbs {
   int reject_status = 0;              // with this.
   ibv_context* route_over = nullptr;  // Another device.
   ibv_context* listed = nullptr;      // By rdma_get_devices(), instead of `context`.
+
+  ibv_port_state port_state = IBV_PORT_ACTIVE;
 
   std::set<std::thread::id> listed_by;  // The threads that called rdma_get_devices().
 
