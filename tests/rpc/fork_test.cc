@@ -71,5 +71,25 @@ TEST_F(ForkTest, AChildMayMakeItsOwnOverTcpAndIsToldThatItCannotOverRdma) {
   EXPECT_TRUE(SendAct(channel, 1).Wait().ok()) << "the parent was harmed";
 }
 
+// In a process of its own (death_test_style), in which nothing has used the device before. Then the fabric
+// is gone, and librdmacm's devices are still the parent's.
+TEST_F(ForkTest, AChildOfAParentThatHasClosedEverythingIsToldAsWell) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto closes_and_forks = [] {
+    { TestServer server; }
+    const bool as_it_should = InChild([] {
+      Server own;
+      const absl::Status listening = own.Listen(TestUri()).status();
+      std::cerr << "in the child: " << listening << std::endl;
+      if (TestScheme() == "tcp") return listening.ok();
+      return absl::IsFailedPrecondition(listening) &&
+             absl::StrContains(listening.message(), "its parent has used");
+    });
+    const bool unharmed = !TestServer().uri.empty();
+    _exit(as_it_should && unharmed ? 0 : 1);
+  };
+  EXPECT_EXIT(closes_and_forks(), testing::ExitedWithCode(0), "in the child: ");
+}
+
 }  // namespace
 }  // namespace hawser

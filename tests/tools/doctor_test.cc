@@ -7,8 +7,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tools/doctor/target.h"
+#include "hawser/transport/uri.h"
 #include "tests/tools/fake_machine.h"
 
 namespace hawser::doctor {
@@ -90,11 +93,55 @@ TEST_F(DoctorTest, TheGidThatRdmaCmTakesIsNamedAndEmptyOnesAreLeftOut) {
           "goes out from it"));
 }
 
-TEST_F(DoctorTest, NoRoceV2GidIsAWarning) {
+TEST_F(DoctorTest, NoGidIsAWarning) {
   AddMlx5();
-  machine_.WriteGid("mlx5_0", 1, 2, "0000:0000:0000:0000:0000:0000:0000:0000", "", "");
+  machine_.Write("/sys/class/infiniband/mlx5_0/parent", "eth0\n");  // Which no GID tells now.
+  for (int index : {0, 1, 2}) {
+    machine_.WriteGid("mlx5_0", 1, index, "0000:0000:0000:0000:0000:0000:0000:0000", "", "");
+  }
   EXPECT_THAT(NotOk(machine_.Examine()),
               ElementsAre(AllOf(StartsWith("warning  gid mlx5_0/1: no RoCE v2 GID"), HasSubstr("eth0"))));
+}
+
+// As cma_add_one() of the kernel has it.
+TEST_F(DoctorTest, OfANicThatKnowsRoceV1OnlyThoseGidsAreUsed) {
+  AddMlx5();
+  machine_.WriteGid("mlx5_0", 1, 2, "0000:0000:0000:0000:0000:0000:0000:0000", "", "");
+  const Lines lines = machine_.Examine();
+  EXPECT_THAT(NotOk(lines), ElementsAre(AllOf(StartsWith("warning  gid mlx5_0/1: it knows RoCE v1 only"),
+                                              HasSubstr("not routed"))));
+  EXPECT_THAT(lines,
+              Contains("ok       gid mlx5_0/1: 1 is 10.0.0.1, RoCE v1, netdev eth0: used for what binds to "
+                       "10.0.0.1 or goes out from it"));
+  EXPECT_THAT(lines, Not(Contains(HasSubstr("not used"))));
+  machine_.Write("/sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_mode", "IB/RoCE v1\n");
+  EXPECT_THAT(NotOk(machine_.Examine()), ElementsAre(HasSubstr("it knows RoCE v1 only")))
+      << "it cannot be set to v2";
+}
+
+// The loopback address as a GID: from there this machine goes to itself.
+TEST_F(DoctorTest, TheWayToAServerNamesTheGidThatRdmaCmTakes) {
+  AddMlx5();
+  const std::string here = "0000:0000:0000:0000:0000:ffff:7f00:0001",
+                    none = "0000:0000:0000:0000:0000:0000:0000:0000";
+  machine_.WriteGid("mlx5_0", 1, 1, here, "IB/RoCE v1", "lo");
+  machine_.WriteGid("mlx5_0", 1, 2, here, "RoCE v2", "lo");
+  const auto route = [&] {
+    std::string text;
+    const transport::Uri uri = transport::ParseUri("rdma://127.0.0.1:1").value();
+    for (const Finding& finding : CheckTarget(uri, absl::Seconds(5), ReadDevices(machine_))) {
+      if (finding.check == "route") text = finding.found;
+    }
+    return text;
+  };
+  EXPECT_THAT(route(), HasSubstr("which is mlx5_0/1, GID 2 (RoCE v2)"));
+  machine_.Write("/sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_mode", "IB/RoCE v1\n");
+  EXPECT_THAT(route(), HasSubstr("which is mlx5_0/1, GID 1 (RoCE v1)"));
+  machine_.Remove("/sys/kernel/config");
+  machine_.WriteGid("mlx5_0", 1, 2, none, "", "");
+  EXPECT_THAT(route(), HasSubstr("which is mlx5_0/1, GID 1 (RoCE v1)"));
+  machine_.WriteGid("mlx5_0", 1, 1, none, "", "");
+  EXPECT_THAT(route(), HasSubstr("no address of an RDMA port"));
 }
 
 TEST_F(DoctorTest, NoIpAddressIsAWarning) {
@@ -163,6 +210,77 @@ TEST_F(DoctorTest, ADeviceOfNoNodeIsOk) {
   EXPECT_THAT(NotOk(machine_.Examine()), IsEmpty());
 }
 
+// ---- Which of several.
+
+TEST_F(DoctorTest, TheDeviceThatHawserUsesIsTheFirstOfLibrdmacmWithAnActivePort) {
+  for (const char* device : {"mlx5_2", "mlx5_1", "mlx5_0"}) {  // librdmacm has an order of its own.
+    machine_.AddDevice(device, std::string("uverbs") + device[5]);
+    machine_.AddRocePort(device, 1, std::string("eth") + device[5]);
+  }
+  EXPECT_THAT(machine_.Examine(), Contains("ok       devices mlx5_2: used by Hawser where no address says "
+                                           "which: it is the first with an active port "
+                                           "(HAWSER_RDMA_DEVICE would name one for all)"));
+  machine_.WritePort("mlx5_2", 1, "state", "1: DOWN\n");
+  EXPECT_THAT(machine_.Examine(), Contains(StartsWith("ok       devices mlx5_1: used by Hawser")));
+}
+
+TEST_F(DoctorTest, TheDeviceThatTheEnvironmentNamesIsUsedEvenIfItIsDown) {
+  AddMlx5();
+  machine_.AddDevice("mlx5_1", "uverbs1");
+  machine_.AddRocePort("mlx5_1", 1, "eth1");
+  machine_.environment["HAWSER_RDMA_DEVICE"] = "mlx5_1";
+  EXPECT_THAT(machine_.Examine(),
+              Contains("ok       devices mlx5_1: used by Hawser, because HAWSER_RDMA_DEVICE names it"));
+  machine_.WritePort("mlx5_1", 1, "state", "1: DOWN\n");
+  EXPECT_THAT(NotOk(machine_.Examine()),
+              ElementsAre(AllOf(StartsWith("problem  devices mlx5_1: used by Hawser, because"),
+                                HasSubstr("none of its ports is active")),
+                          StartsWith("warning  port mlx5_1/1: not usable: DOWN")));
+  machine_.environment["HAWSER_RDMA_DEVICE"] = "mlx5_9";
+  EXPECT_THAT(machine_.Examine(),
+              Contains(AllOf(StartsWith("problem  devices mlx5_9: HAWSER_RDMA_DEVICE names it"),
+                             HasSubstr("name one of mlx5_0, mlx5_1"))));
+}
+
+TEST_F(DoctorTest, TheChoiceIsInTheJson) {
+  AddMlx5();
+  Lines json;
+  for (const Finding& finding : Examine(machine_, ReadDevices(machine_), false))
+    json.push_back(ToJson(finding));
+  EXPECT_THAT(json, Contains(AllOf(HasSubstr("\"check\": \"devices\", \"subject\": \"mlx5_0\""),
+                                   HasSubstr("\"found\": \"used by Hawser where no address says which"))));
+}
+
+// As rdma_get_devices() of librdmacm 44 does, which leaves out what it cannot open.
+TEST_F(DoctorTest, ADeviceThatTheEnvironmentNamesMayBeOneThatIsNotListed) {
+  AddMlx5();
+  machine_.AddDevice("mlx5_1", "uverbs1");
+  machine_.AddRocePort("mlx5_1", 1, "eth1");
+  machine_.verbs_devices.pop_back();
+  machine_.environment["HAWSER_RDMA_DEVICE"] = "mlx5_1";
+  EXPECT_THAT(
+      NotOk(machine_.Examine()),
+      ElementsAre(AllOf(StartsWith("problem  devices mlx5_1: HAWSER_RDMA_DEVICE names it, but librdmacm does "
+                                   "not list it"),
+                        HasSubstr("mlx5_0")),
+                  StartsWith("problem  provider mlx5_1:")));
+}
+
+// As that of others.
+TEST_F(DoctorTest, OneDeviceThatCannotBeOpenedIsSaidToSpoilTheOthers) {
+  AddMlx5();
+  machine_.AddDevice("mlx5_1", "uverbs1");
+  machine_.AddRocePort("mlx5_1", 1, "eth1");
+  machine_.open["/dev/infiniband/uverbs1"] = machine_.verbs_devices[1].opened =
+      absl::ErrnoToStatus(EACCES, "open()");
+  machine_.listed = absl::ErrnoToStatus(ENODEV, "rdma_get_devices()");
+  EXPECT_THAT(
+      NotOk(machine_.Examine()),
+      ElementsAre(AllOf(StartsWith("problem  devices: Hawser can use none"), HasSubstr("rdma_get_devices()")),
+                  StartsWith("problem  provider mlx5_1:"),
+                  StartsWith("problem  access /dev/infiniband/uverbs1:")));
+}
+
 // ---- Others.
 
 TEST_F(DoctorTest, AnInfiniBandPortIsFoundByItsIpoibInterface) {
@@ -219,6 +337,7 @@ TEST_F(DoctorTest, NoPermissionIsAProblemThatNamesTheFile) {
   machine_.open["/dev/infiniband/uverbs0"] = absl::ErrnoToStatus(EACCES, "open()");
   machine_.open["/dev/infiniband/rdma_cm"] = absl::ErrnoToStatus(EPERM, "open()");
   machine_.verbs_devices[0].opened = absl::ErrnoToStatus(EACCES, "ibv_open_device()");
+  machine_.listed = absl::ErrnoToStatus(ENODEV, "rdma_get_devices()");
   EXPECT_THAT(
       NotOk(machine_.Examine()),
       ElementsAre(AllOf(StartsWith("problem  provider mlx5_0:"), HasSubstr("ibv_open_device()")),
@@ -282,7 +401,8 @@ TEST_F(DoctorTest, HugePagesThatAreOffAreAWarning) {
 TEST_F(DoctorTest, ForkSafeVariablesAreNoted) {
   EXPECT_THAT(machine_.Examine(), Contains(AllOf(StartsWith("ok       fork:"), Not(HasSubstr("is set")))));
   machine_.environment["RDMAV_FORK_SAFE"] = "1";
-  EXPECT_THAT(machine_.Examine(), Contains(HasSubstr("RDMAV_FORK_SAFE is set")));
+  EXPECT_THAT(machine_.Examine(), Contains(AllOf(HasSubstr("RDMAV_FORK_SAFE is set, and changes nothing"),
+                                                 HasSubstr("always calls ibv_fork_init()"))));
 }
 
 // ---- Garbage.

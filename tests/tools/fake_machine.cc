@@ -1,5 +1,6 @@
 #include "tests/tools/fake_machine.h"
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -125,6 +126,15 @@ std::string FakeMachine::Environment(const std::string& name) const {
 absl::Status FakeMachine::Load(const std::string& library) {
   const auto at = load.find(library);
   return at != load.end() ? at->second : absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> FakeMachine::ListDevices() {
+  if (!Load("librdmacm.so.1").ok()) return absl::FailedPreconditionError("not loaded");
+  if (!listed.ok()) return listed;
+  if (verbs_devices.empty()) return absl::ErrnoToStatus(ENODEV, "rdma_get_devices()");
+  std::vector<std::string> names;
+  for (const VerbsDevice& device : verbs_devices) names.push_back(device.name);
+  return names;
 }
 
 }  // namespace hawser::doctor

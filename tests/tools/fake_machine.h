@@ -41,6 +41,7 @@ class FakeMachine final : public System, Loader {
 
   std::map<std::string, absl::Status> load;  // By library; what is not in it loads.
   std::vector<VerbsDevice> verbs_devices;    // What libibverbs lists.
+  absl::Status listed;                       // Not OK: librdmacm lists none. Else all of them, in that order.
   std::map<std::string, absl::Status> open;  // By path; what is not in it is opened if it exists.
   std::map<std::string, std::string> environment;
 
@@ -54,6 +55,8 @@ class FakeMachine final : public System, Loader {
   explicit FakeMachine(std::string root);
   absl::Status Load(const std::string& library) override;
   absl::StatusOr<std::vector<VerbsDevice>> OpenDevices() override { return verbs_devices; }
+
+  absl::StatusOr<std::vector<std::string>> ListDevices() override;
 
   const std::string root_;
 };

@@ -24,10 +24,36 @@ check 'a server is reached by RDMA' has "$out" "ok       handshake ${uri#rdma://
 check 'which is no problem' is "$status" 0
 end server
 
+check 'it says which device Hawser uses' has "$out" "ok       devices $device: used by Hawser, because HAWSER_RDMA_DEVICE names it"
+run env HAWSER_RDMA_DEVICE="$HAWSER_RDMA_PEER_DEVICE" "$doctor"
+check 'also if another is named' has "$out" "ok       devices $HAWSER_RDMA_PEER_DEVICE: used by Hawser"
+run env -u HAWSER_RDMA_DEVICE "$doctor"
+check 'or none' has "$out" "ok       devices $device: used by Hawser where no address says which: it is the first with an active port"
+
 chmod 600 /dev/infiniband/*
 run "${as_nobody[@]}" "$doctor"
 check 'without the right to open it there is a problem' is "$status" 1
 check 'that names the file' has "$out" 'problem  access /dev/infiniband/rdma_cm: cannot be opened'
+run "${as_nobody[@]}" examples/echo/echo_server --listen="rdma://$HAWSER_RDMA_ADDRESS:0"
+check 'a program is told so, too' has "$err" 'rxe0 cannot be opened: open(/dev/infiniband/uverbs0): permission denied (EACCES)'
+start_server server "${as_nobody[@]}" examples/echo/echo_server --listen="auto://$HAWSER_RDMA_ADDRESS:0"
+check 'or does without RDMA' has "$uri" 'tcp://'
+check 'and says why' has "$(await server.err 'not over RDMA')" 'open(/dev/infiniband/uverbs0): permission denied (EACCES)'
+run "${as_nobody[@]}" "$doctor" --target="auto://${uri#tcp://}"
+check 'as the doctor finds' has "$out" "warning  connect ${uri#tcp://}: the address is routed, but: open RDMA device"
+check 'who comes there by TCP' has "$out" "ok       handshake ${uri#tcp://}: done"
+end server
+chmod 666 /dev/infiniband/*
+chmod 600 /dev/infiniband/uverbs1
+export HAWSER_RDMA_DEVICE=rxe1
+run "${as_nobody[@]}" "$doctor"
+check 'if one cannot be opened, that one is not used' has "$out" 'problem  devices rxe1: HAWSER_RDMA_DEVICE names it, but librdmacm'
+run "${as_nobody[@]}" examples/echo/echo_server --listen="rdma://$HAWSER_RDMA_PEER_ADDRESS:0"
+check 'as a program says' has "$err" 'rxe1 cannot be opened: open(/dev/infiniband/uverbs1): permission denied (EACCES)'
+export HAWSER_RDMA_DEVICE=$device
+start_server server "${as_nobody[@]}" examples/echo/echo_server --listen="rdma://$HAWSER_RDMA_ADDRESS:0"
+check 'and the other one is' has "$uri" 'rdma://'
+end server
 chmod 666 /dev/infiniband/*
 
 ulimit -l 64

@@ -1,11 +1,14 @@
 #include "hawser/transport/buffer_pool.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <bit>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -54,6 +57,30 @@ TEST(BufferPoolTest, ABufferHasAtLeastTheSizeThatWasAskedForAndNotMuchMore) {
     const Lease lease = Acquire(pool, size);
     EXPECT_GE(lease.size_bytes(), size);
     EXPECT_LE(lease.size_bytes(), size + size / 4 + 8) << "for " << size;
+  }
+}
+
+// The VmFlags of the mapping that `address` is in, as proc(5) has them: "rd wr ... hg"; "" if it is in none.
+std::string VmFlags(const uint8_t* address) {
+  std::ifstream smaps("/proc/self/smaps");
+  bool inside = false;
+  for (std::string line; std::getline(smaps, line);) {
+    uintptr_t begin = 0, end = 0;
+    if (sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " ", &begin, &end) == 2) {
+      const auto at = reinterpret_cast<uintptr_t>(address);
+      inside = begin <= at && at < end;
+    }
+    if (inside && line.rfind("VmFlags:", 0) == 0) return line + " ";
+  }
+  return "";
+}
+
+TEST(BufferPoolTest, SlabsAskForHugePages) {
+  if (!std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled")) GTEST_SKIP() << "the kernel has none";
+  BufferPool pool(NewFabric());
+  const Lease small = Acquire(pool, 1), large = Acquire(pool, 8 * kMiB);
+  for (const uint8_t* address : {small.data(), large.data(), large.data() + 8 * kMiB - 1}) {
+    EXPECT_THAT(VmFlags(address), HasSubstr(" hg "));  // MADV_HUGEPAGE
   }
 }
 

@@ -63,6 +63,7 @@ Port ReadPort(const System& system, const std::string& device, const std::string
   port.link_layer = system.ReadOrEmpty(folder + "/link_layer");
   port.rate = system.ReadOrEmpty(folder + "/rate");
   ReadGids(system, folder, &port);
+  port.default_roce_mode = system.ReadOrEmpty(DefaultRoceModePath(device, number));
   port.netdev = NetdevOf(system, device, port);
   return port;
 }
@@ -80,12 +81,37 @@ std::string UverbsOf(const System& system, const std::string& device) {
 
 }  // namespace
 
+absl::string_view RoceName(GidType type) {
+  switch (type) {
+    case GidType::kInfiniBandOrRoceV1:
+      return "RoCE v1";
+    case GidType::kRoceV2:
+      return "RoCE v2";
+    case GidType::kUnknown:
+      break;
+  }
+  return "unknown type";
+}
+
 std::string Gid::ToString() const {
   char text[INET6_ADDRSTRLEN] = "";
   inet_ntop(AF_INET6, &address, text, sizeof(text));
   absl::string_view shown = text;
   if (IN6_IS_ADDR_V4MAPPED(&address)) absl::ConsumePrefix(&shown, "::ffff:");
   return std::string(shown);
+}
+
+bool Port::HasGidOf(GidType type) const {
+  return std::any_of(gids.begin(), gids.end(), [&](const Gid& gid) { return gid.type == type; });
+}
+
+// cma_add_one() of the kernel's cma.c: RoCE v2 wherever the device can, else what it can; unless somebody has
+// set another. A device that can do v2 has a GID of each type for each address.
+GidType Port::rdma_cm_gid_type() const {
+  if (default_roce_mode == "RoCE v2") return GidType::kRoceV2;
+  if (default_roce_mode == "IB/RoCE v1") return GidType::kInfiniBandOrRoceV1;
+  return HasGidOf(GidType::kInfiniBandOrRoceV1) && !HasGidOf(GidType::kRoceV2) ? GidType::kInfiniBandOrRoceV1
+                                                                               : GidType::kRoceV2;
 }
 
 std::vector<Device> ReadDevices(const System& system) {
@@ -112,6 +138,10 @@ bool AnyPortIsActive(const std::vector<Device>& devices) {
     return std::any_of(device.ports.begin(), device.ports.end(),
                        [](const Port& port) { return port.is_active(); });
   });
+}
+
+std::string DefaultRoceModePath(const std::string& device, int port) {
+  return absl::StrCat("/sys/kernel/config/rdma_cm/", device, "/ports/", port, "/default_roce_mode");
 }
 
 std::string PortName(const Device& device, const Port& port) {

@@ -15,6 +15,9 @@ namespace hawser::doctor {
 
 enum class GidType { kInfiniBandOrRoceV1, kRoceV2, kUnknown };
 
+// "RoCE v1", "RoCE v2", "unknown type".
+absl::string_view RoceName(GidType type);
+
 struct Gid {
   int index = 0;
   in6_addr address = {};
@@ -36,8 +39,12 @@ struct Port {
   std::string netdev;
   std::vector<Gid> gids;              // Those that are set.
   std::vector<std::string> bad_gids;  // What stood where a GID should.
+  std::string default_roce_mode;      // Of configfs, "IB/RoCE v1". "": nobody has asked for it there.
 
   bool is_active() const { return state == "ACTIVE"; }
+  bool HasGidOf(GidType type) const;
+  // On Ethernet: the type of the GIDs by which rdma_cm finds the port.
+  GidType rdma_cm_gid_type() const;
 };
 
 struct Device {
@@ -51,6 +58,9 @@ struct Device {
 std::vector<Device> ReadDevices(const System& system);
 
 bool AnyPortIsActive(const std::vector<Device>& devices);
+
+// Where Port::default_roce_mode is.
+std::string DefaultRoceModePath(const std::string& device, int port);
 
 // "mlx5_0/1".
 std::string PortName(const Device& device, const Port& port);

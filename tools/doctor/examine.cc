@@ -8,6 +8,7 @@ Findings Examine(const System& system, const std::vector<Device>& devices, bool 
   const Findings libraries = CheckLibraries(system, devices, rdma_wanted, &verbs_devices);
 
   Findings findings = CheckDevices(devices, rdma_wanted);
+  if (!devices.empty()) Append(CheckChoice(system, devices, verbs_devices), &findings);
   Append(CheckPorts(system, devices, verbs_devices), &findings);
   Append(CheckGids(system, devices), &findings);
   Append(CheckNuma(system, devices), &findings);

@@ -1,9 +1,8 @@
 // The GID tables: by which of them rdma_cm finds a port.
 //
 // A program gives rdma_cm an IP address. On Ethernet, rdma_cm takes the GID that is this address, in the type
-// that is its default for the port (cma_validate_port() of the kernel's cma.c): RoCE v2 wherever the device
-// can, unless somebody has set another by configfs. On InfiniBand it takes the port below the IPoIB interface
-// that has the address.
+// that is its default for the port (cma_validate_port() of the kernel's cma.c), see Port::rdma_cm_gid_type().
+// On InfiniBand it takes the port below the IPoIB interface that has the address.
 
 #include <algorithm>
 
@@ -17,28 +16,11 @@
 namespace hawser::doctor {
 namespace {
 
-std::string DefaultModePath(const Device& device, const Port& port) {
-  return absl::StrCat("/sys/kernel/config/rdma_cm/", device.name, "/ports/", port.number,
-                      "/default_roce_mode");
-}
-
-absl::string_view TypeName(GidType type) {
-  switch (type) {
-    case GidType::kInfiniBandOrRoceV1:
-      return "RoCE v1";
-    case GidType::kRoceV2:
-      return "RoCE v2";
-    case GidType::kUnknown:
-      break;
-  }
-  return "unknown type";
-}
-
 Finding DescribeRoceGid(const Device& device, const Port& port, const Gid& gid, GidType in_use) {
-  std::string found = absl::StrCat(gid.index, " is ", gid.ToString(), ", ", TypeName(gid.type), ", netdev ",
+  std::string found = absl::StrCat(gid.index, " is ", gid.ToString(), ", ", RoceName(gid.type), ", netdev ",
                                    gid.netdev.empty() ? "unknown" : gid.netdev);
   if (gid.type != in_use) {
-    absl::StrAppend(&found, ": not used, rdma_cm takes ", TypeName(in_use));
+    absl::StrAppend(&found, ": not used, rdma_cm takes ", RoceName(in_use));
   } else if (gid.is_link_local()) {
     absl::StrAppend(&found, ": used for this link-local address only");
   } else {
@@ -47,30 +29,38 @@ Finding DescribeRoceGid(const Device& device, const Port& port, const Gid& gid, 
   return {Level::kOk, "gid", PortName(device, port), found, ""};
 }
 
-Findings CheckRoceGids(const System& system, const Device& device, const Port& port) {
+Findings CheckRoceGids(const Device& device, const Port& port) {
   const std::string name = PortName(device, port);
-  const std::string mode_path = DefaultModePath(device, port);
-  const bool v1 = system.ReadOrEmpty(mode_path) == "IB/RoCE v1";
-  const GidType in_use = v1 ? GidType::kInfiniBandOrRoceV1 : GidType::kRoceV2;
+  const GidType in_use = port.rdma_cm_gid_type();
   Findings findings;
   for (const Gid& gid : port.gids) findings.push_back(DescribeRoceGid(device, port, gid, in_use));
-  if (v1) {
+  const bool v1 = in_use == GidType::kInfiniBandOrRoceV1;
+  const bool knows_v1_only = v1 && port.HasGidOf(in_use) && !port.HasGidOf(GidType::kRoceV2);
+  if (v1 && !knows_v1_only) {
     findings.push_back({Level::kWarning, "gid", name,
                         "rdma_cm is set to RoCE v1 here, which is not routed and finds no peer that uses v2",
-                        absl::StrCat("echo \"RoCE v2\" > ", mode_path)});
+                        absl::StrCat("echo \"RoCE v2\" > ", DefaultRoceModePath(device.name, port.number))});
   }
   if (!port.is_active()) return findings;  // What it lacks is said of the port already.
-  const auto is_v2 = [](const Gid& gid) { return gid.type == GidType::kRoceV2; };
-  const auto is_for_peers = [&](const Gid& gid) { return is_v2(gid) && !gid.is_link_local(); };
-  if (std::none_of(port.gids.begin(), port.gids.end(), is_v2)) {
-    findings.push_back({Level::kWarning, "gid", name, "no RoCE v2 GID, so rdma_cm finds no peer through it",
-                        absl::StrCat("give ", port.netdev.empty() ? "its netdev" : port.netdev,
-                                     " an IP address; if it has one, the NIC or its driver knows RoCE v1 "
-                                     "only: see its firmware's settings")});
+  if (knows_v1_only) {
+    findings.push_back(
+        {Level::kWarning, "gid", name,
+         "it knows RoCE v1 only, so rdma_cm takes that, which is not routed and finds no peer that uses "
+         "v2",
+         "if the NIC should know v2, see the settings of its firmware and driver; else keep to peers "
+         "in the same network that use v1 as well"});
+  }
+  const std::string netdev = port.netdev.empty() ? "its netdev" : port.netdev;
+  const auto is_for_peers = [&](const Gid& gid) { return gid.type == in_use && !gid.is_link_local(); };
+  if (!port.HasGidOf(in_use)) {
+    findings.push_back({Level::kWarning, "gid", name,
+                        absl::StrCat("no ", RoceName(in_use), " GID, so rdma_cm finds no peer through it"),
+                        absl::StrCat("give ", netdev, " an IP address")});
   } else if (std::none_of(port.gids.begin(), port.gids.end(), is_for_peers)) {
-    findings.push_back({Level::kWarning, "gid", name, "its RoCE v2 GIDs are link-local ones only",
-                        absl::StrCat("give ", port.netdev.empty() ? "its netdev" : port.netdev,
-                                     " an IP address (ip address add ...): rdma_cm finds the port by it")});
+    findings.push_back(
+        {Level::kWarning, "gid", name,
+         absl::StrCat("its ", RoceName(in_use), " GIDs are link-local ones only"),
+         absl::StrCat("give ", netdev, " an IP address (ip address add ...): rdma_cm finds the port by it")});
   }
   return findings;
 }
@@ -129,7 +119,7 @@ Findings CheckGids(const System& system, const std::vector<Device>& devices) {
       } else if (port.link_layer == "InfiniBand") {
         Append(CheckInfiniBandGids(system, device, port), &findings);
       } else {
-        Append(CheckRoceGids(system, device, port), &findings);
+        Append(CheckRoceGids(device, port), &findings);
       }
     }
   }

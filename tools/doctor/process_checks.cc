@@ -182,15 +182,17 @@ Findings CheckFork(const System& system) {
   finding.found =
       "a child must not use what its parent opened: there Hawser's channels answer FailedPrecondition and "
       "touch nothing";
-  finding.advice = "make channels and servers after fork(), or call exec()";
+  finding.advice =
+      "make channels and servers after fork(), those of rdma:// before the parent uses any, or call exec()";
   std::vector<std::string> set;
   for (const char* name : {"RDMAV_FORK_SAFE", "IBV_FORK_SAFE"}) {
     if (!system.Environment(name).empty()) set.emplace_back(name);
   }
   if (!set.empty()) {
-    absl::StrAppend(&finding.found, "; ", absl::StrJoin(set, ", "),
-                    " is set, which on kernels before 5.12 keeps registered memory out of children and makes "
-                    "registering slower");
+    absl::StrAppend(
+        &finding.found, "; ", absl::StrJoin(set, ", "),
+        " is set, and changes nothing: Hawser always calls ibv_fork_init(), which keeps registered "
+        "memory out of children on kernels before 5.12");
   }
   return {finding};
 }

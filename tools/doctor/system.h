@@ -28,6 +28,10 @@ class Loader {
 
   // After a good Load("libibverbs.so.1"): the devices that it lists, which are those with a provider.
   virtual absl::StatusOr<std::vector<VerbsDevice>> OpenDevices() = 0;
+
+  // Their names as librdmacm's rdma_get_devices() lists them, which is what Hawser chooses from. Not OK: it
+  // lists none. FailedPrecondition: Load("librdmacm.so.1") was not good.
+  virtual absl::StatusOr<std::vector<std::string>> ListDevices() = 0;
 };
 
 // The machine and the process as the checks see them.

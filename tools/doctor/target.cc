@@ -35,12 +35,12 @@ std::string RdmaPortOf(const Route& route, const std::vector<Device>& devices) {
   std::string by_netdev;
   for (const Device& device : devices) {
     for (const Port& port : device.ports) {
+      const bool needs_gid = port.link_layer == "Ethernet" && !device.is_iwarp;
       for (const Gid& gid : port.gids) {
-        if (gid.type == GidType::kRoceV2 && IN6_ARE_ADDR_EQUAL(&gid.address, &source)) {
-          return absl::StrCat(PortName(device, port), ", GID ", gid.index, " (RoCE v2)");
+        if (needs_gid && gid.type == port.rdma_cm_gid_type() && IN6_ARE_ADDR_EQUAL(&gid.address, &source)) {
+          return absl::StrCat(PortName(device, port), ", GID ", gid.index, " (", RoceName(gid.type), ")");
         }
       }
-      const bool needs_gid = port.link_layer == "Ethernet" && !device.is_iwarp;
       if (!needs_gid && !port.netdev.empty() && port.netdev == route.netdev) {
         by_netdev = PortName(device, port);
       }

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
 
 #include <cerrno>
 
@@ -93,6 +94,29 @@ absl::StatusOr<std::vector<VerbsDevice>> VerbsLoader::OpenDevices() {
   for (int i = 0; i < count; ++i) devices.push_back(Look(verbs, list[i]));
   verbs.free_device_list(list);
   return devices;
+}
+
+absl::StatusOr<std::vector<std::string>> VerbsLoader::ListDevices() {
+  const auto at = loaded_.find("librdmacm.so.1");
+  if (at == loaded_.end()) return absl::FailedPreconditionError("librdmacm.so.1 is not loaded");
+  decltype(&::rdma_get_devices) get_devices = nullptr;
+  decltype(&::rdma_free_devices) free_devices = nullptr;
+  if (!Find(at->second, "rdma_get_devices", &get_devices) ||
+      !Find(at->second, "rdma_free_devices", &free_devices)) {
+    return absl::NotFoundError(absl::StrCat("librdmacm.so.1 lacks a function: ", dlerror()));
+  }
+  int count = 0;
+  errno = 0;
+  ibv_context** const list = get_devices(&count);
+  if (list == nullptr || count == 0) {
+    const int error = errno != 0 ? errno : ENODEV;
+    if (list != nullptr) free_devices(list);
+    return absl::ErrnoToStatus(error, "rdma_get_devices()");
+  }
+  std::vector<std::string> names;
+  for (int i = 0; i < count; ++i) names.emplace_back(list[i]->device->name);
+  free_devices(list);
+  return names;
 }
 
 }  // namespace hawser::doctor

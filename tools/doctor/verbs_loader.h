@@ -14,6 +14,7 @@ class VerbsLoader final : public Loader {
  public:
   absl::Status Load(const std::string& library) override;
   absl::StatusOr<std::vector<VerbsDevice>> OpenDevices() override;
+  absl::StatusOr<std::vector<std::string>> ListDevices() override;
 
  private:
   std::map<std::string, void*> loaded_;

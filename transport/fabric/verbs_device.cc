@@ -22,6 +22,11 @@ namespace {
 // Counts forks, in the children: cheaper than getpid(2), which is asked at every post.
 std::atomic<uint64_t> fork_generation{0};
 
+// Of the process that librdmacm has opened devices in. It keeps them open, used or not, and hands them out
+// again; but the kernel serves them to that process only.
+constexpr uint64_t kNever = ~uint64_t{0};
+std::atomic<uint64_t> opened_in{kNever};
+
 uint64_t ForkGeneration() { return fork_generation.load(std::memory_order_relaxed); }
 
 // So that pages which the device writes to stay the parent's. Does nothing on kernels that see to it
@@ -100,6 +105,14 @@ absl::StatusOr<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(const VerbsLibrar
   OpenDevices& devices = Devices();
   absl::MutexLock lock(&devices.mutex);
   PrepareForFork(verbs);
+  if (const uint64_t opened = opened_in.load(std::memory_order_relaxed);
+      opened != kNever && opened != ForkGeneration()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "open RDMA device ", name.empty() ? "(any)" : name,
+        ": this process is a child after fork(), and its parent has used RDMA: the devices stay open in "
+        "librdmacm, and cannot be used across fork(). Use tcp://, fork before the first rdma://, or "
+        "exec() the child"));
+  }
   const auto known = [&](const std::string& by) {
     devices.mutex.AssertHeld();
     const auto it = devices.by_name.find({&verbs, by});
@@ -121,7 +134,6 @@ absl::StatusOr<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(const VerbsLibrar
     }
     devices.by_name[{&verbs, name}] = device;
   }
-  if (absl::Status status = device->CheckProcess("open an RDMA device"); !status.ok()) return status;
   return device;
 }
 
@@ -138,29 +150,34 @@ absl::StatusOr<VerbsDevice::Found> VerbsDevice::Find(const VerbsLibrary& verbs, 
       return VerbsError(what, "rdma_get_devices()", error,
                         "is /dev/infiniband/rdma_cm there, and may this user open it?");
     }
-    return absl::NotFoundError(
-        absl::StrCat(what,
-                     ": rdma_get_devices(): this machine has no RDMA device (`rdma link` shows them; modules "
-                     "ib_uverbs and rdma_ucm must be loaded); use tcp://"));
+    return WhyNotListed(what, "", verbs.root);
   }
+  opened_in.store(ForkGeneration(), std::memory_order_relaxed);
   std::vector<std::string> names;
   Found found;
+  absl::Status failed;
   for (int i = 0; i < count; ++i) {
     names.push_back(list[i]->device->name);
     if (found.context != nullptr || (!name.empty() && names.back() != name)) continue;
-    if (verbs.ibv_query_device(list[i], &found.attr) != 0) continue;
+    if (const int error = verbs.ibv_query_device(list[i], &found.attr); error != 0) {
+      failed = VerbsError(absl::StrCat("open RDMA device ", names.back()), "ibv_query_device()", error,
+                          "is it still there? See `rdma link` and dmesg");
+      continue;
+    }
     if (name.empty() && !HasActivePort(verbs, list[i], found.attr.phys_port_cnt)) continue;
     found.context = list[i];
   }
   if (found.context == nullptr) {
     verbs.rdma_free_devices(list);
+    if (!failed.ok()) return failed;
+    if (!name.empty() && KernelHas(name, verbs.root)) return WhyNotListed(what, name, verbs.root);
     return name.empty()
                ? absl::UnavailableError(absl::StrCat(what, ": no port is active of ",
                                                      absl::StrJoin(names, ", "),
                                                      ": is the cable in, the interface up (`rdma link`)?"))
                : absl::NotFoundError(absl::StrCat(what, ": there is no such device, but ",
                                                   absl::StrJoin(names, ", "),
-                                                  " (VerbsFabricOptions::device, HAWSER_RDMA_DEVICE)"));
+                                                  " (RuntimeOptions::rdma_device, HAWSER_RDMA_DEVICE)"));
   }
   FreeAllBut(verbs, list, count, found.context);
   found.list = list;

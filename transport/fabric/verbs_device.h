@@ -46,7 +46,9 @@ class DeviceMemory {
 class VerbsDevice {
  public:
   // The device `name` (see VerbsFabricOptions::device). The same one as before, while that lives.
-  // NotFound: there is none, or none of that name; says what there is. Unavailable: no port is active.
+  // NotFound: there is none, or none of that name; says what there is. PermissionDenied: it cannot be opened.
+  // Unavailable: no port is active. FailedPrecondition: this is a child after fork(), and the parent, or one
+  // before it, has opened one; be it closed or not.
   static absl::StatusOr<std::shared_ptr<VerbsDevice>> Open(const VerbsLibrary& verbs, std::string name);
   ~VerbsDevice();
 

@@ -1,6 +1,10 @@
 #ifndef HAWSER_TRANSPORT_FABRIC_VERBS_DEVICE_LIST_H_
 #define HAWSER_TRANSPORT_FABRIC_VERBS_DEVICE_LIST_H_
 
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "hawser/transport/fabric/verbs_library.h"
 
 namespace hawser::fabric {
@@ -12,6 +16,15 @@ namespace hawser::fabric {
 // the two orders may differ. Then, when a device comes or goes, one that stayed is taken for another, and
 // opened a second time, or is never listed again. Thread: any.
 ibv_context** ListDevices(const VerbsLibrary& verbs, int* count);
+
+// Why the device `name` is not among them; "": why none is. librdmacm says ENODEV of none, whatever keeps
+// libibverbs from them, and says nothing of one. Some versions list none if there is one that they cannot
+// open. `root`: VerbsLibrary::root. NotFound: the kernel has none, or something between it and libibverbs is
+// not there. PermissionDenied, or another of open(2): so it is with a device's file.
+absl::Status WhyNotListed(absl::string_view what, const std::string& name, absl::string_view root);
+
+// Listed or not.
+bool KernelHas(absl::string_view name, absl::string_view root);
 
 }  // namespace hawser::fabric
 

@@ -93,7 +93,9 @@ const char* LikelyCause(int error) {
              "port 4791 "
              "(RoCE v2)";
     case ENODEV:
-      return ": no RDMA device serves the interface that leads there (loopback has none; see `rdma link`)";
+      return ": no RDMA device serves the interface that leads there (loopback has none; see `rdma link`), "
+             "or it has no GID of that interface's address, of RoCE v2 where the device knows it "
+             "(hawser-doctor lists them)";
     case EHOSTUNREACH:
     case ENETUNREACH:
       return ": no route leads there, or the host is down";

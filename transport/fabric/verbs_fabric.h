@@ -12,8 +12,9 @@
 // by itself; they reach what a queue pair has granted to them, and no more.
 namespace hawser::fabric {
 
-// Opens the device. NotFound: no RDMA libraries, no device, or none of that name. Unavailable: no port is
-// active. FailedPrecondition: a child after fork().
+// Opens the device. NotFound: no RDMA libraries, no device, or none of that name. PermissionDenied: it cannot
+// be opened. Unavailable: no port is active. FailedPrecondition: a child after fork() of a process that has
+// opened one before.
 absl::StatusOr<std::shared_ptr<Fabric>> NewVerbsFabric(const VerbsFabricOptions& options = {});
 
 }  // namespace hawser::fabric

@@ -63,6 +63,9 @@ struct VerbsLibrary {
   HAWSER_RDMACM_FUNCTIONS(HAWSER_DECLARE)
 #undef HAWSER_DECLARE
 
+  // The folder in which /sys and /dev are looked for when a device is not listed; a test makes up others.
+  const char* root = "";
+
   // Opens them, once in a process; they stay open. Any thread. NotFound: which library could not be opened,
   // and the package that brings it.
   static absl::StatusOr<const VerbsLibrary*> Load();

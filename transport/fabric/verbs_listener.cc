@@ -22,7 +22,9 @@ absl::string_view LikelyCause(int error) {
     case EADDRNOTAVAIL:
       return "no interface of this machine has that address";
     case ENODEV:
-      return "the interface with that address has no RDMA device (loopback has none; see `rdma link`)";
+      return "the interface with that address has no RDMA device (loopback has none; see `rdma link`), or "
+             "that has no GID of this address, of RoCE v2 where the device knows it (hawser-doctor lists "
+             "them)";
     default:
       return "";
   }

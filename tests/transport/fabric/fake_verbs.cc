@@ -45,6 +45,8 @@ struct FakeCalls {
   static int ForkInit() { return 0; }
   static ibv_context** GetDevices(int* count) {
     fake->listed_by.insert(std::this_thread::get_id());
+    *count = 0;
+    if (Fails("rdma_get_devices")) return nullptr;
     auto** list = static_cast<ibv_context**>(calloc(2, sizeof(ibv_context*)));
     list[0] = fake->listed != nullptr ? fake->listed : &fake->context;
     *count = 1;
@@ -52,11 +54,12 @@ struct FakeCalls {
   }
   static void FreeDevices(ibv_context** list) { free(list); }
   static int QueryDevice(ibv_context*, ibv_device_attr* attr) {
+    if (Fails("ibv_query_device")) return errno;
     *attr = fake->attr;
     return 0;
   }
   static int QueryPort(ibv_context*, uint8_t, _compat_ibv_port_attr* attr) {
-    reinterpret_cast<ibv_port_attr*>(attr)->state = IBV_PORT_ACTIVE;
+    reinterpret_cast<ibv_port_attr*>(attr)->state = fake->port_state;
     return 0;
   }
   static ibv_pd* AllocPd(ibv_context*) { return &fake->pd_; }
@@ -270,6 +273,7 @@ struct FakeCalls {
     return 0;
   }
   static int BindAddr(rdma_cm_id* id, sockaddr* address) {
+    if (Fails("rdma_bind_addr")) return -1;
     if (id->context == nullptr) {  // Of no listener: the sentinel is none of these tests'.
       errno = EADDRINUSE;
       return -1;
@@ -281,6 +285,10 @@ struct FakeCalls {
   static int Listen(rdma_cm_id*, int) { return 0; }
   static int ResolveAddr(rdma_cm_id* id, sockaddr*, sockaddr* peer, int) {
     if (Fails("rdma_resolve_addr")) return -1;
+    if (Fails("RDMA_CM_EVENT_ADDR_RESOLVED")) {
+      fake->CmEvent(id, RDMA_CM_EVENT_ADDR_ERROR, -errno);
+      return 0;
+    }
     id->verbs = fake->route_over != nullptr ? fake->route_over : &fake->context;
     std::memcpy(&id->route.addr.dst_storage, peer, sizeof(sockaddr_in));
     fake->CmEvent(id, RDMA_CM_EVENT_ADDR_RESOLVED);
@@ -400,7 +408,8 @@ FakeVerbs::FakeVerbs(const Options& options) : options_(options) {
               .rdma_accept = FakeCalls::Accept,
               .rdma_reject = FakeCalls::Reject,
               .rdma_notify = FakeCalls::Notify,
-              .rdma_disconnect = FakeCalls::Disconnect};
+              .rdma_disconnect = FakeCalls::Disconnect,
+              .root = options_.root.c_str()};
 }
 
 FakeVerbs::~FakeVerbs() {

@@ -34,6 +34,7 @@ class FakeVerbs {
     int max_sge_rd = 32;
     int create_qp_error = 0;  // Of each rdma_create_qp().
     std::string folder = {};  // Of the device, in sysfs.
+    std::string root = {};    // VerbsLibrary::root.
   };
   FakeVerbs() : FakeVerbs(Options()) {}
   explicit FakeVerbs(const Options& options);
@@ -63,7 +64,7 @@ class FakeVerbs {
   void ForeignAsyncEvent(ibv_event_type type, void* context_of_it);
   std::function<void()> on_async_event_read;  // And not handled: what another thread does meanwhile.
 
-  // What calls fail with, once: by name, "rdma_connect".
+  // What calls fail with, once: by name, "rdma_connect". "RDMA_CM_EVENT_ADDR_RESOLVED": comes as an error.
   std::map<std::string, int> fail_once;
   size_t fail_send_at = ~size_t{0};     // The place in the next chain where ibv_post_send() stops.
   size_t fail_receive_at = ~size_t{0};  // ibv_post_recv()
@@ -74,6 +75,8 @@ class FakeVerbs {
   int reject_status = 0;              // with this.
   ibv_context* route_over = nullptr;  // Another device.
   ibv_context* listed = nullptr;      // By rdma_get_devices(), instead of `context`.
+
+  ibv_port_state port_state = IBV_PORT_ACTIVE;
 
   std::set<std::thread::id> listed_by;  // The threads that called rdma_get_devices().
 
