@@ -36,6 +36,10 @@ constexpr absl::Duration kAcceptTimeout = absl::Seconds(5);
 
 constexpr absl::Duration kMemoryRetry = absl::Milliseconds(1);
 
+// Until the first ping of a connection whose peer has said nothing to its first request: see
+// OnKeepaliveTimer().
+constexpr absl::Duration kFirstAnswer = absl::Milliseconds(100);
+
 }  // namespace
 
 State Connection::NextState(State state, Event event) {
@@ -201,7 +205,10 @@ void Connection::OnEstablished(absl::string_view private_data) {
   pulls_.SetDepth(std::max<uint32_t>(1, queue_pair_->read_depth()));
   poller_.timers().Cancel(connect_timer_);
   last_receive_ns_ = poller_.now_ns();
-  poller_.timers().Set(keepalive_timer_, After(poller_.now_ns(), options_.keepalive_interval));
+  absl::Duration first = options_.keepalive_interval;
+  // Infinite: no pings, so not this one either.
+  if (requester_ != nullptr) first = std::min(first, std::max(kFirstAnswer, first / 100));
+  poller_.timers().Set(keepalive_timer_, After(poller_.now_ns(), first));
   poller_.MarkForFlush(this);
   observer_.OnReady(peer_hello_);
   for (auto& [buffer, length_bytes] : std::exchange(early_, {})) OnMessage(std::move(buffer), length_bytes);
@@ -395,6 +402,7 @@ void Connection::OnCompletion(const WorkId& id, const fabric::Completion& comple
 
 void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
   last_receive_ns_ = poller_.now_ns();
+  heard_ = true;
   if (!ready_) {
     // The peer may speak before the connection manager tells us that it can. Who accepted knows all there is
     // to know.
@@ -445,11 +453,22 @@ void Connection::Flush() {
   CloseIfFlushed();
 }
 
+int64_t Connection::SilentUntilNs() const {
+  // A ping that comes early does not shorten what the peer has.
+  const int64_t last_ns = heard_ ? last_receive_ns_ : After(last_receive_ns_, options_.keepalive_interval);
+  return After(std::max(last_ns, control_.waiting_since_ns()), options_.keepalive_timeout);
+}
+
+// A connection is new, its first request is under way and the peer has said nothing: then it is pinged long
+// before the interval is over, once. A device may hand a message that meets it in the middle of the handshake
+// to nobody until another one comes (Linux's siw does, when the other side's thread is still in
+// rdma_accept()). Over any other device this is one small message for a connection whose first call takes
+// long.
 void Connection::OnKeepaliveTimer() {
   const int64_t now_ns = poller_.now_ns();
   int64_t next_ns;
   if (control_.waiting_since_ns() != kNever) {
-    next_ns = After(std::max(last_receive_ns_, control_.waiting_since_ns()), options_.keepalive_timeout);
+    next_ns = SilentUntilNs();
     if (next_ns <= now_ns) {
       return Fail(absl::UnavailableError(absl::StrCat(
           "peer ", peer_, " has not answered a ping for ", absl::FormatDuration(options_.keepalive_timeout),
@@ -457,9 +476,10 @@ void Connection::OnKeepaliveTimer() {
     }
   } else {
     next_ns = After(last_receive_ns_, options_.keepalive_interval);
-    if (next_ns <= now_ns) {
+    const bool first_request = !heard_ && requester_ != nullptr && requester_->in_flight() != 0;
+    if (next_ns <= now_ns || first_request) {
       control_.Ping();
-      next_ns = After(now_ns, options_.keepalive_timeout);
+      next_ns = SilentUntilNs();
     }
   }
   if (const int64_t since_ns = send_queue_.reads_stand_still_since_ns(); since_ns != kNever) {

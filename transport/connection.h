@@ -159,6 +159,8 @@ class Connection final : public fabric::ConnectionHandler {
   void OnMessage(Lease&& buffer, uint32_t length_bytes);
   void OnBadCompletion(const WorkId& id, fabric::CompletionStatus status);
   void OnKeepaliveTimer();
+  // When the peer is taken for dead if it goes on saying nothing to what control has asked.
+  int64_t SilentUntilNs() const;
   void Fail(const absl::Status& why);
   // That an honest peer may send once it has all that we have queued.
   uint32_t messages_that_may_come() const;
@@ -186,6 +188,7 @@ class Connection final : public fabric::ConnectionHandler {
   bool ready_ = false;                             // The observer has heard.
   std::vector<std::pair<Lease, uint32_t>> early_;  // Received before the handshake's end was known here.
   int64_t last_receive_ns_ = 0;
+  bool heard_ = false;  // Of the peer, beside the handshake.
   std::unique_ptr<fabric::QueuePair> queue_pair_;
   SendQueue send_queue_;
   Revocations revocations_;

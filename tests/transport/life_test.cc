@@ -297,6 +297,58 @@ TEST(KeepaliveTest, ABusyConnectionDoesNotPing) {
   EXPECT_EQ(link.server_counts().sends, 60u);
 }
 
+// A message that meets the device in the middle of the handshake may lie there until another one comes.
+TEST(KeepaliveTest, ANewConnectionWhoseFirstRequestIsNotAnsweredPingsEarlyAndOnce) {
+  World world;
+  Link link(world);
+  PendingCall call;
+  ASSERT_TRUE(link.Send(call, 8).ok());
+  world.Pass(absl::Milliseconds(90));
+  EXPECT_EQ(link.client_counts().sends, 1u);
+  world.Pass(absl::Milliseconds(20));
+  EXPECT_EQ(link.client_counts().sends, 2u);
+  EXPECT_EQ(link.server_counts().sends, 1u) << "the ping was not answered";
+  world.Pass(absl::Seconds(9), absl::Milliseconds(100));
+  EXPECT_EQ(link.client_counts().sends, 2u);
+  link.RespondEmpty(link.server.requests.at(0).id);
+  EXPECT_TRUE(world.RunUntil([&] { return call.done(); }));
+}
+
+TEST(KeepaliveTest, ANewConnectionThatIsIdleOrWasAnsweredDoesNot) {
+  World world;
+  Link idle(world), answered(world), never(world, {.keepalive_interval = absl::InfiniteDuration()});
+  answered.EchoAll();
+  PendingCall first, second, unanswered;
+  answered.Call(first, NewMessage(world.client.messages(), 8));
+  answered.server.answer = nullptr;
+  ASSERT_TRUE(answered.Send(second, 8).ok());
+  ASSERT_TRUE(never.Send(unanswered, 8).ok());
+  world.Pass(absl::Seconds(9), absl::Milliseconds(10));
+  EXPECT_EQ(idle.client_counts().sends, 0u);
+  EXPECT_EQ(idle.server_counts().sends, 0u);
+  EXPECT_EQ(answered.client_counts().sends, 2u);
+  EXPECT_EQ(never.client_counts().sends, 1u);
+  answered.RespondEmpty(answered.server.requests.at(0).id);
+  never.RespondEmpty(never.server.requests.at(0).id);
+  EXPECT_TRUE(world.RunUntil([&] { return second.done() && unanswered.done(); }));
+}
+
+TEST_F(DialTest, APeerThatSaysNothingFromTheStartHasAsLongAsAnyOther) {
+  HostilePeer peer(world);
+  Dial(peer.Listen(Encode(HostilePeer::Hello())));
+  ASSERT_TRUE(world.RunUntil([&] { return observer.ready.has_value(); }));
+  PendingCall call;
+  world.OnClient([&] {
+    OutgoingMessagePtr request = NewMessage(world.client.messages(), 8);
+    ASSERT_TRUE(end->SendRequest(request, kNever, call).ok());
+  });
+  world.Pass(absl::Seconds(14), absl::Milliseconds(50));
+  EXPECT_FALSE(call.done()) << call.status();
+  world.Pass(absl::Seconds(2), absl::Milliseconds(50));
+  ASSERT_TRUE(AwaitClosed());
+  EXPECT_CODE(call.status(), kUnavailable);
+}
+
 TEST(KeepaliveTest, AReadThatNeverCompletesEndsTheConnectionThoughThePeerAnswers) {
   for (const bool of_the_request : {true, false}) {
     World world;

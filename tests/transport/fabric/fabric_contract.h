@@ -36,7 +36,6 @@ struct FabricUnderTest {
     bool read_has_one_sge = false;         // iWARP
     bool requester_is_not_told = false;  // siw: a refused READ or WRITE ends the connection, and that is all.
     bool a_read_goes_on_when_revoked = false;  // siw: it sees what is in the memory later.
-    bool rejections_say_nothing = false;       // siw: their private data does not arrive.
     size_t connections_max = 200;  // siw: libsiw takes the 145th mapping of a process for an error (0x90000).
   };
   Shortcomings shortcomings;

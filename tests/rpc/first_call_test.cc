@@ -1,0 +1,22 @@
+// The first call of a connection: nothing has shown yet that messages get through.
+
+#include "tests/rpc/probe.h"
+
+namespace hawser {
+namespace {
+
+// Over siw the first message of one connection in 200 wakes nobody (tests/softroce/README.md) when client and
+// server have a thread each. The timeout is below keepalive's first ping on an idle connection.
+TEST(FirstCallTest, IsAnsweredOnEachOfManyConnections) {
+  TestServer server;
+  for (int i = 0; i < 400; ++i) {
+    const auto channel = server.Connect();
+    ASSERT_NE(channel, nullptr);
+    ASSERT_THAT(SendAct(channel, i, {.timeout = absl::Seconds(5)}).Wait().status(),
+                HasCode(absl::StatusCode::kOk))
+        << "connection " << i;
+  }
+}
+
+}  // namespace
+}  // namespace hawser
