@@ -81,14 +81,9 @@ class Peer final : transport::ConnectionObserver {
   // OK: the connection is up.
   absl::Status Dial(const std::string& uri, const transport::Handshake& hello) {
     const uint16_t port = static_cast<uint16_t>(std::stoi(uri.substr(uri.rfind(':') + 1)));
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(port);
-    poller_.Run([&, address] {
-      auto connection = transport::Connection::Dial(
-          poller_, fabric::SocketAddress(reinterpret_cast<const sockaddr*>(&address), sizeof(address)), {},
-          hello, absl::Seconds(5), *this, nullptr);
+    poller_.Run([&, port] {
+      auto connection = transport::Connection::Dial(poller_, TestAddress(port), {}, hello, absl::Seconds(5),
+                                                    *this, nullptr);
       if (connection.ok()) {
         connection_ = *connection;
       } else {
@@ -136,7 +131,7 @@ class Peer final : transport::ConnectionObserver {
   void OnGoingAway() override { going_away_.Put(true); }
   void OnClosed(const absl::Status& why) override { states_.Put(why); }
 
-  transport::Poller& poller_ = (*transport::Runtime::Default("tcp"))->poller(0);
+  transport::Poller& poller_ = (*transport::Runtime::Default(TestScheme()))->poller(0);
   transport::Connection* connection_ = nullptr;
   Box<absl::Status> states_;
   Box<bool> going_away_;

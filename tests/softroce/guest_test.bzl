@@ -1,6 +1,6 @@
 """Tests that need software RDMA. They run in a guest (README.md), many in one, because starting it takes 5 s."""
 
-def hawser_guest_test(name, tests, setup = "rxe", smp = 2, memory = "1G", virtual_time = False, test_seconds = 60, tags = [], **kwargs):
+def hawser_guest_test(name, tests, setup = "rxe", smp = 2, memory = "1G", virtual_time = False, test_seconds = 60, preload = None, tags = [], **kwargs):
     """A test that runs other tests, one after the other, in one guest.
 
     It passes if all of them do. Where HAWSER_RDMA_DEVICE names a device of this machine, tests that any device serves
@@ -15,6 +15,7 @@ def hawser_guest_test(name, tests, setup = "rxe", smp = 2, memory = "1G", virtua
       memory: of the guest. In virtual time half of it must hold the tests and their libraries.
       virtual_time: the clock jumps over waits, so that timeouts cost nothing; one processor.
       test_seconds: what each test may take, in the guest's time.
+      preload: a library that each test is started with (LD_PRELOAD).
       tags: as of sh_test; "cpu:2" is added, since a guest keeps two processors of the host busy.
       **kwargs: as of sh_test. Its timeout limits all tests together.
     """
@@ -26,10 +27,10 @@ def hawser_guest_test(name, tests, setup = "rxe", smp = 2, memory = "1G", virtua
             "--smp=%d" % smp,
             "--memory=" + memory,
             "--test_seconds=%d" % test_seconds,
-        ] + (["--virtual_time"] if virtual_time else []) + [
+        ] + (["--virtual_time"] if virtual_time else []) + (["--preload=$(rootpath %s)" % preload] if preload else []) + [
             "--",
         ] + ["$(rootpath %s)" % test for test in tests],
-        data = tests + ["@hawser//tests/softroce:guest_test_files"],
+        data = tests + ([preload] if preload else []) + ["@hawser//tests/softroce:guest_test_files"],
         tags = tags + ["cpu:2"],
         **kwargs
     )

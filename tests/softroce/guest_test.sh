@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs tests in one guest and says how each went; hawser_guest_test() in guest_test.bzl is how to call it.
 #
-#   guest_test.sh [--test_seconds=60] [option of guest.sh]... -- test...
+#   guest_test.sh [--test_seconds=60] [--preload=LIBRARY] [option of guest.sh]... -- test...
 #
 # Prints a line for each test, after the output of those that failed. Status 0 if all passed, else 1. Writes JUnit's XML
 # where Bazel wants it.
@@ -10,10 +10,11 @@ set -uo pipefail
 # Bazel starts this by a link in the package of the test.
 if [[ -n ${TEST_SRCDIR:-} ]]; then here=$TEST_SRCDIR/hawser/tests/softroce; else here=$(cd "$(dirname "$0")" && pwd); fi
 
-setup=rxe test_seconds=60 only_guest='' options=()
+setup=rxe test_seconds=60 preload='' only_guest='' options=()
 while (($#)); do
   case $1 in
     --test_seconds=*) test_seconds=${1#*=} ;;
+    --preload=*) preload=$PWD/${1#*=} ;;
     --) shift && break ;;
     *)
       options+=("$1")
@@ -29,7 +30,8 @@ tests=("$@")
 
 run=$(mktemp -d "${TEST_TMPDIR:-/tmp}/run.XXXXXX")
 trap 'rm -rf "$run"' EXIT
-run_tests=("$here/run_tests.sh" "$run" "$test_seconds" "${tests[@]}")
+# Not for QEMU, hence by another name.
+run_tests=(env "HAWSER_TEST_PRELOAD=$preload" "$here/run_tests.sh" "$run" "$test_seconds" "${tests[@]}")
 ended='the guest ended'
 if [[ -n ${HAWSER_RDMA_DEVICE:-} && -z $only_guest ]]; then
   ended='run_tests.sh ended'

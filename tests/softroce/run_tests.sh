@@ -35,13 +35,18 @@ case ${HAWSER_VIRTUAL_TIME:-} in
   held) output=$(mktemp -d) ;;
 esac
 
+# $HAWSER_TEST_PRELOAD: a library for the tests. AddressSanitizer wants to be before it, and need not be.
+with=()
+[[ -z ${HAWSER_TEST_PRELOAD:-} ]] ||
+  with=(env "LD_PRELOAD=$HAWSER_TEST_PRELOAD" "ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0")
+
 n=0
 for test in "$@"; do
   tmp=$(mktemp -d)
   start=$EPOCHREALTIME
   # Braces: what the shell says of a crash goes into the log too.
   {
-    TEST_TMPDIR=$tmp XML_OUTPUT_FILE=$output/$n.xml timeout --kill-after=5 "$seconds" "$test" </dev/null
+    TEST_TMPDIR=$tmp XML_OUTPUT_FILE=$output/$n.xml timeout --kill-after=5 "$seconds" "${with[@]}" "$test" </dev/null
   } >"$output/$n.log" 2>&1
   status=$?
   micros=$((${EPOCHREALTIME/./} - ${start/./}))

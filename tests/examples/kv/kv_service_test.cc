@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/server.h"
+#include "hawser/tests/testing/test_fabric.h"
 
 namespace kv {
 namespace {
@@ -25,7 +26,7 @@ class KvServiceTest : public testing::Test {
   KvServiceTest() {
     service_.ReportOn(&server_);
     EXPECT_TRUE(server_.AddService(&service_).ok());
-    absl::StatusOr<std::string> uri = server_.Listen("tcp://127.0.0.1:0");
+    absl::StatusOr<std::string> uri = server_.Listen(hawser::TestUri());
     EXPECT_TRUE(uri.ok()) << uri.status();
     uri_ = *uri;
   }

@@ -70,6 +70,41 @@ TEST(LongWaitsTest, AServerThatNeverAcceptsTakesTheConnectTimeout) {
   EXPECT_EQ(handler.kept.size(), 1u) << "the request did not get there, so nothing was tested";
 }
 
+// Of a device that waits as long as it is told: 7 tries of 67 ms.
+TEST(LongWaitsTest, ACallOverALinkThatIsCutEndsWithinASecond) {
+  FarServer far;
+  const auto runtime = far.NewRuntime();
+  const auto channel = *Channel::Connect(far.server->uri, far.From(runtime));
+  ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+  far.server->probe.on_act = far.server->held.Handler();
+  // The server has this one; its answer is what is missing. Only the next one finds the link cut.
+  auto waiting = SendAct(channel, 2, {.timeout = kLong});
+  DeferredCall held = far.server->held.Take();
+  BadLink link("loss 100%");
+  const absl::Time start = absl::Now();
+  const absl::Status sent = SendAct(channel, 3, {.timeout = kLong}).Wait().status();
+  EXPECT_THAT(sent, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(std::string(sent.message()), HasSubstr("IBV_WC_RETRY_EXC_ERR"));
+  EXPECT_THAT(waiting.Wait().status(), HasCode(absl::StatusCode::kUnavailable));
+  const absl::Duration took = absl::Now() - start;
+  EXPECT_GE(took, absl::Milliseconds(400)) << "it was not tried again";
+  EXPECT_LE(took, absl::Seconds(1));
+}
+
+// Nothing is sent while an answer is waited for, so it is as with a connection that is idle.
+TEST(LongWaitsTest, ACallWhoseAnswerIsCutOffEndsAfterAPing) {
+  FarServer far;
+  const auto runtime = far.NewRuntime();
+  const auto channel = *Channel::Connect(far.server->uri, far.From(runtime));
+  far.server->probe.on_act = far.server->held.Handler();
+  auto waiting = SendAct(channel, 1, {.timeout = kLong});
+  DeferredCall held = far.server->held.Take();
+  const absl::Time start = absl::Now();
+  BadLink link("loss 100%");
+  EXPECT_THAT(waiting.Wait().status(), HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_LE(absl::Now() - start, absl::Seconds(10) + kSlack);
+}
+
 TEST(LongWaitsTest, AnIdleConnectionWhosePeerIsSilentEndsAfterAPing) {
   FarServer far;
   const auto runtime = far.NewRuntime();
