@@ -113,9 +113,8 @@ TEST_P(ConnectContractTest, PrivateDataThatIsTooLongIsRefused) {
   ASSERT_TRUE(a.qp().Connect(world_.listener().address(), "").ok());
   HAWSER_UNTIL(world_, world_.requests().requests.size() == 1);
   Endpoint& b = world_.NewEndpoint(1);
-  EXPECT_THAT(
-      b.qp().Accept(*world_.requests().requests[0], std::string(kAcceptPrivateDataMax + 1, 'a')),
-      HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(b.qp().Accept(*world_.requests().requests[0], std::string(kAcceptPrivateDataMax + 1, 'a')),
+              HasCode(absl::StatusCode::kInvalidArgument));
 }
 
 TEST_P(ConnectContractTest, RejectingGivesTheReasonToTheRequester) {
