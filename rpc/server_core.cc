@@ -137,8 +137,10 @@ absl::StatusOr<std::vector<ServerCore::Listening>> ServerCore::ListenOnUri(trans
   if (absl::Status known = transport::CheckScheme(uri.scheme); !known.ok()) return known;
   absl::StatusOr<std::vector<fabric::SocketAddress>> addresses = transport::Resolve(uri);
   if (!addresses.ok()) return addresses.status();
+  // A runtime that was given has its device.
   absl::StatusOr<Pollers*> pollers =
-      PollersFor(uri.scheme, transport::DeviceFor(uri.scheme, addresses->front(), {}));
+      PollersFor(uri.scheme,
+                 options_.runtime != nullptr ? "" : transport::DeviceFor(uri.scheme, addresses->front(), {}));
   if (!pollers.ok()) return pollers.status();
   absl::StatusOr<std::vector<Listening>> listening = ListenOnAll(**pollers, WithoutRepeats(*addresses));
   if (!listening.ok()) {

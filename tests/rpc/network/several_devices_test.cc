@@ -99,6 +99,20 @@ TEST(SeveralDevicesTest, AServerListensOnTheAddressesOfEachAndAClientTakesTheOne
   }
 }
 
+TEST(SeveralDevicesTest, AServerWithARuntimeCountsItsMemoryOnceHoweverManyAddressesItListensOn) {
+  const NobodyChooses nobody;
+  ServerOptions options;
+  options.runtime = Of(Near());
+  const auto runtime = options.runtime;
+  TestServer server(std::move(options), absl::StrCat("rdma://", Near().address, ":0"));
+  ASSERT_THAT(server.server.Listen("rdma://0.0.0.0:0").status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(Call(server.uri, Near()), HasCode(absl::StatusCode::kOk));
+  const auto lease = runtime->buffers().Acquire(1 << 20);
+  ASSERT_TRUE(lease.ok());
+  const uint64_t leased_bytes = runtime->buffers().stats().leased_bytes;
+  EXPECT_LT(server.server.stats().leased_bytes, leased_bytes + (1 << 20));
+}
+
 TEST(SeveralDevicesTest, AnAddressOfOneThatTheRuntimeDoesNotUseIsRefusedWhereItIsGiven) {
   ServerOptions options;
   options.runtime = Of(Near());
