@@ -1,16 +1,11 @@
 // What verbs_fabric makes of what goes wrong, and says about it.
 
-#include <linux/capability.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -634,101 +629,6 @@ TEST(VerbsFailureTest, WithoutAnActivePortTheDevicesAreNamed) {
   const absl::Status status = NewVerbsFabric({.library = &verbs.library()}).status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(Message(status), AllOf(HasSubstr("no port is active of fake0"), HasSubstr("rdma link")));
-}
-
-// --- Machines on which librdmacm lists no device. It says ENODEV, whatever the reason.
-
-class NoDeviceTest : public testing::Test {
- protected:
-  NoDeviceTest() : root_(testing::TempDir() + "/machine.XXXXXX") {
-    EXPECT_NE(mkdtemp(root_.data()), nullptr);
-    for (const char* folder : {"/sys/class/infiniband", "/sys/class/infiniband_verbs", "/dev/infiniband"}) {
-      std::filesystem::create_directories(root_ + folder);
-    }
-  }
-  ~NoDeviceTest() override { std::filesystem::remove_all(root_); }
-
-  void Write(const std::string& path) { std::ofstream(root_ + path) << "\n"; }
-  void Serve(const std::string& device, const std::string& uverbs) {
-    const std::string folder = root_ + "/sys/class/infiniband_verbs/" + uverbs;
-    std::filesystem::create_directory(folder);
-    std::ofstream(folder + "/ibdev") << device << "\n";
-  }
-
-  absl::Status Open(bool others_are_listed = false) {
-    FakeVerbs verbs({.root = root_});
-    if (!others_are_listed) verbs.fail_once["rdma_get_devices"] = ENODEV;
-    return NewVerbsFabric({.device = "rxe0", .library = &verbs.library()}).status();
-  }
-
-  std::string root_;
-};
-
-// What root may do although the file's mode forbids it, this thread may not.
-class WithoutCapabilities {
- public:
-  WithoutCapabilities() {
-    syscall(SYS_capget, &header_, before_);
-    __user_cap_data_struct none[2] = {before_[0], before_[1]};
-    none[0].effective = none[1].effective = 0;
-    syscall(SYS_capset, &header_, none);
-  }
-  ~WithoutCapabilities() { syscall(SYS_capset, &header_, before_); }
-
- private:
-  __user_cap_header_struct header_ = {_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct before_[2] = {};
-};
-
-TEST_F(NoDeviceTest, AMachineWithoutOneIsToldToUseTcp) {
-  const absl::Status status = Open();
-  EXPECT_THAT(status, HasCode(absl::StatusCode::kNotFound));
-  EXPECT_THAT(Message(status),
-              AllOf(HasSubstr("open RDMA device rxe0"), HasSubstr("no RDMA device"), HasSubstr("tcp://")));
-}
-
-// librdmacm 44 lists the others, older ones list none.
-class OneIsForbiddenTest : public NoDeviceTest, public testing::WithParamInterface<bool> {};
-
-INSTANTIATE_TEST_SUITE_P(OthersAreListed, OneIsForbiddenTest, testing::Bool());
-
-TEST_P(OneIsForbiddenTest, OneThatThisUserMayNotOpenIsNotSaidToBeMissing) {
-  Write("/sys/class/infiniband/rxe0");
-  Write("/sys/class/infiniband_verbs/abi_version");
-  Serve("rxe0", "uverbs0");
-  Write("/dev/infiniband/uverbs0");
-  Serve("fake0", "uverbs1");
-  chmod((root_ + "/dev/infiniband/uverbs0").c_str(), 0);
-  const WithoutCapabilities user;
-  const absl::Status status = Open(GetParam());
-  EXPECT_THAT(status, HasCode(absl::StatusCode::kPermissionDenied));
-  EXPECT_THAT(Message(status), AllOf(HasSubstr("the kernel has rxe0, but rxe0 cannot be opened"),
-                                     HasSubstr("open(/dev/infiniband/uverbs0)"), HasSubstr("EACCES"),
-                                     HasSubstr("group"), HasSubstr("container"), HasSubstr("udev")));
-}
-
-TEST_F(NoDeviceTest, OneWhoseFileIsMissingIsAContainersPerhaps) {
-  Write("/sys/class/infiniband/rxe0");
-  Serve("rxe0", "uverbs0");
-  const absl::Status status = Open();
-  EXPECT_THAT(status, HasCode(absl::StatusCode::kNotFound));
-  EXPECT_THAT(Message(status), AllOf(HasSubstr("open(/dev/infiniband/uverbs0)"), HasSubstr("container")));
-}
-
-TEST_F(NoDeviceTest, OneThatIsNotOfferedToProgramsNamesTheModule) {
-  Write("/sys/class/infiniband/rxe0");
-  const absl::Status status = Open();
-  EXPECT_THAT(status, HasCode(absl::StatusCode::kNotFound));
-  EXPECT_THAT(Message(status), AllOf(HasSubstr("the kernel has rxe0"), HasSubstr("modprobe ib_uverbs")));
-}
-
-TEST_F(NoDeviceTest, OneThatCanBeOpenedLacksAProvider) {
-  Write("/sys/class/infiniband/rxe0");
-  Serve("rxe0", "uverbs0");
-  Write("/dev/infiniband/uverbs0");
-  const absl::Status status = Open();
-  EXPECT_THAT(status, HasCode(absl::StatusCode::kNotFound));
-  EXPECT_THAT(Message(status), AllOf(HasSubstr("the kernel has rxe0"), HasSubstr("ibverbs-providers")));
 }
 
 TEST(VerbsFailureTest, RetriesForEverAreRefused) {

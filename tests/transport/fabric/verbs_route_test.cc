@@ -2,13 +2,13 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/temporary_folder.h"
 
 namespace hawser::fabric {
 namespace {
@@ -27,11 +27,6 @@ SocketAddress Loopback6() {
 // A made-up /sys, in which RDMA devices are on the one interface that every machine has: lo, with 127.0.0.1.
 class VerbsRouteTest : public testing::Test {
  protected:
-  VerbsRouteTest() : sysfs_(testing::TempDir() + "/sys.XXXXXX") {
-    EXPECT_NE(mkdtemp(sysfs_.data()), nullptr);
-  }
-  ~VerbsRouteTest() override { std::filesystem::remove_all(sysfs_); }
-
   void Gid(const std::string& device, const std::string& port, const std::string& index,
            const std::string& netdev) {
     const std::string folder =
@@ -43,7 +38,8 @@ class VerbsRouteTest : public testing::Test {
     std::filesystem::create_directories(sysfs_ + "/class/net/" + netdev + "/device/infiniband/" + device);
   }
 
-  std::string sysfs_;
+  const TemporaryFolder folder_;
+  const std::string& sysfs_ = folder_.path();
 };
 
 TEST_F(VerbsRouteTest, RoceIsTheDeviceWithAGidOfTheInterface) {
