@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "hawser/transport/fabric/fabric.h"
@@ -70,22 +71,31 @@ TEST(LongWaitsTest, AServerThatNeverAcceptsTakesTheConnectTimeout) {
   EXPECT_EQ(handler.kept.size(), 1u) << "the request did not get there, so nothing was tested";
 }
 
+// A call that the server has and does not answer, on a connection over which another was answered before.
+struct UnansweredCall {
+  UnansweredCall() {
+    EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
+    far.server->probe.on_act = far.server->held.Handler();
+    waiting.emplace(SendAct(channel, 2, {.timeout = kLong}));
+    held.emplace(far.server->held.Take());
+  }
+
+  FarServer far;
+  const std::shared_ptr<transport::Runtime> runtime = far.NewRuntime();
+  const std::shared_ptr<Channel> channel = *Channel::Connect(far.server->uri, far.From(runtime));
+  std::optional<decltype(SendAct(channel, 2))> waiting;
+  std::optional<DeferredCall> held;
+};
+
 // Of a device that waits as long as it is told: 7 tries of 67 ms.
 TEST(LongWaitsTest, ACallOverALinkThatIsCutEndsWithinASecond) {
-  FarServer far;
-  const auto runtime = far.NewRuntime();
-  const auto channel = *Channel::Connect(far.server->uri, far.From(runtime));
-  ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
-  far.server->probe.on_act = far.server->held.Handler();
-  // The server has this one; its answer is what is missing. Only the next one finds the link cut.
-  auto waiting = SendAct(channel, 2, {.timeout = kLong});
-  DeferredCall held = far.server->held.Take();
+  UnansweredCall call;  // Only the next one finds the link cut.
   BadLink link("loss 100%");
   const absl::Time start = absl::Now();
-  const absl::Status sent = SendAct(channel, 3, {.timeout = kLong}).Wait().status();
+  const absl::Status sent = SendAct(call.channel, 3, {.timeout = kLong}).Wait().status();
   EXPECT_THAT(sent, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(std::string(sent.message()), HasSubstr("IBV_WC_RETRY_EXC_ERR"));
-  EXPECT_THAT(waiting.Wait().status(), HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(call.waiting->Wait().status(), HasCode(absl::StatusCode::kUnavailable));
   const absl::Duration took = absl::Now() - start;
   EXPECT_GE(took, absl::Milliseconds(400)) << "it was not tried again";
   EXPECT_LE(took, absl::Seconds(1));
@@ -93,16 +103,10 @@ TEST(LongWaitsTest, ACallOverALinkThatIsCutEndsWithinASecond) {
 
 // Nothing is sent while an answer is waited for, so it is as with a connection that is idle.
 TEST(LongWaitsTest, ACallWhoseAnswerIsCutOffEndsAfterAPing) {
-  FarServer far;
-  const auto runtime = far.NewRuntime();
-  const auto channel = *Channel::Connect(far.server->uri, far.From(runtime));
-  ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
-  far.server->probe.on_act = far.server->held.Handler();
-  auto waiting = SendAct(channel, 2, {.timeout = kLong});
-  DeferredCall held = far.server->held.Take();
+  UnansweredCall call;
   const absl::Time start = absl::Now();
   BadLink link("loss 100%");
-  EXPECT_THAT(waiting.Wait().status(), HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(call.waiting->Wait().status(), HasCode(absl::StatusCode::kUnavailable));
   EXPECT_GE(absl::Now() - start, absl::Seconds(9));
   EXPECT_LE(absl::Now() - start, absl::Seconds(10) + kSlack);
 }
