@@ -47,6 +47,10 @@ static_assert(std::endian::native == std::endian::little, "headers are copied to
 // 100 Gbit/s.
 inline constexpr uint32_t kReadFragmentMax = 128 * 1024;
 
+// Of a fragment that is not its READ's last: a peer that answers byte by byte breaks the protocol, since each
+// fragment costs the requester a system call. Hawser's own have kReadFragmentMax.
+inline constexpr uint32_t kReadFragmentMin = 4 * 1024;
+
 // Of one SEND, READ or WRITE: what NICs allow (ibv_port_attr::max_msg_sz is 2^30 or 2^31).
 inline constexpr uint64_t kMessageBytesMax = uint64_t{1} << 30;
 
