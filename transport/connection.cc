@@ -119,6 +119,7 @@ absl::StatusOr<Connection*> Connection::Dial(Poller& poller, const fabric::Socke
   offer.slots = static_cast<uint16_t>(options.slots);
   offer.receive_buffer_bytes = options.receive_buffer_bytes;
   offer.message_bytes_max = options.message_bytes_max;
+  connection->peer_hello_.role = offer.role;
   // The first response may arrive in the same breath as the end of the handshake.
   absl::Status status = connection->receive_ring_.Refill()
                             ? connection->queue_pair_->Connect(address, Encode(offer))
@@ -187,7 +188,7 @@ void Connection::Move(Event event) {
 
 void Connection::OnEstablished(absl::string_view private_data) {
   if (state_ == State::kConnecting && requester_ == nullptr && responder_ == nullptr) {  // We dialed.
-    absl::StatusOr<Handshake> answer = DecodeHandshake(private_data);
+    absl::StatusOr<Handshake> answer = DecodeAccept(private_data, peer_hello_.role);
     if (!answer.ok()) {
       return Fail(absl::Status(answer.status().code(),
                                absl::StrCat("connect to ", peer_, ": ", answer.status().message())));

@@ -164,6 +164,10 @@ class ConnectRequest {
   virtual absl::string_view private_data() const = 0;
   virtual SocketAddress peer_address() const = 0;
 
+  // READs that the peer lets both sides have outstanding, as far as a program may choose that. With verbs
+  // the devices do: never 0.
+  virtual uint32_t read_depth() const { return 1; }
+
   // `private_data`: at most kRejectPrivateDataMax bytes.
   virtual void Reject(absl::string_view private_data) = 0;
 };

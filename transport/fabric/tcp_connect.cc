@@ -134,7 +134,13 @@ void TcpQueuePair::ReadGreeting() {
     case GreetingKind::kAccept:
       break;
   }
-  Establish(std::min(greeting.read_depth, requester_.read_depth()), greeting_->private_data());
+  const uint32_t offered = requester_.read_depth();
+  if (greeting.read_depth > offered || (greeting.read_depth == 0 && offered != 0)) {
+    Fail(absl::UnavailableError(absl::StrCat(who, "malformed answer: a READ depth of ", greeting.read_depth,
+                                             ", where 1 to ", offered, " could be agreed")));
+    return;
+  }
+  Establish(greeting.read_depth, greeting_->private_data());
 }
 
 absl::Status TcpQueuePair::Accept(ConnectRequest& request, absl::string_view private_data) {

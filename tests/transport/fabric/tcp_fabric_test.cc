@@ -193,6 +193,12 @@ TEST_F(TcpFabricTest, WhyConnectingFailedIsSaid) {
   const absl::Status itself = ConnectToStranger(world_, EncodeGreeting(GreetingKind::kConnect, 0, ""));
   EXPECT_THAT(std::string(itself.message()), HasSubstr("nobody listens there"));
 
+  for (uint32_t depth : {0u, 17u}) {  // Offered were 16.
+    const absl::Status depth_status =
+        ConnectToStranger(world_, EncodeGreeting(GreetingKind::kAccept, depth, ""));
+    EXPECT_THAT(std::string(depth_status.message()), HasSubstr(absl::StrCat("READ depth of ", depth)));
+  }
+
   std::string malformed = EncodeGreeting(GreetingKind::kAccept, 0, "");
   malformed[11] = static_cast<char>(kAcceptPrivateDataMax + 1);
   EXPECT_THAT(std::string(ConnectToStranger(world_, malformed).message()), HasSubstr("malformed answer"));

@@ -59,12 +59,34 @@ TEST_F(HostilePeerTest, AFrameOfUnknownKind) {
 
 TEST_F(HostilePeerTest, AFrameWithAFlagThatIsNone) {
   peer_.Say({.kind = FrameKind::kAck, .flags = 2});
-  ExpectBrokenProtocol("flags 2 and reserved bits 0");
+  ExpectBrokenProtocol("kind 5 with flags 2");
+}
+
+TEST_F(HostilePeerTest, AFrameThatIsNoSendOrWriteWithTheirFlag) {
+  peer_.Say({.kind = FrameKind::kReadRequest,
+             .flags = kAckRequestedFlag,
+             .length_bytes = 1,
+             .key = readable_,
+             .address = AddressOf(1000)});
+  ExpectBrokenProtocol("flags 1");
+}
+
+TEST_F(HostilePeerTest, AReadResponseWithTheFlagOfARequest) {
+  ASSERT_TRUE(b_.Read(1, b_.At(5000, 10), b_.memory(), 1).ok());
+  peer_.Say(
+      {.kind = FrameKind::kReadResponse, .flags = kAckRequestedFlag, .length_bytes = 10, .acknowledged = 1},
+      "0123456789");
+  ExpectBrokenProtocol("flags 1");
+}
+
+TEST_F(HostilePeerTest, AFrameThatIsNoRefusalWithAStatus) {
+  peer_.Say({.kind = FrameKind::kSend, .status = 2, .length_bytes = 1}, "x");
+  ExpectBrokenProtocol("status 2");
 }
 
 TEST_F(HostilePeerTest, AFrameWithReservedBits) {
   peer_.Say({.kind = FrameKind::kSend, .reserved = 16, .length_bytes = 1}, "x");
-  ExpectBrokenProtocol("flags 0 and reserved bits 16");
+  ExpectBrokenProtocol("flags 0, status 0 and reserved bits 16");
 }
 
 TEST_F(HostilePeerTest, AnAcknowledgementWithAPayload) {

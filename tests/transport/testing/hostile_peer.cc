@@ -76,7 +76,7 @@ std::string RawControlAck(uint32_t generation) {
   return message.Encode();
 }
 
-HostilePeer::HostilePeer(World& world)
+HostilePeer::HostilePeer(World& world, uint32_t read_depth)
     : world_(world),
       fabric_(NewTestFabric()),
       memory_(static_cast<uint8_t*>(aligned_alloc(4096, kMemory))),
@@ -86,6 +86,7 @@ HostilePeer::HostilePeer(World& world)
   fabric::QueuePairOptions options;
   options.send_depth = kSends;
   options.receive_depth = kReceives;
+  options.read_depth = read_depth;
   queue_pair_ = *fabric_->CreateQueuePair(*completion_queue_, options, *this);
   PostReceives();
   world_.others.push_back([this] { return Turn(); });

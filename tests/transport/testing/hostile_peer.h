@@ -36,7 +36,7 @@ std::string RawControlAck(uint32_t generation);
 // it. Moved on by the turns of its World.
 class HostilePeer final : fabric::ConnectionHandler, fabric::ListenHandler {
  public:
-  explicit HostilePeer(World& world);
+  explicit HostilePeer(World& world, uint32_t read_depth = 16);
   ~HostilePeer();
 
   // What an honest peer would say.
