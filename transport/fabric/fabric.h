@@ -216,8 +216,9 @@ class QueuePair {
   // that is too long, or `address` is of another family than QueuePairOptions::local_address.
   virtual absl::Status Connect(const SocketAddress& address, absl::string_view private_data) = 0;
 
-  // Answers `request`, which may be let go then. On an error it can be rejected yet, so that the peer hears
-  // why. `private_data`: at most kAcceptPrivateDataMax bytes.
+  // Answers `request`, which may be destroyed then. On an error it can be rejected yet, so that the peer
+  // hears why. `private_data`: at most kAcceptPrivateDataMax bytes. InvalidArgument: that is too long, or
+  // `request` came over a fabric of another kind.
   virtual absl::Status Accept(ConnectRequest& request, absl::string_view private_data) = 0;
 
   // A guess: the peer runs on the very core that this thread is on, so it can start only when this thread
@@ -274,6 +275,7 @@ class Fabric {
   virtual absl::StatusOr<std::unique_ptr<CompletionQueue>> CreateCompletionQueue(uint32_t depth) = 0;
 
   // `completion_queue` and `handler` outlive the result. On the thread of `completion_queue`.
+  // InvalidArgument: another fabric has made `completion_queue`, or the depths are impossible.
   virtual absl::StatusOr<std::unique_ptr<QueuePair>> CreateQueuePair(CompletionQueue& completion_queue,
                                                                      const QueuePairOptions& options,
                                                                      ConnectionHandler& handler) = 0;
