@@ -143,7 +143,7 @@ Poller::Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePo
       fork_generation_(ForkGeneration()),
       cache_(*messages_),
       now_ns_(environment.NowNs()),
-      read_budget_(options.read_bytes_max),
+      read_budget_(options.read_bytes_max, *this),
       spin_score_(kScoreMax) {}
 
 Poller::~Poller() {

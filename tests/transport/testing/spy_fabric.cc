@@ -14,6 +14,7 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
     fabric::Completion found[64];
     const size_t count = real_->Poll(absl::MakeSpan(found, std::min(completions.size(), std::size(found))));
     for (size_t i = 0; i < count; ++i) Take(found[i]);
+    ReleaseHeld();
     if (!spy_.keep_back_.has_value()) {
       news_.insert(news_.begin(), kept_back_.begin(), kept_back_.end());
       kept_back_.clear();
@@ -37,6 +38,11 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
     if (spy_.reads_.erase(completion.wr_id) != 0) --counts.reads_outstanding;
     const bool behind_a_read = spy_.keep_back_ == fabric::Opcode::kRead && !kept_back_.empty() &&
                                completion.opcode == fabric::Opcode::kSend;
+    std::deque<fabric::Completion>& held = held_[completion.qp_num];
+    if (ok && ((counts.hold_reads && completion.opcode == fabric::Opcode::kRead) ||
+               (!held.empty() && completion.opcode != fabric::Opcode::kReceive))) {
+      return held.push_back(completion);
+    }
     if (ok && (completion.opcode == spy_.keep_back_ || behind_a_read)) {
       return kept_back_.push_back(completion);
     } else if (ok && completion.opcode == fabric::Opcode::kReceive) {
@@ -44,14 +50,32 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
       counts.receives_posted_min = std::min(counts.receives_posted_min, counts.receives_posted);
     }
     if (!ok) {  // What was kept back came before.
+      news_.insert(news_.end(), held.begin(), held.end());
+      held.clear();
       news_.insert(news_.end(), kept_back_.begin(), kept_back_.end());
       kept_back_.clear();
     }
     news_.push_back(completion);
   }
 
+  // Of queue pairs that hold READs: what the test lets through, and what was posted between.
+  void ReleaseHeld() {
+    for (auto& [qp_num, held] : held_) {
+      while (!held.empty()) {
+        Counts& counts = spy_.CountsOf(qp_num);
+        if (counts.hold_reads && held.front().opcode == fabric::Opcode::kRead) {
+          if (counts.reads_let_through == 0) break;
+          --counts.reads_let_through;
+        }
+        news_.push_back(held.front());
+        held.pop_front();
+      }
+    }
+  }
+
   SpyFabric& spy_;
   const std::unique_ptr<fabric::CompletionQueue> real_;
+  std::map<uint32_t, std::deque<fabric::Completion>> held_;  // By qp_num.
   std::deque<fabric::Completion> news_;
   std::deque<fabric::Completion> kept_back_;
 };
