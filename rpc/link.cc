@@ -38,7 +38,13 @@ absl::Status Link::Accept(std::unique_ptr<fabric::ConnectRequest> request, const
   return absl::OkStatus();
 }
 
+void Link::Drain() {
+  ready_ = false;
+  if (forward_ != nullptr) forward_->Drain();
+}
+
 void Link::Close(const absl::Status& why) {
+  closed_ = true;
   if (forward_ != nullptr) forward_->Close(why);
   if (reverse_ != nullptr) reverse_->Close(why);
 }

@@ -60,7 +60,12 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner {
   bool CanSend() const { return ready_ && forward_ != nullptr && forward_->CanSend(); }
   // Only if CanSend().
   transport::Connection& forward() { return *forward_; }
+  bool Carries(const transport::Connection& connection) const { return forward_ == &connection; }
+  // Takes no new calls, and closes with the last one.
+  void Drain();
   void Close(const absl::Status& why);
+  // It is lost, or was closed: OnLinkGone() follows soon.
+  bool closing() const { return down_ || closed_; }
 
  private:
   // transport::ConnectionObserver, of the forward connection.
@@ -91,6 +96,7 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner {
   std::shared_ptr<const Serving> offers_;
   bool ready_ = false;
   bool down_ = false;
+  bool closed_ = false;
 };
 
 }  // namespace hawser::internal

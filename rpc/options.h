@@ -51,7 +51,7 @@ struct ChannelOptions {
   // What this client offers to the server (server push): a second, reverse connection is dialed for them. The
   // services outlive the channel.
   std::vector<Service*> services;
-  // Runs on the poller's thread at each change.
+  // Runs at each change, where a callback of Then() would (rpc/call.h).
   std::function<void(ChannelState state, const absl::Status& why)> on_state_change;
   transport::ConnectionOptions connection;
   ReadLimits read;

@@ -48,9 +48,11 @@ class ServerContext {
   // The caller cancelled, its deadline passed, or its connection is gone: nobody will read the answer.
   bool cancelled() const;
 
-  // `callback` runs once, on the poller's thread, when the caller cancels, its deadline passes or its
-  // connection is lost; at once, here, if that is so. It does not start after the call has finished; keep it
-  // short. One per call: a second one takes the place of the first.
+  // `callback` runs once, on the thread that drives the poller, when the caller cancels, its deadline passes
+  // or its connection is lost; soon, if that is so already. It never runs inside a call of the application's,
+  // this one included, and does not start after the call has finished; keep it short. One per call: a second
+  // one takes the place of the first. (For a service that a client offers: not after its Channel is
+  // destroyed.)
   void OnCancel(absl::AnyInvocable<void()> callback);
 
   // "tcp://10.0.0.7:51234".

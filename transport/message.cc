@@ -242,6 +242,9 @@ OutgoingMessagePtr MessagePool::NewOutgoing() {
 }
 
 void OutgoingMessageDeleter::operator()(OutgoingMessage* message) const {
+  if (message->taker_ != nullptr) {
+    return std::exchange(message->taker_, nullptr)->OnRequestBack(OutgoingMessagePtr(message));
+  }
   MessagePool* const pool = message->pool_;
   message->Reset();  // Outside of the lock: it may free what the application attached.
   if (MessageCache* cache = MessageCache::Of(pool); message->goes_to_cache_ && cache != nullptr &&

@@ -24,6 +24,7 @@ namespace hawser::transport {
 
 class MessageCache;
 class MessagePool;
+struct OutgoingMessageDeleter;
 
 // What rpc/ says about a message beside its body (method, status); opaque to transport/. Bytes, a multiple
 // of 8.
@@ -91,6 +92,15 @@ class OutgoingMessage {
   uint8_t* body() const { return head_.data() + kHeadroom; }
   // It holds memory of the application.
   bool has_attached() const { return !owners_.empty(); }
+  // Gets a message instead of its pool, when its last owner lets it go.
+  class Taker {
+   public:
+    virtual void OnRequestBack(std::unique_ptr<OutgoingMessage, OutgoingMessageDeleter> message) = 0;
+
+   protected:
+    ~Taker() = default;
+  };
+  void ReturnTo(Taker* taker) { taker_ = taker; }
   // A buffer that lives as long as the message; for a header that does not fit the headroom.
   absl::StatusOr<uint8_t*> AllocateHeader(size_t size_bytes, uint32_t* lkey);
 
@@ -120,6 +130,7 @@ class OutgoingMessage {
   // cache for nobody, and the next such call make another.
   bool goes_to_cache_ = false;
   OutgoingMessage* next_free_ = nullptr;
+  Taker* taker_ = nullptr;
 };
 
 // Returns the message to its pool.

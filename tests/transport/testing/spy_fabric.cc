@@ -101,6 +101,7 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
   }
   bool PeerSharesCore() const override { return spy_.peers_share_core_; }
   absl::Status PostSend(absl::Span<const fabric::SendWorkRequest> requests) override {
+    if (spy_.fail_posts_) return absl::InternalError("nothing can be posted");
     absl::Status status = real_->PostSend(requests);
     if (!status.ok()) return status;
     ++counts_.send_posts;

@@ -53,6 +53,9 @@ class SpyFabric final : public fabric::Fabric {
   // Revocations take their time, likewise.
   void KeepBackRevocations(bool keep) { KeepBack(keep, fabric::Opcode::kRevoke); }
 
+  // Nothing more can be posted to the send queues.
+  void FailPosts(bool fail) { fail_posts_ = fail; }
+
   // What queue pairs guess of their peers. At first: not at all on this core.
   void SetPeersShareCore(bool share) { peers_share_core_ = share; }
 
@@ -90,6 +93,7 @@ class SpyFabric final : public fabric::Fabric {
   std::map<uint64_t, bool> reads_;   // wr_ids of READs that are outstanding.
   uint64_t registrations_ = 0;
   std::optional<fabric::Opcode> keep_back_;
+  bool fail_posts_ = false;
   bool peers_share_core_ = false;
   std::optional<int> numa_node_;
   int64_t grants_max_ = INT64_MAX;
