@@ -153,7 +153,7 @@ Poller::~Poller() {
   // Nobody else can be on it any more. Destroying a queue pair asks for nothing to be outstanding.
   while (!TryHold()) Pause();
   for (auto& connection : connections_) {
-    if (connection != nullptr) connection->queue_pair_->Disconnect();
+    if (connection != nullptr && connection->queue_pair_ != nullptr) connection->queue_pair_->Disconnect();
   }
   connections_.clear();
   Release();

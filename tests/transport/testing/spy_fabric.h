@@ -48,6 +48,12 @@ class SpyFabric final : public fabric::Fabric {
   // Revocations take their time, likewise.
   void KeepBackRevocations(bool keep) { KeepBack(keep, fabric::Opcode::kRevoke); }
 
+  // Nothing comes back flushed, as from a device or a driver that is stuck, until false is said. What was
+  // kept back of a queue pair is dropped when that is destroyed.
+  void KeepBackFlushes(bool keep) { keep_back_flushes_ = keep; }
+  // Queue pairs that were not destroyed.
+  size_t live_queue_pairs() const { return live_.size(); }
+
   // What queue pairs guess of their peers. At first: not at all on this core.
   void SetPeersShareCore(bool share) { peers_share_core_ = share; }
 
@@ -71,7 +77,8 @@ class SpyFabric final : public fabric::Fabric {
                                                            fabric::ListenHandler& handler) override;
 
  private:
-  Counts& CountsOf(uint32_t qp_num) const;
+  // Null: it was destroyed.
+  Counts* CountsOf(uint32_t qp_num) const;
   void KeepBack(bool keep, fabric::Opcode opcode) {
     keep_back_ = keep ? std::optional(opcode) : std::nullopt;
   }
@@ -85,6 +92,7 @@ class SpyFabric final : public fabric::Fabric {
   std::map<uint64_t, bool> reads_;   // wr_ids of READs that are outstanding.
   uint64_t registrations_ = 0;
   std::optional<fabric::Opcode> keep_back_;
+  bool keep_back_flushes_ = false;
   bool peers_share_core_ = false;
   std::optional<int> numa_node_;
   int64_t grants_max_ = INT64_MAX;
