@@ -78,13 +78,12 @@ void Link::BecomeReady() {
   observer_->OnLinkReady(*this);
 }
 
-void Link::OnClosed(const absl::Status& why) {
+void Link::OnClosed(const absl::Status&) {
   forward_ = nullptr;
-  Down(why);
   CheckGone();
 }
 
-void Link::OnServingClosed(const absl::Status& why) {
+void Link::OnServingLost(const absl::Status& why) {
   Down(absl::Status(why.code(),
                     absl::StrCat("the reverse connection, for the services that this client offers: ",
                                  absl::string_view(why.message()))));

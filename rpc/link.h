@@ -29,7 +29,7 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner {
     // The server wants no new calls, and answers those that it has.
     virtual void OnLinkGoingAway(Link& link) { (void)link; }
     // Once: one of the connections is lost, or could not be made; the other is being closed. The calls on it
-    // have heard.
+    // have heard. Their memory may still be the fabric's.
     virtual void OnLinkDown(Link& link, const absl::Status& why) = 0;
     // Once, the last call: nothing of it is in use. It may be destroyed in it.
     virtual void OnLinkGone(Link& link) = 0;
@@ -72,11 +72,13 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner {
   void OnReady(const transport::Handshake& peer) override;
   void OnSlotFree() override { observer_->OnLinkSlotFree(*this); }
   void OnGoingAway() override { observer_->OnLinkGoingAway(*this); }
+  void OnLost(const absl::Status& why) override { Down(why); }
   void OnClosed(const absl::Status& why) override;
 
   // ServingConnection::Owner, of the reverse one.
   void OnServingReady() override;
-  void OnServingClosed(const absl::Status& why) override;
+  void OnServingLost(const absl::Status& why) override;
+  void OnServingClosed(const absl::Status&) override {}
   void OnServingGone() override;
 
   absl::Status DialReverse(const transport::SessionToken& session);

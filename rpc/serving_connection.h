@@ -51,6 +51,8 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
   class Owner {
    public:
     virtual void OnServingReady() {}
+    // Once, before OnServingClosed(): the connection is lost, its memory may still be the fabric's.
+    virtual void OnServingLost(const absl::Status& why) { (void)why; }
     // Once: no further request comes, and no answer leaves. Handlers may still run; they were told.
     virtual void OnServingClosed(const absl::Status& why) = 0;
     // Once, the last call. It may be destroyed in it.
@@ -96,6 +98,7 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
  private:
   // transport::ConnectionObserver
   void OnReady(const transport::Handshake& peer) override;
+  void OnLost(const absl::Status& why) override { owner_.OnServingLost(why); }
   void OnClosed(const absl::Status& why) override;
 
   // transport::RequestHandler

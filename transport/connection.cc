@@ -34,6 +34,14 @@ constexpr absl::Duration kAcceptTimeout = absl::Seconds(5);
 
 constexpr absl::Duration kMemoryRetry = absl::Milliseconds(1);
 
+// How long a queue pair may take to flush. A NIC takes microseconds, a busy software device milliseconds; a
+// device or a driver that is stuck never does it, and then destroying the queue pair is what ends its use of
+// our memory. Long, since a driver that is only slow may block this thread in the destruction.
+constexpr absl::Duration kFlushTimeout = absl::Seconds(5);
+
+// How long the news of a loss waits for its cause, where all that is known is that receives were flushed.
+constexpr absl::Duration kCauseTimeout = absl::Milliseconds(20);
+
 // Until the first ping of a connection whose peer has said nothing to its first request: see
 // OnKeepaliveTimer().
 constexpr absl::Duration kFirstAnswer = absl::Milliseconds(100);
@@ -62,9 +70,11 @@ Connection::Connection(Poller& poller, const ConnectionOptions& options, Connect
                          "the peer is overloaded (ChannelOptions::connect_timeout)")));
       }),
       keepalive_timer_([this] { OnKeepaliveTimer(); }),
-      memory_timer_([this] { poller_.MarkForFlush(this); }) {}
+      memory_timer_([this] { poller_.MarkForFlush(this); }),
+      flush_timer_([this] { OnFlushTimer(); }) {}
 
-Connection::~Connection() = default;
+// First of all the queue pair: until it is destroyed the fabric may use memory of the other members.
+Connection::~Connection() { queue_pair_.reset(); }
 
 absl::StatusOr<Connection*> Connection::Make(Poller& poller, const ConnectionOptions& options,
                                              ConnectionObserver& observer, RequestHandler* handler) {
@@ -278,6 +288,7 @@ void Connection::Fail(const absl::Status& why) {
   Move(Event::kFailed);
   for (Timer* timer : {&connect_timer_, &keepalive_timer_, &memory_timer_}) poller_.timers().Cancel(*timer);
   queue_pair_->Disconnect();
+  AwaitFlush();
   pulls_.Fail();
   send_queue_.DropQueued();
   poller_.MarkForFlush(this);
@@ -311,9 +322,33 @@ void Connection::CloseIfDrained() {
   why_closed_ = absl::CancelledError("closed by this side after its last call");
   for (Timer* timer : {&keepalive_timer_, &memory_timer_}) poller_.timers().Cancel(*timer);
   queue_pair_->Disconnect();
+  AwaitFlush();
   pulls_.Fail();
   if (requester_ != nullptr) requester_->FailAll(why_closed_);  // Nobody is left; ends its timers.
   if (responder_ != nullptr) responder_->FailAll(why_closed_);
+}
+
+void Connection::AwaitFlush() {
+  const absl::Duration time = seen_flushed_.ok() ? kFlushTimeout : kCauseTimeout;
+  poller_.timers().Set(flush_timer_, After(poller_.now_ns(), time));
+}
+
+void Connection::OnFlushTimer() {
+  if (!seen_flushed_.ok()) {  // The cause does not come.
+    seen_flushed_ = absl::OkStatus();
+    AwaitFlush();
+  } else {
+    // What was posted is not heard of any more, and not used.
+    queue_pair_.reset();
+    send_queue_.Abandon();
+    receive_ring_.Abandon();
+    revocations_.Abandon();
+  }
+  poller_.MarkForFlush(this);
+}
+
+void Connection::TellLost() {
+  if (!std::exchange(told_lost_, true)) observer_.OnLost(why_closed_);
 }
 
 void Connection::CloseIfFlushed() {
@@ -322,6 +357,8 @@ void Connection::CloseIfFlushed() {
     return;
   }
   Move(Event::kFlushed);
+  poller_.timers().Cancel(flush_timer_);
+  TellLost();
   if (requester_ != nullptr) requester_->ReturnRequests();
   observer_.OnClosed(why_closed_);
   poller_.MarkClosed(this);
@@ -370,7 +407,7 @@ void Connection::OnBadCompletion(const WorkId& id, fabric::CompletionStatus stat
     if (state_ < State::kFlushing && seen_flushed_.ok()) seen_flushed_ = why;
     return;
   }
-  // In a later turn than the flush: too late for the calls, but the observer still hears the cause.
+  // In a later turn than the flush: too late for the calls, but the observer hears the cause.
   if (state_ == State::kFlushing && !seen_flushed_.ok() && status != fabric::CompletionStatus::kFlushed) {
     why_closed_ = why;
     seen_flushed_ = absl::OkStatus();
@@ -446,6 +483,7 @@ void Connection::Flush() {
     }
     CloseIfDrained();
   }
+  if (state_ == State::kFlushing && seen_flushed_.ok()) TellLost();
   CloseIfFlushed();
 }
 

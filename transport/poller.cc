@@ -162,7 +162,7 @@ Poller::~Poller() {
   // outstanding.
   while (!TryHold()) AwaitRelease();
   for (auto& connection : connections_) {
-    if (connection != nullptr) connection->queue_pair_->Disconnect();
+    if (connection != nullptr && connection->queue_pair_ != nullptr) connection->queue_pair_->Disconnect();
   }
   connections_.clear();
   Release();

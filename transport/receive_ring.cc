@@ -71,4 +71,8 @@ Lease ReceiveRing::Take(uint32_t number) {
 
 void ReceiveRing::OnFlushed(uint32_t number) { Take(number); }
 
+void ReceiveRing::Abandon() {
+  for (uint32_t number = 0; number < entries_.size(); ++number) Take(number);
+}
+
 }  // namespace hawser::transport

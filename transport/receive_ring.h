@@ -32,6 +32,8 @@ class ReceiveRing {
 
   // A receive came back unused.
   void OnFlushed(uint32_t number);
+  // The queue pair is no more: none is posted.
+  void Abandon();
 
   // All that there was to spare has been used up.
   bool wants_refill() const { return missing_.size() >= spare_; }

@@ -201,7 +201,9 @@ struct QueuePairOptions {
 
 // A reliable connected queue pair (RC).
 // Thread:   that of its CompletionQueue.
-// Lifetime: destroy it only after Disconnect() and after every posted work request has come back.
+// Lifetime: destroy it after Disconnect() and after every posted work request has come back. Destroyed before
+//           that (a flush does not come), it uses no memory any more when the destructor returns, and what
+//           was posted on it is not heard of again.
 class QueuePair {
  public:
   virtual ~QueuePair() = default;

@@ -15,6 +15,12 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
     const size_t count = real_->Poll(absl::MakeSpan(found, std::min(completions.size(), std::size(found))));
     for (size_t i = 0; i < count; ++i) Take(found[i]);
     ReleaseHeld();
+    if (!spy_.keep_back_flushes_) {
+      for (const fabric::Completion& flush : flushes_) {
+        if (spy_.CountsOf(flush.qp_num) != nullptr) news_.push_back(flush);
+      }
+      flushes_.clear();
+    }
     if (!spy_.keep_back_.has_value()) {
       news_.insert(news_.begin(), kept_back_.begin(), kept_back_.end());
       kept_back_.clear();
@@ -34,7 +40,10 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
  private:
   void Take(const fabric::Completion& completion) {
     const bool ok = completion.status == fabric::CompletionStatus::kSuccess;
-    Counts& counts = spy_.CountsOf(completion.qp_num);
+    Counts& counts = *spy_.CountsOf(completion.qp_num);
+    if (spy_.keep_back_flushes_ && completion.status == fabric::CompletionStatus::kFlushed) {
+      return flushes_.push_back(completion);
+    }
     if (spy_.reads_.erase(completion.wr_id) != 0) --counts.reads_outstanding;
     const bool behind_a_read = spy_.keep_back_ == fabric::Opcode::kRead && !kept_back_.empty() &&
                                completion.opcode == fabric::Opcode::kSend;
@@ -78,6 +87,7 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
   std::map<uint32_t, std::deque<fabric::Completion>> held_;  // By qp_num.
   std::deque<fabric::Completion> news_;
   std::deque<fabric::Completion> kept_back_;
+  std::deque<fabric::Completion> flushes_;
 };
 
 class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
@@ -141,9 +151,10 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
   Counts& counts_;
 };
 
-SpyFabric::Counts& SpyFabric::CountsOf(uint32_t qp_num) const {
+SpyFabric::Counts* SpyFabric::CountsOf(uint32_t qp_num) const {
   const auto is = [&](const SpyQueuePair* queue_pair) { return queue_pair->qp_num() == qp_num; };
-  return (*std::find_if(live_.begin(), live_.end(), is))->counts();
+  const auto found = std::find_if(live_.begin(), live_.end(), is);
+  return found == live_.end() ? nullptr : &(*found)->counts();
 }
 
 absl::StatusOr<std::unique_ptr<fabric::CompletionQueue>> SpyFabric::CreateCompletionQueue(uint32_t depth) {

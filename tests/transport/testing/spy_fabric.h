@@ -55,6 +55,11 @@ class SpyFabric final : public fabric::Fabric {
 
   // Nothing more can be posted to the send queues.
   void FailPosts(bool fail) { fail_posts_ = fail; }
+  // Nothing comes back flushed, as from a device or a driver that is stuck, until false is said. What was
+  // kept back of a queue pair is dropped when that is destroyed.
+  void KeepBackFlushes(bool keep) { keep_back_flushes_ = keep; }
+  // Queue pairs that were not destroyed.
+  size_t live_queue_pairs() const { return live_.size(); }
 
   // What queue pairs guess of their peers. At first: not at all on this core.
   void SetPeersShareCore(bool share) { peers_share_core_ = share; }
@@ -79,7 +84,8 @@ class SpyFabric final : public fabric::Fabric {
                                                            fabric::ListenHandler& handler) override;
 
  private:
-  Counts& CountsOf(uint32_t qp_num) const;
+  // Null: it was destroyed.
+  Counts* CountsOf(uint32_t qp_num) const;
   void KeepBack(bool keep, fabric::Opcode opcode) {
     keep_back_ = keep ? std::optional(opcode) : std::nullopt;
   }
@@ -94,6 +100,7 @@ class SpyFabric final : public fabric::Fabric {
   uint64_t registrations_ = 0;
   std::optional<fabric::Opcode> keep_back_;
   bool fail_posts_ = false;
+  bool keep_back_flushes_ = false;
   bool peers_share_core_ = false;
   std::optional<int> numa_node_;
   int64_t grants_max_ = INT64_MAX;
