@@ -1,6 +1,9 @@
 #ifndef HAWSER_RPC_SERVER_H_
 #define HAWSER_RPC_SERVER_H_
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +15,7 @@
 #include "hawser/rpc/buffer.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/service.h"
+#include "hawser/transport/fabric/violation.h"
 
 namespace hawser {
 
@@ -24,6 +28,14 @@ struct ServerStats {
   uint64_t calls_running = 0;  // Handlers that have not answered yet.
   uint64_t calls_total = 0;
   uint64_t leased_bytes = 0;  // Registered memory in use, by connections, messages and the application.
+  // Peers that broke the protocol and were sent away, by reason: violations[Violation::kSlot]. Some of them
+  // are in the log, too (stderr; limited, see transport/peer_log.h).
+  struct Violations {
+    std::array<uint64_t, kViolationCount> by_reason = {};
+    uint64_t& operator[](Violation violation) { return by_reason[static_cast<size_t>(violation)]; }
+    uint64_t operator[](Violation violation) const { return by_reason[static_cast<size_t>(violation)]; }
+  };
+  Violations violations;
 };
 
 // Serves calls.

@@ -458,6 +458,12 @@ ServerStats ServerCore::stats() const {
   stats.connections = connections_;
   for (const auto& [fabric, pollers] : pollers_) {
     stats.leased_bytes += pollers->runtime->buffers().stats().leased_bytes;
+    for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) {
+      const transport::Violations& violations = pollers->runtime->poller(i).violations();
+      for (size_t v = 0; v < kViolationCount; ++v) {
+        stats.violations.by_reason[v] += violations.count(static_cast<Violation>(v));
+      }
+    }
     for (const auto& counters : pollers->counters) {
       stats.calls_running += counters->calls_running.load(std::memory_order_relaxed);
       stats.calls_total += counters->calls_total.load(std::memory_order_relaxed);

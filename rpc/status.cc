@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/rpc/exceptions.h"
 #include "hawser/rpc/status.capnp.h"
+#include "hawser/transport/fabric/peer_text.h"
 
 namespace hawser {
 namespace {
@@ -93,13 +94,13 @@ absl::Status DecodeStatus(absl::StatusCode code, transport::IncomingMessage& mes
     const auto body = message.reader(options).getRoot<wire::Status>();
     const capnp::Text::Reader text = body.getMessage();
     const absl::string_view all(text.begin(), text.size());
-    absl::Status read_so_far(code, all.substr(0, CutAt(all, kStatusMessageMax + 3)));
+    absl::Status read_so_far(code, EscapePeerText(all.substr(0, CutAt(all, kStatusMessageMax + 3))));
     size_t left = kStatusDetailsMax;
     for (const auto detail : body.getDetails()) {
       if (left-- == 0) break;
       const capnp::Text::Reader url = detail.getTypeUrl();
       const capnp::Data::Reader value = detail.getValue();
-      const absl::string_view type_url(url.begin(), url.size());
+      const std::string type_url = EscapePeerText(absl::string_view(url.begin(), url.size()));
       if (type_url == kSentUrl) continue;
       read_so_far.SetPayload(type_url, absl::Cord(absl::string_view(
                                            reinterpret_cast<const char*>(value.begin()), value.size())));

@@ -30,7 +30,9 @@ inline constexpr size_t kStatusDetailBytesMax = 64 << 10;  // Of all of them.
 // What WasSent() reads stays behind: it speaks of another call.
 void EncodeStatus(const absl::Status& status, transport::OutgoingMessage& message);
 
-// `code` is not OK. Never OK; a malformed body costs the text, not the code.
+// `code` is not OK. Never OK; a malformed body costs the text, not the code. The text and the names of the
+// details are escaped (EscapePeerText()): they are the peer's, and end on terminals and in logs. The values
+// of the details are not.
 absl::Status DecodeStatus(absl::StatusCode code, transport::IncomingMessage& message);
 
 }  // namespace internal

@@ -2,13 +2,16 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/violation.h"
+
 namespace hawser::transport {
 
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(Poller& poller,
                                                            const fabric::SocketAddress& address,
                                                            Handler& handler) {
   poller.AssertHeld();
-  std::unique_ptr<Acceptor> acceptor(new Acceptor(handler));
+  std::unique_ptr<Acceptor> acceptor(new Acceptor(poller, handler));
   absl::StatusOr<std::unique_ptr<fabric::Listener>> listener =
       poller.fabric().Listen(poller.completion_queue(), address, *acceptor);
   if (!listener.ok()) return listener.status();
@@ -22,8 +25,17 @@ void Acceptor::OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request)
     hello = absl::InvalidArgumentError(
         "the peer offers a READ depth of 0: without READs no large message can pass");
   }
-  if (!hello.ok()) return Reject(*request, hello.status());
-  handler_.OnPeer(std::move(request), *hello);
+  if (hello.ok()) return handler_.OnPeer(std::move(request), *hello);
+  Reject(*request, hello.status());
+  const fabric::SocketAddress peer = request->peer_address();
+  OnBadPeer(peer, ViolationError(Violation::kHandshake,
+                                 absl::StrCat("peer ", poller_.fabric().scheme(), "://", peer.ToString(),
+                                              " was rejected: ", hello.status().message())));
+}
+
+void Acceptor::OnBadPeer(const fabric::SocketAddress& peer, const absl::Status& why) {
+  poller_.violations().Record(ViolationOf(why).value_or(Violation::kGreeting), peer, poller_.now_ns(),
+                              why.message());
 }
 
 void Reject(fabric::ConnectRequest& request, const absl::Status& why) {

@@ -33,9 +33,11 @@ class Acceptor final : fabric::ListenHandler {
   fabric::SocketAddress address() const { return listener_->address(); }
 
  private:
-  explicit Acceptor(Handler& handler) : handler_(handler) {}
+  Acceptor(Poller& poller, Handler& handler) : poller_(poller), handler_(handler) {}
   void OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request) override;
+  void OnBadPeer(const fabric::SocketAddress& peer, const absl::Status& why) override;
 
+  Poller& poller_;
   Handler& handler_;
   std::unique_ptr<fabric::Listener> listener_;
 };

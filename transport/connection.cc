@@ -155,6 +155,7 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller,
     return made;
   }
   Connection* const connection = *made;
+  connection->accepted_ = true;
   connection->peer_ = absl::StrCat(poller.fabric().scheme(), "://", request->peer_address().ToString());
   Handshake answer;
   answer.role = hello.role;
@@ -281,13 +282,31 @@ void Connection::Fail(absl::StatusCode code, absl::string_view what) {
   Fail(absl::Status(code, absl::StrCat("peer ", peer_, " ", what)));
 }
 
+void Connection::Fail(Violation violation, absl::string_view what, absl::StatusCode code) {
+  absl::Status why(code, absl::StrCat("peer ", peer_, " ", what));
+  SetViolation(why, violation);
+  Fail(why);
+}
+
+void Connection::OnViolation(Violation violation) {
+  if (!accepted_) return;
+  poller_.violations().Record(violation, queue_pair_->peer_address(), poller_.now_ns(),
+                              absl::StrCat(why_closed_.message(), "; connection ", index_, " is closed"));
+}
+
 void Connection::Fail(const absl::Status& why) {
   if (state_ == State::kFlushing || state_ == State::kClosed) return;
-  why_closed_ = why;
+  // Without the payload: what becomes of the status is the caller's.
+  why_closed_ = absl::Status(why.code(), why.message());
   if (why != seen_flushed_) seen_flushed_ = absl::OkStatus();
   Move(Event::kFailed);
   for (Timer* timer : {&connect_timer_, &keepalive_timer_, &memory_timer_}) poller_.timers().Cancel(*timer);
-  queue_pair_->Disconnect();
+  if (const std::optional<Violation> violation = ViolationOf(why); violation.has_value()) {
+    OnViolation(*violation);
+    queue_pair_->DisconnectBecause(why_closed_.message());
+  } else {
+    queue_pair_->Disconnect();
+  }
   AwaitFlush();
   pulls_.Fail();
   send_queue_.DropQueued();
@@ -389,18 +408,23 @@ void Connection::OnControlOp(const ControlOp& op) {
       if (requester_ != nullptr) return observer_.OnGoingAway();
       break;
   }
-  Fail(absl::StatusCode::kDataLoss,
+  Fail(Violation::kControl,
        absl::StrCat("sent control operation ", static_cast<int>(op.code), ", which this side does not take"));
 }
 
 // After the first bad completion of any kind the queue pair is of no use, even if it does not say so itself.
 void Connection::OnBadCompletion(const WorkId& id, fabric::CompletionStatus status) {
-  const absl::Status why =
+  absl::Status why =
       absl::UnavailableError(absl::StrCat("peer ", peer_, ": ",
                                           id.kind == WorkId::kReceive      ? "a receive"
                                           : id.kind == WorkId::kRevocation ? "the revocation of a grant"
                                                                            : send_queue_.Describe(id.number),
                                           " failed: ", fabric::Describe(status)));
+  if (id.kind == WorkId::kReceive && status == fabric::CompletionStatus::kLocalError) {
+    SetViolation(why, Violation::kLimit);  // Longer than the receive.
+  } else if (id.kind == WorkId::kSendQueue && status == fabric::CompletionStatus::kRemoteAccessError) {
+    SetViolation(why, Violation::kMemoryAccess);  // Its table offers what it does not grant.
+  }
   if (id.kind != WorkId::kSendQueue && status == fabric::CompletionStatus::kFlushed) {
     // The consequence of something that the send queue may still tell us: nothing is promised across queues.
     // Flush() fails the connection at the end of this turn if it does not.
@@ -446,7 +470,7 @@ void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
   if (!carries_traffic()) return;
   ParsedMessage message;
   if (absl::Status status = Parse(buffer.data(), length_bytes, message); !status.ok()) {
-    return Fail(status.code(), status.message());
+    return Fail(Violation::kMessage, status.message(), status.code());
   }
   switch (message.header.kind) {
     case Kind::kRequest:
@@ -460,9 +484,8 @@ void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
     case Kind::kControlAck:
       return control_.OnControlAck(message);
   }
-  Fail(absl::StatusCode::kDataLoss, requester_ != nullptr
-                                        ? "sent a request on a connection where it answers them"
-                                        : "sent a response on a connection where it gets them");
+  Fail(Violation::kRole, requester_ != nullptr ? "sent a request on a connection where it answers them"
+                                               : "sent a response on a connection where it gets them");
 }
 
 void Connection::Flush() {

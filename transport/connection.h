@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "hawser/transport/control.h"
 #include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/violation.h"
 #include "hawser/transport/grants.h"
 #include "hawser/transport/handshake.h"
 #include "hawser/transport/message.h"
@@ -132,7 +133,10 @@ class Connection final : public fabric::ConnectionHandler {
   uint64_t peer_message_bytes_max() const { return peer_message_bytes_max_; }
   // Messages may be sent, and arrive.
   bool carries_traffic() const { return state_ == State::kReady || state_ == State::kDraining; }
-  // The peer broke the protocol, or the fabric failed: ends the connection. `what` without the peer's name.
+  // The peer broke the protocol: ends the connection, with a reason that the peer hears where the fabric can
+  // carry it; one that came to us is counted and logged. `what` without the peer's name.
+  void Fail(Violation violation, absl::string_view what, absl::StatusCode code = absl::StatusCode::kDataLoss);
+  // The fabric failed, or this side has to give up.
   void Fail(absl::StatusCode code, absl::string_view what);
   // The peer needs `message`, of work request `number`, no more: it is kept until the fabric does not either.
   void LetGo(OutgoingMessagePtr&& message, uint32_t number, Grants& grants);
@@ -165,6 +169,7 @@ class Connection final : public fabric::ConnectionHandler {
   void OnMessage(Lease&& buffer, uint32_t length_bytes);
   void OnBadCompletion(const WorkId& id, fabric::CompletionStatus status);
   void OnKeepaliveTimer();
+  void OnViolation(Violation violation);
   // When the peer is taken for dead if it goes on saying nothing to what control has asked.
   int64_t SilentUntilNs() const;
   void Fail(const absl::Status& why);
@@ -194,6 +199,7 @@ class Connection final : public fabric::ConnectionHandler {
   absl::Status seen_flushed_;  // Not OK: all that is known of the failure.
   std::string peer_;
   uint32_t index_ = 0;
+  bool accepted_ = false;                          // The peer dialed.
   bool marked_for_flush_ = false;                  // The poller's.
   bool ready_ = false;                             // The observer has heard.
   bool told_lost_ = false;                         // Likewise.

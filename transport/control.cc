@@ -55,7 +55,7 @@ void Control::Pump() {
 
 void Control::OnControl(const ParsedMessage& message) {
   if (message.header.generation != peer_generation_ + 1) {
-    return connection_.Fail(absl::StatusCode::kDataLoss,
+    return connection_.Fail(Violation::kControl,
                             absl::StrCat("sent control request ", message.header.generation,
                                          ", expected was ", peer_generation_ + 1));
   }
@@ -76,7 +76,7 @@ void Control::OnControl(const ParsedMessage& message) {
 void Control::OnControlAck(const ParsedMessage& message) {
   if (waiting_since_ns_ == kNever || message.header.generation != generation_) {
     return connection_.Fail(
-        absl::StatusCode::kDataLoss,
+        Violation::kControl,
         absl::StrCat("answered control request ", message.header.generation, ", which was not under way"));
   }
   waiting_since_ns_ = kNever;

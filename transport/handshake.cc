@@ -6,6 +6,7 @@
 #include "absl/types/span.h"
 #include "hawser/transport/endian.h"
 #include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/peer_text.h"
 #include "hawser/transport/options.h"
 
 namespace hawser::transport {
@@ -138,7 +139,7 @@ absl::Status DecodeRejection(absl::string_view data) {
   const auto code = static_cast<absl::StatusCode>(in[5]);
   const bool known = in[5] >= 1 && in[5] <= static_cast<int>(absl::StatusCode::kUnauthenticated);
   return absl::Status(known ? code : absl::StatusCode::kUnknown,
-                      absl::StrCat("the peer rejected the connection: ", text));
+                      absl::StrCat("the peer rejected the connection: ", EscapePeerText(text)));
 }
 
 }  // namespace hawser::transport

@@ -51,7 +51,7 @@ absl::StatusOr<Handshake> DecodeAccept(absl::string_view data, Role role);
 
 // Why a connection was rejected: a code and as much of a text as fits fabric::kRejectPrivateDataMax.
 std::string EncodeRejection(const absl::Status& why);
-// Never OK. Unavailable for data that is none of ours.
+// Never OK. Unavailable for data that is none of ours. The text is escaped (EscapePeerText()).
 absl::Status DecodeRejection(absl::string_view data);
 
 }  // namespace hawser::transport

@@ -20,6 +20,7 @@
 #include "hawser/transport/options.h"
 #include "hawser/transport/read_budget.h"
 #include "hawser/transport/timer.h"
+#include "hawser/transport/violations.h"
 
 namespace hawser::transport {
 
@@ -148,6 +149,7 @@ class Poller {
   Timers& timers() { return timers_; }
   fabric::CompletionQueue& completion_queue() { return *completion_queue_; }
   ReadBudget& read_budget() { return read_budget_; }
+  Violations& violations() { return violations_; }
 
   // `connection` becomes the poller's, which destroys it once it is closed and the fabric holds none of its
   // buffers. Returns its index, by which it is named in wr_ids until then.
@@ -205,6 +207,7 @@ class Poller {
   bool may_call_out_ = false;
   Timers timers_;
   ReadBudget read_budget_;
+  Violations violations_;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::vector<uint32_t> free_indexes_;
   size_t connection_count_ = 0;

@@ -75,7 +75,7 @@ void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_
   const Header& header = message.header;
   if (header.slot >= slots_.size() || slots_[header.slot].state != SlotState::kWaiting ||
       slots_[header.slot].generation != header.generation) {
-    return connection_.Fail(absl::StatusCode::kDataLoss,
+    return connection_.Fail(Violation::kSlot,
                             absl::StrCat("answered exchange ", header.generation, " of slot ", header.slot,
                                          ", which is not waiting for an answer"));
   }

@@ -25,16 +25,15 @@ Responder::Responder(Connection& connection, uint32_t slots, RequestHandler& han
 void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes) {
   const Header& header = message.header;
   if (header.slot >= slots_.size()) {
-    return connection_.Fail(absl::StatusCode::kDataLoss,
-                            absl::StrCat("used slot ", header.slot, " of ", slots_.size()));
+    return connection_.Fail(Violation::kSlot, absl::StrCat("used slot ", header.slot, " of ", slots_.size()));
   }
   Slot& slot = slots_[header.slot];
   if (slot.state != SlotState::kFree && slot.state != SlotState::kGranted) {
-    return connection_.Fail(absl::StatusCode::kDataLoss,
+    return connection_.Fail(Violation::kSlot,
                             absl::StrCat("sent a request in slot ", header.slot, ", which is busy"));
   }
   if (header.generation != slot.generation + 1) {
-    return connection_.Fail(absl::StatusCode::kDataLoss,
+    return connection_.Fail(Violation::kSlot,
                             absl::StrCat("sent generation ", header.generation, " of slot ", header.slot,
                                          ", expected was ", slot.generation + 1));
   }
@@ -182,9 +181,8 @@ void Responder::Cancel(Slot& slot, const absl::Status& why) {
 
 void Responder::OnControlOp(const ControlOp& op) {
   if (op.slot >= slots_.size()) {
-    return connection_.Fail(
-        absl::StatusCode::kDataLoss,
-        absl::StrCat("named slot ", op.slot, " of ", slots_.size(), " in a control message"));
+    return connection_.Fail(Violation::kControl, absl::StrCat("named slot ", op.slot, " of ", slots_.size(),
+                                                              " in a control message"));
   }
   Slot& slot = slots_[op.slot];
   if (slot.generation != op.generation) return;

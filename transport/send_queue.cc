@@ -36,7 +36,8 @@ uint32_t SendQueue::Size(uint32_t slots, uint32_t read_depth) {
 SendQueue::Entry* SendQueue::Push() {
   if (end_ - proved_ > mask_) {
     // An honest peer proves what it answers. One whose NIC does not has no claim on more of our memory.
-    connection_.Fail(absl::StatusCode::kUnavailable, "answers messages whose arrival it never acknowledged");
+    connection_.Fail(Violation::kLimit, "answers messages whose arrival it never acknowledged",
+                     absl::StatusCode::kUnavailable);
     return nullptr;
   }
   connection_.poller().MarkForFlush(&connection_);

@@ -200,6 +200,9 @@ class Model {
         const bool right = known && header.key == acknowledged_ && acknowledged_ != sent_ && !read_before_it;
         return End(right ? Result::kNak : Result::kViolation);
       }
+      case FrameKind::kFarewell:
+        if (length == 0 || length > fabric::kFarewellBytesMax) return End(Result::kViolation);
+        break;
       default:
         return End(Result::kViolation);
     }
@@ -400,7 +403,7 @@ void RunOnce(const uint8_t* data, size_t size, size_t piece_of_run) {
       header.address = reinterpret_cast<uint64_t>(victim.granted[grant].data()) + offset;
     }
     const bool takes_payload = header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite ||
-                               header.kind == FrameKind::kReadResponse;
+                               header.kind == FrameKind::kReadResponse || header.kind == FrameKind::kFarewell;
     // What the reader will take for the payload, and no more: what follows is the next frame. Where it is
     // less, there is no next frame.
     const size_t wanted = takes_payload ? header.length_bytes : 0;

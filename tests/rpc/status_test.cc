@@ -38,10 +38,20 @@ TEST(StatusTest, DetailsCross) {
   EXPECT_EQ(Cross(status), status);
 }
 
-TEST(StatusTest, AMessageMayBeEmptyOrHoldAnyByte) {
+TEST(StatusTest, AMessageMayBeEmptyOrOfAnyLanguage) {
   EXPECT_EQ(Cross(absl::AbortedError("")), absl::AbortedError(""));
-  const std::string odd("\0\xff\xc3\xa4", 4);
-  EXPECT_EQ(Cross(absl::AbortedError(odd)), absl::AbortedError(odd));
+  EXPECT_EQ(Cross(absl::AbortedError("k\xc3\xa4se \xe2\x82\xac\\n")),
+            absl::AbortedError("k\xc3\xa4se \xe2\x82\xac\\n"));
+}
+
+TEST(StatusTest, ControlCharactersOfAPeersTextAreEscaped) {
+  EXPECT_EQ(Cross(absl::AbortedError(std::string("a\0b\xff\x1b[2J\n\xe2\x80\xae", 12))),
+            absl::AbortedError("a\\x00b\\xff\\x1b[2J\\n\\u202e"));
+  absl::Status status = absl::NotFoundError("no tow");
+  status.SetPayload("acme/\x1b[2J", absl::Cord("\x1b is data here"));
+  absl::Status escaped = absl::NotFoundError("no tow");
+  escaped.SetPayload("acme/\\x1b[2J", absl::Cord("\x1b is data here"));
+  EXPECT_EQ(Cross(status), escaped);
 }
 
 TEST(StatusTest, ALongMessageIsCutBetweenCharactersAndSaysSo) {

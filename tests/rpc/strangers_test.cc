@@ -75,6 +75,22 @@ TEST(StrangersTest, AServerThatSaysNothingIsGivenUp) {
   EXPECT_LT(absl::Now() - before, kLong / 2);
 }
 
+// What a server on loopback over TCP says to `words`, until it closes.
+std::string AnswerTo(const std::string& words, const std::string& uri) {
+  const int peer = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const fabric::SocketAddress address =
+      TestAddress(static_cast<uint16_t>(std::stoi(uri.substr(uri.rfind(':') + 1))));
+  std::string answer;
+  if (connect(peer, address.get(), address.length_bytes()) == 0 &&
+      send(peer, words.data(), words.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(words.size())) {
+    char buffer[4096];
+    for (ssize_t n; (n = recv(peer, buffer, sizeof(buffer), 0)) > 0;)
+      answer.append(buffer, static_cast<size_t>(n));
+  }
+  close(peer);
+  return answer;
+}
+
 // A peer that says and sends what it likes, and does not heed that the server goes away.
 class Peer final : transport::ConnectionObserver {
  public:
@@ -146,6 +162,21 @@ TEST(StrangersTest, AClientOfAnotherVersionIsToldBoth) {
   EXPECT_THAT(status, HasCode(absl::StatusCode::kFailedPrecondition));
   EXPECT_THAT(std::string(status.message()), HasSubstr("version 9"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("version 1"));
+}
+
+TEST(StrangersTest, AServerCountsViolationsByReason) {
+  TestServer server;
+  transport::Handshake hello;
+  hello.version = 9;
+  Peer peer;
+  EXPECT_FALSE(peer.Dial(server.uri, hello).ok());
+  EXPECT_TRUE(Eventually([&] { return server.server.stats().violations[Violation::kHandshake] == 1; }));
+  if (TestScheme() == "tcp") {
+    EXPECT_THAT(AnswerTo("GET / HTTP/1.1\r\n\r\n", server.uri), HasSubstr("not HTTP"));
+    EXPECT_TRUE(Eventually([&] { return server.server.stats().violations[Violation::kGreeting] == 1; }));
+  }
+  EXPECT_EQ(server.server.stats().violations[Violation::kHandshake], 1u);
+  EXPECT_EQ(server.server.stats().violations[Violation::kSlot], 0u);
 }
 
 TEST(StrangersTest, AReverseConnectionOfNoSessionIsRejected) {

@@ -187,6 +187,11 @@ TEST(RejectionTest, CodeAndTextComeBack) {
   EXPECT_THAT(std::string(why.message()), HasSubstr("too old"));
 }
 
+TEST(RejectionTest, ControlCharactersOfThePeersTextAreEscaped) {
+  const absl::Status why = DecodeRejection(EncodeRejection(absl::InternalError("too \x1b[31mold\r\n")));
+  EXPECT_THAT(std::string(why.message()), HasSubstr("too \\x1b[31mold\\r\\n"));
+}
+
 TEST(RejectionTest, EveryCodeComesBack) {
   for (int code = 1; code <= 16; ++code) {
     EXPECT_EQ(DecodeRejection(EncodeRejection(absl::Status(static_cast<absl::StatusCode>(code), "x"))).code(),

@@ -149,7 +149,8 @@ class ConnectionHandler {
   // before it heard of Accept() (Unavailable). The queue pair is in error.
   virtual void OnConnectFailed(const absl::Status& why, absl::string_view private_data) = 0;
 
-  // The peer disconnected, died, or broke the fabric's protocol; `why` is Unavailable or DataLoss. The queue
+  // The peer disconnected, died, or broke the fabric's protocol; `why` is Unavailable or DataLoss, and tells
+  // of a violation where there was one (ViolationOf()). The queue
   // pair may still look healthy and flush nothing until Disconnect() is called.
   virtual void OnDisconnected(const absl::Status& why) = 0;
 };
@@ -176,6 +177,10 @@ class ListenHandler {
  public:
   virtual ~ListenHandler() = default;
   virtual void OnConnectRequest(std::unique_ptr<ConnectRequest> request) = 0;
+
+  // A peer said something that is no request to connect, and was sent away; `why` (see ViolationOf()) names
+  // it. May not destroy the listener.
+  virtual void OnBadPeer(const SocketAddress& /*peer*/, const absl::Status& /*why*/) {}
 };
 
 // Listens while it lives.
@@ -259,6 +264,11 @@ class QueuePair {
   // Ends the connection, or gives up connecting. Everything posted comes back flushed in later polls.
   // Idempotent. The handler hears nothing more.
   virtual void Disconnect() = 0;
+
+  // The same, and the peer hears why if the fabric can carry that without waiting: it is told once, never
+  // behind anything that it has not read. Over TCP it is. With verbs it is not: the private data of a
+  // disconnect does not arrive on every device (rdma_cm has no parameter for it).
+  virtual void DisconnectBecause(absl::string_view /*why*/) { Disconnect(); }
 };
 
 // One device. Outlives everything made from it. A device may fail, or be removed, and come back (a reset):

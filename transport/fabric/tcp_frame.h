@@ -7,7 +7,8 @@
 #include <type_traits>
 
 // The wire format of an established connection: each direction is a sequence of frames, a frame is a header
-// and, for kSend, kWrite and kReadResponse, `length_bytes` of payload. All integers are little-endian.
+// and, for kSend, kWrite, kReadResponse and kFarewell, `length_bytes` of payload. All integers are
+// little-endian.
 //
 // Requests (kSend, kWrite, kReadRequest) are numbered from 0 in the order in which they travel, modulo 2^32;
 // the number is not sent. A responder executes them in that order, except that it answers a READ when it
@@ -22,6 +23,9 @@ enum class FrameKind : uint8_t {
   kReadResponse = 4,
   kAck = 5,  // Carries nothing but `acknowledged`.
   kNak = 6,  // The responder refuses a request and everything behind it.
+  // Why the sender closes the connection, which it does behind this: a text for people. Only where it can be
+  // sent at once.
+  kFarewell = 7,
 };
 
 // On a kSend or kWrite: the requester waits for its acknowledgement. Without it nobody does, and none is sent
@@ -50,6 +54,9 @@ inline constexpr uint32_t kReadFragmentMax = 128 * 1024;
 // Of a fragment that is not its READ's last: a peer that answers byte by byte breaks the protocol, since each
 // fragment costs the requester a system call. Hawser's own have kReadFragmentMax.
 inline constexpr uint32_t kReadFragmentMin = 4 * 1024;
+
+// The text of a kFarewell.
+inline constexpr uint32_t kFarewellBytesMax = 256;
 
 // Of one SEND, READ or WRITE: what NICs allow (ibv_port_attr::max_msg_sz is 2^30 or 2^31).
 inline constexpr uint64_t kMessageBytesMax = uint64_t{1} << 30;

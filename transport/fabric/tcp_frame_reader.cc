@@ -148,6 +148,13 @@ FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
     case FrameKind::kNak:
       if (header.length_bytes != 0) return HasPayload(header);
       return requester_.Nak(header) ? Result::kNak : Violation(requester_.violation());
+    case FrameKind::kFarewell:
+      if (header.length_bytes == 0 || header.length_bytes > kFarewellBytesMax) {
+        return Violation(absl::StrCat("it sent a farewell of ", header.length_bytes, " bytes"));
+      }
+      farewell_.assign(header.length_bytes, '\0');
+      target_ = reinterpret_cast<uint8_t*>(&farewell_[0]);
+      break;
     default:
       return Violation(absl::StrCat("it sent a frame of unknown kind ", static_cast<int>(header.kind)));
   }
@@ -177,7 +184,7 @@ void FrameReader::Advance(size_t length_bytes) {
   if (payload_missing_ > 0) return;
   if (payload_ == FrameKind::kSend) {
     responder_.FinishSend(header_.length_bytes, header_.flags);
-  } else {
+  } else if (payload_ == FrameKind::kWrite) {
     responder_.FinishWrite(header_.flags);
   }
 }

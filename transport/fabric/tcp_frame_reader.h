@@ -44,6 +44,10 @@ class FrameReader {
   bool in_the_middle_of_a_frame() const { return partial_bytes_ > 0 || payload_missing_ > 0; }
 
   const std::string& violation() const { return violation_; }
+  // What the peer said for a farewell; empty: nothing yet, or not all of it.
+  std::string farewell() const {
+    return payload_ == FrameKind::kFarewell && payload_missing_ > 0 ? std::string() : farewell_;
+  }
   int error() const { return error_; }
 
  private:
@@ -74,6 +78,7 @@ class FrameReader {
   uint64_t copied_bytes_ = 0;  // Of READs, since the last Read().
   int error_ = 0;
   std::string violation_;
+  std::string farewell_;
 };
 
 }  // namespace hawser::fabric

@@ -10,9 +10,11 @@
 #include <cerrno>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "hawser/transport/fabric/tcp_connect_request.h"
+#include "hawser/transport/fabric/violation.h"
 
 namespace hawser::fabric {
 namespace {
@@ -181,13 +183,21 @@ void TcpListener::HalfOpen::OnEvents(uint32_t) {
       break;
     case GreetingReader::Result::kNotHawser:
       AnswerStranger();
+      TellOfBadGreeting(absl::StrCat("sent \"", absl::CHexEscape(greeting_.bytes()),
+                                     "\", which no Hawser client over TCP begins with"));
       break;
     case GreetingReader::Result::kMalformed:
       // Our version is in the answer, so the peer can tell its user what does not match.
       TcpConnectRequest(std::move(socket_), peer_address_, 0, {}).Reject({});
+      TellOfBadGreeting(absl::StrCat("sent a greeting of version ", greeting_.greeting().version, ", kind ",
+                                     static_cast<int>(greeting_.greeting().kind), ", with ",
+                                     greeting_.greeting().private_data_bytes, " bytes of private data"));
       break;
     case GreetingReader::Result::kComplete:
-      if (greeting_.greeting().kind != GreetingKind::kConnect) break;
+      if (greeting_.greeting().kind != GreetingKind::kConnect) {
+        TellOfBadGreeting("sent the greeting of a side that accepts");
+        break;
+      }
       listener.completion_queue_.Unwatch(socket_.get());
       auto request = std::make_unique<TcpConnectRequest>(
           std::move(socket_), peer_address_, greeting_.greeting().read_depth, greeting_.private_data());
@@ -197,6 +207,12 @@ void TcpListener::HalfOpen::OnEvents(uint32_t) {
       return;
   }
   listener.half_open_.erase(self);
+}
+
+void TcpListener::HalfOpen::TellOfBadGreeting(absl::string_view what) {
+  listener_.handler_.OnBadPeer(
+      peer_address_,
+      ViolationError(Violation::kGreeting, absl::StrCat("peer tcp://", peer_address_.ToString(), " ", what)));
 }
 
 void TcpListener::HalfOpen::AnswerStranger() {

@@ -42,6 +42,7 @@ class TcpListener final : public Listener, public EventSource {
 
    private:
     void AnswerStranger();
+    void TellOfBadGreeting(absl::string_view what);
 
     TcpListener& listener_;
     UniqueFd socket_;

@@ -6,13 +6,27 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "hawser/transport/fabric/peer_text.h"
 #include "hawser/transport/fabric/tcp_connect_request.h"
+#include "hawser/transport/fabric/violation.h"
 
 namespace hawser::fabric {
+namespace {
+
+// Of what the peer sent and this side has not read, when a farewell is said.
+constexpr size_t kDrainBytesMax = 256 * 1024;
+
+// What a peer did that was refused with `status`.
+Violation ViolationOf(CompletionStatus status) {
+  return status == CompletionStatus::kRemoteAccessError ? Violation::kMemoryAccess : Violation::kLimit;
+}
+
+}  // namespace
 
 TcpQueuePair::TcpQueuePair(TcpCompletionQueue& completion_queue, const RegionTable& regions, uint32_t qp_num,
                            const QueuePairOptions& options, ConnectionHandler& handler)
@@ -184,17 +198,9 @@ void TcpQueuePair::OnRead(FrameReader::Result result) {
     case FrameReader::Result::kMore:
       UpdateWatch();
       break;
-    case FrameReader::Result::kClosed: {
-      const int error = reader_.error() != 0 ? reader_.error() : writer_.error();
-      Fail(absl::UnavailableError(absl::StrCat(
-          "peer ", Peer(),
-          error == 0 ? " closed the connection: it disconnected, or its process ended"
-                     : absl::StrCat(" is lost: ", DescribeErrno(error)),
-          reader_.in_the_middle_of_a_frame() ? ", in the middle of a frame" : "",
-          error == ETIMEDOUT ? ": its host is down, frozen or cut off" : "",
-          state_ == State::kRefusing ? absl::StrCat(", after it was refused: ", responder_.reason()) : "")));
+    case FrameReader::Result::kClosed:
+      Fail(WhyClosed());
       break;
-    }
     case FrameReader::Result::kReceiverNotReady:
       paused_ = true;
       UpdateWatch();
@@ -208,11 +214,30 @@ void TcpQueuePair::OnRead(FrameReader::Result result) {
       EnterError();  // The completion says it all.
       break;
     case FrameReader::Result::kViolation:
-      Fail(absl::DataLossError(
-          absl::StrCat("peer ", Peer(), " broke the fabric's protocol: ", reader_.violation())));
+      SayFarewell(reader_.violation());
+      Fail(ViolationError(Violation::kFrame, absl::StrCat("peer ", Peer(), " broke the fabric's protocol: ",
+                                                          reader_.violation())));
       break;
   }
   AfterTraffic();
+}
+
+absl::Status TcpQueuePair::WhyClosed() const {
+  const std::string farewell = EscapePeerText(reader_.farewell());
+  if (!farewell.empty()) {
+    return absl::UnavailableError(
+        absl::StrCat("peer ", Peer(), " closed the connection, and says why: ", farewell));
+  }
+  const int error = reader_.error() != 0 ? reader_.error() : writer_.error();
+  absl::Status why = absl::UnavailableError(absl::StrCat(
+      "peer ", Peer(),
+      error == 0 ? " closed the connection: it disconnected, or its process ended"
+                 : absl::StrCat(" is lost: ", DescribeErrno(error)),
+      reader_.in_the_middle_of_a_frame() ? ", in the middle of a frame" : "",
+      error == ETIMEDOUT ? ": its host is down, frozen or cut off" : "",
+      state_ == State::kRefusing ? absl::StrCat(", after it was refused: ", responder_.reason()) : ""));
+  if (state_ == State::kRefusing) SetViolation(why, ViolationOf(responder_.nak_status()));
+  return why;
 }
 
 // A receive was posted for the SEND that waits.
@@ -262,7 +287,7 @@ void TcpQueuePair::Transmit(bool with_answers) {
   // might be lost.
   if (responder_.nak_status() == CompletionStatus::kRnrRetryExceeded) return;
   const std::string why = absl::StrCat("peer ", Peer(), " was refused: ", responder_.reason());
-  error_ = absl::DataLossError(why);
+  error_ = ViolationError(ViolationOf(responder_.nak_status()), why);
   if (!disconnected_) {
     news().ended = true;
     news().why = error_;
@@ -362,13 +387,41 @@ void TcpQueuePair::CloseSocket() {
   socket_.Reset();
 }
 
-void TcpQueuePair::Disconnect() {
+void TcpQueuePair::Disconnect() { DisconnectBecause({}); }
+
+void TcpQueuePair::DisconnectBecause(absl::string_view why) {
   if (disconnected_) return;
   disconnected_ = true;
   news_.reset();
   // What the peer waits for should not be lost with the connection.
   if (state_ == State::kEstablished) Acknowledge();
+  if (!why.empty()) SayFarewell(why);
   EnterError();
+}
+
+void TcpQueuePair::SayFarewell(absl::string_view why) {
+  // Blocked: the peer does not read what it was sent before. In the middle of a frame nothing else can go.
+  if (state_ != State::kEstablished || !socket_.is_open() || blocked_ || writer_.in_the_middle_of_a_frame()) {
+    return;
+  }
+  why = why.substr(0, kFarewellBytesMax);
+  FrameHeader header = {.kind = FrameKind::kFarewell,
+                        .length_bytes = static_cast<uint32_t>(why.size()),
+                        .acknowledged = responder_.executed()};
+  char frame[sizeof(header) + kFarewellBytesMax];
+  std::memcpy(frame, &header, sizeof(header));
+  std::memcpy(frame + sizeof(header), why.data(), why.size());
+  // Cut, if the socket has no room for all of it: the peer then finds the end in the middle of a frame.
+  if (send(socket_.get(), frame, sizeof(header) + why.size(), MSG_NOSIGNAL | MSG_DONTWAIT) <= 0) return;
+  shutdown(socket_.get(), SHUT_WR);
+  // Closed with unread bytes the connection would be reset, and the farewell perhaps lost. What comes later
+  // than this costs the peer the reason, and this side nothing.
+  const absl::Span<uint8_t> staging = completion_queue_.receive_staging();
+  for (size_t drained = 0; drained < kDrainBytesMax;) {
+    const ssize_t n = recv(socket_.get(), staging.data(), staging.size(), MSG_DONTWAIT);
+    if (n <= 0) return;
+    drained += static_cast<size_t>(n);
+  }
 }
 
 }  // namespace hawser::fabric

@@ -43,6 +43,7 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   absl::StatusOr<uint32_t> Grant(const Sge& range, Access access) override;
   void Revoke(uint32_t rkey, uint64_t wr_id) override;
   void Disconnect() override;
+  void DisconnectBecause(absl::string_view why) override;
 
   // From the completion queue.
   void OnEvents(uint32_t events) override;
@@ -85,6 +86,9 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   // Into kError. The handler hears of it from the next Poll(), unless Disconnect() was called.
   void Fail(absl::Status why, absl::string_view private_data = {});
   void EnterError();
+  // Tells the peer why the connection ends, if that can go at once.
+  void SayFarewell(absl::string_view why);
+  absl::Status WhyClosed() const;
   void CloseSocket();
   void UpdateWatch();
   News& news();

@@ -11,6 +11,7 @@
 #include "hawser/transport/fabric/verbs_connect_request.h"
 #include "hawser/transport/fabric/verbs_errors.h"
 #include "hawser/transport/fabric/verbs_queue_pair.h"
+#include "hawser/transport/fabric/violation.h"
 
 namespace hawser::fabric {
 namespace {
@@ -341,11 +342,12 @@ void VerbsQueuePair::OnTurn() {
   }
   for (ibv_event_type fatal : {IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR}) {
     if ((events & 1u << fatal) == 0) continue;
-    Fail(fatal == IBV_EVENT_QP_FATAL ? absl::UnavailableError(absl::StrCat(
-                                           "peer ", peer_address_.ToString(), ": ", DescribeAsyncEvent(fatal),
-                                           ": the device gave up this queue pair"))
-                                     : absl::DataLossError(absl::StrCat(
-                                           "peer ", peer_address_.ToString(), ": ", DescribeAsyncEvent(fatal),
+    Fail(fatal == IBV_EVENT_QP_FATAL
+             ? absl::UnavailableError(absl::StrCat("peer ", peer_address_.ToString(), ": ",
+                                                   DescribeAsyncEvent(fatal),
+                                                   ": the device gave up this queue pair"))
+             : ViolationError(Violation::kMemoryAccess,
+                              absl::StrCat("peer ", peer_address_.ToString(), ": ", DescribeAsyncEvent(fatal),
                                            ": it asked for what it was not granted")));
   }
   if (abandoning_) {

@@ -1,4 +1,3 @@
-#include <capnp/any.h>
 #include <capnp/message.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "examples/echo/echo.rpc.h"
 #include "hawser/rpc/envelope.h"
 #include "hawser/transport/wire.h"
 
@@ -53,22 +53,21 @@ TEST(ProtocolExampleTest, ThePageShowsWhatItSays) {
   ASSERT_TRUE(parsed.ok()) << parsed;
   EXPECT_EQ(message.header.kind, transport::Kind::kRequest);
   EXPECT_EQ(message.header.slot, 3);
-  EXPECT_EQ(message.header.generation, 7u);
-  EXPECT_EQ(message.header.timeout_us, 5000u);
+  EXPECT_EQ(message.header.generation, 1u);
+  EXPECT_EQ(message.header.timeout_us, 5'000'000u);
   EXPECT_EQ(message.header.entries, 1);
 
   absl::StatusOr<internal::RequestEnvelope> envelope = internal::DecodeRequestEnvelope(message.envelope);
   ASSERT_TRUE(envelope.ok()) << envelope.status();
-  EXPECT_EQ(envelope->interface_id, 0xb5f2a9c07d1e4683u);
-  EXPECT_EQ(envelope->ordinal, 0);
+  EXPECT_EQ(envelope->interface_id, echo::EchoStub::kEcho.interface_id);
+  EXPECT_EQ(envelope->ordinal, echo::EchoStub::kEcho.ordinal);
 
   ASSERT_EQ(message.inline_bytes, 24u);
   const kj::ArrayPtr<const capnp::word> segment(reinterpret_cast<const capnp::word*>(message.inline_segments),
                                                 3);
   capnp::SegmentArrayMessageReader reader(kj::arrayPtr(&segment, 1));
-  auto root = reader.getRoot<capnp::AnyPointer>().getAs<capnp::AnyStruct>();
-  ASSERT_EQ(root.getPointerSection().size(), 1u);
-  EXPECT_STREQ(root.getPointerSection()[0].getAs<capnp::Text>().cStr(), "tow");
+  const auto said = reader.getRoot<echo::Echo::EchoParams>().getMessage().asChars();
+  EXPECT_EQ(std::string(said.begin(), said.size()), "tow");
 }
 
 TEST(ProtocolExampleTest, TheEncodersWriteThePage) {
@@ -77,17 +76,17 @@ TEST(ProtocolExampleTest, TheEncodersWriteThePage) {
   header.kind = transport::Kind::kRequest;
   header.envelope_words = 2;
   header.slot = 3;
-  header.generation = 7;
-  header.timeout_us = 5000;
+  header.generation = 1;
+  header.timeout_us = 5'000'000;
   header.entries = 1;
   transport::EncodeHeader(header, bytes.data());
   transport::EncodeTableEntry({0, 0, 24}, bytes.data() + transport::kHeaderBytes);
-  for (uint8_t byte : internal::Encode(internal::RequestEnvelope{0xb5f2a9c07d1e4683u, 0}))
+  const Method& method = echo::EchoStub::kEcho;
+  for (uint8_t byte : internal::Encode(internal::RequestEnvelope{method.interface_id, method.ordinal}))
     bytes.push_back(byte);
 
   capnp::MallocMessageBuilder builder;
-  auto root = builder.initRoot<capnp::AnyPointer>().initAsAnyStruct(0, 1);
-  root.getPointerSection()[0].setAs<capnp::Text>("tow");
+  builder.initRoot<echo::Echo::EchoParams>().setMessage(kj::StringPtr("tow").asBytes());
   for (const auto& segment : builder.getSegmentsForOutput()) {
     for (kj::byte byte : segment.asBytes()) bytes.push_back(byte);
   }

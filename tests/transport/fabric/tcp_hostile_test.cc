@@ -94,6 +94,48 @@ TEST_F(HostilePeerTest, AnAcknowledgementWithAPayload) {
   ExpectBrokenProtocol("kind 5, which has no payload, with one of 3 bytes");
 }
 
+TEST_F(HostilePeerTest, AnEmptyFarewell) {
+  peer_.Say({.kind = FrameKind::kFarewell});
+  ExpectBrokenProtocol("farewell of 0 bytes");
+}
+
+TEST_F(HostilePeerTest, AFarewellThatIsTooLong) {
+  peer_.Say({.kind = FrameKind::kFarewell, .length_bytes = kFarewellBytesMax + 1},
+            std::string(kFarewellBytesMax + 1, 'x'));
+  ExpectBrokenProtocol("farewell of 257 bytes");
+}
+
+TEST_F(HostilePeerTest, AFarewellIsToldEscapedWhenTheConnectionEnds) {
+  const std::string text = "tired of \x1b[31myou\n";
+  peer_.Say({.kind = FrameKind::kFarewell, .length_bytes = static_cast<uint32_t>(text.size())}, text);
+  world_.PollSome();
+  EXPECT_FALSE(b_.news().ended());
+  peer_.Close();
+  HAWSER_UNTIL(world_, b_.news().ended());
+  EXPECT_THAT(b_.news().why, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(std::string(b_.news().why.message()), HasSubstr("says why: tired of \\x1b[31myou\\n"));
+  world_.ExpectEverythingComesBack(b_);
+}
+
+TEST_F(HostilePeerTest, AFarewellThatIsCutIsNotTold) {
+  peer_.Say({.kind = FrameKind::kFarewell, .length_bytes = 10}, "tired");
+  world_.PollSome();
+  peer_.Close();
+  HAWSER_UNTIL(world_, b_.news().ended());
+  EXPECT_THAT(std::string(b_.news().why.message()), HasSubstr("in the middle of a frame"));
+  world_.ExpectEverythingComesBack(b_);
+}
+
+TEST_F(HostilePeerTest, AViolationIsToldToThePeerBehindNothingUnread) {
+  for (int i = 0; i < 1000; ++i) peer_.Say({.kind = static_cast<FrameKind>(77)});
+  ExpectBrokenProtocol("unknown kind 77");
+  ASSERT_GE(peer_.heard().size(), sizeof(FrameHeader));
+  const FrameHeader farewell = peer_.FrameAt(0);
+  EXPECT_EQ(farewell.kind, FrameKind::kFarewell);
+  EXPECT_EQ(peer_.heard().substr(sizeof(FrameHeader)), "it sent a frame of unknown kind 77");
+  EXPECT_EQ(farewell.length_bytes, peer_.heard().size() - sizeof(FrameHeader));
+}
+
 TEST_F(HostilePeerTest, AnEmptySend) {
   peer_.Say({.kind = FrameKind::kSend});
   ExpectBrokenProtocol("SEND of 0 bytes");

@@ -144,6 +144,7 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
     real_->Revoke(rkey, wr_id);
   }
   void Disconnect() override { real_->Disconnect(); }
+  void DisconnectBecause(absl::string_view why) override { real_->DisconnectBecause(why); }
 
  private:
   SpyFabric& spy_;

@@ -1,0 +1,250 @@
+"""Calls examples/echo with client.py: each test is a paragraph of rpc/PROTOCOL.md.
+
+    client_test.py PROTOCOL.md echo_server
+"""
+
+import re
+import socket
+import subprocess
+import sys
+import unittest
+
+from client import Client, Closed, Refused, Rejected, bytes_of_struct, struct_of_bytes
+from page import Page
+
+ECHO = None  # The interface's id: that of the page's example.
+
+
+class Server:
+    def __init__(self, program):
+        self.process = subprocess.Popen(
+            [program, "--listen=tcp://127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        line = self.process.stdout.readline().decode()
+        self.address = ("127.0.0.1", int(re.search(r":(\d+)$", line).group(1)))
+
+    def end(self):
+        """Ends it; returns what it wrote on stderr."""
+        self.process.terminate()
+        errors = self.process.communicate(timeout=30)[1].decode()
+        assert self.process.returncode == 0, (self.process.returncode, errors)
+        return errors
+
+
+class ClientTest(unittest.TestCase):
+    def setUp(self):
+        self.page = PAGE
+        self.server = Server(PROGRAM)
+        self.errors = None
+        self.clients = []
+
+    def tearDown(self):
+        for client in self.clients:
+            client.close()
+        if self.errors is None:
+            self.server.end()
+
+    def connect(self, **options):
+        client = Client(self.page, self.server.address, **options)
+        self.clients.append(client)
+        return client
+
+    def echo(self, client, data, **options):
+        generation = client.request(ECHO, 0, [struct_of_bytes(data)], **options)
+        response = client.response()
+        self.assertEqual(response.slot, options.get("slot", 0))
+        self.assertEqual(response.generation, generation)
+        return response
+
+    def expect_echo(self, client, data, **options):
+        response = self.echo(client, data, **options)
+        self.assertEqual((response.code, response.flags), (self.page.codes["OK"], 0))
+        self.assertEqual(bytes_of_struct(response.body), data)
+        return response
+
+    def error_of(self, response):
+        """The text of its Status."""
+        return bytes_of_struct(response.body).decode().rstrip("\0")
+
+    # ---- Calls.
+
+    def test_the_example_is_a_call(self):
+        client = self.connect()
+        client.send(self.page.example)
+        response = client.response()
+        self.assertEqual((response.slot, response.generation, response.code), (3, 1, self.page.codes["OK"]))
+        self.assertEqual(bytes_of_struct(response.body), b"tow")
+
+    def test_small_messages_cross_inline_in_each_slot(self):
+        client = self.connect(slots=4)
+        self.assertEqual(client.slots, 4)
+        for slot in [0, 3, 1, 3, 3, 2, 0]:
+            self.assertEqual(self.expect_echo(client, b"ahoy %d" % slot, slot=slot).granted, 0)
+        self.assertEqual(client.acknowledged, client.sent)
+
+    def test_what_fits_with_header_and_table_and_envelope_is_inline(self):
+        client = self.connect(receive_buffer=1024)
+        prefix = self.page.header.size + self.page.entry.size + self.page.response.size
+        body = client.receive_buffer - prefix
+        self.assertEqual(self.expect_echo(client, b"x" * (body - 16)).granted, 0)
+        self.assertGreater(self.expect_echo(client, b"x" * (body - 16 + 1)).granted, 0)
+
+    def test_large_messages_are_read_both_ways(self):
+        client = self.connect()
+        for size in [5_000, 300_000, 3_000_001]:
+            data = bytes(i * 7 % 251 for i in range(1000)) * (size // 1000 + 1)
+            response = self.expect_echo(client, data[:size], slot=size % 8)
+            self.assertGreater(response.granted, 0)
+
+    def test_several_requests_are_answered_in_any_order(self):
+        client = self.connect()
+        for slot in range(client.slots):
+            client.request(ECHO, 0, [struct_of_bytes(b"%d" % slot)], slot=slot)
+        answers = {}
+        for _ in range(client.slots):
+            response = client.response()
+            answers[response.slot] = bytes_of_struct(response.body)
+        self.assertEqual(answers, {slot: b"%d" % slot for slot in range(client.slots)})
+
+    def test_a_timeout_of_0_still_runs_the_method(self):
+        self.expect_echo(self.connect(), b"late", timeout_us=0)
+
+    def test_errors_have_the_pages_codes(self):
+        client = self.connect()
+        client.request(ECHO, 77, [struct_of_bytes(b"")])
+        response = client.response()
+        self.assertEqual((response.code, response.flags), (self.page.codes["Unimplemented"], 0))
+        self.assertIn("method @77", self.error_of(response))
+        client.request(ECHO + 1, 0, [struct_of_bytes(b"")])
+        self.assertEqual(client.response().code, self.page.codes["Unimplemented"])
+        client.request(ECHO, 0, [b"\xff" * 8])
+        self.assertEqual(client.response().code, self.page.codes["InvalidArgument"])
+        self.expect_echo(client, b"the connection goes on")
+
+    # ---- Control.
+
+    def test_a_ping_is_answered(self):
+        client = self.connect()
+        client.control("ping")
+        client.control("ping", slot=4711, generation=12)  # Not looked at.
+        self.expect_echo(client, b"ahoy")
+
+    def test_a_cancelled_request_is_answered_when_its_reads_are(self):
+        client = self.connect()
+        client.held_reads = []
+        generation = client.request(ECHO, 0, [struct_of_bytes(b"x" * 10_000_000)])
+        while not client.held_reads:
+            client.poll()
+        client.control("cancel", 0, generation + 1)  # Of no exchange of the slot's: ignored.
+        client.control("cancel", 0, generation)
+        held, client.held_reads = client.held_reads, None
+        self.assertFalse(client.inbox)
+        self.assertLess(sum(read[3] for read in held), 10_000_000)
+        for read in held:
+            client.serve_read(*read)
+        response = client.response()
+        self.assertEqual(response.code, self.page.codes["Cancelled"])
+        self.expect_echo(client, b"the slot is free")
+
+    # ---- What is refused.
+
+    def rejection(self, **options):
+        with self.assertRaises(Rejected) as raised:
+            self.connect(**options)
+        return raised.exception
+
+    def test_a_handshake_at_fault_is_rejected_with_code_and_text(self):
+        other = self.rejection(version=self.page.version + 8)
+        self.assertEqual(other.code, self.page.codes["FailedPrecondition"])
+        self.assertIn(f"version {self.page.version + 8}", other.text)
+        self.assertIn(f"version {self.page.version}", other.text)
+        for options in [{"slots": 0}, {"receive_buffer": 100}, {"read_depth": 0}, {"session": b"guess"}]:
+            self.assertEqual(self.rejection(**options).code, self.page.codes["InvalidArgument"], options)
+
+    def test_a_read_of_what_was_not_granted_is_refused(self):
+        client = self.connect()
+        self.expect_echo(client, b"ahoy")
+        number = client.sent
+        with self.assertRaises(Refused) as raised:
+            client.read(rkey=4711, address=0x1000, length=8)
+        self.assertEqual(raised.exception.number, number)
+        self.assertEqual(raised.exception.status, self.page.refusals["IBV_WC_REM_ACCESS_ERR"])
+
+    def test_a_write_is_always_refused(self):
+        client = self.connect()
+        client.frame("WRITE", b"12345678", key=4711, address=0x1000)
+        with self.assertRaises(Refused) as raised:
+            client.response()
+        self.assertEqual(raised.exception.status, self.page.refusals["IBV_WC_REM_ACCESS_ERR"])
+
+    def test_a_send_longer_than_the_receive_is_refused(self):
+        client = self.connect(receive_buffer=512)
+        client.send(b"\0" * 65536)
+        with self.assertRaises(Refused) as raised:
+            client.response()
+        self.assertEqual(raised.exception.status, self.page.refusals["IBV_WC_REM_INV_REQ_ERR"])
+
+    def farewell(self, client):
+        with self.assertRaises(Closed) as raised:
+            client.response()
+        return raised.exception.text
+
+    def test_a_violation_is_told_to_the_peer_and_logged_by_its_reason(self):
+        client = self.connect()
+        client.generations[client.slots] = 0
+        client.request(ECHO, 0, [struct_of_bytes(b"")], slot=client.slots)
+        self.assertIn(f"used slot {client.slots} of {client.slots}", self.farewell(client))
+        client = self.connect()
+        client.frame("acknowledgement", status=1)
+        self.assertIn("status 1", self.farewell(client))
+        self.errors = self.server.end()
+        self.assertIn("slot", self.page.reasons)
+        self.assertRegex(self.errors, r"hawser: protocol violation \(slot\): peer tcp://127\.0\.0\.1:\d+ used slot 8 of 8")
+        self.assertRegex(self.errors, r"hawser: protocol violation \(frame\): peer ")
+
+    def test_strangers_are_answered_as_the_page_says(self):
+        greeting = self.page.greeting.encode(
+            magic=self.page.greeting_magic,
+            version=self.page.greeting_version + 1,
+            kind=self.page.greetings["connect"],
+            READ_depth=1,
+        )
+        answer = self.say(greeting)
+        self.assertEqual(
+            answer,
+            self.page.greeting.encode(
+                magic=self.page.greeting_magic,
+                version=self.page.greeting_version,
+                kind=self.page.greetings["reject"],
+            ),
+        )
+        self.assertEqual(self.say(b"\x1b[31mred alert\r\n0123456789"), b"")
+        self.assertTrue(self.say(b"GET / HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 400"))
+        for _ in range(20):
+            self.say(b"\x1b[31mred alert\r\n0123456789")
+        self.errors = self.server.end()
+        # Escaped, and limited: nothing that a peer says begins a line, or colours one.
+        lines = self.errors.splitlines()
+        self.assertTrue(all(line.startswith("hawser: protocol violation (greeting): ") for line in lines), lines)
+        self.assertIn("\\x1b[31mred alert", self.errors)
+        self.assertNotIn("\x1b", self.errors)
+        self.assertLess(len(lines), 10)
+
+    def say(self, data):
+        """To the server, as what it likes; returns the answer."""
+        with socket.create_connection(self.server.address) as stranger:
+            stranger.settimeout(30)
+            stranger.sendall(data)
+            answer = b""
+            try:
+                while part := stranger.recv(4096):
+                    answer += part
+            except ConnectionResetError:
+                pass
+            return answer
+
+
+if __name__ == "__main__":
+    PAGE, PROGRAM = Page(sys.argv[1]), sys.argv[2]
+    ECHO = PAGE.request.decode(PAGE.example[PAGE.header.size + PAGE.entry.size :])["interface"]
+    unittest.main(argv=[sys.argv[0], "-v"])

@@ -1,0 +1,94 @@
+"""The numbers of rpc/PROTOCOL.md, read from its tables, so that a client made of them is wrong where the page is."""
+
+import re
+
+
+def _cells(line):
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def _bytes(cell):
+    """The bytes of `89 48 41`, which stand between backquotes."""
+    return bytes.fromhex(re.search(r"`([0-9a-f ]+)`", cell).group(1))
+
+
+class Layout:
+    """Fields at offsets: one table of the page whose columns are offset, bytes, field."""
+
+    def __init__(self, rows):
+        self.fields = {field: (int(offset), int(size)) for offset, size, field, *_ in rows if size != "-"}
+        self.notes = {field: rest for _, _, field, *rest in rows}
+        self.size = max(offset + size for offset, size in self.fields.values())
+
+    def encode(self, **values):
+        out = bytearray(self.size)
+        for field, value in values.items():
+            offset, size = self.fields[field.replace("_", " ")]
+            out[offset : offset + size] = value if isinstance(value, bytes) else value.to_bytes(size, "little")
+        return bytes(out)
+
+    def decode(self, data):
+        return {
+            field: data[offset : offset + size] if size > 8 else int.from_bytes(data[offset : offset + size], "little")
+            for field, (offset, size) in self.fields.items()
+        }
+
+
+class Page:
+    def __init__(self, path):
+        with open(path, encoding="utf-8") as page:
+            text = page.read()
+        self.tables = []
+        for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+            head, _, *rows = block.splitlines()
+            self.tables.append((_cells(head), [_cells(row) for row in rows]))
+        self.example = self._example(text)
+
+        # In the order of the page.
+        handshake, rejection, header, entry, request, response, operation, greeting, frame = [
+            Layout(rows) for head, rows in self.tables if head[:3] == ["offset", "bytes", "field"]
+        ]
+        self.handshake, self.rejection, self.header, self.entry = handshake, rejection, header, entry
+        self.request, self.response, self.operation = request, response, operation
+        self.greeting, self.frame = greeting, frame
+
+        self.handshake_magic = _bytes(handshake.notes["magic"][0])
+        self.handshake_bytes = int(re.match(r"\d+", handshake.notes["length"][0]).group())
+        self.version = int(handshake.notes["version"][0])
+        self.roles = self._numbers(handshake.notes["role"][0])
+        self.kinds = self._numbers(header.notes["kind"][0])
+        self.control_slot = int(re.search(r"(\d+) for control", header.notes["slot"][0]).group(1))
+        self.forever = int(re.search(r"(\d+) for ever", header.notes["timeout"][0]).group(1))
+        self.greeting_magic = _bytes(greeting.notes["magic"][0])
+        self.greeting_version = int(re.search(r"\d+", greeting.notes["version"][0]).group())
+        self.greetings = self._numbers(greeting.notes["kind"][0])
+        self.operations = self._names("operation", "name")
+        self.frames = self._names("kind", "frame")
+        self.refusals = self._names("status", "the requester's completion")
+        self.fragment_max = int(
+            re.search(r"up to (\d+)", next(row[2] for row in self._rows("kind") if row[1] == "READ response")).group(1)
+        )
+        self.codes = {}
+        for row in self._rows("code"):
+            for number, name in zip(row[::2], row[1::2]):
+                if number:
+                    self.codes[name] = int(number)
+        self.reasons = [row[0] for row in self._rows("reason")]
+
+    def _rows(self, first_column):
+        return next(rows for head, rows in self.tables if head[0] == first_column)
+
+    def _names(self, first_column, second_column):
+        head, rows = next((head, rows) for head, rows in self.tables if head[:2] == [first_column, second_column])
+        return {name: int(number) for number, name, *_ in rows}
+
+    @staticmethod
+    def _numbers(cell):
+        """{"request": 1, "control answer": 4} of "1 request, 4 control answer"; what follows a colon is left out."""
+        return {name.strip(): int(number) for number, name in re.findall(r"(\d+) ([A-Za-z ]+?)(?=[:;,.]|$)", cell)}
+
+    @staticmethod
+    def _example(text):
+        """The bytes of the first block of code: pairs of digits, then three spaces and words."""
+        block = re.search(r"^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL).group(1)
+        return b"".join(bytes.fromhex(line.split("   ")[0]) for line in block.splitlines())

@@ -1,0 +1,4 @@
+#!/usr/bin/env bash
+# The protocol, by its page alone: see client.py.
+set -euo pipefail
+exec /usr/bin/python3 -B tests/rpc/protocol/client_test.py rpc/PROTOCOL.md examples/echo/echo_server
