@@ -47,6 +47,8 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
   class Owner {
    public:
     virtual void OnServingReady() {}
+    // Once: the client that was accepted has sent its first message.
+    virtual void OnServingHeard() {}
     // Once: no further request comes, and no answer leaves. Handlers may still run; they were told.
     virtual void OnServingClosed(const absl::Status& why) = 0;
     // Once, the last call. It may be destroyed in it.
@@ -90,6 +92,7 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
  private:
   // transport::ConnectionObserver
   void OnReady(const transport::Handshake& peer) override;
+  void OnHeard() override;
   void OnClosed(const absl::Status& why) override;
 
   // transport::RequestHandler

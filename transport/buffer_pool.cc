@@ -361,6 +361,8 @@ absl::StatusOr<Lease> BufferPool::Acquire(size_t size_bytes) {
 
 bool BufferPool::CanEverHold(size_t size_bytes) const { return core_->CanEverHold(ClassOf(size_bytes)); }
 
+size_t BufferPool::CapacityOf(size_t size_bytes) { return ClassBytes(ClassOf(size_bytes)); }
+
 BufferPoolStats BufferPool::stats() const { return core_->stats(); }
 
 uint32_t BufferPool::FindRegion(const uint8_t* address, size_t length_bytes) const {

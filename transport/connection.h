@@ -37,6 +37,10 @@ class ConnectionObserver {
   // them.
   virtual void OnReady(const Handshake& peer) = 0;
 
+  // Once, on a connection that this side has accepted: the peer has sent its first message. Until then all
+  // that is known of it is its handshake.
+  virtual void OnHeard() {}
+
   // A request may be sent again, after SendRequest() had returned ResourceExhausted.
   virtual void OnSlotFree() {}
 
@@ -159,6 +163,8 @@ class Connection final : public fabric::ConnectionHandler {
   void OnMessage(Lease&& buffer, uint32_t length_bytes);
   void OnBadCompletion(const WorkId& id, fabric::CompletionStatus status);
   void OnKeepaliveTimer();
+  // A client that has sent nothing yet to the server that it has dialed.
+  bool awaits_first_message() const { return accepted_ && !heard_ && responder_ != nullptr; }
   // When the peer is taken for dead if it goes on saying nothing to what control has asked.
   int64_t SilentUntilNs() const;
   void Fail(const absl::Status& why);
@@ -188,7 +194,8 @@ class Connection final : public fabric::ConnectionHandler {
   bool ready_ = false;                             // The observer has heard.
   std::vector<std::pair<Lease, uint32_t>> early_;  // Received before the handshake's end was known here.
   int64_t last_receive_ns_ = 0;
-  bool heard_ = false;  // Of the peer, beside the handshake.
+  bool heard_ = false;     // Of the peer, beside the handshake.
+  bool accepted_ = false;  // The peer has dialed.
   std::unique_ptr<fabric::QueuePair> queue_pair_;
   SendQueue send_queue_;
   Revocations revocations_;
