@@ -71,6 +71,8 @@ void ServingConnection::Close(const absl::Status& why) {
 
 void ServingConnection::OnReady(const transport::Handshake&) { owner_.OnServingReady(); }
 
+void ServingConnection::OnHeard() { owner_.OnServingHeard(); }
+
 void ServingConnection::OnClosed(const absl::Status& why) {
   connection_ = nullptr;
   owner_.OnServingClosed(why);

@@ -53,6 +53,8 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
     virtual void OnServingReady() {}
     // Once, before OnServingClosed(): the connection is lost, its memory may still be the fabric's.
     virtual void OnServingLost(const absl::Status& why) { (void)why; }
+    // Once: the client that was accepted has sent its first message.
+    virtual void OnServingHeard() {}
     // Once: no further request comes, and no answer leaves. Handlers may still run; they were told.
     virtual void OnServingClosed(const absl::Status& why) = 0;
     // Once, the last call. It may be destroyed in it.
@@ -99,6 +101,7 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
   // transport::ConnectionObserver
   void OnReady(const transport::Handshake& peer) override;
   void OnLost(const absl::Status& why) override { owner_.OnServingLost(why); }
+  void OnHeard() override;
   void OnClosed(const absl::Status& why) override;
 
   // transport::RequestHandler

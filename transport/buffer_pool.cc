@@ -186,6 +186,8 @@ bool BufferPool::CanEverHold(size_t size_bytes) const {
 
 void BufferPool::GiveBackIdle() { core_->worker().GiveBackIdle(); }
 
+size_t BufferPool::CapacityOf(size_t size_bytes) { return ClassBytes(ClassOf(size_bytes)); }
+
 BufferPoolStats BufferPool::stats() const { return core_->stats(); }
 
 uint32_t BufferPool::FindRegion(const uint8_t* address, size_t length_bytes) const {

@@ -143,6 +143,9 @@ class BufferPool {
 
   BufferPoolStats stats() const;
 
+  // What a buffer of `size_bytes` takes of the limit.
+  static size_t CapacityOf(size_t size_bytes);
+
   // The lkey of the region of this pool that holds all of [address, address + length), 0 if none does. Takes
   // a lock, for no longer than to search a tree of regions.
   uint32_t FindRegion(const uint8_t* address, size_t length_bytes) const;

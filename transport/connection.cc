@@ -149,7 +149,11 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller,
                                                const ConnectionOptions& options, const Handshake& hello,
                                                const SessionToken& session, ConnectionObserver& observer,
                                                RequestHandler* handler) {
-  absl::StatusOr<Connection*> made = Make(poller, options, observer, handler);
+  // What the peer does not use it costs no memory for.
+  ConnectionOptions agreed = options;
+  agreed.slots = std::min<uint32_t>(options.slots, hello.slots);
+  agreed.receive_buffer_bytes = std::min(options.receive_buffer_bytes, hello.receive_buffer_bytes);
+  absl::StatusOr<Connection*> made = Make(poller, agreed, observer, handler);
   if (!made.ok()) {
     request->Reject(EncodeRejection(made.status()));
     return made;
@@ -159,10 +163,11 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller,
   connection->peer_ = absl::StrCat(poller.fabric().scheme(), "://", request->peer_address().ToString());
   Handshake answer;
   answer.role = hello.role;
-  answer.slots = static_cast<uint16_t>(std::min<uint32_t>(options.slots, hello.slots));
-  answer.receive_buffer_bytes = std::min(options.receive_buffer_bytes, hello.receive_buffer_bytes);
+  answer.slots = static_cast<uint16_t>(agreed.slots);
+  answer.receive_buffer_bytes = agreed.receive_buffer_bytes;
   answer.message_bytes_max = options.message_bytes_max;
   answer.session = session;
+  connection->accepted_ = true;
   connection->peer_hello_ = hello;
   connection->Agree(hello);
   const absl::Status status =
@@ -214,7 +219,8 @@ void Connection::OnEstablished(absl::string_view private_data) {
   last_receive_ns_ = poller_.now_ns();
   absl::Duration first = options_.keepalive_interval;
   // Infinite: no pings, so not this one either.
-  if (requester_ != nullptr) first = std::min(first, std::max(kFirstAnswer, first / 100));
+  if (requester_ != nullptr || awaits_first_message())
+    first = std::min(first, std::max(kFirstAnswer, first / 100));
   poller_.timers().Set(keepalive_timer_, After(poller_.now_ns(), first));
   poller_.MarkForFlush(this);
   observer_.OnReady(peer_hello_);
@@ -459,13 +465,16 @@ void Connection::OnCompletion(const WorkId& id, const fabric::Completion& comple
 
 void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
   last_receive_ns_ = poller_.now_ns();
-  heard_ = true;
   if (!ready_) {
     // The peer may speak before the connection manager tells us that it can. Who accepted knows all there is
     // to know.
     if (requester_ == nullptr && responder_ == nullptr)
       return early_.emplace_back(std::move(buffer), length_bytes), void();
     OnEstablished({});
+  }
+  if (!heard_) {
+    heard_ = true;
+    if (accepted_) observer_.OnHeard();
   }
   if (!carries_traffic()) return;
   ParsedMessage message;
@@ -511,8 +520,10 @@ void Connection::Flush() {
 }
 
 int64_t Connection::SilentUntilNs() const {
-  // A ping that comes early does not shorten what the peer has.
-  const int64_t last_ns = heard_ ? last_receive_ns_ : After(last_receive_ns_, options_.keepalive_interval);
+  // A ping that comes early does not shorten what the peer has, unless it has never shown that it speaks:
+  // what it holds of our memory it holds for nothing.
+  const bool at_once = heard_ || awaits_first_message();
+  const int64_t last_ns = at_once ? last_receive_ns_ : After(last_receive_ns_, options_.keepalive_interval);
   return After(std::max(last_ns, control_.waiting_since_ns()), options_.keepalive_timeout);
 }
 
@@ -520,7 +531,7 @@ int64_t Connection::SilentUntilNs() const {
 // before the interval is over, once. A device may hand a message that meets it in the middle of the handshake
 // to nobody until another one comes (Linux's siw does, when the other side's thread is still in
 // rdma_accept()). Over any other device this is one small message for a connection whose first call takes
-// long.
+// long. A server pings a client that has sent nothing by then, too: one that does not answer was a stranger.
 void Connection::OnKeepaliveTimer() {
   const int64_t now_ns = poller_.now_ns();
   int64_t next_ns;
@@ -534,7 +545,7 @@ void Connection::OnKeepaliveTimer() {
   } else {
     next_ns = After(last_receive_ns_, options_.keepalive_interval);
     const bool first_request = !heard_ && requester_ != nullptr && requester_->in_flight() != 0;
-    if (next_ns <= now_ns || first_request) {
+    if (next_ns <= now_ns || first_request || awaits_first_message()) {
       control_.Ping();
       next_ns = SilentUntilNs();
     }

@@ -38,6 +38,10 @@ class ConnectionObserver {
   // them.
   virtual void OnReady(const Handshake& peer) = 0;
 
+  // Once, on a connection that this side has accepted: the peer has sent its first message. Until then all
+  // that is known of it is its handshake.
+  virtual void OnHeard() {}
+
   // A request may be sent again, after SendRequest() had returned ResourceExhausted.
   virtual void OnSlotFree() {}
 
@@ -170,6 +174,8 @@ class Connection final : public fabric::ConnectionHandler {
   void OnBadCompletion(const WorkId& id, fabric::CompletionStatus status);
   void OnKeepaliveTimer();
   void OnViolation(Violation violation);
+  // A client that has sent nothing yet to the server that it has dialed.
+  bool awaits_first_message() const { return accepted_ && !heard_ && responder_ != nullptr; }
   // When the peer is taken for dead if it goes on saying nothing to what control has asked.
   int64_t SilentUntilNs() const;
   void Fail(const absl::Status& why);

@@ -20,6 +20,9 @@ class ReceiveRing {
  public:
   explicit ReceiveRing(Connection& connection) : connection_(connection) {}
 
+  // What a ring of so many slots leases from the pool.
+  static uint64_t LeasedBytes(uint32_t slots, uint32_t buffer_bytes);
+
   // Returns the receive depth that the queue pair needs.
   uint32_t Size(uint32_t slots, uint32_t buffer_bytes);
 

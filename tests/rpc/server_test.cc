@@ -378,6 +378,28 @@ TEST(ServerTest, OneConnectionTooManyIsRejectedWithTheReason) {
   EXPECT_TRUE(SendAct(one, 1).Wait().ok());
 }
 
+TEST(ServerTest, ConnectionsLeaveMemoryForMessages) {
+  const transport::ConnectionOptions large = {.receive_buffer_bytes = 65536};  // 38 receives: 2.4 MiB.
+  TestServer server({.pool = {.limit_bytes = 64 << 20}, .connection = large});
+  std::vector<std::shared_ptr<Channel>> channels;
+  absl::Status refused;
+  while (refused.ok() && channels.size() < 100) {
+    absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(server.uri, {.connection = large});
+    refused = channel.status();
+    if (!channel.ok()) break;
+    EXPECT_TRUE(SendAct(*channel, 1).Wait().ok());
+    channels.push_back(*std::move(channel));
+  }
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("limit_bytes"));
+  EXPECT_EQ(channels.size(), 20u);
+  for (const auto& channel : channels) {
+    auto call = probe::ProbeStub(channel).Echo();
+    call.request().initData(100'000);
+    EXPECT_TRUE(call.Send().Wait().ok());
+  }
+}
+
 TEST(ServerTest, StatsCountConnectionsAndCalls) {
   TestServer server;
   server.probe.on_act = server.held.Handler();
