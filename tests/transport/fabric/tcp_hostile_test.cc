@@ -173,6 +173,26 @@ TEST_F(HostilePeerTest, MoreReadsThanAgreedAreAnsweredWithARefusal) {
   world_.ExpectEverythingComesBack(b_);
 }
 
+TEST_F(HostilePeerTest, AGrantIsReadFourTimesOverAtMost) {
+  const FrameHeader whole = {
+      .kind = FrameKind::kReadRequest, .length_bytes = 1000, .key = readable_, .address = AddressOf(1000)};
+  for (size_t i = 1; i <= 4; ++i) {
+    peer_.Say(whole);
+    peer_.HearBytes(i * (sizeof(FrameHeader) + 1000));
+  }
+  EXPECT_FALSE(b_.news().ended());
+  FrameHeader byte = whole;
+  byte.length_bytes = 1;
+  peer_.Say(byte);
+  HAWSER_UNTIL(world_, b_.news().ended());
+  EXPECT_THAT(std::string(b_.news().why.message()), HasSubstr("READ what it was granted 4 times over"));
+  peer_.HearBytes(4 * (sizeof(FrameHeader) + 1000) + sizeof(FrameHeader));
+  const FrameHeader refusal = peer_.FrameAt(4 * (sizeof(FrameHeader) + 1000));
+  EXPECT_EQ(refusal.kind, FrameKind::kNak);
+  EXPECT_EQ(refusal.status, static_cast<uint8_t>(CompletionStatus::kRemoteAccessError));
+  world_.ExpectEverythingComesBack(b_);
+}
+
 TEST_F(HostilePeerTest, AConnectionThatEndsInTheMiddleOfAFrameSaysSo) {
   peer_.Say({.kind = FrameKind::kSend, .length_bytes = 100}, "only a part");
   world_.PollSome(5);

@@ -155,7 +155,7 @@ absl::StatusOr<std::unique_ptr<fabric::QueuePair>> SpyFabric::CreateQueuePair(
     fabric::CompletionQueue& completion_queue, const fabric::QueuePairOptions& options,
     fabric::ConnectionHandler& handler) {
   auto real =
-      real_->CreateQueuePair(static_cast<SpyCompletionQueue&>(completion_queue).real(), options, handler);
+      real_->CreateQueuePair(dynamic_cast<SpyCompletionQueue&>(completion_queue).real(), options, handler);
   if (!real.ok()) return real.status();
   counts_.push_back(std::make_unique<Counts>());
   counts_.back()->receive_depth = options.receive_depth;
@@ -165,7 +165,7 @@ absl::StatusOr<std::unique_ptr<fabric::QueuePair>> SpyFabric::CreateQueuePair(
 absl::StatusOr<std::unique_ptr<fabric::Listener>> SpyFabric::Listen(fabric::CompletionQueue& completion_queue,
                                                                     const fabric::SocketAddress& address,
                                                                     fabric::ListenHandler& handler) {
-  return real_->Listen(static_cast<SpyCompletionQueue&>(completion_queue).real(), address, handler);
+  return real_->Listen(dynamic_cast<SpyCompletionQueue&>(completion_queue).real(), address, handler);
 }
 
 }  // namespace hawser::transport
