@@ -24,7 +24,7 @@ class FakeServer final : transport::Acceptor::Handler {
  public:
   class Client final : public transport::ConnectionObserver, public transport::RequestHandler {
    public:
-    Client(FakeServer& server, int number) : number(number), server_(server) {}
+    Client(FakeServer& server, int which) : number(which), server_(server) {}
 
     // Says that it goes away, and goes on all the same.
     void CallOff() { connection->control().GoingAway(); }
@@ -173,7 +173,7 @@ TEST(GoingAwayTest, AServerThatCallsOffAgainAndAgainDoesNotGrowTheClient) {
   std::vector<PendingCall<probe::Probe::ActResults>> calls;
   for (int i = 0; i < 20; ++i) {
     calls.push_back(SendAct(channel, i, kPatient));
-    ASSERT_TRUE(Eventually([&] { return server.requests == i + 1; }));
+    ASSERT_TRUE(Eventually([&] { return server.came == i + 2; })) << "the client did not connect again";
   }
   EXPECT_TRUE(Eventually([&] { return server.open <= 6; })) << server.open;
   const absl::Status oldest = calls[0].Wait().status();
