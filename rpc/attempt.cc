@@ -102,6 +102,13 @@ void Attempt::Fail() {
 
 void Attempt::OnLinkReady(Link&) { std::exchange(owner_, nullptr)->OnAttemptConnected(std::move(link_)); }
 
+// Before the reverse connection is up. A server that goes away is as good as none.
+void Attempt::OnLinkGoingAway(Link& link) {
+  const absl::Status why = absl::UnavailableError(absl::StrCat(uri_.host, ": the server is shutting down"));
+  OnLinkDown(link, why);
+  link.Close(why);
+}
+
 void Attempt::OnLinkDown(Link&, const absl::Status& why) {
   Note(why);
   owner_->Bury(std::move(link_));

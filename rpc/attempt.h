@@ -51,6 +51,7 @@ class Attempt final : public std::enable_shared_from_this<Attempt>, Link::Observ
 
   // Link::Observer
   void OnLinkReady(Link& link) override;
+  void OnLinkGoingAway(Link& link) override;
   void OnLinkDown(Link& link, const absl::Status& why) override;
   void OnLinkGone(Link& link) override;
 

@@ -66,8 +66,11 @@ class PendingCall {
     return Typed(std::move(result.message), result.limits);
   }
 
-  // `callback(absl::StatusOr<Reply<Results>>)` runs once, on the poller's thread: keep it short. It allocates
-  // nothing if it fits two pointers. Keeps running when this object is gone; keep the object to Cancel().
+  // `callback(absl::StatusOr<Reply<Results>>)` runs once, on the thread that drives the poller: the poller's
+  // own, or one in a call that waits for the network (Wait(), Channel::Connect()). It never runs inside
+  // another call of the application's, so the caller may hold a lock that the callback takes. Keep it short.
+  // It allocates nothing if it fits two pointers. Keeps running when this object is gone; keep the object to
+  // Cancel(). (In a child after fork(), where no thread drives, it runs here.)
   template <typename Callback>
   PendingCall& Then(Callback callback) {
     detached_ = true;
@@ -78,25 +81,10 @@ class PendingCall {
     return *this;
   }
 
-  // absl::StatusOr<Reply<Results>> reply = co_await std::move(call); resumes on the poller's thread.
-  auto operator co_await() && {
-    struct Awaiter {
-      internal::CallRef call;
-      std::optional<internal::CallResult> result;
-      bool await_ready() const { return false; }
-      void await_suspend(std::coroutine_handle<> waiting) {
-        call->Then([this, waiting](absl::StatusOr<transport::IncomingMessagePtr>&& message,
-                                   const ReadLimits& limits) {
-          result.emplace(internal::CallResult{std::move(message), limits});
-          waiting.resume();
-        });
-      }
-      absl::StatusOr<Reply<Results>> await_resume() {
-        return Typed(std::move(result->message), result->limits);
-      }
-    };
-    return Awaiter{std::move(call_), std::nullopt};
-  }
+  // absl::StatusOr<Reply<Results>> reply = co_await std::move(call); resumes where a callback of Then() would
+  // run. A coroutine that is destroyed meanwhile cancels the call and is not resumed. Destroy it where it
+  // cannot be resumed at that moment: on the poller, or while no thread drives that.
+  auto operator co_await() && { return Awaiter(std::move(call_)); }
 
   // The result becomes Cancelled, unless it is there already, and the server is told. From any thread, also
   // while another one is in Wait().
@@ -105,6 +93,36 @@ class PendingCall {
   }
 
  private:
+  class Awaiter {
+   public:
+    explicit Awaiter(internal::CallRef call) : call_(std::move(call)) {}
+    Awaiter(const Awaiter&) = delete;
+    Awaiter& operator=(const Awaiter&) = delete;
+    ~Awaiter() {
+      if (result_.has_value()) return;
+      if (waits_) call_->Unhook();
+      call_->Cancel();
+    }
+
+    bool await_ready() const { return false; }
+    void await_suspend(std::coroutine_handle<> waiting) {
+      waits_ = true;
+      call_->Then(
+          [this, waiting](absl::StatusOr<transport::IncomingMessagePtr>&& message, const ReadLimits& limits) {
+            result_.emplace(internal::CallResult{std::move(message), limits});
+            waiting.resume();
+          });
+    }
+    absl::StatusOr<Reply<Results>> await_resume() {
+      return Typed(std::move(result_->message), result_->limits);
+    }
+
+   private:
+    internal::CallRef call_;
+    std::optional<internal::CallResult> result_;
+    bool waits_ = false;
+  };
+
   static absl::StatusOr<Reply<Results>> Typed(absl::StatusOr<transport::IncomingMessagePtr>&& result,
                                               const ReadLimits& limits) {
     if (!result.ok()) return std::move(result).status();
@@ -137,14 +155,16 @@ class Call {
     auto owner = std::make_shared<Buffer>(std::move(buffer));
     return Attach(owner->reader(), owner);
   }
-  // `owner` lives until the server needs `bytes` no more. They are copied if they do not lie in registered
+  // `owner` lives until the server needs `bytes` no more; it is destroyed on any thread, inside any call, so
+  // its destructor takes no lock that is held around one. They are copied if they do not lie in registered
   // memory or are not aligned to 8 bytes.
   capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner) {
     return call_->request().Attach(bytes, std::move(owner));
   }
 
-  // Hands the request over; request() must not be used afterwards. Never blocks. Whatever goes wrong is the
-  // result; if the server did not answer, WasSent() (rpc/status.h) tells whether it may have run the call.
+  // Hands the request over; request() must not be used afterwards. Never blocks, runs no callback. Whatever
+  // goes wrong is the result; if the server did not answer, WasSent() (rpc/status.h) tells whether it may
+  // have run the call.
   PendingCall<Results> Send() {
     call_->Send();
     return PendingCall<Results>(std::move(call_));

@@ -3,20 +3,27 @@
 #include <algorithm>
 #include <utility>
 
-#include "hawser/rpc/untyped_call.h"
-
 namespace hawser::internal {
+namespace {
 
-CallQueue::CallQueue(transport::Timers& timers, absl::AnyInvocable<void(UntypedCall&)> on_deadline)
-    : timers_(timers), on_deadline_(std::move(on_deadline)), timer_([this] { OnTimer(); }) {}
+// Calls that expire in one turn. Each costs a microsecond or two, mostly for its error, and the other
+// connections of the poller wait.
+constexpr int kExpireMax = 256;
+
+}  // namespace
+
+CallQueue::CallQueue(transport::Poller& poller, absl::AnyInvocable<void(UntypedCall&)> on_deadline)
+    : poller_(poller), on_deadline_(std::move(on_deadline)), timer_([this] { OnTimer(); }) {}
 
 void CallQueue::PushBack(UntypedCall& call) {
   call.next_ = nullptr;
   call.previous_ = last_;
   (last_ != nullptr ? last_->next_ : first_) = &call;
   last_ = &call;
-  if (call.deadline_ns_ != transport::kNever && (!timer_.is_set() || call.deadline_ns_ < timer_.when_ns())) {
-    timers_.Set(timer_, call.deadline_ns_);
+  if (call.deadline_ns_ == transport::kNever) return;
+  by_deadline_.Add(call);
+  if (!timer_.is_set() || call.deadline_ns_ < timer_.when_ns()) {
+    poller_.timers().Set(timer_, call.deadline_ns_);
   }
 }
 
@@ -24,7 +31,10 @@ void CallQueue::Remove(UntypedCall& call) {
   (call.previous_ != nullptr ? call.previous_->next_ : first_) = call.next_;
   (call.next_ != nullptr ? call.next_->previous_ : last_) = call.previous_;
   call.next_ = call.previous_ = nullptr;
-  if (empty()) timers_.Cancel(timer_);
+  if (call.deadline_ns_ == transport::kNever) return;
+  by_deadline_.Remove(call);
+  // Otherwise the timer may come too early for those that are left, and is then set anew.
+  if (by_deadline_.empty()) poller_.timers().Cancel(timer_);
 }
 
 std::vector<UntypedCall*> CallQueue::TakeIf(absl::FunctionRef<bool(const UntypedCall&)> which) {
@@ -41,15 +51,16 @@ std::vector<UntypedCall*> CallQueue::TakeIf(absl::FunctionRef<bool(const Untyped
 }
 
 void CallQueue::OnTimer() {
-  const int64_t now_ns = timer_.when_ns();
-  for (UntypedCall* call : TakeIf([&](const UntypedCall& each) { return each.deadline_ns_ <= now_ns; })) {
-    on_deadline_(*call);
+  const int64_t now_ns = poller_.now_ns();
+  for (int i = 0; i < kExpireMax && !by_deadline_.empty(); ++i) {
+    UntypedCall& call = *by_deadline_.first();
+    if (call.deadline_ns_ > now_ns) break;
+    Remove(call);
+    on_deadline_(call);
   }
-  int64_t next_ns = transport::kNever;
-  for (UntypedCall* call = first_; call != nullptr; call = call->next_) {
-    next_ns = std::min(next_ns, call->deadline_ns_);
-  }
-  timers_.Set(timer_, next_ns);
+  if (by_deadline_.empty()) return;
+  // Not before the next turn, whatever is due already.
+  poller_.timers().Set(timer_, std::max(by_deadline_.first()->deadline_ns_, now_ns + 1));
 }
 
 }  // namespace hawser::internal

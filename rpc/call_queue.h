@@ -5,20 +5,21 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
+#include "hawser/rpc/untyped_call.h"
+#include "hawser/transport/poller.h"
+#include "hawser/transport/time_heap.h"
 #include "hawser/transport/timer.h"
 
 namespace hawser::internal {
 
-class UntypedCall;
-
-// Calls that wait, first in first out, and their deadlines: one timer, set for the earliest of them, so that
-// a call which passes through costs no timer of its own. Intrusive: a call is in one queue at most.
+// Calls that wait: a list, first in first out, and a heap of those that have a deadline, which has one timer,
+// set for the earliest. What it does with one call costs O(log n). Intrusive: a call is in one queue at most.
 // Thread:   on the poller.
 class CallQueue {
  public:
-  // `on_deadline` hears of each call that was taken out because its deadline has passed; it must not change
-  // this queue. `timers` outlives this.
-  CallQueue(transport::Timers& timers, absl::AnyInvocable<void(UntypedCall&)> on_deadline);
+  // `on_deadline` hears of each call that was taken out because its deadline has passed, of a bounded number
+  // in one turn. `poller` outlives this.
+  CallQueue(transport::Poller& poller, absl::AnyInvocable<void(UntypedCall&)> on_deadline);
 
   bool empty() const { return first_ == nullptr; }
   UntypedCall* front() const { return first_; }
@@ -31,11 +32,12 @@ class CallQueue {
  private:
   void OnTimer();
 
-  transport::Timers& timers_;
+  transport::Poller& poller_;
   absl::AnyInvocable<void(UntypedCall&)> on_deadline_;
   transport::Timer timer_;
   UntypedCall* first_ = nullptr;
   UntypedCall* last_ = nullptr;
+  transport::TimeHeap<UntypedCall, &UntypedCall::deadline_ns_, &UntypedCall::heap_position_> by_deadline_;
 };
 
 }  // namespace hawser::internal

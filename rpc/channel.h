@@ -23,10 +23,10 @@ class ChannelCore;  // rpc/channel_core.h
 //           parent's is touched.
 // Lifetime: shared; stubs keep it, and calls keep it connected. Calls in flight when Close() is called end
 // with
-//           Cancelled; their callbacks may run a moment later.
+//           Cancelled; their callbacks run a moment later.
 // Failure:  when the connection is lost, calls in flight end with Unavailable at once, and the channel
-//           reconnects with backoff by itself. A call that was not sent yet, or whose method is idempotent,
-//           is sent again then.
+//           reconnects with backoff by itself. A call that was not sent yet, whose method is idempotent, or
+//           that the server refused without running it, since it goes away, is sent again then.
 class Channel {
  public:
   // Connects to "tcp://host:port", "rdma://host:port" or "auto://host:port" and waits for how the first
@@ -48,14 +48,16 @@ class Channel {
   // there. ResourceExhausted: the pool is at its limit.
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
 
-  // Ends every call with Cancelled and disconnects. Idempotent; waits for nothing.
+  // Ends every call with Cancelled and disconnects. Idempotent; waits for nothing, runs no callback.
   // Destroying the last owner disconnects too, once the last call object is gone; at once, if services are
-  // offered. It waits for on_state_change, or a handler of those services, if one is just running; none runs
-  // after that.
+  // offered. None of on_state_change, the handlers of those services and their OnCancel() callbacks runs
+  // after that: it waits for one that is just running, unless that waits in turn for this thread to destroy
+  // its channel. In one of them it does not wait for itself.
   void Close();
 
-  // `callback` runs once, on the poller's thread, when this channel can never be used again: Close() was
-  // called or, for a channel from ServerContext::peer(), the client is gone. Soon if that is so already.
+  // `callback` runs once, where a callback of Then() would (rpc/call.h), when this channel can never be used
+  // again: Close() was called or, for a channel from ServerContext::peer(), the client is gone. Soon if that
+  // is so already, also when this object is gone by then.
   void OnClosed(absl::AnyInvocable<void()> callback);
 
   ChannelState state() const;

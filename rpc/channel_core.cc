@@ -14,7 +14,14 @@
 namespace hawser::internal {
 namespace {
 
-absl::StatusOr<std::shared_ptr<const Serving>> MakeOffers(const ChannelOptions& options) {
+// Calls that are handed over in one turn: what else the poller has to do waits meanwhile.
+constexpr int kHandedOverMax = 256;
+
+// Connections that a server has called off and that still have calls to answer. An honest one is followed by
+// a server that stays; one that calls off each in turn ends with its oldest calls lost.
+constexpr size_t kCalledOffMax = 4;
+
+absl::StatusOr<std::shared_ptr<Serving>> MakeOffers(const ChannelOptions& options) {
   if (options.services.empty()) return nullptr;
   auto offers = std::make_shared<Serving>();
   offers->read = options.read;
@@ -46,7 +53,7 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
     return absl::InvalidArgumentError(
         absl::StrCat(uri, ": port 0 is for listening; which one to connect to?"));
   }
-  absl::StatusOr<std::shared_ptr<const Serving>> offers = MakeOffers(options);
+  absl::StatusOr<std::shared_ptr<Serving>> offers = MakeOffers(options);
   if (!offers.ok()) return offers.status();
   ReleaseRuntimesNow();
   absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime =
@@ -61,6 +68,7 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
       new ChannelCore(*std::move(runtime), poller, address, std::move(options)));
   core->dials_ = true;
   core->uri_ = *std::move(parsed);
+  if (*offers != nullptr) (*offers)->gate = core->gate_;
   core->offers_ = *std::move(offers);
   poller.Run([core] {
     core->self_ = core;
@@ -94,16 +102,15 @@ ChannelCore::ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport:
       backoff_(options_.backoff_min),
       retry_timer_([this] { OnRetryTimer(); }),
       queue_(
-          poller.timers(),
+          poller,
           [](UntypedCall& call) {
             call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded,
                                     "the deadline passed while it waited for a connection or a free slot"));
           }),
-      awaiting_(poller.timers(),
+      awaiting_(poller,
                 [](UntypedCall& call) {
-                  call.EndSoon(call.Error(
-                      absl::StatusCode::kDeadlineExceeded,
-                      "the connection was lost, and the deadline passed before it could be sent again"));
+                  call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded,
+                                          "the deadline passed before it could be sent again"));
                 }),
       tell_timer_([this] { Tell(); }) {}
 
@@ -122,15 +129,10 @@ void ChannelCore::Close(const absl::Status& why) {
 }
 
 void ChannelCore::LetGo() {
-  silent_.store(true, std::memory_order_release);
   if (!poller_.usable_in_this_process()) return;
-  const absl::Status why = absl::CancelledError("the channel was let go");
-  const bool close = offers_ != nullptr || calls_.CloseWhenIdle();
-  if (offers_ == nullptr && !options_.on_state_change) return close ? Close(why) : void();
-  // What the application gave us may be gone in a moment: nothing of it runs any more when this has run.
-  RunAndWait(poller_, [&] {
-    if (close) CloseNow(why);
-  });
+  // What the application gave us may be gone in a moment: nothing of it runs any more.
+  gate_->Close();
+  if (offers_ != nullptr || calls_.CloseWhenIdle()) Close(absl::CancelledError("the channel was let go"));
 }
 
 void ChannelCore::OnClosed(absl::AnyInvocable<void()> callback) {
@@ -258,8 +260,29 @@ void ChannelCore::OnLinkSlotFree(Link& link) {
   if (&link == link_.get()) Pump();
 }
 
+// The link ends with its last call, here too: an honest server closes it then, another may never.
 void ChannelCore::OnLinkGoingAway(Link& link) {
-  if (&link == link_.get() && dials_) Lose(link, absl::UnavailableError("the server is shutting down"));
+  if (&link != link_.get() || !dials_) return;
+  Lose(link, absl::UnavailableError("the server is shutting down"));
+  link.Drain();
+  CloseOldestLinks();
+}
+
+void ChannelCore::OnRefusedUnrun(transport::Connection& connection) {
+  if (link_ != nullptr && link_->Carries(connection)) OnLinkGoingAway(*link_);
+}
+
+void ChannelCore::CloseOldestLinks() {
+  const auto open = [](const std::unique_ptr<Link>& link) { return !link->closing(); };
+  auto too_many =
+      std::count_if(old_links_.begin(), old_links_.end(), open) - static_cast<std::ptrdiff_t>(kCalledOffMax);
+  // By index: what ends with a link may add another.
+  for (size_t i = 0; i < old_links_.size() && too_many > 0; ++i) {
+    if (!open(old_links_[i])) continue;
+    --too_many;
+    old_links_[i]->Close(absl::UnavailableError(absl::StrCat("the server called off ", kCalledOffMax,
+                                                             " connections more before this one had ended")));
+  }
 }
 
 void ChannelCore::OnLinkDown(Link& link, const absl::Status& why) {
@@ -271,8 +294,11 @@ void ChannelCore::OnLinkDown(Link& link, const absl::Status& why) {
 void ChannelCore::Lose(Link&, const absl::Status& why) {
   Bury(std::move(link_));
   Move(ChannelEvent::kLost, why);
-  // A server that accepts and then drops everybody must not be met with a storm of connections.
-  if (poller_.now_ns() - ready_since_ns_ < absl::ToInt64Nanoseconds(backoff_)) return ConnectLater();
+  // A server that accepts and then drops everybody, or calls each connection off before the last one has
+  // ended, must not be met with a storm of connections.
+  if (old_links_.size() > 1 || poller_.now_ns() - ready_since_ns_ < absl::ToInt64Nanoseconds(backoff_)) {
+    return ConnectLater();
+  }
   backoff_ = options_.backoff_min;
   Connect();
 }
@@ -318,31 +344,45 @@ void ChannelCore::Move(ChannelEvent event, const absl::Status& why) {
 }
 
 void ChannelCore::TellSoon() {
-  if (!tell_timer_.is_set()) poller_.timers().Set(tell_timer_, poller_.now_ns());
+  if (tell_timer_.is_set()) return;
+  if (self_ == nullptr) self_ = shared_from_this();  // It had released itself.
+  poller_.timers().Set(tell_timer_, poller_.now_ns());
 }
 
 void ChannelCore::Tell() {
   const std::shared_ptr<ChannelCore> keep = shared_from_this();
-  const auto news = std::exchange(news_, {});
-  UntypedCall* ended = std::exchange(ended_first_, nullptr);
-  ended_last_ = nullptr;
-  std::vector<absl::AnyInvocable<void()>> on_closed;
-  if (closed()) on_closed.swap(on_closed_);
-
-  for (const auto& change : news) {  // No structured binding: clang 14 cannot capture one.
-    if (!options_.on_state_change || silent_.load(std::memory_order_acquire)) break;
+  for (const auto& change :
+       std::exchange(news_, {})) {  // No structured binding: clang 14 cannot capture one.
+    if (!options_.on_state_change || !gate_->Enter()) break;
+    const transport::Poller::CallOut out(poller_);
     CallUser("on_state_change of the channel to", peer_address_,
              [&] { options_.on_state_change(change.first, change.second); });
+    gate_->Leave();
   }
-  while (ended != nullptr) {
-    UntypedCall* const call = ended;
-    ended = call->next_;
-    call->HandOver();
+  if (!HandOverSome()) {
+    // Not in this turn any more.
+    poller_.timers().Set(tell_timer_, poller_.now_ns() + 1);
+    return;
   }
-  for (auto& callback : on_closed) {
-    CallUser("the OnClosed() callback of the channel to", peer_address_, [&] { callback(); });
+  if (closed()) {
+    for (auto& callback : std::exchange(on_closed_, {})) {
+      const transport::Poller::CallOut out(poller_);
+      CallUser("the OnClosed() callback of the channel to", peer_address_, [&] { callback(); });
+    }
   }
   ReleaseSelf();
+}
+
+// True: those were all.
+bool ChannelCore::HandOverSome() {
+  for (int i = 0; ended_first_ != nullptr; ++i) {
+    if (i == kHandedOverMax) return false;
+    UntypedCall* const call = ended_first_;
+    ended_first_ = call->next_;
+    if (ended_first_ == nullptr) ended_last_ = nullptr;
+    call->HandOver();
+  }
+  return true;
 }
 
 // Nothing is under way that would call us any more: only calls and the Channel keep this.

@@ -16,6 +16,7 @@
 #include "hawser/rpc/buffer.h"
 #include "hawser/rpc/call_pool.h"
 #include "hawser/rpc/call_queue.h"
+#include "hawser/rpc/callback_gate.h"
 #include "hawser/rpc/channel_state.h"
 #include "hawser/rpc/link.h"
 #include "hawser/rpc/options.h"
@@ -28,11 +29,12 @@ namespace hawser::internal {
 
 // What is behind a Channel: keeps a Link to the peer, and sends the calls over it, or lets them wait for one.
 //
-// Nothing that the application gave us (a callback) is called from inside a call of the application into us:
-// results that are there at once, and changes of state, are told in the poller's next turn. So a callback may
-// call us, and a caller may hold a lock that its callback takes.
-// Thread:   as said for each method.
-// Lifetime: shared by its Channel and its calls, and by itself until it is closed and nothing of it is under
+// Nothing that the application gave us (a callback) is called from inside a call of the application into us,
+// or by a thread that only posts: what comes up there waits for the next turn of the thread that drives
+// (Poller::MayCallOut()). So a callback may call us, and a caller may hold a lock that its callback takes,
+// except around the calls that wait: Wait(), Connect(), Listen(), Shutdown(), and the end of a channel that
+// has services or on_state_change, or of a server. Thread:   as said for each method. Lifetime: shared by its
+// Channel and its calls, and by itself until it is closed and nothing of it is under
 //           way.
 class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link::Observer, Attempt::Owner {
  public:
@@ -66,6 +68,11 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
 
   // ---- On the poller, for its calls.
 
+  // When its connection is lost, or called off, another one follows.
+  bool reconnects() const { return dials_ && !closed(); }
+  // The server of `connection` refuses calls, which it does once it goes away.
+  void OnRefusedUnrun(transport::Connection& connection);
+
   bool closed() const { return state_.load(std::memory_order_relaxed) == ChannelState::kClosed; }
   const absl::Status& why_closed() const { return why_closed_; }
   // Sends `call`, lets it wait, or ends it.
@@ -74,7 +81,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   void AwaitRequest(UntypedCall& call);
   // `call` waits no longer, here or for its request.
   void Forget(UntypedCall& call);
-  // Calls call.HandOver() in the next turn.
+  // Calls call.HandOver() in the next turn of the thread that drives.
   void HandOverSoon(UntypedCall& call);
 
  private:
@@ -87,10 +94,13 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   bool TrySend(UntypedCall& call);
   void Pump();
   void Lose(Link& link, const absl::Status& why);
+  // So many connections that the server has called off stay open until their calls have ended.
+  void CloseOldestLinks();
   void CloseNow(const absl::Status& why);
   void Move(ChannelEvent event, const absl::Status& why);
   void TellSoon();
   void Tell();
+  bool HandOverSome();
   void ReleaseSelf();
 
   // Attempt::Owner
@@ -111,7 +121,8 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   const ChannelOptions options_;
   const int64_t default_timeout_ns_;
   std::atomic<ChannelState> state_{ChannelState::kConnecting};
-  std::atomic<bool> silent_{false};
+  // Closed when the Channel goes: of on_state_change, and of the services that are offered.
+  const std::shared_ptr<CallbackGate> gate_ = std::make_shared<CallbackGate>();
   CallPool calls_;
 
   // How the first attempt ended.

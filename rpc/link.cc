@@ -38,7 +38,13 @@ absl::Status Link::Accept(std::unique_ptr<fabric::ConnectRequest> request, const
   return absl::OkStatus();
 }
 
+void Link::Drain() {
+  ready_ = false;
+  if (forward_ != nullptr) forward_->Drain();
+}
+
 void Link::Close(const absl::Status& why) {
+  closed_ = true;
   if (forward_ != nullptr) forward_->Close(why);
   if (reverse_ != nullptr) reverse_->Close(why);
 }
@@ -72,13 +78,12 @@ void Link::BecomeReady() {
   observer_->OnLinkReady(*this);
 }
 
-void Link::OnClosed(const absl::Status& why) {
+void Link::OnClosed(const absl::Status&) {
   forward_ = nullptr;
-  Down(why);
   CheckGone();
 }
 
-void Link::OnServingClosed(const absl::Status& why) {
+void Link::OnServingLost(const absl::Status& why) {
   Down(absl::Status(why.code(),
                     absl::StrCat("the reverse connection, for the services that this client offers: ",
                                  absl::string_view(why.message()))));

@@ -29,7 +29,7 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner {
     // The server wants no new calls, and answers those that it has.
     virtual void OnLinkGoingAway(Link& link) { (void)link; }
     // Once: one of the connections is lost, or could not be made; the other is being closed. The calls on it
-    // have heard.
+    // have heard. Their memory may still be the fabric's.
     virtual void OnLinkDown(Link& link, const absl::Status& why) = 0;
     // Once, the last call: nothing of it is in use. It may be destroyed in it.
     virtual void OnLinkGone(Link& link) = 0;
@@ -60,18 +60,25 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner {
   bool CanSend() const { return ready_ && forward_ != nullptr && forward_->CanSend(); }
   // Only if CanSend().
   transport::Connection& forward() { return *forward_; }
+  bool Carries(const transport::Connection& connection) const { return forward_ == &connection; }
+  // Takes no new calls, and closes with the last one.
+  void Drain();
   void Close(const absl::Status& why);
+  // It is lost, or was closed: OnLinkGone() follows soon.
+  bool closing() const { return down_ || closed_; }
 
  private:
   // transport::ConnectionObserver, of the forward connection.
   void OnReady(const transport::Handshake& peer) override;
   void OnSlotFree() override { observer_->OnLinkSlotFree(*this); }
   void OnGoingAway() override { observer_->OnLinkGoingAway(*this); }
+  void OnLost(const absl::Status& why) override { Down(why); }
   void OnClosed(const absl::Status& why) override;
 
   // ServingConnection::Owner, of the reverse one.
   void OnServingReady() override;
-  void OnServingClosed(const absl::Status& why) override;
+  void OnServingLost(const absl::Status& why) override;
+  void OnServingClosed(const absl::Status&) override {}
   void OnServingGone() override;
 
   absl::Status DialReverse(const transport::SessionToken& session);
@@ -91,6 +98,7 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner {
   std::shared_ptr<const Serving> offers_;
   bool ready_ = false;
   bool down_ = false;
+  bool closed_ = false;
 };
 
 }  // namespace hawser::internal

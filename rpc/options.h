@@ -51,7 +51,7 @@ struct ChannelOptions {
   // What this client offers to the server (server push): a second, reverse connection is dialed for them. The
   // services outlive the channel.
   std::vector<Service*> services;
-  // Runs on the poller's thread at each change.
+  // Runs at each change, where a callback of Then() would (rpc/call.h).
   std::function<void(ChannelState state, const absl::Status& why)> on_state_change;
   transport::ConnectionOptions connection;
   ReadLimits read;
@@ -70,8 +70,11 @@ struct ServerOptions {
   // Where handlers run; empty: on the poller, which they must not block.
   std::function<void(absl::AnyInvocable<void()> handler)> executor;
   transport::ConnectionOptions connection;
-  // Connections at most; a further one is rejected with a reason.
+  // Connections at most, in all and from one host (an IPv4 address, or an IPv6 network of 64 bits); a further
+  // one is rejected with a reason. So is one whose receives would take more than three quarters of `pool`:
+  // the default pool has room for some 20,000 connections of 32 slots, or 70,000 of 8.
   uint32_t connections_max = 65536;
+  uint32_t connections_per_host_max = 16384;
   ReadLimits read;
 };
 

@@ -1,6 +1,7 @@
 #include "hawser/rpc/server_call.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "hawser/rpc/background.h"
@@ -18,7 +19,10 @@ class ServerCall::Ticket {
     if (call_ != nullptr)
       call_->Finish(absl::UnavailableError("the server's executor did not run the handler"));
   }
-  void operator()() { std::exchange(call_, nullptr)->RunHandler(); }
+  void operator()() {
+    ServerCall* const call = std::exchange(call_, nullptr);
+    call->HandlerReturned(call->CallHandler());
+  }
 
  private:
   ServerCall* call_;
@@ -33,7 +37,13 @@ void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry
   deadline_ns_ = deadline_ns;
   refs_.store(1, std::memory_order_relaxed);
   const auto& executor = connection_.serving().executor;
-  if (!executor) return RunHandler();
+  if (!executor) {
+    std::optional<transport::Poller::CallOut> out(connection_.poller());
+    absl::Status status = CallHandler();
+    out.reset();
+    return HandlerReturned(std::move(status));
+  }
+  const transport::Poller::CallOut out(connection_.poller());
   CallUser("the executor, given", entry.method->name, [&] { executor(Ticket(this)); });
 }
 
@@ -51,8 +61,15 @@ void ServerCall::Reset() {
 
 // ---- The handler, and how it ends.
 
-void ServerCall::RunHandler() {
+absl::Status ServerCall::CallHandler() {
+  CallbackGate* const gate = connection_.serving().gate.get();
+  if (gate != nullptr && !gate->Enter()) return absl::UnavailableError("the client ends its channel");
   absl::Status status = CatchExceptions([&] { return entry_->handler(entry_->self, context_); });
+  if (gate != nullptr) gate->Leave();
+  return status;
+}
+
+void ServerCall::HandlerReturned(absl::Status status) {
   if (!deferred_) return Finish(std::move(status));
   if (!status.ok()) FinishOnce(std::move(status));
   Unref();
@@ -61,7 +78,8 @@ void ServerCall::RunHandler() {
 void ServerCall::Finish(absl::Status status) {
   if (connection_.poller().Held()) {
     connection_.Answer(*this, status);
-    return connection_.Recycle(*this);
+    // The usual case: nobody else has a share.
+    return refs_.load(std::memory_order_acquire) == 1 ? connection_.Recycle(*this) : Unref();
   }
   ForgetOnCancel();
   status_ = std::move(status);
@@ -70,7 +88,7 @@ void ServerCall::Finish(absl::Status status) {
 
 void ServerCall::Defer() {
   deferred_ = true;
-  refs_.store(2, std::memory_order_relaxed);
+  refs_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void ServerCall::FinishDeferred(absl::Status status) {
@@ -129,27 +147,44 @@ absl::Duration ServerCall::TimeRemaining() const {
 bool ServerCall::cancelled() const { return TimeRemaining() == absl::ZeroDuration(); }
 
 void ServerCall::OnCancel(absl::AnyInvocable<void()> callback) {
-  {
-    absl::MutexLock lock(&cancel_mutex_);
-    if (!cancelled_.load(std::memory_order_relaxed)) {
-      on_cancel_ = std::move(callback);
-      has_on_cancel_.store(true, std::memory_order_relaxed);
-      return;
-    }
-  }
-  CallUser("the OnCancel() callback of", entry_->method->name, [&] { callback(); });
+  absl::AnyInvocable<void()> replaced;  // Destroyed after the lock.
+  absl::MutexLock lock(&cancel_mutex_);
+  replaced = std::exchange(on_cancel_, std::move(callback));
+  has_on_cancel_.store(true, std::memory_order_relaxed);
+  if (!cancelled_.load(std::memory_order_relaxed) || std::exchange(on_cancel_is_due_, true)) return;
+  refs_.fetch_add(1, std::memory_order_relaxed);
+  connection_.poller().Post(&cancel_item_);
 }
 
+void ServerCall::RunCancelSoon() { connection_.RunOnCancelSoon(*this); }
+
 void ServerCall::Cancel() {
-  absl::AnyInvocable<void()> callback;
-  const char* const name = entry_->method->name;
   {
     absl::MutexLock lock(&cancel_mutex_);
     cancelled_.store(true, std::memory_order_release);
+    if (on_cancel_ == nullptr) return;
+    on_cancel_is_due_ = true;
+    refs_.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (connection_.poller().MayCallOut()) return RunOnCancel();
+  connection_.RunOnCancelSoon(*this);
+}
+
+void ServerCall::RunOnCancel() {
+  absl::AnyInvocable<void()> callback;
+  {
+    absl::MutexLock lock(&cancel_mutex_);
+    on_cancel_is_due_ = false;
     callback = std::exchange(on_cancel_, nullptr);
   }
-  // It may finish the call, which is then gone.
-  if (callback) CallUser("the OnCancel() callback of", name, [&] { callback(); });
+  CallbackGate* const gate = connection_.serving().gate.get();
+  if (callback && (gate == nullptr || gate->Enter())) {
+    const transport::Poller::CallOut out(connection_.poller());
+    CallUser("the OnCancel() callback of", entry_->method->name, [&] { callback(); });
+    if (gate != nullptr) gate->Leave();
+  }
+  callback = nullptr;  // It may own the DeferredCall.
+  Unref();
 }
 
 void ServerCall::ForgetOnCancel() {

@@ -26,7 +26,11 @@ namespace hawser::internal {
 class ServerCall {
  public:
   explicit ServerCall(ServingConnection& connection)
-      : connection_(connection), context_(this), answer_item_(this), recycle_item_(this) {}
+      : connection_(connection),
+        context_(this),
+        answer_item_(this),
+        recycle_item_(this),
+        cancel_item_(this) {}
   ServerCall(const ServerCall&) = delete;
   ServerCall& operator=(const ServerCall&) = delete;
 
@@ -37,6 +41,9 @@ class ServerCall {
              int64_t deadline_ns);
   // Nobody will read the answer.
   void Cancel();
+  // Calls the OnCancel() callback, if the call has not finished meanwhile. In a turn of the thread that
+  // drives; after Cancel(), or RunOnCancelSoon().
+  void RunOnCancel();
   transport::ExchangeId id() const { return id_; }
   const Method& method() const { return *entry_->method; }
   // Never null.
@@ -66,12 +73,14 @@ class ServerCall {
     ServerCall* const call;
   };
 
-  void RunHandler();
+  absl::Status CallHandler();
+  void HandlerReturned(absl::Status status);
   void Finish(absl::Status status);
   void FinishOnce(absl::Status status);
   void ForgetOnCancel();
   void RunAnswer();
   void RunRecycle();
+  void RunCancelSoon();
   void Unref();
 
   ServingConnection& connection_;
@@ -85,15 +94,18 @@ class ServerCall {
   transport::OutgoingMessagePtr reply_;
   absl::Status status_;    // Of the answer that is on its way to the poller.
   bool deferred_ = false;  // Of the handler's thread.
-  // The handler while it runs, its DeferredCall, and the answer on its way to the poller.
+  // The handler while it runs, its DeferredCall, the answer on its way to the poller, an OnCancel() callback
+  // that is due.
   std::atomic<int> refs_{0};
   std::atomic<bool> answered_{false};
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> has_on_cancel_{false};  // So that calls without a callback need no lock.
   absl::Mutex cancel_mutex_;
   absl::AnyInvocable<void()> on_cancel_ ABSL_GUARDED_BY(cancel_mutex_);
+  bool on_cancel_is_due_ ABSL_GUARDED_BY(cancel_mutex_) = false;
   Item<&ServerCall::RunAnswer> answer_item_;
   Item<&ServerCall::RunRecycle> recycle_item_;
+  Item<&ServerCall::RunCancelSoon> cancel_item_;
 };
 
 }  // namespace hawser::internal

@@ -48,9 +48,11 @@ class ServerContext {
   // The caller cancelled, its deadline passed, or its connection is gone: nobody will read the answer.
   bool cancelled() const;
 
-  // `callback` runs once, on the poller's thread, when the caller cancels, its deadline passes or its
-  // connection is lost; at once, here, if that is so. It does not start after the call has finished; keep it
-  // short. One per call: a second one takes the place of the first.
+  // `callback` runs once, on the thread that drives the poller, when the caller cancels, its deadline passes
+  // or its connection is lost; soon, if that is so already. It never runs inside a call of the application's,
+  // this one included, and does not start after the call has finished; keep it short. One per call: a second
+  // one takes the place of the first. (For a service that a client offers: not after its Channel is
+  // destroyed.)
   void OnCancel(absl::AnyInvocable<void()> callback);
 
   // "tcp://10.0.0.7:51234".
@@ -66,9 +68,15 @@ class ServerContext {
   DeferredCall Defer();
 
   // Keeps the memory that the request was received into, so that Readers into it stay valid after the call: a
-  // store can keep a large value where the NIC put it. A small request then holds a whole receive buffer (4
-  // KiB by default).
+  // store can keep a large value where the NIC put it. All of that memory is kept, request_memory_bytes() of
+  // it, however little of it the store needs.
   std::shared_ptr<const void> KeepRequest();
+
+  // Bytes of registered memory that KeepRequest() keeps: a receive buffer (4 KiB by default) and, if the
+  // request did not fit it, the buffer that it was READ into. The caller decides how large that is, and what
+  // fills it: a value of 3,000 bytes may come in a message of 500 MiB. So count this, not the size of the
+  // value, against a limit, or copy a value that is much smaller.
+  uint64_t request_memory_bytes() const;
 
   // A value for the reply that is sent from where it lies. `owner` lives until the client has READ it.
   // Nothing is copied if `bytes` lie in registered memory (a Buffer, or a kept request) aligned to 8 bytes;

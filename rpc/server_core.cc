@@ -7,6 +7,7 @@
 #include "hawser/rpc/background.h"
 #include "hawser/transport/fabric/check.h"
 #include "hawser/transport/fabrics.h"
+#include "hawser/transport/receive_ring.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::internal {
@@ -40,7 +41,8 @@ ServerCore::ServerCore(ServerOptions options)
     : options_(std::move(options)),
       environment_(options_.runtime != nullptr ? options_.runtime->environment()
                                                : transport::Environment::Real()),
-      serving_(MakeServing(options_)) {}
+      serving_(MakeServing(options_)),
+      admission_(options_) {}
 
 ServerCore::~ServerCore() {
   const absl::Status shut_down = Shutdown(absl::InfinitePast());
@@ -67,7 +69,7 @@ ServerCore::~ServerCore() {
 
 absl::Status ServerCore::AddService(Service* service) {
   absl::MutexLock lock(&mutex_);
-  if (!pollers_.empty()) return absl::FailedPreconditionError("AddService() comes before the first Listen()");
+  if (listened_) return absl::FailedPreconditionError("AddService() comes before the first Listen()");
   service->AddMethods(serving_->methods);
   if (const Method* method = serving_->methods.conflict(); method != nullptr) {
     return absl::AlreadyExistsError(absl::StrCat("another service implements ", method->name, " already"));
@@ -131,12 +133,13 @@ absl::StatusOr<transport::Uri> ServerCore::ListenOnAuto(const transport::Uri& ur
 
 absl::StatusOr<std::vector<ServerCore::Listening>> ServerCore::ListenOnUri(transport::Uri& uri) {
   if (absl::Status known = transport::CheckScheme(uri.scheme); !known.ok()) return known;
+  {
+    absl::MutexLock lock(&mutex_);
+    listened_ = true;
+  }
   absl::StatusOr<std::vector<fabric::SocketAddress>> addresses = transport::Resolve(uri);
   if (!addresses.ok()) return addresses.status();
-  // A runtime that was given has its device.
-  absl::StatusOr<Pollers*> pollers =
-      PollersFor(uri.scheme,
-                 options_.runtime != nullptr ? "" : transport::DeviceFor(uri.scheme, addresses->front(), {}));
+  absl::StatusOr<Pollers*> pollers = PollersOn(uri.scheme, addresses->front());
   if (!pollers.ok()) return pollers.status();
   absl::StatusOr<std::vector<Listening>> listening = ListenOnAll(**pollers, WithoutRepeats(*addresses));
   if (!listening.ok()) {
@@ -159,6 +162,12 @@ absl::Status ServerCore::Keep(const transport::Uri& uri, std::vector<Listening> 
   }
   StopListening(std::move(listening));
   return absl::FailedPreconditionError("the server was shut down");
+}
+
+absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersOn(const std::string& scheme,
+                                                           const fabric::SocketAddress& address) {
+  // A runtime that was given has its device.
+  return PollersFor(scheme, options_.runtime != nullptr ? "" : transport::DeviceFor(scheme, address, {}));
 }
 
 absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersFor(const std::string& scheme,
@@ -243,61 +252,99 @@ void ServerCore::Pollers::OnPeer(std::unique_ptr<fabric::ConnectRequest> request
 
 void ServerCore::OnPeer(Pollers& pollers, std::unique_ptr<fabric::ConnectRequest> request,
                         const transport::Handshake& hello) {
-  transport::Poller* poller = nullptr;
+  const bool reverse = hello.role == transport::Role::kReverse;
   size_t index = 0;
-  if (hello.role == transport::Role::kReverse) {
-    absl::MutexLock lock(&mutex_);
-    if (Session* const session = FindSession(hello.session); session != nullptr) poller = &session->poller();
+  absl::StatusOr<transport::Poller*> poller;
+  if (reverse) {
+    poller = PollerOfSession(pollers, *request, hello);
   } else {
     index = pollers.next++ % pollers.runtime->poller_count();
     poller = &pollers.runtime->poller(index);
   }
-  absl::Status admitted =
-      poller == nullptr ? absl::NotFoundError("no such session; its first connection is gone") : Admit();
-  if (!admitted.ok()) return transport::Reject(*request, admitted);
-  poller->Run([this, &pollers, index, hello, request = std::move(request)]() mutable {
-    if (hello.role == transport::Role::kReverse) return AcceptReverse(std::move(request), hello);
-    AcceptClient(pollers, index, std::move(request), hello);
+  if (!poller.ok()) return transport::Reject(*request, poller.status());
+  const Admission::Place place = PlaceFor(pollers, *request, hello);
+  if (absl::Status admitted = Admit(place); !admitted.ok()) return transport::Reject(*request, admitted);
+  (*poller)->Run([this, &pollers, index, hello, place, reverse, request = std::move(request)]() mutable {
+    if (reverse) return AcceptReverse(std::move(request), hello, place);
+    AcceptClient(pollers, index, std::move(request), hello, place);
   });
 }
 
-// OK: one connection more is counted.
-absl::Status ServerCore::Admit() {
+absl::StatusOr<transport::Poller*> ServerCore::PollerOfSession(const Pollers& pollers,
+                                                               const fabric::ConnectRequest& request,
+                                                               const transport::Handshake& hello) {
+  absl::MutexLock lock(&mutex_);
+  Session* const session = FindSession(hello.session);
+  if (session == nullptr) return absl::NotFoundError("no such session; its first connection is gone");
+  absl::Status allowed = session->CheckReverse(*pollers.runtime, request.peer_address());
+  if (!allowed.ok()) return allowed;
+  return &session->poller();
+}
+
+Admission::Place ServerCore::PlaceFor(const Pollers& pollers, const fabric::ConnectRequest& request,
+                                      const transport::Handshake& hello) const {
+  const transport::ConnectionOptions& mine = options_.connection;
+  return {.host = fabric::PeerHost(request.peer_address()),
+          .pool = &pollers.runtime->buffers(),
+          .receive_bytes = transport::ReceiveRing::LeasedBytes(
+              std::min<uint32_t>(mine.slots, hello.slots),
+              std::min(mine.receive_buffer_bytes, hello.receive_buffer_bytes))};
+}
+
+// OK: `place` is taken.
+absl::Status ServerCore::Admit(const Admission::Place& place) {
   absl::MutexLock lock(&mutex_);
   if (phase_ != Phase::kServing) return absl::UnavailableError("the server is shutting down");
-  if (connections_ >= options_.connections_max) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the server has ", connections_, " connections, which is its ServerOptions::connections_max"));
-  }
-  ++connections_;
-  return absl::OkStatus();
+  return admission_.Admit(place);
 }
 
 void ServerCore::AcceptClient(Pollers& pollers, size_t index, std::unique_ptr<fabric::ConnectRequest> request,
-                              const transport::Handshake& hello) {
+                              const transport::Handshake& hello, const Admission::Place& place) {
   Session::Owner& owner = *this;
-  auto made = std::make_unique<Session>(pollers.runtime, pollers.runtime->poller(index), options_, serving_,
-                                        *pollers.counters[index], owner);
+  auto made =
+      std::make_unique<Session>(pollers.runtime, pollers.runtime->poller(index), request->peer_address(),
+                                place, options_, serving_, *pollers.counters[index], owner);
   Session& session = *made;
   bool serving;
+  transport::Poller* excess_poller = nullptr;
+  transport::SessionToken excess = {};
   {
     // First of all in the list, so that Shutdown() finds it or we find that it has begun.
     absl::MutexLock lock(&mutex_);
     serving = phase_ == Phase::kServing;
-    if (serving) sessions_[session.token()] = std::move(made);
+    if (serving) {
+      sessions_[session.token()] = std::move(made);
+      if (Admission::Newcomer* newcomer = admission_.AddNewcomer(session, place); newcomer != nullptr) {
+        excess_poller = &static_cast<Session*>(newcomer)->poller();
+        excess = static_cast<Session*>(newcomer)->token();
+      }
+    }
   }
+  if (excess_poller != nullptr) CloseNewcomer(*excess_poller, excess);
   if (!serving) {
     transport::Reject(*request, absl::UnavailableError("the server is shutting down"));
-    return ConnectionEnded();
+    return ConnectionEnded(place);
   }
   if (!session.Accept(std::move(request), hello).ok()) {
     OnSessionGone(session);
-    ConnectionEnded();
+    ConnectionEnded(place);
   }
 }
 
+void ServerCore::CloseNewcomer(transport::Poller& poller, const transport::SessionToken& token) {
+  poller.Run([this, token] {
+    Session* session;
+    {
+      absl::MutexLock lock(&mutex_);
+      session = FindSession(token);  // It is destroyed on this poller, so not before we return.
+    }
+    if (session == nullptr) return;
+    session->Close(absl::ResourceExhaustedError("it had sent nothing yet, and made room for newer clients"));
+  });
+}
+
 void ServerCore::AcceptReverse(std::unique_ptr<fabric::ConnectRequest> request,
-                               const transport::Handshake& hello) {
+                               const transport::Handshake& hello, const Admission::Place& place) {
   Session* session;
   {
     absl::MutexLock lock(&mutex_);
@@ -305,9 +352,9 @@ void ServerCore::AcceptReverse(std::unique_ptr<fabric::ConnectRequest> request,
   }
   if (session == nullptr) {
     transport::Reject(*request, absl::NotFoundError("no such session; its first connection is gone"));
-    return ConnectionEnded();
+    return ConnectionEnded(place);
   }
-  if (!session->AcceptReverse(std::move(request), hello).ok()) ConnectionEnded();
+  if (!session->AcceptReverse(std::move(request), hello, place).ok()) ConnectionEnded(place);
 }
 
 Session* ServerCore::FindSession(const transport::SessionToken& token) ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -315,18 +362,28 @@ Session* ServerCore::FindSession(const transport::SessionToken& token) ABSL_NO_T
   return found == sessions_.end() ? nullptr : found->second.get();
 }
 
-void ServerCore::OnSessionClosed(Session&) { ConnectionEnded(); }
-
-void ServerCore::OnReverseGone() { ConnectionEnded(); }
-
-void ServerCore::ConnectionEnded() {
+void ServerCore::OnSessionHeard(Session& session) {
   absl::MutexLock lock(&mutex_);
-  if (--connections_ == 0) ended_.SignalAll();
+  admission_.RemoveNewcomer(session);
+}
+
+void ServerCore::OnSessionClosed(Session& session) {
+  OnSessionHeard(session);  // Nothing more will be.
+  ConnectionEnded(session.place());
+}
+
+void ServerCore::OnReverseGone(const Admission::Place& place) { ConnectionEnded(place); }
+
+void ServerCore::ConnectionEnded(const Admission::Place& place) {
+  absl::MutexLock lock(&mutex_);
+  admission_.Release(place);
+  if (admission_.connections() == 0) ended_.SignalAll();
 }
 
 void ServerCore::OnSessionGone(Session& session) {
   std::unique_ptr<Session> gone;  // Goes after the lock.
   absl::MutexLock lock(&mutex_);
+  admission_.RemoveNewcomer(session);
   const auto found = sessions_.find(session.token());
   HAWSER_CHECK(found != sessions_.end(), "a session ended twice; ", sessions_.size(), " are open");
   gone = std::move(found->second);
@@ -414,25 +471,41 @@ void ServerCore::ForEachSession(absl::FunctionRef<void(Session&)> function) {
   }
 }
 
-absl::StatusOr<Buffer> ServerCore::AllocateBuffer(size_t size_bytes) {
-  std::shared_ptr<transport::Runtime> runtime;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (!pollers_.empty()) runtime = pollers_.begin()->second->runtime;
-  }
-  if (runtime == nullptr) {
-    return absl::FailedPreconditionError(
-        "AllocateBuffer() comes after the first Listen(), which says of what device");
-  }
-  absl::StatusOr<transport::Lease> lease = runtime->buffers().Acquire(std::max<size_t>(1, size_bytes));
+absl::StatusOr<Buffer> ServerCore::AllocateBuffer(size_t size_bytes, absl::string_view uri) {
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = RuntimeForBuffers(uri);
+  if (!runtime.ok()) return runtime.status();
+  absl::StatusOr<transport::Lease> lease = (*runtime)->buffers().Acquire(std::max<size_t>(1, size_bytes));
   if (!lease.ok()) return lease.status();
   return Buffer(*std::move(lease), size_bytes);
+}
+
+// Makes what Listen() would make, and Listen() finds it then.
+absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeForBuffers(absl::string_view text) {
+  if (text.empty()) {
+    absl::MutexLock lock(&mutex_);
+    if (!pollers_.empty()) return pollers_.begin()->second->runtime;
+    if (options_.runtime != nullptr) return options_.runtime;
+    return absl::FailedPreconditionError(
+        "before the first Listen() AllocateBuffer() wants the URI that the server will listen on, which says "
+        "of what device");
+  }
+  absl::StatusOr<transport::Uri> uri = transport::ParseUri(text);
+  if (!uri.ok()) return uri.status();
+  const bool any = uri->scheme == transport::kAutoScheme;
+  if (any) uri->scheme = transport::kRdmaScheme;
+  if (absl::Status known = transport::CheckScheme(uri->scheme); !known.ok()) return known;
+  absl::StatusOr<std::vector<fabric::SocketAddress>> addresses = transport::Resolve(*uri);
+  if (!addresses.ok()) return addresses.status();
+  absl::StatusOr<Pollers*> pollers = PollersOn(uri->scheme, addresses->front());
+  if (any && !pollers.ok()) pollers = PollersOn(transport::kTcpScheme, addresses->front());
+  if (!pollers.ok()) return pollers.status();
+  return (*pollers)->runtime;
 }
 
 ServerStats ServerCore::stats() const {
   ServerStats stats;
   absl::MutexLock lock(&mutex_);
-  stats.connections = connections_;
+  stats.connections = admission_.connections();
   for (const auto& [fabric, pollers] : pollers_) {
     stats.leased_bytes += pollers->runtime->buffers().stats().leased_bytes;
     for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) {

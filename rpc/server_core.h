@@ -19,6 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "hawser/rpc/admission.h"
 #include "hawser/rpc/server.h"
 #include "hawser/rpc/session.h"
 #include "hawser/transport/acceptor.h"
@@ -44,7 +45,7 @@ class ServerCore final : Session::Owner {
   std::string why_not_rdma() const;
   absl::Status Shutdown(absl::Time deadline);
   void Wait();
-  absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
+  absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes, absl::string_view uri);
   ServerStats stats() const;
 
   // False in a child after fork(): nothing of it may be touched there.
@@ -71,6 +72,7 @@ class ServerCore final : Session::Owner {
   absl::StatusOr<std::vector<Listening>> ListenOnUri(transport::Uri& uri);
   // Until Shutdown(). FailedPrecondition: that was called.
   absl::Status Keep(const transport::Uri& uri, std::vector<Listening> listening);
+  absl::StatusOr<Pollers*> PollersOn(const std::string& scheme, const fabric::SocketAddress& address);
   absl::StatusOr<Pollers*> PollersFor(const std::string& scheme, const std::string& device);
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeFor(const std::string& scheme,
                                                                  const std::string& device) const;
@@ -78,8 +80,10 @@ class ServerCore final : Session::Owner {
                                                      std::vector<fabric::SocketAddress> addresses);
   absl::StatusOr<Listening> ListenOn(Pollers& pollers, const fabric::SocketAddress& address);
   static void StopListening(std::vector<Listening> listening);
+  // That of AllocateBuffer().
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeForBuffers(absl::string_view uri);
 
-  bool NoConnections() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return connections_ == 0; }
+  bool NoConnections() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return admission_.connections() == 0; }
   bool NoSessions() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return sessions_.empty(); }
   bool Down() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return phase_ == Phase::kDown; }
   // Blocks until one of these, or until `deadline`; returns it.
@@ -93,16 +97,27 @@ class ServerCore final : Session::Owner {
 
   void OnPeer(Pollers& pollers, std::unique_ptr<fabric::ConnectRequest> request,
               const transport::Handshake& hello);
-  absl::Status Admit();
+  // What the connection takes whose request this is.
+  Admission::Place PlaceFor(const Pollers& pollers, const fabric::ConnectRequest& request,
+                            const transport::Handshake& hello) const;
+  // The poller of the session that `request` belongs to. NotFound, PermissionDenied: there is none.
+  absl::StatusOr<transport::Poller*> PollerOfSession(const Pollers& pollers,
+                                                     const fabric::ConnectRequest& request,
+                                                     const transport::Handshake& hello);
+  absl::Status Admit(const Admission::Place& place);
   void AcceptClient(Pollers& pollers, size_t index, std::unique_ptr<fabric::ConnectRequest> request,
-                    const transport::Handshake& hello);
-  void AcceptReverse(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello);
-  void ConnectionEnded();
+                    const transport::Handshake& hello, const Admission::Place& place);
+  void AcceptReverse(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello,
+                     const Admission::Place& place);
+  // Of a newcomer that makes room for others.
+  void CloseNewcomer(transport::Poller& poller, const transport::SessionToken& token);
+  void ConnectionEnded(const Admission::Place& place);
 
   // Session::Owner
+  void OnSessionHeard(Session& session) override;
   void OnSessionClosed(Session& session) override;
   void OnSessionGone(Session& session) override;
-  void OnReverseGone() override;
+  void OnReverseGone(const Admission::Place& place) override;
 
   const pid_t process_ = getpid();
   const ServerOptions options_;
@@ -112,6 +127,7 @@ class ServerCore final : Session::Owner {
   mutable absl::Mutex mutex_;
   absl::CondVar ended_;  // The last connection, the last session, or the whole server.
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kServing;
+  bool listened_ ABSL_GUARDED_BY(mutex_) = false;  // Or tried to.
   // By scheme and device; only grows.
   std::map<std::pair<std::string, std::string>, std::unique_ptr<Pollers>> pollers_ ABSL_GUARDED_BY(mutex_);
   std::vector<Listening> listening_ ABSL_GUARDED_BY(mutex_);
@@ -119,7 +135,7 @@ class ServerCore final : Session::Owner {
   std::string why_not_rdma_ ABSL_GUARDED_BY(mutex_);
   // Each is used and destroyed on its poller.
   absl::btree_map<transport::SessionToken, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
-  uint64_t connections_ ABSL_GUARDED_BY(mutex_) = 0;  // Open, or being accepted.
+  Admission admission_ ABSL_GUARDED_BY(mutex_);  // Of connections that are open, or being accepted.
 };
 
 }  // namespace hawser::internal

@@ -27,7 +27,8 @@ ServingConnection::ServingConnection(std::shared_ptr<transport::Runtime> runtime
       poller_(poller),
       serving_(std::move(serving)),
       counters_(counters),
-      owner_(owner) {}
+      owner_(owner),
+      cancel_timer_([this] { OnCancelTimer(); }) {}
 
 ServingConnection::~ServingConnection() = default;
 
@@ -69,6 +70,8 @@ void ServingConnection::Close(const absl::Status& why) {
 }
 
 void ServingConnection::OnReady(const transport::Handshake&) { owner_.OnServingReady(); }
+
+void ServingConnection::OnHeard() { owner_.OnServingHeard(); }
 
 void ServingConnection::OnClosed(const absl::Status& why) {
   connection_ = nullptr;
@@ -183,6 +186,16 @@ void ServingConnection::Recycle(ServerCall& call) {
   call.Reset();
   free_.push_back(&call);
   CheckGone();
+}
+
+void ServingConnection::RunOnCancelSoon(ServerCall& call) {
+  to_cancel_.push_back(&call);
+  poller_.timers().Set(cancel_timer_, poller_.now_ns());
+}
+
+// Each call that is due keeps this; the last of them may be the last thing that did.
+void ServingConnection::OnCancelTimer() {
+  for (ServerCall* call : std::exchange(to_cancel_, {})) call->RunOnCancel();
 }
 
 }  // namespace hawser::internal

@@ -10,11 +10,13 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "hawser/rpc/callback_gate.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/service.h"
 #include "hawser/transport/connection.h"
 #include "hawser/transport/poller.h"
 #include "hawser/transport/runtime.h"
+#include "hawser/transport/timer.h"
 
 namespace hawser {
 class Channel;
@@ -29,6 +31,8 @@ struct Serving {
   MethodTable methods;
   ReadLimits read;
   std::function<void(absl::AnyInvocable<void()> handler)> executor;  // Empty: handlers run on the poller.
+  // Of a channel that offers services, which may be destroyed right after it. Null: they outlive all calls.
+  std::shared_ptr<CallbackGate> gate;
 };
 
 // Written on one poller, read from any thread.
@@ -47,6 +51,10 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
   class Owner {
    public:
     virtual void OnServingReady() {}
+    // Once, before OnServingClosed(): the connection is lost, its memory may still be the fabric's.
+    virtual void OnServingLost(const absl::Status& why) { (void)why; }
+    // Once: the client that was accepted has sent its first message.
+    virtual void OnServingHeard() {}
     // Once: no further request comes, and no answer leaves. Handlers may still run; they were told.
     virtual void OnServingClosed(const absl::Status& why) = 0;
     // Once, the last call. It may be destroyed in it.
@@ -86,10 +94,14 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
   void Answer(ServerCall& call, const absl::Status& status);
   // Nobody uses `call` any more. May destroy this.
   void Recycle(ServerCall& call);
+  // Calls call.RunOnCancel() in the next turn of the thread that drives; `call` is not recycled before.
+  void RunOnCancelSoon(ServerCall& call);
 
  private:
   // transport::ConnectionObserver
   void OnReady(const transport::Handshake& peer) override;
+  void OnLost(const absl::Status& why) override { owner_.OnServingLost(why); }
+  void OnHeard() override;
   void OnClosed(const absl::Status& why) override;
 
   // transport::RequestHandler
@@ -104,6 +116,7 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
   absl::Status SendReply(ServerCall& call);
   void SendError(transport::ExchangeId id, const absl::Status& status, bool not_run);
   void CheckGone();
+  void OnCancelTimer();
 
   const std::shared_ptr<transport::Runtime> runtime_;
   transport::Poller& poller_;
@@ -117,6 +130,8 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
   std::vector<ServerCall*> by_slot_;                // Those that were not answered yet.
   std::vector<std::unique_ptr<ServerCall>> calls_;  // As many as ever ran at once.
   std::vector<ServerCall*> free_;
+  std::vector<ServerCall*> to_cancel_;  // Whose RunOnCancel() is due.
+  transport::Timer cancel_timer_;
 };
 
 }  // namespace hawser::internal

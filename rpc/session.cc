@@ -7,12 +7,23 @@
 #include "hawser/transport/acceptor.h"
 
 namespace hawser::internal {
+namespace {
+
+fabric::SocketAddress WithoutPort(fabric::SocketAddress address) {
+  address.set_port(0);
+  return address;
+}
+
+}  // namespace
 
 Session::Session(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+                 const fabric::SocketAddress& peer, const Admission::Place& place,
                  const ServerOptions& options, std::shared_ptr<const Serving> serving,
                  ServingCounters& counters, Owner& owner)
     : runtime_(std::move(runtime)),
       poller_(poller),
+      peer_host_(WithoutPort(peer)),
+      place_(place),
       options_(options),
       owner_(owner),
       token_(transport::NewSessionToken(poller.environment())),
@@ -23,8 +34,21 @@ absl::Status Session::Accept(std::unique_ptr<fabric::ConnectRequest> request,
   return serving_.Accept(std::move(request), options_.connection, hello, token_);
 }
 
+// The token crosses the network in the clear, and what accepts a connection casts it to its own fabric's.
+absl::Status Session::CheckReverse(const transport::Runtime& runtime,
+                                   const fabric::SocketAddress& peer) const {
+  if (&runtime != runtime_.get()) {
+    return absl::PermissionDeniedError(
+        "a reverse connection has to come over the same fabric and device as its session");
+  }
+  if (WithoutPort(peer).ToString() != peer_host_.ToString()) {
+    return absl::PermissionDeniedError("a reverse connection has to come from the same host as its session");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Session::AcceptReverse(std::unique_ptr<fabric::ConnectRequest> request,
-                                    const transport::Handshake& hello) {
+                                    const transport::Handshake& hello, const Admission::Place& place) {
   absl::Status refused;
   {
     absl::MutexLock lock(&mutex_);
@@ -41,7 +65,7 @@ absl::Status Session::AcceptReverse(std::unique_ptr<fabric::ConnectRequest> requ
   options.read = options_.read;
   absl::StatusOr<std::shared_ptr<ChannelCore>> core =
       ChannelCore::Accept(runtime_, poller_, std::move(request), hello, token_, std::move(options),
-                          [&owner = owner_] { owner.OnReverseGone(); });
+                          [&owner = owner_, place] { owner.OnReverseGone(place); });
   if (!core.ok()) return core.status();
   auto channel = std::make_shared<Channel>(*std::move(core));
   absl::MutexLock lock(&mutex_);
@@ -54,6 +78,8 @@ std::shared_ptr<Channel> Session::peer() {
   absl::MutexLock lock(&mutex_);
   return peer_ != nullptr && peer_->state() != ChannelState::kClosed ? peer_ : nullptr;
 }
+
+void Session::OnServingHeard() { owner_.OnSessionHeard(*this); }
 
 void Session::OnServingClosed(const absl::Status& why) {
   closed_ = true;

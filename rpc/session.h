@@ -7,6 +7,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "hawser/rpc/admission.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/serving_connection.h"
@@ -16,51 +17,62 @@
 namespace hawser::internal {
 
 // One client of a server: the connection that its calls come by and, if it offers services, a channel over
-// the reverse connection to call those. The channel is closed when either connection is.
-// Thread:   on the poller of its connections.
-// Lifetime: owned by the server, until OnSessionGone().
-class Session final : ServingConnection::Owner {
+// the reverse connection to call those. The channel is closed when either connection is. Both come from one
+// host over one runtime, and so over one fabric and device: a token alone opens nobody's session. Thread: on
+// the poller of its connections. Lifetime: owned by the server, until OnSessionGone().
+class Session final : public Admission::Newcomer, ServingConnection::Owner {
  public:
   class Owner {
    public:
+    // The client has sent its first message.
+    virtual void OnSessionHeard(Session& session) = 0;
     // The client's connection is closed; its handlers may still run.
     virtual void OnSessionClosed(Session& session) = 0;
     // The last call: it may be destroyed in it.
     virtual void OnSessionGone(Session& session) = 0;
-    // A reverse connection is no more.
-    virtual void OnReverseGone() = 0;
+    // A reverse connection, which had `place`, is no more.
+    virtual void OnReverseGone(const Admission::Place& place) = 0;
 
    protected:
     ~Owner() = default;
   };
 
-  // All of these outlive it.
+  // All of these outlive it. The client dials from `peer`, and its first connection has `place`.
   Session(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
-          const ServerOptions& options, std::shared_ptr<const Serving> serving, ServingCounters& counters,
-          Owner& owner);
+          const fabric::SocketAddress& peer, const Admission::Place& place, const ServerOptions& options,
+          std::shared_ptr<const Serving> serving, ServingCounters& counters, Owner& owner);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
   // The client's first connection. Not OK: there is none, and the owner hears nothing.
   absl::Status Accept(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello);
-  // Its second one. Not OK: `request` was rejected with the reason, and the owner hears nothing.
+  // Its second one, which CheckReverse() allows and which has `place`. Not OK: `request` was rejected with
+  // the reason, and the owner hears nothing.
   absl::Status AcceptReverse(std::unique_ptr<fabric::ConnectRequest> request,
-                             const transport::Handshake& hello);
+                             const transport::Handshake& hello, const Admission::Place& place);
+
+  // Whether a connection that came over `runtime` from `peer` may be its reverse one. From any thread.
+  // PermissionDenied: it comes another way than the first one.
+  absl::Status CheckReverse(const transport::Runtime& runtime, const fabric::SocketAddress& peer) const;
 
   void Drain() { serving_.Drain(); }
   void Close(const absl::Status& why) { serving_.Close(why); }
 
   const transport::SessionToken& token() const { return token_; }
   transport::Poller& poller() { return poller_; }
+  const Admission::Place& place() const { return place_; }
 
  private:
   // ServingConnection::Owner
+  void OnServingHeard() override;
   void OnServingClosed(const absl::Status& why) override;
   void OnServingGone() override;
   std::shared_ptr<Channel> peer() override;
 
   const std::shared_ptr<transport::Runtime> runtime_;
   transport::Poller& poller_;
+  const fabric::SocketAddress peer_host_;  // Port 0.
+  const Admission::Place place_;
   const ServerOptions& options_;
   Owner& owner_;
   const transport::SessionToken token_;

@@ -74,7 +74,7 @@ void UntypedCall::Prepare(const std::shared_ptr<ChannelCore>& channel, const Met
   stage_ = Stage::kNew;
   cancelled_ = was_sent_ = request_comes_back_ = false;
   resends_ = 0;
-  handover_.store(Handover::kNobody, std::memory_order_relaxed);
+  handover_.store(Handover::kNeither, std::memory_order_relaxed);
   cancel_posted_.store(false, std::memory_order_relaxed);
   refs_.store(1, std::memory_order_relaxed);
 }
@@ -112,8 +112,8 @@ CallResult UntypedCall::Wait() {
             limits};
   }
   done_.Reset();
-  Handover nobody = Handover::kNobody;
-  if (handover_.compare_exchange_strong(nobody, Handover::kWaiter, std::memory_order_acq_rel)) {
+  Handover neither = Handover::kNeither;
+  if (handover_.compare_exchange_strong(neither, Handover::kWaiter, std::memory_order_acq_rel)) {
     core_->poller().WaitFor(done_);
   }
   return {std::move(result_), limits};
@@ -129,11 +129,25 @@ void UntypedCall::Then(Callback&& callback) {
   // The callback may end the caller's interest, and this call, before this function returns.
   ChannelCore& core = *core_;
   core.poller().AddAsyncInterest(1);
-  Handover nobody = Handover::kNobody;
-  if (handover_.compare_exchange_strong(nobody, Handover::kCallback, std::memory_order_acq_rel)) return;
+  Handover neither = Handover::kNeither;
+  if (handover_.compare_exchange_strong(neither, Handover::kCallback, std::memory_order_acq_rel)) return;
   AddRef();
   const std::shared_ptr<ChannelCore> keep = core.shared_from_this();
+  handover_.store(Handover::kResultCallback, std::memory_order_release);
   core.poller().Post(&callback_item_);
+}
+
+void UntypedCall::Unhook() {
+  Handover before = Handover::kCallback;
+  if (handover_.compare_exchange_strong(before, Handover::kNeither, std::memory_order_acq_rel)) {
+    callback_ = nullptr;
+    core_->poller().AddAsyncInterest(-1);
+    return;
+  }
+  // CallBackLate() finds kResult and does the rest.
+  if (before == Handover::kResultCallback) {
+    handover_.compare_exchange_strong(before, Handover::kResult, std::memory_order_acq_rel);
+  }
 }
 
 void UntypedCall::Cancel() {
@@ -180,22 +194,43 @@ void UntypedCall::RunCancel() {
   Unref();
 }
 
-void UntypedCall::RunCallback() {
-  InvokeCallback();
+// Also where no callback may run: on a thread that only posts, or inside Then() in another callback.
+void UntypedCall::RunCallback() { core_->HandOverSoon(*this); }
+
+void UntypedCall::CallBackLate() {
+  Handover both = Handover::kResultCallback;
+  if (handover_.compare_exchange_strong(both, Handover::kResult, std::memory_order_acq_rel)) {
+    InvokeCallback();
+  } else {
+    callback_ = nullptr;
+  }
   core_->poller().AddAsyncInterest(-1);
   Unref();
 }
 
 void UntypedCall::OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& response) {
-  connection_ = nullptr;
+  transport::Connection* const connection = std::exchange(connection_, nullptr);
   if (!response.ok()) return OnFailure(response.status());
   const absl::StatusOr<ResponseEnvelope> envelope = DecodeResponseEnvelope((*response)->envelope());
   if (!envelope.ok()) return End(Error(envelope.status().code(), envelope.status().message()));
   if (envelope->code == absl::StatusCode::kOk) return End(std::move(response));
-  absl::Status status = DecodeStatus(envelope->code, **response);
-  // Of one that was sent before, too, the server of that time may know more.
-  if (envelope->not_run && resends_ == 0) SetWasSent(status, false);
-  End(std::move(status));
+  if (envelope->not_run) return OnRefusedUnrun(*connection, DecodeStatus(envelope->code, **response));
+  End(DecodeStatus(envelope->code, **response));
+}
+
+// Nothing stands against sending it again, whatever its method: this server did not run it.
+void UntypedCall::OnRefusedUnrun(transport::Connection& connection, absl::Status why) {
+  // If it was sent before, a server of that time may have run it.
+  if (resends_ == 0) was_sent_ = false;
+  const std::shared_ptr<ChannelCore> core = core_->shared_from_this();
+  if (!std::exchange(request_comes_back_, false)) {
+    SetWasSent(why, was_sent_);
+    End(std::move(why));
+    return core->OnRefusedUnrun(connection);
+  }
+  core->AwaitRequest(*this);
+  core->OnRefusedUnrun(connection);
+  if (request_ != nullptr) SendAgain();
 }
 
 void UntypedCall::OnFailure(const absl::Status& why) {
@@ -217,18 +252,28 @@ bool UntypedCall::WantsRequestBack() const {
   return request_comes_back_;
 }
 
+bool UntypedCall::WantsRequestBackAfter(const transport::IncomingMessage& error) {
+  const absl::StatusOr<ResponseEnvelope> envelope = DecodeResponseEnvelope(error.envelope());
+  request_comes_back_ = envelope.ok() && envelope->not_run && core_->reconnects();
+  if (request_comes_back_) AddRef();
+  return request_comes_back_;
+}
+
 void UntypedCall::OnRequestBack(transport::OutgoingMessagePtr request) {
-  if (stage_ == Stage::kReturning) {
-    request_ = std::move(request);
-    core_->Forget(*this);
-    core_->Start(*this);
-  }
+  // kSent: before OnResponse().
+  if (stage_ == Stage::kReturning || stage_ == Stage::kSent) request_ = std::move(request);
+  if (stage_ == Stage::kReturning) SendAgain();
   Unref();
 }
 
+void UntypedCall::SendAgain() {
+  if (stage_ != Stage::kReturning) return;
+  core_->Forget(*this);
+  core_->Start(*this);
+}
+
 void UntypedCall::End(absl::StatusOr<transport::IncomingMessagePtr>&& result) {
-  // These two come from inside Cancel() and Close(), whose caller may hold a lock that his callback wants.
-  if (cancelled_ || core_->closed()) return EndSoon(std::move(result));
+  if (!core_->poller().MayCallOut()) return EndSoon(std::move(result));
   result_ = std::move(result);
   HandOver();
 }
@@ -240,6 +285,7 @@ void UntypedCall::EndSoon(absl::StatusOr<transport::IncomingMessagePtr>&& result
 }
 
 void UntypedCall::HandOver() {
+  if (stage_ == Stage::kEnded) return CallBackLate();
   stage_ = Stage::kEnded;
   switch (handover_.exchange(Handover::kResult, std::memory_order_acq_rel)) {
     case Handover::kWaiter:
@@ -249,14 +295,16 @@ void UntypedCall::HandOver() {
       InvokeCallback();
       core_->poller().AddAsyncInterest(-1);
       break;
-    case Handover::kNobody:
+    case Handover::kNeither:
     case Handover::kResult:
+    case Handover::kResultCallback:
       break;
   }
   Unref();
 }
 
 void UntypedCall::InvokeCallback() {
+  const transport::Poller::CallOut out(core_->poller());
   CallUser("the callback of", method_.name, [&] { callback_(std::move(result_), core_->read_limits()); });
   callback_ = nullptr;  // It may own the PendingCall, and so this.
 }

@@ -4,6 +4,7 @@
 #include <capnp/any.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -73,7 +74,12 @@ class UntypedCall final : transport::ResponseHandler {
 
   // One of them, once, after Send().
   CallResult Wait();
+  // `callback` runs in a turn of the thread that drives (Poller::MayCallOut()), never inside this call.
   void Then(Callback&& callback);
+
+  // After Then(): `callback` does not run any more, if it has not started. It does not start on the poller
+  // meanwhile if this thread is on it; else the caller makes sure of that.
+  void Unhook();
 
   void Cancel();
 
@@ -88,13 +94,19 @@ class UntypedCall final : transport::ResponseHandler {
     kNew,        // Not yet arrived on the poller.
     kQueued,     // Waits for a connection or a slot.
     kSent,       // On connection_.
-    kReturning,  // The connection is lost; queued again once the fabric has let go of the request.
+    kReturning,  // Is sent again once the fabric needs the request no more.
     kEnding,     // result_ is there; handed over in the next turn.
     kEnded,
   };
 
-  // Whether the result or the one who asks for it came first.
-  enum class Handover : uint8_t { kNobody, kWaiter, kCallback, kResult };
+  // Which of the result and the caller that asks for it has come.
+  enum class Handover : uint8_t {
+    kNeither,
+    kWaiter,
+    kCallback,
+    kResult,          // Alone, or handed over.
+    kResultCallback,  // Both; the callback runs in the next turn.
+  };
 
   // One message to the poller each.
   template <void (UntypedCall::*run)()>
@@ -122,15 +134,20 @@ class UntypedCall final : transport::ResponseHandler {
   void RunSend();
   void RunCancel();
   void RunCallback();
+  // The callback of kResultCallback, in a turn.
+  void CallBackLate();
 
   // transport::ResponseHandler
   void OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& response) override;
   void OnRequestBack(transport::OutgoingMessagePtr request) override;
   bool WantsRequestBack() const override;
+  bool WantsRequestBackAfter(const transport::IncomingMessage& error) override;
 
+  // Its request is back.
+  void SendAgain();
+  void OnRefusedUnrun(transport::Connection& connection, absl::Status why);
   void OnFailure(const absl::Status& why);
-  // The result is there: hands it over now, or, from inside a call of the application into us, in the next
-  // turn.
+  // The result is there: hands it over now or, where no callback may run, in the next turn.
   void End(absl::StatusOr<transport::IncomingMessagePtr>&& result);
   void EndSoon(absl::StatusOr<transport::IncomingMessagePtr>&& result);
   void HandOver();
@@ -156,12 +173,13 @@ class UntypedCall final : transport::ResponseHandler {
   int64_t deadline_ns_ = 0;
   transport::Connection* connection_ = nullptr;  // kSent
   transport::ExchangeId exchange_;
-  UntypedCall* next_ = nullptr;  // In a CallQueue or the CallPool.
+  UntypedCall* next_ = nullptr;  // In a CallQueue, the CallPool or the channel's list of ended calls.
   UntypedCall* previous_ = nullptr;
+  size_t heap_position_ = 0;  // In a CallQueue, if it has a deadline.
 
   // ---- Of both.
   std::atomic<uint32_t> refs_{0};
-  std::atomic<Handover> handover_{Handover::kNobody};
+  std::atomic<Handover> handover_{Handover::kNeither};
   std::atomic<bool> cancel_posted_{false};
   absl::StatusOr<transport::IncomingMessagePtr> result_;
   Callback callback_;

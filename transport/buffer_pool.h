@@ -9,12 +9,15 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/memory_waiters.h"
 
 namespace hawser::transport {
 
 class BufferCache;
 class BufferPool;
+struct Slab;
 
 namespace internal {
 struct Block;  // What the pool knows of one buffer; lives as long as the buffer's slab.
@@ -53,25 +56,51 @@ class Lease {
 };
 
 struct BufferPoolOptions {
-  // Registered memory at most: what is leased and what is kept for later.
+  // Registered memory at most: what is leased and what is kept for later. The reserve (see
+  // BufferPool::AcquireReserved()) of at most kReserveBytes comes on top.
   size_t limit_bytes = size_t{4} << 30;
+  // Memory that nothing has used for so long, or half as long again, is given back to the system, but for a
+  // slab of 2 MiB.
+  absl::Duration idle = absl::Seconds(4);
+};
+
+// A buffer of the reserve, and all of it.
+inline constexpr size_t kReservedBufferBytes = 4096;
+inline constexpr size_t kReserveBytes = 128 * kReservedBufferBytes;
+
+// Why TryAcquire() has no memory.
+enum class Shortage : uint8_t {
+  kGrowing,   // More is being registered on another thread. A waiter hears when that is done.
+  kAtLimit,   // BufferPoolOptions::limit_bytes are in use. A waiter hears when enough may be free.
+  kRefused,   // The system has none, or memlock is too small. Nothing tells when that changes: try again
+              // after a while (100 ms, say).
+  kTooLarge,  // CanEverHold() is false.
 };
 
 struct BufferPoolStats {
   size_t limit_bytes = 0;
-  size_t mapped_bytes = 0;  // Registered, leased or not.
-  size_t leased_bytes = 0;  // By capacity.
-  uint64_t leases = 0;      // Out now.
-  uint64_t registrations = 0;
+  size_t mapped_bytes = 0;     // Registered, leased or not.
+  size_t leased_bytes = 0;     // By capacity.
+  uint64_t leases = 0;         // Out now.
+  uint64_t registrations = 0;  // Ever. The reserve counts nowhere here but when it is leased.
 };
 
 // Registered memory in size classes, so that no call registers any. Classes up to 256 KiB are cut from slabs
-// of 2 MiB, on transparent huge pages where there are any; a larger buffer is a region of its own (at most a
-// quarter larger than what was asked for) and is kept for the next of its class. Thread: any.
+// of 2 MiB, on transparent huge pages where there are any; a larger buffer is a region of its own, at most a
+// quarter larger than what was asked for. What is returned is kept for the next of its class. A slab, or a
+// large buffer, that is free as a whole makes room for any other, and goes back to the system when nothing
+// wants it for BufferPoolOptions::idle.
+// Thread:   any. No lock is held while memory is mapped, registered or unmapped.
+// Lifetime: the destructor waits for the pool's thread, and gives back all that is not leased.
 class BufferPool {
  public:
-  // `fabric` registers the slabs. Nothing is mapped before the first Acquire().
-  BufferPool(std::shared_ptr<fabric::Fabric> fabric, const BufferPoolOptions& options = {});
+  // kMayStart: the pool starts one thread when there is first something for it to do. kNone: whatever would
+  // be done there is done on the caller's thread (simulations).
+  enum class Threads : uint8_t { kMayStart, kNone };
+
+  // `fabric` registers the memory. Nothing is mapped before the first Acquire().
+  BufferPool(std::shared_ptr<fabric::Fabric> fabric, const BufferPoolOptions& options = {},
+             Threads threads = Threads::kMayStart);
   // Leases that are still out stay valid.
   ~BufferPool();
   BufferPool(const BufferPool&) = delete;
@@ -81,13 +110,44 @@ class BufferPool {
   // small; the message says which.
   absl::StatusOr<Lease> Acquire(size_t size_bytes);
 
+  // For a poller: as Acquire(), but never registers or unmaps a large buffer on this thread; it starts that
+  // on another one and says kGrowing. A slab of 2 MiB for small buffers is still mapped and registered here.
+  // Empty: `why` says why; no string is made. Without threads (see Threads) everything is done here.
+  // A slab takes 10 us over TCP; with verbs the 0.14 ms of fabric.h for its registration.
+  Lease TryAcquire(size_t size_bytes, Shortage& why);
+
+  // For errors and control messages: `size_bytes` is at most kReservedBufferBytes. As TryAcquire(), but if
+  // that has none, from a reserve that nothing else takes. Empty: the reserve is in use, too, or the pool has
+  // never had memory.
+  Lease AcquireReserved(size_t size_bytes);
+
+  // The same as what Acquire() would have returned.
+  absl::Status Explain(Shortage why, size_t size_bytes) const;
+
+  // `waiter` is told once, soon after TryAcquire(size_bytes) may succeed; perhaps for nothing, as another may
+  // be faster. What became free before this call it is not told of, so that a caller that was refused calls
+  // Await(), tries once more, and waits only then. Replaces the size of a waiter that waits already.
+  // Thread: any.
+  void Await(MemoryWaiter& waiter, size_t size_bytes);
+  // When this returns, `waiter` is not told any more, and no call to it is under way (but for one that this
+  // is called from). Without effect if it does not wait.
+  void StopAwaiting(MemoryWaiter& waiter);
+
   // False: Acquire(size_bytes) fails however much is returned.
   bool CanEverHold(size_t size_bytes) const;
 
+  // One step of giving idle memory back to the system: what has been idle since the step before is unmapped,
+  // but for one slab. The pool's thread does it every BufferPoolOptions::idle / 2; without it
+  // (Threads::kNone) the caller.
+  void GiveBackIdle();
+
   BufferPoolStats stats() const;
 
+  // What a buffer of `size_bytes` takes of the limit.
+  static size_t CapacityOf(size_t size_bytes);
+
   // The lkey of the region of this pool that holds all of [address, address + length), 0 if none does. Takes
-  // a lock.
+  // a lock, for no longer than to search a tree of regions.
   uint32_t FindRegion(const uint8_t* address, size_t length_bytes) const;
 
  private:
@@ -95,37 +155,6 @@ class BufferPool {
   friend class BufferCache;
   class Core;
   Core* core_;  // Owned together with the leases: see Core::Unref().
-};
-
-// Free small buffers of one pool that one thread at a time keeps for itself, so that taking one and giving it
-// back needs no lock. Of a pool that is more than half full nothing is kept: what others wait for is not to
-// lie here. Thread:   used by the thread that has entered it (see MessageCache); a thread uses the last it
-// entered. Lifetime: the pool's leases outlive it; it does not outlive the pool.
-class BufferCache {
- public:
-  explicit BufferCache(BufferPool& pool);
-  ~BufferCache();
-  BufferCache(const BufferCache&) = delete;
-  BufferCache& operator=(const BufferCache&) = delete;
-
-  // Gives all back to the pool.
-  void Flush();
-  void FlushIfPoolIsShort();
-
- private:
-  friend class BufferPool;
-  friend class MessageCache;
-  static constexpr size_t kClasses = 2;  // The smallest: up to 4 KiB.
-  static constexpr uint32_t kKeptMax = 64;
-
-  struct Kept {
-    internal::Block* head = nullptr;
-    std::atomic<uint32_t> count{0};  // Written by the one thread; the pool's statistics read it.
-  };
-
-  inline static constinit thread_local BufferCache* current_ = nullptr;
-  BufferPool::Core* const core_;
-  std::array<Kept, kClasses> kept_;
 };
 
 // ---- Implementation of the accessors, which are on the path of every call.
@@ -138,6 +167,7 @@ struct Block {
   uint32_t size_class;
   Block* next_free;
   void* core;  // BufferPool::Core
+  Slab* slab;
 };
 }  // namespace internal
 

@@ -34,6 +34,14 @@ constexpr absl::Duration kAcceptTimeout = absl::Seconds(5);
 
 constexpr absl::Duration kMemoryRetry = absl::Milliseconds(1);
 
+// How long a queue pair may take to flush. A NIC takes microseconds, a busy software device milliseconds; a
+// device or a driver that is stuck never does it, and then destroying the queue pair is what ends its use of
+// our memory. Long, since a driver that is only slow may block this thread in the destruction.
+constexpr absl::Duration kFlushTimeout = absl::Seconds(5);
+
+// How long the news of a loss waits for its cause, where all that is known is that receives were flushed.
+constexpr absl::Duration kCauseTimeout = absl::Milliseconds(20);
+
 // Until the first ping of a connection whose peer has said nothing to its first request: see
 // OnKeepaliveTimer().
 constexpr absl::Duration kFirstAnswer = absl::Milliseconds(100);
@@ -62,9 +70,11 @@ Connection::Connection(Poller& poller, const ConnectionOptions& options, Connect
                          "the peer is overloaded (ChannelOptions::connect_timeout)")));
       }),
       keepalive_timer_([this] { OnKeepaliveTimer(); }),
-      memory_timer_([this] { poller_.MarkForFlush(this); }) {}
+      memory_timer_([this] { poller_.MarkForFlush(this); }),
+      flush_timer_([this] { OnFlushTimer(); }) {}
 
-Connection::~Connection() = default;
+// First of all the queue pair: until it is destroyed the fabric may use memory of the other members.
+Connection::~Connection() { queue_pair_.reset(); }
 
 absl::StatusOr<Connection*> Connection::Make(Poller& poller, const ConnectionOptions& options,
                                              ConnectionObserver& observer, RequestHandler* handler) {
@@ -139,7 +149,11 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller,
                                                const ConnectionOptions& options, const Handshake& hello,
                                                const SessionToken& session, ConnectionObserver& observer,
                                                RequestHandler* handler) {
-  absl::StatusOr<Connection*> made = Make(poller, options, observer, handler);
+  // What the peer does not use it costs no memory for.
+  ConnectionOptions agreed = options;
+  agreed.slots = std::min<uint32_t>(options.slots, hello.slots);
+  agreed.receive_buffer_bytes = std::min(options.receive_buffer_bytes, hello.receive_buffer_bytes);
+  absl::StatusOr<Connection*> made = Make(poller, agreed, observer, handler);
   if (!made.ok()) {
     request->Reject(EncodeRejection(made.status()));
     return made;
@@ -149,10 +163,11 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller,
   connection->peer_ = absl::StrCat(poller.fabric().scheme(), "://", request->peer_address().ToString());
   Handshake answer;
   answer.role = hello.role;
-  answer.slots = static_cast<uint16_t>(std::min<uint32_t>(options.slots, hello.slots));
-  answer.receive_buffer_bytes = std::min(options.receive_buffer_bytes, hello.receive_buffer_bytes);
+  answer.slots = static_cast<uint16_t>(agreed.slots);
+  answer.receive_buffer_bytes = agreed.receive_buffer_bytes;
   answer.message_bytes_max = options.message_bytes_max;
   answer.session = session;
+  connection->accepted_ = true;
   connection->peer_hello_ = hello;
   connection->Agree(hello);
   const absl::Status status =
@@ -204,7 +219,8 @@ void Connection::OnEstablished(absl::string_view private_data) {
   last_receive_ns_ = poller_.now_ns();
   absl::Duration first = options_.keepalive_interval;
   // Infinite: no pings, so not this one either.
-  if (requester_ != nullptr) first = std::min(first, std::max(kFirstAnswer, first / 100));
+  if (requester_ != nullptr || awaits_first_message())
+    first = std::min(first, std::max(kFirstAnswer, first / 100));
   poller_.timers().Set(keepalive_timer_, After(poller_.now_ns(), first));
   poller_.MarkForFlush(this);
   observer_.OnReady(peer_hello_);
@@ -297,6 +313,7 @@ void Connection::Fail(const absl::Status& why) {
   } else {
     queue_pair_->Disconnect();
   }
+  AwaitFlush();
   pulls_.Fail();
   send_queue_.DropQueued();
   poller_.MarkForFlush(this);
@@ -330,9 +347,33 @@ void Connection::CloseIfDrained() {
   why_closed_ = absl::CancelledError("closed by this side after its last call");
   for (Timer* timer : {&keepalive_timer_, &memory_timer_}) poller_.timers().Cancel(*timer);
   queue_pair_->Disconnect();
+  AwaitFlush();
   pulls_.Fail();
   if (requester_ != nullptr) requester_->FailAll(why_closed_);  // Nobody is left; ends its timers.
   if (responder_ != nullptr) responder_->FailAll(why_closed_);
+}
+
+void Connection::AwaitFlush() {
+  const absl::Duration time = seen_flushed_.ok() ? kFlushTimeout : kCauseTimeout;
+  poller_.timers().Set(flush_timer_, After(poller_.now_ns(), time));
+}
+
+void Connection::OnFlushTimer() {
+  if (!seen_flushed_.ok()) {  // The cause does not come.
+    seen_flushed_ = absl::OkStatus();
+    AwaitFlush();
+  } else {
+    // What was posted is not heard of any more, and not used.
+    queue_pair_.reset();
+    send_queue_.Abandon();
+    receive_ring_.Abandon();
+    revocations_.Abandon();
+  }
+  poller_.MarkForFlush(this);
+}
+
+void Connection::TellLost() {
+  if (!std::exchange(told_lost_, true)) observer_.OnLost(why_closed_);
 }
 
 void Connection::CloseIfFlushed() {
@@ -341,6 +382,8 @@ void Connection::CloseIfFlushed() {
     return;
   }
   Move(Event::kFlushed);
+  poller_.timers().Cancel(flush_timer_);
+  TellLost();
   if (requester_ != nullptr) requester_->ReturnRequests();
   observer_.OnClosed(why_closed_);
   poller_.MarkClosed(this);
@@ -394,7 +437,7 @@ void Connection::OnBadCompletion(const WorkId& id, fabric::CompletionStatus stat
     if (state_ < State::kFlushing && seen_flushed_.ok()) seen_flushed_ = why;
     return;
   }
-  // In a later turn than the flush: too late for the calls, but the observer still hears the cause.
+  // In a later turn than the flush: too late for the calls, but the observer hears the cause.
   if (state_ == State::kFlushing && !seen_flushed_.ok() && status != fabric::CompletionStatus::kFlushed) {
     why_closed_ = why;
     seen_flushed_ = absl::OkStatus();
@@ -422,13 +465,16 @@ void Connection::OnCompletion(const WorkId& id, const fabric::Completion& comple
 
 void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
   last_receive_ns_ = poller_.now_ns();
-  heard_ = true;
   if (!ready_) {
     // The peer may speak before the connection manager tells us that it can. Who accepted knows all there is
     // to know.
     if (requester_ == nullptr && responder_ == nullptr)
       return early_.emplace_back(std::move(buffer), length_bytes), void();
     OnEstablished({});
+  }
+  if (!heard_) {
+    heard_ = true;
+    if (accepted_) observer_.OnHeard();
   }
   if (!carries_traffic()) return;
   ParsedMessage message;
@@ -469,12 +515,15 @@ void Connection::Flush() {
     }
     CloseIfDrained();
   }
+  if (state_ == State::kFlushing && seen_flushed_.ok()) TellLost();
   CloseIfFlushed();
 }
 
 int64_t Connection::SilentUntilNs() const {
-  // A ping that comes early does not shorten what the peer has.
-  const int64_t last_ns = heard_ ? last_receive_ns_ : After(last_receive_ns_, options_.keepalive_interval);
+  // A ping that comes early does not shorten what the peer has, unless it has never shown that it speaks:
+  // what it holds of our memory it holds for nothing.
+  const bool at_once = heard_ || awaits_first_message();
+  const int64_t last_ns = at_once ? last_receive_ns_ : After(last_receive_ns_, options_.keepalive_interval);
   return After(std::max(last_ns, control_.waiting_since_ns()), options_.keepalive_timeout);
 }
 
@@ -482,7 +531,7 @@ int64_t Connection::SilentUntilNs() const {
 // before the interval is over, once. A device may hand a message that meets it in the middle of the handshake
 // to nobody until another one comes (Linux's siw does, when the other side's thread is still in
 // rdma_accept()). Over any other device this is one small message for a connection whose first call takes
-// long.
+// long. A server pings a client that has sent nothing by then, too: one that does not answer was a stranger.
 void Connection::OnKeepaliveTimer() {
   const int64_t now_ns = poller_.now_ns();
   int64_t next_ns;
@@ -496,7 +545,7 @@ void Connection::OnKeepaliveTimer() {
   } else {
     next_ns = After(last_receive_ns_, options_.keepalive_interval);
     const bool first_request = !heard_ && requester_ != nullptr && requester_->in_flight() != 0;
-    if (next_ns <= now_ns || first_request) {
+    if (next_ns <= now_ns || first_request || awaits_first_message()) {
       control_.Ping();
       next_ns = SilentUntilNs();
     }

@@ -38,16 +38,26 @@ class ConnectionObserver {
   // them.
   virtual void OnReady(const Handshake& peer) = 0;
 
+  // Once, on a connection that this side has accepted: the peer has sent its first message. Until then all
+  // that is known of it is its handshake.
+  virtual void OnHeard() {}
+
   // A request may be sent again, after SendRequest() had returned ResourceExhausted.
   virtual void OnSlotFree() {}
 
   // The peer drains: it answers what it was sent, and wants no new requests.
   virtual void OnGoingAway() {}
 
-  // Once, the last call: after every handler of an exchange has heard its end. The connection cannot be used
-  // any more and is destroyed soon by the poller. `why`: what ended it first; Cancelled after Close(). If
-  // OnReady() was not called before, connecting failed: Unavailable, or FailedPrecondition and the like with
-  // the peer's own reason.
+  // Once, before OnClosed(): the connection cannot be used any more, and every handler of an exchange has
+  // heard its end. Its memory may still be the fabric's, so this is for what need not wait for that: the next
+  // connection. `why`: as for OnClosed().
+  virtual void OnLost(const absl::Status& why) { (void)why; }
+
+  // Once, the last call: the fabric holds none of the connection's memory. It comes soon after OnLost(), as
+  // soon as all work requests have come back; if they do not (a device or its driver is stuck), the queue
+  // pair is destroyed after 5 s. The connection is destroyed soon by the poller. `why`: what ended it first;
+  // Cancelled after Close(). If OnReady() was not called before, connecting failed: Unavailable, or
+  // FailedPrecondition and the like with the peer's own reason.
   virtual void OnClosed(const absl::Status& why) = 0;
 };
 
@@ -146,7 +156,7 @@ class Connection final : public fabric::ConnectionHandler {
   void Flush();
   // In the middle of a turn, when many messages are queued.
   void FlushEarly() {
-    if (!queue_pair_->PeerSharesCore()) Flush();
+    if (state_ < State::kFlushing && !queue_pair_->PeerSharesCore()) Flush();
   }
   uint32_t index() const { return index_; }
 
@@ -164,12 +174,18 @@ class Connection final : public fabric::ConnectionHandler {
   void OnBadCompletion(const WorkId& id, fabric::CompletionStatus status);
   void OnKeepaliveTimer();
   void OnViolation(Violation violation);
+  // A client that has sent nothing yet to the server that it has dialed.
+  bool awaits_first_message() const { return accepted_ && !heard_ && responder_ != nullptr; }
   // When the peer is taken for dead if it goes on saying nothing to what control has asked.
   int64_t SilentUntilNs() const;
   void Fail(const absl::Status& why);
   // That an honest peer may send once it has all that we have queued.
   uint32_t messages_that_may_come() const;
   void CloseIfDrained();
+  // Once in kFlushing: how long to wait for what.
+  void AwaitFlush();
+  void OnFlushTimer();
+  void TellLost();
   void CloseIfFlushed();
 
   // fabric::ConnectionHandler
@@ -192,10 +208,11 @@ class Connection final : public fabric::ConnectionHandler {
   bool accepted_ = false;                          // The peer dialed.
   bool marked_for_flush_ = false;                  // The poller's.
   bool ready_ = false;                             // The observer has heard.
+  bool told_lost_ = false;                         // Likewise.
   std::vector<std::pair<Lease, uint32_t>> early_;  // Received before the handshake's end was known here.
   int64_t last_receive_ns_ = 0;
-  bool heard_ = false;  // Of the peer, beside the handshake.
-  std::unique_ptr<fabric::QueuePair> queue_pair_;
+  bool heard_ = false;                             // Of the peer, beside the handshake.
+  std::unique_ptr<fabric::QueuePair> queue_pair_;  // Null: its flush did not come.
   SendQueue send_queue_;
   Revocations revocations_;
   ReceiveRing receive_ring_;
@@ -206,6 +223,7 @@ class Connection final : public fabric::ConnectionHandler {
   Timer connect_timer_;
   Timer keepalive_timer_;
   Timer memory_timer_;  // To refill the ring, when the pool had nothing.
+  Timer flush_timer_;   // In kFlushing.
 };
 
 }  // namespace hawser::transport

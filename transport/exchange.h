@@ -21,7 +21,7 @@ struct ExchangeId {
 };
 
 // Who sent a request. Thread: on the poller.
-class ResponseHandler {
+class ResponseHandler : public OutgoingMessage::Taker {
  public:
   // The one end of the exchange: the response, or why there is none.
   //   DeadlineExceeded, Cancelled: given up; the peer may be running it.
@@ -29,10 +29,16 @@ class ResponseHandler {
   //   ResourceExhausted: no memory for a large response, or it is larger than we take.
   virtual void OnResponse(absl::StatusOr<IncomingMessagePtr>&& response) = 0;
 
-  // After OnResponse(Unavailable): `request` is not used by the fabric any more and could be sent again.
-  // Called only if WantsRequestBack() was true when the exchange ended.
-  virtual void OnRequestBack(OutgoingMessagePtr request) { (void)request; }
+  // `request` is not used by the fabric any more and could be sent again. Called only if one of these two was
+  // true when the exchange ended: before OnResponse(Unavailable), for a call of this that comes after it; ...
+  void OnRequestBack(OutgoingMessagePtr request) override { (void)request; }
   virtual bool WantsRequestBack() const { return false; }
+  // ... and before OnResponse() with a response whose envelope starts with a byte other than zero, an error
+  // (rpc/PROTOCOL.md). The request may then come back before that, too.
+  virtual bool WantsRequestBackAfter(const IncomingMessage& error) {
+    (void)error;
+    return false;
+  }
 
  protected:
   ~ResponseHandler() = default;

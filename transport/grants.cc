@@ -35,4 +35,9 @@ void Revocations::OnCompletion(uint32_t index) {
   free_.push_back(index);
 }
 
+void Revocations::Abandon() {
+  entries_.clear();
+  free_.clear();
+}
+
 }  // namespace hawser::transport

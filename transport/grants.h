@@ -39,6 +39,9 @@ class Revocations {
   // One grant of entry `index` is gone.
   void OnCompletion(uint32_t index);
 
+  // The queue pair is no more, and so are its grants.
+  void Abandon();
+
   // The fabric has not said of all of them yet that they are gone.
   bool pending() const { return free_.size() != entries_.size(); }
 

@@ -242,6 +242,9 @@ OutgoingMessagePtr MessagePool::NewOutgoing() {
 }
 
 void OutgoingMessageDeleter::operator()(OutgoingMessage* message) const {
+  if (message->taker_ != nullptr) {
+    return std::exchange(message->taker_, nullptr)->OnRequestBack(OutgoingMessagePtr(message));
+  }
   MessagePool* const pool = message->pool_;
   message->Reset();  // Outside of the lock: it may free what the application attached.
   if (MessageCache* cache = MessageCache::Of(pool); message->goes_to_cache_ && cache != nullptr &&
@@ -324,6 +327,12 @@ void MessageCache::Flush() {
   }
   outgoing_kept_ = incoming_kept_ = 0;
   buffers_.Flush();
+}
+
+// What is kept from a burst lies all over its slabs, of which each stays for the sake of it.
+void MessageCache::GiveBack() {
+  pool_.Trim();
+  buffers_.Flush();  // The buffers of the trimmed messages, too.
 }
 
 }  // namespace hawser::transport

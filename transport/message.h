@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "hawser/transport/buffer_cache.h"
 #include "hawser/transport/buffer_pool.h"
 #include "hawser/transport/fabric/fabric.h"
 
@@ -22,6 +24,7 @@ namespace hawser::transport {
 
 class MessageCache;
 class MessagePool;
+struct OutgoingMessageDeleter;
 
 // What rpc/ says about a message beside its body (method, status); opaque to transport/. Bytes, a multiple
 // of 8.
@@ -89,6 +92,15 @@ class OutgoingMessage {
   uint8_t* body() const { return head_.data() + kHeadroom; }
   // It holds memory of the application.
   bool has_attached() const { return !owners_.empty(); }
+  // Gets a message instead of its pool, when its last owner lets it go.
+  class Taker {
+   public:
+    virtual void OnRequestBack(std::unique_ptr<OutgoingMessage, OutgoingMessageDeleter> message) = 0;
+
+   protected:
+    ~Taker() = default;
+  };
+  void ReturnTo(Taker* taker) { taker_ = taker; }
   // A buffer that lives as long as the message; for a header that does not fit the headroom.
   absl::StatusOr<uint8_t*> AllocateHeader(size_t size_bytes, uint32_t* lkey);
 
@@ -118,6 +130,7 @@ class OutgoingMessage {
   // cache for nobody, and the next such call make another.
   bool goes_to_cache_ = false;
   OutgoingMessage* next_free_ = nullptr;
+  Taker* taker_ = nullptr;
 };
 
 // Returns the message to its pool.
@@ -160,6 +173,10 @@ class IncomingMessage {
   }
   void SetSink(Lease sink) { sink_ = std::move(sink); }
   const Lease& sink() const { return sink_; }
+  // The registered memory that it holds, by capacity: the receive buffer and the sink.
+  uint64_t memory_bytes() const {
+    return (buffer_ ? buffer_.size_bytes() : 0) + (sink_ ? sink_.size_bytes() : 0);
+  }
 
  private:
   friend class MessageCache;
@@ -235,10 +252,14 @@ class MessageCache {
     BufferCache::current_ = &buffers_;
   }
   void Leave() {
-    buffers_.FlushIfPoolIsShort();
+    if (buffers_.FlushIfWanted()) [[unlikely]]
+      GiveBack();
     current_ = outer_;
     BufferCache::current_ = outer_ != nullptr ? &outer_->buffers_ : nullptr;
   }
+
+  // See BufferCache.
+  void SetWake(std::function<void()> wake) { buffers_.SetWake(std::move(wake)); }
 
  private:
   friend class MessagePool;
@@ -250,6 +271,7 @@ class MessageCache {
     return current_ != nullptr && &current_->pool_ == pool ? current_ : nullptr;
   }
   void Flush();
+  void GiveBack();
 
   inline static constinit thread_local MessageCache* current_ = nullptr;
   MessagePool& pool_;

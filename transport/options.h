@@ -20,6 +20,7 @@ struct ConnectionOptions {
   // answered anything `keepalive_timeout` later is dead. If it does answer, but no READ from it completes for
   // both together while some are outstanding, the connection is given up, too. A new connection whose first
   // request has no answer yet is pinged once after a hundredth of the interval, or 100 ms if that is longer.
+  // So is a new client that has sent nothing by then; it has `keepalive_timeout` to answer.
   absl::Duration keepalive_interval = absl::Seconds(10);
   absl::Duration keepalive_timeout = absl::Seconds(5);
   // Of the side that connects: the address of this machine to come from, "10.0.0.1" or "fd00::1", which on a

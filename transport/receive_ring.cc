@@ -18,11 +18,17 @@ constexpr uint32_t kSlotsPerSpare = 8;
 constexpr uint32_t kSpareMax = 8;
 constexpr size_t kChainMax = 64;
 
+uint32_t SpareFor(uint32_t slots) { return std::clamp(slots / kSlotsPerSpare, 1u, kSpareMax); }
+
 }  // namespace
+
+uint64_t ReceiveRing::LeasedBytes(uint32_t slots, uint32_t buffer_bytes) {
+  return uint64_t{slots + kControl + SpareFor(slots)} * BufferPool::CapacityOf(buffer_bytes);
+}
 
 uint32_t ReceiveRing::Size(uint32_t slots, uint32_t buffer_bytes) {
   buffer_bytes_ = buffer_bytes;
-  spare_ = std::clamp(slots / kSlotsPerSpare, 1u, kSpareMax);
+  spare_ = SpareFor(slots);
   entries_.resize(slots + kControl + spare_);
   missing_.reserve(entries_.size());
   for (uint32_t i = static_cast<uint32_t>(entries_.size()); i > 0; --i) missing_.push_back(i - 1);
@@ -70,5 +76,9 @@ Lease ReceiveRing::Take(uint32_t number) {
 }
 
 void ReceiveRing::OnFlushed(uint32_t number) { Take(number); }
+
+void ReceiveRing::Abandon() {
+  for (uint32_t number = 0; number < entries_.size(); ++number) Take(number);
+}
 
 }  // namespace hawser::transport

@@ -20,6 +20,9 @@ class ReceiveRing {
  public:
   explicit ReceiveRing(Connection& connection) : connection_(connection) {}
 
+  // What a ring of so many slots leases from the pool.
+  static uint64_t LeasedBytes(uint32_t slots, uint32_t buffer_bytes);
+
   // Returns the receive depth that the queue pair needs.
   uint32_t Size(uint32_t slots, uint32_t buffer_bytes);
 
@@ -32,6 +35,8 @@ class ReceiveRing {
 
   // A receive came back unused.
   void OnFlushed(uint32_t number);
+  // The queue pair is no more: none is posted.
+  void Abandon();
 
   // All that there was to spare has been used up.
   bool wants_refill() const { return missing_.size() >= spare_; }

@@ -164,10 +164,22 @@ void Requester::GiveUp(Slot& slot, const absl::Status& why) {
 
 void Requester::Deliver(Slot& slot, absl::StatusOr<IncomingMessagePtr>&& response) {
   ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
+  if (response.ok() && !(*response)->envelope().empty() && (*response)->envelope()[0] != 0) {
+    OfferRequestBack(slot, *handler, **response);
+  }
   // The slot is free before the handler runs, which may send the next request in it. Others that wait for a
   // slot hear of it first.
   Free(slot);
   handler->OnResponse(std::move(response));
+}
+
+// The response proves that the peer has the request, but the fabric may use its memory a little longer.
+void Requester::OfferRequestBack(Slot& slot, ResponseHandler& handler, const IncomingMessage& error) {
+  if (slot.request == nullptr || !handler.WantsRequestBackAfter(error)) return;
+  slot.request->ReturnTo(&handler);
+  // A completion tells when, and on a connection that is going away no other request may ask for one.
+  connection_.send_queue().SignalAll();
+  connection_.control().Ping();
 }
 
 void Requester::LetGoOfRequest(Slot& slot) {

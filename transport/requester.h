@@ -75,6 +75,7 @@ class Requester final : Pull::Owner {
   void RetryMemory();
   void GiveUp(Slot& slot, const absl::Status& why);
   void Deliver(Slot& slot, absl::StatusOr<IncomingMessagePtr>&& response);
+  void OfferRequestBack(Slot& slot, ResponseHandler& handler, const IncomingMessage& error);
   void Free(Slot& slot);
   void LetGoOfRequest(Slot& slot);
   void OweRelease(Slot& slot);

@@ -64,6 +64,11 @@ class SendQueue {
   // Drops what was queued and not posted: the connection has failed.
   void DropQueued();
 
+  // The queue pair is no more: what was posted ends as if it had failed.
+  void Abandon() {
+    if (outstanding() != 0) OnCompletion(posted_ - 1, /*ok=*/false);
+  }
+
   // Each SEND asks for a completion from now on.
   void SignalAll() { signal_all_ = true; }
 

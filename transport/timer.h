@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "hawser/transport/environment.h"
+#include "hawser/transport/time_heap.h"
 
 namespace hawser::transport {
 
@@ -41,17 +41,13 @@ class Timers {
   void Cancel(Timer& timer);
 
   // kNever if there is none.
-  int64_t next_ns() const { return heap_.empty() ? kNever : heap_.front()->when_ns_; }
+  int64_t next_ns() const { return heap_.empty() ? kNever : heap_.first()->when_ns_; }
 
   // Runs what is due; returns how many. Timers that are set meanwhile run in the next call.
   size_t RunDue(int64_t now_ns);
 
  private:
-  void Place(size_t position, Timer* timer);
-  void Up(size_t position);
-  void Down(size_t position);
-
-  std::vector<Timer*> heap_;
+  TimeHeap<Timer, &Timer::when_ns_, &Timer::position_> heap_;
 };
 
 }  // namespace hawser::transport

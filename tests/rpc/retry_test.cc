@@ -1,8 +1,11 @@
 // What happens to calls when their connection is lost, and how the channel gets the next one.
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "hawser/tests/transport/testing/spy_fabric.h"
+#include "hawser/transport/runtime.h"
 #include "tests/rpc/cable.h"
 #include "tests/rpc/probe.h"
 
@@ -98,6 +101,36 @@ TEST(RetryTest, ACancelledIdempotentCallIsNotSentAgain) {
   EXPECT_TRUE(Eventually([&] { return channel->state() != ChannelState::kReady; }));
   call.Cancel();
   EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kCancelled));
+}
+
+// As from a device or a driver that is stuck.
+TEST(RetryTest, TheNextConnectionDoesNotWaitForTheOldOnesFlush) {
+  if (TestScheme() != "tcp") GTEST_SKIP() << "a Cable over RDMA has a runtime of its own";
+  TestServer server;
+  Cable cable(server.uri);
+  auto spy = std::make_shared<transport::SpyFabric>(NewTestFabric());
+  const auto runtime = *transport::Runtime::CreateOn(spy, {}, /*start_threads=*/true);
+  const auto keep_back = [&](bool keep) {
+    Box<size_t> done;
+    runtime->poller(0).Run([&] {
+      spy->KeepBackFlushes(keep);
+      done.Put(spy->live_queue_pairs());
+    });
+    return done.Take();
+  };
+  Box<ChannelState> states;
+  ChannelOptions options;
+  options.runtime = runtime;
+  options.on_state_change = [&](ChannelState state, const absl::Status&) { states.Put(state); };
+  const auto channel = *cable.Connect(std::move(options));
+  EXPECT_EQ(states.Take(), ChannelState::kReady);
+  keep_back(true);
+  cable.Cut();
+  EXPECT_EQ(states.Take(), ChannelState::kConnecting);
+  EXPECT_EQ(states.Take(), ChannelState::kReady);
+  EXPECT_EQ(keep_back(true), 2u) << "the old queue pair did not linger";
+  EXPECT_THAT(SendAct(channel, 2, {.timeout = kLong}).Wait().status(), HasCode(absl::StatusCode::kOk));
+  keep_back(false);
 }
 
 TEST(RetryTest, ACallThatWasNotSentYetIsSentOnTheNextConnection) {

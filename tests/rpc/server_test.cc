@@ -378,6 +378,28 @@ TEST(ServerTest, OneConnectionTooManyIsRejectedWithTheReason) {
   EXPECT_TRUE(SendAct(one, 1).Wait().ok());
 }
 
+TEST(ServerTest, ConnectionsLeaveMemoryForMessages) {
+  const transport::ConnectionOptions large = {.receive_buffer_bytes = 65536};  // 38 receives: 2.4 MiB.
+  TestServer server({.pool = {.limit_bytes = 64 << 20}, .connection = large});
+  std::vector<std::shared_ptr<Channel>> channels;
+  absl::Status refused;
+  while (refused.ok() && channels.size() < 100) {
+    absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(server.uri, {.connection = large});
+    refused = channel.status();
+    if (!channel.ok()) break;
+    EXPECT_TRUE(SendAct(*channel, 1).Wait().ok());
+    channels.push_back(*std::move(channel));
+  }
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("limit_bytes"));
+  EXPECT_EQ(channels.size(), 20u);
+  for (const auto& channel : channels) {
+    auto call = probe::ProbeStub(channel).Echo();
+    call.request().initData(100'000);
+    EXPECT_TRUE(call.Send().Wait().ok());
+  }
+}
+
 TEST(ServerTest, StatsCountConnectionsAndCalls) {
   TestServer server;
   server.probe.on_act = server.held.Handler();
@@ -393,9 +415,27 @@ TEST(ServerTest, StatsCountConnectionsAndCalls) {
   EXPECT_EQ(server.server.stats().calls_total, 1u);
 }
 
-TEST(ServerTest, MemoryComesAfterTheFirstListen) {
+TEST(ServerTest, AServiceOwnsMemoryBeforeItCanBeCalled) {
+  Server server;
+  const absl::StatusOr<Buffer> buffer = server.AllocateBuffer(100, TestUri());
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  EXPECT_EQ(buffer->size_bytes(), 100u);
+  const uint64_t leased_bytes = server.stats().leased_bytes;
+  EXPECT_GE(leased_bytes, 100u);
+  ProbeServiceImpl probe;
+  EXPECT_TRUE(server.AddService(&probe).ok()) << "it has not listened yet";
+  const absl::StatusOr<std::string> uri = server.Listen(TestUri());
+  ASSERT_TRUE(uri.ok()) << uri.status();
+  const absl::StatusOr<Buffer> later = server.AllocateBuffer(100);
+  ASSERT_TRUE(later.ok());
+  EXPECT_EQ(server.stats().leased_bytes, 2 * leased_bytes) << "it is not of the same pool";
+}
+
+TEST(ServerTest, MemoryBeforeTheFirstListenWantsToKnowOfWhatDevice) {
   Server server;
   EXPECT_THAT(server.AllocateBuffer(100).status(), HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(server.AllocateBuffer(100, "nonsense").status(), HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_TRUE(server.AllocateBuffer(100, "auto://127.0.0.1:0").ok());
   ASSERT_TRUE(server.Listen("tcp://127.0.0.1:0").ok());
   const absl::StatusOr<Buffer> buffer = server.AllocateBuffer(100);
   ASSERT_TRUE(buffer.ok());

@@ -95,11 +95,13 @@ std::string AnswerTo(const std::string& words, const std::string& uri) {
 class Peer final : transport::ConnectionObserver {
  public:
   // OK: the connection is up.
-  absl::Status Dial(const std::string& uri, const transport::Handshake& hello) {
+  absl::Status Dial(const std::string& uri, const transport::Handshake& hello,
+                    const transport::ConnectionOptions& options = {},
+                    transport::RequestHandler* handler = nullptr) {
     const uint16_t port = static_cast<uint16_t>(std::stoi(uri.substr(uri.rfind(':') + 1)));
     poller_.Run([&, port] {
-      auto connection = transport::Connection::Dial(poller_, TestAddress(port), {}, hello, absl::Seconds(5),
-                                                    *this, nullptr);
+      auto connection = transport::Connection::Dial(poller_, TestAddress(port), options, hello,
+                                                    absl::Seconds(5), *this, handler);
       if (connection.ok()) {
         connection_ = *connection;
       } else {
@@ -135,6 +137,9 @@ class Peer final : transport::ConnectionObserver {
     Send(probe::ProbeStub::kAct, {envelope.begin(), envelope.end()}, response);
   }
 
+  // Of the session that the server has made. After Dial().
+  const transport::SessionToken& session() const { return session_; }
+
   void WaitForGoingAway() { EXPECT_TRUE(going_away_.Take()); }
   absl::Status WaitForClosed() { return states_.Take(); }
   void Close() {
@@ -143,12 +148,16 @@ class Peer final : transport::ConnectionObserver {
   }
 
  private:
-  void OnReady(const transport::Handshake&) override { states_.Put(absl::OkStatus()); }
+  void OnReady(const transport::Handshake& peer) override {
+    session_ = peer.session;
+    states_.Put(absl::OkStatus());
+  }
   void OnGoingAway() override { going_away_.Put(true); }
   void OnClosed(const absl::Status& why) override { states_.Put(why); }
 
   transport::Poller& poller_ = (*transport::Runtime::Default(TestScheme()))->poller(0);
   transport::Connection* connection_ = nullptr;
+  transport::SessionToken session_ = {};
   Box<absl::Status> states_;
   Box<bool> going_away_;
 };
@@ -188,6 +197,31 @@ TEST(StrangersTest, AReverseConnectionOfNoSessionIsRejected) {
   const absl::Status status = peer.Dial(server.uri, hello);
   EXPECT_THAT(status, HasCode(absl::StatusCode::kNotFound));
   EXPECT_TRUE(SendAct(server.Connect(), 1).Wait().ok());
+}
+
+// Answers nothing.
+class NoService final : public transport::RequestHandler {
+ private:
+  void OnRequest(transport::ExchangeId, transport::IncomingMessagePtr, int64_t) override {}
+  void OnBadRequest(transport::ExchangeId, const absl::Status&) override {}
+  void OnCancel(transport::ExchangeId, const absl::Status&) override {}
+};
+
+TEST(StrangersTest, AReverseConnectionFromAnotherHostIsRejected) {
+  if (TestScheme() != "tcp") GTEST_SKIP() << "only loopback has a second address everywhere";
+  TestServer server;
+  Peer client, thief, own;
+  ASSERT_TRUE(client.Dial(server.uri, {}).ok());
+  transport::Handshake hello;
+  hello.role = transport::Role::kReverse;
+  hello.session = client.session();
+  NoService nothing;
+  const absl::Status status = thief.Dial(server.uri, hello, {.local_address = "127.0.0.2"}, &nothing);
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("from the same host as its session"));
+  ASSERT_TRUE(own.Dial(server.uri, hello, {}, &nothing).ok());
+  own.Close();
+  client.Close();
 }
 
 TEST(StrangersTest, ARequestOfAnUnknownShapeIsInvalidAndTheConnectionGoesOn) {

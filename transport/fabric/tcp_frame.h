@@ -51,6 +51,10 @@ static_assert(std::endian::native == std::endian::little, "headers are copied to
 // 100 Gbit/s.
 inline constexpr uint32_t kReadFragmentMax = 128 * 1024;
 
+// Of a fragment that is not its READ's last: a peer that answers byte by byte breaks the protocol, since each
+// fragment costs the requester a system call. Hawser's own have kReadFragmentMax.
+inline constexpr uint32_t kReadFragmentMin = 4 * 1024;
+
 // The text of a kFarewell.
 inline constexpr uint32_t kFarewellBytesMax = 256;
 

@@ -13,13 +13,17 @@
 namespace hawser::fabric {
 namespace {
 
-// Of one queue pair, per call: then it is the others' turn.
+// Of one queue pair, per call: then it is the others' turn. Bytes alone would not bound what a call costs:
+// while a READ is outstanding, a system call may bring one small frame. Whole fragments of READs use up the
+// bytes within eight system calls.
 constexpr size_t kReadBytesMax = 1024 * 1024;
+constexpr int kReadCallsMax = 32;
 
 }  // namespace
 
 FrameReader::Result FrameReader::Read(int fd, absl::Span<uint8_t> staging, TcpFabricCounters* counters) {
-  for (size_t total_bytes = 0; total_bytes < kReadBytesMax;) {
+  size_t total_bytes = 0;
+  for (int calls = 0; calls < kReadCallsMax && total_bytes < kReadBytesMax; ++calls) {
     // First what is missing of the payload, to its place; then, or only, to staging, behind what is there of
     // a header.
     iovec segments[kSgeMax + 1];
@@ -92,8 +96,15 @@ FrameReader::Result FrameReader::Discard(int fd, absl::Span<uint8_t> staging) {
 FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end) {
   while (static_cast<size_t>(end - next) >= sizeof(FrameHeader)) {
     std::memcpy(&header_, next, sizeof(header_));
+    const uint32_t acknowledged_before = requester_.acknowledged();
     if (!requester_.Acknowledge(header_.acknowledged)) return Violation(requester_.violation());
-    const Result result = Begin(header_);
+    Result result = Begin(header_);
+    // Else a peer could send as many of them as it likes, each of which costs us something and proves
+    // nothing.
+    if (payload_ == FrameKind::kAck && header_.acknowledged == acknowledged_before &&
+        result == Result::kMore) {
+      result = IdleAck();
+    }
     if (result == Result::kReceiverNotReady) Hold(next, end);
     if (result != Result::kMore) {
       partial_bytes_ = 0;
@@ -206,6 +217,10 @@ void FrameReader::Hold(const uint8_t* next, const uint8_t* end) {
 FrameReader::Result FrameReader::HasPayload(const FrameHeader& header) {
   return Violation(absl::StrCat("it sent a frame of kind ", static_cast<int>(header.kind),
                                 ", which has no payload, with one of ", header.length_bytes, " bytes"));
+}
+
+FrameReader::Result FrameReader::IdleAck() {
+  return Violation("it sent an acknowledgement frame that acknowledges nothing new");
 }
 
 FrameReader::Result FrameReader::Violation(const std::string& what) {

@@ -57,6 +57,7 @@ class FrameReader {
   const uint8_t* CopyPayload(const uint8_t* next, const uint8_t* end);
   void Hold(const uint8_t* next, const uint8_t* end);
   Result HasPayload(const FrameHeader& header);
+  Result IdleAck();
   Result Violation(const std::string& what);
 
   Requester& requester_;

@@ -73,12 +73,13 @@ bool Requester::BeginReadResponse(const FrameHeader& header) {
   }
   const Request& read = slot(number);
   const uint32_t missing = read.length_bytes - read_bytes_in_;
-  if (header.key != number || header.address != read_bytes_in_ || header.length_bytes == 0 ||
-      header.length_bytes > missing || header.length_bytes > kReadFragmentMax) {
-    violation_ =
-        absl::StrCat("it answered READ ", header.key, " at offset ", header.address, " with ",
-                     header.length_bytes, " bytes, where READ ", number, " at offset ", read_bytes_in_,
-                     " with 1 to ", std::min(missing, kReadFragmentMax), " bytes was due");
+  const uint32_t shortest = std::min(missing, kReadFragmentMin);
+  const uint32_t longest = std::min(missing, kReadFragmentMax);
+  if (header.key != number || header.address != read_bytes_in_ || header.length_bytes < shortest ||
+      header.length_bytes > longest) {
+    violation_ = absl::StrCat("it answered READ ", header.key, " at offset ", header.address, " with ",
+                              header.length_bytes, " bytes, where READ ", number, " at offset ",
+                              read_bytes_in_, " with ", shortest, " to ", longest, " bytes was due");
     return false;
   }
   return true;

@@ -85,6 +85,7 @@ class Requester {
     acknowledged_ = acknowledged;
     return true;
   }
+  uint32_t acknowledged() const { return acknowledged_; }
   bool BeginReadResponse(const FrameHeader& header);
   bool Nak(const FrameHeader& header);
   const std::string& violation() const { return violation_; }

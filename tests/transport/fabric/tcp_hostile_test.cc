@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <random>
 #include <string>
 
@@ -160,6 +161,14 @@ TEST_F(HostilePeerTest, AnAcknowledgementOfWhatWasNeverSent) {
   ExpectBrokenProtocol("acknowledged 1 requests of 0 that were sent");
 }
 
+TEST_F(HostilePeerTest, AnAcknowledgementOfNothingNew) {
+  ASSERT_TRUE(b_.Send(1, b_.At(0, 1)).ok());
+  peer_.Say({.kind = FrameKind::kAck, .acknowledged = 1});
+  HAWSER_UNTIL(world_, b_.sends.size() == 1);
+  peer_.Say({.kind = FrameKind::kAck, .acknowledged = 1});
+  ExpectBrokenProtocol("an acknowledgement frame that acknowledges nothing new");
+}
+
 TEST_F(HostilePeerTest, AnAcknowledgementThatGoesBack) {
   peer_.Say({.kind = FrameKind::kAck, .acknowledged = ~0u});
   ExpectBrokenProtocol("acknowledged 4294967295 requests of 0");
@@ -185,7 +194,7 @@ TEST_F(HostilePeerTest, AReadResponseLongerThanTheRead) {
   ASSERT_TRUE(b_.Read(1, b_.At(5000, 10), b_.memory(), 1).ok());
   peer_.Say({.kind = FrameKind::kReadResponse, .length_bytes = 11, .acknowledged = 1}, "0123456789a");
   ExpectBrokenProtocol(
-      "READ 0 at offset 0 with 11 bytes, where READ 0 at offset 0 with 1 to 10 bytes was due");
+      "READ 0 at offset 0 with 11 bytes, where READ 0 at offset 0 with 10 to 10 bytes was due");
   EXPECT_EQ(b_.Text(5000, 11), std::string(11, '\0'));
 }
 
@@ -194,6 +203,24 @@ TEST_F(HostilePeerTest, ARefusalOfAReadThatIsAnsweredAlready) {
   peer_.Say({.kind = FrameKind::kReadResponse, .length_bytes = 10}, "0123456789");
   peer_.Say({.kind = FrameKind::kNak, .status = static_cast<uint8_t>(CompletionStatus::kRemoteAccessError)});
   ExpectBrokenProtocol("answered READ 0 but acknowledged only 0 requests");
+}
+
+TEST_F(HostilePeerTest, AReadResponseInTinyFragments) {
+  ASSERT_TRUE(b_.Read(1, b_.At(5000, kReadFragmentMin + 1), b_.memory(), 1).ok());
+  peer_.Say({.kind = FrameKind::kReadResponse, .length_bytes = 1, .acknowledged = 1}, "0");
+  ExpectBrokenProtocol("with 1 bytes, where READ 0 at offset 0 with 4096 to 4097 bytes was due");
+}
+
+TEST_F(HostilePeerTest, OnlyTheLastFragmentOfAReadMayBeShort) {
+  ASSERT_TRUE(b_.Read(1, b_.At(5000, kReadFragmentMin + 1), b_.memory(), 1).ok());
+  peer_.Say({.kind = FrameKind::kReadResponse, .length_bytes = kReadFragmentMin, .acknowledged = 1},
+            std::string(kReadFragmentMin, 'r'));
+  peer_.Say(
+      {.kind = FrameKind::kReadResponse, .length_bytes = 1, .acknowledged = 1, .address = kReadFragmentMin},
+      "!");
+  HAWSER_UNTIL(world_, b_.sends.size() == 1);
+  EXPECT_THAT(b_.sends, ElementsAre(CompletionIs(1, kSuccess)));
+  EXPECT_EQ(b_.Text(5000, kReadFragmentMin + 1), std::string(kReadFragmentMin, 'r') + "!");
 }
 
 TEST_F(HostilePeerTest, AReadResponseAtAnotherOffset) {
@@ -237,6 +264,26 @@ TEST_F(HostilePeerTest, MoreReadsThanAgreedAreAnsweredWithARefusal) {
   world_.ExpectEverythingComesBack(b_);
 }
 
+TEST_F(HostilePeerTest, AGrantIsReadFourTimesOverAtMost) {
+  const FrameHeader whole = {
+      .kind = FrameKind::kReadRequest, .length_bytes = 1000, .key = readable_, .address = AddressOf(1000)};
+  for (size_t i = 1; i <= 4; ++i) {
+    peer_.Say(whole);
+    peer_.HearBytes(i * (sizeof(FrameHeader) + 1000));
+  }
+  EXPECT_FALSE(b_.news().ended());
+  FrameHeader byte = whole;
+  byte.length_bytes = 1;
+  peer_.Say(byte);
+  HAWSER_UNTIL(world_, b_.news().ended());
+  EXPECT_THAT(std::string(b_.news().why.message()), HasSubstr("READ what it was granted 4 times over"));
+  peer_.HearBytes(4 * (sizeof(FrameHeader) + 1000) + sizeof(FrameHeader));
+  const FrameHeader refusal = peer_.FrameAt(4 * (sizeof(FrameHeader) + 1000));
+  EXPECT_EQ(refusal.kind, FrameKind::kNak);
+  EXPECT_EQ(refusal.status, static_cast<uint8_t>(CompletionStatus::kRemoteAccessError));
+  world_.ExpectEverythingComesBack(b_);
+}
+
 TEST_F(HostilePeerTest, AConnectionThatEndsInTheMiddleOfAFrameSaysSo) {
   peer_.Say({.kind = FrameKind::kSend, .length_bytes = 100}, "only a part");
   world_.PollSome(5);
@@ -258,6 +305,32 @@ TEST_F(HostilePeerTest, APeerThatDiesWhileItsSendWaitsForAReceive) {
   setsockopt(peer_.fd(), SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
   peer_.Close();
   HAWSER_UNTIL(world_, b_.news().ended());
+}
+
+// While a READ is out, frames are read one by one, so that the payload of the READ is never copied. What that
+// costs is bounded by turn, however much one peer has sent.
+TEST_F(TcpFabricTest, APollMakesFewSystemCallsForOnePeer) {
+  constexpr uint32_t kSends = 400;
+  Endpoint& b = world_.NewEndpoint(1, {.send_depth = 8, .receive_depth = kSends, .read_depth = 4});
+  Stranger peer(world_);
+  peer.BecomePeerOf(b);
+  for (uint64_t i = 0; i < kSends; ++i) ASSERT_TRUE(b.Receive(i, b.At(i, 1)).ok());
+  ASSERT_TRUE(b.Read(1, b.At(1000, 100), b.memory(), 1).ok());
+  const FrameHeader send = {.kind = FrameKind::kSend, .length_bytes = 1, .acknowledged = 1};
+  std::string frames;
+  for (uint32_t i = 0; i < kSends; ++i) {
+    frames.append(reinterpret_cast<const char*>(&send), sizeof(send));
+    frames += "x";
+  }
+  peer.Say(frames);
+  uint64_t most = 0;
+  while (b.receives.size() < kSends) {
+    const uint64_t before = counters_.receive_calls.load();
+    world_.PollOnce();
+    most = std::max(most, counters_.receive_calls.load() - before);
+    ASSERT_FALSE(b.news().ended()) << b.news().why;
+  }
+  EXPECT_LE(most, 33u);  // One of them may be of the other side's queue.
 }
 
 TEST_F(HostilePeerTest, FramesMayComeByteByByte) {

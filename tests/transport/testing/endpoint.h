@@ -31,6 +31,10 @@ class RecordingObserver final : public ConnectionObserver {
     ++going_aways;
     if (on_going_away) on_going_away();
   }
+  void OnLost(const absl::Status& why) override {
+    ++losses;
+    lost = why;
+  }
   void OnClosed(const absl::Status& why) override {
     ++closings;
     closed = why;
@@ -40,8 +44,9 @@ class RecordingObserver final : public ConnectionObserver {
   std::optional<Handshake> ready;
   int slots_freed = 0;
   int going_aways = 0;
+  int losses = 0;
   int closings = 0;
-  std::optional<absl::Status> closed;
+  std::optional<absl::Status> lost, closed;
   std::function<void()> on_ready, on_slot_free, on_going_away, on_closed;
 };
 

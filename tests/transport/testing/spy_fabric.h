@@ -30,6 +30,11 @@ class SpyFabric final : public fabric::Fabric {
     int64_t grants = 0;  // And not revoked.
     int64_t grants_max = 0;
     uint32_t receive_depth = 0;
+
+    // For the test to set: READs of this queue pair complete no more, as if the peer answered none, beside
+    // the next `reads_let_through`. An error of the queue pair brings what was held.
+    bool hold_reads = false;
+    uint64_t reads_let_through = 0;
   };
 
   explicit SpyFabric(std::shared_ptr<fabric::Fabric> real) : real_(std::move(real)) {}
@@ -47,6 +52,14 @@ class SpyFabric final : public fabric::Fabric {
   void KeepBackReadCompletions(bool keep) { KeepBack(keep, fabric::Opcode::kRead); }
   // Revocations take their time, likewise.
   void KeepBackRevocations(bool keep) { KeepBack(keep, fabric::Opcode::kRevoke); }
+
+  // Nothing more can be posted to the send queues.
+  void FailPosts(bool fail) { fail_posts_ = fail; }
+  // Nothing comes back flushed, as from a device or a driver that is stuck, until false is said. What was
+  // kept back of a queue pair is dropped when that is destroyed.
+  void KeepBackFlushes(bool keep) { keep_back_flushes_ = keep; }
+  // Queue pairs that were not destroyed.
+  size_t live_queue_pairs() const { return live_.size(); }
 
   // What queue pairs guess of their peers. At first: not at all on this core.
   void SetPeersShareCore(bool share) { peers_share_core_ = share; }
@@ -71,7 +84,8 @@ class SpyFabric final : public fabric::Fabric {
                                                            fabric::ListenHandler& handler) override;
 
  private:
-  Counts& CountsOf(uint32_t qp_num) const;
+  // Null: it was destroyed.
+  Counts* CountsOf(uint32_t qp_num) const;
   void KeepBack(bool keep, fabric::Opcode opcode) {
     keep_back_ = keep ? std::optional(opcode) : std::nullopt;
   }
@@ -85,6 +99,8 @@ class SpyFabric final : public fabric::Fabric {
   std::map<uint64_t, bool> reads_;   // wr_ids of READs that are outstanding.
   uint64_t registrations_ = 0;
   std::optional<fabric::Opcode> keep_back_;
+  bool fail_posts_ = false;
+  bool keep_back_flushes_ = false;
   bool peers_share_core_ = false;
   std::optional<int> numa_node_;
   int64_t grants_max_ = INT64_MAX;

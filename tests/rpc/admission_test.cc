@@ -1,0 +1,81 @@
+// Which connections a server takes.
+
+#include "hawser/rpc/admission.h"
+
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/testing/test_fabric.h"
+#include "hawser/transport/uri.h"
+
+namespace hawser::internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Newcomer final : Admission::Newcomer {};
+
+class AdmissionTest : public ::testing::Test {
+ protected:
+  // A pool in whose share for receives there is room for sixteen of `receive_bytes`.
+  static constexpr size_t kReceiveBytes = 4096 * 3;
+  transport::BufferPool pool_{NewTestFabric(), {.limit_bytes = 16 * 4096 * 4}};
+
+  Admission::Place From(const char* host) {
+    return {fabric::PeerHost(*transport::ParseNumericHost(host)), &pool_, kReceiveBytes};
+  }
+};
+
+TEST_F(AdmissionTest, ReceivesLeaveAQuarterOfThePoolToMessages) {
+  Admission admission({});
+  for (int i = 0; i < 16; ++i) ASSERT_TRUE(admission.Admit(From("10.0.0.1")).ok());
+  const absl::Status refused = admission.Admit(From("10.0.0.2"));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("BufferPoolOptions::limit_bytes"));
+  EXPECT_LE(refused.message().size(), 140u) << "a rejection cuts it short";
+  EXPECT_EQ(admission.connections(), 16u);
+  admission.Release(From("10.0.0.1"));
+  EXPECT_TRUE(admission.Admit(From("10.0.0.2")).ok());
+}
+
+TEST_F(AdmissionTest, AHostHasItsShareOfTheConnections) {
+  Admission admission({.connections_max = 3, .connections_per_host_max = 2});
+  EXPECT_TRUE(admission.Admit(From("10.0.0.1")).ok());
+  EXPECT_TRUE(admission.Admit(From("10.0.0.1")).ok());
+  const absl::Status refused = admission.Admit(From("10.0.0.1"));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("connections_per_host_max"));
+  EXPECT_TRUE(admission.Admit(From("10.0.0.2")).ok());
+  EXPECT_THAT(std::string(admission.Admit(From("10.0.0.3")).message()), HasSubstr("connections_max"));
+}
+
+TEST_F(AdmissionTest, NewcomersMakeRoomBeforeTheMemoryIsGone) {
+  Admission admission({});
+  std::deque<Newcomer> newcomers(15);
+  for (int i = 0; i < 14; ++i) {
+    const Admission::Place place = From(i == 0 ? "10.0.0.1" : "10.0.0.2");
+    ASSERT_TRUE(admission.Admit(place).ok());
+    EXPECT_EQ(admission.AddNewcomer(newcomers[i], place), nullptr) << i;
+  }
+  ASSERT_TRUE(admission.Admit(From("10.0.0.3")).ok());
+  EXPECT_EQ(admission.AddNewcomer(newcomers[14], From("10.0.0.3")), &newcomers[1]);
+  EXPECT_FALSE(newcomers[1].in_table());
+}
+
+TEST_F(AdmissionTest, AClientThatHasSpokenMakesNoRoom) {
+  Admission admission({});
+  std::deque<Newcomer> newcomers(16);
+  for (int i = 0; i < 14; ++i) {
+    ASSERT_TRUE(admission.Admit(From("10.0.0.1")).ok());
+    admission.AddNewcomer(newcomers[i], From("10.0.0.1"));
+    admission.RemoveNewcomer(newcomers[i]);
+  }
+  ASSERT_TRUE(admission.Admit(From("10.0.0.1")).ok());
+  EXPECT_EQ(admission.AddNewcomer(newcomers[14], From("10.0.0.1")), nullptr);
+}
+
+}  // namespace
+}  // namespace hawser::internal

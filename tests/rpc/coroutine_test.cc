@@ -1,0 +1,115 @@
+// A coroutine that is destroyed while it waits for a call.
+
+#include <coroutine>
+#include <memory>
+#include <utility>
+
+#include "tests/rpc/driven.h"
+#include "tests/rpc/probe.h"
+
+namespace hawser {
+namespace {
+
+using Act = absl::StatusOr<Reply<probe::Probe::ActResults>>;
+using PendingAct = PendingCall<probe::Probe::ActResults>;
+
+// Starts at once; owned by its handle, which stays valid after its end.
+class Coroutine {
+ public:
+  struct promise_type {
+    Coroutine get_return_object() { return Coroutine(Handle::from_promise(*this)); }
+    std::suspend_never initial_suspend() { return {}; }
+    std::suspend_always final_suspend() noexcept { return {}; }
+    void return_void() {}
+    void unhandled_exception() { std::terminate(); }
+  };
+
+  Coroutine(Coroutine&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  ~Coroutine() { Destroy(); }
+  void Destroy() {
+    if (handle_) std::exchange(handle_, nullptr).destroy();
+  }
+
+ private:
+  using Handle = std::coroutine_handle<promise_type>;
+  explicit Coroutine(Handle handle) : handle_(handle) {}
+  Handle handle_;
+};
+
+Coroutine Await(PendingAct call, bool& resumed) {
+  Act reply = co_await std::move(call);
+  resumed = true;
+}
+
+class CoroutineTest : public testing::Test {
+ protected:
+  // Every turn that there is to do for what was sent so far.
+  void Settle() {
+    server_.probe.on_act = [](ServerContext&, uint64_t) { return absl::OkStatus(); };
+    EXPECT_TRUE(SendAct(channel_, 100).Wait().ok());
+    while (client_.poller().PollOnce() != 0) {
+    }
+  }
+
+  TestServer server_;
+  Driven client_;
+  std::shared_ptr<Channel> channel_ = server_.Connect({.runtime = client_.runtime});
+};
+
+TEST_F(CoroutineTest, DestroyedWhileItsCallIsPendingItCancelsAndIsNotResumed) {
+  server_.probe.on_act = server_.held.Handler();
+  bool resumed = false;
+  Coroutine waiting = Await(SendAct(channel_, 1), resumed);
+  ASSERT_TRUE(client_.Until([&] { return server_.probe.runs == 1; }));
+  DeferredCall deferred = server_.held.Take();
+  waiting.Destroy();
+  EXPECT_TRUE(client_.Until([&] { return deferred.context().cancelled(); }));
+  deferred.Finish();
+  Settle();
+  EXPECT_FALSE(resumed);
+}
+
+TEST_F(CoroutineTest, DestroyedBeforeItsResultIsHandedOverItIsNotResumed) {
+  auto call = SendAct(channel_, 1);
+  ASSERT_TRUE(SendAct(channel_, 2).Wait().ok());  // So the result of the first is there, too.
+  bool resumed = false;
+  Coroutine waiting = Await(std::move(call), resumed);
+  EXPECT_FALSE(resumed);
+  waiting.Destroy();
+  Settle();
+  EXPECT_FALSE(resumed);
+}
+
+TEST_F(CoroutineTest, ACallbackMayDestroyOneWhoseResultComesInTheSameTurn) {
+  bool resumed = false, destroyed = false;
+  std::unique_ptr<Coroutine> waiting;
+  SendAct(channel_, 1).Then([&](Act) {
+    waiting.reset();
+    destroyed = true;
+  });
+  waiting = std::make_unique<Coroutine>(Await(SendAct(channel_, 2), resumed));
+  ASSERT_TRUE(client_.Until([&] { return destroyed; }));
+  Settle();
+  EXPECT_FALSE(resumed);
+}
+
+TEST_F(CoroutineTest, DestroyedUnsentItIsNotResumed) {
+  std::shared_ptr<Channel> closed = server_.Connect({.runtime = client_.runtime});
+  closed->Close();
+  bool resumed = false;
+  Coroutine waiting = Await(SendAct(closed, 1), resumed);
+  waiting.Destroy();
+  Settle();
+  EXPECT_FALSE(resumed);
+}
+
+TEST_F(CoroutineTest, ResumedToItsEndItCancelsNothing) {
+  bool resumed = false;
+  Coroutine waiting = Await(SendAct(channel_, 1), resumed);
+  EXPECT_TRUE(client_.Until([&] { return resumed; }));
+  waiting.Destroy();
+  Settle();
+}
+
+}  // namespace
+}  // namespace hawser

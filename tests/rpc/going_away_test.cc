@@ -1,0 +1,293 @@
+// A client of servers that call their connections off.
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hawser/rpc/envelope.h"
+#include "hawser/rpc/status.h"
+#include "hawser/tests/testing/test_fabric.h"
+#include "hawser/transport/acceptor.h"
+#include "hawser/transport/connection.h"
+#include "hawser/transport/runtime.h"
+#include "tests/rpc/probe.h"
+
+namespace hawser {
+namespace {
+
+// A server that does with its connections what a test says. It never closes one by itself. On its poller, but
+// for the methods that say otherwise.
+class FakeServer final : transport::Acceptor::Handler {
+ public:
+  class Client final : public transport::ConnectionObserver, public transport::RequestHandler {
+   public:
+    Client(FakeServer& server, int number) : number(number), server_(server) {}
+
+    // Says that it goes away, and goes on all the same.
+    void CallOff() { connection->control().GoingAway(); }
+    void Answer(transport::ExchangeId id) { Respond(id, {}); }
+    void RefuseUnrun(transport::ExchangeId id) { Respond(id, {absl::StatusCode::kUnavailable, true}); }
+
+    const int number;  // From 0, in the order in which they came.
+    transport::Connection* connection = nullptr;
+    transport::SessionToken session;
+
+   private:
+    void Respond(transport::ExchangeId id, const internal::ResponseEnvelope& envelope) {
+      transport::OutgoingMessagePtr message = server_.poller().messages().NewOutgoing();
+      if (envelope.code == absl::StatusCode::kOk) {
+        message->builder().initRoot<probe::Probe::ActResults>().setNumber(42);
+      } else {
+        internal::EncodeStatus(absl::Status(envelope.code, "on purpose"), *message);
+      }
+      message->SetEnvelope(internal::Encode(envelope));
+      EXPECT_TRUE(connection->Respond(id, message).ok());
+    }
+
+    void OnReady(const transport::Handshake&) override { server_.on_ready(*this); }
+    void OnClosed(const absl::Status&) override {
+      connection = nullptr;
+      --server_.open;
+    }
+    void OnRequest(transport::ExchangeId id, transport::IncomingMessagePtr, int64_t) override {
+      ++server_.requests;
+      server_.on_request(*this, id);
+    }
+    void OnBadRequest(transport::ExchangeId, const absl::Status&) override {}
+    void OnCancel(transport::ExchangeId, const absl::Status&) override {}
+
+    FakeServer& server_;
+  };
+
+  FakeServer() {
+    Run([&] { acceptor_ = *transport::Acceptor::Listen(poller(), TestAddress(), *this); });
+    uri = TestUri(acceptor_->address().port());
+  }
+  ~FakeServer() {
+    Run([&] {
+      acceptor_.reset();
+      reverse_.reset();
+      for (auto& client : clients_) {
+        if (client->connection != nullptr) client->connection->Close();
+      }
+    });
+    EXPECT_TRUE(Eventually([&] { return open == 0; }));
+    Run([] {});
+  }
+
+  // Any thread: runs `code` on the poller, and waits.
+  void Run(const std::function<void()>& code) {
+    const auto done = std::make_shared<transport::Event>();
+    poller().Run([&code, done] {
+      code();
+      done->Set();
+    });
+    poller().WaitFor(*done);
+  }
+  transport::Poller& poller() { return runtime_->poller(0); }
+  Client& client(size_t number) { return *clients_.at(number); }
+
+  void AcceptReverse() {
+    if (reverse_ == nullptr) return;
+    auto* const client = clients_.emplace_back(std::make_unique<Client>(*this, -1)).get();
+    auto made = transport::Connection::Accept(poller(), std::move(reverse_), {}, reverse_hello_, {}, *client,
+                                              nullptr);
+    if (!made.ok()) return;
+    client->connection = *made;
+    ++open;
+  }
+
+  std::string uri;
+  // Set before a client comes.
+  std::function<void(Client&)> on_ready = [](Client&) {};
+  std::function<void(Client&, transport::ExchangeId)> on_request =
+      [](Client& client, transport::ExchangeId id) { client.Answer(id); };
+  // Any thread.
+  std::atomic<int> open{0}, came{0}, requests{0}, reverse_came{0};
+
+ private:
+  void OnPeer(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello) override {
+    if (hello.role == transport::Role::kReverse) {
+      reverse_ = std::move(request);
+      reverse_hello_ = hello;
+      ++reverse_came;
+      return;
+    }
+    auto* const client = clients_.emplace_back(std::make_unique<Client>(*this, came)).get();
+    auto made =
+        transport::Connection::Accept(poller(), std::move(request), {}, hello,
+                                      transport::NewSessionToken(poller().environment()), *client, client);
+    ASSERT_TRUE(made.ok());
+    client->connection = *made;
+    ++open;
+    ++came;
+  }
+
+  std::shared_ptr<transport::Runtime> runtime_ =
+      *transport::Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/true);
+  std::unique_ptr<transport::Acceptor> acceptor_;
+  std::vector<std::unique_ptr<Client>> clients_;
+  std::unique_ptr<fabric::ConnectRequest> reverse_;
+  transport::Handshake reverse_hello_;
+};
+
+const ChannelOptions kQuick = {.backoff_min = absl::Milliseconds(1), .backoff_max = absl::Milliseconds(4)};
+const CallOptions kPatient = {.timeout = kLong, .wait_for_ready = true};
+
+TEST(GoingAwayTest, TheClientClosesAConnectionThatWasCalledOff) {
+  FakeServer server;
+  server.on_request = [](FakeServer::Client& client, transport::ExchangeId id) {
+    client.Answer(id);
+    if (client.number == 0) client.CallOff();
+  };
+  const auto channel = *Channel::Connect(server.uri, kQuick);
+  EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
+  EXPECT_TRUE(Eventually([&] { return server.came == 2 && server.open == 1; }));
+  EXPECT_TRUE(SendAct(channel, 2, kPatient).Wait().ok());
+}
+
+TEST(GoingAwayTest, TheCallsOfAConnectionThatWasCalledOffGoOn) {
+  FakeServer server;
+  std::vector<transport::ExchangeId> held;
+  server.on_request = [&](FakeServer::Client& client, transport::ExchangeId id) {
+    if (client.number != 0) return client.Answer(id);
+    held.push_back(id);
+    client.CallOff();
+  };
+  const auto channel = *Channel::Connect(server.uri, kQuick);
+  auto first = SendAct(channel, 1, kPatient);
+  EXPECT_TRUE(Eventually([&] { return server.came == 2; }));
+  EXPECT_TRUE(SendAct(channel, 2, kPatient).Wait().ok());
+  server.Run([&] { server.client(0).Answer(held[0]); });
+  EXPECT_TRUE(first.Wait().ok());
+  EXPECT_TRUE(Eventually([&] { return server.open == 1; }));
+}
+
+TEST(GoingAwayTest, AServerThatCallsOffAgainAndAgainDoesNotGrowTheClient) {
+  FakeServer server;
+  server.on_request = [](FakeServer::Client& client, transport::ExchangeId) { client.CallOff(); };
+  const auto channel = *Channel::Connect(server.uri, kQuick);
+  std::vector<PendingCall<probe::Probe::ActResults>> calls;
+  for (int i = 0; i < 20; ++i) {
+    calls.push_back(SendAct(channel, i, kPatient));
+    ASSERT_TRUE(Eventually([&] { return server.requests == i + 1; }));
+  }
+  EXPECT_TRUE(Eventually([&] { return server.open <= 6; })) << server.open;
+  const absl::Status oldest = calls[0].Wait().status();
+  EXPECT_THAT(oldest, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_TRUE(WasSent(oldest));
+}
+
+TEST(GoingAwayTest, ACallThatWasRefusedUnrunIsSentAgain) {
+  for (const size_t size_bytes : {0, 3000, 1 << 20}) {
+    FakeServer server;
+    std::vector<transport::ExchangeId> held;
+    server.on_request = [&](FakeServer::Client& client, transport::ExchangeId id) {
+      if (client.number != 0) return client.Answer(id);
+      held.push_back(id);
+      if (held.size() == 1) return;
+      client.CallOff();
+      client.RefuseUnrun(id);
+    };
+    const auto channel = *Channel::Connect(server.uri, kQuick);
+    auto running = SendAct(channel, 1, kPatient);
+    auto call = probe::ProbeStub(channel).Echo(kPatient);  // Not idempotent.
+    const std::vector<uint8_t> bytes(size_bytes, 7);
+    call.request().setData({bytes.data(), bytes.size()});
+    EXPECT_THAT(call.Send().Wait().status(), HasCode(absl::StatusCode::kOk)) << size_bytes;
+    EXPECT_EQ(server.requests, 3);
+    server.Run([&] { server.client(0).Answer(held[0]); });
+    EXPECT_TRUE(running.Wait().ok());
+  }
+}
+
+// The refusal may overtake the news that the server goes away, which waits while a ping is under way.
+TEST(GoingAwayTest, ARefusalAloneCallsTheConnectionOff) {
+  FakeServer server;
+  server.on_request = [&](FakeServer::Client& client, transport::ExchangeId id) {
+    client.number == 0 ? client.RefuseUnrun(id) : client.Answer(id);
+  };
+  const auto channel = *Channel::Connect(server.uri, kQuick);
+  EXPECT_THAT(SendAct(channel, 1, kPatient).Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_TRUE(Eventually([&] { return server.open == 1; }));
+}
+
+TEST(GoingAwayTest, AServerThatRefusesForEverIsAskedWithBackoffUntilTheDeadline) {
+  FakeServer server;
+  server.on_request = [](FakeServer::Client& client, transport::ExchangeId id) { client.RefuseUnrun(id); };
+  const auto channel = *Channel::Connect(
+      server.uri, {.backoff_min = absl::Milliseconds(20), .backoff_max = absl::Milliseconds(20)});
+  const absl::Status status =
+      SendAct(channel, 1, {.timeout = absl::Milliseconds(100), .wait_for_ready = true}).Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_FALSE(WasSent(status)) << status;
+  EXPECT_GT(server.requests, 1);
+  EXPECT_LE(server.requests, 12);  // 10 ms apart at least.
+}
+
+TEST(GoingAwayTest, ARefusedCallThatIsCancelledEndsOnce) {
+  FakeServer server;
+  server.on_request = [](FakeServer::Client& client, transport::ExchangeId id) { client.RefuseUnrun(id); };
+  const auto channel = *Channel::Connect(server.uri, kQuick);
+  std::atomic<int> ended{0};
+  std::vector<PendingCall<probe::Probe::ActResults>> calls;
+  for (int i = 0; i < 100; ++i) {
+    calls.push_back(SendAct(channel, i, kPatient));
+    calls.back().Then([&](auto reply) {
+      EXPECT_THAT(reply.status(), HasCode(absl::StatusCode::kCancelled));
+      ++ended;
+    });
+  }
+  EXPECT_TRUE(Eventually([&] { return server.requests > 50; }));
+  for (auto& call : calls) call.Cancel();
+  EXPECT_TRUE(Eventually([&] { return ended == 100; }));
+}
+
+// The reverse connection is not up yet.
+TEST(GoingAwayTest, AServerThatGoesAwayWhileAClientConnectsIsLeft) {
+  class ListenerServiceImpl final : public probe::ListenerService {
+   public:
+    absl::Status Notify(ServerContext&, probe::Listener::NotifyParams::Reader,
+                        probe::Listener::NotifyResults::Builder) override {
+      return absl::OkStatus();
+    }
+  } listener;
+  FakeServer server;
+  std::atomic<int> of_first{0};
+  server.on_ready = [](FakeServer::Client& client) {
+    if (client.number == 0) client.CallOff();
+  };
+  server.on_request = [&](FakeServer::Client& client, transport::ExchangeId id) {
+    if (client.number == 0) ++of_first;
+    client.Answer(id);
+  };
+  ChannelOptions options = kQuick;
+  options.services = {&listener};
+  const auto channel = *Channel::Create(server.uri, std::move(options));
+  auto call = SendAct(channel, 1, kPatient);
+  ASSERT_TRUE(Eventually([&] { return server.reverse_came == 1; }));
+  // The client has heard it when it has acknowledged it, or has gone.
+  ASSERT_TRUE(Eventually([&] {
+    bool heard = false;
+    server.Run([&] {
+      transport::Connection* const first = server.client(0).connection;
+      heard = first == nullptr || first->control().waiting_since_ns() == transport::kNever;
+      if (heard && server.reverse_came == 1) server.AcceptReverse();
+    });
+    return heard;
+  }));
+  EXPECT_TRUE(Eventually([&] {
+    server.Run([&] {
+      if (server.reverse_came == 2) server.AcceptReverse();
+    });
+    return server.requests == 1;
+  }));
+  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_EQ(of_first, 0);
+}
+
+}  // namespace
+}  // namespace hawser

@@ -1,0 +1,131 @@
+// A server in a flood of strangers that shake hands and then say nothing.
+//
+// HAWSER_GREETINGS and HAWSER_GREETING_SECONDS (--test_env) make it as large as a real one: 50000 in 30.
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <string>
+#include <thread>
+
+#include "hawser/transport/handshake.h"
+#include "tests/rpc/probe.h"
+
+namespace hawser {
+namespace {
+
+int FromEnvironment(const char* name, int otherwise) {
+  const char* const text = std::getenv(name);
+  return text != nullptr ? std::atoi(text) : otherwise;
+}
+
+// The greeting of the fabric over TCP with the handshake of a client, as PROTOCOL.md has them: 60 bytes.
+std::string Greeting() {
+  transport::Handshake hello;
+  hello.slots = 32;
+  hello.receive_buffer_bytes = 4096;
+  hello.message_bytes_max = 1 << 20;
+  const std::string private_data = transport::Encode(hello);
+  std::string greeting("\x89HAWSER\n\x01\0\x01", 11);
+  greeting.push_back(static_cast<char>(private_data.size()));
+  greeting.append("\x10\0\0\0", 4);
+  return greeting + private_data;
+}
+
+// Greets again and again from one address, and keeps its latest connections open.
+class Flood {
+ public:
+  Flood(uint16_t port, int greetings, int seconds)
+      : port_(port), greetings_(greetings), seconds_(seconds), thread_([this] { Run(); }) {}
+  ~Flood() {
+    thread_.join();
+    while (!sockets_.empty()) CloseOldest();
+  }
+
+  bool over() const { return greeted_ >= greetings_; }
+  int greeted() const { return greeted_; }
+
+ private:
+  static constexpr size_t kOpenMax = 4000;
+
+  void Run() {
+    const std::string greeting = Greeting();
+    sockaddr_in server = {};
+    server.sin_family = AF_INET;
+    server.sin_port = htons(port_);
+    server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const absl::Time start = absl::Now();
+    for (int i = 0; i < greetings_; ++i) {
+      if (seconds_ > 0) absl::SleepFor(start + absl::Seconds(seconds_) * i / greetings_ - absl::Now());
+      const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      // Connections that are reset leave no port in TIME_WAIT.
+      const linger reset = {.l_onoff = 1, .l_linger = 0};
+      setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+      sockets_.push_back(fd);
+      if (connect(fd, reinterpret_cast<sockaddr*>(&server), sizeof(server)) == 0) {
+        [[maybe_unused]] const ssize_t n = send(fd, greeting.data(), greeting.size(), MSG_NOSIGNAL);
+      }
+      if (sockets_.size() > kOpenMax) CloseOldest();
+      ++greeted_;
+    }
+  }
+  void CloseOldest() {
+    close(sockets_.front());
+    sockets_.pop_front();
+  }
+
+  const uint16_t port_;
+  const int greetings_;
+  const int seconds_;
+  std::deque<int> sockets_;
+  std::atomic<int> greeted_{0};
+  std::thread thread_;  // Last: it uses the others.
+};
+
+TEST(GreetingFloodTest, HonestClientsConnectAndSendMeanwhile) {
+  const int greetings = FromEnvironment("HAWSER_GREETINGS", 2000);
+  const int seconds = FromEnvironment("HAWSER_GREETING_SECONDS", 0);
+  TestServer server({}, "tcp://127.0.0.1:0");
+  const auto old_client = server.Connect();
+  ASSERT_TRUE(SendAct(old_client, 1).Wait().ok());
+  absl::Duration slowest_connect, slowest_call;
+  int clients = 0;
+  {
+    Flood flood(static_cast<uint16_t>(std::stoi(server.uri.substr(server.uri.rfind(':') + 1))), greetings,
+                seconds);
+    do {
+      const absl::Time start = absl::Now();
+      const auto channel = Channel::Connect(server.uri);
+      ASSERT_TRUE(channel.ok()) << channel.status() << " after " << flood.greeted() << " greetings";
+      slowest_connect = std::max(slowest_connect, absl::Now() - start);
+      auto call = probe::ProbeStub(*channel).Echo({.timeout = kLong});
+      call.request().initData(16 << 20);
+      const absl::Time sent = absl::Now();
+      const auto reply = call.Send().Wait();
+      ASSERT_TRUE(reply.ok()) << reply.status();
+      slowest_call = std::max(slowest_call, absl::Now() - sent);
+      ++clients;
+    } while (!flood.over());
+    EXPECT_TRUE(SendAct(old_client, 1).Wait().ok());
+    const ServerStats stats = server.server.stats();
+    std::printf(
+        "%d greetings, %d clients: connected within %s, 16 MiB there and back within %s; %d connections\n",
+        flood.greeted(), clients, absl::FormatDuration(slowest_connect).c_str(),
+        absl::FormatDuration(slowest_call).c_str(), static_cast<int>(stats.connections));
+    EXPECT_LT(stats.connections, 1100u) << "strangers of one host take more than their share";
+    if (seconds > 0) {
+      EXPECT_LT(slowest_connect, absl::Seconds(1));
+    }
+  }
+  EXPECT_TRUE(Eventually([&] { return server.server.stats().connections == 1; }));
+}
+
+}  // namespace
+}  // namespace hawser

@@ -1,0 +1,56 @@
+// Which connections belong to one client.
+
+#include "hawser/rpc/session.h"
+
+#include <memory>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/testing/test_fabric.h"
+#include "hawser/transport/runtime.h"
+#include "hawser/transport/uri.h"
+
+namespace hawser::internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::shared_ptr<transport::Runtime> NewRuntime() {
+  return *transport::Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/false);
+}
+
+class NoOwner final : public Session::Owner {
+ public:
+  void OnSessionHeard(Session&) override {}
+  void OnSessionClosed(Session&) override {}
+  void OnSessionGone(Session&) override {}
+  void OnReverseGone(const Admission::Place&) override {}
+};
+
+fabric::SocketAddress Address(absl::string_view host, uint16_t port) {
+  fabric::SocketAddress address = *transport::ParseNumericHost(host);
+  address.set_port(port);
+  return address;
+}
+
+// Two fabrics of one kind are as foreign to each other as TCP and RDMA are.
+TEST(SessionTest, ItsReverseConnectionComesOverItsFabricFromItsHost) {
+  const auto runtime = NewRuntime(), other = NewRuntime();
+  const ServerOptions options;
+  ServingCounters counters;
+  NoOwner owner;
+  Session::Owner& as_owner = owner;
+  const Session session(runtime, runtime->poller(0), Address("10.0.0.1", 4000), {}, options,
+                        std::make_shared<Serving>(), counters, as_owner);
+  EXPECT_TRUE(session.CheckReverse(*runtime, Address("10.0.0.1", 4001)).ok());
+  const absl::Status fabric = session.CheckReverse(*other, Address("10.0.0.1", 4001));
+  EXPECT_EQ(fabric.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(std::string(fabric.message()), HasSubstr("the same fabric and device"));
+  const absl::Status host = session.CheckReverse(*runtime, Address("10.0.0.2", 4000));
+  EXPECT_EQ(host.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(std::string(host.message()), HasSubstr("the same host"));
+}
+
+}  // namespace
+}  // namespace hawser::internal
