@@ -18,7 +18,12 @@ class Layout:
     def __init__(self, rows):
         self.fields = {field: (int(offset), int(size)) for offset, size, field, *_ in rows if size != "-"}
         self.notes = {field: rest for _, _, field, *rest in rows}
-        self.size = max(offset + size for offset, size in self.fields.values())
+        # Each begins where the one before it ends, from 0 on.
+        at = 0
+        for offset, size, field, *_ in rows:
+            assert int(offset) == at, f"{field} is at {offset}, the fields before it end at {at}"
+            at += 0 if size == "-" else int(size)
+        self.size = at
 
     def encode(self, **values):
         out = bytearray(self.size)
@@ -74,6 +79,13 @@ class Page:
                 if number:
                     self.codes[name] = int(number)
         self.reasons = [row[0] for row in self._rows("reason")]
+
+        # What the test does not come by.
+        assert handshake.size == self.handshake_bytes
+        for numbers in (self.roles, self.kinds, self.operations, self.greetings, self.frames):
+            assert list(numbers.values()) == list(range(1, len(numbers) + 1)), numbers
+        assert list(self.refusals.values()) == list(range(2, 2 + len(self.refusals))), self.refusals
+        assert sorted(self.codes.values()) == list(range(len(self.codes))), self.codes
 
     def _rows(self, first_column):
         return next(rows for head, rows in self.tables if head[0] == first_column)

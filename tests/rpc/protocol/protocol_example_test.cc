@@ -10,6 +10,7 @@
 
 #include "examples/echo/echo.rpc.h"
 #include "hawser/rpc/envelope.h"
+#include "hawser/transport/fabric/violation.h"
 #include "hawser/transport/wire.h"
 
 // The example of rpc/PROTOCOL.md, read from the page itself, so that the page cannot go stale.
@@ -68,6 +69,16 @@ TEST(ProtocolExampleTest, ThePageShowsWhatItSays) {
   capnp::SegmentArrayMessageReader reader(kj::arrayPtr(&segment, 1));
   const auto said = reader.getRoot<echo::Echo::EchoParams>().getMessage().asChars();
   EXPECT_EQ(std::string(said.begin(), said.size()), "tow");
+}
+
+TEST(ProtocolExampleTest, ThePageNamesEachReasonOfAViolation) {
+  std::ifstream page("rpc/PROTOCOL.md");
+  std::stringstream text;
+  text << page.rdbuf();
+  for (size_t i = 0; i < kViolationCount; ++i) {
+    const std::string name(NameOf(static_cast<Violation>(i)));
+    EXPECT_THAT(text.str(), ::testing::HasSubstr("\n| " + name + " | "));
+  }
 }
 
 TEST(ProtocolExampleTest, TheEncodersWriteThePage) {
