@@ -13,4 +13,7 @@ interface Target {
 
   get @2 (bytes :UInt32) -> (payload :Data);
   # Answers `bytes` of a payload that lies ready in registered memory.
+
+  stats @3 () -> (connections :UInt64, leasedBytes :UInt64);
+  # Of the server: ServerStats.
 }

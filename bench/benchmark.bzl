@@ -1,11 +1,13 @@
 """A benchmark: a program to be run by hand, and the same program as a test with tiny sizes, so that it cannot rot."""
 
-def benchmark(name, tiny):
+def benchmark(name, tiny, deps = [], testonly = False):
     """Makes `name`, and `name`_test.
 
     Args:
       name: of the program; its source is name.cc.
       tiny: its flags as a test.
+      deps: beside what all have.
+      testonly: it uses what tests do.
     """
     common = {
         "srcs": [name + ".cc"],
@@ -15,7 +17,8 @@ def benchmark(name, tiny):
             "//rpc",
             "//third_party:absl",
             "//transport:runtime",
-        ],
+        ] + deps,
+        "testonly": testonly,
     }
     native.cc_binary(name = name, **common)
     native.cc_test(name = name + "_test", size = "small", args = tiny, linkstatic = True, **common)

@@ -3,6 +3,8 @@
 #include <stdio.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -13,6 +15,14 @@ double Median(std::vector<double> samples) {
   if (samples.empty()) return 0;
   std::sort(samples.begin(), samples.end());
   return samples[samples.size() / 2];
+}
+
+double Quantile(std::vector<double> samples, double share) {
+  if (samples.empty()) return 0;
+  const double rank = std::ceil(share * static_cast<double>(samples.size()));
+  const size_t index = std::min(samples.size(), static_cast<size_t>(std::max(rank, 1.0))) - 1;
+  std::nth_element(samples.begin(), samples.begin() + static_cast<std::ptrdiff_t>(index), samples.end());
+  return samples[index];
 }
 
 Report::Report(absl::string_view bench) : line_(absl::StrCat("{\"bench\": \"", bench, "\"")) {}

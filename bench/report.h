@@ -11,6 +11,8 @@ namespace hawser::bench {
 
 // Of an odd number of samples the middle one; of none 0.
 double Median(std::vector<double> samples);
+// The smallest sample that is not less than `share` (0 to 1) of all; of none 0.
+double Quantile(std::vector<double> samples, double share);
 
 // One line of JSON on standard output: {"bench": ..., then what was added, in that order}.
 class Report {

@@ -52,6 +52,14 @@ class TargetImpl final : public TargetService {
     return absl::OkStatus();
   }
 
+  absl::Status Stats(ServerContext&, Target::StatsParams::Reader,
+                     Target::StatsResults::Builder reply) override {
+    const ServerStats stats = server_.stats();
+    reply.setConnections(stats.connections);
+    reply.setLeasedBytes(stats.leased_bytes);
+    return absl::OkStatus();
+  }
+
  private:
   Server& server_;
   std::map<uint32_t, std::shared_ptr<Buffer>> buffers_;  // By size; on the one poller.

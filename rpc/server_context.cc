@@ -33,6 +33,8 @@ DeferredCall ServerContext::Defer() {
 
 std::shared_ptr<const void> ServerContext::KeepRequest() { return call_->KeepRequest(); }
 
+uint64_t ServerContext::request_memory_bytes() const { return call_->request().memory_bytes(); }
+
 capnp::Orphan<capnp::Data> ServerContext::Attach(capnp::Data::Reader bytes,
                                                  std::shared_ptr<const void> owner) {
   return call_->reply().Attach(bytes, std::move(owner));

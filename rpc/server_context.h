@@ -66,9 +66,15 @@ class ServerContext {
   DeferredCall Defer();
 
   // Keeps the memory that the request was received into, so that Readers into it stay valid after the call: a
-  // store can keep a large value where the NIC put it. A small request then holds a whole receive buffer (4
-  // KiB by default).
+  // store can keep a large value where the NIC put it. All of that memory is kept, request_memory_bytes() of
+  // it, however little of it the store needs.
   std::shared_ptr<const void> KeepRequest();
+
+  // Bytes of registered memory that KeepRequest() keeps: a receive buffer (4 KiB by default) and, if the
+  // request did not fit it, the buffer that it was READ into. The caller decides how large that is, and what
+  // fills it: a value of 3,000 bytes may come in a message of 500 MiB. So count this, not the size of the
+  // value, against a limit, or copy a value that is much smaller.
+  uint64_t request_memory_bytes() const;
 
   // A value for the reply that is sent from where it lies. `owner` lives until the client has READ it.
   // Nothing is copied if `bytes` lie in registered memory (a Buffer, or a kept request) aligned to 8 bytes;

@@ -17,7 +17,11 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(Poller& poller,
 }
 
 void Acceptor::OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request) {
-  absl::StatusOr<Handshake> hello = DecodeHandshake(request->private_data());
+  absl::StatusOr<Handshake> hello = DecodeConnect(request->private_data());
+  if (hello.ok() && request->read_depth() == 0) {
+    hello = absl::InvalidArgumentError(
+        "the peer offers a READ depth of 0: without READs no large message can pass");
+  }
   if (!hello.ok()) return Reject(*request, hello.status());
   handler_.OnPeer(std::move(request), *hello);
 }

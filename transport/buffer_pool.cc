@@ -11,6 +11,7 @@
 #include <atomic>
 #include <iterator>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -33,6 +34,7 @@ constexpr size_t kSmallClassBytes[kSmallClasses] = {1 << 10, 4 << 10, 16 << 10, 
 constexpr size_t kLargeBase = 256 << 10;
 constexpr size_t kLargeClasses = 4 * 16;  // Up to 16 GiB.
 constexpr size_t kClasses = kSmallClasses + kLargeClasses;
+constexpr size_t kReserveClass = kClasses;  // Its blocks go back to the reserve.
 
 size_t ClassBytes(size_t size_class) {
   if (size_class < kSmallClasses) return kSmallClassBytes[size_class];
@@ -98,6 +100,7 @@ class BufferPool::Core {
 
   ~Core() {
     for (Region& region : regions_) Unmap(region);
+    if (reserve_.address != nullptr) Unmap(reserve_);
   }
 
   absl::StatusOr<Block*> Acquire(size_t size_bytes) {
@@ -141,7 +144,80 @@ class BufferPool::Core {
       block->next_free = free_list.head;
       free_list.head = block;
     }
+    Notify();
     Unref();
+  }
+
+  absl::Status Explain(Shortage why, size_t size_bytes) const {
+    switch (why) {
+      case Shortage::kTooLarge:
+        return absl::ResourceExhaustedError(absl::StrCat(
+            "the whole memory pool of ", limit_bytes_, " bytes cannot hold a buffer of ", size_bytes,
+            " bytes (small ones come in slabs of ", kSlabBytes, "); raise BufferPoolOptions::limit_bytes"));
+      case Shortage::kGrowing:
+        return absl::ResourceExhaustedError("the memory pool is growing");
+      case Shortage::kRefused:
+        return absl::ResourceExhaustedError("the system has no memory for the memory pool");
+      case Shortage::kAtLimit:
+        break;
+    }
+    absl::MutexLock lock(&mutex_);
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the memory pool is at its limit: ", mapped_bytes_, " of ", limit_bytes_,
+        " bytes are in use and a buffer of ", size_bytes,
+        " bytes was asked for; release replies and buffers, or raise BufferPoolOptions::limit_bytes"));
+  }
+
+  // ---- For pollers.
+
+  Block* TryAcquire(size_t size_bytes, Shortage& why) {
+    absl::StatusOr<Block*> block = Acquire(size_bytes);
+    if (block.ok()) return *block;
+    why = CanEverHold(ClassOf(size_bytes)) ? Shortage::kAtLimit : Shortage::kTooLarge;
+    return nullptr;
+  }
+
+  Block* AcquireReserved(size_t size_bytes) {
+    Shortage why;
+    if (Block* const block = TryAcquire(size_bytes, why); block != nullptr) return block;
+    if (size_bytes > kReservedBufferBytes) return nullptr;
+    references_.fetch_add(1, std::memory_order_relaxed);
+    Block* const block = TakeFree(kReserveClass);
+    if (block == nullptr) Unref();
+    return block;
+  }
+
+  void Await(MemoryWaiter& waiter) {
+    absl::MutexLock lock(&waiters_mutex_);
+    if (std::find(waiters_.begin(), waiters_.end(), &waiter) == waiters_.end()) waiters_.push_back(&waiter);
+    awaited_.store(true, std::memory_order_relaxed);
+  }
+
+  void StopAwaiting(MemoryWaiter& waiter) {
+    absl::MutexLock lock(&waiters_mutex_);
+    waiters_.erase(std::remove(waiters_.begin(), waiters_.end(), &waiter), waiters_.end());
+    const auto self = std::this_thread::get_id();
+    while (called_ == &waiter && calling_thread_ != self) waiters_changed_.Wait(&waiters_mutex_);
+  }
+
+  void Notify() {
+    if (!awaited_.load(std::memory_order_relaxed)) return;
+    absl::MutexLock lock(&waiters_mutex_);
+    while (called_ != nullptr && calling_thread_ != std::this_thread::get_id()) {
+      waiters_changed_.Wait(&waiters_mutex_);
+    }
+    if (called_ != nullptr) return;  // The caller of this was told just now.
+    for (size_t count = waiters_.size(); count > 0 && !waiters_.empty(); --count) {
+      called_ = waiters_.front();
+      calling_thread_ = std::this_thread::get_id();
+      waiters_.erase(waiters_.begin());
+      waiters_mutex_.Unlock();
+      called_->OnMemoryMayBeFree();
+      waiters_mutex_.Lock();
+      called_ = nullptr;
+      waiters_changed_.SignalAll();
+    }
+    awaited_.store(!waiters_.empty(), std::memory_order_relaxed);
   }
 
   void Unref() {
@@ -168,6 +244,11 @@ class BufferPool::Core {
 
   uint32_t FindRegion(const uint8_t* address, size_t length_bytes) const {
     absl::MutexLock lock(&mutex_);
+    if (reserve_.address != nullptr && address >= reserve_.address &&
+        address < reserve_.address + reserve_.size_bytes) {
+      const size_t rest = reserve_.size_bytes - static_cast<size_t>(address - reserve_.address);
+      return length_bytes <= rest ? reserve_.memory_region->lkey() : 0;
+    }
     for (const Region& region : regions_) {
       if (address >= region.address && address < region.address + region.size_bytes) {
         const size_t rest = region.size_bytes - static_cast<size_t>(address - region.address);
@@ -240,6 +321,7 @@ class BufferPool::Core {
     const size_t bytes = large ? block_bytes : region_bytes;
 
     absl::MutexLock lock(&mutex_);
+    if (absl::Status reserved = MapReserve(); !reserved.ok()) return reserved;
     if (mapped_bytes_ + bytes > limit_bytes_) TrimLarge(mapped_bytes_ + bytes - limit_bytes_);
     if (mapped_bytes_ + bytes > limit_bytes_) {
       return absl::ResourceExhaustedError(absl::StrCat(
@@ -284,6 +366,30 @@ class BufferPool::Core {
     return &blocks[0];
   }
 
+  // Once, before all else, so that whatever exhausts the pool finds it there.
+  absl::Status MapReserve() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (reserve_.address != nullptr) return absl::OkStatus();
+    uint8_t* const address = Map(kReserveBytes, fabric_->numa_node());
+    if (address == nullptr) return absl::ResourceExhaustedError("mmap of the memory pool's reserve failed");
+    auto registered = fabric_->Register(address, kReserveBytes);
+    if (!registered.ok()) {
+      munmap(address, kReserveBytes);
+      return absl::ResourceExhaustedError(
+          absl::StrCat("registering the memory pool's reserve failed: ", registered.status().message()));
+    }
+    constexpr size_t kCount = kReserveBytes / kReservedBufferBytes;
+    reserve_ = {address, kReserveBytes, *std::move(registered), std::make_unique<Block[]>(kCount)};
+    FreeList& free_list = free_[kReserveClass];
+    std::lock_guard<Mutex> free_lock(free_list.mutex);
+    for (size_t i = 0; i < kCount; ++i) {
+      reserve_.blocks[i] = {
+          address + i * kReservedBufferBytes,   kReservedBufferBytes, reserve_.memory_region->lkey(),
+          static_cast<uint32_t>(kReserveClass), free_list.head,       this};
+      free_list.head = &reserve_.blocks[i];
+    }
+    return absl::OkStatus();
+  }
+
   // Gives back large buffers that nobody has, until `bytes` are free or there are no more. Slabs stay.
   void TrimLarge(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     size_t trimmed = 0;
@@ -313,20 +419,28 @@ class BufferPool::Core {
   const size_t limit_bytes_;
   std::atomic<uint64_t> references_{1};  // The pool's own, and one a lease.
   std::atomic<uint64_t> leased_bytes_{0};
-  std::array<FreeList, kClasses> free_;  // Locked after mutex_.
+  std::array<FreeList, kClasses + 1> free_;  // Locked after mutex_.
   mutable absl::Mutex mutex_;
   std::vector<Region> regions_ ABSL_GUARDED_BY(mutex_);
+  Region reserve_ ABSL_GUARDED_BY(mutex_);
   size_t mapped_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t registrations_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<BufferCache*> caches_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> is_short_{false};
+
+  std::atomic<bool> awaited_{false};
+  absl::Mutex waiters_mutex_;
+  absl::CondVar waiters_changed_;
+  std::vector<MemoryWaiter*> waiters_ ABSL_GUARDED_BY(waiters_mutex_);
+  MemoryWaiter* called_ ABSL_GUARDED_BY(waiters_mutex_) = nullptr;
+  std::thread::id calling_thread_ ABSL_GUARDED_BY(waiters_mutex_);
 };
 
 namespace internal {
 void ReturnBlock(Block* block) { static_cast<BufferPool::Core*>(block->core)->Return(block); }
 }  // namespace internal
 
-BufferPool::BufferPool(std::shared_ptr<fabric::Fabric> fabric, const BufferPoolOptions& options)
+BufferPool::BufferPool(std::shared_ptr<fabric::Fabric> fabric, const BufferPoolOptions& options, Threads)
     : core_(new Core(std::move(fabric), options)) {}
 
 BufferPool::~BufferPool() { core_->Unref(); }
@@ -358,6 +472,20 @@ absl::StatusOr<Lease> BufferPool::Acquire(size_t size_bytes) {
   if (!block.ok()) return std::move(block).status();
   return Lease(*block);
 }
+
+Lease BufferPool::TryAcquire(size_t size_bytes, Shortage& why) {
+  return Lease(core_->TryAcquire(size_bytes, why));
+}
+
+Lease BufferPool::AcquireReserved(size_t size_bytes) { return Lease(core_->AcquireReserved(size_bytes)); }
+
+absl::Status BufferPool::Explain(Shortage why, size_t size_bytes) const {
+  return core_->Explain(why, size_bytes);
+}
+
+void BufferPool::Await(MemoryWaiter& waiter, size_t) { core_->Await(waiter); }
+
+void BufferPool::StopAwaiting(MemoryWaiter& waiter) { core_->StopAwaiting(waiter); }
 
 bool BufferPool::CanEverHold(size_t size_bytes) const { return core_->CanEverHold(ClassOf(size_bytes)); }
 

@@ -53,8 +53,33 @@ class Lease {
 };
 
 struct BufferPoolOptions {
-  // Registered memory at most: what is leased and what is kept for later.
+  // Registered memory at most: what is leased and what is kept for later. The reserve (see
+  // BufferPool::AcquireReserved()) of at most kReserveBytes comes on top.
   size_t limit_bytes = size_t{4} << 30;
+};
+
+// A buffer of the reserve, and all of it.
+inline constexpr size_t kReservedBufferBytes = 4096;
+inline constexpr size_t kReserveBytes = 128 * kReservedBufferBytes;
+
+// Why TryAcquire() has no memory.
+enum class Shortage : uint8_t {
+  kGrowing,   // More is being registered on another thread. A waiter hears when that is done.
+  kAtLimit,   // BufferPoolOptions::limit_bytes are in use. A waiter hears when enough may be free.
+  kRefused,   // The system has none, or memlock is too small. Nothing tells when that changes: try again
+              // after a while (100 ms, say).
+  kTooLarge,  // CanEverHold() is false.
+};
+
+// Is told once that memory may be free.
+class MemoryWaiter {
+ public:
+  // On any thread, in the middle of whatever returned the memory, perhaps with locks of the application held:
+  // takes a note and wakes a poller, and does nothing else. May call Await() and StopAwaiting() of the pool.
+  virtual void OnMemoryMayBeFree() = 0;
+
+ protected:
+  ~MemoryWaiter() = default;
 };
 
 struct BufferPoolStats {
@@ -70,8 +95,13 @@ struct BufferPoolStats {
 // quarter larger than what was asked for) and is kept for the next of its class. Thread: any.
 class BufferPool {
  public:
+  // kMayStart: the pool starts one thread when there is first something for it to do. kNone: whatever would
+  // be done there is done on the caller's thread (simulations).
+  enum class Threads : uint8_t { kMayStart, kNone };
+
   // `fabric` registers the slabs. Nothing is mapped before the first Acquire().
-  BufferPool(std::shared_ptr<fabric::Fabric> fabric, const BufferPoolOptions& options = {});
+  BufferPool(std::shared_ptr<fabric::Fabric> fabric, const BufferPoolOptions& options = {},
+             Threads threads = Threads::kMayStart);
   // Leases that are still out stay valid.
   ~BufferPool();
   BufferPool(const BufferPool&) = delete;
@@ -80,6 +110,28 @@ class BufferPool {
   // `size_bytes` >= 1. ResourceExhausted: the limit is reached, the system has no memory, or memlock is too
   // small; the message says which.
   absl::StatusOr<Lease> Acquire(size_t size_bytes);
+
+  // For a poller: as Acquire(), but never registers or unmaps a large buffer on this thread; it starts that
+  // on another one and says kGrowing. A slab of 2 MiB for small buffers is still mapped and registered here.
+  // Empty: `why` says why; no string is made. Without threads (see Threads) everything is done here.
+  Lease TryAcquire(size_t size_bytes, Shortage& why);
+
+  // For errors and control messages: `size_bytes` is at most kReservedBufferBytes. As TryAcquire(), but if
+  // that has none, from a reserve that nothing else takes. Empty: the reserve is in use, too, or the pool has
+  // never had memory.
+  Lease AcquireReserved(size_t size_bytes);
+
+  // The same as what Acquire() would have returned.
+  absl::Status Explain(Shortage why, size_t size_bytes) const;
+
+  // `waiter` is told once, soon after TryAcquire(size_bytes) may succeed; perhaps for nothing, as another may
+  // be faster. What became free before this call it is not told of, so that a caller that was refused calls
+  // Await(), tries once more, and waits only then. Replaces the size of a waiter that waits already.
+  // Thread: any.
+  void Await(MemoryWaiter& waiter, size_t size_bytes);
+  // When this returns, `waiter` is not told any more, and no call to it is under way (but for one that this
+  // is called from). Without effect if it does not wait.
+  void StopAwaiting(MemoryWaiter& waiter);
 
   // False: Acquire(size_bytes) fails however much is returned.
   bool CanEverHold(size_t size_bytes) const;

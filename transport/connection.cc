@@ -1,12 +1,10 @@
 #include "hawser/transport/connection.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/check.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::transport {
@@ -131,6 +129,7 @@ absl::StatusOr<Connection*> Connection::Dial(Poller& poller, const fabric::Socke
   offer.slots = static_cast<uint16_t>(options.slots);
   offer.receive_buffer_bytes = options.receive_buffer_bytes;
   offer.message_bytes_max = options.message_bytes_max;
+  connection->peer_hello_.role = offer.role;
   // The first response may arrive in the same breath as the end of the handshake.
   absl::Status status = connection->receive_ring_.Refill()
                             ? connection->queue_pair_->Connect(address, Encode(offer))
@@ -192,17 +191,14 @@ void Connection::Agree(const Handshake& peer) {
 
 void Connection::Move(Event event) {
   const State next = NextState(state_, event);
-  if (next == State::kImpossible) {
-    fprintf(stderr, "hawser: connection in state %d met event %d, which cannot be\n",
-            static_cast<int>(state_), static_cast<int>(event));
-    abort();
-  }
+  HAWSER_CHECK(next != State::kImpossible, "connection to ", peer_, " in state ", static_cast<int>(state_),
+               " met event ", static_cast<int>(event));
   state_ = next;
 }
 
 void Connection::OnEstablished(absl::string_view private_data) {
   if (state_ == State::kConnecting && requester_ == nullptr && responder_ == nullptr) {  // We dialed.
-    absl::StatusOr<Handshake> answer = DecodeHandshake(private_data);
+    absl::StatusOr<Handshake> answer = DecodeAccept(private_data, peer_hello_.role);
     if (!answer.ok()) {
       return Fail(absl::Status(answer.status().code(),
                                absl::StrCat("connect to ", peer_, ": ", answer.status().message())));

@@ -186,8 +186,8 @@ class Connection final : public fabric::ConnectionHandler {
   const ConnectionOptions options_;
   ConnectionObserver& observer_;
   RequestHandler* const handler_;  // Null: this side sends the requests.
-  Handshake peer_hello_;
-  Handshake agreed_;  // The minimum of both.
+  Handshake peer_hello_;           // Of the side that dials, until it is answered: the role that it offered.
+  Handshake agreed_;               // The minimum of both.
   uint64_t peer_message_bytes_max_ = 0;
   State state_ = State::kConnecting;
   absl::Status why_closed_;

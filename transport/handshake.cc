@@ -60,10 +60,15 @@ absl::StatusOr<Handshake> DecodeHandshake(absl::string_view data) {
                                                       " of the Hawser protocol, this side version ",
                                                       kProtocolVersion, "; update the older of the two"));
   }
-  if (in[4] < kHandshakeBytes || data.size() < kHandshakeBytes) {
+  if (in[4] < kHandshakeBytes || data.size() < in[4]) {
     return absl::InvalidArgumentError(absl::StrCat("the peer's handshake was cut short: ", data.size(),
                                                    " bytes arrived and it says ", in[4], ", needed are ",
                                                    kHandshakeBytes));
+  }
+  // What is not said to be there must not be: a later version could not give it a meaning.
+  if (const size_t at = data.find_first_not_of('\0', in[4]); at != absl::string_view::npos) {
+    return absl::InvalidArgumentError(absl::StrCat("the peer's handshake says ", in[4],
+                                                   " bytes, but behind them byte ", at, " is not zero"));
   }
   handshake.role = static_cast<Role>(in[5]);
   handshake.features = LoadLittle32(in + 8);
@@ -91,6 +96,24 @@ absl::StatusOr<Handshake> DecodeHandshake(absl::string_view data) {
                                                    kReceiveBufferMin, " to ", kReceiveBufferMax));
   }
   return handshake;
+}
+
+absl::StatusOr<Handshake> DecodeConnect(absl::string_view data) {
+  absl::StatusOr<Handshake> hello = DecodeHandshake(data);
+  if (hello.ok() && hello->role == Role::kForward && hello->session != SessionToken()) {
+    return absl::InvalidArgumentError(
+        "the peer's forward handshake names a session, which only the server gives it");
+  }
+  return hello;
+}
+
+absl::StatusOr<Handshake> DecodeAccept(absl::string_view data, Role role) {
+  absl::StatusOr<Handshake> answer = DecodeHandshake(data);
+  if (answer.ok() && answer->role != role) {
+    return absl::InvalidArgumentError(absl::StrCat("the peer accepted role ", static_cast<int>(answer->role),
+                                                   ", offered was role ", static_cast<int>(role)));
+  }
+  return answer;
 }
 
 std::string EncodeRejection(const absl::Status& why) {

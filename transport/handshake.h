@@ -40,9 +40,14 @@ struct Handshake {
 // Both forms fit fabric::kConnectPrivateDataMax.
 std::string Encode(const Handshake& handshake);
 
-// `data` may be padded with zeros. FailedPrecondition: another version (the text names both);
-// InvalidArgument: not a Hawser handshake, cut short, or values out of range.
+// `data` may be padded with zeros, as connection managers do. FailedPrecondition: another version (the text
+// names both); InvalidArgument: not a Hawser handshake, cut short, followed by what is no padding, or values
+// out of range.
 absl::StatusOr<Handshake> DecodeHandshake(absl::string_view data);
+// What a peer that connects says: a forward handshake names no session, too.
+absl::StatusOr<Handshake> DecodeConnect(absl::string_view data);
+// What a peer that accepts says to a connect of `role`: the same role, too.
+absl::StatusOr<Handshake> DecodeAccept(absl::string_view data, Role role);
 
 // Why a connection was rejected: a code and as much of a text as fits fabric::kRejectPrivateDataMax.
 std::string EncodeRejection(const absl::Status& why);

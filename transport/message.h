@@ -160,6 +160,10 @@ class IncomingMessage {
   }
   void SetSink(Lease sink) { sink_ = std::move(sink); }
   const Lease& sink() const { return sink_; }
+  // The registered memory that it holds, by capacity: the receive buffer and the sink.
+  uint64_t memory_bytes() const {
+    return (buffer_ ? buffer_.size_bytes() : 0) + (sink_ ? sink_.size_bytes() : 0);
+  }
 
  private:
   friend class MessageCache;

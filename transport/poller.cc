@@ -2,8 +2,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <chrono>
@@ -12,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/transport/connection.h"
+#include "hawser/transport/fabric/check.h"
 #include "hawser/transport/work_id.h"
 
 namespace hawser::transport {
@@ -37,6 +36,14 @@ constexpr std::chrono::milliseconds kForegroundLinger(20);
 constexpr uint32_t kScoreMax = 256;
 constexpr uint32_t kScoreWorthSpinning = kScoreMax / 8;
 constexpr uint32_t kSleepsUntilTriedAnew = 64;
+
+// Items that a thread which only posts runs before it leaves the rest to the thread that drives. Enough that
+// threads which post now and then never wake it.
+constexpr size_t kItemsOfPosterMax = 128;
+
+// How often the thread that drives looks whether another one leaves the poller before it sleeps: longer than
+// a poster needs, shorter than to sleep and wake takes.
+constexpr int kLooksAtHolder = 64;
 
 // Counts forks, in the children.
 std::atomic<uint64_t> fork_generation{0};
@@ -136,7 +143,7 @@ Poller::Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePo
       fork_generation_(ForkGeneration()),
       cache_(*messages_),
       now_ns_(environment.NowNs()),
-      read_budget_(options.read_bytes_max),
+      read_budget_(options.read_bytes_max, *this),
       spin_score_(kScoreMax) {}
 
 Poller::~Poller() {
@@ -150,8 +157,9 @@ Poller::~Poller() {
     completion_queue_->Wake();
     background_.join();
   }
-  // Nobody else can be on it any more. Destroying a queue pair asks for nothing to be outstanding.
-  while (!TryHold()) Pause();
+  // No other thread comes any more, but one may not have left. Destroying a queue pair asks for nothing to be
+  // outstanding.
+  while (!TryHold()) AwaitRelease();
   for (auto& connection : connections_) {
     if (connection != nullptr && connection->queue_pair_ != nullptr) connection->queue_pair_->Disconnect();
   }
@@ -168,10 +176,15 @@ bool Poller::usable_in_this_process() const { return ForkGeneration() == fork_ge
 
 // ---- Being on the poller
 
-// held_ and mailbox_ are sequentially consistent: who posts looks at held_ after it, who leaves looks into
-// the mailbox after it, and one of the two must see the other's.
+// held_ and mailbox_ are sequentially consistent: a thread that posts looks at held_ after it, a thread that
+// leaves looks into the mailbox after it, and one of the two must see the other's.
 bool Poller::TryHold() {
-  if (held_.load(std::memory_order_seq_cst) || held_.exchange(true, std::memory_order_seq_cst)) return false;
+  int free = kFree;
+  // Not by an exchange, which could lose that the thread that drives sleeps until the holder leaves.
+  if (held_.load(std::memory_order_seq_cst) != kFree ||
+      !held_.compare_exchange_strong(free, kHeld, std::memory_order_seq_cst)) {
+    return false;
+  }
   holder_.store(ThisThread(), std::memory_order_relaxed);
   cache_.Enter();
   return true;
@@ -180,17 +193,28 @@ bool Poller::TryHold() {
 void Poller::Release() {
   cache_.Leave();
   holder_.store(nullptr, std::memory_order_relaxed);
-  held_.store(false, std::memory_order_seq_cst);
+  if (held_.exchange(kFree, std::memory_order_seq_cst) == kHeldAndAwaited) held_.notify_one();
+}
+
+// For the one thread that drives. A poster leaves within a microsecond, unless it was preempted: then to spin
+// burns a time slice, and under SCHED_FIFO keeps the poster from this core for ever.
+void Poller::AwaitRelease() {
+  for (int i = 0; i < kLooksAtHolder; ++i) {
+    if (held_.load(std::memory_order_relaxed) == kFree) return;
+    Pause();
+  }
+  int held = kHeld;
+  if (held_.compare_exchange_strong(held, kHeldAndAwaited, std::memory_order_seq_cst) ||
+      held == kHeldAndAwaited) {
+    held_.wait(kHeldAndAwaited, std::memory_order_seq_cst);
+  }
 }
 
 bool Poller::Held() const { return holder_.load(std::memory_order_relaxed) == ThisThread(); }
 
 void Poller::AssertHeld() const {
 #ifndef NDEBUG
-  if (!Held()) {
-    fprintf(stderr, "hawser: this code must run on its poller\n");
-    abort();
-  }
+  HAWSER_CHECK(Held(), "this code must run on its poller");
 #endif
 }
 
@@ -203,18 +227,36 @@ void Poller::Post(MailboxItem* item) {
   RunMailboxUnlessHeld();
 }
 
-// Whoever leaves the poller looks into the mailbox once more: what the one on it has not seen, the other one
-// does.
+bool Poller::HasMail() const {
+  return mailbox_.load(std::memory_order_seq_cst) != nullptr ||
+         left_over_.load(std::memory_order_seq_cst) != nullptr;
+}
+
+// A thread that leaves the poller looks into the mailbox once more: what it has not seen, the thread that
+// posted it runs, or the other way round. Here only code of the library runs: see MayCallOut().
 void Poller::RunMailboxUnlessHeld() {
-  while (mailbox_.load(std::memory_order_seq_cst) != nullptr && TryHold()) {
+  size_t count = kItemsOfPosterMax;
+  while (HasMail() && TryHold()) {
     now_ns_ = environment_.NowNs();
-    RunMailbox();
+    RunMailbox(count);
     FlushConnections();
     const int64_t next_ns = timers_.next_ns();
     next_timer_ns_.store(next_ns, std::memory_order_seq_cst);
     Release();
     WakeIfSleepingPast(next_ns);
+    if (count != 0) continue;
+    // Other threads post faster than this one runs what they post.
+    if (HasMail()) HandOverMail();
+    return;
   }
+}
+
+// The thread that drives runs what is left, or the next one: the poller's own, if no other comes.
+void Poller::HandOverMail() {
+  if (sleeping_until_ns_.load(std::memory_order_seq_cst) != 0) return completion_queue_->Wake();
+  std::lock_guard<std::mutex> lock(role_mutex_);
+  handed_over_ = true;
+  if (!has_driver_) background_wake_.notify_one();
 }
 
 void Poller::Run(absl::AnyInvocable<void()> function) {
@@ -231,9 +273,16 @@ void Poller::WakeIfSleepingPast(int64_t when_ns) {
 size_t Poller::PollOnce() {
   if (Held()) return Turn();
   if (!TryHold()) return 0;
-  const size_t work = Turn();
+  const size_t work = TurnOfDriver();
   Release();
   RunMailboxUnlessHeld();
+  return work;
+}
+
+size_t Poller::TurnOfDriver() {
+  may_call_out_ = true;
+  const size_t work = Turn();
+  may_call_out_ = false;
   return work;
 }
 
@@ -264,22 +313,40 @@ void Poller::Dispatch(const fabric::Completion& completion) {
 }
 
 bool Poller::RunMailbox() {
-  if (mailbox_.load(std::memory_order_relaxed) == nullptr) return false;
-  MailboxItem* newest = mailbox_.exchange(nullptr, std::memory_order_acquire);
-  MailboxItem* oldest = nullptr;
-  while (newest != nullptr) {
-    MailboxItem* const next = newest->next_in_mailbox;
-    newest->next_in_mailbox = oldest;
-    oldest = newest;
-    newest = next;
+  size_t count = SIZE_MAX;
+  return RunMailbox(count);
+}
+
+bool Poller::RunMailbox(size_t& count) {
+  MailboxItem* left = left_over_.load(std::memory_order_relaxed);
+  const bool any_left = left != nullptr;
+  if (any_left) {
+    left_over_.store(nullptr, std::memory_order_relaxed);
+    left = RunItems(left, count);
   }
-  const bool any = oldest != nullptr;
-  while (oldest != nullptr) {
-    MailboxItem* const next = oldest->next_in_mailbox;
-    oldest->Run();
-    oldest = next;
+  if (left == nullptr) {
+    if (mailbox_.load(std::memory_order_relaxed) == nullptr) return any_left;
+    MailboxItem* newest = mailbox_.exchange(nullptr, std::memory_order_acquire);
+    while (newest != nullptr) {
+      MailboxItem* const next = newest->next_in_mailbox;
+      newest->next_in_mailbox = left;
+      left = newest;
+      newest = next;
+    }
+    left = RunItems(left, count);
   }
-  return any;
+  if (left != nullptr) left_over_.store(left, std::memory_order_seq_cst);
+  return true;
+}
+
+// Returns the first that did not run.
+MailboxItem* Poller::RunItems(MailboxItem* first, size_t& count) {
+  for (; first != nullptr && count != 0; --count) {
+    MailboxItem* const next = first->next_in_mailbox;
+    first->Run();
+    first = next;
+  }
+  return first;
 }
 
 void Poller::FlushConnections() {
@@ -363,10 +430,10 @@ void Poller::Drive(Event* event) {
   for (; !until(); look = true) {
     if (look) {
       if (!TryHold()) {
-        Pause();  // Somebody posts; that takes less than a microsecond.
+        AwaitRelease();
         continue;
       }
-      const size_t work = Turn();
+      const size_t work = TurnOfDriver();
       const int64_t now_ns = now_ns_;
       Release();
       if (until()) break;
@@ -398,8 +465,7 @@ void Poller::Drive(Event* event) {
     // see.
     const int64_t next_ns = next_timer_ns_.load(std::memory_order_seq_cst);
     sleeping_until_ns_.store(next_ns, std::memory_order_seq_cst);
-    if (mailbox_.load(std::memory_order_seq_cst) == nullptr &&
-        next_timer_ns_.load(std::memory_order_seq_cst) == next_ns &&
+    if (!HasMail() && next_timer_ns_.load(std::memory_order_seq_cst) == next_ns &&
         (event == nullptr || event->StartSleep(*completion_queue_))) {
       if (!until()) {
         static_assert(kNever == fabric::CompletionQueue::kNoEnd);
@@ -418,8 +484,10 @@ void Poller::Background() {
   while (!stopping_) {
     const bool others_drive = has_driver_ || foreground_ > 0;
     const bool calls_follow = std::exchange(seen_drives, foreground_drives_) != foreground_drives_;
-    if (!others_drive && (!calls_follow || async_interest_.load(std::memory_order_relaxed) > 0)) {
+    if (!others_drive &&
+        (!calls_follow || handed_over_ || async_interest_.load(std::memory_order_relaxed) > 0)) {
       has_driver_ = background_drives_ = true;
+      handed_over_ = false;
       yield_.store(false);
       lock.unlock();
       Drive(nullptr);
@@ -446,6 +514,7 @@ void Poller::WaitFor(Event& event) {
   while (!event.is_set()) {
     if (!has_driver_) {
       has_driver_ = true;
+      handed_over_ = false;
       ++foreground_drives_;
       role.unlock();
       Drive(&event);
@@ -465,11 +534,12 @@ void Poller::WaitFor(Event& event) {
 }
 
 // Another thread that waits goes on driving; if there is none, the poller's own does, now or a little later.
-// It is told only if it would not look by itself: that costs a system call.
+// It is told only if it would not look by itself, or not soon enough: that costs a system call.
 void Poller::PassOnDriving() {
   if (!waiting_.empty()) {
     waiting_.front()->Nudge();
-  } else if (foreground_ == 0 && (background_rests_ || async_interest_.load(std::memory_order_relaxed) > 0)) {
+  } else if (foreground_ == 0 &&
+             (background_rests_ || handed_over_ || async_interest_.load(std::memory_order_relaxed) > 0)) {
     background_wake_.notify_one();
   }
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -90,7 +91,9 @@ class Poller {
   // Starts the thread that drives when nobody else does. Without it (a simulation) somebody calls PollOnce().
   void Start();
 
-  // Runs `item`, or `function`, on the poller: at once if this thread is on it or nobody is, else soon.
+  // Runs `item`, or `function`, on the poller: at once if this thread is on it; before this returns, usually,
+  // if no thread is; else soon. A thread that finds the poller free also runs some of what other threads
+  // have posted, but a bounded number, and leaves the rest to the thread that drives.
   void Post(MailboxItem* item);
   void Run(absl::AnyInvocable<void()> function);
 
@@ -123,6 +126,25 @@ class Poller {
   // Of this turn: read once, since reading a clock costs as much as parsing a message.
   int64_t now_ns() const { return now_ns_; }
 
+  // Code of the application (a callback, a handler) may be called: this is a turn of the thread that drives,
+  // and no such code is being called. False on a thread that only posts, and inside a call that such code
+  // makes into the library: its caller may hold a lock that the callback takes. What has to be called then
+  // waits for the next turn, behind a timer that is due.
+  bool MayCallOut() const { return may_call_out_; }
+
+  // Stands around each call of such code.
+  class CallOut {
+   public:
+    explicit CallOut(Poller& poller) : poller_(poller), before_(std::exchange(poller.may_call_out_, false)) {}
+    ~CallOut() { poller_.may_call_out_ = before_; }
+    CallOut(const CallOut&) = delete;
+    CallOut& operator=(const CallOut&) = delete;
+
+   private:
+    Poller& poller_;
+    const bool before_;
+  };
+
   Timers& timers() { return timers_; }
   fabric::CompletionQueue& completion_queue() { return *completion_queue_; }
   ReadBudget& read_budget() { return read_budget_; }
@@ -144,8 +166,14 @@ class Poller {
          const PollerOptions& options, Environment& environment);
   bool TryHold();
   void Release();
+  void AwaitRelease();
   size_t Turn();
+  size_t TurnOfDriver();
   bool RunMailbox();
+  // Of `count` items at most, which it lowers by those that it ran.
+  bool RunMailbox(size_t& count);
+  static MailboxItem* RunItems(MailboxItem* first, size_t& count);
+  bool HasMail() const;
   void FlushConnections();
   void FlushLongQueues();
   void Dispatch(const fabric::Completion& completion);
@@ -154,6 +182,7 @@ class Poller {
   bool MaySpin();
   void Background();
   void RunMailboxUnlessHeld();
+  void HandOverMail();
   void PassOnDriving();
   void WakeIfSleepingPast(int64_t when_ns);
 
@@ -164,13 +193,16 @@ class Poller {
   const uint64_t fork_generation_;
   std::unique_ptr<fabric::CompletionQueue> completion_queue_;
 
-  // Who is on the poller. Only ever tried, so no order of locks can deadlock.
-  std::atomic<bool> held_{false};
+  // Which thread is on the poller. All threads but the one that drives only try, so no order of locks can
+  // deadlock.
+  static constexpr int kFree = 0, kHeld = 1, kHeldAndAwaited = 2;
+  std::atomic<int> held_{kFree};
   std::atomic<const void*> holder_{nullptr};
   MessageCache cache_;  // Of who is on it.
 
   // Guarded by being on the poller.
   int64_t now_ns_ = 0;
+  bool may_call_out_ = false;
   Timers timers_;
   ReadBudget read_budget_;
   std::vector<std::unique_ptr<Connection>> connections_;
@@ -180,7 +212,9 @@ class Poller {
   std::vector<Connection*> closed_;
 
   std::atomic<MailboxItem*> mailbox_{nullptr};  // Newest first.
-  std::atomic<int64_t> sleeping_until_ns_{0};   // 0: the driver is awake.
+  // Taken out of the mailbox by a thread that did not run them all; oldest first. Changed on the poller.
+  std::atomic<MailboxItem*> left_over_{nullptr};
+  std::atomic<int64_t> sleeping_until_ns_{0};  // 0: the driver is awake.
   std::atomic<int64_t> next_timer_ns_{kNever};
   std::atomic<int> async_interest_{0};
 
@@ -193,6 +227,7 @@ class Poller {
   bool has_driver_ = false;
   bool background_drives_ = false;
   bool background_rests_ = false;  // Until told that the thread that drives has left.
+  bool handed_over_ = false;       // A thread that posted has left items to the next one that drives.
   int foreground_ = 0;             // Threads in WaitFor().
   uint64_t foreground_drives_ = 0;
   std::vector<Event*> waiting_;

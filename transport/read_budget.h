@@ -2,35 +2,97 @@
 #define HAWSER_TRANSPORT_READ_BUDGET_H_
 
 #include <cstdint>
-#include <vector>
+
+#include "hawser/transport/environment.h"
+#include "hawser/transport/intrusive_list.h"
+#include "hawser/transport/timer.h"
 
 namespace hawser::transport {
 
+class Poller;
 class PullQueue;
+class ReadBudget;
+struct InReadLine;
+struct InReadOrder;
+
+// What one connection has of its poller's ReadBudget. Lifetime: a part of its PullQueue.
+class ReadShare final : public ListLink<InReadLine>, public ListLink<InReadOrder> {
+ public:
+  ReadShare(ReadBudget& budget, PullQueue& owner) : budget_(budget), owner_(owner) {}
+  ~ReadShare();
+
+  // READs that the connection may have outstanding while its peer answers them in time.
+  void SetDepth(uint32_t depth) { depth_ = window_ = depth; }
+
+  // For one more READ. False: not now; the owner is pumped when it may be, or one of its own READs completes
+  // before that.
+  bool Take(uint64_t bytes);
+  // A READ has completed, or was never posted. The owner is not pumped: it looks by itself.
+  void Return(uint64_t bytes);
+
+  uint32_t outstanding() const { return outstanding_; }
+  // It waits for other connections, not for its peer.
+  bool waits_in_line() const { return outstanding_ == 0 && ListLink<InReadLine>::linked(); }
+
+ private:
+  friend class ReadBudget;
+
+  ReadBudget& budget_;
+  PullQueue& owner_;
+  uint32_t depth_ = 1;
+  uint32_t window_ = 1;  // READs that it may have outstanding now.
+  uint32_t outstanding_ = 0;
+  uint64_t counted_bytes_ = 0;    // Outstanding, and taken from the budget.
+  uint64_t uncounted_bytes_ = 0;  // Outstanding since before those, and returned to the budget already.
+  int64_t moved_ns_ = 0;          // When a READ last completed, or the first of them was taken.
+  bool stalled_ = false;
+};
 
 // The READ bytes that one poller may have outstanding over all its connections, so that one bulk caller
 // cannot starve small calls. Connections that find it used up wait in line and take turns, and while some do
-// nobody passes them: a long READ is not starved by short ones. Thread: on the poller.
+// none passes them: a long READ is not starved by short ones.
+//
+// A connection whose READs do not complete loses its share as soon as another one waits for it. A posted READ
+// cannot be revoked, so its READs stay posted and are counted no longer; until one completes in time, it has
+// one READ at a time, beside the budget. After that its share grows anew, by one READ for each that
+// completes. "In time" is eight times what READs of this poller have lately taken, and kStallMin at least.
+//
+// Thread: on the poller.
 class ReadBudget {
  public:
-  explicit ReadBudget(uint64_t bytes_max) : bytes_max_(bytes_max) {}
+  // Bounds of the time without any completed READ after which a connection is stalled. The least: a process
+  // that lost its core for one time slice is no stalled peer. The most: peers that make every READ late must
+  // not stretch the measure without bound.
+  static constexpr absl::Duration kStallMin = absl::Milliseconds(20);
+  static constexpr absl::Duration kStallMax = absl::Milliseconds(500);
 
-  // False: used up. `queue` was put in line, and is pumped when some is returned. A first READ always passes.
-  bool Take(uint64_t bytes, PullQueue* queue);
-  void Return(uint64_t bytes);
-  // `queue` goes away.
-  void Forget(PullQueue* queue);
+  ReadBudget(uint64_t bytes_max, Poller& poller);
 
+  // READ bytes outstanding of all connections but those that are stalled.
   uint64_t taken_bytes() const { return taken_bytes_; }
 
  private:
+  friend class ReadShare;
+
+  bool Fits(uint64_t bytes) const { return taken_bytes_ == 0 || taken_bytes_ + bytes <= bytes_max_; }
+  int64_t stall_ns() const;
+  // Counts no longer what stalled connections have outstanding. True: there were some.
+  bool ReclaimStalled();
+  void ServeLine();
+  void SetTimer();
+  void OnTimer();
+
   const uint64_t bytes_max_;
+  Poller& poller_;
   uint64_t taken_bytes_ = 0;
-  std::vector<PullQueue*>
-      waiting_;                  // Each at most once, the first first. A handful: bulk callers of one poller.
-  PullQueue* served_ = nullptr;  // Whose turn it is, inside Return(); the first in line.
+  IntrusiveList<ReadShare, InReadLine> line_;  // Those that wait, the first first.
+  // Those with counted READs. The one whose READs have moved the longest ago comes first.
+  IntrusiveList<ReadShare, InReadOrder> moving_;
+  ReadShare* served_ = nullptr;  // Whose turn it is, inside ServeLine(); the first in line.
   bool served_took_ = false;     // It has had some,
   bool served_short_ = false;    // and has asked for more than there is.
+  int64_t read_ns_ = 0;          // A moving average of the time between two completions of a connection.
+  Timer timer_;                  // While some wait: when the first of moving_ is stalled.
 };
 
 }  // namespace hawser::transport

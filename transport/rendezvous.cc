@@ -28,7 +28,8 @@ void Pull::Start(const ParsedMessage& message, const Lease& sink, IncomingMessag
   }
 }
 
-PullQueue::~PullQueue() { connection_.poller().read_budget().Forget(this); }
+PullQueue::PullQueue(Connection& connection)
+    : connection_(connection), share_(connection.poller().read_budget(), *this) {}
 
 void PullQueue::Add(Pull* pull) {
   pull->queued_ = true;
@@ -49,7 +50,7 @@ void PullQueue::Dequeue(Pull* pull) {
 }
 
 void PullQueue::Pump() {
-  while (!failed_ && !ready_.empty() && outstanding_ < depth_) {
+  while (!failed_ && !ready_.empty()) {
     Pull* const pull = ready_.front();
     if (pull->exhausted()) {
       Dequeue(pull);
@@ -57,12 +58,11 @@ void PullQueue::Pump() {
     }
     const Pull::Segment& segment = pull->segments_[pull->next_segment_];
     const uint32_t bytes = std::min(kReadChunkBytes, segment.length_bytes - pull->next_offset_);
-    if (!connection_.poller().read_budget().Take(bytes, this)) return;
+    if (!share_.Take(bytes)) return;
     if (!connection_.send_queue().PushRead({pull->sink_, bytes, pull->lkey_},
                                            segment.address + pull->next_offset_, segment.rkey, pull)) {
-      return connection_.poller().read_budget().Return(bytes);
+      return share_.Return(bytes);
     }
-    ++outstanding_;
     ++pull->outstanding_;
     pull->sink_ += bytes;
     pull->next_offset_ += bytes;
@@ -75,9 +75,8 @@ void PullQueue::Pump() {
 }
 
 void PullQueue::OnReadCompleted(Pull* pull, uint32_t bytes, bool ok) {
-  --outstanding_;
   --pull->outstanding_;
-  connection_.poller().read_budget().Return(bytes);
+  share_.Return(bytes);
   if (!ok) pull->stopped_ = true;
   Pump();
   if (pull->outstanding_ == 0 && pull->exhausted()) {

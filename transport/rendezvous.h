@@ -7,6 +7,7 @@
 #include "absl/container/inlined_vector.h"
 #include "hawser/transport/buffer_pool.h"
 #include "hawser/transport/message.h"
+#include "hawser/transport/read_budget.h"
 #include "hawser/transport/wire.h"
 
 // Large messages: the receiver READs the segments that a SEND only described.
@@ -65,8 +66,7 @@ class Pull {
 // budget. Thread: on the poller.
 class PullQueue {
  public:
-  explicit PullQueue(Connection& connection) : connection_(connection) {}
-  ~PullQueue();
+  explicit PullQueue(Connection& connection);
 
   void Add(Pull* pull);
   // READs no more for `pull`. True: nothing is outstanding, OnPullEnded() will not be called. False: it will
@@ -78,14 +78,12 @@ class PullQueue {
   void OnReadCompleted(Pull* pull, uint32_t bytes, bool ok);
   // The connection has failed: no further READs.
   void Fail() { failed_ = true; }
-  void SetDepth(uint32_t depth) { depth_ = depth; }
-  uint32_t outstanding() const { return outstanding_; }
+  void SetDepth(uint32_t depth) { share_.SetDepth(depth); }
 
  private:
   Connection& connection_;
   std::vector<Pull*> ready_;  // With something left to READ, in turn.
-  uint32_t outstanding_ = 0;
-  uint32_t depth_ = 1;
+  ReadShare share_;
   bool failed_ = false;
 
   void Dequeue(Pull* pull);

@@ -1,5 +1,7 @@
 #include "examples/kv/change_log.h"
 
+#include <algorithm>
+
 #include "absl/strings/match.h"
 
 namespace kv {
@@ -32,7 +34,9 @@ ChangeLog::Batch ChangeLog::Read(uint64_t after, absl::string_view prefix, size_
 
   Batch batch{.through = after};
   size_t bytes = 0;
-  for (size_t i = after - Horizon(); i < changes_.size(); ++i) {
+  const size_t first = after - Horizon();
+  const size_t end = std::min(changes_.size(), first + kLookedAtMax);
+  for (size_t i = first; i < end; ++i) {
     const Change& change = changes_[i];
     if (absl::StartsWith(change.key, prefix)) {
       if (batch.changes.size() == changes_max || bytes >= bytes_max) break;
@@ -41,6 +45,7 @@ ChangeLog::Batch ChangeLog::Read(uint64_t after, absl::string_view prefix, size_
     }
     batch.through = change.revision;
   }
+  batch.more = batch.through != last_revision_;
   return batch;
 }
 

@@ -41,11 +41,15 @@ class ChangeLog {
   struct Batch {
     std::vector<Change> changes;
     uint64_t through = 0;  // Read after this revision next.
+    bool more = false;     // Changes behind `through` have not been looked at yet.
     bool lost = false;  // Some changes after the revision asked for are forgotten; `through` is the newest.
   };
   // The changes after revision `after` of keys that begin with `prefix`: at most `changes_max` of them, and
-  // no further ones once their keys fill `bytes_max`. None, and through == last_revision(): that is all.
+  // no further ones once their keys fill `bytes_max`. It looks at kLookedAtMax changes at most, so that a
+  // rare prefix does not hold the log for long. None, and no `more`: that is all.
   Batch Read(uint64_t after, absl::string_view prefix, size_t changes_max, size_t bytes_max) const;
+
+  static constexpr size_t kLookedAtMax = 1024;  // Some 50 us.
 
  private:
   static size_t Footprint(const Change& change) { return sizeof(Change) + change.key.size(); }

@@ -21,17 +21,18 @@ interface KeyValue {
   # InvalidArgument: not a key, or the value is too large. ResourceExhausted: the server's memory is full.
 
   get @1 (key :Text) -> (value :Data, revision :UInt64) $Hawser.idempotent;
-  # NotFound: there is no such key. A large value is READ from where it lives; what is returned is the value
+  # NotFound: there is no such key. InvalidArgument: not a key. A large value is READ from where it lives; what is returned is the value
   # of that revision, whatever happens to the key meanwhile.
 
   remove @2 (key :Text) -> (revision :UInt64);
-  # NotFound: there is no such key.
+  # NotFound: there is no such key. InvalidArgument: not a key.
 
   list @3 (prefix :Text, start :Text, limit :UInt32, values :Bool) -> (entries :List(Entry), next :Text)
       $Hawser.idempotent;
   # A page of the keys that begin with `prefix`, in order, from `start` on. `next` is where the next page
   # starts; empty after the last one. `limit` 0: as many as the server likes, which is also the most there
-  # are. `values`: with their values. A page is consistent; from one to the next keys come and go.
+  # are; a page ends when its keys fill 64 KiB or, with `values`, keys and values 1 MiB. A page is consistent;
+  # from one to the next keys come and go. InvalidArgument: `prefix` or `start` is longer than a key may be.
 
   watch @4 (watch :UInt64, prefix :Text, history :UInt64, after :UInt64)
       -> (history :UInt64, revision :UInt64, lost :Bool) $Hawser.idempotent;
@@ -39,7 +40,8 @@ interface KeyValue {
   # offers, under a number `watch` that the client chose; a watch of the same number is replaced. `history` 0:
   # those behind `revision`, which is the present. Otherwise the watch resumes: those behind revision `after`
   # of that `history`. `lost`: the server no longer has all of these, so it goes on behind `revision`; list
-  # what is there now. FailedPrecondition: this client offers no Watcher.
+  # what is there now. FailedPrecondition: this client offers no Watcher. InvalidArgument: `prefix` is longer
+  # than a key may be. ResourceExhausted: this client has 256 watches.
 
   unwatch @5 (watch :UInt64) $Hawser.idempotent;
   # Ends a watch. A push that is under way may still arrive. It is no error if there is no such watch.
@@ -55,7 +57,7 @@ interface KeyValue {
 
   struct Stats {
     keys @0 :UInt64;
-    valueBytes @1 :UInt64;  # Memory that values hold, at most.
+    valueBytes @1 :UInt64;  # Memory that keys and values hold, at most.
     revision @2 :UInt64;
     watches @3 :UInt64;
     connections @4 :UInt64;  # As hawser::ServerStats, from here on.
@@ -73,7 +75,8 @@ interface Watcher {
   # lost: ignore what has a revision not above the last one seen. The next push is sent when this one has been
   # answered, so a watcher that is slow to answer is not flooded. `lost`: it was too slow and the server no
   # longer has all changes up to `revision`; list what is there now. NotFound: the watcher does not know this
-  # watch; it is ended.
+  # watch; it is ended. A push without events says that nothing that is watched has changed up to `revision`;
+  # it comes while a watch that resumes catches up.
 
   struct Event {
     key @0 :Text;

@@ -20,12 +20,16 @@ namespace {
 // value that is referred to where it lies is one, and a message has some hundred of them at most.
 constexpr size_t kKeysMax = 1000;
 constexpr size_t kKeysWithValuesMax = 100;
+// Keys, which are small and many, must not make the answer to a short request a thousand times as long.
+constexpr uint64_t kPageKeyBytesMax = 64 << 10;
 constexpr uint64_t kPageValueBytesMax = 1 << 20;
 
 // Smaller values are copied. When they are kept: then at most half of a receive buffer is wasted. When they
 // are sent in a page, with many others: a segment for each is worth it for larger ones only.
 constexpr size_t kReceiveBufferBytes = 4096;  // ConnectionOptions::receive_buffer_bytes
 constexpr size_t kKeptMin = kReceiveBufferBytes / 2;
+// So are values that are a smaller part of the memory that keeping them would hold.
+constexpr uint64_t kKeptShareMin = 8;
 constexpr size_t kReferredInPageMin = 16 << 10;
 
 // A watcher that has not answered for so long is sent the same again: the answer may be lost. While it is
@@ -47,28 +51,25 @@ absl::Status CheckKey(absl::string_view key) {
   return absl::OkStatus();
 }
 
+// Of list() and watch(). It is compared with keys, or kept.
+absl::Status CheckPartOfKey(absl::string_view what, absl::string_view text) {
+  if (text.size() <= KEY_BYTES_MAX) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " has ", text.size(), " bytes; keys have ", KEY_BYTES_MAX, " at most"));
+}
+
 uint64_t NewHistory() {
   absl::BitGen random;
   return absl::Uniform<uint64_t>(absl::IntervalClosed, random, 1, std::numeric_limits<uint64_t>::max());
 }
 
-// The registered memory that is held by keeping a request with so many bytes: the receive buffer that it came
-// in and, if it was too large for that, a buffer of the pool. Those have sizes in steps of four up to 256
-// KiB, then of a quarter.
-uint64_t KeptBytes(uint64_t size_bytes) {
-  constexpr uint64_t kBesideValue = 512;  // The rest of a message, with a key of usual length.
-  const uint64_t message_bytes = size_bytes + kBesideValue;
-  if (message_bytes <= kReceiveBufferBytes) return kReceiveBufferBytes;
-  uint64_t buffer_bytes = kReceiveBufferBytes;
-  while (buffer_bytes < message_bytes && buffer_bytes < 256 << 10) buffer_bytes *= 4;
-  return kReceiveBufferBytes + std::max(buffer_bytes, message_bytes + message_bytes / 4);
-}
-
-// The value of a request, to last.
+// The value of a request, to last. What it holds is counted, not what the value has: the client chose both.
 Value Keep(hawser::ServerContext& context, capnp::Data::Reader bytes) {
-  if (bytes.size() >= kKeptMin) {
-    return {bytes, context.KeepRequest(), KeptBytes(bytes.size())};
+  const uint64_t held_bytes = context.request_memory_bytes();
+  if (bytes.size() >= kKeptMin && bytes.size() >= held_bytes / kKeptShareMin) {
+    return {bytes, context.KeepRequest(), held_bytes};
   }
+  if (bytes.size() == 0) return {};  // Its begin() may be null.
   auto copy = std::make_shared_for_overwrite<uint8_t[]>(bytes.size());
   std::memcpy(copy.get(), bytes.begin(), bytes.size());
   return {capnp::Data::Reader(copy.get(), bytes.size()), copy, bytes.size()};
@@ -131,7 +132,9 @@ absl::Status KvService::Put(hawser::ServerContext& context, KeyValue::PutParams:
 
 absl::Status KvService::Get(hawser::ServerContext& context, KeyValue::GetParams::Reader request,
                             KeyValue::GetResults::Builder reply) {
-  absl::StatusOr<Entry> entry = store_.Get(View(request.getKey()));
+  const absl::string_view key = View(request.getKey());
+  if (absl::Status status = CheckKey(key); !status.ok()) return status;
+  absl::StatusOr<Entry> entry = store_.Get(key);
   if (!entry.ok()) return entry.status();
   reply.setRevision(entry->revision);
   SetValue(context, entry->value, kKeptMin, reply);
@@ -140,7 +143,9 @@ absl::Status KvService::Get(hawser::ServerContext& context, KeyValue::GetParams:
 
 absl::Status KvService::Remove(hawser::ServerContext&, KeyValue::RemoveParams::Reader request,
                                KeyValue::RemoveResults::Builder reply) {
-  absl::StatusOr<uint64_t> revision = store_.Remove(View(request.getKey()));
+  const absl::string_view key = View(request.getKey());
+  if (absl::Status status = CheckKey(key); !status.ok()) return status;
+  absl::StatusOr<uint64_t> revision = store_.Remove(key);
   if (!revision.ok()) return revision.status();
   reply.setRevision(*revision);
   hub_.Notify();
@@ -152,8 +157,12 @@ absl::Status KvService::List(hawser::ServerContext& context, KeyValue::ListParam
   const bool values = request.getValues();
   const size_t most = values ? kKeysWithValuesMax : kKeysMax;
   const size_t limit = request.getLimit() == 0 ? most : std::min<size_t>(request.getLimit(), most);
-  const Store::Page page = store_.List(View(request.getPrefix()), View(request.getStart()), limit,
-                                       values ? kPageValueBytesMax : std::numeric_limits<uint64_t>::max());
+  const absl::string_view prefix = View(request.getPrefix());
+  const absl::string_view start = View(request.getStart());
+  if (absl::Status status = CheckPartOfKey("the prefix", prefix); !status.ok()) return status;
+  if (absl::Status status = CheckPartOfKey("the start", start); !status.ok()) return status;
+  const Store::Page page =
+      store_.List(prefix, start, limit, values ? kPageValueBytesMax : kPageKeyBytesMax, values);
   auto entries = reply.initEntries(page.items.size());
   for (size_t i = 0; i < page.items.size(); ++i) {
     const auto& [key, entry] = page.items[i];
@@ -168,6 +177,8 @@ absl::Status KvService::List(hawser::ServerContext& context, KeyValue::ListParam
 
 absl::Status KvService::Watch(hawser::ServerContext& context, KeyValue::WatchParams::Reader request,
                               KeyValue::WatchResults::Builder reply) {
+  const absl::string_view prefix = View(request.getPrefix());
+  if (absl::Status status = CheckPartOfKey("the prefix", prefix); !status.ok()) return status;
   std::shared_ptr<hawser::Channel> peer = context.peer();
   if (peer == nullptr) {
     return absl::FailedPreconditionError(
@@ -181,7 +192,7 @@ absl::Status KvService::Watch(hawser::ServerContext& context, KeyValue::WatchPar
   std::optional<uint64_t> after;
   if (request.getHistory() == history_) after = request.getAfter();
   absl::StatusOr<WatchHub::Started> started =
-      hub_.Watch(name, request.getWatch(), View(request.getPrefix()), after,
+      hub_.Watch(name, request.getWatch(), prefix, after,
                  [stub = WatcherStub(peer), watch = request.getWatch()](const ChangeLog::Batch& batch,
                                                                         WatchHub::PushDone done) mutable {
                    SendPush(stub, watch, batch, std::move(done));

@@ -17,14 +17,14 @@ namespace kv {
 // The KeyValue interface over a Store: checks what comes, and decides where values lie.
 //
 // A value of 2 KiB or more stays in the memory that its request was received into, and a reply refers to it
-// there: it is never copied. A smaller one came in a receive buffer of 4 KiB, which it
-// would hold all by itself, so it is copied into plain memory of its own size; and copied again into the
-// reply, which is cheaper than a further segment for it.
+// there: it is never copied. A smaller one, and one that is less than an eighth of that memory, is copied
+// into plain memory of its own size; and copied again into the reply, which is cheaper than a further segment
+// for it. What counts against the limit is the memory that is held, keys included.
 //
 // Thread: any; nothing blocks, so it may run on the pollers.
 class KvService : public KeyValueService {
  public:
-  // `value_bytes_max`: of one value.
+  // `memory_bytes_max`: of keys and values. `value_bytes_max`: of one value.
   KvService(uint64_t memory_bytes_max, uint64_t log_bytes_max, uint64_t value_bytes_max);
 
   // What stats() adds about the server.

@@ -19,12 +19,12 @@ absl::StatusOr<uint64_t> Store::Put(absl::string_view key, Value value) {
   Value old;  // Freed without the lock: giving back large memory may take a while.
   absl::MutexLock lock(&mutex_);
   auto found = entries_.find(key);
-  const uint64_t freed_bytes = found == entries_.end() ? 0 : found->second.value.memory_bytes;
-  const uint64_t memory_bytes = memory_bytes_ - freed_bytes + value.memory_bytes;
+  const uint64_t freed_bytes = found == entries_.end() ? 0 : Footprint(key, found->second.value);
+  const uint64_t memory_bytes = memory_bytes_ - freed_bytes + Footprint(key, value);
   if (memory_bytes > memory_bytes_max_) {
-    return absl::ResourceExhaustedError(absl::StrCat("the value's ", value.memory_bytes,
-                                                     " bytes do not fit: values hold ", memory_bytes_, " of ",
-                                                     memory_bytes_max_, " bytes; remove some"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the ", Footprint(key, value), " bytes of key and value do not fit: ", memory_bytes_,
+                     " of ", memory_bytes_max_, " bytes are taken; remove some"));
   }
   if (found == entries_.end()) found = entries_.emplace(key, Entry()).first;
   memory_bytes_ = memory_bytes;
@@ -47,21 +47,21 @@ absl::StatusOr<uint64_t> Store::Remove(absl::string_view key) {
   auto found = entries_.find(key);
   if (found == entries_.end()) return NoSuchKey(key);
   old = std::move(found->second.value);
-  memory_bytes_ -= old.memory_bytes;
+  memory_bytes_ -= Footprint(key, old);
   entries_.erase(found);
   return changes_->Append(Change::Kind::kRemove, key, 0);
 }
 
 Store::Page Store::List(absl::string_view prefix, absl::string_view start, size_t keys_max,
-                        uint64_t value_bytes_max) const {
+                        uint64_t bytes_max, bool with_values) const {
   Page page;
-  uint64_t value_bytes = 0;
+  uint64_t bytes = 0;
   absl::MutexLock lock(&mutex_);
   for (auto it = entries_.lower_bound(std::max(prefix, start)); it != entries_.end(); ++it) {
     const auto& [key, entry] = *it;
     if (!absl::StartsWith(key, prefix)) break;
-    value_bytes += entry.value.bytes.size();
-    if (page.items.size() == keys_max || (value_bytes > value_bytes_max && !page.items.empty())) {
+    bytes += key.size() + (with_values ? entry.value.bytes.size() : 0);
+    if (page.items.size() == keys_max || (bytes > bytes_max && !page.items.empty())) {
       page.next = key;
       break;
     }

@@ -36,7 +36,7 @@ struct Entry {
 // Thread: any.
 class Store {
  public:
-  // Refuses values beyond `memory_bytes_max` in all. Writes to `changes`, which outlives the store.
+  // Refuses keys and values beyond `memory_bytes_max` in all. Writes to `changes`, which outlives the store.
   Store(uint64_t memory_bytes_max, ChangeLog* changes)
       : memory_bytes_max_(memory_bytes_max), changes_(changes) {}
 
@@ -55,18 +55,27 @@ class Store {
     std::vector<Item> items;
     std::string next;  // The first key that is not in it; empty: there is none.
   };
-  // The first `keys_max` keys from `start` on that begin with `prefix`; fewer if their values would exceed
-  // `value_bytes_max`, but at least one.
-  Page List(absl::string_view prefix, absl::string_view start, size_t keys_max,
-            uint64_t value_bytes_max) const;
+  // The first `keys_max` keys from `start` on that begin with `prefix`; fewer if the keys and, with
+  // `with_values`, their values would exceed `bytes_max`, but at least one.
+  Page List(absl::string_view prefix, absl::string_view start, size_t keys_max, uint64_t bytes_max,
+            bool with_values) const;
 
   struct Totals {
     uint64_t keys = 0;
-    uint64_t memory_bytes = 0;
+    uint64_t memory_bytes = 0;  // Of keys and values.
   };
   Totals totals() const;
 
+  // What an entry costs beside the bytes of its key and its value: its place in the tree, the key's
+  // allocation, the value's control block. Measured with 300,000 values of 100 bytes: 140 with keys of 10
+  // bytes, 174 with keys of 40 and of 1,000.
+  static constexpr uint64_t kEntryBytes = 176;
+
  private:
+  static uint64_t Footprint(absl::string_view key, const Value& value) {
+    return kEntryBytes + key.size() + value.memory_bytes;
+  }
+
   const uint64_t memory_bytes_max_;
   ChangeLog* const changes_;
   mutable absl::Mutex mutex_;  // Before that of changes_, so that revisions grow in the order of the changes.

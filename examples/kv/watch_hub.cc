@@ -1,5 +1,7 @@
 #include "examples/kv/watch_hub.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace kv {
@@ -18,13 +20,16 @@ bool WatchHub::AddPeer(std::shared_ptr<const void> peer) {
 }
 
 void WatchHub::RemovePeer(const void* peer) {
-  Peer gone;  // Let go of without the lock: it may be the last to hold a channel.
+  Peer gone;  // Destroyed without the lock: it may be the last to hold a channel.
   absl::MutexLock lock(&mutex_);
   auto found = peers_.find(peer);
   if (found == peers_.end()) return;
   gone = std::move(found->second);
   peers_.erase(found);
-  for (auto& [number, watcher] : gone.watchers) watcher->removed = true;
+  for (auto& [number, watcher] : gone.watchers) {
+    watcher->removed = true;
+    RemoveIdle(watcher);
+  }
 }
 
 absl::StatusOr<WatchHub::Started> WatchHub::Watch(const void* peer, uint64_t number, absl::string_view prefix,
@@ -32,6 +37,7 @@ absl::StatusOr<WatchHub::Started> WatchHub::Watch(const void* peer, uint64_t num
   auto watcher = std::make_shared<Watcher>(Watcher{peer, number, std::string(prefix), std::move(push)});
   Started started;
   Pushes pushes;
+  WatcherPtr replaced;
   {
     absl::MutexLock lock(&mutex_);
     auto found = peers_.find(peer);
@@ -44,7 +50,7 @@ absl::StatusOr<WatchHub::Started> WatchHub::Watch(const void* peer, uint64_t num
     started.lost = after && !changes_->ReachesBackTo(*after);
     started.revision = after && !started.lost ? *after : changes_->last_revision();
     watcher->after = started.revision;
-    Remove(peer, number);
+    replaced = Remove(peer, number);
     watchers[number] = watcher;
     Next(watcher, &pushes);
   }
@@ -53,29 +59,98 @@ absl::StatusOr<WatchHub::Started> WatchHub::Watch(const void* peer, uint64_t num
 }
 
 void WatchHub::Unwatch(const void* peer, uint64_t number) {
+  WatcherPtr removed;
   absl::MutexLock lock(&mutex_);
-  Remove(peer, number);
+  removed = Remove(peer, number);
 }
 
-void WatchHub::Remove(const void* peer, uint64_t number) {
+WatchHub::WatcherPtr WatchHub::Remove(const void* peer, uint64_t number) {
   auto found = peers_.find(peer);
-  if (found == peers_.end()) return;
+  if (found == peers_.end()) return nullptr;
   auto& watchers = found->second.watchers;
-  auto watcher = watchers.find(number);
-  if (watcher == watchers.end()) return;
-  watcher->second->removed = true;
-  watchers.erase(watcher);
+  auto at = watchers.find(number);
+  if (at == watchers.end()) return nullptr;
+  WatcherPtr watcher = std::move(at->second);
+  watchers.erase(at);
+  watcher->removed = true;
+  RemoveIdle(watcher);
+  return watcher;
+}
+
+void WatchHub::MakeIdle(const WatcherPtr& watcher) { idle_[watcher->prefix].insert(watcher); }
+
+void WatchHub::RemoveIdle(const WatcherPtr& watcher) {
+  if (starved_.erase(watcher) > 0) return;
+  auto found = idle_.find(watcher->prefix);
+  if (found == idle_.end()) return;
+  found->second.erase(watcher);
+  if (found->second.empty()) idle_.erase(found);
+}
+
+// Walks down the prefixes that `key` begins with, the longest first. `rest` is what is left of the key: no
+// longer prefix of it is in the map. The greatest prefix up to `rest` either is one that the key begins with,
+// or differs from it after `same` bytes; then all that is between is no prefix of the key either.
+void WatchHub::TakeIdle(absl::string_view key, uint64_t revision, std::vector<WatcherPtr>* taken) {
+  absl::string_view rest = key;
+  while (true) {
+    auto at = idle_.upper_bound(rest);
+    if (at == idle_.begin()) return;
+    --at;
+    const absl::string_view prefix = at->first;
+    const size_t same = static_cast<size_t>(
+        std::mismatch(prefix.begin(), prefix.end(), rest.begin(), rest.end()).first - prefix.begin());
+    const bool matches = same == prefix.size();
+    if (matches) {
+      absl::flat_hash_set<WatcherPtr>& watchers = at->second;
+      for (auto each = watchers.begin(); each != watchers.end();) {
+        if ((*each)->after >= revision) {
+          ++each;
+          continue;
+        }
+        (*each)->after = revision - 1;  // It is idle: nothing before concerned it.
+        taken->push_back(*each);
+        watchers.erase(each++);
+      }
+      if (watchers.empty()) idle_.erase(at);
+      if (same == 0) return;
+    }
+    rest = rest.substr(0, matches ? same - 1 : same);
+  }
 }
 
 void WatchHub::Notify() {
   Pushes pushes;
-  std::vector<WatcherPtr> idle;  // Let go of without the lock, as in RemovePeer().
   {
     absl::MutexLock lock(&mutex_);
-    idle.swap(idle_);
-    for (const WatcherPtr& watcher : idle) Next(watcher, &pushes);
+    if (idle_.empty() && starved_.empty()) {
+      // A watcher that becomes idle has read the log up to its end, so no change is missed.
+      notified_ = changes_->last_revision();
+      return;
+    }
+    std::vector<WatcherPtr> taken(starved_.begin(), starved_.end());
+    starved_.clear();
+    while (true) {
+      // Threads that changed something at once find it told here already, by the first of them.
+      const ChangeLog::Batch batch = changes_->Read(notified_, "", kChangesMax, kKeyBytesMax);
+      if (batch.lost) {
+        // More has changed than the log keeps, all of it by threads that are about to come here.
+        for (auto& [prefix, watchers] : idle_) taken.insert(taken.end(), watchers.begin(), watchers.end());
+        idle_.clear();
+      }
+      for (const Change& change : batch.changes) TakeIdle(change.key, change.revision, &taken);
+      notified_ = batch.through;
+      if (!batch.more) break;
+    }
+    for (const WatcherPtr& watcher : taken) Next(watcher, &pushes);
   }
   Start(std::move(pushes));
+}
+
+size_t WatchHub::idle_watchers() const {
+  absl::MutexLock lock(&mutex_);
+  size_t idle = starved_.size();
+  for (const auto& [prefix, watchers] : idle_) idle += watchers.size();
+  return idle;
 }
 
 size_t WatchHub::watches() const {
@@ -88,12 +163,12 @@ size_t WatchHub::watches() const {
 void WatchHub::Next(const WatcherPtr& watcher, Pushes* pushes) {
   if (watcher->removed) return;  // The last to hold it may be us.
   ChangeLog::Batch batch = changes_->Read(watcher->after, watcher->prefix, kChangesMax, kKeyBytesMax);
-  if (!batch.changes.empty() || batch.lost) {
+  if (!batch.changes.empty() || batch.lost || batch.more) {
     pushes->emplace_back(watcher, std::move(batch));
     return;
   }
   watcher->after = batch.through;
-  idle_.push_back(watcher);
+  MakeIdle(watcher);
 }
 
 void WatchHub::Start(Pushes pushes) {
@@ -118,8 +193,8 @@ void WatchHub::Pushed(const WatcherPtr& watcher, uint64_t through, const absl::S
         Next(watcher, &pushes);
         break;
       case absl::StatusCode::kResourceExhausted:
-        // No memory for it at this moment; the next change tries again.
-        if (!watcher->removed) idle_.push_back(watcher);
+        // No memory for it at this moment; the next change, of whatever key, tries again.
+        if (!watcher->removed) starved_.insert(watcher);
         break;
       default:
         // The client is gone, or no longer knows this watch.

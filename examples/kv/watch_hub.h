@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -23,6 +25,10 @@ namespace kv {
 // push in flight: the next is sent when that one has been answered, with all that has happened meanwhile. So
 // a watcher that is slow gets larger batches, one that has stopped costs nothing at all, and neither slows a
 // writer. One that the log has left behind is told that it has lost changes.
+//
+// A watcher with no push in flight is idle, and found by its prefix when a key changes: watchers of other
+// keys cost a writer nothing. A watcher that resumes far back reads the log in steps, one a push, so it holds
+// no thread for long; a step that finds nothing is a push without changes.
 // Thread:   any. Nothing blocks, and pushes are started with no lock held.
 // Lifetime: outlives the callbacks of its pushes.
 class WatchHub {
@@ -32,7 +38,7 @@ class WatchHub {
   using PushDone = std::function<void(const absl::Status& status)>;
   using Push = std::function<void(const ChangeLog::Batch& batch, PushDone done)>;
 
-  explicit WatchHub(const ChangeLog* changes) : changes_(changes) {}
+  explicit WatchHub(const ChangeLog* changes) : changes_(changes), notified_(changes->last_revision()) {}
 
   // Makes a client known: true if it was not. The caller then sees to it that RemovePeer() is called when it
   // is gone.
@@ -54,6 +60,8 @@ class WatchHub {
   void Notify();
 
   size_t watches() const;
+  // Watchers with no push in flight: at most watches(). For tests.
+  size_t idle_watchers() const;
 
   static constexpr size_t kWatchesMax = 256;  // Of one peer.
 
@@ -75,14 +83,25 @@ class WatchHub {
 
   // Adds a push to `pushes` if there is something to tell, otherwise makes the watcher idle.
   void Next(const WatcherPtr& watcher, Pushes* pushes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MakeIdle(const WatcherPtr& watcher) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RemoveIdle(const WatcherPtr& watcher) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The idle watchers whose prefix `key` begins with, and which have not been told of `revision`. They are
+  // idle no more.
+  void TakeIdle(absl::string_view key, uint64_t revision, std::vector<WatcherPtr>* taken)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Start(Pushes pushes) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Remove(const void* peer, uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns what was removed, for the caller to destroy without the lock; or null.
+  WatcherPtr Remove(const void* peer, uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Pushed(const WatcherPtr& watcher, uint64_t through, const absl::Status& status);
 
   const ChangeLog* const changes_;
   mutable absl::Mutex mutex_;  // Before that of changes_.
   absl::flat_hash_map<const void*, Peer> peers_ ABSL_GUARDED_BY(mutex_);
-  std::vector<WatcherPtr> idle_ ABSL_GUARDED_BY(mutex_);  // Those with no push in flight.
+  // Those with no push in flight, by prefix; no prefix is without one. std::less<>: looked up by string_view.
+  std::map<std::string, absl::flat_hash_set<WatcherPtr>, std::less<>> idle_ ABSL_GUARDED_BY(mutex_);
+  // Those whose last push found no memory, which is still to be sent.
+  absl::flat_hash_set<WatcherPtr> starved_ ABSL_GUARDED_BY(mutex_);
+  uint64_t notified_ ABSL_GUARDED_BY(mutex_);  // Idle watchers have been found for the changes up to this.
 };
 
 }  // namespace kv

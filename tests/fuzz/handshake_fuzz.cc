@@ -37,7 +37,7 @@ void CheckHandshake(absl::string_view bytes) {
 void CheckRejection(absl::string_view bytes) {
   const absl::Status decoded = transport::DecodeRejection(bytes);
   FUZZ_EXPECT(!decoded.ok() && !decoded.message().empty());
-  FUZZ_EXPECT(decoded.message().size() <= bytes.size() + 64);
+  FUZZ_EXPECT(decoded.message().size() <= 6 * bytes.size() + 64);
 
   const absl::Status again = transport::DecodeRejection(transport::EncodeRejection(decoded));
   FUZZ_EXPECT(again.code() == decoded.code(), again.ToString());

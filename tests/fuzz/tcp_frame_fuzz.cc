@@ -138,8 +138,9 @@ class Model {
     if (header.acknowledged - acknowledged_ > sent_ - acknowledged_) return End(Result::kViolation);
     acknowledged_ = header.acknowledged;
     const bool has_length = header.kind != FrameKind::kAck && header.kind != FrameKind::kNak;
-    if (header.reserved != 0 || (header.flags & ~fabric::kAckRequestedFlag) != 0 ||
-        (!has_length && length != 0)) {
+    const bool may_ask = header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite;
+    if (header.reserved != 0 || (header.flags & ~(may_ask ? fabric::kAckRequestedFlag : 0)) != 0 ||
+        (header.status != 0 && header.kind != FrameKind::kNak) || (!has_length && length != 0)) {
       return End(Result::kViolation);
     }
     const auto is_granted = [&](QueuePair::Access access) {
@@ -233,7 +234,7 @@ Frame NextFrame(Script& script, const Model& model, const Setup& setup, uint64_t
   FrameHeader& header = frame.header;
   const uint32_t what = script.Byte();
   header.kind = static_cast<FrameKind>(1 + what % 6);
-  header.flags = what / 6 % 2;
+  if (header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite) header.flags = what / 6 % 2;
   header.acknowledged = model.acknowledged();
   if (what >= 128 && model.acknowledged() != model.sent()) ++header.acknowledged;
   header.length_bytes = 1 + script.U16() % kMemoryMax;

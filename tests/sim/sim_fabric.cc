@@ -64,12 +64,13 @@ absl::StatusOr<std::unique_ptr<fabric::CompletionQueue>> SimFabric::CreateComple
 absl::StatusOr<std::unique_ptr<fabric::QueuePair>> SimFabric::CreateQueuePair(
     fabric::CompletionQueue& completion_queue, const fabric::QueuePairOptions& options,
     fabric::ConnectionHandler& handler) {
+  auto* const queue = dynamic_cast<SimCompletionQueue*>(&completion_queue);
+  if (queue == nullptr) return absl::InvalidArgumentError("the completion queue was made by another fabric");
   std::lock_guard<std::mutex> lock(network_.mutex());
   if (network_.dice().Chance(network_.faults().queue_pair_fails)) {
     return absl::ResourceExhaustedError("simulated: no queue pair can be made");
   }
-  return std::make_unique<SimQueuePair>(*this, static_cast<SimCompletionQueue&>(completion_queue), options,
-                                        handler);
+  return std::make_unique<SimQueuePair>(*this, *queue, options, handler);
 }
 
 absl::StatusOr<std::unique_ptr<fabric::Listener>> SimFabric::Listen(fabric::CompletionQueue& completion_queue,
@@ -79,8 +80,9 @@ absl::StatusOr<std::unique_ptr<fabric::Listener>> SimFabric::Listen(fabric::Comp
     return absl::InvalidArgumentError(
         absl::StrCat("listen on ", address.ToString(), ": not an address of host ", host_));
   }
-  auto listener =
-      std::make_unique<SimListener>(*this, static_cast<SimCompletionQueue&>(completion_queue), handler);
+  auto* const queue = dynamic_cast<SimCompletionQueue*>(&completion_queue);
+  if (queue == nullptr) return absl::InvalidArgumentError("the completion queue was made by another fabric");
+  auto listener = std::make_unique<SimListener>(*this, *queue, handler);
   std::lock_guard<std::mutex> lock(network_.mutex());
   uint16_t port = address.port();
   if (!network_.AddListener(absl::StrCat(host_), &port, listener.get())) {

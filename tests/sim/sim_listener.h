@@ -31,7 +31,7 @@ class SimConnectRequest final : public fabric::ConnectRequest {
   // ---- For the queue pair that accepts.
   uint32_t requester() const { return requester_; }
   const fabric::SocketAddress& local_address() const { return local_; }
-  uint32_t read_depth() const { return read_depth_; }
+  uint32_t read_depth() const override { return read_depth_; }
   void set_answered() { answered_ = true; }
 
  private:

@@ -120,7 +120,9 @@ absl::Status SimQueuePair::Connect(const fabric::SocketAddress& address, absl::s
 }
 
 absl::Status SimQueuePair::Accept(fabric::ConnectRequest& request, absl::string_view private_data) {
-  auto& asked = static_cast<SimConnectRequest&>(request);
+  auto* const sim_request = dynamic_cast<SimConnectRequest*>(&request);
+  if (sim_request == nullptr) return fabric::RequestOfAnotherFabric(request);
+  SimConnectRequest& asked = *sim_request;
   std::lock_guard<std::mutex> lock(network().mutex());
   absl::Status allowed = fabric::CheckAccept(absl::StrCat("accept ", asked.peer_address().ToString()),
                                              state_ == State::kIdle, private_data);

@@ -280,5 +280,47 @@ TEST(BufferPoolTest, ThreadsMayTakeAndReturnAtOnce) {
   EXPECT_LE(pool.stats().mapped_bytes, 64 * kMiB);
 }
 
+class CountingWaiter final : public MemoryWaiter {
+ public:
+  void OnMemoryMayBeFree() override { ++calls; }
+  std::atomic<int> calls{0};
+};
+
+TEST(BufferPoolTest, ErrorsFindMemoryWhileAllIsInUse) {
+  BufferPool pool(NewFabric(), {.limit_bytes = kSlab});
+  std::vector<Lease> leases;
+  for (size_t i = 0; i < kSlab / 4096; ++i) leases.push_back(Acquire(pool, 4096));
+  ASSERT_FALSE(pool.Acquire(1).ok());
+  Lease reserved = pool.AcquireReserved(kReservedBufferBytes);
+  ASSERT_TRUE(reserved);
+  EXPECT_EQ(reserved.size_bytes(), kReservedBufferBytes);
+  EXPECT_EQ(pool.FindRegion(reserved.data(), reserved.size_bytes()), reserved.lkey());
+  std::vector<Lease> all;
+  for (; reserved; reserved = pool.AcquireReserved(1)) all.push_back(std::move(reserved));
+  EXPECT_EQ(all.size(), kReserveBytes / kReservedBufferBytes);
+  all.clear();
+  EXPECT_TRUE(pool.AcquireReserved(1));
+  EXPECT_FALSE(pool.Acquire(1).ok()) << "it takes of the reserve";
+}
+
+TEST(BufferPoolTest, AWaiterIsToldOnceWhenMemoryMayBeFree) {
+  BufferPool pool(NewFabric(), {.limit_bytes = kSlab});
+  std::vector<Lease> leases;
+  for (size_t i = 0; i < kSlab / 4096; ++i) leases.push_back(Acquire(pool, 4096));
+  Shortage why;
+  EXPECT_FALSE(pool.TryAcquire(4096, why));
+  EXPECT_EQ(why, Shortage::kAtLimit);
+  CountingWaiter waiter;
+  pool.Await(waiter, 4096);
+  EXPECT_EQ(waiter.calls, 0);
+  leases.pop_back();
+  leases.pop_back();
+  EXPECT_EQ(waiter.calls, 1);
+  pool.Await(waiter, 4096);
+  pool.StopAwaiting(waiter);
+  leases.clear();
+  EXPECT_EQ(waiter.calls, 1);
+}
+
 }  // namespace
 }  // namespace hawser::transport

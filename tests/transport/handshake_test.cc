@@ -72,9 +72,24 @@ TEST(HandshakeTest, UnknownFeatureBitsAreNoReasonToRefuse) {
 }
 
 TEST(HandshakeTest, ALongerOneOfTheSameVersionIsUnderstood) {
-  std::string bytes = ExampleWith(4, 52);
+  std::string bytes = ExampleWith(4, 53);
   bytes += "new field";
   EXPECT_TRUE(DecodeHandshake(bytes).ok());
+  bytes.resize(fabric::kConnectPrivateDataMax);
+  EXPECT_TRUE(DecodeHandshake(bytes).ok());
+}
+
+TEST(HandshakeTest, BytesBehindTheDeclaredLengthMustBeZeros) {
+  std::string bytes = Encode(Example());
+  bytes.resize(fabric::kConnectPrivateDataMax);
+  bytes.back() = 1;
+  EXPECT_THAT(WhatIsWrong(bytes, absl::StatusCode::kInvalidArgument), HasSubstr("behind"));
+  EXPECT_THAT(WhatIsWrong(Encode(Example()) + "x", absl::StatusCode::kInvalidArgument), HasSubstr("behind"));
+}
+
+TEST(HandshakeTest, ADeclaredLengthBeyondWhatCameIsCutShort) {
+  EXPECT_THAT(WhatIsWrong(ExampleWith(4, 52), absl::StatusCode::kInvalidArgument),
+              AllOf(HasSubstr("cut short"), HasSubstr("says 52")));
 }
 
 TEST(HandshakeTest, AnotherVersionIsRefusedWithBothNamed) {

@@ -136,6 +136,14 @@ TEST_F(DialTest, AnAnswerOfAnotherVersionEndsItWithBothVersions) {
   EXPECT_THAT(Text(*observer.closed), AllOf(HasSubstr("version 9"), HasSubstr("version 1")));
 }
 
+TEST_F(DialTest, AnAnswerThatNamesTheOtherRoleEndsIt) {
+  HostilePeer peer(world);
+  Dial(peer.Listen(Encode(HostilePeer::Hello(Role::kReverse))));
+  ASSERT_TRUE(AwaitClosed());
+  EXPECT_CODE(*observer.closed, kInvalidArgument);
+  EXPECT_THAT(Text(*observer.closed), HasSubstr("accepted role 2, offered was role 1"));
+}
+
 TEST_F(DialTest, AnAnswerThatAsksForMoreThanWasOfferedGetsWhatWasOffered) {
   HostilePeer peer(world);
   Handshake greedy = HostilePeer::Hello();
@@ -168,16 +176,30 @@ TEST(AcceptorTest, WhoIsNoPeerOfOursIsRejectedWithTheReason) {
   old.version = 0;
   Handshake mad = HostilePeer::Hello();
   mad.slots = 0;
+  Handshake claims_session = HostilePeer::Hello();
+  claims_session.session[15] = 1;
   for (const auto& [data, reason] :
        std::vector<std::pair<std::string, std::string>>{{"GET / HTTP/1.1", "no Hawser handshake"},
                                                         {Encode(old), "version 0"},
-                                                        {Encode(mad), "wants 0 slots"}}) {
+                                                        {Encode(mad), "wants 0 slots"},
+                                                        {Encode(claims_session), "names a session"}}) {
     HostilePeer stranger(world);
     stranger.Dial(listener.address(), data);
     ASSERT_TRUE(world.RunUntil([&] { return stranger.ended(); }));
     EXPECT_THAT(Text(DecodeRejection(stranger.private_data())), HasSubstr(reason));
     EXPECT_TRUE(listener.waiting.empty());
   }
+}
+
+TEST(AcceptorTest, AReadDepthOfZeroIsRejectedWithTheReason) {
+  if (TestScheme() != "tcp") GTEST_SKIP() << "what a device says of its READs is the device's";
+  World world;
+  TestListener listener(world, world.server);
+  HostilePeer stranger(world, /*read_depth=*/0);
+  stranger.Dial(listener.address(), Encode(HostilePeer::Hello()));
+  ASSERT_TRUE(world.RunUntil([&] { return stranger.ended() || !listener.waiting.empty(); }));
+  EXPECT_TRUE(listener.waiting.empty());
+  EXPECT_THAT(Text(DecodeRejection(stranger.private_data())), HasSubstr("READ depth of 0"));
 }
 
 TEST(AcceptTest, AServerWithoutMemorySaysSoToTheCaller) {

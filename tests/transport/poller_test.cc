@@ -1,10 +1,12 @@
 #include "hawser/transport/poller.h"
 
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -294,6 +296,121 @@ TEST(PollerDrivingTest, WaitersThatComeAndGoAllEndBesideABackground) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// ---- Many threads, one poller.
+
+// Opened once; until then others wait for it.
+class Gate {
+ public:
+  void Open() { open_.store(true); }
+  void AwaitOpen() const {
+    ASSERT_TRUE(Await([&] { return open_.load(); }));
+  }
+  bool is_open() const { return open_.load(); }
+
+ private:
+  std::atomic<bool> open_{false};
+};
+
+// "R", "S": as `ps` shows them.
+char StateOfThread(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const size_t end_of_name = line.rfind(')');
+  return end_of_name == std::string::npos ? '?' : line[end_of_name + 2];
+}
+
+// Under SCHED_FIFO a driver that spins here would keep the holder from its core for ever.
+TEST(PollerSharingTest, ADriverSleepsWhileAnotherThreadHoldsThePoller) {
+  std::shared_ptr<Runtime> runtime = NewRuntime(/*start_threads=*/false, PollingMode::kSpin);
+  Poller& poller = runtime->poller(0);
+  Gate held, release;
+  std::thread holder([&] {
+    poller.Run([&] {
+      held.Open();
+      release.AwaitOpen();
+    });
+  });
+  held.AwaitOpen();
+  SharedEvent done = NewEvent();
+  std::atomic<pid_t> driver_thread{0};
+  std::thread driver([&] {
+    driver_thread = gettid();
+    poller.WaitFor(*done);
+  });
+  EXPECT_TRUE(
+      Await([&] { return driver_thread != 0 && StateOfThread(driver_thread) == 'S'; }, absl::Seconds(10)));
+  release.Open();
+  holder.join();
+  poller.Run([done] { done->Set(); });
+  driver.join();
+}
+
+// Notes that it ran, and in which order.
+class OrderedItem final : public MailboxItem {
+ public:
+  void Run() override {
+    order->push_back(number);
+    ran->fetch_add(1);
+  }
+  std::vector<int>* order;
+  std::atomic<size_t>* ran;
+  int number;
+};
+
+// While one thread is on the poller, another posts many items.
+class CrowdedPoller {
+ public:
+  static constexpr size_t kItems = 10'000;
+
+  explicit CrowdedPoller(Poller& poller) : items_(kItems) {
+    for (size_t i = 0; i < kItems; ++i) {
+      items_[i].order = &order;
+      items_[i].ran = &ran;
+      items_[i].number = static_cast<int>(i);
+    }
+    std::thread holder([&] {
+      poller.Run([&] {
+        held_.Open();
+        release_.AwaitOpen();
+      });
+    });
+    held_.AwaitOpen();
+    for (OrderedItem& item : items_) poller.Post(&item);
+    release_.Open();
+    holder.join();
+  }
+
+  std::vector<int> order;  // On the poller.
+  std::atomic<size_t> ran{0};
+
+ private:
+  std::vector<OrderedItem> items_;
+  Gate held_, release_;
+};
+
+TEST(PollerSharingTest, APosterRunsFewItemsOfOthers) {
+  std::shared_ptr<Runtime> runtime = NewRuntime(/*start_threads=*/false);
+  Poller& poller = runtime->poller(0);
+  CrowdedPoller crowd(poller);
+  EXPECT_LE(crowd.ran, 1000u);
+  while (poller.PollOnce() != 0) {
+  }
+  EXPECT_EQ(crowd.ran, CrowdedPoller::kItems);
+  EXPECT_TRUE(std::is_sorted(crowd.order.begin(), crowd.order.end()));
+}
+
+TEST(PollerSharingTest, WhatAPosterLeavesIsRunWithoutFurtherPosts) {
+  for (int round = 0; round < 20; ++round) {
+    std::shared_ptr<Runtime> runtime = NewRuntime(/*start_threads=*/true);
+    Poller& poller = runtime->poller(0);
+    // The background then expects more calls of this thread, and does not drive for a while.
+    if (round % 2 == 0) WaitForTimer(poller, absl::ZeroDuration());
+    CrowdedPoller crowd(poller);
+    EXPECT_TRUE(Await([&] { return crowd.ran == CrowdedPoller::kItems; }));
+  }
 }
 
 // ---- Idle.

@@ -28,4 +28,9 @@ absl::Status CheckAccept(absl::string_view what, bool idle, absl::string_view pr
   return CheckCall(what, idle, private_data.size(), kAcceptPrivateDataMax);
 }
 
+absl::Status RequestOfAnotherFabric(const ConnectRequest& request) {
+  return absl::InvalidArgumentError(absl::StrCat("accept ", request.peer_address().ToString(),
+                                                 ": it came over another fabric than this queue pair's"));
+}
+
 }  // namespace hawser::fabric

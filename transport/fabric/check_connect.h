@@ -17,6 +17,10 @@ absl::Status CheckConnect(absl::string_view what, bool idle, const SocketAddress
 // QueuePair::Accept(). InvalidArgument: too much private data; FailedPrecondition: not `idle`.
 absl::Status CheckAccept(absl::string_view what, bool idle, absl::string_view private_data);
 
+// QueuePair::Accept() of a request that a fabric of another kind has made: InvalidArgument. The request can
+// be rejected yet.
+absl::Status RequestOfAnotherFabric(const ConnectRequest& request);
+
 }  // namespace hawser::fabric
 
 #endif  // HAWSER_TRANSPORT_FABRIC_CHECK_CONNECT_H_

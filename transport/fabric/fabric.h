@@ -164,6 +164,10 @@ class ConnectRequest {
   virtual absl::string_view private_data() const = 0;
   virtual SocketAddress peer_address() const = 0;
 
+  // READs that the peer lets both sides have outstanding, as far as a program may choose that. With verbs
+  // the devices do: never 0.
+  virtual uint32_t read_depth() const { return 1; }
+
   // `private_data`: at most kRejectPrivateDataMax bytes.
   virtual void Reject(absl::string_view private_data) = 0;
 };
@@ -218,8 +222,9 @@ class QueuePair {
   // that is too long, or `address` is of another family than QueuePairOptions::local_address.
   virtual absl::Status Connect(const SocketAddress& address, absl::string_view private_data) = 0;
 
-  // Answers `request`, which may be let go then. On an error it can be rejected yet, so that the peer hears
-  // why. `private_data`: at most kAcceptPrivateDataMax bytes.
+  // Answers `request`, which may be destroyed then. On an error it can be rejected yet, so that the peer
+  // hears why. `private_data`: at most kAcceptPrivateDataMax bytes. InvalidArgument: that is too long, or
+  // `request` came over a fabric of another kind.
   virtual absl::Status Accept(ConnectRequest& request, absl::string_view private_data) = 0;
 
   // A guess: the peer runs on the very core that this thread is on, so it can start only when this thread
@@ -239,6 +244,7 @@ class QueuePair {
   // Lets this one peer, over this one queue pair, READ (or WRITE) the range, which lies in one region: from a
   // SEND on that is posted later, until it is revoked or the queue pair has come back whole after its end.
   // Returns the rkey, never 0. A memory window of type 2 with verbs: nothing is pinned or mapped by this.
+  // Each byte may be READ four times at least; a fabric in software refuses a peer that goes on.
   // ResourceExhausted: too many grants at once (at least `send_depth` are possible). FailedPrecondition: not
   // connected yet, or already in error, of which the handler hears in a later poll.
   enum class Access : uint8_t { kRead, kWrite };
@@ -276,6 +282,7 @@ class Fabric {
   virtual absl::StatusOr<std::unique_ptr<CompletionQueue>> CreateCompletionQueue(uint32_t depth) = 0;
 
   // `completion_queue` and `handler` outlive the result. On the thread of `completion_queue`.
+  // InvalidArgument: another fabric has made `completion_queue`, or the depths are impossible.
   virtual absl::StatusOr<std::unique_ptr<QueuePair>> CreateQueuePair(CompletionQueue& completion_queue,
                                                                      const QueuePairOptions& options,
                                                                      ConnectionHandler& handler) = 0;

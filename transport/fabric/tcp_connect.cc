@@ -134,20 +134,27 @@ void TcpQueuePair::ReadGreeting() {
     case GreetingKind::kAccept:
       break;
   }
-  Establish(std::min(greeting.read_depth, requester_.read_depth()), greeting_->private_data());
+  const uint32_t offered = requester_.read_depth();
+  if (greeting.read_depth > offered || (greeting.read_depth == 0 && offered != 0)) {
+    Fail(absl::UnavailableError(absl::StrCat(who, "malformed answer: a READ depth of ", greeting.read_depth,
+                                             ", where 1 to ", offered, " could be agreed")));
+    return;
+  }
+  Establish(greeting.read_depth, greeting_->private_data());
 }
 
 absl::Status TcpQueuePair::Accept(ConnectRequest& request, absl::string_view private_data) {
   absl::Status allowed = CheckAccept(absl::StrCat("accept ", request.peer_address().ToString()),
                                      state_ == State::kIdle, private_data);
   if (!allowed.ok()) return allowed;
-  auto& tcp_request = static_cast<TcpConnectRequest&>(request);
-  socket_ = tcp_request.TakeSocket();
+  auto* const tcp_request = dynamic_cast<TcpConnectRequest*>(&request);
+  if (tcp_request == nullptr) return RequestOfAnotherFabric(request);
+  socket_ = tcp_request->TakeSocket();
   if (!socket_.is_open()) return absl::FailedPreconditionError("Accept: the request was rejected before");
   PrepareForFrames(socket_.get(), completion_queue_.options());
-  peer_address_ = tcp_request.peer_address();
+  peer_address_ = tcp_request->peer_address();
   local_address_ = LocalAddress(socket_.get());
-  const uint32_t read_depth = std::min(tcp_request.read_depth(), requester_.read_depth());
+  const uint32_t read_depth = std::min(tcp_request->read_depth(), requester_.read_depth());
   const std::string answer = EncodeGreeting(GreetingKind::kAccept, read_depth, private_data);
   completion_queue_.Watch(*this, socket_.get(), EPOLLIN);
   if (send(socket_.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=

@@ -25,7 +25,7 @@ class TcpConnectRequest final : public ConnectRequest {
   SocketAddress peer_address() const override { return peer_address_; }
   void Reject(absl::string_view private_data) override;
 
-  uint32_t read_depth() const { return read_depth_; }
+  uint32_t read_depth() const override { return read_depth_; }
   // Of the queue pair that accepts it; from then on there is nothing to reject.
   UniqueFd TakeSocket() { return std::move(socket_); }
 

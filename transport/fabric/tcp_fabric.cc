@@ -53,18 +53,29 @@ class TcpFabric final : public Fabric {
           "create a queue pair: ", options.send_depth, " sends, ", options.receive_depth, " receives, ",
           options.read_depth, " READs: 1 to ", kDepthMax, " are possible, of READs also 0"));
     }
-    return std::make_unique<TcpQueuePair>(static_cast<TcpCompletionQueue&>(completion_queue), regions_,
-                                          next_qp_num_.fetch_add(1, std::memory_order_relaxed), options,
-                                          handler);
+    absl::StatusOr<TcpCompletionQueue*> queue = OwnQueue(completion_queue, "create a queue pair");
+    if (!queue.ok()) return queue.status();
+    return std::make_unique<TcpQueuePair>(
+        **queue, regions_, next_qp_num_.fetch_add(1, std::memory_order_relaxed), options, handler);
   }
 
   absl::StatusOr<std::unique_ptr<Listener>> Listen(CompletionQueue& completion_queue,
                                                    const SocketAddress& address,
                                                    ListenHandler& handler) override {
-    return TcpListener::Create(static_cast<TcpCompletionQueue&>(completion_queue), address, handler);
+    absl::StatusOr<TcpCompletionQueue*> queue = OwnQueue(completion_queue, "listen");
+    if (!queue.ok()) return queue.status();
+    return TcpListener::Create(**queue, address, handler);
   }
 
  private:
+  // A queue that refers to our options was made by this fabric.
+  absl::StatusOr<TcpCompletionQueue*> OwnQueue(CompletionQueue& queue, absl::string_view what) const {
+    auto* const own = dynamic_cast<TcpCompletionQueue*>(&queue);
+    if (own != nullptr && &own->options() == &options_) return own;
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ": the completion queue was made by another fabric"));
+  }
+
   const TcpFabricOptions options_;
   RegionTable regions_;
   std::atomic<uint32_t> next_qp_num_ = 1;

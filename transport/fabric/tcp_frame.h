@@ -24,8 +24,8 @@ enum class FrameKind : uint8_t {
   kNak = 6,  // The responder refuses a request and everything behind it.
 };
 
-// On a request: the requester waits for its acknowledgement. Without it nobody does, and none is sent for its
-// sake.
+// On a kSend or kWrite: the requester waits for its acknowledgement. Without it nobody does, and none is sent
+// for its sake. A READ has its answer.
 inline constexpr uint8_t kAckRequestedFlag = 0x01;
 
 struct FrameHeader {

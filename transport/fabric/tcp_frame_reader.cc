@@ -119,9 +119,14 @@ FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end) 
 
 FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
   payload_ = header.kind;
-  if ((header.flags & ~kAckRequestedFlag) != 0 || header.reserved != 0) {
-    return Violation(absl::StrCat("it sent a frame with flags ", static_cast<int>(header.flags),
-                                  " and reserved bits ", static_cast<int>(header.reserved)));
+  const bool may_ask = header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite;
+  const uint8_t flags_allowed = may_ask ? kAckRequestedFlag : 0;
+  if ((header.flags & ~flags_allowed) != 0 || header.reserved != 0 ||
+      (header.status != 0 && header.kind != FrameKind::kNak)) {
+    return Violation(absl::StrCat("it sent a frame of kind ", static_cast<int>(header.kind), " with flags ",
+                                  static_cast<int>(header.flags), ", status ",
+                                  static_cast<int>(header.status), " and reserved bits ",
+                                  static_cast<int>(header.reserved)));
   }
   Responder::Verdict verdict = Responder::Verdict::kOk;
   switch (header.kind) {

@@ -14,6 +14,7 @@ uint32_t GrantTable::Add(const Sge& range, QueuePair::Access access) {
   if (++grant.generation == 0) grant.generation = 1;
   grant.address = reinterpret_cast<uint64_t>(range.address);
   grant.length_bytes = range.length;
+  grant.readable_bytes = uint64_t{range.length} * kReadsOfEachByteMax;
   grant.access = access;
   grant.active = true;
   return static_cast<uint32_t>(grant.generation) << 16 | index;
@@ -26,6 +27,13 @@ bool GrantTable::Remove(uint32_t rkey) {
   grant.active = false;
   grant.next_free = first_free_;
   first_free_ = static_cast<uint16_t>(rkey & 0xffff);
+  return true;
+}
+
+bool GrantTable::CountRead(uint32_t rkey, uint32_t length_bytes) {
+  Grant& grant = grants_[rkey & 0xffff];
+  if (length_bytes > grant.readable_bytes) return false;
+  grant.readable_bytes -= length_bytes;
   return true;
 }
 

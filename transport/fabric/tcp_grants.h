@@ -14,6 +14,9 @@ namespace hawser::fabric {
 class GrantTable {
  public:
   static constexpr uint32_t kGrantsMax = 0xffff;  // An rkey has 16 bits for the place in the table.
+  // How many times its size a grant may be READ in all. An honest peer READs each byte once; the rest is for
+  // one that starts again. Without a bound, 24 bytes ask for the whole range, again and again.
+  static constexpr uint32_t kReadsOfEachByteMax = 4;
 
   // `salt` makes the rkeys of different queue pairs differ, so that one that went astray is refused.
   explicit GrantTable(uint32_t salt) : salt_(static_cast<uint16_t>(salt)) {}
@@ -26,11 +29,16 @@ class GrantTable {
   // Whether the peer may touch all of [address, address + length_bytes). All three come from the peer.
   bool Allows(uint32_t rkey, uint64_t address, uint64_t length_bytes, QueuePair::Access access) const;
 
+  // Counts a READ that Allows() has allowed. False: with it, the peer has READ the range more than
+  // kReadsOfEachByteMax times over.
+  bool CountRead(uint32_t rkey, uint32_t length_bytes);
+
  private:
   static constexpr uint16_t kNone = kGrantsMax;
 
   struct Grant {
     uint64_t address = 0;
+    uint64_t readable_bytes = 0;  // Until it was READ too often.
     uint32_t length_bytes = 0;
     uint16_t generation = 0;
     uint16_t next_free = kNone;

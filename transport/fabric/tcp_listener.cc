@@ -1,6 +1,8 @@
 #include "hawser/transport/fabric/tcp_listener.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -37,6 +39,19 @@ bool LooksLikeHttp(absl::string_view bytes) {
   return false;
 }
 
+// Of the files that the process may open, those of peers without a greeting may take a quarter.
+size_t HalfOpenMax(const TcpFabricOptions& options) {
+  rlimit files = {};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return options.half_open_max;
+  return std::min<size_t>(options.half_open_max, files.rlim_cur / 4);
+}
+
+// In the same proportion.
+size_t HalfOpenPerHostMax(const TcpFabricOptions& options) {
+  const size_t max = std::max(options.half_open_max, 1u);
+  return HalfOpenMax(options) * std::min<size_t>(options.half_open_per_host_max, max) / max;
+}
+
 absl::Status ListenError(const SocketAddress& address, const char* call, int error) {
   const std::string text =
       absl::StrCat("listen on ", address.ToString(), ": ", call, ": ", DescribeErrno(error));
@@ -58,7 +73,9 @@ absl::Status ListenError(const SocketAddress& address, const char* call, int err
 }  // namespace
 
 TcpListener::TcpListener(TcpCompletionQueue& completion_queue, ListenHandler& handler)
-    : completion_queue_(completion_queue), handler_(handler) {
+    : completion_queue_(completion_queue),
+      handler_(handler),
+      hosts_(HalfOpenMax(completion_queue.options()), HalfOpenPerHostMax(completion_queue.options())) {
   completion_queue_.Register(*this);
 }
 
@@ -101,6 +118,7 @@ void TcpListener::OnEvents(uint32_t) {
                             SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.is_open()) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        if (PeerWaits() && DropOne()) continue;
         // The backlog stays readable: looking away is what keeps Wait() from returning at once, again and
         // again.
         completion_queue_.ChangeWatch(*this, socket_.get(), 0);
@@ -110,23 +128,44 @@ void TcpListener::OnEvents(uint32_t) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
       continue;  // This one is gone already (ECONNABORTED, or an error of its own: accept(2)).
     }
-    if (half_open_.size() >= std::max(completion_queue_.options().half_open_max, 1u)) half_open_.pop_front();
     const SocketAddress peer_address(reinterpret_cast<sockaddr*>(&address), length_bytes);
+    if (PeerTable::Entry* const excess = hosts_.WhichMakesRoom(PeerHost(peer_address)); excess != nullptr) {
+      Drop(*excess);
+    }
     half_open_.emplace_back(*this, std::move(socket), peer_address);
     half_open_.back().self = std::prev(half_open_.end());
   }
+}
+
+void TcpListener::Drop(PeerTable::Entry& half_open) {
+  half_open_.erase(static_cast<HalfOpen&>(half_open).self);
+}
+
+// accept(2) reports that there is no file for a peer before it looks whether there is a peer.
+bool TcpListener::PeerWaits() const {
+  pollfd waiting = {.fd = socket_.get(), .events = POLLIN, .revents = 0};
+  return poll(&waiting, 1, 0) == 1;
+}
+
+bool TcpListener::DropOne() {
+  size_t count;
+  PeerTable::Entry* const oldest = hosts_.OldestOfTheMost(&count);
+  if (oldest != nullptr) Drop(*oldest);
+  return oldest != nullptr;
 }
 
 void TcpListener::OnTimer() { completion_queue_.ChangeWatch(*this, socket_.get(), EPOLLIN); }
 
 TcpListener::HalfOpen::HalfOpen(TcpListener& listener, UniqueFd socket, const SocketAddress& peer_address)
     : listener_(listener), socket_(std::move(socket)), peer_address_(peer_address) {
+  listener_.hosts_.Add(*this, PeerHost(peer_address));
   listener_.completion_queue_.Register(*this);
   listener_.completion_queue_.Watch(*this, socket_.get(), EPOLLIN);
   listener_.completion_queue_.SetTimer(*this, listener_.completion_queue_.options().half_open_timeout);
 }
 
 TcpListener::HalfOpen::~HalfOpen() {
+  listener_.hosts_.Remove(*this);
   listener_.completion_queue_.SetTimer(*this, absl::InfiniteDuration());
   listener_.completion_queue_.Unregister(*this);
 }

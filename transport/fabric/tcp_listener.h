@@ -7,14 +7,16 @@
 
 #include "absl/status/statusor.h"
 #include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/peer_table.h"
 #include "hawser/transport/fabric/tcp_completion_queue.h"
 #include "hawser/transport/fabric/tcp_greeting.h"
 #include "hawser/transport/fabric/tcp_socket.h"
 
 namespace hawser::fabric {
 
-// A listening socket, and the peers that came by it and have not yet said a whole greeting. They can be
-// anybody, so their number, their time and their bytes are bounded. Thread: that of its completion queue.
+// A listening socket, and the peers that came by it and have not sent a whole greeting yet. Anything may be
+// at the other end, so their number, in all and by host, their time and their bytes are bounded. Thread: that
+// of its completion queue.
 class TcpListener final : public Listener, public EventSource {
  public:
   static absl::StatusOr<std::unique_ptr<TcpListener>> Create(TcpCompletionQueue& completion_queue,
@@ -29,7 +31,7 @@ class TcpListener final : public Listener, public EventSource {
 
  private:
   // A peer that was accepted and has not greeted yet.
-  class HalfOpen final : public EventSource {
+  class HalfOpen final : public EventSource, public PeerTable::Entry {
    public:
     HalfOpen(TcpListener& listener, UniqueFd socket, const SocketAddress& peer_address);
     ~HalfOpen();
@@ -48,12 +50,17 @@ class TcpListener final : public Listener, public EventSource {
   };
 
   TcpListener(TcpCompletionQueue& completion_queue, ListenHandler& handler);
+  void Drop(PeerTable::Entry& half_open);
+  bool PeerWaits() const;
+  // Frees a file for a peer that waits; false: no half-open one has any.
+  bool DropOne();
 
   TcpCompletionQueue& completion_queue_;
   ListenHandler& handler_;
   UniqueFd socket_;
   SocketAddress address_;
-  std::list<HalfOpen> half_open_;  // Oldest first.
+  PeerTable hosts_;
+  std::list<HalfOpen> half_open_;  // Each is in hosts_.
 };
 
 }  // namespace hawser::fabric

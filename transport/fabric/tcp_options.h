@@ -28,9 +28,12 @@ struct TcpFabricOptions {
   // while bulk data waits for it.
   absl::Duration unacknowledged_timeout = absl::Seconds(10);
 
-  // Of a listener: peers that were accepted by the kernel and have not yet said who they are. When there are
-  // more, the oldest is dropped.
-  uint32_t half_open_max = 256;
+  // Of a listener: peers that the kernel has accepted and that have not sent their whole greeting yet. When a
+  // host has more than its share, its oldest is dropped; when all hosts together have too many, the oldest of
+  // the host that has the most. A quarter of the open files that the process may have (RLIMIT_NOFILE) is the
+  // bound if that is less.
+  uint32_t half_open_max = 1024;
+  uint32_t half_open_per_host_max = 768;
   absl::Duration half_open_timeout = absl::Seconds(5);
   int listen_backlog = 1024;
 

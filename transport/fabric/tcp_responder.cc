@@ -70,6 +70,13 @@ Responder::Verdict Responder::AcceptRead(const FrameHeader& header) {
                            header.address, header.length_bytes, header.key));
     return Verdict::kRefused;
   }
+  if (!grants_.CountRead(header.key, header.length_bytes)) {
+    Refuse(CompletionStatus::kRemoteAccessError,
+           absl::StrFormat("its READ of [0x%x, +%u) with rkey 0x%x is one too many: it has READ what it was "
+                           "granted %u times over",
+                           header.address, header.length_bytes, header.key, GrantTable::kReadsOfEachByteMax));
+    return Verdict::kRefused;
+  }
   answer(answers_accepted_++) = {reinterpret_cast<const uint8_t*>(header.address), header.length_bytes,
                                  executed_, header.key};
   Executed(0);

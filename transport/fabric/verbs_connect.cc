@@ -268,7 +268,9 @@ void VerbsQueuePair::SetMinRnrTimer() {
 // --- The side that accepts
 
 absl::Status VerbsQueuePair::Accept(ConnectRequest& request, absl::string_view private_data) {
-  auto& asked = static_cast<VerbsConnectRequest&>(request);
+  auto* const verbs_request = dynamic_cast<VerbsConnectRequest*>(&request);
+  if (verbs_request == nullptr) return RequestOfAnotherFabric(request);
+  VerbsConnectRequest& asked = *verbs_request;
   const std::string what = absl::StrCat("accept ", asked.peer_address().ToString());
   absl::Status allowed = CheckAccept(what, state_ == State::kIdle, private_data);
   if (!allowed.ok()) return allowed;

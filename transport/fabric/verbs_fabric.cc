@@ -47,19 +47,29 @@ class VerbsFabric final : public Fabric {
                                                      options.receive_depth, " receives: 1 to ", max,
                                                      " are possible (max_qp_wr of ", device_->name(), ")"));
     }
-    return std::make_unique<VerbsQueuePair>(static_cast<VerbsCompletionQueue&>(completion_queue), memory_,
-                                            options_, options, windows_,
+    absl::StatusOr<VerbsCompletionQueue*> queue = OwnQueue(completion_queue, "create a queue pair");
+    if (!queue.ok()) return queue.status();
+    return std::make_unique<VerbsQueuePair>(**queue, memory_, options_, options, windows_,
                                             next_number_.fetch_add(1, std::memory_order_relaxed), handler);
   }
 
   absl::StatusOr<std::unique_ptr<Listener>> Listen(CompletionQueue& completion_queue,
                                                    const SocketAddress& address,
                                                    ListenHandler& handler) override {
-    return VerbsListener::Create(static_cast<VerbsCompletionQueue&>(completion_queue), address,
-                                 options_.listen_backlog, handler);
+    absl::StatusOr<VerbsCompletionQueue*> queue = OwnQueue(completion_queue, "listen");
+    if (!queue.ok()) return queue.status();
+    return VerbsListener::Create(**queue, address, options_.listen_backlog, handler);
   }
 
  private:
+  // Fabrics on one device share it, and may use each other's queues.
+  absl::StatusOr<VerbsCompletionQueue*> OwnQueue(CompletionQueue& queue, absl::string_view what) const {
+    auto* const own = dynamic_cast<VerbsCompletionQueue*>(&queue);
+    if (own != nullptr && &own->device() == device_.get()) return own;
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ": the completion queue was made by another fabric"));
+  }
+
   const std::shared_ptr<VerbsDevice> device_;
   const VerbsFabricOptions options_;
   const bool windows_;

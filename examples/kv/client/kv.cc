@@ -1,5 +1,6 @@
 // The client of kv_server. Exit status: 0 done; 1 not found, or failed; 2 wrong usage.
 
+#include <kj/exception.h>
 #include <signal.h>
 
 #include <cerrno>
@@ -63,7 +64,14 @@ int main(int argc, char** argv) {
                                 absl::StrCat(kTarget, command->usage()));
   }
 
-  absl::Status status = command->Run(target);
+  // Reading a malformed answer throws. What a server sends must not end the program without a word.
+  absl::Status status;
+  try {
+    status = command->Run(target);
+  } catch (const kj::Exception& exception) {
+    status = absl::DataLossError(absl::StrCat("the server's answer is malformed: ",
+                                              absl::string_view(exception.getDescription().cStr())));
+  }
   if (status.ok() && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {
     status = absl::ErrnoToStatus(errno, "cannot write to stdout");
   }

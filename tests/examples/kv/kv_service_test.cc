@@ -207,5 +207,75 @@ TEST_F(KvServiceTest, AWatcherIsForgottenWhenItsChannelIsClosed) {
   EXPECT_EQ(watches(), 0u);
 }
 
+// The value is a small part of its message: the rest is a segment that nothing points to.
+TEST_F(KvServiceTest, ASmallValueInALargeMessageHoldsNoMoreThanItself) {
+  const KeyValueStub kv = Connect();
+  const uint64_t before = server_.stats().leased_bytes;
+  for (int i = 0; i < 8; ++i) {
+    auto call = kv.Put();
+    call.request().setKey(absl::StrCat("key ", i));
+    absl::StatusOr<hawser::Buffer> ballast = kv.channel()->AllocateBuffer(8 << 20);
+    ASSERT_TRUE(ballast.ok());
+    capnp::Orphan<capnp::Data> unused = call.Attach(*std::move(ballast));  // Sent, and not pointed to.
+    const std::string value(3000, 'v');
+    call.request().setValue(
+        capnp::Data::Reader(reinterpret_cast<const uint8_t*>(value.data()), value.size()));
+    ASSERT_TRUE(call.Send().Wait().ok());
+  }
+  EXPECT_LT(server_.stats().leased_bytes, before + (8 << 20));
+  auto stats = kv.Stats().Send().Wait();
+  ASSERT_TRUE(stats.ok());
+  EXPECT_GT((*stats)->getValueBytes(), 8u * 3000);
+  EXPECT_LT((*stats)->getValueBytes(), 8u * 4000);
+}
+
+TEST_F(KvServiceTest, AKeptValueCountsTheMemoryThatItHolds) {
+  const KeyValueStub kv = Connect();
+  const uint64_t before = server_.stats().leased_bytes;
+  ASSERT_TRUE(Put(kv, "key", 3 << 20, 1).ok());
+  auto stats = kv.Stats().Send().Wait();
+  ASSERT_TRUE(stats.ok());
+  EXPECT_GE((*stats)->getValueBytes() + (64 << 10), server_.stats().leased_bytes - before);
+}
+
+TEST_F(KvServiceTest, AnEmptyValueIsAValue) {
+  const KeyValueStub kv = Connect();
+  auto put = kv.Put();
+  put.request().setKey("empty");  // The value is a null pointer in the message.
+  ASSERT_TRUE(put.Send().Wait().ok());
+  auto get = kv.Get();
+  get.request().setKey("empty");
+  auto got = get.Send().Wait();
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ((*got)->getValue().size(), 0u);
+}
+
+TEST_F(KvServiceTest, APrefixLongerThanAKeyIsRefused) {
+  const KeyValueStub kv = Connect();
+  const std::string longer(KEY_BYTES_MAX + 1, 'k');
+  auto list = kv.List();
+  list.request().setPrefix(longer);
+  EXPECT_TRUE(absl::IsInvalidArgument(list.Send().Wait().status()));
+  auto watch = kv.Watch();
+  watch.request().setPrefix(longer);
+  EXPECT_TRUE(absl::IsInvalidArgument(watch.Send().Wait().status()));
+  auto get = kv.Get();
+  get.request().setKey(longer);
+  const absl::Status refused = get.Send().Wait().status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused));
+  EXPECT_LT(refused.message().size(), 200u);  // The key is not sent back.
+}
+
+TEST_F(KvServiceTest, APageOfLongKeysIsBoundedInBytes) {
+  const KeyValueStub kv = Connect();
+  for (int i = 100; i < 150; ++i) {
+    ASSERT_TRUE(Put(kv, absl::StrCat(i, std::string(KEY_BYTES_MAX - 3, 'k')), 1, 1).ok());
+  }
+  auto page = kv.List().Send().Wait();
+  ASSERT_TRUE(page.ok());
+  EXPECT_EQ((*page)->getEntries().size(), 16u);  // Of 4 KiB each: 64 KiB.
+  EXPECT_GT((*page)->getNext().size(), 0u);
+}
+
 }  // namespace
 }  // namespace kv

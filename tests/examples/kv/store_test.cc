@@ -4,6 +4,7 @@
 #include <cstring>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -70,42 +71,57 @@ TEST_F(StoreTest, AReaderKeepsTheValueThatItGotThroughOverwriteAndRemove) {
 }
 
 TEST_F(StoreTest, MemoryIsGivenBackByOverwriteAndRemove) {
+  constexpr uint64_t kBeside = Store::kEntryBytes + 1;  // Of a key of one byte.
   ASSERT_TRUE(store_.Put("a", MakeValue(1000, 1)).ok());
   ASSERT_TRUE(store_.Put("b", MakeValue(500, 1)).ok());
-  EXPECT_EQ(store_.totals().memory_bytes, 1500u);
+  EXPECT_EQ(store_.totals().memory_bytes, 1500 + 2 * kBeside);
   ASSERT_TRUE(store_.Put("a", MakeValue(10, 1)).ok());
-  EXPECT_EQ(store_.totals().memory_bytes, 510u);
+  EXPECT_EQ(store_.totals().memory_bytes, 510 + 2 * kBeside);
   ASSERT_TRUE(store_.Remove("b").ok());
-  EXPECT_EQ(store_.totals().memory_bytes, 10u);
+  EXPECT_EQ(store_.totals().memory_bytes, 10 + kBeside);
   EXPECT_EQ(store_.totals().keys, 1u);
 }
 
 TEST_F(StoreTest, APutBeyondTheMemoryIsRefusedAndChangesNothing) {
-  Store store(1000, &changes_);
+  constexpr uint64_t kBeside = Store::kEntryBytes + 1;
+  Store store(1000 + kBeside, &changes_);
   ASSERT_TRUE(store.Put("a", MakeValue(600, 1)).ok());
   absl::StatusOr<uint64_t> revision = store.Put("b", MakeValue(401, 2));
   EXPECT_TRUE(absl::IsResourceExhausted(revision.status()));
-  EXPECT_THAT(revision.status().message(), HasSubstr("600 of 1000"));
+  EXPECT_THAT(revision.status().message(), HasSubstr(absl::StrCat(600 + kBeside, " of ", 1000 + kBeside)));
   EXPECT_TRUE(absl::IsNotFound(store.Get("b").status()));
   EXPECT_EQ(changes_.last_revision(), 1u);
   EXPECT_TRUE(store.Put("a", MakeValue(1000, 3)).ok());  // It takes the place of 600.
 }
 
+TEST_F(StoreTest, KeysOfEmptyValuesCountAgainstTheMemory) {
+  Store store(64 << 10, &changes_);
+  size_t taken = 0;
+  while (taken < 1000 && store.Put(absl::StrCat(std::string(4000, 'k'), taken), {}).ok()) ++taken;
+  EXPECT_EQ(taken, 15u);
+}
+
+TEST_F(StoreTest, APageEndsBeforeItsKeysAreTooMany) {
+  for (char c = 'a'; c < 'f'; ++c) ASSERT_TRUE(store_.Put(std::string(100, c), MakeValue(1000, 0)).ok());
+  EXPECT_EQ(store_.List("", "", 100, 350, false).items.size(), 3u);
+  EXPECT_EQ(store_.List("", "", 100, 350, false).next, std::string(100, 'd'));
+}
+
 TEST_F(StoreTest, KeysAreListedInOrderPageByPage) {
   for (const char* key : {"b/2", "a", "b/1", "b/3", "c"}) ASSERT_TRUE(store_.Put(key, MakeValue(1, 0)).ok());
-  Store::Page page = store_.List("b/", "", 2, kMuch);
+  Store::Page page = store_.List("b/", "", 2, kMuch, false);
   EXPECT_THAT(Keys(page), ElementsAre("b/1", "b/2"));
   EXPECT_EQ(page.next, "b/3");
-  page = store_.List("b/", page.next, 2, kMuch);
+  page = store_.List("b/", page.next, 2, kMuch, false);
   EXPECT_THAT(Keys(page), ElementsAre("b/3"));
   EXPECT_EQ(page.next, "");
-  EXPECT_THAT(Keys(store_.List("", "", 100, kMuch)), ElementsAre("a", "b/1", "b/2", "b/3", "c"));
+  EXPECT_THAT(Keys(store_.List("", "", 100, kMuch, false)), ElementsAre("a", "b/1", "b/2", "b/3", "c"));
 }
 
 TEST_F(StoreTest, APageEndsBeforeItsValuesAreTooManyButHoldsOne) {
   for (const char* key : {"a", "b", "c"}) ASSERT_TRUE(store_.Put(key, MakeValue(100, 0)).ok());
-  EXPECT_THAT(Keys(store_.List("", "", 100, 200)), ElementsAre("a", "b"));
-  EXPECT_THAT(Keys(store_.List("", "", 100, 10)), ElementsAre("a"));
+  EXPECT_THAT(Keys(store_.List("", "", 100, 202, true)), ElementsAre("a", "b"));
+  EXPECT_THAT(Keys(store_.List("", "", 100, 10, true)), ElementsAre("a"));
 }
 
 TEST_F(StoreTest, ManyThreadsMayUseIt) {

@@ -3,6 +3,7 @@
 #include <deque>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -178,6 +179,66 @@ TEST_F(WatchHubTest, APeerThatIsGoneIsForgotten) {
   EXPECT_EQ(peer.unanswered(), 0u);
   EXPECT_EQ(peer.name().use_count(), 1);
   EXPECT_TRUE(absl::IsUnavailable(hub_.Watch(peer.name().get(), 1, "", std::nullopt, peer.Push()).status()));
+}
+
+TEST_F(WatchHubTest, EachPrefixOfAKeyIsFoundAndNoOther) {
+  FakePeer matching[4], others[6];
+  const char* const kMatching[] = {"", "a", "ab/", "ab/c"};
+  const char* const kOthers[] = {"aa", "ab/b", "ab/ca", "ab/c ", "b", "ab/\xff"};
+  for (int i = 0; i < 4; ++i) Watch(matching[i], kMatching[i]);
+  for (int i = 0; i < 6; ++i) Watch(others[i], kOthers[i]);
+  Put("ab/c");
+  for (FakePeer& peer : matching) EXPECT_EQ(peer.unanswered(), 1u);
+  for (FakePeer& peer : others) EXPECT_EQ(peer.unanswered(), 0u);
+  EXPECT_EQ(hub_.idle_watchers(), 6u);
+}
+
+TEST_F(WatchHubTest, ReplacedWatchesLeaveNothingBehind) {
+  FakePeer peer;
+  for (int i = 0; i < 1000; ++i) Watch(peer, absl::StrCat("prefix ", i));
+  EXPECT_EQ(hub_.idle_watchers(), 1u);
+  hub_.Unwatch(peer.name().get(), 1);
+  EXPECT_EQ(hub_.idle_watchers(), 0u);
+}
+
+TEST_F(WatchHubTest, WatchesOfAPeerThatIsGoneLeaveNothingBehind) {
+  for (int i = 0; i < 100; ++i) {
+    FakePeer peer;
+    Watch(peer, "");
+    hub_.RemovePeer(peer.name().get());
+  }
+  EXPECT_EQ(hub_.idle_watchers(), 0u);
+}
+
+TEST_F(WatchHubTest, AnIdleWatcherLosesNothingHoweverMuchOfOtherKeysChanges) {
+  FakePeer peer;
+  Watch(peer, "x");
+  for (int i = 0; i < 1000; ++i) Put("a");  // More than the log holds.
+  EXPECT_EQ(peer.unanswered(), 0u);
+  Put("x");
+  EXPECT_THAT(peer.Answer(), ElementsAre(1001));
+  EXPECT_FALSE(peer.last().lost);
+}
+
+// A rare prefix, and a log that is long: no step looks at all of it.
+TEST(WatchHubResumeTest, AWatchFarBackReadsTheLogInBoundedSteps) {
+  constexpr uint64_t kChanges = 10 * ChangeLog::kLookedAtMax;
+  ChangeLog log(100 << 20);
+  for (uint64_t i = 1; i < kChanges; ++i) log.Append(Change::Kind::kPut, "a", 1);
+  log.Append(Change::Kind::kPut, "rare", 1);
+  WatchHub hub(&log);
+  FakePeer peer;
+  hub.AddPeer(peer.name());
+  ASSERT_TRUE(hub.Watch(peer.name().get(), 1, "rare", 0, peer.Push()).ok());
+  uint64_t through = 0;
+  std::vector<uint64_t> revisions;
+  while (peer.unanswered() > 0) {
+    revisions = peer.Answer();
+    EXPECT_LE(peer.last().through - through, ChangeLog::kLookedAtMax);
+    through = peer.last().through;
+  }
+  EXPECT_THAT(revisions, ElementsAre(kChanges));
+  EXPECT_EQ(hub.idle_watchers(), 1u);
 }
 
 TEST_F(WatchHubTest, AWatchThatItsClientDoesNotKnowIsEnded) {

@@ -176,6 +176,43 @@ TEST_P(ConnectContractTest, ARequestCanBeAcceptedOnAnotherCompletionQueue) {
   HAWSER_UNTIL(world_, a.sends.size() == 1 && b.receives.size() == 1);
 }
 
+// What a fabric of another kind hands out.
+class ForeignRequest final : public ConnectRequest {
+ public:
+  absl::string_view private_data() const override { return ""; }
+  SocketAddress peer_address() const override { return {}; }
+  void Reject(absl::string_view) override { rejected = true; }
+  bool rejected = false;
+};
+
+class ForeignCompletionQueue final : public CompletionQueue {
+ public:
+  size_t Poll(absl::Span<Completion>) override { return 0; }
+  void WaitUntil(int64_t) override {}
+  void Wake() override {}
+};
+
+TEST_P(ConnectContractTest, AcceptRefusesARequestOfAnotherFabric) {
+  Endpoint& a = world_.NewEndpoint(0);
+  Endpoint& b = world_.NewEndpoint(1);
+  ForeignRequest foreign;
+  EXPECT_THAT(b.qp().Accept(foreign, ""), HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_FALSE(foreign.rejected);
+  world_.Connect(a, b);
+}
+
+TEST_P(ConnectContractTest, ACompletionQueueOfAnotherFabricIsRefused) {
+  ForeignCompletionQueue foreign;
+  NewsRecorder news;
+  RequestRecorder requests;
+  SocketAddress address = world_.listener().address();
+  address.set_port(0);
+  EXPECT_THAT(world_.fabric().CreateQueuePair(foreign, {}, news).status(),
+              HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(world_.fabric().Listen(foreign, address, requests).status(),
+              HasCode(absl::StatusCode::kInvalidArgument));
+}
+
 TEST_P(ConnectContractTest, APendingRequestOutlivesItsListener) {
   Endpoint& a = world_.NewEndpoint(0);
   Endpoint& b = world_.NewEndpoint(1);

@@ -1,4 +1,6 @@
 // Whoever comes to the port of the fabric over TCP, and whom it connects to.
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -98,6 +100,63 @@ TEST_F(TcpFabricTest, OfTooManyWhoSayNothingTheOldestGoes) {
   HAWSER_UNTIL(patient, patient.requests().requests.size() == 1);
 }
 
+// A connected socket from 127.0.0.`host`.
+int ConnectFrom(FabricWorld& world, uint8_t host) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in from = {};
+  from.sin_family = AF_INET;
+  from.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + host);
+  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&from), sizeof(from)), 0);
+  const SocketAddress address = world.listener().address();
+  EXPECT_EQ(connect(fd, address.get(), address.length_bytes()), 0);
+  return fd;
+}
+
+TEST_F(TcpFabricTest, AFloodFromOneHostCostsAPeerOfAnotherNothing) {
+  FabricWorld patient(Tcp({.half_open_max = 8, .half_open_timeout = absl::InfiniteDuration()}));
+  Stranger slow(patient, ConnectFrom(patient, 1));
+  patient.PollSome(3);
+  std::vector<std::unique_ptr<Stranger>> flood;
+  for (int i = 0; i < 100; ++i) {
+    flood.push_back(std::make_unique<Stranger>(patient, ConnectFrom(patient, 2)));
+    patient.PollSome(1);
+  }
+  flood[80]->HearUntilClosed();
+  EXPECT_FALSE(slow.closed());
+  slow.Say(EncodeGreeting(GreetingKind::kConnect, 1, ""));
+  HAWSER_UNTIL(patient, patient.requests().requests.size() == 1);
+}
+
+// Twenty milliseconds, with 30,000 connections a second from the same host.
+TEST_F(TcpFabricTest, APeerMayTakeItsTimeInAFloodFromItsOwnHost) {
+  Stranger slow(world_, ConnectFrom(world_, 1));
+  std::vector<std::unique_ptr<Stranger>> flood;
+  for (int i = 0; i < 600; ++i) {
+    flood.push_back(std::make_unique<Stranger>(world_, ConnectFrom(world_, 1)));
+    world_.PollSome(1);
+  }
+  slow.Say(EncodeGreeting(GreetingKind::kConnect, 1, ""));
+  HAWSER_UNTIL(world_, world_.requests().requests.size() == 1);
+}
+
+TEST_F(TcpFabricTest, WithoutFileDescriptorsAHalfOpenPeerMakesRoom) {
+  FabricWorld patient(Tcp({.half_open_timeout = absl::InfiniteDuration()}));
+  Stranger silent(patient, ConnectFrom(patient, 2));
+  patient.PollSome(5);
+  Endpoint& a = patient.NewEndpoint(0);
+  ASSERT_TRUE(a.qp().Connect(patient.listener().address(), "").ok());
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = dup(0);
+  close(next);
+  rlimit tight = before;
+  tight.rlim_cur = next;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &tight), 0);
+  HAWSER_UNTIL(patient, patient.requests().requests.size() == 1);
+  EXPECT_TRUE(silent.closed());
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 TEST_F(TcpFabricTest, AnotherVersionIsRejectedWithOurs) {
   Stranger stranger(world_);
   std::string greeting = EncodeGreeting(GreetingKind::kConnect, 3, "");
@@ -192,6 +251,12 @@ TEST_F(TcpFabricTest, WhyConnectingFailedIsSaid) {
 
   const absl::Status itself = ConnectToStranger(world_, EncodeGreeting(GreetingKind::kConnect, 0, ""));
   EXPECT_THAT(std::string(itself.message()), HasSubstr("nobody listens there"));
+
+  for (uint32_t depth : {0u, 17u}) {  // Offered were 16.
+    const absl::Status depth_status =
+        ConnectToStranger(world_, EncodeGreeting(GreetingKind::kAccept, depth, ""));
+    EXPECT_THAT(std::string(depth_status.message()), HasSubstr(absl::StrCat("READ depth of ", depth)));
+  }
 
   std::string malformed = EncodeGreeting(GreetingKind::kAccept, 0, "");
   malformed[11] = static_cast<char>(kAcceptPrivateDataMax + 1);

@@ -59,12 +59,34 @@ TEST_F(HostilePeerTest, AFrameOfUnknownKind) {
 
 TEST_F(HostilePeerTest, AFrameWithAFlagThatIsNone) {
   peer_.Say({.kind = FrameKind::kAck, .flags = 2});
-  ExpectBrokenProtocol("flags 2 and reserved bits 0");
+  ExpectBrokenProtocol("kind 5 with flags 2");
+}
+
+TEST_F(HostilePeerTest, AFrameThatIsNoSendOrWriteWithTheirFlag) {
+  peer_.Say({.kind = FrameKind::kReadRequest,
+             .flags = kAckRequestedFlag,
+             .length_bytes = 1,
+             .key = readable_,
+             .address = AddressOf(1000)});
+  ExpectBrokenProtocol("flags 1");
+}
+
+TEST_F(HostilePeerTest, AReadResponseWithTheFlagOfARequest) {
+  ASSERT_TRUE(b_.Read(1, b_.At(5000, 10), b_.memory(), 1).ok());
+  peer_.Say(
+      {.kind = FrameKind::kReadResponse, .flags = kAckRequestedFlag, .length_bytes = 10, .acknowledged = 1},
+      "0123456789");
+  ExpectBrokenProtocol("flags 1");
+}
+
+TEST_F(HostilePeerTest, AFrameThatIsNoRefusalWithAStatus) {
+  peer_.Say({.kind = FrameKind::kSend, .status = 2, .length_bytes = 1}, "x");
+  ExpectBrokenProtocol("status 2");
 }
 
 TEST_F(HostilePeerTest, AFrameWithReservedBits) {
   peer_.Say({.kind = FrameKind::kSend, .reserved = 16, .length_bytes = 1}, "x");
-  ExpectBrokenProtocol("flags 0 and reserved bits 16");
+  ExpectBrokenProtocol("flags 0, status 0 and reserved bits 16");
 }
 
 TEST_F(HostilePeerTest, AnAcknowledgementWithAPayload) {
@@ -197,6 +219,26 @@ TEST_F(HostilePeerTest, MoreReadsThanAgreedAreAnsweredWithARefusal) {
   EXPECT_EQ(refusal.key, 4u);
   HAWSER_UNTIL(world_, b_.news().ended());
   EXPECT_THAT(std::string(b_.news().why.message()), HasSubstr("more READs outstanding than the 4 agreed"));
+  world_.ExpectEverythingComesBack(b_);
+}
+
+TEST_F(HostilePeerTest, AGrantIsReadFourTimesOverAtMost) {
+  const FrameHeader whole = {
+      .kind = FrameKind::kReadRequest, .length_bytes = 1000, .key = readable_, .address = AddressOf(1000)};
+  for (size_t i = 1; i <= 4; ++i) {
+    peer_.Say(whole);
+    peer_.HearBytes(i * (sizeof(FrameHeader) + 1000));
+  }
+  EXPECT_FALSE(b_.news().ended());
+  FrameHeader byte = whole;
+  byte.length_bytes = 1;
+  peer_.Say(byte);
+  HAWSER_UNTIL(world_, b_.news().ended());
+  EXPECT_THAT(std::string(b_.news().why.message()), HasSubstr("READ what it was granted 4 times over"));
+  peer_.HearBytes(4 * (sizeof(FrameHeader) + 1000) + sizeof(FrameHeader));
+  const FrameHeader refusal = peer_.FrameAt(4 * (sizeof(FrameHeader) + 1000));
+  EXPECT_EQ(refusal.kind, FrameKind::kNak);
+  EXPECT_EQ(refusal.status, static_cast<uint8_t>(CompletionStatus::kRemoteAccessError));
   world_.ExpectEverythingComesBack(b_);
 }
 

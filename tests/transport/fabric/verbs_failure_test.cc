@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/transport/fabric/fake_verbs.h"
+#include "hawser/transport/fabric/tcp_fabric.h"
 #include "hawser/transport/fabric/verbs_errors.h"
 #include "hawser/transport/fabric/verbs_fabric.h"
 
@@ -377,6 +378,27 @@ TEST(VerbsFailureTest, ReceivesThatCannotBePostedFailAcceptingAndItsHandlerHears
     EXPECT_EQ(world.completions.size(), 2u);
     EXPECT_TRUE(world.news.told.empty());
   }
+}
+
+// The request of a peer that dials tcp:// must never be taken for one that came over RDMA, and its queue
+// neither.
+TEST(VerbsFailureTest, WhatTheTcpFabricHasMadeIsRefused) {
+  class Foreign final : public ConnectRequest {
+   public:
+    absl::string_view private_data() const override { return ""; }
+    SocketAddress peer_address() const override { return Peer(); }
+    void Reject(absl::string_view) override {}
+  };
+  FakeWorld world({}, {}, /*connect=*/false);
+  Foreign request;
+  EXPECT_THAT(world.qp->Accept(request, ""), HasCode(absl::StatusCode::kInvalidArgument));
+  const std::unique_ptr<Fabric> tcp = CreateTcpFabric();
+  const auto queue = tcp->CreateCompletionQueue(1).value();
+  RequestRecorder requests;
+  EXPECT_THAT(world.fabric->CreateQueuePair(*queue, {}, world.news).status(),
+              HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(world.fabric->Listen(*queue, Peer(), requests).status(),
+              HasCode(absl::StatusCode::kInvalidArgument));
 }
 
 TEST(VerbsFailureTest, AfterDisconnectWithNothingToTellTheLastOneByWhatHasCompletedKeepsItsStatus) {

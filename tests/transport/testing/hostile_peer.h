@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "hawser/tests/transport/testing/raw_message.h"
 #include "hawser/tests/transport/testing/world.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/handshake.h"
@@ -16,27 +17,11 @@
 
 namespace hawser::transport {
 
-// A message as it is on the wire, from parts that need not fit each other.
-struct RawMessage {
-  Header header;
-  std::vector<TableEntry> table;
-  std::string envelope;
-  std::string inline_bytes;
-
-  std::string Encode() const;
-};
-
-// A request or response of so many inline bytes (none: no segment either).
-RawMessage RawRequest(uint16_t slot, uint32_t generation, size_t body_bytes = 0);
-RawMessage RawResponse(uint16_t slot, uint32_t generation, size_t body_bytes = 0);
-std::string RawControl(uint32_t generation, const std::vector<ControlOp>& ops);
-std::string RawControlAck(uint32_t generation);
-
 // A peer that says whatever a test wants: a queue pair of the TCP fabric, with nothing of transport/ above
 // it. Moved on by the turns of its World.
 class HostilePeer final : fabric::ConnectionHandler, fabric::ListenHandler {
  public:
-  explicit HostilePeer(World& world);
+  explicit HostilePeer(World& world, uint32_t read_depth = 16);
   ~HostilePeer();
 
   // What an honest peer would say.

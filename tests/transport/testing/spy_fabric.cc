@@ -20,6 +20,7 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
       }
       flushes_.clear();
     }
+    ReleaseHeld();
     if (!spy_.keep_back_.has_value()) {
       news_.insert(news_.begin(), kept_back_.begin(), kept_back_.end());
       kept_back_.clear();
@@ -46,6 +47,11 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
     if (spy_.reads_.erase(completion.wr_id) != 0) --counts.reads_outstanding;
     const bool behind_a_read = spy_.keep_back_ == fabric::Opcode::kRead && !kept_back_.empty() &&
                                completion.opcode == fabric::Opcode::kSend;
+    std::deque<fabric::Completion>& held = held_[completion.qp_num];
+    if (ok && ((counts.hold_reads && completion.opcode == fabric::Opcode::kRead) ||
+               (!held.empty() && completion.opcode != fabric::Opcode::kReceive))) {
+      return held.push_back(completion);
+    }
     if (ok && (completion.opcode == spy_.keep_back_ || behind_a_read)) {
       return kept_back_.push_back(completion);
     } else if (ok && completion.opcode == fabric::Opcode::kReceive) {
@@ -53,14 +59,33 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
       counts.receives_posted_min = std::min(counts.receives_posted_min, counts.receives_posted);
     }
     if (!ok) {  // What was kept back came before.
+      news_.insert(news_.end(), held.begin(), held.end());
+      held.clear();
       news_.insert(news_.end(), kept_back_.begin(), kept_back_.end());
       kept_back_.clear();
     }
     news_.push_back(completion);
   }
 
+  // Of queue pairs that hold READs: what the test lets through, and what was posted between.
+  void ReleaseHeld() {
+    for (auto& [qp_num, held] : held_) {
+      if (spy_.CountsOf(qp_num) == nullptr) held.clear();
+      while (!held.empty()) {
+        Counts& counts = *spy_.CountsOf(qp_num);
+        if (counts.hold_reads && held.front().opcode == fabric::Opcode::kRead) {
+          if (counts.reads_let_through == 0) break;
+          --counts.reads_let_through;
+        }
+        news_.push_back(held.front());
+        held.pop_front();
+      }
+    }
+  }
+
   SpyFabric& spy_;
   const std::unique_ptr<fabric::CompletionQueue> real_;
+  std::map<uint32_t, std::deque<fabric::Completion>> held_;  // By qp_num.
   std::deque<fabric::Completion> news_;
   std::deque<fabric::Completion> kept_back_;
   std::deque<fabric::Completion> flushes_;
@@ -142,7 +167,7 @@ absl::StatusOr<std::unique_ptr<fabric::QueuePair>> SpyFabric::CreateQueuePair(
     fabric::CompletionQueue& completion_queue, const fabric::QueuePairOptions& options,
     fabric::ConnectionHandler& handler) {
   auto real =
-      real_->CreateQueuePair(static_cast<SpyCompletionQueue&>(completion_queue).real(), options, handler);
+      real_->CreateQueuePair(dynamic_cast<SpyCompletionQueue&>(completion_queue).real(), options, handler);
   if (!real.ok()) return real.status();
   counts_.push_back(std::make_unique<Counts>());
   counts_.back()->receive_depth = options.receive_depth;
@@ -152,7 +177,7 @@ absl::StatusOr<std::unique_ptr<fabric::QueuePair>> SpyFabric::CreateQueuePair(
 absl::StatusOr<std::unique_ptr<fabric::Listener>> SpyFabric::Listen(fabric::CompletionQueue& completion_queue,
                                                                     const fabric::SocketAddress& address,
                                                                     fabric::ListenHandler& handler) {
-  return real_->Listen(static_cast<SpyCompletionQueue&>(completion_queue).real(), address, handler);
+  return real_->Listen(dynamic_cast<SpyCompletionQueue&>(completion_queue).real(), address, handler);
 }
 
 }  // namespace hawser::transport

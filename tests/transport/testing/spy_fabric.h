@@ -30,6 +30,11 @@ class SpyFabric final : public fabric::Fabric {
     int64_t grants = 0;  // And not revoked.
     int64_t grants_max = 0;
     uint32_t receive_depth = 0;
+
+    // For the test to set: READs of this queue pair complete no more, as if the peer answered none, beside
+    // the next `reads_let_through`. An error of the queue pair brings what was held.
+    bool hold_reads = false;
+    uint64_t reads_let_through = 0;
   };
 
   explicit SpyFabric(std::shared_ptr<fabric::Fabric> real) : real_(std::move(real)) {}

@@ -1,0 +1,18 @@
+#ifndef HAWSER_BENCH_GREETING_FLOOD_H_
+#define HAWSER_BENCH_GREETING_FLOOD_H_
+
+#include <cstddef>
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace hawser::bench {
+
+// `greetings` strangers greet the server within `time`, evenly, and each stays without a word until the
+// limit of its kind. Meanwhile honest clients connect, one after the other, each sends `put_bytes` once and
+// leaves. Prints what both took. False: one of them was more than a second in connecting, or failed.
+bool FloodWithGreetings(int greetings, absl::Duration time, size_t put_bytes, const std::string& mode);
+
+}  // namespace hawser::bench
+
+#endif  // HAWSER_BENCH_GREETING_FLOOD_H_

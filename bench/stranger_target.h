@@ -1,0 +1,19 @@
+#ifndef HAWSER_BENCH_STRANGER_TARGET_H_
+#define HAWSER_BENCH_STRANGER_TARGET_H_
+
+#include "absl/strings/string_view.h"
+#include "hawser/bench/process.h"
+#include "hawser/tests/strangers/crowd.h"
+
+// What benchmarks need to set strangers on a server of theirs. Each exits with a message when it fails.
+namespace hawser::bench {
+
+// "stopped+mute": `count` of each, at the Target that `server` serves over TCP, from where --from says.
+strangers::CrowdOptions CrowdOf(const ServerProcess& server, absl::string_view kinds, int count);
+
+// As many open files as this process, and those that it starts, may have.
+void RaiseFileLimit();
+
+}  // namespace hawser::bench
+
+#endif  // HAWSER_BENCH_STRANGER_TARGET_H_

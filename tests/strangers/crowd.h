@@ -1,0 +1,80 @@
+#ifndef HAWSER_TESTS_STRANGERS_CROWD_H_
+#define HAWSER_TESTS_STRANGERS_CROWD_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "hawser/tests/strangers/stranger.h"
+
+// A thousand strangers: many connections, each bad in one way, at one server, to see what its honest clients
+// notice of them. Over TCP alone.
+namespace hawser::strangers {
+
+// Where strangers come from; an honest client comes from 127.0.0.1.
+enum class From {
+  kSame,  // From there, too.
+  kOne,   // All from 127.0.0.2.
+  kEach,  // Each from an address of its own.
+};
+
+struct CrowdOptions {
+  Target target;
+  struct Group {
+    const StrangerKind* kind;
+    int count;
+  };
+  std::vector<Group> groups;
+  From from = From::kEach;
+  // In how long the first dials follow each other, evenly.
+  absl::Duration arrival = absl::Milliseconds(200);
+};
+
+// Of all together.
+struct CrowdCounts {
+  uint64_t strangers = 0;
+  uint64_t at_work = 0;
+  uint64_t turned_away = 0;  // Not at work, and rejected at least once.
+  uint64_t dials = 0;
+  uint64_t accepted = 0;
+  uint64_t rejected = 0;
+};
+
+// One thread that moves all of them. It is the least important of the process (nice 19), so that on one
+// processor an honest client goes first.
+// Thread: any.
+class Crowd {
+ public:
+  explicit Crowd(const CrowdOptions& options);
+  // All connections end.
+  ~Crowd();
+  Crowd(const Crowd&) = delete;
+  Crowd& operator=(const Crowd&) = delete;
+
+  // Until each stranger is at work or has been turned away. False: not within `patience`.
+  bool WaitUntilAtWork(absl::Duration patience);
+
+  // At most 100 ms old.
+  CrowdCounts counts() const;
+
+ private:
+  void Run();
+  void Watch(Stranger& stranger);
+  void Count();
+
+  std::vector<std::unique_ptr<Stranger>> strangers_;
+  const int epoll_;
+  std::atomic<bool> stopping_{false};
+  mutable absl::Mutex mutex_;
+  CrowdCounts counts_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace hawser::strangers
+
+#endif  // HAWSER_TESTS_STRANGERS_CROWD_H_

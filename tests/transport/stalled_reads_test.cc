@@ -1,0 +1,112 @@
+// Peers that announce large messages and do not answer the READs of them, beside peers that do.
+#include <memory>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "hawser/tests/transport/testing/expect.h"
+#include "hawser/tests/transport/testing/world.h"
+
+namespace hawser::transport {
+namespace {
+
+constexpr int kStalled = 3;
+
+// Clients whose large requests are being READ, and that answer no READ of them; and one honest client.
+class StalledReadsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    honest_ = std::make_unique<Link>(world_, Patient());
+    for (int i = 0; i < kStalled; ++i) {
+      stalled_.push_back(std::make_unique<Link>(world_, Patient()));
+      stalled_[i]->server_counts().hold_reads = true;
+      calls_.push_back(std::make_unique<PendingCall>());
+      ASSERT_TRUE(stalled_[i]->Send(*calls_[i], 16 * kMiB).ok());
+    }
+    world_.Settle();
+  }
+
+  // A connection with READs that stand still is given up after some time, which is not what these tests are
+  // about.
+  static ConnectionOptions Patient() { return {.keepalive_interval = absl::InfiniteDuration()}; }
+
+  uint64_t taken_bytes() { return world_.server.poller().read_budget().taken_bytes(); }
+
+  // Sends a large request; returns after how much time it was there.
+  absl::Duration PutOnHonest() {
+    const size_t before = honest_->server.requests.size();
+    const int64_t start_ns = world_.clock.NowNs();
+    PendingCall call;
+    EXPECT_TRUE(honest_->Send(call, 2 * kMiB).ok());
+    world_.Settle();
+    for (int i = 0; i < 1000 && honest_->server.requests.size() == before; ++i) {
+      world_.Pass(absl::Milliseconds(1));
+    }
+    EXPECT_GT(honest_->server.requests.size(), before);
+    return absl::Nanoseconds(world_.clock.NowNs() - start_ns);
+  }
+
+  void LetThrough(uint64_t reads) {
+    for (auto& link : stalled_) link->server_counts().reads_let_through = reads;
+    world_.Settle();
+  }
+
+  World world_;
+  std::unique_ptr<Link> honest_;
+  std::vector<std::unique_ptr<Link>> stalled_;
+  std::vector<std::unique_ptr<PendingCall>> calls_;
+};
+
+TEST_F(StalledReadsTest, StalledPeersLoseTheirShareOfTheReadBudget) {
+  EXPECT_EQ(taken_bytes(), 8 * kMiB) << "all of it";
+  EXPECT_LE(PutOnHonest(), ReadBudget::kStallMin + absl::Milliseconds(1));
+  EXPECT_EQ(PutOnHonest(), absl::ZeroDuration()) << "they have it again";
+}
+
+TEST_F(StalledReadsTest, AShareThatStandsIdleForLongIsLostAtOnce) {
+  world_.Pass(absl::Seconds(1), absl::Milliseconds(100));
+  EXPECT_EQ(PutOnHonest(), absl::ZeroDuration());
+}
+
+TEST_F(StalledReadsTest, PeersThatTrickleTakeNothingFromTheReadBudget) {
+  PutOnHonest();
+  for (int i = 0; i < 20; ++i) {
+    world_.Pass(absl::Seconds(14), absl::Seconds(7));
+    LetThrough(1);
+    EXPECT_EQ(PutOnHonest(), absl::ZeroDuration()) << "after READ " << i;
+  }
+}
+
+TEST_F(StalledReadsTest, AStalledPeerHasOneReadAtATimeUntilItMoves) {
+  PutOnHonest();
+  SpyFabric::Counts& counts = stalled_[0]->server_counts();
+  const uint64_t posted = counts.reads;
+  LetThrough(posted);  // One late, the others at once after it.
+  EXPECT_GT(counts.reads, posted);
+  world_.Pass(absl::Seconds(1), absl::Milliseconds(100));
+  PutOnHonest();
+  const uint64_t posted_in_all = counts.reads;
+  for (uint64_t i = 1; i < posted_in_all - posted; ++i) {
+    world_.Pass(absl::Seconds(1), absl::Milliseconds(100));
+    LetThrough(1);
+    EXPECT_EQ(counts.reads, posted_in_all) << "READs were posted while others stood still";
+  }
+  world_.Pass(absl::Seconds(1), absl::Milliseconds(100));
+  LetThrough(1);
+  EXPECT_EQ(counts.reads, posted_in_all + 1);
+}
+
+TEST_F(StalledReadsTest, PeersThatMoveAgainHaveTheirLargeRequestsRead) {
+  PutOnHonest();
+  for (auto& link : stalled_) link->server_counts().hold_reads = false;
+  ASSERT_TRUE(world_.RunUntil([&] {
+    for (auto& link : stalled_) {
+      if (link->server.requests.empty()) return false;
+    }
+    return true;
+  }));
+  for (auto& link : stalled_) EXPECT_EQ(Content(*link->server.requests[0].message), ContentOf(16 * kMiB));
+  EXPECT_EQ(taken_bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace hawser::transport
