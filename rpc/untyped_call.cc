@@ -1,6 +1,7 @@
 #include "hawser/rpc/untyped_call.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "hawser/rpc/channel_core.h"
@@ -14,6 +15,14 @@ namespace {
 // An idempotent call whose connection is lost is sent again so often. More would let a request that kills
 // servers go round for ever.
 constexpr int kResendsMax = 2;
+
+// A timeout below this counts from the very call of Send(). A longer one counts from the poller's clock,
+// which may lag behind by what the callback that sends has taken so far: reading the clock for each call
+// would cost a tenth of a small one.
+constexpr int64_t kExactTimeoutNs = 1'000'000'000;
+
+// Of a deadline that is reckoned on the poller.
+constexpr int64_t kNotYet = std::numeric_limits<int64_t>::min();
 
 // Traversal that every message is allowed, as of Cap'n Proto's default.
 constexpr uint64_t kTraversalBytes = 8 << 20;
@@ -95,6 +104,8 @@ void UntypedCall::Send() {
     timeout_ns_ =
         std::min(timeout_ns_, absl::ToInt64Nanoseconds(deadline_ - core_->poller().environment().Now()));
   }
+  deadline_ns_ =
+      timeout_ns_ < kExactTimeoutNs ? core_->poller().environment().NowNs() + timeout_ns_ : kNotYet;
   request_->SetEnvelope(Encode(RequestEnvelope{method_.interface_id, method_.ordinal}));
   refs_.store(2, std::memory_order_relaxed);  // Nobody else has seen the call yet.
   core_->poller().Post(&send_item_);
@@ -160,8 +171,10 @@ void UntypedCall::Cancel() {
 // ---- On the poller.
 
 void UntypedCall::RunSend() {
-  const int64_t now_ns = core_->poller().now_ns();
-  deadline_ns_ = timeout_ns_ >= transport::kNever - now_ns ? transport::kNever : now_ns + timeout_ns_;
+  if (deadline_ns_ == kNotYet) {
+    const int64_t now_ns = core_->poller().NowForDeadlineNs();
+    deadline_ns_ = timeout_ns_ >= transport::kNever - now_ns ? transport::kNever : now_ns + timeout_ns_;
+  }
   if (cancelled_) return EndSoon(Error(absl::StatusCode::kCancelled, "cancelled by the caller"));
   if (timeout_ns_ <= 0) {
     return EndSoon(

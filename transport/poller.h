@@ -124,8 +124,11 @@ class Poller {
   // do. Takes the poller if nobody has it (for simulations and tests).
   size_t PollOnce();
 
-  // Of this turn: read once, since reading a clock costs as much as parsing a message.
+  // Of this turn: read at its start and after a number of handlers, not each time, since reading a clock
+  // costs as much as parsing a message. A handler that runs long does not see it move.
   int64_t now_ns() const { return now_ns_; }
+  // Of this moment if handlers have taken long lately; else as now_ns().
+  int64_t NowForDeadlineNs();
 
   // Code of the application (a callback, a handler) may be called: this is a turn of the thread that drives,
   // and no such code is being called. False on a thread that only posts, and inside a call that such code
@@ -170,6 +173,8 @@ class Poller {
   void Release();
   void AwaitRelease();
   size_t Turn();
+  size_t TakeCompletions();
+  int64_t ReadClock() { return now_ns_ = environment_.NowNs(); }
   size_t TurnOfDriver();
   bool RunMailbox();
   // Of `count` items at most, which it lowers by those that it ran.
@@ -208,6 +213,9 @@ class Poller {
   Timers timers_;
   ReadBudget read_budget_;
   Violations violations_;
+  size_t chunk_;               // Completions to take at a time: fewer while handlers are slow.
+  size_t dispatched_ = 0;      // Completions since the clock was read.
+  bool more_waiting_ = false;  // The last poll had as many as were asked for.
   std::vector<std::unique_ptr<Connection>> connections_;
   std::vector<uint32_t> free_indexes_;
   size_t connection_count_ = 0;

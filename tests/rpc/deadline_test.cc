@@ -1,7 +1,10 @@
 // Every call has a deadline, on both sides.
 
 #include <string>
+#include <utility>
 
+#include "hawser/tests/transport/testing/test_clock.h"
+#include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -72,6 +75,41 @@ TEST(DeadlineTest, WithoutOneTheChannelsDefaultCounts) {
   server.probe.on_act = server.held.Handler();
   const auto channel = server.Connect({.default_timeout = absl::Milliseconds(20)});
   EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
+}
+
+// The clock stands still but for the callback, so the call must not expire.
+TEST(DeadlineTest, ATimeoutCountsFromSendNotFromTheStartOfTheTurn) {
+  TestServer server;
+  transport::TestClock clock;
+  const auto runtime = *transport::Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/false, clock);
+  ChannelOptions options;
+  options.runtime = runtime;
+  const auto channel = server.Connect(std::move(options));
+  server.probe.on_act = [&](ServerContext& context, uint64_t number) {
+    return number == 2 ? server.held.Handler()(context, number) : absl::OkStatus();
+  };
+  bool sent = false, done = false;
+  absl::Status late;
+  const auto turn_until = [&](const bool& condition) {
+    return Eventually([&] {
+      runtime->poller(0).PollOnce();
+      return condition;
+    });
+  };
+  SendAct(channel, 1, {.timeout = kLong}).Then([&](const auto&) {
+    clock.Advance(absl::Milliseconds(10));
+    SendAct(channel, 2, {.timeout = absl::Milliseconds(5)}).Then([&](const auto& reply) {
+      late = reply.status();
+      done = true;
+    });
+    sent = true;
+  });
+  ASSERT_TRUE(turn_until(sent));
+  for (int i = 0; i < 5; ++i) runtime->poller(0).PollOnce();
+  EXPECT_FALSE(done) << late;
+  server.held.Take().Finish();
+  ASSERT_TRUE(turn_until(done));
+  EXPECT_THAT(late, HasCode(absl::StatusCode::kOk));
 }
 
 TEST(DeadlineTest, ZeroOrPastFailsWithoutSending) {

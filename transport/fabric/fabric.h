@@ -118,7 +118,8 @@ class CompletionQueue {
   virtual ~CompletionQueue() = default;
 
   // Moves the fabric on and collects up to `completions.size()` completions; returns how many. Never blocks.
-  // Calls the handlers of connections and listeners that have news.
+  // Calls the handlers of connections and listeners that have news. With more completions at hand than there
+  // is room for, it may do nothing else; with no room at all, it looks at connections and listeners.
   virtual size_t Poll(absl::Span<Completion> completions) = 0;
 
   // Arms, polls once more inside, and sleeps until Poll() may have something to do, Wake() was called since

@@ -280,7 +280,8 @@ size_t VerbsCompletionQueue::Poll(absl::Span<Completion> completions) {
   count += PollDevice(completions.subspan(count));
   count += DeliverLocal(completions.subspan(count));
   polls_since_look_ += count > 0 ? kPollsPerBusyPoll : 1;
-  if (polls_since_look_ >= kPollsPerLook || look_now_.load(std::memory_order_acquire)) {
+  if (completions.empty() || polls_since_look_ >= kPollsPerLook ||
+      look_now_.load(std::memory_order_acquire)) {
     look_now_.store(false, std::memory_order_relaxed);
     polls_since_look_ = 0;
     LookAtEvents();

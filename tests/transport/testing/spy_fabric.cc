@@ -14,13 +14,13 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
     fabric::Completion found[64];
     const size_t count = real_->Poll(absl::MakeSpan(found, std::min(completions.size(), std::size(found))));
     for (size_t i = 0; i < count; ++i) Take(found[i]);
-    ReleaseHeld();
     if (!spy_.keep_back_flushes_) {
       for (const fabric::Completion& flush : flushes_) {
         if (spy_.CountsOf(flush.qp_num) != nullptr) news_.push_back(flush);
       }
       flushes_.clear();
     }
+    ReleaseHeld();
     if (!spy_.keep_back_.has_value()) {
       news_.insert(news_.begin(), kept_back_.begin(), kept_back_.end());
       kept_back_.clear();
@@ -70,12 +70,12 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
   // Of queue pairs that hold READs: what the test lets through, and what was posted between.
   void ReleaseHeld() {
     for (auto& [qp_num, held] : held_) {
-      Counts* const counts = spy_.CountsOf(qp_num);
-      if (counts == nullptr) held.clear();  // Its queue pair was destroyed.
+      if (spy_.CountsOf(qp_num) == nullptr) held.clear();
       while (!held.empty()) {
-        if (counts->hold_reads && held.front().opcode == fabric::Opcode::kRead) {
-          if (counts->reads_let_through == 0) break;
-          --counts->reads_let_through;
+        Counts& counts = *spy_.CountsOf(qp_num);
+        if (counts.hold_reads && held.front().opcode == fabric::Opcode::kRead) {
+          if (counts.reads_let_through == 0) break;
+          --counts.reads_let_through;
         }
         news_.push_back(held.front());
         held.pop_front();
@@ -112,7 +112,6 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
   }
   bool PeerSharesCore() const override { return spy_.peers_share_core_; }
   absl::Status PostSend(absl::Span<const fabric::SendWorkRequest> requests) override {
-    if (spy_.fail_posts_) return absl::InternalError("nothing can be posted");
     absl::Status status = real_->PostSend(requests);
     if (!status.ok()) return status;
     ++counts_.send_posts;
@@ -145,7 +144,6 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
     real_->Revoke(rkey, wr_id);
   }
   void Disconnect() override { real_->Disconnect(); }
-  void DisconnectBecause(absl::string_view why) override { real_->DisconnectBecause(why); }
 
  private:
   SpyFabric& spy_;

@@ -1,0 +1,90 @@
+// What a turn of a poller keeps waiting, and how long, when handlers are slow.
+#include <deque>
+#include <memory>
+#include <utility>
+
+#include "gtest/gtest.h"
+#include "hawser/tests/transport/testing/expect.h"
+#include "hawser/tests/transport/testing/world.h"
+
+namespace hawser::transport {
+namespace {
+
+// Before the poller knows that handlers are slow, it runs this many in one turn: kChunkMax of poller.cc.
+constexpr int kForeseenFast = 16;
+
+constexpr absl::Duration kHandlerTime = absl::Milliseconds(1);
+
+// Four clients whose requests wait at the server, each of which takes a millisecond of the poller's thread.
+class SlowHandlersTest : public ::testing::Test {
+ protected:
+  SlowHandlersTest() {
+    for (int i = 0; i < 4; ++i) {
+      Link& link = *links_.emplace_back(std::make_unique<Link>(world_));
+      link.server.answer = [this, &link](RecordingServer::Request request) {
+        ++handled_;
+        world_.clock.Advance(kHandlerTime);
+        link.Echo(std::move(request));
+      };
+    }
+  }
+
+  // As many as there are slots.
+  void SendAll() {
+    for (auto& link : links_) {
+      while (link->client_end->CanSend()) ASSERT_TRUE(link->Send(calls_.emplace_back(), 8).ok());
+    }
+    world_.client.poller().PollOnce();
+  }
+  uint64_t Answered() {
+    uint64_t sends = 0;
+    for (auto& link : links_) sends += link->server_counts().sends;
+    return sends;
+  }
+  // Handlers that one turn of the server ran.
+  int HandledInATurn() {
+    const int before = handled_;
+    world_.server.poller().PollOnce();
+    return handled_ - before;
+  }
+
+  World world_;
+  std::deque<PendingCall> calls_;
+  std::deque<std::unique_ptr<Link>> links_;
+  int handled_ = 0;
+};
+
+TEST_F(SlowHandlersTest, RepliesLeaveWhileOtherHandlersWait) {
+  SendAll();
+  const uint64_t before = Answered();
+  EXPECT_LE(HandledInATurn(), kForeseenFast);
+  EXPECT_EQ(Answered() - before, static_cast<uint64_t>(handled_));
+  while (handled_ < 100) {
+    EXPECT_EQ(HandledInATurn(), 1);
+    EXPECT_EQ(Answered() - before, static_cast<uint64_t>(handled_));
+  }
+  ASSERT_TRUE(world_.RunUntil([&] { return calls_.back().done(); }));
+}
+
+TEST_F(SlowHandlersTest, TurnsAreLongAgainWhenHandlersAreFast) {
+  SendAll();
+  while (handled_ < 50) HandledInATurn();
+  for (auto& link : links_) link->EchoAll();
+  const uint64_t before = Answered();
+  world_.server.poller().PollOnce();
+  EXPECT_GE(Answered() - before, 48u);  // A poll of the spy has 64 at most.
+  ASSERT_TRUE(world_.RunUntil([&] { return calls_.back().done(); }));
+}
+
+TEST_F(SlowHandlersTest, AClientThatConnectsMeanwhileIsAcceptedWithinAFewHandlers) {
+  SendAll();
+  HandledInATurn();
+  const int before = handled_;
+  Link late(world_);
+  EXPECT_TRUE(late.ready());
+  EXPECT_LE(handled_ - before, 20);
+  ASSERT_TRUE(world_.RunUntil([&] { return calls_.back().done(); }));
+}
+
+}  // namespace
+}  // namespace hawser::transport
