@@ -37,6 +37,10 @@ TcpQueuePair::~TcpQueuePair() {
 // ---------------------------------------------------------------------------------------------------------
 
 absl::Status TcpQueuePair::NotUsable(absl::string_view call) const {
+  if (completion_queue_.in_forked_child()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        call, " to ", Peer(), ": this process is a child after fork(), and the connection is its parent's"));
+  }
   if (state_ != State::kError) {
     return absl::FailedPreconditionError(absl::StrCat(call, ": the queue pair is not connected yet"));
   }
@@ -70,7 +74,9 @@ absl::Status TcpQueuePair::CheckSend(const SendWorkRequest& request, uint32_t* l
 }
 
 absl::Status TcpQueuePair::PostSend(absl::Span<const SendWorkRequest> requests) {
-  if (state_ != State::kEstablished && state_ != State::kRefusing) return NotUsable("PostSend");
+  if ((state_ != State::kEstablished && state_ != State::kRefusing) || completion_queue_.in_forked_child()) {
+    return NotUsable("PostSend");
+  }
   if (requests.size() > requester_.room()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("PostSend to ", Peer(), ": ", requests.size(), " work requests, but the send queue of ",
@@ -358,8 +364,7 @@ void TcpQueuePair::CloseSocket() {
   if (paused_) completion_queue_.SetTimer(*this, absl::InfiniteDuration());
   paused_ = false;
   if (!socket_.is_open()) return;
-  completion_queue_.Unwatch(socket_.get());
-  socket_.Reset();
+  completion_queue_.UnwatchAndEnd(socket_);
 }
 
 void TcpQueuePair::Disconnect() {
@@ -367,7 +372,7 @@ void TcpQueuePair::Disconnect() {
   disconnected_ = true;
   news_.reset();
   // What the peer waits for should not be lost with the connection.
-  if (state_ == State::kEstablished) Acknowledge();
+  if (state_ == State::kEstablished && !completion_queue_.in_forked_child()) Acknowledge();
   EnterError();
 }
 
