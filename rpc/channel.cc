@@ -72,7 +72,11 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::Create(absl::string_view uri, 
 
 Channel::Channel(std::shared_ptr<internal::ChannelCore> core) : core_(std::move(core)) {}
 
-Channel::~Channel() { core_->LetGo(); }
+Channel::~Channel() {
+  core_->LetGo();
+  // A child after fork() leaks what is its parent's.
+  if (!core_->poller().usable_in_this_process()) new std::shared_ptr<internal::ChannelCore>(std::move(core_));
+}
 
 absl::StatusOr<Buffer> Channel::AllocateBuffer(size_t size_bytes) {
   return core_->AllocateBuffer(size_bytes);

@@ -1,9 +1,6 @@
 #ifndef HAWSER_RPC_SERVER_CORE_H_
 #define HAWSER_RPC_SERVER_CORE_H_
 
-#include <sys/types.h>
-#include <unistd.h>
-
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -23,6 +20,7 @@
 #include "hawser/rpc/server.h"
 #include "hawser/rpc/session.h"
 #include "hawser/transport/acceptor.h"
+#include "hawser/transport/fabric/fork.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/uri.h"
 
@@ -49,7 +47,7 @@ class ServerCore final : Session::Owner {
   ServerStats stats() const;
 
   // False in a child after fork(): nothing of it may be touched there.
-  bool usable_in_this_process() const { return getpid() == process_; }
+  bool usable_in_this_process() const { return !fork_mark_.in_child(); }
 
  private:
   enum class Phase { kServing, kDraining, kDown };
@@ -119,7 +117,7 @@ class ServerCore final : Session::Owner {
   void OnSessionGone(Session& session) override;
   void OnReverseGone(const Admission::Place& place) override;
 
-  const pid_t process_ = getpid();
+  const fabric::ForkMark fork_mark_;
   const ServerOptions options_;
   transport::Environment& environment_;
   const std::shared_ptr<Serving> serving_;  // Constant from the first Listen() on.

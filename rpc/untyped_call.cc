@@ -61,14 +61,19 @@ CallRef UntypedCall::NewInChild(const std::shared_ptr<ChannelCore>& channel, con
   call->parents_core_ = channel;
   call->method_ = method;
   call->request_ = UnsendableMessage();
-  call->result_ =
-      call->Error(absl::StatusCode::kFailedPrecondition,
-                  "this process is a child made by fork() after the channel was; its connections and threads "
-                  "are the parent's. Make channels after fork(), or call exec()");
+  call->result_ = call->ErrorInChild();
   call->stage_ = Stage::kEnded;
   call->handover_.store(Handover::kResult, std::memory_order_relaxed);
   call->refs_.store(1, std::memory_order_relaxed);
   return CallRef(call);
+}
+
+bool UntypedCall::in_child() const { return !core_->poller().usable_in_this_process(); }
+
+absl::Status UntypedCall::ErrorInChild() const {
+  return Error(absl::StatusCode::kFailedPrecondition,
+               "this process is a child made by fork() after the channel was; its connections and threads "
+               "are the parent's. Make channels after fork(), or call exec()");
 }
 
 void UntypedCall::Prepare(const std::shared_ptr<ChannelCore>& channel, const Method& method,
@@ -93,6 +98,7 @@ void UntypedCall::Free() {
     delete this;
     return;
   }
+  if (in_child()) return;  // Leaked: a thread of the parent may have held the locks of what it goes back to.
   request_.reset();
   result_ = transport::IncomingMessagePtr();
   core_->calls().Put(this);
@@ -114,6 +120,7 @@ void UntypedCall::Send() {
 CallResult UntypedCall::Wait() {
   const ReadLimits& limits = core_->read_limits();
   if (parents_core_ != nullptr) return {std::move(result_), limits};
+  if (in_child()) return {ErrorInChild(), limits};
   if (core_->poller().Held()) {
     Cancel();
     return {Error(absl::StatusCode::kFailedPrecondition,
@@ -132,7 +139,8 @@ CallResult UntypedCall::Wait() {
 
 void UntypedCall::Then(Callback&& callback) {
   callback_ = std::move(callback);
-  if (parents_core_ != nullptr) {
+  if (parents_core_ != nullptr || in_child()) {
+    if (parents_core_ == nullptr) result_ = ErrorInChild();
     AddRef();
     InvokeCallback();
     return Unref();
@@ -162,7 +170,9 @@ void UntypedCall::Unhook() {
 }
 
 void UntypedCall::Cancel() {
-  if (parents_core_ != nullptr || handover_.load(std::memory_order_acquire) == Handover::kResult) return;
+  if (parents_core_ != nullptr || in_child() ||
+      handover_.load(std::memory_order_acquire) == Handover::kResult)
+    return;
   if (cancel_posted_.exchange(true, std::memory_order_relaxed)) return;
   AddRef();
   core_->poller().Post(&cancel_item_);

@@ -152,6 +152,10 @@ class UntypedCall final : transport::ResponseHandler {
   void EndSoon(absl::StatusOr<transport::IncomingMessagePtr>&& result);
   void HandOver();
   absl::Status Error(absl::StatusCode code, absl::string_view why) const;
+  // This process is a child after fork() of the one that made the channel: the call is not touched, and
+  // leaked.
+  bool in_child() const;
+  absl::Status ErrorInChild() const;
   void InvokeCallback();
 
   // ---- Of the caller.

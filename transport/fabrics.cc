@@ -19,9 +19,11 @@ absl::Status CheckScheme(absl::string_view scheme) {
 }
 
 absl::StatusOr<std::shared_ptr<fabric::Fabric>> CreateFabric(absl::string_view scheme,
-                                                             const std::string& rdma_device) {
+                                                             const std::string& rdma_device,
+                                                             std::optional<uint8_t> rdma_traffic_class) {
   if (scheme == kTcpScheme) return std::shared_ptr<fabric::Fabric>(fabric::CreateTcpFabric());
-  if (scheme == kRdmaScheme) return fabric::NewVerbsFabric({.device = rdma_device});
+  if (scheme == kRdmaScheme)
+    return fabric::NewVerbsFabric({.device = rdma_device, .traffic_class = rdma_traffic_class});
   return CheckScheme(scheme);
 }
 

@@ -1,7 +1,9 @@
 #ifndef HAWSER_TRANSPORT_FABRICS_H_
 #define HAWSER_TRANSPORT_FABRICS_H_
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -16,9 +18,10 @@ namespace hawser::transport {
 absl::Status CheckScheme(absl::string_view scheme);
 
 // The fabric that serves URIs of `scheme`: the one place that knows which there are. InvalidArgument: none
-// does. Unavailable and the like: this machine cannot, and why. `rdma_device`: see RuntimeOptions.
+// does. Unavailable and the like: this machine cannot, and why. The others: see RuntimeOptions.
 absl::StatusOr<std::shared_ptr<fabric::Fabric>> CreateFabric(absl::string_view scheme,
-                                                             const std::string& rdma_device = "");
+                                                             const std::string& rdma_device = "",
+                                                             std::optional<uint8_t> rdma_traffic_class = {});
 
 // What to give to CreateFabric() as its device, so that it serves connections from `local`, or, if that is
 // AF_UNSPEC, by the route to `remote`. Empty: the user chose one (HAWSER_RDMA_DEVICE), the fabric has none,

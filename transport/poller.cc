@@ -54,18 +54,6 @@ constexpr size_t kItemsOfPosterMax = 128;
 // a poster needs, shorter than to sleep and wake takes.
 constexpr int kLooksAtHolder = 64;
 
-// Counts forks, in the children.
-std::atomic<uint64_t> fork_generation{0};
-
-uint64_t ForkGeneration() {
-  static const bool registered = [] {
-    return pthread_atfork(nullptr, nullptr,
-                          [] { fork_generation.fetch_add(1, std::memory_order_relaxed); }) == 0;
-  }();
-  (void)registered;
-  return fork_generation.load(std::memory_order_relaxed);
-}
-
 // One address per thread: cheaper to compare than a thread id.
 const void* ThisThread() {
   thread_local char here;
@@ -150,7 +138,6 @@ Poller::Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePo
       messages_(std::move(messages)),
       options_(options),
       environment_(environment),
-      fork_generation_(ForkGeneration()),
       cache_(*messages_),
       now_ns_(environment.NowNs()),
       read_budget_(options.read_bytes_max, *this),
@@ -178,12 +165,16 @@ Poller::~Poller() {
   Release();
 }
 
+void Poller::operator delete(Poller* poller, std::destroying_delete_t) {
+  if (!poller->usable_in_this_process()) return;
+  poller->~Poller();
+  ::operator delete(poller);
+}
+
 void Poller::Start() {
   background_ = std::thread([this] { Background(); });
   pthread_setname_np(background_.native_handle(), "hawser-poller");
 }
-
-bool Poller::usable_in_this_process() const { return ForkGeneration() == fork_generation_; }
 
 // ---- Being on the poller
 

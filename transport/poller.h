@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "hawser/transport/environment.h"
 #include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/fork.h"
 #include "hawser/transport/message.h"
 #include "hawser/transport/options.h"
 #include "hawser/transport/read_budget.h"
@@ -84,6 +86,9 @@ class Poller {
 
   // Ends its thread. Its connections are disconnected and their observers not told: close them before.
   ~Poller();
+  // In a child made by fork() a poller is not destroyed but leaked: its thread is not there to be joined, and
+  // condition variables that this thread waited on cannot be destroyed.
+  static void operator delete(Poller* poller, std::destroying_delete_t);
   Poller(const Poller&) = delete;
   Poller& operator=(const Poller&) = delete;
 
@@ -111,7 +116,7 @@ class Poller {
   void AddAsyncInterest(int delta);
 
   // False in a child after fork(): the threads and the sockets are the parent's; nothing may be touched.
-  bool usable_in_this_process() const;
+  bool usable_in_this_process() const { return !fork_mark_.in_child(); }
 
   MessagePool& messages() { return *messages_; }
   const std::shared_ptr<MessagePool>& shared_messages() { return messages_; }
@@ -197,7 +202,7 @@ class Poller {
   const std::shared_ptr<MessagePool> messages_;
   const PollerOptions options_;
   Environment& environment_;
-  const uint64_t fork_generation_;
+  const fabric::ForkMark fork_mark_;
   std::unique_ptr<fabric::CompletionQueue> completion_queue_;
 
   // Which thread is on the poller. All threads but the one that drives only try, so no order of locks can

@@ -28,7 +28,8 @@ Defaults& ProcessDefaults() {
 
 absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(absl::string_view scheme,
                                                          const RuntimeOptions& options) {
-  absl::StatusOr<std::shared_ptr<fabric::Fabric>> fabric = CreateFabric(scheme, options.rdma_device);
+  absl::StatusOr<std::shared_ptr<fabric::Fabric>> fabric =
+      CreateFabric(scheme, options.rdma_device, options.rdma_traffic_class);
   if (!fabric.ok()) return fabric.status();
   return CreateOn(*std::move(fabric), options, /*start_threads=*/true);
 }

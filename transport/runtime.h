@@ -1,7 +1,9 @@
 #ifndef HAWSER_TRANSPORT_RUNTIME_H_
 #define HAWSER_TRANSPORT_RUNTIME_H_
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,10 @@ struct RuntimeOptions {
   // The device of rdma://, as `ibv_devices` names it, "mlx5_1". Empty: the one that HAWSER_RDMA_DEVICE names,
   // else the first with an active port. Who uses several has a runtime for each.
   std::string rdma_device;
+  // What marks the packets of rdma:// for the switches, both ways, of the connections that this side makes:
+  // the traffic class of RoCE v2 (DSCP in its upper six bits), from which the kernel also makes the service
+  // level. On InfiniBand the subnet manager may make a service level of it. Empty: the system's own.
+  std::optional<uint8_t> rdma_traffic_class;
 };
 
 // One fabric, the registered memory of it, and pollers on it: what channels and servers share.

@@ -1,6 +1,5 @@
 // A child after fork() owns nothing of its parent's connections.
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -8,19 +7,12 @@
 #include <string>
 
 #include "absl/strings/match.h"
+#include "hawser/tests/testing/child.h"
+#include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
 namespace {
-
-// Runs `body` in a child; true if it returned true.
-bool InChild(const std::function<bool()>& body) {
-  const pid_t child = fork();
-  if (child == 0) _exit(body() ? 0 : 1);
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
 
 class ForkTest : public testing::Test {
  protected:
@@ -45,6 +37,27 @@ TEST_F(ForkTest, ACallOfTheChildFailsAndSaysWhy) {
   EXPECT_TRUE(SendAct(channel, 1).Wait().ok()) << "the parent was harmed";
 }
 
+TEST_F(ForkTest, CallOfTheParentFailsInTheChildAndMayBeDestroyedThere) {
+  TestServer server;
+  server.probe.on_act = server.held.Handler();
+  auto channel = server.Connect();
+  auto waited_for = std::make_unique<PendingCall<probe::Probe::ActResults>>(SendAct(channel, 1));
+  auto called_back = std::make_unique<PendingCall<probe::Probe::ActResults>>(SendAct(channel, 2));
+  auto destroyed = std::make_unique<PendingCall<probe::Probe::ActResults>>(SendAct(channel, 3));
+  DeferredCall at_server[] = {server.held.Take(), server.held.Take(), server.held.Take()};
+  EXPECT_TRUE(InChild([&] {
+    const absl::Status waited = waited_for->Wait().status();
+    absl::Status called;
+    called_back->Then([&](auto reply) { called = reply.status(); });
+    waited_for.reset();
+    called_back.reset();
+    destroyed.reset();
+    return absl::IsFailedPrecondition(waited) && absl::IsFailedPrecondition(called);
+  }));
+  for (DeferredCall& call : at_server) call.Finish(absl::OkStatus());
+  EXPECT_TRUE(waited_for->Wait().ok()) << "the parent was harmed";
+}
+
 TEST_F(ForkTest, AChildMayLetGoOfChannelAndServer) {
   auto server = std::make_unique<TestServer>();
   auto channel = server->Connect();
@@ -55,6 +68,44 @@ TEST_F(ForkTest, AChildMayLetGoOfChannelAndServer) {
     return true;
   }));
   EXPECT_TRUE(SendAct(channel, 1).Wait().ok()) << "the parent was harmed";
+}
+
+// Its threads are the parent's, and what they wait on cannot be destroyed.
+TEST_F(ForkTest, ChildMayDropARuntimeAndItsServer) {
+  std::shared_ptr<transport::Runtime> runtime = transport::Runtime::Create(TestScheme()).value();
+  auto server = std::make_unique<Server>(ServerOptions{.runtime = runtime});
+  ASSERT_TRUE(server->Listen(TestUri()).ok());
+  std::shared_ptr<Channel> channel = Channel::Create(server->addresses()[0], {.runtime = runtime}).value();
+  EXPECT_TRUE(InChild([&] {
+    channel.reset();
+    server.reset();
+    runtime.reset();
+    return true;
+  }));
+  channel->Close();
+}
+
+// Made while a thread is on the poller, which in the child stays so for good.
+TEST_F(ForkTest, ChildMayDestroyARuntimeWhosePollerIsHeld) {
+  std::shared_ptr<transport::Runtime> runtime = transport::Runtime::Create(TestScheme()).value();
+  Box<bool> destroyed;
+  runtime->poller(0).Run([&] {
+    destroyed.Put(InChild([&] {
+      runtime.reset();
+      return true;
+    }));
+  });
+  EXPECT_TRUE(destroyed.Take());
+}
+
+// The child has the connection's socket, too. No ping would tell the server within the test.
+TEST_F(ForkTest, CloseIsSeenByTheServerThoughAChildLives) {
+  TestServer server({.connection = {.keepalive_interval = 10 * kLong}});
+  auto channel = server.Connect();
+  EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
+  const IdleChild child;
+  channel->Close();
+  EXPECT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
 }
 
 // librdmacm keeps the devices open that its process has used, and the kernel serves them to that process

@@ -77,6 +77,15 @@ TEST_F(DoctorTest, OnAHealthyRoceNicAllIsOk) {
   EXPECT_THAT(lines, Contains("ok       access /dev/infiniband/uverbs0: can be opened (mlx5_0)"));
 }
 
+TEST_F(DoctorTest, DeviceThatDoesNotConfineGrantsIsAWarning) {
+  AddMlx5();
+  EXPECT_THAT(machine_.Examine(), Contains(StartsWith("ok       grants mlx5_0: memory windows of type 2")));
+  machine_.verbs_devices[0].uses_windows = false;
+  EXPECT_THAT(NotOk(machine_.Examine()),
+              ElementsAre(AllOf(StartsWith("warning  grants mlx5_0: no memory windows of type 2"),
+                                HasSubstr("any other peer"), HasSubstr("tcp://"))));
+}
+
 TEST_F(DoctorTest, TheGidThatRdmaCmTakesIsNamedAndEmptyOnesAreLeftOut) {
   AddMlx5();
   Lines gids = machine_.Examine();

@@ -101,6 +101,33 @@ TEST(WorkRequestTest, LargeMessagesOfTwoConnectionsShareTheBudget) {
   EXPECT_TRUE(one.server.requests.empty()) << "the second waited for all of the first";
 }
 
+// A SEND may overtake the READ that was posted before it, and what the peer does at the SEND (it takes back
+// what it granted) would fail the READ.
+TEST(WorkRequestTest, SendThatFollowsFromAReadWaitsForItsCompletion) {
+  World world;
+  Link link(world);
+  link.EchoAll();
+  world.server.fabric->KeepBackReadCompletions(true);
+  PendingCall call;
+  ASSERT_TRUE(link.Send(call, kMiB).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return link.server_counts().reads == kMiB / kReadChunkBytes; }));
+  const uint64_t answers = link.server_counts().sends;
+  world.Settle();
+  EXPECT_EQ(link.server_counts().sends, answers) << "it answered before it had the request";
+
+  world.client.fabric->KeepBackReadCompletions(true);
+  world.server.fabric->KeepBackReadCompletions(false);
+  ASSERT_TRUE(world.RunUntil([&] { return link.client_counts().reads == kMiB / kReadChunkBytes; }));
+  const uint64_t sends = link.client_counts().sends;
+  world.Settle();
+  EXPECT_EQ(link.client_counts().sends, sends) << "it released the response before it had it";
+  EXPECT_FALSE(call.done());
+
+  world.client.fabric->KeepBackReadCompletions(false);
+  ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
+  EXPECT_TRUE(call.response.ok());
+}
+
 TEST(WorkRequestTest, SmallCallsPassWhileALargeOneIsRead) {
   World world;
   Link link(world);

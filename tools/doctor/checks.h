@@ -40,6 +40,9 @@ Findings CheckNuma(const System& system, const std::vector<Device>& devices);
 Findings CheckLibraries(const System& system, const std::vector<Device>& devices, bool rdma_wanted,
                         std::vector<VerbsDevice>* verbs_devices);
 
+// Whether a peer can READ only what was granted to it, or, by guessing, what was granted to others.
+Findings CheckGrants(const std::vector<VerbsDevice>& verbs_devices);
+
 // The kernel's modules for user space, and the right to open their character devices.
 Findings CheckAccess(const System& system, const std::vector<Device>& devices);
 

@@ -115,6 +115,26 @@ Findings CheckLibraries(const System& system, const std::vector<Device>& devices
   return findings;
 }
 
+Findings CheckGrants(const std::vector<VerbsDevice>& verbs_devices) {
+  Findings findings;
+  for (const VerbsDevice& device : verbs_devices) {
+    if (!device.opened.ok()) continue;  // Said elsewhere.
+    Finding finding{.check = "grants", .subject = device.name};
+    if (device.uses_windows) {
+      finding.found = "memory windows of type 2 confine what is granted to a peer to its connection";
+    } else {
+      finding.level = Level::kWarning;
+      finding.found =
+          "no memory windows of type 2 (or not used, on rxe): what is granted to one peer for a call can be "
+          "READ by "
+          "any other peer of the process that guesses its rkey and address";
+      finding.advice = "use it among machines that trust each other, or use tcp://";
+    }
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
 Findings CheckAccess(const System& system, const std::vector<Device>& devices) {
   Findings findings;
   for (const Device& device : devices) {

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/verbs_windows.h"
 
 // A macro of the header, which calls it with checks of its own; here the function itself is looked up.
 #undef ibv_query_port
@@ -40,6 +41,8 @@ absl::Status QueryPorts(const Verbs& verbs, ibv_context* context, VerbsDevice* d
   if (const int error = verbs.query_device(context, &attributes); error != 0) {
     return absl::ErrnoToStatus(error, "ibv_query_device()");
   }
+  device->uses_windows =
+      fabric::UsesWindows(attributes, context->device->transport_type == IBV_TRANSPORT_IWARP);
   for (int number = 1; number <= attributes.phys_port_cnt; ++number) {
     ibv_port_attr port = {};
     const int error = verbs.query_port(context, static_cast<uint8_t>(number),

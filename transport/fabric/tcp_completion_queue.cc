@@ -127,12 +127,21 @@ void TcpCompletionQueue::ChangeWatch(EventSource& source, int fd, uint32_t event
   epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
 }
 
-void TcpCompletionQueue::Unwatch(int fd) { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+void TcpCompletionQueue::Unwatch(int fd) {
+  if (!in_forked_child()) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
+void TcpCompletionQueue::UnwatchAndEnd(UniqueFd& socket) {
+  if (in_forked_child()) return socket.Reset();
+  Unwatch(socket.get());
+  EndAndClose(socket);
+}
 
 // --- Timers
 // ----------------------------------------------------------------------------------------------------------
 
 void TcpCompletionQueue::SetTimer(EventSource& source, absl::Duration delay) {
+  if (in_forked_child()) return;
   source.timer_ns_ = delay == absl::InfiniteDuration() ? EventSource::kNoTimer
                                                        : MonotonicNs() + absl::ToInt64Nanoseconds(delay);
   source_timer_.SetAtLatest(source.timer_ns_);
@@ -177,6 +186,7 @@ void TcpCompletionQueue::HandleTimers() {
 // ---------------------------------------------------------------------------------------------------------
 
 size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
+  if (in_forked_child()) return 0;
   CompletionSpan out = {completions.data(), completions.data() + completions.size()};
   polling_ = true;
   Deliver(out);
@@ -262,6 +272,7 @@ void TcpCompletionQueue::Publish() {
 // ---------------------------------------------------------------------------------------------------------
 
 void TcpCompletionQueue::WaitUntil(int64_t when_ns) {
+  if (in_forked_child()) return;
   waiting_.fetch_add(1, std::memory_order_seq_cst);
   if (is_owing_.load(std::memory_order_seq_cst)) {
     settle_now_.store(true, std::memory_order_relaxed);
@@ -293,6 +304,7 @@ void TcpCompletionQueue::SleepUntil(int64_t when_ns) {
 }
 
 void TcpCompletionQueue::Wake() {
+  if (in_forked_child()) return;
   if (woken_.exchange(true, std::memory_order_acq_rel)) return;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t n = write(wake_.get(), &one, sizeof(one));

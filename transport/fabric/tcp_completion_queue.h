@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/fork.h"
 #include "hawser/transport/fabric/tcp_options.h"
 #include "hawser/transport/fabric/tcp_requester.h"
 #include "hawser/transport/fabric/tcp_send_batch.h"
@@ -77,10 +78,12 @@ class TcpCompletionQueue final : public CompletionQueue {
 
   // For its sources.
   void Register(EventSource& source);
-  void Unregister(EventSource& source);  // Its socket leaves the epoll set by being closed, or by Unwatch().
+  void Unregister(EventSource& source);  // After Unwatch(): a closed socket stays, if a child has it, too.
   void Watch(EventSource& source, int fd, uint32_t events);
   void ChangeWatch(EventSource& source, int fd, uint32_t events);
   void Unwatch(int fd);
+  // Its connection, or its listening, ends; and it is closed.
+  void UnwatchAndEnd(UniqueFd& socket);
   void SetTimer(EventSource& source, absl::Duration delay);  // Instead of the one before. Infinite: none.
 
   // For its queue pairs. Each call is for as long as the opposite one was not made; repeated, it has no
@@ -97,6 +100,10 @@ class TcpCompletionQueue final : public CompletionQueue {
   absl::Span<uint8_t> receive_staging() { return absl::MakeSpan(*receive_staging_); }
   SendBatch& send_batch() { return *send_batch_; }
   const TcpFabricOptions& options() const { return options_; }
+
+  // The sockets, the epoll set and the timers are the parent's, too: they are left alone. Poll() finds
+  // nothing, and what the child destroys ends no connection.
+  bool in_forked_child() const { return fork_mark_.in_child(); }
 
  private:
   static constexpr int kEventsMax = 64;
@@ -157,6 +164,7 @@ class TcpCompletionQueue final : public CompletionQueue {
   void Publish();
 
   const TcpFabricOptions& options_;
+  const ForkMark fork_mark_;
   UniqueFd epoll_;
   UniqueFd wake_;           // eventfd(2)
   TimerFile source_timer_;  // For the sources' timers. Poll()'s.

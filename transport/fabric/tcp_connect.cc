@@ -183,11 +183,11 @@ void TcpQueuePair::Establish(uint32_t read_depth, absl::string_view private_data
 }
 
 void TcpConnectRequest::Reject(absl::string_view private_data) {
-  if (!socket_.is_open()) return;
+  if (!socket_.is_open() || fork_mark_.in_child()) return;
   const std::string answer =
       EncodeGreeting(GreetingKind::kReject, 0, private_data.substr(0, kRejectPrivateDataMax));
   send(socket_.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  socket_.Reset();
+  EndAndClose(socket_);
 }
 
 }  // namespace hawser::fabric

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/fork.h"
 #include "hawser/transport/fabric/tcp_socket.h"
 
 namespace hawser::fabric {
@@ -30,6 +31,7 @@ class TcpConnectRequest final : public ConnectRequest {
   UniqueFd TakeSocket() { return std::move(socket_); }
 
  private:
+  const ForkMark fork_mark_;
   UniqueFd socket_;
   const SocketAddress peer_address_;
   const uint32_t read_depth_;

@@ -83,7 +83,7 @@ TcpListener::TcpListener(TcpCompletionQueue& completion_queue, ListenHandler& ha
 
 TcpListener::~TcpListener() {
   half_open_.clear();
-  if (socket_.is_open()) completion_queue_.Unwatch(socket_.get());
+  if (socket_.is_open()) completion_queue_.UnwatchAndEnd(socket_);
   completion_queue_.Unregister(*this);
 }
 
@@ -169,6 +169,7 @@ TcpListener::HalfOpen::HalfOpen(TcpListener& listener, UniqueFd socket, const So
 TcpListener::HalfOpen::~HalfOpen() {
   listener_.hosts_.Remove(*this);
   listener_.completion_queue_.SetTimer(*this, absl::InfiniteDuration());
+  if (socket_.is_open()) listener_.completion_queue_.UnwatchAndEnd(socket_);
   listener_.completion_queue_.Unregister(*this);
 }
 

@@ -51,6 +51,10 @@ TcpQueuePair::~TcpQueuePair() {
 // ---------------------------------------------------------------------------------------------------------
 
 absl::Status TcpQueuePair::NotUsable(absl::string_view call) const {
+  if (completion_queue_.in_forked_child()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        call, " to ", Peer(), ": this process is a child after fork(), and the connection is its parent's"));
+  }
   if (state_ != State::kError) {
     return absl::FailedPreconditionError(absl::StrCat(call, ": the queue pair is not connected yet"));
   }
@@ -84,7 +88,9 @@ absl::Status TcpQueuePair::CheckSend(const SendWorkRequest& request, uint32_t* l
 }
 
 absl::Status TcpQueuePair::PostSend(absl::Span<const SendWorkRequest> requests) {
-  if (state_ != State::kEstablished && state_ != State::kRefusing) return NotUsable("PostSend");
+  if ((state_ != State::kEstablished && state_ != State::kRefusing) || completion_queue_.in_forked_child()) {
+    return NotUsable("PostSend");
+  }
   if (requests.size() > requester_.room()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("PostSend to ", Peer(), ": ", requests.size(), " work requests, but the send queue of ",
@@ -383,8 +389,7 @@ void TcpQueuePair::CloseSocket() {
   if (paused_) completion_queue_.SetTimer(*this, absl::InfiniteDuration());
   paused_ = false;
   if (!socket_.is_open()) return;
-  completion_queue_.Unwatch(socket_.get());
-  socket_.Reset();
+  completion_queue_.UnwatchAndEnd(socket_);
 }
 
 void TcpQueuePair::Disconnect() { DisconnectBecause({}); }
@@ -394,8 +399,11 @@ void TcpQueuePair::DisconnectBecause(absl::string_view why) {
   disconnected_ = true;
   news_.reset();
   // What the peer waits for should not be lost with the connection.
-  if (state_ == State::kEstablished) Acknowledge();
-  if (!why.empty()) SayFarewell(why);
+  // A child's copy of the socket must say nothing on it.
+  if (state_ == State::kEstablished && !completion_queue_.in_forked_child()) {
+    Acknowledge();
+    if (!why.empty()) SayFarewell(why);
+  }
   EnterError();
 }
 

@@ -61,6 +61,12 @@ int BindToConnect(int fd, const SocketAddress& address) {
   return bind(fd, address.get(), address.length_bytes());
 }
 
+void EndAndClose(UniqueFd& socket) {
+  if (!socket.is_open()) return;
+  shutdown(socket.get(), SHUT_RDWR);
+  socket.Reset();
+}
+
 SocketAddress LocalAddress(int fd) {
   sockaddr_storage address = {};
   socklen_t length_bytes = sizeof(address);

@@ -21,6 +21,10 @@ void PrepareForFrames(int fd, const TcpFabricOptions& options);
 // the number of connections is not limited by the ports of this machine, but of each peer.
 int BindToConnect(int fd, const SocketAddress& address);
 
+// Ends the connection, or the listening, and closes the descriptor. close(2) alone ends neither as long as a
+// child made by fork() has the same socket: the peer would wait on.
+void EndAndClose(UniqueFd& socket);
+
 SocketAddress LocalAddress(int fd);
 SocketAddress PeerAddress(int fd);
 

@@ -68,6 +68,7 @@ absl::Status VerbsQueuePair::Connect(const SocketAddress& address, absl::string_
   connect_data_ = std::string(private_data);
   state_ = State::kResolving;
   SetAckTimeout();
+  if (!SetTrafficClass()) return absl::OkStatus();
   SocketAddress peer = address, from = local;
   if (verbs().rdma_resolve_addr(id_, bound ? const_cast<sockaddr*>(from.get()) : nullptr,
                                 const_cast<sockaddr*>(peer.get()), kResolveTimeoutMs) != 0) {
@@ -85,6 +86,19 @@ absl::Status VerbsQueuePair::Connect(const SocketAddress& address, absl::string_
 void VerbsQueuePair::SetAckTimeout() {
   uint8_t timeout = fabric_.ack_timeout;
   verbs().rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof(timeout));
+}
+
+// Before the route is resolved, of which it is a part. The side that accepts answers with what the request
+// has.
+bool VerbsQueuePair::SetTrafficClass() {
+  if (!fabric_.traffic_class.has_value()) return true;
+  uint8_t traffic_class = *fabric_.traffic_class;
+  if (verbs().rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &traffic_class,
+                              sizeof(traffic_class)) == 0) {
+    return true;
+  }
+  Fail(ConnectCallError(ConnectingTo(), "rdma_set_option(RDMA_OPTION_ID_TOS)", errno));
+  return false;
 }
 
 void VerbsQueuePair::OnCmEvent(VerbsCmEvent& event) {
@@ -126,9 +140,15 @@ void VerbsQueuePair::OnCmEvent(VerbsCmEvent& event) {
                                                         DescribeCmEvent(event.type), ")")));
       }
       return Fail(ConnectError(ConnectingTo(), event.type, event.status, device_.iwarp()));
+    case RDMA_CM_EVENT_ADDR_CHANGE:
+      // A bond went over to another link: packets would still go to the old one, until the retries are used
+      // up.
+      return Fail(absl::UnavailableError(
+          absl::StrCat("peer ", peer_address_.ToString(),
+                       ": the address that the connection was made from has moved to another link (",
+                       DescribeCmEvent(event.type), ")")));
     default:
-      return;  // DEVICE_REMOVAL: OnLost() is on its way. TIMEWAIT_EXIT, ADDR_CHANGE: nothing follows from
-               // them.
+      return;  // DEVICE_REMOVAL: OnLost() is on its way. TIMEWAIT_EXIT: nothing follows from it.
   }
 }
 

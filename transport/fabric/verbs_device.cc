@@ -1,10 +1,10 @@
 #include "hawser/transport/fabric/verbs_device.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -19,23 +19,19 @@
 namespace hawser::fabric {
 namespace {
 
-// Counts forks, in the children: cheaper than getpid(2), which is asked at every post.
-std::atomic<uint64_t> fork_generation{0};
+// The process that librdmacm has opened devices in; null: none yet. It keeps them open, used or not, and
+// hands them out again; but the kernel serves them to that process only.
+std::atomic<const ForkMark*> opened_in{nullptr};
 
-// Of the process that librdmacm has opened devices in. It keeps them open, used or not, and hands them out
-// again; but the kernel serves them to that process only.
-constexpr uint64_t kNever = ~uint64_t{0};
-std::atomic<uint64_t> opened_in{kNever};
-
-uint64_t ForkGeneration() { return fork_generation.load(std::memory_order_relaxed); }
+void NoteOpening() {
+  static const ForkMark* const here = new ForkMark;
+  opened_in.store(here, std::memory_order_relaxed);
+}
 
 // So that pages which the device writes to stay the parent's. Does nothing on kernels that see to it
 // themselves (5.12), and must come before anything is registered.
 void PrepareForFork(const VerbsLibrary& verbs) {
-  static const int prepared = [&] {
-    pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1, std::memory_order_relaxed); });
-    return verbs.ibv_fork_init();
-  }();
+  static const int prepared = verbs.ibv_fork_init();
   (void)prepared;  // EINVAL: the program registered memory before us, by itself.
 }
 
@@ -91,7 +87,6 @@ VerbsDevice::VerbsDevice(const VerbsLibrary& verbs, const Found& found)
       iwarp_(found.context->device->transport_type == IBV_TRANSPORT_IWARP),
       numa_node_(ReadNumaNode(*found.context->device)),
       attr_(found.attr),
-      fork_generation_(ForkGeneration()),
       list_(found.list),
       context_(found.context) {}
 
@@ -105,8 +100,8 @@ absl::StatusOr<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(const VerbsLibrar
   OpenDevices& devices = Devices();
   absl::MutexLock lock(&devices.mutex);
   PrepareForFork(verbs);
-  if (const uint64_t opened = opened_in.load(std::memory_order_relaxed);
-      opened != kNever && opened != ForkGeneration()) {
+  if (const ForkMark* const opened = opened_in.load(std::memory_order_relaxed);
+      opened != nullptr && opened->in_child()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "open RDMA device ", name.empty() ? "(any)" : name,
         ": this process is a child after fork(), and its parent has used RDMA: the devices stay open in "
@@ -152,7 +147,7 @@ absl::StatusOr<VerbsDevice::Found> VerbsDevice::Find(const VerbsLibrary& verbs, 
     }
     return WhyNotListed(what, "", verbs.root);
   }
-  opened_in.store(ForkGeneration(), std::memory_order_relaxed);
+  NoteOpening();
   std::vector<std::string> names;
   Found found;
   absl::Status failed;
@@ -284,8 +279,6 @@ uint32_t VerbsDevice::read_depth_max() const {
   return static_cast<uint32_t>(std::clamp(std::min(attr_.max_qp_rd_atom, attr_.max_qp_init_rd_atom), 0, 254));
 }
 
-bool VerbsDevice::in_forked_child() const { return ForkGeneration() != fork_generation_; }
-
 absl::Status VerbsDevice::CheckProcess(absl::string_view what) const {
   if (!in_forked_child()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
@@ -308,6 +301,15 @@ absl::Status VerbsDevice::CheckContext(const ibv_context* bound, absl::string_vi
                                              "used again once its connections are closed"));
 }
 
+void VerbsDevice::SayOnce(const ibv_async_event& lost_to_another) {
+  if (said_.exchange(true, std::memory_order_relaxed)) return;
+  std::fprintf(
+      stderr,
+      "hawser: another library of this process uses RDMA device %s through librdmacm, too: its %s was read "
+      "here and is lost to it, and so may be others\n",
+      name_.c_str(), DescribeAsyncEvent(lost_to_another.event_type).c_str());
+}
+
 // The ibv_qp or ibv_cq itself, of whomever, is there until its event is acknowledged: ibv_destroy_qp() and
 // ibv_destroy_cq() wait for that, so nobody may call them with the lock that is taken here.
 void VerbsDevice::HandleAsyncEvents() {
@@ -320,8 +322,11 @@ void VerbsDevice::HandleAsyncEvents() {
       case IBV_EVENT_CQ_ERR: {
         auto* const handler = static_cast<AsyncEventHandler*>(event.element.cq->cq_context);
         absl::MutexLock lock(&mutex_);
-        if (std::find(users_.begin(), users_.end(), handler) == users_.end()) break;  // Another's.
-        handler->OnAsyncEvent(event.event_type);
+        if (std::find(users_.begin(), users_.end(), handler) != users_.end()) {
+          handler->OnAsyncEvent(event.event_type);
+        } else {
+          SayOnce(event);
+        }
         break;
       }
       case IBV_EVENT_QP_FATAL:
@@ -330,11 +335,18 @@ void VerbsDevice::HandleAsyncEvents() {
       case IBV_EVENT_COMM_EST: {
         auto* const handler = static_cast<AsyncEventHandler*>(event.element.qp->qp_context);
         absl::MutexLock lock(&mutex_);
-        if (queue_pairs_.contains(handler)) handler->OnAsyncEvent(event.event_type);
+        if (queue_pairs_.contains(handler)) {
+          handler->OnAsyncEvent(event.event_type);
+        } else if (event.element.qp->pd != pd_) {  // Not of one of ours that has just gone.
+          SayOnce(event);
+        }
         break;
       }
       default:
-        break;  // Of ports and paths: what they lead to is told by completions and the connection manager.
+        // Of ports and paths (IBV_EVENT_GID_CHANGE, LID_CHANGE, PORT_ERR, ...). Nothing of them is kept here
+        // that could be stale: the connection manager resolves each new connection anew, and one whose path
+        // is gone ends when its retries are used up.
+        break;
     }
     verbs_.ibv_ack_async_event(&event);
   }

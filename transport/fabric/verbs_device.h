@@ -13,13 +13,21 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "hawser/transport/fabric/fork.h"
 #include "hawser/transport/fabric/verbs_library.h"
+#include "hawser/transport/fabric/verbs_windows.h"
 
 namespace hawser::fabric {
 
 // What qp_context and cq_context of ours point to. The context is librdmacm's, one for the whole process, so
 // the events of queue pairs and completion queues of others arrive in the same place, and theirs point to
 // anything: VerbsDevice looks whether it knows the pointer before it is used.
+//
+// Events of another RDMA library of the process that uses librdmacm, too, are lost to it if we read them:
+// ibv_get_async_event() takes the next one, whomever it is for, and there is no way to put it back or to ask
+// for ours only. Not to read would hide IBV_EVENT_DEVICE_FATAL and IBV_EVENT_CQ_ERR, which nothing else
+// tells. So the first such event is named on stderr. A remedy would be a context of our own, by
+// ibv_open_device(), with queue pairs that we move through their states ourselves by rdma_init_qp_attr().
 class AsyncEventHandler {
  public:
   virtual ~AsyncEventHandler() = default;
@@ -60,14 +68,9 @@ class VerbsDevice {
   const std::string& name() const { return name_; }
   bool iwarp() const { return iwarp_; }
   int numa_node() const { return numa_node_; }  // As Fabric::numa_node().
-  // Of type 2B. Not on iWARP: none of its drivers has them (irdma and cxgb4 have type 1), and completions out
-  // of order, see VerbsQueuePair::DeliverInOrder(), would be those of BIND_MW and LOCAL_INV, too.
-  bool has_windows() const {
-    return !iwarp_ && (attr_.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0;
-  }
-
-  // The kernel's software RoCE, by whatever name: its RXE_VENDOR_ID.
-  bool is_rxe() const { return attr_.vendor_id == 0xffffff && !iwarp_; }
+  // Grants can be memory windows of type 2B, and are unless VerbsFabricOptions say otherwise.
+  bool has_windows() const { return HasWindows(attr_, iwarp_); }
+  bool uses_windows() const { return UsesWindows(attr_, iwarp_); }
 
   // READs into the queue pair and from it.
   uint32_t read_depth_max() const;
@@ -75,7 +78,7 @@ class VerbsDevice {
   // FailedPrecondition: this is a child after fork(). The kernel objects are the parent's: nothing may be
   // created, and what the child destroys must be left alone.
   absl::Status CheckProcess(absl::string_view what) const;
-  bool in_forked_child() const;
+  bool in_forked_child() const { return fork_mark_.in_child(); }
 
   // IBV_EVENT_DEVICE_FATAL, or RDMA_CM_EVENT_DEVICE_REMOVAL: nothing that is outstanding is sure to come
   // back.
@@ -128,6 +131,7 @@ class VerbsDevice {
   };
 
   VerbsDevice(const VerbsLibrary& verbs, const Found& found);
+  void SayOnce(const ibv_async_event& lost_to_another);
   static absl::StatusOr<Found> Find(const VerbsLibrary& verbs, const std::string& name);
   absl::Status Prepare(absl::string_view what);
   absl::Status OpenAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(opening_);
@@ -138,13 +142,14 @@ class VerbsDevice {
   const bool iwarp_;
   const int numa_node_;
   const ibv_device_attr attr_;  // As it was first opened: read at any time.
-  const uint64_t fork_generation_;
+  const ForkMark fork_mark_;
   // These change only while there is no user.
   ibv_context** list_;  // Held: librdmacm counts it as a use of its devices. Null: not open.
   ibv_context* context_;
   ibv_pd* pd_ = nullptr;
   std::atomic<bool> gone_ = false;
   std::atomic<bool> proved_ = true;
+  std::atomic<bool> said_ = false;
 
   absl::Mutex opening_ ABSL_ACQUIRED_BEFORE(mutex_);
   std::vector<DeviceMemory*> memories_ ABSL_GUARDED_BY(opening_);

@@ -1,10 +1,8 @@
 #include "hawser/transport/fabric/verbs_device_list.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <deque>
 #include <filesystem>
@@ -12,6 +10,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -19,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
+#include "hawser/transport/fabric/fork.h"
 #include "hawser/transport/fabric/unique_fd.h"
 #include "hawser/transport/fabric/verbs_errors.h"
 
@@ -27,27 +27,11 @@ namespace {
 
 class Lister {
  public:
-  // Of this process: a child after fork() has no such thread yet.
-  static Lister& Get() {
-    static std::atomic<Lister*> current = nullptr;
-    static const int of_parent_only =
-        pthread_atfork(nullptr, nullptr, [] { current.store(nullptr, std::memory_order_relaxed); });
-    (void)of_parent_only;
-    Lister* lister = current.load(std::memory_order_acquire);
-    if (lister != nullptr) return *lister;
-    auto* const made = new Lister;
-    if (!current.compare_exchange_strong(lister, made, std::memory_order_acq_rel)) {
-      delete made;
-      return *lister;
-    }
-    std::thread([made] { made->Run(); }).detach();
-    return *made;
-  }
-
   ibv_context** List(const VerbsLibrary& verbs, int* count) {
     Request request = {.verbs = &verbs};
     {
       absl::MutexLock lock(&mutex_);
+      if (!std::exchange(started_, true)) std::thread([this] { Run(); }).detach();
       waiting_.push_back(&request);
       asked_.Signal();
       while (!request.done) answered_.Wait(&mutex_);
@@ -84,8 +68,11 @@ class Lister {
 
   absl::Mutex mutex_;
   absl::CondVar asked_, answered_;
+  bool started_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<Request*> waiting_ ABSL_GUARDED_BY(mutex_);
 };
+
+constinit PerProcess<Lister> lister;
 
 constexpr absl::string_view kDevices = "/sys/class/infiniband/";
 
@@ -125,7 +112,7 @@ absl::Status CannotOpen(absl::string_view what, const std::string& path, int err
 
 }  // namespace
 
-ibv_context** ListDevices(const VerbsLibrary& verbs, int* count) { return Lister::Get().List(verbs, count); }
+ibv_context** ListDevices(const VerbsLibrary& verbs, int* count) { return lister.Get().List(verbs, count); }
 
 bool KernelHas(absl::string_view name, absl::string_view root) {
   std::error_code error;

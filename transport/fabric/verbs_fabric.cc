@@ -21,7 +21,7 @@ class VerbsFabric final : public Fabric {
   VerbsFabric(std::shared_ptr<VerbsDevice> device, const VerbsFabricOptions& options)
       : device_(std::move(device)),
         options_(options),
-        windows_(device_->has_windows() && options.memory_windows.value_or(!device_->is_rxe())),
+        windows_(device_->has_windows() && options.memory_windows.value_or(device_->uses_windows())),
         memory_(*device_, windows_) {}
 
   absl::string_view scheme() const override { return "rdma"; }

@@ -23,8 +23,10 @@ namespace hawser::fabric {
 // that is killed the kernel destroys the newest first, and a window must not be older than the ibv_qp it is
 // bound to: rxe then waits for its release for 50 s, and the process is not gone before.
 //
-// A device without such windows registers the range for each grant instead: slow, and good for every queue
-// pair of the protection domain, but exact. Thread: that of the queue pair.
+// A device without such windows registers the range for each grant instead: slow, and exact, but every queue
+// pair of the protection domain may use it (see verbs_windows.h). A peer that guesses the rkey, the address
+// and the moment READs what was granted to another one; a wrong guess ends its connection. Thread: that of
+// the queue pair.
 class VerbsGrants {
  public:
   VerbsGrants(VerbsDevice& device, const VerbsMemory& memory, bool windows, uint32_t grants_max);

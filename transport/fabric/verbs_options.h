@@ -25,6 +25,10 @@ struct VerbsFabricOptions {
   // own value is 19: 2 s.
   uint8_t ack_timeout = 14;
 
+  // RDMA_OPTION_ID_TOS of each connection that this side makes: see RuntimeOptions::rdma_traffic_class.
+  // Empty: the connection manager's own. A connection that cannot have it fails.
+  std::optional<uint8_t> traffic_class;
+
   // Sends of at most so many bytes are copied into the send queue, so that the NIC need not fetch them by
   // another transfer over the bus. The device may grant less.
   uint32_t inline_bytes = 192;

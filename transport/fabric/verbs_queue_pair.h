@@ -100,6 +100,8 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   absl::Status CreateQp(absl::string_view what);
   rdma_conn_param ConnectionParameters(absl::string_view private_data, uint32_t read_depth) const;
   void SetAckTimeout();
+  // False: it failed.
+  bool SetTrafficClass();
   void SetMinRnrTimer();
   void Establish(const VerbsCmEvent& event);
 

@@ -269,6 +269,10 @@ struct FakeCalls {
     return 0;
   }
   static int SetOption(rdma_cm_id*, int, int name, void* value, size_t) {
+    if (name == fake->option_refused) {
+      errno = ENOSYS;
+      return -1;
+    }
     fake->options_set[name] = *static_cast<uint8_t*>(value);
     return 0;
   }
@@ -309,6 +313,7 @@ struct FakeCalls {
     }
     auto* qp = new ibv_qp{};
     qp->context = pd->context;
+    qp->pd = pd;
     qp->qp_context = attr->qp_context;
     qp->qp_num = fake->next_qp_num_++;
     qp->send_cq = attr->send_cq;

@@ -96,6 +96,7 @@ class FakeVerbs {
   std::vector<std::pair<rdma_cm_id*, ibv_event_type>> notified;
   size_t cq_events_read = 0;
   std::map<int, int> options_set;  // rdma_set_option()
+  int option_refused = -1;         // By rdma_set_option(), with ENOSYS.
   size_t windows_alive = 0;
 
   ibv_context context = {};

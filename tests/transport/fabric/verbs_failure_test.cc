@@ -205,8 +205,8 @@ TEST(VerbsFailureTest, AGrantThatTheDeviceDoesNotTakeBackEndsTheConnection) {
 
 // As the connection manager delivers what is not about traffic, or comes twice.
 constexpr rdma_cm_event_type kNothingFollowsFromThese[] = {
-    RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_ADDR_CHANGE,    RDMA_CM_EVENT_ESTABLISHED,
-    RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_ROUTE_RESOLVED, RDMA_CM_EVENT_CONNECT_RESPONSE};
+    RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_ADDR_RESOLVED,
+    RDMA_CM_EVENT_ROUTE_RESOLVED, RDMA_CM_EVENT_CONNECT_RESPONSE};
 
 TEST(VerbsFailureTest, NewsThatSaysNothingOfALiveConnectionLeavesItAlone) {
   FakeWorld world;

@@ -1,0 +1,91 @@
+// A child made by fork() has all sockets and epoll sets of the fabric over TCP, too: the parent ends its
+// connections nevertheless, and the child ends none.
+
+#include <sys/socket.h>
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/testing/child.h"
+#include "hawser/tests/transport/fabric/fabric_contract.h"
+#include "hawser/tests/transport/fabric/tcp_stage.h"
+
+namespace hawser::fabric {
+namespace {
+
+using TcpForkTest = TcpFabricTest;
+
+TEST_F(TcpForkTest, DisconnectIsSeenThoughAChildHasTheSocket) {
+  auto [a, b] = world_.Connect();
+  const IdleChild child;
+  a.qp().Disconnect();
+  HAWSER_UNTIL(world_, b.news().ended());
+}
+
+TEST_F(TcpForkTest, RejectionEndsTheConnectionThoughAChildHasTheSocket) {
+  Stranger stranger(world_);
+  stranger.Say(EncodeGreeting(GreetingKind::kConnect, 16, ""));
+  HAWSER_UNTIL(world_, !world_.requests().requests.empty());
+  const IdleChild child;
+  world_.requests().requests[0]->Reject("no");
+  stranger.HearUntilClosed();
+}
+
+// Left in the epoll set, its end would make each epoll_wait(2) return at once, for as long as the child
+// lives.
+TEST_F(TcpForkTest, HalfOpenPeerThatGoesLeavesNothingToWakeFor) {
+  Stranger stranger(world_);
+  world_.PollSome(10);
+  const IdleChild child;
+  shutdown(stranger.fd(), SHUT_WR);
+  stranger.HearUntilClosed();
+  CompletionQueue& queue = world_.completion_queue(1);
+  int early = 0;
+  for (int i = 0; i < 10; ++i) {
+    const int64_t until_ns = MonotonicNs() + absl::ToInt64Nanoseconds(absl::Milliseconds(2));
+    queue.WaitUntil(until_ns);
+    if (MonotonicNs() < until_ns) ++early;
+    world_.PollOnce();
+  }
+  EXPECT_LT(early, 5);  // One or two for what was under way.
+}
+
+TEST_F(TcpForkTest, ListenerThatIsGoneRefusesThoughAChildHasTheSocket) {
+  const SocketAddress address = world_.listener().address();
+  const IdleChild child;
+  world_.CloseListener();
+  const UniqueFd late(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_NE(connect(late.get(), address.get(), address.length_bytes()), 0);
+  EXPECT_EQ(errno, ECONNREFUSED);
+}
+
+TEST_F(TcpForkTest, ChildThatDestroysItsCopiesHarmsNothing) {
+  auto [a, b] = world_.Connect();
+  Stranger stranger(world_);
+  world_.PollSome(10);
+  Stranger greeted(world_);
+  greeted.Say(EncodeGreeting(GreetingKind::kConnect, 16, ""));
+  HAWSER_UNTIL(world_, !world_.requests().requests.empty());
+  ASSERT_TRUE(b.Receive(1, b.At(0, 100)).ok());
+  EXPECT_TRUE(InChild([&, &requester = a, &responder = b] {
+    EXPECT_FALSE(requester.Send(1, requester.At(0, 10)).ok());
+    requester.qp().Disconnect();
+    requester.Destroy();
+    responder.Destroy();
+    world_.requests().requests.clear();
+    world_.CloseListener();
+    world_.PollOnce();
+    return !testing::Test::HasFailure();
+  }));
+  ASSERT_TRUE(a.Send(2, a.At(0, 10)).ok());
+  HAWSER_UNTIL(world_, b.receives.size() == 1 && a.sends.size() == 1);
+  EXPECT_THAT(b.receives[0], CompletionIs(1, CompletionStatus::kSuccess));
+  stranger.Say(EncodeGreeting(GreetingKind::kConnect, 16, ""));
+  HAWSER_UNTIL(world_, world_.requests().requests.size() == 2);
+  EXPECT_FALSE(greeted.closed());
+}
+
+}  // namespace
+}  // namespace hawser::fabric

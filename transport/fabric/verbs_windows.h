@@ -1,0 +1,28 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_VERBS_WINDOWS_H_
+#define HAWSER_TRANSPORT_FABRIC_VERBS_WINDOWS_H_
+
+#include <infiniband/verbs.h>
+
+// Which devices confine a grant to one connection. Without memory windows of type 2B, a grant is a
+// registration for as long as the call: exact in its range, but any queue pair of the protection domain may
+// use it. That domain is one for all connections of a process, since the pool is registered in it: a domain
+// for each connection would mean to register the pool's slabs, gigabytes, for each.
+namespace hawser::fabric {
+
+// Not on iWARP: none of its drivers has them (irdma and cxgb4 have type 1), and completions out of order, see
+// VerbsQueuePair::DeliverInOrder(), would be those of BIND_MW and LOCAL_INV, too.
+inline bool HasWindows(const ibv_device_attr& attr, bool iwarp) {
+  return !iwarp && (attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0;
+}
+
+// The kernel's software RoCE, by whatever name: its RXE_VENDOR_ID.
+inline bool IsRxe(const ibv_device_attr& attr, bool iwarp) { return attr.vendor_id == 0xffffff && !iwarp; }
+
+// What VerbsFabricOptions::memory_windows is if it is not set. Why not on rxe is said there.
+inline bool UsesWindows(const ibv_device_attr& attr, bool iwarp) {
+  return HasWindows(attr, iwarp) && !IsRxe(attr, iwarp);
+}
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_VERBS_WINDOWS_H_
