@@ -51,7 +51,7 @@ bool CallPool::CountOneLess() {
 UntypedCall* CallPool::Get(const std::shared_ptr<ChannelCore>& owner) {
   if (owner->poller().Held() && free_on_poller_.size() > 0 && CountOneMore()) return free_on_poller_.Pop();
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (out_.fetch_add(1, std::memory_order_relaxed) == 0) owner_ = owner;
     if (UntypedCall* const call = free_.Pop(); call != nullptr) return call;
   }
@@ -68,7 +68,7 @@ void CallPool::Put(UntypedCall* call) {
   std::shared_ptr<ChannelCore> last;
   bool close = false;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     free_.Push(call);
     if (out_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
       last = std::move(owner_);
@@ -79,7 +79,7 @@ void CallPool::Put(UntypedCall* call) {
 }
 
 bool CallPool::CloseWhenIdle() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   close_when_idle_ = true;
   return out_.load(std::memory_order_relaxed) == 0;
 }

@@ -4,8 +4,8 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 
+#include "absl/base/thread_annotations.h"
 #include "hawser/transport/fabric/mutex.h"
 
 namespace hawser::internal {
@@ -53,10 +53,10 @@ class CallPool {
   FreeList free_on_poller_;
 
   Mutex mutex_;
-  FreeList free_;
+  FreeList free_ ABSL_GUARDED_BY(mutex_);
   std::atomic<size_t> out_{0};  // To zero, and from it, under mutex_.
-  bool close_when_idle_ = false;
-  std::shared_ptr<ChannelCore> owner_;  // While out_ > 0.
+  bool close_when_idle_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<ChannelCore> owner_ ABSL_GUARDED_BY(mutex_);  // While out_ > 0.
 };
 
 }  // namespace hawser::internal

@@ -1,8 +1,6 @@
 #include "hawser/rpc/channel_core.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +8,7 @@
 #include "hawser/rpc/background.h"
 #include "hawser/rpc/exceptions.h"
 #include "hawser/rpc/service.h"
+#include "hawser/transport/fabric/check.h"
 #include "hawser/transport/fabrics.h"
 
 namespace hawser::internal {
@@ -306,11 +305,8 @@ void ChannelCore::CloseNow(const absl::Status& why) {
 void ChannelCore::Move(ChannelEvent event, const absl::Status& why) {
   const ChannelState from = state();
   const std::optional<ChannelState> to = NextState(from, event);
-  if (!to.has_value()) {
-    std::fprintf(stderr, "hawser: channel to %s met event %d while it was %s, which cannot be\n",
-                 peer_address_.c_str(), static_cast<int>(event), std::string(ToString(from)).c_str());
-    std::abort();
-  }
+  HAWSER_CHECK(to.has_value(), "channel to ", peer_address_, " met event ", static_cast<int>(event),
+               " while it was ", ToString(from));
   if (*to == from) return;
   state_.store(*to, std::memory_order_release);
   if (!first_attempt_done_.is_set() && *to != ChannelState::kConnecting) {

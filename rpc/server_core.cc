@@ -1,12 +1,11 @@
 #include "hawser/rpc/server_core.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "hawser/rpc/background.h"
+#include "hawser/transport/fabric/check.h"
 #include "hawser/transport/fabrics.h"
 #include "hawser/transport/uri.h"
 
@@ -44,12 +43,9 @@ ServerCore::ServerCore(ServerOptions options)
       serving_(MakeServing(options_)) {}
 
 ServerCore::~ServerCore() {
-  if (!Shutdown(absl::InfinitePast()).ok() && !not_on_a_poller()) {
-    std::fprintf(
-        stderr,
-        "hawser: a Server was destroyed on its own poller (in a handler), where it would wait for itself\n");
-    std::abort();
-  }
+  const absl::Status shut_down = Shutdown(absl::InfinitePast());
+  HAWSER_CHECK(shut_down.ok() || not_on_a_poller(),
+               "a Server was destroyed on its own poller (in a handler), where it would wait for itself");
   {
     absl::MutexLock lock(&mutex_);
     AwaitLocked(&ServerCore::NoSessions);
@@ -332,6 +328,7 @@ void ServerCore::OnSessionGone(Session& session) {
   std::unique_ptr<Session> gone;  // Goes after the lock.
   absl::MutexLock lock(&mutex_);
   const auto found = sessions_.find(session.token());
+  HAWSER_CHECK(found != sessions_.end(), "a session ended twice; ", sessions_.size(), " are open");
   gone = std::move(found->second);
   sessions_.erase(found);
   if (sessions_.empty()) ended_.SignalAll();

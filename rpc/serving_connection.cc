@@ -6,6 +6,7 @@
 #include "hawser/rpc/envelope.h"
 #include "hawser/rpc/server_call.h"
 #include "hawser/rpc/status.h"
+#include "hawser/transport/fabric/check.h"
 
 namespace hawser::internal {
 namespace {
@@ -99,6 +100,8 @@ void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingM
   }
   ServerCall* const call = free_.back();
   free_.pop_back();
+  HAWSER_CHECK(id.slot < by_slot_.size() && by_slot_[id.slot] == nullptr, "slot ", id.slot, " of ",
+               by_slot_.size(), " got a second call, connection to ", peer_address_);
   by_slot_[id.slot] = call;
   Add(counters_.calls_running, 1);
   call->Start(id, *entry, std::move(request), deadline_ns);
@@ -139,6 +142,8 @@ absl::Status ServingConnection::Unimplemented(uint64_t interface_id, uint16_t or
 
 void ServingConnection::Answer(ServerCall& call, const absl::Status& status) {
   const transport::ExchangeId id = call.id();
+  HAWSER_CHECK(id.slot < by_slot_.size() && by_slot_[id.slot] == &call, "the call of slot ", id.slot, " of ",
+               by_slot_.size(), " answered twice, connection to ", peer_address_);
   by_slot_[id.slot] = nullptr;
   Add(counters_.calls_running, -1);
   if (connection_ == nullptr) return;

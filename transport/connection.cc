@@ -1,12 +1,10 @@
 #include "hawser/transport/connection.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/check.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::transport {
@@ -182,11 +180,8 @@ void Connection::Agree(const Handshake& peer) {
 
 void Connection::Move(Event event) {
   const State next = NextState(state_, event);
-  if (next == State::kImpossible) {
-    fprintf(stderr, "hawser: connection in state %d met event %d, which cannot be\n",
-            static_cast<int>(state_), static_cast<int>(event));
-    abort();
-  }
+  HAWSER_CHECK(next != State::kImpossible, "connection to ", peer_, " in state ", static_cast<int>(state_),
+               " met event ", static_cast<int>(event));
   state_ = next;
 }
 

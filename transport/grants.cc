@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "hawser/transport/connection.h"
+#include "hawser/transport/fabric/check.h"
 #include "hawser/transport/work_id.h"
 
 namespace hawser::transport {
@@ -24,6 +25,8 @@ void Revocations::Start(Grants& grants, OutgoingMessagePtr message, uint32_t num
 }
 
 void Revocations::OnCompletion(uint32_t index) {
+  HAWSER_CHECK(index < entries_.size() && entries_[index].grants_left > 0, "revocation ", index, " of ",
+               entries_.size(), " completed once too often, connection to ", connection_.peer());
   Entry& entry = entries_[index];
   if (--entry.grants_left != 0) return;
   if (entry.message != nullptr) {

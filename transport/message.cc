@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include <algorithm>
-#include <mutex>
 #include <new>
 
 #include "absl/status/status.h"
@@ -183,10 +182,10 @@ capnp::MessageReader& IncomingMessage::reader(const capnp::ReaderOptions& option
 struct MessagePool::State {
   std::atomic<uint64_t> references{1};  // The handle, and one a message that is out.
   Mutex mutex;
-  OutgoingMessage* outgoing = nullptr;
-  IncomingMessage* incoming = nullptr;
-  size_t outgoing_kept = 0;
-  size_t incoming_kept = 0;
+  OutgoingMessage* outgoing ABSL_GUARDED_BY(mutex) = nullptr;
+  IncomingMessage* incoming ABSL_GUARDED_BY(mutex) = nullptr;
+  size_t outgoing_kept ABSL_GUARDED_BY(mutex) = 0;
+  size_t incoming_kept ABSL_GUARDED_BY(mutex) = 0;
 };
 
 MessagePool::MessagePool(std::shared_ptr<BufferPool> buffers)
@@ -196,7 +195,7 @@ MessagePool::~MessagePool() { Trim(); }
 
 void MessagePool::Trim() {
   if (MessageCache* cache = MessageCache::Of(this); cache != nullptr) cache->Flush();
-  std::lock_guard<Mutex> lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   while (OutgoingMessage* message = state_->outgoing) {
     state_->outgoing = message->next_free_;
     delete message;
@@ -227,7 +226,7 @@ OutgoingMessagePtr MessagePool::NewOutgoing() {
   }
   state_->references.fetch_add(1, std::memory_order_relaxed);
   {
-    std::lock_guard<Mutex> lock(state_->mutex);
+    MutexLock lock(state_->mutex);
     if (OutgoingMessage* message = state_->outgoing; message != nullptr) {
       state_->outgoing = message->next_free_;
       --state_->outgoing_kept;
@@ -258,7 +257,7 @@ void OutgoingMessageDeleter::operator()(OutgoingMessage* message) const {
 
 void MessagePool::Keep(OutgoingMessage* message) {
   {
-    std::lock_guard<Mutex> lock(state_->mutex);
+    MutexLock lock(state_->mutex);
     if (state_->outgoing_kept < kKeptMax && message->head_) {
       message->next_free_ = state_->outgoing;
       state_->outgoing = message;
@@ -278,7 +277,7 @@ IncomingMessagePtr MessagePool::NewIncoming() {
     return IncomingMessagePtr(message);
   }
   state_->references.fetch_add(1, std::memory_order_relaxed);
-  std::lock_guard<Mutex> lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   if (IncomingMessage* message = state_->incoming; message != nullptr) {
     state_->incoming = message->next_free_;
     --state_->incoming_kept;
@@ -302,7 +301,7 @@ void IncomingMessageDeleter::operator()(IncomingMessage* message) const {
 
 void MessagePool::Keep(IncomingMessage* message) {
   {
-    std::lock_guard<Mutex> lock(state_->mutex);
+    MutexLock lock(state_->mutex);
     if (state_->incoming_kept < kKeptMax) {
       message->next_free_ = state_->incoming;
       state_->incoming = message;

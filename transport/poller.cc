@@ -2,8 +2,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <chrono>
@@ -12,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/transport/connection.h"
+#include "hawser/transport/fabric/check.h"
 #include "hawser/transport/work_id.h"
 
 namespace hawser::transport {
@@ -187,10 +186,7 @@ bool Poller::Held() const { return holder_.load(std::memory_order_relaxed) == Th
 
 void Poller::AssertHeld() const {
 #ifndef NDEBUG
-  if (!Held()) {
-    fprintf(stderr, "hawser: this code must run on its poller\n");
-    abort();
-  }
+  HAWSER_CHECK(Held(), "this code must run on its poller");
 #endif
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/transport/connection.h"
+#include "hawser/transport/fabric/check.h"
 
 namespace hawser::transport {
 namespace {
@@ -119,6 +120,8 @@ void Responder::Refuse(Slot& slot, const absl::Status& why) {
 }
 
 absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
+  HAWSER_CHECK(id.slot < slots_.size(), "slot ", id.slot, " of ", slots_.size(), ", connection to ",
+               connection_.peer());
   Slot& slot = slots_[id.slot];
   if (slot.generation != id.generation || slot.state != SlotState::kRunning) return absl::OkStatus();
   Header header;

@@ -99,7 +99,7 @@ absl::Status VerbsCompletionQueue::Open() {
   ibv_comp_channel* const comp_channel = device_->verbs().ibv_create_comp_channel(device_->context());
   if (comp_channel == nullptr) return fail(CreationError("ibv_create_comp_channel()", errno));
   {
-    std::lock_guard<Mutex> lock(cq_mutex_);
+    MutexLock lock(cq_mutex_);
     comp_channel_ = comp_channel;
   }
   fcntl(comp_channel->fd, F_SETFL, fcntl(comp_channel->fd, F_GETFL) | O_NONBLOCK);
@@ -115,7 +115,7 @@ void VerbsCompletionQueue::Close() {
   if (sentinel_ != nullptr) device_->verbs().rdma_destroy_id(std::exchange(sentinel_, nullptr));
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, device_->async_fd(), nullptr);
   {
-    std::lock_guard<Mutex> lock(cq_mutex_);
+    MutexLock lock(cq_mutex_);
     for (const auto& cq : cqs_) {
       if (cq->unacknowledged > 0) device_->verbs().ibv_ack_cq_events(cq->cq, cq->unacknowledged);
       device_->verbs().ibv_destroy_cq(cq->cq);
@@ -237,7 +237,7 @@ void VerbsCompletionQueue::Publish() {
 }
 
 absl::StatusOr<ibv_cq*> VerbsCompletionQueue::Reserve(uint32_t entries) {
-  std::lock_guard<Mutex> lock(cq_mutex_);
+  MutexLock lock(cq_mutex_);
   for (const auto& cq : cqs_) {
     if (cq->reserved + entries > cq->capacity) continue;
     cq->reserved += entries;
@@ -263,7 +263,7 @@ absl::StatusOr<ibv_cq*> VerbsCompletionQueue::Reserve(uint32_t entries) {
 }
 
 void VerbsCompletionQueue::Release(ibv_cq* released, uint32_t entries) {
-  std::lock_guard<Mutex> lock(cq_mutex_);
+  MutexLock lock(cq_mutex_);
   for (const auto& cq : cqs_) {
     if (cq->cq == released) cq->reserved -= std::min(entries, cq->reserved);
   }
@@ -319,7 +319,7 @@ size_t VerbsCompletionQueue::PollDevice(absl::Span<Completion> out) {
 }
 
 int VerbsCompletionQueue::TakeWorkCompletions(ibv_wc* out, int max) {
-  std::lock_guard<Mutex> lock(cq_mutex_);
+  MutexLock lock(cq_mutex_);
   if (stash_taken_ < stash_.size()) {
     const size_t count = std::min<size_t>(static_cast<size_t>(max), stash_.size() - stash_taken_);
     std::copy_n(stash_.begin() + static_cast<ptrdiff_t>(stash_taken_), count, out);
@@ -356,7 +356,7 @@ void VerbsCompletionQueue::TakeNotes() {
   }
   if (lost.ok()) return;
   {
-    std::lock_guard<Mutex> lock(cq_mutex_);
+    MutexLock lock(cq_mutex_);
     for (const auto& cq : cqs_) cq->capacity = 0;  // What comes later gets another one.
   }
   // OnLost() calls nobody, so the table stays as it is.
@@ -460,7 +460,7 @@ void VerbsCompletionQueue::WaitUntil(int64_t when_ns) {
 
 // A completion that is there when the queue is armed makes no event: hence another look after arming.
 bool VerbsCompletionQueue::ArmAndCheck() {
-  std::lock_guard<Mutex> lock(cq_mutex_);
+  MutexLock lock(cq_mutex_);
   if (stash_taken_ < stash_.size()) return true;
   bool found = false;
   for (const auto& cq : cqs_) {
@@ -487,7 +487,7 @@ bool VerbsCompletionQueue::PollIntoStash(Cq& cq) {
 }
 
 void VerbsCompletionQueue::Collect() {
-  std::lock_guard<Mutex> lock(cq_mutex_);
+  MutexLock lock(cq_mutex_);
   for (const auto& cq : cqs_) {
     while (PollIntoStash(*cq)) {
     }
@@ -495,14 +495,14 @@ void VerbsCompletionQueue::Collect() {
 }
 
 bool VerbsCompletionQueue::HasCollected() {
-  std::lock_guard<Mutex> lock(cq_mutex_);
+  MutexLock lock(cq_mutex_);
   return stash_taken_ < stash_.size();
 }
 
 // One: if there are more, the next Wait() returns at once, while asking for what is not there would cost a
 // system call here.
 void VerbsCompletionQueue::ReadCqEvent() {
-  std::lock_guard<Mutex> lock(cq_mutex_);
+  MutexLock lock(cq_mutex_);
   if (comp_channel_ == nullptr) return;
   ibv_cq* of = nullptr;
   void* context = nullptr;

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -146,7 +145,7 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   void Publish();
   bool ArmAndCheck();
   void ReadCqEvent();
-  bool PollIntoStash(Cq& cq);  // With cq_mutex_.
+  bool PollIntoStash(Cq& cq) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cq_mutex_);
 
   const std::shared_ptr<VerbsDevice> device_;
   const uint32_t depth_;
@@ -169,11 +168,11 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   bool polling_ = false;
 
   Mutex cq_mutex_;
-  ibv_comp_channel* comp_channel_ = nullptr;  // This and the next four: with cq_mutex_ only.
-  std::vector<std::unique_ptr<Cq>> cqs_;
-  size_t next_cq_ = 0;
-  std::vector<ibv_wc> stash_;
-  size_t stash_taken_ = 0;
+  ibv_comp_channel* comp_channel_ ABSL_GUARDED_BY(cq_mutex_) = nullptr;
+  std::vector<std::unique_ptr<Cq>> cqs_ ABSL_GUARDED_BY(cq_mutex_);
+  size_t next_cq_ ABSL_GUARDED_BY(cq_mutex_) = 0;
+  std::vector<ibv_wc> stash_ ABSL_GUARDED_BY(cq_mutex_);
+  size_t stash_taken_ ABSL_GUARDED_BY(cq_mutex_) = 0;
 
   // Shared with Wait(), Wake() and threads that read the device's asynchronous events.
   std::atomic<bool> has_work_ = false;  // local_ or scheduled_ is not empty, outside of Poll().

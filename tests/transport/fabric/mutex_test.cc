@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -19,7 +18,7 @@ TEST(MutexTest, OneThreadAtATimeHoldsIt) {
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
       for (int j = 0; j < kTimes; ++j) {
-        std::lock_guard<Mutex> lock(mutex);
+        MutexLock lock(mutex);
         most = std::max(most, ++inside);
         // Now and then others come while it is held, and go to sleep.
         if (j % 64 == 0) std::this_thread::yield();
@@ -43,7 +42,7 @@ TEST(MutexTest, EveryoneWhoWaitsGetsItInTheEnd) {
     for (int i = 0; i < 4; ++i) {
       threads.emplace_back([&] {
         ++started;
-        std::lock_guard<Mutex> lock(mutex);
+        MutexLock lock(mutex);
         ++done;
       });
     }
