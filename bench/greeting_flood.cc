@@ -87,6 +87,7 @@ bool FloodWithGreetings(int greetings, absl::Duration time, size_t put_bytes, co
     const double at_once = greetings * std::min(1.0, absl::FDivDuration(stay, time));
     strangers::CrowdOptions options = CrowdOf(server, "lingering", std::max(1, static_cast<int>(at_once)));
     options.arrival = std::min(stay, time);
+    options.from = strangers::From::kOne;
     strangers::Crowd crowd(options);
     visit_for(beside, time);
     flood = crowd.counts();

@@ -27,6 +27,7 @@ using transport::OutgoingMessagePtr;
 constexpr uint16_t kPort = 7470;
 constexpr int kClientsMax = 3;
 constexpr size_t kConnectionsPerClient = 3;
+constexpr size_t kHoardBytes = 600'000;  // Of each message.
 
 class ExchangeWorld;
 
@@ -39,6 +40,7 @@ struct Request final : transport::ResponseHandler {
   ExchangeWorld* world = nullptr;
   uint32_t seed = 0;
   size_t bytes = 0;
+  int host = 0;
   std::vector<size_t>
       parts;  // If not empty: several payloads, of which large ones are granted each by itself.
   int64_t deadline_ns = kNever;
@@ -109,6 +111,7 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
   }
 
   void PowerOff(int host) {
+    Resume(host);
     network().SwitchOff(host);
     for (End& end : ends_) {
       if (end.host == host && end.connection != nullptr) Abandon(end);
@@ -125,10 +128,7 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
 
   // A request that nothing stands in the way of any more.
   void Demand(End& end, size_t bytes) {
-    Request& request = requests_.emplace_back();
-    request.world = this;
-    request.seed = static_cast<uint32_t>(requests_.size());
-    request.bytes = bytes;
+    Request& request = NewRequest(end, bytes);
     request.demanded = true;
     ++result().calls;
     PollerOf(end.host).Run([&] {
@@ -161,6 +161,9 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
     for (int host = kServer; host <= host_count(); ++host) {
       if (network().IsOn(host)) PowerOn(host);
     }
+    if (StallsNow()) return Stall(AnyHost());
+    if (TricklesNow()) return Trickle(AnyClient());
+    if (HoardsNow()) return Hoard(AnyClient());
     const int64_t what = dice().Between(0, 99);
     if (what < 60) return SendSomething();
     if (what < 75) return DialSomebody();
@@ -176,7 +179,7 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
 
   void DialSomebody() {
     const int client = AnyClient();
-    if (!network().IsOn(client) || runtime(client) == nullptr) return;
+    if (!network().IsOn(client) || runtime(client) == nullptr || stalled(client)) return;
     size_t open = 0;
     for (const End& end : ends_) open += end.host == client && end.connection != nullptr;
     if (open == kConnectionsPerClient) return;
@@ -197,18 +200,14 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
   }
 
   void SendSomething() {
-    std::vector<End*> able;
-    for (End& end : ends_) {
-      if (end.host != kServer && end.connection != nullptr && end.connection->CanSend()) able.push_back(&end);
-    }
+    std::vector<End*> able = Able();
+    able.erase(std::remove_if(able.begin(), able.end(), [this](End* end) { return stalled(end->host); }),
+               able.end());
     if (able.empty()) return;
     End& end = *able[static_cast<size_t>(dice().Between(0, static_cast<int64_t>(able.size()) - 1))];
     constexpr int64_t kBytesMax[] = {8, 100, 900, 3'900, 5'000, 70'000, 600'000};
     const int64_t most = kBytesMax[dice().Between(0, 6)];
-    Request& request = requests_.emplace_back();
-    request.world = this;
-    request.seed = static_cast<uint32_t>(requests_.size());
-    request.bytes = static_cast<size_t>(dice().Between(2, most / 8 + 2)) * 8;
+    Request& request = NewRequest(end, static_cast<size_t>(dice().Between(2, most / 8 + 2)) * 8);
     if (request.bytes == 3912) request.bytes = 3920;  // See NewMessage().
     if (dice().Chance(0.2)) {
       for (int64_t i = dice().Between(2, 4); i > 0; --i) {
@@ -218,6 +217,21 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
     if (dice().Chance(0.7))
       request.deadline_ns = now_ns() + dice().Between(0, dice().Chance(0.5) ? 5 * kMs : 3 * kSecond);
     request.wants_back = dice().Chance(0.2);
+    Send(end, request);
+  }
+
+  Request& NewRequest(End& end, size_t bytes) {
+    Request& request = requests_.emplace_back();
+    request.world = this;
+    request.host = end.host;
+    request.seed = static_cast<uint32_t>(requests_.size());
+    request.bytes = bytes;
+    return request;
+  }
+
+  // False: it could not be sent, and is forgotten. `request` is the latest.
+  bool Send(End& end, Request& request) {
+    bool done = false;
     PollerOf(end.host).Run([&] {
       transport::MessagePool& pool = PollerOf(end.host).messages();
       OutgoingMessagePtr message = request.parts.empty()
@@ -234,20 +248,41 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
       request.id = *sent;
       ++result().calls;
       Note(end.host, absl::StrCat("sends request ", request.seed, " of ", request.bytes, " bytes"));
+      done = true;
     });
+    return done;
+  }
+
+  // Ends of clients that can send.
+  std::vector<End*> Able() {
+    std::vector<End*> able;
+    for (End& end : ends_) {
+      if (end.host != kServer && end.connection != nullptr && end.connection->CanSend()) able.push_back(&end);
+    }
+    return able;
+  }
+
+  void Hoard(int client) {
+    if (stalled(client)) return;
+    StopServingReads(client);
+    for (End* end : Able()) {
+      while (end->host == client && end->connection != nullptr && end->connection->CanSend()) {
+        if (!Send(*end, NewRequest(*end, kHoardBytes))) break;
+      }
+    }
   }
 
   void CancelSomething() {
     if (requests_.empty()) return;
     Request& request = AnyOf(requests_);
-    if (request.connection == nullptr) return;
+    if (request.connection == nullptr || stalled(request.host)) return;
     request.connection->poller().Run([&] { request.connection->Cancel(request.id); });
   }
 
   void CloseSomething() {
     if (ends_.empty()) return;
     End& end = AnyOf(ends_);
-    if (end.connection == nullptr) return;
+    if (end.connection == nullptr || stalled(end.host)) return;
     const bool drain = dice().Chance(0.5);
     Note(end.host, drain ? "drains a connection" : "closes a connection");
     end.connection->poller().Run([&] { drain ? end.connection->Drain() : end.connection->Close(); });
@@ -274,7 +309,7 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
   void CheckTurn() override {
     for (Request& request : requests_) {
       if (request.connection != nullptr && request.deadline_ns != kNever &&
-          now_ns() > std::max(request.deadline_ns, excused_until_ns()) + kMs) {
+          now_ns() > std::max(request.deadline_ns, excused_until_ns(request.host)) + kMs) {
         Broken(absl::StrCat("request ", request.seed, " lives on after its deadline"));
         request.connection = nullptr;
       }
@@ -355,10 +390,7 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
     for (int host = kServer; host <= host_count(); ++host) PowerOn(host);
     for (int host = kServer + 1; host <= host_count(); ++host) Dial(host);
     RunFor(kSecond);
-    std::vector<End*> able;
-    for (End& end : ends_) {
-      if (end.host != kServer && end.connection != nullptr && end.connection->CanSend()) able.push_back(&end);
-    }
+    const std::vector<End*> able = Able();
     if (static_cast<int>(able.size()) + 1 < host_count()) Broken("on a good day a client cannot connect");
     for (End* end : able) {
       for (const size_t bytes : {64, 300'000, 64}) {
@@ -402,14 +434,21 @@ void End::OnClosed(const absl::Status& why) {
 void End::OnRequest(ExchangeId id, IncomingMessagePtr message, int64_t) {
   world->OnRequest(*this, id, std::move(message));
 }
-void End::OnBadRequest(ExchangeId id, const absl::Status&) {
+// Only such an answer has an envelope: why the request could not be taken.
+void End::OnBadRequest(ExchangeId id, const absl::Status& why) {
   OutgoingMessagePtr response = transport::NewMessage(connection->poller().messages(), 16, 0);
+  const uint8_t envelope[8] = {static_cast<uint8_t>(why.code())};
+  response->SetEnvelope(envelope);
   (void)connection->Respond(id, response);
 }
 
 void ExchangeWorld::OnEnd(Request& request, absl::StatusOr<IncomingMessagePtr> response) {
   ++request.ends;
   request.connection = nullptr;
+  if (response.ok() && !(*response)->envelope().empty()) {
+    const auto code = static_cast<absl::StatusCode>((*response)->envelope()[0]);
+    response = absl::Status(code, "the server could not take it");
+  }
   if (request.demanded && !response.ok()) {
     Broken(
         absl::StrCat("on a good day request ", request.seed, " ended with ", response.status().ToString()));
@@ -444,7 +483,8 @@ void ExchangeWorld::OnRequest(End& end, ExchangeId id, IncomingMessagePtr messag
   if (good_day_ || dice().Chance(0.5)) return Give(answer);
   if (dice().Chance(0.05)) return;  // Never.
   Answer& later = answers_.emplace_back(std::move(answer));
-  At(now_ns() + dice().Between(0, dice().Chance(0.9) ? 2 * kMs : 2 * kSecond), [&] { Give(later); });
+  AtOn(kServer, now_ns() + dice().Between(0, dice().Chance(0.9) ? 2 * kMs : 2 * kSecond),
+       [&] { Give(later); });
 }
 
 void ExchangeWorld::OnClosed(End& end) {

@@ -39,6 +39,19 @@ struct Faults {
   double queue_pair_fails = 0;
   // A queue pair that has lost its peer goes into error by itself, or looks healthy until it is disconnected.
   double error_on_goodbye = 0;
+
+  // ---- Bad peers, as probabilities of one step of a world's workload.
+  double stalls = 0;    // A process stands still for a while, or until there is peace. Its NIC does not.
+  double trickles = 0;  // A client's READs are served in small pieces, with long gaps, for as long.
+  double hoards = 0;  // A client announces large messages in all its slots, and serves no READ, for as long.
+};
+
+// How a host serves the READs of its memory, if not as the faults say.
+struct ReadService {
+  static constexpr int64_t kNever = INT64_MAX;
+
+  uint32_t chunk_bytes = 0;
+  int64_t gap_ns = kNever;  // Between two chunks. kNever: it serves none.
 };
 
 }  // namespace hawser::sim

@@ -106,6 +106,21 @@ void Network::RemoveDevice(int host) {
   }
 }
 
+void Network::SetReadService(int host, std::optional<ReadService> service) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  read_services_.erase(host);
+  if (service.has_value()) read_services_[host] = *service;
+  for (const auto& [qp_num, queue_pair] : queue_pairs_) {
+    if (queue_pair->host() == host) queue_pair->responder().OnReadServiceChanged();
+  }
+}
+
+ReadService Network::ReadServiceOf(int host) const {
+  const auto found = read_services_.find(host);
+  return found != read_services_.end() ? found->second
+                                       : ReadService{faults().read_chunk_bytes, faults().read_chunk_ns};
+}
+
 void Network::SetFaults(const Faults& faults) {
   std::lock_guard<std::mutex> lock(mutex_);
   options_.faults = faults;

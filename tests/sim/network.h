@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <queue>
 #include <set>
 #include <string>
@@ -72,6 +73,8 @@ class Network final : public transport::Environment {
   // What is sent meanwhile arrives later, or not at all when retries end.
   void Cut(int host, int other);
   void Heal(int host, int other);
+  // The host serves READs so from now on; nullopt: as the faults say.
+  void SetReadService(int host, std::optional<ReadService> service);
   // Every queue pair of the host is in error, with an asynchronous event: the device is gone.
   void RemoveDevice(int host);
 
@@ -93,6 +96,7 @@ class Network final : public transport::Environment {
   std::mutex& mutex() { return mutex_; }
   Dice& dice() { return dice_; }
   const Faults& faults() const { return options_.faults; }
+  ReadService ReadServiceOf(int host) const;
   const NetworkOptions& options() const { return options_; }
   MemoryGuard& memory_guard() { return memory_guard_; }
 
@@ -140,6 +144,7 @@ class Network final : public transport::Environment {
   uint16_t last_port_ = 40000;
   std::set<int> off_;
   std::set<std::pair<int, int>> cut_;
+  std::map<int, ReadService> read_services_;
   std::vector<std::string> violations_;
 };
 

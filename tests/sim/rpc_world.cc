@@ -24,6 +24,8 @@ namespace {
 constexpr char kUri[] = "rdma://10.0.0.1:7470";
 constexpr int kClientsMax = 3;
 constexpr size_t kChannelsPerClient = 3;
+constexpr int kHoardCalls = 12;                    // On each channel, and
+constexpr size_t kHoardBytes = 600'000;            // of each.
 constexpr int64_t kShutdownSlackNs = 2 * kSecond;  // Of closing what a deadline left.
 
 struct Detached {
@@ -98,7 +100,7 @@ class RpcWorld final : public World {
     if (dice().Chance(0.3)) {
       options.executor = [this](absl::AnyInvocable<void()> handler) {
         auto task = std::make_shared<absl::AnyInvocable<void()>>(std::move(handler));
-        At(now_ns() + dice().Between(0, kMs), [task] { std::move (*task)(); });
+        AtOn(kServer, now_ns() + dice().Between(0, kMs), [task] { std::move (*task)(); });
       };
     }
     process->server = std::make_unique<Server>(options);
@@ -141,6 +143,7 @@ class RpcWorld final : public World {
   }
 
   void PowerOff(int host) {
+    Resume(host);
     network().SwitchOff(host);
     if (host == kServer) {
       if (process_ != nullptr) StopServer();
@@ -169,27 +172,51 @@ class RpcWorld final : public World {
 
   void Step() {
     if (!blocked_) StartAll();
+    if (StallsNow()) return StallSomebody();
+    if (TricklesNow()) return Trickle(AnyClient());
+    if (HoardsNow()) return Hoard(AnyClient());
     const int64_t what = dice().Between(0, 999);
     if (what < 600) return CallSomething();
     if (what < 700) return NewChannel();
     if (what < 750) return CancelSomething();
     if (what < 780) return CloseSomething();
-    if (what < 830) return watches_.Change();
+    if (what < 830) return stalled(kServer) ? void() : watches_.Change();
     if (what < 870) return WatchSomething();
     if (what < 900) return network().Cut(kServer, AnyClient());
     if (what < 950) return network().Heal(kServer, AnyClient());
     if (what < 955) return network().RemoveDevice(AnyHost());
     if (what < 970) return JumpClock();
     if (blocked_) return;
-    if (what < 985) return process_ != nullptr ? DrainServer() : void();
+    if (what < 985) return process_ != nullptr && !stalled(kServer) ? DrainServer() : void();
     const int host = AnyHost();
     network().IsOn(host) ? PowerOff(host) : network().SwitchOn(host);
   }
 
+  // While the server is waited for by a step, it goes on.
+  void StallSomebody() {
+    const int host = AnyHost();
+    if (host != kServer || !blocked_) Stall(host);
+  }
+
+  void Hoard(int client) {
+    if (stalled(client)) return;
+    StopServingReads(client);
+    for (ChannelRecord* channel : Channels()) {
+      for (int i = 0; channel->host == client && i < kHoardCalls; ++i) {
+        CallRecord& call = NewCall(*channel);
+        call.bytes = kHoardBytes;
+        call.answer_bytes = 8;
+        call.deadline_ns = now_ns() + 10 * kSecond;
+        Send(call, {});
+      }
+    }
+  }
+
+  // Of processes that go on.
   std::vector<ChannelRecord*> Channels() {
     std::vector<ChannelRecord*> all;
     for (ChannelRecord& channel : channels_) {
-      if (channel.channel != nullptr) all.push_back(&channel);
+      if (channel.channel != nullptr && !stalled(channel.host)) all.push_back(&channel);
     }
     return all;
   }
@@ -200,7 +227,7 @@ class RpcWorld final : public World {
       return each.host == host && each.channel != nullptr;
     };
     const auto count = std::count_if(channels_.begin(), channels_.end(), has_it);
-    if (!network().IsOn(host) || runtime(host) == nullptr) return;
+    if (!network().IsOn(host) || runtime(host) == nullptr || stalled(host)) return;
     if (static_cast<size_t>(count) < kChannelsPerClient) Connect(host);
   }
 
@@ -310,7 +337,7 @@ class RpcWorld final : public World {
   void CancelSomething() {
     if (open_calls_.empty()) return;
     CallRecord& call = *AnyOf(open_calls_);
-    if (!call.pending.has_value()) return;
+    if (!call.pending.has_value() || stalled(call.host)) return;
     Note(call.host, absl::StrCat("cancels call ", call.id));
     call.cancelled = true;
     call.pending->Cancel();
@@ -330,7 +357,7 @@ class RpcWorld final : public World {
   void CheckTurn() override {
     for (size_t i = 0; i < open_calls_.size();) {
       CallRecord& call = *open_calls_[i];
-      if (call.ends == 0 && now_ns() > std::max(call.deadline_ns, excused_until_ns()) + kMs &&
+      if (call.ends == 0 && now_ns() > std::max(call.deadline_ns, excused_until_ns(call.host)) + kMs &&
           !call.abandoned) {
         Broken(absl::StrCat("call ", call.id, " lives on after its deadline"));
       }
@@ -367,8 +394,8 @@ class RpcWorld final : public World {
       if (dice().Chance(0.5)) FinishRun(run);
     });
     if (dice().Chance(0.1)) return;  // Never, unless it is cancelled.
-    At(now_ns() + dice().Between(0, dice().Chance(0.8) ? 3 * kMs : 2 * kSecond),
-       [this, &run] { FinishRun(run); });
+    AtOn(kServer, now_ns() + dice().Between(0, dice().Chance(0.8) ? 3 * kMs : 2 * kSecond),
+         [this, &run] { FinishRun(run); });
   }
 
   void WatchSomething() {

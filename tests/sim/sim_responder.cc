@@ -196,8 +196,9 @@ void SimResponder::AnswerInOrder() {
       answers_.pop_front();
       continue;
     }
-    const size_t count =
-        std::min<size_t>(qp_.faults().read_chunk_bytes, answer.packet.length - answer.sent_bytes);
+    const ReadService service = qp_.network().ReadServiceOf(qp_.host());
+    if (service.gap_ns == ReadService::kNever) return;
+    const size_t count = std::min<size_t>(service.chunk_bytes, answer.packet.length - answer.sent_bytes);
     const auto* const from =
         reinterpret_cast<const uint8_t*>(answer.packet.remote_address) + answer.sent_bytes;
     const bool last = answer.sent_bytes + count == answer.packet.length;
@@ -210,7 +211,7 @@ void SimResponder::AnswerInOrder() {
       continue;
     }
     answering_ = true;
-    Later(qp_.faults().read_chunk_ns, [](SimResponder& self) {
+    Later(service.gap_ns, [](SimResponder& self) {
       self.answering_ = false;
       self.AnswerInOrder();
     });

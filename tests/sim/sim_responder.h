@@ -48,6 +48,9 @@ class SimResponder {
   // All that was granted is in force then.
   int64_t granted_ns() const { return granted_ns_; }
 
+  // READs that were not served may be now.
+  void OnReadServiceChanged() { AnswerInOrder(); }
+
   // From the peer's requester.
   void OnPacket(SimPacket packet);
   // The queue pair is in error: receives come back, and nothing is answered any more.

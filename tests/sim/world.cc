@@ -1,6 +1,8 @@
 #include "hawser/tests/sim/world.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,8 +12,10 @@ namespace {
 
 constexpr int kTurnsMax = 10'000;  // At one point in time.
 constexpr size_t kPoolBytes = 64 << 20;
+constexpr double kBadStep = 0.02;
+constexpr uint64_t kBadSeed = 0xbad;
 
-Faults FaultsOf(Dice& dice) {
+Faults FaultsOf(Dice& dice, Dice& bad_dice) {
   const auto often = [&](double probability) { return dice.Chance(0.5) ? probability : 0; };
   Faults faults;
   if (dice.Chance(0.5)) faults.fetch = {0, dice.Between(1, 100'000)};
@@ -29,13 +33,16 @@ Faults FaultsOf(Dice& dice) {
   faults.queue_pair_fails = often(0.05);
   faults.registration_fails = often(0.02);
   faults.error_on_goodbye = often(0.5);
+  faults.stalls = bad_dice.Chance(0.3) ? kBadStep : 0;
+  faults.trickles = bad_dice.Chance(0.3) ? kBadStep : 0;
+  faults.hoards = bad_dice.Chance(0.3) ? kBadStep : 0;
   return faults;
 }
 
-NetworkOptions NetworkOf(Dice& dice) {
+NetworkOptions NetworkOf(Dice& dice, Dice& bad_dice) {
   NetworkOptions options;
   options.seed = dice.Next();
-  options.faults = FaultsOf(dice);
+  options.faults = FaultsOf(dice, bad_dice);
   options.strict_destruction = true;
   options.strict_receives = options.faults.registration_fails == 0;
   return options;
@@ -45,7 +52,8 @@ NetworkOptions NetworkOf(Dice& dice) {
 
 World::World(const WorldOptions& options, int clients_max)
     : dice_(options.seed),
-      network_(NetworkOf(dice_)),
+      bad_dice_(options.seed ^ kBadSeed),
+      network_(NetworkOf(dice_, bad_dice_)),
       hosts_(static_cast<int>(kServer + dice_.Between(1, clients_max))) {
   network_.history = options.history;
   network_.step = [this](int64_t until_ns) { StepTo(until_ns); };
@@ -83,6 +91,7 @@ std::shared_ptr<transport::Runtime> World::runtime(int host) const {
 }
 
 void World::LetGoOfRuntime(int host) {
+  Resume(host);
   const auto process = std::find_if(processes_.begin(), processes_.end(),
                                     [host](const Process& each) { return each.host == host; });
   if (process == processes_.end()) return;
@@ -97,28 +106,102 @@ void World::DestroyForgottenRuntimes() {
                    forgotten_.end());
 }
 
+// ---- Bad peers
+
+int64_t World::AnyBadTime() {
+  if (bad_dice_.Chance(0.2)) return transport::kNever - now_ns();
+  return bad_dice_.Between(0, bad_dice_.Chance(0.5) ? 20 * kMs : 4 * kSecond);
+}
+
+void World::Stall(int host) {
+  stalled_[host] = now_ns() + AnyBadTime();
+  Note(host, absl::StrCat("stands still until ", stalled_[host], " ns"));
+}
+
+void World::Resume(int host) {
+  if (stalled_.erase(host) == 0) return;
+  Note(host, "goes on");
+  resumed_ns_[host] = now_ns();
+  // What its threads were to do meanwhile.
+  for (auto it = agenda_.lower_bound(transport::kNever); it != agenda_.end();) {
+    const auto next = std::next(it);
+    if (it->second.host == host) {
+      auto due = agenda_.extract(it);
+      due.key() = now_ns();
+      agenda_.insert(std::move(due));
+    }
+    it = next;
+  }
+}
+
+void World::ResumeWhoseTimeHasCome() {
+  for (auto it = stalled_.begin(); it != stalled_.end();) {
+    const auto [host, until_ns] = *it++;
+    if (until_ns <= now_ns()) Resume(host);
+  }
+}
+
+int64_t World::excused_until_ns(int host) const {
+  if (stalled(host)) return transport::kNever - kSecond;
+  const auto resumed = resumed_ns_.find(host);
+  return std::max(jumped_at_ns_, resumed == resumed_ns_.end() ? 0 : resumed->second);
+}
+
+void World::Trickle(int host) {
+  const ReadService service = {static_cast<uint32_t>(bad_dice_.Between(1, 2'000)),
+                               bad_dice_.Between(kMs, 500 * kMs)};
+  Note(host, absl::StrCat("serves ", service.chunk_bytes, " bytes of a READ every ", service.gap_ns, " ns"));
+  network_.SetReadService(host, service);
+  ServeReadsAgainLater(host);
+}
+
+void World::StopServingReads(int host) {
+  Note(host, "serves no READs");
+  network_.SetReadService(host, ReadService());
+  ServeReadsAgainLater(host);
+}
+
+void World::ServeReadsAgainLater(int host) {
+  const int64_t bad_ns = AnyBadTime();
+  if (bad_ns >= transport::kNever - now_ns()) return;
+  At(now_ns() + bad_ns, [this, host, change = ++read_services_[host]] {
+    if (read_services_[host] != change) return;
+    Note(host, "serves READs again");
+    network_.SetReadService(host, std::nullopt);
+  });
+}
+
 // ---- Time
 
-void World::At(int64_t when_ns, std::function<void()> what) { agenda_.emplace(when_ns, std::move(what)); }
+void World::AtOn(int host, int64_t when_ns, std::function<void()> what) {
+  agenda_.emplace(when_ns, Due{host, std::move(what)});
+}
 
 bool World::Turns() {
   int turns = 0;
   for (bool work = true; work;) {
     work = false;
+    ResumeWhoseTimeHasCome();
     if (++turns == kTurnsMax) {
       Broken("time stands still: there is always something more to do");
       return true;
     }
     for (const std::vector<Process>* processes : {&processes_, &forgotten_}) {
       for (size_t i = 0; i < processes->size(); ++i) {  // A turn may start and end processes.
+        if (processes == &processes_ && stalled((*processes)[i].host)) continue;
         const std::shared_ptr<transport::Runtime> runtime = (*processes)[i].runtime;
         if (runtime->poller(0).PollOnce() != 0) work = true;
       }
     }
     while (!agenda_.empty() && agenda_.begin()->first <= now_ns()) {
-      const std::function<void()> what = std::move(agenda_.begin()->second);
+      const Due due = std::move(agenda_.begin()->second);
       agenda_.erase(agenda_.begin());
-      what();
+      ResumeWhoseTimeHasCome();  // The clock may have jumped.
+      if (const auto stands = stalled_.find(due.host); stands != stalled_.end()) {
+        agenda_.emplace(stands->second, due);
+        continue;
+      }
+      due.what();
       work = true;
     }
   }
@@ -133,9 +216,11 @@ bool World::StepTo(int64_t until_ns) {
   int64_t next_ns = network_.next_ns();
   for (const std::vector<Process>* processes : {&processes_, &forgotten_}) {
     for (const Process& process : *processes) {
+      if (processes == &processes_ && stalled(process.host)) continue;
       next_ns = std::min(next_ns, process.runtime->poller(0).timers().next_ns());
     }
   }
+  for (const auto& [host, resumes_ns] : stalled_) next_ns = std::min(next_ns, resumes_ns);
   if (!agenda_.empty()) next_ns = std::min(next_ns, agenda_.begin()->first);
   const bool there = next_ns > until_ns;
   network_.AdvanceTo(std::max(std::min(next_ns, until_ns), now_ns()));
@@ -190,6 +275,8 @@ void World::CheckNothingIsLeft() {
 void World::MakePeace() {
   network_.SetFaults(Faults());
   for (int host = kServer; host <= hosts_; ++host) {
+    Resume(host);
+    network_.SetReadService(host, std::nullopt);
     network_.Heal(kServer, host);
     network_.SwitchOn(host);
   }

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -46,7 +47,9 @@ class World {
 
   int64_t now_ns() { return network_.NowNs(); }
   // Runs `what`, on no poller, when it is time.
-  void At(int64_t when_ns, std::function<void()> what);
+  void At(int64_t when_ns, std::function<void()> what) { AtOn(0, when_ns, std::move(what)); }
+  // Likewise, as another thread of the process on `host`: later, if that stands still then.
+  void AtOn(int host, int64_t when_ns, std::function<void()> what);
   void Broken(absl::string_view rule);
   void Note(int host, absl::string_view what);
 
@@ -80,6 +83,20 @@ class World {
   // It is polled until nobody else owns it, and then destroyed.
   void LetGoOfRuntime(int host);
 
+  // ---- Bad peers, as the seed's faults choose them
+
+  // Whether something of that kind is done in this step. Throws nothing where the faults want none, so that
+  // those worlds are what they were.
+  bool StallsNow() { return bad_dice_.Chance(network_.faults().stalls); }
+  bool TricklesNow() { return bad_dice_.Chance(network_.faults().trickles); }
+  bool HoardsNow() { return bad_dice_.Chance(network_.faults().hoards); }
+  // The process does nothing: it is not polled, and no thread of it runs.
+  void Stall(int host);
+  bool stalled(int host) const { return stalled_.count(host) != 0; }
+  void Resume(int host);
+  void Trickle(int host);
+  void StopServingReads(int host);
+
   // ---- Time
 
   void RunFor(int64_t ns);
@@ -87,6 +104,8 @@ class World {
   void JumpClock();
   // Nobody can have kept a deadline before this: the clock jumped over it.
   int64_t excused_until_ns() const { return jumped_at_ns_; }
+  // Nor a process that stood still.
+  int64_t excused_until_ns(int host) const;
 
   // ---- Rules
 
@@ -106,6 +125,15 @@ class World {
     std::shared_ptr<transport::Runtime> runtime;
   };
 
+  struct Due {
+    int host;  // 0: none.
+    std::function<void()> what;
+  };
+
+  // How long a bad peer is bad.
+  int64_t AnyBadTime();
+  void ServeReadsAgainLater(int host);
+  void ResumeWhoseTimeHasCome();
   // Does all that is due now. False: that was nothing.
   bool Turns();
   // Does all that is due now or, if that is nothing, goes on to when something is, `until_ns` at the latest.
@@ -114,13 +142,18 @@ class World {
   void DestroyForgottenRuntimes();
 
   Dice dice_;
+  // Of bad peers: a world that has none is what it was before there were any.
+  Dice bad_dice_;
   Network network_;
   const int hosts_;
   std::map<int, std::shared_ptr<SimFabric>> fabrics_;
   std::vector<Process> processes_;  // At most one of a host is not let go.
   std::vector<Process> forgotten_;
-  std::multimap<int64_t, std::function<void()>> agenda_;
+  std::multimap<int64_t, Due> agenda_;
   int64_t jumped_at_ns_ = 0;
+  std::map<int, int64_t> stalled_;         // Until when.
+  std::map<int, int64_t> resumed_ns_;      // When one last stood still.
+  std::map<int, uint64_t> read_services_;  // How often each was changed.
   WorldResult result_;
 };
 

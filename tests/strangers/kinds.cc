@@ -28,17 +28,11 @@ class Greeting final : public Stranger {
 
 // At one pace, whatever the server says.
 class Lingering final : public Stranger {
-  void OnConnected() override {
-    arrived_ns_ = now_ns();
-    Greet();
-  }
   void OnAccepted() override { AtWork(); }
   void OnTick() override {
-    if (now_ns() - arrived_ns_ >= kLingerNs) Leave(0);
+    if (BackInNs() == 0) Leave(0);
   }
-  int64_t BackInNs() const override { return std::max<int64_t>(0, arrived_ns_ + kLingerNs - now_ns()); }
-
-  int64_t arrived_ns_ = 0;
+  int64_t BackInNs() const override { return std::max<int64_t>(0, dialed_ns() + kLingerNs - now_ns()); }
 };
 
 // Does the next of these each time that it connects.

@@ -39,6 +39,7 @@ void Stranger::OnTime(int64_t now_ns) {
     return OnTick();
   }
   ++counts_.dials;
+  dialed_ns_ = now_ns;
   greeted_ = silent_ = false;
   control_generation_ = 0;
   generations_ = {};

@@ -80,6 +80,8 @@ class Stranger : private Line::Observer {
 
   const Target& target() const { return target_; }
   int64_t now_ns() const { return now_ns_; }
+  // When it last did.
+  int64_t dialed_ns() const { return dialed_ns_; }
   // This connection was.
   bool accepted() const { return greeted_; }
   void Greet();
@@ -107,6 +109,7 @@ class Stranger : private Line::Observer {
   in_addr from_ = {};
   Line line_{*this};
   int64_t now_ns_ = 0;
+  int64_t dialed_ns_ = 0;
   int64_t next_ns_ = 0;
   bool greeted_ = false;
   bool silent_ = false;
