@@ -32,8 +32,6 @@ constexpr uint32_t kReadDepth = 16;
 // How long an accepted peer may take to finish the handshake.
 constexpr absl::Duration kAcceptTimeout = absl::Seconds(5);
 
-constexpr absl::Duration kMemoryRetry = absl::Milliseconds(1);
-
 // Until the first ping of a connection whose peer has said nothing to its first request: see
 // OnKeepaliveTimer().
 constexpr absl::Duration kFirstAnswer = absl::Milliseconds(100);
@@ -61,8 +59,7 @@ Connection::Connection(Poller& poller, const ConnectionOptions& options, Connect
                          ": no answer in time; the host is down, a firewall drops the packets, or "
                          "the peer is overloaded (ChannelOptions::connect_timeout)")));
       }),
-      keepalive_timer_([this] { OnKeepaliveTimer(); }),
-      memory_timer_([this] { poller_.MarkForFlush(this); }) {}
+      keepalive_timer_([this] { OnKeepaliveTimer(); }) {}
 
 Connection::~Connection() = default;
 
@@ -275,7 +272,8 @@ void Connection::Fail(const absl::Status& why) {
   why_closed_ = why;
   if (why != seen_flushed_) seen_flushed_ = absl::OkStatus();
   Move(Event::kFailed);
-  for (Timer* timer : {&connect_timer_, &keepalive_timer_, &memory_timer_}) poller_.timers().Cancel(*timer);
+  for (Timer* timer : {&connect_timer_, &keepalive_timer_}) poller_.timers().Cancel(*timer);
+  receive_ring_.Unlink();
   queue_pair_->Disconnect();
   pulls_.Fail();
   send_queue_.DropQueued();
@@ -308,7 +306,8 @@ void Connection::CloseIfDrained() {
   }
   Move(Event::kExchangesDone);
   why_closed_ = absl::CancelledError("closed by this side after its last call");
-  for (Timer* timer : {&keepalive_timer_, &memory_timer_}) poller_.timers().Cancel(*timer);
+  poller_.timers().Cancel(keepalive_timer_);
+  receive_ring_.Unlink();
   queue_pair_->Disconnect();
   pulls_.Fail();
   if (requester_ != nullptr) requester_->FailAll(why_closed_);  // Nobody is left; ends its timers.
@@ -433,8 +432,9 @@ void Connection::Flush() {
   if (state_ < State::kFlushing) {
     // Receives first: what we send now may be answered at once. Before the observer has heard that we are
     // ready, what arrives is kept, so the ring bounds it.
-    if (ready_ && receive_ring_.wants_refill() && !receive_ring_.Refill()) {
-      poller_.timers().Set(memory_timer_, After(poller_.now_ns(), kMemoryRetry));
+    if (ready_ && receive_ring_.wants_refill() &&
+        (receive_ring_.waits_for_memory() || !receive_ring_.Refill())) {
+      receive_ring_.RefillLater();
       // What there is may do. Else our messages wait, or their answers would meet no receive.
       if (receive_ring_.posted() < messages_that_may_come()) return;
     }

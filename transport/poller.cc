@@ -136,6 +136,8 @@ Poller::Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePo
       cache_(*messages_),
       now_ns_(environment.NowNs()),
       read_budget_(options.read_bytes_max, *this),
+      memory_queue_(*this),
+      pull_admission_(*this, options.host_memory_share),
       spin_score_(kScoreMax) {}
 
 Poller::~Poller() {
@@ -154,6 +156,7 @@ Poller::~Poller() {
   for (auto& connection : connections_) {
     if (connection != nullptr) connection->queue_pair_->Disconnect();
   }
+  pull_admission_.Stop();
   connections_.clear();
   Release();
 }
@@ -245,6 +248,11 @@ size_t Poller::Turn() {
   }
   size_t work = count;
   if (RunMailbox()) ++work;
+  for (MemoryNews* news : {&memory_queue_.news(), &pull_admission_.news()}) {
+    if (!news->arrived()) continue;
+    news->Deliver();
+    ++work;
+  }
   if (timers_.next_ns() <= now_ns_) work += timers_.RunDue(now_ns_);
   if (!to_flush_.empty()) ++work;
   FlushConnections();

@@ -15,8 +15,10 @@
 #include "absl/status/statusor.h"
 #include "hawser/transport/environment.h"
 #include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/memory_queue.h"
 #include "hawser/transport/message.h"
 #include "hawser/transport/options.h"
+#include "hawser/transport/pull_admission.h"
 #include "hawser/transport/read_budget.h"
 #include "hawser/transport/timer.h"
 
@@ -126,6 +128,8 @@ class Poller {
   Timers& timers() { return timers_; }
   fabric::CompletionQueue& completion_queue() { return *completion_queue_; }
   ReadBudget& read_budget() { return read_budget_; }
+  MemoryQueue& memory_queue() { return memory_queue_; }
+  PullAdmission& pull_admission() { return pull_admission_; }
 
   // `connection` becomes the poller's, which destroys it once it is closed and the fabric holds none of its
   // buffers. Returns its index, by which it is named in wr_ids until then.
@@ -173,6 +177,8 @@ class Poller {
   int64_t now_ns_ = 0;
   Timers timers_;
   ReadBudget read_budget_;
+  MemoryQueue memory_queue_;
+  PullAdmission pull_admission_;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::vector<uint32_t> free_indexes_;
   size_t connection_count_ = 0;
