@@ -25,7 +25,9 @@ absl::Status Server::Shutdown(absl::Time deadline) { return core_->Shutdown(dead
 
 void Server::Wait() { core_->Wait(); }
 
-absl::StatusOr<Buffer> Server::AllocateBuffer(size_t size_bytes) { return core_->AllocateBuffer(size_bytes); }
+absl::StatusOr<Buffer> Server::AllocateBuffer(size_t size_bytes, absl::string_view uri) {
+  return core_->AllocateBuffer(size_bytes, uri);
+}
 
 ServerStats Server::stats() const { return core_->stats(); }
 

@@ -65,7 +65,13 @@ class Server {
   // Until Shutdown() was called and is done.
   void Wait();
 
-  absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
+  // Memory that replies send without a copy (ServerContext::Attach()) to clients that come over its device.
+  // That is the device of `uri`, one that the server listens on, or will: so a service can fill its memory
+  // before it can be called. Of an auto:// RDMA, where this machine has some, else TCP. Empty: that of a
+  // Listen() before, or of ServerOptions::runtime. Goes where it is sent over another device, too, but is
+  // copied for that. ResourceExhausted: the pool is at its limit. FailedPrecondition: no `uri`, and no
+  // Listen() yet; or after Shutdown(), for a device that is new. Errors of `uri`: as of Listen().
+  absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes, absl::string_view uri = "");
   ServerStats stats() const;
 
  private:

@@ -67,7 +67,7 @@ ServerCore::~ServerCore() {
 
 absl::Status ServerCore::AddService(Service* service) {
   absl::MutexLock lock(&mutex_);
-  if (!pollers_.empty()) return absl::FailedPreconditionError("AddService() comes before the first Listen()");
+  if (listened_) return absl::FailedPreconditionError("AddService() comes before the first Listen()");
   service->AddMethods(serving_->methods);
   if (const Method* method = serving_->methods.conflict(); method != nullptr) {
     return absl::AlreadyExistsError(absl::StrCat("another service implements ", method->name, " already"));
@@ -131,12 +131,13 @@ absl::StatusOr<transport::Uri> ServerCore::ListenOnAuto(const transport::Uri& ur
 
 absl::StatusOr<std::vector<ServerCore::Listening>> ServerCore::ListenOnUri(transport::Uri& uri) {
   if (absl::Status known = transport::CheckScheme(uri.scheme); !known.ok()) return known;
+  {
+    absl::MutexLock lock(&mutex_);
+    listened_ = true;
+  }
   absl::StatusOr<std::vector<fabric::SocketAddress>> addresses = transport::Resolve(uri);
   if (!addresses.ok()) return addresses.status();
-  // A runtime that was given has its device.
-  absl::StatusOr<Pollers*> pollers =
-      PollersFor(uri.scheme,
-                 options_.runtime != nullptr ? "" : transport::DeviceFor(uri.scheme, addresses->front(), {}));
+  absl::StatusOr<Pollers*> pollers = PollersOn(uri.scheme, addresses->front());
   if (!pollers.ok()) return pollers.status();
   absl::StatusOr<std::vector<Listening>> listening = ListenOnAll(**pollers, WithoutRepeats(*addresses));
   if (!listening.ok()) {
@@ -159,6 +160,12 @@ absl::Status ServerCore::Keep(const transport::Uri& uri, std::vector<Listening> 
   }
   StopListening(std::move(listening));
   return absl::FailedPreconditionError("the server was shut down");
+}
+
+absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersOn(const std::string& scheme,
+                                                           const fabric::SocketAddress& address) {
+  // A runtime that was given has its device.
+  return PollersFor(scheme, options_.runtime != nullptr ? "" : transport::DeviceFor(scheme, address, {}));
 }
 
 absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersFor(const std::string& scheme,
@@ -414,19 +421,35 @@ void ServerCore::ForEachSession(absl::FunctionRef<void(Session&)> function) {
   }
 }
 
-absl::StatusOr<Buffer> ServerCore::AllocateBuffer(size_t size_bytes) {
-  std::shared_ptr<transport::Runtime> runtime;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (!pollers_.empty()) runtime = pollers_.begin()->second->runtime;
-  }
-  if (runtime == nullptr) {
-    return absl::FailedPreconditionError(
-        "AllocateBuffer() comes after the first Listen(), which says of what device");
-  }
-  absl::StatusOr<transport::Lease> lease = runtime->buffers().Acquire(std::max<size_t>(1, size_bytes));
+absl::StatusOr<Buffer> ServerCore::AllocateBuffer(size_t size_bytes, absl::string_view uri) {
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = RuntimeForBuffers(uri);
+  if (!runtime.ok()) return runtime.status();
+  absl::StatusOr<transport::Lease> lease = (*runtime)->buffers().Acquire(std::max<size_t>(1, size_bytes));
   if (!lease.ok()) return lease.status();
   return Buffer(*std::move(lease), size_bytes);
+}
+
+// Makes what Listen() would make, and Listen() finds it then.
+absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeForBuffers(absl::string_view text) {
+  if (text.empty()) {
+    absl::MutexLock lock(&mutex_);
+    if (!pollers_.empty()) return pollers_.begin()->second->runtime;
+    if (options_.runtime != nullptr) return options_.runtime;
+    return absl::FailedPreconditionError(
+        "before the first Listen() AllocateBuffer() wants the URI that the server will listen on, which says "
+        "of what device");
+  }
+  absl::StatusOr<transport::Uri> uri = transport::ParseUri(text);
+  if (!uri.ok()) return uri.status();
+  const bool any = uri->scheme == transport::kAutoScheme;
+  if (any) uri->scheme = transport::kRdmaScheme;
+  if (absl::Status known = transport::CheckScheme(uri->scheme); !known.ok()) return known;
+  absl::StatusOr<std::vector<fabric::SocketAddress>> addresses = transport::Resolve(*uri);
+  if (!addresses.ok()) return addresses.status();
+  absl::StatusOr<Pollers*> pollers = PollersOn(uri->scheme, addresses->front());
+  if (any && !pollers.ok()) pollers = PollersOn(transport::kTcpScheme, addresses->front());
+  if (!pollers.ok()) return pollers.status();
+  return (*pollers)->runtime;
 }
 
 ServerStats ServerCore::stats() const {

@@ -44,7 +44,7 @@ class ServerCore final : Session::Owner {
   std::string why_not_rdma() const;
   absl::Status Shutdown(absl::Time deadline);
   void Wait();
-  absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
+  absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes, absl::string_view uri);
   ServerStats stats() const;
 
   // False in a child after fork(): nothing of it may be touched there.
@@ -71,6 +71,7 @@ class ServerCore final : Session::Owner {
   absl::StatusOr<std::vector<Listening>> ListenOnUri(transport::Uri& uri);
   // Until Shutdown(). FailedPrecondition: that was called.
   absl::Status Keep(const transport::Uri& uri, std::vector<Listening> listening);
+  absl::StatusOr<Pollers*> PollersOn(const std::string& scheme, const fabric::SocketAddress& address);
   absl::StatusOr<Pollers*> PollersFor(const std::string& scheme, const std::string& device);
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeFor(const std::string& scheme,
                                                                  const std::string& device) const;
@@ -78,6 +79,8 @@ class ServerCore final : Session::Owner {
                                                      std::vector<fabric::SocketAddress> addresses);
   absl::StatusOr<Listening> ListenOn(Pollers& pollers, const fabric::SocketAddress& address);
   static void StopListening(std::vector<Listening> listening);
+  // That of AllocateBuffer().
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeForBuffers(absl::string_view uri);
 
   bool NoConnections() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return connections_ == 0; }
   bool NoSessions() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return sessions_.empty(); }
@@ -112,6 +115,7 @@ class ServerCore final : Session::Owner {
   mutable absl::Mutex mutex_;
   absl::CondVar ended_;  // The last connection, the last session, or the whole server.
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kServing;
+  bool listened_ ABSL_GUARDED_BY(mutex_) = false;  // Or tried to.
   // By scheme and device; only grows.
   std::map<std::pair<std::string, std::string>, std::unique_ptr<Pollers>> pollers_ ABSL_GUARDED_BY(mutex_);
   std::vector<Listening> listening_ ABSL_GUARDED_BY(mutex_);

@@ -326,4 +326,10 @@ void MessageCache::Flush() {
   buffers_.Flush();
 }
 
+// What is kept from a burst lies all over its slabs, of which each stays for the sake of it.
+void MessageCache::GiveBack() {
+  pool_.Trim();
+  buffers_.Flush();  // The buffers of the trimmed messages, too.
+}
+
 }  // namespace hawser::transport

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "hawser/transport/buffer_cache.h"
 #include "hawser/transport/buffer_pool.h"
 #include "hawser/transport/fabric/fabric.h"
 
@@ -235,10 +237,14 @@ class MessageCache {
     BufferCache::current_ = &buffers_;
   }
   void Leave() {
-    buffers_.FlushIfPoolIsShort();
+    if (buffers_.FlushIfWanted()) [[unlikely]]
+      GiveBack();
     current_ = outer_;
     BufferCache::current_ = outer_ != nullptr ? &outer_->buffers_ : nullptr;
   }
+
+  // See BufferCache.
+  void SetWake(std::function<void()> wake) { buffers_.SetWake(std::move(wake)); }
 
  private:
   friend class MessagePool;
@@ -250,6 +256,7 @@ class MessageCache {
     return current_ != nullptr && &current_->pool_ == pool ? current_ : nullptr;
   }
   void Flush();
+  void GiveBack();
 
   inline static constinit thread_local MessageCache* current_ = nullptr;
   MessagePool& pool_;

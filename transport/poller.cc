@@ -123,6 +123,7 @@ absl::StatusOr<std::unique_ptr<Poller>> Poller::Create(std::shared_ptr<fabric::F
       poller->fabric_->CreateCompletionQueue(kCompletionQueueDepth);
   if (!queue.ok()) return queue.status();
   poller->completion_queue_ = *std::move(queue);
+  poller->cache_.SetWake([poller = poller.get()] { poller->completion_queue_->Wake(); });
   return poller;
 }
 

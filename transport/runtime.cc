@@ -38,7 +38,9 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOn(std::shared_ptr<fabri
                                                            Environment& environment) {
   std::shared_ptr<Runtime> runtime(new Runtime);
   runtime->fabric_ = std::move(fabric);
-  runtime->buffers_ = std::make_shared<BufferPool>(runtime->fabric_, options.pool);
+  runtime->buffers_ = std::make_shared<BufferPool>(
+      runtime->fabric_, options.pool,
+      start_threads ? BufferPool::Threads::kMayStart : BufferPool::Threads::kNone);
   for (int i = 0; i < std::max(1, options.pollers); ++i) {
     absl::StatusOr<std::unique_ptr<Poller>> poller =
         Poller::Create(runtime->fabric_, MessagePool::Create(runtime->buffers_), options.poller, environment);

@@ -393,9 +393,27 @@ TEST(ServerTest, StatsCountConnectionsAndCalls) {
   EXPECT_EQ(server.server.stats().calls_total, 1u);
 }
 
-TEST(ServerTest, MemoryComesAfterTheFirstListen) {
+TEST(ServerTest, AServiceOwnsMemoryBeforeItCanBeCalled) {
+  Server server;
+  const absl::StatusOr<Buffer> buffer = server.AllocateBuffer(100, TestUri());
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  EXPECT_EQ(buffer->size_bytes(), 100u);
+  const uint64_t leased_bytes = server.stats().leased_bytes;
+  EXPECT_GE(leased_bytes, 100u);
+  ProbeServiceImpl probe;
+  EXPECT_TRUE(server.AddService(&probe).ok()) << "it has not listened yet";
+  const absl::StatusOr<std::string> uri = server.Listen(TestUri());
+  ASSERT_TRUE(uri.ok()) << uri.status();
+  const absl::StatusOr<Buffer> later = server.AllocateBuffer(100);
+  ASSERT_TRUE(later.ok());
+  EXPECT_EQ(server.stats().leased_bytes, 2 * leased_bytes) << "it is not of the same pool";
+}
+
+TEST(ServerTest, MemoryBeforeTheFirstListenWantsToKnowOfWhatDevice) {
   Server server;
   EXPECT_THAT(server.AllocateBuffer(100).status(), HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(server.AllocateBuffer(100, "nonsense").status(), HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_TRUE(server.AllocateBuffer(100, "auto://127.0.0.1:0").ok());
   ASSERT_TRUE(server.Listen("tcp://127.0.0.1:0").ok());
   const absl::StatusOr<Buffer> buffer = server.AllocateBuffer(100);
   ASSERT_TRUE(buffer.ok());

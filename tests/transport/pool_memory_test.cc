@@ -1,0 +1,251 @@
+// What becomes of a pool's memory when what it was wanted for has changed, or is over.
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/testing/test_fabric.h"
+#include "hawser/tests/transport/testing/gated_fabric.h"
+#include "hawser/transport/buffer_pool.h"
+#include "hawser/transport/message.h"
+#include "hawser/transport/runtime.h"
+
+namespace hawser::transport {
+namespace {
+
+constexpr size_t kKiB = 1 << 10;
+constexpr size_t kMiB = 1 << 20;
+constexpr size_t kSlab = 2 * kMiB;
+// Only what hangs waits so long.
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+std::vector<Lease> TakeAll(BufferPool& pool, size_t size_bytes) {
+  std::vector<Lease> leases;
+  for (absl::StatusOr<Lease> lease = pool.Acquire(size_bytes); lease.ok(); lease = pool.Acquire(size_bytes)) {
+    leases.push_back(*std::move(lease));
+  }
+  return leases;
+}
+
+std::vector<Lease> Take(BufferPool& pool, size_t count, size_t size_bytes) {
+  std::vector<Lease> leases;
+  for (size_t i = 0; i < count; ++i) {
+    absl::StatusOr<Lease> lease = pool.Acquire(size_bytes);
+    EXPECT_TRUE(lease.ok()) << lease.status();
+    if (!lease.ok()) break;
+    leases.push_back(*std::move(lease));
+  }
+  return leases;
+}
+
+TEST(PoolMemoryTest, ABurstOfSmallBuffersLeavesRoomForALargeOne) {
+  BufferPool pool(NewTestFabric(), {.limit_bytes = 16 * kMiB});
+  EXPECT_EQ(TakeAll(pool, 4 * kKiB).size(), 16 * kMiB / (4 * kKiB));
+  const absl::StatusOr<Lease> large = pool.Acquire(14 * kMiB);
+  ASSERT_TRUE(large.ok()) << large.status();
+  EXPECT_LE(pool.stats().mapped_bytes, 16 * kMiB);
+  EXPECT_EQ(pool.FindRegion(large->data(), large->size_bytes()), large->lkey());
+}
+
+TEST(PoolMemoryTest, ABurstOfLargeBuffersLeavesRoomForSmallOnes) {
+  BufferPool pool(NewTestFabric(), {.limit_bytes = 16 * kMiB});
+  EXPECT_EQ(TakeAll(pool, 7 * kMiB).size(), 2u);
+  EXPECT_EQ(TakeAll(pool, 4 * kKiB).size(), 16 * kMiB / (4 * kKiB));
+}
+
+TEST(PoolMemoryTest, AFreeSlabServesAnyClassWithoutRegistration) {
+  BufferPool pool(NewTestFabric(), {.limit_bytes = 2 * kSlab});
+  for (size_t size : {kKiB, 256 * kKiB, 4 * kKiB, 64 * kKiB, 16 * kKiB}) {
+    const std::vector<Lease> all = TakeAll(pool, size);
+    EXPECT_EQ(all.size(), 2 * kSlab / size) << "of " << size;
+    for (const Lease& lease : all) EXPECT_EQ(lease.size_bytes(), size);
+  }
+  EXPECT_EQ(pool.stats().registrations, 2u);
+}
+
+// A buffer that the cache of this thread holds is found by no other thread.
+bool IsCached(BufferPool& pool, const uint8_t* buffer) {
+  bool found = false;
+  std::thread([&] {
+    std::vector<Lease> taken;
+    for (int i = 0; i < 3 && !found; ++i) {
+      taken.push_back(*pool.Acquire(4 * kKiB));
+      found = taken.back().data() == buffer;
+    }
+  }).join();
+  return !found;
+}
+
+TEST(PoolMemoryTest, APoolThatWasShortIsNotShortForGood) {
+  auto pool = std::make_shared<BufferPool>(NewTestFabric(), BufferPoolOptions{.limit_bytes = 16 * kMiB});
+  std::shared_ptr<MessagePool> messages = MessagePool::Create(pool);
+  MessageCache cache(*messages);
+  std::vector<Lease> burst = Take(*pool, 5 * kSlab / (4 * kKiB), 4 * kKiB);
+  cache.Enter();
+  Lease lease = *pool->Acquire(4 * kKiB);
+  const uint8_t* buffer = lease.data();
+  lease = Lease();
+  EXPECT_FALSE(IsCached(*pool, buffer)) << "others may wait for it";
+  burst.clear();
+  lease = *pool->Acquire(4 * kKiB);
+  buffer = lease.data();
+  lease = Lease();
+  EXPECT_TRUE(IsCached(*pool, buffer));
+  cache.Leave();
+}
+
+TEST(PoolMemoryTest, FullerSlabsServeFirst) {
+  BufferPool pool(NewTestFabric());
+  constexpr size_t kPerSlab = kSlab / (4 * kKiB);
+  std::vector<Lease> leases = Take(pool, 4 * kPerSlab, 4 * kKiB);
+  const auto slab_of = [](const Lease& lease) { return reinterpret_cast<uintptr_t>(lease.data()) / kSlab; };
+  std::set<uintptr_t> slabs;
+  for (const Lease& lease : leases) slabs.insert(slab_of(lease));
+  ASSERT_EQ(slabs.size(), 4u);
+  // One slab keeps a lone buffer, the others three quarters and more.
+  const uintptr_t sparse = slab_of(leases[kPerSlab]);
+  size_t of_sparse = 0, of_others = 0;
+  leases.erase(std::remove_if(leases.begin(), leases.end(),
+                              [&](const Lease& lease) {
+                                return slab_of(lease) == sparse ? of_sparse++ > 0 : of_others++ % 8 == 0;
+                              }),
+               leases.end());
+  for (size_t i = 0; i < 3 * kPerSlab / 8; ++i) {
+    leases.push_back(*pool.Acquire(4 * kKiB));
+    EXPECT_NE(slab_of(leases.back()), sparse) << "at " << i;
+  }
+}
+
+TEST(PoolMemoryTest, RegistrationOfALargeBufferDoesNotStopSmallOnes) {
+  auto fabric = std::make_shared<GatedFabric>(NewTestFabric(), 2 * kSlab);
+  BufferPool pool(fabric);
+  std::vector<Lease> small = Take(pool, 1, 4 * kKiB);
+  fabric->Close();
+  absl::Notification large_is_there;
+  std::thread large([&] {
+    EXPECT_TRUE(pool.Acquire(64 * kMiB).ok());
+    large_is_there.Notify();
+  });
+  fabric->AwaitCaller();
+  absl::Notification done;
+  std::thread others([&] {
+    // Of a slab that is there, of a new one, and what the send path asks.
+    small.push_back(*pool.Acquire(4 * kKiB));
+    small.push_back(*pool.Acquire(64 * kKiB));
+    EXPECT_EQ(pool.FindRegion(small[0].data(), 1), small[0].lkey());
+    small.clear();
+    EXPECT_GE(pool.stats().mapped_bytes, 2 * kSlab);
+    done.Notify();
+  });
+  EXPECT_TRUE(done.WaitForNotificationWithTimeout(kPatience / 6));
+  EXPECT_FALSE(large_is_there.HasBeenNotified());
+  fabric->Open();
+  large.join();
+  others.join();
+}
+
+// ---- Idle memory
+
+bool Eventually(const std::function<bool()>& condition) {
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (!condition()) {
+    if (absl::Now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+TEST(PoolMemoryTest, IdleMemoryGoesBackToTheSystem) {
+  BufferPool pool(NewTestFabric(), {.idle = absl::Milliseconds(2)});
+  const std::vector<Lease> start = Take(pool, 40 * kSlab / (4 * kKiB), 4 * kKiB);
+  const size_t mapped = pool.stats().mapped_bytes;
+  for (size_t size : {kKiB, 64 * kKiB, 20 * kMiB}) Take(pool, 400 * kMiB / size, size);
+  EXPECT_TRUE(Eventually([&] { return pool.stats().mapped_bytes <= mapped + mapped / 20; }))
+      << pool.stats().mapped_bytes << " of " << mapped;
+  // And again: it does not end with the first burst.
+  Take(pool, 20, 20 * kMiB);
+  EXPECT_TRUE(Eventually([&] { return pool.stats().mapped_bytes <= mapped + mapped / 20; }));
+}
+
+TEST(PoolMemoryTest, WhatIsUsedNowAndThenStays) {
+  BufferPool pool(NewTestFabric(), {}, BufferPool::Threads::kNone);
+  const uint8_t* const buffer = Take(pool, 1, 8 * kMiB)[0].data();
+  for (int i = 0; i < 5; ++i) {
+    pool.GiveBackIdle();
+    EXPECT_EQ(Take(pool, 1, 8 * kMiB)[0].data(), buffer);
+  }
+  EXPECT_EQ(pool.stats().registrations, 1u);
+  pool.GiveBackIdle();
+  pool.GiveBackIdle();
+  EXPECT_EQ(pool.stats().mapped_bytes, 0u);
+}
+
+TEST(PoolMemoryTest, ASlabIsKeptForTheNextSmallCall) {
+  BufferPool pool(NewTestFabric(), {}, BufferPool::Threads::kNone);
+  Take(pool, 5 * kSlab / kKiB, kKiB);
+  for (int i = 0; i < 3; ++i) pool.GiveBackIdle();
+  EXPECT_EQ(pool.stats().mapped_bytes, kSlab);
+}
+
+TEST(PoolMemoryTest, APoolThatGoesKeepsOnlyWhatIsLeased) {
+  auto fabric = std::make_shared<GatedFabric>(NewTestFabric(), SIZE_MAX);
+  std::vector<Lease> left;
+  {
+    BufferPool pool(fabric);
+    left = Take(pool, 1, 8 * kMiB);
+    Take(pool, 3, 64 * kMiB);
+    EXPECT_EQ(fabric->registered_bytes(), 200 * kMiB + kReserveBytes);
+  }
+  EXPECT_EQ(fabric->registered_bytes(), 8 * kMiB + kReserveBytes);
+  left.clear();
+  EXPECT_EQ(fabric->registered_bytes(), 0u);
+}
+
+// Returns buffers so that the caches, which keep the last ones, have one of each slab.
+void ReturnOneOfEachSlabLast(std::vector<Lease> leases) {
+  std::vector<Lease> last;
+  for (size_t i = 0; i < leases.size(); i += kSlab / (4 * kKiB)) last.push_back(std::move(leases[i]));
+  leases.clear();
+  last.clear();
+}
+
+TEST(PoolMemoryTest, WhatACacheKeepsHoldsNoSlabs) {
+  auto pool = std::make_shared<BufferPool>(NewTestFabric(), BufferPoolOptions(), BufferPool::Threads::kNone);
+  std::shared_ptr<MessagePool> messages = MessagePool::Create(pool);
+  MessageCache cache(*messages);
+  cache.Enter();
+  std::vector<OutgoingMessagePtr> out;
+  for (int i = 0; i < 200; ++i) out.push_back(messages->NewOutgoing());
+  ReturnOneOfEachSlabLast(Take(*pool, 60 * kSlab / (4 * kKiB), 4 * kKiB));
+  out.clear();
+  cache.Leave();
+  for (int i = 0; i < 3; ++i) {
+    pool->GiveBackIdle();
+    cache.Enter();
+    cache.Leave();
+  }
+  EXPECT_EQ(pool->stats().mapped_bytes, kSlab);
+}
+
+TEST(PoolMemoryTest, APollerThatSleepsGivesBackWhatItKeeps) {
+  RuntimeOptions options;
+  options.pool.idle = absl::Milliseconds(2);
+  std::shared_ptr<Runtime> runtime = *Runtime::CreateOn(NewTestFabric(), options, /*start_threads=*/true);
+  runtime->poller(0).AddAsyncInterest(1);
+  runtime->poller(0).Run(
+      [&] { ReturnOneOfEachSlabLast(Take(runtime->buffers(), 60 * kSlab / (4 * kKiB), 4 * kKiB)); });
+  EXPECT_TRUE(Eventually([&] { return runtime->buffers().stats().mapped_bytes <= kSlab; }));
+}
+
+}  // namespace
+}  // namespace hawser::transport

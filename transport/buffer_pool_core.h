@@ -1,0 +1,73 @@
+#ifndef HAWSER_TRANSPORT_BUFFER_POOL_CORE_H_
+#define HAWSER_TRANSPORT_BUFFER_POOL_CORE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "hawser/transport/buffer_cache.h"
+#include "hawser/transport/buffer_pool.h"
+#include "hawser/transport/memory_waiters.h"
+#include "hawser/transport/pool_worker.h"
+#include "hawser/transport/slab_store.h"
+
+namespace hawser::transport {
+
+// What a pool, its leases and its caches share.
+// Thread:   any.
+// Lifetime: deletes itself when the pool and the last lease are gone.
+class BufferPool::Core {
+ public:
+  Core(std::shared_ptr<fabric::Fabric> fabric, const BufferPoolOptions& options, Threads threads)
+      : slabs_(std::move(fabric), options.limit_bytes, this, waiters_),
+        worker_(slabs_, caches_, threads == Threads::kMayStart, options.idle) {}
+
+  // See BufferPool. Null: `why` says why.
+  internal::Block* Acquire(size_t size_bytes, Shortage& why);
+  internal::Block* TryAcquire(size_t size_bytes, Shortage& why);
+  internal::Block* AcquireReserved(size_t size_bytes);
+  absl::Status Explain(Shortage why, size_t size_bytes) const;
+  BufferPoolStats stats() const;
+
+  void Return(internal::Block* block) {
+    if (!Cache(block)) ReturnShared(block);
+  }
+  // Past the caches.
+  void ReturnShared(internal::Block* block);
+
+  // The pool object goes.
+  void Retire();
+
+  // More than half of what the pool may have is in use.
+  bool is_short() const { return slabs_.busy_bytes() > slabs_.limit_bytes() / 2; }
+
+  SlabStore& slabs() { return slabs_; }
+  MemoryWaiters& waiters() { return waiters_; }
+  BufferCaches& caches() { return caches_; }
+  PoolWorker& worker() { return worker_; }
+
+ private:
+  // `dear`: registers and unmaps large memory on this thread, where it must.
+  internal::Block* AcquireShared(size_t size_class, bool dear, Shortage& why);
+  internal::Block* GrowElsewhere(size_t size_class, Shortage& why);
+
+  // Of this pool, and of the poller that this thread is on; or null.
+  BufferCache* CacheHere(size_t size_class) const;
+  internal::Block* TakeCached(size_t size_class);
+  bool Cache(internal::Block* block);
+
+  internal::Block* Leased(internal::Block* block);
+  void Unref();
+
+  std::atomic<uint64_t> references_{1};  // The pool's own, and one for each lease.
+  std::atomic<uint64_t> leased_bytes_{0};
+  MemoryWaiters waiters_;
+  BufferCaches caches_;
+  SlabStore slabs_;
+  PoolWorker worker_;
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_BUFFER_POOL_CORE_H_

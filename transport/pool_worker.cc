@@ -1,0 +1,100 @@
+#include "hawser/transport/pool_worker.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <system_error>
+
+#include "absl/time/clock.h"
+
+namespace hawser::transport {
+
+PoolWorker::PoolWorker(SlabStore& slabs, BufferCaches& caches, bool may_start_thread, absl::Duration idle)
+    : slabs_(slabs), caches_(caches), interval_(idle / 2), available_(may_start_thread) {}
+
+Shortage PoolWorker::RequestGrowth(size_t size_class) {
+  absl::MutexLock lock(&mutex_);
+  if (refused_.erase(size_class) != 0 || !Start()) return Shortage::kRefused;
+  if (wanted_.insert(size_class).second) changed_.Signal();
+  return Shortage::kGrowing;
+}
+
+void PoolWorker::StartWatching() {
+  if (!available() || slabs_.idle_bytes() <= kKeepBytes) return;
+  absl::MutexLock lock(&mutex_);
+  if (!Start()) return;
+  watching_.store(true, std::memory_order_seq_cst);
+  changed_.Signal();
+}
+
+bool PoolWorker::Start() {
+  if (stopping_ || !available()) return false;
+  if (thread_.joinable()) return true;
+  try {
+    thread_ = std::thread([this] { Run(); });
+  } catch (const std::system_error&) {  // No thread more for this process. The callers do its work.
+    available_.store(false, std::memory_order_relaxed);
+    return false;
+  }
+  pthread_setname_np(thread_.native_handle(), "hawser-pool");
+  process_.store(getpid(), std::memory_order_relaxed);
+  return true;
+}
+
+void PoolWorker::Run() {
+  absl::MutexLock lock(&mutex_);
+  absl::Time next_step = absl::InfiniteFuture();
+  while (!stopping_) {
+    if (!wanted_.empty()) {
+      const size_t size_class = *wanted_.begin();
+      Shortage why;
+      mutex_.Unlock();
+      const bool grown = slabs_.GrowIdle(size_class, why);
+      mutex_.Lock();
+      wanted_.erase(size_class);
+      if (!grown && why == Shortage::kRefused) refused_.insert(size_class);
+      mutex_.Unlock();
+      slabs_.TellWaiters(size_class);
+      NoteIdle();  // If nothing takes it after all.
+      mutex_.Lock();
+    } else if (!watching_.load(std::memory_order_relaxed)) {
+      next_step = absl::InfiniteFuture();
+      changed_.Wait(&mutex_);
+    } else if (next_step == absl::InfiniteFuture()) {
+      next_step = absl::Now() + interval_;
+    } else if (changed_.WaitWithDeadline(&mutex_, next_step) && wanted_.empty() && !stopping_) {
+      mutex_.Unlock();
+      const bool more = GiveBackIdle();
+      mutex_.Lock();
+      if (!more) {
+        watching_.store(false, std::memory_order_seq_cst);
+        if (slabs_.idle_bytes() > kKeepBytes) watching_.store(true, std::memory_order_seq_cst);
+      }
+      next_step = absl::InfiniteFuture();
+    }
+  }
+}
+
+bool PoolWorker::GiveBackIdle() {
+  // What callers' caches keep holds whole slabs; they flush when they hear of this, in time for the next
+  // step.
+  caches_.RequestFlush();
+  slabs_.Unmap(kKeepBytes, /*marked_only=*/true);
+  slabs_.MarkIdle();
+  return slabs_.idle_bytes() > kKeepBytes;
+}
+
+bool PoolWorker::Stop() {
+  if (const pid_t process = process_.load(std::memory_order_relaxed); process != 0 && process != getpid()) {
+    return false;
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    changed_.SignalAll();
+  }
+  if (thread_.joinable()) thread_.join();
+  return true;
+}
+
+}  // namespace hawser::transport

@@ -1,0 +1,75 @@
+#include "hawser/transport/registered_memory.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <iterator>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace hawser::transport {
+namespace {
+
+constexpr size_t kHugePageBytes = size_t{2} << 20;
+
+// Pages that are touched from now on come from the node as far as it has any. mbind(2); the C library has no
+// function of it.
+void PreferNumaNode(void* address, size_t size_bytes, int node) {
+  constexpr int kPreferred = 1;  // MPOL_PREFERRED
+  constexpr size_t kBits = 8 * sizeof(unsigned long);
+  unsigned long nodes[16] = {};
+  if (node < 0 || static_cast<size_t>(node) >= kBits * std::size(nodes)) return;
+  nodes[static_cast<size_t>(node) / kBits] = 1ul << static_cast<size_t>(node) % kBits;
+  // The kernel takes one bit less than it is told. Where it refuses (a container may not let us), any node
+  // does.
+  syscall(SYS_mbind, address, size_bytes, kPreferred, nodes, kBits * std::size(nodes) + 1, 0);
+}
+
+// Null: errno says why.
+uint8_t* MapAligned(size_t size_bytes) {
+  const size_t reserve = size_bytes + kHugePageBytes;
+  void* mapped =
+      mmap(nullptr, reserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  const auto start = reinterpret_cast<uintptr_t>(mapped);
+  const uintptr_t aligned = (start + kHugePageBytes - 1) & ~(kHugePageBytes - 1);
+  if (aligned != start) munmap(mapped, aligned - start);
+  if (const size_t rest = start + reserve - (aligned + size_bytes); rest != 0) {
+    munmap(reinterpret_cast<void*>(aligned + size_bytes), rest);
+  }
+  // Advice: without it, small pages do.
+  madvise(reinterpret_cast<void*>(aligned), size_bytes, MADV_HUGEPAGE);
+  return reinterpret_cast<uint8_t*>(aligned);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RegisteredMemory>> RegisteredMemory::Map(fabric::Fabric& fabric,
+                                                                        size_t size_bytes) {
+  uint8_t* const address = MapAligned(size_bytes);
+  if (address == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("mmap of ", size_bytes, " bytes for the memory pool failed: ", strerror(errno)));
+  }
+  PreferNumaNode(address, size_bytes, fabric.numa_node());
+  std::unique_ptr<RegisteredMemory> memory(new RegisteredMemory(address, size_bytes));
+  absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> registered = fabric.Register(address, size_bytes);
+  if (!registered.ok()) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "registering ", size_bytes, " bytes for the memory pool failed: ", registered.status().message()));
+  }
+  memory->memory_region_ = *std::move(registered);
+  return memory;
+}
+
+RegisteredMemory::~RegisteredMemory() {
+  memory_region_.reset();  // The pages stay the device's until here.
+  munmap(address_, size_bytes_);
+}
+
+}  // namespace hawser::transport

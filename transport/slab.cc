@@ -1,0 +1,133 @@
+#include "hawser/transport/slab.h"
+
+#include <bit>
+#include <mutex>
+
+#include "hawser/transport/size_class.h"
+
+namespace hawser::transport {
+
+using internal::Block;
+
+void Slab::Cut(size_t new_class, size_t bytes, void* new_core) {
+  const auto count = static_cast<uint32_t>(size_bytes() / bytes);
+  if (count > block_count) blocks.reset(new Block[count]);  // Not cleared: each is made when it is taken.
+  core = new_core;
+  size_class = new_class;
+  block_bytes = bytes;
+  block_count = count;
+  quarter_shift = count < 4 ? 0 : static_cast<uint32_t>(std::bit_width(count / 4) - 1);
+  made = used = 0;
+  free = nullptr;
+  marked = false;
+}
+
+Block* SlabList::Take() {
+  std::lock_guard<Mutex> lock(mutex_);
+  for (uint32_t group = kFull; group-- > 0;) {
+    Slab* const slab = groups_[group];
+    if (slab == nullptr) continue;
+    if (group == kIdle) busy_bytes_->fetch_add(slab->size_bytes(), std::memory_order_seq_cst);
+    Block* const block = TakeBlock(slab);
+    Regroup(slab);
+    return block;
+  }
+  return nullptr;
+}
+
+bool SlabList::Return(Block* block) {
+  std::lock_guard<Mutex> lock(mutex_);
+  Slab* const slab = block->slab;
+  block->next_free = slab->free;
+  slab->free = block;
+  --slab->used;
+  Regroup(slab);
+  if (slab->used != 0) return false;
+  busy_bytes_->fetch_sub(slab->size_bytes(), std::memory_order_seq_cst);
+  return true;
+}
+
+void SlabList::Add(Slab* slab) {
+  std::lock_guard<Mutex> lock(mutex_);
+  Link(slab, kIdle);
+  busy_bytes_->fetch_sub(slab->size_bytes(), std::memory_order_seq_cst);
+}
+
+Block* SlabList::AddAndTake(Slab* slab) {
+  std::lock_guard<Mutex> lock(mutex_);
+  Block* const block = TakeBlock(slab);
+  Link(slab, GroupOf(*slab));
+  return block;
+}
+
+Slab* SlabList::TakeIdle() {
+  std::lock_guard<Mutex> lock(mutex_);
+  return RemoveIdle(groups_[kIdle]);
+}
+
+Slab* SlabList::TakeIdleSinceMark() {
+  std::lock_guard<Mutex> lock(mutex_);
+  Slab* slab = groups_[kIdle];
+  while (slab != nullptr && !slab->marked) slab = slab->next;
+  return RemoveIdle(slab);
+}
+
+void SlabList::MarkIdle() {
+  std::lock_guard<Mutex> lock(mutex_);
+  for (Slab* slab = groups_[kIdle]; slab != nullptr; slab = slab->next) slab->marked = true;
+}
+
+uint32_t SlabList::GroupOf(const Slab& slab) {
+  if (slab.used == slab.block_count) return kFull;
+  return slab.used == 0 ? kIdle : 1 + (slab.used >> slab.quarter_shift);
+}
+
+Block* SlabList::TakeBlock(Slab* slab) {
+  Block* block = slab->free;
+  if (block != nullptr) {
+    slab->free = block->next_free;
+  } else {
+    const uint32_t i = slab->made++;
+    block = &slab->blocks[i];
+    *block = {.data = slab->memory->address() + i * slab->block_bytes,
+              .size_bytes = slab->block_bytes,
+              .lkey = slab->memory->lkey(),
+              .size_class = static_cast<uint32_t>(slab->size_class),
+              .next_free = nullptr,
+              .core = slab->core,
+              .slab = slab};
+  }
+  ++slab->used;
+  slab->marked = false;
+  return block;
+}
+
+void SlabList::Regroup(Slab* slab) {
+  const uint32_t group = GroupOf(*slab);
+  if (group == slab->group) return;
+  if (slab->group != kFull) Unlink(slab);
+  Link(slab, group);
+}
+
+void SlabList::Link(Slab* slab, uint32_t group) {
+  slab->group = group;
+  if (group == kFull) return;
+  slab->previous = nullptr;
+  slab->next = groups_[group];
+  if (slab->next != nullptr) slab->next->previous = slab;
+  groups_[group] = slab;
+}
+
+void SlabList::Unlink(Slab* slab) {
+  if (slab->next != nullptr) slab->next->previous = slab->previous;
+  (slab->previous != nullptr ? slab->previous->next : groups_[slab->group]) = slab->next;
+}
+
+Slab* SlabList::RemoveIdle(Slab* slab) {
+  if (slab == nullptr) return nullptr;
+  Unlink(slab);
+  busy_bytes_->fetch_add(slab->size_bytes(), std::memory_order_seq_cst);
+  return slab;
+}
+
+}  // namespace hawser::transport

@@ -1,0 +1,104 @@
+#ifndef HAWSER_TRANSPORT_SLAB_H_
+#define HAWSER_TRANSPORT_SLAB_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "hawser/transport/buffer_pool.h"
+#include "hawser/transport/fabric/mutex.h"
+#include "hawser/transport/registered_memory.h"
+
+// How registered memory is cut into buffers.
+//
+// A slab is one region: cut into buffers of one small class, or one large buffer. It stays with a class while
+// any buffer of it is out; once none is it is idle: any class may have it then, or the system.
+//   system -> (mapped) -> SlabList of a class <-> leases
+//      ^                        |
+//      +------- idle -----------+---> SlabList of another class
+namespace hawser::transport {
+
+struct Slab {
+  explicit Slab(std::unique_ptr<RegisteredMemory> registered) : memory(std::move(registered)) {}
+
+  // Cuts it anew, into buffers of `block_bytes`, which go to the list of `size_class`. None of it is out. The
+  // blocks are made as they are taken, so this takes no longer for many.
+  void Cut(size_t size_class, size_t block_bytes, void* core);
+
+  size_t size_bytes() const { return memory->size_bytes(); }
+
+  const std::unique_ptr<RegisteredMemory> memory;
+  void* core = nullptr;
+  size_t size_class = 0;
+  size_t block_bytes = 0;
+  uint32_t block_count = 0;
+  uint32_t quarter_shift = 0;  // A quarter of its blocks are 1 << quarter_shift.
+  std::unique_ptr<internal::Block[]> blocks;
+
+  // Of the SlabList that it is in.
+  uint32_t made = 0;  // Blocks that were taken ever.
+  uint32_t used = 0;  // Blocks that are out.
+  internal::Block* free = nullptr;
+  uint32_t group = 0;
+  bool marked = false;  // See SlabList::MarkIdle().
+  Slab* previous = nullptr;
+  Slab* next = nullptr;
+};
+
+// The slabs of one size class. Fuller ones serve first, so that sparse ones become idle: a lone buffer keeps
+// a slab from all other classes. Slabs are grouped by quarters for that; taking and returning are O(1).
+// Thread: any.
+class alignas(64) SlabList {
+ public:
+  // First of all. `busy_bytes` counts the slabs that are not idle, over all lists that are given it. It
+  // changes under the lock, so a slab that it does not count is found in its list.
+  void CountIn(std::atomic<uint64_t>* busy_bytes) { busy_bytes_ = busy_bytes; }
+
+  // Null: every block is out.
+  internal::Block* Take();
+
+  // True: its slab is idle now.
+  bool Return(internal::Block* block);
+
+  // A slab that was cut for this class, counted in `busy_bytes`: it is idle then, or a block is taken at
+  // once.
+  void Add(Slab* slab);
+  internal::Block* AddAndTake(Slab* slab);
+
+  // An idle slab, which leaves the list but stays counted in `busy_bytes`. Null: there is none.
+  Slab* TakeIdle();
+
+  bool HasIdle() {
+    std::lock_guard<Mutex> lock(mutex_);
+    return groups_[kIdle] != nullptr;
+  }
+
+  // The same for a slab that has been idle since the last MarkIdle().
+  Slab* TakeIdleSinceMark();
+  void MarkIdle();
+
+ private:
+  // By the blocks that are out: none; less than a quarter, ... less than all. The last: all of them, and the
+  // slab is in no list.
+  static constexpr uint32_t kIdle = 0;
+  static constexpr uint32_t kFull = 5;
+
+  static uint32_t GroupOf(const Slab& slab);
+  static internal::Block* TakeBlock(Slab* slab);
+  void Regroup(Slab* slab);
+  void Link(Slab* slab, uint32_t group);
+  void Unlink(Slab* slab);
+  Slab* RemoveIdle(Slab* slab);
+
+  std::atomic<uint64_t>* busy_bytes_ = nullptr;
+  Mutex mutex_;
+  std::array<Slab*, kFull> groups_ = {};
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_SLAB_H_

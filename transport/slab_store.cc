@@ -1,0 +1,227 @@
+#include "hawser/transport/slab_store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "hawser/transport/registered_memory.h"
+
+namespace hawser::transport {
+
+using internal::Block;
+
+SlabStore::SlabStore(std::shared_ptr<fabric::Fabric> fabric, size_t limit_bytes, void* core,
+                     MemoryWaiters& waiters)
+    : fabric_(std::move(fabric)), limit_bytes_(limit_bytes), core_(core), waiters_(waiters) {
+  for (SlabList& list : lists_) list.CountIn(&busy_bytes_);
+  lists_[kReserve].CountIn(&reserve_busy_bytes_);
+}
+
+Block* SlabStore::TakeLarger(size_t size_class) {
+  const size_t end = IsSmall(size_class) ? kSmallClasses : std::min(size_class + 5, kSizeClasses);
+  for (size_t larger = size_class + 1; larger < end; ++larger) {
+    if (Block* const block = Take(larger); block != nullptr) return block;
+  }
+  return nullptr;
+}
+
+bool SlabStore::Return(Block* block) {
+  const size_t size_class = block->size_class;
+  const bool idle = lists_[size_class].Return(block);
+  if (size_class == kReserve) return false;
+  if (idle) {
+    if (waiters_.any()) TellWaiters(size_class);
+  } else if (waiters_.any_small()) {
+    waiters_.Tell([&](size_t wanted) { return wanted <= size_class; });
+  }
+  return idle;
+}
+
+void SlabStore::TellWaiters(size_t size_class) {
+  waiters_.Tell([&](size_t wanted) { return IsSmall(wanted) || wanted == size_class || HasRoomFor(wanted); });
+}
+
+// ---- Growth
+
+bool SlabStore::GrowsCheaply(size_t size_class) {
+  if (!IsSmall(size_class)) return false;
+  if (mapped_bytes() + kSlabBytes <= limit_bytes_) return true;
+  return std::any_of(lists_.begin(), lists_.begin() + kSmallClasses,
+                     [](SlabList& list) { return list.HasIdle(); });
+}
+
+Block* SlabStore::Grow(size_t size_class, Shortage& why) {
+  Slab* const slab = MakeSlab(size_class, why);
+  if (slab != nullptr) return lists_[size_class].AddAndTake(slab);
+  if (waiters_.any()) TellWaiters(kSizeClasses);  // What was claimed meanwhile may have been missed.
+  return nullptr;
+}
+
+bool SlabStore::GrowIdle(size_t size_class, Shortage& why) {
+  Slab* const slab = MakeSlab(size_class, why);
+  if (slab != nullptr) lists_[size_class].Add(slab);
+  return slab != nullptr;
+}
+
+// A slab that was cut for the class, is in no list, and counts as busy.
+Slab* SlabStore::MakeSlab(size_t size_class, Shortage& why) {
+  for (size_t i = 0; IsSmall(size_class) && i < kSmallClasses; ++i) {
+    if (Slab* const slab = lists_[i].TakeIdle(); slab != nullptr) {
+      slab->Cut(size_class, ClassBytes(size_class), core_);
+      return slab;
+    }
+  }
+  why = Shortage::kRefused;
+  if (!MapReserve()) return nullptr;
+  const size_t bytes = RegionBytes(size_class);
+  std::vector<std::unique_ptr<Slab>> victims;
+  size_t excess = 0;
+  why = Shortage::kAtLimit;
+  if (!Claim(bytes, victims, excess)) return nullptr;
+  victims.clear();
+  if (excess != 0) {
+    Unclaim(excess);
+    if (waiters_.any()) TellWaiters(kSizeClasses);
+  }
+  absl::StatusOr<std::unique_ptr<RegisteredMemory>> memory = RegisteredMemory::Map(*fabric_, bytes);
+  if (!memory.ok()) {
+    Refused(memory.status().message());
+    Unclaim(bytes);
+    why = Shortage::kRefused;
+    return nullptr;
+  }
+  auto made = std::make_unique<Slab>(*std::move(memory));
+  Slab* const slab = made.get();
+  slab->Cut(size_class, ClassBytes(size_class), core_);
+  absl::MutexLock lock(&mutex_);
+  slabs_.emplace(slab->memory->address(), std::move(made));
+  ++registrations_;
+  return slab;
+}
+
+// Before all else, so that what exhausts the pool, or the system, finds it there.
+bool SlabStore::MapReserve() {
+  if (has_reserve_.load(std::memory_order_acquire)) return true;
+  absl::MutexLock reserve_lock(&reserve_mutex_);
+  if (has_reserve_.load(std::memory_order_relaxed)) return true;
+  absl::StatusOr<std::unique_ptr<RegisteredMemory>> memory = RegisteredMemory::Map(*fabric_, kReserveBytes);
+  if (!memory.ok()) {
+    Refused(memory.status().message());
+    return false;
+  }
+  auto made = std::make_unique<Slab>(*std::move(memory));
+  Slab* const slab = made.get();
+  slab->Cut(kReserve, kReservedBufferBytes, core_);
+  {
+    absl::MutexLock lock(&mutex_);
+    slabs_.emplace(slab->memory->address(), std::move(made));
+  }
+  reserve_busy_bytes_.fetch_add(slab->size_bytes(), std::memory_order_relaxed);
+  lists_[kReserve].Add(slab);
+  has_reserve_.store(true, std::memory_order_release);
+  return true;
+}
+
+bool SlabStore::Claim(size_t bytes, std::vector<std::unique_ptr<Slab>>& victims, size_t& excess) {
+  std::vector<Slab*> taken;
+  size_t freed = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    const size_t wanted = mapped_bytes() + bytes;
+    bool enough = busy_bytes_.load(std::memory_order_seq_cst) + bytes <= limit_bytes_;
+    while (enough && wanted - freed > limit_bytes_) {
+      Slab* const victim = TakeVictim(wanted - freed - limit_bytes_);
+      enough = victim != nullptr;
+      if (!enough) break;
+      taken.push_back(victim);
+      freed += victim->size_bytes();
+    }
+    if (enough) {
+      for (Slab* slab : taken) victims.push_back(Unregister(slab));
+      const size_t more = bytes - std::min(bytes, freed);
+      excess = freed - std::min(bytes, freed);
+      mapped_bytes_.fetch_add(more, std::memory_order_relaxed);
+      busy_bytes_.fetch_add(more, std::memory_order_seq_cst);
+      return true;
+    }
+  }
+  // Other threads were faster. They may have missed what was taken here.
+  for (Slab* slab : taken) {
+    lists_[slab->size_class].Add(slab);
+    TellWaiters(slab->size_class);
+  }
+  return false;
+}
+
+// An idle slab that frees `bytes` alone, as small as any; else the largest.
+Slab* SlabStore::TakeVictim(size_t bytes) {
+  for (size_t i = std::max(kSmallClasses, ClassOf(bytes)); i < kSizeClasses; ++i) {
+    if (Slab* const slab = lists_[i].TakeIdle(); slab != nullptr) return slab;
+  }
+  for (size_t i = kSizeClasses; i-- > 0;) {
+    if (Slab* const slab = lists_[i].TakeIdle(); slab != nullptr) return slab;
+  }
+  return nullptr;
+}
+
+void SlabStore::Unclaim(size_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  mapped_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  busy_bytes_.fetch_sub(bytes, std::memory_order_seq_cst);
+}
+
+std::unique_ptr<Slab> SlabStore::Unregister(Slab* slab) {
+  return std::move(slabs_.extract(slab->memory->address()).mapped());
+}
+
+void SlabStore::Refused(absl::string_view text) {
+  absl::MutexLock lock(&mutex_);
+  refusal_ = std::string(text);
+}
+
+std::string SlabStore::refusal() const {
+  absl::MutexLock lock(&mutex_);
+  return refusal_;
+}
+
+// ---- Idle memory
+
+void SlabStore::Unmap(size_t keep_bytes, bool marked_only) {
+  for (size_t i = kSizeClasses; i-- > 0;) {
+    while (idle_bytes() > keep_bytes) {
+      Slab* const slab = marked_only ? lists_[i].TakeIdleSinceMark() : lists_[i].TakeIdle();
+      if (slab == nullptr) break;
+      const size_t bytes = slab->size_bytes();
+      std::unique_ptr<Slab> unmapped;
+      {
+        absl::MutexLock lock(&mutex_);
+        unmapped = Unregister(slab);
+      }
+      unmapped.reset();
+      Unclaim(bytes);
+      if (waiters_.any()) TellWaiters(kSizeClasses);
+    }
+  }
+}
+
+void SlabStore::MarkIdle() {
+  for (size_t i = 0; i < kSizeClasses; ++i) lists_[i].MarkIdle();
+}
+
+// ---- What there is
+
+uint32_t SlabStore::Find(const uint8_t* address, size_t length_bytes) const {
+  absl::MutexLock lock(&mutex_);
+  auto found = slabs_.upper_bound(address);
+  if (found == slabs_.begin()) return 0;
+  const RegisteredMemory& memory = *(--found)->second->memory;
+  const auto offset = static_cast<size_t>(address - memory.address());
+  if (offset >= memory.size_bytes() || length_bytes > memory.size_bytes() - offset) return 0;
+  return memory.lkey();
+}
+
+uint64_t SlabStore::registrations() const {
+  absl::MutexLock lock(&mutex_);
+  return registrations_;
+}
+
+}  // namespace hawser::transport

@@ -1,0 +1,121 @@
+#ifndef HAWSER_TRANSPORT_SLAB_STORE_H_
+#define HAWSER_TRANSPORT_SLAB_STORE_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "hawser/transport/memory_waiters.h"
+#include "hawser/transport/size_class.h"
+#include "hawser/transport/slab.h"
+
+namespace hawser::transport {
+
+// All slabs of one pool, within its limit: finds free buffers, maps more, and gives idle memory back to the
+// system or to another class.
+//
+// Each byte that counts against the limit is busy (of a slab of which a buffer is out, or which is being
+// mapped or unmapped) or idle. What is idle is unmapped for the sake of what is wanted, so more can be had if
+// and only if the busy bytes leave room. Whenever they become fewer the waiters are told.
+// Thread:   any. No lock is held while memory is mapped, registered or unmapped, so that only the callers of
+//           those that do it wait for it.
+// Lifetime: until the last buffer is back.
+class SlabStore {
+ public:
+  // Each block is marked with `core`.
+  SlabStore(std::shared_ptr<fabric::Fabric> fabric, size_t limit_bytes, void* core, MemoryWaiters& waiters);
+
+  // False: not even if nothing is out.
+  bool CanEverHold(size_t size_class) const {
+    return size_class < kSizeClasses && RegionBytes(size_class) <= limit_bytes_;
+  }
+  // False: not unless something is returned.
+  bool HasRoomFor(size_t size_class) const {
+    return busy_bytes_.load(std::memory_order_seq_cst) + RegionBytes(size_class) <= limit_bytes_;
+  }
+
+  // Null: no block of the class is free.
+  internal::Block* Take(size_t size_class) { return lists_[size_class].Take(); }
+  // The same of larger classes, of which a small buffer takes any, a large one such as have at most twice the
+  // size.
+  internal::Block* TakeLarger(size_t size_class);
+  // The same of the reserve. Null, too, if nothing was ever mapped.
+  internal::Block* TakeReserved() { return lists_[kReserve].Take(); }
+
+  // True: its slab is idle now.
+  bool Return(internal::Block* block);
+
+  // Growing takes no more than mapping a slab: nothing large has to be registered or unmapped for it.
+  bool GrowsCheaply(size_t size_class);
+  // Cuts an idle slab anew, or maps memory. Null: `why` is kAtLimit or kRefused.
+  internal::Block* Grow(size_t size_class, Shortage& why);
+  // The same, but the memory stays idle, for the next Take(). The caller tells the waiters, whatever it
+  // returns.
+  bool GrowIdle(size_t size_class, Shortage& why);
+  // Why the system refused last.
+  std::string refusal() const;
+
+  // Unmaps what has been idle since the last call of MarkIdle(), or (`marked_only` false) ever, until no more
+  // than `keep_bytes` are idle.
+  void Unmap(size_t keep_bytes, bool marked_only);
+  void MarkIdle();
+
+  // Tells the waiters for `size_class`, and those for which there is room.
+  void TellWaiters(size_t size_class);
+
+  // The lkey of the region that holds the whole range; 0: none does.
+  uint32_t Find(const uint8_t* address, size_t length_bytes) const;
+
+  size_t limit_bytes() const { return limit_bytes_; }
+  size_t busy_bytes() const { return busy_bytes_.load(std::memory_order_seq_cst); }
+  size_t mapped_bytes() const { return mapped_bytes_.load(std::memory_order_relaxed); }
+  // About: the two are not read at once.
+  size_t idle_bytes() const {
+    const size_t busy = busy_bytes(), mapped = mapped_bytes();
+    return mapped > busy ? mapped - busy : 0;
+  }
+  uint64_t registrations() const;
+
+ private:
+  static constexpr size_t kReserve = kSizeClasses;  // The list of the reserve.
+
+  Slab* MakeSlab(size_t size_class, Shortage& why);
+  bool MapReserve();
+  // Room for `bytes`, which count as busy from here on. `victims`: what must be unmapped first; what of it is
+  // not needed is `excess`. False: there is not as much room.
+  bool Claim(size_t bytes, std::vector<std::unique_ptr<Slab>>& victims, size_t& excess);
+  Slab* TakeVictim(size_t bytes);
+  // They count no more, neither as mapped nor as busy. The caller tells the waiters.
+  void Unclaim(size_t bytes);
+  std::unique_ptr<Slab> Unregister(Slab* slab) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Refused(absl::string_view text);
+
+  const std::shared_ptr<fabric::Fabric> fabric_;
+  const size_t limit_bytes_;
+  void* const core_;
+  MemoryWaiters& waiters_;
+
+  std::atomic<uint64_t> busy_bytes_{0};
+  std::atomic<uint64_t> mapped_bytes_{0};  // Idle ones, too. Written under mutex_.
+  std::atomic<uint64_t> reserve_busy_bytes_{0};
+  std::array<SlabList, kSizeClasses + 1> lists_;  // Locked after mutex_.
+
+  mutable absl::Mutex mutex_;
+  std::map<const uint8_t*, std::unique_ptr<Slab>> slabs_ ABSL_GUARDED_BY(mutex_);  // By address.
+  uint64_t registrations_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string refusal_ ABSL_GUARDED_BY(mutex_);
+
+  absl::Mutex reserve_mutex_;  // Locked before mutex_.
+  std::atomic<bool> has_reserve_{false};
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_SLAB_STORE_H_
