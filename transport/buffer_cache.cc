@@ -32,8 +32,10 @@ void BufferCache::Flush() {
 bool BufferCache::FlushIfWanted() {
   const uint64_t requested = core_->caches().flushes_requested();
   const bool wanted = requested != flushes_seen_;
+  if (!wanted && !core_->is_short()) [[likely]]
+    return false;
   flushes_seen_ = requested;
-  if (wanted || core_->is_short()) Flush();
+  Flush();
   return wanted;
 }
 

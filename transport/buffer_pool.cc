@@ -30,8 +30,9 @@ Block* BufferPool::Core::AcquireShared(size_t size_class, bool dear, Shortage& w
   why = Shortage::kTooLarge;
   if (!slabs_.CanEverHold(size_class)) return nullptr;
   if (Block* const block = slabs_.Take(size_class); block != nullptr) return Leased(block);
-  // At the limit a free one of twice the size is better than to unmap it for one that fits.
-  Block* block = IsSmall(size_class) ? nullptr : slabs_.TakeLarger(size_class);
+  // At the limit a free one of up to twice the size is better than to unmap it for one that fits.
+  const bool reuse = !IsSmall(size_class) && !slabs_.GrowsWithoutUnmapping(size_class);
+  Block* block = reuse ? slabs_.TakeLarger(size_class) : nullptr;
   if (block == nullptr) {
     block = dear || slabs_.GrowsCheaply(size_class) ? slabs_.Grow(size_class, why)
                                                     : GrowElsewhere(size_class, why);

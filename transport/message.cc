@@ -241,12 +241,23 @@ OutgoingMessagePtr MessagePool::NewOutgoing() {
   return OutgoingMessagePtr(message);
 }
 
+OutgoingMessagePtr MessagePool::NewReserved() {
+  OutgoingMessagePtr message = NewOutgoing();
+  if (message->status().ok()) return message;
+  Lease head = buffers_->AcquireReserved(kSmallBufferBytes);
+  if (!head) return message;
+  state_->references.fetch_add(1, std::memory_order_relaxed);
+  message.reset(new OutgoingMessage(this, std::move(head)));
+  message->reserved_ = true;
+  return message;
+}
+
 void OutgoingMessageDeleter::operator()(OutgoingMessage* message) const {
   MessagePool* const pool = message->pool_;
   message->Reset();  // Outside of the lock: it may free what the application attached.
   if (MessageCache* cache = MessageCache::Of(pool); message->goes_to_cache_ && cache != nullptr &&
                                                     cache->outgoing_kept_ < MessageCache::kKeptMax &&
-                                                    message->head_) {
+                                                    message->head_ && !message->reserved_) {
     message->next_free_ = cache->outgoing_;
     cache->outgoing_ = message;
     ++cache->outgoing_kept_;
@@ -258,7 +269,7 @@ void OutgoingMessageDeleter::operator()(OutgoingMessage* message) const {
 void MessagePool::Keep(OutgoingMessage* message) {
   {
     MutexLock lock(state_->mutex);
-    if (state_->outgoing_kept < kKeptMax && message->head_) {
+    if (state_->outgoing_kept < kKeptMax && message->head_ && !message->reserved_) {
       message->next_free_ = state_->outgoing;
       state_->outgoing = message;
       ++state_->outgoing_kept;

@@ -119,6 +119,8 @@ class OutgoingMessage {
   // It was taken by who was on the poller. One that a call from elsewhere took would wait in the poller's
   // cache for nobody, and the next such call make another.
   bool goes_to_cache_ = false;
+  // Its head is of the reserve, where it is wanted: the message is not kept for another.
+  bool reserved_ = false;
   OutgoingMessage* next_free_ = nullptr;
 };
 
@@ -195,6 +197,9 @@ class MessagePool {
  public:
   // Never null. Its status() says so if there was no memory.
   OutgoingMessagePtr NewOutgoing();
+  // For an error, which must be sent whatever the pool has: its first segment, with the header, is from the
+  // pool's reserve if there is no other memory.
+  OutgoingMessagePtr NewReserved();
   IncomingMessagePtr NewIncoming();
   BufferPool& buffers() { return *buffers_; }
   // Gives the memory of the messages that are kept for later back to the buffer pool; also of those that the

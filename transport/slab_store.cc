@@ -44,7 +44,7 @@ void SlabStore::TellWaiters(size_t size_class) {
 
 bool SlabStore::GrowsCheaply(size_t size_class) {
   if (!IsSmall(size_class)) return false;
-  if (mapped_bytes() + kSlabBytes <= limit_bytes_) return true;
+  if (GrowsWithoutUnmapping(size_class)) return true;
   return std::any_of(lists_.begin(), lists_.begin() + kSmallClasses,
                      [](SlabList& list) { return list.HasIdle(); });
 }

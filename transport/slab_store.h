@@ -52,6 +52,10 @@ class SlabStore {
   // True: its slab is idle now.
   bool Return(internal::Block* block);
 
+  // There is room for more beside all that is mapped, idle or not.
+  bool GrowsWithoutUnmapping(size_t size_class) const {
+    return mapped_bytes() + RegionBytes(size_class) <= limit_bytes_;
+  }
   // Growing takes no more than mapping a slab: nothing large has to be registered or unmapped for it.
   bool GrowsCheaply(size_t size_class);
   // Cuts an idle slab anew, or maps memory. Null: `why` is kAtLimit or kRefused.

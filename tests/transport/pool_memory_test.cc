@@ -73,6 +73,17 @@ TEST(PoolMemoryTest, AFreeSlabServesAnyClassWithoutRegistration) {
   EXPECT_EQ(pool.stats().registrations, 2u);
 }
 
+TEST(PoolMemoryTest, ALargerBufferServesOnlyAtTheLimit) {
+  BufferPool pool(NewTestFabric(), {.limit_bytes = 28 * kMiB});
+  Take(pool, 1, 16 * kMiB);
+  EXPECT_EQ(Take(pool, 1, 10 * kMiB)[0].size_bytes(), 10 * kMiB);
+  const std::vector<Lease> held = Take(pool, 1, 10 * kMiB);
+  EXPECT_EQ(Take(pool, 1, 12 * kMiB)[0].size_bytes(), 16 * kMiB) << "it was unmapped for this";
+  EXPECT_EQ(pool.stats().registrations, 2u);
+  // Much larger than that it may not be.
+  EXPECT_EQ(Take(pool, 1, 4 * kMiB)[0].size_bytes(), 4 * kMiB);
+}
+
 // A buffer that the cache of this thread holds is found by no other thread.
 bool IsCached(BufferPool& pool, const uint8_t* buffer) {
   bool found = false;
