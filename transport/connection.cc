@@ -32,8 +32,6 @@ constexpr uint32_t kReadDepth = 16;
 // How long an accepted peer may take to finish the handshake.
 constexpr absl::Duration kAcceptTimeout = absl::Seconds(5);
 
-constexpr absl::Duration kMemoryRetry = absl::Milliseconds(1);
-
 // How long a queue pair may take to flush. A NIC takes microseconds, a busy software device milliseconds; a
 // device or a driver that is stuck never does it, and then destroying the queue pair is what ends its use of
 // our memory. Long, since a driver that is only slow may block this thread in the destruction.
@@ -70,7 +68,6 @@ Connection::Connection(Poller& poller, const ConnectionOptions& options, Connect
                          "the peer is overloaded (ChannelOptions::connect_timeout)")));
       }),
       keepalive_timer_([this] { OnKeepaliveTimer(); }),
-      memory_timer_([this] { poller_.MarkForFlush(this); }),
       flush_timer_([this] { OnFlushTimer(); }) {}
 
 // First of all the queue pair: until it is destroyed the fabric may use memory of the other members.
@@ -306,7 +303,8 @@ void Connection::Fail(const absl::Status& why) {
   why_closed_ = absl::Status(why.code(), why.message());
   if (why != seen_flushed_) seen_flushed_ = absl::OkStatus();
   Move(Event::kFailed);
-  for (Timer* timer : {&connect_timer_, &keepalive_timer_, &memory_timer_}) poller_.timers().Cancel(*timer);
+  for (Timer* timer : {&connect_timer_, &keepalive_timer_}) poller_.timers().Cancel(*timer);
+  receive_ring_.Unlink();
   if (const std::optional<Violation> violation = ViolationOf(why); violation.has_value()) {
     OnViolation(*violation);
     queue_pair_->DisconnectBecause(why_closed_.message());
@@ -345,7 +343,8 @@ void Connection::CloseIfDrained() {
   }
   Move(Event::kExchangesDone);
   why_closed_ = absl::CancelledError("closed by this side after its last call");
-  for (Timer* timer : {&keepalive_timer_, &memory_timer_}) poller_.timers().Cancel(*timer);
+  poller_.timers().Cancel(keepalive_timer_);
+  receive_ring_.Unlink();
   queue_pair_->Disconnect();
   AwaitFlush();
   pulls_.Fail();
@@ -503,8 +502,9 @@ void Connection::Flush() {
   if (state_ < State::kFlushing) {
     // Receives first: what we send now may be answered at once. Before the observer has heard that we are
     // ready, what arrives is kept, so the ring bounds it.
-    if (ready_ && receive_ring_.wants_refill() && !receive_ring_.Refill()) {
-      poller_.timers().Set(memory_timer_, After(poller_.now_ns(), kMemoryRetry));
+    if (ready_ && receive_ring_.wants_refill() &&
+        (receive_ring_.waits_for_memory() || !receive_ring_.Refill())) {
+      receive_ring_.RefillLater();
       // What there is may do. Else our messages wait, or their answers would meet no receive.
       if (receive_ring_.posted() < messages_that_may_come()) return;
     }

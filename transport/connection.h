@@ -222,8 +222,7 @@ class Connection final : public fabric::ConnectionHandler {
   std::unique_ptr<Responder> responder_;
   Timer connect_timer_;
   Timer keepalive_timer_;
-  Timer memory_timer_;  // To refill the ring, when the pool had nothing.
-  Timer flush_timer_;   // In kFlushing.
+  Timer flush_timer_;  // In kFlushing.
 };
 
 }  // namespace hawser::transport

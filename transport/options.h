@@ -47,6 +47,10 @@ struct PollerOptions {
   // READ bytes outstanding over all connections of the poller, so that bulk transfers leave room for small
   // calls.
   uint64_t read_bytes_max = 8 << 20;
+  // Of the memory that is free or its own already, what one peer host may hold for large messages that it has
+  // announced and that are not answered yet; 0 to 1. Short ones (up to 4 MiB) may go three quarters of the
+  // way beyond. See PullAdmission.
+  double host_memory_share = 0.8;
 };
 
 }  // namespace hawser::transport

@@ -142,6 +142,8 @@ Poller::Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePo
       now_ns_(environment.NowNs()),
       read_budget_(options.read_bytes_max, *this),
       chunk_(kChunkMax),
+      memory_queue_(*this),
+      pull_admission_(*this, options.host_memory_share),
       spin_score_(kScoreMax) {}
 
 Poller::~Poller() {
@@ -161,6 +163,7 @@ Poller::~Poller() {
   for (auto& connection : connections_) {
     if (connection != nullptr && connection->queue_pair_ != nullptr) connection->queue_pair_->Disconnect();
   }
+  pull_admission_.Stop();
   connections_.clear();
   Release();
 }
@@ -295,6 +298,11 @@ size_t Poller::Turn() {
   size_t work = TakeCompletions();
   if (work > 0 && HasMail()) ReadClock();
   if (RunMailbox()) ++work;
+  for (MemoryNews* news : {&memory_queue_.news(), &pull_admission_.news()}) {
+    if (!news->arrived()) continue;
+    news->Deliver();
+    ++work;
+  }
   if (timers_.next_ns() <= now_ns_) work += timers_.RunDue(now_ns_);
   if (!to_flush_.empty()) ++work;
   FlushConnections();

@@ -18,8 +18,10 @@
 #include "hawser/transport/environment.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/fork.h"
+#include "hawser/transport/memory_queue.h"
 #include "hawser/transport/message.h"
 #include "hawser/transport/options.h"
+#include "hawser/transport/pull_admission.h"
 #include "hawser/transport/read_budget.h"
 #include "hawser/transport/timer.h"
 #include "hawser/transport/violations.h"
@@ -158,6 +160,8 @@ class Poller {
   fabric::CompletionQueue& completion_queue() { return *completion_queue_; }
   ReadBudget& read_budget() { return read_budget_; }
   Violations& violations() { return violations_; }
+  MemoryQueue& memory_queue() { return memory_queue_; }
+  PullAdmission& pull_admission() { return pull_admission_; }
 
   // `connection` becomes the poller's, which destroys it once it is closed and the fabric holds none of its
   // buffers. Returns its index, by which it is named in wr_ids until then.
@@ -221,6 +225,8 @@ class Poller {
   size_t chunk_;               // Completions to take at a time: fewer while handlers are slow.
   size_t dispatched_ = 0;      // Completions since the clock was read.
   bool more_waiting_ = false;  // The last poll had as many as were asked for.
+  MemoryQueue memory_queue_;
+  PullAdmission pull_admission_;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::vector<uint32_t> free_indexes_;
   size_t connection_count_ = 0;

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
-#include "absl/status/statusor.h"
 #include "hawser/transport/connection.h"
 #include "hawser/transport/work_id.h"
 
@@ -36,22 +35,35 @@ uint32_t ReceiveRing::Size(uint32_t slots, uint32_t buffer_bytes) {
 }
 
 bool ReceiveRing::Refill() {
+  Shortage why;
+  return Refill(why);
+}
+
+void ReceiveRing::RefillLater() { connection_.poller().memory_queue().Wait(*this, buffer_bytes_); }
+
+bool ReceiveRing::OnMemory(Shortage& why) {
+  if (!Refill(why)) return false;
+  connection_.poller().MarkForFlush(&connection_);
+  return true;
+}
+
+bool ReceiveRing::Refill(Shortage& why) {
   BufferPool& pool = connection_.poller().messages().buffers();
   while (!missing_.empty()) {
     absl::InlinedVector<fabric::ReceiveWorkRequest, kChainMax> chain;
     bool exhausted = false;
     for (size_t count = 0; count < std::min(missing_.size(), kChainMax); ++count) {
       const uint32_t number = missing_[missing_.size() - 1 - count];
-      absl::StatusOr<Lease> lease = pool.Acquire(buffer_bytes_);
-      if (!lease.ok()) {
+      Lease lease = pool.TryAcquire(buffer_bytes_, why);
+      if (!lease) {
         connection_.poller().messages().Trim();
-        lease = pool.Acquire(buffer_bytes_);
+        lease = pool.TryAcquire(buffer_bytes_, why);
       }
-      if (!lease.ok()) {
+      if (!lease) {
         exhausted = true;
         break;
       }
-      entries_[number] = *std::move(lease);
+      entries_[number] = std::move(lease);
       chain.push_back({.wr_id = WorkId{connection_.index(), WorkId::kReceive, number}.Encode(),
                        .buffer = {entries_[number].data(), buffer_bytes_, entries_[number].lkey()}});
     }

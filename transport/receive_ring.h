@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "hawser/transport/buffer_pool.h"
+#include "hawser/transport/memory_queue.h"
 
 namespace hawser::transport {
 
@@ -16,7 +17,7 @@ class Connection;
 // meets RNR. A received message takes its buffer along; the ring is refilled from the pool, so whoever keeps
 // a message starves nobody else. What there is to spare is posted anew in one chain when all of it is used
 // up, which spares small calls a post each. Thread: on the poller.
-class ReceiveRing {
+class ReceiveRing final : public MemoryQueue::Waiter {
  public:
   explicit ReceiveRing(Connection& connection) : connection_(connection) {}
 
@@ -29,6 +30,8 @@ class ReceiveRing {
   // Posts what is missing, as one chain. False: the pool has no memory now (see Connection::Flush()). A
   // failed post fails the connection.
   bool Refill();
+  // Refills it when the pool has memory, and then marks the connection for a flush.
+  void RefillLater();
 
   // The buffer of entry `number`, which has completed. Null: there is no such receive.
   Lease Take(uint32_t number);
@@ -43,6 +46,9 @@ class ReceiveRing {
   uint32_t posted() const { return static_cast<uint32_t>(entries_.size() - missing_.size()); }
 
  private:
+  bool OnMemory(Shortage& why) override;
+  bool Refill(Shortage& why);
+
   Connection& connection_;
   uint32_t buffer_bytes_ = 0;
   size_t spare_ = 1;

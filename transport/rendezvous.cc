@@ -2,16 +2,12 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "hawser/transport/connection.h"
 
 namespace hawser::transport {
 
-void Pull::Start(const ParsedMessage& message, const Lease& sink, IncomingMessage& incoming, Owner* owner,
-                 uint16_t slot) {
-  owner_ = owner;
-  slot_ = slot;
-  stopped_ = false;
-  outstanding_ = 0;
+void Pull::Start(const ParsedMessage& message, const Lease& sink, IncomingMessage& incoming) {
   next_segment_ = 0;
   next_offset_ = 0;
   segments_.clear();
@@ -29,7 +25,20 @@ void Pull::Start(const ParsedMessage& message, const Lease& sink, IncomingMessag
 }
 
 PullQueue::PullQueue(Connection& connection)
-    : connection_(connection), share_(connection.poller().read_budget(), *this) {}
+    : connection_(connection),
+      admission_(connection.poller().pull_admission()),
+      account_(admission_, *this),
+      share_(connection.poller().read_budget(), *this) {}
+
+void PullQueue::Announce(Pull* pull, uint64_t bytes, Pull::Owner* owner, uint16_t slot) {
+  Release(pull);
+  pull->owner_ = owner;
+  pull->slot_ = slot;
+  pull->bytes_ = bytes;
+  pull->stopped_ = false;
+  pull->outstanding_ = 0;
+  admission_.Announce(*pull, account_);
+}
 
 void PullQueue::Add(Pull* pull) {
   pull->queued_ = true;
@@ -39,8 +48,31 @@ void PullQueue::Add(Pull* pull) {
 
 bool PullQueue::Stop(Pull* pull) {
   pull->stopped_ = true;
+  admission_.Withdraw(*pull);
   Dequeue(pull);
+  if (pull->holds_memory_) admission_.OnPullEnded(*pull);
   return pull->outstanding_ == 0;
+}
+
+void PullQueue::Fail() {
+  failed_ = true;
+  admission_.WithdrawAll(account_);
+}
+
+fabric::PeerHost PullQueue::peer_host() const {
+  return fabric::PeerHost(connection_.queue_pair().peer_address());
+}
+
+bool PullQueue::waits_for_peer() const {
+  return !share_.waits_in_line() && connection_.send_queue().reads_stand_still_since_ns() != kNever;
+}
+
+void PullQueue::EndForMemory() {
+  connection_.Fail(
+      absl::StatusCode::kResourceExhausted,
+      absl::StrCat("holds memory for large messages that it announced, but answers hardly any READ of them (",
+                   connection_.send_queue().DescribeOldestRead(),
+                   " is the oldest) while others wait for memory"));
 }
 
 void PullQueue::Dequeue(Pull* pull) {
@@ -63,6 +95,7 @@ void PullQueue::Pump() {
                                            segment.address + pull->next_offset_, segment.rkey, pull)) {
       return share_.Return(bytes);
     }
+    admission_.OnReadQueued(*pull, bytes);
     ++pull->outstanding_;
     pull->sink_ += bytes;
     pull->next_offset_ += bytes;
@@ -76,11 +109,13 @@ void PullQueue::Pump() {
 
 void PullQueue::OnReadCompleted(Pull* pull, uint32_t bytes, bool ok) {
   --pull->outstanding_;
-  share_.Return(bytes);
+  if (!pull->stopped_) admission_.OnRead(*pull, bytes);
   if (!ok) pull->stopped_ = true;
+  share_.Return(bytes);
   Pump();
   if (pull->outstanding_ == 0 && pull->exhausted()) {
     Dequeue(pull);
+    admission_.OnPullEnded(*pull);
     pull->owner_->OnPullEnded(pull->slot_, !pull->stopped_);
   }
 }

@@ -6,7 +6,10 @@
 
 #include "absl/container/inlined_vector.h"
 #include "hawser/transport/buffer_pool.h"
+#include "hawser/transport/fabric/peer_table.h"
+#include "hawser/transport/intrusive_list.h"
 #include "hawser/transport/message.h"
+#include "hawser/transport/pull_admission.h"
 #include "hawser/transport/read_budget.h"
 #include "hawser/transport/wire.h"
 
@@ -20,12 +23,16 @@ class Pull;
 // which wait behind it on the wire are not late (256 KiB are 21 us at 100 Gbit/s).
 inline constexpr uint32_t kReadChunkBytes = 256 << 10;
 
-// The segment table of a large message as a list of what to READ, and where to.
-class Pull {
+// The READs of one large message. First it waits for memory (see PullAdmission), then for its READs.
+class Pull : public ListLink<InAdmission> {
  public:
-  // Who hears of the end. Called from inside a completion.
+  // Hears of its progress. Called from inside a completion or a timer.
   class Owner {
    public:
+    // `sink` takes the remote segments one after the other. The owner calls Start() and PullQueue::Add().
+    virtual void OnPullAdmitted(uint16_t slot, Lease sink) = 0;
+    // No memory is free for it; it is the next of its host to get some. Perhaps several times.
+    virtual void OnPullShort(uint16_t slot) { (void)slot; }
     // `complete`: every byte is in the sink; otherwise it was stopped. The fabric uses the sink no more.
     virtual void OnPullEnded(uint16_t slot, bool complete) = 0;
 
@@ -33,14 +40,13 @@ class Pull {
     ~Owner() = default;
   };
 
-  // For the READs of `message` into `sink`, which takes the remote segments one after the other. Adds every
-  // segment, inline or READ, to `incoming`.
-  void Start(const ParsedMessage& message, const Lease& sink, IncomingMessage& incoming, Owner* owner,
-             uint16_t slot);
+  // For the READs of `message` into `sink`. Adds every segment, inline or READ, to `incoming`.
+  void Start(const ParsedMessage& message, const Lease& sink, IncomingMessage& incoming);
 
   uint16_t slot() const { return slot_; }
 
  private:
+  friend class PullAdmission;
   friend class PullQueue;
   struct Segment {
     uint64_t address;
@@ -60,28 +66,51 @@ class Pull {
   uint8_t* sink_ = nullptr;   // Where the next byte goes.
   uint32_t lkey_ = 0;
   absl::InlinedVector<Segment, 2> segments_;
+
+  // Of PullAdmission.
+  PullAccount* account_ = nullptr;
+  uint64_t bytes_ = 0;
+  uint64_t unposted_bytes_ = 0;
+  uint64_t unread_bytes_ = 0;
+  bool holds_memory_ = false;
 };
 
-// The pulls of one connection take turns, a READ each, within the connection's READ depth and the poller's
-// budget. Thread: on the poller.
+// The pulls of one connection: they wait for memory, then take turns, a READ each, within the connection's
+// READ depth and the poller's budget. Thread: on the poller.
 class PullQueue {
  public:
   explicit PullQueue(Connection& connection);
 
+  // A message with `bytes` to be READ was announced. `owner` gets the memory for it in OnPullAdmitted(),
+  // perhaps inside this call.
+  void Announce(Pull* pull, uint64_t bytes, Pull::Owner* owner, uint16_t slot);
+  // READs `pull`, which was admitted and started.
   void Add(Pull* pull);
-  // READs no more for `pull`. True: nothing is outstanding, OnPullEnded() will not be called. False: it will
-  // be, later.
+  // READs no more for `pull`, or wants no more memory for it. True: nothing is outstanding, OnPullEnded()
+  // will not be called. False: it will be, later.
   bool Stop(Pull* pull);
+  // The sink of `pull` was given back, or belongs to the application now: it counts against the peer no more.
+  // Nothing happens if it does not count.
+  void Release(Pull* pull) { admission_.Release(*pull); }
   // Posts as many READs as may be outstanding.
   void Pump();
   // A READ of `pull` has completed; `ok`: its bytes are there.
   void OnReadCompleted(Pull* pull, uint32_t bytes, bool ok);
-  // The connection has failed: no further READs.
-  void Fail() { failed_ = true; }
+  // The connection has failed: no further READs, and no memory for what waits.
+  void Fail();
   void SetDepth(uint32_t depth) { share_.SetDepth(depth); }
+
+  // ---- For PullAdmission.
+  fabric::PeerHost peer_host() const;
+  // READs are posted, and it is the peer that does not let them complete.
+  bool waits_for_peer() const;
+  // Ends the connection: others wait for the memory that it holds.
+  void EndForMemory();
 
  private:
   Connection& connection_;
+  PullAdmission& admission_;
+  PullAccount account_;
   std::vector<Pull*> ready_;  // With something left to READ, in turn.
   ReadShare share_;
   bool failed_ = false;

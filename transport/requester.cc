@@ -12,9 +12,6 @@ namespace {
 // How long a large response that was READ stays at the peer when no new request in its slot says so first.
 constexpr absl::Duration kReleaseAfter = absl::Milliseconds(1);
 
-// How often memory is asked for again while the pool has none.
-constexpr absl::Duration kMemoryRetry = absl::Milliseconds(1);
-
 // A deadline beyond what the field holds, 71 minutes, is not told.
 uint32_t TimeoutUs(int64_t deadline_ns, int64_t now_ns) {
   if (deadline_ns == kNever) return kNoTimeout;
@@ -28,8 +25,7 @@ Requester::Requester(Connection& connection, uint32_t slots)
     : connection_(connection),
       slots_(slots),
       deadline_timer_([this] { OnDeadlineTimer(); }),
-      release_timer_([this] { connection_.control().Pump(); }),
-      memory_timer_([this] { RetryMemory(); }) {
+      release_timer_([this] { connection_.control().Pump(); }) {
   free_.reserve(slots);
   for (uint32_t i = slots; i > 0; --i) free_.push_back(static_cast<uint16_t>(i - 1));
 }
@@ -107,37 +103,25 @@ void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_
                                                         "hold; raise BufferPoolOptions::limit_bytes")));
   }
   slot.response = std::move(response);
-  if (!StartPull(slot, message)) {
-    slot.state = SlotState::kWantsMemory;
-    // A large request may have just what its response wants.
-    if (!slot.grants.empty()) LetGoOfRequest(slot);
-    if (!memory_timer_.is_set()) {
-      connection_.poller().timers().Set(memory_timer_, After(connection_.poller().now_ns(), kMemoryRetry));
-    }
-  }
+  slot.state = SlotState::kWantsMemory;
+  connection_.pulls().Announce(&slot.pull, message.remote_bytes, this, header.slot);
 }
 
-bool Requester::StartPull(Slot& slot, const ParsedMessage& message) {
-  absl::StatusOr<Lease> sink = connection_.poller().messages().buffers().Acquire(message.remote_bytes);
-  if (!sink.ok()) return false;
+void Requester::OnPullAdmitted(uint16_t index, Lease sink) {
+  Slot& slot = slots_[index];
+  const absl::Span<const uint8_t> received = slot.response->received();
+  ParsedMessage message;
+  // It was found good when it came, and nothing but this side has held it since.
+  Parse(received.data(), received.size(), message).IgnoreError();
   slot.state = SlotState::kPulling;
-  slot.pull.Start(message, *sink, *slot.response, this, IndexOf(slot));
-  slot.response->SetSink(*std::move(sink));
+  slot.pull.Start(message, sink, *slot.response);
+  slot.response->SetSink(std::move(sink));
   connection_.pulls().Add(&slot.pull);
-  return true;
 }
 
-void Requester::RetryMemory() {
-  bool wanting = false;
-  for (Slot& slot : slots_) {
-    if (slot.state != SlotState::kWantsMemory) continue;
-    const absl::Span<const uint8_t> received = slot.response->received();
-    ParsedMessage message;
-    if (!Parse(received.data(), received.size(), message).ok() || !StartPull(slot, message)) wanting = true;
-  }
-  if (wanting) {
-    connection_.poller().timers().Set(memory_timer_, After(connection_.poller().now_ns(), kMemoryRetry));
-  }
+void Requester::OnPullShort(uint16_t index) {
+  // A large request may have just what its response wants.
+  if (Slot& slot = slots_[index]; !slot.grants.empty()) LetGoOfRequest(slot);
 }
 
 void Requester::OnPullEnded(uint16_t index, bool complete) {
@@ -153,8 +137,8 @@ void Requester::GiveUp(Slot& slot, const absl::Status& why) {
   ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
   // A slot that waits goes on waiting for the response; the others have it, and end once no READ is
   // outstanding.
-  if (slot.state == SlotState::kWantsMemory ||
-      (slot.state == SlotState::kPulling && connection_.pulls().Stop(&slot.pull))) {
+  if ((slot.state == SlotState::kWantsMemory || slot.state == SlotState::kPulling) &&
+      connection_.pulls().Stop(&slot.pull)) {
     OweRelease(slot);
     slot.response.reset();
     Free(slot);
@@ -189,6 +173,7 @@ void Requester::LetGoOfRequest(Slot& slot) {
 
 void Requester::Free(Slot& slot) {
   LetGoOfRequest(slot);
+  connection_.pulls().Release(&slot.pull);
   slot.state = SlotState::kFree;
   free_.push_back(IndexOf(slot));
   connection_.OnExchangeEnded();
@@ -247,9 +232,7 @@ void Requester::OnDeadlineTimer() {
 }
 
 void Requester::FailAll(const absl::Status& why) {
-  for (Timer* timer : {&deadline_timer_, &release_timer_, &memory_timer_}) {
-    connection_.poller().timers().Cancel(*timer);
-  }
+  for (Timer* timer : {&deadline_timer_, &release_timer_}) connection_.poller().timers().Cancel(*timer);
   for (Slot& slot : slots_) {
     ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
     if (handler == nullptr) continue;

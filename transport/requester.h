@@ -47,7 +47,7 @@ class Requester final : Pull::Owner {
   enum class SlotState : uint8_t {
     kFree,
     kWaiting,      // For the response.
-    kWantsMemory,  // A large response is there, but no buffer for it.
+    kWantsMemory,  // A large response was announced, and waits for memory.
     kPulling,      // READs a large response.
   };
 
@@ -71,8 +71,6 @@ class Requester final : Pull::Owner {
   };
 
   uint16_t IndexOf(const Slot& slot) const { return static_cast<uint16_t>(&slot - slots_.data()); }
-  bool StartPull(Slot& slot, const ParsedMessage& message);
-  void RetryMemory();
   void GiveUp(Slot& slot, const absl::Status& why);
   void Deliver(Slot& slot, absl::StatusOr<IncomingMessagePtr>&& response);
   void OfferRequestBack(Slot& slot, ResponseHandler& handler, const IncomingMessage& error);
@@ -80,6 +78,8 @@ class Requester final : Pull::Owner {
   void LetGoOfRequest(Slot& slot);
   void OweRelease(Slot& slot);
   void OnDeadlineTimer();
+  void OnPullAdmitted(uint16_t slot, Lease sink) override;
+  void OnPullShort(uint16_t slot) override;
   void OnPullEnded(uint16_t slot, bool complete) override;
 
   Connection& connection_;
@@ -89,7 +89,6 @@ class Requester final : Pull::Owner {
   uint32_t owing_ = 0;  // Slots with owes_cancel or owes_release, at least.
   Timer deadline_timer_;
   Timer release_timer_;
-  Timer memory_timer_;
 };
 
 }  // namespace hawser::transport

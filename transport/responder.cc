@@ -8,19 +8,12 @@
 #include "hawser/transport/fabric/check.h"
 
 namespace hawser::transport {
-namespace {
-
-// How often memory is asked for again while the pool has none.
-constexpr absl::Duration kMemoryRetry = absl::Milliseconds(1);
-
-}  // namespace
 
 Responder::Responder(Connection& connection, uint32_t slots, RequestHandler& handler)
     : connection_(connection),
       handler_(handler),
       slots_(slots),
-      deadline_timer_([this] { OnDeadlineTimer(); }),
-      memory_timer_([this] { RetryMemory(); }) {}
+      deadline_timer_([this] { OnDeadlineTimer(); }) {}
 
 void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes) {
   const Header& header = message.header;
@@ -68,35 +61,20 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
                                          " bytes, more than the server's whole memory pool "
                                          "can hold; raise BufferPoolOptions::limit_bytes there")));
   }
-  if (!StartPull(slot, message)) {
-    slot.state = SlotState::kWantsMemory;
-    if (!memory_timer_.is_set()) {
-      connection_.poller().timers().Set(memory_timer_, After(connection_.poller().now_ns(), kMemoryRetry));
-    }
-  }
+  slot.state = SlotState::kWantsMemory;
+  connection_.pulls().Announce(&slot.pull, message.remote_bytes, this, IndexOf(slot));
 }
 
-bool Responder::StartPull(Slot& slot, const ParsedMessage& message) {
-  absl::StatusOr<Lease> sink = connection_.poller().messages().buffers().Acquire(message.remote_bytes);
-  if (!sink.ok()) return false;
+void Responder::OnPullAdmitted(uint16_t index, Lease sink) {
+  Slot& slot = slots_[index];
+  const absl::Span<const uint8_t> received = slot.request->received();
+  ParsedMessage message;
+  // It was found good when it came, and nothing but this side has held it since.
+  Parse(received.data(), received.size(), message).IgnoreError();
   slot.state = SlotState::kPulling;
-  slot.pull.Start(message, *sink, *slot.request, this, IndexOf(slot));
-  slot.request->SetSink(*std::move(sink));
+  slot.pull.Start(message, sink, *slot.request);
+  slot.request->SetSink(std::move(sink));
   connection_.pulls().Add(&slot.pull);
-  return true;
-}
-
-void Responder::RetryMemory() {
-  bool wanting = false;
-  for (Slot& slot : slots_) {
-    if (slot.state != SlotState::kWantsMemory) continue;
-    const absl::Span<const uint8_t> received = slot.request->received();
-    ParsedMessage message;
-    if (!Parse(received.data(), received.size(), message).ok() || !StartPull(slot, message)) wanting = true;
-  }
-  if (wanting) {
-    connection_.poller().timers().Set(memory_timer_, After(connection_.poller().now_ns(), kMemoryRetry));
-  }
 }
 
 void Responder::OnPullEnded(uint16_t index, bool complete) {
@@ -113,6 +91,7 @@ void Responder::Run(Slot& slot) {
 
 void Responder::Refuse(Slot& slot, const absl::Status& why) {
   slot.request.reset();
+  connection_.pulls().Release(&slot.pull);
   slot.state = SlotState::kRunning;
   slot.cancelled = true;  // Nothing runs that would have to be told.
   handler_.OnBadRequest(IdOf(slot), why);
@@ -131,6 +110,8 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   absl::Status sent = SendMessage(connection_, header, *response, slot.grants);
   if (!connection_.carries_traffic()) return absl::OkStatus();
   if (!sent.ok()) return sent;
+  // What the handler still keeps of the request is the application's.
+  connection_.pulls().Release(&slot.pull);
   if (slot.grants.empty()) {
     connection_.LetGo(std::move(response), number, slot.grants);
     slot.state = SlotState::kFree;
@@ -163,6 +144,7 @@ void Responder::Cancel(Slot& slot, const absl::Status& why) {
       if (!std::exchange(slot.cancelled, true)) handler_.OnCancel(IdOf(slot), why);
       break;
     case SlotState::kWantsMemory:
+      connection_.pulls().Stop(&slot.pull);
       Refuse(slot, why.code() == absl::StatusCode::kDeadlineExceeded
                        ? absl::ResourceExhaustedError(
                              "no memory was free for the large request before its deadline; "
@@ -214,7 +196,7 @@ void Responder::OnDeadlineTimer() {
 }
 
 void Responder::FailAll(const absl::Status& why) {
-  for (Timer* timer : {&deadline_timer_, &memory_timer_}) connection_.poller().timers().Cancel(*timer);
+  connection_.poller().timers().Cancel(deadline_timer_);
   for (Slot& slot : slots_) {
     if (slot.state == SlotState::kRunning && !std::exchange(slot.cancelled, true))
       handler_.OnCancel(IdOf(slot), why);

@@ -39,7 +39,7 @@ class Responder final : Pull::Owner {
  private:
   enum class SlotState : uint8_t {
     kFree,
-    kWantsMemory,  // A large request was announced, but there is no buffer for it.
+    kWantsMemory,  // A large request was announced, and waits for memory.
     kPulling,      // READs a large request.
     kRunning,      // The handler has it.
     kGranted,      // The peer may READ the large response.
@@ -60,13 +60,12 @@ class Responder final : Pull::Owner {
 
   uint16_t IndexOf(const Slot& slot) const { return static_cast<uint16_t>(&slot - slots_.data()); }
   ExchangeId IdOf(const Slot& slot) const { return {IndexOf(slot), slot.generation}; }
-  bool StartPull(Slot& slot, const ParsedMessage& message);
   void Run(Slot& slot);
   void Refuse(Slot& slot, const absl::Status& why);
   void Cancel(Slot& slot, const absl::Status& why);
   void EndResponse(Slot& slot);
-  void RetryMemory();
   void OnDeadlineTimer();
+  void OnPullAdmitted(uint16_t slot, Lease sink) override;
   void OnPullEnded(uint16_t slot, bool complete) override;
 
   Connection& connection_;
@@ -74,7 +73,6 @@ class Responder final : Pull::Owner {
   std::vector<Slot> slots_;
   uint32_t in_flight_ = 0;
   Timer deadline_timer_;
-  Timer memory_timer_;
 };
 
 }  // namespace hawser::transport

@@ -1,0 +1,72 @@
+#include "hawser/transport/memory_queue.h"
+
+#include <utility>
+
+#include "hawser/transport/poller.h"
+
+namespace hawser::transport {
+namespace {
+
+constexpr absl::Duration kRefusedRetry = absl::Milliseconds(100);
+
+}  // namespace
+
+// ---- MemoryNews
+
+MemoryNews::MemoryNews(Poller& poller, absl::AnyInvocable<void()> on_news)
+    : poller_(poller), on_news_(std::move(on_news)), refused_timer_([this] { on_news_(); }) {}
+
+MemoryNews::~MemoryNews() { StopAwaiting(); }
+
+void MemoryNews::Await(size_t size_bytes, Shortage why) {
+  poller_.messages().buffers().Await(*this, size_bytes);
+  if (why == Shortage::kRefused && !refused_timer_.is_set()) {
+    poller_.timers().Set(refused_timer_, After(poller_.now_ns(), kRefusedRetry));
+  }
+}
+
+void MemoryNews::StopAwaiting() {
+  poller_.messages().buffers().StopAwaiting(*this);
+  poller_.timers().Cancel(refused_timer_);
+}
+
+void MemoryNews::Deliver() {
+  arrived_.store(false, std::memory_order_seq_cst);
+  on_news_();
+}
+
+void MemoryNews::OnMemoryMayBeFree() {
+  if (arrived_.exchange(true, std::memory_order_seq_cst)) return;
+  poller_.completion_queue().Wake();
+}
+
+// ---- MemoryQueue
+
+MemoryQueue::MemoryQueue(Poller& poller) : news_(poller, [this] { Serve(); }) {}
+
+void MemoryQueue::Wait(Waiter& waiter, size_t size_bytes) {
+  if (waiter.linked()) return;
+  waiter.size_bytes_ = size_bytes;
+  waiting_.MoveToBack(&waiter);
+  if (waiting_.front() == &waiter) Serve();
+}
+
+void MemoryQueue::Serve() {
+  if (std::exchange(serving_, true)) return;
+  const Waiter* awaiting = nullptr;
+  while (Waiter* const waiter = waiting_.front()) {
+    Shortage why = Shortage::kAtLimit;
+    if (waiter->OnMemory(why)) {
+      waiter->Unlink();
+    } else if (waiter == awaiting) {
+      break;
+    } else {
+      // What became free before it asked for word comes to light at the second try.
+      news_.Await(waiter->size_bytes_, why);
+      awaiting = waiter;
+    }
+  }
+  serving_ = false;
+}
+
+}  // namespace hawser::transport

@@ -1,0 +1,271 @@
+#include "hawser/transport/pull_admission.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "hawser/transport/poller.h"
+#include "hawser/transport/rendezvous.h"
+
+namespace hawser::transport {
+namespace {
+
+constexpr size_t kShort = 0, kLong = 1;
+constexpr size_t kNothing = std::numeric_limits<size_t>::max();
+
+// Of what long pulls leave free, short ones may take three quarters.
+constexpr double kShortLeaves = 0.25;
+
+}  // namespace
+
+// ---- PullAccount
+
+PullAccount::PullAccount(PullAdmission& admission, PullQueue& owner) : admission_(admission), owner_(owner) {
+  for (PullLane& lane : lanes_) lane.account = this;
+}
+
+PullAccount::~PullAccount() {
+  if (host_ == nullptr) return;
+  admission_.WithdrawAll(*this);
+  admission_.held_bytes_ -= held_bytes_;
+  host_->held_bytes -= held_bytes_;
+  if (--host_->accounts == 0) admission_.hosts_.erase(fabric::PeerHost(host_->key));
+  if (held_bytes_ != 0) admission_.PumpSoon();
+}
+
+// ---- PullAdmission
+
+PullAdmission::PullAdmission(Poller& poller, double host_share)
+    : poller_(poller),
+      shares_{1 - (1 - host_share) * kShortLeaves, host_share},
+      news_(poller, [this] { Pump(); }),
+      pump_timer_([this] { Pump(); }),
+      watch_timer_([this] { Watch(); }) {}
+
+PullAdmission::~PullAdmission() = default;
+
+void PullAdmission::Stop() { stopped_ = true; }
+
+size_t PullAdmission::LaneOf(const Pull& pull) { return pull.bytes_ <= kReadAheadBytes ? kShort : kLong; }
+
+PullHost& PullAdmission::HostOf(PullAccount& account) {
+  if (account.host_ == nullptr) {
+    const fabric::PeerHost key = account.owner_.peer_host();
+    std::unique_ptr<PullHost>& host = hosts_[key];
+    if (host == nullptr) {
+      host = std::make_unique<PullHost>();
+      host->key = key;
+      for (PullHost::Lane& lane : host->lanes) lane.host = host.get();
+    }
+    ++host->accounts;
+    account.host_ = host.get();
+  }
+  return *account.host_;
+}
+
+void PullAdmission::Announce(Pull& pull, PullAccount& account) {
+  const size_t index = LaneOf(pull);
+  PullLane& lane = account.lanes_[index];
+  HostOf(account);
+  pull.account_ = &account;
+  lane.waiting.MoveToBack(&pull);
+  Place(lane, index);
+  // Behind others it changes nothing.
+  const PullHost::Lane& host = account.host_->lanes[index];
+  if (lane.waiting.front() == &pull && host.connections.front() == &lane) Pump();
+}
+
+void PullAdmission::Withdraw(Pull& pull) {
+  if (!pull.linked()) return;
+  pull.Unlink();
+  const size_t index = LaneOf(pull);
+  Place(pull.account_->lanes_[index], index);
+  PumpSoon();  // The next one may be smaller.
+}
+
+void PullAdmission::WithdrawAll(PullAccount& account) {
+  if (account.host_ == nullptr) return;
+  for (size_t index : {kShort, kLong}) {
+    PullLane& lane = account.lanes_[index];
+    while (Pull* const pull = lane.waiting.front()) pull->Unlink();
+    Place(lane, index);
+  }
+  PumpSoon();
+}
+
+void PullAdmission::OnReadQueued(Pull& pull, uint64_t bytes) {
+  const size_t index = LaneOf(pull);
+  PullLane& lane = pull.account_->lanes_[index];
+  pull.unposted_bytes_ -= bytes;
+  lane.unposted_bytes -= bytes;
+  if (lane.linked() || lane.waiting.empty()) return;
+  Place(lane, index);
+  if (lane.linked()) PumpSoon();
+}
+
+void PullAdmission::OnRead(Pull& pull, uint64_t bytes) {
+  PullAccount& account = *pull.account_;
+  pull.unread_bytes_ -= bytes;
+  account.unread_bytes_ -= bytes;
+  account.read_bytes_ += bytes;
+  if (account.unread_bytes_ == 0) account.ListLink<InHolders>::Unlink();
+}
+
+void PullAdmission::OnPullEnded(Pull& pull) {
+  if (pull.unposted_bytes_ != 0) OnReadQueued(pull, pull.unposted_bytes_);
+  if (pull.unread_bytes_ == 0) return;
+  PullAccount& account = *pull.account_;
+  account.unread_bytes_ -= pull.unread_bytes_;
+  pull.unread_bytes_ = 0;
+  if (account.unread_bytes_ == 0) account.ListLink<InHolders>::Unlink();
+}
+
+void PullAdmission::Release(Pull& pull) {
+  if (!pull.holds_memory_) return;
+  OnPullEnded(pull);
+  pull.holds_memory_ = false;
+  pull.account_->held_bytes_ -= pull.bytes_;
+  pull.account_->host_->held_bytes -= pull.bytes_;
+  held_bytes_ -= pull.bytes_;
+  PumpSoon();
+}
+
+void PullAdmission::Place(PullLane& lane, size_t index) {
+  PullHost::Lane& host = lane.account->host_->lanes[index];
+  const bool may_go_on = !lane.waiting.empty() && lane.unposted_bytes < kReadAheadBytes;
+  if (may_go_on && !lane.linked()) host.connections.MoveToBack(&lane);
+  if (!may_go_on) lane.Unlink();
+  if (host.connections.empty()) {
+    host.Unlink();
+  } else if (!host.linked()) {
+    rings_[index].MoveToBack(&host);
+  }
+}
+
+// What returns memory may be anything, on a path of the application's too: others go on in a turn of their
+// own.
+void PullAdmission::PumpSoon() {
+  if (any_waits() && !stopped_ && !pump_timer_.is_set()) {
+    poller_.timers().Set(pump_timer_, poller_.now_ns());
+  }
+}
+
+void PullAdmission::Pump() {
+  if (pumping_) again_ = true;
+  if (stopped_ || std::exchange(pumping_, true)) return;
+  poller_.timers().Cancel(pump_timer_);
+  // What became free before word was asked for comes to light in the second round.
+  for (int round = 0; round < 2 && any_waits(); ++round) {
+    if (round == 1) news_.Await(wanted_bytes_, why_);
+    wanted_bytes_ = kNothing;
+    why_ = Shortage::kAtLimit;
+    for (size_t index : {kShort, kLong}) ServeRing(index);
+  }
+  pumping_ = false;
+  if (std::exchange(again_, false)) PumpSoon();
+  if (!any_waits()) {
+    poller_.timers().Cancel(watch_timer_);
+  } else if (!watch_timer_.is_set()) {
+    Look();
+    poller_.timers().Set(watch_timer_, After(poller_.now_ns(), kWatchInterval));
+  }
+}
+
+void PullAdmission::ServeRing(size_t index) {
+  auto& ring = rings_[index];
+  ++passes_;
+  while (PullHost::Lane* const host = ring.front()) {
+    if (host->refused_in_pass == passes_) break;  // So were all others.
+    PullLane* const lane = host->connections.front();
+    Pull* const pull = lane->waiting.front();
+    ring.MoveToBack(host);
+    if (Admit(*pull, *lane, index)) continue;
+    host->refused_in_pass = passes_;
+    pull->owner_->OnPullShort(pull->slot());
+  }
+}
+
+bool PullAdmission::Admit(Pull& pull, PullLane& lane, size_t index) {
+  ++attempts_;
+  PullAccount& account = *lane.account;
+  PullHost& host = *account.host_;
+  BufferPool& pool = poller_.messages().buffers();
+  if (held_bytes_ != 0) {
+    const BufferPoolStats stats = pool.stats();
+    const uint64_t free = stats.limit_bytes - std::min(stats.leased_bytes, stats.limit_bytes);
+    const double wanted = static_cast<double>(host.held_bytes + pull.bytes_) / shares_[index] -
+                          static_cast<double>(host.held_bytes);
+    if (static_cast<double>(free) < wanted) {
+      wanted_bytes_ = std::min({wanted_bytes_, static_cast<size_t>(wanted), stats.limit_bytes});
+      return false;
+    }
+  }
+  Shortage why = Shortage::kAtLimit;
+  Lease sink = pool.TryAcquire(pull.bytes_, why);
+  if (!sink) {
+    if (pull.bytes_ <= wanted_bytes_) {
+      wanted_bytes_ = pull.bytes_;
+      why_ = why;
+    }
+    return false;
+  }
+  pull.Unlink();
+  pull.holds_memory_ = true;
+  pull.unposted_bytes_ = pull.unread_bytes_ = pull.bytes_;
+  account.held_bytes_ += pull.bytes_;
+  host.held_bytes += pull.bytes_;
+  held_bytes_ += pull.bytes_;
+  lane.unposted_bytes += pull.bytes_;
+  if (account.unread_bytes_ == 0) {
+    holders_.MoveToBack(&account);
+    account.look_ = 0;
+  }
+  account.unread_bytes_ += pull.bytes_;
+  // The next connection of the host is the next.
+  lane.Unlink();
+  Place(lane, index);
+  pull.owner_->OnPullAdmitted(pull.slot(), std::move(sink));
+  return true;
+}
+
+// ---- The watch
+
+void PullAdmission::Look() {
+  ++looks_;
+  for (PullAccount* account = holders_.front(); account != nullptr; account = holders_.after(account)) {
+    account->look_ = looks_;
+    account->unread_bytes_then_ = account->unread_bytes_;
+    account->read_bytes_then_ = account->read_bytes_;
+  }
+}
+
+bool PullAdmission::HardlyMoves(const PullAccount& account) const {
+  if (account.look_ != looks_ || !account.owner_.waits_for_peer()) return false;
+  const uint64_t then = account.unread_bytes_then_;
+  return account.read_bytes_ - account.read_bytes_then_ <
+         std::min(then, std::max(kWatchedBytesMin, then / kWatchedFraction));
+}
+
+void PullAdmission::Watch() {
+  uint64_t wanted = 0;
+  for (auto& ring : rings_) {
+    for (auto* host = ring.front(); host != nullptr; host = ring.after(host)) {
+      for (auto* lane = host->connections.front(); lane != nullptr; lane = host->connections.after(lane)) {
+        wanted += lane->waiting.front()->bytes_;
+      }
+    }
+  }
+  uint64_t freed = 0;
+  std::vector<PullQueue*> to_end;
+  for (PullAccount* account = holders_.front(); account != nullptr && freed < wanted;
+       account = holders_.after(account)) {
+    if (!HardlyMoves(*account)) continue;
+    freed += account->held_bytes_;
+    to_end.push_back(&account->owner_);
+  }
+  Look();
+  if (any_waits()) poller_.timers().Set(watch_timer_, After(poller_.now_ns(), kWatchInterval));
+  for (PullQueue* const queue : to_end) queue->EndForMemory();
+}
+
+}  // namespace hawser::transport

@@ -1,0 +1,167 @@
+#ifndef HAWSER_TRANSPORT_PULL_ADMISSION_H_
+#define HAWSER_TRANSPORT_PULL_ADMISSION_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "hawser/transport/buffer_pool.h"
+#include "hawser/transport/fabric/peer_table.h"
+#include "hawser/transport/intrusive_list.h"
+#include "hawser/transport/memory_queue.h"
+#include "hawser/transport/timer.h"
+
+namespace hawser::transport {
+
+class Poller;
+class Pull;
+class PullAccount;
+class PullAdmission;
+class PullQueue;
+struct InAdmission;
+struct InHolders;
+struct InHostLane;
+struct InRing;
+
+// Pulls of one connection that wait for memory. There is a lane for short pulls and one for long ones, so
+// that a long one does not keep short ones waiting.
+struct PullLane final : ListLink<InHostLane> {
+  PullAccount* account = nullptr;
+  IntrusiveList<Pull, InAdmission> waiting;  // In the order of their announcements.
+  uint64_t unposted_bytes = 0;               // Of admitted pulls, what no READ was queued for.
+};
+
+// The connections of one host, and what they hold.
+struct PullHost {
+  struct Lane final : ListLink<InRing> {
+    PullHost* host = nullptr;
+    IntrusiveList<PullLane, InHostLane> connections;  // Whose next pull may be admitted, in turn.
+    uint64_t refused_in_pass = 0;
+  };
+
+  fabric::PeerHost key;
+  size_t accounts = 0;
+  uint64_t held_bytes = 0;
+  std::array<Lane, 2> lanes;
+};
+
+// What one connection has announced, and what memory it holds for it. Lifetime: a part of its PullQueue.
+class PullAccount final : public ListLink<InHolders> {
+ public:
+  PullAccount(PullAdmission& admission, PullQueue& owner);
+  ~PullAccount();
+
+ private:
+  friend class PullAdmission;
+
+  PullAdmission& admission_;
+  PullQueue& owner_;
+  PullHost* host_ = nullptr;  // Null before the first large message.
+  std::array<PullLane, 2> lanes_;
+  uint64_t held_bytes_ = 0;    // Sinks of admitted pulls, until Release().
+  uint64_t unread_bytes_ = 0;  // Of those, what has not arrived.
+  uint64_t read_bytes_ = 0;    // What has arrived, ever.
+  // At the last look of the watch, by its number.
+  uint64_t look_ = 0;
+  uint64_t unread_bytes_then_ = 0;
+  uint64_t read_bytes_then_ = 0;
+};
+
+// Which of the large messages that were announced to one poller get memory, and when.
+//
+// An announcement costs its peer a few bytes and would cost us up to the largest message, so memory is leased
+// no earlier than READs into it can be posted:
+//  - A connection has one long pull (more than kReadAheadBytes) and a few short ones under way; the next is
+//    admitted when less than kReadAheadBytes of those before it are left to be posted.
+//  - A host (fabric::PeerHost) holds at most a share of the memory that is free or its own: so much for long
+//    pulls, somewhat more for short ones. A pull always finds room when no other pull holds any.
+//  - Hosts take turns, then connections of one host; pulls of one connection are admitted in their order.
+// Pulls that are not admitted wait here and cost nothing until memory is returned. Their deadlines are kept
+// by their owners, which withdraw them.
+//
+// While pulls wait for memory, a connection that holds some and hardly fetches anything into it is ended: its
+// READs cannot be revoked otherwise (see kWatchInterval).
+//
+// Thread: on the poller.
+class PullAdmission {
+ public:
+  // What a connection can have outstanding.
+  static constexpr uint64_t kReadAheadBytes = 4 << 20;
+  // While pulls wait for memory, each connection that holds some for what has not arrived is looked at so
+  // often. It is ended if less than 1 MiB, or than a 64th of what it still had to fetch, has come meanwhile.
+  static constexpr absl::Duration kWatchInterval = absl::Seconds(1);
+  static constexpr uint64_t kWatchedBytesMin = 1 << 20;
+  static constexpr uint64_t kWatchedFraction = 64;
+
+  // `host_share`: of the memory that is free or its own, what a host may hold for long pulls; 0 to 1.
+  PullAdmission(Poller& poller, double host_share);
+  ~PullAdmission();
+
+  // `pull`, which is new, wants a sink. Its owner gets it in OnPullAdmitted(), perhaps inside this call.
+  void Announce(Pull& pull, PullAccount& account);
+  // A pull that waits no longer wants to. Nothing happens if it does not wait.
+  void Withdraw(Pull& pull);
+  // A connection ends: none of its pulls is admitted from now on.
+  void WithdrawAll(PullAccount& account);
+
+  // ---- Of an admitted pull.
+  // A READ of `bytes` was queued.
+  void OnReadQueued(Pull& pull, uint64_t bytes);
+  // `bytes` have arrived.
+  void OnRead(Pull& pull, uint64_t bytes);
+  // It has ended: what was left to be READ never will be. Its sink still counts.
+  void OnPullEnded(Pull& pull);
+  // Its sink counts no longer. Nothing happens if it does not count.
+  void Release(Pull& pull);
+
+  // Sinks that count.
+  uint64_t held_bytes() const { return held_bytes_; }
+  // Times that memory was asked for; for tests.
+  uint64_t attempts() const { return attempts_; }
+
+  MemoryNews& news() { return news_; }
+  // The poller ends.
+  void Stop();
+
+ private:
+  friend class PullAccount;
+
+  static size_t LaneOf(const Pull& pull);
+  PullHost& HostOf(PullAccount& account);
+  // Puts `lane` in its host's line, or takes it out, as its next pull may be admitted or not.
+  void Place(PullLane& lane, size_t index);
+  void PumpSoon();
+  void Pump();
+  void ServeRing(size_t index);
+  bool Admit(Pull& pull, PullLane& lane, size_t index);
+  bool any_waits() const { return !rings_[0].empty() || !rings_[1].empty(); }
+  // Notes where those that hold memory stand.
+  void Look();
+  void Watch();
+  bool HardlyMoves(const PullAccount& account) const;
+
+  Poller& poller_;
+  const std::array<double, 2> shares_;  // Of the two lanes.
+  absl::flat_hash_map<fabric::PeerHost, std::unique_ptr<PullHost>> hosts_;
+  std::array<IntrusiveList<PullHost::Lane, InRing>, 2> rings_;  // Hosts that wait, in turn.
+  IntrusiveList<PullAccount, InHolders> holders_;               // With unread bytes; the oldest first.
+  uint64_t held_bytes_ = 0;
+  uint64_t attempts_ = 0;
+  uint64_t looks_ = 0;
+  size_t wanted_bytes_ = 0;  // The least of free memory that lets one of those that wait go on.
+  Shortage why_ = Shortage::kAtLimit;
+  uint64_t passes_ = 0;
+  bool pumping_ = false;
+  bool again_ = false;
+  bool stopped_ = false;
+  MemoryNews news_;
+  Timer pump_timer_;
+  Timer watch_timer_;  // While pulls wait for memory.
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_PULL_ADMISSION_H_
