@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <thread>
 
 namespace hawser::internal {
 
@@ -25,17 +26,12 @@ class CallbackGate {
   void Close();
 
  private:
-  // A thread that enters gates or closes them.
-  struct Thread {
-    CallbackGate* waits_for = nullptr;  // In Close(). Guarded by the mutex of all gates.
-  };
-  static Thread& ThisThread();
   bool WaitsForThisThread() const;
 
   static constexpr uint32_t kInside = 1, kClosed = 2;
   std::atomic<uint32_t> state_{0};
-  uint32_t depth_ = 0;        // On the poller.
-  Thread* inside_ = nullptr;  // Fixed while state_ has both bits.
+  std::atomic<std::thread::id> inside_;  // Fixed while state_ has both bits.
+  uint32_t depth_ = 0;                   // On the poller.
 };
 
 }  // namespace hawser::internal

@@ -78,8 +78,9 @@ void ServerCall::HandlerReturned(absl::Status status) {
 void ServerCall::Finish(absl::Status status) {
   if (connection_.poller().Held()) {
     connection_.Answer(*this, status);
-    // The usual case: nobody else has a share.
-    return refs_.load(std::memory_order_acquire) == 1 ? connection_.Recycle(*this) : Unref();
+    if (refs_.load(std::memory_order_acquire) == 1) return connection_.Recycle(*this);
+    ForgetOnCancel();  // It is due, and must not start any more.
+    return Unref();
   }
   ForgetOnCancel();
   status_ = std::move(status);
@@ -147,11 +148,12 @@ absl::Duration ServerCall::TimeRemaining() const {
 bool ServerCall::cancelled() const { return TimeRemaining() == absl::ZeroDuration(); }
 
 void ServerCall::OnCancel(absl::AnyInvocable<void()> callback) {
-  absl::AnyInvocable<void()> replaced;  // Destroyed after the lock.
-  absl::MutexLock lock(&cancel_mutex_);
-  replaced = std::exchange(on_cancel_, std::move(callback));
-  has_on_cancel_.store(true, std::memory_order_relaxed);
-  if (!cancelled_.load(std::memory_order_relaxed) || std::exchange(on_cancel_is_due_, true)) return;
+  {
+    absl::MutexLock lock(&cancel_mutex_);
+    on_cancel_.swap(callback);  // The one before is destroyed after the lock.
+    has_on_cancel_.store(true, std::memory_order_relaxed);
+    if (!cancelled_.load(std::memory_order_relaxed) || std::exchange(on_cancel_is_due_, true)) return;
+  }
   refs_.fetch_add(1, std::memory_order_relaxed);
   connection_.poller().Post(&cancel_item_);
 }

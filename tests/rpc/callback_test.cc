@@ -181,7 +181,8 @@ TEST_F(ServerCallbackTest, OnCancelAfterTheFactDoesNotRunOnceTheCallHasFinished)
 struct Side {
   std::shared_ptr<transport::Runtime> runtime =
       *transport::Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/true);
-  std::function<void(ChannelState)> on_state_change = [](ChannelState) {};
+  std::atomic<bool> told_ready{false};
+  std::function<void(ChannelState)> on_state_change = [this](ChannelState) { told_ready = true; };
   std::shared_ptr<Channel> channel;
 
   explicit Side(TestServer& server) {
@@ -189,7 +190,7 @@ struct Side {
     options.runtime = runtime;
     options.on_state_change = [this](ChannelState state, const absl::Status&) { on_state_change(state); };
     channel = server.Connect(std::move(options));
-    SendAct(channel, 1).Wait().status().IgnoreError();
+    EXPECT_TRUE(Eventually([&] { return told_ready.load(); }));  // Before the test says what to do.
   }
 };
 
