@@ -223,7 +223,10 @@ void Connection::OnEstablished(absl::string_view private_data) {
   absl::Duration first = options_.keepalive_interval;
   // Infinite: no pings, so not this one either.
   if (requester_ != nullptr) first = std::min(first, std::max(kFirstAnswer, first / 100));
-  poller_.timers().Set(keepalive_timer_, After(poller_.now_ns(), first));
+  const int64_t first_ns = After(poller_.now_ns(), first);
+  poller_.timers().Set(keepalive_timer_, first < options_.keepalive_interval
+                                             ? first_ns
+                                             : OnSharedPoint(first_ns, options_.keepalive_interval));
   poller_.MarkForFlush(this);
   observer_.OnReady(peer_hello_);
   for (auto& [buffer, length_bytes] : std::exchange(early_, {})) OnMessage(std::move(buffer), length_bytes);
