@@ -44,6 +44,15 @@ constexpr absl::Duration kCauseTimeout = absl::Milliseconds(20);
 // OnKeepaliveTimer().
 constexpr absl::Duration kFirstAnswer = absl::Milliseconds(100);
 
+// When an idle connection is pinged, at `when_ns` or up to a 64th of the interval later: connections share
+// these points in time, so that a poller with thousands of idle ones wakes 64 times an interval, not
+// thousands of times.
+int64_t OnSharedPoint(int64_t when_ns, absl::Duration interval) {
+  const int64_t step_ns = absl::ToInt64Nanoseconds(interval / 64);
+  if (step_ns <= 0 || when_ns >= kNever - step_ns) return when_ns;
+  return (when_ns + step_ns - 1) / step_ns * step_ns;
+}
+
 }  // namespace
 
 State Connection::NextState(State state, Event event) {
@@ -218,7 +227,10 @@ void Connection::OnEstablished(absl::string_view private_data) {
   // Infinite: no pings, so not this one either.
   if (requester_ != nullptr || awaits_first_message())
     first = std::min(first, std::max(kFirstAnswer, first / 100));
-  poller_.timers().Set(keepalive_timer_, After(poller_.now_ns(), first));
+  const int64_t first_ns = After(poller_.now_ns(), first);
+  poller_.timers().Set(keepalive_timer_, first < options_.keepalive_interval
+                                             ? first_ns
+                                             : OnSharedPoint(first_ns, options_.keepalive_interval));
   poller_.MarkForFlush(this);
   observer_.OnReady(peer_hello_);
   for (auto& [buffer, length_bytes] : std::exchange(early_, {})) OnMessage(std::move(buffer), length_bytes);
@@ -490,7 +502,14 @@ void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
     case Kind::kControl:
       return control_.OnControl(message);
     case Kind::kControlAck:
-      return control_.OnControlAck(message);
+      control_.OnControlAck(message);
+      // A ping was answered: the next one is due in an interval, not when the answer to this one was.
+      if (carries_traffic() && control_.waiting_since_ns() == kNever && exchanges_in_flight() == 0 &&
+          send_queue_.reads_stand_still_since_ns() == kNever) {
+        const absl::Duration interval = options_.keepalive_interval;
+        poller_.timers().Set(keepalive_timer_, OnSharedPoint(After(last_receive_ns_, interval), interval));
+      }
+      return;
   }
   Fail(Violation::kRole, requester_ != nullptr ? "sent a request on a connection where it answers them"
                                                : "sent a response on a connection where it gets them");
@@ -548,6 +567,8 @@ void Connection::OnKeepaliveTimer() {
     if (next_ns <= now_ns || first_request || awaits_first_message()) {
       control_.Ping();
       next_ns = SilentUntilNs();
+    } else {
+      next_ns = OnSharedPoint(next_ns, options_.keepalive_interval);
     }
   }
   if (const int64_t since_ns = send_queue_.reads_stand_still_since_ns(); since_ns != kNever) {

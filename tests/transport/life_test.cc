@@ -1,4 +1,5 @@
 // How connections begin, and what keeps them alive.
+#include <deque>
 #include <memory>
 #include <string>
 #include <utility>
@@ -304,6 +305,32 @@ TEST(KeepaliveTest, AnIdleConnectionPingsAndLives) {
   EXPECT_FALSE(link.closed());
   EXPECT_GE(link.client_counts().sends, 20u);
   EXPECT_LE(link.client_counts().sends, 100u);
+}
+
+// So that a poller with thousands of them wakes rarely.
+TEST(KeepaliveTest, IdleConnectionsPingTogether) {
+  constexpr absl::Duration kStep = absl::Milliseconds(50);
+  World world;
+  std::deque<Link> links;
+  for (int i = 0; i < 8; ++i) {
+    links.emplace_back(world);
+    world.Pass(kStep, kStep);
+  }
+  const auto sends = [&] {
+    uint64_t sum = 0;
+    for (Link& link : links) sum += link.client_counts().sends;
+    return sum;
+  };
+  world.Pass(absl::Seconds(11), kStep);  // The first ones, at each connection's own time.
+  const uint64_t before = sends();
+  int awake = 0;
+  for (absl::Duration passed; passed < absl::Seconds(10); passed += kStep) {
+    const uint64_t seen = sends();
+    world.Pass(kStep, kStep);
+    if (sends() != seen) ++awake;
+  }
+  EXPECT_GE(sends() - before, links.size());
+  EXPECT_LE(awake, 4);  // Of 8: they were made within 0.4 s, and share points 0.16 s apart.
 }
 
 TEST(KeepaliveTest, ABusyConnectionDoesNotPing) {
