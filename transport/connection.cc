@@ -173,7 +173,6 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller,
   answer.receive_buffer_bytes = agreed.receive_buffer_bytes;
   answer.message_bytes_max = options.message_bytes_max;
   answer.session = session;
-  connection->accepted_ = true;
   connection->peer_hello_ = hello;
   connection->Agree(hello);
   const absl::Status status =
@@ -304,7 +303,7 @@ void Connection::Fail(Violation violation, absl::string_view what, absl::StatusC
 }
 
 void Connection::OnViolation(Violation violation) {
-  if (!accepted_) return;
+  if (!accepted_ || queue_pair_ == nullptr) return;
   poller_.violations().Record(violation, queue_pair_->peer_address(), poller_.now_ns(),
                               absl::StrCat(why_closed_.message(), "; connection ", index_, " is closed"));
 }
@@ -450,8 +449,9 @@ void Connection::OnBadCompletion(const WorkId& id, fabric::CompletionStatus stat
   }
   // In a later turn than the flush: too late for the calls, but the observer hears the cause.
   if (state_ == State::kFlushing && !seen_flushed_.ok() && status != fabric::CompletionStatus::kFlushed) {
-    why_closed_ = why;
+    why_closed_ = absl::Status(why.code(), why.message());
     seen_flushed_ = absl::OkStatus();
+    if (const std::optional<Violation> violation = ViolationOf(why)) OnViolation(*violation);
   }
   Fail(why);
 }

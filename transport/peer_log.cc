@@ -1,7 +1,6 @@
 #include "hawser/transport/peer_log.h"
 
 #include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/peer_table.h"
 #include "hawser/transport/fabric/peer_text.h"
 
 namespace hawser::transport {
@@ -21,14 +21,6 @@ bool WriteToStderr(absl::string_view line) {
   pollfd ready = {STDERR_FILENO, POLLOUT, 0};
   if (poll(&ready, 1, 0) != 1 || ready.revents != POLLOUT) return false;
   return write(STDERR_FILENO, line.data(), line.size()) == static_cast<ssize_t>(line.size());
-}
-
-// Without the port.
-size_t HashOf(const fabric::SocketAddress& peer) {
-  fabric::SocketAddress host = peer;
-  host.set_port(0);
-  return absl::Hash<absl::string_view>()(
-      {reinterpret_cast<const char*>(host.get()), static_cast<size_t>(host.length_bytes())});
 }
 
 }  // namespace
@@ -54,14 +46,15 @@ void PeerLog::Line(int64_t now_ns, const fabric::SocketAddress& peer, absl::stri
     suppressed_.fetch_add(1, std::memory_order_relaxed);
     return;
   }
-  Bucket& address = addresses_[HashOf(peer) % kAddressBuckets];
+  Bucket& address = addresses_[absl::Hash<fabric::PeerHost>()(fabric::PeerHost(peer)) % kAddressBuckets];
   bool written = false;
   if (address.Allows(limits_.address, now_ns) && process_.Allows(limits_.process, now_ns)) {
     address.Take(limits_.address, now_ns);
     process_.Take(limits_.process, now_ns);
     const uint64_t suppressed = suppressed_.exchange(0, std::memory_order_relaxed);
-    std::string line = absl::StrCat("hawser: ", EscapePeerText(text.substr(0, kTextBytesMax)));
-    if (line.size() > kTextBytesMax) line.resize(kTextBytesMax);
+    const std::string escaped = EscapePeerText(text.substr(0, kTextBytesMax));
+    // Again: it may be cut inside of a character.
+    std::string line = absl::StrCat("hawser: ", EscapePeerText(escaped.substr(0, kTextBytesMax)));
     if (suppressed != 0)
       absl::StrAppend(&line, " (", suppressed, " lines about peers before this were not written)");
     line.push_back('\n');

@@ -41,7 +41,7 @@ class PeerLog {
   static PeerLog& Stderr();
 
   // "hawser: `text`", escaped (EscapePeerText()) and cut, if the limits allow it. `now_ns`: of any clock, but
-  // of one. The port of `peer` does not count: a peer has as many as it likes.
+  // of one. Peers of one host (fabric::PeerHost) count as one.
   void Line(int64_t now_ns, const fabric::SocketAddress& peer, absl::string_view text);
 
  private:

@@ -136,6 +136,7 @@ class Model {
     const FrameHeader& header = frame.header;
     const uint32_t length = header.length_bytes;
     if (header.acknowledged - acknowledged_ > sent_ - acknowledged_) return End(Result::kViolation);
+    const bool acknowledges = header.acknowledged != acknowledged_;
     acknowledged_ = header.acknowledged;
     const bool has_length = header.kind != FrameKind::kAck && header.kind != FrameKind::kNak;
     const bool may_ask = header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite;
@@ -177,7 +178,8 @@ class Model {
         const uint32_t number = reads_[answered_];
         if (acknowledged_ <= number) return End(Result::kViolation);
         const uint32_t missing = setup_.requests[number].bytes - read_bytes_in_;
-        if (header.key != number || header.address != read_bytes_in_ || length == 0 || length > missing) {
+        if (header.key != number || header.address != read_bytes_in_ || length > missing ||
+            length < std::min(missing, fabric::kReadFragmentMin)) {
           return End(Result::kViolation);
         }
         Copy(frame, expected_.sinks[number], read_bytes_in_);
@@ -189,6 +191,7 @@ class Model {
         break;
       }
       case FrameKind::kAck:
+        if (!acknowledges) return End(Result::kViolation);
         break;
       case FrameKind::kNak: {
         const auto status = static_cast<CompletionStatus>(header.status);
@@ -258,8 +261,9 @@ Frame NextFrame(Script& script, const Model& model, const Setup& setup, uint64_t
       header.address = model.due_offset();
       if (script.Below(8) != 0) header.acknowledged = std::max(header.acknowledged, header.key + 1);
       if (!setup.requests.empty()) {
+        const uint32_t missing = setup.requests[header.key].bytes - model.due_offset();
         header.length_bytes =
-            std::min(header.length_bytes, setup.requests[header.key].bytes - model.due_offset());
+            std::clamp(header.length_bytes, std::min(missing, fabric::kReadFragmentMin), missing);
       }
       break;
     case FrameKind::kNak:
@@ -268,6 +272,10 @@ Frame NextFrame(Script& script, const Model& model, const Setup& setup, uint64_t
       [[fallthrough]];
     case FrameKind::kAck:
       header.length_bytes = 0;
+      if (header.kind == FrameKind::kAck && header.acknowledged == model.acknowledged() &&
+          model.acknowledged() != model.sent()) {
+        ++header.acknowledged;
+      }
       break;
     default:
       break;

@@ -19,6 +19,13 @@ namespace {
 constexpr size_t kReadBytesMax = 1024 * 1024;
 constexpr int kReadCallsMax = 32;
 
+// What few frames set.
+bool MaySet(const FrameHeader& header) {
+  const bool asks = header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite;
+  return (header.flags & ~(asks ? kAckRequestedFlag : 0)) == 0 && header.reserved == 0 &&
+         (header.status == 0 || header.kind == FrameKind::kNak);
+}
+
 }  // namespace
 
 FrameReader::Result FrameReader::Read(int fd, absl::Span<uint8_t> staging, TcpFabricCounters* counters) {
@@ -119,10 +126,7 @@ FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end) 
 
 FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
   payload_ = header.kind;
-  const bool may_ask = header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite;
-  const uint8_t flags_allowed = may_ask ? kAckRequestedFlag : 0;
-  if ((header.flags & ~flags_allowed) != 0 || header.reserved != 0 ||
-      (header.status != 0 && header.kind != FrameKind::kNak)) {
+  if ((header.flags | header.status | header.reserved) != 0 && !MaySet(header)) {
     return Violation(absl::StrCat("it sent a frame of kind ", static_cast<int>(header.kind), " with flags ",
                                   static_cast<int>(header.flags), ", status ",
                                   static_cast<int>(header.status), " and reserved bits ",

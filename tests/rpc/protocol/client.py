@@ -146,7 +146,8 @@ class Client:
         elif kind == "READ response":
             assert self.acknowledged > header["key"] == min(self.reads), header
             data = self.reads[header["key"]]
-            assert header["address"] == len(data[0]) and 1 <= header["length"] <= page.fragment_max, header
+            shortest = min(page.fragment_min, data[1] - len(data[0]))
+            assert header["address"] == len(data[0]) and shortest <= header["length"] <= page.fragment_max, header
             data[0] += self._receive(header["length"])
             if len(data[0]) == data[1]:
                 del self.reads[header["key"]]
@@ -158,12 +159,13 @@ class Client:
         else:
             assert kind == "acknowledgement" and header["length"] == 0, header
 
-    def serve_read(self, number, rkey, address, length):
+    def serve_read(self, number, rkey, address, length, fragment=None):
         base, memory = self.granted[rkey]
         data = memory[address - base : address - base + length]
         assert len(data) == length, "a READ outside what was granted"
-        for offset in range(0, length, self.page.fragment_max):
-            part = data[offset : offset + self.page.fragment_max]
+        fragment = fragment or self.page.fragment_max
+        for offset in range(0, length, fragment):
+            part = data[offset : offset + fragment]
             self.frame("READ response", part, key=number, address=offset)
 
     def read(self, rkey, address, length):

@@ -202,6 +202,42 @@ class ClientTest(unittest.TestCase):
         self.assertRegex(self.errors, r"hawser: protocol violation \(slot\): peer tcp://127\.0\.0\.1:\d+ used slot 8 of 8")
         self.assertRegex(self.errors, r"hawser: protocol violation \(frame\): peer ")
 
+    def read_in_fragments(self, fragment):
+        """A large call whose READs are answered in fragments of so many bytes."""
+        client = self.connect()
+        client.held_reads = []
+        client.request(ECHO, 0, [struct_of_bytes(b"x" * 100_000)])
+        while not client.held_reads:
+            client.poll()
+        held, client.held_reads = client.held_reads, None
+        for read in held:
+            client.serve_read(*read, fragment=fragment)
+        return client
+
+    def test_fragments_of_reads_have_a_least_size(self):
+        self.assertEqual(self.read_in_fragments(self.page.fragment_min).response().code, self.page.codes["OK"])
+        text = self.farewell(self.read_in_fragments(self.page.fragment_min - 1))
+        self.assertIn("answered READ", text)
+
+    def test_an_acknowledgement_of_nothing_new_is_refused(self):
+        client = self.connect()
+        client.frame("acknowledgement")
+        self.assertIn("acknowledges nothing new", self.farewell(client))
+
+    def test_a_grant_can_be_read_four_times_over(self):
+        client = self.connect()
+        client.request(ECHO, 0, [struct_of_bytes(b"x" * 100_000)])
+        header, rest = client.next_message()
+        table = [
+            self.page.entry.decode(rest[i * self.page.entry.size :]) for i in range(header["entries"])
+        ]
+        granted = next(entry for entry in table if entry["rkey"])
+        for _ in range(4):
+            client.read(granted["rkey"], granted["address"], granted["length"])
+        with self.assertRaises(Refused) as raised:
+            client.read(granted["rkey"], granted["address"], granted["length"])
+        self.assertEqual(raised.exception.status, self.page.refusals["IBV_WC_REM_ACCESS_ERR"])
+
     def test_strangers_are_answered_as_the_page_says(self):
         greeting = self.page.greeting.encode(
             magic=self.page.greeting_magic,

@@ -70,9 +70,8 @@ class Page:
         self.operations = self._names("operation", "name")
         self.frames = self._names("kind", "frame")
         self.refusals = self._names("status", "the requester's completion")
-        self.fragment_max = int(
-            re.search(r"up to (\d+)", next(row[2] for row in self._rows("kind") if row[1] == "READ response")).group(1)
-        )
+        fragment = next(row[2] for row in self._rows("kind") if row[1] == "READ response")
+        self.fragment_min, self.fragment_max = map(int, re.match(r"(\d+) to (\d+),", fragment).groups())
         self.codes = {}
         for row in self._rows("code"):
             for number, name in zip(row[::2], row[1::2]):

@@ -70,12 +70,15 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
   // Of queue pairs that hold READs: what the test lets through, and what was posted between.
   void ReleaseHeld() {
     for (auto& [qp_num, held] : held_) {
-      if (spy_.CountsOf(qp_num) == nullptr) held.clear();
       while (!held.empty()) {
-        Counts& counts = *spy_.CountsOf(qp_num);
-        if (counts.hold_reads && held.front().opcode == fabric::Opcode::kRead) {
-          if (counts.reads_let_through == 0) break;
-          --counts.reads_let_through;
+        Counts* const counts = spy_.CountsOf(qp_num);
+        if (counts == nullptr) {
+          held.clear();
+          break;
+        }
+        if (counts->hold_reads && held.front().opcode == fabric::Opcode::kRead) {
+          if (counts->reads_let_through == 0) break;
+          --counts->reads_let_through;
         }
         news_.push_back(held.front());
         held.pop_front();
