@@ -179,10 +179,17 @@ void PullAdmission::ServeRing(size_t index) {
     PullLane* const lane = host->connections.front();
     Pull* const pull = lane->waiting.front();
     ring.MoveToBack(host);
-    if (Admit(*pull, *lane, index)) continue;
     host->refused_in_pass = passes_;
-    pull->owner_->OnPullShort(pull->slot());
+    if (Admit(*pull, *lane, index)) host->refused_in_pass = 0;
   }
+}
+
+// The pool tells of the end of its growth those that want a buffer of that size.
+void PullAdmission::NoteRefusal(size_t bytes, Shortage why) {
+  if (why_ == Shortage::kGrowing) return;
+  if (why != Shortage::kGrowing && bytes > wanted_bytes_) return;
+  wanted_bytes_ = bytes;
+  why_ = why;
 }
 
 bool PullAdmission::Admit(Pull& pull, PullLane& lane, size_t index) {
@@ -196,17 +203,17 @@ bool PullAdmission::Admit(Pull& pull, PullLane& lane, size_t index) {
     const double wanted = static_cast<double>(host.held_bytes + pull.bytes_) / shares_[index] -
                           static_cast<double>(host.held_bytes);
     if (static_cast<double>(free) < wanted) {
-      wanted_bytes_ = std::min({wanted_bytes_, static_cast<size_t>(wanted), stats.limit_bytes});
+      NoteRefusal(std::min(static_cast<size_t>(wanted), stats.limit_bytes), Shortage::kAtLimit);
+      pull.owner_->OnPullShort(pull.slot());
       return false;
     }
   }
   Shortage why = Shortage::kAtLimit;
   Lease sink = pool.TryAcquire(pull.bytes_, why);
   if (!sink) {
-    if (pull.bytes_ <= wanted_bytes_) {
-      wanted_bytes_ = pull.bytes_;
-      why_ = why;
-    }
+    NoteRefusal(pull.bytes_, why);
+    // Growth takes its time, and needs nothing that anyone here has.
+    if (why != Shortage::kGrowing) pull.owner_->OnPullShort(pull.slot());
     return false;
   }
   pull.Unlink();

@@ -137,6 +137,8 @@ class PullAdmission {
   void Pump();
   void ServeRing(size_t index);
   bool Admit(Pull& pull, PullLane& lane, size_t index);
+  // `bytes` of free memory would have admitted a pull.
+  void NoteRefusal(size_t bytes, Shortage why);
   bool any_waits() const { return !rings_[0].empty() || !rings_[1].empty(); }
   // Notes where those that hold memory stand.
   void Look();

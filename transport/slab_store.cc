@@ -52,7 +52,11 @@ bool SlabStore::GrowsCheaply(size_t size_class) {
 Block* SlabStore::Grow(size_t size_class, Shortage& why) {
   Slab* const slab = MakeSlab(size_class, why);
   if (slab != nullptr) return lists_[size_class].AddAndTake(slab);
-  if (waiters_.any()) TellWaiters(kSizeClasses);  // What was claimed meanwhile may have been missed.
+  // What was claimed meanwhile may have been missed by one that wants a large buffer. A small one may be what
+  // failed just now: telling it would have it fail again and again.
+  if (why == Shortage::kRefused && waiters_.any()) {
+    waiters_.Tell([&](size_t wanted) { return !IsSmall(wanted) && HasRoomFor(wanted); });
+  }
   return nullptr;
 }
 
