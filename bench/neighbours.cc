@@ -17,6 +17,7 @@
 #include "hawser/bench/greeting_flood.h"
 #include "hawser/bench/honest.h"
 #include "hawser/bench/report.h"
+#include "hawser/bench/stopped_clients.h"
 #include "hawser/bench/stranger_target.h"
 #include "hawser/bench/target.h"
 #include "hawser/tests/strangers/crowd.h"
@@ -31,6 +32,7 @@ ABSL_FLAG(std::string, mode, "sleep", "how both sides wait: adaptive, spin or sl
 ABSL_FLAG(bool, check, false,
           "fail if the honest client notices too much of 100 stopped, 100 trickling and 100 hoarding ones at "
           "once");
+ABSL_FLAG(int, stopped_put_bytes, 500 << 20, "what each client of a stopped_process puts");
 ABSL_FLAG(int, greetings, 0, "instead: so many greetings in --flood_seconds, while honest clients connect");
 ABSL_FLAG(double, flood_seconds, 30, "see --greetings");
 ABSL_FLAG(int, flood_put_bytes, 16 << 20, "what each of those honest clients sends");
@@ -41,6 +43,8 @@ namespace {
 // Wanted of a run with --check.
 constexpr char kTheThree[] = "stopped+trickling+hoarding";
 constexpr int kCheckedCount = 100;
+// Clients as they ship, in a process that is stopped: no strangers, so over RDMA, too.
+constexpr char kStoppedProcess[] = "stopped_process";
 constexpr double kPutRatioMax = 3, kSmallRatioMax = 2;
 constexpr double kMemoryRatioMax = 1.05;
 constexpr double kKeptBytes = 1 << 20;  // Free messages that a poller keeps count as leased.
@@ -76,15 +80,17 @@ class Bench {
     row.kinds = kinds;
     row.count = count;
     row.start = Memory();
-    {
+    if (kinds == kStoppedProcess) {
+      StoppedClients stopped(server_.address(), count,
+                             static_cast<size_t>(absl::GetFlag(FLAGS_stopped_put_bytes)));
+      Measure(row);
+    } else {
       strangers::Crowd crowd(CrowdOf(server_, kinds, count));
       if (!crowd.WaitUntilAtWork(kArrival)) {
         fprintf(stderr, "neighbours: of %d %s not all were at work within %s\n", count, kinds.c_str(),
                 absl::FormatDuration(kArrival).c_str());
       }
-      row.seen = honest_.Run(Seconds());
-      row.worst = Memory();
-      row.worst.resident_bytes = std::max(row.worst.resident_bytes, row.seen.worst_resident_bytes);
+      Measure(row);
       row.crowd = crowd.counts();
     }
     row.end = MemoryOnceBack(row.start, &row.back_s);
@@ -123,6 +129,12 @@ class Bench {
     alone_.small_us.insert(alone_.small_us.end(), seen.small_us.begin(), seen.small_us.end());
     alone_.put_us.insert(alone_.put_us.end(), seen.put_us.begin(), seen.put_us.end());
     if (seen.lost > 0) Fail(absl::StrCat("alone, ", seen.lost, " calls were lost: ", seen.why_lost));
+  }
+
+  void Measure(Row& row) {
+    row.seen = honest_.Run(Seconds());
+    row.worst = Memory();
+    row.worst.resident_bytes = std::max(row.worst.resident_bytes, row.seen.worst_resident_bytes);
   }
 
   Honest::ServerMemory Memory() {
@@ -220,6 +232,7 @@ int Run() {
   if (kinds.empty()) {
     for (const strangers::StrangerKind& kind : strangers::StrangerKinds()) kinds.emplace_back(kind.name);
     kinds.emplace_back(kTheThree);
+    kinds.emplace_back(kStoppedProcess);
   }
   PinTo(Pin::kTwoCores, /*server=*/false);  // This thread, and those that it makes.
   Bench bench;
@@ -239,6 +252,7 @@ int Run() {
 int main(int argc, char** argv) {
   hawser::bench::RaiseFileLimit();
   hawser::bench::ServeIfAsked(argc, argv);
+  hawser::bench::PutIfAsked(argc, argv);
   absl::ParseCommandLine(argc, argv);
   return hawser::bench::Run();
 }
