@@ -116,9 +116,9 @@ class BufferPool {
   // A slab takes 10 us over TCP; with verbs the 0.14 ms of fabric.h for its registration.
   Lease TryAcquire(size_t size_bytes, Shortage& why);
 
-  // For errors and control messages: `size_bytes` is at most kReservedBufferBytes. As TryAcquire(), but if
-  // that has none, from a reserve that nothing else takes. Empty: the reserve is in use, too, or the pool has
-  // never had memory.
+  // For errors: `size_bytes` is at most kReservedBufferBytes. As TryAcquire() while there is room for a slab more;
+  // then from a reserve that nothing else takes, so that what is free is left to receive rings. Empty: the
+  // reserve is in use, too, or the pool has never had memory.
   Lease AcquireReserved(size_t size_bytes);
 
   // The same as what Acquire() would have returned.
