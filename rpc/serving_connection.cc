@@ -171,7 +171,7 @@ void ServingConnection::SendError(transport::ExchangeId id, const absl::Status& 
   absl::Status sent;
   const absl::Status shorter(status.code(), absl::string_view(status.message()).substr(0, kShortMessage));
   for (const absl::Status* each : {&status, &shorter}) {
-    transport::OutgoingMessagePtr message = poller_.messages().NewOutgoing();
+    transport::OutgoingMessagePtr message = poller_.messages().NewReserved();
     EncodeStatus(*each, *message);
     message->SetEnvelope(Encode(ResponseEnvelope{status.code(), not_run}));
     sent = message->status().ok() ? connection_->Respond(id, message) : message->status();

@@ -49,11 +49,14 @@ Block* BufferPool::Core::GrowElsewhere(size_t size_class, Shortage& why) {
 }
 
 Block* BufferPool::Core::AcquireReserved(size_t size_bytes) {
-  Shortage why;
-  if (Block* const block = TryAcquire(size_bytes, why); block != nullptr) return block;
   if (size_bytes > kReservedBufferBytes) return nullptr;
-  Block* const block = slabs_.TakeReserved();
-  return block != nullptr ? Leased(block) : nullptr;
+  Shortage why;
+  const bool plenty = slabs_.HasRoomFor(ClassOf(size_bytes));
+  Block* block = plenty ? TryAcquire(size_bytes, why) : nullptr;
+  if (block != nullptr) return block;
+  // At the limit what is free is wanted by receive rings, without which nothing is sent either.
+  block = slabs_.TakeReserved();
+  return block != nullptr ? Leased(block) : TryAcquire(size_bytes, why);
 }
 
 Block* BufferPool::Core::Leased(Block* block) {

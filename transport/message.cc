@@ -242,12 +242,13 @@ OutgoingMessagePtr MessagePool::NewOutgoing() {
 }
 
 OutgoingMessagePtr MessagePool::NewReserved() {
-  OutgoingMessagePtr message = NewOutgoing();
-  if (message->status().ok()) return message;
+  if (MessageCache* cache = MessageCache::Of(this); cache != nullptr && cache->outgoing_ != nullptr) {
+    return NewOutgoing();
+  }
   Lease head = buffers_->AcquireReserved(kSmallBufferBytes);
-  if (!head) return message;
+  if (!head) return NewOutgoing();
   state_->references.fetch_add(1, std::memory_order_relaxed);
-  message.reset(new OutgoingMessage(this, std::move(head)));
+  OutgoingMessagePtr message(new OutgoingMessage(this, std::move(head)));
   message->reserved_ = true;
   return message;
 }

@@ -94,6 +94,34 @@ TEST(LimitsTest, AServerWithoutMemoryForAReplySaysSo) {
   EXPECT_TRUE(EchoBytes(channel, 1000).ok());
 }
 
+// A handler takes all there is. The receive ring gets its buffers back from the requests, errors have the
+// reserve.
+TEST(LimitsTest, AServerWithNoMemoryAtAllStillSendsErrors) {
+  TestServer server({.pool = {.limit_bytes = 4 << 20}});
+  std::vector<Buffer> hoard;
+  bool taken = false;
+  server.probe.on_act = [&](ServerContext&, uint64_t) {
+    for (size_t size : {256 << 10, 4 << 10, 1}) {
+      if (taken) break;
+      for (auto buffer = server.server.AllocateBuffer(size); buffer.ok();
+           buffer = server.server.AllocateBuffer(size)) {
+        hoard.push_back(*std::move(buffer));
+      }
+    }
+    taken = true;
+    return absl::ResourceExhaustedError("all is taken");
+  };
+  const auto channel = server.Connect();
+  std::vector<decltype(SendAct(channel, 1))> calls;
+  for (int i = 0; i < 20; ++i) calls.push_back(SendAct(channel, 1));
+  for (auto& call : calls) {
+    EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kResourceExhausted));
+  }
+  EXPECT_EQ(server.server.stats().connections, 1u);
+  hoard.clear();
+  EXPECT_TRUE(EchoBytes(channel, 1000).ok());
+}
+
 // A hostile or broken server sends what its method does not return.
 TEST(LimitsTest, AMalformedReplyIsDataLoss) {
   TestServer server;

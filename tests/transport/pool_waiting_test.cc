@@ -289,10 +289,23 @@ TEST(PoolWaitingTest, ErrorsFindMemoryWhileAllIsInUse) {
 
 TEST(PoolWaitingTest, TheReserveIsLeftAloneWhileThereIsOtherMemory) {
   BufferPool pool(NewTestFabric(), {.limit_bytes = 2 * kSlab});
-  std::vector<Lease> leases;
-  for (size_t i = 0; i < 2 * kSlab / (4 * kKiB); ++i) leases.push_back(pool.AcquireReserved(4 * kKiB));
-  EXPECT_FALSE(pool.Acquire(1).ok());
-  EXPECT_TRUE(pool.AcquireReserved(1));
+  std::vector<Lease> reserved;
+  for (int i = 0; i < 10; ++i) reserved.push_back(pool.AcquireReserved(4 * kKiB));
+  const std::vector<Lease> leases = TakeAll(pool, 4 * kKiB);
+  EXPECT_EQ(leases.size(), 2 * kSlab / (4 * kKiB) - 10);
+  for (size_t i = 0; i < kReserveBytes / kReservedBufferBytes; ++i) {
+    reserved.push_back(pool.AcquireReserved(4 * kKiB));
+    EXPECT_TRUE(reserved.back());
+  }
+}
+
+TEST(PoolWaitingTest, AtTheLimitErrorsLeaveFreeBuffersToOthers) {
+  BufferPool pool(NewTestFabric(), {.limit_bytes = kSlab});
+  std::vector<Lease> leases = TakeAll(pool, 4 * kKiB);
+  leases.pop_back();
+  const Lease reserved = pool.AcquireReserved(4 * kKiB);
+  EXPECT_TRUE(reserved);
+  EXPECT_TRUE(pool.Acquire(4 * kKiB).ok());
 }
 
 }  // namespace
