@@ -31,24 +31,26 @@ Attempt::Attempt(std::shared_ptr<transport::Runtime> runtime, transport::Poller&
       offers_(std::move(offers)),
       owner_(&owner),
       resolve_timer_([this] {
+        const std::shared_ptr<Attempt> keep = shared_from_this();  // Its owner drops it.
         OnResolved(absl::UnavailableError(
             absl::StrCat("the name ", uri_.host, " was not resolved within ",
                          absl::FormatDuration(options_.connect_timeout),
                          " (ChannelOptions::connect_timeout); is the name server up?")));
       }) {}
 
-void Attempt::Start(std::shared_ptr<const void> owner_alive) {
+// Perhaps on the poller, or on a thread of the resolver.
+Attempt::~Attempt() { ReleaseRuntime(std::move(runtime_)); }
+
+void Attempt::Start() {
   give_up_ns_ = transport::After(poller_.now_ns(), options_.connect_timeout);
   if (IsNumeric(uri_.host)) return OnResolved(transport::Resolve(uri_));
   poller_.timers().Set(resolve_timer_, give_up_ns_);
-  absl::Status started = RunInBackground([attempt = shared_from_this(),
-                                          alive = std::move(owner_alive)]() mutable {
-    auto addresses = transport::Resolve(attempt->uri_);
-    transport::Poller& poller = attempt->poller_;
-    poller.Run([attempt = std::move(attempt), alive = std::move(alive),
-                addresses = std::move(addresses)]() mutable { attempt->OnResolved(std::move(addresses)); });
-  });
+  const absl::Status started = Resolver::Process().Start(uri_, weak_from_this());
   if (!started.ok()) OnResolved(started);
+}
+
+void Attempt::OnLookedUp(const Resolver::Addresses& addresses) {
+  poller_.Run([attempt = shared_from_this(), addresses] { attempt->OnResolved(addresses); });
 }
 
 void Attempt::Abandon() {

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "hawser/rpc/link.h"
 #include "hawser/rpc/options.h"
+#include "hawser/rpc/resolver.h"
 #include "hawser/transport/timer.h"
 #include "hawser/transport/uri.h"
 
@@ -19,7 +20,7 @@ namespace hawser::internal {
 // up.
 // Thread:   on the poller.
 // Lifetime: its owner lets go of it when it has heard how it ended, or calls Abandon().
-class Attempt final : public std::enable_shared_from_this<Attempt>, Link::Observer {
+class Attempt final : public std::enable_shared_from_this<Attempt>, public Resolver::Client, Link::Observer {
  public:
   class Owner {
    public:
@@ -36,9 +37,9 @@ class Attempt final : public std::enable_shared_from_this<Attempt>, Link::Observ
   // All of these, except `options` and `offers`, outlive it. `offers` may be null.
   Attempt(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller, const transport::Uri& uri,
           const ChannelOptions& options, std::shared_ptr<const Serving> offers, Owner& owner);
+  ~Attempt() override;
 
-  // `owner_alive` is kept while a name is looked up, which cannot be stopped.
-  void Start(std::shared_ptr<const void> owner_alive);
+  void Start();
 
   // Gives up; the owner hears nothing more.
   void Abandon();
@@ -49,13 +50,16 @@ class Attempt final : public std::enable_shared_from_this<Attempt>, Link::Observ
   void Fail();
   void Note(const absl::Status& why) { failures_.push_back(why); }
 
+  // Resolver::Client
+  void OnLookedUp(const Resolver::Addresses& addresses) override;
+
   // Link::Observer
   void OnLinkReady(Link& link) override;
   void OnLinkGoingAway(Link& link) override;
   void OnLinkDown(Link& link, const absl::Status& why) override;
   void OnLinkGone(Link& link) override;
 
-  const std::shared_ptr<transport::Runtime> runtime_;
+  std::shared_ptr<transport::Runtime> runtime_;
   transport::Poller& poller_;
   const transport::Uri& uri_;
   const ChannelOptions& options_;

@@ -11,9 +11,9 @@
 // What would block a poller, done elsewhere.
 namespace hawser::internal {
 
-// Runs `function` on a thread of its own: for rare things that may take seconds, such as looking up a name;
-// one that hangs keeps nobody else waiting. ResourceExhausted: the system has no thread left; `function` is
-// destroyed.
+// Runs `function` on a thread of its own: for rare things that may take seconds. Nothing here bounds the
+// number of such threads; names are looked up by a Resolver, which does. ResourceExhausted: the system has no
+// thread left; `function` is destroyed.
 absl::Status RunInBackground(absl::AnyInvocable<void()> function);
 
 // Lets go of `runtime`, perhaps on one of its pollers, where its last owner must not go since their threads

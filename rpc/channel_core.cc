@@ -211,7 +211,7 @@ void ChannelCore::HandOverSoon(UntypedCall& call) {
 void ChannelCore::Connect() {
   Attempt::Owner& owner = *this;
   attempt_ = std::make_shared<Attempt>(runtime_, poller_, uri_, options_, offers_, owner);
-  attempt_->Start(self_);
+  attempt_->Start();
 }
 
 void ChannelCore::ConnectLater() {

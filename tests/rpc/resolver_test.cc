@@ -1,0 +1,126 @@
+// Names are looked up on few threads, however long a name server is silent.
+
+#include "hawser/rpc/resolver.h"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/testing/child.h"
+
+namespace hawser::internal {
+namespace {
+
+// A name server that says nothing until it is let.
+class SilentServer {
+ public:
+  Resolver::LookUp LookUp() {
+    return [this](const transport::Uri& uri) -> Resolver::Addresses {
+      absl::MutexLock lock(&mutex_);
+      asked_.push_back(uri.host);
+      most_ = std::max(most_, ++running_);
+      mutex_.Await(absl::Condition(&answers_));
+      --running_;
+      return std::vector<fabric::SocketAddress>{};
+    };
+  }
+  void Answer() {
+    absl::MutexLock lock(&mutex_);
+    answers_ = true;
+  }
+  void AwaitRunning(size_t count) {
+    absl::MutexLock lock(&mutex_);
+    const auto as_many = [this, count] {
+      mutex_.AssertReaderHeld();
+      return running_ == count;
+    };
+    mutex_.Await(absl::Condition(&as_many));
+  }
+  size_t most() {
+    absl::MutexLock lock(&mutex_);
+    return most_;
+  }
+  std::vector<std::string> asked() {
+    absl::MutexLock lock(&mutex_);
+    return asked_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  bool answers_ ABSL_GUARDED_BY(mutex_) = false;
+  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t most_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::string> asked_ ABSL_GUARDED_BY(mutex_);
+};
+
+struct CountingClient : Resolver::Client {
+  void OnLookedUp(const Resolver::Addresses& addresses) override { told += addresses.ok() ? 1 : 0; }
+  std::atomic<int> told{0};
+};
+
+TEST(ResolverTest, AttemptsForANameThatHangsShareOneThread) {
+  SilentServer server;
+  std::vector<std::shared_ptr<CountingClient>> clients;
+  {
+    Resolver resolver(server.LookUp());
+    for (int i = 0; i < 100; ++i) {
+      clients.push_back(std::make_shared<CountingClient>());
+      ASSERT_TRUE(resolver.Start({"tcp", "kv1", 7470}, clients.back()).ok());
+    }
+    server.AwaitRunning(1);
+    server.Answer();
+  }
+  EXPECT_EQ(server.most(), 1u);
+  EXPECT_EQ(server.asked(), std::vector<std::string>{"kv1"});
+  for (const auto& client : clients) EXPECT_EQ(client->told, 1);
+}
+
+TEST(ResolverTest, NamesThatHangTakeABoundedNumberOfThreads) {
+  SilentServer server;
+  std::vector<std::shared_ptr<CountingClient>> clients;
+  {
+    Resolver resolver(server.LookUp());
+    for (int i = 0; i < 100; ++i) {
+      clients.push_back(std::make_shared<CountingClient>());
+      ASSERT_TRUE(resolver.Start({"tcp", absl::StrCat("kv", i), 7470}, clients.back()).ok());
+    }
+    server.AwaitRunning(Resolver::kThreadsMax);
+    server.Answer();
+  }
+  EXPECT_EQ(server.most(), Resolver::kThreadsMax);
+  EXPECT_EQ(server.asked().size(), 100u);
+  for (const auto& client : clients) EXPECT_EQ(client->told, 1);
+}
+
+TEST(ResolverTest, NameThatNobodyWaitsForAnyMoreIsNotLookedUp) {
+  SilentServer server;
+  std::vector<std::shared_ptr<CountingClient>> clients;
+  {
+    Resolver resolver(server.LookUp());
+    for (size_t i = 0; i < Resolver::kThreadsMax; ++i) {
+      clients.push_back(std::make_shared<CountingClient>());
+      ASSERT_TRUE(resolver.Start({"tcp", absl::StrCat("kv", i), 7470}, clients.back()).ok());
+    }
+    server.AwaitRunning(Resolver::kThreadsMax);
+    auto gone = std::make_shared<CountingClient>();
+    ASSERT_TRUE(resolver.Start({"tcp", "gone", 7470}, gone).ok());
+    gone.reset();
+    clients[0].reset();
+    server.Answer();
+  }
+  EXPECT_EQ(server.asked().size(), Resolver::kThreadsMax);
+}
+
+TEST(ResolverTest, ChildAfterForkHasItsOwn) {
+  Resolver* const of_parent = &Resolver::Process();
+  EXPECT_TRUE(InChild([&] { return &Resolver::Process() != of_parent; }));
+  EXPECT_EQ(&Resolver::Process(), of_parent);
+}
+
+}  // namespace
+}  // namespace hawser::internal
