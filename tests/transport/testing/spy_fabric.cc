@@ -115,6 +115,7 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
   }
   bool PeerSharesCore() const override { return spy_.peers_share_core_; }
   absl::Status PostSend(absl::Span<const fabric::SendWorkRequest> requests) override {
+    if (spy_.fail_posts_) return absl::InternalError("nothing can be posted");
     absl::Status status = real_->PostSend(requests);
     if (!status.ok()) return status;
     ++counts_.send_posts;
@@ -147,6 +148,7 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
     real_->Revoke(rkey, wr_id);
   }
   void Disconnect() override { real_->Disconnect(); }
+  void DisconnectBecause(absl::string_view why) override { real_->DisconnectBecause(why); }
 
  private:
   SpyFabric& spy_;
