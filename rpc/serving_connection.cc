@@ -20,6 +20,32 @@ void Add(std::atomic<uint64_t>& counter, int delta) {
 
 }  // namespace
 
+// The error of a connection that is sent from the pool's reserve; told when it is sent and acknowledged.
+class ServingConnection::ReserveUse {
+ public:
+  explicit ReserveUse(ServingConnection& connection) : connection_(&connection) {}
+
+  bool under_way() const { return under_way_; }
+  // To be given to the message. `self` is this.
+  static std::shared_ptr<const void> Start(const std::shared_ptr<ReserveUse>& self) {
+    self->under_way_ = true;
+    return std::shared_ptr<const void>(self.get(), [self](const void*) { self->OnEnded(); });
+  }
+  void ConnectionGone() { connection_ = nullptr; }
+
+ private:
+  // In the middle of a completion.
+  void OnEnded() {
+    under_way_ = false;
+    if (connection_ == nullptr || connection_->owed_.empty()) return;
+    transport::Poller& poller = connection_->poller_;
+    poller.timers().Set(connection_->owed_timer_, poller.now_ns());
+  }
+
+  ServingConnection* connection_;
+  bool under_way_ = false;
+};
+
 ServingConnection::ServingConnection(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
                                      std::shared_ptr<const Serving> serving, ServingCounters& counters,
                                      Owner& owner)
@@ -28,9 +54,14 @@ ServingConnection::ServingConnection(std::shared_ptr<transport::Runtime> runtime
       serving_(std::move(serving)),
       counters_(counters),
       owner_(owner),
+      reserve_use_(std::make_shared<ReserveUse>(*this)),
+      owed_timer_([this] {
+        transport::Shortage why;
+        if (!SendOwed(why)) poller_.memory_queue().Wait(*this, transport::kReservedBufferBytes);
+      }),
       cancel_timer_([this] { OnCancelTimer(); }) {}
 
-ServingConnection::~ServingConnection() = default;
+ServingConnection::~ServingConnection() { reserve_use_->ConnectionGone(); }
 
 absl::Status ServingConnection::Dial(const fabric::SocketAddress& address,
                                      const transport::ConnectionOptions& options,
@@ -75,6 +106,9 @@ void ServingConnection::OnHeard() { owner_.OnServingHeard(); }
 
 void ServingConnection::OnClosed(const absl::Status& why) {
   connection_ = nullptr;
+  owed_.clear();
+  Unlink();
+  poller_.timers().Cancel(owed_timer_);
   owner_.OnServingClosed(why);
   CheckGone();
 }
@@ -167,20 +201,51 @@ absl::Status ServingConnection::SendReply(ServerCall& call) {
   return connection_->Respond(call.id(), reply);
 }
 
-void ServingConnection::SendError(transport::ExchangeId id, const absl::Status& status, bool not_run) {
-  absl::Status sent;
-  const absl::Status shorter(status.code(), absl::string_view(status.message()).substr(0, kShortMessage));
-  for (const absl::Status* each : {&status, &shorter}) {
-    transport::OutgoingMessagePtr message = poller_.messages().NewReserved();
-    EncodeStatus(*each, *message);
-    message->SetEnvelope(Encode(ResponseEnvelope{status.code(), not_run}));
-    sent = message->status().ok() ? connection_->Respond(id, message) : message->status();
-    if (sent.ok()) return;
-  }
-  // The client would wait until its deadline. Its calls in flight end this way at once.
-  connection_->Close(absl::ResourceExhaustedError(absl::StrCat(
-      "not even an error could be sent to ", peer_address_, ": ", absl::string_view(sent.message()))));
+absl::Status ServingConnection::SendErrorIn(transport::OutgoingMessagePtr message, transport::ExchangeId id,
+                                            const absl::Status& status, bool not_run) {
+  EncodeStatus(status, *message);
+  message->SetEnvelope(Encode(ResponseEnvelope{status.code(), not_run}));
+  return message->status().ok() ? connection_->Respond(id, message) : message->status();
 }
+
+void ServingConnection::SendError(transport::ExchangeId id, const absl::Status& status, bool not_run) {
+  absl::Status shorter(status.code(), absl::string_view(status.message()).substr(0, kShortMessage));
+  if (owed_.empty()) {
+    absl::Status sent;
+    for (const absl::Status* each : {&status, static_cast<const absl::Status*>(&shorter)}) {
+      sent = SendErrorIn(poller_.messages().NewOutgoing(), id, *each, not_run);
+      if (sent.ok() || connection_ == nullptr) return;
+    }
+    if (!absl::IsResourceExhausted(sent)) {
+      // The client would wait until its deadline. Its calls in flight end this way at once.
+      return connection_->Close(absl::ResourceExhaustedError(absl::StrCat(
+          "not even an error could be sent to ", peer_address_, ": ", absl::string_view(sent.message()))));
+    }
+  }
+  owed_.push_back({id, std::move(shorter), not_run});
+  transport::Shortage why;
+  if (!SendOwed(why)) poller_.memory_queue().Wait(*this, transport::kReservedBufferBytes);
+}
+
+bool ServingConnection::SendOwed(transport::Shortage& why) {
+  why = transport::Shortage::kAtLimit;
+  while (!owed_.empty() && !reserve_use_->under_way()) {
+    const OwedError& next = owed_.front();
+    transport::OutgoingMessagePtr message = poller_.messages().NewReserved();
+    message->Own(ReserveUse::Start(reserve_use_));
+    absl::Status sent = SendErrorIn(std::move(message), next.id, next.status, next.not_run);
+    if (connection_ == nullptr) return true;
+    if (absl::IsResourceExhausted(sent)) {
+      poller_.timers().Cancel(owed_timer_);  // Set by the end of the message that was not sent.
+      return false;
+    }
+    // Anything else is the end of the connection, which hears of it.
+    owed_.pop_front();
+  }
+  return true;  // What is left follows the one that is under way.
+}
+
+bool ServingConnection::OnMemory(transport::Shortage& why) { return SendOwed(why); }
 
 void ServingConnection::Recycle(ServerCall& call) {
   call.Reset();

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/service.h"
 #include "hawser/transport/connection.h"
+#include "hawser/transport/memory_queue.h"
 #include "hawser/transport/poller.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/timer.h"
@@ -46,7 +48,9 @@ struct ServingCounters {
 // Thread:   on the poller.
 // Lifetime: its owner keeps it until OnServingGone(): the connection is closed, and every handler has
 //           answered.
-class ServingConnection final : transport::ConnectionObserver, transport::RequestHandler {
+class ServingConnection final : transport::ConnectionObserver,
+                                transport::RequestHandler,
+                                transport::MemoryQueue::Waiter {
  public:
   class Owner {
    public:
@@ -115,6 +119,12 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
   absl::Status Unimplemented(uint64_t interface_id, uint16_t ordinal, bool interface_known) const;
   absl::Status SendReply(ServerCall& call);
   void SendError(transport::ExchangeId id, const absl::Status& status, bool not_run);
+  // Sends an error in `message`. ResourceExhausted: there was no memory for it.
+  absl::Status SendErrorIn(transport::OutgoingMessagePtr message, transport::ExchangeId id,
+                           const absl::Status& status, bool not_run);
+  // Sends errors that found no memory, as far as there is some now. False: not all of them, for `why`.
+  bool SendOwed(transport::Shortage& why);
+  bool OnMemory(transport::Shortage& why) override;
   void CheckGone();
   void OnCancelTimer();
 
@@ -127,6 +137,17 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
   std::string peer_address_;
   bool draining_ = false;
   const MethodTable::Entry* last_found_ = nullptr;  // Most callers call one method most of the time.
+  // Errors that found no memory, the oldest first. They go out one at a time, so that a peer that
+  // acknowledges none holds no more of the pool's reserve.
+  struct OwedError {
+    transport::ExchangeId id;
+    absl::Status status;
+    bool not_run;
+  };
+  class ReserveUse;
+  std::deque<OwedError> owed_;
+  std::shared_ptr<ReserveUse> reserve_use_;
+  transport::Timer owed_timer_;
   std::vector<ServerCall*> by_slot_;                // Those that were not answered yet.
   std::vector<std::unique_ptr<ServerCall>> calls_;  // As many as ever ran at once.
   std::vector<ServerCall*> free_;

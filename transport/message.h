@@ -72,6 +72,9 @@ class OutgoingMessage {
   // too; else they are copied here.
   capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner);
 
+  // `owner` is released when the message has ended, whatever came of it.
+  void Own(std::shared_ptr<const void> owner) { owners_.push_back(std::move(owner)); }
+
   // Not OK: this message cannot be sent. ResourceExhausted: there was no registered memory for all of it.
   const absl::Status& status() const { return status_; }
 

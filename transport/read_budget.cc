@@ -24,7 +24,7 @@ ReadShare::~ReadShare() {
 
 bool ReadShare::Take(uint64_t bytes) {
   if (outstanding_ >= window_) return false;  // Until one of its own completes.
-  if (!stalled_) {
+  if (moves_) {
     bool fits = budget_.Fits(bytes);
     if (!fits && budget_.line_.empty() && budget_.ReclaimStalled()) fits = budget_.Fits(bytes);
     if (budget_.served_ == this) {
@@ -41,7 +41,7 @@ bool ReadShare::Take(uint64_t bytes) {
     uncounted_bytes_ += bytes;
   }
   if (outstanding_++ == 0) moved_ns_ = budget_.poller_.now_ns();
-  if (!stalled_ && !ListLink<InReadOrder>::linked()) budget_.moving_.MoveToBack(this);
+  if (moves_ && !ListLink<InReadOrder>::linked()) budget_.moving_.MoveToBack(this);
   return true;
 }
 
@@ -56,7 +56,7 @@ void ReadShare::Return(uint64_t bytes) {
   counted_bytes_ -= bytes - uncounted;
   budget_.taken_bytes_ -= bytes - uncounted;
   if (took_ns <= stall_ns) {
-    stalled_ = false;
+    moves_ = true;
     window_ = std::min(depth_, window_ + 1);
   }
   if (counted_bytes_ == 0) {
@@ -83,7 +83,7 @@ bool ReadBudget::ReclaimStalled() {
   while (ReadShare* const share = moving_.front()) {
     if (share->moved_ns_ > stalled_before_ns) break;
     share->ListLink<InReadOrder>::Unlink();
-    share->stalled_ = true;
+    share->moves_ = false;
     share->window_ = 1;
     taken_bytes_ -= share->counted_bytes_;
     share->uncounted_bytes_ += std::exchange(share->counted_bytes_, 0);

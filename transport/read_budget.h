@@ -22,7 +22,7 @@ class ReadShare final : public ListLink<InReadLine>, public ListLink<InReadOrder
   ~ReadShare();
 
   // READs that the connection may have outstanding while its peer answers them in time.
-  void SetDepth(uint32_t depth) { depth_ = window_ = depth; }
+  void SetDepth(uint32_t depth) { depth_ = depth; }
 
   // For one more READ. False: not now; the owner is pumped when it may be, or one of its own READs completes
   // before that.
@@ -45,7 +45,7 @@ class ReadShare final : public ListLink<InReadLine>, public ListLink<InReadOrder
   uint64_t counted_bytes_ = 0;    // Outstanding, and taken from the budget.
   uint64_t uncounted_bytes_ = 0;  // Outstanding since before those, and returned to the budget already.
   int64_t moved_ns_ = 0;          // When a READ last completed, or the first of them was taken.
-  bool stalled_ = false;
+  bool moves_ = false;            // The last READ completed in time.
 };
 
 // The READ bytes that one poller may have outstanding over all its connections, so that one bulk caller
@@ -68,7 +68,7 @@ class ReadBudget {
 
   ReadBudget(uint64_t bytes_max, Poller& poller);
 
-  // READ bytes outstanding of all connections but those that are stalled.
+  // READ bytes outstanding of the connections that move.
   uint64_t taken_bytes() const { return taken_bytes_; }
 
  private:

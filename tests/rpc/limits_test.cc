@@ -1,6 +1,8 @@
 // Messages and memory at their limits: a clear error, and the connection goes on.
 
+#include <atomic>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hawser/transport/runtime.h"
@@ -123,6 +125,40 @@ TEST(LimitsTest, AServerWithNoMemoryAtAllStillSendsErrors) {
 }
 
 // A hostile or broken server sends what its method does not return.
+TEST(LimitsTest, AServerWithoutAnyMemoryStillSendsErrorsAndClosesNoConnection) {
+  auto runtime = transport::Runtime::Create(TestScheme(), {.pool = {.limit_bytes = 8 << 20}});
+  ASSERT_TRUE(runtime.ok());
+  TestServer server({.runtime = *runtime});
+  std::atomic<bool> exhausted{false};
+  std::vector<transport::Lease> hoard;
+  transport::OutgoingMessagePtr kept[256];
+  server.probe.on_act = [&](ServerContext&, uint64_t) {
+    // All that the pool has, and that is kept for replies.
+    for (auto& message : kept) message = (*runtime)->poller(0).messages().NewOutgoing();
+    for (size_t size : {size_t{256} << 10, size_t{4096}, size_t{512}}) {
+      while (true) {
+        absl::StatusOr<transport::Lease> lease = (*runtime)->buffers().Acquire(size);
+        if (!lease.ok()) break;
+        hoard.push_back(*std::move(lease));
+      }
+    }
+    exhausted = true;
+    return absl::FailedPreconditionError(std::string(3000, 'x'));
+  };
+  const auto channel = server.Connect();
+  const auto neighbour = server.Connect();
+  ASSERT_TRUE(EchoBytes(channel, 8).ok());
+  ASSERT_TRUE(EchoBytes(neighbour, 8).ok());
+  EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kFailedPrecondition));
+  ASSERT_TRUE(exhausted);
+  server.probe.on_act = [](ServerContext&, uint64_t) { return absl::NotFoundError("none"); };
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(SendAct(neighbour, 1).Wait().status(), HasCode(absl::StatusCode::kNotFound)) << i;
+  }
+  EXPECT_EQ(channel->state(), ChannelState::kReady);
+  EXPECT_EQ(neighbour->state(), ChannelState::kReady);
+}
+
 TEST(LimitsTest, AMalformedReplyIsDataLoss) {
   TestServer server;
   server.probe.on_act = [](ServerContext& context, uint64_t) {

@@ -1,0 +1,298 @@
+// Who gets memory for large messages, when more are announced than there is memory for.
+#include "hawser/transport/pull_admission.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/testing/test_fabric.h"
+#include "hawser/tests/transport/testing/expect.h"
+#include "hawser/tests/transport/testing/world.h"
+
+namespace hawser::transport {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr size_t kLong = 8 * kMiB;
+
+RuntimeOptions PoolOf(size_t limit_bytes) {
+  RuntimeOptions options;
+  options.pool.limit_bytes = limit_bytes;
+  return options;
+}
+
+// Keepalive is not what these tests are about.
+ConnectionOptions From(const std::string& address = "") {
+  ConnectionOptions options;
+  options.slots = 8;
+  options.keepalive_interval = absl::InfiniteDuration();
+  options.local_address = address;
+  return options;
+}
+
+// A client with large requests under way.
+class Announcer {
+ public:
+  explicit Announcer(World& world, const std::string& address = "") : link(world, From(address), From()) {}
+
+  void Announce(int count = 1, size_t bytes = kLong, absl::Duration timeout = absl::InfiniteDuration()) {
+    for (; count > 0; --count) {
+      calls_.push_back(std::make_unique<PendingCall>());
+      ASSERT_TRUE(link.Send(*calls_.back(), bytes, timeout).ok());
+    }
+    link.world.Settle();
+  }
+  // As a client that is stopped now.
+  void AnswerNoReads() { link.server_counts().hold_reads = true; }
+  size_t arrived() const { return link.server.requests.size(); }
+  bool is_closed() const { return link.server_observer.closings != 0; }
+
+  Link link;
+
+ private:
+  std::vector<std::unique_ptr<PendingCall>> calls_;
+};
+
+// Takes all that a pool has, in buffers of one size.
+class Hoard {
+ public:
+  Hoard(BufferPool& pool, size_t size_bytes) {
+    while (true) {
+      absl::StatusOr<Lease> lease = pool.Acquire(size_bytes);
+      if (!lease.ok()) return;
+      leases_.push_back(*std::move(lease));
+    }
+  }
+  void Drop(size_t count) { leases_.resize(leases_.size() - count); }
+
+ private:
+  std::vector<Lease> leases_;
+};
+
+using Announcers = std::vector<std::unique_ptr<Announcer>>;
+
+Announcers Stopped(World& world, int count) {
+  Announcers all;
+  for (int i = 0; i < count; ++i) {
+    all.push_back(std::make_unique<Announcer>(world));
+    all.back()->AnswerNoReads();
+  }
+  return all;
+}
+
+// How long until `condition` holds.
+template <typename Condition>
+absl::Duration TimeUntil(World& world, const Condition& condition) {
+  const int64_t start_ns = world.clock.NowNs();
+  world.Settle();
+  for (int i = 0; i < 500 && !condition(); ++i) world.Pass(absl::Milliseconds(10), absl::Milliseconds(10));
+  EXPECT_TRUE(condition());
+  return absl::Nanoseconds(world.clock.NowNs() - start_ns);
+}
+
+TEST(PullAdmissionTest, AConnectionHoldsMemoryForOneLongMessageAtATime) {
+  World world({}, PoolOf(128 * kMiB));
+  Announcer stopped(world);
+  stopped.AnswerNoReads();
+  const size_t before = World::LeasedBytes(world.server);
+  stopped.Announce(8, 12 * kMiB);
+  EXPECT_LE(World::LeasedBytes(world.server), before + 13 * kMiB);
+  stopped.link.server_counts().hold_reads = false;
+  EXPECT_TRUE(world.RunUntil([&] { return stopped.arrived() == 8; }));
+}
+
+TEST(PullAdmissionTest, AConnectionHoldsMemoryForOneLongAnswerAtATime) {
+  World world(PoolOf(128 * kMiB), {});
+  Announcer pushes(world);
+  pushes.link.client_counts().hold_reads = true;
+  pushes.Announce(8, 8);
+  ASSERT_EQ(pushes.arrived(), 8u);
+  const size_t before = World::LeasedBytes(world.client);
+  for (auto& request : pushes.link.server.requests)
+    ASSERT_TRUE(pushes.link.Respond(request.id, 12 * kMiB).ok());
+  world.Settle();
+  EXPECT_LE(World::LeasedBytes(world.client), before + 13 * kMiB);
+}
+
+TEST(PullAdmissionTest, AShortMessagePassesALongOneOfItsConnection) {
+  World world({}, PoolOf(128 * kMiB));
+  Announcer client(world);
+  client.link.server_counts().hold_reads = true;
+  client.Announce(4);
+  client.Announce(1, kMiB);
+  client.link.server_counts().hold_reads = false;
+  ASSERT_TRUE(world.RunUntil([&] { return client.arrived() > 0; }));
+  EXPECT_EQ(client.link.server.requests[0].message->body_bytes(), kMiB);
+}
+
+TEST(PullAdmissionTest, HoardersLeaveMemoryForShortMessagesOfTheirHost) {
+  World world({}, PoolOf(64 * kMiB));
+  Announcer honest(world);
+  Announcers hoarders = Stopped(world, 10);
+  for (auto& hoarder : hoarders) hoarder->Announce(2);
+  honest.Announce(1, 2 * kMiB);
+  EXPECT_LE(TimeUntil(world, [&] { return honest.arrived() == 1; }), absl::Milliseconds(30));
+}
+
+TEST(PullAdmissionTest, AHostThatHoardsLeavesMemoryForOthers) {
+  if (TestScheme() != "tcp") GTEST_SKIP() << "another host is an address of the loopback";
+  World world({}, PoolOf(64 * kMiB));
+  Announcers hoarders = Stopped(world, 10);
+  for (auto& hoarder : hoarders) hoarder->Announce(2);
+  Announcer honest(world, "127.0.0.2");
+  honest.Announce();
+  EXPECT_LE(TimeUntil(world, [&] { return honest.arrived() == 1; }), absl::Milliseconds(30));
+}
+
+TEST(PullAdmissionTest, AMessageOfAlmostTheWholePoolIsAdmittedWhenNoOtherHoldsMemory) {
+  World world({}, PoolOf(64 * kMiB));
+  Announcer client(world);
+  client.Announce(2, 56 * kMiB);
+  client.link.server.answer = [&](RecordingServer::Request request) {
+    const ExchangeId id = request.id;
+    request.message.reset();
+    client.link.RespondEmpty(id);
+  };
+  for (auto& request : client.link.server.requests) {
+    request.message.reset();
+    client.link.RespondEmpty(request.id);
+  }
+  EXPECT_TRUE(world.RunUntil([&] { return client.link.server.request_count == 2; }));
+}
+
+TEST(PullAdmissionTest, MessagesThatWaitForMemoryCostNoTurns) {
+  World world({}, PoolOf(64 * kMiB));
+  Announcers clients;
+  for (int i = 0; i < 4; ++i) clients.push_back(std::make_unique<Announcer>(world));
+  Hoard hoard(world.server.buffers(), kLong);
+  for (auto& client : clients) client->Announce(4);
+  size_t work = 0;
+  for (int ms = 0; ms < 3000; ++ms) {
+    world.clock.Advance(absl::Milliseconds(1));
+    work += world.Turn();
+  }
+  EXPECT_LE(work, 10u);
+  for (auto& client : clients) EXPECT_EQ(client->arrived(), 0u);
+  hoard.Drop(4);
+  EXPECT_TRUE(world.RunUntil([&] { return clients[0]->arrived() > 0; })) << "without any time";
+}
+
+TEST(PullAdmissionTest, AnAnnouncementBehindOthersAsksForNoMemory) {
+  World world({}, PoolOf(64 * kMiB));
+  Announcers clients;
+  for (int i = 0; i < 4; ++i) clients.push_back(std::make_unique<Announcer>(world));
+  Hoard hoard(world.server.buffers(), kLong);
+  clients[0]->Announce(1);
+  const uint64_t before = world.server.poller().pull_admission().attempts();
+  for (auto& client : clients) client->Announce(4);
+  EXPECT_EQ(world.server.poller().pull_admission().attempts(), before);
+}
+
+TEST(PullAdmissionTest, ConnectionsOfAHostAreServedInTheOrderOfTheirAnnouncements) {
+  World world({}, PoolOf(64 * kMiB));
+  Announcers clients;
+  for (int i = 0; i < 4; ++i) clients.push_back(std::make_unique<Announcer>(world));
+  Hoard hoard(world.server.buffers(), kLong);
+  for (int i : {2, 0, 3, 1}) clients[i]->Announce();
+  for (int i : {2, 0, 3, 1}) {
+    EXPECT_EQ(clients[i]->arrived(), 0u);
+    hoard.Drop(1);
+    EXPECT_TRUE(world.RunUntil([&] { return clients[i]->arrived() == 1; })) << i;
+    clients[i]->link.RespondEmpty(clients[i]->link.server.requests[0].id);
+  }
+}
+
+TEST(PullAdmissionTest, HostsTakeTurns) {
+  if (TestScheme() != "tcp") GTEST_SKIP() << "another host is an address of the loopback";
+  World world({}, PoolOf(64 * kMiB));
+  Announcers many;
+  for (int i = 0; i < 4; ++i) many.push_back(std::make_unique<Announcer>(world));
+  Announcer other(world, "127.0.0.2");
+  Hoard hoard(world.server.buffers(), kLong);
+  for (auto& client : many) client->Announce(2);
+  other.Announce();
+  size_t served = 0;
+  for (; other.arrived() == 0 && served < 5; ++served) {
+    hoard.Drop(1);
+    world.Settle();
+  }
+  EXPECT_LE(served, 2u) << "it waited behind all messages of another host";
+}
+
+TEST(PullAdmissionTest, AMessageThatFindsNoMemoryBeforeItsDeadlineLeavesTheLine) {
+  World world({}, PoolOf(64 * kMiB));
+  Announcer first(world), second(world);
+  Hoard hoard(world.server.buffers(), kLong);
+  first.Announce(2, kLong, absl::Milliseconds(10));
+  second.Announce();
+  world.Pass(absl::Milliseconds(12));
+  ASSERT_EQ(first.link.server.bad_requests.size(), 2u);
+  EXPECT_CODE(first.link.server.bad_requests[0].second, kResourceExhausted);
+  hoard.Drop(1);
+  EXPECT_TRUE(world.RunUntil([&] { return second.arrived() == 1; }));
+  EXPECT_EQ(first.arrived(), 0u);
+}
+
+// ---- Memory that is held for what does not come.
+
+class WatchTest : public ::testing::Test {
+ protected:
+  WatchTest() : world_({}, PoolOf(32 * kMiB)), waits_(world_) {
+    hoarders_ = Stopped(world_, 2);
+    for (auto& hoarder : hoarders_) hoarder->Announce(2, 11 * kMiB);
+  }
+
+  size_t closed() const {
+    size_t count = 0;
+    for (auto& hoarder : hoarders_) count += hoarder->is_closed() ? 1 : 0;
+    return count;
+  }
+  // Lets each hoarder answer `reads` READs each `interval`.
+  void Trickle(uint64_t reads, absl::Duration interval, absl::Duration time) {
+    for (; time > absl::ZeroDuration(); time -= interval) {
+      for (auto& hoarder : hoarders_) {
+        if (!hoarder->is_closed()) hoarder->link.server_counts().reads_let_through = reads;
+      }
+      world_.Pass(interval, interval);
+    }
+  }
+
+  World world_;
+  Announcer waits_;
+  Announcers hoarders_;
+};
+
+TEST_F(WatchTest, AStalledPeerLosesTheMemoryThatAnotherWaitsFor) {
+  waits_.Announce(1, 11 * kMiB);
+  EXPECT_EQ(waits_.arrived(), 0u);
+  EXPECT_LE(TimeUntil(world_, [&] { return waits_.arrived() == 1; }), absl::Milliseconds(1100));
+  ASSERT_GE(closed(), 1u);
+  const Announcer& ended = *hoarders_[hoarders_[0]->is_closed() ? 0 : 1];
+  EXPECT_CODE(*ended.link.server_observer.closed, kResourceExhausted);
+  EXPECT_THAT(Text(*ended.link.server_observer.closed), HasSubstr("while others wait for memory"));
+}
+
+TEST_F(WatchTest, AStalledPeerKeepsWhatNoOtherWaitsFor) {
+  for (auto& hoarder : hoarders_) hoarder->link.server.answer = nullptr;
+  world_.Pass(absl::Seconds(10), absl::Milliseconds(100));
+  EXPECT_EQ(closed(), 0u);
+}
+
+TEST_F(WatchTest, APeerThatTricklesLosesTheMemoryThatAnotherWaitsFor) {
+  waits_.Announce(1, 11 * kMiB);
+  Trickle(1, absl::Milliseconds(400), absl::Seconds(3));
+  EXPECT_EQ(waits_.arrived(), 1u);
+  EXPECT_GE(closed(), 1u);
+}
+
+TEST_F(WatchTest, APeerThatMovesKeepsItsMemory) {
+  waits_.Announce(1, 11 * kMiB);
+  Trickle(1, absl::Milliseconds(100), absl::Seconds(4));
+  EXPECT_EQ(closed(), 0u);
+}
+
+}  // namespace
+}  // namespace hawser::transport
