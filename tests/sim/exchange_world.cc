@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -265,6 +266,11 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
   void Hoard(int client) {
     if (stalled(client)) return;
     StopServingReads(client);
+    FillSlots(client);
+  }
+
+  // With large messages.
+  void FillSlots(int client) {
     for (End* end : Able()) {
       while (end->host == client && end->connection != nullptr && end->connection->CanSend()) {
         if (!Send(*end, NewRequest(*end, kHoardBytes))) break;
@@ -345,7 +351,11 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
     MakePeace();
     RunFor(5 * kSecond);
     CheckPeace();
-    CheckGoodDay();
+    if (well() && host_count() > kServer + 1 &&
+        (chosen_faults().hoards > 0 || chosen_faults().trickles > 0)) {
+      CheckBadNeighbour();
+    }
+    if (well()) CheckGoodDay();
     for (End& end : ends_) {
       if (end.connection != nullptr) end.connection->poller().Run([&] { end.connection->Close(); });
     }
@@ -382,6 +392,40 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
         Broken(absl::StrCat(open - end.unanswered, " responses of ", open, " exchanges were never released"));
       }
     }
+  }
+
+  // One client hoards, or trickles, as much as it can, and nothing else goes wrong: what the others ask for
+  // is answered within a second, before the server can know that the bad one is to be given up.
+  void CheckBadNeighbour() {
+    good_day_ = true;
+    const int bad = AnyClient();
+    for (int host = kServer; host <= host_count(); ++host) PowerOn(host);
+    for (int host = kServer + 1; host <= host_count(); ++host) Dial(host);
+    for (size_t i = 1; i < kConnectionsPerClient; ++i) Dial(bad);
+    RunFor(kSecond);
+    network().SetReadService(bad, chosen_faults().hoards > 0 ? ReadService() : ReadService{100, 100 * kMs});
+    const size_t first = requests_.size();
+    FillSlots(bad);
+    RunFor(10 * kMs);
+    const size_t before = requests_.size();
+    for (End* end : Able()) {
+      if (end->host == bad) continue;
+      for (const size_t bytes : {64, 300'000, 64}) {
+        if (end->connection->CanSend()) Demand(*end, bytes);
+      }
+    }
+    RunFor(kSecond);
+    for (size_t i = before; i < requests_.size(); ++i) {
+      if (requests_[i].ends == 0) {
+        Broken(absl::StrCat("beside a bad client request ", requests_[i].seed, " has no answer"));
+      }
+    }
+    RunFor(5 * kSecond);
+    for (size_t i = first; i < before; ++i) {
+      if (requests_[i].ends == 0) Broken("a client that serves no READ is not given up");
+    }
+    network().SetReadService(bad, std::nullopt);
+    RunFor(kSecond);
   }
 
   // Whatever happened before, now everything works, over the old connections and over new ones.

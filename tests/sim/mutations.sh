@@ -64,6 +64,8 @@ mutation 'the budget of READs is not given back' transport/rendezvous.cc \
 mutation 'a message is whole before its last READ' transport/rendezvous.cc \
   'if (pull->outstanding_ == 0 && pull->exhausted()) {' 'if (pull->exhausted()) {'
 mutation 'silence is not asked about' transport/connection.cc 'control_.Ping();' ''
+mutation 'READs that stand still are waited for' transport/connection.cc \
+  'since_ns != kNever) {' 'since_ns != kNever && since_ns < 0) {'
 mutation 'deadlines are not kept' transport/requester.cc 'if (slot.deadline_ns <= now_ns) {' 'if (slot.deadline_ns < 0 && now_ns > 0) {'
 mutation 'connecting has no end' transport/connection.cc \
   'poller.timers().Set(connection->connect_timer_, After(poller.environment().NowNs(), connect_timeout));' '(void)connect_timeout;'

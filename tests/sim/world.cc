@@ -54,6 +54,7 @@ World::World(const WorldOptions& options, int clients_max)
     : dice_(options.seed),
       bad_dice_(options.seed ^ kBadSeed),
       network_(NetworkOf(dice_, bad_dice_)),
+      chosen_faults_(network_.faults()),
       hosts_(static_cast<int>(kServer + dice_.Between(1, clients_max))) {
   network_.history = options.history;
   network_.step = [this](int64_t until_ns) { StepTo(until_ns); };

@@ -85,6 +85,8 @@ class World {
 
   // ---- Bad peers, as the seed's faults choose them
 
+  // Those of this seed, before there was peace.
+  const Faults& chosen_faults() const { return chosen_faults_; }
   // Whether something of that kind is done in this step. Throws nothing where the faults want none, so that
   // those worlds are what they were.
   bool StallsNow() { return bad_dice_.Chance(network_.faults().stalls); }
@@ -145,6 +147,7 @@ class World {
   // Of bad peers: a world that has none is what it was before there were any.
   Dice bad_dice_;
   Network network_;
+  const Faults chosen_faults_;
   const int hosts_;
   std::map<int, std::shared_ptr<SimFabric>> fabrics_;
   std::vector<Process> processes_;  // At most one of a host is not let go.
