@@ -94,7 +94,10 @@ absl::Status DecodeStatus(absl::StatusCode code, transport::IncomingMessage& mes
     const auto body = message.reader(options).getRoot<wire::Status>();
     const capnp::Text::Reader text = body.getMessage();
     const absl::string_view all(text.begin(), text.size());
-    absl::Status read_so_far(code, EscapePeerText(all.substr(0, CutAt(all, kStatusMessageMax + 3))));
+    // Cut again: to escape a text may make it longer.
+    std::string message_text = EscapePeerText(all.substr(0, CutAt(all, kStatusMessageMax + 3)));
+    message_text.resize(CutAt(message_text, kStatusMessageMax + 3));
+    absl::Status read_so_far(code, message_text);
     size_t left = kStatusDetailsMax;
     for (const auto detail : body.getDetails()) {
       if (left-- == 0) break;
@@ -108,8 +111,9 @@ absl::Status DecodeStatus(absl::StatusCode code, transport::IncomingMessage& mes
     status = std::move(read_so_far);
   });
   if (read.ok()) return status;
+  // What Cap'n Proto says may quote bytes of the message.
   return absl::Status(
-      code, absl::StrCat("the peer's explanation cannot be read: ", absl::string_view(read.message())));
+      code, absl::StrCat("the peer's explanation cannot be read: ", EscapePeerText(read.message())));
 }
 
 }  // namespace internal

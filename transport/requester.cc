@@ -104,6 +104,7 @@ void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_
   }
   slot.response = std::move(response);
   slot.state = SlotState::kWantsMemory;
+  slot.was_short = false;
   connection_.pulls().Announce(&slot.pull, message.remote_bytes, this, header.slot);
 }
 
@@ -120,8 +121,10 @@ void Requester::OnPullAdmitted(uint16_t index, Lease sink) {
 }
 
 void Requester::OnPullShort(uint16_t index) {
+  Slot& slot = slots_[index];
+  slot.was_short = true;
   // A large request may have just what its response wants.
-  if (Slot& slot = slots_[index]; !slot.grants.empty()) LetGoOfRequest(slot);
+  if (!slot.grants.empty()) LetGoOfRequest(slot);
 }
 
 void Requester::OnPullEnded(uint16_t index, bool complete) {
@@ -211,14 +214,16 @@ void Requester::OnDeadlineTimer() {
         slot.owes_cancel = true;
         ++owing_;
       }
+      // Memory that is only being mapped, or for which others are first, comes too late, but is not
+      // exhausted.
+      const bool exhausted = slot.state == SlotState::kWantsMemory && slot.was_short;
       const char* const what = slot.state == SlotState::kWaiting ? "no answer came before the deadline"
-                               : slot.state == SlotState::kPulling
-                                   ? "the deadline passed while the large answer was being READ"
-                                   : "no memory was free for the large answer before the deadline; raise "
-                                     "BufferPoolOptions::limit_bytes or release replies";
-      const absl::StatusCode code = slot.state == SlotState::kWantsMemory
-                                        ? absl::StatusCode::kResourceExhausted
-                                        : absl::StatusCode::kDeadlineExceeded;
+                               : exhausted
+                                   ? "no memory was free for the large answer before the deadline; raise "
+                                     "BufferPoolOptions::limit_bytes or release replies"
+                                   : "the deadline passed while the large answer was being READ";
+      const absl::StatusCode code =
+          exhausted ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kDeadlineExceeded;
       GiveUp(slot, absl::Status(code, absl::StrCat(what, " (peer ", connection_.peer(), ")")));
     } else {
       next_ns = std::min(next_ns, slot.deadline_ns);

@@ -55,6 +55,7 @@ class Requester final : Pull::Owner {
     SlotState state = SlotState::kFree;
     bool peer_knows_deadline = false;
     bool owes_cancel = false;  // The peer is to be told that nobody waits.
+    bool was_short = false;    // kWantsMemory: memory was asked for, and there was none.
     bool owes_release =
         false;  // The peer is to be told that its large response was READ. Implied by a new request.
     uint32_t generation = 0;

@@ -62,6 +62,7 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
                                          "can hold; raise BufferPoolOptions::limit_bytes there")));
   }
   slot.state = SlotState::kWantsMemory;
+  slot.was_short = false;
   connection_.pulls().Announce(&slot.pull, message.remote_bytes, this, IndexOf(slot));
 }
 
@@ -145,7 +146,7 @@ void Responder::Cancel(Slot& slot, const absl::Status& why) {
       break;
     case SlotState::kWantsMemory:
       connection_.pulls().Stop(&slot.pull);
-      Refuse(slot, why.code() == absl::StatusCode::kDeadlineExceeded
+      Refuse(slot, why.code() == absl::StatusCode::kDeadlineExceeded && slot.was_short
                        ? absl::ResourceExhaustedError(
                              "no memory was free for the large request before its deadline; "
                              "raise BufferPoolOptions::limit_bytes of the server")

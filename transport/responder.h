@@ -48,6 +48,7 @@ class Responder final : Pull::Owner {
   struct Slot {
     SlotState state = SlotState::kFree;
     bool cancelled = false;  // kRunning: the handler was told. Before: nobody waits any more.
+    bool was_short = false;  // kWantsMemory: memory was asked for, and there was none.
     uint32_t generation = 0;
     int64_t deadline_ns = kNever;
     IncomingMessagePtr request;    // Until the handler has it.
@@ -66,6 +67,7 @@ class Responder final : Pull::Owner {
   void EndResponse(Slot& slot);
   void OnDeadlineTimer();
   void OnPullAdmitted(uint16_t slot, Lease sink) override;
+  void OnPullShort(uint16_t slot) override { slots_[slot].was_short = true; }
   void OnPullEnded(uint16_t slot, bool complete) override;
 
   Connection& connection_;

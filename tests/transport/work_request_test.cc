@@ -110,14 +110,14 @@ TEST(WorkRequestTest, SendThatFollowsFromAReadWaitsForItsCompletion) {
   world.server.fabric->KeepBackReadCompletions(true);
   PendingCall call;
   ASSERT_TRUE(link.Send(call, kMiB).ok());
-  ASSERT_TRUE(world.RunUntil([&] { return link.server_counts().reads == kMiB / kReadChunkBytes; }));
+  ASSERT_TRUE(world.RunUntil([&] { return link.server_counts().reads > 0; }));
   const uint64_t answers = link.server_counts().sends;
   world.Settle();
   EXPECT_EQ(link.server_counts().sends, answers) << "it answered before it had the request";
 
   world.client.fabric->KeepBackReadCompletions(true);
   world.server.fabric->KeepBackReadCompletions(false);
-  ASSERT_TRUE(world.RunUntil([&] { return link.client_counts().reads == kMiB / kReadChunkBytes; }));
+  ASSERT_TRUE(world.RunUntil([&] { return link.client_counts().reads > 0; }));
   const uint64_t sends = link.client_counts().sends;
   world.Settle();
   EXPECT_EQ(link.client_counts().sends, sends) << "it released the response before it had it";
