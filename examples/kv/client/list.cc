@@ -7,6 +7,7 @@
 #include "examples/kv/client/command.h"
 #include "examples/kv/client/pages.h"
 #include "examples/kv/kv.rpc.h"
+#include "hawser/rpc/status.h"
 
 namespace kv {
 namespace {
@@ -23,7 +24,10 @@ class List : public Command {
     absl::StatusOr<std::shared_ptr<hawser::Channel>> channel = target.Connect();
     if (!channel.ok()) return channel.status();
     return ForEachEntry(KeyValueStub(*channel), prefix_, [](KeyValue::Entry::Reader entry) {
-      absl::FPrintF(stdout, "%s\t%d\t%d\n", entry.getKey().cStr(), entry.getSize(), entry.getRevision());
+      // The server may be anything: its keys must not write on the terminal as they like.
+      const capnp::Text::Reader key = entry.getKey();
+      absl::FPrintF(stdout, "%s\t%d\t%d\n", hawser::EscapePeerText({key.begin(), key.size()}),
+                    entry.getSize(), entry.getRevision());
     });
   }
 

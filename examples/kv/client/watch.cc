@@ -15,6 +15,7 @@
 #include "examples/kv/client/command.h"
 #include "examples/kv/client/pages.h"
 #include "examples/kv/kv.rpc.h"
+#include "hawser/rpc/status.h"
 
 namespace kv {
 namespace {
@@ -163,7 +164,8 @@ class Watch : public Command {
   }
 
   static void PrintLine(const char* what, capnp::Text::Reader key, uint64_t size, uint64_t revision) {
-    absl::FPrintF(stdout, "%s\t%s\t%d\t%d\n", what, key.cStr(), size, revision);
+    absl::FPrintF(stdout, "%s\t%s\t%d\t%d\n", what, hawser::EscapePeerText({key.begin(), key.size()}), size,
+                  revision);
   }
 
   static absl::Status Flush() {
