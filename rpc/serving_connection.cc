@@ -210,7 +210,9 @@ absl::Status ServingConnection::SendErrorIn(transport::OutgoingMessagePtr messag
 
 void ServingConnection::SendError(transport::ExchangeId id, const absl::Status& status, bool not_run) {
   absl::Status shorter(status.code(), absl::string_view(status.message()).substr(0, kShortMessage));
-  if (owed_.empty()) {
+  // At the pool's limit each error would take a buffer that a receive ring waits for, and no answer leaves
+  // before the ring is filled again. Then they go from the reserve, one after the other.
+  if (owed_.empty() && poller_.messages().buffers().HasRoomForSlab()) {
     absl::Status sent;
     for (const absl::Status* each : {&status, static_cast<const absl::Status*>(&shorter)}) {
       sent = SendErrorIn(poller_.messages().NewOutgoing(), id, *each, not_run);

@@ -174,6 +174,8 @@ Lease BufferPool::TryAcquire(size_t size_bytes, Shortage& why) {
 
 Lease BufferPool::AcquireReserved(size_t size_bytes) { return Lease(core_->AcquireReserved(size_bytes)); }
 
+bool BufferPool::HasRoomForSlab() const { return core_->slabs().HasRoomFor(0); }
+
 absl::Status BufferPool::Explain(Shortage why, size_t size_bytes) const {
   return core_->Explain(why, size_bytes);
 }

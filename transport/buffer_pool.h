@@ -121,6 +121,8 @@ class BufferPool {
   // more; then from a reserve that nothing else takes, so that what is free is left to receive rings. Empty:
   // the reserve is in use, too, or the pool has never had memory.
   Lease AcquireReserved(size_t size_bytes);
+  // There is room for a slab more. Without, what is free is best left to receive rings.
+  bool HasRoomForSlab() const;
 
   // The same as what Acquire() would have returned.
   absl::Status Explain(Shortage why, size_t size_bytes) const;
