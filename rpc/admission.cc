@@ -1,5 +1,9 @@
 #include "hawser/rpc/admission.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace hawser::internal {
@@ -16,20 +20,38 @@ uint64_t ReceivesMax(uint64_t limit_bytes) { return limit_bytes / 4 * 3; }
 // With more than this of it taken, newcomers make room, so that there is some when the next client comes.
 uint64_t NearlyAll(uint64_t receives_max_bytes) { return receives_max_bytes / 8 * 7; }
 
+// A connection over TCP takes a file. The application needs some, too, and so does the next host: all hosts
+// get three quarters of them, one host three quarters of that, newcomers a quarter and an eighth.
+uint64_t FilesMax() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return UINT32_MAX;
+  return limit.rlim_cur;
+}
+
 }  // namespace
 
 Admission::Admission(const ServerOptions& options)
     : connections_max_(options.connections_max),
       connections_per_host_max_(options.connections_per_host_max),
-      newcomers_(kNewcomersMax, kNewcomersPerHostMax) {}
+      newcomers_(std::min<size_t>(kNewcomersMax, FilesMax() / 4),
+                 std::min<size_t>(kNewcomersPerHostMax, FilesMax() / 8)) {}
 
 absl::Status Admission::Admit(const Place& place) {
   if (connections_ >= connections_max_) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "the server has ", connections_, " connections, which is its ServerOptions::connections_max"));
   }
+  const uint64_t files_max = FilesMax() / 4 * 3;
+  if (connections_ >= files_max) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the server has ", connections_, " connections, three quarters of its RLIMIT_NOFILE"));
+  }
   const auto known = by_host_.find(place.host);
   const uint32_t of_host = known == by_host_.end() ? 0 : known->second;
+  if (of_host >= files_max / 4 * 3) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the server has ", of_host, " connections of this host; raise its RLIMIT_NOFILE"));
+  }
   if (of_host >= connections_per_host_max_) {
     return absl::ResourceExhaustedError(absl::StrCat("the server has ", of_host,
                                                      " connections of this host, which is its "

@@ -307,7 +307,6 @@ void ChannelCore::OnLinkGone(Link& link) {
   const auto at = std::find_if(old_links_.begin(), old_links_.end(),
                                [&](const auto& each) { return each.get() == &link; });
   if (at != old_links_.end()) old_links_.erase(at);
-  if (on_gone_) std::exchange(on_gone_, nullptr)();
   ReleaseSelf();
 }
 
@@ -389,6 +388,8 @@ bool ChannelCore::HandOverSome() {
 void ChannelCore::ReleaseSelf() {
   if (!closed() || link_ != nullptr || !old_links_.empty() || tell_timer_.is_set()) return;
   const std::shared_ptr<ChannelCore> last = std::move(self_);
+  // Not before: until here callbacks of its calls may run, which the server's owner must outlive.
+  if (on_gone_) std::exchange(on_gone_, nullptr)();
 }
 
 }  // namespace hawser::internal

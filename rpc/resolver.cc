@@ -18,7 +18,7 @@ Resolver& Resolver::Process() { return resolver.Get(); }
 
 Resolver::~Resolver() {
   absl::MutexLock lock(&mutex_);
-  mutex_.Await(absl::Condition(this, &Resolver::NoThreads));
+  while (threads_ != 0) thread_ended_.Wait(&mutex_);
 }
 
 absl::Status Resolver::Start(const transport::Uri& uri, std::weak_ptr<Client> client) {
@@ -69,7 +69,7 @@ bool Resolver::TakeNext(std::string* key, transport::Uri* uri) {
     *uri = at->second.uri;
     return true;
   }
-  --threads_;
+  if (--threads_ == 0) thread_ended_.SignalAll();
   return false;
 }
 

@@ -56,7 +56,6 @@ class Resolver {
     std::vector<std::weak_ptr<Client>> clients;
   };
 
-  bool NoThreads() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return threads_ == 0; }
   void Run();
   // The next job that somebody still wants; false: there is none, and the thread ends.
   bool TakeNext(std::string* key, transport::Uri* uri);
@@ -67,6 +66,7 @@ class Resolver {
   std::map<std::string, Job> jobs_ ABSL_GUARDED_BY(mutex_);  // By host and port.
   std::deque<std::string> waiting_ ABSL_GUARDED_BY(mutex_);  // Keys of `jobs_`, oldest first.
   size_t threads_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::CondVar thread_ended_;  // The last one.
 };
 
 }  // namespace hawser::internal

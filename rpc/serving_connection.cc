@@ -241,7 +241,12 @@ bool ServingConnection::SendOwed(transport::Shortage& why) {
       poller_.timers().Cancel(owed_timer_);  // Set by the end of the message that was not sent.
       return false;
     }
-    // Anything else is the end of the connection, which hears of it.
+    if (!sent.ok()) {
+      connection_->Close(
+          absl::Status(sent.code(), absl::StrCat("not even an error could be sent to ", peer_address_, ": ",
+                                                 absl::string_view(sent.message()))));
+      return true;
+    }
     owed_.pop_front();
   }
   return true;  // What is left follows the one that is under way.

@@ -451,6 +451,7 @@ void Connection::OnBadCompletion(const WorkId& id, fabric::CompletionStatus stat
   if (state_ == State::kFlushing && !seen_flushed_.ok() && status != fabric::CompletionStatus::kFlushed) {
     why_closed_ = absl::Status(why.code(), why.message());
     seen_flushed_ = absl::OkStatus();
+    AwaitFlush();  // For as long as any flush may take.
     if (const std::optional<Violation> violation = ViolationOf(why)) OnViolation(*violation);
   }
   Fail(why);

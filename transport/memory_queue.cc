@@ -58,13 +58,13 @@ void MemoryQueue::Serve() {
     Shortage why = Shortage::kAtLimit;
     if (waiter->OnMemory(why)) {
       waiter->Unlink();
-    } else if (waiter == awaiting) {
-      break;
-    } else {
-      // What became free before it asked for word comes to light at the second try.
-      news_.Await(waiter->size_bytes_, why);
-      awaiting = waiter;
+      continue;
     }
+    news_.Await(waiter->size_bytes_, why);
+    // What became free before it asked for word comes to light at the second try. After a refusal by the
+    // system that would start the next growth at once; the timer of the news does.
+    if (waiter == awaiting || why == Shortage::kRefused) break;
+    awaiting = waiter;
   }
   serving_ = false;
 }

@@ -154,12 +154,15 @@ void PullAdmission::Pump() {
   if (pumping_) again_ = true;
   if (stopped_ || std::exchange(pumping_, true)) return;
   poller_.timers().Cancel(pump_timer_);
-  // What became free before word was asked for comes to light in the second round.
-  for (int round = 0; round < 2 && any_waits(); ++round) {
-    if (round == 1) news_.Await(wanted_bytes_, why_);
+  // What became free before word was asked for comes to light in the second round. After a refusal by the
+  // system that would start the next growth at once; the timer of the news does.
+  for (int round = 0; round < 2; ++round) {
     wanted_bytes_ = kNothing;
     why_ = Shortage::kAtLimit;
     for (size_t index : {kShort, kLong}) ServeRing(index);
+    if (!any_waits()) break;
+    news_.Await(wanted_bytes_, why_);
+    if (why_ == Shortage::kRefused) break;
   }
   pumping_ = false;
   if (std::exchange(again_, false)) PumpSoon();

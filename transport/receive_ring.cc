@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/status/statusor.h"
 #include "hawser/transport/connection.h"
 #include "hawser/transport/work_id.h"
 
@@ -42,13 +43,18 @@ bool ReceiveRing::Refill() {
 void ReceiveRing::RefillLater() { connection_.poller().memory_queue().Wait(*this, buffer_bytes_); }
 
 bool ReceiveRing::OnMemory(Shortage& why) {
-  if (!Refill(why)) return false;
-  connection_.poller().MarkForFlush(&connection_);
-  return true;
+  const uint32_t before = posted();
+  const bool filled = Refill(why);
+  // Some may be enough for what waits to be sent.
+  if (filled || posted() != before) connection_.poller().MarkForFlush(&connection_);
+  return filled;
 }
 
 bool ReceiveRing::Refill(Shortage& why) {
   BufferPool& pool = connection_.poller().messages().buffers();
+  // The first one decides whether there is a connection: it waits for memory that is only to be unmapped
+  // first.
+  const bool first = missing_.size() == entries_.size();
   while (!missing_.empty()) {
     absl::InlinedVector<fabric::ReceiveWorkRequest, kChainMax> chain;
     bool exhausted = false;
@@ -58,6 +64,9 @@ bool ReceiveRing::Refill(Shortage& why) {
       if (!lease) {
         connection_.poller().messages().Trim();
         lease = pool.TryAcquire(buffer_bytes_, why);
+      }
+      if (!lease && first) {
+        if (absl::StatusOr<Lease> grown = pool.Acquire(buffer_bytes_); grown.ok()) lease = *std::move(grown);
       }
       if (!lease) {
         exhausted = true;
@@ -70,6 +79,10 @@ bool ReceiveRing::Refill(Shortage& why) {
     if (!chain.empty()) {
       absl::Status posted = connection_.queue_pair().PostReceive(chain);
       if (!posted.ok()) {
+        // None of them was posted; their numbers are missing still.
+        for (size_t count = 0; count < chain.size(); ++count) {
+          entries_[missing_[missing_.size() - 1 - count]] = Lease();
+        }
         connection_.Fail(absl::StatusCode::kInternal,
                          absl::StrCat("posting ", chain.size(), " receives failed: ", posted.message()));
         return true;

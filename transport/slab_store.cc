@@ -27,7 +27,11 @@ Block* SlabStore::TakeLarger(size_t size_class) {
 bool SlabStore::Return(Block* block) {
   const size_t size_class = block->size_class;
   const bool idle = lists_[size_class].Return(block);
-  if (size_class == kReserve) return false;
+  if (size_class == kReserve) {
+    // Errors wait for it in the lines of small buffers.
+    if (waiters_.any_small()) waiters_.Tell(IsSmall);
+    return false;
+  }
   if (idle) {
     if (waiters_.any()) TellWaiters(size_class);
   } else if (waiters_.any_small()) {

@@ -26,6 +26,7 @@ void WatchHub::RemovePeer(const void* peer) {
   if (found == peers_.end()) return;
   gone = std::move(found->second);
   peers_.erase(found);
+  watch_count_ -= gone.watchers.size();
   for (auto& [number, watcher] : gone.watchers) {
     watcher->removed = true;
     RemoveIdle(watcher);
@@ -34,7 +35,8 @@ void WatchHub::RemovePeer(const void* peer) {
 
 absl::StatusOr<WatchHub::Started> WatchHub::Watch(const void* peer, uint64_t number, absl::string_view prefix,
                                                   std::optional<uint64_t> after, Push push) {
-  auto watcher = std::make_shared<Watcher>(Watcher{peer, number, std::string(prefix), std::move(push)});
+  auto watcher =
+      std::make_shared<Watcher>(Watcher{peer, number, std::string(prefix), std::move(push), nullptr});
   Started started;
   Pushes pushes;
   WatcherPtr replaced;
@@ -47,11 +49,20 @@ absl::StatusOr<WatchHub::Started> WatchHub::Watch(const void* peer, uint64_t num
       return absl::ResourceExhaustedError(
           absl::StrCat("this client has ", kWatchesMax, " watches already; unwatch some"));
     }
+    if (*found->second.in_flight >= kWatchesMax) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("this client has not answered ", *found->second.in_flight, " pushes"));
+    }
+    if (watch_count_ >= kAllWatchesMax && !watchers.contains(number)) {
+      return absl::ResourceExhaustedError(absl::StrCat("the server has ", watch_count_, " watches already"));
+    }
+    watcher->in_flight = found->second.in_flight;
     started.lost = after && !changes_->ReachesBackTo(*after);
     started.revision = after && !started.lost ? *after : changes_->last_revision();
     watcher->after = started.revision;
     replaced = Remove(peer, number);
     watchers[number] = watcher;
+    ++watch_count_;
     Next(watcher, &pushes);
   }
   Start(std::move(pushes));
@@ -72,6 +83,7 @@ WatchHub::WatcherPtr WatchHub::Remove(const void* peer, uint64_t number) {
   if (at == watchers.end()) return nullptr;
   WatcherPtr watcher = std::move(at->second);
   watchers.erase(at);
+  --watch_count_;
   watcher->removed = true;
   RemoveIdle(watcher);
   return watcher;
@@ -155,15 +167,14 @@ size_t WatchHub::idle_watchers() const {
 
 size_t WatchHub::watches() const {
   absl::MutexLock lock(&mutex_);
-  size_t watches = 0;
-  for (const auto& [name, peer] : peers_) watches += peer.watchers.size();
-  return watches;
+  return watch_count_;
 }
 
 void WatchHub::Next(const WatcherPtr& watcher, Pushes* pushes) {
   if (watcher->removed) return;  // The last to hold it may be us.
   ChangeLog::Batch batch = changes_->Read(watcher->after, watcher->prefix, kChangesMax, kKeyBytesMax);
   if (!batch.changes.empty() || batch.lost || batch.more) {
+    ++*watcher->in_flight;
     pushes->emplace_back(watcher, std::move(batch));
     return;
   }
@@ -183,6 +194,7 @@ void WatchHub::Pushed(const WatcherPtr& watcher, uint64_t through, const absl::S
   Pushes pushes;
   {
     absl::MutexLock lock(&mutex_);
+    --*watcher->in_flight;
     switch (status.code()) {
       case absl::StatusCode::kOk:
         watcher->after = through;

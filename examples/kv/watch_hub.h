@@ -51,7 +51,8 @@ class WatchHub {
   };
   // Watches on behalf of a peer, instead of an earlier watch of the same number. `after`: resume after that
   // revision; nothing: from now on. Unavailable: the peer is gone. ResourceExhausted: it has kWatchesMax
-  // watches.
+  // watches, or has left as many pushes unanswered (of watches that were replaced, too), or all peers have
+  // kAllWatchesMax.
   absl::StatusOr<Started> Watch(const void* peer, uint64_t number, absl::string_view prefix,
                                 std::optional<uint64_t> after, Push push);
   void Unwatch(const void* peer, uint64_t number);
@@ -64,6 +65,8 @@ class WatchHub {
   size_t idle_watchers() const;
 
   static constexpr size_t kWatchesMax = 256;  // Of one peer.
+  // One change may start a push to each of them.
+  static constexpr size_t kAllWatchesMax = 16384;
 
  private:
   struct Watcher {
@@ -71,13 +74,16 @@ class WatchHub {
     uint64_t number;
     std::string prefix;
     Push push;
-    uint64_t after = 0;    // What it has been told, or need not be.
-    bool removed = false;  // No longer among its peer's.
+    std::shared_ptr<size_t> in_flight;  // Its peer's.
+    uint64_t after = 0;                 // What it has been told, or need not be.
+    bool removed = false;               // No longer among its peer's.
   };
   using WatcherPtr = std::shared_ptr<Watcher>;
   struct Peer {
     std::shared_ptr<const void> keep;  // While we use its address as its name, nobody else gets that address.
     absl::flat_hash_map<uint64_t, WatcherPtr> watchers;
+    // Pushes that it has not answered. Shared: those outlive the peer.
+    std::shared_ptr<size_t> in_flight = std::make_shared<size_t>(0);
   };
   using Pushes = std::vector<std::pair<WatcherPtr, ChangeLog::Batch>>;
 
@@ -101,6 +107,7 @@ class WatchHub {
   std::map<std::string, absl::flat_hash_set<WatcherPtr>, std::less<>> idle_ ABSL_GUARDED_BY(mutex_);
   // Those whose last push found no memory, which is still to be sent.
   absl::flat_hash_set<WatcherPtr> starved_ ABSL_GUARDED_BY(mutex_);
+  size_t watch_count_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t notified_ ABSL_GUARDED_BY(mutex_);  // Idle watchers have been found for the changes up to this.
 };
 

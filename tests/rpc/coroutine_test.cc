@@ -45,8 +45,9 @@ class CoroutineTest : public testing::Test {
  protected:
   // Every turn that there is to do for what was sent so far.
   void Settle() {
-    server_.probe.on_act = [](ServerContext&, uint64_t) { return absl::OkStatus(); };
-    EXPECT_TRUE(SendAct(channel_, 100).Wait().ok());
+    auto echo = probe::ProbeStub(channel_).Echo();
+    echo.request().initData(8);
+    EXPECT_TRUE(echo.Send().Wait().ok());
     while (client_.poller().PollOnce() != 0) {
     }
   }

@@ -119,7 +119,9 @@ TEST(GreetingFloodTest, HonestClientsConnectAndSendMeanwhile) {
         "%d greetings, %d clients: connected within %s, 16 MiB there and back within %s; %d connections\n",
         flood.greeted(), clients, absl::FormatDuration(slowest_connect).c_str(),
         absl::FormatDuration(slowest_call).c_str(), static_cast<int>(stats.connections));
-    EXPECT_LT(stats.connections, 1100u) << "strangers of one host take more than their share";
+    // What was closed to make room takes a turn or two to end.
+    EXPECT_TRUE(Eventually([&] { return server.server.stats().connections < 1100; }))
+        << "strangers of one host take more than their share: " << stats.connections;
     if (seconds > 0) {
       EXPECT_LT(slowest_connect, absl::Seconds(1));
     }

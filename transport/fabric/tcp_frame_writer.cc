@@ -153,7 +153,8 @@ void FrameWriter::TakeBack(const SendBatch& batch, size_t sent_bytes, bool ack_w
 
   const SendBatch::Frame& cut = batch.frame(first);
   if (cut.header == nullptr) {
-    partial_sent_ += sent_bytes;  // Still the same frame.
+    partial_sent_ += sent_bytes;  // Still the same frame, and no new header has left.
+    responder_.set_ack_due(ack_was_due);
   } else {
     partial_sent_ = sent_bytes;
     partial_owner_ = cut.owner;

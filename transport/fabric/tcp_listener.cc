@@ -189,6 +189,7 @@ void TcpListener::HalfOpen::OnEvents(uint32_t) {
       break;
     case GreetingReader::Result::kMalformed:
       // Our version is in the answer, so the peer can tell its user what does not match.
+      listener.completion_queue_.Unwatch(socket_.get());
       TcpConnectRequest(std::move(socket_), peer_address_, 0, {}).Reject({});
       TellOfBadGreeting(absl::StrCat("sent a greeting of version ", greeting_.greeting().version, ", kind ",
                                      static_cast<int>(greeting_.greeting().kind), ", with ",

@@ -71,7 +71,7 @@ end server
 start_server server examples/kv/kv_server --listen="$any_port" --memory=64MiB
 run "$kv" --target="$uri" bench --workload=c --records=100000 --operations=0 --value_size=5000
 check 'many values fill the memory too' has "$status-$err" '1-kv bench: RESOURCE_EXHAUSTED: '
-check 'as the store sees it, not in the middle of a message' has "$err" 'bytes do not fit: values hold'
+check 'as the store sees it, not in the middle of a message' has "$err" 'bytes of key and value do not fit'
 key=$("$kv" --target="$uri" list | awk -F'\t' 'NR == 1 { print $1 }')
 run "$kv" --target="$uri" get "$key" --out="$tmp/out"
 check 'and can be got' is "$status-$(stat -c %s "$tmp/out")" 0-5000

@@ -201,6 +201,19 @@ TEST_F(WatchHubTest, ReplacedWatchesLeaveNothingBehind) {
   EXPECT_EQ(hub_.idle_watchers(), 0u);
 }
 
+TEST_F(WatchHubTest, AClientThatReplacesItsWatchAndAnswersNothingIsRefused) {
+  Put("a");
+  FakePeer peer;
+  hub_.AddPeer(peer.name());
+  const auto watch = [&] { return hub_.Watch(peer.name().get(), 1, "", 0, peer.Push()).status(); };
+  while (peer.unanswered() < 10 * WatchHub::kWatchesMax && watch().ok()) {
+  }
+  EXPECT_EQ(peer.unanswered(), WatchHub::kWatchesMax);
+  EXPECT_TRUE(absl::IsResourceExhausted(watch()));
+  peer.Answer();
+  EXPECT_TRUE(watch().ok());
+}
+
 TEST_F(WatchHubTest, WatchesOfAPeerThatIsGoneLeaveNothingBehind) {
   for (int i = 0; i < 100; ++i) {
     FakePeer peer;
