@@ -5,6 +5,7 @@
 
 #include "hawser/tests/transport/testing/test_clock.h"
 #include "hawser/transport/runtime.h"
+#include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -84,7 +85,7 @@ TEST(DeadlineTest, ATimeoutCountsFromSendNotFromTheStartOfTheTurn) {
   const auto runtime = *transport::Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/false, clock);
   ChannelOptions options;
   options.runtime = runtime;
-  const auto channel = server.Connect(std::move(options));
+  auto channel = server.Connect(std::move(options));
   server.probe.on_act = [&](ServerContext& context, uint64_t number) {
     return number == 2 ? server.held.Handler()(context, number) : absl::OkStatus();
   };
@@ -110,6 +111,8 @@ TEST(DeadlineTest, ATimeoutCountsFromSendNotFromTheStartOfTheTurn) {
   server.held.Take().Finish();
   ASSERT_TRUE(turn_until(done));
   EXPECT_THAT(late, HasCode(absl::StatusCode::kOk));
+  channel.reset();
+  DriveToTheEnd(runtime);
 }
 
 TEST(DeadlineTest, ZeroOrPastFailsWithoutSending) {

@@ -11,12 +11,23 @@
 
 namespace hawser {
 
+// Turns of the only poller of `runtime`, which has no thread of its own, until nothing else keeps the
+// runtime: channels that were destroyed end in turns, and keep it until then.
+inline void DriveToTheEnd(const std::shared_ptr<transport::Runtime>& runtime) {
+  EXPECT_TRUE(Eventually([&] {
+    runtime->poller(0).PollOnce();
+    return runtime.use_count() == 1;
+  }));
+}
+
 // A runtime whose poller has no thread of its own: it moves on when the test says so, or waits. So what runs
 // inside a call into the library is seen to run there.
 struct Driven {
   std::shared_ptr<transport::SpyFabric> fabric = std::make_shared<transport::SpyFabric>(NewTestFabric());
   std::shared_ptr<transport::Runtime> runtime =
       *transport::Runtime::CreateOn(fabric, {}, /*start_threads=*/false);
+
+  ~Driven() { DriveToTheEnd(runtime); }
 
   transport::Poller& poller() { return runtime->poller(0); }
 

@@ -7,6 +7,7 @@
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/test_clock.h"
 #include "hawser/transport/runtime.h"
+#include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -24,6 +25,11 @@ class ExpiryTest : public testing::Test {
       poller_.PollOnce();
       return channel_->state() == ChannelState::kTransientFailure;
     }));
+  }
+
+  ~ExpiryTest() override {
+    channel_.reset();
+    DriveToTheEnd(runtime_);
   }
 
   void Send(absl::Duration timeout) {
