@@ -30,7 +30,7 @@ void MemoryWaiters::Tell(absl::FunctionRef<bool(size_t size_class)> may_be_serve
   absl::MutexLock lock(&mutex_);
   // A waiter that comes back while it is being told is not told again by this.
   const uint64_t end = next_number_;
-  const auto next = [&] {
+  const auto next = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return std::find_if(list_.begin(), list_.end(), [&](const Waiting& each) {
       return each.number < end && may_be_served(each.size_class);
     });
