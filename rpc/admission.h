@@ -13,8 +13,10 @@ namespace hawser::internal {
 
 // Which connections a server takes: so many, in all and from one host, that the memory for their receives
 // leaves enough of each pool for messages. A session whose client has sent nothing since its handshake is a
-// newcomer; when there are too many of those, the oldest of the host with the most makes room. Thread:   any,
-// under its owner's lock. Failure:  ResourceExhausted, with a text that fits a rejection.
+// newcomer; when there are too many of those, the oldest of the host with the most makes room.
+//
+// Thread:   any, under its owner's lock.
+// Failure:  ResourceExhausted, with a text that fits a rejection.
 class Admission {
  public:
   // What one connection takes.

@@ -57,7 +57,7 @@ class Resolver {
   };
 
   void Run();
-  // The next job that somebody still wants; false: there is none, and the thread ends.
+  // The next job that a client still wants; false: there is none, and the thread ends.
   bool TakeNext(std::string* key, transport::Uri* uri);
   std::vector<std::weak_ptr<Client>> TakeClients(const std::string& key);
 

@@ -18,8 +18,10 @@ namespace hawser::internal {
 
 // One client of a server: the connection that its calls come by and, if it offers services, a channel over
 // the reverse connection to call those. The channel is closed when either connection is. Both come from one
-// host over one runtime, and so over one fabric and device: a token alone opens nobody's session. Thread: on
-// the poller of its connections. Lifetime: owned by the server, until OnSessionGone().
+// host over one runtime, and so over one fabric and device: a token alone opens no session of another client.
+//
+// Thread:   on the poller of its connections.
+// Lifetime: owned by the server, until OnSessionGone().
 class Session final : public Admission::Newcomer, ServingConnection::Owner {
  public:
   class Owner {

@@ -310,9 +310,9 @@ size_t Poller::Turn() {
   return work;
 }
 
-// What is posted leaves at the end of a turn, deadlines count from a clock that is read rarely, and whoever
-// connects waits for the next turn. So a turn ends after kTurnNs, and takes few completions at a time while
-// their handlers are slow.
+// What is posted leaves at the end of a turn, deadlines count from a clock that is read rarely, and a
+// peer that connects waits for the next turn. So a turn ends after kTurnNs, and takes few completions at a
+// time while their handlers are slow.
 size_t Poller::TakeCompletions() {
   // Left as it is: to initialize it would take longer than a poll that finds nothing, and most do.
   alignas(fabric::Completion) std::byte memory[kChunkMax * sizeof(fabric::Completion)];

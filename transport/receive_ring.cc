@@ -100,8 +100,6 @@ Lease ReceiveRing::Take(uint32_t number) {
   return std::exchange(entries_[number], Lease());
 }
 
-void ReceiveRing::OnFlushed(uint32_t number) { Take(number); }
-
 void ReceiveRing::Abandon() {
   for (uint32_t number = 0; number < entries_.size(); ++number) Take(number);
 }

@@ -36,8 +36,6 @@ class ReceiveRing final : public MemoryQueue::Waiter {
   // The buffer of entry `number`, which has completed. Null: there is no such receive.
   Lease Take(uint32_t number);
 
-  // A receive came back unused.
-  void OnFlushed(uint32_t number);
   // The queue pair is no more: none is posted.
   void Abandon();
 

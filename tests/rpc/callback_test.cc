@@ -122,7 +122,7 @@ class ServerCallbackTest : public testing::Test {
     return server_->held.Take();
   }
 
-  // The server waits for its end, which somebody has to drive.
+  // The server waits for its end, which another thread has to drive.
   ~ServerCallbackTest() override {
     channel_->Close();
     std::atomic<bool> ended{false};

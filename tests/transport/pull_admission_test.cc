@@ -1,4 +1,4 @@
-// Who gets memory for large messages, when more are announced than there is memory for.
+// Which large messages get memory, when more are announced than there is memory for.
 #include "hawser/transport/pull_admission.h"
 
 #include <memory>

@@ -28,8 +28,8 @@ enum class FrameKind : uint8_t {
   kFarewell = 7,
 };
 
-// On a kSend or kWrite: the requester waits for its acknowledgement. Without it nobody does, and none is sent
-// for its sake. A READ has its answer.
+// On a kSend or kWrite: the requester waits for its acknowledgement. Without it none is awaited, and none is
+// sent for its sake. A READ has its answer.
 inline constexpr uint8_t kAckRequestedFlag = 0x01;
 
 struct FrameHeader {

@@ -70,7 +70,7 @@ TEST(VerbsEventsTest, StaleConnectionIsTriedAgainOnAnotherQueuePair) {
   world.Poll();
 }
 
-// They cannot be put back: the other library would wait for them in vain, and at least somebody can read why.
+// They cannot be put back: the other library would wait for them in vain, and the line at least says why.
 TEST(VerbsEventsTest, EventOfAnotherLibraryIsNamedOnce) {
   FakeWorld world;
   testing::internal::CaptureStderr();
