@@ -27,7 +27,8 @@ struct Experience {
 };
 
 // A client that does what a good client does, to see what others do to it: small calls, then large puts, one
-// at a time, so that it is not its own neighbour. Thread: one.
+// at a time, so that it is not its own neighbour.
+// Thread:   one.
 class Honest {
  public:
   Honest(const ServerProcess& server, const TargetOptions& options, size_t put_bytes);

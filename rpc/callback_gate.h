@@ -8,8 +8,9 @@
 namespace hawser::internal {
 
 // Code of the application that may be destroyed with its channel (on_state_change, the handlers of the
-// services that it offers) is called through this. Close() ends that. Thread:   Enter() and Leave() on one
-// poller; Close() from any thread. Lifetime: shared by those that call through it and the one that closes it.
+// services that it offers) is called through this. Close() ends that.
+// Thread:   Enter() and Leave() on one poller; Close() from any thread.
+// Lifetime: shared by those that call through it and the one that closes it.
 class CallbackGate {
  public:
   CallbackGate() = default;

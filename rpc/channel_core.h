@@ -33,8 +33,9 @@ namespace hawser::internal {
 // or by a thread that only posts: what comes up there waits for the next turn of the thread that drives
 // (Poller::MayCallOut()). So a callback may call us, and a caller may hold a lock that its callback takes,
 // except around the calls that wait: Wait(), Connect(), Listen(), Shutdown(), and the end of a channel that
-// has services or on_state_change, or of a server. Thread:   as said for each method. Lifetime: shared by its
-// Channel and its calls, and by itself until it is closed and nothing of it is under
+// has services or on_state_change, or of a server.
+// Thread:   as said for each method.
+// Lifetime: shared by its Channel and its calls, and by itself until it is closed and nothing of it is under
 //           way.
 class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link::Observer, Attempt::Owner {
  public:

@@ -21,7 +21,8 @@ namespace hawser::internal {
 
 // Looks up names on threads of its own. A look-up cannot be stopped, and may hang for as long as the name
 // server says nothing, so threads are bounded: all that ask for a name while it is looked up share that
-// look-up, and of more than kThreadsMax names at once the later ones wait for a thread. Thread:   any.
+// look-up, and of more than kThreadsMax names at once the later ones wait for a thread.
+// Thread:   any.
 // Lifetime: the destructor waits for look-ups.
 class Resolver {
  public:

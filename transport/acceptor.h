@@ -12,8 +12,8 @@
 namespace hawser::transport {
 
 // Listens on one address and checks what peers say before anything is made for them: a peer of another
-// version, or one that is none of ours, is rejected with the reason here. Thread: on the poller that it was
-// made with; destroy it there.
+// version, or one that is none of ours, is rejected with the reason here.
+// Thread:   on the poller that it was made with; destroy it there.
 class Acceptor final : fabric::ListenHandler {
  public:
   class Handler {

@@ -54,7 +54,8 @@ class BufferCache {
   std::function<void()> wake_;  // Guarded by BufferCaches::mutex_.
 };
 
-// The caches of one pool. Thread: any.
+// The caches of one pool.
+// Thread:   any.
 class BufferCaches {
  public:
   void Add(BufferCache* cache);

@@ -86,10 +86,11 @@ struct BufferPoolStats {
 };
 
 // Registered memory in size classes, so that no call registers any. Classes up to 256 KiB are cut from slabs
-// of 2 MiB, on transparent huge pages where there are any; a larger buffer is a region of its own, at most a
-// quarter larger than what was asked for. What is returned is kept for the next of its class. A slab, or a
-// large buffer, that is free as a whole makes room for any other, and goes back to the system when nothing
-// wants it for BufferPoolOptions::idle.
+// of 2 MiB, on transparent huge pages where there are any; a larger buffer is a region of its own, a quarter
+// larger than what was asked for at most; or it is a free one of up to twice that size if others would have
+// to be unmapped, or waited for. What is returned is kept for the next of its class. A slab, or a large
+// buffer, that is free as a whole makes room for any other, and goes back to the system when nothing wants it
+// for BufferPoolOptions::idle.
 // Thread:   any. No lock is held while memory is mapped, registered or unmapped.
 // Lifetime: the destructor waits for the pool's thread, and gives back all that is not leased.
 class BufferPool {

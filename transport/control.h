@@ -12,8 +12,8 @@ namespace hawser::transport {
 class Connection;
 
 // Control exchanges: one request at a time in each direction, on a slot kept for them, so they pass when all
-// others are busy. What is to be said is collected while one is under way and goes with the next. Thread: on
-// the poller.
+// others are busy. What is to be said is collected while one is under way and goes with the next.
+// Thread:   on the poller.
 class Control {
  public:
   explicit Control(Connection& connection) : connection_(connection) {}

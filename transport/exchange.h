@@ -20,7 +20,8 @@ struct ExchangeId {
   }
 };
 
-// Who sent a request. Thread: on the poller.
+// Who sent a request.
+// Thread:   on the poller.
 class ResponseHandler : public OutgoingMessage::Taker {
  public:
   // The one end of the exchange: the response, or why there is none.
@@ -44,8 +45,9 @@ class ResponseHandler : public OutgoingMessage::Taker {
   ~ResponseHandler() = default;
 };
 
-// Who answers requests. Thread: on the poller. Each request is answered by exactly one Connection::Respond(),
-// at any time, from inside OnRequest() as well.
+// Who answers requests.
+// Thread:   on the poller. Each request is answered by exactly one Connection::Respond(), at any time, from
+// inside OnRequest() as well.
 class RequestHandler {
  public:
   // `request` may be kept as long as the handler likes. `deadline_ns`: of the poller's clock; kNever: none.

@@ -27,7 +27,8 @@ class Grants {
 };
 
 // Grants that are being taken back, with the messages they are of. A NIC takes its time over it, so a message
-// is let go only when the last of its grants is gone. Thread: on the poller.
+// is let go only when the last of its grants is gone.
+// Thread:   on the poller.
 class Revocations {
  public:
   explicit Revocations(Connection& connection) : connection_(connection) {}

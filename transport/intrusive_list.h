@@ -32,7 +32,8 @@ class ListLink {
 };
 
 // A list of objects that bring their own links, so that entering and leaving it allocates nothing and takes
-// constant time. It owns none of them. `T` derives from ListLink<Tag>. Thread: one at a time.
+// constant time. It owns none of them. `T` derives from ListLink<Tag>.
+// Thread:   one at a time.
 template <typename T, typename Tag>
 class IntrusiveList {
  public:

@@ -39,7 +39,8 @@ class MemoryNews final : MemoryWaiter {
 };
 
 // Those of one poller that want small buffers while the pool has none: first come, first served, and nothing
-// that waits here looks for memory by itself. Thread: on the poller.
+// that waits here looks for memory by itself.
+// Thread:   on the poller.
 class MemoryQueue {
  public:
   // Lifetime: it leaves the queue when it is destroyed.

@@ -43,8 +43,10 @@ inline constexpr size_t kHeadroomSegments = 8;
 inline constexpr size_t kSmallBufferBytes = 4096;
 
 // A message to be sent: Cap'n Proto segments that were built in registered memory, their owners, and an
-// envelope. Thread:   one at a time. Lifetime: owned by its builder, then by the Connection until the peer
-// has proved that it needs it no more.
+// envelope.
+// Thread:   one at a time.
+// Lifetime: owned by its builder, then by the Connection until the peer has proved that it needs it no
+// more.
 class OutgoingMessage {
  public:
   ~OutgoingMessage();
@@ -209,8 +211,9 @@ struct IncomingMessageDeleter {
 using IncomingMessagePtr = std::unique_ptr<IncomingMessage, IncomingMessageDeleter>;
 
 // Makes messages, and keeps the objects of ended ones for the next, so that a call in steady state allocates
-// nothing. Thread:   any. Lifetime: use NewMessagePool(); goes when its handle and every message of it are
-// gone.
+// nothing.
+// Thread:   any.
+// Lifetime: use NewMessagePool(); goes when its handle and every message of it are gone.
 class MessagePool {
  public:
   // Never null. Its status() says so if there was no memory.

@@ -48,7 +48,8 @@ struct PullHost {
   std::array<Lane, 2> lanes;
 };
 
-// What one connection has announced, and what memory it holds for it. Lifetime: a part of its PullQueue.
+// What one connection has announced, and what memory it holds for it.
+// Lifetime: a part of its PullQueue.
 class PullAccount final : public ListLink<InHolders> {
  public:
   PullAccount(PullAdmission& admission, PullQueue& owner);

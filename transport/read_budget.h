@@ -15,7 +15,8 @@ class ReadBudget;
 struct InReadLine;
 struct InReadOrder;
 
-// What one connection has of its poller's ReadBudget. Lifetime: a part of its PullQueue.
+// What one connection has of its poller's ReadBudget.
+// Lifetime: a part of its PullQueue.
 class ReadShare final : public ListLink<InReadLine>, public ListLink<InReadOrder> {
  public:
   ReadShare(ReadBudget& budget, PullQueue& owner) : budget_(budget), owner_(owner) {}

@@ -16,7 +16,8 @@ class Connection;
 // message for each slot, one control request, one answer to ours) and some to spare, so an honest peer never
 // meets RNR. A received message takes its buffer along; the ring is refilled from the pool, so whoever keeps
 // a message starves nobody else. What there is to spare is posted anew in one chain when all of it is used
-// up, which spares small calls a post each. Thread: on the poller.
+// up, which spares small calls a post each.
+// Thread:   on the poller.
 class ReceiveRing final : public MemoryQueue::Waiter {
  public:
   explicit ReceiveRing(Connection& connection) : connection_(connection) {}

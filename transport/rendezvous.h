@@ -76,7 +76,8 @@ class Pull : public ListLink<InAdmission> {
 };
 
 // The pulls of one connection: they wait for memory, then take turns, a READ each, within the connection's
-// READ depth and the poller's budget. Thread: on the poller.
+// READ depth and the poller's budget.
+// Thread:   on the poller.
 class PullQueue {
  public:
   explicit PullQueue(Connection& connection);

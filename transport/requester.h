@@ -21,7 +21,9 @@ class Connection;
 
 // The slots of a connection at the side that sends requests. A slot is taken by a request and freed by its
 // response, even if nobody waits for that any more: only the response proves that the peer has let go of the
-// request's memory. Thread: on the poller. Lifetime: a part of its Connection.
+// request's memory.
+// Thread:   on the poller.
+// Lifetime: a part of its Connection.
 class Requester final : Pull::Owner {
  public:
   Requester(Connection& connection, uint32_t slots);

@@ -16,8 +16,9 @@ namespace hawser::transport {
 
 class Connection;
 
-// The slots of a connection at the side that answers requests. Thread: on the poller. Lifetime: a part of its
-// Connection.
+// The slots of a connection at the side that answers requests.
+// Thread:   on the poller.
+// Lifetime: a part of its Connection.
 class Responder final : Pull::Owner {
  public:
   Responder(Connection& connection, uint32_t slots, RequestHandler& handler);

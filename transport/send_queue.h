@@ -22,7 +22,8 @@ inline constexpr size_t kSendSgeMax = 4;
 static_assert(kSendSgeMax <= fabric::kSgeMax);
 
 // The work requests of one connection, from the moment they are wanted until they are proved: queued, posted
-// as one chain by Flush(), retired by completions. Thread: on the poller.
+// as one chain by Flush(), retired by completions.
+// Thread:   on the poller.
 //
 // Only one small SEND in 16 asks for a completion, since a completion costs both the NIC and us as much as a
 // small message; it proves those before it. No call waits for it: it is the peer's response that says that a

@@ -9,7 +9,8 @@ namespace hawser::transport {
 
 // The earliest of many objects: a binary heap whose objects know their places, so that any of them is taken
 // out in O(log n). Once the heap has grown, nothing is allocated. `when` and `position` are members of T; the
-// second is the heap's. Lifetime: each object outlives its stay.
+// second is the heap's.
+// Lifetime: each object outlives its stay.
 template <typename T, int64_t T::*when, size_t T::*position>
 class TimeHeap {
  public:

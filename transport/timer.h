@@ -13,7 +13,8 @@ namespace hawser::transport {
 
 class Timers;
 
-// Calls back once for each time it was set. Thread: on the poller of its Timers.
+// Calls back once for each time it was set.
+// Thread:   on the poller of its Timers.
 class Timer {
  public:
   explicit Timer(absl::AnyInvocable<void()> callback) : callback_(std::move(callback)) {}

@@ -57,13 +57,14 @@ interface KeyValue {
 
   struct Stats {
     keys @0 :UInt64;
-    valueBytes @1 :UInt64;  # Memory that keys and values hold, at most.
+    valueBytes @1 :UInt64;  # Of all values.
     revision @2 :UInt64;
     watches @3 :UInt64;
     connections @4 :UInt64;  # As hawser::ServerStats, from here on.
     callsRunning @5 :UInt64;
     callsTotal @6 :UInt64;
     leasedBytes @7 :UInt64;
+    memoryBytes @8 :UInt64;  # What keys and values hold, of kv_server's --memory.
   }
 }
 

@@ -215,7 +215,8 @@ absl::Status KvService::Stats(hawser::ServerContext&, KeyValue::StatsParams::Rea
                               KeyValue::Stats::Builder reply) {
   const Store::Totals totals = store_.totals();
   reply.setKeys(totals.keys);
-  reply.setValueBytes(totals.memory_bytes);
+  reply.setValueBytes(totals.value_bytes);
+  reply.setMemoryBytes(totals.memory_bytes);
   reply.setRevision(changes_.last_revision());
   reply.setWatches(hub_.watches());
   if (server_ == nullptr) return absl::OkStatus();

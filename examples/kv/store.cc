@@ -29,6 +29,7 @@ absl::StatusOr<uint64_t> Store::Put(absl::string_view key, Value value) {
   if (found == entries_.end()) found = entries_.emplace(key, Entry()).first;
   memory_bytes_ = memory_bytes;
   Entry& entry = found->second;
+  value_bytes_ += value.bytes.size() - entry.value.bytes.size();
   entry.revision = changes_->Append(Change::Kind::kPut, key, value.bytes.size());
   old = std::exchange(entry.value, std::move(value));
   return entry.revision;
@@ -47,6 +48,7 @@ absl::StatusOr<uint64_t> Store::Remove(absl::string_view key) {
   auto found = entries_.find(key);
   if (found == entries_.end()) return NoSuchKey(key);
   old = std::move(found->second.value);
+  value_bytes_ -= old.bytes.size();
   memory_bytes_ -= Footprint(key, old);
   entries_.erase(found);
   return changes_->Append(Change::Kind::kRemove, key, 0);
@@ -72,7 +74,7 @@ Store::Page Store::List(absl::string_view prefix, absl::string_view start, size_
 
 Store::Totals Store::totals() const {
   absl::MutexLock lock(&mutex_);
-  return {entries_.size(), memory_bytes_};
+  return {entries_.size(), value_bytes_, memory_bytes_};
 }
 
 }  // namespace kv

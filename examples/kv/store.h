@@ -62,7 +62,8 @@ class Store {
 
   struct Totals {
     uint64_t keys = 0;
-    uint64_t memory_bytes = 0;  // Of keys and values.
+    uint64_t value_bytes = 0;   // Of all values.
+    uint64_t memory_bytes = 0;  // What keys and values hold, in all.
   };
   Totals totals() const;
 
@@ -81,6 +82,7 @@ class Store {
   mutable absl::Mutex mutex_;  // Before that of changes_, so that revisions grow in the order of the changes.
   // std::less<>: a lookup by string_view makes no string.
   absl::btree_map<std::string, Entry, std::less<>> entries_ ABSL_GUARDED_BY(mutex_);
+  uint64_t value_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t memory_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

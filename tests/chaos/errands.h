@@ -19,7 +19,8 @@
 namespace hawser::chaos {
 
 // One `kv` process after the other: loads files, gets them back, removes them. A file that was loaded is
-// there, byte for byte, as long as the server that said so lives. Thread: any, except where it says so.
+// there, byte for byte, as long as the server that said so lives.
+// Thread:   any, except where it says so.
 class Errands {
  public:
   struct Options {

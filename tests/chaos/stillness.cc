@@ -14,8 +14,13 @@ namespace {
 // in the server the requests of 36 workers, and the values that they replace.
 constexpr double kClientMibMore = 24;
 constexpr double kServerMibMore = 36;
-// The last put of each key has one of 64 sizes; memory for it comes in steps of a quarter more.
-constexpr double kValueKibMore = Ledger::kClients * ClientRecord::kKeysMax * 64 * 1.25 / 1024;
+// The last put of each key has one of 64 sizes.
+constexpr double kValueKibMore = Ledger::kClients * ClientRecord::kKeysMax * 64.0 / 1024;
+// A kept value holds the memory that its message was READ into: the size class of the message (up to 1.25
+// times its size) or a free one of up to twice that class.
+constexpr double kHeldShareMax = 1.25 * 2;
+// Of an entry beside its value: what Store counts for it, and the receive buffer of its message.
+constexpr double kHeldBesideMax = 4096 + 512;
 // Messages that are kept for the next call hold 4 KiB each, 256 of them in either of two places.
 constexpr double kLeasedMibMore = 2;
 
@@ -48,8 +53,20 @@ void CompareServer(Stillness before, Stillness after, History& history) {
   }
   Compare("value KiB of the server", static_cast<double>(before.stats["value_bytes"]) / 1024,
           static_cast<double>(after.stats["value_bytes"]) / 1024, kValueKibMore, history);
-  Compare("leased MiB of the server", static_cast<double>(before.stats["leased_bytes"]) / (1 << 20),
-          static_cast<double>(after.stats["leased_bytes"]) / (1 << 20), kLeasedMibMore, history);
+  // Which of the classes a value got depends on what was free.
+  const auto leased_for_others = [](Stillness& still) {
+    return (static_cast<double>(still.stats["leased_bytes"]) -
+            static_cast<double>(still.stats["memory_bytes"])) /
+           (1 << 20);
+  };
+  Compare("leased MiB of the server, but for keys and values", leased_for_others(before),
+          leased_for_others(after), kLeasedMibMore, history);
+  const double held_max = kHeldShareMax * static_cast<double>(after.stats["value_bytes"]) +
+                          kHeldBesideMax * static_cast<double>(after.stats["keys"]);
+  if (static_cast<double>(after.stats["memory_bytes"]) > held_max) {
+    history.Wrong(absl::StrFormat("keys and values hold %d bytes, wanted: %g at most",
+                                  after.stats["memory_bytes"], held_max));
+  }
 }
 
 }  // namespace hawser::chaos

@@ -11,7 +11,8 @@ namespace hawser {
 
 // What lies between clients and the server at `uri`, to be cut at will. Over TCP a Proxy; over RDMA the ends
 // of the connections that clients of it have, which it can disconnect: both sides hear of that as they hear
-// of a peer that died. One at a time. Thread: any.
+// of a peer that died. One at a time.
+// Thread:   any.
 class Cable {
  public:
   explicit Cable(const std::string& uri);

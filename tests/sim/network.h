@@ -45,7 +45,8 @@ struct NetworkOptions {
 // way.
 //
 // Nothing happens but by Advance(): an event runs at its time, in the order of times, and of posts where
-// those are equal. Thread: any; one lock for the whole network, held by `lock` in what is marked "locked".
+// those are equal.
+// Thread:   any; one lock for the whole network, held by `lock` in what is marked "locked".
 class Network final : public transport::Environment {
  public:
   explicit Network(const NetworkOptions& options);

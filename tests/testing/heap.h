@@ -6,7 +6,8 @@
 namespace hawser {
 
 // What operator new gave out in this whole program so far, on every thread. Who links this library has its
-// own operator new. Thread: any.
+// own operator new.
+// Thread:   any.
 uint64_t HeapAllocations();
 uint64_t HeapAllocatedBytes();
 

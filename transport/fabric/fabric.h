@@ -111,8 +111,8 @@ class MemoryRegion {
 int64_t MonotonicNs();
 
 // The completions of all queue pairs that were created on it, and those pairs' connection events (with verbs:
-// an ibv_cq, its ibv_comp_channel and an rdma_event_channel). Thread: belongs to one thread at a time, except
-// Wake(). Every handler is called from inside Poll().
+// an ibv_cq, its ibv_comp_channel and an rdma_event_channel).
+// Thread:   belongs to one thread at a time, except Wake(). Every handler is called from inside Poll().
 class CompletionQueue {
  public:
   virtual ~CompletionQueue() = default;
@@ -275,7 +275,8 @@ class QueuePair {
 
 // One device. Outlives everything made from it. A device may fail, or be removed, and come back (a reset):
 // its connections end, connecting fails with Unavailable meanwhile, memory stays registered as far as callers
-// are concerned, and listeners listen again when it is back. Thread: any.
+// are concerned, and listeners listen again when it is back.
+// Thread:   any.
 class Fabric {
  public:
   virtual ~Fabric() = default;

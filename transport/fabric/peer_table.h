@@ -35,8 +35,9 @@ class PeerHost {
 
 // Peers that have yet to show that they mean it, by host and in the order of their arrival. When there are
 // too many of them, it names the one that makes room, so that a flood from one host never costs a peer of
-// another host its place. Thread:   that of its owner, or under its owner's lock. Lifetime: entries belong to
-// the owner, which removes each one before destroying it.
+// another host its place.
+// Thread:   that of its owner, or under its owner's lock.
+// Lifetime: entries belong to the owner, which removes each one before destroying it.
 class PeerTable {
  public:
   // The owner derives its record of a peer from this.

@@ -17,7 +17,8 @@ namespace hawser::fabric {
 // Takes frames from a queue pair's socket and hands them to its halves. Small payloads pass through a staging
 // buffer that all queue pairs of a completion queue share; what is missing of a payload is read straight into
 // its place. While READs are outstanding no more than one header is read into staging, so the payload of a
-// READ is never copied. Between calls it keeps at most a partial header. Thread: that of the queue pair.
+// READ is never copied. Between calls it keeps at most a partial header.
+// Thread:   that of the queue pair.
 class FrameReader {
  public:
   FrameReader(Requester& requester, Responder& responder) : requester_(requester), responder_(responder) {}

@@ -15,7 +15,8 @@ namespace hawser::fabric {
 // READ answers, so that small calls pass a bulk READ; a NAK behind all answers; an acknowledgement in every
 // header, and in a frame of its own only if nothing else goes. It keeps no bytes: what the socket did not
 // take is gathered again from the user's memory, which belongs to the fabric until completion. Only a header
-// that is half on the wire is kept, because a new one could differ from it. Thread: that of the queue pair.
+// that is half on the wire is kept, because a new one could differ from it.
+// Thread:   that of the queue pair.
 class FrameWriter {
  public:
   FrameWriter(Requester& requester, Responder& responder) : requester_(requester), responder_(responder) {}

@@ -10,7 +10,8 @@ namespace hawser::fabric {
 
 // What one peer may do with our memory over one queue pair. It grows with what is granted at once: a message
 // that was built in large pieces, or refers to many payloads, needs a grant for each, and every slot may hold
-// one. Thread: that of the queue pair.
+// one.
+// Thread:   that of the queue pair.
 class GrantTable {
  public:
   static constexpr uint32_t kGrantsMax = 0xffff;  // An rkey has 16 bits for the place in the table.

@@ -15,8 +15,8 @@
 namespace hawser::fabric {
 
 // A listening socket, and the peers that came by it and have not sent a whole greeting yet. Anything may be
-// at the other end, so their number, in all and by host, their time and their bytes are bounded. Thread: that
-// of its completion queue.
+// at the other end, so their number, in all and by host, their time and their bytes are bounded.
+// Thread:   that of its completion queue.
 class TcpListener final : public Listener, public EventSource {
  public:
   static absl::StatusOr<std::unique_ptr<TcpListener>> Create(TcpCompletionQueue& completion_queue,

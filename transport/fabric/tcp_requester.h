@@ -26,7 +26,8 @@ struct CompletionSpan {
 
 // One half of a queue pair: its send queue. A request goes round: posted -> sent -> acknowledged (READ:
 // answered) -> completed. Requests are counted from 0, modulo 2^32, as in tcp_frame.h; a cursor is such a
-// count. Thread: that of the queue pair.
+// count.
+// Thread:   that of the queue pair.
 class Requester {
  public:
   struct Request {

@@ -14,8 +14,8 @@
 namespace hawser::fabric {
 
 // The other half of a queue pair: its receive queue, what the peer was granted, and the answers that the peer
-// waits for. It believes nothing: every number in a FrameHeader is the peer's. Thread: that of the queue
-// pair.
+// waits for. It believes nothing: every number in a FrameHeader is the peer's.
+// Thread:   that of the queue pair.
 class Responder {
  public:
   // `qp_num` makes rkeys of different queue pairs differ.

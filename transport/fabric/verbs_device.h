@@ -45,7 +45,8 @@ class DeviceMemory {
 };
 
 // One opened device with its protection domain. Every fabric of a process on that device shares them, so that
-// memory is translated once and the device's asynchronous events are read in one place. Thread: any.
+// memory is translated once and the device's asynchronous events are read in one place.
+// Thread:   any.
 //
 // A device that has failed or was removed is let go as soon as its users have let go of theirs: until then
 // the kernel keeps whoever removes it waiting. It is opened again, by its name, when the next one wants to

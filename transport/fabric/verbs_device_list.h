@@ -14,7 +14,8 @@ namespace hawser::fabric {
 // It compares the devices of now with those of before as two sorted lists of pointers; but librdmacm 44 sorts
 // them by the low halves only. Of structures that were allocated on different threads, and so lie far apart,
 // the two orders may differ. Then, when a device comes or goes, one that stayed is taken for another, and
-// opened a second time, or is never listed again. Thread: any.
+// opened a second time, or is never listed again.
+// Thread:   any.
 ibv_context** ListDevices(const VerbsLibrary& verbs, int* count);
 
 // Why the device `name` is not among them; "": why none is. librdmacm says ENODEV of none, whatever keeps

@@ -25,8 +25,8 @@ namespace hawser::fabric {
 //
 // A device without such windows registers the range for each grant instead: slow, and exact, but every queue
 // pair of the protection domain may use it (see verbs_windows.h). A peer that guesses the rkey, the address
-// and the moment READs what was granted to another one; a wrong guess ends its connection. Thread: that of
-// the queue pair.
+// and the moment READs what was granted to another one; a wrong guess ends its connection.
+// Thread:   that of the queue pair.
 class VerbsGrants {
  public:
   VerbsGrants(VerbsDevice& device, const VerbsMemory& memory, bool windows, uint32_t grants_max);

@@ -10,8 +10,8 @@
 
 namespace hawser::fabric {
 
-// An rdma_cm_id that listens. When its device goes it waits for it to come back, and listens again. Thread:
-// that of its completion queue.
+// An rdma_cm_id that listens. When its device goes it waits for it to come back, and listens again.
+// Thread:   that of its completion queue.
 class VerbsListener final : public Listener, public VerbsSource {
  public:
   static absl::StatusOr<std::unique_ptr<VerbsListener>> Create(VerbsCompletionQueue& completion_queue,

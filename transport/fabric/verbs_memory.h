@@ -17,7 +17,8 @@ namespace hawser::fabric {
 
 // The registered memory of one fabric. A NIC finds out about a wrong sge when it is too late, and then says
 // little; so the lkey that callers get is a place in our table, where an sge's bounds are checked before it
-// is posted, and which leads to the ibv_mr. Thread: any.
+// is posted, and which leads to the ibv_mr.
+// Thread:   any.
 class VerbsMemory final : public DeviceMemory {
  public:
   // `device` outlives this. `windows`: grants bind memory windows.

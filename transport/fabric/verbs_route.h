@@ -6,7 +6,8 @@
 #include "hawser/transport/fabric/socket_address.h"
 
 // Which RDMA device a connection takes, asked of the kernel's tables and not of librdmacm, which would open
-// all of them. Thread: any. Blocks on nobody.
+// all of them.
+// Thread:   any. Blocks on nobody.
 namespace hawser::fabric {
 
 // The device, as `ibv_devices` names it, on whose network interface `local` is; empty if there is none.

@@ -10,7 +10,8 @@ namespace hawser::fabric {
 
 // What is in the send queue of an ibv_qp, oldest first: the callers' work requests and those of the fabric's
 // own. A work request is known by its sequence number, modulo 2^32, because after an error nothing else of a
-// completion means anything. Thread: that of the queue pair.
+// completion means anything.
+// Thread:   that of the queue pair.
 class VerbsSendRing {
  public:
   enum class Kind : uint8_t {

@@ -22,8 +22,9 @@ class Stats : public Command {
     auto reply = KeyValueStub(*channel).Stats().Send().Wait();
     if (!reply.ok()) return reply.status();
     const KeyValue::Stats::Reader stats = **reply;
-    absl::FPrintF(stdout, "keys\t%d\nvalue_bytes\t%d\nrevision\t%d\nwatches\t%d\n", stats.getKeys(),
-                  stats.getValueBytes(), stats.getRevision(), stats.getWatches());
+    absl::FPrintF(stdout, "keys\t%d\nvalue_bytes\t%d\nmemory_bytes\t%d\nrevision\t%d\nwatches\t%d\n",
+                  stats.getKeys(), stats.getValueBytes(), stats.getMemoryBytes(), stats.getRevision(),
+                  stats.getWatches());
     absl::FPrintF(stdout, "connections\t%d\ncalls_running\t%d\ncalls_total\t%d\nleased_bytes\t%d\n",
                   stats.getConnections(), stats.getCallsRunning(), stats.getCallsTotal(),
                   stats.getLeasedBytes());

@@ -75,10 +75,12 @@ TEST_F(StoreTest, MemoryIsGivenBackByOverwriteAndRemove) {
   ASSERT_TRUE(store_.Put("a", MakeValue(1000, 1)).ok());
   ASSERT_TRUE(store_.Put("b", MakeValue(500, 1)).ok());
   EXPECT_EQ(store_.totals().memory_bytes, 1500 + 2 * kBeside);
+  EXPECT_EQ(store_.totals().value_bytes, 1500u);
   ASSERT_TRUE(store_.Put("a", MakeValue(10, 1)).ok());
   EXPECT_EQ(store_.totals().memory_bytes, 510 + 2 * kBeside);
   ASSERT_TRUE(store_.Remove("b").ok());
   EXPECT_EQ(store_.totals().memory_bytes, 10 + kBeside);
+  EXPECT_EQ(store_.totals().value_bytes, 10u);
   EXPECT_EQ(store_.totals().keys, 1u);
 }
 

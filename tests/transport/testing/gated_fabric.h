@@ -12,7 +12,8 @@
 
 namespace hawser::transport {
 
-// A fabric whose large registrations take as long, or fail, as a test says. Thread: any.
+// A fabric whose large registrations take as long, or fail, as a test says.
+// Thread:   any.
 class GatedFabric final : public fabric::Fabric {
  public:
   // Registrations of `large_bytes` and more wait while the gate is closed, and fail while it refuses.

@@ -12,8 +12,8 @@
 
 namespace hawser::transport {
 
-// A fabric that counts what is asked of another, and can keep back its news. Thread: as the other, but for
-// one completion queue only.
+// A fabric that counts what is asked of another, and can keep back its news.
+// Thread:   as the other, but for one completion queue only.
 class SpyFabric final : public fabric::Fabric {
  public:
   // Of one queue pair, also after its end.

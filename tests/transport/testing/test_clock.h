@@ -9,7 +9,8 @@
 
 namespace hawser::transport {
 
-// Time that passes only when a test says so. Thread: any.
+// Time that passes only when a test says so.
+// Thread:   any.
 class TestClock final : public Environment {
  public:
   int64_t NowNs() override { return now_ns_.load(std::memory_order_relaxed); }
