@@ -5,10 +5,13 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "bench/bench.rpc.h"
@@ -19,6 +22,10 @@
 ABSL_FLAG(int, bytes, 32, "payload of request and response");
 ABSL_FLAG(int, calls, 500000, "calls of one round, over all connections");
 ABSL_FLAG(int, in_flight, 64, "calls in flight on each connection");
+ABSL_FLAG(std::vector<std::string>, loads,
+          std::vector<std::string>({"sleep:1:1", "sleep:2:1", "spin:2:1", "adaptive:2:1", "sleep:1:8",
+                                    "adaptive:2:8"}),
+          "how both sides wait, the cores that they have together, and how many connections");
 ABSL_FLAG(int, rounds, 5, "rounds, floor and figure in turn; the medians are printed");
 
 namespace hawser::bench {
@@ -119,11 +126,15 @@ void Measure(const std::string& mode, Pin pin, int connections) {
 int main(int argc, char** argv) {
   hawser::bench::ServeIfAsked(argc, argv);
   absl::ParseCommandLine(argc, argv);
-  using hawser::bench::Pin;
-  hawser::bench::Measure("sleep", Pin::kOneCore, 1);
-  hawser::bench::Measure("sleep", Pin::kTwoCores, 1);
-  hawser::bench::Measure("spin", Pin::kTwoCores, 1);
-  hawser::bench::Measure("adaptive", Pin::kTwoCores, 1);
-  hawser::bench::Measure("sleep", Pin::kOneCore, 8);
-  hawser::bench::Measure("adaptive", Pin::kTwoCores, 8);
+  for (const std::string& load : absl::GetFlag(FLAGS_loads)) {
+    using hawser::bench::Pin;
+    const std::vector<std::string> parts = absl::StrSplit(load, ':');
+    int connections = 0;
+    if (parts.size() != 3 || (parts[1] != "1" && parts[1] != "2") ||
+        !absl::SimpleAtoi(parts[2], &connections) || connections < 1) {
+      fprintf(stderr, "bench: --loads=%s: not MODE:CORES:CONNECTIONS, with 1 or 2 cores\n", load.c_str());
+      return 1;
+    }
+    hawser::bench::Measure(parts[0], parts[1] == "1" ? Pin::kOneCore : Pin::kTwoCores, connections);
+  }
 }

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "hawser/rpc/background.h"
 
 namespace hawser::internal {
 namespace {
@@ -38,10 +37,8 @@ Attempt::Attempt(std::shared_ptr<transport::Runtime> runtime, transport::Poller&
                          " (ChannelOptions::connect_timeout); is the name server up?")));
       }) {}
 
-// Perhaps on the poller, or on a thread of the resolver.
-Attempt::~Attempt() { ReleaseRuntime(std::move(runtime_)); }
-
 void Attempt::Start() {
+  poller_.AssertHeld();
   give_up_ns_ = transport::After(poller_.now_ns(), options_.connect_timeout);
   if (IsNumeric(uri_.host)) return OnResolved(transport::Resolve(uri_));
   poller_.timers().Set(resolve_timer_, give_up_ns_);
@@ -54,6 +51,7 @@ void Attempt::OnLookedUp(const Resolver::Addresses& addresses) {
 }
 
 void Attempt::Abandon() {
+  poller_.AssertHeld();
   poller_.timers().Cancel(resolve_timer_);
   Owner* const owner = std::exchange(owner_, nullptr);
   if (link_ != nullptr && owner != nullptr) {
@@ -64,6 +62,7 @@ void Attempt::Abandon() {
 }
 
 void Attempt::OnResolved(absl::StatusOr<std::vector<fabric::SocketAddress>> addresses) {
+  poller_.AssertHeld();
   if (owner_ == nullptr || next_ > 0 || !failures_.empty() || link_ != nullptr) return;  // Late.
   poller_.timers().Cancel(resolve_timer_);
   if (!addresses.ok()) {

@@ -37,8 +37,6 @@ class Attempt final : public std::enable_shared_from_this<Attempt>, public Resol
   // All of these, except `options` and `offers`, outlive it. `offers` may be null.
   Attempt(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller, const transport::Uri& uri,
           const ChannelOptions& options, std::shared_ptr<const Serving> offers, Owner& owner);
-  ~Attempt() override;
-
   void Start();
 
   // Gives up; the owner hears nothing more.

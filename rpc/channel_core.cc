@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "hawser/rpc/background.h"
 #include "hawser/rpc/exceptions.h"
 #include "hawser/rpc/service.h"
 #include "hawser/transport/fabric/check.h"
@@ -55,7 +54,6 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
   }
   absl::StatusOr<std::shared_ptr<Serving>> offers = MakeOffers(options);
   if (!offers.ok()) return offers.status();
-  ReleaseRuntimesNow();
   absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime =
       options.runtime != nullptr
           ? std::move(options.runtime)
@@ -114,7 +112,7 @@ ChannelCore::ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport:
                 }),
       tell_timer_([this] { Tell(); }) {}
 
-ChannelCore::~ChannelCore() { ReleaseRuntime(std::move(runtime_)); }
+ChannelCore::~ChannelCore() = default;
 
 // ---- From any thread.
 
@@ -155,6 +153,7 @@ absl::StatusOr<Buffer> ChannelCore::AllocateBuffer(size_t size_bytes) {
 // ---- Calls.
 
 void ChannelCore::Start(UntypedCall& call) {
+  poller_.AssertHeld();
   if (link_ != nullptr && queue_.empty() && TrySend(call)) return;
   if (closed()) return call.EndSoon(call.Error(why_closed_.code(), why_closed_.message()));
   if (state() == ChannelState::kTransientFailure && !call.wait_for_ready_) {
@@ -183,6 +182,7 @@ bool ChannelCore::TrySend(UntypedCall& call) {
 }
 
 void ChannelCore::Pump() {
+  poller_.AssertHeld();
   while (link_ != nullptr && !queue_.empty() && link_->CanSend()) {
     UntypedCall& call = *queue_.front();
     queue_.Remove(call);
@@ -191,15 +191,18 @@ void ChannelCore::Pump() {
 }
 
 void ChannelCore::AwaitRequest(UntypedCall& call) {
+  poller_.AssertHeld();
   call.stage_ = UntypedCall::Stage::kReturning;
   awaiting_.PushBack(call);
 }
 
 void ChannelCore::Forget(UntypedCall& call) {
+  poller_.AssertHeld();
   (call.stage_ == UntypedCall::Stage::kReturning ? awaiting_ : queue_).Remove(call);
 }
 
 void ChannelCore::HandOverSoon(UntypedCall& call) {
+  poller_.AssertHeld();
   call.next_ = nullptr;
   (ended_last_ != nullptr ? ended_last_->next_ : ended_first_) = &call;
   ended_last_ = &call;
@@ -209,12 +212,14 @@ void ChannelCore::HandOverSoon(UntypedCall& call) {
 // ---- Connecting.
 
 void ChannelCore::Connect() {
+  poller_.AssertHeld();
   Attempt::Owner& owner = *this;
   attempt_ = std::make_shared<Attempt>(runtime_, poller_, uri_, options_, offers_, owner);
   attempt_->Start();
 }
 
 void ChannelCore::ConnectLater() {
+  poller_.AssertHeld();
   // Not all who lost one server come back to it at once.
   uint8_t byte;
   poller_.environment().FillRandom(absl::MakeSpan(&byte, 1));
@@ -229,6 +234,7 @@ void ChannelCore::OnRetryTimer() {
 }
 
 void ChannelCore::OnAttemptConnected(std::unique_ptr<Link> link) {
+  poller_.AssertHeld();
   attempt_.reset();
   link->set_observer(*this);
   link_ = std::move(link);
@@ -236,6 +242,7 @@ void ChannelCore::OnAttemptConnected(std::unique_ptr<Link> link) {
 }
 
 void ChannelCore::OnAttemptFailed(const absl::Status& why) {
+  poller_.AssertHeld();
   attempt_.reset();
   why_failed_ = absl::Status(why.code(), absl::StrCat("not connected: ", absl::string_view(why.message())));
   Move(ChannelEvent::kAttemptFailed, why);
@@ -246,22 +253,26 @@ void ChannelCore::OnAttemptFailed(const absl::Status& why) {
 }
 
 void ChannelCore::Bury(std::unique_ptr<Link> link) {
+  poller_.AssertHeld();
   link->set_observer(*this);
   old_links_.push_back(std::move(link));
 }
 
 void ChannelCore::OnLinkReady(Link&) {
+  poller_.AssertHeld();
   ready_since_ns_ = poller_.now_ns();
   Move(ChannelEvent::kConnected, absl::OkStatus());
   Pump();
 }
 
 void ChannelCore::OnLinkSlotFree(Link& link) {
+  poller_.AssertHeld();
   if (&link == link_.get()) Pump();
 }
 
 // The link ends with its last call, here too: an honest server closes it then, another may never.
 void ChannelCore::OnLinkGoingAway(Link& link) {
+  poller_.AssertHeld();
   if (&link != link_.get() || !dials_) return;
   Lose(link, absl::UnavailableError("the server is shutting down"));
   link.Drain();
@@ -269,6 +280,7 @@ void ChannelCore::OnLinkGoingAway(Link& link) {
 }
 
 void ChannelCore::OnRefusedUnrun(transport::Connection& connection) {
+  poller_.AssertHeld();
   if (link_ != nullptr && link_->Carries(connection)) OnLinkGoingAway(*link_);
 }
 
@@ -286,6 +298,7 @@ void ChannelCore::CloseOldestLinks() {
 }
 
 void ChannelCore::OnLinkDown(Link& link, const absl::Status& why) {
+  poller_.AssertHeld();
   if (&link != link_.get()) return;
   if (dials_) return Lose(link, why);
   CloseNow(absl::UnavailableError(absl::StrCat("the client is gone: ", absl::string_view(why.message()))));
@@ -304,6 +317,7 @@ void ChannelCore::Lose(Link&, const absl::Status& why) {
 }
 
 void ChannelCore::OnLinkGone(Link& link) {
+  poller_.AssertHeld();
   const auto at = std::find_if(old_links_.begin(), old_links_.end(),
                                [&](const auto& each) { return each.get() == &link; });
   if (at != old_links_.end()) old_links_.erase(at);
@@ -313,6 +327,7 @@ void ChannelCore::OnLinkGone(Link& link) {
 // ---- The end, and the news.
 
 void ChannelCore::CloseNow(const absl::Status& why) {
+  poller_.AssertHeld();
   if (closed()) return;
   why_closed_ = why;
   Move(ChannelEvent::kClose, why);
@@ -328,6 +343,7 @@ void ChannelCore::CloseNow(const absl::Status& why) {
 }
 
 void ChannelCore::Move(ChannelEvent event, const absl::Status& why) {
+  poller_.AssertHeld();
   const ChannelState from = state();
   const std::optional<ChannelState> to = NextState(from, event);
   HAWSER_CHECK(to.has_value(), "channel to ", peer_address_, " met event ", static_cast<int>(event),
@@ -343,12 +359,14 @@ void ChannelCore::Move(ChannelEvent event, const absl::Status& why) {
 }
 
 void ChannelCore::TellSoon() {
+  poller_.AssertHeld();
   if (tell_timer_.is_set()) return;
   if (self_ == nullptr) self_ = shared_from_this();  // It had released itself.
   poller_.timers().Set(tell_timer_, poller_.now_ns());
 }
 
 void ChannelCore::Tell() {
+  poller_.AssertHeld();
   const std::shared_ptr<ChannelCore> keep = shared_from_this();
   for (const auto& change :
        std::exchange(news_, {})) {  // No structured binding: clang 14 cannot capture one.

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/peer_text.h"
 
 namespace hawser::internal {
 namespace {
@@ -57,7 +58,7 @@ absl::Status StatusOfMalformed(const kj::Exception& exception) {
 void ReportException(absl::string_view what, absl::string_view whose) {
   const std::string line =
       absl::StrCat("hawser: ", what, " ", whose, " let an exception escape; going on without it: ",
-                   absl::string_view(StatusOfException().message()), "\n");
+                   EscapePeerText(StatusOfException().message()), "\n");
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 

@@ -17,6 +17,7 @@ Link::~Link() {
 
 absl::Status Link::Dial(const fabric::SocketAddress& address, absl::Duration give_up_after,
                         std::shared_ptr<const Serving> offers) {
+  poller_.AssertHeld();
   address_ = address;
   give_up_ns_ = transport::After(poller_.now_ns(), give_up_after);
   offers_ = std::move(offers);
@@ -31,6 +32,7 @@ absl::Status Link::Dial(const fabric::SocketAddress& address, absl::Duration giv
 
 absl::Status Link::Accept(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello,
                           const transport::SessionToken& session) {
+  poller_.AssertHeld();
   absl::StatusOr<transport::Connection*> connection =
       transport::Connection::Accept(poller_, std::move(request), options_, hello, session, *this, nullptr);
   if (!connection.ok()) return connection.status();
@@ -39,11 +41,13 @@ absl::Status Link::Accept(std::unique_ptr<fabric::ConnectRequest> request, const
 }
 
 void Link::Drain() {
+  poller_.AssertHeld();
   ready_ = false;
   if (forward_ != nullptr) forward_->Drain();
 }
 
 void Link::Close(const absl::Status& why) {
+  poller_.AssertHeld();
   closed_ = true;
   if (forward_ != nullptr) forward_->Close(why);
   if (reverse_ != nullptr) reverse_->Close(why);

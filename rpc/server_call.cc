@@ -4,7 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include "hawser/rpc/background.h"
 #include "hawser/rpc/exceptions.h"
 #include "hawser/rpc/untyped_call.h"
 
@@ -84,7 +83,14 @@ void ServerCall::Finish(absl::Status status) {
   }
   ForgetOnCancel();
   status_ = std::move(status);
-  PostKeeping(connection_.runtime(), connection_.poller(), &answer_item_);
+  Post(&answer_item_);
+}
+
+// On a thread that may hold nothing else which keeps the runtime: what the item does may end its last other
+// owner before Post() has returned.
+void ServerCall::Post(transport::MailboxItem* item) {
+  const std::shared_ptr<transport::Runtime> keep = connection_.runtime();
+  connection_.poller().Post(item);
 }
 
 void ServerCall::Defer() {
@@ -103,7 +109,7 @@ void ServerCall::FinishOnce(absl::Status status) {
   ForgetOnCancel();
   status_ = std::move(status);
   refs_.fetch_add(1, std::memory_order_relaxed);
-  PostKeeping(connection_.runtime(), connection_.poller(), &answer_item_);
+  Post(&answer_item_);
 }
 
 void ServerCall::RunAnswer() {
@@ -114,7 +120,7 @@ void ServerCall::RunAnswer() {
 void ServerCall::Unref() {
   if (refs_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   if (connection_.poller().Held()) return connection_.Recycle(*this);
-  PostKeeping(connection_.runtime(), connection_.poller(), &recycle_item_);
+  Post(&recycle_item_);
 }
 
 void ServerCall::RunRecycle() { connection_.Recycle(*this); }

@@ -82,6 +82,7 @@ class ServerCall {
   void RunRecycle();
   void RunCancelSoon();
   void Unref();
+  void Post(transport::MailboxItem* item);
 
   ServingConnection& connection_;
   ServerContext context_;

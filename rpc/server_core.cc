@@ -62,7 +62,6 @@ ServerCore::~ServerCore() {
     pollers.swap(pollers_);
   }
   pollers.clear();
-  ReleaseRuntimesNow();
 }
 
 // ---- Listening

@@ -66,6 +66,7 @@ ServingConnection::~ServingConnection() { reserve_use_->ConnectionGone(); }
 absl::Status ServingConnection::Dial(const fabric::SocketAddress& address,
                                      const transport::ConnectionOptions& options,
                                      const transport::Handshake& hello, absl::Duration connect_timeout) {
+  poller_.AssertHeld();
   absl::StatusOr<transport::Connection*> connection =
       transport::Connection::Dial(poller_, address, options, hello, connect_timeout, *this, this);
   if (!connection.ok()) return connection.status();
@@ -77,6 +78,7 @@ absl::Status ServingConnection::Accept(std::unique_ptr<fabric::ConnectRequest> r
                                        const transport::ConnectionOptions& options,
                                        const transport::Handshake& hello,
                                        const transport::SessionToken& session) {
+  poller_.AssertHeld();
   absl::StatusOr<transport::Connection*> connection =
       transport::Connection::Accept(poller_, std::move(request), options, hello, session, *this, this);
   if (!connection.ok()) return connection.status();
@@ -92,11 +94,13 @@ void ServingConnection::Opened(transport::Connection* connection,
 }
 
 void ServingConnection::Drain() {
+  poller_.AssertHeld();
   draining_ = true;
   if (connection_ != nullptr) connection_->Drain();
 }
 
 void ServingConnection::Close(const absl::Status& why) {
+  poller_.AssertHeld();
   if (connection_ != nullptr) connection_->Close(why);
 }
 
@@ -121,6 +125,7 @@ void ServingConnection::CheckGone() {
 
 void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingMessagePtr request,
                                   int64_t deadline_ns) {
+  poller_.AssertHeld();
   Add(counters_.calls_total, 1);
   const absl::StatusOr<RequestEnvelope> envelope = DecodeRequestEnvelope(request->envelope());
   if (!envelope.ok()) return SendError(id, envelope.status(), false);
@@ -150,6 +155,7 @@ void ServingConnection::OnBadRequest(transport::ExchangeId id, const absl::Statu
 }
 
 void ServingConnection::OnCancel(transport::ExchangeId id, const absl::Status&) {
+  poller_.AssertHeld();
   if (ServerCall* const call = by_slot_[id.slot]; call != nullptr && call->id() == id) call->Cancel();
 }
 
@@ -178,6 +184,7 @@ absl::Status ServingConnection::Unimplemented(uint64_t interface_id, uint16_t or
 // ---- Answers.
 
 void ServingConnection::Answer(ServerCall& call, const absl::Status& status) {
+  poller_.AssertHeld();
   const transport::ExchangeId id = call.id();
   HAWSER_CHECK(id.slot < by_slot_.size() && by_slot_[id.slot] == &call, "the call of slot ", id.slot, " of ",
                by_slot_.size(), " answered twice, connection to ", peer_address_);
@@ -209,6 +216,7 @@ absl::Status ServingConnection::SendErrorIn(transport::OutgoingMessagePtr messag
 }
 
 void ServingConnection::SendError(transport::ExchangeId id, const absl::Status& status, bool not_run) {
+  poller_.AssertHeld();
   absl::Status shorter(status.code(), absl::string_view(status.message()).substr(0, kShortMessage));
   // At the pool's limit each error would take a buffer that a receive ring waits for, and no answer leaves
   // before the ring is filled again. Then they go from the reserve, one after the other.
@@ -255,12 +263,14 @@ bool ServingConnection::SendOwed(transport::Shortage& why) {
 bool ServingConnection::OnMemory(transport::Shortage& why) { return SendOwed(why); }
 
 void ServingConnection::Recycle(ServerCall& call) {
+  poller_.AssertHeld();
   call.Reset();
   free_.push_back(&call);
   CheckGone();
 }
 
 void ServingConnection::RunOnCancelSoon(ServerCall& call) {
+  poller_.AssertHeld();
   to_cancel_.push_back(&call);
   poller_.timers().Set(cancel_timer_, poller_.now_ns());
 }

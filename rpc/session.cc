@@ -31,6 +31,7 @@ Session::Session(std::shared_ptr<transport::Runtime> runtime, transport::Poller&
 
 absl::Status Session::Accept(std::unique_ptr<fabric::ConnectRequest> request,
                              const transport::Handshake& hello) {
+  poller_.AssertHeld();
   return serving_.Accept(std::move(request), options_.connection, hello, token_);
 }
 
@@ -49,6 +50,7 @@ absl::Status Session::CheckReverse(const transport::Runtime& runtime,
 
 absl::Status Session::AcceptReverse(std::unique_ptr<fabric::ConnectRequest> request,
                                     const transport::Handshake& hello, const Admission::Place& place) {
+  poller_.AssertHeld();
   absl::Status refused;
   {
     absl::MutexLock lock(&mutex_);

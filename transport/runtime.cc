@@ -1,12 +1,16 @@
 #include "hawser/transport/runtime.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "hawser/transport/fabric/check.h"
 #include "hawser/transport/fabrics.h"
 
 namespace hawser::transport {
@@ -37,7 +41,8 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(absl::string_view schem
 absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOn(std::shared_ptr<fabric::Fabric> fabric,
                                                            const RuntimeOptions& options, bool start_threads,
                                                            Environment& environment) {
-  std::shared_ptr<Runtime> runtime(new Runtime);
+  std::shared_ptr<Runtime> runtime(new Runtime, &Runtime::Destroy);
+  runtime->has_threads_ = start_threads;
   runtime->fabric_ = std::move(fabric);
   runtime->buffers_ = std::make_shared<BufferPool>(
       runtime->fabric_, options.pool,
@@ -50,6 +55,24 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOn(std::shared_ptr<fabri
     runtime->pollers_.push_back(*std::move(poller));
   }
   return runtime;
+}
+
+bool Runtime::HeldByThisThread() const {
+  return std::any_of(pollers_.begin(), pollers_.end(), [](const auto& poller) { return poller->Held(); });
+}
+
+void Runtime::Destroy(Runtime* runtime) {
+  if (!runtime->HeldByThisThread()) {
+    delete runtime;
+    return;
+  }
+  HAWSER_CHECK(runtime->has_threads_, "a runtime without threads lost its last owner on one of its pollers");
+  // A poller waits for all threads that are on it, of which this one is one.
+  try {
+    std::thread([runtime] { delete runtime; }).detach();
+  } catch (const std::system_error&) {
+    // No thread for it: it stays.
+  }
 }
 
 absl::Status Runtime::CheckServes(absl::string_view scheme) const {

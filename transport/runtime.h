@@ -30,8 +30,9 @@ struct RuntimeOptions {
 
 // One fabric, the registered memory of it, and pollers on it: what channels and servers share.
 // Thread:   any.
-// Lifetime: shared by those that use it. The last one must not be let go on one of its pollers: its threads
-// are joined.
+// Lifetime: shared by those that use it. Its threads are joined by the last one that gives it up; where that
+//           is on one of its pollers, by a thread that is started for it. Without threads of its own it must
+//           not be given up there.
 class Runtime {
  public:
   // `scheme`: of the URIs that it serves, "tcp". InvalidArgument: no such fabric.
@@ -62,10 +63,14 @@ class Runtime {
 
  private:
   Runtime() = default;
+  ~Runtime() = default;
+  static void Destroy(Runtime* runtime);
+  bool HeldByThisThread() const;
 
   std::shared_ptr<fabric::Fabric> fabric_;
   std::shared_ptr<BufferPool> buffers_;
   std::vector<std::unique_ptr<Poller>> pollers_;
+  bool has_threads_ = false;
   std::atomic<size_t> next_{0};
 };
 

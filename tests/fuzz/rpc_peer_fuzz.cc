@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "hawser/rpc/background.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/server.h"
 #include "hawser/rpc/status.h"
@@ -422,7 +421,6 @@ class World final : PeerWorld {
     for (const BusyService::Client& client : busy_.clients()) FUZZ_EXPECT(client.closings == 1);
     StopServer(kSecond);
     RunFor(kSecond);
-    internal::ReleaseRuntimesNow();
     CheckNothingIsLeft();
   }
 

@@ -4,7 +4,6 @@
 #include <functional>
 #include <memory>
 
-#include "hawser/rpc/background.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/spy_fabric.h"
 #include "hawser/transport/runtime.h"
@@ -17,7 +16,6 @@ namespace hawser {
 inline void DriveToTheEnd(const std::shared_ptr<transport::Runtime>& runtime) {
   EXPECT_TRUE(Eventually([&] {
     runtime->poller(0).PollOnce();
-    internal::ReleaseRuntimesNow();
     return runtime.use_count() == 1;
   }));
 }

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/rpc/background.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/server.h"
 #include "hawser/tests/sim/call_record.h"
@@ -501,7 +500,6 @@ class RpcWorld final : public World {
     }
     StopServer();
     RunFor(kSecond);
-    internal::ReleaseRuntimesNow();
     for (const CallRecord& call : calls_) {
       if (call.ends != 1 && !call.abandoned)
         Broken(absl::StrCat("call ", call.id, " ended ", call.ends, " times"));
@@ -514,7 +512,6 @@ class RpcWorld final : public World {
     for (CallRecord& call : calls_) call.pending.reset();
     if (process_ != nullptr) StopServer();
     for (int host = kServer; host <= host_count(); ++host) LetGoOfRuntime(host);
-    internal::ReleaseRuntimesNow();
   }
 
   int steps_left_;

@@ -44,6 +44,16 @@ void TcpCompletionQueue::Queue<kLinks>::Add(CompletionSource& source) {
 }
 
 template <CompletionSource::Links CompletionSource::*kLinks>
+void TcpCompletionQueue::Queue<kLinks>::MoveToFront(CompletionSource& source) {
+  if (first_ == &source) return;
+  Remove(source);
+  source.*kLinks = {.next = first_, .previous = nullptr, .linked = true};
+  (first_ == nullptr ? last_ : (first_->*kLinks).previous) = &source;
+  first_ = &source;
+  ++size_;
+}
+
+template <CompletionSource::Links CompletionSource::*kLinks>
 void TcpCompletionQueue::Queue<kLinks>::Remove(CompletionSource& source) {
   CompletionSource::Links& links = source.*kLinks;
   if (!links.linked) return;
@@ -191,7 +201,10 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
   polling_ = true;
   Deliver(out);
   bool idle = out.next == completions.data();
-  if (!out.full() || completions.empty()) {
+  // The rest of what came with one look is not mixed with what another look finds: what all of it brings about
+  // leaves first.
+  const bool rest = std::exchange(has_rest_, false) && !idle;
+  if ((!out.full() && !rest) || completions.empty()) {
     if (TakeEventsOfWait()) {
       HandleEvents();
     } else if (carrying_.size() == 1 && blocked_ == 0 && ++polls_since_look_ < kPollsPerLook) {
@@ -204,7 +217,8 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
     idle = idle && ready_.empty();
     Deliver(out);
   }
-  if (!owing_.empty()) SettleAcknowledgements(idle);
+  has_rest_ = out.full() && !ready_.empty();
+  if (!owing_.empty() && !rest) SettleAcknowledgements(idle);
   polling_ = false;
   Publish();
   return out.next - completions.data();
@@ -216,7 +230,15 @@ void TcpCompletionQueue::Deliver(CompletionSpan& out) {
     CompletionSource* source = ready_.TakeFirst();
     if (source == nullptr) return;
     source->Deliver(out);
+    if (out.full() && ready_.last() == source) KeepTurn(*source);
   } while (!out.full());
+}
+
+// It has more than the Poll() that is about to end could take.
+void TcpCompletionQueue::KeepTurn(CompletionSource& source) {
+  if (in_turn_ != &source) polls_in_turn_ = 0;
+  in_turn_ = ++polls_in_turn_ < kPollsInARow ? &source : nullptr;
+  if (in_turn_ != nullptr) ready_.MoveToFront(source);
 }
 
 void TcpCompletionQueue::HandleEvents() {

@@ -301,13 +301,13 @@ absl::Status VerbsDevice::CheckContext(const ibv_context* bound, absl::string_vi
                                              "used again once its connections are closed"));
 }
 
-void VerbsDevice::SayOnce(const ibv_async_event& lost_to_another) {
+void VerbsDevice::SayOnce(ibv_event_type lost_to_another) {
   if (said_.exchange(true, std::memory_order_relaxed)) return;
   std::fprintf(
       stderr,
       "hawser: another library of this process uses RDMA device %s through librdmacm, too: its %s was read "
       "here and is lost to it, and so may be others\n",
-      name_.c_str(), DescribeAsyncEvent(lost_to_another.event_type).c_str());
+      name_.c_str(), DescribeAsyncEvent(lost_to_another).c_str());
 }
 
 // The ibv_qp or ibv_cq itself, of whomever, is there until its event is acknowledged: ibv_destroy_qp() and
@@ -315,6 +315,7 @@ void VerbsDevice::SayOnce(const ibv_async_event& lost_to_another) {
 void VerbsDevice::HandleAsyncEvents() {
   ibv_async_event event;
   while (verbs_.ibv_get_async_event(context_, &event) == 0) {
+    bool lost_to_another = false;
     switch (event.event_type) {
       case IBV_EVENT_DEVICE_FATAL:
         MarkGone();
@@ -322,11 +323,8 @@ void VerbsDevice::HandleAsyncEvents() {
       case IBV_EVENT_CQ_ERR: {
         auto* const handler = static_cast<AsyncEventHandler*>(event.element.cq->cq_context);
         absl::MutexLock lock(&mutex_);
-        if (std::find(users_.begin(), users_.end(), handler) != users_.end()) {
-          handler->OnAsyncEvent(event.event_type);
-        } else {
-          SayOnce(event);
-        }
+        lost_to_another = std::find(users_.begin(), users_.end(), handler) == users_.end();
+        if (!lost_to_another) handler->OnAsyncEvent(event.event_type);
         break;
       }
       case IBV_EVENT_QP_FATAL:
@@ -335,11 +333,9 @@ void VerbsDevice::HandleAsyncEvents() {
       case IBV_EVENT_COMM_EST: {
         auto* const handler = static_cast<AsyncEventHandler*>(event.element.qp->qp_context);
         absl::MutexLock lock(&mutex_);
-        if (queue_pairs_.contains(handler)) {
-          handler->OnAsyncEvent(event.event_type);
-        } else if (event.element.qp->pd != pd_) {  // Not of one of ours that has just gone.
-          SayOnce(event);
-        }
+        const bool ours = queue_pairs_.contains(handler);
+        if (ours) handler->OnAsyncEvent(event.event_type);
+        lost_to_another = !ours && event.element.qp->pd != pd_;  // Not of one of ours that has just gone.
         break;
       }
       default:
@@ -349,6 +345,7 @@ void VerbsDevice::HandleAsyncEvents() {
         break;
     }
     verbs_.ibv_ack_async_event(&event);
+    if (lost_to_another) SayOnce(event.event_type);
   }
 }
 

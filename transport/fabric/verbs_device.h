@@ -132,7 +132,7 @@ class VerbsDevice {
   };
 
   VerbsDevice(const VerbsLibrary& verbs, const Found& found);
-  void SayOnce(const ibv_async_event& lost_to_another);
+  void SayOnce(ibv_event_type lost_to_another);
   static absl::StatusOr<Found> Find(const VerbsLibrary& verbs, const std::string& name);
   absl::Status Prepare(absl::string_view what);
   absl::Status OpenAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(opening_);

@@ -1,6 +1,7 @@
 #include "examples/kv/client/pages.h"
 
 #include <string>
+#include <utility>
 
 namespace kv {
 
@@ -14,7 +15,11 @@ absl::Status ForEachEntry(const KeyValueStub& kv, absl::string_view prefix,
     auto page = call.Send().Wait();
     if (!page.ok()) return page.status();
     for (KeyValue::Entry::Reader entry : (*page)->getEntries()) take(entry);
-    start = (*page)->getNext();
+    std::string next = (*page)->getNext();
+    if (!next.empty() && next <= start) {
+      return absl::DataLossError("the server's list goes in circles: a page begins where an earlier one did");
+    }
+    start = std::move(next);
   } while (!start.empty());
   return absl::OkStatus();
 }
