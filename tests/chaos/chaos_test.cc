@@ -47,6 +47,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kErrands = 2;
+// BufferPoolOptions::idle and half as long again, and some.
+constexpr absl::Duration kPoolsKeep = absl::Seconds(8);
 struct Options {
   absl::Duration duration = absl::Seconds(6);
   uint64_t seed = 0;
@@ -116,9 +118,9 @@ class Chaos {
     };
     // In an emulated machine everything takes its time, so it is left at the second comparison.
     if (Tcp() && (!Work() || !(before = Settle()))) return false;
-    if (!half(true) || !Work() || !(between = Settle())) return false;
+    if (!half(true) || !Work() || !(between = Settle(before))) return false;
     if (before) CompareClient(*before, *between, history_);
-    if (!half(false) || !Work() || !(after = Settle())) return false;
+    if (!half(false) || !Work() || !(after = Settle(between))) return false;
     CompareClient(*between, *after, history_);
     CompareServer(*between, *after, history_);
     Report();
@@ -267,7 +269,9 @@ class Chaos {
     return true;
   }
 
-  std::optional<Stillness> Settle() {
+  // With `before`, also until no process has much more memory than then, for as long as pools may keep what
+  // nothing uses.
+  std::optional<Stillness> Settle(const std::optional<Stillness>& before = std::nullopt) {
     history_.Note("everybody has worked");
     for (auto& errands : errands_) errands->Stop();
     std::vector<size_t> said;
@@ -300,7 +304,9 @@ class Chaos {
               Stillness now = Measure();
               if (now.stats != still.stats || now.server_files != still.server_files) since = absl::Now();
               still = std::move(now);
-              return still.stats["calls_running"] == 1 && absl::Now() - since > absl::Seconds(1);
+              const absl::Duration quiet = absl::Now() - since;
+              return still.stats["calls_running"] == 1 && quiet > absl::Seconds(1) &&
+                     (!before || MemoryIsBack(*before, still) || quiet > kPoolsKeep);
             },
             [&] { return absl::StrCat("the server is at rest; at last it said\n", ToString(still)); })) {
       return std::nullopt;

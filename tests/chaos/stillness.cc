@@ -8,8 +8,8 @@
 namespace hawser::chaos {
 namespace {
 
-// What is registered once is kept for later, so what counts is the most that was needed at once, and the
-// first comparison comes before there was any harm. In a client that is a value of 512 KiB at most for each
+// What is registered is kept for later until nothing has used it for some seconds, so what counts may be the
+// most that was needed at once, and the first comparison comes before there was any harm. In a client that is a value of 512 KiB at most for each
 // of 12 workers' requests and answers, and as much again for connections that are lost and not yet flushed;
 // in the server the requests of 36 workers, and the values that they replace.
 constexpr double kClientMibMore = 24;
@@ -37,6 +37,11 @@ std::string ToString(const Stillness& still) {
   absl::StrAppendFormat(&text, "server: %d files, %.1f MiB; client 0: %d files, %.1f MiB", still.server_files,
                         still.server_mib, still.client_files, still.client_mib);
   return text;
+}
+
+bool MemoryIsBack(const Stillness& before, const Stillness& after) {
+  return after.client_mib <= before.client_mib + kClientMibMore &&
+         after.server_mib <= before.server_mib + kServerMibMore;
 }
 
 void CompareClient(const Stillness& before, const Stillness& after, History& history) {

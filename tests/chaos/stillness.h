@@ -19,6 +19,9 @@ struct Stillness {
 // For people.
 std::string ToString(const Stillness& still);
 
+// No process has so much more memory than before that the comparisons below find it wrong.
+bool MemoryIsBack(const Stillness& before, const Stillness& after);
+
 // Whoever has more after the harm than before has kept something of it: that is wrong.
 void CompareClient(const Stillness& before, const Stillness& after, History& history);
 void CompareServer(Stillness before, Stillness after, History& history);
