@@ -395,7 +395,7 @@ void VerbsCompletionQueue::LookAtEvents() {
     std::optional<VerbsCmEvent> event = channel_->Next();
     if (!event.has_value()) return;
     const uint32_t token = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(event->context));
-    if (event->type == RDMA_CM_EVENT_DEVICE_REMOVAL && open_ && event->device == device_->context()) {
+    if (event->type == RDMA_CM_EVENT_DEVICE_REMOVAL && open_ && device_->Is(event->device)) {
       device_->MarkGone();
     }
     if (VerbsSource* source = Find(token); source != nullptr) {

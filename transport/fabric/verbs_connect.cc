@@ -24,6 +24,21 @@ constexpr int kResolveTimeoutMs = 30000;
 // which is the longest: 655 ms.
 constexpr uint8_t kMinRnrTimer = 13;
 
+// Those of enum ibv_qp_attr_mask. Kernels may add bits of their own to what rdma_init_qp_attr() tells
+// (IB_QP_SMAC, 1 << 21, and the two above), which ibv_modify_qp() refuses.
+constexpr int kUserAttributes = ~(7 << 21);
+
+const char* NameOf(ibv_qp_state state) {
+  switch (state) {
+    case IBV_QPS_INIT:
+      return "INIT";
+    case IBV_QPS_RTR:
+      return "RTR";
+    default:
+      return "RTS";
+  }
+}
+
 // The connection manager pads with zeros, and so makes something of nothing.
 absl::string_view WithoutPadding(absl::string_view private_data) {
   return private_data.find_first_not_of('\0') == absl::string_view::npos ? absl::string_view() : private_data;
@@ -113,6 +128,10 @@ void VerbsQueuePair::OnCmEvent(VerbsCmEvent& event) {
       if (event.status != 0)
         return Fail(ConnectError(ConnectingTo(), event.type, event.status, device_.iwarp()));
       return OnRouteResolved();
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+      if (event.status != 0)
+        return Fail(ConnectError(ConnectingTo(), event.type, event.status, device_.iwarp()));
+      return OnConnectResponse(event);
     case RDMA_CM_EVENT_ESTABLISHED:
       if (event.status != 0)
         return Fail(ConnectError(ConnectingTo(), event.type, event.status, device_.iwarp()));
@@ -155,10 +174,7 @@ void VerbsQueuePair::OnCmEvent(VerbsCmEvent& event) {
 void VerbsQueuePair::OnAddressResolved() {
   if (state_ != State::kResolving) return;
   local_address_ = LocalAddress(*id_);
-  if (absl::Status status = device_.CheckContext(id_->verbs, ConnectingTo()); !status.ok()) {
-    return Fail(std::move(status));
-  }
-  if (id_->verbs != device_.context()) {
+  if (!device_.Is(id_->verbs)) {
     return Fail(absl::UnavailableError(
         absl::StrCat(ConnectingTo(), ": the route leads over RDMA device ",
                      id_->verbs != nullptr ? id_->verbs->device->name : "(none)", ", but this program uses ",
@@ -196,6 +212,7 @@ rdma_conn_param VerbsQueuePair::ConnectionParameters(absl::string_view private_d
   parameters.responder_resources = static_cast<uint8_t>(read_depth);
   parameters.retry_count = fabric_.retry_count;
   parameters.rnr_retry_count = fabric_.rnr_retry_count;
+  parameters.qp_num = qp_->qp_num;
   return parameters;
 }
 
@@ -223,10 +240,8 @@ absl::Status VerbsQueuePair::CreateQp(absl::string_view what) {
     attr.cap.max_recv_sge = 1;
     attr.cap.max_inline_data = std::min(inline_bytes, fabric_.inline_bytes);
     errno = 0;
-    if (verbs().rdma_create_qp(id_, device_.pd(), &attr) == 0) {
-      qp_ = id_->qp;
-      break;
-    }
+    qp_ = verbs().ibv_create_qp(device_.pd(), &attr);
+    if (qp_ != nullptr) break;
     error = errno;
     if (error != EINVAL) break;
   }
@@ -234,7 +249,7 @@ absl::Status VerbsQueuePair::CreateQp(absl::string_view what) {
     device_.RemoveQueuePair(this);
     completion_queue_.Release(*cq, sends + options_.receive_depth);
     const std::string call =
-        absl::StrCat("rdma_create_qp() with ", sends, " sends and ", options_.receive_depth, " receives");
+        absl::StrCat("ibv_create_qp() with ", sends, " sends and ", options_.receive_depth, " receives");
     switch (error) {
       case EINVAL:
         return absl::UnavailableError(VerbsError(what, call, error,
@@ -252,6 +267,7 @@ absl::Status VerbsQueuePair::CreateQp(absl::string_view what) {
   }
   cq_ = *cq;
   qp_num_ = qp_->qp_num;
+  if (absl::Status status = MoveQp(what, IBV_QPS_INIT); !status.ok()) return status;
   // Devices round up, which is not what was asked for.
   inline_bytes_ = std::min(attr.cap.max_inline_data, fabric_.inline_bytes);
   // Before the peer can hear of us, so that its first message finds one.
@@ -262,28 +278,60 @@ absl::Status VerbsQueuePair::CreateQp(absl::string_view what) {
   return state_ == State::kError ? error_ : absl::OkStatus();
 }
 
+// As the connection manager says: addresses, timers, and the READs that both sides have agreed on. `reads`: of
+// the side that accepts, which has told the connection manager nothing of them yet.
+absl::Status VerbsQueuePair::MoveQp(absl::string_view what, ibv_qp_state state,
+                                    std::optional<uint8_t> reads) {
+  ibv_qp_attr attr = {};
+  attr.qp_state = state;
+  int mask = 0;
+  if (verbs().rdma_init_qp_attr(id_, &attr, &mask) != 0) {
+    return ConnectCallError(what, absl::StrCat("rdma_init_qp_attr(", NameOf(state), ")"), errno);
+  }
+  mask &= kUserAttributes;
+  // The connection manager has no parameter for it. iWARP has no RNR.
+  if (state == IBV_QPS_RTR && !device_.iwarp()) {
+    attr.min_rnr_timer = kMinRnrTimer;
+    mask |= IBV_QP_MIN_RNR_TIMER;
+  }
+  if (reads.has_value()) attr.max_rd_atomic = attr.max_dest_rd_atomic = *reads;
+  if (const int error = verbs().ibv_modify_qp(qp_, &attr, mask); error != 0) {
+    return ConnectCallError(what, absl::StrCat("ibv_modify_qp(", NameOf(state), ")"), error);
+  }
+  return absl::OkStatus();
+}
+
+// From a state in which it only receives, or nothing at all, to one in which it does all. The first again,
+// since what the peer may do is known only now. An iWARP device is told the rest by the connection manager:
+// nothing is left to change then.
+absl::Status VerbsQueuePair::MakeReadyToSend(absl::string_view what, std::optional<uint8_t> reads) {
+  if (absl::Status status = MoveQp(what, IBV_QPS_INIT); !status.ok()) return status;
+  if (absl::Status status = MoveQp(what, IBV_QPS_RTR, reads); !status.ok()) return status;
+  return MoveQp(what, IBV_QPS_RTS, reads);
+}
+
+// The peer has accepted. An iWARP device makes the rest by itself, and tells of ESTABLISHED at once.
+void VerbsQueuePair::OnConnectResponse(const VerbsCmEvent& event) {
+  if (state_ != State::kConnecting) return;
+  if (absl::Status status = MakeReadyToSend(ConnectingTo()); !status.ok()) return Fail(std::move(status));
+  if (verbs().rdma_establish(id_) != 0) {
+    return Fail(ConnectCallError(ConnectingTo(), "rdma_establish()", errno));
+  }
+  Establish(event);
+}
+
 void VerbsQueuePair::Establish(const VerbsCmEvent& event) {
   if (was_established_ || state_ == State::kError) return;
   if (!accepted_) {
     // The peer has taken the minimum of its own and of what we offered.
     read_depth_ =
         std::min({read_depth_, uint32_t{event.initiator_depth}, uint32_t{event.responder_resources}});
-    SetMinRnrTimer();
   }
   state_ = State::kEstablished;
   was_established_ = true;
   news().established = true;
   news().private_data = accepted_ ? std::string() : event.private_data;
   ScheduleOnce();
-}
-
-// Allowed in RTS (ibv_modify_qp(3)); the connection manager has no parameter for it. Up to here the peer's
-// first message might meet the long timer, but it meets posted receives anyway. iWARP has no RNR.
-void VerbsQueuePair::SetMinRnrTimer() {
-  if (device_.iwarp()) return;
-  ibv_qp_attr attr = {};
-  attr.min_rnr_timer = kMinRnrTimer;
-  verbs().ibv_modify_qp(qp_, &attr, IBV_QP_MIN_RNR_TIMER);
 }
 
 // --- The side that accepts
@@ -304,13 +352,12 @@ absl::Status VerbsQueuePair::Accept(ConnectRequest& request, absl::string_view p
   const rdma_cm_id* const offered = asked.id();
   if (offered == nullptr)
     return refuse(absl::FailedPreconditionError(absl::StrCat(what, ": the request was rejected before")));
-  if (absl::Status status = device_.CheckContext(offered->verbs, what); !status.ok())
-    return refuse(std::move(status));
-  if (offered->verbs != device_.context()) {
+  if (!device_.Is(offered->verbs)) {
     // Short, so that the peer gets all of it.
-    return refuse(absl::UnavailableError(absl::StrCat(what, ": it came over RDMA device ",
-                                                      offered->verbs->device->name, ", the server uses ",
-                                                      device_.name(), " (RuntimeOptions::rdma_device)")));
+    return refuse(absl::UnavailableError(
+        absl::StrCat(what, ": it came over RDMA device ",
+                     offered->verbs != nullptr ? offered->verbs->device->name : "(none)",
+                     ", the server uses ", device_.name(), " (RuntimeOptions::rdma_device)")));
   }
   id_ = asked.TakeId();
   peer_address_ = asked.peer_address();
@@ -340,8 +387,10 @@ absl::Status VerbsQueuePair::Accept(ConnectRequest& request, absl::string_view p
   SetAckTimeout();
   if (absl::Status status = CreateQp(what); !status.ok()) return fail(std::move(status));
   rdma_conn_param parameters = ConnectionParameters(private_data, read_depth_);
+  if (absl::Status status = MakeReadyToSend(what, parameters.initiator_depth); !status.ok()) {
+    return fail(std::move(status));
+  }
   if (verbs().rdma_accept(id_, &parameters) != 0) return fail(ConnectCallError(what, "rdma_accept()", errno));
-  SetMinRnrTimer();
   return absl::OkStatus();
 }
 
@@ -446,7 +495,7 @@ void VerbsQueuePair::Disconnect() {
     return Abandon();
   }
   if (was_established_) {
-    // Also puts the ibv_qp in error. It may fail when the peer has disconnected too.
+    // It may fail when the peer has disconnected too.
     verbs().rdma_disconnect(id_);
   } else {
     DropId();  // Whatever the connection manager is doing with it, the peer is told, if it was told anything.
@@ -470,10 +519,9 @@ void VerbsQueuePair::CollectAndAbandon() {
   ScheduleOnce();
 }
 
-// Without the ibv_qp, which lives on until it has flushed.
+// The ibv_qp lives on until it has flushed.
 void VerbsQueuePair::DropId() {
   if (id_ == nullptr) return;
-  id_->qp = nullptr;
   verbs().rdma_destroy_id(std::exchange(id_, nullptr));
 }
 
@@ -523,7 +571,6 @@ void VerbsQueuePair::DestroyQp() {
   const uint32_t entries = options_.send_depth + grants_.sends_max() + 1 + options_.receive_depth;
   grants_.Release();
   if (qp_ == nullptr) return;
-  if (id_ != nullptr) id_->qp = nullptr;
   device_.RemoveQueuePair(this);
   verbs().ibv_destroy_qp(std::exchange(qp_, nullptr));
   completion_queue_.Release(cq_, entries);

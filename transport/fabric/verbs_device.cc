@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -83,12 +82,12 @@ OpenDevices& Devices() {
 
 VerbsDevice::VerbsDevice(const VerbsLibrary& verbs, const Found& found)
     : verbs_(verbs),
-      name_(found.context->device->name),
-      iwarp_(found.context->device->transport_type == IBV_TRANSPORT_IWARP),
-      numa_node_(ReadNumaNode(*found.context->device)),
+      name_(found.device->name),
+      iwarp_(found.device->transport_type == IBV_TRANSPORT_IWARP),
+      numa_node_(ReadNumaNode(*found.device)),
       attr_(found.attr),
       list_(found.list),
-      context_(found.context) {}
+      device_(found.device) {}
 
 VerbsDevice::~VerbsDevice() {
   if (in_forked_child()) return;
@@ -117,7 +116,7 @@ absl::StatusOr<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(const VerbsLibrar
   if (device == nullptr || device->gone()) {
     absl::StatusOr<Found> found = Find(verbs, name);
     if (!found.ok()) return found.status();
-    const std::string found_name = found->context->device->name;
+    const std::string found_name = found->device->name;
     device = known(found_name);
     if (device != nullptr) {
       verbs.rdma_free_devices(found->list);  // It has one. If it is gone, its next user opens it again.
@@ -134,8 +133,7 @@ absl::StatusOr<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(const VerbsLibrar
 
 absl::StatusOr<VerbsDevice::Found> VerbsDevice::Find(const VerbsLibrary& verbs, const std::string& name) {
   const std::string what = absl::StrCat("open RDMA device ", name.empty() ? "(any)" : name);
-  // Those of librdmacm, not ibv_open_device(): a queue pair must be made on the context that its rdma_cm_id
-  // has.
+  // Those that librdmacm has: a device that it does not know cannot be connected over.
   int count = 0;
   ibv_context** const list = ListDevices(verbs, &count);
   if (list == nullptr || count == 0) {
@@ -150,19 +148,20 @@ absl::StatusOr<VerbsDevice::Found> VerbsDevice::Find(const VerbsLibrary& verbs, 
   NoteOpening();
   std::vector<std::string> names;
   Found found;
+  ibv_context* kept = nullptr;
   absl::Status failed;
   for (int i = 0; i < count; ++i) {
     names.push_back(list[i]->device->name);
-    if (found.context != nullptr || (!name.empty() && names.back() != name)) continue;
+    if (kept != nullptr || (!name.empty() && names.back() != name)) continue;
     if (const int error = verbs.ibv_query_device(list[i], &found.attr); error != 0) {
       failed = VerbsError(absl::StrCat("open RDMA device ", names.back()), "ibv_query_device()", error,
                           "is it still there? See `rdma link` and dmesg");
       continue;
     }
     if (name.empty() && !HasActivePort(verbs, list[i], found.attr.phys_port_cnt)) continue;
-    found.context = list[i];
+    kept = list[i];
   }
-  if (found.context == nullptr) {
+  if (kept == nullptr) {
     verbs.rdma_free_devices(list);
     if (!failed.ok()) return failed;
     if (!name.empty() && KernelHas(name, verbs.root)) return WhyNotListed(what, name, verbs.root);
@@ -174,13 +173,18 @@ absl::StatusOr<VerbsDevice::Found> VerbsDevice::Find(const VerbsLibrary& verbs, 
                                                   absl::StrJoin(names, ", "),
                                                   " (RuntimeOptions::rdma_device, HAWSER_RDMA_DEVICE)"));
   }
-  FreeAllBut(verbs, list, count, found.context);
+  FreeAllBut(verbs, list, count, kept);
   found.list = list;
+  found.device = kept->device;
   return found;
 }
 
-// What a context that was just opened needs.
+// What a device that was just found needs.
 absl::Status VerbsDevice::Prepare(absl::string_view what) {
+  context_ = verbs_.ibv_open_device(device_);
+  if (context_ == nullptr) {
+    return VerbsError(what, "ibv_open_device()", errno, "may this user open /dev/infiniband/uverbs*?");
+  }
   pd_ = verbs_.ibv_alloc_pd(context_);
   if (pd_ == nullptr) return VerbsError(what, "ibv_alloc_pd()", errno);
   fcntl(context_->async_fd, F_SETFL, fcntl(context_->async_fd, F_GETFL) | O_NONBLOCK);
@@ -231,7 +235,7 @@ absl::Status VerbsDevice::OpenAgain() {
   absl::StatusOr<Found> found = Find(verbs_, name_);
   if (!found.ok()) return found.status();
   list_ = found->list;
-  context_ = found->context;
+  device_ = found->device;
   if (absl::Status status = Prepare("open it again"); !status.ok()) return status;
   for (DeviceMemory* memory : memories_) {
     if (absl::Status status = memory->RegisterAgain(); !status.ok()) return status;
@@ -243,8 +247,8 @@ void VerbsDevice::LetGo() {
   if (list_ == nullptr) return;
   for (DeviceMemory* memory : memories_) memory->Deregister();
   if (pd_ != nullptr) verbs_.ibv_dealloc_pd(std::exchange(pd_, nullptr));
+  if (context_ != nullptr) verbs_.ibv_close_device(std::exchange(context_, nullptr));
   verbs_.rdma_free_devices(std::exchange(list_, nullptr));
-  context_ = nullptr;
   if (gone()) CloseUnused();
 }
 
@@ -293,29 +297,11 @@ void VerbsDevice::MarkGone() {
   for (AsyncEventHandler* user : users_) user->OnAsyncEvent(IBV_EVENT_DEVICE_FATAL);
 }
 
-absl::Status VerbsDevice::CheckContext(const ibv_context* bound, absl::string_view what) {
-  if (bound == nullptr || bound == context_ || name_ != bound->device->name) return absl::OkStatus();
-  MarkGone();
-  return absl::UnavailableError(absl::StrCat(what, ": librdmacm has opened RDMA device ", name_,
-                                             " anew, perhaps because another device came or went; it is "
-                                             "used again once its connections are closed"));
-}
-
-void VerbsDevice::SayOnce(ibv_event_type lost_to_another) {
-  if (said_.exchange(true, std::memory_order_relaxed)) return;
-  std::fprintf(
-      stderr,
-      "hawser: another library of this process uses RDMA device %s through librdmacm, too: its %s was read "
-      "here and is lost to it, and so may be others\n",
-      name_.c_str(), DescribeAsyncEvent(lost_to_another).c_str());
-}
-
-// The ibv_qp or ibv_cq itself, of whomever, is there until its event is acknowledged: ibv_destroy_qp() and
-// ibv_destroy_cq() wait for that, so nobody may call them with the lock that is taken here.
+// The ibv_qp or ibv_cq itself is there until its event is acknowledged: ibv_destroy_qp() and ibv_destroy_cq()
+// wait for that, so they must not be called with the lock that is taken here.
 void VerbsDevice::HandleAsyncEvents() {
   ibv_async_event event;
   while (verbs_.ibv_get_async_event(context_, &event) == 0) {
-    bool lost_to_another = false;
     switch (event.event_type) {
       case IBV_EVENT_DEVICE_FATAL:
         MarkGone();
@@ -323,8 +309,9 @@ void VerbsDevice::HandleAsyncEvents() {
       case IBV_EVENT_CQ_ERR: {
         auto* const handler = static_cast<AsyncEventHandler*>(event.element.cq->cq_context);
         absl::MutexLock lock(&mutex_);
-        lost_to_another = std::find(users_.begin(), users_.end(), handler) == users_.end();
-        if (!lost_to_another) handler->OnAsyncEvent(event.event_type);
+        if (std::find(users_.begin(), users_.end(), handler) != users_.end()) {
+          handler->OnAsyncEvent(event.event_type);
+        }
         break;
       }
       case IBV_EVENT_QP_FATAL:
@@ -333,9 +320,7 @@ void VerbsDevice::HandleAsyncEvents() {
       case IBV_EVENT_COMM_EST: {
         auto* const handler = static_cast<AsyncEventHandler*>(event.element.qp->qp_context);
         absl::MutexLock lock(&mutex_);
-        const bool ours = queue_pairs_.contains(handler);
-        if (ours) handler->OnAsyncEvent(event.event_type);
-        lost_to_another = !ours && event.element.qp->pd != pd_;  // Not of one of ours that has just gone.
+        if (queue_pairs_.contains(handler)) handler->OnAsyncEvent(event.event_type);
         break;
       }
       default:
@@ -345,7 +330,6 @@ void VerbsDevice::HandleAsyncEvents() {
         break;
     }
     verbs_.ibv_ack_async_event(&event);
-    if (lost_to_another) SayOnce(event.event_type);
   }
 }
 

@@ -19,15 +19,8 @@
 
 namespace hawser::fabric {
 
-// What qp_context and cq_context of ours point to. The context is librdmacm's, one for the whole process, so
-// the events of queue pairs and completion queues of others arrive in the same place, and theirs point to
-// anything: VerbsDevice looks whether it knows the pointer before it is used.
-//
-// Events of another RDMA library of the process that uses librdmacm, too, are lost to it if we read them:
-// ibv_get_async_event() takes the next one, whomever it is for, and there is no way to put it back or to ask
-// for ours only. Not to read would hide IBV_EVENT_DEVICE_FATAL and IBV_EVENT_CQ_ERR, which nothing else
-// tells. So the first such event is named on stderr. A remedy would be a context of our own, by
-// ibv_open_device(), with queue pairs that we move through their states ourselves by rdma_init_qp_attr().
+// What qp_context and cq_context of ours point to. An event may be read when its object has just gone:
+// VerbsDevice looks whether it knows the pointer before it is used.
 class AsyncEventHandler {
  public:
   virtual ~AsyncEventHandler() = default;
@@ -46,6 +39,12 @@ class DeviceMemory {
 
 // One opened device with its protection domain. Every fabric of a process on that device shares them, so that
 // memory is translated once and the device's asynchronous events are read in one place.
+//
+// The ibv_context is of our own (ibv_open_device()), not the one of librdmacm, which the whole process shares:
+// ibv_get_async_event() takes the next event of a context, whomever it is for, so that on a shared one the
+// events of another RDMA library would be lost to it, and ours to us. Queue pairs on it are moved through
+// their states by us, as the connection manager says (rdma_init_qp_attr()). librdmacm only tells devices by
+// their contexts, and its ids are bound to those.
 // Thread:   any.
 //
 // A device that has failed or was removed is let go as soon as its users have let go of theirs: until then
@@ -86,11 +85,8 @@ class VerbsDevice {
   bool gone() const { return gone_.load(std::memory_order_acquire); }
   void MarkGone();
 
-  // `bound`: what librdmacm has bound an id to. Unavailable, and gone: that is this device, but not as it is
-  // open here. No queue pair with this protection domain can be made on such an id, and the next ones are
-  // bound likewise. librdmacm 44 does that to who asks it for its devices on several threads; we do not, see
-  // ListDevices(), but another part of the program may.
-  absl::Status CheckContext(const ibv_context* bound, absl::string_view what);
+  // `bound`: what librdmacm has bound an id to, or null. It is this device.
+  bool Is(const ibv_context* bound) const { return bound != nullptr && name_ == bound->device->name; }
 
   // The connection manager has bound an id to it: it is there. Not so, after it was opened again: perhaps it
   // is still being removed.
@@ -127,12 +123,11 @@ class VerbsDevice {
  private:
   struct Found {
     ibv_context** list = nullptr;
-    ibv_context* context = nullptr;
+    ibv_device* device = nullptr;
     ibv_device_attr attr = {};
   };
 
   VerbsDevice(const VerbsLibrary& verbs, const Found& found);
-  void SayOnce(ibv_event_type lost_to_another);
   static absl::StatusOr<Found> Find(const VerbsLibrary& verbs, const std::string& name);
   absl::Status Prepare(absl::string_view what);
   absl::Status OpenAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(opening_);
@@ -146,11 +141,11 @@ class VerbsDevice {
   const ForkMark fork_mark_;
   // These change only while there is no user.
   ibv_context** list_;  // Held: librdmacm counts it as a use of its devices. Null: not open.
-  ibv_context* context_;
+  ibv_device* device_;  // Of that one.
+  ibv_context* context_ = nullptr;
   ibv_pd* pd_ = nullptr;
   std::atomic<bool> gone_ = false;
   std::atomic<bool> proved_ = true;
-  std::atomic<bool> said_ = false;
 
   absl::Mutex opening_ ABSL_ACQUIRED_BEFORE(mutex_);
   std::vector<DeviceMemory*> memories_ ABSL_GUARDED_BY(opening_);

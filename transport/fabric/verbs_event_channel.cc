@@ -38,6 +38,7 @@ std::optional<VerbsCmEvent> VerbsEventChannel::Next() {
       copy.context = event->listen_id->context;
       event->id->context = nullptr;  // Inherited from the listener's. Nobody's, until it is accepted.
       [[fallthrough]];
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
     case RDMA_CM_EVENT_ESTABLISHED:
     case RDMA_CM_EVENT_REJECTED:
       copy.initiator_depth = event->param.conn.initiator_depth;

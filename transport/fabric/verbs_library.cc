@@ -36,7 +36,7 @@ absl::StatusOr<VerbsLibrary> VerbsLibrary::LoadFrom(const char* ibverbs, const c
   if (missing != nullptr) {
     return absl::NotFoundError(absl::StrCat("open the RDMA libraries: ", ibverbs, " and ", rdmacm,
                                             " have no ", missing,
-                                            "(): they are older than rdma-core 17; upgrade rdma-core"));
+                                            "(): they are older than rdma-core 23; upgrade rdma-core"));
   }
   return library;
 }

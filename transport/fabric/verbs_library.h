@@ -14,6 +14,8 @@
 // through ibv_context::ops, so they need no entry.
 #define HAWSER_IBVERBS_FUNCTIONS(X) \
   X(ibv_fork_init)                  \
+  X(ibv_open_device)                \
+  X(ibv_close_device)               \
   X(ibv_query_device)               \
   X(ibv_query_port)                 \
   X(ibv_alloc_pd)                   \
@@ -28,6 +30,7 @@
   X(ibv_ack_cq_events)              \
   X(ibv_get_async_event)            \
   X(ibv_ack_async_event)            \
+  X(ibv_create_qp)                  \
   X(ibv_modify_qp)                  \
   X(ibv_destroy_qp)
 
@@ -46,8 +49,9 @@
   X(rdma_listen)                   \
   X(rdma_resolve_addr)             \
   X(rdma_resolve_route)            \
-  X(rdma_create_qp)                \
+  X(rdma_init_qp_attr)             \
   X(rdma_connect)                  \
+  X(rdma_establish)                \
   X(rdma_accept)                   \
   X(rdma_reject)                   \
   X(rdma_notify)                   \

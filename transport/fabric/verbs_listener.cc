@@ -98,13 +98,7 @@ absl::Status VerbsListener::Listen(const SocketAddress& address) {
   }
   // Bound to no device, as loopback is, it would listen, and never hear of anybody.
   if (id_->verbs == nullptr && !IsWildcard(address)) return ListenError(address, "rdma_bind_addr()", ENODEV);
-  if (absl::Status status =
-          completion_queue_.device().CheckContext(id_->verbs, absl::StrCat("listen on ", address.ToString()));
-      !status.ok()) {
-    return status;
-  }
-  if (ibv_context* context = id_->verbs;
-      context != nullptr && context != completion_queue_.device().context()) {
+  if (ibv_context* context = id_->verbs; context != nullptr && !completion_queue_.device().Is(context)) {
     return absl::InvalidArgumentError(
         absl::StrCat("listen on ", address.ToString(), ": that address belongs to RDMA device ",
                      context->device->name, ", but this program uses ", completion_queue_.device().name(),

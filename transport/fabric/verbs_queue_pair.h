@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -102,7 +103,10 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   void SetAckTimeout();
   // False: it failed.
   bool SetTrafficClass();
-  void SetMinRnrTimer();
+  absl::Status MoveQp(absl::string_view what, ibv_qp_state state,
+                      std::optional<uint8_t> reads = std::nullopt);
+  absl::Status MakeReadyToSend(absl::string_view what, std::optional<uint8_t> reads = std::nullopt);
+  void OnConnectResponse(const VerbsCmEvent& event);
   void Establish(const VerbsCmEvent& event);
 
   // Into kError. The handler hears of it from the next Poll(), unless Disconnect() was called.

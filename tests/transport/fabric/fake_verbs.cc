@@ -48,7 +48,7 @@ struct FakeCalls {
     *count = 0;
     if (Fails("rdma_get_devices")) return nullptr;
     auto** list = static_cast<ibv_context**>(calloc(2, sizeof(ibv_context*)));
-    list[0] = fake->listed != nullptr ? fake->listed : &fake->context;
+    list[0] = fake->listed != nullptr ? fake->listed : &fake->cm_context;
     *count = 1;
     return list;
   }
@@ -140,7 +140,8 @@ struct FakeCalls {
     return 0;
   }
   static void AckCqEvents(ibv_cq* cq, unsigned int count) { fake->cqs_[cq].events_unacknowledged -= count; }
-  static int GetAsyncEvent(ibv_context*, ibv_async_event* event) {
+  static int GetAsyncEvent(ibv_context* context, ibv_async_event* event) {
+    fake->contexts_read.insert(context->async_fd);
     if (fake->async_events_.empty()) return -1;
     Lower(fake->context.async_fd);
     *event = fake->async_events_.front();
@@ -153,7 +154,18 @@ struct FakeCalls {
     fake->async_event_read_ = false;
     for (ibv_qp* qp : std::exchange(fake->destroyed_, {})) delete qp;
   }
+  static ibv_context* OpenDevice(ibv_device*) {
+    if (Fails("ibv_open_device")) return nullptr;
+    ++fake->opened;
+    return &fake->context;
+  }
+  static int CloseDevice(ibv_context*) {
+    --fake->opened;
+    return 0;
+  }
   static int ModifyQp(ibv_qp*, ibv_qp_attr* attr, int mask) {
+    if ((mask & IBV_QP_STATE) != 0) fake->states.push_back(attr->qp_state);
+    if (Fails("ibv_modify_qp")) return errno;
     fake->modified.push_back(*attr);
     fake->modified_masks.push_back(mask);
     return 0;
@@ -282,7 +294,7 @@ struct FakeCalls {
       errno = EADDRINUSE;
       return -1;
     }
-    id->verbs = &fake->context;
+    id->verbs = &fake->cm_context;
     std::memcpy(&id->route.addr.src_storage, address, sizeof(sockaddr_in));
     return 0;
   }
@@ -293,7 +305,7 @@ struct FakeCalls {
       fake->CmEvent(id, RDMA_CM_EVENT_ADDR_ERROR, -errno);
       return 0;
     }
-    id->verbs = fake->route_over != nullptr ? fake->route_over : &fake->context;
+    id->verbs = fake->route_over != nullptr ? fake->route_over : &fake->cm_context;
     std::memcpy(&id->route.addr.dst_storage, peer, sizeof(sockaddr_in));
     fake->CmEvent(id, RDMA_CM_EVENT_ADDR_RESOLVED);
     return 0;
@@ -302,14 +314,14 @@ struct FakeCalls {
     fake->CmEvent(id, RDMA_CM_EVENT_ROUTE_RESOLVED);
     return 0;
   }
-  static int CreateQp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attr) {
+  static ibv_qp* CreateQp(ibv_pd* pd, ibv_qp_init_attr* attr) {
     if (fake->options_.create_qp_error != 0) {
       errno = fake->options_.create_qp_error;
-      return -1;
+      return nullptr;
     }
     if (attr->cap.max_inline_data > fake->options_.inline_max) {
       errno = EINVAL;
-      return -1;
+      return nullptr;
     }
     auto* qp = new ibv_qp{};
     qp->context = pd->context;
@@ -324,9 +336,14 @@ struct FakeCalls {
     cq.places += qp->handle;
     EXPECT_LE(cq.places, static_cast<uint32_t>(qp->send_cq->cqe)) << "it can overflow";
     if (fake->options_.inline_granted.has_value()) attr->cap.max_inline_data = *fake->options_.inline_granted;
-    id->qp = fake->newest_qp_ = qp;
+    fake->newest_qp_ = qp;
     fake->queue_pairs.insert(qp);
     fake->created = *attr;
+    return qp;
+  }
+  static int InitQpAttr(rdma_cm_id*, ibv_qp_attr*, int* mask) {
+    if (Fails("rdma_init_qp_attr")) return -1;
+    *mask = IBV_QP_STATE | 7 << 21;  // With the bits of the kernel's own.
     return 0;
   }
   static int Connect(rdma_cm_id* id, rdma_conn_param* parameters) {
@@ -336,8 +353,15 @@ struct FakeCalls {
     if (fake->reject) {
       fake->CmEvent(id, RDMA_CM_EVENT_REJECTED, fake->reject_status);
     } else {
-      fake->CmEvent(id, RDMA_CM_EVENT_ESTABLISHED);
+      EXPECT_EQ(parameters->qp_num, fake->newest_qp_->qp_num);
+      // An iWARP device has no step of ours between.
+      fake->CmEvent(id, fake->options_.iwarp ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_CONNECT_RESPONSE);
     }
+    return 0;
+  }
+  static int Establish(rdma_cm_id*) {
+    if (Fails("rdma_establish")) return -1;
+    EXPECT_EQ(fake->states.back(), IBV_QPS_RTS);
     return 0;
   }
   static int Accept(rdma_cm_id*, rdma_conn_param* parameters) {
@@ -367,6 +391,8 @@ FakeVerbs::FakeVerbs(const Options& options) : options_(options) {
   context.ops.req_notify_cq = FakeCalls::ReqNotifyCq;
   context.ops.post_send = FakeCalls::PostSend;
   context.ops.post_recv = FakeCalls::PostRecv;
+  cm_context.device = &device_;
+  cm_context.async_fd = NewFd();
   pd_.context = &context;
   attr.phys_port_cnt = 1;
   attr.max_qp_wr = 4096;
@@ -378,6 +404,8 @@ FakeVerbs::FakeVerbs(const Options& options) : options_(options) {
   attr.max_mw = 1000;
   attr.device_cap_flags = options.windows ? IBV_DEVICE_MEM_WINDOW_TYPE_2B : 0;
   library_ = {.ibv_fork_init = FakeCalls::ForkInit,
+              .ibv_open_device = FakeCalls::OpenDevice,
+              .ibv_close_device = FakeCalls::CloseDevice,
               .ibv_query_device = FakeCalls::QueryDevice,
               .ibv_query_port = FakeCalls::QueryPort,
               .ibv_alloc_pd = FakeCalls::AllocPd,
@@ -392,6 +420,7 @@ FakeVerbs::FakeVerbs(const Options& options) : options_(options) {
               .ibv_ack_cq_events = FakeCalls::AckCqEvents,
               .ibv_get_async_event = FakeCalls::GetAsyncEvent,
               .ibv_ack_async_event = FakeCalls::AckAsyncEvent,
+              .ibv_create_qp = FakeCalls::CreateQp,
               .ibv_modify_qp = FakeCalls::ModifyQp,
               .ibv_destroy_qp = FakeCalls::DestroyQp,
               .rdma_get_devices = FakeCalls::GetDevices,
@@ -408,8 +437,9 @@ FakeVerbs::FakeVerbs(const Options& options) : options_(options) {
               .rdma_listen = FakeCalls::Listen,
               .rdma_resolve_addr = FakeCalls::ResolveAddr,
               .rdma_resolve_route = FakeCalls::ResolveRoute,
-              .rdma_create_qp = FakeCalls::CreateQp,
+              .rdma_init_qp_attr = FakeCalls::InitQpAttr,
               .rdma_connect = FakeCalls::Connect,
+              .rdma_establish = FakeCalls::Establish,
               .rdma_accept = FakeCalls::Accept,
               .rdma_reject = FakeCalls::Reject,
               .rdma_notify = FakeCalls::Notify,
@@ -418,7 +448,9 @@ FakeVerbs::FakeVerbs(const Options& options) : options_(options) {
 }
 
 FakeVerbs::~FakeVerbs() {
+  EXPECT_EQ(opened, 0u);
   close(context.async_fd);
+  close(cm_context.async_fd);
   fake = nullptr;
 }
 
@@ -460,7 +492,7 @@ void FakeVerbs::CmEvent(rdma_cm_id* id, rdma_cm_event_type type, int status) {
   event->id = id;
   event->event = type;
   event->status = status;
-  if (type == RDMA_CM_EVENT_ESTABLISHED)
+  if (type == RDMA_CM_EVENT_ESTABLISHED || type == RDMA_CM_EVENT_CONNECT_RESPONSE)
     event->param.conn.initiator_depth = event->param.conn.responder_resources = 4;
   cm_events_.push_back({id->channel, event});
   Raise(id->channel->fd);
@@ -468,7 +500,7 @@ void FakeVerbs::CmEvent(rdma_cm_id* id, rdma_cm_event_type type, int status) {
 
 rdma_cm_id* FakeVerbs::ConnectRequest(rdma_cm_id* listener) {
   auto* const id = new rdma_cm_id{};
-  id->verbs = &context;
+  id->verbs = &cm_context;
   id->channel = listener->channel;
   id->context = listener->context;
   auto& peer = reinterpret_cast<sockaddr_in&>(id->route.addr.dst_storage);
@@ -491,20 +523,6 @@ void FakeVerbs::AsyncEvent(ibv_event_type type) {
     event.element.cq = newest_cq_;
   } else if (type != IBV_EVENT_DEVICE_FATAL) {
     event.element.qp = newest_qp_;
-  }
-  async_events_.push_back(event);
-  Raise(context.async_fd);
-}
-
-void FakeVerbs::ForeignAsyncEvent(ibv_event_type type, void* context_of_it) {
-  ibv_async_event event = {};
-  event.event_type = type;
-  if (type == IBV_EVENT_CQ_ERR) {
-    event.element.cq = &foreign_cqs_.emplace_back();
-    event.element.cq->cq_context = context_of_it;
-  } else {
-    event.element.qp = &foreign_qps_.emplace_back();
-    event.element.qp->qp_context = context_of_it;
   }
   async_events_.push_back(event);
   Raise(context.async_fd);

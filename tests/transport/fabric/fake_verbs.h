@@ -32,7 +32,7 @@ class FakeVerbs {
     std::optional<uint32_t> inline_granted;  // Rather than what was asked for.
     int max_cqe = 4096;
     int max_sge_rd = 32;
-    int create_qp_error = 0;  // Of each rdma_create_qp().
+    int create_qp_error = 0;  // Of each ibv_create_qp().
     std::string folder = {};  // Of the device, in sysfs.
     std::string root = {};    // VerbsLibrary::root.
   };
@@ -59,9 +59,7 @@ class FakeVerbs {
 
   void CmEvent(rdma_cm_id* id, rdma_cm_event_type type, int status = 0);
   rdma_cm_id* ConnectRequest(rdma_cm_id* listener);  // Of a peer that wants 4 READs each way.
-  void AsyncEvent(ibv_event_type type);  // Of the newest queue pair, completion queue or the device.
-  // Of a queue pair or completion queue that another part of the program made, with this as its context.
-  void ForeignAsyncEvent(ibv_event_type type, void* context_of_it);
+  void AsyncEvent(ibv_event_type type);       // Of the newest queue pair, completion queue or the device.
   std::function<void()> on_async_event_read;  // And not handled: what another thread does meanwhile.
 
   // What calls fail with, once: by name, "rdma_connect". "RDMA_CM_EVENT_ADDR_RESOLVED": comes as an error.
@@ -74,7 +72,7 @@ class FakeVerbs {
   bool reject = false;                // A connecting peer is rejected,
   int reject_status = 0;              // with this.
   ibv_context* route_over = nullptr;  // Another device.
-  ibv_context* listed = nullptr;      // By rdma_get_devices(), instead of `context`.
+  ibv_context* listed = nullptr;      // By rdma_get_devices(), instead of `cm_context`.
 
   ibv_port_state port_state = IBV_PORT_ACTIVE;
 
@@ -99,7 +97,12 @@ class FakeVerbs {
   int option_refused = -1;         // By rdma_set_option(), with ENOSYS.
   size_t windows_alive = 0;
 
-  ibv_context context = {};
+  std::set<int> contexts_read;       // The async_fds of those whose asynchronous events were asked for.
+  size_t opened = 0;                 // By ibv_open_device(), and not closed.
+  std::vector<ibv_qp_state> states;  // That queue pairs were moved to, in order.
+
+  ibv_context context = {};     // What is opened.
+  ibv_context cm_context = {};  // Of librdmacm: what ids are bound to.
   ibv_device_attr attr = {};
 
  private:
@@ -127,8 +130,6 @@ class FakeVerbs {
   std::map<ibv_comp_channel*, std::deque<ibv_cq*>> cq_events_;
   std::deque<CmNews> cm_events_;
   std::deque<ibv_async_event> async_events_;
-  std::deque<ibv_qp> foreign_qps_;
-  std::deque<ibv_cq> foreign_cqs_;
   bool async_event_read_ = false;   // And not acknowledged: an ibv_qp is there until it is.
   std::vector<ibv_qp*> destroyed_;  // Until then.
   // By wr_id.

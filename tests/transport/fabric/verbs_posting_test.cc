@@ -315,9 +315,13 @@ TEST(VerbsPostingTest, TheSideThatAcceptsHasFiniteRetriesAndShortTimersToo) {
   EXPECT_EQ(world.verbs.accepted.rnr_retry_count, 6);
   EXPECT_EQ(world.verbs.accepted.initiator_depth, 4);
   EXPECT_EQ(world.verbs.accepted.responder_resources, 4);
-  EXPECT_EQ(world.verbs.modified_before_accept, 0u);  // rdma_accept() brings it to where this is allowed.
-  ASSERT_THAT(world.verbs.modified_masks, ElementsAre(IBV_QP_MIN_RNR_TIMER));
-  EXPECT_EQ(world.verbs.modified.back().min_rnr_timer, 13);
+  // Ready before the peer can hear of it.
+  EXPECT_EQ(world.verbs.modified_before_accept, 4u);
+  EXPECT_THAT(world.verbs.states, ElementsAre(IBV_QPS_INIT, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS));
+  EXPECT_EQ(world.verbs.modified_masks[2], IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER);
+  EXPECT_EQ(world.verbs.modified[2].min_rnr_timer, 13);
+  EXPECT_EQ(world.verbs.modified[2].max_dest_rd_atomic, 4);
+  EXPECT_EQ(world.verbs.modified[3].max_rd_atomic, 4);
   EXPECT_TRUE(world.verbs.migrated.empty());  // It was there already.
   world.verbs.CmEvent(world.id, RDMA_CM_EVENT_ESTABLISHED);
   world.Poll();
@@ -358,9 +362,10 @@ TEST(VerbsPostingTest, RetriesAreFiniteAndTimersShort) {
   EXPECT_EQ(world.verbs.connected.retry_count, 6);
   EXPECT_EQ(world.verbs.connected.rnr_retry_count, 6);
   EXPECT_EQ(world.verbs.options_set[RDMA_OPTION_ID_ACK_TIMEOUT], 14);
-  ASSERT_FALSE(world.verbs.modified.empty());
-  EXPECT_EQ(world.verbs.modified_masks.back(), IBV_QP_MIN_RNR_TIMER);
-  EXPECT_EQ(world.verbs.modified.back().min_rnr_timer, 13);
+  ASSERT_EQ(world.verbs.modified.size(), 4u);
+  EXPECT_EQ(world.verbs.modified[2].qp_state, IBV_QPS_RTR);
+  EXPECT_EQ(world.verbs.modified_masks[2], IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER);
+  EXPECT_EQ(world.verbs.modified[2].min_rnr_timer, 13);
 }
 
 TEST(VerbsPostingTest, TheReadDepthIsBoundedByTheDeviceAndThenByThePeer) {
