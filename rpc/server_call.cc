@@ -161,7 +161,7 @@ void ServerCall::OnCancel(absl::AnyInvocable<void()> callback) {
     if (!cancelled_.load(std::memory_order_relaxed) || std::exchange(on_cancel_is_due_, true)) return;
   }
   refs_.fetch_add(1, std::memory_order_relaxed);
-  connection_.poller().Post(&cancel_item_);
+  Post(&cancel_item_);
 }
 
 void ServerCall::RunCancelSoon() { connection_.RunOnCancelSoon(*this); }

@@ -66,6 +66,8 @@ void Runtime::Destroy(Runtime* runtime) {
     delete runtime;
     return;
   }
+  // A child after fork(): what is held there was held in the parent.
+  if (!runtime->pollers_[0]->usable_in_this_process()) return;
   HAWSER_CHECK(runtime->has_threads_, "a runtime without threads lost its last owner on one of its pollers");
   // A poller waits for all threads that are on it, of which this one is one.
   try {

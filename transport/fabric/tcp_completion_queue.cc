@@ -218,7 +218,7 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
     Deliver(out);
   }
   has_rest_ = out.full() && !ready_.empty();
-  if (!owing_.empty() && !rest) SettleAcknowledgements(idle);
+  if (!owing_.empty()) SettleAcknowledgements(idle, rest);
   polling_ = false;
   Publish();
   return out.next - completions.data();
@@ -229,15 +229,22 @@ void TcpCompletionQueue::Deliver(CompletionSpan& out) {
   do {
     CompletionSource* source = ready_.TakeFirst();
     if (source == nullptr) return;
+    const Completion* const before = out.next;
     source->Deliver(out);
-    if (out.full() && ready_.last() == source) KeepTurn(*source);
+    if (!out.full()) continue;
+    if (ready_.last() == source) {
+      KeepTurn(*source, /*took_some=*/out.next != before);
+    } else if (in_turn_ == source) {
+      in_turn_ = nullptr;
+    }
   } while (!out.full());
 }
 
 // It has more than the Poll() that is about to end could take.
-void TcpCompletionQueue::KeepTurn(CompletionSource& source) {
+void TcpCompletionQueue::KeepTurn(CompletionSource& source, bool took_some) {
   if (in_turn_ != &source) polls_in_turn_ = 0;
-  in_turn_ = ++polls_in_turn_ < kPollsInARow ? &source : nullptr;
+  if (took_some) ++polls_in_turn_;
+  in_turn_ = polls_in_turn_ < kPollsInARow ? &source : nullptr;
   if (in_turn_ != nullptr) ready_.MoveToFront(source);
 }
 
@@ -256,12 +263,13 @@ void TcpCompletionQueue::HandleEvents() {
   }
 }
 
-void TcpCompletionQueue::SettleAcknowledgements(bool idle) {
+void TcpCompletionQueue::SettleAcknowledgements(bool idle, bool rest) {
   ++polls_owing_;
   idle_polls_owing_ = idle ? idle_polls_owing_ + 1 : 0;
-  // With a thread asleep in Wait(), this one may never poll again.
-  const bool now =
-      settle_now_.exchange(false, std::memory_order_relaxed) || waiting_.load(std::memory_order_seq_cst) > 0;
+  // With a thread asleep in Wait(), this one may never poll again. With a rest, it polls at once, and what it
+  // took is still to be answered.
+  const bool now = !rest && (settle_now_.exchange(false, std::memory_order_relaxed) ||
+                             waiting_.load(std::memory_order_seq_cst) > 0);
   if (!now && polls_owing_ < kPollsOwing && idle_polls_owing_ < kIdlePollsOwing) return;
   polls_owing_ = 0;
   idle_polls_owing_ = 0;

@@ -110,9 +110,9 @@ class TcpCompletionQueue final : public CompletionQueue {
   // Polls of a lone busy connection, between two looks at all the other sockets.
   static constexpr uint32_t kPollsPerLook = 32;
   // An acknowledgement travels with the next request or answer. If none comes, it leaves after so many polls
-  // that found nothing, or so many of any kind.
+  // that found nothing, or so many of any kind, of which a busy poller makes 16 in a turn.
   static constexpr uint32_t kIdlePollsOwing = 4;
-  static constexpr uint32_t kPollsOwing = 32;
+  static constexpr uint32_t kPollsOwing = 64;
   // A source that has more completions than a Poll() takes has so many Poll()s in a row before the next one has
   // its turn: enough, at 16 each, that what answers the 64 requests of one peer leaves with one system call,
   // though its turn may begin in the middle of a Poll(). When the poller takes fewer, because each takes long,
@@ -163,12 +163,12 @@ class TcpCompletionQueue final : public CompletionQueue {
 
   int EpollWait(int timeout_ms, Events& events);
   void Deliver(CompletionSpan& out);
-  void KeepTurn(CompletionSource& source);
+  void KeepTurn(CompletionSource& source, bool took_some);
   void SleepUntil(int64_t when_ns);
   bool TakeEventsOfWait();
   void HandleEvents();
   void HandleTimers();
-  void SettleAcknowledgements(bool idle);
+  void SettleAcknowledgements(bool idle, bool rest);
   void Publish();
 
   const TcpFabricOptions& options_;

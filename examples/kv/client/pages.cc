@@ -16,8 +16,8 @@ absl::Status ForEachEntry(const KeyValueStub& kv, absl::string_view prefix,
     if (!page.ok()) return page.status();
     for (KeyValue::Entry::Reader entry : (*page)->getEntries()) take(entry);
     std::string next = (*page)->getNext();
-    if (!next.empty() && next <= start) {
-      return absl::DataLossError("the server's list goes in circles: a page begins where an earlier one did");
+    if (!next.empty() && (next <= start || (*page)->getEntries().size() == 0)) {
+      return absl::DataLossError("the server's list does not get on: a page without a key, or from before");
     }
     start = std::move(next);
   } while (!start.empty());

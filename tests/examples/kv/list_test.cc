@@ -94,11 +94,24 @@ TEST(ListTest, AListThatCannotBeReadIsAnError) {
 
 TEST(ListTest, PagesThatGoInCirclesEnd) {
   int pages = 0;
-  const Listed listed =
-      ListOf([&pages](KeyValue::ListResults::Builder reply) { reply.setNext(++pages % 2 == 0 ? "a" : "b"); });
+  const Listed listed = ListOf([&pages](KeyValue::ListResults::Builder reply) {
+    reply.initEntries(1)[0].setKey("a");
+    reply.setNext(++pages % 2 == 0 ? "a" : "b");
+  });
   EXPECT_EQ(listed.status, 1);
-  EXPECT_THAT(listed.printed, HasSubstr("in circles"));
+  EXPECT_THAT(listed.printed, HasSubstr("does not get on"));
   EXPECT_EQ(pages, 2);
+}
+
+TEST(ListTest, PagesWithoutKeysEnd) {
+  std::string next;
+  const Listed listed = ListOf([&next](KeyValue::ListResults::Builder reply) {
+    next.push_back('a');
+    reply.setNext(next);
+  });
+  EXPECT_EQ(listed.status, 1);
+  EXPECT_THAT(listed.printed, HasSubstr("does not get on"));
+  EXPECT_EQ(next, "a");
 }
 
 TEST(ListTest, KeysArePrintedWithoutWhatATerminalObeys) {

@@ -1,0 +1,108 @@
+// How the fabric over TCP deals out completions to a caller that takes a few at a time, as the poller does.
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/transport/fabric/fabric_contract.h"
+#include "hawser/tests/transport/fabric/tcp_stage.h"
+
+namespace hawser::fabric {
+namespace {
+
+constexpr uint64_t kMessages = 64;
+constexpr size_t kTaken = 16;  // By one Poll(), if not said otherwise.
+
+// Receives for `kMessages` at b, and as many SENDs from a, in one chain, with the last one signaled.
+void Fill(Endpoint& a, Endpoint& b) {
+  for (uint64_t i = 0; i < kMessages; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 100, 100)).ok());
+  std::vector<Sge> sges(kMessages);
+  std::vector<SendWorkRequest> chain;
+  for (uint64_t i = 0; i < kMessages; ++i) {
+    sges[i] = a.At(i * 100, 100);
+    chain.push_back({.wr_id = i, .signaled = i + 1 == kMessages, .sges = {&sges[i], 1}});
+  }
+  ASSERT_TRUE(a.qp().PostSend(chain).ok());
+}
+
+// One Poll() of the completion queue that both receivers are on: whose completions came.
+std::vector<uint32_t> PollOnce(FabricWorld& world, size_t taken = kTaken) {
+  std::vector<Completion> completions(taken);
+  std::vector<uint32_t> qp_nums;
+  const size_t count = world.completion_queue(1).Poll(absl::MakeSpan(completions));
+  for (size_t i = 0; i < count; ++i) qp_nums.push_back(completions[i].qp_num);
+  return qp_nums;
+}
+
+const QueuePairOptions kOptions = {.send_depth = 256, .receive_depth = 256};
+
+TEST_F(TcpFabricTest, WhatOnePeerSentTogetherIsTakenTogether) {
+  auto [a, b] = world_.Connect(kOptions);
+  auto [c, d] = world_.Connect(kOptions);
+  Fill(a, b);
+  Fill(c, d);
+  std::vector<uint32_t> qp_nums;
+  int polls = 0;
+  for (; qp_nums.size() < 2 * kMessages && polls < 1000; ++polls) {
+    for (uint32_t qp_num : PollOnce(world_)) qp_nums.push_back(qp_num);
+  }
+  ASSERT_EQ(qp_nums.size(), 2 * kMessages);
+  for (uint64_t i = 0; i < 2 * kMessages; ++i) {
+    EXPECT_EQ(qp_nums[i], qp_nums[i / kMessages * kMessages]) << "at " << i;
+  }
+}
+
+TEST_F(TcpFabricTest, WhatOneLookFoundIsTakenBeforeTheNextLook) {
+  auto [a, b] = world_.Connect(kOptions);
+  Fill(a, b);
+  constexpr size_t kSome = 24;  // So that the last Poll() is not full.
+  while (PollOnce(world_, kSome).empty()) {
+  }
+  const uint64_t looks = counters_.epoll_calls.load() + counters_.receive_calls.load();
+  EXPECT_EQ(PollOnce(world_, kSome).size(), kSome);
+  EXPECT_EQ(PollOnce(world_, kSome).size(), kMessages - 2 * kSome);
+  EXPECT_EQ(counters_.epoll_calls.load() + counters_.receive_calls.load(), looks);
+}
+
+// However much it has, another one has its turn after eight Poll()s.
+TEST_F(TcpFabricTest, ATurnEnds) {
+  auto [a, b] = world_.Connect(kOptions);
+  auto [c, d] = world_.Connect(kOptions);
+  for (int i = 0; i < 3; ++i) Fill(a, b);
+  Fill(c, d);
+  std::vector<uint32_t> firsts;  // Of each Poll() that found something.
+  for (int polls = 0; firsts.size() < 16 && polls < 1000; ++polls) {
+    if (const std::vector<uint32_t> qp_nums = PollOnce(world_); !qp_nums.empty())
+      firsts.push_back(qp_nums[0]);
+  }
+  ASSERT_EQ(firsts.size(), 16u);
+  int in_a_row = 0, most = 0;
+  for (size_t i = 0; i < 12; ++i) {  // As long as both have some.
+    in_a_row = i > 0 && firsts[i] == firsts[i - 1] ? in_a_row + 1 : 1;
+    most = std::max(most, in_a_row);
+  }
+  EXPECT_LE(most, 8);
+}
+
+// Of one that received and has nothing to send, while others keep the caller busy without a pause.
+TEST_F(TcpFabricTest, AnAcknowledgementLeavesHoweverBusyTheOthersAre) {
+  auto [a, b] = world_.Connect({.send_depth = 4096, .receive_depth = 4096});
+  auto [c, d] = world_.Connect(kOptions);
+  ASSERT_TRUE(d.Receive(1, d.At(0, 100)).ok());
+  ASSERT_TRUE(c.Send(1, c.At(0, 100)).ok());
+  for (int i = 0; i < 3; ++i) Fill(a, b);  // So that there is always a rest.
+  size_t acknowledged = 0;
+  for (int polls = 0; acknowledged == 0; ++polls) {
+    ASSERT_LT(polls, 200);
+    if (polls % 4 == 0) Fill(a, b);
+    PollOnce(world_);
+    // a's SENDs complete there, too.
+    Completion completions[kTaken];
+    const size_t count = world_.completion_queue(0).Poll(completions);
+    for (size_t i = 0; i < count; ++i) acknowledged += completions[i].qp_num == c.qp().qp_num();
+  }
+}
+
+}  // namespace
+}  // namespace hawser::fabric
