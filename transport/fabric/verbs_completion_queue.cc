@@ -370,14 +370,12 @@ void VerbsCompletionQueue::TakeNotes() {
 void VerbsCompletionQueue::OnAsyncEvent(ibv_event_type event) {
   {
     absl::MutexLock lock(&notes_mutex_);
-    lost_ =
-        event == IBV_EVENT_CQ_ERR
-            ? absl::InternalError(absl::StrCat("IBV_EVENT_CQ_ERR: a completion queue of RDMA device ",
-                                               device_->name(), " has overflowed, completions are lost"))
-            : absl::UnavailableError(absl::StrCat(
-                  "RDMA device ", device_->name(),
-                  " has failed or was removed (IBV_EVENT_DEVICE_FATAL, RDMA_CM_EVENT_DEVICE_REMOVAL), or was "
-                  "opened anew by librdmacm"));
+    lost_ = event == IBV_EVENT_CQ_ERR
+                ? absl::InternalError(absl::StrCat("IBV_EVENT_CQ_ERR: a completion queue of RDMA device ",
+                                                   device_->name(), " has overflowed, completions are lost"))
+                : absl::UnavailableError(absl::StrCat(
+                      "RDMA device ", device_->name(),
+                      " has failed or was removed (IBV_EVENT_DEVICE_FATAL, RDMA_CM_EVENT_DEVICE_REMOVAL)"));
   }
   has_notes_.store(true, std::memory_order_release);
   Wake();

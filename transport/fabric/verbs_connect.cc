@@ -20,25 +20,6 @@ namespace {
 // that.
 constexpr int kResolveTimeoutMs = 30000;
 
-// 0.96 ms (InfiniBand Architecture Specification 1.2.1, table 45). The connection manager leaves it at 0,
-// which is the longest: 655 ms.
-constexpr uint8_t kMinRnrTimer = 13;
-
-// Those of enum ibv_qp_attr_mask. Kernels may add bits of their own to what rdma_init_qp_attr() tells
-// (IB_QP_SMAC, 1 << 21, and the two above), which ibv_modify_qp() refuses.
-constexpr int kUserAttributes = ~(7 << 21);
-
-const char* NameOf(ibv_qp_state state) {
-  switch (state) {
-    case IBV_QPS_INIT:
-      return "INIT";
-    case IBV_QPS_RTR:
-      return "RTR";
-    default:
-      return "RTS";
-  }
-}
-
 // The connection manager pads with zeros, and so makes something of nothing.
 absl::string_view WithoutPadding(absl::string_view private_data) {
   return private_data.find_first_not_of('\0') == absl::string_view::npos ? absl::string_view() : private_data;
@@ -216,103 +197,10 @@ rdma_conn_param VerbsQueuePair::ConnectionParameters(absl::string_view private_d
   return parameters;
 }
 
-absl::Status VerbsQueuePair::CreateQp(absl::string_view what) {
-  const uint32_t sends = options_.send_depth + grants_.sends_max() + 1;
-  absl::StatusOr<ibv_cq*> cq = completion_queue_.Reserve(sends + options_.receive_depth);
-  if (!cq.ok()) return cq.status();
-  ibv_qp_init_attr attr = {};
-  int error = 0;
-  device_.AddQueuePair(this);
-  // A device that cannot do as much inline says EINVAL, and not what it could do.
-  for (uint32_t inline_bytes : {fabric_.inline_bytes, uint32_t{64}, uint32_t{0}}) {
-    attr = {};
-    attr.qp_context = static_cast<AsyncEventHandler*>(this);
-    attr.send_cq = *cq;
-    attr.recv_cq = *cq;
-    attr.qp_type = IBV_QPT_RC;
-    // An iWARP device takes no work requests when it is in error, so none can be posted there to know the
-    // last one by.
-    attr.sq_sig_all = AllSignaled() ? 1 : 0;
-    attr.cap.max_send_wr = sends;
-    attr.cap.max_recv_wr = options_.receive_depth;
-    attr.cap.max_send_sge =
-        static_cast<uint32_t>(std::min<size_t>(kSgeMax, static_cast<size_t>(device_.attr().max_sge)));
-    attr.cap.max_recv_sge = 1;
-    attr.cap.max_inline_data = std::min(inline_bytes, fabric_.inline_bytes);
-    errno = 0;
-    qp_ = verbs().ibv_create_qp(device_.pd(), &attr);
-    if (qp_ != nullptr) break;
-    error = errno;
-    if (error != EINVAL) break;
-  }
-  if (qp_ == nullptr) {
-    device_.RemoveQueuePair(this);
-    completion_queue_.Release(*cq, sends + options_.receive_depth);
-    const std::string call =
-        absl::StrCat("ibv_create_qp() with ", sends, " sends and ", options_.receive_depth, " receives");
-    switch (error) {
-      case EINVAL:
-        return absl::UnavailableError(VerbsError(what, call, error,
-                                                 "the other side may have given up connecting meanwhile (its "
-                                                 "timeout is shorter than the time it "
-                                                 "takes here), or the device cannot do this much")
-                                          .message());
-      case ENOMEM:
-        return VerbsError(
-            what, call, error,
-            "the device has no queue pair or memory left, or the memlock limit (ulimit -l) is reached");
-      default:
-        return VerbsError(what, call, error);
-    }
-  }
-  cq_ = *cq;
-  qp_num_ = qp_->qp_num;
-  if (absl::Status status = MoveQp(what, IBV_QPS_INIT); !status.ok()) return status;
-  // Devices round up, which is not what was asked for.
-  inline_bytes_ = std::min(attr.cap.max_inline_data, fabric_.inline_bytes);
-  // Before the peer can hear of us, so that its first message finds one.
-  const std::vector<ReceiveWorkRequest> pending = std::exchange(pending_receives_, {});
-  if (!PostReceives(pending).ok()) {  // None of them.
-    for (const ReceiveWorkRequest& request : pending) DeliverFlushed(request.wr_id, Opcode::kReceive);
-  }
-  return state_ == State::kError ? error_ : absl::OkStatus();
-}
-
-// As the connection manager says: addresses, timers, and the READs that both sides have agreed on. `reads`: of
-// the side that accepts, which has told the connection manager nothing of them yet.
-absl::Status VerbsQueuePair::MoveQp(absl::string_view what, ibv_qp_state state,
-                                    std::optional<uint8_t> reads) {
-  ibv_qp_attr attr = {};
-  attr.qp_state = state;
-  int mask = 0;
-  if (verbs().rdma_init_qp_attr(id_, &attr, &mask) != 0) {
-    return ConnectCallError(what, absl::StrCat("rdma_init_qp_attr(", NameOf(state), ")"), errno);
-  }
-  mask &= kUserAttributes;
-  // The connection manager has no parameter for it. iWARP has no RNR.
-  if (state == IBV_QPS_RTR && !device_.iwarp()) {
-    attr.min_rnr_timer = kMinRnrTimer;
-    mask |= IBV_QP_MIN_RNR_TIMER;
-  }
-  if (reads.has_value()) attr.max_rd_atomic = attr.max_dest_rd_atomic = *reads;
-  if (const int error = verbs().ibv_modify_qp(qp_, &attr, mask); error != 0) {
-    return ConnectCallError(what, absl::StrCat("ibv_modify_qp(", NameOf(state), ")"), error);
-  }
-  return absl::OkStatus();
-}
-
-// From a state in which it only receives, or nothing at all, to one in which it does all. The first again,
-// since what the peer may do is known only now. An iWARP device is told the rest by the connection manager:
-// nothing is left to change then.
-absl::Status VerbsQueuePair::MakeReadyToSend(absl::string_view what, std::optional<uint8_t> reads) {
-  if (absl::Status status = MoveQp(what, IBV_QPS_INIT); !status.ok()) return status;
-  if (absl::Status status = MoveQp(what, IBV_QPS_RTR, reads); !status.ok()) return status;
-  return MoveQp(what, IBV_QPS_RTS, reads);
-}
-
 // The peer has accepted. An iWARP device makes the rest by itself, and tells of ESTABLISHED at once.
 void VerbsQueuePair::OnConnectResponse(const VerbsCmEvent& event) {
   if (state_ != State::kConnecting) return;
+  AdoptEce();
   if (absl::Status status = MakeReadyToSend(ConnectingTo()); !status.ok()) return Fail(std::move(status));
   if (verbs().rdma_establish(id_) != 0) {
     return Fail(ConnectCallError(ConnectingTo(), "rdma_establish()", errno));
@@ -364,11 +252,15 @@ absl::Status VerbsQueuePair::Accept(ConnectRequest& request, absl::string_view p
   local_address_ = LocalAddress(*id_);
   state_ = State::kAccepting;
   accepted_ = true;
-  const auto fail = [&](absl::Status why) {
+  // Before rdma_accept() the request can be rejected yet, with a reason.
+  const auto fail = [&](absl::Status why, bool rejected = false) {
     error_ = why;
     if (state_ != State::kError) EnterError();
-    if (qp_ == nullptr) asked.GiveBack(std::exchange(id_, nullptr));
-    DropId();  // Rejects.
+    if (!rejected) {
+      id_->context = nullptr;
+      asked.GiveBack(std::exchange(id_, nullptr));
+    }
+    DropId();
     // The caller knows now; the handler has nothing to hear.
     ended_ = true;
     news_.reset();
@@ -390,7 +282,9 @@ absl::Status VerbsQueuePair::Accept(ConnectRequest& request, absl::string_view p
   if (absl::Status status = MakeReadyToSend(what, parameters.initiator_depth); !status.ok()) {
     return fail(std::move(status));
   }
-  if (verbs().rdma_accept(id_, &parameters) != 0) return fail(ConnectCallError(what, "rdma_accept()", errno));
+  if (verbs().rdma_accept(id_, &parameters) != 0) {
+    return fail(ConnectCallError(what, "rdma_accept()", errno), /*rejected=*/true);
+  }
   return absl::OkStatus();
 }
 

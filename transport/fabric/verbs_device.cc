@@ -183,7 +183,10 @@ absl::StatusOr<VerbsDevice::Found> VerbsDevice::Find(const VerbsLibrary& verbs, 
 absl::Status VerbsDevice::Prepare(absl::string_view what) {
   context_ = verbs_.ibv_open_device(device_);
   if (context_ == nullptr) {
-    return VerbsError(what, "ibv_open_device()", errno, "may this user open /dev/infiniband/uverbs*?");
+    return VerbsError(what, "ibv_open_device()", errno,
+                      errno == EMFILE ? "raise the limit of open files"
+                                      : "may this user open /dev/infiniband/uverbs*? A container needs two "
+                                        "handles of the device (rdma cgroup, hca_handle)");
   }
   pd_ = verbs_.ibv_alloc_pd(context_);
   if (pd_ == nullptr) return VerbsError(what, "ibv_alloc_pd()", errno);

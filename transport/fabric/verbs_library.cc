@@ -33,6 +33,12 @@ absl::StatusOr<VerbsLibrary> VerbsLibrary::LoadFrom(const char* ibverbs, const c
   handle = cm;
   HAWSER_RDMACM_FUNCTIONS(HAWSER_LOAD)
 #undef HAWSER_LOAD
+#define HAWSER_LOAD(name) library.name = reinterpret_cast<decltype(library.name)>(dlsym(handle, #name));
+  handle = verbs;
+  HAWSER_IBVERBS_OPTIONAL_FUNCTIONS(HAWSER_LOAD)
+  handle = cm;
+  HAWSER_RDMACM_OPTIONAL_FUNCTIONS(HAWSER_LOAD)
+#undef HAWSER_LOAD
   if (missing != nullptr) {
     return absl::NotFoundError(absl::StrCat("open the RDMA libraries: ", ibverbs, " and ", rdmacm,
                                             " have no ", missing,

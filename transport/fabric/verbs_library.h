@@ -57,6 +57,15 @@
   X(rdma_notify)                   \
   X(rdma_disconnect)
 
+// Null where the libraries are older than rdma-core 31.
+#define HAWSER_IBVERBS_OPTIONAL_FUNCTIONS(X) \
+  X(ibv_query_ece)                           \
+  X(ibv_set_ece)
+
+#define HAWSER_RDMACM_OPTIONAL_FUNCTIONS(X) \
+  X(rdma_set_local_ece)                     \
+  X(rdma_get_remote_ece)
+
 namespace hawser::fabric {
 
 // libibverbs and librdmacm as a table of functions: opened at run time, so that one binary runs with and
@@ -65,6 +74,8 @@ struct VerbsLibrary {
 #define HAWSER_DECLARE(name) decltype(&::name) name = nullptr;
   HAWSER_IBVERBS_FUNCTIONS(HAWSER_DECLARE)
   HAWSER_RDMACM_FUNCTIONS(HAWSER_DECLARE)
+  HAWSER_IBVERBS_OPTIONAL_FUNCTIONS(HAWSER_DECLARE)
+  HAWSER_RDMACM_OPTIONAL_FUNCTIONS(HAWSER_DECLARE)
 #undef HAWSER_DECLARE
 
   // The folder in which /sys and /dev are looked for when a device is not listed; a test makes up others.

@@ -22,7 +22,7 @@
 namespace hawser::fabric {
 
 // An RC queue pair and its rdma_cm_id. Posting and completing are in verbs_queue_pair.cc, connecting and
-// ending in verbs_connect.cc.
+// ending in verbs_connect.cc, the states of the ibv_qp in verbs_qp_states.cc.
 //
 // The ibv_qp exists from the resolved route (or Accept()) on; receives that were posted before wait for it.
 // After Disconnect() it is in error and flushes; a last signaled work request, posted then, tells when sends
@@ -106,6 +106,9 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   absl::Status MoveQp(absl::string_view what, ibv_qp_state state,
                       std::optional<uint8_t> reads = std::nullopt);
   absl::Status MakeReadyToSend(absl::string_view what, std::optional<uint8_t> reads = std::nullopt);
+  bool QueryEce(ibv_ece& ece) const;
+  void OfferEce();
+  bool AdoptEce();
   void OnConnectResponse(const VerbsCmEvent& event);
   void Establish(const VerbsCmEvent& event);
 

@@ -154,6 +154,22 @@ struct FakeCalls {
     fake->async_event_read_ = false;
     for (ibv_qp* qp : std::exchange(fake->destroyed_, {})) delete qp;
   }
+  static int QueryEce(ibv_qp*, ibv_ece* ece) {
+    *ece = fake->ece;
+    return fake->ece.vendor_id != 0 ? 0 : EOPNOTSUPP;
+  }
+  static int SetEce(ibv_qp*, ibv_ece* ece) {
+    fake->ece_set.push_back(*ece);
+    return ece->vendor_id == fake->ece.vendor_id ? 0 : EINVAL;
+  }
+  static int SetLocalEce(rdma_cm_id*, ibv_ece* ece) {
+    fake->ece_offered.push_back(*ece);
+    return 0;
+  }
+  static int GetRemoteEce(rdma_cm_id*, ibv_ece* ece) {
+    *ece = fake->peers_ece;
+    return 0;
+  }
   static ibv_context* OpenDevice(ibv_device*) {
     if (Fails("ibv_open_device")) return nullptr;
     ++fake->opened;
@@ -166,6 +182,7 @@ struct FakeCalls {
   static int ModifyQp(ibv_qp*, ibv_qp_attr* attr, int mask) {
     if ((mask & IBV_QP_STATE) != 0) fake->states.push_back(attr->qp_state);
     if (Fails("ibv_modify_qp")) return errno;
+    if ((mask & IBV_QP_STATE) != 0 && fake->refuse_state == attr->qp_state) return EINVAL;
     fake->modified.push_back(*attr);
     fake->modified_masks.push_back(mask);
     return 0;
@@ -369,7 +386,10 @@ struct FakeCalls {
     fake->modified_before_accept = fake->modified.size();
     return 0;
   }
-  static int Reject(rdma_cm_id*, const void*, uint8_t) { return 0; }
+  static int Reject(rdma_cm_id*, const void* private_data, uint8_t length_bytes) {
+    fake->rejected.emplace_back(static_cast<const char*>(private_data), length_bytes);
+    return 0;
+  }
   static int Notify(rdma_cm_id* id, ibv_event_type event) {
     fake->notified.push_back({id, event});
     return 0;
@@ -444,6 +464,10 @@ FakeVerbs::FakeVerbs(const Options& options) : options_(options) {
               .rdma_reject = FakeCalls::Reject,
               .rdma_notify = FakeCalls::Notify,
               .rdma_disconnect = FakeCalls::Disconnect,
+              .ibv_query_ece = FakeCalls::QueryEce,
+              .ibv_set_ece = FakeCalls::SetEce,
+              .rdma_set_local_ece = FakeCalls::SetLocalEce,
+              .rdma_get_remote_ece = FakeCalls::GetRemoteEce,
               .root = options_.root.c_str()};
 }
 

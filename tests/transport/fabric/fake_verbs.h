@@ -64,6 +64,10 @@ class FakeVerbs {
 
   // What calls fail with, once: by name, "rdma_connect". "RDMA_CM_EVENT_ADDR_RESOLVED": comes as an error.
   std::map<std::string, int> fail_once;
+  std::optional<ibv_qp_state> refuse_state;  // Moving a queue pair to it fails with EINVAL.
+  ibv_ece ece = {};                          // What the device has; vendor 0: it has none.
+  ibv_ece peers_ece = {};
+  std::vector<ibv_ece> ece_set, ece_offered;
   size_t fail_send_at = ~size_t{0};     // The place in the next chain where ibv_post_send() stops.
   size_t fail_receive_at = ~size_t{0};  // ibv_post_recv()
   std::function<void()> on_arm;         // What happens just before a completion queue is armed, once.
@@ -88,6 +92,7 @@ class FakeVerbs {
   int connects = 0;  // Calls of rdma_connect().
   rdma_conn_param connected = {};
   rdma_conn_param accepted = {};
+  std::vector<std::string> rejected;  // With these.
   size_t modified_before_accept = 0;  // As many of `modified`.
   std::vector<rdma_event_channel*> channels;
   std::vector<std::pair<rdma_cm_id*, rdma_event_channel*>> migrated;

@@ -90,14 +90,52 @@ TEST(VerbsEventsTest, QueuePairsAreMovedThroughTheirStatesAsTheConnectionManager
   }
 }
 
+void ConnectInVain(FakeWorld& world) {
+  ASSERT_TRUE(world.qp->Connect(Peer(), "hello").ok());
+  world.Poll(1600);
+  EXPECT_THAT(world.news.told, ElementsAre("failed"));
+}
+
 TEST(VerbsEventsTest, AQueuePairThatCannotBeMovedFailsTheConnection) {
   for (const char* call : {"rdma_init_qp_attr", "ibv_modify_qp", "rdma_establish"}) {
     FakeWorld world({}, {}, /*connect=*/false);
     world.verbs.fail_once[call] = EINVAL;
+    ConnectInVain(world);
+    EXPECT_THAT(Message(world.news.why), AllOf(HasSubstr(call), HasSubstr("EINVAL"), HasSubstr("10.0.0.2")));
+  }
+  for (const auto& [state, name] : {std::pair(IBV_QPS_RTR, "RTR"), std::pair(IBV_QPS_RTS, "RTS")}) {
+    FakeWorld world({}, {}, /*connect=*/false);
+    world.verbs.refuse_state = state;
+    ConnectInVain(world);
+    EXPECT_THAT(Message(world.news.why), HasSubstr(name));
+  }
+}
+
+TEST(VerbsEventsTest, APeerThatLeavesBehindItsAnswerEndsTheConnectionOnce) {
+  for (rdma_cm_event_type type : {RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_DISCONNECTED}) {
+    FakeWorld world({}, {}, /*connect=*/false);
+    ASSERT_TRUE(world.qp->Connect(Peer(), "hello").ok());
+    for (int i = 0; i < 1600 && world.verbs.connects == 0; ++i) world.Poll(1);
+    world.verbs.CmEvent(world.verbs.newest_id, type);
+    world.Poll(1600);
+    EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
+  }
+}
+
+// As librdmacm does for queue pairs that it makes.
+TEST(VerbsEventsTest, WhatTwoNicsOfOneVendorCanDoIsAgreedOn) {
+  for (const uint32_t vendor : {0x10u, 0x20u, 0u}) {
+    FakeWorld world({}, {}, /*connect=*/false);
+    world.verbs.ece = {.vendor_id = 0x10, .options = 3, .comp_mask = 0};
+    world.verbs.peers_ece = {.vendor_id = vendor, .options = 1, .comp_mask = 0};
     ASSERT_TRUE(world.qp->Connect(Peer(), "hello").ok());
     world.Poll(1600);
-    EXPECT_THAT(world.news.told, ElementsAre("failed"));
-    EXPECT_THAT(Message(world.news.why), AllOf(HasSubstr(call), HasSubstr("EINVAL"), HasSubstr("10.0.0.2")));
+    EXPECT_THAT(world.news.told, ElementsAre("established"));
+    ASSERT_EQ(world.verbs.ece_offered.size(), 1u);
+    EXPECT_EQ(world.verbs.ece_offered[0].options, 3u);
+    ASSERT_EQ(world.verbs.ece_set.size(), 1u);
+    EXPECT_EQ(world.verbs.ece_set[0].vendor_id, 0x10u);
+    EXPECT_EQ(world.verbs.ece_set[0].options, vendor == 0x10 ? 1u : 0u);
   }
 }
 

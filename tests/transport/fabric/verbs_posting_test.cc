@@ -17,6 +17,7 @@ namespace hawser::fabric {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::Not;
 
 constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
 constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
@@ -326,6 +327,29 @@ TEST(VerbsPostingTest, TheSideThatAcceptsHasFiniteRetriesAndShortTimersToo) {
   world.verbs.CmEvent(world.id, RDMA_CM_EVENT_ESTABLISHED);
   world.Poll();
   EXPECT_THAT(world.news.told, ElementsAre("established"));
+}
+
+// Whatever fails before rdma_accept(): the peer hears why.
+TEST(VerbsPostingTest, ARequestThatCannotBeAcceptedCanBeRejectedWithAReason) {
+  for (ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
+    AskedWorld world;
+    world.verbs.refuse_state = state;
+    const std::unique_ptr<ConnectRequest> request = world.TakeRequest();
+    EXPECT_THAT(world.qp->Accept(*request, "yes"), Not(HasCode(absl::StatusCode::kOk)));
+    request->Reject("for a reason");
+    EXPECT_THAT(world.verbs.rejected, ElementsAre("for a reason"));
+    EXPECT_TRUE(world.news.told.empty());
+  }
+}
+
+TEST(VerbsPostingTest, TheSideThatAcceptsAdoptsWhatThePeersNicOffers) {
+  AskedWorld world;
+  world.verbs.ece = {.vendor_id = 0x10, .options = 3, .comp_mask = 0};
+  world.verbs.peers_ece = {.vendor_id = 0x10, .options = 1, .comp_mask = 0};
+  ASSERT_TRUE(world.qp->Accept(*world.TakeRequest(), "yes").ok());
+  ASSERT_EQ(world.verbs.ece_set.size(), 1u);
+  EXPECT_EQ(world.verbs.ece_set[0].options, 1u);
+  EXPECT_EQ(world.verbs.ece_offered.size(), 1u);
 }
 
 TEST(VerbsPostingTest, APeerThatSpeaksFirstIsTakenForAHandshakeThatIsDone) {
