@@ -1,6 +1,7 @@
 // What does it take to let calls expire that wait for a server which is away? The floor for the lateness is
-// what a thread oversleeps that wakes once a millisecond, in the same time; its CPU time counts, too. Exit status 1: a call ended more
-// than --late_max after its deadline, or the process used more than --cpu_max of a core while they expired.
+// what a thread oversleeps that wakes once a millisecond, in the same time; its CPU time counts, too. Exit
+// status 1: a call ended more than --late_max after its deadline, or the process used more than --cpu_max of
+// a core while they expired.
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -29,7 +30,7 @@ ABSL_FLAG(double, cpu_max, 0.5, "cores while they expire");
 namespace hawser::bench {
 namespace {
 
-// An address where nobody listens any more.
+// An address at which no program listens any more.
 std::string DeadUri() {
   Server server;
   const absl::StatusOr<std::string> uri = server.Listen("tcp://127.0.0.1:0");

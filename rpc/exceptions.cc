@@ -56,9 +56,9 @@ absl::Status StatusOfMalformed(const kj::Exception& exception) {
 }
 
 void ReportException(absl::string_view what, absl::string_view whose) {
-  const std::string line =
-      absl::StrCat("hawser: ", what, " ", whose, " let an exception escape; going on without it: ",
-                   EscapePeerText(StatusOfException().message()), "\n");
+  const std::string line = absl::StrCat(
+      "hawser: ", what, " ", whose,
+      " let an exception escape; going on without it: ", EscapePeerText(StatusOfException().message()), "\n");
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 

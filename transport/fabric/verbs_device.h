@@ -40,11 +40,11 @@ class DeviceMemory {
 // One opened device with its protection domain. Every fabric of a process on that device shares them, so that
 // memory is translated once and the device's asynchronous events are read in one place.
 //
-// The ibv_context is of our own (ibv_open_device()), not the one of librdmacm, which the whole process shares:
-// ibv_get_async_event() takes the next event of a context, whomever it is for, so that on a shared one the
-// events of another RDMA library would be lost to it, and ours to us. Queue pairs on it are moved through
-// their states by us, as the connection manager says (rdma_init_qp_attr()). librdmacm only tells devices by
-// their contexts, and its ids are bound to those.
+// The ibv_context is of our own (ibv_open_device()), not the one of librdmacm, which the whole process
+// shares: ibv_get_async_event() takes the next event of a context, whichever library it is for, so that on a
+// shared one the events of another RDMA library would be lost to it, and ours to us. Queue pairs on it are
+// moved through their states by us, as the connection manager says (rdma_init_qp_attr()). librdmacm only
+// tells devices by their contexts, and its ids are bound to those.
 // Thread:   any.
 //
 // A device that has failed or was removed is let go as soon as its users have let go of theirs: until then

@@ -70,7 +70,7 @@ TEST(VerbsEventsTest, StaleConnectionIsTriedAgainOnAnotherQueuePair) {
   world.Poll();
 }
 
-// ibv_get_async_event() takes the next one, whomever it is for: another library of the process that uses
+// ibv_get_async_event() takes the next one, whichever library it is for: another one of the process that uses
 // librdmacm would wait for its own in vain.
 TEST(VerbsEventsTest, EventsOfTheContextThatLibrdmacmSharesAreLeftAlone) {
   FakeWorld world;
