@@ -41,31 +41,19 @@ class CountingVerbs {
       ++here_->registrations;
       return here_->real_->ibv_reg_mr(pd, address, length, access);
     };
-    devices_ = real_->rdma_get_devices(&count_);
-    for (int i = 0; i < count_; ++i) {
-      ibv_context_ops& ops = devices_[i]->ops;
-      real_ops_[devices_[i]] = ops;
-      ops.post_send = [](ibv_qp* qp, ibv_send_wr* chain, ibv_send_wr** bad) {
-        Posted& here = here_->posted[qp];
-        for (const ibv_send_wr* wr = chain; wr != nullptr; wr = wr->next) {
-          ++here.sends[wr->opcode];
-          if ((wr->send_flags & IBV_SEND_SIGNALED) != 0) ++here.signaled;
-        }
-        return here_->real_ops_[qp->context].post_send(qp, chain, bad);
-      };
-      ops.post_recv = [](ibv_qp* qp, ibv_recv_wr* chain, ibv_recv_wr** bad) {
-        for (const ibv_recv_wr* wr = chain; wr != nullptr; wr = wr->next) ++here_->posted[qp].receives;
-        return here_->real_ops_[qp->context].post_recv(qp, chain, bad);
-      };
-    }
+    library_.ibv_open_device = [](ibv_device* device) {
+      ibv_context* const context = here_->real_->ibv_open_device(device);
+      if (context != nullptr) here_->CountCallsOf(context);
+      return context;
+    };
+    library_.ibv_close_device = [](ibv_context* context) {
+      here_->real_ops_.erase(context);
+      return here_->real_->ibv_close_device(context);
+    };
     here_ = this;
   }
 
-  ~CountingVerbs() {
-    for (auto& [context, ops] : real_ops_) context->ops = ops;
-    real_->rdma_free_devices(devices_);
-    here_ = nullptr;
-  }
+  ~CountingVerbs() { here_ = nullptr; }
 
   std::shared_ptr<fabric::Fabric> NewFabric() {
     // As on a NIC, which rxe is not.
@@ -81,11 +69,26 @@ class CountingVerbs {
   uint64_t registrations = 0;
 
  private:
+  void CountCallsOf(ibv_context* context) {
+    ibv_context_ops& ops = context->ops;
+    real_ops_[context] = ops;
+    ops.post_send = [](ibv_qp* qp, ibv_send_wr* chain, ibv_send_wr** bad) {
+      Posted& here = here_->posted[qp];
+      for (const ibv_send_wr* wr = chain; wr != nullptr; wr = wr->next) {
+        ++here.sends[wr->opcode];
+        if ((wr->send_flags & IBV_SEND_SIGNALED) != 0) ++here.signaled;
+      }
+      return here_->real_ops_[qp->context].post_send(qp, chain, bad);
+    };
+    ops.post_recv = [](ibv_qp* qp, ibv_recv_wr* chain, ibv_recv_wr** bad) {
+      for (const ibv_recv_wr* wr = chain; wr != nullptr; wr = wr->next) ++here_->posted[qp].receives;
+      return here_->real_ops_[qp->context].post_recv(qp, chain, bad);
+    };
+  }
+
   static CountingVerbs* here_;
   const fabric::VerbsLibrary* real_;
   fabric::VerbsLibrary library_;
-  ibv_context** devices_ = nullptr;
-  int count_ = 0;
   std::map<ibv_context*, ibv_context_ops> real_ops_;
 };
 

@@ -199,7 +199,7 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
   if (in_forked_child()) return 0;
   CompletionSpan out = {completions.data(), completions.data() + completions.size()};
   polling_ = true;
-  Deliver(out);
+  if (!completions.empty()) Deliver(out);
   bool idle = out.next == completions.data();
   // The rest of what came with one look is not mixed with what another look finds: what all of it brings about
   // leaves first.
@@ -215,7 +215,11 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
       if ((events_.count = EpollWait(0, events_)) > 0) HandleEvents();
     }
     idle = idle && ready_.empty();
-    Deliver(out);
+    if (completions.empty()) {
+      DeliverNews(out);
+    } else {
+      Deliver(out);
+    }
   }
   has_rest_ = out.full() && !ready_.empty();
   if (!owing_.empty()) SettleAcknowledgements(idle, rest);
@@ -224,16 +228,14 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
   return out.next - completions.data();
 }
 
-// While there is room; but the first has its turn in any case, for it may have news for its handler only.
+// While there is room.
 void TcpCompletionQueue::Deliver(CompletionSpan& out) {
   do {
     CompletionSource* source = ready_.TakeFirst();
     if (source == nullptr) return;
-    const Completion* const before = out.next;
     source->Deliver(out);
-    if (!out.full()) continue;
-    if (ready_.last() == source) {
-      KeepTurn(*source, /*took_some=*/out.next != before);
+    if (out.full() && ready_.last() == source) {
+      KeepTurn(*source);
     } else if (in_turn_ == source) {
       in_turn_ = nullptr;
     }
@@ -241,11 +243,18 @@ void TcpCompletionQueue::Deliver(CompletionSpan& out) {
 }
 
 // It has more than the Poll() that is about to end could take.
-void TcpCompletionQueue::KeepTurn(CompletionSource& source, bool took_some) {
+void TcpCompletionQueue::KeepTurn(CompletionSource& source) {
   if (in_turn_ != &source) polls_in_turn_ = 0;
-  if (took_some) ++polls_in_turn_;
-  in_turn_ = polls_in_turn_ < kPollsInARow ? &source : nullptr;
+  in_turn_ = ++polls_in_turn_ < kPollsInARow ? &source : nullptr;
   if (in_turn_ != nullptr) ready_.MoveToFront(source);
+}
+
+// With no room for completions: news for handlers do not wait until all before them had their turns. Sources
+// with completions stay, in their order.
+void TcpCompletionQueue::DeliverNews(CompletionSpan& none) {
+  for (size_t i = std::min(ready_.size(), kNewsMax); i > 0 && !ready_.empty(); --i) {
+    ready_.TakeFirst()->Deliver(none);
+  }
 }
 
 void TcpCompletionQueue::HandleEvents() {

@@ -118,6 +118,8 @@ class TcpCompletionQueue final : public CompletionQueue {
   // though its turn may begin in the middle of a Poll(). When the poller takes fewer, because each takes long,
   // turns are as much shorter.
   static constexpr uint32_t kPollsInARow = 8;
+  // Sources that one Poll() without room for completions asks for news.
+  static constexpr size_t kNewsMax = 64;
 
   // Of sources that know by themselves whether they are in it.
   template <CompletionSource::Links CompletionSource::*kLinks>
@@ -163,7 +165,8 @@ class TcpCompletionQueue final : public CompletionQueue {
 
   int EpollWait(int timeout_ms, Events& events);
   void Deliver(CompletionSpan& out);
-  void KeepTurn(CompletionSource& source, bool took_some);
+  void KeepTurn(CompletionSource& source);
+  void DeliverNews(CompletionSpan& none);
   void SleepUntil(int64_t when_ns);
   bool TakeEventsOfWait();
   void HandleEvents();
