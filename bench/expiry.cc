@@ -51,13 +51,13 @@ int Run() {
   const int calls = absl::GetFlag(FLAGS_calls);
   ChannelOptions options;
   options.backoff_min = options.backoff_max = absl::Hours(1);
+  Endings endings(static_cast<size_t>(calls));  // Outlives the calls.
   const absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Create(DeadUri(), options);
   if (!channel.ok()) {
     fprintf(stderr, "bench: %s\n", channel.status().ToString().c_str());
     return 1;
   }
   TargetStub stub(*channel);
-  Endings endings(static_cast<size_t>(calls));
   endings.left = calls;
   const absl::Time first = absl::Now() + absl::GetFlag(FLAGS_first);
   // A prime, so that they are sent in another order than they expire.
@@ -82,7 +82,12 @@ int Run() {
   double oversleep_us = 0;
   {
     CpuMeter meter(getpid(), cpu);
+    const absl::Time give_up = first + absl::GetFlag(FLAGS_spread) + absl::GetFlag(FLAGS_late_max);
     while (endings.left > 0) {
+      if (absl::Now() > give_up) {
+        fprintf(stderr, "bench: %d calls have not ended\n", endings.left.load());
+        exit(1);
+      }
       const absl::Time wake = absl::Now() + absl::Milliseconds(1);
       absl::SleepFor(absl::Milliseconds(1));
       oversleep_us = std::max(oversleep_us, absl::ToDoubleMicroseconds(absl::Now() - wake));

@@ -207,7 +207,8 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
   if ((!out.full() && !rest) || completions.empty()) {
     if (TakeEventsOfWait()) {
       HandleEvents();
-    } else if (carrying_.size() == 1 && blocked_ == 0 && ++polls_since_look_ < kPollsPerLook) {
+    } else if (!completions.empty() && carrying_.size() == 1 && blocked_ == 0 &&
+               ++polls_since_look_ < kPollsPerLook) {
       // Trying to receive says at once what epoll would say first.
       carrying_.first()->OnEvents(EPOLLIN);
     } else {
@@ -250,10 +251,16 @@ void TcpCompletionQueue::KeepTurn(CompletionSource& source) {
 }
 
 // With no room for completions: news for handlers do not wait until all before them had their turns. Sources
-// with completions stay, in their order.
+// with completions stay, in their order, for which all go round once.
 void TcpCompletionQueue::DeliverNews(CompletionSpan& none) {
-  for (size_t i = std::min(ready_.size(), kNewsMax); i > 0 && !ready_.empty(); --i) {
-    ready_.TakeFirst()->Deliver(none);
+  const size_t count = ready_.size();
+  for (size_t i = 0; i < count && !ready_.empty(); ++i) {
+    CompletionSource& source = *ready_.TakeFirst();
+    if (i < kNewsMax) {
+      source.Deliver(none);
+    } else {
+      ready_.Add(source);
+    }
   }
 }
 

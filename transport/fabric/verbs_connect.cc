@@ -258,7 +258,7 @@ absl::Status VerbsQueuePair::Accept(ConnectRequest& request, absl::string_view p
     if (state_ != State::kError) EnterError();
     if (!rejected) {
       id_->context = nullptr;
-      asked.GiveBack(std::exchange(id_, nullptr));
+      asked.GiveBack(std::exchange(id_, nullptr), completion_queue_.channel());
     }
     DropId();
     // The caller knows now; the handler has nothing to hear.

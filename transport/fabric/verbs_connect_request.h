@@ -31,10 +31,14 @@ class VerbsConnectRequest final : public ConnectRequest {
   const rdma_cm_id* id() const { return event_.id; }
   // Of the queue pair that accepts it; from then on there is nothing to reject, unless it gives it back.
   rdma_cm_id* TakeId() { return std::exchange(event_.id, nullptr); }
-  void GiveBack(rdma_cm_id* id) { event_.id = id; }
+  // `channel`: where its events arrive by now.
+  void GiveBack(rdma_cm_id* id, std::shared_ptr<VerbsEventChannel> channel) {
+    event_.id = id;
+    channel_ = std::move(channel);
+  }
 
  private:
-  const std::shared_ptr<VerbsEventChannel> channel_;
+  std::shared_ptr<VerbsEventChannel> channel_;
   VerbsCmEvent event_;
   const SocketAddress peer_address_;
 };
