@@ -2,6 +2,7 @@
 
 #include "hawser/transport/runtime.h"
 
+#include <atomic>
 #include <filesystem>
 #include <iterator>
 #include <memory>
@@ -24,21 +25,21 @@ ptrdiff_t Threads() {
 }
 
 TEST(RuntimeTest, ItsThreadsEndWhenItsLastOwnerGoesOnItsPoller) {
-  std::thread([] {
-  }).join();  // ThreadSanitizer has a thread of its own, from the first one of the program on.
+  // ThreadSanitizer has a thread of its own, from the first one of the program on.
+  std::thread([] {}).join();
   const ptrdiff_t before = Threads();
   std::shared_ptr<transport::Runtime> last = NewRuntime();
   transport::Poller& poller = last->poller(0);
-  transport::Event gone;
+  std::atomic<bool> gone = false;
   transport::Timer drop([&] {
     last.reset();
-    gone.Set();
+    gone.store(true, std::memory_order_release);  // The last that it touches here.
   });
   {
     const std::shared_ptr<transport::Runtime> keep = last;  // Until Run() has returned.
     poller.Run([&] { poller.timers().Set(drop, poller.now_ns() + 10'000'000); });
   }
-  EXPECT_TRUE(Eventually([&] { return gone.is_set(); }));
+  EXPECT_TRUE(Eventually([&] { return gone.load(std::memory_order_acquire); }));
   EXPECT_TRUE(Eventually([&] { return Threads() == before; })) << Threads() << ", before " << before;
 }
 
@@ -53,8 +54,9 @@ TEST(RuntimeTest, ItsThreadsEndWithItsLastChannel) {
     auto channel = *Channel::Connect(server.uri, std::move(options));
     ASSERT_THAT(SendAct(channel, i).Wait().status(), HasCode(absl::StatusCode::kOk));
     channel.reset();
+    // One by one: ThreadSanitizer does not see the lock by which abseil's destructors exclude each other.
+    EXPECT_TRUE(Eventually([&] { return Threads() <= before; })) << Threads() << ", before " << before;
   }
-  EXPECT_TRUE(Eventually([&] { return Threads() <= before; })) << Threads() << ", before " << before;
 }
 
 }  // namespace
