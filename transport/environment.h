@@ -15,7 +15,7 @@ namespace hawser::transport {
 inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 // What the library takes from the world beside the network: time, chance, and the wait for what others do.
-// Whoever puts his own in its place, and a fabric of his own beside it, sees every run repeat itself.
+// A test that puts its own in its place, and a fabric of its own beside it, sees every run repeat itself.
 // Thread:   any.
 class Environment {
  public:

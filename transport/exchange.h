@@ -45,7 +45,7 @@ class ResponseHandler : public OutgoingMessage::Taker {
   ~ResponseHandler() = default;
 };
 
-// Who answers requests.
+// The side that answers requests.
 // Thread:   on the poller. Each request is answered by exactly one Connection::Respond(), at any time, from
 // inside OnRequest() as well.
 class RequestHandler {

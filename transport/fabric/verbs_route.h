@@ -7,7 +7,7 @@
 
 // Which RDMA device a connection takes, asked of the kernel's tables and not of librdmacm, which would open
 // all of them.
-// Thread:   any. Blocks on nobody.
+// Thread:   any. Does not block.
 namespace hawser::fabric {
 
 // The device, as `ibv_devices` names it, on whose network interface `local` is; empty if there is none.
