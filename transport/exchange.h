@@ -20,7 +20,7 @@ struct ExchangeId {
   }
 };
 
-// Who sent a request.
+// The side that sent a request.
 // Thread:   on the poller.
 class ResponseHandler : public OutgoingMessage::Taker {
  public:

@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/rpc/server.h"
+#include "hawser/tests/examples/kv/unimplemented_kv.h"
 
 namespace kv {
 namespace {
@@ -21,35 +22,11 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class LyingKv : public KeyValueService {
+class LyingKv : public UnimplementedKv {
  public:
   using Answer = std::function<void(KeyValue::ListResults::Builder reply)>;
   explicit LyingKv(Answer answer) : answer_(std::move(answer)) {}
 
-  absl::Status Put(hawser::ServerContext&, KeyValue::PutParams::Reader,
-                   KeyValue::PutResults::Builder) override {
-    return absl::UnimplementedError("put");
-  }
-  absl::Status Get(hawser::ServerContext&, KeyValue::GetParams::Reader,
-                   KeyValue::GetResults::Builder) override {
-    return absl::UnimplementedError("get");
-  }
-  absl::Status Remove(hawser::ServerContext&, KeyValue::RemoveParams::Reader,
-                      KeyValue::RemoveResults::Builder) override {
-    return absl::UnimplementedError("remove");
-  }
-  absl::Status Watch(hawser::ServerContext&, KeyValue::WatchParams::Reader,
-                     KeyValue::WatchResults::Builder) override {
-    return absl::UnimplementedError("watch");
-  }
-  absl::Status Unwatch(hawser::ServerContext&, KeyValue::UnwatchParams::Reader,
-                       KeyValue::UnwatchResults::Builder) override {
-    return absl::UnimplementedError("unwatch");
-  }
-  absl::Status Stats(hawser::ServerContext&, KeyValue::StatsParams::Reader,
-                     KeyValue::Stats::Builder) override {
-    return absl::UnimplementedError("stats");
-  }
   absl::Status List(hawser::ServerContext&, KeyValue::ListParams::Reader,
                     KeyValue::ListResults::Builder reply) override {
     answer_(reply);

@@ -13,35 +13,20 @@
 #include "gtest/gtest.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/server.h"
+#include "hawser/tests/examples/kv/unimplemented_kv.h"
 #include "hawser/tests/testing/proxy.h"
 
 namespace kv {
 namespace {
 
 // A server whose watcher has lost changes, and whose first list goes with the connection.
-class FakeKv : public KeyValueService {
+class FakeKv : public UnimplementedKv {
  public:
   explicit FakeKv(bool lost_in_push) : lost_in_push_(lost_in_push) {}
 
-  absl::Status Put(hawser::ServerContext&, KeyValue::PutParams::Reader,
-                   KeyValue::PutResults::Builder) override {
-    return absl::UnimplementedError("put");
-  }
-  absl::Status Get(hawser::ServerContext&, KeyValue::GetParams::Reader,
-                   KeyValue::GetResults::Builder) override {
-    return absl::UnimplementedError("get");
-  }
-  absl::Status Remove(hawser::ServerContext&, KeyValue::RemoveParams::Reader,
-                      KeyValue::RemoveResults::Builder) override {
-    return absl::UnimplementedError("remove");
-  }
   absl::Status Unwatch(hawser::ServerContext&, KeyValue::UnwatchParams::Reader,
                        KeyValue::UnwatchResults::Builder) override {
     return absl::OkStatus();
-  }
-  absl::Status Stats(hawser::ServerContext&, KeyValue::StatsParams::Reader,
-                     KeyValue::Stats::Builder) override {
-    return absl::UnimplementedError("stats");
   }
 
   absl::Status Watch(hawser::ServerContext& context, KeyValue::WatchParams::Reader request,
