@@ -18,7 +18,7 @@ class Buffer {
   Buffer() = default;
   Buffer(transport::Lease lease, size_t size_bytes) : lease_(std::move(lease)), size_bytes_(size_bytes) {}
 
-  uint8_t* data() const { return lease_.data(); }
+  uint8_t* data() const { return lease_ ? lease_.data() : nullptr; }
   size_t size_bytes() const { return size_bytes_; }
   capnp::Data::Reader reader() const { return {data(), size_bytes_}; }
 

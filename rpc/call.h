@@ -19,6 +19,19 @@
 
 namespace hawser {
 
+namespace internal {
+
+inline const std::shared_ptr<ChannelCore>& CoreOf(const std::shared_ptr<Channel>& channel,
+                                                  const Method& method) {
+  if (channel == nullptr) [[unlikely]] {
+    Misused("a stub without a channel was called; did Channel::Connect() fail, and its status go unread?",
+            method.name);
+  }
+  return channel->core();
+}
+
+}  // namespace internal
+
 // The results of one call, read in place where the fabric put them. Move-only; owns the memory.
 // A hostile or broken server can send a malformed message: the accessors then throw kj::Exception, as Cap'n
 // Proto's do. A client that does not trust its server reads inside Read(), which makes that a Status.
@@ -45,8 +58,8 @@ class Reply {
   typename Results::Reader reader_;
 };
 
-// A call that was sent. One of Wait(), Then() and co_await takes its one result. Destroyed before that, it
-// cancels.
+// A call that was sent. One of Wait(), Then() and co_await takes its one result; a second one is a bug of the
+// program's, and a CHECK. Destroyed before that, it cancels.
 template <typename Results>
 class PendingCall {
  public:
@@ -54,14 +67,14 @@ class PendingCall {
   PendingCall(PendingCall&&) noexcept = default;
   PendingCall& operator=(PendingCall&&) = delete;
   ~PendingCall() {
-    if (call_ && !detached_) call_->Cancel();
+    if (call_ && !taken_) call_->Cancel();
   }
 
   // Blocks until the result is there, at the deadline at the latest. The waiting thread polls by itself, so
   // nobody has to wake it. FailedPrecondition: called on a poller's thread (in a handler or callback), where
   // it would wait for itself.
   absl::StatusOr<Reply<Results>> Wait() {
-    detached_ = true;
+    Take();
     internal::CallResult result = call_->Wait();
     return Typed(std::move(result.message), result.limits);
   }
@@ -73,7 +86,7 @@ class PendingCall {
   // Cancel(). (In a child after fork(), where no thread drives, it runs here.)
   template <typename Callback>
   PendingCall& Then(Callback callback) {
-    detached_ = true;
+    Take();
     call_->Then([callback = std::move(callback)](absl::StatusOr<transport::IncomingMessagePtr>&& result,
                                                  const ReadLimits& limits) mutable {
       callback(Typed(std::move(result), limits));
@@ -81,13 +94,16 @@ class PendingCall {
     return *this;
   }
 
-  // absl::StatusOr<Reply<Results>> reply = co_await std::move(call); resumes where a callback of Then() would
-  // run. A coroutine that is destroyed meanwhile cancels the call and is not resumed. Destroy it where it
-  // cannot be resumed at that moment: on the poller, or while no thread drives that.
-  auto operator co_await() && { return Awaiter(std::move(call_)); }
+  // absl::StatusOr<Reply<Results>> reply = co_await call; resumes where a callback of Then() would run. A
+  // coroutine that is destroyed meanwhile cancels the call and is not resumed. Destroy it where it cannot be
+  // resumed at that moment: on the poller, or while no thread drives that.
+  auto operator co_await() {
+    Take();
+    return Awaiter(internal::CallRef::To(*call_.get()));
+  }
 
   // The result becomes Cancelled, unless it is there already, and the server is told. From any thread, also
-  // while another one is in Wait().
+  // while another one is in Wait(), or a coroutine awaits the result.
   void Cancel() {
     if (call_) call_->Cancel();
   }
@@ -133,16 +149,24 @@ class PendingCall {
     return absl::StatusOr<Reply<Results>>(absl::in_place, *std::move(result), reader);
   }
 
+  void Take() {
+    if (!call_ || std::exchange(taken_, true)) [[unlikely]] {
+      internal::Misused("Wait(), Then() or co_await twice on one PendingCall, or on one that was moved from",
+                        call_ ? call_->method().name : "?");
+    }
+  }
+
   internal::CallRef call_;
-  bool detached_ = false;
+  bool taken_ = false;
 };
 
 // A call that is being built, in registered memory. Fill request(), then Send(). Move-only.
 template <typename Params, typename Results>
 class Call {
  public:
+  // CHECK: `channel` is null.
   Call(const std::shared_ptr<Channel>& channel, const Method& method, const CallOptions& options)
-      : call_(internal::UntypedCall::New(channel->core(), method, options)),
+      : call_(internal::UntypedCall::New(internal::CoreOf(channel, method), method, options)),
         request_(call_->request().builder().template initRoot<Params>()) {}
   Call(Call&&) noexcept = default;
   Call& operator=(Call&&) = delete;
@@ -159,18 +183,25 @@ class Call {
   // its destructor takes no lock that is held around one. They are copied if they do not lie in registered
   // memory or are not aligned to 8 bytes.
   capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner) {
+    CheckUnsent();
     return call_->request().Attach(bytes, std::move(owner));
   }
 
   // Hands the request over; request() must not be used afterwards. Never blocks, runs no callback. Whatever
   // goes wrong is the result; if the server did not answer, WasSent() (rpc/status.h) tells whether it may
-  // have run the call.
+  // have run the call. Once: a second one is a CHECK.
   PendingCall<Results> Send() {
+    CheckUnsent();
     call_->Send();
     return PendingCall<Results>(std::move(call_));
   }
 
  private:
+  void CheckUnsent() const {
+    if (!call_) [[unlikely]]
+      internal::Misused("Send() or Attach() on a Call that was sent, or moved from", "?");
+  }
+
   internal::CallRef call_;
   typename Params::Builder request_;
 };

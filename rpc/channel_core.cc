@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "hawser/rpc/exceptions.h"
+#include "hawser/rpc/server_core.h"
 #include "hawser/rpc/service.h"
 #include "hawser/transport/fabric/check.h"
 #include "hawser/transport/fabrics.h"
@@ -32,6 +33,14 @@ absl::StatusOr<std::shared_ptr<Serving>> MakeOffers(const ChannelOptions& option
   return offers;
 }
 
+absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeOf(const transport::Uri& uri, Server* server,
+                                                              std::shared_ptr<transport::Runtime> given,
+                                                              const std::string& device) {
+  if (given != nullptr) return given;
+  if (server != nullptr) return ServerCore::Of(*server).RuntimeOn(uri.scheme, device);
+  return transport::Runtime::Default(uri.scheme, device);
+}
+
 // Where there are several: that of the address to come from, or of the route to where it goes. A name is not
 // looked up for this, which would block.
 std::string DeviceTo(const transport::Uri& uri, const std::string& local_address) {
@@ -55,9 +64,8 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
   absl::StatusOr<std::shared_ptr<Serving>> offers = MakeOffers(options);
   if (!offers.ok()) return offers.status();
   absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime =
-      options.runtime != nullptr
-          ? std::move(options.runtime)
-          : transport::Runtime::Default(parsed->scheme, DeviceTo(*parsed, options.connection.local_address));
+      RuntimeOf(*parsed, options.server, std::move(options.runtime),
+                DeviceTo(*parsed, options.connection.local_address));
   if (!runtime.ok()) return runtime.status();
   if (absl::Status status = (*runtime)->CheckServes(parsed->scheme); !status.ok()) return status;
   transport::Poller& poller = (*runtime)->NextPoller();
@@ -99,12 +107,10 @@ ChannelCore::ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport:
       default_timeout_ns_(absl::ToInt64Nanoseconds(options_.default_timeout)),
       backoff_(options_.backoff_min),
       retry_timer_([this] { OnRetryTimer(); }),
-      queue_(
-          poller,
-          [](UntypedCall& call) {
-            call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded,
-                                    "the deadline passed while it waited for a connection or a free slot"));
-          }),
+      queue_(poller,
+             [this](UntypedCall& call) {
+               call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded, WhatQueuedCallsWaitFor()));
+             }),
       awaiting_(poller,
                 [](UntypedCall& call) {
                   call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded,
@@ -179,6 +185,12 @@ bool ChannelCore::TrySend(UntypedCall& call) {
   call.connection_ = &connection;
   call.exchange_ = *id;
   return true;
+}
+
+std::string ChannelCore::WhatQueuedCallsWaitFor() {
+  if (link_ == nullptr) return "the deadline passed while it waited for a connection";
+  return absl::StrCat("the deadline passed while it waited for a slot: ", link_->forward().DescribeSlots(),
+                      " (ConnectionOptions::slots)");
 }
 
 void ChannelCore::Pump() {

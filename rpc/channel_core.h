@@ -94,6 +94,8 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   void OnRetryTimer();
   bool TrySend(UntypedCall& call);
   void Pump();
+  // For the error of a call whose deadline has passed in queue_.
+  std::string WhatQueuedCallsWaitFor();
   void Lose(Link& link, const absl::Status& why);
   // So many connections that the server has called off stay open until their calls have ended.
   void CloseOldestLinks();

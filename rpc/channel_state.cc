@@ -1,6 +1,7 @@
 #include "hawser/rpc/channel_state.h"
 
-namespace hawser::internal {
+namespace hawser {
+namespace internal {
 namespace {
 
 constexpr ChannelState kConnecting = ChannelState::kConnecting, kReady = ChannelState::kReady,
@@ -25,6 +26,8 @@ std::optional<ChannelState> NextState(ChannelState state, ChannelEvent event) {
   return kNext[static_cast<int>(state)][static_cast<int>(event)];
 }
 
+}  // namespace internal
+
 absl::string_view ToString(ChannelState state) {
   switch (state) {
     case ChannelState::kConnecting:
@@ -39,4 +42,6 @@ absl::string_view ToString(ChannelState state) {
   return "?";
 }
 
-}  // namespace hawser::internal
+std::ostream& operator<<(std::ostream& out, ChannelState state) { return out << ToString(state); }
+
+}  // namespace hawser

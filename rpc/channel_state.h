@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 
-#include "absl/strings/string_view.h"
 #include "hawser/rpc/options.h"
 
 namespace hawser::internal {
@@ -20,8 +19,6 @@ enum class ChannelEvent : uint8_t {
 
 // nullopt: `event` cannot happen in `state`.
 std::optional<ChannelState> NextState(ChannelState state, ChannelEvent event);
-
-absl::string_view ToString(ChannelState state);
 
 }  // namespace hawser::internal
 

@@ -5,23 +5,41 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "hawser/transport/options.h"
 
 namespace hawser {
 
+class Server;
+class ServerContext;
 class Service;
 
+namespace internal {
+class CancelScope;
+}
 namespace transport {
 class Runtime;
 }
 
+// What the options below are made of.
+using transport::BufferPoolOptions;
+using transport::ConnectionOptions;
+using transport::PollerOptions;
+using transport::PollingMode;
+using transport::Runtime;
+
 // Of one call.
 struct CallOptions {
+  // For a call that a handler makes to answer its own: it ends with that one's deadline, and is cancelled when
+  // the caller of that one stops waiting before it is answered. Change what is returned at will.
+  static CallOptions For(ServerContext& context);
+
   // When the caller stops waiting. The earlier of the two counts; neither given:
   // ChannelOptions::default_timeout.
   absl::Time deadline = absl::InfiniteFuture();
@@ -29,6 +47,8 @@ struct CallOptions {
   // While the channel has no connection: true waits for one until the deadline, false fails with Unavailable
   // when the attempt that is under way fails.
   bool wait_for_ready = false;
+  // Set by For().
+  std::shared_ptr<internal::CancelScope> scope;
 };
 
 // How a message of the peer is read: Cap'n Proto's own guards against a small message that is costly to
@@ -42,6 +62,10 @@ struct ReadLimits {
 
 enum class ChannelState { kConnecting, kReady, kTransientFailure, kClosed };
 
+// "connecting", "ready", "transient failure", "closed".
+absl::string_view ToString(ChannelState state);
+std::ostream& operator<<(std::ostream& out, ChannelState state);
+
 struct ChannelOptions {
   absl::Duration default_timeout = absl::Seconds(10);
   absl::Duration connect_timeout = absl::Seconds(5);  // Of one attempt, handshake included.
@@ -53,23 +77,28 @@ struct ChannelOptions {
   std::vector<Service*> services;
   // Runs at each change, where a callback of Then() would (rpc/call.h).
   std::function<void(ChannelState state, const absl::Status& why)> on_state_change;
-  transport::ConnectionOptions connection;
+  ConnectionOptions connection;
   ReadLimits read;
-  // Memory and pollers; nullptr: those of the process, transport::Runtime::Default().
-  std::shared_ptr<transport::Runtime> runtime;
+  // The channel uses the memory and the pollers of this server: what it receives is forwarded by
+  // ServerContext::Attach() without a copy, and what the server receives by Call::Attach(). nullptr: those of
+  // the process. Since they share pollers, handlers of the server that run on them cannot Wait() for calls of
+  // the channel. The server may end before the channel.
+  Server* server = nullptr;
+  // Likewise, named by themselves; nullptr: those of `server`, or of the process.
+  std::shared_ptr<Runtime> runtime;
 };
 
 struct ServerOptions {
   // Threads that poll; connections are dealt out to them in turn.
   int pollers = 1;
-  transport::PollerOptions poller;
-  transport::BufferPoolOptions pool;
+  PollerOptions poller;
+  BufferPoolOptions pool;
   // Memory and pollers that others use too, of one fabric, instead of the server's own: the three above say
   // nothing then.
-  std::shared_ptr<transport::Runtime> runtime;
+  std::shared_ptr<Runtime> runtime;
   // Where handlers run; empty: on the poller, which they must not block.
   std::function<void(absl::AnyInvocable<void()> handler)> executor;
-  transport::ConnectionOptions connection;
+  ConnectionOptions connection;
   // Connections at most, in all and from one host (an IPv4 address, or an IPv6 network of 64 bits); a further
   // one is rejected with a reason. So is one whose receives would take more than three quarters of `pool`:
   // the default pool has room for some 20,000 connections of 32 slots, or 70,000 of 8.

@@ -87,6 +87,7 @@ class Server {
   ServerStats stats() const;
 
  private:
+  friend class internal::ServerCore;
   std::unique_ptr<internal::ServerCore> core_;
 };
 

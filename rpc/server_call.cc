@@ -33,6 +33,7 @@ void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry
   entry_ = &entry;
   request_ = request.get();
   own_request_ = std::move(request);
+  started_ns_ = connection_.poller().now_ns();
   deadline_ns_ = deadline_ns;
   refs_.store(1, std::memory_order_relaxed);
   const auto& executor = connection_.serving().executor;
@@ -52,7 +53,7 @@ void ServerCall::Reset() {
   kept_request_.reset();
   reply_.reset();
   if (!status_.ok()) status_ = absl::OkStatus();
-  deferred_ = false;
+  deferred_ = abandoned_ = false;
   answered_.store(false, std::memory_order_relaxed);
   cancelled_.store(false, std::memory_order_relaxed);
   ForgetOnCancel();
@@ -166,16 +167,41 @@ void ServerCall::OnCancel(absl::AnyInvocable<void()> callback) {
 
 void ServerCall::RunCancelSoon() { connection_.RunOnCancelSoon(*this); }
 
+std::shared_ptr<CancelScope> ServerCall::Scope() {
+  std::shared_ptr<CancelScope> scope;
+  {
+    absl::MutexLock lock(&cancel_mutex_);
+    if (scope_ == nullptr) scope_ = std::make_shared<CancelScope>();
+    scope = scope_;
+    has_on_cancel_.store(true, std::memory_order_relaxed);
+    if (!cancelled_.load(std::memory_order_relaxed)) return scope;
+  }
+  scope->Cancel();
+  return scope;
+}
+
 void ServerCall::Cancel() {
+  std::shared_ptr<CancelScope> scope;
+  bool calls_back;
   {
     absl::MutexLock lock(&cancel_mutex_);
     cancelled_.store(true, std::memory_order_release);
-    if (on_cancel_ == nullptr) return;
-    on_cancel_is_due_ = true;
-    refs_.fetch_add(1, std::memory_order_relaxed);
+    scope = scope_;
+    calls_back = on_cancel_ != nullptr;
+    if (calls_back) {
+      on_cancel_is_due_ = true;
+      refs_.fetch_add(1, std::memory_order_relaxed);
+    }
   }
+  if (scope != nullptr) scope->Cancel();
+  if (!calls_back) return;
   if (connection_.poller().MayCallOut()) return RunOnCancel();
   connection_.RunOnCancelSoon(*this);
+}
+
+void ServerCall::Abandon(uint64_t request_memory_bytes) {
+  abandoned_ = true;
+  abandoned_request_bytes_ = request_memory_bytes;
 }
 
 void ServerCall::RunOnCancel() {
@@ -199,8 +225,10 @@ void ServerCall::ForgetOnCancel() {
   if (!has_on_cancel_.load(std::memory_order_relaxed)) return;
   has_on_cancel_.store(false, std::memory_order_relaxed);
   absl::AnyInvocable<void()> callback;  // Destroyed after the lock.
+  std::shared_ptr<CancelScope> scope;
   absl::MutexLock lock(&cancel_mutex_);
   callback = std::exchange(on_cancel_, nullptr);
+  scope = std::move(scope_);
 }
 
 }  // namespace hawser::internal

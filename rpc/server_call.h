@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "hawser/rpc/cancel_scope.h"
 #include "hawser/rpc/server_context.h"
 #include "hawser/rpc/service.h"
 #include "hawser/rpc/serving_connection.h"
@@ -39,13 +40,20 @@ class ServerCall {
   // Runs the handler, here or on the executor.
   void Start(transport::ExchangeId id, const MethodTable::Entry& entry, transport::IncomingMessagePtr request,
              int64_t deadline_ns);
-  // Nobody will read the answer.
+  // The caller does not wait any more: tells the handler.
   void Cancel();
+  // The connection has answered in the handler's place. What the handler answers later is dropped.
+  // `request_memory_bytes`: see Connection::DetachRequestMemory().
+  void Abandon(uint64_t request_memory_bytes);
+  bool abandoned() const { return abandoned_; }
+  uint64_t abandoned_request_bytes() const { return abandoned_request_bytes_; }
   // Calls the OnCancel() callback, if the call has not finished meanwhile. In a turn of the thread that
   // drives; after Cancel(), or RunOnCancelSoon().
   void RunOnCancel();
   transport::ExchangeId id() const { return id_; }
   const Method& method() const { return *entry_->method; }
+  // Of the poller's clock.
+  int64_t started_ns() const { return started_ns_; }
   // Never null.
   transport::OutgoingMessagePtr TakeReply();
   // Back to a call without anything.
@@ -61,6 +69,8 @@ class ServerCall {
   void Defer();
   std::shared_ptr<const void> KeepRequest();
   void FinishDeferred(absl::Status status);
+  // Of the calls that the handler makes to answer this one.
+  std::shared_ptr<CancelScope> Scope();
   ServingConnection& connection() { return connection_; }
 
  private:
@@ -88,7 +98,10 @@ class ServerCall {
   ServerContext context_;
   transport::ExchangeId id_;
   const MethodTable::Entry* entry_ = nullptr;
+  int64_t started_ns_ = 0;
   int64_t deadline_ns_ = 0;
+  bool abandoned_ = false;  // Of the poller.
+  uint64_t abandoned_request_bytes_ = 0;
   transport::IncomingMessage* request_ = nullptr;
   transport::IncomingMessagePtr own_request_;  // Or:
   std::shared_ptr<transport::IncomingMessage> kept_request_;
@@ -100,10 +113,11 @@ class ServerCall {
   std::atomic<int> refs_{0};
   std::atomic<bool> answered_{false};
   std::atomic<bool> cancelled_{false};
-  std::atomic<bool> has_on_cancel_{false};  // So that calls without a callback need no lock.
+  std::atomic<bool> has_on_cancel_{false};  // A callback, or a scope: calls without one need no lock.
   absl::Mutex cancel_mutex_;
   absl::AnyInvocable<void()> on_cancel_ ABSL_GUARDED_BY(cancel_mutex_);
   bool on_cancel_is_due_ ABSL_GUARDED_BY(cancel_mutex_) = false;
+  std::shared_ptr<CancelScope> scope_ ABSL_GUARDED_BY(cancel_mutex_);  // Null: no call was made for it.
   Item<&ServerCall::RunAnswer> answer_item_;
   Item<&ServerCall::RunRecycle> recycle_item_;
   Item<&ServerCall::RunCancelSoon> cancel_item_;

@@ -16,6 +16,14 @@ capnp::AnyPointer::Builder ServerContext::reply_root() {
   return call_->reply().builder().getRoot<capnp::AnyPointer>();
 }
 
+CallOptions CallOptions::For(ServerContext& context) {
+  CallOptions options;
+  internal::ServerCall& call = *context.call_;
+  options.deadline = call.connection().poller().environment().Now() + call.TimeRemaining();
+  options.scope = call.Scope();
+  return options;
+}
+
 absl::Duration ServerContext::TimeRemaining() const { return call_->TimeRemaining(); }
 
 bool ServerContext::cancelled() const { return call_->cancelled(); }

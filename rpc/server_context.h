@@ -17,6 +17,7 @@ namespace hawser {
 
 class Channel;
 class DeferredCall;
+struct CallOptions;
 
 namespace internal {
 class ServerCall;  // The call behind a ServerContext: rpc/server_call.h.
@@ -45,7 +46,8 @@ class ServerContext {
   // How long the caller still waits; zero when it has stopped waiting.
   absl::Duration TimeRemaining() const;
 
-  // The caller cancelled, its deadline passed, or its connection is gone: nobody will read the answer.
+  // The caller cancelled, its deadline passed, or its connection is gone. The server has answered the call
+  // then, and what the handler answers has no effect; request and reply stay valid as said above.
   bool cancelled() const;
 
   // `callback` runs once, on the thread that drives the poller, when the caller cancels, its deadline passes
@@ -87,6 +89,7 @@ class ServerContext {
  private:
   friend class internal::ServerCall;
   friend class DeferredCall;
+  friend struct CallOptions;
   explicit ServerContext(internal::ServerCall* call) : call_(call) {}
 
   capnp::AnyPointer::Reader request_root();

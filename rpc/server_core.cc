@@ -501,6 +501,13 @@ absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeForBuffer
   return (*pollers)->runtime;
 }
 
+absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeOn(const std::string& scheme,
+                                                                          const std::string& device) {
+  absl::StatusOr<Pollers*> pollers = PollersFor(scheme, options_.runtime != nullptr ? "" : device);
+  if (!pollers.ok()) return pollers.status();
+  return (*pollers)->runtime;
+}
+
 ServerStats ServerCore::stats() const {
   ServerStats stats;
   absl::MutexLock lock(&mutex_);

@@ -46,6 +46,11 @@ class ServerCore final : Session::Owner {
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes, absl::string_view uri);
   ServerStats stats() const;
 
+  static ServerCore& Of(Server& server) { return *server.core_; }
+  // What it serves URIs of `scheme` with over `device`, or would.
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeOn(const std::string& scheme,
+                                                                const std::string& device);
+
   // False in a child after fork(): nothing of it may be touched there.
   bool usable_in_this_process() const { return !fork_mark_.in_child(); }
 

@@ -11,8 +11,14 @@
 namespace hawser::internal {
 namespace {
 
+// Handlers of one connection that go on after their calls have ended, for each slot. A client whose calls expire
+// starts new ones in their slots, and each handler keeps the memory of its request.
+constexpr size_t kAbandonedPerSlotMax = 4;
+
 // Of the text of an error, when there is no memory for all of it.
 constexpr size_t kShortMessage = 256;
+
+int64_t SecondsSince(int64_t then_ns, int64_t now_ns) { return (now_ns - then_ns) / 1'000'000'000; }
 
 void Add(std::atomic<uint64_t>& counter, int delta) {
   counter.store(counter.load(std::memory_order_relaxed) + delta, std::memory_order_relaxed);
@@ -135,6 +141,7 @@ void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingM
   if (entry == nullptr) {
     return SendError(id, Unimplemented(envelope->interface_id, envelope->ordinal, interface_known), false);
   }
+  if (absl::Status status = CheckAbandoned(); !status.ok()) return SendError(id, status, false);
   if (free_.empty()) {
     calls_.push_back(std::make_unique<ServerCall>(*this));
     free_.reserve(calls_.capacity());
@@ -154,9 +161,34 @@ void ServingConnection::OnBadRequest(transport::ExchangeId id, const absl::Statu
   SendError(id, why, false);
 }
 
-void ServingConnection::OnCancel(transport::ExchangeId id, const absl::Status&) {
+void ServingConnection::OnCancel(transport::ExchangeId id, const absl::Status& why) {
   poller_.AssertHeld();
-  if (ServerCall* const call = by_slot_[id.slot]; call != nullptr && call->id() == id) call->Cancel();
+  ServerCall* const call = by_slot_[id.slot];
+  if (call == nullptr || call->id() != id) return;
+  AnswerFor(*call, why);
+  call->Cancel();
+}
+
+void ServingConnection::AnswerFor(ServerCall& call, const absl::Status& why) {
+  by_slot_[call.id().slot] = nullptr;
+  ++abandoned_;
+  call.Abandon(connection_ != nullptr ? connection_->DetachRequestMemory(call.id()) : 0);
+  if (connection_ != nullptr) SendError(call.id(), why, false);
+}
+
+absl::Status ServingConnection::CheckAbandoned() const {
+  if (abandoned_ < kAbandonedPerSlotMax * by_slot_.size()) return absl::OkStatus();
+  const ServerCall* oldest = nullptr;
+  for (const auto& each : calls_) {
+    if (each->abandoned() && (oldest == nullptr || each->started_ns() < oldest->started_ns())) {
+      oldest = each.get();
+    }
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      abandoned_,
+      " handlers of this connection go on although their callers have stopped waiting, the oldest, ",
+      oldest->method().name, ", for ", SecondsSince(oldest->started_ns(), poller_.now_ns()),
+      " s; handlers have to end when ServerContext::cancelled() says so"));
 }
 
 const MethodTable::Entry* ServingConnection::Find(uint64_t interface_id, uint16_t ordinal,
@@ -186,6 +218,7 @@ absl::Status ServingConnection::Unimplemented(uint64_t interface_id, uint16_t or
 void ServingConnection::Answer(ServerCall& call, const absl::Status& status) {
   poller_.AssertHeld();
   const transport::ExchangeId id = call.id();
+  if (call.abandoned()) return Add(counters_.calls_running, -1);
   HAWSER_CHECK(id.slot < by_slot_.size() && by_slot_[id.slot] == &call, "the call of slot ", id.slot, " of ",
                by_slot_.size(), " answered twice, connection to ", peer_address_);
   by_slot_[id.slot] = nullptr;
@@ -264,6 +297,10 @@ bool ServingConnection::OnMemory(transport::Shortage& why) { return SendOwed(why
 
 void ServingConnection::Recycle(ServerCall& call) {
   poller_.AssertHeld();
+  if (call.abandoned()) {
+    --abandoned_;
+    if (connection_ != nullptr) connection_->ReleaseRequestMemory(call.abandoned_request_bytes());
+  }
   call.Reset();
   free_.push_back(&call);
   CheckGone();

@@ -94,7 +94,8 @@ class ServingConnection final : transport::ConnectionObserver,
   const Serving& serving() const { return *serving_; }
   const std::string& peer_address() const { return peer_address_; }
   std::shared_ptr<Channel> peer() const { return owner_.peer(); }
-  // Sends what `call` has to say: its reply if `status` is OK. Once for each call.
+  // Sends what `call` has to say: its reply if `status` is OK. Once for each call. Nothing is sent if the
+  // connection has answered in its place.
   void Answer(ServerCall& call, const absl::Status& status);
   // Nobody uses `call` any more. May destroy this.
   void Recycle(ServerCall& call);
@@ -114,6 +115,10 @@ class ServingConnection final : transport::ConnectionObserver,
   void OnBadRequest(transport::ExchangeId id, const absl::Status& why) override;
   void OnCancel(transport::ExchangeId id, const absl::Status& why) override;
 
+  // Answers in the place of a handler whose caller does not wait any more, so that the slot is free.
+  void AnswerFor(ServerCall& call, const absl::Status& why);
+  // OK, or ResourceExhausted: too many handlers go on after their calls have ended.
+  absl::Status CheckAbandoned() const;
   void Opened(transport::Connection* connection, const transport::ConnectionOptions& options);
   const MethodTable::Entry* Find(uint64_t interface_id, uint16_t ordinal, bool* interface_known);
   absl::Status Unimplemented(uint64_t interface_id, uint16_t ordinal, bool interface_known) const;
@@ -151,6 +156,7 @@ class ServingConnection final : transport::ConnectionObserver,
   std::vector<ServerCall*> by_slot_;                // Those that were not answered yet.
   std::vector<std::unique_ptr<ServerCall>> calls_;  // As many as ever ran at once.
   std::vector<ServerCall*> free_;
+  size_t abandoned_ = 0;                // Calls that were answered in their handler's place.
   std::vector<ServerCall*> to_cancel_;  // Whose RunOnCancel() is due.
   transport::Timer cancel_timer_;
 };

@@ -1,13 +1,16 @@
 #include "hawser/rpc/untyped_call.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/rpc/cancel_scope.h"
 #include "hawser/rpc/channel_core.h"
 #include "hawser/rpc/envelope.h"
 #include "hawser/rpc/exceptions.h"
 #include "hawser/rpc/status.h"
+#include "hawser/transport/fabric/check.h"
 
 namespace hawser::internal {
 namespace {
@@ -43,6 +46,11 @@ capnp::AnyPointer::Reader Root(transport::IncomingMessage& message, const ReadLi
       (message.body_bytes() * limits.traversal_factor + kTraversalBytes) / sizeof(capnp::word);
   options.nestingLimit = limits.nesting_max;
   return message.reader(options).getRoot<capnp::AnyPointer>();
+}
+
+void Misused(const char* how, const char* method) {
+  HAWSER_CHECK(false, how, " (method ", method, ")");
+  std::abort();
 }
 
 // ---- Of the caller.
@@ -83,6 +91,7 @@ void UntypedCall::Prepare(const std::shared_ptr<ChannelCore>& channel, const Met
   request_ = core_->poller().messages().NewOutgoing();
   deadline_ = options.deadline;
   wait_for_ready_ = options.wait_for_ready;
+  scope_ = options.scope;
   const bool has_default = deadline_ == absl::InfiniteFuture() && options.timeout == absl::InfiniteDuration();
   timeout_ns_ = has_default ? core_->default_timeout_ns() : absl::ToInt64Nanoseconds(options.timeout);
   stage_ = Stage::kNew;
@@ -100,6 +109,7 @@ void UntypedCall::Free() {
   }
   if (in_child()) return;  // Leaked: a thread of the parent may have held the locks of what it goes back to.
   request_.reset();
+  scope_.reset();
   result_ = transport::IncomingMessagePtr();
   core_->calls().Put(this);
 }
@@ -114,7 +124,9 @@ void UntypedCall::Send() {
       timeout_ns_ < kExactTimeoutNs ? core_->poller().environment().NowNs() + timeout_ns_ : kNotYet;
   request_->SetEnvelope(Encode(RequestEnvelope{method_.interface_id, method_.ordinal}));
   refs_.store(2, std::memory_order_relaxed);  // Nobody else has seen the call yet.
+  const bool cancelled = scope_ != nullptr && !scope_->Add(*this);
   core_->poller().Post(&send_item_);
+  if (cancelled) Cancel();
 }
 
 CallResult UntypedCall::Wait() {
@@ -310,6 +322,7 @@ void UntypedCall::EndSoon(absl::StatusOr<transport::IncomingMessagePtr>&& result
 void UntypedCall::HandOver() {
   if (stage_ == Stage::kEnded) return CallBackLate();
   stage_ = Stage::kEnded;
+  if (scope_ != nullptr) scope_->Remove(*this);
   switch (handover_.exchange(Handover::kResult, std::memory_order_acq_rel)) {
     case Handover::kWaiter:
       done_.Set();

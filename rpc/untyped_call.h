@@ -25,6 +25,7 @@
 
 namespace hawser::internal {
 
+class CancelScope;
 class ChannelCore;
 class UntypedCall;
 
@@ -44,6 +45,8 @@ class CallRef {
     return *this;
   }
   ~CallRef();
+  // A further reference to a call that has one.
+  static CallRef To(UntypedCall& call);
   UntypedCall* operator->() const { return call_; }
   UntypedCall* get() const { return call_; }
   explicit operator bool() const { return call_ != nullptr; }
@@ -68,6 +71,7 @@ class UntypedCall final : transport::ResponseHandler {
   static CallRef New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
                      const CallOptions& options);
 
+  const Method& method() const { return method_; }
   // Until Send().
   transport::OutgoingMessage& request() { return *request_; }
   void Send();
@@ -139,6 +143,7 @@ class UntypedCall final : transport::ResponseHandler {
 
   // transport::ResponseHandler
   void OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& response) override;
+  absl::string_view name() const override { return method_.name; }
   void OnRequestBack(transport::OutgoingMessagePtr request) override;
   bool WantsRequestBack() const override;
   bool WantsRequestBackAfter(const transport::IncomingMessage& error) override;
@@ -166,6 +171,7 @@ class UntypedCall final : transport::ResponseHandler {
   absl::Time deadline_;
   int64_t timeout_ns_ = 0;
   bool wait_for_ready_ = false;
+  std::shared_ptr<CancelScope> scope_;  // Of CallOptions::For(), or null.
   bool released_by_poller_ = false;
 
   // ---- Of the poller, from Send() on.
@@ -193,9 +199,17 @@ class UntypedCall final : transport::ResponseHandler {
   Item<&UntypedCall::RunCallback> callback_item_{this};
 };
 
+inline CallRef CallRef::To(UntypedCall& call) {
+  call.AddRef();
+  return CallRef(&call);
+}
+
 inline CallRef::~CallRef() {
   if (call_ != nullptr) call_->Unref();
 }
+
+// The program called what it must not: a CHECK that says `how`, and the method.
+[[noreturn, gnu::cold]] void Misused(const char* how, const char* method);
 
 // The root of a received message. Throws kj::Exception on a malformed one.
 capnp::AnyPointer::Reader Root(transport::IncomingMessage& message, const ReadLimits& limits);

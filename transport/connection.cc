@@ -267,6 +267,11 @@ absl::Status Connection::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   return responder_->Respond(id, response);
 }
 
+uint64_t Connection::DetachRequestMemory(ExchangeId id) {
+  poller_.AssertHeld();
+  return carries_traffic() && responder_ != nullptr ? responder_->DetachRequestMemory(id) : 0;
+}
+
 void Connection::Drain() {
   poller_.AssertHeld();
   if (state_ == State::kConnecting) return Close();

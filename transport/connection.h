@@ -107,11 +107,24 @@ class Connection final : public fabric::ConnectionHandler {
     return state_ == State::kReady && requester_ != nullptr && requester_->HasFreeSlot();
   }
 
+  // What keeps the slots busy, for an error: "all 32 slots are busy, ...".
+  std::string DescribeSlots() const {
+    return requester_ != nullptr ? requester_->DescribeSlots() : "not connected";
+  }
+
   // ---- As the side that answers them.
 
   // Answers the request `id`. Late (the connection is gone) is fine: the response is dropped.
   // InvalidArgument: larger than the peer takes; answer with something else.
   absl::Status Respond(ExchangeId id, OutgoingMessagePtr& response);
+
+  // `id` is about to be answered while its handler still reads the request: the memory that the request was
+  // READ into counts against the peer until ReleaseRequestMemory() of the bytes that this returns, or until
+  // the connection is closed.
+  uint64_t DetachRequestMemory(ExchangeId id);
+  void ReleaseRequestMemory(uint64_t bytes) {
+    if (bytes != 0) pulls_.ReleaseDetached(bytes);
+  }
 
   // ---- Both.
 

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "hawser/transport/message.h"
 
 namespace hawser::transport {
@@ -29,6 +30,9 @@ class ResponseHandler : public OutgoingMessage::Taker {
   //   Unavailable: the connection was lost; the peer may or may not have run it.
   //   ResourceExhausted: no memory for a large response, or it is larger than we take.
   virtual void OnResponse(absl::StatusOr<IncomingMessagePtr>&& response) = 0;
+
+  // What errors call its request. Static storage.
+  virtual absl::string_view name() const { return "a request"; }
 
   // `request` is not used by the fabric any more and could be sent again. Called only if one of these two was
   // true when the exchange ended: before OnResponse(Unavailable), for a call of this that comes after it; ...
@@ -57,8 +61,9 @@ class RequestHandler {
   // READ): the handler answers it with `why` in its own words.
   virtual void OnBadRequest(ExchangeId id, const absl::Status& why) = 0;
 
-  // Nobody will read the answer to `id`: cancelled, deadline past, or connection lost (Unavailable; then no
-  // answer is needed). At most once, and only between OnRequest() and Respond().
+  // The caller of `id` does not wait any more: it has cancelled, its deadline has passed, or the connection is
+  // lost (Unavailable; then no answer is needed). At most once, and only between OnRequest() and Respond().
+  // The slot is busy until Respond(), which may be called in here.
   virtual void OnCancel(ExchangeId id, const absl::Status& why) = 0;
 
  protected:

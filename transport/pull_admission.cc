@@ -121,12 +121,20 @@ void PullAdmission::OnPullEnded(Pull& pull) {
 }
 
 void PullAdmission::Release(Pull& pull) {
-  if (!pull.holds_memory_) return;
+  if (const uint64_t bytes = Detach(pull); bytes != 0) ReleaseDetached(*pull.account_, bytes);
+}
+
+uint64_t PullAdmission::Detach(Pull& pull) {
+  if (!pull.holds_memory_) return 0;
   OnPullEnded(pull);
   pull.holds_memory_ = false;
-  pull.account_->held_bytes_ -= pull.bytes_;
-  pull.account_->host_->held_bytes -= pull.bytes_;
-  held_bytes_ -= pull.bytes_;
+  return pull.bytes_;
+}
+
+void PullAdmission::ReleaseDetached(PullAccount& account, uint64_t bytes) {
+  account.held_bytes_ -= bytes;
+  account.host_->held_bytes -= bytes;
+  held_bytes_ -= bytes;
   PumpSoon();
 }
 

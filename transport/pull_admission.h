@@ -117,6 +117,10 @@ class PullAdmission {
   void OnPullEnded(Pull& pull);
   // Its sink counts no longer. Nothing happens if it does not count.
   void Release(Pull& pull);
+  // Its sink counts on until ReleaseDetached(), though `pull` may be used for another message. Returns its
+  // bytes; 0: it does not count.
+  uint64_t Detach(Pull& pull);
+  void ReleaseDetached(PullAccount& account, uint64_t bytes);
 
   // Sinks that count.
   uint64_t held_bytes() const { return held_bytes_; }

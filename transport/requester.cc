@@ -47,6 +47,7 @@ absl::StatusOr<ExchangeId> Requester::Send(OutgoingMessagePtr& request, int64_t 
   ++slot.generation;
   slot.owes_release = false;
   slot.deadline_ns = deadline_ns;
+  slot.sent_ns = connection_.poller().now_ns();
   slot.peer_knows_deadline = header.timeout_us != kNoTimeout;
   slot.handler = &handler;
   slot.request = std::move(request);
@@ -138,6 +139,7 @@ void Requester::OnPullEnded(uint16_t index, bool complete) {
 
 void Requester::GiveUp(Slot& slot, const absl::Status& why) {
   ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
+  slot.given_up = handler->name();
   // A slot that waits goes on waiting for the response; the others have it, and end once no READ is
   // outstanding.
   if ((slot.state == SlotState::kWantsMemory || slot.state == SlotState::kPulling) &&
@@ -202,6 +204,28 @@ std::optional<ControlOp> Requester::NextControlOp() {
   }
   owing_ = 0;
   return std::nullopt;
+}
+
+std::string Requester::DescribeSlots() const {
+  size_t given_up = 0;
+  const Slot* oldest = nullptr;
+  for (const Slot& slot : slots_) {
+    if (slot.state == SlotState::kFree) continue;
+    if (slot.handler == nullptr) ++given_up;
+    if (oldest == nullptr || slot.sent_ns < oldest->sent_ns) oldest = &slot;
+  }
+  std::string text = free_.empty() ? absl::StrCat("all ", slots_.size(), " slots are busy")
+                                   : absl::StrCat(in_flight(), " of ", slots_.size(), " slots are busy");
+  if (oldest == nullptr) return text;
+  if (given_up != 0) {
+    absl::StrAppend(&text, ", ", given_up,
+                    " with calls that were given up and that the peer has not answered");
+  }
+  const double seconds = static_cast<double>(connection_.poller().now_ns() - oldest->sent_ns) / 1e9;
+  absl::StrAppend(&text, "; the oldest is ",
+                  oldest->handler != nullptr ? oldest->handler->name() : oldest->given_up, ", sent ", seconds,
+                  " s ago");
+  return text;
 }
 
 void Requester::OnDeadlineTimer() {

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "hawser/transport/environment.h"
 #include "hawser/transport/exchange.h"
 #include "hawser/transport/message_sender.h"
@@ -40,6 +42,9 @@ class Requester final : Pull::Owner {
   // A cancellation or a release that the peer has not been told of yet.
   std::optional<ControlOp> NextControlOp();
 
+  // See Connection::DescribeSlots().
+  std::string DescribeSlots() const;
+
   // The connection has failed: every handler that still waits hears `why`.
   void FailAll(const absl::Status& why);
   // ... and the fabric uses no memory any more: requests go back to those that want them.
@@ -62,6 +67,8 @@ class Requester final : Pull::Owner {
         false;  // The peer is to be told that its large response was READ. Implied by a new request.
     uint32_t generation = 0;
     int64_t deadline_ns = kNever;
+    int64_t sent_ns = 0;
+    absl::string_view given_up;             // The name of a request whose handler has heard its end before.
     ResponseHandler* handler = nullptr;     // Null: it has heard its end.
     ResponseHandler* wants_back = nullptr;  // Wants the request after a failure.
     // Kept while a large response is READ, too: if the connection is lost before that is here, the request

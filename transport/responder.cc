@@ -126,6 +126,14 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   return absl::OkStatus();
 }
 
+uint64_t Responder::DetachRequestMemory(ExchangeId id) {
+  HAWSER_CHECK(id.slot < slots_.size(), "slot ", id.slot, " of ", slots_.size(), ", connection to ",
+               connection_.peer());
+  Slot& slot = slots_[id.slot];
+  if (slot.generation != id.generation || slot.state != SlotState::kRunning) return 0;
+  return connection_.pulls().Detach(&slot.pull);
+}
+
 uint32_t Responder::requests_that_may_come() const {
   return static_cast<uint32_t>(std::count_if(slots_.begin(), slots_.end(), [](const Slot& slot) {
     return slot.state == SlotState::kFree || slot.state == SlotState::kGranted;

@@ -31,6 +31,8 @@ class Responder final : Pull::Owner {
   void OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes);
   // See Connection::Respond().
   absl::Status Respond(ExchangeId id, OutgoingMessagePtr& response);
+  // See Connection::DetachRequestMemory().
+  uint64_t DetachRequestMemory(ExchangeId id);
   // kCancel and kRelease; about an earlier exchange of the slot they are late, and ignored.
   void OnControlOp(const ControlOp& op);
 

@@ -104,6 +104,23 @@ TEST_F(CoroutineTest, DestroyedUnsentItIsNotResumed) {
   EXPECT_FALSE(resumed);
 }
 
+Coroutine AwaitInPlace(PendingAct& call, absl::StatusCode& code) {
+  Act reply = co_await call;
+  code = reply.status().code();
+}
+
+TEST_F(CoroutineTest, ACallThatIsAwaitedCanBeCancelled) {
+  server_.probe.on_act = server_.held.Handler();
+  PendingAct call = SendAct(channel_, 1);
+  absl::StatusCode code = absl::StatusCode::kUnknown;
+  Coroutine waiting = AwaitInPlace(call, code);
+  ASSERT_TRUE(client_.Until([&] { return server_.probe.runs == 1; }));
+  call.Cancel();
+  EXPECT_TRUE(client_.Until([&] { return code == absl::StatusCode::kCancelled; }));
+  server_.held.Take().Finish();
+  Settle();
+}
+
 TEST_F(CoroutineTest, ResumedToItsEndItCancelsNothing) {
   bool resumed = false;
   Coroutine waiting = Await(SendAct(channel_, 1), resumed);

@@ -1,0 +1,79 @@
+#ifndef HAWSER_RPC_TASK_H_
+#define HAWSER_RPC_TASK_H_
+
+#include <coroutine>
+#include <type_traits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "hawser/rpc/exceptions.h"
+#include "hawser/rpc/server_context.h"
+
+namespace hawser {
+
+// A handler that is a coroutine. It starts at once, may `co_await` calls, ends with `co_return` of a status,
+// and answers its call with that, whatever happens: an exception that leaves it becomes a status as in any
+// handler, and a coroutine that is destroyed unfinished answers Internal.
+//
+//   absl::Status Get(hawser::ServerContext& context, GetParams::Reader request,
+//                    GetResults::Builder reply) override {
+//     return GetLater(context.Defer(), request, reply);
+//   }
+//   hawser::Task GetLater(hawser::DeferredCall call, GetParams::Reader request, GetResults::Builder reply) {
+//     auto lookup = index_.Find(hawser::CallOptions::For(call.context()));
+//     lookup.request().setKey(request.getKey());
+//     auto found = co_await lookup.Send();
+//     if (!found.ok()) co_return found.status();
+//     reply.setPlace((*found)->getPlace());
+//     co_return absl::OkStatus();
+//   }
+//
+// One of its parameters is the DeferredCall, by value. Others that are references, and what a lambda captures,
+// have to outlive the coroutine: pass values.
+// Thread:   up to the first co_await that of the handler, then the one that resumes it: after a call the thread
+//           that drives the poller of its channel (PendingCall::Then()), which it must not block.
+// Lifetime: the coroutine destroys itself at its end. The answer leaves after its locals are destroyed.
+class Task {
+ public:
+  class promise_type;
+
+  // What the handler returns to the server: the answer comes later.
+  operator absl::Status() const { return absl::OkStatus(); }  // NOLINT(google-explicit-constructor)
+
+ private:
+  Task() = default;
+};
+
+class Task::promise_type {
+ public:
+  // `arguments`: the coroutine's own copies of its parameters.
+  template <typename... Arguments>
+  explicit promise_type(Arguments&... arguments) {
+    static_assert((0 + ... + (std::is_same_v<Arguments, DeferredCall> ? 1 : 0)) == 1,
+                  "a coroutine that returns hawser::Task has one parameter of type hawser::DeferredCall");
+    (Find(arguments), ...);
+  }
+  promise_type(const promise_type&) = delete;
+  promise_type& operator=(const promise_type&) = delete;
+
+  Task get_return_object() { return Task(); }
+  std::suspend_never initial_suspend() noexcept { return {}; }
+  std::suspend_never final_suspend() noexcept {
+    call_->Finish(std::move(status_));
+    return {};
+  }
+  void return_value(absl::Status status) { status_ = std::move(status); }
+  void unhandled_exception() { status_ = internal::StatusOfException(); }
+
+ private:
+  void Find(DeferredCall& call) { call_ = &call; }
+  template <typename Other>
+  void Find(Other&) {}
+
+  DeferredCall* call_ = nullptr;
+  absl::Status status_;
+};
+
+}  // namespace hawser
+
+#endif  // HAWSER_RPC_TASK_H_

@@ -1,0 +1,176 @@
+// Handlers that go on after their callers have stopped waiting.
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/rpc/probe.h"
+
+namespace hawser {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint64_t kAnswered = 1000;  // The number of a call whose handler answers at once.
+
+// A server whose handlers are held, but for those of kAnswered.
+struct HoldingServer {
+  explicit HoldingServer(ServerOptions options = {}) : server(std::move(options)) {
+    server.probe.on_act = [this, hold = server.held.Handler()](ServerContext& context, uint64_t number) {
+      return number == kAnswered ? absl::OkStatus() : hold(context, number);
+    };
+  }
+
+  TestServer server;
+};
+
+const ChannelOptions kTwoSlots = {.connection = {.slots = 2}};
+
+TEST(AbandonedTest, ACallWhoseDeadlineHasPassedLeavesItsSlot) {
+  HoldingServer holding;
+  const auto channel = holding.server.Connect(kTwoSlots);
+  for (int i = 0; i < 4; ++i) {
+    auto call = SendAct(channel, 1, {.timeout = absl::Milliseconds(10)});
+    EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
+  }
+  EXPECT_THAT(SendAct(channel, kAnswered).Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_EQ(holding.server.server.stats().calls_running, 4u);
+}
+
+TEST(AbandonedTest, ACallThatIsCancelledLeavesItsSlot) {
+  HoldingServer holding;
+  const auto channel = holding.server.Connect(kTwoSlots);
+  for (int i = 0; i < 4; ++i) {
+    auto call = SendAct(channel, 1);
+    DeferredCall deferred = holding.server.held.Take();
+    call.Cancel();
+    EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kCancelled));
+    EXPECT_THAT(SendAct(channel, kAnswered).Wait().status(), HasCode(absl::StatusCode::kOk));
+    EXPECT_TRUE(deferred.context().cancelled());
+  }
+}
+
+TEST(AbandonedTest, WhatTheHandlerAnswersLaterReachesNoOtherCall) {
+  HoldingServer holding;
+  const auto channel = holding.server.Connect({.connection = {.slots = 1}});
+  auto given_up = SendAct(channel, 1);
+  DeferredCall late = holding.server.held.Take();
+  given_up.Cancel();
+  EXPECT_THAT(given_up.Wait().status(), HasCode(absl::StatusCode::kCancelled));
+  auto next = SendAct(channel, 2);
+  DeferredCall deferred = holding.server.held.Take();
+  late.Finish(absl::AbortedError("too late"));
+  ASSERT_TRUE(Eventually([&] { return holding.server.server.stats().calls_running == 1; }));
+  deferred.Finish();
+  const auto reply = next.Wait();
+  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_EQ((*reply)->getNumber(), 2u);
+}
+
+TEST(AbandonedTest, TheHandlerMayReadItsLargeRequestUntilItAnswers) {
+  Box<std::pair<DeferredCall, probe::Probe::EchoParams::Reader>> calls;
+  struct Reading final : ProbeServiceImpl {
+    absl::Status Echo(ServerContext& context, probe::Probe::EchoParams::Reader request,
+                      probe::Probe::EchoResults::Builder) override {
+      calls->Put({context.Defer(), request});
+      return absl::OkStatus();
+    }
+    Box<std::pair<DeferredCall, probe::Probe::EchoParams::Reader>>* calls;
+  } reading;
+  reading.calls = &calls;
+  Server server;
+  ASSERT_TRUE(server.AddService(&reading).ok());
+  const auto channel = *Channel::Connect(*server.Listen(TestUri()));
+  constexpr size_t kBytes = 1 << 20;
+  auto call = probe::ProbeStub(channel).Echo();
+  std::fill_n(call.request().initData(kBytes).begin(), kBytes, 0x5a);
+  auto pending = call.Send();
+  auto [deferred, request] = calls.Take();
+  pending.Cancel();
+  EXPECT_FALSE(pending.Wait().ok());
+  // Its memory is not used for those that come in its slot.
+  for (int i = 0; i < 40; ++i) {
+    auto next = probe::ProbeStub(channel).Echo();
+    std::fill_n(next.request().initData(kBytes).begin(), kBytes, 0x11);
+    auto sent = next.Send();
+    calls.Take().first.Finish();
+    EXPECT_TRUE(sent.Wait().ok());
+  }
+  const capnp::Data::Reader data = request.getData();
+  EXPECT_EQ(std::count(data.begin(), data.end(), 0x5a), static_cast<ptrdiff_t>(kBytes));
+  deferred.Finish();
+}
+
+TEST(AbandonedTest, ARequestThatAHandlerHoldsCountsAgainstItsPeerUntilItAnswers) {
+  // What a host may hold is 80 % of 64 MiB: two of these, not three.
+  constexpr size_t kBytes = 20 << 20;
+  Box<DeferredCall> calls;
+  struct Holding final : ProbeServiceImpl {
+    absl::Status Echo(ServerContext& context, probe::Probe::EchoParams::Reader,
+                      probe::Probe::EchoResults::Builder) override {
+      calls->Put(context.Defer());
+      return absl::OkStatus();
+    }
+    Box<DeferredCall>* calls;
+  } holding;
+  holding.calls = &calls;
+  ServerOptions small;
+  small.pool.limit_bytes = 64 << 20;
+  Server server(std::move(small));
+  ASSERT_TRUE(server.AddService(&holding).ok());
+  const auto channel = *Channel::Connect(*server.Listen(TestUri()));
+  const auto send = [&](absl::Duration timeout) {
+    auto call = probe::ProbeStub(channel).Echo({.timeout = timeout});
+    call.request().initData(kBytes);
+    return call.Send();
+  };
+  std::vector<DeferredCall> held;
+  for (int i = 0; i < 2; ++i) {
+    auto call = send(kLong);
+    held.push_back(calls.Take());
+    call.Cancel();
+    EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kCancelled));
+  }
+  EXPECT_FALSE(send(absl::Milliseconds(50)).Wait().ok());
+  EXPECT_EQ(calls.size(), 0u) << "it found no memory";
+  held.clear();
+  auto call = send(kLong);
+  calls.Take().Finish();
+  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kOk));
+}
+
+TEST(AbandonedTest, TooManyOfThemRefuseFurtherCallsByTheirName) {
+  HoldingServer holding;
+  const auto channel = holding.server.Connect({.connection = {.slots = 1}});
+  std::vector<DeferredCall> held;
+  for (int i = 0; i < 128; ++i) {
+    auto call = SendAct(channel, 1);
+    held.push_back(holding.server.held.Take());
+    call.Cancel();
+    EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kCancelled));
+  }
+  const absl::Status refused = SendAct(channel, kAnswered).Wait().status();
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("128 handlers of this connection"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("Probe.act"));
+  held.pop_back();
+  EXPECT_TRUE(Eventually([&] { return SendAct(channel, kAnswered).Wait().ok(); }));
+}
+
+TEST(AbandonedTest, ACallThatWaitsForASlotSaysWhatKeepsThem) {
+  HoldingServer holding;
+  const auto channel = holding.server.Connect(kTwoSlots);
+  auto first = SendAct(channel, 1);
+  auto second = SendAct(channel, 1);
+  const absl::Status status =
+      SendAct(channel, kAnswered, {.timeout = absl::Milliseconds(10)}).Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("all 2 slots are busy"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the oldest is"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("Probe.act"));
+}
+
+}  // namespace
+}  // namespace hawser

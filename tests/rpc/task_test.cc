@@ -1,0 +1,129 @@
+// Handlers that are coroutines, and the calls that handlers make for their callers.
+
+#include "hawser/rpc/task.h"
+
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+#include "tests/rpc/driven.h"
+#include "tests/rpc/probe.h"
+
+namespace hawser {
+namespace {
+
+using testing::HasSubstr;
+
+// A server whose handlers ask another one, which it calls over a channel of its own poller.
+class TaskTest : public testing::Test {
+ protected:
+  TaskTest() {
+    service_.test = this;
+    EXPECT_TRUE(front_.AddService(&service_).ok());
+    channel_ = *Channel::Connect(*front_.Listen(TestUri()));
+  }
+  ~TaskTest() override { back_.held.LetGo(); }
+
+  struct Front final : ProbeServiceImpl {
+    absl::Status Act(ServerContext& context, probe::Probe::ActParams::Reader request,
+                     probe::Probe::ActResults::Builder reply) override {
+      return test->Answer(context.Defer(), request, reply);
+    }
+    TaskTest* test = nullptr;
+  };
+
+  Task Answer(DeferredCall call, probe::Probe::ActParams::Reader request,
+              probe::Probe::ActResults::Builder reply) {
+    const std::shared_ptr<int> local = alive_;
+    auto pending = SendAct(to_back_, request.getNumber(), CallOptions::For(call.context()));
+    auto asked = co_await pending;
+    if (throws_) throw std::runtime_error("no luck");
+    if (!asked.ok()) co_return asked.status();
+    reply.setNumber((*asked)->getNumber() + 1);
+    co_return absl::OkStatus();
+  }
+
+  std::shared_ptr<int> alive_ = std::make_shared<int>();  // Each coroutine keeps one reference.
+  bool throws_ = false;
+  TestServer back_;
+  std::shared_ptr<Channel> to_back_ = back_.Connect();
+  Front service_;
+  Server front_;
+  std::shared_ptr<Channel> channel_;
+};
+
+TEST_F(TaskTest, AnswersWithWhatItReturns) {
+  const auto reply = SendAct(channel_, 41).Wait();
+  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_EQ((*reply)->getNumber(), 42u);
+  EXPECT_TRUE(Eventually([&] { return alive_.use_count() == 1; }));
+}
+
+TEST_F(TaskTest, AnswersWithTheStatusThatItReturns) {
+  back_.probe.on_act = [](ServerContext&, uint64_t) { return absl::AbortedError("on purpose"); };
+  const absl::Status status = SendAct(channel_, 1).Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kAborted));
+  EXPECT_TRUE(Eventually([&] { return alive_.use_count() == 1; }));
+}
+
+TEST_F(TaskTest, AnExceptionAfterCoAwaitIsTheAnswer) {
+  throws_ = true;
+  const absl::Status status = SendAct(channel_, 1).Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kInternal));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no luck"));
+  EXPECT_TRUE(Eventually([&] { return alive_.use_count() == 1; })) << "its frame is destroyed";
+  EXPECT_TRUE(Eventually([&] { return front_.stats().calls_running == 0; }));
+}
+
+TEST_F(TaskTest, ItsCallsEndWithTheDeadlineOfItsOwn) {
+  Box<absl::Duration> remaining;
+  back_.probe.on_act = [&](ServerContext& context, uint64_t) {
+    remaining.Put(context.TimeRemaining());
+    return absl::OkStatus();
+  };
+  EXPECT_TRUE(SendAct(channel_, 1, {.timeout = absl::Seconds(30)}).Wait().ok());
+  const absl::Duration left = remaining.Take();
+  EXPECT_GT(left, absl::Seconds(10)) << "the default";
+  EXPECT_LE(left, absl::Seconds(30));
+}
+
+TEST_F(TaskTest, ItsCallsAreCancelledWithItsOwn) {
+  back_.probe.on_act = back_.held.Handler();
+  auto call = SendAct(channel_, 1);
+  DeferredCall deferred = back_.held.Take();
+  call.Cancel();
+  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kCancelled));
+  EXPECT_TRUE(Eventually([&] { return deferred.context().cancelled(); }));
+  EXPECT_TRUE(Eventually([&] { return alive_.use_count() == 1; }));
+}
+
+TEST(CallOptionsForTest, ACallOfACancelledOneIsCancelled) {
+  TestServer back, front;
+  front.probe.on_act = front.held.Handler();
+  const auto to_back = back.Connect();
+  auto call = SendAct(front.Connect(), 1);
+  DeferredCall deferred = front.held.Take();
+  call.Cancel();
+  ASSERT_TRUE(Eventually([&] { return deferred.context().cancelled(); }));
+  CallOptions options = CallOptions::For(deferred.context());
+  options.deadline = absl::InfiniteFuture();
+  EXPECT_THAT(SendAct(to_back, 1, options).Wait().status(), HasCode(absl::StatusCode::kCancelled));
+}
+
+TEST(CallOptionsForTest, ACallThatOutlivesItsHandlerGoesOn) {
+  TestServer back, front;
+  front.probe.on_act = front.held.Handler();
+  back.probe.on_act = back.held.Handler();
+  const auto to_back = back.Connect();
+  auto call = SendAct(front.Connect(), 1);
+  DeferredCall deferred = front.held.Take();
+  auto inner = SendAct(to_back, 1, CallOptions::For(deferred.context()));
+  DeferredCall back_deferred = back.held.Take();
+  deferred.Finish();
+  EXPECT_TRUE(call.Wait().ok());
+  back_deferred.Finish();
+  EXPECT_TRUE(inner.Wait().ok());
+}
+
+}  // namespace
+}  // namespace hawser
