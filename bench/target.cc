@@ -81,7 +81,7 @@ class TargetImpl final : public TargetService {
   if (!uri.ok()) Die("listen", uri.status());
   printf("%s\n", uri->c_str());
   fflush(stdout);
-  server.Wait();
+  if (absl::Status status = server.Wait(); !status.ok()) Die("wait", status);
   exit(0);
 }
 

@@ -98,6 +98,9 @@ struct ServerOptions {
   std::shared_ptr<Runtime> runtime;
   // Where handlers run; empty: on the poller, which they must not block.
   std::function<void(absl::AnyInvocable<void()> handler)> executor;
+  // The destructor of the server waits so long for DeferredCalls that are not finished. Then it names them in
+  // the log and goes without them: they can still be finished, which has no effect.
+  absl::Duration handler_grace = absl::Seconds(5);
   ConnectionOptions connection;
   // Connections at most, in all and from one host (an IPv4 address, or an IPv6 network of 64 bits); a further
   // one is rejected with a reason. So is one whose receives would take more than three quarters of `pool`:

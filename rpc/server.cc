@@ -5,30 +5,57 @@
 #include "hawser/rpc/server_core.h"
 
 namespace hawser {
+namespace {
 
-Server::Server(ServerOptions options) : core_(std::make_unique<internal::ServerCore>(std::move(options))) {}
-
-Server::~Server() {
-  // A child after fork() must not end what is the parent's.
-  if (!core_->usable_in_this_process()) core_.release();
+absl::Status InChild() {
+  return absl::FailedPreconditionError(
+      "this process is a child made by fork() after the server was; its sockets and threads are the "
+      "parent's. "
+      "Make the server after fork(): a daemon forks first");
 }
 
-absl::Status Server::AddService(Service* service) { return core_->AddService(service); }
+}  // namespace
 
-absl::StatusOr<std::string> Server::Listen(absl::string_view uri) { return core_->Listen(uri); }
+Server::Server(ServerOptions options) : core_(std::make_shared<internal::ServerCore>(std::move(options))) {}
 
-std::vector<std::string> Server::addresses() const { return core_->addresses(); }
+Server::~Server() {
+  if (core_->usable_in_this_process()) {
+    core_->End();
+  } else {
+    // A child after fork() must not end what is the parent's: leaked.
+    new std::shared_ptr<internal::ServerCore>(std::move(core_));
+  }
+}
 
-std::string Server::why_not_rdma() const { return core_->why_not_rdma(); }
+absl::Status Server::AddService(Service* service) {
+  return core_->usable_in_this_process() ? core_->AddService(service) : InChild();
+}
 
-absl::Status Server::Shutdown(absl::Time deadline) { return core_->Shutdown(deadline); }
+absl::StatusOr<std::string> Server::Listen(absl::string_view uri) {
+  if (!core_->usable_in_this_process()) return InChild();
+  return core_->Listen(uri);
+}
 
-void Server::Wait() { core_->Wait(); }
+std::vector<std::string> Server::addresses() const {
+  if (!core_->usable_in_this_process()) return {};
+  return core_->addresses();
+}
+
+std::string Server::why_not_rdma() const {
+  return core_->usable_in_this_process() ? core_->why_not_rdma() : "";
+}
+
+absl::Status Server::Shutdown(absl::Time deadline) {
+  return core_->usable_in_this_process() ? core_->Shutdown(deadline) : InChild();
+}
+
+absl::Status Server::Wait() { return core_->usable_in_this_process() ? core_->Wait() : InChild(); }
 
 absl::StatusOr<Buffer> Server::AllocateBuffer(size_t size_bytes, absl::string_view uri) {
+  if (!core_->usable_in_this_process()) return InChild();
   return core_->AllocateBuffer(size_bytes, uri);
 }
 
-ServerStats Server::stats() const { return core_->stats(); }
+ServerStats Server::stats() const { return core_->usable_in_this_process() ? core_->stats() : ServerStats(); }
 
 }  // namespace hawser

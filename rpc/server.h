@@ -42,10 +42,15 @@ struct ServerStats {
 //   hawser::Server server;
 //   server.AddService(&kv);
 //   absl::StatusOr<std::string> uri = server.Listen("tcp://[::]:7470");
-//   server.Wait();
+//   if (!uri.ok()) return uri.status();
+//   return server.Wait();
 // Thread:   any.
-// Lifetime: the services outlive it. The destructor shuts down at once: running handlers are cancelled and
-//           waited for.
+// Lifetime: the services outlive it. The destructor shuts down at once and cancels running handlers. It waits for
+//           those that have not returned, and for the others, which have deferred their answer,
+//           ServerOptions::handler_grace at most; the log names what it waits for. Not in a handler, where it
+//           would wait for itself: a CHECK.
+// Fork:     in a child after fork() every call fails with FailedPrecondition, or returns nothing, and the
+//           parent's server is not touched. A daemon forks before it makes a server.
 class Server {
  public:
   explicit Server(ServerOptions options = {});
@@ -74,8 +79,9 @@ class Server {
   // DeadlineExceeded: some were cancelled. Listen() fails afterwards.
   absl::Status Shutdown(absl::Time deadline);
 
-  // Until Shutdown() was called and is done.
-  void Wait();
+  // Waits until Shutdown() was called and is done. FailedPrecondition: it would wait for ever, because the
+  // server listens nowhere, or for itself, in one of its own handlers.
+  absl::Status Wait();
 
   // Memory that replies send without a copy (ServerContext::Attach()) to clients that come over its device.
   // That is the device of `uri`, one that the server listens on, or will: so a service can fill its memory
@@ -88,7 +94,7 @@ class Server {
 
  private:
   friend class internal::ServerCore;
-  std::unique_ptr<internal::ServerCore> core_;
+  std::shared_ptr<internal::ServerCore> core_;
 };
 
 }  // namespace hawser

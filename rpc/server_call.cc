@@ -20,7 +20,14 @@ class ServerCall::Ticket {
   }
   void operator()() {
     ServerCall* const call = std::exchange(call_, nullptr);
-    call->HandlerReturned(call->CallHandler());
+    // The end of the server waits for the gate, not for what follows it here.
+    const std::shared_ptr<HandlerGate> gate = call->connection_.serving().handlers;
+    absl::Status status = absl::UnavailableError("the server has ended");
+    {
+      const HandlerGate::Entry inside(*gate);
+      if (inside) status = call->CallHandler();
+    }
+    call->HandlerReturned(std::move(status));
   }
 
  private:

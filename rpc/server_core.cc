@@ -1,11 +1,14 @@
 #include "hawser/rpc/server_core.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "hawser/rpc/background.h"
 #include "hawser/transport/fabric/check.h"
+#include "hawser/transport/fabric/peer_text.h"
 #include "hawser/transport/fabrics.h"
 #include "hawser/transport/receive_ring.h"
 #include "hawser/transport/uri.h"
@@ -15,6 +18,9 @@ namespace {
 
 // A free port of one address may be taken at another: how often to ask for another one.
 constexpr int kPortTries = 8;
+
+// Calls that one line of the log names.
+constexpr size_t kLoggedCallsMax = 10;
 
 std::shared_ptr<Serving> MakeServing(const ServerOptions& options) {
   auto serving = std::make_shared<Serving>();
@@ -44,18 +50,54 @@ ServerCore::ServerCore(ServerOptions options)
       serving_(MakeServing(options_)),
       admission_(options_) {}
 
-ServerCore::~ServerCore() {
-  const absl::Status shut_down = Shutdown(absl::InfinitePast());
-  HAWSER_CHECK(shut_down.ok() || not_on_a_poller(),
-               "a Server was destroyed on its own poller (in a handler), where it would wait for itself");
+void ServerCore::End() {
+  HAWSER_CHECK(!in_a_handler(),
+               "a Server was destroyed in one of its own handlers, where it would wait for itself");
+  Shutdown(absl::InfinitePast()).IgnoreError();
+  bool ended;
   {
     absl::MutexLock lock(&mutex_);
-    AwaitLocked(&ServerCore::NoSessions);
+    ended = AwaitLocked(&ServerCore::NoSessions, environment_.Now() + options_.handler_grace);
+  }
+  if (!ended) LogUnfinishedCalls("have not been finished; it does not wait for those that were deferred");
+  serving_->handlers->Close();
+  // Said again after twice the time, and so on.
+  absl::Duration patience = std::max(options_.handler_grace, absl::Milliseconds(1));
+  while (!serving_->handlers->AwaitEmpty(environment_, environment_.Now() + patience)) {
+    LogUnfinishedCalls("keep it from ending, since handlers of theirs have not returned");
+    patience *= 2;
   }
   for (transport::Poller* poller : AllPollers()) {
-    // Whoever told us of the end of the last session is back from it when the poller has come to this.
+    // What told us of the end of the last session has returned when the poller has come to this.
     RunAndWait(*poller, [poller] { poller->AddAsyncInterest(-1); });
   }
+  absl::MutexLock lock(&mutex_);
+  if (!sessions_.empty()) self_ = shared_from_this();
+}
+
+void ServerCore::LogUnfinishedCalls(absl::string_view what) {
+  std::vector<std::string> calls;
+  ForEachSession([&](Session& session) {
+    for (std::string& call : session.DescribeCalls()) calls.push_back(std::move(call));
+  });
+  if (calls.empty()) return;
+  const size_t count = calls.size();
+  calls.resize(std::min(count, kLoggedCallsMax));
+  const std::string line =
+      absl::StrCat("hawser: a Server ends, and ", count, " of its calls ", what, ": ",
+                   EscapePeerText(absl::StrJoin(calls, "; ")), count > calls.size() ? "; ..." : "", "\n");
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+void ServerCore::DestroySoon(std::shared_ptr<ServerCore> self) {
+  // Not here, on a poller, and not before other pollers have returned from the end of their sessions.
+  const absl::Status started = RunInBackground([self] {
+    for (transport::Poller* poller : self->AllPollers()) RunAndWait(*poller, [] {});
+  });
+  if (!started.ok()) new std::shared_ptr<ServerCore>(std::move(self));  // No thread for it: it stays.
+}
+
+ServerCore::~ServerCore() {
   decltype(pollers_) pollers;
   {
     absl::MutexLock lock(&mutex_);
@@ -380,14 +422,21 @@ void ServerCore::ConnectionEnded(const Admission::Place& place) {
 }
 
 void ServerCore::OnSessionGone(Session& session) {
+  std::shared_ptr<ServerCore> self;
   std::unique_ptr<Session> gone;  // Goes after the lock.
-  absl::MutexLock lock(&mutex_);
-  admission_.RemoveNewcomer(session);
-  const auto found = sessions_.find(session.token());
-  HAWSER_CHECK(found != sessions_.end(), "a session ended twice; ", sessions_.size(), " are open");
-  gone = std::move(found->second);
-  sessions_.erase(found);
-  if (sessions_.empty()) ended_.SignalAll();
+  {
+    absl::MutexLock lock(&mutex_);
+    admission_.RemoveNewcomer(session);
+    const auto found = sessions_.find(session.token());
+    HAWSER_CHECK(found != sessions_.end(), "a session ended twice; ", sessions_.size(), " are open");
+    gone = std::move(found->second);
+    sessions_.erase(found);
+    if (sessions_.empty()) {
+      ended_.SignalAll();
+      self = std::move(self_);
+    }
+  }
+  if (self != nullptr) DestroySoon(std::move(self));
 }
 
 // ---- The end
@@ -424,9 +473,19 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
   return absl::OkStatus();
 }
 
-void ServerCore::Wait() {
+absl::Status ServerCore::Wait() {
+  if (in_a_handler()) {
+    return absl::FailedPreconditionError(
+        "Server::Wait() was called in a handler of the server, which would have to wait for itself");
+  }
   absl::MutexLock lock(&mutex_);
+  if (phase_ == Phase::kServing && listening_.empty()) {
+    return absl::FailedPreconditionError(
+        "Server::Wait() would wait for ever: the server listens nowhere. Was Listen() called, and did it "
+        "succeed?");
+  }
   AwaitLocked(&ServerCore::Down);
+  return absl::OkStatus();
 }
 
 bool ServerCore::AwaitLocked(bool (ServerCore::*condition)() const, absl::Time deadline) {

@@ -28,11 +28,13 @@ namespace hawser::internal {
 
 // What is behind a Server: listens, deals the connections out to its pollers, keeps the sessions.
 // Thread:   any, but not on its pollers, for what Server calls; on a poller for what it hears.
-// Lifetime: the destructor ends everything and waits for it.
-class ServerCore final : Session::Owner {
+// Lifetime: that of its Server, which calls End(), and of the calls that have not ended then.
+class ServerCore final : public std::enable_shared_from_this<ServerCore>, Session::Owner {
  public:
   explicit ServerCore(ServerOptions options);
   ~ServerCore();
+  // See ~Server().
+  void End();
   ServerCore(const ServerCore&) = delete;
   ServerCore& operator=(const ServerCore&) = delete;
 
@@ -42,7 +44,7 @@ class ServerCore final : Session::Owner {
   std::vector<std::string> addresses() const;
   std::string why_not_rdma() const;
   absl::Status Shutdown(absl::Time deadline);
-  void Wait();
+  absl::Status Wait();
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes, absl::string_view uri);
   ServerStats stats() const;
 
@@ -93,6 +95,12 @@ class ServerCore final : Session::Owner {
   bool AwaitLocked(bool (ServerCore::*condition)() const, absl::Time deadline = absl::InfiniteFuture())
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool not_on_a_poller() const;
+  // On a poller, or in a handler on the executor.
+  bool in_a_handler() const { return !not_on_a_poller() || serving_->handlers->InsideOnThisThread(); }
+  // Names the calls that have not ended, in the log.
+  void LogUnfinishedCalls(absl::string_view what);
+  // The last session has gone, after End().
+  static void DestroySoon(std::shared_ptr<ServerCore> self);
   std::vector<transport::Poller*> AllPollers() const;
   // Calls `function` for each session, on its poller, and waits for that.
   void ForEachSession(absl::FunctionRef<void(Session&)> function);
@@ -139,6 +147,7 @@ class ServerCore final : Session::Owner {
   // Each is used and destroyed on its poller.
   absl::btree_map<transport::SessionToken, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
   Admission admission_ ABSL_GUARDED_BY(mutex_);  // Of connections that are open, or being accepted.
+  std::shared_ptr<ServerCore> self_ ABSL_GUARDED_BY(mutex_);  // After End(), while there are sessions.
 };
 
 }  // namespace hawser::internal

@@ -1,5 +1,6 @@
 #include "hawser/rpc/serving_connection.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -108,6 +109,17 @@ void ServingConnection::Drain() {
 void ServingConnection::Close(const absl::Status& why) {
   poller_.AssertHeld();
   if (connection_ != nullptr) connection_->Close(why);
+}
+
+std::vector<std::string> ServingConnection::DescribeCalls() const {
+  poller_.AssertHeld();
+  std::vector<std::string> texts;
+  for (const auto& call : calls_) {
+    if (std::find(free_.begin(), free_.end(), call.get()) != free_.end()) continue;
+    texts.push_back(absl::StrCat(call->method().name, " from ", peer_address_, ", ",
+                                 SecondsSince(call->started_ns(), poller_.now_ns()), " s old"));
+  }
+  return texts;
 }
 
 void ServingConnection::OnReady(const transport::Handshake&) { owner_.OnServingReady(); }

@@ -12,6 +12,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "hawser/rpc/callback_gate.h"
+#include "hawser/rpc/handler_gate.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/service.h"
 #include "hawser/transport/connection.h"
@@ -33,6 +34,8 @@ struct Serving {
   MethodTable methods;
   ReadLimits read;
   std::function<void(absl::AnyInvocable<void()> handler)> executor;  // Empty: handlers run on the poller.
+  // Of handlers on the executor.
+  std::shared_ptr<HandlerGate> handlers = std::make_shared<HandlerGate>();
   // Of a channel that offers services, which may be destroyed right after it. Null: they outlive all calls.
   std::shared_ptr<CallbackGate> gate;
 };
@@ -87,6 +90,10 @@ class ServingConnection final : transport::ConnectionObserver,
   // Refuses new requests, lets the running ones end, then closes.
   void Drain();
   void Close(const absl::Status& why);
+
+  // Its calls that have not ended, answered or not: "kv.capnp:KeyValue.get from tcp://10.0.0.7:51234, 12 s
+  // old".
+  std::vector<std::string> DescribeCalls() const;
 
   // ---- For its calls.
   transport::Poller& poller() { return poller_; }

@@ -2,6 +2,8 @@
 #define HAWSER_RPC_SESSION_H_
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
@@ -59,6 +61,8 @@ class Session final : public Admission::Newcomer, ServingConnection::Owner {
 
   void Drain() { serving_.Drain(); }
   void Close(const absl::Status& why) { serving_.Close(why); }
+  // See ServingConnection.
+  std::vector<std::string> DescribeCalls() const { return serving_.DescribeCalls(); }
 
   const transport::SessionToken& token() const { return token_; }
   transport::Poller& poller() { return poller_; }

@@ -233,6 +233,7 @@ void Connection::OnEstablished(absl::string_view private_data) {
   poller_.MarkForFlush(this);
   observer_.OnReady(peer_hello_);
   for (auto& [buffer, length_bytes] : std::exchange(early_, {})) OnMessage(std::move(buffer), length_bytes);
+  if (drains_when_ready_) Drain();
 }
 
 void Connection::OnConnectFailed(const absl::Status& why, absl::string_view private_data) {
@@ -274,7 +275,12 @@ uint64_t Connection::DetachRequestMemory(ExchangeId id) {
 
 void Connection::Drain() {
   poller_.AssertHeld();
-  if (state_ == State::kConnecting) return Close();
+  if (state_ == State::kConnecting) {
+    // For the client that was accepted it may be up already, and its first requests on their way.
+    drains_when_ready_ = accepted_ && responder_ != nullptr;
+    if (!drains_when_ready_) Close();
+    return;
+  }
   if (state_ == State::kDraining) return;
   Move(Event::kDrainCalled);
   if (state_ != State::kDraining) return;

@@ -129,7 +129,7 @@ class Connection final : public fabric::ConnectionHandler {
   // ---- Both.
 
   // Drains: no new requests (a peer that sends them is told; SendRequest() fails), closes once every exchange
-  // has ended.
+  // has ended. While it connects: closes, or, if a peer that sends requests was accepted, drains when it is up.
   void Drain();
   // Ends everything now.
   void Close(const absl::Status& why = absl::CancelledError("closed by this side"));
@@ -218,9 +218,10 @@ class Connection final : public fabric::ConnectionHandler {
   absl::Status seen_flushed_;  // Not OK: all that is known of the failure.
   std::string peer_;
   uint32_t index_ = 0;
-  bool accepted_ = false;                          // The peer dialed.
-  bool marked_for_flush_ = false;                  // The poller's.
-  bool ready_ = false;                             // The observer has heard.
+  bool accepted_ = false;          // The peer dialed.
+  bool marked_for_flush_ = false;  // The poller's.
+  bool ready_ = false;             // The observer has heard.
+  bool drains_when_ready_ = false;
   bool told_lost_ = false;                         // Likewise.
   std::vector<std::pair<Lease, uint32_t>> early_;  // Received before the handshake's end was known here.
   int64_t last_receive_ns_ = 0;

@@ -14,9 +14,9 @@ int main(int argc, char** argv) {
     status = uri.status();
     if (uri.ok()) std::cout << "listening on " << *uri << std::endl;
   }
+  if (status.ok()) status = server.Wait();
   if (!status.ok()) {
     std::cerr << "greeter_server: " << status << std::endl;
     return 1;
   }
-  server.Wait();
 }

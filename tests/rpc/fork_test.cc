@@ -70,6 +70,23 @@ TEST_F(ForkTest, AChildMayLetGoOfChannelAndServer) {
   EXPECT_TRUE(SendAct(channel, 1).Wait().ok()) << "the parent was harmed";
 }
 
+TEST_F(ForkTest, EachCallOfTheParentsServerFailsInTheChild) {
+  TestServer server;
+  auto channel = server.Connect();
+  EXPECT_TRUE(InChild([&] {
+    ProbeServiceImpl another;
+    const absl::Status shut_down = server.server.Shutdown(absl::InfinitePast());
+    return absl::IsFailedPrecondition(shut_down) && absl::StrContains(shut_down.message(), "fork()") &&
+           absl::IsFailedPrecondition(server.server.Wait()) &&
+           absl::IsFailedPrecondition(server.server.Listen(TestUri()).status()) &&
+           absl::IsFailedPrecondition(server.server.AddService(&another)) &&
+           absl::IsFailedPrecondition(server.server.AllocateBuffer(8).status()) &&
+           server.server.addresses().empty() && server.server.stats().connections == 0;
+  }));
+  EXPECT_TRUE(SendAct(channel, 1).Wait().ok()) << "the parent was harmed";
+  EXPECT_TRUE(server.Connect() != nullptr);
+}
+
 // Its threads are the parent's, and what they wait on cannot be destroyed.
 TEST_F(ForkTest, ChildMayDropARuntimeAndItsServer) {
   std::shared_ptr<transport::Runtime> runtime = transport::Runtime::Create(TestScheme()).value();

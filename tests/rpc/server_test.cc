@@ -259,7 +259,7 @@ TEST(ShutdownTest, RunningCallsEndAndNewOnesAreRefused) {
   deferred.Finish();
   EXPECT_THAT(running.Wait().status(), HasCode(absl::StatusCode::kOk));
   shutdown.join();
-  server.server.Wait();
+  EXPECT_TRUE(server.server.Wait().ok());
   EXPECT_THAT(server.server.Listen("tcp://127.0.0.1:0").status(),
               HasCode(absl::StatusCode::kFailedPrecondition));
   EXPECT_EQ(server.server.stats().connections, 0u);

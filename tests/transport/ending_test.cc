@@ -281,6 +281,37 @@ TEST(DrainTest, ARequestOnItsWayWhenTheServerDrainsIsAnswered) {
   EXPECT_TRUE(call.response.ok()) << call.status();
 }
 
+TEST(DrainTest, AServerThatHasJustAcceptedAnswersWhatIsOnItsWay) {
+  World world;
+  RecordingServer handler;
+  RecordingObserver server_observer, client_observer;
+  Connection *accepted = nullptr, *dialed = nullptr;
+  TestListener listener(world, world.server);
+  listener.on_peer = [&](std::unique_ptr<fabric::ConnectRequest> request, const Handshake& hello) {
+    auto made = Connection::Accept(world.server.poller(), std::move(request), {}, hello, {}, server_observer,
+                                   &handler);
+    ASSERT_TRUE(made.ok());
+    accepted = *made;
+    accepted->Drain();  // Before it knows that the connection is up.
+  };
+  handler.answer = [&](RecordingServer::Request request) {
+    OutgoingMessagePtr response = NewMessage(*world.server.poller().shared_messages(), 8);
+    EXPECT_TRUE(accepted->Respond(request.id, response).ok());
+  };
+  PendingCall call;
+  client_observer.on_ready = [&] {
+    OutgoingMessagePtr request = NewMessage(*world.client.poller().shared_messages(), 8);
+    EXPECT_TRUE(dialed->SendRequest(request, kNever, call).ok());
+  };
+  world.OnClient([&] {
+    dialed = *Connection::Dial(world.client.poller(), listener.address(), {}, Handshake(), absl::Seconds(2),
+                               client_observer, nullptr);
+  });
+  ASSERT_TRUE(world.RunUntil([&] { return client_observer.closings + server_observer.closings == 2; }));
+  EXPECT_TRUE(call.response.ok()) << call.status();
+  EXPECT_EQ(client_observer.going_aways, 1);
+}
+
 TEST(DrainTest, TheServerWaitsUntilItsLargeResponseWasRead) {
   World world;
   Link link(world);

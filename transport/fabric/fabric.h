@@ -151,8 +151,8 @@ class ConnectionHandler {
   virtual void OnConnectFailed(const absl::Status& why, absl::string_view private_data) = 0;
 
   // The peer disconnected, died, or broke the fabric's protocol; `why` is Unavailable or DataLoss, and tells
-  // of a violation where there was one (ViolationOf()). The queue
-  // pair may still look healthy and flush nothing until Disconnect() is called.
+  // of a violation where there was one (ViolationOf()). Every SEND that arrived before has been returned by an
+  // earlier Poll(). The queue pair may still look healthy and flush nothing until Disconnect() is called.
   virtual void OnDisconnected(const absl::Status& why) = 0;
 };
 

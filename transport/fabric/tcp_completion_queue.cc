@@ -114,6 +114,7 @@ void TcpCompletionQueue::Unregister(EventSource& source) {
 
 void TcpCompletionQueue::UnregisterQueuePair(CompletionSource& source) {
   ready_.Remove(source);
+  ending_.Remove(source);
   owing_.Remove(source);
   carrying_.Remove(source);
   Unregister(source);
@@ -199,6 +200,7 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
   if (in_forked_child()) return 0;
   CompletionSpan out = {completions.data(), completions.data() + completions.size()};
   polling_ = true;
+  if (!ending_.empty()) TellEnds();
   if (!completions.empty()) Deliver(out);
   bool idle = out.next == completions.data();
   // The rest of what came with one look is not mixed with what another look finds: what all of it brings about
@@ -264,6 +266,12 @@ void TcpCompletionQueue::DeliverNews(CompletionSpan& none) {
   }
 }
 
+void TcpCompletionQueue::TellEnds() {
+  for (size_t count = std::min(ending_.size(), kNewsMax); count > 0 && !ending_.empty(); --count) {
+    ending_.TakeFirst()->OnTellEnd();
+  }
+}
+
 void TcpCompletionQueue::HandleEvents() {
   // What a handler does can remove sources whose events are still to come: hence looked up each time.
   for (int i = 0; i < events_.count; ++i) {
@@ -297,6 +305,11 @@ void TcpCompletionQueue::Schedule(CompletionSource& source) {
   if (!polling_) Publish();
 }
 
+void TcpCompletionQueue::TellEnd(CompletionSource& source) {
+  ending_.Add(source);
+  if (!polling_) Publish();
+}
+
 void TcpCompletionQueue::OweAcknowledgement(CompletionSource& source) { owing_.Add(source); }
 
 void TcpCompletionQueue::CancelAcknowledgement(CompletionSource& source) {
@@ -307,7 +320,7 @@ void TcpCompletionQueue::CancelAcknowledgement(CompletionSource& source) {
 // Tells Wait() what only Poll() can do. Sequentially consistent with Wait(): either it sees this, or we see
 // it waiting.
 void TcpCompletionQueue::Publish() {
-  const bool work = !ready_.empty();
+  const bool work = !ready_.empty() || !ending_.empty();
   const bool owing = !owing_.empty();
   if (has_work_.load(std::memory_order_relaxed) != work) has_work_.store(work, std::memory_order_seq_cst);
   if (is_owing_.load(std::memory_order_relaxed) != owing) is_owing_.store(owing, std::memory_order_seq_cst);

@@ -48,6 +48,8 @@ class CompletionSource : public EventSource {
   // Called once for each Schedule(). Adds completions while there is room and schedules itself again if that
   // did not suffice; or calls its handler, as the last thing it does.
   virtual void Deliver(CompletionSpan& out) = 0;
+  // Called once for each TellEnd(), unless it was unregistered.
+  virtual void OnTellEnd() = 0;
   // Called once for each OweAcknowledgement(), unless it was cancelled.
   virtual void Acknowledge() = 0;
 
@@ -59,6 +61,7 @@ class CompletionSource : public EventSource {
     bool linked = false;
   };
   Links ready_;
+  Links ending_;
   Links owing_;
   Links carrying_;
 };
@@ -90,6 +93,8 @@ class TcpCompletionQueue final : public CompletionQueue {
   // effect.
   void UnregisterQueuePair(CompletionSource& source);
   void Schedule(CompletionSource& source);  // Deliver() will be called.
+  // OnTellEnd() will be called by the next Poll(): when what this one returns has been seen.
+  void TellEnd(CompletionSource& source);
   void OweAcknowledgement(CompletionSource& source);
   void CancelAcknowledgement(CompletionSource& source);
   void StartCarrying(CompletionSource& source);  // Frames, on a connected socket.
@@ -118,7 +123,7 @@ class TcpCompletionQueue final : public CompletionQueue {
   // though its turn may begin in the middle of a Poll(). When the poller takes fewer, because each takes long,
   // turns are as much shorter.
   static constexpr uint32_t kPollsInARow = 8;
-  // Sources that one Poll() without room for completions asks for news.
+  // Sources that one Poll() without room for completions asks for news; ends that one Poll() tells of.
   static constexpr size_t kNewsMax = 64;
 
   // Of sources that know by themselves whether they are in it.
@@ -167,6 +172,7 @@ class TcpCompletionQueue final : public CompletionQueue {
   void Deliver(CompletionSpan& out);
   void KeepTurn(CompletionSource& source);
   void DeliverNews(CompletionSpan& none);
+  void TellEnds();
   void SleepUntil(int64_t when_ns);
   bool TakeEventsOfWait();
   void HandleEvents();
@@ -190,6 +196,7 @@ class TcpCompletionQueue final : public CompletionQueue {
   std::vector<Registration> sources_;
   std::vector<uint32_t> free_indexes_;
   Queue<&CompletionSource::ready_> ready_;
+  Queue<&CompletionSource::ending_> ending_;
   Queue<&CompletionSource::owing_> owing_;
   Queue<&CompletionSource::carrying_> carrying_;
   int blocked_ = 0;
@@ -207,7 +214,7 @@ class TcpCompletionQueue final : public CompletionQueue {
   const std::unique_ptr<SendBatch> send_batch_;
 
   // Shared with Wait() and Wake().
-  std::atomic<bool> has_work_ = false;  // ready_ is not empty, outside of Poll().
+  std::atomic<bool> has_work_ = false;  // ready_ or ending_ is not empty, outside of Poll().
   std::atomic<bool> is_owing_ = false;  // owing_ is not empty, likewise.
   std::atomic<bool> settle_now_ = false;
   std::atomic<int> waiting_ = 0;

@@ -342,7 +342,11 @@ void TcpQueuePair::Deliver(CompletionSpan& out) {
     completion_queue_.Schedule(*this);
     return;
   }
-  if (news_ == nullptr) return;
+  if (news_ != nullptr) completion_queue_.TellEnd(*this);
+}
+
+void TcpQueuePair::OnTellEnd() {
+  if (news_ == nullptr) return;  // Disconnect() was called.
   const std::unique_ptr<News> last = std::move(news_);
   completion_queue_.Schedule(*this);
   if (last->ended_before_established) {

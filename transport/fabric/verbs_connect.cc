@@ -322,12 +322,18 @@ void VerbsQueuePair::OnTurn() {
     PostChain({}).IgnoreError();  // Fail() was called.
   }
   if (news_ == nullptr) return;
+  // What arrived before the end may still be in the device's queue: a later Poll() tells of it.
+  if (news_->ended && !news_->established && !news_->ended_before_established &&
+      completion_queue_.times_emptied() == news_->times_emptied) {
+    return ScheduleOnce();
+  }
   const std::unique_ptr<News> told = std::move(news_);
   if (told->established && !told->ended) return handler_.OnEstablished(told->private_data);
   if (told->established) {
     // Both since the last Poll(): the end comes with the next.
     news_ = std::make_unique<News>();
     news_->ended = true;
+    news_->times_emptied = told->times_emptied;
     news_->why = told->why;
     ScheduleOnce();
     return handler_.OnEstablished(told->private_data);
@@ -341,6 +347,7 @@ void VerbsQueuePair::Fail(absl::Status why, absl::string_view private_data) {
     News& last = news();
     last.ended = true;
     last.ended_before_established = !was_established_;
+    last.times_emptied = completion_queue_.times_emptied();
     last.why = why;
     if (!was_established_) last.private_data = std::string(private_data);
     ScheduleOnce();

@@ -62,11 +62,13 @@ class NewsRecorder : public ConnectionHandler {
   void OnDisconnected(const absl::Status& status) override {
     told.push_back("disconnected");
     why = status;
+    if (on_disconnected) on_disconnected();
   }
 
   bool established() const { return !told.empty() && told.front() == "established"; }
   bool ended() const { return !told.empty() && told.back() != "established"; }
 
+  std::function<void()> on_disconnected;
   std::vector<std::string> told;
   absl::Status why;
   std::string accept_data;

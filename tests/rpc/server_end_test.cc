@@ -1,0 +1,142 @@
+// The end of a server whose calls have not ended.
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/synchronization/notification.h"
+#include "tests/rpc/probe.h"
+
+namespace hawser {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr absl::Duration kShort = absl::Milliseconds(10);
+
+// Runs each handler on a thread of its own.
+std::function<void(absl::AnyInvocable<void()>)> OnThreads(std::deque<std::thread>& threads) {
+  return [&threads](absl::AnyInvocable<void()> handler) { threads.emplace_back(std::move(handler)); };
+}
+
+void JoinAll(std::deque<std::thread>& threads) {
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ServerEndTest, DoesNotWaitForADeferredCallForEver) {
+  testing::internal::CaptureStderr();
+  auto server = std::make_unique<TestServer>(ServerOptions{.handler_grace = kShort});
+  server->probe.on_act = server->held.Handler();
+  auto call = SendAct(server->Connect(), 1);
+  DeferredCall leaked = server->held.Take();
+  server.reset();
+  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kUnavailable));
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("a Server ends, and 1 of its calls have not been finished"));
+  EXPECT_THAT(log, HasSubstr("Probe.act from "));
+  EXPECT_TRUE(leaked.context().cancelled());
+  leaked.Finish();
+}
+
+TEST(ServerEndTest, WaitsForADeferredCallThatIsFinishedInTime) {
+  testing::internal::CaptureStderr();
+  {
+    TestServer server({.handler_grace = kLong});
+    server.probe.on_act = server.held.Handler();
+    auto call = SendAct(server.Connect(), 1);
+    auto deferred = std::make_shared<DeferredCall>(server.held.Take());
+    deferred->context().OnCancel([deferred] { deferred->Finish(); });
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(ServerEndTest, WaitsForAHandlerThatHasNotReturnedAndNamesIt) {
+  std::deque<std::thread> threads;
+  absl::Notification go_on;
+  std::atomic<bool> returned{false}, ended{false};
+  testing::internal::CaptureStderr();
+  auto server =
+      std::make_unique<TestServer>(ServerOptions{.executor = OnThreads(threads), .handler_grace = kShort});
+  Box<bool> started;
+  server->probe.on_act = [&](ServerContext&, uint64_t) {
+    started.Put(true);
+    go_on.WaitForNotification();
+    returned = true;
+    return absl::OkStatus();
+  };
+  auto call = SendAct(server->Connect(), 1);
+  started.Take();
+  std::thread ending([&] {
+    server.reset();
+    EXPECT_TRUE(returned);
+    ended = true;
+  });
+  EXPECT_FALSE(call.Wait().ok()) << "answered although its handler runs";
+  EXPECT_FALSE(ended);
+  go_on.Notify();
+  ending.join();
+  JoinAll(threads);
+  testing::internal::GetCapturedStderr();
+}
+
+TEST(ServerEndTest, DoesNotWaitForAHandlerThatItsExecutorNeverRan) {
+  std::deque<absl::AnyInvocable<void()>> never_run;
+  int runs = 0;
+  {
+    TestServer ended(
+        {.executor = [&](absl::AnyInvocable<void()> handler) { never_run.push_back(std::move(handler)); },
+         .handler_grace = kShort});
+    ended.probe.on_act = [&](ServerContext&, uint64_t) {
+      ++runs;
+      return absl::OkStatus();
+    };
+    auto call = SendAct(ended.Connect(), 1);
+    ASSERT_TRUE(Eventually([&] { return ended.server.stats().calls_running == 1; }));
+  }
+  ASSERT_EQ(never_run.size(), 1u);
+  never_run.front()();
+  EXPECT_EQ(runs, 0) << "its service may be destroyed";
+}
+
+TEST(ServerEndTest, WaitOnAServerThatListensNowhereReturns) {
+  Server server;
+  const absl::Status status = server.Wait();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("listens nowhere"));
+}
+
+TEST(ServerEndTest, WaitInAHandlerIsRefused) {
+  std::deque<std::thread> threads;
+  {
+    TestServer on_poller, on_threads({.executor = OnThreads(threads)});
+    for (TestServer* server : {&on_poller, &on_threads}) {
+      server->probe.on_act = [server](ServerContext&, uint64_t) { return server->server.Wait(); };
+      EXPECT_THAT(SendAct(server->Connect(), 1).Wait().status(),
+                  HasCode(absl::StatusCode::kFailedPrecondition));
+    }
+  }
+  JoinAll(threads);
+}
+
+TEST(ServerEndDeathTest, InOneOfItsOwnHandlersIsACheck) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto end = [](bool on_poller) {
+    std::deque<std::thread> threads;
+    ServerOptions options;
+    if (!on_poller) options.executor = OnThreads(threads);
+    auto server = std::make_unique<TestServer>(std::move(options));
+    server->probe.on_act = [&](ServerContext&, uint64_t) {
+      server.reset();
+      return absl::OkStatus();
+    };
+    SendAct(server->Connect(), 1).Wait().IgnoreError();
+  };
+  EXPECT_DEATH(end(false), "destroyed in one of its own handlers");
+  EXPECT_DEATH(end(true), "destroyed in one of its own handlers");
+}
+
+}  // namespace
+}  // namespace hawser
