@@ -51,19 +51,20 @@ SourceLines::SourceLines(absl::string_view text) {
   tokens.push_back({"", 0});
   std::vector<std::string> scopes;  // One for each open brace; empty for a group or union.
   std::string opening;              // What the next brace opens.
-  auto declare = [&](const Token& name) {
+  auto declare = [&](absl::string_view name, int line) {
     std::vector<absl::string_view> path;
     for (const std::string& scope : scopes) {
       if (!scope.empty()) path.push_back(scope);
     }
-    path.push_back(name.text);
-    lines_.try_emplace(absl::StrJoin(path, "."), name.line);
+    path.push_back(name);
+    lines_.try_emplace(absl::StrJoin(path, "."), line);
   };
   for (size_t i = 0; i + 1 < tokens.size(); ++i) {
     absl::string_view token = tokens[i].text;
     const Token& next = tokens[i + 1];
-    if ((token == "struct" || token == "interface") && absl::ascii_isupper(*next.text.data())) {
-      declare(next);
+    bool scope = token == "struct" || token == "interface" || token == "enum";
+    if (scope && absl::ascii_isupper(*next.text.data())) {
+      declare(next.text, next.line);
       opening = std::string(next.text);
     } else if (token == "{") {
       scopes.push_back(std::move(opening));
@@ -71,7 +72,8 @@ SourceLines::SourceLines(absl::string_view text) {
     } else if (token == "}" && !scopes.empty()) {
       scopes.pop_back();
     } else if (next.text == "@" && absl::ascii_islower(token[0])) {
-      declare(tokens[i]);
+      declare(token, tokens[i].line);
+      if (i + 2 < tokens.size()) declare(absl::StrCat("@", tokens[i + 2].text), tokens[i].line);
     }
   }
 }
@@ -94,6 +96,10 @@ SourceLines SourceLines::OfFile(const std::string& path) {
 int SourceLines::Find(absl::string_view scoped_name) const {
   auto found = lines_.find(scoped_name);
   return found == lines_.end() ? 0 : found->second;
+}
+
+int SourceLines::Find(absl::string_view scoped_name, uint16_t ordinal) const {
+  return Find(absl::StrCat(scoped_name, ".@", ordinal));
 }
 
 }  // namespace hawser::codegen

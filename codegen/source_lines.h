@@ -1,6 +1,7 @@
 #ifndef HAWSER_CODEGEN_SOURCE_LINES_H_
 #define HAWSER_CODEGEN_SOURCE_LINES_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
@@ -23,6 +24,10 @@ class SourceLines {
 
   // "Outer.Inner" or, for a method, "Outer.Inner.get". 0: not found.
   int Find(absl::string_view scoped_name) const;
+
+  // The method, field or enumerant that `scoped_name`, "Outer.Inner", declares with this ordinal. 0: not
+  // found.
+  int Find(absl::string_view scoped_name, uint16_t ordinal) const;
 
  private:
   absl::flat_hash_map<std::string, int> lines_;

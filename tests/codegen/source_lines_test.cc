@@ -51,6 +51,29 @@ TEST(SourceLinesTest, AMethodIsOnTheLineOfItsName) {
   EXPECT_EQ(lines.Find("Foo.get"), 3);
 }
 
+TEST(SourceLinesTest, FindsMembersByTheirOrdinals) {
+  SourceLines lines(
+      "struct Outer {\n"
+      "  a @1 :Text;\n"
+      "  g :group { union {\n"
+      "    b @0 :Text;\n"
+      "    c @2 :Text; } }\n"
+      "  enum Kind {\n"
+      "    a @1; b @0;\n"
+      "  }\n"
+      "  interface Inner {\n"
+      "    get @0 () -> ();\n"
+      "  }\n"
+      "}\n");
+  EXPECT_EQ(lines.Find("Outer", 0), 4);
+  EXPECT_EQ(lines.Find("Outer", 1), 2);
+  EXPECT_EQ(lines.Find("Outer", 2), 5);
+  EXPECT_EQ(lines.Find("Outer", 3), 0);
+  EXPECT_EQ(lines.Find("Outer.Kind"), 6);
+  EXPECT_EQ(lines.Find("Outer.Kind", 0), 7);
+  EXPECT_EQ(lines.Find("Outer.Inner", 0), 10);
+}
+
 TEST(SourceLinesTest, WhatIsNoSchemaHasNoLines) {
   EXPECT_EQ(SourceLines("").Find("Foo"), 0);
   EXPECT_EQ(SourceLines("}}} \" @ interface").Find("Foo"), 0);
