@@ -42,7 +42,7 @@ def _import_prefix(ctx):
         return prefix[1:]
     return _join(ctx.label.package, prefix) if ctx.label.package or prefix else ""
 
-def _import_path(ctx, file):
+def schema_import_path(ctx, file):
     """The folder that the import path of a schema of this target starts from."""
     return _join(file.root.path, ctx.label.workspace_root, _import_prefix(ctx))
 
@@ -51,7 +51,7 @@ def _schema_info(ctx, deps):
     return CapnpSchemaInfo(
         schemas = depset(ctx.files.srcs, transitive = [info.schemas for info in infos]),
         import_paths = depset(
-            [_import_path(ctx, file) for file in ctx.files.srcs],
+            [schema_import_path(ctx, file) for file in ctx.files.srcs],
             transitive = [info.import_paths for info in infos],
         ),
     )
@@ -62,7 +62,7 @@ def _declare_outputs(ctx, suffix):
     for file in ctx.files.srcs:
         if file.owner.workspace_name != ctx.label.workspace_name or file.owner.package != ctx.label.package:
             fail("%s is in another package: give it a capnp_rpc_library there" % file.owner)
-        _below(file, _import_path(ctx, file))
+        _below(file, schema_import_path(ctx, file))
         in_package = _below(file, _join(file.root.path, ctx.label.workspace_root, ctx.label.package))
         files.append(ctx.actions.declare_file(in_package[:-len(".capnp")] + suffix))
     return files
@@ -77,7 +77,7 @@ def _generate(ctx, info):
     args = ctx.actions.args()
     args.add("compile")
     args.add_all(import_paths + [CAPNP_IMPORT_PATH], format_each = "-I%s", uniquify = True)
-    own_paths = {_import_path(ctx, file): None for file in ctx.files.srcs}
+    own_paths = {schema_import_path(ctx, file): None for file in ctx.files.srcs}
     args.add_all([path for path in own_paths if path != "."], format_each = "--src-prefix=%s")
     for plugin in [ctx.file._capnpc_cxx, ctx.executable._capnpc_hawser]:
         # A path with a slash is the plugin itself; without one it would be looked for in $PATH.

@@ -48,11 +48,12 @@ class Nodes {
   absl::flat_hash_map<uint64_t, Node::SourceInfo::Reader> comments_;
 };
 
-// Annotations: $Cxx.namespace and $Cxx.name of /capnp/c++.capnp, $Hawser.idempotent of
-// /hawser/annotations.capnp.
+// Annotations: $Cxx.namespace and $Cxx.name of /capnp/c++.capnp, $Hawser.idempotent and $Hawser.renamedFrom
+// of /hawser/annotations.capnp.
 inline constexpr uint64_t kCxxNamespace = 0xb9c6f99ebf805f2c;
 inline constexpr uint64_t kCxxName = 0xf264a779fef191ce;
 inline constexpr uint64_t kIdempotent = 0xb3d1f6c0a5e27c94;
+inline constexpr uint64_t kRenamedFrom = 0xc4f7a90d3be15826;
 
 // The text of annotation `id`, if it is there.
 std::optional<std::string> AnnotationText(capnp::List<capnp::schema::Annotation>::Reader annotations,

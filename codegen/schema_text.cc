@@ -18,10 +18,11 @@ using capnp::schema::Type;
 constexpr const char* kBuiltIn[] = {"Void",   "Bool",   "Int8",   "Int16",   "Int32",   "Int64", "UInt8",
                                     "UInt16", "UInt32", "UInt64", "Float32", "Float64", "Text",  "Data"};
 
-// Types as they are written inside one interface.
-class TypeText {
+// Types as they are written inside one interface or, without one, outside of all.
+class TypeWriter {
  public:
-  TypeText(const Nodes& nodes, Node::Reader interface) : nodes_(nodes) {
+  explicit TypeWriter(const Nodes& nodes) : nodes_(nodes) {}
+  TypeWriter(const Nodes& nodes, Node::Reader interface) : nodes_(nodes) {
     for (; !interface.isFile(); interface = nodes.Get(interface.getScopeId()))
       scopes_.insert(interface.getId());
   }
@@ -38,6 +39,33 @@ class TypeText {
       texts.push_back(absl::StrCat(field.getName().cStr(), " :", Of(field.getSlot().getType())));
     }
     return absl::StrCat("(", absl::StrJoin(texts, ", "), ")");
+  }
+
+  std::string Of(Type::Reader type) const {
+    switch (type.which()) {
+      case Type::LIST:
+        return absl::StrCat("List(", Of(type.getList().getElementType()), ")");
+      case Type::ENUM:
+        return Named(type.getEnum().getTypeId(), type.getEnum().getBrand());
+      case Type::STRUCT:
+        return Named(type.getStruct().getTypeId(), type.getStruct().getBrand());
+      case Type::INTERFACE:
+        return Named(type.getInterface().getTypeId(), type.getInterface().getBrand());
+      case Type::ANY_POINTER:
+        if (type.getAnyPointer().isParameter()) {
+          auto parameter = type.getAnyPointer().getParameter();
+          return nodes_.Get(parameter.getScopeId())
+              .getParameters()[parameter.getParameterIndex()]
+              .getName()
+              .cStr();
+        }
+        if (!type.getAnyPointer().isUnconstrained()) return "AnyPointer";
+        if (type.getAnyPointer().getUnconstrained().isStruct()) return "AnyStruct";
+        if (type.getAnyPointer().getUnconstrained().isList()) return "AnyList";
+        return "AnyPointer";
+      default:
+        return kBuiltIn[static_cast<size_t>(type.which())];
+    }
   }
 
  private:
@@ -61,26 +89,6 @@ class TypeText {
     return text;
   }
 
-  std::string Of(Type::Reader type) const {
-    switch (type.which()) {
-      case Type::LIST:
-        return absl::StrCat("List(", Of(type.getList().getElementType()), ")");
-      case Type::ENUM:
-        return Named(type.getEnum().getTypeId(), type.getEnum().getBrand());
-      case Type::STRUCT:
-        return Named(type.getStruct().getTypeId(), type.getStruct().getBrand());
-      case Type::INTERFACE:
-        return Named(type.getInterface().getTypeId(), type.getInterface().getBrand());
-      case Type::ANY_POINTER:
-        if (!type.getAnyPointer().isUnconstrained()) return "AnyPointer";
-        if (type.getAnyPointer().getUnconstrained().isStruct()) return "AnyStruct";
-        if (type.getAnyPointer().getUnconstrained().isList()) return "AnyList";
-        return "AnyPointer";
-      default:
-        return kBuiltIn[static_cast<size_t>(type.which())];
-    }
-  }
-
   const Nodes& nodes_;
   std::set<uint64_t> scopes_;  // Around it, and itself: what they declare needs no prefix.
 };
@@ -89,11 +97,13 @@ class TypeText {
 
 std::string MethodText(const Nodes& nodes, Node::Reader interface, uint16_t ordinal) {
   auto method = interface.getInterface().getMethods()[ordinal];
-  TypeText types(nodes, interface);
+  TypeWriter types(nodes, interface);
   return absl::StrCat(method.getName().cStr(), " @", ordinal, " ",
                       types.Struct(method.getParamStructType(), method.getParamBrand()), " -> ",
                       types.Struct(method.getResultStructType(), method.getResultBrand()),
                       HasAnnotation(method.getAnnotations(), kIdempotent) ? " $Hawser.idempotent;" : ";");
 }
+
+std::string TypeText(const Nodes& nodes, Type::Reader type) { return TypeWriter(nodes).Of(type); }
 
 }  // namespace hawser::codegen

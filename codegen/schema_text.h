@@ -12,6 +12,9 @@ namespace hawser::codegen {
 // code.
 std::string MethodText(const Nodes& nodes, Node::Reader interface, uint16_t ordinal);
 
+// "List(Outer.Entry)": a type, by the name that it has within its file.
+std::string TypeText(const Nodes& nodes, capnp::schema::Type::Reader type);
+
 }  // namespace hawser::codegen
 
 #endif  // HAWSER_CODEGEN_SCHEMA_TEXT_H_

@@ -1,0 +1,6 @@
+@0xb4c0a9e2d6f13857;
+
+struct Item {
+  name @0 :Text;
+  size @1 :UInt64;
+}
