@@ -1,7 +1,7 @@
 """Hawser's C++ rules: the native ones, with what every target of this tree has in common.
 
 Use native.cc_binary for programs. Warnings and the language standard are flags of the build (.bazelrc), so that a user
-who compiles Hawser in another workspace gets that workspace's flags; it has to choose C++20 itself.
+who compiles Hawser in another workspace gets that workspace's flags; hawser.bazelrc has the standard for both.
 """
 
 def hawser_cc_library(name, **kwargs):

@@ -1,13 +1,11 @@
-// Tells ThreadSanitizer what abseil's synchronization does. Linked in with --config=tsan only.
+// Tells ThreadSanitizer what abseil's synchronization does. Linked into every program, and empty unless it
+// is compiled with the sanitizer.
 //
 // The distribution's abseil is not compiled with the sanitizer, and absl::Mutex is made of atomics and
 // futexes that the sanitizer cannot see from outside: without this file, everything that an absl::Mutex
 // protects is reported as a race. Each function here replaces the library's for the whole program, calls the
 // one it replaced, and says to the sanitizer "locked", "unlocked", "happened before". tests/absl_tsan_test.cc
 // shows that it is needed and enough.
-//
-// A tool that runs during the build (a code generator) is linked with it too, but not made with the
-// sanitizer: there it is nothing.
 
 #if defined(__SANITIZE_THREAD__)
 
