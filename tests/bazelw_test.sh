@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# bazelw with a fake dpkg-query, apt-get, sudo and bazel: the only programs on its PATH, so it can touch nothing real.
+# bazelw with a fake dpkg-query, apt-get, sudo and bazel: the only programs on its PATH, so it can touch
+# nothing real.
 set -euo pipefail
 
 [[ -x bazelw ]] || { echo "run by: bazel test //tests:bazelw_test" >&2; exit 1; }
@@ -8,8 +9,9 @@ tmp=$(mktemp -d "${TEST_TMPDIR:-/tmp}/bazelw.XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
 failures=0
 
-# A checkout with nothing else in it, whose fetch.sh is made below.
-mkdir -p "$tmp/checkout/third_party/guest_kernel"
+# A checkout of Hawser with nothing else in it, whose fetch.sh is made below.
+mkdir -p "$tmp/checkout/third_party/guest_kernel" "$tmp/checkout/rpc"
+touch "$tmp/checkout/WORKSPACE"
 cp bazelw "$tmp/checkout/"
 bazelw=$tmp/checkout/bazelw
 guest_kernel=$tmp/home/.cache/hawser/guest_kernel
@@ -20,7 +22,8 @@ fake() {
   chmod +x "$tmp/bin/$1"
 }
 
-# A machine that has the guests' kernel, and every package except those in the file `absent`.
+# A machine that has the guests' kernel, and every package except those named. $tmp/workspace is one that
+# uses Hawser.
 machine() {
   rm -rf "$tmp/bin" "$tmp/calls" "$tmp/absent" "$tmp/workspace"
   mkdir -p "$tmp/bin" "$tmp/workspace/deep" "$guest_kernel"
@@ -45,10 +48,11 @@ machine() {
   mv "$tmp/bin/fetch.sh" "$tmp/checkout/third_party/guest_kernel/"
 }
 
-# run <args>: bazelw in the folder $from; leaves $status, $output and $calls (without the questions it asked).
+# run <args>: bazelw in the folder $from, else in Hawser's own checkout; leaves $status, $output and $calls
+# (without the questions it asked).
 run() {
   status=0
-  output=$(cd "${from:-$tmp/workspace}" && HOME=$tmp/home XDG_CACHE_HOME='' PATH=$tmp/bin "$bash" "$bazelw" "$@" 2>&1) || status=$?
+  output=$(cd "${from:-$tmp/checkout}" && HOME=$tmp/home XDG_CACHE_HOME='' PATH=$tmp/bin "$bash" "$bazelw" "$@" 2>&1) || status=$?
   calls=$(grep -vE '^(dpkg-query|id|env) ' "$tmp/calls" || true)
 }
 
@@ -69,7 +73,7 @@ lacks() { [[ $1 != *"$2"* ]]; }
 machine
 run test //... --config=asan 'two words'
 check 'with nothing missing, bazel gets the arguments' is "$calls" \
-  "bazel test //... --config=asan two words"$'\n'"in $tmp/workspace"
+  "bazel test //... --config=asan two words"$'\n'"in $tmp/checkout"
 check 'and nothing is printed' is "$output" ''
 check 'and one question was asked' is "$(grep -c dpkg-query "$tmp/calls")" 1
 
@@ -92,7 +96,7 @@ check 'exactly what is missing is installed, then bazel runs' is "$calls" \
   "apt-get update --quiet
 apt-get install --quiet --yes --no-install-recommends capnproto libabsl-dev
 bazel build //x
-in $tmp/workspace"
+in $tmp/checkout"
 check 'without a question being asked' has "$(<"$tmp/calls")" 'env DEBIAN_FRONTEND=noninteractive apt-get install'
 
 machine g++-12
@@ -143,7 +147,7 @@ run build //x
 check "the guests' missing kernel is downloaded, then bazel runs" is "$calls" \
   "fetch.sh $guest_kernel
 bazel build //x
-in $tmp/workspace"
+in $tmp/checkout"
 
 machine
 rm "$guest_kernel/packages"
@@ -152,8 +156,62 @@ run build //x
 check 'the download failing ends it with 2' is "$status" 2
 check 'and bazel does not run' lacks "$calls" 'bazel build'
 
+# What only Hawser's own tests need: some of it, and the kernel, are not there.
+develop=(busybox-static clang-14 clang-format-14 clang-tidy-14 perftest qemu-system-x86 rdma-core)
+
+machine "${develop[@]}"
+rm "$guest_kernel/packages"
+from=$tmp/workspace/deep run test //...
+check "a workspace that uses Hawser is not asked for what only Hawser's tests need" is "$calls" \
+  "bazel test //..."$'\n'"in $tmp/workspace/deep"
+check 'and nothing is printed about it' is "$output" ''
+
+machine "${develop[@]}" libabsl-dev
+rm "$guest_kernel/packages"
+from=$tmp/workspace HAWSER_NO_INSTALL=1 run test //...
+check 'but for what using it needs' is "$status-$(grep -c '^  [^ ]*: ' <<<"$output")-${output/#*  libabsl-dev: abseil*/named}" 2-1-named
+
+machine "${develop[@]}"
+rm "$guest_kernel/packages"
+from=$tmp/workspace HAWSER_NO_INSTALL=1 HAWSER_PACKAGES=develop run test //...
+check 'HAWSER_PACKAGES=develop asks for it there, too' has "$output" '  qemu-system-x86: '
+check 'and for the kernel' has "$output" "  $guest_kernel: the kernel of the guests"
+
+machine "${develop[@]}"
+rm "$guest_kernel/packages"
+from=$tmp/checkout/rpc HAWSER_NO_INSTALL=1 run test //...
+for package in "${develop[@]}"; do
+  check "in Hawser's own checkout $package is asked for" has "$output" "  $package: "
+done
+check 'and the kernel' has "$output" "  $guest_kernel: the kernel of the guests"
+check 'and how to do without is said' has "$output" 'HAWSER_PACKAGES=use'
+
+machine "${develop[@]}"
+rm "$guest_kernel/packages"
+run --host_jvm_args=-Xmx1g run //examples:demo
+check 'to run a program there nothing of it is needed' is "$calls" \
+  "bazel --host_jvm_args=-Xmx1g run //examples:demo"$'\n'"in $tmp/checkout"
+
+machine "${develop[@]}"
+rm "$guest_kernel/packages"
+HAWSER_PACKAGES=use run test //tests/rpc:server_test
+check 'nor with HAWSER_PACKAGES=use' has "$calls" 'bazel test //tests/rpc:server_test'
+
+machine "${develop[@]}"
+HAWSER_PACKAGES=all run build //x
+check 'another value of HAWSER_PACKAGES ends it with 2' is "$status" 2
+check 'and says which there are' has "$output" 'HAWSER_PACKAGES=all: use or develop'
+check 'and bazel does not run' is "$calls" ''
+
+# What third_party/repositories.bzl looks for when a user's workspace is built, bazelw asks for there.
+machine $(sed -n '/name = "hawser_system"/,/^        )/s/.*": "\(.*\)",$/\1/p' third_party/repositories.bzl)
+from=$tmp/workspace HAWSER_NO_INSTALL=1 run build //x
+for package in libabsl-dev libgmock-dev $(<"$tmp/absent"); do
+  check "$package, which repositories.bzl looks for, is asked for" has "$output" "  $package: "
+done
+
 machine
-from=$tmp/workspace/deep run run //:x -- relative/file
+from=$tmp/workspace/deep run test //:x -- relative/file
 check 'in a workspace it stays where the user is' has "$calls" "in $tmp/workspace/deep"
 
 machine

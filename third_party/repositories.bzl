@@ -33,7 +33,7 @@ def _system_repository_impl(ctx):
         fail("Hawser needs Debian packages that are not installed: " +
              ", ".join(["%s (for %s)" % item for item in missing.items()]) +
              ". Install them: sudo apt-get install " + " ".join(missing.keys()) +
-             " (or run ./bazelw, which does).")
+             " (or run Hawser's bazelw in place of bazel, which does).")
     for path in ctx.attr.needs:
         ctx.symlink(path, path[len("/usr/"):])
     ctx.symlink(ctx.attr.build_file, "BUILD.bazel")
@@ -55,11 +55,16 @@ def _guest_kernel_folder(ctx):
 
 def _guest_kernel_repository_impl(ctx):
     folder = _guest_kernel_folder(ctx)
+    missing = {}
     for path, package in ctx.attr.needs.items():
         if not ctx.path(path).exists:
-            fail("The tests in a guest need the Debian package %s (for %s); ./bazelw installs it." % (package, path))
+            missing["the Debian package %s (for %s)" % (package, path)] = None
     if not ctx.path(folder + "/packages").exists:
-        fail("The tests in a guest need a kernel in %s; ./bazelw gets it there." % folder)
+        missing["a kernel in " + folder] = None
+    if missing:
+        fail("Hawser's own tests in a guest need " + ", ".join(missing.keys()) + ". In Hawser's checkout " +
+             "HAWSER_PACKAGES=develop ./bazelw gets that. A program that uses Hawser does not need it: build targets of " +
+             "yours, or //examples/..., but not all of Hawser's.")
     files = ["packages", "image.deb", "headers.deb", "headers_common.deb", "kbuild.deb", "source.deb"]
     for name in files:
         ctx.symlink(folder + "/" + name, name)
@@ -68,7 +73,8 @@ def _guest_kernel_repository_impl(ctx):
 
 _guest_kernel_repository = repository_rule(
     implementation = _guest_kernel_repository_impl,
-    doc = "The packages that third_party/guest_kernel/fetch.sh got, and busybox. Only tests in a guest look at it.",
+    doc = "The packages that third_party/guest_kernel/fetch.sh got, and busybox. Bazel looks at it only for a test in a " +
+          "guest: for all else nothing of it has to be there.",
     environ = ["HOME", "XDG_CACHE_HOME"],
     local = True,
     attrs = {
@@ -132,7 +138,12 @@ def hawser_repositories():
                 "/bin/busybox": "busybox-static",
                 "/sbin/modprobe": "kmod",
                 "/usr/bin/cpio": "cpio",
+                "/usr/bin/ib_send_lat": "perftest",
+                "/usr/bin/ibv_devinfo": "ibverbs-utils",
                 "/usr/bin/make": "make",
                 "/usr/bin/qemu-system-x86_64": "qemu-system-x86",
+                "/usr/bin/rdma": "iproute2",
+                "/usr/bin/rping": "rdmacm-utils",
+                "/usr/bin/xz": "xz-utils",
             },
         )
