@@ -5,7 +5,9 @@
 #include <exception>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "hawser/transport/fabric/peer_text.h"
 
 namespace hawser::internal {
@@ -16,9 +18,55 @@ absl::string_view Description(const kj::Exception& exception) {
   return {description.begin(), description.size()};
 }
 
-// Cap'n Proto's own checks are thrown from its sources; a KJ_REQUIRE of the application has another file.
-bool ThrownByCapnProto(const kj::Exception& exception) {
-  return std::strstr(exception.getFile(), "capnp/") != nullptr;
+// What a kj::Exception is about.
+enum class Cause {
+  kMalformed,       // A message does not have the form that it is read as.
+  kTraversalLimit,  // ReadLimits::traversal_factor, nesting_max.
+  kNestingLimit,
+  kTooLargeToBuild,  // A builder was asked for more than Cap'n Proto can hold.
+  kOther,            // A KJ_REQUIRE of the application, say.
+};
+
+// Cap'n Proto has one type for all of these: only source and text tell them apart. exceptions_test meets
+// each.
+Cause CauseOf(const kj::Exception& exception) {
+  const absl::string_view what = Description(exception);
+  // The checked arithmetic of sizes, which only builders overflow: a reader's come from 29 bits.
+  if (std::strstr(exception.getFile(), "kj/units") != nullptr) return Cause::kTooLargeToBuild;
+  // A KJ_REQUIRE of the application has another file.
+  if (std::strstr(exception.getFile(), "capnp/") == nullptr) return Cause::kOther;
+  if (absl::StrContains(what, "Exceeded message traversal limit")) return Cause::kTraversalLimit;
+  if (absl::StrContains(what, "too deeply-nested")) return Cause::kNestingLimit;
+  for (const absl::string_view text : {"blob too big", "list with too many elements",
+                                       "larger than max segment size", "exceeds maximum segment size"}) {
+    if (absl::StrContains(what, text)) return Cause::kTooLargeToBuild;
+  }
+  return Cause::kMalformed;
+}
+
+constexpr absl::string_view kTraversalText =
+    "reading the message went beyond ReadLimits::traversal_factor (ServerOptions::read, "
+    "ChannelOptions::read). Each look at a field counts its size again: keep what the getter returned in a "
+    "variable, or raise the factor. If each field is looked at once, the peer sent a message that is small "
+    "but costly to read";
+
+constexpr absl::string_view kNestingText =
+    "the message is nested deeper than ReadLimits::nesting_max (ServerOptions::read, ChannelOptions::read) "
+    "allows, or refers to itself. Raise the limit if the schema needs it";
+
+// ResourceExhausted: a budget of the side that reads is used up. The message may be well-formed, and the
+// reader may be the cause, so neither InvalidArgument nor DataLoss is true.
+absl::Status StatusOfLimit(Cause cause) {
+  return absl::ResourceExhaustedError(cause == Cause::kTraversalLimit ? kTraversalText : kNestingText);
+}
+
+absl::Status StatusOfTooLarge(absl::string_view builder, const kj::Exception& exception) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(builder,
+                   " built a value larger than Cap'n Proto can hold: a Data has at most 536870911 bytes "
+                   "(512 MiB - 1), a Text one less, a list 536870911 elements in 4 GiB. Divide it among "
+                   "several fields or calls (Cap'n Proto: ",
+                   Description(exception), ")"));
 }
 
 absl::Status ToStatus(const kj::Exception& exception) {
@@ -32,8 +80,17 @@ absl::Status ToStatus(const kj::Exception& exception) {
     case kj::Exception::Type::FAILED:
       break;
   }
-  if (ThrownByCapnProto(exception))
-    return absl::InvalidArgumentError(absl::StrCat("malformed message: ", what));
+  switch (const Cause cause = CauseOf(exception)) {
+    case Cause::kMalformed:
+      return absl::InvalidArgumentError(absl::StrCat("malformed message: ", what));
+    case Cause::kTraversalLimit:
+    case Cause::kNestingLimit:
+      return StatusOfLimit(cause);
+    case Cause::kTooLargeToBuild:
+      return StatusOfTooLarge("the handler", exception);
+    case Cause::kOther:
+      break;
+  }
   return absl::InternalError(absl::StrCat("the handler threw kj::Exception: ", what));
 }
 
@@ -52,6 +109,16 @@ absl::Status StatusOfException() {
 }
 
 absl::Status StatusOfMalformed(const kj::Exception& exception) {
+  switch (const Cause cause = CauseOf(exception)) {
+    case Cause::kTraversalLimit:
+    case Cause::kNestingLimit:
+      return StatusOfLimit(cause);
+    case Cause::kTooLargeToBuild:
+      return StatusOfTooLarge("the code that reads the message", exception);
+    case Cause::kMalformed:
+    case Cause::kOther:
+      break;
+  }
   return absl::DataLossError(absl::StrCat("malformed message: ", Description(exception)));
 }
 

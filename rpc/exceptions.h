@@ -25,7 +25,8 @@ absl::Status CatchExceptions(Body&& body) {
   }
 }
 
-// Likewise for a client that reads a reply: every kj::Exception is DataLoss.
+// Likewise for a client that reads a reply: a kj::Exception is DataLoss; ResourceExhausted if a limit of
+// ReadLimits is met; InvalidArgument if `body` builds more than Cap'n Proto can hold.
 template <typename Body>
 absl::Status CatchMalformed(Body&& body) {
   try {

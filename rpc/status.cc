@@ -111,6 +111,10 @@ absl::Status DecodeStatus(absl::StatusCode code, transport::IncomingMessage& mes
     status = std::move(read_so_far);
   });
   if (read.ok()) return status;
+  // Its limits are fixed, and no option.
+  if (absl::IsResourceExhausted(read)) {
+    return absl::Status(code, "the peer's explanation cannot be read: it is too large, or nested too deep");
+  }
   // What Cap'n Proto says may quote bytes of the message.
   return absl::Status(
       code, absl::StrCat("the peer's explanation cannot be read: ", EscapePeerText(read.message())));

@@ -159,7 +159,7 @@ TEST(LimitsTest, AServerWithoutAnyMemoryStillSendsErrorsAndClosesNoConnection) {
   EXPECT_EQ(neighbour->state(), ChannelState::kReady);
 }
 
-TEST(LimitsTest, AMalformedReplyIsDataLoss) {
+TEST(LimitsTest, AReplyThatIsNestedTooDeepNamesTheLimit) {
   TestServer server;
   server.probe.on_act = [](ServerContext& context, uint64_t) {
     probe::Nest::Builder nest = context.reply<probe::Nest>();
@@ -173,7 +173,63 @@ TEST(LimitsTest, AMalformedReplyIsDataLoss) {
   const absl::Status status = reply->Read([](probe::Nest::Reader nest) {
     while (nest.hasInner()) nest = nest.getInner();
   });
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("ReadLimits::nesting_max"));
+}
+
+TEST(LimitsTest, AMalformedReplyIsDataLoss) {
+  TestServer server;
+  server.probe.on_act = [](ServerContext& context, uint64_t) {
+    context.reply<probe::Probe::EchoResults>().initData(8);
+    return absl::OkStatus();
+  };
+  const auto channel = server.Connect();
+  auto call = Call<probe::Probe::ActParams, probe::Nest>(channel, probe::ProbeStub::kAct, {});
+  const auto reply = call.Send().Wait();
+  ASSERT_TRUE(reply.ok());
+  const absl::Status status = reply->Read([](probe::Nest::Reader nest) { nest.getInner(); });
   EXPECT_THAT(status, HasCode(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("malformed message"));
+}
+
+// Cap'n Proto counts a field each time that it is asked for it.
+TEST(LimitsTest, ALargeFieldMayBeLookedAtAgainAndAgain) {
+  constexpr uint32_t kBytes = 20 << 20;
+  TestServer server;
+  size_t seen = 0;
+  server.probe.on_act = [&](ServerContext& context, uint64_t) {
+    auto request = context.request<probe::Probe::EchoParams>();
+    for (int i = 0; i < 12; ++i) seen += request.getData().size();
+    context.reply<probe::Probe::EchoResults>().initData(kBytes);
+    return absl::OkStatus();
+  };
+  const auto channel = server.Connect();
+  auto call = Call<probe::Probe::EchoParams, probe::Probe::EchoResults>(channel, probe::ProbeStub::kAct, {});
+  call.request().initData(kBytes);
+  const auto reply = call.Send().Wait();
+  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_EQ(seen, 12u * kBytes);
+  const absl::Status status = reply->Read([&](probe::Probe::EchoResults::Reader results) {
+    for (int i = 0; i < 12; ++i) seen += results.getData().size();
+  });
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kOk));
+  EXPECT_EQ(seen, 24u * kBytes);
+}
+
+TEST(LimitsTest, AFieldThatIsLookedAtTooOftenNamesTheLimit) {
+  TestServer server;
+  const auto channel = server.Connect({.read = {.traversal_factor = 0}});
+  auto call = probe::ProbeStub(channel).Echo();
+  call.request().initData(1 << 20);
+  const auto reply = call.Send().Wait();
+  ASSERT_TRUE(reply.ok());
+  const absl::Status status = reply->Read([](probe::Probe::EchoResults::Reader results) {
+    for (int i = 0; i < 12; ++i) results.getData();
+  });
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(std::string(status.message()),
+              testing::AllOf(HasSubstr("ReadLimits::traversal_factor"), HasSubstr("ach look at a field"),
+                             testing::Not(HasSubstr("malformed"))));
 }
 
 }  // namespace
