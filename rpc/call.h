@@ -44,7 +44,7 @@ class Reply {
   const typename Results::Reader* operator->() const { return &reader_; }
   const typename Results::Reader& operator*() const { return reader_; }
 
-  // OK, or DataLoss with what was malformed.
+  // OK; DataLoss with what was malformed; ResourceExhausted with the limit of ReadLimits that was met.
   template <typename Function>
   absl::Status Read(Function&& function) const {
     return internal::CatchMalformed([&] { function(reader_); });
@@ -171,6 +171,9 @@ class Call {
   Call(Call&&) noexcept = default;
   Call& operator=(Call&&) = delete;
 
+  // A builder of Cap'n Proto, which throws kj::Exception here, at the caller, when it is asked for more than
+  // it can hold: a Data of more than 512 MiB - 1 bytes (initValue(), setValue()), a Text of one less, a list of
+  // more than 2^29 - 1 elements or 4 GiB. Nothing else of a call throws.
   typename Params::Builder& request() { return request_; }
 
   // A value for the request that is sent from where it lies:
@@ -181,7 +184,8 @@ class Call {
   }
   // `owner` lives until the server needs `bytes` no more; it is destroyed on any thread, inside any call, so
   // its destructor takes no lock that is held around one. They are copied if they do not lie in registered
-  // memory or are not aligned to 8 bytes.
+  // memory or are not aligned to 8 bytes. More than 512 MiB - 1 bytes: the orphan is empty, and the call ends
+  // with InvalidArgument.
   capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner) {
     CheckUnsent();
     return call_->request().Attach(bytes, std::move(owner));

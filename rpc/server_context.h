@@ -82,7 +82,8 @@ class ServerContext {
 
   // A value for the reply that is sent from where it lies. `owner` lives until the client has READ it.
   // Nothing is copied if `bytes` lie in registered memory (a Buffer, or a kept request) aligned to 8 bytes;
-  // otherwise they are, here.
+  // otherwise they are, here. More than 512 MiB - 1 bytes: the orphan is empty, and the call ends with
+  // InvalidArgument.
   //   reply.adoptValue(context.Attach(value.bytes, value.owner));
   capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner);
 

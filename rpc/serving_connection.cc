@@ -237,18 +237,21 @@ void ServingConnection::Answer(ServerCall& call, const absl::Status& status) {
   Add(counters_.calls_running, -1);
   if (connection_ == nullptr) return;
   if (!status.ok()) return SendError(id, status, false);
-  if (absl::Status sent = SendReply(call); !sent.ok()) {
-    SendError(
-        id,
-        absl::ResourceExhaustedError(absl::StrCat("the reply of ", call.method().name,
-                                                  " cannot be sent: ", absl::string_view(sent.message()))),
-        false);
+  absl::StatusCode code = absl::StatusCode::kResourceExhausted;
+  if (absl::Status sent = SendReply(call, code); !sent.ok()) {
+    SendError(id,
+              absl::Status(code, absl::StrCat("the reply of ", call.method().name,
+                                              " cannot be sent: ", absl::string_view(sent.message()))),
+              false);
   }
 }
 
-absl::Status ServingConnection::SendReply(ServerCall& call) {
+absl::Status ServingConnection::SendReply(ServerCall& call, absl::StatusCode& code) {
   transport::OutgoingMessagePtr reply = call.TakeReply();
-  if (!reply->status().ok()) return reply->status();
+  if (!reply->status().ok()) {
+    code = reply->status().code();
+    return reply->status();
+  }
   reply->SetEnvelope(Encode(ResponseEnvelope{}));
   return connection_->Respond(call.id(), reply);
 }

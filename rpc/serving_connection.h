@@ -129,7 +129,9 @@ class ServingConnection final : transport::ConnectionObserver,
   void Opened(transport::Connection* connection, const transport::ConnectionOptions& options);
   const MethodTable::Entry* Find(uint64_t interface_id, uint16_t ordinal, bool* interface_known);
   absl::Status Unimplemented(uint64_t interface_id, uint16_t ordinal, bool interface_known) const;
-  absl::Status SendReply(ServerCall& call);
+  // Not OK: nothing was sent. `code` is set to that of a reply that was built wrong; a limit of either side
+  // leaves it.
+  absl::Status SendReply(ServerCall& call, absl::StatusCode& code);
   void SendError(transport::ExchangeId id, const absl::Status& status, bool not_run);
   // Sends an error in `message`. ResourceExhausted: there was no memory for it.
   absl::Status SendErrorIn(transport::OutgoingMessagePtr message, transport::ExchangeId id,

@@ -204,8 +204,9 @@ void UntypedCall::RunSend() {
   }
   if (!request_->status().ok()) {
     const absl::Status why = request_->status();
-    return EndSoon(Error(why.code(), absl::StrCat("no registered memory for the request: ",
-                                                  absl::string_view(why.message()))));
+    const char* const what = absl::IsResourceExhausted(why) ? "no registered memory for the request: "
+                                                            : "the request cannot be sent: ";
+    return EndSoon(Error(why.code(), absl::StrCat(what, absl::string_view(why.message()))));
   }
   core_->Start(*this);
 }

@@ -95,7 +95,7 @@ class Connection final : public fabric::ConnectionHandler {
   // Sends `request`; `handler` hears of its end exactly once, at `deadline_ns` (of the poller's clock) at the
   // latest. OK means posted, not delivered: only the response proves delivery. `request` is moved from only
   // on OK; not OK: nothing was sent. ResourceExhausted: every slot is busy; try again from OnSlotFree().
-  // InvalidArgument: larger than the peer takes. Unavailable: not ready, draining, or failed.
+  // InvalidArgument: larger than the peer takes, or this side sends. Unavailable: not ready, draining, or failed.
   absl::StatusOr<ExchangeId> SendRequest(OutgoingMessagePtr& request, int64_t deadline_ns,
                                          ResponseHandler& handler);
 
@@ -115,7 +115,7 @@ class Connection final : public fabric::ConnectionHandler {
   // ---- As the side that answers them.
 
   // Answers the request `id`. Late (the connection is gone) is fine: the response is dropped.
-  // InvalidArgument: larger than the peer takes; answer with something else.
+  // InvalidArgument: larger than the peer takes, or this side sends; answer with something else.
   absl::Status Respond(ExchangeId id, OutgoingMessagePtr& response);
 
   // `id` is about to be answered while its handler still reads the request: the memory that the request was

@@ -101,6 +101,14 @@ kj::ArrayPtr<capnp::word> OutgoingMessage::AllocateSegment(uint32_t minimum_word
 
 capnp::Orphan<capnp::Data> OutgoingMessage::Attach(capnp::Data::Reader bytes,
                                                    std::shared_ptr<const void> owner) {
+  if (bytes.size() > kDataBytesMax) {
+    if (status_.ok()) {
+      status_ = absl::InvalidArgumentError(
+          absl::StrCat("a value of ", bytes.size(), " bytes was attached, a Data of Cap'n Proto has at most ",
+                       kDataBytesMax, " (512 MiB - 1); divide it among several fields or calls"));
+    }
+    return {};
+  }
   const size_t padded = (bytes.size() + 7) & ~size_t{7};
   const bool aligned = reinterpret_cast<uintptr_t>(bytes.begin()) % sizeof(capnp::word) == 0;
   if (bytes.size() == 0 || !aligned || pool_->buffers().FindRegion(bytes.begin(), padded) == 0) {

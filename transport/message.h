@@ -39,6 +39,9 @@ inline constexpr size_t kSegmentsMax = 120;
 inline constexpr size_t kHeadroom = 192;
 inline constexpr size_t kHeadroomSegments = 8;
 
+// The largest Data of Cap'n Proto, whose lists count 29 bits of elements: 512 MiB - 1.
+inline constexpr size_t kDataBytesMax = (size_t{1} << 29) - 1;
+
 // A buffer of kSmallBufferBytes holds the header and the first segment of every outgoing message.
 inline constexpr size_t kSmallBufferBytes = 4096;
 
@@ -71,13 +74,15 @@ class OutgoingMessage {
   // An orphan that refers to `bytes` where they are, to be adopted by the message; `owner` lives until the
   // message has been sent and is needed no more, whatever came of it. Nothing is copied if `bytes` lie in the
   // pool's memory and are aligned to 8 bytes, and the up to 7 bytes that fill up the last word are readable
-  // too; else they are copied here.
+  // too; else they are copied here. More than kDataBytesMax: the orphan is empty and the message cannot be
+  // sent (see status()).
   capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner);
 
   // `owner` is released when the message has ended, whatever came of it.
   void Own(std::shared_ptr<const void> owner) { owners_.push_back(std::move(owner)); }
 
   // Not OK: this message cannot be sent. ResourceExhausted: there was no registered memory for all of it.
+  // InvalidArgument: what was attached is larger than a Data can be.
   const absl::Status& status() const { return status_; }
 
   // ---- For the connection.

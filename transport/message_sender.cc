@@ -81,6 +81,12 @@ absl::Status SendMessage(Connection& connection, Header& header, OutgoingMessage
                                                    kSegmentsMax, " can be sent; attach fewer payloads"));
   }
   const uint64_t body_bytes = message.body_bytes();
+  if (const uint64_t max = connection.options().message_bytes_max; body_bytes > max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the message has ", body_bytes, " bytes, ",
+                     header.kind == Kind::kRequest ? "this side" : "the side that answers", " sends at most ",
+                     max, " (its own ConnectionOptions::message_bytes_max)"));
+  }
   if (body_bytes > connection.peer_message_bytes_max()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the message has ", body_bytes, " bytes, the peer ", connection.peer(), " takes at most ",

@@ -15,7 +15,9 @@ struct ConnectionOptions {
   uint32_t slots = 32;  // Exchanges in flight; 1 to kSlotsMax.
   uint32_t receive_buffer_bytes =
       4096;  // Largest message that crosses in one SEND; 512 to 65536, a multiple of 64.
-  uint64_t message_bytes_max = 512 << 20;  // Largest body that we take, and that we build.
+  // Largest body that this side takes, and that it sends. The default holds the largest Data of Cap'n Proto
+  // (512 MiB - 1) and 1 MiB beside it.
+  uint64_t message_bytes_max = 513 << 20;
   // A connection with nothing in flight pings after `keepalive_interval` of silence; a peer that has not
   // answered anything `keepalive_timeout` later is dead. If it does answer, but no READ from it completes for
   // both together while some are outstanding, the connection is given up, too. A new connection whose first

@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kProgram[] = "kv_server";
 constexpr char kUsage[] =
-    "kv_server --listen=tcp://HOST:PORT [--listen=...] [--memory=4GiB] [--message_max=512MiB] [--pollers=1]\n"
+    "kv_server --listen=tcp://HOST:PORT [--listen=...] [--memory=4GiB] [--message_max=513MiB] [--pollers=1]\n"
     "  --listen       address to serve on; may be given several times; port 0 is any free one\n"
     "  --memory       registered memory at most; values get three quarters of it\n"
     "  --message_max  largest message; a value may have 8 KiB less\n"
@@ -36,12 +36,12 @@ int main(int argc, char** argv) {
 
   std::vector<std::string> uris;
   uint64_t memory_bytes = uint64_t{4} << 30;
-  uint64_t message_bytes_max = uint64_t{512} << 20;
+  uint64_t message_bytes_max = uint64_t{513} << 20;
   uint64_t log_bytes = 16 << 20;
   uint64_t pollers = 1;
   examples::FlagSet flags;
   flags.Texts("listen", &uris).Bytes("memory", 16 << 20, uint64_t{1} << 50, &memory_bytes);
-  flags.Bytes("message_max", 64 << 10, uint64_t{512} << 20, &message_bytes_max);
+  flags.Bytes("message_max", 64 << 10, uint64_t{513} << 20, &message_bytes_max);
   flags.Bytes("watch_log", 1, uint64_t{1} << 40, &log_bytes).Number("pollers", 1, 1024, &pollers);
   const auto line = examples::CommandLine::Split({argv + 1, argv + argc});
   if (examples::WantsHelp(line)) {

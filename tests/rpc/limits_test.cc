@@ -1,5 +1,7 @@
 // Messages and memory at their limits: a clear error, and the connection goes on.
 
+#include <capnp/message.h>
+
 #include <atomic>
 #include <string>
 #include <utility>
@@ -230,6 +232,80 @@ TEST(LimitsTest, AFieldThatIsLookedAtTooOftenNamesTheLimit) {
   EXPECT_THAT(std::string(status.message()),
               testing::AllOf(HasSubstr("ReadLimits::traversal_factor"), HasSubstr("ach look at a field"),
                              testing::Not(HasSubstr("malformed"))));
+}
+
+// ---- What Cap'n Proto can hold.
+
+constexpr size_t kDataBytesMax = (size_t{1} << 29) - 1;
+
+// Bytes that nothing reads.
+capnp::Data::Reader DataOf(size_t size_bytes) {
+  return {reinterpret_cast<const uint8_t*>("12345678"), size_bytes};
+}
+
+TEST(LimitsTest, AnAttachedValueTooLargeForCapnProtoIsInvalid) {
+  TestServer server;
+  const auto channel = server.Connect();
+  auto call = probe::ProbeStub(channel).Echo();
+  call.request().adoptData(call.Attach(DataOf(kDataBytesMax + 1), nullptr));
+  EXPECT_FALSE(call.request().hasData());
+  const absl::Status status = call.Send().Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_FALSE(WasSent(status));
+  EXPECT_THAT(std::string(status.message()),
+              testing::AllOf(HasSubstr("536870912 bytes"), HasSubstr("536870911"),
+                             testing::Not(HasSubstr("registered memory"))));
+  EXPECT_TRUE(EchoBytes(channel, 1000).ok());
+}
+
+TEST(LimitsTest, AReplyWithAnAttachedValueTooLargeIsInvalid) {
+  TestServer server;
+  server.probe.on_act = [](ServerContext& context, uint64_t) {
+    context.reply<probe::Probe::EchoResults>().adoptData(context.Attach(DataOf(kDataBytesMax + 1), nullptr));
+    return absl::OkStatus();
+  };
+  const absl::Status status = SendAct(server.Connect(), 1).Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(std::string(status.message()),
+              testing::AllOf(HasSubstr("act"), HasSubstr("536870911"), HasSubstr("the reply")));
+}
+
+TEST(LimitsTest, TheLargestDataFitsADefaultMessage) {
+  // Of plain memory that nothing touches.
+  capnp::MallocMessageBuilder message;
+  message.initRoot<probe::Probe::EchoParams>().initData(kDataBytesMax);
+  size_t body_bytes = 0;
+  for (const auto& segment : message.getSegmentsForOutput()) body_bytes += segment.asBytes().size();
+  const uint64_t limit = transport::ConnectionOptions().message_bytes_max;
+  EXPECT_LE(body_bytes + 4096, limit) << "with a page of fields beside it";
+  EXPECT_LE(transport::BufferPool::CapacityOf(limit), limit + limit / 4) << "of what it is READ into";
+}
+
+// ---- A side keeps its own limit, too.
+
+TEST(LimitsTest, ARequestOverTheClientsOwnLimitIsRefusedUnsent) {
+  TestServer server;
+  const auto channel = server.Connect({.connection = {.message_bytes_max = 100'000}});
+  const absl::Status status = EchoBytes(channel, 100'001).status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_FALSE(WasSent(status));
+  EXPECT_THAT(std::string(status.message()), testing::AllOf(HasSubstr("100000"), HasSubstr("this side")));
+  EXPECT_TRUE(EchoBytes(channel, 99'000).ok());
+}
+
+TEST(LimitsTest, AReplyOverTheServersOwnLimitIsAnErrorInstead) {
+  TestServer server({.connection = {.message_bytes_max = 1 << 20}});
+  server.probe.on_act = [](ServerContext& context, uint64_t) {
+    context.reply<probe::Probe::EchoResults>().initData(4 << 20);
+    return absl::OkStatus();
+  };
+  const auto channel = server.Connect();
+  const absl::Status status = SendAct(channel, 1).Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(std::string(status.message()),
+              testing::AllOf(HasSubstr("1048576"), HasSubstr("ConnectionOptions::message_bytes_max"),
+                             HasSubstr("the side that answers")));
+  EXPECT_TRUE(EchoBytes(channel, 1000).ok());
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ check 'the name of a server is resolved' has "$at_server" "ok       resolve 127.
 check 'its address is routed' has "$at_server" "ok       route $address: goes out from 127.0.0.1 (lo)"
 check 'it is connected to' has "$at_server" "ok       connect $address: connected by TCP"
 check 'the handshake is done, and what was agreed is said' has "$at_server" \
-  "ok       handshake $address: done: protocol version 1, 32 slots, receive buffer of 4096 bytes, messages up to 512 MiB"
+  "ok       handshake $address: done: protocol version 1, 32 slots, receive buffer of 4096 bytes, messages up to 513 MiB"
 run "$doctor" --target="auto://$address"
 check 'auto:// comes as far' has "$out" "ok       handshake $address: done"
 check 'whatever stood against RDMA' is "$status" 0
