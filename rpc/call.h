@@ -35,14 +35,20 @@ inline const std::shared_ptr<ChannelCore>& CoreOf(const std::shared_ptr<Channel>
 // The results of one call, read in place where the fabric put them. Move-only; owns the memory.
 // A hostile or broken server can send a malformed message: the accessors then throw kj::Exception, as Cap'n
 // Proto's do. A client that does not trust its server reads inside Read(), which makes that a Status.
+// Readers of it, and those that a handler gets of its request, lead to memory that serves the next call when
+// the Reply, or the call, has ended. A debug build overwrites it then, and AddressSanitizer reports each use.
 template <typename Results>
 class Reply {
  public:
   Reply(transport::IncomingMessagePtr message, typename Results::Reader reader)
       : message_(std::move(message)), reader_(reader) {}
 
-  const typename Results::Reader* operator->() const { return &reader_; }
-  const typename Results::Reader& operator*() const { return reader_; }
+  // What they lead to ends with this object, so one that ends with the expression has none:
+  // (*call.Send().Wait())->getData() does not compile.
+  const typename Results::Reader* operator->() const& { return &reader_; }
+  const typename Results::Reader& operator*() const& { return reader_; }
+  const typename Results::Reader* operator->() const&& = delete;
+  const typename Results::Reader& operator*() const&& = delete;
 
   // OK; DataLoss with what was malformed; ResourceExhausted with the limit of ReadLimits that was met.
   template <typename Function>

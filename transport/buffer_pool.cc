@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "hawser/transport/buffer_pool_core.h"
+#include "hawser/transport/retired_memory.h"
 #include "hawser/transport/size_class.h"
 
 namespace hawser::transport {
@@ -150,8 +151,21 @@ BufferPoolStats BufferPool::Core::stats() const {
 }
 
 namespace internal {
-void ReturnBlock(Block* block) { static_cast<BufferPool::Core*>(block->core)->Return(block); }
+void ReturnBlock(Block* block) {
+  RetireMemory(block->data, block->size_bytes);
+  static_cast<BufferPool::Core*>(block->core)->Return(block);
+}
 }  // namespace internal
+
+namespace {
+
+// Of a block that leaves the pool, or null.
+Block* Revived(Block* block) {
+  if (block != nullptr) ReviveMemory(block->data, block->size_bytes);
+  return block;
+}
+
+}  // namespace
 
 // ---- BufferPool
 
@@ -165,14 +179,16 @@ absl::StatusOr<Lease> BufferPool::Acquire(size_t size_bytes) {
   Shortage why;
   Block* const block = core_->Acquire(size_bytes, why);
   if (block == nullptr) return core_->Explain(why, size_bytes);
-  return Lease(block);
+  return Lease(Revived(block));
 }
 
 Lease BufferPool::TryAcquire(size_t size_bytes, Shortage& why) {
-  return Lease(core_->TryAcquire(size_bytes, why));
+  return Lease(Revived(core_->TryAcquire(size_bytes, why)));
 }
 
-Lease BufferPool::AcquireReserved(size_t size_bytes) { return Lease(core_->AcquireReserved(size_bytes)); }
+Lease BufferPool::AcquireReserved(size_t size_bytes) {
+  return Lease(Revived(core_->AcquireReserved(size_bytes)));
+}
 
 bool BufferPool::HasRoomForSlab() const { return core_->slabs().HasRoomFor(0); }
 

@@ -42,7 +42,8 @@ class Lease {
 
   explicit operator bool() const { return block_ != nullptr; }
 
-  // Aligned to 64 bytes at least. What an earlier owner wrote is still there.
+  // Aligned to 64 bytes at least. It holds anything: what an earlier owner wrote, or in a debug build what
+  // overwrote that (retired_memory.h).
   uint8_t* data() const;
   // At least what was asked for.
   size_t size_bytes() const;

@@ -8,7 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/check.h"
 #include "hawser/transport/fabric/mutex.h"
+#include "hawser/transport/retired_memory.h"
 
 namespace hawser::transport {
 namespace {
@@ -67,6 +69,24 @@ void OutgoingMessage::Reset() {
     unregistered_.clear();
     status_ = absl::OkStatus();
   }
+}
+
+void OutgoingMessage::Retire() {
+  if (!head_) return;
+  if constexpr (kOverwritesRetiredMemory) {
+    // Revive() hides from debug builds what Reset() leaves, which the other builds hand out.
+    const uint8_t* const end = head_.data() + kSmallBufferBytes;
+    const uint8_t* const left =
+        std::find_if(body(), head_.data() + kSmallBufferBytes, [](uint8_t byte) { return byte != 0; });
+    HAWSER_CHECK(left == end, "an ended message left ", static_cast<int>(*left), " in byte ", left - body(),
+                 " of its first segment");
+  }
+  RetireMemory(head_.data(), kSmallBufferBytes);
+}
+
+void OutgoingMessage::Revive() {
+  ReviveMemory(head_.data(), kSmallBufferBytes);
+  if constexpr (kOverwritesRetiredMemory) memset(head_.data(), 0, kSmallBufferBytes);
 }
 
 kj::ArrayPtr<capnp::word> OutgoingMessage::AllocateSegment(uint32_t minimum_words) {
@@ -230,6 +250,7 @@ OutgoingMessagePtr MessagePool::NewOutgoing() {
     OutgoingMessage* const message = cache->outgoing_;
     cache->outgoing_ = message->next_free_;
     --cache->outgoing_kept_;
+    message->Revive();
     return OutgoingMessagePtr(message);
   }
   state_->references.fetch_add(1, std::memory_order_relaxed);
@@ -239,6 +260,7 @@ OutgoingMessagePtr MessagePool::NewOutgoing() {
       state_->outgoing = message->next_free_;
       --state_->outgoing_kept;
       message->goes_to_cache_ = cache != nullptr;
+      message->Revive();
       return OutgoingMessagePtr(message);
     }
   }
@@ -267,6 +289,7 @@ void OutgoingMessageDeleter::operator()(OutgoingMessage* message) const {
   }
   MessagePool* const pool = message->pool_;
   message->Reset();  // Outside of the lock: it may free what the application attached.
+  message->Retire();
   if (MessageCache* cache = MessageCache::Of(pool); message->goes_to_cache_ && cache != nullptr &&
                                                     cache->outgoing_kept_ < MessageCache::kKeptMax &&
                                                     message->head_ && !message->reserved_) {

@@ -120,7 +120,9 @@ class OutgoingMessage {
   friend struct OutgoingMessageDeleter;
   class Builder;
   OutgoingMessage(MessagePool* pool, Lease head);
-  void Reset();  // Back to an empty message with a first segment of zeros.
+  void Reset();   // Back to an empty message with a first segment of zeros.
+  void Retire();  // Nothing uses its memory before Revive(). After Reset().
+  void Revive();
   kj::ArrayPtr<capnp::word> AllocateSegment(uint32_t minimum_words);
 
   MessagePool* const pool_;

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "hawser/transport/retired_memory.h"
 
 namespace hawser::transport {
 namespace {
@@ -69,6 +70,7 @@ absl::StatusOr<std::unique_ptr<RegisteredMemory>> RegisteredMemory::Map(fabric::
 
 RegisteredMemory::~RegisteredMemory() {
   memory_region_.reset();  // The pages stay the device's until here.
+  ReviveMemory(address_, size_bytes_);
   munmap(address_, size_bytes_);
 }
 

@@ -20,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/spy_fabric.h"
+#include "hawser/transport/retired_memory.h"
 
 namespace hawser::transport {
 namespace {
@@ -57,6 +58,23 @@ TEST(BufferPoolTest, ABufferHasAtLeastTheSizeThatWasAskedForAndNotMuchMore) {
     const Lease lease = Acquire(pool, size);
     EXPECT_GE(lease.size_bytes(), size);
     EXPECT_LE(lease.size_bytes(), size + size / 4 + 8) << "for " << size;
+  }
+}
+
+TEST(BufferPoolTest, AReturnedBufferIsOverwrittenAtBothEnds) {
+  if (!kOverwritesRetiredMemory || kPoisonsRetiredMemory)
+    GTEST_SKIP() << "of debug builds, where it can be read";
+  BufferPool pool(NewFabric());
+  for (size_t size : {kKiB, 4 * kKiB, kMiB}) {
+    Lease lease = Acquire(pool, size);
+    const uint8_t* const data = lease.data();
+    const size_t size_bytes = lease.size_bytes();
+    memset(lease.data(), 7, size_bytes);
+    lease = Lease();
+    for (size_t i = 0; i < size_bytes; ++i) {
+      const bool inside = i >= kOverwrittenMax && i < size_bytes - kOverwrittenMax;
+      ASSERT_EQ(data[i], inside ? 7 : kRetiredByte) << "byte " << i << " of " << size_bytes;
+    }
   }
 }
 

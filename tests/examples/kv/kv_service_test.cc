@@ -199,7 +199,10 @@ TEST_F(KvServiceTest, AWatcherIsForgottenWhenItsChannelIsClosed) {
   ASSERT_TRUE(Put(kv, "p/2", 10, 1).ok());
   EXPECT_THAT(watcher.WaitFor(2), testing::ElementsAre(1, 3));
 
-  const auto watches = [&] { return (*kv.Stats().Send().Wait())->getWatches(); };
+  const auto watches = [&] {
+    const auto reply = kv.Stats().Send().Wait();
+    return (*reply)->getWatches();
+  };
   EXPECT_EQ(watches(), 1u);
   watching.channel()->Close();
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
