@@ -163,7 +163,7 @@ void ChannelCore::Start(UntypedCall& call) {
   if (link_ != nullptr && queue_.empty() && TrySend(call)) return;
   if (closed()) return call.EndSoon(call.Error(why_closed_.code(), why_closed_.message()));
   if (state() == ChannelState::kTransientFailure && !call.wait_for_ready_) {
-    return call.EndSoon(call.Error(absl::StatusCode::kUnavailable, why_failed_.message()));
+    return call.EndSoon(call.Error(CodeWhileNotConnected(), why_failed_.message()));
   }
   call.stage_ = UntypedCall::Stage::kQueued;
   queue_.PushBack(call);
@@ -259,9 +259,14 @@ void ChannelCore::OnAttemptFailed(const absl::Status& why) {
   why_failed_ = absl::Status(why.code(), absl::StrCat("not connected: ", absl::string_view(why.message())));
   Move(ChannelEvent::kAttemptFailed, why);
   for (UntypedCall* call : queue_.TakeIf([](const UntypedCall& each) { return !each.wait_for_ready_; })) {
-    call->EndSoon(call->Error(absl::StatusCode::kUnavailable, why_failed_.message()));
+    call->EndSoon(call->Error(CodeWhileNotConnected(), why_failed_.message()));
   }
   ConnectLater();
+}
+
+// A server that is there, and lacks memory or has too many connections, is told from one that is not there.
+absl::StatusCode ChannelCore::CodeWhileNotConnected() const {
+  return absl::IsResourceExhausted(why_failed_) ? why_failed_.code() : absl::StatusCode::kUnavailable;
 }
 
 void ChannelCore::Bury(std::unique_ptr<Link> link) {

@@ -91,6 +91,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
 
   void Connect();
   void ConnectLater();
+  absl::StatusCode CodeWhileNotConnected() const;
   void OnRetryTimer();
   bool TrySend(UntypedCall& call);
   void Pump();

@@ -45,7 +45,8 @@ struct CallOptions {
   absl::Time deadline = absl::InfiniteFuture();
   absl::Duration timeout = absl::InfiniteDuration();
   // While the channel has no connection: true waits for one until the deadline, false fails with Unavailable
-  // when the attempt that is under way fails.
+  // when the attempt that is under way fails, or with ResourceExhausted if the server rejected it for want of
+  // memory or of connections.
   bool wait_for_ready = false;
   // Set by For().
   std::shared_ptr<internal::CancelScope> scope;

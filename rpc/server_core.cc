@@ -380,7 +380,10 @@ void ServerCore::CloseNewcomer(transport::Poller& poller, const transport::Sessi
       session = FindSession(token);  // It is destroyed on this poller, so not before we return.
     }
     if (session == nullptr) return;
-    session->Close(absl::ResourceExhaustedError("it had sent nothing yet, and made room for newer clients"));
+    session->Close(
+        absl::ResourceExhaustedError("the server's memory for receives, or its number of new clients, is "
+                                     "nearly used up: a client that had sent "
+                                     "nothing yet makes room for newer ones"));
   });
 }
 

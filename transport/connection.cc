@@ -53,6 +53,12 @@ int64_t OnSharedPoint(int64_t when_ns, absl::Duration interval) {
   return (when_ns + step_ns - 1) / step_ns * step_ns;
 }
 
+// Fits a rejection, which has 140 bytes.
+absl::Status NoMemoryToAccept() {
+  return absl::ResourceExhaustedError(
+      "the server has no memory for a new connection; raise its BufferPoolOptions::limit_bytes");
+}
+
 }  // namespace
 
 State Connection::NextState(State state, Event event) {
@@ -77,6 +83,7 @@ Connection::Connection(Poller& poller, const ConnectionOptions& options, Connect
                          "the peer is overloaded (ChannelOptions::connect_timeout)")));
       }),
       keepalive_timer_([this] { OnKeepaliveTimer(); }),
+      starved_timer_([this] { OnStarved(); }),
       flush_timer_([this] { OnFlushTimer(); }) {}
 
 // First of all the queue pair: until it is destroyed the fabric may use memory of the other members.
@@ -161,7 +168,8 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller,
   agreed.receive_buffer_bytes = std::min(options.receive_buffer_bytes, hello.receive_buffer_bytes);
   absl::StatusOr<Connection*> made = Make(poller, agreed, observer, handler);
   if (!made.ok()) {
-    request->Reject(EncodeRejection(made.status()));
+    request->Reject(
+        EncodeRejection(absl::IsResourceExhausted(made.status()) ? NoMemoryToAccept() : made.status()));
     return made;
   }
   Connection* const connection = *made;
@@ -175,10 +183,9 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller,
   answer.session = session;
   connection->peer_hello_ = hello;
   connection->Agree(hello);
-  const absl::Status status =
-      connection->receive_ring_.Refill()
-          ? connection->queue_pair_->Accept(*request, Encode(answer))
-          : absl::ResourceExhaustedError("the server has no memory for the receive ring of a new connection");
+  const absl::Status status = connection->receive_ring_.Refill()
+                                  ? connection->queue_pair_->Accept(*request, Encode(answer))
+                                  : NoMemoryToAccept();
   if (!status.ok()) {
     request->Reject(EncodeRejection(status));
     connection->Fail(status);
@@ -325,10 +332,13 @@ void Connection::Fail(const absl::Status& why) {
   why_closed_ = absl::Status(why.code(), why.message());
   if (why != seen_flushed_) seen_flushed_ = absl::OkStatus();
   Move(Event::kFailed);
-  for (Timer* timer : {&connect_timer_, &keepalive_timer_}) poller_.timers().Cancel(*timer);
+  for (Timer* timer : {&connect_timer_, &keepalive_timer_, &starved_timer_}) poller_.timers().Cancel(*timer);
   receive_ring_.Unlink();
   if (const std::optional<Violation> violation = ViolationOf(why); violation.has_value()) {
     OnViolation(*violation);
+    queue_pair_->DisconnectBecause(why_closed_.message());
+  } else if (absl::IsResourceExhausted(why)) {
+    // The peer did nothing wrong, and is to know what this side lacks.
     queue_pair_->DisconnectBecause(why_closed_.message());
   } else {
     queue_pair_->Disconnect();
@@ -365,7 +375,7 @@ void Connection::CloseIfDrained() {
   }
   Move(Event::kExchangesDone);
   why_closed_ = absl::CancelledError("closed by this side after its last call");
-  poller_.timers().Cancel(keepalive_timer_);
+  for (Timer* timer : {&keepalive_timer_, &starved_timer_}) poller_.timers().Cancel(*timer);
   receive_ring_.Unlink();
   queue_pair_->Disconnect();
   AwaitFlush();
@@ -537,7 +547,13 @@ void Connection::Flush() {
         (receive_ring_.waits_for_memory() || !receive_ring_.Refill())) {
       receive_ring_.RefillLater();
       // What there is may do. Else our messages wait, or their answers would meet no receive.
-      if (receive_ring_.posted() < messages_that_may_come()) return;
+      if (receive_ring_.posted() < messages_that_may_come()) {
+        if (send_queue_.has_queued() && !starved_timer_.is_set()) {
+          poller_.timers().Set(starved_timer_, After(poller_.now_ns(), options_.keepalive_timeout));
+        }
+        return;
+      }
+      OnReceivesFilled();
     }
     if (carries_traffic() && send_queue_.has_queued()) {
       if (absl::Status status = send_queue_.Flush(); !status.ok()) {
@@ -548,6 +564,19 @@ void Connection::Flush() {
   }
   if (state_ == State::kFlushing && seen_flushed_.ok()) TellLost();
   CloseIfFlushed();
+}
+
+void Connection::OnReceivesFilled() {
+  if (starved_timer_.is_set()) poller_.timers().Cancel(starved_timer_);
+}
+
+// The answers to pings wait, too, so the peer is about to take this side for dead. It hears what is the
+// matter instead, and the memory of this connection serves others.
+void Connection::OnStarved() {
+  Fail(absl::ResourceExhaustedError(absl::StrCat(
+      "no memory for the receives of this connection for ", absl::FormatDuration(options_.keepalive_timeout),
+      ": what keeps requests or buffers has to release some, or BufferPoolOptions::limit_bytes be "
+      "raised there")));
 }
 
 int64_t Connection::SilentUntilNs() const {

@@ -163,6 +163,8 @@ class Connection final : public fabric::ConnectionHandler {
   void OnExchangeEnded();
   std::optional<ControlOp> NextControlOp();
   void OnControlOp(const ControlOp& op);
+  // The ring has all its receives.
+  void OnReceivesFilled();
 
   // ---- For the poller.
   void OnCompletion(const WorkId& id, const fabric::Completion& completion);
@@ -186,6 +188,7 @@ class Connection final : public fabric::ConnectionHandler {
   void OnMessage(Lease&& buffer, uint32_t length_bytes);
   void OnBadCompletion(const WorkId& id, fabric::CompletionStatus status);
   void OnKeepaliveTimer();
+  void OnStarved();
   void OnViolation(Violation violation);
   // A client that has sent nothing yet to the server that it has dialed.
   bool awaits_first_message() const { return accepted_ && !heard_ && responder_ != nullptr; }
@@ -236,7 +239,8 @@ class Connection final : public fabric::ConnectionHandler {
   std::unique_ptr<Responder> responder_;
   Timer connect_timer_;
   Timer keepalive_timer_;
-  Timer flush_timer_;  // In kFlushing.
+  Timer starved_timer_;  // What is to be sent waits for memory for receives.
+  Timer flush_timer_;    // In kFlushing.
 };
 
 }  // namespace hawser::transport

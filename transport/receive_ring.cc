@@ -45,6 +45,7 @@ void ReceiveRing::RefillLater() { connection_.poller().memory_queue().Wait(*this
 bool ReceiveRing::OnMemory(Shortage& why) {
   const uint32_t before = posted();
   const bool filled = Refill(why);
+  if (filled) connection_.OnReceivesFilled();
   // Some may be enough for what waits to be sent.
   if (filled || posted() != before) connection_.poller().MarkForFlush(&connection_);
   return filled;

@@ -8,6 +8,13 @@
 #include "hawser/transport/fabric/check.h"
 
 namespace hawser::transport {
+namespace {
+
+// A request that finds no memory is refused before its deadline, so that the caller hears the reason before
+// it gives up: a tenth of its time before, but no longer than this.
+constexpr int64_t kRefusalMaxNs = 50'000'000;
+
+}  // namespace
 
 Responder::Responder(Connection& connection, uint32_t slots, RequestHandler& handler)
     : connection_(connection),
@@ -63,6 +70,13 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
   }
   slot.state = SlotState::kWantsMemory;
   slot.was_short = false;
+  slot.refuse_ns = slot.deadline_ns;
+  if (slot.deadline_ns != kNever) {
+    slot.refuse_ns -= std::min(int64_t{header.timeout_us} * 100, kRefusalMaxNs);
+    if (slot.refuse_ns < deadline_timer_.when_ns()) {
+      connection_.poller().timers().Set(deadline_timer_, slot.refuse_ns);
+    }
+  }
   connection_.pulls().Announce(&slot.pull, message.remote_bytes, this, IndexOf(slot));
 }
 
@@ -192,11 +206,13 @@ void Responder::OnDeadlineTimer() {
     const bool unanswered = slot.state == SlotState::kPulling || slot.state == SlotState::kWantsMemory ||
                             (slot.state == SlotState::kRunning && !slot.cancelled);
     if (!unanswered || slot.deadline_ns == kNever) continue;
-    if (slot.deadline_ns <= now_ns) {
+    const int64_t due_ns =
+        slot.state == SlotState::kWantsMemory && slot.was_short ? slot.refuse_ns : slot.deadline_ns;
+    if (due_ns <= now_ns) {
       slot.deadline_ns = kNever;
       Cancel(slot, absl::DeadlineExceededError("the caller's deadline has passed"));
     } else {
-      next_ns = std::min(next_ns, slot.deadline_ns);
+      next_ns = std::min(next_ns, due_ns);
     }
   }
   if (!deadline_timer_.is_set() || next_ns < deadline_timer_.when_ns()) {

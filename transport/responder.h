@@ -54,6 +54,7 @@ class Responder final : Pull::Owner {
     bool was_short = false;  // kWantsMemory: memory was asked for, and there was none.
     uint32_t generation = 0;
     int64_t deadline_ns = kNever;
+    int64_t refuse_ns = kNever;    // kWantsMemory: when to refuse it if there was none.
     IncomingMessagePtr request;    // Until the handler has it.
     OutgoingMessagePtr response;   // kGranted.
     uint32_t response_number = 0;  // Of its work request.

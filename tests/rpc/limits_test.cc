@@ -126,6 +126,39 @@ TEST(LimitsTest, AServerWithNoMemoryAtAllStillSendsErrors) {
   EXPECT_TRUE(EchoBytes(channel, 1000).ok());
 }
 
+TEST(LimitsTest, AServerWithoutMemoryForAConnectionSaysSo) {
+  for (const size_t limit_bytes : {size_t{0}, size_t{64} << 10, size_t{1} << 20, size_t{2} << 20}) {
+    TestServer server({.pool = {.limit_bytes = limit_bytes}});
+    const absl::Status connecting = Channel::Connect(server.uri).status();
+    EXPECT_THAT(connecting, HasCode(absl::StatusCode::kResourceExhausted)) << limit_bytes;
+    EXPECT_THAT(std::string(connecting.message()), HasSubstr("BufferPoolOptions::limit_bytes"))
+        << limit_bytes;
+    // A call tells it from a server that is not there.
+    const auto channel = Channel::Create(server.uri);
+    ASSERT_TRUE(channel.ok());
+    const absl::Status calling = EchoBytes(*channel, 8).status();
+    EXPECT_THAT(calling, HasCode(absl::StatusCode::kResourceExhausted)) << limit_bytes;
+    EXPECT_FALSE(WasSent(calling));
+    EXPECT_THAT(std::string(calling.message()), HasSubstr("BufferPoolOptions::limit_bytes")) << limit_bytes;
+  }
+}
+
+TEST(LimitsTest, AClientThatMakesRoomForOthersHearsWhy) {
+  if (TestScheme() != "tcp") GTEST_SKIP() << "verbs carry no farewell";
+  TestServer server({.pool = {.limit_bytes = 8 << 20}});
+  Box<std::string> losses;
+  std::vector<std::shared_ptr<Channel>> idle;
+  // The server's receives may have 6 MiB, and newcomers make room above 5.25 MiB; each has 152 KiB.
+  for (int i = 0; i < 38; ++i) {
+    idle.push_back(server.Connect({.on_state_change = [&](ChannelState state, const absl::Status& why) {
+      if (state == ChannelState::kConnecting && !why.ok()) losses.Put(std::string(why.message()));
+    }}));
+  }
+  EXPECT_THAT(losses.Take(), HasSubstr("a client that had sent nothing yet makes room for newer ones"));
+  for (const auto& channel : idle) channel->Close();
+  losses.Close();
+}
+
 // A hostile or broken server sends what its method does not return.
 TEST(LimitsTest, AServerWithoutAnyMemoryStillSendsErrorsAndClosesNoConnection) {
   auto runtime = transport::Runtime::Create(TestScheme(), {.pool = {.limit_bytes = 8 << 20}});
