@@ -1,6 +1,5 @@
 #include "hawser/rpc/exceptions.h"
 
-#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <string>
@@ -9,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "hawser/transport/fabric/peer_text.h"
+#include "hawser/transport/log.h"
+#include "hawser/transport/peer_log.h"
 
 namespace hawser::internal {
 namespace {
@@ -123,10 +124,22 @@ absl::Status StatusOfMalformed(const kj::Exception& exception) {
 }
 
 void ReportException(absl::string_view what, absl::string_view whose) {
-  const std::string line = absl::StrCat(
-      "hawser: ", what, " ", whose,
-      " let an exception escape; going on without it: ", EscapePeerText(StatusOfException().message()), "\n");
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  const absl::Status thrown = StatusOfException();
+  transport::PeerLog::Process().Line(
+      LogSeverity::kError, whose,
+      absl::StrCat(what, " ", whose,
+                   " let an exception escape; going on without it: ", absl::string_view(thrown.message())));
+}
+
+absl::Status StatusOfHandlersException(absl::string_view method, absl::string_view peer) {
+  absl::Status thrown = StatusOfException();
+  if (!absl::IsInvalidArgument(thrown)) {
+    transport::PeerLog::Process().Line(
+        LogSeverity::kError, method,
+        absl::StrCat("the handler of ", method, ", called by ", peer,
+                     ", threw; its caller gets: ", absl::string_view(thrown.message())));
+  }
+  return thrown;
 }
 
 }  // namespace hawser::internal

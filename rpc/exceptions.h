@@ -14,6 +14,9 @@ namespace hawser::internal {
 absl::Status StatusOfException();
 absl::Status StatusOfMalformed(const kj::Exception& exception);
 void ReportException(absl::string_view what, absl::string_view whose);
+// As StatusOfException(), of the handler of `method`, which `peer` has called. It stands in the log, too, unless
+// the caller's message was malformed.
+absl::Status StatusOfHandlersException(absl::string_view method, absl::string_view peer);
 
 // Runs `body`, which returns a Status; what it throws comes back as one.
 template <typename Body>
@@ -37,8 +40,8 @@ absl::Status CatchMalformed(Body&& body) {
   }
 }
 
-// Runs a callback of the application, which has nobody to return a Status to: what it throws is reported on
-// stderr, with `what` and `whose` it was ("the callback of", "kv.capnp:KeyValue.get"), and is otherwise lost.
+// Runs a callback of the application, which can return no Status: what it throws stands in the log, with `what`
+// and `whose` it was ("the callback of", "kv.capnp:KeyValue.get"), and is otherwise lost.
 template <typename Whose, typename Body>
 void CallUser(const char* what, const Whose& whose, Body&& body) {
   try {

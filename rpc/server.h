@@ -29,7 +29,7 @@ struct ServerStats {
   uint64_t calls_total = 0;
   uint64_t leased_bytes = 0;  // Registered memory in use, by connections, messages and the application.
   // Peers that broke the protocol and were sent away, by reason: violations[Violation::kSlot]. Some of them
-  // are in the log, too (stderr; limited, see transport/peer_log.h).
+  // are in the log, too (rpc/log.h; limited, see transport/peer_log.h).
   struct Violations {
     std::array<uint64_t, kViolationCount> by_reason = {};
     uint64_t& operator[](Violation violation) { return by_reason[static_cast<size_t>(violation)]; }

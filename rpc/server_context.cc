@@ -30,6 +30,8 @@ bool ServerContext::cancelled() const { return call_->cancelled(); }
 
 void ServerContext::OnCancel(absl::AnyInvocable<void()> callback) { call_->OnCancel(std::move(callback)); }
 
+const Method& ServerContext::method() const { return call_->method(); }
+
 const std::string& ServerContext::peer_address() const { return call_->connection().peer_address(); }
 
 std::shared_ptr<Channel> ServerContext::peer() const { return call_->connection().peer(); }

@@ -12,6 +12,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "hawser/rpc/method.h"
 
 namespace hawser {
 
@@ -56,6 +57,9 @@ class ServerContext {
   // one takes the place of the first. (For a service that a client offers: not after its Channel is
   // destroyed.)
   void OnCancel(absl::AnyInvocable<void()> callback);
+
+  // What was called.
+  const Method& method() const;
 
   // "tcp://10.0.0.7:51234".
   const std::string& peer_address() const;

@@ -302,9 +302,9 @@ void ServerCore::OnPeer(Pollers& pollers, std::unique_ptr<fabric::ConnectRequest
     index = pollers.next++ % pollers.runtime->poller_count();
     poller = &pollers.runtime->poller(index);
   }
-  if (!poller.ok()) return transport::Reject(*request, poller.status());
+  if (!poller.ok()) return transport::Refuse(*request, poller.status());
   const Admission::Place place = PlaceFor(pollers, *request, hello);
-  if (absl::Status admitted = Admit(place); !admitted.ok()) return transport::Reject(*request, admitted);
+  if (absl::Status admitted = Admit(place); !admitted.ok()) return transport::Refuse(*request, admitted);
   (*poller)->Run([this, &pollers, index, hello, place, reverse, request = std::move(request)]() mutable {
     if (reverse) return AcceptReverse(std::move(request), hello, place);
     AcceptClient(pollers, index, std::move(request), hello, place);
@@ -363,7 +363,7 @@ void ServerCore::AcceptClient(Pollers& pollers, size_t index, std::unique_ptr<fa
   }
   if (excess_poller != nullptr) CloseNewcomer(*excess_poller, excess);
   if (!serving) {
-    transport::Reject(*request, absl::UnavailableError("the server is shutting down"));
+    transport::Refuse(*request, absl::UnavailableError("the server is shutting down"));
     return ConnectionEnded(place);
   }
   if (!session.Accept(std::move(request), hello).ok()) {
@@ -395,7 +395,7 @@ void ServerCore::AcceptReverse(std::unique_ptr<fabric::ConnectRequest> request,
     session = FindSession(hello.session);  // It is destroyed on this poller, so not before we return.
   }
   if (session == nullptr) {
-    transport::Reject(*request, absl::NotFoundError("no such session; its first connection is gone"));
+    transport::Refuse(*request, absl::NotFoundError("no such session; its first connection is gone"));
     return ConnectionEnded(place);
   }
   if (!session->AcceptReverse(std::move(request), hello, place).ok()) ConnectionEnded(place);

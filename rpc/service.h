@@ -65,8 +65,11 @@ class MethodTable {
 //   std::exception -> Internal
 template <typename Params, typename Results, typename Handler>
 absl::Status InvokeHandler(ServerContext& context, Handler&& handler) {
-  return internal::CatchExceptions(
-      [&] { return handler(context.request<Params>(), context.reply<Results>()); });
+  try {
+    return handler(context.request<Params>(), context.reply<Results>());
+  } catch (...) {
+    return internal::StatusOfHandlersException(context.method().name, context.peer_address());
+  }
 }
 
 }  // namespace hawser

@@ -59,7 +59,7 @@ absl::Status Session::AcceptReverse(std::unique_ptr<fabric::ConnectRequest> requ
   }
   if (closed_) refused = absl::NotFoundError("the session has ended");
   if (!refused.ok()) {
-    transport::Reject(*request, refused);
+    transport::Refuse(*request, refused);
     return refused;
   }
   ChannelOptions options;

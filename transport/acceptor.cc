@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/transport/fabric/violation.h"
+#include "hawser/transport/peer_log.h"
 
 namespace hawser::transport {
 
@@ -34,12 +35,19 @@ void Acceptor::OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request)
 }
 
 void Acceptor::OnBadPeer(const fabric::SocketAddress& peer, const absl::Status& why) {
-  poller_.violations().Record(ViolationOf(why).value_or(Violation::kGreeting), peer, poller_.now_ns(),
-                              why.message());
+  poller_.violations().Record(ViolationOf(why).value_or(Violation::kGreeting), peer, why.message());
 }
 
 void Reject(fabric::ConnectRequest& request, const absl::Status& why) {
   request.Reject(EncodeRejection(why));
+}
+
+void Refuse(fabric::ConnectRequest& request, const absl::Status& why) {
+  Reject(request, why);
+  const fabric::SocketAddress peer = request.peer_address();
+  PeerLog::Process().Line(LogSeverity::kWarning, peer,
+                          absl::StrCat("the connection of ", peer.ToString(),
+                                       " was refused: ", absl::string_view(why.message())));
 }
 
 }  // namespace hawser::transport

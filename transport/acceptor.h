@@ -44,6 +44,8 @@ class Acceptor final : fabric::ListenHandler {
 
 // Refuses `request`; the peer's Dial() fails with `why`.
 void Reject(fabric::ConnectRequest& request, const absl::Status& why);
+// Likewise, and says so in the log.
+void Refuse(fabric::ConnectRequest& request, const absl::Status& why);
 
 }  // namespace hawser::transport
 

@@ -6,12 +6,21 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "hawser/transport/buffer_pool_core.h"
+#include "hawser/transport/log.h"
 #include "hawser/transport/retired_memory.h"
 #include "hawser/transport/size_class.h"
 
 namespace hawser::transport {
 
 using internal::Block;
+
+namespace {
+
+// One shortage has one line in the log, however often memory is asked for: a pool that has refused nothing
+// for so long has recovered.
+constexpr int64_t kRecoveryNs = 10'000'000'000;
+
+}  // namespace
 
 // ---- Taking
 
@@ -41,7 +50,16 @@ Block* BufferPool::Core::AcquireShared(size_t size_class, bool dear, Shortage& w
   // Or another thread has just mapped one.
   if (block == nullptr) block = slabs_.Take(size_class);
   if (block == nullptr) block = slabs_.TakeLarger(size_class);
-  return block != nullptr ? Leased(block) : nullptr;
+  if (block != nullptr) return Leased(block);
+  if (why != Shortage::kGrowing) TellShort(why, size_class);
+  return nullptr;
+}
+
+void BufferPool::Core::TellShort(Shortage why, size_t size_class) {
+  const int64_t now_ns = fabric::MonotonicNs();
+  if (short_until_ns_.exchange(now_ns + kRecoveryNs, std::memory_order_relaxed) > now_ns) return;
+  Log(LogSeverity::kError, absl::StrCat("registered memory has run out: ",
+                                        absl::string_view(Explain(why, ClassBytes(size_class)).message())));
 }
 
 Block* BufferPool::Core::GrowElsewhere(size_t size_class, Shortage& why) {

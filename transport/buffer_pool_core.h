@@ -51,6 +51,8 @@ class BufferPool::Core {
   // `dear`: registers and unmaps large memory on this thread, where it must.
   internal::Block* AcquireShared(size_t size_class, bool dear, Shortage& why);
   internal::Block* GrowElsewhere(size_t size_class, Shortage& why);
+  // Says in the log that there is no memory, if there was some in the last ten seconds.
+  void TellShort(Shortage why, size_t size_class);
 
   // Of this pool, and of the poller that this thread is on; or null.
   BufferCache* CacheHere(size_t size_class) const;
@@ -62,6 +64,7 @@ class BufferPool::Core {
 
   std::atomic<uint64_t> references_{1};  // The pool's own, and one for each lease.
   std::atomic<uint64_t> leased_bytes_{0};
+  std::atomic<int64_t> short_until_ns_{0};  // When the pool counts as recovered.
   MemoryWaiters waiters_;
   BufferCaches caches_;
   SlabStore slabs_;

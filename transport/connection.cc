@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/transport/fabric/check.h"
+#include "hawser/transport/peer_log.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::transport {
@@ -301,6 +302,7 @@ void Connection::Drain() {
 
 void Connection::Close(const absl::Status& why) {
   poller_.AssertHeld();
+  if (state_ < State::kFlushing) closed_here_ = true;
   Fail(why);
 }
 
@@ -322,7 +324,7 @@ void Connection::Fail(Violation violation, absl::string_view what, absl::StatusC
 
 void Connection::OnViolation(Violation violation) {
   if (!accepted_ || queue_pair_ == nullptr) return;
-  poller_.violations().Record(violation, queue_pair_->peer_address(), poller_.now_ns(),
+  poller_.violations().Record(violation, queue_pair_->peer_address(),
                               absl::StrCat(why_closed_.message(), "; connection ", index_, " is closed"));
 }
 
@@ -331,6 +333,7 @@ void Connection::Fail(const absl::Status& why) {
   // Without the payload: what becomes of the status is the caller's.
   why_closed_ = absl::Status(why.code(), why.message());
   if (why != seen_flushed_) seen_flushed_ = absl::OkStatus();
+  NoteLoss(why);
   Move(Event::kFailed);
   for (Timer* timer : {&connect_timer_, &keepalive_timer_, &starved_timer_}) poller_.timers().Cancel(*timer);
   receive_ring_.Unlink();
@@ -403,8 +406,29 @@ void Connection::OnFlushTimer() {
   poller_.MarkForFlush(this);
 }
 
+// A client that goes when its calls have ended is no loss to a server, nor is a server that has said that it
+// goes. A peer that breaks the protocol has a line of its own.
+void Connection::NoteLoss(const absl::Status& why) {
+  if (closed_here_ || !carries_traffic() || (accepted_ && ViolationOf(why).has_value())) return;
+  const uint32_t calls = exchanges_in_flight();
+  const bool is_missed = !accepted_ && state_ == State::kReady;
+  if (calls == 0 && control_.waiting_since_ns() == kNever && !is_missed) return;
+  loss_ = absl::StrCat("the connection ", accepted_ ? "of " : "to ", peer_, " was lost with ", calls,
+                       " calls under way");
+}
+
 void Connection::TellLost() {
-  if (!std::exchange(told_lost_, true)) observer_.OnLost(why_closed_);
+  if (std::exchange(told_lost_, true)) return;
+  if (!loss_.empty()) {
+    const std::string line = absl::StrCat(loss_, ": ", absl::string_view(why_closed_.message()));
+    PeerLog& log = PeerLog::Process();
+    if (queue_pair_ != nullptr) {
+      log.Line(LogSeverity::kWarning, queue_pair_->peer_address(), line);
+    } else {
+      log.Line(LogSeverity::kWarning, peer_, line);
+    }
+  }
+  observer_.OnLost(why_closed_);
 }
 
 void Connection::CloseIfFlushed() {

@@ -201,6 +201,8 @@ class Connection final : public fabric::ConnectionHandler {
   // Once in kFlushing: how long to wait for what.
   void AwaitFlush();
   void OnFlushTimer();
+  // The connection fails because of `why`: makes loss_.
+  void NoteLoss(const absl::Status& why);
   void TellLost();
   void CloseIfFlushed();
 
@@ -219,6 +221,8 @@ class Connection final : public fabric::ConnectionHandler {
   State state_ = State::kConnecting;
   absl::Status why_closed_;
   absl::Status seen_flushed_;  // Not OK: all that is known of the failure.
+  bool closed_here_ = false;   // By Close(), not by a failure.
+  std::string loss_;           // For the log: what was lost. Empty: there is nothing to tell.
   std::string peer_;
   uint32_t index_ = 0;
   bool accepted_ = false;          // The peer dialed.

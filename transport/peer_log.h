@@ -11,12 +11,13 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/log.h"
 
 namespace hawser::transport {
 
-// The one way by which what a peer did comes to a log. A peer can cause a line as often as it likes, so lines
-// are limited, for the process and for each peer address, and the next line that is written counts those that
-// were not.
+// The one way by which what a peer did comes to the log. A peer can cause a line as often as it likes, so lines
+// are limited, for the process and for each peer host or other subject, and the next line that is written
+// counts those that were not.
 // Thread:  any.
 // Failure: never blocks. A line that finds the log in use by another thread, or its reader behind, is one
 //          that was not written.
@@ -29,20 +30,22 @@ class PeerLog {
   };
   struct Limits {
     Rate process = {20, 1'000'000'000};
-    Rate address = {3, 10'000'000'000};
+    Rate subject = {3, 10'000'000'000};
   };
 
-  // Takes a whole line, or refuses it. Called by one thread at a time.
-  using Write = absl::AnyInvocable<bool(absl::string_view line)>;
+  using Clock = absl::AnyInvocable<int64_t()>;
+  // Takes a line, or refuses it. Called by one thread at a time.
+  using Write = absl::AnyInvocable<bool(LogSeverity severity, absl::string_view line)>;
 
-  PeerLog(const Limits& limits, Write write);
+  PeerLog(const Limits& limits, Clock now_ns, Write write);
 
-  // That of the process: stderr, with the limits above.
-  static PeerLog& Stderr();
+  // That of the process, with the limits above: TryLog().
+  static PeerLog& Process();
 
-  // "hawser: `text`", escaped (EscapePeerText()) and cut, if the limits allow it. `now_ns`: of any clock, but
-  // of one. Peers of one host (fabric::PeerHost) count as one.
-  void Line(int64_t now_ns, const fabric::SocketAddress& peer, absl::string_view text);
+  // `text`, if the limits allow it. Peers of one host (fabric::PeerHost) count as one.
+  void Line(LogSeverity severity, const fabric::SocketAddress& peer, absl::string_view text);
+  // Likewise, of what any peer can cause: `subject` is what it is about, a method's name, say.
+  void Line(LogSeverity severity, absl::string_view subject, absl::string_view text);
 
  private:
   // Lines that may be written now: at most `burst`.
@@ -52,15 +55,18 @@ class PeerLog {
     void Take(const Rate& rate, int64_t now_ns);
   };
 
-  // Addresses share these by their hash, so that their number costs no memory.
-  static constexpr size_t kAddressBuckets = 256;
+  void LineAbout(size_t subject_hash, LogSeverity severity, absl::string_view text);
+
+  // Subjects share these by their hash, so that their number costs no memory.
+  static constexpr size_t kBuckets = 256;
   static constexpr size_t kTextBytesMax = 1024;
 
   const Limits limits_;
   absl::Mutex mutex_;
+  Clock now_ns_ ABSL_GUARDED_BY(mutex_);
   Write write_ ABSL_GUARDED_BY(mutex_);
   Bucket process_ ABSL_GUARDED_BY(mutex_);
-  std::array<Bucket, kAddressBuckets> addresses_ ABSL_GUARDED_BY(mutex_);
+  std::array<Bucket, kBuckets> subjects_ ABSL_GUARDED_BY(mutex_);
   std::atomic<uint64_t> suppressed_{0};  // Since the last line that was written.
 };
 

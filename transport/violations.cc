@@ -5,10 +5,10 @@
 
 namespace hawser::transport {
 
-void Violations::Record(Violation violation, const fabric::SocketAddress& peer, int64_t now_ns,
-                        absl::string_view text) {
+void Violations::Record(Violation violation, const fabric::SocketAddress& peer, absl::string_view text) {
   counts_[static_cast<size_t>(violation)].fetch_add(1, std::memory_order_relaxed);
-  PeerLog::Stderr().Line(now_ns, peer, absl::StrCat("protocol violation (", NameOf(violation), "): ", text));
+  PeerLog::Process().Line(LogSeverity::kWarning, peer,
+                          absl::StrCat("protocol violation (", NameOf(violation), "): ", text));
 }
 
 }  // namespace hawser::transport

@@ -17,7 +17,7 @@ namespace hawser::transport {
 class Violations {
  public:
   // `text` names the peer and says what it did. On the poller.
-  void Record(Violation violation, const fabric::SocketAddress& peer, int64_t now_ns, absl::string_view text);
+  void Record(Violation violation, const fabric::SocketAddress& peer, absl::string_view text);
 
   // From any thread.
   uint64_t count(Violation violation) const {

@@ -1,0 +1,10 @@
+#ifndef HAWSER_RPC_LOG_H_
+#define HAWSER_RPC_LOG_H_
+
+// What the library has to say to the operator of the process: hawser::SetLogSink() and hawser::LogSeverity. A
+// line tells of a connection that was refused or lost, of memory that ran out, of a handler or callback that
+// threw or that holds a poller, and of a peer that broke the protocol. What a peer can cause is limited in rate,
+// for the process and for each peer host.
+#include "hawser/transport/log.h"
+
+#endif  // HAWSER_RPC_LOG_H_

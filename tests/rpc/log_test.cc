@@ -1,0 +1,110 @@
+// What the log of a process tells of its calls and connections.
+
+#include "hawser/rpc/log.h"
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hawser/tests/testing/test_fabric.h"
+#include "hawser/transport/runtime.h"
+#include "tests/rpc/cable.h"
+#include "tests/rpc/probe.h"
+
+namespace hawser {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::Pair;
+
+using Line = std::pair<LogSeverity, std::string>;
+
+// The log takes three lines of one peer host in ten seconds: the tests of this file may cause no more.
+class RpcLogTest : public ::testing::Test {
+ protected:
+  RpcLogTest() {
+    SetLogSink([this](LogSeverity severity, absl::string_view line) {
+      lines_.Put({severity, std::string(line)});
+    });
+  }
+  ~RpcLogTest() override { SetLogSink(nullptr); }
+
+  Box<Line> lines_;
+};
+
+TEST_F(RpcLogTest, AConnectionThatIsRefusedIsTold) {
+  TestServer server({.connections_max = 1});
+  const auto first = server.Connect();
+  EXPECT_FALSE(Channel::Connect(server.uri).ok());
+  EXPECT_THAT(lines_.Take(),
+              Pair(LogSeverity::kWarning, AllOf(HasSubstr("was refused"), HasSubstr("connections_max"))));
+}
+
+TEST_F(RpcLogTest, AConnectionThatIsLostIsToldByBothSides) {
+  TestServer server;
+  server.probe.on_act = server.held.Handler();
+  Cable cable(server.uri);
+  const auto channel = *cable.Connect();
+  auto call = SendAct(channel, 1);
+  const DeferredCall held = server.held.Take();
+  cable.Cut();
+  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kUnavailable));
+  const std::vector<Line> lines = {lines_.Take(), lines_.Take()};
+  EXPECT_THAT(lines, Contains(Pair(LogSeverity::kWarning,
+                                   AllOf(HasSubstr("the connection to " + TestScheme() + "://"),
+                                         HasSubstr("was lost with 1 calls under way")))));
+  EXPECT_THAT(lines, Contains(Pair(LogSeverity::kWarning,
+                                   AllOf(HasSubstr("the connection of " + TestScheme() + "://"),
+                                         HasSubstr("was lost with 1 calls under way")))));
+}
+
+TEST_F(RpcLogTest, AConnectionThatEndsInOrderIsNotTold) {
+  TestServer server;
+  server.Connect()->Close();
+  ASSERT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
+  const auto channel = server.Connect();
+  ASSERT_THAT(server.server.Shutdown(absl::Now() + kLong), HasCode(absl::StatusCode::kOk));
+  SetLogSink(nullptr);
+  EXPECT_EQ(lines_.size(), 0u);
+}
+
+TEST_F(RpcLogTest, AHandlerThatThrowsIsTold) {
+  TestServer server;
+  server.probe.on_act = [](ServerContext&, uint64_t) -> absl::Status {
+    throw std::runtime_error("on purpose");
+  };
+  EXPECT_FALSE(SendAct(server.Connect(), 1).Wait().ok());
+  EXPECT_THAT(lines_.Take(),
+              Pair(LogSeverity::kError,
+                   AllOf(HasSubstr("Probe.act"), HasSubstr(TestScheme() + "://"), HasSubstr("on purpose"))));
+}
+
+TEST_F(RpcLogTest, ACallbackThatThrowsIsTold) {
+  TestServer server;
+  const auto channel = server.Connect();
+  SendAct(channel, 1).Then([](auto) { throw std::runtime_error("on purpose"); });
+  EXPECT_THAT(lines_.Take(),
+              Pair(LogSeverity::kError,
+                   AllOf(HasSubstr("the callback of"), HasSubstr("Probe.act"), HasSubstr("on purpose"))));
+}
+
+TEST_F(RpcLogTest, MemoryThatRunsOutIsToldOnce) {
+  const auto runtime = *transport::Runtime::CreateOn(NewTestFabric(), {.pool = {.limit_bytes = 8 << 20}},
+                                                     /*start_threads=*/true);
+  std::vector<transport::Lease> leases;
+  for (absl::StatusOr<transport::Lease> lease = runtime->buffers().Acquire(1 << 20); lease.ok();
+       lease = runtime->buffers().Acquire(1 << 20)) {
+    leases.push_back(*std::move(lease));
+  }
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(runtime->buffers().Acquire(1 << 20).ok());
+  SetLogSink(nullptr);
+  ASSERT_EQ(lines_.size(), 1u);
+  EXPECT_THAT(lines_.Take(), Pair(LogSeverity::kError, HasSubstr("limit_bytes")));
+}
+
+}  // namespace
+}  // namespace hawser

@@ -1,0 +1,138 @@
+// The log of the process, and the sink that an application gives it.
+
+#include "hawser/transport/log.h"
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hawser::transport {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::testing::SizeIs;
+
+using Lines = std::vector<std::pair<LogSeverity, std::string>>;
+
+class LogTest : public ::testing::Test {
+ protected:
+  ~LogTest() override { SetLogSink(nullptr); }
+
+  LogSink Collect() {
+    return [this](LogSeverity severity, absl::string_view line) {
+      absl::MutexLock lock(&mutex_);
+      lines_.emplace_back(severity, std::string(line));
+    };
+  }
+  // All lines so far; the log goes to stderr then.
+  Lines Take() {
+    SetLogSink(nullptr);
+    absl::MutexLock lock(&mutex_);
+    return std::move(lines_);
+  }
+
+ private:
+  absl::Mutex mutex_;
+  Lines lines_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST_F(LogTest, WithoutASinkALineGoesToStderr) {
+  ::testing::internal::CaptureStderr();
+  Log(LogSeverity::kWarning, "a");
+  Log(LogSeverity::kError, "b");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "hawser: a\nhawser: error: b\n");
+}
+
+TEST_F(LogTest, ASinkGetsTheLinesInOrderWithTheirSeverity) {
+  SetLogSink(Collect());
+  Log(LogSeverity::kInfo, "a");
+  Log(LogSeverity::kWarning, "b");
+  EXPECT_TRUE(TryLog(LogSeverity::kError, "c"));
+  EXPECT_THAT(Take(), ElementsAre(Pair(LogSeverity::kInfo, "a"), Pair(LogSeverity::kWarning, "b"),
+                                  Pair(LogSeverity::kError, "c")));
+}
+
+TEST_F(LogTest, ALineIsEscapedAndCut) {
+  SetLogSink(Collect());
+  Log(LogSeverity::kInfo, "said \x1b[2J\nforged");
+  Log(LogSeverity::kInfo, std::string(100'000, '\n') + "the end");
+  const Lines lines = Take();
+  ASSERT_THAT(lines, SizeIs(2));
+  EXPECT_EQ(lines[0].second, "said \\x1b[2J\\nforged");
+  EXPECT_LE(lines[1].second.size(), 2048u);
+  EXPECT_THAT(lines[1].second, HasSubstr("the end"));
+}
+
+TEST_F(LogTest, WhatASinkThrowsIsDroppedAndTheLineIsNot) {
+  bool throws = true;
+  const LogSink collect = Collect();
+  SetLogSink([&](LogSeverity severity, absl::string_view line) {
+    if (std::exchange(throws, false)) throw std::runtime_error("on purpose");
+    collect(severity, line);
+  });
+  ::testing::internal::CaptureStderr();
+  Log(LogSeverity::kInfo, "a");
+  Log(LogSeverity::kInfo, "b");
+  const Lines lines = Take();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "hawser: a\n");
+  EXPECT_THAT(lines, ElementsAre(Pair(LogSeverity::kInfo, "b")));
+}
+
+TEST_F(LogTest, ASinkThatBlocksHoldsUpNoThreadThatLogs) {
+  absl::Notification go_on;
+  const LogSink collect = Collect();
+  SetLogSink([&](LogSeverity severity, absl::string_view line) {
+    go_on.WaitForNotification();
+    collect(severity, line);
+  });
+  for (int i = 0; i < 300; ++i) Log(LogSeverity::kInfo, "x");
+  go_on.Notify();
+  SetLogSink(Collect());  // The one before has taken all that was kept for it.
+  Log(LogSeverity::kInfo, "y");
+  const Lines lines = Take();
+  ASSERT_GE(lines.size(), 257u);
+  ASSERT_LE(lines.size(), 258u);  // The thread may have had one of them in its hands.
+  EXPECT_THAT(lines.back().second, HasSubstr(lines.size() == 257 ? "y (44 lines before this are lost)"
+                                                                 : "y (43 lines before this are lost)"));
+}
+
+TEST_F(LogTest, ASinkMayLogAndMaySetAnother) {
+  absl::Notification replaced;
+  SetLogSink([&](LogSeverity severity, absl::string_view line) {
+    Log(severity, absl::string_view(line).substr(1));  // The next sink gets it.
+    SetLogSink(Collect());
+    replaced.Notify();
+  });
+  Log(LogSeverity::kInfo, ">a");
+  replaced.WaitForNotification();
+  EXPECT_THAT(Take(), ElementsAre(Pair(LogSeverity::kInfo, "a")));
+}
+
+TEST_F(LogTest, TheSinkBeforeIsNotCalledOnceAnotherIsSet) {
+  for (int i = 0; i < 50; ++i) {
+    auto alive = std::make_unique<int>(0);
+    SetLogSink([&, count = alive.get()](LogSeverity, absl::string_view) { ++*count; });
+    std::thread other([] {
+      for (int line = 0; line < 20; ++line) Log(LogSeverity::kInfo, "x");
+    });
+    Log(LogSeverity::kInfo, "x");
+    SetLogSink(Collect());
+    EXPECT_GE(*alive, 1);
+    alive.reset();
+    other.join();
+  }
+}
+
+}  // namespace
+}  // namespace hawser::transport

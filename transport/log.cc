@@ -1,0 +1,209 @@
+#include "hawser/transport/log.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/fork.h"
+#include "hawser/transport/fabric/peer_text.h"
+
+namespace hawser {
+namespace transport {
+namespace {
+
+// With "hawser: error: " and a line feed a line stays below PIPE_BUF.
+constexpr size_t kLineBytesMax = 2048;
+
+// Lines that a sink may be behind.
+constexpr size_t kQueueMax = 256;
+
+// A pipe that says it is writable takes PIPE_BUF (4096) bytes without blocking (pipe(7)), which is more than
+// a line has.
+bool WriteToStderr(LogSeverity severity, absl::string_view text) {
+  const std::string line =
+      absl::StrCat("hawser: ", severity == LogSeverity::kError ? "error: " : "", text, "\n");
+  pollfd ready = {STDERR_FILENO, POLLOUT, 0};
+  if (poll(&ready, 1, 0) != 1 || ready.revents != POLLOUT) return false;
+  return write(STDERR_FILENO, line.data(), line.size()) == static_cast<ssize_t>(line.size());
+}
+
+// The log of one process. Its thread exists while there is a sink.
+class ProcessLog {
+ public:
+  bool Write(LogSeverity severity, std::string&& line);
+  void SetSink(LogSink sink);
+
+  std::atomic<uint64_t> lost{0};  // Since the last line of Log() that was written.
+
+ private:
+  struct Line {
+    LogSeverity severity;
+    std::string text;
+  };
+
+  void Deliver();
+  bool StartLocked();
+  void StopAndUnlock(std::unique_lock<std::mutex>& lock);
+
+  std::mutex setting_mutex_;  // Held by a thread that sets the sink, unless it is the log's own.
+  std::atomic<bool> has_sink_{false};
+
+  std::mutex mutex_;
+  std::condition_variable queued_;
+  std::condition_variable delivered_;
+  std::shared_ptr<const LogSink> sink_;  // Null: stderr.
+  std::deque<Line> queue_;
+  uint64_t queued_count_ = 0;  // Ever.
+  uint64_t delivered_count_ = 0;
+  uint64_t deliver_until_ = UINT64_MAX;  // What is queued behind this line waits for the next sink.
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+bool ProcessLog::Write(LogSeverity severity, std::string&& line) {
+  if (has_sink_.load(std::memory_order_acquire)) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (sink_ != nullptr) {
+      if (queue_.size() >= kQueueMax) return false;
+      queue_.push_back({severity, std::move(line)});
+      ++queued_count_;
+      queued_.notify_one();
+      return true;
+    }
+  }
+  return WriteToStderr(severity, line);
+}
+
+void ProcessLog::SetSink(LogSink sink) {
+  std::shared_ptr<const LogSink> next = sink ? std::make_shared<const LogSink>(std::move(sink)) : nullptr;
+  std::shared_ptr<const LogSink> before;  // Destroyed after the locks.
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (thread_.joinable() && thread_.get_id() == std::this_thread::get_id()) {
+    // The thread stays until another one sets a sink: it cannot wait for itself.
+    has_sink_.store(next != nullptr, std::memory_order_release);
+    before = std::exchange(sink_, std::move(next));
+    return;
+  }
+  lock.unlock();
+  std::lock_guard<std::mutex> setting(setting_mutex_);
+  lock.lock();
+  deliver_until_ = queued_count_;
+  delivered_.wait(lock, [&] { return delivered_count_ == deliver_until_; });
+  if (next != nullptr && !thread_.joinable() && !StartLocked()) next = nullptr;
+  const bool stop = next == nullptr && thread_.joinable();
+  has_sink_.store(next != nullptr, std::memory_order_release);
+  before = std::exchange(sink_, std::move(next));
+  deliver_until_ = UINT64_MAX;
+  queued_.notify_one();
+  if (stop) StopAndUnlock(lock);
+}
+
+bool ProcessLog::StartLocked() {
+  try {
+    thread_ = std::thread([this] { Deliver(); });
+  } catch (const std::system_error& error) {
+    WriteToStderr(LogSeverity::kError,
+                  absl::StrCat("the log stays on stderr: no thread for its sink could be "
+                               "started: ",
+                               error.what(), "; see ulimit -u"));
+    return false;
+  }
+  pthread_setname_np(thread_.native_handle(), "hawser-log");
+  return true;
+}
+
+void ProcessLog::StopAndUnlock(std::unique_lock<std::mutex>& lock) {
+  stopping_ = true;
+  queued_.notify_one();
+  lock.unlock();
+  thread_.join();
+  lock.lock();
+  thread_ = std::thread();
+  stopping_ = false;
+  lock.unlock();
+}
+
+void ProcessLog::Deliver() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    queued_.wait(lock,
+                 [this] { return stopping_ || (!queue_.empty() && delivered_count_ < deliver_until_); });
+    if (queue_.empty()) return;
+    const Line line = std::move(queue_.front());
+    queue_.pop_front();
+    std::shared_ptr<const LogSink> sink = sink_;
+    lock.unlock();
+    bool taken = false;
+    try {
+      if (sink != nullptr) {
+        (*sink)(line.severity, line.text);
+        taken = true;
+      }
+    } catch (...) {
+    }
+    if (!taken) WriteToStderr(line.severity, line.text);
+    sink = nullptr;  // It may be the last owner of what the application put into the sink.
+    lock.lock();
+    ++delivered_count_;
+    delivered_.notify_all();
+  }
+}
+
+ProcessLog& TheLog() {
+  static constinit fabric::PerProcess<ProcessLog> log;
+  return log.Get();
+}
+
+// What grows too long is cut in its middle: what stands last may count lines that were lost.
+std::string Escaped(absl::string_view text) {
+  constexpr size_t kEnd = 128;
+  std::string escaped = EscapePeerText(text);
+  if (escaped.size() <= kLineBytesMax) return escaped;
+  const absl::string_view all = escaped;
+  // Again: it may be cut inside of a character.
+  return EscapePeerText(
+      absl::StrCat(all.substr(0, kLineBytesMax - 2 * kEnd), " ... ", all.substr(all.size() - kEnd)));
+}
+
+}  // namespace
+
+bool TryLog(LogSeverity severity, absl::string_view text) { return TheLog().Write(severity, Escaped(text)); }
+
+void Log(LogSeverity severity, absl::string_view text) {
+  ProcessLog& log = TheLog();
+  std::string line = Escaped(text);
+  const uint64_t lost = log.lost.exchange(0, std::memory_order_relaxed);
+  if (lost != 0) absl::StrAppend(&line, " (", lost, " lines before this are lost)");
+  if (!log.Write(severity, std::move(line))) log.lost.fetch_add(lost + 1, std::memory_order_relaxed);
+}
+
+}  // namespace transport
+
+absl::string_view NameOf(LogSeverity severity) {
+  switch (severity) {
+    case LogSeverity::kInfo:
+      return "info";
+    case LogSeverity::kWarning:
+      return "warning";
+    case LogSeverity::kError:
+      break;
+  }
+  return "error";
+}
+
+void SetLogSink(LogSink sink) { transport::TheLog().SetSink(std::move(sink)); }
+
+}  // namespace hawser

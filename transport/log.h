@@ -1,0 +1,48 @@
+#ifndef HAWSER_TRANSPORT_LOG_H_
+#define HAWSER_TRANSPORT_LOG_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "absl/strings/string_view.h"
+
+namespace hawser {
+
+enum class LogSeverity : uint8_t {
+  kInfo,
+  kWarning,  // Something was refused or lost, or is slow. The process goes on as it should.
+  kError,    // The program has to be mended, or the machine needs more of something.
+};
+
+// "info", "warning" or "error".
+absl::string_view NameOf(LogSeverity severity);
+
+// Takes one line of the log: UTF-8 without control characters, without a line feed, at most 2 KiB.
+using LogSink = std::function<void(LogSeverity severity, absl::string_view line)>;
+
+// Sends the log of this process to `sink`, and an empty one to stderr, where it goes until then.
+//
+// Thread:   any. The log has a thread of its own for the sink, which it calls there, for one line at a time. So
+//           a sink may block, take locks, log, and call the library. What it throws is dropped, and the line
+//           goes to stderr.
+// Lifetime: this waits until the sink before has taken the lines that came before this call, and is called no
+//           more; a sink that calls this is not waited for. Set an empty one before what the sink uses ends.
+//           After fork() the child's log goes to stderr.
+// Failure:  a sink that is 256 lines behind misses lines, and the next line counts those.
+void SetLogSink(LogSink sink);
+
+namespace transport {
+
+// Writes `text`, escaped (EscapePeerText()) and cut, to the log: to the sink or, behind "hawser: ", to stderr.
+// Never blocks. For what a peer can cause there is PeerLog.
+// Thread:   any.
+// Failure:  false: the line is lost, because the sink, or the reader of stderr, is behind.
+bool TryLog(LogSeverity severity, absl::string_view text);
+
+// Likewise; a lost line is counted, and a later line tells how many there were.
+void Log(LogSeverity severity, absl::string_view text);
+
+}  // namespace transport
+}  // namespace hawser
+
+#endif  // HAWSER_TRANSPORT_LOG_H_
