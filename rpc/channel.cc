@@ -27,7 +27,11 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::ConnectAuto(absl::string_view 
   const absl::Status understood = transport::ParseUri(absl::StrCat(kAuto, rest)).status();
   if (!understood.ok()) return understood;
   const auto with = [&](absl::string_view scheme) { return absl::StrCat(scheme, "://", rest); };
-  if (options.runtime != nullptr) return Connect(with(options.runtime->scheme()), std::move(options));
+  if (options.runtime != nullptr) {
+    // Not in the argument list, where `options` may be moved first.
+    const std::string uri = with(options.runtime->scheme());
+    return Connect(uri, std::move(options));
+  }
   // A channel of its own, so that nobody hears of an attempt that leads to nothing.
   ChannelOptions trial;
   trial.connect_timeout = std::min(options.connect_timeout, kAutoTimeout);

@@ -92,6 +92,16 @@ TEST(AutoTest, TakesRdmaOrTcpAndSaysWhich) {
   EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kOk));
 }
 
+TEST(AutoTest, TheRuntimeInTheOptionsSaysWhichNetwork) {
+  TestServer server({}, "auto://" + TestHost() + ":0");
+  ChannelOptions options;
+  options.runtime = *transport::Runtime::Create(TestScheme());
+  const std::shared_ptr<Channel> channel = server.Connect(std::move(options));
+  ASSERT_NE(channel, nullptr);
+  EXPECT_THAT(channel->peer_address(), testing::StartsWith(TestScheme() + "://"));
+  EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+}
+
 TEST(AutoTest, NobodyThereIsAnErrorThatNamesBothNetworks) {
   const absl::Status nobody = Channel::Connect("auto://127.0.0.1:1").status();
   EXPECT_THAT(nobody, HasCode(absl::StatusCode::kUnavailable));
