@@ -188,7 +188,10 @@ absl::StatusOr<std::vector<ServerCore::Listening>> ServerCore::ListenOnUri(trans
         listening.status().code(),
         absl::StrCat("listening on ", uri.ToString(), ": ", absl::string_view(listening.status().message())));
   }
-  uri.port = listening->front().acceptor->address().port();
+  const fabric::SocketAddress first = listening->front().acceptor->address();
+  uri.port = first.port();
+  // [::] without IPv6.
+  if (first.is_unspecified() && first.family() != addresses->front().family()) uri.host = "0.0.0.0";
   return listening;
 }
 

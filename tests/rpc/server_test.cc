@@ -2,14 +2,22 @@
 
 #include "hawser/rpc/server.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 
+#include <cerrno>
+#include <cstddef>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "hawser/tests/testing/child.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"
 
@@ -33,6 +41,72 @@ TEST(ServerAddressTest, Ipv6Works) {
   TestServer server({}, "tcp://[::1]:0");
   EXPECT_THAT(server.uri, MatchesRegex("tcp://\\[::1\\]:[0-9]+"));
   EXPECT_THAT(CallAt(server.uri), HasCode(absl::StatusCode::kOk));
+}
+
+// The address of a caller as its handler sees it.
+std::string CallerOf(TestServer& server, const std::string& uri, ChannelOptions options = {}) {
+  std::string caller;
+  server.probe.on_act = [&](ServerContext& context, uint64_t) {
+    caller = context.peer_address();
+    return options.services.empty() || context.peer() != nullptr ? absl::OkStatus()
+                                                                 : absl::InternalError("no peer()");
+  };
+  absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(uri, options);
+  EXPECT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
+  if (!channel.ok()) return "";
+  EXPECT_THAT(SendAct(*channel, 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+  return caller;
+}
+
+TEST(ServerAddressTest, AllAddressesOfIpv6AreThoseOfIpv4Too) {
+  TestServer server({}, "tcp://[::]:0");
+  EXPECT_THAT(server.uri, MatchesRegex("tcp://\\[::\\]:[0-9]+"));
+  ProbeServiceImpl offered;
+  ChannelOptions options;
+  options.services = {&offered};
+  const std::string port = PortOf(server.uri);
+  EXPECT_THAT(CallerOf(server, "tcp://127.0.0.1:" + port, options),
+              MatchesRegex("tcp://127\\.0\\.0\\.1:[0-9]+"));
+  EXPECT_THAT(CallerOf(server, "tcp://[::1]:" + port, options), MatchesRegex("tcp://\\[::1\\]:[0-9]+"));
+}
+
+TEST(ServerAddressTest, AnIpv4HostIsOneHostHoweverItComes) {
+  ServerOptions options;
+  options.connections_per_host_max = 1;
+  TestServer server(options, "tcp://[::]:0");
+  const std::string port = PortOf(server.uri);
+  const std::shared_ptr<Channel> first = *Channel::Connect("tcp://127.0.0.1:" + port);
+  EXPECT_THAT(Channel::Connect("tcp://127.0.0.1:" + port).status(),
+              HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(Channel::Connect("tcp://127.0.0.2:" + port).status(),
+              HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(Channel::Connect("tcp://[::1]:" + port).status(), HasCode(absl::StatusCode::kOk));
+}
+
+// As of a kernel without IPv6, for this process and for good.
+bool ForbidIpv6() {
+  sock_filter no_ipv6[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[0])),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAFNOSUPPORT),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program = {.len = std::size(no_ipv6), .filter = no_ipv6};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST(ServerAddressTest, WithoutIpv6AllAddressesAreThoseOfIpv4) {
+  EXPECT_TRUE(InChild([] {
+    if (!ForbidIpv6()) return false;
+    TestServer server({}, "tcp://[::]:0");
+    EXPECT_THAT(server.uri, MatchesRegex("tcp://0\\.0\\.0\\.0:[0-9]+"));
+    EXPECT_THAT(server.server.Listen("tcp://[::1]:0").status(), HasCode(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(CallAt("tcp://127.0.0.1:" + PortOf(server.uri)), HasCode(absl::StatusCode::kOk));
+    return !testing::Test::HasFailure();
+  }));
 }
 
 TEST(ServerAddressTest, AHostNameMeansAllItsAddresses) {

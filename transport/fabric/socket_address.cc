@@ -27,6 +27,28 @@ SocketAddress::SocketAddress(const sockaddr* address, socklen_t length_bytes) {
   const socklen_t needed = LengthOfFamily(address->sa_family);
   if (needed == 0 || length_bytes < needed) return;  // AF_UNSPEC: the caller finds no address in it.
   std::memcpy(&storage_, address, needed);
+  if (family() == AF_INET6) UnmapIpv4();
+}
+
+void SocketAddress::UnmapIpv4() {
+  const sockaddr_in6 v6 = reinterpret_cast<const sockaddr_in6&>(storage_);
+  if (!IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) return;
+  storage_ = {};
+  auto& v4 = reinterpret_cast<sockaddr_in&>(storage_);
+  v4.sin_family = AF_INET;
+  v4.sin_port = v6.sin6_port;
+  std::memcpy(&v4.sin_addr, v6.sin6_addr.s6_addr + 12, sizeof(v4.sin_addr));
+}
+
+bool SocketAddress::is_unspecified() const {
+  switch (family()) {
+    case AF_INET:
+      return reinterpret_cast<const sockaddr_in&>(storage_).sin_addr.s_addr == htonl(INADDR_ANY);
+    case AF_INET6:
+      return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6&>(storage_).sin6_addr);
+    default:
+      return false;
+  }
 }
 
 socklen_t SocketAddress::length_bytes() const { return LengthOfFamily(family()); }

@@ -16,12 +16,16 @@ class SocketAddress {
   // Family AF_UNSPEC: no address.
   SocketAddress() = default;
 
-  // `address` must be AF_INET or AF_INET6 and at least as long as its family needs.
+  // `address` must be AF_INET or AF_INET6 and at least as long as its family needs. An IPv4-mapped IPv6
+  // address (::ffff:10.0.0.1), as a socket of both families calls an IPv4 peer, becomes the IPv4 address.
   SocketAddress(const sockaddr* address, socklen_t length_bytes);
 
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage_); }
   socklen_t length_bytes() const;
   int family() const { return storage_.ss_family; }
+
+  // 0.0.0.0 or [::]: every address of this machine.
+  bool is_unspecified() const;
 
   // Host byte order; 0 when a listener has yet to be given one.
   uint16_t port() const;
@@ -31,6 +35,8 @@ class SocketAddress {
   std::string ToString() const;
 
  private:
+  void UnmapIpv4();
+
   sockaddr_storage storage_ = {};
 };
 

@@ -54,6 +54,13 @@ size_t HalfOpenPerHostMax(const TcpFabricOptions& options) {
   return HalfOpenMax(options) * std::min<size_t>(options.half_open_per_host_max, max) / max;
 }
 
+SocketAddress AllOfIpv4(uint16_t port) {
+  sockaddr_in v4 = {};
+  v4.sin_family = AF_INET;
+  v4.sin_port = htons(port);
+  return SocketAddress(reinterpret_cast<const sockaddr*>(&v4), sizeof(v4));
+}
+
 absl::Status ListenError(const SocketAddress& address, const char* call, int error) {
   const std::string text =
       absl::StrCat("listen on ", address.ToString(), ": ", call, ": ", DescribeErrno(error));
@@ -92,6 +99,11 @@ absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Create(TcpCompletionQu
                                                                  ListenHandler& handler) {
   absl::StatusOr<UniqueFd> socket = OpenSocket(address.family(), completion_queue.options());
   if (!socket.ok()) {
+    // Without IPv6 the addresses of [::] are those of IPv4.
+    const bool all = address.family() == AF_INET6 && address.is_unspecified();
+    if (all && absl::IsInvalidArgument(socket.status())) {
+      return Create(completion_queue, AllOfIpv4(address.port()), handler);
+    }
     return absl::Status(socket.status().code(),
                         absl::StrCat("listen on ", address.ToString(), ": ", socket.status().message()));
   }
@@ -99,8 +111,11 @@ absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Create(TcpCompletionQu
   const int on = 1;
   // Connections of an earlier process, still in TIME_WAIT, do not keep the port; a socket that listens does.
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  // [::]:port leaves 0.0.0.0:port to others.
-  if (address.family() == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+  // [::] hears IPv4 peers, too. The system's default is a sysctl (net.ipv6.bindv6only).
+  const int v6_only = address.is_unspecified() ? 0 : 1;
+  if (address.family() == AF_INET6) {
+    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof(v6_only));
+  }
   if (bind(fd, address.get(), address.length_bytes()) != 0) return ListenError(address, "bind()", errno);
   if (listen(fd, completion_queue.options().listen_backlog) != 0)
     return ListenError(address, "listen()", errno);

@@ -20,7 +20,8 @@ absl::string_view LikelyCause(int error) {
     case EPERM:
       return "ports below 1024 need CAP_NET_BIND_SERVICE; take a higher one";
     case EADDRNOTAVAIL:
-      return "no interface of this machine has that address";
+      return "no interface of this machine has that address, or another listener has the port of all "
+             "addresses";
     case ENODEV:
       return "the interface with that address has no RDMA device (loopback has none; see `rdma link`), or "
              "that has no GID of this address, of RoCE v2 where the device knows it (hawser-doctor lists "
@@ -30,14 +31,9 @@ absl::string_view LikelyCause(int error) {
   }
 }
 
-bool IsWildcard(const SocketAddress& address) {
-  if (address.family() == AF_INET) {
-    return reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr.s_addr == htonl(INADDR_ANY);
-  }
-  return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(address.get())->sin6_addr);
-}
-
 absl::Status ListenError(const SocketAddress& address, absl::string_view call, int error) {
+  // Every machine has the unspecified address: another listener has the port, of one address perhaps.
+  if (error == EADDRNOTAVAIL && address.is_unspecified()) error = EADDRINUSE;
   // Not ours to listen on, as far as this fabric goes.
   absl::Status status =
       VerbsError(absl::StrCat("listen on ", address.ToString()), call, error, LikelyCause(error));
@@ -86,10 +82,11 @@ absl::Status VerbsListener::Listen(const SocketAddress& address) {
     id_ = nullptr;
     return ListenError(address, "rdma_create_id()", error);
   }
-  // [::]:port leaves 0.0.0.0:port to others, as over TCP.
-  int on = 1;
+  // [::] hears IPv4 peers, too, as over TCP; their addresses are plain IPv4. (An iWARP device listens as it
+  // likes.)
+  int v6_only = address.is_unspecified() ? 0 : 1;
   if (address.family() == AF_INET6 &&
-      verbs.rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)) != 0) {
+      verbs.rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &v6_only, sizeof(v6_only)) != 0) {
     return ListenError(address, "rdma_set_option()", errno);
   }
   SocketAddress bound = address;
@@ -97,7 +94,8 @@ absl::Status VerbsListener::Listen(const SocketAddress& address) {
     return ListenError(address, "rdma_bind_addr()", errno);
   }
   // Bound to no device, as loopback is, it would listen, and never hear of anybody.
-  if (id_->verbs == nullptr && !IsWildcard(address)) return ListenError(address, "rdma_bind_addr()", ENODEV);
+  if (id_->verbs == nullptr && !address.is_unspecified())
+    return ListenError(address, "rdma_bind_addr()", ENODEV);
   if (ibv_context* context = id_->verbs; context != nullptr && !completion_queue_.device().Is(context)) {
     return absl::InvalidArgumentError(
         absl::StrCat("listen on ", address.ToString(), ": that address belongs to RDMA device ",

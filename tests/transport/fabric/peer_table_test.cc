@@ -40,6 +40,11 @@ TEST(PeerHostTest, ALinkLocalAddressIsAHostOfItsInterface) {
   EXPECT_EQ(Host("fe80::1", 1), Host("fe80::1", 1));
 }
 
+TEST(PeerHostTest, AnIpv4PeerOfASocketOfBothFamiliesIsItsIpv4Host) {
+  EXPECT_EQ(Host("::ffff:10.0.0.1"), Host("10.0.0.1"));
+  EXPECT_NE(Host("::ffff:10.0.0.1"), Host("::ffff:10.0.0.2"));
+}
+
 TEST(PeerTableTest, TheOldestOfTheMostNumerousHostMakesRoom) {
   PeerTable table(4, 4);
   Peer lone;

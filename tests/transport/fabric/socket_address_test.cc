@@ -64,5 +64,20 @@ TEST(SocketAddressTest, OtherFamiliesAndCutAddressesAreNoAddress) {
   EXPECT_EQ(SocketAddress(reinterpret_cast<sockaddr*>(&cut), sizeof(sockaddr_in)).family(), AF_UNSPEC);
 }
 
+// A socket of both families names its IPv4 peers so.
+TEST(SocketAddressTest, IPv4MappedAddressIsPlainIPv4) {
+  EXPECT_EQ(V6("::ffff:10.0.0.1", 7470).family(), AF_INET);
+  EXPECT_EQ(V6("::ffff:10.0.0.1", 7470).ToString(), "10.0.0.1:7470");
+  EXPECT_EQ(V6("::10.0.0.1", 7470).family(), AF_INET6);
+}
+
+TEST(SocketAddressTest, UnspecifiedMeansAllInterfaces) {
+  EXPECT_TRUE(V4("0.0.0.0", 7470).is_unspecified());
+  EXPECT_TRUE(V6("::", 7470).is_unspecified());
+  EXPECT_FALSE(V4("127.0.0.1", 7470).is_unspecified());
+  EXPECT_FALSE(V6("::1", 7470).is_unspecified());
+  EXPECT_FALSE(SocketAddress().is_unspecified());
+}
+
 }  // namespace
 }  // namespace hawser::fabric

@@ -197,18 +197,39 @@ TEST_F(TcpFabricTest, WithoutFileDescriptorsTheListenerRestsAndRecovers) {
   HAWSER_UNTIL(world_, world_.requests().requests.size() == 1);
 }
 
-TEST_F(TcpFabricTest, BothFamiliesCanListenOnOnePortOfAllInterfaces) {
-  sockaddr_in6 any = {};
-  any.sin6_family = AF_INET6;
+SocketAddress V6(const in6_addr& host, uint16_t port = 0) {
+  sockaddr_in6 v6 = {};
+  v6.sin6_family = AF_INET6;
+  v6.sin6_addr = host;
+  v6.sin6_port = htons(port);
+  return SocketAddress(reinterpret_cast<sockaddr*>(&v6), sizeof(v6));
+}
+
+TEST_F(TcpFabricTest, AllAddressesOfIpv6AreThoseOfIpv4Too) {
   RequestRecorder requests;
-  auto v6 = world_.fabric().Listen(world_.completion_queue(),
-                                   SocketAddress(reinterpret_cast<sockaddr*>(&any), sizeof(any)), requests);
+  auto listener = world_.fabric().Listen(world_.completion_queue(), V6(in6addr_any), requests);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  const uint16_t port = (*listener)->address().port();
+  for (const SocketAddress& address : {Loopback(port), V6(in6addr_loopback, port)}) {
+    Endpoint& a = world_.NewEndpoint(0);
+    EXPECT_TRUE(a.qp().Connect(address, "").ok());
+    HAWSER_UNTIL(world_, !requests.requests.empty());
+    EXPECT_EQ(requests.requests[0]->peer_address().ToString(), a.qp().local_address().ToString());
+    Endpoint& b = world_.NewEndpoint(0);
+    EXPECT_TRUE(b.qp().Accept(*requests.requests[0], "").ok());
+    requests.requests.clear();
+    EXPECT_EQ(b.qp().peer_address().family(), address.family());
+    EXPECT_EQ(b.qp().local_address().ToString(), address.ToString());
+    HAWSER_UNTIL(world_, a.news().established());
+  }
+}
+
+TEST_F(TcpFabricTest, OneAddressOfIpv6LeavesThePortToIpv4) {
+  RequestRecorder requests;
+  const auto v6 = world_.fabric().Listen(world_.completion_queue(), V6(in6addr_loopback), requests);
   ASSERT_TRUE(v6.ok()) << v6.status();
-  sockaddr_in any4 = {};
-  any4.sin_family = AF_INET;
-  SocketAddress v4_address(reinterpret_cast<sockaddr*>(&any4), sizeof(any4));
-  v4_address.set_port((*v6)->address().port());
-  const auto v4 = world_.fabric().Listen(world_.completion_queue(), v4_address, requests);
+  const auto v4 =
+      world_.fabric().Listen(world_.completion_queue(), Loopback((*v6)->address().port()), requests);
   EXPECT_TRUE(v4.ok()) << v4.status();
 }
 

@@ -1,6 +1,10 @@
 // What verbs_fabric makes of events of the device and the connection manager that end no handshake: addresses
 // and GIDs that change, stale connections, and what is another library's.
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -26,6 +30,14 @@ SocketAddress Peer() {
 }
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
+
+SocketAddress V6(const in6_addr& host) {
+  sockaddr_in6 v6 = {};
+  v6.sin6_family = AF_INET6;
+  v6.sin6_addr = host;
+  v6.sin6_port = htons(7470);
+  return SocketAddress(reinterpret_cast<sockaddr*>(&v6), sizeof(v6));
+}
 
 // A bond went over to its other link: the queue pair would send on the old one till its retries are used up.
 TEST(VerbsEventsTest, AddressThatMovesToAnotherLinkEndsTheConnectionAtOnce) {
@@ -161,6 +173,29 @@ TEST(VerbsEventsTest, TrafficClassIsSetBeforeTheRouteIsResolved) {
   connect({.device = "fake0", .traffic_class = 106, .library = &verbs.library()}, refused);
   EXPECT_THAT(refused.told, ElementsAre("failed"));
   EXPECT_THAT(Message(refused.why), AllOf(HasSubstr("RDMA_OPTION_ID_TOS"), HasSubstr("ENOSYS")));
+}
+
+// The kernel's own default is a sysctl (net.ipv6.bindv6only).
+TEST(VerbsEventsTest, AllAddressesOfIpv6AreThoseOfIpv4Too) {
+  FakeWorld world;
+  RequestRecorder requests;
+  ASSERT_TRUE(world.fabric->Listen(*world.completion_queue, V6(in6addr_any), requests).ok());
+  EXPECT_EQ(world.verbs.options_set.at(RDMA_OPTION_ID_AFONLY), 0);
+  ASSERT_TRUE(world.fabric->Listen(*world.completion_queue, V6({{{0xfd, 1}}}), requests).ok());
+  EXPECT_EQ(world.verbs.options_set.at(RDMA_OPTION_ID_AFONLY), 1);
+}
+
+// What the connection manager says of a port that another listener has on one address.
+TEST(VerbsEventsTest, AllAddressesThatAreNotAvailableAreInUse) {
+  FakeWorld world;
+  RequestRecorder requests;
+  world.verbs.fail_once["rdma_bind_addr"] = EADDRNOTAVAIL;
+  const absl::Status all = world.fabric->Listen(*world.completion_queue, V6(in6addr_any), requests).status();
+  EXPECT_THAT(all, HasCode(absl::StatusCode::kAlreadyExists));
+  EXPECT_THAT(Message(all), AllOf(HasSubstr("[::]:7470"), HasSubstr("another listener")));
+  world.verbs.fail_once["rdma_bind_addr"] = EADDRNOTAVAIL;
+  const absl::Status one = world.fabric->Listen(*world.completion_queue, Peer(), requests).status();
+  EXPECT_THAT(Message(one), HasSubstr("no interface of this machine has that address, or another listener"));
 }
 
 }  // namespace
