@@ -18,16 +18,36 @@ bool IsNumeric(const std::string& host) {
   return inet_pton(AF_INET, host.c_str(), &address) == 1 || inet_pton(AF_INET6, host.c_str(), &address) == 1;
 }
 
+// Until the next address is tried while the last one does not answer: RFC 8305, section 8.
+constexpr absl::Duration kNextAddressAfter = absl::Milliseconds(250);
+
+// Addresses that are tried at once. Each costs a receive ring, and the server a session if it gets so far.
+constexpr size_t kAtOnceMax = 4;
+
+// The families take turns, the one that the resolver names first begins, and each keeps its order.
+std::vector<fabric::SocketAddress> Interleave(const std::vector<fabric::SocketAddress>& addresses) {
+  std::vector<fabric::SocketAddress> of_first, of_other, result;
+  for (const fabric::SocketAddress& each : addresses) {
+    (each.family() == addresses.front().family() ? of_first : of_other).push_back(each);
+  }
+  for (size_t i = 0; i < std::max(of_first.size(), of_other.size()); ++i) {
+    if (i < of_first.size()) result.push_back(of_first[i]);
+    if (i < of_other.size()) result.push_back(of_other[i]);
+  }
+  return result;
+}
+
 }  // namespace
 
 Attempt::Attempt(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
                  const transport::Uri& uri, const ChannelOptions& options,
-                 std::shared_ptr<const Serving> offers, Owner& owner)
+                 std::shared_ptr<const Serving> offers, Owner& owner, Resolver& resolver)
     : runtime_(std::move(runtime)),
       poller_(poller),
       uri_(uri),
       options_(options),
       offers_(std::move(offers)),
+      resolver_(resolver),
       owner_(&owner),
       resolve_timer_([this] {
         const std::shared_ptr<Attempt> keep = shared_from_this();  // Its owner drops it.
@@ -35,6 +55,10 @@ Attempt::Attempt(std::shared_ptr<transport::Runtime> runtime, transport::Poller&
             absl::StrCat("the name ", uri_.host, " was not resolved within ",
                          absl::FormatDuration(options_.connect_timeout),
                          " (ChannelOptions::connect_timeout); is the name server up?")));
+      }),
+      next_timer_([this] {
+        const std::shared_ptr<Attempt> keep = shared_from_this();  // Its owner drops it.
+        TryNext();
       }) {}
 
 void Attempt::Start() {
@@ -42,7 +66,7 @@ void Attempt::Start() {
   give_up_ns_ = transport::After(poller_.now_ns(), options_.connect_timeout);
   if (IsNumeric(uri_.host)) return OnResolved(transport::Resolve(uri_));
   poller_.timers().Set(resolve_timer_, give_up_ns_);
-  const absl::Status started = Resolver::Process().Start(uri_, weak_from_this());
+  const absl::Status started = resolver_.Start(uri_, weak_from_this());
   if (!started.ok()) OnResolved(started);
 }
 
@@ -53,40 +77,69 @@ void Attempt::OnLookedUp(const Resolver::Addresses& addresses) {
 void Attempt::Abandon() {
   poller_.AssertHeld();
   poller_.timers().Cancel(resolve_timer_);
-  Owner* const owner = std::exchange(owner_, nullptr);
-  if (link_ != nullptr && owner != nullptr) {
-    Link& link = *link_;
-    owner->Bury(std::move(link_));
-    link.Close(absl::CancelledError("the channel was closed"));
-  }
+  CloseAll(absl::CancelledError("the channel was closed"));
+  owner_ = nullptr;
 }
 
 void Attempt::OnResolved(absl::StatusOr<std::vector<fabric::SocketAddress>> addresses) {
   poller_.AssertHeld();
-  if (owner_ == nullptr || next_ > 0 || !failures_.empty() || link_ != nullptr) return;  // Late.
+  if (owner_ == nullptr || next_ > 0 || !failures_.empty()) return;  // Late.
   poller_.timers().Cancel(resolve_timer_);
   if (!addresses.ok()) {
     Note(addresses.status());
     return Fail();
   }
-  addresses_ = *std::move(addresses);
+  addresses_ = Interleave(*addresses);
   TryNext();
 }
 
 void Attempt::TryNext() {
-  while (next_ < addresses_.size()) {
-    // What is left of the time is shared out, so that one address without an answer does not use up all of
-    // it.
-    const int64_t left_ns = std::max<int64_t>(0, give_up_ns_ - poller_.now_ns());
-    const auto share_ns = left_ns / static_cast<int64_t>(addresses_.size() - next_);
-    Link::Observer& observer = *this;
-    link_ = std::make_unique<Link>(runtime_, poller_, options_.connection, observer);
-    const absl::Status dialing = link_->Dial(addresses_[next_++], absl::Nanoseconds(share_ns), offers_);
-    if (dialing.ok()) return;
-    Note(dialing);
-    link_.reset();
+  poller_.timers().Cancel(next_timer_);
+  while (next_ < addresses_.size() && links_.size() < kAtOnceMax) {
+    const size_t tried = links_.size();
+    Dial(addresses_[next_++]);
+    if (links_.size() > tried) return SetNextTimer();
   }
-  Fail();
+  if (links_.empty()) Fail();
+}
+
+void Attempt::Dial(const fabric::SocketAddress& address) {
+  // The last addresses that there is room for have all of the time that is left. With more of them than that,
+  // one that does not answer makes room in time.
+  const int64_t left_ns = std::max<int64_t>(0, give_up_ns_ - poller_.now_ns());
+  const size_t rounds = (addresses_.size() - next_) / kAtOnceMax + 1;
+  Link::Observer& observer = *this;
+  auto link = std::make_unique<Link>(runtime_, poller_, options_.connection, observer);
+  const absl::Status dialing =
+      link->Dial(address, absl::Nanoseconds(left_ns / static_cast<int64_t>(rounds)), offers_);
+  if (!dialing.ok()) return Note(dialing);
+  links_.push_back(std::move(link));
+}
+
+// Of a short timeout each address has its share.
+void Attempt::SetNextTimer() {
+  if (next_ == addresses_.size() || links_.size() == kAtOnceMax) return;
+  const int64_t left_ns = std::max<int64_t>(0, give_up_ns_ - poller_.now_ns());
+  const int64_t share_ns = left_ns / static_cast<int64_t>(addresses_.size() - next_ + 1);
+  const int64_t wait_ns = std::min(absl::ToInt64Nanoseconds(kNextAddressAfter), share_ns);
+  poller_.timers().Set(next_timer_, poller_.now_ns() + wait_ns);
+}
+
+std::unique_ptr<Link> Attempt::Take(const Link& link) {
+  const auto at =
+      std::find_if(links_.begin(), links_.end(), [&](const auto& each) { return each.get() == &link; });
+  std::unique_ptr<Link> taken = std::move(*at);
+  links_.erase(at);
+  return taken;
+}
+
+void Attempt::CloseAll(const absl::Status& why) {
+  poller_.timers().Cancel(next_timer_);
+  for (std::unique_ptr<Link>& each : std::exchange(links_, {})) {
+    Link& link = *each;
+    owner_->Bury(std::move(each));
+    link.Close(why);
+  }
 }
 
 void Attempt::Fail() {
@@ -101,7 +154,11 @@ void Attempt::Fail() {
   std::exchange(owner_, nullptr)->OnAttemptFailed(absl::Status(code, absl::StrJoin(texts, "; ")));
 }
 
-void Attempt::OnLinkReady(Link&) { std::exchange(owner_, nullptr)->OnAttemptConnected(std::move(link_)); }
+void Attempt::OnLinkReady(Link& link) {
+  std::unique_ptr<Link> ready = Take(link);
+  CloseAll(absl::CancelledError("another address of the same name answered first"));
+  std::exchange(owner_, nullptr)->OnAttemptConnected(std::move(ready));
+}
 
 // Before the reverse connection is up. A server that goes away is as good as none.
 void Attempt::OnLinkGoingAway(Link& link) {
@@ -110,9 +167,9 @@ void Attempt::OnLinkGoingAway(Link& link) {
   link.Close(why);
 }
 
-void Attempt::OnLinkDown(Link&, const absl::Status& why) {
+void Attempt::OnLinkDown(Link& link, const absl::Status& why) {
   Note(why);
-  owner_->Bury(std::move(link_));
+  owner_->Bury(Take(link));
   TryNext();
 }
 

@@ -16,8 +16,9 @@
 
 namespace hawser::internal {
 
-// One attempt to connect a channel: looks up the name, then tries one address after the other until a Link is
-// up.
+// One attempt to connect a channel: looks up the name, then tries its addresses as Happy Eyeballs does
+// (RFC 8305): IPv6 and IPv4 in turn, the next one when the last one has failed or has not answered for a
+// quarter of a second, a few at once. The first Link that is up wins, and the others are closed.
 // Thread:   on the poller.
 // Lifetime: its owner lets go of it when it has heard how it ended, or calls Abandon().
 class Attempt final : public std::enable_shared_from_this<Attempt>, public Resolver::Client, Link::Observer {
@@ -34,9 +35,10 @@ class Attempt final : public std::enable_shared_from_this<Attempt>, public Resol
     ~Owner() = default;
   };
 
-  // All of these, except `options` and `offers`, outlive it. `offers` may be null.
+  // All of these, except `offers`, outlive it. `offers` may be null.
   Attempt(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller, const transport::Uri& uri,
-          const ChannelOptions& options, std::shared_ptr<const Serving> offers, Owner& owner);
+          const ChannelOptions& options, std::shared_ptr<const Serving> offers, Owner& owner,
+          Resolver& resolver = Resolver::Process());
   void Start();
 
   // Gives up; the owner hears nothing more.
@@ -44,7 +46,13 @@ class Attempt final : public std::enable_shared_from_this<Attempt>, public Resol
 
  private:
   void OnResolved(absl::StatusOr<std::vector<fabric::SocketAddress>> addresses);
+  // Tries the next address, if there is one and room for it. Fails if nothing is left to wait for.
   void TryNext();
+  void Dial(const fabric::SocketAddress& address);
+  void SetNextTimer();
+  // `link` is no longer one of those that are tried.
+  std::unique_ptr<Link> Take(const Link& link);
+  void CloseAll(const absl::Status& why);
   void Fail();
   void Note(const absl::Status& why) { failures_.push_back(why); }
 
@@ -62,13 +70,15 @@ class Attempt final : public std::enable_shared_from_this<Attempt>, public Resol
   const transport::Uri& uri_;
   const ChannelOptions& options_;
   const std::shared_ptr<const Serving> offers_;
+  Resolver& resolver_;
   Owner* owner_;  // Null once it is over.
   int64_t give_up_ns_ = 0;
   transport::Timer resolve_timer_;
+  transport::Timer next_timer_;
   std::vector<fabric::SocketAddress> addresses_;
   size_t next_ = 0;
   std::vector<absl::Status> failures_;
-  std::unique_ptr<Link> link_;
+  std::vector<std::unique_ptr<Link>> links_;  // That are being tried.
 };
 
 }  // namespace hawser::internal

@@ -30,11 +30,11 @@ class ChannelCore;  // rpc/channel_core.h
 class Channel {
  public:
   // Connects to "tcp://host:port", "rdma://host:port" or "auto://host:port" and waits for how the first
-  // attempt ends. auto: RDMA if this machine has some, it leads to the peer, and the peer listens on it, else
-  // TCP; once for the channel's life, which reconnects in the same way. InvalidArgument: not a URI that we
-  // know. NotFound: the name does not resolve. Unavailable: nobody there, or too slow. FailedPrecondition:
-  // the peer speaks another version; or this is a poller's thread (a callback), which cannot wait. Otherwise
-  // what the server said.
+  // attempt ends. The addresses of a name are tried side by side (RFC 8305, Happy Eyeballs). auto: RDMA if
+  // this machine has some, it leads to the peer, and the peer listens on it, else TCP; once for the channel's
+  // life, which reconnects in the same way. InvalidArgument: not a URI that we know. NotFound: the name does
+  // not resolve. Unavailable: nobody there, or too slow. FailedPrecondition: the peer speaks another version;
+  // or this is a poller's thread (a callback), which cannot wait. Otherwise what the server said.
   static absl::StatusOr<std::shared_ptr<Channel>> Connect(absl::string_view uri, ChannelOptions options = {});
 
   // Likewise, but returns at once and goes on trying; so it takes no auto://, which is found out by trying.

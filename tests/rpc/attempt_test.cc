@@ -1,0 +1,246 @@
+// The addresses of a name are tried side by side: RFC 8305.
+
+#include "hawser/rpc/attempt.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hawser/rpc/resolver.h"
+#include "hawser/tests/transport/testing/test_clock.h"
+#include "hawser/transport/fabric/tcp_fabric.h"
+#include "hawser/transport/fabric/unique_fd.h"
+#include "hawser/transport/runtime.h"
+#include "tests/rpc/probe.h"
+
+namespace hawser::internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+fabric::SocketAddress Address(absl::string_view host, uint16_t port) {
+  fabric::SocketAddress address = *transport::ParseNumericHost(host);
+  address.set_port(port);
+  return address;
+}
+
+// A port where connections are made, and nothing is answered.
+class SilentPeer {
+ public:
+  explicit SilentPeer(absl::string_view host = "127.0.0.1") {
+    const fabric::SocketAddress any_port = Address(host, 0);
+    listener_ = fabric::UniqueFd(socket(any_port.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(bind(listener_.get(), any_port.get(), any_port.length_bytes()), 0);
+    EXPECT_EQ(listen(listener_.get(), 16), 0);
+    sockaddr_storage name = {};
+    socklen_t length_bytes = sizeof(name);
+    EXPECT_EQ(getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&name), &length_bytes), 0);
+    address_ = fabric::SocketAddress(reinterpret_cast<sockaddr*>(&name), length_bytes);
+  }
+
+  const fabric::SocketAddress& address() const { return address_; }
+
+  // Connections that were ever made.
+  size_t tries() {
+    while (true) {
+      fabric::UniqueFd peer(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (!peer.is_open()) return peers_.size();
+      peers_.push_back(std::move(peer));
+    }
+  }
+  // And that the other side has not closed.
+  size_t open() {
+    tries();
+    size_t count = 0;
+    char bytes[256];
+    for (fabric::UniqueFd& peer : peers_) {
+      ssize_t n;
+      while ((n = recv(peer.get(), bytes, sizeof(bytes), MSG_DONTWAIT)) > 0) {
+      }
+      if (n < 0 && errno == EAGAIN) ++count;
+    }
+    return count;
+  }
+
+ private:
+  fabric::UniqueFd listener_;
+  fabric::SocketAddress address_;
+  std::vector<fabric::UniqueFd> peers_;
+};
+
+// A port that refuses.
+fabric::SocketAddress ClosedPort(absl::string_view host) { return SilentPeer(host).address(); }
+
+class AttemptTest : public testing::Test, Attempt::Owner, Link::Observer {
+ protected:
+  ~AttemptTest() override {
+    poller_.Run([&] {
+      attempt_->Abandon();
+      attempt_.reset();
+      if (link_ == nullptr) return;
+      links_.push_back(std::move(link_));
+      links_.back()->Close(absl::CancelledError("the test ends"));
+    });
+    EXPECT_TRUE(Eventually([&] { return Turn(), links_.empty(); }));
+  }
+
+  // Tries the addresses that "kv1" is said to have. Returns when they are known, and the first is being tried.
+  void Start(const std::vector<fabric::SocketAddress>& addresses) {
+    addresses_ = addresses;
+    Attempt::Owner& owner = *this;
+    attempt_ = std::make_shared<Attempt>(runtime_, poller_, uri_, options_, nullptr, owner, resolver_);
+    poller_.Run([&] { attempt_->Start(); });
+    EXPECT_TRUE(Eventually([&] { return Turn(), poller_.connection_count() + buried_ > 0 || ended(); }));
+  }
+  void Turn() { poller_.PollOnce(); }
+  // Lets time pass, and what is due happen.
+  void Pass(absl::Duration time) {
+    clock_.Advance(time);
+    for (int turn = 0; turn < 10; ++turn) Turn();
+  }
+  void UntilEnded() {
+    EXPECT_TRUE(Eventually([&] { return Turn(), ended(); }));
+  }
+  bool ended() const { return link_ != nullptr || failed_ > 0; }
+
+  // Attempt::Owner
+  void OnAttemptConnected(std::unique_ptr<Link> link) override {
+    link->set_observer(*this);
+    EXPECT_EQ(link_, nullptr);
+    link_ = std::move(link);
+  }
+  void OnAttemptFailed(const absl::Status& why) override {
+    ++failed_;
+    why_ = why;
+  }
+  void Bury(std::unique_ptr<Link> link) override {
+    ++buried_;
+    link->set_observer(*this);
+    links_.push_back(std::move(link));
+  }
+
+  // Link::Observer
+  void OnLinkReady(Link&) override { ADD_FAILURE() << "a link that was given up is ready"; }
+  void OnLinkDown(Link&, const absl::Status&) override {}
+  void OnLinkGone(Link& link) override {
+    links_.remove_if([&](const auto& each) { return each.get() == &link; });
+  }
+
+  transport::TestClock clock_;
+  const std::shared_ptr<transport::Runtime> runtime_ =
+      *transport::Runtime::CreateOn(fabric::CreateTcpFabric(), {}, /*start_threads=*/false, clock_);
+  transport::Poller& poller_ = runtime_->poller(0);
+  const transport::Uri uri_ = {"tcp", "kv1", 7470};
+  ChannelOptions options_;
+  std::vector<fabric::SocketAddress> addresses_;
+  Resolver resolver_{[this](const transport::Uri&) { return addresses_; }};
+  std::shared_ptr<Attempt> attempt_;
+  std::unique_ptr<Link> link_;  // The one that is up.
+  std::list<std::unique_ptr<Link>> links_;
+  size_t buried_ = 0;
+  int failed_ = 0;
+  absl::Status why_;
+};
+
+TEST_F(AttemptTest, NextAddressIsTriedAfterAQuarterOfASecond) {
+  SilentPeer first, second, third;
+  Start({first.address(), second.address(), third.address()});
+  EXPECT_EQ(first.tries(), 1u);
+  Pass(absl::Milliseconds(249));
+  EXPECT_EQ(second.tries(), 0u);
+  Pass(absl::Milliseconds(1));
+  EXPECT_EQ(second.tries(), 1u);
+  Pass(absl::Milliseconds(249));
+  EXPECT_EQ(third.tries(), 0u);
+  Pass(absl::Milliseconds(1));
+  EXPECT_EQ(third.tries(), 1u);
+  EXPECT_EQ(first.open() + second.open() + third.open(), 3u);
+}
+
+TEST_F(AttemptTest, AddressThatFailsIsFollowedByTheNextAtOnce) {
+  TestServer server({}, "tcp://127.0.0.1:0");
+  const absl::StatusOr<transport::Uri> up = transport::ParseUri(server.uri);
+  Start({ClosedPort("127.0.0.1"), ClosedPort("127.0.0.1"), Address("127.0.0.1", up->port)});
+  UntilEnded();
+  EXPECT_NE(link_, nullptr) << why_;
+}
+
+TEST_F(AttemptTest, FirstConnectionThatIsUpWinsAndTheOthersAreClosed) {
+  SilentPeer silent;
+  TestServer server({}, "tcp://127.0.0.1:0");
+  const absl::StatusOr<transport::Uri> up = transport::ParseUri(server.uri);
+  Start({silent.address(), Address("127.0.0.1", up->port), silent.address()});
+  EXPECT_FALSE(ended());
+  Pass(absl::Milliseconds(250));
+  UntilEnded();
+  EXPECT_NE(link_, nullptr) << why_;
+  EXPECT_TRUE(Eventually([&] { return Turn(), silent.open() == 0; }));
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(silent.tries(), 1u);
+  EXPECT_EQ(failed_, 0);
+}
+
+TEST_F(AttemptTest, FamiliesTakeTurns) {
+  const std::vector<fabric::SocketAddress> v6 = {ClosedPort("::1"), ClosedPort("::1"), ClosedPort("::1")};
+  const fabric::SocketAddress v4 = ClosedPort("127.0.0.1");
+  Start({v6[0], v6[1], v6[2], v4});
+  UntilEnded();
+  const std::string text(why_.message());
+  std::vector<size_t> places;
+  for (const fabric::SocketAddress& address : {v6[0], v4, v6[1], v6[2]}) {
+    places.push_back(text.find(address.ToString()));
+    EXPECT_NE(places.back(), std::string::npos);
+  }
+  EXPECT_TRUE(std::is_sorted(places.begin(), places.end())) << text;
+}
+
+TEST_F(AttemptTest, AFewAddressesAreTriedAtOnceAndAllWithinTheTimeout) {
+  std::vector<SilentPeer> silent(10);
+  std::vector<fabric::SocketAddress> addresses;
+  for (SilentPeer& each : silent) addresses.push_back(each.address());
+  options_.connect_timeout = absl::Seconds(5);
+  Start(addresses);
+  for (int step = 0; step < 499; ++step) {
+    Pass(absl::Milliseconds(10));
+    size_t open = 0;
+    for (SilentPeer& each : silent) open += each.open();
+    ASSERT_LE(open, 4u);
+    ASSERT_FALSE(ended());
+  }
+  for (SilentPeer& each : silent) EXPECT_EQ(each.tries(), 1u);
+  Pass(absl::Milliseconds(10));
+  UntilEnded();
+  for (const fabric::SocketAddress& each : addresses) {
+    EXPECT_THAT(std::string(why_.message()), HasSubstr(each.ToString()));
+  }
+}
+
+TEST_F(AttemptTest, AShortTimeoutIsSharedByTheAddresses) {
+  SilentPeer first, second;
+  options_.connect_timeout = absl::Milliseconds(100);
+  Start({first.address(), second.address()});
+  Pass(absl::Milliseconds(50));
+  EXPECT_EQ(second.tries(), 1u);
+  EXPECT_EQ(first.open(), 1u);
+  Pass(absl::Milliseconds(50));
+  UntilEnded();
+  EXPECT_EQ(failed_, 1);
+}
+
+TEST_F(AttemptTest, GivenUpItClosesAllThatItTries) {
+  SilentPeer first, second;
+  Start({first.address(), second.address()});
+  Pass(absl::Milliseconds(250));
+  EXPECT_EQ(first.open() + second.open(), 2u);
+  poller_.Run([&] { attempt_->Abandon(); });
+  EXPECT_TRUE(Eventually([&] { return Turn(), first.open() + second.open() == 0; }));
+  EXPECT_FALSE(ended());
+}
+
+}  // namespace
+}  // namespace hawser::internal
