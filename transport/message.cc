@@ -265,9 +265,10 @@ OutgoingMessagePtr MessagePool::NewOutgoing() {
     }
   }
   absl::StatusOr<Lease> head = buffers_->Acquire(kSmallBufferBytes);
+  const absl::Status status = head.status();
   auto* message = new OutgoingMessage(this, head.ok() ? *std::move(head) : Lease());
   message->goes_to_cache_ = cache != nullptr;
-  if (!message->head_) message->status_ = head.status();
+  message->status_ = status;
   return OutgoingMessagePtr(message);
 }
 
