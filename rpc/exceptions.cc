@@ -7,7 +7,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "hawser/transport/fabric/peer_text.h"
 #include "hawser/transport/log.h"
 #include "hawser/transport/peer_log.h"
 

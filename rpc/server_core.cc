@@ -1,15 +1,14 @@
 #include "hawser/rpc/server_core.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "hawser/rpc/background.h"
 #include "hawser/transport/fabric/check.h"
-#include "hawser/transport/fabric/peer_text.h"
 #include "hawser/transport/fabrics.h"
+#include "hawser/transport/log.h"
 #include "hawser/transport/receive_ring.h"
 #include "hawser/transport/uri.h"
 
@@ -83,10 +82,9 @@ void ServerCore::LogUnfinishedCalls(absl::string_view what) {
   if (calls.empty()) return;
   const size_t count = calls.size();
   calls.resize(std::min(count, kLoggedCallsMax));
-  const std::string line =
-      absl::StrCat("hawser: a Server ends, and ", count, " of its calls ", what, ": ",
-                   EscapePeerText(absl::StrJoin(calls, "; ")), count > calls.size() ? "; ..." : "", "\n");
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  transport::Log(LogSeverity::kWarning,
+                 absl::StrCat("a Server ends, and ", count, " of its calls ", what, ": ",
+                              absl::StrJoin(calls, "; "), count > calls.size() ? "; ..." : ""));
 }
 
 void ServerCore::DestroySoon(std::shared_ptr<ServerCore> self) {

@@ -63,7 +63,11 @@ class Task::promise_type {
     return {};
   }
   void return_value(absl::Status status) { status_ = std::move(status); }
-  void unhandled_exception() { status_ = internal::StatusOfException(); }
+  void unhandled_exception() {
+    status_ = *call_ ? internal::StatusOfHandlersException(call_->context().method_name(),
+                                                           call_->context().peer_address())
+                     : internal::StatusOfException();
+  }
 
  private:
   void Find(DeferredCall& call) { call_ = &call; }
