@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "hawser/rpc/channel_core.h"
+#include "hawser/rpc/status.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/uri.h"
 
@@ -40,9 +41,11 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::ConnectAuto(absl::string_view 
   if (rdma.ok()) return Connect(with(transport::kRdmaScheme), std::move(options));
   absl::StatusOr<std::shared_ptr<Channel>> channel = Connect(with(transport::kTcpScheme), std::move(options));
   if (!channel.ok()) {
-    return absl::Status(channel.status().code(),
+    absl::Status status(channel.status().code(),
                         absl::StrCat(absl::string_view(channel.status().message()),
                                      "; and over RDMA: ", absl::string_view(rdma.message())));
+    internal::KeepTextHere(status, "connecting");
+    return status;
   }
   (*channel)->why_not_rdma_ = std::string(rdma.message());
   return channel;

@@ -8,6 +8,7 @@
 #include "hawser/rpc/exceptions.h"
 #include "hawser/rpc/server_core.h"
 #include "hawser/rpc/service.h"
+#include "hawser/rpc/status.h"
 #include "hawser/transport/fabric/check.h"
 #include "hawser/transport/fabrics.h"
 
@@ -124,7 +125,9 @@ ChannelCore::~ChannelCore() = default;
 
 absl::Status ChannelCore::WaitForFirstAttempt() {
   poller_.WaitFor(first_attempt_done_);
-  return first_attempt_;
+  absl::Status status = first_attempt_;
+  KeepTextHere(status, "connecting");
+  return status;
 }
 
 void ChannelCore::Close(const absl::Status& why) {

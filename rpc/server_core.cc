@@ -28,6 +28,14 @@ std::shared_ptr<Serving> MakeServing(const ServerOptions& options) {
   return serving;
 }
 
+// Connections to an address of the one are connections to an address of the other.
+bool Collide(const fabric::SocketAddress& a, const fabric::SocketAddress& b) {
+  const auto covers = [](const fabric::SocketAddress& all, const fabric::SocketAddress& other) {
+    return all.is_unspecified() && (all.family() == AF_INET6 || other.family() == AF_INET);
+  };
+  return a.port() == b.port() && (covers(a, b) || covers(b, a) || a.ToString() == b.ToString());
+}
+
 // A name may be listed twice with one address.
 std::vector<fabric::SocketAddress> WithoutRepeats(const std::vector<fabric::SocketAddress>& addresses) {
   std::vector<fabric::SocketAddress> result;
@@ -178,6 +186,7 @@ absl::StatusOr<std::vector<ServerCore::Listening>> ServerCore::ListenOnUri(trans
   }
   absl::StatusOr<std::vector<fabric::SocketAddress>> addresses = transport::Resolve(uri);
   if (!addresses.ok()) return addresses.status();
+  if (absl::Status free = CheckNotShadowed(uri, *addresses); !free.ok()) return free;
   absl::StatusOr<Pollers*> pollers = PollersOn(uri.scheme, addresses->front());
   if (!pollers.ok()) return pollers.status();
   absl::StatusOr<std::vector<Listening>> listening = ListenOnAll(**pollers, WithoutRepeats(*addresses));
@@ -186,18 +195,37 @@ absl::StatusOr<std::vector<ServerCore::Listening>> ServerCore::ListenOnUri(trans
         listening.status().code(),
         absl::StrCat("listening on ", uri.ToString(), ": ", absl::string_view(listening.status().message())));
   }
-  const fabric::SocketAddress first = listening->front().acceptor->address();
+  const fabric::SocketAddress first = listening->front().address;
   uri.port = first.port();
   // [::] without IPv6.
   if (first.is_unspecified() && first.family() != addresses->front().family()) uri.host = "0.0.0.0";
   return listening;
 }
 
+absl::Status ServerCore::CheckNotShadowed(const transport::Uri& uri,
+                                          const std::vector<fabric::SocketAddress>& addresses) const {
+  if (uri.port == 0) return absl::OkStatus();
+  absl::MutexLock lock(&mutex_);
+  for (const Listening& other : listening_) {
+    if (other.uri.scheme != uri.scheme) continue;
+    for (const fabric::SocketAddress& address : addresses) {
+      if (!Collide(address, other.address)) continue;
+      return absl::AlreadyExistsError(absl::StrCat(
+          "listening on ", uri.ToString(), ": this server listens on ", other.uri.ToString(),
+          " already, and a connection to that port could be for either; take one of them, or another port"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ServerCore::Keep(const transport::Uri& uri, std::vector<Listening> listening) {
   {
     absl::MutexLock lock(&mutex_);
     if (phase_ == Phase::kServing) {
-      for (Listening& each : listening) listening_.push_back(std::move(each));
+      for (Listening& each : listening) {
+        each.uri = uri;
+        listening_.push_back(std::move(each));
+      }
       addresses_.push_back(uri.ToString());
       return absl::OkStatus();
     }
@@ -254,7 +282,7 @@ absl::StatusOr<std::vector<ServerCore::Listening>> ServerCore::ListenOnAll(
     std::vector<Listening> listening;
     failure = absl::OkStatus();
     for (fabric::SocketAddress address : addresses) {
-      if (!listening.empty()) address.set_port(listening.front().acceptor->address().port());
+      if (!listening.empty()) address.set_port(listening.front().address.port());
       absl::StatusOr<Listening> one = ListenOn(pollers, address);
       if (one.ok()) {
         listening.push_back(*std::move(one));
@@ -274,9 +302,13 @@ absl::StatusOr<ServerCore::Listening> ServerCore::ListenOn(Pollers& pollers,
                                                            const fabric::SocketAddress& address) {
   transport::Poller& poller = pollers.runtime->poller(0);
   absl::StatusOr<std::unique_ptr<transport::Acceptor>> acceptor = absl::InternalError("did not run");
-  RunAndWait(poller, [&] { acceptor = transport::Acceptor::Listen(poller, address, pollers); });
+  fabric::SocketAddress real;
+  RunAndWait(poller, [&] {
+    acceptor = transport::Acceptor::Listen(poller, address, pollers);
+    if (acceptor.ok()) real = (*acceptor)->address();
+  });
   if (!acceptor.ok()) return acceptor.status();
-  return Listening{&poller, *std::move(acceptor)};
+  return Listening{&poller, *std::move(acceptor), real, {}};
 }
 
 void ServerCore::StopListening(std::vector<Listening> listening) {

@@ -70,11 +70,17 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
   struct Listening {
     transport::Poller* poller;
     std::unique_ptr<transport::Acceptor> acceptor;
+    fabric::SocketAddress address;  // With the real port.
+    transport::Uri uri;             // As Listen() has returned it.
   };
 
   absl::StatusOr<transport::Uri> ListenOnAuto(const transport::Uri& uri);
   // Gives `uri` the real port.
   absl::StatusOr<std::vector<Listening>> ListenOnUri(transport::Uri& uri);
+  // AlreadyExists: what it listens on already gets, or takes, connections to one of `addresses`. The kernel
+  // refuses that, too, but does not say what is in the way.
+  absl::Status CheckNotShadowed(const transport::Uri& uri,
+                                const std::vector<fabric::SocketAddress>& addresses) const;
   // Until Shutdown(). FailedPrecondition: that was called.
   absl::Status Keep(const transport::Uri& uri, std::vector<Listening> listening);
   absl::StatusOr<Pollers*> PollersOn(const std::string& scheme, const fabric::SocketAddress& address);

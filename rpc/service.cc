@@ -1,19 +1,49 @@
 #include "hawser/rpc/service.h"
 
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
 namespace hawser {
+namespace {
+
+// Interfaces that an error names.
+constexpr size_t kNamesMax = 16;
+
+// "kv.capnp:KeyValue" of "kv.capnp:KeyValue.get".
+absl::string_view InterfaceOf(const Method& method) {
+  const absl::string_view name(method.name);
+  return name.substr(0, name.rfind('.'));
+}
+
+}  // namespace
 
 void MethodTable::Add(const Method& method, void* self, Handler handler) {
   const auto [entry, added] =
       entries_.try_emplace({method.interface_id, method.ordinal}, Entry{&method, self, handler});
-  interfaces_.insert(method.interface_id);
+  interfaces_.try_emplace(method.interface_id, InterfaceOf(method));
   if (!added && entry->second.self != self && conflict_ == nullptr) conflict_ = &method;
 }
 
-const MethodTable::Entry* MethodTable::Find(uint64_t interface_id, uint16_t ordinal,
-                                            bool* interface_known) const {
+const MethodTable::Entry* MethodTable::Find(uint64_t interface_id, uint16_t ordinal) const {
   const auto entry = entries_.find({interface_id, ordinal});
-  *interface_known = entry != entries_.end() || interfaces_.contains(interface_id);
   return entry == entries_.end() ? nullptr : &entry->second;
+}
+
+absl::string_view MethodTable::InterfaceName(uint64_t interface_id) const {
+  const auto found = interfaces_.find(interface_id);
+  return found == interfaces_.end() ? absl::string_view() : found->second;
+}
+
+std::string MethodTable::InterfaceNames() const {
+  std::vector<absl::string_view> names;
+  for (const auto& [id, name] : interfaces_) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  const size_t more = names.size() - std::min(names.size(), kNamesMax);
+  names.resize(names.size() - more);
+  return absl::StrCat(absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "");
 }
 
 }  // namespace hawser

@@ -2,11 +2,12 @@
 #define HAWSER_RPC_SERVICE_H_
 
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "hawser/rpc/exceptions.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/server_context.h"
@@ -43,17 +44,21 @@ class MethodTable {
   // two paths) is once.
   void Add(const Method& method, void* self, Handler handler);
 
-  // nullptr: not implemented here. `*interface_known`: whether some method of that interface is. The entry
-  // stays where it is as long as nothing is added.
-  const Entry* Find(uint64_t interface_id, uint16_t ordinal, bool* interface_known) const;
+  // nullptr: not implemented here. The entry stays where it is as long as nothing is added.
+  const Entry* Find(uint64_t interface_id, uint16_t ordinal) const;
 
   // Two different objects implement this method; nullptr if there is none. The caller refuses to serve then.
   const Method* conflict() const { return conflict_; }
   bool empty() const { return entries_.empty(); }
 
+  // "kv.capnp:KeyValue" of an interface that is known here; otherwise empty.
+  absl::string_view InterfaceName(uint64_t interface_id) const;
+  // "kv.capnp:KeyValue, kv.capnp:Watch", sixteen at most, and how many more there are. Empty: there is none.
+  std::string InterfaceNames() const;
+
  private:
   absl::flat_hash_map<std::pair<uint64_t, uint16_t>, Entry> entries_;
-  absl::flat_hash_set<uint64_t> interfaces_;
+  absl::flat_hash_map<uint64_t, absl::string_view> interfaces_;  // Names.
   const Method* conflict_ = nullptr;
 };
 

@@ -148,11 +148,8 @@ void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingM
   const absl::StatusOr<RequestEnvelope> envelope = DecodeRequestEnvelope(request->envelope());
   if (!envelope.ok()) return SendError(id, envelope.status(), false);
   if (draining_) return SendError(id, absl::UnavailableError("the server is shutting down"), true);
-  bool interface_known = false;
-  const MethodTable::Entry* const entry = Find(envelope->interface_id, envelope->ordinal, &interface_known);
-  if (entry == nullptr) {
-    return SendError(id, Unimplemented(envelope->interface_id, envelope->ordinal, interface_known), false);
-  }
+  const MethodTable::Entry* const entry = Find(envelope->interface_id, envelope->ordinal);
+  if (entry == nullptr) return SendError(id, Unimplemented(envelope->interface_id, envelope->ordinal), false);
   if (absl::Status status = CheckAbandoned(); !status.ok()) return SendError(id, status, false);
   if (free_.empty()) {
     calls_.push_back(std::make_unique<ServerCall>(*this));
@@ -203,26 +200,27 @@ absl::Status ServingConnection::CheckAbandoned() const {
       " s; handlers have to end when ServerContext::cancelled() says so"));
 }
 
-const MethodTable::Entry* ServingConnection::Find(uint64_t interface_id, uint16_t ordinal,
-                                                  bool* interface_known) {
+const MethodTable::Entry* ServingConnection::Find(uint64_t interface_id, uint16_t ordinal) {
   if (last_found_ != nullptr && last_found_->method->ordinal == ordinal &&
       last_found_->method->interface_id == interface_id) {
     return last_found_;
   }
-  const MethodTable::Entry* const found = serving_->methods.Find(interface_id, ordinal, interface_known);
+  const MethodTable::Entry* const found = serving_->methods.Find(interface_id, ordinal);
   if (found != nullptr) last_found_ = found;
   return found;
 }
 
-absl::Status ServingConnection::Unimplemented(uint64_t interface_id, uint16_t ordinal,
-                                              bool interface_known) const {
-  const std::string interface = absl::StrCat("interface 0x", absl::Hex(interface_id, absl::kZeroPad16));
-  if (!interface_known) {
-    return absl::UnimplementedError(
-        absl::StrCat("no service here implements ", interface, "; was it given to AddService()?"));
+absl::Status ServingConnection::Unimplemented(uint64_t interface_id, uint16_t ordinal) const {
+  const MethodTable& methods = serving_->methods;
+  if (const absl::string_view name = methods.InterfaceName(interface_id); !name.empty()) {
+    return UnservedError(
+        absl::StrCat("the server's ", name, " has no method @", ordinal, ": the caller's schema is newer"));
   }
-  return absl::UnimplementedError(absl::StrCat(interface, " is served here, its method @", ordinal,
-                                               " is not: the caller's schema is newer"));
+  const std::string names = methods.InterfaceNames();
+  return UnservedError(
+      absl::StrCat("the server implements no interface 0x", absl::Hex(interface_id, absl::kZeroPad16),
+                   "; it implements: ", names.empty() ? "none" : names, ". Was the service given to ",
+                   serving_->gate != nullptr ? "ChannelOptions::services?" : "AddService()?"));
 }
 
 // ---- Answers.

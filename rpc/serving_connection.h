@@ -127,8 +127,8 @@ class ServingConnection final : transport::ConnectionObserver,
   // OK, or ResourceExhausted: too many handlers go on after their calls have ended.
   absl::Status CheckAbandoned() const;
   void Opened(transport::Connection* connection, const transport::ConnectionOptions& options);
-  const MethodTable::Entry* Find(uint64_t interface_id, uint16_t ordinal, bool* interface_known);
-  absl::Status Unimplemented(uint64_t interface_id, uint16_t ordinal, bool interface_known) const;
+  const MethodTable::Entry* Find(uint64_t interface_id, uint16_t ordinal);
+  absl::Status Unimplemented(uint64_t interface_id, uint16_t ordinal) const;
   // Not OK: nothing was sent. `code` is set to that of a reply that was built wrong; a limit of either side
   // leaves it.
   absl::Status SendReply(ServerCall& call, absl::StatusCode& code);

@@ -16,6 +16,8 @@ namespace hawser {
 namespace {
 
 constexpr absl::string_view kSentUrl = "type.hawser/sent";
+constexpr absl::string_view kPublicUrl = "type.hawser/public";      // See KeepTextHere(): `doing`.
+constexpr absl::string_view kUnservedUrl = "type.hawser/unserved";  // Crosses the wire.
 
 }  // namespace
 
@@ -34,6 +36,39 @@ size_t CutAt(absl::string_view text, size_t size_max) {
   return size_max;
 }
 
+// Of this process alone.
+bool StaysHere(absl::string_view type_url) { return type_url == kSentUrl || type_url == kPublicUrl; }
+
+absl::string_view Ending(bool sent) {
+  return sent ? "; it was sent, so the server may have run it" : "; it was not sent";
+}
+
+// What may be said of a call to those that must not learn of its server.
+absl::string_view PublicReason(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kUnavailable:
+      return "its server could not be reached, or was lost";
+    case absl::StatusCode::kDeadlineExceeded:
+      return "the deadline passed";
+    case absl::StatusCode::kCancelled:
+      return "it was cancelled";
+    case absl::StatusCode::kResourceExhausted:
+      return "memory, or a limit, was exhausted";
+    case absl::StatusCode::kUnimplemented:
+      return "its server does not implement it";
+    default:
+      return "it failed";
+  }
+}
+
+std::string PublicText(const absl::Status& status) {
+  const absl::optional<absl::Cord> doing = status.GetPayload(kPublicUrl);
+  if (!doing.has_value()) return std::string(status.message());
+  const bool of_a_call = status.GetPayload(kSentUrl).has_value();
+  return absl::StrCat(std::string(*doing), ": ", PublicReason(status.code()),
+                      of_a_call ? Ending(WasSent(status)) : "");
+}
+
 struct Detail {
   std::string type_url;
   std::string value;
@@ -44,7 +79,7 @@ std::vector<Detail> DetailsThatFit(const absl::Status& status) {
   size_t left_bytes = kStatusDetailBytesMax;
   status.ForEachPayload([&](absl::string_view type_url, const absl::Cord& value) {
     const size_t bytes = type_url.size() + value.size();
-    if (type_url == kSentUrl || bytes > left_bytes || details.size() == kStatusDetailsMax) return;
+    if (StaysHere(type_url) || bytes > left_bytes || details.size() == kStatusDetailsMax) return;
     left_bytes -= bytes;
     details.push_back({std::string(type_url), std::string(value)});
   });
@@ -57,12 +92,30 @@ void SetText(capnp::Text::Builder to, absl::string_view from) {
 
 }  // namespace
 
-absl::Status CallError(absl::StatusCode code, absl::string_view what, absl::string_view why, bool sent) {
-  absl::Status status(
-      code, absl::StrCat(what, ": ", why,
-                         sent ? "; it was sent, so the server may have run it" : "; it was not sent"));
+absl::Status CallError(absl::StatusCode code, absl::string_view method, absl::string_view peer,
+                       absl::string_view why, bool sent) {
+  absl::Status status(code, absl::StrCat("calling ", method, " at ", peer, ": ", why, Ending(sent)));
   SetWasSent(status, sent);
+  KeepTextHere(status, absl::StrCat("calling ", method));
   return status;
+}
+
+void KeepTextHere(absl::Status& status, absl::string_view doing) {
+  status.SetPayload(kPublicUrl, absl::Cord(doing));
+}
+
+absl::Status UnservedError(absl::string_view text) {
+  absl::Status status = absl::UnimplementedError(text);
+  status.SetPayload(kUnservedUrl, absl::Cord());
+  return status;
+}
+
+absl::Status NameUnserved(absl::Status status, absl::string_view method, absl::string_view peer) {
+  if (!absl::IsUnimplemented(status) || !status.GetPayload(kUnservedUrl).has_value()) return status;
+  absl::Status named = absl::UnimplementedError(
+      absl::StrCat("calling ", method, " at ", peer, ": ", absl::string_view(status.message())));
+  KeepTextHere(named, absl::StrCat("calling ", method));
+  return named;
 }
 
 void SetWasSent(absl::Status& status, bool sent) {
@@ -71,10 +124,11 @@ void SetWasSent(absl::Status& status, bool sent) {
 
 void EncodeStatus(const absl::Status& status, transport::OutgoingMessage& message) {
   wire::Status::Builder body = message.builder().initRoot<wire::Status>();
-  const absl::string_view text = status.message();
+  const std::string text = PublicText(status);
   const size_t kept = CutAt(text, kStatusMessageMax);
   const absl::string_view ending = kept < text.size() ? "..." : "";
-  SetText(body.initMessage(kept + ending.size()), absl::StrCat(text.substr(0, kept), ending));
+  SetText(body.initMessage(kept + ending.size()),
+          absl::StrCat(absl::string_view(text).substr(0, kept), ending));
 
   const std::vector<Detail> details = DetailsThatFit(status);
   if (details.empty()) return;
@@ -104,7 +158,7 @@ absl::Status DecodeStatus(absl::StatusCode code, transport::IncomingMessage& mes
       const capnp::Text::Reader url = detail.getTypeUrl();
       const capnp::Data::Reader value = detail.getValue();
       const std::string type_url = EscapePeerText(absl::string_view(url.begin(), url.size()));
-      if (type_url == kSentUrl) continue;
+      if (StaysHere(type_url)) continue;
       read_so_far.SetPayload(type_url, absl::Cord(absl::string_view(
                                            reinterpret_cast<const char*>(value.begin()), value.size())));
     }

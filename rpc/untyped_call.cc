@@ -251,7 +251,7 @@ void UntypedCall::OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& res
   if (!envelope.ok()) return End(Error(envelope.status().code(), envelope.status().message()));
   if (envelope->code == absl::StatusCode::kOk) return End(std::move(response));
   if (envelope->not_run) return OnRefusedUnrun(*connection, DecodeStatus(envelope->code, **response));
-  End(DecodeStatus(envelope->code, **response));
+  End(NameUnserved(DecodeStatus(envelope->code, **response), method_.name, core_->peer_address()));
 }
 
 // Nothing stands against sending it again, whatever its method: this server did not run it.
@@ -347,8 +347,7 @@ void UntypedCall::InvokeCallback() {
 }
 
 absl::Status UntypedCall::Error(absl::StatusCode code, absl::string_view why) const {
-  return CallError(code, absl::StrCat("calling ", method_.name, " at ", core_->peer_address()), why,
-                   was_sent_);
+  return CallError(code, method_.name, core_->peer_address(), why, was_sent_);
 }
 
 }  // namespace hawser::internal

@@ -14,8 +14,11 @@ namespace hawser::transport {
 
 absl::Status CheckScheme(absl::string_view scheme) {
   if (scheme == kTcpScheme || scheme == kRdmaScheme) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("no fabric for \"", scheme, "://\"; there are: ", kTcpScheme,
-                                                 "://, ", kRdmaScheme, "://"));
+  if (scheme == kAutoScheme) {
+    return absl::InvalidArgumentError(
+        "auto:// chooses a network for Connect() and Listen(); a runtime wants one of tcp://, rdma://");
+  }
+  return absl::InvalidArgumentError(absl::StrCat("no fabric for \"", scheme, "://\"; there are: ", kSchemes));
 }
 
 absl::StatusOr<std::shared_ptr<fabric::Fabric>> CreateFabric(absl::string_view scheme,

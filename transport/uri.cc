@@ -16,7 +16,8 @@ namespace {
 absl::Status Wrong(absl::string_view text, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not an address: ", what,
                                                  "; say scheme://host:port, as in tcp://kv1:7470 or "
-                                                 "tcp://[::1]:7470"));
+                                                 "tcp://[::1]:7470. The schemes are: ",
+                                                 kSchemes));
 }
 
 }  // namespace

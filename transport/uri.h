@@ -16,6 +16,9 @@ inline constexpr char kRdmaScheme[] = "rdma";
 // RDMA where both sides have it, TCP else; what that means is rpc/'s: no fabric has this name.
 inline constexpr char kAutoScheme[] = "auto";
 
+// For errors.
+inline constexpr char kSchemes[] = "tcp://, rdma://, auto://";
+
 // "tcp://host:port": which fabric, and where.
 struct Uri {
   std::string scheme;

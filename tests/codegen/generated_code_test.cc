@@ -97,9 +97,8 @@ static_assert(
 static_assert(std::is_convertible_v<files::FileService*, acme::base::NodeService*>);
 
 const hawser::MethodTable::Entry* Find(const hawser::MethodTable& table, const hawser::Method& method) {
-  bool interface_known = false;
-  const hawser::MethodTable::Entry* entry = table.Find(method.interface_id, method.ordinal, &interface_known);
-  EXPECT_EQ(entry != nullptr, interface_known) << method.name;
+  const hawser::MethodTable::Entry* entry = table.Find(method.interface_id, method.ordinal);
+  EXPECT_EQ(entry != nullptr, !table.InterfaceName(method.interface_id).empty()) << method.name;
   return entry;
 }
 

@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <deque>
 #include <iterator>
 #include <memory>
 #include <set>
@@ -150,6 +151,43 @@ TEST(ServerAddressTest, AWrongUriIsRefusedOnBothSides) {
   EXPECT_THAT(Channel::Connect("tcp://127.0.0.1:0").status(), HasCode(absl::StatusCode::kInvalidArgument));
 }
 
+TEST(ServerAddressTest, AnUnknownSchemeIsToldAllThatThereAre) {
+  const auto all = testing::AllOf(HasSubstr("tcp://"), HasSubstr("rdma://"), HasSubstr("auto://"));
+  Server server;
+  for (const char* uri : {"ftp://kv1:21", "kv1:7470"}) {
+    EXPECT_THAT(std::string(server.Listen(uri).status().message()), all) << uri;
+    EXPECT_THAT(std::string(Channel::Connect(uri).status().message()), all) << uri;
+  }
+  EXPECT_THAT(std::string(transport::Runtime::Create("auto").status().message()), HasSubstr("wants one of"));
+}
+
+struct Shadow {
+  const char* first;
+  const char* second;
+  bool collide;
+};
+
+TEST(ServerAddressTest, AddressesThatShadowEachOtherAreRefused) {
+  for (const Shadow& shadow :
+       {Shadow{"[::]", "127.0.0.1", true}, Shadow{"127.0.0.1", "[::]", true}, Shadow{"[::]", "0.0.0.0", true},
+        Shadow{"0.0.0.0", "[::]", true}, Shadow{"0.0.0.0", "127.0.0.1", true}, Shadow{"[::]", "[::1]", true},
+        Shadow{"127.0.0.1", "127.0.0.1", true}, Shadow{"[::]", "localhost", true},
+        Shadow{"0.0.0.0", "[::1]", false}, Shadow{"127.0.0.1", "127.0.0.2", false},
+        Shadow{"[::1]", "0.0.0.0", false}}) {
+    Server server;
+    const std::string first = *server.Listen(absl::StrCat("tcp://", shadow.first, ":0"));
+    const std::string second = absl::StrCat("tcp://", shadow.second, ":", PortOf(first));
+    const absl::Status status = server.Listen(second).status();
+    if (!shadow.collide) {
+      EXPECT_THAT(status, HasCode(absl::StatusCode::kOk)) << first << " " << second;
+      continue;
+    }
+    EXPECT_THAT(status, HasCode(absl::StatusCode::kAlreadyExists)) << first << " " << second;
+    EXPECT_THAT(std::string(status.message()),
+                testing::AllOf(HasSubstr(second), HasSubstr("this server listens on " + first)));
+  }
+}
+
 // Where there is RDMA, it is taken; the same test then shows that.
 TEST(AutoTest, TakesRdmaOrTcpAndSaysWhich) {
   TestServer server({}, "auto://" + TestHost() + ":0");
@@ -215,23 +253,58 @@ TEST(ServerTest, AServiceComesBeforeTheFirstListen) {
   EXPECT_THAT(server.server.AddService(&late), HasCode(absl::StatusCode::kFailedPrecondition));
 }
 
-TEST(ServerTest, AnInterfaceThatIsNotServedIsUnimplementedByItsId) {
+TEST(ServerTest, AnInterfaceThatIsNotServedIsNamedBesideThoseThatAre) {
   TestServer server;
   const auto channel = server.Connect();
   const absl::Status status = probe::UnservedStub(channel).Call().Send().Wait().status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kUnimplemented));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("AddService"));
+  EXPECT_THAT(std::string(status.message()),
+              MatchesRegex("calling probe.capnp:Unserved.call at " + server.uri +
+                           ": the server implements no interface 0x[0-9a-f]{16}; it implements: "
+                           "probe.capnp:Probe. Was the service given to AddService\\(\\)\\?"));
 }
 
-TEST(ServerTest, AMethodOfANewerSchemaIsUnimplementedByItsOrdinal) {
+TEST(ServerTest, AMethodOfANewerSchemaIsNamed) {
   TestServer server;
   const auto channel = server.Connect();
   Method method = probe::ProbeStub::kAct;
   method.ordinal = 77;
+  method.name = "probe.capnp:Probe.actAnew";
   Call<probe::Probe::ActParams, probe::Probe::ActResults> call(channel, method, {});
   const absl::Status status = call.Send().Wait().status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kUnimplemented));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("@77"));
+  EXPECT_EQ(std::string(status.message()),
+            "calling probe.capnp:Probe.actAnew at " + server.uri +
+                ": the server's probe.capnp:Probe has no method @77: the caller's schema is newer");
+}
+
+TEST(ServerTest, AServerWithoutServicesSaysSo) {
+  Server server;
+  const std::string uri = *server.Listen(TestUri());
+  const absl::Status status = CallAt(uri);
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnimplemented));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("it implements: none. Was the service given to"));
+}
+
+// What a handler says is the handler's.
+TEST(ServerTest, AHandlersOwnUnimplementedIsLeftAlone) {
+  TestServer server;
+  server.probe.on_act = [](ServerContext&, uint64_t) { return absl::UnimplementedError("not on Sundays"); };
+  EXPECT_EQ(CallAt(server.uri), absl::UnimplementedError("not on Sundays"));
+}
+
+TEST(MethodTableTest, NamesAFewInterfacesAndCountsTheRest) {
+  std::deque<std::string> names;
+  std::deque<Method> methods;
+  MethodTable table;
+  for (uint64_t i = 0; i < 40; ++i) {
+    names.push_back(absl::StrCat("a.capnp:I", 10 + i, ".get"));
+    methods.push_back({i, 0, names.back().c_str(), false});
+    table.Add(methods.back(), nullptr, nullptr);
+  }
+  EXPECT_THAT(table.InterfaceNames(), testing::StartsWith("a.capnp:I10, a.capnp:I11, "));
+  EXPECT_THAT(table.InterfaceNames(), testing::EndsWith("a.capnp:I25 and 24 more"));
+  EXPECT_EQ(table.InterfaceName(7), "a.capnp:I17");
 }
 
 // ---- Handlers

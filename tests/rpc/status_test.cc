@@ -2,7 +2,9 @@
 
 #include "hawser/rpc/status.h"
 
+#include <memory>
 #include <string>
+#include <thread>
 
 #include "absl/strings/cord.h"
 #include "tests/rpc/probe.h"
@@ -92,14 +94,80 @@ TEST(StatusTest, WhetherACallWasSentIsAskedOfThatCallOnly) {
 }
 
 TEST(StatusTest, AnErrorOfACallNamesWhatWasDoneAndWhetherItWasSent) {
-  const absl::Status sent =
-      internal::CallError(absl::StatusCode::kUnavailable, "calling a at b", "lost", true);
+  const absl::Status sent = internal::CallError(absl::StatusCode::kUnavailable, "a", "b", "lost", true);
   EXPECT_TRUE(WasSent(sent));
   EXPECT_EQ(sent.message(), "calling a at b: lost; it was sent, so the server may have run it");
-  const absl::Status unsent =
-      internal::CallError(absl::StatusCode::kUnavailable, "calling a at b", "lost", false);
+  const absl::Status unsent = internal::CallError(absl::StatusCode::kUnavailable, "a", "b", "lost", false);
   EXPECT_FALSE(WasSent(unsent));
   EXPECT_EQ(unsent.message(), "calling a at b: lost; it was not sent");
+}
+
+// ---- A gateway, whose handler returns what its call to a backend has ended with.
+
+absl::Status ThroughAGateway(const std::shared_ptr<Channel>& backend, absl::Status* local = nullptr) {
+  TestServer gateway;
+  gateway.probe.on_act = [&](ServerContext& context, uint64_t number) {
+    SendAct(backend, number, {.timeout = absl::Seconds(5)})
+        .Then([&, call = std::make_shared<DeferredCall>(context.Defer())](auto reply) {
+          if (local != nullptr) *local = reply.status();
+          call->Finish(reply.status());
+        });
+    return absl::OkStatus();
+  };
+  return SendAct(gateway.Connect(), 1).Wait().status();
+}
+
+TEST(GatewayTest, TheBackendsAddressStaysWithTheGateway) {
+  std::string address;
+  std::shared_ptr<Channel> backend;
+  {
+    TestServer gone;
+    address = gone.uri.substr(gone.uri.find("://") + 3);
+    backend = gone.Connect();
+  }
+  absl::Status local;
+  const absl::Status status = ThroughAGateway(backend, &local);
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(std::string(local.message()), HasSubstr(address));
+  EXPECT_THAT(status.ToString(), testing::Not(HasSubstr(address)));
+  EXPECT_THAT(status.ToString(), testing::Not(HasSubstr(TestHost())));
+  EXPECT_EQ(std::string(status.message()),
+            "calling probe.capnp:Probe.act: its server could not be reached, or was lost; it was not sent");
+}
+
+TEST(GatewayTest, WhatTheBackendDoesNotServeIsSaidWithoutItsAddress) {
+  Server backend;
+  const std::string uri = *backend.Listen(TestUri());
+  const absl::Status status = ThroughAGateway(*Channel::Connect(uri));
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnimplemented));
+  EXPECT_THAT(std::string(status.message()), testing::StartsWith("calling probe.capnp:Probe.act: "));
+  EXPECT_THAT(status.ToString(), testing::Not(HasSubstr(uri)));
+}
+
+TEST(GatewayTest, ABackendThatCannotBeConnectedToIsNotNamed) {
+  absl::Status local;
+  TestServer gateway;
+  gateway.probe.on_act = [&](ServerContext&, uint64_t) {
+    std::thread([&] { local = Channel::Connect("tcp://127.0.0.1:1").status(); }).join();
+    return local;
+  };
+  const absl::Status status = SendAct(gateway.Connect(), 1).Wait().status();
+  EXPECT_THAT(std::string(local.message()), HasSubstr("127.0.0.1:1"));
+  EXPECT_EQ(std::string(status.message()), "connecting: its server could not be reached, or was lost");
+}
+
+TEST(GatewayTest, WhatTheBackendSaidPassesAsItIs) {
+  TestServer backend;
+  absl::Status said = absl::NotFoundError("no tow at tcp://10.0.0.1:7470");
+  said.SetPayload("acme/key", absl::Cord("tow"));
+  backend.probe.on_act = [&](ServerContext&, uint64_t) { return said; };
+  EXPECT_EQ(ThroughAGateway(backend.Connect()), said);
+}
+
+TEST(GatewayTest, APeerCannotSayWhatIsSaidOfItsCalls) {
+  absl::Status status = absl::NotFoundError("no tow");
+  status.SetPayload("type.hawser/public", absl::Cord("nothing"));
+  EXPECT_EQ(Cross(status).GetPayload("type.hawser/public"), absl::nullopt);
 }
 
 }  // namespace
