@@ -65,12 +65,29 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::Connect(absl::string_view uri,
   return channel;
 }
 
-absl::StatusOr<std::shared_ptr<Channel>> Channel::Create(absl::string_view uri, ChannelOptions options) {
-  if (absl::StartsWith(uri, kAuto)) {
-    return absl::InvalidArgumentError(absl::StrCat(uri,
-                                                   ": which network to take is found out by waiting for an "
-                                                   "answer; use Channel::Connect(), or name one"));
+absl::StatusOr<std::shared_ptr<Channel>> Channel::CreateAuto(absl::string_view rest, ChannelOptions options) {
+  absl::StatusOr<transport::Uri> uri = transport::ParseUri(absl::StrCat(kAuto, rest));
+  if (!uri.ok()) return uri.status();
+  if (options.runtime != nullptr) {
+    uri->scheme = std::string(options.runtime->scheme());
+    return Create(uri->ToString(), std::move(options));
   }
+  uri->scheme = transport::kRdmaScheme;
+  const absl::Status rdma = internal::ChannelCore::RuntimeFor(*uri, options).status();
+  if (rdma.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        kAuto, rest,
+        ": this machine has RDMA, and only an answer tells whether it leads to the peer, which "
+        "Channel::Create() does not wait for; use Channel::Connect(), or name tcp:// or rdma://"));
+  }
+  uri->scheme = transport::kTcpScheme;
+  absl::StatusOr<std::shared_ptr<Channel>> channel = Create(uri->ToString(), std::move(options));
+  if (channel.ok()) (*channel)->why_not_rdma_ = std::string(rdma.message());
+  return channel;
+}
+
+absl::StatusOr<std::shared_ptr<Channel>> Channel::Create(absl::string_view uri, ChannelOptions options) {
+  if (absl::StartsWith(uri, kAuto)) return CreateAuto(absl::StripPrefix(uri, kAuto), std::move(options));
   absl::StatusOr<std::shared_ptr<internal::ChannelCore>> core =
       internal::ChannelCore::Create(uri, std::move(options));
   if (!core.ok()) return core.status();

@@ -37,7 +37,9 @@ class Channel {
   // or this is a poller's thread (a callback), which cannot wait. Otherwise what the server said.
   static absl::StatusOr<std::shared_ptr<Channel>> Connect(absl::string_view uri, ChannelOptions options = {});
 
-  // Likewise, but returns at once and goes on trying; so it takes no auto://, which is found out by trying.
+  // Likewise, but returns at once and goes on trying: for a program that may start before its servers do, or
+  // that is on a poller's thread. auto: TCP where this machine has no RDMA, otherwise InvalidArgument, because
+  // only an answer tells whether RDMA leads to the peer.
   static absl::StatusOr<std::shared_ptr<Channel>> Create(absl::string_view uri, ChannelOptions options = {});
 
   ~Channel();
@@ -74,6 +76,7 @@ class Channel {
 
  private:
   static absl::StatusOr<std::shared_ptr<Channel>> ConnectAuto(absl::string_view rest, ChannelOptions options);
+  static absl::StatusOr<std::shared_ptr<Channel>> CreateAuto(absl::string_view rest, ChannelOptions options);
 
   std::shared_ptr<internal::ChannelCore> core_;
   std::string why_not_rdma_;

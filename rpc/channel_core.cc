@@ -34,14 +34,6 @@ absl::StatusOr<std::shared_ptr<Serving>> MakeOffers(const ChannelOptions& option
   return offers;
 }
 
-absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeOf(const transport::Uri& uri, Server* server,
-                                                              std::shared_ptr<transport::Runtime> given,
-                                                              const std::string& device) {
-  if (given != nullptr) return given;
-  if (server != nullptr) return ServerCore::Of(*server).RuntimeOn(uri.scheme, device);
-  return transport::Runtime::Default(uri.scheme, device);
-}
-
 // Where there are several: that of the address to come from, or of the route to where it goes. A name is not
 // looked up for this, which would block.
 std::string DeviceTo(const transport::Uri& uri, const std::string& local_address) {
@@ -64,11 +56,9 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
   }
   absl::StatusOr<std::shared_ptr<Serving>> offers = MakeOffers(options);
   if (!offers.ok()) return offers.status();
-  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime =
-      RuntimeOf(*parsed, options.server, std::move(options.runtime),
-                DeviceTo(*parsed, options.connection.local_address));
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = RuntimeFor(*parsed, options);
   if (!runtime.ok()) return runtime.status();
-  if (absl::Status status = (*runtime)->CheckServes(parsed->scheme); !status.ok()) return status;
+  options.runtime = nullptr;  // The channel's own reference is another member.
   transport::Poller& poller = (*runtime)->NextPoller();
   const std::string address = parsed->ToString();
   std::shared_ptr<ChannelCore> core(
@@ -82,6 +72,17 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
     core->Connect();
   });
   return core;
+}
+
+absl::StatusOr<std::shared_ptr<transport::Runtime>> ChannelCore::RuntimeFor(const transport::Uri& uri,
+                                                                            const ChannelOptions& options) {
+  if (options.runtime == nullptr) {
+    const std::string device = DeviceTo(uri, options.connection.local_address);
+    if (options.server != nullptr) return ServerCore::Of(*options.server).RuntimeOn(uri.scheme, device);
+    return transport::Runtime::Default(uri.scheme, device);
+  }
+  if (absl::Status status = options.runtime->CheckServes(uri.scheme); !status.ok()) return status;
+  return options.runtime;
 }
 
 absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Accept(
@@ -110,7 +111,7 @@ ChannelCore::ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport:
       retry_timer_([this] { OnRetryTimer(); }),
       queue_(poller,
              [this](UntypedCall& call) {
-               call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded, WhatQueuedCallsWaitFor()));
+               call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded, WhyUnsent()));
              }),
       awaiting_(poller,
                 [](UntypedCall& call) {
@@ -190,12 +191,6 @@ bool ChannelCore::TrySend(UntypedCall& call) {
   return true;
 }
 
-std::string ChannelCore::WhatQueuedCallsWaitFor() {
-  if (link_ == nullptr) return "the deadline passed while it waited for a connection";
-  return absl::StrCat("the deadline passed while it waited for a slot: ", link_->forward().DescribeSlots(),
-                      " (ConnectionOptions::slots)");
-}
-
 void ChannelCore::Pump() {
   poller_.AssertHeld();
   while (link_ != nullptr && !queue_.empty() && link_->CanSend()) {
@@ -248,9 +243,21 @@ void ChannelCore::OnRetryTimer() {
   Connect();
 }
 
+std::string ChannelCore::WhyUnsent() {
+  if (link_ != nullptr) {
+    return absl::StrCat("the deadline passed while it waited for a slot: ", link_->forward().DescribeSlots(),
+                        " (ConnectionOptions::slots)");
+  }
+  return absl::StrCat("the deadline passed while it waited for a connection; ",
+                      why_failed_.ok()
+                          ? "no attempt to connect has ended since it was lost or the channel made"
+                          : absl::string_view(why_failed_.message()));
+}
+
 void ChannelCore::OnAttemptConnected(std::unique_ptr<Link> link) {
   poller_.AssertHeld();
   attempt_.reset();
+  why_failed_ = absl::OkStatus();
   link->set_observer(*this);
   link_ = std::move(link);
   OnLinkReady(*link_);

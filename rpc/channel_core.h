@@ -42,6 +42,11 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   // Dials `uri`, again and again.
   static absl::StatusOr<std::shared_ptr<ChannelCore>> Create(absl::string_view uri, ChannelOptions options);
 
+  // The runtime for `uri`: that of `options` or the process's own. InvalidArgument: that of `options` serves
+  // another network. Others: this machine lacks what the network needs.
+  static absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeFor(const transport::Uri& uri,
+                                                                        const ChannelOptions& options);
+
   // For ServerContext::peer(): the client has dialed `request`. When that connection ends, so does the
   // channel. On `poller`, which is of `runtime`. `on_gone` runs on the poller when the connection is no more.
   static absl::StatusOr<std::shared_ptr<ChannelCore>> Accept(
@@ -92,11 +97,11 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   void Connect();
   void ConnectLater();
   absl::StatusCode CodeWhileNotConnected() const;
+  // For a call whose deadline passed before it was sent.
+  std::string WhyUnsent();
   void OnRetryTimer();
   bool TrySend(UntypedCall& call);
   void Pump();
-  // For the error of a call whose deadline has passed in queue_.
-  std::string WhatQueuedCallsWaitFor();
   void Lose(Link& link, const absl::Status& why);
   // So many connections that the server has called off stay open until their calls have ended.
   void CloseOldestLinks();
@@ -145,7 +150,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   int64_t ready_since_ns_ = 0;
   absl::Duration backoff_;
   transport::Timer retry_timer_;
-  absl::Status why_failed_;  // The last attempt.
+  absl::Status why_failed_;  // The last attempt. OK: it did not, or there was none.
   absl::Status why_closed_;
 
   CallQueue queue_;                     // To be sent.

@@ -157,6 +157,37 @@ TEST(RetryTest, WithNobodyThereACallFailsUnsentAndSaysWhy) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(NobodyListens()));
 }
 
+TEST(RetryTest, ACallThatWaitedForAConnectionSaysWhyThereIsNone) {
+  std::string uri;
+  {
+    TestServer gone;
+    uri = gone.uri;
+  }
+  const auto channel = *Channel::Create(uri);
+  EXPECT_TRUE(Eventually([&] { return channel->state() == ChannelState::kTransientFailure; }));
+  const absl::Status status =
+      SendAct(channel, 1, {.timeout = absl::Milliseconds(50), .wait_for_ready = true}).Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_FALSE(WasSent(status));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("waited for a connection; not connected: connect to "));
+}
+
+TEST(RetryTest, AConnectionForgetsWhyTheLastAttemptFailed) {
+  TestServer server;
+  const auto channel = server.Connect();
+  EXPECT_TRUE(server.server.Shutdown(absl::InfinitePast()).ok());
+  EXPECT_TRUE(Eventually([&] { return channel->state() == ChannelState::kTransientFailure; }));
+  TestServer again({}, server.uri);
+  EXPECT_TRUE(Eventually([&] { return channel->state() == ChannelState::kReady; }));
+  again.probe.on_act = again.held.Handler();
+  std::vector<PendingCall<probe::Probe::ActResults>> calls;
+  for (int i = 0; i < 32; ++i) calls.push_back(SendAct(channel, i));
+  const absl::Status status = SendAct(channel, 1, {.timeout = absl::Milliseconds(50)}).Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(std::string(status.message()), testing::Not(HasSubstr("not connected")));
+}
+
 TEST(RetryTest, ConnectSaysThatNobodyIsThere) {
   const auto channel = Channel::Connect(DeadUri());
   EXPECT_THAT(channel.status(), HasCode(absl::StatusCode::kUnavailable));

@@ -218,7 +218,35 @@ TEST(AutoTest, NobodyThereIsAnErrorThatNamesBothNetworks) {
   const absl::Status nobody = Channel::Connect("auto://127.0.0.1:1").status();
   EXPECT_THAT(nobody, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(std::string(nobody.message()), testing::HasSubstr("and over RDMA: "));
-  EXPECT_THAT(Channel::Create("auto://127.0.0.1:1").status(), HasCode(absl::StatusCode::kInvalidArgument));
+}
+
+// Where there is RDMA, only an answer tells whether it leads to the peer, and Create() waits for none.
+TEST(AutoTest, CreateTakesTcpWhereThereIsNoRdma) {
+  TestServer server({}, "auto://" + TestHost() + ":0");
+  const absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Create(server.uri);
+  if (TestScheme() == "rdma") {
+    EXPECT_THAT(channel.status(), HasCode(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(std::string(channel.status().message()), HasSubstr("Channel::Connect()"));
+    return;
+  }
+  ASSERT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_EQ((*channel)->peer_address(), server.server.addresses()[0]);
+  EXPECT_FALSE((*channel)->why_not_rdma().empty());
+  EXPECT_THAT(SendAct(*channel, 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+}
+
+TEST(AutoTest, CreateTakesTheNetworkOfItsRuntime) {
+  TestServer server({}, "auto://" + TestHost() + ":0");
+  ChannelOptions options;
+  options.runtime = *transport::Runtime::Create(TestScheme());
+  const absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Create(server.uri, std::move(options));
+  ASSERT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(SendAct(*channel, 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+}
+
+TEST(AutoTest, CreateRefusesAWrongAddressAtOnce) {
+  EXPECT_THAT(Channel::Create("auto://kv1").status(), HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(Channel::Create("auto://127.0.0.1:0").status(), HasCode(absl::StatusCode::kInvalidArgument));
 }
 
 TEST(ServerAddressTest, ANameThatDoesNotResolveIsNamed) {
