@@ -76,9 +76,10 @@ class PendingCall {
     if (call_ && !taken_) call_->Cancel();
   }
 
-  // Blocks until the result is there, at the deadline at the latest. The waiting thread polls by itself, so
-  // nobody has to wake it. FailedPrecondition: called on a poller's thread (in a handler or callback), where
-  // it would wait for itself.
+  // Blocks until the result is there, at the deadline at the latest. The waiting thread polls by itself,
+  // unless another one does.
+  // FailedPrecondition: called on a poller's thread (in a handler or callback), where all else on that poller
+  // would wait, too; the call is cancelled.
   absl::StatusOr<Reply<Results>> Wait() {
     Take();
     internal::CallResult result = call_->Wait();
@@ -87,7 +88,9 @@ class PendingCall {
 
   // `callback(absl::StatusOr<Reply<Results>>)` runs once, on the thread that drives the poller: the poller's
   // own, or one in a call that waits for the network (Wait(), Channel::Connect()). It never runs inside
-  // another call of the application's, so the caller may hold a lock that the callback takes. Keep it short.
+  // another call of the application's, so the caller may hold a lock that the callback takes. Keep it short:
+  // the poller keeps the deadlines, so other callbacks and coroutines hear of theirs only when it has
+  // returned.
   // It allocates nothing if it fits two pointers. Keeps running when this object is gone; keep the object to
   // Cancel(). (In a child after fork(), where no thread drives, it runs here.)
   template <typename Callback>

@@ -52,15 +52,16 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::ConnectAuto(absl::string_view 
 }
 
 absl::StatusOr<std::shared_ptr<Channel>> Channel::Connect(absl::string_view uri, ChannelOptions options) {
+  if (transport::Poller::ThisThreadHoldsOne()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("connecting to ", uri,
+                     " in a handler or callback on a poller's thread, where everything else on that poller "
+                     "would wait, too; use Channel::Create() there"));
+  }
   if (absl::StartsWith(uri, kAuto)) return ConnectAuto(absl::StripPrefix(uri, kAuto), std::move(options));
   absl::StatusOr<std::shared_ptr<Channel>> channel = Create(uri, std::move(options));
   if (!channel.ok()) return channel;
   internal::ChannelCore& core = *(*channel)->core();
-  if (core.poller().Held()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("connecting to ", uri,
-                     " on the thread that would have to do it (in a callback); use Channel::Create() there"));
-  }
   if (absl::Status status = core.WaitForFirstAttempt(); !status.ok()) return status;
   return channel;
 }

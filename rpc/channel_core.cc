@@ -111,12 +111,14 @@ ChannelCore::ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport:
       retry_timer_([this] { OnRetryTimer(); }),
       queue_(poller,
              [this](UntypedCall& call) {
-               call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded, WhyUnsent()));
+               call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded,
+                                       absl::StrCat(WhyUnsent(), poller_.WhyLate(call.deadline_ns_))));
              }),
       awaiting_(poller,
-                [](UntypedCall& call) {
+                [this](UntypedCall& call) {
                   call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded,
-                                          "the deadline passed before it could be sent again"));
+                                          absl::StrCat("the deadline passed before it could be sent again",
+                                                       poller_.WhyLate(call.deadline_ns_))));
                 }),
       tell_timer_([this] { Tell(); }) {}
 
@@ -246,7 +248,7 @@ void ChannelCore::OnRetryTimer() {
 std::string ChannelCore::WhyUnsent() {
   if (link_ != nullptr) {
     return absl::StrCat("the deadline passed while it waited for a slot: ", link_->forward().DescribeSlots(),
-                        " (ConnectionOptions::slots)");
+                        " (ConnectionOptions::slots)", link_->peer_is_busy());
   }
   return absl::StrCat("the deadline passed while it waited for a connection; ",
                       why_failed_.ok()
@@ -398,7 +400,7 @@ void ChannelCore::Tell() {
   for (const auto& change :
        std::exchange(news_, {})) {  // No structured binding: clang 14 cannot capture one.
     if (!options_.on_state_change || !gate_->Enter()) break;
-    const transport::Poller::CallOut out(poller_);
+    const transport::Poller::CallOut out(poller_, "on_state_change of", "a channel");
     CallUser("on_state_change of the channel to", peer_address_,
              [&] { options_.on_state_change(change.first, change.second); });
     gate_->Leave();
@@ -410,7 +412,7 @@ void ChannelCore::Tell() {
   }
   if (closed()) {
     for (auto& callback : std::exchange(on_closed_, {})) {
-      const transport::Poller::CallOut out(poller_);
+      const transport::Poller::CallOut out(poller_, "the OnClosed() callback of", "a channel");
       CallUser("the OnClosed() callback of the channel to", peer_address_, [&] { callback(); });
     }
   }

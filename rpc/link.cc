@@ -26,6 +26,7 @@ absl::Status Link::Dial(const fabric::SocketAddress& address, absl::Duration giv
   absl::StatusOr<transport::Connection*> connection =
       transport::Connection::Dial(poller_, address, options_, hello, give_up_after, *this, nullptr);
   if (!connection.ok()) return connection.status();
+  dialed_ = true;
   forward_ = *connection;
   return absl::OkStatus();
 }
@@ -51,9 +52,16 @@ void Link::Close(const absl::Status& why) {
   closed_ = true;
   if (forward_ != nullptr) forward_->Close(why);
   if (reverse_ != nullptr) reverse_->Close(why);
+  if (probe_ != nullptr) probe_->Close();
+}
+
+const std::string& Link::peer_is_busy() const {
+  static const std::string* const none = new std::string;
+  return forward_ != nullptr ? forward_->peer_is_busy() : *none;
 }
 
 void Link::OnReady(const transport::Handshake& peer) {
+  session_ = peer.session;
   if (offers_ == nullptr) return BecomeReady();
   if (absl::Status status = DialReverse(peer.session); !status.ok()) Down(status);
 }
@@ -75,6 +83,31 @@ absl::Status Link::DialReverse(const transport::SessionToken& session) {
 }
 
 void Link::OnServingReady() { BecomeReady(); }
+
+// A client cannot be asked: it listens nowhere.
+void Link::OnSilent(absl::Duration left) {
+  if (!dialed_ || closing() || probe_ != nullptr) return;
+  SessionProbe::Owner& owner = *this;
+  auto probe = std::make_unique<SessionProbe>(poller_, owner);
+  SessionProbe& dialing = *probe;
+  probe_ = std::move(probe);
+  if (!dialing.Dial(address_, options_, session_, left).ok()) probe_.reset();
+}
+
+// Whatever else the server says, the connection ends at its keepalive_timeout. NotFound, too: where several
+// servers share an address, another one may have answered.
+void Link::OnProbeAnswer(const absl::Status& answer) {
+  if (closing()) return;
+  if (absl::IsAborted(answer)) {
+    if (forward_ != nullptr) forward_->PeerIsBusy(answer.message());
+    if (reverse_ != nullptr) reverse_->PeerIsBusy(answer.message());
+  }
+}
+
+void Link::OnProbeGone() {
+  probe_.reset();
+  CheckGone();
+}
 
 void Link::BecomeReady() {
   if (down_) return;
@@ -108,7 +141,7 @@ void Link::Down(const absl::Status& why) {
 
 // The last thing that an event does, since it may destroy this.
 void Link::CheckGone() {
-  if (forward_ == nullptr && reverse_ == nullptr) observer_->OnLinkGone(*this);
+  if (forward_ == nullptr && reverse_ == nullptr && probe_ == nullptr) observer_->OnLinkGone(*this);
 }
 
 }  // namespace hawser::internal

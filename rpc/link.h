@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "hawser/rpc/serving_connection.h"
+#include "hawser/rpc/session_probe.h"
 #include "hawser/transport/connection.h"
 #include "hawser/transport/poller.h"
 
@@ -16,10 +17,11 @@ namespace hawser::internal {
 
 // What a channel sends its calls over: a forward connection and, if the client offers services, the reverse
 // connection of the same session. They live and die together: a client whose reverse connection is lost would
-// wait for ever for what the server wanted to push.
+// wait for ever for what the server wanted to push. When one of them is silent, it asks the server whether
+// the session's poller is only busy; then they live on.
 // Thread:   on the poller.
 // Lifetime: its owner keeps it until OnLinkGone().
-class Link final : transport::ConnectionObserver, ServingConnection::Owner {
+class Link final : transport::ConnectionObserver, ServingConnection::Owner, SessionProbe::Owner {
  public:
   class Observer {
    public:
@@ -60,6 +62,8 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner {
   bool CanSend() const { return ready_ && forward_ != nullptr && forward_->CanSend(); }
   // Only if CanSend().
   transport::Connection& forward() { return *forward_; }
+  // For the text of an error: what Connection::peer_is_busy() says.
+  const std::string& peer_is_busy() const;
   bool Carries(const transport::Connection& connection) const { return forward_ == &connection; }
   // Takes no new calls, and closes with the last one.
   void Drain();
@@ -72,14 +76,20 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner {
   void OnReady(const transport::Handshake& peer) override;
   void OnSlotFree() override { observer_->OnLinkSlotFree(*this); }
   void OnGoingAway() override { observer_->OnLinkGoingAway(*this); }
+  void OnSilent(absl::Duration left) override;
   void OnLost(const absl::Status& why) override { Down(why); }
   void OnClosed(const absl::Status& why) override;
 
   // ServingConnection::Owner, of the reverse one.
   void OnServingReady() override;
+  void OnServingSilent(absl::Duration left) override { OnSilent(left); }
   void OnServingLost(const absl::Status& why) override;
   void OnServingClosed(const absl::Status&) override {}
   void OnServingGone() override;
+
+  // SessionProbe::Owner
+  void OnProbeAnswer(const absl::Status& answer) override;
+  void OnProbeGone() override;
 
   absl::Status DialReverse(const transport::SessionToken& session);
   void BecomeReady();
@@ -93,6 +103,9 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner {
   transport::Connection* forward_ = nullptr;
   std::unique_ptr<ServingConnection> reverse_;
   ServingCounters reverse_counters_;
+  std::unique_ptr<SessionProbe> probe_;
+  bool dialed_ = false;              // Not accepted.
+  transport::SessionToken session_;  // Once ready, if it was dialed.
   fabric::SocketAddress address_;
   int64_t give_up_ns_ = 0;
   std::shared_ptr<const Serving> offers_;

@@ -45,12 +45,14 @@ void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry
   refs_.store(1, std::memory_order_relaxed);
   const auto& executor = connection_.serving().executor;
   if (!executor) {
-    std::optional<transport::Poller::CallOut> out(connection_.poller());
+    std::optional<transport::Poller::CallOut> out;
+    out.emplace(connection_.poller(), "the handler of", entry.method->name);
     absl::Status status = CallHandler();
     out.reset();
     return HandlerReturned(std::move(status));
   }
-  const transport::Poller::CallOut out(connection_.poller());
+  const transport::Poller::CallOut out(connection_.poller(), "the executor, given the handler of",
+                                       entry.method->name);
   CallUser("the executor, given", entry.method->name, [&] { executor(Ticket(this)); });
 }
 
@@ -220,7 +222,8 @@ void ServerCall::RunOnCancel() {
   }
   CallbackGate* const gate = connection_.serving().gate.get();
   if (callback && (gate == nullptr || gate->Enter())) {
-    const transport::Poller::CallOut out(connection_.poller());
+    const transport::Poller::CallOut out(connection_.poller(), "the OnCancel() callback of",
+                                         entry_->method->name);
     CallUser("the OnCancel() callback of", entry_->method->name, [&] { callback(); });
     if (gate != nullptr) gate->Leave();
   }

@@ -15,6 +15,9 @@
 namespace hawser::internal {
 namespace {
 
+// A session whose poller has been held for less is not busy: a ping waits no longer for its turn.
+constexpr int64_t kBusyNs = 1'000'000;
+
 // A free port of one address may be taken at another: how often to ask for another one.
 constexpr int kPortTries = 8;
 
@@ -255,6 +258,12 @@ absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersFor(const std::string& s
   pollers = std::make_unique<Pollers>();
   pollers->core = this;
   pollers->runtime = *std::move(runtime);
+  absl::StatusOr<transport::Poller*> front_desk = pollers->runtime->FrontDesk();
+  if (!front_desk.ok()) {
+    pollers_.erase(key);
+    return front_desk.status();
+  }
+  pollers->front_desk = *front_desk;
   for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) {
     pollers->counters.push_back(std::make_unique<ServingCounters>());
     pollers->runtime->poller(i).AddAsyncInterest(1);
@@ -300,7 +309,7 @@ absl::StatusOr<std::vector<ServerCore::Listening>> ServerCore::ListenOnAll(
 
 absl::StatusOr<ServerCore::Listening> ServerCore::ListenOn(Pollers& pollers,
                                                            const fabric::SocketAddress& address) {
-  transport::Poller& poller = pollers.runtime->poller(0);
+  transport::Poller& poller = *pollers.front_desk;
   absl::StatusOr<std::unique_ptr<transport::Acceptor>> acceptor = absl::InternalError("did not run");
   fabric::SocketAddress real;
   RunAndWait(poller, [&] {
@@ -326,6 +335,9 @@ void ServerCore::Pollers::OnPeer(std::unique_ptr<fabric::ConnectRequest> request
 
 void ServerCore::OnPeer(Pollers& pollers, std::unique_ptr<fabric::ConnectRequest> request,
                         const transport::Handshake& hello) {
+  if (hello.role == transport::Role::kProbe) {
+    return transport::Reject(*request, AnswerProbe(pollers, *request, hello));
+  }
   const bool reverse = hello.role == transport::Role::kReverse;
   size_t index = 0;
   absl::StatusOr<transport::Poller*> poller;
@@ -342,6 +354,18 @@ void ServerCore::OnPeer(Pollers& pollers, std::unique_ptr<fabric::ConnectRequest
     if (reverse) return AcceptReverse(std::move(request), hello, place);
     AcceptClient(pollers, index, std::move(request), hello, place);
   });
+}
+
+absl::Status ServerCore::AnswerProbe(const Pollers& pollers, const fabric::ConnectRequest& request,
+                                     const transport::Handshake& hello) {
+  const absl::StatusOr<transport::Poller*> poller = PollerOfSession(pollers, request, hello);
+  if (!poller.ok()) return poller.status();
+  const auto call = (*poller)->called_out().Now();
+  const int64_t held_ns = call.has_value() ? (*poller)->environment().NowNs() - call->since_ns : 0;
+  if (held_ns < kBusyNs) return absl::UnavailableError("the session is open, and its poller is not busy");
+  return absl::AbortedError(absl::StrCat("its poller has been held for ",
+                                         transport::RoughDuration(absl::Nanoseconds(held_ns)), " by ",
+                                         transport::Describe(*call)));
 }
 
 absl::StatusOr<transport::Poller*> ServerCore::PollerOfSession(const Pollers& pollers,
@@ -609,10 +633,13 @@ ServerStats ServerCore::stats() const {
   stats.connections = admission_.connections();
   for (const auto& [fabric, pollers] : pollers_) {
     stats.leased_bytes += pollers->runtime->buffers().stats().leased_bytes;
-    for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) {
-      const transport::Violations& violations = pollers->runtime->poller(i).violations();
+    std::vector<const transport::Poller*> all;
+    for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) all.push_back(&pollers->runtime->poller(i));
+    if (pollers->front_desk != all[0])
+      all.push_back(pollers->front_desk);  // It is one of them without threads.
+    for (const transport::Poller* poller : all) {
       for (size_t v = 0; v < kViolationCount; ++v) {
-        stats.violations.by_reason[v] += violations.count(static_cast<Violation>(v));
+        stats.violations.by_reason[v] += poller->violations().count(static_cast<Violation>(v));
       }
     }
     for (const auto& counters : pollers->counters) {

@@ -65,7 +65,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
     ServerCore* core;
     std::shared_ptr<transport::Runtime> runtime;
     std::vector<std::unique_ptr<ServingCounters>> counters;
-    size_t next = 0;  // To get a connection. Of the poller that listens, which is the first.
+    transport::Poller* front_desk;  // Listens.
+    size_t next = 0;                // To get a connection. Of the front desk.
   };
   struct Listening {
     transport::Poller* poller;
@@ -114,6 +115,9 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
 
   void OnPeer(Pollers& pollers, std::unique_ptr<fabric::ConnectRequest> request,
               const transport::Handshake& hello);
+  // What has become of the session that a probe asks about, as SessionProbe::Owner hears it.
+  absl::Status AnswerProbe(const Pollers& pollers, const fabric::ConnectRequest& request,
+                           const transport::Handshake& hello);
   // What the connection takes whose request this is.
   Admission::Place PlaceFor(const Pollers& pollers, const fabric::ConnectRequest& request,
                             const transport::Handshake& hello) const;

@@ -60,6 +60,8 @@ class ServingConnection final : transport::ConnectionObserver,
     virtual void OnServingReady() {}
     // Once, before OnServingClosed(): the connection is lost, its memory may still be the fabric's.
     virtual void OnServingLost(const absl::Status& why) { (void)why; }
+    // See transport::ConnectionObserver::OnSilent().
+    virtual void OnServingSilent(absl::Duration left) { (void)left; }
     // Once: the client that was accepted has sent its first message.
     virtual void OnServingHeard() {}
     // Once: no further request comes, and no answer leaves. Handlers may still run; they were told.
@@ -90,6 +92,10 @@ class ServingConnection final : transport::ConnectionObserver,
   // Refuses new requests, lets the running ones end, then closes.
   void Drain();
   void Close(const absl::Status& why);
+  // See transport::Connection::PeerIsBusy().
+  void PeerIsBusy(absl::string_view how) {
+    if (connection_ != nullptr) connection_->PeerIsBusy(how);
+  }
 
   // Its calls that have not ended, answered or not: "kv.capnp:KeyValue.get from tcp://10.0.0.7:51234, 12 s
   // old".
@@ -113,6 +119,7 @@ class ServingConnection final : transport::ConnectionObserver,
   // transport::ConnectionObserver
   void OnReady(const transport::Handshake& peer) override;
   void OnLost(const absl::Status& why) override { owner_.OnServingLost(why); }
+  void OnSilent(absl::Duration left) override { owner_.OnServingSilent(left); }
   void OnHeard() override;
   void OnClosed(const absl::Status& why) override;
 

@@ -133,13 +133,15 @@ CallResult UntypedCall::Wait() {
   const ReadLimits& limits = core_->read_limits();
   if (parents_core_ != nullptr) return {std::move(result_), limits};
   if (in_child()) return {ErrorInChild(), limits};
-  if (core_->poller().Held()) {
+  if (transport::Poller::ThisThreadHoldsOne()) {
     Cancel();
-    return {Error(absl::StatusCode::kFailedPrecondition,
-                  "Wait() was called on the thread that would have to receive the answer (in a callback, or "
-                  "in a handler "
-                  "on the same poller); use Then() or co_await there"),
-            limits};
+    return {
+        CallError(absl::StatusCode::kFailedPrecondition, method_.name, core_->peer_address(),
+                  "Wait() was called in a handler or callback on a poller's thread, where everything else "
+                  "on that poller, perhaps this answer, would wait, too; use Then() or co_await there, or "
+                  "give the server an executor (ServerOptions::executor)",
+                  /*sent=*/true),
+        limits};
   }
   done_.Reset();
   Handover neither = Handover::kNeither;
@@ -341,7 +343,7 @@ void UntypedCall::HandOver() {
 }
 
 void UntypedCall::InvokeCallback() {
-  const transport::Poller::CallOut out(core_->poller());
+  const transport::Poller::CallOut out(core_->poller(), "the callback of", method_.name);
   CallUser("the callback of", method_.name, [&] { callback_(std::move(result_), core_->read_limits()); });
   callback_ = nullptr;  // It may own the PendingCall, and so this.
 }

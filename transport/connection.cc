@@ -549,6 +549,8 @@ void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
       return control_.OnControl(message);
     case Kind::kControlAck:
       control_.OnControlAck(message);
+      asked_ = false;
+      peer_is_busy_.clear();
       // A ping was answered: the next one is due in an interval, not when the answer to this one was.
       if (carries_traffic() && control_.waiting_since_ns() == kNever && exchanges_in_flight() == 0 &&
           send_queue_.reads_stand_still_since_ns() == kNever) {
@@ -608,7 +610,21 @@ int64_t Connection::SilentUntilNs() const {
   // what it holds of our memory it holds for nothing.
   const bool at_once = heard_ || awaits_first_message();
   const int64_t last_ns = at_once ? last_receive_ns_ : After(last_receive_ns_, options_.keepalive_interval);
-  return After(std::max(last_ns, control_.waiting_since_ns()), options_.keepalive_timeout);
+  return After(std::max({last_ns, control_.waiting_since_ns(), quiet_since_ns_}), options_.keepalive_timeout);
+}
+
+int64_t Connection::AskAtNs() const {
+  const int64_t end_ns = SilentUntilNs();
+  return end_ns == kNever ? kNever : end_ns - absl::ToInt64Nanoseconds(options_.keepalive_timeout / 2);
+}
+
+void Connection::PeerIsBusy(absl::string_view how) {
+  poller_.AssertHeld();
+  if (!carries_traffic() || control_.waiting_since_ns() == kNever) return;  // It has answered meanwhile.
+  peer_is_busy_ = absl::StrCat("; ", how);
+  quiet_since_ns_ = After(poller_.now_ns(), options_.keepalive_timeout / 2);
+  asked_ = false;
+  OnKeepaliveTimer();
 }
 
 // A connection is new, its first request is under way and the peer has said nothing: then it is pinged long
@@ -618,27 +634,41 @@ int64_t Connection::SilentUntilNs() const {
 // long. A server pings a client that has sent nothing by then, too: one that does not answer was a stranger.
 void Connection::OnKeepaliveTimer() {
   const int64_t now_ns = poller_.now_ns();
+  // If it runs late, this poller was away: a callback has held it, or the process was stopped. What the peer
+  // has sent may be here, so it has a quarter of the time more.
+  const absl::Duration some_time = options_.keepalive_timeout / 4;
+  if (!keepalive_timer_.is_set() && absl::Nanoseconds(now_ns - keepalive_timer_.when_ns()) > some_time) {
+    quiet_since_ns_ = std::max(quiet_since_ns_, now_ns - absl::ToInt64Nanoseconds(3 * some_time));
+  }
   int64_t next_ns;
   if (control_.waiting_since_ns() != kNever) {
     next_ns = SilentUntilNs();
     if (next_ns <= now_ns) {
       return Fail(absl::UnavailableError(absl::StrCat(
           "peer ", peer_, " has not answered a ping for ", absl::FormatDuration(options_.keepalive_timeout),
-          "; its process is stopped, its host is down, or the network between is cut")));
+          "; its process is stopped, a handler or callback there holds its poller, its host is down, or the "
+          "network between is cut")));
+    }
+    if (const int64_t ask_ns = AskAtNs(); ask_ns > now_ns) {
+      next_ns = ask_ns;
+      asked_ = false;
+    } else if (!std::exchange(asked_, true)) {
+      observer_.OnSilent(absl::Nanoseconds(next_ns - now_ns));
+      if (!carries_traffic()) return;
     }
   } else {
     next_ns = After(last_receive_ns_, options_.keepalive_interval);
     const bool first_request = !heard_ && requester_ != nullptr && requester_->in_flight() != 0;
     if (next_ns <= now_ns || first_request || awaits_first_message()) {
       control_.Ping();
-      next_ns = SilentUntilNs();
+      next_ns = AskAtNs();
     } else {
       next_ns = OnSharedPoint(next_ns, options_.keepalive_interval);
     }
   }
   if (const int64_t since_ns = send_queue_.reads_stand_still_since_ns(); since_ns != kNever) {
     const absl::Duration limit = options_.keepalive_interval + options_.keepalive_timeout;
-    const int64_t end_ns = After(since_ns, limit);
+    const int64_t end_ns = After(std::max(since_ns, quiet_since_ns_), limit);
     if (end_ns <= now_ns) {
       return Fail(absl::UnavailableError(absl::StrCat(
           "peer ", peer_, " answers, but ", send_queue_.DescribeOldestRead(), " has not completed for ",

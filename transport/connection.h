@@ -45,6 +45,11 @@ class ConnectionObserver {
   // A request may be sent again, after SendRequest() had returned ResourceExhausted.
   virtual void OnSlotFree() {}
 
+  // The peer has not answered a ping for half of ConnectionOptions::keepalive_timeout; `left` is the other
+  // half, after which the connection ends. An observer that learns that the peer is only busy calls
+  // PeerIsBusy().
+  virtual void OnSilent(absl::Duration left) { (void)left; }
+
   // The peer drains: it answers what it was sent, and wants no new requests.
   virtual void OnGoingAway() {}
 
@@ -134,6 +139,10 @@ class Connection final : public fabric::ConnectionHandler {
   // Ends everything now.
   void Close(const absl::Status& why = absl::CancelledError("closed by this side"));
 
+  // The peer, which is silent, is alive: `how` says what keeps it, "its poller has been held for 7 s by the
+  // handler of ...". Its silence starts anew; OnSilent() comes again after a keepalive_timeout.
+  void PeerIsBusy(absl::string_view how);
+
   State state() const { return state_; }
   const absl::Status& why_closed() const { return why_closed_; }
   const std::string& peer() const { return peer_; }
@@ -150,6 +159,8 @@ class Connection final : public fabric::ConnectionHandler {
   uint64_t peer_message_bytes_max() const { return peer_message_bytes_max_; }
   // Messages may be sent, and arrive.
   bool carries_traffic() const { return state_ == State::kReady || state_ == State::kDraining; }
+  // What PeerIsBusy() said, behind "; ", while the peer goes on being silent. Otherwise empty.
+  const std::string& peer_is_busy() const { return peer_is_busy_; }
   // The peer broke the protocol: ends the connection, with a reason that the peer hears where the fabric can
   // carry it; one that came to us is counted and logged. `what` without the peer's name.
   void Fail(Violation violation, absl::string_view what, absl::StatusCode code = absl::StatusCode::kDataLoss);
@@ -194,6 +205,8 @@ class Connection final : public fabric::ConnectionHandler {
   bool awaits_first_message() const { return accepted_ && !heard_ && responder_ != nullptr; }
   // When the peer is taken for dead if it goes on saying nothing to what control has asked.
   int64_t SilentUntilNs() const;
+  // When OnSilent() is due.
+  int64_t AskAtNs() const;
   void Fail(const absl::Status& why);
   // That an honest peer may send once it has all that we have queued.
   uint32_t messages_that_may_come() const;
@@ -232,6 +245,9 @@ class Connection final : public fabric::ConnectionHandler {
   bool told_lost_ = false;                         // Likewise.
   std::vector<std::pair<Lease, uint32_t>> early_;  // Received before the handshake's end was known here.
   int64_t last_receive_ns_ = 0;
+  int64_t quiet_since_ns_ = 0;  // The silence of a peer that is busy counts from here.
+  bool asked_ = false;          // OnSilent() was called for this silence.
+  std::string peer_is_busy_;
   bool heard_ = false;                             // Of the peer, beside the handshake.
   std::unique_ptr<fabric::QueuePair> queue_pair_;  // Null: its flush did not come.
   SendQueue send_queue_;

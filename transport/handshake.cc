@@ -81,7 +81,7 @@ absl::StatusOr<Handshake> DecodeHandshake(absl::string_view data) {
     return absl::InvalidArgumentError(
         absl::StrCat("the peer's handshake sets reserved bits ", absl::Hex(reserved)));
   }
-  if (in[5] != static_cast<uint8_t>(Role::kForward) && in[5] != static_cast<uint8_t>(Role::kReverse)) {
+  if (in[5] < static_cast<uint8_t>(Role::kForward) || in[5] > static_cast<uint8_t>(Role::kProbe)) {
     return absl::InvalidArgumentError(absl::StrCat("the peer's handshake names role ", in[5]));
   }
   if (handshake.slots < 1 || handshake.slots > kSlotsMax) {
@@ -139,7 +139,7 @@ absl::Status DecodeRejection(absl::string_view data) {
   const auto code = static_cast<absl::StatusCode>(in[5]);
   const bool known = in[5] >= 1 && in[5] <= static_cast<int>(absl::StatusCode::kUnauthenticated);
   return absl::Status(known ? code : absl::StatusCode::kUnknown,
-                      absl::StrCat("the peer rejected the connection: ", EscapePeerText(text)));
+                      absl::StrCat(kRejected, EscapePeerText(text)));
 }
 
 }  // namespace hawser::transport

@@ -24,6 +24,7 @@ SessionToken NewSessionToken(Environment& environment);
 enum class Role : uint8_t {
   kForward = 1,  // The dialing side sends requests.
   kReverse = 2,  // The dialing side answers them.
+  kProbe = 3,    // Wants no connection: what has become of the session? The rejection is the answer.
 };
 
 struct Handshake {
@@ -33,8 +34,8 @@ struct Handshake {
   uint16_t slots = 0;
   uint32_t receive_buffer_bytes = 0;
   uint64_t message_bytes_max = 0;
-  SessionToken session =
-      {};  // Of an accept: the new session. Of a reverse connect: the session it belongs to.
+  // Of an accept: the new session. Of a reverse connect or a probe: the session it belongs to.
+  SessionToken session = {};
 };
 
 // Both forms fit fabric::kConnectPrivateDataMax.
@@ -51,7 +52,9 @@ absl::StatusOr<Handshake> DecodeAccept(absl::string_view data, Role role);
 
 // Why a connection was rejected: a code and as much of a text as fits fabric::kRejectPrivateDataMax.
 std::string EncodeRejection(const absl::Status& why);
-// Never OK. Unavailable for data that is none of ours. The text is escaped (EscapePeerText()).
+// Never OK. Unavailable for data that is none of ours. The text is kRejected and the peer's own, escaped
+// (EscapePeerText()).
+inline constexpr absl::string_view kRejected = "the peer rejected the connection: ";
 absl::Status DecodeRejection(absl::string_view data);
 
 }  // namespace hawser::transport

@@ -19,10 +19,13 @@ struct ConnectionOptions {
   // (512 MiB - 1) and 1 MiB beside it.
   uint64_t message_bytes_max = 513 << 20;
   // A connection with nothing in flight pings after `keepalive_interval` of silence; a peer that has not
-  // answered anything `keepalive_timeout` later is dead. If it does answer, but no READ from it completes for
-  // both together while some are outstanding, the connection is given up, too. A new connection whose first
-  // request has no answer yet is pinged once after a hundredth of the interval, or 100 ms if that is longer.
-  // So is a new client that has sent nothing by then; it has `keepalive_timeout` to answer.
+  // answered anything `keepalive_timeout` later is dead. A server that is only busy, because a handler or
+  // callback holds the poller of the connection, is not: the client asks it after half of that time, over a
+  // connection of its own, and goes on waiting (a server cannot ask a client that is silent: a callback that
+  // holds the client's poller for both together costs it connections). If it does answer, but no READ from it
+  // completes for both together while some are outstanding, the connection is given up, too. A new connection
+  // whose first request has no answer yet is pinged once after a hundredth of the interval, or 100 ms if that
+  // is longer. So is a new client that has sent nothing by then; it has `keepalive_timeout` to answer.
   absl::Duration keepalive_interval = absl::Seconds(10);
   absl::Duration keepalive_timeout = absl::Seconds(5);
   // Of the side that connects: the address of this machine to come from, "10.0.0.1" or "fd00::1", which on a

@@ -54,6 +54,15 @@ constexpr size_t kItemsOfPosterMax = 128;
 // a poster needs, shorter than to sleep and wake takes.
 constexpr int kLooksAtHolder = 64;
 
+// What was due is late, in the text of an error, from here on.
+constexpr absl::Duration kLate = absl::Milliseconds(100);
+
+// Of pollers that are not watched.
+constexpr std::atomic<bool> kNeverAsleep{false};
+
+// Pollers that this thread is on.
+thread_local int held_pollers = 0;
+
 // One address per thread: cheaper to compare than a thread id.
 const void* ThisThread() {
   thread_local char here;
@@ -102,10 +111,15 @@ void Event::Nudge() {
   wake_.notify_one();
 }
 
-void Event::AwaitSetOrNudged() {
+void Event::AwaitSetOrNudged(absl::Duration patience) {
   std::unique_lock<std::mutex> lock(mutex_);
   awaited_.store(true, std::memory_order_seq_cst);
-  wake_.wait(lock, [this] { return nudged_ || set_.load(std::memory_order_seq_cst); });
+  const auto over = [this] { return nudged_ || set_.load(std::memory_order_seq_cst); };
+  if (patience == absl::InfiniteDuration()) {
+    wake_.wait(lock, over);
+  } else {
+    wake_.wait_for(lock, absl::ToChronoNanoseconds(patience), over);
+  }
   awaited_.store(false, std::memory_order_relaxed);
   nudged_ = false;
 }
@@ -139,6 +153,7 @@ Poller::Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePo
       options_(options),
       environment_(environment),
       cache_(*messages_),
+      watchdog_asleep_(&kNeverAsleep),
       now_ns_(environment.NowNs()),
       read_budget_(options.read_bytes_max, *this),
       chunk_(kChunkMax),
@@ -147,6 +162,7 @@ Poller::Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePo
       spin_score_(kScoreMax) {}
 
 Poller::~Poller() {
+  if (watched_) Watchdog::Process().Unwatch(called_out_);
   if (background_.joinable()) {
     {
       std::lock_guard<std::mutex> lock(role_mutex_);
@@ -175,6 +191,10 @@ void Poller::operator delete(Poller* poller, std::destroying_delete_t) {
 }
 
 void Poller::Start() {
+  Watchdog& watchdog = Watchdog::Process();
+  watchdog.Watch(called_out_, environment_);
+  watchdog_asleep_ = &watchdog.asleep();
+  watched_ = true;
   background_ = std::thread([this] { Background(); });
   pthread_setname_np(background_.native_handle(), "hawser-poller");
 }
@@ -191,12 +211,14 @@ bool Poller::TryHold() {
     return false;
   }
   holder_.store(ThisThread(), std::memory_order_relaxed);
+  ++held_pollers;
   cache_.Enter();
   return true;
 }
 
 void Poller::Release() {
   cache_.Leave();
+  --held_pollers;
   holder_.store(nullptr, std::memory_order_relaxed);
   if (held_.exchange(kFree, std::memory_order_seq_cst) == kHeldAndAwaited) held_.notify_one();
 }
@@ -218,6 +240,8 @@ void Poller::AwaitRelease() {
 int64_t Poller::NowForDeadlineNs() { return chunk_ < kChunkMax ? ReadClock() : now_ns_; }
 
 bool Poller::Held() const { return holder_.load(std::memory_order_relaxed) == ThisThread(); }
+
+bool Poller::ThisThreadHoldsOne() { return held_pollers != 0; }
 
 void Poller::AssertHeld() const {
 #ifndef NDEBUG
@@ -295,6 +319,7 @@ size_t Poller::TurnOfDriver() {
 
 size_t Poller::Turn() {
   now_ns_ = environment_.NowNs();
+  if (may_call_out_) called_out_.StartTurn(now_ns_);
   size_t work = TakeCompletions();
   if (work > 0 && HasMail()) ReadClock();
   if (RunMailbox()) ++work;
@@ -308,6 +333,15 @@ size_t Poller::Turn() {
   FlushConnections();
   next_timer_ns_.store(timers_.next_ns(), std::memory_order_relaxed);
   return work;
+}
+
+std::string Poller::WhyLate(int64_t due_ns) const {
+  const absl::Duration late = absl::Nanoseconds(now_ns_ - due_ns);
+  if (late < kLate) return "";
+  std::string text = absl::StrCat("; noticed ", RoughDuration(late), " late");
+  const CalledOut::Call last = called_out_.Last();
+  if (last.what != nullptr) absl::StrAppend(&text, ": ", Describe(last), " held the poller");
+  return text;
 }
 
 // What is posted leaves at the end of a turn, deadlines count from a clock that is read rarely, and a
@@ -552,10 +586,12 @@ void Poller::Background() {
   }
 }
 
-void Poller::WaitFor(Event& event) {
+bool Poller::WaitFor(Event& event, absl::FunctionRef<int64_t()> until_ns) {
+  absl::Duration patience = absl::InfiniteDuration();
+  int64_t end_ns = 0;  // 0: not asked for yet.
   std::unique_lock<std::mutex> role(role_mutex_);
   ++foreground_;
-  while (!event.is_set()) {
+  while (!event.is_set() && patience > absl::ZeroDuration()) {
     if (!has_driver_) {
       has_driver_ = true;
       handed_over_ = false;
@@ -569,12 +605,16 @@ void Poller::WaitFor(Event& event) {
     if (background_drives_ && !yield_.exchange(true)) completion_queue_->Wake();
     waiting_.push_back(&event);
     role.unlock();
-    event.AwaitSetOrNudged();
+    if (end_ns == 0) end_ns = until_ns();
+    if (end_ns != kNever) patience = absl::Nanoseconds(end_ns - environment_.NowNs());
+    event.AwaitSetOrNudged(patience);
+    if (end_ns != kNever) patience = absl::Nanoseconds(end_ns - environment_.NowNs());
     role.lock();
     waiting_.erase(std::find(waiting_.begin(), waiting_.end(), &event));
   }
   --foreground_;
   if (!has_driver_) PassOnDriving();
+  return event.is_set();
 }
 
 // Another thread that waits goes on driving; if there is none, the poller's own does, now or a little later.

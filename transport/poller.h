@@ -8,13 +8,16 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "hawser/transport/called_out.h"
 #include "hawser/transport/environment.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/fork.h"
@@ -25,6 +28,7 @@
 #include "hawser/transport/read_budget.h"
 #include "hawser/transport/timer.h"
 #include "hawser/transport/violations.h"
+#include "hawser/transport/watchdog.h"
 
 namespace hawser::transport {
 
@@ -56,7 +60,8 @@ class Event {
  private:
   friend class Poller;
   void Nudge();
-  void AwaitSetOrNudged();
+  // `patience`: how long at most.
+  void AwaitSetOrNudged(absl::Duration patience);
   // Around the sleep of a thread that drives until this is set. False: it is set.
   bool StartSleep(fabric::CompletionQueue& completion_queue);
   void EndSleep();
@@ -106,10 +111,17 @@ class Poller {
   void Run(absl::AnyInvocable<void()> function);
 
   // Blocks until `event` is set; drives meanwhile, if nobody else of those who wait does. Not on the poller.
-  void WaitFor(Event& event);
+  void WaitFor(Event& event) {
+    WaitFor(event, [] { return kNever; });
+  }
+  // Likewise, but while another thread drives, not beyond `until_ns()` (of its environment's clock), which is
+  // asked once, when this thread is about to sleep. False: it is not set by then.
+  bool WaitFor(Event& event, absl::FunctionRef<int64_t()> until_ns);
 
   // This thread is on the poller.
   bool Held() const;
+  // This thread is on some poller: in a handler or a callback, which must not wait for a network.
+  static bool ThisThreadHoldsOne();
   void AssertHeld() const;
 
   // While above zero, somebody other than a waiting thread expects news (callbacks, a server's requests), so
@@ -124,6 +136,8 @@ class Poller {
   const std::shared_ptr<MessagePool>& shared_messages() { return messages_; }
   fabric::Fabric& fabric() { return *fabric_; }
   Environment& environment() { return environment_; }
+  // Which code of the application holds the poller at this moment.
+  const CalledOut& called_out() const { return called_out_; }
 
   // ---- On the poller.
 
@@ -143,23 +157,38 @@ class Poller {
   // waits for the next turn, behind a timer that is due.
   bool MayCallOut() const { return may_call_out_; }
 
-  // Stands around each call of such code.
+  // Stands around each call of such code. `what` and `whose` it is: "the handler of",
+  // "kv.capnp:KeyValue.get", both static.
   class CallOut {
    public:
-    explicit CallOut(Poller& poller) : poller_(poller), before_(std::exchange(poller.may_call_out_, false)) {}
-    ~CallOut() { poller_.may_call_out_ = before_; }
+    CallOut(Poller& poller, const char* what, const char* whose)
+        : poller_(poller),
+          may_call_out_(std::exchange(poller.may_call_out_, false)),
+          outer_(poller.called_out_.Enter(what, whose)) {
+      if (poller.watchdog_asleep_->load(std::memory_order_relaxed)) Watchdog::Process().Wake();
+    }
+    ~CallOut() {
+      poller_.called_out_.Leave(outer_);
+      poller_.may_call_out_ = may_call_out_;
+    }
     CallOut(const CallOut&) = delete;
     CallOut& operator=(const CallOut&) = delete;
 
    private:
     Poller& poller_;
-    const bool before_;
+    const bool may_call_out_;
+    const bool outer_;
   };
+
+  // For the text of an error: "; noticed 1.95 s late: the callback of kv.capnp:KeyValue.get held the poller".
+  // Empty if what was due at `due_ns` is less than 100 ms late.
+  std::string WhyLate(int64_t due_ns) const;
 
   Timers& timers() { return timers_; }
   fabric::CompletionQueue& completion_queue() { return *completion_queue_; }
   ReadBudget& read_budget() { return read_budget_; }
   Violations& violations() { return violations_; }
+  const Violations& violations() const { return violations_; }
   MemoryQueue& memory_queue() { return memory_queue_; }
   PullAdmission& pull_admission() { return pull_admission_; }
 
@@ -215,6 +244,10 @@ class Poller {
   std::atomic<int> held_{kFree};
   std::atomic<const void*> holder_{nullptr};
   MessageCache cache_;  // Of who is on it.
+
+  CalledOut called_out_;
+  const std::atomic<bool>* watchdog_asleep_;  // Of a poller that is not watched: never.
+  bool watched_ = false;
 
   // Guarded by being on the poller.
   int64_t now_ns_ = 0;

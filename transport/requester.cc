@@ -248,7 +248,9 @@ void Requester::OnDeadlineTimer() {
                                    : "the deadline passed while the large answer was being READ";
       const absl::StatusCode code =
           exhausted ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kDeadlineExceeded;
-      GiveUp(slot, absl::Status(code, absl::StrCat(what, " (peer ", connection_.peer(), ")")));
+      GiveUp(slot, absl::Status(code, absl::StrCat(what, " (peer ", connection_.peer(), ")",
+                                                   connection_.peer_is_busy(),
+                                                   connection_.poller().WhyLate(slot.deadline_ns))));
     } else {
       next_ns = std::min(next_ns, slot.deadline_ns);
     }

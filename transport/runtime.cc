@@ -43,6 +43,7 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOn(std::shared_ptr<fabri
                                                            Environment& environment) {
   std::shared_ptr<Runtime> runtime(new Runtime, &Runtime::Destroy);
   runtime->has_threads_ = start_threads;
+  runtime->poller_options_ = options.poller;
   runtime->fabric_ = std::move(fabric);
   runtime->buffers_ = std::make_shared<BufferPool>(
       runtime->fabric_, options.pool,
@@ -57,8 +58,27 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOn(std::shared_ptr<fabri
   return runtime;
 }
 
+absl::StatusOr<Poller*> Runtime::FrontDesk() {
+  if (!has_threads_) return pollers_[0].get();
+  absl::MutexLock lock(&front_desk_mutex_);
+  if (front_desk_ == nullptr) {
+    PollerOptions options = poller_options_;
+    options.mode = PollingMode::kSleep;
+    absl::StatusOr<std::unique_ptr<Poller>> made =
+        Poller::Create(fabric_, MessagePool::Create(buffers_), options, environment());
+    if (!made.ok()) return made.status();
+    (*made)->Start();
+    (*made)->AddAsyncInterest(1);
+    front_desk_ = *std::move(made);
+  }
+  return front_desk_.get();
+}
+
 bool Runtime::HeldByThisThread() const {
-  return std::any_of(pollers_.begin(), pollers_.end(), [](const auto& poller) { return poller->Held(); });
+  const auto held = [](const auto& poller) { return poller != nullptr && poller->Held(); };
+  if (std::any_of(pollers_.begin(), pollers_.end(), held)) return true;
+  absl::MutexLock lock(&front_desk_mutex_);
+  return held(front_desk_);
 }
 
 void Runtime::Destroy(Runtime* runtime) {

@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "hawser/transport/message.h"
 #include "hawser/transport/options.h"
 #include "hawser/transport/poller.h"
@@ -58,6 +60,10 @@ class Runtime {
   // Each poller has a message pool of its own.
   Poller& poller(size_t i) { return *pollers_[i % pollers_.size()]; }
   size_t poller_count() const { return pollers_.size(); }
+  // A poller beside those, which calls no code of the application: servers listen there, so that no handler
+  // keeps them from answering. Made at its first use, with a thread of its own that sleeps when there is
+  // nothing to do; without threads it is poller(0). Not OK: the fabric, or the system, has no room for it.
+  absl::StatusOr<Poller*> FrontDesk();
   // Deals them out in turn.
   Poller& NextPoller() { return poller(next_.fetch_add(1, std::memory_order_relaxed)); }
 
@@ -70,6 +76,9 @@ class Runtime {
   std::shared_ptr<fabric::Fabric> fabric_;
   std::shared_ptr<BufferPool> buffers_;
   std::vector<std::unique_ptr<Poller>> pollers_;
+  PollerOptions poller_options_;
+  mutable absl::Mutex front_desk_mutex_;
+  std::unique_ptr<Poller> front_desk_ ABSL_GUARDED_BY(front_desk_mutex_);
   bool has_threads_ = false;
   std::atomic<size_t> next_{0};
 };

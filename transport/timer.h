@@ -23,7 +23,7 @@ class Timer {
   Timer& operator=(const Timer&) = delete;
 
   bool is_set() const { return timers_ != nullptr; }
-  int64_t when_ns() const { return when_ns_; }  // Defined while it is set.
+  int64_t when_ns() const { return when_ns_; }  // What it is, or was, set to.
 
  private:
   friend class Timers;

@@ -1,0 +1,169 @@
+// A handler or callback that holds its poller for long: the peer is told so, and nothing is run twice.
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/synchronization/notification.h"
+#include "hawser/rpc/log.h"
+#include "hawser/rpc/session_probe.h"
+#include "hawser/transport/runtime.h"
+#include "hawser/transport/uri.h"
+#include "tests/rpc/cable.h"
+#include "tests/rpc/probe.h"
+
+namespace hawser {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::shared_ptr<transport::Runtime> NewRuntime() {
+  return *transport::Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/true);
+}
+
+// Pings soon; a machine that is busy with other tests still answers in time.
+const transport::ConnectionOptions kPingsSoon = {.keepalive_interval = absl::Milliseconds(100),
+                                                 .keepalive_timeout = absl::Seconds(2)};
+
+class BusyPollerTest : public ::testing::Test {
+ protected:
+  BusyPollerTest() {
+    server_.probe.on_act = [this](ServerContext&, uint64_t number) {
+      if (number != kHold) return absl::OkStatus();
+      holds_.Put(true);
+      go_on_.WaitForNotificationWithTimeout(kLong / 2);
+      return absl::OkStatus();
+    };
+  }
+  ~BusyPollerTest() override {
+    if (!go_on_.HasBeenNotified()) go_on_.Notify();
+  }
+
+  static constexpr uint64_t kHold = 1;  // act(kHold) holds its poller until go_on_.
+
+  Box<bool> holds_;
+  absl::Notification go_on_;
+  TestServer server_{{.pollers = 2}};
+};
+
+// What the server answers to a probe of `session`.
+absl::Status Probe(const fabric::SocketAddress& address, const transport::SessionToken& session) {
+  struct Owner final : internal::SessionProbe::Owner {
+    void OnProbeAnswer(const absl::Status& answer) override { answers.Put(answer); }
+    void OnProbeGone() override { gone.Put(true); }
+    Box<absl::Status> answers;
+    Box<bool> gone;
+  } owner;
+  const auto runtime = NewRuntime();
+  transport::Poller& poller = runtime->poller(0);
+  poller.AddAsyncInterest(1);
+  internal::SessionProbe probe(poller, owner);
+  poller.Run([&] { EXPECT_TRUE(probe.Dial(address, {}, session, kLong).ok()); });
+  owner.gone.Take();
+  return owner.answers.Take();
+}
+
+class NoListener final : public probe::ListenerService {
+  absl::Status Notify(ServerContext&, probe::Listener::NotifyParams::Reader,
+                      probe::Listener::NotifyResults::Builder) override {
+    return absl::OkStatus();
+  }
+};
+
+class BusyServerTest : public BusyPollerTest, public ::testing::WithParamInterface<bool> {};
+
+// The cable sees the questions that the client asks, each on a connection of its own: after two of them in a
+// row the silence is longer than any that a dead peer is granted.
+TEST_P(BusyServerTest, ACallRunsOnceHoweverLongItsHandlerHolds) {
+  NoListener listener;
+  Cable cable(server_.uri);
+  ChannelOptions options{.connection = kPingsSoon};
+  if (GetParam()) options.services = {&listener};
+  const auto channel = *cable.Connect(std::move(options));
+  const int before = cable.connections();
+  auto call = SendActAgain(channel, kHold, {.timeout = kLong});
+  holds_.Take();
+  ASSERT_TRUE(Eventually([&] { return cable.connections() >= before + 2; }));
+  go_on_.Notify();
+  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_EQ(server_.probe.runs, 1);
+  EXPECT_EQ(channel->state(), ChannelState::kReady);
+}
+
+INSTANTIATE_TEST_SUITE_P(OfferingServices, BusyServerTest, ::testing::Bool());
+
+TEST_F(BusyPollerTest, TheDeadlinesTextNamesTheHandlerThatHolds) {
+  const auto channel = server_.Connect({.connection = kPingsSoon});
+  const absl::Status status = SendAct(channel, kHold, {.timeout = absl::Seconds(4)}).Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("held for"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("by the handler of probe.capnp:Probe.act"));
+}
+
+TEST_F(BusyPollerTest, TheLogNamesAHandlerThatHoldsForSeconds) {
+  Box<std::string> lines;
+  SetLogSink([&](LogSeverity, absl::string_view line) { lines.Put(std::string(line)); });
+  const auto channel = server_.Connect();
+  auto call = SendAct(channel, kHold, {.timeout = kLong});
+  const std::string line = lines.Take();
+  SetLogSink(nullptr);
+  EXPECT_THAT(line, AllOf(HasSubstr("the handler of probe.capnp:Probe.act has held a poller for"),
+                          HasSubstr("ServerOptions::executor")));
+}
+
+TEST_F(BusyPollerTest, AProbeOfNoSessionIsToldSo) {
+  const transport::Uri uri = *transport::ParseUri(server_.uri);
+  const fabric::SocketAddress address = transport::Resolve(uri)->front();
+  EXPECT_THAT(Probe(address, {1, 2, 3}), HasCode(absl::StatusCode::kNotFound));
+  EXPECT_EQ(server_.server.stats().connections, 0u);
+}
+
+TEST_F(BusyPollerTest, ANewConnectionOfAnotherPollerIsServed) {
+  const auto first = server_.Connect();
+  auto call = SendAct(first, kHold, {.timeout = kLong});
+  holds_.Take();
+  const auto second = server_.Connect();
+  ASSERT_NE(second, nullptr);
+  EXPECT_THAT(SendAct(second, 2).Wait().status(), HasCode(absl::StatusCode::kOk));
+}
+
+TEST(WaitOnAPollerTest, WaitInAHandlerFailsWhateverTheChannelsPoller) {
+  TestServer other;
+  const auto channel = other.Connect({.runtime = NewRuntime()});
+  TestServer server;
+  Box<absl::Status> waited;
+  server.probe.on_act = [&](ServerContext&, uint64_t) {
+    waited.Put(SendAct(channel, 1).Wait().status());
+    return absl::OkStatus();
+  };
+  EXPECT_THAT(SendAct(server.Connect(), 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+  const absl::Status status = waited.Take();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("Then()"), HasSubstr("executor")));
+}
+
+TEST(WaitOnAPollerTest, ConnectInAHandlerFailsWhateverTheChannelsPoller) {
+  TestServer other;
+  TestServer server;
+  Box<absl::Status> connected;
+  server.probe.on_act = [&](ServerContext&, uint64_t) {
+    connected.Put(Channel::Connect(other.uri).status());
+    return absl::OkStatus();
+  };
+  EXPECT_THAT(SendAct(server.Connect(), 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(connected.Take(), HasCode(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST(WaitOnAPollerTest, WaitOnAnExecutorIsAllowed) {
+  TestServer other;
+  const auto channel = other.Connect();
+  TestServer server(
+      {.executor = [](absl::AnyInvocable<void()> handler) { std::thread(std::move(handler)).detach(); }});
+  server.probe.on_act = [&](ServerContext&, uint64_t) { return SendAct(channel, 1).Wait().status(); };
+  EXPECT_THAT(SendAct(server.Connect(), 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+}
+
+}  // namespace
+}  // namespace hawser

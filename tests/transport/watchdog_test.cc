@@ -1,0 +1,144 @@
+// What holds a poller for long is told in the log.
+
+#include "hawser/transport/watchdog.h"
+
+#include <sched.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/testing/test_fabric.h"
+#include "hawser/tests/transport/testing/test_clock.h"
+#include "hawser/transport/log.h"
+#include "hawser/transport/runtime.h"
+
+namespace hawser::transport {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+template <typename Condition>
+bool Eventually(Condition condition) {
+  const absl::Time give_up = absl::Now() + absl::Seconds(30);
+  while (!condition()) {
+    if (absl::Now() > give_up) return false;
+    sched_yield();
+  }
+  return true;
+}
+
+class WatchdogTest : public ::testing::Test {
+ protected:
+  WatchdogTest() {
+    SetLogSink([this](LogSeverity, absl::string_view line) {
+      absl::MutexLock lock(&mutex_);
+      lines_.emplace_back(line);
+    });
+    called_.StartTurn(clock_.NowNs());
+    watchdog_.Watch(called_, clock_);
+  }
+  ~WatchdogTest() override {
+    watchdog_.Unwatch(called_);
+    SetLogSink(nullptr);
+  }
+
+  void Enter() {
+    called_.Enter("the handler of", "kv.capnp:KeyValue.get");
+    if (watchdog_.asleep().load()) watchdog_.Wake();
+  }
+  bool AwaitLines(size_t count) {
+    return Eventually([&] {
+      absl::MutexLock lock(&mutex_);
+      return lines_.size() >= count;
+    });
+  }
+  std::vector<std::string> lines() {
+    absl::MutexLock lock(&mutex_);
+    return lines_;
+  }
+
+  TestClock clock_;
+  CalledOut called_;
+  Watchdog watchdog_{{.period = absl::Milliseconds(1), .bound = absl::Seconds(5)}};
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<std::string> lines_;
+};
+
+TEST_F(WatchdogTest, AHandlerThatHoldsIsToldAfterFiveSecondsAndTen) {
+  Enter();
+  clock_.Advance(absl::Seconds(4));
+  EXPECT_TRUE(lines().empty());
+  clock_.Advance(absl::Seconds(2));
+  ASSERT_TRUE(AwaitLines(1));
+  EXPECT_THAT(lines(),
+              ElementsAre(AllOf(HasSubstr("the handler of kv.capnp:KeyValue.get has held a poller for 6 s"),
+                                HasSubstr("give the server an executor"))));
+  clock_.Advance(absl::Seconds(3));
+  clock_.Advance(absl::Seconds(2));
+  ASSERT_TRUE(AwaitLines(2));
+  EXPECT_THAT(lines()[1], HasSubstr("for 11 s"));
+}
+
+TEST_F(WatchdogTest, APollerThatMovesIsNotTold) {
+  for (int turn = 0; turn < 20; ++turn) {
+    called_.StartTurn(clock_.NowNs());
+    const bool outer = called_.Enter("the callback of", "x");
+    clock_.Advance(absl::Seconds(1));
+    called_.Leave(outer);
+  }
+  EXPECT_TRUE(Eventually([&] { return watchdog_.asleep().load(); }));
+  EXPECT_TRUE(lines().empty());
+}
+
+TEST_F(WatchdogTest, ItSleepsWhileNothingMovesAndACallWakesIt) {
+  ASSERT_TRUE(Eventually([&] { return watchdog_.asleep().load(); }));
+  Enter();
+  clock_.Advance(absl::Seconds(6));
+  EXPECT_TRUE(AwaitLines(1));
+}
+
+TEST_F(WatchdogTest, ItStopsWithItsLastPollerAndStartsWithTheNext) {
+  watchdog_.Unwatch(called_);
+  Enter();
+  clock_.Advance(absl::Seconds(6));
+  watchdog_.Watch(called_, clock_);
+  EXPECT_TRUE(AwaitLines(1));
+}
+
+TEST(PollerWatchTest, APollerTellsWhatItCallsAndWhose) {
+  const auto runtime = *Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/false);
+  Poller& poller = runtime->poller(0);
+  Timer timer([&] {
+    const Poller::CallOut outer(poller, "the callback of", "a");
+    {
+      const Poller::CallOut inner(poller, "the handler of", "b");
+      EXPECT_EQ(Describe(*poller.called_out().Now()), "the handler of b");
+    }
+    EXPECT_TRUE(poller.called_out().Now().has_value());
+  });
+  poller.Run([&] { poller.timers().Set(timer, poller.now_ns()); });
+  while (timer.is_set()) poller.PollOnce();
+  EXPECT_FALSE(poller.called_out().Now().has_value());
+  EXPECT_EQ(Describe(poller.called_out().Last()), "the handler of b");
+}
+
+TEST(RoughDurationTest, ItIsShort) {
+  EXPECT_EQ(RoughDuration(absl::Seconds(7)), "7 s");
+  EXPECT_EQ(RoughDuration(absl::Milliseconds(1956)), "1.95 s");
+  EXPECT_EQ(RoughDuration(absl::Milliseconds(2056)), "2.05 s");
+  EXPECT_EQ(RoughDuration(absl::Milliseconds(125)), "120 ms");
+  EXPECT_EQ(RoughDuration(absl::Milliseconds(83'750)), "83 s");
+}
+
+}  // namespace
+}  // namespace hawser::transport

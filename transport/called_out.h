@@ -1,0 +1,80 @@
+#ifndef HAWSER_TRANSPORT_CALLED_OUT_H_
+#define HAWSER_TRANSPORT_CALLED_OUT_H_
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace hawser::transport {
+
+// Which code of the application a poller calls now, or has called last.
+// Thread:   the thread on the poller writes; any thread reads Now(). Nothing is locked: a call costs some
+//           stores.
+// Lifetime: the strings are static.
+class CalledOut {
+ public:
+  struct Call {
+    const char* what = nullptr;   // "the handler of"; null: there is none.
+    const char* whose = nullptr;  // "kv.capnp:KeyValue.get".
+    // The start of the turn that the call is part of, on the poller's clock. Calls of one turn together hold
+    // the poller as one would.
+    int64_t since_ns = 0;
+  };
+
+  // ---- On the poller.
+
+  // A turn of the thread that drives.
+  void StartTurn(int64_t now_ns) {
+    before_ = {what_.load(std::memory_order_relaxed), whose_.load(std::memory_order_relaxed),
+               turn_ns_.load(std::memory_order_relaxed)};
+    what_.store(nullptr, std::memory_order_relaxed);
+    turn_ns_.store(now_ns, std::memory_order_relaxed);
+  }
+  // Around a call; Leave() gets what Enter() has returned.
+  bool Enter(const char* what, const char* whose) {
+    const bool outer = inside_.load(std::memory_order_relaxed);
+    what_.store(what, std::memory_order_relaxed);
+    whose_.store(whose, std::memory_order_relaxed);
+    inside_.store(true, std::memory_order_relaxed);
+    return outer;
+  }
+  void Leave(bool outer) { inside_.store(outer, std::memory_order_relaxed); }
+  // Of this turn or, if it has called nothing yet, of the turn before.
+  Call Last() const {
+    const char* const what = what_.load(std::memory_order_relaxed);
+    if (what == nullptr) return before_;
+    return {what, whose_.load(std::memory_order_relaxed), turn_ns_.load(std::memory_order_relaxed)};
+  }
+
+  // ---- From any thread.
+
+  bool inside() const { return inside_.load(std::memory_order_relaxed); }
+  int64_t turn_ns() const { return turn_ns_.load(std::memory_order_relaxed); }
+  // What is called at this moment. One that has just ended may be given the name of the next.
+  std::optional<Call> Now() const {
+    if (!inside()) return std::nullopt;
+    const Call call = {what_.load(std::memory_order_relaxed), whose_.load(std::memory_order_relaxed),
+                       turn_ns()};
+    if (call.what == nullptr || !inside()) return std::nullopt;
+    return call;
+  }
+
+ private:
+  std::atomic<bool> inside_{false};
+  std::atomic<const char*> what_{nullptr};  // Of the last call in this turn; null: there was none.
+  std::atomic<const char*> whose_{nullptr};
+  std::atomic<int64_t> turn_ns_{0};
+  Call before_;  // The last one of the turn before.
+};
+
+// "the handler of kv.capnp:KeyValue.get".
+std::string Describe(const CalledOut::Call& call);
+// "7 s", "1.95 s" or "120 ms": as people say it, rounded down to 10 ms.
+std::string RoughDuration(absl::Duration duration);
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_CALLED_OUT_H_

@@ -1,0 +1,116 @@
+#include "hawser/transport/watchdog.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/transport/log.h"
+
+namespace hawser::transport {
+namespace {
+
+std::string Complaint(const CalledOut::Call& call, absl::Duration held) {
+  const bool handler = std::strstr(call.what, "handler") != nullptr;
+  return absl::StrCat(
+      Describe(call), " has held a poller for ", RoughDuration(held),
+      ": nothing else on it moves meanwhile, no call and no deadline; ",
+      handler
+          ? "give the server an executor (ServerOptions::executor), or Defer() and answer from another thread"
+          : "do on another thread what takes long");
+}
+
+}  // namespace
+
+Watchdog& Watchdog::Process() {
+  static constinit fabric::PerProcess<Watchdog> watchdog;
+  return watchdog.Get();
+}
+
+void Watchdog::Watch(const CalledOut& called, Environment& environment) {
+  std::lock_guard<std::mutex> setup(setup_mutex_);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    watched_.push_back({&called, &environment, called.turn_ns(), 0, limits_.bound});
+    woken_ = true;
+    wake_.notify_one();
+  }
+  if (thread_.joinable()) return;
+  try {
+    thread_ = std::thread([this] { Run(); });
+    pthread_setname_np(thread_.native_handle(), "hawser-watchdog");
+  } catch (const std::system_error&) {
+  }
+}
+
+void Watchdog::Unwatch(const CalledOut& called) {
+  std::lock_guard<std::mutex> setup(setup_mutex_);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto is_it = [&](const Watched& each) { return each.called == &called; };
+    watched_.erase(std::remove_if(watched_.begin(), watched_.end(), is_it), watched_.end());
+    if (!watched_.empty() || !thread_.joinable()) return;
+    stopping_ = true;
+    wake_.notify_one();
+  }
+  thread_.join();
+  thread_ = std::thread();
+  stopping_ = false;
+}
+
+void Watchdog::Wake() {
+  // A child made by fork() has no such thread, and the mutex may be locked there for good.
+  if (fork_mark_.in_child()) return;
+  asleep_.store(false, std::memory_order_relaxed);
+  std::lock_guard<std::mutex> lock(mutex_);
+  woken_ = true;
+  wake_.notify_one();
+}
+
+void Watchdog::Run() {
+  const auto period = std::chrono::nanoseconds(absl::ToInt64Nanoseconds(limits_.period));
+  std::vector<std::string> lines;
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!stopping_) {
+    lines.clear();
+    const bool moves = LookLocked(lines);
+    if (!lines.empty()) {
+      lock.unlock();
+      for (const std::string& line : lines) Log(LogSeverity::kWarning, line);
+      lock.lock();
+    }
+    const auto told = [this] { return stopping_ || woken_; };
+    if (moves) {
+      asleep_.store(false, std::memory_order_relaxed);
+      wake_.wait_for(lock, period, [this] { return stopping_; });
+    } else if (!asleep_.exchange(true, std::memory_order_seq_cst)) {
+      // A call that began before asleep_ could be seen is found by one look more.
+      wake_.wait_for(lock, period, told);
+    } else {
+      wake_.wait(lock, told);
+    }
+    woken_ = false;
+  }
+}
+
+bool Watchdog::LookLocked(std::vector<std::string>& lines) {
+  bool moves = false;
+  for (Watched& each : watched_) {
+    const int64_t turn_ns = each.called->turn_ns();
+    const std::optional<CalledOut::Call> call = each.called->Now();
+    if (call.has_value() || std::exchange(each.turn_ns, turn_ns) != turn_ns) moves = true;
+    if (!call.has_value()) continue;
+    if (std::exchange(each.told_turn_ns, call->since_ns) != call->since_ns) each.next_bound = limits_.bound;
+    const absl::Duration held = absl::Nanoseconds(each.environment->NowNs() - call->since_ns);
+    if (held < each.next_bound) continue;
+    while (each.next_bound <= held) each.next_bound *= 2;
+    lines.push_back(Complaint(*call, held));
+  }
+  return moves;
+}
+
+}  // namespace hawser::transport
