@@ -80,8 +80,9 @@ bool World::StartRuntime(int host) {
   transport::RuntimeOptions options;
   options.pool.limit_bytes = kPoolBytes;
   auto made = transport::Runtime::CreateOn(fabric, options, /*start_threads=*/false, network_);
-  if (made.ok()) processes_.push_back({host, *std::move(made)});
-  return made.ok();
+  if (!made.ok()) return false;
+  processes_.push_back({host, *std::move(made)});
+  return true;
 }
 
 std::shared_ptr<transport::Runtime> World::runtime(int host) const {
