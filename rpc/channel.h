@@ -33,13 +33,14 @@ class Channel {
   // attempt ends. The addresses of a name are tried side by side (RFC 8305, Happy Eyeballs). auto: RDMA if
   // this machine has some, it leads to the peer, and the peer listens on it, else TCP; once for the channel's
   // life, which reconnects in the same way. InvalidArgument: not a URI that we know. NotFound: the name does
-  // not resolve. Unavailable: nobody there, or too slow. FailedPrecondition: the peer speaks another version;
-  // or this is a poller's thread (a handler or callback), which must not wait. Otherwise what the server said.
+  // not resolve. Unavailable: no server there, or too slow. FailedPrecondition: the peer speaks another
+  // version; or this is a poller's thread (a handler or callback), which must not wait. Otherwise what the
+  // server said.
   static absl::StatusOr<std::shared_ptr<Channel>> Connect(absl::string_view uri, ChannelOptions options = {});
 
   // Likewise, but returns at once and goes on trying: for a program that may start before its servers do, or
-  // that is on a poller's thread. auto: TCP where this machine has no RDMA, otherwise InvalidArgument, because
-  // only an answer tells whether RDMA leads to the peer.
+  // that is on a poller's thread. auto: TCP where this machine has no RDMA, otherwise InvalidArgument,
+  // because only an answer tells whether RDMA leads to the peer.
   static absl::StatusOr<std::shared_ptr<Channel>> Create(absl::string_view uri, ChannelOptions options = {});
 
   ~Channel();

@@ -65,8 +65,9 @@ class Server {
   // network interface, or all of them), or on "auto://host:port": TCP, and RDMA on the same port where this
   // machine has some. The host [::] is every address of this machine, IPv4 and IPv6; 0.0.0.0 those of IPv4.
   // (Over iWARP [::] may be IPv6 only.) Port 0 is any free one. Call it again for further addresses. Returns
-  // the URI with the real port. InvalidArgument: not a URI that we know; AlreadyExists: port in use; NotFound:
-  // name unknown; rdma://, too: Unavailable, FailedPrecondition and others: what this machine lacks.
+  // the URI with the real port. InvalidArgument: not a URI that we know; AlreadyExists: port in use;
+  // NotFound: name unknown; rdma://, too: Unavailable, FailedPrecondition and others: what this machine
+  // lacks.
   absl::StatusOr<std::string> Listen(absl::string_view uri);
 
   // What it listens on, in the order of the calls; of an auto:// one or two.

@@ -89,7 +89,7 @@ class AttemptTest : public testing::Test, Attempt::Owner, Link::Observer {
     EXPECT_TRUE(Eventually([&] { return Turn(), links_.empty(); }));
   }
 
-  // Tries the addresses that "kv1" is said to have. Returns when they are known, and the first is being tried.
+  // Tries the addresses that "kv1" is said to have. Returns once they are known and the first is tried.
   void Start(const std::vector<fabric::SocketAddress>& addresses) {
     addresses_ = addresses;
     Attempt::Owner& owner = *this;
