@@ -58,6 +58,11 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
   if (!offers.ok()) return offers.status();
   absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = RuntimeFor(*parsed, options);
   if (!runtime.ok()) return runtime.status();
+  if (!(*runtime)->poller(0).usable_in_this_process()) {
+    return absl::FailedPreconditionError(
+        "this process is a child made by fork() after the runtime of the channel's options was; make one "
+        "here");
+  }
   options.runtime = nullptr;  // The channel's own reference is another member.
   transport::Poller& poller = (*runtime)->NextPoller();
   const std::string address = parsed->ToString();

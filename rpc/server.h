@@ -45,10 +45,10 @@ struct ServerStats {
 //   if (!uri.ok()) return uri.status();
 //   return server.Wait();
 // Thread:   any.
-// Lifetime: the services outlive it. The destructor shuts down at once and cancels running handlers. It waits for
-//           those that have not returned, and for the others, which have deferred their answer,
-//           ServerOptions::handler_grace at most; the log names what it waits for. Not in a handler, where it
-//           would wait for itself: a CHECK.
+// Lifetime: the services outlive it. The destructor shuts down at once and cancels what runs. It waits for handlers
+//           and OnCancel() callbacks that have not returned, and, ServerOptions::handler_grace at most, for calls
+//           that were deferred, those of coroutines (rpc/task.h) included. The log names what it waits for on the
+//           executor and what it does not wait for. Not in a handler, where it would wait for itself: a CHECK.
 // Fork:     in a child after fork() every call fails with FailedPrecondition, or returns nothing, and the
 //           parent's server is not touched. A daemon forks before it makes a server.
 class Server {

@@ -22,10 +22,16 @@ class ServerCall::Ticket {
     ServerCall* const call = std::exchange(call_, nullptr);
     // The end of the server waits for the gate, not for what follows it here.
     const std::shared_ptr<HandlerGate> gate = call->connection_.serving().handlers;
-    absl::Status status = absl::UnavailableError("the server has ended");
+    absl::Status status;
     {
       const HandlerGate::Entry inside(*gate);
-      if (inside) status = call->CallHandler();
+      if (!inside) {
+        status = absl::UnavailableError("the server has ended");
+      } else if (call->cancelled_.load(std::memory_order_acquire)) {
+        status = absl::CancelledError("the caller stopped waiting before the executor ran the handler");
+      } else {
+        status = call->CallHandler();
+      }
     }
     call->HandlerReturned(std::move(status));
   }
@@ -60,6 +66,7 @@ void ServerCall::Reset() {
   request_ = nullptr;
   own_request_.reset();
   kept_request_.reset();
+  if (abandoned_) abandoned_memory_ = {};
   reply_.reset();
   if (!status_.ok()) status_ = absl::OkStatus();
   deferred_ = abandoned_ = false;
@@ -208,9 +215,9 @@ void ServerCall::Cancel() {
   connection_.RunOnCancelSoon(*this);
 }
 
-void ServerCall::Abandon(uint64_t request_memory_bytes) {
+void ServerCall::Abandon(transport::HeldByHost request_memory) {
   abandoned_ = true;
-  abandoned_request_bytes_ = request_memory_bytes;
+  abandoned_memory_ = std::move(request_memory);
 }
 
 void ServerCall::RunOnCancel() {
@@ -220,15 +227,20 @@ void ServerCall::RunOnCancel() {
     on_cancel_is_due_ = false;
     callback = std::exchange(on_cancel_, nullptr);
   }
-  CallbackGate* const gate = connection_.serving().gate.get();
-  if (callback && (gate == nullptr || gate->Enter())) {
-    const transport::Poller::CallOut out(connection_.poller(), "the OnCancel() callback of",
-                                         entry_->method->name);
-    CallUser("the OnCancel() callback of", entry_->method->name, [&] { callback(); });
-    if (gate != nullptr) gate->Leave();
-  }
+  if (callback) CallOnCancel(callback);
   callback = nullptr;  // It may own the DeferredCall.
   Unref();
+}
+
+// It may use the service, which may be gone when the server or the channel that it was given to has ended.
+void ServerCall::CallOnCancel(absl::AnyInvocable<void()>& callback) {
+  const HandlerGate::Entry inside(*connection_.serving().handlers);
+  CallbackGate* const gate = connection_.serving().gate.get();
+  if (!inside || (gate != nullptr && !gate->Enter())) return;
+  const transport::Poller::CallOut out(connection_.poller(), "the OnCancel() callback of",
+                                       entry_->method->name);
+  CallUser("the OnCancel() callback of", entry_->method->name, [&] { callback(); });
+  if (gate != nullptr) gate->Leave();
 }
 
 void ServerCall::ForgetOnCancel() {

@@ -43,10 +43,9 @@ class ServerCall {
   // The caller does not wait any more: tells the handler.
   void Cancel();
   // The connection has answered in the handler's place. What the handler answers later is dropped.
-  // `request_memory_bytes`: see Connection::DetachRequestMemory().
-  void Abandon(uint64_t request_memory_bytes);
+  // `request_memory`: see Connection::DetachRequestMemory().
+  void Abandon(transport::HeldByHost request_memory);
   bool abandoned() const { return abandoned_; }
-  uint64_t abandoned_request_bytes() const { return abandoned_request_bytes_; }
   // Calls the OnCancel() callback, if the call has not finished meanwhile. In a turn of the thread that
   // drives; after Cancel(), or RunOnCancelSoon().
   void RunOnCancel();
@@ -87,6 +86,7 @@ class ServerCall {
   void HandlerReturned(absl::Status status);
   void Finish(absl::Status status);
   void FinishOnce(absl::Status status);
+  void CallOnCancel(absl::AnyInvocable<void()>& callback);
   void ForgetOnCancel();
   void RunAnswer();
   void RunRecycle();
@@ -101,7 +101,7 @@ class ServerCall {
   int64_t started_ns_ = 0;
   int64_t deadline_ns_ = 0;
   bool abandoned_ = false;  // Of the poller.
-  uint64_t abandoned_request_bytes_ = 0;
+  transport::HeldByHost abandoned_memory_;
   transport::IncomingMessage* request_ = nullptr;
   transport::IncomingMessagePtr own_request_;  // Or:
   std::shared_ptr<transport::IncomingMessage> kept_request_;

@@ -502,9 +502,10 @@ void ServerCore::OnSessionGone(Session& session) {
 // ---- The end
 
 absl::Status ServerCore::Shutdown(absl::Time deadline) {
-  if (!not_on_a_poller()) {
+  // On an executor it may wait until its own call is cancelled at the deadline, but not for ever.
+  if (deadline == absl::InfiniteFuture() ? in_a_handler() : !not_on_a_poller()) {
     return absl::FailedPreconditionError(
-        "Shutdown() was called on a poller of the server (in a handler), which it would have to wait for");
+        "Shutdown() was called in a handler of the server, which it would have to wait for");
   }
   std::vector<Listening> listening;
   {
@@ -622,6 +623,9 @@ absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeForBuffer
 
 absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeOn(const std::string& scheme,
                                                                           const std::string& device) {
+  if (!usable_in_this_process()) {
+    return absl::FailedPreconditionError("this process is a child made by fork() after the server was");
+  }
   absl::StatusOr<Pollers*> pollers = PollersFor(scheme, options_.runtime != nullptr ? "" : device);
   if (!pollers.ok()) return pollers.status();
   return (*pollers)->runtime;

@@ -14,7 +14,7 @@ namespace {
 
 // Handlers of one connection that go on after their calls have ended, for each slot. A client whose calls expire
 // starts new ones in their slots, and each handler keeps the memory of its request.
-constexpr size_t kAbandonedPerSlotMax = 4;
+constexpr size_t kAbandonedPerSlotMax = 2;
 
 // Of the text of an error, when there is no memory for all of it.
 constexpr size_t kShortMessage = 256;
@@ -181,12 +181,13 @@ void ServingConnection::OnCancel(transport::ExchangeId id, const absl::Status& w
 void ServingConnection::AnswerFor(ServerCall& call, const absl::Status& why) {
   by_slot_[call.id().slot] = nullptr;
   ++abandoned_;
-  call.Abandon(connection_ != nullptr ? connection_->DetachRequestMemory(call.id()) : 0);
+  call.Abandon(connection_ != nullptr ? connection_->DetachRequestMemory(call.id())
+                                      : transport::HeldByHost());
   if (connection_ != nullptr) SendError(call.id(), why, false);
 }
 
 absl::Status ServingConnection::CheckAbandoned() const {
-  if (abandoned_ < kAbandonedPerSlotMax * by_slot_.size()) return absl::OkStatus();
+  if (abandoned_ < kAbandonedPerSlotMax * connection_->agreed().slots) return absl::OkStatus();
   const ServerCall* oldest = nullptr;
   for (const auto& each : calls_) {
     if (each->abandoned() && (oldest == nullptr || each->started_ns() < oldest->started_ns())) {
@@ -310,10 +311,7 @@ bool ServingConnection::OnMemory(transport::Shortage& why) { return SendOwed(why
 
 void ServingConnection::Recycle(ServerCall& call) {
   poller_.AssertHeld();
-  if (call.abandoned()) {
-    --abandoned_;
-    if (connection_ != nullptr) connection_->ReleaseRequestMemory(call.abandoned_request_bytes());
-  }
+  if (call.abandoned()) --abandoned_;
   call.Reset();
   free_.push_back(&call);
   CheckGone();

@@ -49,8 +49,6 @@ class Task::promise_type {
   // `arguments`: the coroutine's own copies of its parameters.
   template <typename... Arguments>
   explicit promise_type(Arguments&... arguments) {
-    static_assert((0 + ... + (std::is_same_v<Arguments, DeferredCall> ? 1 : 0)) == 1,
-                  "a coroutine that returns hawser::Task has one parameter of type hawser::DeferredCall");
     (Find(arguments), ...);
   }
   promise_type(const promise_type&) = delete;
@@ -79,5 +77,15 @@ class Task::promise_type {
 };
 
 }  // namespace hawser
+
+// Here the types of the parameters are as they were declared: a DeferredCall by reference would be gone at the
+// first co_await.
+template <typename... Arguments>
+struct std::coroutine_traits<hawser::Task, Arguments...> {
+  static_assert(
+      (0 + ... + (std::is_same_v<Arguments, hawser::DeferredCall> ? 1 : 0)) == 1,
+      "a coroutine that returns hawser::Task has one parameter of type hawser::DeferredCall, by value");
+  using promise_type = hawser::Task::promise_type;
+};
 
 #endif  // HAWSER_RPC_TASK_H_

@@ -276,9 +276,9 @@ absl::Status Connection::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   return responder_->Respond(id, response);
 }
 
-uint64_t Connection::DetachRequestMemory(ExchangeId id) {
+HeldByHost Connection::DetachRequestMemory(ExchangeId id) {
   poller_.AssertHeld();
-  return carries_traffic() && responder_ != nullptr ? responder_->DetachRequestMemory(id) : 0;
+  return responder_ != nullptr ? responder_->DetachRequestMemory(id) : HeldByHost();
 }
 
 void Connection::Drain() {

@@ -123,13 +123,9 @@ class Connection final : public fabric::ConnectionHandler {
   // InvalidArgument: larger than the peer takes, or this side sends; answer with something else.
   absl::Status Respond(ExchangeId id, OutgoingMessagePtr& response);
 
-  // `id` is about to be answered while its handler still reads the request: the memory that the request was
-  // READ into counts against the peer until ReleaseRequestMemory() of the bytes that this returns, or until
-  // the connection is closed.
-  uint64_t DetachRequestMemory(ExchangeId id);
-  void ReleaseRequestMemory(uint64_t bytes) {
-    if (bytes != 0) pulls_.ReleaseDetached(bytes);
-  }
+  // `id` is about to be answered while its handler still reads the request: the memory that it was READ into
+  // counts against the peer's host as long as the result lives.
+  HeldByHost DetachRequestMemory(ExchangeId id);
 
   // ---- Both.
 

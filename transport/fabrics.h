@@ -24,8 +24,8 @@ absl::StatusOr<std::shared_ptr<fabric::Fabric>> CreateFabric(absl::string_view s
                                                              std::optional<uint8_t> rdma_traffic_class = {});
 
 // What to give to CreateFabric() as its device, so that it serves connections from `local`, or, if that is
-// AF_UNSPEC, by the route to `remote`. Empty: the user chose one (HAWSER_RDMA_DEVICE), the fabric has none,
-// or no device is there.
+// AF_UNSPEC, by the route to `remote`. Empty: there is no choice, or the user has made it
+// (HAWSER_RDMA_DEVICE).
 std::string DeviceFor(absl::string_view scheme, const fabric::SocketAddress& local,
                       const fabric::SocketAddress& remote);
 

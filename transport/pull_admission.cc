@@ -27,10 +27,13 @@ PullAccount::PullAccount(PullAdmission& admission, PullQueue& owner) : admission
 PullAccount::~PullAccount() {
   if (host_ == nullptr) return;
   admission_.WithdrawAll(*this);
-  admission_.held_bytes_ -= held_bytes_;
-  host_->held_bytes -= held_bytes_;
-  if (--host_->accounts == 0) admission_.hosts_.erase(fabric::PeerHost(host_->key));
-  if (held_bytes_ != 0) admission_.PumpSoon();
+  admission_.Leave(*host_, held_bytes_);
+}
+
+// ---- HeldByHost
+
+HeldByHost::~HeldByHost() {
+  if (admission_ != nullptr) admission_->Leave(*host_, bytes_);
 }
 
 // ---- PullAdmission
@@ -57,7 +60,7 @@ PullHost& PullAdmission::HostOf(PullAccount& account) {
       host->key = key;
       for (PullHost::Lane& lane : host->lanes) lane.host = host.get();
     }
-    ++host->accounts;
+    ++host->owners;
     account.host_ = host.get();
   }
   return *account.host_;
@@ -121,21 +124,27 @@ void PullAdmission::OnPullEnded(Pull& pull) {
 }
 
 void PullAdmission::Release(Pull& pull) {
-  if (const uint64_t bytes = Detach(pull); bytes != 0) ReleaseDetached(*pull.account_, bytes);
+  if (pull.holds_memory_) Detach(pull);
 }
 
-uint64_t PullAdmission::Detach(Pull& pull) {
-  if (!pull.holds_memory_) return 0;
+HeldByHost PullAdmission::Detach(Pull& pull) {
+  HeldByHost held;
+  if (!pull.holds_memory_) return held;
   OnPullEnded(pull);
   pull.holds_memory_ = false;
-  return pull.bytes_;
+  pull.account_->held_bytes_ -= pull.bytes_;
+  held.admission_ = this;
+  held.host_ = pull.account_->host_;
+  held.bytes_ = pull.bytes_;
+  ++held.host_->owners;
+  return held;
 }
 
-void PullAdmission::ReleaseDetached(PullAccount& account, uint64_t bytes) {
-  account.held_bytes_ -= bytes;
-  account.host_->held_bytes -= bytes;
+void PullAdmission::Leave(PullHost& host, uint64_t bytes) {
   held_bytes_ -= bytes;
-  PumpSoon();
+  host.held_bytes -= bytes;
+  if (--host.owners == 0) hosts_.erase(fabric::PeerHost(host.key));
+  if (bytes != 0) PumpSoon();
 }
 
 void PullAdmission::Place(PullLane& lane, size_t index) {

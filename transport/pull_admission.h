@@ -43,9 +43,33 @@ struct PullHost {
   };
 
   fabric::PeerHost key;
-  size_t accounts = 0;
+  size_t owners = 0;  // Accounts, and what HeldByHost keeps of it.
   uint64_t held_bytes = 0;
   std::array<Lane, 2> lanes;
+};
+
+// Memory of a host that counts although the message that it was READ for is answered, or its connection closed.
+// Move-only; empty if there is none.
+// Thread:   on the poller.
+// Lifetime: ends before its poller.
+class HeldByHost {
+ public:
+  HeldByHost() = default;
+  HeldByHost(HeldByHost&& other) noexcept { *this = std::move(other); }
+  HeldByHost& operator=(HeldByHost&& other) noexcept {
+    std::swap(admission_, other.admission_);
+    std::swap(host_, other.host_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~HeldByHost();
+
+ private:
+  friend class PullAdmission;
+
+  PullAdmission* admission_ = nullptr;
+  PullHost* host_ = nullptr;
+  uint64_t bytes_ = 0;
 };
 
 // What one connection has announced, and what memory it holds for it.
@@ -117,10 +141,8 @@ class PullAdmission {
   void OnPullEnded(Pull& pull);
   // Its sink counts no longer. Nothing happens if it does not count.
   void Release(Pull& pull);
-  // Its sink counts on until ReleaseDetached(), though `pull` may be used for another message. Returns its
-  // bytes; 0: it does not count.
-  uint64_t Detach(Pull& pull);
-  void ReleaseDetached(PullAccount& account, uint64_t bytes);
+  // Its sink counts on, against the host alone, while the result lives; `pull` is free for another message.
+  HeldByHost Detach(Pull& pull);
 
   // Sinks that count.
   uint64_t held_bytes() const { return held_bytes_; }
@@ -132,10 +154,13 @@ class PullAdmission {
   void Stop();
 
  private:
+  friend class HeldByHost;
   friend class PullAccount;
 
   static size_t LaneOf(const Pull& pull);
   PullHost& HostOf(PullAccount& account);
+  // `bytes` of `host` count no longer, and one of its owners has gone.
+  void Leave(PullHost& host, uint64_t bytes);
   // Puts `lane` in its host's line, or takes it out, as its next pull may be admitted or not.
   void Place(PullLane& lane, size_t index);
   void PumpSoon();

@@ -93,10 +93,8 @@ class PullQueue {
   // The sink of `pull` was given back, or belongs to the application now: it counts against the peer no more.
   // Nothing happens if it does not count.
   void Release(Pull* pull) { admission_.Release(*pull); }
-  // The sink of `pull` counts on, until ReleaseDetached() of the bytes that this returns or the end of the
-  // connection; `pull` itself is free for another message.
-  uint64_t Detach(Pull* pull) { return admission_.Detach(*pull); }
-  void ReleaseDetached(uint64_t bytes) { admission_.ReleaseDetached(account_, bytes); }
+  // See PullAdmission.
+  HeldByHost Detach(Pull* pull) { return admission_.Detach(*pull); }
   // Posts as many READs as may be outstanding.
   void Pump();
   // A READ of `pull` has completed; `ok`: its bytes are there.

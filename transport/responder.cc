@@ -140,11 +140,11 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   return absl::OkStatus();
 }
 
-uint64_t Responder::DetachRequestMemory(ExchangeId id) {
+HeldByHost Responder::DetachRequestMemory(ExchangeId id) {
   HAWSER_CHECK(id.slot < slots_.size(), "slot ", id.slot, " of ", slots_.size(), ", connection to ",
                connection_.peer());
   Slot& slot = slots_[id.slot];
-  if (slot.generation != id.generation || slot.state != SlotState::kRunning) return 0;
+  if (slot.generation != id.generation || slot.state != SlotState::kRunning) return {};
   return connection_.pulls().Detach(&slot.pull);
 }
 

@@ -32,7 +32,7 @@ class Responder final : Pull::Owner {
   // See Connection::Respond().
   absl::Status Respond(ExchangeId id, OutgoingMessagePtr& response);
   // See Connection::DetachRequestMemory().
-  uint64_t DetachRequestMemory(ExchangeId id);
+  HeldByHost DetachRequestMemory(ExchangeId id);
   // kCancel and kRelease; about an earlier exchange of the slot they are late, and ignored.
   void OnControlOp(const ControlOp& op);
 

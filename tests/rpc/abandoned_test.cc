@@ -31,12 +31,12 @@ const ChannelOptions kTwoSlots = {.connection = {.slots = 2}};
 TEST(AbandonedTest, ACallWhoseDeadlineHasPassedLeavesItsSlot) {
   HoldingServer holding;
   const auto channel = holding.server.Connect(kTwoSlots);
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 3; ++i) {
     auto call = SendAct(channel, 1, {.timeout = absl::Milliseconds(10)});
     EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
   }
   EXPECT_THAT(SendAct(channel, kAnswered).Wait().status(), HasCode(absl::StatusCode::kOk));
-  EXPECT_EQ(holding.server.server.stats().calls_running, 4u);
+  EXPECT_EQ(holding.server.server.stats().calls_running, 3u);
 }
 
 TEST(AbandonedTest, ACallThatIsCancelledLeavesItsSlot) {
@@ -141,11 +141,45 @@ TEST(AbandonedTest, ARequestThatAHandlerHoldsCountsAgainstItsPeerUntilItAnswers)
   EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kOk));
 }
 
+TEST(AbandonedTest, ARequestOfALostConnectionCountsAgainstItsHostUntilItsHandlerAnswers) {
+  constexpr size_t kBytes = 20 << 20;
+  Box<DeferredCall> calls;
+  struct Holding final : ProbeServiceImpl {
+    absl::Status Echo(ServerContext& context, probe::Probe::EchoParams::Reader,
+                      probe::Probe::EchoResults::Builder) override {
+      calls->Put(context.Defer());
+      return absl::OkStatus();
+    }
+    Box<DeferredCall>* calls;
+  } holding;
+  holding.calls = &calls;
+  ServerOptions small;
+  small.pool.limit_bytes = 64 << 20;
+  Server server(std::move(small));
+  ASSERT_TRUE(server.AddService(&holding).ok());
+  const std::string uri = *server.Listen(TestUri());
+  std::vector<DeferredCall> held;
+  for (int i = 0; i < 2; ++i) {
+    const auto channel = *Channel::Connect(uri);
+    auto call = probe::ProbeStub(channel).Echo();
+    call.request().initData(kBytes);
+    auto pending = call.Send();
+    held.push_back(calls.Take());
+    channel->Close();
+    EXPECT_FALSE(pending.Wait().ok());
+  }
+  const auto channel = *Channel::Connect(uri);
+  auto call = probe::ProbeStub(channel).Echo({.timeout = absl::Milliseconds(50)});
+  call.request().initData(kBytes);
+  EXPECT_FALSE(call.Send().Wait().ok());
+  EXPECT_EQ(calls.size(), 0u) << "it found no memory";
+}
+
 TEST(AbandonedTest, TooManyOfThemRefuseFurtherCallsByTheirName) {
   HoldingServer holding;
   const auto channel = holding.server.Connect({.connection = {.slots = 1}});
   std::vector<DeferredCall> held;
-  for (int i = 0; i < 128; ++i) {
+  for (int i = 0; i < 2; ++i) {
     auto call = SendAct(channel, 1);
     held.push_back(holding.server.held.Take());
     call.Cancel();
@@ -153,7 +187,7 @@ TEST(AbandonedTest, TooManyOfThemRefuseFurtherCallsByTheirName) {
   }
   const absl::Status refused = SendAct(channel, kAnswered).Wait().status();
   EXPECT_THAT(refused, HasCode(absl::StatusCode::kResourceExhausted));
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("128 handlers of this connection"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("2 handlers of this connection"));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("Probe.act"));
   held.pop_back();
   EXPECT_TRUE(Eventually([&] { return SendAct(channel, kAnswered).Wait().ok(); }));

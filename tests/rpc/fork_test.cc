@@ -81,6 +81,7 @@ TEST_F(ForkTest, EachCallOfTheParentsServerFailsInTheChild) {
            absl::IsFailedPrecondition(server.server.Listen(TestUri()).status()) &&
            absl::IsFailedPrecondition(server.server.AddService(&another)) &&
            absl::IsFailedPrecondition(server.server.AllocateBuffer(8).status()) &&
+           absl::IsFailedPrecondition(Channel::Create(server.uri, {.server = &server.server}).status()) &&
            server.server.addresses().empty() && server.server.stats().connections == 0;
   }));
   EXPECT_TRUE(SendAct(channel, 1).Wait().ok()) << "the parent was harmed";

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "hawser/rpc/log.h"
 #include "tests/rpc/probe.h"
@@ -114,6 +115,66 @@ TEST(ServerEndTest, DoesNotWaitForAHandlerThatItsExecutorNeverRan) {
   ASSERT_EQ(never_run.size(), 1u);
   never_run.front()();
   EXPECT_EQ(runs, 0) << "its service may be destroyed";
+}
+
+TEST(ServerEndTest, NoOnCancelCallbackRunsAfterIt) {
+  for (int i = 0; i < 20; ++i) {
+    std::atomic<bool> ended{false}, late{false};
+    auto server = std::make_unique<TestServer>(ServerOptions{.handler_grace = absl::ZeroDuration()});
+    server->probe.on_act = server->held.Handler();
+    auto call = SendAct(server->Connect(), 1);
+    auto deferred = std::make_shared<DeferredCall>(server->held.Take());
+    Box<bool> gone;  // Put when the callback is destroyed, run or not.
+    std::shared_ptr<bool> callback_alive(new bool, [&gone](bool* object) {
+      delete object;
+      gone.Put(true);
+    });
+    deferred->context().OnCancel([&, callback_alive = std::move(callback_alive)] { late = ended.load(); });
+    server.reset();
+    ended = true;
+    EXPECT_FALSE(call.Wait().ok());
+    deferred.reset();
+    gone.Take();
+    EXPECT_FALSE(late);
+  }
+}
+
+TEST(ServerEndTest, AHandlerWhoseCallerHasGoneIsNotRunByTheExecutor) {
+  std::deque<absl::AnyInvocable<void()>> waiting;
+  absl::Mutex mutex;
+  TestServer server({.executor = [&](absl::AnyInvocable<void()> handler) {
+    absl::MutexLock lock(&mutex);
+    waiting.push_back(std::move(handler));
+  }});
+  auto call = SendAct(server.Connect(), 1);
+  ASSERT_TRUE(Eventually([&] { return server.server.stats().calls_running == 1; }));
+  call.Cancel();
+  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kCancelled));
+  // An answered call has told the poller.
+  ASSERT_TRUE(Eventually([&] {
+    absl::MutexLock lock(&mutex);
+    return waiting.size() == 1;
+  }));
+  const auto channel = server.Connect();
+  server.probe.on_act = [](ServerContext&, uint64_t) { return absl::OkStatus(); };
+  (void)SendAct(channel, 2, {.timeout = absl::Milliseconds(50)}).Wait();
+  {
+    absl::MutexLock lock(&mutex);
+    waiting.front()();
+  }
+  EXPECT_EQ(server.probe.runs, 0);
+}
+
+TEST(ServerEndTest, ShutdownInAHandlerIsRefusedIfItWouldLastForEver) {
+  std::deque<std::thread> threads;
+  {
+    TestServer server({.executor = OnThreads(threads)});
+    server.probe.on_act = [&](ServerContext&, uint64_t) {
+      return server.server.Shutdown(absl::InfiniteFuture());
+    };
+    EXPECT_THAT(SendAct(server.Connect(), 1).Wait().status(), HasCode(absl::StatusCode::kFailedPrecondition));
+  }
+  JoinAll(threads);
 }
 
 TEST(ServerEndTest, WaitOnAServerThatListensNowhereReturns) {

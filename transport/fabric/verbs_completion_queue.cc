@@ -333,7 +333,6 @@ int VerbsCompletionQueue::TakeWorkCompletions(ibv_wc* out, int max) {
     const int taken = ibv_poll_cq(cqs_[next_cq_]->cq, max - count, out + count);
     if (taken > 0) count += taken;  // Less than 0: the device is gone, which is told by its event.
   }
-  if (count < max) ++times_emptied_;
   if (count > 0) AfterPoll();
   return count;
 }

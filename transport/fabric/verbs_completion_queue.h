@@ -93,8 +93,6 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   // Takes what the device has completed, to be delivered by later polls: before, and after, an ibv_qp is
   // destroyed whose completions would be lost with it.
   void Collect();
-  // Times that a Poll() has found the device's queues empty, or has emptied them.
-  uint64_t times_emptied() const { return times_emptied_; }
   bool HasCollected();  // And not delivered.
 
   // An ibv_cq with room for `entries` more, until Release().
@@ -175,7 +173,6 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   size_t next_cq_ ABSL_GUARDED_BY(cq_mutex_) = 0;
   std::vector<ibv_wc> stash_ ABSL_GUARDED_BY(cq_mutex_);
   size_t stash_taken_ ABSL_GUARDED_BY(cq_mutex_) = 0;
-  uint64_t times_emptied_ = 0;
 
   // Shared with Wait(), Wake() and threads that read the device's asynchronous events.
   std::atomic<bool> has_work_ = false;  // local_ or scheduled_ is not empty, outside of Poll().

@@ -322,10 +322,9 @@ void VerbsQueuePair::OnTurn() {
     PostChain({}).IgnoreError();  // Fail() was called.
   }
   if (news_ == nullptr) return;
-  // What arrived before the end may still be in the device's queue: a later Poll() tells of it.
   if (news_->ended && !news_->established && !news_->ended_before_established &&
-      completion_queue_.times_emptied() == news_->times_emptied) {
-    return ScheduleOnce();
+      completion_queue_.HasCollected()) {
+    return ScheduleOnce();  // What arrived before the end is among them.
   }
   const std::unique_ptr<News> told = std::move(news_);
   if (told->established && !told->ended) return handler_.OnEstablished(told->private_data);
@@ -333,7 +332,6 @@ void VerbsQueuePair::OnTurn() {
     // Both since the last Poll(): the end comes with the next.
     news_ = std::make_unique<News>();
     news_->ended = true;
-    news_->times_emptied = told->times_emptied;
     news_->why = told->why;
     ScheduleOnce();
     return handler_.OnEstablished(told->private_data);
@@ -347,13 +345,14 @@ void VerbsQueuePair::Fail(absl::Status why, absl::string_view private_data) {
     News& last = news();
     last.ended = true;
     last.ended_before_established = !was_established_;
-    last.times_emptied = completion_queue_.times_emptied();
     last.why = why;
     if (!was_established_) last.private_data = std::string(private_data);
     ScheduleOnce();
   }
   if (state_ == State::kError) return;
   error_ = std::move(why);
+  // What arrived before the end is returned before the handler hears of it, and what this flushes after.
+  completion_queue_.Collect();
   EnterError();
 }
 

@@ -75,7 +75,6 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
     bool established = false;
     bool ended = false;
     bool ended_before_established = false;
-    uint64_t times_emptied = 0;  // Of the completion queue, when it ended.
     absl::Status why;
     std::string private_data;
   };

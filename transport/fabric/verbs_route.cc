@@ -75,6 +75,8 @@ std::string VerbsDeviceOf(const SocketAddress& local, const std::string& sysfs) 
   return siblings.size() == 1 ? siblings.front() : "";
 }
 
+size_t VerbsDeviceCount(const std::string& sysfs) { return Entries(sysfs + "/class/infiniband").size(); }
+
 SocketAddress RouteSource(const SocketAddress& remote) {
   // Of UDP, connecting sends nothing.
   const UniqueFd fd(socket(remote.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));

@@ -1,6 +1,7 @@
 #ifndef HAWSER_TRANSPORT_FABRIC_VERBS_ROUTE_H_
 #define HAWSER_TRANSPORT_FABRIC_VERBS_ROUTE_H_
 
+#include <cstddef>
 #include <string>
 
 #include "hawser/transport/fabric/socket_address.h"
@@ -13,6 +14,9 @@ namespace hawser::fabric {
 // The device, as `ibv_devices` names it, on whose network interface `local` is; empty if there is none.
 // `sysfs`: where that is mounted.
 std::string VerbsDeviceOf(const SocketAddress& local, const std::string& sysfs = "/sys");
+
+// How many devices there are.
+size_t VerbsDeviceCount(const std::string& sysfs = "/sys");
 
 // The address that this machine sends from to `remote`, by its routing table, with port 0; AF_UNSPEC: no
 // route.
