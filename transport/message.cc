@@ -75,11 +75,10 @@ void OutgoingMessage::Retire() {
   if (!head_) return;
   if constexpr (kOverwritesRetiredMemory) {
     // Revive() hides from debug builds what Reset() leaves, which the other builds hand out.
-    const uint8_t* const end = head_.data() + kSmallBufferBytes;
-    const uint8_t* const left =
-        std::find_if(body(), head_.data() + kSmallBufferBytes, [](uint8_t byte) { return byte != 0; });
-    HAWSER_CHECK(left == end, "an ended message left ", static_cast<int>(*left), " in byte ", left - body(),
-                 " of its first segment");
+    static constexpr uint8_t kZeros[kFirstSegmentBytes] = {};
+    HAWSER_CHECK(memcmp(body(), kZeros, sizeof(kZeros)) == 0,
+                 "an ended message left bytes in its first segment, of ", sizeof(kZeros),
+                 " that have to be 0");
   }
   RetireMemory(head_.data(), kSmallBufferBytes);
 }
