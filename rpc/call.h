@@ -181,8 +181,8 @@ class Call {
   Call& operator=(Call&&) = delete;
 
   // A builder of Cap'n Proto, which throws kj::Exception here, at the caller, when it is asked for more than
-  // it can hold: a Data of more than 512 MiB - 1 bytes (initValue(), setValue()), a Text of one less, a list of
-  // more than 2^29 - 1 elements or 4 GiB. Nothing else of a call throws.
+  // it can hold: a Data of more than 512 MiB - 1 bytes (initValue(), setValue()), a Text of one less, a list
+  // of more than 2^29 - 1 elements or 4 GiB. Nothing else of a call throws.
   typename Params::Builder& request() { return request_; }
 
   // A value for the request that is sent from where it lies:

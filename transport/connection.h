@@ -100,7 +100,8 @@ class Connection final : public fabric::ConnectionHandler {
   // Sends `request`; `handler` hears of its end exactly once, at `deadline_ns` (of the poller's clock) at the
   // latest. OK means posted, not delivered: only the response proves delivery. `request` is moved from only
   // on OK; not OK: nothing was sent. ResourceExhausted: every slot is busy; try again from OnSlotFree().
-  // InvalidArgument: larger than the peer takes, or this side sends. Unavailable: not ready, draining, or failed.
+  // InvalidArgument: larger than the peer takes, or this side sends. Unavailable: not ready, draining, or
+  // failed.
   absl::StatusOr<ExchangeId> SendRequest(OutgoingMessagePtr& request, int64_t deadline_ns,
                                          ResponseHandler& handler);
 

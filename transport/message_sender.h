@@ -13,9 +13,10 @@ class Connection;
 // Queues `message` as one SEND: whole, if it fits the agreed receive buffer; otherwise its large segments are
 // granted to the peer, which READs them from where they were built, and the small ones go along. `header`
 // wants its kind, slot, generation and timeout. The message stays untouched, and in place, until the exchange
-// has ended. InvalidArgument: larger than the peer takes or this side's own limit, or too many segments;
-// ResourceExhausted: the message could not be built in registered memory, or nothing more can be granted; anything else: the
-// connection has just failed, and its handlers have heard. Then nothing was queued.
+// has ended. If not OK, nothing was queued:
+//   InvalidArgument:   larger than the peer takes or than this side's own limit, or too many segments
+//   ResourceExhausted: the message could not be built in registered memory, or nothing more can be granted
+//   anything else:     the connection has just failed, and its handlers have heard
 absl::Status SendMessage(Connection& connection, Header& header, OutgoingMessage& message, Grants& grants);
 
 }  // namespace hawser::transport

@@ -20,9 +20,9 @@
 #endif
 
 // Retired memory: a buffer that was returned to its pool, or the body of a message that is kept for the next
-// call. A Reader that outlives its message leads there, and would see the bytes of another call. A debug build
-// (without NDEBUG) overwrites it, a build with AddressSanitizer reports each use of it, and any other build
-// does nothing. Memory that is posted to a fabric is leased, so it is not retired.
+// call. A Reader that outlives its message leads there, and would see the bytes of another call. A debug
+// build (without NDEBUG) overwrites it, a build with AddressSanitizer reports each use of it, and any other
+// build does nothing. Memory that is posted to a fabric is leased, so it is not retired.
 // Thread: that of the memory's owner.
 namespace hawser::transport {
 

@@ -1,5 +1,5 @@
-// Readers that outlive what they read from are found: the compiler refuses them, AddressSanitizer reports them,
-// and in a debug build they see no byte of a message.
+// Readers that outlive what they read from are found: the compiler refuses them, AddressSanitizer reports
+// them, and in a debug build they see no byte of a message.
 
 #include <string.h>
 
