@@ -76,8 +76,8 @@ class PendingCall {
     if (call_ && !taken_) call_->Cancel();
   }
 
-  // Blocks until the result is there, at the deadline at the latest. The waiting thread polls by itself,
-  // unless another one does.
+  // Blocks until the result is there, at the deadline at the latest, also while a callback on another thread
+  // holds the poller of the channel. The waiting thread polls by itself, unless another one does.
   // FailedPrecondition: called on a poller's thread (in a handler or callback), where all else on that poller
   // would wait, too; the call is cancelled.
   absl::StatusOr<Reply<Results>> Wait() {

@@ -1,6 +1,7 @@
 #include "hawser/rpc/channel_core.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,9 @@
 
 namespace hawser::internal {
 namespace {
+
+// The result of an attempt says more than that it is late, so it has a little longer.
+constexpr absl::Duration kConnectGrace = absl::Milliseconds(100);
 
 // Calls that are handed over in one turn: what else the poller has to do waits meanwhile.
 constexpr int kHandedOverMax = 256;
@@ -132,7 +136,17 @@ ChannelCore::~ChannelCore() = default;
 // ---- From any thread.
 
 absl::Status ChannelCore::WaitForFirstAttempt() {
-  poller_.WaitFor(first_attempt_done_);
+  const auto until_ns = [this] {
+    return transport::After(poller_.environment().NowNs(), options_.connect_timeout + kConnectGrace);
+  };
+  while (!poller_.WaitFor(first_attempt_done_, until_ns)) {
+    const std::optional<transport::CalledOut::Call> call = poller_.called_out().Now();
+    if (!call.has_value()) continue;  // It has been slow, and moves again.
+    return absl::UnavailableError(absl::StrCat(
+        "connecting to ", peer_address_, ": not done within ", absl::FormatDuration(options_.connect_timeout),
+        " (ChannelOptions::connect_timeout), because the poller that has to do it is held by ",
+        transport::Describe(*call)));
+  }
   absl::Status status = first_attempt_;
   KeepTextHere(status, "connecting");
   return status;

@@ -24,6 +24,14 @@ constexpr int kResendsMax = 2;
 // would cost a tenth of a small one.
 constexpr int64_t kExactTimeoutNs = 1'000'000'000;
 
+// How much later than the poller a waiting thread looks at the deadline. Unless the application holds the
+// poller, the poller's own result, which says more, comes first.
+constexpr absl::Duration kGrace = absl::Milliseconds(20);
+
+int64_t DeadlineNs(int64_t now_ns, int64_t timeout_ns) {
+  return timeout_ns >= transport::kNever - now_ns ? transport::kNever : now_ns + timeout_ns;
+}
+
 // Of a deadline that is reckoned on the poller.
 constexpr int64_t kNotYet = std::numeric_limits<int64_t>::min();
 
@@ -120,8 +128,10 @@ void UntypedCall::Send() {
     timeout_ns_ =
         std::min(timeout_ns_, absl::ToInt64Nanoseconds(deadline_ - core_->poller().environment().Now()));
   }
-  deadline_ns_ =
-      timeout_ns_ < kExactTimeoutNs ? core_->poller().environment().NowNs() + timeout_ns_ : kNotYet;
+  transport::Poller& poller = core_->poller();
+  // A poller that a callback on another thread holds would count a longer one from when the callback returns.
+  deadline_known_ = timeout_ns_ < kExactTimeoutNs || (poller.called_out().inside() && !poller.Held());
+  deadline_ns_ = deadline_known_ ? DeadlineNs(poller.environment().NowNs(), timeout_ns_) : kNotYet;
   request_->SetEnvelope(Encode(RequestEnvelope{method_.interface_id, method_.ordinal}));
   refs_.store(2, std::memory_order_relaxed);  // Nobody else has seen the call yet.
   const bool cancelled = scope_ != nullptr && !scope_->Add(*this);
@@ -146,9 +156,43 @@ CallResult UntypedCall::Wait() {
   done_.Reset();
   Handover neither = Handover::kNeither;
   if (handover_.compare_exchange_strong(neither, Handover::kWaiter, std::memory_order_acq_rel)) {
-    core_->poller().WaitFor(done_);
+    if (absl::Status given_up = AwaitResult(); !given_up.ok()) return {std::move(given_up), limits};
   }
   return {std::move(result_), limits};
+}
+
+absl::Status UntypedCall::AwaitResult() {
+  transport::Poller& poller = core_->poller();
+  const int64_t known_ns = deadline_known_ ? deadline_ns_ : kNotYet;
+  const auto deadline_ns = [&] {
+    const int64_t now_ns = poller.environment().NowNs();
+    const int64_t end_ns = known_ns != kNotYet ? known_ns : DeadlineNs(now_ns, timeout_ns_);
+    return transport::After(std::max(end_ns, now_ns), kGrace);
+  };
+  const auto soon_ns = [&] { return transport::After(poller.environment().NowNs(), kGrace); };
+  if (poller.WaitFor(done_, deadline_ns)) return absl::OkStatus();
+  do {
+    if (std::optional<absl::Status> result = GiveUpIfHeld()) return *std::move(result);
+  } while (!poller.WaitFor(done_, soon_ns));
+  return absl::OkStatus();
+}
+
+std::optional<absl::Status> UntypedCall::GiveUpIfHeld() {
+  transport::Poller& poller = core_->poller();
+  const std::optional<transport::CalledOut::Call> call = poller.called_out().Now();
+  if (!call.has_value()) return std::nullopt;  // It has been slow, and moves again.
+  Handover waiter = Handover::kWaiter;
+  if (!handover_.compare_exchange_strong(waiter, Handover::kGivenUp, std::memory_order_acq_rel)) {
+    poller.WaitFor(done_);  // The result is there, and this thread is told in a moment.
+    return absl::OkStatus();
+  }
+  Cancel();
+  const absl::Duration held = absl::Nanoseconds(poller.environment().NowNs() - call->since_ns);
+  return CallError(absl::StatusCode::kDeadlineExceeded, method_.name, core_->peer_address(),
+                   absl::StrCat("the deadline passed, and this process could not look for the answer: the "
+                                "poller of its channel has been held for ",
+                                transport::RoughDuration(held), " by ", transport::Describe(*call)),
+                   /*sent=*/true);
 }
 
 void UntypedCall::Then(Callback&& callback) {
@@ -196,13 +240,13 @@ void UntypedCall::Cancel() {
 
 void UntypedCall::RunSend() {
   if (deadline_ns_ == kNotYet) {
-    const int64_t now_ns = core_->poller().NowForDeadlineNs();
-    deadline_ns_ = timeout_ns_ >= transport::kNever - now_ns ? transport::kNever : now_ns + timeout_ns_;
+    deadline_ns_ = DeadlineNs(core_->poller().NowForDeadlineNs(), timeout_ns_);
   }
   if (cancelled_) return EndSoon(Error(absl::StatusCode::kCancelled, "cancelled by the caller"));
-  if (timeout_ns_ <= 0) {
-    return EndSoon(
-        Error(absl::StatusCode::kDeadlineExceeded, "the deadline had passed when it was to be sent"));
+  if (timeout_ns_ <= 0 || deadline_ns_ <= core_->poller().now_ns()) {
+    return EndSoon(Error(absl::StatusCode::kDeadlineExceeded,
+                         absl::StrCat("the deadline had passed when it was to be sent",
+                                      timeout_ns_ > 0 ? core_->poller().WhyLate(deadline_ns_) : "")));
   }
   if (!request_->status().ok()) {
     const absl::Status why = request_->status();
@@ -337,6 +381,7 @@ void UntypedCall::HandOver() {
     case Handover::kNeither:
     case Handover::kResult:
     case Handover::kResultCallback:
+    case Handover::kGivenUp:
       break;
   }
   Unref();

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -110,6 +111,7 @@ class UntypedCall final : transport::ResponseHandler {
     kCallback,
     kResult,          // Alone, or handed over.
     kResultCallback,  // Both; the callback runs in the next turn.
+    kGivenUp,         // The caller has waited until the deadline, and no longer. A result is dropped.
   };
 
   // One message to the poller each.
@@ -156,6 +158,10 @@ class UntypedCall final : transport::ResponseHandler {
   void End(absl::StatusOr<transport::IncomingMessagePtr>&& result);
   void EndSoon(absl::StatusOr<transport::IncomingMessagePtr>&& result);
   void HandOver();
+  // Waits for done_. Not OK: its poller is held beyond the deadline, and the caller has given the call up.
+  absl::Status AwaitResult();
+  // OK: the result is there. Not OK: what AwaitResult() returns. Empty: its poller is not held.
+  std::optional<absl::Status> GiveUpIfHeld();
   absl::Status Error(absl::StatusCode code, absl::string_view why) const;
   // This process is a child after fork() of the one that made the channel: the call is not touched, and
   // leaked.
@@ -172,6 +178,7 @@ class UntypedCall final : transport::ResponseHandler {
   int64_t timeout_ns_ = 0;
   bool wait_for_ready_ = false;
   std::shared_ptr<CancelScope> scope_;  // Of CallOptions::For(), or null.
+  bool deadline_known_ = false;         // deadline_ns_ is set by Send(), and constant.
   bool released_by_poller_ = false;
 
   // ---- Of the poller, from Send() on.

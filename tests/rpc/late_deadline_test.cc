@@ -1,0 +1,119 @@
+// Deadlines while a callback holds the poller that keeps them.
+
+#include <string>
+#include <utility>
+
+#include "absl/synchronization/notification.h"
+#include "hawser/tests/transport/testing/test_clock.h"
+#include "hawser/transport/runtime.h"
+#include "tests/rpc/driven.h"
+#include "tests/rpc/probe.h"
+
+namespace hawser {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class LateDeadlineTest : public ::testing::TestWithParam<absl::Duration> {
+ protected:
+  // A callback of a call to another server holds the poller of this process's channels until go_on_.
+  void Hold() {
+    const auto holder = quick_.Connect();
+    SendAct(holder, 1).Then([this](auto) {
+      holds_.Put(true);
+      in_time_ = go_on_.WaitForNotificationWithTimeout(kLong / 2);
+      released_.Put(true);
+    });
+    holds_.Take();
+  }
+  void Release() {
+    go_on_.Notify();
+    released_.Take();
+    EXPECT_TRUE(in_time_) << "Wait() waited for the callback";
+  }
+
+  TestServer quick_;
+  TestServer slow_;
+  Box<bool> holds_, released_;
+  absl::Notification go_on_;
+  bool in_time_ = false;
+};
+
+TEST_P(LateDeadlineTest, WaitEndsAtTheDeadlineThoughACallbackHolds) {
+  const auto channel = slow_.Connect();
+  Hold();
+  const absl::Status status = SendAct(channel, 1, {.timeout = GetParam()}).Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("Probe.act at"), HasSubstr("by the callback of probe.capnp:Probe.act")));
+  Release();
+  EXPECT_THAT(SendAct(channel, 2).Wait().status(), HasCode(absl::StatusCode::kOk));
+}
+
+TEST_P(LateDeadlineTest, ACallThatWasSentBeforeTheHoldIsGivenUpToo) {
+  slow_.probe.on_act = slow_.held.Handler();
+  const auto channel = slow_.Connect();
+  auto call = SendAct(channel, 1, {.timeout = GetParam()});
+  DeferredCall held = slow_.held.Take();
+  Hold();
+  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
+  held.Finish();  // Its answer comes while the poller is held, and is dropped.
+  Release();
+  slow_.probe.on_act = [](ServerContext&, uint64_t) { return absl::OkStatus(); };
+  EXPECT_THAT(SendAct(channel, 2).Wait().status(), HasCode(absl::StatusCode::kOk));
+}
+
+TEST_P(LateDeadlineTest, ConnectEndsAtItsTimeoutThoughACallbackHolds) {
+  Hold();
+  const absl::Status status = Channel::Connect(slow_.uri, {.connect_timeout = GetParam()}).status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("by the callback of probe.capnp:Probe.act"));
+  Release();
+}
+
+// The second counts from Send() if the caller read the clock there, as it does while a callback holds.
+INSTANTIATE_TEST_SUITE_P(OfHalfASecondAndOfMore, LateDeadlineTest,
+                         ::testing::Values(absl::Milliseconds(500), absl::Milliseconds(1500)));
+
+TEST_F(LateDeadlineTest, AResultThatIsThereInTimeWins) {
+  const auto channel = slow_.Connect();
+  for (int i = 0; i < 200; ++i) {
+    // Any result is good, but there is one, and the next call is not harmed.
+    const absl::Status status = SendAct(channel, 2, {.timeout = absl::Microseconds(50 * i)}).Wait().status();
+    EXPECT_TRUE(status.ok() || absl::IsDeadlineExceeded(status)) << status;
+  }
+  EXPECT_THAT(SendAct(channel, 2).Wait().status(), HasCode(absl::StatusCode::kOk));
+}
+
+TEST(LateCallbackTest, ACallbackThatHearsOfItsDeadlineLateHearsWhy) {
+  TestServer server;
+  transport::TestClock clock;
+  const auto runtime = *transport::Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/false, clock);
+  ChannelOptions options;
+  options.runtime = runtime;
+  auto channel = server.Connect(std::move(options));
+  server.probe.on_act = [&](ServerContext& context, uint64_t number) {
+    return number == 2 ? server.held.Handler()(context, number) : absl::OkStatus();
+  };
+  bool done = false;
+  absl::Status late;
+  SendAct(channel, 2, {.timeout = absl::Milliseconds(50)}).Then([&](const auto& reply) {
+    late = reply.status();
+    done = true;
+  });
+  SendAct(channel, 1, {.timeout = kLong}).Then([&](const auto&) { clock.Advance(absl::Seconds(2)); });
+  EXPECT_TRUE(Eventually([&] {
+    runtime->poller(0).PollOnce();
+    return done;
+  }));
+  EXPECT_THAT(late, HasCode(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(std::string(late.message()), HasSubstr("noticed 1.95 s late: the callback of "
+                                                     "probe.capnp:Probe.act held the poller"));
+  server.held.Take().Finish();
+  channel.reset();
+  DriveToTheEnd(runtime);
+}
+
+}  // namespace
+}  // namespace hawser
