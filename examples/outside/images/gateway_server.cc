@@ -1,0 +1,39 @@
+// gateway_server <uri> <uri of the store>    e.g. tcp://[::]:7481 tcp://localhost:7480
+
+#include <iostream>
+#include <optional>
+
+#include "images/scaling_gateway.h"
+#include "images/serving.h"
+
+namespace {
+
+constexpr int kThreads = 4;
+
+absl::Status Run(const std::string& uri, const std::string& store_uri, images::StopSignal& stop) {
+  // The service outlives the server, and needs a channel that shares the server's memory. So it is declared
+  // before both, and made after both.
+  std::optional<images::ScalingGateway> gateway;
+  hawser::Server server;
+  // Create() waits for nothing: the gateway may start before the store.
+  absl::StatusOr<std::shared_ptr<hawser::Channel>> store =
+      hawser::Channel::Create(store_uri, {.server = &server});
+  if (!store.ok()) return store.status();
+  gateway.emplace(*store, kThreads);
+  if (absl::Status status = server.AddService(&*gateway); !status.ok()) return status;
+  return images::ServeUntilStopped(server, uri, stop);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  images::StopSignal stop;  // First, while there is one thread.
+  if (argc != 3) {
+    std::cerr << "usage: gateway_server <uri> <uri of the store>" << std::endl;
+    return 2;
+  }
+  if (absl::Status status = Run(argv[1], argv[2], stop); !status.ok()) {
+    std::cerr << "gateway_server: " << status << std::endl;
+    return 1;
+  }
+}
