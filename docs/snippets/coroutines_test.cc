@@ -1,0 +1,97 @@
+// Snippets of docs/guide.md: coroutines.
+
+#include <exception>
+#include <string>
+
+#include "absl/synchronization/notification.h"
+#include "docs/snippets/page_store.h"
+#include "hawser/rpc/task.h"
+
+namespace pages {
+namespace {
+
+class MirroredPages : public PlainPages {
+ public:
+  MirroredPages(std::shared_ptr<hawser::Channel> left, std::shared_ptr<hawser::Channel> right)
+      : left_(std::move(left)), right_(std::move(right)) {}
+
+  // snippet: task
+  absl::Status Read(hawser::ServerContext& context, Pages::ReadParams::Reader request,
+                    Pages::ReadResults::Builder reply) override {
+    return ReadBoth(context.Defer(), request.getNumber(), reply);
+  }
+
+  hawser::Task ReadBoth(hawser::DeferredCall call, uint64_t number, Pages::ReadResults::Builder reply) {
+    const hawser::CallOptions options = hawser::CallOptions::For(call.context());
+    auto to_left = left_.Read(options), to_right = right_.Read(options);
+    to_left.request().setNumber(number);
+    to_right.request().setNumber(number);
+    auto from_left = to_left.Send(), from_right = to_right.Send();  // Both are in flight now.
+    auto left = co_await from_left;
+    if (!left.ok()) co_return left.status();  // Cancels the other one.
+    auto right = co_await from_right;
+    if (!right.ok()) co_return right.status();
+    if ((*left)->getPage() != (*right)->getPage()) co_return absl::DataLossError("the mirrors differ");
+    reply.setPage((*left)->getPage());
+    co_return absl::OkStatus();
+  }
+  // end of snippet
+
+ private:
+  PagesStub left_, right_;
+};
+
+TEST(CoroutinesTest, AHandlerAwaitsTwoCalls) {
+  PlainPages left, right;
+  hawser::Server left_server, right_server;
+  const auto to_left = Connect(Serve(left_server, left));
+  const auto to_right = Connect(Serve(right_server, right));
+  MirroredPages mirror(to_left, to_right);
+  hawser::Server server;
+  PagesStub stub(Connect(Serve(server, mirror)));
+  ASSERT_TRUE(Write(PagesStub(to_left), 1, "one").ok());
+  EXPECT_NE(Read(stub, 1), "one");
+  ASSERT_TRUE(Write(PagesStub(to_right), 1, "one").ok());
+  EXPECT_EQ(Read(stub, 1), "one");
+  ASSERT_TRUE(Write(PagesStub(to_right), 1, "two").ok());
+  EXPECT_NE(Read(stub, 1), "one");
+}
+
+// A coroutine that nothing waits for. What it has to say it tells by itself.
+struct Detached {
+  struct promise_type {
+    Detached get_return_object() { return {}; }
+    std::suspend_never initial_suspend() noexcept { return {}; }
+    std::suspend_never final_suspend() noexcept { return {}; }
+    void return_void() {}
+    void unhandled_exception() { std::terminate(); }
+  };
+};
+
+Detached Copy(PagesStub from, PagesStub to, uint64_t number, absl::AnyInvocable<void(absl::Status)> done) {
+  auto read = from.Read();
+  read.request().setNumber(number);
+  auto page = co_await read.Send();
+  if (!page.ok()) co_return done(page.status());
+  auto write = to.Write();
+  write.request().setNumber(number);
+  write.request().setPage((*page)->getPage());
+  done((co_await write.Send()).status());
+}
+
+TEST(CoroutinesTest, AClientMayBeACoroutine) {
+  PlainPages left, right;
+  hawser::Server left_server, right_server;
+  PagesStub to_left(Connect(Serve(left_server, left))), to_right(Connect(Serve(right_server, right)));
+  ASSERT_TRUE(Write(to_left, 1, "one").ok());
+  absl::Notification copied;
+  Copy(to_left, to_right, 1, [&](absl::Status status) {
+    EXPECT_TRUE(status.ok()) << status;
+    copied.Notify();
+  });
+  copied.WaitForNotification();
+  EXPECT_EQ(Read(to_right, 1), "one");
+}
+
+}  // namespace
+}  // namespace pages

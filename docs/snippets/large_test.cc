@@ -1,0 +1,118 @@
+// Snippets of docs/guide.md: large payloads.
+
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "docs/snippets/page_store.h"
+#include "hawser/rpc/task.h"
+
+namespace pages {
+namespace {
+
+absl::Status WriteLarge(const std::shared_ptr<hawser::Channel>& channel, const PagesStub& pages,
+                        size_t size_bytes) {
+  const auto fill = [](uint8_t* data, size_t count) { std::memset(data, 'x', count); };
+  // snippet: allocate
+  absl::StatusOr<hawser::Buffer> buffer = channel->AllocateBuffer(size_bytes);
+  if (!buffer.ok()) return buffer.status();
+  fill(buffer->data(), buffer->size_bytes());  // From the disk, say.
+  auto call = pages.Write();
+  call.request().setNumber(7);
+  call.request().adoptPage(call.Attach(*std::move(buffer)));
+  return call.Send().Wait().status();
+  // end of snippet
+}
+
+class KeptPages : public PlainPages {
+ public:
+  // snippet: keep_request
+  absl::Status Write(hawser::ServerContext& context, Pages::WriteParams::Reader request,
+                     Pages::WriteResults::Builder reply) override {
+    const capnp::Data::Reader bytes = request.getPage();
+    // Most of the memory would be wasted: copy the page instead.
+    if (bytes.size() < context.request_memory_bytes() / 2) return PlainPages::Write(context, request, reply);
+    absl::MutexLock lock(&mutex_);
+    pages_[request.getNumber()] = {bytes, context.KeepRequest()};
+    return absl::OkStatus();
+  }
+  // end of snippet
+
+  absl::Status Read(hawser::ServerContext& context, Pages::ReadParams::Reader request,
+                    Pages::ReadResults::Builder reply) override {
+    absl::MutexLock lock(&mutex_);
+    const auto page = pages_.find(request.getNumber());
+    if (page == pages_.end()) return PlainPages::Read(context, request, reply);
+    reply.adoptPage(context.Attach(page->second.bytes, page->second.memory));
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Page {
+    capnp::Data::Reader bytes;
+    std::shared_ptr<const void> memory;
+  };
+  absl::Mutex mutex_;
+  std::map<uint64_t, Page> pages_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST(LargeTest, APageIsKeptWhereItWasReceived) {
+  KeptPages store;
+  hawser::Server server;
+  const auto channel = Connect(Serve(server, store));
+  PagesStub pages(channel);
+  ASSERT_TRUE(WriteLarge(channel, pages, 1 << 20).ok());
+  EXPECT_EQ(Read(pages, 7), std::string(1 << 20, 'x'));
+  ASSERT_TRUE(Write(pages, 8, "short").ok());
+  EXPECT_EQ(Read(pages, 8), "short");
+}
+
+class Gateway : public PlainPages {
+ public:
+  absl::Status Connect(hawser::Server& server, const std::string& uri) {
+    hawser::ChannelOptions options;
+    options.server = &server;  // Memory and pollers of the server.
+    absl::StatusOr<std::shared_ptr<hawser::Channel>> channel = hawser::Channel::Connect(uri, options);
+    if (!channel.ok()) return channel.status();
+    backend_.emplace(*std::move(channel));
+    return absl::OkStatus();
+  }
+
+  absl::Status Read(hawser::ServerContext& context, Pages::ReadParams::Reader request,
+                    Pages::ReadResults::Builder reply) override {
+    return Forward(context.Defer(), request, reply);
+  }
+
+  // snippet: forward
+  hawser::Task Forward(hawser::DeferredCall call, Pages::ReadParams::Reader request,
+                       Pages::ReadResults::Builder reply) {
+    auto read = backend_->Read(hawser::CallOptions::For(call.context()));
+    read.request().setNumber(request.getNumber());
+    absl::StatusOr<hawser::Reply<Pages::ReadResults>> page = co_await read.Send();
+    if (!page.ok()) co_return page.status();
+    const capnp::Data::Reader bytes = (*page)->getPage();
+    reply.adoptPage(call.context().Attach(bytes, std::move(*page).Keep()));
+    co_return absl::OkStatus();
+  }
+  // end of snippet
+
+ private:
+  std::optional<PagesStub> backend_;
+};
+
+TEST(LargeTest, AGatewayForwardsWhatItReceives) {
+  KeptPages store;
+  hawser::Server back;
+  const std::string uri = Serve(back, store);
+  const auto channel = Connect(uri);
+  ASSERT_TRUE(WriteLarge(channel, PagesStub(channel), 1 << 20).ok());
+
+  Gateway gateway;
+  hawser::Server front;
+  const std::string front_uri = Serve(front, gateway);
+  ASSERT_TRUE(gateway.Connect(front, uri).ok());
+  EXPECT_EQ(Read(PagesStub(Connect(front_uri)), 7), std::string(1 << 20, 'x'));
+}
+
+}  // namespace
+}  // namespace pages

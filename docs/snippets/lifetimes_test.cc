@@ -1,0 +1,69 @@
+// Snippets of docs/guide.md: what outlives what.
+
+#include <string>
+
+#include "docs/snippets/page_store.h"
+#include "docs/snippets/work_pool.h"
+
+namespace pages {
+namespace {
+
+class PageNode {
+ public:
+  absl::StatusOr<std::string> Start(const std::string& uri) {
+    if (absl::Status added = server_.AddService(&pages_); !added.ok()) return added;
+    return server_.Listen(uri);
+  }
+
+ private:
+  // snippet: members
+  PlainPages pages_;  // A PagesService. Outlives the server, whose handlers use it.
+  WorkPool pool_{8};  // Outlives the server, which gives it handlers.
+  hawser::Server server_{{.executor = [this](auto handler) { pool_.Add(std::move(handler)); }}};
+  // end of snippet
+};
+
+TEST(LifetimesTest, MembersAreDeclaredInTheOrderOfTheirLifetimes) {
+  PageNode node;
+  const absl::StatusOr<std::string> uri = node.Start("tcp://127.0.0.1:0");
+  ASSERT_TRUE(uri.ok()) << uri.status();
+  PagesStub stub(Connect(*uri));
+  EXPECT_TRUE(Write(stub, 1, "one").ok());
+}
+
+struct CachedPage {
+  std::shared_ptr<const void> memory;  // What `bytes` points into.
+  capnp::Data::Reader bytes;
+};
+
+absl::StatusOr<CachedPage> Fetch(const PagesStub& pages, uint64_t number) {
+  auto call = pages.Read();
+  call.request().setNumber(number);
+  absl::StatusOr<hawser::Reply<Pages::ReadResults>> reply = call.Send().Wait();
+  if (!reply.ok()) return reply.status();
+  CachedPage page;
+  page.bytes = (*reply)->getPage();
+  page.memory = std::move(*reply).Keep();
+  return page;
+}
+
+TEST(LifetimesTest, AKeptReplyOutlivesItsChannelAndServer) {
+  absl::StatusOr<CachedPage> small, large;
+  const std::string megabyte(1 << 20, 'x');
+  {
+    PlainPages store;
+    hawser::Server server;
+    PagesStub stub(Connect(Serve(server, store)));
+    ASSERT_TRUE(Write(stub, 1, "one").ok());
+    ASSERT_TRUE(Write(stub, 2, megabyte).ok());
+    small = Fetch(stub, 1);
+    large = Fetch(stub, 2);
+  }
+  ASSERT_TRUE(small.ok()) << small.status();
+  ASSERT_TRUE(large.ok()) << large.status();
+  EXPECT_EQ(Text(small->bytes), "one");
+  EXPECT_EQ(Text(large->bytes), megabyte);
+}
+
+}  // namespace
+}  // namespace pages
