@@ -3,7 +3,7 @@
 
     guide_test.py guide.md snippets/*.cc
 
-A snippet is what stands between "// snippet: name" and "// end of snippet", without their indentation. Also checks that
+A snippet is what is between "// snippet: name" and "// end of snippet", without their indentation. Also checks that
 what guide.md links to is there, as far as that is one of its own headings.
 """
 
@@ -57,7 +57,7 @@ def main():
         errors.append("guide.md has no block of C++")
     for line, text in shown:
         if unused.pop(text, None) is None:
-            errors.append(f"guide.md:{line}: this block is no snippet, or stands here twice:\n{text}")
+            errors.append(f"guide.md:{line}: this block is no snippet, or is here twice:\n{text}")
     errors += [f"{where} is not in guide.md" for where in unused.values()]
     headings = set(anchors(guide))
     errors += [f"guide.md has no heading #{to}" for to in re.findall(r"\]\(#([^)]+)\)", guide) if to not in headings]
