@@ -14,6 +14,7 @@
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/child.h"
 
 namespace hawser::transport {
 namespace {
@@ -117,6 +118,18 @@ TEST_F(LogTest, ASinkMayLogAndMaySetAnother) {
   Log(LogSeverity::kInfo, ">a");
   replaced.WaitForNotification();
   EXPECT_THAT(Take(), ElementsAre(Pair(LogSeverity::kInfo, "a")));
+}
+
+TEST_F(LogTest, AfterForkTheChildsLinesGoToStderr) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer has no threads after fork()";
+#endif
+  SetLogSink(Collect());
+  ::testing::internal::CaptureStderr();
+  EXPECT_TRUE(InChild([] { return TryLog(LogSeverity::kInfo, "of the child"); }));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "hawser: of the child\n");
+  Log(LogSeverity::kInfo, "of the parent");
+  EXPECT_THAT(Take(), ElementsAre(Pair(LogSeverity::kInfo, "of the parent")));
 }
 
 TEST_F(LogTest, TheSinkBeforeIsNotCalledOnceAnotherIsSet) {
