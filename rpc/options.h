@@ -79,7 +79,7 @@ struct ChannelOptions {
   absl::Duration backoff_min = absl::Milliseconds(20);
   absl::Duration backoff_max = absl::Seconds(5);
   // What this client offers to the server (server push): a second, reverse connection is dialed for them. The
-  // services outlive the channel.
+  // services outlive the channel. Their handlers run on the channel's poller.
   std::vector<Service*> services;
   // Runs at each change, where a callback of Then() would (rpc/call.h).
   std::function<void(ChannelState state, const absl::Status& why)> on_state_change;
@@ -102,7 +102,9 @@ struct ServerOptions {
   // Memory and pollers that others use too, of one fabric, instead of the server's own: the three above say
   // nothing then.
   std::shared_ptr<Runtime> runtime;
-  // Where handlers run; empty: on the poller, which they must not block.
+  // Where handlers run; empty: on the poller, which they must not block. The poller calls this for each request,
+  // so it queues `handler`, which is move-only, and returns. A `handler` that is destroyed unrun answers
+  // Unavailable. What runs them outlives the server.
   std::function<void(absl::AnyInvocable<void()> handler)> executor;
   // The destructor of the server waits so long for DeferredCalls that are not finished. Then it names them in
   // the log and goes without them: they can still be finished, which has no effect.

@@ -34,8 +34,6 @@ const Method& ServerContext::method() const { return call_->method(); }
 
 const std::string& ServerContext::peer_address() const { return call_->connection().peer_address(); }
 
-absl::string_view ServerContext::method_name() const { return call_->method().name; }
-
 std::shared_ptr<Channel> ServerContext::peer() const { return call_->connection().peer(); }
 
 DeferredCall ServerContext::Defer() {

@@ -11,7 +11,6 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "hawser/rpc/method.h"
 
@@ -64,9 +63,6 @@ class ServerContext {
 
   // "tcp://10.0.0.7:51234".
   const std::string& peer_address() const;
-
-  // "kv.capnp:KeyValue.get".
-  absl::string_view method_name() const;
 
   // A channel to call the services that this client offers (ChannelOptions::services), the same object for
   // each call of one client, so that it can be compared. nullptr: the client offers none, or its reverse

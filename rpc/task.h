@@ -62,7 +62,7 @@ class Task::promise_type {
   }
   void return_value(absl::Status status) { status_ = std::move(status); }
   void unhandled_exception() {
-    status_ = *call_ ? internal::StatusOfHandlersException(call_->context().method_name(),
+    status_ = *call_ ? internal::StatusOfHandlersException(call_->context().method().name,
                                                            call_->context().peer_address())
                      : internal::StatusOfException();
   }

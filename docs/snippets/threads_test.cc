@@ -6,7 +6,7 @@
 #include "absl/synchronization/notification.h"
 #include "docs/snippets/page_store.h"
 #include "docs/snippets/work_pool.h"
-#include "hawser/transport/runtime.h"
+#include "hawser/rpc/runtime.h"
 
 namespace pages {
 namespace {
