@@ -1,6 +1,7 @@
 // What abseil's synchronization orders is no race to ThreadSanitizer: with --config=tsan each of these fails
 // without third_party/absl_tsan.cc. In the other configurations they hold trivially.
 
+#include <deque>
 #include <thread>
 
 #include "absl/status/status.h"
@@ -98,6 +99,42 @@ TEST(AbslTsanTest, AwaitComesAfterWhatMadeItsConditionTrue) {
     mu.Await(absl::Condition(&ready));
     EXPECT_EQ(value, 1);
   });
+}
+
+// The conditions are compiled with the sanitizer, and called by abseil, with the lock held, on either thread.
+TEST(AbslTsanTest, ConditionReadsWhatTheMutexProtects) {
+  absl::Mutex mu;
+  int asked = 0;
+  int answered = 0;
+  const auto is_asked = [&] { return asked > answered; };
+  const auto is_answered = [&] { return answered == asked; };
+  const auto answer = [&] {
+    for (int i = 0; i < 100; ++i) {
+      absl::MutexLock lock(&mu, absl::Condition(&is_asked));
+      ++answered;
+    }
+  };
+  Together(answer, [&] {
+    absl::MutexLock lock(&mu);
+    for (int i = 0; i < 50; ++i) {
+      ++asked;
+      mu.Await(absl::Condition(&is_answered));
+      ++asked;
+      while (!mu.AwaitWithTimeout(absl::Condition(&is_answered), absl::Milliseconds(1))) continue;
+    }
+  });
+  EXPECT_EQ(answered, 100);
+}
+
+// abseil notes the order in which mutexes are locked, in one growing table, until they are destroyed.
+TEST(AbslTsanTest, ManyMutexesEndOnTwoThreadsAtOnce) {
+  const auto lock_and_destroy = [] {
+    absl::Mutex outer;
+    std::deque<absl::Mutex> inner(5000);
+    absl::MutexLock outer_lock(&outer);
+    for (absl::Mutex& mu : inner) absl::MutexLock inner_lock(&mu);
+  };
+  Together(lock_and_destroy, lock_and_destroy);
 }
 
 TEST(AbslTsanTest, CondVarWaitComesAfterTheSignal) {

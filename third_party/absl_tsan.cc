@@ -21,10 +21,11 @@
 #include "absl/time/clock.h"
 
 // The library drops the last reference to a Status by an atomic that cannot be seen, and frees it by a call
-// that can.
+// that can. Likewise a spinlock protects the graph in which it looks for deadlocks, and memmove() moves that.
 extern "C" const char* __tsan_default_suppressions() {
   return "race:absl::*Status::Unref\n"
-         "race:absl::*status_internal::Payload\n";
+         "race:absl::*status_internal::Payload\n"
+         "race:absl::*synchronization_internal::GraphCycles\n";
 }
 
 namespace {
@@ -67,14 +68,19 @@ class Unlocking {
 };
 
 // The lock is really held when either end of this is said, so no other thread can come in between. Says "for
-// writing": waiting with a lock held for reading is not supported.
+// writing": waiting with a lock held for reading is not supported. abseil calls the condition in between, with
+// the lock held. The sanitizer ignores what a thread reads while it locks, so this locks for the whole wait.
 class Waiting {
  public:
-  explicit Waiting(absl::Mutex* mu) : mu_(mu) { Unlocking unlocking(mu_, kWrite); }
-  ~Waiting() { Locking locking(mu_, kWrite); }
+  explicit Waiting(absl::Mutex* mu) : locking_(Unlocked(mu), kWrite) {}
 
  private:
-  absl::Mutex* mu_;
+  static absl::Mutex* Unlocked(absl::Mutex* mu) {
+    Unlocking unlocking(mu, kWrite);
+    return mu;
+  }
+
+  Locking locking_;
 };
 
 bool TryLocking(absl::Mutex* mu, unsigned how, bool (*try_lock)(absl::Mutex*)) {
