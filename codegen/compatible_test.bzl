@@ -60,7 +60,7 @@ def _capnp_compatible_test_impl(ctx):
     ctx.actions.run_shell(
         mnemonic = "CapnpCompatible",
         progress_message = "Comparing %s with its released version" % schema.short_path,
-        command = '"$1" "$2" "$3" >"$4" 2>&1 || [ $? -le 2 ]',
+        command = '"$1" "$2" "$3" >"$4" 2>&1 || { s=$?; [ $s -le 2 ] && [ -s "$4" ]; }',
         arguments = [ctx.executable._capnp_compatible.path, released.path, request.path, report.path],
         inputs = depset(
             [released, request, schema],  # The schemas are for the lines in the messages.

@@ -24,6 +24,9 @@ constexpr absl::Duration kNextAddressAfter = absl::Milliseconds(250);
 // Addresses that are tried at once. Each costs a receive ring, and the server a session if it gets so far.
 constexpr size_t kAtOnceMax = 4;
 
+// Addresses that the text of an error speaks of.
+constexpr size_t kFailuresTold = 4;
+
 // The families take turns, the one that the resolver names first begins, and each keeps its order.
 std::vector<fabric::SocketAddress> Interleave(const std::vector<fabric::SocketAddress>& addresses) {
   std::vector<fabric::SocketAddress> of_first, of_other, result;
@@ -149,6 +152,11 @@ void Attempt::Fail() {
   for (const absl::Status& failure : failures_) {
     if (code == absl::StatusCode::kUnavailable) code = failure.code();
     texts.emplace_back(failure.message());
+  }
+  if (texts.size() > kFailuresTold) {
+    const size_t more = texts.size() - kFailuresTold;
+    texts.resize(kFailuresTold);
+    texts.push_back(absl::StrCat("and ", more, " addresses more"));
   }
   if (texts.empty()) texts.push_back(absl::StrCat(uri_.host, " has no address"));
   std::exchange(owner_, nullptr)->OnAttemptFailed(absl::Status(code, absl::StrJoin(texts, "; ")));

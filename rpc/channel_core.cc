@@ -142,10 +142,12 @@ absl::Status ChannelCore::WaitForFirstAttempt() {
   while (!poller_.WaitFor(first_attempt_done_, until_ns)) {
     const std::optional<transport::CalledOut::Call> call = poller_.called_out().Now();
     if (!call.has_value()) continue;  // It has been slow, and moves again.
-    return absl::UnavailableError(absl::StrCat(
+    absl::Status late = absl::UnavailableError(absl::StrCat(
         "connecting to ", peer_address_, ": not done within ", absl::FormatDuration(options_.connect_timeout),
         " (ChannelOptions::connect_timeout), because the poller that has to do it is held by ",
         transport::Describe(*call)));
+    KeepTextHere(late, "connecting");
+    return late;
   }
   absl::Status status = first_attempt_;
   KeepTextHere(status, "connecting");

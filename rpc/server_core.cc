@@ -21,6 +21,9 @@ constexpr int64_t kBusyNs = 1'000'000;
 // A free port of one address may be taken at another: how often to ask for another one.
 constexpr int kPortTries = 8;
 
+// New connections that a poller may be behind: a handler may hold it, and each takes a file.
+constexpr uint32_t kWaitingMax = 256;
+
 // Calls that one line of the log names.
 constexpr size_t kLoggedCallsMax = 10;
 
@@ -67,6 +70,7 @@ void ServerCore::End() {
   bool ended;
   {
     absl::MutexLock lock(&mutex_);
+    AwaitLocked(&ServerCore::Down);  // Perhaps another thread's.
     ended = AwaitLocked(&ServerCore::NoSessions, environment_.Now() + options_.handler_grace);
   }
   if (!ended) LogUnfinishedCalls("have not been finished; it does not wait for those that were deferred");
@@ -266,6 +270,7 @@ absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersFor(const std::string& s
   pollers->front_desk = *front_desk;
   for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) {
     pollers->counters.push_back(std::make_unique<ServingCounters>());
+    pollers->waiting.push_back(std::make_unique<std::atomic<uint32_t>>(0));
     pollers->runtime->poller(i).AddAsyncInterest(1);
   }
   return pollers.get();
@@ -344,16 +349,31 @@ void ServerCore::OnPeer(Pollers& pollers, std::unique_ptr<fabric::ConnectRequest
   if (reverse) {
     poller = PollerOfSession(pollers, *request, hello);
   } else {
-    index = pollers.next++ % pollers.runtime->poller_count();
+    absl::StatusOr<size_t> next = NextPoller(pollers);
+    if (!next.ok()) return transport::Refuse(*request, next.status());
+    index = *next;
     poller = &pollers.runtime->poller(index);
   }
   if (!poller.ok()) return transport::Refuse(*request, poller.status());
   const Admission::Place place = PlaceFor(pollers, *request, hello);
   if (absl::Status admitted = Admit(place); !admitted.ok()) return transport::Refuse(*request, admitted);
+  if (!reverse) pollers.waiting[index]->fetch_add(1, std::memory_order_relaxed);
   (*poller)->Run([this, &pollers, index, hello, place, reverse, request = std::move(request)]() mutable {
     if (reverse) return AcceptReverse(std::move(request), hello, place);
+    pollers.waiting[index]->fetch_sub(1, std::memory_order_relaxed);
     AcceptClient(pollers, index, std::move(request), hello, place);
   });
+}
+
+absl::StatusOr<size_t> ServerCore::NextPoller(Pollers& pollers) {
+  const size_t count = pollers.runtime->poller_count();
+  for (size_t tries = 0; tries < count; ++tries) {
+    const size_t index = pollers.next++ % count;
+    if (pollers.waiting[index]->load(std::memory_order_relaxed) < kWaitingMax) return index;
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat("each poller of the server has ", kWaitingMax,
+                   " new connections that it does not come to; do handlers hold it?"));
 }
 
 absl::Status ServerCore::AnswerProbe(const Pollers& pollers, const fabric::ConnectRequest& request,
@@ -510,9 +530,9 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
   std::vector<Listening> listening;
   {
     absl::MutexLock lock(&mutex_);
-    if (phase_ != Phase::kServing) {  // Somebody else does it.
-      AwaitLocked(&ServerCore::Down);
-      return absl::OkStatus();
+    if (phase_ != Phase::kServing) {  // Another thread does it.
+      if (AwaitLocked(&ServerCore::Down, std::max(deadline, environment_.Now()))) return absl::OkStatus();
+      return absl::DeadlineExceededError("another Shutdown() of the server has not ended yet");
     }
     phase_ = Phase::kDraining;
     listening.swap(listening_);

@@ -1,6 +1,7 @@
 #ifndef HAWSER_RPC_SERVER_CORE_H_
 #define HAWSER_RPC_SERVER_CORE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -67,6 +68,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
     std::vector<std::unique_ptr<ServingCounters>> counters;
     transport::Poller* front_desk;  // Listens.
     size_t next = 0;                // To get a connection. Of the front desk.
+    // Of each poller: peers that it was given and has not accepted yet.
+    std::vector<std::unique_ptr<std::atomic<uint32_t>>> waiting;
   };
   struct Listening {
     transport::Poller* poller;
@@ -118,6 +121,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
   // What has become of the session that a probe asks about, as SessionProbe::Owner hears it.
   absl::Status AnswerProbe(const Pollers& pollers, const fabric::ConnectRequest& request,
                            const transport::Handshake& hello);
+  // Which poller gets the next client. ResourceExhausted: none comes to those that it was given.
+  static absl::StatusOr<size_t> NextPoller(Pollers& pollers);
   // What the connection takes whose request this is.
   Admission::Place PlaceFor(const Pollers& pollers, const fabric::ConnectRequest& request,
                             const transport::Handshake& hello) const;

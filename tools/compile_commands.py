@@ -30,7 +30,7 @@ PATH = re.compile(r"(-I|-iquote|-isystem|-include)?((bazel-out|external)/.*)")
 HEADERS_ONLY = "--output_groups=compilation_prerequisites_INTERNAL_,generated"
 
 # Made for tools that the build runs: a generated source is there once more for the targets.
-HOST = "bazel-out/host/"
+HOST = re.compile(r"bazel-out/(host|[^/]*-exec-[^/]*)/")
 
 
 class Translation:
@@ -76,11 +76,11 @@ def compile_commands(aquery, translation):
         if "-c" not in arguments:
             continue
         source, output = (arguments[arguments.index(option) + 1] for option in ("-c", "-o"))
-        if source.startswith(HOST):
+        if HOST.match(source):
             continue
         entry = translation.entry(arguments)
         # The command for a target goes before the one for a tool that the build runs.
-        if entry["file"] not in entries or not output.startswith(HOST):
+        if entry["file"] not in entries or not HOST.match(output):
             entries[entry["file"]] = entry
     return [entries[file] for file in sorted(entries)]
 
@@ -100,6 +100,8 @@ def main(arguments):
     workspace = os.environ.get("BUILD_WORKSPACE_DIRECTORY")
     if not workspace:
         sys.exit("compile_commands: run by: bazel run @hawser//tools:compile_commands")
+    if "-c" in arguments:
+        sys.exit("compile_commands: options have no separate values here: write --compilation_mode=opt, not -c opt")
     options = [a for a in arguments if a.startswith("-")]
     targets = [a for a in arguments if not a.startswith("-")] or ["//..."]
     quiet = ["--keep_going", "--ui_event_filters=-info", "--noshow_progress"]

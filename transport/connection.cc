@@ -57,7 +57,7 @@ int64_t OnSharedPoint(int64_t when_ns, absl::Duration interval) {
 // Fits a rejection, which has 140 bytes.
 absl::Status NoMemoryToAccept() {
   return absl::ResourceExhaustedError(
-      "the server has no memory for a new connection; raise its BufferPoolOptions::limit_bytes");
+      "the server has no memory for a new connection (BufferPoolOptions::limit_bytes, or ulimit -l)");
 }
 
 }  // namespace
@@ -169,8 +169,10 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller,
   agreed.receive_buffer_bytes = std::min(options.receive_buffer_bytes, hello.receive_buffer_bytes);
   absl::StatusOr<Connection*> made = Make(poller, agreed, observer, handler);
   if (!made.ok()) {
-    request->Reject(
-        EncodeRejection(absl::IsResourceExhausted(made.status()) ? NoMemoryToAccept() : made.status()));
+    // Of the pool, not of files or of the device, when there is none left for the receives either.
+    const bool no_memory =
+        absl::IsResourceExhausted(made.status()) && !poller.messages().buffers().HasRoomForSlab();
+    request->Reject(EncodeRejection(no_memory ? NoMemoryToAccept() : made.status()));
     return made;
   }
   Connection* const connection = *made;
@@ -579,11 +581,13 @@ void Connection::Flush() {
         }
         return;
       }
-      OnReceivesFilled();
     }
+    OnReceivesFilled();  // Or enough of them.
     if (carries_traffic() && send_queue_.has_queued()) {
       if (absl::Status status = send_queue_.Flush(); !status.ok()) {
-        Fail(absl::Status(status.code(), absl::StrCat("posting to ", peer_, " failed: ", status.message())));
+        absl::Status why(status.code(), absl::StrCat("posting to ", peer_, " failed: ", status.message()));
+        if (const std::optional<Violation> violation = ViolationOf(status)) SetViolation(why, *violation);
+        Fail(why);
       }
     }
     CloseIfDrained();
@@ -622,6 +626,12 @@ void Connection::PeerIsBusy(absl::string_view how) {
   poller_.AssertHeld();
   if (!carries_traffic() || control_.waiting_since_ns() == kNever) return;  // It has answered meanwhile.
   peer_is_busy_ = absl::StrCat("; ", how);
+  busy_since_ns_ = std::min(busy_since_ns_, poller_.now_ns());
+  if (poller_.now_ns() >= After(busy_since_ns_, options_.busy_timeout)) {
+    return Fail(absl::UnavailableError(absl::StrCat("peer ", peer_, " has not answered for ",
+                                                    absl::FormatDuration(options_.busy_timeout),
+                                                    " (ConnectionOptions::busy_timeout)", peer_is_busy_)));
+  }
   quiet_since_ns_ = After(poller_.now_ns(), options_.keepalive_timeout / 2);
   asked_ = false;
   OnKeepaliveTimer();
@@ -643,6 +653,12 @@ void Connection::OnKeepaliveTimer() {
   int64_t next_ns;
   if (control_.waiting_since_ns() != kNever) {
     next_ns = SilentUntilNs();
+    if (next_ns <= now_ns && !asked_) {
+      // The control exchange is older than this timer: the owner has not been asked yet.
+      quiet_since_ns_ =
+          std::max(quiet_since_ns_, now_ns - absl::ToInt64Nanoseconds(options_.keepalive_timeout / 2));
+      next_ns = SilentUntilNs();
+    }
     if (next_ns <= now_ns) {
       return Fail(absl::UnavailableError(absl::StrCat(
           "peer ", peer_, " has not answered a ping for ", absl::FormatDuration(options_.keepalive_timeout),
@@ -657,6 +673,8 @@ void Connection::OnKeepaliveTimer() {
       if (!carries_traffic()) return;
     }
   } else {
+    asked_ = false;
+    busy_since_ns_ = kNever;
     next_ns = After(last_receive_ns_, options_.keepalive_interval);
     const bool first_request = !heard_ && requester_ != nullptr && requester_->in_flight() != 0;
     if (next_ns <= now_ns || first_request || awaits_first_message()) {

@@ -242,8 +242,9 @@ class Connection final : public fabric::ConnectionHandler {
   bool told_lost_ = false;                         // Likewise.
   std::vector<std::pair<Lease, uint32_t>> early_;  // Received before the handshake's end was known here.
   int64_t last_receive_ns_ = 0;
-  int64_t quiet_since_ns_ = 0;  // The silence of a peer that is busy counts from here.
-  bool asked_ = false;          // OnSilent() was called for this silence.
+  int64_t quiet_since_ns_ = 0;      // The silence of a peer that is busy counts from here.
+  int64_t busy_since_ns_ = kNever;  // In this silence.
+  bool asked_ = false;              // OnSilent() was called for this silence.
   std::string peer_is_busy_;
   bool heard_ = false;                             // Of the peer, beside the handshake.
   std::unique_ptr<fabric::QueuePair> queue_pair_;  // Null: its flush did not come.

@@ -70,6 +70,7 @@ class ProcessLog {
   uint64_t delivered_count_ = 0;
   uint64_t deliver_until_ = UINT64_MAX;  // What is queued behind this line waits for the next sink.
   bool stopping_ = false;
+  std::atomic<std::thread::id> delivering_;  // The thread in Deliver(); compared with its own only.
   std::thread thread_;
 };
 
@@ -91,7 +92,7 @@ void ProcessLog::SetSink(LogSink sink) {
   std::shared_ptr<const LogSink> next = sink ? std::make_shared<const LogSink>(std::move(sink)) : nullptr;
   std::shared_ptr<const LogSink> before;  // Destroyed after the locks.
   std::unique_lock<std::mutex> lock(mutex_);
-  if (thread_.joinable() && thread_.get_id() == std::this_thread::get_id()) {
+  if (delivering_.load(std::memory_order_relaxed) == std::this_thread::get_id()) {
     // The thread stays until another one sets a sink: it cannot wait for itself.
     has_sink_.store(next != nullptr, std::memory_order_release);
     before = std::exchange(sink_, std::move(next));
@@ -128,15 +129,16 @@ bool ProcessLog::StartLocked() {
 void ProcessLog::StopAndUnlock(std::unique_lock<std::mutex>& lock) {
   stopping_ = true;
   queued_.notify_one();
+  std::thread ending = std::move(thread_);
   lock.unlock();
-  thread_.join();
+  ending.join();
   lock.lock();
-  thread_ = std::thread();
   stopping_ = false;
   lock.unlock();
 }
 
 void ProcessLog::Deliver() {
+  delivering_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     queued_.wait(lock,

@@ -28,6 +28,8 @@ struct ConnectionOptions {
   // is longer. So is a new client that has sent nothing by then; it has `keepalive_timeout` to answer.
   absl::Duration keepalive_interval = absl::Seconds(10);
   absl::Duration keepalive_timeout = absl::Seconds(5);
+  // A server that has been busy in this way for so long is taken for dead after all.
+  absl::Duration busy_timeout = absl::Minutes(2);
   // Of the side that connects: the address of this machine to come from, "10.0.0.1" or "fd00::1", which on a
   // machine with several NICs says which one. Empty: the route to the peer decides.
   std::string local_address;

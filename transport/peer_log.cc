@@ -6,17 +6,26 @@
 
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/fork.h"
 #include "hawser/transport/fabric/peer_table.h"
 
 namespace hawser::transport {
+namespace {
+
+class ProcessPeerLog final : public PeerLog {
+ public:
+  ProcessPeerLog() : PeerLog(Limits(), fabric::MonotonicNs, TryLog) {}
+};
+
+}  // namespace
 
 PeerLog::PeerLog(const Limits& limits, Clock now_ns, Write write)
     : limits_(limits), now_ns_(std::move(now_ns)), write_(std::move(write)) {}
 
 PeerLog& PeerLog::Process() {
   // Never destroyed: pollers go on until the process has ended.
-  static PeerLog* const log = new PeerLog(Limits(), fabric::MonotonicNs, TryLog);
-  return *log;
+  static constinit fabric::PerProcess<ProcessPeerLog> log;
+  return log.Get();
 }
 
 bool PeerLog::Bucket::Allows(const Rate& rate, int64_t now_ns) const {

@@ -60,8 +60,8 @@ constexpr absl::Duration kLate = absl::Milliseconds(100);
 // Of pollers that are not watched.
 constexpr std::atomic<bool> kNeverAsleep{false};
 
-// Pollers that this thread is on.
-thread_local int held_pollers = 0;
+// The poller that this thread has come to last, of those that it is on.
+thread_local const Poller* innermost_held = nullptr;
 
 // One address per thread: cheaper to compare than a thread id.
 const void* ThisThread() {
@@ -211,14 +211,14 @@ bool Poller::TryHold() {
     return false;
   }
   holder_.store(ThisThread(), std::memory_order_relaxed);
-  ++held_pollers;
+  outer_held_ = std::exchange(innermost_held, this);
   cache_.Enter();
   return true;
 }
 
 void Poller::Release() {
   cache_.Leave();
-  --held_pollers;
+  innermost_held = outer_held_;
   holder_.store(nullptr, std::memory_order_relaxed);
   if (held_.exchange(kFree, std::memory_order_seq_cst) == kHeldAndAwaited) held_.notify_one();
 }
@@ -241,7 +241,13 @@ int64_t Poller::NowForDeadlineNs() { return chunk_ < kChunkMax ? ReadClock() : n
 
 bool Poller::Held() const { return holder_.load(std::memory_order_relaxed) == ThisThread(); }
 
-bool Poller::ThisThreadHoldsOne() { return held_pollers != 0; }
+// In a child that a handler has made by fork() those of the parent do not count.
+bool Poller::ThisThreadHoldsOne() {
+  for (const Poller* poller = innermost_held; poller != nullptr; poller = poller->outer_held_) {
+    if (poller->usable_in_this_process()) return true;
+  }
+  return false;
+}
 
 void Poller::AssertHeld() const {
 #ifndef NDEBUG

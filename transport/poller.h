@@ -243,7 +243,8 @@ class Poller {
   static constexpr int kFree = 0, kHeld = 1, kHeldAndAwaited = 2;
   std::atomic<int> held_{kFree};
   std::atomic<const void*> holder_{nullptr};
-  MessageCache cache_;  // Of who is on it.
+  MessageCache cache_;                  // Of who is on it.
+  const Poller* outer_held_ = nullptr;  // That the thread on this one is on, too.
 
   CalledOut called_out_;
   const std::atomic<bool>* watchdog_asleep_;  // Of a poller that is not watched: never.

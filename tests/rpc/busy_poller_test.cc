@@ -94,6 +94,31 @@ TEST_P(BusyServerTest, ACallRunsOnceHoweverLongItsHandlerHolds) {
 
 INSTANTIATE_TEST_SUITE_P(OfferingServices, BusyServerTest, ::testing::Bool());
 
+TEST_F(BusyPollerTest, AServerThatIsHeldRightAfterACancelIsAskedFirst) {
+  // The cancel waits for its answer long before the first ping would.
+  const transport::ConnectionOptions pings_late = {.keepalive_interval = absl::Seconds(1),
+                                                   .keepalive_timeout = absl::Milliseconds(400)};
+  Cable cable(server_.uri);
+  const auto channel = *cable.Connect({.connection = pings_late});
+  const int before = cable.connections();
+  auto call = SendActAgain(channel, kHold, {.timeout = kLong});
+  holds_.Take();
+  { auto dropped = SendAct(channel, 2); }
+  ASSERT_TRUE(Eventually([&] { return cable.connections() > before; }));
+  go_on_.Notify();
+  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_EQ(channel->state(), ChannelState::kReady);
+}
+
+TEST_F(BusyPollerTest, AServerThatIsBusyForTooLongIsTakenForDead) {
+  transport::ConnectionOptions options = kPingsSoon;
+  options.keepalive_timeout = absl::Milliseconds(400);
+  options.busy_timeout = absl::Milliseconds(500);
+  const auto channel = server_.Connect({.connection = options});
+  const absl::Status status = SendAct(channel, kHold, {.timeout = kLong}).Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
+}
+
 TEST_F(BusyPollerTest, TheDeadlinesTextNamesTheHandlerThatHolds) {
   const auto channel = server_.Connect({.connection = kPingsSoon});
   const absl::Status status = SendAct(channel, kHold, {.timeout = absl::Seconds(4)}).Wait().status();

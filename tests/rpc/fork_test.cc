@@ -88,6 +88,21 @@ TEST_F(ForkTest, EachCallOfTheParentsServerFailsInTheChild) {
   EXPECT_TRUE(server.Connect() != nullptr);
 }
 
+TEST_F(ForkTest, AChildMadeInAHandlerMayMakeItsOwnChannel) {
+  TestServer server;
+  TestServer other;
+  bool made = false;
+  server.probe.on_act = [&](ServerContext&, uint64_t) {
+    made = InChild([&] {
+      const auto channel = Channel::Connect(other.uri);
+      return channel.ok() && SendAct(*channel, 1).Wait().ok();
+    });
+    return absl::OkStatus();
+  };
+  EXPECT_TRUE(SendAct(server.Connect(), 1).Wait().ok());
+  EXPECT_TRUE(made);
+}
+
 // Its threads are the parent's, and what they wait on cannot be destroyed.
 TEST_F(ForkTest, ChildMayDropARuntimeAndItsServer) {
   std::shared_ptr<transport::Runtime> runtime = transport::Runtime::Create(TestScheme()).value();

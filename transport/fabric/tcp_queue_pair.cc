@@ -58,9 +58,11 @@ absl::Status TcpQueuePair::NotUsable(absl::string_view call) const {
   if (state_ != State::kError) {
     return absl::FailedPreconditionError(absl::StrCat(call, ": the queue pair is not connected yet"));
   }
-  return absl::FailedPreconditionError(
+  absl::Status why = absl::FailedPreconditionError(
       absl::StrCat(call, " to ", Peer(), ": the queue pair is in error: ",
                    error_.ok() ? "Disconnect() was called, or a work request failed" : error_.message()));
+  if (const std::optional<Violation> violation = hawser::ViolationOf(error_)) SetViolation(why, *violation);
+  return why;
 }
 
 absl::Status TcpQueuePair::CheckSend(const SendWorkRequest& request, uint32_t* length_bytes) const {
@@ -88,7 +90,8 @@ absl::Status TcpQueuePair::CheckSend(const SendWorkRequest& request, uint32_t* l
 }
 
 absl::Status TcpQueuePair::PostSend(absl::Span<const SendWorkRequest> requests) {
-  if ((state_ != State::kEstablished && state_ != State::kRefusing) || completion_queue_.in_forked_child()) {
+  if ((state_ != State::kEstablished && state_ != State::kRefusing && !ends_soon()) ||
+      completion_queue_.in_forked_child()) {
     return NotUsable("PostSend");
   }
   if (requests.size() > requester_.room()) {
@@ -104,7 +107,7 @@ absl::Status TcpQueuePair::PostSend(absl::Span<const SendWorkRequest> requests) 
   }
   requester_.Post(static_cast<uint32_t>(requests.size()));
   // The rest of a bulk READ's answer, if there is some, goes on with EPOLLOUT.
-  if (!blocked_) Transmit(/*with_answers=*/false);
+  if (!blocked_ && socket_.is_open()) Transmit(/*with_answers=*/false);
   return absl::OkStatus();
 }
 
@@ -118,7 +121,7 @@ bool TcpQueuePair::PeerSharesCore() const {
 }
 
 absl::Status TcpQueuePair::PostReceive(absl::Span<const ReceiveWorkRequest> requests) {
-  if (state_ == State::kError) return NotUsable("PostReceive");
+  if (state_ == State::kError && !ends_soon()) return NotUsable("PostReceive");
   if (requests.size() > responder_.room()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("PostReceive: ", requests.size(), " work requests, but the receive queue of ",
@@ -135,7 +138,7 @@ absl::Status TcpQueuePair::PostReceive(absl::Span<const ReceiveWorkRequest> requ
 
 absl::StatusOr<uint32_t> TcpQueuePair::Grant(const Sge& range, Access access) {
   if (!regions_.Contains(range)) return regions_.Refusal(range);
-  if (state_ == State::kIdle || state_ == State::kError) return NotUsable("Grant");
+  if (state_ == State::kIdle || (state_ == State::kError && !ends_soon())) return NotUsable("Grant");
   const uint32_t rkey = responder_.grants().Add(range, access);
   if (rkey == 0) {
     return absl::ResourceExhaustedError(absl::StrCat("Grant to ", Peer(), ": all ", GrantTable::kGrantsMax,

@@ -83,6 +83,10 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
 
   absl::Status CheckSend(const SendWorkRequest& request, uint32_t* length_bytes) const;
   absl::Status NotUsable(absl::string_view call) const;
+  // The handler is about to hear that the connection has ended. What is posted until then is flushed.
+  bool ends_soon() const {
+    return state_ == State::kError && news_ != nullptr && !news_->ended_before_established;
+  }
 
   // Into kError. The handler hears of it from the next Poll(), unless Disconnect() was called.
   void Fail(absl::Status why, absl::string_view private_data = {});

@@ -10,6 +10,7 @@
 #include "hawser/transport/fabric/describe_errno.h"
 #include "hawser/transport/fabric/verbs_errors.h"
 #include "hawser/transport/fabric/verbs_order.h"
+#include "hawser/transport/fabric/violation.h"
 
 namespace hawser::fabric {
 namespace {
@@ -62,9 +63,11 @@ absl::Status VerbsQueuePair::NotUsable(absl::string_view call) const {
   if (state_ != State::kError) {
     return absl::FailedPreconditionError(absl::StrCat(call, ": the queue pair is not connected yet"));
   }
-  return absl::FailedPreconditionError(
+  absl::Status why = absl::FailedPreconditionError(
       absl::StrCat(call, " to ", peer_address_.ToString(), ": the queue pair is in error: ",
                    error_.ok() ? "Disconnect() was called, or a work request failed" : error_.message()));
+  if (const std::optional<Violation> violation = hawser::ViolationOf(error_)) SetViolation(why, *violation);
+  return why;
 }
 
 absl::Status VerbsQueuePair::CheckSend(const SendWorkRequest& request) const {
