@@ -53,6 +53,10 @@ class SilentPeer {
       peers_.push_back(std::move(peer));
     }
   }
+  // A kernel that is busy makes a connection over loopback a little after connect(2) has returned.
+  bool WaitForTries(size_t count) {
+    return Eventually([&] { return tries() >= count; }) && tries() == count;
+  }
   // And that the other side has not closed.
   size_t open() {
     tries();
@@ -150,16 +154,16 @@ class AttemptTest : public testing::Test, Attempt::Owner, Link::Observer {
 TEST_F(AttemptTest, NextAddressIsTriedAfterAQuarterOfASecond) {
   SilentPeer first, second, third;
   Start({first.address(), second.address(), third.address()});
-  EXPECT_EQ(first.tries(), 1u);
+  EXPECT_TRUE(first.WaitForTries(1));
   Pass(absl::Milliseconds(249));
   EXPECT_EQ(second.tries(), 0u);
   Pass(absl::Milliseconds(1));
-  EXPECT_EQ(second.tries(), 1u);
+  EXPECT_TRUE(second.WaitForTries(1));
   Pass(absl::Milliseconds(249));
   EXPECT_EQ(third.tries(), 0u);
   Pass(absl::Milliseconds(1));
-  EXPECT_EQ(third.tries(), 1u);
-  EXPECT_EQ(first.open() + second.open() + third.open(), 3u);
+  EXPECT_TRUE(third.WaitForTries(1));
+  EXPECT_TRUE(Eventually([&] { return first.open() + second.open() + third.open() == 3; }));
 }
 
 TEST_F(AttemptTest, AddressThatFailsIsFollowedByTheNextAtOnce) {
@@ -212,12 +216,13 @@ TEST_F(AttemptTest, AFewAddressesAreTriedAtOnceAndAllWithinTheTimeout) {
     ASSERT_LE(open, 4u);
     ASSERT_FALSE(ended());
   }
-  for (SilentPeer& each : silent) EXPECT_EQ(each.tries(), 1u);
+  for (SilentPeer& each : silent) EXPECT_TRUE(each.WaitForTries(1));
   Pass(absl::Milliseconds(10));
   UntilEnded();
-  for (const fabric::SocketAddress& each : addresses) {
-    EXPECT_THAT(std::string(why_.message()), HasSubstr(each.ToString()));
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_THAT(std::string(why_.message()), HasSubstr(addresses[i].ToString()));
   }
+  EXPECT_THAT(std::string(why_.message()), HasSubstr("and 6 addresses more"));
 }
 
 TEST_F(AttemptTest, AShortTimeoutIsSharedByTheAddresses) {
@@ -225,8 +230,8 @@ TEST_F(AttemptTest, AShortTimeoutIsSharedByTheAddresses) {
   options_.connect_timeout = absl::Milliseconds(100);
   Start({first.address(), second.address()});
   Pass(absl::Milliseconds(50));
-  EXPECT_EQ(second.tries(), 1u);
-  EXPECT_EQ(first.open(), 1u);
+  EXPECT_TRUE(second.WaitForTries(1));
+  EXPECT_TRUE(Eventually([&] { return first.open() == 1; }));
   Pass(absl::Milliseconds(50));
   UntilEnded();
   EXPECT_EQ(failed_, 1);
