@@ -21,8 +21,14 @@ void SimCompletionQueue::PushAt(int64_t when_ns, Entry entry) {
   });
 }
 
-void SimCompletionQueue::PushNews(std::function<bool()> still, std::function<void()> news) {
-  news_.push_back({std::move(still), std::move(news)});
+void SimCompletionQueue::PushNews(std::function<bool()> still, std::function<bool()> due,
+                                  std::function<void()> news) {
+  news_.push_back({std::move(still), std::move(due), std::move(news)});
+}
+
+bool SimCompletionQueue::HasWork() const {
+  return !ready_.empty() ||
+         std::any_of(news_.begin(), news_.end(), [](const News& news) { return news.is_due(); });
 }
 
 size_t SimCompletionQueue::Poll(absl::Span<fabric::Completion> completions) {
@@ -34,9 +40,11 @@ size_t SimCompletionQueue::Poll(absl::Span<fabric::Completion> completions) {
     network_.AdvanceTo(step_ns);
     lock.lock();
   }
-  while (!news_.empty()) {
-    const News news = std::move(news_.front());
-    news_.pop_front();
+  while (true) {
+    const auto due = std::find_if(news_.begin(), news_.end(), [](const News& news) { return news.is_due(); });
+    if (due == news_.end()) break;
+    const News news = std::move(*due);
+    news_.erase(due);
     if (!news.still()) continue;
     lock.unlock();
     news.tell();

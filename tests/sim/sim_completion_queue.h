@@ -28,15 +28,18 @@ class SimCompletionQueue final : public fabric::CompletionQueue {
   };
   // `when_ns`: from when on it can be polled. Entries of one queue come in the order of their posts.
   void PushAt(int64_t when_ns, Entry entry);
-  // `news` is called from inside Poll(), without the lock, if `still` holds then.
-  void PushNews(std::function<bool()> still, std::function<void()> news);
+  // `news` is called from inside the first Poll() at whose start `due` holds, without the lock, unless `still`
+  // does not hold any more.
+  void PushNews(std::function<bool()> still, std::function<bool()> due, std::function<void()> news);
 
  private:
   struct News {
     std::function<bool()> still;
+    std::function<bool()> due;
     std::function<void()> tell;
+    bool is_due() const { return !still() || due(); }
   };
-  bool HasWork() const { return !ready_.empty() || !news_.empty(); }
+  bool HasWork() const;
 
   Network& network_;
   const uint32_t depth_;

@@ -80,7 +80,16 @@ void SimQueuePair::Tell(std::function<void(fabric::ConnectionHandler&)> news) {
         const SimQueuePair* const self = network.FindQueuePair(qp_num);
         return self != nullptr && !self->disconnected_;
       },
-      [this, news = std::move(news)] { news(handler_); });
+      [] { return true; }, [this, news = std::move(news)] { news(handler_); });
+}
+
+void SimQueuePair::TellEnd(const absl::Status& why) {
+  completion_queue_.PushNews(
+      [&network = network(), qp_num = qp_num_] {
+        const SimQueuePair* const self = network.FindQueuePair(qp_num);
+        return self != nullptr && !self->disconnected_;
+      },
+      [this] { return responder_.arrivals_to_poll() == 0; }, [this, why] { handler_.OnDisconnected(why); });
 }
 
 // ---- Connecting
@@ -258,7 +267,7 @@ void SimQueuePair::OnGoodbye(const std::string& why) {
   if (state_ == State::kConnecting || state_ == State::kAccepting) return OnConnectFailed(status);
   Trace(absl::StrCat("hears that ", why));
   if (dice().Chance(faults().error_on_goodbye)) EnterError();
-  Tell([status](fabric::ConnectionHandler& handler) { handler.OnDisconnected(status); });
+  TellEnd(status);
 }
 
 void SimQueuePair::DeviceRemoved() {
@@ -266,7 +275,7 @@ void SimQueuePair::DeviceRemoved() {
   const absl::Status status = absl::UnavailableError("IBV_EVENT_DEVICE_FATAL: the device is gone");
   if (state_ == State::kConnecting || state_ == State::kAccepting) return OnConnectFailed(status);
   EnterError();
-  Tell([status](fabric::ConnectionHandler& handler) { handler.OnDisconnected(status); });
+  TellEnd(status);
 }
 
 }  // namespace hawser::sim

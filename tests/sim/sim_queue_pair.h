@@ -85,6 +85,8 @@ class SimQueuePair final : public fabric::QueuePair {
 
   void Deliver();
   void Tell(std::function<void(fabric::ConnectionHandler&)> news);
+  // Of an established connection: when all that has arrived was polled.
+  void TellEnd(const absl::Status& why);
 
   SimFabric& fabric_;
   SimCompletionQueue& completion_queue_;

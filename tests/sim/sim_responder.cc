@@ -152,13 +152,16 @@ bool SimResponder::ExecuteSend(const SimPacket& packet) {
 void SimResponder::PushReceive(const Receive& receive, CompletionStatus status, uint32_t byte_len,
                                int64_t delay_ns) {
   last_receive_completion_ns_ = std::max(last_receive_completion_ns_, qp_.now_ns() + delay_ns);
-  qp_.completion_queue().PushAt(
-      last_receive_completion_ns_,
-      {{receive.wr_id, qp_.qp_num(), status, Opcode::kReceive, byte_len}, [this, guard = receive.guard] {
-         qp_.ReleaseGuard(guard, "a receive");
-         --receives_out_;
-         has_received_ = true;
-       }});
+  const bool arrived = status == CompletionStatus::kSuccess;
+  if (arrived) ++arrivals_to_poll_;
+  qp_.completion_queue().PushAt(last_receive_completion_ns_,
+                                {{receive.wr_id, qp_.qp_num(), status, Opcode::kReceive, byte_len},
+                                 [this, arrived, guard = receive.guard] {
+                                   if (arrived) --arrivals_to_poll_;
+                                   qp_.ReleaseGuard(guard, "a receive");
+                                   --receives_out_;
+                                   has_received_ = true;
+                                 }});
 }
 
 CompletionStatus SimResponder::CheckAccess(const SimPacket& packet, Access access) const {

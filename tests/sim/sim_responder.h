@@ -43,6 +43,7 @@ class SimResponder {
 
   // Receives posted and not polled yet.
   uint32_t receives_out() const { return receives_out_; }
+  uint32_t arrivals_to_poll_ = 0;  // Completions of SENDs that have arrived.
   // One was polled.
   bool has_received() const { return has_received_; }
   // All that was granted is in force then.
@@ -55,6 +56,8 @@ class SimResponder {
   void OnPacket(SimPacket packet);
   // The queue pair is in error: receives come back, and nothing is answered any more.
   void Flush();
+
+  uint32_t arrivals_to_poll() const { return arrivals_to_poll_; }
 
  private:
   using Access = fabric::QueuePair::Access;
