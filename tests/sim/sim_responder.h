@@ -43,7 +43,8 @@ class SimResponder {
 
   // Receives posted and not polled yet.
   uint32_t receives_out() const { return receives_out_; }
-  uint32_t arrivals_to_poll_ = 0;  // Completions of SENDs that have arrived.
+  // SENDs that have arrived, of which the application has not been told yet.
+  uint32_t arrivals_to_poll() const { return arrivals_to_poll_; }
   // One was polled.
   bool has_received() const { return has_received_; }
   // All that was granted is in force then.
@@ -56,8 +57,6 @@ class SimResponder {
   void OnPacket(SimPacket packet);
   // The queue pair is in error: receives come back, and nothing is answered any more.
   void Flush();
-
-  uint32_t arrivals_to_poll() const { return arrivals_to_poll_; }
 
  private:
   using Access = fabric::QueuePair::Access;
@@ -92,6 +91,7 @@ class SimResponder {
   SimQueuePair& qp_;
   std::deque<Receive> receives_;
   uint32_t receives_out_ = 0;
+  uint32_t arrivals_to_poll_ = 0;
   bool has_received_ = false;
   int64_t last_receive_completion_ns_ = 0;
   std::deque<SimPacket> inbound_;
