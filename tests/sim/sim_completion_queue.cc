@@ -21,8 +21,8 @@ void SimCompletionQueue::PushAt(int64_t when_ns, Entry entry) {
   });
 }
 
-void SimCompletionQueue::PushNews(std::function<bool()> still, std::function<bool()> due,
-                                  std::function<void()> news) {
+void SimCompletionQueue::PushNews(std::function<bool()> still, std::function<void()> news,
+                                  std::function<bool()> due) {
   news_.push_back({std::move(still), std::move(due), std::move(news)});
 }
 

@@ -30,7 +30,9 @@ class SimCompletionQueue final : public fabric::CompletionQueue {
   void PushAt(int64_t when_ns, Entry entry);
   // `news` is called from inside the first Poll() at whose start `due` holds, without the lock, unless `still`
   // does not hold any more.
-  void PushNews(std::function<bool()> still, std::function<bool()> due, std::function<void()> news);
+  void PushNews(
+      std::function<bool()> still, std::function<void()> news,
+      std::function<bool()> due = [] { return true; });
 
  private:
   struct News {

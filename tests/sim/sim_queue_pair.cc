@@ -80,7 +80,7 @@ void SimQueuePair::Tell(std::function<void(fabric::ConnectionHandler&)> news) {
         const SimQueuePair* const self = network.FindQueuePair(qp_num);
         return self != nullptr && !self->disconnected_;
       },
-      [] { return true; }, [this, news = std::move(news)] { news(handler_); });
+      [this, news = std::move(news)] { news(handler_); });
 }
 
 void SimQueuePair::TellEnd(const absl::Status& why) {
@@ -89,7 +89,7 @@ void SimQueuePair::TellEnd(const absl::Status& why) {
         const SimQueuePair* const self = network.FindQueuePair(qp_num);
         return self != nullptr && !self->disconnected_;
       },
-      [this] { return responder_.arrivals_to_poll() == 0; }, [this, why] { handler_.OnDisconnected(why); });
+      [this, why] { handler_.OnDisconnected(why); }, [this] { return responder_.arrivals_to_poll() == 0; });
 }
 
 // ---- Connecting
