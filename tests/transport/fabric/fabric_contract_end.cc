@@ -155,8 +155,12 @@ TEST_P(EndContractTest, TheEndIsToldAfterAllThatArrivedBeforeWasReturned) {
   for (int round = 0; round < 20; ++round) {
     auto [a, b] = world_.Connect({.send_depth = 8, .receive_depth = 8});
     for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 100, 100)).ok());
-    size_t returned = 0;
-    b.news().on_disconnected = [&returned, &b = b] { returned = b.receives.size(); };
+    const auto arrivals = [&b = b] {
+      return std::count_if(b.receives.begin(), b.receives.end(),
+                           [](const Completion& each) { return each.status == kSuccess; });
+    };
+    ptrdiff_t returned = 0;
+    b.news().on_disconnected = [&] { returned = arrivals(); };
     for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(a.Send(i, a.At(0, 100)).ok());
     // The receiver does not look meanwhile, so that it finds all of it at once.
     Completion completion;
@@ -164,9 +168,7 @@ TEST_P(EndContractTest, TheEndIsToldAfterAllThatArrivedBeforeWasReturned) {
     a.qp().Disconnect();
     HAWSER_UNTIL(world_, b.news().ended());
     world_.ExpectEverythingComesBack(b);
-    const auto successes = std::count_if(b.receives.begin(), b.receives.end(),
-                                         [](const Completion& each) { return each.status == kSuccess; });
-    EXPECT_EQ(static_cast<ptrdiff_t>(returned), successes) << "when the end was told";
+    EXPECT_EQ(returned, arrivals()) << "when the end was told";
     a.Destroy();
     b.Destroy();
   }
