@@ -73,7 +73,7 @@ TEST(DyingMachine, Serves) {
   server.probe.on_act = [&](ServerContext& context, uint64_t number) {
     return number == kHold ? server.held.Handler()(context, number) : absl::OkStatus();
   };
-  server.server.Wait();  // Does not end.
+  EXPECT_TRUE(server.server.Wait().ok());  // Does not end.
 }
 
 TEST(DyingMachine, Calls) {
