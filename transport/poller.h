@@ -243,7 +243,7 @@ class Poller {
   static constexpr int kFree = 0, kHeld = 1, kHeldAndAwaited = 2;
   std::atomic<int> held_{kFree};
   std::atomic<const void*> holder_{nullptr};
-  MessageCache cache_;                  // Of who is on it.
+  MessageCache cache_;                  // Of the thread that is on it.
   const Poller* outer_held_ = nullptr;  // That the thread on this one is on, too.
 
   CalledOut called_out_;
