@@ -103,76 +103,72 @@ TEST(AbandonedTest, TheHandlerMayReadItsLargeRequestUntilItAnswers) {
   deferred.Finish();
 }
 
-TEST(AbandonedTest, ARequestThatAHandlerHoldsCountsAgainstItsPeerUntilItAnswers) {
-  // What a host may hold is 80 % of 64 MiB: two of these, not three.
-  constexpr size_t kBytes = 20 << 20;
-  Box<DeferredCall> calls;
+// Holds each request, with memory for two requests of kBytes of one host: 80 % of 64 MiB, so not for a third.
+struct SmallServer {
+  static constexpr size_t kBytes = 20 << 20;
+
   struct Holding final : ProbeServiceImpl {
     absl::Status Echo(ServerContext& context, probe::Probe::EchoParams::Reader,
                       probe::Probe::EchoResults::Builder) override {
-      calls->Put(context.Defer());
+      calls.Put(context.Defer());
       return absl::OkStatus();
     }
-    Box<DeferredCall>* calls;
-  } holding;
-  holding.calls = &calls;
-  ServerOptions small;
-  small.pool.limit_bytes = 64 << 20;
-  Server server(std::move(small));
-  ASSERT_TRUE(server.AddService(&holding).ok());
-  const auto channel = *Channel::Connect(*server.Listen(TestUri()));
-  const auto send = [&](absl::Duration timeout) {
+    Box<DeferredCall> calls;
+  };
+
+  static ServerOptions Options() {
+    ServerOptions options;
+    options.pool.limit_bytes = 64 << 20;
+    return options;
+  }
+
+  SmallServer() {
+    EXPECT_TRUE(server.AddService(&holding).ok());
+    uri = *server.Listen(TestUri());
+  }
+  static auto Send(const std::shared_ptr<Channel>& channel, absl::Duration timeout) {
     auto call = probe::ProbeStub(channel).Echo({.timeout = timeout});
     call.request().initData(kBytes);
     return call.Send();
-  };
+  }
+  DeferredCall Take() { return holding.calls.Take(); }
+
+  Holding holding;
+  Server server{Options()};
+  std::string uri;
+};
+
+TEST(AbandonedTest, ARequestThatAHandlerHoldsCountsAgainstItsPeerUntilItAnswers) {
+  SmallServer small;
+  const auto channel = *Channel::Connect(small.uri);
   std::vector<DeferredCall> held;
   for (int i = 0; i < 2; ++i) {
-    auto call = send(kLong);
-    held.push_back(calls.Take());
+    auto call = SmallServer::Send(channel, kLong);
+    held.push_back(small.Take());
     call.Cancel();
     EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kCancelled));
   }
-  EXPECT_FALSE(send(absl::Milliseconds(50)).Wait().ok());
-  EXPECT_EQ(calls.size(), 0u) << "it found no memory";
+  EXPECT_FALSE(SmallServer::Send(channel, absl::Milliseconds(50)).Wait().ok());
+  EXPECT_EQ(small.holding.calls.size(), 0u) << "it found no memory";
   held.clear();
-  auto call = send(kLong);
-  calls.Take().Finish();
+  auto call = SmallServer::Send(channel, kLong);
+  small.Take().Finish();
   EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kOk));
 }
 
 TEST(AbandonedTest, ARequestOfALostConnectionCountsAgainstItsHostUntilItsHandlerAnswers) {
-  constexpr size_t kBytes = 20 << 20;
-  Box<DeferredCall> calls;
-  struct Holding final : ProbeServiceImpl {
-    absl::Status Echo(ServerContext& context, probe::Probe::EchoParams::Reader,
-                      probe::Probe::EchoResults::Builder) override {
-      calls->Put(context.Defer());
-      return absl::OkStatus();
-    }
-    Box<DeferredCall>* calls;
-  } holding;
-  holding.calls = &calls;
-  ServerOptions small;
-  small.pool.limit_bytes = 64 << 20;
-  Server server(std::move(small));
-  ASSERT_TRUE(server.AddService(&holding).ok());
-  const std::string uri = *server.Listen(TestUri());
+  SmallServer small;
   std::vector<DeferredCall> held;
   for (int i = 0; i < 2; ++i) {
-    const auto channel = *Channel::Connect(uri);
-    auto call = probe::ProbeStub(channel).Echo();
-    call.request().initData(kBytes);
-    auto pending = call.Send();
-    held.push_back(calls.Take());
+    const auto channel = *Channel::Connect(small.uri);
+    auto pending = SmallServer::Send(channel, kLong);
+    held.push_back(small.Take());
     channel->Close();
     EXPECT_FALSE(pending.Wait().ok());
   }
-  const auto channel = *Channel::Connect(uri);
-  auto call = probe::ProbeStub(channel).Echo({.timeout = absl::Milliseconds(50)});
-  call.request().initData(kBytes);
-  EXPECT_FALSE(call.Send().Wait().ok());
-  EXPECT_EQ(calls.size(), 0u) << "it found no memory";
+  const auto channel = *Channel::Connect(small.uri);
+  EXPECT_FALSE(SmallServer::Send(channel, absl::Milliseconds(50)).Wait().ok());
+  EXPECT_EQ(small.holding.calls.size(), 0u) << "it found no memory";
 }
 
 TEST(AbandonedTest, TooManyOfThemRefuseFurtherCallsByTheirName) {
