@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kThreads = 4;
 
-absl::Status Run(const std::string& uri, const std::string& store_uri, images::StopSignal& stop) {
+absl::Status Run(const std::string& uri, const std::string& store_uri, examples::StopSignal& stop) {
   // The service outlives the server, and needs a channel that shares the server's memory. So it is declared
   // before both, and made after both.
   std::optional<images::ScalingGateway> gateway;
@@ -27,7 +27,7 @@ absl::Status Run(const std::string& uri, const std::string& store_uri, images::S
 }  // namespace
 
 int main(int argc, char** argv) {
-  images::StopSignal stop;  // First, while there is one thread.
+  examples::StopSignal stop;  // First, while there is one thread.
   if (argc != 3) {
     std::cerr << "usage: gateway_server <uri> <uri of the store>" << std::endl;
     return 2;

@@ -12,7 +12,7 @@ constexpr uint64_t kMemoryBytes = uint64_t{1} << 30;
 }  // namespace
 
 int main(int argc, char** argv) {
-  images::StopSignal stop;  // First, while there is one thread.
+  examples::StopSignal stop;  // First, while there is one thread.
   if (argc != 2) {
     std::cerr << "usage: store_server <uri>" << std::endl;
     return 2;
