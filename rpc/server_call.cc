@@ -1,7 +1,6 @@
 #include "hawser/rpc/server_call.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "hawser/rpc/exceptions.h"
@@ -51,10 +50,11 @@ void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry
   refs_.store(1, std::memory_order_relaxed);
   const auto& executor = connection_.serving().executor;
   if (!executor) {
-    std::optional<transport::Poller::CallOut> out;
-    out.emplace(connection_.poller(), "the handler of", entry.method->name);
-    absl::Status status = CallHandler();
-    out.reset();
+    absl::Status status;
+    {
+      const transport::Poller::CallOut out(connection_.poller(), "the handler of", entry.method->name);
+      status = CallHandler();
+    }
     return HandlerReturned(std::move(status));
   }
   const transport::Poller::CallOut out(connection_.poller(), "the executor, given the handler of",

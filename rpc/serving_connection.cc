@@ -7,6 +7,7 @@
 #include "hawser/rpc/envelope.h"
 #include "hawser/rpc/server_call.h"
 #include "hawser/rpc/status.h"
+#include "hawser/transport/called_out.h"
 #include "hawser/transport/fabric/check.h"
 
 namespace hawser::internal {
@@ -18,8 +19,6 @@ constexpr size_t kAbandonedPerSlotMax = 2;
 
 // Of the text of an error, when there is no memory for all of it.
 constexpr size_t kShortMessage = 256;
-
-int64_t SecondsSince(int64_t then_ns, int64_t now_ns) { return (now_ns - then_ns) / 1'000'000'000; }
 
 void Add(std::atomic<uint64_t>& counter, int delta) {
   counter.store(counter.load(std::memory_order_relaxed) + delta, std::memory_order_relaxed);
@@ -111,13 +110,16 @@ void ServingConnection::Close(const absl::Status& why) {
   if (connection_ != nullptr) connection_->Close(why);
 }
 
+std::string ServingConnection::AgeOf(const ServerCall& call) const {
+  return transport::RoughDuration(absl::Nanoseconds(poller_.now_ns() - call.started_ns()));
+}
+
 std::vector<std::string> ServingConnection::DescribeCalls() const {
   poller_.AssertHeld();
   std::vector<std::string> texts;
   for (const auto& call : calls_) {
     if (std::find(free_.begin(), free_.end(), call.get()) != free_.end()) continue;
-    texts.push_back(absl::StrCat(call->method().name, " from ", peer_address_, ", ",
-                                 SecondsSince(call->started_ns(), poller_.now_ns()), " s old"));
+    texts.push_back(absl::StrCat(call->method().name, " from ", peer_address_, ", ", AgeOf(*call), " old"));
   }
   return texts;
 }
@@ -197,8 +199,8 @@ absl::Status ServingConnection::CheckAbandoned() const {
   return absl::ResourceExhaustedError(absl::StrCat(
       abandoned_,
       " handlers of this connection go on although their callers have stopped waiting, the oldest, ",
-      oldest->method().name, ", for ", SecondsSince(oldest->started_ns(), poller_.now_ns()),
-      " s; handlers have to end when ServerContext::cancelled() says so"));
+      oldest->method().name, ", for ", AgeOf(*oldest),
+      "; handlers have to end when ServerContext::cancelled() says so"));
 }
 
 const MethodTable::Entry* ServingConnection::Find(uint64_t interface_id, uint16_t ordinal) {

@@ -131,6 +131,8 @@ class ServingConnection final : transport::ConnectionObserver,
 
   // Answers in the place of a handler whose caller does not wait any more, so that the slot is free.
   void AnswerFor(ServerCall& call, const absl::Status& why);
+  // "12 s": since it has come.
+  std::string AgeOf(const ServerCall& call) const;
   // OK, or ResourceExhausted: too many handlers go on after their calls have ended.
   absl::Status CheckAbandoned() const;
   void Opened(transport::Connection* connection, const transport::ConnectionOptions& options);

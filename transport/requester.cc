@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/transport/called_out.h"
 #include "hawser/transport/connection.h"
 
 namespace hawser::transport {
@@ -221,10 +222,10 @@ std::string Requester::DescribeSlots() const {
     absl::StrAppend(&text, ", ", given_up,
                     " with calls that were given up and that the peer has not answered");
   }
-  const double seconds = static_cast<double>(connection_.poller().now_ns() - oldest->sent_ns) / 1e9;
+  const absl::Duration age = absl::Nanoseconds(connection_.poller().now_ns() - oldest->sent_ns);
   absl::StrAppend(&text, "; the oldest is ",
-                  oldest->handler != nullptr ? oldest->handler->name() : oldest->given_up, ", sent ", seconds,
-                  " s ago");
+                  oldest->handler != nullptr ? oldest->handler->name() : oldest->given_up, ", sent ",
+                  RoughDuration(age), " ago");
   return text;
 }
 

@@ -2,23 +2,13 @@
 
 #include "hawser/rpc/server.h"
 
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-
-#include <cerrno>
-#include <cstddef>
 #include <deque>
-#include <iterator>
 #include <memory>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "hawser/tests/testing/child.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"
 
@@ -82,32 +72,6 @@ TEST(ServerAddressTest, AnIpv4HostIsOneHostHoweverItComes) {
   EXPECT_THAT(Channel::Connect("tcp://127.0.0.2:" + port).status(),
               HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(Channel::Connect("tcp://[::1]:" + port).status(), HasCode(absl::StatusCode::kOk));
-}
-
-// As of a kernel without IPv6, for this process and for good.
-bool ForbidIpv6() {
-  sock_filter no_ipv6[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3),
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[0])),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAFNOSUPPORT),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog program = {.len = std::size(no_ipv6), .filter = no_ipv6};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
-
-TEST(ServerAddressTest, WithoutIpv6AllAddressesAreThoseOfIpv4) {
-  EXPECT_TRUE(InChild([] {
-    if (!ForbidIpv6()) return false;
-    TestServer server({}, "tcp://[::]:0");
-    EXPECT_THAT(server.uri, MatchesRegex("tcp://0\\.0\\.0\\.0:[0-9]+"));
-    EXPECT_THAT(server.server.Listen("tcp://[::1]:0").status(), HasCode(absl::StatusCode::kInvalidArgument));
-    EXPECT_THAT(CallAt("tcp://127.0.0.1:" + PortOf(server.uri)), HasCode(absl::StatusCode::kOk));
-    return !testing::Test::HasFailure();
-  }));
 }
 
 TEST(ServerAddressTest, AHostNameMeansAllItsAddresses) {

@@ -58,11 +58,9 @@ absl::Status TcpQueuePair::NotUsable(absl::string_view call) const {
   if (state_ != State::kError) {
     return absl::FailedPreconditionError(absl::StrCat(call, ": the queue pair is not connected yet"));
   }
-  absl::Status why = absl::FailedPreconditionError(
+  return absl::FailedPreconditionError(
       absl::StrCat(call, " to ", Peer(), ": the queue pair is in error: ",
                    error_.ok() ? "Disconnect() was called, or a work request failed" : error_.message()));
-  if (const std::optional<Violation> violation = hawser::ViolationOf(error_)) SetViolation(why, *violation);
-  return why;
 }
 
 absl::Status TcpQueuePair::CheckSend(const SendWorkRequest& request, uint32_t* length_bytes) const {
