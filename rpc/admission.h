@@ -32,7 +32,6 @@ class Admission {
   // OK: `place` is taken, until Release() of it.
   absl::Status Admit(const Place& place);
   void Release(const Place& place);
-  uint64_t connections() const { return connections_; }
 
   // `newcomer` has the admitted `place`. Returns the newcomer that has to be closed, which is one no more;
   // null: none has to.

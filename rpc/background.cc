@@ -1,20 +1,15 @@
 #include "hawser/rpc/background.h"
 
 #include <memory>
-#include <system_error>
-#include <thread>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/thread.h"
 
 namespace hawser::internal {
 absl::Status RunInBackground(absl::AnyInvocable<void()> function) {
-  try {
-    std::thread(std::move(function)).detach();
-  } catch (const std::system_error& error) {
-    return absl::ResourceExhaustedError(absl::StrCat("cannot start a thread: ", error.what()));
-  }
-  return absl::OkStatus();
+  absl::StatusOr<std::thread> started = fabric::StartThread("hawser-aside", std::move(function));
+  if (started.ok()) started->detach();
+  return started.status();
 }
 
 void RunAndWait(transport::Poller& poller, absl::AnyInvocable<void()> function) {

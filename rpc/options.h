@@ -112,7 +112,8 @@ struct ServerOptions {
   ConnectionOptions connection;
   // Connections at most, in all and from one host (an IPv4 address, or an IPv6 network of 64 bits); a further
   // one is rejected with a reason. So is one whose receives would take more than three quarters of `pool`:
-  // the default pool has room for some 20,000 connections of 32 slots, or 70,000 of 8.
+  // the default pool has room for some 20,000 connections of 32 slots, or 70,000 of 8. A connection that was
+  // closed counts until its handlers have ended.
   uint32_t connections_max = 65536;
   uint32_t connections_per_host_max = 16384;
   ReadLimits read;

@@ -413,7 +413,9 @@ Admission::Place ServerCore::PlaceFor(const Pollers& pollers, const fabric::Conn
 absl::Status ServerCore::Admit(const Admission::Place& place) {
   absl::MutexLock lock(&mutex_);
   if (phase_ != Phase::kServing) return absl::UnavailableError("the server is shutting down");
-  return admission_.Admit(place);
+  absl::Status admitted = admission_.Admit(place);
+  if (admitted.ok()) ++connections_;
+  return admitted;
 }
 
 void ServerCore::AcceptClient(Pollers& pollers, size_t index, std::unique_ptr<fabric::ConnectRequest> request,
@@ -441,11 +443,11 @@ void ServerCore::AcceptClient(Pollers& pollers, size_t index, std::unique_ptr<fa
   if (excess_poller != nullptr) CloseNewcomer(*excess_poller, excess);
   if (!serving) {
     transport::Refuse(*request, absl::UnavailableError("the server is shutting down"));
-    return ConnectionEnded(place);
+    return OnReverseGone(place);
   }
   if (!session.Accept(std::move(request), hello).ok()) {
+    ConnectionEnded();
     OnSessionGone(session);
-    ConnectionEnded(place);
   }
 }
 
@@ -473,9 +475,9 @@ void ServerCore::AcceptReverse(std::unique_ptr<fabric::ConnectRequest> request,
   }
   if (session == nullptr) {
     transport::Refuse(*request, absl::NotFoundError("no such session; its first connection is gone"));
-    return ConnectionEnded(place);
+    return OnReverseGone(place);
   }
-  if (!session->AcceptReverse(std::move(request), hello, place).ok()) ConnectionEnded(place);
+  if (!session->AcceptReverse(std::move(request), hello, place).ok()) OnReverseGone(place);
 }
 
 Session* ServerCore::FindSession(const transport::SessionToken& token) ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -490,15 +492,20 @@ void ServerCore::OnSessionHeard(Session& session) {
 
 void ServerCore::OnSessionClosed(Session& session) {
   OnSessionHeard(session);  // Nothing more will be.
-  ConnectionEnded(session.place());
+  ConnectionEnded();
 }
 
-void ServerCore::OnReverseGone(const Admission::Place& place) { ConnectionEnded(place); }
+void ServerCore::OnReverseGone(const Admission::Place& place) {
+  {
+    absl::MutexLock lock(&mutex_);
+    admission_.Release(place);
+  }
+  ConnectionEnded();
+}
 
-void ServerCore::ConnectionEnded(const Admission::Place& place) {
+void ServerCore::ConnectionEnded() {
   absl::MutexLock lock(&mutex_);
-  admission_.Release(place);
-  if (admission_.connections() == 0) ended_.SignalAll();
+  if (--connections_ == 0) ended_.SignalAll();
 }
 
 void ServerCore::OnSessionGone(Session& session) {
@@ -507,6 +514,7 @@ void ServerCore::OnSessionGone(Session& session) {
   {
     absl::MutexLock lock(&mutex_);
     admission_.RemoveNewcomer(session);
+    admission_.Release(session.place());
     const auto found = sessions_.find(session.token());
     HAWSER_CHECK(found != sessions_.end(), "a session ended twice; ", sessions_.size(), " are open");
     gone = std::move(found->second);
@@ -654,7 +662,7 @@ absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeOn(const 
 ServerStats ServerCore::stats() const {
   ServerStats stats;
   absl::MutexLock lock(&mutex_);
-  stats.connections = admission_.connections();
+  stats.connections = connections_;
   for (const auto& [fabric, pollers] : pollers_) {
     stats.leased_bytes += pollers->runtime->buffers().stats().leased_bytes;
     std::vector<const transport::Poller*> all;

@@ -98,7 +98,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
   // That of AllocateBuffer().
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeForBuffers(absl::string_view uri);
 
-  bool NoConnections() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return admission_.connections() == 0; }
+  bool NoConnections() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return connections_ == 0; }
   bool NoSessions() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return sessions_.empty(); }
   bool Down() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return phase_ == Phase::kDown; }
   // Blocks until one of these, or until `deadline`; returns it.
@@ -137,7 +137,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
                      const Admission::Place& place);
   // Of a newcomer that makes room for others.
   void CloseNewcomer(transport::Poller& poller, const transport::SessionToken& token);
-  void ConnectionEnded(const Admission::Place& place);
+  void ConnectionEnded();
 
   // Session::Owner
   void OnSessionHeard(Session& session) override;
@@ -161,7 +161,10 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
   std::string why_not_rdma_ ABSL_GUARDED_BY(mutex_);
   // Each is used and destroyed on its poller.
   absl::btree_map<transport::SessionToken, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
-  Admission admission_ ABSL_GUARDED_BY(mutex_);  // Of connections that are open, or being accepted.
+  // Of connections that are open, being accepted, or closed while handlers of theirs go on: a client that
+  // connects again and again leaves no more handlers behind than it may have connections.
+  Admission admission_ ABSL_GUARDED_BY(mutex_);
+  uint64_t connections_ ABSL_GUARDED_BY(mutex_) = 0;          // That are open, or being accepted.
   std::shared_ptr<ServerCore> self_ ABSL_GUARDED_BY(mutex_);  // After End(), while there are sessions.
 };
 

@@ -1,7 +1,6 @@
 #include "hawser/transport/log.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -12,13 +11,13 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "hawser/transport/fabric/fork.h"
 #include "hawser/transport/fabric/peer_text.h"
+#include "hawser/transport/fabric/thread.h"
 
 namespace hawser {
 namespace transport {
@@ -113,16 +112,13 @@ void ProcessLog::SetSink(LogSink sink) {
 }
 
 bool ProcessLog::StartLocked() {
-  try {
-    thread_ = std::thread([this] { Deliver(); });
-  } catch (const std::system_error& error) {
+  absl::StatusOr<std::thread> started = fabric::StartThread("hawser-log", [this] { Deliver(); });
+  if (!started.ok()) {
     WriteToStderr(LogSeverity::kError,
-                  absl::StrCat("the log stays on stderr: no thread for its sink could be "
-                               "started: ",
-                               error.what(), "; see ulimit -u"));
+                  absl::StrCat("the log stays on stderr: ", absl::string_view(started.status().message())));
     return false;
   }
-  pthread_setname_np(thread_.native_handle(), "hawser-log");
+  thread_ = *std::move(started);
   return true;
 }
 

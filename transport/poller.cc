@@ -1,6 +1,5 @@
 #include "hawser/transport/poller.h"
 
-#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/transport/connection.h"
 #include "hawser/transport/fabric/check.h"
+#include "hawser/transport/fabric/thread.h"
 #include "hawser/transport/work_id.h"
 
 namespace hawser::transport {
@@ -190,13 +190,14 @@ void Poller::operator delete(Poller* poller, std::destroying_delete_t) {
   ::operator delete(poller);
 }
 
-void Poller::Start() {
+absl::Status Poller::Start() {
   Watchdog& watchdog = Watchdog::Process();
   watchdog.Watch(called_out_, environment_);
   watchdog_asleep_ = &watchdog.asleep();
   watched_ = true;
-  background_ = std::thread([this] { Background(); });
-  pthread_setname_np(background_.native_handle(), "hawser-poller");
+  absl::StatusOr<std::thread> started = fabric::StartThread("hawser-poller", [this] { Background(); });
+  if (started.ok()) background_ = *std::move(started);
+  return started.status();
 }
 
 // ---- Being on the poller

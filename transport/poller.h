@@ -102,7 +102,8 @@ class Poller {
   // ---- From any thread.
 
   // Starts the thread that drives when nobody else does. Without it (a simulation) somebody calls PollOnce().
-  void Start();
+  // ResourceExhausted: the system has no thread left.
+  absl::Status Start();
 
   // Runs `item`, or `function`, on the poller: at once if this thread is on it; before this returns, usually,
   // if no thread is; else soon. A thread that finds the poller free also runs some of what other threads

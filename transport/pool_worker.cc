@@ -1,11 +1,9 @@
 #include "hawser/transport/pool_worker.h"
 
-#include <pthread.h>
 #include <unistd.h>
 
-#include <system_error>
-
 #include "absl/time/clock.h"
+#include "hawser/transport/fabric/thread.h"
 
 namespace hawser::transport {
 
@@ -30,13 +28,12 @@ void PoolWorker::StartWatching() {
 bool PoolWorker::Start() {
   if (stopping_ || !available()) return false;
   if (thread_.joinable()) return true;
-  try {
-    thread_ = std::thread([this] { Run(); });
-  } catch (const std::system_error&) {  // No thread more for this process. The callers do its work.
+  absl::StatusOr<std::thread> started = fabric::StartThread("hawser-pool", [this] { Run(); });
+  if (!started.ok()) {  // The callers do its work.
     available_.store(false, std::memory_order_relaxed);
     return false;
   }
-  pthread_setname_np(thread_.native_handle(), "hawser-pool");
+  thread_ = *std::move(started);
   process_.store(getpid(), std::memory_order_relaxed);
   return true;
 }

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <map>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "hawser/transport/fabric/check.h"
+#include "hawser/transport/fabric/thread.h"
 #include "hawser/transport/fabrics.h"
 
 namespace hawser::transport {
@@ -52,7 +51,9 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOn(std::shared_ptr<fabri
     absl::StatusOr<std::unique_ptr<Poller>> poller =
         Poller::Create(runtime->fabric_, MessagePool::Create(runtime->buffers_), options.poller, environment);
     if (!poller.ok()) return poller.status();
-    if (start_threads) (*poller)->Start();
+    if (absl::Status started = start_threads ? (*poller)->Start() : absl::OkStatus(); !started.ok()) {
+      return started;
+    }
     runtime->pollers_.push_back(*std::move(poller));
   }
   return runtime;
@@ -67,7 +68,7 @@ absl::StatusOr<Poller*> Runtime::FrontDesk() {
     absl::StatusOr<std::unique_ptr<Poller>> made =
         Poller::Create(fabric_, MessagePool::Create(buffers_), options, environment());
     if (!made.ok()) return made.status();
-    (*made)->Start();
+    if (absl::Status started = (*made)->Start(); !started.ok()) return started;
     (*made)->AddAsyncInterest(1);
     front_desk_ = *std::move(made);
   }
@@ -90,11 +91,8 @@ void Runtime::Destroy(Runtime* runtime) {
   if (!runtime->pollers_[0]->usable_in_this_process()) return;
   HAWSER_CHECK(runtime->has_threads_, "a runtime without threads lost its last owner on one of its pollers");
   // A poller waits for all threads that are on it, of which this one is one.
-  try {
-    std::thread([runtime] { delete runtime; }).detach();
-  } catch (const std::system_error&) {
-    // No thread for it: it stays.
-  }
+  auto started = fabric::StartThread("hawser-end", [runtime] { delete runtime; });
+  if (started.ok()) started->detach();  // Else it stays.
 }
 
 absl::Status Runtime::CheckServes(absl::string_view scheme) const {

@@ -1,14 +1,12 @@
 #include "hawser/transport/watchdog.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <optional>
-#include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/thread.h"
 #include "hawser/transport/log.h"
 
 namespace hawser::transport {
@@ -40,11 +38,8 @@ void Watchdog::Watch(const CalledOut& called, Environment& environment) {
     wake_.notify_one();
   }
   if (thread_.joinable()) return;
-  try {
-    thread_ = std::thread([this] { Run(); });
-    pthread_setname_np(thread_.native_handle(), "hawser-watchdog");
-  } catch (const std::system_error&) {
-  }
+  absl::StatusOr<std::thread> started = fabric::StartThread("hawser-watchdog", [this] { Run(); });
+  if (started.ok()) thread_ = *std::move(started);  // Else the next poller tries again.
 }
 
 void Watchdog::Unwatch(const CalledOut& called) {

@@ -52,6 +52,24 @@ TEST(AbandonedTest, ACallThatIsCancelledLeavesItsSlot) {
   }
 }
 
+TEST(AbandonedTest, AClosedConnectionCountsUntilItsHandlersEnd) {
+  ServerOptions options;
+  options.connections_per_host_max = 2;
+  HoldingServer holding(options);
+  std::vector<DeferredCall> handlers;
+  for (int i = 0; i < 2; ++i) {
+    const auto channel = holding.server.Connect(kTwoSlots);
+    auto call = SendAct(channel, 1);
+    handlers.push_back(holding.server.held.Take());
+    channel->Close();
+    ASSERT_TRUE(Eventually([&] { return holding.server.server.stats().connections == 0; }));
+  }
+  EXPECT_THAT(Channel::Connect(holding.server.uri, kTwoSlots).status(),
+              HasCode(absl::StatusCode::kResourceExhausted));
+  handlers.clear();
+  EXPECT_TRUE(Eventually([&] { return Channel::Connect(holding.server.uri, kTwoSlots).ok(); }));
+}
+
 TEST(AbandonedTest, WhatTheHandlerAnswersLaterReachesNoOtherCall) {
   HoldingServer holding;
   const auto channel = holding.server.Connect({.connection = {.slots = 1}});

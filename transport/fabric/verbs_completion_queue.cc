@@ -325,6 +325,7 @@ int VerbsCompletionQueue::TakeWorkCompletions(ibv_wc* out, int max) {
     const size_t count = std::min<size_t>(static_cast<size_t>(max), stash_.size() - stash_taken_);
     std::copy_n(stash_.begin() + static_cast<ptrdiff_t>(stash_taken_), count, out);
     stash_taken_ += count;
+    taken_total_ += count;
     return static_cast<int>(count);
   }
   int count = 0;
@@ -477,8 +478,8 @@ bool VerbsCompletionQueue::PollIntoStash(Cq& cq) {
   const int count = ibv_poll_cq(cq.cq, kBatch, found);
   if (count <= 0) return false;
   AfterPoll();
-  if (stash_taken_ == stash_.size()) {
-    stash_.clear();
+  if (stash_taken_ >= stash_.size() - stash_taken_) {  // So that it does not grow though it is never empty.
+    stash_.erase(stash_.begin(), stash_.begin() + static_cast<ptrdiff_t>(stash_taken_));
     stash_taken_ = 0;
   }
   stash_.insert(stash_.end(), found, found + count);
@@ -493,9 +494,14 @@ void VerbsCompletionQueue::Collect() {
   }
 }
 
-bool VerbsCompletionQueue::HasCollected() {
+uint64_t VerbsCompletionQueue::CollectedMark() {
   MutexLock lock(cq_mutex_);
-  return stash_taken_ < stash_.size();
+  return taken_total_ + stash_.size() - stash_taken_;
+}
+
+bool VerbsCompletionQueue::Delivered(uint64_t mark) {
+  MutexLock lock(cq_mutex_);
+  return taken_total_ >= mark;
 }
 
 // One: if there are more, the next Wait() returns at once, while asking for what is not there would cost a

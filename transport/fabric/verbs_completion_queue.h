@@ -93,7 +93,9 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   // Takes what the device has completed, to be delivered by later polls: before, and after, an ibv_qp is
   // destroyed whose completions would be lost with it.
   void Collect();
-  bool HasCollected();  // And not delivered.
+  // Of what was collected until now; Delivered(): a poll has given all of that.
+  uint64_t CollectedMark();
+  bool Delivered(uint64_t mark);
 
   // An ibv_cq with room for `entries` more, until Release().
   absl::StatusOr<ibv_cq*> Reserve(uint32_t entries);
@@ -173,6 +175,7 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   size_t next_cq_ ABSL_GUARDED_BY(cq_mutex_) = 0;
   std::vector<ibv_wc> stash_ ABSL_GUARDED_BY(cq_mutex_);
   size_t stash_taken_ ABSL_GUARDED_BY(cq_mutex_) = 0;
+  uint64_t taken_total_ ABSL_GUARDED_BY(cq_mutex_) = 0;  // Ever, from stash_.
 
   // Shared with Wait(), Wake() and threads that read the device's asynchronous events.
   std::atomic<bool> has_work_ = false;  // local_ or scheduled_ is not empty, outside of Poll().

@@ -314,7 +314,7 @@ void VerbsQueuePair::OnTurn() {
                                            ": it asked for what it was not granted")));
   }
   if (abandoning_) {
-    if (completion_queue_.HasCollected()) return ScheduleOnce();  // Ours may be among them.
+    if (!completion_queue_.Delivered(collected_)) return ScheduleOnce();  // Ours may be among them.
     abandoning_ = false;
     return Abandon();
   }
@@ -323,7 +323,7 @@ void VerbsQueuePair::OnTurn() {
   }
   if (news_ == nullptr) return;
   if (news_->ended && !news_->established && !news_->ended_before_established &&
-      completion_queue_.HasCollected()) {
+      !completion_queue_.Delivered(collected_)) {
     return ScheduleOnce();  // What arrived before the end is among them.
   }
   const std::unique_ptr<News> told = std::move(news_);
@@ -353,6 +353,7 @@ void VerbsQueuePair::Fail(absl::Status why, absl::string_view private_data) {
   error_ = std::move(why);
   // What arrived before the end is returned before the handler hears of it, and what this flushes after.
   completion_queue_.Collect();
+  collected_ = completion_queue_.CollectedMark();
   EnterError();
 }
 
@@ -415,6 +416,7 @@ void VerbsQueuePair::CollectAndAbandon() {
   completion_queue_.Collect();
   DestroyQp();
   completion_queue_.Collect();
+  collected_ = completion_queue_.CollectedMark();
   abandoning_ = true;
   ScheduleOnce();
 }

@@ -19,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "hawser/transport/fabric/fork.h"
+#include "hawser/transport/fabric/thread.h"
 #include "hawser/transport/fabric/unique_fd.h"
 #include "hawser/transport/fabric/verbs_errors.h"
 
@@ -31,7 +32,15 @@ class Lister {
     Request request = {.verbs = &verbs};
     {
       absl::MutexLock lock(&mutex_);
-      if (!std::exchange(started_, true)) std::thread([this] { Run(); }).detach();
+      if (!started_) {
+        absl::StatusOr<std::thread> thread = StartThread("hawser-devices", [this] { Run(); });
+        if (!thread.ok()) {
+          errno = EAGAIN;
+          return nullptr;
+        }
+        thread->detach();
+        started_ = true;
+      }
       waiting_.push_back(&request);
       asked_.Signal();
       while (!request.done) answered_.Wait(&mutex_);

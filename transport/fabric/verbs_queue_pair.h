@@ -143,6 +143,7 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   bool ended_ = false;         // The handler hears, or has heard, of the end.
   bool disconnected_ = false;  // By Disconnect(): the handler hears nothing more.
   bool abandoning_ = false;    // Abandon() follows, once what has completed is delivered.
+  uint64_t collected_ = 0;     // What has completed before the end: see VerbsCompletionQueue::Delivered().
   bool lost_ = false;          // No completion will come any more.
   bool scheduled_ = false;
   bool entered_ = false;  // The completion queue, so that the device stays.

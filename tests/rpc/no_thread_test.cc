@@ -1,0 +1,55 @@
+// A process that may not start a thread more.
+
+#include <sys/syscall.h>
+
+#include <cerrno>
+#include <memory>
+#include <string>
+
+#include "hawser/rpc/log.h"
+#include "hawser/rpc/runtime.h"
+#include "hawser/rpc/server.h"
+#include "hawser/tests/testing/forbid.h"
+#include "tests/rpc/probe.h"
+
+namespace hawser {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// For as long as there are all threads that it takes: nothing can be forbidden and allowed again.
+class NoThreadTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    ASSERT_TRUE(Forbid(SYS_clone3, ENOSYS));  // The library of C takes clone(2) then.
+    ASSERT_TRUE(Forbid(SYS_clone, EAGAIN));
+  }
+
+  static void ExpectNoThread(const absl::Status& status) {
+    EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("thread"), HasSubstr("ulimit -u")));
+  }
+};
+
+TEST_F(NoThreadTest, AChannelSaysSo) {
+  ExpectNoThread(Channel::Create("tcp://127.0.0.1:1").status());
+  ExpectNoThread(Channel::Create("tcp://127.0.0.1:1").status());  // What failed is not kept.
+}
+
+TEST_F(NoThreadTest, AServerSaysSo) {
+  Server server;
+  ExpectNoThread(server.Listen("tcp://127.0.0.1:0").status());
+  ExpectNoThread(server.Listen("tcp://127.0.0.1:0").status());
+}
+
+TEST_F(NoThreadTest, ARuntimeSaysSo) { ExpectNoThread(Runtime::Create("tcp").status()); }
+
+TEST_F(NoThreadTest, TheLogStaysOnStderr) {
+  SetLogSink([](LogSeverity, absl::string_view) { FAIL(); });
+  Server server;
+  ExpectNoThread(server.Listen("tcp://127.0.0.1:0").status());
+}
+
+}  // namespace
+}  // namespace hawser
