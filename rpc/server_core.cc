@@ -383,9 +383,10 @@ absl::Status ServerCore::AnswerProbe(const Pollers& pollers, const fabric::Conne
   const auto call = (*poller)->called_out().Now();
   const int64_t held_ns = call.has_value() ? (*poller)->environment().NowNs() - call->since_ns : 0;
   if (held_ns < kBusyNs) return absl::UnavailableError("the session is open, and its poller is not busy");
-  return absl::AbortedError(absl::StrCat("its poller has been held for ",
-                                         transport::RoughDuration(absl::Nanoseconds(held_ns)), " by ",
-                                         transport::Describe(*call)));
+  // A runtime may be shared: what else runs in this process is no business of the client.
+  return absl::AbortedError(absl::StrCat(
+      "its poller has been held for ", transport::RoughDuration(absl::Nanoseconds(held_ns)), " by ",
+      serving_->methods.Names(call->whose) ? transport::Describe(*call) : "other code of its process"));
 }
 
 absl::StatusOr<transport::Poller*> ServerCore::PollerOfSession(const Pollers& pollers,

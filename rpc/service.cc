@@ -32,6 +32,11 @@ const MethodTable::Entry* MethodTable::Find(uint64_t interface_id, uint16_t ordi
   return entry == entries_.end() ? nullptr : &entry->second;
 }
 
+bool MethodTable::Names(const char* name) const {
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [name](const auto& each) { return each.second.method->name == name; });
+}
+
 absl::string_view MethodTable::InterfaceName(uint64_t interface_id) const {
   const auto found = interfaces_.find(interface_id);
   return found == interfaces_.end() ? absl::string_view() : found->second;

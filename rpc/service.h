@@ -51,6 +51,8 @@ class MethodTable {
   const Method* conflict() const { return conflict_; }
   bool empty() const { return entries_.empty(); }
 
+  // Whether a method that is served here has `name`, by its address. Looks at each.
+  bool Names(const char* name) const;
   // "kv.capnp:KeyValue" of an interface that is known here; otherwise empty.
   absl::string_view InterfaceName(uint64_t interface_id) const;
   // "kv.capnp:KeyValue, kv.capnp:Watch", sixteen at most, and how many more there are. Empty: there is none.

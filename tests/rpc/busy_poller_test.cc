@@ -18,6 +18,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::shared_ptr<transport::Runtime> NewRuntime() {
   return *transport::Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/true);
@@ -125,6 +126,30 @@ TEST_F(BusyPollerTest, TheDeadlinesTextNamesTheHandlerThatHolds) {
   EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_THAT(std::string(status.message()), HasSubstr("held for"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("by the handler of probe.capnp:Probe.act"));
+}
+
+TEST(SharedPollerTest, AClientIsNotToldTheNamesOfOthersHandlers) {
+  const auto runtime = NewRuntime();
+  absl::Notification go_on;
+  Box<bool> holds;
+  TestServer holding({.runtime = runtime});
+  holding.probe.on_act = [&](ServerContext&, uint64_t) {
+    holds.Put(true);
+    go_on.WaitForNotificationWithTimeout(kLong / 2);
+    return absl::OkStatus();
+  };
+  NoListener listener;
+  Server other({.runtime = runtime});
+  ASSERT_TRUE(other.AddService(&listener).ok());
+  const auto channel = *Channel::Connect(*other.Listen(TestUri()), {.connection = kPingsSoon});
+  auto held = SendAct(holding.Connect(), 1, {.timeout = kLong});
+  holds.Take();
+  const auto status =
+      probe::ListenerStub(channel).Notify({.timeout = absl::Seconds(4)}).Send().Wait().status();
+  go_on.Notify();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("by other code of its process"));
+  EXPECT_THAT(std::string(status.message()), Not(HasSubstr("Probe.act")));
 }
 
 TEST_F(BusyPollerTest, TheLogNamesAHandlerThatHoldsForSeconds) {

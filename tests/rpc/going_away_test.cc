@@ -221,11 +221,11 @@ TEST(GoingAwayTest, AServerThatRefusesForEverIsAskedWithBackoffUntilTheDeadline)
   const auto channel = *Channel::Connect(
       server.uri, {.backoff_min = absl::Milliseconds(20), .backoff_max = absl::Milliseconds(20)});
   const absl::Status status =
-      SendAct(channel, 1, {.timeout = absl::Milliseconds(100), .wait_for_ready = true}).Wait().status();
+      SendAct(channel, 1, {.timeout = absl::Seconds(1), .wait_for_ready = true}).Wait().status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_FALSE(WasSent(status)) << status;
   EXPECT_GT(server.requests, 1);
-  EXPECT_LE(server.requests, 12);  // 10 ms apart at least.
+  EXPECT_LE(server.requests, 102);  // 10 ms apart at least.
 }
 
 TEST(GoingAwayTest, ARefusedCallThatIsCancelledEndsOnce) {
