@@ -131,8 +131,16 @@ void ReportException(absl::string_view what, absl::string_view whose) {
 }
 
 absl::Status StatusOfHandlersException(absl::string_view method, absl::string_view peer) {
+  bool callers_fault = false;
+  try {
+    throw;
+  } catch (const kj::Exception& exception) {
+    callers_fault =
+        exception.getType() == kj::Exception::Type::FAILED && CauseOf(exception) == Cause::kMalformed;
+  } catch (...) {
+  }
   absl::Status thrown = StatusOfException();
-  if (!absl::IsInvalidArgument(thrown)) {
+  if (!callers_fault) {
     transport::PeerLog::Process().Line(
         LogSeverity::kError, method,
         absl::StrCat("the handler of ", method, ", called by ", peer,

@@ -14,21 +14,11 @@ namespace hawser::internal {
 absl::Status StatusOfException();
 absl::Status StatusOfMalformed(const kj::Exception& exception);
 void ReportException(absl::string_view what, absl::string_view whose);
-// As StatusOfException(), of the handler of `method`, which `peer` has called. It stands in the log, too, unless
-// the caller's message was malformed.
+// As StatusOfException(), of the handler of `method`, which `peer` has called. It is logged, too, unless the
+// caller's message was malformed.
 absl::Status StatusOfHandlersException(absl::string_view method, absl::string_view peer);
 
-// Runs `body`, which returns a Status; what it throws comes back as one.
-template <typename Body>
-absl::Status CatchExceptions(Body&& body) {
-  try {
-    return body();
-  } catch (...) {
-    return StatusOfException();
-  }
-}
-
-// Likewise for a client that reads a reply: a kj::Exception is DataLoss; ResourceExhausted if a limit of
+// Runs `body`, with which a client reads a reply: a kj::Exception is DataLoss; ResourceExhausted if a limit of
 // ReadLimits is met; InvalidArgument if `body` builds more than Cap'n Proto can hold.
 template <typename Body>
 absl::Status CatchMalformed(Body&& body) {
@@ -40,8 +30,8 @@ absl::Status CatchMalformed(Body&& body) {
   }
 }
 
-// Runs a callback of the application, which can return no Status: what it throws stands in the log, with `what`
-// and `whose` it was ("the callback of", "kv.capnp:KeyValue.get"), and is otherwise lost.
+// Runs a callback of the application, which can return no Status: what it throws is logged, with `what` and
+// `whose` it was ("the callback of", "kv.capnp:KeyValue.get"), and is otherwise lost.
 template <typename Whose, typename Body>
 void CallUser(const char* what, const Whose& whose, Body&& body) {
   try {

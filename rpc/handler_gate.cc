@@ -3,6 +3,9 @@
 namespace hawser::internal {
 namespace {
 
+constexpr uint64_t kClosed = 1;
+constexpr uint64_t kOne = 2;
+
 thread_local const HandlerGate::Entry* innermost = nullptr;
 
 }  // namespace
@@ -17,15 +20,17 @@ HandlerGate::Entry::~Entry() {
 }
 
 bool HandlerGate::Enter() {
-  absl::MutexLock lock(&mutex_);
-  if (closed_) return false;
-  ++inside_;
-  return true;
+  if ((state_.fetch_add(kOne, std::memory_order_acq_rel) & kClosed) == 0) return true;
+  Leave();
+  return false;
 }
 
+// The last one that leaves a closed gate signals under the lock, so that it is not between the look of
+// AwaitEmpty() and its wait.
 void HandlerGate::Leave() {
+  if (state_.fetch_sub(kOne, std::memory_order_acq_rel) != kOne + kClosed) return;
   absl::MutexLock lock(&mutex_);
-  if (--inside_ == 0 && closed_) left_.SignalAll();
+  left_.SignalAll();
 }
 
 bool HandlerGate::InsideOnThisThread() const {
@@ -35,15 +40,12 @@ bool HandlerGate::InsideOnThisThread() const {
   return false;
 }
 
-void HandlerGate::Close() {
-  absl::MutexLock lock(&mutex_);
-  closed_ = true;
-}
+void HandlerGate::Close() { state_.fetch_or(kClosed, std::memory_order_acq_rel); }
 
 bool HandlerGate::AwaitEmpty(transport::Environment& environment, absl::Time deadline) {
   absl::MutexLock lock(&mutex_);
   return environment.Await(
-      mutex_, left_, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return inside_ == 0; }, deadline);
+      mutex_, left_, [this] { return state_.load(std::memory_order_acquire) < kOne; }, deadline);
 }
 
 }  // namespace hawser::internal

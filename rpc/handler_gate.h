@@ -1,26 +1,26 @@
 #ifndef HAWSER_RPC_HANDLER_GATE_H_
 #define HAWSER_RPC_HANDLER_GATE_H_
 
+#include <atomic>
 #include <cstdint>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "hawser/transport/environment.h"
 
 namespace hawser::internal {
 
-// The handlers of a server that run on its executor. They use the services, which may be destroyed right after
-// the server: so the end of the server closes the gate and waits until the last one has left.
-// Thread:   any.
-// Lifetime: shared by those that enter and the one that closes it.
+// Around the handlers of a server that run on its executor, and its OnCancel() callbacks. They use the services,
+// which may be destroyed right after the server: so the end of the server closes the gate and waits until the
+// last one has left.
+// Thread:   any. To enter and leave an open gate takes no lock.
 class HandlerGate {
  public:
   HandlerGate() = default;
   HandlerGate(const HandlerGate&) = delete;
   HandlerGate& operator=(const HandlerGate&) = delete;
 
-  // Stands around a handler. False: the gate is closed, and the handler must not run.
+  // Brackets a handler. False: the gate is closed, and the handler must not run.
   class Entry {
    public:
     explicit Entry(HandlerGate& gate);
@@ -48,10 +48,9 @@ class HandlerGate {
   bool Enter();
   void Leave();
 
+  std::atomic<uint64_t> state_{0};  // Twice those inside, and one if it is closed.
   absl::Mutex mutex_;
   absl::CondVar left_;
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t inside_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace hawser::internal

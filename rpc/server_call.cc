@@ -19,11 +19,10 @@ class ServerCall::Ticket {
   }
   void operator()() {
     ServerCall* const call = std::exchange(call_, nullptr);
-    // The end of the server waits for the gate, not for what follows it here.
-    const std::shared_ptr<HandlerGate> gate = call->connection_.serving().handlers;
     absl::Status status;
     {
-      const HandlerGate::Entry inside(*gate);
+      // The end of the server waits for this, not for what follows.
+      const HandlerGate::Entry inside(call->connection_.serving().handlers);
       if (!inside) {
         status = absl::UnavailableError("the server has ended");
       } else if (call->cancelled_.load(std::memory_order_acquire)) {
@@ -52,7 +51,10 @@ void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry
   if (!executor) {
     absl::Status status;
     {
-      const transport::Poller::CallOut out(connection_.poller(), "the handler of", entry.method->name);
+      const bool offered = connection_.serving().gate != nullptr;
+      const transport::Poller::CallOut out(connection_.poller(),
+                                           offered ? transport::kOfferedHandler : transport::kHandler,
+                                           entry.method->name);
       status = CallHandler();
     }
     return HandlerReturned(std::move(status));
@@ -72,6 +74,7 @@ void ServerCall::Reset() {
   deferred_ = abandoned_ = false;
   answered_.store(false, std::memory_order_relaxed);
   cancelled_.store(false, std::memory_order_relaxed);
+  handler_returned_.store(false, std::memory_order_relaxed);
   ForgetOnCancel();
 }
 
@@ -80,13 +83,14 @@ void ServerCall::Reset() {
 absl::Status ServerCall::CallHandler() {
   CallbackGate* const gate = connection_.serving().gate.get();
   if (gate != nullptr && !gate->Enter()) return absl::UnavailableError("the client ends its channel");
-  absl::Status status = CatchExceptions([&] { return entry_->handler(entry_->self, context_); });
+  absl::Status status = entry_->handler(entry_->self, context_);
   if (gate != nullptr) gate->Leave();
   return status;
 }
 
 void ServerCall::HandlerReturned(absl::Status status) {
   if (!deferred_) return Finish(std::move(status));
+  handler_returned_.store(true, std::memory_order_relaxed);
   if (!status.ok()) FinishOnce(std::move(status));
   Unref();
 }
@@ -103,8 +107,7 @@ void ServerCall::Finish(absl::Status status) {
   Post(&answer_item_);
 }
 
-// On a thread that may hold nothing else which keeps the runtime: what the item does may end its last other
-// owner before Post() has returned.
+// `keep`: the item may release the last other owner of the runtime before Post() has returned.
 void ServerCall::Post(transport::MailboxItem* item) {
   const std::shared_ptr<transport::Runtime> keep = connection_.runtime();
   connection_.poller().Post(item);
@@ -234,7 +237,7 @@ void ServerCall::RunOnCancel() {
 
 // It may use the service, which may be gone when the server or the channel that it was given to has ended.
 void ServerCall::CallOnCancel(absl::AnyInvocable<void()>& callback) {
-  const HandlerGate::Entry inside(*connection_.serving().handlers);
+  const HandlerGate::Entry inside(connection_.serving().handlers);
   CallbackGate* const gate = connection_.serving().gate.get();
   if (!inside || (gate != nullptr && !gate->Enter())) return;
   const transport::Poller::CallOut out(connection_.poller(), "the OnCancel() callback of",

@@ -51,6 +51,8 @@ class ServerCall {
   void RunOnCancel();
   transport::ExchangeId id() const { return id_; }
   const Method& method() const { return *entry_->method; }
+  // It was deferred, and its handler has returned. From any thread.
+  bool handler_returned() const { return handler_returned_.load(std::memory_order_relaxed); }
   // Of the poller's clock.
   int64_t started_ns() const { return started_ns_; }
   // Never null.
@@ -113,6 +115,7 @@ class ServerCall {
   std::atomic<int> refs_{0};
   std::atomic<bool> answered_{false};
   std::atomic<bool> cancelled_{false};
+  std::atomic<bool> handler_returned_{false};
   std::atomic<bool> has_on_cancel_{false};  // A callback, or a scope: calls without one need no lock.
   absl::Mutex cancel_mutex_;
   absl::AnyInvocable<void()> on_cancel_ ABSL_GUARDED_BY(cancel_mutex_);

@@ -73,33 +73,34 @@ void ServerCore::End() {
     AwaitLocked(&ServerCore::Down);  // Perhaps another thread's.
     ended = AwaitLocked(&ServerCore::NoSessions, environment_.Now() + options_.handler_grace);
   }
-  if (!ended) LogUnfinishedCalls("have not been finished; it does not wait for those that were deferred");
-  serving_->handlers->Close();
+  if (!ended) LogUnfinishedCalls("does not wait any more for calls that were deferred", /*returned=*/true);
+  serving_->handlers.Close();
   // Said again after twice the time, and so on.
   absl::Duration patience = std::max(options_.handler_grace, absl::Milliseconds(1));
-  while (!serving_->handlers->AwaitEmpty(environment_, environment_.Now() + patience)) {
-    LogUnfinishedCalls("keep it from ending, since handlers of theirs have not returned");
+  while (!serving_->handlers.AwaitEmpty(environment_, environment_.Now() + patience)) {
+    LogUnfinishedCalls("waits for handlers and OnCancel() callbacks that have not returned",
+                       /*returned=*/false);
     patience *= 2;
   }
   for (transport::Poller* poller : AllPollers()) {
-    // What told us of the end of the last session has returned when the poller has come to this.
+    // OnSessionGone() of the last session has returned when the poller has come to this.
     RunAndWait(*poller, [poller] { poller->AddAsyncInterest(-1); });
   }
   absl::MutexLock lock(&mutex_);
   if (!sessions_.empty()) self_ = shared_from_this();
 }
 
-void ServerCore::LogUnfinishedCalls(absl::string_view what) {
+void ServerCore::LogUnfinishedCalls(absl::string_view what, bool returned) {
   std::vector<std::string> calls;
   ForEachSession([&](Session& session) {
-    for (std::string& call : session.DescribeCalls()) calls.push_back(std::move(call));
+    for (std::string& call : session.DescribeCalls(returned)) calls.push_back(std::move(call));
   });
   if (calls.empty()) return;
   const size_t count = calls.size();
   calls.resize(std::min(count, kLoggedCallsMax));
   transport::Log(LogSeverity::kWarning,
-                 absl::StrCat("a Server ends, and ", count, " of its calls ", what, ": ",
-                              absl::StrJoin(calls, "; "), count > calls.size() ? "; ..." : ""));
+                 absl::StrCat("the end of a Server ", what, " (", count, "): ", absl::StrJoin(calls, "; "),
+                              count > calls.size() ? "; ..." : ""));
 }
 
 void ServerCore::DestroySoon(std::shared_ptr<ServerCore> self) {
@@ -444,7 +445,7 @@ void ServerCore::AcceptClient(Pollers& pollers, size_t index, std::unique_ptr<fa
   if (excess_poller != nullptr) CloseNewcomer(*excess_poller, excess);
   if (!serving) {
     transport::Refuse(*request, absl::UnavailableError("the server is shutting down"));
-    return OnReverseGone(place);
+    return ReleaseConnection(place);
   }
   if (!session.Accept(std::move(request), hello).ok()) {
     ConnectionEnded();
@@ -476,9 +477,9 @@ void ServerCore::AcceptReverse(std::unique_ptr<fabric::ConnectRequest> request,
   }
   if (session == nullptr) {
     transport::Refuse(*request, absl::NotFoundError("no such session; its first connection is gone"));
-    return OnReverseGone(place);
+    return ReleaseConnection(place);
   }
-  if (!session->AcceptReverse(std::move(request), hello, place).ok()) OnReverseGone(place);
+  if (!session->AcceptReverse(std::move(request), hello, place).ok()) ReleaseConnection(place);
 }
 
 Session* ServerCore::FindSession(const transport::SessionToken& token) ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -496,7 +497,9 @@ void ServerCore::OnSessionClosed(Session& session) {
   ConnectionEnded();
 }
 
-void ServerCore::OnReverseGone(const Admission::Place& place) {
+void ServerCore::OnReverseGone(const Admission::Place& place) { ReleaseConnection(place); }
+
+void ServerCore::ReleaseConnection(const Admission::Place& place) {
   {
     absl::MutexLock lock(&mutex_);
     admission_.Release(place);
@@ -532,7 +535,7 @@ void ServerCore::OnSessionGone(Session& session) {
 
 absl::Status ServerCore::Shutdown(absl::Time deadline) {
   // On an executor it may wait until its own call is cancelled at the deadline, but not for ever.
-  if (deadline == absl::InfiniteFuture() ? in_a_handler() : !not_on_a_poller()) {
+  if (deadline == absl::InfiniteFuture() ? in_a_handler() : on_a_poller()) {
     return absl::FailedPreconditionError(
         "Shutdown() was called in a handler of the server, which it would have to wait for");
   }
@@ -592,9 +595,9 @@ std::vector<transport::Poller*> ServerCore::AllPollers() const {
   return all;
 }
 
-bool ServerCore::not_on_a_poller() const {
+bool ServerCore::on_a_poller() const {
   const std::vector<transport::Poller*> all = AllPollers();
-  return std::none_of(all.begin(), all.end(), [](transport::Poller* poller) { return poller->Held(); });
+  return std::any_of(all.begin(), all.end(), [](transport::Poller* poller) { return poller->Held(); });
 }
 
 void ServerCore::ForEachSession(absl::FunctionRef<void(Session&)> function) {

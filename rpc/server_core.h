@@ -104,11 +104,11 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
   // Blocks until one of these, or until `deadline`; returns it.
   bool AwaitLocked(bool (ServerCore::*condition)() const, absl::Time deadline = absl::InfiniteFuture())
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool not_on_a_poller() const;
+  bool on_a_poller() const;
   // On a poller, or in a handler on the executor.
-  bool in_a_handler() const { return !not_on_a_poller() || serving_->handlers->InsideOnThisThread(); }
-  // Names the calls that have not ended, in the log.
-  void LogUnfinishedCalls(absl::string_view what);
+  bool in_a_handler() const { return on_a_poller() || serving_->handlers.InsideOnThisThread(); }
+  // Names calls that have not ended, in the log: see ServingConnection::DescribeCalls().
+  void LogUnfinishedCalls(absl::string_view what, bool returned);
   // The last session has gone, after End().
   static void DestroySoon(std::shared_ptr<ServerCore> self);
   std::vector<transport::Poller*> AllPollers() const;
@@ -138,6 +138,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
   // Of a newcomer that makes room for others.
   void CloseNewcomer(transport::Poller& poller, const transport::SessionToken& token);
   void ConnectionEnded();
+  // One that ends with its place: of a session it stays taken until OnSessionGone().
+  void ReleaseConnection(const Admission::Place& place);
 
   // Session::Owner
   void OnSessionHeard(Session& session) override;

@@ -66,10 +66,11 @@ class MethodTable {
 
 // Runs `handler(request, reply)` with the typed request and reply of `context`, and turns whatever it throws
 // into a Status: Cap'n Proto validates a message while it is read, so a hostile one throws inside the
-// handler. This is the one place where exceptions become statuses; generated code calls it.
+// handler. Generated code calls it; a hawser::Task does likewise (rpc/task.h). What is no fault of the caller's
+// message is logged, too.
 //   kj::Exception  -> InvalidArgument (a malformed message, or a reply larger than Cap'n Proto can hold),
 //                     ResourceExhausted (a limit of ReadLimits), Unimplemented, Unavailable or Internal
-//   std::exception -> Internal
+//   anything else  -> Internal
 template <typename Params, typename Results, typename Handler>
 absl::Status InvokeHandler(ServerContext& context, Handler&& handler) {
   try {

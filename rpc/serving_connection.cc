@@ -114,11 +114,12 @@ std::string ServingConnection::AgeOf(const ServerCall& call) const {
   return transport::RoughDuration(absl::Nanoseconds(poller_.now_ns() - call.started_ns()));
 }
 
-std::vector<std::string> ServingConnection::DescribeCalls() const {
+std::vector<std::string> ServingConnection::DescribeCalls(bool returned) const {
   poller_.AssertHeld();
   std::vector<std::string> texts;
   for (const auto& call : calls_) {
     if (std::find(free_.begin(), free_.end(), call.get()) != free_.end()) continue;
+    if (call->handler_returned() != returned) continue;
     texts.push_back(absl::StrCat(call->method().name, " from ", peer_address_, ", ", AgeOf(*call), " old"));
   }
   return texts;
@@ -152,7 +153,9 @@ void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingM
   if (draining_) return SendError(id, absl::UnavailableError("the server is shutting down"), true);
   const MethodTable::Entry* const entry = Find(envelope->interface_id, envelope->ordinal);
   if (entry == nullptr) return SendError(id, Unimplemented(envelope->interface_id, envelope->ordinal), false);
-  if (absl::Status status = CheckAbandoned(); !status.ok()) return SendError(id, status, false);
+  if (abandoned_calls_ != 0) {
+    if (absl::Status status = CheckAbandoned(); !status.ok()) return SendError(id, status, false);
+  }
   if (free_.empty()) {
     calls_.push_back(std::make_unique<ServerCall>(*this));
     free_.reserve(calls_.capacity());
@@ -182,14 +185,14 @@ void ServingConnection::OnCancel(transport::ExchangeId id, const absl::Status& w
 
 void ServingConnection::AnswerFor(ServerCall& call, const absl::Status& why) {
   by_slot_[call.id().slot] = nullptr;
-  ++abandoned_;
+  ++abandoned_calls_;
   call.Abandon(connection_ != nullptr ? connection_->DetachRequestMemory(call.id())
                                       : transport::HeldByHost());
   if (connection_ != nullptr) SendError(call.id(), why, false);
 }
 
 absl::Status ServingConnection::CheckAbandoned() const {
-  if (abandoned_ < kAbandonedPerSlotMax * connection_->agreed().slots) return absl::OkStatus();
+  if (abandoned_calls_ < kAbandonedPerSlotMax * connection_->agreed().slots) return absl::OkStatus();
   const ServerCall* oldest = nullptr;
   for (const auto& each : calls_) {
     if (each->abandoned() && (oldest == nullptr || each->started_ns() < oldest->started_ns())) {
@@ -197,7 +200,7 @@ absl::Status ServingConnection::CheckAbandoned() const {
     }
   }
   return absl::ResourceExhaustedError(absl::StrCat(
-      abandoned_,
+      abandoned_calls_,
       " handlers of this connection go on although their callers have stopped waiting, the oldest, ",
       oldest->method().name, ", for ", AgeOf(*oldest),
       "; handlers have to end when ServerContext::cancelled() says so"));
@@ -313,7 +316,7 @@ bool ServingConnection::OnMemory(transport::Shortage& why) { return SendOwed(why
 
 void ServingConnection::Recycle(ServerCall& call) {
   poller_.AssertHeld();
-  if (call.abandoned()) --abandoned_;
+  if (call.abandoned()) --abandoned_calls_;
   call.Reset();
   free_.push_back(&call);
   CheckGone();

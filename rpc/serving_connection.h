@@ -34,9 +34,10 @@ struct Serving {
   MethodTable methods;
   ReadLimits read;
   std::function<void(absl::AnyInvocable<void()> handler)> executor;  // Empty: handlers run on the poller.
-  // Of handlers on the executor.
-  std::shared_ptr<HandlerGate> handlers = std::make_shared<HandlerGate>();
-  // Of a channel that offers services, which may be destroyed right after it. Null: they outlive all calls.
+  // Around handlers on the executor, and OnCancel() callbacks.
+  mutable HandlerGate handlers;
+  // Around all code of services that a channel offers: they may be destroyed right after the channel. Null at a
+  // server, which ends when `handlers` and its pollers are empty.
   std::shared_ptr<CallbackGate> gate;
 };
 
@@ -98,8 +99,8 @@ class ServingConnection final : transport::ConnectionObserver,
   }
 
   // Its calls that have not ended, answered or not: "kv.capnp:KeyValue.get from tcp://10.0.0.7:51234, 12 s
-  // old".
-  std::vector<std::string> DescribeCalls() const;
+  // old". `returned`: those that were deferred, and whose handlers have returned; or those others.
+  std::vector<std::string> DescribeCalls(bool returned) const;
 
   // ---- For its calls.
   transport::Poller& poller() { return poller_; }
@@ -129,7 +130,9 @@ class ServingConnection final : transport::ConnectionObserver,
   void OnBadRequest(transport::ExchangeId id, const absl::Status& why) override;
   void OnCancel(transport::ExchangeId id, const absl::Status& why) override;
 
-  // Answers in the place of a handler whose caller does not wait any more, so that the slot is free.
+  // Answers in the place of a handler whose caller does not wait any more. The slot is free then. The request
+  // stays the handler's, and its memory goes on to count against the host (HeldByHost). The call counts in
+  // abandoned_calls_ until Recycle().
   void AnswerFor(ServerCall& call, const absl::Status& why);
   // "12 s": since it has come.
   std::string AgeOf(const ServerCall& call) const;
@@ -174,7 +177,7 @@ class ServingConnection final : transport::ConnectionObserver,
   std::vector<ServerCall*> by_slot_;                // Those that were not answered yet.
   std::vector<std::unique_ptr<ServerCall>> calls_;  // As many as ever ran at once.
   std::vector<ServerCall*> free_;
-  size_t abandoned_ = 0;                // Calls that were answered in their handler's place.
+  size_t abandoned_calls_ = 0;          // That were answered in their handler's place.
   std::vector<ServerCall*> to_cancel_;  // Whose RunOnCancel() is due.
   transport::Timer cancel_timer_;
 };

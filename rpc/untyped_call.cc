@@ -130,8 +130,9 @@ void UntypedCall::Send() {
   }
   transport::Poller& poller = core_->poller();
   // A poller that a callback on another thread holds would count a longer one from when the callback returns.
-  deadline_known_ = timeout_ns_ < kExactTimeoutNs || (poller.called_out().inside() && !poller.Held());
-  deadline_ns_ = deadline_known_ ? DeadlineNs(poller.environment().NowNs(), timeout_ns_) : kNotYet;
+  const bool known = timeout_ns_ < kExactTimeoutNs || (poller.called_out().inside() && !poller.Held());
+  deadline_ns_ = known ? DeadlineNs(poller.environment().NowNs(), timeout_ns_) : kNotYet;
+  waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
   request_->SetEnvelope(Encode(RequestEnvelope{method_.interface_id, method_.ordinal}));
   refs_.store(2, std::memory_order_relaxed);  // Nobody else has seen the call yet.
   const bool cancelled = scope_ != nullptr && !scope_->Add(*this);
@@ -163,8 +164,8 @@ CallResult UntypedCall::Wait() {
 
 absl::Status UntypedCall::AwaitResult() {
   transport::Poller& poller = core_->poller();
-  const int64_t known_ns = deadline_known_ ? deadline_ns_ : kNotYet;
   const auto deadline_ns = [&] {
+    const int64_t known_ns = waiters_deadline_ns_.load(std::memory_order_relaxed);
     const int64_t now_ns = poller.environment().NowNs();
     const int64_t end_ns = known_ns != kNotYet ? known_ns : DeadlineNs(now_ns, timeout_ns_);
     return transport::After(std::max(end_ns, now_ns), kGrace);
@@ -241,6 +242,7 @@ void UntypedCall::Cancel() {
 void UntypedCall::RunSend() {
   if (deadline_ns_ == kNotYet) {
     deadline_ns_ = DeadlineNs(core_->poller().NowForDeadlineNs(), timeout_ns_);
+    waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
   }
   if (cancelled_) return EndSoon(Error(absl::StatusCode::kCancelled, "cancelled by the caller"));
   if (timeout_ns_ <= 0 || deadline_ns_ <= core_->poller().now_ns()) {

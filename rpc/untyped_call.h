@@ -178,7 +178,6 @@ class UntypedCall final : transport::ResponseHandler {
   int64_t timeout_ns_ = 0;
   bool wait_for_ready_ = false;
   std::shared_ptr<CancelScope> scope_;  // Of CallOptions::For(), or null.
-  bool deadline_known_ = false;         // deadline_ns_ is set by Send(), and constant.
   bool released_by_poller_ = false;
 
   // ---- Of the poller, from Send() on.
@@ -198,6 +197,8 @@ class UntypedCall final : transport::ResponseHandler {
   std::atomic<uint32_t> refs_{0};
   std::atomic<Handover> handover_{Handover::kNeither};
   std::atomic<bool> cancel_posted_{false};
+  // For AwaitResult(): deadline_ns_, or kNotYet until the poller has come to RunSend().
+  std::atomic<int64_t> waiters_deadline_ns_{0};
   absl::StatusOr<transport::IncomingMessagePtr> result_;
   Callback callback_;
   transport::Event done_;

@@ -27,7 +27,9 @@ constexpr int64_t kRecoveryNs = 10'000'000'000;
 Block* BufferPool::Core::Acquire(size_t size_bytes, Shortage& why) {
   const size_t size_class = ClassOf(size_bytes);
   if (Block* const block = TakeCached(size_class); block != nullptr) return block;
-  return AcquireShared(size_class, /*dear=*/true, why);
+  Block* const block = AcquireShared(size_class, /*dear=*/true, why);
+  if (block == nullptr) TellShort(size_class, why);
+  return block;
 }
 
 Block* BufferPool::Core::TryAcquire(size_t size_bytes, Shortage& why) {
@@ -50,12 +52,11 @@ Block* BufferPool::Core::AcquireShared(size_t size_class, bool dear, Shortage& w
   // Or another thread has just mapped one.
   if (block == nullptr) block = slabs_.Take(size_class);
   if (block == nullptr) block = slabs_.TakeLarger(size_class);
-  if (block != nullptr) return Leased(block);
-  if (why != Shortage::kGrowing) TellShort(why, size_class);
-  return nullptr;
+  return block != nullptr ? Leased(block) : nullptr;
 }
 
-void BufferPool::Core::TellShort(Shortage why, size_t size_class) {
+void BufferPool::Core::TellShort(size_t size_class, Shortage why) {
+  if (why == Shortage::kGrowing) return;
   const int64_t now_ns = fabric::MonotonicNs();
   if (short_until_ns_.exchange(now_ns + kRecoveryNs, std::memory_order_relaxed) > now_ns) return;
   Log(LogSeverity::kError, absl::StrCat("registered memory has run out: ",
@@ -75,7 +76,10 @@ Block* BufferPool::Core::AcquireReserved(size_t size_bytes) {
   if (block != nullptr) return block;
   // At the limit what is free is wanted by receive rings, without which nothing is sent either.
   block = slabs_.TakeReserved();
-  return block != nullptr ? Leased(block) : TryAcquire(size_bytes, why);
+  if (block != nullptr) return Leased(block);
+  block = TryAcquire(size_bytes, why);
+  if (block == nullptr) TellShort(ClassOf(size_bytes), why);
+  return block;
 }
 
 Block* BufferPool::Core::Leased(Block* block) {
@@ -207,6 +211,8 @@ Lease BufferPool::TryAcquire(size_t size_bytes, Shortage& why) {
 Lease BufferPool::AcquireReserved(size_t size_bytes) {
   return Lease(Revived(core_->AcquireReserved(size_bytes)));
 }
+
+void BufferPool::TellShort(size_t size_bytes, Shortage why) { core_->TellShort(ClassOf(size_bytes), why); }
 
 bool BufferPool::HasRoomForSlab() const { return core_->slabs().HasRoomFor(0); }
 

@@ -128,6 +128,9 @@ class BufferPool {
 
   // The same as what Acquire() would have returned.
   absl::Status Explain(Shortage why, size_t size_bytes) const;
+  // For the caller of TryAcquire() that gives up, or waits: the log says that there is no memory, if there was
+  // some for the last ten seconds. Acquire() and AcquireReserved() say so by themselves.
+  void TellShort(size_t size_bytes, Shortage why);
 
   // `waiter` is told once, soon after TryAcquire(size_bytes) may succeed; perhaps for nothing, as another may
   // be faster. What became free before this call it is not told of, so that a caller that was refused calls

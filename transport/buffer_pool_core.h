@@ -28,6 +28,8 @@ class BufferPool::Core {
   internal::Block* TryAcquire(size_t size_bytes, Shortage& why);
   internal::Block* AcquireReserved(size_t size_bytes);
   absl::Status Explain(Shortage why, size_t size_bytes) const;
+  // See BufferPool.
+  void TellShort(size_t size_class, Shortage why);
   BufferPoolStats stats() const;
 
   void Return(internal::Block* block) {
@@ -51,8 +53,6 @@ class BufferPool::Core {
   // `dear`: registers and unmaps large memory on this thread, where it must.
   internal::Block* AcquireShared(size_t size_class, bool dear, Shortage& why);
   internal::Block* GrowElsewhere(size_t size_class, Shortage& why);
-  // Says in the log that there is no memory, if there was some in the last ten seconds.
-  void TellShort(Shortage why, size_t size_class);
 
   // Of this pool, and of the poller that this thread is on; or null.
   BufferCache* CacheHere(size_t size_class) const;

@@ -10,6 +10,11 @@
 
 namespace hawser::transport {
 
+// What a poller calls, for CalledOut::Call::what.
+inline constexpr const char* kHandler = "the handler of";
+// Of a service that a channel offers.
+inline constexpr const char* kOfferedHandler = "the client's handler of";
+
 // Which code of the application a poller calls now, or has called last.
 // Thread:   the thread on the poller writes; any thread reads Now(). Nothing is locked: a call costs some
 //           stores.
@@ -17,7 +22,7 @@ namespace hawser::transport {
 class CalledOut {
  public:
   struct Call {
-    const char* what = nullptr;   // "the handler of"; null: there is none.
+    const char* what = nullptr;   // kHandler, or "the callback of"; null: there is none.
     const char* whose = nullptr;  // "kv.capnp:KeyValue.get".
     // The start of the turn that the call is part of, on the poller's clock. Calls of one turn together hold
     // the poller as one would.
@@ -28,9 +33,11 @@ class CalledOut {
 
   // A turn of the thread that drives.
   void StartTurn(int64_t now_ns) {
-    before_ = {what_.load(std::memory_order_relaxed), whose_.load(std::memory_order_relaxed),
-               turn_ns_.load(std::memory_order_relaxed)};
-    what_.store(nullptr, std::memory_order_relaxed);
+    const char* const what = what_.load(std::memory_order_relaxed);
+    if (what != nullptr || before_.what != nullptr) {  // Most turns that find nothing follow one like them.
+      before_ = {what, whose_.load(std::memory_order_relaxed), turn_ns_.load(std::memory_order_relaxed)};
+      what_.store(nullptr, std::memory_order_relaxed);
+    }
     turn_ns_.store(now_ns, std::memory_order_relaxed);
   }
   // Around a call; Leave() gets what Enter() has returned.

@@ -339,11 +339,10 @@ void Connection::Fail(const absl::Status& why) {
   Move(Event::kFailed);
   for (Timer* timer : {&connect_timer_, &keepalive_timer_, &starved_timer_}) poller_.timers().Cancel(*timer);
   receive_ring_.Unlink();
-  if (const std::optional<Violation> violation = ViolationOf(why); violation.has_value()) {
-    OnViolation(*violation);
-    queue_pair_->DisconnectBecause(why_closed_.message());
-  } else if (absl::IsResourceExhausted(why)) {
-    // The peer did nothing wrong, and is to know what this side lacks.
+  const std::optional<Violation> violation = ViolationOf(why);
+  if (violation.has_value()) OnViolation(*violation);
+  // The peer hears what it has done, or what this side lacks.
+  if (violation.has_value() || absl::IsResourceExhausted(why)) {
     queue_pair_->DisconnectBecause(why_closed_.message());
   } else {
     queue_pair_->Disconnect();
@@ -581,12 +580,12 @@ void Connection::Flush() {
         }
         return;
       }
+      OnReceivesFilled();  // Or enough of them.
     }
-    OnReceivesFilled();  // Or enough of them.
     if (carries_traffic() && send_queue_.has_queued()) {
       if (absl::Status status = send_queue_.Flush(); !status.ok()) {
         absl::Status why(status.code(), absl::StrCat("posting to ", peer_, " failed: ", status.message()));
-        if (const std::optional<Violation> violation = ViolationOf(status)) SetViolation(why, *violation);
+        CopyViolation(status, why);
         Fail(why);
       }
     }

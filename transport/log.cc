@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -31,9 +32,13 @@ constexpr size_t kQueueMax = 256;
 
 // A pipe that says it is writable takes PIPE_BUF (4096) bytes without blocking (pipe(7)), which is more than
 // a line has.
+// Two threads at once could write more, so they take turns; one that holds things up makes others lose lines.
 bool WriteToStderr(LogSeverity severity, absl::string_view text) {
+  static constinit fabric::PerProcess<std::timed_mutex> turns;
   const std::string line =
       absl::StrCat("hawser: ", severity == LogSeverity::kError ? "error: " : "", text, "\n");
+  std::unique_lock<std::timed_mutex> turn(turns.Get(), std::chrono::milliseconds(1));
+  if (!turn.owns_lock()) return false;
   pollfd ready = {STDERR_FILENO, POLLOUT, 0};
   if (poll(&ready, 1, 0) != 1 || ready.revents != POLLOUT) return false;
   return write(STDERR_FILENO, line.data(), line.size()) == static_cast<ssize_t>(line.size());
@@ -165,15 +170,17 @@ ProcessLog& TheLog() {
   return log.Get();
 }
 
-// What grows too long is cut in its middle: what stands last may count lines that were lost.
-std::string Escaped(absl::string_view text) {
+// What grows too long is cut before its last words, and `behind` is kept.
+std::string Escaped(absl::string_view text, absl::string_view behind = "") {
   constexpr size_t kEnd = 128;
   std::string escaped = EscapePeerText(text);
-  if (escaped.size() <= kLineBytesMax) return escaped;
-  const absl::string_view all = escaped;
-  // Again: it may be cut inside of a character.
-  return EscapePeerText(
-      absl::StrCat(all.substr(0, kLineBytesMax - 2 * kEnd), " ... ", all.substr(all.size() - kEnd)));
+  if (escaped.size() + behind.size() > kLineBytesMax) {
+    const absl::string_view all = escaped;
+    // Again: it may be cut inside of a character.
+    escaped = EscapePeerText(absl::StrCat(all.substr(0, kLineBytesMax - 2 * kEnd - behind.size()), " ... ",
+                                          all.substr(all.size() - kEnd)));
+  }
+  return absl::StrCat(escaped, behind);
 }
 
 }  // namespace
@@ -182,25 +189,12 @@ bool TryLog(LogSeverity severity, absl::string_view text) { return TheLog().Writ
 
 void Log(LogSeverity severity, absl::string_view text) {
   ProcessLog& log = TheLog();
-  std::string line = Escaped(text);
   const uint64_t lost = log.lost.exchange(0, std::memory_order_relaxed);
-  if (lost != 0) absl::StrAppend(&line, " (", lost, " lines before this are lost)");
-  if (!log.Write(severity, std::move(line))) log.lost.fetch_add(lost + 1, std::memory_order_relaxed);
+  const std::string count = lost != 0 ? absl::StrCat(" (", lost, " lines before this are lost)") : "";
+  if (!log.Write(severity, Escaped(text, count))) log.lost.fetch_add(lost + 1, std::memory_order_relaxed);
 }
 
 }  // namespace transport
-
-absl::string_view NameOf(LogSeverity severity) {
-  switch (severity) {
-    case LogSeverity::kInfo:
-      return "info";
-    case LogSeverity::kWarning:
-      return "warning";
-    case LogSeverity::kError:
-      break;
-  }
-  return "error";
-}
 
 void SetLogSink(LogSink sink) { transport::TheLog().SetSink(std::move(sink)); }
 

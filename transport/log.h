@@ -14,9 +14,6 @@ enum class LogSeverity : uint8_t {
   kError,    // The program has to be mended, or the machine needs more of something.
 };
 
-// "info", "warning" or "error".
-absl::string_view NameOf(LogSeverity severity);
-
 // Takes one line of the log: UTF-8 without control characters, without a line feed, at most 2 KiB.
 using LogSink = std::function<void(LogSeverity severity, absl::string_view line)>;
 
@@ -34,7 +31,8 @@ void SetLogSink(LogSink sink);
 namespace transport {
 
 // Writes `text`, escaped (EscapePeerText()) and cut, to the log: to the sink or, behind "hawser: ", to stderr.
-// Never blocks. For what a peer can cause there is PeerLog.
+// Does not wait for the reader of a pipe, unless code that is not ours fills it at the same time. For what a
+// peer can cause there is PeerLog.
 // Thread:   any.
 // Failure:  false: the line is lost, because the sink, or the reader of stderr, is behind.
 bool TryLog(LogSeverity severity, absl::string_view text);

@@ -58,7 +58,6 @@ constexpr int kLooksAtHolder = 64;
 constexpr absl::Duration kLate = absl::Milliseconds(100);
 
 // Of pollers that are not watched.
-constexpr std::atomic<bool> kNeverAsleep{false};
 
 // The poller that this thread has come to last, of those that it is on.
 thread_local const Poller* innermost_held = nullptr;
@@ -153,7 +152,6 @@ Poller::Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePo
       options_(options),
       environment_(environment),
       cache_(*messages_),
-      watchdog_asleep_(&kNeverAsleep),
       now_ns_(environment.NowNs()),
       read_budget_(options.read_bytes_max, *this),
       chunk_(kChunkMax),
@@ -162,7 +160,7 @@ Poller::Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePo
       spin_score_(kScoreMax) {}
 
 Poller::~Poller() {
-  if (watched_) Watchdog::Process().Unwatch(called_out_);
+  if (watchdog_ != nullptr) watchdog_->Unwatch(called_out_);
   if (background_.joinable()) {
     {
       std::lock_guard<std::mutex> lock(role_mutex_);
@@ -191,10 +189,8 @@ void Poller::operator delete(Poller* poller, std::destroying_delete_t) {
 }
 
 absl::Status Poller::Start() {
-  Watchdog& watchdog = Watchdog::Process();
-  watchdog.Watch(called_out_, environment_);
-  watchdog_asleep_ = &watchdog.asleep();
-  watched_ = true;
+  watchdog_ = &Watchdog::Process();
+  watchdog_->Watch(called_out_, environment_);
   absl::StatusOr<std::thread> started = fabric::StartThread("hawser-poller", [this] { Background(); });
   if (started.ok()) background_ = *std::move(started);
   return started.status();
@@ -345,9 +341,10 @@ size_t Poller::Turn() {
 std::string Poller::WhyLate(int64_t due_ns) const {
   const absl::Duration late = absl::Nanoseconds(now_ns_ - due_ns);
   if (late < kLate) return "";
-  std::string text = absl::StrCat("; noticed ", RoughDuration(late), " late");
+  std::string text =
+      absl::StrCat("; noticed ", RoughDuration(late), " late: the poller was held, or its thread stopped");
   const CalledOut::Call last = called_out_.Last();
-  if (last.what != nullptr) absl::StrAppend(&text, ": ", Describe(last), " held the poller");
+  if (last.what != nullptr) absl::StrAppend(&text, "; it last ran ", Describe(last));
   return text;
 }
 

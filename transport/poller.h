@@ -166,7 +166,8 @@ class Poller {
         : poller_(poller),
           may_call_out_(std::exchange(poller.may_call_out_, false)),
           outer_(poller.called_out_.Enter(what, whose)) {
-      if (poller.watchdog_asleep_->load(std::memory_order_relaxed)) Watchdog::Process().Wake();
+      Watchdog* const watchdog = poller.watchdog_;
+      if (watchdog != nullptr && watchdog->asleep().load(std::memory_order_relaxed)) watchdog->Wake();
     }
     ~CallOut() {
       poller_.called_out_.Leave(outer_);
@@ -181,7 +182,8 @@ class Poller {
     const bool outer_;
   };
 
-  // For the text of an error: "; noticed 1.95 s late: the callback of kv.capnp:KeyValue.get held the poller".
+  // For the text of an error: "; noticed 1.95 s late: the poller was held, or its thread stopped; it
+  // last ran the callback of kv.capnp:KeyValue.get".
   // Empty if what was due at `due_ns` is less than 100 ms late.
   std::string WhyLate(int64_t due_ns) const;
 
@@ -248,8 +250,7 @@ class Poller {
   const Poller* outer_held_ = nullptr;  // That the thread on this one is on, too.
 
   CalledOut called_out_;
-  const std::atomic<bool>* watchdog_asleep_;  // Of a poller that is not watched: never.
-  bool watched_ = false;
+  Watchdog* watchdog_ = nullptr;  // Null: nothing watches this.
 
   // Guarded by being on the poller.
   int64_t now_ns_ = 0;

@@ -231,6 +231,7 @@ bool PullAdmission::Admit(Pull& pull, PullLane& lane, size_t index) {
   Shortage why = Shortage::kAtLimit;
   Lease sink = pool.TryAcquire(pull.bytes_, why);
   if (!sink) {
+    pool.TellShort(pull.bytes_, why);
     NoteRefusal(pull.bytes_, why);
     // Growth takes its time, and needs nothing that anyone here has.
     if (why != Shortage::kGrowing) pull.owner_->OnPullShort(pull.slot());

@@ -45,7 +45,7 @@ void ReceiveRing::RefillLater() { connection_.poller().memory_queue().Wait(*this
 bool ReceiveRing::OnMemory(Shortage& why) {
   const uint32_t before = posted();
   const bool filled = Refill(why);
-  if (filled) connection_.OnReceivesFilled();
+  if (filled || !wants_refill()) connection_.OnReceivesFilled();
   // Some may be enough for what waits to be sent.
   if (filled || posted() != before) connection_.poller().MarkForFlush(&connection_);
   return filled;
@@ -70,6 +70,7 @@ bool ReceiveRing::Refill(Shortage& why) {
         if (absl::StatusOr<Lease> grown = pool.Acquire(buffer_bytes_); grown.ok()) lease = *std::move(grown);
       }
       if (!lease) {
+        pool.TellShort(buffer_bytes_, why);
         exhausted = true;
         break;
       }

@@ -12,14 +12,17 @@
 namespace hawser::transport {
 namespace {
 
+const char* Advice(const char* what) {
+  if (std::strcmp(what, kHandler) == 0) {
+    return "give the server an executor (ServerOptions::executor), or Defer() and answer from another thread";
+  }
+  if (std::strcmp(what, kOfferedHandler) == 0) return "Defer() and answer from another thread";
+  return "do on another thread what takes long";
+}
+
 std::string Complaint(const CalledOut::Call& call, absl::Duration held) {
-  const bool handler = std::strstr(call.what, "handler") != nullptr;
-  return absl::StrCat(
-      Describe(call), " has held a poller for ", RoughDuration(held),
-      ": nothing else on it moves meanwhile, no call and no deadline; ",
-      handler
-          ? "give the server an executor (ServerOptions::executor), or Defer() and answer from another thread"
-          : "do on another thread what takes long");
+  return absl::StrCat(Describe(call), " has held a poller for ", RoughDuration(held),
+                      ": nothing else on it moves meanwhile, no call and no deadline; ", Advice(call.what));
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 namespace hawser::transport {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
@@ -106,6 +107,19 @@ TEST_F(LogTest, ASinkThatBlocksHoldsUpNoThreadThatLogs) {
   ASSERT_LE(lines.size(), 258u);  // The thread may have had one of them in its hands.
   EXPECT_THAT(lines.back().second, HasSubstr(lines.size() == 257 ? "y (44 lines before this are lost)"
                                                                  : "y (43 lines before this are lost)"));
+}
+
+TEST_F(LogTest, ALongLineThatCountsLostOnesIsNoLonger) {
+  absl::Notification go_on;
+  SetLogSink([&](LogSeverity, absl::string_view) { go_on.WaitForNotification(); });
+  for (int i = 0; i < 300; ++i) Log(LogSeverity::kInfo, "x");
+  go_on.Notify();
+  SetLogSink(Collect());
+  Log(LogSeverity::kInfo, std::string(100'000, 'y') + "the end");
+  const Lines lines = Take();
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_LE(lines[0].second.size(), 2048u);
+  EXPECT_THAT(lines[0].second, ContainsRegex("the end \\(4[34] lines before this are lost\\)$"));
 }
 
 TEST_F(LogTest, ASinkMayLogAndMaySetAnother) {

@@ -4,6 +4,7 @@
 
 #include <sched.h>
 
+#include <atomic>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,7 +24,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::SizeIs;
 
 template <typename Condition>
 bool Eventually(Condition condition) {
@@ -34,6 +34,21 @@ bool Eventually(Condition condition) {
   }
   return true;
 }
+
+// Counts how often it is read, which the watchdog does when it finds a call.
+class CountingClock final : public Environment {
+ public:
+  int64_t NowNs() override {
+    ++reads_;
+    return clock_.NowNs();
+  }
+  void Advance(absl::Duration by) { clock_.Advance(by); }
+  int reads() const { return reads_; }
+
+ private:
+  TestClock clock_;
+  std::atomic<int> reads_{0};
+};
 
 class WatchdogTest : public ::testing::Test {
  protected:
@@ -65,7 +80,7 @@ class WatchdogTest : public ::testing::Test {
     return lines_;
   }
 
-  TestClock clock_;
+  CountingClock clock_;
   CalledOut called_;
   Watchdog watchdog_{{.period = absl::Milliseconds(1), .bound = absl::Seconds(5)}};
 
@@ -93,11 +108,31 @@ TEST_F(WatchdogTest, APollerThatMovesIsNotTold) {
   for (int turn = 0; turn < 20; ++turn) {
     called_.StartTurn(clock_.NowNs());
     const bool outer = called_.Enter("the callback of", "x");
+    if (watchdog_.asleep().load()) watchdog_.Wake();
     clock_.Advance(absl::Seconds(1));
+    const int before = clock_.reads();
+    ASSERT_TRUE(Eventually([&] { return clock_.reads() > before; })) << "the watchdog looks at each";
     called_.Leave(outer);
   }
   EXPECT_TRUE(Eventually([&] { return watchdog_.asleep().load(); }));
   EXPECT_TRUE(lines().empty());
+}
+
+TEST_F(WatchdogTest, ItsAdviceFitsWhatHolds) {
+  const std::pair<const char*, const char*> advices[] = {
+      {kHandler, "give the server an executor"},
+      {kOfferedHandler, "; Defer() and answer"},
+      {"the executor, given the handler of", "; do on another thread"}};
+  size_t count = 0;
+  for (const auto& [what, advice] : advices) {
+    called_.StartTurn(clock_.NowNs());
+    const bool outer = called_.Enter(what, "x");
+    if (watchdog_.asleep().load()) watchdog_.Wake();
+    clock_.Advance(absl::Seconds(6));
+    ASSERT_TRUE(AwaitLines(++count));
+    EXPECT_THAT(lines().back(), HasSubstr(advice));
+    called_.Leave(outer);
+  }
 }
 
 TEST_F(WatchdogTest, ItSleepsWhileNothingMovesAndACallWakesIt) {

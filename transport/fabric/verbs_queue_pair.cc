@@ -66,7 +66,7 @@ absl::Status VerbsQueuePair::NotUsable(absl::string_view call) const {
   absl::Status why = absl::FailedPreconditionError(
       absl::StrCat(call, " to ", peer_address_.ToString(), ": the queue pair is in error: ",
                    error_.ok() ? "Disconnect() was called, or a work request failed" : error_.message()));
-  if (const std::optional<Violation> violation = hawser::ViolationOf(error_)) SetViolation(why, *violation);
+  CopyViolation(error_, why);
   return why;
 }
 

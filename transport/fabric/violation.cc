@@ -37,4 +37,8 @@ std::optional<Violation> ViolationOf(const absl::Status& status) {
   return std::nullopt;
 }
 
+void CopyViolation(const absl::Status& from, absl::Status& to) {
+  if (const std::optional<Violation> violation = ViolationOf(from)) SetViolation(to, *violation);
+}
+
 }  // namespace hawser

@@ -32,6 +32,8 @@ absl::string_view NameOf(Violation violation);
 absl::Status ViolationError(Violation violation, absl::string_view text);  // DataLoss.
 void SetViolation(absl::Status& status, Violation violation);
 std::optional<Violation> ViolationOf(const absl::Status& status);
+// To a status that is made of the text of `from`.
+void CopyViolation(const absl::Status& from, absl::Status& to);
 
 }  // namespace hawser
 

@@ -5,6 +5,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -275,7 +276,7 @@ TEST_F(ImagesTest, WatcherThatIsGoneIsForgotten) {
   TestWatcher watcher;
   ConnectAndWatch(watcher).reset();
   const absl::Time deadline = absl::Now() + kPatience;
-  while (store_.watchers() > 0 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+  while (store_.watchers() > 0 && absl::Now() < deadline) std::this_thread::yield();
   EXPECT_EQ(store_.watchers(), 0u);
 }
 
