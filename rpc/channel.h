@@ -22,11 +22,12 @@ class ChannelCore;  // rpc/channel_core.h
 // Thread:   any. In a child after fork() every call fails with FailedPrecondition, and nothing of the
 //           parent's is touched.
 // Lifetime: shared; stubs keep it, and calls keep it connected. Calls in flight when Close() is called end
-// with
-//           Cancelled; their callbacks run a moment later.
+//           with Cancelled; their callbacks run a moment later.
 // Failure:  when the connection is lost, calls in flight end with Unavailable at once, and the channel
 //           reconnects with backoff by itself. A call that was not sent yet, whose method is idempotent, or
-//           that the server refused without running it, since it goes away, is sent again then.
+//           that the server refused without running it, since it goes away, is sent again then; if the attempt
+//           to connect fails meanwhile, only one with CallOptions::wait_for_ready waits on. (A channel from
+//           ServerContext::peer() has one connection.)
 class Channel {
  public:
   // Connects to "tcp://host:port", "rdma://host:port" or "auto://host:port" and waits for how the first
@@ -43,6 +44,10 @@ class Channel {
   // because only an answer tells whether RDMA leads to the peer.
   static absl::StatusOr<std::shared_ptr<Channel>> Create(absl::string_view uri, ChannelOptions options = {});
 
+  // Of the last owner: disconnects once the last call object is gone; at once, if services are offered. Waits for
+  // an on_state_change, a handler of those services or an OnCancel() callback of theirs that runs on another
+  // thread, unless that waits in turn for this thread to destroy its channel. None starts afterwards. In one of
+  // them it does not wait for itself.
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -52,10 +57,6 @@ class Channel {
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
 
   // Ends every call with Cancelled and disconnects. Idempotent; waits for nothing, runs no callback.
-  // Destroying the last owner disconnects too, once the last call object is gone; at once, if services are
-  // offered. None of on_state_change, the handlers of those services and their OnCancel() callbacks runs
-  // after that: it waits for one that is just running, unless that waits in turn for this thread to destroy
-  // its channel. In one of them it does not wait for itself.
   void Close();
 
   // `callback` runs once, where a callback of Then() would (rpc/call.h), when this channel can never be used

@@ -73,8 +73,8 @@ absl::string_view ToString(ChannelState state);
 std::ostream& operator<<(std::ostream& out, ChannelState state);
 
 struct ChannelOptions {
-  absl::Duration default_timeout = absl::Seconds(10);
-  absl::Duration connect_timeout = absl::Seconds(5);  // Of one attempt, handshake included.
+  absl::Duration default_timeout = absl::Seconds(10);  // Infinite: calls without a deadline.
+  absl::Duration connect_timeout = absl::Seconds(5);   // Of one attempt, handshake included.
   // Between attempts to reconnect: doubles from min to max, each time between half and all of it at random.
   absl::Duration backoff_min = absl::Milliseconds(20);
   absl::Duration backoff_max = absl::Seconds(5);
@@ -95,7 +95,7 @@ struct ChannelOptions {
 };
 
 struct ServerOptions {
-  // Threads that poll; connections are dealt out to them in turn.
+  // Threads that poll, one at least; connections are dealt out to them in turn.
   int pollers = 1;
   PollerOptions poller;
   BufferPoolOptions pool;
@@ -106,8 +106,9 @@ struct ServerOptions {
   // so it queues `handler`, which is move-only, and returns. A `handler` that is destroyed unrun answers
   // Unavailable. What runs them outlives the server.
   std::function<void(absl::AnyInvocable<void()> handler)> executor;
-  // The destructor of the server waits so long for DeferredCalls that are not finished. Then it names them in
-  // the log and goes without them: they can still be finished, which has no effect.
+  // The destructor of the server waits for DeferredCalls that are not finished, at most this long for all of
+  // them together. Then it names them in the log and goes without them: they can still be finished, which has no
+  // effect. Until the last of them is, the server's pollers and memory stay.
   absl::Duration handler_grace = absl::Seconds(5);
   ConnectionOptions connection;
   // Connections at most, in all and from one host (an IPv4 address, or an IPv6 network of 64 bits); a further

@@ -26,8 +26,8 @@ class ServerCore;
 struct ServerStats {
   uint64_t connections = 0;    // Open now, reverse ones included.
   uint64_t calls_running = 0;  // Handlers that have not answered yet.
-  uint64_t calls_total = 0;
-  uint64_t leased_bytes = 0;  // Registered memory in use, by connections, messages and the application.
+  uint64_t calls_total = 0;    // Requests that have come, refused ones included.
+  uint64_t leased_bytes = 0;   // Registered memory in use, by connections, messages and the application.
   // Peers that broke the protocol and were sent away, by reason: violations[Violation::kSlot]. Some of them
   // are in the log, too (rpc/log.h; limited, see transport/peer_log.h).
   struct Violations {
@@ -44,11 +44,13 @@ struct ServerStats {
 //   absl::StatusOr<std::string> uri = server.Listen("tcp://[::]:7470");
 //   if (!uri.ok()) return uri.status();
 //   return server.Wait();
-// Thread:   any.
+// Thread:   any. Listen(), Shutdown(), Wait() and the destructor wait, so none of the server's pollers may call
+//           them.
 // Lifetime: the services outlive it. The destructor shuts down at once and cancels what runs. It waits for handlers
 //           and OnCancel() callbacks that have not returned, and, ServerOptions::handler_grace at most, for calls
-//           that were deferred, those of coroutines (rpc/task.h) included. The log names what it waits for on the
-//           executor and what it does not wait for. Not in a handler, where it would wait for itself: a CHECK.
+//           that were deferred, those of coroutines (rpc/task.h) included. The log names both kinds. On one of its
+//           pollers (a handler, or a callback of a channel that shares them), or in a handler on its executor, it
+//           would wait for itself: a CHECK.
 // Fork:     in a child after fork() every call fails with FailedPrecondition, or returns nothing, and the
 //           parent's server is not touched. A daemon forks before it makes a server.
 class Server {
@@ -58,7 +60,8 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Before the first Listen(). AlreadyExists: another service implements one of its methods.
+  // AlreadyExists: another service implements one of its methods. FailedPrecondition: after a Listen(), even one
+  // that failed.
   absl::Status AddService(Service* service);
 
   // Listens on "tcp://host:port", on "rdma://host:port" (RDMA; host: a name or address of the device's
@@ -77,12 +80,15 @@ class Server {
   std::string why_not_rdma() const;
 
   // Drains: refuses new connections and new calls (Unavailable; clients send those elsewhere or again), lets
-  // running calls end until `deadline`, then cancels what is left and closes. OK: every call ended by itself;
-  // DeadlineExceeded: some were cancelled. Listen() fails afterwards.
+  // running calls end until `deadline`, then cancels what is left and closes. It returns later if a handler holds
+  // a poller, and handlers that were cancelled may still run then. OK: every call ended by itself, or another
+  // thread's Shutdown() has done it; DeadlineExceeded: some were cancelled, or the other one is not done by
+  // `deadline`; FailedPrecondition: on one of its pollers, or in a handler on its executor without a deadline.
+  // Listen() fails afterwards.
   absl::Status Shutdown(absl::Time deadline);
 
   // Waits until Shutdown() was called and is done. FailedPrecondition: it would wait for ever, because the
-  // server listens nowhere, or for itself, in one of its own handlers.
+  // server listens nowhere, or for itself, on one of its pollers or in a handler on its executor.
   absl::Status Wait();
 
   // Memory that replies send without a copy (ServerContext::Attach()) to clients that come over its device.

@@ -26,8 +26,9 @@ class ServerCall;  // The call behind a ServerContext: rpc/server_call.h.
 
 // One call as its handler sees it. The handler fills reply and returns OK, or returns what went wrong; or it
 // takes Defer() and answers later, from any thread.
-// Thread:   that of the handler, until Defer(); cancelled() and TimeRemaining() from any.
-// Lifetime: until the handler returns or, deferred, until the DeferredCall has finished.
+// Thread:   that of the handler and, after Defer(), the one that has the DeferredCall; cancelled() and
+//           TimeRemaining() from any.
+// Lifetime: until the handler has returned and, if it deferred, the DeferredCall has finished.
 class ServerContext {
  public:
   ServerContext(const ServerContext&) = delete;
@@ -47,8 +48,9 @@ class ServerContext {
   // How long the caller still waits; zero when it has stopped waiting.
   absl::Duration TimeRemaining() const;
 
-  // The caller cancelled, its deadline passed, or its connection is gone. The server has answered the call
-  // then, and what the handler answers has no effect; request and reply stay valid as said above.
+  // The caller cancelled, its deadline passed, or its connection is gone. The server answers the call then, as
+  // soon as its poller is free, and what the handler answers has no effect; request and reply stay valid as
+  // said above.
   bool cancelled() const;
 
   // `callback` runs once, on the thread that drives the poller, when the caller cancels, its deadline passes
@@ -84,7 +86,8 @@ class ServerContext {
   // value, against a limit, or copy a value that is much smaller.
   uint64_t request_memory_bytes() const;
 
-  // A value for the reply that is sent from where it lies. `owner` lives until the client has READ it.
+  // A value for the reply that is sent from where it lies. `owner` lives until the client has READ it, and is
+  // destroyed on any thread, inside any call: its destructor takes no lock that is held around one.
   // Nothing is copied if `bytes` lie in registered memory (a Buffer, or a kept request) aligned to 8 bytes;
   // otherwise they are, here. More than 512 MiB - 1 bytes: the orphan is empty, and the call ends with
   // InvalidArgument.
@@ -118,7 +121,8 @@ class DeferredCall {
   explicit operator bool() const { return context_ != nullptr; }
   ServerContext& context() const { return *context_; }
 
-  // Sends the reply, or `status` if it is not OK. Once.
+  // Sends the reply, or `status` if it is not OK; runs no callback. A second one has no effect, nor has one
+  // after the caller stopped waiting or the server has ended.
   void Finish(absl::Status status = absl::OkStatus());
 
  private:

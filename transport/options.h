@@ -18,14 +18,16 @@ struct ConnectionOptions {
   // Largest body that this side takes, and that it sends. The default holds the largest Data of Cap'n Proto
   // (512 MiB - 1) and 1 MiB beside it.
   uint64_t message_bytes_max = 513 << 20;
-  // A connection with nothing in flight pings after `keepalive_interval` of silence; a peer that has not
-  // answered anything `keepalive_timeout` later is dead. A server that is only busy, because a handler or
-  // callback holds the poller of the connection, is not: the client asks it after half of that time, over a
-  // connection of its own, and goes on waiting (a server cannot ask a client that is silent: a callback that
-  // holds the client's poller for both together costs it connections). If it does answer, but no READ from it
-  // completes for both together while some are outstanding, the connection is given up, too. A new connection
-  // whose first request has no answer yet is pinged once after a hundredth of the interval, or 100 ms if that
-  // is longer. So is a new client that has sent nothing by then; it has `keepalive_timeout` to answer.
+  // A peer from which nothing was received for `keepalive_interval` is pinged, whether or not calls are in
+  // flight; one that is silent for another `keepalive_timeout` is dead. Infinite: no pings.
+  // After half of `keepalive_timeout` a client asks the server over a second connection; if a handler or callback
+  // only holds the poller there, the client waits on. A server cannot ask a client: a callback that holds the
+  // client's poller for interval and timeout together costs the client its connection.
+  // A peer that answers, but from which no READ completes for interval and timeout together while some are
+  // outstanding, loses the connection, too.
+  // A new connection whose first request has no answer yet is pinged once after a hundredth of the interval, or
+  // 100 ms if that is longer. So is a new client that has sent nothing by then; it has `keepalive_timeout` to
+  // answer.
   absl::Duration keepalive_interval = absl::Seconds(10);
   absl::Duration keepalive_timeout = absl::Seconds(5);
   // A server that has been busy in this way for so long is taken for dead after all.

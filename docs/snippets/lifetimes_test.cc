@@ -42,8 +42,10 @@ absl::StatusOr<CachedPage> Fetch(const PagesStub& pages, uint64_t number) {
   absl::StatusOr<hawser::Reply<Pages::ReadResults>> reply = call.Send().Wait();
   if (!reply.ok()) return reply.status();
   CachedPage page;
+  // snippet: keep_reply
   page.bytes = (*reply)->getPage();
   page.memory = std::move(*reply).Keep();
+  // end of snippet
   return page;
 }
 
