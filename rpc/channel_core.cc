@@ -163,7 +163,7 @@ void ChannelCore::LetGo() {
   if (!poller_.usable_in_this_process()) return;
   // What the application gave us may be gone in a moment: nothing of it runs any more.
   gate_->Close();
-  if (offers_ != nullptr || calls_.CloseWhenIdle()) Close(absl::CancelledError("the channel was let go"));
+  if (offers_ != nullptr || calls_.CloseWhenIdle()) Close(absl::CancelledError("the channel was destroyed"));
 }
 
 void ChannelCore::OnClosed(absl::AnyInvocable<void()> callback) {

@@ -52,7 +52,7 @@ capnp::Orphan<capnp::Data> ServerContext::Attach(capnp::Data::Reader bytes,
 
 DeferredCall::~DeferredCall() {
   if (context_ == nullptr) return;
-  Finish(absl::InternalError("the handler let go of its DeferredCall without an answer"));
+  Finish(absl::InternalError("the handler destroyed its DeferredCall without Finish()"));
 }
 
 void DeferredCall::Finish(absl::Status status) {

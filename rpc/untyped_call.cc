@@ -331,7 +331,7 @@ void UntypedCall::OnFailure(const absl::Status& why) {
   End(Error(why.code(), why.message()));
 }
 
-bool UntypedCall::WantsRequestBack() const {
+bool UntypedCall::WantsRequestBack() {
   request_comes_back_ = method_.idempotent;
   return request_comes_back_;
 }

@@ -147,7 +147,7 @@ class UntypedCall final : transport::ResponseHandler {
   void OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& response) override;
   absl::string_view name() const override { return method_.name; }
   void OnRequestBack(transport::OutgoingMessagePtr request) override;
-  bool WantsRequestBack() const override;
+  bool WantsRequestBack() override;
   bool WantsRequestBackAfter(const transport::IncomingMessage& error) override;
 
   // Its request is back.
@@ -185,7 +185,7 @@ class UntypedCall final : transport::ResponseHandler {
   bool cancelled_ = false;
   bool was_sent_ = false;
   uint8_t resends_ = 0;
-  mutable bool request_comes_back_ = false;
+  bool request_comes_back_ = false;
   int64_t deadline_ns_ = 0;
   transport::Connection* connection_ = nullptr;  // kSent
   transport::ExchangeId exchange_;

@@ -34,12 +34,13 @@ class ResponseHandler : public OutgoingMessage::Taker {
   // What errors call its request. Static storage.
   virtual absl::string_view name() const { return "a request"; }
 
-  // `request` is not used by the fabric any more and could be sent again. Called only if one of these two was
-  // true when the exchange ended: before OnResponse(Unavailable), for a call of this that comes after it; ...
+  // `request` is not used by the fabric any more and could be sent again. Called only if one of the two below was
+  // true.
   void OnRequestBack(OutgoingMessagePtr request) override { (void)request; }
-  virtual bool WantsRequestBack() const { return false; }
-  // ... and before OnResponse() with a response whose envelope starts with a byte other than zero, an error
-  // (rpc/PROTOCOL.md). The request may then come back before that, too.
+  // Asked before OnResponse(Unavailable). True: OnRequestBack() follows, after OnResponse().
+  virtual bool WantsRequestBack() { return false; }
+  // Asked before OnResponse() with an error: a response whose envelope starts with a byte other than zero
+  // (rpc/PROTOCOL.md). True: OnRequestBack() follows, before or after OnResponse().
   virtual bool WantsRequestBackAfter(const IncomingMessage& error) {
     (void)error;
     return false;

@@ -35,7 +35,7 @@ class ExchangeWorld;
 // One request, from before it is sent until after its end; never destroyed before the world.
 struct Request final : transport::ResponseHandler {
   void OnResponse(absl::StatusOr<IncomingMessagePtr>&& response) override;
-  bool WantsRequestBack() const override { return wants_back; }
+  bool WantsRequestBack() override { return wants_back; }
   void OnRequestBack(OutgoingMessagePtr message) override;
 
   ExchangeWorld* world = nullptr;

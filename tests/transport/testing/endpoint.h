@@ -75,7 +75,7 @@ class PendingCall final : public ResponseHandler {
     void OnResponse(absl::StatusOr<IncomingMessagePtr>&& result) override {
       if (call_ != nullptr) call_->OnResponse(std::move(result));
     }
-    bool WantsRequestBack() const override { return call_ != nullptr && call_->WantsRequestBack(); }
+    bool WantsRequestBack() override { return call_ != nullptr && call_->WantsRequestBack(); }
     void OnRequestBack(OutgoingMessagePtr request) override {
       if (call_ != nullptr) call_->OnRequestBack(std::move(request));
     }
@@ -90,7 +90,7 @@ class PendingCall final : public ResponseHandler {
     response = std::move(result);
     if (on_response) on_response();
   }
-  bool WantsRequestBack() const override { return wants_request_back; }
+  bool WantsRequestBack() override { return wants_request_back; }
   void OnRequestBack(OutgoingMessagePtr request) override { request_back = std::move(request); }
 
   bool done() const { return ends != 0; }
