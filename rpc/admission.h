@@ -29,6 +29,9 @@ class Admission {
 
   explicit Admission(const ServerOptions& options);
 
+  // What receives may take of a pool with this limit.
+  static uint64_t ReceivesMax(uint64_t limit_bytes) { return limit_bytes / 4 * 3; }
+
   // OK: `place` is taken, until Release() of it.
   absl::Status Admit(const Place& place);
   void Release(const Place& place);

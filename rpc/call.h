@@ -161,7 +161,7 @@ class PendingCall {
   void Take() {
     if (!call_ || std::exchange(taken_, true)) [[unlikely]] {
       internal::Misused("Wait(), Then() or co_await twice on one PendingCall, or on one that was moved from",
-                        call_ ? call_->method().name : "?");
+                        call_ ? call_->method().name : nullptr);
     }
   }
 
@@ -183,7 +183,11 @@ class Call {
   // A builder of Cap'n Proto, which throws kj::Exception here, at the caller, when it is asked for more than
   // it can hold: a Data of more than 512 MiB - 1 bytes (initValue(), setValue()), a Text of one less, a list
   // of more than 2^29 - 1 elements or 4 GiB. Nothing else of a call throws.
-  typename Params::Builder& request() { return request_; }
+  // CHECK: the call was sent, or moved from.
+  typename Params::Builder& request() {
+    CheckUnsent();
+    return request_;
+  }
 
   // A value for the request that is sent from where it lies:
   // call.request().adoptValue(call.Attach(std::move(buffer))).
@@ -212,7 +216,7 @@ class Call {
  private:
   void CheckUnsent() const {
     if (!call_) [[unlikely]]
-      internal::Misused("Send() or Attach() on a Call that was sent, or moved from", "?");
+      internal::Misused("request(), Attach() or Send() on a Call that was sent, or moved from", nullptr);
   }
 
   internal::CallRef call_;

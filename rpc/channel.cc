@@ -31,7 +31,10 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::ConnectAuto(absl::string_view 
   if (options.runtime != nullptr) {
     // Not in the argument list, where `options` may be moved first.
     const std::string uri = with(options.runtime->scheme());
-    return Connect(uri, std::move(options));
+    const absl::Status rdma = options.runtime->CheckServes(transport::kRdmaScheme);
+    absl::StatusOr<std::shared_ptr<Channel>> channel = Connect(uri, std::move(options));
+    if (channel.ok()) (*channel)->why_not_rdma_ = std::string(rdma.message());
+    return channel;
   }
   // A channel of its own, so that nobody hears of an attempt that leads to nothing.
   ChannelOptions trial;
@@ -71,7 +74,10 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::CreateAuto(absl::string_view r
   if (!uri.ok()) return uri.status();
   if (options.runtime != nullptr) {
     uri->scheme = std::string(options.runtime->scheme());
-    return Create(uri->ToString(), std::move(options));
+    const absl::Status rdma = options.runtime->CheckServes(transport::kRdmaScheme);
+    absl::StatusOr<std::shared_ptr<Channel>> channel = Create(uri->ToString(), std::move(options));
+    if (channel.ok()) (*channel)->why_not_rdma_ = std::string(rdma.message());
+    return channel;
   }
   uri->scheme = transport::kRdmaScheme;
   const absl::Status rdma = internal::ChannelCore::RuntimeFor(*uri, options).status();

@@ -30,7 +30,11 @@ absl::StatusOr<std::shared_ptr<Serving>> MakeOffers(const ChannelOptions& option
   if (options.services.empty()) return nullptr;
   auto offers = std::make_shared<Serving>();
   offers->read = options.read;
-  for (Service* service : options.services) service->AddMethods(offers->methods);
+  for (Service* service : options.services) {
+    if (service == nullptr)
+      return absl::InvalidArgumentError("ChannelOptions::services: one of them is null");
+    service->AddMethods(offers->methods);
+  }
   if (const Method* method = offers->methods.conflict(); method != nullptr) {
     return absl::AlreadyExistsError(
         absl::StrCat("ChannelOptions::services: two of them implement ", method->name));
@@ -58,6 +62,8 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
     return absl::InvalidArgumentError(
         absl::StrCat(uri, ": port 0 is for listening; which one to connect to?"));
   }
+  absl::Status in_range = transport::Connection::CheckOptions(options.connection);
+  if (!in_range.ok()) return in_range;
   absl::StatusOr<std::shared_ptr<Serving>> offers = MakeOffers(options);
   if (!offers.ok()) return offers.status();
   absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = RuntimeFor(*parsed, options);

@@ -69,7 +69,8 @@ absl::Status StatusOfTooLarge(absl::string_view builder, const kj::Exception& ex
                    Description(exception), ")"));
 }
 
-absl::Status ToStatus(const kj::Exception& exception) {
+// `who` threw it.
+absl::Status ToStatus(absl::string_view who, const kj::Exception& exception) {
   const absl::string_view what = Description(exception);
   switch (exception.getType()) {
     case kj::Exception::Type::UNIMPLEMENTED:
@@ -82,29 +83,30 @@ absl::Status ToStatus(const kj::Exception& exception) {
   }
   switch (const Cause cause = CauseOf(exception)) {
     case Cause::kMalformed:
-      return absl::InvalidArgumentError(absl::StrCat("malformed message: ", what));
+      return absl::InvalidArgumentError(
+          absl::StrCat("malformed message (the request, unless ", who, " reads others): ", what));
     case Cause::kTraversalLimit:
     case Cause::kNestingLimit:
       return StatusOfLimit(cause);
     case Cause::kTooLargeToBuild:
-      return StatusOfTooLarge("the handler", exception);
+      return StatusOfTooLarge(who, exception);
     case Cause::kOther:
       break;
   }
-  return absl::InternalError(absl::StrCat("the handler threw kj::Exception: ", what));
+  return absl::InternalError(absl::StrCat(who, " threw kj::Exception: ", what));
 }
 
 }  // namespace
 
-absl::Status StatusOfException() {
+absl::Status StatusOfException(absl::string_view who) {
   try {
     throw;
   } catch (const kj::Exception& exception) {
-    return ToStatus(exception);
+    return ToStatus(who, exception);
   } catch (const std::exception& exception) {
-    return absl::InternalError(absl::StrCat("the handler threw: ", exception.what()));
+    return absl::InternalError(absl::StrCat(who, " threw: ", exception.what()));
   } catch (...) {
-    return absl::InternalError("the handler threw something that is no std::exception");
+    return absl::InternalError(absl::StrCat(who, " threw something that is no std::exception"));
   }
 }
 
@@ -123,7 +125,7 @@ absl::Status StatusOfMalformed(const kj::Exception& exception) {
 }
 
 void ReportException(absl::string_view what, absl::string_view whose) {
-  const absl::Status thrown = StatusOfException();
+  const absl::Status thrown = StatusOfException("it");
   transport::PeerLog::Process().Line(
       LogSeverity::kError, whose,
       absl::StrCat(what, " ", whose,
@@ -131,21 +133,11 @@ void ReportException(absl::string_view what, absl::string_view whose) {
 }
 
 absl::Status StatusOfHandlersException(absl::string_view method, absl::string_view peer) {
-  bool callers_fault = false;
-  try {
-    throw;
-  } catch (const kj::Exception& exception) {
-    callers_fault =
-        exception.getType() == kj::Exception::Type::FAILED && CauseOf(exception) == Cause::kMalformed;
-  } catch (...) {
-  }
-  absl::Status thrown = StatusOfException();
-  if (!callers_fault) {
-    transport::PeerLog::Process().Line(
-        LogSeverity::kError, method,
-        absl::StrCat("the handler of ", method, ", called by ", peer,
-                     ", threw; its caller gets: ", absl::string_view(thrown.message())));
-  }
+  absl::Status thrown = StatusOfException("the handler");
+  transport::PeerLog::Process().Line(
+      LogSeverity::kError, method,
+      absl::StrCat("the handler of ", method, ", called by ", peer,
+                   ", threw; its caller gets: ", absl::string_view(thrown.message())));
   return thrown;
 }
 

@@ -10,12 +10,12 @@
 // call. Templates, so that a call that throws nothing pays nothing.
 namespace hawser::internal {
 
-// Of the exception that is being handled. See InvokeHandler() for which becomes what.
-absl::Status StatusOfException();
+// Of the exception that is being handled, which `who` threw ("the handler"). See InvokeHandler() for which
+// becomes what.
+absl::Status StatusOfException(absl::string_view who);
 absl::Status StatusOfMalformed(const kj::Exception& exception);
 void ReportException(absl::string_view what, absl::string_view whose);
-// As StatusOfException(), of the handler of `method`, which `peer` has called. It is logged, too, unless the
-// caller's message was malformed.
+// As StatusOfException(), of the handler of `method`, which `peer` has called. It is logged, too.
 absl::Status StatusOfHandlersException(absl::string_view method, absl::string_view peer);
 
 // Runs `body`, with which a client reads a reply: a kj::Exception is DataLoss; ResourceExhausted if a limit of

@@ -49,7 +49,7 @@ struct CallOptions {
   // memory or of connections.
   bool wait_for_ready = false;
   // Set by For().
-  std::shared_ptr<internal::CancelScope> scope;
+  std::shared_ptr<internal::CancelScope> scope = nullptr;
 };
 
 // How a message of the peer is read: Cap'n Proto's own guards against a small message that is costly to
@@ -80,44 +80,44 @@ struct ChannelOptions {
   absl::Duration backoff_max = absl::Seconds(5);
   // What this client offers to the server (server push): a second, reverse connection is dialed for them. The
   // services outlive the channel. Their handlers run on the channel's poller.
-  std::vector<Service*> services;
+  std::vector<Service*> services = {};
   // Runs at each change, where a callback of Then() would (rpc/call.h).
-  std::function<void(ChannelState state, const absl::Status& why)> on_state_change;
-  ConnectionOptions connection;
-  ReadLimits read;
+  std::function<void(ChannelState state, const absl::Status& why)> on_state_change = {};
+  ConnectionOptions connection = {};
+  ReadLimits read = {};
   // The channel uses the memory and the pollers of this server: what it receives is forwarded by
   // ServerContext::Attach() without a copy, and what the server receives by Call::Attach(). nullptr: those of
   // the process. Since they share pollers, handlers of the server that run on them cannot Wait() for calls of
   // the channel. The server may end before the channel.
   Server* server = nullptr;
   // Likewise, named by themselves; nullptr: those of `server`, or of the process.
-  std::shared_ptr<Runtime> runtime;
+  std::shared_ptr<Runtime> runtime = nullptr;
 };
 
 struct ServerOptions {
   // Threads that poll, one at least; connections are dealt out to them in turn.
   int pollers = 1;
-  PollerOptions poller;
-  BufferPoolOptions pool;
+  PollerOptions poller = {};
+  BufferPoolOptions pool = {};
   // Memory and pollers that others use too, of one fabric, instead of the server's own: the three above say
   // nothing then.
-  std::shared_ptr<Runtime> runtime;
+  std::shared_ptr<Runtime> runtime = nullptr;
   // Where handlers run; empty: on the poller, which they must not block. The poller calls this for each request,
   // so it queues `handler`, which is move-only, and returns. A `handler` that is destroyed unrun answers
   // Unavailable. What runs them outlives the server.
-  std::function<void(absl::AnyInvocable<void()> handler)> executor;
+  std::function<void(absl::AnyInvocable<void()> handler)> executor = {};
   // The destructor of the server waits for DeferredCalls that are not finished, at most this long for all of
   // them together. Then it names them in the log and goes without them: they can still be finished, which has no
   // effect. Until the last of them is, the server's pollers and memory stay.
   absl::Duration handler_grace = absl::Seconds(5);
-  ConnectionOptions connection;
+  ConnectionOptions connection = {};
   // Connections at most, in all and from one host (an IPv4 address, or an IPv6 network of 64 bits); a further
   // one is rejected with a reason. So is one whose receives would take more than three quarters of `pool`:
   // the default pool has room for some 20,000 connections of 32 slots, or 70,000 of 8. A connection that was
   // closed counts until its handlers have ended.
   uint32_t connections_max = 65536;
   uint32_t connections_per_host_max = 16384;
-  ReadLimits read;
+  ReadLimits read = {};
 };
 
 }  // namespace hawser

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "hawser/rpc/exceptions.h"
 #include "hawser/rpc/untyped_call.h"
+#include "hawser/transport/peer_log.h"
 
 namespace hawser::internal {
 
@@ -14,8 +16,11 @@ class ServerCall::Ticket {
   explicit Ticket(ServerCall* call) : call_(call) {}
   Ticket(Ticket&& other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
   ~Ticket() {
-    if (call_ != nullptr)
-      call_->Finish(absl::UnavailableError("the server's executor did not run the handler"));
+    if (call_ == nullptr) return;
+    const absl::Status status = absl::UnavailableError(
+        absl::StrCat("the server's executor did not run the handler of ", call_->method().name));
+    transport::PeerLog::Process().Line(LogSeverity::kWarning, call_->method().name, status.message());
+    call_->Finish(status);
   }
   void operator()() {
     ServerCall* const call = std::exchange(call_, nullptr);

@@ -67,6 +67,7 @@ class ServerCall {
   absl::Duration TimeRemaining() const;
   bool cancelled() const;
   void OnCancel(absl::AnyInvocable<void()> callback);
+  bool deferred() const { return deferred_; }
   void Defer();
   std::shared_ptr<const void> KeepRequest();
   void FinishDeferred(absl::Status status);

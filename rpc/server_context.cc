@@ -2,9 +2,12 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/server_call.h"
 #include "hawser/rpc/untyped_call.h"
+#include "hawser/transport/fabric/check.h"
+#include "hawser/transport/peer_log.h"
 
 namespace hawser {
 
@@ -37,6 +40,7 @@ const std::string& ServerContext::peer_address() const { return call_->connectio
 std::shared_ptr<Channel> ServerContext::peer() const { return call_->connection().peer(); }
 
 DeferredCall ServerContext::Defer() {
+  HAWSER_CHECK(!call_->deferred(), "Defer() twice in one call of ", method().name);
   call_->Defer();
   return DeferredCall(this);
 }
@@ -52,7 +56,18 @@ capnp::Orphan<capnp::Data> ServerContext::Attach(capnp::Data::Reader bytes,
 
 DeferredCall::~DeferredCall() {
   if (context_ == nullptr) return;
-  Finish(absl::InternalError("the handler destroyed its DeferredCall without Finish()"));
+  const absl::Status status = absl::InternalError(absl::StrCat(
+      "the handler of ", context_->method().name, " destroyed its DeferredCall without Finish()"));
+  if (!context_->cancelled()) {
+    transport::PeerLog::Process().Line(
+        LogSeverity::kError, context_->method().name,
+        absl::StrCat(absl::string_view(status.message()), "; it was called by ", context_->peer_address()));
+  }
+  Finish(status);
+}
+
+void DeferredCall::CheckFull() const {
+  HAWSER_CHECK(context_ != nullptr, "context() of a DeferredCall that was finished, or moved from");
 }
 
 void DeferredCall::Finish(absl::Status status) {

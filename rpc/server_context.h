@@ -72,7 +72,7 @@ class ServerContext {
   std::shared_ptr<Channel> peer() const;
 
   // Answers later: what the handler returns is ignored if it is OK. Request and reply stay valid until the
-  // DeferredCall has finished. Call it once.
+  // DeferredCall has finished. Once: a second one is a CHECK.
   DeferredCall Defer();
 
   // Keeps the memory that the request was received into, so that Readers into it stay valid after the call: a
@@ -119,7 +119,12 @@ class DeferredCall {
   ~DeferredCall();
 
   explicit operator bool() const { return context_ != nullptr; }
-  ServerContext& context() const { return *context_; }
+  // CHECK: it was finished, or moved from.
+  ServerContext& context() const {
+    if (context_ == nullptr) [[unlikely]]
+      CheckFull();
+    return *context_;
+  }
 
   // Sends the reply, or `status` if it is not OK; runs no callback. A second one has no effect, nor has one
   // after the caller stopped waiting or the server has ended.
@@ -128,6 +133,7 @@ class DeferredCall {
  private:
   friend class ServerContext;
   explicit DeferredCall(ServerContext* context) : context_(context) {}
+  void CheckFull() const;
 
   ServerContext* context_ = nullptr;
 };

@@ -124,6 +124,7 @@ ServerCore::~ServerCore() {
 
 absl::Status ServerCore::AddService(Service* service) {
   absl::MutexLock lock(&mutex_);
+  if (service == nullptr) return absl::InvalidArgumentError("AddService() got no service, but null");
   if (listened_) return absl::FailedPreconditionError("AddService() comes before the first Listen()");
   service->AddMethods(serving_->methods);
   if (const Method* method = serving_->methods.conflict(); method != nullptr) {
@@ -135,6 +136,7 @@ absl::Status ServerCore::AddService(Service* service) {
 absl::StatusOr<std::string> ServerCore::Listen(absl::string_view text) {
   absl::StatusOr<transport::Uri> uri = transport::ParseUri(text);
   if (!uri.ok()) return uri.status();
+  if (absl::Status status = CheckOptions(); !status.ok()) return status;
   if (uri->scheme == transport::kAutoScheme) {
     uri = ListenOnAuto(*uri);
     if (!uri.ok()) return uri.status();
@@ -144,6 +146,24 @@ absl::StatusOr<std::string> ServerCore::Listen(absl::string_view text) {
   if (!listening.ok()) return listening.status();
   if (absl::Status status = Keep(*uri, *std::move(listening)); !status.ok()) return status;
   return uri->ToString();
+}
+
+absl::Status ServerCore::CheckOptions() const {
+  const transport::ConnectionOptions& connection = options_.connection;
+  if (absl::Status status = transport::Connection::CheckOptions(connection); !status.ok()) return status;
+  if (options_.runtime == nullptr && options_.pollers < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ServerOptions: pollers ", options_.pollers, " (1 at least)"));
+  }
+  const uint64_t limit_bytes = options_.runtime != nullptr ? options_.runtime->buffers().stats().limit_bytes
+                                                           : options_.pool.limit_bytes;
+  const uint64_t wanted =
+      transport::ReceiveRing::LeasedBytes(connection.slots, connection.receive_buffer_bytes);
+  if (Admission::ReceivesMax(limit_bytes) >= wanted) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("ServerOptions: not one connection fits into the memory of the server: its receives take ",
+                   wanted, " bytes with ", connection.slots, " slots, and BufferPoolOptions::limit_bytes is ",
+                   limit_bytes, ", of which receives may have three quarters"));
 }
 
 std::vector<std::string> ServerCore::addresses() const {
@@ -537,7 +557,9 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
   // On an executor it may wait until its own call is cancelled at the deadline, but not for ever.
   if (deadline == absl::InfiniteFuture() ? in_a_handler() : on_a_poller()) {
     return absl::FailedPreconditionError(
-        "Shutdown() was called in a handler of the server, which it would have to wait for");
+        "Shutdown() was called in a handler of the server, which it would have to wait for; let a thread of "
+        "your "
+        "own call it");
   }
   std::vector<Listening> listening;
   {

@@ -78,6 +78,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
     transport::Uri uri;             // As Listen() has returned it.
   };
 
+  absl::Status CheckOptions() const;
   absl::StatusOr<transport::Uri> ListenOnAuto(const transport::Uri& uri);
   // Gives `uri` the real port.
   absl::StatusOr<std::vector<Listening>> ListenOnUri(transport::Uri& uri);

@@ -66,8 +66,7 @@ class MethodTable {
 
 // Runs `handler(request, reply)` with the typed request and reply of `context`, and turns whatever it throws
 // into a Status: Cap'n Proto validates a message while it is read, so a hostile one throws inside the
-// handler. Generated code calls it; a hawser::Task does likewise (rpc/task.h). What is no fault of the caller's
-// message is logged, too.
+// handler. Generated code calls it; a hawser::Task does likewise (rpc/task.h). It is logged, too.
 //   kj::Exception  -> InvalidArgument (a malformed message, or a reply larger than Cap'n Proto can hold),
 //                     ResourceExhausted (a limit of ReadLimits), Unimplemented, Unavailable or Internal
 //   anything else  -> Internal

@@ -9,6 +9,7 @@
 #include "hawser/rpc/status.h"
 #include "hawser/transport/called_out.h"
 #include "hawser/transport/fabric/check.h"
+#include "hawser/transport/peer_log.h"
 
 namespace hawser::internal {
 namespace {
@@ -199,11 +200,15 @@ absl::Status ServingConnection::CheckAbandoned() const {
       oldest = each.get();
     }
   }
-  return absl::ResourceExhaustedError(absl::StrCat(
+  absl::Status refused = absl::ResourceExhaustedError(absl::StrCat(
       abandoned_calls_,
       " handlers of this connection go on although their callers have stopped waiting, the oldest, ",
       oldest->method().name, ", for ", AgeOf(*oldest),
       "; handlers have to end when ServerContext::cancelled() says so"));
+  transport::PeerLog::Process().Line(
+      LogSeverity::kWarning, oldest->method().name,
+      absl::StrCat("a call of ", peer_address_, " was refused: ", absl::string_view(refused.message())));
+  return refused;
 }
 
 const MethodTable::Entry* ServingConnection::Find(uint64_t interface_id, uint16_t ordinal) {

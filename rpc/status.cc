@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "hawser/rpc/exceptions.h"
 #include "hawser/rpc/status.capnp.h"
 #include "hawser/transport/fabric/peer_text.h"
@@ -15,16 +17,44 @@
 namespace hawser {
 namespace {
 
-constexpr absl::string_view kSentUrl = "type.hawser/sent";
-constexpr absl::string_view kPublicUrl = "type.hawser/public";      // See KeepTextHere(): `doing`.
+// What is known of a call in this process alone. One detail, because a status prints several in any order.
+constexpr absl::string_view kCallUrl = "type.hawser/call";
 constexpr absl::string_view kUnservedUrl = "type.hawser/unserved";  // Crosses the wire.
+
+constexpr absl::string_view kSent = "sent";
+constexpr absl::string_view kUnsent = "unsent";
+constexpr absl::string_view kBetween = ", ";
+
+// In the detail: "unsent, calling kv.capnp:KeyValue.get".
+struct KnownHere {
+  std::optional<bool> sent;
+  std::optional<std::string> doing;  // See KeepTextHere().
+};
+
+KnownHere KnownOf(const absl::Status& status) {
+  KnownHere known;
+  const absl::optional<absl::Cord> detail = status.GetPayload(kCallUrl);
+  if (!detail.has_value()) return known;
+  const std::string text(*detail);
+  absl::string_view rest = text;
+  if (absl::ConsumePrefix(&rest, kUnsent)) {
+    known.sent = false;
+  } else if (absl::ConsumePrefix(&rest, kSent)) {
+    known.sent = true;
+  }
+  if (absl::ConsumePrefix(&rest, kBetween)) known.doing = std::string(rest);
+  return known;
+}
+
+void SetKnown(absl::Status& status, const KnownHere& known) {
+  const absl::string_view sent = !known.sent.has_value() ? "" : *known.sent ? kSent : kUnsent;
+  status.SetPayload(kCallUrl, absl::Cord(known.doing.has_value() ? absl::StrCat(sent, kBetween, *known.doing)
+                                                                 : std::string(sent)));
+}
 
 }  // namespace
 
-bool WasSent(const absl::Status& status) {
-  const absl::optional<absl::Cord> sent = status.GetPayload(kSentUrl);
-  return !sent.has_value() || *sent != "no";
-}
+bool WasSent(const absl::Status& status) { return KnownOf(status).sent.value_or(true); }
 
 namespace internal {
 namespace {
@@ -36,8 +66,7 @@ size_t CutAt(absl::string_view text, size_t size_max) {
   return size_max;
 }
 
-// Of this process alone.
-bool StaysHere(absl::string_view type_url) { return type_url == kSentUrl || type_url == kPublicUrl; }
+bool StaysHere(absl::string_view type_url) { return type_url == kCallUrl; }
 
 absl::string_view Ending(bool sent) {
   return sent ? "; it was sent, so the server may have run it" : "; it was not sent";
@@ -62,11 +91,10 @@ absl::string_view PublicReason(absl::StatusCode code) {
 }
 
 std::string PublicText(const absl::Status& status) {
-  const absl::optional<absl::Cord> doing = status.GetPayload(kPublicUrl);
-  if (!doing.has_value()) return std::string(status.message());
-  const bool of_a_call = status.GetPayload(kSentUrl).has_value();
-  return absl::StrCat(std::string(*doing), ": ", PublicReason(status.code()),
-                      of_a_call ? Ending(WasSent(status)) : "");
+  const KnownHere known = KnownOf(status);
+  if (!known.doing.has_value()) return std::string(status.message());
+  return absl::StrCat(*known.doing, ": ", PublicReason(status.code()),
+                      known.sent.has_value() ? Ending(*known.sent) : "");
 }
 
 struct Detail {
@@ -101,7 +129,9 @@ absl::Status CallError(absl::StatusCode code, absl::string_view method, absl::st
 }
 
 void KeepTextHere(absl::Status& status, absl::string_view doing) {
-  status.SetPayload(kPublicUrl, absl::Cord(doing));
+  KnownHere known = KnownOf(status);
+  known.doing = std::string(doing);
+  SetKnown(status, known);
 }
 
 absl::Status UnservedError(absl::string_view text) {
@@ -119,7 +149,9 @@ absl::Status NameUnserved(absl::Status status, absl::string_view method, absl::s
 }
 
 void SetWasSent(absl::Status& status, bool sent) {
-  status.SetPayload(kSentUrl, absl::Cord(sent ? "yes" : "no"));
+  KnownHere known = KnownOf(status);
+  known.sent = sent;
+  SetKnown(status, known);
 }
 
 void EncodeStatus(const absl::Status& status, transport::OutgoingMessage& message) {

@@ -64,7 +64,7 @@ class Task::promise_type {
   void unhandled_exception() {
     status_ = *call_ ? internal::StatusOfHandlersException(call_->context().method().name,
                                                            call_->context().peer_address())
-                     : internal::StatusOfException();
+                     : internal::StatusOfException("the coroutine");
   }
 
  private:

@@ -57,7 +57,7 @@ capnp::AnyPointer::Reader Root(transport::IncomingMessage& message, const ReadLi
 }
 
 void Misused(const char* how, const char* method) {
-  HAWSER_CHECK(false, how, " (method ", method, ")");
+  HAWSER_CHECK(false, how, method != nullptr ? absl::StrCat(" (method ", method, ")") : "");
   std::abort();
 }
 

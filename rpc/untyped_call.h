@@ -216,7 +216,7 @@ inline CallRef::~CallRef() {
   if (call_ != nullptr) call_->Unref();
 }
 
-// The program called what it must not: a CHECK that says `how`, and the method.
+// The program called what it must not: a CHECK that says `how` and, unless that is null, the method.
 [[noreturn, gnu::cold]] void Misused(const char* how, const char* method);
 
 // The root of a received message. Throws kj::Exception on a malformed one.

@@ -80,8 +80,9 @@ Connection::Connection(Poller& poller, const ConnectionOptions& options, Connect
       connect_timer_([this] {
         Fail(absl::UnavailableError(
             absl::StrCat("connect to ", peer_,
-                         ": no answer in time; the host is down, a firewall drops the packets, or "
-                         "the peer is overloaded (ChannelOptions::connect_timeout)")));
+                         ": no answer in time; the host is down, a firewall drops the packets, or the "
+                         "process that listens there is stopped, blocked or overloaded "
+                         "(ChannelOptions::connect_timeout)")));
       }),
       keepalive_timer_([this] { OnKeepaliveTimer(); }),
       starved_timer_([this] { OnStarved(); }),
@@ -90,16 +91,21 @@ Connection::Connection(Poller& poller, const ConnectionOptions& options, Connect
 // First of all the queue pair: until it is destroyed the fabric may use memory of the other members.
 Connection::~Connection() { queue_pair_.reset(); }
 
+absl::Status Connection::CheckOptions(const ConnectionOptions& options) {
+  if (options.slots >= 1 && options.slots <= kSlotsMax && options.receive_buffer_bytes >= kReceiveBufferMin &&
+      options.receive_buffer_bytes <= kReceiveBufferMax && options.receive_buffer_bytes % 64 == 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("ConnectionOptions: slots ", options.slots, " (1 to ",
+                                                 kSlotsMax, "), receive_buffer_bytes ",
+                                                 options.receive_buffer_bytes, " (a multiple of 64 from ",
+                                                 kReceiveBufferMin, " to ", kReceiveBufferMax, ")"));
+}
+
 absl::StatusOr<Connection*> Connection::Make(Poller& poller, const ConnectionOptions& options,
                                              ConnectionObserver& observer, RequestHandler* handler) {
   poller.AssertHeld();
-  if (options.slots < 1 || options.slots > kSlotsMax || options.receive_buffer_bytes < kReceiveBufferMin ||
-      options.receive_buffer_bytes > kReceiveBufferMax || options.receive_buffer_bytes % 64 != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("ConnectionOptions: slots ", options.slots, " (1 to ",
-                                                   kSlotsMax, "), receive_buffer_bytes ",
-                                                   options.receive_buffer_bytes, " (a multiple of 64 from ",
-                                                   kReceiveBufferMin, " to ", kReceiveBufferMax, ")"));
-  }
+  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
   std::unique_ptr<Connection> connection(new Connection(poller, options, observer, handler));
   Connection* const result = connection.get();
   result->index_ = poller.Adopt(std::move(connection));

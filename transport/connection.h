@@ -113,6 +113,9 @@ class Connection final : public fabric::ConnectionHandler {
     return state_ == State::kReady && requester_ != nullptr && requester_->HasFreeSlot();
   }
 
+  // InvalidArgument: an option is out of its range.
+  static absl::Status CheckOptions(const ConnectionOptions& options);
+
   // What keeps the slots busy, for an error: "all 32 slots are busy, ...".
   std::string DescribeSlots() const {
     return requester_ != nullptr ? requester_->DescribeSlots() : "not connected";

@@ -34,7 +34,7 @@ struct ConnectionOptions {
   absl::Duration busy_timeout = absl::Minutes(2);
   // Of the side that connects: the address of this machine to come from, "10.0.0.1" or "fd00::1", which on a
   // machine with several NICs says which one. Empty: the route to the peer decides.
-  std::string local_address;
+  std::string local_address = {};
 };
 
 inline constexpr uint32_t kSlotsMax = 1024;

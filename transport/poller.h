@@ -96,6 +96,9 @@ class Poller {
   // In a child made by fork() a poller is not destroyed but leaked: its thread is not there to be joined, and
   // condition variables that this thread waited on cannot be destroyed.
   static void operator delete(Poller* poller, std::destroying_delete_t);
+  // What goes with it: a constructor that throws frees by the second.
+  static void* operator new(size_t size_bytes) { return ::operator new(size_bytes); }
+  static void operator delete(void* memory) { ::operator delete(memory); }
   Poller(const Poller&) = delete;
   Poller& operator=(const Poller&) = delete;
 

@@ -127,7 +127,7 @@ TEST(LimitsTest, AServerWithNoMemoryAtAllStillSendsErrors) {
 }
 
 TEST(LimitsTest, AServerWithoutMemoryForAConnectionSaysSo) {
-  for (const size_t limit_bytes : {size_t{0}, size_t{64} << 10, size_t{1} << 20, size_t{2} << 20}) {
+  for (const size_t limit_bytes : {size_t{1} << 20, size_t{2} << 20}) {
     TestServer server({.pool = {.limit_bytes = limit_bytes}});
     const absl::Status connecting = Channel::Connect(server.uri).status();
     EXPECT_THAT(connecting, HasCode(absl::StatusCode::kResourceExhausted)) << limit_bytes;

@@ -2,6 +2,8 @@
 
 #include "hawser/rpc/log.h"
 
+#include <capnp/serialize.h>
+
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -99,13 +101,52 @@ TEST_F(RpcLogTest, AHandlerThatThrowsIsTold) {
                    AllOf(HasSubstr("Probe.act"), HasSubstr(TestScheme() + "://"), HasSubstr("on purpose"))));
 }
 
+TEST_F(RpcLogTest, AHandlerThatReadsBrokenDataOfItsOwnIsTold) {
+  class Broken final : public ProbeServiceImpl {
+    absl::Status Echo(ServerContext&, probe::Probe::EchoParams::Reader,
+                      probe::Probe::EchoResults::Builder) override {
+      alignas(capnp::word) static constexpr uint8_t kCutShort[16] = {1, 0, 0, 0, 9};
+      capnp::FlatArrayMessageReader reader(kj::arrayPtr(reinterpret_cast<const capnp::word*>(kCutShort),
+                                                        sizeof(kCutShort) / sizeof(capnp::word)));
+      reader.getRoot<capnp::AnyPointer>();
+      return absl::OkStatus();
+    }
+  } service;
+  Server server;
+  ASSERT_TRUE(server.AddService(&service).ok());
+  const auto channel = *Channel::Connect(*server.Listen(TestUri()));
+  EXPECT_FALSE(probe::ProbeStub(channel).Echo().Send().Wait().ok());
+  EXPECT_THAT(lines_.Take(),
+              Pair(LogSeverity::kError, HasSubstr("(the request, unless the handler reads others)")));
+}
+
+TEST_F(RpcLogTest, ADeferredCallThatIsDestroyedUnansweredIsTold) {
+  TestServer server;
+  server.probe.on_act = server.held.Handler();
+  auto call = SendAct(server.Connect(), 1);
+  { DeferredCall dropped = server.held.Take(); }
+  const absl::Status status = call.Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kInternal));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the handler of probe.capnp:Probe.act destroyed its"));
+  EXPECT_THAT(lines_.Take(),
+              Pair(LogSeverity::kError, HasSubstr("it was called by " + TestScheme() + "://")));
+}
+
+TEST_F(RpcLogTest, AnExecutorThatDropsAHandlerIsTold) {
+  TestServer server({.executor = [](absl::AnyInvocable<void()>) {}});
+  const absl::Status status = SendActAgain(server.Connect(), 1).Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(lines_.Take(), Pair(LogSeverity::kWarning, HasSubstr("did not run the handler of "
+                                                                   "probe.capnp:Probe.actAgain")));
+}
+
 TEST_F(RpcLogTest, ACallbackThatThrowsIsTold) {
   TestServer server;
   const auto channel = server.Connect();
   SendAct(channel, 1).Then([](auto) { throw std::runtime_error("on purpose"); });
   EXPECT_THAT(lines_.Take(),
-              Pair(LogSeverity::kError,
-                   AllOf(HasSubstr("the callback of"), HasSubstr("Probe.act"), HasSubstr("on purpose"))));
+              Pair(LogSeverity::kError, AllOf(HasSubstr("the callback of"), HasSubstr("Probe.act"),
+                                              HasSubstr("it threw: on purpose"))));
 }
 
 TEST_F(RpcLogTest, MemoryThatRunsOutIsToldOnce) {

@@ -16,7 +16,7 @@ class MisuseDeathTest : public testing::Test {
   std::shared_ptr<Channel> channel_ = server_.Connect();
 };
 
-constexpr char kSent[] = "Send\\(\\) or Attach\\(\\) on a Call that was sent";
+constexpr char kSent[] = "request\\(\\), Attach\\(\\) or Send\\(\\) on a Call that was sent, or moved from";
 constexpr char kTaken[] = "twice on one PendingCall.*Probe.act";
 
 TEST_F(MisuseDeathTest, ACallIsSentOnce) {
@@ -24,6 +24,7 @@ TEST_F(MisuseDeathTest, ACallIsSentOnce) {
   auto pending = call.Send();
   EXPECT_DEATH(call.Send(), kSent);
   EXPECT_DEATH(call.Attach(Buffer()), kSent);
+  EXPECT_DEATH(call.request(), kSent);
 }
 
 TEST_F(MisuseDeathTest, ACallThatWasMovedFromIsNotSent) {
@@ -54,6 +55,35 @@ TEST_F(MisuseDeathTest, APendingCallThatWasMovedFromIsNotWaitedFor) {
 TEST_F(MisuseDeathTest, AStubNeedsAChannel) {
   probe::ProbeStub stub(nullptr);
   EXPECT_DEATH(stub.Act(), "a stub without a channel was called.*Probe.act");
+}
+
+TEST_F(MisuseDeathTest, ADeferredCallThatIsFinishedHasNoContext) {
+  server_.probe.on_act = server_.held.Handler();
+  auto pending = SendAct(channel_, 1);
+  DeferredCall call = server_.held.Take();
+  call.Finish();
+  EXPECT_FALSE(call);
+  EXPECT_DEATH(call.context(), "a DeferredCall that was finished");
+  call.Finish(absl::AbortedError("again"));  // Has no effect.
+  EXPECT_TRUE(pending.Wait().ok());
+}
+
+TEST_F(MisuseDeathTest, ACallIsDeferredOnce) {
+  server_.probe.on_act = [](ServerContext& context, uint64_t) {
+    DeferredCall once = context.Defer();
+    EXPECT_DEATH(context.Defer(), "Defer\\(\\) twice in one call of probe.capnp:Probe.act");
+    once.Finish();
+    return absl::OkStatus();
+  };
+  EXPECT_TRUE(SendAct(channel_, 1).Wait().ok());
+}
+
+TEST(MisuseTest, NoServiceIsRefused) {
+  Server server;
+  EXPECT_THAT(server.AddService(nullptr), HasCode(absl::StatusCode::kInvalidArgument));
+  TestServer there;
+  EXPECT_THAT(Channel::Connect(there.uri, {.services = {nullptr}}).status(),
+              HasCode(absl::StatusCode::kInvalidArgument));
 }
 
 }  // namespace

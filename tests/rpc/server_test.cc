@@ -175,6 +175,11 @@ TEST(AutoTest, TheRuntimeInTheOptionsSaysWhichNetwork) {
   const std::shared_ptr<Channel> channel = server.Connect(std::move(options));
   ASSERT_NE(channel, nullptr);
   EXPECT_THAT(channel->peer_address(), testing::StartsWith(TestScheme() + "://"));
+  if (TestScheme() == "rdma") {
+    EXPECT_EQ(channel->why_not_rdma(), "");
+  } else {
+    EXPECT_THAT(channel->why_not_rdma(), HasSubstr("serves tcp://, not rdma://"));
+  }
   EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kOk));
 }
 
@@ -182,6 +187,27 @@ TEST(AutoTest, NobodyThereIsAnErrorThatNamesBothNetworks) {
   const absl::Status nobody = Channel::Connect("auto://127.0.0.1:1").status();
   EXPECT_THAT(nobody, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(std::string(nobody.message()), testing::HasSubstr("and over RDMA: "));
+}
+
+TEST(ServerOptionsTest, ListenRefusesThoseThatServeNoClient) {
+  const std::pair<ServerOptions, const char*> wrong[] = {
+      {{.pollers = 0}, "pollers 0"},
+      {{.connection = {.slots = 0}}, "slots 0 (1 to 1024)"},
+      {{.connection = {.receive_buffer_bytes = 100}}, "receive_buffer_bytes 100"},
+      {{.pool = {.limit_bytes = 1000}}, "limit_bytes is 1000"},
+  };
+  for (const auto& [options, text] : wrong) {
+    Server server(options);
+    const absl::Status status = server.Listen(TestUri()).status();
+    EXPECT_THAT(status, HasCode(absl::StatusCode::kInvalidArgument)) << text;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(text));
+  }
+}
+
+TEST(ChannelOptionsTest, CreateRefusesThoseThatConnectNowhere) {
+  const absl::Status status = Channel::Create("tcp://127.0.0.1:1", {.connection = {.slots = 1025}}).status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("slots 1025 (1 to 1024)"));
 }
 
 // Where there is RDMA, only an answer tells whether it leads to the peer, and Create() waits for none.

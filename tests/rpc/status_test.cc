@@ -166,8 +166,9 @@ TEST(GatewayTest, WhatTheBackendSaidPassesAsItIs) {
 
 TEST(GatewayTest, APeerCannotSayWhatIsSaidOfItsCalls) {
   absl::Status status = absl::NotFoundError("no tow");
-  status.SetPayload("type.hawser/public", absl::Cord("nothing"));
-  EXPECT_EQ(Cross(status).GetPayload("type.hawser/public"), absl::nullopt);
+  status.SetPayload("type.hawser/call", absl::Cord("unsent, nothing"));
+  EXPECT_EQ(Cross(status).GetPayload("type.hawser/call"), absl::nullopt);
+  EXPECT_TRUE(WasSent(Cross(status)));
 }
 
 }  // namespace
