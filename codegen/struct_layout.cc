@@ -35,6 +35,11 @@ bool SamePointer(capnp::AnyPointer::Reader a, capnp::AnyPointer::Reader b) {
   return a.isNull() || b.isNull() ? a.isNull() == b.isNull() : a == b;
 }
 
+// A reader cannot tell the one that is not there from an empty one.
+bool IsEmptyList(capnp::AnyPointer::Reader pointer) {
+  return pointer.isNull() || (pointer.isList() && pointer.getAs<capnp::AnyList>().size() == 0);
+}
+
 }  // namespace
 
 StructLayout LayoutOf(const Nodes& nodes, Node::Reader node) {
@@ -90,7 +95,8 @@ bool SameDefault(Field::Slot::Reader a, Field::Slot::Reader b) {
     case Value::DATA:
       return left.getData() == right.getData();
     case Value::LIST:
-      return SamePointer(left.getList(), right.getList());
+      return (IsEmptyList(left.getList()) && IsEmptyList(right.getList())) ||
+             SamePointer(left.getList(), right.getList());
     case Value::STRUCT:
       return SamePointer(left.getStruct(), right.getStruct());
     case Value::ANY_POINTER:

@@ -34,25 +34,27 @@ Admission::Admission(const ServerOptions& options)
                  std::min<size_t>(kNewcomersPerHostMax, FilesMax() / 8)) {}
 
 absl::Status Admission::Admit(const Place& place) {
-  if (connections_ >= connections_max_) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the server has ", connections_, " connections, which is its ServerOptions::connections_max"));
+  if (places_ >= connections_max_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the server has ", places_,
+                     " connections, or handlers of closed ones: its ServerOptions::connections_max"));
   }
   const uint64_t files_max = FilesMax() / 4 * 3;
-  if (connections_ >= files_max) {
+  if (open_ >= files_max) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the server has ", connections_, " connections, three quarters of its RLIMIT_NOFILE"));
+        absl::StrCat("the server has ", open_, " connections, three quarters of its RLIMIT_NOFILE"));
   }
   const auto known = by_host_.find(place.host);
-  const uint32_t of_host = known == by_host_.end() ? 0 : known->second;
-  if (of_host >= files_max / 4 * 3) {
+  const Host of_host = known == by_host_.end() ? Host() : known->second;
+  if (of_host.open >= files_max / 4 * 3) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the server has ", of_host, " connections of this host; raise its RLIMIT_NOFILE"));
+        absl::StrCat("the server has ", of_host.open, " connections of this host; raise its RLIMIT_NOFILE"));
   }
-  if (of_host >= connections_per_host_max_) {
-    return absl::ResourceExhaustedError(absl::StrCat("the server has ", of_host,
-                                                     " connections of this host, which is its "
-                                                     "ServerOptions::connections_per_host_max"));
+  if (of_host.places >= connections_per_host_max_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the server has ", of_host.places,
+                     " connections of this host, or handlers of closed ones: its "
+                     "ServerOptions::connections_per_host_max"));
   }
   const auto [found, is_new] = memory_.try_emplace(place.pool);
   Memory& memory = found->second;
@@ -63,16 +65,24 @@ absl::Status Admission::Admit(const Place& place) {
         "BufferPoolOptions::limit_bytes");
   }
   memory.receive_bytes += place.receive_bytes;
-  ++by_host_[place.host];
-  ++connections_;
+  Host& host = by_host_[place.host];
+  ++host.places;
+  ++host.open;
+  ++places_;
+  ++open_;
   return absl::OkStatus();
 }
 
-void Admission::Release(const Place& place) {
-  --connections_;
+void Admission::Close(const Place& place) {
+  --open_;
+  --by_host_[place.host].open;
   memory_[place.pool].receive_bytes -= place.receive_bytes;
+}
+
+void Admission::Release(const Place& place) {
+  --places_;
   const auto of_host = by_host_.find(place.host);
-  if (--of_host->second == 0) by_host_.erase(of_host);
+  if (--of_host->second.places == 0) by_host_.erase(of_host);
 }
 
 Admission::Newcomer* Admission::AddNewcomer(Newcomer& newcomer, const Place& place) {

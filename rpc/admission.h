@@ -32,9 +32,12 @@ class Admission {
   // What receives may take of a pool with this limit.
   static uint64_t ReceivesMax(uint64_t limit_bytes) { return limit_bytes / 4 * 3; }
 
-  // OK: `place` is taken, until Release() of it.
+  // OK: `place` is taken, and its connection open, until Close() and then Release() of it.
   absl::Status Admit(const Place& place);
+  // The connection is closed: its memory and its file are free, its place in the counts is not.
+  void Close(const Place& place);
   void Release(const Place& place);
+  uint64_t open() const { return open_; }
 
   // `newcomer` has the admitted `place`. Returns the newcomer that has to be closed, which is one no more;
   // null: none has to.
@@ -43,6 +46,10 @@ class Admission {
   void RemoveNewcomer(Newcomer& newcomer) { newcomers_.Remove(newcomer); }
 
  private:
+  struct Host {
+    uint32_t places = 0;
+    uint32_t open = 0;
+  };
   struct Memory {
     uint64_t receives_max_bytes = 0;
     uint64_t receive_bytes = 0;
@@ -50,8 +57,9 @@ class Admission {
 
   const uint32_t connections_max_;
   const uint32_t connections_per_host_max_;
-  uint64_t connections_ = 0;
-  absl::flat_hash_map<fabric::PeerHost, uint32_t> by_host_;
+  uint64_t places_ = 0;
+  uint64_t open_ = 0;
+  absl::flat_hash_map<fabric::PeerHost, Host> by_host_;
   absl::flat_hash_map<const transport::BufferPool*, Memory> memory_;
   fabric::PeerTable newcomers_;
 };

@@ -146,7 +146,7 @@ void Attempt::CloseAll(const absl::Status& why) {
 }
 
 void Attempt::Fail() {
-  // The most telling code: somebody who answers and refuses says more than nobody who does.
+  // The most telling code: an answer that refuses says more than no answer.
   absl::StatusCode code = absl::StatusCode::kUnavailable;
   std::vector<std::string> texts;
   for (const absl::Status& failure : failures_) {

@@ -176,6 +176,7 @@ class Call {
   // CHECK: `channel` is null.
   Call(const std::shared_ptr<Channel>& channel, const Method& method, const CallOptions& options)
       : call_(internal::UntypedCall::New(internal::CoreOf(channel, method), method, options)),
+        method_name_(method.name),
         request_(call_->request().builder().template initRoot<Params>()) {}
   Call(Call&&) noexcept = default;
   Call& operator=(Call&&) = delete;
@@ -216,10 +217,11 @@ class Call {
  private:
   void CheckUnsent() const {
     if (!call_) [[unlikely]]
-      internal::Misused("request(), Attach() or Send() on a Call that was sent, or moved from", nullptr);
+      internal::Misused("request(), Attach() or Send() on a Call that was sent, or moved from", method_name_);
   }
 
   internal::CallRef call_;
+  const char* method_name_;  // Also once call_ is gone.
   typename Params::Builder request_;
 };
 

@@ -28,7 +28,7 @@ class CallPool {
   // May close and destroy the owner, and this.
   void Put(UntypedCall* call);
 
-  // Nobody can make further calls: the owner is closed when the last one is back. True: none is out.
+  // No further calls are made: the owner is closed when the last one is back. True: none is out.
   bool CloseWhenIdle();
 
  private:
@@ -44,8 +44,8 @@ class CallPool {
     size_t size_ = 0;
   };
 
-  // Another one is out, or back, while others still are. False: who takes the first, or brings the last,
-  // needs the mutex.
+  // Another one is out, or back, while others still are. False: it would be the first that is taken, or the
+  // last that comes back, and that needs the mutex.
   bool CountOneMore();
   bool CountOneLess();
 

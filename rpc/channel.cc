@@ -36,7 +36,7 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::ConnectAuto(absl::string_view 
     if (channel.ok()) (*channel)->why_not_rdma_ = std::string(rdma.message());
     return channel;
   }
-  // A channel of its own, so that nobody hears of an attempt that leads to nothing.
+  // A channel of its own, so that the application does not hear of an attempt that leads to nothing.
   ChannelOptions trial;
   trial.connect_timeout = std::min(options.connect_timeout, kAutoTimeout);
   trial.connection = options.connection;

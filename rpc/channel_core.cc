@@ -259,7 +259,7 @@ void ChannelCore::Connect() {
 
 void ChannelCore::ConnectLater() {
   poller_.AssertHeld();
-  // Not all who lost one server come back to it at once.
+  // Not all clients that lost one server come back to it at once.
   uint8_t byte;
   poller_.environment().FillRandom(absl::MakeSpan(&byte, 1));
   const absl::Duration wait = backoff_ * (256 + byte) / 512;

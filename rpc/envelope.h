@@ -30,8 +30,9 @@ absl::StatusOr<RequestEnvelope> DecodeRequestEnvelope(absl::Span<const uint8_t> 
 
 //   offset  bytes
 //        0      1  status code; 0 is OK, and the body is the results. Otherwise the body is a Status
-//        (rpc/status.capnp). 1      1  flags. Bit 0: the method was not run, and the call may be sent again,
-//        here or elsewhere 2      6  reserved: 0
+//                  (rpc/status.capnp).
+//        1      1  flags. Bit 0: the method was not run, and the call may be sent again, here or elsewhere
+//        2      6  reserved: 0
 struct ResponseEnvelope {
   absl::StatusCode code = absl::StatusCode::kOk;
   bool not_run = false;

@@ -134,10 +134,13 @@ void ReportException(absl::string_view what, absl::string_view whose) {
 
 absl::Status StatusOfHandlersException(absl::string_view method, absl::string_view peer) {
   absl::Status thrown = StatusOfException("the handler");
+  // A malformed message counts against the peer, which can send as many as it likes.
+  const absl::string_view subject =
+      absl::IsInvalidArgument(thrown) ? peer.substr(0, peer.rfind(':')) : method;
   transport::PeerLog::Process().Line(
-      LogSeverity::kError, method,
+      LogSeverity::kError, subject,
       absl::StrCat("the handler of ", method, ", called by ", peer,
-                   ", threw; its caller gets: ", absl::string_view(thrown.message())));
+                   ", threw; for its caller, if that waits: ", absl::string_view(thrown.message())));
   return thrown;
 }
 

@@ -20,6 +20,7 @@ HandlerGate::Entry::~Entry() {
 }
 
 bool HandlerGate::Enter() {
+  if ((state_.load(std::memory_order_relaxed) & kClosed) != 0) return false;
   if ((state_.fetch_add(kOne, std::memory_order_acq_rel) & kClosed) == 0) return true;
   Leave();
   return false;

@@ -33,6 +33,7 @@ class ServerCall::Ticket {
       } else if (call->cancelled_.load(std::memory_order_acquire)) {
         status = absl::CancelledError("the caller stopped waiting before the executor ran the handler");
       } else {
+        call->stage_.store(HandlerStage::kRunning, std::memory_order_relaxed);
         status = call->CallHandler();
       }
     }
@@ -66,6 +67,7 @@ void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry
   }
   const transport::Poller::CallOut out(connection_.poller(), "the executor, given the handler of",
                                        entry.method->name);
+  stage_.store(HandlerStage::kQueued, std::memory_order_relaxed);
   CallUser("the executor, given", entry.method->name, [&] { executor(Ticket(this)); });
 }
 
@@ -79,7 +81,7 @@ void ServerCall::Reset() {
   deferred_ = abandoned_ = false;
   answered_.store(false, std::memory_order_relaxed);
   cancelled_.store(false, std::memory_order_relaxed);
-  handler_returned_.store(false, std::memory_order_relaxed);
+  stage_.store(HandlerStage::kRunning, std::memory_order_relaxed);
   ForgetOnCancel();
 }
 
@@ -88,14 +90,19 @@ void ServerCall::Reset() {
 absl::Status ServerCall::CallHandler() {
   CallbackGate* const gate = connection_.serving().gate.get();
   if (gate != nullptr && !gate->Enter()) return absl::UnavailableError("the client ends its channel");
-  absl::Status status = entry_->handler(entry_->self, context_);
+  absl::Status status;
+  try {
+    status = entry_->handler(entry_->self, context_);
+  } catch (...) {  // Not of generated code, but of a table that the application has made.
+    status = StatusOfHandlersException(entry_->method->name, connection_.peer_address());
+  }
   if (gate != nullptr) gate->Leave();
   return status;
 }
 
 void ServerCall::HandlerReturned(absl::Status status) {
   if (!deferred_) return Finish(std::move(status));
-  handler_returned_.store(true, std::memory_order_relaxed);
+  stage_.store(HandlerStage::kDeferred, std::memory_order_relaxed);
   if (!status.ok()) FinishOnce(std::move(status));
   Unref();
 }

@@ -20,6 +20,13 @@
 
 namespace hawser::internal {
 
+// Where the handler of a call is.
+enum class HandlerStage : uint8_t {
+  kQueued,    // At the executor.
+  kRunning,   // Or it has returned, and its answer is on its way to the poller.
+  kDeferred,  // It has returned, and something else has the DeferredCall.
+};
+
 // The call behind a ServerContext: one request, its handler, its answer.
 // Thread:   starts and ends on the poller; between, it is the handler's.
 // Lifetime: owned by its connection, which uses it again when the handler has returned and the answer was
@@ -51,8 +58,8 @@ class ServerCall {
   void RunOnCancel();
   transport::ExchangeId id() const { return id_; }
   const Method& method() const { return *entry_->method; }
-  // It was deferred, and its handler has returned. From any thread.
-  bool handler_returned() const { return handler_returned_.load(std::memory_order_relaxed); }
+  // From any thread.
+  HandlerStage stage() const { return stage_.load(std::memory_order_relaxed); }
   // Of the poller's clock.
   int64_t started_ns() const { return started_ns_; }
   // Never null.
@@ -116,7 +123,7 @@ class ServerCall {
   std::atomic<int> refs_{0};
   std::atomic<bool> answered_{false};
   std::atomic<bool> cancelled_{false};
-  std::atomic<bool> handler_returned_{false};
+  std::atomic<HandlerStage> stage_{HandlerStage::kRunning};
   std::atomic<bool> has_on_cancel_{false};  // A callback, or a scope: calls without one need no lock.
   absl::Mutex cancel_mutex_;
   absl::AnyInvocable<void()> on_cancel_ ABSL_GUARDED_BY(cancel_mutex_);

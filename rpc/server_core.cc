@@ -6,10 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "hawser/rpc/background.h"
+#include "hawser/rpc/server_call.h"
 #include "hawser/transport/fabric/check.h"
 #include "hawser/transport/fabrics.h"
 #include "hawser/transport/log.h"
 #include "hawser/transport/receive_ring.h"
+#include "hawser/transport/size_class.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::internal {
@@ -23,6 +25,9 @@ constexpr int kPortTries = 8;
 
 // New connections that a poller may be behind: a handler may hold it, and each takes a file.
 constexpr uint32_t kWaitingMax = 256;
+
+// Small buffers come in slabs: one for receives, and one for messages.
+constexpr uint64_t kPoolMin = 2 * transport::kSlabBytes;
 
 // Calls that one line of the log names.
 constexpr size_t kLoggedCallsMax = 10;
@@ -73,14 +78,19 @@ void ServerCore::End() {
     AwaitLocked(&ServerCore::Down);  // Perhaps another thread's.
     ended = AwaitLocked(&ServerCore::NoSessions, environment_.Now() + options_.handler_grace);
   }
-  if (!ended) LogUnfinishedCalls("does not wait any more for calls that were deferred", /*returned=*/true);
+  if (!ended) {
+    LogUnfinishedCalls("does not wait any more for calls that were deferred", HandlerStage::kDeferred);
+    LogUnfinishedCalls("does not wait any more for calls that the executor has not run",
+                       HandlerStage::kQueued);
+  }
   serving_->handlers.Close();
   // Said again after twice the time, and so on.
   absl::Duration patience = std::max(options_.handler_grace, absl::Milliseconds(1));
-  while (!serving_->handlers.AwaitEmpty(environment_, environment_.Now() + patience)) {
+  for (absl::Time next = environment_.Now(); !serving_->handlers.AwaitEmpty(environment_, next);
+       patience *= 2) {
     LogUnfinishedCalls("waits for handlers and OnCancel() callbacks that have not returned",
-                       /*returned=*/false);
-    patience *= 2;
+                       HandlerStage::kRunning);
+    next = environment_.Now() + patience;
   }
   for (transport::Poller* poller : AllPollers()) {
     // OnSessionGone() of the last session has returned when the poller has come to this.
@@ -90,10 +100,10 @@ void ServerCore::End() {
   if (!sessions_.empty()) self_ = shared_from_this();
 }
 
-void ServerCore::LogUnfinishedCalls(absl::string_view what, bool returned) {
+void ServerCore::LogUnfinishedCalls(absl::string_view what, HandlerStage stage) {
   std::vector<std::string> calls;
   ForEachSession([&](Session& session) {
-    for (std::string& call : session.DescribeCalls(returned)) calls.push_back(std::move(call));
+    for (std::string& call : session.DescribeCalls(stage)) calls.push_back(std::move(call));
   });
   if (calls.empty()) return;
   const size_t count = calls.size();
@@ -157,13 +167,13 @@ absl::Status ServerCore::CheckOptions() const {
   }
   const uint64_t limit_bytes = options_.runtime != nullptr ? options_.runtime->buffers().stats().limit_bytes
                                                            : options_.pool.limit_bytes;
-  const uint64_t wanted =
+  const uint64_t receives =
       transport::ReceiveRing::LeasedBytes(connection.slots, connection.receive_buffer_bytes);
-  if (Admission::ReceivesMax(limit_bytes) >= wanted) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("ServerOptions: not one connection fits into the memory of the server: its receives take ",
-                   wanted, " bytes with ", connection.slots, " slots, and BufferPoolOptions::limit_bytes is ",
-                   limit_bytes, ", of which receives may have three quarters"));
+  if (limit_bytes >= kPoolMin && Admission::ReceivesMax(limit_bytes) >= receives) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "ServerOptions: with BufferPoolOptions::limit_bytes ", limit_bytes,
+      " no client could connect: the receives of one take ", receives, " bytes with ", connection.slots,
+      " slots, which are at most three quarters of it, and ", kPoolMin, " bytes are the least that serves"));
 }
 
 std::vector<std::string> ServerCore::addresses() const {
@@ -435,9 +445,7 @@ Admission::Place ServerCore::PlaceFor(const Pollers& pollers, const fabric::Conn
 absl::Status ServerCore::Admit(const Admission::Place& place) {
   absl::MutexLock lock(&mutex_);
   if (phase_ != Phase::kServing) return absl::UnavailableError("the server is shutting down");
-  absl::Status admitted = admission_.Admit(place);
-  if (admitted.ok()) ++connections_;
-  return admitted;
+  return admission_.Admit(place);
 }
 
 void ServerCore::AcceptClient(Pollers& pollers, size_t index, std::unique_ptr<fabric::ConnectRequest> request,
@@ -468,7 +476,7 @@ void ServerCore::AcceptClient(Pollers& pollers, size_t index, std::unique_ptr<fa
     return ReleaseConnection(place);
   }
   if (!session.Accept(std::move(request), hello).ok()) {
-    ConnectionEnded();
+    ConnectionEnded(place);
     OnSessionGone(session);
   }
 }
@@ -514,22 +522,21 @@ void ServerCore::OnSessionHeard(Session& session) {
 
 void ServerCore::OnSessionClosed(Session& session) {
   OnSessionHeard(session);  // Nothing more will be.
-  ConnectionEnded();
+  ConnectionEnded(session.place());
 }
 
 void ServerCore::OnReverseGone(const Admission::Place& place) { ReleaseConnection(place); }
 
 void ServerCore::ReleaseConnection(const Admission::Place& place) {
-  {
-    absl::MutexLock lock(&mutex_);
-    admission_.Release(place);
-  }
-  ConnectionEnded();
+  ConnectionEnded(place);
+  absl::MutexLock lock(&mutex_);
+  admission_.Release(place);
 }
 
-void ServerCore::ConnectionEnded() {
+void ServerCore::ConnectionEnded(const Admission::Place& place) {
   absl::MutexLock lock(&mutex_);
-  if (--connections_ == 0) ended_.SignalAll();
+  admission_.Close(place);
+  if (NoConnections()) ended_.SignalAll();
 }
 
 void ServerCore::OnSessionGone(Session& session) {
@@ -557,9 +564,8 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
   // On an executor it may wait until its own call is cancelled at the deadline, but not for ever.
   if (deadline == absl::InfiniteFuture() ? in_a_handler() : on_a_poller()) {
     return absl::FailedPreconditionError(
-        "Shutdown() was called in a handler of the server, which it would have to wait for; let a thread of "
-        "your "
-        "own call it");
+        "Shutdown() was called in a handler of the server, which it would have to wait for; let "
+        "another thread call it");
   }
   std::vector<Listening> listening;
   {
@@ -688,7 +694,7 @@ absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeOn(const 
 ServerStats ServerCore::stats() const {
   ServerStats stats;
   absl::MutexLock lock(&mutex_);
-  stats.connections = connections_;
+  stats.connections = admission_.open();
   for (const auto& [fabric, pollers] : pollers_) {
     stats.leased_bytes += pollers->runtime->buffers().stats().leased_bytes;
     std::vector<const transport::Poller*> all;

@@ -99,7 +99,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
   // That of AllocateBuffer().
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeForBuffers(absl::string_view uri);
 
-  bool NoConnections() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return connections_ == 0; }
+  bool NoConnections() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return admission_.open() == 0; }
   bool NoSessions() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return sessions_.empty(); }
   bool Down() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return phase_ == Phase::kDown; }
   // Blocks until one of these, or until `deadline`; returns it.
@@ -109,7 +109,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
   // On a poller, or in a handler on the executor.
   bool in_a_handler() const { return on_a_poller() || serving_->handlers.InsideOnThisThread(); }
   // Names calls that have not ended, in the log: see ServingConnection::DescribeCalls().
-  void LogUnfinishedCalls(absl::string_view what, bool returned);
+  void LogUnfinishedCalls(absl::string_view what, HandlerStage stage);
   // The last session has gone, after End().
   static void DestroySoon(std::shared_ptr<ServerCore> self);
   std::vector<transport::Poller*> AllPollers() const;
@@ -138,8 +138,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
                      const Admission::Place& place);
   // Of a newcomer that makes room for others.
   void CloseNewcomer(transport::Poller& poller, const transport::SessionToken& token);
-  void ConnectionEnded();
-  // One that ends with its place: of a session it stays taken until OnSessionGone().
+  void ConnectionEnded(const Admission::Place& place);
+  // That of a session stays taken until OnSessionGone().
   void ReleaseConnection(const Admission::Place& place);
 
   // Session::Owner
@@ -164,10 +164,9 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
   std::string why_not_rdma_ ABSL_GUARDED_BY(mutex_);
   // Each is used and destroyed on its poller.
   absl::btree_map<transport::SessionToken, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
-  // Of connections that are open, being accepted, or closed while handlers of theirs go on: a client that
+  // Open are those that are being accepted, too. A client's one is taken until its handlers have ended: one that
   // connects again and again leaves no more handlers behind than it may have connections.
   Admission admission_ ABSL_GUARDED_BY(mutex_);
-  uint64_t connections_ ABSL_GUARDED_BY(mutex_) = 0;          // That are open, or being accepted.
   std::shared_ptr<ServerCore> self_ ABSL_GUARDED_BY(mutex_);  // After End(), while there are sessions.
 };
 

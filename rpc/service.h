@@ -31,7 +31,7 @@ class Service {
 // read.
 class MethodTable {
  public:
-  // Runs one call on `self`, which is the object that was given to Add(). Never throws: see InvokeHandler().
+  // Runs one call on `self`, which is the object that was given to Add(). See InvokeHandler().
   using Handler = absl::Status (*)(void* self, ServerContext& context);
 
   struct Entry {

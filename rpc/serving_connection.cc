@@ -115,12 +115,12 @@ std::string ServingConnection::AgeOf(const ServerCall& call) const {
   return transport::RoughDuration(absl::Nanoseconds(poller_.now_ns() - call.started_ns()));
 }
 
-std::vector<std::string> ServingConnection::DescribeCalls(bool returned) const {
+std::vector<std::string> ServingConnection::DescribeCalls(HandlerStage stage) const {
   poller_.AssertHeld();
   std::vector<std::string> texts;
   for (const auto& call : calls_) {
     if (std::find(free_.begin(), free_.end(), call.get()) != free_.end()) continue;
-    if (call->handler_returned() != returned) continue;
+    if (call->stage() != stage) continue;
     texts.push_back(absl::StrCat(call->method().name, " from ", peer_address_, ", ", AgeOf(*call), " old"));
   }
   return texts;

@@ -28,6 +28,7 @@ class Channel;
 namespace hawser::internal {
 
 class ServerCall;
+enum class HandlerStage : uint8_t;
 
 // What is served, and how: the same for every connection of a server, or of a channel that offers services.
 struct Serving {
@@ -99,8 +100,8 @@ class ServingConnection final : transport::ConnectionObserver,
   }
 
   // Its calls that have not ended, answered or not: "kv.capnp:KeyValue.get from tcp://10.0.0.7:51234, 12 s
-  // old". `returned`: those that were deferred, and whose handlers have returned; or those others.
-  std::vector<std::string> DescribeCalls(bool returned) const;
+  // old". Those in one stage.
+  std::vector<std::string> DescribeCalls(HandlerStage stage) const;
 
   // ---- For its calls.
   transport::Poller& poller() { return poller_; }
@@ -111,7 +112,7 @@ class ServingConnection final : transport::ConnectionObserver,
   // Sends what `call` has to say: its reply if `status` is OK. Once for each call. Nothing is sent if the
   // connection has answered in its place.
   void Answer(ServerCall& call, const absl::Status& status);
-  // Nobody uses `call` any more. May destroy this.
+  // Nothing uses `call` any more. May destroy this.
   void Recycle(ServerCall& call);
   // Calls call.RunOnCancel() in the next turn of the thread that drives; `call` is not recycled before.
   void RunOnCancelSoon(ServerCall& call);

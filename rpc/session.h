@@ -62,7 +62,7 @@ class Session final : public Admission::Newcomer, ServingConnection::Owner {
   void Drain() { serving_.Drain(); }
   void Close(const absl::Status& why) { serving_.Close(why); }
   // See ServingConnection.
-  std::vector<std::string> DescribeCalls(bool returned) const { return serving_.DescribeCalls(returned); }
+  std::vector<std::string> DescribeCalls(HandlerStage stage) const { return serving_.DescribeCalls(stage); }
 
   const transport::SessionToken& token() const { return token_; }
   transport::Poller& poller() { return poller_; }

@@ -62,9 +62,12 @@ class Task::promise_type {
   }
   void return_value(absl::Status status) { status_ = std::move(status); }
   void unhandled_exception() {
-    status_ = *call_ ? internal::StatusOfHandlersException(call_->context().method().name,
-                                                           call_->context().peer_address())
-                     : internal::StatusOfException("the coroutine");
+    if (*call_) {
+      const ServerContext& context = call_->context();
+      status_ = internal::StatusOfHandlersException(context.method().name, context.peer_address());
+    } else {
+      internal::ReportException("a hawser::Task", "that has answered");
+    }
   }
 
  private:

@@ -134,7 +134,7 @@ void UntypedCall::Send() {
   deadline_ns_ = known ? DeadlineNs(poller.environment().NowNs(), timeout_ns_) : kNotYet;
   waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
   request_->SetEnvelope(Encode(RequestEnvelope{method_.interface_id, method_.ordinal}));
-  refs_.store(2, std::memory_order_relaxed);  // Nobody else has seen the call yet.
+  refs_.store(2, std::memory_order_relaxed);  // No other thread has seen the call yet.
   const bool cancelled = scope_ != nullptr && !scope_->Add(*this);
   core_->poller().Post(&send_item_);
   if (cancelled) Cancel();

@@ -56,7 +56,7 @@ Block* BufferPool::Core::AcquireShared(size_t size_class, bool dear, Shortage& w
 }
 
 void BufferPool::Core::TellShort(size_t size_class, Shortage why) {
-  if (why == Shortage::kGrowing) return;
+  if (why == Shortage::kGrowing || why == Shortage::kTooLarge) return;  // No memory would help the second.
   const int64_t now_ns = fabric::MonotonicNs();
   if (short_until_ns_.exchange(now_ns + kRecoveryNs, std::memory_order_relaxed) > now_ns) return;
   Log(LogSeverity::kError, absl::StrCat("registered memory has run out: ",

@@ -254,7 +254,7 @@ void Connection::OnEstablished(absl::string_view private_data) {
 
 void Connection::OnConnectFailed(const absl::Status& why, absl::string_view private_data) {
   // Hawser says why it rejects. Without a reason it was not Hawser: the peer's program ended, or the kernel
-  // of its machine found that nobody listens there.
+  // of its machine found that nothing listens there.
   if (private_data.empty())
     return Fail(absl::IsPermissionDenied(why) ? absl::UnavailableError(why.message()) : why);
   const absl::Status reason = DecodeRejection(private_data);
@@ -357,7 +357,7 @@ void Connection::Fail(const absl::Status& why) {
   pulls_.Fail();
   send_queue_.DropQueued();
   poller_.MarkForFlush(this);
-  // Calls need to know one thing: whether somebody here ended them, or whether it may be tried again.
+  // Calls need to know one thing: whether this process ended them, or whether they may be tried again.
   const absl::Status for_calls =
       why.code() == absl::StatusCode::kCancelled
           ? why
@@ -390,7 +390,7 @@ void Connection::CloseIfDrained() {
   queue_pair_->Disconnect();
   AwaitFlush();
   pulls_.Fail();
-  if (requester_ != nullptr) requester_->FailAll(why_closed_);  // Nobody is left; ends its timers.
+  if (requester_ != nullptr) requester_->FailAll(why_closed_);  // No call is left; ends its timers.
   if (responder_ != nullptr) responder_->FailAll(why_closed_);
 }
 
@@ -530,8 +530,8 @@ void Connection::OnCompletion(const WorkId& id, const fabric::Completion& comple
 void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
   last_receive_ns_ = poller_.now_ns();
   if (!ready_) {
-    // The peer may speak before the connection manager tells us that it can. Who accepted knows all there is
-    // to know.
+    // The peer may speak before the connection manager tells us that it can. The side that accepted
+    // knows all there is to know.
     if (requester_ == nullptr && responder_ == nullptr)
       return early_.emplace_back(std::move(buffer), length_bytes), void();
     OnEstablished({});
@@ -643,8 +643,8 @@ void Connection::PeerIsBusy(absl::string_view how) {
 }
 
 // A connection is new, its first request is under way and the peer has said nothing: then it is pinged long
-// before the interval is over, once. A device may hand a message that meets it in the middle of the handshake
-// to nobody until another one comes (Linux's siw does, when the other side's thread is still in
+// before the interval is over, once. A device may keep a message that meets it in the middle of the handshake
+// until another one comes (Linux's siw does, when the other side's thread is still in
 // rdma_accept()). Over any other device this is one small message for a connection whose first call takes
 // long. A server pings a client that has sent nothing by then, too: one that does not answer was a stranger.
 void Connection::OnKeepaliveTimer() {

@@ -28,7 +28,7 @@ class Environment {
   // The wall clock, in which people give deadlines.
   virtual absl::Time Now();
 
-  // Fills `bytes` with what nobody can foretell: session tokens are made of it.
+  // Fills `bytes` with what cannot be predicted: session tokens are made of it.
   virtual void FillRandom(absl::Span<uint8_t> bytes);
 
   // Blocks until `condition`, which `mutex` guards and of whose changes `changed` tells, or until `deadline`;

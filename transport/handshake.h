@@ -17,7 +17,7 @@ namespace hawser::transport {
 inline constexpr uint16_t kProtocolVersion = 1;
 
 // Names a session: a forward connection and the reverse one that belongs to it. 128 random bits, made by the
-// server, so that nobody can guess his way into somebody else's session.
+// server, so that no client can guess its way into the session of another.
 using SessionToken = std::array<uint8_t, 16>;
 SessionToken NewSessionToken(Environment& environment);
 

@@ -138,8 +138,8 @@ class OutgoingMessage {
   absl::InlinedVector<Segment, 4> segments_;
   uint64_t body_bytes_ = 0;
   absl::Status status_;
-  // It was taken by who was on the poller. One that a call from elsewhere took would wait in the poller's
-  // cache for nobody, and the next such call make another.
+  // It was taken by a thread on the poller. One that a thread elsewhere took would lie in the poller's cache
+  // unused, and that thread's next call would make another.
   bool goes_to_cache_ = false;
   // Its head is of the reserve, where it is wanted: the message is not kept for another.
   bool reserved_ = false;
@@ -255,7 +255,7 @@ class MessagePool {
 };
 
 // Ended messages, and free buffers, of one pool that one thread at a time keeps for itself, so that a call
-// needs no lock for them. A poller has one, for whoever is on it. Outlives no message pool.
+// needs no lock for them. A poller has one, for the thread that is on it. Outlives no message pool.
 class MessageCache {
  public:
   explicit MessageCache(MessagePool& pool) : pool_(pool), buffers_(pool.buffers()) {}

@@ -57,8 +57,6 @@ constexpr int kLooksAtHolder = 64;
 // What was due is late, in the text of an error, from here on.
 constexpr absl::Duration kLate = absl::Milliseconds(100);
 
-// Of pollers that are not watched.
-
 // The poller that this thread has come to last, of those that it is on.
 thread_local const Poller* innermost_held = nullptr;
 
@@ -90,15 +88,15 @@ class FunctionItem final : public MailboxItem {
 
 }  // namespace
 
-// Who sets looks for a sleeper after it, who falls asleep looks whether it is set after saying so:
-// sequentially consistent, so that one of the two sees the other's.
+// Set() stores first and then looks for a sleeper; a thread that falls asleep says so first and then looks
+// whether the event is set. Sequentially consistent, so that one of the two sees the other's store.
 void Event::Set() {
   set_.store(true, std::memory_order_seq_cst);
   if (awaited_.load(std::memory_order_seq_cst)) {
     std::lock_guard<std::mutex> lock(mutex_);
     wake_.notify_one();
   }
-  // Who drives meanwhile may be asleep, if it is another thread that is on the poller for a moment.
+  // The thread that drives may be asleep, if this is another one that is on the poller for a moment.
   if (fabric::CompletionQueue* const sleeper = sleeper_.load(std::memory_order_seq_cst)) sleeper->Wake();
 }
 
@@ -507,7 +505,7 @@ void Poller::Drive(Event* event) {
   const int64_t spin_ns = absl::ToInt64Nanoseconds(options_.spin);
   int64_t idle_since_ns = 0;  // 0: since the first turn.
   bool spinning = MaySpin();
-  // Who will not spin has just sent something and goes to sleep; Wait() returns at once if there is news.
+  // A thread that will not spin has just sent something and goes to sleep; Wait() returns at once if there is news.
   bool look = spinning;
   for (; !until(); look = true) {
     if (look) {
@@ -543,8 +541,8 @@ void Poller::Drive(Event* event) {
       }
     }
     // Straight from the last work: another look that finds nothing costs a system call with some fabrics, and
-    // Wait() looks by itself. From here on who posts, or sets a timer, must wake us; what was done before, we
-    // see.
+    // Wait() looks by itself. From here on a thread that posts, or sets a timer, must wake us; what was done
+    // before, we see.
     const int64_t next_ns = next_timer_ns_.load(std::memory_order_seq_cst);
     sleeping_until_ns_.store(next_ns, std::memory_order_seq_cst);
     if (!HasMail() && next_timer_ns_.load(std::memory_order_seq_cst) == next_ns &&
@@ -581,7 +579,7 @@ void Poller::Background() {
       // Calls tend to come one after the other; their thread drives again in a moment.
       background_wake_.wait_for(lock, kForegroundLinger);
     } else {
-      // A long wait, which needs nobody to look after it; and perhaps another one follows.
+      // A long wait, which no other thread has to look after; and perhaps another one follows.
       background_rests_ = true;
       background_wake_.wait(lock);
       background_rests_ = false;

@@ -47,14 +47,13 @@ class MailboxItem {
   ~MailboxItem() = default;
 };
 
-// What one thread waits for in Poller::WaitFor(). Set once, by code on the poller. Whoever sets it keeps it
-// alive: WaitFor() can return while Set() is still inside, so it does not stand on the waiting thread's
-// stack.
+// What one thread waits for in Poller::WaitFor(). Set once, by code on the poller, which keeps it
+// alive: WaitFor() can return while Set() still runs, so an Event is not on the waiting thread's stack.
 class Event {
  public:
   bool is_set() const { return set_.load(std::memory_order_acquire); }
   void Set();
-  // To be used again. Nobody waits, and nobody sets it any more.
+  // To be used again. No thread waits for it or sets it any more.
   void Reset();
 
  private:
@@ -72,13 +71,13 @@ class Event {
       nullptr};       // The driver that waits for this sleeps in its Wait().
   std::mutex mutex_;  // Not an absl::Mutex: see mutex.h.
   std::condition_variable wake_;
-  bool nudged_ = false;  // To look whether the poller needs somebody to drive it.
+  bool nudged_ = false;  // To look whether the poller needs a thread to drive it.
 };
 
 // One completion queue, the connections on it, and their timers, moved on by one thread at a time.
 //
-// Whoever holds the poller is "on the poller": the code of its connections runs nowhere else, so it has no
-// locks. A thread of the poller's own drives it: polls, spins a while when there is nothing to do, sleeps. A
+// The thread that holds the poller is "on the poller". The code of its connections runs only there, so it needs
+// no locks. A thread of the poller's own drives it: polls, spins a while when there is nothing to do, sleeps. A
 // user's thread that waits for a call takes over the driving meanwhile, so that the answer needs no switch
 // between threads.
 //
@@ -104,7 +103,7 @@ class Poller {
 
   // ---- From any thread.
 
-  // Starts the thread that drives when nobody else does. Without it (a simulation) somebody calls PollOnce().
+  // Starts the thread that drives when no other does. Without it (a simulation) the caller calls PollOnce().
   // ResourceExhausted: the system has no thread left.
   absl::Status Start();
 
@@ -114,7 +113,7 @@ class Poller {
   void Post(MailboxItem* item);
   void Run(absl::AnyInvocable<void()> function);
 
-  // Blocks until `event` is set; drives meanwhile, if nobody else of those who wait does. Not on the poller.
+  // Blocks until `event` is set; drives meanwhile, if no other waiting thread does. Not on the poller.
   void WaitFor(Event& event) {
     WaitFor(event, [] { return kNever; });
   }
@@ -128,7 +127,7 @@ class Poller {
   static bool ThisThreadHoldsOne();
   void AssertHeld() const;
 
-  // While above zero, somebody other than a waiting thread expects news (callbacks, a server's requests), so
+  // While above zero, not only waiting threads expect news (callbacks do, a server's requests come), so
   // the own thread resumes driving as soon as the last waiting thread leaves. Otherwise it waits a few
   // milliseconds for the next.
   void AddAsyncInterest(int delta);
@@ -146,7 +145,7 @@ class Poller {
   // ---- On the poller.
 
   // One turn: completions, mailbox, timers, then posts what that gave rise to. Returns how much there was to
-  // do. Takes the poller if nobody has it (for simulations and tests).
+  // do. Takes the poller if it is free (for simulations and tests).
   size_t PollOnce();
 
   // Of this turn: read at its start and after a number of handlers, not each time, since reading a clock
@@ -283,7 +282,7 @@ class Poller {
   uint32_t spin_score_ = 0;
   uint32_t sleeps_since_spin_ = 0;
 
-  // Who drives; guarded by role_mutex_, which is not an absl::Mutex: see mutex.h.
+  // Which thread drives; guarded by role_mutex_, which is not an absl::Mutex: see mutex.h.
   std::mutex role_mutex_;
   bool has_driver_ = false;
   bool background_drives_ = false;

@@ -14,8 +14,8 @@ class Connection;
 
 // The receives of one connection: as many as the peer may send messages before it has to wait for us (a
 // message for each slot, one control request, one answer to ours) and some to spare, so an honest peer never
-// meets RNR. A received message takes its buffer along; the ring is refilled from the pool, so whoever keeps
-// a message starves nobody else. What there is to spare is posted anew in one chain when all of it is used
+// meets RNR. A received message takes its buffer along; the ring is refilled from the pool, so code that
+// keeps a message starves no other. What there is to spare is posted anew in one chain when all of it is used
 // up, which spares small calls a post each.
 // Thread:   on the poller.
 class ReceiveRing final : public MemoryQueue::Waiter {

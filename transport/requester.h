@@ -22,7 +22,7 @@ namespace hawser::transport {
 class Connection;
 
 // The slots of a connection at the side that sends requests. A slot is taken by a request and freed by its
-// response, even if nobody waits for that any more: only the response proves that the peer has let go of the
+// response, even if nothing waits for that any more: only the response proves that the peer has let go of the
 // request's memory.
 // Thread:   on the poller.
 // Lifetime: a part of its Connection.
@@ -61,7 +61,7 @@ class Requester final : Pull::Owner {
   struct Slot {
     SlotState state = SlotState::kFree;
     bool peer_knows_deadline = false;
-    bool owes_cancel = false;  // The peer is to be told that nobody waits.
+    bool owes_cancel = false;  // The peer is to be told that nothing waits.
     bool was_short = false;    // kWantsMemory: memory was asked for, and there was none.
     bool owes_release =
         false;  // The peer is to be told that its large response was READ. Implied by a new request.

@@ -50,7 +50,7 @@ class Responder final : Pull::Owner {
 
   struct Slot {
     SlotState state = SlotState::kFree;
-    bool cancelled = false;  // kRunning: the handler was told. Before: nobody waits any more.
+    bool cancelled = false;  // kRunning: the handler was told. Before: nothing waits any more.
     bool was_short = false;  // kWantsMemory: memory was asked for, and there was none.
     uint32_t generation = 0;
     int64_t deadline_ns = kNever;

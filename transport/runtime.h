@@ -22,7 +22,7 @@ struct RuntimeOptions {
   PollerOptions poller;
   BufferPoolOptions pool;
   // The device of rdma://, as `ibv_devices` names it, "mlx5_1". Empty: the one that HAWSER_RDMA_DEVICE names,
-  // else the first with an active port. Who uses several has a runtime for each.
+  // else the first with an active port. A program that uses several has a runtime for each.
   std::string rdma_device;
   // What marks the packets of rdma:// for the switches, both ways, of the connections that this side makes:
   // the traffic class of RoCE v2 (DSCP in its upper six bits), from which the kernel also makes the service
@@ -47,7 +47,7 @@ class Runtime {
                                                           const std::string& rdma_device = "");
 
   // `fabric` instead of one by its name, `environment` instead of the real one (tests). `start_threads`
-  // false: nobody polls but the caller.
+  // false: only the caller polls.
   static absl::StatusOr<std::shared_ptr<Runtime>> CreateOn(std::shared_ptr<fabric::Fabric> fabric,
                                                            const RuntimeOptions& options, bool start_threads,
                                                            Environment& environment = Environment::Real());

@@ -50,7 +50,7 @@ struct TableEntry {
 struct ControlOp {
   enum class Code : uint8_t {
     kPing = 1,       // Nothing but the answer is wanted.
-    kCancel = 2,     // To the responder: nobody waits for the answer to this exchange.
+    kCancel = 2,     // To the responder: nothing waits for the answer to this exchange.
     kRelease = 3,    // To the responder: the large response of this exchange has been READ.
     kGoingAway = 4,  // To the requester: send no new requests.
   };

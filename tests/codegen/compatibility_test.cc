@@ -324,9 +324,9 @@ std::vector<Pair> Pairs() {
       // ---- Defaults.
       {"Defaults",
        "struct S { a @0 :UInt32 = 5; b @1 :Text = \"b\"; c @2 :List(UInt8) = [1]; d @3 :Float32 = nan; "
-       "e @4 :Text; f @5 :Bool = true; }",
+       "e @4 :Text; f @5 :Bool = true; g @6 :List(Text); }",
        "struct S { a @0 :UInt32 = 6; b @1 :Text; c @2 :List(UInt8) = [1, 2]; d @3 :Float32 = nan; "
-       "e @4 :Text = \"\"; f @5 :Bool = true; }",
+       "e @4 :Text = \"\"; f @5 :Bool = true; g @6 :List(Text) = []; }",
        {"S.a @0 has the default 6, and had 5 in the released schema.",
         "S.b @1 has the default \"\", and had \"b\" in the released schema.",
         "S.c @2 has another default value than in the released schema."},

@@ -36,8 +36,23 @@ TEST_F(AdmissionTest, ReceivesLeaveAQuarterOfThePoolToMessages) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("BufferPoolOptions::limit_bytes"));
   EXPECT_LE(refused.message().size(), 140u) << "a rejection cuts it short";
-  admission.Release(From("10.0.0.1"));
+  admission.Close(From("10.0.0.1"));
   EXPECT_TRUE(admission.Admit(From("10.0.0.2")).ok());
+}
+
+TEST_F(AdmissionTest, AClosedConnectionHasItsPlaceUntilItIsReleased) {
+  Admission admission({.connections_max = 2, .connections_per_host_max = 1});
+  ASSERT_TRUE(admission.Admit(From("10.0.0.1")).ok());
+  admission.Close(From("10.0.0.1"));
+  EXPECT_EQ(admission.open(), 0u);
+  const absl::Status refused = admission.Admit(From("10.0.0.1"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("or handlers of closed ones"));
+  EXPECT_LE(refused.message().size(), 140u) << "a rejection cuts it short";
+  ASSERT_TRUE(admission.Admit(From("10.0.0.2")).ok());
+  EXPECT_THAT(std::string(admission.Admit(From("10.0.0.3")).message()),
+              HasSubstr("or handlers of closed ones"));
+  admission.Release(From("10.0.0.1"));
+  EXPECT_TRUE(admission.Admit(From("10.0.0.1")).ok());
 }
 
 TEST_F(AdmissionTest, AHostHasItsShareOfTheConnections) {

@@ -127,20 +127,24 @@ TEST(LimitsTest, AServerWithNoMemoryAtAllStillSendsErrors) {
 }
 
 TEST(LimitsTest, AServerWithoutMemoryForAConnectionSaysSo) {
-  for (const size_t limit_bytes : {size_t{1} << 20, size_t{2} << 20}) {
-    TestServer server({.pool = {.limit_bytes = limit_bytes}});
-    const absl::Status connecting = Channel::Connect(server.uri).status();
-    EXPECT_THAT(connecting, HasCode(absl::StatusCode::kResourceExhausted)) << limit_bytes;
-    EXPECT_THAT(std::string(connecting.message()), HasSubstr("BufferPoolOptions::limit_bytes"))
-        << limit_bytes;
-    // A call tells it from a server that is not there.
-    const auto channel = Channel::Create(server.uri);
-    ASSERT_TRUE(channel.ok());
-    const absl::Status calling = EchoBytes(*channel, 8).status();
-    EXPECT_THAT(calling, HasCode(absl::StatusCode::kResourceExhausted)) << limit_bytes;
-    EXPECT_FALSE(WasSent(calling));
-    EXPECT_THAT(std::string(calling.message()), HasSubstr("BufferPoolOptions::limit_bytes")) << limit_bytes;
+  TestServer server({.pool = {.limit_bytes = 4 << 20}});
+  std::vector<Buffer> hoard;
+  for (size_t size : {256 << 10, 4 << 10, 1}) {
+    for (auto buffer = server.server.AllocateBuffer(size); buffer.ok();
+         buffer = server.server.AllocateBuffer(size)) {
+      hoard.push_back(*std::move(buffer));
+    }
   }
+  const absl::Status connecting = Channel::Connect(server.uri).status();
+  EXPECT_THAT(connecting, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(std::string(connecting.message()), HasSubstr("BufferPoolOptions::limit_bytes"));
+  // A call tells it from a server that is not there.
+  const auto channel = Channel::Create(server.uri);
+  ASSERT_TRUE(channel.ok());
+  const absl::Status calling = EchoBytes(*channel, 8).status();
+  EXPECT_THAT(calling, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_FALSE(WasSent(calling));
+  EXPECT_THAT(std::string(calling.message()), HasSubstr("BufferPoolOptions::limit_bytes"));
 }
 
 TEST(LimitsTest, AClientThatMakesRoomForOthersHearsWhy) {

@@ -16,7 +16,8 @@ class MisuseDeathTest : public testing::Test {
   std::shared_ptr<Channel> channel_ = server_.Connect();
 };
 
-constexpr char kSent[] = "request\\(\\), Attach\\(\\) or Send\\(\\) on a Call that was sent, or moved from";
+constexpr char kSent[] =
+    "request\\(\\), Attach\\(\\) or Send\\(\\) on a Call that was sent, or moved from.*Probe.act";
 constexpr char kTaken[] = "twice on one PendingCall.*Probe.act";
 
 TEST_F(MisuseDeathTest, ACallIsSentOnce) {

@@ -102,6 +102,7 @@ TEST(ServerEndTest, WaitsForAHandlerThatHasNotReturnedAndNamesIt) {
 TEST(ServerEndTest, DoesNotWaitForAHandlerThatItsExecutorNeverRan) {
   std::deque<absl::AnyInvocable<void()>> never_run;
   int runs = 0;
+  LogLines log;
   {
     TestServer ended(
         {.executor = [&](absl::AnyInvocable<void()> handler) { never_run.push_back(std::move(handler)); },
@@ -114,6 +115,7 @@ TEST(ServerEndTest, DoesNotWaitForAHandlerThatItsExecutorNeverRan) {
     ASSERT_TRUE(Eventually([&] { return ended.server.stats().calls_running == 1; }));
   }
   ASSERT_EQ(never_run.size(), 1u);
+  EXPECT_THAT(log.Take(), HasSubstr("calls that the executor has not run (1): probe.capnp:Probe.act from "));
   never_run.front()();
   EXPECT_EQ(runs, 0) << "its service may be destroyed";
 }

@@ -20,14 +20,11 @@
 // What every fabric promises (tests/transport/fabric/fabric_contract_*.cc run over all of them):
 //  - Completions of one send queue come in posting order. Nothing is promised across queues.
 //  - A successful SEND completion means that the peer's receive queue took the message. An unsignaled send is
-//  proved,
-//    and its place in the send queue freed, by the completion of a later signaled one.
-//  - A SEND that finds no posted receive is RNR. Retries are finite; then the requester gets
-//  kRnrRetryExceeded and its
-//    queue pair is in error.
-//  - After an error every posted work request, send and receive, comes back with kFlushed. Of a completion
-//  whose status
-//    is not kSuccess only wr_id, status and qp_num mean anything.
+//    proved, and its place in the send queue freed, by the completion of a later signaled one.
+//  - A SEND that finds no posted receive is RNR. Retries are finite; then the requester gets kRnrRetryExceeded
+//    and its queue pair is in error.
+//  - After an error every posted work request, send and receive, comes back with kFlushed. Of a completion whose
+//    status is not kSuccess only wr_id, status and qp_num mean anything.
 //  - A READ or WRITE outside what was granted, or with a revoked or foreign rkey, fails the *requester* with
 //    kRemoteAccessError, changes no memory, and puts both queue pairs in error.
 //  - A SEND posted after a READ may overtake it. Send from the READ's completion when the order matters.
@@ -41,7 +38,7 @@ inline constexpr size_t kConnectPrivateDataMax = 56;
 inline constexpr size_t kAcceptPrivateDataMax = 196;
 inline constexpr size_t kRejectPrivateDataMax = 148;
 
-// Gather or scatter entries of one work request. siw allows 6; nobody needs more than a header and a few
+// Gather or scatter entries of one work request. siw allows 6; a message needs a header and a few
 // segments.
 inline constexpr size_t kSgeMax = 6;
 
@@ -125,7 +122,7 @@ class CompletionQueue {
   // Arms, polls once more inside, and sleeps until Poll() may have something to do, Wake() was called since
   // the last wait, or CLOCK_MONOTONIC shows `when_ns`; kNoEnd: no bound. May return early for no reason. A
   // Poll() that finds nothing is not needed before it. Another thread may call Poll() while this one waits.
-  // A point in time, not a length of it: who waits for each answer reads no clock for it.
+  // A point in time, not a length of it: a caller that waits for each answer reads no clock for it.
   virtual void WaitUntil(int64_t when_ns) = 0;
   static constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
 
@@ -284,7 +281,7 @@ class Fabric {
   // Of the addresses it serves: "tcp", "rdma".
   virtual absl::string_view scheme() const = 0;
 
-  // The NUMA node that the device is on, whose memory it reaches soonest; -1: on none, or nobody knows.
+  // The NUMA node that the device is on, whose memory it reaches soonest; -1: on none, or unknown.
   virtual int numa_node() const { return -1; }
 
   // Registers [address, address + length_bytes) for local use. Slow: 16 us + 0.06 ns/B on mlx5 (the model in

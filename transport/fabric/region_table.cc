@@ -30,7 +30,7 @@ absl::StatusOr<uint32_t> RegionTable::Add(const uint8_t* address, size_t length_
   Region& region = (*chunk.load(std::memory_order_relaxed))[index % kChunk];
   region.address.store(reinterpret_cast<uint64_t>(address), std::memory_order_relaxed);
   region.length_bytes.store(length_bytes, std::memory_order_relaxed);
-  region.lkey.store(lkey, std::memory_order_release);  // Last: whoever finds it finds its bounds.
+  region.lkey.store(lkey, std::memory_order_release);  // Last: a thread that finds it finds its bounds.
   return lkey;
 }
 

@@ -8,7 +8,7 @@
 
 // The fabric for machines without an RDMA device: a reliable connected queue pair over one TCP connection, by
 // epoll and non-blocking sockets. Peers trust each other as far as verbs peers do: nothing is encrypted; but
-// whatever arrives at the port, from whomever, ends at most the connection that it came by.
+// what arrives at the port ends at most the connection that it came by.
 namespace hawser::fabric {
 
 // Never null, opens nothing yet.

@@ -217,7 +217,7 @@ void FrameReader::Hold(const uint8_t* next, const uint8_t* end) {
   std::memcpy(held_.get(), next, held_bytes_);
 }
 
-// Whoever sent it takes what follows for the payload, and we for the next frame.
+// The peer takes what follows for the payload, and we for the next frame.
 FrameReader::Result FrameReader::HasPayload(const FrameHeader& header) {
   return Violation(absl::StrCat("it sent a frame of kind ", static_cast<int>(header.kind),
                                 ", which has no payload, with one of ", header.length_bytes, " bytes"));

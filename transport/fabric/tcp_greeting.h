@@ -41,7 +41,7 @@ struct Greeting {
 
 std::string EncodeGreeting(GreetingKind kind, uint32_t read_depth, absl::string_view private_data);
 
-// Takes a greeting from a stream without reading a byte too many: what follows it belongs to somebody else.
+// Takes a greeting from a stream without reading a byte too many: what follows it is not its own.
 class GreetingReader {
  public:
   enum class Result {

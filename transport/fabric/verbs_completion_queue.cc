@@ -24,15 +24,15 @@ constexpr uint32_t kGenerationMask = (1u << (31 - kIndexBits)) - 1;
 
 // Polls between two looks at the connection manager's and the device's events, which is a system call. A poll
 // that brings something counts for several: much follows from it, while one that finds nothing takes no time.
-// Who sleeps is woken by such events.
+// A thread that sleeps is woken by such events.
 constexpr uint32_t kPollsPerLook = 256;
 constexpr uint32_t kPollsPerBusyPoll = 8;
 
 // Events of one look: then the completions have their turn.
 constexpr int kEventsPerLook = 64;
 
-// After a device was let go, one every second: until it is unlisted librdmacm keeps it open, and so in the
-// way of whoever removes it.
+// After a device was closed, one every second: until it is unlisted librdmacm keeps it open, and so in the way
+// of the program that removes it.
 constexpr int kLooks = 30;
 
 // Acknowledging takes a mutex of the library (ibv_ack_cq_events(3)), so it is done for many at once.
@@ -127,7 +127,7 @@ void VerbsCompletionQueue::Close() {
     }
   }
   device_->Detach(this);
-  // Nobody notes anything any more. What was noted is not about the device that may be opened next.
+  // Nothing is noted any more. What was noted is not about the device that may be opened next.
   absl::MutexLock lock(&notes_mutex_);
   lost_ = absl::OkStatus();
 }
@@ -227,8 +227,8 @@ void VerbsCompletionQueue::Deliver(uint32_t token, const Completion& completion)
   if (!polling_) Publish();
 }
 
-// Tells Wait() what only Poll() can do. The eventfd does the rest: whoever sleeps is woken, whoever is about
-// to, too.
+// Tells Wait() what only Poll() can do. The eventfd does the rest: it wakes a thread that sleeps, and one that
+// is about to.
 void VerbsCompletionQueue::Publish() {
   const bool work = !local_.empty() || !scheduled_.empty();
   if (has_work_.load(std::memory_order_relaxed) == work) return;
@@ -361,7 +361,7 @@ void VerbsCompletionQueue::TakeNotes() {
     MutexLock lock(cq_mutex_);
     for (const auto& cq : cqs_) cq->capacity = 0;  // What comes later gets another one.
   }
-  // OnLost() calls nobody, so the table stays as it is.
+  // OnLost() calls no other code, so the table stays as it is.
   for (const Registration& registration : sources_) {
     if (registration.source != nullptr) registration.source->OnLost(lost);
   }

@@ -22,7 +22,7 @@
 namespace hawser::fabric {
 
 // A queue pair or a listener, as its completion queue sees it. It is known by a token, in the wr_id of its
-// work requests and in the context of its rdma_cm_id, so that late news of one that is gone finds nobody. All
+// work requests and in the context of its rdma_cm_id, so that late news of one that is gone is dropped. All
 // calls come from inside Poll().
 class VerbsSource {
  public:
@@ -81,8 +81,8 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   void Leave();
 
   // A connection of the device has this address. Where the driver cannot take a device from its users, which
-  // is so of the software ones, nobody is told of its removal but the ids that are bound to it; and it waits
-  // for those who were not. So there is always one.
+  // is so of the software ones, only the ids that are bound to it are told of its removal, and it waits for users
+  // that were not told. So there is always one such id.
   void BindSentinel(const SocketAddress& local);
   // OnTryAgain() of all sources will be called.
   void TryLater() { SetTryTimer(true); }

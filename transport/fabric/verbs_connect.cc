@@ -347,13 +347,13 @@ void VerbsQueuePair::Fail(absl::Status why, absl::string_view private_data) {
     last.ended_before_established = !was_established_;
     last.why = why;
     if (!was_established_) last.private_data = std::string(private_data);
+    // What arrived before the end is returned before the handler hears of it, and what this flushes after.
+    completion_queue_.Collect();
+    collected_ = completion_queue_.CollectedMark();
     ScheduleOnce();
   }
   if (state_ == State::kError) return;
   error_ = std::move(why);
-  // What arrived before the end is returned before the handler hears of it, and what this flushes after.
-  completion_queue_.Collect();
-  collected_ = completion_queue_.CollectedMark();
   EnterError();
 }
 

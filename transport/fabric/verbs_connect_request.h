@@ -12,7 +12,7 @@
 namespace hawser::fabric {
 
 // An rdma_cm_id that RDMA_CM_EVENT_CONNECT_REQUEST brought. Its events still arrive at the listener's
-// channel, where nobody takes them: should the peer go away, accepting fails.
+// channel, where nothing takes them: should the peer go away, accepting fails.
 class VerbsConnectRequest final : public ConnectRequest {
  public:
   VerbsConnectRequest(std::shared_ptr<VerbsEventChannel> channel, VerbsCmEvent&& event)

@@ -139,6 +139,10 @@ absl::StatusOr<VerbsDevice::Found> VerbsDevice::Find(const VerbsLibrary& verbs, 
   if (list == nullptr || count == 0) {
     const int error = errno != 0 ? errno : ENODEV;
     if (list != nullptr) verbs.rdma_free_devices(list);
+    if (error == EAGAIN) {
+      return VerbsError(what, "rdma_get_devices()", error,
+                        "it runs on a thread of its own, which could not be started: see `ulimit -u`");
+    }
     if (error != ENODEV) {
       return VerbsError(what, "rdma_get_devices()", error,
                         "is /dev/infiniband/rdma_cm there, and may this user open it?");
@@ -276,7 +280,7 @@ void VerbsDevice::AddMemory(DeviceMemory* memory) {
 }
 
 void VerbsDevice::RemoveMemory(DeviceMemory* memory) {
-  if (in_forked_child()) return;  // The lock may be one that nobody in the child gives back.
+  if (in_forked_child()) return;  // The lock may be one that no thread of the child gives back.
   absl::MutexLock lock(&opening_);
   memories_.erase(std::remove(memories_.begin(), memories_.end(), memory), memories_.end());
 }

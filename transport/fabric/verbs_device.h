@@ -47,8 +47,8 @@ class DeviceMemory {
 // tells devices by their contexts, and its ids are bound to those.
 // Thread:   any.
 //
-// A device that has failed or was removed is let go as soon as its users have let go of theirs: until then
-// the kernel keeps whoever removes it waiting. It is opened again, by its name, when the next one wants to
+// A device that has failed or was removed is closed as soon as its users have closed their objects: until then
+// the kernel keeps the program that removes it waiting. It is opened again, by its name, when the next one wants to
 // use it, and registered memory is registered again. So for those above it was out for a while, as a link may
 // be.
 class VerbsDevice {
@@ -97,8 +97,8 @@ class VerbsDevice {
   void HandleAsyncEvents();
   int async_fd() const { return context_->async_fd; }
 
-  // `user` may have objects of this device from now on, and hears of IBV_EVENT_DEVICE_FATAL, whoever reads
-  // it. Opens the device if it was gone. Unavailable: it still is, or others have not let go of it yet.
+  // `user` may have objects of this device from now on, and hears of IBV_EVENT_DEVICE_FATAL, whichever thread
+  // reads it. Opens the device if it was gone. Unavailable: it still is, or others have not closed it yet.
   absl::Status Attach(AsyncEventHandler* user);
   // It has none any more, and no rdma_cm_id either.
   void Detach(AsyncEventHandler* user);
@@ -108,7 +108,7 @@ class VerbsDevice {
   void AddQueuePair(AsyncEventHandler* queue_pair);
   void RemoveQueuePair(AsyncEventHandler* queue_pair);
 
-  // librdmacm closes a device that nobody uses when it looks and does not find it listed any more, not
+  // librdmacm closes an unused device when it looks and does not find it listed any more, not
   // before. This makes it look.
   void CloseUnused();
 

@@ -78,7 +78,7 @@ absl::StatusOr<bool> VerbsGrants::Revoke(uint32_t rkey, uint64_t wr_id) {
   const uint32_t index = it->second;
   Window& window = windows_[index];
   switch (window.state) {
-    case State::kBindQueued:  // Nobody ever could.
+    case State::kBindQueued:  // No peer ever could.
       queue_.erase(std::find(queue_.begin(), queue_.end(), index));
       window.state = State::kFree;
       free_.push_back(index);
@@ -121,7 +121,7 @@ void VerbsGrants::OnPosted(size_t count) {
     if (window.state == State::kBindQueued) {
       window.state = State::kBound;
       window.mw->rkey =
-          window.rkey;  // Providers take the present key from here; of type 2 nobody else sets it.
+          window.rkey;  // Providers take the present key from here; of type 2 nothing else sets it.
     } else {
       window.state = State::kInvalidating;
     }

@@ -274,7 +274,7 @@ bool VerbsQueuePair::OnSendCompletion(const ibv_wc& wc, uint32_t number, Complet
   }
   const bool ok = wc.status == IBV_WC_SUCCESS;
   const VerbsSendRing::Entry done = sends_.at(number);
-  // Those before it were not signaled and have succeeded. But after Disconnect() nobody would be told, and a
+  // Those before it were not signaled and have succeeded. But after Disconnect() they would not be told, and a
   // caller waits for the last of them: they are said to be flushed, which promises nothing about the peer.
   while (sends_.oldest() != number) {
     const VerbsSendRing::Entry before = sends_.Retire();
