@@ -76,11 +76,11 @@ absl::Status Admission::Admit(const Place& place) {
 void Admission::Close(const Place& place) {
   --open_;
   --by_host_[place.host].open;
-  memory_[place.pool].receive_bytes -= place.receive_bytes;
 }
 
 void Admission::Release(const Place& place) {
   --places_;
+  memory_[place.pool].receive_bytes -= place.receive_bytes;
   const auto of_host = by_host_.find(place.host);
   if (--of_host->second.places == 0) by_host_.erase(of_host);
 }

@@ -34,7 +34,8 @@ class Admission {
 
   // OK: `place` is taken, and its connection open, until Close() and then Release() of it.
   absl::Status Admit(const Place& place);
-  // The connection is closed: its memory and its file are free, its place in the counts is not.
+  // The connection is closed, and its file is free. Its memory is not: handlers may hold requests where they were
+  // received.
   void Close(const Place& place);
   void Release(const Place& place);
   uint64_t open() const { return open_; }

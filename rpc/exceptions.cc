@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "hawser/transport/log.h"
 #include "hawser/transport/peer_log.h"
+#include "hawser/transport/uri.h"
 
 namespace hawser::internal {
 namespace {
@@ -96,6 +97,19 @@ absl::Status ToStatus(absl::string_view who, const kj::Exception& exception) {
   return absl::InternalError(absl::StrCat(who, " threw kj::Exception: ", what));
 }
 
+// The exception that is being handled is about a message that was read.
+bool IsOfAMessage() {
+  try {
+    throw;
+  } catch (const kj::Exception& exception) {
+    const Cause cause = CauseOf(exception);
+    return exception.getType() == kj::Exception::Type::FAILED && cause != Cause::kOther &&
+           cause != Cause::kTooLargeToBuild;
+  } catch (...) {
+    return false;
+  }
+}
+
 }  // namespace
 
 absl::Status StatusOfException(absl::string_view who) {
@@ -134,13 +148,22 @@ void ReportException(absl::string_view what, absl::string_view whose) {
 
 absl::Status StatusOfHandlersException(absl::string_view method, absl::string_view peer) {
   absl::Status thrown = StatusOfException("the handler");
-  // A malformed message counts against the peer, which can send as many as it likes.
-  const absl::string_view subject =
-      absl::IsInvalidArgument(thrown) ? peer.substr(0, peer.rfind(':')) : method;
-  transport::PeerLog::Process().Line(
-      LogSeverity::kError, subject,
+  const std::string line =
       absl::StrCat("the handler of ", method, ", called by ", peer,
-                   ", threw; for its caller, if that waits: ", absl::string_view(thrown.message())));
+                   ", threw; for its caller, if that waits: ", absl::string_view(thrown.message()));
+  transport::PeerLog& log = transport::PeerLog::Process();
+  // What is wrong with the message counts against the peer, which can send as many as it likes.
+  if (IsOfAMessage()) {
+    const absl::StatusOr<transport::Uri> uri = transport::ParseUri(peer);
+    if (uri.ok()) {
+      const absl::StatusOr<fabric::SocketAddress> address = transport::ParseNumericHost(uri->host);
+      if (address.ok()) {
+        log.Line(LogSeverity::kError, *address, line);
+        return thrown;
+      }
+    }
+  }
+  log.Line(LogSeverity::kError, method, line);
   return thrown;
 }
 

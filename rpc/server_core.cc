@@ -86,10 +86,9 @@ void ServerCore::End() {
   serving_->handlers.Close();
   // Said again after twice the time, and so on.
   absl::Duration patience = std::max(options_.handler_grace, absl::Milliseconds(1));
-  for (absl::Time next = environment_.Now(); !serving_->handlers.AwaitEmpty(environment_, next);
-       patience *= 2) {
-    LogUnfinishedCalls("waits for handlers and OnCancel() callbacks that have not returned",
-                       HandlerStage::kRunning);
+  absl::Time next = environment_.Now() + absl::Milliseconds(1);
+  for (; !serving_->handlers.AwaitEmpty(environment_, next); patience *= 2) {
+    LogUnfinishedCalls("waits for handlers that have not returned", HandlerStage::kRunning);
     next = environment_.Now() + patience;
   }
   for (transport::Poller* poller : AllPollers()) {
@@ -159,21 +158,18 @@ absl::StatusOr<std::string> ServerCore::Listen(absl::string_view text) {
 }
 
 absl::Status ServerCore::CheckOptions() const {
-  const transport::ConnectionOptions& connection = options_.connection;
-  if (absl::Status status = transport::Connection::CheckOptions(connection); !status.ok()) return status;
+  absl::Status status = transport::Connection::CheckOptions(options_.connection);
+  if (!status.ok()) return status;
   if (options_.runtime == nullptr && options_.pollers < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("ServerOptions: pollers ", options_.pollers, " (1 at least)"));
   }
   const uint64_t limit_bytes = options_.runtime != nullptr ? options_.runtime->buffers().stats().limit_bytes
                                                            : options_.pool.limit_bytes;
-  const uint64_t receives =
-      transport::ReceiveRing::LeasedBytes(connection.slots, connection.receive_buffer_bytes);
-  if (limit_bytes >= kPoolMin && Admission::ReceivesMax(limit_bytes) >= receives) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "ServerOptions: with BufferPoolOptions::limit_bytes ", limit_bytes,
-      " no client could connect: the receives of one take ", receives, " bytes with ", connection.slots,
-      " slots, which are at most three quarters of it, and ", kPoolMin, " bytes are the least that serves"));
+  if (limit_bytes >= kPoolMin) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("ServerOptions: BufferPoolOptions::limit_bytes ",
+                                                 limit_bytes, " is too little to serve a client: ", kPoolMin,
+                                                 " at least"));
 }
 
 std::vector<std::string> ServerCore::addresses() const {

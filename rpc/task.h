@@ -66,7 +66,7 @@ class Task::promise_type {
       const ServerContext& context = call_->context();
       status_ = internal::StatusOfHandlersException(context.method().name, context.peer_address());
     } else {
-      internal::ReportException("a hawser::Task", "that has answered");
+      internal::ReportException("a hawser::Task", "whose DeferredCall was finished or moved");
     }
   }
 

@@ -37,6 +37,8 @@ TEST_F(AdmissionTest, ReceivesLeaveAQuarterOfThePoolToMessages) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("BufferPoolOptions::limit_bytes"));
   EXPECT_LE(refused.message().size(), 140u) << "a rejection cuts it short";
   admission.Close(From("10.0.0.1"));
+  EXPECT_FALSE(admission.Admit(From("10.0.0.2")).ok()) << "handlers may hold what was received";
+  admission.Release(From("10.0.0.1"));
   EXPECT_TRUE(admission.Admit(From("10.0.0.2")).ok());
 }
 

@@ -2,8 +2,6 @@
 
 #include "hawser/rpc/log.h"
 
-#include <capnp/serialize.h>
-
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -99,25 +97,6 @@ TEST_F(RpcLogTest, AHandlerThatThrowsIsTold) {
   EXPECT_THAT(lines_.Take(),
               Pair(LogSeverity::kError,
                    AllOf(HasSubstr("Probe.act"), HasSubstr(TestScheme() + "://"), HasSubstr("on purpose"))));
-}
-
-TEST_F(RpcLogTest, AHandlerThatReadsBrokenDataOfItsOwnIsTold) {
-  class Broken final : public ProbeServiceImpl {
-    absl::Status Echo(ServerContext&, probe::Probe::EchoParams::Reader,
-                      probe::Probe::EchoResults::Builder) override {
-      alignas(capnp::word) static constexpr uint8_t kCutShort[16] = {1, 0, 0, 0, 9};
-      capnp::FlatArrayMessageReader reader(kj::arrayPtr(reinterpret_cast<const capnp::word*>(kCutShort),
-                                                        sizeof(kCutShort) / sizeof(capnp::word)));
-      reader.getRoot<capnp::AnyPointer>();
-      return absl::OkStatus();
-    }
-  } service;
-  Server server;
-  ASSERT_TRUE(server.AddService(&service).ok());
-  const auto channel = *Channel::Connect(*server.Listen(TestUri()));
-  EXPECT_FALSE(probe::ProbeStub(channel).Echo().Send().Wait().ok());
-  EXPECT_THAT(lines_.Take(),
-              Pair(LogSeverity::kError, HasSubstr("(the request, unless the handler reads others)")));
 }
 
 TEST_F(RpcLogTest, ADeferredCallThatIsDestroyedUnansweredIsTold) {

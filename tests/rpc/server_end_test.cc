@@ -91,8 +91,7 @@ TEST(ServerEndTest, WaitsForAHandlerThatHasNotReturnedAndNamesIt) {
     EXPECT_TRUE(returned);
   });
   EXPECT_FALSE(call.Wait().ok()) << "answered although its handler runs";
-  EXPECT_THAT(log.Take(),
-              HasSubstr("waits for handlers and OnCancel() callbacks that have not returned (1): "));
+  EXPECT_THAT(log.Take(), HasSubstr("waits for handlers that have not returned (1): "));
   EXPECT_THAT(log.Take(), HasSubstr("Probe.act from ")) << "said again";
   go_on.Notify();
   ending.join();

@@ -194,7 +194,7 @@ TEST(ServerOptionsTest, ListenRefusesThoseThatServeNoClient) {
       {{.pollers = 0}, "pollers 0"},
       {{.connection = {.slots = 0}}, "slots 0 (1 to 1024)"},
       {{.connection = {.receive_buffer_bytes = 100}}, "receive_buffer_bytes 100"},
-      {{.pool = {.limit_bytes = 2 << 20}}, "limit_bytes 2097152 no client could connect"},
+      {{.pool = {.limit_bytes = 2 << 20}}, "limit_bytes 2097152 is too little"},
   };
   for (const auto& [options, text] : wrong) {
     Server server(options);
