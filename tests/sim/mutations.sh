@@ -3,19 +3,31 @@
 # was found first.
 #
 #   tests/sim/mutations.sh [option of bazel]...
+#   tests/sim/mutations.sh --check                 # only whether each mistake still fits the code
 #
 # Works on the files of this checkout, so nothing in these folders may be changed; it takes each mistake back. Exit status
-# 1 if one was not caught.
+# 1 if one was not caught, or does not fit.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-git diff --quiet -- transport rpc || { echo 'mutations.sh: commit or stash your changes first' >&2 && exit 2; }
-trap 'git checkout --quiet -- transport rpc' EXIT
+check=
+if [[ ${1-} == --check ]]; then
+  check=1
+else
+  git diff --quiet -- transport rpc || { echo 'mutations.sh: commit or stash your changes first' >&2 && exit 2; }
+  trap 'git checkout --quiet -- transport rpc' EXIT
+fi
 bazel=${BAZEL:-./bazelw}
 missed=0
 
 # mutation <name> <file> <text> <replacement>: the text is there once.
 mutation() {
   local name=$1 file=$2 text=$3 replacement=$4 seeds=exchange_seeds log
+  if [[ $check ]]; then
+    TEXT=$text perl -0ne 'my $count = () = /\Q$ENV{TEXT}\E/g; exit($count != 1)' "$file" && return
+    echo "mutations.sh: '$name' does not fit $file: its text is there not once" >&2
+    missed=1
+    return
+  fi
   [[ $file != rpc/* ]] || seeds=rpc_seeds
   log=$(mktemp)
   TEXT=$text REPLACEMENT=$replacement perl -0pi -e '
@@ -41,26 +53,25 @@ mutation 'flushed work is not waited for' transport/connection.cc \
   'send_queue_.outstanding() != 0 || receive_ring_.posted() != 0 ||
       revocations_.pending()' 'false'
 mutation 'receives are posted again when there are none' transport/connection.cc \
-  'receive_ring_.wants_refill() && !receive_ring_.Refill()' 'receive_ring_.posted() == 0 && !receive_ring_.Refill()'
+  'if (ready_ && receive_ring_.wants_refill() &&' 'if (ready_ && receive_ring_.posted() == 0 &&'
 mutation 'fewer receives wait than messages may come' transport/receive_ring.h \
   'missing_.size() >= spare_;' 'missing_.size() >= spare_ + 4;'
 mutation 'a large answer is never released' transport/requester.cc \
   '  OweRelease(slot);
   if (complete && slot' '  if (complete && slot'
 mutation 'the sink of a READ is returned at the deadline' transport/requester.cc \
-  '(slot.state == SlotState::kPulling && connection_.pulls().Stop(&slot.pull))' \
-  '(slot.state == SlotState::kPulling && (connection_.pulls().Stop(&slot.pull), true))'
+  '      connection_.pulls().Stop(&slot.pull)) {' '      (connection_.pulls().Stop(&slot.pull), true)) {'
 mutation 'a slot is free at the deadline' transport/requester.cc \
-  'if (slot.state == SlotState::kWantsMemory ||' \
-  'if (slot.state == SlotState::kWaiting || slot.state == SlotState::kWantsMemory ||'
+  'if ((slot.state == SlotState::kWantsMemory || slot.state == SlotState::kPulling) &&
+      connection_.pulls().Stop(&slot.pull)) {' 'if (slot.state == SlotState::kWaiting ||
+      connection_.pulls().Stop(&slot.pull)) {'
 mutation 'a message goes before its grants are revoked' transport/grants.cc \
   'entry.message = std::move(message);' 'message.reset();'
 mutation 'a message goes with the first of its grants' transport/grants.cc \
   'if (--entry.grants_left != 0) return;' 'if (entry.grants_left-- == 0) return;'
 mutation 'the budget of READs is not given back' transport/rendezvous.cc \
-  '  connection_.poller().read_budget().Return(bytes);
-  if (!ok)' '  (void)bytes;
-  if (!ok)'
+  '  share_.Return(bytes);
+  Pump();' '  Pump();'
 mutation 'a message is whole before its last READ' transport/rendezvous.cc \
   'if (pull->outstanding_ == 0 && pull->exhausted()) {' 'if (pull->exhausted()) {'
 mutation 'silence is not asked about' transport/connection.cc 'control_.Ping();' ''
@@ -70,33 +81,36 @@ mutation 'deadlines are not kept' transport/requester.cc 'if (slot.deadline_ns <
 mutation 'connecting has no end' transport/connection.cc \
   'poller.timers().Set(connection->connect_timer_, After(poller.environment().NowNs(), connect_timeout));' '(void)connect_timeout;'
 mutation 'a connection that failed is not disconnected' transport/connection.cc \
-  '  queue_pair_->Disconnect();
-  pulls_.Fail();
-  send_queue_.DropQueued();' '  pulls_.Fail();
-  send_queue_.DropQueued();'
+  '  } else {
+    queue_pair_->Disconnect();
+  }
+  AwaitFlush();' '  }
+  AwaitFlush();'
 mutation 'the send queue is never proved' transport/send_queue.cc \
   'if (++sends_since_signal_ >= signal_interval_) {' 'if (sends_since_signal_ == UINT32_MAX) {'
 
 mutation 'a call that was sent is sent again' rpc/untyped_call.cc \
   'request_comes_back_ = method_.idempotent;' 'request_comes_back_ = true;'
 mutation 'what has run is said to be not sent' rpc/untyped_call.cc \
-  'if (envelope->not_run && resends_ == 0) SetWasSent(status, false);' 'SetWasSent(status, false);'
+  'if (resends_ == 0) was_sent_ = false;' 'was_sent_ = false;'
 mutation 'a handler does not hear of a cancel' rpc/serving_connection.cc \
-  'call != nullptr && call->id() == id) call->Cancel();' 'call != nullptr && call->id() == id) (void)call;'
+  '  AnswerFor(*call, why);
+  call->Cancel();' '  AnswerFor(*call, why);'
 mutation 'the reverse connection outlives the forward one' rpc/link.cc \
   '  observer_->OnLinkDown(*this, why);
   Close(why);' '  observer_->OnLinkDown(*this, why);'
 mutation 'a reverse connection that ends is not counted' rpc/server_core.cc \
-  'void ServerCore::OnReverseGone() { ConnectionEnded(); }' 'void ServerCore::OnReverseGone() {}'
+  'void ServerCore::OnReverseGone(const Admission::Place& place) { ReleaseConnection(place); }' \
+  'void ServerCore::OnReverseGone(const Admission::Place&) {}'
 mutation 'a channel tries to connect only once' rpc/channel_core.cc \
-  '    call->EndSoon(call->Error(absl::StatusCode::kUnavailable, why_failed_.message()));
+  '    call->EndSoon(call->Error(CodeWhileNotConnected(), why_failed_.message()));
   }
-  ConnectLater();' '    call->EndSoon(call->Error(absl::StatusCode::kUnavailable, why_failed_.message()));
+  ConnectLater();' '    call->EndSoon(call->Error(CodeWhileNotConnected(), why_failed_.message()));
   }'
 mutation 'a call does not go over to the next connection' rpc/channel_core.cc \
   'if (absl::IsUnavailable(id.status()) && (link_ == nullptr || !link_->CanSend())) return false;' ''
-mutation 'a slot that is free wakes nobody' rpc/channel_core.cc \
+mutation 'a slot that is free wakes no call' rpc/channel_core.cc \
   'if (&link == link_.get()) Pump();' '(void)link;'
 mutation 'a queued call has no deadline' rpc/call_queue.cc \
-  'timers_.Set(timer_, call.deadline_ns_);' ''
+  'poller_.timers().Set(timer_, call.deadline_ns_);' ''
 exit $missed
