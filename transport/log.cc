@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +26,9 @@ namespace {
 // With "hawser: error: " and a line feed a line stays below PIPE_BUF.
 constexpr size_t kLineBytesMax = 2048;
 
+// For the turn to write a line, which takes microseconds.
+constexpr int kTurnTries = 100;
+
 // Lines that a sink may be behind.
 constexpr size_t kQueueMax = 256;
 
@@ -34,11 +36,15 @@ constexpr size_t kQueueMax = 256;
 // a line has.
 // Two threads at once could write more, so they take turns; one that holds things up makes others lose lines.
 bool WriteToStderr(LogSeverity severity, absl::string_view text) {
-  static constinit fabric::PerProcess<std::timed_mutex> turns;
+  static constinit fabric::PerProcess<std::mutex> turns;
   const std::string line =
       absl::StrCat("hawser: ", severity == LogSeverity::kError ? "error: " : "", text, "\n");
-  std::unique_lock<std::timed_mutex> turn(turns.Get(), std::chrono::milliseconds(1));
-  if (!turn.owns_lock()) return false;
+  std::unique_lock<std::mutex> turn(turns.Get(), std::try_to_lock);
+  for (int tries = 1; !turn.owns_lock(); ++tries) {
+    if (tries == kTurnTries) return false;
+    std::this_thread::yield();
+    turn.try_lock();
+  }
   pollfd ready = {STDERR_FILENO, POLLOUT, 0};
   if (poll(&ready, 1, 0) != 1 || ready.revents != POLLOUT) return false;
   return write(STDERR_FILENO, line.data(), line.size()) == static_cast<ssize_t>(line.size());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/hash/hash.h"
@@ -11,6 +12,9 @@
 
 namespace hawser::transport {
 namespace {
+
+// To get the log, while another thread writes a line, which takes microseconds.
+constexpr int kTries = 100;
 
 class ProcessPeerLog final : public PeerLog {
  public:
@@ -45,9 +49,12 @@ void PeerLog::Line(LogSeverity severity, absl::string_view subject, absl::string
 }
 
 void PeerLog::LineAbout(size_t subject_hash, LogSeverity severity, absl::string_view text) {
-  if (!mutex_.TryLock()) {
-    suppressed_.fetch_add(1, std::memory_order_relaxed);
-    return;
+  for (int tries = 1; !mutex_.TryLock(); ++tries) {
+    if (tries == kTries) {
+      suppressed_.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
+    std::this_thread::yield();
   }
   const int64_t now_ns = now_ns_();
   Bucket& subject = subjects_[subject_hash % kBuckets];

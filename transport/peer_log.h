@@ -19,8 +19,8 @@ namespace hawser::transport {
 // are limited, for the process and for each peer host or other subject, and the next line that is written
 // counts those that were not.
 // Thread:  any.
-// Failure: never blocks. A line that finds the log in use by another thread, or its reader behind, is one
-//          that was not written.
+// Failure: never blocks. A line that finds the log in use by another thread for long, or its reader behind, is
+//          one that was not written.
 class PeerLog {
  public:
   // So many lines at once, then one for each interval that has passed.

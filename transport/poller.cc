@@ -190,8 +190,9 @@ absl::Status Poller::Start() {
   watchdog_ = &Watchdog::Process();
   watchdog_->Watch(called_out_, environment_);
   absl::StatusOr<std::thread> started = fabric::StartThread("hawser-poller", [this] { Background(); });
-  if (started.ok()) background_ = *std::move(started);
-  return started.status();
+  if (!started.ok()) return started.status();
+  background_ = *std::move(started);
+  return absl::OkStatus();
 }
 
 // ---- Being on the poller

@@ -95,9 +95,10 @@ class Poller {
   // In a child made by fork() a poller is not destroyed but leaked: its thread is not there to be joined, and
   // condition variables that this thread waited on cannot be destroyed.
   static void operator delete(Poller* poller, std::destroying_delete_t);
-  // What goes with it: a constructor that throws frees by the second.
-  static void* operator new(size_t size_bytes) { return ::operator new(size_bytes); }
-  static void operator delete(void* memory) { ::operator delete(memory); }
+  // What goes with it: a constructor that throws frees by the second. Inlined, gcc 12 would see ::operator new, and
+  // say that the delete above does not fit it.
+  [[gnu::noinline]] static void* operator new(size_t size_bytes) { return ::operator new(size_bytes); }
+  [[gnu::noinline]] static void operator delete(void* memory) { ::operator delete(memory); }
   Poller(const Poller&) = delete;
   Poller& operator=(const Poller&) = delete;
 
