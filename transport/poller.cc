@@ -183,7 +183,7 @@ Poller::~Poller() {
 void Poller::operator delete(Poller* poller, std::destroying_delete_t) {
   if (!poller->usable_in_this_process()) return;
   poller->~Poller();
-  ::operator delete(poller);
+  Poller::operator delete(static_cast<void*>(poller));
 }
 
 absl::Status Poller::Start() {
