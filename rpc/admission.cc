@@ -14,6 +14,9 @@ namespace {
 constexpr size_t kNewcomersMax = 4096;
 constexpr size_t kNewcomersPerHostMax = 1024;
 
+// Of a pool, receives may take three quarters: the rest is for messages.
+uint64_t ReceivesMax(uint64_t limit_bytes) { return limit_bytes / 4 * 3; }
+
 // With more than this of it taken, newcomers make room, so that there is some when the next client comes.
 uint64_t NearlyAll(uint64_t receives_max_bytes) { return receives_max_bytes / 8 * 7; }
 

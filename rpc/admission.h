@@ -29,9 +29,6 @@ class Admission {
 
   explicit Admission(const ServerOptions& options);
 
-  // What receives may take of a pool with this limit.
-  static uint64_t ReceivesMax(uint64_t limit_bytes) { return limit_bytes / 4 * 3; }
-
   // OK: `place` is taken, and its connection open, until Close() and then Release() of it.
   absl::Status Admit(const Place& place);
   // The connection is closed, and its file is free. Its memory is not: handlers may hold requests where they were

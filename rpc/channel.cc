@@ -23,6 +23,12 @@ constexpr absl::Duration kAutoTimeout = absl::Seconds(1);
 
 }  // namespace
 
+absl::StatusOr<std::shared_ptr<Channel>> Channel::WithWhyNotRdma(
+    absl::StatusOr<std::shared_ptr<Channel>> channel, const absl::Status& rdma) {
+  if (channel.ok()) (*channel)->why_not_rdma_ = std::string(rdma.message());
+  return channel;
+}
+
 absl::StatusOr<std::shared_ptr<Channel>> Channel::ConnectAuto(absl::string_view rest,
                                                               ChannelOptions options) {
   const absl::Status understood = transport::ParseUri(absl::StrCat(kAuto, rest)).status();
@@ -32,9 +38,7 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::ConnectAuto(absl::string_view 
     // Not in the argument list, where `options` may be moved first.
     const std::string uri = with(options.runtime->scheme());
     const absl::Status rdma = options.runtime->CheckServes(transport::kRdmaScheme);
-    absl::StatusOr<std::shared_ptr<Channel>> channel = Connect(uri, std::move(options));
-    if (channel.ok()) (*channel)->why_not_rdma_ = std::string(rdma.message());
-    return channel;
+    return WithWhyNotRdma(Connect(uri, std::move(options)), rdma);
   }
   // A channel of its own, so that the application does not hear of an attempt that leads to nothing.
   ChannelOptions trial;
@@ -50,8 +54,7 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::ConnectAuto(absl::string_view 
     internal::KeepTextHere(status, "connecting");
     return status;
   }
-  (*channel)->why_not_rdma_ = std::string(rdma.message());
-  return channel;
+  return WithWhyNotRdma(std::move(channel), rdma);
 }
 
 absl::StatusOr<std::shared_ptr<Channel>> Channel::Connect(absl::string_view uri, ChannelOptions options) {
@@ -75,9 +78,7 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::CreateAuto(absl::string_view r
   if (options.runtime != nullptr) {
     uri->scheme = std::string(options.runtime->scheme());
     const absl::Status rdma = options.runtime->CheckServes(transport::kRdmaScheme);
-    absl::StatusOr<std::shared_ptr<Channel>> channel = Create(uri->ToString(), std::move(options));
-    if (channel.ok()) (*channel)->why_not_rdma_ = std::string(rdma.message());
-    return channel;
+    return WithWhyNotRdma(Create(uri->ToString(), std::move(options)), rdma);
   }
   uri->scheme = transport::kRdmaScheme;
   const absl::Status rdma = internal::ChannelCore::RuntimeFor(*uri, options).status();
@@ -88,9 +89,7 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::CreateAuto(absl::string_view r
         "Channel::Create() does not wait for; use Channel::Connect(), or name tcp:// or rdma://"));
   }
   uri->scheme = transport::kTcpScheme;
-  absl::StatusOr<std::shared_ptr<Channel>> channel = Create(uri->ToString(), std::move(options));
-  if (channel.ok()) (*channel)->why_not_rdma_ = std::string(rdma.message());
-  return channel;
+  return WithWhyNotRdma(Create(uri->ToString(), std::move(options)), rdma);
 }
 
 absl::StatusOr<std::shared_ptr<Channel>> Channel::Create(absl::string_view uri, ChannelOptions options) {

@@ -80,6 +80,9 @@ class Channel {
   static absl::StatusOr<std::shared_ptr<Channel>> ConnectAuto(absl::string_view rest, ChannelOptions options);
   static absl::StatusOr<std::shared_ptr<Channel>> CreateAuto(absl::string_view rest, ChannelOptions options);
 
+  static absl::StatusOr<std::shared_ptr<Channel>> WithWhyNotRdma(
+      absl::StatusOr<std::shared_ptr<Channel>> channel, const absl::Status& rdma);
+
   std::shared_ptr<internal::ChannelCore> core_;
   std::string why_not_rdma_;
 };

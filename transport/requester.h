@@ -22,8 +22,8 @@ namespace hawser::transport {
 class Connection;
 
 // The slots of a connection at the side that sends requests. A slot is taken by a request and freed by its
-// response, even if nothing waits for that any more: only the response proves that the peer has let go of the
-// request's memory.
+// response, even if nothing waits for that any more: only the response proves that the peer has done with
+// the request's memory.
 // Thread:   on the poller.
 // Lifetime: a part of its Connection.
 class Requester final : Pull::Owner {

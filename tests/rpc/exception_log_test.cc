@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "hawser/rpc/log.h"
@@ -13,16 +14,39 @@ namespace hawser {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 class ExceptionLogTest : public ::testing::Test {
  protected:
   ExceptionLogTest() {
-    SetLogSink([this](LogSeverity, absl::string_view line) { lines_.Put(std::string(line)); });
+    SetLogSink([this](LogSeverity severity, absl::string_view line) {
+      lines_.Put({severity, std::string(line)});
+    });
   }
   ~ExceptionLogTest() override { SetLogSink(nullptr); }
 
-  Box<std::string> lines_;
+  // What a call of `service`, whose echo() throws, returns.
+  static absl::Status EchoOf(Service& service) {
+    Server server;
+    EXPECT_TRUE(server.AddService(&service).ok());
+    const auto channel = *Channel::Connect(*server.Listen(TestUri()));
+    return probe::ProbeStub(channel).Echo().Send().Wait().status();
+  }
+
+  Box<std::pair<LogSeverity, std::string>> lines_;
 };
+
+TEST_F(ExceptionLogTest, AHandlerThatBuildsTooMuchIsToldThoughItIsInvalidArgument) {
+  class TooMuch final : public ProbeServiceImpl {
+    absl::Status Echo(ServerContext&, probe::Probe::EchoParams::Reader,
+                      probe::Probe::EchoResults::Builder reply) override {
+      reply.initData(1 << 30);
+      return absl::OkStatus();
+    }
+  } service;
+  EXPECT_THAT(EchoOf(service), HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(lines_.Take(), Pair(LogSeverity::kError, HasSubstr("Probe.echo, called by ")));
+}
 
 TEST_F(ExceptionLogTest, AHandlerThatReadsBrokenDataOfItsOwnIsTold) {
   class Broken final : public ProbeServiceImpl {
@@ -35,12 +59,9 @@ TEST_F(ExceptionLogTest, AHandlerThatReadsBrokenDataOfItsOwnIsTold) {
       return absl::OkStatus();
     }
   } service;
-  Server server;
-  ASSERT_TRUE(server.AddService(&service).ok());
-  const auto channel = *Channel::Connect(*server.Listen(TestUri()));
-  EXPECT_THAT(probe::ProbeStub(channel).Echo().Send().Wait().status(),
-              HasCode(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(lines_.Take(), HasSubstr("(the request, unless the handler reads others)"));
+  EXPECT_THAT(EchoOf(service), HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(lines_.Take(),
+              Pair(LogSeverity::kError, HasSubstr("(the request, unless the handler reads others)")));
 }
 
 TEST_F(ExceptionLogTest, MessagesThatAPeerNestsTooDeepDoNotSilenceAHandler) {
@@ -63,7 +84,7 @@ TEST_F(ExceptionLogTest, MessagesThatAPeerNestsTooDeepDoNotSilenceAHandler) {
   }
   EXPECT_THAT(probe::ProbeStub(channel).Depth().Send().Wait().status(), HasCode(absl::StatusCode::kInternal));
   int of_the_peer = 0;
-  while (!absl::StrContains(lines_.Take(), "on purpose")) ++of_the_peer;
+  while (!absl::StrContains(lines_.Take().second, "on purpose")) ++of_the_peer;
   EXPECT_LE(of_the_peer, 3);
 }
 

@@ -72,22 +72,6 @@ TEST_F(RpcLogTest, AConnectionThatEndsInOrderIsNotTold) {
   EXPECT_EQ(lines_.size(), 0u);
 }
 
-TEST_F(RpcLogTest, AHandlerThatBuildsTooMuchIsToldThoughItIsInvalidArgument) {
-  class TooMuch final : public ProbeServiceImpl {
-    absl::Status Echo(ServerContext&, probe::Probe::EchoParams::Reader,
-                      probe::Probe::EchoResults::Builder reply) override {
-      reply.initData(1 << 30);
-      return absl::OkStatus();
-    }
-  } service;
-  Server server;
-  ASSERT_TRUE(server.AddService(&service).ok());
-  const auto channel = *Channel::Connect(*server.Listen(TestUri()));
-  EXPECT_THAT(probe::ProbeStub(channel).Echo().Send().Wait().status(),
-              HasCode(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(lines_.Take(), Pair(LogSeverity::kError, HasSubstr("Probe.echo, called by ")));
-}
-
 TEST_F(RpcLogTest, AHandlerThatThrowsIsTold) {
   TestServer server;
   server.probe.on_act = [](ServerContext&, uint64_t) -> absl::Status {

@@ -48,8 +48,8 @@ class DeviceMemory {
 // Thread:   any.
 //
 // A device that has failed or was removed is closed as soon as its users have closed their objects: until then
-// the kernel keeps the program that removes it waiting. It is opened again, by its name, when the next one wants to
-// use it, and registered memory is registered again. So for those above it was out for a while, as a link may
+// the kernel keeps the program that removes it waiting. It is opened again, by its name, when the next one wants
+// to use it, and registered memory is registered again. So for those above it was out for a while, as a link may
 // be.
 class VerbsDevice {
  public:
