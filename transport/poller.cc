@@ -506,7 +506,8 @@ void Poller::Drive(Event* event) {
   const int64_t spin_ns = absl::ToInt64Nanoseconds(options_.spin);
   int64_t idle_since_ns = 0;  // 0: since the first turn.
   bool spinning = MaySpin();
-  // A thread that will not spin has just sent something and goes to sleep; Wait() returns at once if there is news.
+  // A thread that will not spin has just sent something and goes to sleep; Wait() returns at once if there is
+  // news.
   bool look = spinning;
   for (; !until(); look = true) {
     if (look) {
