@@ -31,7 +31,8 @@ struct Uri {
 // InvalidArgument with what is wrong, and an example of what is right. Port 0 is allowed.
 absl::StatusOr<Uri> ParseUri(absl::string_view text);
 
-// "10.0.0.1", "fd00::1" or "fe80::1%eth0" with port 0; no name is looked up. InvalidArgument: it is no such address.
+// "10.0.0.1", "fd00::1" or "fe80::1%eth0" with port 0; no name is looked up. InvalidArgument: it is no such
+// address.
 absl::StatusOr<fabric::SocketAddress> ParseNumericHost(absl::string_view host);
 
 // The numeric addresses of `uri`, in the order to try them; at least one. Blocks while names are looked up,
