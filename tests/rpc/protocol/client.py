@@ -106,7 +106,10 @@ class Client:
     def _receive(self, size):
         data = bytearray()
         while len(data) < size:
-            part = self.socket.recv(min(size - len(data), 1 << 20))
+            try:
+                part = self.socket.recv(min(size - len(data), 1 << 20))
+            except ConnectionResetError:
+                part = b""
             if not part:
                 raise Closed(self.farewell)
             data += part
@@ -115,7 +118,10 @@ class Client:
     def frame(self, kind, payload=b"", **fields):
         fields.setdefault("length", len(payload))
         header = self.page.frame.encode(kind=self.page.frames[kind], acknowledged=self.executed, **fields)
-        self.socket.sendall(header + payload)
+        try:
+            self.socket.sendall(header + payload)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # The server has hung up: why is still to be received, and ends the next poll().
         if kind in ("SEND", "WRITE", "READ request"):
             self.sent += 1
 
