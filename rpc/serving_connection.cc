@@ -189,7 +189,12 @@ void ServingConnection::AnswerFor(ServerCall& call, const absl::Status& why) {
   ++abandoned_calls_;
   call.Abandon(connection_ != nullptr ? connection_->DetachRequestMemory(call.id())
                                       : transport::HeldByHost());
-  if (connection_ != nullptr) SendError(call.id(), why, false);
+  if (connection_ == nullptr) return;
+  // A caller hears this if the answer is there before its own timer: its clock is not this one's.
+  SendError(call.id(),
+            absl::Status(why.code(), absl::StrCat(call.method().name, ": ", absl::string_view(why.message()),
+                                                  ", and its handler has not answered")),
+            false);
 }
 
 absl::Status ServingConnection::CheckAbandoned() const {
