@@ -11,11 +11,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "hawser/rpc/channel.h"
-#include "hawser/rpc/exceptions.h"
+#include "hawser/rpc/internal/exceptions.h"
+#include "hawser/rpc/internal/untyped_call.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/status.h"
-#include "hawser/rpc/untyped_call.h"
 
 namespace hawser {
 

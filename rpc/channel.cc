@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "hawser/rpc/channel_core.h"
+#include "hawser/rpc/internal/channel_core.h"
 #include "hawser/rpc/status.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/uri.h"

@@ -15,7 +15,7 @@
 namespace hawser {
 
 namespace internal {
-class ChannelCore;  // rpc/channel_core.h
+class ChannelCore;  // rpc/internal/channel_core.h
 }
 
 // Calls one peer. Generated stubs are made from it; any number of them, and of calls at once.

@@ -12,10 +12,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "hawser/base/violation.h"
 #include "hawser/rpc/buffer.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/service.h"
-#include "hawser/transport/fabric/violation.h"
 
 namespace hawser {
 

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
 #include "hawser/rpc/channel.h"
-#include "hawser/rpc/server_call.h"
-#include "hawser/rpc/untyped_call.h"
-#include "hawser/transport/fabric/check.h"
+#include "hawser/rpc/internal/server_call.h"
+#include "hawser/rpc/internal/untyped_call.h"
 #include "hawser/transport/peer_log.h"
 
 namespace hawser {

@@ -21,7 +21,7 @@ class DeferredCall;
 struct CallOptions;
 
 namespace internal {
-class ServerCall;  // The call behind a ServerContext: rpc/server_call.h.
+class ServerCall;  // The call behind a ServerContext: rpc/internal/server_call.h.
 }
 
 // One call as its handler sees it. The handler fills reply and returns OK, or returns what went wrong; or it

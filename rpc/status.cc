@@ -10,9 +10,9 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "hawser/rpc/exceptions.h"
+#include "hawser/base/peer_text.h"
+#include "hawser/rpc/internal/exceptions.h"
 #include "hawser/rpc/status.capnp.h"
-#include "hawser/transport/fabric/peer_text.h"
 
 namespace hawser {
 namespace {

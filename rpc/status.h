@@ -3,7 +3,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "hawser/transport/fabric/peer_text.h"  // EscapePeerText(), for programs that print what a peer sent.
+#include "hawser/base/peer_text.h"  // EscapePeerText(), for programs that print what a peer sent.
 #include "hawser/transport/message.h"
 
 namespace hawser {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "hawser/rpc/exceptions.h"
+#include "hawser/rpc/internal/exceptions.h"
 #include "hawser/rpc/server_context.h"
 
 namespace hawser {

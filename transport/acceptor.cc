@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/transport/fabric/violation.h"
+#include "hawser/base/violation.h"
 #include "hawser/transport/peer_log.h"
 
 namespace hawser::transport {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/transport/fabric/check.h"
+#include "hawser/base/check.h"
 #include "hawser/transport/peer_log.h"
 #include "hawser/transport/uri.h"
 

@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "hawser/base/violation.h"
 #include "hawser/transport/control.h"
 #include "hawser/transport/fabric/fabric.h"
-#include "hawser/transport/fabric/violation.h"
 #include "hawser/transport/grants.h"
 #include "hawser/transport/handshake.h"
 #include "hawser/transport/message.h"

@@ -5,9 +5,9 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/transport/fabric/tcp_fabric.h"
-#include "hawser/transport/fabric/verbs_fabric.h"
-#include "hawser/transport/fabric/verbs_route.h"
+#include "hawser/transport/fabric/tcp/fabric.h"
+#include "hawser/transport/fabric/verbs/fabric.h"
+#include "hawser/transport/fabric/verbs/route.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::transport {

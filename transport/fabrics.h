@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "hawser/base/socket_address.h"
 #include "hawser/transport/fabric/fabric.h"
-#include "hawser/transport/fabric/socket_address.h"
 
 namespace hawser::transport {
 

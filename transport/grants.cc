@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "hawser/base/check.h"
 #include "hawser/transport/connection.h"
-#include "hawser/transport/fabric/check.h"
 #include "hawser/transport/work_id.h"
 
 namespace hawser::transport {

@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "hawser/transport/endian.h"
+#include "hawser/base/endian.h"
+#include "hawser/base/peer_text.h"
 #include "hawser/transport/fabric/fabric.h"
-#include "hawser/transport/fabric/peer_text.h"
 #include "hawser/transport/options.h"
 
 namespace hawser::transport {

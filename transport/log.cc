@@ -15,9 +15,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/transport/fabric/fork.h"
-#include "hawser/transport/fabric/peer_text.h"
-#include "hawser/transport/fabric/thread.h"
+#include "hawser/base/fork.h"
+#include "hawser/base/peer_text.h"
+#include "hawser/base/thread.h"
 
 namespace hawser {
 namespace transport {

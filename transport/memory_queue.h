@@ -4,8 +4,8 @@
 #include <atomic>
 #include <cstddef>
 
+#include "hawser/base/intrusive_list.h"
 #include "hawser/transport/buffer_pool.h"
-#include "hawser/transport/intrusive_list.h"
 #include "hawser/transport/timer.h"
 
 namespace hawser::transport {

@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "hawser/transport/fabric/check.h"
-#include "hawser/transport/fabric/mutex.h"
+#include "hawser/base/check.h"
+#include "hawser/base/mutex.h"
 #include "hawser/transport/retired_memory.h"
 
 namespace hawser::transport {

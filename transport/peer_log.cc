@@ -7,8 +7,8 @@
 
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
-#include "hawser/transport/fabric/fork.h"
-#include "hawser/transport/fabric/peer_table.h"
+#include "hawser/base/fork.h"
+#include "hawser/base/peer_table.h"
 
 namespace hawser::transport {
 namespace {

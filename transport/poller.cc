@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
+#include "hawser/base/thread.h"
 #include "hawser/transport/connection.h"
-#include "hawser/transport/fabric/check.h"
-#include "hawser/transport/fabric/thread.h"
 #include "hawser/transport/work_id.h"
 
 namespace hawser::transport {

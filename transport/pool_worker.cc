@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "absl/time/clock.h"
-#include "hawser/transport/fabric/thread.h"
+#include "hawser/base/thread.h"
 
 namespace hawser::transport {
 

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "hawser/base/intrusive_list.h"
+#include "hawser/base/peer_table.h"
 #include "hawser/transport/buffer_pool.h"
-#include "hawser/transport/fabric/peer_table.h"
-#include "hawser/transport/intrusive_list.h"
 #include "hawser/transport/memory_queue.h"
 #include "hawser/transport/timer.h"
 

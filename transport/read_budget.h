@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "hawser/base/intrusive_list.h"
 #include "hawser/transport/environment.h"
-#include "hawser/transport/intrusive_list.h"
 #include "hawser/transport/timer.h"
 
 namespace hawser::transport {

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "hawser/base/intrusive_list.h"
+#include "hawser/base/peer_table.h"
 #include "hawser/transport/buffer_pool.h"
-#include "hawser/transport/fabric/peer_table.h"
-#include "hawser/transport/intrusive_list.h"
 #include "hawser/transport/message.h"
 #include "hawser/transport/pull_admission.h"
 #include "hawser/transport/read_budget.h"

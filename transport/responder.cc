@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
 #include "hawser/transport/connection.h"
-#include "hawser/transport/fabric/check.h"
 
 namespace hawser::transport {
 namespace {

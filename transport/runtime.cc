@@ -8,8 +8,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "hawser/transport/fabric/check.h"
-#include "hawser/transport/fabric/thread.h"
+#include "hawser/base/check.h"
+#include "hawser/base/thread.h"
 #include "hawser/transport/fabrics.h"
 
 namespace hawser::transport {

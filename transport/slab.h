@@ -9,8 +9,8 @@
 #include <mutex>
 #include <utility>
 
+#include "hawser/base/mutex.h"
 #include "hawser/transport/buffer_pool.h"
-#include "hawser/transport/fabric/mutex.h"
 #include "hawser/transport/registered_memory.h"
 
 // How registered memory is cut into buffers.

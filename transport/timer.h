@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/functional/any_invocable.h"
+#include "hawser/base/time_heap.h"
 #include "hawser/transport/environment.h"
-#include "hawser/transport/time_heap.h"
 
 namespace hawser::transport {
 

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "hawser/transport/fabric/socket_address.h"
+#include "hawser/base/socket_address.h"
 
 namespace hawser::transport {
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
+#include "hawser/base/violation.h"
 #include "hawser/transport/fabric/fabric.h"
-#include "hawser/transport/fabric/violation.h"
 
 namespace hawser::transport {
 

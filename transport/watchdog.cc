@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/transport/fabric/thread.h"
+#include "hawser/base/thread.h"
 #include "hawser/transport/log.h"
 
 namespace hawser::transport {

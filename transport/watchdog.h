@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "hawser/base/fork.h"
 #include "hawser/transport/called_out.h"
 #include "hawser/transport/environment.h"
-#include "hawser/transport/fabric/fork.h"
 
 namespace hawser::transport {
 

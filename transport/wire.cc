@@ -2,7 +2,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "hawser/transport/endian.h"
+#include "hawser/base/endian.h"
 
 namespace hawser::transport {
 namespace {

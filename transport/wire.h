@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "hawser/transport/endian.h"
+#include "hawser/base/endian.h"
 #include "hawser/transport/message.h"
 
 // What one SEND carries, little endian; rpc/PROTOCOL.md has the field tables and an example in bytes.

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "hawser/transport/endian.h"
+#include "hawser/base/endian.h"
 
 namespace hawser::fuzz {
 

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "absl/status/status.h"
-#include "hawser/rpc/envelope.h"
-#include "hawser/rpc/exceptions.h"
+#include "hawser/rpc/internal/envelope.h"
+#include "hawser/rpc/internal/exceptions.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/status.h"
 #include "hawser/tests/fuzz/fuzz.h"

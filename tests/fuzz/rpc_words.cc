@@ -4,11 +4,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "hawser/rpc/envelope.h"
+#include "hawser/base/endian.h"
+#include "hawser/rpc/internal/envelope.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/status.capnp.h"
 #include "hawser/tests/fuzz/fuzz.h"
-#include "hawser/transport/endian.h"
 #include "tests/sim/ledger.rpc.h"
 
 namespace hawser::fuzz {

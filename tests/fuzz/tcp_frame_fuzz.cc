@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "hawser/tests/fuzz/fuzz.h"
-#include "hawser/transport/fabric/tcp_frame_reader.h"
+#include "hawser/transport/fabric/tcp/frame_reader.h"
 
 namespace hawser::fuzz {
 namespace {

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "hawser/tests/fuzz/fuzz.h"
-#include "hawser/transport/fabric/tcp_greeting.h"
+#include "hawser/transport/fabric/tcp/greeting.h"
 
 namespace hawser::fuzz {
 namespace {

@@ -1,6 +1,6 @@
 // Which connections a server takes.
 
-#include "hawser/rpc/admission.h"
+#include "hawser/rpc/internal/admission.h"
 
 #include <deque>
 #include <memory>

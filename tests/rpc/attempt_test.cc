@@ -1,6 +1,6 @@
 // The addresses of a name are tried side by side: RFC 8305.
 
-#include "hawser/rpc/attempt.h"
+#include "hawser/rpc/internal/attempt.h"
 
 #include <sys/socket.h>
 
@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "hawser/rpc/resolver.h"
+#include "hawser/base/unique_fd.h"
+#include "hawser/rpc/internal/resolver.h"
 #include "hawser/tests/transport/testing/test_clock.h"
-#include "hawser/transport/fabric/tcp_fabric.h"
-#include "hawser/transport/fabric/unique_fd.h"
+#include "hawser/transport/fabric/tcp/fabric.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/synchronization/notification.h"
+#include "hawser/rpc/internal/session_probe.h"
 #include "hawser/rpc/log.h"
-#include "hawser/rpc/session_probe.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/uri.h"
 #include "tests/rpc/cable.h"

@@ -8,8 +8,8 @@
 
 #include "hawser/tests/testing/proxy.h"
 #include "hawser/tests/testing/test_fabric.h"
-#include "hawser/transport/fabric/verbs_fabric.h"
-#include "hawser/transport/fabric/verbs_library.h"
+#include "hawser/transport/fabric/verbs/fabric.h"
+#include "hawser/transport/fabric/verbs/library.h"
 #include "hawser/transport/runtime.h"
 
 namespace hawser {

@@ -1,4 +1,4 @@
-#include "hawser/rpc/channel_state.h"
+#include "hawser/rpc/internal/channel_state.h"
 
 #include <optional>
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "hawser/rpc/background.h"
+#include "hawser/rpc/internal/background.h"
 #include "hawser/transport/retired_memory.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"

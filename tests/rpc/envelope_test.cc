@@ -1,4 +1,4 @@
-#include "hawser/rpc/envelope.h"
+#include "hawser/rpc/internal/envelope.h"
 
 #include <string>
 #include <vector>

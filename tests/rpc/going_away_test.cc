@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "hawser/rpc/envelope.h"
+#include "hawser/rpc/internal/envelope.h"
 #include "hawser/rpc/status.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/transport/acceptor.h"

@@ -1,6 +1,6 @@
 // Names are looked up on few threads, however long a name server is silent.
 
-#include "hawser/rpc/resolver.h"
+#include "hawser/rpc/internal/resolver.h"
 
 #include <algorithm>
 #include <atomic>

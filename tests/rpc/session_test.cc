@@ -1,6 +1,6 @@
 // Which connections belong to one client.
 
-#include "hawser/rpc/session.h"
+#include "hawser/rpc/internal/session.h"
 
 #include <memory>
 #include <utility>

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "hawser/rpc/envelope.h"
+#include "hawser/rpc/internal/envelope.h"
 #include "hawser/transport/connection.h"
 #include "hawser/transport/handshake.h"
 #include "hawser/transport/runtime.h"

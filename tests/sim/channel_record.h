@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "hawser/rpc/channel.h"
-#include "hawser/rpc/channel_core.h"
+#include "hawser/rpc/internal/channel_core.h"
 #include "tests/sim/ledger.rpc.h"
 
 namespace hawser::sim {

@@ -13,8 +13,8 @@ check=
 if [[ ${1-} == --check ]]; then
   check=1
 else
-  git diff --quiet -- transport rpc || { echo 'mutations.sh: commit or stash your changes first' >&2 && exit 2; }
-  trap 'git checkout --quiet -- transport rpc' EXIT
+  git diff --quiet -- base transport rpc || { echo 'mutations.sh: commit or stash your changes first' >&2 && exit 2; }
+  trap 'git checkout --quiet -- base transport rpc' EXIT
 fi
 bazel=${BAZEL:-./bazelw}
 missed=0
@@ -45,7 +45,7 @@ mutation() {
     printf '%-48s %s\n' "$name" "$(grep -avm 1 '^hawser: the connection' "$log" | cut -c 1-140)"  # Losses are logged, too.
   fi
   rm -f "$log"
-  git checkout --quiet -- transport rpc
+  git checkout --quiet -- base transport rpc
 }
 options=("$@")
 
@@ -89,28 +89,28 @@ mutation 'a connection that failed is not disconnected' transport/connection.cc 
 mutation 'the send queue is never proved' transport/send_queue.cc \
   'if (++sends_since_signal_ >= signal_interval_) {' 'if (sends_since_signal_ == UINT32_MAX) {'
 
-mutation 'a call that was sent is sent again' rpc/untyped_call.cc \
+mutation 'a call that was sent is sent again' rpc/internal/untyped_call.cc \
   'request_comes_back_ = method_.idempotent;' 'request_comes_back_ = true;'
-mutation 'what has run is said to be not sent' rpc/untyped_call.cc \
+mutation 'what has run is said to be not sent' rpc/internal/untyped_call.cc \
   'if (resends_ == 0) was_sent_ = false;' 'was_sent_ = false;'
-mutation 'a handler does not hear of a cancel' rpc/serving_connection.cc \
+mutation 'a handler does not hear of a cancel' rpc/internal/serving_connection.cc \
   '  AnswerFor(*call, why);
   call->Cancel();' '  AnswerFor(*call, why);'
-mutation 'the reverse connection outlives the forward one' rpc/link.cc \
+mutation 'the reverse connection outlives the forward one' rpc/internal/link.cc \
   '  observer_->OnLinkDown(*this, why);
   Close(why);' '  observer_->OnLinkDown(*this, why);'
-mutation 'a reverse connection that ends is not counted' rpc/server_core.cc \
+mutation 'a reverse connection that ends is not counted' rpc/internal/server_core.cc \
   'void ServerCore::OnReverseGone(const Admission::Place& place) { ReleaseConnection(place); }' \
   'void ServerCore::OnReverseGone(const Admission::Place&) {}'
-mutation 'a channel tries to connect only once' rpc/channel_core.cc \
+mutation 'a channel tries to connect only once' rpc/internal/channel_core.cc \
   '    call->EndSoon(call->Error(CodeWhileNotConnected(), why_failed_.message()));
   }
   ConnectLater();' '    call->EndSoon(call->Error(CodeWhileNotConnected(), why_failed_.message()));
   }'
-mutation 'a call does not go over to the next connection' rpc/channel_core.cc \
+mutation 'a call does not go over to the next connection' rpc/internal/channel_core.cc \
   'if (absl::IsUnavailable(id.status()) && (link_ == nullptr || !link_->CanSend())) return false;' ''
-mutation 'a slot that is free wakes no call' rpc/channel_core.cc \
+mutation 'a slot that is free wakes no call' rpc/internal/channel_core.cc \
   'if (&link == link_.get()) Pump();' '(void)link;'
-mutation 'a queued call has no deadline' rpc/call_queue.cc \
+mutation 'a queued call has no deadline' rpc/internal/call_queue.cc \
   'poller_.timers().Set(timer_, call.deadline_ns_);' ''
 exit $missed

@@ -2,7 +2,7 @@
 #include <iterator>
 
 #include "hawser/tests/strangers/stranger.h"
-#include "hawser/transport/fabric/tcp_frame.h"
+#include "hawser/transport/fabric/tcp/frame.h"
 
 namespace hawser::strangers {
 namespace {

@@ -9,7 +9,7 @@
 #include <array>
 #include <cstring>
 
-#include "hawser/transport/fabric/tcp_greeting.h"
+#include "hawser/transport/fabric/tcp/greeting.h"
 
 namespace hawser::strangers {
 namespace {

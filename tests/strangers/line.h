@@ -11,7 +11,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "hawser/transport/fabric/tcp_frame.h"
+#include "hawser/transport/fabric/tcp/frame.h"
 #include "hawser/transport/wire.h"
 
 namespace hawser::strangers {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <string>
 
+#include "hawser/base/endian.h"
 #include "hawser/tests/transport/testing/raw_message.h"
-#include "hawser/transport/endian.h"
-#include "hawser/transport/fabric/tcp_greeting.h"
+#include "hawser/transport/fabric/tcp/greeting.h"
 #include "hawser/transport/handshake.h"
 
 namespace hawser::strangers {

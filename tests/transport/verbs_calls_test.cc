@@ -11,9 +11,9 @@
 
 #include "gtest/gtest.h"
 #include "hawser/tests/transport/testing/world.h"
-#include "hawser/transport/fabric/verbs_device.h"
-#include "hawser/transport/fabric/verbs_fabric.h"
-#include "hawser/transport/fabric/verbs_library.h"
+#include "hawser/transport/fabric/verbs/device.h"
+#include "hawser/transport/fabric/verbs/fabric.h"
+#include "hawser/transport/fabric/verbs/library.h"
 
 namespace hawser::transport {
 namespace {

@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/transport/fabric/verbs_windows.h"
+#include "hawser/transport/fabric/verbs/windows.h"
 
 // A macro of the header, which calls it with checks of its own; here the function itself is looked up.
 #undef ibv_query_port

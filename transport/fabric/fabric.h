@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "hawser/transport/fabric/socket_address.h"
+#include "hawser/base/socket_address.h"
 
 // What a NIC does, in verbs terms: the seam between the code that ships (transport/, rpc/) and what carries
 // its bytes. Each word means what it means in verbs; where a fabric is not a NIC, it behaves as one would.

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "hawser/transport/buffer_pool.h"
-#include "hawser/transport/fabric/verbs_fabric.h"
+#include "hawser/transport/fabric/verbs/fabric.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "examples/echo/echo.rpc.h"
-#include "hawser/rpc/envelope.h"
-#include "hawser/transport/fabric/violation.h"
+#include "hawser/base/violation.h"
+#include "hawser/rpc/internal/envelope.h"
 #include "hawser/transport/wire.h"
 
 // The example of rpc/PROTOCOL.md, read from the page itself, so that the page cannot go stale.

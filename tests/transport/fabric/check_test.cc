@@ -1,4 +1,4 @@
-#include "hawser/transport/fabric/check.h"
+#include "hawser/base/check.h"
 
 #include "gtest/gtest.h"
 

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <utility>
 
-#include "hawser/transport/fabric/verbs_fabric.h"
+#include "hawser/transport/fabric/verbs/fabric.h"
 
 namespace hawser::fabric {
 namespace {

@@ -15,8 +15,8 @@
 
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 #include "hawser/transport/fabric/fabric.h"
-#include "hawser/transport/fabric/verbs_library.h"
-#include "hawser/transport/fabric/verbs_options.h"
+#include "hawser/transport/fabric/verbs/library.h"
+#include "hawser/transport/fabric/verbs/options.h"
 
 namespace hawser::fabric {
 

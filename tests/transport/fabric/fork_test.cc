@@ -1,6 +1,6 @@
 // What was made before fork() is known for it in the child.
 
-#include "hawser/transport/fabric/fork.h"
+#include "hawser/base/fork.h"
 
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/child.h"

@@ -1,4 +1,4 @@
-#include "hawser/transport/fabric/mutex.h"
+#include "hawser/base/mutex.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,5 +1,5 @@
 // Which peer makes room for another.
-#include "hawser/transport/fabric/peer_table.h"
+#include "hawser/base/peer_table.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,4 +1,4 @@
-#include "hawser/transport/fabric/peer_text.h"
+#include "hawser/base/peer_text.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "hawser/transport/fabric/socket_address.h"
+#include "hawser/base/socket_address.h"
 
 #include <arpa/inet.h>
 

@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
-#include "hawser/transport/fabric/tcp_fabric.h"
+#include "hawser/transport/fabric/tcp/fabric.h"
 
 namespace hawser::fabric {
 namespace {

@@ -16,8 +16,8 @@
 #include "gtest/gtest.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 #include "hawser/tests/transport/fabric/tcp_stage.h"
-#include "hawser/transport/fabric/tcp_greeting.h"
-#include "hawser/transport/fabric/tcp_socket.h"
+#include "hawser/transport/fabric/tcp/greeting.h"
+#include "hawser/transport/fabric/tcp/socket.h"
 
 namespace hawser::fabric {
 namespace {

@@ -1,9 +1,8 @@
-#include "hawser/transport/fabric/tcp_grants.h"
-
 #include <unordered_set>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "hawser/transport/fabric/tcp/grants.h"
 
 namespace hawser::fabric {
 namespace {

@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 #include "hawser/tests/transport/fabric/tcp_stage.h"
-#include "hawser/transport/fabric/tcp_frame.h"
+#include "hawser/transport/fabric/tcp/frame.h"
 
 namespace hawser::fabric {
 namespace {

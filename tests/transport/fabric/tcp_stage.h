@@ -12,10 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
-#include "hawser/transport/fabric/tcp_fabric.h"
-#include "hawser/transport/fabric/tcp_frame.h"
-#include "hawser/transport/fabric/tcp_greeting.h"
-#include "hawser/transport/fabric/tcp_socket.h"
+#include "hawser/transport/fabric/tcp/fabric.h"
+#include "hawser/transport/fabric/tcp/frame.h"
+#include "hawser/transport/fabric/tcp/greeting.h"
+#include "hawser/transport/fabric/tcp/socket.h"
 
 // What the tests of the fabric over TCP alone stand on.
 namespace hawser::fabric {

@@ -18,8 +18,8 @@
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
-#include "hawser/transport/fabric/verbs_device.h"
-#include "hawser/transport/fabric/verbs_fabric.h"
+#include "hawser/transport/fabric/verbs/device.h"
+#include "hawser/transport/fabric/verbs/fabric.h"
 
 namespace hawser::fabric {
 namespace {

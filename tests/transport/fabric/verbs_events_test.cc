@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/transport/fabric/fake_verbs.h"
-#include "hawser/transport/fabric/verbs_fabric.h"
+#include "hawser/transport/fabric/verbs/fabric.h"
 
 namespace hawser::fabric {
 namespace {

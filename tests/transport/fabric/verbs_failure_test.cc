@@ -14,9 +14,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/transport/fabric/fake_verbs.h"
-#include "hawser/transport/fabric/tcp_fabric.h"
-#include "hawser/transport/fabric/verbs_errors.h"
-#include "hawser/transport/fabric/verbs_fabric.h"
+#include "hawser/transport/fabric/tcp/fabric.h"
+#include "hawser/transport/fabric/verbs/errors.h"
+#include "hawser/transport/fabric/verbs/fabric.h"
 
 namespace hawser::fabric {
 namespace {

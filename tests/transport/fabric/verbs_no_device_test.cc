@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/temporary_folder.h"
 #include "hawser/tests/transport/fabric/fake_verbs.h"
-#include "hawser/transport/fabric/verbs_fabric.h"
+#include "hawser/transport/fabric/verbs/fabric.h"
 
 namespace hawser::fabric {
 namespace {

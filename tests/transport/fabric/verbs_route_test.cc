@@ -1,5 +1,3 @@
-#include "hawser/transport/fabric/verbs_route.h"
-
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
@@ -9,6 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/temporary_folder.h"
+#include "hawser/transport/fabric/verbs/route.h"
 
 namespace hawser::fabric {
 namespace {

@@ -1,0 +1,30 @@
+#ifndef HAWSER_BASE_CHECK_H_
+#define HAWSER_BASE_CHECK_H_
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+// HAWSER_CHECK(condition, pieces...): an invariant of our own code. If `condition` is false, the process
+// prints one line with the place, the condition and the pieces, joined as absl::StrCat() joins them, and
+// aborts:
+//
+//   HAWSER_CHECK(id.slot < slots_.size(), "slot ", id.slot, " of ", slots_.size(), ", connection to ", peer);
+//
+// It is on in every build: what it costs is a branch, since the pieces are evaluated only when it fails.
+// It is never for what a peer, a device or an application can cause; those get an absl::Status.
+#define HAWSER_CHECK(condition, ...)                                                  \
+  do {                                                                                \
+    if (!(condition)) [[unlikely]] {                                                  \
+      ::hawser::internal::CheckFailed(__FILE__, __LINE__, #condition,                 \
+                                      ::absl::StrCat("" __VA_OPT__(, ) __VA_ARGS__)); \
+    }                                                                                 \
+  } while (false)
+
+namespace hawser::internal {
+
+[[noreturn, gnu::cold]] void CheckFailed(const char* file, int line, const char* condition,
+                                         absl::string_view values);
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_BASE_CHECK_H_

@@ -1,0 +1,25 @@
+#include "hawser/base/thread.h"
+
+#include <pthread.h>
+
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace hawser::fabric {
+
+absl::StatusOr<std::thread> StartThread(const char* name, absl::AnyInvocable<void()> function) {
+  try {
+    return std::thread([name, function = std::move(function)]() mutable {
+      pthread_setname_np(pthread_self(), name);
+      function();
+    });
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot start the thread ", name, ": ", error.what(),
+                     "; the limits on threads are `ulimit -u` and the pids.max of the cgroup"));
+  }
+}
+
+}  // namespace hawser::fabric

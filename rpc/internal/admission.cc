@@ -1,0 +1,104 @@
+#include "hawser/rpc/internal/admission.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace hawser::internal {
+namespace {
+
+// Each takes its receives (152 KiB by default) and about 40 KiB beside. A host that connects 1,000 times a
+// second leaves a client of its own a second to send its first message.
+constexpr size_t kNewcomersMax = 4096;
+constexpr size_t kNewcomersPerHostMax = 1024;
+
+// Of a pool, receives may take three quarters: the rest is for messages.
+uint64_t ReceivesMax(uint64_t limit_bytes) { return limit_bytes / 4 * 3; }
+
+// With more than this of it taken, newcomers make room, so that there is some when the next client comes.
+uint64_t NearlyAll(uint64_t receives_max_bytes) { return receives_max_bytes / 8 * 7; }
+
+// A connection over TCP takes a file. The application needs some, too, and so does the next host: all hosts
+// get three quarters of them, one host three quarters of that, newcomers a quarter and an eighth.
+uint64_t FilesMax() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return UINT32_MAX;
+  return limit.rlim_cur;
+}
+
+}  // namespace
+
+Admission::Admission(const ServerOptions& options)
+    : connections_max_(options.connections_max),
+      connections_per_host_max_(options.connections_per_host_max),
+      newcomers_(std::min<size_t>(kNewcomersMax, FilesMax() / 4),
+                 std::min<size_t>(kNewcomersPerHostMax, FilesMax() / 8)) {}
+
+absl::Status Admission::Admit(const Place& place) {
+  if (places_ >= connections_max_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the server has ", places_,
+                     " connections, or handlers of closed ones: its ServerOptions::connections_max"));
+  }
+  const uint64_t files_max = FilesMax() / 4 * 3;
+  if (open_ >= files_max) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the server has ", open_, " connections, three quarters of its RLIMIT_NOFILE"));
+  }
+  const auto known = by_host_.find(place.host);
+  const Host of_host = known == by_host_.end() ? Host() : known->second;
+  if (of_host.open >= files_max / 4 * 3) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the server has ", of_host.open, " connections of this host; raise its RLIMIT_NOFILE"));
+  }
+  if (of_host.places >= connections_per_host_max_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the server has ", of_host.places,
+                     " connections of this host, or handlers of closed ones: its "
+                     "ServerOptions::connections_per_host_max"));
+  }
+  const auto [found, is_new] = memory_.try_emplace(place.pool);
+  Memory& memory = found->second;
+  if (is_new) memory.receives_max_bytes = ReceivesMax(place.pool->stats().limit_bytes);
+  if (memory.receive_bytes + place.receive_bytes > memory.receives_max_bytes) {
+    return absl::ResourceExhaustedError(
+        "the server's memory for receives is used up: fewer slots, or a larger "
+        "BufferPoolOptions::limit_bytes");
+  }
+  memory.receive_bytes += place.receive_bytes;
+  Host& host = by_host_[place.host];
+  ++host.places;
+  ++host.open;
+  ++places_;
+  ++open_;
+  return absl::OkStatus();
+}
+
+void Admission::Close(const Place& place) {
+  --open_;
+  --by_host_[place.host].open;
+}
+
+void Admission::Release(const Place& place) {
+  --places_;
+  memory_[place.pool].receive_bytes -= place.receive_bytes;
+  const auto of_host = by_host_.find(place.host);
+  if (--of_host->second.places == 0) by_host_.erase(of_host);
+}
+
+Admission::Newcomer* Admission::AddNewcomer(Newcomer& newcomer, const Place& place) {
+  Newcomer* excess = newcomers_.WhichMakesRoom(place.host);
+  newcomers_.Add(newcomer, place.host);
+  const Memory& memory = memory_[place.pool];
+  if (excess == nullptr && memory.receive_bytes > NearlyAll(memory.receives_max_bytes)) {
+    size_t count;
+    excess = newcomers_.OldestOfTheMost(&count);
+    if (count < 2) excess = nullptr;  // A lone one of its host is no flood.
+  }
+  if (excess != nullptr) newcomers_.Remove(*excess);
+  return excess;
+}
+
+}  // namespace hawser::internal

@@ -1,0 +1,21 @@
+#ifndef HAWSER_RPC_INTERNAL_BACKGROUND_H_
+#define HAWSER_RPC_INTERNAL_BACKGROUND_H_
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "hawser/transport/poller.h"
+
+// What would block a poller, done elsewhere.
+namespace hawser::internal {
+
+// Runs `function` on a thread of its own: for rare things that may take seconds. Nothing here bounds the
+// number of such threads; names are looked up by a Resolver, which does. ResourceExhausted: the system has no
+// thread left; `function` is destroyed.
+absl::Status RunInBackground(absl::AnyInvocable<void()> function);
+
+// Runs `function` on `poller` and waits until it has returned.
+void RunAndWait(transport::Poller& poller, absl::AnyInvocable<void()> function);
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_INTERNAL_BACKGROUND_H_

@@ -1,0 +1,74 @@
+#include "hawser/rpc/internal/call_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hawser::internal {
+namespace {
+
+// Calls that expire in one turn. Each costs a microsecond or two, mostly for its error, and the other
+// connections of the poller wait.
+constexpr int kExpireMax = 256;
+
+// Once one has expired, the next ones may be late by so much: to wake up for each of 100,000 that expire within
+// two seconds took a core.
+constexpr int64_t kExpireEveryNs = 500'000;
+
+}  // namespace
+
+CallQueue::CallQueue(transport::Poller& poller, absl::AnyInvocable<void(UntypedCall&)> on_deadline)
+    : poller_(poller), on_deadline_(std::move(on_deadline)), timer_([this] { OnTimer(); }) {}
+
+void CallQueue::PushBack(UntypedCall& call) {
+  call.next_ = nullptr;
+  call.previous_ = last_;
+  (last_ != nullptr ? last_->next_ : first_) = &call;
+  last_ = &call;
+  if (call.deadline_ns_ == transport::kNever) return;
+  by_deadline_.Add(call);
+  if (!timer_.is_set() || call.deadline_ns_ < timer_.when_ns()) {
+    poller_.timers().Set(timer_, call.deadline_ns_);
+  }
+}
+
+void CallQueue::Remove(UntypedCall& call) {
+  (call.previous_ != nullptr ? call.previous_->next_ : first_) = call.next_;
+  (call.next_ != nullptr ? call.next_->previous_ : last_) = call.previous_;
+  call.next_ = call.previous_ = nullptr;
+  if (call.deadline_ns_ == transport::kNever) return;
+  by_deadline_.Remove(call);
+  // Otherwise the timer may come too early for those that are left, and is then set anew.
+  if (by_deadline_.empty()) poller_.timers().Cancel(timer_);
+}
+
+std::vector<UntypedCall*> CallQueue::TakeIf(absl::FunctionRef<bool(const UntypedCall&)> which) {
+  std::vector<UntypedCall*> taken;
+  for (UntypedCall* call = first_; call != nullptr;) {
+    UntypedCall* const next = call->next_;
+    if (which(*call)) {
+      Remove(*call);
+      taken.push_back(call);
+    }
+    call = next;
+  }
+  return taken;
+}
+
+void CallQueue::OnTimer() {
+  const int64_t now_ns = poller_.now_ns();
+  bool expired = false;
+  for (int i = 0; i < kExpireMax && !by_deadline_.empty(); ++i) {
+    UntypedCall& call = *by_deadline_.first();
+    if (call.deadline_ns_ > now_ns) break;
+    Remove(call);
+    on_deadline_(call);
+    expired = true;
+  }
+  if (by_deadline_.empty()) return;
+  const int64_t next_ns = by_deadline_.first()->deadline_ns_;
+  // What is due already, in the next turn.
+  const int64_t earliest_ns = now_ns + (next_ns <= now_ns || !expired ? 1 : kExpireEveryNs);
+  poller_.timers().Set(timer_, std::max(next_ns, earliest_ns));
+}
+
+}  // namespace hawser::internal

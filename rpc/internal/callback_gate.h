@@ -1,0 +1,40 @@
+#ifndef HAWSER_RPC_INTERNAL_CALLBACK_GATE_H_
+#define HAWSER_RPC_INTERNAL_CALLBACK_GATE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+
+namespace hawser::internal {
+
+// Code of the application that may be destroyed with its channel (on_state_change, the handlers of the
+// services that it offers) is called through this. Close() ends that.
+// Thread:   Enter() and Leave() on one poller; Close() from any thread.
+// Lifetime: shared by those that call through it and the one that closes it.
+class CallbackGate {
+ public:
+  CallbackGate() = default;
+  CallbackGate(const CallbackGate&) = delete;
+  CallbackGate& operator=(const CallbackGate&) = delete;
+
+  // False: closed; the code must not be called. True: Leave() follows, on this thread.
+  bool Enter();
+  void Leave();
+
+  // Enter() is false from now on. Waits until code that is inside has left, unless it would wait for ever: it
+  // is this thread that is inside, or the thread inside waits in a Close() for this one, perhaps by way of
+  // others.
+  void Close();
+
+ private:
+  bool WaitsForThisThread() const;
+
+  static constexpr uint32_t kInside = 1, kClosed = 2;
+  std::atomic<uint32_t> state_{0};
+  std::atomic<std::thread::id> inside_;  // Fixed while state_ has both bits.
+  uint32_t depth_ = 0;                   // On the poller.
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_INTERNAL_CALLBACK_GATE_H_

@@ -1,0 +1,31 @@
+#include "hawser/rpc/internal/cancel_scope.h"
+
+#include <vector>
+
+#include "hawser/rpc/internal/untyped_call.h"
+
+namespace hawser::internal {
+
+bool CancelScope::Add(UntypedCall& call) {
+  absl::MutexLock lock(&mutex_);
+  calls_.insert(&call);
+  return !cancelled_;
+}
+
+void CancelScope::Remove(UntypedCall& call) {
+  absl::MutexLock lock(&mutex_);
+  calls_.erase(&call);
+}
+
+void CancelScope::Cancel() {
+  std::vector<CallRef> calls;
+  {
+    absl::MutexLock lock(&mutex_);
+    cancelled_ = true;
+    for (UntypedCall* call : calls_) calls.push_back(CallRef::To(*call));
+  }
+  // Not under the lock: a call that ends leaves the scope.
+  for (CallRef& call : calls) call->Cancel();
+}
+
+}  // namespace hawser::internal

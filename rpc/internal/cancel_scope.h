@@ -1,0 +1,37 @@
+#ifndef HAWSER_RPC_INTERNAL_CANCEL_SCOPE_H_
+#define HAWSER_RPC_INTERNAL_CANCEL_SCOPE_H_
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/synchronization/mutex.h"
+
+namespace hawser::internal {
+
+class UntypedCall;
+
+// The calls that a handler makes for the sake of its own caller (CallOptions::For()): they are cancelled when
+// that one stops waiting.
+// Thread:   any.
+// Lifetime: shared by the handler's call and those that it makes.
+class CancelScope {
+ public:
+  CancelScope() = default;
+  CancelScope(const CancelScope&) = delete;
+  CancelScope& operator=(const CancelScope&) = delete;
+
+  // `call` was sent; Remove() follows before it is used for anything else. False: cancelled already.
+  bool Add(UntypedCall& call);
+  void Remove(UntypedCall& call);
+
+  // Cancels all calls, and those that come later.
+  void Cancel();
+
+ private:
+  absl::Mutex mutex_;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::flat_hash_set<UntypedCall*> calls_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_INTERNAL_CANCEL_SCOPE_H_

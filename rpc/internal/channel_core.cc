@@ -1,0 +1,469 @@
+#include "hawser/rpc/internal/channel_core.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "hawser/base/check.h"
+#include "hawser/rpc/internal/exceptions.h"
+#include "hawser/rpc/internal/server_core.h"
+#include "hawser/rpc/service.h"
+#include "hawser/rpc/status.h"
+#include "hawser/transport/fabrics.h"
+
+namespace hawser::internal {
+namespace {
+
+// The result of an attempt says more than that it is late, so it has a little longer.
+constexpr absl::Duration kConnectGrace = absl::Milliseconds(100);
+
+// Calls that are handed over in one turn: what else the poller has to do waits meanwhile.
+constexpr int kHandedOverMax = 256;
+
+// Connections that a server has called off and that still have calls to answer. An honest one is followed by
+// a server that stays; one that calls off each in turn ends with its oldest calls lost.
+constexpr size_t kCalledOffMax = 4;
+
+absl::StatusOr<std::shared_ptr<Serving>> MakeOffers(const ChannelOptions& options) {
+  if (options.services.empty()) return nullptr;
+  auto offers = std::make_shared<Serving>();
+  offers->read = options.read;
+  for (Service* service : options.services) {
+    if (service == nullptr)
+      return absl::InvalidArgumentError("ChannelOptions::services: one of them is null");
+    service->AddMethods(offers->methods);
+  }
+  if (const Method* method = offers->methods.conflict(); method != nullptr) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("ChannelOptions::services: two of them implement ", method->name));
+  }
+  return offers;
+}
+
+// Where there are several: that of the address to come from, or of the route to where it goes. A name is not
+// looked up for this, which would block.
+std::string DeviceTo(const transport::Uri& uri, const std::string& local_address) {
+  const absl::StatusOr<fabric::SocketAddress> local = transport::ParseNumericHost(local_address);
+  const absl::StatusOr<fabric::SocketAddress> remote = transport::ParseNumericHost(uri.host);
+  if (!local.ok() && !remote.ok()) return "";
+  return transport::DeviceFor(uri.scheme, local.value_or(fabric::SocketAddress()),
+                              remote.value_or(fabric::SocketAddress()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_view uri,
+                                                                 ChannelOptions options) {
+  absl::StatusOr<transport::Uri> parsed = transport::ParseUri(uri);
+  if (!parsed.ok()) return parsed.status();
+  if (parsed->port == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(uri, ": port 0 is for listening; which one to connect to?"));
+  }
+  absl::Status in_range = transport::Connection::CheckOptions(options.connection);
+  if (!in_range.ok()) return in_range;
+  absl::StatusOr<std::shared_ptr<Serving>> offers = MakeOffers(options);
+  if (!offers.ok()) return offers.status();
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = RuntimeFor(*parsed, options);
+  if (!runtime.ok()) return runtime.status();
+  if (!(*runtime)->poller(0).usable_in_this_process()) {
+    return absl::FailedPreconditionError(
+        "this process is a child made by fork() after the runtime of the channel's options was; make one "
+        "here");
+  }
+  options.runtime = nullptr;  // The channel's own reference is another member.
+  transport::Poller& poller = (*runtime)->NextPoller();
+  const std::string address = parsed->ToString();
+  std::shared_ptr<ChannelCore> core(
+      new ChannelCore(*std::move(runtime), poller, address, std::move(options)));
+  core->dials_ = true;
+  core->uri_ = *std::move(parsed);
+  if (*offers != nullptr) (*offers)->gate = core->gate_;
+  core->offers_ = *std::move(offers);
+  poller.Run([core] {
+    core->self_ = core;
+    core->Connect();
+  });
+  return core;
+}
+
+absl::StatusOr<std::shared_ptr<transport::Runtime>> ChannelCore::RuntimeFor(const transport::Uri& uri,
+                                                                            const ChannelOptions& options) {
+  if (options.runtime == nullptr) {
+    const std::string device = DeviceTo(uri, options.connection.local_address);
+    if (options.server != nullptr) return ServerCore::Of(*options.server).RuntimeOn(uri.scheme, device);
+    return transport::Runtime::Default(uri.scheme, device);
+  }
+  if (absl::Status status = options.runtime->CheckServes(uri.scheme); !status.ok()) return status;
+  return options.runtime;
+}
+
+absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Accept(
+    std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+    std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello,
+    const transport::SessionToken& session, ChannelOptions options, absl::AnyInvocable<void()> on_gone) {
+  const std::string address = absl::StrCat(runtime->scheme(), "://", request->peer_address().ToString());
+  std::shared_ptr<ChannelCore> core(new ChannelCore(std::move(runtime), poller, address, std::move(options)));
+  Link::Observer& observer = *core;
+  core->link_ = std::make_unique<Link>(core->runtime_, poller, core->options_.connection, observer);
+  if (absl::Status status = core->link_->Accept(std::move(request), hello, session); !status.ok())
+    return status;
+  core->on_gone_ = std::move(on_gone);
+  core->self_ = core;
+  return core;
+}
+
+ChannelCore::ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+                         std::string peer_address, ChannelOptions options)
+    : runtime_(std::move(runtime)),
+      poller_(poller),
+      peer_address_(std::move(peer_address)),
+      options_(std::move(options)),
+      default_timeout_ns_(absl::ToInt64Nanoseconds(options_.default_timeout)),
+      backoff_(options_.backoff_min),
+      retry_timer_([this] { OnRetryTimer(); }),
+      queue_(poller,
+             [this](UntypedCall& call) {
+               call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded,
+                                       absl::StrCat(WhyUnsent(), poller_.WhyLate(call.deadline_ns_))));
+             }),
+      awaiting_(poller,
+                [this](UntypedCall& call) {
+                  call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded,
+                                          absl::StrCat("the deadline passed before it could be sent again",
+                                                       poller_.WhyLate(call.deadline_ns_))));
+                }),
+      tell_timer_([this] { Tell(); }) {}
+
+ChannelCore::~ChannelCore() = default;
+
+// ---- From any thread.
+
+absl::Status ChannelCore::WaitForFirstAttempt() {
+  const auto until_ns = [this] {
+    return transport::After(poller_.environment().NowNs(), options_.connect_timeout + kConnectGrace);
+  };
+  while (!poller_.WaitFor(first_attempt_done_, until_ns)) {
+    const std::optional<transport::CalledOut::Call> call = poller_.called_out().Now();
+    if (!call.has_value()) continue;  // It has been slow, and moves again.
+    absl::Status late = absl::UnavailableError(absl::StrCat(
+        "connecting to ", peer_address_, ": not done within ", absl::FormatDuration(options_.connect_timeout),
+        " (ChannelOptions::connect_timeout), because the poller that has to do it is held by ",
+        transport::Describe(*call)));
+    KeepTextHere(late, "connecting");
+    return late;
+  }
+  absl::Status status = first_attempt_;
+  KeepTextHere(status, "connecting");
+  return status;
+}
+
+void ChannelCore::Close(const absl::Status& why) {
+  if (!poller_.usable_in_this_process()) return;
+  poller_.Run([core = shared_from_this(), why] { core->CloseNow(why); });
+}
+
+void ChannelCore::LetGo() {
+  if (!poller_.usable_in_this_process()) return;
+  // What the application gave us may be gone in a moment: nothing of it runs any more.
+  gate_->Close();
+  if (offers_ != nullptr || calls_.CloseWhenIdle()) Close(absl::CancelledError("the channel was destroyed"));
+}
+
+void ChannelCore::OnClosed(absl::AnyInvocable<void()> callback) {
+  if (!poller_.usable_in_this_process()) return;
+  poller_.Run([core = shared_from_this(), callback = std::move(callback)]() mutable {
+    core->on_closed_.push_back(std::move(callback));
+    if (core->closed()) core->TellSoon();
+  });
+}
+
+absl::StatusOr<Buffer> ChannelCore::AllocateBuffer(size_t size_bytes) {
+  if (!poller_.usable_in_this_process()) {
+    return absl::FailedPreconditionError("this process is a child made by fork() after the channel was");
+  }
+  absl::StatusOr<transport::Lease> lease = runtime_->buffers().Acquire(std::max<size_t>(1, size_bytes));
+  if (!lease.ok()) return lease.status();
+  return Buffer(*std::move(lease), size_bytes);
+}
+
+// ---- Calls.
+
+void ChannelCore::Start(UntypedCall& call) {
+  poller_.AssertHeld();
+  if (link_ != nullptr && queue_.empty() && TrySend(call)) return;
+  if (closed()) return call.EndSoon(call.Error(why_closed_.code(), why_closed_.message()));
+  if (state() == ChannelState::kTransientFailure && !call.wait_for_ready_) {
+    return call.EndSoon(call.Error(CodeWhileNotConnected(), why_failed_.message()));
+  }
+  call.stage_ = UntypedCall::Stage::kQueued;
+  queue_.PushBack(call);
+}
+
+// False: not now.
+bool ChannelCore::TrySend(UntypedCall& call) {
+  if (!link_->CanSend()) return false;
+  transport::Connection& connection = link_->forward();
+  absl::StatusOr<transport::ExchangeId> id = connection.SendRequest(call.request_, call.deadline_ns_, call);
+  if (!id.ok()) {
+    // The connection was just found to be lost: nothing was sent, and the next one will do.
+    if (absl::IsUnavailable(id.status()) && (link_ == nullptr || !link_->CanSend())) return false;
+    call.EndSoon(call.Error(id.status().code(), id.status().message()));
+    return true;
+  }
+  call.stage_ = UntypedCall::Stage::kSent;
+  call.was_sent_ = true;
+  call.connection_ = &connection;
+  call.exchange_ = *id;
+  return true;
+}
+
+void ChannelCore::Pump() {
+  poller_.AssertHeld();
+  while (link_ != nullptr && !queue_.empty() && link_->CanSend()) {
+    UntypedCall& call = *queue_.front();
+    queue_.Remove(call);
+    if (!TrySend(call)) Start(call);
+  }
+}
+
+void ChannelCore::AwaitRequest(UntypedCall& call) {
+  poller_.AssertHeld();
+  call.stage_ = UntypedCall::Stage::kReturning;
+  awaiting_.PushBack(call);
+}
+
+void ChannelCore::Forget(UntypedCall& call) {
+  poller_.AssertHeld();
+  (call.stage_ == UntypedCall::Stage::kReturning ? awaiting_ : queue_).Remove(call);
+}
+
+void ChannelCore::HandOverSoon(UntypedCall& call) {
+  poller_.AssertHeld();
+  call.next_ = nullptr;
+  (ended_last_ != nullptr ? ended_last_->next_ : ended_first_) = &call;
+  ended_last_ = &call;
+  TellSoon();
+}
+
+// ---- Connecting.
+
+void ChannelCore::Connect() {
+  poller_.AssertHeld();
+  Attempt::Owner& owner = *this;
+  attempt_ = std::make_shared<Attempt>(runtime_, poller_, uri_, options_, offers_, owner);
+  attempt_->Start();
+}
+
+void ChannelCore::ConnectLater() {
+  poller_.AssertHeld();
+  // Not all clients that lost one server come back to it at once.
+  uint8_t byte;
+  poller_.environment().FillRandom(absl::MakeSpan(&byte, 1));
+  const absl::Duration wait = backoff_ * (256 + byte) / 512;
+  poller_.timers().Set(retry_timer_, transport::After(poller_.now_ns(), wait));
+  backoff_ = std::min(backoff_ * 2, options_.backoff_max);
+}
+
+void ChannelCore::OnRetryTimer() {
+  if (state() == ChannelState::kTransientFailure) Move(ChannelEvent::kRetry, why_failed_);
+  Connect();
+}
+
+std::string ChannelCore::WhyUnsent() {
+  if (link_ != nullptr) {
+    return absl::StrCat("the deadline passed while it waited for a slot: ", link_->forward().DescribeSlots(),
+                        " (ConnectionOptions::slots)", link_->peer_is_busy());
+  }
+  return absl::StrCat("the deadline passed while it waited for a connection; ",
+                      why_failed_.ok()
+                          ? "no attempt to connect has ended since it was lost or the channel made"
+                          : absl::string_view(why_failed_.message()));
+}
+
+void ChannelCore::OnAttemptConnected(std::unique_ptr<Link> link) {
+  poller_.AssertHeld();
+  attempt_.reset();
+  why_failed_ = absl::OkStatus();
+  link->set_observer(*this);
+  link_ = std::move(link);
+  OnLinkReady(*link_);
+}
+
+void ChannelCore::OnAttemptFailed(const absl::Status& why) {
+  poller_.AssertHeld();
+  attempt_.reset();
+  why_failed_ = absl::Status(why.code(), absl::StrCat("not connected: ", absl::string_view(why.message())));
+  Move(ChannelEvent::kAttemptFailed, why);
+  for (UntypedCall* call : queue_.TakeIf([](const UntypedCall& each) { return !each.wait_for_ready_; })) {
+    call->EndSoon(call->Error(CodeWhileNotConnected(), why_failed_.message()));
+  }
+  ConnectLater();
+}
+
+// A server that is there, and lacks memory or has too many connections, is told from one that is not there.
+absl::StatusCode ChannelCore::CodeWhileNotConnected() const {
+  return absl::IsResourceExhausted(why_failed_) ? why_failed_.code() : absl::StatusCode::kUnavailable;
+}
+
+void ChannelCore::Bury(std::unique_ptr<Link> link) {
+  poller_.AssertHeld();
+  link->set_observer(*this);
+  old_links_.push_back(std::move(link));
+}
+
+void ChannelCore::OnLinkReady(Link&) {
+  poller_.AssertHeld();
+  ready_since_ns_ = poller_.now_ns();
+  Move(ChannelEvent::kConnected, absl::OkStatus());
+  Pump();
+}
+
+void ChannelCore::OnLinkSlotFree(Link& link) {
+  poller_.AssertHeld();
+  if (&link == link_.get()) Pump();
+}
+
+// The link ends with its last call, here too: an honest server closes it then, another may never.
+void ChannelCore::OnLinkGoingAway(Link& link) {
+  poller_.AssertHeld();
+  if (&link != link_.get() || !dials_) return;
+  Lose(link, absl::UnavailableError("the server is shutting down"));
+  link.Drain();
+  CloseOldestLinks();
+}
+
+void ChannelCore::OnRefusedUnrun(transport::Connection& connection) {
+  poller_.AssertHeld();
+  if (link_ != nullptr && link_->Carries(connection)) OnLinkGoingAway(*link_);
+}
+
+void ChannelCore::CloseOldestLinks() {
+  const auto open = [](const std::unique_ptr<Link>& link) { return !link->closing(); };
+  auto too_many =
+      std::count_if(old_links_.begin(), old_links_.end(), open) - static_cast<std::ptrdiff_t>(kCalledOffMax);
+  // By index: what ends with a link may add another.
+  for (size_t i = 0; i < old_links_.size() && too_many > 0; ++i) {
+    if (!open(old_links_[i])) continue;
+    --too_many;
+    old_links_[i]->Close(absl::UnavailableError(absl::StrCat("the server called off ", kCalledOffMax,
+                                                             " connections more before this one had ended")));
+  }
+}
+
+void ChannelCore::OnLinkDown(Link& link, const absl::Status& why) {
+  poller_.AssertHeld();
+  if (&link != link_.get()) return;
+  if (dials_) return Lose(link, why);
+  CloseNow(absl::UnavailableError(absl::StrCat("the client is gone: ", absl::string_view(why.message()))));
+}
+
+void ChannelCore::Lose(Link&, const absl::Status& why) {
+  Bury(std::move(link_));
+  Move(ChannelEvent::kLost, why);
+  // A server that accepts and then drops everybody, or calls each connection off before the last one has
+  // ended, must not be met with a storm of connections.
+  if (old_links_.size() > 1 || poller_.now_ns() - ready_since_ns_ < absl::ToInt64Nanoseconds(backoff_)) {
+    return ConnectLater();
+  }
+  backoff_ = options_.backoff_min;
+  Connect();
+}
+
+void ChannelCore::OnLinkGone(Link& link) {
+  poller_.AssertHeld();
+  const auto at = std::find_if(old_links_.begin(), old_links_.end(),
+                               [&](const auto& each) { return each.get() == &link; });
+  if (at != old_links_.end()) old_links_.erase(at);
+  ReleaseSelf();
+}
+
+// ---- The end, and the news.
+
+void ChannelCore::CloseNow(const absl::Status& why) {
+  poller_.AssertHeld();
+  if (closed()) return;
+  why_closed_ = why;
+  Move(ChannelEvent::kClose, why);
+  poller_.timers().Cancel(retry_timer_);
+  if (attempt_ != nullptr) std::exchange(attempt_, nullptr)->Abandon();
+  for (CallQueue* queue : {&queue_, &awaiting_}) {
+    for (UntypedCall* call : queue->TakeIf([](const UntypedCall&) { return true; })) {
+      call->EndSoon(call->Error(why.code(), why.message()));
+    }
+  }
+  if (link_ != nullptr) Bury(std::move(link_));
+  for (size_t i = 0; i < old_links_.size(); ++i) old_links_[i]->Close(why);
+}
+
+void ChannelCore::Move(ChannelEvent event, const absl::Status& why) {
+  poller_.AssertHeld();
+  const ChannelState from = state();
+  const std::optional<ChannelState> to = NextState(from, event);
+  HAWSER_CHECK(to.has_value(), "channel to ", peer_address_, " met event ", static_cast<int>(event),
+               " while it was ", ToString(from));
+  if (*to == from) return;
+  state_.store(*to, std::memory_order_release);
+  if (!first_attempt_done_.is_set() && *to != ChannelState::kConnecting) {
+    first_attempt_ = why;
+    first_attempt_done_.Set();
+  }
+  news_.emplace_back(*to, why);
+  TellSoon();
+}
+
+void ChannelCore::TellSoon() {
+  poller_.AssertHeld();
+  if (tell_timer_.is_set()) return;
+  if (self_ == nullptr) self_ = shared_from_this();  // It had released itself.
+  poller_.timers().Set(tell_timer_, poller_.now_ns());
+}
+
+void ChannelCore::Tell() {
+  poller_.AssertHeld();
+  const std::shared_ptr<ChannelCore> keep = shared_from_this();
+  for (const auto& change :
+       std::exchange(news_, {})) {  // No structured binding: clang 14 cannot capture one.
+    if (!options_.on_state_change || !gate_->Enter()) break;
+    const transport::Poller::CallOut out(poller_, "on_state_change of", "a channel");
+    CallUser("on_state_change of the channel to", peer_address_,
+             [&] { options_.on_state_change(change.first, change.second); });
+    gate_->Leave();
+  }
+  if (!HandOverSome()) {
+    // Not in this turn any more.
+    poller_.timers().Set(tell_timer_, poller_.now_ns() + 1);
+    return;
+  }
+  if (closed()) {
+    for (auto& callback : std::exchange(on_closed_, {})) {
+      const transport::Poller::CallOut out(poller_, "the OnClosed() callback of", "a channel");
+      CallUser("the OnClosed() callback of the channel to", peer_address_, [&] { callback(); });
+    }
+  }
+  ReleaseSelf();
+}
+
+// True: those were all.
+bool ChannelCore::HandOverSome() {
+  for (int i = 0; ended_first_ != nullptr; ++i) {
+    if (i == kHandedOverMax) return false;
+    UntypedCall* const call = ended_first_;
+    ended_first_ = call->next_;
+    if (ended_first_ == nullptr) ended_last_ = nullptr;
+    call->HandOver();
+  }
+  return true;
+}
+
+// Nothing is under way that would call us any more: only calls and the Channel keep this.
+void ChannelCore::ReleaseSelf() {
+  if (!closed() || link_ != nullptr || !old_links_.empty() || tell_timer_.is_set()) return;
+  const std::shared_ptr<ChannelCore> last = std::move(self_);
+  // Not before: until here callbacks of its calls may run, which the server's owner must outlive.
+  if (on_gone_) std::exchange(on_gone_, nullptr)();
+}
+
+}  // namespace hawser::internal

@@ -1,0 +1,167 @@
+#ifndef HAWSER_RPC_INTERNAL_CHANNEL_CORE_H_
+#define HAWSER_RPC_INTERNAL_CHANNEL_CORE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "hawser/rpc/buffer.h"
+#include "hawser/rpc/internal/attempt.h"
+#include "hawser/rpc/internal/call_pool.h"
+#include "hawser/rpc/internal/call_queue.h"
+#include "hawser/rpc/internal/callback_gate.h"
+#include "hawser/rpc/internal/channel_state.h"
+#include "hawser/rpc/internal/link.h"
+#include "hawser/rpc/internal/untyped_call.h"
+#include "hawser/rpc/options.h"
+#include "hawser/transport/runtime.h"
+#include "hawser/transport/timer.h"
+#include "hawser/transport/uri.h"
+
+namespace hawser::internal {
+
+// What is behind a Channel: keeps a Link to the peer, and sends the calls over it, or lets them wait for one.
+//
+// Nothing that the application gave us (a callback) is called from inside a call of the application into us,
+// or by a thread that only posts: what comes up there waits for the next turn of the thread that drives
+// (Poller::MayCallOut()). So a callback may call us, and a caller may hold a lock that its callback takes,
+// except around the calls that wait: Wait(), Connect(), Listen(), Shutdown(), and the end of a channel that
+// has services or on_state_change, or of a server.
+// Thread:   as said for each method.
+// Lifetime: shared by its Channel and its calls, and by itself until it is closed and nothing of it is under
+//           way.
+class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link::Observer, Attempt::Owner {
+ public:
+  // Dials `uri`, again and again.
+  static absl::StatusOr<std::shared_ptr<ChannelCore>> Create(absl::string_view uri, ChannelOptions options);
+
+  // The runtime for `uri`: that of `options` or the process's own. InvalidArgument: that of `options` serves
+  // another network. Others: this machine lacks what the network needs.
+  static absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeFor(const transport::Uri& uri,
+                                                                        const ChannelOptions& options);
+
+  // For ServerContext::peer(): the client has dialed `request`. When that connection ends, so does the
+  // channel. On `poller`, which is of `runtime`. `on_gone` runs on the poller when the connection is no more.
+  static absl::StatusOr<std::shared_ptr<ChannelCore>> Accept(
+      std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+      std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello,
+      const transport::SessionToken& session, ChannelOptions options, absl::AnyInvocable<void()> on_gone);
+  ~ChannelCore();
+
+  // ---- From any thread.
+
+  // How the first attempt to connect ends. Not on the poller.
+  absl::Status WaitForFirstAttempt();
+  void Close(const absl::Status& why);
+  void OnClosed(absl::AnyInvocable<void()> callback);
+  // Its Channel goes away: see Channel::Close().
+  void LetGo();
+  absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
+
+  ChannelState state() const { return state_.load(std::memory_order_acquire); }
+  const std::string& peer_address() const { return peer_address_; }
+  transport::Poller& poller() { return poller_; }
+  CallPool& calls() { return calls_; }
+  const ReadLimits& read_limits() const { return options_.read; }
+  int64_t default_timeout_ns() const { return default_timeout_ns_; }
+
+  // ---- On the poller, for its calls.
+
+  // When its connection is lost, or called off, another one follows.
+  bool reconnects() const { return dials_ && !closed(); }
+  // The server of `connection` refuses calls, which it does once it goes away.
+  void OnRefusedUnrun(transport::Connection& connection);
+
+  bool closed() const { return state_.load(std::memory_order_relaxed) == ChannelState::kClosed; }
+  const absl::Status& why_closed() const { return why_closed_; }
+  // Sends `call`, lets it wait, or ends it.
+  void Start(UntypedCall& call);
+  // `call` was sent and will be again, once OnRequestBack() has brought its request.
+  void AwaitRequest(UntypedCall& call);
+  // `call` waits no longer, here or for its request.
+  void Forget(UntypedCall& call);
+  // Calls call.HandOver() in the next turn of the thread that drives.
+  void HandOverSoon(UntypedCall& call);
+
+ private:
+  ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+              std::string peer_address, ChannelOptions options);
+
+  void Connect();
+  void ConnectLater();
+  absl::StatusCode CodeWhileNotConnected() const;
+  // For a call whose deadline passed before it was sent.
+  std::string WhyUnsent();
+  void OnRetryTimer();
+  bool TrySend(UntypedCall& call);
+  void Pump();
+  void Lose(Link& link, const absl::Status& why);
+  // So many connections that the server has called off stay open until their calls have ended.
+  void CloseOldestLinks();
+  void CloseNow(const absl::Status& why);
+  void Move(ChannelEvent event, const absl::Status& why);
+  void TellSoon();
+  void Tell();
+  bool HandOverSome();
+  void ReleaseSelf();
+
+  // Attempt::Owner
+  void OnAttemptConnected(std::unique_ptr<Link> link) override;
+  void OnAttemptFailed(const absl::Status& why) override;
+  void Bury(std::unique_ptr<Link> link) override;
+
+  // Link::Observer
+  void OnLinkReady(Link& link) override;
+  void OnLinkSlotFree(Link& link) override;
+  void OnLinkGoingAway(Link& link) override;
+  void OnLinkDown(Link& link, const absl::Status& why) override;
+  void OnLinkGone(Link& link) override;
+
+  std::shared_ptr<transport::Runtime> runtime_;
+  transport::Poller& poller_;
+  const std::string peer_address_;
+  const ChannelOptions options_;
+  const int64_t default_timeout_ns_;
+  std::atomic<ChannelState> state_{ChannelState::kConnecting};
+  // Closed when the Channel goes: of on_state_change, and of the services that are offered.
+  const std::shared_ptr<CallbackGate> gate_ = std::make_shared<CallbackGate>();
+  CallPool calls_;
+
+  // How the first attempt ended.
+  transport::Event first_attempt_done_;
+  absl::Status first_attempt_;
+
+  // ---- On the poller.
+  bool dials_ = false;  // False: the connection was given to us, and is the only one.
+  transport::Uri uri_;
+  std::shared_ptr<const Serving> offers_;
+  absl::AnyInvocable<void()> on_gone_;
+  std::shared_ptr<ChannelCore> self_;
+  std::shared_ptr<Attempt> attempt_;
+  std::unique_ptr<Link> link_;                    // The one that calls are sent over.
+  std::vector<std::unique_ptr<Link>> old_links_;  // Draining, or closing.
+  int64_t ready_since_ns_ = 0;
+  absl::Duration backoff_;
+  transport::Timer retry_timer_;
+  absl::Status why_failed_;  // The last attempt. OK: it did not, or there was none.
+  absl::Status why_closed_;
+
+  CallQueue queue_;                     // To be sent.
+  CallQueue awaiting_;                  // Whose request has to come back first.
+  UntypedCall* ended_first_ = nullptr;  // To be handed over, in this order.
+  UntypedCall* ended_last_ = nullptr;
+  std::vector<std::pair<ChannelState, absl::Status>> news_;
+  std::vector<absl::AnyInvocable<void()>> on_closed_;
+  transport::Timer tell_timer_;
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_INTERNAL_CHANNEL_CORE_H_

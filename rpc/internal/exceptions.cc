@@ -1,0 +1,170 @@
+#include "hawser/rpc/internal/exceptions.h"
+
+#include <cstring>
+#include <exception>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "hawser/transport/log.h"
+#include "hawser/transport/peer_log.h"
+#include "hawser/transport/uri.h"
+
+namespace hawser::internal {
+namespace {
+
+absl::string_view Description(const kj::Exception& exception) {
+  const kj::StringPtr description = exception.getDescription();
+  return {description.begin(), description.size()};
+}
+
+// What a kj::Exception is about.
+enum class Cause {
+  kMalformed,       // A message does not have the form that it is read as.
+  kTraversalLimit,  // ReadLimits::traversal_factor, nesting_max.
+  kNestingLimit,
+  kTooLargeToBuild,  // A builder was asked for more than Cap'n Proto can hold.
+  kOther,            // A KJ_REQUIRE of the application, say.
+};
+
+// Cap'n Proto has one type for all of these: only source and text tell them apart. exceptions_test meets
+// each.
+Cause CauseOf(const kj::Exception& exception) {
+  const absl::string_view what = Description(exception);
+  // The checked arithmetic of sizes, which only builders overflow: a reader's come from 29 bits.
+  if (std::strstr(exception.getFile(), "kj/units") != nullptr) return Cause::kTooLargeToBuild;
+  // A KJ_REQUIRE of the application has another file.
+  if (std::strstr(exception.getFile(), "capnp/") == nullptr) return Cause::kOther;
+  if (absl::StrContains(what, "Exceeded message traversal limit")) return Cause::kTraversalLimit;
+  if (absl::StrContains(what, "too deeply-nested")) return Cause::kNestingLimit;
+  for (const absl::string_view text : {"blob too big", "list with too many elements",
+                                       "larger than max segment size", "exceeds maximum segment size"}) {
+    if (absl::StrContains(what, text)) return Cause::kTooLargeToBuild;
+  }
+  return Cause::kMalformed;
+}
+
+constexpr absl::string_view kTraversalText =
+    "reading the message went beyond ReadLimits::traversal_factor (ServerOptions::read, "
+    "ChannelOptions::read). Each look at a field counts its size again: keep what the getter returned in a "
+    "variable, or raise the factor. If each field is looked at once, the peer sent a message that is small "
+    "but costly to read";
+
+constexpr absl::string_view kNestingText =
+    "the message is nested deeper than ReadLimits::nesting_max (ServerOptions::read, ChannelOptions::read) "
+    "allows, or refers to itself. Raise the limit if the schema needs it";
+
+// ResourceExhausted: a budget of the side that reads is used up. The message may be well-formed, and the
+// reader may be the cause, so neither InvalidArgument nor DataLoss is true.
+absl::Status StatusOfLimit(Cause cause) {
+  return absl::ResourceExhaustedError(cause == Cause::kTraversalLimit ? kTraversalText : kNestingText);
+}
+
+absl::Status StatusOfTooLarge(absl::string_view builder, const kj::Exception& exception) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(builder,
+                   " built a value larger than Cap'n Proto can hold: a Data has at most 536870911 bytes "
+                   "(512 MiB - 1), a Text one less, a list 536870911 elements in 4 GiB. Divide it among "
+                   "several fields or calls (Cap'n Proto: ",
+                   Description(exception), ")"));
+}
+
+// `who` threw it.
+absl::Status ToStatus(absl::string_view who, const kj::Exception& exception) {
+  const absl::string_view what = Description(exception);
+  switch (exception.getType()) {
+    case kj::Exception::Type::UNIMPLEMENTED:
+      return absl::UnimplementedError(what);
+    case kj::Exception::Type::OVERLOADED:
+    case kj::Exception::Type::DISCONNECTED:
+      return absl::UnavailableError(what);
+    case kj::Exception::Type::FAILED:
+      break;
+  }
+  switch (const Cause cause = CauseOf(exception)) {
+    case Cause::kMalformed:
+      return absl::InvalidArgumentError(
+          absl::StrCat("malformed message (the request, unless ", who, " reads others): ", what));
+    case Cause::kTraversalLimit:
+    case Cause::kNestingLimit:
+      return StatusOfLimit(cause);
+    case Cause::kTooLargeToBuild:
+      return StatusOfTooLarge(who, exception);
+    case Cause::kOther:
+      break;
+  }
+  return absl::InternalError(absl::StrCat(who, " threw kj::Exception: ", what));
+}
+
+// The exception that is being handled is about a message that was read.
+bool IsOfAMessage() {
+  try {
+    throw;
+  } catch (const kj::Exception& exception) {
+    const Cause cause = CauseOf(exception);
+    return exception.getType() == kj::Exception::Type::FAILED && cause != Cause::kOther &&
+           cause != Cause::kTooLargeToBuild;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
+
+absl::Status StatusOfException(absl::string_view who) {
+  try {
+    throw;
+  } catch (const kj::Exception& exception) {
+    return ToStatus(who, exception);
+  } catch (const std::exception& exception) {
+    return absl::InternalError(absl::StrCat(who, " threw: ", exception.what()));
+  } catch (...) {
+    return absl::InternalError(absl::StrCat(who, " threw something that is no std::exception"));
+  }
+}
+
+absl::Status StatusOfMalformed(const kj::Exception& exception) {
+  switch (const Cause cause = CauseOf(exception)) {
+    case Cause::kTraversalLimit:
+    case Cause::kNestingLimit:
+      return StatusOfLimit(cause);
+    case Cause::kTooLargeToBuild:
+      return StatusOfTooLarge("the code that reads the message", exception);
+    case Cause::kMalformed:
+    case Cause::kOther:
+      break;
+  }
+  return absl::DataLossError(absl::StrCat("malformed message: ", Description(exception)));
+}
+
+void ReportException(absl::string_view what, absl::string_view whose) {
+  const absl::Status thrown = StatusOfException("it");
+  transport::PeerLog::Process().Line(
+      LogSeverity::kError, whose,
+      absl::StrCat(what, " ", whose,
+                   " let an exception escape; going on without it: ", absl::string_view(thrown.message())));
+}
+
+absl::Status StatusOfHandlersException(absl::string_view method, absl::string_view peer) {
+  absl::Status thrown = StatusOfException("the handler");
+  const std::string line =
+      absl::StrCat("the handler of ", method, ", called by ", peer,
+                   ", threw; for its caller, if that waits: ", absl::string_view(thrown.message()));
+  transport::PeerLog& log = transport::PeerLog::Process();
+  // What is wrong with the message counts against the peer, which can send as many as it likes.
+  if (IsOfAMessage()) {
+    const absl::StatusOr<transport::Uri> uri = transport::ParseUri(peer);
+    if (uri.ok()) {
+      const absl::StatusOr<fabric::SocketAddress> address = transport::ParseNumericHost(uri->host);
+      if (address.ok()) {
+        log.Line(LogSeverity::kError, *address, line);
+        return thrown;
+      }
+    }
+  }
+  log.Line(LogSeverity::kError, method, line);
+  return thrown;
+}
+
+}  // namespace hawser::internal

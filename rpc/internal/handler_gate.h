@@ -1,0 +1,58 @@
+#ifndef HAWSER_RPC_INTERNAL_HANDLER_GATE_H_
+#define HAWSER_RPC_INTERNAL_HANDLER_GATE_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "hawser/transport/environment.h"
+
+namespace hawser::internal {
+
+// Around the handlers of a server that run on its executor, and its OnCancel() callbacks. They use the services,
+// which may be destroyed right after the server: so the end of the server closes the gate and waits until the
+// last one has left.
+// Thread:   any. To enter and leave an open gate takes no lock.
+class HandlerGate {
+ public:
+  HandlerGate() = default;
+  HandlerGate(const HandlerGate&) = delete;
+  HandlerGate& operator=(const HandlerGate&) = delete;
+
+  // Brackets a handler. False: the gate is closed, and the handler must not run.
+  class Entry {
+   public:
+    explicit Entry(HandlerGate& gate);
+    ~Entry();
+    Entry(const Entry&) = delete;
+    Entry& operator=(const Entry&) = delete;
+    explicit operator bool() const { return inside_; }
+
+   private:
+    friend class HandlerGate;
+    HandlerGate& gate_;
+    const bool inside_;
+    const Entry* const outer_;  // Of this thread.
+  };
+
+  // A handler that has entered runs on this thread, or called what does.
+  bool InsideOnThisThread() const;
+
+  // No handler enters from now on.
+  void Close();
+  // After Close(): waits until all have left, or until `deadline`. True: they have.
+  bool AwaitEmpty(transport::Environment& environment, absl::Time deadline);
+
+ private:
+  bool Enter();
+  void Leave();
+
+  std::atomic<uint64_t> state_{0};  // Twice those inside, and one if it is closed.
+  absl::Mutex mutex_;
+  absl::CondVar left_;
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_INTERNAL_HANDLER_GATE_H_

@@ -1,0 +1,119 @@
+#ifndef HAWSER_RPC_INTERNAL_LINK_H_
+#define HAWSER_RPC_INTERNAL_LINK_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "hawser/rpc/internal/serving_connection.h"
+#include "hawser/rpc/internal/session_probe.h"
+#include "hawser/transport/connection.h"
+#include "hawser/transport/poller.h"
+
+namespace hawser::internal {
+
+// What a channel sends its calls over: a forward connection and, if the client offers services, the reverse
+// connection of the same session. They live and die together: a client whose reverse connection is lost would
+// wait for ever for what the server wanted to push. When one of them is silent, it asks the server whether
+// the session's poller is only busy; then they live on.
+// Thread:   on the poller.
+// Lifetime: its owner keeps it until OnLinkGone().
+class Link final : transport::ConnectionObserver, ServingConnection::Owner, SessionProbe::Owner {
+ public:
+  class Observer {
+   public:
+    // Once: both connections are up.
+    virtual void OnLinkReady(Link& link) = 0;
+    virtual void OnLinkSlotFree(Link& link) { (void)link; }
+    // The server wants no new calls, and answers those that it has.
+    virtual void OnLinkGoingAway(Link& link) { (void)link; }
+    // Once: one of the connections is lost, or could not be made; the other is being closed. The calls on it
+    // have heard. Their memory may still be the fabric's.
+    virtual void OnLinkDown(Link& link, const absl::Status& why) = 0;
+    // Once, the last call: nothing of it is in use. It may be destroyed in it.
+    virtual void OnLinkGone(Link& link) = 0;
+
+   protected:
+    ~Observer() = default;
+  };
+
+  // `poller` is of `runtime`.
+  Link(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+       const transport::ConnectionOptions& options, Observer& observer);
+  ~Link();
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  // One of these, once. Not OK: it did not even start, and the observer hears nothing.
+
+  // `give_up_after`: both connections included. `offers`: what the reverse connection answers; null: there is
+  // none.
+  absl::Status Dial(const fabric::SocketAddress& address, absl::Duration give_up_after,
+                    std::shared_ptr<const Serving> offers);
+  // The reverse connection that a client dialed: at this end it carries our calls.
+  absl::Status Accept(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello,
+                      const transport::SessionToken& session);
+
+  void set_observer(Observer& observer) { observer_ = &observer; }
+
+  bool CanSend() const { return ready_ && forward_ != nullptr && forward_->CanSend(); }
+  // Only if CanSend().
+  transport::Connection& forward() { return *forward_; }
+  // For the text of an error: what Connection::peer_is_busy() says.
+  const std::string& peer_is_busy() const;
+  bool Carries(const transport::Connection& connection) const { return forward_ == &connection; }
+  // Takes no new calls, and closes with the last one.
+  void Drain();
+  void Close(const absl::Status& why);
+  // It is lost, or was closed: OnLinkGone() follows soon.
+  bool closing() const { return down_ || closed_; }
+
+ private:
+  // transport::ConnectionObserver, of the forward connection.
+  void OnReady(const transport::Handshake& peer) override;
+  void OnSlotFree() override { observer_->OnLinkSlotFree(*this); }
+  void OnGoingAway() override { observer_->OnLinkGoingAway(*this); }
+  void OnSilent(absl::Duration left) override;
+  void OnLost(const absl::Status& why) override { Down(why); }
+  void OnClosed(const absl::Status& why) override;
+
+  // ServingConnection::Owner, of the reverse one.
+  void OnServingReady() override;
+  void OnServingSilent(absl::Duration left) override { OnSilent(left); }
+  void OnServingLost(const absl::Status& why) override;
+  void OnServingClosed(const absl::Status&) override {}
+  void OnServingGone() override;
+
+  // SessionProbe::Owner
+  void OnProbeAnswer(const absl::Status& answer) override;
+  void OnProbeGone() override;
+
+  absl::Status DialReverse(const transport::SessionToken& session);
+  void BecomeReady();
+  void Down(const absl::Status& why);
+  void CheckGone();
+
+  const std::shared_ptr<transport::Runtime> runtime_;
+  transport::Poller& poller_;
+  const transport::ConnectionOptions options_;
+  Observer* observer_;
+  transport::Connection* forward_ = nullptr;
+  std::unique_ptr<ServingConnection> reverse_;
+  ServingCounters reverse_counters_;
+  std::unique_ptr<SessionProbe> probe_;
+  bool dialed_ = false;              // Not accepted.
+  transport::SessionToken session_;  // Once ready, if it was dialed.
+  fabric::SocketAddress address_;
+  int64_t give_up_ns_ = 0;
+  std::shared_ptr<const Serving> offers_;
+  bool ready_ = false;
+  bool down_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_INTERNAL_LINK_H_

@@ -1,0 +1,271 @@
+#include "hawser/rpc/internal/server_call.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/rpc/internal/exceptions.h"
+#include "hawser/rpc/internal/untyped_call.h"
+#include "hawser/transport/peer_log.h"
+
+namespace hawser::internal {
+
+// What an executor gets: the duty to run the handler. One that drops it unrun answers the call nevertheless.
+class ServerCall::Ticket {
+ public:
+  explicit Ticket(ServerCall* call) : call_(call) {}
+  Ticket(Ticket&& other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
+  ~Ticket() {
+    if (call_ == nullptr) return;
+    const absl::Status status = absl::UnavailableError(
+        absl::StrCat("the server's executor did not run the handler of ", call_->method().name));
+    transport::PeerLog::Process().Line(LogSeverity::kWarning, call_->method().name, status.message());
+    call_->Finish(status);
+  }
+  void operator()() {
+    ServerCall* const call = std::exchange(call_, nullptr);
+    absl::Status status;
+    {
+      // The end of the server waits for this, not for what follows.
+      const HandlerGate::Entry inside(call->connection_.serving().handlers);
+      if (!inside) {
+        status = absl::UnavailableError("the server has ended");
+      } else if (call->cancelled_.load(std::memory_order_acquire)) {
+        status = absl::CancelledError("the caller stopped waiting before the executor ran the handler");
+      } else {
+        call->stage_.store(HandlerStage::kRunning, std::memory_order_relaxed);
+        status = call->CallHandler();
+      }
+    }
+    call->HandlerReturned(std::move(status));
+  }
+
+ private:
+  ServerCall* call_;
+};
+
+void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry,
+                       transport::IncomingMessagePtr request, int64_t deadline_ns) {
+  id_ = id;
+  entry_ = &entry;
+  request_ = request.get();
+  own_request_ = std::move(request);
+  started_ns_ = connection_.poller().now_ns();
+  deadline_ns_ = deadline_ns;
+  refs_.store(1, std::memory_order_relaxed);
+  const auto& executor = connection_.serving().executor;
+  if (!executor) {
+    absl::Status status;
+    {
+      const bool offered = connection_.serving().gate != nullptr;
+      const transport::Poller::CallOut out(connection_.poller(),
+                                           offered ? transport::kOfferedHandler : transport::kHandler,
+                                           entry.method->name);
+      status = CallHandler();
+    }
+    return HandlerReturned(std::move(status));
+  }
+  const transport::Poller::CallOut out(connection_.poller(), "the executor, given the handler of",
+                                       entry.method->name);
+  stage_.store(HandlerStage::kQueued, std::memory_order_relaxed);
+  CallUser("the executor, given", entry.method->name, [&] { executor(Ticket(this)); });
+}
+
+void ServerCall::Reset() {
+  request_ = nullptr;
+  own_request_.reset();
+  kept_request_.reset();
+  if (abandoned_) abandoned_memory_ = {};
+  reply_.reset();
+  if (!status_.ok()) status_ = absl::OkStatus();
+  deferred_ = abandoned_ = false;
+  answered_.store(false, std::memory_order_relaxed);
+  cancelled_.store(false, std::memory_order_relaxed);
+  stage_.store(HandlerStage::kRunning, std::memory_order_relaxed);
+  ForgetOnCancel();
+}
+
+// ---- The handler, and how it ends.
+
+absl::Status ServerCall::CallHandler() {
+  CallbackGate* const gate = connection_.serving().gate.get();
+  if (gate != nullptr && !gate->Enter()) return absl::UnavailableError("the client ends its channel");
+  absl::Status status;
+  try {
+    status = entry_->handler(entry_->self, context_);
+  } catch (...) {  // Not of generated code, but of a table that the application has made.
+    status = StatusOfHandlersException(entry_->method->name, connection_.peer_address());
+  }
+  if (gate != nullptr) gate->Leave();
+  return status;
+}
+
+void ServerCall::HandlerReturned(absl::Status status) {
+  if (!deferred_) return Finish(std::move(status));
+  stage_.store(HandlerStage::kDeferred, std::memory_order_relaxed);
+  if (!status.ok()) FinishOnce(std::move(status));
+  Unref();
+}
+
+void ServerCall::Finish(absl::Status status) {
+  if (connection_.poller().Held()) {
+    connection_.Answer(*this, status);
+    if (refs_.load(std::memory_order_acquire) == 1) return connection_.Recycle(*this);
+    ForgetOnCancel();  // It is due, and must not start any more.
+    return Unref();
+  }
+  ForgetOnCancel();
+  status_ = std::move(status);
+  Post(&answer_item_);
+}
+
+// `keep`: the item may release the last other owner of the runtime before Post() has returned.
+void ServerCall::Post(transport::MailboxItem* item) {
+  const std::shared_ptr<transport::Runtime> keep = connection_.runtime();
+  connection_.poller().Post(item);
+}
+
+void ServerCall::Defer() {
+  deferred_ = true;
+  refs_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void ServerCall::FinishDeferred(absl::Status status) {
+  FinishOnce(std::move(status));
+  Unref();
+}
+
+// A handler that defers and returns an error answers twice; the first counts.
+void ServerCall::FinishOnce(absl::Status status) {
+  if (answered_.exchange(true, std::memory_order_acq_rel)) return;
+  ForgetOnCancel();
+  status_ = std::move(status);
+  refs_.fetch_add(1, std::memory_order_relaxed);
+  Post(&answer_item_);
+}
+
+void ServerCall::RunAnswer() {
+  connection_.Answer(*this, status_);
+  Unref();
+}
+
+void ServerCall::Unref() {
+  if (refs_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (connection_.poller().Held()) return connection_.Recycle(*this);
+  Post(&recycle_item_);
+}
+
+void ServerCall::RunRecycle() { connection_.Recycle(*this); }
+
+// ---- Request and reply.
+
+transport::OutgoingMessage& ServerCall::reply() {
+  if (reply_ == nullptr) reply_ = connection_.poller().messages().NewOutgoing();
+  return *reply_;
+}
+
+transport::OutgoingMessagePtr ServerCall::TakeReply() {
+  reply();
+  return std::move(reply_);
+}
+
+std::shared_ptr<const void> ServerCall::KeepRequest() {
+  if (kept_request_ == nullptr) kept_request_ = std::move(own_request_);
+  return kept_request_;
+}
+
+// ---- Deadline and cancellation.
+
+absl::Duration ServerCall::TimeRemaining() const {
+  if (cancelled_.load(std::memory_order_acquire)) return absl::ZeroDuration();
+  if (deadline_ns_ == transport::kNever) return absl::InfiniteDuration();
+  return absl::Nanoseconds(std::max<int64_t>(0, deadline_ns_ - connection_.poller().environment().NowNs()));
+}
+
+// A poller that is busy with this very handler hears of nothing meanwhile, but the clock goes on.
+bool ServerCall::cancelled() const { return TimeRemaining() == absl::ZeroDuration(); }
+
+void ServerCall::OnCancel(absl::AnyInvocable<void()> callback) {
+  {
+    absl::MutexLock lock(&cancel_mutex_);
+    on_cancel_.swap(callback);  // The one before is destroyed after the lock.
+    has_on_cancel_.store(true, std::memory_order_relaxed);
+    if (!cancelled_.load(std::memory_order_relaxed) || std::exchange(on_cancel_is_due_, true)) return;
+  }
+  refs_.fetch_add(1, std::memory_order_relaxed);
+  Post(&cancel_item_);
+}
+
+void ServerCall::RunCancelSoon() { connection_.RunOnCancelSoon(*this); }
+
+std::shared_ptr<CancelScope> ServerCall::Scope() {
+  std::shared_ptr<CancelScope> scope;
+  {
+    absl::MutexLock lock(&cancel_mutex_);
+    if (scope_ == nullptr) scope_ = std::make_shared<CancelScope>();
+    scope = scope_;
+    has_on_cancel_.store(true, std::memory_order_relaxed);
+    if (!cancelled_.load(std::memory_order_relaxed)) return scope;
+  }
+  scope->Cancel();
+  return scope;
+}
+
+void ServerCall::Cancel() {
+  std::shared_ptr<CancelScope> scope;
+  bool calls_back;
+  {
+    absl::MutexLock lock(&cancel_mutex_);
+    cancelled_.store(true, std::memory_order_release);
+    scope = scope_;
+    calls_back = on_cancel_ != nullptr;
+    if (calls_back) {
+      on_cancel_is_due_ = true;
+      refs_.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+  if (scope != nullptr) scope->Cancel();
+  if (!calls_back) return;
+  if (connection_.poller().MayCallOut()) return RunOnCancel();
+  connection_.RunOnCancelSoon(*this);
+}
+
+void ServerCall::Abandon(transport::HeldByHost request_memory) {
+  abandoned_ = true;
+  abandoned_memory_ = std::move(request_memory);
+}
+
+void ServerCall::RunOnCancel() {
+  absl::AnyInvocable<void()> callback;
+  {
+    absl::MutexLock lock(&cancel_mutex_);
+    on_cancel_is_due_ = false;
+    callback = std::exchange(on_cancel_, nullptr);
+  }
+  if (callback) CallOnCancel(callback);
+  callback = nullptr;  // It may own the DeferredCall.
+  Unref();
+}
+
+// It may use the service, which may be gone when the server or the channel that it was given to has ended.
+void ServerCall::CallOnCancel(absl::AnyInvocable<void()>& callback) {
+  const HandlerGate::Entry inside(connection_.serving().handlers);
+  CallbackGate* const gate = connection_.serving().gate.get();
+  if (!inside || (gate != nullptr && !gate->Enter())) return;
+  const transport::Poller::CallOut out(connection_.poller(), "the OnCancel() callback of",
+                                       entry_->method->name);
+  CallUser("the OnCancel() callback of", entry_->method->name, [&] { callback(); });
+  if (gate != nullptr) gate->Leave();
+}
+
+void ServerCall::ForgetOnCancel() {
+  if (!has_on_cancel_.load(std::memory_order_relaxed)) return;
+  has_on_cancel_.store(false, std::memory_order_relaxed);
+  absl::AnyInvocable<void()> callback;  // Destroyed after the lock.
+  std::shared_ptr<CancelScope> scope;
+  absl::MutexLock lock(&cancel_mutex_);
+  callback = std::exchange(on_cancel_, nullptr);
+  scope = std::move(scope_);
+}
+
+}  // namespace hawser::internal

@@ -1,0 +1,713 @@
+#include "hawser/rpc/internal/server_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "hawser/base/check.h"
+#include "hawser/rpc/internal/background.h"
+#include "hawser/rpc/internal/server_call.h"
+#include "hawser/transport/fabrics.h"
+#include "hawser/transport/log.h"
+#include "hawser/transport/receive_ring.h"
+#include "hawser/transport/size_class.h"
+#include "hawser/transport/uri.h"
+
+namespace hawser::internal {
+namespace {
+
+// A session whose poller has been held for less is not busy: a ping waits no longer for its turn.
+constexpr int64_t kBusyNs = 1'000'000;
+
+// A free port of one address may be taken at another: how often to ask for another one.
+constexpr int kPortTries = 8;
+
+// New connections that a poller may be behind: a handler may hold it, and each takes a file.
+constexpr uint32_t kWaitingMax = 256;
+
+// Small buffers come in slabs: one for receives, and one for messages.
+constexpr uint64_t kPoolMin = 2 * transport::kSlabBytes;
+
+// Calls that one line of the log names.
+constexpr size_t kLoggedCallsMax = 10;
+
+std::shared_ptr<Serving> MakeServing(const ServerOptions& options) {
+  auto serving = std::make_shared<Serving>();
+  serving->read = options.read;
+  serving->executor = options.executor;
+  return serving;
+}
+
+// Connections to an address of the one are connections to an address of the other.
+bool Collide(const fabric::SocketAddress& a, const fabric::SocketAddress& b) {
+  const auto covers = [](const fabric::SocketAddress& all, const fabric::SocketAddress& other) {
+    return all.is_unspecified() && (all.family() == AF_INET6 || other.family() == AF_INET);
+  };
+  return a.port() == b.port() && (covers(a, b) || covers(b, a) || a.ToString() == b.ToString());
+}
+
+// A name may be listed twice with one address.
+std::vector<fabric::SocketAddress> WithoutRepeats(const std::vector<fabric::SocketAddress>& addresses) {
+  std::vector<fabric::SocketAddress> result;
+  for (const fabric::SocketAddress& address : addresses) {
+    const auto same = [&](const fabric::SocketAddress& each) {
+      return each.ToString() == address.ToString();
+    };
+    if (std::none_of(result.begin(), result.end(), same)) result.push_back(address);
+  }
+  return result;
+}
+
+}  // namespace
+
+ServerCore::ServerCore(ServerOptions options)
+    : options_(std::move(options)),
+      environment_(options_.runtime != nullptr ? options_.runtime->environment()
+                                               : transport::Environment::Real()),
+      serving_(MakeServing(options_)),
+      admission_(options_) {}
+
+void ServerCore::End() {
+  HAWSER_CHECK(!in_a_handler(),
+               "a Server was destroyed in one of its own handlers, where it would wait for itself");
+  Shutdown(absl::InfinitePast()).IgnoreError();
+  bool ended;
+  {
+    absl::MutexLock lock(&mutex_);
+    AwaitLocked(&ServerCore::Down);  // Perhaps another thread's.
+    ended = AwaitLocked(&ServerCore::NoSessions, environment_.Now() + options_.handler_grace);
+  }
+  if (!ended) {
+    LogUnfinishedCalls("does not wait any more for calls that were deferred", HandlerStage::kDeferred);
+    LogUnfinishedCalls("does not wait any more for calls that the executor has not run",
+                       HandlerStage::kQueued);
+  }
+  serving_->handlers.Close();
+  // Said again after twice the time, and so on.
+  absl::Duration patience = std::max(options_.handler_grace, absl::Milliseconds(1));
+  absl::Time next = environment_.Now() + absl::Milliseconds(1);
+  for (; !serving_->handlers.AwaitEmpty(environment_, next); patience *= 2) {
+    LogUnfinishedCalls("waits for handlers that have not returned", HandlerStage::kRunning);
+    next = environment_.Now() + patience;
+  }
+  for (transport::Poller* poller : AllPollers()) {
+    // OnSessionGone() of the last session has returned when the poller has come to this.
+    RunAndWait(*poller, [poller] { poller->AddAsyncInterest(-1); });
+  }
+  absl::MutexLock lock(&mutex_);
+  if (!sessions_.empty()) self_ = shared_from_this();
+}
+
+void ServerCore::LogUnfinishedCalls(absl::string_view what, HandlerStage stage) {
+  std::vector<std::string> calls;
+  ForEachSession([&](Session& session) {
+    for (std::string& call : session.DescribeCalls(stage)) calls.push_back(std::move(call));
+  });
+  if (calls.empty()) return;
+  const size_t count = calls.size();
+  calls.resize(std::min(count, kLoggedCallsMax));
+  transport::Log(LogSeverity::kWarning,
+                 absl::StrCat("the end of a Server ", what, " (", count, "): ", absl::StrJoin(calls, "; "),
+                              count > calls.size() ? "; ..." : ""));
+}
+
+void ServerCore::DestroySoon(std::shared_ptr<ServerCore> self) {
+  // Not here, on a poller, and not before other pollers have returned from the end of their sessions.
+  const absl::Status started = RunInBackground([self] {
+    for (transport::Poller* poller : self->AllPollers()) RunAndWait(*poller, [] {});
+  });
+  if (!started.ok()) new std::shared_ptr<ServerCore>(std::move(self));  // No thread for it: it stays.
+}
+
+ServerCore::~ServerCore() {
+  decltype(pollers_) pollers;
+  {
+    absl::MutexLock lock(&mutex_);
+    pollers.swap(pollers_);
+  }
+  pollers.clear();
+}
+
+// ---- Listening
+
+absl::Status ServerCore::AddService(Service* service) {
+  absl::MutexLock lock(&mutex_);
+  if (service == nullptr) return absl::InvalidArgumentError("AddService() got no service, but null");
+  if (listened_) return absl::FailedPreconditionError("AddService() comes before the first Listen()");
+  service->AddMethods(serving_->methods);
+  if (const Method* method = serving_->methods.conflict(); method != nullptr) {
+    return absl::AlreadyExistsError(absl::StrCat("another service implements ", method->name, " already"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ServerCore::Listen(absl::string_view text) {
+  absl::StatusOr<transport::Uri> uri = transport::ParseUri(text);
+  if (!uri.ok()) return uri.status();
+  if (absl::Status status = CheckOptions(); !status.ok()) return status;
+  if (uri->scheme == transport::kAutoScheme) {
+    uri = ListenOnAuto(*uri);
+    if (!uri.ok()) return uri.status();
+    return uri->ToString();
+  }
+  absl::StatusOr<std::vector<Listening>> listening = ListenOnUri(*uri);
+  if (!listening.ok()) return listening.status();
+  if (absl::Status status = Keep(*uri, *std::move(listening)); !status.ok()) return status;
+  return uri->ToString();
+}
+
+absl::Status ServerCore::CheckOptions() const {
+  absl::Status status = transport::Connection::CheckOptions(options_.connection);
+  if (!status.ok()) return status;
+  if (options_.runtime == nullptr && options_.pollers < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ServerOptions: pollers ", options_.pollers, " (1 at least)"));
+  }
+  const uint64_t limit_bytes = options_.runtime != nullptr ? options_.runtime->buffers().stats().limit_bytes
+                                                           : options_.pool.limit_bytes;
+  if (limit_bytes >= kPoolMin) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("ServerOptions: BufferPoolOptions::limit_bytes ",
+                                                 limit_bytes, " is too little to serve a client: ", kPoolMin,
+                                                 " at least"));
+}
+
+std::vector<std::string> ServerCore::addresses() const {
+  absl::MutexLock lock(&mutex_);
+  return addresses_;
+}
+
+std::string ServerCore::why_not_rdma() const {
+  absl::MutexLock lock(&mutex_);
+  return why_not_rdma_;
+}
+
+// TCP everywhere, and RDMA too where this machine has some, on the same port.
+absl::StatusOr<transport::Uri> ServerCore::ListenOnAuto(const transport::Uri& uri) {
+  transport::Uri tcp, rdma;
+  absl::StatusOr<std::vector<Listening>> over_tcp, over_rdma;
+  std::vector<Listening> in_vain;  // Kept, so that each try gets another port.
+  for (int tries = uri.port == 0 ? kPortTries : 1; tries > 0; --tries) {
+    tcp = rdma = uri;
+    tcp.scheme = transport::kTcpScheme;
+    rdma.scheme = transport::kRdmaScheme;
+    over_tcp = ListenOnUri(tcp);
+    if (!over_tcp.ok()) break;
+    rdma.port = tcp.port;
+    over_rdma = ListenOnUri(rdma);
+    if (!absl::IsAlreadyExists(over_rdma.status()) || tries == 1) break;
+    for (Listening& each : *over_tcp) in_vain.push_back(std::move(each));
+  }
+  StopListening(std::move(in_vain));
+  if (!over_tcp.ok()) return over_tcp.status();
+  absl::Status kept = Keep(tcp, *std::move(over_tcp));
+  if (over_rdma.ok()) {
+    if (absl::Status of_rdma = Keep(rdma, *std::move(over_rdma)); kept.ok()) kept = of_rdma;
+  } else {
+    absl::MutexLock lock(&mutex_);
+    why_not_rdma_ = std::string(over_rdma.status().message());
+  }
+  if (!kept.ok()) return kept;
+  tcp.scheme = transport::kAutoScheme;
+  return tcp;
+}
+
+absl::StatusOr<std::vector<ServerCore::Listening>> ServerCore::ListenOnUri(transport::Uri& uri) {
+  if (absl::Status known = transport::CheckScheme(uri.scheme); !known.ok()) return known;
+  {
+    absl::MutexLock lock(&mutex_);
+    listened_ = true;
+  }
+  absl::StatusOr<std::vector<fabric::SocketAddress>> addresses = transport::Resolve(uri);
+  if (!addresses.ok()) return addresses.status();
+  if (absl::Status free = CheckNotShadowed(uri, *addresses); !free.ok()) return free;
+  absl::StatusOr<Pollers*> pollers = PollersOn(uri.scheme, addresses->front());
+  if (!pollers.ok()) return pollers.status();
+  absl::StatusOr<std::vector<Listening>> listening = ListenOnAll(**pollers, WithoutRepeats(*addresses));
+  if (!listening.ok()) {
+    return absl::Status(
+        listening.status().code(),
+        absl::StrCat("listening on ", uri.ToString(), ": ", absl::string_view(listening.status().message())));
+  }
+  const fabric::SocketAddress first = listening->front().address;
+  uri.port = first.port();
+  // [::] without IPv6.
+  if (first.is_unspecified() && first.family() != addresses->front().family()) uri.host = "0.0.0.0";
+  return listening;
+}
+
+absl::Status ServerCore::CheckNotShadowed(const transport::Uri& uri,
+                                          const std::vector<fabric::SocketAddress>& addresses) const {
+  if (uri.port == 0) return absl::OkStatus();
+  absl::MutexLock lock(&mutex_);
+  for (const Listening& other : listening_) {
+    if (other.uri.scheme != uri.scheme) continue;
+    for (const fabric::SocketAddress& address : addresses) {
+      if (!Collide(address, other.address)) continue;
+      return absl::AlreadyExistsError(absl::StrCat(
+          "listening on ", uri.ToString(), ": this server listens on ", other.uri.ToString(),
+          " already, and a connection to that port could be for either; take one of them, or another port"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ServerCore::Keep(const transport::Uri& uri, std::vector<Listening> listening) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (phase_ == Phase::kServing) {
+      for (Listening& each : listening) {
+        each.uri = uri;
+        listening_.push_back(std::move(each));
+      }
+      addresses_.push_back(uri.ToString());
+      return absl::OkStatus();
+    }
+  }
+  StopListening(std::move(listening));
+  return absl::FailedPreconditionError("the server was shut down");
+}
+
+absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersOn(const std::string& scheme,
+                                                           const fabric::SocketAddress& address) {
+  // A runtime that was given has its device.
+  return PollersFor(scheme, options_.runtime != nullptr ? "" : transport::DeviceFor(scheme, address, {}));
+}
+
+absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersFor(const std::string& scheme,
+                                                            const std::string& device) {
+  absl::MutexLock lock(&mutex_);
+  if (phase_ != Phase::kServing) return absl::FailedPreconditionError("the server was shut down");
+  const std::pair<std::string, std::string> key(scheme, device);
+  std::unique_ptr<Pollers>& pollers = pollers_[key];
+  if (pollers != nullptr) return pollers.get();
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = RuntimeFor(scheme, device);
+  if (!runtime.ok()) {
+    pollers_.erase(key);
+    return runtime.status();
+  }
+  pollers = std::make_unique<Pollers>();
+  pollers->core = this;
+  pollers->runtime = *std::move(runtime);
+  absl::StatusOr<transport::Poller*> front_desk = pollers->runtime->FrontDesk();
+  if (!front_desk.ok()) {
+    pollers_.erase(key);
+    return front_desk.status();
+  }
+  pollers->front_desk = *front_desk;
+  for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) {
+    pollers->counters.push_back(std::make_unique<ServingCounters>());
+    pollers->waiting.push_back(std::make_unique<std::atomic<uint32_t>>(0));
+    pollers->runtime->poller(i).AddAsyncInterest(1);
+  }
+  return pollers.get();
+}
+
+absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeFor(const std::string& scheme,
+                                                                           const std::string& device) const {
+  if (options_.runtime == nullptr) {
+    return transport::Runtime::Create(scheme, {.pollers = options_.pollers,
+                                               .poller = options_.poller,
+                                               .pool = options_.pool,
+                                               .rdma_device = device});
+  }
+  if (absl::Status status = options_.runtime->CheckServes(scheme); !status.ok()) return status;
+  return options_.runtime;
+}
+
+absl::StatusOr<std::vector<ServerCore::Listening>> ServerCore::ListenOnAll(
+    Pollers& pollers, std::vector<fabric::SocketAddress> addresses) {
+  const bool any_port = addresses.front().port() == 0;
+  absl::Status failure;
+  for (int tries = any_port ? kPortTries : 1; tries > 0; --tries) {
+    std::vector<Listening> listening;
+    failure = absl::OkStatus();
+    for (fabric::SocketAddress address : addresses) {
+      if (!listening.empty()) address.set_port(listening.front().address.port());
+      absl::StatusOr<Listening> one = ListenOn(pollers, address);
+      if (one.ok()) {
+        listening.push_back(*std::move(one));
+      } else if (failure.ok()) {
+        failure = one.status();
+      }
+      if (absl::IsAlreadyExists(failure)) break;
+    }
+    // One of the addresses of a name may not be ours to use (no IPv6 here, say); the others will do.
+    if (!listening.empty() && !absl::IsAlreadyExists(failure)) return listening;
+    StopListening(std::move(listening));
+  }
+  return failure;
+}
+
+absl::StatusOr<ServerCore::Listening> ServerCore::ListenOn(Pollers& pollers,
+                                                           const fabric::SocketAddress& address) {
+  transport::Poller& poller = *pollers.front_desk;
+  absl::StatusOr<std::unique_ptr<transport::Acceptor>> acceptor = absl::InternalError("did not run");
+  fabric::SocketAddress real;
+  RunAndWait(poller, [&] {
+    acceptor = transport::Acceptor::Listen(poller, address, pollers);
+    if (acceptor.ok()) real = (*acceptor)->address();
+  });
+  if (!acceptor.ok()) return acceptor.status();
+  return Listening{&poller, *std::move(acceptor), real, {}};
+}
+
+void ServerCore::StopListening(std::vector<Listening> listening) {
+  for (Listening& each : listening) {
+    RunAndWait(*each.poller, [&] { each.acceptor.reset(); });
+  }
+}
+
+// ---- Clients
+
+void ServerCore::Pollers::OnPeer(std::unique_ptr<fabric::ConnectRequest> request,
+                                 const transport::Handshake& hello) {
+  core->OnPeer(*this, std::move(request), hello);
+}
+
+void ServerCore::OnPeer(Pollers& pollers, std::unique_ptr<fabric::ConnectRequest> request,
+                        const transport::Handshake& hello) {
+  if (hello.role == transport::Role::kProbe) {
+    return transport::Reject(*request, AnswerProbe(pollers, *request, hello));
+  }
+  const bool reverse = hello.role == transport::Role::kReverse;
+  size_t index = 0;
+  absl::StatusOr<transport::Poller*> poller;
+  if (reverse) {
+    poller = PollerOfSession(pollers, *request, hello);
+  } else {
+    absl::StatusOr<size_t> next = NextPoller(pollers);
+    if (!next.ok()) return transport::Refuse(*request, next.status());
+    index = *next;
+    poller = &pollers.runtime->poller(index);
+  }
+  if (!poller.ok()) return transport::Refuse(*request, poller.status());
+  const Admission::Place place = PlaceFor(pollers, *request, hello);
+  if (absl::Status admitted = Admit(place); !admitted.ok()) return transport::Refuse(*request, admitted);
+  if (!reverse) pollers.waiting[index]->fetch_add(1, std::memory_order_relaxed);
+  (*poller)->Run([this, &pollers, index, hello, place, reverse, request = std::move(request)]() mutable {
+    if (reverse) return AcceptReverse(std::move(request), hello, place);
+    pollers.waiting[index]->fetch_sub(1, std::memory_order_relaxed);
+    AcceptClient(pollers, index, std::move(request), hello, place);
+  });
+}
+
+absl::StatusOr<size_t> ServerCore::NextPoller(Pollers& pollers) {
+  const size_t count = pollers.runtime->poller_count();
+  for (size_t tries = 0; tries < count; ++tries) {
+    const size_t index = pollers.next++ % count;
+    if (pollers.waiting[index]->load(std::memory_order_relaxed) < kWaitingMax) return index;
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat("each poller of the server has ", kWaitingMax,
+                   " new connections that it does not come to; do handlers hold it?"));
+}
+
+absl::Status ServerCore::AnswerProbe(const Pollers& pollers, const fabric::ConnectRequest& request,
+                                     const transport::Handshake& hello) {
+  const absl::StatusOr<transport::Poller*> poller = PollerOfSession(pollers, request, hello);
+  if (!poller.ok()) return poller.status();
+  const auto call = (*poller)->called_out().Now();
+  const int64_t held_ns = call.has_value() ? (*poller)->environment().NowNs() - call->since_ns : 0;
+  if (held_ns < kBusyNs) return absl::UnavailableError("the session is open, and its poller is not busy");
+  // A runtime may be shared: what else runs in this process is no business of the client.
+  return absl::AbortedError(absl::StrCat(
+      "its poller has been held for ", transport::RoughDuration(absl::Nanoseconds(held_ns)), " by ",
+      serving_->methods.Names(call->whose) ? transport::Describe(*call) : "other code of its process"));
+}
+
+absl::StatusOr<transport::Poller*> ServerCore::PollerOfSession(const Pollers& pollers,
+                                                               const fabric::ConnectRequest& request,
+                                                               const transport::Handshake& hello) {
+  absl::MutexLock lock(&mutex_);
+  Session* const session = FindSession(hello.session);
+  if (session == nullptr) return absl::NotFoundError("no such session; its first connection is gone");
+  absl::Status allowed = session->CheckReverse(*pollers.runtime, request.peer_address());
+  if (!allowed.ok()) return allowed;
+  return &session->poller();
+}
+
+Admission::Place ServerCore::PlaceFor(const Pollers& pollers, const fabric::ConnectRequest& request,
+                                      const transport::Handshake& hello) const {
+  const transport::ConnectionOptions& mine = options_.connection;
+  return {.host = fabric::PeerHost(request.peer_address()),
+          .pool = &pollers.runtime->buffers(),
+          .receive_bytes = transport::ReceiveRing::LeasedBytes(
+              std::min<uint32_t>(mine.slots, hello.slots),
+              std::min(mine.receive_buffer_bytes, hello.receive_buffer_bytes))};
+}
+
+// OK: `place` is taken.
+absl::Status ServerCore::Admit(const Admission::Place& place) {
+  absl::MutexLock lock(&mutex_);
+  if (phase_ != Phase::kServing) return absl::UnavailableError("the server is shutting down");
+  return admission_.Admit(place);
+}
+
+void ServerCore::AcceptClient(Pollers& pollers, size_t index, std::unique_ptr<fabric::ConnectRequest> request,
+                              const transport::Handshake& hello, const Admission::Place& place) {
+  Session::Owner& owner = *this;
+  auto made =
+      std::make_unique<Session>(pollers.runtime, pollers.runtime->poller(index), request->peer_address(),
+                                place, options_, serving_, *pollers.counters[index], owner);
+  Session& session = *made;
+  bool serving;
+  transport::Poller* excess_poller = nullptr;
+  transport::SessionToken excess = {};
+  {
+    // First of all in the list, so that Shutdown() finds it or we find that it has begun.
+    absl::MutexLock lock(&mutex_);
+    serving = phase_ == Phase::kServing;
+    if (serving) {
+      sessions_[session.token()] = std::move(made);
+      if (Admission::Newcomer* newcomer = admission_.AddNewcomer(session, place); newcomer != nullptr) {
+        excess_poller = &static_cast<Session*>(newcomer)->poller();
+        excess = static_cast<Session*>(newcomer)->token();
+      }
+    }
+  }
+  if (excess_poller != nullptr) CloseNewcomer(*excess_poller, excess);
+  if (!serving) {
+    transport::Refuse(*request, absl::UnavailableError("the server is shutting down"));
+    return ReleaseConnection(place);
+  }
+  if (!session.Accept(std::move(request), hello).ok()) {
+    ConnectionEnded(place);
+    OnSessionGone(session);
+  }
+}
+
+void ServerCore::CloseNewcomer(transport::Poller& poller, const transport::SessionToken& token) {
+  poller.Run([this, token] {
+    Session* session;
+    {
+      absl::MutexLock lock(&mutex_);
+      session = FindSession(token);  // It is destroyed on this poller, so not before we return.
+    }
+    if (session == nullptr) return;
+    session->Close(
+        absl::ResourceExhaustedError("the server's memory for receives, or its number of new clients, is "
+                                     "nearly used up: a client that had sent "
+                                     "nothing yet makes room for newer ones"));
+  });
+}
+
+void ServerCore::AcceptReverse(std::unique_ptr<fabric::ConnectRequest> request,
+                               const transport::Handshake& hello, const Admission::Place& place) {
+  Session* session;
+  {
+    absl::MutexLock lock(&mutex_);
+    session = FindSession(hello.session);  // It is destroyed on this poller, so not before we return.
+  }
+  if (session == nullptr) {
+    transport::Refuse(*request, absl::NotFoundError("no such session; its first connection is gone"));
+    return ReleaseConnection(place);
+  }
+  if (!session->AcceptReverse(std::move(request), hello, place).ok()) ReleaseConnection(place);
+}
+
+Session* ServerCore::FindSession(const transport::SessionToken& token) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  const auto found = sessions_.find(token);
+  return found == sessions_.end() ? nullptr : found->second.get();
+}
+
+void ServerCore::OnSessionHeard(Session& session) {
+  absl::MutexLock lock(&mutex_);
+  admission_.RemoveNewcomer(session);
+}
+
+void ServerCore::OnSessionClosed(Session& session) {
+  OnSessionHeard(session);  // Nothing more will be.
+  ConnectionEnded(session.place());
+}
+
+void ServerCore::OnReverseGone(const Admission::Place& place) { ReleaseConnection(place); }
+
+void ServerCore::ReleaseConnection(const Admission::Place& place) {
+  ConnectionEnded(place);
+  absl::MutexLock lock(&mutex_);
+  admission_.Release(place);
+}
+
+void ServerCore::ConnectionEnded(const Admission::Place& place) {
+  absl::MutexLock lock(&mutex_);
+  admission_.Close(place);
+  if (NoConnections()) ended_.SignalAll();
+}
+
+void ServerCore::OnSessionGone(Session& session) {
+  std::shared_ptr<ServerCore> self;
+  std::unique_ptr<Session> gone;  // Goes after the lock.
+  {
+    absl::MutexLock lock(&mutex_);
+    admission_.RemoveNewcomer(session);
+    admission_.Release(session.place());
+    const auto found = sessions_.find(session.token());
+    HAWSER_CHECK(found != sessions_.end(), "a session ended twice; ", sessions_.size(), " are open");
+    gone = std::move(found->second);
+    sessions_.erase(found);
+    if (sessions_.empty()) {
+      ended_.SignalAll();
+      self = std::move(self_);
+    }
+  }
+  if (self != nullptr) DestroySoon(std::move(self));
+}
+
+// ---- The end
+
+absl::Status ServerCore::Shutdown(absl::Time deadline) {
+  // On an executor it may wait until its own call is cancelled at the deadline, but not for ever.
+  if (deadline == absl::InfiniteFuture() ? in_a_handler() : on_a_poller()) {
+    return absl::FailedPreconditionError(
+        "Shutdown() was called in a handler of the server, which it would have to wait for; let "
+        "another thread call it");
+  }
+  std::vector<Listening> listening;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (phase_ != Phase::kServing) {  // Another thread does it.
+      if (AwaitLocked(&ServerCore::Down, std::max(deadline, environment_.Now()))) return absl::OkStatus();
+      return absl::DeadlineExceededError("another Shutdown() of the server has not ended yet");
+    }
+    phase_ = Phase::kDraining;
+    listening.swap(listening_);
+  }
+  StopListening(std::move(listening));
+  bool all_ended = false;
+  if (deadline > environment_.Now()) {
+    ForEachSession([](Session& session) { session.Drain(); });
+    absl::MutexLock lock(&mutex_);
+    all_ended = AwaitLocked(&ServerCore::NoConnections, deadline);
+  }
+  const bool cancels = !all_ended && stats().calls_running > 0;
+  ForEachSession([](Session& session) { session.Close(absl::UnavailableError("the server was shut down")); });
+  absl::MutexLock lock(&mutex_);
+  AwaitLocked(&ServerCore::NoConnections);
+  phase_ = Phase::kDown;
+  ended_.SignalAll();
+  if (cancels) return absl::DeadlineExceededError("calls that were still running were cancelled");
+  return absl::OkStatus();
+}
+
+absl::Status ServerCore::Wait() {
+  if (in_a_handler()) {
+    return absl::FailedPreconditionError(
+        "Server::Wait() was called in a handler of the server, which would have to wait for itself");
+  }
+  absl::MutexLock lock(&mutex_);
+  if (phase_ == Phase::kServing && listening_.empty()) {
+    return absl::FailedPreconditionError(
+        "Server::Wait() would wait for ever: the server listens nowhere. Was Listen() called, and did it "
+        "succeed?");
+  }
+  AwaitLocked(&ServerCore::Down);
+  return absl::OkStatus();
+}
+
+bool ServerCore::AwaitLocked(bool (ServerCore::*condition)() const, absl::Time deadline) {
+  return environment_.Await(
+      mutex_, ended_, [&] { return (this->*condition)(); }, deadline);
+}
+
+std::vector<transport::Poller*> ServerCore::AllPollers() const {
+  std::vector<transport::Poller*> all;
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [fabric, pollers] : pollers_) {
+    for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) all.push_back(&pollers->runtime->poller(i));
+  }
+  return all;
+}
+
+bool ServerCore::on_a_poller() const {
+  const std::vector<transport::Poller*> all = AllPollers();
+  return std::any_of(all.begin(), all.end(), [](transport::Poller* poller) { return poller->Held(); });
+}
+
+void ServerCore::ForEachSession(absl::FunctionRef<void(Session&)> function) {
+  for (transport::Poller* poller : AllPollers()) {
+    RunAndWait(*poller, [&] {
+      std::vector<transport::SessionToken> tokens;
+      {
+        absl::MutexLock lock(&mutex_);
+        for (const auto& [token, session] : sessions_) {
+          if (&session->poller() == poller) tokens.push_back(token);
+        }
+      }
+      for (const transport::SessionToken& token : tokens) {
+        Session* session;
+        {
+          absl::MutexLock lock(&mutex_);
+          session = FindSession(token);  // The end of another one may have ended it.
+        }
+        if (session != nullptr) function(*session);
+      }
+    });
+  }
+}
+
+absl::StatusOr<Buffer> ServerCore::AllocateBuffer(size_t size_bytes, absl::string_view uri) {
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = RuntimeForBuffers(uri);
+  if (!runtime.ok()) return runtime.status();
+  absl::StatusOr<transport::Lease> lease = (*runtime)->buffers().Acquire(std::max<size_t>(1, size_bytes));
+  if (!lease.ok()) return lease.status();
+  return Buffer(*std::move(lease), size_bytes);
+}
+
+// Makes what Listen() would make, and Listen() finds it then.
+absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeForBuffers(absl::string_view text) {
+  if (text.empty()) {
+    absl::MutexLock lock(&mutex_);
+    if (!pollers_.empty()) return pollers_.begin()->second->runtime;
+    if (options_.runtime != nullptr) return options_.runtime;
+    return absl::FailedPreconditionError(
+        "before the first Listen() AllocateBuffer() wants the URI that the server will listen on, which says "
+        "of what device");
+  }
+  absl::StatusOr<transport::Uri> uri = transport::ParseUri(text);
+  if (!uri.ok()) return uri.status();
+  const bool any = uri->scheme == transport::kAutoScheme;
+  if (any) uri->scheme = transport::kRdmaScheme;
+  if (absl::Status known = transport::CheckScheme(uri->scheme); !known.ok()) return known;
+  absl::StatusOr<std::vector<fabric::SocketAddress>> addresses = transport::Resolve(*uri);
+  if (!addresses.ok()) return addresses.status();
+  absl::StatusOr<Pollers*> pollers = PollersOn(uri->scheme, addresses->front());
+  if (any && !pollers.ok()) pollers = PollersOn(transport::kTcpScheme, addresses->front());
+  if (!pollers.ok()) return pollers.status();
+  return (*pollers)->runtime;
+}
+
+absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeOn(const std::string& scheme,
+                                                                          const std::string& device) {
+  if (!usable_in_this_process()) {
+    return absl::FailedPreconditionError("this process is a child made by fork() after the server was");
+  }
+  absl::StatusOr<Pollers*> pollers = PollersFor(scheme, options_.runtime != nullptr ? "" : device);
+  if (!pollers.ok()) return pollers.status();
+  return (*pollers)->runtime;
+}
+
+ServerStats ServerCore::stats() const {
+  ServerStats stats;
+  absl::MutexLock lock(&mutex_);
+  stats.connections = admission_.open();
+  for (const auto& [fabric, pollers] : pollers_) {
+    stats.leased_bytes += pollers->runtime->buffers().stats().leased_bytes;
+    std::vector<const transport::Poller*> all;
+    for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) all.push_back(&pollers->runtime->poller(i));
+    if (pollers->front_desk != all[0])
+      all.push_back(pollers->front_desk);  // It is one of them without threads.
+    for (const transport::Poller* poller : all) {
+      for (size_t v = 0; v < kViolationCount; ++v) {
+        stats.violations.by_reason[v] += poller->violations().count(static_cast<Violation>(v));
+      }
+    }
+    for (const auto& counters : pollers->counters) {
+      stats.calls_running += counters->calls_running.load(std::memory_order_relaxed);
+      stats.calls_total += counters->calls_total.load(std::memory_order_relaxed);
+    }
+  }
+  return stats;
+}
+
+}  // namespace hawser::internal

@@ -1,0 +1,175 @@
+#ifndef HAWSER_RPC_INTERNAL_SERVER_CORE_H_
+#define HAWSER_RPC_INTERNAL_SERVER_CORE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/btree_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "hawser/base/fork.h"
+#include "hawser/rpc/internal/admission.h"
+#include "hawser/rpc/internal/session.h"
+#include "hawser/rpc/server.h"
+#include "hawser/transport/acceptor.h"
+#include "hawser/transport/runtime.h"
+#include "hawser/transport/uri.h"
+
+namespace hawser::internal {
+
+// What is behind a Server: listens, deals the connections out to its pollers, keeps the sessions.
+// Thread:   any, but not on its pollers, for what Server calls; on a poller for what it hears.
+// Lifetime: that of its Server, which calls End(), and of the calls that have not ended then.
+class ServerCore final : public std::enable_shared_from_this<ServerCore>, Session::Owner {
+ public:
+  explicit ServerCore(ServerOptions options);
+  ~ServerCore();
+  // See ~Server().
+  void End();
+  ServerCore(const ServerCore&) = delete;
+  ServerCore& operator=(const ServerCore&) = delete;
+
+  // See Server.
+  absl::Status AddService(Service* service);
+  absl::StatusOr<std::string> Listen(absl::string_view uri);
+  std::vector<std::string> addresses() const;
+  std::string why_not_rdma() const;
+  absl::Status Shutdown(absl::Time deadline);
+  absl::Status Wait();
+  absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes, absl::string_view uri);
+  ServerStats stats() const;
+
+  static ServerCore& Of(Server& server) { return *server.core_; }
+  // What it serves URIs of `scheme` with over `device`, or would.
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeOn(const std::string& scheme,
+                                                                const std::string& device);
+
+  // False in a child after fork(): nothing of it may be touched there.
+  bool usable_in_this_process() const { return !fork_mark_.in_child(); }
+
+ private:
+  enum class Phase { kServing, kDraining, kDown };
+
+  // The pollers for the URIs of one scheme, and what is counted on each.
+  struct Pollers final : transport::Acceptor::Handler {
+    void OnPeer(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello) override;
+    ServerCore* core;
+    std::shared_ptr<transport::Runtime> runtime;
+    std::vector<std::unique_ptr<ServingCounters>> counters;
+    transport::Poller* front_desk;  // Listens.
+    size_t next = 0;                // To get a connection. Of the front desk.
+    // Of each poller: peers that it was given and has not accepted yet.
+    std::vector<std::unique_ptr<std::atomic<uint32_t>>> waiting;
+  };
+  struct Listening {
+    transport::Poller* poller;
+    std::unique_ptr<transport::Acceptor> acceptor;
+    fabric::SocketAddress address;  // With the real port.
+    transport::Uri uri;             // As Listen() has returned it.
+  };
+
+  absl::Status CheckOptions() const;
+  absl::StatusOr<transport::Uri> ListenOnAuto(const transport::Uri& uri);
+  // Gives `uri` the real port.
+  absl::StatusOr<std::vector<Listening>> ListenOnUri(transport::Uri& uri);
+  // AlreadyExists: what it listens on already gets, or takes, connections to one of `addresses`. The kernel
+  // refuses that, too, but does not say what is in the way.
+  absl::Status CheckNotShadowed(const transport::Uri& uri,
+                                const std::vector<fabric::SocketAddress>& addresses) const;
+  // Until Shutdown(). FailedPrecondition: that was called.
+  absl::Status Keep(const transport::Uri& uri, std::vector<Listening> listening);
+  absl::StatusOr<Pollers*> PollersOn(const std::string& scheme, const fabric::SocketAddress& address);
+  absl::StatusOr<Pollers*> PollersFor(const std::string& scheme, const std::string& device);
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeFor(const std::string& scheme,
+                                                                 const std::string& device) const;
+  absl::StatusOr<std::vector<Listening>> ListenOnAll(Pollers& pollers,
+                                                     std::vector<fabric::SocketAddress> addresses);
+  absl::StatusOr<Listening> ListenOn(Pollers& pollers, const fabric::SocketAddress& address);
+  static void StopListening(std::vector<Listening> listening);
+  // That of AllocateBuffer().
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeForBuffers(absl::string_view uri);
+
+  bool NoConnections() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return admission_.open() == 0; }
+  bool NoSessions() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return sessions_.empty(); }
+  bool Down() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return phase_ == Phase::kDown; }
+  // Blocks until one of these, or until `deadline`; returns it.
+  bool AwaitLocked(bool (ServerCore::*condition)() const, absl::Time deadline = absl::InfiniteFuture())
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool on_a_poller() const;
+  // On a poller, or in a handler on the executor.
+  bool in_a_handler() const { return on_a_poller() || serving_->handlers.InsideOnThisThread(); }
+  // Names calls that have not ended, in the log: see ServingConnection::DescribeCalls().
+  void LogUnfinishedCalls(absl::string_view what, HandlerStage stage);
+  // The last session has gone, after End().
+  static void DestroySoon(std::shared_ptr<ServerCore> self);
+  std::vector<transport::Poller*> AllPollers() const;
+  // Calls `function` for each session, on its poller, and waits for that.
+  void ForEachSession(absl::FunctionRef<void(Session&)> function);
+  Session* FindSession(const transport::SessionToken& token);
+
+  void OnPeer(Pollers& pollers, std::unique_ptr<fabric::ConnectRequest> request,
+              const transport::Handshake& hello);
+  // What has become of the session that a probe asks about, as SessionProbe::Owner hears it.
+  absl::Status AnswerProbe(const Pollers& pollers, const fabric::ConnectRequest& request,
+                           const transport::Handshake& hello);
+  // Which poller gets the next client. ResourceExhausted: none comes to those that it was given.
+  static absl::StatusOr<size_t> NextPoller(Pollers& pollers);
+  // What the connection takes whose request this is.
+  Admission::Place PlaceFor(const Pollers& pollers, const fabric::ConnectRequest& request,
+                            const transport::Handshake& hello) const;
+  // The poller of the session that `request` belongs to. NotFound, PermissionDenied: there is none.
+  absl::StatusOr<transport::Poller*> PollerOfSession(const Pollers& pollers,
+                                                     const fabric::ConnectRequest& request,
+                                                     const transport::Handshake& hello);
+  absl::Status Admit(const Admission::Place& place);
+  void AcceptClient(Pollers& pollers, size_t index, std::unique_ptr<fabric::ConnectRequest> request,
+                    const transport::Handshake& hello, const Admission::Place& place);
+  void AcceptReverse(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello,
+                     const Admission::Place& place);
+  // Of a newcomer that makes room for others.
+  void CloseNewcomer(transport::Poller& poller, const transport::SessionToken& token);
+  void ConnectionEnded(const Admission::Place& place);
+  // That of a session stays taken until OnSessionGone().
+  void ReleaseConnection(const Admission::Place& place);
+
+  // Session::Owner
+  void OnSessionHeard(Session& session) override;
+  void OnSessionClosed(Session& session) override;
+  void OnSessionGone(Session& session) override;
+  void OnReverseGone(const Admission::Place& place) override;
+
+  const fabric::ForkMark fork_mark_;
+  const ServerOptions options_;
+  transport::Environment& environment_;
+  const std::shared_ptr<Serving> serving_;  // Constant from the first Listen() on.
+
+  mutable absl::Mutex mutex_;
+  absl::CondVar ended_;  // The last connection, the last session, or the whole server.
+  Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kServing;
+  bool listened_ ABSL_GUARDED_BY(mutex_) = false;  // Or tried to.
+  // By scheme and device; only grows.
+  std::map<std::pair<std::string, std::string>, std::unique_ptr<Pollers>> pollers_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Listening> listening_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> addresses_ ABSL_GUARDED_BY(mutex_);
+  std::string why_not_rdma_ ABSL_GUARDED_BY(mutex_);
+  // Each is used and destroyed on its poller.
+  absl::btree_map<transport::SessionToken, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
+  // Open are those that are being accepted, too. A client's one is taken until its handlers have ended: one that
+  // connects again and again leaves no more handlers behind than it may have connections.
+  Admission admission_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<ServerCore> self_ ABSL_GUARDED_BY(mutex_);  // After End(), while there are sessions.
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_INTERNAL_SERVER_CORE_H_

@@ -1,0 +1,346 @@
+#include "hawser/rpc/internal/serving_connection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
+#include "hawser/rpc/internal/envelope.h"
+#include "hawser/rpc/internal/server_call.h"
+#include "hawser/rpc/status.h"
+#include "hawser/transport/called_out.h"
+#include "hawser/transport/peer_log.h"
+
+namespace hawser::internal {
+namespace {
+
+// Handlers of one connection that go on after their calls have ended, for each slot. A client whose calls expire
+// starts new ones in their slots, and each handler keeps the memory of its request.
+constexpr size_t kAbandonedPerSlotMax = 2;
+
+// Of the text of an error, when there is no memory for all of it.
+constexpr size_t kShortMessage = 256;
+
+void Add(std::atomic<uint64_t>& counter, int delta) {
+  counter.store(counter.load(std::memory_order_relaxed) + delta, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+// The error of a connection that is sent from the pool's reserve; told when it is sent and acknowledged.
+class ServingConnection::ReserveUse {
+ public:
+  explicit ReserveUse(ServingConnection& connection) : connection_(&connection) {}
+
+  bool under_way() const { return under_way_; }
+  // To be given to the message. `self` is this.
+  static std::shared_ptr<const void> Start(const std::shared_ptr<ReserveUse>& self) {
+    self->under_way_ = true;
+    return std::shared_ptr<const void>(self.get(), [self](const void*) { self->OnEnded(); });
+  }
+  void ConnectionGone() { connection_ = nullptr; }
+
+ private:
+  // In the middle of a completion.
+  void OnEnded() {
+    under_way_ = false;
+    if (connection_ == nullptr || connection_->owed_.empty()) return;
+    transport::Poller& poller = connection_->poller_;
+    poller.timers().Set(connection_->owed_timer_, poller.now_ns());
+  }
+
+  ServingConnection* connection_;
+  bool under_way_ = false;
+};
+
+ServingConnection::ServingConnection(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+                                     std::shared_ptr<const Serving> serving, ServingCounters& counters,
+                                     Owner& owner)
+    : runtime_(std::move(runtime)),
+      poller_(poller),
+      serving_(std::move(serving)),
+      counters_(counters),
+      owner_(owner),
+      reserve_use_(std::make_shared<ReserveUse>(*this)),
+      owed_timer_([this] {
+        transport::Shortage why;
+        if (!SendOwed(why)) poller_.memory_queue().Wait(*this, transport::kReservedBufferBytes);
+      }),
+      cancel_timer_([this] { OnCancelTimer(); }) {}
+
+ServingConnection::~ServingConnection() { reserve_use_->ConnectionGone(); }
+
+absl::Status ServingConnection::Dial(const fabric::SocketAddress& address,
+                                     const transport::ConnectionOptions& options,
+                                     const transport::Handshake& hello, absl::Duration connect_timeout) {
+  poller_.AssertHeld();
+  absl::StatusOr<transport::Connection*> connection =
+      transport::Connection::Dial(poller_, address, options, hello, connect_timeout, *this, this);
+  if (!connection.ok()) return connection.status();
+  Opened(*connection, options);
+  return absl::OkStatus();
+}
+
+absl::Status ServingConnection::Accept(std::unique_ptr<fabric::ConnectRequest> request,
+                                       const transport::ConnectionOptions& options,
+                                       const transport::Handshake& hello,
+                                       const transport::SessionToken& session) {
+  poller_.AssertHeld();
+  absl::StatusOr<transport::Connection*> connection =
+      transport::Connection::Accept(poller_, std::move(request), options, hello, session, *this, this);
+  if (!connection.ok()) return connection.status();
+  Opened(*connection, options);
+  return absl::OkStatus();
+}
+
+void ServingConnection::Opened(transport::Connection* connection,
+                               const transport::ConnectionOptions& options) {
+  connection_ = connection;
+  peer_address_ = connection->peer();
+  by_slot_.resize(options.slots);
+}
+
+void ServingConnection::Drain() {
+  poller_.AssertHeld();
+  draining_ = true;
+  if (connection_ != nullptr) connection_->Drain();
+}
+
+void ServingConnection::Close(const absl::Status& why) {
+  poller_.AssertHeld();
+  if (connection_ != nullptr) connection_->Close(why);
+}
+
+std::string ServingConnection::AgeOf(const ServerCall& call) const {
+  return transport::RoughDuration(absl::Nanoseconds(poller_.now_ns() - call.started_ns()));
+}
+
+std::vector<std::string> ServingConnection::DescribeCalls(HandlerStage stage) const {
+  poller_.AssertHeld();
+  std::vector<std::string> texts;
+  for (const auto& call : calls_) {
+    if (std::find(free_.begin(), free_.end(), call.get()) != free_.end()) continue;
+    if (call->stage() != stage) continue;
+    texts.push_back(absl::StrCat(call->method().name, " from ", peer_address_, ", ", AgeOf(*call), " old"));
+  }
+  return texts;
+}
+
+void ServingConnection::OnReady(const transport::Handshake&) { owner_.OnServingReady(); }
+
+void ServingConnection::OnHeard() { owner_.OnServingHeard(); }
+
+void ServingConnection::OnClosed(const absl::Status& why) {
+  connection_ = nullptr;
+  owed_.clear();
+  Unlink();
+  poller_.timers().Cancel(owed_timer_);
+  owner_.OnServingClosed(why);
+  CheckGone();
+}
+
+void ServingConnection::CheckGone() {
+  if (connection_ == nullptr && free_.size() == calls_.size()) owner_.OnServingGone();
+}
+
+// ---- Requests.
+
+void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingMessagePtr request,
+                                  int64_t deadline_ns) {
+  poller_.AssertHeld();
+  Add(counters_.calls_total, 1);
+  const absl::StatusOr<RequestEnvelope> envelope = DecodeRequestEnvelope(request->envelope());
+  if (!envelope.ok()) return SendError(id, envelope.status(), false);
+  if (draining_) return SendError(id, absl::UnavailableError("the server is shutting down"), true);
+  const MethodTable::Entry* const entry = Find(envelope->interface_id, envelope->ordinal);
+  if (entry == nullptr) return SendError(id, Unimplemented(envelope->interface_id, envelope->ordinal), false);
+  if (abandoned_calls_ != 0) {
+    if (absl::Status status = CheckAbandoned(); !status.ok()) return SendError(id, status, false);
+  }
+  if (free_.empty()) {
+    calls_.push_back(std::make_unique<ServerCall>(*this));
+    free_.reserve(calls_.capacity());
+    free_.push_back(calls_.back().get());
+  }
+  ServerCall* const call = free_.back();
+  free_.pop_back();
+  HAWSER_CHECK(id.slot < by_slot_.size() && by_slot_[id.slot] == nullptr, "slot ", id.slot, " of ",
+               by_slot_.size(), " got a second call, connection to ", peer_address_);
+  by_slot_[id.slot] = call;
+  Add(counters_.calls_running, 1);
+  call->Start(id, *entry, std::move(request), deadline_ns);
+}
+
+void ServingConnection::OnBadRequest(transport::ExchangeId id, const absl::Status& why) {
+  Add(counters_.calls_total, 1);
+  SendError(id, why, false);
+}
+
+void ServingConnection::OnCancel(transport::ExchangeId id, const absl::Status& why) {
+  poller_.AssertHeld();
+  ServerCall* const call = by_slot_[id.slot];
+  if (call == nullptr || call->id() != id) return;
+  AnswerFor(*call, why);
+  call->Cancel();
+}
+
+void ServingConnection::AnswerFor(ServerCall& call, const absl::Status& why) {
+  by_slot_[call.id().slot] = nullptr;
+  ++abandoned_calls_;
+  call.Abandon(connection_ != nullptr ? connection_->DetachRequestMemory(call.id())
+                                      : transport::HeldByHost());
+  if (connection_ == nullptr) return;
+  // A caller hears this if the answer is there before its own timer: its clock is not this one's.
+  SendError(call.id(),
+            absl::Status(why.code(), absl::StrCat(call.method().name, ": ", absl::string_view(why.message()),
+                                                  ", and its handler has not answered")),
+            false);
+}
+
+absl::Status ServingConnection::CheckAbandoned() const {
+  if (abandoned_calls_ < kAbandonedPerSlotMax * connection_->agreed().slots) return absl::OkStatus();
+  const ServerCall* oldest = nullptr;
+  for (const auto& each : calls_) {
+    if (each->abandoned() && (oldest == nullptr || each->started_ns() < oldest->started_ns())) {
+      oldest = each.get();
+    }
+  }
+  absl::Status refused = absl::ResourceExhaustedError(absl::StrCat(
+      abandoned_calls_,
+      " handlers of this connection go on although their callers have stopped waiting, the oldest, ",
+      oldest->method().name, ", for ", AgeOf(*oldest),
+      "; handlers have to end when ServerContext::cancelled() says so"));
+  transport::PeerLog::Process().Line(
+      LogSeverity::kWarning, oldest->method().name,
+      absl::StrCat("a call of ", peer_address_, " was refused: ", absl::string_view(refused.message())));
+  return refused;
+}
+
+const MethodTable::Entry* ServingConnection::Find(uint64_t interface_id, uint16_t ordinal) {
+  if (last_found_ != nullptr && last_found_->method->ordinal == ordinal &&
+      last_found_->method->interface_id == interface_id) {
+    return last_found_;
+  }
+  const MethodTable::Entry* const found = serving_->methods.Find(interface_id, ordinal);
+  if (found != nullptr) last_found_ = found;
+  return found;
+}
+
+absl::Status ServingConnection::Unimplemented(uint64_t interface_id, uint16_t ordinal) const {
+  const MethodTable& methods = serving_->methods;
+  if (const absl::string_view name = methods.InterfaceName(interface_id); !name.empty()) {
+    return UnservedError(
+        absl::StrCat("the server's ", name, " has no method @", ordinal, ": the caller's schema is newer"));
+  }
+  const std::string names = methods.InterfaceNames();
+  return UnservedError(
+      absl::StrCat("the server implements no interface 0x", absl::Hex(interface_id, absl::kZeroPad16),
+                   "; it implements: ", names.empty() ? "none" : names, ". Was the service given to ",
+                   serving_->gate != nullptr ? "ChannelOptions::services?" : "AddService()?"));
+}
+
+// ---- Answers.
+
+void ServingConnection::Answer(ServerCall& call, const absl::Status& status) {
+  poller_.AssertHeld();
+  const transport::ExchangeId id = call.id();
+  if (call.abandoned()) return Add(counters_.calls_running, -1);
+  HAWSER_CHECK(id.slot < by_slot_.size() && by_slot_[id.slot] == &call, "the call of slot ", id.slot, " of ",
+               by_slot_.size(), " answered twice, connection to ", peer_address_);
+  by_slot_[id.slot] = nullptr;
+  Add(counters_.calls_running, -1);
+  if (connection_ == nullptr) return;
+  if (!status.ok()) return SendError(id, status, false);
+  absl::StatusCode code = absl::StatusCode::kResourceExhausted;
+  if (absl::Status sent = SendReply(call, code); !sent.ok()) {
+    SendError(id,
+              absl::Status(code, absl::StrCat("the reply of ", call.method().name,
+                                              " cannot be sent: ", absl::string_view(sent.message()))),
+              false);
+  }
+}
+
+absl::Status ServingConnection::SendReply(ServerCall& call, absl::StatusCode& code) {
+  transport::OutgoingMessagePtr reply = call.TakeReply();
+  if (!reply->status().ok()) {
+    code = reply->status().code();
+    return reply->status();
+  }
+  reply->SetEnvelope(Encode(ResponseEnvelope{}));
+  return connection_->Respond(call.id(), reply);
+}
+
+absl::Status ServingConnection::SendErrorIn(transport::OutgoingMessagePtr message, transport::ExchangeId id,
+                                            const absl::Status& status, bool not_run) {
+  EncodeStatus(status, *message);
+  message->SetEnvelope(Encode(ResponseEnvelope{status.code(), not_run}));
+  return message->status().ok() ? connection_->Respond(id, message) : message->status();
+}
+
+void ServingConnection::SendError(transport::ExchangeId id, const absl::Status& status, bool not_run) {
+  poller_.AssertHeld();
+  absl::Status shorter(status.code(), absl::string_view(status.message()).substr(0, kShortMessage));
+  // At the pool's limit each error would take a buffer that a receive ring waits for, and no answer leaves
+  // before the ring is filled again. Then they go from the reserve, one after the other.
+  if (owed_.empty() && poller_.messages().buffers().HasRoomForSlab()) {
+    absl::Status sent;
+    for (const absl::Status* each : {&status, static_cast<const absl::Status*>(&shorter)}) {
+      sent = SendErrorIn(poller_.messages().NewOutgoing(), id, *each, not_run);
+      if (sent.ok() || connection_ == nullptr) return;
+    }
+    if (!absl::IsResourceExhausted(sent)) {
+      // The client would wait until its deadline. Its calls in flight end this way at once.
+      return connection_->Close(absl::ResourceExhaustedError(absl::StrCat(
+          "not even an error could be sent to ", peer_address_, ": ", absl::string_view(sent.message()))));
+    }
+  }
+  owed_.push_back({id, std::move(shorter), not_run});
+  transport::Shortage why;
+  if (!SendOwed(why)) poller_.memory_queue().Wait(*this, transport::kReservedBufferBytes);
+}
+
+bool ServingConnection::SendOwed(transport::Shortage& why) {
+  why = transport::Shortage::kAtLimit;
+  while (!owed_.empty() && !reserve_use_->under_way()) {
+    const OwedError& next = owed_.front();
+    transport::OutgoingMessagePtr message = poller_.messages().NewReserved();
+    message->Own(ReserveUse::Start(reserve_use_));
+    absl::Status sent = SendErrorIn(std::move(message), next.id, next.status, next.not_run);
+    if (connection_ == nullptr) return true;
+    if (absl::IsResourceExhausted(sent)) {
+      poller_.timers().Cancel(owed_timer_);  // Set by the end of the message that was not sent.
+      return false;
+    }
+    if (!sent.ok()) {
+      connection_->Close(
+          absl::Status(sent.code(), absl::StrCat("not even an error could be sent to ", peer_address_, ": ",
+                                                 absl::string_view(sent.message()))));
+      return true;
+    }
+    owed_.pop_front();
+  }
+  return true;  // What is left follows the one that is under way.
+}
+
+bool ServingConnection::OnMemory(transport::Shortage& why) { return SendOwed(why); }
+
+void ServingConnection::Recycle(ServerCall& call) {
+  poller_.AssertHeld();
+  if (call.abandoned()) --abandoned_calls_;
+  call.Reset();
+  free_.push_back(&call);
+  CheckGone();
+}
+
+void ServingConnection::RunOnCancelSoon(ServerCall& call) {
+  poller_.AssertHeld();
+  to_cancel_.push_back(&call);
+  poller_.timers().Set(cancel_timer_, poller_.now_ns());
+}
+
+// Each call that is due keeps this; the last of them may be the last thing that did.
+void ServingConnection::OnCancelTimer() {
+  for (ServerCall* call : std::exchange(to_cancel_, {})) call->RunOnCancel();
+}
+
+}  // namespace hawser::internal

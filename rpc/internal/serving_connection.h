@@ -1,0 +1,188 @@
+#ifndef HAWSER_RPC_INTERNAL_SERVING_CONNECTION_H_
+#define HAWSER_RPC_INTERNAL_SERVING_CONNECTION_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "hawser/rpc/internal/callback_gate.h"
+#include "hawser/rpc/internal/handler_gate.h"
+#include "hawser/rpc/options.h"
+#include "hawser/rpc/service.h"
+#include "hawser/transport/connection.h"
+#include "hawser/transport/memory_queue.h"
+#include "hawser/transport/poller.h"
+#include "hawser/transport/runtime.h"
+#include "hawser/transport/timer.h"
+
+namespace hawser {
+class Channel;
+}
+
+namespace hawser::internal {
+
+class ServerCall;
+enum class HandlerStage : uint8_t;
+
+// What is served, and how: the same for every connection of a server, or of a channel that offers services.
+struct Serving {
+  MethodTable methods;
+  ReadLimits read;
+  std::function<void(absl::AnyInvocable<void()> handler)> executor;  // Empty: handlers run on the poller.
+  // Around handlers on the executor, and OnCancel() callbacks.
+  mutable HandlerGate handlers;
+  // Around all code of services that a channel offers: they may be destroyed right after the channel. Null at a
+  // server, which ends when `handlers` and its pollers are empty.
+  std::shared_ptr<CallbackGate> gate;
+};
+
+// Written on one poller, read from any thread.
+struct ServingCounters {
+  std::atomic<uint64_t> calls_running{0};
+  std::atomic<uint64_t> calls_total{0};
+};
+
+// A connection whose requests this process answers: that of a client at a server, or the reverse one at a
+// client.
+// Thread:   on the poller.
+// Lifetime: its owner keeps it until OnServingGone(): the connection is closed, and every handler has
+//           answered.
+class ServingConnection final : transport::ConnectionObserver,
+                                transport::RequestHandler,
+                                transport::MemoryQueue::Waiter {
+ public:
+  class Owner {
+   public:
+    virtual void OnServingReady() {}
+    // Once, before OnServingClosed(): the connection is lost, its memory may still be the fabric's.
+    virtual void OnServingLost(const absl::Status& why) { (void)why; }
+    // See transport::ConnectionObserver::OnSilent().
+    virtual void OnServingSilent(absl::Duration left) { (void)left; }
+    // Once: the client that was accepted has sent its first message.
+    virtual void OnServingHeard() {}
+    // Once: no further request comes, and no answer leaves. Handlers may still run; they were told.
+    virtual void OnServingClosed(const absl::Status& why) = 0;
+    // Once, the last call. It may be destroyed in it.
+    virtual void OnServingGone() = 0;
+    // See ServerContext::peer(). From any thread.
+    virtual std::shared_ptr<Channel> peer() { return nullptr; }
+
+   protected:
+    ~Owner() = default;
+  };
+
+  // `poller` is of `runtime`. `counters` and `owner` outlive this.
+  ServingConnection(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+                    std::shared_ptr<const Serving> serving, ServingCounters& counters, Owner& owner);
+  ~ServingConnection();
+  ServingConnection(const ServingConnection&) = delete;
+  ServingConnection& operator=(const ServingConnection&) = delete;
+
+  // One of these, once. Not OK: it did not even start, and the owner hears nothing.
+  absl::Status Dial(const fabric::SocketAddress& address, const transport::ConnectionOptions& options,
+                    const transport::Handshake& hello, absl::Duration connect_timeout);
+  absl::Status Accept(std::unique_ptr<fabric::ConnectRequest> request,
+                      const transport::ConnectionOptions& options, const transport::Handshake& hello,
+                      const transport::SessionToken& session);
+
+  // Refuses new requests, lets the running ones end, then closes.
+  void Drain();
+  void Close(const absl::Status& why);
+  // See transport::Connection::PeerIsBusy().
+  void PeerIsBusy(absl::string_view how) {
+    if (connection_ != nullptr) connection_->PeerIsBusy(how);
+  }
+
+  // Its calls that have not ended, answered or not: "kv.capnp:KeyValue.get from tcp://10.0.0.7:51234, 12 s
+  // old". Those in one stage.
+  std::vector<std::string> DescribeCalls(HandlerStage stage) const;
+
+  // ---- For its calls.
+  transport::Poller& poller() { return poller_; }
+  const std::shared_ptr<transport::Runtime>& runtime() const { return runtime_; }
+  const Serving& serving() const { return *serving_; }
+  const std::string& peer_address() const { return peer_address_; }
+  std::shared_ptr<Channel> peer() const { return owner_.peer(); }
+  // Sends what `call` has to say: its reply if `status` is OK. Once for each call. Nothing is sent if the
+  // connection has answered in its place.
+  void Answer(ServerCall& call, const absl::Status& status);
+  // Nothing uses `call` any more. May destroy this.
+  void Recycle(ServerCall& call);
+  // Calls call.RunOnCancel() in the next turn of the thread that drives; `call` is not recycled before.
+  void RunOnCancelSoon(ServerCall& call);
+
+ private:
+  // transport::ConnectionObserver
+  void OnReady(const transport::Handshake& peer) override;
+  void OnLost(const absl::Status& why) override { owner_.OnServingLost(why); }
+  void OnSilent(absl::Duration left) override { owner_.OnServingSilent(left); }
+  void OnHeard() override;
+  void OnClosed(const absl::Status& why) override;
+
+  // transport::RequestHandler
+  void OnRequest(transport::ExchangeId id, transport::IncomingMessagePtr request,
+                 int64_t deadline_ns) override;
+  void OnBadRequest(transport::ExchangeId id, const absl::Status& why) override;
+  void OnCancel(transport::ExchangeId id, const absl::Status& why) override;
+
+  // Answers in the place of a handler whose caller does not wait any more. The slot is free then. The request
+  // stays the handler's, and its memory goes on to count against the host (HeldByHost). The call counts in
+  // abandoned_calls_ until Recycle().
+  void AnswerFor(ServerCall& call, const absl::Status& why);
+  // "12 s": since it has come.
+  std::string AgeOf(const ServerCall& call) const;
+  // OK, or ResourceExhausted: too many handlers go on after their calls have ended.
+  absl::Status CheckAbandoned() const;
+  void Opened(transport::Connection* connection, const transport::ConnectionOptions& options);
+  const MethodTable::Entry* Find(uint64_t interface_id, uint16_t ordinal);
+  absl::Status Unimplemented(uint64_t interface_id, uint16_t ordinal) const;
+  // Not OK: nothing was sent. `code` is set to that of a reply that was built wrong; a limit of either side
+  // leaves it.
+  absl::Status SendReply(ServerCall& call, absl::StatusCode& code);
+  void SendError(transport::ExchangeId id, const absl::Status& status, bool not_run);
+  // Sends an error in `message`. ResourceExhausted: there was no memory for it.
+  absl::Status SendErrorIn(transport::OutgoingMessagePtr message, transport::ExchangeId id,
+                           const absl::Status& status, bool not_run);
+  // Sends errors that found no memory, as far as there is some now. False: not all of them, for `why`.
+  bool SendOwed(transport::Shortage& why);
+  bool OnMemory(transport::Shortage& why) override;
+  void CheckGone();
+  void OnCancelTimer();
+
+  const std::shared_ptr<transport::Runtime> runtime_;
+  transport::Poller& poller_;
+  const std::shared_ptr<const Serving> serving_;
+  ServingCounters& counters_;
+  Owner& owner_;
+  transport::Connection* connection_ = nullptr;  // Null once it is closed.
+  std::string peer_address_;
+  bool draining_ = false;
+  const MethodTable::Entry* last_found_ = nullptr;  // Most callers call one method most of the time.
+  // Errors that found no memory, the oldest first. They go out one at a time, so that a peer that
+  // acknowledges none holds no more of the pool's reserve.
+  struct OwedError {
+    transport::ExchangeId id;
+    absl::Status status;
+    bool not_run;
+  };
+  class ReserveUse;
+  std::deque<OwedError> owed_;
+  std::shared_ptr<ReserveUse> reserve_use_;
+  transport::Timer owed_timer_;
+  std::vector<ServerCall*> by_slot_;                // Those that were not answered yet.
+  std::vector<std::unique_ptr<ServerCall>> calls_;  // As many as ever ran at once.
+  std::vector<ServerCall*> free_;
+  size_t abandoned_calls_ = 0;          // That were answered in their handler's place.
+  std::vector<ServerCall*> to_cancel_;  // Whose RunOnCancel() is due.
+  transport::Timer cancel_timer_;
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_INTERNAL_SERVING_CONNECTION_H_

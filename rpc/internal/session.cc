@@ -1,0 +1,102 @@
+#include "hawser/rpc/internal/session.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/rpc/internal/channel_core.h"
+#include "hawser/transport/acceptor.h"
+
+namespace hawser::internal {
+namespace {
+
+fabric::SocketAddress WithoutPort(fabric::SocketAddress address) {
+  address.set_port(0);
+  return address;
+}
+
+}  // namespace
+
+Session::Session(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+                 const fabric::SocketAddress& peer, const Admission::Place& place,
+                 const ServerOptions& options, std::shared_ptr<const Serving> serving,
+                 ServingCounters& counters, Owner& owner)
+    : runtime_(std::move(runtime)),
+      poller_(poller),
+      peer_host_(WithoutPort(peer)),
+      place_(place),
+      options_(options),
+      owner_(owner),
+      token_(transport::NewSessionToken(poller.environment())),
+      serving_(runtime_, poller, std::move(serving), counters, *this) {}
+
+absl::Status Session::Accept(std::unique_ptr<fabric::ConnectRequest> request,
+                             const transport::Handshake& hello) {
+  poller_.AssertHeld();
+  return serving_.Accept(std::move(request), options_.connection, hello, token_);
+}
+
+// The token crosses the network in the clear, and what accepts a connection casts it to its own fabric's.
+absl::Status Session::CheckReverse(const transport::Runtime& runtime,
+                                   const fabric::SocketAddress& peer) const {
+  if (&runtime != runtime_.get()) {
+    return absl::PermissionDeniedError(
+        "a reverse connection has to come over the same fabric and device as its session");
+  }
+  if (WithoutPort(peer).ToString() != peer_host_.ToString()) {
+    return absl::PermissionDeniedError("a reverse connection has to come from the same host as its session");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::AcceptReverse(std::unique_ptr<fabric::ConnectRequest> request,
+                                    const transport::Handshake& hello, const Admission::Place& place) {
+  poller_.AssertHeld();
+  absl::Status refused;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (peer_ != nullptr)
+      refused = absl::AlreadyExistsError("the session has, or had, its reverse connection");
+  }
+  if (closed_) refused = absl::NotFoundError("the session has ended");
+  if (!refused.ok()) {
+    transport::Refuse(*request, refused);
+    return refused;
+  }
+  ChannelOptions options;
+  options.connection = options_.connection;
+  options.read = options_.read;
+  absl::StatusOr<std::shared_ptr<ChannelCore>> core =
+      ChannelCore::Accept(runtime_, poller_, std::move(request), hello, token_, std::move(options),
+                          [&owner = owner_, place] { owner.OnReverseGone(place); });
+  if (!core.ok()) return core.status();
+  auto channel = std::make_shared<Channel>(*std::move(core));
+  absl::MutexLock lock(&mutex_);
+  peer_ = std::move(channel);
+  return absl::OkStatus();
+}
+
+// A client whose reverse connection is lost ends its session by itself, a moment later.
+std::shared_ptr<Channel> Session::peer() {
+  absl::MutexLock lock(&mutex_);
+  return peer_ != nullptr && peer_->state() != ChannelState::kClosed ? peer_ : nullptr;
+}
+
+void Session::OnServingHeard() { owner_.OnSessionHeard(*this); }
+
+void Session::OnServingClosed(const absl::Status& why) {
+  closed_ = true;
+  std::shared_ptr<Channel> peer;
+  {
+    absl::MutexLock lock(&mutex_);
+    peer = std::move(peer_);
+  }
+  if (peer != nullptr) {
+    peer->core()->Close(
+        absl::UnavailableError(absl::StrCat("the client is gone: ", absl::string_view(why.message()))));
+  }
+  owner_.OnSessionClosed(*this);
+}
+
+void Session::OnServingGone() { owner_.OnSessionGone(*this); }
+
+}  // namespace hawser::internal

@@ -1,0 +1,93 @@
+#ifndef HAWSER_RPC_INTERNAL_SESSION_H_
+#define HAWSER_RPC_INTERNAL_SESSION_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "hawser/rpc/channel.h"
+#include "hawser/rpc/internal/admission.h"
+#include "hawser/rpc/internal/serving_connection.h"
+#include "hawser/rpc/options.h"
+#include "hawser/transport/handshake.h"
+#include "hawser/transport/runtime.h"
+
+namespace hawser::internal {
+
+// One client of a server: the connection that its calls come by and, if it offers services, a channel over
+// the reverse connection to call those. The channel is closed when either connection is. Both come from one
+// host over one runtime, and so over one fabric and device: a token alone opens no session of another client.
+//
+// Thread:   on the poller of its connections.
+// Lifetime: owned by the server, until OnSessionGone().
+class Session final : public Admission::Newcomer, ServingConnection::Owner {
+ public:
+  class Owner {
+   public:
+    // The client has sent its first message.
+    virtual void OnSessionHeard(Session& session) = 0;
+    // The client's connection is closed; its handlers may still run.
+    virtual void OnSessionClosed(Session& session) = 0;
+    // The last call: it may be destroyed in it.
+    virtual void OnSessionGone(Session& session) = 0;
+    // A reverse connection, which had `place`, is no more.
+    virtual void OnReverseGone(const Admission::Place& place) = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  // All of these outlive it. The client dials from `peer`, and its first connection has `place`.
+  Session(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+          const fabric::SocketAddress& peer, const Admission::Place& place, const ServerOptions& options,
+          std::shared_ptr<const Serving> serving, ServingCounters& counters, Owner& owner);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // The client's first connection. Not OK: there is none, and the owner hears nothing.
+  absl::Status Accept(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello);
+  // Its second one, which CheckReverse() allows and which has `place`. Not OK: `request` was rejected with
+  // the reason, and the owner hears nothing.
+  absl::Status AcceptReverse(std::unique_ptr<fabric::ConnectRequest> request,
+                             const transport::Handshake& hello, const Admission::Place& place);
+
+  // Whether a connection that came over `runtime` from `peer` may be its reverse one. From any thread.
+  // PermissionDenied: it comes another way than the first one.
+  absl::Status CheckReverse(const transport::Runtime& runtime, const fabric::SocketAddress& peer) const;
+
+  void Drain() { serving_.Drain(); }
+  void Close(const absl::Status& why) { serving_.Close(why); }
+  // See ServingConnection.
+  std::vector<std::string> DescribeCalls(HandlerStage stage) const { return serving_.DescribeCalls(stage); }
+
+  const transport::SessionToken& token() const { return token_; }
+  transport::Poller& poller() { return poller_; }
+  const Admission::Place& place() const { return place_; }
+
+ private:
+  // ServingConnection::Owner
+  void OnServingHeard() override;
+  void OnServingClosed(const absl::Status& why) override;
+  void OnServingGone() override;
+  std::shared_ptr<Channel> peer() override;
+
+  const std::shared_ptr<transport::Runtime> runtime_;
+  transport::Poller& poller_;
+  const fabric::SocketAddress peer_host_;  // Port 0.
+  const Admission::Place place_;
+  const ServerOptions& options_;
+  Owner& owner_;
+  const transport::SessionToken token_;
+  ServingConnection serving_;
+  bool closed_ = false;
+  absl::Mutex mutex_;
+  std::shared_ptr<Channel> peer_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_INTERNAL_SESSION_H_

@@ -1,0 +1,402 @@
+#include "hawser/rpc/internal/untyped_call.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
+#include "hawser/rpc/internal/cancel_scope.h"
+#include "hawser/rpc/internal/channel_core.h"
+#include "hawser/rpc/internal/envelope.h"
+#include "hawser/rpc/internal/exceptions.h"
+#include "hawser/rpc/status.h"
+
+namespace hawser::internal {
+namespace {
+
+// An idempotent call whose connection is lost is sent again so often. More would let a request that kills
+// servers go round for ever.
+constexpr int kResendsMax = 2;
+
+// A timeout below this counts from the very call of Send(). A longer one counts from the poller's clock,
+// which may lag behind by what the callback that sends has taken so far: reading the clock for each call
+// would cost a tenth of a small one.
+constexpr int64_t kExactTimeoutNs = 1'000'000'000;
+
+// How much later than the poller a waiting thread looks at the deadline. Unless the application holds the
+// poller, the poller's own result, which says more, comes first.
+constexpr absl::Duration kGrace = absl::Milliseconds(20);
+
+int64_t DeadlineNs(int64_t now_ns, int64_t timeout_ns) {
+  return timeout_ns >= transport::kNever - now_ns ? transport::kNever : now_ns + timeout_ns;
+}
+
+// Of a deadline that is reckoned on the poller.
+constexpr int64_t kNotYet = std::numeric_limits<int64_t>::min();
+
+// Traversal that every message is allowed, as of Cap'n Proto's default.
+constexpr uint64_t kTraversalBytes = 8 << 20;
+
+// A message of plain memory, for a call that will never be sent: its pool has no limit to reach and no
+// fabric.
+transport::OutgoingMessagePtr UnsendableMessage() {
+  auto buffers =
+      std::make_shared<transport::BufferPool>(nullptr, transport::BufferPoolOptions{.limit_bytes = 0});
+  return transport::MessagePool::Create(std::move(buffers))->NewOutgoing();
+}
+
+}  // namespace
+
+capnp::AnyPointer::Reader Root(transport::IncomingMessage& message, const ReadLimits& limits) {
+  capnp::ReaderOptions options;
+  options.traversalLimitInWords =
+      (message.body_bytes() * limits.traversal_factor + kTraversalBytes) / sizeof(capnp::word);
+  options.nestingLimit = limits.nesting_max;
+  return message.reader(options).getRoot<capnp::AnyPointer>();
+}
+
+void Misused(const char* how, const char* method) {
+  HAWSER_CHECK(false, how, method != nullptr ? absl::StrCat(" (method ", method, ")") : "");
+  std::abort();
+}
+
+// ---- Of the caller.
+
+CallRef UntypedCall::New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+                         const CallOptions& options) {
+  if (!channel->poller().usable_in_this_process()) return NewInChild(channel, method);
+  UntypedCall* const call = channel->calls().Get(channel);
+  call->Prepare(channel, method, options);
+  return CallRef(call);
+}
+
+CallRef UntypedCall::NewInChild(const std::shared_ptr<ChannelCore>& channel, const Method& method) {
+  auto* const call = new UntypedCall();
+  call->core_ = channel.get();
+  call->parents_core_ = channel;
+  call->method_ = method;
+  call->request_ = UnsendableMessage();
+  call->result_ = call->ErrorInChild();
+  call->stage_ = Stage::kEnded;
+  call->handover_.store(Handover::kResult, std::memory_order_relaxed);
+  call->refs_.store(1, std::memory_order_relaxed);
+  return CallRef(call);
+}
+
+bool UntypedCall::in_child() const { return !core_->poller().usable_in_this_process(); }
+
+absl::Status UntypedCall::ErrorInChild() const {
+  return Error(absl::StatusCode::kFailedPrecondition,
+               "this process is a child made by fork() after the channel was; its connections and threads "
+               "are the parent's. Make channels after fork(), or call exec()");
+}
+
+void UntypedCall::Prepare(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+                          const CallOptions& options) {
+  core_ = channel.get();
+  method_ = method;
+  request_ = core_->poller().messages().NewOutgoing();
+  deadline_ = options.deadline;
+  wait_for_ready_ = options.wait_for_ready;
+  scope_ = options.scope;
+  const bool has_default = deadline_ == absl::InfiniteFuture() && options.timeout == absl::InfiniteDuration();
+  timeout_ns_ = has_default ? core_->default_timeout_ns() : absl::ToInt64Nanoseconds(options.timeout);
+  stage_ = Stage::kNew;
+  cancelled_ = was_sent_ = request_comes_back_ = false;
+  resends_ = 0;
+  handover_.store(Handover::kNeither, std::memory_order_relaxed);
+  cancel_posted_.store(false, std::memory_order_relaxed);
+  refs_.store(1, std::memory_order_relaxed);
+}
+
+void UntypedCall::Free() {
+  if (parents_core_ != nullptr) {
+    delete this;
+    return;
+  }
+  if (in_child()) return;  // Leaked: a thread of the parent may have held the locks of what it goes back to.
+  request_.reset();
+  scope_.reset();
+  result_ = transport::IncomingMessagePtr();
+  core_->calls().Put(this);
+}
+
+void UntypedCall::Send() {
+  if (parents_core_ != nullptr) return;
+  if (deadline_ != absl::InfiniteFuture()) {
+    timeout_ns_ =
+        std::min(timeout_ns_, absl::ToInt64Nanoseconds(deadline_ - core_->poller().environment().Now()));
+  }
+  transport::Poller& poller = core_->poller();
+  // A poller that a callback on another thread holds would count a longer one from when the callback returns.
+  const bool known = timeout_ns_ < kExactTimeoutNs || (poller.called_out().inside() && !poller.Held());
+  deadline_ns_ = known ? DeadlineNs(poller.environment().NowNs(), timeout_ns_) : kNotYet;
+  waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
+  request_->SetEnvelope(Encode(RequestEnvelope{method_.interface_id, method_.ordinal}));
+  refs_.store(2, std::memory_order_relaxed);  // No other thread has seen the call yet.
+  const bool cancelled = scope_ != nullptr && !scope_->Add(*this);
+  core_->poller().Post(&send_item_);
+  if (cancelled) Cancel();
+}
+
+CallResult UntypedCall::Wait() {
+  const ReadLimits& limits = core_->read_limits();
+  if (parents_core_ != nullptr) return {std::move(result_), limits};
+  if (in_child()) return {ErrorInChild(), limits};
+  if (transport::Poller::ThisThreadHoldsOne()) {
+    Cancel();
+    return {
+        CallError(absl::StatusCode::kFailedPrecondition, method_.name, core_->peer_address(),
+                  "Wait() was called in a handler or callback on a poller's thread, where everything else "
+                  "on that poller, perhaps this answer, would wait, too; use Then() or co_await there, or "
+                  "give the server an executor (ServerOptions::executor)",
+                  /*sent=*/true),
+        limits};
+  }
+  done_.Reset();
+  Handover neither = Handover::kNeither;
+  if (handover_.compare_exchange_strong(neither, Handover::kWaiter, std::memory_order_acq_rel)) {
+    if (absl::Status given_up = AwaitResult(); !given_up.ok()) return {std::move(given_up), limits};
+  }
+  return {std::move(result_), limits};
+}
+
+absl::Status UntypedCall::AwaitResult() {
+  transport::Poller& poller = core_->poller();
+  const auto deadline_ns = [&] {
+    const int64_t known_ns = waiters_deadline_ns_.load(std::memory_order_relaxed);
+    const int64_t now_ns = poller.environment().NowNs();
+    const int64_t end_ns = known_ns != kNotYet ? known_ns : DeadlineNs(now_ns, timeout_ns_);
+    return transport::After(std::max(end_ns, now_ns), kGrace);
+  };
+  const auto soon_ns = [&] { return transport::After(poller.environment().NowNs(), kGrace); };
+  if (poller.WaitFor(done_, deadline_ns)) return absl::OkStatus();
+  do {
+    if (std::optional<absl::Status> result = GiveUpIfHeld()) return *std::move(result);
+  } while (!poller.WaitFor(done_, soon_ns));
+  return absl::OkStatus();
+}
+
+std::optional<absl::Status> UntypedCall::GiveUpIfHeld() {
+  transport::Poller& poller = core_->poller();
+  const std::optional<transport::CalledOut::Call> call = poller.called_out().Now();
+  if (!call.has_value()) return std::nullopt;  // It has been slow, and moves again.
+  Handover waiter = Handover::kWaiter;
+  if (!handover_.compare_exchange_strong(waiter, Handover::kGivenUp, std::memory_order_acq_rel)) {
+    poller.WaitFor(done_);  // The result is there, and this thread is told in a moment.
+    return absl::OkStatus();
+  }
+  Cancel();
+  const absl::Duration held = absl::Nanoseconds(poller.environment().NowNs() - call->since_ns);
+  return CallError(absl::StatusCode::kDeadlineExceeded, method_.name, core_->peer_address(),
+                   absl::StrCat("the deadline passed, and this process could not look for the answer: the "
+                                "poller of its channel has been held for ",
+                                transport::RoughDuration(held), " by ", transport::Describe(*call)),
+                   /*sent=*/true);
+}
+
+void UntypedCall::Then(Callback&& callback) {
+  callback_ = std::move(callback);
+  if (parents_core_ != nullptr || in_child()) {
+    if (parents_core_ == nullptr) result_ = ErrorInChild();
+    AddRef();
+    InvokeCallback();
+    return Unref();
+  }
+  // The callback may end the caller's interest, and this call, before this function returns.
+  ChannelCore& core = *core_;
+  core.poller().AddAsyncInterest(1);
+  Handover neither = Handover::kNeither;
+  if (handover_.compare_exchange_strong(neither, Handover::kCallback, std::memory_order_acq_rel)) return;
+  AddRef();
+  const std::shared_ptr<ChannelCore> keep = core.shared_from_this();
+  handover_.store(Handover::kResultCallback, std::memory_order_release);
+  core.poller().Post(&callback_item_);
+}
+
+void UntypedCall::Unhook() {
+  Handover before = Handover::kCallback;
+  if (handover_.compare_exchange_strong(before, Handover::kNeither, std::memory_order_acq_rel)) {
+    callback_ = nullptr;
+    core_->poller().AddAsyncInterest(-1);
+    return;
+  }
+  // CallBackLate() finds kResult and does the rest.
+  if (before == Handover::kResultCallback) {
+    handover_.compare_exchange_strong(before, Handover::kResult, std::memory_order_acq_rel);
+  }
+}
+
+void UntypedCall::Cancel() {
+  if (parents_core_ != nullptr || in_child() ||
+      handover_.load(std::memory_order_acquire) == Handover::kResult)
+    return;
+  if (cancel_posted_.exchange(true, std::memory_order_relaxed)) return;
+  AddRef();
+  core_->poller().Post(&cancel_item_);
+}
+
+// ---- On the poller.
+
+void UntypedCall::RunSend() {
+  if (deadline_ns_ == kNotYet) {
+    deadline_ns_ = DeadlineNs(core_->poller().NowForDeadlineNs(), timeout_ns_);
+    waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
+  }
+  if (cancelled_) return EndSoon(Error(absl::StatusCode::kCancelled, "cancelled by the caller"));
+  if (timeout_ns_ <= 0 || deadline_ns_ <= core_->poller().now_ns()) {
+    return EndSoon(Error(absl::StatusCode::kDeadlineExceeded,
+                         absl::StrCat("the deadline had passed when it was to be sent",
+                                      timeout_ns_ > 0 ? core_->poller().WhyLate(deadline_ns_) : "")));
+  }
+  if (!request_->status().ok()) {
+    const absl::Status why = request_->status();
+    const char* const what = absl::IsResourceExhausted(why) ? "no registered memory for the request: "
+                                                            : "the request cannot be sent: ";
+    return EndSoon(Error(why.code(), absl::StrCat(what, absl::string_view(why.message()))));
+  }
+  core_->Start(*this);
+}
+
+void UntypedCall::RunCancel() {
+  cancelled_ = true;
+  switch (stage_) {
+    case Stage::kSent:
+      connection_->Cancel(exchange_);
+      break;
+    case Stage::kQueued:
+    case Stage::kReturning:
+      core_->Forget(*this);
+      EndSoon(Error(absl::StatusCode::kCancelled, "cancelled by the caller"));
+      break;
+    case Stage::kNew:  // RunSend() sees it.
+    case Stage::kEnding:
+    case Stage::kEnded:
+      break;
+  }
+  Unref();
+}
+
+// Also where no callback may run: on a thread that only posts, or inside Then() in another callback.
+void UntypedCall::RunCallback() { core_->HandOverSoon(*this); }
+
+void UntypedCall::CallBackLate() {
+  Handover both = Handover::kResultCallback;
+  if (handover_.compare_exchange_strong(both, Handover::kResult, std::memory_order_acq_rel)) {
+    InvokeCallback();
+  } else {
+    callback_ = nullptr;
+  }
+  core_->poller().AddAsyncInterest(-1);
+  Unref();
+}
+
+void UntypedCall::OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& response) {
+  transport::Connection* const connection = std::exchange(connection_, nullptr);
+  if (!response.ok()) return OnFailure(response.status());
+  const absl::StatusOr<ResponseEnvelope> envelope = DecodeResponseEnvelope((*response)->envelope());
+  if (!envelope.ok()) return End(Error(envelope.status().code(), envelope.status().message()));
+  if (envelope->code == absl::StatusCode::kOk) return End(std::move(response));
+  if (envelope->not_run) return OnRefusedUnrun(*connection, DecodeStatus(envelope->code, **response));
+  End(NameUnserved(DecodeStatus(envelope->code, **response), method_.name, core_->peer_address()));
+}
+
+// Nothing stands against sending it again, whatever its method: this server did not run it.
+void UntypedCall::OnRefusedUnrun(transport::Connection& connection, absl::Status why) {
+  // If it was sent before, a server of that time may have run it.
+  if (resends_ == 0) was_sent_ = false;
+  const std::shared_ptr<ChannelCore> core = core_->shared_from_this();
+  if (!std::exchange(request_comes_back_, false)) {
+    SetWasSent(why, was_sent_);
+    End(std::move(why));
+    return core->OnRefusedUnrun(connection);
+  }
+  core->AwaitRequest(*this);
+  core->OnRefusedUnrun(connection);
+  if (request_ != nullptr) SendAgain();
+}
+
+void UntypedCall::OnFailure(const absl::Status& why) {
+  // The fabric may still read the request. When it has let go, OnRequestBack() is called, whatever became of
+  // the call.
+  const bool comes_back = std::exchange(request_comes_back_, false);
+  if (comes_back) AddRef();
+  if (core_->closed()) return EndSoon(Error(core_->why_closed().code(), core_->why_closed().message()));
+  const bool late = deadline_ns_ <= core_->poller().now_ns();
+  if (comes_back && !cancelled_ && !late && resends_ < kResendsMax && absl::IsUnavailable(why)) {
+    ++resends_;
+    return core_->AwaitRequest(*this);
+  }
+  End(Error(why.code(), why.message()));
+}
+
+bool UntypedCall::WantsRequestBack() {
+  request_comes_back_ = method_.idempotent;
+  return request_comes_back_;
+}
+
+bool UntypedCall::WantsRequestBackAfter(const transport::IncomingMessage& error) {
+  const absl::StatusOr<ResponseEnvelope> envelope = DecodeResponseEnvelope(error.envelope());
+  request_comes_back_ = envelope.ok() && envelope->not_run && core_->reconnects();
+  if (request_comes_back_) AddRef();
+  return request_comes_back_;
+}
+
+void UntypedCall::OnRequestBack(transport::OutgoingMessagePtr request) {
+  // kSent: before OnResponse().
+  if (stage_ == Stage::kReturning || stage_ == Stage::kSent) request_ = std::move(request);
+  if (stage_ == Stage::kReturning) SendAgain();
+  Unref();
+}
+
+void UntypedCall::SendAgain() {
+  if (stage_ != Stage::kReturning) return;
+  core_->Forget(*this);
+  core_->Start(*this);
+}
+
+void UntypedCall::End(absl::StatusOr<transport::IncomingMessagePtr>&& result) {
+  if (!core_->poller().MayCallOut()) return EndSoon(std::move(result));
+  result_ = std::move(result);
+  HandOver();
+}
+
+void UntypedCall::EndSoon(absl::StatusOr<transport::IncomingMessagePtr>&& result) {
+  result_ = std::move(result);
+  stage_ = Stage::kEnding;
+  core_->HandOverSoon(*this);
+}
+
+void UntypedCall::HandOver() {
+  if (stage_ == Stage::kEnded) return CallBackLate();
+  stage_ = Stage::kEnded;
+  if (scope_ != nullptr) scope_->Remove(*this);
+  switch (handover_.exchange(Handover::kResult, std::memory_order_acq_rel)) {
+    case Handover::kWaiter:
+      done_.Set();
+      break;
+    case Handover::kCallback:
+      InvokeCallback();
+      core_->poller().AddAsyncInterest(-1);
+      break;
+    case Handover::kNeither:
+    case Handover::kResult:
+    case Handover::kResultCallback:
+    case Handover::kGivenUp:
+      break;
+  }
+  Unref();
+}
+
+void UntypedCall::InvokeCallback() {
+  const transport::Poller::CallOut out(core_->poller(), "the callback of", method_.name);
+  CallUser("the callback of", method_.name, [&] { callback_(std::move(result_), core_->read_limits()); });
+  callback_ = nullptr;  // It may own the PendingCall, and so this.
+}
+
+absl::Status UntypedCall::Error(absl::StatusCode code, absl::string_view why) const {
+  return CallError(code, method_.name, core_->peer_address(), why, was_sent_);
+}
+
+}  // namespace hawser::internal

@@ -1,0 +1,227 @@
+#ifndef HAWSER_RPC_INTERNAL_UNTYPED_CALL_H_
+#define HAWSER_RPC_INTERNAL_UNTYPED_CALL_H_
+
+#include <capnp/any.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "hawser/rpc/method.h"
+#include "hawser/rpc/options.h"
+#include "hawser/transport/connection.h"
+#include "hawser/transport/environment.h"
+#include "hawser/transport/exchange.h"
+#include "hawser/transport/message.h"
+#include "hawser/transport/poller.h"
+
+namespace hawser::internal {
+
+class CancelScope;
+class ChannelCore;
+class UntypedCall;
+
+struct CallResult {
+  absl::StatusOr<transport::IncomingMessagePtr> message;
+  ReadLimits limits;
+};
+
+// A shared owner of an UntypedCall: as shared_ptr, but the object goes back to its channel's pool.
+class CallRef {
+ public:
+  CallRef() = default;
+  explicit CallRef(UntypedCall* call) : call_(call) {}  // Takes over one reference.
+  CallRef(CallRef&& other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
+  CallRef& operator=(CallRef&& other) noexcept {
+    std::swap(call_, other.call_);
+    return *this;
+  }
+  ~CallRef();
+  // A further reference to a call that has one.
+  static CallRef To(UntypedCall& call);
+  UntypedCall* operator->() const { return call_; }
+  UntypedCall* get() const { return call_; }
+  explicit operator bool() const { return call_ != nullptr; }
+
+ private:
+  UntypedCall* call_ = nullptr;
+};
+
+// The call behind Call and PendingCall, without its types.
+//
+// Its one result is made on the poller, by whichever comes first: response, deadline, cancellation, or the
+// end of the connection or channel. The second of the two, the result or the caller that asks for it, hands it
+// over.
+// Thread:   that of the caller, one at a time; Cancel() from any.
+// Lifetime: two owners: the caller (CallRef), and from Send() until the result the channel.
+class UntypedCall final : transport::ResponseHandler {
+ public:
+  // Move-only function; stored inline if it fits two pointers.
+  using Callback = absl::AnyInvocable<void(absl::StatusOr<transport::IncomingMessagePtr>&& result,
+                                           const ReadLimits& limits)>;
+
+  static CallRef New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+                     const CallOptions& options);
+
+  const Method& method() const { return method_; }
+  // Until Send().
+  transport::OutgoingMessage& request() { return *request_; }
+  void Send();
+
+  // One of them, once, after Send().
+  CallResult Wait();
+  // `callback` runs in a turn of the thread that drives (Poller::MayCallOut()), never inside this call.
+  void Then(Callback&& callback);
+
+  // After Then(): `callback` does not run any more, if it has not started. It does not start on the poller
+  // meanwhile if this thread is on it; else the caller makes sure of that.
+  void Unhook();
+
+  void Cancel();
+
+ private:
+  friend class CallRef;
+  friend class CallPool;
+  friend class CallQueue;
+  friend class ChannelCore;
+
+  // Where it is, as the poller sees it.
+  enum class Stage : uint8_t {
+    kNew,        // Not yet arrived on the poller.
+    kQueued,     // Waits for a connection or a slot.
+    kSent,       // On connection_.
+    kReturning,  // Is sent again once the fabric needs the request no more.
+    kEnding,     // result_ is there; handed over in the next turn.
+    kEnded,
+  };
+
+  // Which of the result and the caller that asks for it has come.
+  enum class Handover : uint8_t {
+    kNeither,
+    kWaiter,
+    kCallback,
+    kResult,          // Alone, or handed over.
+    kResultCallback,  // Both; the callback runs in the next turn.
+    kGivenUp,         // The caller has waited until the deadline, and no longer. A result is dropped.
+  };
+
+  // One message to the poller each.
+  template <void (UntypedCall::*run)()>
+  struct Item final : transport::MailboxItem {
+    explicit Item(UntypedCall* owner) : call(owner) {}
+    void Run() override { (call->*run)(); }
+    UntypedCall* const call;
+  };
+
+  UntypedCall() = default;
+  ~UntypedCall() = default;
+
+  // After fork(): a call that has failed already, made without touching anything of the parent's.
+  static CallRef NewInChild(const std::shared_ptr<ChannelCore>& channel, const Method& method);
+  void Prepare(const std::shared_ptr<ChannelCore>& channel, const Method& method, const CallOptions& options);
+
+  void AddRef() { refs_.fetch_add(1, std::memory_order_relaxed); }
+  void Unref() {
+    if (refs_.load(std::memory_order_acquire) == 1 || refs_.fetch_sub(1, std::memory_order_acq_rel) == 1)
+      Free();
+  }
+  void Free();
+
+  // ---- On the poller.
+  void RunSend();
+  void RunCancel();
+  void RunCallback();
+  // The callback of kResultCallback, in a turn.
+  void CallBackLate();
+
+  // transport::ResponseHandler
+  void OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& response) override;
+  absl::string_view name() const override { return method_.name; }
+  void OnRequestBack(transport::OutgoingMessagePtr request) override;
+  bool WantsRequestBack() override;
+  bool WantsRequestBackAfter(const transport::IncomingMessage& error) override;
+
+  // Its request is back.
+  void SendAgain();
+  void OnRefusedUnrun(transport::Connection& connection, absl::Status why);
+  void OnFailure(const absl::Status& why);
+  // The result is there: hands it over now or, where no callback may run, in the next turn.
+  void End(absl::StatusOr<transport::IncomingMessagePtr>&& result);
+  void EndSoon(absl::StatusOr<transport::IncomingMessagePtr>&& result);
+  void HandOver();
+  // Waits for done_. Not OK: its poller is held beyond the deadline, and the caller has given the call up.
+  absl::Status AwaitResult();
+  // OK: the result is there. Not OK: what AwaitResult() returns. Empty: its poller is not held.
+  std::optional<absl::Status> GiveUpIfHeld();
+  absl::Status Error(absl::StatusCode code, absl::string_view why) const;
+  // This process is a child after fork() of the one that made the channel: the call is not touched, and
+  // leaked.
+  bool in_child() const;
+  absl::Status ErrorInChild() const;
+  void InvokeCallback();
+
+  // ---- Of the caller.
+  ChannelCore* core_ = nullptr;                // Lives as long as the pool has a call out.
+  std::shared_ptr<ChannelCore> parents_core_;  // Only of a call that was made in a child after fork().
+  Method method_ = {};
+  transport::OutgoingMessagePtr request_;
+  absl::Time deadline_;
+  int64_t timeout_ns_ = 0;
+  bool wait_for_ready_ = false;
+  std::shared_ptr<CancelScope> scope_;  // Of CallOptions::For(), or null.
+  bool released_by_poller_ = false;
+
+  // ---- Of the poller, from Send() on.
+  Stage stage_ = Stage::kNew;
+  bool cancelled_ = false;
+  bool was_sent_ = false;
+  uint8_t resends_ = 0;
+  bool request_comes_back_ = false;
+  int64_t deadline_ns_ = 0;
+  transport::Connection* connection_ = nullptr;  // kSent
+  transport::ExchangeId exchange_;
+  UntypedCall* next_ = nullptr;  // In a CallQueue, the CallPool or the channel's list of ended calls.
+  UntypedCall* previous_ = nullptr;
+  size_t heap_position_ = 0;  // In a CallQueue, if it has a deadline.
+
+  // ---- Of both.
+  std::atomic<uint32_t> refs_{0};
+  std::atomic<Handover> handover_{Handover::kNeither};
+  std::atomic<bool> cancel_posted_{false};
+  // For AwaitResult(): deadline_ns_, or kNotYet until the poller has come to RunSend().
+  std::atomic<int64_t> waiters_deadline_ns_{0};
+  absl::StatusOr<transport::IncomingMessagePtr> result_;
+  Callback callback_;
+  transport::Event done_;
+  Item<&UntypedCall::RunSend> send_item_{this};
+  Item<&UntypedCall::RunCancel> cancel_item_{this};
+  Item<&UntypedCall::RunCallback> callback_item_{this};
+};
+
+inline CallRef CallRef::To(UntypedCall& call) {
+  call.AddRef();
+  return CallRef(&call);
+}
+
+inline CallRef::~CallRef() {
+  if (call_ != nullptr) call_->Unref();
+}
+
+// The program called what it must not: a CHECK that says `how` and, unless that is null, the method.
+[[noreturn, gnu::cold]] void Misused(const char* how, const char* method);
+
+// The root of a received message. Throws kj::Exception on a malformed one.
+capnp::AnyPointer::Reader Root(transport::IncomingMessage& message, const ReadLimits& limits);
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_INTERNAL_UNTYPED_CALL_H_

@@ -1,0 +1,385 @@
+#include "hawser/transport/fabric/tcp/completion_queue.h"
+
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace hawser::fabric {
+namespace {
+
+// epoll_data of what is no source; indexes of sources are smaller.
+constexpr uint64_t kWakeData = ~uint64_t{0};
+constexpr uint64_t kSourceTimerData = kWakeData - 1;
+constexpr uint64_t kWaitTimerData = kWakeData - 2;
+
+uint64_t PackData(uint32_t index, uint32_t generation) { return uint64_t{generation} << 32 | index; }
+
+absl::Status CreationError(const char* call) {
+  const int error = errno;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "create a completion queue: ", call, ": ", DescribeErrno(error),
+      error == EMFILE ? ": raise the limit of open files (ulimit -n); each completion queue takes four"
+                      : ""));
+}
+
+}  // namespace
+
+// --- Queue
+// -----------------------------------------------------------------------------------------------------------
+
+template <CompletionSource::Links CompletionSource::*kLinks>
+void TcpCompletionQueue::Queue<kLinks>::Add(CompletionSource& source) {
+  CompletionSource::Links& links = source.*kLinks;
+  if (links.linked) return;
+  links = {.next = nullptr, .previous = last_, .linked = true};
+  (last_ == nullptr ? first_ : (last_->*kLinks).next) = &source;
+  last_ = &source;
+  ++size_;
+}
+
+template <CompletionSource::Links CompletionSource::*kLinks>
+void TcpCompletionQueue::Queue<kLinks>::MoveToFront(CompletionSource& source) {
+  if (first_ == &source) return;
+  Remove(source);
+  source.*kLinks = {.next = first_, .previous = nullptr, .linked = true};
+  (first_ == nullptr ? last_ : (first_->*kLinks).previous) = &source;
+  first_ = &source;
+  ++size_;
+}
+
+template <CompletionSource::Links CompletionSource::*kLinks>
+void TcpCompletionQueue::Queue<kLinks>::Remove(CompletionSource& source) {
+  CompletionSource::Links& links = source.*kLinks;
+  if (!links.linked) return;
+  (links.previous == nullptr ? first_ : (links.previous->*kLinks).next) = links.next;
+  (links.next == nullptr ? last_ : (links.next->*kLinks).previous) = links.previous;
+  links = {};
+  --size_;
+}
+
+template <CompletionSource::Links CompletionSource::*kLinks>
+CompletionSource* TcpCompletionQueue::Queue<kLinks>::TakeFirst() {
+  CompletionSource* source = first_;
+  if (source != nullptr) Remove(*source);
+  return source;
+}
+
+// --- Sources
+// ---------------------------------------------------------------------------------------------------------
+
+TcpCompletionQueue::TcpCompletionQueue(const TcpFabricOptions& options)
+    : options_(options), receive_staging_(new std::array<uint8_t, 64 * 1024>), send_batch_(new SendBatch) {}
+
+absl::StatusOr<std::unique_ptr<TcpCompletionQueue>> TcpCompletionQueue::Create(
+    const TcpFabricOptions& options) {
+  std::unique_ptr<TcpCompletionQueue> queue(new TcpCompletionQueue(options));
+  queue->epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
+  if (!queue->epoll_.is_open()) return CreationError("epoll_create1()");
+  queue->wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!queue->wake_.is_open()) return CreationError("eventfd()");
+  if (!queue->source_timer_.Open() || !queue->wait_timer_.Open()) return CreationError("timerfd_create()");
+  const std::pair<int, uint64_t> files[] = {{queue->wake_.get(), kWakeData},
+                                            {queue->source_timer_.fd(), kSourceTimerData},
+                                            {queue->wait_timer_.fd(), kWaitTimerData}};
+  for (const auto& [fd, data] : files) {
+    epoll_event event = {.events = EPOLLIN, .data = {.u64 = data}};
+    if (epoll_ctl(queue->epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return CreationError("epoll_ctl()");
+  }
+  return queue;
+}
+
+void TcpCompletionQueue::Register(EventSource& source) {
+  if (free_indexes_.empty()) {
+    free_indexes_.push_back(static_cast<uint32_t>(sources_.size()));
+    sources_.emplace_back();
+  }
+  source.index_ = free_indexes_.back();
+  free_indexes_.pop_back();
+  sources_[source.index_].source = &source;
+}
+
+void TcpCompletionQueue::Unregister(EventSource& source) {
+  Registration& registration = sources_[source.index_];
+  registration.source = nullptr;
+  ++registration.generation;
+  free_indexes_.push_back(source.index_);
+  source.index_ = EventSource::kUnregistered;
+}
+
+void TcpCompletionQueue::UnregisterQueuePair(CompletionSource& source) {
+  ready_.Remove(source);
+  ending_.Remove(source);
+  owing_.Remove(source);
+  carrying_.Remove(source);
+  Unregister(source);
+}
+
+void TcpCompletionQueue::StartCarrying(CompletionSource& source) { carrying_.Add(source); }
+
+void TcpCompletionQueue::StopCarrying(CompletionSource& source) { carrying_.Remove(source); }
+
+void TcpCompletionQueue::Watch(EventSource& source, int fd, uint32_t events) {
+  epoll_event event = {.events = events,
+                       .data = {.u64 = PackData(source.index_, sources_[source.index_].generation)}};
+  // Fails only for lack of kernel memory or watches (max_user_watches); then the source hears nothing, and
+  // its owner's timeout ends it.
+  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+}
+
+void TcpCompletionQueue::ChangeWatch(EventSource& source, int fd, uint32_t events) {
+  epoll_event event = {.events = events,
+                       .data = {.u64 = PackData(source.index_, sources_[source.index_].generation)}};
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+}
+
+void TcpCompletionQueue::Unwatch(int fd) {
+  if (!in_forked_child()) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
+void TcpCompletionQueue::UnwatchAndEnd(UniqueFd& socket) {
+  if (in_forked_child()) return socket.Reset();
+  Unwatch(socket.get());
+  EndAndClose(socket);
+}
+
+// --- Timers
+// ----------------------------------------------------------------------------------------------------------
+
+void TcpCompletionQueue::SetTimer(EventSource& source, absl::Duration delay) {
+  if (in_forked_child()) return;
+  source.timer_ns_ = delay == absl::InfiniteDuration() ? EventSource::kNoTimer
+                                                       : MonotonicNs() + absl::ToInt64Nanoseconds(delay);
+  source_timer_.SetAtLatest(source.timer_ns_);
+}
+
+bool TcpCompletionQueue::TimerFile::Open() {
+  fd_.Reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  return fd_.is_open();
+}
+
+void TcpCompletionQueue::TimerFile::SetAtLatest(int64_t when_ns) {
+  if (when_ns >= set_for_ns_) return;
+  set_for_ns_ = when_ns;
+  // Zero would mean: not at all.
+  const itimerspec spec = {.it_interval = {},
+                           .it_value = absl::ToTimespec(absl::Nanoseconds(std::max<int64_t>(when_ns, 1)))};
+  timerfd_settime(fd_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
+}
+
+void TcpCompletionQueue::TimerFile::Clear() {
+  uint64_t expirations;
+  [[maybe_unused]] const ssize_t n = read(fd_.get(), &expirations, sizeof(expirations));
+  set_for_ns_ = EventSource::kNoTimer;
+}
+
+// Timers are for what goes wrong, so they may cost a walk over all sources.
+void TcpCompletionQueue::HandleTimers() {
+  source_timer_.Clear();
+  const int64_t now_ns = MonotonicNs();
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    EventSource* source = sources_[i].source;
+    if (source == nullptr || source->timer_ns_ > now_ns) continue;
+    source->timer_ns_ = EventSource::kNoTimer;
+    source->OnTimer();
+  }
+  for (const Registration& registration : sources_) {
+    if (registration.source != nullptr) source_timer_.SetAtLatest(registration.source->timer_ns_);
+  }
+}
+
+// --- Polling
+// ---------------------------------------------------------------------------------------------------------
+
+size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
+  if (in_forked_child()) return 0;
+  CompletionSpan out = {completions.data(), completions.data() + completions.size()};
+  polling_ = true;
+  if (!ending_.empty()) TellEnds();
+  if (!completions.empty()) Deliver(out);
+  bool idle = out.next == completions.data();
+  // The rest of what came with one look is not mixed with what another look finds: what all of it brings about
+  // leaves first.
+  const bool rest = std::exchange(has_rest_, false) && !idle;
+  if ((!out.full() && !rest) || completions.empty()) {
+    if (TakeEventsOfWait()) {
+      HandleEvents();
+    } else if (!completions.empty() && carrying_.size() == 1 && blocked_ == 0 &&
+               ++polls_since_look_ < kPollsPerLook) {
+      // Trying to receive says at once what epoll would say first.
+      carrying_.first()->OnEvents(EPOLLIN);
+    } else {
+      polls_since_look_ = 0;
+      if ((events_.count = EpollWait(0, events_)) > 0) HandleEvents();
+    }
+    idle = idle && ready_.empty();
+    if (completions.empty()) {
+      DeliverNews(out);
+    } else {
+      Deliver(out);
+    }
+  }
+  has_rest_ = out.full() && !ready_.empty();
+  if (!owing_.empty()) SettleAcknowledgements(idle, rest);
+  polling_ = false;
+  Publish();
+  return out.next - completions.data();
+}
+
+// While there is room.
+void TcpCompletionQueue::Deliver(CompletionSpan& out) {
+  do {
+    CompletionSource* source = ready_.TakeFirst();
+    if (source == nullptr) return;
+    source->Deliver(out);
+    if (out.full() && ready_.last() == source) {
+      KeepTurn(*source);
+    } else if (in_turn_ == source) {
+      in_turn_ = nullptr;
+    }
+  } while (!out.full());
+}
+
+// It has more than the Poll() that is about to end could take.
+void TcpCompletionQueue::KeepTurn(CompletionSource& source) {
+  if (in_turn_ != &source) polls_in_turn_ = 0;
+  in_turn_ = ++polls_in_turn_ < kPollsInARow ? &source : nullptr;
+  if (in_turn_ != nullptr) ready_.MoveToFront(source);
+}
+
+// With no room for completions: news for handlers do not wait until all before them had their turns. Sources
+// with completions stay, in their order, for which all go round once.
+void TcpCompletionQueue::DeliverNews(CompletionSpan& none) {
+  const size_t count = ready_.size();
+  for (size_t i = 0; i < count && !ready_.empty(); ++i) {
+    CompletionSource& source = *ready_.TakeFirst();
+    if (i < kNewsMax) {
+      source.Deliver(none);
+    } else {
+      ready_.Add(source);
+    }
+  }
+}
+
+void TcpCompletionQueue::TellEnds() {
+  for (size_t count = std::min(ending_.size(), kNewsMax); count > 0 && !ending_.empty(); --count) {
+    ending_.TakeFirst()->OnTellEnd();
+  }
+}
+
+void TcpCompletionQueue::HandleEvents() {
+  // What a handler does can remove sources whose events are still to come: hence looked up each time.
+  for (int i = 0; i < events_.count; ++i) {
+    const uint64_t data = events_.event[i].data.u64;
+    if (data == kWakeData || data == kWaitTimerData) continue;  // For Wait().
+    if (data == kSourceTimerData) {
+      HandleTimers();
+      continue;
+    }
+    const Registration& registration = sources_[static_cast<uint32_t>(data)];
+    if (registration.source == nullptr || registration.generation != data >> 32) continue;
+    registration.source->OnEvents(events_.event[i].events);
+  }
+}
+
+void TcpCompletionQueue::SettleAcknowledgements(bool idle, bool rest) {
+  ++polls_owing_;
+  idle_polls_owing_ = idle ? idle_polls_owing_ + 1 : 0;
+  // With a thread asleep in Wait(), this one may never poll again. With a rest, it polls at once, and what it
+  // took is still to be answered.
+  const bool now = !rest && (settle_now_.exchange(false, std::memory_order_relaxed) ||
+                             waiting_.load(std::memory_order_seq_cst) > 0);
+  if (!now && polls_owing_ < kPollsOwing && idle_polls_owing_ < kIdlePollsOwing) return;
+  polls_owing_ = 0;
+  idle_polls_owing_ = 0;
+  for (size_t count = owing_.size(); count > 0 && !owing_.empty(); --count) owing_.TakeFirst()->Acknowledge();
+}
+
+void TcpCompletionQueue::Schedule(CompletionSource& source) {
+  ready_.Add(source);
+  if (!polling_) Publish();
+}
+
+void TcpCompletionQueue::TellEnd(CompletionSource& source) {
+  ending_.Add(source);
+  if (!polling_) Publish();
+}
+
+void TcpCompletionQueue::OweAcknowledgement(CompletionSource& source) { owing_.Add(source); }
+
+void TcpCompletionQueue::CancelAcknowledgement(CompletionSource& source) {
+  owing_.Remove(source);
+  if (!polling_ && owing_.empty() && is_owing_.load(std::memory_order_relaxed)) Publish();
+}
+
+// Tells Wait() what only Poll() can do. Sequentially consistent with Wait(): either it sees this, or we see
+// it waiting.
+void TcpCompletionQueue::Publish() {
+  const bool work = !ready_.empty() || !ending_.empty();
+  const bool owing = !owing_.empty();
+  if (has_work_.load(std::memory_order_relaxed) != work) has_work_.store(work, std::memory_order_seq_cst);
+  if (is_owing_.load(std::memory_order_relaxed) != owing) is_owing_.store(owing, std::memory_order_seq_cst);
+  if ((work || owing) && waiting_.load(std::memory_order_seq_cst) > 0) Wake();
+}
+
+// --- Waiting
+// ---------------------------------------------------------------------------------------------------------
+
+void TcpCompletionQueue::WaitUntil(int64_t when_ns) {
+  if (in_forked_child()) return;
+  waiting_.fetch_add(1, std::memory_order_seq_cst);
+  if (is_owing_.load(std::memory_order_seq_cst)) {
+    settle_now_.store(true, std::memory_order_relaxed);
+  } else if (!has_work_.load(std::memory_order_seq_cst) && !has_hint_.load(std::memory_order_acquire)) {
+    SleepUntil(when_ns);
+  }
+  waiting_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+// A time that has passed ends it too: its timer goes off at once.
+void TcpCompletionQueue::SleepUntil(int64_t when_ns) {
+  wait_timer_.SetAtLatest(when_ns);
+  const int found = EpollWait(-1, hint_);
+  hint_.count = 0;
+  for (int i = 0; i < found; ++i) {
+    const epoll_event event = hint_.event[i];
+    if (event.data.u64 == kWakeData) {
+      // Emptied before woken_ is: a Wake() in between is one for this Wait(), which is ending.
+      uint64_t wakes;
+      [[maybe_unused]] const ssize_t n = read(wake_.get(), &wakes, sizeof(wakes));
+      woken_.exchange(false, std::memory_order_acq_rel);
+    } else if (event.data.u64 == kWaitTimerData) {
+      wait_timer_.Clear();
+    } else {
+      hint_.event[hint_.count++] = event;
+    }
+  }
+  if (hint_.count > 0) has_hint_.store(true, std::memory_order_release);
+}
+
+void TcpCompletionQueue::Wake() {
+  if (in_forked_child()) return;
+  if (woken_.exchange(true, std::memory_order_acq_rel)) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = write(wake_.get(), &one, sizeof(one));
+}
+
+bool TcpCompletionQueue::TakeEventsOfWait() {
+  if (!has_hint_.load(std::memory_order_acquire)) return false;
+  events_.count = hint_.count;
+  std::copy_n(hint_.event, hint_.count, events_.event);
+  has_hint_.store(false, std::memory_order_release);
+  return true;
+}
+
+int TcpCompletionQueue::EpollWait(int timeout_ms, Events& events) {
+  if (options_.counters != nullptr) options_.counters->epoll_calls.fetch_add(1, std::memory_order_relaxed);
+  return std::max(epoll_wait(epoll_.get(), events.event, kEventsMax, timeout_ms), 0);
+}
+
+}  // namespace hawser::fabric

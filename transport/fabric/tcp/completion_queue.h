@@ -1,0 +1,228 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_TCP_COMPLETION_QUEUE_H_
+#define HAWSER_TRANSPORT_FABRIC_TCP_COMPLETION_QUEUE_H_
+
+#include <sys/epoll.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "hawser/base/fork.h"
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/tcp/options.h"
+#include "hawser/transport/fabric/tcp/requester.h"
+#include "hawser/transport/fabric/tcp/send_batch.h"
+#include "hawser/transport/fabric/tcp/socket.h"
+
+namespace hawser::fabric {
+
+class TcpCompletionQueue;
+
+// Something with a socket and perhaps a timer, on one completion queue. Its owner removes it before
+// destroying it.
+class EventSource {
+ public:
+  virtual ~EventSource() = default;
+
+  // `events` as of epoll_wait(2). May destroy this, or any other source.
+  virtual void OnEvents(uint32_t events) = 0;
+  // The delay given to SetTimer() is over. Likewise.
+  virtual void OnTimer() {}
+
+ private:
+  friend class TcpCompletionQueue;
+  static constexpr uint32_t kUnregistered = ~0u;
+  static constexpr int64_t kNoTimer = INT64_MAX;
+  uint32_t index_ = kUnregistered;
+  int64_t timer_ns_ = kNoTimer;  // CLOCK_MONOTONIC
+};
+
+// A source that also has completions to deliver: a queue pair.
+class CompletionSource : public EventSource {
+ public:
+  // Called once for each Schedule(). Adds completions while there is room and schedules itself again if that
+  // did not suffice; or calls its handler, as the last thing it does.
+  virtual void Deliver(CompletionSpan& out) = 0;
+  // Called once for each TellEnd(), unless it was unregistered.
+  virtual void OnTellEnd() = 0;
+  // Called once for each OweAcknowledgement(), unless it was cancelled.
+  virtual void Acknowledge() = 0;
+
+ private:
+  friend class TcpCompletionQueue;
+  struct Links {
+    CompletionSource* next = nullptr;
+    CompletionSource* previous = nullptr;
+    bool linked = false;
+  };
+  Links ready_;
+  Links ending_;
+  Links owing_;
+  Links carrying_;
+};
+
+// Its queue pairs' completions, and the epoll set of everything that belongs to them.
+//
+// Poll() belongs to one thread at a time; Wait() may run beside it, so it shares nothing with it but what is
+// atomic. What epoll_wait(2) told Wait() is handed over to the Poll() behind it, for epoll says it only once.
+class TcpCompletionQueue final : public CompletionQueue {
+ public:
+  static absl::StatusOr<std::unique_ptr<TcpCompletionQueue>> Create(const TcpFabricOptions& options);
+  ~TcpCompletionQueue() = default;
+
+  size_t Poll(absl::Span<Completion> completions) override;
+  void WaitUntil(int64_t when_ns) override;
+  void Wake() override;
+
+  // For its sources.
+  void Register(EventSource& source);
+  void Unregister(EventSource& source);  // After Unwatch(): a closed socket stays, if a child has it, too.
+  void Watch(EventSource& source, int fd, uint32_t events);
+  void ChangeWatch(EventSource& source, int fd, uint32_t events);
+  void Unwatch(int fd);
+  // Its connection, or its listening, ends; and it is closed.
+  void UnwatchAndEnd(UniqueFd& socket);
+  void SetTimer(EventSource& source, absl::Duration delay);  // Instead of the one before. Infinite: none.
+
+  // For its queue pairs. Each call is for as long as the opposite one was not made; repeated, it has no
+  // effect.
+  void UnregisterQueuePair(CompletionSource& source);
+  void Schedule(CompletionSource& source);  // Deliver() will be called.
+  // OnTellEnd() will be called by the next Poll(): when what this one returns has been seen.
+  void TellEnd(CompletionSource& source);
+  void OweAcknowledgement(CompletionSource& source);
+  void CancelAcknowledgement(CompletionSource& source);
+  void StartCarrying(CompletionSource& source);  // Frames, on a connected socket.
+  void StopCarrying(CompletionSource& source);
+  // A socket was full, or is no more. While one is, Poll() asks epoll each time.
+  void CountBlocked(int change) { blocked_ += change; }
+
+  absl::Span<uint8_t> receive_staging() { return absl::MakeSpan(*receive_staging_); }
+  SendBatch& send_batch() { return *send_batch_; }
+  const TcpFabricOptions& options() const { return options_; }
+
+  // The sockets, the epoll set and the timers are the parent's, too: they are left alone. Poll() finds
+  // nothing, and what the child destroys ends no connection.
+  bool in_forked_child() const { return fork_mark_.in_child(); }
+
+ private:
+  static constexpr int kEventsMax = 64;
+  // Polls of a lone busy connection, between two looks at all the other sockets.
+  static constexpr uint32_t kPollsPerLook = 32;
+  // An acknowledgement travels with the next request or answer. If none comes, it leaves after so many polls
+  // that found nothing, or so many of any kind, of which a busy poller makes 16 in a turn.
+  static constexpr uint32_t kIdlePollsOwing = 4;
+  static constexpr uint32_t kPollsOwing = 64;
+  // A source that has more completions than a Poll() takes has so many Poll()s in a row before the next one has
+  // its turn: enough, at 16 each, that what answers the 64 requests of one peer leaves with one system call,
+  // though its turn may begin in the middle of a Poll(). When the poller takes fewer, because each takes long,
+  // turns are as much shorter.
+  static constexpr uint32_t kPollsInARow = 8;
+  // Sources that one Poll() without room for completions asks for news; ends that one Poll() tells of.
+  static constexpr size_t kNewsMax = 64;
+
+  // Of sources that know by themselves whether they are in it.
+  template <CompletionSource::Links CompletionSource::*kLinks>
+  class Queue {
+   public:
+    void Add(CompletionSource& source);
+    void MoveToFront(CompletionSource& source);
+    void Remove(CompletionSource& source);
+    CompletionSource* TakeFirst();
+    CompletionSource* first() const { return first_; }
+    CompletionSource* last() const { return last_; }
+    bool empty() const { return first_ == nullptr; }
+    size_t size() const { return size_; }
+
+   private:
+    CompletionSource* first_ = nullptr;
+    CompletionSource* last_ = nullptr;
+    size_t size_ = 0;
+  };
+
+  struct Events {
+    int count = 0;
+    epoll_event event[kEventsMax];
+  };
+
+  // The first of some timers, as a file that becomes readable: so that epoll_wait(2) needs no timeout, which
+  // the kernel would start and stop each time.
+  class TimerFile {
+   public:
+    bool Open();
+    int fd() const { return fd_.get(); }
+    // Makes sure that it goes off at `when_ns` (CLOCK_MONOTONIC), or before.
+    void SetAtLatest(int64_t when_ns);
+    // It went off, and is set no more.
+    void Clear();
+
+   private:
+    UniqueFd fd_;  // timerfd_create(2)
+    int64_t set_for_ns_ = EventSource::kNoTimer;
+  };
+
+  explicit TcpCompletionQueue(const TcpFabricOptions& options);
+
+  int EpollWait(int timeout_ms, Events& events);
+  void Deliver(CompletionSpan& out);
+  void KeepTurn(CompletionSource& source);
+  void DeliverNews(CompletionSpan& none);
+  void TellEnds();
+  void SleepUntil(int64_t when_ns);
+  bool TakeEventsOfWait();
+  void HandleEvents();
+  void HandleTimers();
+  void SettleAcknowledgements(bool idle, bool rest);
+  void Publish();
+
+  const TcpFabricOptions& options_;
+  const ForkMark fork_mark_;
+  UniqueFd epoll_;
+  UniqueFd wake_;           // eventfd(2)
+  TimerFile source_timer_;  // For the sources' timers. Poll()'s.
+  TimerFile wait_timer_;    // For what Wait() is told. Wait()'s.
+
+  // Sources by index; in epoll_data with a generation, because events can be older than what now has the
+  // index.
+  struct Registration {
+    EventSource* source = nullptr;
+    uint32_t generation = 0;
+  };
+  std::vector<Registration> sources_;
+  std::vector<uint32_t> free_indexes_;
+  Queue<&CompletionSource::ready_> ready_;
+  Queue<&CompletionSource::ending_> ending_;
+  Queue<&CompletionSource::owing_> owing_;
+  Queue<&CompletionSource::carrying_> carrying_;
+  int blocked_ = 0;
+  bool polling_ = false;
+  bool has_rest_ = false;  // The last Poll() had no room for all that was at hand.
+  // Compared only: may be gone.
+  const CompletionSource* in_turn_ = nullptr;
+  uint32_t polls_in_turn_ = 0;
+  uint32_t polls_since_look_ = 0;
+  uint32_t polls_owing_ = 0;
+  uint32_t idle_polls_owing_ = 0;
+  Events events_;  // Being handled.
+
+  const std::unique_ptr<std::array<uint8_t, 64 * 1024>> receive_staging_;
+  const std::unique_ptr<SendBatch> send_batch_;
+
+  // Shared with Wait() and Wake().
+  std::atomic<bool> has_work_ = false;  // ready_ or ending_ is not empty, outside of Poll().
+  std::atomic<bool> is_owing_ = false;  // owing_ is not empty, likewise.
+  std::atomic<bool> settle_now_ = false;
+  std::atomic<int> waiting_ = 0;
+  std::atomic<bool> woken_ = false;
+  std::atomic<bool> has_hint_ = false;
+  Events hint_;  // has_hint_: Poll()'s, otherwise Wait()'s.
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_TCP_COMPLETION_QUEUE_H_

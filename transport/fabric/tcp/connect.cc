@@ -1,0 +1,193 @@
+// How a TcpQueuePair gets its connection: Connect() and Accept(), until frames can pass.
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/check_connect.h"
+#include "hawser/transport/fabric/tcp/connect_request.h"
+#include "hawser/transport/fabric/tcp/greeting.h"
+#include "hawser/transport/fabric/tcp/queue_pair.h"
+
+namespace hawser::fabric {
+namespace {
+
+// What an errno of connect(2) most likely means.
+const char* LikelyCause(int error) {
+  switch (error) {
+    case ECONNREFUSED:
+      return ": nobody listens there";
+    case ETIMEDOUT:
+      return ": the host is down, or a firewall drops what is sent to it";
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+      return ": no route leads there, or the host is down";
+    case EADDRNOTAVAIL:
+      return ": no local address or port is left to connect from";
+    case EACCES:
+    case EPERM:
+      return ": a firewall rule of this machine forbids it";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+absl::Status TcpQueuePair::Connect(const SocketAddress& address, absl::string_view private_data) {
+  absl::Status allowed = CheckConnect(absl::StrCat("connect to ", address.ToString()), state_ == State::kIdle,
+                                      local_address_, address, private_data);
+  if (!allowed.ok()) return allowed;
+  const bool bound = local_address_.family() != AF_UNSPEC;
+  const TcpFabricOptions& options = completion_queue_.options();
+  absl::StatusOr<UniqueFd> socket = OpenSocket(address.family(), options);
+  if (!socket.ok()) {
+    return absl::Status(socket.status().code(),
+                        absl::StrCat("connect to ", address.ToString(), ": ", socket.status().message()));
+  }
+  socket_ = *std::move(socket);
+  PrepareForFrames(socket_.get(), options);
+  peer_address_ = address;
+  greeting_ = std::make_unique<GreetingReader>(kAcceptPrivateDataMax);
+  greeting_to_send_ = EncodeGreeting(GreetingKind::kConnect, requester_.read_depth(), private_data);
+  state_ = State::kConnecting;
+  if (bound && BindToConnect(socket_.get(), local_address_) != 0) {
+    const int error = errno;
+    Fail(absl::UnavailableError(absl::StrCat(
+        "connect to ", Peer(), " from ", local_address_.ToString(), ": bind(): ", DescribeErrno(error),
+        error == EADDRNOTAVAIL ? ": no interface of this machine has that address" : "")));
+    return absl::OkStatus();
+  }
+  if (connect(socket_.get(), address.get(), address.length_bytes()) != 0 && errno != EINPROGRESS) {
+    const int error = errno;
+    Fail(absl::UnavailableError(
+        absl::StrCat("connect to ", Peer(), ": ", DescribeErrno(error), LikelyCause(error))));
+    return absl::OkStatus();
+  }
+  local_address_ = LocalAddress(socket_.get());
+  completion_queue_.Watch(*this, socket_.get(), EPOLLOUT);
+  return absl::OkStatus();
+}
+
+void TcpQueuePair::FinishConnect() {
+  int error = 0;
+  socklen_t length_bytes = sizeof(error);
+  getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length_bytes);
+  if (error == 0 && send(socket_.get(), greeting_to_send_.data(), greeting_to_send_.size(),
+                         MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(greeting_to_send_.size())) {
+    if (errno == EAGAIN) return;  // Not connected yet.
+    error = errno;
+  }
+  if (error != 0) {
+    Fail(absl::UnavailableError(
+        absl::StrCat("connect to ", Peer(), ": ", DescribeErrno(error), LikelyCause(error))));
+    return;
+  }
+  local_address_ = LocalAddress(socket_.get());
+  state_ = State::kGreeting;
+  UpdateWatch();
+}
+
+void TcpQueuePair::ReadGreeting() {
+  const GreetingReader::Result result = greeting_->Read(socket_.get());
+  const Greeting& greeting = greeting_->greeting();
+  const std::string who = absl::StrCat("connect to ", Peer(), ": ");
+  switch (result) {
+    case GreetingReader::Result::kIncomplete:
+      return;
+    case GreetingReader::Result::kClosed:
+      Fail(absl::UnavailableError(
+          absl::StrCat(who, "it closed the connection without an answer",
+                       greeting_->error() != 0 ? absl::StrCat(": ", DescribeErrno(greeting_->error())) : "",
+                       ": it is overloaded, ending, or no Hawser server")));
+      return;
+    case GreetingReader::Result::kNotHawser:
+      Fail(absl::UnavailableError(
+          absl::StrCat(who, "what listens there is no Hawser server on a TCP fabric; it answered \"",
+                       absl::CHexEscape(greeting_->bytes()), "\"")));
+      return;
+    case GreetingReader::Result::kMalformed:
+      Fail(absl::UnavailableError(
+          greeting.version != kGreetingVersion
+              ? absl::StrCat(who, "it speaks version ", greeting.version,
+                             " of the TCP fabric's protocol, we speak version ", kGreetingVersion)
+              : absl::StrCat(who, "malformed answer: kind ", static_cast<int>(greeting.kind), ", ",
+                             greeting.private_data_bytes, " bytes of private data")));
+      return;
+    case GreetingReader::Result::kComplete:
+      break;
+  }
+  switch (greeting.kind) {
+    case GreetingKind::kConnect:
+      // Connecting to a free port from which the kernel also dials makes TCP meet itself (simultaneous open).
+      Fail(absl::UnavailableError(absl::StrCat(who, "it asked to connect too: nobody listens there")));
+      return;
+    case GreetingKind::kReject:
+      Fail(absl::PermissionDeniedError(absl::StrCat(who, "rejected")), greeting_->private_data());
+      return;
+    case GreetingKind::kAccept:
+      break;
+  }
+  const uint32_t offered = requester_.read_depth();
+  if (greeting.read_depth > offered || (greeting.read_depth == 0 && offered != 0)) {
+    Fail(absl::UnavailableError(absl::StrCat(who, "malformed answer: a READ depth of ", greeting.read_depth,
+                                             ", where 1 to ", offered, " could be agreed")));
+    return;
+  }
+  Establish(greeting.read_depth, greeting_->private_data());
+}
+
+absl::Status TcpQueuePair::Accept(ConnectRequest& request, absl::string_view private_data) {
+  absl::Status allowed = CheckAccept(absl::StrCat("accept ", request.peer_address().ToString()),
+                                     state_ == State::kIdle, private_data);
+  if (!allowed.ok()) return allowed;
+  auto* const tcp_request = dynamic_cast<TcpConnectRequest*>(&request);
+  if (tcp_request == nullptr) return RequestOfAnotherFabric(request);
+  socket_ = tcp_request->TakeSocket();
+  if (!socket_.is_open()) return absl::FailedPreconditionError("Accept: the request was rejected before");
+  PrepareForFrames(socket_.get(), completion_queue_.options());
+  peer_address_ = tcp_request->peer_address();
+  local_address_ = LocalAddress(socket_.get());
+  const uint32_t read_depth = std::min(tcp_request->read_depth(), requester_.read_depth());
+  const std::string answer = EncodeGreeting(GreetingKind::kAccept, read_depth, private_data);
+  completion_queue_.Watch(*this, socket_.get(), EPOLLIN);
+  if (send(socket_.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
+      static_cast<ssize_t>(answer.size())) {
+    const int error = errno;
+    state_ = State::kGreeting;
+    Fail(absl::UnavailableError(
+        absl::StrCat("accept ", Peer(), ": it went away before the answer: ", DescribeErrno(error))));
+    return absl::OkStatus();
+  }
+  Establish(read_depth, {});
+  return absl::OkStatus();
+}
+
+void TcpQueuePair::Establish(uint32_t read_depth, absl::string_view private_data) {
+  requester_.set_read_depth(read_depth);
+  responder_.set_read_depth(read_depth);
+  state_ = State::kEstablished;
+  news().established = true;
+  news().private_data = std::string(private_data);
+  greeting_.reset();
+  greeting_to_send_ = std::string();
+  UpdateWatch();
+  completion_queue_.StartCarrying(*this);
+  completion_queue_.Schedule(*this);
+}
+
+void TcpConnectRequest::Reject(absl::string_view private_data) {
+  if (!socket_.is_open() || fork_mark_.in_child()) return;
+  const std::string answer =
+      EncodeGreeting(GreetingKind::kReject, 0, private_data.substr(0, kRejectPrivateDataMax));
+  send(socket_.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  EndAndClose(socket_);
+}
+
+}  // namespace hawser::fabric

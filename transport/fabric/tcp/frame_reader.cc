@@ -1,0 +1,235 @@
+#include "hawser/transport/fabric/tcp/frame_reader.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace hawser::fabric {
+namespace {
+
+// Of one queue pair, per call: then it is the others' turn. Bytes alone would not bound what a call costs:
+// while a READ is outstanding, a system call may bring one small frame. Whole fragments of READs use up the
+// bytes within eight system calls.
+constexpr size_t kReadBytesMax = 1024 * 1024;
+constexpr int kReadCallsMax = 32;
+
+// What few frames set.
+bool MaySet(const FrameHeader& header) {
+  const bool asks = header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite;
+  return (header.flags & ~(asks ? kAckRequestedFlag : 0)) == 0 && header.reserved == 0 &&
+         (header.status == 0 || header.kind == FrameKind::kNak);
+}
+
+}  // namespace
+
+FrameReader::Result FrameReader::Read(int fd, absl::Span<uint8_t> staging, TcpFabricCounters* counters) {
+  size_t total_bytes = 0;
+  for (int calls = 0; calls < kReadCallsMax && total_bytes < kReadBytesMax; ++calls) {
+    // First what is missing of the payload, to its place; then, or only, to staging, behind what is there of
+    // a header.
+    iovec segments[kSgeMax + 1];
+    size_t count = 0;
+    const size_t missing = payload_missing_;
+    if (missing > 0 && payload_ == FrameKind::kReadResponse) {
+      count = requester_.ReadSink(missing, segments);
+    } else if (missing > 0) {
+      segments[count++] = {target_, missing};
+    }
+    const size_t kept = partial_bytes_;
+    std::memcpy(staging.data(), partial_, kept);
+    const size_t room = (requester_.reads_outstanding() ? sizeof(FrameHeader) : staging.size()) - kept;
+    segments[count++] = {staging.data() + kept, room};
+
+    if (counters != nullptr) counters->receive_calls.fetch_add(1, std::memory_order_relaxed);
+    // Not readv(2) for one segment: recv(2) is the shorter way through the kernel.
+    const ssize_t n = count == 1 ? recv(fd, segments[0].iov_base, segments[0].iov_len, MSG_DONTWAIT)
+                                 : readv(fd, segments, static_cast<int>(count));
+    if (n <= 0) {
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Result::kDrained;
+      error_ = n < 0 ? errno : 0;
+      return Result::kClosed;
+    }
+
+    const size_t to_payload = std::min<size_t>(n, missing);
+    if (to_payload > 0) {
+      if (counters != nullptr && payload_ == FrameKind::kReadResponse) {
+        counters->read_bytes.fetch_add(to_payload, std::memory_order_relaxed);
+      }
+      Advance(to_payload);
+    }
+    if (const size_t staged = n - to_payload; staged > 0) {
+      const Result result = Parse(staging.data(), staging.data() + kept + staged);
+      if (counters != nullptr && copied_bytes_ > 0) {
+        counters->read_bytes.fetch_add(copied_bytes_, std::memory_order_relaxed);
+        counters->read_bytes_copied.fetch_add(std::exchange(copied_bytes_, 0), std::memory_order_relaxed);
+      }
+      if (result != Result::kMore) return result;
+    }
+    // A short read has emptied the socket; asking again would only hear EAGAIN.
+    if (static_cast<size_t>(n) < missing + room) return Result::kDrained;
+    total_bytes += n;
+  }
+  return Result::kMore;
+}
+
+FrameReader::Result FrameReader::Resume() {
+  const std::unique_ptr<uint8_t[]> held = std::move(held_);
+  return Parse(held.get(), held.get() + std::exchange(held_bytes_, 0));
+}
+
+FrameReader::Result FrameReader::Discard(int fd, absl::Span<uint8_t> staging) {
+  for (size_t total_bytes = 0; total_bytes < kReadBytesMax;) {
+    const ssize_t n = recv(fd, staging.data(), staging.size(), MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Result::kDrained;
+    if (n <= 0) {
+      error_ = n < 0 ? errno : 0;
+      return Result::kClosed;
+    }
+    if (static_cast<size_t>(n) < staging.size()) return Result::kDrained;
+    total_bytes += n;
+  }
+  return Result::kMore;
+}
+
+// kMore: all of it is used up. No payload is missing at the start.
+FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end) {
+  while (static_cast<size_t>(end - next) >= sizeof(FrameHeader)) {
+    std::memcpy(&header_, next, sizeof(header_));
+    const uint32_t acknowledged_before = requester_.acknowledged();
+    if (!requester_.Acknowledge(header_.acknowledged)) return Violation(requester_.violation());
+    Result result = Begin(header_);
+    // Else a peer could send as many of them as it likes, each of which costs us something and proves
+    // nothing.
+    if (payload_ == FrameKind::kAck && header_.acknowledged == acknowledged_before &&
+        result == Result::kMore) {
+      result = IdleAck();
+    }
+    if (result == Result::kReceiverNotReady) Hold(next, end);
+    if (result != Result::kMore) {
+      partial_bytes_ = 0;
+      return result;
+    }
+    next = CopyPayload(next + sizeof(FrameHeader), end);
+  }
+  partial_bytes_ = static_cast<uint32_t>(end - next);
+  std::memcpy(partial_, next, partial_bytes_);
+  return Result::kMore;
+}
+
+FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
+  payload_ = header.kind;
+  if ((header.flags | header.status | header.reserved) != 0 && !MaySet(header)) {
+    return Violation(absl::StrCat("it sent a frame of kind ", static_cast<int>(header.kind), " with flags ",
+                                  static_cast<int>(header.flags), ", status ",
+                                  static_cast<int>(header.status), " and reserved bits ",
+                                  static_cast<int>(header.reserved)));
+  }
+  Responder::Verdict verdict = Responder::Verdict::kOk;
+  switch (header.kind) {
+    case FrameKind::kSend:
+      verdict = responder_.BeginSend(header, &target_);
+      break;
+    case FrameKind::kWrite:
+      verdict = responder_.BeginWrite(header, &target_);
+      break;
+    case FrameKind::kReadRequest:
+      verdict = responder_.AcceptRead(header);
+      break;
+    case FrameKind::kReadResponse:
+      if (!requester_.BeginReadResponse(header)) return Violation(requester_.violation());
+      break;
+    case FrameKind::kAck:
+      if (header.length_bytes != 0) return HasPayload(header);
+      break;
+    case FrameKind::kNak:
+      if (header.length_bytes != 0) return HasPayload(header);
+      return requester_.Nak(header) ? Result::kNak : Violation(requester_.violation());
+    case FrameKind::kFarewell:
+      if (header.length_bytes == 0 || header.length_bytes > kFarewellBytesMax) {
+        return Violation(absl::StrCat("it sent a farewell of ", header.length_bytes, " bytes"));
+      }
+      farewell_.assign(header.length_bytes, '\0');
+      target_ = reinterpret_cast<uint8_t*>(&farewell_[0]);
+      break;
+    default:
+      return Violation(absl::StrCat("it sent a frame of unknown kind ", static_cast<int>(header.kind)));
+  }
+  switch (verdict) {
+    case Responder::Verdict::kOk:
+      break;
+    case Responder::Verdict::kNotReady:
+      return Result::kReceiverNotReady;
+    case Responder::Verdict::kRefused:
+      return Result::kRefused;
+    case Responder::Verdict::kViolation:
+      return Violation(responder_.reason());
+  }
+  const bool has_payload = header.kind != FrameKind::kReadRequest && header.kind != FrameKind::kAck;
+  payload_missing_ = has_payload ? header.length_bytes : 0;
+  return Result::kMore;
+}
+
+// `length_bytes` of the payload are in their place.
+void FrameReader::Advance(size_t length_bytes) {
+  payload_missing_ -= static_cast<uint32_t>(length_bytes);
+  if (payload_ == FrameKind::kReadResponse) {
+    requester_.AdvanceRead(length_bytes);
+    return;
+  }
+  target_ += length_bytes;
+  if (payload_missing_ > 0) return;
+  if (payload_ == FrameKind::kSend) {
+    responder_.FinishSend(header_.length_bytes, header_.flags);
+  } else if (payload_ == FrameKind::kWrite) {
+    responder_.FinishWrite(header_.flags);
+  }
+}
+
+// As much of the payload as has come; returns what follows it.
+const uint8_t* FrameReader::CopyPayload(const uint8_t* next, const uint8_t* end) {
+  const size_t length_bytes = std::min<size_t>(payload_missing_, end - next);
+  if (length_bytes == 0) return next;
+  if (payload_ == FrameKind::kReadResponse) {  // Unreachable as Read() is; counted, so that a test can tell.
+    copied_bytes_ += length_bytes;
+    iovec segments[kSgeMax];
+    const size_t count = requester_.ReadSink(length_bytes, segments);
+    for (size_t i = 0, offset = 0; i < count; offset += segments[i++].iov_len) {
+      std::memcpy(segments[i].iov_base, next + offset, segments[i].iov_len);
+    }
+  } else {
+    std::memcpy(target_, next, length_bytes);
+  }
+  Advance(length_bytes);
+  return next + length_bytes;
+}
+
+void FrameReader::Hold(const uint8_t* next, const uint8_t* end) {
+  held_bytes_ = end - next;
+  held_.reset(new uint8_t[held_bytes_]);
+  std::memcpy(held_.get(), next, held_bytes_);
+}
+
+// The peer takes what follows for the payload, and we for the next frame.
+FrameReader::Result FrameReader::HasPayload(const FrameHeader& header) {
+  return Violation(absl::StrCat("it sent a frame of kind ", static_cast<int>(header.kind),
+                                ", which has no payload, with one of ", header.length_bytes, " bytes"));
+}
+
+FrameReader::Result FrameReader::IdleAck() {
+  return Violation("it sent an acknowledgement frame that acknowledges nothing new");
+}
+
+FrameReader::Result FrameReader::Violation(const std::string& what) {
+  violation_ = what;
+  return Result::kViolation;
+}
+
+}  // namespace hawser::fabric

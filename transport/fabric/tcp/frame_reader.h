@@ -1,0 +1,87 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_TCP_FRAME_READER_H_
+#define HAWSER_TRANSPORT_FABRIC_TCP_FRAME_READER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/types/span.h"
+#include "hawser/transport/fabric/tcp/frame.h"
+#include "hawser/transport/fabric/tcp/options.h"
+#include "hawser/transport/fabric/tcp/requester.h"
+#include "hawser/transport/fabric/tcp/responder.h"
+
+namespace hawser::fabric {
+
+// Takes frames from a queue pair's socket and hands them to its halves. Small payloads pass through a staging
+// buffer that all queue pairs of a completion queue share; what is missing of a payload is read straight into
+// its place. While READs are outstanding no more than one header is read into staging, so the payload of a
+// READ is never copied. Between calls it keeps at most a partial header.
+// Thread:   that of the queue pair.
+class FrameReader {
+ public:
+  FrameReader(Requester& requester, Responder& responder) : requester_(requester), responder_(responder) {}
+
+  enum class Result {
+    kDrained,           // The socket has no more.
+    kMore,              // It may have: others should have their turn.
+    kClosed,            // End of file, or error() as errno.
+    kReceiverNotReady,  // A SEND waits for a receive: call Resume() once there is one, not Read().
+    kRefused,           // We refused a request; whatever follows is void. Call Discard(), not Read().
+    kNak,               // The peer refused a request of ours.
+    kViolation,         // violation() says of what.
+  };
+  Result Read(int fd, absl::Span<uint8_t> staging, TcpFabricCounters* counters);
+  Result Resume();
+
+  // Reads and forgets. kDrained, kMore or kClosed.
+  Result Discard(int fd, absl::Span<uint8_t> staging);
+
+  // Whether a WRITE with this rkey is half in.
+  bool IsWriting(uint32_t rkey) const {
+    return payload_ == FrameKind::kWrite && payload_missing_ > 0 && header_.key == rkey;
+  }
+  bool in_the_middle_of_a_frame() const { return partial_bytes_ > 0 || payload_missing_ > 0; }
+
+  const std::string& violation() const { return violation_; }
+  // What the peer said for a farewell; empty: nothing yet, or not all of it.
+  std::string farewell() const {
+    return payload_ == FrameKind::kFarewell && payload_missing_ > 0 ? std::string() : farewell_;
+  }
+  int error() const { return error_; }
+
+ private:
+  Result Parse(const uint8_t* next, const uint8_t* end);
+  Result Begin(const FrameHeader& header);
+  void Advance(size_t length_bytes);
+  const uint8_t* CopyPayload(const uint8_t* next, const uint8_t* end);
+  void Hold(const uint8_t* next, const uint8_t* end);
+  Result HasPayload(const FrameHeader& header);
+  Result IdleAck();
+  Result Violation(const std::string& what);
+
+  Requester& requester_;
+  Responder& responder_;
+
+  FrameKind payload_ = FrameKind::kAck;  // Whose payload_missing_ bytes come next.
+  uint32_t payload_missing_ = 0;
+  uint8_t* target_ = nullptr;  // Of a SEND or WRITE: where they belong.
+  FrameHeader header_;         // Of that frame.
+  uint32_t partial_bytes_ = 0;
+  uint8_t partial_[sizeof(FrameHeader)];
+
+  // A SEND that found no receive, with all that was already read behind it. At most one staging buffer's
+  // worth, for at most the RNR timeout.
+  std::unique_ptr<uint8_t[]> held_;
+  size_t held_bytes_ = 0;
+
+  uint64_t copied_bytes_ = 0;  // Of READs, since the last Read().
+  int error_ = 0;
+  std::string violation_;
+  std::string farewell_;
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_TCP_FRAME_READER_H_

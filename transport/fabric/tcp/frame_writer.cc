@@ -1,0 +1,186 @@
+#include "hawser/transport/fabric/tcp/frame_writer.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace hawser::fabric {
+namespace {
+
+// Of one queue pair, per call: then it is the others' turn.
+constexpr size_t kWriteBytesMax = 1024 * 1024;
+
+}  // namespace
+
+FrameWriter::Result FrameWriter::Write(int fd, bool with_answers, SendBatch& batch,
+                                       TcpFabricCounters* counters) {
+  size_t written_bytes = 0;
+  while (true) {
+    const bool ack_was_due = responder_.ack_due();
+    batch.Clear();
+    Fill(with_answers, batch);
+    if (batch.empty()) return Result::kDone;
+
+    msghdr message = {};
+    message.msg_iov = batch.segments();
+    message.msg_iovlen = batch.segment_count();
+    ssize_t sent;
+    do {
+      if (counters != nullptr) counters->send_calls.fetch_add(1, std::memory_order_relaxed);
+      // A single range, as of small frames, is cheaper to say: there is no list for the kernel to copy and
+      // check.
+      sent = message.msg_iovlen == 1
+                 ? send(fd, message.msg_iov->iov_base, message.msg_iov->iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
+                 : sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    } while (sent < 0 && errno == EINTR);
+
+    if (sent == static_cast<ssize_t>(batch.bytes())) {
+      partial_sent_ = 0;
+      written_bytes += sent;
+      if (written_bytes < kWriteBytesMax) continue;
+      return HasOutput() ? Result::kBlocked : Result::kDone;
+    }
+    const int error = sent < 0 ? errno : EAGAIN;
+    TakeBack(batch, std::max<ssize_t>(sent, 0), ack_was_due);
+    if (error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM)
+      return Result::kBlocked;
+    error_ = error;
+    return Result::kBroken;
+  }
+}
+
+void FrameWriter::Fill(bool with_answers, SendBatch& batch) {
+  if (partial_sent_ > 0) AppendRest(batch);
+  const size_t rest = batch.frame_count();
+  AppendRequests(batch);
+  if (with_answers) {
+    AppendAnswers(batch);
+    if (responder_.nak_due() && !responder_.has_answer() && batch.HasRoom()) {
+      AppendHeaderOnly(SendBatch::Owner::kNak, responder_.Nak(), batch);
+      responder_.set_nak_due(false);
+    }
+  }
+  if (batch.frame_count() == rest && responder_.ack_due()) {
+    AppendHeaderOnly(SendBatch::Owner::kAck, {.kind = FrameKind::kAck}, batch);
+  }
+  if (batch.frame_count() > rest) responder_.set_ack_due(false);
+}
+
+void FrameWriter::AppendRequests(SendBatch& batch) {
+  for (const Requester::Request* request;
+       batch.HasRoom() && (request = requester_.NextToSend()) != nullptr;) {
+    FrameHeader header = requester_.HeaderOf(*request);
+    header.acknowledged = responder_.executed();
+    batch.BeginFrame(SendBatch::Owner::kRequester, requester_.sent(), requester_.reads_sent());
+    batch.AppendHeader(header);
+    if (request->opcode != Opcode::kRead) {
+      for (uint8_t i = 0; i < request->sge_count; ++i) {
+        batch.Append(request->segments[i].address, request->segments[i].length_bytes);
+      }
+    }
+    batch.EndFrame();
+    requester_.MarkSent();
+  }
+}
+
+void FrameWriter::AppendAnswers(SendBatch& batch) {
+  while (batch.HasRoom() && responder_.has_answer()) {
+    const uint8_t* data;
+    FrameHeader header = responder_.NextFragment(&data);
+    header.acknowledged = responder_.executed();
+    batch.BeginFrame(SendBatch::Owner::kReadAnswer, responder_.answers_done(), responder_.answer_offset());
+    batch.AppendHeader(header);
+    batch.Append(data, header.length_bytes);
+    batch.EndFrame();
+    responder_.MarkFragmentSent();
+  }
+}
+
+void FrameWriter::AppendHeaderOnly(SendBatch::Owner owner, FrameHeader header, SendBatch& batch) {
+  header.acknowledged = responder_.executed();
+  batch.BeginFrame(owner, 0, 0);
+  batch.AppendHeader(header);
+  batch.EndFrame();
+}
+
+void FrameWriter::AppendRest(SendBatch& batch) {
+  const size_t header_sent = std::min(partial_sent_, sizeof(FrameHeader));
+  size_t skip = partial_sent_ - header_sent;
+  const auto append_header = [&] {
+    batch.AppendCopy(reinterpret_cast<const uint8_t*>(&partial_header_) + header_sent,
+                     sizeof(FrameHeader) - header_sent);
+  };
+  switch (partial_owner_) {
+    case SendBatch::Owner::kRequester: {
+      const Requester::Request& request = requester_.Sending();
+      batch.BeginFrame(partial_owner_, requester_.sent(), requester_.reads_sent());
+      append_header();
+      for (uint8_t i = 0; i < request.sge_count && request.opcode != Opcode::kRead; ++i) {
+        const Requester::Request::Segment& segment = request.segments[i];
+        const size_t skipped = std::min<size_t>(skip, segment.length_bytes);
+        skip -= skipped;
+        batch.Append(segment.address + skipped, segment.length_bytes - skipped);
+      }
+      requester_.MarkSent();
+      break;
+    }
+    case SendBatch::Owner::kReadAnswer: {
+      const uint8_t* data;
+      responder_.NextFragment(&data);
+      batch.BeginFrame(partial_owner_, responder_.answers_done(), responder_.answer_offset());
+      append_header();
+      batch.Append(data + skip, partial_header_.length_bytes - skip);
+      responder_.MarkFragmentSent();
+      break;
+    }
+    case SendBatch::Owner::kAck:
+    case SendBatch::Owner::kNak:
+      batch.BeginFrame(partial_owner_, 0, 0);
+      append_header();
+      if (partial_owner_ == SendBatch::Owner::kNak) responder_.set_nak_due(false);
+      break;
+  }
+  batch.EndFrame();
+}
+
+// The socket took the first `sent_bytes` only: finds the frame in which that is, and sets its owner's cursor,
+// and those of all behind it, back to them.
+void FrameWriter::TakeBack(const SendBatch& batch, size_t sent_bytes, bool ack_was_due) {
+  size_t first = 0;
+  for (; sent_bytes >= batch.frame(first).bytes; ++first) sent_bytes -= batch.frame(first).bytes;
+
+  const SendBatch::Frame& cut = batch.frame(first);
+  if (cut.header == nullptr) {
+    partial_sent_ += sent_bytes;  // Still the same frame, and no new header has left.
+    responder_.set_ack_due(ack_was_due);
+  } else {
+    partial_sent_ = sent_bytes;
+    partial_owner_ = cut.owner;
+    std::memcpy(&partial_header_, cut.header, sizeof(partial_header_));
+    // No new header has left with an acknowledgement: it is still due.
+    const bool first_header = first == 0 || (first == 1 && batch.frame(0).header == nullptr);
+    if (first_header && sent_bytes == 0) responder_.set_ack_due(ack_was_due);
+  }
+
+  // From the back, so that the foremost frame of each owner has the last word.
+  for (size_t i = batch.frame_count(); i-- > first;) {
+    const SendBatch::Frame& frame = batch.frame(i);
+    switch (frame.owner) {
+      case SendBatch::Owner::kRequester:
+        requester_.Rewind(frame.cursor[0], frame.cursor[1]);
+        break;
+      case SendBatch::Owner::kReadAnswer:
+        responder_.RewindAnswers(frame.cursor[0], frame.cursor[1]);
+        break;
+      case SendBatch::Owner::kNak:
+        responder_.set_nak_due(true);
+        break;
+      case SendBatch::Owner::kAck:
+        break;  // As ack_due() says.
+    }
+  }
+}
+
+}  // namespace hawser::fabric

@@ -1,0 +1,62 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_TCP_FRAME_WRITER_H_
+#define HAWSER_TRANSPORT_FABRIC_TCP_FRAME_WRITER_H_
+
+#include <cstddef>
+
+#include "hawser/transport/fabric/tcp/frame.h"
+#include "hawser/transport/fabric/tcp/options.h"
+#include "hawser/transport/fabric/tcp/requester.h"
+#include "hawser/transport/fabric/tcp/responder.h"
+#include "hawser/transport/fabric/tcp/send_batch.h"
+
+namespace hawser::fabric {
+
+// Turns what a queue pair has to send into frames on its socket: requests in posting order, then fragments of
+// READ answers, so that small calls pass a bulk READ; a NAK behind all answers; an acknowledgement in every
+// header, and in a frame of its own only if nothing else goes. It keeps no bytes: what the socket did not
+// take is gathered again from the user's memory, which belongs to the fabric until completion. Only a header
+// that is half on the wire is kept, because a new one could differ from it.
+// Thread:   that of the queue pair.
+class FrameWriter {
+ public:
+  FrameWriter(Requester& requester, Responder& responder) : requester_(requester), responder_(responder) {}
+
+  enum class Result {
+    kDone,     // Nothing is left to be sent.
+    kBlocked,  // The socket is full, or others should have their turn: go on when it is writable.
+    kBroken,   // As error(), an errno, says. What the peer sent before that can still be read.
+  };
+  // `with_answers`: READ answers and NAKs too. Without, only requests and acknowledgements, for a quick
+  // PostSend().
+  Result Write(int fd, bool with_answers, SendBatch& batch, TcpFabricCounters* counters);
+
+  // Whether Write() would send something, other than a mere acknowledgement.
+  bool HasOutput() const {
+    return partial_sent_ > 0 || requester_.NextToSend() != nullptr || responder_.has_answer() ||
+           responder_.nak_due();
+  }
+
+  bool in_the_middle_of_a_frame() const { return partial_sent_ > 0; }
+  int error() const { return error_; }
+
+ private:
+  void Fill(bool with_answers, SendBatch& batch);
+  void AppendRest(SendBatch& batch);
+  void AppendRequests(SendBatch& batch);
+  void AppendAnswers(SendBatch& batch);
+  void AppendHeaderOnly(SendBatch::Owner owner, FrameHeader header, SendBatch& batch);
+  void TakeBack(const SendBatch& batch, size_t sent_bytes, bool ack_was_due);
+
+  Requester& requester_;
+  Responder& responder_;
+  int error_ = 0;
+
+  // The frame whose first partial_sent_ bytes, if any, are on the wire. Its owner's cursor stands at it.
+  size_t partial_sent_ = 0;
+  SendBatch::Owner partial_owner_ = SendBatch::Owner::kAck;
+  FrameHeader partial_header_;
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_TCP_FRAME_WRITER_H_

@@ -1,0 +1,245 @@
+#include "hawser/transport/fabric/tcp/listener.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "hawser/base/violation.h"
+#include "hawser/transport/fabric/tcp/connect_request.h"
+
+namespace hawser::fabric {
+namespace {
+
+// After accept(2) failed for lack of something: until it is tried again. The peers wait in the backlog.
+constexpr absl::Duration kAcceptBackoff = absl::Milliseconds(100);
+
+// Of one Poll(): then the connections have their turn.
+constexpr int kAcceptsPerEvent = 64;
+
+constexpr absl::string_view kHttpAnswer =
+    "HTTP/1.1 400 Bad Request\r\n"
+    "Content-Type: text/plain\r\n"
+    "Content-Length: 73\r\n"
+    "Connection: close\r\n"
+    "\r\n"
+    "This port speaks Hawser RPC, not HTTP: connect to it by a Hawser client.\n";
+
+bool LooksLikeHttp(absl::string_view bytes) {
+  for (absl::string_view method :
+       {"GET ", "HEAD", "POST", "PUT ", "DELE", "OPTI", "CONN", "TRAC", "PATC", "PRI "}) {
+    if (bytes.substr(0, method.size()) == method) return true;
+  }
+  return false;
+}
+
+// Of the files that the process may open, those of peers without a greeting may take a quarter.
+size_t HalfOpenMax(const TcpFabricOptions& options) {
+  rlimit files = {};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return options.half_open_max;
+  return std::min<size_t>(options.half_open_max, files.rlim_cur / 4);
+}
+
+// In the same proportion.
+size_t HalfOpenPerHostMax(const TcpFabricOptions& options) {
+  const size_t max = std::max(options.half_open_max, 1u);
+  return HalfOpenMax(options) * std::min<size_t>(options.half_open_per_host_max, max) / max;
+}
+
+SocketAddress AllOfIpv4(uint16_t port) {
+  sockaddr_in v4 = {};
+  v4.sin_family = AF_INET;
+  v4.sin_port = htons(port);
+  return SocketAddress(reinterpret_cast<const sockaddr*>(&v4), sizeof(v4));
+}
+
+absl::Status ListenError(const SocketAddress& address, const char* call, int error) {
+  const std::string text =
+      absl::StrCat("listen on ", address.ToString(), ": ", call, ": ", DescribeErrno(error));
+  switch (error) {
+    case EADDRINUSE:
+      return absl::AlreadyExistsError(absl::StrCat(text, ": another socket listens there"));
+    case EACCES:
+    case EPERM:
+      return absl::PermissionDeniedError(
+          absl::StrCat(text, ": ports below 1024 need CAP_NET_BIND_SERVICE; take a higher one"));
+    case EADDRNOTAVAIL:
+      return absl::InvalidArgumentError(
+          absl::StrCat(text, ": no interface of this machine has that address"));
+    default:
+      return absl::InternalError(text);
+  }
+}
+
+}  // namespace
+
+TcpListener::TcpListener(TcpCompletionQueue& completion_queue, ListenHandler& handler)
+    : completion_queue_(completion_queue),
+      handler_(handler),
+      hosts_(HalfOpenMax(completion_queue.options()), HalfOpenPerHostMax(completion_queue.options())) {
+  completion_queue_.Register(*this);
+}
+
+TcpListener::~TcpListener() {
+  half_open_.clear();
+  if (socket_.is_open()) completion_queue_.UnwatchAndEnd(socket_);
+  completion_queue_.Unregister(*this);
+}
+
+absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Create(TcpCompletionQueue& completion_queue,
+                                                                 const SocketAddress& address,
+                                                                 ListenHandler& handler) {
+  absl::StatusOr<UniqueFd> socket = OpenSocket(address.family(), completion_queue.options());
+  if (!socket.ok()) {
+    // Without IPv6 the addresses of [::] are those of IPv4.
+    const bool all = address.family() == AF_INET6 && address.is_unspecified();
+    if (all && absl::IsInvalidArgument(socket.status())) {
+      return Create(completion_queue, AllOfIpv4(address.port()), handler);
+    }
+    return absl::Status(socket.status().code(),
+                        absl::StrCat("listen on ", address.ToString(), ": ", socket.status().message()));
+  }
+  const int fd = socket->get();
+  const int on = 1;
+  // Connections of an earlier process, still in TIME_WAIT, do not keep the port; a socket that listens does.
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  // [::] hears IPv4 peers, too. The system's default is a sysctl (net.ipv6.bindv6only).
+  const int v6_only = address.is_unspecified() ? 0 : 1;
+  if (address.family() == AF_INET6) {
+    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof(v6_only));
+  }
+  if (bind(fd, address.get(), address.length_bytes()) != 0) return ListenError(address, "bind()", errno);
+  if (listen(fd, completion_queue.options().listen_backlog) != 0)
+    return ListenError(address, "listen()", errno);
+
+  std::unique_ptr<TcpListener> listener(new TcpListener(completion_queue, handler));
+  listener->socket_ = *std::move(socket);
+  listener->address_ = LocalAddress(fd);
+  completion_queue.Watch(*listener, fd, EPOLLIN);
+  return listener;
+}
+
+void TcpListener::OnEvents(uint32_t) {
+  for (int i = 0; i < kAcceptsPerEvent; ++i) {
+    sockaddr_storage address = {};
+    socklen_t length_bytes = sizeof(address);
+    UniqueFd socket(accept4(socket_.get(), reinterpret_cast<sockaddr*>(&address), &length_bytes,
+                            SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket.is_open()) {
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        if (PeerWaits() && DropOne()) continue;
+        // The backlog stays readable: looking away is what keeps Wait() from returning at once, again and
+        // again.
+        completion_queue_.ChangeWatch(*this, socket_.get(), 0);
+        completion_queue_.SetTimer(*this, kAcceptBackoff);
+        return;
+      }
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+      continue;  // This one is gone already (ECONNABORTED, or an error of its own: accept(2)).
+    }
+    const SocketAddress peer_address(reinterpret_cast<sockaddr*>(&address), length_bytes);
+    if (PeerTable::Entry* const excess = hosts_.WhichMakesRoom(PeerHost(peer_address)); excess != nullptr) {
+      Drop(*excess);
+    }
+    half_open_.emplace_back(*this, std::move(socket), peer_address);
+    half_open_.back().self = std::prev(half_open_.end());
+  }
+}
+
+void TcpListener::Drop(PeerTable::Entry& half_open) {
+  half_open_.erase(static_cast<HalfOpen&>(half_open).self);
+}
+
+// accept(2) reports that there is no file for a peer before it looks whether there is a peer.
+bool TcpListener::PeerWaits() const {
+  pollfd waiting = {.fd = socket_.get(), .events = POLLIN, .revents = 0};
+  return poll(&waiting, 1, 0) == 1;
+}
+
+bool TcpListener::DropOne() {
+  size_t count;
+  PeerTable::Entry* const oldest = hosts_.OldestOfTheMost(&count);
+  if (oldest != nullptr) Drop(*oldest);
+  return oldest != nullptr;
+}
+
+void TcpListener::OnTimer() { completion_queue_.ChangeWatch(*this, socket_.get(), EPOLLIN); }
+
+TcpListener::HalfOpen::HalfOpen(TcpListener& listener, UniqueFd socket, const SocketAddress& peer_address)
+    : listener_(listener), socket_(std::move(socket)), peer_address_(peer_address) {
+  listener_.hosts_.Add(*this, PeerHost(peer_address));
+  listener_.completion_queue_.Register(*this);
+  listener_.completion_queue_.Watch(*this, socket_.get(), EPOLLIN);
+  listener_.completion_queue_.SetTimer(*this, listener_.completion_queue_.options().half_open_timeout);
+}
+
+TcpListener::HalfOpen::~HalfOpen() {
+  listener_.hosts_.Remove(*this);
+  listener_.completion_queue_.SetTimer(*this, absl::InfiniteDuration());
+  if (socket_.is_open()) listener_.completion_queue_.UnwatchAndEnd(socket_);
+  listener_.completion_queue_.Unregister(*this);
+}
+
+void TcpListener::HalfOpen::OnTimer() { listener_.half_open_.erase(self); }
+
+void TcpListener::HalfOpen::OnEvents(uint32_t) {
+  TcpListener& listener = listener_;
+  switch (greeting_.Read(socket_.get())) {
+    case GreetingReader::Result::kIncomplete:
+      return;
+    case GreetingReader::Result::kClosed:
+      break;
+    case GreetingReader::Result::kNotHawser:
+      AnswerStranger();
+      TellOfBadGreeting(absl::StrCat("sent \"", absl::CHexEscape(greeting_.bytes()),
+                                     "\", which no Hawser client over TCP begins with"));
+      break;
+    case GreetingReader::Result::kMalformed:
+      // Our version is in the answer, so the peer can tell its user what does not match.
+      listener.completion_queue_.Unwatch(socket_.get());
+      TcpConnectRequest(std::move(socket_), peer_address_, 0, {}).Reject({});
+      TellOfBadGreeting(absl::StrCat("sent a greeting of version ", greeting_.greeting().version, ", kind ",
+                                     static_cast<int>(greeting_.greeting().kind), ", with ",
+                                     greeting_.greeting().private_data_bytes, " bytes of private data"));
+      break;
+    case GreetingReader::Result::kComplete:
+      if (greeting_.greeting().kind != GreetingKind::kConnect) {
+        TellOfBadGreeting("sent the greeting of a side that accepts");
+        break;
+      }
+      listener.completion_queue_.Unwatch(socket_.get());
+      auto request = std::make_unique<TcpConnectRequest>(
+          std::move(socket_), peer_address_, greeting_.greeting().read_depth, greeting_.private_data());
+      ListenHandler& handler = listener.handler_;
+      listener.half_open_.erase(self);
+      handler.OnConnectRequest(std::move(request));  // May destroy the listener.
+      return;
+  }
+  listener.half_open_.erase(self);
+}
+
+void TcpListener::HalfOpen::TellOfBadGreeting(absl::string_view what) {
+  listener_.handler_.OnBadPeer(
+      peer_address_,
+      ViolationError(Violation::kGreeting, absl::StrCat("peer tcp://", peer_address_.ToString(), " ", what)));
+}
+
+void TcpListener::HalfOpen::AnswerStranger() {
+  if (!LooksLikeHttp(greeting_.bytes())) return;
+  send(socket_.get(), kHttpAnswer.data(), kHttpAnswer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  shutdown(socket_.get(), SHUT_WR);
+  // Closed with unread bytes the connection would be reset, perhaps before the browser has read the answer.
+  std::array<char, 4096> rest;
+  for (int i = 0; i < 16 && recv(socket_.get(), rest.data(), rest.size(), MSG_DONTWAIT) > 0; ++i) {
+  }
+}
+
+}  // namespace hawser::fabric

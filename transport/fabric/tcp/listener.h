@@ -1,0 +1,69 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_TCP_LISTENER_H_
+#define HAWSER_TRANSPORT_FABRIC_TCP_LISTENER_H_
+
+#include <cstdint>
+#include <list>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "hawser/base/peer_table.h"
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/tcp/completion_queue.h"
+#include "hawser/transport/fabric/tcp/greeting.h"
+#include "hawser/transport/fabric/tcp/socket.h"
+
+namespace hawser::fabric {
+
+// A listening socket, and the peers that came by it and have not sent a whole greeting yet. Anything may be
+// at the other end, so their number, in all and by host, their time and their bytes are bounded.
+// Thread:   that of its completion queue.
+class TcpListener final : public Listener, public EventSource {
+ public:
+  static absl::StatusOr<std::unique_ptr<TcpListener>> Create(TcpCompletionQueue& completion_queue,
+                                                             const SocketAddress& address,
+                                                             ListenHandler& handler);
+  ~TcpListener();
+
+  SocketAddress address() const override { return address_; }
+
+  void OnEvents(uint32_t events) override;
+  void OnTimer() override;
+
+ private:
+  // A peer that was accepted and has not greeted yet.
+  class HalfOpen final : public EventSource, public PeerTable::Entry {
+   public:
+    HalfOpen(TcpListener& listener, UniqueFd socket, const SocketAddress& peer_address);
+    ~HalfOpen();
+    void OnEvents(uint32_t events) override;
+    void OnTimer() override;
+
+    std::list<HalfOpen>::iterator self;
+
+   private:
+    void AnswerStranger();
+    void TellOfBadGreeting(absl::string_view what);
+
+    TcpListener& listener_;
+    UniqueFd socket_;
+    const SocketAddress peer_address_;
+    GreetingReader greeting_{kConnectPrivateDataMax};
+  };
+
+  TcpListener(TcpCompletionQueue& completion_queue, ListenHandler& handler);
+  void Drop(PeerTable::Entry& half_open);
+  bool PeerWaits() const;
+  // Frees a file for a peer that waits; false: no half-open one has any.
+  bool DropOne();
+
+  TcpCompletionQueue& completion_queue_;
+  ListenHandler& handler_;
+  UniqueFd socket_;
+  SocketAddress address_;
+  PeerTable hosts_;
+  std::list<HalfOpen> half_open_;  // Each is in hosts_.
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_TCP_LISTENER_H_

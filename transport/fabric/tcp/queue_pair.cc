@@ -1,0 +1,440 @@
+#include "hawser/transport/fabric/tcp/queue_pair.h"
+
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "hawser/base/peer_text.h"
+#include "hawser/base/violation.h"
+#include "hawser/transport/fabric/tcp/connect_request.h"
+
+namespace hawser::fabric {
+namespace {
+
+// Of what the peer sent and this side has not read, when a farewell is said.
+constexpr size_t kDrainBytesMax = 256 * 1024;
+
+// What a peer did that was refused with `status`.
+Violation ViolationOf(CompletionStatus status) {
+  return status == CompletionStatus::kRemoteAccessError ? Violation::kMemoryAccess : Violation::kLimit;
+}
+
+}  // namespace
+
+TcpQueuePair::TcpQueuePair(TcpCompletionQueue& completion_queue, const RegionTable& regions, uint32_t qp_num,
+                           const QueuePairOptions& options, ConnectionHandler& handler)
+    : completion_queue_(completion_queue),
+      regions_(regions),
+      handler_(handler),
+      qp_num_(qp_num),
+      local_address_(options.local_address),
+      requester_(options.send_depth, options.read_depth),
+      responder_(options, qp_num),
+      writer_(requester_, responder_),
+      reader_(requester_, responder_) {
+  completion_queue_.Register(*this);
+}
+
+TcpQueuePair::~TcpQueuePair() {
+  CloseSocket();
+  completion_queue_.UnregisterQueuePair(*this);
+}
+
+// --- Posting
+// ---------------------------------------------------------------------------------------------------------
+
+absl::Status TcpQueuePair::NotUsable(absl::string_view call) const {
+  if (completion_queue_.in_forked_child()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        call, " to ", Peer(), ": this process is a child after fork(), and the connection is its parent's"));
+  }
+  if (state_ != State::kError) {
+    return absl::FailedPreconditionError(absl::StrCat(call, ": the queue pair is not connected yet"));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(call, " to ", Peer(), ": the queue pair is in error: ",
+                   error_.ok() ? "Disconnect() was called, or a work request failed" : error_.message()));
+}
+
+absl::Status TcpQueuePair::CheckSend(const SendWorkRequest& request, uint32_t* length_bytes) const {
+  if (request.sges.empty() || request.sges.size() > kSgeMax || request.opcode > Opcode::kWrite) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "PostSend to ", Peer(), ": ", request.sges.size(), " sges, opcode ", static_cast<int>(request.opcode),
+        ": 1 to ", kSgeMax, " sges of a SEND, READ or WRITE needed"));
+  }
+  uint64_t total_bytes = 0;
+  for (const Sge& sge : request.sges) {
+    if (!regions_.Contains(sge)) return regions_.Refusal(sge);
+    total_bytes += sge.length;
+  }
+  if (total_bytes > kMessageBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("PostSend to ", Peer(), ": ", total_bytes,
+                                                   " bytes in one work request, at most ", kMessageBytesMax,
+                                                   " are possible"));
+  }
+  if (request.opcode == Opcode::kRead && read_depth() == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("PostSend to ", Peer(), ": a READ, but a READ depth of 0 was agreed"));
+  }
+  *length_bytes = static_cast<uint32_t>(total_bytes);
+  return absl::OkStatus();
+}
+
+absl::Status TcpQueuePair::PostSend(absl::Span<const SendWorkRequest> requests) {
+  if ((state_ != State::kEstablished && state_ != State::kRefusing && !ends_soon()) ||
+      completion_queue_.in_forked_child()) {
+    return NotUsable("PostSend");
+  }
+  if (requests.size() > requester_.room()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("PostSend to ", Peer(), ": ", requests.size(), " work requests, but the send queue of ",
+                     requester_.depth(), " has room for ", requester_.room(),
+                     ": wait for completions, and signal one request in every queue's length at least"));
+  }
+  for (uint32_t i = 0; i < requests.size(); ++i) {
+    uint32_t length_bytes;
+    if (absl::Status status = CheckSend(requests[i], &length_bytes); !status.ok()) return status;
+    requester_.Place(i, requests[i], length_bytes);
+  }
+  requester_.Post(static_cast<uint32_t>(requests.size()));
+  // The rest of a bulk READ's answer, if there is some, goes on with EPOLLOUT.
+  if (!blocked_ && socket_.is_open()) Transmit(/*with_answers=*/false);
+  return absl::OkStatus();
+}
+
+// Where the kernel took in the peer's last packet: over loopback that is where the peer sent it.
+bool TcpQueuePair::PeerSharesCore() const {
+  int core = -1;
+  socklen_t length_bytes = sizeof(core);
+  return socket_.is_open() &&
+         getsockopt(socket_.get(), SOL_SOCKET, SO_INCOMING_CPU, &core, &length_bytes) == 0 &&
+         core == sched_getcpu();
+}
+
+absl::Status TcpQueuePair::PostReceive(absl::Span<const ReceiveWorkRequest> requests) {
+  if (state_ == State::kError && !ends_soon()) return NotUsable("PostReceive");
+  if (requests.size() > responder_.room()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("PostReceive: ", requests.size(), " work requests, but the receive queue of ",
+                     responder_.depth(), " has room for ", responder_.room()));
+  }
+  for (uint32_t i = 0; i < requests.size(); ++i) {
+    if (!regions_.Contains(requests[i].buffer)) return regions_.Refusal(requests[i].buffer);
+    responder_.Place(i, requests[i]);
+  }
+  responder_.Post(static_cast<uint32_t>(requests.size()));
+  if (paused_) completion_queue_.Schedule(*this);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint32_t> TcpQueuePair::Grant(const Sge& range, Access access) {
+  if (!regions_.Contains(range)) return regions_.Refusal(range);
+  if (state_ == State::kIdle || (state_ == State::kError && !ends_soon())) return NotUsable("Grant");
+  const uint32_t rkey = responder_.grants().Add(range, access);
+  if (rkey == 0) {
+    return absl::ResourceExhaustedError(absl::StrCat("Grant to ", Peer(), ": all ", GrantTable::kGrantsMax,
+                                                     " grants of this queue pair are in use"));
+  }
+  return rkey;
+}
+
+void TcpQueuePair::Revoke(uint32_t rkey, uint64_t wr_id) {
+  revoked_.push_back(wr_id);
+  completion_queue_.Schedule(*this);
+  if (!responder_.grants().Remove(rkey)) return;
+  if (responder_.IsAnswering(rkey) || reader_.IsWriting(rkey)) {
+    Fail(absl::UnavailableError(
+        absl::StrCat("memory was revoked while ", Peer(), " was reading or writing it (rkey ", rkey, ")")));
+  }
+}
+
+// --- Traffic
+// ---------------------------------------------------------------------------------------------------------
+
+void TcpQueuePair::OnEvents(uint32_t events) {
+  switch (state_) {
+    case State::kIdle:
+      return;
+    case State::kConnecting:
+      FinishConnect();
+      return;
+    case State::kGreeting:
+      ReadGreeting();
+      return;
+    case State::kEstablished:
+    case State::kRefusing:
+    case State::kError:
+      break;
+  }
+  constexpr uint32_t kBroken = EPOLLERR | EPOLLHUP;
+  if (paused_ && (events & kBroken)) {
+    Fail(absl::UnavailableError(
+        absl::StrCat("peer ", Peer(), " died while its message waited for a receive")));
+  } else if (events & (EPOLLIN | kBroken)) {
+    Receive();
+  }
+  if ((events & EPOLLOUT) && blocked_) Transmit(/*with_answers=*/true);
+  // The peer's end came along with its last bytes, so there was one event for both.
+  if (events & EPOLLRDHUP) UpdateWatch();
+}
+
+void TcpQueuePair::Receive() {
+  if (paused_ || !socket_.is_open()) return;
+  if (state_ == State::kEstablished) {
+    OnRead(reader_.Read(socket_.get(), completion_queue_.receive_staging(),
+                        completion_queue_.options().counters));
+    return;
+  }
+  // What follows a refused request is void; only the end of the connection is still news.
+  if (reader_.Discard(socket_.get(), completion_queue_.receive_staging()) == FrameReader::Result::kClosed) {
+    OnRead(FrameReader::Result::kClosed);
+  }
+}
+
+void TcpQueuePair::OnRead(FrameReader::Result result) {
+  switch (result) {
+    case FrameReader::Result::kDrained:
+      break;
+    case FrameReader::Result::kMore:
+      UpdateWatch();
+      break;
+    case FrameReader::Result::kClosed:
+      Fail(WhyClosed());
+      break;
+    case FrameReader::Result::kReceiverNotReady:
+      paused_ = true;
+      UpdateWatch();
+      completion_queue_.SetTimer(*this, completion_queue_.options().rnr_timeout);
+      break;
+    case FrameReader::Result::kRefused:
+      state_ = State::kRefusing;
+      UpdateWatch();
+      break;
+    case FrameReader::Result::kNak:
+      EnterError();  // The completion says it all.
+      break;
+    case FrameReader::Result::kViolation:
+      SayFarewell(reader_.violation());
+      Fail(ViolationError(Violation::kFrame, absl::StrCat("peer ", Peer(), " broke the fabric's protocol: ",
+                                                          reader_.violation())));
+      break;
+  }
+  AfterTraffic();
+}
+
+absl::Status TcpQueuePair::WhyClosed() const {
+  const std::string farewell = EscapePeerText(reader_.farewell());
+  if (!farewell.empty()) {
+    return absl::UnavailableError(
+        absl::StrCat("peer ", Peer(), " closed the connection, and says why: ", farewell));
+  }
+  const int error = reader_.error() != 0 ? reader_.error() : writer_.error();
+  absl::Status why = absl::UnavailableError(absl::StrCat(
+      "peer ", Peer(),
+      error == 0 ? " closed the connection: it disconnected, or its process ended"
+                 : absl::StrCat(" is lost: ", DescribeErrno(error)),
+      reader_.in_the_middle_of_a_frame() ? ", in the middle of a frame" : "",
+      error == ETIMEDOUT ? ": its host is down, frozen or cut off" : "",
+      state_ == State::kRefusing ? absl::StrCat(", after it was refused: ", responder_.reason()) : ""));
+  if (state_ == State::kRefusing) SetViolation(why, ViolationOf(responder_.nak_status()));
+  return why;
+}
+
+// A receive was posted for the SEND that waits.
+void TcpQueuePair::Resume() {
+  paused_ = false;
+  completion_queue_.SetTimer(*this, absl::InfiniteDuration());
+  UpdateWatch();
+  OnRead(reader_.Resume());
+}
+
+void TcpQueuePair::OnTimer() {
+  if (!paused_) return;
+  if (responder_.has_receive()) return;  // Resume() is on its way.
+  paused_ = false;
+  responder_.Refuse(CompletionStatus::kRnrRetryExceeded,
+                    absl::StrCat("its SEND found no posted receive for ",
+                                 absl::FormatDuration(completion_queue_.options().rnr_timeout)));
+  state_ = State::kRefusing;
+  UpdateWatch();
+  AfterTraffic();
+}
+
+void TcpQueuePair::AfterTraffic() {
+  if (socket_.is_open()) {
+    if (!blocked_ && writer_.HasOutput()) Transmit(/*with_answers=*/true);
+    if (responder_.ack_due() && socket_.is_open()) completion_queue_.OweAcknowledgement(*this);
+  }
+  const bool flush = state_ == State::kError;
+  if (requester_.HasCompletions(flush) || responder_.HasCompletions(flush)) completion_queue_.Schedule(*this);
+}
+
+void TcpQueuePair::Transmit(bool with_answers) {
+  const FrameWriter::Result result = writer_.Write(
+      socket_.get(), with_answers, completion_queue_.send_batch(), completion_queue_.options().counters);
+  if (!responder_.ack_due()) completion_queue_.CancelAcknowledgement(*this);
+  // Broken: sending anything more is in vain, but what the peer said before the end, and why it ended, comes
+  // by reading.
+  const bool blocked = result == FrameWriter::Result::kBlocked;
+  if (blocked != blocked_) {
+    blocked_ = blocked;
+    completion_queue_.CountBlocked(blocked ? 1 : -1);
+    UpdateWatch();
+  }
+  if (state_ != State::kRefusing || responder_.nak_due() || writer_.in_the_middle_of_a_frame()) return;
+  // The NAK is out. After RNR only the peer is in error, and its disconnect is what we hear of it; otherwise
+  // both are. The socket stays open, to be emptied: closed with unread bytes it would be reset, and the NAK
+  // might be lost.
+  if (responder_.nak_status() == CompletionStatus::kRnrRetryExceeded) return;
+  const std::string why = absl::StrCat("peer ", Peer(), " was refused: ", responder_.reason());
+  error_ = ViolationError(ViolationOf(responder_.nak_status()), why);
+  if (!disconnected_) {
+    news().ended = true;
+    news().why = error_;
+  }
+  state_ = State::kError;
+  completion_queue_.Schedule(*this);
+}
+
+void TcpQueuePair::Acknowledge() {
+  if (responder_.ack_due() && !blocked_ && socket_.is_open()) Transmit(/*with_answers=*/false);
+}
+
+// Frames are read until the socket is empty, so an event for each arrival is enough (EPOLLET), and saves
+// epoll a second look at every socket that had news. Where something is left unread, calling this brings
+// another event. Writing stops when it is the others' turn too, not only when the socket is full.
+void TcpQueuePair::UpdateWatch() {
+  if (!socket_.is_open()) return;
+  uint32_t events = (paused_ ? 0u : EPOLLIN | EPOLLRDHUP) | (blocked_ ? EPOLLOUT : 0u);
+  if (state_ == State::kEstablished && !blocked_) events |= EPOLLET;
+  completion_queue_.ChangeWatch(*this, socket_.get(), events);
+}
+
+// --- Completing
+// ------------------------------------------------------------------------------------------------------
+
+void TcpQueuePair::Deliver(CompletionSpan& out) {
+  if (paused_ && responder_.has_receive()) Resume();
+  if (news_ != nullptr && news_->established) {
+    news_->established = false;
+    const std::string private_data = std::move(news_->private_data);
+    if (!news_->ended) news_.reset();
+    completion_queue_.Schedule(*this);
+    handler_.OnEstablished(private_data);
+    return;
+  }
+
+  // What was done before the end, then the end, then what it undid.
+  const bool flush = state_ == State::kError && news_ == nullptr;
+  responder_.Deliver(qp_num_, flush, out);
+  requester_.Deliver(qp_num_, flush, out);
+  for (; !out.full() && !revoked_.empty(); revoked_.pop_back()) {
+    out.Add(revoked_.back(), qp_num_, flush ? CompletionStatus::kFlushed : CompletionStatus::kSuccess,
+            Opcode::kRevoke, 0);
+  }
+  if (responder_.HasCompletions(flush) || requester_.HasCompletions(flush) || !revoked_.empty()) {
+    completion_queue_.Schedule(*this);
+    return;
+  }
+  if (news_ != nullptr) completion_queue_.TellEnd(*this);
+}
+
+void TcpQueuePair::OnTellEnd() {
+  if (news_ == nullptr) return;  // Disconnect() was called.
+  const std::unique_ptr<News> last = std::move(news_);
+  completion_queue_.Schedule(*this);
+  if (last->ended_before_established) {
+    handler_.OnConnectFailed(last->why, last->private_data);
+  } else {
+    handler_.OnDisconnected(last->why);
+  }
+}
+
+// --- Ending
+// ----------------------------------------------------------------------------------------------------------
+
+TcpQueuePair::News& TcpQueuePair::news() {
+  if (news_ == nullptr) news_ = std::make_unique<News>();
+  return *news_;
+}
+
+void TcpQueuePair::Fail(absl::Status why, absl::string_view private_data) {
+  if (state_ == State::kError) {  // It was all said before, when the peer was refused.
+    CloseSocket();
+    return;
+  }
+  error_ = std::move(why);
+  if (!disconnected_) {
+    news().ended = true;
+    news().ended_before_established = state_ == State::kConnecting || state_ == State::kGreeting;
+    news().why = error_;
+    if (!private_data.empty()) news().private_data = std::string(private_data);
+  }
+  EnterError();
+}
+
+void TcpQueuePair::EnterError() {
+  state_ = State::kError;
+  CloseSocket();
+  completion_queue_.Schedule(*this);
+}
+
+void TcpQueuePair::CloseSocket() {
+  completion_queue_.CancelAcknowledgement(*this);
+  completion_queue_.StopCarrying(*this);
+  if (blocked_) completion_queue_.CountBlocked(-1);
+  blocked_ = false;
+  if (paused_) completion_queue_.SetTimer(*this, absl::InfiniteDuration());
+  paused_ = false;
+  if (!socket_.is_open()) return;
+  completion_queue_.UnwatchAndEnd(socket_);
+}
+
+void TcpQueuePair::Disconnect() { DisconnectBecause({}); }
+
+void TcpQueuePair::DisconnectBecause(absl::string_view why) {
+  if (disconnected_) return;
+  disconnected_ = true;
+  news_.reset();
+  // What the peer waits for should not be lost with the connection.
+  // A child's copy of the socket must say nothing on it.
+  if (state_ == State::kEstablished && !completion_queue_.in_forked_child()) {
+    Acknowledge();
+    if (!why.empty()) SayFarewell(why);
+  }
+  EnterError();
+}
+
+void TcpQueuePair::SayFarewell(absl::string_view why) {
+  // Blocked: the peer does not read what it was sent before. In the middle of a frame nothing else can go.
+  if (state_ != State::kEstablished || !socket_.is_open() || blocked_ || writer_.in_the_middle_of_a_frame()) {
+    return;
+  }
+  why = why.substr(0, kFarewellBytesMax);
+  FrameHeader header = {.kind = FrameKind::kFarewell,
+                        .length_bytes = static_cast<uint32_t>(why.size()),
+                        .acknowledged = responder_.executed()};
+  char frame[sizeof(header) + kFarewellBytesMax];
+  std::memcpy(frame, &header, sizeof(header));
+  std::memcpy(frame + sizeof(header), why.data(), why.size());
+  // Cut, if the socket has no room for all of it: the peer then finds the end in the middle of a frame.
+  if (send(socket_.get(), frame, sizeof(header) + why.size(), MSG_NOSIGNAL | MSG_DONTWAIT) <= 0) return;
+  shutdown(socket_.get(), SHUT_WR);
+  // Closed with unread bytes the connection would be reset, and the farewell perhaps lost. What comes later
+  // than this costs the peer the reason, and this side nothing.
+  const absl::Span<uint8_t> staging = completion_queue_.receive_staging();
+  for (size_t drained = 0; drained < kDrainBytesMax;) {
+    const ssize_t n = recv(socket_.get(), staging.data(), staging.size(), MSG_DONTWAIT);
+    if (n <= 0) return;
+    drained += static_cast<size_t>(n);
+  }
+}
+
+}  // namespace hawser::fabric

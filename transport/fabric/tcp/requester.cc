@@ -1,0 +1,154 @@
+#include "hawser/transport/fabric/tcp/requester.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "absl/strings/str_cat.h"
+
+namespace hawser::fabric {
+namespace {
+
+FrameKind KindOf(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::kRead:
+      return FrameKind::kReadRequest;
+    case Opcode::kWrite:
+      return FrameKind::kWrite;
+    default:
+      return FrameKind::kSend;
+  }
+}
+
+}  // namespace
+
+Requester::Requester(uint32_t depth, uint32_t read_depth)
+    : depth_(depth),
+      mask_(std::bit_ceil(depth) - 1),
+      read_depth_(read_depth),
+      reads_mask_(std::bit_ceil(std::max(read_depth, 1u)) - 1),
+      slots_(new Request[mask_ + 1]),
+      reads_(new uint32_t[reads_mask_ + 1]) {}
+
+void Requester::Place(uint32_t index, const SendWorkRequest& request, uint32_t length_bytes) {
+  Request& placed = slot(posted_ + index);
+  placed.wr_id = request.wr_id;
+  placed.remote_address = request.remote_address;
+  placed.rkey = request.rkey;
+  placed.length_bytes = length_bytes;
+  placed.opcode = request.opcode;
+  placed.signaled = request.signaled;
+  placed.answered = false;
+  placed.sge_count = static_cast<uint8_t>(request.sges.size());
+  for (size_t i = 0; i < request.sges.size(); ++i) {
+    placed.segments[i] = {request.sges[i].address, request.sges[i].length};
+  }
+}
+
+FrameHeader Requester::HeaderOf(const Request& request) const {
+  return {.kind = KindOf(request.opcode),
+          .flags = request.signaled && request.opcode != Opcode::kRead ? kAckRequestedFlag : uint8_t{0},
+          .length_bytes = request.length_bytes,
+          .key = request.rkey,
+          .address = request.remote_address};
+}
+
+bool Requester::RefuseAcknowledgement(uint32_t acknowledged) {
+  violation_ = absl::StrCat("it acknowledged ", acknowledged, " requests of ", sent_, " that were sent, ",
+                            acknowledged_, " of them acknowledged before (modulo 2^32)");
+  return false;
+}
+
+bool Requester::BeginReadResponse(const FrameHeader& header) {
+  if (!reads_outstanding()) {
+    violation_ = absl::StrCat("it answered a READ (number ", header.key, ", ", header.length_bytes,
+                              " bytes) when none was outstanding");
+    return false;
+  }
+  const uint32_t number = reads_[reads_answered_ & reads_mask_];
+  // Else it could refuse afterwards what it has answered, and the READ would complete twice.
+  if (static_cast<int32_t>(acknowledged_ - number) <= 0) {
+    violation_ =
+        absl::StrCat("it answered READ ", number, " but acknowledged only ", acknowledged_, " requests");
+    return false;
+  }
+  const Request& read = slot(number);
+  const uint32_t missing = read.length_bytes - read_bytes_in_;
+  const uint32_t shortest = std::min(missing, kReadFragmentMin);
+  const uint32_t longest = std::min(missing, kReadFragmentMax);
+  if (header.key != number || header.address != read_bytes_in_ || header.length_bytes < shortest ||
+      header.length_bytes > longest) {
+    violation_ = absl::StrCat("it answered READ ", header.key, " at offset ", header.address, " with ",
+                              header.length_bytes, " bytes, where READ ", number, " at offset ",
+                              read_bytes_in_, " with ", shortest, " to ", longest, " bytes was due");
+    return false;
+  }
+  return true;
+}
+
+bool Requester::Nak(const FrameHeader& header) {
+  const auto status = static_cast<CompletionStatus>(header.status);
+  const bool status_known =
+      status == CompletionStatus::kRemoteAccessError || status == CompletionStatus::kRemoteInvalidRequest ||
+      status == CompletionStatus::kRemoteOperationError || status == CompletionStatus::kRnrRetryExceeded;
+  const bool read_before_it =
+      reads_outstanding() && static_cast<int32_t>(reads_[reads_answered_ & reads_mask_] - header.key) < 0;
+  if (header.key != acknowledged_ || acknowledged_ == sent_ || !status_known || read_before_it) {
+    violation_ = absl::StrCat("it refused request ", header.key, " with status ", header.status, ", where ",
+                              acknowledged_, " of ", sent_, " requests were acknowledged and ",
+                              reads_sent_ - reads_answered_, " READs outstanding");
+    return false;
+  }
+  refused_with_ = status;
+  return true;
+}
+
+size_t Requester::ReadSink(size_t length_bytes, iovec* segments) const {
+  const Request& read = slot(reads_[reads_answered_ & reads_mask_]);
+  size_t skip = read_bytes_in_;
+  size_t count = 0;
+  for (uint8_t i = 0; i < read.sge_count && length_bytes > 0; ++i) {
+    const Request::Segment& segment = read.segments[i];
+    if (skip >= segment.length_bytes) {
+      skip -= segment.length_bytes;
+      continue;
+    }
+    const size_t part = std::min<size_t>(segment.length_bytes - skip, length_bytes);
+    segments[count++] = {segment.address + skip, part};
+    length_bytes -= part;
+    skip = 0;
+  }
+  return count;
+}
+
+void Requester::AdvanceRead(size_t length_bytes) {
+  read_bytes_in_ += static_cast<uint32_t>(length_bytes);
+  Request& read = slot(reads_[reads_answered_ & reads_mask_]);
+  if (read_bytes_in_ < read.length_bytes) return;
+  read.answered = true;
+  ++reads_answered_;
+  read_bytes_in_ = 0;
+}
+
+void Requester::Deliver(uint32_t qp_num, bool flush, CompletionSpan& out) {
+  while (!out.full() && Done(proved_)) {
+    const Request& request = slot(proved_++);
+    if (!request.signaled) continue;
+    out.Add(request.wr_id, qp_num, CompletionStatus::kSuccess, request.opcode, 0);
+    retired_ = proved_;
+  }
+  if (!flush || Done(proved_)) return;
+  if (refused_with_ != CompletionStatus::kSuccess && !out.full()) {
+    const Request& request = slot(acknowledged_);
+    out.Add(request.wr_id, qp_num, refused_with_, request.opcode, 0);
+    refused_with_ = CompletionStatus::kSuccess;
+    retired_ = acknowledged_ + 1;  // What was unsignaled before it is proved by it.
+  }
+  while (!out.full() && retired_ != posted_) {
+    const Request& request = slot(retired_++);
+    out.Add(request.wr_id, qp_num, CompletionStatus::kFlushed, request.opcode, 0);
+  }
+  // In order, so that nothing counts as done any more.
+  if (static_cast<int32_t>(retired_ - proved_) > 0) proved_ = retired_;
+}
+
+}  // namespace hawser::fabric

@@ -1,0 +1,141 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_TCP_REQUESTER_H_
+#define HAWSER_TRANSPORT_FABRIC_TCP_REQUESTER_H_
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/tcp/frame.h"
+
+namespace hawser::fabric {
+
+// Where Poll() puts completions.
+struct CompletionSpan {
+  bool full() const { return next == end; }
+  void Add(uint64_t wr_id, uint32_t qp_num, CompletionStatus status, Opcode opcode, uint32_t byte_len) {
+    *next++ = {wr_id, qp_num, status, opcode, byte_len};
+  }
+
+  Completion* next;
+  Completion* end;
+};
+
+// One half of a queue pair: its send queue. A request goes round: posted -> sent -> acknowledged (READ:
+// answered) -> completed. Requests are counted from 0, modulo 2^32, as in tcp_frame.h; a cursor is such a
+// count.
+// Thread:   that of the queue pair.
+class Requester {
+ public:
+  struct Request {
+    uint64_t wr_id;
+    uint64_t remote_address;
+    uint32_t rkey;
+    uint32_t length_bytes;
+    Opcode opcode;
+    bool signaled;
+    bool answered;  // READ: all of its bytes are in.
+    uint8_t sge_count;
+    struct Segment {
+      uint8_t* address;
+      uint32_t length_bytes;
+    } segments[kSgeMax];
+  };
+
+  Requester(uint32_t depth, uint32_t read_depth);
+
+  // Both sides' minimum, at most what the constructor was given.
+  void set_read_depth(uint32_t read_depth) { read_depth_ = read_depth; }
+  uint32_t read_depth() const { return read_depth_; }
+
+  // Posting: each of a chain, `length_bytes` long, is placed, then all are posted, or none. There is room.
+  uint32_t depth() const { return depth_; }
+  uint32_t room() const { return depth_ - (posted_ - retired_); }
+  void Place(uint32_t index, const SendWorkRequest& request, uint32_t length_bytes);
+  void Post(uint32_t count) { posted_ += count; }
+
+  // Sending: the next request that may go, or null. As on a NIC, a READ beyond the READ depth waits, and what
+  // was posted behind it too.
+  const Request* NextToSend() const {
+    if (sent_ == posted_) return nullptr;
+    const Request& request = slot(sent_);
+    return request.opcode == Opcode::kRead && reads_sent_ - reads_answered_ == read_depth_ ? nullptr
+                                                                                           : &request;
+  }
+  // The one at sent(), whose front is on the wire.
+  const Request& Sending() const { return slot(sent_); }
+  void MarkSent() {
+    if (slot(sent_).opcode == Opcode::kRead) reads_[reads_sent_++ & reads_mask_] = sent_;
+    ++sent_;
+  }
+  FrameHeader HeaderOf(const Request& request) const;
+  uint32_t sent() const { return sent_; }
+  uint32_t reads_sent() const { return reads_sent_; }
+  // Back to where sent() and reads_sent() were: the socket did not take what followed.
+  void Rewind(uint32_t sent, uint32_t reads_sent) {
+    sent_ = sent;
+    reads_sent_ = reads_sent;
+  }
+
+  // What the peer says. False: it broke the protocol; then violation() says how.
+  bool Acknowledge(uint32_t acknowledged) {
+    if (acknowledged - acknowledged_ > sent_ - acknowledged_) return RefuseAcknowledgement(acknowledged);
+    acknowledged_ = acknowledged;
+    return true;
+  }
+  uint32_t acknowledged() const { return acknowledged_; }
+  bool BeginReadResponse(const FrameHeader& header);
+  bool Nak(const FrameHeader& header);
+  const std::string& violation() const { return violation_; }
+
+  bool reads_outstanding() const { return reads_sent_ != reads_answered_; }
+  // Of the fragment that began: where its next `length_bytes` belong; at most kSgeMax segments. Returns how
+  // many.
+  size_t ReadSink(size_t length_bytes, iovec* segments) const;
+  // They are there.
+  void AdvanceRead(size_t length_bytes);
+
+  // Completing: adds as many as there is room for. `flush`: the queue pair is in error, so everything comes
+  // back.
+  void Deliver(uint32_t qp_num, bool flush, CompletionSpan& out);
+  bool HasCompletions(bool flush) const { return flush ? retired_ != posted_ : Done(proved_); }
+
+ private:
+  Request& slot(uint32_t cursor) { return slots_[cursor & mask_]; }
+  const Request& slot(uint32_t cursor) const { return slots_[cursor & mask_]; }
+  bool Done(uint32_t cursor) const {
+    if (cursor == posted_) return false;
+    const Request& request = slot(cursor);
+    return request.opcode == Opcode::kRead ? request.answered
+                                           : static_cast<int32_t>(acknowledged_ - cursor) > 0;
+  }
+  bool RefuseAcknowledgement(uint32_t acknowledged);
+
+  const uint32_t depth_;
+  const uint32_t mask_;
+  uint32_t read_depth_;
+  const uint32_t reads_mask_;
+  const std::unique_ptr<Request[]> slots_;
+  const std::unique_ptr<uint32_t[]> reads_;  // The cursors of the READs that are on the wire.
+
+  // retired_ <= proved_ <= sent_ <= posted_. Between the first two: executed, but unsignaled, so they keep
+  // their place.
+  uint32_t posted_ = 0;
+  uint32_t sent_ = 0;
+  uint32_t proved_ = 0;
+  uint32_t retired_ = 0;
+  uint32_t acknowledged_ = 0;
+  uint32_t reads_sent_ = 0;
+  uint32_t reads_answered_ = 0;
+  uint32_t read_bytes_in_ = 0;  // Of the oldest READ on the wire.
+  CompletionStatus refused_with_ =
+      CompletionStatus::kSuccess;  // If not kSuccess: what became of acknowledged_.
+  std::string violation_;
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_TCP_REQUESTER_H_

@@ -1,0 +1,132 @@
+#include "hawser/transport/fabric/tcp/responder.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace hawser::fabric {
+
+Responder::Responder(const QueuePairOptions& options, uint32_t qp_num)
+    : depth_(options.receive_depth),
+      mask_(std::bit_ceil(depth_) - 1),
+      read_depth_(options.read_depth),
+      answers_mask_(std::bit_ceil(std::max(options.read_depth, 1u)) - 1),
+      receives_(new Receive[mask_ + 1]),
+      answers_(new Answer[answers_mask_ + 1]),
+      // Any odd factor far from a power of two spreads consecutive numbers over the 16 bits of a generation.
+      grants_(qp_num * 40503u) {}
+
+Responder::Verdict Responder::Violation(const FrameHeader& header, const char* what) {
+  reason_ = absl::StrFormat("it sent a %s of %u bytes", what, header.length_bytes);
+  return Verdict::kViolation;
+}
+
+Responder::Verdict Responder::BeginSend(const FrameHeader& header, uint8_t** target) {
+  if (header.length_bytes == 0 || header.length_bytes > kMessageBytesMax) return Violation(header, "SEND");
+  if (filled_ == posted_) return Verdict::kNotReady;
+  Receive& receive = slot(filled_);
+  if (header.length_bytes > receive.length_bytes) {
+    receive.status = CompletionStatus::kLocalError;  // IBV_WC_LOC_LEN_ERR
+    ++filled_;
+    Refuse(CompletionStatus::kRemoteInvalidRequest,
+           absl::StrCat("its SEND of ", header.length_bytes, " bytes met a posted receive of ",
+                        receive.length_bytes));
+    return Verdict::kRefused;
+  }
+  *target = receive.address;
+  return Verdict::kOk;
+}
+
+void Responder::FinishSend(uint32_t length_bytes, uint8_t flags) {
+  slot(filled_++).filled_bytes = length_bytes;
+  Executed(flags);
+}
+
+Responder::Verdict Responder::BeginWrite(const FrameHeader& header, uint8_t** target) {
+  if (header.length_bytes == 0 || header.length_bytes > kMessageBytesMax) return Violation(header, "WRITE");
+  if (!grants_.Allows(header.key, header.address, header.length_bytes, QueuePair::Access::kWrite)) {
+    Refuse(CompletionStatus::kRemoteAccessError,
+           absl::StrFormat("its WRITE to [0x%x, +%u) with rkey 0x%x is not inside anything granted to it",
+                           header.address, header.length_bytes, header.key));
+    return Verdict::kRefused;
+  }
+  *target = reinterpret_cast<uint8_t*>(header.address);
+  return Verdict::kOk;
+}
+
+Responder::Verdict Responder::AcceptRead(const FrameHeader& header) {
+  if (header.length_bytes == 0 || header.length_bytes > kMessageBytesMax) return Violation(header, "READ");
+  if (answers_accepted_ - answers_done_ == read_depth_) {
+    Refuse(CompletionStatus::kRemoteInvalidRequest,
+           absl::StrCat("it has more READs outstanding than the ", read_depth_, " agreed"));
+    return Verdict::kRefused;
+  }
+  if (!grants_.Allows(header.key, header.address, header.length_bytes, QueuePair::Access::kRead)) {
+    Refuse(CompletionStatus::kRemoteAccessError,
+           absl::StrFormat("its READ of [0x%x, +%u) with rkey 0x%x is not inside anything granted to it",
+                           header.address, header.length_bytes, header.key));
+    return Verdict::kRefused;
+  }
+  if (!grants_.CountRead(header.key, header.length_bytes)) {
+    Refuse(CompletionStatus::kRemoteAccessError,
+           absl::StrFormat("its READ of [0x%x, +%u) with rkey 0x%x is one too many: it has READ what it was "
+                           "granted %u times over",
+                           header.address, header.length_bytes, header.key, GrantTable::kReadsOfEachByteMax));
+    return Verdict::kRefused;
+  }
+  answer(answers_accepted_++) = {reinterpret_cast<const uint8_t*>(header.address), header.length_bytes,
+                                 executed_, header.key};
+  Executed(0);
+  return Verdict::kOk;
+}
+
+void Responder::Refuse(CompletionStatus status, std::string reason) {
+  nak_due_ = true;
+  nak_status_ = status;
+  reason_ = std::move(reason);
+}
+
+FrameHeader Responder::NextFragment(const uint8_t** data) const {
+  const Answer& next = answer(answers_done_);
+  *data = next.address + answer_offset_;
+  return {.kind = FrameKind::kReadResponse,
+          .length_bytes = std::min(next.length_bytes - answer_offset_, kReadFragmentMax),
+          .key = next.number,
+          .address = answer_offset_};
+}
+
+void Responder::MarkFragmentSent() {
+  const Answer& next = answer(answers_done_);
+  answer_offset_ += std::min(next.length_bytes - answer_offset_, kReadFragmentMax);
+  if (answer_offset_ < next.length_bytes) return;
+  ++answers_done_;
+  answer_offset_ = 0;
+}
+
+bool Responder::IsAnswering(uint32_t rkey) const {
+  for (uint32_t i = answers_done_; i != answers_accepted_; ++i) {
+    if (answer(i).rkey == rkey) return true;
+  }
+  return false;
+}
+
+FrameHeader Responder::Nak() const {
+  return {.kind = FrameKind::kNak, .status = static_cast<uint8_t>(nak_status_), .key = executed_};
+}
+
+void Responder::Deliver(uint32_t qp_num, bool flush, CompletionSpan& out) {
+  for (; !out.full() && delivered_ != filled_; ++delivered_) {
+    const Receive& receive = slot(delivered_);
+    out.Add(receive.wr_id, qp_num, receive.status, Opcode::kReceive, receive.filled_bytes);
+  }
+  if (!flush) return;
+  for (; !out.full() && delivered_ != posted_; ++delivered_) {
+    out.Add(slot(delivered_).wr_id, qp_num, CompletionStatus::kFlushed, Opcode::kReceive, 0);
+  }
+  if (static_cast<int32_t>(delivered_ - filled_) > 0) filled_ = delivered_;
+}
+
+}  // namespace hawser::fabric

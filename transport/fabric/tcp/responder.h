@@ -1,0 +1,130 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_TCP_RESPONDER_H_
+#define HAWSER_TRANSPORT_FABRIC_TCP_RESPONDER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/tcp/frame.h"
+#include "hawser/transport/fabric/tcp/grants.h"
+#include "hawser/transport/fabric/tcp/requester.h"
+
+namespace hawser::fabric {
+
+// The other half of a queue pair: its receive queue, what the peer was granted, and the answers that the peer
+// waits for. It believes nothing: every number in a FrameHeader is the peer's.
+// Thread:   that of the queue pair.
+class Responder {
+ public:
+  // `qp_num` makes rkeys of different queue pairs differ.
+  Responder(const QueuePairOptions& options, uint32_t qp_num);
+
+  GrantTable& grants() { return grants_; }
+  void set_read_depth(uint32_t read_depth) { read_depth_ = read_depth; }
+
+  // Posting: each of a chain is placed, then all are posted, or none. There is room.
+  uint32_t depth() const { return depth_; }
+  uint32_t room() const { return depth_ - (posted_ - delivered_); }
+  void Place(uint32_t index, const ReceiveWorkRequest& request) {
+    slot(posted_ + index) = {request.wr_id, request.buffer.address, request.buffer.length, 0,
+                             CompletionStatus::kSuccess};
+  }
+  void Post(uint32_t count) { posted_ += count; }
+  bool has_receive() const { return filled_ != posted_; }
+
+  // Executing.
+  enum class Verdict {
+    kOk,
+    kNotReady,   // A SEND, and no receive is posted.
+    kRefused,    // A NAK is due; nothing more is executed.
+    kViolation,  // reason() says of what.
+  };
+  // kOk: the payload goes to `*target`, then Finish...() follows.
+  Verdict BeginSend(const FrameHeader& header, uint8_t** target);
+  void FinishSend(uint32_t length_bytes, uint8_t flags);
+  Verdict BeginWrite(const FrameHeader& header, uint8_t** target);
+  void FinishWrite(uint8_t flags) { Executed(flags); }
+  Verdict AcceptRead(const FrameHeader& header);
+
+  // A NAK with `status` will go out behind the answers that are due; `reason` is for our own side.
+  void Refuse(CompletionStatus status, std::string reason);
+  const std::string& reason() const { return reason_; }
+  CompletionStatus nak_status() const { return nak_status_; }
+
+  // Answering.
+  uint32_t executed() const { return executed_; }
+  bool ack_due() const { return ack_due_; }
+  void set_ack_due(bool due) { ack_due_ = due; }
+
+  bool has_answer() const { return answers_done_ != answers_accepted_; }
+  // The next fragment's header and memory, then past it.
+  FrameHeader NextFragment(const uint8_t** data) const;
+  const uint8_t* AnswerData(uint32_t offset) const { return answer(answers_done_).address + offset; }
+  void MarkFragmentSent();
+  uint32_t answers_done() const { return answers_done_; }
+  uint32_t answer_offset() const { return answer_offset_; }
+  void RewindAnswers(uint32_t answers_done, uint32_t answer_offset) {
+    answers_done_ = answers_done;
+    answer_offset_ = answer_offset;
+  }
+  // Whether an accepted READ with this key has yet to be answered in full.
+  bool IsAnswering(uint32_t rkey) const;
+
+  bool nak_due() const { return nak_due_; }
+  void set_nak_due(bool due) { nak_due_ = due; }
+  FrameHeader Nak() const;
+
+  // Completing, as Requester::Deliver().
+  void Deliver(uint32_t qp_num, bool flush, CompletionSpan& out);
+  bool HasCompletions(bool flush) const { return delivered_ != (flush ? posted_ : filled_); }
+
+ private:
+  struct Receive {
+    uint64_t wr_id;
+    uint8_t* address;
+    uint32_t length_bytes;
+    uint32_t filled_bytes;
+    CompletionStatus status;
+  };
+  struct Answer {
+    const uint8_t* address;
+    uint32_t length_bytes;
+    uint32_t number;
+    uint32_t rkey;
+  };
+
+  Receive& slot(uint32_t cursor) { return receives_[cursor & mask_]; }
+  Answer& answer(uint32_t cursor) { return answers_[cursor & answers_mask_]; }
+  const Answer& answer(uint32_t cursor) const { return answers_[cursor & answers_mask_]; }
+  void Executed(uint8_t flags) {
+    ++executed_;
+    if (flags & kAckRequestedFlag) ack_due_ = true;
+  }
+  Verdict Violation(const FrameHeader& header, const char* what);
+
+  const uint32_t depth_;
+  const uint32_t mask_;
+  uint32_t read_depth_;
+  const uint32_t answers_mask_;
+  const std::unique_ptr<Receive[]> receives_;
+  const std::unique_ptr<Answer[]> answers_;
+  GrantTable grants_;
+
+  uint32_t posted_ = 0;     // Receives posted,
+  uint32_t filled_ = 0;     // of them filled by a SEND,
+  uint32_t delivered_ = 0;  // of them completed.
+  uint32_t executed_ = 0;
+  uint32_t answers_accepted_ = 0;
+  uint32_t answers_done_ = 0;
+  uint32_t answer_offset_ = 0;  // In the first that is not done.
+  bool ack_due_ = false;
+  bool nak_due_ = false;
+  CompletionStatus nak_status_ = CompletionStatus::kSuccess;
+  std::string reason_;
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_TCP_RESPONDER_H_

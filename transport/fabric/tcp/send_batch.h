@@ -1,0 +1,114 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_TCP_SEND_BATCH_H_
+#define HAWSER_TRANSPORT_FABRIC_TCP_SEND_BATCH_H_
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/tcp/frame.h"
+
+namespace hawser::fabric {
+
+// The frames of one sendmsg(2): headers and small payloads are copied next to each other, as a NIC's inline
+// data would be; large segments are sent from where they are. One for all queue pairs of a completion queue:
+// it is filled, sent and forgotten within one call.
+class SendBatch {
+ public:
+  // Whose the frame is, and where its owner's cursor stood before it was put in: to go back if the socket
+  // takes less.
+  enum class Owner : uint8_t { kRequester, kReadAnswer, kAck, kNak };
+  struct Frame {
+    Owner owner;
+    size_t bytes;
+    const uint8_t* header;  // In this batch. Null: the rest of a frame whose front is on the wire.
+    uint32_t cursor[2];
+  };
+
+  void Clear() {
+    staged_ = 0;
+    segments_ = 0;
+    ends_staged_ = false;
+    frames_ = 0;
+    bytes_ = 0;
+  }
+
+  // Whether one more frame fits, of any kind. A batch has an end so that one system call does not take for
+  // ever.
+  bool HasRoom() const {
+    return frames_ < kFramesMax && segments_ + 2 * (kSgeMax + 1) <= kSegmentsMax &&
+           staged_ + sizeof(FrameHeader) + kSgeMax * kCopyMax <= kStagingBytes && bytes_ < kBytesMax;
+  }
+
+  void BeginFrame(Owner owner, uint32_t cursor0, uint32_t cursor1) {
+    Frame& frame = frame_[frames_];
+    frame.owner = owner;
+    frame.bytes = bytes_;  // The start, until EndFrame().
+    frame.header = nullptr;
+    frame.cursor[0] = cursor0;
+    frame.cursor[1] = cursor1;
+  }
+  void EndFrame() {
+    frame_[frames_].bytes = bytes_ - frame_[frames_].bytes;
+    ++frames_;
+  }
+
+  void AppendHeader(const FrameHeader& header) {
+    frame_[frames_].header = staging_.data() + staged_;
+    AppendCopy(reinterpret_cast<const uint8_t*>(&header), sizeof(header));
+  }
+
+  void Append(const uint8_t* data, size_t length_bytes) {
+    if (length_bytes <= kCopyMax) {
+      AppendCopy(data, length_bytes);
+    } else {
+      segment_[segments_++] = {const_cast<uint8_t*>(data), length_bytes};
+      ends_staged_ = false;
+      bytes_ += length_bytes;
+    }
+  }
+
+  // At most kCopyMax bytes.
+  void AppendCopy(const uint8_t* data, size_t length_bytes) {
+    uint8_t* end = staging_.data() + staged_;
+    std::memcpy(end, data, length_bytes);
+    if (ends_staged_) {
+      segment_[segments_ - 1].iov_len += length_bytes;
+    } else {
+      segment_[segments_++] = {end, length_bytes};
+      ends_staged_ = true;
+    }
+    staged_ += length_bytes;
+    bytes_ += length_bytes;
+  }
+
+  bool empty() const { return frames_ == 0; }
+  size_t bytes() const { return bytes_; }
+  iovec* segments() { return segment_.data(); }
+  size_t segment_count() const { return segments_; }
+  const Frame& frame(size_t i) const { return frame_[i]; }
+  size_t frame_count() const { return frames_; }
+
+ private:
+  static constexpr size_t kCopyMax = 512;  // From here on a segment of its own costs less than copying.
+  static constexpr size_t kStagingBytes = 64 * 1024;
+  static constexpr size_t kSegmentsMax = 512;  // The kernel takes 1,024 (IOV_MAX).
+  static constexpr size_t kFramesMax = 256;
+  static constexpr size_t kBytesMax = 1024 * 1024;
+
+  size_t staged_ = 0;
+  size_t segments_ = 0;
+  bool ends_staged_ = false;  // The last segment is of staging_, whose next bytes follow it.
+  size_t frames_ = 0;
+  size_t bytes_ = 0;
+  std::array<uint8_t, kStagingBytes> staging_;
+  std::array<iovec, kSegmentsMax> segment_;
+  std::array<Frame, kFramesMax> frame_;
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_TCP_SEND_BATCH_H_

@@ -1,0 +1,530 @@
+#include "hawser/transport/fabric/verbs/completion_queue.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/verbs/errors.h"
+#include "hawser/transport/fabric/verbs/order.h"
+
+namespace hawser::fabric {
+namespace {
+
+// Of a token: below an index, above a generation.
+constexpr uint32_t kIndexBits = 20;
+constexpr uint32_t kIndexMask = (1u << kIndexBits) - 1;
+constexpr uint32_t kGenerationMask = (1u << (31 - kIndexBits)) - 1;
+
+// Polls between two looks at the connection manager's and the device's events, which is a system call. A poll
+// that brings something counts for several: much follows from it, while one that finds nothing takes no time.
+// A thread that sleeps is woken by such events.
+constexpr uint32_t kPollsPerLook = 256;
+constexpr uint32_t kPollsPerBusyPoll = 8;
+
+// Events of one look: then the completions have their turn.
+constexpr int kEventsPerLook = 64;
+
+// After a device was closed, one every second: until it is unlisted librdmacm keeps it open, and so in the way
+// of the program that removes it.
+constexpr int kLooks = 30;
+
+// Acknowledging takes a mutex of the library (ibv_ack_cq_events(3)), so it is done for many at once.
+constexpr uint32_t kAcknowledgeBatch = 64;
+
+constexpr int64_t kNsPerS = 1'000'000'000;
+constexpr int64_t kNsPerMs = 1'000'000;
+
+enum EpollData : uint64_t { kWakeData, kCompletionData, kEventData };
+
+absl::Status CreationError(absl::string_view call, int error) {
+  return VerbsError("create a completion queue", call, error,
+                    error == EMFILE ? "raise the limit of open files (ulimit -n)" : "");
+}
+
+}  // namespace
+
+VerbsCompletionQueue::VerbsCompletionQueue(std::shared_ptr<VerbsDevice> device, uint32_t depth)
+    : device_(std::move(device)),
+      depth_(std::clamp<uint32_t>(depth, 1, static_cast<uint32_t>(device_->attr().max_cqe))) {}
+
+absl::StatusOr<std::unique_ptr<VerbsCompletionQueue>> VerbsCompletionQueue::Create(
+    std::shared_ptr<VerbsDevice> device, uint32_t depth) {
+  if (absl::Status status = device->CheckProcess("create a completion queue"); !status.ok()) return status;
+  absl::StatusOr<std::shared_ptr<VerbsEventChannel>> channel = VerbsEventChannel::Create(device);
+  if (!channel.ok()) return channel.status();
+  std::unique_ptr<VerbsCompletionQueue> queue(new VerbsCompletionQueue(std::move(device), depth));
+  queue->channel_ = *std::move(channel);
+  queue->epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
+  if (!queue->epoll_.is_open()) return CreationError("epoll_create1()", errno);
+  queue->wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!queue->wake_.is_open()) return CreationError("eventfd()", errno);
+  queue->try_timer_.Reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!queue->try_timer_.is_open()) return CreationError("timerfd_create()", errno);
+  const std::pair<int, EpollData> watched[] = {{queue->wake_.get(), kWakeData},
+                                               {queue->channel_->fd(), kEventData},
+                                               {queue->try_timer_.get(), kEventData}};
+  for (const auto& [fd, data] : watched) {
+    if (absl::Status status = queue->Watch(fd, data); !status.ok()) return status;
+  }
+  if (absl::Status status = queue->Open(); !status.ok()) return status;
+  return queue;
+}
+
+VerbsCompletionQueue::~VerbsCompletionQueue() {
+  if (open_) Close();
+}
+
+absl::Status VerbsCompletionQueue::Watch(int fd, uint64_t data) {
+  epoll_event event = {.events = EPOLLIN, .data = {.u64 = data}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return CreationError("epoll_ctl()", errno);
+  return absl::OkStatus();
+}
+
+// --- The device, which may go and come back
+
+absl::Status VerbsCompletionQueue::Open() {
+  if (absl::Status status = device_->Attach(this); !status.ok()) return status;
+  open_ = true;
+  const auto fail = [&](absl::Status why) {
+    Close();
+    return why;
+  };
+  ibv_comp_channel* const comp_channel = device_->verbs().ibv_create_comp_channel(device_->context());
+  if (comp_channel == nullptr) return fail(CreationError("ibv_create_comp_channel()", errno));
+  {
+    MutexLock lock(cq_mutex_);
+    comp_channel_ = comp_channel;
+  }
+  fcntl(comp_channel->fd, F_SETFL, fcntl(comp_channel->fd, F_GETFL) | O_NONBLOCK);
+  if (absl::Status status = Watch(comp_channel->fd, kCompletionData); !status.ok()) return fail(status);
+  if (absl::Status status = Watch(device_->async_fd(), kEventData); !status.ok()) return fail(status);
+  absl::StatusOr<ibv_cq*> first = Reserve(0);
+  return first.ok() ? absl::OkStatus() : fail(first.status());
+}
+
+void VerbsCompletionQueue::Close() {
+  open_ = false;
+  if (device_->in_forked_child()) return;
+  if (sentinel_ != nullptr) device_->verbs().rdma_destroy_id(std::exchange(sentinel_, nullptr));
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, device_->async_fd(), nullptr);
+  {
+    MutexLock lock(cq_mutex_);
+    for (const auto& cq : cqs_) {
+      if (cq->unacknowledged > 0) device_->verbs().ibv_ack_cq_events(cq->cq, cq->unacknowledged);
+      device_->verbs().ibv_destroy_cq(cq->cq);
+    }
+    cqs_.clear();
+    if (comp_channel_ != nullptr) {
+      epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, comp_channel_->fd, nullptr);
+      device_->verbs().ibv_destroy_comp_channel(std::exchange(comp_channel_, nullptr));
+    }
+  }
+  device_->Detach(this);
+  // Nothing is noted any more. What was noted is not about the device that may be opened next.
+  absl::MutexLock lock(&notes_mutex_);
+  lost_ = absl::OkStatus();
+}
+
+absl::Status VerbsCompletionQueue::Enter() {
+  CloseIfLost();
+  if (!open_) {
+    if (absl::Status status = Open(); !status.ok()) return status;
+  }
+  if (device_->gone()) {
+    return absl::UnavailableError(
+        absl::StrCat("RDMA device ", device_->name(), " has failed or was removed"));
+  }
+  ++inside_;
+  return absl::OkStatus();
+}
+
+void VerbsCompletionQueue::BindSentinel(const SocketAddress& local) {
+  if (sentinel_ != nullptr || !open_) return;
+  const VerbsLibrary& verbs = device_->verbs();
+  if (verbs.rdma_create_id(channel_->get(), &sentinel_, CmContext(0), RDMA_PS_TCP) != 0) {
+    sentinel_ = nullptr;
+    return;
+  }
+  SocketAddress any_port = local;
+  any_port.set_port(0);
+  if (verbs.rdma_bind_addr(sentinel_, const_cast<sockaddr*>(any_port.get())) == 0) return;
+  verbs.rdma_destroy_id(std::exchange(sentinel_, nullptr));
+}
+
+void VerbsCompletionQueue::Leave() {
+  if (--inside_ == 0 && !device_->proved()) device_->MarkGone();
+  CloseIfLost();
+}
+
+void VerbsCompletionQueue::CloseIfLost() {
+  if (!open_ || inside_ != 0 || !device_->gone()) return;
+  Close();
+  looks_left_ = kLooks;
+  SetTryTimer(true);
+}
+
+void VerbsCompletionQueue::SetTryTimer(bool on) {
+  itimerspec every = {};
+  every.it_value.tv_sec = every.it_interval.tv_sec = on ? 1 : 0;
+  timerfd_settime(try_timer_.get(), 0, &every, nullptr);
+}
+
+// --- Sources
+
+uint32_t VerbsCompletionQueue::Register(VerbsSource& source) {
+  if (free_indexes_.empty()) {
+    free_indexes_.push_back(static_cast<uint32_t>(sources_.size()));
+    sources_.emplace_back();
+  }
+  const uint32_t index = free_indexes_.back();
+  free_indexes_.pop_back();
+  sources_[index].source = &source;
+  return sources_[index].generation << kIndexBits | index;
+}
+
+void VerbsCompletionQueue::Unregister(uint32_t token) {
+  Registration& registration = sources_[token & kIndexMask];
+  registration.source = nullptr;
+  registration.generation = (registration.generation + 1) & kGenerationMask;
+  if (registration.generation == 0) registration.generation = 1;
+  // To the front, so that it is long until a token comes again.
+  free_indexes_.insert(free_indexes_.begin(), token & kIndexMask);
+  if (local_.empty()) return;
+  local_.erase(
+      std::remove_if(local_.begin(), local_.end(), [&](const Local& local) { return local.token == token; }),
+      local_.end());
+}
+
+VerbsSource* VerbsCompletionQueue::Find(uint32_t token) const {
+  const uint32_t index = token & kIndexMask;
+  if (index >= sources_.size() || sources_[index].generation != token >> kIndexBits) return nullptr;
+  return sources_[index].source;
+}
+
+void VerbsCompletionQueue::Schedule(uint32_t token) {
+  scheduled_.push_back(token);
+  if (!polling_) Publish();
+}
+
+void VerbsCompletionQueue::Notify(uint32_t token) {
+  {
+    absl::MutexLock lock(&notes_mutex_);
+    notes_.push_back(token);
+  }
+  has_notes_.store(true, std::memory_order_release);
+  Wake();
+}
+
+void VerbsCompletionQueue::Deliver(uint32_t token, const Completion& completion) {
+  local_.push_back({token, completion});
+  if (!polling_) Publish();
+}
+
+// Tells Wait() what only Poll() can do. The eventfd does the rest: it wakes a thread that sleeps, and one that
+// is about to.
+void VerbsCompletionQueue::Publish() {
+  const bool work = !local_.empty() || !scheduled_.empty();
+  if (has_work_.load(std::memory_order_relaxed) == work) return;
+  has_work_.store(work, std::memory_order_seq_cst);
+  if (work && !polling_) Wake();
+}
+
+absl::StatusOr<ibv_cq*> VerbsCompletionQueue::Reserve(uint32_t entries) {
+  MutexLock lock(cq_mutex_);
+  for (const auto& cq : cqs_) {
+    if (cq->reserved + entries > cq->capacity) continue;
+    cq->reserved += entries;
+    return cq->cq;
+  }
+  const uint32_t max = static_cast<uint32_t>(device_->attr().max_cqe);
+  if (entries > max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("create a queue pair: ", entries,
+                     " work requests can be outstanding on it, but a completion queue of ", device_->name(),
+                     " has at most ", max, " entries"));
+  }
+  auto cq = std::make_unique<Cq>();
+  const uint32_t wanted = std::max(entries, depth_);
+  cq->cq = device_->verbs().ibv_create_cq(device_->context(), static_cast<int>(wanted),
+                                          static_cast<AsyncEventHandler*>(this), comp_channel_, 0);
+  if (cq->cq == nullptr)
+    return CreationError(absl::StrCat("ibv_create_cq() with ", wanted, " entries"), errno);
+  cq->capacity = std::max(wanted, static_cast<uint32_t>(cq->cq->cqe));
+  cq->reserved = entries;
+  cqs_.push_back(std::move(cq));
+  return cqs_.back()->cq;
+}
+
+void VerbsCompletionQueue::Release(ibv_cq* released, uint32_t entries) {
+  MutexLock lock(cq_mutex_);
+  for (const auto& cq : cqs_) {
+    if (cq->cq == released) cq->reserved -= std::min(entries, cq->reserved);
+  }
+}
+
+// --- Polling
+
+size_t VerbsCompletionQueue::Poll(absl::Span<Completion> completions) {
+  if (device_->in_forked_child()) return 0;
+  polling_ = true;
+  if (has_notes_.load(std::memory_order_acquire)) TakeNotes();
+  RunScheduled();
+  size_t count = DeliverLocal(completions);
+  count += PollDevice(completions.subspan(count));
+  count += DeliverLocal(completions.subspan(count));
+  polls_since_look_ += count > 0 ? kPollsPerBusyPoll : 1;
+  if (completions.empty() || polls_since_look_ >= kPollsPerLook ||
+      look_now_.load(std::memory_order_acquire)) {
+    look_now_.store(false, std::memory_order_relaxed);
+    polls_since_look_ = 0;
+    LookAtEvents();
+  }
+  polling_ = false;
+  Publish();
+  return count;
+}
+
+size_t VerbsCompletionQueue::DeliverLocal(absl::Span<Completion> out) {
+  size_t count = 0;
+  for (; count < out.size() && !local_.empty(); ++count) {
+    out[count] = local_.front().completion;
+    // Of one that is gone there is nothing in here, see Unregister().
+    out[count].qp_num = Find(local_.front().token)->qp_num();
+    local_.pop_front();
+  }
+  return count;
+}
+
+size_t VerbsCompletionQueue::PollDevice(absl::Span<Completion> out) {
+  size_t count = 0;
+  while (count < out.size()) {
+    ibv_wc completions[kBatch];
+    const int wanted = static_cast<int>(std::min<size_t>(kBatch, out.size() - count));
+    const int taken = TakeWorkCompletions(completions, wanted);
+    for (int i = 0; i < taken; ++i) {
+      const ibv_wc& wc = completions[i];
+      VerbsSource* const source = Find(static_cast<uint32_t>(wc.wr_id >> 32) & 0x7fffffff);
+      if (source == nullptr) continue;  // Late news.
+      if (source->OnCompletion(wc, wc.wr_id >> 63 != 0, static_cast<uint32_t>(wc.wr_id), out[count])) ++count;
+    }
+    if (taken < wanted) break;
+  }
+  return count;
+}
+
+int VerbsCompletionQueue::TakeWorkCompletions(ibv_wc* out, int max) {
+  MutexLock lock(cq_mutex_);
+  if (stash_taken_ < stash_.size()) {
+    const size_t count = std::min<size_t>(static_cast<size_t>(max), stash_.size() - stash_taken_);
+    std::copy_n(stash_.begin() + static_cast<ptrdiff_t>(stash_taken_), count, out);
+    stash_taken_ += count;
+    taken_total_ += count;
+    return static_cast<int>(count);
+  }
+  int count = 0;
+  for (size_t i = 0; i < cqs_.size() && count < max; ++i) {
+    next_cq_ = next_cq_ + 1 < cqs_.size() ? next_cq_ + 1 : 0;
+    const int taken = ibv_poll_cq(cqs_[next_cq_]->cq, max - count, out + count);
+    if (taken > 0) count += taken;  // Less than 0: the device is gone, which is told by its event.
+  }
+  if (count > 0) AfterPoll();
+  return count;
+}
+
+void VerbsCompletionQueue::RunScheduled() {
+  if (scheduled_.empty()) return;
+  running_.swap(scheduled_);
+  for (uint32_t token : running_) {
+    if (VerbsSource* source = Find(token); source != nullptr) source->OnTurn();
+  }
+  running_.clear();
+}
+
+void VerbsCompletionQueue::TakeNotes() {
+  has_notes_.store(false, std::memory_order_relaxed);
+  absl::Status lost;
+  {
+    absl::MutexLock lock(&notes_mutex_);
+    scheduled_.insert(scheduled_.end(), notes_.begin(), notes_.end());
+    notes_.clear();
+    std::swap(lost, lost_);
+  }
+  if (lost.ok()) return;
+  {
+    MutexLock lock(cq_mutex_);
+    for (const auto& cq : cqs_) cq->capacity = 0;  // What comes later gets another one.
+  }
+  // OnLost() calls no other code, so the table stays as it is.
+  for (const Registration& registration : sources_) {
+    if (registration.source != nullptr) registration.source->OnLost(lost);
+  }
+  CloseIfLost();
+}
+
+void VerbsCompletionQueue::OnAsyncEvent(ibv_event_type event) {
+  {
+    absl::MutexLock lock(&notes_mutex_);
+    lost_ = event == IBV_EVENT_CQ_ERR
+                ? absl::InternalError(absl::StrCat("IBV_EVENT_CQ_ERR: a completion queue of RDMA device ",
+                                                   device_->name(), " has overflowed, completions are lost"))
+                : absl::UnavailableError(absl::StrCat(
+                      "RDMA device ", device_->name(),
+                      " has failed or was removed (IBV_EVENT_DEVICE_FATAL, RDMA_CM_EVENT_DEVICE_REMOVAL)"));
+  }
+  has_notes_.store(true, std::memory_order_release);
+  Wake();
+}
+
+void VerbsCompletionQueue::LookAtEvents() {
+  pollfd fds[] = {{channel_->fd(), POLLIN, 0},
+                  {open_ ? device_->async_fd() : -1, POLLIN, 0},
+                  {try_timer_.get(), POLLIN, 0}};
+  if (poll(fds, 3, 0) <= 0) return;
+  if (fds[1].revents != 0) device_->HandleAsyncEvents();
+  if (fds[2].revents != 0) TryAgain();
+  if (fds[0].revents == 0) return;
+  for (int i = 0; i < kEventsPerLook; ++i) {
+    std::optional<VerbsCmEvent> event = channel_->Next();
+    if (!event.has_value()) return;
+    const uint32_t token = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(event->context));
+    if (event->type == RDMA_CM_EVENT_DEVICE_REMOVAL && open_ && device_->Is(event->device)) {
+      device_->MarkGone();
+    }
+    if (VerbsSource* source = Find(token); source != nullptr) {
+      source->OnCmEvent(*event);
+    } else if (event->type == RDMA_CM_EVENT_CONNECT_REQUEST) {
+      device_->verbs().rdma_destroy_id(event->id);  // Its listener is gone. This rejects.
+    }
+  }
+}
+
+void VerbsCompletionQueue::TryAgain() {
+  uint64_t times;
+  if (read(try_timer_.get(), &times, sizeof(times)) < 0) return;
+  SetTryTimer(false);
+  if (!open_ && looks_left_ > 0) {
+    --looks_left_;
+    device_->CloseUnused();
+    SetTryTimer(true);
+  }
+  for (const Registration& registration : sources_) {
+    if (registration.source != nullptr) registration.source->OnTryAgain();
+  }
+}
+
+// --- Waiting
+
+void VerbsCompletionQueue::WaitUntil(int64_t when_ns) {
+  if (device_->in_forked_child()) return;
+  if (has_work_.load(std::memory_order_seq_cst) || has_notes_.load(std::memory_order_seq_cst) ||
+      ArmAndCheck())
+    return;
+  epoll_event events[4];
+  int count;
+  if (when_ns == kNoEnd) {
+    count = epoll_wait(epoll_.get(), events, 4, -1);
+  } else {
+    const int64_t left_ns = std::max<int64_t>(0, when_ns - MonotonicNs());
+    const timespec limit = {.tv_sec = left_ns / kNsPerS, .tv_nsec = left_ns % kNsPerS};
+    count = epoll_pwait2(epoll_.get(), events, 4, &limit, nullptr);  // Linux 5.11
+    if (count < 0 && errno == ENOSYS) {
+      const int64_t left_ms = std::min<int64_t>(left_ns / kNsPerMs + (left_ns % kNsPerMs != 0), 1 << 30);
+      count = epoll_wait(epoll_.get(), events, 4, static_cast<int>(left_ms));
+    }
+  }
+  for (int i = 0; i < count; ++i) {
+    switch (events[i].data.u64) {
+      case kWakeData: {
+        // Emptied before woken_ is: a Wake() in between is one for this Wait(), which is ending.
+        uint64_t wakes;
+        [[maybe_unused]] const ssize_t n = read(wake_.get(), &wakes, sizeof(wakes));
+        woken_.exchange(false, std::memory_order_acq_rel);
+        break;
+      }
+      case kCompletionData:
+        ReadCqEvent();
+        break;
+      case kEventData:
+        look_now_.store(true, std::memory_order_release);
+        break;
+    }
+  }
+}
+
+// A completion that is there when the queue is armed makes no event: hence another look after arming.
+bool VerbsCompletionQueue::ArmAndCheck() {
+  MutexLock lock(cq_mutex_);
+  if (stash_taken_ < stash_.size()) return true;
+  bool found = false;
+  for (const auto& cq : cqs_) {
+    if (cq->armed) continue;
+    cq->armed = ibv_req_notify_cq(cq->cq, /*solicited_only=*/0) == 0;
+    if (!PollIntoStash(*cq)) continue;
+    found = true;
+    cq->armed = false;  // There may be more, which came before; armed again, the next Wait() sees them.
+  }
+  return found;
+}
+
+bool VerbsCompletionQueue::PollIntoStash(Cq& cq) {
+  ibv_wc found[kBatch];
+  const int count = ibv_poll_cq(cq.cq, kBatch, found);
+  if (count <= 0) return false;
+  AfterPoll();
+  if (stash_taken_ >= stash_.size() - stash_taken_) {  // So that it does not grow though it is never empty.
+    stash_.erase(stash_.begin(), stash_.begin() + static_cast<ptrdiff_t>(stash_taken_));
+    stash_taken_ = 0;
+  }
+  stash_.insert(stash_.end(), found, found + count);
+  return true;
+}
+
+void VerbsCompletionQueue::Collect() {
+  MutexLock lock(cq_mutex_);
+  for (const auto& cq : cqs_) {
+    while (PollIntoStash(*cq)) {
+    }
+  }
+}
+
+uint64_t VerbsCompletionQueue::CollectedMark() {
+  MutexLock lock(cq_mutex_);
+  return taken_total_ + stash_.size() - stash_taken_;
+}
+
+bool VerbsCompletionQueue::Delivered(uint64_t mark) {
+  MutexLock lock(cq_mutex_);
+  return taken_total_ >= mark;
+}
+
+// One: if there are more, the next Wait() returns at once, while asking for what is not there would cost a
+// system call here.
+void VerbsCompletionQueue::ReadCqEvent() {
+  MutexLock lock(cq_mutex_);
+  if (comp_channel_ == nullptr) return;
+  ibv_cq* of = nullptr;
+  void* context = nullptr;
+  if (device_->verbs().ibv_get_cq_event(comp_channel_, &of, &context) != 0) return;
+  for (const auto& cq : cqs_) {
+    if (cq->cq != of) continue;
+    cq->armed = false;
+    if (++cq->unacknowledged < kAcknowledgeBatch) return;
+    device_->verbs().ibv_ack_cq_events(of, std::exchange(cq->unacknowledged, 0));
+    return;
+  }
+}
+
+void VerbsCompletionQueue::Wake() {
+  if (woken_.exchange(true, std::memory_order_acq_rel)) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = write(wake_.get(), &one, sizeof(one));
+}
+
+}  // namespace hawser::fabric

@@ -1,0 +1,48 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_VERBS_CONNECT_REQUEST_H_
+#define HAWSER_TRANSPORT_FABRIC_VERBS_CONNECT_REQUEST_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/verbs/event_channel.h"
+
+namespace hawser::fabric {
+
+// An rdma_cm_id that RDMA_CM_EVENT_CONNECT_REQUEST brought. Its events still arrive at the listener's
+// channel, where nothing takes them: should the peer go away, accepting fails.
+class VerbsConnectRequest final : public ConnectRequest {
+ public:
+  VerbsConnectRequest(std::shared_ptr<VerbsEventChannel> channel, VerbsCmEvent&& event)
+      : channel_(std::move(channel)), event_(std::move(event)), peer_address_(PeerAddress(*event_.id)) {}
+  ~VerbsConnectRequest() override { Reject({}); }
+
+  absl::string_view private_data() const override { return event_.private_data; }
+  SocketAddress peer_address() const override { return peer_address_; }
+  void Reject(absl::string_view private_data) override;
+
+  uint8_t initiator_depth() const { return event_.initiator_depth; }
+  uint8_t responder_resources() const { return event_.responder_resources; }
+  const VerbsEventChannel& channel() const { return *channel_; }
+
+  // Null: rejected, or taken.
+  const rdma_cm_id* id() const { return event_.id; }
+  // Of the queue pair that accepts it; from then on there is nothing to reject, unless it gives it back.
+  rdma_cm_id* TakeId() { return std::exchange(event_.id, nullptr); }
+  // `channel`: where its events arrive by now.
+  void GiveBack(rdma_cm_id* id, std::shared_ptr<VerbsEventChannel> channel) {
+    event_.id = id;
+    channel_ = std::move(channel);
+  }
+
+ private:
+  std::shared_ptr<VerbsEventChannel> channel_;
+  VerbsCmEvent event_;
+  const SocketAddress peer_address_;
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_VERBS_CONNECT_REQUEST_H_

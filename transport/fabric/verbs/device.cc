@@ -1,0 +1,352 @@
+#include "hawser/transport/fabric/verbs/device.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "hawser/transport/fabric/verbs/device_list.h"
+#include "hawser/transport/fabric/verbs/errors.h"
+
+namespace hawser::fabric {
+namespace {
+
+// The process that librdmacm has opened devices in; null: none yet. It keeps them open, used or not, and
+// hands them out again; but the kernel serves them to that process only.
+std::atomic<const ForkMark*> opened_in{nullptr};
+
+void NoteOpening() {
+  static const ForkMark* const here = new ForkMark;
+  opened_in.store(here, std::memory_order_relaxed);
+}
+
+// So that pages which the device writes to stay the parent's. Does nothing on kernels that see to it
+// themselves (5.12), and must come before anything is registered.
+void PrepareForFork(const VerbsLibrary& verbs) {
+  static const int prepared = verbs.ibv_fork_init();
+  (void)prepared;  // EINVAL: the program registered memory before us, by itself.
+}
+
+bool HasActivePort(const VerbsLibrary& verbs, ibv_context* context, uint32_t ports) {
+  for (uint32_t port = 1; port <= ports; ++port) {
+    ibv_port_attr attr = {};
+    // The exported function fills the head of the structure; the rest is for the inline one, which is not in
+    // the table.
+    if (verbs.ibv_query_port(context, static_cast<uint8_t>(port),
+                             reinterpret_cast<_compat_ibv_port_attr*>(&attr)) == 0 &&
+        attr.state == IBV_PORT_ACTIVE) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// -1 as well where the device is none of hardware, which has no such file.
+int ReadNumaNode(const ibv_device& device) {
+  std::ifstream file(absl::StrCat(device.ibdev_path, "/device/numa_node"));
+  int node = -1;
+  return file >> node ? std::max(node, -1) : -1;
+}
+
+// Leaves `kept` alone in `list`. The others would be kept open by it, too, and could not be removed.
+void FreeAllBut(const VerbsLibrary& verbs, ibv_context** list, int count, ibv_context* kept) {
+  if (count == 1) return;
+  // rdma_free_devices() lets go of what it finds in the array up to a null pointer, and frees that by free().
+  auto** const others = static_cast<ibv_context**>(calloc(static_cast<size_t>(count), sizeof(ibv_context*)));
+  if (others == nullptr) return;
+  std::remove_copy(list, list + count, others, kept);
+  verbs.rdma_free_devices(others);
+  list[0] = kept;
+  list[1] = nullptr;
+}
+
+struct OpenDevices {
+  absl::Mutex mutex;
+  std::map<std::pair<const VerbsLibrary*, std::string>, std::weak_ptr<VerbsDevice>> by_name
+      ABSL_GUARDED_BY(mutex);
+};
+
+OpenDevices& Devices() {
+  static OpenDevices* const devices = new OpenDevices;
+  return *devices;
+}
+
+}  // namespace
+
+VerbsDevice::VerbsDevice(const VerbsLibrary& verbs, const Found& found)
+    : verbs_(verbs),
+      name_(found.device->name),
+      iwarp_(found.device->transport_type == IBV_TRANSPORT_IWARP),
+      numa_node_(ReadNumaNode(*found.device)),
+      attr_(found.attr),
+      list_(found.list),
+      device_(found.device) {}
+
+VerbsDevice::~VerbsDevice() {
+  if (in_forked_child()) return;
+  absl::MutexLock lock(&opening_);
+  LetGo();
+}
+
+absl::StatusOr<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(const VerbsLibrary& verbs, std::string name) {
+  OpenDevices& devices = Devices();
+  absl::MutexLock lock(&devices.mutex);
+  PrepareForFork(verbs);
+  if (const ForkMark* const opened = opened_in.load(std::memory_order_relaxed);
+      opened != nullptr && opened->in_child()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "open RDMA device ", name.empty() ? "(any)" : name,
+        ": this process is a child after fork(), and its parent has used RDMA: the devices stay open in "
+        "librdmacm, and cannot be used across fork(). Use tcp://, fork before the first rdma://, or "
+        "exec() the child"));
+  }
+  const auto known = [&](const std::string& by) {
+    devices.mutex.AssertHeld();
+    const auto it = devices.by_name.find({&verbs, by});
+    return it != devices.by_name.end() ? it->second.lock() : nullptr;
+  };
+  std::shared_ptr<VerbsDevice> device = known(name);
+  if (device == nullptr || device->gone()) {
+    absl::StatusOr<Found> found = Find(verbs, name);
+    if (!found.ok()) return found.status();
+    const std::string found_name = found->device->name;
+    device = known(found_name);
+    if (device != nullptr) {
+      verbs.rdma_free_devices(found->list);  // It has one. If it is gone, its next user opens it again.
+    } else {
+      device.reset(new VerbsDevice(verbs, *found));
+      absl::Status status = device->Prepare(absl::StrCat("open RDMA device ", found_name));
+      if (!status.ok()) return status;
+      devices.by_name[{&verbs, found_name}] = device;
+    }
+    devices.by_name[{&verbs, name}] = device;
+  }
+  return device;
+}
+
+absl::StatusOr<VerbsDevice::Found> VerbsDevice::Find(const VerbsLibrary& verbs, const std::string& name) {
+  const std::string what = absl::StrCat("open RDMA device ", name.empty() ? "(any)" : name);
+  // Those that librdmacm has: a device that it does not know cannot be connected over.
+  int count = 0;
+  ibv_context** const list = ListDevices(verbs, &count);
+  if (list == nullptr || count == 0) {
+    const int error = errno != 0 ? errno : ENODEV;
+    if (list != nullptr) verbs.rdma_free_devices(list);
+    if (error == EAGAIN) {
+      return VerbsError(what, "rdma_get_devices()", error,
+                        "it runs on a thread of its own, which could not be started: see `ulimit -u`");
+    }
+    if (error != ENODEV) {
+      return VerbsError(what, "rdma_get_devices()", error,
+                        "is /dev/infiniband/rdma_cm there, and may this user open it?");
+    }
+    return WhyNotListed(what, "", verbs.root);
+  }
+  NoteOpening();
+  std::vector<std::string> names;
+  Found found;
+  ibv_context* kept = nullptr;
+  absl::Status failed;
+  for (int i = 0; i < count; ++i) {
+    names.push_back(list[i]->device->name);
+    if (kept != nullptr || (!name.empty() && names.back() != name)) continue;
+    if (const int error = verbs.ibv_query_device(list[i], &found.attr); error != 0) {
+      failed = VerbsError(absl::StrCat("open RDMA device ", names.back()), "ibv_query_device()", error,
+                          "is it still there? See `rdma link` and dmesg");
+      continue;
+    }
+    if (name.empty() && !HasActivePort(verbs, list[i], found.attr.phys_port_cnt)) continue;
+    kept = list[i];
+  }
+  if (kept == nullptr) {
+    verbs.rdma_free_devices(list);
+    if (!failed.ok()) return failed;
+    if (!name.empty() && KernelHas(name, verbs.root)) return WhyNotListed(what, name, verbs.root);
+    return name.empty()
+               ? absl::UnavailableError(absl::StrCat(what, ": no port is active of ",
+                                                     absl::StrJoin(names, ", "),
+                                                     ": is the cable in, the interface up (`rdma link`)?"))
+               : absl::NotFoundError(absl::StrCat(what, ": there is no such device, but ",
+                                                  absl::StrJoin(names, ", "),
+                                                  " (RuntimeOptions::rdma_device, HAWSER_RDMA_DEVICE)"));
+  }
+  FreeAllBut(verbs, list, count, kept);
+  found.list = list;
+  found.device = kept->device;
+  return found;
+}
+
+// What a device that was just found needs.
+absl::Status VerbsDevice::Prepare(absl::string_view what) {
+  context_ = verbs_.ibv_open_device(device_);
+  if (context_ == nullptr) {
+    return VerbsError(what, "ibv_open_device()", errno,
+                      errno == EMFILE ? "raise the limit of open files"
+                                      : "may this user open /dev/infiniband/uverbs*? A container needs two "
+                                        "handles of the device (rdma cgroup, hca_handle)");
+  }
+  pd_ = verbs_.ibv_alloc_pd(context_);
+  if (pd_ == nullptr) return VerbsError(what, "ibv_alloc_pd()", errno);
+  fcntl(context_->async_fd, F_SETFL, fcntl(context_->async_fd, F_GETFL) | O_NONBLOCK);
+  return absl::OkStatus();
+}
+
+// --- Gone, and back
+
+absl::Status VerbsDevice::Attach(AsyncEventHandler* user) {
+  absl::MutexLock lock(&opening_);
+  if (gone()) {
+    {
+      absl::MutexLock users_lock(&mutex_);
+      if (!users_.empty()) {
+        return absl::UnavailableError(absl::StrCat("RDMA device ", name_,
+                                                   " has failed or was removed, and its last connections are "
+                                                   "still being closed"));
+      }
+    }
+    if (absl::Status status = OpenAgain(); !status.ok()) {
+      LetGo();
+      return absl::UnavailableError(absl::StrCat("RDMA device ", name_,
+                                                 " has failed or was removed, and is "
+                                                 "not back: ",
+                                                 status.message()));
+    }
+    proved_.store(false, std::memory_order_relaxed);
+    gone_.store(false, std::memory_order_release);
+  }
+  absl::MutexLock users_lock(&mutex_);
+  users_.push_back(user);
+  if (gone()) user->OnAsyncEvent(IBV_EVENT_DEVICE_FATAL);  // Meanwhile: MarkGone() did not see this one.
+  return absl::OkStatus();
+}
+
+void VerbsDevice::Detach(AsyncEventHandler* user) {
+  absl::MutexLock lock(&opening_);
+  {
+    absl::MutexLock users_lock(&mutex_);
+    users_.erase(std::remove(users_.begin(), users_.end(), user), users_.end());
+    if (!users_.empty()) return;
+  }
+  if (gone()) LetGo();
+}
+
+absl::Status VerbsDevice::OpenAgain() {
+  LetGo();  // When it went there was no user, perhaps.
+  absl::StatusOr<Found> found = Find(verbs_, name_);
+  if (!found.ok()) return found.status();
+  list_ = found->list;
+  device_ = found->device;
+  if (absl::Status status = Prepare("open it again"); !status.ok()) return status;
+  for (DeviceMemory* memory : memories_) {
+    if (absl::Status status = memory->RegisterAgain(); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+void VerbsDevice::LetGo() {
+  if (list_ == nullptr) return;
+  for (DeviceMemory* memory : memories_) memory->Deregister();
+  if (pd_ != nullptr) verbs_.ibv_dealloc_pd(std::exchange(pd_, nullptr));
+  if (context_ != nullptr) verbs_.ibv_close_device(std::exchange(context_, nullptr));
+  verbs_.rdma_free_devices(std::exchange(list_, nullptr));
+  if (gone()) CloseUnused();
+}
+
+void VerbsDevice::CloseUnused() {
+  int count = 0;
+  if (ibv_context** const list = ListDevices(verbs_, &count); list != nullptr) verbs_.rdma_free_devices(list);
+}
+
+void VerbsDevice::AddQueuePair(AsyncEventHandler* queue_pair) {
+  absl::MutexLock lock(&mutex_);
+  queue_pairs_.insert(queue_pair);
+}
+
+void VerbsDevice::RemoveQueuePair(AsyncEventHandler* queue_pair) {
+  absl::MutexLock lock(&mutex_);
+  queue_pairs_.erase(queue_pair);
+}
+
+void VerbsDevice::AddMemory(DeviceMemory* memory) {
+  absl::MutexLock lock(&opening_);
+  memories_.push_back(memory);
+}
+
+void VerbsDevice::RemoveMemory(DeviceMemory* memory) {
+  if (in_forked_child()) return;  // The lock may be one that no thread of the child gives back.
+  absl::MutexLock lock(&opening_);
+  memories_.erase(std::remove(memories_.begin(), memories_.end(), memory), memories_.end());
+}
+
+uint32_t VerbsDevice::read_depth_max() const {
+  // rdma_conn_param has a byte for each.
+  return static_cast<uint32_t>(std::clamp(std::min(attr_.max_qp_rd_atom, attr_.max_qp_init_rd_atom), 0, 254));
+}
+
+absl::Status VerbsDevice::CheckProcess(absl::string_view what) const {
+  if (!in_forked_child()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      what, ": this process is a child after fork(), and RDMA device ", name_,
+      " was opened by its parent: verbs cannot be used across fork(). Make the fabric in the child, before "
+      "the parent makes one, or exec() the child"));
+}
+
+void VerbsDevice::MarkGone() {
+  absl::MutexLock lock(&mutex_);
+  gone_.store(true, std::memory_order_release);
+  for (AsyncEventHandler* user : users_) user->OnAsyncEvent(IBV_EVENT_DEVICE_FATAL);
+}
+
+// The ibv_qp or ibv_cq itself is there until its event is acknowledged: ibv_destroy_qp() and ibv_destroy_cq()
+// wait for that, so they must not be called with the lock that is taken here.
+void VerbsDevice::HandleAsyncEvents() {
+  ibv_async_event event;
+  while (verbs_.ibv_get_async_event(context_, &event) == 0) {
+    switch (event.event_type) {
+      case IBV_EVENT_DEVICE_FATAL:
+        MarkGone();
+        break;
+      case IBV_EVENT_CQ_ERR: {
+        auto* const handler = static_cast<AsyncEventHandler*>(event.element.cq->cq_context);
+        absl::MutexLock lock(&mutex_);
+        if (std::find(users_.begin(), users_.end(), handler) != users_.end()) {
+          handler->OnAsyncEvent(event.event_type);
+        }
+        break;
+      }
+      case IBV_EVENT_QP_FATAL:
+      case IBV_EVENT_QP_REQ_ERR:
+      case IBV_EVENT_QP_ACCESS_ERR:
+      case IBV_EVENT_COMM_EST: {
+        auto* const handler = static_cast<AsyncEventHandler*>(event.element.qp->qp_context);
+        absl::MutexLock lock(&mutex_);
+        if (queue_pairs_.contains(handler)) handler->OnAsyncEvent(event.event_type);
+        break;
+      }
+      default:
+        // Of ports and paths (IBV_EVENT_GID_CHANGE, LID_CHANGE, PORT_ERR, ...). Nothing of them is kept here
+        // that could be stale: the connection manager resolves each new connection anew, and one whose path
+        // is gone ends when its retries are used up.
+        break;
+    }
+    verbs_.ibv_ack_async_event(&event);
+  }
+}
+
+absl::StatusOr<ibv_mw*> VerbsDevice::AllocateWindow() {
+  ibv_mw* const window = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
+  if (window == nullptr) {
+    return VerbsError("grant memory to a peer", "ibv_alloc_mw()", errno,
+                      absl::StrCat("the device has ", attr_.max_mw, " memory windows"));
+  }
+  return window;
+}
+
+}  // namespace hawser::fabric

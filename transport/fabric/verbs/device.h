@@ -1,0 +1,160 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_VERBS_DEVICE_H_
+#define HAWSER_TRANSPORT_FABRIC_VERBS_DEVICE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "hawser/base/fork.h"
+#include "hawser/transport/fabric/verbs/library.h"
+#include "hawser/transport/fabric/verbs/windows.h"
+
+namespace hawser::fabric {
+
+// What qp_context and cq_context of ours point to. An event may be read when its object has just gone:
+// VerbsDevice looks whether it knows the pointer before it is used.
+class AsyncEventHandler {
+ public:
+  virtual ~AsyncEventHandler() = default;
+
+  // On any thread, with a lock of the device: leave a note and go.
+  virtual void OnAsyncEvent(ibv_event_type event) = 0;
+};
+
+// Memory that is registered with a device as long as that is open.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+  virtual void Deregister() = 0;
+  virtual absl::Status RegisterAgain() = 0;
+};
+
+// One opened device with its protection domain. Every fabric of a process on that device shares them, so that
+// memory is translated once and the device's asynchronous events are read in one place.
+//
+// The ibv_context is of our own (ibv_open_device()), not the one of librdmacm, which the whole process
+// shares: ibv_get_async_event() takes the next event of a context, whichever library it is for, so that on a
+// shared one the events of another RDMA library would be lost to it, and ours to us. Queue pairs on it are
+// moved through their states by us, as the connection manager says (rdma_init_qp_attr()). librdmacm only
+// tells devices by their contexts, and its ids are bound to those.
+// Thread:   any.
+//
+// A device that has failed or was removed is closed as soon as its users have closed their objects: until then
+// the kernel keeps the program that removes it waiting. It is opened again, by its name, when the next one wants
+// to use it, and registered memory is registered again. So for those above it was out for a while, as a link may
+// be.
+class VerbsDevice {
+ public:
+  // The device `name` (see VerbsFabricOptions::device). The same one as before, while that lives.
+  // NotFound: there is none, or none of that name; says what there is. PermissionDenied: it cannot be opened.
+  // Unavailable: no port is active. FailedPrecondition: this is a child after fork(), and the parent, or one
+  // before it, has opened one; be it closed or not.
+  static absl::StatusOr<std::shared_ptr<VerbsDevice>> Open(const VerbsLibrary& verbs, std::string name);
+  ~VerbsDevice();
+
+  const VerbsLibrary& verbs() const { return verbs_; }
+  // Of users only, see Attach().
+  ibv_context* context() const { return context_; }
+  ibv_pd* pd() const { return pd_; }
+  const ibv_device_attr& attr() const { return attr_; }
+  const std::string& name() const { return name_; }
+  bool iwarp() const { return iwarp_; }
+  int numa_node() const { return numa_node_; }  // As Fabric::numa_node().
+  // Grants can be memory windows of type 2B, and are unless VerbsFabricOptions say otherwise.
+  bool has_windows() const { return HasWindows(attr_, iwarp_); }
+  bool uses_windows() const { return UsesWindows(attr_, iwarp_); }
+
+  // READs into the queue pair and from it.
+  uint32_t read_depth_max() const;
+
+  // FailedPrecondition: this is a child after fork(). The kernel objects are the parent's: nothing may be
+  // created, and what the child destroys must be left alone.
+  absl::Status CheckProcess(absl::string_view what) const;
+  bool in_forked_child() const { return fork_mark_.in_child(); }
+
+  // IBV_EVENT_DEVICE_FATAL, or RDMA_CM_EVENT_DEVICE_REMOVAL: nothing that is outstanding is sure to come
+  // back.
+  bool gone() const { return gone_.load(std::memory_order_acquire); }
+  void MarkGone();
+
+  // `bound`: what librdmacm has bound an id to, or null. It is this device.
+  bool Is(const ibv_context* bound) const { return bound != nullptr && name_ == bound->device->name; }
+
+  // The connection manager has bound an id to it: it is there. Not so, after it was opened again: perhaps it
+  // is still being removed.
+  void Prove() { proved_.store(true, std::memory_order_relaxed); }
+  bool proved() const { return proved_.load(std::memory_order_relaxed); }
+
+  // Reads what async_fd has and tells the handlers. Never blocks.
+  void HandleAsyncEvents();
+  int async_fd() const { return context_->async_fd; }
+
+  // `user` may have objects of this device from now on, and hears of IBV_EVENT_DEVICE_FATAL, whichever thread
+  // reads it. Opens the device if it was gone. Unavailable: it still is, or others have not closed it yet.
+  absl::Status Attach(AsyncEventHandler* user);
+  // It has none any more, and no rdma_cm_id either.
+  void Detach(AsyncEventHandler* user);
+
+  // `queue_pair` is the qp_context of an ibv_qp of this device, and hears of its events. After Remove...() it
+  // does not, whatever another thread has just read.
+  void AddQueuePair(AsyncEventHandler* queue_pair);
+  void RemoveQueuePair(AsyncEventHandler* queue_pair);
+
+  // librdmacm closes an unused device when it looks and does not find it listed any more, not
+  // before. This makes it look.
+  void CloseUnused();
+
+  // Held while memory is registered, deregistered, or the device opened and let go.
+  absl::Mutex& opening() ABSL_LOCK_RETURNED(opening_) { return opening_; }
+  void AddMemory(DeviceMemory* memory);
+  void RemoveMemory(DeviceMemory* memory);
+
+  // A memory window of type 2, for ibv_dealloc_mw().
+  absl::StatusOr<ibv_mw*> AllocateWindow();
+
+ private:
+  struct Found {
+    ibv_context** list = nullptr;
+    ibv_device* device = nullptr;
+    ibv_device_attr attr = {};
+  };
+
+  VerbsDevice(const VerbsLibrary& verbs, const Found& found);
+  static absl::StatusOr<Found> Find(const VerbsLibrary& verbs, const std::string& name);
+  absl::Status Prepare(absl::string_view what);
+  absl::Status OpenAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(opening_);
+  void LetGo() ABSL_EXCLUSIVE_LOCKS_REQUIRED(opening_);
+
+  const VerbsLibrary& verbs_;
+  const std::string name_;
+  const bool iwarp_;
+  const int numa_node_;
+  const ibv_device_attr attr_;  // As it was first opened: read at any time.
+  const ForkMark fork_mark_;
+  // These change only while there is no user.
+  ibv_context** list_;  // Held: librdmacm counts it as a use of its devices. Null: not open.
+  ibv_device* device_;  // Of that one.
+  ibv_context* context_ = nullptr;
+  ibv_pd* pd_ = nullptr;
+  std::atomic<bool> gone_ = false;
+  std::atomic<bool> proved_ = true;
+
+  absl::Mutex opening_ ABSL_ACQUIRED_BEFORE(mutex_);
+  std::vector<DeviceMemory*> memories_ ABSL_GUARDED_BY(opening_);
+
+  absl::Mutex mutex_;
+  std::vector<AsyncEventHandler*> users_ ABSL_GUARDED_BY(mutex_);  // Completion queues, so cq_contexts too.
+  absl::flat_hash_set<AsyncEventHandler*> queue_pairs_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_VERBS_DEVICE_H_

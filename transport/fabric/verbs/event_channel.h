@@ -1,0 +1,59 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_VERBS_EVENT_CHANNEL_H_
+#define HAWSER_TRANSPORT_FABRIC_VERBS_EVENT_CHANNEL_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "hawser/base/socket_address.h"
+#include "hawser/transport/fabric/verbs/device.h"
+
+namespace hawser::fabric {
+
+// What the connection manager says, copied: the event itself must be acknowledged before its rdma_cm_id can
+// be destroyed, and a handler may want to do just that.
+struct VerbsCmEvent {
+  rdma_cm_event_type type;
+  int status = 0;
+  void* context = nullptr;        // Of the id; of RDMA_CM_EVENT_CONNECT_REQUEST: of the one that listens.
+  ibv_context* device = nullptr;  // That its id was bound to.
+  rdma_cm_id* id = nullptr;  // Of RDMA_CM_EVENT_CONNECT_REQUEST: the new one. Otherwise only to compare with.
+  uint8_t initiator_depth = 0;      // READs that we may have outstanding,
+  uint8_t responder_resources = 0;  // and those that we are asked to serve.
+  std::string private_data;
+};
+
+// An rdma_event_channel: where the events of a completion queue's connections arrive. Shared with the connect
+// requests that came by it, which may outlive the completion queue.
+class VerbsEventChannel {
+ public:
+  static absl::StatusOr<std::shared_ptr<VerbsEventChannel>> Create(std::shared_ptr<VerbsDevice> device);
+  ~VerbsEventChannel();
+
+  VerbsDevice& device() const { return *device_; }
+  rdma_event_channel* get() const { return channel_; }
+  int fd() const { return channel_->fd; }
+
+  // The next event, acknowledged; empty: there is none. Never blocks.
+  std::optional<VerbsCmEvent> Next();
+
+ private:
+  VerbsEventChannel(std::shared_ptr<VerbsDevice> device, rdma_event_channel* channel)
+      : device_(std::move(device)), channel_(channel) {}
+
+  const std::shared_ptr<VerbsDevice> device_;
+  rdma_event_channel* const channel_;
+};
+
+// Of a resolved or bound id.
+SocketAddress LocalAddress(const rdma_cm_id& id);
+SocketAddress PeerAddress(const rdma_cm_id& id);
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_VERBS_EVENT_CHANNEL_H_

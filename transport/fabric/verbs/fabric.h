@@ -1,0 +1,22 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_VERBS_FABRIC_H_
+#define HAWSER_TRANSPORT_FABRIC_VERBS_FABRIC_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/verbs/options.h"
+
+// The fabric for InfiniBand, RoCE and iWARP: reliable connected queue pairs on libibverbs, connected by
+// librdmacm. Both are opened at run time. Peers are on the other side of a NIC that reads and writes memory
+// by itself; they reach what a queue pair has granted to them, and no more.
+namespace hawser::fabric {
+
+// Opens the device. NotFound: no RDMA libraries, no device, or none of that name. PermissionDenied: it cannot
+// be opened. Unavailable: no port is active. FailedPrecondition: a child after fork() of a process that has
+// opened one before.
+absl::StatusOr<std::shared_ptr<Fabric>> NewVerbsFabric(const VerbsFabricOptions& options = {});
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_VERBS_FABRIC_H_

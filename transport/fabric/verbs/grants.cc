@@ -1,0 +1,166 @@
+#include "hawser/transport/fabric/verbs/grants.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/base/describe_errno.h"
+#include "hawser/transport/fabric/verbs/errors.h"
+
+namespace hawser::fabric {
+
+VerbsGrants::VerbsGrants(VerbsDevice& device, const VerbsMemory& memory, bool windows, uint32_t grants_max)
+    : device_(device), memory_(memory), windows_enabled_(windows), grants_max_(grants_max) {}
+
+VerbsGrants::~VerbsGrants() { Release(); }
+
+absl::Status VerbsGrants::TooMany() const {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("grant memory to a peer: ", grants_max_, " grants are in use on this queue pair"));
+}
+
+absl::StatusOr<uint32_t> VerbsGrants::Grant(const Sge& range, QueuePair::Access access) {
+  const unsigned int flag =
+      access == QueuePair::Access::kRead ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+  if (memory_.mr(range) == nullptr) {
+    return absl::UnavailableError(
+        absl::StrCat("grant memory to a peer: RDMA device ", device_.name(), " has failed or was removed"));
+  }
+  if (!windows_enabled_) return GrantByRegistration(range, static_cast<int>(flag));
+  if (free_.empty()) {
+    if (windows_.size() == grants_max_) return TooMany();
+    absl::StatusOr<ibv_mw*> mw = device_.AllocateWindow();
+    if (!mw.ok()) return mw.status();
+    const uint32_t index = static_cast<uint32_t>(windows_.size());
+    windows_.push_back({.mw = *mw, .rkey = (*mw)->rkey});
+    by_key_[Key((*mw)->rkey)] = index;
+    free_.push_back(index);
+  }
+  const uint32_t index = free_.back();
+  free_.pop_back();
+  Window& window = windows_[index];
+  window.state = State::kBindQueued;
+  window.rkey = ibv_inc_rkey(window.rkey);
+  if (window.rkey == 0) window.rkey = ibv_inc_rkey(window.rkey);
+  window.mr = memory_.mr(range);
+  window.range = range;
+  window.access = flag;
+  queue_.push_back(index);
+  return window.rkey;
+}
+
+absl::StatusOr<uint32_t> VerbsGrants::GrantByRegistration(const Sge& range, int access) {
+  if (registered_.size() == grants_max_) return TooMany();
+  // REMOTE_WRITE asks for LOCAL_WRITE too (ibv_reg_mr(3)).
+  if (access == IBV_ACCESS_REMOTE_WRITE) access |= IBV_ACCESS_LOCAL_WRITE;
+  ibv_mr* mr;
+  do {
+    mr = device_.verbs().ibv_reg_mr(device_.pd(), range.address, range.length, access);
+    if (mr == nullptr) return RegistrationError("grant memory to a peer", range.length, errno);
+    registered_[mr->rkey] = mr;
+  } while (mr->rkey == 0);  // Which no grant has. Kept, so that the device does not give it again.
+  return mr->rkey;
+}
+
+absl::StatusOr<bool> VerbsGrants::Revoke(uint32_t rkey, uint64_t wr_id) {
+  if (auto it = registered_.find(rkey); it != registered_.end()) {
+    if (const int error = device_.verbs().ibv_dereg_mr(it->second); error != 0) {
+      return absl::InternalError(
+          absl::StrCat("take back a grant: ibv_dereg_mr(): ", DescribeErrno(std::abs(error))));
+    }
+    registered_.erase(it);
+    return true;
+  }
+  const auto it = by_key_.find(Key(rkey));
+  if (it == by_key_.end() || windows_[it->second].rkey != rkey) return true;
+  const uint32_t index = it->second;
+  Window& window = windows_[index];
+  switch (window.state) {
+    case State::kBindQueued:  // No peer ever could.
+      queue_.erase(std::find(queue_.begin(), queue_.end(), index));
+      window.state = State::kFree;
+      free_.push_back(index);
+      return true;
+    case State::kBound:
+      window.state = State::kInvalidateQueued;
+      window.revocation_wr_id = wr_id;
+      queue_.push_back(index);
+      return false;
+    default:
+      return true;
+  }
+}
+
+void VerbsGrants::Fill(size_t i, ibv_send_wr& request, VerbsSendRing::Entry& entry) const {
+  const Window& window = windows_[queue_[i]];
+  entry.window = queue_[i];
+  if (window.state == State::kBindQueued) {
+    entry.kind = VerbsSendRing::Kind::kBind;
+    request.opcode = IBV_WR_BIND_MW;
+    request.bind_mw.mw = window.mw;
+    request.bind_mw.rkey = window.rkey;
+    request.bind_mw.bind_info = {.mr = window.mr,
+                                 .addr = reinterpret_cast<uint64_t>(window.range.address),
+                                 .length = window.range.length,
+                                 .mw_access_flags = window.access};
+    return;
+  }
+  entry.kind = VerbsSendRing::Kind::kInvalidate;
+  entry.wr_id = window.revocation_wr_id;
+  entry.signaled = true;
+  request.opcode = IBV_WR_LOCAL_INV;
+  request.invalidate_rkey = window.rkey;
+  request.send_flags = IBV_SEND_SIGNALED;
+}
+
+void VerbsGrants::OnPosted(size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    Window& window = windows_[queue_[i]];
+    if (window.state == State::kBindQueued) {
+      window.state = State::kBound;
+      window.mw->rkey =
+          window.rkey;  // Providers take the present key from here; of type 2 nothing else sets it.
+    } else {
+      window.state = State::kInvalidating;
+    }
+  }
+  queue_.erase(queue_.begin(), queue_.begin() + static_cast<ptrdiff_t>(count));
+}
+
+void VerbsGrants::OnInvalidated(uint32_t index, bool ok) {
+  if (!ok) return;                       // Perhaps it is still bound: for Release() to free.
+  if (index >= windows_.size()) return;  // It has, though this one had succeeded before.
+  windows_[index].state = State::kFree;
+  free_.push_back(index);
+}
+
+void VerbsGrants::DropQueued(std::vector<uint64_t>& revocations) {
+  for (uint32_t index : queue_) {
+    Window& window = windows_[index];
+    if (window.state == State::kInvalidateQueued) {
+      revocations.push_back(window.revocation_wr_id);
+      window.state = State::kInvalidating;
+    } else {
+      window.state = State::kFree;
+      free_.push_back(index);
+    }
+  }
+  queue_.clear();
+}
+
+void VerbsGrants::Release() {
+  const bool ours = !device_.in_forked_child();
+  for (const Window& window : std::exchange(windows_, {})) {
+    if (ours) ibv_dealloc_mw(window.mw);
+  }
+  free_.clear();
+  queue_.clear();
+  by_key_.clear();
+  absl::erase_if(registered_, [&](const auto& registered) {
+    return !ours || device_.verbs().ibv_dereg_mr(registered.second) == 0;
+  });
+}
+
+}  // namespace hawser::fabric

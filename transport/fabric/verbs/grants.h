@@ -1,0 +1,99 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_VERBS_GRANTS_H_
+#define HAWSER_TRANSPORT_FABRIC_VERBS_GRANTS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/verbs/device.h"
+#include "hawser/transport/fabric/verbs/memory.h"
+#include "hawser/transport/fabric/verbs/send_ring.h"
+
+namespace hawser::fabric {
+
+// What one queue pair's peer may READ or WRITE. Each grant is a memory window of type 2B: bound to this queue
+// pair and to exactly the range by a work request, BIND_MW, and taken back by another, LOCAL_INV; nothing is
+// pinned or mapped. These wait here until the queue pair posts them, in order, in front of what its caller
+// posts next. A grant has at most one of each in the send queue, and LOCAL_INV is signaled, so 2 * grants_max
+// places are always enough.
+//
+// Allocating a window is a system call, so they are kept, but no other queue pair gets them. Of a process
+// that is killed the kernel destroys the newest first, and a window must not be older than the ibv_qp it is
+// bound to: rxe then waits for its release for 50 s, and the process is not gone before.
+//
+// A device without such windows registers the range for each grant instead: slow, and exact, but every queue
+// pair of the protection domain may use it (see verbs_windows.h). A peer that guesses the rkey, the address
+// and the moment READs what was granted to another one; a wrong guess ends its connection.
+// Thread:   that of the queue pair.
+class VerbsGrants {
+ public:
+  VerbsGrants(VerbsDevice& device, const VerbsMemory& memory, bool windows, uint32_t grants_max);
+  ~VerbsGrants();
+
+  // Of the send queue, for the work requests of this.
+  uint32_t sends_max() const { return windows_enabled_ ? 2 * grants_max_ : 0; }
+
+  // `range` lies in a region. As QueuePair::Grant().
+  absl::StatusOr<uint32_t> Grant(const Sge& range, QueuePair::Access access);
+
+  // True: the peer cannot use it (any more). False: once the LOCAL_INV that is now queued has completed.
+  // Internal: the device did not take it back, so the queue pair must not go on.
+  absl::StatusOr<bool> Revoke(uint32_t rkey, uint64_t wr_id);
+
+  // Work requests that wait to be posted.
+  size_t queued() const { return queue_.size(); }
+  // Fills in `request` (but its wr_id and next) and its entry for the `i`th of them.
+  void Fill(size_t i, ibv_send_wr& request, VerbsSendRing::Entry& entry) const;
+  void OnPosted(size_t count);  // The first `count`. Their completions follow; the others are still queued.
+
+  // The LOCAL_INV of `window` has completed.
+  void OnInvalidated(uint32_t window, bool ok);
+
+  // The queue pair is in error: what was queued will not be posted. Adds the wr_ids of queued revocations.
+  void DropQueued(std::vector<uint64_t>& revocations);
+
+  // Takes everything back, without work requests: once the queue pair is in error, when none is executed any
+  // more, and before the ibv_qp is destroyed, since rxe keeps one alive that a window is bound to. What the
+  // device does not take back then is tried again by the next call.
+  void Release();
+
+ private:
+  enum class State : uint8_t {
+    kFree,
+    kBindQueued,
+    kBound,  // BIND_MW was posted. Only an invalidation that succeeded makes it free again.
+    kInvalidateQueued,
+    kInvalidating,
+  };
+  struct Window {
+    ibv_mw* mw;
+    State state = State::kFree;
+    uint32_t rkey = 0;
+    ibv_mr* mr = nullptr;
+    Sge range;
+    unsigned int access = 0;
+    uint64_t revocation_wr_id = 0;
+  };
+
+  absl::StatusOr<uint32_t> GrantByRegistration(const Sge& range, int access);
+  absl::Status TooMany() const;
+
+  // The upper bits of an rkey are the window's; the low 8 are ours to change at every bind (ibv_inc_rkey()).
+  static uint32_t Key(uint32_t rkey) { return rkey >> 8; }
+
+  VerbsDevice& device_;
+  const VerbsMemory& memory_;
+  const bool windows_enabled_;
+  const uint32_t grants_max_;
+  std::vector<Window> windows_;
+  std::vector<uint32_t> free_;                         // Indexes.
+  std::vector<uint32_t> queue_;                        // Indexes; what is to be done, their states say.
+  absl::flat_hash_map<uint32_t, uint32_t> by_key_;     // Indexes.
+  absl::flat_hash_map<uint32_t, ibv_mr*> registered_;  // By rkey, without windows.
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_VERBS_GRANTS_H_

@@ -1,0 +1,58 @@
+#include "hawser/transport/fabric/verbs/library.h"
+
+#include <dlfcn.h>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace hawser::fabric {
+namespace {
+
+absl::Status NotThere(const char* library) {
+  const char* why = dlerror();
+  return absl::NotFoundError(absl::StrCat("open the RDMA libraries: dlopen(", library,
+                                          "): ", why != nullptr ? why : "unknown error",
+                                          ": install rdma-core (Debian: libibverbs1, librdmacm1 and "
+                                          "ibverbs-providers), or use tcp://"));
+}
+
+}  // namespace
+
+absl::StatusOr<VerbsLibrary> VerbsLibrary::LoadFrom(const char* ibverbs, const char* rdmacm) {
+  VerbsLibrary library;
+  void* const verbs = dlopen(ibverbs, RTLD_NOW | RTLD_LOCAL);
+  if (verbs == nullptr) return NotThere(ibverbs);
+  void* const cm = dlopen(rdmacm, RTLD_NOW | RTLD_LOCAL);
+  if (cm == nullptr) return NotThere(rdmacm);
+  const char* missing = nullptr;
+#define HAWSER_LOAD(name)                                                        \
+  library.name = reinterpret_cast<decltype(library.name)>(dlsym(handle, #name)); \
+  if (library.name == nullptr) missing = #name;
+  void* handle = verbs;
+  HAWSER_IBVERBS_FUNCTIONS(HAWSER_LOAD)
+  handle = cm;
+  HAWSER_RDMACM_FUNCTIONS(HAWSER_LOAD)
+#undef HAWSER_LOAD
+#define HAWSER_LOAD(name) library.name = reinterpret_cast<decltype(library.name)>(dlsym(handle, #name));
+  handle = verbs;
+  HAWSER_IBVERBS_OPTIONAL_FUNCTIONS(HAWSER_LOAD)
+  handle = cm;
+  HAWSER_RDMACM_OPTIONAL_FUNCTIONS(HAWSER_LOAD)
+#undef HAWSER_LOAD
+  if (missing != nullptr) {
+    return absl::NotFoundError(absl::StrCat("open the RDMA libraries: ", ibverbs, " and ", rdmacm,
+                                            " have no ", missing,
+                                            "(): they are older than rdma-core 23; upgrade rdma-core"));
+  }
+  return library;
+}
+
+absl::StatusOr<const VerbsLibrary*> VerbsLibrary::Load() {
+  // Never destroyed: the device may be used until the process has ended.
+  static const absl::StatusOr<VerbsLibrary>* const loaded =
+      new absl::StatusOr<VerbsLibrary>(LoadFrom("libibverbs.so.1", "librdmacm.so.1"));
+  if (!loaded->ok()) return loaded->status();
+  return &**loaded;
+}
+
+}  // namespace hawser::fabric

@@ -1,0 +1,143 @@
+#include "hawser/transport/fabric/verbs/listener.h"
+
+#include <netinet/in.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/verbs/connect_request.h"
+#include "hawser/transport/fabric/verbs/errors.h"
+
+namespace hawser::fabric {
+namespace {
+
+absl::string_view LikelyCause(int error) {
+  switch (error) {
+    case EADDRINUSE:
+      return "another program, or another listener of this one, has the port";
+    case EACCES:
+    case EPERM:
+      return "ports below 1024 need CAP_NET_BIND_SERVICE; take a higher one";
+    case EADDRNOTAVAIL:
+      return "no interface of this machine has that address, or another listener has the port of all "
+             "addresses";
+    case ENODEV:
+      return "the interface with that address has no RDMA device (loopback has none; see `rdma link`), or "
+             "that has no GID of this address, of RoCE v2 where the device knows it (hawser-doctor lists "
+             "them)";
+    default:
+      return "";
+  }
+}
+
+absl::Status ListenError(const SocketAddress& address, absl::string_view call, int error) {
+  // Every machine has the unspecified address: another listener has the port, of one address perhaps.
+  if (error == EADDRNOTAVAIL && address.is_unspecified()) error = EADDRINUSE;
+  // Not ours to listen on, as far as this fabric goes.
+  absl::Status status =
+      VerbsError(absl::StrCat("listen on ", address.ToString()), call, error, LikelyCause(error));
+  return error == ENODEV ? absl::InvalidArgumentError(status.message()) : status;
+}
+
+}  // namespace
+
+VerbsListener::VerbsListener(VerbsCompletionQueue& completion_queue, int backlog, ListenHandler& handler)
+    : completion_queue_(completion_queue),
+      handler_(handler),
+      token_(completion_queue.Register(*this)),
+      backlog_(backlog) {}
+
+VerbsListener::~VerbsListener() {
+  completion_queue_.Unregister(token_);
+  if (!completion_queue_.device().in_forked_child()) Stop();
+}
+
+absl::StatusOr<std::unique_ptr<VerbsListener>> VerbsListener::Create(VerbsCompletionQueue& completion_queue,
+                                                                     const SocketAddress& address,
+                                                                     int backlog, ListenHandler& handler) {
+  if (absl::Status status =
+          completion_queue.device().CheckProcess(absl::StrCat("listen on ", address.ToString()));
+      !status.ok()) {
+    return status;
+  }
+  std::unique_ptr<VerbsListener> listener(new VerbsListener(completion_queue, backlog, handler));
+  if (absl::Status status = listener->Listen(address); !status.ok()) return status;
+  return listener;
+}
+
+absl::Status VerbsListener::Listen(const SocketAddress& address) {
+  const VerbsLibrary& verbs = completion_queue_.device().verbs();
+  if (address.family() != AF_INET && address.family() != AF_INET6) {
+    return ListenError(address, "rdma_bind_addr()", EADDRNOTAVAIL);
+  }
+  if (absl::Status status = completion_queue_.Enter(); !status.ok()) {
+    return absl::Status(status.code(),
+                        absl::StrCat("listen on ", address.ToString(), ": ", status.message()));
+  }
+  entered_ = true;
+  if (verbs.rdma_create_id(completion_queue_.channel()->get(), &id_, VerbsCompletionQueue::CmContext(token_),
+                           RDMA_PS_TCP) != 0) {
+    const int error = errno;
+    id_ = nullptr;
+    return ListenError(address, "rdma_create_id()", error);
+  }
+  // [::] hears IPv4 peers, too, as over TCP; their addresses are plain IPv4. (An iWARP device listens as it
+  // likes.)
+  int v6_only = address.is_unspecified() ? 0 : 1;
+  if (address.family() == AF_INET6 &&
+      verbs.rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &v6_only, sizeof(v6_only)) != 0) {
+    return ListenError(address, "rdma_set_option()", errno);
+  }
+  SocketAddress bound = address;
+  if (verbs.rdma_bind_addr(id_, const_cast<sockaddr*>(bound.get())) != 0) {
+    return ListenError(address, "rdma_bind_addr()", errno);
+  }
+  // Bound to no device, as loopback is, it would listen, and never hear of anybody.
+  if (id_->verbs == nullptr && !address.is_unspecified())
+    return ListenError(address, "rdma_bind_addr()", ENODEV);
+  if (ibv_context* context = id_->verbs; context != nullptr && !completion_queue_.device().Is(context)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("listen on ", address.ToString(), ": that address belongs to RDMA device ",
+                     context->device->name, ", but this program uses ", completion_queue_.device().name(),
+                     " (RuntimeOptions::rdma_device, HAWSER_RDMA_DEVICE)"));
+  }
+  if (verbs.rdma_listen(id_, backlog_) != 0) return ListenError(address, "rdma_listen()", errno);
+  completion_queue_.device().Prove();
+  address_ = LocalAddress(*id_);
+  return absl::OkStatus();
+}
+
+void VerbsListener::Stop() {
+  if (id_ != nullptr) completion_queue_.device().verbs().rdma_destroy_id(std::exchange(id_, nullptr));
+  if (std::exchange(entered_, false)) completion_queue_.Leave();
+}
+
+void VerbsListener::OnLost(const absl::Status&) {
+  if (!completion_queue_.device().gone()) return;  // A completion queue overflowed: what is it to us.
+  Stop();
+  completion_queue_.TryLater();
+}
+
+void VerbsListener::OnTryAgain() {
+  if (entered_ || Listen(address_).ok()) return;
+  Stop();
+  completion_queue_.TryLater();
+}
+
+void VerbsListener::OnCmEvent(VerbsCmEvent& event) {
+  if (event.type != RDMA_CM_EVENT_CONNECT_REQUEST) return;
+  handler_.OnConnectRequest(
+      std::make_unique<VerbsConnectRequest>(completion_queue_.channel(), std::move(event)));
+}
+
+void VerbsConnectRequest::Reject(absl::string_view private_data) {
+  rdma_cm_id* const id = TakeId();
+  VerbsDevice& device = channel_->device();
+  if (id == nullptr || device.in_forked_child()) return;
+  private_data = private_data.substr(0, kRejectPrivateDataMax);
+  device.verbs().rdma_reject(id, private_data.data(), static_cast<uint8_t>(private_data.size()));
+  device.verbs().rdma_destroy_id(id);
+}
+
+}  // namespace hawser::fabric

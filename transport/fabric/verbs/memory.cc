@@ -1,0 +1,93 @@
+#include "hawser/transport/fabric/verbs/memory.h"
+
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/verbs/errors.h"
+
+namespace hawser::fabric {
+
+class VerbsMemory::Region final : public MemoryRegion {
+ public:
+  Region(VerbsMemory& memory, uint32_t lkey, uint8_t* address, size_t length_bytes)
+      : memory_(memory), lkey_(lkey), address_(address), length_bytes_(length_bytes) {}
+  ~Region() override {
+    if (memory_.device_.in_forked_child()) {
+      memory_.regions_.Remove(lkey_);
+      return;
+    }
+    absl::MutexLock lock(&memory_.device_.opening());
+    memory_.alive_.erase(this);
+    ibv_mr* const mr = memory_.mrs_[index()].exchange(nullptr, std::memory_order_relaxed);
+    memory_.regions_.Remove(lkey_);
+    if (mr != nullptr) memory_.device_.verbs().ibv_dereg_mr(mr);
+  }
+  uint32_t lkey() const override { return lkey_; }
+  uint32_t index() const { return RegionTable::IndexOf(lkey_); }
+  uint8_t* address() const { return address_; }
+  size_t length_bytes() const { return length_bytes_; }
+
+ private:
+  VerbsMemory& memory_;
+  const uint32_t lkey_;
+  uint8_t* const address_;
+  const size_t length_bytes_;
+};
+
+// Never REMOTE_READ: what a peer may read is granted range by range. An iWARP device writes the sink of a
+// READ as it writes for the peer (RFC 5040, 5.2), so there it needs REMOTE_WRITE.
+VerbsMemory::VerbsMemory(VerbsDevice& device, bool windows)
+    : device_(device),
+      access_(IBV_ACCESS_LOCAL_WRITE | (windows ? IBV_ACCESS_MW_BIND : 0) |
+              (device.iwarp() ? IBV_ACCESS_REMOTE_WRITE : 0)),
+      mrs_(new std::atomic<ibv_mr*>[RegionTable::kRegionsMax]()) {
+  device_.AddMemory(this);
+}
+
+VerbsMemory::~VerbsMemory() { device_.RemoveMemory(this); }
+
+absl::StatusOr<std::unique_ptr<MemoryRegion>> VerbsMemory::Register(uint8_t* address, size_t length_bytes) {
+  const std::string what = absl::StrCat("register ", length_bytes, " bytes on RDMA device ", device_.name());
+  if (address == nullptr || length_bytes == 0)
+    return absl::InvalidArgumentError(absl::StrCat(what, ": no memory"));
+  if (absl::Status status = device_.CheckProcess(what); !status.ok()) return status;
+  absl::StatusOr<uint32_t> lkey = regions_.Add(address, length_bytes);
+  if (!lkey.ok()) return lkey.status();
+  auto region = std::make_unique<Region>(*this, *lkey, address, length_bytes);
+  absl::Status registered;
+  {
+    absl::MutexLock lock(&device_.opening());
+    if (!device_.gone()) registered = RegisterNow(*region);
+    if (registered.ok()) alive_.insert(region.get());
+  }
+  if (!registered.ok()) return registered;
+  return region;
+}
+
+absl::Status VerbsMemory::RegisterNow(const Region& region) {
+  ibv_mr* const mr =
+      device_.verbs().ibv_reg_mr(device_.pd(), region.address(), region.length_bytes(), access_);
+  if (mr == nullptr) {
+    return RegistrationError(
+        absl::StrCat("register ", region.length_bytes(), " bytes on RDMA device ", device_.name()),
+        region.length_bytes(), errno);
+  }
+  mrs_[region.index()].store(mr, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
+void VerbsMemory::Deregister() {
+  for (const Region* region : alive_) {
+    ibv_mr* const mr = mrs_[region->index()].exchange(nullptr, std::memory_order_relaxed);
+    if (mr != nullptr) device_.verbs().ibv_dereg_mr(mr);
+  }
+}
+
+absl::Status VerbsMemory::RegisterAgain() {
+  for (const Region* region : alive_) {
+    if (absl::Status status = RegisterNow(*region); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace hawser::fabric

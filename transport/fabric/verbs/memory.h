@@ -1,0 +1,62 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_VERBS_MEMORY_H_
+#define HAWSER_TRANSPORT_FABRIC_VERBS_MEMORY_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/region_table.h"
+#include "hawser/transport/fabric/verbs/device.h"
+
+namespace hawser::fabric {
+
+// The registered memory of one fabric. A NIC finds out about a wrong sge when it is too late, and then says
+// little; so the lkey that callers get is a place in our table, where an sge's bounds are checked before it
+// is posted, and which leads to the ibv_mr.
+// Thread:   any.
+class VerbsMemory final : public DeviceMemory {
+ public:
+  // `device` outlives this. `windows`: grants bind memory windows.
+  VerbsMemory(VerbsDevice& device, bool windows);
+  ~VerbsMemory() override;
+
+  // While the device is gone the region is only noted, and registered when it is back.
+  absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(uint8_t* address, size_t length_bytes);
+
+  bool Contains(const Sge& sge) const { return regions_.Contains(sge); }
+  // Of a `sge` that Contains() refused.
+  absl::Status Refusal(const Sge& sge) const { return regions_.Refusal(sge); }
+
+  // Of a `sge` that lies in a region. Null: the device has just gone.
+  ibv_mr* mr(const Sge& sge) const {
+    return mrs_[RegionTable::IndexOf(sge.lkey)].load(std::memory_order_relaxed);
+  }
+  ibv_sge ToVerbs(const Sge& sge) const {
+    const ibv_mr* const of = mr(sge);
+    return {reinterpret_cast<uint64_t>(sge.address), sge.length, of != nullptr ? of->lkey : 0};
+  }
+
+ private:
+  class Region;
+
+  // DeviceMemory, under its opening().
+  void Deregister() override;
+  absl::Status RegisterAgain() override;
+  absl::Status RegisterNow(const Region& region);
+
+  VerbsDevice& device_;
+  const int access_;
+  RegionTable regions_;
+  // By index. Written before anybody has the lkey, and while the device has no user.
+  const std::unique_ptr<std::atomic<ibv_mr*>[]> mrs_;
+  absl::flat_hash_set<const Region*> alive_;  // Guarded by opening() of the device.
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_VERBS_MEMORY_H_

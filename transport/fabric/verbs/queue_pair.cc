@@ -1,0 +1,341 @@
+#include "hawser/transport/fabric/verbs/queue_pair.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/base/describe_errno.h"
+#include "hawser/base/violation.h"
+#include "hawser/transport/fabric/verbs/errors.h"
+#include "hawser/transport/fabric/verbs/order.h"
+
+namespace hawser::fabric {
+namespace {
+
+// Of one work request (InfiniBand Architecture Specification 1.2.1, 9.2: 2^31 bytes).
+constexpr uint64_t kMessageBytesMax = uint64_t{1} << 31;
+
+ibv_wr_opcode ToVerbs(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::kRead:
+      return IBV_WR_RDMA_READ;
+    case Opcode::kWrite:
+      return IBV_WR_RDMA_WRITE;
+    default:
+      return IBV_WR_SEND;
+  }
+}
+
+}  // namespace
+
+VerbsQueuePair::VerbsQueuePair(VerbsCompletionQueue& completion_queue, const VerbsMemory& memory,
+                               const VerbsFabricOptions& fabric, const QueuePairOptions& options,
+                               bool windows, uint32_t number, ConnectionHandler& handler)
+    : completion_queue_(completion_queue),
+      device_(completion_queue.device()),
+      memory_(memory),
+      fabric_(fabric),
+      handler_(handler),
+      options_(options),
+      token_(completion_queue.Register(*this)),
+      number_((1u << 24) + number),
+      qp_num_(number_),
+      read_depth_(std::min(options.read_depth, device_.read_depth_max())),
+      sends_(options.send_depth, SendEntries(options.send_depth)),
+      grants_(device_, memory, windows, GrantsMax(options.send_depth)),
+      receives_(std::bit_ceil(options.receive_depth)) {}
+
+VerbsQueuePair::~VerbsQueuePair() {
+  completion_queue_.Unregister(token_);
+  if (device_.in_forked_child()) return;
+  DestroyQp();
+  DropId();
+  Leave();
+}
+
+// --- Posting
+
+absl::Status VerbsQueuePair::NotUsable(absl::string_view call) const {
+  if (absl::Status status = device_.CheckProcess(call); !status.ok()) return status;
+  if (state_ != State::kError) {
+    return absl::FailedPreconditionError(absl::StrCat(call, ": the queue pair is not connected yet"));
+  }
+  absl::Status why = absl::FailedPreconditionError(
+      absl::StrCat(call, " to ", peer_address_.ToString(), ": the queue pair is in error: ",
+                   error_.ok() ? "Disconnect() was called, or a work request failed" : error_.message()));
+  CopyViolation(error_, why);
+  return why;
+}
+
+absl::Status VerbsQueuePair::CheckSend(const SendWorkRequest& request) const {
+  const ibv_device_attr& attr = device_.attr();
+  const bool read = request.opcode == Opcode::kRead;
+  // A READ's sink on iWARP has one entry (max_sge_rd); siw takes more, and then fills the first only.
+  const size_t sges_max = read && attr.max_sge_rd > 0
+                              ? static_cast<size_t>(std::min(attr.max_sge_rd, attr.max_sge))
+                              : static_cast<size_t>(attr.max_sge);
+  if (request.sges.empty() || request.sges.size() > std::min(sges_max, kSgeMax) ||
+      request.opcode > Opcode::kWrite) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("PostSend to ", peer_address_.ToString(), ": ", request.sges.size(), " sges, opcode ",
+                     static_cast<int>(request.opcode), ": 1 to ", std::min(sges_max, kSgeMax),
+                     " sges of a SEND, READ or WRITE needed", read ? " (max_sge_rd of the device)" : ""));
+  }
+  uint64_t total_bytes = 0;
+  for (const Sge& sge : request.sges) {
+    if (!memory_.Contains(sge)) return memory_.Refusal(sge);
+    total_bytes += sge.length;
+  }
+  if (total_bytes > kMessageBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("PostSend to ", peer_address_.ToString(), ": ",
+                                                   total_bytes, " bytes in one work request, at most ",
+                                                   kMessageBytesMax, " are possible"));
+  }
+  if (read && read_depth_ == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("PostSend to ", peer_address_.ToString(), ": a READ, but a READ depth of 0 was agreed"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VerbsQueuePair::PostSend(absl::Span<const SendWorkRequest> requests) {
+  if ((state_ != State::kEstablished && state_ != State::kAccepting) || device_.in_forked_child()) {
+    return NotUsable("PostSend");
+  }
+  if (requests.size() > sends_.room()) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "PostSend to ", peer_address_.ToString(), ": ", requests.size(),
+        " work requests, but the send queue of ", sends_.depth(), " has room for ", sends_.room(),
+        ": wait for completions, and signal one request in every queue's length at least"));
+  }
+  for (const SendWorkRequest& request : requests) {
+    if (absl::Status status = CheckSend(request); !status.ok()) return status;
+  }
+  return PostChain(requests);
+}
+
+// The work requests of grants first: what is posted now may tell the peer of them.
+absl::Status VerbsQueuePair::PostChain(absl::Span<const SendWorkRequest> requests) {
+  const size_t of_grants = grants_.queued();
+  const size_t count = of_grants + requests.size();
+  if (count == 0) return absl::OkStatus();
+  chain_.assign(count, {});
+  chain_sges_.clear();
+  chain_sges_.reserve(requests.size() * kSgeMax);  // So that sg_list stays where it is.
+  for (size_t i = 0; i < count; ++i) {
+    ibv_send_wr& wr = chain_[i];
+    VerbsSendRing::Entry entry;
+    if (i < of_grants) {
+      grants_.Fill(i, wr, entry);
+    } else {
+      const SendWorkRequest& request = requests[i - of_grants];
+      entry = {.wr_id = request.wr_id, .opcode = request.opcode, .signaled = request.signaled};
+      Translate(request, wr);
+    }
+    wr.wr_id = VerbsCompletionQueue::WorkRequestId(token_, /*receive=*/false, sends_.Push(entry));
+    wr.next = i + 1 < count ? &chain_[i + 1] : nullptr;
+  }
+  BeforePost();
+  ibv_send_wr* bad = nullptr;
+  const int error = std::abs(ibv_post_send(qp_, chain_.data(), &bad));  // siw returns it negative.
+  if (error == 0) {
+    grants_.OnPosted(of_grants);
+    return absl::OkStatus();
+  }
+  // What stands before `bad` was posted, and comes back; but to the caller nothing was.
+  const size_t posted =
+      bad >= chain_.data() && bad < chain_.data() + count ? static_cast<size_t>(bad - chain_.data()) : 0;
+  sends_.Unpush(static_cast<uint32_t>(count - posted));
+  grants_.OnPosted(std::min(posted, of_grants));
+  for (size_t i = 0; i < posted; ++i) {
+    const uint32_t number = static_cast<uint32_t>(chain_[i].wr_id);
+    if (sends_.at(number).kind == VerbsSendRing::Kind::kCaller) sends_.Silence(number);
+  }
+  Fail(absl::InternalError(absl::StrCat("PostSend to ", peer_address_.ToString(), ": ibv_post_send(): ",
+                                        DescribeErrno(error), " at work request ", posted, " of ", count)));
+  return error_;
+}
+
+void VerbsQueuePair::Translate(const SendWorkRequest& from, ibv_send_wr& to) {
+  ibv_sge* const sges = chain_sges_.data() + chain_sges_.size();
+  uint64_t length_bytes = 0;
+  for (const Sge& sge : from.sges) {
+    chain_sges_.push_back(memory_.ToVerbs(sge));
+    length_bytes += sge.length;
+  }
+  to.sg_list = sges;
+  to.num_sge = static_cast<int>(from.sges.size());
+  to.opcode = ToVerbs(from.opcode);
+  if (from.signaled) to.send_flags |= IBV_SEND_SIGNALED;
+  if (from.opcode != Opcode::kRead && length_bytes <= inline_bytes_) to.send_flags |= IBV_SEND_INLINE;
+  if (from.opcode != Opcode::kSend) to.wr.rdma = {.remote_addr = from.remote_address, .rkey = from.rkey};
+}
+
+absl::Status VerbsQueuePair::PostReceive(absl::Span<const ReceiveWorkRequest> requests) {
+  if (state_ == State::kError || device_.in_forked_child()) return NotUsable("PostReceive");
+  const size_t outstanding = receives_posted_ - receives_retired_ + pending_receives_.size();
+  if (requests.size() + outstanding > options_.receive_depth) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("PostReceive: ", requests.size(), " work requests, but the receive queue of ",
+                     options_.receive_depth, " has room for ", options_.receive_depth - outstanding));
+  }
+  for (const ReceiveWorkRequest& request : requests) {
+    if (!memory_.Contains(request.buffer)) return memory_.Refusal(request.buffer);
+  }
+  if (qp_ == nullptr) {
+    pending_receives_.insert(pending_receives_.end(), requests.begin(), requests.end());
+    return absl::OkStatus();
+  }
+  return PostReceives(requests);
+}
+
+absl::Status VerbsQueuePair::PostReceives(absl::Span<const ReceiveWorkRequest> requests) {
+  if (requests.empty()) return absl::OkStatus();
+  const size_t count = requests.size();
+  receive_chain_.assign(count, {});
+  chain_sges_.clear();
+  chain_sges_.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t number = receives_posted_ + static_cast<uint32_t>(i);
+    receives_[number & (receives_.size() - 1)] = requests[i].wr_id;
+    chain_sges_.push_back(memory_.ToVerbs(requests[i].buffer));
+    ibv_recv_wr& wr = receive_chain_[i];
+    wr.wr_id = VerbsCompletionQueue::WorkRequestId(token_, /*receive=*/true, number);
+    wr.sg_list = &chain_sges_[i];
+    wr.num_sge = 1;
+    wr.next = i + 1 < count ? &receive_chain_[i + 1] : nullptr;
+  }
+  ibv_recv_wr* bad = nullptr;
+  const int error = std::abs(ibv_post_recv(qp_, receive_chain_.data(), &bad));
+  if (error == 0) {
+    receives_posted_ += static_cast<uint32_t>(count);
+    return absl::OkStatus();
+  }
+  // Halfway: all of them count as posted; those that are not come back as flushed.
+  const size_t posted = bad >= receive_chain_.data() && bad < receive_chain_.data() + count
+                            ? static_cast<size_t>(bad - receive_chain_.data())
+                            : 0;
+  receives_posted_ += static_cast<uint32_t>(posted);
+  Fail(absl::InternalError(absl::StrCat("PostReceive: ibv_post_recv(): ", DescribeErrno(error),
+                                        " at work request ", posted, " of ", count)));
+  if (posted == 0) return error_;
+  for (size_t i = posted; i < count; ++i) DeliverFlushed(requests[i].wr_id, Opcode::kReceive);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint32_t> VerbsQueuePair::Grant(const Sge& range, Access access) {
+  if (!memory_.Contains(range)) return memory_.Refusal(range);
+  // An idle one does not keep the device.
+  if (state_ == State::kIdle || state_ == State::kError || device_.in_forked_child())
+    return NotUsable("Grant");
+  absl::StatusOr<uint32_t> rkey = grants_.Grant(range, access);
+  if (rkey.ok() && grants_.queued() > 0) ScheduleOnce();
+  return rkey;
+}
+
+void VerbsQueuePair::Revoke(uint32_t rkey, uint64_t wr_id) {
+  // In error there is nothing to take back any more, see EnterError().
+  if (state_ == State::kError || device_.in_forked_child()) return DeliverFlushed(wr_id, Opcode::kRevoke);
+  const absl::StatusOr<bool> taken_back = grants_.Revoke(rkey, wr_id);
+  if (!taken_back.ok()) {
+    // Then the ibv_qp serves the peer no more, and no other peer was told of the rkey.
+    Fail(absl::Status(taken_back.status().code(),
+                      absl::StrCat("peer ", peer_address_.ToString(), ": ", taken_back.status().message())));
+    return DeliverFlushed(wr_id, Opcode::kRevoke);
+  }
+  if (!*taken_back) return ScheduleOnce();
+  completion_queue_.Deliver(token_, {.wr_id = wr_id, .opcode = Opcode::kRevoke});
+}
+
+// --- Completing
+
+bool VerbsQueuePair::OnCompletion(const ibv_wc& wc, bool receive, uint32_t number, Completion& out) {
+  if (!receive) return OnSendCompletion(wc, number, out);
+  if (number - receives_retired_ >= receives_posted_ - receives_retired_)
+    return false;                  // Given back by Abandon().
+  receives_retired_ = number + 1;  // In order: it is an RC queue pair with a receive queue of its own.
+  out = {.wr_id = receives_[number & (receives_.size() - 1)],
+         .qp_num = qp_num_,
+         .status = ToCompletionStatus(wc.status),
+         .opcode = Opcode::kReceive,
+         .byte_len = wc.byte_len};
+  if (wc.status != IBV_WC_SUCCESS && state_ != State::kError) EnterError();
+  return true;
+}
+
+bool VerbsQueuePair::OnSendCompletion(const ibv_wc& wc, uint32_t number, Completion& out) {
+  if (!sends_.Outstanding(number)) return false;
+  if (AllSignaled()) {
+    OnUnorderedSendCompletion(wc, number);
+    return false;
+  }
+  const bool ok = wc.status == IBV_WC_SUCCESS;
+  const VerbsSendRing::Entry done = sends_.at(number);
+  // Those before it were not signaled and have succeeded. But after Disconnect() they would not be told, and a
+  // caller waits for the last of them: they are said to be flushed, which promises nothing about the peer.
+  while (sends_.oldest() != number) {
+    const VerbsSendRing::Entry before = sends_.Retire();
+    if (done.kind == VerbsSendRing::Kind::kDrain && before.kind == VerbsSendRing::Kind::kCaller) {
+      DeliverFlushed(before.wr_id, before.opcode);
+    }
+  }
+  sends_.Retire();
+  if (!ok && state_ != State::kError) {
+    if (done.kind == VerbsSendRing::Kind::kCaller) {
+      EnterError();  // The completion says it all.
+    } else {
+      Fail(absl::InternalError(absl::StrCat("peer ", peer_address_.ToString(), ": ",
+                                            done.kind == VerbsSendRing::Kind::kBind ? "BIND_MW" : "LOCAL_INV",
+                                            " of a grant failed: ", Describe(ToCompletionStatus(wc.status)),
+                                            ": was its region deregistered too early?")));
+    }
+  }
+  out = {
+      .wr_id = done.wr_id, .qp_num = qp_num_, .status = ToCompletionStatus(wc.status), .opcode = done.opcode};
+  switch (done.kind) {
+    case VerbsSendRing::Kind::kCaller:
+      return done.signaled || !ok;
+    case VerbsSendRing::Kind::kInvalidate:
+      grants_.OnInvalidated(done.window, ok);
+      out.opcode = Opcode::kRevoke;
+      return true;
+    default:
+      return false;
+  }
+}
+
+void VerbsQueuePair::OnUnorderedSendCompletion(const ibv_wc& wc, uint32_t number) {
+  sends_.Complete(number, ToCompletionStatus(wc.status));
+  if (wc.status != IBV_WC_SUCCESS && state_ != State::kError) EnterError();
+  DeliverInOrder();
+}
+
+// siw completes a SEND before the READ that was posted before it. So each waits here for those before it, and
+// what was not signaled for the next one that was. There is nothing of grants among them, see has_windows().
+void VerbsQueuePair::DeliverInOrder() {
+  uint32_t proved = sends_.oldest();
+  for (uint32_t next = proved; sends_.Outstanding(next) && sends_.at(next).completed; ++next) {
+    const VerbsSendRing::Entry& entry = sends_.at(next);
+    if (entry.signaled || entry.status != CompletionStatus::kSuccess) proved = next + 1;
+  }
+  while (sends_.oldest() != proved) {
+    const VerbsSendRing::Entry entry = sends_.Retire();
+    if (entry.kind != VerbsSendRing::Kind::kCaller) continue;
+    if (!entry.signaled && entry.status == CompletionStatus::kSuccess) continue;
+    completion_queue_.Deliver(token_, {.wr_id = entry.wr_id, .status = entry.status, .opcode = entry.opcode});
+  }
+}
+
+void VerbsQueuePair::DeliverFlushed(uint64_t wr_id, Opcode opcode) {
+  completion_queue_.Deliver(token_, {.wr_id = wr_id, .status = CompletionStatus::kFlushed, .opcode = opcode});
+}
+
+void VerbsQueuePair::ScheduleOnce() {
+  if (std::exchange(scheduled_, true)) return;
+  completion_queue_.Schedule(token_);
+}
+
+}  // namespace hawser::fabric

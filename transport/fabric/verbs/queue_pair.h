@@ -1,0 +1,176 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_VERBS_QUEUE_PAIR_H_
+#define HAWSER_TRANSPORT_FABRIC_VERBS_QUEUE_PAIR_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/verbs/completion_queue.h"
+#include "hawser/transport/fabric/verbs/grants.h"
+#include "hawser/transport/fabric/verbs/memory.h"
+#include "hawser/transport/fabric/verbs/options.h"
+#include "hawser/transport/fabric/verbs/send_ring.h"
+
+namespace hawser::fabric {
+
+// An RC queue pair and its rdma_cm_id. Posting and completing are in verbs_queue_pair.cc, connecting and
+// ending in verbs_connect.cc, the states of the ibv_qp in verbs_qp_states.cc.
+//
+// The ibv_qp exists from the resolved route (or Accept()) on; receives that were posted before wait for it.
+// After Disconnect() it is in error and flushes; a last signaled work request, posted then, tells when sends
+// that were not signaled are back too. The ibv_qp of a device that has failed is destroyed instead, and what
+// it held given back.
+class VerbsQueuePair final : public QueuePair, public VerbsSource, private AsyncEventHandler {
+ public:
+  VerbsQueuePair(VerbsCompletionQueue& completion_queue, const VerbsMemory& memory,
+                 const VerbsFabricOptions& fabric, const QueuePairOptions& options, bool windows,
+                 uint32_t number, ConnectionHandler& handler);
+  ~VerbsQueuePair() override;
+
+  uint32_t qp_num() const override { return qp_num_; }
+  uint32_t read_depth() const override { return read_depth_; }
+  SocketAddress peer_address() const override { return peer_address_; }
+  SocketAddress local_address() const override { return local_address_; }
+
+  absl::Status Connect(const SocketAddress& address, absl::string_view private_data) override;
+  absl::Status Accept(ConnectRequest& request, absl::string_view private_data) override;
+  bool PeerSharesCore() const override { return false; }
+  absl::Status PostSend(absl::Span<const SendWorkRequest> requests) override;
+  absl::Status PostReceive(absl::Span<const ReceiveWorkRequest> requests) override;
+  absl::StatusOr<uint32_t> Grant(const Sge& range, Access access) override;
+  void Revoke(uint32_t rkey, uint64_t wr_id) override;
+  void Disconnect() override;
+
+  // From the completion queue.
+  void OnCmEvent(VerbsCmEvent& event) override;
+  bool OnCompletion(const ibv_wc& wc, bool receive, uint32_t number, Completion& out) override;
+  void OnTurn() override;
+  void OnLost(const absl::Status& why) override;
+
+  // Grants that are possible at once, with queue pairs of `send_depth`.
+  static uint32_t GrantsMax(uint32_t send_depth) { return 2 * send_depth; }
+  // Entries of the ibv_qp's send queue: the caller's, those of grants, the last one.
+  static uint32_t SendEntries(uint32_t send_depth) { return send_depth + 2 * GrantsMax(send_depth) + 1; }
+
+ private:
+  enum class State : uint8_t {
+    kIdle,        // Neither Connect() nor Accept() yet.
+    kResolving,   // The address, then the route.
+    kConnecting,  // rdma_connect() was called.
+    kAccepting,   // rdma_accept() was called: work can be posted, the peer may be heard already.
+    kEstablished,
+    kError,  // Everything posted is being flushed.
+  };
+
+  // For the handler, from the next Poll().
+  struct News {
+    bool established = false;
+    bool ended = false;
+    bool ended_before_established = false;
+    absl::Status why;
+    std::string private_data;
+  };
+
+  // Each send completes, and is put in order by us.
+  bool AllSignaled() const { return device_.iwarp(); }
+  const VerbsLibrary& verbs() const { return device_.verbs(); }
+  std::string ConnectingTo() const;
+
+  absl::Status CheckSend(const SendWorkRequest& request) const;
+  absl::Status NotUsable(absl::string_view call) const;
+  absl::Status PostChain(absl::Span<const SendWorkRequest> requests);
+  void Translate(const SendWorkRequest& from, ibv_send_wr& to);
+  absl::Status PostReceives(absl::Span<const ReceiveWorkRequest> requests);
+  void OnUnorderedSendCompletion(const ibv_wc& wc, uint32_t number);
+  void DeliverInOrder();
+  bool OnSendCompletion(const ibv_wc& wc, uint32_t number, Completion& out);
+  void ScheduleOnce();
+
+  absl::Status Enter(absl::string_view what);
+  void Leave();
+  void OnAddressResolved();
+  void OnRouteResolved();
+  absl::Status CreateQp(absl::string_view what);
+  rdma_conn_param ConnectionParameters(absl::string_view private_data, uint32_t read_depth) const;
+  void SetAckTimeout();
+  // False: it failed.
+  bool SetTrafficClass();
+  absl::Status MoveQp(absl::string_view what, ibv_qp_state state,
+                      std::optional<uint8_t> reads = std::nullopt);
+  absl::Status MakeReadyToSend(absl::string_view what, std::optional<uint8_t> reads = std::nullopt);
+  bool QueryEce(ibv_ece& ece) const;
+  void OfferEce();
+  bool AdoptEce();
+  void OnConnectResponse(const VerbsCmEvent& event);
+  void Establish(const VerbsCmEvent& event);
+
+  // Into kError. The handler hears of it from the next Poll(), unless Disconnect() was called.
+  void Fail(absl::Status why, absl::string_view private_data = {});
+  void EnterError();
+  void DropId();
+  void PostDrain();
+  void CollectAndAbandon();
+  void Abandon();
+  void DestroyQp();
+  void FlushPending();
+  void DeliverFlushed(uint64_t wr_id, Opcode opcode);
+  News& news();
+
+  void OnAsyncEvent(ibv_event_type event) override;
+
+  VerbsCompletionQueue& completion_queue_;
+  VerbsDevice& device_;
+  const VerbsMemory& memory_;
+  const VerbsFabricOptions& fabric_;
+  ConnectionHandler& handler_;
+  const QueuePairOptions options_;
+  const uint32_t token_;
+  const uint32_t number_;  // That no ibv_qp has: those have 24 bits.
+  uint32_t qp_num_;        // Of the ibv_qp, while there is one.
+  uint32_t read_depth_;
+  uint32_t inline_bytes_ = 0;  // Granted by the device.
+  State state_ = State::kIdle;
+  bool accepted_ = false;  // By Accept(), rather than by the peer.
+  bool was_established_ = false;
+  bool ended_ = false;         // The handler hears, or has heard, of the end.
+  bool disconnected_ = false;  // By Disconnect(): the handler hears nothing more.
+  bool abandoning_ = false;    // Abandon() follows, once what has completed is delivered.
+  uint64_t collected_ = 0;     // What has completed before the end: see VerbsCompletionQueue::Delivered().
+  bool lost_ = false;          // No completion will come any more.
+  bool scheduled_ = false;
+  bool entered_ = false;  // The completion queue, so that the device stays.
+  rdma_cm_id* id_ = nullptr;
+  ibv_qp* qp_ = nullptr;
+  ibv_cq* cq_ = nullptr;  // Reserved on the completion queue, as long as there is an ibv_qp.
+  SocketAddress peer_address_;
+  SocketAddress local_address_;
+
+  VerbsSendRing sends_;
+  VerbsGrants grants_;
+  std::vector<uint64_t> receives_;  // wr_ids by number, a power of two.
+  uint32_t receives_posted_ = 0;    // Numbers in [receives_retired_, receives_posted_) are outstanding.
+  uint32_t receives_retired_ = 0;
+  std::vector<ReceiveWorkRequest> pending_receives_;  // Until there is an ibv_qp.
+  std::string connect_data_;                          // For rdma_connect().
+
+  // A chain while it is built; kept so that posting allocates nothing.
+  std::vector<ibv_send_wr> chain_;
+  std::vector<ibv_sge> chain_sges_;
+  std::vector<ibv_recv_wr> receive_chain_;
+
+  std::atomic<uint32_t> async_events_ = 0;  // Bits, by ibv_event_type.
+  std::unique_ptr<News> news_;
+  absl::Status error_;  // Why it is in kError.
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_VERBS_QUEUE_PAIR_H_

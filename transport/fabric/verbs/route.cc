@@ -1,0 +1,97 @@
+#include "hawser/transport/fabric/verbs/route.h"
+
+#include <dirent.h>
+#include <ifaddrs.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/base/unique_fd.h"
+
+namespace hawser::fabric {
+namespace {
+
+// Without "." and the like; sorted. Empty: there is no such folder.
+std::vector<std::string> Entries(const std::string& folder) {
+  std::vector<std::string> entries;
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(opendir(folder.c_str()), closedir);
+  if (open == nullptr) return entries;
+  while (const dirent* entry = readdir(open.get())) {
+    if (entry->d_name[0] != '.') entries.emplace_back(entry->d_name);
+  }
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+bool SameHost(const sockaddr* a, SocketAddress b) {
+  if (a == nullptr || a->sa_family != b.family()) return false;
+  SocketAddress host(a, b.length_bytes());
+  host.set_port(0);
+  b.set_port(0);
+  return host.ToString() == b.ToString();
+}
+
+// The interface with that address; empty: none.
+std::string InterfaceOf(const SocketAddress& local) {
+  ifaddrs* first = nullptr;
+  if (local.family() == AF_UNSPEC || getifaddrs(&first) != 0) return "";
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> all(first, freeifaddrs);
+  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+    if (SameHost(each->ifa_addr, local)) return each->ifa_name;
+  }
+  return "";
+}
+
+// One of its GIDs is of that interface, or of a VLAN on it: RoCE.
+bool HasGidOf(const std::string& interface, const std::string& device_folder) {
+  for (const std::string& port : Entries(device_folder + "/ports")) {
+    const std::string gids = absl::StrCat(device_folder, "/ports/", port, "/gid_attrs/ndevs");
+    for (const std::string& index : Entries(gids)) {
+      std::string netdev;
+      std::ifstream(absl::StrCat(gids, "/", index)) >> netdev;  // Fails where there is no GID.
+      if (netdev == interface) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string VerbsDeviceOf(const SocketAddress& local, const std::string& sysfs) {
+  const std::string interface = InterfaceOf(local);
+  if (interface.empty()) return "";
+  const std::string devices = sysfs + "/class/infiniband";
+  for (const std::string& device : Entries(devices)) {
+    if (HasGidOf(interface, absl::StrCat(devices, "/", device))) return device;
+  }
+  // IPoIB, and iWARP: both are functions of one piece of hardware. With several ports it has several devices,
+  // of which this does not tell the right one.
+  const std::vector<std::string> siblings =
+      Entries(absl::StrCat(sysfs, "/class/net/", interface, "/device/infiniband"));
+  return siblings.size() == 1 ? siblings.front() : "";
+}
+
+size_t VerbsDeviceCount(const std::string& sysfs) { return Entries(sysfs + "/class/infiniband").size(); }
+
+SocketAddress RouteSource(const SocketAddress& remote) {
+  // Of UDP, connecting sends nothing.
+  const UniqueFd fd(socket(remote.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage storage = {};
+  socklen_t length_bytes = sizeof(storage);
+  auto* const source = reinterpret_cast<sockaddr*>(&storage);
+  SocketAddress somewhere = remote;
+  if (somewhere.port() == 0) somewhere.set_port(1);
+  if (!fd.is_open() || connect(fd.get(), somewhere.get(), somewhere.length_bytes()) != 0 ||
+      getsockname(fd.get(), source, &length_bytes) != 0) {
+    return {};
+  }
+  SocketAddress result(source, length_bytes);
+  result.set_port(0);
+  return result;
+}
+
+}  // namespace hawser::fabric

@@ -1,0 +1,33 @@
+#include "hawser/transport/fabric/verbs/send_ring.h"
+
+#include <bit>
+
+namespace hawser::fabric {
+
+VerbsSendRing::VerbsSendRing(uint32_t depth, uint32_t capacity)
+    : depth_(depth), entries_(std::bit_ceil(capacity)), mask_(static_cast<uint32_t>(entries_.size()) - 1) {}
+
+uint32_t VerbsSendRing::Push(const Entry& entry) {
+  if (entry.kind == Kind::kCaller) ++callers_;
+  entries_[posted_ & mask_] = entry;
+  return posted_++;
+}
+
+void VerbsSendRing::Unpush(uint32_t count) {
+  for (; count > 0; --count) {
+    if (entries_[--posted_ & mask_].kind == Kind::kCaller) --callers_;
+  }
+}
+
+void VerbsSendRing::Silence(uint32_t number) {
+  entries_[number & mask_].kind = Kind::kSilent;
+  --callers_;
+}
+
+VerbsSendRing::Entry VerbsSendRing::Retire() {
+  const Entry& entry = entries_[retired_++ & mask_];
+  if (entry.kind == Kind::kCaller) --callers_;
+  return entry;
+}
+
+}  // namespace hawser::fabric
