@@ -5,7 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
-namespace hawser::fabric {
+namespace hawser {
 
 std::string DescribeErrno(int error) {
   const char* name = strerrorname_np(error);
@@ -17,4 +17,4 @@ std::string DescribeErrno(int error) {
   return absl::StrCat(text, " (", name, ")");
 }
 
-}  // namespace hawser::fabric
+}  // namespace hawser

@@ -3,11 +3,11 @@
 
 #include <string>
 
-namespace hawser::fabric {
+namespace hawser {
 
 // "connection refused (ECONNREFUSED)".
 std::string DescribeErrno(int error);
 
-}  // namespace hawser::fabric
+}  // namespace hawser
 
 #endif  // HAWSER_BASE_DESCRIBE_ERRNO_H_

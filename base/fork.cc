@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-namespace hawser::fabric {
+namespace hawser {
 
 std::atomic<uint64_t> ForkMark::generation{0};
 
@@ -14,4 +14,4 @@ ForkMark::ForkMark() {
   made_in_ = generation.load(std::memory_order_relaxed);
 }
 
-}  // namespace hawser::fabric
+}  // namespace hawser

@@ -9,7 +9,7 @@
 // fork(). Sockets, epoll sets and timers are the same ones as the parent's, and RDMA devices serve the parent
 // only. So what was made before fork() is left alone in the child: it is not used, and it is leaked rather
 // than destroyed.
-namespace hawser::fabric {
+namespace hawser {
 
 // Notes the process that it is made in. A copy notes the same.
 // Thread:  any.
@@ -56,6 +56,6 @@ class PerProcess {
   std::atomic<Made*> made_{nullptr};
 };
 
-}  // namespace hawser::fabric
+}  // namespace hawser
 
 #endif  // HAWSER_BASE_FORK_H_

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-namespace hawser::transport {
+namespace hawser {
 
 // The place of an object in an IntrusiveList of the same `Tag`, a type that is only declared. An object that
 // may be in several lists derives from one link for each. It leaves its list when it is destroyed.
@@ -67,6 +67,6 @@ class IntrusiveList {
   Link head_;
 };
 
-}  // namespace hawser::transport
+}  // namespace hawser
 
 #endif  // HAWSER_BASE_INTRUSIVE_LIST_H_

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace hawser::fabric {
+namespace hawser {
 
 PeerHost::PeerHost(const SocketAddress& address) : family_(address.family()) {
   if (family_ == AF_INET) {
@@ -66,4 +66,4 @@ void PeerTable::Remove(Entry& entry) {
   }
 }
 
-}  // namespace hawser::fabric
+}  // namespace hawser

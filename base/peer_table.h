@@ -11,7 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "hawser/base/socket_address.h"
 
-namespace hawser::fabric {
+namespace hawser {
 
 // The host that a peer is counted under: its IPv4 address, or the first 64 bits of its IPv6 address, because
 // one machine can take any address of such a network (RFC 7421). A link-local address counts as a whole. A
@@ -95,6 +95,6 @@ class PeerTable {
   absl::btree_set<Rank> ranks_;  // One of each host.
 };
 
-}  // namespace hawser::fabric
+}  // namespace hawser
 
 #endif  // HAWSER_BASE_PEER_TABLE_H_

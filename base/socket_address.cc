@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace hawser::fabric {
+namespace hawser {
 namespace {
 
 // Of a family that is neither, nothing but the family is known, so nothing else is copied or compared.
@@ -94,4 +94,4 @@ std::string SocketAddress::ToString() const {
   }
 }
 
-}  // namespace hawser::fabric
+}  // namespace hawser

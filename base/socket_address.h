@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-namespace hawser::fabric {
+namespace hawser {
 
 // A numeric IPv4 or IPv6 address and a port: what every fabric connects to and listens on (rdma_cm uses the
 // same). A value: copy it freely, from any thread. Names are resolved above the fabric, see transport/uri.h.
@@ -40,6 +40,6 @@ class SocketAddress {
   sockaddr_storage storage_ = {};
 };
 
-}  // namespace hawser::fabric
+}  // namespace hawser
 
 #endif  // HAWSER_BASE_SOCKET_ADDRESS_H_

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace hawser::fabric {
+namespace hawser {
 
 absl::StatusOr<std::thread> StartThread(const char* name, absl::AnyInvocable<void()> function) {
   try {
@@ -22,4 +22,4 @@ absl::StatusOr<std::thread> StartThread(const char* name, absl::AnyInvocable<voi
   }
 }
 
-}  // namespace hawser::fabric
+}  // namespace hawser

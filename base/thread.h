@@ -6,12 +6,12 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 
-namespace hawser::fabric {
+namespace hawser {
 
 // Starts a thread that runs `function` and is called `name`, a literal of at most 15 letters (prctl(2),
 // PR_SET_NAME). ResourceExhausted: the system has no thread left; `function` is destroyed.
 absl::StatusOr<std::thread> StartThread(const char* name, absl::AnyInvocable<void()> function);
 
-}  // namespace hawser::fabric
+}  // namespace hawser
 
 #endif  // HAWSER_BASE_THREAD_H_

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace hawser::transport {
+namespace hawser {
 
 // The earliest of many objects: a binary heap whose objects know their places, so that any of them is taken
 // out in O(log n). Once the heap has grown, nothing is allocated. `when` and `position` are members of T; the
@@ -72,6 +72,6 @@ class TimeHeap {
   std::vector<T*> items_;
 };
 
-}  // namespace hawser::transport
+}  // namespace hawser
 
 #endif  // HAWSER_BASE_TIME_HEAP_H_

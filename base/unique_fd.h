@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace hawser::fabric {
+namespace hawser {
 
 // Owns a file descriptor.
 class UniqueFd {
@@ -30,6 +30,6 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-}  // namespace hawser::fabric
+}  // namespace hawser
 
 #endif  // HAWSER_BASE_UNIQUE_FD_H_

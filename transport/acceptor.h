@@ -2,11 +2,10 @@
 #define HAWSER_TRANSPORT_ACCEPTOR_H_
 
 #include <memory>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "hawser/transport/fabric/fabric.h"
-#include "hawser/transport/handshake.h"
+#include "hawser/transport/peer_request.h"
 #include "hawser/transport/poller.h"
 
 namespace hawser::transport {
@@ -18,34 +17,26 @@ class Acceptor final : fabric::ListenHandler {
  public:
   class Handler {
    public:
-    // A peer whose handshake is good. Answer with Connection::Accept(), on this or another poller, or with
-    // Reject().
-    virtual void OnPeer(std::unique_ptr<fabric::ConnectRequest> request, const Handshake& hello) = 0;
+    virtual void OnPeer(PeerRequest request) = 0;
 
    protected:
     ~Handler() = default;
   };
 
-  static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(Poller& poller,
-                                                          const fabric::SocketAddress& address,
+  static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(Poller& poller, const SocketAddress& address,
                                                           Handler& handler);
 
-  fabric::SocketAddress address() const { return listener_->address(); }
+  SocketAddress address() const { return listener_->address(); }
 
  private:
   Acceptor(Poller& poller, Handler& handler) : poller_(poller), handler_(handler) {}
   void OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request) override;
-  void OnBadPeer(const fabric::SocketAddress& peer, const absl::Status& why) override;
+  void OnBadPeer(const SocketAddress& peer, const absl::Status& why) override;
 
   Poller& poller_;
   Handler& handler_;
   std::unique_ptr<fabric::Listener> listener_;
 };
-
-// Refuses `request`; the peer's Dial() fails with `why`.
-void Reject(fabric::ConnectRequest& request, const absl::Status& why);
-// Likewise, and says so in the log.
-void Refuse(fabric::ConnectRequest& request, const absl::Status& why);
 
 }  // namespace hawser::transport
 

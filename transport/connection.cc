@@ -119,7 +119,7 @@ absl::StatusOr<Connection*> Connection::Make(Poller& poller, const ConnectionOpt
 absl::Status Connection::Open() {
   fabric::QueuePairOptions options;
   if (!options_.local_address.empty()) {
-    absl::StatusOr<fabric::SocketAddress> local = ParseNumericHost(options_.local_address);
+    absl::StatusOr<SocketAddress> local = ParseNumericHost(options_.local_address);
     if (!local.ok()) {
       return absl::Status(local.status().code(),
                           absl::StrCat("ConnectionOptions::local_address: ", local.status().message()));
@@ -137,7 +137,7 @@ absl::Status Connection::Open() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Connection*> Connection::Dial(Poller& poller, const fabric::SocketAddress& address,
+absl::StatusOr<Connection*> Connection::Dial(Poller& poller, const SocketAddress& address,
                                              const ConnectionOptions& options, const Handshake& hello,
                                              absl::Duration connect_timeout, ConnectionObserver& observer,
                                              RequestHandler* handler) {
@@ -164,11 +164,10 @@ absl::StatusOr<Connection*> Connection::Dial(Poller& poller, const fabric::Socke
   return connection;
 }
 
-absl::StatusOr<Connection*> Connection::Accept(Poller& poller,
-                                               std::unique_ptr<fabric::ConnectRequest> request,
-                                               const ConnectionOptions& options, const Handshake& hello,
-                                               const SessionToken& session, ConnectionObserver& observer,
-                                               RequestHandler* handler) {
+absl::StatusOr<Connection*> Connection::Accept(Poller& poller, PeerRequest request,
+                                               const ConnectionOptions& options, const SessionToken& session,
+                                               ConnectionObserver& observer, RequestHandler* handler) {
+  const Handshake& hello = request.hello();
   // What the peer does not use it costs no memory for.
   ConnectionOptions agreed = options;
   agreed.slots = std::min<uint32_t>(options.slots, hello.slots);
@@ -178,12 +177,12 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller,
     // Of the pool, not of files or of the device, when there is none left for the receives either.
     const bool no_memory =
         absl::IsResourceExhausted(made.status()) && !poller.messages().buffers().HasRoomForSlab();
-    request->Reject(EncodeRejection(no_memory ? NoMemoryToAccept() : made.status()));
+    request.Reject(no_memory ? NoMemoryToAccept() : made.status());
     return made;
   }
   Connection* const connection = *made;
   connection->accepted_ = true;
-  connection->peer_ = absl::StrCat(poller.fabric().scheme(), "://", request->peer_address().ToString());
+  connection->peer_ = absl::StrCat(poller.fabric().scheme(), "://", request.peer_address().ToString());
   Handshake answer;
   answer.role = hello.role;
   answer.slots = static_cast<uint16_t>(agreed.slots);
@@ -193,10 +192,10 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller,
   connection->peer_hello_ = hello;
   connection->Agree(hello);
   const absl::Status status = connection->receive_ring_.Refill()
-                                  ? connection->queue_pair_->Accept(*request, Encode(answer))
+                                  ? connection->queue_pair_->Accept(*request.request_, Encode(answer))
                                   : NoMemoryToAccept();
   if (!status.ok()) {
-    request->Reject(EncodeRejection(status));
+    request.Reject(status);
     connection->Fail(status);
     return connection;
   }

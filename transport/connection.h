@@ -17,6 +17,7 @@
 #include "hawser/transport/handshake.h"
 #include "hawser/transport/message.h"
 #include "hawser/transport/options.h"
+#include "hawser/transport/peer_request.h"
 #include "hawser/transport/poller.h"
 #include "hawser/transport/receive_ring.h"
 #include "hawser/transport/rendezvous.h"
@@ -82,16 +83,16 @@ class Connection final : public fabric::ConnectionHandler {
   // Dials `address` as the side that sends requests, or, with `handler`, as the side that answers them (a
   // reverse connection). The observer hears how it ends, within `connect_timeout`. Not OK: it did not even
   // start.
-  static absl::StatusOr<Connection*> Dial(Poller& poller, const fabric::SocketAddress& address,
+  static absl::StatusOr<Connection*> Dial(Poller& poller, const SocketAddress& address,
                                           const ConnectionOptions& options, const Handshake& hello,
                                           absl::Duration connect_timeout, ConnectionObserver& observer,
                                           RequestHandler* handler);
 
-  // Answers a peer whose `hello` was found good (see Acceptor). `handler`: as for Dial().
-  static absl::StatusOr<Connection*> Accept(Poller& poller, std::unique_ptr<fabric::ConnectRequest> request,
-                                            const ConnectionOptions& options, const Handshake& hello,
-                                            const SessionToken& session, ConnectionObserver& observer,
-                                            RequestHandler* handler);
+  // Answers a peer that an Acceptor has brought. `handler`: as for Dial(). Not OK: the peer was turned away with
+  // the reason.
+  static absl::StatusOr<Connection*> Accept(Poller& poller, PeerRequest request,
+                                            const ConnectionOptions& options, const SessionToken& session,
+                                            ConnectionObserver& observer, RequestHandler* handler);
 
   ~Connection() override;
 

@@ -30,8 +30,7 @@ absl::StatusOr<std::shared_ptr<fabric::Fabric>> CreateFabric(absl::string_view s
   return CheckScheme(scheme);
 }
 
-std::string DeviceFor(absl::string_view scheme, const fabric::SocketAddress& local,
-                      const fabric::SocketAddress& remote) {
+std::string DeviceFor(absl::string_view scheme, const SocketAddress& local, const SocketAddress& remote) {
   if (scheme != kRdmaScheme || std::getenv("HAWSER_RDMA_DEVICE") != nullptr) return "";
   if (fabric::VerbsDeviceCount() < 2) return "";  // The same for each address, and for a name.
   return fabric::VerbsDeviceOf(local.family() != AF_UNSPEC ? local : fabric::RouteSource(remote));

@@ -26,8 +26,7 @@ absl::StatusOr<std::shared_ptr<fabric::Fabric>> CreateFabric(absl::string_view s
 // What to give to CreateFabric() as its device, so that it serves connections from `local`, or, if that is
 // AF_UNSPEC, by the route to `remote`. Empty: there is no choice, or the user has made it
 // (HAWSER_RDMA_DEVICE).
-std::string DeviceFor(absl::string_view scheme, const fabric::SocketAddress& local,
-                      const fabric::SocketAddress& remote);
+std::string DeviceFor(absl::string_view scheme, const SocketAddress& local, const SocketAddress& remote);
 
 }  // namespace hawser::transport
 

@@ -36,7 +36,7 @@ constexpr size_t kQueueMax = 256;
 // a line has.
 // Two threads at once could write more, so they take turns; one that holds things up makes others lose lines.
 bool WriteToStderr(LogSeverity severity, absl::string_view text) {
-  static constinit fabric::PerProcess<std::mutex> turns;
+  static constinit PerProcess<std::mutex> turns;
   const std::string line =
       absl::StrCat("hawser: ", severity == LogSeverity::kError ? "error: " : "", text, "\n");
   std::unique_lock<std::mutex> turn(turns.Get(), std::try_to_lock);
@@ -123,7 +123,7 @@ void ProcessLog::SetSink(LogSink sink) {
 }
 
 bool ProcessLog::StartLocked() {
-  absl::StatusOr<std::thread> started = fabric::StartThread("hawser-log", [this] { Deliver(); });
+  absl::StatusOr<std::thread> started = StartThread("hawser-log", [this] { Deliver(); });
   if (!started.ok()) {
     WriteToStderr(LogSeverity::kError,
                   absl::StrCat("the log stays on stderr: ", absl::string_view(started.status().message())));
@@ -172,7 +172,7 @@ void ProcessLog::Deliver() {
 }
 
 ProcessLog& TheLog() {
-  static constinit fabric::PerProcess<ProcessLog> log;
+  static constinit PerProcess<ProcessLog> log;
   return log.Get();
 }
 

@@ -28,7 +28,7 @@ PeerLog::PeerLog(const Limits& limits, Clock now_ns, Write write)
 
 PeerLog& PeerLog::Process() {
   // Never destroyed: pollers go on until the process has ended.
-  static constinit fabric::PerProcess<ProcessPeerLog> log;
+  static constinit PerProcess<ProcessPeerLog> log;
   return log.Get();
 }
 
@@ -40,8 +40,8 @@ void PeerLog::Bucket::Take(const Rate& rate, int64_t now_ns) {
   used_until_ns = std::max(used_until_ns, now_ns) + rate.interval_ns;
 }
 
-void PeerLog::Line(LogSeverity severity, const fabric::SocketAddress& peer, absl::string_view text) {
-  LineAbout(absl::Hash<fabric::PeerHost>()(fabric::PeerHost(peer)), severity, text);
+void PeerLog::Line(LogSeverity severity, const SocketAddress& peer, absl::string_view text) {
+  LineAbout(absl::Hash<PeerHost>()(PeerHost(peer)), severity, text);
 }
 
 void PeerLog::Line(LogSeverity severity, absl::string_view subject, absl::string_view text) {

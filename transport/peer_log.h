@@ -42,8 +42,8 @@ class PeerLog {
   // That of the process, with the limits above: TryLog().
   static PeerLog& Process();
 
-  // `text`, if the limits allow it. Peers of one host (fabric::PeerHost) count as one.
-  void Line(LogSeverity severity, const fabric::SocketAddress& peer, absl::string_view text);
+  // `text`, if the limits allow it. Peers of one host (PeerHost) count as one.
+  void Line(LogSeverity severity, const SocketAddress& peer, absl::string_view text);
   // Likewise, of what any peer can cause: `subject` is what it is about, a method's name, say.
   void Line(LogSeverity severity, absl::string_view subject, absl::string_view text);
 

@@ -88,48 +88,6 @@ class FunctionItem final : public MailboxItem {
 
 }  // namespace
 
-// Set() stores first and then looks for a sleeper; a thread that falls asleep says so first and then looks
-// whether the event is set. Sequentially consistent, so that one of the two sees the other's store.
-void Event::Set() {
-  set_.store(true, std::memory_order_seq_cst);
-  if (awaited_.load(std::memory_order_seq_cst)) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    wake_.notify_one();
-  }
-  // The thread that drives may be asleep, if this is another one that is on the poller for a moment.
-  if (fabric::CompletionQueue* const sleeper = sleeper_.load(std::memory_order_seq_cst)) sleeper->Wake();
-}
-
-void Event::Reset() { set_.store(false, std::memory_order_relaxed); }
-
-void Event::Nudge() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  nudged_ = true;
-  wake_.notify_one();
-}
-
-void Event::AwaitSetOrNudged(absl::Duration patience) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  awaited_.store(true, std::memory_order_seq_cst);
-  const auto over = [this] { return nudged_ || set_.load(std::memory_order_seq_cst); };
-  if (patience == absl::InfiniteDuration()) {
-    wake_.wait(lock, over);
-  } else {
-    wake_.wait_for(lock, absl::ToChronoNanoseconds(patience), over);
-  }
-  awaited_.store(false, std::memory_order_relaxed);
-  nudged_ = false;
-}
-
-bool Event::StartSleep(fabric::CompletionQueue& completion_queue) {
-  sleeper_.store(&completion_queue, std::memory_order_seq_cst);
-  if (!set_.load(std::memory_order_seq_cst)) return true;
-  EndSleep();
-  return false;
-}
-
-void Event::EndSleep() { sleeper_.store(nullptr, std::memory_order_relaxed); }
-
 absl::StatusOr<std::unique_ptr<Poller>> Poller::Create(std::shared_ptr<fabric::Fabric> fabric,
                                                        std::shared_ptr<MessagePool> messages,
                                                        const PollerOptions& options,
@@ -189,7 +147,7 @@ void Poller::operator delete(Poller* poller, std::destroying_delete_t) {
 absl::Status Poller::Start() {
   watchdog_ = &Watchdog::Process();
   watchdog_->Watch(called_out_, environment_);
-  absl::StatusOr<std::thread> started = fabric::StartThread("hawser-poller", [this] { Background(); });
+  absl::StatusOr<std::thread> started = StartThread("hawser-poller", [this] { Background(); });
   if (!started.ok()) return started.status();
   background_ = *std::move(started);
   return absl::OkStatus();
@@ -499,7 +457,7 @@ bool Poller::MaySpin() {
   return false;
 }
 
-void Poller::Drive(Event* event) {
+void Poller::Drive(WaitEvent* event) {
   const auto until = [&] {
     return event != nullptr ? event->is_set() : yield_.load(std::memory_order_acquire);
   };
@@ -590,7 +548,7 @@ void Poller::Background() {
   }
 }
 
-bool Poller::WaitFor(Event& event, absl::FunctionRef<int64_t()> until_ns) {
+bool Poller::WaitFor(WaitEvent& event, absl::FunctionRef<int64_t()> until_ns) {
   absl::Duration patience = absl::InfiniteDuration();
   int64_t end_ns = 0;  // 0: not asked for yet.
   std::unique_lock<std::mutex> role(role_mutex_);

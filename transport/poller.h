@@ -27,7 +27,8 @@
 #include "hawser/transport/pull_admission.h"
 #include "hawser/transport/read_budget.h"
 #include "hawser/transport/timer.h"
-#include "hawser/transport/violations.h"
+#include "hawser/transport/violation_counts.h"
+#include "hawser/transport/wait_event.h"
 #include "hawser/transport/watchdog.h"
 
 namespace hawser::transport {
@@ -45,33 +46,6 @@ class MailboxItem {
 
  protected:
   ~MailboxItem() = default;
-};
-
-// What one thread waits for in Poller::WaitFor(). Set once, by code on the poller, which keeps it
-// alive: WaitFor() can return while Set() still runs, so an Event is not on the waiting thread's stack.
-class Event {
- public:
-  bool is_set() const { return set_.load(std::memory_order_acquire); }
-  void Set();
-  // To be used again. No thread waits for it or sets it any more.
-  void Reset();
-
- private:
-  friend class Poller;
-  void Nudge();
-  // `patience`: how long at most.
-  void AwaitSetOrNudged(absl::Duration patience);
-  // Around the sleep of a thread that drives until this is set. False: it is set.
-  bool StartSleep(fabric::CompletionQueue& completion_queue);
-  void EndSleep();
-
-  std::atomic<bool> set_{false};
-  std::atomic<bool> awaited_{false};
-  std::atomic<fabric::CompletionQueue*> sleeper_{
-      nullptr};       // The driver that waits for this sleeps in its Wait().
-  std::mutex mutex_;  // Not an absl::Mutex: see mutex.h.
-  std::condition_variable wake_;
-  bool nudged_ = false;  // To look whether the poller needs a thread to drive it.
 };
 
 // One completion queue, the connections on it, and their timers, moved on by one thread at a time.
@@ -115,12 +89,12 @@ class Poller {
   void Run(absl::AnyInvocable<void()> function);
 
   // Blocks until `event` is set; drives meanwhile, if no other waiting thread does. Not on the poller.
-  void WaitFor(Event& event) {
+  void WaitFor(WaitEvent& event) {
     WaitFor(event, [] { return kNever; });
   }
   // Likewise, but while another thread drives, not beyond `until_ns()` (of its environment's clock), which is
   // asked once, when this thread is about to sleep. False: it is not set by then.
-  bool WaitFor(Event& event, absl::FunctionRef<int64_t()> until_ns);
+  bool WaitFor(WaitEvent& event, absl::FunctionRef<int64_t()> until_ns);
 
   // This thread is on the poller.
   bool Held() const;
@@ -193,8 +167,8 @@ class Poller {
   Timers& timers() { return timers_; }
   fabric::CompletionQueue& completion_queue() { return *completion_queue_; }
   ReadBudget& read_budget() { return read_budget_; }
-  Violations& violations() { return violations_; }
-  const Violations& violations() const { return violations_; }
+  ViolationCounts& violations() { return violations_; }
+  const ViolationCounts& violations() const { return violations_; }
   MemoryQueue& memory_queue() { return memory_queue_; }
   PullAdmission& pull_admission() { return pull_admission_; }
 
@@ -229,7 +203,7 @@ class Poller {
   void FlushLongQueues();
   void Dispatch(const fabric::Completion& completion);
   // Until `event` is set or, if that is null, yield_.
-  void Drive(Event* event);
+  void Drive(WaitEvent* event);
   bool MaySpin();
   void Background();
   void RunMailboxUnlessHeld();
@@ -241,7 +215,7 @@ class Poller {
   const std::shared_ptr<MessagePool> messages_;
   const PollerOptions options_;
   Environment& environment_;
-  const fabric::ForkMark fork_mark_;
+  const ForkMark fork_mark_;
   std::unique_ptr<fabric::CompletionQueue> completion_queue_;
 
   // Which thread is on the poller. All threads but the one that drives only try, so no order of locks can
@@ -260,7 +234,7 @@ class Poller {
   bool may_call_out_ = false;
   Timers timers_;
   ReadBudget read_budget_;
-  Violations violations_;
+  ViolationCounts violations_;
   size_t chunk_;               // Completions to take at a time: fewer while handlers are slow.
   size_t dispatched_ = 0;      // Completions since the clock was read.
   bool more_waiting_ = false;  // The last poll had as many as were asked for.
@@ -291,7 +265,7 @@ class Poller {
   bool handed_over_ = false;       // A thread that posted has left items to the next one that drives.
   int foreground_ = 0;             // Threads in WaitFor().
   uint64_t foreground_drives_ = 0;
-  std::vector<Event*> waiting_;
+  std::vector<WaitEvent*> waiting_;
   std::atomic<bool> yield_{false};  // The background driver is to step back, or to end.
   bool stopping_ = false;
   std::condition_variable background_wake_;

@@ -28,7 +28,7 @@ void PoolWorker::StartWatching() {
 bool PoolWorker::Start() {
   if (stopping_ || !available()) return false;
   if (thread_.joinable()) return true;
-  absl::StatusOr<std::thread> started = fabric::StartThread("hawser-pool", [this] { Run(); });
+  absl::StatusOr<std::thread> started = StartThread("hawser-pool", [this] { Run(); });
   if (!started.ok()) {  // The callers do its work.
     available_.store(false, std::memory_order_relaxed);
     return false;

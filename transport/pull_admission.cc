@@ -53,7 +53,7 @@ size_t PullAdmission::LaneOf(const Pull& pull) { return pull.bytes_ <= kReadAhea
 
 PullHost& PullAdmission::HostOf(PullAccount& account) {
   if (account.host_ == nullptr) {
-    const fabric::PeerHost key = account.owner_.peer_host();
+    const PeerHost key = account.owner_.peer_host();
     std::unique_ptr<PullHost>& host = hosts_[key];
     if (host == nullptr) {
       host = std::make_unique<PullHost>();
@@ -143,7 +143,7 @@ HeldByHost PullAdmission::Detach(Pull& pull) {
 void PullAdmission::Leave(PullHost& host, uint64_t bytes) {
   held_bytes_ -= bytes;
   host.held_bytes -= bytes;
-  if (--host.owners == 0) hosts_.erase(fabric::PeerHost(host.key));
+  if (--host.owners == 0) hosts_.erase(PeerHost(host.key));
   if (bytes != 0) PumpSoon();
 }
 

@@ -42,7 +42,7 @@ struct PullHost {
     uint64_t refused_in_pass = 0;
   };
 
-  fabric::PeerHost key;
+  PeerHost key;
   size_t owners = 0;  // Accounts, and what HeldByHost keeps of it.
   uint64_t held_bytes = 0;
   std::array<Lane, 2> lanes;
@@ -101,7 +101,7 @@ class PullAccount final : public ListLink<InHolders> {
 // no earlier than READs into it can be posted:
 //  - A connection has one long pull (more than kReadAheadBytes) and a few short ones under way; the next is
 //    admitted when less than kReadAheadBytes of those before it are left to be posted.
-//  - A host (fabric::PeerHost) holds at most a share of the memory that is free or its own: so much for long
+//  - A host (PeerHost) holds at most a share of the memory that is free or its own: so much for long
 //    pulls, somewhat more for short ones. A pull always finds room when no other pull holds any.
 //  - Hosts take turns, then connections of one host; pulls of one connection are admitted in their order.
 // Pulls that are not admitted wait here and cost nothing until memory is returned. Their deadlines are kept
@@ -177,7 +177,7 @@ class PullAdmission {
 
   Poller& poller_;
   const std::array<double, 2> shares_;  // Of the two lanes.
-  absl::flat_hash_map<fabric::PeerHost, std::unique_ptr<PullHost>> hosts_;
+  absl::flat_hash_map<PeerHost, std::unique_ptr<PullHost>> hosts_;
   std::array<IntrusiveList<PullHost::Lane, InRing>, 2> rings_;  // Hosts that wait, in turn.
   IntrusiveList<PullAccount, InHolders> holders_;               // With unread bytes; the oldest first.
   uint64_t held_bytes_ = 0;

@@ -59,9 +59,7 @@ void PullQueue::Fail() {
   admission_.WithdrawAll(account_);
 }
 
-fabric::PeerHost PullQueue::peer_host() const {
-  return fabric::PeerHost(connection_.queue_pair().peer_address());
-}
+PeerHost PullQueue::peer_host() const { return PeerHost(connection_.queue_pair().peer_address()); }
 
 bool PullQueue::waits_for_peer() const {
   return !share_.waits_in_line() && connection_.send_queue().reads_stand_still_since_ns() != kNever;

@@ -104,7 +104,7 @@ class PullQueue {
   void SetDepth(uint32_t depth) { share_.SetDepth(depth); }
 
   // ---- For PullAdmission.
-  fabric::PeerHost peer_host() const;
+  PeerHost peer_host() const;
   // READs are posted, and it is the peer that does not let them complete.
   bool waits_for_peer() const;
   // Ends the connection: others wait for the memory that it holds.

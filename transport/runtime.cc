@@ -91,7 +91,7 @@ void Runtime::Destroy(Runtime* runtime) {
   if (!runtime->pollers_[0]->usable_in_this_process()) return;
   HAWSER_CHECK(runtime->has_threads_, "a runtime without threads lost its last owner on one of its pollers");
   // A poller waits for all threads that are on it, of which this one is one.
-  auto started = fabric::StartThread("hawser-end", [runtime] { delete runtime; });
+  auto started = StartThread("hawser-end", [runtime] { delete runtime; });
   if (started.ok()) started->detach();  // Else it stays.
 }
 

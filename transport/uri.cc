@@ -60,7 +60,7 @@ absl::StatusOr<Uri> ParseUri(absl::string_view text) {
   return uri;
 }
 
-absl::StatusOr<fabric::SocketAddress> ParseNumericHost(absl::string_view host) {
+absl::StatusOr<SocketAddress> ParseNumericHost(absl::string_view host) {
   addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
@@ -73,10 +73,10 @@ absl::StatusOr<fabric::SocketAddress> ParseNumericHost(absl::string_view host) {
         absl::StrCat("\"", host, "\" is no IPv4 or IPv6 address; say 10.0.0.1 or fd00::1"));
   }
   std::unique_ptr<addrinfo, void (*)(addrinfo*)> guard(found, freeaddrinfo);
-  return fabric::SocketAddress(found->ai_addr, found->ai_addrlen);
+  return SocketAddress(found->ai_addr, found->ai_addrlen);
 }
 
-absl::StatusOr<std::vector<fabric::SocketAddress>> Resolve(const Uri& uri) {
+absl::StatusOr<std::vector<SocketAddress>> Resolve(const Uri& uri) {
   addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
@@ -93,7 +93,7 @@ absl::StatusOr<std::vector<fabric::SocketAddress>> Resolve(const Uri& uri) {
     return absl::NotFoundError(absl::StrCat(text, "; check the name, /etc/hosts and the name server"));
   }
   std::unique_ptr<addrinfo, void (*)(addrinfo*)> guard(found, freeaddrinfo);
-  std::vector<fabric::SocketAddress> addresses;
+  std::vector<SocketAddress> addresses;
   for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
     if (info->ai_family != AF_INET && info->ai_family != AF_INET6) continue;
     addresses.emplace_back(info->ai_addr, info->ai_addrlen);

@@ -33,11 +33,11 @@ absl::StatusOr<Uri> ParseUri(absl::string_view text);
 
 // "10.0.0.1", "fd00::1" or "fe80::1%eth0" with port 0; no name is looked up. InvalidArgument: it is no such
 // address.
-absl::StatusOr<fabric::SocketAddress> ParseNumericHost(absl::string_view host);
+absl::StatusOr<SocketAddress> ParseNumericHost(absl::string_view host);
 
 // The numeric addresses of `uri`, in the order to try them; at least one. Blocks while names are looked up,
 // so never on a poller. NotFound: no such name; Unavailable: the resolver did not answer.
-absl::StatusOr<std::vector<fabric::SocketAddress>> Resolve(const Uri& uri);
+absl::StatusOr<std::vector<SocketAddress>> Resolve(const Uri& uri);
 
 }  // namespace hawser::transport
 

@@ -28,7 +28,7 @@ std::string Complaint(const CalledOut::Call& call, absl::Duration held) {
 }  // namespace
 
 Watchdog& Watchdog::Process() {
-  static constinit fabric::PerProcess<Watchdog> watchdog;
+  static constinit PerProcess<Watchdog> watchdog;
   return watchdog.Get();
 }
 
@@ -41,7 +41,7 @@ void Watchdog::Watch(const CalledOut& called, Environment& environment) {
     wake_.notify_one();
   }
   if (thread_.joinable()) return;
-  absl::StatusOr<std::thread> started = fabric::StartThread("hawser-watchdog", [this] { Run(); });
+  absl::StatusOr<std::thread> started = StartThread("hawser-watchdog", [this] { Run(); });
   if (started.ok()) thread_ = *std::move(started);  // Else the next poller tries again.
 }
 

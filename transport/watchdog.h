@@ -59,7 +59,7 @@ class Watchdog {
   bool LookLocked(std::vector<std::string>& lines);
 
   const Limits limits_;
-  const fabric::ForkMark fork_mark_;
+  const ForkMark fork_mark_;
   std::atomic<bool> asleep_{false};
 
   std::mutex setup_mutex_;  // Held while the thread is started or joined.

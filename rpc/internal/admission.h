@@ -21,11 +21,11 @@ class Admission {
  public:
   // What one connection takes.
   struct Place {
-    fabric::PeerHost host;
+    PeerHost host;
     const transport::BufferPool* pool = nullptr;
     uint64_t receive_bytes = 0;  // Of the pool, for its receives.
   };
-  using Newcomer = fabric::PeerTable::Entry;
+  using Newcomer = PeerTable::Entry;
 
   explicit Admission(const ServerOptions& options);
 
@@ -57,9 +57,9 @@ class Admission {
   const uint32_t connections_per_host_max_;
   uint64_t places_ = 0;
   uint64_t open_ = 0;
-  absl::flat_hash_map<fabric::PeerHost, Host> by_host_;
+  absl::flat_hash_map<PeerHost, Host> by_host_;
   absl::flat_hash_map<const transport::BufferPool*, Memory> memory_;
-  fabric::PeerTable newcomers_;
+  PeerTable newcomers_;
 };
 
 }  // namespace hawser::internal

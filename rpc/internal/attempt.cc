@@ -28,9 +28,9 @@ constexpr size_t kAtOnceMax = 4;
 constexpr size_t kFailuresTold = 4;
 
 // The families take turns, the one that the resolver names first begins, and each keeps its order.
-std::vector<fabric::SocketAddress> Interleave(const std::vector<fabric::SocketAddress>& addresses) {
-  std::vector<fabric::SocketAddress> of_first, of_other, result;
-  for (const fabric::SocketAddress& each : addresses) {
+std::vector<SocketAddress> Interleave(const std::vector<SocketAddress>& addresses) {
+  std::vector<SocketAddress> of_first, of_other, result;
+  for (const SocketAddress& each : addresses) {
     (each.family() == addresses.front().family() ? of_first : of_other).push_back(each);
   }
   for (size_t i = 0; i < std::max(of_first.size(), of_other.size()); ++i) {
@@ -84,7 +84,7 @@ void Attempt::Abandon() {
   owner_ = nullptr;
 }
 
-void Attempt::OnResolved(absl::StatusOr<std::vector<fabric::SocketAddress>> addresses) {
+void Attempt::OnResolved(absl::StatusOr<std::vector<SocketAddress>> addresses) {
   poller_.AssertHeld();
   if (owner_ == nullptr || next_ > 0 || !failures_.empty()) return;  // Late.
   poller_.timers().Cancel(resolve_timer_);
@@ -106,7 +106,7 @@ void Attempt::TryNext() {
   if (links_.empty()) Fail();
 }
 
-void Attempt::Dial(const fabric::SocketAddress& address) {
+void Attempt::Dial(const SocketAddress& address) {
   // The last addresses that there is room for have all of the time that is left. With more of them than that,
   // one that does not answer makes room in time.
   const int64_t left_ns = std::max<int64_t>(0, give_up_ns_ - poller_.now_ns());

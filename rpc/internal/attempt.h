@@ -45,10 +45,10 @@ class Attempt final : public std::enable_shared_from_this<Attempt>, public Resol
   void Abandon();
 
  private:
-  void OnResolved(absl::StatusOr<std::vector<fabric::SocketAddress>> addresses);
+  void OnResolved(absl::StatusOr<std::vector<SocketAddress>> addresses);
   // Tries the next address, if there is one and room for it. Fails if nothing is left to wait for.
   void TryNext();
-  void Dial(const fabric::SocketAddress& address);
+  void Dial(const SocketAddress& address);
   void SetNextTimer();
   // `link` is no longer one of those that are tried.
   std::unique_ptr<Link> Take(const Link& link);
@@ -75,7 +75,7 @@ class Attempt final : public std::enable_shared_from_this<Attempt>, public Resol
   int64_t give_up_ns_ = 0;
   transport::Timer resolve_timer_;
   transport::Timer next_timer_;
-  std::vector<fabric::SocketAddress> addresses_;
+  std::vector<SocketAddress> addresses_;
   size_t next_ = 0;
   std::vector<absl::Status> failures_;
   std::vector<std::unique_ptr<Link>> links_;  // That are being tried.

@@ -7,7 +7,7 @@
 
 namespace hawser::internal {
 absl::Status RunInBackground(absl::AnyInvocable<void()> function) {
-  absl::StatusOr<std::thread> started = fabric::StartThread("hawser-aside", std::move(function));
+  absl::StatusOr<std::thread> started = StartThread("hawser-aside", std::move(function));
   if (started.ok()) started->detach();
   return started.status();
 }
@@ -15,7 +15,7 @@ absl::Status RunInBackground(absl::AnyInvocable<void()> function) {
 void RunAndWait(transport::Poller& poller, absl::AnyInvocable<void()> function) {
   if (poller.Held()) return function();
   // Shared: we may be gone before Set() has returned.
-  const auto done = std::make_shared<transport::Event>();
+  const auto done = std::make_shared<transport::WaitEvent>();
   poller.Run([done, &function] {
     function();
     done->Set();

@@ -37,7 +37,7 @@ class CallQueue {
   transport::Timer timer_;
   UntypedCall* first_ = nullptr;
   UntypedCall* last_ = nullptr;
-  transport::TimeHeap<UntypedCall, &UntypedCall::deadline_ns_, &UntypedCall::heap_position_> by_deadline_;
+  TimeHeap<UntypedCall, &UntypedCall::deadline_ns_, &UntypedCall::heap_position_> by_deadline_;
 };
 
 }  // namespace hawser::internal

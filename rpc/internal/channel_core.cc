@@ -45,11 +45,10 @@ absl::StatusOr<std::shared_ptr<Serving>> MakeOffers(const ChannelOptions& option
 // Where there are several: that of the address to come from, or of the route to where it goes. A name is not
 // looked up for this, which would block.
 std::string DeviceTo(const transport::Uri& uri, const std::string& local_address) {
-  const absl::StatusOr<fabric::SocketAddress> local = transport::ParseNumericHost(local_address);
-  const absl::StatusOr<fabric::SocketAddress> remote = transport::ParseNumericHost(uri.host);
+  const absl::StatusOr<SocketAddress> local = transport::ParseNumericHost(local_address);
+  const absl::StatusOr<SocketAddress> remote = transport::ParseNumericHost(uri.host);
   if (!local.ok() && !remote.ok()) return "";
-  return transport::DeviceFor(uri.scheme, local.value_or(fabric::SocketAddress()),
-                              remote.value_or(fabric::SocketAddress()));
+  return transport::DeviceFor(uri.scheme, local.value_or(SocketAddress()), remote.value_or(SocketAddress()));
 }
 
 }  // namespace
@@ -101,15 +100,13 @@ absl::StatusOr<std::shared_ptr<transport::Runtime>> ChannelCore::RuntimeFor(cons
 }
 
 absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Accept(
-    std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
-    std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello,
+    std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller, transport::PeerRequest request,
     const transport::SessionToken& session, ChannelOptions options, absl::AnyInvocable<void()> on_gone) {
-  const std::string address = absl::StrCat(runtime->scheme(), "://", request->peer_address().ToString());
+  const std::string address = absl::StrCat(runtime->scheme(), "://", request.peer_address().ToString());
   std::shared_ptr<ChannelCore> core(new ChannelCore(std::move(runtime), poller, address, std::move(options)));
   Link::Observer& observer = *core;
   core->link_ = std::make_unique<Link>(core->runtime_, poller, core->options_.connection, observer);
-  if (absl::Status status = core->link_->Accept(std::move(request), hello, session); !status.ok())
-    return status;
+  if (absl::Status status = core->link_->Accept(std::move(request), session); !status.ok()) return status;
   core->on_gone_ = std::move(on_gone);
   core->self_ = core;
   return core;

@@ -21,6 +21,7 @@
 #include "hawser/rpc/internal/link.h"
 #include "hawser/rpc/internal/untyped_call.h"
 #include "hawser/rpc/options.h"
+#include "hawser/transport/peer_request.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/timer.h"
 #include "hawser/transport/uri.h"
@@ -50,8 +51,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   // For ServerContext::peer(): the client has dialed `request`. When that connection ends, so does the
   // channel. On `poller`, which is of `runtime`. `on_gone` runs on the poller when the connection is no more.
   static absl::StatusOr<std::shared_ptr<ChannelCore>> Accept(
-      std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
-      std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello,
+      std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller, transport::PeerRequest request,
       const transport::SessionToken& session, ChannelOptions options, absl::AnyInvocable<void()> on_gone);
   ~ChannelCore();
 
@@ -135,7 +135,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   CallPool calls_;
 
   // How the first attempt ended.
-  transport::Event first_attempt_done_;
+  transport::WaitEvent first_attempt_done_;
   absl::Status first_attempt_;
 
   // ---- On the poller.

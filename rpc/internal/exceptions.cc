@@ -156,7 +156,7 @@ absl::Status StatusOfHandlersException(absl::string_view method, absl::string_vi
   if (IsOfAMessage()) {
     const absl::StatusOr<transport::Uri> uri = transport::ParseUri(peer);
     if (uri.ok()) {
-      const absl::StatusOr<fabric::SocketAddress> address = transport::ParseNumericHost(uri->host);
+      const absl::StatusOr<SocketAddress> address = transport::ParseNumericHost(uri->host);
       if (address.ok()) {
         log.Line(LogSeverity::kError, *address, line);
         return thrown;

@@ -15,7 +15,7 @@ Link::~Link() {
   if (reverse_ != nullptr) poller_.AddAsyncInterest(-1);
 }
 
-absl::Status Link::Dial(const fabric::SocketAddress& address, absl::Duration give_up_after,
+absl::Status Link::Dial(const SocketAddress& address, absl::Duration give_up_after,
                         std::shared_ptr<const Serving> offers) {
   poller_.AssertHeld();
   address_ = address;
@@ -31,11 +31,10 @@ absl::Status Link::Dial(const fabric::SocketAddress& address, absl::Duration giv
   return absl::OkStatus();
 }
 
-absl::Status Link::Accept(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello,
-                          const transport::SessionToken& session) {
+absl::Status Link::Accept(transport::PeerRequest request, const transport::SessionToken& session) {
   poller_.AssertHeld();
   absl::StatusOr<transport::Connection*> connection =
-      transport::Connection::Accept(poller_, std::move(request), options_, hello, session, *this, nullptr);
+      transport::Connection::Accept(poller_, std::move(request), options_, session, *this, nullptr);
   if (!connection.ok()) return connection.status();
   forward_ = *connection;
   return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "hawser/rpc/internal/serving_connection.h"
 #include "hawser/rpc/internal/session_probe.h"
 #include "hawser/transport/connection.h"
+#include "hawser/transport/peer_request.h"
 #include "hawser/transport/poller.h"
 
 namespace hawser::internal {
@@ -51,11 +52,10 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner, Sess
 
   // `give_up_after`: both connections included. `offers`: what the reverse connection answers; null: there is
   // none.
-  absl::Status Dial(const fabric::SocketAddress& address, absl::Duration give_up_after,
+  absl::Status Dial(const SocketAddress& address, absl::Duration give_up_after,
                     std::shared_ptr<const Serving> offers);
   // The reverse connection that a client dialed: at this end it carries our calls.
-  absl::Status Accept(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello,
-                      const transport::SessionToken& session);
+  absl::Status Accept(transport::PeerRequest request, const transport::SessionToken& session);
 
   void set_observer(Observer& observer) { observer_ = &observer; }
 
@@ -106,7 +106,7 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner, Sess
   std::unique_ptr<SessionProbe> probe_;
   bool dialed_ = false;              // Not accepted.
   transport::SessionToken session_;  // Once ready, if it was dialed.
-  fabric::SocketAddress address_;
+  SocketAddress address_;
   int64_t give_up_ns_ = 0;
   std::shared_ptr<const Serving> offers_;
   bool ready_ = false;

@@ -10,7 +10,7 @@
 namespace hawser::internal {
 namespace {
 
-constinit fabric::PerProcess<Resolver> resolver;
+constinit PerProcess<Resolver> resolver;
 
 }  // namespace
 

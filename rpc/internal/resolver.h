@@ -26,7 +26,7 @@ namespace hawser::internal {
 // Lifetime: the destructor waits for look-ups.
 class Resolver {
  public:
-  using Addresses = absl::StatusOr<std::vector<fabric::SocketAddress>>;
+  using Addresses = absl::StatusOr<std::vector<SocketAddress>>;
   using LookUp = std::function<Addresses(const transport::Uri&)>;
 
   static constexpr size_t kThreadsMax = 16;

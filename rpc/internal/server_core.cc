@@ -40,20 +40,18 @@ std::shared_ptr<Serving> MakeServing(const ServerOptions& options) {
 }
 
 // Connections to an address of the one are connections to an address of the other.
-bool Collide(const fabric::SocketAddress& a, const fabric::SocketAddress& b) {
-  const auto covers = [](const fabric::SocketAddress& all, const fabric::SocketAddress& other) {
+bool Collide(const SocketAddress& a, const SocketAddress& b) {
+  const auto covers = [](const SocketAddress& all, const SocketAddress& other) {
     return all.is_unspecified() && (all.family() == AF_INET6 || other.family() == AF_INET);
   };
   return a.port() == b.port() && (covers(a, b) || covers(b, a) || a.ToString() == b.ToString());
 }
 
 // A name may be listed twice with one address.
-std::vector<fabric::SocketAddress> WithoutRepeats(const std::vector<fabric::SocketAddress>& addresses) {
-  std::vector<fabric::SocketAddress> result;
-  for (const fabric::SocketAddress& address : addresses) {
-    const auto same = [&](const fabric::SocketAddress& each) {
-      return each.ToString() == address.ToString();
-    };
+std::vector<SocketAddress> WithoutRepeats(const std::vector<SocketAddress>& addresses) {
+  std::vector<SocketAddress> result;
+  for (const SocketAddress& address : addresses) {
+    const auto same = [&](const SocketAddress& each) { return each.ToString() == address.ToString(); };
     if (std::none_of(result.begin(), result.end(), same)) result.push_back(address);
   }
   return result;
@@ -218,7 +216,7 @@ absl::StatusOr<std::vector<ServerCore::Listening>> ServerCore::ListenOnUri(trans
     absl::MutexLock lock(&mutex_);
     listened_ = true;
   }
-  absl::StatusOr<std::vector<fabric::SocketAddress>> addresses = transport::Resolve(uri);
+  absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(uri);
   if (!addresses.ok()) return addresses.status();
   if (absl::Status free = CheckNotShadowed(uri, *addresses); !free.ok()) return free;
   absl::StatusOr<Pollers*> pollers = PollersOn(uri.scheme, addresses->front());
@@ -229,7 +227,7 @@ absl::StatusOr<std::vector<ServerCore::Listening>> ServerCore::ListenOnUri(trans
         listening.status().code(),
         absl::StrCat("listening on ", uri.ToString(), ": ", absl::string_view(listening.status().message())));
   }
-  const fabric::SocketAddress first = listening->front().address;
+  const SocketAddress first = listening->front().address;
   uri.port = first.port();
   // [::] without IPv6.
   if (first.is_unspecified() && first.family() != addresses->front().family()) uri.host = "0.0.0.0";
@@ -237,12 +235,12 @@ absl::StatusOr<std::vector<ServerCore::Listening>> ServerCore::ListenOnUri(trans
 }
 
 absl::Status ServerCore::CheckNotShadowed(const transport::Uri& uri,
-                                          const std::vector<fabric::SocketAddress>& addresses) const {
+                                          const std::vector<SocketAddress>& addresses) const {
   if (uri.port == 0) return absl::OkStatus();
   absl::MutexLock lock(&mutex_);
   for (const Listening& other : listening_) {
     if (other.uri.scheme != uri.scheme) continue;
-    for (const fabric::SocketAddress& address : addresses) {
+    for (const SocketAddress& address : addresses) {
       if (!Collide(address, other.address)) continue;
       return absl::AlreadyExistsError(absl::StrCat(
           "listening on ", uri.ToString(), ": this server listens on ", other.uri.ToString(),
@@ -269,7 +267,7 @@ absl::Status ServerCore::Keep(const transport::Uri& uri, std::vector<Listening> 
 }
 
 absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersOn(const std::string& scheme,
-                                                           const fabric::SocketAddress& address) {
+                                                           const SocketAddress& address) {
   // A runtime that was given has its device.
   return PollersFor(scheme, options_.runtime != nullptr ? "" : transport::DeviceFor(scheme, address, {}));
 }
@@ -316,13 +314,13 @@ absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeFor(const
 }
 
 absl::StatusOr<std::vector<ServerCore::Listening>> ServerCore::ListenOnAll(
-    Pollers& pollers, std::vector<fabric::SocketAddress> addresses) {
+    Pollers& pollers, std::vector<SocketAddress> addresses) {
   const bool any_port = addresses.front().port() == 0;
   absl::Status failure;
   for (int tries = any_port ? kPortTries : 1; tries > 0; --tries) {
     std::vector<Listening> listening;
     failure = absl::OkStatus();
-    for (fabric::SocketAddress address : addresses) {
+    for (SocketAddress address : addresses) {
       if (!listening.empty()) address.set_port(listening.front().address.port());
       absl::StatusOr<Listening> one = ListenOn(pollers, address);
       if (one.ok()) {
@@ -339,11 +337,10 @@ absl::StatusOr<std::vector<ServerCore::Listening>> ServerCore::ListenOnAll(
   return failure;
 }
 
-absl::StatusOr<ServerCore::Listening> ServerCore::ListenOn(Pollers& pollers,
-                                                           const fabric::SocketAddress& address) {
+absl::StatusOr<ServerCore::Listening> ServerCore::ListenOn(Pollers& pollers, const SocketAddress& address) {
   transport::Poller& poller = *pollers.front_desk;
   absl::StatusOr<std::unique_ptr<transport::Acceptor>> acceptor = absl::InternalError("did not run");
-  fabric::SocketAddress real;
+  SocketAddress real;
   RunAndWait(poller, [&] {
     acceptor = transport::Acceptor::Listen(poller, address, pollers);
     if (acceptor.ok()) real = (*acceptor)->address();
@@ -360,35 +357,30 @@ void ServerCore::StopListening(std::vector<Listening> listening) {
 
 // ---- Clients
 
-void ServerCore::Pollers::OnPeer(std::unique_ptr<fabric::ConnectRequest> request,
-                                 const transport::Handshake& hello) {
-  core->OnPeer(*this, std::move(request), hello);
-}
+void ServerCore::Pollers::OnPeer(transport::PeerRequest request) { core->OnPeer(*this, std::move(request)); }
 
-void ServerCore::OnPeer(Pollers& pollers, std::unique_ptr<fabric::ConnectRequest> request,
-                        const transport::Handshake& hello) {
-  if (hello.role == transport::Role::kProbe) {
-    return transport::Reject(*request, AnswerProbe(pollers, *request, hello));
-  }
-  const bool reverse = hello.role == transport::Role::kReverse;
+void ServerCore::OnPeer(Pollers& pollers, transport::PeerRequest request) {
+  const transport::Role role = request.hello().role;
+  if (role == transport::Role::kProbe) return request.Reject(AnswerProbe(pollers, request));
+  const bool reverse = role == transport::Role::kReverse;
   size_t index = 0;
   absl::StatusOr<transport::Poller*> poller;
   if (reverse) {
-    poller = PollerOfSession(pollers, *request, hello);
+    poller = PollerOfSession(pollers, request);
   } else {
     absl::StatusOr<size_t> next = NextPoller(pollers);
-    if (!next.ok()) return transport::Refuse(*request, next.status());
+    if (!next.ok()) return request.Refuse(next.status());
     index = *next;
     poller = &pollers.runtime->poller(index);
   }
-  if (!poller.ok()) return transport::Refuse(*request, poller.status());
-  const Admission::Place place = PlaceFor(pollers, *request, hello);
-  if (absl::Status admitted = Admit(place); !admitted.ok()) return transport::Refuse(*request, admitted);
+  if (!poller.ok()) return request.Refuse(poller.status());
+  const Admission::Place place = PlaceFor(pollers, request);
+  if (absl::Status admitted = Admit(place); !admitted.ok()) return request.Refuse(admitted);
   if (!reverse) pollers.waiting[index]->fetch_add(1, std::memory_order_relaxed);
-  (*poller)->Run([this, &pollers, index, hello, place, reverse, request = std::move(request)]() mutable {
-    if (reverse) return AcceptReverse(std::move(request), hello, place);
+  (*poller)->Run([this, &pollers, index, place, reverse, request = std::move(request)]() mutable {
+    if (reverse) return AcceptReverse(std::move(request), place);
     pollers.waiting[index]->fetch_sub(1, std::memory_order_relaxed);
-    AcceptClient(pollers, index, std::move(request), hello, place);
+    AcceptClient(pollers, index, std::move(request), place);
   });
 }
 
@@ -403,9 +395,8 @@ absl::StatusOr<size_t> ServerCore::NextPoller(Pollers& pollers) {
                    " new connections that it does not come to; do handlers hold it?"));
 }
 
-absl::Status ServerCore::AnswerProbe(const Pollers& pollers, const fabric::ConnectRequest& request,
-                                     const transport::Handshake& hello) {
-  const absl::StatusOr<transport::Poller*> poller = PollerOfSession(pollers, request, hello);
+absl::Status ServerCore::AnswerProbe(const Pollers& pollers, const transport::PeerRequest& request) {
+  const absl::StatusOr<transport::Poller*> poller = PollerOfSession(pollers, request);
   if (!poller.ok()) return poller.status();
   const auto call = (*poller)->called_out().Now();
   const int64_t held_ns = call.has_value() ? (*poller)->environment().NowNs() - call->since_ns : 0;
@@ -417,20 +408,19 @@ absl::Status ServerCore::AnswerProbe(const Pollers& pollers, const fabric::Conne
 }
 
 absl::StatusOr<transport::Poller*> ServerCore::PollerOfSession(const Pollers& pollers,
-                                                               const fabric::ConnectRequest& request,
-                                                               const transport::Handshake& hello) {
+                                                               const transport::PeerRequest& request) {
   absl::MutexLock lock(&mutex_);
-  Session* const session = FindSession(hello.session);
+  Session* const session = FindSession(request.hello().session);
   if (session == nullptr) return absl::NotFoundError("no such session; its first connection is gone");
   absl::Status allowed = session->CheckReverse(*pollers.runtime, request.peer_address());
   if (!allowed.ok()) return allowed;
   return &session->poller();
 }
 
-Admission::Place ServerCore::PlaceFor(const Pollers& pollers, const fabric::ConnectRequest& request,
-                                      const transport::Handshake& hello) const {
+Admission::Place ServerCore::PlaceFor(const Pollers& pollers, const transport::PeerRequest& request) const {
   const transport::ConnectionOptions& mine = options_.connection;
-  return {.host = fabric::PeerHost(request.peer_address()),
+  const transport::Handshake& hello = request.hello();
+  return {.host = PeerHost(request.peer_address()),
           .pool = &pollers.runtime->buffers(),
           .receive_bytes = transport::ReceiveRing::LeasedBytes(
               std::min<uint32_t>(mine.slots, hello.slots),
@@ -444,11 +434,11 @@ absl::Status ServerCore::Admit(const Admission::Place& place) {
   return admission_.Admit(place);
 }
 
-void ServerCore::AcceptClient(Pollers& pollers, size_t index, std::unique_ptr<fabric::ConnectRequest> request,
-                              const transport::Handshake& hello, const Admission::Place& place) {
+void ServerCore::AcceptClient(Pollers& pollers, size_t index, transport::PeerRequest request,
+                              const Admission::Place& place) {
   Session::Owner& owner = *this;
   auto made =
-      std::make_unique<Session>(pollers.runtime, pollers.runtime->poller(index), request->peer_address(),
+      std::make_unique<Session>(pollers.runtime, pollers.runtime->poller(index), request.peer_address(),
                                 place, options_, serving_, *pollers.counters[index], owner);
   Session& session = *made;
   bool serving;
@@ -468,10 +458,10 @@ void ServerCore::AcceptClient(Pollers& pollers, size_t index, std::unique_ptr<fa
   }
   if (excess_poller != nullptr) CloseNewcomer(*excess_poller, excess);
   if (!serving) {
-    transport::Refuse(*request, absl::UnavailableError("the server is shutting down"));
+    request.Refuse(absl::UnavailableError("the server is shutting down"));
     return ReleaseConnection(place);
   }
-  if (!session.Accept(std::move(request), hello).ok()) {
+  if (!session.Accept(std::move(request)).ok()) {
     ConnectionEnded(place);
     OnSessionGone(session);
   }
@@ -492,18 +482,18 @@ void ServerCore::CloseNewcomer(transport::Poller& poller, const transport::Sessi
   });
 }
 
-void ServerCore::AcceptReverse(std::unique_ptr<fabric::ConnectRequest> request,
-                               const transport::Handshake& hello, const Admission::Place& place) {
+void ServerCore::AcceptReverse(transport::PeerRequest request, const Admission::Place& place) {
   Session* session;
   {
     absl::MutexLock lock(&mutex_);
-    session = FindSession(hello.session);  // It is destroyed on this poller, so not before we return.
+    session =
+        FindSession(request.hello().session);  // It is destroyed on this poller, so not before we return.
   }
   if (session == nullptr) {
-    transport::Refuse(*request, absl::NotFoundError("no such session; its first connection is gone"));
+    request.Refuse(absl::NotFoundError("no such session; its first connection is gone"));
     return ReleaseConnection(place);
   }
-  if (!session->AcceptReverse(std::move(request), hello, place).ok()) ReleaseConnection(place);
+  if (!session->AcceptReverse(std::move(request), place).ok()) ReleaseConnection(place);
 }
 
 Session* ServerCore::FindSession(const transport::SessionToken& token) ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -669,7 +659,7 @@ absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeForBuffer
   const bool any = uri->scheme == transport::kAutoScheme;
   if (any) uri->scheme = transport::kRdmaScheme;
   if (absl::Status known = transport::CheckScheme(uri->scheme); !known.ok()) return known;
-  absl::StatusOr<std::vector<fabric::SocketAddress>> addresses = transport::Resolve(*uri);
+  absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(*uri);
   if (!addresses.ok()) return addresses.status();
   absl::StatusOr<Pollers*> pollers = PollersOn(uri->scheme, addresses->front());
   if (any && !pollers.ok()) pollers = PollersOn(transport::kTcpScheme, addresses->front());

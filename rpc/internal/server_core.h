@@ -22,6 +22,7 @@
 #include "hawser/rpc/internal/session.h"
 #include "hawser/rpc/server.h"
 #include "hawser/transport/acceptor.h"
+#include "hawser/transport/peer_request.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/uri.h"
 
@@ -62,7 +63,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
 
   // The pollers for the URIs of one scheme, and what is counted on each.
   struct Pollers final : transport::Acceptor::Handler {
-    void OnPeer(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello) override;
+    void OnPeer(transport::PeerRequest request) override;
     ServerCore* core;
     std::shared_ptr<transport::Runtime> runtime;
     std::vector<std::unique_ptr<ServingCounters>> counters;
@@ -74,8 +75,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
   struct Listening {
     transport::Poller* poller;
     std::unique_ptr<transport::Acceptor> acceptor;
-    fabric::SocketAddress address;  // With the real port.
-    transport::Uri uri;             // As Listen() has returned it.
+    SocketAddress address;  // With the real port.
+    transport::Uri uri;     // As Listen() has returned it.
   };
 
   absl::Status CheckOptions() const;
@@ -84,17 +85,15 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
   absl::StatusOr<std::vector<Listening>> ListenOnUri(transport::Uri& uri);
   // AlreadyExists: what it listens on already gets, or takes, connections to one of `addresses`. The kernel
   // refuses that, too, but does not say what is in the way.
-  absl::Status CheckNotShadowed(const transport::Uri& uri,
-                                const std::vector<fabric::SocketAddress>& addresses) const;
+  absl::Status CheckNotShadowed(const transport::Uri& uri, const std::vector<SocketAddress>& addresses) const;
   // Until Shutdown(). FailedPrecondition: that was called.
   absl::Status Keep(const transport::Uri& uri, std::vector<Listening> listening);
-  absl::StatusOr<Pollers*> PollersOn(const std::string& scheme, const fabric::SocketAddress& address);
+  absl::StatusOr<Pollers*> PollersOn(const std::string& scheme, const SocketAddress& address);
   absl::StatusOr<Pollers*> PollersFor(const std::string& scheme, const std::string& device);
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeFor(const std::string& scheme,
                                                                  const std::string& device) const;
-  absl::StatusOr<std::vector<Listening>> ListenOnAll(Pollers& pollers,
-                                                     std::vector<fabric::SocketAddress> addresses);
-  absl::StatusOr<Listening> ListenOn(Pollers& pollers, const fabric::SocketAddress& address);
+  absl::StatusOr<std::vector<Listening>> ListenOnAll(Pollers& pollers, std::vector<SocketAddress> addresses);
+  absl::StatusOr<Listening> ListenOn(Pollers& pollers, const SocketAddress& address);
   static void StopListening(std::vector<Listening> listening);
   // That of AllocateBuffer().
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeForBuffers(absl::string_view uri);
@@ -117,25 +116,20 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
   void ForEachSession(absl::FunctionRef<void(Session&)> function);
   Session* FindSession(const transport::SessionToken& token);
 
-  void OnPeer(Pollers& pollers, std::unique_ptr<fabric::ConnectRequest> request,
-              const transport::Handshake& hello);
+  void OnPeer(Pollers& pollers, transport::PeerRequest request);
   // What has become of the session that a probe asks about, as SessionProbe::Owner hears it.
-  absl::Status AnswerProbe(const Pollers& pollers, const fabric::ConnectRequest& request,
-                           const transport::Handshake& hello);
+  absl::Status AnswerProbe(const Pollers& pollers, const transport::PeerRequest& request);
   // Which poller gets the next client. ResourceExhausted: none comes to those that it was given.
   static absl::StatusOr<size_t> NextPoller(Pollers& pollers);
   // What the connection takes whose request this is.
-  Admission::Place PlaceFor(const Pollers& pollers, const fabric::ConnectRequest& request,
-                            const transport::Handshake& hello) const;
+  Admission::Place PlaceFor(const Pollers& pollers, const transport::PeerRequest& request) const;
   // The poller of the session that `request` belongs to. NotFound, PermissionDenied: there is none.
   absl::StatusOr<transport::Poller*> PollerOfSession(const Pollers& pollers,
-                                                     const fabric::ConnectRequest& request,
-                                                     const transport::Handshake& hello);
+                                                     const transport::PeerRequest& request);
   absl::Status Admit(const Admission::Place& place);
-  void AcceptClient(Pollers& pollers, size_t index, std::unique_ptr<fabric::ConnectRequest> request,
-                    const transport::Handshake& hello, const Admission::Place& place);
-  void AcceptReverse(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello,
-                     const Admission::Place& place);
+  void AcceptClient(Pollers& pollers, size_t index, transport::PeerRequest request,
+                    const Admission::Place& place);
+  void AcceptReverse(transport::PeerRequest request, const Admission::Place& place);
   // Of a newcomer that makes room for others.
   void CloseNewcomer(transport::Poller& poller, const transport::SessionToken& token);
   void ConnectionEnded(const Admission::Place& place);
@@ -148,7 +142,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
   void OnSessionGone(Session& session) override;
   void OnReverseGone(const Admission::Place& place) override;
 
-  const fabric::ForkMark fork_mark_;
+  const ForkMark fork_mark_;
   const ServerOptions options_;
   transport::Environment& environment_;
   const std::shared_ptr<Serving> serving_;  // Constant from the first Listen() on.

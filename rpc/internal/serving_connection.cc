@@ -70,7 +70,7 @@ ServingConnection::ServingConnection(std::shared_ptr<transport::Runtime> runtime
 
 ServingConnection::~ServingConnection() { reserve_use_->ConnectionGone(); }
 
-absl::Status ServingConnection::Dial(const fabric::SocketAddress& address,
+absl::Status ServingConnection::Dial(const SocketAddress& address,
                                      const transport::ConnectionOptions& options,
                                      const transport::Handshake& hello, absl::Duration connect_timeout) {
   poller_.AssertHeld();
@@ -81,13 +81,12 @@ absl::Status ServingConnection::Dial(const fabric::SocketAddress& address,
   return absl::OkStatus();
 }
 
-absl::Status ServingConnection::Accept(std::unique_ptr<fabric::ConnectRequest> request,
+absl::Status ServingConnection::Accept(transport::PeerRequest request,
                                        const transport::ConnectionOptions& options,
-                                       const transport::Handshake& hello,
                                        const transport::SessionToken& session) {
   poller_.AssertHeld();
   absl::StatusOr<transport::Connection*> connection =
-      transport::Connection::Accept(poller_, std::move(request), options, hello, session, *this, this);
+      transport::Connection::Accept(poller_, std::move(request), options, session, *this, this);
   if (!connection.ok()) return connection.status();
   Opened(*connection, options);
   return absl::OkStatus();

@@ -17,6 +17,7 @@
 #include "hawser/rpc/service.h"
 #include "hawser/transport/connection.h"
 #include "hawser/transport/memory_queue.h"
+#include "hawser/transport/peer_request.h"
 #include "hawser/transport/poller.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/timer.h"
@@ -85,10 +86,9 @@ class ServingConnection final : transport::ConnectionObserver,
   ServingConnection& operator=(const ServingConnection&) = delete;
 
   // One of these, once. Not OK: it did not even start, and the owner hears nothing.
-  absl::Status Dial(const fabric::SocketAddress& address, const transport::ConnectionOptions& options,
+  absl::Status Dial(const SocketAddress& address, const transport::ConnectionOptions& options,
                     const transport::Handshake& hello, absl::Duration connect_timeout);
-  absl::Status Accept(std::unique_ptr<fabric::ConnectRequest> request,
-                      const transport::ConnectionOptions& options, const transport::Handshake& hello,
+  absl::Status Accept(transport::PeerRequest request, const transport::ConnectionOptions& options,
                       const transport::SessionToken& session);
 
   // Refuses new requests, lets the running ones end, then closes.

@@ -9,7 +9,7 @@
 namespace hawser::internal {
 namespace {
 
-fabric::SocketAddress WithoutPort(fabric::SocketAddress address) {
+SocketAddress WithoutPort(SocketAddress address) {
   address.set_port(0);
   return address;
 }
@@ -17,9 +17,8 @@ fabric::SocketAddress WithoutPort(fabric::SocketAddress address) {
 }  // namespace
 
 Session::Session(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
-                 const fabric::SocketAddress& peer, const Admission::Place& place,
-                 const ServerOptions& options, std::shared_ptr<const Serving> serving,
-                 ServingCounters& counters, Owner& owner)
+                 const SocketAddress& peer, const Admission::Place& place, const ServerOptions& options,
+                 std::shared_ptr<const Serving> serving, ServingCounters& counters, Owner& owner)
     : runtime_(std::move(runtime)),
       poller_(poller),
       peer_host_(WithoutPort(peer)),
@@ -29,15 +28,13 @@ Session::Session(std::shared_ptr<transport::Runtime> runtime, transport::Poller&
       token_(transport::NewSessionToken(poller.environment())),
       serving_(runtime_, poller, std::move(serving), counters, *this) {}
 
-absl::Status Session::Accept(std::unique_ptr<fabric::ConnectRequest> request,
-                             const transport::Handshake& hello) {
+absl::Status Session::Accept(transport::PeerRequest request) {
   poller_.AssertHeld();
-  return serving_.Accept(std::move(request), options_.connection, hello, token_);
+  return serving_.Accept(std::move(request), options_.connection, token_);
 }
 
 // The token crosses the network in the clear, and what accepts a connection casts it to its own fabric's.
-absl::Status Session::CheckReverse(const transport::Runtime& runtime,
-                                   const fabric::SocketAddress& peer) const {
+absl::Status Session::CheckReverse(const transport::Runtime& runtime, const SocketAddress& peer) const {
   if (&runtime != runtime_.get()) {
     return absl::PermissionDeniedError(
         "a reverse connection has to come over the same fabric and device as its session");
@@ -48,8 +45,7 @@ absl::Status Session::CheckReverse(const transport::Runtime& runtime,
   return absl::OkStatus();
 }
 
-absl::Status Session::AcceptReverse(std::unique_ptr<fabric::ConnectRequest> request,
-                                    const transport::Handshake& hello, const Admission::Place& place) {
+absl::Status Session::AcceptReverse(transport::PeerRequest request, const Admission::Place& place) {
   poller_.AssertHeld();
   absl::Status refused;
   {
@@ -59,14 +55,14 @@ absl::Status Session::AcceptReverse(std::unique_ptr<fabric::ConnectRequest> requ
   }
   if (closed_) refused = absl::NotFoundError("the session has ended");
   if (!refused.ok()) {
-    transport::Refuse(*request, refused);
+    request.Refuse(refused);
     return refused;
   }
   ChannelOptions options;
   options.connection = options_.connection;
   options.read = options_.read;
   absl::StatusOr<std::shared_ptr<ChannelCore>> core =
-      ChannelCore::Accept(runtime_, poller_, std::move(request), hello, token_, std::move(options),
+      ChannelCore::Accept(runtime_, poller_, std::move(request), token_, std::move(options),
                           [&owner = owner_, place] { owner.OnReverseGone(place); });
   if (!core.ok()) return core.status();
   auto channel = std::make_shared<Channel>(*std::move(core));

@@ -14,6 +14,7 @@
 #include "hawser/rpc/internal/serving_connection.h"
 #include "hawser/rpc/options.h"
 #include "hawser/transport/handshake.h"
+#include "hawser/transport/peer_request.h"
 #include "hawser/transport/runtime.h"
 
 namespace hawser::internal {
@@ -42,22 +43,21 @@ class Session final : public Admission::Newcomer, ServingConnection::Owner {
   };
 
   // All of these outlive it. The client dials from `peer`, and its first connection has `place`.
-  Session(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
-          const fabric::SocketAddress& peer, const Admission::Place& place, const ServerOptions& options,
-          std::shared_ptr<const Serving> serving, ServingCounters& counters, Owner& owner);
+  Session(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller, const SocketAddress& peer,
+          const Admission::Place& place, const ServerOptions& options, std::shared_ptr<const Serving> serving,
+          ServingCounters& counters, Owner& owner);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
   // The client's first connection. Not OK: there is none, and the owner hears nothing.
-  absl::Status Accept(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello);
+  absl::Status Accept(transport::PeerRequest request);
   // Its second one, which CheckReverse() allows and which has `place`. Not OK: `request` was rejected with
   // the reason, and the owner hears nothing.
-  absl::Status AcceptReverse(std::unique_ptr<fabric::ConnectRequest> request,
-                             const transport::Handshake& hello, const Admission::Place& place);
+  absl::Status AcceptReverse(transport::PeerRequest request, const Admission::Place& place);
 
   // Whether a connection that came over `runtime` from `peer` may be its reverse one. From any thread.
   // PermissionDenied: it comes another way than the first one.
-  absl::Status CheckReverse(const transport::Runtime& runtime, const fabric::SocketAddress& peer) const;
+  absl::Status CheckReverse(const transport::Runtime& runtime, const SocketAddress& peer) const;
 
   void Drain() { serving_.Drain(); }
   void Close(const absl::Status& why) { serving_.Close(why); }
@@ -77,7 +77,7 @@ class Session final : public Admission::Newcomer, ServingConnection::Owner {
 
   const std::shared_ptr<transport::Runtime> runtime_;
   transport::Poller& poller_;
-  const fabric::SocketAddress peer_host_;  // Port 0.
+  const SocketAddress peer_host_;  // Port 0.
   const Admission::Place place_;
   const ServerOptions& options_;
   Owner& owner_;

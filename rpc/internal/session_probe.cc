@@ -13,8 +13,7 @@ absl::string_view Answer(absl::string_view text) {
 
 }  // namespace
 
-absl::Status SessionProbe::Dial(const fabric::SocketAddress& address,
-                                const transport::ConnectionOptions& options,
+absl::Status SessionProbe::Dial(const SocketAddress& address, const transport::ConnectionOptions& options,
                                 const transport::SessionToken& session, absl::Duration give_up_after) {
   poller_.AssertHeld();
   transport::ConnectionOptions smallest = options;

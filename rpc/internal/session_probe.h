@@ -34,7 +34,7 @@ class SessionProbe final : transport::ConnectionObserver {
   SessionProbe& operator=(const SessionProbe&) = delete;
 
   // `options`: of the silent connection. Not OK: it did not even start, and the owner hears nothing.
-  absl::Status Dial(const fabric::SocketAddress& address, const transport::ConnectionOptions& options,
+  absl::Status Dial(const SocketAddress& address, const transport::ConnectionOptions& options,
                     const transport::SessionToken& session, absl::Duration give_up_after);
   void Close();
 

@@ -201,7 +201,7 @@ class UntypedCall final : transport::ResponseHandler {
   std::atomic<int64_t> waiters_deadline_ns_{0};
   absl::StatusOr<transport::IncomingMessagePtr> result_;
   Callback callback_;
-  transport::Event done_;
+  transport::WaitEvent done_;
   Item<&UntypedCall::RunSend> send_item_{this};
   Item<&UntypedCall::RunCancel> cancel_item_{this};
   Item<&UntypedCall::RunCallback> callback_item_{this};

@@ -18,8 +18,7 @@ constexpr uint16_t kPort = 7471;
 
 }  // namespace
 
-Liar::Liar(sim::Network& network, int host, const fabric::SocketAddress& victim, size_t lines_max,
-           LiarWords* words)
+Liar::Liar(sim::Network& network, int host, const SocketAddress& victim, size_t lines_max, LiarWords* words)
     : network_(network),
       host_(host),
       fabric_(std::make_shared<sim::SimFabric>(network, host)),
@@ -48,7 +47,7 @@ Handshake Liar::Hello(transport::Role role) {
   return hello;
 }
 
-bool Liar::HasLied(const fabric::SocketAddress& local) const {
+bool Liar::HasLied(const SocketAddress& local) const {
   for (const LiarLine& line : lines_) {
     if (line.queue_pair->local_address().ToString() == local.ToString()) return line.lied;
   }

@@ -26,11 +26,10 @@ class Liar final : fabric::ListenHandler {
  public:
   // `victim`: whom it dials. Takes part in `lines_max` connections, LiarMemory::kLinesMax at most. `words`
   // outlives it; null: it says nothing above transport/, but bytes.
-  Liar(sim::Network& network, int host, const fabric::SocketAddress& victim, size_t lines_max,
-       LiarWords* words);
+  Liar(sim::Network& network, int host, const SocketAddress& victim, size_t lines_max, LiarWords* words);
   ~Liar();
 
-  fabric::SocketAddress address() const { return listener_->address(); }
+  SocketAddress address() const { return listener_->address(); }
 
   // One turn of its poller; what there was to do.
   size_t Turn();
@@ -41,7 +40,7 @@ class Liar final : fabric::ListenHandler {
 
   // Whether a lie was told on the line whose address of this side is `local`, or, of one that the victim
   // dialed, whose handshake bore these `features`. A line that is not known has lied.
-  bool HasLied(const fabric::SocketAddress& local) const;
+  bool HasLied(const SocketAddress& local) const;
   bool HasLied(uint32_t features) const;
   // On any line.
   bool HasLied() const;
@@ -77,7 +76,7 @@ class Liar final : fabric::ListenHandler {
   sim::Network& network_;
   const int host_;
   const std::shared_ptr<sim::SimFabric> fabric_;
-  const fabric::SocketAddress victim_;
+  const SocketAddress victim_;
   const size_t lines_max_;
   LiarWords* const words_;
   const LiarMemory memory_;

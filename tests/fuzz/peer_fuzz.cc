@@ -64,9 +64,9 @@ struct End final : transport::ConnectionObserver, transport::RequestHandler {
   bool dialed = false;
   bool answers = false;
   bool ready = false;
-  bool honest = false;         // Of, or to, the honest client.
-  uint32_t features = 0;       // What it is called in the liar's handshakes, if it dialed.
-  fabric::SocketAddress peer;  // If it accepted.
+  bool honest = false;    // Of, or to, the honest client.
+  uint32_t features = 0;  // What it is called in the liar's handshakes, if it dialed.
+  SocketAddress peer;     // If it accepted.
   int closings = 0;
   std::set<std::pair<uint16_t, uint32_t>> open;  // Requests that were not answered.
 };
@@ -158,14 +158,14 @@ class World final : PeerWorld, transport::Acceptor::Handler {
     });
   }
 
-  void OnPeer(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello) override {
-    const bool is_honest = SimFabric::HostOf(request->peer_address()) == kHonest;
+  void OnPeer(transport::PeerRequest request) override {
+    const bool is_honest = SimFabric::HostOf(request.peer_address()) == kHonest;
     if (!is_honest && ends_.size() >= kEndsMax) return;  // A server's limit of connections.
     End& end = NewEnd(is_honest);
-    end.answers = hello.role == transport::Role::kForward;
-    end.peer = request->peer_address();
+    end.answers = request.hello().role == transport::Role::kForward;
+    end.peer = request.peer_address();
     auto accepted =
-        Connection::Accept(victim(), std::move(request), ConnectionOptionsOf(), hello,
+        Connection::Accept(victim(), std::move(request), ConnectionOptionsOf(),
                            transport::NewSessionToken(network()), end, end.answers ? &end : nullptr);
     if (accepted.ok()) end.connection = *accepted;
   }

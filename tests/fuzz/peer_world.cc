@@ -58,7 +58,7 @@ void PeerWorld::Start(Host& host, int number, size_t pool_bytes) {
   host.runtime = *transport::Runtime::CreateOn(host.fabric, options, /*start_threads=*/false, network_);
 }
 
-void PeerWorld::StartLiar(const fabric::SocketAddress& address, size_t lines_max, LiarWords* words) {
+void PeerWorld::StartLiar(const SocketAddress& address, size_t lines_max, LiarWords* words) {
   liar_ = std::make_unique<Liar>(network_, kLiar, address, lines_max, words);
 }
 

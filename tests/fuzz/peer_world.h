@@ -37,7 +37,7 @@ class PeerWorld {
   virtual ~PeerWorld();
 
   // The liar begins; `address`: whom it dials.
-  void StartLiar(const fabric::SocketAddress& address, size_t lines_max, LiarWords* words = nullptr);
+  void StartLiar(const SocketAddress& address, size_t lines_max, LiarWords* words = nullptr);
   // Does step after step until the script is at its end.
   void RunScript();
 

@@ -1,4 +1,4 @@
-// Frames of the TCP fabric: FrameReader, Requester, Responder and GrantTable, against a model of what
+// Frames of the TCP fabric: FrameReader, TcpSendQueue, TcpReceiveQueue and GrantTable, against a model of what
 // rpc/PROTOCOL.md says of them, and with the same bytes in other pieces.
 //
 // An input is a script: what the victim has posted and granted, then the frames of the peer. Frames are right
@@ -59,14 +59,14 @@ struct Setup {
 struct Victim {
   explicit Victim(const Setup& of)
       : setup(of),
-        requester(kDepth, setup.read_depth),
-        responder({.send_depth = kDepth, .receive_depth = kDepth, .read_depth = setup.read_depth}, 7),
-        reader(requester, responder) {
+        send_queue(kDepth, setup.read_depth),
+        receive_queue({.send_depth = kDepth, .receive_depth = kDepth, .read_depth = setup.read_depth}, 7),
+        reader(send_queue, receive_queue) {
     for (const uint32_t bytes : setup.receives) receives.emplace_back(bytes, 0xdb);
     while (posted < setup.posted_at_once) PostReceive();
     for (const Setup::Grant& grant : setup.grants) {
       Memory& memory = granted.emplace_back(grant.bytes, 0xee);
-      rkeys.push_back(responder.grants().Add({memory.data(), grant.bytes, 1}, grant.access));
+      rkeys.push_back(receive_queue.grants().Add({memory.data(), grant.bytes, 1}, grant.access));
     }
     for (const Setup::Request& request : setup.requests) {
       Memory& memory = sinks.emplace_back(request.bytes, 0xdb);
@@ -78,24 +78,24 @@ struct Victim {
       work.opcode = request.is_read ? fabric::Opcode::kRead : fabric::Opcode::kSend;
       work.signaled = true;
       work.sges = front == 0 ? absl::MakeConstSpan(&sges[1], 1) : absl::MakeConstSpan(sges);
-      requester.Place(0, work, request.bytes);
-      requester.Post(1);
+      send_queue.Place(0, work, request.bytes);
+      send_queue.Post(1);
     }
-    while (requester.NextToSend() != nullptr) requester.MarkSent();
+    while (send_queue.NextToSend() != nullptr) send_queue.MarkSent();
   }
 
   bool PostReceive() {
     if (posted == receives.size()) return false;
     Memory& memory = receives[posted];
-    responder.Place(0, {posted, {memory.data(), static_cast<uint32_t>(memory.size()), 1}});
-    responder.Post(1);
+    receive_queue.Place(0, {posted, {memory.data(), static_cast<uint32_t>(memory.size()), 1}});
+    receive_queue.Post(1);
     ++posted;
     return true;
   }
 
   const Setup& setup;
-  fabric::Requester requester;
-  fabric::Responder responder;
+  fabric::TcpSendQueue send_queue;
+  fabric::TcpReceiveQueue receive_queue;
   FrameReader reader;
   size_t posted = 0;
   std::vector<Memory> receives, granted, sinks;
@@ -124,7 +124,7 @@ class Model {
     expected_.receives = victim.receives;
     expected_.granted = victim.granted;
     expected_.sinks = victim.sinks;
-    sent_ = victim.requester.sent();
+    sent_ = victim.send_queue.sent();
     for (uint32_t i = 0; i < sent_; ++i) {
       if (setup_.requests[i].is_read) reads_.push_back(i);
     }
@@ -374,18 +374,18 @@ void CheckOutcome(Victim& victim, Result result, const Expected& expected) {
   FUZZ_EXPECT(victim.receives == expected.receives, "a receive holds something else");
   FUZZ_EXPECT(victim.granted == expected.granted, "granted memory holds something else");
   FUZZ_EXPECT(victim.sinks == expected.sinks, "what was READ is something else");
-  FUZZ_EXPECT(victim.responder.executed() == expected.executed, victim.responder.executed());
+  FUZZ_EXPECT(victim.receive_queue.executed() == expected.executed, victim.receive_queue.executed());
   uint32_t answers = 0;
-  while (victim.responder.has_answer()) {
+  while (victim.receive_queue.has_answer()) {
     const uint8_t* data = nullptr;
-    const FrameHeader header = victim.responder.NextFragment(&data);
+    const FrameHeader header = victim.receive_queue.NextFragment(&data);
     FUZZ_EXPECT(std::string(reinterpret_cast<const char*>(data), header.length_bytes).size() != 0);
-    victim.responder.MarkFragmentSent();
-    if (victim.responder.answer_offset() == 0) ++answers;
+    victim.receive_queue.MarkFragmentSent();
+    if (victim.receive_queue.answer_offset() == 0) ++answers;
   }
   FUZZ_EXPECT(answers == expected.reads_accepted, answers);
-  CheckDelivery(victim.requester, victim.setup.requests.size());
-  const size_t received = CheckDelivery(victim.responder, victim.posted);
+  CheckDelivery(victim.send_queue, victim.setup.requests.size());
+  const size_t received = CheckDelivery(victim.receive_queue, victim.posted);
   FUZZ_EXPECT(received >= expected.received, received);
 }
 

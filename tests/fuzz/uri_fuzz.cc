@@ -25,7 +25,7 @@ void CheckUri(absl::string_view text) {
 }
 
 void CheckNumericHost(absl::string_view text) {
-  const absl::StatusOr<fabric::SocketAddress> address = transport::ParseNumericHost(text);
+  const absl::StatusOr<SocketAddress> address = transport::ParseNumericHost(text);
   if (!address.ok()) {
     FUZZ_EXPECT(absl::IsInvalidArgument(address.status()), address.status().ToString());
     return;
@@ -36,7 +36,7 @@ void CheckNumericHost(absl::string_view text) {
   // What an address is called, with a port, is a URI; and the host in that is the same address.
   const absl::StatusOr<transport::Uri> uri = transport::ParseUri("tcp://" + address->ToString());
   FUZZ_EXPECT(uri.ok(), address->ToString());
-  const absl::StatusOr<fabric::SocketAddress> again = transport::ParseNumericHost(uri->host);
+  const absl::StatusOr<SocketAddress> again = transport::ParseNumericHost(uri->host);
   FUZZ_EXPECT(again.ok() && again->ToString() == address->ToString(), address->ToString());
 }
 

@@ -25,7 +25,7 @@ class AdmissionTest : public ::testing::Test {
   transport::BufferPool pool_{NewTestFabric(), {.limit_bytes = 16 * 4096 * 4}};
 
   Admission::Place From(const char* host) {
-    return {fabric::PeerHost(*transport::ParseNumericHost(host)), &pool_, kReceiveBytes};
+    return {PeerHost(*transport::ParseNumericHost(host)), &pool_, kReceiveBytes};
   }
 };
 

@@ -24,8 +24,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-fabric::SocketAddress Address(absl::string_view host, uint16_t port) {
-  fabric::SocketAddress address = *transport::ParseNumericHost(host);
+SocketAddress Address(absl::string_view host, uint16_t port) {
+  SocketAddress address = *transport::ParseNumericHost(host);
   address.set_port(port);
   return address;
 }
@@ -34,22 +34,22 @@ fabric::SocketAddress Address(absl::string_view host, uint16_t port) {
 class SilentPeer {
  public:
   explicit SilentPeer(absl::string_view host = "127.0.0.1") {
-    const fabric::SocketAddress any_port = Address(host, 0);
-    listener_ = fabric::UniqueFd(socket(any_port.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    const SocketAddress any_port = Address(host, 0);
+    listener_ = UniqueFd(socket(any_port.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     EXPECT_EQ(bind(listener_.get(), any_port.get(), any_port.length_bytes()), 0);
     EXPECT_EQ(listen(listener_.get(), 16), 0);
     sockaddr_storage name = {};
     socklen_t length_bytes = sizeof(name);
     EXPECT_EQ(getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&name), &length_bytes), 0);
-    address_ = fabric::SocketAddress(reinterpret_cast<sockaddr*>(&name), length_bytes);
+    address_ = SocketAddress(reinterpret_cast<sockaddr*>(&name), length_bytes);
   }
 
-  const fabric::SocketAddress& address() const { return address_; }
+  const SocketAddress& address() const { return address_; }
 
   // Connections that were ever made.
   size_t tries() {
     while (true) {
-      fabric::UniqueFd peer(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      UniqueFd peer(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!peer.is_open()) return peers_.size();
       peers_.push_back(std::move(peer));
     }
@@ -63,7 +63,7 @@ class SilentPeer {
     tries();
     size_t count = 0;
     char bytes[256];
-    for (fabric::UniqueFd& peer : peers_) {
+    for (UniqueFd& peer : peers_) {
       ssize_t n;
       while ((n = recv(peer.get(), bytes, sizeof(bytes), MSG_DONTWAIT)) > 0) {
       }
@@ -73,13 +73,13 @@ class SilentPeer {
   }
 
  private:
-  fabric::UniqueFd listener_;
-  fabric::SocketAddress address_;
-  std::vector<fabric::UniqueFd> peers_;
+  UniqueFd listener_;
+  SocketAddress address_;
+  std::vector<UniqueFd> peers_;
 };
 
 // A port that refuses.
-fabric::SocketAddress ClosedPort(absl::string_view host) { return SilentPeer(host).address(); }
+SocketAddress ClosedPort(absl::string_view host) { return SilentPeer(host).address(); }
 
 class AttemptTest : public testing::Test, Attempt::Owner, Link::Observer {
  protected:
@@ -95,7 +95,7 @@ class AttemptTest : public testing::Test, Attempt::Owner, Link::Observer {
   }
 
   // Tries the addresses that "kv1" is said to have. Returns once they are known and the first is tried.
-  void Start(const std::vector<fabric::SocketAddress>& addresses) {
+  void Start(const std::vector<SocketAddress>& addresses) {
     addresses_ = addresses;
     Attempt::Owner& owner = *this;
     attempt_ = std::make_shared<Attempt>(runtime_, poller_, uri_, options_, nullptr, owner, *resolver_);
@@ -143,7 +143,7 @@ class AttemptTest : public testing::Test, Attempt::Owner, Link::Observer {
   transport::Poller& poller_ = runtime_->poller(0);
   const transport::Uri uri_ = {"tcp", "kv1", 7470};
   ChannelOptions options_;
-  std::vector<fabric::SocketAddress> addresses_;
+  std::vector<SocketAddress> addresses_;
   std::optional<Resolver> resolver_{[this](const transport::Uri&) { return addresses_; }};
   std::shared_ptr<Attempt> attempt_;
   std::unique_ptr<Link> link_;  // The one that is up.
@@ -192,13 +192,13 @@ TEST_F(AttemptTest, FirstConnectionThatIsUpWinsAndTheOthersAreClosed) {
 }
 
 TEST_F(AttemptTest, FamiliesTakeTurns) {
-  const std::vector<fabric::SocketAddress> v6 = {ClosedPort("::1"), ClosedPort("::1"), ClosedPort("::1")};
-  const fabric::SocketAddress v4 = ClosedPort("127.0.0.1");
+  const std::vector<SocketAddress> v6 = {ClosedPort("::1"), ClosedPort("::1"), ClosedPort("::1")};
+  const SocketAddress v4 = ClosedPort("127.0.0.1");
   Start({v6[0], v6[1], v6[2], v4});
   UntilEnded();
   const std::string text(why_.message());
   std::vector<size_t> places;
-  for (const fabric::SocketAddress& address : {v6[0], v4, v6[1], v6[2]}) {
+  for (const SocketAddress& address : {v6[0], v4, v6[1], v6[2]}) {
     places.push_back(text.find(address.ToString()));
     EXPECT_NE(places.back(), std::string::npos);
   }
@@ -207,7 +207,7 @@ TEST_F(AttemptTest, FamiliesTakeTurns) {
 
 TEST_F(AttemptTest, AFewAddressesAreTriedAtOnceAndAllWithinTheTimeout) {
   std::vector<SilentPeer> silent(10);
-  std::vector<fabric::SocketAddress> addresses;
+  std::vector<SocketAddress> addresses;
   for (SilentPeer& each : silent) addresses.push_back(each.address());
   options_.connect_timeout = absl::Seconds(5);
   Start(addresses);

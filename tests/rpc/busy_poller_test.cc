@@ -50,7 +50,7 @@ class BusyPollerTest : public ::testing::Test {
 };
 
 // What the server answers to a probe of `session`.
-absl::Status Probe(const fabric::SocketAddress& address, const transport::SessionToken& session) {
+absl::Status Probe(const SocketAddress& address, const transport::SessionToken& session) {
   struct Owner final : internal::SessionProbe::Owner {
     void OnProbeAnswer(const absl::Status& answer) override { answers.Put(answer); }
     void OnProbeGone() override { gone.Put(true); }
@@ -165,7 +165,7 @@ TEST_F(BusyPollerTest, TheLogNamesAHandlerThatHoldsForSeconds) {
 
 TEST_F(BusyPollerTest, AProbeOfNoSessionIsToldSo) {
   const transport::Uri uri = *transport::ParseUri(server_.uri);
-  const fabric::SocketAddress address = transport::Resolve(uri)->front();
+  const SocketAddress address = transport::Resolve(uri)->front();
   EXPECT_THAT(Probe(address, {1, 2, 3}), HasCode(absl::StatusCode::kNotFound));
   EXPECT_EQ(server_.server.stats().connections, 0u);
 }

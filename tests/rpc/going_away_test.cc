@@ -80,7 +80,7 @@ class FakeServer final : transport::Acceptor::Handler {
 
   // Any thread: runs `code` on the poller, and waits.
   void Run(const std::function<void()>& code) {
-    const auto done = std::make_shared<transport::Event>();
+    const auto done = std::make_shared<transport::WaitEvent>();
     poller().Run([&code, done] {
       code();
       done->Set();
@@ -91,10 +91,10 @@ class FakeServer final : transport::Acceptor::Handler {
   Client& client(size_t number) { return *clients_.at(number); }
 
   void AcceptReverse() {
-    if (reverse_ == nullptr) return;
+    if (!reverse_.has_value()) return;
     auto* const client = clients_.emplace_back(std::make_unique<Client>(*this, -1)).get();
-    auto made = transport::Connection::Accept(poller(), std::move(reverse_), {}, reverse_hello_, {}, *client,
-                                              nullptr);
+    auto made = transport::Connection::Accept(poller(), *std::exchange(reverse_, std::nullopt), {}, {},
+                                              *client, nullptr);
     if (!made.ok()) return;
     client->connection = *made;
     ++open;
@@ -109,16 +109,15 @@ class FakeServer final : transport::Acceptor::Handler {
   std::atomic<int> open{0}, came{0}, requests{0}, reverse_came{0};
 
  private:
-  void OnPeer(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello) override {
-    if (hello.role == transport::Role::kReverse) {
+  void OnPeer(transport::PeerRequest request) override {
+    if (request.hello().role == transport::Role::kReverse) {
       reverse_ = std::move(request);
-      reverse_hello_ = hello;
       ++reverse_came;
       return;
     }
     auto* const client = clients_.emplace_back(std::make_unique<Client>(*this, came)).get();
     auto made =
-        transport::Connection::Accept(poller(), std::move(request), {}, hello,
+        transport::Connection::Accept(poller(), std::move(request), {},
                                       transport::NewSessionToken(poller().environment()), *client, client);
     ASSERT_TRUE(made.ok());
     client->connection = *made;
@@ -130,8 +129,7 @@ class FakeServer final : transport::Acceptor::Handler {
       *transport::Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/true);
   std::unique_ptr<transport::Acceptor> acceptor_;
   std::vector<std::unique_ptr<Client>> clients_;
-  std::unique_ptr<fabric::ConnectRequest> reverse_;
-  transport::Handshake reverse_hello_;
+  std::optional<transport::PeerRequest> reverse_;
 };
 
 const ChannelOptions kQuick = {.backoff_min = absl::Milliseconds(1), .backoff_max = absl::Milliseconds(4)};

@@ -27,7 +27,7 @@ class SilentServer {
       changed_.SignalAll();
       while (!answers_) changed_.Wait(&mutex_);
       --running_;
-      return std::vector<fabric::SocketAddress>{};
+      return std::vector<SocketAddress>{};
     };
   }
   void Answer() {

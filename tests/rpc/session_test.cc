@@ -28,8 +28,8 @@ class NoOwner final : public Session::Owner {
   void OnReverseGone(const Admission::Place&) override {}
 };
 
-fabric::SocketAddress Address(absl::string_view host, uint16_t port) {
-  fabric::SocketAddress address = *transport::ParseNumericHost(host);
+SocketAddress Address(absl::string_view host, uint16_t port) {
+  SocketAddress address = *transport::ParseNumericHost(host);
   address.set_port(port);
   return address;
 }

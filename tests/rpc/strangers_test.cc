@@ -78,8 +78,7 @@ TEST(StrangersTest, AServerThatSaysNothingIsGivenUp) {
 // What a server on loopback over TCP says to `words`, until it closes.
 std::string AnswerTo(const std::string& words, const std::string& uri) {
   const int peer = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const fabric::SocketAddress address =
-      TestAddress(static_cast<uint16_t>(std::stoi(uri.substr(uri.rfind(':') + 1))));
+  const SocketAddress address = TestAddress(static_cast<uint16_t>(std::stoi(uri.substr(uri.rfind(':') + 1))));
   std::string answer;
   if (connect(peer, address.get(), address.length_bytes()) == 0 &&
       send(peer, words.data(), words.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(words.size())) {

@@ -301,14 +301,14 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
     return end;
   }
 
-  void OnPeer(std::unique_ptr<fabric::ConnectRequest> request, const transport::Handshake& hello) override {
+  void OnPeer(transport::PeerRequest request) override {
     End& end = NewEnd(kServer);
     // A request that was under way while the server died is accepted in its next life, which the client
     // learns.
     transport::SessionToken session = transport::NewSessionToken(network());
     memcpy(session.data(), &server_life_, sizeof(server_life_));
-    auto accepted = Connection::Accept(PollerOf(kServer), std::move(request), AnyConnectionOptions(), hello,
-                                       session, end, &end);
+    auto accepted =
+        Connection::Accept(PollerOf(kServer), std::move(request), AnyConnectionOptions(), session, end, &end);
     if (accepted.ok()) end.connection = *accepted;
   }
 

@@ -30,15 +30,15 @@ constexpr uint32_t kSubnet = 0x0a000000;  // 10.0.0.0/24
 
 SimFabric::SimFabric(Network& network, int host) : network_(network), host_(host) {}
 
-fabric::SocketAddress SimFabric::AddressOf(int host, uint16_t port) {
+SocketAddress SimFabric::AddressOf(int host, uint16_t port) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(kSubnet + static_cast<uint32_t>(host));
   address.sin_port = htons(port);
-  return fabric::SocketAddress(reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  return SocketAddress(reinterpret_cast<const sockaddr*>(&address), sizeof(address));
 }
 
-int SimFabric::HostOf(const fabric::SocketAddress& address) {
+int SimFabric::HostOf(const SocketAddress& address) {
   if (address.family() != AF_INET) return 0;
   const uint32_t host = ntohl(reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr.s_addr) - kSubnet;
   return host <= 250 ? static_cast<int>(host) : 0;
@@ -74,7 +74,7 @@ absl::StatusOr<std::unique_ptr<fabric::QueuePair>> SimFabric::CreateQueuePair(
 }
 
 absl::StatusOr<std::unique_ptr<fabric::Listener>> SimFabric::Listen(fabric::CompletionQueue& completion_queue,
-                                                                    const fabric::SocketAddress& address,
+                                                                    const SocketAddress& address,
                                                                     fabric::ListenHandler& handler) {
   if (HostOf(address) != host_) {
     return absl::InvalidArgumentError(

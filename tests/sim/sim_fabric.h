@@ -18,9 +18,9 @@ class SimFabric final : public fabric::Fabric {
  public:
   SimFabric(Network& network, int host);
 
-  static fabric::SocketAddress AddressOf(int host, uint16_t port = 0);
+  static SocketAddress AddressOf(int host, uint16_t port = 0);
   // 0: none of ours.
-  static int HostOf(const fabric::SocketAddress& address);
+  static int HostOf(const SocketAddress& address);
 
   absl::string_view scheme() const override { return "rdma"; }  // It stands for such a NIC.
   absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(uint8_t* address,
@@ -30,7 +30,7 @@ class SimFabric final : public fabric::Fabric {
       fabric::CompletionQueue& completion_queue, const fabric::QueuePairOptions& options,
       fabric::ConnectionHandler& handler) override;
   absl::StatusOr<std::unique_ptr<fabric::Listener>> Listen(fabric::CompletionQueue& completion_queue,
-                                                           const fabric::SocketAddress& address,
+                                                           const SocketAddress& address,
                                                            fabric::ListenHandler& handler) override;
 
   Network& network() { return network_; }

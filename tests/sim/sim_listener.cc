@@ -26,7 +26,7 @@ SimListener::~SimListener() {
   fabric_.network().RemoveListener(this);
 }
 
-void SimListener::OnRequest(uint32_t requester, const fabric::SocketAddress& peer, uint32_t read_depth,
+void SimListener::OnRequest(uint32_t requester, const SocketAddress& peer, uint32_t read_depth,
                             const std::string& private_data) {
   Network& network = fabric_.network();
   const std::string address = absl::StrCat(fabric_.host(), ":", address_.port());

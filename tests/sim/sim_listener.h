@@ -12,8 +12,8 @@ namespace hawser::sim {
 
 class SimConnectRequest final : public fabric::ConnectRequest {
  public:
-  SimConnectRequest(SimFabric& fabric, uint32_t requester, fabric::SocketAddress peer,
-                    fabric::SocketAddress local, uint32_t read_depth, std::string private_data)
+  SimConnectRequest(SimFabric& fabric, uint32_t requester, SocketAddress peer, SocketAddress local,
+                    uint32_t read_depth, std::string private_data)
       : fabric_(fabric),
         requester_(requester),
         peer_(peer),
@@ -25,20 +25,20 @@ class SimConnectRequest final : public fabric::ConnectRequest {
   }
 
   absl::string_view private_data() const override { return private_data_; }
-  fabric::SocketAddress peer_address() const override { return peer_; }
+  SocketAddress peer_address() const override { return peer_; }
   void Reject(absl::string_view private_data) override;
 
   // ---- For the queue pair that accepts.
   uint32_t requester() const { return requester_; }
-  const fabric::SocketAddress& local_address() const { return local_; }
+  const SocketAddress& local_address() const { return local_; }
   uint32_t read_depth() const override { return read_depth_; }
   void set_answered() { answered_ = true; }
 
  private:
   SimFabric& fabric_;
   const uint32_t requester_;
-  const fabric::SocketAddress peer_;
-  const fabric::SocketAddress local_;
+  const SocketAddress peer_;
+  const SocketAddress local_;
   const uint32_t read_depth_;
   const std::string private_data_;
   bool answered_ = false;
@@ -50,18 +50,18 @@ class SimListener final : public fabric::Listener {
       : fabric_(fabric), completion_queue_(completion_queue), handler_(handler) {}
   ~SimListener() override;
 
-  fabric::SocketAddress address() const override { return address_; }
-  void set_address(const fabric::SocketAddress& address) { address_ = address; }
+  SocketAddress address() const override { return address_; }
+  void set_address(const SocketAddress& address) { address_ = address; }
 
   // Locked.
-  void OnRequest(uint32_t requester, const fabric::SocketAddress& peer, uint32_t read_depth,
+  void OnRequest(uint32_t requester, const SocketAddress& peer, uint32_t read_depth,
                  const std::string& private_data);
 
  private:
   SimFabric& fabric_;
   SimCompletionQueue& completion_queue_;
   fabric::ListenHandler& handler_;
-  fabric::SocketAddress address_;
+  SocketAddress address_;
 };
 
 }  // namespace hawser::sim

@@ -94,8 +94,8 @@ void SimQueuePair::TellEnd(const absl::Status& why) {
 
 // ---- Connecting
 
-absl::Status SimQueuePair::Connect(const fabric::SocketAddress& address, absl::string_view private_data) {
-  const fabric::SocketAddress& from = options_.local_address;
+absl::Status SimQueuePair::Connect(const SocketAddress& address, absl::string_view private_data) {
+  const SocketAddress& from = options_.local_address;
   std::lock_guard<std::mutex> lock(network().mutex());
   absl::Status allowed = fabric::CheckConnect(absl::StrCat("connect to ", address.ToString()),
                                               state_ == State::kIdle, from, address, private_data);

@@ -30,9 +30,9 @@ class SimQueuePair final : public fabric::QueuePair {
 
   uint32_t qp_num() const override { return qp_num_; }
   uint32_t read_depth() const override { return read_depth_; }
-  fabric::SocketAddress peer_address() const override { return peer_address_; }
-  fabric::SocketAddress local_address() const override { return local_address_; }
-  absl::Status Connect(const fabric::SocketAddress& address, absl::string_view private_data) override;
+  SocketAddress peer_address() const override { return peer_address_; }
+  SocketAddress local_address() const override { return local_address_; }
+  absl::Status Connect(const SocketAddress& address, absl::string_view private_data) override;
   absl::Status Accept(fabric::ConnectRequest& request, absl::string_view private_data) override;
   bool PeerSharesCore() const override { return false; }
   absl::Status PostSend(absl::Span<const fabric::SendWorkRequest> requests) override;
@@ -100,7 +100,7 @@ class SimQueuePair final : public fabric::QueuePair {
   bool said_goodbye_ = false;
   uint32_t peer_ = 0;
   int peer_host_ = 0;
-  fabric::SocketAddress peer_address_, local_address_;
+  SocketAddress peer_address_, local_address_;
 
   struct InFlight {
     int64_t sent_ns;

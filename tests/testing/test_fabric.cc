@@ -51,10 +51,10 @@ std::shared_ptr<fabric::Fabric> NewTestFabric() {
   return *std::move(fabric);
 }
 
-fabric::SocketAddress TestAddress(uint16_t port) {
+SocketAddress TestAddress(uint16_t port) {
   transport::Uri uri = Parsed();
   uri.port = port;
-  absl::StatusOr<std::vector<fabric::SocketAddress>> addresses = transport::Resolve(uri);
+  absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(uri);
   if (!addresses.ok()) {
     fprintf(stderr, "HAWSER_RDMA_ADDRESS: %s\n", addresses.status().ToString().c_str());
     exit(1);

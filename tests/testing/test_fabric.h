@@ -27,7 +27,7 @@ bool OverSiw();
 std::string RefusedRead();
 
 std::shared_ptr<fabric::Fabric> NewTestFabric();
-fabric::SocketAddress TestAddress(uint16_t port = 0);
+SocketAddress TestAddress(uint16_t port = 0);
 
 }  // namespace hawser
 

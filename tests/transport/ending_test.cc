@@ -287,9 +287,9 @@ TEST(DrainTest, AServerThatHasJustAcceptedAnswersWhatIsOnItsWay) {
   RecordingObserver server_observer, client_observer;
   Connection *accepted = nullptr, *dialed = nullptr;
   TestListener listener(world, world.server);
-  listener.on_peer = [&](std::unique_ptr<fabric::ConnectRequest> request, const Handshake& hello) {
-    auto made = Connection::Accept(world.server.poller(), std::move(request), {}, hello, {}, server_observer,
-                                   &handler);
+  listener.on_peer = [&](PeerRequest request) {
+    auto made =
+        Connection::Accept(world.server.poller(), std::move(request), {}, {}, server_observer, &handler);
     ASSERT_TRUE(made.ok());
     accepted = *made;
     accepted->Drain();  // Before it knows that the connection is up.

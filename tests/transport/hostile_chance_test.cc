@@ -29,9 +29,9 @@ TEST(HostileChanceTest, RandomMessagesHarmNobodyElse) {
     HostilePeer peer(world);
     Connection* victim = nullptr;
     TestListener listener(world, world.server);
-    listener.on_peer = [&](std::unique_ptr<fabric::ConnectRequest> request, const Handshake& hello) {
+    listener.on_peer = [&](PeerRequest request) {
       victim = *Connection::Accept(world.server.poller(), std::move(request), {.message_bytes_max = 8 * kMiB},
-                                   hello, NewSessionToken(Environment::Real()), observer,
+                                   NewSessionToken(Environment::Real()), observer,
                                    attack_server ? &server : nullptr);
     };
     server.answer = [&](RecordingServer::Request request) {

@@ -28,7 +28,7 @@ class DialTest : public ::testing::Test {
     EXPECT_EQ(world.LeasedBytes(), 0u);
   }
 
-  void Dial(const fabric::SocketAddress& address, absl::Duration timeout = absl::Seconds(2)) {
+  void Dial(const SocketAddress& address, absl::Duration timeout = absl::Seconds(2)) {
     world.OnClient([&] {
       absl::StatusOr<Connection*> dialed =
           Connection::Dial(world.client.poller(), address, {}, Handshake(), timeout, observer, nullptr);
@@ -48,7 +48,7 @@ class DialTest : public ::testing::Test {
 // ---- Connecting.
 
 TEST_F(DialTest, ToWhereNobodyListensIsUnavailable) {
-  fabric::SocketAddress gone;
+  SocketAddress gone;
   { gone = TestListener(world, world.server).address(); }
   Dial(gone);
   ASSERT_TRUE(AwaitClosed());
@@ -59,8 +59,8 @@ TEST_F(DialTest, ToWhereNobodyListensIsUnavailable) {
 
 TEST_F(DialTest, ARejectedOneHearsTheReasonAndItsCode) {
   TestListener listener(world, world.server);
-  listener.on_peer = [](std::unique_ptr<fabric::ConnectRequest> request, const Handshake&) {
-    Reject(*request, absl::PermissionDeniedError("not on Sundays"));
+  listener.on_peer = [](PeerRequest request) {
+    request.Reject(absl::PermissionDeniedError("not on Sundays"));
   };
   Dial(listener.address());
   ASSERT_TRUE(AwaitClosed());
@@ -71,7 +71,7 @@ TEST_F(DialTest, ARejectedOneHearsTheReasonAndItsCode) {
 
 TEST_F(DialTest, ARequestThatIsDroppedIsRejectedWithoutAReason) {
   TestListener listener(world, world.server);
-  listener.on_peer = [](std::unique_ptr<fabric::ConnectRequest>, const Handshake&) {};
+  listener.on_peer = [](PeerRequest) {};
   Dial(listener.address());
   ASSERT_TRUE(AwaitClosed());
   EXPECT_CODE(*observer.closed, kUnavailable);  // As of a server that was killed just then.
@@ -219,9 +219,9 @@ TEST(AcceptTest, AServerWithoutMemorySaysSoToTheCaller) {
     TestListener listener(world, world.server);
     RecordingObserver client, server;
     RecordingServer handler;
-    listener.on_peer = [&](std::unique_ptr<fabric::ConnectRequest> request, const Handshake& hello) {
-      Connection::Accept(world.server.poller(), std::move(request), {}, hello,
-                         NewSessionToken(Environment::Real()), server, &handler)
+    listener.on_peer = [&](PeerRequest request) {
+      Connection::Accept(world.server.poller(), std::move(request), {}, NewSessionToken(Environment::Real()),
+                         server, &handler)
           .status()
           .IgnoreError();
     };
@@ -248,8 +248,8 @@ TEST(AcceptTest, ACallerThatVanishesBeforeTheEndOfTheHandshakeLeavesNothing) {
     ASSERT_TRUE(world.RunUntil([&] { return !listener.waiting.empty(); }));
   }
   world.OnServer([&] {
-    auto [request, hello] = std::move(listener.waiting[0]);
-    ASSERT_TRUE(Connection::Accept(world.server.poller(), std::move(request), {}, hello,
+    PeerRequest request = std::move(listener.waiting[0]);
+    ASSERT_TRUE(Connection::Accept(world.server.poller(), std::move(request), {},
                                    NewSessionToken(Environment::Real()), observer, &handler)
                     .ok());
   });
@@ -267,10 +267,11 @@ TEST(ReverseTest, TheSideThatDialedMayAnswerTheRequests) {
   RecordingObserver dialing, accepting;
   RecordingServer handler;
   Connection *dialed = nullptr, *accepted = nullptr;
-  listener.on_peer = [&](std::unique_ptr<fabric::ConnectRequest> request, const Handshake& hello) {
-    EXPECT_EQ(hello.role, Role::kReverse);
-    accepted = *Connection::Accept(world.server.poller(), std::move(request), {}, hello, hello.session,
-                                   accepting, nullptr);
+  listener.on_peer = [&](PeerRequest request) {
+    EXPECT_EQ(request.hello().role, Role::kReverse);
+    const SessionToken session = request.hello().session;
+    accepted =
+        *Connection::Accept(world.server.poller(), std::move(request), {}, session, accepting, nullptr);
   };
   Handshake hello;
   hello.role = Role::kReverse;
@@ -424,8 +425,8 @@ TEST(KeepaliveTest, AClientThatHasNeverSpokenIsFoundDeadInFiveSeconds) {
   TestListener listener(world, world.server);
   RecordingObserver observer;
   RecordingServer handler;
-  listener.on_peer = [&](std::unique_ptr<fabric::ConnectRequest> request, const Handshake& hello) {
-    ASSERT_TRUE(Connection::Accept(world.server.poller(), std::move(request), {}, hello,
+  listener.on_peer = [&](PeerRequest request) {
+    ASSERT_TRUE(Connection::Accept(world.server.poller(), std::move(request), {},
                                    NewSessionToken(Environment::Real()), observer, &handler)
                     .ok());
   };

@@ -16,12 +16,12 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kSecond = 1'000'000'000;
 
-fabric::SocketAddress Peer(uint32_t host, uint16_t port = 1) {
+SocketAddress Peer(uint32_t host, uint16_t port = 1) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(0x0a000000 + host);
   address.sin_port = htons(port);
-  return fabric::SocketAddress(reinterpret_cast<sockaddr*>(&address), sizeof(address));
+  return SocketAddress(reinterpret_cast<sockaddr*>(&address), sizeof(address));
 }
 
 class PeerLogTest : public ::testing::Test {

@@ -58,8 +58,8 @@ std::shared_ptr<Runtime> NewRuntime(bool start_threads, PollingMode mode = Polli
 
 // Who sets an event keeps it alive, since the thread that waits may be gone before Set() has returned: so
 // both have a share.
-using SharedEvent = std::shared_ptr<Event>;
-SharedEvent NewEvent() { return std::make_shared<Event>(); }
+using SharedEvent = std::shared_ptr<WaitEvent>;
+SharedEvent NewEvent() { return std::make_shared<WaitEvent>(); }
 
 // Runs `code` on the poller and waits for its end.
 void RunAndWait(Poller& poller, const std::function<void()>& code) {

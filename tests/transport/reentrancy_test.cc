@@ -60,8 +60,8 @@ TEST(ReentrancyTest, OnReadyMaySendAndClose) {
   TestListener listener(world, world.server);
   RecordingObserver client, server;
   RecordingServer handler;
-  listener.on_peer = [&](std::unique_ptr<fabric::ConnectRequest> request, const Handshake& hello) {
-    ASSERT_TRUE(Connection::Accept(world.server.poller(), std::move(request), {}, hello,
+  listener.on_peer = [&](PeerRequest request) {
+    ASSERT_TRUE(Connection::Accept(world.server.poller(), std::move(request), {},
                                    NewSessionToken(Environment::Real()), server, &handler)
                     .ok());
   };

@@ -75,7 +75,7 @@ TEST(UriTest, WhatTheResolverWouldTakeForAnotherNameIsRefused) {
 }
 
 TEST(UriTest, NumericAddressesAreResolvedToThemselves) {
-  absl::StatusOr<std::vector<fabric::SocketAddress>> addresses = Resolve({"tcp", "127.0.0.1", 7470});
+  absl::StatusOr<std::vector<SocketAddress>> addresses = Resolve({"tcp", "127.0.0.1", 7470});
   ASSERT_TRUE(addresses.ok()) << addresses.status();
   ASSERT_EQ(addresses->size(), 1u);
   EXPECT_EQ((*addresses)[0].ToString(), "127.0.0.1:7470");

@@ -5,8 +5,7 @@
 namespace hawser::doctor {
 
 absl::StatusOr<transport::Handshake> Dialer::Dial(const std::shared_ptr<transport::Runtime>& runtime,
-                                                  const fabric::SocketAddress& address,
-                                                  absl::Duration timeout) {
+                                                  const SocketAddress& address, absl::Duration timeout) {
   Dialer dialer;
   transport::Poller& poller = runtime->poller(0);
   poller.Run([&] {

@@ -19,8 +19,7 @@ class Dialer final : transport::ConnectionObserver {
  public:
   // What both sides agreed on: the fabric's and the handshake's errors are returned as they are.
   static absl::StatusOr<transport::Handshake> Dial(const std::shared_ptr<transport::Runtime>& runtime,
-                                                   const fabric::SocketAddress& address,
-                                                   absl::Duration timeout);
+                                                   const SocketAddress& address, absl::Duration timeout);
 
  private:
   void OnReady(const transport::Handshake& peer) override;

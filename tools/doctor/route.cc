@@ -34,7 +34,7 @@ absl::Status Unavailable(absl::string_view what, int error) {
   return absl::UnavailableError(absl::StrCat(what, ": ", strerror(error)));
 }
 
-bool SameHost(const sockaddr* a, const fabric::SocketAddress& b) {
+bool SameHost(const sockaddr* a, const SocketAddress& b) {
   if (a == nullptr || a->sa_family != b.family()) return false;
   if (a->sa_family == AF_INET) {
     return reinterpret_cast<const sockaddr_in*>(a)->sin_addr.s_addr ==
@@ -45,7 +45,7 @@ bool SameHost(const sockaddr* a, const fabric::SocketAddress& b) {
                 &reinterpret_cast<const sockaddr_in6*>(b.get())->sin6_addr, sizeof(in6_addr)) == 0;
 }
 
-std::string NetdevWith(const fabric::SocketAddress& address) {
+std::string NetdevWith(const SocketAddress& address) {
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return "";
   std::string name;
@@ -58,7 +58,7 @@ std::string NetdevWith(const fabric::SocketAddress& address) {
 
 }  // namespace
 
-absl::StatusOr<Route> FindRoute(const fabric::SocketAddress& address) {
+absl::StatusOr<Route> FindRoute(const SocketAddress& address) {
   const Socket socket(address.family(),
                       SOCK_DGRAM);  // Connecting one asks the routing table and sends nothing.
   if (socket.fd() < 0) return Unavailable("socket()", errno);
@@ -71,12 +71,12 @@ absl::StatusOr<Route> FindRoute(const fabric::SocketAddress& address) {
     return Unavailable("getsockname()", errno);
   }
   Route route;
-  route.source = fabric::SocketAddress(reinterpret_cast<const sockaddr*>(&source), length);
+  route.source = SocketAddress(reinterpret_cast<const sockaddr*>(&source), length);
   route.netdev = NetdevWith(route.source);
   return route;
 }
 
-absl::Status TryTcp(const fabric::SocketAddress& address, absl::Duration timeout) {
+absl::Status TryTcp(const SocketAddress& address, absl::Duration timeout) {
   const Socket socket(address.family(), SOCK_STREAM);
   if (socket.fd() < 0) return Unavailable("socket()", errno);
   if (connect(socket.fd(), address.get(), address.length_bytes()) == 0) return absl::OkStatus();

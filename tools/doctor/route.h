@@ -12,16 +12,16 @@
 namespace hawser::doctor {
 
 struct Route {
-  fabric::SocketAddress source;  // From which it would go out; the port means nothing.
-  std::string netdev;            // That has `source`; "": none was found.
+  SocketAddress source;  // From which it would go out; the port means nothing.
+  std::string netdev;    // That has `source`; "": none was found.
 };
 
 // Looks it up; sends nothing. Unavailable: no route leads there.
-absl::StatusOr<Route> FindRoute(const fabric::SocketAddress& address);
+absl::StatusOr<Route> FindRoute(const SocketAddress& address);
 
 // connect(2) by TCP, and closes at once. Unavailable with the errno's reason, or because nobody answered in
 // time.
-absl::Status TryTcp(const fabric::SocketAddress& address, absl::Duration timeout);
+absl::Status TryTcp(const SocketAddress& address, absl::Duration timeout);
 
 }  // namespace hawser::doctor
 

@@ -21,7 +21,7 @@ constexpr char kConnect[] = "connect";
 constexpr char kHandshake[] = "handshake";
 
 // As it stands in a GID table.
-in6_addr AsGid(const fabric::SocketAddress& address) {
+in6_addr AsGid(const SocketAddress& address) {
   if (address.family() == AF_INET6) return reinterpret_cast<const sockaddr_in6*>(address.get())->sin6_addr;
   in6_addr mapped = {};
   mapped.s6_addr[10] = mapped.s6_addr[11] = 0xff;
@@ -49,7 +49,7 @@ std::string RdmaPortOf(const Route& route, const std::vector<Device>& devices) {
   return by_netdev;
 }
 
-Finding DescribeRoute(const transport::Uri& uri, const fabric::SocketAddress& address,
+Finding DescribeRoute(const transport::Uri& uri, const SocketAddress& address,
                       const absl::StatusOr<Route>& route, const std::vector<Device>& devices) {
   Finding finding{.check = kRoute, .subject = address.ToString()};
   if (!route.ok()) {
@@ -58,7 +58,7 @@ Finding DescribeRoute(const transport::Uri& uri, const fabric::SocketAddress& ad
     finding.advice = "see `ip route` on this machine";
     return finding;
   }
-  fabric::SocketAddress source = route->source;
+  SocketAddress source = route->source;
   std::string host = source.ToString();
   host.resize(host.rfind(':'));
   finding.found =
@@ -81,7 +81,7 @@ std::string DescribeAgreed(const transport::Handshake& agreed) {
 }
 
 // Ends with the failure, if there is one; `*answered` tells.
-Findings TryAddress(const transport::Uri& uri, const fabric::SocketAddress& address, absl::Duration timeout,
+Findings TryAddress(const transport::Uri& uri, const SocketAddress& address, absl::Duration timeout,
                     const absl::StatusOr<std::shared_ptr<transport::Runtime>>& runtime,
                     const std::vector<Device>& devices, bool* answered) {
   *answered = false;
@@ -128,7 +128,7 @@ void SoftenProblems(Findings* findings) {
 
 Findings CheckOneFabric(const transport::Uri& uri, absl::Duration timeout,
                         const std::vector<Device>& devices) {
-  const absl::StatusOr<std::vector<fabric::SocketAddress>> addresses = transport::Resolve(uri);
+  const absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(uri);
   if (!addresses.ok()) {
     return {{Level::kProblem, kResolve, uri.host, std::string(addresses.status().message()),
              "dial a numeric address to do without names"}};
@@ -136,12 +136,12 @@ Findings CheckOneFabric(const transport::Uri& uri, absl::Duration timeout,
   Findings findings = {
       {Level::kOk, kResolve, uri.host,
        absl::StrJoin(*addresses, ", ",
-                     [](std::string* out, const fabric::SocketAddress& a) { out->append(a.ToString()); }),
+                     [](std::string* out, const SocketAddress& a) { out->append(a.ToString()); }),
        ""}};
   const absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = transport::Runtime::Create(uri.scheme);
   Findings failed;
   bool answered = false;
-  for (const fabric::SocketAddress& address : *addresses) {
+  for (const SocketAddress& address : *addresses) {
     Findings of_address = TryAddress(uri, address, timeout, runtime, devices, &answered);
     Append(std::move(of_address), answered ? &findings : &failed);
     if (answered) break;

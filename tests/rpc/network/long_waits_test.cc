@@ -54,8 +54,7 @@ TEST(LongWaitsTest, AServerThatNeverAcceptsTakesTheConnectTimeout) {
   v4.sin_family = AF_INET;
   inet_pton(AF_INET, Environment("HAWSER_RDMA_PEER_ADDRESS").c_str(), &v4.sin_addr);
   const auto listener =
-      peer->Listen(*queue, fabric::SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4)), handler)
-          .value();
+      peer->Listen(*queue, SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4)), handler).value();
   const auto runtime = far.NewRuntime();
   const absl::Time start = absl::Now();
   const auto channel =

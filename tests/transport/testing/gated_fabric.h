@@ -63,7 +63,7 @@ class GatedFabric final : public fabric::Fabric {
     return real_->CreateQueuePair(completion_queue, options, handler);
   }
   absl::StatusOr<std::unique_ptr<fabric::Listener>> Listen(fabric::CompletionQueue& completion_queue,
-                                                           const fabric::SocketAddress& address,
+                                                           const SocketAddress& address,
                                                            fabric::ListenHandler& handler) override {
     return real_->Listen(completion_queue, address, handler);
   }

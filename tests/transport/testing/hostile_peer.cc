@@ -67,12 +67,12 @@ void HostilePeer::PostReceives() {
   }
 }
 
-void HostilePeer::Dial(const fabric::SocketAddress& address, absl::string_view private_data) {
+void HostilePeer::Dial(const SocketAddress& address, absl::string_view private_data) {
   const absl::Status status = queue_pair_->Connect(address, private_data);
   ASSERT_TRUE(status.ok()) << status;
 }
 
-fabric::SocketAddress HostilePeer::Listen(std::optional<std::string> private_data) {
+SocketAddress HostilePeer::Listen(std::optional<std::string> private_data) {
   answer_ = std::move(private_data);
   listener_ = *fabric_->Listen(*completion_queue_, TestAddress(), *this);
   return listener_->address();

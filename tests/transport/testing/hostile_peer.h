@@ -28,9 +28,9 @@ class HostilePeer final : fabric::ConnectionHandler, fabric::ListenHandler {
   static Handshake Hello(Role role = Role::kForward);
 
   // As the side that dials.
-  void Dial(const fabric::SocketAddress& address, absl::string_view private_data);
+  void Dial(const SocketAddress& address, absl::string_view private_data);
   // As the side that listens: accepts the first that comes with `private_data`, unless that is absent.
-  fabric::SocketAddress Listen(std::optional<std::string> private_data);
+  SocketAddress Listen(std::optional<std::string> private_data);
   void Accept(absl::string_view private_data);
 
   // Sends; in as many buffers as there are messages.

@@ -36,9 +36,9 @@ class HostileTest : public ::testing::Test {
   // The peer sends requests, or should; the victim answers them.
   void AttackServer(const ConnectionOptions& options = {}) {
     side_ = &world.server;
-    listener_.on_peer = [&](std::unique_ptr<fabric::ConnectRequest> request, const Handshake& hello) {
+    listener_.on_peer = [&](PeerRequest request) {
       absl::StatusOr<Connection*> accepted =
-          Connection::Accept(world.server.poller(), std::move(request), options, hello,
+          Connection::Accept(world.server.poller(), std::move(request), options,
                              NewSessionToken(Environment::Real()), observer, &server);
       ASSERT_TRUE(accepted.ok()) << accepted.status();
       victim = *accepted;
@@ -50,7 +50,7 @@ class HostileTest : public ::testing::Test {
   // The victim sends requests; the peer answers, or should.
   void AttackClient(const ConnectionOptions& options = {}) {
     side_ = &world.client;
-    const fabric::SocketAddress address = peer.Listen(Encode(HostilePeer::Hello()));
+    const SocketAddress address = peer.Listen(Encode(HostilePeer::Hello()));
     world.OnClient([&] {
       absl::StatusOr<Connection*> dialed = Connection::Dial(world.client.poller(), address, options,
                                                             Handshake(), absl::Seconds(5), observer, nullptr);

@@ -105,9 +105,9 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
   Counts& counts() { return counts_; }
   uint32_t qp_num() const override { return real_->qp_num(); }
   uint32_t read_depth() const override { return real_->read_depth(); }
-  fabric::SocketAddress peer_address() const override { return real_->peer_address(); }
-  fabric::SocketAddress local_address() const override { return real_->local_address(); }
-  absl::Status Connect(const fabric::SocketAddress& address, absl::string_view private_data) override {
+  SocketAddress peer_address() const override { return real_->peer_address(); }
+  SocketAddress local_address() const override { return real_->local_address(); }
+  absl::Status Connect(const SocketAddress& address, absl::string_view private_data) override {
     return real_->Connect(address, private_data);
   }
   absl::Status Accept(fabric::ConnectRequest& request, absl::string_view private_data) override {
@@ -180,7 +180,7 @@ absl::StatusOr<std::unique_ptr<fabric::QueuePair>> SpyFabric::CreateQueuePair(
 }
 
 absl::StatusOr<std::unique_ptr<fabric::Listener>> SpyFabric::Listen(fabric::CompletionQueue& completion_queue,
-                                                                    const fabric::SocketAddress& address,
+                                                                    const SocketAddress& address,
                                                                     fabric::ListenHandler& handler) {
   return real_->Listen(dynamic_cast<SpyCompletionQueue&>(completion_queue).real(), address, handler);
 }

@@ -80,7 +80,7 @@ class SpyFabric final : public fabric::Fabric {
       fabric::CompletionQueue& completion_queue, const fabric::QueuePairOptions& options,
       fabric::ConnectionHandler& handler) override;
   absl::StatusOr<std::unique_ptr<fabric::Listener>> Listen(fabric::CompletionQueue& completion_queue,
-                                                           const fabric::SocketAddress& address,
+                                                           const SocketAddress& address,
                                                            fabric::ListenHandler& handler) override;
 
  private:

@@ -74,10 +74,10 @@ Link::Link(World& the_world, const ConnectionOptions& options) : Link(the_world,
 Link::Link(World& the_world, const ConnectionOptions& client_options, const ConnectionOptions& server_options)
     : world(the_world) {
   TestListener listener(world, world.server);
-  listener.on_peer = [&](std::unique_ptr<fabric::ConnectRequest> request, const Handshake& hello) {
+  listener.on_peer = [&](PeerRequest request) {
     server_queue_pair_ = world.server.fabric->queue_pairs();
     absl::StatusOr<Connection*> accepted =
-        Connection::Accept(world.server.poller(), std::move(request), server_options, hello,
+        Connection::Accept(world.server.poller(), std::move(request), server_options,
                            NewSessionToken(Environment::Real()), server_observer, &server);
     ASSERT_TRUE(accepted.ok()) << accepted.status();
     server_end = *accepted;
@@ -157,9 +157,9 @@ TestListener::~TestListener() {
   });
 }
 
-void TestListener::OnPeer(std::unique_ptr<fabric::ConnectRequest> request, const Handshake& hello) {
-  if (on_peer) return on_peer(std::move(request), hello);
-  waiting.emplace_back(std::move(request), hello);
+void TestListener::OnPeer(PeerRequest request) {
+  if (on_peer) return on_peer(std::move(request));
+  waiting.push_back(std::move(request));
 }
 
 }  // namespace hawser::transport

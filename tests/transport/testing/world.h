@@ -113,18 +113,18 @@ class TestListener final : public Acceptor::Handler {
   TestListener(World& world, World::Side& side);
   ~TestListener();
 
-  void OnPeer(std::unique_ptr<fabric::ConnectRequest> request, const Handshake& hello) override;
-  fabric::SocketAddress address() const { return address_; }
+  void OnPeer(PeerRequest request) override;
+  SocketAddress address() const { return address_; }
 
   // Unset: kept in `waiting`.
-  std::function<void(std::unique_ptr<fabric::ConnectRequest>, const Handshake&)> on_peer;
-  std::vector<std::pair<std::unique_ptr<fabric::ConnectRequest>, Handshake>> waiting;
+  std::function<void(PeerRequest)> on_peer;
+  std::vector<PeerRequest> waiting;
 
  private:
   World& world_;
   World::Side& side_;
   std::unique_ptr<Acceptor> acceptor_;
-  fabric::SocketAddress address_;
+  SocketAddress address_;
 };
 
 }  // namespace hawser::transport

@@ -15,8 +15,8 @@
 #include "hawser/base/fork.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/tcp/options.h"
-#include "hawser/transport/fabric/tcp/requester.h"
 #include "hawser/transport/fabric/tcp/send_batch.h"
+#include "hawser/transport/fabric/tcp/send_queue.h"
 #include "hawser/transport/fabric/tcp/socket.h"
 
 namespace hawser::fabric {

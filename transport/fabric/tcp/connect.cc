@@ -55,7 +55,7 @@ absl::Status TcpQueuePair::Connect(const SocketAddress& address, absl::string_vi
   PrepareForFrames(socket_.get(), options);
   peer_address_ = address;
   greeting_ = std::make_unique<GreetingReader>(kAcceptPrivateDataMax);
-  greeting_to_send_ = EncodeGreeting(GreetingKind::kConnect, requester_.read_depth(), private_data);
+  greeting_to_send_ = EncodeGreeting(GreetingKind::kConnect, send_queue_.read_depth(), private_data);
   state_ = State::kConnecting;
   if (bound && BindToConnect(socket_.get(), local_address_) != 0) {
     const int error = errno;
@@ -134,7 +134,7 @@ void TcpQueuePair::ReadGreeting() {
     case GreetingKind::kAccept:
       break;
   }
-  const uint32_t offered = requester_.read_depth();
+  const uint32_t offered = send_queue_.read_depth();
   if (greeting.read_depth > offered || (greeting.read_depth == 0 && offered != 0)) {
     Fail(absl::UnavailableError(absl::StrCat(who, "malformed answer: a READ depth of ", greeting.read_depth,
                                              ", where 1 to ", offered, " could be agreed")));
@@ -154,7 +154,7 @@ absl::Status TcpQueuePair::Accept(ConnectRequest& request, absl::string_view pri
   PrepareForFrames(socket_.get(), completion_queue_.options());
   peer_address_ = tcp_request->peer_address();
   local_address_ = LocalAddress(socket_.get());
-  const uint32_t read_depth = std::min(tcp_request->read_depth(), requester_.read_depth());
+  const uint32_t read_depth = std::min(tcp_request->read_depth(), send_queue_.read_depth());
   const std::string answer = EncodeGreeting(GreetingKind::kAccept, read_depth, private_data);
   completion_queue_.Watch(*this, socket_.get(), EPOLLIN);
   if (send(socket_.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
@@ -170,8 +170,8 @@ absl::Status TcpQueuePair::Accept(ConnectRequest& request, absl::string_view pri
 }
 
 void TcpQueuePair::Establish(uint32_t read_depth, absl::string_view private_data) {
-  requester_.set_read_depth(read_depth);
-  responder_.set_read_depth(read_depth);
+  send_queue_.set_read_depth(read_depth);
+  receive_queue_.set_read_depth(read_depth);
   state_ = State::kEstablished;
   news().established = true;
   news().private_data = std::string(private_data);

@@ -37,13 +37,13 @@ FrameReader::Result FrameReader::Read(int fd, absl::Span<uint8_t> staging, TcpFa
     size_t count = 0;
     const size_t missing = payload_missing_;
     if (missing > 0 && payload_ == FrameKind::kReadResponse) {
-      count = requester_.ReadSink(missing, segments);
+      count = send_queue_.ReadSink(missing, segments);
     } else if (missing > 0) {
       segments[count++] = {target_, missing};
     }
     const size_t kept = partial_bytes_;
     std::memcpy(staging.data(), partial_, kept);
-    const size_t room = (requester_.reads_outstanding() ? sizeof(FrameHeader) : staging.size()) - kept;
+    const size_t room = (send_queue_.reads_outstanding() ? sizeof(FrameHeader) : staging.size()) - kept;
     segments[count++] = {staging.data() + kept, room};
 
     if (counters != nullptr) counters->receive_calls.fetch_add(1, std::memory_order_relaxed);
@@ -103,8 +103,8 @@ FrameReader::Result FrameReader::Discard(int fd, absl::Span<uint8_t> staging) {
 FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end) {
   while (static_cast<size_t>(end - next) >= sizeof(FrameHeader)) {
     std::memcpy(&header_, next, sizeof(header_));
-    const uint32_t acknowledged_before = requester_.acknowledged();
-    if (!requester_.Acknowledge(header_.acknowledged)) return Violation(requester_.violation());
+    const uint32_t acknowledged_before = send_queue_.acknowledged();
+    if (!send_queue_.Acknowledge(header_.acknowledged)) return Violation(send_queue_.violation());
     Result result = Begin(header_);
     // Else a peer could send as many of them as it likes, each of which costs us something and proves
     // nothing.
@@ -132,26 +132,26 @@ FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
                                   static_cast<int>(header.status), " and reserved bits ",
                                   static_cast<int>(header.reserved)));
   }
-  Responder::Verdict verdict = Responder::Verdict::kOk;
+  TcpReceiveQueue::Verdict verdict = TcpReceiveQueue::Verdict::kOk;
   switch (header.kind) {
     case FrameKind::kSend:
-      verdict = responder_.BeginSend(header, &target_);
+      verdict = receive_queue_.BeginSend(header, &target_);
       break;
     case FrameKind::kWrite:
-      verdict = responder_.BeginWrite(header, &target_);
+      verdict = receive_queue_.BeginWrite(header, &target_);
       break;
     case FrameKind::kReadRequest:
-      verdict = responder_.AcceptRead(header);
+      verdict = receive_queue_.AcceptRead(header);
       break;
     case FrameKind::kReadResponse:
-      if (!requester_.BeginReadResponse(header)) return Violation(requester_.violation());
+      if (!send_queue_.BeginReadResponse(header)) return Violation(send_queue_.violation());
       break;
     case FrameKind::kAck:
       if (header.length_bytes != 0) return HasPayload(header);
       break;
     case FrameKind::kNak:
       if (header.length_bytes != 0) return HasPayload(header);
-      return requester_.Nak(header) ? Result::kNak : Violation(requester_.violation());
+      return send_queue_.Nak(header) ? Result::kNak : Violation(send_queue_.violation());
     case FrameKind::kFarewell:
       if (header.length_bytes == 0 || header.length_bytes > kFarewellBytesMax) {
         return Violation(absl::StrCat("it sent a farewell of ", header.length_bytes, " bytes"));
@@ -163,14 +163,14 @@ FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
       return Violation(absl::StrCat("it sent a frame of unknown kind ", static_cast<int>(header.kind)));
   }
   switch (verdict) {
-    case Responder::Verdict::kOk:
+    case TcpReceiveQueue::Verdict::kOk:
       break;
-    case Responder::Verdict::kNotReady:
+    case TcpReceiveQueue::Verdict::kNotReady:
       return Result::kReceiverNotReady;
-    case Responder::Verdict::kRefused:
+    case TcpReceiveQueue::Verdict::kRefused:
       return Result::kRefused;
-    case Responder::Verdict::kViolation:
-      return Violation(responder_.reason());
+    case TcpReceiveQueue::Verdict::kViolation:
+      return Violation(receive_queue_.reason());
   }
   const bool has_payload = header.kind != FrameKind::kReadRequest && header.kind != FrameKind::kAck;
   payload_missing_ = has_payload ? header.length_bytes : 0;
@@ -181,15 +181,15 @@ FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
 void FrameReader::Advance(size_t length_bytes) {
   payload_missing_ -= static_cast<uint32_t>(length_bytes);
   if (payload_ == FrameKind::kReadResponse) {
-    requester_.AdvanceRead(length_bytes);
+    send_queue_.AdvanceRead(length_bytes);
     return;
   }
   target_ += length_bytes;
   if (payload_missing_ > 0) return;
   if (payload_ == FrameKind::kSend) {
-    responder_.FinishSend(header_.length_bytes, header_.flags);
+    receive_queue_.FinishSend(header_.length_bytes, header_.flags);
   } else if (payload_ == FrameKind::kWrite) {
-    responder_.FinishWrite(header_.flags);
+    receive_queue_.FinishWrite(header_.flags);
   }
 }
 
@@ -200,7 +200,7 @@ const uint8_t* FrameReader::CopyPayload(const uint8_t* next, const uint8_t* end)
   if (payload_ == FrameKind::kReadResponse) {  // Unreachable as Read() is; counted, so that a test can tell.
     copied_bytes_ += length_bytes;
     iovec segments[kSgeMax];
-    const size_t count = requester_.ReadSink(length_bytes, segments);
+    const size_t count = send_queue_.ReadSink(length_bytes, segments);
     for (size_t i = 0, offset = 0; i < count; offset += segments[i++].iov_len) {
       std::memcpy(segments[i].iov_base, next + offset, segments[i].iov_len);
     }

@@ -9,8 +9,8 @@
 #include "absl/types/span.h"
 #include "hawser/transport/fabric/tcp/frame.h"
 #include "hawser/transport/fabric/tcp/options.h"
-#include "hawser/transport/fabric/tcp/requester.h"
-#include "hawser/transport/fabric/tcp/responder.h"
+#include "hawser/transport/fabric/tcp/receive_queue.h"
+#include "hawser/transport/fabric/tcp/send_queue.h"
 
 namespace hawser::fabric {
 
@@ -21,7 +21,8 @@ namespace hawser::fabric {
 // Thread:   that of the queue pair.
 class FrameReader {
  public:
-  FrameReader(Requester& requester, Responder& responder) : requester_(requester), responder_(responder) {}
+  FrameReader(TcpSendQueue& send_queue, TcpReceiveQueue& receive_queue)
+      : send_queue_(send_queue), receive_queue_(receive_queue) {}
 
   enum class Result {
     kDrained,           // The socket has no more.
@@ -61,8 +62,8 @@ class FrameReader {
   Result IdleAck();
   Result Violation(const std::string& what);
 
-  Requester& requester_;
-  Responder& responder_;
+  TcpSendQueue& send_queue_;
+  TcpReceiveQueue& receive_queue_;
 
   FrameKind payload_ = FrameKind::kAck;  // Whose payload_missing_ bytes come next.
   uint32_t payload_missing_ = 0;

@@ -18,7 +18,7 @@ FrameWriter::Result FrameWriter::Write(int fd, bool with_answers, SendBatch& bat
                                        TcpFabricCounters* counters) {
   size_t written_bytes = 0;
   while (true) {
-    const bool ack_was_due = responder_.ack_due();
+    const bool ack_was_due = receive_queue_.ack_due();
     batch.Clear();
     Fill(with_answers, batch);
     if (batch.empty()) return Result::kDone;
@@ -57,23 +57,23 @@ void FrameWriter::Fill(bool with_answers, SendBatch& batch) {
   AppendRequests(batch);
   if (with_answers) {
     AppendAnswers(batch);
-    if (responder_.nak_due() && !responder_.has_answer() && batch.HasRoom()) {
-      AppendHeaderOnly(SendBatch::Owner::kNak, responder_.Nak(), batch);
-      responder_.set_nak_due(false);
+    if (receive_queue_.nak_due() && !receive_queue_.has_answer() && batch.HasRoom()) {
+      AppendHeaderOnly(SendBatch::Owner::kNak, receive_queue_.Nak(), batch);
+      receive_queue_.set_nak_due(false);
     }
   }
-  if (batch.frame_count() == rest && responder_.ack_due()) {
+  if (batch.frame_count() == rest && receive_queue_.ack_due()) {
     AppendHeaderOnly(SendBatch::Owner::kAck, {.kind = FrameKind::kAck}, batch);
   }
-  if (batch.frame_count() > rest) responder_.set_ack_due(false);
+  if (batch.frame_count() > rest) receive_queue_.set_ack_due(false);
 }
 
 void FrameWriter::AppendRequests(SendBatch& batch) {
-  for (const Requester::Request* request;
-       batch.HasRoom() && (request = requester_.NextToSend()) != nullptr;) {
-    FrameHeader header = requester_.HeaderOf(*request);
-    header.acknowledged = responder_.executed();
-    batch.BeginFrame(SendBatch::Owner::kRequester, requester_.sent(), requester_.reads_sent());
+  for (const TcpSendQueue::Request* request;
+       batch.HasRoom() && (request = send_queue_.NextToSend()) != nullptr;) {
+    FrameHeader header = send_queue_.HeaderOf(*request);
+    header.acknowledged = receive_queue_.executed();
+    batch.BeginFrame(SendBatch::Owner::kRequester, send_queue_.sent(), send_queue_.reads_sent());
     batch.AppendHeader(header);
     if (request->opcode != Opcode::kRead) {
       for (uint8_t i = 0; i < request->sge_count; ++i) {
@@ -81,25 +81,26 @@ void FrameWriter::AppendRequests(SendBatch& batch) {
       }
     }
     batch.EndFrame();
-    requester_.MarkSent();
+    send_queue_.MarkSent();
   }
 }
 
 void FrameWriter::AppendAnswers(SendBatch& batch) {
-  while (batch.HasRoom() && responder_.has_answer()) {
+  while (batch.HasRoom() && receive_queue_.has_answer()) {
     const uint8_t* data;
-    FrameHeader header = responder_.NextFragment(&data);
-    header.acknowledged = responder_.executed();
-    batch.BeginFrame(SendBatch::Owner::kReadAnswer, responder_.answers_done(), responder_.answer_offset());
+    FrameHeader header = receive_queue_.NextFragment(&data);
+    header.acknowledged = receive_queue_.executed();
+    batch.BeginFrame(SendBatch::Owner::kReadAnswer, receive_queue_.answers_done(),
+                     receive_queue_.answer_offset());
     batch.AppendHeader(header);
     batch.Append(data, header.length_bytes);
     batch.EndFrame();
-    responder_.MarkFragmentSent();
+    receive_queue_.MarkFragmentSent();
   }
 }
 
 void FrameWriter::AppendHeaderOnly(SendBatch::Owner owner, FrameHeader header, SendBatch& batch) {
-  header.acknowledged = responder_.executed();
+  header.acknowledged = receive_queue_.executed();
   batch.BeginFrame(owner, 0, 0);
   batch.AppendHeader(header);
   batch.EndFrame();
@@ -114,32 +115,32 @@ void FrameWriter::AppendRest(SendBatch& batch) {
   };
   switch (partial_owner_) {
     case SendBatch::Owner::kRequester: {
-      const Requester::Request& request = requester_.Sending();
-      batch.BeginFrame(partial_owner_, requester_.sent(), requester_.reads_sent());
+      const TcpSendQueue::Request& request = send_queue_.Sending();
+      batch.BeginFrame(partial_owner_, send_queue_.sent(), send_queue_.reads_sent());
       append_header();
       for (uint8_t i = 0; i < request.sge_count && request.opcode != Opcode::kRead; ++i) {
-        const Requester::Request::Segment& segment = request.segments[i];
+        const TcpSendQueue::Request::Segment& segment = request.segments[i];
         const size_t skipped = std::min<size_t>(skip, segment.length_bytes);
         skip -= skipped;
         batch.Append(segment.address + skipped, segment.length_bytes - skipped);
       }
-      requester_.MarkSent();
+      send_queue_.MarkSent();
       break;
     }
     case SendBatch::Owner::kReadAnswer: {
       const uint8_t* data;
-      responder_.NextFragment(&data);
-      batch.BeginFrame(partial_owner_, responder_.answers_done(), responder_.answer_offset());
+      receive_queue_.NextFragment(&data);
+      batch.BeginFrame(partial_owner_, receive_queue_.answers_done(), receive_queue_.answer_offset());
       append_header();
       batch.Append(data + skip, partial_header_.length_bytes - skip);
-      responder_.MarkFragmentSent();
+      receive_queue_.MarkFragmentSent();
       break;
     }
     case SendBatch::Owner::kAck:
     case SendBatch::Owner::kNak:
       batch.BeginFrame(partial_owner_, 0, 0);
       append_header();
-      if (partial_owner_ == SendBatch::Owner::kNak) responder_.set_nak_due(false);
+      if (partial_owner_ == SendBatch::Owner::kNak) receive_queue_.set_nak_due(false);
       break;
   }
   batch.EndFrame();
@@ -154,14 +155,14 @@ void FrameWriter::TakeBack(const SendBatch& batch, size_t sent_bytes, bool ack_w
   const SendBatch::Frame& cut = batch.frame(first);
   if (cut.header == nullptr) {
     partial_sent_ += sent_bytes;  // Still the same frame, and no new header has left.
-    responder_.set_ack_due(ack_was_due);
+    receive_queue_.set_ack_due(ack_was_due);
   } else {
     partial_sent_ = sent_bytes;
     partial_owner_ = cut.owner;
     std::memcpy(&partial_header_, cut.header, sizeof(partial_header_));
     // No new header has left with an acknowledgement: it is still due.
     const bool first_header = first == 0 || (first == 1 && batch.frame(0).header == nullptr);
-    if (first_header && sent_bytes == 0) responder_.set_ack_due(ack_was_due);
+    if (first_header && sent_bytes == 0) receive_queue_.set_ack_due(ack_was_due);
   }
 
   // From the back, so that the foremost frame of each owner has the last word.
@@ -169,13 +170,13 @@ void FrameWriter::TakeBack(const SendBatch& batch, size_t sent_bytes, bool ack_w
     const SendBatch::Frame& frame = batch.frame(i);
     switch (frame.owner) {
       case SendBatch::Owner::kRequester:
-        requester_.Rewind(frame.cursor[0], frame.cursor[1]);
+        send_queue_.Rewind(frame.cursor[0], frame.cursor[1]);
         break;
       case SendBatch::Owner::kReadAnswer:
-        responder_.RewindAnswers(frame.cursor[0], frame.cursor[1]);
+        receive_queue_.RewindAnswers(frame.cursor[0], frame.cursor[1]);
         break;
       case SendBatch::Owner::kNak:
-        responder_.set_nak_due(true);
+        receive_queue_.set_nak_due(true);
         break;
       case SendBatch::Owner::kAck:
         break;  // As ack_due() says.

@@ -5,9 +5,9 @@
 
 #include "hawser/transport/fabric/tcp/frame.h"
 #include "hawser/transport/fabric/tcp/options.h"
-#include "hawser/transport/fabric/tcp/requester.h"
-#include "hawser/transport/fabric/tcp/responder.h"
+#include "hawser/transport/fabric/tcp/receive_queue.h"
 #include "hawser/transport/fabric/tcp/send_batch.h"
+#include "hawser/transport/fabric/tcp/send_queue.h"
 
 namespace hawser::fabric {
 
@@ -19,7 +19,8 @@ namespace hawser::fabric {
 // Thread:   that of the queue pair.
 class FrameWriter {
  public:
-  FrameWriter(Requester& requester, Responder& responder) : requester_(requester), responder_(responder) {}
+  FrameWriter(TcpSendQueue& send_queue, TcpReceiveQueue& receive_queue)
+      : send_queue_(send_queue), receive_queue_(receive_queue) {}
 
   enum class Result {
     kDone,     // Nothing is left to be sent.
@@ -32,8 +33,8 @@ class FrameWriter {
 
   // Whether Write() would send something, other than a mere acknowledgement.
   bool HasOutput() const {
-    return partial_sent_ > 0 || requester_.NextToSend() != nullptr || responder_.has_answer() ||
-           responder_.nak_due();
+    return partial_sent_ > 0 || send_queue_.NextToSend() != nullptr || receive_queue_.has_answer() ||
+           receive_queue_.nak_due();
   }
 
   bool in_the_middle_of_a_frame() const { return partial_sent_ > 0; }
@@ -47,8 +48,8 @@ class FrameWriter {
   void AppendHeaderOnly(SendBatch::Owner owner, FrameHeader header, SendBatch& batch);
   void TakeBack(const SendBatch& batch, size_t sent_bytes, bool ack_was_due);
 
-  Requester& requester_;
-  Responder& responder_;
+  TcpSendQueue& send_queue_;
+  TcpReceiveQueue& receive_queue_;
   int error_ = 0;
 
   // The frame whose first partial_sent_ bytes, if any, are on the wire. Its owner's cursor stands at it.

@@ -10,7 +10,7 @@
 #include "hawser/transport/fabric/fabric.h"
 
 // What the connection manager does for a NIC: the first bytes of a TCP connection, one greeting from each
-// side. The requester says kConnect, the responder answers kAccept (frames follow, see tcp_frame.h) or
+// side. The requester says kConnect, the responder answers kAccept (frames follow, see frame.h) or
 // kReject (and closes).
 //
 //   offset  bytes

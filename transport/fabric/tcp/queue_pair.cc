@@ -35,10 +35,10 @@ TcpQueuePair::TcpQueuePair(TcpCompletionQueue& completion_queue, const RegionTab
       handler_(handler),
       qp_num_(qp_num),
       local_address_(options.local_address),
-      requester_(options.send_depth, options.read_depth),
-      responder_(options, qp_num),
-      writer_(requester_, responder_),
-      reader_(requester_, responder_) {
+      send_queue_(options.send_depth, options.read_depth),
+      receive_queue_(options, qp_num),
+      writer_(send_queue_, receive_queue_),
+      reader_(send_queue_, receive_queue_) {
   completion_queue_.Register(*this);
 }
 
@@ -92,18 +92,18 @@ absl::Status TcpQueuePair::PostSend(absl::Span<const SendWorkRequest> requests) 
       completion_queue_.in_forked_child()) {
     return NotUsable("PostSend");
   }
-  if (requests.size() > requester_.room()) {
+  if (requests.size() > send_queue_.room()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("PostSend to ", Peer(), ": ", requests.size(), " work requests, but the send queue of ",
-                     requester_.depth(), " has room for ", requester_.room(),
+                     send_queue_.depth(), " has room for ", send_queue_.room(),
                      ": wait for completions, and signal one request in every queue's length at least"));
   }
   for (uint32_t i = 0; i < requests.size(); ++i) {
     uint32_t length_bytes;
     if (absl::Status status = CheckSend(requests[i], &length_bytes); !status.ok()) return status;
-    requester_.Place(i, requests[i], length_bytes);
+    send_queue_.Place(i, requests[i], length_bytes);
   }
-  requester_.Post(static_cast<uint32_t>(requests.size()));
+  send_queue_.Post(static_cast<uint32_t>(requests.size()));
   // The rest of a bulk READ's answer, if there is some, goes on with EPOLLOUT.
   if (!blocked_ && socket_.is_open()) Transmit(/*with_answers=*/false);
   return absl::OkStatus();
@@ -120,16 +120,16 @@ bool TcpQueuePair::PeerSharesCore() const {
 
 absl::Status TcpQueuePair::PostReceive(absl::Span<const ReceiveWorkRequest> requests) {
   if (state_ == State::kError && !ends_soon()) return NotUsable("PostReceive");
-  if (requests.size() > responder_.room()) {
+  if (requests.size() > receive_queue_.room()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("PostReceive: ", requests.size(), " work requests, but the receive queue of ",
-                     responder_.depth(), " has room for ", responder_.room()));
+                     receive_queue_.depth(), " has room for ", receive_queue_.room()));
   }
   for (uint32_t i = 0; i < requests.size(); ++i) {
     if (!regions_.Contains(requests[i].buffer)) return regions_.Refusal(requests[i].buffer);
-    responder_.Place(i, requests[i]);
+    receive_queue_.Place(i, requests[i]);
   }
-  responder_.Post(static_cast<uint32_t>(requests.size()));
+  receive_queue_.Post(static_cast<uint32_t>(requests.size()));
   if (paused_) completion_queue_.Schedule(*this);
   return absl::OkStatus();
 }
@@ -137,7 +137,7 @@ absl::Status TcpQueuePair::PostReceive(absl::Span<const ReceiveWorkRequest> requ
 absl::StatusOr<uint32_t> TcpQueuePair::Grant(const Sge& range, Access access) {
   if (!regions_.Contains(range)) return regions_.Refusal(range);
   if (state_ == State::kIdle || (state_ == State::kError && !ends_soon())) return NotUsable("Grant");
-  const uint32_t rkey = responder_.grants().Add(range, access);
+  const uint32_t rkey = receive_queue_.grants().Add(range, access);
   if (rkey == 0) {
     return absl::ResourceExhaustedError(absl::StrCat("Grant to ", Peer(), ": all ", GrantTable::kGrantsMax,
                                                      " grants of this queue pair are in use"));
@@ -148,8 +148,8 @@ absl::StatusOr<uint32_t> TcpQueuePair::Grant(const Sge& range, Access access) {
 void TcpQueuePair::Revoke(uint32_t rkey, uint64_t wr_id) {
   revoked_.push_back(wr_id);
   completion_queue_.Schedule(*this);
-  if (!responder_.grants().Remove(rkey)) return;
-  if (responder_.IsAnswering(rkey) || reader_.IsWriting(rkey)) {
+  if (!receive_queue_.grants().Remove(rkey)) return;
+  if (receive_queue_.IsAnswering(rkey) || reader_.IsWriting(rkey)) {
     Fail(absl::UnavailableError(
         absl::StrCat("memory was revoked while ", Peer(), " was reading or writing it (rkey ", rkey, ")")));
   }
@@ -242,8 +242,8 @@ absl::Status TcpQueuePair::WhyClosed() const {
                  : absl::StrCat(" is lost: ", DescribeErrno(error)),
       reader_.in_the_middle_of_a_frame() ? ", in the middle of a frame" : "",
       error == ETIMEDOUT ? ": its host is down, frozen or cut off" : "",
-      state_ == State::kRefusing ? absl::StrCat(", after it was refused: ", responder_.reason()) : ""));
-  if (state_ == State::kRefusing) SetViolation(why, ViolationOf(responder_.nak_status()));
+      state_ == State::kRefusing ? absl::StrCat(", after it was refused: ", receive_queue_.reason()) : ""));
+  if (state_ == State::kRefusing) SetViolation(why, ViolationOf(receive_queue_.nak_status()));
   return why;
 }
 
@@ -257,11 +257,11 @@ void TcpQueuePair::Resume() {
 
 void TcpQueuePair::OnTimer() {
   if (!paused_) return;
-  if (responder_.has_receive()) return;  // Resume() is on its way.
+  if (receive_queue_.has_receive()) return;  // Resume() is on its way.
   paused_ = false;
-  responder_.Refuse(CompletionStatus::kRnrRetryExceeded,
-                    absl::StrCat("its SEND found no posted receive for ",
-                                 absl::FormatDuration(completion_queue_.options().rnr_timeout)));
+  receive_queue_.Refuse(CompletionStatus::kRnrRetryExceeded,
+                        absl::StrCat("its SEND found no posted receive for ",
+                                     absl::FormatDuration(completion_queue_.options().rnr_timeout)));
   state_ = State::kRefusing;
   UpdateWatch();
   AfterTraffic();
@@ -270,16 +270,17 @@ void TcpQueuePair::OnTimer() {
 void TcpQueuePair::AfterTraffic() {
   if (socket_.is_open()) {
     if (!blocked_ && writer_.HasOutput()) Transmit(/*with_answers=*/true);
-    if (responder_.ack_due() && socket_.is_open()) completion_queue_.OweAcknowledgement(*this);
+    if (receive_queue_.ack_due() && socket_.is_open()) completion_queue_.OweAcknowledgement(*this);
   }
   const bool flush = state_ == State::kError;
-  if (requester_.HasCompletions(flush) || responder_.HasCompletions(flush)) completion_queue_.Schedule(*this);
+  if (send_queue_.HasCompletions(flush) || receive_queue_.HasCompletions(flush))
+    completion_queue_.Schedule(*this);
 }
 
 void TcpQueuePair::Transmit(bool with_answers) {
   const FrameWriter::Result result = writer_.Write(
       socket_.get(), with_answers, completion_queue_.send_batch(), completion_queue_.options().counters);
-  if (!responder_.ack_due()) completion_queue_.CancelAcknowledgement(*this);
+  if (!receive_queue_.ack_due()) completion_queue_.CancelAcknowledgement(*this);
   // Broken: sending anything more is in vain, but what the peer said before the end, and why it ended, comes
   // by reading.
   const bool blocked = result == FrameWriter::Result::kBlocked;
@@ -288,13 +289,13 @@ void TcpQueuePair::Transmit(bool with_answers) {
     completion_queue_.CountBlocked(blocked ? 1 : -1);
     UpdateWatch();
   }
-  if (state_ != State::kRefusing || responder_.nak_due() || writer_.in_the_middle_of_a_frame()) return;
+  if (state_ != State::kRefusing || receive_queue_.nak_due() || writer_.in_the_middle_of_a_frame()) return;
   // The NAK is out. After RNR only the peer is in error, and its disconnect is what we hear of it; otherwise
   // both are. The socket stays open, to be emptied: closed with unread bytes it would be reset, and the NAK
   // might be lost.
-  if (responder_.nak_status() == CompletionStatus::kRnrRetryExceeded) return;
-  const std::string why = absl::StrCat("peer ", Peer(), " was refused: ", responder_.reason());
-  error_ = ViolationError(ViolationOf(responder_.nak_status()), why);
+  if (receive_queue_.nak_status() == CompletionStatus::kRnrRetryExceeded) return;
+  const std::string why = absl::StrCat("peer ", Peer(), " was refused: ", receive_queue_.reason());
+  error_ = ViolationError(ViolationOf(receive_queue_.nak_status()), why);
   if (!disconnected_) {
     news().ended = true;
     news().why = error_;
@@ -304,7 +305,7 @@ void TcpQueuePair::Transmit(bool with_answers) {
 }
 
 void TcpQueuePair::Acknowledge() {
-  if (responder_.ack_due() && !blocked_ && socket_.is_open()) Transmit(/*with_answers=*/false);
+  if (receive_queue_.ack_due() && !blocked_ && socket_.is_open()) Transmit(/*with_answers=*/false);
 }
 
 // Frames are read until the socket is empty, so an event for each arrival is enough (EPOLLET), and saves
@@ -321,7 +322,7 @@ void TcpQueuePair::UpdateWatch() {
 // ------------------------------------------------------------------------------------------------------
 
 void TcpQueuePair::Deliver(CompletionSpan& out) {
-  if (paused_ && responder_.has_receive()) Resume();
+  if (paused_ && receive_queue_.has_receive()) Resume();
   if (news_ != nullptr && news_->established) {
     news_->established = false;
     const std::string private_data = std::move(news_->private_data);
@@ -333,13 +334,13 @@ void TcpQueuePair::Deliver(CompletionSpan& out) {
 
   // What was done before the end, then the end, then what it undid.
   const bool flush = state_ == State::kError && news_ == nullptr;
-  responder_.Deliver(qp_num_, flush, out);
-  requester_.Deliver(qp_num_, flush, out);
+  receive_queue_.Deliver(qp_num_, flush, out);
+  send_queue_.Deliver(qp_num_, flush, out);
   for (; !out.full() && !revoked_.empty(); revoked_.pop_back()) {
     out.Add(revoked_.back(), qp_num_, flush ? CompletionStatus::kFlushed : CompletionStatus::kSuccess,
             Opcode::kRevoke, 0);
   }
-  if (responder_.HasCompletions(flush) || requester_.HasCompletions(flush) || !revoked_.empty()) {
+  if (receive_queue_.HasCompletions(flush) || send_queue_.HasCompletions(flush) || !revoked_.empty()) {
     completion_queue_.Schedule(*this);
     return;
   }
@@ -420,7 +421,7 @@ void TcpQueuePair::SayFarewell(absl::string_view why) {
   why = why.substr(0, kFarewellBytesMax);
   FrameHeader header = {.kind = FrameKind::kFarewell,
                         .length_bytes = static_cast<uint32_t>(why.size()),
-                        .acknowledged = responder_.executed()};
+                        .acknowledged = receive_queue_.executed()};
   char frame[sizeof(header) + kFarewellBytesMax];
   std::memcpy(frame, &header, sizeof(header));
   std::memcpy(frame + sizeof(header), why.data(), why.size());

@@ -15,14 +15,14 @@
 #include "hawser/transport/fabric/tcp/frame_reader.h"
 #include "hawser/transport/fabric/tcp/frame_writer.h"
 #include "hawser/transport/fabric/tcp/greeting.h"
-#include "hawser/transport/fabric/tcp/requester.h"
-#include "hawser/transport/fabric/tcp/responder.h"
+#include "hawser/transport/fabric/tcp/receive_queue.h"
+#include "hawser/transport/fabric/tcp/send_queue.h"
 #include "hawser/transport/fabric/tcp/socket.h"
 
 namespace hawser::fabric {
 
 // A queue pair and its TCP connection: connecting, errors and events are here; what crosses is in its
-// Requester and Responder, how it crosses in its FrameWriter and FrameReader. An idle one takes about 6 KiB
+// TcpSendQueue and TcpReceiveQueue, how it crosses in its FrameWriter and FrameReader. An idle one takes about 6 KiB
 // with 24 sends and 12 receives: two rings, no buffers.
 class TcpQueuePair final : public QueuePair, public CompletionSource {
  public:
@@ -31,7 +31,7 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   ~TcpQueuePair() override;
 
   uint32_t qp_num() const override { return qp_num_; }
-  uint32_t read_depth() const override { return requester_.read_depth(); }
+  uint32_t read_depth() const override { return send_queue_.read_depth(); }
   SocketAddress peer_address() const override { return peer_address_; }
   SocketAddress local_address() const override { return local_address_; }
 
@@ -110,8 +110,8 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   UniqueFd socket_;
   SocketAddress peer_address_;
   SocketAddress local_address_;
-  Requester requester_;
-  Responder responder_;
+  TcpSendQueue send_queue_;
+  TcpReceiveQueue receive_queue_;
   FrameWriter writer_;
   FrameReader reader_;
 

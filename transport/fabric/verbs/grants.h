@@ -24,7 +24,7 @@ namespace hawser::fabric {
 // bound to: rxe then waits for its release for 50 s, and the process is not gone before.
 //
 // A device without such windows registers the range for each grant instead: slow, and exact, but every queue
-// pair of the protection domain may use it (see verbs_windows.h). A peer that guesses the rkey, the address
+// pair of the protection domain may use it (see windows.h). A peer that guesses the rkey, the address
 // and the moment READs what was granted to another one; a wrong guess ends its connection.
 // Thread:   that of the queue pair.
 class VerbsGrants {

@@ -21,8 +21,8 @@
 
 namespace hawser::fabric {
 
-// An RC queue pair and its rdma_cm_id. Posting and completing are in verbs_queue_pair.cc, connecting and
-// ending in verbs_connect.cc, the states of the ibv_qp in verbs_qp_states.cc.
+// An RC queue pair and its rdma_cm_id. Posting and completing are in queue_pair.cc, connecting and
+// ending in connect.cc, the states of the ibv_qp in qp_states.cc.
 //
 // The ibv_qp exists from the resolved route (or Accept()) on; receives that were posted before wait for it.
 // After Disconnect() it is in error and flushes; a last signaled work request, posted then, tells when sends

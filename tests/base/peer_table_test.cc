@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 
-namespace hawser::fabric {
+namespace hawser {
 namespace {
 
 PeerHost Host(const std::string& text, uint32_t scope = 0) {
@@ -88,4 +88,4 @@ TEST(PeerTableTest, RemovingTwiceIsRemovingOnce) {
 }
 
 }  // namespace
-}  // namespace hawser::fabric
+}  // namespace hawser

@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-namespace hawser::fabric {
+namespace hawser {
 namespace {
 
 SocketAddress V4(const char* host, uint16_t port) {
@@ -80,4 +80,4 @@ TEST(SocketAddressTest, UnspecifiedMeansAllInterfaces) {
 }
 
 }  // namespace
-}  // namespace hawser::fabric
+}  // namespace hawser

@@ -1,4 +1,4 @@
-#include "hawser/transport/fabric/tcp/responder.h"
+#include "hawser/transport/fabric/tcp/receive_queue.h"
 
 #include <algorithm>
 #include <bit>
@@ -9,7 +9,7 @@
 
 namespace hawser::fabric {
 
-Responder::Responder(const QueuePairOptions& options, uint32_t qp_num)
+TcpReceiveQueue::TcpReceiveQueue(const QueuePairOptions& options, uint32_t qp_num)
     : depth_(options.receive_depth),
       mask_(std::bit_ceil(depth_) - 1),
       read_depth_(options.read_depth),
@@ -19,12 +19,12 @@ Responder::Responder(const QueuePairOptions& options, uint32_t qp_num)
       // Any odd factor far from a power of two spreads consecutive numbers over the 16 bits of a generation.
       grants_(qp_num * 40503u) {}
 
-Responder::Verdict Responder::Violation(const FrameHeader& header, const char* what) {
+TcpReceiveQueue::Verdict TcpReceiveQueue::Violation(const FrameHeader& header, const char* what) {
   reason_ = absl::StrFormat("it sent a %s of %u bytes", what, header.length_bytes);
   return Verdict::kViolation;
 }
 
-Responder::Verdict Responder::BeginSend(const FrameHeader& header, uint8_t** target) {
+TcpReceiveQueue::Verdict TcpReceiveQueue::BeginSend(const FrameHeader& header, uint8_t** target) {
   if (header.length_bytes == 0 || header.length_bytes > kMessageBytesMax) return Violation(header, "SEND");
   if (filled_ == posted_) return Verdict::kNotReady;
   Receive& receive = slot(filled_);
@@ -40,12 +40,12 @@ Responder::Verdict Responder::BeginSend(const FrameHeader& header, uint8_t** tar
   return Verdict::kOk;
 }
 
-void Responder::FinishSend(uint32_t length_bytes, uint8_t flags) {
+void TcpReceiveQueue::FinishSend(uint32_t length_bytes, uint8_t flags) {
   slot(filled_++).filled_bytes = length_bytes;
   Executed(flags);
 }
 
-Responder::Verdict Responder::BeginWrite(const FrameHeader& header, uint8_t** target) {
+TcpReceiveQueue::Verdict TcpReceiveQueue::BeginWrite(const FrameHeader& header, uint8_t** target) {
   if (header.length_bytes == 0 || header.length_bytes > kMessageBytesMax) return Violation(header, "WRITE");
   if (!grants_.Allows(header.key, header.address, header.length_bytes, QueuePair::Access::kWrite)) {
     Refuse(CompletionStatus::kRemoteAccessError,
@@ -57,7 +57,7 @@ Responder::Verdict Responder::BeginWrite(const FrameHeader& header, uint8_t** ta
   return Verdict::kOk;
 }
 
-Responder::Verdict Responder::AcceptRead(const FrameHeader& header) {
+TcpReceiveQueue::Verdict TcpReceiveQueue::AcceptRead(const FrameHeader& header) {
   if (header.length_bytes == 0 || header.length_bytes > kMessageBytesMax) return Violation(header, "READ");
   if (answers_accepted_ - answers_done_ == read_depth_) {
     Refuse(CompletionStatus::kRemoteInvalidRequest,
@@ -83,13 +83,13 @@ Responder::Verdict Responder::AcceptRead(const FrameHeader& header) {
   return Verdict::kOk;
 }
 
-void Responder::Refuse(CompletionStatus status, std::string reason) {
+void TcpReceiveQueue::Refuse(CompletionStatus status, std::string reason) {
   nak_due_ = true;
   nak_status_ = status;
   reason_ = std::move(reason);
 }
 
-FrameHeader Responder::NextFragment(const uint8_t** data) const {
+FrameHeader TcpReceiveQueue::NextFragment(const uint8_t** data) const {
   const Answer& next = answer(answers_done_);
   *data = next.address + answer_offset_;
   return {.kind = FrameKind::kReadResponse,
@@ -98,7 +98,7 @@ FrameHeader Responder::NextFragment(const uint8_t** data) const {
           .address = answer_offset_};
 }
 
-void Responder::MarkFragmentSent() {
+void TcpReceiveQueue::MarkFragmentSent() {
   const Answer& next = answer(answers_done_);
   answer_offset_ += std::min(next.length_bytes - answer_offset_, kReadFragmentMax);
   if (answer_offset_ < next.length_bytes) return;
@@ -106,18 +106,18 @@ void Responder::MarkFragmentSent() {
   answer_offset_ = 0;
 }
 
-bool Responder::IsAnswering(uint32_t rkey) const {
+bool TcpReceiveQueue::IsAnswering(uint32_t rkey) const {
   for (uint32_t i = answers_done_; i != answers_accepted_; ++i) {
     if (answer(i).rkey == rkey) return true;
   }
   return false;
 }
 
-FrameHeader Responder::Nak() const {
+FrameHeader TcpReceiveQueue::Nak() const {
   return {.kind = FrameKind::kNak, .status = static_cast<uint8_t>(nak_status_), .key = executed_};
 }
 
-void Responder::Deliver(uint32_t qp_num, bool flush, CompletionSpan& out) {
+void TcpReceiveQueue::Deliver(uint32_t qp_num, bool flush, CompletionSpan& out) {
   for (; !out.full() && delivered_ != filled_; ++delivered_) {
     const Receive& receive = slot(delivered_);
     out.Add(receive.wr_id, qp_num, receive.status, Opcode::kReceive, receive.filled_bytes);

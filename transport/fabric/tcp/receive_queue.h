@@ -1,5 +1,5 @@
-#ifndef HAWSER_TRANSPORT_FABRIC_TCP_RESPONDER_H_
-#define HAWSER_TRANSPORT_FABRIC_TCP_RESPONDER_H_
+#ifndef HAWSER_TRANSPORT_FABRIC_TCP_RECEIVE_QUEUE_H_
+#define HAWSER_TRANSPORT_FABRIC_TCP_RECEIVE_QUEUE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -9,17 +9,17 @@
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/tcp/frame.h"
 #include "hawser/transport/fabric/tcp/grants.h"
-#include "hawser/transport/fabric/tcp/requester.h"
+#include "hawser/transport/fabric/tcp/send_queue.h"
 
 namespace hawser::fabric {
 
 // The other half of a queue pair: its receive queue, what the peer was granted, and the answers that the peer
 // waits for. It believes nothing: every number in a FrameHeader is the peer's.
 // Thread:   that of the queue pair.
-class Responder {
+class TcpReceiveQueue {
  public:
   // `qp_num` makes rkeys of different queue pairs differ.
-  Responder(const QueuePairOptions& options, uint32_t qp_num);
+  TcpReceiveQueue(const QueuePairOptions& options, uint32_t qp_num);
 
   GrantTable& grants() { return grants_; }
   void set_read_depth(uint32_t read_depth) { read_depth_ = read_depth; }
@@ -76,7 +76,7 @@ class Responder {
   void set_nak_due(bool due) { nak_due_ = due; }
   FrameHeader Nak() const;
 
-  // Completing, as Requester::Deliver().
+  // Completing, as TcpSendQueue::Deliver().
   void Deliver(uint32_t qp_num, bool flush, CompletionSpan& out);
   bool HasCompletions(bool flush) const { return delivered_ != (flush ? posted_ : filled_); }
 
@@ -127,4 +127,4 @@ class Responder {
 
 }  // namespace hawser::fabric
 
-#endif  // HAWSER_TRANSPORT_FABRIC_TCP_RESPONDER_H_
+#endif  // HAWSER_TRANSPORT_FABRIC_TCP_RECEIVE_QUEUE_H_

@@ -1,5 +1,5 @@
-#ifndef HAWSER_TRANSPORT_FABRIC_TCP_REQUESTER_H_
-#define HAWSER_TRANSPORT_FABRIC_TCP_REQUESTER_H_
+#ifndef HAWSER_TRANSPORT_FABRIC_TCP_SEND_QUEUE_H_
+#define HAWSER_TRANSPORT_FABRIC_TCP_SEND_QUEUE_H_
 
 #include <sys/uio.h>
 
@@ -25,10 +25,10 @@ struct CompletionSpan {
 };
 
 // One half of a queue pair: its send queue. A request goes round: posted -> sent -> acknowledged (READ:
-// answered) -> completed. Requests are counted from 0, modulo 2^32, as in tcp_frame.h; a cursor is such a
+// answered) -> completed. Requests are counted from 0, modulo 2^32, as in frame.h; a cursor is such a
 // count.
 // Thread:   that of the queue pair.
-class Requester {
+class TcpSendQueue {
  public:
   struct Request {
     uint64_t wr_id;
@@ -45,7 +45,7 @@ class Requester {
     } segments[kSgeMax];
   };
 
-  Requester(uint32_t depth, uint32_t read_depth);
+  TcpSendQueue(uint32_t depth, uint32_t read_depth);
 
   // Both sides' minimum, at most what the constructor was given.
   void set_read_depth(uint32_t read_depth) { read_depth_ = read_depth; }
@@ -138,4 +138,4 @@ class Requester {
 
 }  // namespace hawser::fabric
 
-#endif  // HAWSER_TRANSPORT_FABRIC_TCP_REQUESTER_H_
+#endif  // HAWSER_TRANSPORT_FABRIC_TCP_SEND_QUEUE_H_

@@ -1,5 +1,5 @@
-#ifndef HAWSER_TRANSPORT_VIOLATIONS_H_
-#define HAWSER_TRANSPORT_VIOLATIONS_H_
+#ifndef HAWSER_TRANSPORT_VIOLATION_COUNTS_H_
+#define HAWSER_TRANSPORT_VIOLATION_COUNTS_H_
 
 #include <array>
 #include <atomic>
@@ -14,10 +14,10 @@ namespace hawser::transport {
 
 // What the peers that came to one poller did wrong: counted by reason, and said in the log (PeerLog). A peer
 // that this process dialed is not among them: the calls that end with the connection say why.
-class Violations {
+class ViolationCounts {
  public:
   // `text` names the peer and says what it did. On the poller.
-  void Record(Violation violation, const fabric::SocketAddress& peer, absl::string_view text);
+  void Record(Violation violation, const SocketAddress& peer, absl::string_view text);
 
   // From any thread.
   uint64_t count(Violation violation) const {
@@ -30,4 +30,4 @@ class Violations {
 
 }  // namespace hawser::transport
 
-#endif  // HAWSER_TRANSPORT_VIOLATIONS_H_
+#endif  // HAWSER_TRANSPORT_VIOLATION_COUNTS_H_

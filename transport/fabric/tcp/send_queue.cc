@@ -1,4 +1,4 @@
-#include "hawser/transport/fabric/tcp/requester.h"
+#include "hawser/transport/fabric/tcp/send_queue.h"
 
 #include <algorithm>
 #include <bit>
@@ -21,7 +21,7 @@ FrameKind KindOf(Opcode opcode) {
 
 }  // namespace
 
-Requester::Requester(uint32_t depth, uint32_t read_depth)
+TcpSendQueue::TcpSendQueue(uint32_t depth, uint32_t read_depth)
     : depth_(depth),
       mask_(std::bit_ceil(depth) - 1),
       read_depth_(read_depth),
@@ -29,7 +29,7 @@ Requester::Requester(uint32_t depth, uint32_t read_depth)
       slots_(new Request[mask_ + 1]),
       reads_(new uint32_t[reads_mask_ + 1]) {}
 
-void Requester::Place(uint32_t index, const SendWorkRequest& request, uint32_t length_bytes) {
+void TcpSendQueue::Place(uint32_t index, const SendWorkRequest& request, uint32_t length_bytes) {
   Request& placed = slot(posted_ + index);
   placed.wr_id = request.wr_id;
   placed.remote_address = request.remote_address;
@@ -44,7 +44,7 @@ void Requester::Place(uint32_t index, const SendWorkRequest& request, uint32_t l
   }
 }
 
-FrameHeader Requester::HeaderOf(const Request& request) const {
+FrameHeader TcpSendQueue::HeaderOf(const Request& request) const {
   return {.kind = KindOf(request.opcode),
           .flags = request.signaled && request.opcode != Opcode::kRead ? kAckRequestedFlag : uint8_t{0},
           .length_bytes = request.length_bytes,
@@ -52,13 +52,13 @@ FrameHeader Requester::HeaderOf(const Request& request) const {
           .address = request.remote_address};
 }
 
-bool Requester::RefuseAcknowledgement(uint32_t acknowledged) {
+bool TcpSendQueue::RefuseAcknowledgement(uint32_t acknowledged) {
   violation_ = absl::StrCat("it acknowledged ", acknowledged, " requests of ", sent_, " that were sent, ",
                             acknowledged_, " of them acknowledged before (modulo 2^32)");
   return false;
 }
 
-bool Requester::BeginReadResponse(const FrameHeader& header) {
+bool TcpSendQueue::BeginReadResponse(const FrameHeader& header) {
   if (!reads_outstanding()) {
     violation_ = absl::StrCat("it answered a READ (number ", header.key, ", ", header.length_bytes,
                               " bytes) when none was outstanding");
@@ -85,7 +85,7 @@ bool Requester::BeginReadResponse(const FrameHeader& header) {
   return true;
 }
 
-bool Requester::Nak(const FrameHeader& header) {
+bool TcpSendQueue::Nak(const FrameHeader& header) {
   const auto status = static_cast<CompletionStatus>(header.status);
   const bool status_known =
       status == CompletionStatus::kRemoteAccessError || status == CompletionStatus::kRemoteInvalidRequest ||
@@ -102,7 +102,7 @@ bool Requester::Nak(const FrameHeader& header) {
   return true;
 }
 
-size_t Requester::ReadSink(size_t length_bytes, iovec* segments) const {
+size_t TcpSendQueue::ReadSink(size_t length_bytes, iovec* segments) const {
   const Request& read = slot(reads_[reads_answered_ & reads_mask_]);
   size_t skip = read_bytes_in_;
   size_t count = 0;
@@ -120,7 +120,7 @@ size_t Requester::ReadSink(size_t length_bytes, iovec* segments) const {
   return count;
 }
 
-void Requester::AdvanceRead(size_t length_bytes) {
+void TcpSendQueue::AdvanceRead(size_t length_bytes) {
   read_bytes_in_ += static_cast<uint32_t>(length_bytes);
   Request& read = slot(reads_[reads_answered_ & reads_mask_]);
   if (read_bytes_in_ < read.length_bytes) return;
@@ -129,7 +129,7 @@ void Requester::AdvanceRead(size_t length_bytes) {
   read_bytes_in_ = 0;
 }
 
-void Requester::Deliver(uint32_t qp_num, bool flush, CompletionSpan& out) {
+void TcpSendQueue::Deliver(uint32_t qp_num, bool flush, CompletionSpan& out) {
   while (!out.full() && Done(proved_)) {
     const Request& request = slot(proved_++);
     if (!request.signaled) continue;

@@ -5,7 +5,7 @@
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/child.h"
 
-namespace hawser::fabric {
+namespace hawser {
 namespace {
 
 TEST(ForkMarkTest, ChildSeesTheMarksOfItsParentAndNotItsOwn) {
@@ -43,4 +43,4 @@ TEST(PerProcessTest, ChildHasAValueOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace hawser::fabric
+}  // namespace hawser
