@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -26,23 +27,30 @@ namespace {
 // With "hawser: error: " and a line feed a line stays below PIPE_BUF.
 constexpr size_t kLineBytesMax = 2048;
 
-// For the turn to write a line, which takes microseconds.
-constexpr int kTurnTries = 100;
+// A line takes microseconds, unless the thread that writes it is off its core.
+constexpr int kTurnYields = 100;
+constexpr int kTurnSleeps = 20;
+constexpr std::chrono::microseconds kTurnSleep(100);
 
 // Lines that a sink may be behind.
 constexpr size_t kQueueMax = 256;
 
 // A pipe that says it is writable takes PIPE_BUF (4096) bytes without blocking (pipe(7)), which is more than
 // a line has.
-// Two threads at once could write more, so they take turns; one that holds things up makes others lose lines.
+// Two threads at once could write more, so they take turns; one that holds things up for milliseconds makes others
+// lose lines.
 bool WriteToStderr(LogSeverity severity, absl::string_view text) {
   static constinit PerProcess<std::mutex> turns;
   const std::string line =
       absl::StrCat("hawser: ", severity == LogSeverity::kError ? "error: " : "", text, "\n");
   std::unique_lock<std::mutex> turn(turns.Get(), std::try_to_lock);
-  for (int tries = 1; !turn.owns_lock(); ++tries) {
-    if (tries == kTurnTries) return false;
-    std::this_thread::yield();
+  for (int tries = 0; !turn.owns_lock(); ++tries) {
+    if (tries == kTurnYields + kTurnSleeps) return false;
+    if (tries < kTurnYields) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kTurnSleep);
+    }
     turn.try_lock();
   }
   pollfd ready = {STDERR_FILENO, POLLOUT, 0};

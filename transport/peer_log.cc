@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/hash/hash.h"
@@ -13,9 +12,6 @@
 namespace hawser::transport {
 namespace {
 
-// To get the log, while another thread writes a line, which takes microseconds.
-constexpr int kTries = 100;
-
 class ProcessPeerLog final : public PeerLog {
  public:
   ProcessPeerLog() : PeerLog(Limits(), fabric::MonotonicNs, TryLog) {}
@@ -24,7 +20,7 @@ class ProcessPeerLog final : public PeerLog {
 }  // namespace
 
 PeerLog::PeerLog(const Limits& limits, Clock now_ns, Write write)
-    : limits_(limits), now_ns_(std::move(now_ns)), write_(std::move(write)) {}
+    : limits_(limits), write_(std::move(write)), now_ns_(std::move(now_ns)) {}
 
 PeerLog& PeerLog::Process() {
   // Never destroyed: pollers go on until the process has ended.
@@ -41,36 +37,33 @@ void PeerLog::Bucket::Take(const Rate& rate, int64_t now_ns) {
 }
 
 void PeerLog::Line(LogSeverity severity, const SocketAddress& peer, absl::string_view text) {
-  LineAbout(absl::Hash<PeerHost>()(PeerHost(peer)), severity, text);
+  LineAbout(absl::Hash<PeerHost>()(PeerHost(peer)) % kBuckets, severity, text);
 }
 
 void PeerLog::Line(LogSeverity severity, absl::string_view subject, absl::string_view text) {
-  LineAbout(absl::Hash<absl::string_view>()(subject), severity, text);
+  LineAbout(kBuckets + absl::Hash<absl::string_view>()(subject) % kBuckets, severity, text);
 }
 
-void PeerLog::LineAbout(size_t subject_hash, LogSeverity severity, absl::string_view text) {
-  for (int tries = 1; !mutex_.TryLock(); ++tries) {
-    if (tries == kTries) {
-      suppressed_.fetch_add(1, std::memory_order_relaxed);
-      return;
-    }
-    std::this_thread::yield();
+void PeerLog::LineAbout(size_t bucket, LogSeverity severity, absl::string_view text) {
+  if (!Take(bucket)) {
+    suppressed_.fetch_add(1, std::memory_order_relaxed);
+    return;
   }
+  const uint64_t suppressed = suppressed_.exchange(0, std::memory_order_relaxed);
+  std::string line(text.substr(0, kTextBytesMax));
+  if (suppressed != 0)
+    absl::StrAppend(&line, " (", suppressed, " lines about peers before this were not written)");
+  if (!write_(severity, line)) suppressed_.fetch_add(suppressed + 1, std::memory_order_relaxed);
+}
+
+bool PeerLog::Take(size_t bucket) {
+  absl::MutexLock lock(&mutex_);
   const int64_t now_ns = now_ns_();
-  Bucket& subject = subjects_[subject_hash % kBuckets];
-  bool written = false;
-  if (subject.Allows(limits_.subject, now_ns) && process_.Allows(limits_.process, now_ns)) {
-    subject.Take(limits_.subject, now_ns);
-    process_.Take(limits_.process, now_ns);
-    const uint64_t suppressed = suppressed_.exchange(0, std::memory_order_relaxed);
-    std::string line(text.substr(0, kTextBytesMax));
-    if (suppressed != 0)
-      absl::StrAppend(&line, " (", suppressed, " lines about peers before this were not written)");
-    written = write_(severity, line);
-    if (!written) suppressed_.fetch_add(suppressed, std::memory_order_relaxed);
-  }
-  if (!written) suppressed_.fetch_add(1, std::memory_order_relaxed);
-  mutex_.Unlock();
+  Bucket& subject = subjects_[bucket];
+  if (!subject.Allows(limits_.subject, now_ns) || !process_.Allows(limits_.process, now_ns)) return false;
+  subject.Take(limits_.subject, now_ns);
+  process_.Take(limits_.process, now_ns);
+  return true;
 }
 
 }  // namespace hawser::transport

@@ -19,8 +19,7 @@ namespace hawser::transport {
 // are limited, for the process and for each peer host or other subject, and the next line that is written
 // counts those that were not.
 // Thread:  any.
-// Failure: never blocks. A line that finds the log in use by another thread for long, or its reader behind, is
-//          one that was not written.
+// Failure: a line whose reader is behind is one that was not written.
 class PeerLog {
  public:
   // So many lines at once, then one for each interval that has passed.
@@ -34,7 +33,7 @@ class PeerLog {
   };
 
   using Clock = absl::AnyInvocable<int64_t()>;
-  // Takes a line, or refuses it. Called by one thread at a time.
+  // Takes a line, or refuses it, without waiting. Called by several threads at once.
   using Write = absl::AnyInvocable<bool(LogSeverity severity, absl::string_view line)>;
 
   PeerLog(const Limits& limits, Clock now_ns, Write write);
@@ -44,7 +43,8 @@ class PeerLog {
 
   // `text`, if the limits allow it. Peers of one host (PeerHost) count as one.
   void Line(LogSeverity severity, const SocketAddress& peer, absl::string_view text);
-  // Likewise, of what any peer can cause: `subject` is what it is about, a method's name, say.
+  // Likewise, of what any peer can cause: `subject` is what it is about, a method's name, say. Lines about peers
+  // do not count against a subject.
   void Line(LogSeverity severity, absl::string_view subject, absl::string_view text);
 
  private:
@@ -55,18 +55,20 @@ class PeerLog {
     void Take(const Rate& rate, int64_t now_ns);
   };
 
-  void LineAbout(size_t subject_hash, LogSeverity severity, absl::string_view text);
+  void LineAbout(size_t bucket, LogSeverity severity, absl::string_view text);
+  // The limits allow a line now, which counts against them.
+  bool Take(size_t bucket);
 
-  // Subjects share these by their hash, so that their number costs no memory.
-  static constexpr size_t kBuckets = 256;
+  // Hosts share these by their hash, so that their number costs no memory; and other subjects as many more.
+  static constexpr size_t kBuckets = 1024;
   static constexpr size_t kTextBytesMax = 1024;
 
   const Limits limits_;
+  Write write_;
   absl::Mutex mutex_;
   Clock now_ns_ ABSL_GUARDED_BY(mutex_);
-  Write write_ ABSL_GUARDED_BY(mutex_);
   Bucket process_ ABSL_GUARDED_BY(mutex_);
-  std::array<Bucket, kBuckets> subjects_ ABSL_GUARDED_BY(mutex_);
+  std::array<Bucket, 2 * kBuckets> subjects_ ABSL_GUARDED_BY(mutex_);
   std::atomic<uint64_t> suppressed_{0};  // Since the last line that was written.
 };
 
