@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Which lines of transport/ and rpc/ do the fuzzers' corpora and the simulated seeds run? Prints a table, a source file a
+# Which lines of base/, transport/ and rpc/ do the fuzzers' corpora and the simulated seeds run? Prints a table, a source file a
 # line: how many lines it has, and how many of them each ran.
 #
 #   tests/coverage.sh [option of bazel]...
@@ -12,7 +12,7 @@ bazel=${BAZEL:-./bazelw}
 fuzzers=(handshake wire message tcp_greeting tcp_frame uri peer rpc_peer)
 fuzzers=("${fuzzers[@]/%/_fuzz}")
 worlds=(exchange_seeds rpc_seeds)
-options=(--collect_code_coverage '--instrumentation_filter=^//(transport|rpc)[/:]' --platform_suffix=coverage "$@")
+options=(--collect_code_coverage '--instrumentation_filter=^//(base|transport|rpc)[/:]' --platform_suffix=coverage "$@")
 
 $bazel build "${options[@]}" "${fuzzers[@]/#///tests/fuzz:}" "${worlds[@]/#///tests/sim:}"
 root=$($bazel info "${options[@]}" execution_root)
@@ -39,12 +39,12 @@ gcov-tool-12 merge -o "$work/both" "$work/fuzzers" "$work/seeds" 2>"$work/log"
 for part in fuzzers seeds both; do
   (cd "$work/$part/$built" && find . -name '*.gcda') | while read -r counts; do
     notes=${counts%.gcda}.gcno
-    [[ -e $root/$notes ]] || continue  # Not of transport/ or rpc/.
+    [[ -e $root/$notes ]] || continue  # Of another folder.
     cp "$root/$notes" "$work/$part/$built/$notes"
     (cd "$root" && gcov-12 --no-output "$work/$part/$built/$counts")
   done | awk -v part="$part" '
     /^File / { gsub(/[\x27]/, ""); file = $2; sub(/^\/proc\/self\/cwd\//, "", file) }
-    /^Lines executed:/ && file ~ /^(transport|rpc)\/.*\.cc$/ {
+    /^Lines executed:/ && file ~ /^(base|transport|rpc)\/.*\.cc$/ {
       split($0, words, /[:% ]+/)
       print file, part, words[5], words[3]
     }

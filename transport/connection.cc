@@ -144,7 +144,7 @@ absl::StatusOr<Connection*> Connection::Dial(Poller& poller, const SocketAddress
   absl::StatusOr<Connection*> made = Make(poller, options, observer, handler);
   if (!made.ok()) return made;
   Connection* const connection = *made;
-  connection->peer_ = absl::StrCat(poller.fabric().scheme(), "://", address.ToString());
+  connection->NamePeer(address);
   Handshake offer = hello;
   offer.slots = static_cast<uint16_t>(options.slots);
   offer.receive_buffer_bytes = options.receive_buffer_bytes;
@@ -182,7 +182,7 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller, PeerRequest reque
   }
   Connection* const connection = *made;
   connection->accepted_ = true;
-  connection->peer_ = absl::StrCat(poller.fabric().scheme(), "://", request.peer_address().ToString());
+  connection->NamePeer(request.peer_address());
   Handshake answer;
   answer.role = hello.role;
   answer.slots = static_cast<uint16_t>(agreed.slots);
@@ -201,6 +201,11 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller, PeerRequest reque
   }
   poller.timers().Set(connection->connect_timer_, After(poller.environment().NowNs(), kAcceptTimeout));
   return connection;
+}
+
+void Connection::NamePeer(const SocketAddress& address) {
+  peer_address_ = address;
+  peer_ = absl::StrCat(poller_.fabric().scheme(), "://", address.ToString());
 }
 
 void Connection::Agree(const Handshake& peer) {
@@ -331,7 +336,7 @@ void Connection::Fail(Violation violation, absl::string_view what, absl::StatusC
 
 void Connection::OnViolation(Violation violation) {
   if (!accepted_ || queue_pair_ == nullptr) return;
-  poller_.violations().Record(violation, queue_pair_->peer_address(),
+  poller_.violations().Record(violation, peer_address_,
                               absl::StrCat(why_closed_.message(), "; connection ", index_, " is closed"));
 }
 
@@ -427,12 +432,7 @@ void Connection::TellLost() {
   if (std::exchange(told_lost_, true)) return;
   if (!loss_.empty()) {
     const std::string line = absl::StrCat(loss_, ": ", absl::string_view(why_closed_.message()));
-    PeerLog& log = PeerLog::Process();
-    if (queue_pair_ != nullptr) {
-      log.Line(LogSeverity::kWarning, queue_pair_->peer_address(), line);
-    } else {
-      log.Line(LogSeverity::kWarning, peer_, line);
-    }
+    PeerLog::Process().Line(LogSeverity::kWarning, peer_address_, line);
   }
   observer_.OnLost(why_closed_);
 }

@@ -195,6 +195,7 @@ class Connection final : public fabric::ConnectionHandler {
   absl::Status Open();
   static absl::StatusOr<Connection*> Make(Poller& poller, const ConnectionOptions& options,
                                           ConnectionObserver& observer, RequestHandler* handler);
+  void NamePeer(const SocketAddress& address);
   void Agree(const Handshake& peer);
   void Move(Event event);
   void OnMessage(Lease&& buffer, uint32_t length_bytes);
@@ -238,6 +239,7 @@ class Connection final : public fabric::ConnectionHandler {
   bool closed_here_ = false;   // By Close(), not by a failure.
   std::string loss_;           // For the log: what was lost. Empty: there is nothing to tell.
   std::string peer_;
+  SocketAddress peer_address_;
   uint32_t index_ = 0;
   bool accepted_ = false;          // The peer dialed.
   bool marked_for_flush_ = false;  // The poller's.

@@ -31,7 +31,8 @@ void SetLogSink(LogSink sink);
 namespace transport {
 
 // Writes `text`, escaped (EscapePeerText()) and cut, to the log: to the sink or, behind "hawser: ", to stderr.
-// Does not wait for the reader of a pipe, unless code that is not ours fills it at the same time. For what a
+// Does not wait for the reader of a pipe, unless code that is not ours fills it at the same time; on stderr it waits some
+// milliseconds, at most, for another thread that writes a line. For what a
 // peer can cause there is PeerLog.
 // Thread:   any.
 // Failure:  false: the line is lost, because the sink, or the reader of stderr, is behind.

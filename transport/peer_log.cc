@@ -37,15 +37,15 @@ void PeerLog::Bucket::Take(const Rate& rate, int64_t now_ns) {
 }
 
 void PeerLog::Line(LogSeverity severity, const SocketAddress& peer, absl::string_view text) {
-  LineAbout(absl::Hash<PeerHost>()(PeerHost(peer)) % kBuckets, severity, text);
+  LineAbout(kPeers, absl::Hash<PeerHost>()(PeerHost(peer)), severity, text);
 }
 
 void PeerLog::Line(LogSeverity severity, absl::string_view subject, absl::string_view text) {
-  LineAbout(kBuckets + absl::Hash<absl::string_view>()(subject) % kBuckets, severity, text);
+  LineAbout(kSubjects, absl::Hash<absl::string_view>()(subject), severity, text);
 }
 
-void PeerLog::LineAbout(size_t bucket, LogSeverity severity, absl::string_view text) {
-  if (!Take(bucket)) {
+void PeerLog::LineAbout(Kind kind, size_t subject_hash, LogSeverity severity, absl::string_view text) {
+  if (!Take(kind, subject_hash)) {
     suppressed_.fetch_add(1, std::memory_order_relaxed);
     return;
   }
@@ -56,13 +56,14 @@ void PeerLog::LineAbout(size_t bucket, LogSeverity severity, absl::string_view t
   if (!write_(severity, line)) suppressed_.fetch_add(suppressed + 1, std::memory_order_relaxed);
 }
 
-bool PeerLog::Take(size_t bucket) {
-  absl::MutexLock lock(&mutex_);
+bool PeerLog::Take(Kind kind, size_t subject_hash) {
+  MutexLock lock(mutex_);
   const int64_t now_ns = now_ns_();
-  Bucket& subject = subjects_[bucket];
-  if (!subject.Allows(limits_.subject, now_ns) || !process_.Allows(limits_.process, now_ns)) return false;
+  Bucket& process = process_[kind];
+  Bucket& subject = subjects_[kind][subject_hash % kBuckets];
+  if (!subject.Allows(limits_.subject, now_ns) || !process.Allows(limits_.process, now_ns)) return false;
   subject.Take(limits_.subject, now_ns);
-  process_.Take(limits_.process, now_ns);
+  process.Take(limits_.process, now_ns);
   return true;
 }
 

@@ -9,7 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
+#include "hawser/base/mutex.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/log.h"
 
@@ -28,13 +28,13 @@ class PeerLog {
     int64_t interval_ns;
   };
   struct Limits {
-    Rate process = {20, 1'000'000'000};
+    Rate process = {20, 1'000'000'000};  // For the lines about all peers, and for those about other subjects.
     Rate subject = {3, 10'000'000'000};
   };
 
   using Clock = absl::AnyInvocable<int64_t()>;
-  // Takes a line, or refuses it, without waiting. Called by several threads at once.
-  using Write = absl::AnyInvocable<bool(LogSeverity severity, absl::string_view line)>;
+  // Takes a line, or refuses it, soon. Called by several threads at once.
+  using Write = absl::AnyInvocable<bool(LogSeverity severity, absl::string_view line) const>;
 
   PeerLog(const Limits& limits, Clock now_ns, Write write);
 
@@ -55,20 +55,23 @@ class PeerLog {
     void Take(const Rate& rate, int64_t now_ns);
   };
 
-  void LineAbout(size_t bucket, LogSeverity severity, absl::string_view text);
-  // The limits allow a line now, which counts against them.
-  bool Take(size_t bucket);
+  // Where a line counts: lines about peers do not count against other subjects.
+  enum Kind : size_t { kPeers, kSubjects, kKinds };
 
-  // Hosts share these by their hash, so that their number costs no memory; and other subjects as many more.
+  void LineAbout(Kind kind, size_t subject_hash, LogSeverity severity, absl::string_view text);
+  // The limits allow a line now, which counts against them.
+  bool Take(Kind kind, size_t subject_hash);
+
+  // Subjects share these by their hash, so that their number costs no memory.
   static constexpr size_t kBuckets = 1024;
   static constexpr size_t kTextBytesMax = 1024;
 
   const Limits limits_;
   Write write_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   Clock now_ns_ ABSL_GUARDED_BY(mutex_);
-  Bucket process_ ABSL_GUARDED_BY(mutex_);
-  std::array<Bucket, 2 * kBuckets> subjects_ ABSL_GUARDED_BY(mutex_);
+  std::array<Bucket, kKinds> process_ ABSL_GUARDED_BY(mutex_);
+  std::array<std::array<Bucket, kBuckets>, kKinds> subjects_ ABSL_GUARDED_BY(mutex_);
   std::atomic<uint64_t> suppressed_{0};  // Since the last line that was written.
 };
 

@@ -257,7 +257,7 @@ class Poller {
   uint32_t spin_score_ = 0;
   uint32_t sleeps_since_spin_ = 0;
 
-  // Which thread drives; guarded by role_mutex_, which is not an absl::Mutex: see mutex.h.
+  // Which thread drives; guarded by role_mutex_, which is not an absl::Mutex: see base/mutex.h.
   std::mutex role_mutex_;
   bool has_driver_ = false;
   bool background_drives_ = false;

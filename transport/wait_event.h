@@ -32,7 +32,7 @@ class WaitEvent {
   std::atomic<bool> awaited_{false};
   // Not null: the driver that waits for this sleeps in its WaitUntil().
   std::atomic<fabric::CompletionQueue*> sleeper_{nullptr};
-  std::mutex mutex_;  // Not an absl::Mutex: see mutex.h.
+  std::mutex mutex_;  // Not an absl::Mutex: see base/mutex.h.
   std::condition_variable wake_;
   bool nudged_ = false;  // To look whether the poller needs a thread to drive it.
 };

@@ -8,7 +8,7 @@ import re
 import sys
 import unittest
 
-INCLUDE = re.compile(r'^#include "hawser/([^"]+)"', re.MULTILINE)
+INCLUDE = re.compile(r'^\s*#\s*include\s*["<]hawser/([^">]+)[">]', re.MULTILINE)
 
 
 def read(path):

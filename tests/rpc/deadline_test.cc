@@ -25,17 +25,6 @@ TEST(DeadlineTest, AHandlerThatNeverAnswersIsNotWaitedForLonger) {
   EXPECT_GE(absl::Now() - before, absl::Milliseconds(30));
 }
 
-// Both sides watch the deadline, and either may be the first.
-TEST(DeadlineTest, EachErrorAtADeadlineNamesTheMethod) {
-  TestServer server;
-  server.probe.on_act = server.held.Handler();
-  const auto channel = server.Connect({.connection = {.slots = 8}});
-  for (int i = 0; i < 12; ++i) {
-    auto call = SendAct(channel, 1, {.timeout = absl::Milliseconds(3)});
-    EXPECT_THAT(std::string(call.Wait().status().message()), HasSubstr("Probe.act"));
-  }
-}
-
 TEST(DeadlineTest, TheHandlerHearsThatTheDeadlinePassed) {
   TestServer server;
   server.probe.on_act = server.held.Handler();

@@ -67,6 +67,21 @@ TEST_P(LateDeadlineTest, ACallThatWasSentBeforeTheHoldIsGivenUpToo) {
   EXPECT_THAT(SendAct(channel, 2).Wait().status(), HasCode(absl::StatusCode::kOk));
 }
 
+// Both sides watch the deadline. The server is the first here.
+TEST_P(LateDeadlineTest, WhatTheServerSaysAtTheDeadlineNamesTheMethod) {
+  slow_.probe.on_act = slow_.held.Handler();
+  const auto channel = slow_.Connect();
+  Box<std::string> said;
+  SendAct(channel, 1, {.timeout = GetParam()}).Then([&](auto reply) {
+    said.Put(std::string(reply.status().message()));
+  });
+  DeferredCall held = slow_.held.Take();
+  Hold();
+  EXPECT_TRUE(Eventually([&] { return held.context().cancelled(); }));
+  Release();
+  EXPECT_THAT(said.Take(), HasSubstr("Probe.act"));
+}
+
 TEST_P(LateDeadlineTest, ConnectEndsAtItsTimeoutThoughACallbackHolds) {
   Hold();
   const absl::Status status = Channel::Connect(slow_.uri, {.connect_timeout = GetParam()}).status();

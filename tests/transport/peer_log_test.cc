@@ -2,10 +2,13 @@
 
 #include <netinet/in.h>
 
+#include <atomic>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -77,16 +80,41 @@ TEST_F(PeerLogTest, OneSubjectIsLimitedWhateverThePeer) {
 }
 
 TEST_F(PeerLogTest, LinesAboutPeersLeaveOtherSubjectsTheirOwn) {
+  const PeerLog::Limits of_hosts_alone = {.process = {1 << 20, 1}, .subject = {1, kSecond}};
+  for (const PeerLog::Limits& limits : {PeerLog::Limits(), of_hosts_alone}) {
+    PeerLog log(
+        limits, [this] { return now_ns_; },
+        [this](LogSeverity, absl::string_view line) {
+          lines_.emplace_back(line);
+          return true;
+        });
+    for (uint32_t host = 1; host <= 50'000; ++host) log.Line(LogSeverity::kInfo, Peer(host), "x");
+    EXPECT_LT(lines_.size(), 10'000u);
+    log.Line(LogSeverity::kError, "kv.capnp:KeyValue.get", "told");
+    EXPECT_THAT(lines_.back(), HasSubstr("told"));
+  }
+}
+
+TEST_F(PeerLogTest, AThreadThatWritesHoldsUpNoOther) {
+  absl::Notification writing, go_on;
+  std::atomic<int> written = 0;
   PeerLog log(
-      {.process = {1 << 20, 1}, .subject = {1, kSecond}}, [this] { return now_ns_; },
-      [this](LogSeverity, absl::string_view line) {
-        lines_.emplace_back(line);
+      {}, [this] { return now_ns_; },
+      [&](LogSeverity, absl::string_view line) {
+        if (line == "slow") {
+          writing.Notify();
+          go_on.WaitForNotification();
+        }
+        ++written;
         return true;
       });
-  for (uint32_t host = 1; host <= 50'000; ++host) log.Line(LogSeverity::kInfo, Peer(host), "x");
-  EXPECT_LT(lines_.size(), 10'000u);
-  log.Line(LogSeverity::kError, "kv.capnp:KeyValue.get", "told");
-  EXPECT_THAT(lines_.back(), HasSubstr("told"));
+  std::thread slow([&] { log.Line(LogSeverity::kInfo, Peer(1), "slow"); });
+  writing.WaitForNotification();
+  log.Line(LogSeverity::kInfo, Peer(2), "quick");
+  EXPECT_EQ(written, 1);
+  go_on.Notify();
+  slow.join();
+  EXPECT_EQ(written, 2);
 }
 
 }  // namespace

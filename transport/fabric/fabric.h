@@ -248,7 +248,7 @@ class QueuePair {
   // SEND on that is posted later, until it is revoked or the queue pair has come back whole after its end.
   // Returns the rkey, never 0. A memory window of type 2 with verbs: nothing is pinned or mapped by this. On
   // a device without such windows peers on other queue pairs of the process could use the rkey, if they
-  // guessed it; see verbs_windows.h. Each byte may be READ four times at least; a fabric in software refuses
+  // guessed it; see verbs/windows.h. Each byte may be READ four times at least; a fabric in software refuses
   // a peer that goes on. ResourceExhausted: too many grants at once (at least `send_depth` are possible).
   // FailedPrecondition: not connected yet, or already in error, of which the handler hears in a later poll.
   enum class Access : uint8_t { kRead, kWrite };

@@ -98,7 +98,7 @@ TEST(VerbsContractTest, ADeviceIsThereIfItMustBe) {
   EXPECT_FALSE(FabricsUnderTest().empty()) << "no IPv4 address leads to the device";
 }
 
-// Of any fabric, but only what a device orders must be said to ThreadSanitizer (verbs_order.h), which finds a
+// Of any fabric, but only what a device orders must be said to ThreadSanitizer (verbs/order.h), which finds a
 // race here if it is not.
 TEST(VerbsContractTest, WhatAThreadDidBeforeASendIsSeenByTheOneThatPolledItsReceive) {
   for (const FabricUnderTest& under_test : FabricsUnderTest()) {
