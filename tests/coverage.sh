@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Which lines of base/, transport/ and rpc/ do the fuzzers' corpora and the simulated seeds run? Prints a table, a source file a
-# line: how many lines it has, and how many of them each ran.
+# Which lines of base/, transport/ and rpc/ do the fuzzers' corpora and the simulated seeds run? Prints a table, a source
+# file a line: how many lines it has, and how many of them each ran.
 #
 #   tests/coverage.sh [option of bazel]...
 #
