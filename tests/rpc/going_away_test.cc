@@ -221,9 +221,21 @@ TEST(GoingAwayTest, AServerThatRefusesForEverIsAskedWithBackoffUntilTheDeadline)
   const absl::Status status =
       SendAct(channel, 1, {.timeout = absl::Seconds(1), .wait_for_ready = true}).Wait().status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
-  EXPECT_FALSE(WasSent(status)) << status;
   EXPECT_GT(server.requests, 1);
   EXPECT_LE(server.requests, 102);  // 10 ms apart at least.
+}
+
+// The deadline comes while the client waits until it may connect again.
+TEST(GoingAwayTest, ACallThatWasOnlyRefusedWasNotSent) {
+  FakeServer server;
+  server.on_request = [](FakeServer::Client& client, transport::ExchangeId id) { client.RefuseUnrun(id); };
+  const auto channel =
+      *Channel::Connect(server.uri, {.backoff_min = absl::Hours(1), .backoff_max = absl::Hours(1)});
+  const absl::Status status =
+      SendAct(channel, 1, {.timeout = absl::Seconds(1), .wait_for_ready = true}).Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_FALSE(WasSent(status)) << status;
+  EXPECT_EQ(server.requests, 1);
 }
 
 TEST(GoingAwayTest, ARefusedCallThatIsCancelledEndsOnce) {
@@ -266,7 +278,7 @@ TEST(GoingAwayTest, AServerThatGoesAwayWhileAClientConnectsIsLeft) {
   options.services = {&listener};
   const auto channel = *Channel::Create(server.uri, std::move(options));
   auto call = SendAct(channel, 1, kPatient);
-  ASSERT_TRUE(Eventually([&] { return server.reverse_came == 1; }));
+  ASSERT_TRUE(Eventually([&] { return server.reverse_came >= 1; }));  // The next one may be there, too.
   // The client has heard it when it has acknowledged it, or has gone.
   ASSERT_TRUE(Eventually([&] {
     bool heard = false;
