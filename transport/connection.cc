@@ -68,15 +68,14 @@ State Connection::NextState(State state, Event event) {
 
 Connection::Connection(Poller& poller, const ConnectionOptions& options, ConnectionObserver& observer,
                        RequestHandler* handler)
-    : poller_(poller),
-      options_(options),
+    : Port(poller, options),
       observer_(observer),
       handler_(handler),
       send_queue_(*this),
-      revocations_(*this),
+      revocations_(*this, send_queue_),
       receive_ring_(*this),
-      pulls_(*this),
-      control_(*this),
+      pulls_(*this, send_queue_),
+      control_(*this, send_queue_, *this),
       connect_timer_([this] {
         Fail(absl::UnavailableError(
             absl::StrCat("connect to ", peer_,
@@ -106,9 +105,8 @@ absl::StatusOr<Connection*> Connection::Make(Poller& poller, const ConnectionOpt
                                              ConnectionObserver& observer, RequestHandler* handler) {
   poller.AssertHeld();
   if (absl::Status status = CheckOptions(options); !status.ok()) return status;
-  std::unique_ptr<Connection> connection(new Connection(poller, options, observer, handler));
-  Connection* const result = connection.get();
-  result->index_ = poller.Adopt(std::move(connection));
+  auto* const result = new Connection(poller, options, observer, handler);
+  poller.Adopt(std::unique_ptr<PollerClient>(result));
   if (absl::Status status = result->Open(); !status.ok()) {
     poller.Drop(result);
     return status;
@@ -213,10 +211,11 @@ void Connection::Agree(const Handshake& peer) {
   agreed_.slots = static_cast<uint16_t>(std::min<uint32_t>(options_.slots, peer.slots));
   agreed_.receive_buffer_bytes = std::min(options_.receive_buffer_bytes, peer.receive_buffer_bytes);
   peer_message_bytes_max_ = peer.message_bytes_max;
+  const ExchangeParts parts{*this, send_queue_, revocations_, pulls_, control_};
   if (handler_ == nullptr) {
-    requester_ = std::make_unique<Requester>(*this, agreed_.slots);
+    requester_ = std::make_unique<Requester>(parts, agreed_.slots);
   } else {
-    responder_ = std::make_unique<Responder>(*this, agreed_.slots, *handler_);
+    responder_ = std::make_unique<Responder>(parts, agreed_.slots, *handler_);
   }
 }
 
@@ -225,6 +224,7 @@ void Connection::Move(Event event) {
   HAWSER_CHECK(next != State::kImpossible, "connection to ", peer_, " in state ", static_cast<int>(state_),
                " met event ", static_cast<int>(event));
   state_ = next;
+  carries_traffic_ = state_ == State::kReady || state_ == State::kDraining;
 }
 
 void Connection::OnEstablished(absl::string_view private_data) {
@@ -337,7 +337,7 @@ void Connection::Fail(Violation violation, absl::string_view what, absl::StatusC
 void Connection::OnViolation(Violation violation) {
   if (!accepted_ || queue_pair_ == nullptr) return;
   poller_.violations().Record(violation, peer_address_,
-                              absl::StrCat(why_closed_.message(), "; connection ", index_, " is closed"));
+                              absl::StrCat(why_closed_.message(), "; connection ", index(), " is closed"));
 }
 
 void Connection::Fail(const absl::Status& why) {
@@ -448,15 +448,6 @@ void Connection::CloseIfFlushed() {
   if (requester_ != nullptr) requester_->ReturnRequests();
   observer_.OnClosed(why_closed_);
   poller_.MarkClosed(this);
-}
-
-void Connection::LetGo(OutgoingMessagePtr&& message, uint32_t number, Grants& grants) {
-  if (grants.empty()) return send_queue_.KeepUntilProved(number, std::move(message));
-  revocations_.Start(grants, std::move(message), number);
-}
-
-void Connection::TakeBack(Grants& grants) {
-  if (!grants.empty()) revocations_.Start(grants, nullptr, 0);
 }
 
 std::optional<ControlOp> Connection::NextControlOp() {
@@ -598,6 +589,15 @@ void Connection::Flush() {
   }
   if (state_ == State::kFlushing && seen_flushed_.ok()) TellLost();
   CloseIfFlushed();
+}
+
+void Connection::FlushIfLong() {
+  if (send_queue_.queued() >= kLongQueue && state_ < State::kFlushing && !queue_pair_->PeerSharesCore())
+    Flush();
+}
+
+void Connection::Disconnect() {
+  if (queue_pair_ != nullptr) queue_pair_->Disconnect();
 }
 
 void Connection::OnReceivesFilled() {

@@ -19,6 +19,7 @@
 #include "hawser/transport/options.h"
 #include "hawser/transport/peer_request.h"
 #include "hawser/transport/poller.h"
+#include "hawser/transport/port.h"
 #include "hawser/transport/receive_ring.h"
 #include "hawser/transport/rendezvous.h"
 #include "hawser/transport/requester.h"
@@ -72,7 +73,7 @@ class ConnectionObserver {
 // Thread:   belongs to one Poller; call every method on it.
 // Lifetime: owned by the Poller, destroyed only in kClosed, when the fabric holds none of our buffers.
 // Failure:  the first error closes the connection, and is what every later call returns.
-class Connection final : public fabric::ConnectionHandler {
+class Connection final : Port, public fabric::ConnectionHandler, Control::Source {
  public:
   enum class State : uint8_t { kConnecting, kReady, kDraining, kFlushing, kClosed, kImpossible };
   enum class Event : uint8_t { kEstablished, kDrainCalled, kExchangesDone, kFailed, kFlushed };
@@ -145,50 +146,20 @@ class Connection final : public fabric::ConnectionHandler {
   void PeerIsBusy(absl::string_view how);
 
   State state() const { return state_; }
-  const absl::Status& why_closed() const { return why_closed_; }
-  const std::string& peer() const { return peer_; }
-  const Handshake& agreed() const { return agreed_; }
+  using Port::agreed;
+  using Port::peer;
+  using Port::peer_is_busy;
+  using Port::poller;
+  using Port::why_closed;
   uint32_t exchanges_in_flight() const;
-  Poller& poller() { return poller_; }
 
-  // ---- For its parts (Requester, Responder, Control, PullQueue, SendQueue, ReceiveRing).
-  SendQueue& send_queue() { return send_queue_; }
-  PullQueue& pulls() { return pulls_; }
-  fabric::QueuePair& queue_pair() { return *queue_pair_; }
+  // ---- For tests.
+  using Port::queue_pair;
+  // Work requests, and grants, that are possible at once.
+  uint32_t send_depth() const { return send_queue_.depth(); }
   Control& control() { return control_; }
-  const ConnectionOptions& options() const { return options_; }
-  uint64_t peer_message_bytes_max() const { return peer_message_bytes_max_; }
-  // Messages may be sent, and arrive.
-  bool carries_traffic() const { return state_ == State::kReady || state_ == State::kDraining; }
-  // What PeerIsBusy() said, behind "; ", while the peer goes on being silent. Otherwise empty.
-  const std::string& peer_is_busy() const { return peer_is_busy_; }
-  // The peer broke the protocol: ends the connection, with a reason that the peer hears where the fabric can
-  // carry it; one that came to us is counted and logged. `what` without the peer's name.
-  void Fail(Violation violation, absl::string_view what, absl::StatusCode code = absl::StatusCode::kDataLoss);
-  // The fabric failed, or this side has to give up.
-  void Fail(absl::StatusCode code, absl::string_view what);
-  // The peer needs `message`, of work request `number`, no more: it is kept until the fabric does not either.
-  void LetGo(OutgoingMessagePtr&& message, uint32_t number, Grants& grants);
-  // The peer was never told of `grants`.
-  void TakeBack(Grants& grants);
-  // An exchange has ended: a slot is free, and it was perhaps the last one of a connection that drains.
-  void OnExchangeEnded();
-  std::optional<ControlOp> NextControlOp();
-  void OnControlOp(const ControlOp& op);
-  // The ring has all its receives.
-  void OnReceivesFilled();
-
-  // ---- For the poller.
-  void OnCompletion(const WorkId& id, const fabric::Completion& completion);
-  void Flush();
-  // In the middle of a turn, when many messages are queued.
-  void FlushEarly() {
-    if (state_ < State::kFlushing && !queue_pair_->PeerSharesCore()) Flush();
-  }
-  uint32_t index() const { return index_; }
 
  private:
-  friend class Poller;
   Connection(Poller& poller, const ConnectionOptions& options, ConnectionObserver& observer,
              RequestHandler* handler);
 
@@ -221,29 +192,37 @@ class Connection final : public fabric::ConnectionHandler {
   void TellLost();
   void CloseIfFlushed();
 
+  // PollerClient
+  void OnCompletion(const WorkId& id, const fabric::Completion& completion) override;
+  void Flush() override;
+  void FlushIfLong() override;
+  void Disconnect() override;
+
+  // Port
+  using Port::Fail;
+  void Fail(Violation violation, absl::string_view what, absl::StatusCode code) override;
+  void Fail(absl::StatusCode code, absl::string_view what) override;
+  void OnExchangeEnded() override;
+  void OnReceivesFilled() override;
+
+  // Control::Source
+  std::optional<ControlOp> NextControlOp() override;
+  void OnControlOp(const ControlOp& op) override;
+
   // fabric::ConnectionHandler
   void OnEstablished(absl::string_view private_data) override;
   void OnConnectFailed(const absl::Status& why, absl::string_view private_data) override;
   void OnDisconnected(const absl::Status& why) override;
 
-  Poller& poller_;
-  const ConnectionOptions options_;
   ConnectionObserver& observer_;
   RequestHandler* const handler_;  // Null: this side sends the requests.
   Handshake peer_hello_;           // Of the side that dials, until it is answered: the role that it offered.
-  Handshake agreed_;               // The minimum of both.
-  uint64_t peer_message_bytes_max_ = 0;
   State state_ = State::kConnecting;
-  absl::Status why_closed_;
   absl::Status seen_flushed_;  // Not OK: all that is known of the failure.
   bool closed_here_ = false;   // By Close(), not by a failure.
   std::string loss_;           // For the log: what was lost. Empty: there is nothing to tell.
-  std::string peer_;
-  SocketAddress peer_address_;
-  uint32_t index_ = 0;
-  bool accepted_ = false;          // The peer dialed.
-  bool marked_for_flush_ = false;  // The poller's.
-  bool ready_ = false;             // The observer has heard.
+  bool accepted_ = false;      // The peer dialed.
+  bool ready_ = false;         // The observer has heard.
   bool drains_when_ready_ = false;
   bool told_lost_ = false;                         // Likewise.
   std::vector<std::pair<Lease, uint32_t>> early_;  // Received before the handshake's end was known here.
@@ -251,9 +230,7 @@ class Connection final : public fabric::ConnectionHandler {
   int64_t quiet_since_ns_ = 0;      // The silence of a peer that is busy counts from here.
   int64_t busy_since_ns_ = kNever;  // In this silence.
   bool asked_ = false;              // OnSilent() was called for this silence.
-  std::string peer_is_busy_;
-  bool heard_ = false;                             // Of the peer, beside the handshake.
-  std::unique_ptr<fabric::QueuePair> queue_pair_;  // Null: its flush did not come.
+  bool heard_ = false;              // Of the peer, beside the handshake.
   SendQueue send_queue_;
   Revocations revocations_;
   ReceiveRing receive_ring_;

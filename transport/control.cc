@@ -1,18 +1,18 @@
 #include "hawser/transport/control.h"
 
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/transport/connection.h"
 #include "hawser/transport/environment.h"
+#include "hawser/transport/port.h"
+#include "hawser/transport/send_queue.h"
 
 namespace hawser::transport {
 
 absl::Status Control::Open() {
   waiting_since_ns_ = kNever;
   absl::StatusOr<Lease> buffer =
-      connection_.poller().messages().buffers().Acquire(kControlMessageMax + kHeaderBytes);
+      port_.poller().messages().buffers().Acquire(kControlMessageMax + kHeaderBytes);
   if (!buffer.ok()) return buffer.status();
   buffer_ = *std::move(buffer);
   return absl::OkStatus();
@@ -29,7 +29,7 @@ void Control::GoingAway() {
 }
 
 void Control::Pump() {
-  if (waiting_since_ns_ != kNever || !connection_.carries_traffic()) return;
+  if (waiting_since_ns_ != kNever || !port_.carries_traffic()) return;
   uint8_t* const out = buffer_.data();
   Header header;
   header.kind = Kind::kControl;
@@ -39,7 +39,7 @@ void Control::Pump() {
   };
   if (std::exchange(going_away_, false)) add({ControlOp::Code::kGoingAway});
   while (header.entries < kControlOpsMax) {
-    std::optional<ControlOp> op = connection_.NextControlOp();
+    std::optional<ControlOp> op = source_.NextControlOp();
     if (!op.has_value()) break;
     add(*op);
   }
@@ -49,20 +49,19 @@ void Control::Pump() {
   header.generation = ++generation_;
   EncodeHeader(header, out);
   const auto length = static_cast<uint32_t>(kHeaderBytes + header.entries * kControlOpBytes);
-  connection_.send_queue().PushSend(fabric::Sge{out, length, buffer_.lkey()});
-  waiting_since_ns_ = connection_.poller().now_ns();
+  sends_.PushSend(fabric::Sge{out, length, buffer_.lkey()});
+  waiting_since_ns_ = port_.poller().now_ns();
 }
 
 void Control::OnControl(const ParsedMessage& message) {
   if (message.header.generation != peer_generation_ + 1) {
-    return connection_.Fail(Violation::kControl,
-                            absl::StrCat("sent control request ", message.header.generation,
-                                         ", expected was ", peer_generation_ + 1));
+    return port_.Fail(Violation::kControl, absl::StrCat("sent control request ", message.header.generation,
+                                                        ", expected was ", peer_generation_ + 1));
   }
   peer_generation_ = message.header.generation;
   for (size_t i = 0; i < message.header.entries; ++i) {
-    connection_.OnControlOp(DecodeControlOp(message.table + i * kControlOpBytes));
-    if (!connection_.carries_traffic()) return;
+    source_.OnControlOp(DecodeControlOp(message.table + i * kControlOpBytes));
+    if (!port_.carries_traffic()) return;
   }
   Header header;
   header.kind = Kind::kControlAck;
@@ -70,12 +69,12 @@ void Control::OnControl(const ParsedMessage& message) {
   header.generation = peer_generation_;
   uint8_t* const out = buffer_.data() + kControlMessageMax;
   EncodeHeader(header, out);
-  connection_.send_queue().PushSend(fabric::Sge{out, kHeaderBytes, buffer_.lkey()});
+  sends_.PushSend(fabric::Sge{out, kHeaderBytes, buffer_.lkey()});
 }
 
 void Control::OnControlAck(const ParsedMessage& message) {
   if (waiting_since_ns_ == kNever || message.header.generation != generation_) {
-    return connection_.Fail(
+    return port_.Fail(
         Violation::kControl,
         absl::StrCat("answered control request ", message.header.generation, ", which was not under way"));
   }

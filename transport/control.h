@@ -2,6 +2,7 @@
 #define HAWSER_TRANSPORT_CONTROL_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "hawser/transport/buffer_pool.h"
@@ -9,21 +10,33 @@
 
 namespace hawser::transport {
 
-class Connection;
+class Port;
+class SendQueue;
 
 // Control exchanges: one request at a time in each direction, on a slot kept for them, so they pass when all
 // others are busy. What is to be said is collected while one is under way and goes with the next.
 // Thread:   on the poller.
 class Control {
  public:
-  explicit Control(Connection& connection) : connection_(connection) {}
+  class Source {
+   public:
+    // What is to be said next. None: nothing.
+    virtual std::optional<ControlOp> NextControlOp() = 0;
+    // What the peer says. May fail the connection.
+    virtual void OnControlOp(const ControlOp& op) = 0;
+
+   protected:
+    ~Source() = default;
+  };
+
+  Control(Port& port, SendQueue& sends, Source& source) : port_(port), sends_(sends), source_(source) {}
 
   // Takes the memory of both its messages from the pool.
   absl::Status Open();
 
   void Ping();
   void GoingAway();
-  // Sends what the slots want to say (see Requester::NextControlOp()) and what was asked for above, unless a
+  // Sends what the source has to say, and what was asked for above, unless a
   // control exchange is under way; then it follows that.
   void Pump();
 
@@ -34,7 +47,9 @@ class Control {
   int64_t waiting_since_ns() const { return waiting_since_ns_; }
 
  private:
-  Connection& connection_;
+  Port& port_;
+  SendQueue& sends_;
+  Source& source_;
   Lease buffer_;  // The request, then the answer to the peer's.
   uint32_t generation_ = 0;
   uint32_t peer_generation_ = 0;

@@ -9,7 +9,8 @@
 
 namespace hawser::transport {
 
-class Connection;
+class Port;
+class SendQueue;
 
 // What the peer may READ of one message: the rkeys, to be revoked when it needs them no more.
 class Grants {
@@ -31,11 +32,12 @@ class Grants {
 // Thread:   on the poller.
 class Revocations {
  public:
-  explicit Revocations(Connection& connection) : connection_(connection) {}
+  Revocations(Port& port, SendQueue& sends) : port_(port), sends_(sends) {}
 
-  // Takes back all of `grants`, which are not empty. `message`, of work request `number`, is kept until that
-  // is done and the work request is proved; null: there is nothing to keep.
-  void Start(Grants& grants, OutgoingMessagePtr message, uint32_t number);
+  // The peer needs `message`, of work request `number`, no more: it is kept until the fabric does not either.
+  void LetGo(OutgoingMessagePtr&& message, uint32_t number, Grants& grants);
+  // The peer was never told of `grants`.
+  void TakeBack(Grants& grants);
 
   // One grant of entry `index` is gone.
   void OnCompletion(uint32_t index);
@@ -53,7 +55,12 @@ class Revocations {
     uint32_t grants_left = 0;
   };
 
-  Connection& connection_;
+  // Takes back all of `grants`, which are not empty. `message`, of work request `number`, is kept until that
+  // is done and the work request is proved; null: there is nothing to keep.
+  void Start(Grants& grants, OutgoingMessagePtr message, uint32_t number);
+
+  Port& port_;
+  SendQueue& sends_;
   std::vector<Entry> entries_;
   std::vector<uint32_t> free_;
 };

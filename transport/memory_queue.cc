@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "hawser/transport/poller.h"
-
 namespace hawser::transport {
 namespace {
 
@@ -13,7 +11,7 @@ constexpr absl::Duration kRefusedRetry = absl::Milliseconds(100);
 
 // ---- MemoryNews
 
-MemoryNews::MemoryNews(Poller& poller, absl::AnyInvocable<void()> on_news)
+MemoryNews::MemoryNews(PollerServices& poller, absl::AnyInvocable<void()> on_news)
     : poller_(poller), on_news_(std::move(on_news)), refused_timer_([this] { on_news_(); }) {}
 
 MemoryNews::~MemoryNews() { StopAwaiting(); }
@@ -37,12 +35,12 @@ void MemoryNews::Deliver() {
 
 void MemoryNews::OnMemoryMayBeFree() {
   if (arrived_.exchange(true, std::memory_order_seq_cst)) return;
-  poller_.completion_queue().Wake();
+  poller_.WakeDriver();
 }
 
 // ---- MemoryQueue
 
-MemoryQueue::MemoryQueue(Poller& poller) : news_(poller, [this] { Serve(); }) {}
+MemoryQueue::MemoryQueue(PollerServices& poller) : news_(poller, [this] { Serve(); }) {}
 
 void MemoryQueue::Wait(Waiter& waiter, size_t size_bytes) {
   if (waiter.linked()) return;

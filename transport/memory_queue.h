@@ -6,11 +6,11 @@
 
 #include "hawser/base/intrusive_list.h"
 #include "hawser/transport/buffer_pool.h"
+#include "hawser/transport/poller_services.h"
 #include "hawser/transport/timer.h"
 
 namespace hawser::transport {
 
-class Poller;
 struct InMemoryQueue;
 
 // Word from the pool, on any thread, that memory may be free, kept for the next turn of a poller.
@@ -18,7 +18,7 @@ struct InMemoryQueue;
 class MemoryNews final : MemoryWaiter {
  public:
   // `on_news` is called by Deliver().
-  MemoryNews(Poller& poller, absl::AnyInvocable<void()> on_news);
+  MemoryNews(PollerServices& poller, absl::AnyInvocable<void()> on_news);
   ~MemoryNews();
 
   // Asks for word of `size_bytes`, after TryAcquire() said `why`. What was free before is not told of.
@@ -32,7 +32,7 @@ class MemoryNews final : MemoryWaiter {
  private:
   void OnMemoryMayBeFree() override;
 
-  Poller& poller_;
+  PollerServices& poller_;
   absl::AnyInvocable<void()> on_news_;
   std::atomic<bool> arrived_{false};
   Timer refused_timer_;  // The system refused memory: nothing tells when it would not.
@@ -58,7 +58,7 @@ class MemoryQueue {
     size_t size_bytes_ = 0;
   };
 
-  explicit MemoryQueue(Poller& poller);
+  explicit MemoryQueue(PollerServices& poller);
 
   // `waiter` was refused `size_bytes`. It tries once more before this returns if none waits before it.
   // Without effect if it waits already.

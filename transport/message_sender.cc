@@ -5,7 +5,8 @@
 #include <bitset>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/transport/connection.h"
+#include "hawser/transport/port.h"
+#include "hawser/transport/send_queue.h"
 
 namespace hawser::transport {
 namespace {
@@ -41,11 +42,11 @@ Layout Plan(absl::Span<const Segment> segments, size_t prefix_bytes, uint64_t bo
 
 // A fabric promises as many grants as the send queue has places. For more than those there may never be
 // enough, so waiting for other exchanges to end would be in vain.
-absl::Status NotGranted(Connection& connection, size_t remote_segments, const absl::Status& why) {
-  if (remote_segments <= connection.send_queue().depth()) return why;
+absl::Status NotGranted(Port& port, const SendQueue& sends, size_t remote_segments, const absl::Status& why) {
+  if (remote_segments <= sends.depth()) return why;
   return absl::InvalidArgumentError(
       absl::StrCat("the message has ", remote_segments, " large segments, a connection of ",
-                   connection.agreed().slots, " slots can be sure to grant ", connection.send_queue().depth(),
+                   port.agreed().slots, " slots can be sure to grant ", sends.depth(),
                    " at once; attach fewer payloads, or raise ConnectionOptions::slots: ", why.message()));
 }
 
@@ -60,20 +61,21 @@ void WriteHeaderAndTable(const Header& header, absl::Span<const TableEntry> tabl
 }
 
 // The usual message: its one segment stands behind its envelope, and goes along.
-absl::Status SendWhole(Connection& connection, const Header& header, const OutgoingMessage& message,
+absl::Status SendWhole(Port& port, SendQueue& sends, const Header& header, const OutgoingMessage& message,
                        size_t prefix_bytes) {
   const Segment& segment = message.segments().front();
   uint8_t* const prefix = message.body() - prefix_bytes;
   const TableEntry entry{.length_bytes = segment.length_bytes};
   WriteHeaderAndTable(header, {&entry, 1}, prefix);
   const fabric::Sge sge{prefix, static_cast<uint32_t>(prefix_bytes) + segment.length_bytes, segment.lkey};
-  if (!connection.send_queue().PushSend(sge, message.has_attached())) return connection.why_closed();
+  if (!sends.PushSend(sge, message.has_attached())) return port.why_closed();
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status SendMessage(Connection& connection, Header& header, OutgoingMessage& message, Grants& grants) {
+absl::Status SendMessage(Port& port, SendQueue& sends, Revocations& revocations, Header& header,
+                         OutgoingMessage& message, Grants& grants) {
   const absl::Span<const Segment> segments = message.Finish();
   if (!message.status().ok()) return message.status();
   if (segments.size() > kSegmentsMax) {
@@ -81,18 +83,18 @@ absl::Status SendMessage(Connection& connection, Header& header, OutgoingMessage
                                                    kSegmentsMax, " can be sent; attach fewer payloads"));
   }
   const uint64_t body_bytes = message.body_bytes();
-  if (const uint64_t max = connection.options().message_bytes_max; body_bytes > max) {
+  if (const uint64_t max = port.options().message_bytes_max; body_bytes > max) {
     return absl::InvalidArgumentError(
         absl::StrCat("the message has ", body_bytes, " bytes, ",
                      header.kind == Kind::kRequest ? "this side" : "the side that answers", " sends at most ",
                      max, " (its own ConnectionOptions::message_bytes_max)"));
   }
-  if (body_bytes > connection.peer_message_bytes_max()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the message has ", body_bytes, " bytes, the peer ", connection.peer(), " takes at most ",
-        connection.peer_message_bytes_max(), " (ConnectionOptions::message_bytes_max there)"));
+  if (body_bytes > port.peer_message_bytes_max()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the message has ", body_bytes, " bytes, the peer ", port.peer(), " takes at most ",
+                     port.peer_message_bytes_max(), " (ConnectionOptions::message_bytes_max there)"));
   }
-  const size_t send_bytes_max = connection.agreed().receive_buffer_bytes;
+  const size_t send_bytes_max = port.agreed().receive_buffer_bytes;
   const size_t prefix_bytes = PrefixBytes(segments.size(), message.envelope().size());
   if (prefix_bytes > send_bytes_max) {
     return absl::InvalidArgumentError(absl::StrCat("the table of ", segments.size(),
@@ -103,7 +105,7 @@ absl::Status SendMessage(Connection& connection, Header& header, OutgoingMessage
   header.entries = static_cast<uint16_t>(segments.size());
   if (segments.size() == 1 && segments[0].address == message.body() &&
       prefix_bytes + body_bytes <= send_bytes_max) {
-    return SendWhole(connection, header, message, prefix_bytes);
+    return SendWhole(port, sends, header, message, prefix_bytes);
   }
   const Layout layout = Plan(segments, prefix_bytes, body_bytes, send_bytes_max);
 
@@ -115,17 +117,17 @@ absl::Status SendMessage(Connection& connection, Header& header, OutgoingMessage
     if (layout.is_inline[i]) {
       if (segment.length_bytes != 0) ++inline_parts;
     } else {
-      absl::StatusOr<uint32_t> rkey = connection.queue_pair().Grant(
+      absl::StatusOr<uint32_t> rkey = port.queue_pair().Grant(
           {segment.address, segment.length_bytes, segment.lkey}, fabric::QueuePair::Access::kRead);
       if (!rkey.ok()) {
-        connection.TakeBack(grants);
+        revocations.TakeBack(grants);
         if (absl::IsFailedPrecondition(rkey.status())) {
           // The connection is lost, and we shall be told why. The caller has made no mistake.
-          connection.Fail(absl::StatusCode::kUnavailable,
-                          absl::StrCat("cannot be granted memory: ", rkey.status().message()));
-          return connection.why_closed();
+          port.Fail(absl::StatusCode::kUnavailable,
+                    absl::StrCat("cannot be granted memory: ", rkey.status().message()));
+          return port.why_closed();
         }
-        return NotGranted(connection, segments.size() - layout.is_inline.count(), rkey.status());
+        return NotGranted(port, sends, segments.size() - layout.is_inline.count(), rkey.status());
       }
       grants.Add(*rkey);
       entry.address = reinterpret_cast<uint64_t>(segment.address);
@@ -155,7 +157,7 @@ absl::Status SendMessage(Connection& connection, Header& header, OutgoingMessage
     fabric::Sge& sge = sges[count++];
     absl::StatusOr<uint8_t*> buffer = message.AllocateHeader(prefix_bytes + layout.inline_bytes, &sge.lkey);
     if (!buffer.ok()) {
-      connection.TakeBack(grants);
+      revocations.TakeBack(grants);
       return buffer.status();
     }
     sge.address = *buffer;
@@ -170,10 +172,9 @@ absl::Status SendMessage(Connection& connection, Header& header, OutgoingMessage
       out += segments[i].length_bytes;
     }
   }
-  if (!connection.send_queue().PushSend(absl::MakeConstSpan(sges, count),
-                                        !grants.empty() || message.has_attached())) {
-    connection.TakeBack(grants);
-    return connection.why_closed();
+  if (!sends.PushSend(absl::MakeConstSpan(sges, count), !grants.empty() || message.has_attached())) {
+    revocations.TakeBack(grants);
+    return port.why_closed();
   }
   return absl::OkStatus();
 }

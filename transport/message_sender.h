@@ -8,7 +8,8 @@
 
 namespace hawser::transport {
 
-class Connection;
+class Port;
+class SendQueue;
 
 // Queues `message` as one SEND: whole, if it fits the agreed receive buffer; otherwise its large segments are
 // granted to the peer, which READs them from where they were built, and the small ones go along. `header`
@@ -17,7 +18,8 @@ class Connection;
 //   InvalidArgument:   larger than the peer takes or than this side's own limit, or too many segments
 //   ResourceExhausted: the message could not be built in registered memory, or nothing more can be granted
 //   anything else:     the connection has just failed, and its handlers have heard
-absl::Status SendMessage(Connection& connection, Header& header, OutgoingMessage& message, Grants& grants);
+absl::Status SendMessage(Port& port, SendQueue& sends, Revocations& revocations, Header& header,
+                         OutgoingMessage& message, Grants& grants);
 
 }  // namespace hawser::transport
 

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
 #include "hawser/base/thread.h"
-#include "hawser/transport/connection.h"
 #include "hawser/transport/work_id.h"
 
 namespace hawser::transport {
@@ -28,9 +27,6 @@ constexpr int64_t kTurnNs = 500'000;
 
 // What one chunk should take: while each handler takes longer than that, a turn runs one.
 constexpr int64_t kChunkNs = kTurnNs / 4;
-
-// Messages that are posted in the middle of a turn, rather than with all others at its end.
-constexpr size_t kLongQueue = 32;
 
 // Waiting to be polled at once over all connections of one poller; a fabric that keeps them in memory of the
 // queue pairs needs no more than it says.
@@ -103,12 +99,10 @@ absl::StatusOr<std::unique_ptr<Poller>> Poller::Create(std::shared_ptr<fabric::F
 
 Poller::Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePool> messages,
                const PollerOptions& options, Environment& environment)
-    : fabric_(std::move(fabric)),
-      messages_(std::move(messages)),
+    : PollerServices(std::move(fabric), std::move(messages), environment.NowNs()),
       options_(options),
       environment_(environment),
       cache_(*messages_),
-      now_ns_(environment.NowNs()),
       read_budget_(options.read_bytes_max, *this),
       chunk_(kChunkMax),
       memory_queue_(*this),
@@ -131,7 +125,7 @@ Poller::~Poller() {
   // outstanding.
   while (!TryHold()) AwaitRelease();
   for (auto& connection : connections_) {
-    if (connection != nullptr && connection->queue_pair_ != nullptr) connection->queue_pair_->Disconnect();
+    if (connection != nullptr) connection->Disconnect();
   }
   pull_admission_.Stop();
   connections_.clear();
@@ -339,7 +333,7 @@ size_t Poller::TakeCompletions() {
       // The cause of a failure may be the next completion, and belongs to the same turn.
       if (now_ns_ >= end_ns && !failure) break;
     }
-    if (more_waiting_ && taken % kLongQueue == 0) FlushLongQueues();
+    if (more_waiting_ && taken % PollerClient::kLongQueue == 0) FlushLongQueues();
   } while (more_waiting_ && taken < kBatch);
   return taken;
 }
@@ -393,13 +387,13 @@ void Poller::FlushConnections() {
   // has room. So may what becomes free with a connection that goes.
   while (!to_flush_.empty() || !closed_.empty()) {
     for (size_t i = 0; i < to_flush_.size(); ++i) {
-      Connection* const connection = to_flush_[i];
+      PollerClient* const connection = to_flush_[i];
       connection->marked_for_flush_ = false;
       connection->Flush();
     }
     to_flush_.clear();
     while (!closed_.empty()) {
-      Connection* const connection = closed_.back();
+      PollerClient* const connection = closed_.back();
       closed_.pop_back();
       Drop(connection);
     }
@@ -409,31 +403,30 @@ void Poller::FlushConnections() {
 // The peer starts on what it has while we go on with the rest.
 void Poller::FlushLongQueues() {
   for (size_t i = 0; i < to_flush_.size(); ++i) {
-    if (to_flush_[i]->send_queue().queued() >= kLongQueue) to_flush_[i]->FlushEarly();
+    to_flush_[i]->FlushIfLong();
   }
 }
 
-void Poller::MarkForFlush(Connection* connection) {
+void Poller::MarkForFlush(PollerClient* connection) {
   if (std::exchange(connection->marked_for_flush_, true)) return;
   AssertHeld();
   to_flush_.push_back(connection);
 }
 
-void Poller::MarkClosed(Connection* connection) { closed_.push_back(connection); }
+void Poller::MarkClosed(PollerClient* connection) { closed_.push_back(connection); }
 
-uint32_t Poller::Adopt(std::unique_ptr<Connection> connection) {
+void Poller::Adopt(std::unique_ptr<PollerClient> connection) {
   ++connection_count_;
   if (free_indexes_.empty()) {
-    connections_.push_back(std::move(connection));
-    return static_cast<uint32_t>(connections_.size() - 1);
+    free_indexes_.push_back(static_cast<uint32_t>(connections_.size()));
+    connections_.emplace_back();
   }
-  const uint32_t index = free_indexes_.back();
+  connection->index_ = free_indexes_.back();
   free_indexes_.pop_back();
-  connections_[index] = std::move(connection);
-  return index;
+  connections_[connection->index_] = std::move(connection);
 }
 
-void Poller::Drop(Connection* connection) {
+void Poller::Drop(PollerClient* connection) {
   --connection_count_;
   to_flush_.erase(std::remove(to_flush_.begin(), to_flush_.end(), connection), to_flush_.end());
   free_indexes_.push_back(connection->index());

@@ -24,6 +24,8 @@
 #include "hawser/transport/memory_queue.h"
 #include "hawser/transport/message.h"
 #include "hawser/transport/options.h"
+#include "hawser/transport/poller_client.h"
+#include "hawser/transport/poller_services.h"
 #include "hawser/transport/pull_admission.h"
 #include "hawser/transport/read_budget.h"
 #include "hawser/transport/timer.h"
@@ -32,9 +34,6 @@
 #include "hawser/transport/watchdog.h"
 
 namespace hawser::transport {
-
-class Connection;
-class Poller;
 
 // Something that was told to a poller by another thread. Intrusive, so that telling allocates nothing;
 // belongs to the poller from Poller::Post() until Run() is called, which is once, on the poller.
@@ -56,7 +55,7 @@ class MailboxItem {
 // between threads.
 //
 // Thread: as said for each method; "on the poller" is checked by AssertHeld().
-class Poller {
+class Poller final : public PollerServices {
  public:
   // `environment` outlives it.
   static absl::StatusOr<std::unique_ptr<Poller>> Create(std::shared_ptr<fabric::Fabric> fabric,
@@ -110,7 +109,6 @@ class Poller {
   // False in a child after fork(): the threads and the sockets are the parent's; nothing may be touched.
   bool usable_in_this_process() const { return !fork_mark_.in_child(); }
 
-  MessagePool& messages() { return *messages_; }
   const std::shared_ptr<MessagePool>& shared_messages() { return messages_; }
   fabric::Fabric& fabric() { return *fabric_; }
   Environment& environment() { return environment_; }
@@ -123,10 +121,7 @@ class Poller {
   // do. Takes the poller if it is free (for simulations and tests).
   size_t PollOnce();
 
-  // Of this turn: read at its start and after a number of handlers, not each time, since reading a clock
-  // costs as much as parsing a message. A handler that runs long does not see it move.
-  int64_t now_ns() const { return now_ns_; }
-  // Of this moment if handlers have taken long lately; else as now_ns().
+  // now_ns() is of this turn. Of this moment if handlers have taken long lately; else as now_ns().
   int64_t NowForDeadlineNs();
 
   // Code of the application (a callback, a handler) may be called: this is a turn of the thread that drives,
@@ -164,8 +159,6 @@ class Poller {
   // Empty if what was due at `due_ns` is less than 100 ms late.
   std::string WhyLate(int64_t due_ns) const;
 
-  Timers& timers() { return timers_; }
-  fabric::CompletionQueue& completion_queue() { return *completion_queue_; }
   ReadBudget& read_budget() { return read_budget_; }
   ViolationCounts& violations() { return violations_; }
   const ViolationCounts& violations() const { return violations_; }
@@ -173,14 +166,14 @@ class Poller {
   PullAdmission& pull_admission() { return pull_admission_; }
 
   // `connection` becomes the poller's, which destroys it once it is closed and the fabric holds none of its
-  // buffers. Returns its index, by which it is named in wr_ids until then.
-  uint32_t Adopt(std::unique_ptr<Connection> connection);
+  // buffers. It has its index from here on.
+  void Adopt(std::unique_ptr<PollerClient> connection);
   // Destroys `connection`, which has posted nothing.
-  void Drop(Connection* connection);
+  void Drop(PollerClient* connection);
   // Calls connection->Flush() at the end of this turn. Each connection once per turn.
-  void MarkForFlush(Connection* connection);
+  void MarkForFlush(PollerClient* connection);
   // To be destroyed at the end of this turn.
-  void MarkClosed(Connection* connection);
+  void MarkClosed(PollerClient* connection);
   // Not yet destroyed.
   size_t connection_count() const { return connection_count_; }
 
@@ -211,12 +204,9 @@ class Poller {
   void PassOnDriving();
   void WakeIfSleepingPast(int64_t when_ns);
 
-  const std::shared_ptr<fabric::Fabric> fabric_;
-  const std::shared_ptr<MessagePool> messages_;
   const PollerOptions options_;
   Environment& environment_;
   const ForkMark fork_mark_;
-  std::unique_ptr<fabric::CompletionQueue> completion_queue_;
 
   // Which thread is on the poller. All threads but the one that drives only try, so no order of locks can
   // deadlock.
@@ -230,9 +220,7 @@ class Poller {
   Watchdog* watchdog_ = nullptr;  // Null: nothing watches this.
 
   // Guarded by being on the poller.
-  int64_t now_ns_ = 0;
   bool may_call_out_ = false;
-  Timers timers_;
   ReadBudget read_budget_;
   ViolationCounts violations_;
   size_t chunk_;               // Completions to take at a time: fewer while handlers are slow.
@@ -240,11 +228,11 @@ class Poller {
   bool more_waiting_ = false;  // The last poll had as many as were asked for.
   MemoryQueue memory_queue_;
   PullAdmission pull_admission_;
-  std::vector<std::unique_ptr<Connection>> connections_;
+  std::vector<std::unique_ptr<PollerClient>> connections_;
   std::vector<uint32_t> free_indexes_;
   size_t connection_count_ = 0;
-  std::vector<Connection*> to_flush_;
-  std::vector<Connection*> closed_;
+  std::vector<PollerClient*> to_flush_;
+  std::vector<PollerClient*> closed_;
 
   std::atomic<MailboxItem*> mailbox_{nullptr};  // Newest first.
   // Taken out of the mailbox by a thread that did not run them all; oldest first. Changed on the poller.

@@ -4,9 +4,6 @@
 #include <limits>
 #include <vector>
 
-#include "hawser/transport/poller.h"
-#include "hawser/transport/rendezvous.h"
-
 namespace hawser::transport {
 namespace {
 
@@ -20,7 +17,7 @@ constexpr double kShortLeaves = 0.25;
 
 // ---- PullAccount
 
-PullAccount::PullAccount(PullAdmission& admission, PullQueue& owner) : admission_(admission), owner_(owner) {
+PullAccount::PullAccount(PullAdmission& admission, Owner& owner) : admission_(admission), owner_(owner) {
   for (PullLane& lane : lanes_) lane.account = this;
 }
 
@@ -38,7 +35,7 @@ HeldByHost::~HeldByHost() {
 
 // ---- PullAdmission
 
-PullAdmission::PullAdmission(Poller& poller, double host_share)
+PullAdmission::PullAdmission(PollerServices& poller, double host_share)
     : poller_(poller),
       shares_{1 - (1 - host_share) * kShortLeaves, host_share},
       news_(poller, [this] { Pump(); }),
@@ -49,7 +46,9 @@ PullAdmission::~PullAdmission() = default;
 
 void PullAdmission::Stop() { stopped_ = true; }
 
-size_t PullAdmission::LaneOf(const Pull& pull) { return pull.bytes_ <= kReadAheadBytes ? kShort : kLong; }
+size_t PullAdmission::LaneOf(const AdmittedPull& pull) {
+  return pull.bytes_ <= kReadAheadBytes ? kShort : kLong;
+}
 
 PullHost& PullAdmission::HostOf(PullAccount& account) {
   if (account.host_ == nullptr) {
@@ -66,7 +65,8 @@ PullHost& PullAdmission::HostOf(PullAccount& account) {
   return *account.host_;
 }
 
-void PullAdmission::Announce(Pull& pull, PullAccount& account) {
+void PullAdmission::Announce(AdmittedPull& pull, uint64_t bytes, PullAccount& account) {
+  pull.bytes_ = bytes;
   const size_t index = LaneOf(pull);
   PullLane& lane = account.lanes_[index];
   HostOf(account);
@@ -78,7 +78,7 @@ void PullAdmission::Announce(Pull& pull, PullAccount& account) {
   if (lane.waiting.front() == &pull && host.connections.front() == &lane) Pump();
 }
 
-void PullAdmission::Withdraw(Pull& pull) {
+void PullAdmission::Withdraw(AdmittedPull& pull) {
   if (!pull.linked()) return;
   pull.Unlink();
   const size_t index = LaneOf(pull);
@@ -90,13 +90,13 @@ void PullAdmission::WithdrawAll(PullAccount& account) {
   if (account.host_ == nullptr) return;
   for (size_t index : {kShort, kLong}) {
     PullLane& lane = account.lanes_[index];
-    while (Pull* const pull = lane.waiting.front()) pull->Unlink();
+    while (AdmittedPull* const pull = lane.waiting.front()) pull->Unlink();
     Place(lane, index);
   }
   PumpSoon();
 }
 
-void PullAdmission::OnReadQueued(Pull& pull, uint64_t bytes) {
+void PullAdmission::OnReadQueued(AdmittedPull& pull, uint64_t bytes) {
   const size_t index = LaneOf(pull);
   PullLane& lane = pull.account_->lanes_[index];
   pull.unposted_bytes_ -= bytes;
@@ -106,7 +106,7 @@ void PullAdmission::OnReadQueued(Pull& pull, uint64_t bytes) {
   if (lane.linked()) PumpSoon();
 }
 
-void PullAdmission::OnRead(Pull& pull, uint64_t bytes) {
+void PullAdmission::OnRead(AdmittedPull& pull, uint64_t bytes) {
   PullAccount& account = *pull.account_;
   pull.unread_bytes_ -= bytes;
   account.unread_bytes_ -= bytes;
@@ -114,7 +114,7 @@ void PullAdmission::OnRead(Pull& pull, uint64_t bytes) {
   if (account.unread_bytes_ == 0) account.ListLink<InHolders>::Unlink();
 }
 
-void PullAdmission::OnPullEnded(Pull& pull) {
+void PullAdmission::OnPullEnded(AdmittedPull& pull) {
   if (pull.unposted_bytes_ != 0) OnReadQueued(pull, pull.unposted_bytes_);
   if (pull.unread_bytes_ == 0) return;
   PullAccount& account = *pull.account_;
@@ -123,11 +123,11 @@ void PullAdmission::OnPullEnded(Pull& pull) {
   if (account.unread_bytes_ == 0) account.ListLink<InHolders>::Unlink();
 }
 
-void PullAdmission::Release(Pull& pull) {
+void PullAdmission::Release(AdmittedPull& pull) {
   if (pull.holds_memory_) Detach(pull);
 }
 
-HeldByHost PullAdmission::Detach(Pull& pull) {
+HeldByHost PullAdmission::Detach(AdmittedPull& pull) {
   HeldByHost held;
   if (!pull.holds_memory_) return held;
   OnPullEnded(pull);
@@ -197,7 +197,7 @@ void PullAdmission::ServeRing(size_t index) {
   while (PullHost::Lane* const host = ring.front()) {
     if (host->refused_in_pass == passes_) break;  // So were all others.
     PullLane* const lane = host->connections.front();
-    Pull* const pull = lane->waiting.front();
+    AdmittedPull* const pull = lane->waiting.front();
     ring.MoveToBack(host);
     host->refused_in_pass = passes_;
     if (Admit(*pull, *lane, index)) host->refused_in_pass = 0;
@@ -212,7 +212,7 @@ void PullAdmission::NoteRefusal(size_t bytes, Shortage why) {
   why_ = why;
 }
 
-bool PullAdmission::Admit(Pull& pull, PullLane& lane, size_t index) {
+bool PullAdmission::Admit(AdmittedPull& pull, PullLane& lane, size_t index) {
   ++attempts_;
   PullAccount& account = *lane.account;
   PullHost& host = *account.host_;
@@ -224,7 +224,7 @@ bool PullAdmission::Admit(Pull& pull, PullLane& lane, size_t index) {
                           static_cast<double>(host.held_bytes);
     if (static_cast<double>(free) < wanted) {
       NoteRefusal(std::min(static_cast<size_t>(wanted), stats.limit_bytes), Shortage::kAtLimit);
-      pull.owner_->OnPullShort(pull.slot());
+      pull.OnShort();
       return false;
     }
   }
@@ -234,7 +234,7 @@ bool PullAdmission::Admit(Pull& pull, PullLane& lane, size_t index) {
     pool.TellShort(pull.bytes_, why);
     NoteRefusal(pull.bytes_, why);
     // Growth takes its time, and needs nothing that anyone here has.
-    if (why != Shortage::kGrowing) pull.owner_->OnPullShort(pull.slot());
+    if (why != Shortage::kGrowing) pull.OnShort();
     return false;
   }
   pull.Unlink();
@@ -252,7 +252,7 @@ bool PullAdmission::Admit(Pull& pull, PullLane& lane, size_t index) {
   // The next connection of the host is the next.
   lane.Unlink();
   Place(lane, index);
-  pull.owner_->OnPullAdmitted(pull.slot(), std::move(sink));
+  pull.OnAdmitted(std::move(sink));
   return true;
 }
 
@@ -284,7 +284,7 @@ void PullAdmission::Watch() {
     }
   }
   uint64_t freed = 0;
-  std::vector<PullQueue*> to_end;
+  std::vector<PullAccount::Owner*> to_end;
   for (PullAccount* account = holders_.front(); account != nullptr && freed < wanted;
        account = holders_.after(account)) {
     if (!HardlyMoves(*account)) continue;
@@ -293,7 +293,7 @@ void PullAdmission::Watch() {
   }
   Look();
   if (any_waits()) poller_.timers().Set(watch_timer_, After(poller_.now_ns(), kWatchInterval));
-  for (PullQueue* const queue : to_end) queue->EndForMemory();
+  for (PullAccount::Owner* const owner : to_end) owner->EndForMemory();
 }
 
 }  // namespace hawser::transport

@@ -12,15 +12,14 @@
 #include "hawser/base/peer_table.h"
 #include "hawser/transport/buffer_pool.h"
 #include "hawser/transport/memory_queue.h"
+#include "hawser/transport/poller_services.h"
 #include "hawser/transport/timer.h"
 
 namespace hawser::transport {
 
-class Poller;
-class Pull;
+class AdmittedPull;
 class PullAccount;
 class PullAdmission;
-class PullQueue;
 struct InAdmission;
 struct InHolders;
 struct InHostLane;
@@ -30,8 +29,8 @@ struct InRing;
 // that a long one does not keep short ones waiting.
 struct PullLane final : ListLink<InHostLane> {
   PullAccount* account = nullptr;
-  IntrusiveList<Pull, InAdmission> waiting;  // In the order of their announcements.
-  uint64_t unposted_bytes = 0;               // Of admitted pulls, what no READ was queued for.
+  IntrusiveList<AdmittedPull, InAdmission> waiting;  // In the order of their announcements.
+  uint64_t unposted_bytes = 0;                       // Of admitted pulls, what no READ was queued for.
 };
 
 // The connections of one host, and what they hold.
@@ -72,18 +71,55 @@ class HeldByHost {
   uint64_t bytes_ = 0;
 };
 
+// One large message of a connection that waits for memory, or holds some.
+// Thread:   on the poller.
+class AdmittedPull : public ListLink<InAdmission> {
+ public:
+  // Its sink counts against its host.
+  bool holds_memory() const { return holds_memory_; }
+
+ protected:
+  virtual ~AdmittedPull() = default;
+
+  // `sink` is for all of its bytes. Called from inside a completion, a timer or PullAdmission::Announce().
+  virtual void OnAdmitted(Lease sink) = 0;
+  // No memory is free for it; it is the next of its host to get some. Perhaps several times.
+  virtual void OnShort() = 0;
+
+ private:
+  friend class PullAdmission;
+
+  PullAccount* account_ = nullptr;
+  uint64_t bytes_ = 0;
+  uint64_t unposted_bytes_ = 0;
+  uint64_t unread_bytes_ = 0;
+  bool holds_memory_ = false;
+};
+
 // What one connection has announced, and what memory it holds for it.
-// Lifetime: a part of its PullQueue.
+// Lifetime: a part of its owner.
 class PullAccount final : public ListLink<InHolders> {
  public:
-  PullAccount(PullAdmission& admission, PullQueue& owner);
+  class Owner {
+   public:
+    virtual PeerHost peer_host() const = 0;
+    // READs are posted, and it is the peer that does not let them complete.
+    virtual bool waits_for_peer() const = 0;
+    // Ends the connection: others wait for the memory that it holds.
+    virtual void EndForMemory() = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  PullAccount(PullAdmission& admission, Owner& owner);
   ~PullAccount();
 
  private:
   friend class PullAdmission;
 
   PullAdmission& admission_;
-  PullQueue& owner_;
+  Owner& owner_;
   PullHost* host_ = nullptr;  // Null before the first large message.
   std::array<PullLane, 2> lanes_;
   uint64_t held_bytes_ = 0;    // Sinks of admitted pulls, until Release().
@@ -122,27 +158,27 @@ class PullAdmission {
   static constexpr uint64_t kWatchedFraction = 64;
 
   // `host_share`: of the memory that is free or its own, what a host may hold for long pulls; 0 to 1.
-  PullAdmission(Poller& poller, double host_share);
+  PullAdmission(PollerServices& poller, double host_share);
   ~PullAdmission();
 
-  // `pull`, which is new, wants a sink. Its owner gets it in OnPullAdmitted(), perhaps inside this call.
-  void Announce(Pull& pull, PullAccount& account);
+  // `pull`, which is new, wants a sink of `bytes`. It gets that in OnAdmitted(), perhaps inside this call.
+  void Announce(AdmittedPull& pull, uint64_t bytes, PullAccount& account);
   // A pull that waits no longer wants to. Nothing happens if it does not wait.
-  void Withdraw(Pull& pull);
+  void Withdraw(AdmittedPull& pull);
   // A connection ends: none of its pulls is admitted from now on.
   void WithdrawAll(PullAccount& account);
 
   // ---- Of an admitted pull.
   // A READ of `bytes` was queued.
-  void OnReadQueued(Pull& pull, uint64_t bytes);
+  void OnReadQueued(AdmittedPull& pull, uint64_t bytes);
   // `bytes` have arrived.
-  void OnRead(Pull& pull, uint64_t bytes);
+  void OnRead(AdmittedPull& pull, uint64_t bytes);
   // It has ended: what was left to be READ never will be. Its sink still counts.
-  void OnPullEnded(Pull& pull);
+  void OnPullEnded(AdmittedPull& pull);
   // Its sink counts no longer. Nothing happens if it does not count.
-  void Release(Pull& pull);
+  void Release(AdmittedPull& pull);
   // Its sink counts on, against the host alone, while the result lives; `pull` is free for another message.
-  HeldByHost Detach(Pull& pull);
+  HeldByHost Detach(AdmittedPull& pull);
 
   // Sinks that count.
   uint64_t held_bytes() const { return held_bytes_; }
@@ -157,7 +193,7 @@ class PullAdmission {
   friend class HeldByHost;
   friend class PullAccount;
 
-  static size_t LaneOf(const Pull& pull);
+  static size_t LaneOf(const AdmittedPull& pull);
   PullHost& HostOf(PullAccount& account);
   // `bytes` of `host` count no longer, and one of its owners has gone.
   void Leave(PullHost& host, uint64_t bytes);
@@ -166,7 +202,7 @@ class PullAdmission {
   void PumpSoon();
   void Pump();
   void ServeRing(size_t index);
-  bool Admit(Pull& pull, PullLane& lane, size_t index);
+  bool Admit(AdmittedPull& pull, PullLane& lane, size_t index);
   // `bytes` of free memory would have admitted a pull.
   void NoteRefusal(size_t bytes, Shortage why);
   bool any_waits() const { return !rings_[0].empty() || !rings_[1].empty(); }
@@ -175,7 +211,7 @@ class PullAdmission {
   void Watch();
   bool HardlyMoves(const PullAccount& account) const;
 
-  Poller& poller_;
+  PollerServices& poller_;
   const std::array<double, 2> shares_;  // Of the two lanes.
   absl::flat_hash_map<PeerHost, std::unique_ptr<PullHost>> hosts_;
   std::array<IntrusiveList<PullHost::Lane, InRing>, 2> rings_;  // Hosts that wait, in turn.

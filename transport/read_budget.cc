@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "hawser/transport/poller.h"
-#include "hawser/transport/rendezvous.h"
-
 namespace hawser::transport {
 namespace {
 
@@ -69,7 +66,7 @@ void ReadShare::Return(uint64_t bytes) {
 
 // ---- ReadBudget
 
-ReadBudget::ReadBudget(uint64_t bytes_max, Poller& poller)
+ReadBudget::ReadBudget(uint64_t bytes_max, PollerServices& poller)
     : bytes_max_(bytes_max), poller_(poller), timer_([this] { OnTimer(); }) {}
 
 int64_t ReadBudget::stall_ns() const {

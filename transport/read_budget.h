@@ -5,21 +5,29 @@
 
 #include "hawser/base/intrusive_list.h"
 #include "hawser/transport/environment.h"
+#include "hawser/transport/poller_services.h"
 #include "hawser/transport/timer.h"
 
 namespace hawser::transport {
 
-class Poller;
-class PullQueue;
 class ReadBudget;
 struct InReadLine;
 struct InReadOrder;
 
 // What one connection has of its poller's ReadBudget.
-// Lifetime: a part of its PullQueue.
+// Lifetime: a part of its owner.
 class ReadShare final : public ListLink<InReadLine>, public ListLink<InReadOrder> {
  public:
-  ReadShare(ReadBudget& budget, PullQueue& owner) : budget_(budget), owner_(owner) {}
+  class Owner {
+   public:
+    // It is its turn: takes what it wants.
+    virtual void Pump() = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  ReadShare(ReadBudget& budget, Owner& owner) : budget_(budget), owner_(owner) {}
   ~ReadShare();
 
   // READs that the connection may have outstanding while its peer answers them in time.
@@ -39,7 +47,7 @@ class ReadShare final : public ListLink<InReadLine>, public ListLink<InReadOrder
   friend class ReadBudget;
 
   ReadBudget& budget_;
-  PullQueue& owner_;
+  Owner& owner_;
   uint32_t depth_ = 1;
   uint32_t window_ = 1;  // READs that it may have outstanding now.
   uint32_t outstanding_ = 0;
@@ -67,7 +75,7 @@ class ReadBudget {
   static constexpr absl::Duration kStallMin = absl::Milliseconds(20);
   static constexpr absl::Duration kStallMax = absl::Milliseconds(500);
 
-  ReadBudget(uint64_t bytes_max, Poller& poller);
+  ReadBudget(uint64_t bytes_max, PollerServices& poller);
 
   // READ bytes outstanding of the connections that move.
   uint64_t taken_bytes() const { return taken_bytes_; }
@@ -84,7 +92,7 @@ class ReadBudget {
   void OnTimer();
 
   const uint64_t bytes_max_;
-  Poller& poller_;
+  PollerServices& poller_;
   uint64_t taken_bytes_ = 0;
   IntrusiveList<ReadShare, InReadLine> line_;  // Those that wait, the first first.
   // Those with counted READs. The one whose READs have moved the longest ago comes first.

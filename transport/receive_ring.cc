@@ -5,7 +5,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
-#include "hawser/transport/connection.h"
+#include "hawser/transport/port.h"
 #include "hawser/transport/work_id.h"
 
 namespace hawser::transport {
@@ -40,19 +40,19 @@ bool ReceiveRing::Refill() {
   return Refill(why);
 }
 
-void ReceiveRing::RefillLater() { connection_.poller().memory_queue().Wait(*this, buffer_bytes_); }
+void ReceiveRing::RefillLater() { port_.poller().memory_queue().Wait(*this, buffer_bytes_); }
 
 bool ReceiveRing::OnMemory(Shortage& why) {
   const uint32_t before = posted();
   const bool filled = Refill(why);
-  if (filled || !wants_refill()) connection_.OnReceivesFilled();
+  if (filled || !wants_refill()) port_.OnReceivesFilled();
   // Some may be enough for what waits to be sent.
-  if (filled || posted() != before) connection_.poller().MarkForFlush(&connection_);
+  if (filled || posted() != before) port_.FlushLater();
   return filled;
 }
 
 bool ReceiveRing::Refill(Shortage& why) {
-  BufferPool& pool = connection_.poller().messages().buffers();
+  BufferPool& pool = port_.poller().messages().buffers();
   // The first one decides whether there is a connection: it waits for memory that is only to be unmapped
   // first.
   const bool first = missing_.size() == entries_.size();
@@ -63,7 +63,7 @@ bool ReceiveRing::Refill(Shortage& why) {
       const uint32_t number = missing_[missing_.size() - 1 - count];
       Lease lease = pool.TryAcquire(buffer_bytes_, why);
       if (!lease) {
-        connection_.poller().messages().Trim();
+        port_.poller().messages().Trim();
         lease = pool.TryAcquire(buffer_bytes_, why);
       }
       if (!lease && first) {
@@ -75,18 +75,18 @@ bool ReceiveRing::Refill(Shortage& why) {
         break;
       }
       entries_[number] = std::move(lease);
-      chain.push_back({.wr_id = WorkId{connection_.index(), WorkId::kReceive, number}.Encode(),
+      chain.push_back({.wr_id = WorkId{port_.index(), WorkId::kReceive, number}.Encode(),
                        .buffer = {entries_[number].data(), buffer_bytes_, entries_[number].lkey()}});
     }
     if (!chain.empty()) {
-      absl::Status posted = connection_.queue_pair().PostReceive(chain);
+      absl::Status posted = port_.queue_pair().PostReceive(chain);
       if (!posted.ok()) {
         // None of them was posted; their numbers are missing still.
         for (size_t count = 0; count < chain.size(); ++count) {
           entries_[missing_[missing_.size() - 1 - count]] = Lease();
         }
-        connection_.Fail(absl::StatusCode::kInternal,
-                         absl::StrCat("posting ", chain.size(), " receives failed: ", posted.message()));
+        port_.Fail(absl::StatusCode::kInternal,
+                   absl::StrCat("posting ", chain.size(), " receives failed: ", posted.message()));
         return true;
       }
       missing_.resize(missing_.size() - chain.size());

@@ -10,7 +10,7 @@
 
 namespace hawser::transport {
 
-class Connection;
+class Port;
 
 // The receives of one connection: as many as the peer may send messages before it has to wait for us (a
 // message for each slot, one control request, one answer to ours) and some to spare, so an honest peer never
@@ -20,7 +20,7 @@ class Connection;
 // Thread:   on the poller.
 class ReceiveRing final : public MemoryQueue::Waiter {
  public:
-  explicit ReceiveRing(Connection& connection) : connection_(connection) {}
+  explicit ReceiveRing(Port& port) : port_(port) {}
 
   // What a ring of so many slots leases from the pool.
   static uint64_t LeasedBytes(uint32_t slots, uint32_t buffer_bytes);
@@ -48,7 +48,7 @@ class ReceiveRing final : public MemoryQueue::Waiter {
   bool OnMemory(Shortage& why) override;
   bool Refill(Shortage& why);
 
-  Connection& connection_;
+  Port& port_;
   uint32_t buffer_bytes_ = 0;
   size_t spare_ = 1;
   std::vector<Lease> entries_;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/transport/connection.h"
+#include "hawser/transport/port.h"
 
 namespace hawser::transport {
 
@@ -24,20 +24,23 @@ void Pull::Start(const ParsedMessage& message, const Lease& sink, IncomingMessag
   }
 }
 
-PullQueue::PullQueue(Connection& connection)
-    : connection_(connection),
-      admission_(connection.poller().pull_admission()),
+void Pull::OnReadCompleted(uint32_t bytes, bool ok) { queue_->OnReadCompleted(this, bytes, ok); }
+
+PullQueue::PullQueue(Port& port, SendQueue& sends)
+    : port_(port),
+      sends_(sends),
+      admission_(port.poller().pull_admission()),
       account_(admission_, *this),
-      share_(connection.poller().read_budget(), *this) {}
+      share_(port.poller().read_budget(), *this) {}
 
 void PullQueue::Announce(Pull* pull, uint64_t bytes, Pull::Owner* owner, uint16_t slot) {
   Release(pull);
+  pull->queue_ = this;
   pull->owner_ = owner;
   pull->slot_ = slot;
-  pull->bytes_ = bytes;
   pull->stopped_ = false;
   pull->outstanding_ = 0;
-  admission_.Announce(*pull, account_);
+  admission_.Announce(*pull, bytes, account_);
 }
 
 void PullQueue::Add(Pull* pull) {
@@ -50,7 +53,7 @@ bool PullQueue::Stop(Pull* pull) {
   pull->stopped_ = true;
   admission_.Withdraw(*pull);
   Dequeue(pull);
-  if (pull->holds_memory_) admission_.OnPullEnded(*pull);
+  if (pull->holds_memory()) admission_.OnPullEnded(*pull);
   return pull->outstanding_ == 0;
 }
 
@@ -59,18 +62,17 @@ void PullQueue::Fail() {
   admission_.WithdrawAll(account_);
 }
 
-PeerHost PullQueue::peer_host() const { return PeerHost(connection_.queue_pair().peer_address()); }
+PeerHost PullQueue::peer_host() const { return PeerHost(port_.queue_pair().peer_address()); }
 
 bool PullQueue::waits_for_peer() const {
-  return !share_.waits_in_line() && connection_.send_queue().reads_stand_still_since_ns() != kNever;
+  return !share_.waits_in_line() && sends_.reads_stand_still_since_ns() != kNever;
 }
 
 void PullQueue::EndForMemory() {
-  connection_.Fail(
+  port_.Fail(
       absl::StatusCode::kResourceExhausted,
       absl::StrCat("holds memory for large messages that it announced, but answers hardly any READ of them (",
-                   connection_.send_queue().DescribeOldestRead(),
-                   " is the oldest) while others wait for memory"));
+                   sends_.DescribeOldestRead(), " is the oldest) while others wait for memory"));
 }
 
 void PullQueue::Dequeue(Pull* pull) {
@@ -89,8 +91,8 @@ void PullQueue::Pump() {
     const Pull::Segment& segment = pull->segments_[pull->next_segment_];
     const uint32_t bytes = std::min(kReadChunkBytes, segment.length_bytes - pull->next_offset_);
     if (!share_.Take(bytes)) return;
-    if (!connection_.send_queue().PushRead({pull->sink_, bytes, pull->lkey_},
-                                           segment.address + pull->next_offset_, segment.rkey, pull)) {
+    if (!sends_.PushRead({pull->sink_, bytes, pull->lkey_}, segment.address + pull->next_offset_,
+                         segment.rkey, pull)) {
       return share_.Return(bytes);
     }
     admission_.OnReadQueued(*pull, bytes);

@@ -2,6 +2,7 @@
 #define HAWSER_TRANSPORT_RENDEZVOUS_H_
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -11,20 +12,21 @@
 #include "hawser/transport/message.h"
 #include "hawser/transport/pull_admission.h"
 #include "hawser/transport/read_budget.h"
+#include "hawser/transport/send_queue.h"
 #include "hawser/transport/wire.h"
 
 // Large messages: the receiver READs the segments that a SEND only described.
 namespace hawser::transport {
 
-class Connection;
-class Pull;
+class Port;
+class PullQueue;
 
 // One READ at most: long enough that its cost is that of its bytes, short enough that the small messages
 // which wait behind it on the wire are not late (256 KiB are 21 us at 100 Gbit/s).
 inline constexpr uint32_t kReadChunkBytes = 256 << 10;
 
 // The READs of one large message. First it waits for memory (see PullAdmission), then for its READs.
-class Pull : public ListLink<InAdmission> {
+class Pull final : public AdmittedPull, public ReadOwner {
  public:
   // Hears of its progress. Called from inside a completion or a timer.
   class Owner {
@@ -43,10 +45,9 @@ class Pull : public ListLink<InAdmission> {
   // For the READs of `message` into `sink`. Adds every segment, inline or READ, to `incoming`.
   void Start(const ParsedMessage& message, const Lease& sink, IncomingMessage& incoming);
 
-  uint16_t slot() const { return slot_; }
+  uint16_t slot() const override { return slot_; }
 
  private:
-  friend class PullAdmission;
   friend class PullQueue;
   struct Segment {
     uint64_t address;
@@ -56,6 +57,11 @@ class Pull : public ListLink<InAdmission> {
 
   bool exhausted() const { return stopped_ || next_segment_ == segments_.size(); }
 
+  void OnAdmitted(Lease sink) override { owner_->OnPullAdmitted(slot_, std::move(sink)); }
+  void OnShort() override { owner_->OnPullShort(slot_); }
+  void OnReadCompleted(uint32_t bytes, bool ok) override;
+
+  PullQueue* queue_ = nullptr;
   Owner* owner_ = nullptr;
   uint16_t slot_ = 0;
   bool stopped_ = false;
@@ -66,21 +72,14 @@ class Pull : public ListLink<InAdmission> {
   uint8_t* sink_ = nullptr;   // Where the next byte goes.
   uint32_t lkey_ = 0;
   absl::InlinedVector<Segment, 2> segments_;
-
-  // Of PullAdmission.
-  PullAccount* account_ = nullptr;
-  uint64_t bytes_ = 0;
-  uint64_t unposted_bytes_ = 0;
-  uint64_t unread_bytes_ = 0;
-  bool holds_memory_ = false;
 };
 
 // The pulls of one connection: they wait for memory, then take turns, a READ each, within the connection's
 // READ depth and the poller's budget.
 // Thread:   on the poller.
-class PullQueue {
+class PullQueue final : ReadShare::Owner, PullAccount::Owner {
  public:
-  explicit PullQueue(Connection& connection);
+  PullQueue(Port& port, SendQueue& sends);
 
   // A message with `bytes` to be READ was announced. `owner` gets the memory for it in OnPullAdmitted(),
   // perhaps inside this call.
@@ -95,30 +94,27 @@ class PullQueue {
   void Release(Pull* pull) { admission_.Release(*pull); }
   // See PullAdmission.
   HeldByHost Detach(Pull* pull) { return admission_.Detach(*pull); }
-  // Posts as many READs as may be outstanding.
-  void Pump();
   // A READ of `pull` has completed; `ok`: its bytes are there.
   void OnReadCompleted(Pull* pull, uint32_t bytes, bool ok);
   // The connection has failed: no further READs, and no memory for what waits.
   void Fail();
   void SetDepth(uint32_t depth) { share_.SetDepth(depth); }
 
-  // ---- For PullAdmission.
-  PeerHost peer_host() const;
-  // READs are posted, and it is the peer that does not let them complete.
-  bool waits_for_peer() const;
-  // Ends the connection: others wait for the memory that it holds.
-  void EndForMemory();
-
  private:
-  Connection& connection_;
+  // Posts as many READs as may be outstanding.
+  void Pump() override;
+  PeerHost peer_host() const override;
+  bool waits_for_peer() const override;
+  void EndForMemory() override;
+  void Dequeue(Pull* pull);
+
+  Port& port_;
+  SendQueue& sends_;
   PullAdmission& admission_;
   PullAccount account_;
   std::vector<Pull*> ready_;  // With something left to READ, in turn.
   ReadShare share_;
   bool failed_ = false;
-
-  void Dequeue(Pull* pull);
 };
 
 }  // namespace hawser::transport

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/transport/called_out.h"
-#include "hawser/transport/connection.h"
 
 namespace hawser::transport {
 namespace {
@@ -22,11 +21,15 @@ uint32_t TimeoutUs(int64_t deadline_ns, int64_t now_ns) {
 
 }  // namespace
 
-Requester::Requester(Connection& connection, uint32_t slots)
-    : connection_(connection),
+Requester::Requester(const ExchangeParts& parts, uint32_t slots)
+    : port_(parts.port),
+      sends_(parts.sends),
+      revocations_(parts.revocations),
+      pulls_(parts.pulls),
+      control_(parts.control),
       slots_(slots),
       deadline_timer_([this] { OnDeadlineTimer(); }),
-      release_timer_([this] { connection_.control().Pump(); }) {
+      release_timer_([this] { control_.Pump(); }) {
   free_.reserve(slots);
   for (uint32_t i = slots; i > 0; --i) free_.push_back(static_cast<uint16_t>(i - 1));
 }
@@ -39,22 +42,22 @@ absl::StatusOr<ExchangeId> Requester::Send(OutgoingMessagePtr& request, int64_t 
   header.kind = Kind::kRequest;
   header.slot = free_.back();
   header.generation = slot.generation + 1;
-  header.timeout_us = TimeoutUs(deadline_ns, connection_.poller().now_ns());
-  const uint32_t number = connection_.send_queue().next_number();
-  absl::Status sent = SendMessage(connection_, header, *request, slot.grants);
+  header.timeout_us = TimeoutUs(deadline_ns, port_.poller().now_ns());
+  const uint32_t number = sends_.next_number();
+  absl::Status sent = SendMessage(port_, sends_, revocations_, header, *request, slot.grants);
   if (!sent.ok()) return sent;
   free_.pop_back();
   slot.state = SlotState::kWaiting;
   ++slot.generation;
   slot.owes_release = false;
   slot.deadline_ns = deadline_ns;
-  slot.sent_ns = connection_.poller().now_ns();
+  slot.sent_ns = port_.poller().now_ns();
   slot.peer_knows_deadline = header.timeout_us != kNoTimeout;
   slot.handler = &handler;
   slot.request = std::move(request);
   slot.request_number = number;
   if (deadline_ns != kNever && (!deadline_timer_.is_set() || deadline_ns < deadline_timer_.when_ns())) {
-    connection_.poller().timers().Set(deadline_timer_, deadline_ns);
+    port_.poller().timers().Set(deadline_timer_, deadline_ns);
   }
   return ExchangeId{header.slot, header.generation};
 }
@@ -66,16 +69,15 @@ void Requester::Cancel(ExchangeId id) {
   slot.owes_cancel = slot.state == SlotState::kWaiting;
   if (slot.owes_cancel) ++owing_;
   GiveUp(slot, absl::CancelledError("cancelled by the caller"));
-  connection_.control().Pump();
+  control_.Pump();
 }
 
 void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes) {
   const Header& header = message.header;
   if (header.slot >= slots_.size() || slots_[header.slot].state != SlotState::kWaiting ||
       slots_[header.slot].generation != header.generation) {
-    return connection_.Fail(Violation::kSlot,
-                            absl::StrCat("answered exchange ", header.generation, " of slot ", header.slot,
-                                         ", which is not waiting for an answer"));
+    return port_.Fail(Violation::kSlot, absl::StrCat("answered exchange ", header.generation, " of slot ",
+                                                     header.slot, ", which is not waiting for an answer"));
   }
   Slot& slot = slots_[header.slot];
   slot.owes_cancel = false;
@@ -83,21 +85,20 @@ void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_
     if (message.remote_bytes != 0) OweRelease(slot);
     return Free(slot);
   }
-  IncomingMessagePtr response = connection_.poller().messages().NewIncoming();
+  IncomingMessagePtr response = port_.poller().messages().NewIncoming();
   response->SetReceived(std::move(buffer), length_bytes, message.envelope);
   if (message.remote_bytes == 0) {
     AddInlineSegments(message, *response);
     return Deliver(slot, std::move(response));
   }
   const uint64_t body_bytes = message.inline_bytes + message.remote_bytes;
-  if (body_bytes > connection_.options().message_bytes_max) {
+  if (body_bytes > port_.options().message_bytes_max) {
     OweRelease(slot);
-    return Deliver(slot,
-                   absl::ResourceExhaustedError(absl::StrCat(
-                       "the response has ", body_bytes, " bytes, this side takes at most ",
-                       connection_.options().message_bytes_max, " (ConnectionOptions::message_bytes_max)")));
+    return Deliver(slot, absl::ResourceExhaustedError(absl::StrCat(
+                             "the response has ", body_bytes, " bytes, this side takes at most ",
+                             port_.options().message_bytes_max, " (ConnectionOptions::message_bytes_max)")));
   }
-  if (!connection_.poller().messages().buffers().CanEverHold(message.remote_bytes)) {
+  if (!port_.poller().messages().buffers().CanEverHold(message.remote_bytes)) {
     OweRelease(slot);
     return Deliver(
         slot, absl::ResourceExhaustedError(absl::StrCat("the response has ", body_bytes,
@@ -107,7 +108,7 @@ void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_
   slot.response = std::move(response);
   slot.state = SlotState::kWantsMemory;
   slot.was_short = false;
-  connection_.pulls().Announce(&slot.pull, message.remote_bytes, this, header.slot);
+  pulls_.Announce(&slot.pull, message.remote_bytes, this, header.slot);
 }
 
 void Requester::OnPullAdmitted(uint16_t index, Lease sink) {
@@ -119,7 +120,7 @@ void Requester::OnPullAdmitted(uint16_t index, Lease sink) {
   slot.state = SlotState::kPulling;
   slot.pull.Start(message, sink, *slot.response);
   slot.response->SetSink(std::move(sink));
-  connection_.pulls().Add(&slot.pull);
+  pulls_.Add(&slot.pull);
 }
 
 void Requester::OnPullShort(uint16_t index) {
@@ -131,7 +132,7 @@ void Requester::OnPullShort(uint16_t index) {
 
 void Requester::OnPullEnded(uint16_t index, bool complete) {
   Slot& slot = slots_[index];
-  if (!connection_.carries_traffic()) return;  // Failed; its handler has heard.
+  if (!port_.carries_traffic()) return;  // Failed; its handler has heard.
   OweRelease(slot);
   if (complete && slot.handler != nullptr) return Deliver(slot, std::move(slot.response));
   slot.response.reset();
@@ -144,7 +145,7 @@ void Requester::GiveUp(Slot& slot, const absl::Status& why) {
   // A slot that waits goes on waiting for the response; the others have it, and end once no READ is
   // outstanding.
   if ((slot.state == SlotState::kWantsMemory || slot.state == SlotState::kPulling) &&
-      connection_.pulls().Stop(&slot.pull)) {
+      pulls_.Stop(&slot.pull)) {
     OweRelease(slot);
     slot.response.reset();
     Free(slot);
@@ -168,28 +169,28 @@ void Requester::OfferRequestBack(Slot& slot, ResponseHandler& handler, const Inc
   if (slot.request == nullptr || !handler.WantsRequestBackAfter(error)) return;
   slot.request->ReturnTo(&handler);
   // A completion tells when, and on a connection that is going away no other request may ask for one.
-  connection_.send_queue().SignalAll();
-  connection_.control().Ping();
+  sends_.SignalAll();
+  control_.Ping();
 }
 
 void Requester::LetGoOfRequest(Slot& slot) {
   if (slot.request == nullptr) return;
-  connection_.LetGo(std::move(slot.request), slot.request_number, slot.grants);
+  revocations_.LetGo(std::move(slot.request), slot.request_number, slot.grants);
 }
 
 void Requester::Free(Slot& slot) {
   LetGoOfRequest(slot);
-  connection_.pulls().Release(&slot.pull);
+  pulls_.Release(&slot.pull);
   slot.state = SlotState::kFree;
   free_.push_back(IndexOf(slot));
-  connection_.OnExchangeEnded();
+  port_.OnExchangeEnded();
 }
 
 void Requester::OweRelease(Slot& slot) {
   slot.owes_release = true;
   ++owing_;
   if (!release_timer_.is_set()) {
-    connection_.poller().timers().Set(release_timer_, After(connection_.poller().now_ns(), kReleaseAfter));
+    port_.poller().timers().Set(release_timer_, After(port_.poller().now_ns(), kReleaseAfter));
   }
 }
 
@@ -222,7 +223,7 @@ std::string Requester::DescribeSlots() const {
     absl::StrAppend(&text, ", ", given_up,
                     " with calls that were given up and that the peer has not answered");
   }
-  const absl::Duration age = absl::Nanoseconds(connection_.poller().now_ns() - oldest->sent_ns);
+  const absl::Duration age = absl::Nanoseconds(port_.poller().now_ns() - oldest->sent_ns);
   absl::StrAppend(&text, "; the oldest is ",
                   oldest->handler != nullptr ? oldest->handler->name() : oldest->given_up, ", sent ",
                   RoughDuration(age), " ago");
@@ -230,7 +231,7 @@ std::string Requester::DescribeSlots() const {
 }
 
 void Requester::OnDeadlineTimer() {
-  const int64_t now_ns = connection_.poller().now_ns();
+  const int64_t now_ns = port_.poller().now_ns();
   int64_t next_ns = kNever;
   for (Slot& slot : slots_) {
     if (slot.handler == nullptr || slot.deadline_ns == kNever) continue;
@@ -249,22 +250,21 @@ void Requester::OnDeadlineTimer() {
                                    : "the deadline passed while the large answer was being READ";
       const absl::StatusCode code =
           exhausted ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kDeadlineExceeded;
-      GiveUp(slot, absl::Status(code, absl::StrCat(what, " (peer ", connection_.peer(), ")",
-                                                   connection_.peer_is_busy(),
-                                                   connection_.poller().WhyLate(slot.deadline_ns))));
+      GiveUp(slot, absl::Status(code, absl::StrCat(what, " (peer ", port_.peer(), ")", port_.peer_is_busy(),
+                                                   port_.poller().WhyLate(slot.deadline_ns))));
     } else {
       next_ns = std::min(next_ns, slot.deadline_ns);
     }
   }
   // A handler may have sent a request with an earlier deadline.
   if (!deadline_timer_.is_set() || next_ns < deadline_timer_.when_ns()) {
-    connection_.poller().timers().Set(deadline_timer_, next_ns);
+    port_.poller().timers().Set(deadline_timer_, next_ns);
   }
-  if (owing_ != 0) connection_.control().Pump();
+  if (owing_ != 0) control_.Pump();
 }
 
 void Requester::FailAll(const absl::Status& why) {
-  for (Timer* timer : {&deadline_timer_, &release_timer_}) connection_.poller().timers().Cancel(*timer);
+  for (Timer* timer : {&deadline_timer_, &release_timer_}) port_.poller().timers().Cancel(*timer);
   for (Slot& slot : slots_) {
     ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
     if (handler == nullptr) continue;

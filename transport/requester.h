@@ -12,14 +12,13 @@
 #include "absl/strings/string_view.h"
 #include "hawser/transport/environment.h"
 #include "hawser/transport/exchange.h"
+#include "hawser/transport/exchange_parts.h"
 #include "hawser/transport/message_sender.h"
 #include "hawser/transport/rendezvous.h"
 #include "hawser/transport/timer.h"
 #include "hawser/transport/wire.h"
 
 namespace hawser::transport {
-
-class Connection;
 
 // The slots of a connection at the side that sends requests. A slot is taken by a request and freed by its
 // response, even if nothing waits for that any more: only the response proves that the peer has done with
@@ -28,7 +27,7 @@ class Connection;
 // Lifetime: a part of its Connection.
 class Requester final : Pull::Owner {
  public:
-  Requester(Connection& connection, uint32_t slots);
+  Requester(const ExchangeParts& parts, uint32_t slots);
 
   bool HasFreeSlot() const { return !free_.empty(); }
   uint32_t in_flight() const { return static_cast<uint32_t>(slots_.size() - free_.size()); }
@@ -92,7 +91,11 @@ class Requester final : Pull::Owner {
   void OnPullShort(uint16_t slot) override;
   void OnPullEnded(uint16_t slot, bool complete) override;
 
-  Connection& connection_;
+  Port& port_;
+  SendQueue& sends_;
+  Revocations& revocations_;
+  PullQueue& pulls_;
+  Control& control_;
   std::vector<Slot> slots_;
   std::vector<uint16_t>
       free_;            // The last freed is used first: its memory is warm, and the others stay untouched.

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
-#include "hawser/transport/connection.h"
 
 namespace hawser::transport {
 namespace {
@@ -16,8 +15,11 @@ constexpr int64_t kRefusalMaxNs = 50'000'000;
 
 }  // namespace
 
-Responder::Responder(Connection& connection, uint32_t slots, RequestHandler& handler)
-    : connection_(connection),
+Responder::Responder(const ExchangeParts& parts, uint32_t slots, RequestHandler& handler)
+    : port_(parts.port),
+      sends_(parts.sends),
+      revocations_(parts.revocations),
+      pulls_(parts.pulls),
       handler_(handler),
       slots_(slots),
       deadline_timer_([this] { OnDeadlineTimer(); }) {}
@@ -25,44 +27,41 @@ Responder::Responder(Connection& connection, uint32_t slots, RequestHandler& han
 void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes) {
   const Header& header = message.header;
   if (header.slot >= slots_.size()) {
-    return connection_.Fail(Violation::kSlot, absl::StrCat("used slot ", header.slot, " of ", slots_.size()));
+    return port_.Fail(Violation::kSlot, absl::StrCat("used slot ", header.slot, " of ", slots_.size()));
   }
   Slot& slot = slots_[header.slot];
   if (slot.state != SlotState::kFree && slot.state != SlotState::kGranted) {
-    return connection_.Fail(Violation::kSlot,
-                            absl::StrCat("sent a request in slot ", header.slot, ", which is busy"));
+    return port_.Fail(Violation::kSlot,
+                      absl::StrCat("sent a request in slot ", header.slot, ", which is busy"));
   }
   if (header.generation != slot.generation + 1) {
-    return connection_.Fail(Violation::kSlot,
-                            absl::StrCat("sent generation ", header.generation, " of slot ", header.slot,
-                                         ", expected was ", slot.generation + 1));
+    return port_.Fail(Violation::kSlot, absl::StrCat("sent generation ", header.generation, " of slot ",
+                                                     header.slot, ", expected was ", slot.generation + 1));
   }
   // A new request says that the slot's last response has arrived and was READ.
   EndResponse(slot);
   ++in_flight_;
   slot.generation = header.generation;
   slot.cancelled = false;
-  slot.deadline_ns = header.timeout_us == kNoTimeout
-                         ? kNever
-                         : connection_.poller().now_ns() + int64_t{header.timeout_us} * 1000;
+  slot.deadline_ns =
+      header.timeout_us == kNoTimeout ? kNever : port_.poller().now_ns() + int64_t{header.timeout_us} * 1000;
   if (slot.deadline_ns != kNever &&
       (!deadline_timer_.is_set() || slot.deadline_ns < deadline_timer_.when_ns())) {
-    connection_.poller().timers().Set(deadline_timer_, slot.deadline_ns);
+    port_.poller().timers().Set(deadline_timer_, slot.deadline_ns);
   }
-  slot.request = connection_.poller().messages().NewIncoming();
+  slot.request = port_.poller().messages().NewIncoming();
   slot.request->SetReceived(std::move(buffer), length_bytes, message.envelope);
   const uint64_t body_bytes = message.inline_bytes + message.remote_bytes;
-  if (body_bytes > connection_.options().message_bytes_max) {
-    return Refuse(slot,
-                  absl::InvalidArgumentError(absl::StrCat(
-                      "the request has ", body_bytes, " bytes, the server takes at most ",
-                      connection_.options().message_bytes_max, " (ConnectionOptions::message_bytes_max)")));
+  if (body_bytes > port_.options().message_bytes_max) {
+    return Refuse(slot, absl::InvalidArgumentError(absl::StrCat(
+                            "the request has ", body_bytes, " bytes, the server takes at most ",
+                            port_.options().message_bytes_max, " (ConnectionOptions::message_bytes_max)")));
   }
   if (message.remote_bytes == 0) {
     AddInlineSegments(message, *slot.request);
     return Run(slot);
   }
-  if (!connection_.poller().messages().buffers().CanEverHold(message.remote_bytes)) {
+  if (!port_.poller().messages().buffers().CanEverHold(message.remote_bytes)) {
     return Refuse(slot, absl::ResourceExhaustedError(
                             absl::StrCat("the request has ", body_bytes,
                                          " bytes, more than the server's whole memory pool "
@@ -74,10 +73,10 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
   if (slot.deadline_ns != kNever) {
     slot.refuse_ns -= std::min(int64_t{header.timeout_us} * 100, kRefusalMaxNs);
     if (slot.refuse_ns < deadline_timer_.when_ns()) {
-      connection_.poller().timers().Set(deadline_timer_, slot.refuse_ns);
+      port_.poller().timers().Set(deadline_timer_, slot.refuse_ns);
     }
   }
-  connection_.pulls().Announce(&slot.pull, message.remote_bytes, this, IndexOf(slot));
+  pulls_.Announce(&slot.pull, message.remote_bytes, this, IndexOf(slot));
 }
 
 void Responder::OnPullAdmitted(uint16_t index, Lease sink) {
@@ -89,12 +88,12 @@ void Responder::OnPullAdmitted(uint16_t index, Lease sink) {
   slot.state = SlotState::kPulling;
   slot.pull.Start(message, sink, *slot.request);
   slot.request->SetSink(std::move(sink));
-  connection_.pulls().Add(&slot.pull);
+  pulls_.Add(&slot.pull);
 }
 
 void Responder::OnPullEnded(uint16_t index, bool complete) {
   Slot& slot = slots_[index];
-  if (!connection_.carries_traffic()) return;
+  if (!port_.carries_traffic()) return;
   if (complete) return Run(slot);
   Refuse(slot, slot.why_cancelled);
 }
@@ -106,7 +105,7 @@ void Responder::Run(Slot& slot) {
 
 void Responder::Refuse(Slot& slot, const absl::Status& why) {
   slot.request.reset();
-  connection_.pulls().Release(&slot.pull);
+  pulls_.Release(&slot.pull);
   slot.state = SlotState::kRunning;
   slot.cancelled = true;  // Nothing runs that would have to be told.
   handler_.OnBadRequest(IdOf(slot), why);
@@ -114,24 +113,24 @@ void Responder::Refuse(Slot& slot, const absl::Status& why) {
 
 absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   HAWSER_CHECK(id.slot < slots_.size(), "slot ", id.slot, " of ", slots_.size(), ", connection to ",
-               connection_.peer());
+               port_.peer());
   Slot& slot = slots_[id.slot];
   if (slot.generation != id.generation || slot.state != SlotState::kRunning) return absl::OkStatus();
   Header header;
   header.kind = Kind::kResponse;
   header.slot = id.slot;
   header.generation = id.generation;
-  const uint32_t number = connection_.send_queue().next_number();
-  absl::Status sent = SendMessage(connection_, header, *response, slot.grants);
-  if (!connection_.carries_traffic()) return absl::OkStatus();
+  const uint32_t number = sends_.next_number();
+  absl::Status sent = SendMessage(port_, sends_, revocations_, header, *response, slot.grants);
+  if (!port_.carries_traffic()) return absl::OkStatus();
   if (!sent.ok()) return sent;
   // What the handler still keeps of the request is the application's.
-  connection_.pulls().Release(&slot.pull);
+  pulls_.Release(&slot.pull);
   if (slot.grants.empty()) {
-    connection_.LetGo(std::move(response), number, slot.grants);
+    revocations_.LetGo(std::move(response), number, slot.grants);
     slot.state = SlotState::kFree;
     --in_flight_;
-    connection_.OnExchangeEnded();
+    port_.OnExchangeEnded();
   } else {
     slot.response = std::move(response);
     slot.response_number = number;
@@ -142,10 +141,10 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
 
 HeldByHost Responder::DetachRequestMemory(ExchangeId id) {
   HAWSER_CHECK(id.slot < slots_.size(), "slot ", id.slot, " of ", slots_.size(), ", connection to ",
-               connection_.peer());
+               port_.peer());
   Slot& slot = slots_[id.slot];
   if (slot.generation != id.generation || slot.state != SlotState::kRunning) return {};
-  return connection_.pulls().Detach(&slot.pull);
+  return pulls_.Detach(&slot.pull);
 }
 
 uint32_t Responder::requests_that_may_come() const {
@@ -156,7 +155,7 @@ uint32_t Responder::requests_that_may_come() const {
 
 void Responder::EndResponse(Slot& slot) {
   if (slot.state != SlotState::kGranted) return;
-  connection_.LetGo(std::move(slot.response), slot.response_number, slot.grants);
+  revocations_.LetGo(std::move(slot.response), slot.response_number, slot.grants);
   slot.state = SlotState::kFree;
   --in_flight_;
 }
@@ -167,7 +166,7 @@ void Responder::Cancel(Slot& slot, const absl::Status& why) {
       if (!std::exchange(slot.cancelled, true)) handler_.OnCancel(IdOf(slot), why);
       break;
     case SlotState::kWantsMemory:
-      connection_.pulls().Stop(&slot.pull);
+      pulls_.Stop(&slot.pull);
       Refuse(slot, why.code() == absl::StatusCode::kDeadlineExceeded && slot.was_short
                        ? absl::ResourceExhaustedError(
                              "no memory was free for the large request before its deadline; "
@@ -176,7 +175,7 @@ void Responder::Cancel(Slot& slot, const absl::Status& why) {
       break;
     case SlotState::kPulling:
       slot.why_cancelled = why;
-      if (connection_.pulls().Stop(&slot.pull)) Refuse(slot, why);
+      if (pulls_.Stop(&slot.pull)) Refuse(slot, why);
       break;
     case SlotState::kFree:
     case SlotState::kGranted:
@@ -186,8 +185,8 @@ void Responder::Cancel(Slot& slot, const absl::Status& why) {
 
 void Responder::OnControlOp(const ControlOp& op) {
   if (op.slot >= slots_.size()) {
-    return connection_.Fail(Violation::kControl, absl::StrCat("named slot ", op.slot, " of ", slots_.size(),
-                                                              " in a control message"));
+    return port_.Fail(Violation::kControl,
+                      absl::StrCat("named slot ", op.slot, " of ", slots_.size(), " in a control message"));
   }
   Slot& slot = slots_[op.slot];
   if (slot.generation != op.generation) return;
@@ -195,12 +194,12 @@ void Responder::OnControlOp(const ControlOp& op) {
     Cancel(slot, absl::CancelledError("cancelled by the caller"));
   } else if (slot.state == SlotState::kGranted) {
     EndResponse(slot);
-    connection_.OnExchangeEnded();
+    port_.OnExchangeEnded();
   }
 }
 
 void Responder::OnDeadlineTimer() {
-  const int64_t now_ns = connection_.poller().now_ns();
+  const int64_t now_ns = port_.poller().now_ns();
   int64_t next_ns = kNever;
   for (Slot& slot : slots_) {
     const bool unanswered = slot.state == SlotState::kPulling || slot.state == SlotState::kWantsMemory ||
@@ -216,12 +215,12 @@ void Responder::OnDeadlineTimer() {
     }
   }
   if (!deadline_timer_.is_set() || next_ns < deadline_timer_.when_ns()) {
-    connection_.poller().timers().Set(deadline_timer_, next_ns);
+    port_.poller().timers().Set(deadline_timer_, next_ns);
   }
 }
 
 void Responder::FailAll(const absl::Status& why) {
-  connection_.poller().timers().Cancel(deadline_timer_);
+  port_.poller().timers().Cancel(deadline_timer_);
   for (Slot& slot : slots_) {
     if (slot.state == SlotState::kRunning && !std::exchange(slot.cancelled, true))
       handler_.OnCancel(IdOf(slot), why);

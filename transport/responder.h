@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "hawser/transport/environment.h"
 #include "hawser/transport/exchange.h"
+#include "hawser/transport/exchange_parts.h"
 #include "hawser/transport/message_sender.h"
 #include "hawser/transport/rendezvous.h"
 #include "hawser/transport/timer.h"
@@ -14,14 +15,12 @@
 
 namespace hawser::transport {
 
-class Connection;
-
 // The slots of a connection at the side that answers requests.
 // Thread:   on the poller.
 // Lifetime: a part of its Connection.
 class Responder final : Pull::Owner {
  public:
-  Responder(Connection& connection, uint32_t slots, RequestHandler& handler);
+  Responder(const ExchangeParts& parts, uint32_t slots, RequestHandler& handler);
 
   // Requests that were not answered yet, and large answers that the peer has not READ yet.
   uint32_t in_flight() const { return in_flight_; }
@@ -74,7 +73,10 @@ class Responder final : Pull::Owner {
   void OnPullShort(uint16_t slot) override { slots_[slot].was_short = true; }
   void OnPullEnded(uint16_t slot, bool complete) override;
 
-  Connection& connection_;
+  Port& port_;
+  SendQueue& sends_;
+  Revocations& revocations_;
+  PullQueue& pulls_;
   RequestHandler& handler_;
   std::vector<Slot> slots_;
   uint32_t in_flight_ = 0;

@@ -6,7 +6,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
-#include "hawser/transport/connection.h"
+#include "hawser/transport/port.h"
 #include "hawser/transport/work_id.h"
 
 namespace hawser::transport {
@@ -36,11 +36,11 @@ uint32_t SendQueue::Size(uint32_t slots, uint32_t read_depth) {
 SendQueue::Entry* SendQueue::Push() {
   if (end_ - proved_ > mask_) {
     // An honest peer proves what it answers. One whose NIC does not has no claim on more of our memory.
-    connection_.Fail(Violation::kLimit, "answers messages whose arrival it never acknowledged",
-                     absl::StatusCode::kUnavailable);
+    port_.Fail(Violation::kLimit, "answers messages whose arrival it never acknowledged",
+               absl::StatusCode::kUnavailable);
     return nullptr;
   }
-  connection_.poller().MarkForFlush(&connection_);
+  port_.FlushLater();
   return &at(end_++);
 }
 
@@ -48,7 +48,7 @@ SendQueue::Entry* SendQueue::PushSend(size_t sge_count, bool signaled) {
   Entry* const entry = Push();
   if (entry == nullptr) return nullptr;
   entry->sge_count = static_cast<uint8_t>(sge_count);
-  entry->pull = nullptr;
+  entry->read = nullptr;
   entry->signaled = signaled || signal_all_;
   if (++sends_since_signal_ >= signal_interval_) {
     sends_since_signal_ = 0;
@@ -71,28 +71,28 @@ bool SendQueue::PushSend(absl::Span<const fabric::Sge> sges, bool signaled) {
   return true;
 }
 
-bool SendQueue::PushRead(const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey, Pull* pull) {
+bool SendQueue::PushRead(const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey, ReadOwner* owner) {
   Entry* const entry = Push();
   if (entry == nullptr) return false;
   entry->sges[0] = sink;
   entry->sge_count = 1;
   entry->remote_address = remote_address;
   entry->rkey = rkey;
-  entry->pull = pull;
+  entry->read = owner;
   entry->signaled = true;
   return true;
 }
 
 std::string SendQueue::Describe(uint32_t number) const {
   const Entry& entry = at(number);
-  if (entry.pull == nullptr) return "a SEND";
+  if (entry.read == nullptr) return "a SEND";
   return absl::StrCat("a READ of ", entry.sges[0].length, " bytes at ", absl::Hex(entry.remote_address),
-                      " with rkey ", entry.rkey, " for slot ", entry.pull->slot());
+                      " with rkey ", entry.rkey, " for slot ", entry.read->slot());
 }
 
 std::string SendQueue::DescribeOldestRead() const {
   uint32_t number = proved_;
-  while (at(number).pull == nullptr) ++number;
+  while (at(number).read == nullptr) ++number;
   return Describe(number);
 }
 
@@ -100,8 +100,8 @@ void SendQueue::DropQueued() {
   while (end_ != posted_) {
     Entry& entry = at(--end_);
     entry.message.reset();
-    if (entry.pull == nullptr) continue;
-    connection_.pulls().OnReadCompleted(std::exchange(entry.pull, nullptr), entry.sges[0].length, false);
+    if (entry.read == nullptr) continue;
+    std::exchange(entry.read, nullptr)->OnReadCompleted(entry.sges[0].length, false);
   }
 }
 
@@ -124,19 +124,19 @@ absl::Status SendQueue::Flush() {
       const uint32_t number = posted_ + static_cast<uint32_t>(i);
       const Entry& entry = at(number);
       fabric::SendWorkRequest& request = chain.emplace_back();
-      request.wr_id = WorkId{connection_.index(), WorkId::kSendQueue, number}.Encode();
-      request.opcode = entry.pull != nullptr ? fabric::Opcode::kRead : fabric::Opcode::kSend;
+      request.wr_id = WorkId{port_.index(), WorkId::kSendQueue, number}.Encode();
+      request.opcode = entry.read != nullptr ? fabric::Opcode::kRead : fabric::Opcode::kSend;
       request.signaled = entry.signaled;
       request.sges = absl::MakeConstSpan(entry.sges, entry.sge_count);
       request.remote_address = entry.remote_address;
       request.rkey = entry.rkey;
-      if (entry.pull != nullptr) ++reads;
+      if (entry.read != nullptr) ++reads;
     }
     // Counted first: what a post reports on its way may already refer to these.
     posted_ += static_cast<uint32_t>(count);
-    if (reads_posted_ == 0) reads_moved_ns_ = connection_.poller().now_ns();
+    if (reads_posted_ == 0) reads_moved_ns_ = port_.poller().now_ns();
     reads_posted_ += reads;
-    absl::Status posted = connection_.queue_pair().PostSend(chain);
+    absl::Status posted = port_.queue_pair().PostSend(chain);
     if (!posted.ok()) {
       posted_ -= static_cast<uint32_t>(count);
       reads_posted_ -= reads;
@@ -151,14 +151,14 @@ void SendQueue::OnCompletion(uint32_t number, bool ok) {
   while (proved_ != number + 1) {
     Entry& entry = at(proved_++);
     entry.message.reset();
-    if (entry.pull == nullptr) continue;
-    Pull* const pull = std::exchange(entry.pull, nullptr);
+    if (entry.read == nullptr) continue;
+    ReadOwner* const read = std::exchange(entry.read, nullptr);
     --reads_posted_;
-    reads_moved_ns_ = connection_.poller().now_ns();
+    reads_moved_ns_ = port_.poller().now_ns();
     // A READ before a bad work request has succeeded: it is signaled, so it has completed by itself before.
-    connection_.pulls().OnReadCompleted(pull, entry.sges[0].length, ok);
+    read->OnReadCompleted(entry.sges[0].length, ok);
   }
-  if (posted_ != end_) connection_.poller().MarkForFlush(&connection_);
+  if (posted_ != end_) port_.FlushLater();
 }
 
 }  // namespace hawser::transport

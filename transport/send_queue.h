@@ -14,8 +14,19 @@
 
 namespace hawser::transport {
 
-class Connection;
-class Pull;
+class Port;
+
+// What a READ is for.
+class ReadOwner {
+ public:
+  // `bytes` are there; not `ok`: they never will be.
+  virtual void OnReadCompleted(uint32_t bytes, bool ok) = 0;
+  // For the text of an error.
+  virtual uint16_t slot() const = 0;
+
+ protected:
+  ~ReadOwner() = default;
+};
 
 // Gather entries of one SEND; a message of more parts is copied together first.
 inline constexpr size_t kSendSgeMax = 4;
@@ -32,7 +43,7 @@ static_assert(kSendSgeMax <= fabric::kSgeMax);
 // let go only when it is proved.
 class SendQueue {
  public:
-  explicit SendQueue(Connection& connection) : connection_(connection) {}
+  explicit SendQueue(Port& port) : port_(port) {}
 
   // `slots` and `read_depth` bound what can be wanted at once. Returns the send depth that the queue pair
   // needs.
@@ -43,7 +54,7 @@ class SendQueue {
   // False: there is no room, the connection has failed.
   bool PushSend(const fabric::Sge& sge, bool signaled = false);
   bool PushSend(absl::Span<const fabric::Sge> sges, bool signaled);
-  bool PushRead(const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey, Pull* pull);
+  bool PushRead(const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey, ReadOwner* owner);
 
   // Lets `message`, the memory of work request `number`, go as soon as that is proved: now, if it is.
   void KeepUntilProved(uint32_t number, OutgoingMessagePtr&& message);
@@ -86,7 +97,7 @@ class SendQueue {
   struct Entry {
     fabric::Sge sges[kSendSgeMax];
     uint64_t remote_address;
-    Pull* pull = nullptr;        // Of a READ.
+    ReadOwner* read = nullptr;   // Null: a SEND.
     OutgoingMessagePtr message;  // Kept until this is proved.
     uint32_t rkey;
     uint8_t sge_count;
@@ -98,7 +109,7 @@ class SendQueue {
   Entry& at(uint32_t number) { return ring_[number & mask_]; }
   const Entry& at(uint32_t number) const { return ring_[number & mask_]; }
 
-  Connection& connection_;
+  Port& port_;
   std::vector<Entry> ring_;  // mask_ + 1, a power of two.
   uint32_t mask_ = 0;
   uint32_t depth_ = 0;

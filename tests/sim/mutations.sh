@@ -60,11 +60,11 @@ mutation 'a large answer is never released' transport/requester.cc \
   '  OweRelease(slot);
   if (complete && slot' '  if (complete && slot'
 mutation 'the sink of a READ is returned at the deadline' transport/requester.cc \
-  '      connection_.pulls().Stop(&slot.pull)) {' '      (connection_.pulls().Stop(&slot.pull), true)) {'
+  '      pulls_.Stop(&slot.pull)) {' '      (pulls_.Stop(&slot.pull), true)) {'
 mutation 'a slot is free at the deadline' transport/requester.cc \
   'if ((slot.state == SlotState::kWantsMemory || slot.state == SlotState::kPulling) &&
-      connection_.pulls().Stop(&slot.pull)) {' 'if (slot.state == SlotState::kWaiting ||
-      connection_.pulls().Stop(&slot.pull)) {'
+      pulls_.Stop(&slot.pull)) {' 'if (slot.state == SlotState::kWaiting ||
+      pulls_.Stop(&slot.pull)) {'
 mutation 'a message goes before its grants are revoked' transport/grants.cc \
   'entry.message = std::move(message);' 'message.reset();'
 mutation 'a message goes with the first of its grants' transport/grants.cc \

@@ -313,7 +313,7 @@ TEST(LimitTest, AMessageOfTooManySegmentsIsRefused) {
 TEST(LimitTest, AMessageOfMoreLargeSegmentsThanCanBeGrantedIsRefused) {
   World world;
   Link link(world, {.slots = 1});
-  world.client.fabric->LimitGrants(link.client_end->send_queue().depth());
+  world.client.fabric->LimitGrants(link.client_end->send_depth());
   PendingCall call;
   const absl::Status refused = link.Send(call, MessageOfPayloads(world.client, 60));
   EXPECT_CODE(refused, kInvalidArgument);
@@ -334,7 +334,7 @@ TEST(LimitTest, WhenNothingMoreCanBeGrantedTheRequestMayBeSentAgainLater) {
   World world;
   Link link(world, {.slots = 4});
   world.client.fabric->LimitGrants(
-      link.client_end->send_queue().depth());  // Two requests of these, not three.
+      link.client_end->send_depth());  // Two requests of these, not three.
   std::vector<std::unique_ptr<PendingCall>> calls;
   absl::Status sent;
   do {

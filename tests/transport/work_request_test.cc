@@ -160,7 +160,7 @@ TEST(WorkRequestTest, APeerWhoseNicAcknowledgesNothingIsSentNoMoreThanTheSendQue
     world.Pass(absl::Milliseconds(2));
   }
   EXPECT_LT(sent, 40);
-  EXPECT_EQ(link.client_counts().sends, link.client_end->send_queue().depth());
+  EXPECT_EQ(link.client_counts().sends, link.client_end->send_depth());
   // What still waits when it acknowledges again, goes on.
   world.client.fabric->KeepBackSendCompletions(false);
   ASSERT_TRUE(world.RunUntil([&] { return link.client_end->exchanges_in_flight() == 0; }));

@@ -1,0 +1,47 @@
+#ifndef HAWSER_TRANSPORT_POLLER_SERVICES_H_
+#define HAWSER_TRANSPORT_POLLER_SERVICES_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/message.h"
+#include "hawser/transport/timer.h"
+
+namespace hawser::transport {
+
+// The part of a Poller that what it consists of may use: its clock, its timers, its memory.
+// Thread: on the poller, but for WakeDriver().
+class PollerServices {
+ public:
+  PollerServices(const PollerServices&) = delete;
+  PollerServices& operator=(const PollerServices&) = delete;
+
+  // Of this turn: read at its start and after a number of handlers, not each time, since reading a clock
+  // costs as much as parsing a message. A handler that runs long does not see it move.
+  int64_t now_ns() const { return now_ns_; }
+  Timers& timers() { return timers_; }
+  MessagePool& messages() { return *messages_; }
+  fabric::CompletionQueue& completion_queue() { return *completion_queue_; }
+
+  // The thread that drives the poller, if it sleeps, looks for news. From any thread.
+  void WakeDriver() { completion_queue_->Wake(); }
+
+ protected:
+  PollerServices(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePool> messages,
+                 int64_t now_ns)
+      : fabric_(std::move(fabric)), messages_(std::move(messages)), now_ns_(now_ns) {}
+  ~PollerServices() = default;
+
+  // In the order in which they are needed: a completion queue ends before its fabric.
+  const std::shared_ptr<fabric::Fabric> fabric_;
+  const std::shared_ptr<MessagePool> messages_;
+  std::unique_ptr<fabric::CompletionQueue> completion_queue_;
+  int64_t now_ns_;
+  Timers timers_;
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_POLLER_SERVICES_H_

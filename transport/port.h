@@ -1,0 +1,75 @@
+#ifndef HAWSER_TRANSPORT_PORT_H_
+#define HAWSER_TRANSPORT_PORT_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "hawser/base/violation.h"
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/handshake.h"
+#include "hawser/transport/options.h"
+#include "hawser/transport/poller.h"
+#include "hawser/transport/poller_client.h"
+
+namespace hawser::transport {
+
+// What the parts of a connection (its slots, its queues, its control exchanges) see of it.
+// Thread:   on the poller.
+// Lifetime: a Connection is one, so it outlives its parts.
+class Port : public PollerClient {
+ public:
+  Poller& poller() { return poller_; }
+  // Not after its flush has failed to come: see Connection::OnFlushTimer().
+  fabric::QueuePair& queue_pair() { return *queue_pair_; }
+  const ConnectionOptions& options() const { return options_; }
+  // The minimum of both sides.
+  const Handshake& agreed() const { return agreed_; }
+  uint64_t peer_message_bytes_max() const { return peer_message_bytes_max_; }
+  // "tcp://10.0.0.2:7470".
+  const std::string& peer() const { return peer_; }
+  const SocketAddress& peer_address() const { return peer_address_; }
+  // What PeerIsBusy() said, behind "; ", while the peer goes on being silent. Otherwise empty.
+  const std::string& peer_is_busy() const { return peer_is_busy_; }
+
+  // Messages may be sent, and arrive.
+  bool carries_traffic() const { return carries_traffic_; }
+  // OK until it has failed.
+  const absl::Status& why_closed() const { return why_closed_; }
+
+  // Posts what is queued, at the end of this turn.
+  void FlushLater() { poller_.MarkForFlush(this); }
+
+  // The peer broke the protocol: ends the connection, with a reason that the peer hears where the fabric can
+  // carry it; one that came to us is counted and logged. `what` without the peer's name.
+  virtual void Fail(Violation violation, absl::string_view what, absl::StatusCode code) = 0;
+  void Fail(Violation violation, absl::string_view what) {
+    Fail(violation, what, absl::StatusCode::kDataLoss);
+  }
+  // The fabric failed, or this side has to give up.
+  virtual void Fail(absl::StatusCode code, absl::string_view what) = 0;
+  // An exchange has ended: a slot is free, and it was perhaps the last one of a connection that drains.
+  virtual void OnExchangeEnded() = 0;
+  // There are as many receives as are wanted.
+  virtual void OnReceivesFilled() = 0;
+
+ protected:
+  Port(Poller& poller, const ConnectionOptions& options) : poller_(poller), options_(options) {}
+
+  Poller& poller_;
+  const ConnectionOptions options_;
+  Handshake agreed_;
+  uint64_t peer_message_bytes_max_ = 0;
+  std::string peer_;
+  SocketAddress peer_address_;
+  std::string peer_is_busy_;
+  bool carries_traffic_ = false;
+  absl::Status why_closed_;
+  std::unique_ptr<fabric::QueuePair> queue_pair_;
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_PORT_H_
