@@ -41,19 +41,6 @@ constexpr absl::Duration kFlushTimeout = absl::Seconds(5);
 // How long the news of a loss waits for its cause, where all that is known is that receives were flushed.
 constexpr absl::Duration kCauseTimeout = absl::Milliseconds(20);
 
-// Until the first ping of a connection whose peer has said nothing to its first request: see
-// OnKeepaliveTimer().
-constexpr absl::Duration kFirstAnswer = absl::Milliseconds(100);
-
-// When an idle connection is pinged, at `when_ns` or up to a 64th of the interval later: connections share
-// these points in time, so that a poller with thousands of idle ones wakes 64 times an interval, not
-// thousands of times.
-int64_t OnSharedPoint(int64_t when_ns, absl::Duration interval) {
-  const int64_t step_ns = absl::ToInt64Nanoseconds(interval / 64);
-  if (step_ns <= 0 || when_ns >= kNever - step_ns) return when_ns;
-  return (when_ns + step_ns - 1) / step_ns * step_ns;
-}
-
 // Fits a rejection, which has 140 bytes.
 absl::Status NoMemoryToAccept() {
   return absl::ResourceExhaustedError(
@@ -76,6 +63,7 @@ Connection::Connection(Poller& poller, const ConnectionOptions& options, Connect
       receive_ring_(*this),
       pulls_(*this, send_queue_),
       control_(*this, send_queue_, *this),
+      keepalive_(*this, control_, send_queue_, *this),
       connect_timer_([this] {
         Fail(absl::UnavailableError(
             absl::StrCat("connect to ", peer_,
@@ -83,7 +71,6 @@ Connection::Connection(Poller& poller, const ConnectionOptions& options, Connect
                          "process that listens there is stopped, blocked or overloaded "
                          "(ChannelOptions::connect_timeout)")));
       }),
-      keepalive_timer_([this] { OnKeepaliveTimer(); }),
       starved_timer_([this] { OnStarved(); }),
       flush_timer_([this] { OnFlushTimer(); }) {}
 
@@ -241,15 +228,7 @@ void Connection::OnEstablished(absl::string_view private_data) {
   if (!carries_traffic() || std::exchange(ready_, true)) return;
   pulls_.SetDepth(std::max<uint32_t>(1, queue_pair_->read_depth()));
   poller_.timers().Cancel(connect_timer_);
-  last_receive_ns_ = poller_.now_ns();
-  absl::Duration first = options_.keepalive_interval;
-  // Infinite: no pings, so not this one either.
-  if (requester_ != nullptr || awaits_first_message())
-    first = std::min(first, std::max(kFirstAnswer, first / 100));
-  const int64_t first_ns = After(poller_.now_ns(), first);
-  poller_.timers().Set(keepalive_timer_, first < options_.keepalive_interval
-                                             ? first_ns
-                                             : OnSharedPoint(first_ns, options_.keepalive_interval));
+  keepalive_.Start(requester_ != nullptr || awaits_first_message());
   poller_.MarkForFlush(this);
   observer_.OnReady(peer_hello_);
   for (auto& [buffer, length_bytes] : std::exchange(early_, {})) OnMessage(std::move(buffer), length_bytes);
@@ -347,7 +326,8 @@ void Connection::Fail(const absl::Status& why) {
   if (why != seen_flushed_) seen_flushed_ = absl::OkStatus();
   NoteLoss(why);
   Move(Event::kFailed);
-  for (Timer* timer : {&connect_timer_, &keepalive_timer_, &starved_timer_}) poller_.timers().Cancel(*timer);
+  for (Timer* timer : {&connect_timer_, &starved_timer_}) poller_.timers().Cancel(*timer);
+  keepalive_.Stop();
   receive_ring_.Unlink();
   const std::optional<Violation> violation = ViolationOf(why);
   if (violation.has_value()) OnViolation(*violation);
@@ -389,7 +369,8 @@ void Connection::CloseIfDrained() {
   }
   Move(Event::kExchangesDone);
   why_closed_ = absl::CancelledError("closed by this side after its last call");
-  for (Timer* timer : {&keepalive_timer_, &starved_timer_}) poller_.timers().Cancel(*timer);
+  poller_.timers().Cancel(starved_timer_);
+  keepalive_.Stop();
   receive_ring_.Unlink();
   queue_pair_->Disconnect();
   AwaitFlush();
@@ -511,14 +492,14 @@ void Connection::OnCompletion(const WorkId& id, const fabric::Completion& comple
   if (id.kind == WorkId::kRevocation) {
     revocations_.OnCompletion(id.number);
   } else {
-    if (ok) last_receive_ns_ = poller_.now_ns();
+    if (ok) keepalive_.OnSignOfLife();
     send_queue_.OnCompletion(id.number, ok);
   }
   if (!ok || state_ == State::kDraining || state_ == State::kFlushing) poller_.MarkForFlush(this);
 }
 
 void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
-  last_receive_ns_ = poller_.now_ns();
+  keepalive_.OnSignOfLife();
   if (!ready_) {
     // The peer may speak before the connection manager tells us that it can. The side that accepted
     // knows all there is to know.
@@ -546,14 +527,7 @@ void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
       return control_.OnControl(message);
     case Kind::kControlAck:
       control_.OnControlAck(message);
-      asked_ = false;
-      peer_is_busy_.clear();
-      // A ping was answered: the next one is due in an interval, not when the answer to this one was.
-      if (carries_traffic() && control_.waiting_since_ns() == kNever && exchanges_in_flight() == 0 &&
-          send_queue_.reads_stand_still_since_ns() == kNever) {
-        const absl::Duration interval = options_.keepalive_interval;
-        poller_.timers().Set(keepalive_timer_, OnSharedPoint(After(last_receive_ns_, interval), interval));
-      }
+      keepalive_.OnControlAck();
       return;
   }
   Fail(Violation::kRole, requester_ != nullptr ? "sent a request on a connection where it answers them"
@@ -611,94 +585,6 @@ void Connection::OnStarved() {
       "no memory for the receives of this connection for ", absl::FormatDuration(options_.keepalive_timeout),
       ": what keeps requests or buffers has to release some, or BufferPoolOptions::limit_bytes be "
       "raised there")));
-}
-
-int64_t Connection::SilentUntilNs() const {
-  // A ping that comes early does not shorten what the peer has, unless it has never shown that it speaks:
-  // what it holds of our memory it holds for nothing.
-  const bool at_once = heard_ || awaits_first_message();
-  const int64_t last_ns = at_once ? last_receive_ns_ : After(last_receive_ns_, options_.keepalive_interval);
-  return After(std::max({last_ns, control_.waiting_since_ns(), quiet_since_ns_}), options_.keepalive_timeout);
-}
-
-int64_t Connection::AskAtNs() const {
-  const int64_t end_ns = SilentUntilNs();
-  return end_ns == kNever ? kNever : end_ns - absl::ToInt64Nanoseconds(options_.keepalive_timeout / 2);
-}
-
-void Connection::PeerIsBusy(absl::string_view how) {
-  poller_.AssertHeld();
-  if (!carries_traffic() || control_.waiting_since_ns() == kNever) return;  // It has answered meanwhile.
-  peer_is_busy_ = absl::StrCat("; ", how);
-  busy_since_ns_ = std::min(busy_since_ns_, poller_.now_ns());
-  if (poller_.now_ns() >= After(busy_since_ns_, options_.busy_timeout)) {
-    return Fail(absl::UnavailableError(absl::StrCat("peer ", peer_, " has not answered for ",
-                                                    absl::FormatDuration(options_.busy_timeout),
-                                                    " (ConnectionOptions::busy_timeout)", peer_is_busy_)));
-  }
-  quiet_since_ns_ = After(poller_.now_ns(), options_.keepalive_timeout / 2);
-  asked_ = false;
-  OnKeepaliveTimer();
-}
-
-// A connection is new, its first request is under way and the peer has said nothing: then it is pinged long
-// before the interval is over, once. A device may keep a message that meets it in the middle of the handshake
-// until another one comes (Linux's siw does, when the other side's thread is still in
-// rdma_accept()). Over any other device this is one small message for a connection whose first call takes
-// long. A server pings a client that has sent nothing by then, too: one that does not answer was a stranger.
-void Connection::OnKeepaliveTimer() {
-  const int64_t now_ns = poller_.now_ns();
-  // If it runs late, this poller was away: a callback has held it, or the process was stopped. What the peer
-  // has sent may be here, so it has a quarter of the time more.
-  const absl::Duration some_time = options_.keepalive_timeout / 4;
-  if (!keepalive_timer_.is_set() && absl::Nanoseconds(now_ns - keepalive_timer_.when_ns()) > some_time) {
-    quiet_since_ns_ = std::max(quiet_since_ns_, now_ns - absl::ToInt64Nanoseconds(3 * some_time));
-  }
-  int64_t next_ns;
-  if (control_.waiting_since_ns() != kNever) {
-    next_ns = SilentUntilNs();
-    if (next_ns <= now_ns && !asked_) {
-      // The control exchange is older than this timer: the owner has not been asked yet.
-      quiet_since_ns_ =
-          std::max(quiet_since_ns_, now_ns - absl::ToInt64Nanoseconds(options_.keepalive_timeout / 2));
-      next_ns = SilentUntilNs();
-    }
-    if (next_ns <= now_ns) {
-      return Fail(absl::UnavailableError(absl::StrCat(
-          "peer ", peer_, " has not answered a ping for ", absl::FormatDuration(options_.keepalive_timeout),
-          "; its process is stopped, a handler or callback there holds its poller, its host is down, or the "
-          "network between is cut")));
-    }
-    if (const int64_t ask_ns = AskAtNs(); ask_ns > now_ns) {
-      next_ns = ask_ns;
-      asked_ = false;
-    } else if (!std::exchange(asked_, true)) {
-      observer_.OnSilent(absl::Nanoseconds(next_ns - now_ns));
-      if (!carries_traffic()) return;
-    }
-  } else {
-    asked_ = false;
-    busy_since_ns_ = kNever;
-    next_ns = After(last_receive_ns_, options_.keepalive_interval);
-    const bool first_request = !heard_ && requester_ != nullptr && requester_->in_flight() != 0;
-    if (next_ns <= now_ns || first_request || awaits_first_message()) {
-      control_.Ping();
-      next_ns = AskAtNs();
-    } else {
-      next_ns = OnSharedPoint(next_ns, options_.keepalive_interval);
-    }
-  }
-  if (const int64_t since_ns = send_queue_.reads_stand_still_since_ns(); since_ns != kNever) {
-    const absl::Duration limit = options_.keepalive_interval + options_.keepalive_timeout;
-    const int64_t end_ns = After(std::max(since_ns, quiet_since_ns_), limit);
-    if (end_ns <= now_ns) {
-      return Fail(absl::UnavailableError(absl::StrCat(
-          "peer ", peer_, " answers, but ", send_queue_.DescribeOldestRead(), " has not completed for ",
-          absl::FormatDuration(limit), ": a device, here or there, or its driver does not do its work")));
-    }
-    next_ns = std::min(next_ns, end_ns);
-  }
-  poller_.timers().Set(keepalive_timer_, next_ns);
 }
 
 }  // namespace hawser::transport

@@ -15,6 +15,7 @@
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/grants.h"
 #include "hawser/transport/handshake.h"
+#include "hawser/transport/keepalive.h"
 #include "hawser/transport/message.h"
 #include "hawser/transport/options.h"
 #include "hawser/transport/peer_request.h"
@@ -73,7 +74,7 @@ class ConnectionObserver {
 // Thread:   belongs to one Poller; call every method on it.
 // Lifetime: owned by the Poller, destroyed only in kClosed, when the fabric holds none of our buffers.
 // Failure:  the first error closes the connection, and is what every later call returns.
-class Connection final : Port, public fabric::ConnectionHandler, Control::Source {
+class Connection final : Port, public fabric::ConnectionHandler, Control::Source, Keepalive::Source {
  public:
   enum class State : uint8_t { kConnecting, kReady, kDraining, kFlushing, kClosed, kImpossible };
   enum class Event : uint8_t { kEstablished, kDrainCalled, kExchangesDone, kFailed, kFlushed };
@@ -143,7 +144,7 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
 
   // The peer, which is silent, is alive: `how` says what keeps it, "its poller has been held for 7 s by the
   // handler of ...". Its silence starts anew; OnSilent() comes again after a keepalive_timeout.
-  void PeerIsBusy(absl::string_view how);
+  void PeerIsBusy(absl::string_view how) { keepalive_.PeerIsBusy(how); }
 
   State state() const { return state_; }
   using Port::agreed;
@@ -171,15 +172,8 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   void Move(Event event);
   void OnMessage(Lease&& buffer, uint32_t length_bytes);
   void OnBadCompletion(const WorkId& id, fabric::CompletionStatus status);
-  void OnKeepaliveTimer();
   void OnStarved();
   void OnViolation(Violation violation);
-  // A client that has sent nothing yet to the server that it has dialed.
-  bool awaits_first_message() const { return accepted_ && !heard_ && responder_ != nullptr; }
-  // When the peer is taken for dead if it goes on saying nothing to what control has asked.
-  int64_t SilentUntilNs() const;
-  // When OnSilent() is due.
-  int64_t AskAtNs() const;
   void Fail(const absl::Status& why);
   // That an honest peer may send once it has all that we have queued.
   uint32_t messages_that_may_come() const;
@@ -209,6 +203,16 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   std::optional<ControlOp> NextControlOp() override;
   void OnControlOp(const ControlOp& op) override;
 
+  // Keepalive::Source
+  bool waits_for_first_answer() const override {
+    return !heard_ && requester_ != nullptr && requester_->in_flight() != 0;
+  }
+  // A client that has sent nothing yet to the server that it has dialed.
+  bool awaits_first_message() const override { return accepted_ && !heard_ && responder_ != nullptr; }
+  bool heard() const override { return heard_; }
+  bool is_idle() const override { return exchanges_in_flight() == 0; }
+  void OnSilent(absl::Duration left) override { observer_.OnSilent(left); }
+
   // fabric::ConnectionHandler
   void OnEstablished(absl::string_view private_data) override;
   void OnConnectFailed(const absl::Status& why, absl::string_view private_data) override;
@@ -226,20 +230,16 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   bool drains_when_ready_ = false;
   bool told_lost_ = false;                         // Likewise.
   std::vector<std::pair<Lease, uint32_t>> early_;  // Received before the handshake's end was known here.
-  int64_t last_receive_ns_ = 0;
-  int64_t quiet_since_ns_ = 0;      // The silence of a peer that is busy counts from here.
-  int64_t busy_since_ns_ = kNever;  // In this silence.
-  bool asked_ = false;              // OnSilent() was called for this silence.
-  bool heard_ = false;              // Of the peer, beside the handshake.
+  bool heard_ = false;                             // Of the peer, beside the handshake.
   SendQueue send_queue_;
   Revocations revocations_;
   ReceiveRing receive_ring_;
   PullQueue pulls_;
   Control control_;
+  Keepalive keepalive_;
   std::unique_ptr<Requester> requester_;  // One of these two.
   std::unique_ptr<Responder> responder_;
   Timer connect_timer_;
-  Timer keepalive_timer_;
   Timer starved_timer_;  // What is to be sent waits for memory for receives.
   Timer flush_timer_;    // In kFlushing.
 };

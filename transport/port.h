@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -38,6 +39,8 @@ class Port : public PollerClient {
   bool carries_traffic() const { return carries_traffic_; }
   // OK until it has failed.
   const absl::Status& why_closed() const { return why_closed_; }
+
+  void SetPeerIsBusy(std::string text) { peer_is_busy_ = std::move(text); }
 
   // Posts what is queued, at the end of this turn.
   void FlushLater() { poller_.MarkForFlush(this); }

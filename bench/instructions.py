@@ -1,0 +1,178 @@
+#!/usr/bin/python3 -B
+"""How many instructions does a small call take at each side, and where?
+
+    ./bazelw run //bench:instructions
+
+Runs examples/echo, optimised, client and server both under callgrind and on a core of their own, with two counts of calls:
+the difference, divided by the calls that it has more, is what one call takes, whatever starting and ending take. Prints a
+table for 64 calls in flight and one for one at a time, by the part of the road.
+
+    --calls=10000      the difference
+    --size=32          bytes that are sent, and come back
+    --sums=FILE        what each sum was when it was last looked at; fails if one has grown by more than 5 %
+    --functions=N      also the N dearest functions of each side
+
+The figures repeat to a percent or two on one machine: how many calls leave together, and how often a thread looks in vain,
+depend on the time. Another compiler, or other versions of the libraries, have other figures.
+"""
+
+import argparse
+import collections
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+
+FEW = 2000
+GROWTH_MAX = 1.05
+PARTS = ["program and stub", "rpc", "transport", "fabric", "Cap'n Proto", "abseil", "libc and others"]
+
+
+def part_of(function, library):
+    """The part of the road that `function` belongs to; `library`: the file that it is in."""
+    if found := re.search(r"\bhawser::(fabric|transport|bench|echo|kv)?", function):
+        layers = {"fabric": "fabric", "transport": "transport", None: "rpc"}
+        return layers.get(found[1], "program and stub")
+    library = os.path.basename(library)
+    if re.match(r"lib(capnp|kj)", library) or re.match(r"(\w+ )*(capnp|kj)::", function):
+        return "Cap'n Proto"
+    if library.startswith("libabsl") or re.match(r"(\w+ )*absl::", function):
+        return "abseil"
+    if library.startswith("echo_") and not function.startswith("std::"):
+        return "program and stub"
+    return "libc and others"
+
+
+def read_profile(path):
+    """Instructions by (function, library), not counting what it calls. The format: callgrind's manual, 'Callgrind Format
+    Specification'."""
+    names = {"fn": {}, "ob": {}}
+    costs = collections.Counter()
+    here = {"fn": "", "ob": ""}
+    of_callee = False
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if found := re.match(r"c?(fn|ob)=\((\d+)\)(?: (.*))?", line):
+                kind, number, name = found.groups()
+                if name is not None:
+                    names[kind][number] = name
+                if line[0] != "c":
+                    here[kind] = names[kind][number]
+            elif line.startswith("calls="):
+                of_callee = True
+            elif line[0] in "+-*0123456789":
+                if not of_callee:
+                    costs[here["fn"], here["ob"]] += int(line.split()[1])
+                of_callee = False
+    return costs
+
+
+class Callgrind:
+    """A program under callgrind, on one core."""
+
+    def __init__(self, folder, core, command):
+        self.profile = os.path.join(folder, os.path.basename(command[0]))
+        cores = sorted(os.sched_getaffinity(0))
+        self.process = subprocess.Popen(
+            ["valgrind", "--quiet", "--tool=callgrind", "--callgrind-out-file=" + self.profile, *command],
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: os.sched_setaffinity(0, {cores[core % len(cores)]}),
+        )
+
+    def end(self):
+        status = self.process.wait(timeout=300)
+        if status != 0:
+            sys.exit(f"{self.process.args[-1]}: exit status {status}")
+        return read_profile(self.profile)
+
+
+def run(options, in_flight, calls):
+    """(costs at the client, costs at the server)"""
+    with tempfile.TemporaryDirectory() as folder:
+        server = Callgrind(folder, 0, [options.server, "--listen=tcp://127.0.0.1:0"])
+        try:
+            address = re.search(r"tcp://[\d.]+:\d+", server.process.stdout.readline())[0]
+            client = Callgrind(
+                folder,
+                1,
+                [options.client, f"--target={address}", f"--count={calls}", f"--size={options.size}"]
+                + [f"--in_flight={in_flight}"],
+            )
+            costs = client.end()
+        finally:
+            server.process.send_signal(signal.SIGTERM)
+        return costs, server.end()
+
+
+def measure(options, in_flight):
+    """What a call takes: by side, by (function, library)."""
+    few = run(options, in_flight, FEW)
+    many = run(options, in_flight, FEW + options.calls)
+    return {
+        side: {key: (more[key] - less[key]) / options.calls for key in more | less}
+        for side, less, more in zip(("client", "server"), few, many)
+    }
+
+
+def by_part(costs):
+    sums = dict.fromkeys(PARTS, 0)
+    for (function, library), cost in costs.items():
+        sums[part_of(function, library)] += cost
+    return sums
+
+
+def report(in_flight, measured, functions):
+    print(f"\ninstructions a call, {in_flight} in flight{'client':>28}{'server':>10}" if in_flight > 1 else
+          f"\ninstructions a call, one at a time{'client':>26}{'server':>10}")
+    parts = {side: by_part(costs) for side, costs in measured.items()}
+    for part in PARTS:
+        print(f"  {part:<48}{parts['client'][part]:>10.0f}{parts['server'][part]:>10.0f}")
+    sums = {side: sum(parts[side].values()) for side in parts}
+    print(f"  {'all':<48}{sums['client']:>10.0f}{sums['server']:>10.0f}")
+    for side, costs in measured.items() if functions else ():
+        print(f"  the dearest functions of the {side}:")
+        for (function, _), cost in sorted(costs.items(), key=lambda each: -each[1])[:functions]:
+            print(f"  {cost:>8.0f}  {function[:110]}")
+    return sums
+
+
+def grown(measured, path):
+    """Texts of the sums that are above what `path` says: lines of side, calls in flight, instructions."""
+    texts = []
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            if not line.strip() or line.startswith("#"):
+                continue
+            side, in_flight, was = line.split()
+            now = measured[int(in_flight)][side]
+            change = f"{side}, {in_flight} in flight: {now:.0f} instructions a call, {was} were allowed for"
+            if now > float(was) * GROWTH_MAX:
+                texts.append(change)
+            elif now < float(was) / GROWTH_MAX:
+                print(f"{change}: lower it in {os.path.basename(path)}")
+    return texts
+
+
+def main():
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--server", required=True)
+    parser.add_argument("--client", required=True)
+    parser.add_argument("--calls", type=int, default=10000)
+    parser.add_argument("--size", type=int, default=32)
+    parser.add_argument("--sums")
+    parser.add_argument("--functions", type=int, default=0)
+    options = parser.parse_args()
+    sums = {}
+    for in_flight in (64, 1):
+        sums[in_flight] = report(in_flight, measure(options, in_flight), options.functions)
+    texts = grown(sums, options.sums) if options.sums else []
+    for text in texts:
+        print(f"FAILED: {text}: more than 5 % more", file=sys.stderr)
+    sys.exit(1 if texts else 0)
+
+
+if __name__ == "__main__":
+    main()

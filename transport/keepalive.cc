@@ -1,0 +1,145 @@
+#include "hawser/transport/keepalive.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/transport/poller.h"
+
+namespace hawser::transport {
+namespace {
+
+// Until the first ping of a connection whose peer has said nothing to its first request: see
+// Keepalive::OnTimer().
+constexpr absl::Duration kFirstAnswer = absl::Milliseconds(100);
+
+// When an idle connection is pinged, at `when_ns` or up to a 64th of the interval later: connections share
+// these points in time, so that a poller with thousands of idle ones wakes 64 times an interval, not
+// thousands of times.
+int64_t OnSharedPoint(int64_t when_ns, absl::Duration interval) {
+  const int64_t step_ns = absl::ToInt64Nanoseconds(interval / 64);
+  if (step_ns <= 0 || when_ns >= kNever - step_ns) return when_ns;
+  return (when_ns + step_ns - 1) / step_ns * step_ns;
+}
+
+}  // namespace
+
+Keepalive::Keepalive(Port& port, Control& control, const SendQueue& sends, Source& source)
+    : port_(port), control_(control), sends_(sends), source_(source), timer_([this] { OnTimer(); }) {}
+
+void Keepalive::Start(bool speaks_first) {
+  last_receive_ns_ = port_.poller().now_ns();
+  const absl::Duration interval = port_.options().keepalive_interval;
+  absl::Duration first = interval;
+  // Infinite: no pings, so not this one either.
+  if (speaks_first) first = std::min(first, std::max(kFirstAnswer, first / 100));
+  const int64_t first_ns = After(port_.poller().now_ns(), first);
+  port_.poller().timers().Set(timer_, first < interval ? first_ns : OnSharedPoint(first_ns, interval));
+}
+
+void Keepalive::OnControlAck() {
+  asked_ = false;
+  port_.SetPeerIsBusy("");
+  // A ping was answered: the next one is due in an interval, not when the answer to this one was.
+  if (port_.carries_traffic() && control_.waiting_since_ns() == kNever && source_.is_idle() &&
+      sends_.reads_stand_still_since_ns() == kNever) {
+    const absl::Duration interval = port_.options().keepalive_interval;
+    port_.poller().timers().Set(timer_, OnSharedPoint(After(last_receive_ns_, interval), interval));
+  }
+}
+
+int64_t Keepalive::SilentUntilNs() const {
+  // A ping that comes early does not shorten what the peer has, unless it has never shown that it speaks:
+  // what it holds of our memory it holds for nothing.
+  const bool at_once = source_.heard() || source_.awaits_first_message();
+  const int64_t last_ns =
+      at_once ? last_receive_ns_ : After(last_receive_ns_, port_.options().keepalive_interval);
+  return After(std::max({last_ns, control_.waiting_since_ns(), quiet_since_ns_}),
+               port_.options().keepalive_timeout);
+}
+
+int64_t Keepalive::AskAtNs() const {
+  const int64_t end_ns = SilentUntilNs();
+  return end_ns == kNever ? kNever : end_ns - absl::ToInt64Nanoseconds(port_.options().keepalive_timeout / 2);
+}
+
+void Keepalive::PeerIsBusy(absl::string_view how) {
+  port_.poller().AssertHeld();
+  if (!port_.carries_traffic() || control_.waiting_since_ns() == kNever)
+    return;  // It has answered meanwhile.
+  port_.SetPeerIsBusy(absl::StrCat("; ", how));
+  busy_since_ns_ = std::min(busy_since_ns_, port_.poller().now_ns());
+  if (port_.poller().now_ns() >= After(busy_since_ns_, port_.options().busy_timeout)) {
+    return port_.Fail(
+        absl::StatusCode::kUnavailable,
+        absl::StrCat("has not answered for ", absl::FormatDuration(port_.options().busy_timeout),
+                     " (ConnectionOptions::busy_timeout)", port_.peer_is_busy()));
+  }
+  quiet_since_ns_ = After(port_.poller().now_ns(), port_.options().keepalive_timeout / 2);
+  asked_ = false;
+  OnTimer();
+}
+
+// A connection is new, its first request is under way and the peer has said nothing: then it is pinged long
+// before the interval is over, once. A device may keep a message that meets it in the middle of the handshake
+// until another one comes (Linux's siw does, when the other side's thread is still in
+// rdma_accept()). Over any other device this is one small message for a connection whose first call takes
+// long. A server pings a client that has sent nothing by then, too: one that does not answer was a stranger.
+void Keepalive::OnTimer() {
+  const int64_t now_ns = port_.poller().now_ns();
+  // If it runs late, this poller was away: a callback has held it, or the process was stopped. What the peer
+  // has sent may be here, so it has a quarter of the time more.
+  const absl::Duration some_time = port_.options().keepalive_timeout / 4;
+  if (!timer_.is_set() && absl::Nanoseconds(now_ns - timer_.when_ns()) > some_time) {
+    quiet_since_ns_ = std::max(quiet_since_ns_, now_ns - absl::ToInt64Nanoseconds(3 * some_time));
+  }
+  int64_t next_ns;
+  if (control_.waiting_since_ns() != kNever) {
+    next_ns = SilentUntilNs();
+    if (next_ns <= now_ns && !asked_) {
+      // The control exchange is older than this timer: the owner has not been asked yet.
+      quiet_since_ns_ =
+          std::max(quiet_since_ns_, now_ns - absl::ToInt64Nanoseconds(port_.options().keepalive_timeout / 2));
+      next_ns = SilentUntilNs();
+    }
+    if (next_ns <= now_ns) {
+      return port_.Fail(
+          absl::StatusCode::kUnavailable,
+          absl::StrCat(
+              "has not answered a ping for ", absl::FormatDuration(port_.options().keepalive_timeout),
+              "; its process is stopped, a handler or callback there holds its poller, its host is down, or "
+              "the network between is cut"));
+    }
+    if (const int64_t ask_ns = AskAtNs(); ask_ns > now_ns) {
+      next_ns = ask_ns;
+      asked_ = false;
+    } else if (!std::exchange(asked_, true)) {
+      source_.OnSilent(absl::Nanoseconds(next_ns - now_ns));
+      if (!port_.carries_traffic()) return;
+    }
+  } else {
+    asked_ = false;
+    busy_since_ns_ = kNever;
+    next_ns = After(last_receive_ns_, port_.options().keepalive_interval);
+    if (next_ns <= now_ns || source_.waits_for_first_answer() || source_.awaits_first_message()) {
+      control_.Ping();
+      next_ns = AskAtNs();
+    } else {
+      next_ns = OnSharedPoint(next_ns, port_.options().keepalive_interval);
+    }
+  }
+  if (const int64_t since_ns = sends_.reads_stand_still_since_ns(); since_ns != kNever) {
+    const absl::Duration limit = port_.options().keepalive_interval + port_.options().keepalive_timeout;
+    const int64_t end_ns = After(std::max(since_ns, quiet_since_ns_), limit);
+    if (end_ns <= now_ns) {
+      return port_.Fail(absl::StatusCode::kUnavailable,
+                        absl::StrCat("answers, but ", sends_.DescribeOldestRead(), " has not completed for ",
+                                     absl::FormatDuration(limit),
+                                     ": a device, here or there, or its driver does not do its work"));
+    }
+    next_ns = std::min(next_ns, end_ns);
+  }
+  port_.poller().timers().Set(timer_, next_ns);
+}
+
+}  // namespace hawser::transport

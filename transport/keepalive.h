@@ -1,0 +1,75 @@
+#ifndef HAWSER_TRANSPORT_KEEPALIVE_H_
+#define HAWSER_TRANSPORT_KEEPALIVE_H_
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "hawser/transport/control.h"
+#include "hawser/transport/environment.h"
+#include "hawser/transport/port.h"
+#include "hawser/transport/send_queue.h"
+#include "hawser/transport/timer.h"
+
+namespace hawser::transport {
+
+// Whether the peer of a connection is alive. A dead process is announced by the fabric, a dead host or a cut cable is
+// not: a connection on which nothing has arrived for ConnectionOptions::keepalive_interval is pinged, by a control
+// exchange, and silence for another keepalive_timeout ends it. In the middle of that the owner of the connection is
+// asked (ConnectionObserver::OnSilent()), which may find that the peer is only busy.
+// Thread:   on the poller.
+// Lifetime: a part of its Connection.
+class Keepalive {
+ public:
+  // What it asks of its connection.
+  class Source {
+   public:
+    // A request of this side is under way, and nothing has come since the handshake; or this side awaits the first
+    // message of a client that it has accepted.
+    virtual bool waits_for_first_answer() const = 0;
+    virtual bool awaits_first_message() const = 0;
+    // Something has come since the handshake.
+    virtual bool heard() const = 0;
+    // No exchange is under way.
+    virtual bool is_idle() const = 0;
+    virtual void OnSilent(absl::Duration left) = 0;
+
+   protected:
+    ~Source() = default;
+  };
+
+  Keepalive(Port& port, Control& control, const SendQueue& sends, Source& source);
+
+  // The connection carries traffic. `speaks_first`: this side waits for the peer to show that it is there.
+  void Start(bool speaks_first);
+  // It does not any more.
+  void Stop() { port_.poller().timers().Cancel(timer_); }
+
+  // Something has arrived, or was acknowledged.
+  void OnSignOfLife() { last_receive_ns_ = port_.poller().now_ns(); }
+  // The control exchange has ended.
+  void OnControlAck();
+  // See Connection::PeerIsBusy().
+  void PeerIsBusy(absl::string_view how);
+
+ private:
+  // When the peer is taken for dead if it goes on saying nothing to what control has asked.
+  int64_t SilentUntilNs() const;
+  // When OnSilent() is due.
+  int64_t AskAtNs() const;
+  void OnTimer();
+
+  Port& port_;
+  Control& control_;
+  const SendQueue& sends_;
+  Source& source_;
+  int64_t last_receive_ns_ = 0;
+  int64_t quiet_since_ns_ = 0;      // The silence of a peer that is busy counts from here.
+  int64_t busy_since_ns_ = kNever;  // In this silence.
+  bool asked_ = false;              // OnSilent() was called for this silence.
+  Timer timer_;
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_KEEPALIVE_H_
