@@ -59,7 +59,7 @@ Connection::Connection(Poller& poller, const ConnectionOptions& options, Connect
       observer_(observer),
       handler_(handler),
       send_queue_(*this),
-      revocations_(*this, send_queue_),
+      outbounds_(*this, send_queue_),
       receive_ring_(*this),
       pulls_(*this, send_queue_),
       control_(*this, send_queue_, *this),
@@ -198,7 +198,7 @@ void Connection::Agree(const Handshake& peer) {
   agreed_.slots = static_cast<uint16_t>(std::min<uint32_t>(options_.slots, peer.slots));
   agreed_.receive_buffer_bytes = std::min(options_.receive_buffer_bytes, peer.receive_buffer_bytes);
   peer_message_bytes_max_ = peer.message_bytes_max;
-  const ExchangeParts parts{*this, send_queue_, revocations_, pulls_, control_};
+  const ExchangeParts parts{*this, send_queue_, outbounds_, pulls_, control_};
   if (handler_ == nullptr) {
     requester_ = std::make_unique<Requester>(parts, agreed_.slots);
   } else {
@@ -393,7 +393,6 @@ void Connection::OnFlushTimer() {
     queue_pair_.reset();
     send_queue_.Abandon();
     receive_ring_.Abandon();
-    revocations_.Abandon();
   }
   poller_.MarkForFlush(this);
 }
@@ -420,13 +419,13 @@ void Connection::TellLost() {
 
 void Connection::CloseIfFlushed() {
   if (state_ != State::kFlushing || send_queue_.outstanding() != 0 || receive_ring_.posted() != 0 ||
-      revocations_.pending()) {
+      (outbounds_.revokes() && queue_pair_ != nullptr)) {
     return;
   }
   Move(Event::kFlushed);
   poller_.timers().Cancel(flush_timer_);
   TellLost();
-  if (requester_ != nullptr) requester_->ReturnRequests();
+  outbounds_.OnFabricGone();
   observer_.OnClosed(why_closed_);
   poller_.MarkClosed(this);
 }
@@ -490,7 +489,7 @@ void Connection::OnCompletion(const WorkId& id, const fabric::Completion& comple
     return;
   }
   if (id.kind == WorkId::kRevocation) {
-    revocations_.OnCompletion(id.number);
+    outbounds_.OnRevoked(id.number);
   } else {
     if (ok) keepalive_.OnSignOfLife();
     send_queue_.OnCompletion(id.number, ok);

@@ -13,11 +13,11 @@
 #include "hawser/base/violation.h"
 #include "hawser/transport/control.h"
 #include "hawser/transport/fabric/fabric.h"
-#include "hawser/transport/grants.h"
 #include "hawser/transport/handshake.h"
 #include "hawser/transport/keepalive.h"
 #include "hawser/transport/message.h"
 #include "hawser/transport/options.h"
+#include "hawser/transport/outbound.h"
 #include "hawser/transport/peer_request.h"
 #include "hawser/transport/poller.h"
 #include "hawser/transport/port.h"
@@ -232,7 +232,7 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   std::vector<std::pair<Lease, uint32_t>> early_;  // Received before the handshake's end was known here.
   bool heard_ = false;                             // Of the peer, beside the handshake.
   SendQueue send_queue_;
-  Revocations revocations_;
+  Outbounds outbounds_;
   ReceiveRing receive_ring_;
   PullQueue pulls_;
   Control control_;

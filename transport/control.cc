@@ -49,7 +49,7 @@ void Control::Pump() {
   header.generation = ++generation_;
   EncodeHeader(header, out);
   const auto length = static_cast<uint32_t>(kHeaderBytes + header.entries * kControlOpBytes);
-  sends_.PushSend(fabric::Sge{out, length, buffer_.lkey()});
+  sends_.PushSend(fabric::Sge{out, length, buffer_.lkey()}, nullptr);
   waiting_since_ns_ = port_.poller().now_ns();
 }
 
@@ -69,7 +69,7 @@ void Control::OnControl(const ParsedMessage& message) {
   header.generation = peer_generation_;
   uint8_t* const out = buffer_.data() + kControlMessageMax;
   EncodeHeader(header, out);
-  sends_.PushSend(fabric::Sge{out, kHeaderBytes, buffer_.lkey()});
+  sends_.PushSend(fabric::Sge{out, kHeaderBytes, buffer_.lkey()}, nullptr);
 }
 
 void Control::OnControlAck(const ParsedMessage& message) {

@@ -2,7 +2,7 @@
 #define HAWSER_TRANSPORT_EXCHANGE_PARTS_H_
 
 #include "hawser/transport/control.h"
-#include "hawser/transport/grants.h"
+#include "hawser/transport/outbound.h"
 #include "hawser/transport/port.h"
 #include "hawser/transport/rendezvous.h"
 #include "hawser/transport/send_queue.h"
@@ -13,7 +13,7 @@ namespace hawser::transport {
 struct ExchangeParts {
   Port& port;
   SendQueue& sends;
-  Revocations& revocations;
+  Outbounds& outbounds;
   PullQueue& pulls;
   Control& control;
 };

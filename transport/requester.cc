@@ -24,7 +24,7 @@ uint32_t TimeoutUs(int64_t deadline_ns, int64_t now_ns) {
 Requester::Requester(const ExchangeParts& parts, uint32_t slots)
     : port_(parts.port),
       sends_(parts.sends),
-      revocations_(parts.revocations),
+      outbounds_(parts.outbounds),
       pulls_(parts.pulls),
       control_(parts.control),
       slots_(slots),
@@ -43,9 +43,8 @@ absl::StatusOr<ExchangeId> Requester::Send(OutgoingMessagePtr& request, int64_t 
   header.slot = free_.back();
   header.generation = slot.generation + 1;
   header.timeout_us = TimeoutUs(deadline_ns, port_.poller().now_ns());
-  const uint32_t number = sends_.next_number();
-  absl::Status sent = SendMessage(port_, sends_, revocations_, header, *request, slot.grants);
-  if (!sent.ok()) return sent;
+  absl::StatusOr<Outbound*> posted = outbounds_.Post(header, request);
+  if (!posted.ok()) return posted.status();
   free_.pop_back();
   slot.state = SlotState::kWaiting;
   ++slot.generation;
@@ -54,8 +53,7 @@ absl::StatusOr<ExchangeId> Requester::Send(OutgoingMessagePtr& request, int64_t 
   slot.sent_ns = port_.poller().now_ns();
   slot.peer_knows_deadline = header.timeout_us != kNoTimeout;
   slot.handler = &handler;
-  slot.request = std::move(request);
-  slot.request_number = number;
+  slot.request = *posted;
   if (deadline_ns != kNever && (!deadline_timer_.is_set() || deadline_ns < deadline_timer_.when_ns())) {
     port_.poller().timers().Set(deadline_timer_, deadline_ns);
   }
@@ -127,7 +125,7 @@ void Requester::OnPullShort(uint16_t index) {
   Slot& slot = slots_[index];
   slot.was_short = true;
   // A large request may have just what its response wants.
-  if (!slot.grants.empty()) LetGoOfRequest(slot);
+  if (slot.request != nullptr && slot.request->has_grants()) ReleaseRequest(slot);
 }
 
 void Requester::OnPullEnded(uint16_t index, bool complete) {
@@ -173,13 +171,13 @@ void Requester::OfferRequestBack(Slot& slot, ResponseHandler& handler, const Inc
   control_.Ping();
 }
 
-void Requester::LetGoOfRequest(Slot& slot) {
+void Requester::ReleaseRequest(Slot& slot) {
   if (slot.request == nullptr) return;
-  revocations_.LetGo(std::move(slot.request), slot.request_number, slot.grants);
+  std::exchange(slot.request, nullptr)->Release();
 }
 
 void Requester::Free(Slot& slot) {
-  LetGoOfRequest(slot);
+  ReleaseRequest(slot);
   pulls_.Release(&slot.pull);
   slot.state = SlotState::kFree;
   free_.push_back(IndexOf(slot));
@@ -267,16 +265,11 @@ void Requester::FailAll(const absl::Status& why) {
   for (Timer* timer : {&deadline_timer_, &release_timer_}) port_.poller().timers().Cancel(*timer);
   for (Slot& slot : slots_) {
     ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
-    if (handler == nullptr) continue;
-    if (slot.request != nullptr && handler->WantsRequestBack()) slot.wants_back = handler;
-    handler->OnResponse(why);
-  }
-}
-
-void Requester::ReturnRequests() {
-  for (Slot& slot : slots_) {
-    ResponseHandler* const handler = std::exchange(slot.wants_back, nullptr);
-    if (handler != nullptr) handler->OnRequestBack(std::move(slot.request));
+    if (slot.request != nullptr) {
+      if (handler != nullptr && handler->WantsRequestBack()) slot.request->ReturnTo(handler);
+      std::exchange(slot.request, nullptr)->ReleaseAtFailure();
+    }
+    if (handler != nullptr) handler->OnResponse(why);
   }
 }
 

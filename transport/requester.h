@@ -13,7 +13,6 @@
 #include "hawser/transport/environment.h"
 #include "hawser/transport/exchange.h"
 #include "hawser/transport/exchange_parts.h"
-#include "hawser/transport/message_sender.h"
 #include "hawser/transport/rendezvous.h"
 #include "hawser/transport/timer.h"
 #include "hawser/transport/wire.h"
@@ -46,8 +45,6 @@ class Requester final : Pull::Owner {
 
   // The connection has failed: every handler that still waits hears `why`.
   void FailAll(const absl::Status& why);
-  // ... and the fabric uses no memory any more: requests go back to those that want them.
-  void ReturnRequests();
 
  private:
   enum class SlotState : uint8_t {
@@ -67,15 +64,12 @@ class Requester final : Pull::Owner {
     uint32_t generation = 0;
     int64_t deadline_ns = kNever;
     int64_t sent_ns = 0;
-    absl::string_view given_up;             // The name of a request whose handler has heard its end before.
-    ResponseHandler* handler = nullptr;     // Null: it has heard its end.
-    ResponseHandler* wants_back = nullptr;  // Wants the request after a failure.
+    absl::string_view given_up;          // The name of a request whose handler has heard its end before.
+    ResponseHandler* handler = nullptr;  // Null: it has heard its end.
     // Kept while a large response is READ, too: if the connection is lost before that is here, the request
-    // may have to be sent again.
-    OutgoingMessagePtr request;
-    uint32_t request_number = 0;  // Of its work request.
+    // may have to be sent again. Null: released.
+    Outbound* request = nullptr;
     IncomingMessagePtr response;
-    Grants grants;
     Pull pull;
   };
 
@@ -84,7 +78,7 @@ class Requester final : Pull::Owner {
   void Deliver(Slot& slot, absl::StatusOr<IncomingMessagePtr>&& response);
   void OfferRequestBack(Slot& slot, ResponseHandler& handler, const IncomingMessage& error);
   void Free(Slot& slot);
-  void LetGoOfRequest(Slot& slot);
+  void ReleaseRequest(Slot& slot);
   void OweRelease(Slot& slot);
   void OnDeadlineTimer();
   void OnPullAdmitted(uint16_t slot, Lease sink) override;
@@ -93,7 +87,7 @@ class Requester final : Pull::Owner {
 
   Port& port_;
   SendQueue& sends_;
-  Revocations& revocations_;
+  Outbounds& outbounds_;
   PullQueue& pulls_;
   Control& control_;
   std::vector<Slot> slots_;

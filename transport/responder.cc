@@ -17,8 +17,7 @@ constexpr int64_t kRefusalMaxNs = 50'000'000;
 
 Responder::Responder(const ExchangeParts& parts, uint32_t slots, RequestHandler& handler)
     : port_(parts.port),
-      sends_(parts.sends),
-      revocations_(parts.revocations),
+      outbounds_(parts.outbounds),
       pulls_(parts.pulls),
       handler_(handler),
       slots_(slots),
@@ -120,20 +119,18 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   header.kind = Kind::kResponse;
   header.slot = id.slot;
   header.generation = id.generation;
-  const uint32_t number = sends_.next_number();
-  absl::Status sent = SendMessage(port_, sends_, revocations_, header, *response, slot.grants);
+  absl::StatusOr<Outbound*> posted = outbounds_.Post(header, response);
   if (!port_.carries_traffic()) return absl::OkStatus();
-  if (!sent.ok()) return sent;
+  if (!posted.ok()) return posted.status();
   // What the handler still keeps of the request is the application's.
   pulls_.Release(&slot.pull);
-  if (slot.grants.empty()) {
-    revocations_.LetGo(std::move(response), number, slot.grants);
+  if (!(*posted)->has_grants()) {
+    (*posted)->Release();
     slot.state = SlotState::kFree;
     --in_flight_;
     port_.OnExchangeEnded();
   } else {
-    slot.response = std::move(response);
-    slot.response_number = number;
+    slot.response = *posted;
     slot.state = SlotState::kGranted;
   }
   return absl::OkStatus();
@@ -155,7 +152,7 @@ uint32_t Responder::requests_that_may_come() const {
 
 void Responder::EndResponse(Slot& slot) {
   if (slot.state != SlotState::kGranted) return;
-  revocations_.LetGo(std::move(slot.response), slot.response_number, slot.grants);
+  std::exchange(slot.response, nullptr)->Release();
   slot.state = SlotState::kFree;
   --in_flight_;
 }
@@ -222,6 +219,7 @@ void Responder::OnDeadlineTimer() {
 void Responder::FailAll(const absl::Status& why) {
   port_.poller().timers().Cancel(deadline_timer_);
   for (Slot& slot : slots_) {
+    if (slot.response != nullptr) std::exchange(slot.response, nullptr)->ReleaseAtFailure();
     if (slot.state == SlotState::kRunning && !std::exchange(slot.cancelled, true))
       handler_.OnCancel(IdOf(slot), why);
   }

@@ -8,7 +8,6 @@
 #include "hawser/transport/environment.h"
 #include "hawser/transport/exchange.h"
 #include "hawser/transport/exchange_parts.h"
-#include "hawser/transport/message_sender.h"
 #include "hawser/transport/rendezvous.h"
 #include "hawser/transport/timer.h"
 #include "hawser/transport/wire.h"
@@ -55,10 +54,8 @@ class Responder final : Pull::Owner {
     int64_t deadline_ns = kNever;
     int64_t refuse_ns = kNever;    // kWantsMemory: when to refuse it if there was none.
     IncomingMessagePtr request;    // Until the handler has it.
-    OutgoingMessagePtr response;   // kGranted.
-    uint32_t response_number = 0;  // Of its work request.
+    Outbound* response = nullptr;  // kGranted.
     absl::Status why_cancelled;
-    Grants grants;
     Pull pull;
   };
 
@@ -74,8 +71,7 @@ class Responder final : Pull::Owner {
   void OnPullEnded(uint16_t slot, bool complete) override;
 
   Port& port_;
-  SendQueue& sends_;
-  Revocations& revocations_;
+  Outbounds& outbounds_;
   PullQueue& pulls_;
   RequestHandler& handler_;
   std::vector<Slot> slots_;

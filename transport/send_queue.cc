@@ -44,11 +44,12 @@ SendQueue::Entry* SendQueue::Push() {
   return &at(end_++);
 }
 
-SendQueue::Entry* SendQueue::PushSend(size_t sge_count, bool signaled) {
+SendQueue::Entry* SendQueue::PushSend(size_t sge_count, SendOwner* owner, bool signaled) {
   Entry* const entry = Push();
   if (entry == nullptr) return nullptr;
   entry->sge_count = static_cast<uint8_t>(sge_count);
   entry->read = nullptr;
+  entry->send = owner;
   entry->signaled = signaled || signal_all_;
   if (++sends_since_signal_ >= signal_interval_) {
     sends_since_signal_ = 0;
@@ -57,15 +58,15 @@ SendQueue::Entry* SendQueue::PushSend(size_t sge_count, bool signaled) {
   return entry;
 }
 
-bool SendQueue::PushSend(const fabric::Sge& sge, bool signaled) {
-  Entry* const entry = PushSend(1, signaled);
+bool SendQueue::PushSend(const fabric::Sge& sge, SendOwner* owner, bool signaled) {
+  Entry* const entry = PushSend(1, owner, signaled);
   if (entry == nullptr) return false;
   entry->sges[0] = sge;
   return true;
 }
 
-bool SendQueue::PushSend(absl::Span<const fabric::Sge> sges, bool signaled) {
-  Entry* const entry = PushSend(sges.size(), signaled);
+bool SendQueue::PushSend(absl::Span<const fabric::Sge> sges, SendOwner* owner, bool signaled) {
+  Entry* const entry = PushSend(sges.size(), owner, signaled);
   if (entry == nullptr) return false;
   std::copy(sges.begin(), sges.end(), entry->sges);
   return true;
@@ -79,6 +80,7 @@ bool SendQueue::PushRead(const fabric::Sge& sink, uint64_t remote_address, uint3
   entry->remote_address = remote_address;
   entry->rkey = rkey;
   entry->read = owner;
+  entry->send = nullptr;
   entry->signaled = true;
   return true;
 }
@@ -99,17 +101,9 @@ std::string SendQueue::DescribeOldestRead() const {
 void SendQueue::DropQueued() {
   while (end_ != posted_) {
     Entry& entry = at(--end_);
-    entry.message.reset();
+    if (entry.send != nullptr) std::exchange(entry.send, nullptr)->OnProved();
     if (entry.read == nullptr) continue;
     std::exchange(entry.read, nullptr)->OnReadCompleted(entry.sges[0].length, false);
-  }
-}
-
-void SendQueue::KeepUntilProved(uint32_t number, OutgoingMessagePtr&& message) {
-  if (number - proved_ < end_ - proved_) {
-    at(number).message = std::move(message);
-  } else {
-    message.reset();
   }
 }
 
@@ -150,7 +144,7 @@ void SendQueue::OnCompletion(uint32_t number, bool ok) {
   if (number - proved_ >= posted_ - proved_) return;  // Proved by a later one already.
   while (proved_ != number + 1) {
     Entry& entry = at(proved_++);
-    entry.message.reset();
+    if (entry.send != nullptr) std::exchange(entry.send, nullptr)->OnProved();
     if (entry.read == nullptr) continue;
     ReadOwner* const read = std::exchange(entry.read, nullptr);
     --reads_posted_;

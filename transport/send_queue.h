@@ -16,6 +16,16 @@ namespace hawser::transport {
 
 class Port;
 
+// What a SEND is of.
+class SendOwner {
+ public:
+  // The fabric has done with the SEND, and with its memory: it was sent, flushed, or never posted.
+  virtual void OnProved() = 0;
+
+ protected:
+  ~SendOwner() = default;
+};
+
 // What a READ is for.
 class ReadOwner {
  public:
@@ -50,14 +60,11 @@ class SendQueue {
   uint32_t Size(uint32_t slots, uint32_t read_depth);
 
   // Both are posted by the next Flush(). `signaled`: asks for a completion, whatever its turn; for large
-  // messages, whose memory is wanted back soon.
+  // messages, whose memory is wanted back soon. `owner`: null if its memory is the connection's.
   // False: there is no room, the connection has failed.
-  bool PushSend(const fabric::Sge& sge, bool signaled = false);
-  bool PushSend(absl::Span<const fabric::Sge> sges, bool signaled);
+  bool PushSend(const fabric::Sge& sge, SendOwner* owner, bool signaled = false);
+  bool PushSend(absl::Span<const fabric::Sge> sges, SendOwner* owner, bool signaled);
   bool PushRead(const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey, ReadOwner* owner);
-
-  // Lets `message`, the memory of work request `number`, go as soon as that is proved: now, if it is.
-  void KeepUntilProved(uint32_t number, OutgoingMessagePtr&& message);
 
   // Posts what is queued, as far as the queue pair has room. Not OK: the queue pair is of no use any more.
   absl::Status Flush();
@@ -90,22 +97,20 @@ class SendQueue {
   bool has_queued() const { return posted_ != end_; }
   uint32_t queued() const { return end_ - posted_; }
   uint32_t outstanding() const { return posted_ - proved_; }
-  // That the next work request gets, modulo 2^32.
-  uint32_t next_number() const { return end_; }
 
  private:
   struct Entry {
     fabric::Sge sges[kSendSgeMax];
     uint64_t remote_address;
-    ReadOwner* read = nullptr;   // Null: a SEND.
-    OutgoingMessagePtr message;  // Kept until this is proved.
+    ReadOwner* read = nullptr;  // Null: a SEND.
+    SendOwner* send = nullptr;  // Of a SEND, if it has one.
     uint32_t rkey;
     uint8_t sge_count;
     bool signaled;
   };
 
   Entry* Push();
-  Entry* PushSend(size_t sge_count, bool signaled);
+  Entry* PushSend(size_t sge_count, SendOwner* owner, bool signaled);
   Entry& at(uint32_t number) { return ring_[number & mask_]; }
   const Entry& at(uint32_t number) const { return ring_[number & mask_]; }
 

@@ -51,7 +51,7 @@ options=("$@")
 
 mutation 'flushed work is not waited for' transport/connection.cc \
   'send_queue_.outstanding() != 0 || receive_ring_.posted() != 0 ||
-      revocations_.pending()' 'false'
+      (outbounds_.revokes() && queue_pair_ != nullptr)' 'false'
 mutation 'receives are posted again when there are none' transport/connection.cc \
   'if (ready_ && receive_ring_.wants_refill() &&' 'if (ready_ && receive_ring_.posted() == 0 &&'
 mutation 'fewer receives wait than messages may come' transport/receive_ring.h \
@@ -65,17 +65,21 @@ mutation 'a slot is free at the deadline' transport/requester.cc \
   'if ((slot.state == SlotState::kWantsMemory || slot.state == SlotState::kPulling) &&
       pulls_.Stop(&slot.pull)) {' 'if (slot.state == SlotState::kWaiting ||
       pulls_.Stop(&slot.pull)) {'
-mutation 'a message goes before its grants are revoked' transport/grants.cc \
-  'entry.message = std::move(message);' 'message.reset();'
-mutation 'a message goes with the first of its grants' transport/grants.cc \
-  'if (--entry.grants_left != 0) return;' 'if (entry.grants_left-- == 0) return;'
+mutation 'a message goes before its grants are revoked' transport/outbound.cc \
+  '  Move(Event::kRevoke);' '  Move(Event::kRevoke);
+  message_.reset();'
+mutation 'a message goes with the first of its grants' transport/outbound.cc \
+  '  if (--all_[index]->grants_left_ == 0)' '  all_[index]->message_.reset();
+  if (--all_[index]->grants_left_ == 0)'
+mutation 'a message goes before its SEND is proved' transport/outbound.cc \
+  'if (rkeys_.empty()) return Move(Event::kRelease);' 'if (rkeys_.empty()) return message_.reset(), Move(Event::kRelease);'
 mutation 'the budget of READs is not given back' transport/rendezvous.cc \
   '  share_.Return(bytes);
   Pump();' '  Pump();'
 mutation 'a message is whole before its last READ' transport/rendezvous.cc \
   'if (pull->outstanding_ == 0 && pull->exhausted()) {' 'if (pull->exhausted()) {'
-mutation 'silence is not asked about' transport/connection.cc 'control_.Ping();' ''
-mutation 'READs that stand still are waited for' transport/connection.cc \
+mutation 'silence is not asked about' transport/keepalive.cc 'control_.Ping();' ''
+mutation 'READs that stand still are waited for' transport/keepalive.cc \
   'since_ns != kNever) {' 'since_ns != kNever && since_ns < 0) {'
 mutation 'deadlines are not kept' transport/requester.cc 'if (slot.deadline_ns <= now_ns) {' 'if (slot.deadline_ns < 0 && now_ns > 0) {'
 mutation 'connecting has no end' transport/connection.cc \

@@ -1,0 +1,290 @@
+#include "hawser/transport/outbound.h"
+
+#include <string.h>
+
+#include <bitset>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
+#include "hawser/transport/work_id.h"
+
+namespace hawser::transport {
+namespace {
+
+using State = Outbound::State;
+constexpr State kIdle = State::kIdle, kPosted = State::kPosted, kProved = State::kProved,
+                kUnproved = State::kUnproved, kRevokingUnproved = State::kRevokingUnproved,
+                kRevoking = State::kRevoking, kEnding = State::kEnding, kNone = State::kImpossible;
+
+// clang-format off
+constexpr State kNext[7][7] = {
+    //                      post     proved     release    revoke             revoked    fail     fabric gone
+    /* kIdle             */ {kPosted, kNone,   kNone,   kRevoking,         kNone,   kNone, kIdle},
+    /* kPosted           */ {kNone, kProved,   kUnproved, kRevokingUnproved, kNone,   kEnding, kNone},
+    /* kProved           */ {kNone, kNone,   kIdle,     kRevoking,         kNone,   kEnding, kNone},
+    /* kUnproved         */ {kNone, kIdle,     kNone,   kNone,           kNone,   kNone, kIdle},
+    /* kRevokingUnproved */ {kNone, kRevoking, kNone,   kNone,           kUnproved, kNone, kIdle},
+    /* kRevoking         */ {kNone, kNone,   kNone,   kNone,           kIdle,     kNone, kIdle},
+    /* kEnding           */ {kNone, kEnding,   kNone,   kNone,           kNone,   kNone, kIdle},
+};  // kIdle and "revoke": what was granted of a message that could not be posted after all.
+// clang-format on
+
+using Segment = OutgoingMessage::Segment;
+using IsInline = std::bitset<kSegmentsMax>;
+
+// Of a message that does not fit one SEND, segments up to this size still go along: a READ costs a round
+// trip.
+constexpr size_t kInlineSegmentMax = 1024;
+
+struct Layout {
+  IsInline is_inline;
+  size_t prefix_bytes;
+  size_t inline_bytes = 0;
+};
+
+Layout Plan(absl::Span<const Segment> segments, size_t prefix_bytes, uint64_t body_bytes,
+            size_t send_bytes_max) {
+  Layout layout{{}, prefix_bytes};
+  const bool whole = prefix_bytes + body_bytes <= send_bytes_max;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const size_t length = segments[i].length_bytes;
+    const bool fits = prefix_bytes + layout.inline_bytes + length <= send_bytes_max;
+    // A segment of no bytes cannot be READ.
+    if (whole || length == 0 || (length <= kInlineSegmentMax && fits)) {
+      layout.is_inline.set(i);
+      layout.inline_bytes += length;
+    }
+  }
+  return layout;
+}
+
+// All that precedes the envelope.
+void WriteHeaderAndTable(const Header& header, absl::Span<const TableEntry> table, uint8_t* out) {
+  EncodeHeader(header, out);
+  out += kHeaderBytes;
+  for (const TableEntry& entry : table) {
+    EncodeTableEntry(entry, out);
+    out += kTableEntryBytes;
+  }
+}
+
+}  // namespace
+
+// ---- Outbound
+
+State Outbound::Next(State state, Event event) {
+  return kNext[static_cast<int>(state)][static_cast<int>(event)];
+}
+
+void Outbound::Move(Event event) {
+  const State next = Next(state_, event);
+  HAWSER_CHECK(next != State::kImpossible, "message ", index_, " to ", owner_.port_.peer(), " in state ",
+               static_cast<int>(state_), " met event ", static_cast<int>(event));
+  const auto revokes = [](State state) { return state == kRevoking || state == kRevokingUnproved; };
+  owner_.revoking_ += revokes(next) - revokes(state_);
+  if (next == State::kIdle && state_ != State::kIdle) owner_.free_.push_back(index_);
+  state_ = next;
+  // Last: what takes the message may post it again at once.
+  if (next == State::kIdle) message_.reset();
+}
+
+void Outbound::Release() {
+  if (rkeys_.empty()) return Move(Event::kRelease);
+  Revoke();
+}
+
+void Outbound::Revoke() {
+  grants_left_ = static_cast<uint32_t>(rkeys_.size());
+  Move(Event::kRevoke);
+  const uint64_t wr_id = WorkId{owner_.port_.index(), WorkId::kRevocation, index_}.Encode();
+  for (const uint32_t rkey : rkeys_) owner_.port_.queue_pair().Revoke(rkey, wr_id);
+  rkeys_.clear();
+}
+
+void Outbound::ReleaseAtFailure() {
+  rkeys_.clear();  // They end with the queue pair.
+  Move(Event::kFail);
+}
+
+void Outbound::OnProved() { Move(Event::kProve); }
+
+// ---- Outbounds
+
+Outbound& Outbounds::New() {
+  if (free_.empty()) {
+    free_.push_back(static_cast<uint32_t>(all_.size()));
+    all_.push_back(std::unique_ptr<Outbound>(new Outbound(*this, free_.back())));
+  }
+  return *all_[free_.back()];
+}
+
+void Outbounds::OnRevoked(uint32_t index) {
+  HAWSER_CHECK(index < all_.size() && all_[index]->grants_left_ > 0, "revocation ", index, " of ",
+               all_.size(), " completed once too often, connection to ", port_.peer());
+  if (--all_[index]->grants_left_ == 0) all_[index]->Move(Outbound::Event::kRevoked);
+}
+
+void Outbounds::OnFabricGone() {
+  // A message that is taken back is not posted again here: this connection is no more.
+  for (const auto& outbound : all_) {
+    outbound->grants_left_ = 0;
+    outbound->Move(Outbound::Event::kFabricGone);
+  }
+}
+
+absl::StatusOr<Outbound*> Outbounds::Post(Header& header, OutgoingMessagePtr& message) {
+  Outbound& outbound = New();
+  outbound.message_ = std::move(message);
+  if (absl::Status queued = Queue(header, outbound); !queued.ok()) {
+    message = std::move(outbound.message_);
+    if (outbound.has_grants()) {
+      free_.pop_back();
+      outbound.Revoke();
+    }
+    return queued;
+  }
+  free_.pop_back();
+  outbound.Move(Outbound::Event::kPost);
+  return &outbound;
+}
+
+absl::Status Outbounds::CheckSize(const Header& header, const OutgoingMessage& message) const {
+  if (message.segments().size() > kSegmentsMax) {
+    return absl::InvalidArgumentError(absl::StrCat("the message has ", message.segments().size(),
+                                                   " segments, at most ", kSegmentsMax,
+                                                   " can be sent; attach fewer payloads"));
+  }
+  const uint64_t body_bytes = message.body_bytes();
+  if (const uint64_t max = port_.options().message_bytes_max; body_bytes > max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the message has ", body_bytes, " bytes, ",
+                     header.kind == Kind::kRequest ? "this side" : "the side that answers", " sends at most ",
+                     max, " (its own ConnectionOptions::message_bytes_max)"));
+  }
+  if (body_bytes > port_.peer_message_bytes_max()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the message has ", body_bytes, " bytes, the peer ", port_.peer(), " takes at most ",
+                     port_.peer_message_bytes_max(), " (ConnectionOptions::message_bytes_max there)"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Outbounds::Queue(Header& header, Outbound& outbound) {
+  OutgoingMessage& message = *outbound.message_;
+  const absl::Span<const Segment> segments = message.Finish();
+  if (!message.status().ok()) return message.status();
+  if (absl::Status status = CheckSize(header, message); !status.ok()) return status;
+  const size_t send_bytes_max = port_.agreed().receive_buffer_bytes;
+  const size_t prefix_bytes = PrefixBytes(segments.size(), message.envelope().size());
+  if (prefix_bytes > send_bytes_max) {
+    return absl::InvalidArgumentError(absl::StrCat("the table of ", segments.size(),
+                                                   " segments does not fit the agreed receive buffer of ",
+                                                   send_bytes_max, " bytes"));
+  }
+  header.envelope_words = static_cast<uint8_t>(message.envelope().size() / 8);
+  header.entries = static_cast<uint16_t>(segments.size());
+  if (segments.size() == 1 && segments[0].address == message.body() &&
+      prefix_bytes + message.body_bytes() <= send_bytes_max) {
+    return QueueWhole(header, outbound, prefix_bytes);
+  }
+  return QueueParts(header, outbound, prefix_bytes, send_bytes_max);
+}
+
+// The usual message: its one segment stands behind its envelope, and goes along.
+absl::Status Outbounds::QueueWhole(const Header& header, Outbound& outbound, size_t prefix_bytes) {
+  const OutgoingMessage& message = *outbound.message_;
+  const Segment& segment = message.segments().front();
+  uint8_t* const prefix = message.body() - prefix_bytes;
+  const TableEntry entry{.length_bytes = segment.length_bytes};
+  WriteHeaderAndTable(header, {&entry, 1}, prefix);
+  const fabric::Sge sge{prefix, static_cast<uint32_t>(prefix_bytes) + segment.length_bytes, segment.lkey};
+  if (!sends_.PushSend(sge, &outbound, message.has_attached())) return port_.why_closed();
+  return absl::OkStatus();
+}
+
+// A fabric promises as many grants as the send queue has places. For more than those there may never be
+// enough, so waiting for other exchanges to end would be in vain.
+absl::Status Outbounds::NotGranted(size_t remote_segments, const absl::Status& why) const {
+  if (remote_segments <= sends_.depth()) return why;
+  return absl::InvalidArgumentError(
+      absl::StrCat("the message has ", remote_segments, " large segments, a connection of ",
+                   port_.agreed().slots, " slots can be sure to grant ", sends_.depth(),
+                   " at once; attach fewer payloads, or raise ConnectionOptions::slots: ", why.message()));
+}
+
+absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, size_t prefix_bytes,
+                                   size_t send_bytes_max) {
+  OutgoingMessage& message = *outbound.message_;
+  const absl::Span<const Segment> segments = message.segments();
+  const Layout layout = Plan(segments, prefix_bytes, message.body_bytes(), send_bytes_max);
+
+  absl::InlinedVector<TableEntry, kHeadroomSegments> table;
+  size_t inline_parts = 0;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const Segment& segment = segments[i];
+    TableEntry entry{0, 0, segment.length_bytes};
+    if (layout.is_inline[i]) {
+      if (segment.length_bytes != 0) ++inline_parts;
+    } else {
+      absl::StatusOr<uint32_t> rkey = port_.queue_pair().Grant(
+          {segment.address, segment.length_bytes, segment.lkey}, fabric::QueuePair::Access::kRead);
+      if (!rkey.ok()) {
+        if (absl::IsFailedPrecondition(rkey.status())) {
+          // The connection is lost, and we shall be told why. The caller has made no mistake.
+          port_.Fail(absl::StatusCode::kUnavailable,
+                     absl::StrCat("cannot be granted memory: ", rkey.status().message()));
+          return port_.why_closed();
+        }
+        return NotGranted(segments.size() - layout.is_inline.count(), rkey.status());
+      }
+      outbound.rkeys_.push_back(*rkey);
+      entry.address = reinterpret_cast<uint64_t>(segment.address);
+      entry.rkey = *rkey;
+    }
+    table.push_back(entry);
+  }
+
+  fabric::Sge sges[kSendSgeMax];
+  size_t count = 0;
+  // The prefix stands right before the first segment, so one segment of one message is one range of memory.
+  if (segments.size() <= kHeadroomSegments && inline_parts < kSendSgeMax) {
+    uint8_t* const prefix = message.body() - prefix_bytes;
+    WriteHeaderAndTable(header, table, prefix);
+    sges[count++] = {prefix, static_cast<uint32_t>(prefix_bytes), message.head().lkey()};
+    for (size_t i = 0; i < segments.size(); ++i) {
+      const Segment& segment = segments[i];
+      if (!layout.is_inline[i] || segment.length_bytes == 0) continue;
+      if (count == 1 && segment.address == message.body() && sges[0].length == prefix_bytes) {
+        sges[0].length += segment.length_bytes;
+      } else {
+        sges[count++] = {segment.address, segment.length_bytes, segment.lkey};
+      }
+    }
+  } else {
+    // Many small parts: copied together, they are less than one receive buffer.
+    fabric::Sge& sge = sges[count++];
+    absl::StatusOr<uint8_t*> buffer = message.AllocateHeader(prefix_bytes + layout.inline_bytes, &sge.lkey);
+    if (!buffer.ok()) {
+      return buffer.status();
+    }
+    sge.address = *buffer;
+    sge.length = static_cast<uint32_t>(prefix_bytes + layout.inline_bytes);
+    WriteHeaderAndTable(header, table, *buffer);
+    const absl::Span<const uint8_t> envelope = message.envelope();
+    uint8_t* out = *buffer + prefix_bytes;
+    if (!envelope.empty()) memcpy(out - envelope.size(), envelope.data(), envelope.size());
+    for (size_t i = 0; i < segments.size(); ++i) {
+      if (!layout.is_inline[i] || segments[i].length_bytes == 0) continue;
+      memcpy(out, segments[i].address, segments[i].length_bytes);
+      out += segments[i].length_bytes;
+    }
+  }
+  if (!sends_.PushSend(absl::MakeConstSpan(sges, count), &outbound,
+                       outbound.has_grants() || message.has_attached())) {
+    return port_.why_closed();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace hawser::transport

@@ -1,0 +1,125 @@
+#ifndef HAWSER_TRANSPORT_OUTBOUND_H_
+#define HAWSER_TRANSPORT_OUTBOUND_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/statusor.h"
+#include "hawser/transport/message.h"
+#include "hawser/transport/port.h"
+#include "hawser/transport/send_queue.h"
+#include "hawser/transport/wire.h"
+
+// One message on its way out: how it is laid out, what of it is granted, and when its memory is free again.
+namespace hawser::transport {
+
+class Outbounds;
+
+// A message that was posted, as one SEND. It owns the message, whose memory moves round this ring:
+//
+//   builder -> Outbounds::Post() -> Release() -> proved, and no grant is left -> its pool, or the Taker of
+//   the message.
+//
+// A slot holds a pointer to it from Post() to Release(), while the peer may still READ the message's memory, or the
+// request may have to be sent again. From Release() on only the fabric keeps it: until a completion proves that the
+// SEND is done, and the last of its grants is revoked.
+// Thread:   on the poller.
+// Lifetime: a part of its Outbounds. Not to be used after Release() or ReleaseAtFailure().
+class Outbound final : SendOwner {
+ public:
+  // Its connection goes: no Taker is there any more.
+  ~Outbound() {
+    if (message_ != nullptr) message_->ReturnTo(nullptr);
+  }
+
+  enum class State : uint8_t {
+    kIdle,              // Free for a message.
+    kPosted,            // A slot has it, and it is not proved.
+    kProved,            // A slot has it.
+    kUnproved,          // The SEND is not done; nothing is granted.
+    kRevokingUnproved,  // Nor that, and grants are being revoked.
+    kRevoking,          // Grants are being revoked.
+    kEnding,            // The connection has failed: all is kept until the fabric has done with it.
+    kImpossible,
+  };
+  enum class Event : uint8_t { kPost, kProve, kRelease, kRevoke, kRevoked, kFail, kFabricGone };
+  // kRelease: without grants; kRevoke: with some, which are being revoked from here on; kRevoked: the last of them
+  // is; kFail: its slot needs it no more since the connection has failed. kImpossible: only a bug of ours could cause
+  // this event here.
+  static State Next(State state, Event event);
+
+  // The slot needs it no more.
+  void Release();
+  // Likewise, and the connection has failed, or has closed.
+  void ReleaseAtFailure();
+
+  // `taker` gets the message, rather than its pool, when it is free.
+  void ReturnTo(OutgoingMessage::Taker* taker) { message_->ReturnTo(taker); }
+  // The peer may READ some of it.
+  bool has_grants() const { return !rkeys_.empty(); }
+
+ private:
+  friend class Outbounds;
+
+  Outbound(Outbounds& owner, uint32_t index) : owner_(owner), index_(index) {}
+  // SendOwner
+  void OnProved() override;
+  void Move(Event event);
+  void Revoke();
+
+  Outbounds& owner_;
+  const uint32_t index_;
+  State state_ = State::kIdle;
+  uint32_t grants_left_ = 0;  // That are being revoked.
+  OutgoingMessagePtr message_;
+  absl::InlinedVector<uint32_t, 2> rkeys_;
+};
+
+// The messages of one connection that are on their way out.
+// Thread:   on the poller.
+class Outbounds {
+ public:
+  Outbounds(Port& port, SendQueue& sends) : port_(port), sends_(sends) {}
+
+  // Queues `message` as one SEND: whole, if it fits the agreed receive buffer; otherwise its large segments are
+  // granted to the peer, which READs them from where they were built, and the small ones go along. `header`
+  // wants its kind, slot, generation and timeout. The result is valid until its release. If not OK, nothing was
+  // queued, and `message` is untouched:
+  //   InvalidArgument:   larger than the peer takes or than this side's own limit, or too many segments
+  //   ResourceExhausted: the message could not be built in registered memory, or nothing more can be granted
+  //   anything else:     the connection has just failed, and its handlers have heard
+  absl::StatusOr<Outbound*> Post(Header& header, OutgoingMessagePtr& message);
+
+  // The completion of a revocation whose wr_id has `index`.
+  void OnRevoked(uint32_t index);
+
+  // The fabric uses no memory any more: what was released at a failure is free.
+  void OnFabricGone();
+
+  // The fabric has not said of all grants yet that they are gone.
+  bool revokes() const { return revoking_ != 0; }
+
+ private:
+  friend class Outbound;
+
+  Outbound& New();
+  absl::Status Queue(Header& header, Outbound& outbound);
+  absl::Status QueueWhole(const Header& header, Outbound& outbound, size_t prefix_bytes);
+  absl::Status QueueParts(const Header& header, Outbound& outbound, size_t prefix_bytes,
+                          size_t send_bytes_max);
+  absl::Status CheckSize(const Header& header, const OutgoingMessage& message) const;
+  absl::Status NotGranted(size_t remote_segments, const absl::Status& why) const;
+
+  Port& port_;
+  SendQueue& sends_;
+  std::vector<std::unique_ptr<Outbound>> all_;
+  std::vector<uint32_t> free_;  // The last that became free comes first: its memory is warm.
+  uint32_t revoking_ = 0;       // Of kRevoking and kRevokingUnproved.
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_OUTBOUND_H_
