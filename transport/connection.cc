@@ -61,7 +61,7 @@ Connection::Connection(Poller& poller, const ConnectionOptions& options, Connect
       send_queue_(*this),
       outbounds_(*this, send_queue_),
       receive_ring_(*this),
-      pulls_(*this, send_queue_),
+      inbounds_(*this, send_queue_),
       control_(*this, send_queue_, *this),
       keepalive_(*this, control_, send_queue_, *this),
       connect_timer_([this] {
@@ -198,7 +198,7 @@ void Connection::Agree(const Handshake& peer) {
   agreed_.slots = static_cast<uint16_t>(std::min<uint32_t>(options_.slots, peer.slots));
   agreed_.receive_buffer_bytes = std::min(options_.receive_buffer_bytes, peer.receive_buffer_bytes);
   peer_message_bytes_max_ = peer.message_bytes_max;
-  const ExchangeParts parts{*this, send_queue_, outbounds_, pulls_, control_};
+  const ExchangeParts parts{*this, send_queue_, outbounds_, inbounds_, control_};
   if (handler_ == nullptr) {
     requester_ = std::make_unique<Requester>(parts, agreed_.slots);
   } else {
@@ -226,7 +226,7 @@ void Connection::OnEstablished(absl::string_view private_data) {
   }
   Move(Event::kEstablished);
   if (!carries_traffic() || std::exchange(ready_, true)) return;
-  pulls_.SetDepth(std::max<uint32_t>(1, queue_pair_->read_depth()));
+  inbounds_.SetDepth(std::max<uint32_t>(1, queue_pair_->read_depth()));
   poller_.timers().Cancel(connect_timer_);
   keepalive_.Start(requester_ != nullptr || awaits_first_message());
   poller_.MarkForFlush(this);
@@ -338,7 +338,7 @@ void Connection::Fail(const absl::Status& why) {
     queue_pair_->Disconnect();
   }
   AwaitFlush();
-  pulls_.Fail();
+  inbounds_.Fail();
   send_queue_.DropQueued();
   poller_.MarkForFlush(this);
   // Calls need to know one thing: whether this process ended them, or whether they may be tried again.
@@ -374,7 +374,7 @@ void Connection::CloseIfDrained() {
   receive_ring_.Unlink();
   queue_pair_->Disconnect();
   AwaitFlush();
-  pulls_.Fail();
+  inbounds_.Fail();
   if (requester_ != nullptr) requester_->FailAll(why_closed_);  // No call is left; ends its timers.
   if (responder_ != nullptr) responder_->FailAll(why_closed_);
 }

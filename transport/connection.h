@@ -14,6 +14,7 @@
 #include "hawser/transport/control.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/handshake.h"
+#include "hawser/transport/inbound.h"
 #include "hawser/transport/keepalive.h"
 #include "hawser/transport/message.h"
 #include "hawser/transport/options.h"
@@ -22,7 +23,6 @@
 #include "hawser/transport/poller.h"
 #include "hawser/transport/port.h"
 #include "hawser/transport/receive_ring.h"
-#include "hawser/transport/rendezvous.h"
 #include "hawser/transport/requester.h"
 #include "hawser/transport/responder.h"
 #include "hawser/transport/send_queue.h"
@@ -234,7 +234,7 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   SendQueue send_queue_;
   Outbounds outbounds_;
   ReceiveRing receive_ring_;
-  PullQueue pulls_;
+  Inbounds inbounds_;
   Control control_;
   Keepalive keepalive_;
   std::unique_ptr<Requester> requester_;  // One of these two.

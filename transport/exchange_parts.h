@@ -2,9 +2,9 @@
 #define HAWSER_TRANSPORT_EXCHANGE_PARTS_H_
 
 #include "hawser/transport/control.h"
+#include "hawser/transport/inbound.h"
 #include "hawser/transport/outbound.h"
 #include "hawser/transport/port.h"
-#include "hawser/transport/rendezvous.h"
 #include "hawser/transport/send_queue.h"
 
 namespace hawser::transport {
@@ -14,7 +14,7 @@ struct ExchangeParts {
   Port& port;
   SendQueue& sends;
   Outbounds& outbounds;
-  PullQueue& pulls;
+  Inbounds& inbounds;
   Control& control;
 };
 

@@ -25,7 +25,7 @@ Requester::Requester(const ExchangeParts& parts, uint32_t slots)
     : port_(parts.port),
       sends_(parts.sends),
       outbounds_(parts.outbounds),
-      pulls_(parts.pulls),
+      inbounds_(parts.inbounds),
       control_(parts.control),
       slots_(slots),
       deadline_timer_([this] { OnDeadlineTimer(); }),
@@ -83,58 +83,47 @@ void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_
     if (message.remote_bytes != 0) OweRelease(slot);
     return Free(slot);
   }
-  IncomingMessagePtr response = port_.poller().messages().NewIncoming();
-  response->SetReceived(std::move(buffer), length_bytes, message.envelope);
-  if (message.remote_bytes == 0) {
-    AddInlineSegments(message, *response);
-    return Deliver(slot, std::move(response));
-  }
+  slot.state = SlotState::kReceiving;
+  IncomingMessagePtr response;
+  const Inbounds::Fit fit =
+      inbounds_.Receive(slot.response, message, std::move(buffer), length_bytes, *this, response);
   const uint64_t body_bytes = message.inline_bytes + message.remote_bytes;
-  if (body_bytes > port_.options().message_bytes_max) {
-    OweRelease(slot);
-    return Deliver(slot, absl::ResourceExhaustedError(absl::StrCat(
-                             "the response has ", body_bytes, " bytes, this side takes at most ",
-                             port_.options().message_bytes_max, " (ConnectionOptions::message_bytes_max)")));
+  switch (fit) {
+    case Inbounds::Fit::kWhole:
+      return Deliver(slot, std::move(response));
+    case Inbounds::Fit::kAnnounced:
+      return;
+    case Inbounds::Fit::kTooLarge:
+      if (message.remote_bytes != 0) OweRelease(slot);
+      return Deliver(slot,
+                     absl::ResourceExhaustedError(absl::StrCat(
+                         "the response has ", body_bytes, " bytes, this side takes at most ",
+                         port_.options().message_bytes_max, " (ConnectionOptions::message_bytes_max)")));
+    case Inbounds::Fit::kNeverFits:
+      OweRelease(slot);
+      return Deliver(slot, absl::ResourceExhaustedError(
+                               absl::StrCat("the response has ", body_bytes,
+                                            " bytes, more than the whole memory pool here can hold; raise "
+                                            "BufferPoolOptions::limit_bytes")));
   }
-  if (!port_.poller().messages().buffers().CanEverHold(message.remote_bytes)) {
-    OweRelease(slot);
-    return Deliver(
-        slot, absl::ResourceExhaustedError(absl::StrCat("the response has ", body_bytes,
-                                                        " bytes, more than the whole memory pool here can "
-                                                        "hold; raise BufferPoolOptions::limit_bytes")));
-  }
-  slot.response = std::move(response);
-  slot.state = SlotState::kWantsMemory;
-  slot.was_short = false;
-  pulls_.Announce(&slot.pull, message.remote_bytes, this, header.slot);
 }
 
-void Requester::OnPullAdmitted(uint16_t index, Lease sink) {
+void Requester::OnShort(uint16_t index) {
   Slot& slot = slots_[index];
-  const absl::Span<const uint8_t> received = slot.response->received();
-  ParsedMessage message;
-  // It was found good when it came, and nothing but this side has held it since.
-  Parse(received.data(), received.size(), message).IgnoreError();
-  slot.state = SlotState::kPulling;
-  slot.pull.Start(message, sink, *slot.response);
-  slot.response->SetSink(std::move(sink));
-  pulls_.Add(&slot.pull);
-}
-
-void Requester::OnPullShort(uint16_t index) {
-  Slot& slot = slots_[index];
-  slot.was_short = true;
   // A large request may have just what its response wants.
   if (slot.request != nullptr && slot.request->has_grants()) ReleaseRequest(slot);
 }
 
-void Requester::OnPullEnded(uint16_t index, bool complete) {
+void Requester::OnWhole(uint16_t index, IncomingMessagePtr message) {
   Slot& slot = slots_[index];
-  if (!port_.carries_traffic()) return;  // Failed; its handler has heard.
   OweRelease(slot);
-  if (complete && slot.handler != nullptr) return Deliver(slot, std::move(slot.response));
-  slot.response.reset();
+  if (slot.handler != nullptr) return Deliver(slot, std::move(message));
   Free(slot);
+}
+
+void Requester::OnStopped(uint16_t index) {
+  OweRelease(slots_[index]);
+  Free(slots_[index]);
 }
 
 void Requester::GiveUp(Slot& slot, const absl::Status& why) {
@@ -142,10 +131,8 @@ void Requester::GiveUp(Slot& slot, const absl::Status& why) {
   slot.given_up = handler->name();
   // A slot that waits goes on waiting for the response; the others have it, and end once no READ is
   // outstanding.
-  if ((slot.state == SlotState::kWantsMemory || slot.state == SlotState::kPulling) &&
-      pulls_.Stop(&slot.pull)) {
+  if (slot.state == SlotState::kReceiving && inbounds_.Stop(slot.response)) {
     OweRelease(slot);
-    slot.response.reset();
     Free(slot);
   }
   handler->OnResponse(why);
@@ -178,7 +165,7 @@ void Requester::ReleaseRequest(Slot& slot) {
 
 void Requester::Free(Slot& slot) {
   ReleaseRequest(slot);
-  pulls_.Release(&slot.pull);
+  inbounds_.Release(slot.response);
   slot.state = SlotState::kFree;
   free_.push_back(IndexOf(slot));
   port_.OnExchangeEnded();
@@ -240,7 +227,7 @@ void Requester::OnDeadlineTimer() {
       }
       // Memory that is only being mapped, or for which others are first, comes too late, but is not
       // exhausted.
-      const bool exhausted = slot.state == SlotState::kWantsMemory && slot.was_short;
+      const bool exhausted = slot.response.was_short();
       const char* const what = slot.state == SlotState::kWaiting ? "no answer came before the deadline"
                                : exhausted
                                    ? "no memory was free for the large answer before the deadline; raise "

@@ -13,7 +13,6 @@
 #include "hawser/transport/environment.h"
 #include "hawser/transport/exchange.h"
 #include "hawser/transport/exchange_parts.h"
-#include "hawser/transport/rendezvous.h"
 #include "hawser/transport/timer.h"
 #include "hawser/transport/wire.h"
 
@@ -24,7 +23,7 @@ namespace hawser::transport {
 // the request's memory.
 // Thread:   on the poller.
 // Lifetime: a part of its Connection.
-class Requester final : Pull::Owner {
+class Requester final : Inbound::Owner {
  public:
   Requester(const ExchangeParts& parts, uint32_t slots);
 
@@ -49,16 +48,14 @@ class Requester final : Pull::Owner {
  private:
   enum class SlotState : uint8_t {
     kFree,
-    kWaiting,      // For the response.
-    kWantsMemory,  // A large response was announced, and waits for memory.
-    kPulling,      // READs a large response.
+    kWaiting,    // For the response.
+    kReceiving,  // A large response was announced.
   };
 
   struct Slot {
     SlotState state = SlotState::kFree;
     bool peer_knows_deadline = false;
     bool owes_cancel = false;  // The peer is to be told that nothing waits.
-    bool was_short = false;    // kWantsMemory: memory was asked for, and there was none.
     bool owes_release =
         false;  // The peer is to be told that its large response was READ. Implied by a new request.
     uint32_t generation = 0;
@@ -69,8 +66,7 @@ class Requester final : Pull::Owner {
     // Kept while a large response is READ, too: if the connection is lost before that is here, the request
     // may have to be sent again. Null: released.
     Outbound* request = nullptr;
-    IncomingMessagePtr response;
-    Pull pull;
+    Inbound response;
   };
 
   uint16_t IndexOf(const Slot& slot) const { return static_cast<uint16_t>(&slot - slots_.data()); }
@@ -81,14 +77,14 @@ class Requester final : Pull::Owner {
   void ReleaseRequest(Slot& slot);
   void OweRelease(Slot& slot);
   void OnDeadlineTimer();
-  void OnPullAdmitted(uint16_t slot, Lease sink) override;
-  void OnPullShort(uint16_t slot) override;
-  void OnPullEnded(uint16_t slot, bool complete) override;
+  void OnWhole(uint16_t slot, IncomingMessagePtr message) override;
+  void OnStopped(uint16_t slot) override;
+  void OnShort(uint16_t slot) override;
 
   Port& port_;
   SendQueue& sends_;
   Outbounds& outbounds_;
-  PullQueue& pulls_;
+  Inbounds& inbounds_;
   Control& control_;
   std::vector<Slot> slots_;
   std::vector<uint16_t>

@@ -18,7 +18,7 @@ constexpr int64_t kRefusalMaxNs = 50'000'000;
 Responder::Responder(const ExchangeParts& parts, uint32_t slots, RequestHandler& handler)
     : port_(parts.port),
       outbounds_(parts.outbounds),
-      pulls_(parts.pulls),
+      inbounds_(parts.inbounds),
       handler_(handler),
       slots_(slots),
       deadline_timer_([this] { OnDeadlineTimer(); }) {}
@@ -48,63 +48,50 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
       (!deadline_timer_.is_set() || slot.deadline_ns < deadline_timer_.when_ns())) {
     port_.poller().timers().Set(deadline_timer_, slot.deadline_ns);
   }
-  slot.request = port_.poller().messages().NewIncoming();
-  slot.request->SetReceived(std::move(buffer), length_bytes, message.envelope);
-  const uint64_t body_bytes = message.inline_bytes + message.remote_bytes;
-  if (body_bytes > port_.options().message_bytes_max) {
-    return Refuse(slot, absl::InvalidArgumentError(absl::StrCat(
-                            "the request has ", body_bytes, " bytes, the server takes at most ",
-                            port_.options().message_bytes_max, " (ConnectionOptions::message_bytes_max)")));
-  }
-  if (message.remote_bytes == 0) {
-    AddInlineSegments(message, *slot.request);
-    return Run(slot);
-  }
-  if (!port_.poller().messages().buffers().CanEverHold(message.remote_bytes)) {
-    return Refuse(slot, absl::ResourceExhaustedError(
-                            absl::StrCat("the request has ", body_bytes,
-                                         " bytes, more than the server's whole memory pool "
-                                         "can hold; raise BufferPoolOptions::limit_bytes there")));
-  }
-  slot.state = SlotState::kWantsMemory;
-  slot.was_short = false;
   slot.refuse_ns = slot.deadline_ns;
-  if (slot.deadline_ns != kNever) {
-    slot.refuse_ns -= std::min(int64_t{header.timeout_us} * 100, kRefusalMaxNs);
-    if (slot.refuse_ns < deadline_timer_.when_ns()) {
-      port_.poller().timers().Set(deadline_timer_, slot.refuse_ns);
-    }
+  slot.state = SlotState::kReceiving;
+  IncomingMessagePtr request;
+  const Inbounds::Fit fit =
+      inbounds_.Receive(slot.request, message, std::move(buffer), length_bytes, *this, request);
+  const uint64_t body_bytes = message.inline_bytes + message.remote_bytes;
+  switch (fit) {
+    case Inbounds::Fit::kWhole:
+      return Run(slot, std::move(request));
+    case Inbounds::Fit::kAnnounced:
+      return RefuseInTime(slot, header.timeout_us);
+    case Inbounds::Fit::kTooLarge:
+      return Refuse(slot, absl::InvalidArgumentError(absl::StrCat(
+                              "the request has ", body_bytes, " bytes, the server takes at most ",
+                              port_.options().message_bytes_max, " (ConnectionOptions::message_bytes_max)")));
+    case Inbounds::Fit::kNeverFits:
+      return Refuse(slot, absl::ResourceExhaustedError(
+                              absl::StrCat("the request has ", body_bytes,
+                                           " bytes, more than the server's whole memory pool "
+                                           "can hold; raise BufferPoolOptions::limit_bytes there")));
   }
-  pulls_.Announce(&slot.pull, message.remote_bytes, this, IndexOf(slot));
 }
 
-void Responder::OnPullAdmitted(uint16_t index, Lease sink) {
-  Slot& slot = slots_[index];
-  const absl::Span<const uint8_t> received = slot.request->received();
-  ParsedMessage message;
-  // It was found good when it came, and nothing but this side has held it since.
-  Parse(received.data(), received.size(), message).IgnoreError();
-  slot.state = SlotState::kPulling;
-  slot.pull.Start(message, sink, *slot.request);
-  slot.request->SetSink(std::move(sink));
-  pulls_.Add(&slot.pull);
+void Responder::RefuseInTime(Slot& slot, uint32_t timeout_us) {
+  if (slot.request.state() != Inbound::State::kWaiting || slot.deadline_ns == kNever) return;
+  slot.refuse_ns -= std::min(int64_t{timeout_us} * 100, kRefusalMaxNs);
+  if (slot.refuse_ns < deadline_timer_.when_ns()) {
+    port_.poller().timers().Set(deadline_timer_, slot.refuse_ns);
+  }
 }
 
-void Responder::OnPullEnded(uint16_t index, bool complete) {
-  Slot& slot = slots_[index];
-  if (!port_.carries_traffic()) return;
-  if (complete) return Run(slot);
-  Refuse(slot, slot.why_cancelled);
+void Responder::OnWhole(uint16_t index, IncomingMessagePtr message) {
+  Run(slots_[index], std::move(message));
 }
 
-void Responder::Run(Slot& slot) {
+void Responder::OnStopped(uint16_t index) { Refuse(slots_[index], slots_[index].why_cancelled); }
+
+void Responder::Run(Slot& slot, IncomingMessagePtr request) {
   slot.state = SlotState::kRunning;
-  handler_.OnRequest(IdOf(slot), std::move(slot.request), slot.deadline_ns);
+  handler_.OnRequest(IdOf(slot), std::move(request), slot.deadline_ns);
 }
 
 void Responder::Refuse(Slot& slot, const absl::Status& why) {
-  slot.request.reset();
-  pulls_.Release(&slot.pull);
+  inbounds_.Release(slot.request);
   slot.state = SlotState::kRunning;
   slot.cancelled = true;  // Nothing runs that would have to be told.
   handler_.OnBadRequest(IdOf(slot), why);
@@ -123,7 +110,7 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   if (!port_.carries_traffic()) return absl::OkStatus();
   if (!posted.ok()) return posted.status();
   // What the handler still keeps of the request is the application's.
-  pulls_.Release(&slot.pull);
+  inbounds_.Release(slot.request);
   if (!(*posted)->has_grants()) {
     (*posted)->Release();
     slot.state = SlotState::kFree;
@@ -141,7 +128,7 @@ HeldByHost Responder::DetachRequestMemory(ExchangeId id) {
                port_.peer());
   Slot& slot = slots_[id.slot];
   if (slot.generation != id.generation || slot.state != SlotState::kRunning) return {};
-  return pulls_.Detach(&slot.pull);
+  return inbounds_.Detach(slot.request);
 }
 
 uint32_t Responder::requests_that_may_come() const {
@@ -162,18 +149,16 @@ void Responder::Cancel(Slot& slot, const absl::Status& why) {
     case SlotState::kRunning:
       if (!std::exchange(slot.cancelled, true)) handler_.OnCancel(IdOf(slot), why);
       break;
-    case SlotState::kWantsMemory:
-      pulls_.Stop(&slot.pull);
-      Refuse(slot, why.code() == absl::StatusCode::kDeadlineExceeded && slot.was_short
-                       ? absl::ResourceExhaustedError(
-                             "no memory was free for the large request before its deadline; "
-                             "raise BufferPoolOptions::limit_bytes of the server")
-                       : why);
+    case SlotState::kReceiving: {
+      const bool was_short = slot.request.was_short();
+      slot.why_cancelled = was_short && absl::IsDeadlineExceeded(why)
+                               ? absl::ResourceExhaustedError(
+                                     "no memory was free for the large request before its deadline; "
+                                     "raise BufferPoolOptions::limit_bytes of the server")
+                               : why;
+      if (inbounds_.Stop(slot.request)) Refuse(slot, slot.why_cancelled);
       break;
-    case SlotState::kPulling:
-      slot.why_cancelled = why;
-      if (pulls_.Stop(&slot.pull)) Refuse(slot, why);
-      break;
+    }
     case SlotState::kFree:
     case SlotState::kGranted:
       break;
@@ -199,11 +184,10 @@ void Responder::OnDeadlineTimer() {
   const int64_t now_ns = port_.poller().now_ns();
   int64_t next_ns = kNever;
   for (Slot& slot : slots_) {
-    const bool unanswered = slot.state == SlotState::kPulling || slot.state == SlotState::kWantsMemory ||
-                            (slot.state == SlotState::kRunning && !slot.cancelled);
+    const bool unanswered =
+        slot.state == SlotState::kReceiving || (slot.state == SlotState::kRunning && !slot.cancelled);
     if (!unanswered || slot.deadline_ns == kNever) continue;
-    const int64_t due_ns =
-        slot.state == SlotState::kWantsMemory && slot.was_short ? slot.refuse_ns : slot.deadline_ns;
+    const int64_t due_ns = slot.request.was_short() ? slot.refuse_ns : slot.deadline_ns;
     if (due_ns <= now_ns) {
       slot.deadline_ns = kNever;
       Cancel(slot, absl::DeadlineExceededError("the caller's deadline has passed"));

@@ -8,7 +8,6 @@
 #include "hawser/transport/environment.h"
 #include "hawser/transport/exchange.h"
 #include "hawser/transport/exchange_parts.h"
-#include "hawser/transport/rendezvous.h"
 #include "hawser/transport/timer.h"
 #include "hawser/transport/wire.h"
 
@@ -17,7 +16,7 @@ namespace hawser::transport {
 // The slots of a connection at the side that answers requests.
 // Thread:   on the poller.
 // Lifetime: a part of its Connection.
-class Responder final : Pull::Owner {
+class Responder final : Inbound::Owner {
  public:
   Responder(const ExchangeParts& parts, uint32_t slots, RequestHandler& handler);
 
@@ -40,39 +39,37 @@ class Responder final : Pull::Owner {
  private:
   enum class SlotState : uint8_t {
     kFree,
-    kWantsMemory,  // A large request was announced, and waits for memory.
-    kPulling,      // READs a large request.
-    kRunning,      // The handler has it.
-    kGranted,      // The peer may READ the large response.
+    kReceiving,  // A large request was announced.
+    kRunning,    // The handler has it.
+    kGranted,    // The peer may READ the large response.
   };
 
   struct Slot {
     SlotState state = SlotState::kFree;
     bool cancelled = false;  // kRunning: the handler was told. Before: nothing waits any more.
-    bool was_short = false;  // kWantsMemory: memory was asked for, and there was none.
     uint32_t generation = 0;
     int64_t deadline_ns = kNever;
-    int64_t refuse_ns = kNever;    // kWantsMemory: when to refuse it if there was none.
-    IncomingMessagePtr request;    // Until the handler has it.
+    int64_t refuse_ns = kNever;  // kReceiving: when to refuse it if there is no memory.
+    Inbound request;
     Outbound* response = nullptr;  // kGranted.
     absl::Status why_cancelled;
-    Pull pull;
   };
 
   uint16_t IndexOf(const Slot& slot) const { return static_cast<uint16_t>(&slot - slots_.data()); }
   ExchangeId IdOf(const Slot& slot) const { return {IndexOf(slot), slot.generation}; }
-  void Run(Slot& slot);
+  void Run(Slot& slot, IncomingMessagePtr request);
   void Refuse(Slot& slot, const absl::Status& why);
+  // A request that waits for memory is refused before its deadline, so that the caller hears the reason.
+  void RefuseInTime(Slot& slot, uint32_t timeout_us);
   void Cancel(Slot& slot, const absl::Status& why);
   void EndResponse(Slot& slot);
   void OnDeadlineTimer();
-  void OnPullAdmitted(uint16_t slot, Lease sink) override;
-  void OnPullShort(uint16_t slot) override { slots_[slot].was_short = true; }
-  void OnPullEnded(uint16_t slot, bool complete) override;
+  void OnWhole(uint16_t slot, IncomingMessagePtr message) override;
+  void OnStopped(uint16_t slot) override;
 
   Port& port_;
   Outbounds& outbounds_;
-  PullQueue& pulls_;
+  Inbounds& inbounds_;
   RequestHandler& handler_;
   std::vector<Slot> slots_;
   uint32_t in_flight_ = 0;

@@ -58,13 +58,11 @@ mutation 'fewer receives wait than messages may come' transport/receive_ring.h \
   'missing_.size() >= spare_;' 'missing_.size() >= spare_ + 4;'
 mutation 'a large answer is never released' transport/requester.cc \
   '  OweRelease(slot);
-  if (complete && slot' '  if (complete && slot'
-mutation 'the sink of a READ is returned at the deadline' transport/requester.cc \
-  '      pulls_.Stop(&slot.pull)) {' '      (pulls_.Stop(&slot.pull), true)) {'
+  if (slot.handler != nullptr) return Deliver(slot, std::move(message));' '  if (slot.handler != nullptr) return Deliver(slot, std::move(message));'
+mutation 'the sink of a READ is returned at the deadline' transport/inbound.cc \
+  '  if (inbound.outstanding_ != 0) return false;' ''
 mutation 'a slot is free at the deadline' transport/requester.cc \
-  'if ((slot.state == SlotState::kWantsMemory || slot.state == SlotState::kPulling) &&
-      pulls_.Stop(&slot.pull)) {' 'if (slot.state == SlotState::kWaiting ||
-      pulls_.Stop(&slot.pull)) {'
+  'if (slot.state == SlotState::kReceiving && inbounds_.Stop(slot.response)) {' 'if (slot.state == SlotState::kWaiting || inbounds_.Stop(slot.response)) {'
 mutation 'a message goes before its grants are revoked' transport/outbound.cc \
   '  Move(Event::kRevoke);' '  Move(Event::kRevoke);
   message_.reset();'
@@ -73,11 +71,11 @@ mutation 'a message goes with the first of its grants' transport/outbound.cc \
   if (--all_[index]->grants_left_ == 0)'
 mutation 'a message goes before its SEND is proved' transport/outbound.cc \
   'if (rkeys_.empty()) return Move(Event::kRelease);' 'if (rkeys_.empty()) return message_.reset(), Move(Event::kRelease);'
-mutation 'the budget of READs is not given back' transport/rendezvous.cc \
+mutation 'the budget of READs is not given back' transport/inbound.cc \
   '  share_.Return(bytes);
   Pump();' '  Pump();'
-mutation 'a message is whole before its last READ' transport/rendezvous.cc \
-  'if (pull->outstanding_ == 0 && pull->exhausted()) {' 'if (pull->exhausted()) {'
+mutation 'a message is whole before its last READ' transport/inbound.cc \
+  'if (inbound.outstanding_ != 0 || !inbound.exhausted()) return;' 'if (!inbound.exhausted()) return;'
 mutation 'silence is not asked about' transport/keepalive.cc 'control_.Ping();' ''
 mutation 'READs that stand still are waited for' transport/keepalive.cc \
   'since_ns != kNever) {' 'since_ns != kNever && since_ns < 0) {'

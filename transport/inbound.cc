@@ -1,0 +1,192 @@
+#include "hawser/transport/inbound.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
+
+namespace hawser::transport {
+namespace {
+
+using State = Inbound::State;
+constexpr State kIdle = State::kIdle, kWaiting = State::kWaiting, kReading = State::kReading,
+                kStopping = State::kStopping, kNone = State::kImpossible;
+
+// clang-format off
+constexpr State kNext[4][5] = {
+    //              announced admitted  whole  stopped    last READ
+    /* kIdle     */ {kWaiting, kNone,    kNone, kNone,     kNone},
+    /* kWaiting  */ {kNone,    kReading, kNone, kIdle,     kNone},
+    /* kReading  */ {kNone,    kNone,    kIdle, kStopping, kNone},
+    /* kStopping */ {kNone,    kNone,    kNone, kStopping, kIdle},
+};
+// clang-format on
+
+}  // namespace
+
+// ---- Inbound
+
+State Inbound::Next(State state, Event event) {
+  return kNext[static_cast<int>(state)][static_cast<int>(event)];
+}
+
+void Inbound::Move(Event event) {
+  const State next = Next(state_, event);
+  HAWSER_CHECK(next != State::kImpossible, "what comes in slot ", slot_, " from ", inbounds_->port_.peer(),
+               " in state ", static_cast<int>(state_), " met event ", static_cast<int>(event));
+  state_ = next;
+}
+
+void Inbound::OnAdmitted(Lease sink) {
+  Move(Event::kAdmitted);
+  const absl::Span<const uint8_t> received = message_->received();
+  ParsedMessage parsed;
+  // It was found good when it came, and nothing but this side has held it since.
+  Parse(received.data(), received.size(), parsed).IgnoreError();
+  next_segment_ = 0;
+  next_offset_ = 0;
+  segments_.clear();
+  sink_ = sink.data();
+  lkey_ = sink.lkey();
+  const uint8_t* inline_segment = parsed.inline_segments;
+  const uint8_t* sink_segment = sink_;
+  for (size_t i = 0; i < parsed.header.entries; ++i) {
+    const TableEntry entry = DecodeTableEntry(parsed.table + i * kTableEntryBytes);
+    const uint8_t*& at = entry.rkey == 0 ? inline_segment : sink_segment;
+    message_->AddSegment(at, entry.length_bytes);
+    at += entry.length_bytes;
+    if (entry.rkey != 0) segments_.push_back({entry.address, entry.rkey, entry.length_bytes});
+  }
+  message_->SetSink(std::move(sink));
+  inbounds_->Start(*this);
+}
+
+void Inbound::OnShort() {
+  was_short_ = true;
+  owner_->OnShort(slot_);
+}
+
+void Inbound::OnReadCompleted(uint32_t bytes, bool ok) { inbounds_->OnReadCompleted(*this, bytes, ok); }
+
+// ---- Inbounds
+
+Inbounds::Inbounds(Port& port, SendQueue& sends)
+    : port_(port),
+      sends_(sends),
+      admission_(port.poller().pull_admission()),
+      account_(admission_, *this),
+      share_(port.poller().read_budget(), *this) {}
+
+Inbounds::Fit Inbounds::Receive(Inbound& inbound, const ParsedMessage& parsed, Lease&& buffer,
+                                uint32_t length_bytes, Inbound::Owner& owner, IncomingMessagePtr& message) {
+  if (parsed.inline_bytes + parsed.remote_bytes > port_.options().message_bytes_max) return Fit::kTooLarge;
+  MessagePool& messages = port_.poller().messages();
+  if (parsed.remote_bytes != 0 && !messages.buffers().CanEverHold(parsed.remote_bytes)) {
+    return Fit::kNeverFits;
+  }
+  message = messages.NewIncoming();
+  message->SetReceived(std::move(buffer), length_bytes, parsed.envelope);
+  if (parsed.remote_bytes == 0) {
+    AddInlineSegments(parsed, *message);
+    return Fit::kWhole;
+  }
+  Release(inbound);
+  inbound.inbounds_ = this;
+  inbound.owner_ = &owner;
+  inbound.slot_ = parsed.header.slot;
+  inbound.message_ = std::move(message);
+  inbound.was_short_ = false;
+  inbound.Move(Inbound::Event::kAnnounced);
+  admission_.Announce(inbound, parsed.remote_bytes, account_);
+  return Fit::kAnnounced;
+}
+
+void Inbounds::Start(Inbound& inbound) {
+  inbound.queued_ = true;
+  ready_.push_back(&inbound);
+  Pump();
+}
+
+bool Inbounds::Stop(Inbound& inbound) {
+  admission_.Withdraw(inbound);
+  Dequeue(inbound);
+  if (inbound.holds_memory()) admission_.OnPullEnded(inbound);
+  inbound.Move(Inbound::Event::kStopped);
+  if (inbound.outstanding_ != 0) return false;
+  if (inbound.state_ == State::kStopping) inbound.Move(Inbound::Event::kLastRead);
+  inbound.message_.reset();
+  return true;
+}
+
+void Inbounds::Fail() {
+  failed_ = true;
+  admission_.WithdrawAll(account_);
+}
+
+PeerHost Inbounds::peer_host() const { return PeerHost(port_.peer_address()); }
+
+bool Inbounds::waits_for_peer() const {
+  return !share_.waits_in_line() && sends_.reads_stand_still_since_ns() != kNever;
+}
+
+void Inbounds::EndForMemory() {
+  port_.Fail(
+      absl::StatusCode::kResourceExhausted,
+      absl::StrCat("holds memory for large messages that it announced, but answers hardly any READ of them (",
+                   sends_.DescribeOldestRead(), " is the oldest) while others wait for memory"));
+}
+
+void Inbounds::Dequeue(Inbound& inbound) {
+  if (!inbound.queued_) return;
+  inbound.queued_ = false;
+  ready_.erase(std::find(ready_.begin(), ready_.end(), &inbound));
+}
+
+void Inbounds::Pump() {
+  while (!failed_ && !ready_.empty()) {
+    Inbound& inbound = *ready_.front();
+    if (inbound.exhausted()) {
+      Dequeue(inbound);
+      continue;
+    }
+    const Inbound::Segment& segment = inbound.segments_[inbound.next_segment_];
+    const uint32_t bytes = std::min(kReadChunkBytes, segment.length_bytes - inbound.next_offset_);
+    if (!share_.Take(bytes)) return;
+    if (!sends_.PushRead({inbound.sink_, bytes, inbound.lkey_}, segment.address + inbound.next_offset_,
+                         segment.rkey, &inbound)) {
+      return share_.Return(bytes);
+    }
+    admission_.OnReadQueued(inbound, bytes);
+    ++inbound.outstanding_;
+    inbound.sink_ += bytes;
+    inbound.next_offset_ += bytes;
+    if (inbound.next_offset_ == segment.length_bytes) {
+      ++inbound.next_segment_;
+      inbound.next_offset_ = 0;
+    }
+    std::rotate(ready_.begin(), ready_.begin() + 1, ready_.end());
+  }
+}
+
+void Inbounds::OnReadCompleted(Inbound& inbound, uint32_t bytes, bool ok) {
+  --inbound.outstanding_;
+  if (inbound.state_ != State::kStopping) admission_.OnRead(inbound, bytes);
+  if (!ok) inbound.Move(Inbound::Event::kStopped);
+  share_.Return(bytes);
+  Pump();
+  if (inbound.outstanding_ != 0 || !inbound.exhausted()) return;
+  Dequeue(inbound);
+  admission_.OnPullEnded(inbound);
+  // Its connection has failed: its handler has heard, and the message is kept until the fabric has done with it.
+  if (!port_.carries_traffic()) return;
+  if (inbound.state_ == State::kReading) {
+    inbound.Move(Inbound::Event::kWhole);
+    return inbound.owner_->OnWhole(inbound.slot_, std::move(inbound.message_));
+  }
+  inbound.Move(Inbound::Event::kLastRead);
+  inbound.message_.reset();
+  inbound.owner_->OnStopped(inbound.slot_);
+}
+
+}  // namespace hawser::transport

@@ -1,0 +1,155 @@
+#ifndef HAWSER_TRANSPORT_INBOUND_H_
+#define HAWSER_TRANSPORT_INBOUND_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "hawser/base/peer_table.h"
+#include "hawser/transport/buffer_pool.h"
+#include "hawser/transport/message.h"
+#include "hawser/transport/port.h"
+#include "hawser/transport/pull_admission.h"
+#include "hawser/transport/read_budget.h"
+#include "hawser/transport/send_queue.h"
+#include "hawser/transport/wire.h"
+
+// One message that comes: whole, or as a table of what there is to be READ.
+namespace hawser::transport {
+
+class Inbounds;
+
+// One READ at most: long enough that its cost is that of its bytes, short enough that the small messages
+// which wait behind it on the wire are not late (256 KiB are 21 us at 100 Gbit/s).
+inline constexpr uint32_t kReadChunkBytes = 256 << 10;
+
+// The message that a slot receives. Its memory moves round this ring:
+//
+//   fabric (receive) -> Inbounds::Receive() -> [pool -> fabric, one READ after the other ->] slot ->
+//   application -> pool
+//
+// A message that came whole is the slot's at once. One that was announced waits for memory (PullAdmission), then for
+// its READs; then the slot's owner hears OnWhole(). What was READ counts against the peer's host until Release() or
+// Detach(), although the application has it.
+// Thread:   on the poller.
+// Lifetime: a part of a slot, which outlives the READs: it is destroyed with its connection.
+class Inbound final : public AdmittedPull, public ReadOwner {
+ public:
+  enum class State : uint8_t {
+    kIdle,     // Nothing comes.
+    kWaiting,  // For memory.
+    kReading,
+    kStopping,  // No slot wants it, and some READs are outstanding.
+    kImpossible,
+  };
+  enum class Event : uint8_t { kAnnounced, kAdmitted, kWhole, kStopped, kLastRead };
+  // kWhole: all of it is there; kStopped: no slot wants it; kLastRead: of a message that is not wanted, or one READ of
+  // which has failed, none is outstanding any more. kImpossible: only a bug of ours could cause this event here.
+  static State Next(State state, Event event);
+
+  // What becomes of a message that was announced. Called from inside a completion or a timer.
+  class Owner {
+   public:
+    virtual void OnWhole(uint16_t slot, IncomingMessagePtr message) = 0;
+    // It was stopped, or one of its READs has failed, and the fabric uses its memory no more.
+    virtual void OnStopped(uint16_t slot) = 0;
+    // No memory is free for it; it is the next of its host to get some. Perhaps several times.
+    virtual void OnShort(uint16_t slot) { (void)slot; }
+
+   protected:
+    ~Owner() = default;
+  };
+
+  State state() const { return state_; }
+  // It waits for memory, and there was none.
+  bool was_short() const { return state_ == State::kWaiting && was_short_; }
+
+ private:
+  friend class Inbounds;
+  struct Segment {
+    uint64_t address;
+    uint32_t rkey;
+    uint32_t length_bytes;
+  };
+
+  void Move(Event event);
+  // No READ follows: it is stopped, or all are posted.
+  bool exhausted() const { return state_ == State::kStopping || next_segment_ == segments_.size(); }
+
+  // AdmittedPull
+  void OnAdmitted(Lease sink) override;
+  void OnShort() override;
+  // ReadOwner
+  void OnReadCompleted(uint32_t bytes, bool ok) override;
+  uint16_t slot() const override { return slot_; }
+
+  State state_ = State::kIdle;
+  bool was_short_ = false;
+  bool queued_ = false;  // In Inbounds::ready_.
+  uint16_t slot_ = 0;
+  Inbounds* inbounds_ = nullptr;
+  Owner* owner_ = nullptr;
+  IncomingMessagePtr message_;  // Null in kIdle.
+  uint32_t outstanding_ = 0;    // READs.
+  uint32_t next_segment_ = 0;
+  uint32_t next_offset_ = 0;  // In that segment.
+  uint8_t* sink_ = nullptr;   // Where the next byte goes.
+  uint32_t lkey_ = 0;
+  absl::InlinedVector<Segment, 2> segments_;
+};
+
+// The messages that one connection receives: those that were announced wait for memory, then take turns, a READ
+// each, within the connection's READ depth and the poller's budget.
+// Thread:   on the poller.
+class Inbounds final : ReadShare::Owner, PullAccount::Owner {
+ public:
+  Inbounds(Port& port, SendQueue& sends);
+
+  enum class Fit {
+    kWhole,      // `message` is here.
+    kAnnounced,  // The owner hears what becomes of it, perhaps inside this call.
+    kTooLarge,   // Larger than ConnectionOptions::message_bytes_max: refused.
+    kNeverFits,  // Larger than the whole memory pool: refused.
+  };
+  // `parsed` is in `buffer`, of which it uses `length_bytes`. What `inbound` held before counts no longer.
+  Fit Receive(Inbound& inbound, const ParsedMessage& parsed, Lease&& buffer, uint32_t length_bytes,
+              Inbound::Owner& owner, IncomingMessagePtr& message);
+
+  // `inbound`, which was announced, is not wanted any more. True: that was all. False: OnStopped() follows.
+  bool Stop(Inbound& inbound);
+  // What was READ for `inbound` counts no longer: it was given back, or is the application's. Nothing happens if it
+  // does not count.
+  void Release(Inbound& inbound) { admission_.Release(inbound); }
+  // See PullAdmission.
+  HeldByHost Detach(Inbound& inbound) { return admission_.Detach(inbound); }
+  // The connection has failed: no further READs, and no memory for what waits.
+  void Fail();
+  void SetDepth(uint32_t depth) { share_.SetDepth(depth); }
+
+ private:
+  friend class Inbound;
+
+  void Start(Inbound& inbound);
+  void OnReadCompleted(Inbound& inbound, uint32_t bytes, bool ok);
+  void Dequeue(Inbound& inbound);
+
+  // ReadShare::Owner: posts as many READs as may be outstanding.
+  void Pump() override;
+
+  // PullAccount::Owner
+  PeerHost peer_host() const override;
+  bool waits_for_peer() const override;
+  void EndForMemory() override;
+
+  Port& port_;
+  SendQueue& sends_;
+  PullAdmission& admission_;
+  PullAccount account_;
+  std::vector<Inbound*> ready_;  // With something left to READ, in turn.
+  ReadShare share_;
+  bool failed_ = false;
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_INBOUND_H_
