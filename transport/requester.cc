@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
 #include "hawser/transport/called_out.h"
 
 namespace hawser::transport {
@@ -34,6 +35,14 @@ Requester::Requester(const ExchangeParts& parts, uint32_t slots)
   for (uint32_t i = slots; i > 0; --i) free_.push_back(static_cast<uint16_t>(i - 1));
 }
 
+void Requester::Move(Slot& slot, Event event) {
+  const State next = RequesterSlot::Next(slot.state, event);
+  HAWSER_CHECK(next != State::kImpossible, "slot ", IndexOf(slot), " of ", slots_.size(), ", connection to ",
+               port_.peer(), ", in state ", static_cast<int>(slot.state), " met event ",
+               static_cast<int>(event));
+  slot.state = next;
+}
+
 absl::StatusOr<ExchangeId> Requester::Send(OutgoingMessagePtr& request, int64_t deadline_ns,
                                            ResponseHandler& handler) {
   if (free_.empty()) return absl::ResourceExhaustedError("every slot is busy");
@@ -46,7 +55,7 @@ absl::StatusOr<ExchangeId> Requester::Send(OutgoingMessagePtr& request, int64_t 
   absl::StatusOr<Outbound*> posted = outbounds_.Post(header, request);
   if (!posted.ok()) return posted.status();
   free_.pop_back();
-  slot.state = SlotState::kWaiting;
+  Move(slot, Event::kSend);
   ++slot.generation;
   slot.owes_release = false;
   slot.deadline_ns = deadline_ns;
@@ -64,7 +73,7 @@ void Requester::Cancel(ExchangeId id) {
   if (id.slot >= slots_.size()) return;
   Slot& slot = slots_[id.slot];
   if (slot.generation != id.generation || slot.handler == nullptr) return;
-  slot.owes_cancel = slot.state == SlotState::kWaiting;
+  slot.owes_cancel = slot.state == State::kWaiting;
   if (slot.owes_cancel) ++owing_;
   GiveUp(slot, absl::CancelledError("cancelled by the caller"));
   control_.Pump();
@@ -72,40 +81,35 @@ void Requester::Cancel(ExchangeId id) {
 
 void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes) {
   const Header& header = message.header;
-  if (header.slot >= slots_.size() || slots_[header.slot].state != SlotState::kWaiting ||
-      slots_[header.slot].generation != header.generation) {
+  Slot* const found = header.slot < slots_.size() ? &slots_[header.slot] : nullptr;
+  if (found == nullptr || (found->state != State::kWaiting && found->state != State::kAbandoned) ||
+      found->generation != header.generation) {
     return port_.Fail(Violation::kSlot, absl::StrCat("answered exchange ", header.generation, " of slot ",
                                                      header.slot, ", which is not waiting for an answer"));
   }
-  Slot& slot = slots_[header.slot];
+  Slot& slot = *found;
   slot.owes_cancel = false;
-  if (slot.handler == nullptr) {
+  if (slot.state == State::kAbandoned) {
     if (message.remote_bytes != 0) OweRelease(slot);
-    return Free(slot);
+    return Free(slot, Event::kAnswered);
   }
-  slot.state = SlotState::kReceiving;
   IncomingMessagePtr response;
   const Inbounds::Fit fit =
       inbounds_.Receive(slot.response, message, std::move(buffer), length_bytes, *this, response);
+  if (fit == Inbounds::Fit::kWhole) return Deliver(slot, Event::kAnswered, std::move(response));
+  // Refused while it was received: the connection has failed, and all have heard.
+  if (!port_.carries_traffic()) return;
+  if (fit == Inbounds::Fit::kAnnounced) return Move(slot, Event::kAnnounced);
   const uint64_t body_bytes = message.inline_bytes + message.remote_bytes;
-  switch (fit) {
-    case Inbounds::Fit::kWhole:
-      return Deliver(slot, std::move(response));
-    case Inbounds::Fit::kAnnounced:
-      return;
-    case Inbounds::Fit::kTooLarge:
-      if (message.remote_bytes != 0) OweRelease(slot);
-      return Deliver(slot,
-                     absl::ResourceExhaustedError(absl::StrCat(
-                         "the response has ", body_bytes, " bytes, this side takes at most ",
-                         port_.options().message_bytes_max, " (ConnectionOptions::message_bytes_max)")));
-    case Inbounds::Fit::kNeverFits:
-      OweRelease(slot);
-      return Deliver(slot, absl::ResourceExhaustedError(
-                               absl::StrCat("the response has ", body_bytes,
-                                            " bytes, more than the whole memory pool here can hold; raise "
-                                            "BufferPoolOptions::limit_bytes")));
-  }
+  if (message.remote_bytes != 0) OweRelease(slot);
+  Deliver(slot, Event::kAnswered,
+          absl::ResourceExhaustedError(
+              fit == Inbounds::Fit::kTooLarge
+                  ? absl::StrCat("the response has ", body_bytes, " bytes, this side takes at most ",
+                                 port_.options().message_bytes_max, " (ConnectionOptions::message_bytes_max)")
+                  : absl::StrCat("the response has ", body_bytes,
+                                 " bytes, more than the whole memory pool here can hold; raise "
+                                 "BufferPoolOptions::limit_bytes")));
 }
 
 void Requester::OnShort(uint16_t index) {
@@ -117,13 +121,12 @@ void Requester::OnShort(uint16_t index) {
 void Requester::OnWhole(uint16_t index, IncomingMessagePtr message) {
   Slot& slot = slots_[index];
   OweRelease(slot);
-  if (slot.handler != nullptr) return Deliver(slot, std::move(message));
-  Free(slot);
+  Deliver(slot, Event::kRead, std::move(message));
 }
 
 void Requester::OnStopped(uint16_t index) {
   OweRelease(slots_[index]);
-  Free(slots_[index]);
+  Free(slots_[index], Event::kStopped);
 }
 
 void Requester::GiveUp(Slot& slot, const absl::Status& why) {
@@ -131,21 +134,23 @@ void Requester::GiveUp(Slot& slot, const absl::Status& why) {
   slot.given_up = handler->name();
   // A slot that waits goes on waiting for the response; the others have it, and end once no READ is
   // outstanding.
-  if (slot.state == SlotState::kReceiving && inbounds_.Stop(slot.response)) {
+  const bool receives = slot.state == State::kReceiving;
+  Move(slot, Event::kGiveUp);
+  if (receives && inbounds_.Stop(slot.response)) {
     OweRelease(slot);
-    Free(slot);
+    Free(slot, Event::kStopped);
   }
   handler->OnResponse(why);
 }
 
-void Requester::Deliver(Slot& slot, absl::StatusOr<IncomingMessagePtr>&& response) {
+void Requester::Deliver(Slot& slot, Event how, absl::StatusOr<IncomingMessagePtr>&& response) {
   ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
   if (response.ok() && !(*response)->envelope().empty() && (*response)->envelope()[0] != 0) {
     OfferRequestBack(slot, *handler, **response);
   }
   // The slot is free before the handler runs, which may send the next request in it. Others that wait for a
   // slot hear of it first.
-  Free(slot);
+  Free(slot, how);
   handler->OnResponse(std::move(response));
 }
 
@@ -163,10 +168,10 @@ void Requester::ReleaseRequest(Slot& slot) {
   std::exchange(slot.request, nullptr)->Release();
 }
 
-void Requester::Free(Slot& slot) {
+void Requester::Free(Slot& slot, Event how) {
   ReleaseRequest(slot);
   inbounds_.Release(slot.response);
-  slot.state = SlotState::kFree;
+  Move(slot, how);
   free_.push_back(IndexOf(slot));
   port_.OnExchangeEnded();
 }
@@ -197,7 +202,7 @@ std::string Requester::DescribeSlots() const {
   size_t given_up = 0;
   const Slot* oldest = nullptr;
   for (const Slot& slot : slots_) {
-    if (slot.state == SlotState::kFree) continue;
+    if (slot.state == State::kFree) continue;
     if (slot.handler == nullptr) ++given_up;
     if (oldest == nullptr || slot.sent_ns < oldest->sent_ns) oldest = &slot;
   }
@@ -221,14 +226,14 @@ void Requester::OnDeadlineTimer() {
   for (Slot& slot : slots_) {
     if (slot.handler == nullptr || slot.deadline_ns == kNever) continue;
     if (slot.deadline_ns <= now_ns) {
-      if (slot.state == SlotState::kWaiting && !slot.peer_knows_deadline) {
+      if (slot.state == State::kWaiting && !slot.peer_knows_deadline) {
         slot.owes_cancel = true;
         ++owing_;
       }
       // Memory that is only being mapped, or for which others are first, comes too late, but is not
       // exhausted.
       const bool exhausted = slot.response.was_short();
-      const char* const what = slot.state == SlotState::kWaiting ? "no answer came before the deadline"
+      const char* const what = slot.state == State::kWaiting ? "no answer came before the deadline"
                                : exhausted
                                    ? "no memory was free for the large answer before the deadline; raise "
                                      "BufferPoolOptions::limit_bytes or release replies"

@@ -13,6 +13,7 @@
 #include "hawser/transport/environment.h"
 #include "hawser/transport/exchange.h"
 #include "hawser/transport/exchange_parts.h"
+#include "hawser/transport/slot_state.h"
 #include "hawser/transport/timer.h"
 #include "hawser/transport/wire.h"
 
@@ -46,14 +47,11 @@ class Requester final : Inbound::Owner {
   void FailAll(const absl::Status& why);
 
  private:
-  enum class SlotState : uint8_t {
-    kFree,
-    kWaiting,    // For the response.
-    kReceiving,  // A large response was announced.
-  };
+  using State = RequesterSlot::State;
+  using Event = RequesterSlot::Event;
 
   struct Slot {
-    SlotState state = SlotState::kFree;
+    State state = State::kFree;
     bool peer_knows_deadline = false;
     bool owes_cancel = false;  // The peer is to be told that nothing waits.
     bool owes_release =
@@ -70,10 +68,12 @@ class Requester final : Inbound::Owner {
   };
 
   uint16_t IndexOf(const Slot& slot) const { return static_cast<uint16_t>(&slot - slots_.data()); }
+  void Move(Slot& slot, Event event);
   void GiveUp(Slot& slot, const absl::Status& why);
-  void Deliver(Slot& slot, absl::StatusOr<IncomingMessagePtr>&& response);
+  // `how` the slot becomes free: kAnswered, kRead.
+  void Deliver(Slot& slot, Event how, absl::StatusOr<IncomingMessagePtr>&& response);
   void OfferRequestBack(Slot& slot, ResponseHandler& handler, const IncomingMessage& error);
-  void Free(Slot& slot);
+  void Free(Slot& slot, Event how);
   void ReleaseRequest(Slot& slot);
   void OweRelease(Slot& slot);
   void OnDeadlineTimer();

@@ -23,13 +23,22 @@ Responder::Responder(const ExchangeParts& parts, uint32_t slots, RequestHandler&
       slots_(slots),
       deadline_timer_([this] { OnDeadlineTimer(); }) {}
 
+void Responder::Move(Slot& slot, Event event) {
+  const State next = ResponderSlot::Next(slot.state, event);
+  HAWSER_CHECK(next != State::kImpossible, "slot ", IndexOf(slot), " of ", slots_.size(), ", connection to ",
+               port_.peer(), ", in state ", static_cast<int>(slot.state), " met event ",
+               static_cast<int>(event));
+  in_flight_ += (next != State::kFree) - (slot.state != State::kFree);
+  slot.state = next;
+}
+
 void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes) {
   const Header& header = message.header;
   if (header.slot >= slots_.size()) {
     return port_.Fail(Violation::kSlot, absl::StrCat("used slot ", header.slot, " of ", slots_.size()));
   }
   Slot& slot = slots_[header.slot];
-  if (slot.state != SlotState::kFree && slot.state != SlotState::kGranted) {
+  if (slot.state != State::kFree && slot.state != State::kGranted) {
     return port_.Fail(Violation::kSlot,
                       absl::StrCat("sent a request in slot ", header.slot, ", which is busy"));
   }
@@ -39,9 +48,7 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
   }
   // A new request says that the slot's last response has arrived and was READ.
   EndResponse(slot);
-  ++in_flight_;
   slot.generation = header.generation;
-  slot.cancelled = false;
   slot.deadline_ns =
       header.timeout_us == kNoTimeout ? kNever : port_.poller().now_ns() + int64_t{header.timeout_us} * 1000;
   if (slot.deadline_ns != kNever &&
@@ -49,26 +56,24 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
     port_.poller().timers().Set(deadline_timer_, slot.deadline_ns);
   }
   slot.refuse_ns = slot.deadline_ns;
-  slot.state = SlotState::kReceiving;
   IncomingMessagePtr request;
   const Inbounds::Fit fit =
       inbounds_.Receive(slot.request, message, std::move(buffer), length_bytes, *this, request);
-  const uint64_t body_bytes = message.inline_bytes + message.remote_bytes;
-  switch (fit) {
-    case Inbounds::Fit::kWhole:
-      return Run(slot, std::move(request));
-    case Inbounds::Fit::kAnnounced:
-      return RefuseInTime(slot, header.timeout_us);
-    case Inbounds::Fit::kTooLarge:
-      return Refuse(slot, absl::InvalidArgumentError(absl::StrCat(
-                              "the request has ", body_bytes, " bytes, the server takes at most ",
-                              port_.options().message_bytes_max, " (ConnectionOptions::message_bytes_max)")));
-    case Inbounds::Fit::kNeverFits:
-      return Refuse(slot, absl::ResourceExhaustedError(
-                              absl::StrCat("the request has ", body_bytes,
-                                           " bytes, more than the server's whole memory pool "
-                                           "can hold; raise BufferPoolOptions::limit_bytes there")));
+  if (fit == Inbounds::Fit::kWhole) return Run(slot, Event::kWhole, std::move(request));
+  if (fit == Inbounds::Fit::kAnnounced) {
+    Move(slot, Event::kAnnounced);
+    return RefuseInTime(slot, header.timeout_us);
   }
+  const uint64_t body_bytes = message.inline_bytes + message.remote_bytes;
+  if (fit == Inbounds::Fit::kTooLarge) {
+    return Refuse(slot, absl::InvalidArgumentError(absl::StrCat(
+                            "the request has ", body_bytes, " bytes, the server takes at most ",
+                            port_.options().message_bytes_max, " (ConnectionOptions::message_bytes_max)")));
+  }
+  Refuse(slot,
+         absl::ResourceExhaustedError(absl::StrCat("the request has ", body_bytes,
+                                                   " bytes, more than the server's whole memory pool "
+                                                   "can hold; raise BufferPoolOptions::limit_bytes there")));
 }
 
 void Responder::RefuseInTime(Slot& slot, uint32_t timeout_us) {
@@ -80,20 +85,19 @@ void Responder::RefuseInTime(Slot& slot, uint32_t timeout_us) {
 }
 
 void Responder::OnWhole(uint16_t index, IncomingMessagePtr message) {
-  Run(slots_[index], std::move(message));
+  Run(slots_[index], Event::kRead, std::move(message));
 }
 
-void Responder::OnStopped(uint16_t index) { Refuse(slots_[index], slots_[index].why_cancelled); }
+void Responder::OnStopped(uint16_t index) { Refuse(slots_[index], slots_[index].why_stopped); }
 
-void Responder::Run(Slot& slot, IncomingMessagePtr request) {
-  slot.state = SlotState::kRunning;
+void Responder::Run(Slot& slot, Event how, IncomingMessagePtr request) {
+  Move(slot, how);
   handler_.OnRequest(IdOf(slot), std::move(request), slot.deadline_ns);
 }
 
 void Responder::Refuse(Slot& slot, const absl::Status& why) {
   inbounds_.Release(slot.request);
-  slot.state = SlotState::kRunning;
-  slot.cancelled = true;  // Nothing runs that would have to be told.
+  Move(slot, Event::kRefuse);
   handler_.OnBadRequest(IdOf(slot), why);
 }
 
@@ -101,7 +105,9 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   HAWSER_CHECK(id.slot < slots_.size(), "slot ", id.slot, " of ", slots_.size(), ", connection to ",
                port_.peer());
   Slot& slot = slots_[id.slot];
-  if (slot.generation != id.generation || slot.state != SlotState::kRunning) return absl::OkStatus();
+  const bool answerable =
+      slot.state == State::kRunning || slot.state == State::kTold || slot.state == State::kRefused;
+  if (slot.generation != id.generation || !answerable) return absl::OkStatus();
   Header header;
   header.kind = Kind::kResponse;
   header.slot = id.slot;
@@ -113,12 +119,11 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   inbounds_.Release(slot.request);
   if (!(*posted)->has_grants()) {
     (*posted)->Release();
-    slot.state = SlotState::kFree;
-    --in_flight_;
+    Move(slot, Event::kAnswer);
     port_.OnExchangeEnded();
   } else {
     slot.response = *posted;
-    slot.state = SlotState::kGranted;
+    Move(slot, Event::kGrant);
   }
   return absl::OkStatus();
 }
@@ -127,41 +132,35 @@ HeldByHost Responder::DetachRequestMemory(ExchangeId id) {
   HAWSER_CHECK(id.slot < slots_.size(), "slot ", id.slot, " of ", slots_.size(), ", connection to ",
                port_.peer());
   Slot& slot = slots_[id.slot];
-  if (slot.generation != id.generation || slot.state != SlotState::kRunning) return {};
+  if (slot.generation != id.generation || (slot.state != State::kRunning && slot.state != State::kTold))
+    return {};
   return inbounds_.Detach(slot.request);
 }
 
 uint32_t Responder::requests_that_may_come() const {
   return static_cast<uint32_t>(std::count_if(slots_.begin(), slots_.end(), [](const Slot& slot) {
-    return slot.state == SlotState::kFree || slot.state == SlotState::kGranted;
+    return slot.state == State::kFree || slot.state == State::kGranted;
   }));
 }
 
 void Responder::EndResponse(Slot& slot) {
-  if (slot.state != SlotState::kGranted) return;
+  if (slot.state != State::kGranted) return;
   std::exchange(slot.response, nullptr)->Release();
-  slot.state = SlotState::kFree;
-  --in_flight_;
+  Move(slot, Event::kRelease);
 }
 
 void Responder::Cancel(Slot& slot, const absl::Status& why) {
-  switch (slot.state) {
-    case SlotState::kRunning:
-      if (!std::exchange(slot.cancelled, true)) handler_.OnCancel(IdOf(slot), why);
-      break;
-    case SlotState::kReceiving: {
-      const bool was_short = slot.request.was_short();
-      slot.why_cancelled = was_short && absl::IsDeadlineExceeded(why)
-                               ? absl::ResourceExhaustedError(
-                                     "no memory was free for the large request before its deadline; "
-                                     "raise BufferPoolOptions::limit_bytes of the server")
-                               : why;
-      if (inbounds_.Stop(slot.request)) Refuse(slot, slot.why_cancelled);
-      break;
-    }
-    case SlotState::kFree:
-    case SlotState::kGranted:
-      break;
+  if (slot.state == State::kRunning) {
+    Move(slot, Event::kCancel);
+    handler_.OnCancel(IdOf(slot), why);
+  } else if (slot.state == State::kReceiving) {
+    slot.why_stopped = slot.request.was_short() && absl::IsDeadlineExceeded(why)
+                           ? absl::ResourceExhaustedError(
+                                 "no memory was free for the large request before its deadline; "
+                                 "raise BufferPoolOptions::limit_bytes of the server")
+                           : why;
+    if (inbounds_.Stop(slot.request)) return Refuse(slot, slot.why_stopped);
+    Move(slot, Event::kStop);
   }
 }
 
@@ -174,7 +173,7 @@ void Responder::OnControlOp(const ControlOp& op) {
   if (slot.generation != op.generation) return;
   if (op.code == ControlOp::Code::kCancel) {
     Cancel(slot, absl::CancelledError("cancelled by the caller"));
-  } else if (slot.state == SlotState::kGranted) {
+  } else if (slot.state == State::kGranted) {
     EndResponse(slot);
     port_.OnExchangeEnded();
   }
@@ -184,9 +183,8 @@ void Responder::OnDeadlineTimer() {
   const int64_t now_ns = port_.poller().now_ns();
   int64_t next_ns = kNever;
   for (Slot& slot : slots_) {
-    const bool unanswered =
-        slot.state == SlotState::kReceiving || (slot.state == SlotState::kRunning && !slot.cancelled);
-    if (!unanswered || slot.deadline_ns == kNever) continue;
+    const bool is_waited_for = slot.state == State::kReceiving || slot.state == State::kRunning;
+    if (!is_waited_for || slot.deadline_ns == kNever) continue;
     const int64_t due_ns = slot.request.was_short() ? slot.refuse_ns : slot.deadline_ns;
     if (due_ns <= now_ns) {
       slot.deadline_ns = kNever;
@@ -204,8 +202,9 @@ void Responder::FailAll(const absl::Status& why) {
   port_.poller().timers().Cancel(deadline_timer_);
   for (Slot& slot : slots_) {
     if (slot.response != nullptr) std::exchange(slot.response, nullptr)->ReleaseAtFailure();
-    if (slot.state == SlotState::kRunning && !std::exchange(slot.cancelled, true))
-      handler_.OnCancel(IdOf(slot), why);
+    if (slot.state != State::kRunning) continue;
+    Move(slot, Event::kCancel);
+    handler_.OnCancel(IdOf(slot), why);
   }
 }
 

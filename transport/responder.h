@@ -8,6 +8,7 @@
 #include "hawser/transport/environment.h"
 #include "hawser/transport/exchange.h"
 #include "hawser/transport/exchange_parts.h"
+#include "hawser/transport/slot_state.h"
 #include "hawser/transport/timer.h"
 #include "hawser/transport/wire.h"
 
@@ -37,27 +38,23 @@ class Responder final : Inbound::Owner {
   void FailAll(const absl::Status& why);
 
  private:
-  enum class SlotState : uint8_t {
-    kFree,
-    kReceiving,  // A large request was announced.
-    kRunning,    // The handler has it.
-    kGranted,    // The peer may READ the large response.
-  };
+  using State = ResponderSlot::State;
+  using Event = ResponderSlot::Event;
 
   struct Slot {
-    SlotState state = SlotState::kFree;
-    bool cancelled = false;  // kRunning: the handler was told. Before: nothing waits any more.
+    State state = State::kFree;
     uint32_t generation = 0;
     int64_t deadline_ns = kNever;
     int64_t refuse_ns = kNever;  // kReceiving: when to refuse it if there is no memory.
     Inbound request;
     Outbound* response = nullptr;  // kGranted.
-    absl::Status why_cancelled;
+    absl::Status why_stopped;      // kStopping.
   };
 
   uint16_t IndexOf(const Slot& slot) const { return static_cast<uint16_t>(&slot - slots_.data()); }
   ExchangeId IdOf(const Slot& slot) const { return {IndexOf(slot), slot.generation}; }
-  void Run(Slot& slot, IncomingMessagePtr request);
+  void Move(Slot& slot, Event event);
+  void Run(Slot& slot, Event how, IncomingMessagePtr request);
   void Refuse(Slot& slot, const absl::Status& why);
   // A request that waits for memory is refused before its deadline, so that the caller hears the reason.
   void RefuseInTime(Slot& slot, uint32_t timeout_us);

@@ -58,11 +58,11 @@ mutation 'fewer receives wait than messages may come' transport/receive_ring.h \
   'missing_.size() >= spare_;' 'missing_.size() >= spare_ + 4;'
 mutation 'a large answer is never released' transport/requester.cc \
   '  OweRelease(slot);
-  if (slot.handler != nullptr) return Deliver(slot, std::move(message));' '  if (slot.handler != nullptr) return Deliver(slot, std::move(message));'
+  Deliver(slot, Event::kRead' '  Deliver(slot, Event::kRead'
 mutation 'the sink of a READ is returned at the deadline' transport/inbound.cc \
   '  if (inbound.outstanding_ != 0) return false;' ''
 mutation 'a slot is free at the deadline' transport/requester.cc \
-  'if (slot.state == SlotState::kReceiving && inbounds_.Stop(slot.response)) {' 'if (slot.state == SlotState::kWaiting || inbounds_.Stop(slot.response)) {'
+  'if (receives && inbounds_.Stop(slot.response)) {' 'if (!receives || inbounds_.Stop(slot.response)) {'
 mutation 'a message goes before its grants are revoked' transport/outbound.cc \
   '  Move(Event::kRevoke);' '  Move(Event::kRevoke);
   message_.reset();'
