@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "hawser/rpc/channel.h"
+#include "hawser/rpc/internal/call_handle.h"
 #include "hawser/rpc/internal/exceptions.h"
-#include "hawser/rpc/internal/untyped_call.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/status.h"
@@ -69,11 +69,11 @@ class Reply {
 template <typename Results>
 class PendingCall {
  public:
-  explicit PendingCall(internal::CallRef call) : call_(std::move(call)) {}
+  explicit PendingCall(internal::CallHandle call) : call_(std::move(call)) {}
   PendingCall(PendingCall&&) noexcept = default;
   PendingCall& operator=(PendingCall&&) = delete;
   ~PendingCall() {
-    if (call_ && !taken_) call_->Cancel();
+    if (call_ && !taken_) call_.Cancel();
   }
 
   // Blocks until the result is there, at the deadline at the latest, also while a callback on another thread
@@ -82,7 +82,7 @@ class PendingCall {
   // would wait, too; the call is cancelled.
   absl::StatusOr<Reply<Results>> Wait() {
     Take();
-    internal::CallResult result = call_->Wait();
+    internal::CallResult result = call_.Wait();
     return Typed(std::move(result.message), result.limits);
   }
 
@@ -96,8 +96,8 @@ class PendingCall {
   template <typename Callback>
   PendingCall& Then(Callback callback) {
     Take();
-    call_->Then([callback = std::move(callback)](absl::StatusOr<transport::IncomingMessagePtr>&& result,
-                                                 const ReadLimits& limits) mutable {
+    call_.Then([callback = std::move(callback)](absl::StatusOr<transport::IncomingMessagePtr>&& result,
+                                                const ReadLimits& limits) mutable {
       callback(Typed(std::move(result), limits));
     });
     return *this;
@@ -108,31 +108,31 @@ class PendingCall {
   // resumed at that moment: on the poller, or while no thread drives that.
   auto operator co_await() {
     Take();
-    return Awaiter(internal::CallRef::To(*call_.get()));
+    return Awaiter(call_.Share());
   }
 
   // The result becomes Cancelled, unless it is there already, and the server is told. From any thread, also
   // while another one is in Wait(), or a coroutine awaits the result.
   void Cancel() {
-    if (call_) call_->Cancel();
+    if (call_) call_.Cancel();
   }
 
  private:
   class Awaiter {
    public:
-    explicit Awaiter(internal::CallRef call) : call_(std::move(call)) {}
+    explicit Awaiter(internal::CallHandle call) : call_(std::move(call)) {}
     Awaiter(const Awaiter&) = delete;
     Awaiter& operator=(const Awaiter&) = delete;
     ~Awaiter() {
       if (result_.has_value()) return;
-      if (waits_) call_->Unhook();
-      call_->Cancel();
+      if (waits_) call_.Unhook();
+      call_.Cancel();
     }
 
     bool await_ready() const { return false; }
     void await_suspend(std::coroutine_handle<> waiting) {
       waits_ = true;
-      call_->Then(
+      call_.Then(
           [this, waiting](absl::StatusOr<transport::IncomingMessagePtr>&& message, const ReadLimits& limits) {
             result_.emplace(internal::CallResult{std::move(message), limits});
             waiting.resume();
@@ -143,7 +143,7 @@ class PendingCall {
     }
 
    private:
-    internal::CallRef call_;
+    internal::CallHandle call_;
     std::optional<internal::CallResult> result_;
     bool waits_ = false;
   };
@@ -161,11 +161,11 @@ class PendingCall {
   void Take() {
     if (!call_ || std::exchange(taken_, true)) [[unlikely]] {
       internal::Misused("Wait(), Then() or co_await twice on one PendingCall, or on one that was moved from",
-                        call_ ? call_->method().name : nullptr);
+                        call_ ? call_.method().name : nullptr);
     }
   }
 
-  internal::CallRef call_;
+  internal::CallHandle call_;
   bool taken_ = false;
 };
 
@@ -175,9 +175,9 @@ class Call {
  public:
   // CHECK: `channel` is null.
   Call(const std::shared_ptr<Channel>& channel, const Method& method, const CallOptions& options)
-      : call_(internal::UntypedCall::New(internal::CoreOf(channel, method), method, options)),
+      : call_(internal::CallHandle::New(internal::CoreOf(channel, method), method, options)),
         method_name_(method.name),
-        request_(call_->request().builder().template initRoot<Params>()) {}
+        request_(call_.request().builder().template initRoot<Params>()) {}
   Call(Call&&) noexcept = default;
   Call& operator=(Call&&) = delete;
 
@@ -202,7 +202,7 @@ class Call {
   // with InvalidArgument.
   capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner) {
     CheckUnsent();
-    return call_->request().Attach(bytes, std::move(owner));
+    return call_.request().Attach(bytes, std::move(owner));
   }
 
   // Hands the request over; request() must not be used afterwards. Never blocks, runs no callback. Whatever
@@ -210,7 +210,7 @@ class Call {
   // have run the call. Once: a second one is a CHECK.
   PendingCall<Results> Send() {
     CheckUnsent();
-    call_->Send();
+    call_.Send();
     return PendingCall<Results>(std::move(call_));
   }
 
@@ -220,7 +220,7 @@ class Call {
       internal::Misused("request(), Attach() or Send() on a Call that was sent, or moved from", method_name_);
   }
 
-  internal::CallRef call_;
+  internal::CallHandle call_;
   const char* method_name_;  // Also once call_ is gone.
   typename Params::Builder request_;
 };

@@ -18,14 +18,14 @@ void CancelScope::Remove(UntypedCall& call) {
 }
 
 void CancelScope::Cancel() {
-  std::vector<CallRef> calls;
+  std::vector<CallHandle> calls;
   {
     absl::MutexLock lock(&mutex_);
     cancelled_ = true;
-    for (UntypedCall* call : calls_) calls.push_back(CallRef::To(*call));
+    for (UntypedCall* call : calls_) calls.push_back(CallHandle::To(*call));
   }
   // Not under the lock: a call that ends leaves the scope.
-  for (CallRef& call : calls) call->Cancel();
+  for (CallHandle& call : calls) call.Cancel();
 }
 
 }  // namespace hawser::internal

@@ -63,15 +63,38 @@ void Misused(const char* how, const char* method) {
 
 // ---- Of the caller.
 
-CallRef UntypedCall::New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
-                         const CallOptions& options) {
+// ---- CallHandle
+
+CallHandle CallHandle::New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+                           const CallOptions& options) {
+  return UntypedCall::New(channel, method, options);
+}
+
+CallHandle CallHandle::To(UntypedCall& call) {
+  call.AddRef();
+  return CallHandle(&call);
+}
+
+void CallHandle::Release() { call_->Unref(); }
+const Method& CallHandle::method() const { return call_->method(); }
+transport::OutgoingMessage& CallHandle::request() { return call_->request(); }
+void CallHandle::Send() { call_->Send(); }
+CallResult CallHandle::Wait() { return call_->Wait(); }
+void CallHandle::Then(Callback&& callback) { call_->Then(std::move(callback)); }
+void CallHandle::Unhook() { call_->Unhook(); }
+void CallHandle::Cancel() { call_->Cancel(); }
+
+// ---- UntypedCall
+
+CallHandle UntypedCall::New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+                            const CallOptions& options) {
   if (!channel->poller().usable_in_this_process()) return NewInChild(channel, method);
   UntypedCall* const call = channel->calls().Get(channel);
   call->Prepare(channel, method, options);
-  return CallRef(call);
+  return CallHandle(call);
 }
 
-CallRef UntypedCall::NewInChild(const std::shared_ptr<ChannelCore>& channel, const Method& method) {
+CallHandle UntypedCall::NewInChild(const std::shared_ptr<ChannelCore>& channel, const Method& method) {
   auto* const call = new UntypedCall();
   call->core_ = channel.get();
   call->parents_core_ = channel;
@@ -81,7 +104,7 @@ CallRef UntypedCall::NewInChild(const std::shared_ptr<ChannelCore>& channel, con
   call->stage_ = Stage::kEnded;
   call->handover_.store(Handover::kResult, std::memory_order_relaxed);
   call->refs_.store(1, std::memory_order_relaxed);
-  return CallRef(call);
+  return CallHandle(call);
 }
 
 bool UntypedCall::in_child() const { return !core_->poller().usable_in_this_process(); }

@@ -1,8 +1,6 @@
 #ifndef HAWSER_RPC_INTERNAL_UNTYPED_CALL_H_
 #define HAWSER_RPC_INTERNAL_UNTYPED_CALL_H_
 
-#include <capnp/any.h>
-
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -16,10 +14,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "hawser/rpc/internal/call_handle.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/options.h"
 #include "hawser/transport/connection.h"
-#include "hawser/transport/environment.h"
 #include "hawser/transport/exchange.h"
 #include "hawser/transport/message.h"
 #include "hawser/transport/poller.h"
@@ -28,33 +26,6 @@ namespace hawser::internal {
 
 class CancelScope;
 class ChannelCore;
-class UntypedCall;
-
-struct CallResult {
-  absl::StatusOr<transport::IncomingMessagePtr> message;
-  ReadLimits limits;
-};
-
-// A shared owner of an UntypedCall: as shared_ptr, but the object goes back to its channel's pool.
-class CallRef {
- public:
-  CallRef() = default;
-  explicit CallRef(UntypedCall* call) : call_(call) {}  // Takes over one reference.
-  CallRef(CallRef&& other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
-  CallRef& operator=(CallRef&& other) noexcept {
-    std::swap(call_, other.call_);
-    return *this;
-  }
-  ~CallRef();
-  // A further reference to a call that has one.
-  static CallRef To(UntypedCall& call);
-  UntypedCall* operator->() const { return call_; }
-  UntypedCall* get() const { return call_; }
-  explicit operator bool() const { return call_ != nullptr; }
-
- private:
-  UntypedCall* call_ = nullptr;
-};
 
 // The call behind Call and PendingCall, without its types.
 //
@@ -62,34 +33,26 @@ class CallRef {
 // end of the connection or channel. The second of the two, the result or the caller that asks for it, hands it
 // over.
 // Thread:   that of the caller, one at a time; Cancel() from any.
-// Lifetime: two owners: the caller (CallRef), and from Send() until the result the channel.
+// Lifetime: two owners: the caller (CallHandle), and from Send() until the result the channel.
 class UntypedCall final : transport::ResponseHandler {
  public:
-  // Move-only function; stored inline if it fits two pointers.
-  using Callback = absl::AnyInvocable<void(absl::StatusOr<transport::IncomingMessagePtr>&& result,
-                                           const ReadLimits& limits)>;
+  using Callback = CallHandle::Callback;
 
-  static CallRef New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
-                     const CallOptions& options);
+  // The rest: as for CallHandle.
+  static CallHandle New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+                        const CallOptions& options);
 
   const Method& method() const { return method_; }
-  // Until Send().
   transport::OutgoingMessage& request() { return *request_; }
   void Send();
 
-  // One of them, once, after Send().
   CallResult Wait();
-  // `callback` runs in a turn of the thread that drives (Poller::MayCallOut()), never inside this call.
   void Then(Callback&& callback);
-
-  // After Then(): `callback` does not run any more, if it has not started. It does not start on the poller
-  // meanwhile if this thread is on it; else the caller makes sure of that.
   void Unhook();
-
   void Cancel();
 
  private:
-  friend class CallRef;
+  friend class CallHandle;
   friend class CallPool;
   friend class CallQueue;
   friend class ChannelCore;
@@ -126,7 +89,7 @@ class UntypedCall final : transport::ResponseHandler {
   ~UntypedCall() = default;
 
   // After fork(): a call that has failed already, made without touching anything of the parent's.
-  static CallRef NewInChild(const std::shared_ptr<ChannelCore>& channel, const Method& method);
+  static CallHandle NewInChild(const std::shared_ptr<ChannelCore>& channel, const Method& method);
   void Prepare(const std::shared_ptr<ChannelCore>& channel, const Method& method, const CallOptions& options);
 
   void AddRef() { refs_.fetch_add(1, std::memory_order_relaxed); }
@@ -206,21 +169,6 @@ class UntypedCall final : transport::ResponseHandler {
   Item<&UntypedCall::RunCancel> cancel_item_{this};
   Item<&UntypedCall::RunCallback> callback_item_{this};
 };
-
-inline CallRef CallRef::To(UntypedCall& call) {
-  call.AddRef();
-  return CallRef(&call);
-}
-
-inline CallRef::~CallRef() {
-  if (call_ != nullptr) call_->Unref();
-}
-
-// The program called what it must not: a CHECK that says `how` and, unless that is null, the method.
-[[noreturn, gnu::cold]] void Misused(const char* how, const char* method);
-
-// The root of a received message. Throws kj::Exception on a malformed one.
-capnp::AnyPointer::Reader Root(transport::IncomingMessage& message, const ReadLimits& limits);
 
 }  // namespace hawser::internal
 

@@ -4,6 +4,7 @@
 Usage: includes_test.py MANIFEST, which tests/layers/includes.bzl writes.
 """
 
+import os
 import re
 import sys
 import unittest
@@ -41,6 +42,16 @@ class IncludesTest(unittest.TestCase):
         for label in ("//rpc:rpc", "//transport:connection", "//transport/fabric/tcp:queue_pair", "//base:check"):
             self.assertIn(label, labels)
         self.assertEqual(self.faults(lines), [])
+
+    def test_a_call_pulls_in_no_connection(self):
+        """What each file of a program that makes calls is compiled with."""
+        seen, new = set(), ["rpc/call.h"]
+        while new:
+            header = new.pop()
+            seen.add(header)
+            new += [each for each in INCLUDE.findall(read(header)) if each not in seen and os.path.exists(each)]
+        self.assertIn("transport/message.h", seen)
+        self.assertFalse(seen & {"transport/connection.h", "transport/poller.h", "rpc/internal/channel_core.h"})
 
     def test_rpc_names_no_fabric(self):
         """What a header includes it also brings to those that may not include it."""

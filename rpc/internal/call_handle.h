@@ -1,0 +1,83 @@
+#ifndef HAWSER_RPC_INTERNAL_CALL_HANDLE_H_
+#define HAWSER_RPC_INTERNAL_CALL_HANDLE_H_
+
+#include <capnp/any.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "hawser/rpc/method.h"
+#include "hawser/rpc/options.h"
+#include "hawser/transport/message.h"
+
+namespace hawser::internal {
+
+class ChannelCore;
+class UntypedCall;
+
+struct CallResult {
+  absl::StatusOr<transport::IncomingMessagePtr> message;
+  ReadLimits limits;
+};
+
+// What Call and PendingCall hold of the call behind them (untyped_call.h): one of its owners. Move-only; empty once moved
+// from, and then nothing but the destructor may be called.
+// Thread:   that of the caller, one at a time; Cancel() from any.
+class CallHandle {
+ public:
+  // Move-only function; stored inline if it fits two pointers.
+  using Callback = absl::AnyInvocable<void(absl::StatusOr<transport::IncomingMessagePtr>&& result,
+                                           const ReadLimits& limits)>;
+
+  static CallHandle New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+                        const CallOptions& options);
+
+  CallHandle(CallHandle&& other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
+  CallHandle& operator=(CallHandle&& other) noexcept {
+    std::swap(call_, other.call_);
+    return *this;
+  }
+  ~CallHandle() {
+    if (call_ != nullptr) Release();
+  }
+  // One more owner of a call that has one.
+  static CallHandle To(UntypedCall& call);
+  CallHandle Share() const { return To(*call_); }
+
+  explicit operator bool() const { return call_ != nullptr; }
+
+  const Method& method() const;
+  // Until Send().
+  transport::OutgoingMessage& request();
+  void Send();
+
+  // One of them, once, after Send().
+  CallResult Wait();
+  // `callback` runs in a turn of the thread that drives (Poller::MayCallOut()), never inside this call.
+  void Then(Callback&& callback);
+
+  // After Then(): `callback` does not run any more, if it has not started. It does not start on the poller
+  // meanwhile if this thread is on it; else the caller makes sure of that.
+  void Unhook();
+
+  void Cancel();
+
+ private:
+  friend class UntypedCall;
+  explicit CallHandle(UntypedCall* call) : call_(call) {}  // Takes over one reference.
+  void Release();
+
+  UntypedCall* call_;
+};
+
+// The program called what it must not: a CHECK that says `how` and, unless that is null, the method.
+[[noreturn, gnu::cold]] void Misused(const char* how, const char* method);
+
+// The root of a received message. Throws kj::Exception on a malformed one.
+capnp::AnyPointer::Reader Root(transport::IncomingMessage& message, const ReadLimits& limits);
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_INTERNAL_CALL_HANDLE_H_
