@@ -37,16 +37,17 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::ConnectAuto(absl::string_view 
   if (options.runtime != nullptr) {
     // Not in the argument list, where `options` may be moved first.
     const std::string uri = with(options.runtime->scheme());
-    const absl::Status rdma = options.runtime->CheckServes(transport::kRdmaScheme);
+    const absl::Status rdma = options.runtime->CheckServes(transport::kPreferredScheme);
     return WithWhyNotRdma(Connect(uri, std::move(options)), rdma);
   }
   // A channel of its own, so that the application does not hear of an attempt that leads to nothing.
   ChannelOptions trial;
   trial.connect_timeout = std::min(options.connect_timeout, kAutoTimeout);
   trial.connection = options.connection;
-  const absl::Status rdma = Connect(with(transport::kRdmaScheme), trial).status();
-  if (rdma.ok()) return Connect(with(transport::kRdmaScheme), std::move(options));
-  absl::StatusOr<std::shared_ptr<Channel>> channel = Connect(with(transport::kTcpScheme), std::move(options));
+  const absl::Status rdma = Connect(with(transport::kPreferredScheme), trial).status();
+  if (rdma.ok()) return Connect(with(transport::kPreferredScheme), std::move(options));
+  absl::StatusOr<std::shared_ptr<Channel>> channel =
+      Connect(with(transport::kFallbackScheme), std::move(options));
   if (!channel.ok()) {
     absl::Status status(channel.status().code(),
                         absl::StrCat(absl::string_view(channel.status().message()),
@@ -77,10 +78,10 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::CreateAuto(absl::string_view r
   if (!uri.ok()) return uri.status();
   if (options.runtime != nullptr) {
     uri->scheme = std::string(options.runtime->scheme());
-    const absl::Status rdma = options.runtime->CheckServes(transport::kRdmaScheme);
+    const absl::Status rdma = options.runtime->CheckServes(transport::kPreferredScheme);
     return WithWhyNotRdma(Create(uri->ToString(), std::move(options)), rdma);
   }
-  uri->scheme = transport::kRdmaScheme;
+  uri->scheme = std::string(transport::kPreferredScheme);
   const absl::Status rdma = internal::ChannelCore::RuntimeFor(*uri, options).status();
   if (rdma.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -88,7 +89,7 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::CreateAuto(absl::string_view r
         ": this machine has RDMA, and only an answer tells whether it leads to the peer, which "
         "Channel::Create() does not wait for; use Channel::Connect(), or name tcp:// or rdma://"));
   }
-  uri->scheme = transport::kTcpScheme;
+  uri->scheme = std::string(transport::kFallbackScheme);
   return WithWhyNotRdma(Create(uri->ToString(), std::move(options)), rdma);
 }
 

@@ -187,8 +187,8 @@ absl::StatusOr<transport::Uri> ServerCore::ListenOnAuto(const transport::Uri& ur
   std::vector<Listening> in_vain;  // Kept, so that each try gets another port.
   for (int tries = uri.port == 0 ? kPortTries : 1; tries > 0; --tries) {
     tcp = rdma = uri;
-    tcp.scheme = transport::kTcpScheme;
-    rdma.scheme = transport::kRdmaScheme;
+    tcp.scheme = std::string(transport::kFallbackScheme);
+    rdma.scheme = std::string(transport::kPreferredScheme);
     over_tcp = ListenOnUri(tcp);
     if (!over_tcp.ok()) break;
     rdma.port = tcp.port;
@@ -657,12 +657,12 @@ absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeForBuffer
   absl::StatusOr<transport::Uri> uri = transport::ParseUri(text);
   if (!uri.ok()) return uri.status();
   const bool any = uri->scheme == transport::kAutoScheme;
-  if (any) uri->scheme = transport::kRdmaScheme;
+  if (any) uri->scheme = std::string(transport::kPreferredScheme);
   if (absl::Status known = transport::CheckScheme(uri->scheme); !known.ok()) return known;
   absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(*uri);
   if (!addresses.ok()) return addresses.status();
   absl::StatusOr<Pollers*> pollers = PollersOn(uri->scheme, addresses->front());
-  if (any && !pollers.ok()) pollers = PollersOn(transport::kTcpScheme, addresses->front());
+  if (any && !pollers.ok()) pollers = PollersOn(std::string(transport::kFallbackScheme), addresses->front());
   if (!pollers.ok()) return pollers.status();
   return (*pollers)->runtime;
 }

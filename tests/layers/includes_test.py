@@ -58,7 +58,8 @@ class IncludesTest(unittest.TestCase):
         files = [path for line in read(MANIFEST).splitlines() for path in line.split("\t")[1].split()]
         rpc = [path for path in files if path.startswith("rpc/")]
         self.assertGreater(len(rpc), 50)
-        self.assertEqual([path for path in rpc if "fabric::" in read(path)], [])
+        fabrics = re.compile(r"\bfabric::|\bk(Rdma|Tcp)Scheme\b")
+        self.assertEqual([path for path in rpc if fabrics.search(read(path))], [])
 
 
 if __name__ == "__main__":
