@@ -56,7 +56,7 @@ absl::Status TcpQueuePair::Connect(const SocketAddress& address, absl::string_vi
   peer_address_ = address;
   greeting_ = std::make_unique<GreetingReader>(kAcceptPrivateDataMax);
   greeting_to_send_ = EncodeGreeting(GreetingKind::kConnect, send_queue_.read_depth(), private_data);
-  state_ = State::kConnecting;
+  Move(Event::kConnect);
   if (bound && BindToConnect(socket_.get(), local_address_) != 0) {
     const int error = errno;
     Fail(absl::UnavailableError(absl::StrCat(
@@ -90,7 +90,7 @@ void TcpQueuePair::FinishConnect() {
     return;
   }
   local_address_ = LocalAddress(socket_.get());
-  state_ = State::kGreeting;
+  Move(Event::kConnected);
   UpdateWatch();
 }
 
@@ -154,13 +154,13 @@ absl::Status TcpQueuePair::Accept(ConnectRequest& request, absl::string_view pri
   PrepareForFrames(socket_.get(), completion_queue_.options());
   peer_address_ = tcp_request->peer_address();
   local_address_ = LocalAddress(socket_.get());
+  Move(Event::kAccept);
   const uint32_t read_depth = std::min(tcp_request->read_depth(), send_queue_.read_depth());
   const std::string answer = EncodeGreeting(GreetingKind::kAccept, read_depth, private_data);
   completion_queue_.Watch(*this, socket_.get(), EPOLLIN);
   if (send(socket_.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
       static_cast<ssize_t>(answer.size())) {
     const int error = errno;
-    state_ = State::kGreeting;
     Fail(absl::UnavailableError(
         absl::StrCat("accept ", Peer(), ": it went away before the answer: ", DescribeErrno(error))));
     return absl::OkStatus();
@@ -172,7 +172,7 @@ absl::Status TcpQueuePair::Accept(ConnectRequest& request, absl::string_view pri
 void TcpQueuePair::Establish(uint32_t read_depth, absl::string_view private_data) {
   send_queue_.set_read_depth(read_depth);
   receive_queue_.set_read_depth(read_depth);
-  state_ = State::kEstablished;
+  Move(Event::kAgreed);
   news().established = true;
   news().private_data = std::string(private_data);
   greeting_.reset();

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "hawser/base/check.h"
 #include "hawser/base/peer_text.h"
 #include "hawser/base/violation.h"
 #include "hawser/transport/fabric/tcp/connect_request.h"
@@ -45,6 +46,13 @@ TcpQueuePair::TcpQueuePair(TcpCompletionQueue& completion_queue, const RegionTab
 TcpQueuePair::~TcpQueuePair() {
   CloseSocket();
   completion_queue_.UnregisterQueuePair(*this);
+}
+
+void TcpQueuePair::Move(Event event) {
+  const State next = TcpQueuePairState::Next(state_, event);
+  HAWSER_CHECK(next != State::kImpossible, "queue pair ", qp_num_, " to ", Peer(), " in state ",
+               static_cast<int>(state_), " met event ", static_cast<int>(event));
+  state_ = next;
 }
 
 // --- Posting
@@ -171,6 +179,7 @@ void TcpQueuePair::OnEvents(uint32_t events) {
     case State::kEstablished:
     case State::kRefusing:
     case State::kError:
+    case State::kImpossible:  // It never is.
       break;
   }
   constexpr uint32_t kBroken = EPOLLERR | EPOLLHUP;
@@ -214,7 +223,7 @@ void TcpQueuePair::OnRead(FrameReader::Result result) {
       completion_queue_.SetTimer(*this, completion_queue_.options().rnr_timeout);
       break;
     case FrameReader::Result::kRefused:
-      state_ = State::kRefusing;
+      Move(Event::kRefuse);
       UpdateWatch();
       break;
     case FrameReader::Result::kNak:
@@ -262,7 +271,7 @@ void TcpQueuePair::OnTimer() {
   receive_queue_.Refuse(CompletionStatus::kRnrRetryExceeded,
                         absl::StrCat("its SEND found no posted receive for ",
                                      absl::FormatDuration(completion_queue_.options().rnr_timeout)));
-  state_ = State::kRefusing;
+  Move(Event::kRefuse);
   UpdateWatch();
   AfterTraffic();
 }
@@ -300,7 +309,7 @@ void TcpQueuePair::Transmit(bool with_answers) {
     news().ended = true;
     news().why = error_;
   }
-  state_ = State::kError;
+  Move(Event::kRefused);
   completion_queue_.Schedule(*this);
 }
 
@@ -382,7 +391,7 @@ void TcpQueuePair::Fail(absl::Status why, absl::string_view private_data) {
 }
 
 void TcpQueuePair::EnterError() {
-  state_ = State::kError;
+  Move(Event::kEnd);
   CloseSocket();
   completion_queue_.Schedule(*this);
 }

@@ -15,6 +15,7 @@
 #include "hawser/transport/fabric/tcp/frame_reader.h"
 #include "hawser/transport/fabric/tcp/frame_writer.h"
 #include "hawser/transport/fabric/tcp/greeting.h"
+#include "hawser/transport/fabric/tcp/queue_pair_state.h"
 #include "hawser/transport/fabric/tcp/receive_queue.h"
 #include "hawser/transport/fabric/tcp/send_queue.h"
 #include "hawser/transport/fabric/tcp/socket.h"
@@ -53,14 +54,8 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   void Acknowledge() override;
 
  private:
-  enum class State : uint8_t {
-    kIdle,         // Neither Connect() nor Accept() yet.
-    kConnecting,   // Until the TCP connection is there,
-    kGreeting,     // then until the peer has answered.
-    kEstablished,  // Carries frames.
-    kRefusing,     // Executes nothing more of what the peer asks for; a NAK says so, or has said so.
-    kError,        // Everything posted is flushed.
-  };
+  using State = TcpQueuePairState::State;
+  using Event = TcpQueuePairState::Event;
 
   // For the handler, from the next Poll().
   struct News {
@@ -70,6 +65,8 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
     absl::Status why;          // If it ended.
     std::string private_data;  // Of the peer's answer.
   };
+
+  void Move(Event event);
 
   void FinishConnect();
   void ReadGreeting();

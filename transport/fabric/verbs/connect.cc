@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
 #include "hawser/base/describe_errno.h"
 #include "hawser/base/violation.h"
 #include "hawser/transport/fabric/check_connect.h"
@@ -42,6 +43,13 @@ void VerbsQueuePair::Leave() {
   if (std::exchange(entered_, false)) completion_queue_.Leave();
 }
 
+void VerbsQueuePair::Move(Event event) {
+  const State next = VerbsQueuePairState::Next(state_, event);
+  HAWSER_CHECK(next != State::kImpossible, "queue pair ", qp_num_, " to ", peer_address_.ToString(),
+               " in state ", static_cast<int>(state_), " met event ", static_cast<int>(event));
+  state_ = next;
+}
+
 // --- The side that connects
 
 absl::Status VerbsQueuePair::Connect(const SocketAddress& address, absl::string_view private_data) {
@@ -62,7 +70,7 @@ absl::Status VerbsQueuePair::Connect(const SocketAddress& address, absl::string_
   }
   peer_address_ = address;
   connect_data_ = std::string(private_data);
-  state_ = State::kResolving;
+  Move(Event::kConnect);
   SetAckTimeout();
   if (!SetTrafficClass()) return absl::OkStatus();
   SocketAddress peer = address, from = local;
@@ -171,7 +179,7 @@ void VerbsQueuePair::OnAddressResolved() {
 void VerbsQueuePair::OnRouteResolved() {
   if (state_ != State::kResolving) return;
   if (absl::Status status = CreateQp(ConnectingTo()); !status.ok()) return Fail(std::move(status));
-  state_ = State::kConnecting;
+  Move(Event::kResolved);
   rdma_conn_param parameters = ConnectionParameters(connect_data_, read_depth_);
   if (verbs().rdma_connect(id_, &parameters) != 0) {
     const int error = errno;
@@ -209,13 +217,13 @@ void VerbsQueuePair::OnConnectResponse(const VerbsCmEvent& event) {
 }
 
 void VerbsQueuePair::Establish(const VerbsCmEvent& event) {
-  if (was_established_ || state_ == State::kError) return;
+  if (state_ != State::kConnecting && state_ != State::kAccepting) return;
   if (!accepted_) {
     // The peer has taken the minimum of its own and of what we offered.
     read_depth_ =
         std::min({read_depth_, uint32_t{event.initiator_depth}, uint32_t{event.responder_resources}});
   }
-  state_ = State::kEstablished;
+  Move(Event::kConnected);
   was_established_ = true;
   news().established = true;
   news().private_data = accepted_ ? std::string() : event.private_data;
@@ -250,7 +258,7 @@ absl::Status VerbsQueuePair::Accept(ConnectRequest& request, absl::string_view p
   id_ = asked.TakeId();
   peer_address_ = asked.peer_address();
   local_address_ = LocalAddress(*id_);
-  state_ = State::kAccepting;
+  Move(Event::kAccept);
   accepted_ = true;
   // Before rdma_accept() the request can be rejected yet, with a reason.
   const auto fail = [&](absl::Status why, bool rejected = false) {
@@ -358,7 +366,7 @@ void VerbsQueuePair::Fail(absl::Status why, absl::string_view private_data) {
 }
 
 void VerbsQueuePair::EnterError() {
-  state_ = State::kError;
+  Move(Event::kEnd);
   if (qp_ != nullptr && !lost_) {
     ibv_qp_attr attr = {};
     attr.qp_state = IBV_QPS_ERR;
@@ -386,8 +394,7 @@ void VerbsQueuePair::Disconnect() {
   disconnected_ = true;
   news_.reset();
   if (device_.in_forked_child()) {
-    state_ = State::kError;
-    return;
+    return Move(Event::kEnd);
   }
   if (lost_ || device_.gone()) {
     qp_num_ = number_;

@@ -17,6 +17,7 @@
 #include "hawser/transport/fabric/verbs/grants.h"
 #include "hawser/transport/fabric/verbs/memory.h"
 #include "hawser/transport/fabric/verbs/options.h"
+#include "hawser/transport/fabric/verbs/queue_pair_state.h"
 #include "hawser/transport/fabric/verbs/send_ring.h"
 
 namespace hawser::fabric {
@@ -61,14 +62,8 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   static uint32_t SendEntries(uint32_t send_depth) { return send_depth + 2 * GrantsMax(send_depth) + 1; }
 
  private:
-  enum class State : uint8_t {
-    kIdle,        // Neither Connect() nor Accept() yet.
-    kResolving,   // The address, then the route.
-    kConnecting,  // rdma_connect() was called.
-    kAccepting,   // rdma_accept() was called: work can be posted, the peer may be heard already.
-    kEstablished,
-    kError,  // Everything posted is being flushed.
-  };
+  using State = VerbsQueuePairState::State;
+  using Event = VerbsQueuePairState::Event;
 
   // For the handler, from the next Poll().
   struct News {
@@ -94,6 +89,7 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   bool OnSendCompletion(const ibv_wc& wc, uint32_t number, Completion& out);
   void ScheduleOnce();
 
+  void Move(Event event);
   absl::Status Enter(absl::string_view what);
   void Leave();
   void OnAddressResolved();

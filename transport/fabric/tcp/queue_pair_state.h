@@ -1,0 +1,34 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_TCP_QUEUE_PAIR_STATE_H_
+#define HAWSER_TRANSPORT_FABRIC_TCP_QUEUE_PAIR_STATE_H_
+
+#include <cstdint>
+
+namespace hawser::fabric {
+
+// What a queue pair over TCP goes through, as a table. What a peer sends that fits no state is refused before anything
+// moves; kImpossible is what only a bug of ours could cause.
+struct TcpQueuePairState {
+  enum class State : uint8_t {
+    kIdle,         // Neither Connect() nor Accept() yet.
+    kConnecting,   // Until the TCP connection is there,
+    kGreeting,     // then until both sides have greeted.
+    kEstablished,  // Carries frames.
+    kRefusing,     // Executes nothing more of what the peer asks for; a NAK says so, or has said so.
+    kError,        // Everything posted is flushed.
+    kImpossible,
+  };
+  enum class Event : uint8_t {
+    kConnect,    // By Connect().
+    kAccept,     // By Accept().
+    kConnected,  // The TCP connection is there.
+    kAgreed,     // Both sides have greeted.
+    kRefuse,     // The peer asked for what it may not have, or had no receive for too long.
+    kRefused,    // The NAK that says so is out.
+    kEnd,        // A failure, or Disconnect().
+  };
+  static State Next(State state, Event event);
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_TCP_QUEUE_PAIR_STATE_H_
