@@ -195,7 +195,7 @@ void ChannelCore::Start(UntypedCall& call) {
   if (state() == ChannelState::kTransientFailure && !call.wait_for_ready_) {
     return call.EndSoon(call.Error(CodeWhileNotConnected(), why_failed_.message()));
   }
-  call.stage_ = UntypedCall::Stage::kQueued;
+  call.Move(CallStage::Event::kQueue);
   queue_.PushBack(call);
 }
 
@@ -210,7 +210,7 @@ bool ChannelCore::TrySend(UntypedCall& call) {
     call.EndSoon(call.Error(id.status().code(), id.status().message()));
     return true;
   }
-  call.stage_ = UntypedCall::Stage::kSent;
+  call.Move(CallStage::Event::kSend);
   call.was_sent_ = true;
   call.connection_ = &connection;
   call.exchange_ = *id;
@@ -228,7 +228,7 @@ void ChannelCore::Pump() {
 
 void ChannelCore::AwaitRequest(UntypedCall& call) {
   poller_.AssertHeld();
-  call.stage_ = UntypedCall::Stage::kReturning;
+  call.Move(CallStage::Event::kTakeBack);
   awaiting_.PushBack(call);
 }
 

@@ -102,7 +102,7 @@ CallHandle UntypedCall::NewInChild(const std::shared_ptr<ChannelCore>& channel, 
   call->request_ = UnsendableMessage();
   call->result_ = call->ErrorInChild();
   call->stage_ = Stage::kEnded;
-  call->handover_.store(Handover::kResult, std::memory_order_relaxed);
+  call->handover_.store(Handover::State::kResult, std::memory_order_relaxed);
   call->refs_.store(1, std::memory_order_relaxed);
   return CallHandle(call);
 }
@@ -128,7 +128,7 @@ void UntypedCall::Prepare(const std::shared_ptr<ChannelCore>& channel, const Met
   stage_ = Stage::kNew;
   cancelled_ = was_sent_ = request_comes_back_ = false;
   resends_ = 0;
-  handover_.store(Handover::kNeither, std::memory_order_relaxed);
+  handover_.store(Handover::State::kNeither, std::memory_order_relaxed);
   cancel_posted_.store(false, std::memory_order_relaxed);
   refs_.store(1, std::memory_order_relaxed);
 }
@@ -178,8 +178,7 @@ CallResult UntypedCall::Wait() {
         limits};
   }
   done_.Reset();
-  Handover neither = Handover::kNeither;
-  if (handover_.compare_exchange_strong(neither, Handover::kWaiter, std::memory_order_acq_rel)) {
+  if (Move(Handover::Event::kWait) == Handover::State::kNeither) {
     if (absl::Status given_up = AwaitResult(); !given_up.ok()) return {std::move(given_up), limits};
   }
   return {std::move(result_), limits};
@@ -205,8 +204,7 @@ std::optional<absl::Status> UntypedCall::GiveUpIfHeld() {
   transport::Poller& poller = core_->poller();
   const std::optional<transport::CalledOut::Call> call = poller.called_out().Now();
   if (!call.has_value()) return std::nullopt;  // It has been slow, and moves again.
-  Handover waiter = Handover::kWaiter;
-  if (!handover_.compare_exchange_strong(waiter, Handover::kGivenUp, std::memory_order_acq_rel)) {
+  if (Move(Handover::Event::kGiveUp) == Handover::State::kResult) {
     poller.WaitFor(done_);  // The result is there, and this thread is told in a moment.
     return absl::OkStatus();
   }
@@ -230,37 +228,50 @@ void UntypedCall::Then(Callback&& callback) {
   // The callback may end the caller's interest, and this call, before this function returns.
   ChannelCore& core = *core_;
   core.poller().AddAsyncInterest(1);
-  Handover neither = Handover::kNeither;
-  if (handover_.compare_exchange_strong(neither, Handover::kCallback, std::memory_order_acq_rel)) return;
+  if (Move(Handover::Event::kHook) == Handover::State::kNeither) return;
   AddRef();
   const std::shared_ptr<ChannelCore> keep = core.shared_from_this();
-  handover_.store(Handover::kResultCallback, std::memory_order_release);
   core.poller().Post(&callback_item_);
 }
 
 void UntypedCall::Unhook() {
-  Handover before = Handover::kCallback;
-  if (handover_.compare_exchange_strong(before, Handover::kNeither, std::memory_order_acq_rel)) {
-    callback_ = nullptr;
-    core_->poller().AddAsyncInterest(-1);
-    return;
-  }
-  // CallBackLate() finds kResult and does the rest.
-  if (before == Handover::kResultCallback) {
-    handover_.compare_exchange_strong(before, Handover::kResult, std::memory_order_acq_rel);
-  }
+  // Of kResultCallback: CallBackLate() finds kResult and does the rest.
+  if (Move(Handover::Event::kUnhook) != Handover::State::kCallback) return;
+  callback_ = nullptr;
+  core_->poller().AddAsyncInterest(-1);
 }
 
 void UntypedCall::Cancel() {
   if (parents_core_ != nullptr || in_child() ||
-      handover_.load(std::memory_order_acquire) == Handover::kResult)
+      handover_.load(std::memory_order_acquire) == Handover::State::kResult)
     return;
   if (cancel_posted_.exchange(true, std::memory_order_relaxed)) return;
   AddRef();
   core_->poller().Post(&cancel_item_);
 }
 
+Handover::State UntypedCall::Move(Handover::Event event) {
+  Handover::State before = handover_.load(std::memory_order_acquire);
+  while (true) {
+    const Handover::State next = Handover::Next(before, event);
+    HAWSER_CHECK(next != Handover::State::kImpossible, "the handover of a call of ", method_.name, " to ",
+                 core_->peer_address(), " in state ", static_cast<int>(before), " met event ",
+                 static_cast<int>(event));
+    if (next == before ||
+        handover_.compare_exchange_weak(before, next, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      return before;
+    }
+  }
+}
+
 // ---- On the poller.
+
+void UntypedCall::Move(CallStage::Event event) {
+  const Stage next = CallStage::Next(stage_, event);
+  HAWSER_CHECK(next != Stage::kImpossible, "a call of ", method_.name, " to ", core_->peer_address(),
+               " in state ", static_cast<int>(stage_), " met event ", static_cast<int>(event));
+  stage_ = next;
+}
 
 void UntypedCall::RunSend() {
   if (deadline_ns_ == kNotYet) {
@@ -296,6 +307,7 @@ void UntypedCall::RunCancel() {
     case Stage::kNew:  // RunSend() sees it.
     case Stage::kEnding:
     case Stage::kEnded:
+    case Stage::kImpossible:  // It never is.
       break;
   }
   Unref();
@@ -305,8 +317,7 @@ void UntypedCall::RunCancel() {
 void UntypedCall::RunCallback() { core_->HandOverSoon(*this); }
 
 void UntypedCall::CallBackLate() {
-  Handover both = Handover::kResultCallback;
-  if (handover_.compare_exchange_strong(both, Handover::kResult, std::memory_order_acq_rel)) {
+  if (Move(Handover::Event::kCallBack) == Handover::State::kResultCallback) {
     InvokeCallback();
   } else {
     callback_ = nullptr;
@@ -387,27 +398,19 @@ void UntypedCall::End(absl::StatusOr<transport::IncomingMessagePtr>&& result) {
 
 void UntypedCall::EndSoon(absl::StatusOr<transport::IncomingMessagePtr>&& result) {
   result_ = std::move(result);
-  stage_ = Stage::kEnding;
+  Move(CallStage::Event::kEndSoon);
   core_->HandOverSoon(*this);
 }
 
 void UntypedCall::HandOver() {
   if (stage_ == Stage::kEnded) return CallBackLate();
-  stage_ = Stage::kEnded;
+  Move(CallStage::Event::kHandOver);
   if (scope_ != nullptr) scope_->Remove(*this);
-  switch (handover_.exchange(Handover::kResult, std::memory_order_acq_rel)) {
-    case Handover::kWaiter:
-      done_.Set();
-      break;
-    case Handover::kCallback:
-      InvokeCallback();
-      core_->poller().AddAsyncInterest(-1);
-      break;
-    case Handover::kNeither:
-    case Handover::kResult:
-    case Handover::kResultCallback:
-    case Handover::kGivenUp:
-      break;
+  const Handover::State before = Move(Handover::Event::kResult);
+  if (before == Handover::State::kWaiter) done_.Set();
+  if (before == Handover::State::kCallback) {
+    InvokeCallback();
+    core_->poller().AddAsyncInterest(-1);
   }
   Unref();
 }

@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "hawser/rpc/internal/call_handle.h"
+#include "hawser/rpc/internal/call_state.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/options.h"
 #include "hawser/transport/connection.h"
@@ -57,25 +58,7 @@ class UntypedCall final : transport::ResponseHandler {
   friend class CallQueue;
   friend class ChannelCore;
 
-  // Where it is, as the poller sees it.
-  enum class Stage : uint8_t {
-    kNew,        // Not yet arrived on the poller.
-    kQueued,     // Waits for a connection or a slot.
-    kSent,       // On connection_.
-    kReturning,  // Is sent again once the fabric needs the request no more.
-    kEnding,     // result_ is there; handed over in the next turn.
-    kEnded,
-  };
-
-  // Which of the result and the caller that asks for it has come.
-  enum class Handover : uint8_t {
-    kNeither,
-    kWaiter,
-    kCallback,
-    kResult,          // Alone, or handed over.
-    kResultCallback,  // Both; the callback runs in the next turn.
-    kGivenUp,         // The caller has waited until the deadline, and no longer. A result is dropped.
-  };
+  using Stage = CallStage::State;
 
   // One message to the poller each.
   template <void (UntypedCall::*run)()>
@@ -99,7 +82,11 @@ class UntypedCall final : transport::ResponseHandler {
   }
   void Free();
 
+  // From any thread. Returns the state before.
+  Handover::State Move(Handover::Event event);
+
   // ---- On the poller.
+  void Move(CallStage::Event event);
   void RunSend();
   void RunCancel();
   void RunCallback();
@@ -158,7 +145,7 @@ class UntypedCall final : transport::ResponseHandler {
 
   // ---- Of both.
   std::atomic<uint32_t> refs_{0};
-  std::atomic<Handover> handover_{Handover::kNeither};
+  std::atomic<Handover::State> handover_{Handover::State::kNeither};
   std::atomic<bool> cancel_posted_{false};
   // For AwaitResult(): deadline_ns_, or kNotYet until the poller has come to RunSend().
   std::atomic<int64_t> waiters_deadline_ns_{0};

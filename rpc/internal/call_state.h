@@ -1,0 +1,57 @@
+#ifndef HAWSER_RPC_INTERNAL_CALL_STATE_H_
+#define HAWSER_RPC_INTERNAL_CALL_STATE_H_
+
+#include <cstdint>
+
+// What a call goes through at the client, as two tables: one for what is done with it, one for the result's way from the
+// poller to the caller. kImpossible is what only a bug of ours, or a caller that breaks call.h's rules, could cause.
+namespace hawser::internal {
+
+// Where a call is.
+// Thread: on the poller.
+struct CallStage {
+  enum class State : uint8_t {
+    kNew,        // Not yet arrived on the poller.
+    kQueued,     // Waits for a connection or a slot.
+    kSent,       // On a connection.
+    kReturning,  // Is sent again once the fabric needs the request no more.
+    kEnding,     // Its result is there; handed over in the next turn.
+    kEnded,
+    kImpossible,
+  };
+  enum class Event : uint8_t {
+    kQueue,     // It cannot be sent now.
+    kSend,      // It was given to a connection.
+    kTakeBack,  // It was not run, or is idempotent: it will be sent again.
+    kEndSoon,   // The result is there, and no callback may run now.
+    kHandOver,  // The result is the caller's.
+  };
+  static State Next(State state, Event event);
+};
+
+// Which of the result and the caller that asks for it has come.
+// Thread: any. The one that comes second hands the result over.
+struct Handover {
+  enum class State : uint8_t {
+    kNeither,
+    kWaiter,
+    kCallback,
+    kResult,          // Alone, or handed over.
+    kResultCallback,  // Both; the callback runs in the next turn.
+    kGivenUp,         // The caller has waited until the deadline, and no longer. A result is dropped.
+    kImpossible,
+  };
+  enum class Event : uint8_t {
+    kWait,      // The caller waits, unless the result is there.
+    kHook,      // It has given a callback.
+    kUnhook,    // It takes that back.
+    kGiveUp,    // It waits no longer, unless the result is there.
+    kResult,    // The result is there.
+    kCallBack,  // The callback of a result that was there first may run now.
+  };
+  static State Next(State state, Event event);
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_INTERNAL_CALL_STATE_H_

@@ -1,0 +1,103 @@
+#include "hawser/rpc/internal/call_state.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace hawser::internal {
+namespace {
+
+// ---- Handover: the caller's events, in their order, and the result in between, wherever it comes.
+
+// Goes on from `state` in every order that is possible, and counts how often the result was handed over in each.
+class Handovers {
+ public:
+  using State = Handover::State;
+  using Event = Handover::Event;
+
+  explicit Handovers(std::vector<Event> caller) : caller_(std::move(caller)) {
+    Go(State::kNeither, 0, false, 0, 0, "");
+  }
+
+  // In each order.
+  std::vector<int> counts;
+
+ private:
+  // `late`: callbacks that wait for the next turn.
+  void Go(State state, size_t next, bool result, int late, int handed_over, const std::string& so_far) {
+    if (next == caller_.size() && result && late == 0) counts.push_back(handed_over);
+    if (next < caller_.size()) {
+      const Event event = caller_[next];
+      const bool has_it = state == State::kResult;
+      Go(Step(state, event, so_far), next + 1, result, late + (has_it && event == Event::kHook),
+         handed_over + (has_it && event == Event::kWait), so_far + "caller ");
+    }
+    if (!result) {
+      const bool asked = state == State::kWaiter || state == State::kCallback;
+      Go(Step(state, Event::kResult, so_far), next, true, late, handed_over + asked, so_far + "result ");
+    }
+    if (late > 0) {
+      Go(Step(state, Event::kCallBack, so_far), next, result, late - 1,
+         handed_over + (state == State::kResultCallback), so_far + "callback ");
+    }
+  }
+  static State Step(State state, Event event, const std::string& so_far) {
+    const State next = Handover::Next(state, event);
+    EXPECT_NE(next, State::kImpossible) << so_far << static_cast<int>(event);
+    return next;
+  }
+
+  const std::vector<Event> caller_;
+};
+
+TEST(HandoverTest, ACallerThatWaitsGetsTheResultOnce) {
+  const Handovers all({Handover::Event::kWait});
+  EXPECT_EQ(all.counts, std::vector<int>({1, 1}));
+}
+
+TEST(HandoverTest, ACallbackGetsTheResultOnce) {
+  const Handovers all({Handover::Event::kHook});
+  EXPECT_EQ(all.counts, std::vector<int>({1, 1}));
+}
+
+TEST(HandoverTest, ACallbackThatIsTakenBackRunsNotAfterThat) {
+  const Handovers all({Handover::Event::kHook, Handover::Event::kUnhook});
+  // Taken back before the result; after; before a late callback; after that.
+  EXPECT_EQ(all.counts, std::vector<int>({0, 1, 0, 1}));
+}
+
+TEST(HandoverTest, AResultThatComesAfterTheCallerGaveUpIsDropped) {
+  const Handovers all({Handover::Event::kWait, Handover::Event::kGiveUp});
+  EXPECT_EQ(all.counts, std::vector<int>({0, 1, 1}));
+}
+
+// ---- Stages
+
+using State = CallStage::State;
+using Event = CallStage::Event;
+
+TEST(CallStageTest, OnlyACallThatWasSentIsTakenBack) {
+  for (int state = 0; state < static_cast<int>(State::kImpossible); ++state) {
+    EXPECT_EQ(CallStage::Next(static_cast<State>(state), Event::kTakeBack) != State::kImpossible,
+              static_cast<State>(state) == State::kSent);
+  }
+}
+
+TEST(CallStageTest, ItEndsOnce) {
+  for (int event = 0; event <= static_cast<int>(Event::kHandOver); ++event) {
+    EXPECT_EQ(CallStage::Next(State::kEnded, static_cast<Event>(event)), State::kImpossible);
+    EXPECT_EQ(CallStage::Next(State::kEnding, static_cast<Event>(event)) != State::kImpossible,
+              static_cast<Event>(event) == Event::kHandOver);
+  }
+}
+
+TEST(CallStageTest, WhatHasNotEndedMayEndSoon) {
+  for (const State state : {State::kNew, State::kQueued, State::kSent, State::kReturning}) {
+    EXPECT_EQ(CallStage::Next(state, Event::kEndSoon), State::kEnding);
+  }
+}
+
+}  // namespace
+}  // namespace hawser::internal
