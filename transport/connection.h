@@ -90,8 +90,8 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
                                           absl::Duration connect_timeout, ConnectionObserver& observer,
                                           RequestHandler* handler);
 
-  // Answers a peer that an Acceptor has brought. `handler`: as for Dial(). Not OK: the peer was turned away with
-  // the reason.
+  // Answers a peer that an Acceptor has brought. `handler`: as for Dial(). Not OK: the peer was turned away
+  // with the reason.
   static absl::StatusOr<Connection*> Accept(Poller& poller, PeerRequest request,
                                             const ConnectionOptions& options, const SessionToken& session,
                                             ConnectionObserver& observer, RequestHandler* handler);
@@ -137,7 +137,8 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   // ---- Both.
 
   // Drains: no new requests (a peer that sends them is told; SendRequest() fails), closes once every exchange
-  // has ended. While it connects: closes, or, if a peer that sends requests was accepted, drains when it is up.
+  // has ended. While it connects: closes, or, if a peer that sends requests was accepted, drains when it is
+  // up.
   void Drain();
   // Ends everything now.
   void Close(const absl::Status& why = absl::CancelledError("closed by this side"));

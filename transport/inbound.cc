@@ -178,7 +178,8 @@ void Inbounds::OnReadCompleted(Inbound& inbound, uint32_t bytes, bool ok) {
   if (inbound.outstanding_ != 0 || !inbound.exhausted()) return;
   Dequeue(inbound);
   admission_.OnPullEnded(inbound);
-  // Its connection has failed: its handler has heard, and the message is kept until the fabric has done with it.
+  // Its connection has failed: its handler has heard, and the message is kept until the fabric has done with
+  // it.
   if (!port_.carries_traffic()) return;
   if (inbound.state_ == State::kReading) {
     inbound.Move(Inbound::Event::kWhole);

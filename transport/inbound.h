@@ -28,9 +28,9 @@ inline constexpr uint32_t kReadChunkBytes = 256 << 10;
 //   fabric (receive) -> Inbounds::Receive() -> [pool -> fabric, one READ after the other ->] slot ->
 //   application -> pool
 //
-// A message that came whole is the slot's at once. One that was announced waits for memory (PullAdmission), then for
-// its READs; then the slot's owner hears OnWhole(). What was READ counts against the peer's host until Release() or
-// Detach(), although the application has it.
+// A message that came whole is the slot's at once. One that was announced waits for memory (PullAdmission),
+// then for its READs; then the slot's owner hears OnWhole(). What was READ counts against the peer's host
+// until Release() or Detach(), although the application has it.
 // Thread:   on the poller.
 // Lifetime: a part of a slot, which outlives the READs: it is destroyed with its connection.
 class Inbound final : public AdmittedPull, public ReadOwner {
@@ -43,8 +43,9 @@ class Inbound final : public AdmittedPull, public ReadOwner {
     kImpossible,
   };
   enum class Event : uint8_t { kAnnounced, kAdmitted, kWhole, kStopped, kLastRead };
-  // kWhole: all of it is there; kStopped: no slot wants it; kLastRead: of a message that is not wanted, or one READ of
-  // which has failed, none is outstanding any more. kImpossible: only a bug of ours could cause this event here.
+  // kWhole: all of it is there; kStopped: no slot wants it; kLastRead: of a message that is not wanted, or
+  // one READ of which has failed, none is outstanding any more. kImpossible: only a bug of ours could cause
+  // this event here.
   static State Next(State state, Event event);
 
   // What becomes of a message that was announced. Called from inside a completion or a timer.
@@ -98,8 +99,8 @@ class Inbound final : public AdmittedPull, public ReadOwner {
   absl::InlinedVector<Segment, 2> segments_;
 };
 
-// The messages that one connection receives: those that were announced wait for memory, then take turns, a READ
-// each, within the connection's READ depth and the poller's budget.
+// The messages that one connection receives: those that were announced wait for memory, then take turns, a
+// READ each, within the connection's READ depth and the poller's budget.
 // Thread:   on the poller.
 class Inbounds final : ReadShare::Owner, PullAccount::Owner {
  public:
@@ -117,8 +118,8 @@ class Inbounds final : ReadShare::Owner, PullAccount::Owner {
 
   // `inbound`, which was announced, is not wanted any more. True: that was all. False: OnStopped() follows.
   bool Stop(Inbound& inbound);
-  // What was READ for `inbound` counts no longer: it was given back, or is the application's. Nothing happens if it
-  // does not count.
+  // What was READ for `inbound` counts no longer: it was given back, or is the application's. Nothing happens
+  // if it does not count.
   void Release(Inbound& inbound) { admission_.Release(inbound); }
   // See PullAdmission.
   HeldByHost Detach(Inbound& inbound) { return admission_.Detach(inbound); }

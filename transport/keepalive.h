@@ -13,10 +13,11 @@
 
 namespace hawser::transport {
 
-// Whether the peer of a connection is alive. A dead process is announced by the fabric, a dead host or a cut cable is
-// not: a connection on which nothing has arrived for ConnectionOptions::keepalive_interval is pinged, by a control
-// exchange, and silence for another keepalive_timeout ends it. In the middle of that the owner of the connection is
-// asked (ConnectionObserver::OnSilent()), which may find that the peer is only busy.
+// Whether the peer of a connection is alive. A dead process is announced by the fabric, a dead host or a cut
+// cable is not: a connection on which nothing has arrived for ConnectionOptions::keepalive_interval is
+// pinged, by a control exchange, and silence for another keepalive_timeout ends it. In the middle of that the
+// owner of the connection is asked (ConnectionObserver::OnSilent()), which may find that the peer is only
+// busy.
 // Thread:   on the poller.
 // Lifetime: a part of its Connection.
 class Keepalive {
@@ -24,8 +25,8 @@ class Keepalive {
   // What it asks of its connection.
   class Source {
    public:
-    // A request of this side is under way, and nothing has come since the handshake; or this side awaits the first
-    // message of a client that it has accepted.
+    // A request of this side is under way, and nothing has come since the handshake; or this side awaits the
+    // first message of a client that it has accepted.
     virtual bool waits_for_first_answer() const = 0;
     virtual bool awaits_first_message() const = 0;
     // Something has come since the handshake.

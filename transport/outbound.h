@@ -23,9 +23,9 @@ class Outbounds;
 //   builder -> Outbounds::Post() -> Release() -> proved, and no grant is left -> its pool, or the Taker of
 //   the message.
 //
-// A slot holds a pointer to it from Post() to Release(), while the peer may still READ the message's memory, or the
-// request may have to be sent again. From Release() on only the fabric keeps it: until a completion proves that the
-// SEND is done, and the last of its grants is revoked.
+// A slot holds a pointer to it from Post() to Release(), while the peer may still READ the message's memory,
+// or the request may have to be sent again. From Release() on only the fabric keeps it: until a completion
+// proves that the SEND is done, and the last of its grants is revoked.
 // Thread:   on the poller.
 // Lifetime: a part of its Outbounds. Not to be used after Release() or ReleaseAtFailure().
 class Outbound final : SendOwner {
@@ -46,9 +46,9 @@ class Outbound final : SendOwner {
     kImpossible,
   };
   enum class Event : uint8_t { kPost, kProve, kRelease, kRevoke, kRevoked, kFail, kFabricGone };
-  // kRelease: without grants; kRevoke: with some, which are being revoked from here on; kRevoked: the last of them
-  // is; kFail: its slot needs it no more since the connection has failed. kImpossible: only a bug of ours could cause
-  // this event here.
+  // kRelease: without grants; kRevoke: with some, which are being revoked from here on; kRevoked: the last of
+  // them is; kFail: its slot needs it no more since the connection has failed. kImpossible: only a bug of
+  // ours could cause this event here.
   static State Next(State state, Event event);
 
   // The slot needs it no more.
@@ -84,10 +84,10 @@ class Outbounds {
  public:
   Outbounds(Port& port, SendQueue& sends) : port_(port), sends_(sends) {}
 
-  // Queues `message` as one SEND: whole, if it fits the agreed receive buffer; otherwise its large segments are
-  // granted to the peer, which READs them from where they were built, and the small ones go along. `header`
-  // wants its kind, slot, generation and timeout. The result is valid until its release. If not OK, nothing was
-  // queued, and `message` is untouched:
+  // Queues `message` as one SEND: whole, if it fits the agreed receive buffer; otherwise its large segments
+  // are granted to the peer, which READs them from where they were built, and the small ones go along.
+  // `header` wants its kind, slot, generation and timeout. The result is valid until its release. If not OK,
+  // nothing was queued, and `message` is untouched:
   //   InvalidArgument:   larger than the peer takes or than this side's own limit, or too many segments
   //   ResourceExhausted: the message could not be built in registered memory, or nothing more can be granted
   //   anything else:     the connection has just failed, and its handlers have heard

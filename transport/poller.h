@@ -49,10 +49,10 @@ class MailboxItem {
 
 // One completion queue, the connections on it, and their timers, moved on by one thread at a time.
 //
-// The thread that holds the poller is "on the poller". The code of its connections runs only there, so it needs
-// no locks. A thread of the poller's own drives it: polls, spins a while when there is nothing to do, sleeps. A
-// user's thread that waits for a call takes over the driving meanwhile, so that the answer needs no switch
-// between threads.
+// The thread that holds the poller is "on the poller". The code of its connections runs only there, so it
+// needs no locks. A thread of the poller's own drives it: polls, spins a while when there is nothing to do,
+// sleeps. A user's thread that waits for a call takes over the driving meanwhile, so that the answer needs no
+// switch between threads.
 //
 // Thread: as said for each method; "on the poller" is checked by AssertHeld().
 class Poller final : public PollerServices {
@@ -68,8 +68,8 @@ class Poller final : public PollerServices {
   // In a child made by fork() a poller is not destroyed but leaked: its thread is not there to be joined, and
   // condition variables that this thread waited on cannot be destroyed.
   static void operator delete(Poller* poller, std::destroying_delete_t);
-  // What goes with it: a constructor that throws frees by the second. Inlined, gcc 12 would see ::operator new, and
-  // say that the delete above does not fit it.
+  // What goes with it: a constructor that throws frees by the second. Inlined, gcc 12 would see ::operator
+  // new, and say that the delete above does not fit it.
   [[gnu::noinline]] static void* operator new(size_t size_bytes) { return ::operator new(size_bytes); }
   [[gnu::noinline]] static void operator delete(void* memory) { ::operator delete(memory); }
   Poller(const Poller&) = delete;

@@ -47,8 +47,8 @@ struct PullHost {
   std::array<Lane, 2> lanes;
 };
 
-// Memory of a host that counts although the message that it was READ for is answered, or its connection closed.
-// Move-only; empty if there is none.
+// Memory of a host that counts although the message that it was READ for is answered, or its connection
+// closed. Move-only; empty if there is none.
 // Thread:   on the poller.
 // Lifetime: ends before its poller.
 class HeldByHost {

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-// What the slot of a connection goes through, as a table for each side. What a peer sends that fits no state is a
-// violation, and found before anything moves; kImpossible is what only a bug of ours could cause. A connection that
-// has failed moves no slot any more.
+// What the slot of a connection goes through, as a table for each side. What a peer sends that fits no state
+// is a violation, and found before anything moves; kImpossible is what only a bug of ours could cause. A
+// connection that has failed moves no slot any more.
 namespace hawser::transport {
 
 // A slot at the side that sends requests.

@@ -13,7 +13,8 @@ namespace hawser::transport {
 
 inline constexpr char kTcpScheme[] = "tcp";
 inline constexpr char kRdmaScheme[] = "rdma";
-// kPreferredScheme where both sides have it, else kFallbackScheme, which every machine has. No fabric has this name.
+// kPreferredScheme where both sides have it, else kFallbackScheme, which every machine has. No fabric has
+// this name.
 inline constexpr char kAutoScheme[] = "auto";
 inline constexpr absl::string_view kPreferredScheme = kRdmaScheme;
 inline constexpr absl::string_view kFallbackScheme = kTcpScheme;

@@ -22,8 +22,8 @@ struct CallResult {
   ReadLimits limits;
 };
 
-// What Call and PendingCall hold of the call behind them (untyped_call.h): one of its owners. Move-only; empty once moved
-// from, and then nothing but the destructor may be called.
+// What Call and PendingCall hold of the call behind them (untyped_call.h): one of its owners. Move-only;
+// empty once moved from, and then nothing but the destructor may be called.
 // Thread:   that of the caller, one at a time; Cancel() from any.
 class CallHandle {
  public:

@@ -3,8 +3,9 @@
 
 #include <cstdint>
 
-// What a call goes through at the client, as two tables: one for what is done with it, one for the result's way from the
-// poller to the caller. kImpossible is what only a bug of ours, or a caller that breaks call.h's rules, could cause.
+// What a call goes through at the client, as two tables: one for what is done with it, one for the result's
+// way from the poller to the caller. kImpossible is what only a bug of ours, or a caller that breaks call.h's
+// rules, could cause.
 namespace hawser::internal {
 
 // Where a call is.

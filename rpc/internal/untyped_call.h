@@ -31,8 +31,8 @@ class ChannelCore;
 // The call behind Call and PendingCall, without its types.
 //
 // Its one result is made on the poller, by whichever comes first: response, deadline, cancellation, or the
-// end of the connection or channel. The second of the two, the result or the caller that asks for it, hands it
-// over.
+// end of the connection or channel. The second of the two, the result or the caller that asks for it, hands
+// it over.
 // Thread:   that of the caller, one at a time; Cancel() from any.
 // Lifetime: two owners: the caller (CallHandle), and from Send() until the result the channel.
 class UntypedCall final : transport::ResponseHandler {

@@ -11,7 +11,8 @@ namespace {
 
 // ---- Handover: the caller's events, in their order, and the result in between, wherever it comes.
 
-// Goes on from `state` in every order that is possible, and counts how often the result was handed over in each.
+// Goes on from `state` in every order that is possible, and counts how often the result was handed over in
+// each.
 class Handovers {
  public:
   using State = Handover::State;

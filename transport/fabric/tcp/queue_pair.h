@@ -23,8 +23,8 @@
 namespace hawser::fabric {
 
 // A queue pair and its TCP connection: connecting, errors and events are here; what crosses is in its
-// TcpSendQueue and TcpReceiveQueue, how it crosses in its FrameWriter and FrameReader. An idle one takes about 6 KiB
-// with 24 sends and 12 receives: two rings, no buffers.
+// TcpSendQueue and TcpReceiveQueue, how it crosses in its FrameWriter and FrameReader. An idle one takes
+// about 6 KiB with 24 sends and 12 receives: two rings, no buffers.
 class TcpQueuePair final : public QueuePair, public CompletionSource {
  public:
   TcpQueuePair(TcpCompletionQueue& completion_queue, const RegionTable& regions, uint32_t qp_num,

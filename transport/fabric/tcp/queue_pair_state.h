@@ -5,8 +5,8 @@
 
 namespace hawser::fabric {
 
-// What a queue pair over TCP goes through, as a table. What a peer sends that fits no state is refused before anything
-// moves; kImpossible is what only a bug of ours could cause.
+// What a queue pair over TCP goes through, as a table. What a peer sends that fits no state is refused before
+// anything moves; kImpossible is what only a bug of ours could cause.
 struct TcpQueuePairState {
   enum class State : uint8_t {
     kIdle,         // Neither Connect() nor Accept() yet.

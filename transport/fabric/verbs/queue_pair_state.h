@@ -5,8 +5,8 @@
 
 namespace hawser::fabric {
 
-// What a VerbsQueuePair goes through, as a table. Events of the connection manager that come late, or twice, are
-// dropped before anything moves; kImpossible is what only a bug of ours could cause.
+// What a VerbsQueuePair goes through, as a table. Events of the connection manager that come late, or twice,
+// are dropped before anything moves; kImpossible is what only a bug of ours could cause.
 struct VerbsQueuePairState {
   enum class State : uint8_t {
     kIdle,        // Neither Connect() nor Accept() yet.
