@@ -32,12 +32,14 @@ TEST(AbandonedTest, ACallWhoseDeadlineHasPassedLeavesItsSlot) {
   HoldingServer holding;
   const auto channel = holding.server.Connect(kTwoSlots);
   // A busy machine may not come to send one of them in time.
+  int sent = 0;
   ASSERT_TRUE(Eventually([&] {
-    auto call = SendAct(channel, 1, {.timeout = absl::Milliseconds(10)});
-    EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
-    return holding.server.server.stats().calls_running >= 3;
+    const absl::Status status = SendAct(channel, 1, {.timeout = absl::Milliseconds(10)}).Wait().status();
+    EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
+    return (sent += WasSent(status)) == 3;
   }));
   EXPECT_THAT(SendAct(channel, kAnswered).Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_TRUE(Eventually([&] { return holding.server.server.stats().calls_running == 3; }));
 }
 
 TEST(AbandonedTest, ACallThatIsCancelledLeavesItsSlot) {
@@ -49,7 +51,7 @@ TEST(AbandonedTest, ACallThatIsCancelledLeavesItsSlot) {
     call.Cancel();
     EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kCancelled));
     EXPECT_THAT(SendAct(channel, kAnswered).Wait().status(), HasCode(absl::StatusCode::kOk));
-    EXPECT_TRUE(deferred.context().cancelled());
+    EXPECT_TRUE(Eventually([&] { return deferred.context().cancelled(); }));
   }
 }
 
@@ -152,6 +154,17 @@ struct SmallServer {
   }
   DeferredCall Take() { return holding.calls.Take(); }
 
+  // The server finds no memory for a call, and says so 50 ms before its deadline. On a busy machine the
+  // deadline may come first.
+  void ExpectNoMemory(const std::shared_ptr<Channel>& channel) {
+    EXPECT_TRUE(Eventually([&] {
+      const absl::Status status = Send(channel, absl::Seconds(1)).Wait().status();
+      EXPECT_EQ(holding.calls.size(), 0u) << "it found memory";
+      EXPECT_TRUE(absl::IsResourceExhausted(status) || absl::IsDeadlineExceeded(status)) << status;
+      return absl::IsResourceExhausted(status);
+    }));
+  }
+
   Holding holding;
   Server server{Options()};
   std::string uri;
@@ -167,9 +180,7 @@ TEST(AbandonedTest, ARequestThatAHandlerHoldsCountsAgainstItsPeerUntilItAnswers)
     call.Cancel();
     EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kCancelled));
   }
-  EXPECT_THAT(SmallServer::Send(channel, absl::Seconds(1)).Wait().status(),
-              HasCode(absl::StatusCode::kResourceExhausted));
-  EXPECT_EQ(small.holding.calls.size(), 0u) << "it found no memory";
+  small.ExpectNoMemory(channel);
   held.clear();
   auto call = SmallServer::Send(channel, kLong);
   small.Take().Finish();
@@ -187,9 +198,7 @@ TEST(AbandonedTest, ARequestOfALostConnectionCountsAgainstItsHostUntilItsHandler
     EXPECT_FALSE(pending.Wait().ok());
   }
   const auto channel = *Channel::Connect(small.uri);
-  EXPECT_THAT(SmallServer::Send(channel, absl::Seconds(1)).Wait().status(),
-              HasCode(absl::StatusCode::kResourceExhausted));
-  EXPECT_EQ(small.holding.calls.size(), 0u) << "it found no memory";
+  small.ExpectNoMemory(channel);
 }
 
 TEST(AbandonedTest, TooManyOfThemRefuseFurtherCallsByTheirName) {
@@ -216,7 +225,7 @@ TEST(AbandonedTest, ACallThatWaitsForASlotSaysWhatKeepsThem) {
   auto first = SendAct(channel, 1);
   auto second = SendAct(channel, 1);
   const absl::Status status =
-      SendAct(channel, kAnswered, {.timeout = absl::Milliseconds(10)}).Wait().status();
+      SendAct(channel, kAnswered, {.timeout = absl::Milliseconds(300)}).Wait().status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_THAT(std::string(status.message()), HasSubstr("all 2 slots are busy"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("the oldest is"));

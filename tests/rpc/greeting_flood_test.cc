@@ -102,7 +102,7 @@ TEST(GreetingFloodTest, HonestClientsConnectAndSendMeanwhile) {
                 seconds);
     do {
       const absl::Time start = absl::Now();
-      const auto channel = Channel::Connect(server.uri);
+      const auto channel = Channel::Connect(server.uri, {.connect_timeout = kLong});
       ASSERT_TRUE(channel.ok()) << channel.status() << " after " << flood.greeted() << " greetings";
       slowest_connect = std::max(slowest_connect, absl::Now() - start);
       auto call = probe::ProbeStub(*channel).Echo({.timeout = kLong});

@@ -154,9 +154,14 @@ TEST(LimitsTest, AClientThatMakesRoomForOthersHearsWhy) {
   std::vector<std::shared_ptr<Channel>> idle;
   // The server's receives may have 6 MiB, and newcomers make room above 5.25 MiB; each has 152 KiB.
   for (int i = 0; i < 38; ++i) {
-    idle.push_back(server.Connect({.on_state_change = [&](ChannelState state, const absl::Status& why) {
-      if (state == ChannelState::kConnecting && !why.ok()) losses.Put(std::string(why.message()));
-    }}));
+    // One that came back at once would take the place of the next.
+    idle.push_back(server.Connect({.backoff_min = kLong,
+                                   .backoff_max = kLong,
+                                   .on_state_change = [&](ChannelState state, const absl::Status& why) {
+                                     if (state == ChannelState::kConnecting && !why.ok()) {
+                                       losses.Put(std::string(why.message()));
+                                     }
+                                   }}));
   }
   EXPECT_THAT(losses.Take(), HasSubstr("a client that had sent nothing yet makes room for newer ones"));
   for (const auto& channel : idle) channel->Close();

@@ -166,7 +166,7 @@ TEST(RetryTest, ACallThatWaitedForAConnectionSaysWhyThereIsNone) {
   const auto channel = *Channel::Create(uri);
   EXPECT_TRUE(Eventually([&] { return channel->state() == ChannelState::kTransientFailure; }));
   const absl::Status status =
-      SendAct(channel, 1, {.timeout = absl::Milliseconds(50), .wait_for_ready = true}).Wait().status();
+      SendAct(channel, 1, {.timeout = absl::Milliseconds(300), .wait_for_ready = true}).Wait().status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_FALSE(WasSent(status));
   EXPECT_THAT(std::string(status.message()),

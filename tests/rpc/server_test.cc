@@ -161,9 +161,12 @@ TEST(AutoTest, TakesRdmaOrTcpAndSaysWhich) {
   EXPECT_THAT(addresses[0], testing::StartsWith("tcp://"));
   EXPECT_EQ(PortOf(addresses.back()), PortOf(server.uri));
   EXPECT_EQ(server.server.why_not_rdma().empty(), addresses.size() == 2);
-  const std::shared_ptr<Channel> channel = server.Connect();
-  ASSERT_NE(channel, nullptr);
-  EXPECT_EQ(channel->peer_address(), addresses.back());
+  // Software RDMA on a busy machine may take longer than an attempt has, and then it is TCP.
+  std::shared_ptr<Channel> channel;
+  ASSERT_TRUE(Eventually([&] {
+    channel = server.Connect();
+    return channel != nullptr && channel->peer_address() == addresses.back();
+  }));
   EXPECT_EQ(channel->why_not_rdma().empty(), addresses.size() == 2);
   EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kOk));
 }

@@ -333,8 +333,7 @@ TEST(LimitTest, AMessageOfAsManySegmentsAsThereMayBeArrives) {
 TEST(LimitTest, WhenNothingMoreCanBeGrantedTheRequestMayBeSentAgainLater) {
   World world;
   Link link(world, {.slots = 4});
-  world.client.fabric->LimitGrants(
-      link.client_end->send_depth());  // Two requests of these, not three.
+  world.client.fabric->LimitGrants(link.client_end->send_depth());  // Two requests of these, not three.
   std::vector<std::unique_ptr<PendingCall>> calls;
   absl::Status sent;
   do {
