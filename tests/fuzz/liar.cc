@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "hawser/tests/transport/testing/raw_message.h"
 
 namespace hawser::fuzz {
 namespace {
@@ -195,13 +196,7 @@ std::string Liar::Compose(LiarLine& line, Header header, Script& script, bool re
   }
   header.envelope_words = static_cast<uint8_t>(words.size() / 8);
   header.entries = static_cast<uint16_t>(table.size());
-  std::string bytes(transport::kHeaderBytes + table.size() * transport::kTableEntryBytes, '\0');
-  auto* const out = reinterpret_cast<uint8_t*>(&bytes[0]);
-  transport::EncodeHeader(header, out);
-  for (size_t i = 0; i < table.size(); ++i) {
-    transport::EncodeTableEntry(table[i], out + transport::kHeaderBytes + i * transport::kTableEntryBytes);
-  }
-  bytes += words + inline_bytes;
+  std::string bytes = transport::RawMessage{header, std::move(table), words, inline_bytes}.Encode();
   // Longer than the agreed receive buffer.
   if (bytes.size() > 1024) line.lied = true;
   return bytes;
@@ -251,17 +246,9 @@ void Liar::SendControl(LiarLine& line, Script& script) {
   const uint8_t count = script.Byte();
   if (line.control_waits) line.lied = flooded_control_ = true;
   line.control_waits = true;
-  Header header;
-  header.kind = Kind::kControl;
-  header.slot = transport::kControlSlot;
-  header.generation = ++line.control_generation;
-  header.entries = static_cast<uint16_t>(1 + count % 4 * (count < 128 ? 1 : 8));
-  std::string bytes(transport::kHeaderBytes + header.entries * transport::kControlOpBytes, '\0');
-  auto* const out = reinterpret_cast<uint8_t*>(&bytes[0]);
-  transport::EncodeHeader(header, out);
-  for (size_t i = 0; i < header.entries; ++i) {
+  std::vector<ControlOp> ops(1 + count % 4 * (count < 128 ? 1 : 8));
+  for (ControlOp& op : ops) {
     const uint8_t what = script.Byte();
-    ControlOp op;
     op.code = static_cast<ControlOp::Code>(1 + what % 4);
     if (op.code == ControlOp::Code::kCancel || op.code == ControlOp::Code::kRelease) {
       op.slot = static_cast<uint16_t>(what / 4 % line.slots);
@@ -272,25 +259,20 @@ void Liar::SendControl(LiarLine& line, Script& script) {
     } else if (op.code == ControlOp::Code::kGoingAway) {
       line.lied |= line.asks;
     }
-    transport::EncodeControlOp(op, out + transport::kHeaderBytes + i * transport::kControlOpBytes);
   }
-  Send(line, bytes);
+  Send(line, transport::RawControl(++line.control_generation, ops));
 }
 
 void Liar::SendControlAck(LiarLine& line, Script& script) {
-  Header header;
-  header.kind = Kind::kControlAck;
-  header.slot = transport::kControlSlot;
+  uint32_t generation;
   if (line.controls.empty()) {
     line.lied = true;
-    header.generation = script.Byte();
+    generation = script.Byte();
   } else {
-    header.generation = line.controls.front();
+    generation = line.controls.front();
     line.controls.erase(line.controls.begin());
   }
-  std::string bytes(transport::kHeaderBytes, '\0');
-  transport::EncodeHeader(header, reinterpret_cast<uint8_t*>(&bytes[0]));
-  Send(line, bytes);
+  Send(line, transport::RawControlAck(generation));
 }
 
 // What an honest peer would READ, or something next to it.

@@ -42,7 +42,7 @@ mutation() {
     printf '%-48s NOT CAUGHT\n' "$name"
     missed=1
   else
-    printf '%-48s %s\n' "$name" "$(grep -avm 1 '^hawser: the connection' "$log" | cut -c 1-140)"  # Losses are logged, too.
+    printf '%-48s %s\n' "$name" "$(grep -Eavm 1 '^hawser: (the connection|error:)' "$log" | cut -c 1-140)"  # Without the log's lines.
   fi
   rm -f "$log"
   git checkout --quiet -- base transport rpc
