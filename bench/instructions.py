@@ -3,17 +3,18 @@
 
     ./bazelw run //bench:instructions
 
-Runs examples/echo, optimised, client and server both under callgrind and on a core of their own, with two counts of calls:
-the difference, divided by the calls that it has more, is what one call takes, whatever starting and ending take. Prints a
-table for 64 calls in flight and one for one at a time, by the part of the road.
+Runs examples/echo, optimised, client and server both under callgrind and on a core of their own, with two counts of calls.
+The difference in instructions, divided by the difference in calls, is the cost of one call without start and end. Prints a
+table for 64 calls in flight and one for one at a time, by layer.
 
-    --calls=10000      the difference
+    --calls=10000      calls that the second run makes more
     --size=32          bytes that are sent, and come back
     --sums=FILE        what each sum was when it was last looked at; fails if one has grown by more than 5 %
-    --functions=N      also the N dearest functions of each side
+    --functions=N      also the N most expensive functions of each side
 
-The figures repeat to a percent or two on one machine: how many calls leave together, and how often a thread looks in vain,
-depend on the time. Another compiler, or other versions of the libraries, have other figures.
+The figures repeat to a percent or two on one machine: how many calls leave together, and how often a thread polls and finds
+nothing, depend on the time. Another compiler, or other versions of the libraries, have other figures. Where a growth is wanted,
+write the new sums into bench/instructions.txt.
 """
 
 import argparse
@@ -27,13 +28,13 @@ import tempfile
 
 FEW = 2000
 GROWTH_MAX = 1.05
-PARTS = ["program and stub", "rpc", "transport", "fabric", "Cap'n Proto", "abseil", "libc and others"]
+PARTS = ["program and stub", "rpc and base", "transport", "fabric", "Cap'n Proto", "abseil", "libc and others"]
 
 
 def part_of(function, library):
-    """The part of the road that `function` belongs to; `library`: the file that it is in."""
+    """The layer that `function` belongs to; `library`: the file that it is in."""
     if found := re.search(r"\bhawser::(fabric|transport|bench|echo|kv)?", function):
-        layers = {"fabric": "fabric", "transport": "transport", None: "rpc"}
+        layers = {"fabric": "fabric", "transport": "transport", None: "rpc and base"}
         return layers.get(found[1], "program and stub")
     library = os.path.basename(library)
     if re.match(r"lib(capnp|kj)", library) or re.match(r"(\w+ )*(capnp|kj)::", function):
@@ -133,7 +134,7 @@ def report(in_flight, measured, functions):
     sums = {side: sum(parts[side].values()) for side in parts}
     print(f"  {'all':<48}{sums['client']:>10.0f}{sums['server']:>10.0f}")
     for side, costs in measured.items() if functions else ():
-        print(f"  the dearest functions of the {side}:")
+        print(f"  the most expensive functions of the {side}:")
         for (function, _), cost in sorted(costs.items(), key=lambda each: -each[1])[:functions]:
             print(f"  {cost:>8.0f}  {function[:110]}")
     return sums

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "hawser/base/violation.h"
 #include "hawser/transport/control.h"
+#include "hawser/transport/exchange.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/handshake.h"
 #include "hawser/transport/inbound.h"
@@ -32,7 +33,7 @@
 namespace hawser::transport {
 
 // What the owner of a connection hears of it. Called on the poller; never from inside a call into the
-// connection, except that Close() and a failing post may call OnClosed() before they return.
+// connection, except that Cancel() may call OnSlotFree().
 class ConnectionObserver {
  public:
   virtual ~ConnectionObserver() = default;
@@ -72,7 +73,8 @@ class ConnectionObserver {
 // A reliable connection to one peer: one QueuePair and its slots, each carrying one exchange at a time. One
 // side sends the requests (Requester), the other answers them (Responder); control exchanges go both ways.
 // Thread:   belongs to one Poller; call every method on it.
-// Lifetime: owned by the Poller, destroyed only in kClosed, when the fabric holds none of our buffers.
+// Lifetime: owned by the Poller, destroyed in kClosed, when the fabric holds none of our buffers, or with its
+//           poller.
 // Failure:  the first error closes the connection, and is what every later call returns.
 class Connection final : Port, public fabric::ConnectionHandler, Control::Source, Keepalive::Source {
  public:
@@ -176,10 +178,10 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   void OnStarved();
   void OnViolation(Violation violation);
   void Fail(const absl::Status& why);
-  // That an honest peer may send once it has all that we have queued.
+  // Messages that an honest peer may send after everything that we have queued.
   uint32_t messages_that_may_come() const;
   void CloseIfDrained();
-  // Once in kFlushing: how long to wait for what.
+  // In kFlushing: sets the timer for the flush, or for the cause of the loss.
   void AwaitFlush();
   void OnFlushTimer();
   // The connection fails because of `why`: makes loss_.
@@ -223,15 +225,15 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   RequestHandler* const handler_;  // Null: this side sends the requests.
   Handshake peer_hello_;           // Of the side that dials, until it is answered: the role that it offered.
   State state_ = State::kConnecting;
-  absl::Status seen_flushed_;  // Not OK: all that is known of the failure.
+  absl::Status seen_flushed_;  // Not OK: receives were flushed, and the cause is not known yet.
   bool closed_here_ = false;   // By Close(), not by a failure.
   std::string loss_;           // For the log: what was lost. Empty: there is nothing to tell.
   bool accepted_ = false;      // The peer dialed.
-  bool ready_ = false;         // The observer has heard.
+  bool ready_ = false;         // The observer has heard OnReady().
   bool drains_when_ready_ = false;
-  bool told_lost_ = false;                         // Likewise.
+  bool told_lost_ = false;                         // The observer has heard OnLost().
   std::vector<std::pair<Lease, uint32_t>> early_;  // Received before the handshake's end was known here.
-  bool heard_ = false;                             // Of the peer, beside the handshake.
+  bool heard_ = false;                             // The peer has sent something since the handshake.
   SendQueue send_queue_;
   Outbounds outbounds_;
   ReceiveRing receive_ring_;

@@ -9,7 +9,7 @@
 
 namespace hawser::transport {
 
-// What slots send and receive by.
+// The parts of a connection that its Requester or Responder uses. They outlive it.
 struct ExchangeParts {
   Port& port;
   SendQueue& sends;

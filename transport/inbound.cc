@@ -91,7 +91,6 @@ Inbounds::Fit Inbounds::Receive(Inbound& inbound, const ParsedMessage& parsed, L
     AddInlineSegments(parsed, *message);
     return Fit::kWhole;
   }
-  Release(inbound);
   inbound.inbounds_ = this;
   inbound.owner_ = &owner;
   inbound.slot_ = parsed.header.slot;
@@ -182,8 +181,8 @@ void Inbounds::OnReadCompleted(Inbound& inbound, uint32_t bytes, bool ok) {
   // it.
   if (!port_.carries_traffic()) return;
   if (inbound.state_ == State::kReading) {
-    inbound.Move(Inbound::Event::kWhole);
-    return inbound.owner_->OnWhole(inbound.slot_, std::move(inbound.message_));
+    inbound.Move(Inbound::Event::kRead);
+    return inbound.owner_->OnRead(inbound.slot_, std::move(inbound.message_));
   }
   inbound.Move(Inbound::Event::kLastRead);
   inbound.message_.reset();

@@ -25,15 +25,15 @@ inline constexpr uint32_t kReadChunkBytes = 256 << 10;
 
 // The message that a slot receives. Its memory moves round this ring:
 //
-//   fabric (receive) -> Inbounds::Receive() -> [pool -> fabric, one READ after the other ->] slot ->
+//   fabric (receive) -> Inbounds::Receive() -> [pool -> fabric, by READs of at most kReadChunkBytes ->] slot ->
 //   application -> pool
 //
-// A message that came whole is the slot's at once. One that was announced waits for memory (PullAdmission),
-// then for its READs; then the slot's owner hears OnWhole(). What was READ counts against the peer's host
-// until Release() or Detach(), although the application has it.
+// A message that came whole is returned by Receive(), and never stored here. One that was announced waits for
+// memory (PullAdmission), then for its READs; then its owner hears OnRead(). What was READ counts against the
+// peer's host until Release(), or after Detach() as long as the HeldByHost lives.
 // Thread:   on the poller.
 // Lifetime: a part of a slot, which outlives the READs: it is destroyed with its connection.
-class Inbound final : public AdmittedPull, public ReadOwner {
+class Inbound final : public Pull, public ReadOwner {
  public:
   enum class State : uint8_t {
     kIdle,     // Nothing comes.
@@ -42,19 +42,20 @@ class Inbound final : public AdmittedPull, public ReadOwner {
     kStopping,  // No slot wants it, and some READs are outstanding.
     kImpossible,
   };
-  enum class Event : uint8_t { kAnnounced, kAdmitted, kWhole, kStopped, kLastRead };
-  // kWhole: all of it is there; kStopped: no slot wants it; kLastRead: of a message that is not wanted, or
+  enum class Event : uint8_t { kAnnounced, kAdmitted, kRead, kStopped, kLastRead };
+  // kRead: all of it is there; kStopped: no slot wants it; kLastRead: of a message that is not wanted, or
   // one READ of which has failed, none is outstanding any more. kImpossible: only a bug of ours could cause
   // this event here.
   static State Next(State state, Event event);
 
-  // What becomes of a message that was announced. Called from inside a completion or a timer.
+  // What becomes of a message that was announced. Called in a turn (completion, timer, news of free memory),
+  // or, OnShort() only, inside Inbounds::Receive().
   class Owner {
    public:
-    virtual void OnWhole(uint16_t slot, IncomingMessagePtr message) = 0;
+    virtual void OnRead(uint16_t slot, IncomingMessagePtr message) = 0;
     // It was stopped, or one of its READs has failed, and the fabric uses its memory no more.
     virtual void OnStopped(uint16_t slot) = 0;
-    // No memory is free for it; it is the next of its host to get some. Perhaps several times.
+    // See Pull.
     virtual void OnShort(uint16_t slot) { (void)slot; }
 
    protected:
@@ -77,7 +78,7 @@ class Inbound final : public AdmittedPull, public ReadOwner {
   // No READ follows: it is stopped, or all are posted.
   bool exhausted() const { return state_ == State::kStopping || next_segment_ == segments_.size(); }
 
-  // AdmittedPull
+  // Pull
   void OnAdmitted(Lease sink) override;
   void OnShort() override;
   // ReadOwner
@@ -108,11 +109,12 @@ class Inbounds final : ReadShare::Owner, PullAccount::Owner {
 
   enum class Fit {
     kWhole,      // `message` is here.
-    kAnnounced,  // The owner hears what becomes of it, perhaps inside this call.
+    kAnnounced,  // OnRead() or OnStopped() follows, never inside this call; OnShort() may come inside it.
     kTooLarge,   // Larger than ConnectionOptions::message_bytes_max: refused.
     kNeverFits,  // Larger than the whole memory pool: refused.
   };
-  // `parsed` is in `buffer`, of which it uses `length_bytes`. What `inbound` held before counts no longer.
+  // `parsed` is in `buffer`, of which it uses `length_bytes`. kWhole: sets `message`. `owner` is called with
+  // the slot of `parsed`.
   Fit Receive(Inbound& inbound, const ParsedMessage& parsed, Lease&& buffer, uint32_t length_bytes,
               Inbound::Owner& owner, IncomingMessagePtr& message);
 

@@ -27,12 +27,12 @@ int64_t OnSharedPoint(int64_t when_ns, absl::Duration interval) {
 Keepalive::Keepalive(Port& port, Control& control, const SendQueue& sends, Source& source)
     : port_(port), control_(control), sends_(sends), source_(source), timer_([this] { OnTimer(); }) {}
 
-void Keepalive::Start(bool speaks_first) {
+void Keepalive::Start(bool ping_early) {
   last_receive_ns_ = port_.poller().now_ns();
   const absl::Duration interval = port_.options().keepalive_interval;
   absl::Duration first = interval;
   // Infinite: no pings, so not this one either.
-  if (speaks_first) first = std::min(first, std::max(kFirstAnswer, first / 100));
+  if (ping_early) first = std::min(first, std::max(kFirstAnswer, first / 100));
   const int64_t first_ns = After(port_.poller().now_ns(), first);
   port_.poller().timers().Set(timer_, first < interval ? first_ns : OnSharedPoint(first_ns, interval));
 }

@@ -13,9 +13,9 @@
 
 namespace hawser::transport {
 
-// Whether the peer of a connection is alive. A dead process is announced by the fabric, a dead host or a cut
+// Detects a dead peer. A dead process is announced by the fabric, a dead host or a cut
 // cable is not: a connection on which nothing has arrived for ConnectionOptions::keepalive_interval is
-// pinged, by a control exchange, and silence for another keepalive_timeout ends it. In the middle of that the
+// pinged, by a control exchange, and silence for another keepalive_timeout ends it. Halfway through that the
 // owner of the connection is asked (ConnectionObserver::OnSilent()), which may find that the peer is only
 // busy.
 // Thread:   on the poller.
@@ -25,14 +25,15 @@ class Keepalive {
   // What it asks of its connection.
   class Source {
    public:
-    // A request of this side is under way, and nothing has come since the handshake; or this side awaits the
-    // first message of a client that it has accepted.
+    // A request of this side is under way, and nothing has come since the handshake.
     virtual bool waits_for_first_answer() const = 0;
+    // This side accepted a client, which has sent nothing since its handshake.
     virtual bool awaits_first_message() const = 0;
     // Something has come since the handshake.
     virtual bool heard() const = 0;
     // No exchange is under way.
     virtual bool is_idle() const = 0;
+    // See ConnectionObserver::OnSilent(). May close the connection.
     virtual void OnSilent(absl::Duration left) = 0;
 
    protected:
@@ -41,8 +42,9 @@ class Keepalive {
 
   Keepalive(Port& port, Control& control, const SendQueue& sends, Source& source);
 
-  // The connection carries traffic. `speaks_first`: this side waits for the peer to show that it is there.
-  void Start(bool speaks_first);
+  // The connection carries traffic. `ping_early`: the peer has yet to show that it is there, and the first
+  // ping comes after 100 ms, not after an interval.
+  void Start(bool ping_early);
   // It does not any more.
   void Stop() { port_.poller().timers().Cancel(timer_); }
 

@@ -48,8 +48,7 @@ inline constexpr size_t kSmallBufferBytes = 4096;
 // A message to be sent: Cap'n Proto segments that were built in registered memory, their owners, and an
 // envelope.
 // Thread:   one at a time.
-// Lifetime: owned by its builder, then by the Connection until the peer has proved that it needs it no
-// more.
+// Lifetime: owned by its builder, then by an Outbound until neither the fabric nor the peer uses its memory.
 class OutgoingMessage {
  public:
   ~OutgoingMessage();

@@ -13,20 +13,20 @@ namespace hawser::transport {
 namespace {
 
 using State = Outbound::State;
-constexpr State kIdle = State::kIdle, kPosted = State::kPosted, kProved = State::kProved,
-                kUnproved = State::kUnproved, kRevokingUnproved = State::kRevokingUnproved,
+constexpr State kIdle = State::kIdle, kPosted = State::kPosted, kCompleted = State::kCompleted,
+                kReleased = State::kReleased, kReleasedRevoking = State::kReleasedRevoking,
                 kRevoking = State::kRevoking, kEnding = State::kEnding, kNone = State::kImpossible;
 
 // clang-format off
 constexpr State kNext[7][7] = {
-    //                      post     proved     release    revoke             revoked    fail     fabric gone
-    /* kIdle             */ {kPosted, kNone,   kNone,   kRevoking,         kNone,   kNone, kIdle},
-    /* kPosted           */ {kNone, kProved,   kUnproved, kRevokingUnproved, kNone,   kEnding, kNone},
-    /* kProved           */ {kNone, kNone,   kIdle,     kRevoking,         kNone,   kEnding, kNone},
-    /* kUnproved         */ {kNone, kIdle,     kNone,   kNone,           kNone,   kNone, kIdle},
-    /* kRevokingUnproved */ {kNone, kRevoking, kNone,   kNone,           kUnproved, kNone, kIdle},
-    /* kRevoking         */ {kNone, kNone,   kNone,   kNone,           kIdle,     kNone, kIdle},
-    /* kEnding           */ {kNone, kEnding,   kNone,   kNone,           kNone,   kNone, kIdle},
+    //                       post     completed   release    revoke             revoked    fail     fabric gone
+    /* kIdle             */ {kPosted, kNone,      kNone,     kRevoking,         kNone,     kNone,   kIdle},
+    /* kPosted           */ {kNone,   kCompleted, kReleased, kReleasedRevoking, kNone,     kEnding, kNone},
+    /* kCompleted        */ {kNone,   kNone,      kIdle,     kRevoking,         kNone,     kEnding, kNone},
+    /* kReleased         */ {kNone,   kIdle,      kNone,     kNone,             kNone,     kNone,   kIdle},
+    /* kReleasedRevoking */ {kNone,   kRevoking,  kNone,     kNone,             kReleased, kNone,   kIdle},
+    /* kRevoking         */ {kNone,   kNone,      kNone,     kNone,             kIdle,     kNone,   kIdle},
+    /* kEnding           */ {kNone,   kEnding,    kNone,     kNone,             kNone,     kNone,   kIdle},
 };  // kIdle and "revoke": what was granted of a message that could not be posted after all.
 // clang-format on
 
@@ -81,7 +81,7 @@ void Outbound::Move(Event event) {
   const State next = Next(state_, event);
   HAWSER_CHECK(next != State::kImpossible, "message ", index_, " to ", owner_.port_.peer(), " in state ",
                static_cast<int>(state_), " met event ", static_cast<int>(event));
-  const auto revokes = [](State state) { return state == kRevoking || state == kRevokingUnproved; };
+  const auto revokes = [](State state) { return state == kRevoking || state == kReleasedRevoking; };
   owner_.revoking_ += revokes(next) - revokes(state_);
   if (next == State::kIdle && state_ != State::kIdle) owner_.free_.push_back(index_);
   state_ = next;
@@ -107,7 +107,7 @@ void Outbound::ReleaseAtFailure() {
   Move(Event::kFail);
 }
 
-void Outbound::OnProved() { Move(Event::kProve); }
+void Outbound::OnSendCompleted() { Move(Event::kComplete); }
 
 // ---- Outbounds
 
@@ -116,7 +116,9 @@ Outbound& Outbounds::New() {
     free_.push_back(static_cast<uint32_t>(all_.size()));
     all_.push_back(std::unique_ptr<Outbound>(new Outbound(*this, free_.back())));
   }
-  return *all_[free_.back()];
+  Outbound& outbound = *all_[free_.back()];
+  free_.pop_back();
+  return outbound;
 }
 
 void Outbounds::OnRevoked(uint32_t index) {
@@ -126,7 +128,7 @@ void Outbounds::OnRevoked(uint32_t index) {
 }
 
 void Outbounds::OnFabricGone() {
-  // A message that is taken back is not posted again here: this connection is no more.
+  // A message that is returned to its Taker is not posted again here: this connection is no more.
   for (const auto& outbound : all_) {
     outbound->grants_left_ = 0;
     outbound->Move(Outbound::Event::kFabricGone);
@@ -139,12 +141,12 @@ absl::StatusOr<Outbound*> Outbounds::Post(Header& header, OutgoingMessagePtr& me
   if (absl::Status queued = Queue(header, outbound); !queued.ok()) {
     message = std::move(outbound.message_);
     if (outbound.has_grants()) {
-      free_.pop_back();
       outbound.Revoke();
+    } else {
+      free_.push_back(outbound.index_);
     }
     return queued;
   }
-  free_.pop_back();
   outbound.Move(Outbound::Event::kPost);
   return &outbound;
 }
@@ -191,7 +193,7 @@ absl::Status Outbounds::Queue(Header& header, Outbound& outbound) {
   return QueueParts(header, outbound, prefix_bytes, send_bytes_max);
 }
 
-// The usual message: its one segment stands behind its envelope, and goes along.
+// The usual message: its one segment is behind its envelope, and goes along.
 absl::Status Outbounds::QueueWhole(const Header& header, Outbound& outbound, size_t prefix_bytes) {
   const OutgoingMessage& message = *outbound.message_;
   const Segment& segment = message.segments().front();
@@ -247,7 +249,7 @@ absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, siz
 
   fabric::Sge sges[kSendSgeMax];
   size_t count = 0;
-  // The prefix stands right before the first segment, so one segment of one message is one range of memory.
+  // The prefix is right before the first segment, so one segment of one message is one range of memory.
   if (segments.size() <= kHeadroomSegments && inline_parts < kSendSgeMax) {
     uint8_t* const prefix = message.body() - prefix_bytes;
     WriteHeaderAndTable(header, table, prefix);

@@ -20,32 +20,32 @@ class Outbounds;
 
 // A message that was posted, as one SEND. It owns the message, whose memory moves round this ring:
 //
-//   builder -> Outbounds::Post() -> Release() -> proved, and no grant is left -> its pool, or the Taker of
-//   the message.
+//   builder -> Outbounds::Post() -> Release() -> SEND completed and grants revoked -> its pool, or the Taker of
+//   the message
 //
 // A slot holds a pointer to it from Post() to Release(), while the peer may still READ the message's memory,
-// or the request may have to be sent again. From Release() on only the fabric keeps it: until a completion
-// proves that the SEND is done, and the last of its grants is revoked.
+// or the request may have to be sent again. From Release() on only the fabric keeps it: until its SEND, or a
+// later one, has completed, and the last of its grants is revoked.
 // Thread:   on the poller.
 // Lifetime: a part of its Outbounds. Not to be used after Release() or ReleaseAtFailure().
 class Outbound final : SendOwner {
  public:
-  // Its connection goes: no Taker is there any more.
+  // The connection is being destroyed, and no Taker is left.
   ~Outbound() {
     if (message_ != nullptr) message_->ReturnTo(nullptr);
   }
 
   enum class State : uint8_t {
     kIdle,              // Free for a message.
-    kPosted,            // A slot has it, and it is not proved.
-    kProved,            // A slot has it.
-    kUnproved,          // The SEND is not done; nothing is granted.
-    kRevokingUnproved,  // Nor that, and grants are being revoked.
-    kRevoking,          // Grants are being revoked.
+    kPosted,            // A slot holds it; the SEND has not completed.
+    kCompleted,         // A slot holds it; the SEND has completed.
+    kReleased,          // No slot holds it; the SEND has not completed.
+    kReleasedRevoking,  // Likewise, and grants are being revoked.
+    kRevoking,          // The SEND has completed; grants are being revoked.
     kEnding,            // The connection has failed: all is kept until the fabric has done with it.
     kImpossible,
   };
-  enum class Event : uint8_t { kPost, kProve, kRelease, kRevoke, kRevoked, kFail, kFabricGone };
+  enum class Event : uint8_t { kPost, kComplete, kRelease, kRevoke, kRevoked, kFail, kFabricGone };
   // kRelease: without grants; kRevoke: with some, which are being revoked from here on; kRevoked: the last of
   // them is; kFail: its slot needs it no more since the connection has failed. kImpossible: only a bug of
   // ours could cause this event here.
@@ -66,7 +66,7 @@ class Outbound final : SendOwner {
 
   Outbound(Outbounds& owner, uint32_t index) : owner_(owner), index_(index) {}
   // SendOwner
-  void OnProved() override;
+  void OnSendCompleted() override;
   void Move(Event event);
   void Revoke();
 
@@ -99,7 +99,7 @@ class Outbounds {
   // The fabric uses no memory any more: what was released at a failure is free.
   void OnFabricGone();
 
-  // The fabric has not said of all grants yet that they are gone.
+  // Some revocation has not completed.
   bool revokes() const { return revoking_ != 0; }
 
  private:
@@ -117,7 +117,7 @@ class Outbounds {
   SendQueue& sends_;
   std::vector<std::unique_ptr<Outbound>> all_;
   std::vector<uint32_t> free_;  // The last that became free comes first: its memory is warm.
-  uint32_t revoking_ = 0;       // Of kRevoking and kRevokingUnproved.
+  uint32_t revoking_ = 0;       // Of kRevoking and kReleasedRevoking.
 };
 
 }  // namespace hawser::transport

@@ -93,7 +93,7 @@ absl::StatusOr<std::unique_ptr<Poller>> Poller::Create(std::shared_ptr<fabric::F
       poller->fabric_->CreateCompletionQueue(kCompletionQueueDepth);
   if (!queue.ok()) return queue.status();
   poller->completion_queue_ = *std::move(queue);
-  poller->cache_.SetWake([poller = poller.get()] { poller->completion_queue_->Wake(); });
+  poller->cache_.SetWake([poller = poller.get()] { poller->WakeDriver(); });
   return poller;
 }
 
@@ -118,7 +118,7 @@ Poller::~Poller() {
       yield_.store(true);
       background_wake_.notify_all();
     }
-    completion_queue_->Wake();
+    WakeDriver();
     background_.join();
   }
   // No other thread comes any more, but one may not have left. Destroying a queue pair asks for nothing to be
@@ -238,7 +238,7 @@ void Poller::RunMailboxUnlessHeld() {
 
 // The thread that drives runs what is left, or the next one: the poller's own, if no other comes.
 void Poller::HandOverMail() {
-  if (sleeping_until_ns_.load(std::memory_order_seq_cst) != 0) return completion_queue_->Wake();
+  if (sleeping_until_ns_.load(std::memory_order_seq_cst) != 0) return WakeDriver();
   std::lock_guard<std::mutex> lock(role_mutex_);
   handed_over_ = true;
   if (!has_driver_) background_wake_.notify_one();
@@ -250,7 +250,7 @@ void Poller::Run(absl::AnyInvocable<void()> function) {
 }
 
 void Poller::WakeIfSleepingPast(int64_t when_ns) {
-  if (sleeping_until_ns_.load(std::memory_order_seq_cst) > when_ns) completion_queue_->Wake();
+  if (sleeping_until_ns_.load(std::memory_order_seq_cst) > when_ns) WakeDriver();
 }
 
 // ---- A turn
@@ -557,7 +557,7 @@ bool Poller::WaitFor(WaitEvent& event, absl::FunctionRef<int64_t()> until_ns) {
       has_driver_ = false;
       break;
     }
-    if (background_drives_ && !yield_.exchange(true)) completion_queue_->Wake();
+    if (background_drives_ && !yield_.exchange(true)) WakeDriver();
     waiting_.push_back(&event);
     role.unlock();
     if (end_ns == 0) end_ns = until_ns();

@@ -121,7 +121,7 @@ class Poller final : public PollerServices {
   // do. Takes the poller if it is free (for simulations and tests).
   size_t PollOnce();
 
-  // now_ns() is of this turn. Of this moment if handlers have taken long lately; else as now_ns().
+  // The time from which a new deadline counts: the clock if handlers have taken long lately, else now_ns().
   int64_t NowForDeadlineNs();
 
   // Code of the application (a callback, a handler) may be called: this is a turn of the thread that drives,
@@ -168,7 +168,7 @@ class Poller final : public PollerServices {
   // `connection` becomes the poller's, which destroys it once it is closed and the fabric holds none of its
   // buffers. It has its index from here on.
   void Adopt(std::unique_ptr<PollerClient> connection);
-  // Destroys `connection`, which has posted nothing.
+  // Destroys `connection`, which has nothing posted.
   void Drop(PollerClient* connection);
   // Calls connection->Flush() at the end of this turn. Each connection once per turn.
   void MarkForFlush(PollerClient* connection);

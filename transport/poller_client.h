@@ -18,19 +18,20 @@ class PollerClient {
   PollerClient(const PollerClient&) = delete;
   PollerClient& operator=(const PollerClient&) = delete;
 
-  // Messages that are posted in the middle of a turn, rather than with all others at its end.
+  // A send queue of this length is posted in the middle of a turn, not at its end.
   static constexpr size_t kLongQueue = 32;
 
   // A work request has completed whose wr_id names this client (see index()).
   virtual void OnCompletion(const WorkId& id, const fabric::Completion& completion) = 0;
   // Posts what is queued: at the end of a turn in which Poller::MarkForFlush() was called.
   virtual void Flush() = 0;
-  // In the middle of such a turn: posts what is queued if there are kLongQueue of it.
+  // In the middle of such a turn: posts what is queued if that is kLongQueue messages or more, and the peer
+  // does not share this core.
   virtual void FlushIfLong() = 0;
-  // The poller is about to end, and to destroy this.
+  // The poller is being destroyed, and this with it. The observer is not told.
   virtual void Disconnect() = 0;
 
-  // By which it is named in wr_ids.
+  // This client's number in wr_ids. Valid from Adopt() on; used again after this is destroyed.
   uint32_t index() const { return index_; }
 
  protected:

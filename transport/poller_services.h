@@ -11,21 +11,21 @@
 
 namespace hawser::transport {
 
-// The part of a Poller that what it consists of may use: its clock, its timers, its memory.
+// What a Poller offers to its own parts (ReadBudget, MemoryQueue, PullAdmission): clock, timers, memory.
 // Thread: on the poller, but for WakeDriver().
 class PollerServices {
  public:
   PollerServices(const PollerServices&) = delete;
   PollerServices& operator=(const PollerServices&) = delete;
 
-  // Of this turn: read at its start and after a number of handlers, not each time, since reading a clock
-  // costs as much as parsing a message. A handler that runs long does not see it move.
+  // The clock as of this turn: read at its start and after a number of handlers, not each time, since reading
+  // a clock costs as much as parsing a message. A handler that runs long does not see it move.
   int64_t now_ns() const { return now_ns_; }
   Timers& timers() { return timers_; }
   MessagePool& messages() { return *messages_; }
   fabric::CompletionQueue& completion_queue() { return *completion_queue_; }
 
-  // The thread that drives the poller, if it sleeps, looks for news. From any thread.
+  // Ends the wait of the thread that drives the poller, or its next one. From any thread.
   void WakeDriver() { completion_queue_->Wake(); }
 
  protected:
@@ -34,7 +34,7 @@ class PollerServices {
       : fabric_(std::move(fabric)), messages_(std::move(messages)), now_ns_(now_ns) {}
   ~PollerServices() = default;
 
-  // In the order in which they are needed: a completion queue ends before its fabric.
+  // Destroyed in reverse order: the completion queue before its fabric.
   const std::shared_ptr<fabric::Fabric> fabric_;
   const std::shared_ptr<MessagePool> messages_;
   std::unique_ptr<fabric::CompletionQueue> completion_queue_;

@@ -23,7 +23,7 @@ namespace hawser::transport {
 class Port : public PollerClient {
  public:
   Poller& poller() { return poller_; }
-  // Not after its flush has failed to come: see Connection::OnFlushTimer().
+  // Destroyed when a flush times out (Connection::OnFlushTimer()): not to be called after that.
   fabric::QueuePair& queue_pair() { return *queue_pair_; }
   const ConnectionOptions& options() const { return options_; }
   // The minimum of both sides.
@@ -32,7 +32,7 @@ class Port : public PollerClient {
   // "tcp://10.0.0.2:7470".
   const std::string& peer() const { return peer_; }
   const SocketAddress& peer_address() const { return peer_address_; }
-  // What PeerIsBusy() said, behind "; ", while the peer goes on being silent. Otherwise empty.
+  // What Connection::PeerIsBusy() was told, after "; ", while the peer goes on being silent. Otherwise empty.
   const std::string& peer_is_busy() const { return peer_is_busy_; }
 
   // Messages may be sent, and arrive.
@@ -45,8 +45,9 @@ class Port : public PollerClient {
   // Posts what is queued, at the end of this turn.
   void FlushLater() { poller_.MarkForFlush(this); }
 
-  // The peer broke the protocol: ends the connection, with a reason that the peer hears where the fabric can
-  // carry it; one that came to us is counted and logged. `what` without the peer's name.
+  // The peer broke the protocol: closes the connection, and tells the peer why where the fabric can carry
+  // that. If the peer dialed, the violation is counted and logged. `what`: without the peer's name. Before
+  // either Fail() returns, every waiting handler has run: check carries_traffic() afterwards.
   virtual void Fail(Violation violation, absl::string_view what, absl::StatusCode code) = 0;
   void Fail(Violation violation, absl::string_view what) {
     Fail(violation, what, absl::StatusCode::kDataLoss);
@@ -55,7 +56,7 @@ class Port : public PollerClient {
   virtual void Fail(absl::StatusCode code, absl::string_view what) = 0;
   // An exchange has ended: a slot is free, and it was perhaps the last one of a connection that drains.
   virtual void OnExchangeEnded() = 0;
-  // There are as many receives as are wanted.
+  // There are as many receives as are wanted, or enough to go on.
   virtual void OnReceivesFilled() = 0;
 
  protected:

@@ -46,9 +46,7 @@ PullAdmission::~PullAdmission() = default;
 
 void PullAdmission::Stop() { stopped_ = true; }
 
-size_t PullAdmission::LaneOf(const AdmittedPull& pull) {
-  return pull.bytes_ <= kReadAheadBytes ? kShort : kLong;
-}
+size_t PullAdmission::LaneOf(const Pull& pull) { return pull.bytes_ <= kReadAheadBytes ? kShort : kLong; }
 
 PullHost& PullAdmission::HostOf(PullAccount& account) {
   if (account.host_ == nullptr) {
@@ -65,7 +63,7 @@ PullHost& PullAdmission::HostOf(PullAccount& account) {
   return *account.host_;
 }
 
-void PullAdmission::Announce(AdmittedPull& pull, uint64_t bytes, PullAccount& account) {
+void PullAdmission::Announce(Pull& pull, uint64_t bytes, PullAccount& account) {
   pull.bytes_ = bytes;
   const size_t index = LaneOf(pull);
   PullLane& lane = account.lanes_[index];
@@ -78,7 +76,7 @@ void PullAdmission::Announce(AdmittedPull& pull, uint64_t bytes, PullAccount& ac
   if (lane.waiting.front() == &pull && host.connections.front() == &lane) Pump();
 }
 
-void PullAdmission::Withdraw(AdmittedPull& pull) {
+void PullAdmission::Withdraw(Pull& pull) {
   if (!pull.linked()) return;
   pull.Unlink();
   const size_t index = LaneOf(pull);
@@ -90,13 +88,13 @@ void PullAdmission::WithdrawAll(PullAccount& account) {
   if (account.host_ == nullptr) return;
   for (size_t index : {kShort, kLong}) {
     PullLane& lane = account.lanes_[index];
-    while (AdmittedPull* const pull = lane.waiting.front()) pull->Unlink();
+    while (Pull* const pull = lane.waiting.front()) pull->Unlink();
     Place(lane, index);
   }
   PumpSoon();
 }
 
-void PullAdmission::OnReadQueued(AdmittedPull& pull, uint64_t bytes) {
+void PullAdmission::OnReadQueued(Pull& pull, uint64_t bytes) {
   const size_t index = LaneOf(pull);
   PullLane& lane = pull.account_->lanes_[index];
   pull.unposted_bytes_ -= bytes;
@@ -106,7 +104,7 @@ void PullAdmission::OnReadQueued(AdmittedPull& pull, uint64_t bytes) {
   if (lane.linked()) PumpSoon();
 }
 
-void PullAdmission::OnRead(AdmittedPull& pull, uint64_t bytes) {
+void PullAdmission::OnRead(Pull& pull, uint64_t bytes) {
   PullAccount& account = *pull.account_;
   pull.unread_bytes_ -= bytes;
   account.unread_bytes_ -= bytes;
@@ -114,7 +112,7 @@ void PullAdmission::OnRead(AdmittedPull& pull, uint64_t bytes) {
   if (account.unread_bytes_ == 0) account.ListLink<InHolders>::Unlink();
 }
 
-void PullAdmission::OnPullEnded(AdmittedPull& pull) {
+void PullAdmission::OnPullEnded(Pull& pull) {
   if (pull.unposted_bytes_ != 0) OnReadQueued(pull, pull.unposted_bytes_);
   if (pull.unread_bytes_ == 0) return;
   PullAccount& account = *pull.account_;
@@ -123,11 +121,11 @@ void PullAdmission::OnPullEnded(AdmittedPull& pull) {
   if (account.unread_bytes_ == 0) account.ListLink<InHolders>::Unlink();
 }
 
-void PullAdmission::Release(AdmittedPull& pull) {
+void PullAdmission::Release(Pull& pull) {
   if (pull.holds_memory_) Detach(pull);
 }
 
-HeldByHost PullAdmission::Detach(AdmittedPull& pull) {
+HeldByHost PullAdmission::Detach(Pull& pull) {
   HeldByHost held;
   if (!pull.holds_memory_) return held;
   OnPullEnded(pull);
@@ -197,7 +195,7 @@ void PullAdmission::ServeRing(size_t index) {
   while (PullHost::Lane* const host = ring.front()) {
     if (host->refused_in_pass == passes_) break;  // So were all others.
     PullLane* const lane = host->connections.front();
-    AdmittedPull* const pull = lane->waiting.front();
+    Pull* const pull = lane->waiting.front();
     ring.MoveToBack(host);
     host->refused_in_pass = passes_;
     if (Admit(*pull, *lane, index)) host->refused_in_pass = 0;
@@ -212,7 +210,7 @@ void PullAdmission::NoteRefusal(size_t bytes, Shortage why) {
   why_ = why;
 }
 
-bool PullAdmission::Admit(AdmittedPull& pull, PullLane& lane, size_t index) {
+bool PullAdmission::Admit(Pull& pull, PullLane& lane, size_t index) {
   ++attempts_;
   PullAccount& account = *lane.account;
   PullHost& host = *account.host_;

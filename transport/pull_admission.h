@@ -17,7 +17,7 @@
 
 namespace hawser::transport {
 
-class AdmittedPull;
+class Pull;
 class PullAccount;
 class PullAdmission;
 struct InAdmission;
@@ -29,8 +29,8 @@ struct InRing;
 // that a long one does not keep short ones waiting.
 struct PullLane final : ListLink<InHostLane> {
   PullAccount* account = nullptr;
-  IntrusiveList<AdmittedPull, InAdmission> waiting;  // In the order of their announcements.
-  uint64_t unposted_bytes = 0;                       // Of admitted pulls, what no READ was queued for.
+  IntrusiveList<Pull, InAdmission> waiting;  // In the order of their announcements.
+  uint64_t unposted_bytes = 0;               // Of admitted pulls, what no READ was queued for.
 };
 
 // The connections of one host, and what they hold.
@@ -73,15 +73,16 @@ class HeldByHost {
 
 // One large message of a connection that waits for memory, or holds some.
 // Thread:   on the poller.
-class AdmittedPull : public ListLink<InAdmission> {
+class Pull : public ListLink<InAdmission> {
  public:
   // Its sink counts against its host.
   bool holds_memory() const { return holds_memory_; }
 
  protected:
-  virtual ~AdmittedPull() = default;
+  virtual ~Pull() = default;
 
-  // `sink` is for all of its bytes. Called from inside a completion, a timer or PullAdmission::Announce().
+  // `sink` is for all of its bytes. Called in a turn (completion, timer, news of free memory), or inside
+  // PullAdmission::Announce(), as is OnShort().
   virtual void OnAdmitted(Lease sink) = 0;
   // No memory is free for it; it is the next of its host to get some. Perhaps several times.
   virtual void OnShort() = 0;
@@ -162,23 +163,23 @@ class PullAdmission {
   ~PullAdmission();
 
   // `pull`, which is new, wants a sink of `bytes`. It gets that in OnAdmitted(), perhaps inside this call.
-  void Announce(AdmittedPull& pull, uint64_t bytes, PullAccount& account);
+  void Announce(Pull& pull, uint64_t bytes, PullAccount& account);
   // A pull that waits no longer wants to. Nothing happens if it does not wait.
-  void Withdraw(AdmittedPull& pull);
+  void Withdraw(Pull& pull);
   // A connection ends: none of its pulls is admitted from now on.
   void WithdrawAll(PullAccount& account);
 
   // ---- Of an admitted pull.
   // A READ of `bytes` was queued.
-  void OnReadQueued(AdmittedPull& pull, uint64_t bytes);
+  void OnReadQueued(Pull& pull, uint64_t bytes);
   // `bytes` have arrived.
-  void OnRead(AdmittedPull& pull, uint64_t bytes);
+  void OnRead(Pull& pull, uint64_t bytes);
   // It has ended: what was left to be READ never will be. Its sink still counts.
-  void OnPullEnded(AdmittedPull& pull);
+  void OnPullEnded(Pull& pull);
   // Its sink counts no longer. Nothing happens if it does not count.
-  void Release(AdmittedPull& pull);
+  void Release(Pull& pull);
   // Its sink counts on, against the host alone, while the result lives; `pull` is free for another message.
-  HeldByHost Detach(AdmittedPull& pull);
+  HeldByHost Detach(Pull& pull);
 
   // Sinks that count.
   uint64_t held_bytes() const { return held_bytes_; }
@@ -193,7 +194,7 @@ class PullAdmission {
   friend class HeldByHost;
   friend class PullAccount;
 
-  static size_t LaneOf(const AdmittedPull& pull);
+  static size_t LaneOf(const Pull& pull);
   PullHost& HostOf(PullAccount& account);
   // `bytes` of `host` count no longer, and one of its owners has gone.
   void Leave(PullHost& host, uint64_t bytes);
@@ -202,11 +203,11 @@ class PullAdmission {
   void PumpSoon();
   void Pump();
   void ServeRing(size_t index);
-  bool Admit(AdmittedPull& pull, PullLane& lane, size_t index);
+  bool Admit(Pull& pull, PullLane& lane, size_t index);
   // `bytes` of free memory would have admitted a pull.
   void NoteRefusal(size_t bytes, Shortage why);
   bool any_waits() const { return !rings_[0].empty() || !rings_[1].empty(); }
-  // Notes where those that hold memory stand.
+  // Records the progress of the accounts that hold memory.
   void Look();
   void Watch();
   bool HardlyMoves(const PullAccount& account) const;

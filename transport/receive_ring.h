@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "hawser/transport/buffer_pool.h"
 #include "hawser/transport/memory_queue.h"
 

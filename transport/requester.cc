@@ -97,7 +97,7 @@ void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_
   const Inbounds::Fit fit =
       inbounds_.Receive(slot.response, message, std::move(buffer), length_bytes, *this, response);
   if (fit == Inbounds::Fit::kWhole) return Deliver(slot, Event::kAnswered, std::move(response));
-  // Refused while it was received: the connection has failed, and all have heard.
+  // A READ of it found no room: the connection has failed, and every handler has heard.
   if (!port_.carries_traffic()) return;
   if (fit == Inbounds::Fit::kAnnounced) return Move(slot, Event::kAnnounced);
   const uint64_t body_bytes = message.inline_bytes + message.remote_bytes;
@@ -118,7 +118,7 @@ void Requester::OnShort(uint16_t index) {
   if (slot.request != nullptr && slot.request->has_grants()) ReleaseRequest(slot);
 }
 
-void Requester::OnWhole(uint16_t index, IncomingMessagePtr message) {
+void Requester::OnRead(uint16_t index, IncomingMessagePtr message) {
   Slot& slot = slots_[index];
   OweRelease(slot);
   Deliver(slot, Event::kRead, std::move(message));

@@ -2,7 +2,6 @@
 #define HAWSER_TRANSPORT_REQUESTER_H_
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,7 +36,7 @@ class Requester final : Inbound::Owner {
 
   void OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes);
 
-  // A cancellation or a release that the peer has not been told of yet.
+  // Takes the next cancellation or release to tell the peer; nullopt: none is left.
   std::optional<ControlOp> NextControlOp();
 
   // See Connection::DescribeSlots().
@@ -54,15 +53,15 @@ class Requester final : Inbound::Owner {
     State state = State::kFree;
     bool peer_knows_deadline = false;
     bool owes_cancel = false;  // The peer is to be told that nothing waits.
-    bool owes_release =
-        false;  // The peer is to be told that its large response was READ. Implied by a new request.
+    // The peer is to be told that its large response was READ. A new request says it, too.
+    bool owes_release = false;
     uint32_t generation = 0;
     int64_t deadline_ns = kNever;
     int64_t sent_ns = 0;
     absl::string_view given_up;          // The name of a request whose handler has heard its end before.
     ResponseHandler* handler = nullptr;  // Null: it has heard its end.
     // Kept while a large response is READ, too: if the connection is lost before that is here, the request
-    // may have to be sent again. Null: released.
+    // may have to be sent again. Released early if memory is short (OnShort()). Null: released.
     Outbound* request = nullptr;
     Inbound response;
   };
@@ -70,14 +69,14 @@ class Requester final : Inbound::Owner {
   uint16_t IndexOf(const Slot& slot) const { return static_cast<uint16_t>(&slot - slots_.data()); }
   void Move(Slot& slot, Event event);
   void GiveUp(Slot& slot, const absl::Status& why);
-  // `how` the slot becomes free: kAnswered, kRead.
+  // `how`: the event that frees the slot, kAnswered or kRead.
   void Deliver(Slot& slot, Event how, absl::StatusOr<IncomingMessagePtr>&& response);
   void OfferRequestBack(Slot& slot, ResponseHandler& handler, const IncomingMessage& error);
   void Free(Slot& slot, Event how);
   void ReleaseRequest(Slot& slot);
   void OweRelease(Slot& slot);
   void OnDeadlineTimer();
-  void OnWhole(uint16_t slot, IncomingMessagePtr message) override;
+  void OnRead(uint16_t slot, IncomingMessagePtr message) override;
   void OnStopped(uint16_t slot) override;
   void OnShort(uint16_t slot) override;
 
@@ -87,8 +86,8 @@ class Requester final : Inbound::Owner {
   Inbounds& inbounds_;
   Control& control_;
   std::vector<Slot> slots_;
-  std::vector<uint16_t>
-      free_;            // The last freed is used first: its memory is warm, and the others stay untouched.
+  // The last freed is used first: its memory is warm, and the others stay untouched.
+  std::vector<uint16_t> free_;
   uint32_t owing_ = 0;  // Slots with owes_cancel or owes_release, at least.
   Timer deadline_timer_;
   Timer release_timer_;

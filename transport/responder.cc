@@ -60,6 +60,8 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
   const Inbounds::Fit fit =
       inbounds_.Receive(slot.request, message, std::move(buffer), length_bytes, *this, request);
   if (fit == Inbounds::Fit::kWhole) return Run(slot, Event::kWhole, std::move(request));
+  // A READ of it found no room: the connection has failed, and every handler has heard.
+  if (!port_.carries_traffic()) return;
   if (fit == Inbounds::Fit::kAnnounced) {
     Move(slot, Event::kAnnounced);
     return RefuseInTime(slot, header.timeout_us);
@@ -84,7 +86,7 @@ void Responder::RefuseInTime(Slot& slot, uint32_t timeout_us) {
   }
 }
 
-void Responder::OnWhole(uint16_t index, IncomingMessagePtr message) {
+void Responder::OnRead(uint16_t index, IncomingMessagePtr message) {
   Run(slots_[index], Event::kRead, std::move(message));
 }
 
@@ -106,7 +108,7 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
                port_.peer());
   Slot& slot = slots_[id.slot];
   const bool answerable =
-      slot.state == State::kRunning || slot.state == State::kTold || slot.state == State::kRefused;
+      slot.state == State::kRunning || slot.state == State::kCancelled || slot.state == State::kRefused;
   if (slot.generation != id.generation || !answerable) return absl::OkStatus();
   Header header;
   header.kind = Kind::kResponse;
@@ -132,7 +134,7 @@ HeldByHost Responder::DetachRequestMemory(ExchangeId id) {
   HAWSER_CHECK(id.slot < slots_.size(), "slot ", id.slot, " of ", slots_.size(), ", connection to ",
                port_.peer());
   Slot& slot = slots_[id.slot];
-  if (slot.generation != id.generation || (slot.state != State::kRunning && slot.state != State::kTold))
+  if (slot.generation != id.generation || (slot.state != State::kRunning && slot.state != State::kCancelled))
     return {};
   return inbounds_.Detach(slot.request);
 }

@@ -23,7 +23,7 @@ class Responder final : Inbound::Owner {
 
   // Requests that were not answered yet, and large answers that the peer has not READ yet.
   uint32_t in_flight() const { return in_flight_; }
-  // That an honest peer may send once it has all our answers.
+  // Requests that an honest peer may still send after all our responses.
   uint32_t requests_that_may_come() const;
 
   void OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes);
@@ -61,7 +61,7 @@ class Responder final : Inbound::Owner {
   void Cancel(Slot& slot, const absl::Status& why);
   void EndResponse(Slot& slot);
   void OnDeadlineTimer();
-  void OnWhole(uint16_t slot, IncomingMessagePtr message) override;
+  void OnRead(uint16_t slot, IncomingMessagePtr message) override;
   void OnStopped(uint16_t slot) override;
 
   Port& port_;

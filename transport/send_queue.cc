@@ -101,7 +101,7 @@ std::string SendQueue::DescribeOldestRead() const {
 void SendQueue::DropQueued() {
   while (end_ != posted_) {
     Entry& entry = at(--end_);
-    if (entry.send != nullptr) std::exchange(entry.send, nullptr)->OnProved();
+    if (entry.send != nullptr) std::exchange(entry.send, nullptr)->OnSendCompleted();
     if (entry.read == nullptr) continue;
     std::exchange(entry.read, nullptr)->OnReadCompleted(entry.sges[0].length, false);
   }
@@ -144,7 +144,7 @@ void SendQueue::OnCompletion(uint32_t number, bool ok) {
   if (number - proved_ >= posted_ - proved_) return;  // Proved by a later one already.
   while (proved_ != number + 1) {
     Entry& entry = at(proved_++);
-    if (entry.send != nullptr) std::exchange(entry.send, nullptr)->OnProved();
+    if (entry.send != nullptr) std::exchange(entry.send, nullptr)->OnSendCompleted();
     if (entry.read == nullptr) continue;
     ReadOwner* const read = std::exchange(entry.read, nullptr);
     --reads_posted_;

@@ -16,20 +16,21 @@ namespace hawser::transport {
 
 class Port;
 
-// What a SEND is of.
+// The owner of a SEND's memory.
 class SendOwner {
  public:
   // The fabric has done with the SEND, and with its memory: it was sent, flushed, or never posted.
-  virtual void OnProved() = 0;
+  virtual void OnSendCompleted() = 0;
 
  protected:
   ~SendOwner() = default;
 };
 
-// What a READ is for.
+// The owner of a READ.
 class ReadOwner {
  public:
-  // `bytes` are there; not `ok`: they never will be.
+  // The READ of `bytes` has completed: the fabric no longer writes to its sink. Not `ok`: it failed, was
+  // flushed or was never posted.
   virtual void OnReadCompleted(uint32_t bytes, bool ok) = 0;
   // For the text of an error.
   virtual uint16_t slot() const = 0;
@@ -42,15 +43,15 @@ class ReadOwner {
 inline constexpr size_t kSendSgeMax = 4;
 static_assert(kSendSgeMax <= fabric::kSgeMax);
 
-// The work requests of one connection, from the moment they are wanted until they are proved: queued, posted
-// as one chain by Flush(), retired by completions.
+// The work requests of one connection, from the moment they are wanted until they have completed: queued,
+// posted as one chain by Flush(), retired by completions.
 // Thread:   on the poller.
 //
 // Only one small SEND in 16 asks for a completion, since a completion costs both the NIC and us as much as a
 // small message; it proves those before it. No call waits for it: it is the peer's response that says that a
 // message has arrived, and a completion may come long after that. Memory is another matter. A peer that
 // answers what it has not received yet must not make us send whatever the memory holds next, so a message is
-// let go only when it is proved.
+// released only when its SEND, or a later one, has completed.
 class SendQueue {
  public:
   explicit SendQueue(Port& port) : port_(port) {}
@@ -61,7 +62,7 @@ class SendQueue {
 
   // Both are posted by the next Flush(). `signaled`: asks for a completion, whatever its turn; for large
   // messages, whose memory is wanted back soon. `owner`: null if its memory is the connection's.
-  // False: there is no room, the connection has failed.
+  // False: there is no room, and the connection has failed; the owner is not called.
   bool PushSend(const fabric::Sge& sge, SendOwner* owner, bool signaled = false);
   bool PushSend(absl::Span<const fabric::Sge> sges, SendOwner* owner, bool signaled);
   bool PushRead(const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey, ReadOwner* owner);
@@ -75,7 +76,7 @@ class SendQueue {
   // "a READ of 4096 bytes at 7f00 with rkey 77 for slot 3": for an error. `number` is outstanding.
   std::string Describe(uint32_t number) const;
 
-  // Since when READs are outstanding and none has completed; kNever: none is outstanding.
+  // When a READ last completed, or the first was posted; kNever: none is outstanding.
   int64_t reads_stand_still_since_ns() const { return reads_posted_ == 0 ? kNever : reads_moved_ns_; }
   // Of READs that are outstanding, the oldest.
   std::string DescribeOldestRead() const;

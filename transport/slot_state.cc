@@ -20,7 +20,7 @@ RequesterSlot::State RequesterSlot::Next(State state, Event event) {
 
 ResponderSlot::State ResponderSlot::Next(State state, Event event) {
   constexpr State kFree = State::kFree, kReceiving = State::kReceiving, kStopping = State::kStopping,
-                  kRunning = State::kRunning, kTold = State::kTold, kRefused = State::kRefused,
+                  kRunning = State::kRunning, kCancelled = State::kCancelled, kRefused = State::kRefused,
                   kGranted = State::kGranted, kNone = State::kImpossible;
   // clang-format off
   static constexpr State kNext[7][9] = {
@@ -28,8 +28,8 @@ ResponderSlot::State ResponderSlot::Next(State state, Event event) {
       /* kFree      */ {kRunning, kReceiving, kNone,    kNone,     kRefused, kNone, kNone, kNone,    kNone},
       /* kReceiving */ {kNone,    kNone,      kRunning, kStopping, kRefused, kNone, kNone, kNone,    kNone},
       /* kStopping  */ {kNone,    kNone,      kNone,    kNone,     kRefused, kNone, kNone, kNone,    kNone},
-      /* kRunning   */ {kNone,    kNone,      kNone,    kNone,     kNone,    kTold, kFree, kGranted, kNone},
-      /* kTold      */ {kNone,    kNone,      kNone,    kNone,     kNone,    kNone, kFree, kGranted, kNone},
+      /* kRunning   */ {kNone,    kNone,      kNone,    kNone,     kNone,    kCancelled, kFree, kGranted, kNone},
+      /* kCancelled      */ {kNone,    kNone,      kNone,    kNone,     kNone,    kNone, kFree, kGranted, kNone},
       /* kRefused   */ {kNone,    kNone,      kNone,    kNone,     kNone,    kNone, kFree, kGranted, kNone},
       /* kGranted   */ {kNone,    kNone,      kNone,    kNone,     kNone,    kNone, kNone, kNone,    kFree},
   };

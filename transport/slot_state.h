@@ -3,9 +3,8 @@
 
 #include <cstdint>
 
-// What the slot of a connection goes through, as a table for each side. What a peer sends that fits no state
-// is a violation, and found before anything moves; kImpossible is what only a bug of ours could cause. A
-// connection that has failed moves no slot any more.
+// The states of a slot, one table for each side. What a peer sends that fits no state is a violation, and
+// found before anything moves; kImpossible is what only a bug of ours could cause.
 namespace hawser::transport {
 
 // A slot at the side that sends requests.
@@ -14,13 +13,13 @@ struct RequesterSlot {
     kFree,
     kWaiting,    // For the response.
     kReceiving,  // A large response was announced, and is READ.
-    kAbandoned,  // The handler has heard its end; the response, which frees the slot, has not come.
+    kAbandoned,  // The handler has its result; the slot waits for the response.
     kStopping,   // Likewise, and READs of the response are outstanding.
     kImpossible,
   };
   enum class Event : uint8_t {
     kSend,
-    kAnswered,   // The response is here, or it is one that nothing wants, or that is refused.
+    kAnswered,   // The response came whole, was refused, or is not wanted.
     kAnnounced,  // A large one.
     kRead,       // All of that is here.
     kGiveUp,     // At the deadline, or cancelled.
@@ -36,8 +35,8 @@ struct ResponderSlot {
     kReceiving,  // A large request was announced, and is READ.
     kStopping,   // Its caller does not wait any more, and READs are outstanding.
     kRunning,    // The handler has the request.
-    kTold,       // Likewise, and has heard that its caller does not wait any more.
-    kRefused,    // The handler was asked for an error.
+    kCancelled,  // Likewise, and was told that its caller waits no longer.
+    kRefused,    // The handler is to answer with an error.
     kGranted,    // The peer may READ the large response.
     kImpossible,
   };

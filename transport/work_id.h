@@ -10,10 +10,10 @@ namespace hawser::transport {
 struct WorkId {
   enum Kind : uint8_t { kSendQueue = 1, kReceive = 2, kRevocation = 3 };
 
-  uint32_t connection = 0;  // Connection::index(); 24 bits.
+  uint32_t connection = 0;  // PollerClient::index(); 24 bits.
   Kind kind = kSendQueue;
-  uint32_t number =
-      0;  // kSendQueue: of the work request; kReceive: of the ring's entry; kRevocation: of its entry.
+  // kSendQueue: of the work request; kReceive: of the ring's entry; kRevocation: of its Outbound.
+  uint32_t number = 0;
 
   uint64_t Encode() const { return uint64_t{connection} << 40 | uint64_t{kind} << 32 | number; }
   static WorkId Decode(uint64_t wr_id) {

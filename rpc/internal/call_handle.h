@@ -23,7 +23,7 @@ struct CallResult {
 };
 
 // What Call and PendingCall hold of the call behind them (untyped_call.h): one of its owners. Move-only;
-// empty once moved from, and then nothing but the destructor may be called.
+// empty once moved from, and then only the destructor, assignment and operator bool may be used.
 // Thread:   that of the caller, one at a time; Cancel() from any.
 class CallHandle {
  public:
@@ -31,6 +31,7 @@ class CallHandle {
   using Callback = absl::AnyInvocable<void(absl::StatusOr<transport::IncomingMessagePtr>&& result,
                                            const ReadLimits& limits)>;
 
+  // From any thread. In a child after fork(): a call that has failed already.
   static CallHandle New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
                         const CallOptions& options);
 
@@ -53,13 +54,13 @@ class CallHandle {
   transport::OutgoingMessage& request();
   void Send();
 
-  // One of them, once, after Send().
+  // Call one of Wait() and Then(), once, after Send().
   CallResult Wait();
   // `callback` runs in a turn of the thread that drives (Poller::MayCallOut()), never inside this call.
   void Then(Callback&& callback);
 
-  // After Then(): `callback` does not run any more, if it has not started. It does not start on the poller
-  // meanwhile if this thread is on it; else the caller makes sure of that.
+  // After Then(): the callback does not run after this returns, if it has not started. Call it on the poller,
+  // or make sure that no thread drives meanwhile.
   void Unhook();
 
   void Cancel();
@@ -72,7 +73,7 @@ class CallHandle {
   UntypedCall* call_;
 };
 
-// The program called what it must not: a CHECK that says `how` and, unless that is null, the method.
+// The program broke a rule of call.h: a CHECK that says `how` and, unless that is null, the method.
 [[noreturn, gnu::cold]] void Misused(const char* how, const char* method);
 
 // The root of a received message. Throws kj::Exception on a malformed one.

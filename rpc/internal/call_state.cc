@@ -23,7 +23,8 @@ Handover::State Handover::Next(State state, Event event) {
   constexpr State kNeither = State::kNeither, kWaiter = State::kWaiter, kCallback = State::kCallback,
                   kResult = State::kResult, kResultCallback = State::kResultCallback,
                   kGivenUp = State::kGivenUp, kNone = State::kImpossible;
-  // A caller that asks for a result that is there has it: the state does not change then.
+  // Where the result is there first, a caller that waits, or gives up, takes it, and the state stays; a
+  // callback waits for the next turn.
   // clang-format off
   static constexpr State kNext[6][6] = {
       //                    wait     hook             unhook    give up   result   call back

@@ -21,11 +21,11 @@ struct CallStage {
     kImpossible,
   };
   enum class Event : uint8_t {
-    kQueue,     // It cannot be sent now.
-    kSend,      // It was given to a connection.
-    kTakeBack,  // It was not run, or is idempotent: it will be sent again.
-    kEndSoon,   // The result is there, and no callback may run now.
-    kHandOver,  // The result is the caller's.
+    kQueue,         // It cannot be sent now.
+    kSend,          // It was given to a connection.
+    kAwaitRequest,  // It was not run, or is idempotent: it will be sent again.
+    kEndSoon,       // The result is there, and no callback may run now.
+    kHandOver,      // The result is the caller's.
   };
   static State Next(State state, Event event);
 };
@@ -45,7 +45,7 @@ struct Handover {
   enum class Event : uint8_t {
     kWait,      // The caller waits, unless the result is there.
     kHook,      // It has given a callback.
-    kUnhook,    // It takes that back.
+    kUnhook,    // It withdraws the callback.
     kGiveUp,    // It waits no longer, unless the result is there.
     kResult,    // The result is there.
     kCallBack,  // The callback of a result that was there first may run now.

@@ -228,7 +228,7 @@ void ChannelCore::Pump() {
 
 void ChannelCore::AwaitRequest(UntypedCall& call) {
   poller_.AssertHeld();
-  call.Move(CallStage::Event::kTakeBack);
+  call.Move(CallStage::Event::kAwaitRequest);
   awaiting_.PushBack(call);
 }
 

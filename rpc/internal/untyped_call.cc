@@ -32,7 +32,7 @@ int64_t DeadlineNs(int64_t now_ns, int64_t timeout_ns) {
   return timeout_ns >= transport::kNever - now_ns ? transport::kNever : now_ns + timeout_ns;
 }
 
-// Of a deadline that is reckoned on the poller.
+// A deadline that the poller has yet to compute.
 constexpr int64_t kNotYet = std::numeric_limits<int64_t>::min();
 
 // Traversal that every message is allowed, as of Cap'n Proto's default.
@@ -61,8 +61,6 @@ void Misused(const char* how, const char* method) {
   std::abort();
 }
 
-// ---- Of the caller.
-
 // ---- CallHandle
 
 CallHandle CallHandle::New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
@@ -84,7 +82,7 @@ void CallHandle::Then(Callback&& callback) { call_->Then(std::move(callback)); }
 void CallHandle::Unhook() { call_->Unhook(); }
 void CallHandle::Cancel() { call_->Cancel(); }
 
-// ---- UntypedCall
+// ---- UntypedCall, of the caller
 
 CallHandle UntypedCall::New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
                             const CallOptions& options) {

@@ -6,10 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
-#include <utility>
 
-#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -34,12 +31,13 @@ class ChannelCore;
 // end of the connection or channel. The second of the two, the result or the caller that asks for it, hands
 // it over.
 // Thread:   that of the caller, one at a time; Cancel() from any.
-// Lifetime: two owners: the caller (CallHandle), and from Send() until the result the channel.
+// Lifetime: counted references: the caller's CallHandles, the channel's from Send() until the result, and
+//           those of what is posted to the poller.
 class UntypedCall final : transport::ResponseHandler {
  public:
   using Callback = CallHandle::Callback;
 
-  // The rest: as for CallHandle.
+  // These do what CallHandle's functions of the same name do.
   static CallHandle New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
                         const CallOptions& options);
 
@@ -128,7 +126,6 @@ class UntypedCall final : transport::ResponseHandler {
   int64_t timeout_ns_ = 0;
   bool wait_for_ready_ = false;
   std::shared_ptr<CancelScope> scope_;  // Of CallOptions::For(), or null.
-  bool released_by_poller_ = false;
 
   // ---- Of the poller, from Send() on.
   Stage stage_ = Stage::kNew;

@@ -63,9 +63,9 @@ TEST(HandoverTest, ACallbackGetsTheResultOnce) {
   EXPECT_EQ(all.counts, std::vector<int>({1, 1}));
 }
 
-TEST(HandoverTest, ACallbackThatIsTakenBackRunsNotAfterThat) {
+TEST(HandoverTest, AnUnhookedCallbackDoesNotRunAfterwards) {
   const Handovers all({Handover::Event::kHook, Handover::Event::kUnhook});
-  // Taken back before the result; after; before a late callback; after that.
+  // Unhooked before the result; after it; before a late callback; after that.
   EXPECT_EQ(all.counts, std::vector<int>({0, 1, 0, 1}));
 }
 
@@ -81,7 +81,7 @@ using Event = CallStage::Event;
 
 TEST(CallStageTest, OnlyACallThatWasSentIsTakenBack) {
   for (int state = 0; state < static_cast<int>(State::kImpossible); ++state) {
-    EXPECT_EQ(CallStage::Next(static_cast<State>(state), Event::kTakeBack) != State::kImpossible,
+    EXPECT_EQ(CallStage::Next(static_cast<State>(state), Event::kAwaitRequest) != State::kImpossible,
               static_cast<State>(state) == State::kSent);
   }
 }

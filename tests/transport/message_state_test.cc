@@ -1,5 +1,6 @@
 // The tables by which messages and slots move: each cell.
 
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -41,24 +42,24 @@ TEST(OutboundTest, MemoryIsFreeOnlyOnceProvedAndRevoked) {
   using E = Outbound::Event;
   using W = Walk<Outbound>;
   EXPECT_THAT(W::Of(E::kPost), ElementsAre(Pair(S::kIdle, S::kPosted)));
-  EXPECT_THAT(W::Of(E::kProve),
-              ElementsAre(Pair(S::kPosted, S::kProved), Pair(S::kUnproved, S::kIdle),
-                          Pair(S::kRevokingUnproved, S::kRevoking), Pair(S::kEnding, S::kEnding)));
-  EXPECT_THAT(W::Of(E::kRelease), ElementsAre(Pair(S::kPosted, S::kUnproved), Pair(S::kProved, S::kIdle)));
+  EXPECT_THAT(W::Of(E::kComplete),
+              ElementsAre(Pair(S::kPosted, S::kCompleted), Pair(S::kReleased, S::kIdle),
+                          Pair(S::kReleasedRevoking, S::kRevoking), Pair(S::kEnding, S::kEnding)));
+  EXPECT_THAT(W::Of(E::kRelease), ElementsAre(Pair(S::kPosted, S::kReleased), Pair(S::kCompleted, S::kIdle)));
   EXPECT_THAT(W::Of(E::kRevoke),
-              ElementsAre(Pair(S::kIdle, S::kRevoking), Pair(S::kPosted, S::kRevokingUnproved),
-                          Pair(S::kProved, S::kRevoking)));
+              ElementsAre(Pair(S::kIdle, S::kRevoking), Pair(S::kPosted, S::kReleasedRevoking),
+                          Pair(S::kCompleted, S::kRevoking)));
   EXPECT_THAT(W::Of(E::kRevoked),
-              ElementsAre(Pair(S::kRevokingUnproved, S::kUnproved), Pair(S::kRevoking, S::kIdle)));
+              ElementsAre(Pair(S::kReleasedRevoking, S::kReleased), Pair(S::kRevoking, S::kIdle)));
 }
 
 TEST(OutboundTest, AfterAFailureMemoryIsKeptUntilTheFabricIsGone) {
   using S = Outbound::State;
   using E = Outbound::Event;
   using W = Walk<Outbound>;
-  EXPECT_THAT(W::Of(E::kFail), ElementsAre(Pair(S::kPosted, S::kEnding), Pair(S::kProved, S::kEnding)));
+  EXPECT_THAT(W::Of(E::kFail), ElementsAre(Pair(S::kPosted, S::kEnding), Pair(S::kCompleted, S::kEnding)));
   for (const S state : W::States()) {
-    const bool a_slot_has_it = state == S::kPosted || state == S::kProved;
+    const bool a_slot_has_it = state == S::kPosted || state == S::kCompleted;
     EXPECT_EQ(Outbound::Next(state, E::kFabricGone), a_slot_has_it ? S::kImpossible : S::kIdle);
   }
 }
@@ -69,7 +70,7 @@ TEST(InboundTest, MemoryIsFreeOnlyOnceNoReadIsOutstanding) {
   using W = Walk<Inbound>;
   EXPECT_THAT(W::Of(E::kAnnounced), ElementsAre(Pair(S::kIdle, S::kWaiting)));
   EXPECT_THAT(W::Of(E::kAdmitted), ElementsAre(Pair(S::kWaiting, S::kReading)));
-  EXPECT_THAT(W::Of(E::kWhole), ElementsAre(Pair(S::kReading, S::kIdle)));
+  EXPECT_THAT(W::Of(E::kRead), ElementsAre(Pair(S::kReading, S::kIdle)));
   EXPECT_THAT(W::Of(E::kStopped), ElementsAre(Pair(S::kWaiting, S::kIdle), Pair(S::kReading, S::kStopping),
                                               Pair(S::kStopping, S::kStopping)));
   EXPECT_THAT(W::Of(E::kLastRead), ElementsAre(Pair(S::kStopping, S::kIdle)));
@@ -98,10 +99,10 @@ TEST(ResponderSlotTest, EachRequestIsAnsweredOnce) {
   EXPECT_THAT(W::Of(E::kStop), ElementsAre(Pair(S::kReceiving, S::kStopping)));
   EXPECT_THAT(W::Of(E::kRefuse), ElementsAre(Pair(S::kFree, S::kRefused), Pair(S::kReceiving, S::kRefused),
                                              Pair(S::kStopping, S::kRefused)));
-  EXPECT_THAT(W::Of(E::kCancel), ElementsAre(Pair(S::kRunning, S::kTold)));
-  EXPECT_THAT(W::Of(E::kAnswer), ElementsAre(Pair(S::kRunning, S::kFree), Pair(S::kTold, S::kFree),
+  EXPECT_THAT(W::Of(E::kCancel), ElementsAre(Pair(S::kRunning, S::kCancelled)));
+  EXPECT_THAT(W::Of(E::kAnswer), ElementsAre(Pair(S::kRunning, S::kFree), Pair(S::kCancelled, S::kFree),
                                              Pair(S::kRefused, S::kFree)));
-  EXPECT_THAT(W::Of(E::kGrant), ElementsAre(Pair(S::kRunning, S::kGranted), Pair(S::kTold, S::kGranted),
+  EXPECT_THAT(W::Of(E::kGrant), ElementsAre(Pair(S::kRunning, S::kGranted), Pair(S::kCancelled, S::kGranted),
                                             Pair(S::kRefused, S::kGranted)));
   EXPECT_THAT(W::Of(E::kRelease), ElementsAre(Pair(S::kGranted, S::kFree)));
 }

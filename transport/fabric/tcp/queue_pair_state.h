@@ -5,8 +5,8 @@
 
 namespace hawser::fabric {
 
-// What a queue pair over TCP goes through, as a table. What a peer sends that fits no state is refused before
-// anything moves; kImpossible is what only a bug of ours could cause.
+// The states of a queue pair over TCP, and how events move it. What a peer sends that fits no state is
+// refused before anything moves; kImpossible is what only a bug of ours could cause.
 struct TcpQueuePairState {
   enum class State : uint8_t {
     kIdle,         // Neither Connect() nor Accept() yet.
@@ -23,7 +23,7 @@ struct TcpQueuePairState {
     kConnected,  // The TCP connection is there.
     kAgreed,     // Both sides have greeted.
     kRefuse,     // The peer asked for what it may not have, or had no receive for too long.
-    kRefused,    // The NAK that says so is out.
+    kRefused,    // The NAK is out, and this side is in error, too. Not after RNR: then only the peer is.
     kEnd,        // A failure, or Disconnect().
   };
   static State Next(State state, Event event);

@@ -12,7 +12,7 @@ struct VerbsQueuePairState {
     kIdle,        // Neither Connect() nor Accept() yet.
     kResolving,   // The address, then the route.
     kConnecting,  // rdma_connect() is called.
-    kAccepting,   // As is rdma_accept(): work can be posted, the peer may be heard already.
+    kAccepting,   // rdma_accept() is called: work can be posted, and the peer may send already.
     kEstablished,
     kError,  // Everything posted is being flushed.
     kImpossible,
