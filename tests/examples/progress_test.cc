@@ -6,8 +6,8 @@
 namespace examples {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::IsEmpty;
-using ::testing::StartsWith;
 
 TEST(ProgressTest, BytesAreReadable) {
   EXPECT_EQ(ReadableBytes(0), "0 B");
@@ -21,13 +21,13 @@ TEST(ProgressTest, TheLineSaysHowFarItHasCome) {
   Progress progress(false);
   progress.Start("reading x", 400 << 20);
   progress.Done(100 << 20);
-  EXPECT_THAT(progress.Line(), StartsWith("reading x: 100.0 MiB of 400.0 MiB, 25 %, 0."));
+  EXPECT_THAT(progress.Line(), ContainsRegex("^reading x: 100.0 MiB of 400.0 MiB, 25 %, [0-9]+\\.[0-9] s"));
 }
 
 TEST(ProgressTest, WithoutATotalThereIsNoPercentage) {
   Progress progress(false);
   progress.Start("receiving x");
-  EXPECT_THAT(progress.Line(), StartsWith("receiving x, 0."));
+  EXPECT_THAT(progress.Line(), ContainsRegex("^receiving x, [0-9]+\\.[0-9] s"));
 }
 
 TEST(ProgressTest, NothingIsShownOfWhatWasShort) {

@@ -7,7 +7,7 @@ failures=0
 check() {
   local what=$1
   shift
-  if tests/softroce/pair.sh --wall=60 "$@"; then
+  if tests/softroce/pair.sh --wall=200 "$@"; then
     echo "ok: $what"
   else
     failures=$((failures + 1))

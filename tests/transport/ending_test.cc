@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(EndingTest, EveryCallEndsOnceBothObserversHearOnceAndEverythingComesHome) {
   const auto [ending, moment] = GetParam();
   RuntimeOptions pool;
-  pool.pool.limit_bytes = 128 * kMiB;
+  pool.pool.limit_bytes = 48 * kMiB;
   World world(pool, pool);
   std::vector<Lease> hoard;
   const auto exhaust = [&](BufferPool& buffers) {
@@ -97,7 +97,7 @@ TEST_P(EndingTest, EveryCallEndsOnceBothObserversHearOnceAndEverythingComesHome)
   {
     Link link(world, {.slots = 2});
     const bool large_request = moment == Moment::kRequestRead || moment == Moment::kServerWantsMemory;
-    OutgoingMessagePtr request = NewMessage(world.client.messages(), large_request ? 64 * kMiB : 100);
+    OutgoingMessagePtr request = NewMessage(world.client.messages(), large_request ? 16 * kMiB : 100);
     if (moment == Moment::kServerWantsMemory) exhaust(world.server.buffers());
     const auto end = [&] {
       switch (ending) {
@@ -136,7 +136,7 @@ TEST_P(EndingTest, EveryCallEndsOnceBothObserversHearOnceAndEverythingComesHome)
     }
     switch (moment) {
       case Moment::kResponseRead:
-        ASSERT_TRUE(link.Respond(link.server.requests[0].id, 64 * kMiB).ok());
+        ASSERT_TRUE(link.Respond(link.server.requests[0].id, 16 * kMiB).ok());
         ASSERT_TRUE(world.RunUntil([&] { return link.client_counts().reads > 3; }));
         break;
       case Moment::kResponseKept:
@@ -152,7 +152,7 @@ TEST_P(EndingTest, EveryCallEndsOnceBothObserversHearOnceAndEverythingComesHome)
         break;
       case Moment::kClientWantsMemory:
         exhaust(world.client.buffers());
-        ASSERT_TRUE(link.Respond(link.server.requests[0].id, 64 * kMiB).ok());
+        ASSERT_TRUE(link.Respond(link.server.requests[0].id, 16 * kMiB).ok());
         world.Settle();
         ASSERT_FALSE(call.done());
         break;
@@ -318,11 +318,11 @@ TEST(DrainTest, TheServerWaitsUntilItsLargeResponseWasRead) {
   PendingCall call;
   ASSERT_TRUE(link.Send(call, 8).ok());
   ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
-  ASSERT_TRUE(link.Respond(link.server.requests[0].id, 64 * kMiB).ok());
+  ASSERT_TRUE(link.Respond(link.server.requests[0].id, 16 * kMiB).ok());
   world.OnServer([&] { link.server_end->Drain(); });
   ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
   ASSERT_TRUE(call.response.ok()) << call.status();
-  EXPECT_EQ((*call.response)->body_bytes(), 64 * kMiB);
+  EXPECT_EQ((*call.response)->body_bytes(), 16 * kMiB);
   world.Pass(absl::Milliseconds(2));
   ASSERT_TRUE(world.RunUntil([&] { return link.closed(); }));
   EXPECT_CODE(*link.server_observer.closed, kCancelled);

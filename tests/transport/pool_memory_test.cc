@@ -27,7 +27,7 @@ constexpr size_t kKiB = 1 << 10;
 constexpr size_t kMiB = 1 << 20;
 constexpr size_t kSlab = 2 * kMiB;
 // Only what hangs waits so long.
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kPatience = absl::Seconds(45);
 
 std::vector<Lease> TakeAll(BufferPool& pool, size_t size_bytes) {
   std::vector<Lease> leases;

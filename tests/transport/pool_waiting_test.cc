@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 constexpr size_t kKiB = 1 << 10;
 constexpr size_t kMiB = 1 << 20;
 constexpr size_t kSlab = 2 * kMiB;
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kPatience = absl::Seconds(45);
 
 class CountingWaiter final : public MemoryWaiter {
  public:

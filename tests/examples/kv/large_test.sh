@@ -38,9 +38,11 @@ end server
 # ---- The default limit.
 
 start_server server examples/kv/kv_server --listen="$any_port"
-there_and_back $((400 << 20))
-# Over RDMA that is all: it is mostly on an emulated machine, with little memory.
-if [[ -z ${HAWSER_RDMA_ADDRESS:-} ]]; then
+# Over RDMA less: it is mostly on an emulated machine, which is slow and has little memory.
+if [[ -n ${HAWSER_RDMA_ADDRESS:-} ]]; then
+  there_and_back $((128 << 20))
+else
+  there_and_back $((400 << 20))
   there_and_back $(((1 << 29) - 1))  # The largest Data of Cap'n Proto.
   too_large $((1 << 29)) 'a value may have 536870911'
 fi
@@ -54,7 +56,11 @@ run "$kv" --target="$uri" put first --file="$tmp/in"
 check 'what fits the memory is put' is "$status" 0
 run "$kv" --target="$uri" put second --file="$tmp/in"
 check 'and again' is "$status" 0
-run "$kv" --target="$uri" put third --file="$tmp/in" --timeout=5s
+# The server says so 50 ms before the deadline, which is first on a machine that stands still for as long.
+for _ in 1 2 3; do
+  run "$kv" --target="$uri" put third --file="$tmp/in" --timeout=2s
+  [[ $err == *DEADLINE_EXCEEDED* ]] || break
+done
 check 'what does not is refused' has "$status-$err" '1-kv put: RESOURCE_EXHAUSTED'
 run "$kv" --target="$uri" get second --out="$tmp/out"
 check 'what is there can be got all the same' cmp "$tmp/in" "$tmp/out"

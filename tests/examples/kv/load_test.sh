@@ -47,6 +47,6 @@ run "$kv" --target="$uri" load "$tmp/tree"
 check 'a file whose name is no key is an error' has "$status-$err" '1-kv load: INVALID_ARGUMENT: the key has a control'
 end server
 
-# Thousands of files; over RDMA, which is mostly on an emulated machine, hundreds.
-loads "/usr/include${HAWSER_RDMA_ADDRESS:+/linux}"
+# Thousands of files; over RDMA, which is mostly on an emulated machine, dozens.
+loads "/usr/include${HAWSER_RDMA_ADDRESS:+/rdma}"
 verdict

@@ -205,7 +205,7 @@ void OutageThatIsLongerThanTheRetries(size_t size) {
     EXPECT_THAT(SendAct(*channel, 2, {.timeout = kLong, .wait_for_ready = true}).Wait().status(),
                 HasCode(absl::StatusCode::kOk))
         << "the channel did not come back";
-    ExpectEcho(*channel, Pattern(1 << 20, 3));
+    ExpectEchoInTheEnd(*channel, Pattern(1 << 20, 3));
     EXPECT_TRUE(Eventually([&] { return far.server->server.stats().connections == 1; }))
         << "the server keeps the connection that is no more";
   }
@@ -245,7 +245,7 @@ TEST(OutageTest, OneInTheMiddleOfAReadEndsTheCallAndGivesEverythingBack) {
     link.Heal();
     EXPECT_THAT(SendAct(*channel, 2, {.timeout = kLong, .wait_for_ready = true}).Wait().status(),
                 HasCode(absl::StatusCode::kOk));
-    ExpectEcho(*channel, Pattern(1 << 20, 3));
+    ExpectEchoInTheEnd(*channel, Pattern(1 << 20, 3));
     EXPECT_TRUE(Eventually([&] { return far.server->server.stats().connections == 1; }));
   }
   ExpectAllHomeAtBothEnds(*runtime, far, *far_runtime);
