@@ -321,6 +321,9 @@ void Connection::OnViolation(Violation violation) {
 
 void Connection::Fail(const absl::Status& why) {
   if (state_ == State::kFlushing || state_ == State::kClosed) return;
+  // Posting may fail, and READs of one connection end because another one fails: whoever is posting, or ends
+  // a READ, is not done yet. A callback that cancels its other calls must not find them half-way.
+  const Poller::NoCallOut wait(poller_);
   // Without the payload: what becomes of the status is the caller's.
   why_closed_ = absl::Status(why.code(), why.message());
   if (why != seen_flushed_) seen_flushed_ = absl::OkStatus();

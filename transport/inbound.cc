@@ -97,7 +97,6 @@ Inbounds::Fit Inbounds::Receive(Inbound& inbound, const ParsedMessage& parsed, L
   inbound.message_ = std::move(message);
   inbound.was_short_ = false;
   inbound.Move(Inbound::Event::kAnnounced);
-  admission_.Announce(inbound, parsed.remote_bytes, account_);
   return Fit::kAnnounced;
 }
 
@@ -172,9 +171,14 @@ void Inbounds::OnReadCompleted(Inbound& inbound, uint32_t bytes, bool ok) {
   --inbound.outstanding_;
   if (inbound.state_ != State::kStopping) admission_.OnRead(inbound, bytes);
   if (!ok) inbound.Move(Inbound::Event::kStopped);
+  if (inbound.outstanding_ == 0 && inbound.exhausted()) End(inbound);
+  // Last: READs of other connections, which this lets go, may fail, and what hears of that may stop
+  // `inbound`.
   share_.Return(bytes);
   Pump();
-  if (inbound.outstanding_ != 0 || !inbound.exhausted()) return;
+}
+
+void Inbounds::End(Inbound& inbound) {
   Dequeue(inbound);
   admission_.OnPullEnded(inbound);
   // Its connection has failed: its handler has heard, and the message is kept until the fabric has done with

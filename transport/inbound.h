@@ -49,7 +49,7 @@ class Inbound final : public Pull, public ReadOwner {
   static State Next(State state, Event event);
 
   // What becomes of a message that was announced. Called in a turn (completion, timer, news of free memory),
-  // or, OnShort() only, inside Inbounds::Receive().
+  // or, OnShort() only, inside Inbounds::Fetch().
   class Owner {
    public:
     virtual void OnRead(uint16_t slot, IncomingMessagePtr message) = 0;
@@ -109,7 +109,7 @@ class Inbounds final : ReadShare::Owner, PullAccount::Owner {
 
   enum class Fit {
     kWhole,      // `message` is here.
-    kAnnounced,  // OnRead() or OnStopped() follows, never inside this call; OnShort() may come inside it.
+    kAnnounced,  // `owner` calls Fetch() next.
     kTooLarge,   // Larger than ConnectionOptions::message_bytes_max: refused.
     kNeverFits,  // Larger than the whole memory pool: refused.
   };
@@ -118,6 +118,11 @@ class Inbounds final : ReadShare::Owner, PullAccount::Owner {
   Fit Receive(Inbound& inbound, const ParsedMessage& parsed, Lease&& buffer, uint32_t length_bytes,
               Inbound::Owner& owner, IncomingMessagePtr& message);
 
+  // Asks for memory for what was announced, and READs it: OnRead() or OnStopped() follows, never inside this
+  // call. OnShort() may come inside it; and if a READ finds no room, the connection has failed.
+  void Fetch(Inbound& inbound, const ParsedMessage& parsed) {
+    admission_.Announce(inbound, parsed.remote_bytes, account_);
+  }
   // `inbound`, which was announced, is not wanted any more. True: that was all. False: OnStopped() follows.
   bool Stop(Inbound& inbound);
   // What was READ for `inbound` counts no longer: it was given back, or is the application's. Nothing happens
@@ -134,6 +139,8 @@ class Inbounds final : ReadShare::Owner, PullAccount::Owner {
 
   void Start(Inbound& inbound);
   void OnReadCompleted(Inbound& inbound, uint32_t bytes, bool ok);
+  // No READ of it is outstanding any more.
+  void End(Inbound& inbound);
   void Dequeue(Inbound& inbound);
 
   // ReadShare::Owner: posts as many READs as may be outstanding.

@@ -123,6 +123,7 @@ void Keepalive::OnTimer() {
     next_ns = After(last_receive_ns_, port_.options().keepalive_interval);
     if (next_ns <= now_ns || source_.waits_for_first_answer() || source_.awaits_first_message()) {
       control_.Ping();
+      if (!port_.carries_traffic()) return;
       next_ns = AskAtNs();
     } else {
       next_ns = OnSharedPoint(next_ns, port_.options().keepalive_interval);

@@ -126,8 +126,8 @@ class Poller final : public PollerServices {
 
   // Code of the application (a callback, a handler) may be called: this is a turn of the thread that drives,
   // and no such code is being called. False on a thread that only posts, and inside a call that such code
-  // makes into the library: its caller may hold a lock that the callback takes. What has to be called then
-  // waits for the next turn, behind a timer that is due.
+  // makes into the library: its caller may hold a lock that the callback takes; and within a NoCallOut. What
+  // has to be called then waits for the next turn, behind a timer that is due.
   bool MayCallOut() const { return may_call_out_; }
 
   // Stands around each call of such code. `what` and `whose` it is: "the handler of",
@@ -152,6 +152,21 @@ class Poller final : public PollerServices {
     Poller& poller_;
     const bool may_call_out_;
     const bool outer_;
+  };
+
+  // As long as it lives no code of the application may be called: the library is in the middle of a step.
+  // What comes up waits for the next turn.
+  class NoCallOut {
+   public:
+    explicit NoCallOut(Poller& poller)
+        : poller_(poller), may_call_out_(std::exchange(poller.may_call_out_, false)) {}
+    ~NoCallOut() { poller_.may_call_out_ = may_call_out_; }
+    NoCallOut(const NoCallOut&) = delete;
+    NoCallOut& operator=(const NoCallOut&) = delete;
+
+   private:
+    Poller& poller_;
+    const bool may_call_out_;
   };
 
   // For the text of an error: "; noticed 1.95 s late: the poller was held, or its thread stopped; it

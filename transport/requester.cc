@@ -97,9 +97,10 @@ void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_
   const Inbounds::Fit fit =
       inbounds_.Receive(slot.response, message, std::move(buffer), length_bytes, *this, response);
   if (fit == Inbounds::Fit::kWhole) return Deliver(slot, Event::kAnswered, std::move(response));
-  // A READ of it found no room: the connection has failed, and every handler has heard.
-  if (!port_.carries_traffic()) return;
-  if (fit == Inbounds::Fit::kAnnounced) return Move(slot, Event::kAnnounced);
+  if (fit == Inbounds::Fit::kAnnounced) {
+    Move(slot, Event::kAnnounced);
+    return inbounds_.Fetch(slot.response, message);
+  }
   const uint64_t body_bytes = message.inline_bytes + message.remote_bytes;
   if (message.remote_bytes != 0) OweRelease(slot);
   Deliver(slot, Event::kAnswered,

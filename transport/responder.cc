@@ -60,11 +60,12 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
   const Inbounds::Fit fit =
       inbounds_.Receive(slot.request, message, std::move(buffer), length_bytes, *this, request);
   if (fit == Inbounds::Fit::kWhole) return Run(slot, Event::kWhole, std::move(request));
-  // A READ of it found no room: the connection has failed, and every handler has heard.
-  if (!port_.carries_traffic()) return;
   if (fit == Inbounds::Fit::kAnnounced) {
     Move(slot, Event::kAnnounced);
-    return RefuseInTime(slot, header.timeout_us);
+    inbounds_.Fetch(slot.request, message);
+    // If not, a READ of it found no room: the connection has failed, and every handler has heard.
+    if (port_.carries_traffic()) RefuseInTime(slot, header.timeout_us);
+    return;
   }
   const uint64_t body_bytes = message.inline_bytes + message.remote_bytes;
   if (fit == Inbounds::Fit::kTooLarge) {

@@ -144,13 +144,16 @@ void SendQueue::OnCompletion(uint32_t number, bool ok) {
   if (number - proved_ >= posted_ - proved_) return;  // Proved by a later one already.
   while (proved_ != number + 1) {
     Entry& entry = at(proved_++);
-    if (entry.send != nullptr) std::exchange(entry.send, nullptr)->OnSendCompleted();
-    if (entry.read == nullptr) continue;
+    // The place is free from here on: what follows may take it.
+    SendOwner* const send = std::exchange(entry.send, nullptr);
     ReadOwner* const read = std::exchange(entry.read, nullptr);
+    const uint32_t bytes = entry.sges[0].length;
+    if (send != nullptr) send->OnSendCompleted();
+    if (read == nullptr) continue;
     --reads_posted_;
     reads_moved_ns_ = port_.poller().now_ns();
     // A READ before a bad work request has succeeded: it is signaled, so it has completed by itself before.
-    read->OnReadCompleted(entry.sges[0].length, ok);
+    read->OnReadCompleted(bytes, ok);
   }
   if (posted_ != end_) port_.FlushLater();
 }

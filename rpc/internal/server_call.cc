@@ -212,20 +212,13 @@ std::shared_ptr<CancelScope> ServerCall::Scope() {
 }
 
 void ServerCall::Cancel() {
-  std::shared_ptr<CancelScope> scope;
-  bool calls_back;
   {
     absl::MutexLock lock(&cancel_mutex_);
     cancelled_.store(true, std::memory_order_release);
-    scope = scope_;
-    calls_back = on_cancel_ != nullptr;
-    if (calls_back) {
-      on_cancel_is_due_ = true;
-      refs_.fetch_add(1, std::memory_order_relaxed);
-    }
+    if (on_cancel_ == nullptr && scope_ == nullptr) return;
+    on_cancel_is_due_ = true;
+    refs_.fetch_add(1, std::memory_order_relaxed);
   }
-  if (scope != nullptr) scope->Cancel();
-  if (!calls_back) return;
   if (connection_.poller().MayCallOut()) return RunOnCancel();
   connection_.RunOnCancelSoon(*this);
 }
@@ -237,11 +230,14 @@ void ServerCall::Abandon(transport::HeldByHost request_memory) {
 
 void ServerCall::RunOnCancel() {
   absl::AnyInvocable<void()> callback;
+  std::shared_ptr<CancelScope> scope;
   {
     absl::MutexLock lock(&cancel_mutex_);
     on_cancel_is_due_ = false;
     callback = std::exchange(on_cancel_, nullptr);
+    scope = scope_;
   }
+  if (scope != nullptr) scope->Cancel();
   if (callback) CallOnCancel(callback);
   callback = nullptr;  // It may own the DeferredCall.
   Unref();

@@ -53,8 +53,8 @@ class ServerCall {
   // `request_memory`: see Connection::DetachRequestMemory().
   void Abandon(transport::HeldByHost request_memory);
   bool abandoned() const { return abandoned_; }
-  // Calls the OnCancel() callback, if the call has not finished meanwhile. In a turn of the thread that
-  // drives; after Cancel(), or RunOnCancelSoon().
+  // Cancels the calls that were made for it, and calls the OnCancel() callback, if the call has not finished
+  // meanwhile. In a turn of the thread that drives; after Cancel(), or RunOnCancelSoon().
   void RunOnCancel();
   transport::ExchangeId id() const { return id_; }
   const Method& method() const { return *entry_->method; }

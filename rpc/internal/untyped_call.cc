@@ -339,7 +339,9 @@ void UntypedCall::OnRefusedUnrun(transport::Connection& connection, absl::Status
   // If it was sent before, a server of that time may have run it.
   if (resends_ == 0) was_sent_ = false;
   const std::shared_ptr<ChannelCore> core = core_->shared_from_this();
-  if (!std::exchange(request_comes_back_, false)) {
+  const bool comes_back = std::exchange(request_comes_back_, false);
+  if (!comes_back || cancelled_) {
+    if (cancelled_) why = Error(absl::StatusCode::kCancelled, "cancelled by the caller");
     SetWasSent(why, was_sent_);
     End(std::move(why));
     return core->OnRefusedUnrun(connection);

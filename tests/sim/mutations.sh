@@ -75,7 +75,7 @@ mutation 'the budget of READs is not given back' transport/inbound.cc \
   '  share_.Return(bytes);
   Pump();' '  Pump();'
 mutation 'a message is whole before its last READ' transport/inbound.cc \
-  'if (inbound.outstanding_ != 0 || !inbound.exhausted()) return;' 'if (!inbound.exhausted()) return;'
+  'if (inbound.outstanding_ == 0 && inbound.exhausted()) End(inbound);' 'if (inbound.exhausted()) End(inbound);'
 mutation 'silence is not asked about' transport/keepalive.cc 'control_.Ping();' ''
 mutation 'READs that stand still are waited for' transport/keepalive.cc \
   'since_ns != kNever) {' 'since_ns != kNever && since_ns < 0) {'
