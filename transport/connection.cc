@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/base/check.h"
+#include "hawser/base/state_machine.h"
 #include "hawser/transport/peer_log.h"
 #include "hawser/transport/uri.h"
 
@@ -49,7 +49,7 @@ absl::Status NoMemoryToAccept() {
 
 }  // namespace
 
-State Connection::NextState(State state, Event event) {
+State Connection::Next(State state, Event event) {
   return kNext[static_cast<int>(state)][static_cast<int>(event)];
 }
 
@@ -207,10 +207,7 @@ void Connection::Agree(const Handshake& peer) {
 }
 
 void Connection::Move(Event event) {
-  const State next = NextState(state_, event);
-  HAWSER_CHECK(next != State::kImpossible, "connection to ", peer_, " in state ", static_cast<int>(state_),
-               " met event ", static_cast<int>(event));
-  state_ = next;
+  state_ = Moved<Connection>(state_, event, [this] { return absl::StrCat("connection to ", peer_); });
   carries_traffic_ = state_ == State::kReady || state_ == State::kDraining;
 }
 

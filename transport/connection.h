@@ -82,7 +82,7 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   enum class Event : uint8_t { kEstablished, kDrainCalled, kExchangesDone, kFailed, kFlushed };
   // The whole life of a connection: kNext in connection.cc. kImpossible: only a bug of ours could cause this
   // event here.
-  static State NextState(State state, Event event);
+  static State Next(State state, Event event);
 
   // Dials `address` as the side that sends requests, or, with `handler`, as the side that answers them (a
   // reverse connection). The observer hears how it ends, within `connect_timeout`. Not OK: it did not even

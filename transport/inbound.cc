@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/base/check.h"
+#include "hawser/base/state_machine.h"
 
 namespace hawser::transport {
 namespace {
@@ -32,10 +32,9 @@ State Inbound::Next(State state, Event event) {
 }
 
 void Inbound::Move(Event event) {
-  const State next = Next(state_, event);
-  HAWSER_CHECK(next != State::kImpossible, "what comes in slot ", slot_, " from ", inbounds_->port_.peer(),
-               " in state ", static_cast<int>(state_), " met event ", static_cast<int>(event));
-  state_ = next;
+  state_ = Moved<Inbound>(state_, event, [this] {
+    return absl::StrCat("what comes in slot ", slot_, " from ", inbounds_->port_.peer());
+  });
 }
 
 void Inbound::OnAdmitted(Lease sink) {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
+#include "hawser/base/state_machine.h"
 #include "hawser/transport/work_id.h"
 
 namespace hawser::transport {
@@ -78,15 +79,15 @@ State Outbound::Next(State state, Event event) {
 }
 
 void Outbound::Move(Event event) {
-  const State next = Next(state_, event);
-  HAWSER_CHECK(next != State::kImpossible, "message ", index_, " to ", owner_.port_.peer(), " in state ",
-               static_cast<int>(state_), " met event ", static_cast<int>(event));
+  const State next = Moved<Outbound>(
+      state_, event, [this] { return absl::StrCat("message ", index_, " to ", owner_.port_.peer()); });
   const auto revokes = [](State state) { return state == kRevoking || state == kReleasedRevoking; };
   owner_.revoking_ += revokes(next) - revokes(state_);
-  if (next == State::kIdle && state_ != State::kIdle) owner_.free_.push_back(index_);
-  state_ = next;
+  const State before = std::exchange(state_, next);
+  if (next != State::kIdle) return;
+  if (before != State::kIdle) owner_.Free(*this);
   // Last: what takes the message may post it again at once.
-  if (next == State::kIdle) message_.reset();
+  message_.reset();
 }
 
 void Outbound::Release() {
@@ -112,13 +113,13 @@ void Outbound::OnSendCompleted() { Move(Event::kComplete); }
 // ---- Outbounds
 
 Outbound& Outbounds::New() {
-  if (free_.empty()) {
-    free_.push_back(static_cast<uint32_t>(all_.size()));
-    all_.push_back(std::unique_ptr<Outbound>(new Outbound(*this, free_.back())));
-  }
-  Outbound& outbound = *all_[free_.back()];
-  free_.pop_back();
-  return outbound;
+  if (free_ == nullptr) Grow();
+  return *std::exchange(free_, free_->next_free_);
+}
+
+void Outbounds::Grow() {
+  all_.push_back(std::unique_ptr<Outbound>(new Outbound(*this, static_cast<uint32_t>(all_.size()))));
+  Free(*all_.back());
 }
 
 void Outbounds::OnRevoked(uint32_t index) {
@@ -143,7 +144,7 @@ absl::StatusOr<Outbound*> Outbounds::Post(Header& header, OutgoingMessagePtr& me
     if (outbound.has_grants()) {
       outbound.Revoke();
     } else {
-      free_.push_back(outbound.index_);
+      Free(outbound);
     }
     return queued;
   }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -74,6 +75,7 @@ class Outbound final : SendOwner {
   const uint32_t index_;
   State state_ = State::kIdle;
   uint32_t grants_left_ = 0;  // That are being revoked.
+  Outbound* next_free_ = nullptr;
   OutgoingMessagePtr message_;
   absl::InlinedVector<uint32_t, 2> rkeys_;
 };
@@ -106,6 +108,8 @@ class Outbounds {
   friend class Outbound;
 
   Outbound& New();
+  void Grow();
+  void Free(Outbound& outbound) { outbound.next_free_ = std::exchange(free_, &outbound); }
   absl::Status Queue(Header& header, Outbound& outbound);
   absl::Status QueueWhole(const Header& header, Outbound& outbound, size_t prefix_bytes);
   absl::Status QueueParts(const Header& header, Outbound& outbound, size_t prefix_bytes,
@@ -116,8 +120,8 @@ class Outbounds {
   Port& port_;
   SendQueue& sends_;
   std::vector<std::unique_ptr<Outbound>> all_;
-  std::vector<uint32_t> free_;  // The last that became free comes first: its memory is warm.
-  uint32_t revoking_ = 0;       // Of kRevoking and kReleasedRevoking.
+  Outbound* free_ = nullptr;  // The last that became free comes first: its memory is warm.
+  uint32_t revoking_ = 0;     // Of kRevoking and kReleasedRevoking.
 };
 
 }  // namespace hawser::transport

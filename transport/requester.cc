@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/base/check.h"
+#include "hawser/base/state_machine.h"
 #include "hawser/transport/called_out.h"
 
 namespace hawser::transport {
@@ -36,11 +36,9 @@ Requester::Requester(const ExchangeParts& parts, uint32_t slots)
 }
 
 void Requester::Move(Slot& slot, Event event) {
-  const State next = RequesterSlot::Next(slot.state, event);
-  HAWSER_CHECK(next != State::kImpossible, "slot ", IndexOf(slot), " of ", slots_.size(), ", connection to ",
-               port_.peer(), ", in state ", static_cast<int>(slot.state), " met event ",
-               static_cast<int>(event));
-  slot.state = next;
+  slot.state = Moved<RequesterSlot>(slot.state, event, [&] {
+    return absl::StrCat("slot ", IndexOf(slot), " of ", slots_.size(), ", connection to ", port_.peer(), ",");
+  });
 }
 
 absl::StatusOr<ExchangeId> Requester::Send(OutgoingMessagePtr& request, int64_t deadline_ns,

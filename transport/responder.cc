@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
+#include "hawser/base/state_machine.h"
 
 namespace hawser::transport {
 namespace {
@@ -24,10 +25,9 @@ Responder::Responder(const ExchangeParts& parts, uint32_t slots, RequestHandler&
       deadline_timer_([this] { OnDeadlineTimer(); }) {}
 
 void Responder::Move(Slot& slot, Event event) {
-  const State next = ResponderSlot::Next(slot.state, event);
-  HAWSER_CHECK(next != State::kImpossible, "slot ", IndexOf(slot), " of ", slots_.size(), ", connection to ",
-               port_.peer(), ", in state ", static_cast<int>(slot.state), " met event ",
-               static_cast<int>(event));
+  const State next = Moved<ResponderSlot>(slot.state, event, [&] {
+    return absl::StrCat("slot ", IndexOf(slot), " of ", slots_.size(), ", connection to ", port_.peer(), ",");
+  });
   in_flight_ += (next != State::kFree) - (slot.state != State::kFree);
   slot.state = next;
 }

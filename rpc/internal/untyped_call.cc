@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
+#include "hawser/base/state_machine.h"
 #include "hawser/rpc/internal/cancel_scope.h"
 #include "hawser/rpc/internal/channel_core.h"
 #include "hawser/rpc/internal/envelope.h"
@@ -251,10 +252,9 @@ void UntypedCall::Cancel() {
 Handover::State UntypedCall::Move(Handover::Event event) {
   Handover::State before = handover_.load(std::memory_order_acquire);
   while (true) {
-    const Handover::State next = Handover::Next(before, event);
-    HAWSER_CHECK(next != Handover::State::kImpossible, "the handover of a call of ", method_.name, " to ",
-                 core_->peer_address(), " in state ", static_cast<int>(before), " met event ",
-                 static_cast<int>(event));
+    const Handover::State next = Moved<Handover>(before, event, [this] {
+      return absl::StrCat("the handover of a call of ", method_.name, " to ", core_->peer_address());
+    });
     if (next == before ||
         handover_.compare_exchange_weak(before, next, std::memory_order_acq_rel, std::memory_order_acquire)) {
       return before;
@@ -265,10 +265,9 @@ Handover::State UntypedCall::Move(Handover::Event event) {
 // ---- On the poller.
 
 void UntypedCall::Move(CallStage::Event event) {
-  const Stage next = CallStage::Next(stage_, event);
-  HAWSER_CHECK(next != Stage::kImpossible, "a call of ", method_.name, " to ", core_->peer_address(),
-               " in state ", static_cast<int>(stage_), " met event ", static_cast<int>(event));
-  stage_ = next;
+  stage_ = Moved<CallStage>(stage_, event, [this] {
+    return absl::StrCat("a call of ", method_.name, " to ", core_->peer_address());
+  });
 }
 
 void UntypedCall::RunSend() {

@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "hawser/base/check.h"
 #include "hawser/base/peer_text.h"
+#include "hawser/base/state_machine.h"
 #include "hawser/base/violation.h"
 #include "hawser/transport/fabric/tcp/connect_request.h"
 
@@ -48,10 +48,8 @@ TcpQueuePair::~TcpQueuePair() {
 }
 
 void TcpQueuePair::Move(Event event) {
-  const State next = TcpQueuePairState::Next(state_, event);
-  HAWSER_CHECK(next != State::kImpossible, "queue pair ", qp_num_, " to ", Peer(), " in state ",
-               static_cast<int>(state_), " met event ", static_cast<int>(event));
-  state_ = next;
+  state_ = Moved<TcpQueuePairState>(state_, event,
+                                    [this] { return absl::StrCat("queue pair ", qp_num_, " to ", Peer()); });
 }
 
 // --- Posting

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/base/check.h"
 #include "hawser/base/describe_errno.h"
+#include "hawser/base/state_machine.h"
 #include "hawser/base/violation.h"
 #include "hawser/transport/fabric/check_connect.h"
 #include "hawser/transport/fabric/verbs/connect_request.h"
@@ -44,10 +44,9 @@ void VerbsQueuePair::Leave() {
 }
 
 void VerbsQueuePair::Move(Event event) {
-  const State next = VerbsQueuePairState::Next(state_, event);
-  HAWSER_CHECK(next != State::kImpossible, "queue pair ", qp_num_, " to ", peer_address_.ToString(),
-               " in state ", static_cast<int>(state_), " met event ", static_cast<int>(event));
-  state_ = next;
+  state_ = Moved<VerbsQueuePairState>(state_, event, [this] {
+    return absl::StrCat("queue pair ", qp_num_, " to ", peer_address_.ToString());
+  });
 }
 
 // --- The side that connects
