@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include <algorithm>
 #include <bitset>
 #include <utility>
 
@@ -152,7 +153,7 @@ absl::StatusOr<Outbound*> Outbounds::Post(Header& header, OutgoingMessagePtr& me
   return &outbound;
 }
 
-absl::Status Outbounds::CheckSize(const Header& header, const OutgoingMessage& message) const {
+absl::Status Outbounds::TooLarge(const Header& header, const OutgoingMessage& message) const {
   if (message.segments().size() > kSegmentsMax) {
     return absl::InvalidArgumentError(absl::StrCat("the message has ", message.segments().size(),
                                                    " segments, at most ", kSegmentsMax,
@@ -165,19 +166,17 @@ absl::Status Outbounds::CheckSize(const Header& header, const OutgoingMessage& m
                      header.kind == Kind::kRequest ? "this side" : "the side that answers", " sends at most ",
                      max, " (its own ConnectionOptions::message_bytes_max)"));
   }
-  if (body_bytes > port_.peer_message_bytes_max()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the message has ", body_bytes, " bytes, the peer ", port_.peer(), " takes at most ",
-                     port_.peer_message_bytes_max(), " (ConnectionOptions::message_bytes_max there)"));
-  }
-  return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the message has ", body_bytes, " bytes, the peer ", port_.peer(), " takes at most ",
+                   port_.peer_message_bytes_max(), " (ConnectionOptions::message_bytes_max there)"));
 }
 
 absl::Status Outbounds::Queue(Header& header, Outbound& outbound) {
   OutgoingMessage& message = *outbound.message_;
   const absl::Span<const Segment> segments = message.Finish();
   if (!message.status().ok()) return message.status();
-  if (absl::Status status = CheckSize(header, message); !status.ok()) return status;
+  const uint64_t bytes_max = std::min(port_.options().message_bytes_max, port_.peer_message_bytes_max());
+  if (segments.size() > kSegmentsMax || message.body_bytes() > bytes_max) return TooLarge(header, message);
   const size_t send_bytes_max = port_.agreed().receive_buffer_bytes;
   const size_t prefix_bytes = PrefixBytes(segments.size(), message.envelope().size());
   if (prefix_bytes > send_bytes_max) {

@@ -88,8 +88,8 @@ class Outbounds {
 
   // Queues `message` as one SEND: whole, if it fits the agreed receive buffer; otherwise its large segments
   // are granted to the peer, which READs them from where they were built, and the small ones go along.
-  // `header` wants its kind, slot, generation and timeout. The result is valid until its release. If not OK,
-  // nothing was queued, and `message` is untouched:
+  // The caller sets kind, slot, generation and timeout of `header`. The result is valid until its release. If
+  // not OK, nothing was queued, and `message` is untouched:
   //   InvalidArgument:   larger than the peer takes or than this side's own limit, or too many segments
   //   ResourceExhausted: the message could not be built in registered memory, or nothing more can be granted
   //   anything else:     the connection has just failed, and its handlers have heard
@@ -114,7 +114,8 @@ class Outbounds {
   absl::Status QueueWhole(const Header& header, Outbound& outbound, size_t prefix_bytes);
   absl::Status QueueParts(const Header& header, Outbound& outbound, size_t prefix_bytes,
                           size_t send_bytes_max);
-  absl::Status CheckSize(const Header& header, const OutgoingMessage& message) const;
+  // Which limit `message` exceeds.
+  absl::Status TooLarge(const Header& header, const OutgoingMessage& message) const;
   absl::Status NotGranted(size_t remote_segments, const absl::Status& why) const;
 
   Port& port_;
