@@ -25,7 +25,7 @@ constexpr State kNext[7][7] = {
     /* kIdle             */ {kPosted, kNone,      kNone,     kRevoking,         kNone,     kNone,   kIdle},
     /* kPosted           */ {kNone,   kCompleted, kReleased, kReleasedRevoking, kNone,     kEnding, kNone},
     /* kCompleted        */ {kNone,   kNone,      kIdle,     kRevoking,         kNone,     kEnding, kNone},
-    /* kReleased         */ {kNone,   kIdle,      kNone,     kNone,             kNone,     kNone,   kIdle},
+    /* kReleased         */ {kNone,   kIdle,      kNone,     kNone,             kNone,     kEnding, kIdle},
     /* kReleasedRevoking */ {kNone,   kRevoking,  kNone,     kNone,             kReleased, kNone,   kIdle},
     /* kRevoking         */ {kNone,   kNone,      kNone,     kNone,             kIdle,     kNone,   kIdle},
     /* kEnding           */ {kNone,   kEnding,    kNone,     kNone,             kNone,     kNone,   kIdle},
@@ -87,7 +87,9 @@ void Outbound::Move(Event event) {
   const State before = std::exchange(state_, next);
   if (next != State::kIdle) return;
   if (before != State::kIdle) owner_.Free(*this);
-  // Last: what takes the message may post it again at once.
+  // Last: what takes the message may post it again at once. What was attached to it is destroyed here, and may cancel
+  // calls, inside which no callback runs.
+  const Poller::NoCallOut wait(owner_.port_.poller());
   message_.reset();
 }
 
@@ -109,7 +111,11 @@ void Outbound::ReleaseAtFailure() {
   Move(Event::kFail);
 }
 
-void Outbound::OnSendCompleted() { Move(Event::kComplete); }
+// While its connection fails nothing of the application runs, and the destructors of what is attached are that.
+void Outbound::OnSendCompleted() {
+  const bool failed = state_ == State::kReleased && !owner_.port_.carries_traffic();
+  Move(failed ? Event::kFail : Event::kComplete);
+}
 
 // ---- Outbounds
 

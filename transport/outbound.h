@@ -48,8 +48,8 @@ class Outbound final : SendOwner {
   };
   enum class Event : uint8_t { kPost, kComplete, kRelease, kRevoke, kRevoked, kFail, kFabricGone };
   // kRelease: without grants; kRevoke: with some, which are being revoked from here on; kRevoked: the last of
-  // them is; kFail: its slot needs it no more since the connection has failed. kImpossible: only a bug of
-  // ours could cause this event here.
+  // them is; kFail: the connection has failed, and its slot needs it no more, or its SEND comes back.
+  // kImpossible: only a bug of ours could cause this event here.
   static State Next(State state, Event event);
 
   // The slot needs it no more.

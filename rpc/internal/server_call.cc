@@ -216,6 +216,7 @@ void ServerCall::Cancel() {
     absl::MutexLock lock(&cancel_mutex_);
     cancelled_.store(true, std::memory_order_release);
     if (on_cancel_ == nullptr && scope_ == nullptr) return;
+    due_scope_ = scope_;
     on_cancel_is_due_ = true;
     refs_.fetch_add(1, std::memory_order_relaxed);
   }
@@ -229,17 +230,24 @@ void ServerCall::Abandon(transport::HeldByHost request_memory) {
 }
 
 void ServerCall::RunOnCancel() {
-  absl::AnyInvocable<void()> callback;
   std::shared_ptr<CancelScope> scope;
+  {
+    absl::MutexLock lock(&cancel_mutex_);
+    scope = std::move(due_scope_);
+  }
+  // First: what hears of it may finish this call, or set another callback.
+  if (scope != nullptr) scope->Cancel();
+  absl::AnyInvocable<void()> callback;
   {
     absl::MutexLock lock(&cancel_mutex_);
     on_cancel_is_due_ = false;
     callback = std::exchange(on_cancel_, nullptr);
-    scope = scope_;
   }
-  if (scope != nullptr) scope->Cancel();
   if (callback) CallOnCancel(callback);
-  callback = nullptr;  // It may own the DeferredCall.
+  {
+    const transport::Poller::NoCallOut wait(connection_.poller());
+    callback = nullptr;  // It may own the DeferredCall.
+  }
   Unref();
 }
 

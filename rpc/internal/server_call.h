@@ -129,6 +129,8 @@ class ServerCall {
   absl::AnyInvocable<void()> on_cancel_ ABSL_GUARDED_BY(cancel_mutex_);
   bool on_cancel_is_due_ ABSL_GUARDED_BY(cancel_mutex_) = false;
   std::shared_ptr<CancelScope> scope_ ABSL_GUARDED_BY(cancel_mutex_);  // Null: no call was made for it.
+  // For RunOnCancel(), though the handler answers before that.
+  std::shared_ptr<CancelScope> due_scope_ ABSL_GUARDED_BY(cancel_mutex_);
   Item<&ServerCall::RunAnswer> answer_item_;
   Item<&ServerCall::RunRecycle> recycle_item_;
   Item<&ServerCall::RunCancelSoon> cancel_item_;

@@ -2,6 +2,7 @@
 
 #include "hawser/rpc/task.h"
 
+#include <atomic>
 #include <memory>
 #include <stdexcept>
 #include <utility>
@@ -108,6 +109,32 @@ TEST(CallOptionsForTest, ACallOfACancelledOneIsCancelled) {
   CallOptions options = CallOptions::For(deferred.context());
   options.deadline = absl::InfiniteFuture();
   EXPECT_THAT(SendAct(to_back, 1, options).Wait().status(), HasCode(absl::StatusCode::kCancelled));
+}
+
+// All on one poller, so that each step is inside the one before.
+TEST(CallOptionsForTest, WhatHearsOfItsEndMayFinishTheCallThatWasCancelled) {
+  TestServer back, front;
+  front.probe.on_act = front.held.Handler();
+  back.probe.on_act = back.held.Handler();
+  const auto to_back = *Channel::Connect(back.uri, {.server = &front.server});
+  const auto to_front = front.Connect();
+  auto call = SendAct(to_front, 1);
+  DeferredCall deferred = front.held.Take();
+  std::atomic<bool> heard{false};
+  deferred.context().OnCancel([&] { heard = true; });
+  auto inner = SendAct(to_back, 1, CallOptions::For(deferred.context()));
+  DeferredCall back_deferred = back.held.Take();
+  Box<absl::Status> ended;
+  inner.Then([&](auto reply) {
+    deferred.Finish();
+    ended.Put(reply.status());
+  });
+  call.Cancel();
+  EXPECT_THAT(ended.Take(), HasCode(absl::StatusCode::kCancelled));
+  auto later = SendAct(to_front, 2);
+  front.held.Take().Finish();
+  EXPECT_TRUE(later.Wait().ok());
+  EXPECT_FALSE(heard) << "of a call that had finished";
 }
 
 TEST(CallOptionsForTest, ACallThatOutlivesItsHandlerGoesOn) {

@@ -57,7 +57,8 @@ TEST(OutboundTest, AfterAFailureMemoryIsKeptUntilTheFabricIsGone) {
   using S = Outbound::State;
   using E = Outbound::Event;
   using W = Walk<Outbound>;
-  EXPECT_THAT(W::Of(E::kFail), ElementsAre(Pair(S::kPosted, S::kEnding), Pair(S::kCompleted, S::kEnding)));
+  EXPECT_THAT(W::Of(E::kFail), ElementsAre(Pair(S::kPosted, S::kEnding), Pair(S::kCompleted, S::kEnding),
+                                           Pair(S::kReleased, S::kEnding)));
   for (const S state : W::States()) {
     const bool a_slot_has_it = state == S::kPosted || state == S::kCompleted;
     EXPECT_EQ(Outbound::Next(state, E::kFabricGone), a_slot_has_it ? S::kImpossible : S::kIdle);
