@@ -16,8 +16,8 @@ inline constexpr char kRdmaScheme[] = "rdma";
 // kPreferredScheme where both sides have it, else kFallbackScheme, which every machine has. No fabric has
 // this name.
 inline constexpr char kAutoScheme[] = "auto";
-inline constexpr absl::string_view kPreferredScheme = kRdmaScheme;
-inline constexpr absl::string_view kFallbackScheme = kTcpScheme;
+inline constexpr const char* kPreferredScheme = kRdmaScheme;
+inline constexpr const char* kFallbackScheme = kTcpScheme;
 
 // For errors.
 inline constexpr char kSchemes[] = "tcp://, rdma://, auto://";
