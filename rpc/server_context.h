@@ -86,7 +86,7 @@ class ServerContext {
   // value, against a limit, or copy a value that is much smaller.
   uint64_t request_memory_bytes() const;
 
-  // A value for the reply that is sent from where it lies. `owner` is kept until the client has fetched
+  // A value for the reply that is sent from its own memory. `owner` is kept until the client has fetched
   // it all, and is destroyed on any thread, inside any call: its destructor takes no lock that is held
   // around one. Nothing is copied if `bytes` lie in registered memory (a Buffer, or a kept request) aligned
   // to 8 bytes; otherwise they are, here. More than 512 MiB - 1 bytes: the orphan is empty, and the call ends

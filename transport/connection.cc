@@ -13,8 +13,8 @@ namespace {
 
 using State = Connection::State;
 using Event = Connection::Event;
-constexpr State kConnecting = State::kConnecting, kReady = State::kReady, kDraining = State::kDraining,
-                kFlushing = State::kFlushing, kClosed = State::kClosed, kImpossible = State::kImpossible;
+constexpr State kReady = State::kReady, kDraining = State::kDraining, kFlushing = State::kFlushing,
+                kClosed = State::kClosed, kImpossible = State::kImpossible;
 
 // clang-format off
 constexpr State kNext[5][5] = {
@@ -311,15 +311,15 @@ void Connection::Fail(Violation violation, absl::string_view what, absl::StatusC
 }
 
 void Connection::OnViolation(Violation violation) {
-  if (!accepted_ || queue_pair_ == nullptr) return;
+  if (!accepted_) return;
   poller_.violations().Record(violation, peer_address_,
                               absl::StrCat(why_closed_.message(), "; connection ", index(), " is closed"));
 }
 
 void Connection::Fail(const absl::Status& why) {
   if (state_ == State::kFlushing || state_ == State::kClosed) return;
-  // Posting may fail, and READs of one connection end because another one fails: whoever is posting, or ends
-  // a READ, is not done yet. A callback that cancels its other calls must not find them half-way.
+  // This may be inside a step that is not finished: a post that failed, or the end of a READ of another
+  // connection. A callback that cancels its other calls must not find them in the middle of one.
   const Poller::NoCallOut wait(poller_);
   // Without the payload: what becomes of the status is the caller's.
   why_closed_ = absl::Status(why.code(), why.message());

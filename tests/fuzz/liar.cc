@@ -20,9 +20,7 @@ constexpr uint16_t kPort = 7471;
 }  // namespace
 
 Liar::Liar(sim::Network& network, int host, const SocketAddress& victim, size_t lines_max, LiarWords* words)
-    : network_(network),
-      host_(host),
-      fabric_(std::make_shared<sim::SimFabric>(network, host)),
+    : fabric_(std::make_shared<sim::SimFabric>(network, host)),
       victim_(victim),
       lines_max_(lines_max),
       words_(words),

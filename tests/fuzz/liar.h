@@ -73,8 +73,6 @@ class Liar final : fabric::ListenHandler {
   LiarLine* Any(Script& script);
   LiarLine& NewLine(bool asks);
 
-  sim::Network& network_;
-  const int host_;
   const std::shared_ptr<sim::SimFabric> fabric_;
   const SocketAddress victim_;
   const size_t lines_max_;
