@@ -512,8 +512,10 @@ void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
   }
   if (!carries_traffic()) return;
   ParsedMessage message;
-  if (absl::Status status = Parse(buffer.data(), length_bytes, message); !status.ok()) {
-    return Fail(Violation::kMessage, status.message(), status.code());
+  if (!ParseSmall(buffer.data(), length_bytes, message)) [[unlikely]] {
+    if (absl::Status status = Parse(buffer.data(), length_bytes, message); !status.ok()) {
+      return Fail(Violation::kMessage, status.message(), status.code());
+    }
   }
   switch (message.header.kind) {
     case Kind::kRequest:

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
 #include "hawser/base/mutex.h"
+#include "hawser/transport/flat_message.h"
 #include "hawser/transport/retired_memory.h"
 
 namespace hawser::transport {
@@ -141,6 +142,11 @@ absl::Span<const OutgoingMessage::Segment> OutgoingMessage::Finish() {
   segments_.clear();
   body_bytes_ = 0;
   const kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> parts = builder_->getSegmentsForOutput();
+  if (parts.size() == 1 && head_ && reinterpret_cast<const uint8_t*>(parts[0].begin()) == body()) [[likely]] {
+    body_bytes_ = parts[0].size() * sizeof(capnp::word);
+    segments_.push_back({body(), static_cast<uint32_t>(body_bytes_), head_.lkey()});
+    return segments_;
+  }
   for (const kj::ArrayPtr<const capnp::word>& part : parts) {
     auto* address = const_cast<uint8_t*>(reinterpret_cast<const uint8_t*>(part.begin()));
     const size_t length = part.size() * sizeof(capnp::word);
@@ -202,6 +208,17 @@ capnp::MessageReader& IncomingMessage::reader(const capnp::ReaderOptions& option
   static_assert(sizeof(Reader) <= sizeof(reader_space_));
   if (reader_ == nullptr) reader_ = new (reader_space_) Reader(this, options);
   return *reader_;
+}
+
+capnp::AnyPointer::Reader IncomingMessage::root(const capnp::ReaderOptions& options) {
+  if (segments_.size() == 1 && reader_ == nullptr) {
+    const auto* const words = reinterpret_cast<const capnp::word*>(segments_[0].address);
+    const size_t count = segments_[0].length_bytes / sizeof(capnp::word);
+    if (IsFlat({reinterpret_cast<const uint64_t*>(words), count}, options.nestingLimit)) {
+      return capnp::AnyPointer::Reader(capnp::_::PointerReader::getRootUnchecked(words));
+    }
+  }
+  return reader(options).getRoot<capnp::AnyPointer>();
 }
 
 // ---- MessagePool

@@ -1,6 +1,7 @@
 #ifndef HAWSER_TRANSPORT_MESSAGE_H_
 #define HAWSER_TRANSPORT_MESSAGE_H_
 
+#include <capnp/any.h>
 #include <capnp/message.h>
 #include <string.h>
 
@@ -99,6 +100,8 @@ class OutgoingMessage {
   const Lease& head() const { return head_; }
   // Where the first segment lies, with the envelope right before it. Of a message with a head.
   uint8_t* body() const { return head_.data() + kHeadroom; }
+  // `segment` is the first one, behind its envelope.
+  bool is_in_head(const Segment& segment) const { return head_ && segment.address == body(); }
   // It holds memory of the application.
   bool has_attached() const { return !owners_.empty(); }
   // Gets a message instead of its pool, when its last owner lets it go.
@@ -167,6 +170,10 @@ class IncomingMessage {
   // Validates as it reads, and throws kj::Exception on what is malformed. The limits are fixed by the first
   // call.
   capnp::MessageReader& reader(const capnp::ReaderOptions& options);
+
+  // The same, but a small message is checked here and now (flat_message.h), and then what is read of it does
+  // not count against options.traversalLimitInWords.
+  capnp::AnyPointer::Reader root(const capnp::ReaderOptions& options);
 
   // ---- For the connection.
   struct Segment {

@@ -82,8 +82,6 @@ State Outbound::Next(State state, Event event) {
 void Outbound::Move(Event event) {
   const State next = Moved<Outbound>(
       state_, event, [this] { return absl::StrCat("message ", index_, " to ", owner_.port_.peer()); });
-  const auto revokes = [](State state) { return state == kRevoking || state == kReleasedRevoking; };
-  owner_.revoking_ += revokes(next) - revokes(state_);
   const State before = std::exchange(state_, next);
   if (next != State::kIdle) return;
   if (before != State::kIdle) owner_.Free(*this);
@@ -100,6 +98,7 @@ void Outbound::Release() {
 
 void Outbound::Revoke() {
   grants_left_ = static_cast<uint32_t>(rkeys_.size());
+  ++owner_.revoking_;
   Move(Event::kRevoke);
   const uint64_t wr_id = WorkId{owner_.port_.index(), WorkId::kRevocation, index_}.Encode();
   for (const uint32_t rkey : rkeys_) owner_.port_.queue_pair().Revoke(rkey, wr_id);
@@ -132,10 +131,13 @@ void Outbounds::Grow() {
 void Outbounds::OnRevoked(uint32_t index) {
   HAWSER_CHECK(index < all_.size() && all_[index]->grants_left_ > 0, "revocation ", index, " of ",
                all_.size(), " completed once too often, connection to ", port_.peer());
-  if (--all_[index]->grants_left_ == 0) all_[index]->Move(Outbound::Event::kRevoked);
+  if (--all_[index]->grants_left_ != 0) return;
+  --revoking_;
+  all_[index]->Move(Outbound::Event::kRevoked);
 }
 
 void Outbounds::OnFabricGone() {
+  revoking_ = 0;
   // A message that is returned to its Taker is not posted again here: this connection is no more.
   for (const auto& outbound : all_) {
     outbound->grants_left_ = 0;
@@ -143,20 +145,38 @@ void Outbounds::OnFabricGone() {
   }
 }
 
-absl::StatusOr<Outbound*> Outbounds::Post(Header& header, OutgoingMessagePtr& message) {
+Outbound* Outbounds::Post(Header& header, OutgoingMessagePtr& message, absl::Status& why) {
+  const absl::Span<const Segment> segments = message->Finish();
+  const size_t envelope_bytes = message->envelope().size();
+  const size_t prefix_bytes = PrefixBytes(segments.size(), envelope_bytes);
+  header.envelope_words = static_cast<uint8_t>(envelope_bytes / 8);
+  header.entries = static_cast<uint16_t>(segments.size());
   Outbound& outbound = New();
   outbound.message_ = std::move(message);
-  if (absl::Status queued = Queue(header, outbound); !queued.ok()) {
-    message = std::move(outbound.message_);
-    if (outbound.has_grants()) {
-      outbound.Revoke();
-    } else {
-      Free(outbound);
+  const OutgoingMessage& posted = *outbound.message_;
+  const bool whole = segments.size() == 1 && posted.is_in_head(segments[0]) &&
+                     prefix_bytes + posted.body_bytes() <= port_.agreed().receive_buffer_bytes &&
+                     posted.body_bytes() <= bytes_max() && posted.status().ok();
+  if (whole) [[likely]] {
+    if (QueueWhole(header, outbound, prefix_bytes)) {
+      outbound.Move(Outbound::Event::kPost);
+      return &outbound;
     }
-    return queued;
+    why = port_.why_closed();
+  } else {
+    why = QueueOther(header, outbound, prefix_bytes);
+    if (why.ok()) {
+      outbound.Move(Outbound::Event::kPost);
+      return &outbound;
+    }
   }
-  outbound.Move(Outbound::Event::kPost);
-  return &outbound;
+  message = std::move(outbound.message_);
+  if (outbound.has_grants()) {
+    outbound.Revoke();
+  } else {
+    Free(outbound);
+  }
+  return nullptr;
 }
 
 absl::Status Outbounds::TooLarge(const Header& header, const OutgoingMessage& message) const {
@@ -177,38 +197,29 @@ absl::Status Outbounds::TooLarge(const Header& header, const OutgoingMessage& me
                    port_.peer_message_bytes_max(), " (ConnectionOptions::message_bytes_max there)"));
 }
 
-absl::Status Outbounds::Queue(Header& header, Outbound& outbound) {
-  OutgoingMessage& message = *outbound.message_;
-  const absl::Span<const Segment> segments = message.Finish();
+absl::Status Outbounds::QueueOther(const Header& header, Outbound& outbound, size_t prefix_bytes) {
+  const OutgoingMessage& message = *outbound.message_;
+  const absl::Span<const Segment> segments = message.segments();
   if (!message.status().ok()) return message.status();
-  const uint64_t bytes_max = std::min(port_.options().message_bytes_max, port_.peer_message_bytes_max());
-  if (segments.size() > kSegmentsMax || message.body_bytes() > bytes_max) return TooLarge(header, message);
+  if (segments.size() > kSegmentsMax || message.body_bytes() > bytes_max()) return TooLarge(header, message);
   const size_t send_bytes_max = port_.agreed().receive_buffer_bytes;
-  const size_t prefix_bytes = PrefixBytes(segments.size(), message.envelope().size());
   if (prefix_bytes > send_bytes_max) {
     return absl::InvalidArgumentError(absl::StrCat("the table of ", segments.size(),
                                                    " segments does not fit the agreed receive buffer of ",
                                                    send_bytes_max, " bytes"));
   }
-  header.envelope_words = static_cast<uint8_t>(message.envelope().size() / 8);
-  header.entries = static_cast<uint16_t>(segments.size());
-  if (segments.size() == 1 && segments[0].address == message.body() &&
-      prefix_bytes + message.body_bytes() <= send_bytes_max) {
-    return QueueWhole(header, outbound, prefix_bytes);
-  }
   return QueueParts(header, outbound, prefix_bytes, send_bytes_max);
 }
 
 // The usual message: its one segment is behind its envelope, and goes along.
-absl::Status Outbounds::QueueWhole(const Header& header, Outbound& outbound, size_t prefix_bytes) {
+bool Outbounds::QueueWhole(const Header& header, Outbound& outbound, size_t prefix_bytes) {
   const OutgoingMessage& message = *outbound.message_;
   const Segment& segment = message.segments().front();
   uint8_t* const prefix = message.body() - prefix_bytes;
-  const TableEntry entry{.length_bytes = segment.length_bytes};
-  WriteHeaderAndTable(header, {&entry, 1}, prefix);
+  EncodeHeader(header, prefix);
+  EncodeTableEntry({.length_bytes = segment.length_bytes}, prefix + kHeaderBytes);
   const fabric::Sge sge{prefix, static_cast<uint32_t>(prefix_bytes) + segment.length_bytes, segment.lkey};
-  if (!sends_.PushSend(sge, &outbound, message.has_attached())) return port_.why_closed();
-  return absl::OkStatus();
+  return sends_.PushSend(sge, &outbound, message.has_attached());
 }
 
 // A fabric promises as many grants as the send queue has places. For more than those there may never be

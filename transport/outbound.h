@@ -1,6 +1,7 @@
 #ifndef HAWSER_TRANSPORT_OUTBOUND_H_
 #define HAWSER_TRANSPORT_OUTBOUND_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -8,7 +9,7 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "hawser/transport/message.h"
 #include "hawser/transport/port.h"
 #include "hawser/transport/send_queue.h"
@@ -88,12 +89,12 @@ class Outbounds {
 
   // Queues `message` as one SEND: whole, if it fits the agreed receive buffer; otherwise its large segments
   // are granted to the peer, which READs them from where they were built, and the small ones go along.
-  // The caller sets kind, slot, generation and timeout of `header`. The result is valid until its release. If
-  // not OK, nothing was queued, and `message` is untouched:
+  // The caller sets kind, slot, generation and timeout of `header`. The result is valid until its release. Null:
+  // nothing was queued, `message` is untouched, and `why` says why:
   //   InvalidArgument:   larger than the peer takes or than this side's own limit, or too many segments
   //   ResourceExhausted: the message could not be built in registered memory, or nothing more can be granted
   //   anything else:     the connection has just failed, and its handlers have heard
-  absl::StatusOr<Outbound*> Post(Header& header, OutgoingMessagePtr& message);
+  Outbound* Post(Header& header, OutgoingMessagePtr& message, absl::Status& why);
 
   // The completion of a revocation whose wr_id has `index`.
   void OnRevoked(uint32_t index);
@@ -107,11 +108,17 @@ class Outbounds {
  private:
   friend class Outbound;
 
+  // Of a message that this side sends and the peer takes.
+  uint64_t bytes_max() const {
+    return std::min(port_.options().message_bytes_max, port_.peer_message_bytes_max());
+  }
   Outbound& New();
   void Grow();
   void Free(Outbound& outbound) { outbound.next_free_ = std::exchange(free_, &outbound); }
-  absl::Status Queue(Header& header, Outbound& outbound);
-  absl::Status QueueWhole(const Header& header, Outbound& outbound, size_t prefix_bytes);
+  // False: the connection has failed.
+  bool QueueWhole(const Header& header, Outbound& outbound, size_t prefix_bytes);
+  // A message that is not the usual one, or cannot be sent.
+  absl::Status QueueOther(const Header& header, Outbound& outbound, size_t prefix_bytes);
   absl::Status QueueParts(const Header& header, Outbound& outbound, size_t prefix_bytes,
                           size_t send_bytes_max);
   // Which limit `message` exceeds.
@@ -122,7 +129,7 @@ class Outbounds {
   SendQueue& sends_;
   std::vector<std::unique_ptr<Outbound>> all_;
   Outbound* free_ = nullptr;  // The last that became free comes first: its memory is warm.
-  uint32_t revoking_ = 0;     // Of kRevoking and kReleasedRevoking.
+  uint32_t revoking_ = 0;     // Messages of which grants are being revoked.
 };
 
 }  // namespace hawser::transport

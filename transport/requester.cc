@@ -50,8 +50,9 @@ absl::StatusOr<ExchangeId> Requester::Send(OutgoingMessagePtr& request, int64_t 
   header.slot = free_.back();
   header.generation = slot.generation + 1;
   header.timeout_us = TimeoutUs(deadline_ns, port_.poller().now_ns());
-  absl::StatusOr<Outbound*> posted = outbounds_.Post(header, request);
-  if (!posted.ok()) return posted.status();
+  absl::Status why;
+  Outbound* const posted = outbounds_.Post(header, request, why);
+  if (posted == nullptr) return why;
   free_.pop_back();
   Move(slot, Event::kSend);
   ++slot.generation;
@@ -60,7 +61,7 @@ absl::StatusOr<ExchangeId> Requester::Send(OutgoingMessagePtr& request, int64_t 
   slot.sent_ns = port_.poller().now_ns();
   slot.peer_knows_deadline = header.timeout_us != kNoTimeout;
   slot.handler = &handler;
-  slot.request = *posted;
+  slot.request = posted;
   if (deadline_ns != kNever && (!deadline_timer_.is_set() || deadline_ns < deadline_timer_.when_ns())) {
     port_.poller().timers().Set(deadline_timer_, deadline_ns);
   }

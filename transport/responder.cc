@@ -115,17 +115,18 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   header.kind = Kind::kResponse;
   header.slot = id.slot;
   header.generation = id.generation;
-  absl::StatusOr<Outbound*> posted = outbounds_.Post(header, response);
+  absl::Status why;
+  Outbound* const posted = outbounds_.Post(header, response, why);
   if (!port_.carries_traffic()) return absl::OkStatus();
-  if (!posted.ok()) return posted.status();
+  if (posted == nullptr) return why;
   // What the handler still keeps of the request is the application's.
   inbounds_.Release(slot.request);
-  if (!(*posted)->has_grants()) {
-    (*posted)->Release();
+  if (!posted->has_grants()) {
+    posted->Release();
     Move(slot, Event::kAnswer);
     port_.OnExchangeEnded();
   } else {
-    slot.response = *posted;
+    slot.response = posted;
     Move(slot, Event::kGrant);
   }
   return absl::OkStatus();

@@ -104,6 +104,32 @@ ControlOp DecodeControlOp(const uint8_t* in);
 // the connection, and fills `message`, which is new. DataLoss: what is wrong, with the values.
 absl::Status Parse(const uint8_t* data, size_t length_bytes, ParsedMessage& message);
 
+// The same for what most messages are: a request or a response of one segment, which came along. False: it is
+// another one, or malformed, and `message` is as new.
+inline bool ParseSmall(const uint8_t* data, size_t length_bytes, ParsedMessage& message) {
+  if (length_bytes < kHeaderBytes + kTableEntryBytes) return false;
+  const uint8_t kind = data[0];
+  const size_t envelope_bytes = size_t{data[1]} * 8;
+  const uint32_t timeout_us = LoadLittle32(data + 8);
+  const uint8_t* const table = data + kHeaderBytes;
+  const uint32_t inline_bytes = LoadLittle32(table + 12);
+  const bool is_response = kind == static_cast<uint8_t>(Kind::kResponse);
+  if ((kind != static_cast<uint8_t>(Kind::kRequest) && (!is_response || timeout_us != 0)) ||
+      LoadLittle32(data + 12) != 1 ||  // One entry, and nothing in the reserved bits.
+      LoadLittle64(table) != 0 || LoadLittle32(table + 8) != 0 || inline_bytes % 8 != 0 ||
+      envelope_bytes > kEnvelopeMax ||
+      length_bytes != kHeaderBytes + kTableEntryBytes + envelope_bytes + inline_bytes) {
+    return false;
+  }
+  message.header = {static_cast<Kind>(kind), data[1],    LoadLittle16(data + 2),
+                    LoadLittle32(data + 4),  timeout_us, 1};
+  message.table = table;
+  message.envelope = {table + kTableEntryBytes, envelope_bytes};
+  message.inline_segments = table + kTableEntryBytes + envelope_bytes;
+  message.inline_bytes = inline_bytes;
+  return true;
+}
+
 // Gives `incoming` the segments of `message`, all of which came along.
 inline void AddInlineSegments(const ParsedMessage& message, IncomingMessage& incoming) {
   const uint8_t* at = message.inline_segments;

@@ -24,8 +24,17 @@ void CallQueue::PushBack(UntypedCall& call) {
   call.previous_ = last_;
   (last_ != nullptr ? last_->next_ : first_) = &call;
   last_ = &call;
-  if (call.deadline_ns_ == transport::kNever) return;
-  by_deadline_.Add(call);
+  if (call.deadline_ns_ == transport::kNever) {
+    call.heap_position_ = kNoDeadline;
+    return;
+  }
+  if (in_order_ == 0 || call.deadline_ns_ >= last_in_order_ns_) {
+    call.heap_position_ = kInOrder;
+    last_in_order_ns_ = call.deadline_ns_;
+    if (in_order_++ == 0) first_in_order_ = &call;
+  } else {
+    by_deadline_.Add(call);
+  }
   if (!timer_.is_set() || call.deadline_ns_ < timer_.when_ns()) {
     poller_.timers().Set(timer_, call.deadline_ns_);
   }
@@ -34,11 +43,26 @@ void CallQueue::PushBack(UntypedCall& call) {
 void CallQueue::Remove(UntypedCall& call) {
   (call.previous_ != nullptr ? call.previous_->next_ : first_) = call.next_;
   (call.next_ != nullptr ? call.next_->previous_ : last_) = call.previous_;
+  if (call.heap_position_ == kInOrder) {
+    --in_order_;
+    if (first_in_order_ == &call && in_order_ != 0) {
+      // Over each call of the list once at most.
+      do first_in_order_ = first_in_order_->next_;
+      while (first_in_order_->heap_position_ != kInOrder);
+    }
+  } else if (call.heap_position_ != kNoDeadline) {
+    by_deadline_.Remove(call);
+  }
   call.next_ = call.previous_ = nullptr;
-  if (call.deadline_ns_ == transport::kNever) return;
-  by_deadline_.Remove(call);
   // Otherwise the timer may come too early for those that are left, and is then set anew.
-  if (by_deadline_.empty()) poller_.timers().Cancel(timer_);
+  if (in_order_ == 0 && by_deadline_.empty() && timer_.is_set()) poller_.timers().Cancel(timer_);
+}
+
+UntypedCall* CallQueue::Earliest() const {
+  UntypedCall* const other = by_deadline_.empty() ? nullptr : by_deadline_.first();
+  if (in_order_ == 0 || (other != nullptr && other->deadline_ns_ < first_in_order_->deadline_ns_))
+    return other;
+  return first_in_order_;
 }
 
 std::vector<UntypedCall*> CallQueue::TakeIf(absl::FunctionRef<bool(const UntypedCall&)> which) {
@@ -57,15 +81,15 @@ std::vector<UntypedCall*> CallQueue::TakeIf(absl::FunctionRef<bool(const Untyped
 void CallQueue::OnTimer() {
   const int64_t now_ns = poller_.now_ns();
   bool expired = false;
-  for (int i = 0; i < kExpireMax && !by_deadline_.empty(); ++i) {
-    UntypedCall& call = *by_deadline_.first();
-    if (call.deadline_ns_ > now_ns) break;
-    Remove(call);
-    on_deadline_(call);
+  UntypedCall* next = Earliest();
+  for (int i = 0; i < kExpireMax && next != nullptr && next->deadline_ns_ <= now_ns; ++i) {
+    Remove(*next);
+    on_deadline_(*next);
     expired = true;
+    next = Earliest();
   }
-  if (by_deadline_.empty()) return;
-  const int64_t next_ns = by_deadline_.first()->deadline_ns_;
+  if (next == nullptr) return;
+  const int64_t next_ns = next->deadline_ns_;
   // What is due already, in the next turn.
   const int64_t earliest_ns = now_ns + (next_ns <= now_ns || !expired ? 1 : kExpireEveryNs);
   poller_.timers().Set(timer_, std::max(next_ns, earliest_ns));

@@ -10,13 +10,6 @@ constexpr uint8_t kNotRunFlag = 0x01;
 
 }  // namespace
 
-std::array<uint8_t, kRequestEnvelopeBytes> Encode(const RequestEnvelope& envelope) {
-  std::array<uint8_t, kRequestEnvelopeBytes> bytes = {};
-  StoreLittle64(bytes.data(), envelope.interface_id);
-  StoreLittle16(bytes.data() + 8, envelope.ordinal);
-  return bytes;
-}
-
 absl::StatusOr<RequestEnvelope> DecodeRequestEnvelope(absl::Span<const uint8_t> bytes) {
   if (bytes.size() != kRequestEnvelopeBytes) {
     return absl::InvalidArgumentError(absl::StrCat("the request's envelope has ", bytes.size(),

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "hawser/base/endian.h"
 
 // What a request and a response say beside their body: the part of a message that transport/ carries and does
 // not look at. Little-endian. A bit that this version does not know is refused, not ignored: peers agree on
@@ -24,9 +25,20 @@ struct RequestEnvelope {
 };
 inline constexpr size_t kRequestEnvelopeBytes = 16;
 
-std::array<uint8_t, kRequestEnvelopeBytes> Encode(const RequestEnvelope& envelope);
+inline std::array<uint8_t, kRequestEnvelopeBytes> Encode(const RequestEnvelope& envelope) {
+  std::array<uint8_t, kRequestEnvelopeBytes> bytes = {};
+  StoreLittle64(bytes.data(), envelope.interface_id);
+  StoreLittle16(bytes.data() + 8, envelope.ordinal);
+  return bytes;
+}
 // InvalidArgument: not of this version.
 absl::StatusOr<RequestEnvelope> DecodeRequestEnvelope(absl::Span<const uint8_t> bytes);
+// The same without a reason. False: `envelope` is untouched.
+inline bool DecodeRequestEnvelope(absl::Span<const uint8_t> bytes, RequestEnvelope& envelope) {
+  if (bytes.size() != kRequestEnvelopeBytes || LoadLittle64(bytes.data() + 8) > UINT16_MAX) return false;
+  envelope = {LoadLittle64(bytes.data()), LoadLittle16(bytes.data() + 8)};
+  return true;
+}
 
 //   offset  bytes
 //        0      1  status code; 0 is OK, and the body is the results. Otherwise the body is a Status
@@ -39,6 +51,11 @@ struct ResponseEnvelope {
 };
 inline constexpr size_t kResponseEnvelopeBytes = 8;
 
+// Of a result.
+inline constexpr std::array<uint8_t, kResponseEnvelopeBytes> kOkEnvelope = {};
+inline bool IsOkEnvelope(absl::Span<const uint8_t> bytes) {
+  return bytes.size() == kResponseEnvelopeBytes && LoadLittle64(bytes.data()) == 0;
+}
 std::array<uint8_t, kResponseEnvelopeBytes> Encode(const ResponseEnvelope& envelope);
 // DataLoss: not of this version. A code that absl does not know is Unknown.
 absl::StatusOr<ResponseEnvelope> DecodeResponseEnvelope(absl::Span<const uint8_t> bytes);

@@ -148,11 +148,13 @@ void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingM
                                   int64_t deadline_ns) {
   poller_.AssertHeld();
   Add(counters_.calls_total, 1);
-  const absl::StatusOr<RequestEnvelope> envelope = DecodeRequestEnvelope(request->envelope());
-  if (!envelope.ok()) return SendError(id, envelope.status(), false);
+  RequestEnvelope envelope;
+  if (!DecodeRequestEnvelope(request->envelope(), envelope)) {
+    return SendError(id, DecodeRequestEnvelope(request->envelope()).status(), false);
+  }
   if (draining_) return SendError(id, absl::UnavailableError("the server is shutting down"), true);
-  const MethodTable::Entry* const entry = Find(envelope->interface_id, envelope->ordinal);
-  if (entry == nullptr) return SendError(id, Unimplemented(envelope->interface_id, envelope->ordinal), false);
+  const MethodTable::Entry* const entry = Find(envelope.interface_id, envelope.ordinal);
+  if (entry == nullptr) return SendError(id, Unimplemented(envelope.interface_id, envelope.ordinal), false);
   if (abandoned_calls_ != 0) {
     if (absl::Status status = CheckAbandoned(); !status.ok()) return SendError(id, status, false);
   }
@@ -265,7 +267,7 @@ absl::Status ServingConnection::SendReply(ServerCall& call, absl::StatusCode& co
     code = reply->status().code();
     return reply->status();
   }
-  reply->SetEnvelope(Encode(ResponseEnvelope{}));
+  reply->SetEnvelope(kOkEnvelope);
   return connection_->Respond(call.id(), reply);
 }
 

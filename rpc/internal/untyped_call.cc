@@ -54,7 +54,7 @@ capnp::AnyPointer::Reader Root(transport::IncomingMessage& message, const ReadLi
   options.traversalLimitInWords =
       (message.body_bytes() * limits.traversal_factor + kTraversalBytes) / sizeof(capnp::word);
   options.nestingLimit = limits.nesting_max;
-  return message.reader(options).getRoot<capnp::AnyPointer>();
+  return message.root(options);
 }
 
 void Misused(const char* how, const char* method) {
@@ -326,6 +326,7 @@ void UntypedCall::CallBackLate() {
 void UntypedCall::OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& response) {
   transport::Connection* const connection = std::exchange(connection_, nullptr);
   if (!response.ok()) return OnFailure(response.status());
+  if (IsOkEnvelope((*response)->envelope())) return End(std::move(response));
   const absl::StatusOr<ResponseEnvelope> envelope = DecodeResponseEnvelope((*response)->envelope());
   if (!envelope.ok()) return End(Error(envelope.status().code(), envelope.status().message()));
   if (envelope->code == absl::StatusCode::kOk) return End(std::move(response));

@@ -86,13 +86,13 @@ TEST(ExceptionsTest, TheNestingLimitIsAnOption) {
 
 TEST(ExceptionsTest, AMessageThatCostsTooMuchToTraverseNamesTheLimit) {
   TestServer server({.read = {.traversal_factor = 1}});
-  server.probe.on_act = [](ServerContext& context, uint64_t) {
-    // 16 MiB of words that are no bytes of the message: what a small message with many pointers to one list
-    // does.
-    for (int i = 0; i < 4'000'000; ++i) context.request<probe::Probe::ActParams>().getNumber();
-    return absl::OkStatus();
+  // 16 MiB of words that are no bytes of the message: what one with many pointers to one list does.
+  server.probe.on_echo = [](probe::Probe::EchoParams::Reader request) {
+    for (int i = 0; i < 8'000; ++i) request.getData();
   };
-  const absl::Status status = SendAct(server.Connect(), 1).Wait().status();
+  auto call = probe::ProbeStub(server.Connect()).Echo();
+  call.request().initData(2048);
+  const absl::Status status = call.Send().Wait().status();
   ExpectLimit(status, "ReadLimits::traversal_factor");
   EXPECT_THAT(std::string(status.message()), HasSubstr("ach look at a field"));
 }

@@ -93,9 +93,12 @@ class ProbeServiceImpl : public probe::ProbeService {
   // Of act and actAgain; the reply is the number. By default they return it.
   Doing on_act = [](ServerContext&, uint64_t) { return absl::OkStatus(); };
   std::atomic<int> runs{0};
+  // Of echo, before it answers.
+  std::function<void(probe::Probe::EchoParams::Reader)> on_echo = [](probe::Probe::EchoParams::Reader) {};
 
   absl::Status Echo(ServerContext&, probe::Probe::EchoParams::Reader request,
                     probe::Probe::EchoResults::Builder reply) override {
+    on_echo(request);
     reply.setData(request.getData());
     return absl::OkStatus();
   }

@@ -67,8 +67,8 @@ mutation 'a message goes before its grants are revoked' transport/outbound.cc \
   '  Move(Event::kRevoke);' '  Move(Event::kRevoke);
   message_.reset();'
 mutation 'a message goes with the first of its grants' transport/outbound.cc \
-  '  if (--all_[index]->grants_left_ == 0)' '  all_[index]->message_.reset();
-  if (--all_[index]->grants_left_ == 0)'
+  '  if (--all_[index]->grants_left_ != 0) return;' '  all_[index]->message_.reset();
+  if (--all_[index]->grants_left_ != 0) return;'
 mutation 'a message goes before its SEND is proved' transport/outbound.cc \
   'if (rkeys_.empty()) return Move(Event::kRelease);' 'if (rkeys_.empty()) return message_.reset(), Move(Event::kRelease);'
 mutation 'the budget of READs is not given back' transport/inbound.cc \

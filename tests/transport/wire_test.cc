@@ -23,7 +23,24 @@ absl::StatusOr<ParsedMessage> ParseBytes(const Bytes& bytes) {
   aligned.assign(bytes.size() / 8 + 1, 0);
   if (!bytes.empty()) memcpy(aligned.data(), bytes.data(), bytes.size());
   ParsedMessage message;
-  absl::Status status = Parse(reinterpret_cast<const uint8_t*>(aligned.data()), bytes.size(), message);
+  const auto* const data = reinterpret_cast<const uint8_t*>(aligned.data());
+  absl::Status status = Parse(data, bytes.size(), message);
+  // The short way takes nothing that the long one refuses, and all that is usual.
+  ParsedMessage small;
+  const bool is_small = ParseSmall(data, bytes.size(), small);
+  const bool is_usual = status.ok() && message.header.kind <= Kind::kResponse &&
+                        message.header.entries == 1 && message.remote_bytes == 0;
+  EXPECT_EQ(is_small, is_usual) << status;
+  if (is_small) {
+    EXPECT_TRUE(small.header.kind == message.header.kind && small.header.slot == message.header.slot &&
+                small.header.generation == message.header.generation &&
+                small.header.timeout_us == message.header.timeout_us &&
+                small.header.envelope_words == message.header.envelope_words && small.header.entries == 1 &&
+                small.table == message.table && small.envelope.data() == message.envelope.data() &&
+                small.envelope.size() == message.envelope.size() && small.remote_bytes == 0 &&
+                small.inline_segments == message.inline_segments &&
+                small.inline_bytes == message.inline_bytes);
+  }
   if (!status.ok()) return status;
   return message;
 }

@@ -105,6 +105,14 @@ FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end) 
     std::memcpy(&header_, next, sizeof(header_));
     const uint32_t acknowledged_before = send_queue_.acknowledged();
     if (!send_queue_.Acknowledge(header_.acknowledged)) return Violation(send_queue_.violation());
+    const uint8_t* const payload = next + sizeof(FrameHeader);
+    if (header_.kind == FrameKind::kSend && MaySet(header_) &&
+        header_.length_bytes <= static_cast<size_t>(end - payload) &&
+        receive_queue_.TakeSend(header_, payload)) [[likely]] {
+      payload_ = FrameKind::kSend;
+      next = payload + header_.length_bytes;
+      continue;
+    }
     Result result = Begin(header_);
     // Else a peer could send as many of them as it likes, each of which costs us something and proves
     // nothing.

@@ -73,6 +73,13 @@ void FrameWriter::AppendRequests(SendBatch& batch) {
        batch.HasRoom() && (request = send_queue_.NextToSend()) != nullptr;) {
     FrameHeader header = send_queue_.HeaderOf(*request);
     header.acknowledged = receive_queue_.executed();
+    if (header.kind == FrameKind::kSend && request->sge_count == 1 &&
+        header.length_bytes <= SendBatch::kCopyMax) [[likely]] {
+      batch.AppendSmallFrame(SendBatch::Owner::kRequester, send_queue_.sent(), send_queue_.reads_sent(),
+                             header, request->segments[0].address);
+      send_queue_.MarkSent();
+      continue;
+    }
     batch.BeginFrame(SendBatch::Owner::kRequester, send_queue_.sent(), send_queue_.reads_sent());
     batch.AppendHeader(header);
     if (request->opcode != Opcode::kRead) {

@@ -104,9 +104,15 @@ absl::Status TcpQueuePair::PostSend(absl::Span<const SendWorkRequest> requests) 
                      ": wait for completions, and signal one request in every queue's length at least"));
   }
   for (uint32_t i = 0; i < requests.size(); ++i) {
+    const SendWorkRequest& request = requests[i];
+    if (request.opcode == Opcode::kSend && request.sges.size() == 1 &&
+        request.sges[0].length <= kMessageBytesMax && regions_.Contains(request.sges[0])) [[likely]] {
+      send_queue_.Place(i, request, request.sges[0].length);
+      continue;
+    }
     uint32_t length_bytes;
-    if (absl::Status status = CheckSend(requests[i], &length_bytes); !status.ok()) return status;
-    send_queue_.Place(i, requests[i], length_bytes);
+    if (absl::Status status = CheckSend(request, &length_bytes); !status.ok()) return status;
+    send_queue_.Place(i, request, length_bytes);
   }
   send_queue_.Post(static_cast<uint32_t>(requests.size()));
   // The rest of a bulk READ's answer, if there is some, goes on with EPOLLOUT.

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 
@@ -44,6 +45,18 @@ class TcpReceiveQueue {
   // kOk: the payload goes to `*target`, then Finish...() follows.
   Verdict BeginSend(const FrameHeader& header, uint8_t** target);
   void FinishSend(uint32_t length_bytes, uint8_t flags);
+  // A SEND of which all has come, to `payload`: the two above in one. False: nothing was done, and
+  // BeginSend() says why.
+  bool TakeSend(const FrameHeader& header, const uint8_t* payload) {
+    if (filled_ == posted_) return false;
+    Receive& receive = slot(filled_);
+    if (header.length_bytes == 0 || header.length_bytes > receive.length_bytes) return false;
+    std::memcpy(receive.address, payload, header.length_bytes);
+    receive.filled_bytes = header.length_bytes;
+    ++filled_;
+    Executed(header.flags);
+    return true;
+  }
   Verdict BeginWrite(const FrameHeader& header, uint8_t** target);
   void FinishWrite(uint8_t flags) { Executed(flags); }
   Verdict AcceptRead(const FrameHeader& header);

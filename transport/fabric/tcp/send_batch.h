@@ -85,6 +85,24 @@ class SendBatch {
     bytes_ += length_bytes;
   }
 
+  // A frame with a payload of one range, of at most kCopyMax bytes: the usual one, in one go.
+  void AppendSmallFrame(Owner owner, uint32_t cursor0, uint32_t cursor1, const FrameHeader& header,
+                        const uint8_t* data) {
+    uint8_t* const at = staging_.data() + staged_;
+    const size_t bytes = sizeof(header) + header.length_bytes;
+    std::memcpy(at, &header, sizeof(header));
+    std::memcpy(at + sizeof(header), data, header.length_bytes);
+    frame_[frames_++] = {owner, bytes, at, {cursor0, cursor1}};
+    if (ends_staged_) {
+      segment_[segments_ - 1].iov_len += bytes;
+    } else {
+      segment_[segments_++] = {at, bytes};
+      ends_staged_ = true;
+    }
+    staged_ += bytes;
+    bytes_ += bytes;
+  }
+
   bool empty() const { return frames_ == 0; }
   size_t bytes() const { return bytes_; }
   iovec* segments() { return segment_.data(); }
@@ -92,8 +110,9 @@ class SendBatch {
   const Frame& frame(size_t i) const { return frame_[i]; }
   size_t frame_count() const { return frames_; }
 
- private:
   static constexpr size_t kCopyMax = 512;  // From here on a segment of its own costs less than copying.
+
+ private:
   static constexpr size_t kStagingBytes = 64 * 1024;
   static constexpr size_t kSegmentsMax = 512;  // The kernel takes 1,024 (IOV_MAX).
   static constexpr size_t kFramesMax = 256;

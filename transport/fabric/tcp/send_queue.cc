@@ -6,21 +6,6 @@
 #include "absl/strings/str_cat.h"
 
 namespace hawser::fabric {
-namespace {
-
-FrameKind KindOf(Opcode opcode) {
-  switch (opcode) {
-    case Opcode::kRead:
-      return FrameKind::kReadRequest;
-    case Opcode::kWrite:
-      return FrameKind::kWrite;
-    default:
-      return FrameKind::kSend;
-  }
-}
-
-}  // namespace
-
 TcpSendQueue::TcpSendQueue(uint32_t depth, uint32_t read_depth)
     : depth_(depth),
       mask_(std::bit_ceil(depth) - 1),
@@ -28,29 +13,6 @@ TcpSendQueue::TcpSendQueue(uint32_t depth, uint32_t read_depth)
       reads_mask_(std::bit_ceil(std::max(read_depth, 1u)) - 1),
       slots_(new Request[mask_ + 1]),
       reads_(new uint32_t[reads_mask_ + 1]) {}
-
-void TcpSendQueue::Place(uint32_t index, const SendWorkRequest& request, uint32_t length_bytes) {
-  Request& placed = slot(posted_ + index);
-  placed.wr_id = request.wr_id;
-  placed.remote_address = request.remote_address;
-  placed.rkey = request.rkey;
-  placed.length_bytes = length_bytes;
-  placed.opcode = request.opcode;
-  placed.signaled = request.signaled;
-  placed.answered = false;
-  placed.sge_count = static_cast<uint8_t>(request.sges.size());
-  for (size_t i = 0; i < request.sges.size(); ++i) {
-    placed.segments[i] = {request.sges[i].address, request.sges[i].length};
-  }
-}
-
-FrameHeader TcpSendQueue::HeaderOf(const Request& request) const {
-  return {.kind = KindOf(request.opcode),
-          .flags = request.signaled && request.opcode != Opcode::kRead ? kAckRequestedFlag : uint8_t{0},
-          .length_bytes = request.length_bytes,
-          .key = request.rkey,
-          .address = request.remote_address};
-}
 
 bool TcpSendQueue::RefuseAcknowledgement(uint32_t acknowledged) {
   violation_ = absl::StrCat("it acknowledged ", acknowledged, " requests of ", sent_, " that were sent, ",

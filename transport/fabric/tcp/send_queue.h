@@ -54,7 +54,20 @@ class TcpSendQueue {
   // Posting: each of a chain, `length_bytes` long, is placed, then all are posted, or none. There is room.
   uint32_t depth() const { return depth_; }
   uint32_t room() const { return depth_ - (posted_ - retired_); }
-  void Place(uint32_t index, const SendWorkRequest& request, uint32_t length_bytes);
+  void Place(uint32_t index, const SendWorkRequest& request, uint32_t length_bytes) {
+    Request& placed = slot(posted_ + index);
+    placed.wr_id = request.wr_id;
+    placed.remote_address = request.remote_address;
+    placed.rkey = request.rkey;
+    placed.length_bytes = length_bytes;
+    placed.opcode = request.opcode;
+    placed.signaled = request.signaled;
+    placed.answered = false;
+    placed.sge_count = static_cast<uint8_t>(request.sges.size());
+    for (size_t i = 0; i < request.sges.size(); ++i) {
+      placed.segments[i] = {request.sges[i].address, request.sges[i].length};
+    }
+  }
   void Post(uint32_t count) { posted_ += count; }
 
   // Sending: the next request that may go, or null. As on a NIC, a READ beyond the READ depth waits, and what
@@ -71,7 +84,13 @@ class TcpSendQueue {
     if (slot(sent_).opcode == Opcode::kRead) reads_[reads_sent_++ & reads_mask_] = sent_;
     ++sent_;
   }
-  FrameHeader HeaderOf(const Request& request) const;
+  FrameHeader HeaderOf(const Request& request) const {
+    return {.kind = KindOf(request.opcode),
+            .flags = request.signaled && request.opcode != Opcode::kRead ? kAckRequestedFlag : uint8_t{0},
+            .length_bytes = request.length_bytes,
+            .key = request.rkey,
+            .address = request.remote_address};
+  }
   uint32_t sent() const { return sent_; }
   uint32_t reads_sent() const { return reads_sent_; }
   // Back to where sent() and reads_sent() were: the socket did not take what followed.
@@ -104,6 +123,11 @@ class TcpSendQueue {
   bool HasCompletions(bool flush) const { return flush ? retired_ != posted_ : Done(proved_); }
 
  private:
+  static FrameKind KindOf(Opcode opcode) {
+    return opcode == Opcode::kRead    ? FrameKind::kReadRequest
+           : opcode == Opcode::kWrite ? FrameKind::kWrite
+                                      : FrameKind::kSend;
+  }
   Request& slot(uint32_t cursor) { return slots_[cursor & mask_]; }
   const Request& slot(uint32_t cursor) const { return slots_[cursor & mask_]; }
   bool Done(uint32_t cursor) const {
