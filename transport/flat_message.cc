@@ -20,35 +20,31 @@ class Walk {
   explicit Walk(absl::Span<const uint64_t> words)
       : words_(words.data()), size_(words.size()), left_(words.size() - 1) {}
 
-  // The pointer at index `at` may lead `depth` objects deep.
-  bool Pointer(uint64_t at, int depth) {
-    const uint64_t pointer = words_[at];
-    if (pointer == 0) return true;
-    if (depth <= 0) return false;
-    const auto low = static_cast<uint32_t>(pointer);
-    const auto high = static_cast<uint32_t>(pointer >> 32);
-    // Of one that leads in front of the message: more than its size.
-    const uint64_t target = at + 1 + static_cast<uint64_t>(int64_t{static_cast<int32_t>(low) >> 2});
-    if ((low & 3) == kStruct) {
-      const uint32_t data = high & 0xffff, pointers = high >> 16;
-      return Take(target, uint64_t{data} + pointers) && Pointers(target + data, pointers, depth - 1);
-    }
-    if ((low & 3) != kList) return false;
-    const uint32_t element_size = high & 7, count = high >> 3;
-    if (element_size >= kOneByte && element_size <= kEightBytes) {
-      return Take(target, ((uint64_t{count} << (element_size - kOneByte)) + 7) / 8);
-    }
-    return OtherList(target, element_size, count, depth);
-  }
-
- private:
+  // `count` pointers from index `first` on, each of which may lead `depth` objects deep.
   bool Pointers(uint64_t first, uint32_t count, int depth) {
-    for (uint32_t i = 0; i < count; ++i) {
-      if (!Pointer(first + i, depth)) return false;
+    for (uint64_t at = first; at < first + count; ++at) {
+      const uint64_t pointer = words_[at];
+      if (pointer == 0) continue;
+      if (depth <= 0) return false;
+      const auto low = static_cast<uint32_t>(pointer);
+      const auto high = static_cast<uint32_t>(pointer >> 32);
+      // Of one that leads in front of the message: more than its size.
+      const uint64_t target = at + 1 + static_cast<uint64_t>(int64_t{static_cast<int32_t>(low) >> 2});
+      const uint32_t element_size = high & 7;
+      if ((low & 3) == kStruct) {
+        const uint32_t data = high & 0xffff, pointers = high >> 16;
+        if (!Take(target, uint64_t{data} + pointers)) return false;
+        if (pointers != 0 && !Pointers(target + data, pointers, depth - 1)) return false;
+      } else if ((low & 3) == kList && element_size >= kOneByte && element_size <= kEightBytes) {
+        if (!Take(target, ((uint64_t{high >> 3} << (element_size - kOneByte)) + 7) / 8)) return false;
+      } else if ((low & 3) != kList || !OtherList(target, element_size, high >> 3, depth)) {
+        return false;
+      }
     }
     return true;
   }
 
+ private:
   [[gnu::noinline]] bool OtherList(uint64_t target, uint32_t element_size, uint32_t count, int depth) {
     if (element_size == kVoid) return Take(target, 0) && Charge(count);
     if (element_size == kBit) return Take(target, (uint64_t{count} + 63) / 64);
@@ -94,7 +90,7 @@ class Walk {
 }  // namespace
 
 bool IsFlat(absl::Span<const uint64_t> words, int nesting_max) {
-  return !words.empty() && words.size() <= kFlatWordsMax && Walk(words).Pointer(0, nesting_max);
+  return !words.empty() && words.size() <= kFlatWordsMax && Walk(words).Pointers(0, 1, nesting_max);
 }
 
 }  // namespace hawser::transport
