@@ -20,9 +20,6 @@ namespace {
 // A session whose poller has been held for less is not busy: a ping waits no longer for its turn.
 constexpr int64_t kBusyNs = 1'000'000;
 
-// A free port of one address may be taken at another: how often to ask for another one.
-constexpr int kPortTries = 8;
-
 // New connections that a poller may be behind: a handler may hold it, and each takes a file.
 constexpr uint32_t kWaitingMax = 256;
 
@@ -39,24 +36,6 @@ std::shared_ptr<Serving> MakeServing(const ServerOptions& options) {
   return serving;
 }
 
-// Connections to an address of the one are connections to an address of the other.
-bool Collide(const SocketAddress& a, const SocketAddress& b) {
-  const auto covers = [](const SocketAddress& all, const SocketAddress& other) {
-    return all.is_unspecified() && (all.family() == AF_INET6 || other.family() == AF_INET);
-  };
-  return a.port() == b.port() && (covers(a, b) || covers(b, a) || a.ToString() == b.ToString());
-}
-
-// A name may be listed twice with one address.
-std::vector<SocketAddress> WithoutRepeats(const std::vector<SocketAddress>& addresses) {
-  std::vector<SocketAddress> result;
-  for (const SocketAddress& address : addresses) {
-    const auto same = [&](const SocketAddress& each) { return each.ToString() == address.ToString(); };
-    if (std::none_of(result.begin(), result.end(), same)) result.push_back(address);
-  }
-  return result;
-}
-
 }  // namespace
 
 ServerCore::ServerCore(ServerOptions options)
@@ -64,6 +43,7 @@ ServerCore::ServerCore(ServerOptions options)
       environment_(options_.runtime != nullptr ? options_.runtime->environment()
                                                : transport::Environment::Real()),
       serving_(MakeServing(options_)),
+      listeners_(*this),
       admission_(options_) {}
 
 void ServerCore::End() {
@@ -144,15 +124,16 @@ absl::StatusOr<std::string> ServerCore::Listen(absl::string_view text) {
   absl::StatusOr<transport::Uri> uri = transport::ParseUri(text);
   if (!uri.ok()) return uri.status();
   if (absl::Status status = CheckOptions(); !status.ok()) return status;
-  if (uri->scheme == transport::kAutoScheme) {
-    uri = ListenOnAuto(*uri);
-    if (!uri.ok()) return uri.status();
-    return uri->ToString();
+  if (uri->scheme != transport::kAutoScheme) {
+    if (absl::Status known = transport::CheckScheme(uri->scheme); !known.ok()) return known;
   }
-  absl::StatusOr<std::vector<Listening>> listening = ListenOnUri(*uri);
-  if (!listening.ok()) return listening.status();
-  if (absl::Status status = Keep(*uri, *std::move(listening)); !status.ok()) return status;
-  return uri->ToString();
+  {
+    absl::MutexLock lock(&mutex_);
+    listened_ = true;
+  }
+  absl::StatusOr<transport::Uri> real = listeners_.Listen(*std::move(uri));
+  if (!real.ok()) return real.status();
+  return real->ToString();
 }
 
 absl::Status ServerCore::CheckOptions() const {
@@ -170,100 +151,10 @@ absl::Status ServerCore::CheckOptions() const {
                                                  " at least"));
 }
 
-std::vector<std::string> ServerCore::addresses() const {
-  absl::MutexLock lock(&mutex_);
-  return addresses_;
-}
-
-std::string ServerCore::why_not_rdma() const {
-  absl::MutexLock lock(&mutex_);
-  return why_not_rdma_;
-}
-
-// TCP everywhere, and RDMA too where this machine has some, on the same port.
-absl::StatusOr<transport::Uri> ServerCore::ListenOnAuto(const transport::Uri& uri) {
-  transport::Uri tcp, rdma;
-  absl::StatusOr<std::vector<Listening>> over_tcp, over_rdma;
-  std::vector<Listening> in_vain;  // Kept, so that each try gets another port.
-  for (int tries = uri.port == 0 ? kPortTries : 1; tries > 0; --tries) {
-    tcp = rdma = uri;
-    tcp.scheme = std::string(transport::kFallbackScheme);
-    rdma.scheme = std::string(transport::kPreferredScheme);
-    over_tcp = ListenOnUri(tcp);
-    if (!over_tcp.ok()) break;
-    rdma.port = tcp.port;
-    over_rdma = ListenOnUri(rdma);
-    if (!absl::IsAlreadyExists(over_rdma.status()) || tries == 1) break;
-    for (Listening& each : *over_tcp) in_vain.push_back(std::move(each));
-  }
-  StopListening(std::move(in_vain));
-  if (!over_tcp.ok()) return over_tcp.status();
-  absl::Status kept = Keep(tcp, *std::move(over_tcp));
-  if (over_rdma.ok()) {
-    if (absl::Status of_rdma = Keep(rdma, *std::move(over_rdma)); kept.ok()) kept = of_rdma;
-  } else {
-    absl::MutexLock lock(&mutex_);
-    why_not_rdma_ = std::string(over_rdma.status().message());
-  }
-  if (!kept.ok()) return kept;
-  tcp.scheme = transport::kAutoScheme;
-  return tcp;
-}
-
-absl::StatusOr<std::vector<ServerCore::Listening>> ServerCore::ListenOnUri(transport::Uri& uri) {
-  if (absl::Status known = transport::CheckScheme(uri.scheme); !known.ok()) return known;
-  {
-    absl::MutexLock lock(&mutex_);
-    listened_ = true;
-  }
-  absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(uri);
-  if (!addresses.ok()) return addresses.status();
-  if (absl::Status free = CheckNotShadowed(uri, *addresses); !free.ok()) return free;
-  absl::StatusOr<Pollers*> pollers = PollersOn(uri.scheme, addresses->front());
+absl::StatusOr<Listeners::Desk> ServerCore::DeskFor(const std::string& scheme, const SocketAddress& address) {
+  absl::StatusOr<Pollers*> pollers = PollersOn(scheme, address);
   if (!pollers.ok()) return pollers.status();
-  absl::StatusOr<std::vector<Listening>> listening = ListenOnAll(**pollers, WithoutRepeats(*addresses));
-  if (!listening.ok()) {
-    return absl::Status(
-        listening.status().code(),
-        absl::StrCat("listening on ", uri.ToString(), ": ", absl::string_view(listening.status().message())));
-  }
-  const SocketAddress first = listening->front().address;
-  uri.port = first.port();
-  // [::] without IPv6.
-  if (first.is_unspecified() && first.family() != addresses->front().family()) uri.host = "0.0.0.0";
-  return listening;
-}
-
-absl::Status ServerCore::CheckNotShadowed(const transport::Uri& uri,
-                                          const std::vector<SocketAddress>& addresses) const {
-  if (uri.port == 0) return absl::OkStatus();
-  absl::MutexLock lock(&mutex_);
-  for (const Listening& other : listening_) {
-    if (other.uri.scheme != uri.scheme) continue;
-    for (const SocketAddress& address : addresses) {
-      if (!Collide(address, other.address)) continue;
-      return absl::AlreadyExistsError(absl::StrCat(
-          "listening on ", uri.ToString(), ": this server listens on ", other.uri.ToString(),
-          " already, and a connection to that port could be for either; take one of them, or another port"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ServerCore::Keep(const transport::Uri& uri, std::vector<Listening> listening) {
-  {
-    absl::MutexLock lock(&mutex_);
-    if (phase_ == Phase::kServing) {
-      for (Listening& each : listening) {
-        each.uri = uri;
-        listening_.push_back(std::move(each));
-      }
-      addresses_.push_back(uri.ToString());
-      return absl::OkStatus();
-    }
-  }
-  StopListening(std::move(listening));
-  return absl::FailedPreconditionError("the server was shut down");
+  return Listeners::Desk{(*pollers)->front_desk, *pollers};
 }
 
 absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersOn(const std::string& scheme,
@@ -311,48 +202,6 @@ absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeFor(const
   }
   if (absl::Status status = options_.runtime->CheckServes(scheme); !status.ok()) return status;
   return options_.runtime;
-}
-
-absl::StatusOr<std::vector<ServerCore::Listening>> ServerCore::ListenOnAll(
-    Pollers& pollers, std::vector<SocketAddress> addresses) {
-  const bool any_port = addresses.front().port() == 0;
-  absl::Status failure;
-  for (int tries = any_port ? kPortTries : 1; tries > 0; --tries) {
-    std::vector<Listening> listening;
-    failure = absl::OkStatus();
-    for (SocketAddress address : addresses) {
-      if (!listening.empty()) address.set_port(listening.front().address.port());
-      absl::StatusOr<Listening> one = ListenOn(pollers, address);
-      if (one.ok()) {
-        listening.push_back(*std::move(one));
-      } else if (failure.ok()) {
-        failure = one.status();
-      }
-      if (absl::IsAlreadyExists(failure)) break;
-    }
-    // One of the addresses of a name may not be ours to use (no IPv6 here, say); the others will do.
-    if (!listening.empty() && !absl::IsAlreadyExists(failure)) return listening;
-    StopListening(std::move(listening));
-  }
-  return failure;
-}
-
-absl::StatusOr<ServerCore::Listening> ServerCore::ListenOn(Pollers& pollers, const SocketAddress& address) {
-  transport::Poller& poller = *pollers.front_desk;
-  absl::StatusOr<std::unique_ptr<transport::Acceptor>> acceptor = absl::InternalError("did not run");
-  SocketAddress real;
-  RunAndWait(poller, [&] {
-    acceptor = transport::Acceptor::Listen(poller, address, pollers);
-    if (acceptor.ok()) real = (*acceptor)->address();
-  });
-  if (!acceptor.ok()) return acceptor.status();
-  return Listening{&poller, *std::move(acceptor), real, {}};
-}
-
-void ServerCore::StopListening(std::vector<Listening> listening) {
-  for (Listening& each : listening) {
-    RunAndWait(*each.poller, [&] { each.acceptor.reset(); });
-  }
 }
 
 // ---- Clients
@@ -553,7 +402,6 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
         "Shutdown() was called in a handler of the server, which it would have to wait for; let "
         "another thread call it");
   }
-  std::vector<Listening> listening;
   {
     absl::MutexLock lock(&mutex_);
     if (phase_ != Phase::kServing) {  // Another thread does it.
@@ -561,9 +409,8 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
       return absl::DeadlineExceededError("another Shutdown() of the server has not ended yet");
     }
     phase_ = Phase::kDraining;
-    listening.swap(listening_);
   }
-  StopListening(std::move(listening));
+  listeners_.Stop();
   bool all_ended = false;
   if (deadline > environment_.Now()) {
     ForEachSession([](Session& session) { session.Drain(); });
@@ -585,8 +432,9 @@ absl::Status ServerCore::Wait() {
     return absl::FailedPreconditionError(
         "Server::Wait() was called in a handler of the server, which would have to wait for itself");
   }
+  const bool listens = !listeners_.empty();
   absl::MutexLock lock(&mutex_);
-  if (phase_ == Phase::kServing && listening_.empty()) {
+  if (phase_ == Phase::kServing && !listens) {
     return absl::FailedPreconditionError(
         "Server::Wait() would wait for ever: the server listens nowhere. Was Listen() called, and did it "
         "succeed?");

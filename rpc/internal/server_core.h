@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "hawser/base/fork.h"
 #include "hawser/rpc/internal/admission.h"
+#include "hawser/rpc/internal/listeners.h"
 #include "hawser/rpc/internal/session.h"
 #include "hawser/rpc/server.h"
 #include "hawser/transport/acceptor.h"
@@ -28,10 +29,10 @@
 
 namespace hawser::internal {
 
-// What is behind a Server: listens, deals the connections out to its pollers, keeps the sessions.
+// What is behind a Server: deals the connections out to its pollers, keeps the sessions, ends them.
 // Thread:   any, but not on its pollers, for what Server calls; on a poller for what it hears.
 // Lifetime: that of its Server, which calls End(), and of the calls that have not ended then.
-class ServerCore final : public std::enable_shared_from_this<ServerCore>, Session::Owner {
+class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listeners::Owner, Session::Owner {
  public:
   explicit ServerCore(ServerOptions options);
   ~ServerCore();
@@ -43,8 +44,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
   // See Server.
   absl::Status AddService(Service* service);
   absl::StatusOr<std::string> Listen(absl::string_view uri);
-  std::vector<std::string> addresses() const;
-  std::string why_not_rdma() const;
+  std::vector<std::string> addresses() const { return listeners_.addresses(); }
+  std::string why_not_rdma() const { return listeners_.why_not_rdma(); }
   absl::Status Shutdown(absl::Time deadline);
   absl::Status Wait();
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes, absl::string_view uri);
@@ -72,29 +73,11 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
     // Of each poller: peers that it was given and has not accepted yet.
     std::vector<std::unique_ptr<std::atomic<uint32_t>>> waiting;
   };
-  struct Listening {
-    transport::Poller* poller;
-    std::unique_ptr<transport::Acceptor> acceptor;
-    SocketAddress address;  // With the real port.
-    transport::Uri uri;     // As Listen() has returned it.
-  };
-
   absl::Status CheckOptions() const;
-  absl::StatusOr<transport::Uri> ListenOnAuto(const transport::Uri& uri);
-  // Gives `uri` the real port.
-  absl::StatusOr<std::vector<Listening>> ListenOnUri(transport::Uri& uri);
-  // AlreadyExists: what it listens on already gets, or takes, connections to one of `addresses`. The kernel
-  // refuses that, too, but does not say what is in the way.
-  absl::Status CheckNotShadowed(const transport::Uri& uri, const std::vector<SocketAddress>& addresses) const;
-  // Until Shutdown(). FailedPrecondition: that was called.
-  absl::Status Keep(const transport::Uri& uri, std::vector<Listening> listening);
   absl::StatusOr<Pollers*> PollersOn(const std::string& scheme, const SocketAddress& address);
   absl::StatusOr<Pollers*> PollersFor(const std::string& scheme, const std::string& device);
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeFor(const std::string& scheme,
                                                                  const std::string& device) const;
-  absl::StatusOr<std::vector<Listening>> ListenOnAll(Pollers& pollers, std::vector<SocketAddress> addresses);
-  absl::StatusOr<Listening> ListenOn(Pollers& pollers, const SocketAddress& address);
-  static void StopListening(std::vector<Listening> listening);
   // That of AllocateBuffer().
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeForBuffers(absl::string_view uri);
 
@@ -136,6 +119,9 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
   // That of a session stays taken until OnSessionGone().
   void ReleaseConnection(const Admission::Place& place);
 
+  // Listeners::Owner
+  absl::StatusOr<Listeners::Desk> DeskFor(const std::string& scheme, const SocketAddress& address) override;
+
   // Session::Owner
   void OnSessionHeard(Session& session) override;
   void OnSessionClosed(Session& session) override;
@@ -146,6 +132,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
   const ServerOptions options_;
   transport::Environment& environment_;
   const std::shared_ptr<Serving> serving_;  // Constant from the first Listen() on.
+  Listeners listeners_;
 
   mutable absl::Mutex mutex_;
   absl::CondVar ended_;  // The last connection, the last session, or the whole server.
@@ -153,9 +140,6 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Sessio
   bool listened_ ABSL_GUARDED_BY(mutex_) = false;  // Or tried to.
   // By scheme and device; only grows.
   std::map<std::pair<std::string, std::string>, std::unique_ptr<Pollers>> pollers_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Listening> listening_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::string> addresses_ ABSL_GUARDED_BY(mutex_);
-  std::string why_not_rdma_ ABSL_GUARDED_BY(mutex_);
   // Each is used and destroyed on its poller.
   absl::btree_map<transport::SessionToken, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
   // Open are those that are being accepted, too. A client's one is taken until its handlers have ended: one that

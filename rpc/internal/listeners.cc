@@ -1,0 +1,194 @@
+#include "hawser/rpc/internal/listeners.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/rpc/internal/background.h"
+#include "hawser/transport/fabrics.h"
+
+namespace hawser::internal {
+namespace {
+
+// A free port of one address may be taken at another: how often to ask for another one.
+constexpr int kPortTries = 8;
+
+// Connections to an address of the one are connections to an address of the other.
+bool Collide(const SocketAddress& a, const SocketAddress& b) {
+  const auto covers = [](const SocketAddress& all, const SocketAddress& other) {
+    return all.is_unspecified() && (all.family() == AF_INET6 || other.family() == AF_INET);
+  };
+  return a.port() == b.port() && (covers(a, b) || covers(b, a) || a.ToString() == b.ToString());
+}
+
+// A name may be listed twice with one address.
+std::vector<SocketAddress> WithoutRepeats(const std::vector<SocketAddress>& addresses) {
+  std::vector<SocketAddress> result;
+  for (const SocketAddress& address : addresses) {
+    const auto same = [&](const SocketAddress& each) { return each.ToString() == address.ToString(); };
+    if (std::none_of(result.begin(), result.end(), same)) result.push_back(address);
+  }
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<transport::Uri> Listeners::Listen(transport::Uri uri) {
+  if (uri.scheme == transport::kAutoScheme) return ListenOnAuto(uri);
+  absl::StatusOr<std::vector<Listening>> listening = ListenOnUri(uri);
+  if (!listening.ok()) return listening.status();
+  if (absl::Status status = Keep(uri, *std::move(listening)); !status.ok()) return status;
+  return uri;
+}
+
+void Listeners::Stop() {
+  std::vector<Listening> listening;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopped_ = true;
+    listening.swap(listening_);
+  }
+  StopListening(std::move(listening));
+}
+
+bool Listeners::empty() const {
+  absl::MutexLock lock(&mutex_);
+  return listening_.empty();
+}
+
+std::vector<std::string> Listeners::addresses() const {
+  absl::MutexLock lock(&mutex_);
+  return addresses_;
+}
+
+std::string Listeners::why_not_rdma() const {
+  absl::MutexLock lock(&mutex_);
+  return why_not_rdma_;
+}
+
+// TCP everywhere, and RDMA too where this machine has some, on the same port.
+absl::StatusOr<transport::Uri> Listeners::ListenOnAuto(const transport::Uri& uri) {
+  transport::Uri tcp, rdma;
+  absl::StatusOr<std::vector<Listening>> over_tcp, over_rdma;
+  std::vector<Listening> in_vain;  // Kept, so that each try gets another port.
+  for (int tries = uri.port == 0 ? kPortTries : 1; tries > 0; --tries) {
+    tcp = rdma = uri;
+    tcp.scheme = std::string(transport::kFallbackScheme);
+    rdma.scheme = std::string(transport::kPreferredScheme);
+    over_tcp = ListenOnUri(tcp);
+    if (!over_tcp.ok()) break;
+    rdma.port = tcp.port;
+    over_rdma = ListenOnUri(rdma);
+    if (!absl::IsAlreadyExists(over_rdma.status()) || tries == 1) break;
+    for (Listening& each : *over_tcp) in_vain.push_back(std::move(each));
+  }
+  StopListening(std::move(in_vain));
+  if (!over_tcp.ok()) return over_tcp.status();
+  absl::Status kept = Keep(tcp, *std::move(over_tcp));
+  if (over_rdma.ok()) {
+    if (absl::Status of_rdma = Keep(rdma, *std::move(over_rdma)); kept.ok()) kept = of_rdma;
+  } else {
+    absl::MutexLock lock(&mutex_);
+    why_not_rdma_ = std::string(over_rdma.status().message());
+  }
+  if (!kept.ok()) return kept;
+  tcp.scheme = transport::kAutoScheme;
+  return tcp;
+}
+
+absl::StatusOr<std::vector<Listeners::Listening>> Listeners::ListenOnUri(transport::Uri& uri) {
+  absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(uri);
+  if (!addresses.ok()) return addresses.status();
+  if (absl::Status free = CheckNotShadowed(uri, *addresses); !free.ok()) return free;
+  absl::StatusOr<Desk> desk = owner_.DeskFor(uri.scheme, addresses->front());
+  if (!desk.ok()) return desk.status();
+  absl::StatusOr<std::vector<Listening>> listening = ListenOnAll(*desk, WithoutRepeats(*addresses));
+  if (!listening.ok()) {
+    return absl::Status(
+        listening.status().code(),
+        absl::StrCat("listening on ", uri.ToString(), ": ", absl::string_view(listening.status().message())));
+  }
+  const SocketAddress first = listening->front().address;
+  uri.port = first.port();
+  // [::] without IPv6.
+  if (first.is_unspecified() && first.family() != addresses->front().family()) uri.host = "0.0.0.0";
+  return listening;
+}
+
+absl::Status Listeners::CheckNotShadowed(const transport::Uri& uri,
+                                         const std::vector<SocketAddress>& addresses) const {
+  if (uri.port == 0) return absl::OkStatus();
+  absl::MutexLock lock(&mutex_);
+  for (const Listening& other : listening_) {
+    if (other.uri.scheme != uri.scheme) continue;
+    for (const SocketAddress& address : addresses) {
+      if (!Collide(address, other.address)) continue;
+      return absl::AlreadyExistsError(absl::StrCat(
+          "listening on ", uri.ToString(), ": this server listens on ", other.uri.ToString(),
+          " already, and a connection to that port could be for either; take one of them, or another port"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Listeners::Keep(const transport::Uri& uri, std::vector<Listening> listening) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!stopped_) {
+      for (Listening& each : listening) {
+        each.uri = uri;
+        listening_.push_back(std::move(each));
+      }
+      addresses_.push_back(uri.ToString());
+      return absl::OkStatus();
+    }
+  }
+  StopListening(std::move(listening));
+  return absl::FailedPreconditionError("the server was shut down");
+}
+
+absl::StatusOr<std::vector<Listeners::Listening>> Listeners::ListenOnAll(
+    const Desk& desk, std::vector<SocketAddress> addresses) {
+  const bool any_port = addresses.front().port() == 0;
+  absl::Status failure;
+  for (int tries = any_port ? kPortTries : 1; tries > 0; --tries) {
+    std::vector<Listening> listening;
+    failure = absl::OkStatus();
+    for (SocketAddress address : addresses) {
+      if (!listening.empty()) address.set_port(listening.front().address.port());
+      absl::StatusOr<Listening> one = ListenOn(desk, address);
+      if (one.ok()) {
+        listening.push_back(*std::move(one));
+      } else if (failure.ok()) {
+        failure = one.status();
+      }
+      if (absl::IsAlreadyExists(failure)) break;
+    }
+    // One of the addresses of a name may not be ours to use (no IPv6 here, say); the others will do.
+    if (!listening.empty() && !absl::IsAlreadyExists(failure)) return listening;
+    StopListening(std::move(listening));
+  }
+  return failure;
+}
+
+absl::StatusOr<Listeners::Listening> Listeners::ListenOn(const Desk& desk, const SocketAddress& address) {
+  transport::Poller& poller = *desk.poller;
+  absl::StatusOr<std::unique_ptr<transport::Acceptor>> acceptor = absl::InternalError("did not run");
+  SocketAddress real;
+  RunAndWait(poller, [&] {
+    acceptor = transport::Acceptor::Listen(poller, address, *desk.handler);
+    if (acceptor.ok()) real = (*acceptor)->address();
+  });
+  if (!acceptor.ok()) return acceptor.status();
+  return Listening{&poller, *std::move(acceptor), real, {}};
+}
+
+void Listeners::StopListening(std::vector<Listening> listening) {
+  for (Listening& each : listening) {
+    RunAndWait(*each.poller, [&] { each.acceptor.reset(); });
+  }
+}
+
+}  // namespace hawser::internal

@@ -1,0 +1,87 @@
+#ifndef HAWSER_RPC_INTERNAL_LISTENERS_H_
+#define HAWSER_RPC_INTERNAL_LISTENERS_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "hawser/base/socket_address.h"
+#include "hawser/transport/acceptor.h"
+#include "hawser/transport/poller.h"
+#include "hawser/transport/uri.h"
+
+namespace hawser::internal {
+
+// The addresses that a server listens on.
+// Thread:   any, but not on the pollers that listen.
+// Lifetime: its owner calls Stop() before it destroys it.
+class Listeners {
+ public:
+  // What accepts the connections to an address.
+  struct Desk {
+    transport::Poller* poller;
+    transport::Acceptor::Handler* handler;
+  };
+  class Owner {
+   public:
+    // The desk for `address`, over the network of `scheme`. It outlives the Listeners.
+    virtual absl::StatusOr<Desk> DeskFor(const std::string& scheme, const SocketAddress& address) = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  explicit Listeners(Owner& owner) : owner_(owner) {}
+  Listeners(const Listeners&) = delete;
+  Listeners& operator=(const Listeners&) = delete;
+
+  // Listens on every address of `uri`, whose scheme is known, until Stop(). Returns `uri` with the real port.
+  // For auto://, it listens over TCP and, where this machine has RDMA, over RDMA on the same port.
+  // AlreadyExists: the port is taken. FailedPrecondition: Stop() was called.
+  absl::StatusOr<transport::Uri> Listen(transport::Uri uri);
+
+  // Stops all of them.
+  void Stop();
+
+  bool empty() const;
+  // The URIs, as Listen() has made them; two for auto:// over both networks.
+  std::vector<std::string> addresses() const;
+  // Why the last Listen() on an auto:// does not listen over RDMA. Empty: it does.
+  std::string why_not_rdma() const;
+
+ private:
+  struct Listening {
+    transport::Poller* poller;
+    std::unique_ptr<transport::Acceptor> acceptor;
+    SocketAddress address;  // With the real port.
+    transport::Uri uri;     // As Listen() returns it.
+  };
+
+  absl::StatusOr<transport::Uri> ListenOnAuto(const transport::Uri& uri);
+  // Gives `uri` the real port.
+  absl::StatusOr<std::vector<Listening>> ListenOnUri(transport::Uri& uri);
+  // AlreadyExists: what this listens on already gets, or takes, connections to one of `addresses`. The kernel
+  // refuses that, too, but does not say what is in the way.
+  absl::Status CheckNotShadowed(const transport::Uri& uri, const std::vector<SocketAddress>& addresses) const;
+  // Until Stop(). FailedPrecondition: that was called.
+  absl::Status Keep(const transport::Uri& uri, std::vector<Listening> listening);
+  static absl::StatusOr<std::vector<Listening>> ListenOnAll(const Desk& desk,
+                                                            std::vector<SocketAddress> addresses);
+  static absl::StatusOr<Listening> ListenOn(const Desk& desk, const SocketAddress& address);
+  static void StopListening(std::vector<Listening> listening);
+
+  Owner& owner_;
+  mutable absl::Mutex mutex_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<Listening> listening_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> addresses_ ABSL_GUARDED_BY(mutex_);
+  std::string why_not_rdma_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_INTERNAL_LISTENERS_H_
