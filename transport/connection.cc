@@ -393,6 +393,7 @@ void Connection::OnFlushTimer() {
     queue_pair_.reset();
     send_queue_.Abandon();
     receive_ring_.Abandon();
+    inbounds_.Abandon();
   }
   poller_.MarkForFlush(this);
 }
@@ -419,7 +420,7 @@ void Connection::TellLost() {
 
 void Connection::CloseIfFlushed() {
   if (state_ != State::kFlushing || send_queue_.outstanding() != 0 || receive_ring_.posted() != 0 ||
-      (outbounds_.revokes() && queue_pair_ != nullptr)) {
+      inbounds_.has_taken() || (outbounds_.revokes() && queue_pair_ != nullptr)) {
     return;
   }
   Move(Event::kFlushed);
@@ -456,6 +457,7 @@ void Connection::OnBadCompletion(const WorkId& id, fabric::CompletionStatus stat
       absl::UnavailableError(absl::StrCat("peer ", peer_, ": ",
                                           id.kind == WorkId::kReceive      ? "a receive"
                                           : id.kind == WorkId::kRevocation ? "the revocation of a grant"
+                                          : id.kind == WorkId::kTakenPush  ? "a push"
                                                                            : send_queue_.Describe(id.number),
                                           " failed: ", fabric::Describe(status)));
   if (id.kind == WorkId::kReceive && status == fabric::CompletionStatus::kLocalError) {
@@ -490,6 +492,9 @@ void Connection::OnCompletion(const WorkId& id, const fabric::Completion& comple
   }
   if (id.kind == WorkId::kRevocation) {
     outbounds_.OnRevoked(id.number);
+  } else if (id.kind == WorkId::kTakenPush) {
+    if (ok) keepalive_.OnSignOfLife();
+    inbounds_.OnTaken(ok);
   } else {
     if (ok) keepalive_.OnSignOfLife();
     send_queue_.OnCompletion(id.number, ok);

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
 #include "hawser/base/state_machine.h"
+#include "hawser/transport/work_id.h"
 
 namespace hawser::transport {
 namespace {
@@ -150,10 +152,7 @@ void Inbounds::Pump() {
     const Inbound::Segment& segment = inbound.segments_[inbound.next_segment_];
     const uint32_t bytes = std::min(kReadChunkBytes, segment.length_bytes - inbound.next_offset_);
     if (!share_.Take(bytes)) return;
-    if (!sends_.PushRead({inbound.sink_, bytes, inbound.lkey_}, segment.address + inbound.next_offset_,
-                         segment.rkey, &inbound)) {
-      return share_.Return(bytes);
-    }
+    if (!Read(inbound, segment, bytes)) return share_.Return(bytes);
     admission_.OnReadQueued(inbound, bytes);
     ++inbound.outstanding_;
     inbound.sink_ += bytes;
@@ -164,6 +163,27 @@ void Inbounds::Pump() {
     }
     std::rotate(ready_.begin(), ready_.begin() + 1, ready_.end());
   }
+}
+
+// False: the connection has failed.
+bool Inbounds::Read(Inbound& inbound, const Inbound::Segment& segment, uint32_t bytes) {
+  const fabric::Sge sink = {inbound.sink_, bytes, inbound.lkey_};
+  // The peer may have sent it ahead.
+  if (taken_ == nullptr && bytes == segment.length_bytes && bytes <= port_.queue_pair().push_bytes_max() &&
+      port_.queue_pair().TakePush(WorkId{port_.index(), WorkId::kTakenPush}.Encode(), sink, segment.address,
+                                  segment.rkey)) {
+    taken_ = &inbound;
+    taken_bytes_ = bytes;
+    sends_.OnPushTaken(bytes);
+    return true;
+  }
+  return sends_.PushRead(sink, segment.address + inbound.next_offset_, segment.rkey, &inbound);
+}
+
+void Inbounds::OnTaken(bool ok) {
+  HAWSER_CHECK(taken_ != nullptr, "a push that was not taken has completed, connection to ", port_.peer());
+  sends_.OnTakenPushCompleted();
+  OnReadCompleted(*std::exchange(taken_, nullptr), taken_bytes_, ok);
 }
 
 void Inbounds::OnReadCompleted(Inbound& inbound, uint32_t bytes, bool ok) {

@@ -130,8 +130,16 @@ class Inbounds final : ReadShare::Owner, PullAccount::Owner {
   void Release(Inbound& inbound) { admission_.Release(inbound); }
   // See PullAdmission.
   HeldByHost Detach(Inbound& inbound) { return admission_.Detach(inbound); }
+  // The completion of a push that was taken.
+  void OnTaken(bool ok);
+  // The fabric fills memory with one.
+  bool has_taken() const { return taken_ != nullptr; }
   // The connection has failed: no further READs, and no memory for what waits.
   void Fail();
+  // The queue pair is no more: nothing is filled.
+  void Abandon() {
+    if (has_taken()) OnTaken(false);
+  }
   void SetDepth(uint32_t depth) { share_.SetDepth(depth); }
 
  private:
@@ -142,6 +150,7 @@ class Inbounds final : ReadShare::Owner, PullAccount::Owner {
   // No READ of it is outstanding any more.
   void End(Inbound& inbound);
   void Dequeue(Inbound& inbound);
+  bool Read(Inbound& inbound, const Inbound::Segment& segment, uint32_t bytes);
 
   // ReadShare::Owner: posts as many READs as may be outstanding.
   void Pump() override;
@@ -157,6 +166,9 @@ class Inbounds final : ReadShare::Owner, PullAccount::Owner {
   PullAccount account_;
   std::vector<Inbound*> ready_;  // With something left to READ, in turn.
   ReadShare share_;
+  // What was pushed to us goes where its READ would (fabric::QueuePair::TakePush()).
+  Inbound* taken_ = nullptr;
+  uint32_t taken_bytes_ = 0;
   bool failed_ = false;
 };
 

@@ -299,11 +299,21 @@ absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, siz
       out += segments[i].length_bytes;
     }
   }
-  if (!sends_.PushSend(absl::MakeConstSpan(sges, count), &outbound,
-                       outbound.has_grants() || message.has_attached())) {
+  const absl::Span<const fabric::Sge> parts = absl::MakeConstSpan(sges, count);
+  // One medium segment, a page or a few: it goes ahead, where the fabric can do that.
+  const size_t granted = outbound.rkeys_.size();
+  const bool ahead = granted == 1 &&
+                     message.body_bytes() - layout.inline_bytes <= port_.queue_pair().push_bytes_max() &&
+                     sends_.has_room_to_spare();
+  if (!sends_.PushSend(parts, ahead ? nullptr : &outbound,
+                       !ahead && (granted != 0 || message.has_attached()))) {
     return port_.why_closed();
   }
-  return absl::OkStatus();
+  if (!ahead) return absl::OkStatus();
+  size_t i = 0;
+  while (layout.is_inline[i]) ++i;
+  const fabric::Sge data = {segments[i].address, segments[i].length_bytes, segments[i].lkey};
+  return sends_.PushAhead(data, outbound.rkeys_[0], &outbound) ? absl::OkStatus() : port_.why_closed();
 }
 
 }  // namespace hawser::transport

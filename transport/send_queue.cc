@@ -23,12 +23,12 @@ constexpr uint32_t kControlSends = 2;
 }  // namespace
 
 uint32_t SendQueue::Size(uint32_t slots, uint32_t read_depth) {
-  const uint32_t wanted_at_once = slots + read_depth + kControlSends;
+  wanted_at_once_ = slots + read_depth + kControlSends;
   // Those that were answered but not proved yet, until the next signaled one, keep their places too.
   // Each keeps its message, so a connection with few slots, of which there may be many, proves them sooner.
   signal_interval_ = std::clamp<uint32_t>(slots / 2, 1, kSignalIntervalMax);
-  depth_ = wanted_at_once + signal_interval_;
-  ring_.resize(std::bit_ceil(depth_ + wanted_at_once));
+  depth_ = wanted_at_once_ + signal_interval_;
+  ring_.resize(std::bit_ceil(depth_ + wanted_at_once_));
   mask_ = static_cast<uint32_t>(ring_.size() - 1);
   return depth_;
 }
@@ -50,6 +50,7 @@ SendQueue::Entry* SendQueue::PushSend(size_t sge_count, SendOwner* owner, bool s
   entry->sge_count = static_cast<uint8_t>(sge_count);
   entry->read = nullptr;
   entry->send = owner;
+  entry->ahead = false;
   entry->signaled = signaled || signal_all_;
   if (++sends_since_signal_ >= signal_interval_) {
     sends_since_signal_ = 0;
@@ -81,18 +82,41 @@ bool SendQueue::PushRead(const fabric::Sge& sink, uint64_t remote_address, uint3
   entry->rkey = rkey;
   entry->read = owner;
   entry->send = nullptr;
+  entry->ahead = false;
   entry->signaled = true;
+  return true;
+}
+
+bool SendQueue::PushAhead(const fabric::Sge& data, uint32_t rkey, SendOwner* owner) {
+  Entry* const entry = PushSend(1, owner, /*signaled=*/true);
+  if (entry == nullptr) return false;
+  entry->sges[0] = data;
+  entry->remote_address = reinterpret_cast<uint64_t>(data.address);
+  entry->rkey = rkey;
+  entry->ahead = true;
   return true;
 }
 
 std::string SendQueue::Describe(uint32_t number) const {
   const Entry& entry = at(number);
-  if (entry.read == nullptr) return "a SEND";
+  if (entry.read == nullptr) return entry.ahead ? "a push" : "a SEND";
   return absl::StrCat("a READ of ", entry.sges[0].length, " bytes at ", absl::Hex(entry.remote_address),
                       " with rkey ", entry.rkey, " for slot ", entry.read->slot());
 }
 
+void SendQueue::OnPushTaken(uint32_t bytes) {
+  taken_bytes_ = bytes;
+  if (reads_posted_++ == 0) reads_moved_ns_ = port_.poller().now_ns();
+}
+
+void SendQueue::OnTakenPushCompleted() {
+  taken_bytes_ = 0;
+  --reads_posted_;
+  reads_moved_ns_ = port_.poller().now_ns();
+}
+
 std::string SendQueue::DescribeOldestRead() const {
+  if (taken_bytes_ != 0) return absl::StrCat("a push of ", taken_bytes_, " bytes");
   uint32_t number = proved_;
   while (at(number).read == nullptr) ++number;
   return Describe(number);
@@ -110,7 +134,9 @@ void SendQueue::DropQueued() {
 absl::Status SendQueue::Flush() {
   while (posted_ != end_) {
     absl::InlinedVector<fabric::SendWorkRequest, kChainMax> chain;
-    const size_t count = std::min({size_t{end_ - posted_}, size_t{depth_ - outstanding()}, kChainMax});
+    size_t count = std::min({size_t{end_ - posted_}, size_t{depth_ - outstanding()}, kChainMax});
+    // A push is posted with its SEND, whose memory it owns, too.
+    if (count < queued() && at(posted_ + static_cast<uint32_t>(count)).ahead) --count;
     if (count == 0)
       return absl::OkStatus();  // Completions will make room, and the poller then flushes again.
     uint32_t reads = 0;
@@ -119,7 +145,9 @@ absl::Status SendQueue::Flush() {
       const Entry& entry = at(number);
       fabric::SendWorkRequest& request = chain.emplace_back();
       request.wr_id = WorkId{port_.index(), WorkId::kSendQueue, number}.Encode();
-      request.opcode = entry.read != nullptr ? fabric::Opcode::kRead : fabric::Opcode::kSend;
+      request.opcode = entry.read != nullptr ? fabric::Opcode::kRead
+                       : entry.ahead         ? fabric::Opcode::kPush
+                                             : fabric::Opcode::kSend;
       request.signaled = entry.signaled;
       request.sges = absl::MakeConstSpan(entry.sges, entry.sge_count);
       request.remote_address = entry.remote_address;

@@ -66,6 +66,10 @@ class SendQueue {
   bool PushSend(const fabric::Sge& sge, SendOwner* owner, bool signaled = false);
   bool PushSend(absl::Span<const fabric::Sge> sges, SendOwner* owner, bool signaled);
   bool PushRead(const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey, ReadOwner* owner);
+  // Behind the SEND that grants `data`, of which `rkey` is told: sends it ahead (fabric::Opcode::kPush).
+  // `owner` is that of the SEND, too, which then has none. Only if there is room to spare.
+  bool PushAhead(const fabric::Sge& data, uint32_t rkey, SendOwner* owner);
+  bool has_room_to_spare() const { return end_ - proved_ + wanted_at_once_ <= mask_; }
 
   // Posts what is queued, as far as the queue pair has room. Not OK: the queue pair is of no use any more.
   absl::Status Flush();
@@ -78,7 +82,11 @@ class SendQueue {
 
   // When a READ last completed, or the first was posted; kNever: none is outstanding.
   int64_t reads_stand_still_since_ns() const { return reads_posted_ == 0 ? kNever : reads_moved_ns_; }
-  // Of READs that are outstanding, the oldest.
+  // A push was taken instead of a READ (fabric::QueuePair::TakePush()), and stands still as a READ does; its
+  // completion. At most one at a time.
+  void OnPushTaken(uint32_t bytes);
+  void OnTakenPushCompleted();
+  // Of READs that are outstanding, the oldest; before them, the push that was taken.
   std::string DescribeOldestRead() const;
 
   // Drops what was queued and not posted: the connection has failed.
@@ -108,6 +116,7 @@ class SendQueue {
     uint32_t rkey;
     uint8_t sge_count;
     bool signaled;
+    bool ahead;  // A push, not a SEND.
   };
 
   Entry* Push();
@@ -119,6 +128,7 @@ class SendQueue {
   std::vector<Entry> ring_;  // mask_ + 1, a power of two.
   uint32_t mask_ = 0;
   uint32_t depth_ = 0;
+  uint32_t wanted_at_once_ = 0;
   uint32_t signal_interval_ = 1;
   uint32_t sends_since_signal_ = 0;
   bool signal_all_ = false;
@@ -127,7 +137,8 @@ class SendQueue {
   uint32_t proved_ = 0;
   uint32_t posted_ = 0;
   uint32_t end_ = 0;
-  uint32_t reads_posted_ = 0;   // And not completed.
+  uint32_t taken_bytes_ = 0;    // Of the push that was taken; 0: none.
+  uint32_t reads_posted_ = 0;   // And not completed, with the push that was taken.
   int64_t reads_moved_ns_ = 0;  // When one completed, or the first was posted.
 };
 

@@ -8,7 +8,7 @@ namespace hawser::transport {
 // A wr_id: whose work request it is. The one thing that is defined in every completion, good or bad
 // (ibv_poll_cq(3)).
 struct WorkId {
-  enum Kind : uint8_t { kSendQueue = 1, kReceive = 2, kRevocation = 3 };
+  enum Kind : uint8_t { kSendQueue = 1, kReceive = 2, kRevocation = 3, kTakenPush = 4 };
 
   uint32_t connection = 0;  // PollerClient::index(); 24 bits.
   Kind kind = kSendQueue;

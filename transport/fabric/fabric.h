@@ -49,19 +49,21 @@ struct Sge {
   uint32_t lkey = 0;    // Of the MemoryRegion that the whole range lies in.
 };
 
-// kRevoke: of completions only, see QueuePair::Revoke().
-enum class Opcode : uint8_t { kSend, kRead, kWrite, kReceive, kRevoke };
+// kPush: sends ahead what the peer is about to READ, see QueuePair::push_bytes_max(). kRevoke: of completions
+// only, see QueuePair::Revoke().
+enum class Opcode : uint8_t { kSend, kRead, kWrite, kPush, kReceive, kRevoke };
 
 // One entry of the send queue.
 struct SendWorkRequest {
   uint64_t wr_id = 0;
-  Opcode opcode = Opcode::kSend;  // kSend, kRead or kWrite.
+  Opcode opcode = Opcode::kSend;  // kSend, kRead, kWrite or kPush.
   // Asks for a completion. A failed work request completes whether signaled or not.
   bool signaled = false;
   // 1 to kSgeMax entries, at least 1 byte together. Copied by the post; the memory they name belongs to the
   // fabric until this request, or a later signaled one, has completed.
   absl::Span<const Sge> sges;
   // kRead and kWrite: where in the peer's memory, and the rkey that the peer's QueuePair::Grant() returned.
+  // kPush: as the peer would say in its READ.
   uint64_t remote_address = 0;
   uint32_t rkey = 0;
 };
@@ -259,6 +261,21 @@ class QueuePair {
   // the peer was just doing so, the queue pair may be put in error. (With verbs this is a work request,
   // LOCAL_INV, which nothing but its completion proves.)
   virtual void Revoke(uint32_t rkey, uint64_t wr_id) = 0;
+
+  // Bytes that one kPush may carry; 0: this fabric has none, or the peer does not take them. Valid from
+  // OnEstablished() on. A push is posted right behind the SEND that grants its memory. It spares the peer's
+  // READ a round trip if the peer asks for just that memory at once (TakePush()); otherwise its bytes are
+  // dropped, and the peer READs them.
+  virtual uint32_t push_bytes_max() const { return 0; }
+
+  // Instead of a READ of `remote_address` and `rkey` into `sink`: true if the peer has pushed just that, and
+  // the last Poll() has found it, or has returned the SEND before it. The sink is the fabric's until a
+  // completion with `wr_id`, of opcode kRead, in no order with those of the send queue, whose places it takes
+  // none of. False after the next Poll().
+  virtual bool TakePush(uint64_t /*wr_id*/, const Sge& /*sink*/, uint64_t /*remote_address*/,
+                        uint32_t /*rkey*/) {
+    return false;
+  }
 
   // Ends the connection, or gives up connecting. Everything posted comes back flushed in later polls.
   // Idempotent. The handler hears nothing more.

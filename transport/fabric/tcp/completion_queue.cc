@@ -224,7 +224,9 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
       Deliver(out);
     }
   }
-  has_rest_ = out.full() && !ready_.empty();
+  // The next one begins with the push that this one has told of, as a rule with all of it, and need not look
+  // for more. Not twice in a row: a peer that always pushes must not keep the others from being looked at.
+  has_rest_ = (out.full() && !ready_.empty()) || (!rest && !ending_.empty());
   if (!owing_.empty()) SettleAcknowledgements(idle, rest);
   polling_ = false;
   Publish();

@@ -201,7 +201,7 @@ class TcpCompletionQueue final : public CompletionQueue {
   Queue<&CompletionSource::carrying_> carrying_;
   int blocked_ = 0;
   bool polling_ = false;
-  bool has_rest_ = false;  // The last Poll() had no room for all that was at hand.
+  bool has_rest_ = false;  // The last Poll() had no room for all that was at hand, or told of a push.
   // Compared only: may be gone.
   const CompletionSource* in_turn_ = nullptr;
   uint32_t polls_in_turn_ = 0;

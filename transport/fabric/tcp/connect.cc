@@ -55,7 +55,8 @@ absl::Status TcpQueuePair::Connect(const SocketAddress& address, absl::string_vi
   PrepareForFrames(socket_.get(), options);
   peer_address_ = address;
   greeting_ = std::make_unique<GreetingReader>(kAcceptPrivateDataMax);
-  greeting_to_send_ = EncodeGreeting(GreetingKind::kConnect, send_queue_.read_depth(), private_data);
+  greeting_to_send_ =
+      EncodeGreeting(GreetingKind::kConnect, send_queue_.read_depth(), private_data, kTakesPushes);
   Move(Event::kConnect);
   if (bound && BindToConnect(socket_.get(), local_address_) != 0) {
     const int error = errno;
@@ -140,7 +141,7 @@ void TcpQueuePair::ReadGreeting() {
                                              ", where 1 to ", offered, " could be agreed")));
     return;
   }
-  Establish(greeting.read_depth, greeting_->private_data());
+  Establish(greeting.read_depth, greeting.flags, greeting_->private_data());
 }
 
 absl::Status TcpQueuePair::Accept(ConnectRequest& request, absl::string_view private_data) {
@@ -156,7 +157,8 @@ absl::Status TcpQueuePair::Accept(ConnectRequest& request, absl::string_view pri
   local_address_ = LocalAddress(socket_.get());
   Move(Event::kAccept);
   const uint32_t read_depth = std::min(tcp_request->read_depth(), send_queue_.read_depth());
-  const std::string answer = EncodeGreeting(GreetingKind::kAccept, read_depth, private_data);
+  const uint8_t flags = tcp_request->flags() & kTakesPushes;
+  const std::string answer = EncodeGreeting(GreetingKind::kAccept, read_depth, private_data, flags);
   completion_queue_.Watch(*this, socket_.get(), EPOLLIN);
   if (send(socket_.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
       static_cast<ssize_t>(answer.size())) {
@@ -165,11 +167,13 @@ absl::Status TcpQueuePair::Accept(ConnectRequest& request, absl::string_view pri
         absl::StrCat("accept ", Peer(), ": it went away before the answer: ", DescribeErrno(error))));
     return absl::OkStatus();
   }
-  Establish(read_depth, {});
+  Establish(read_depth, flags, {});
   return absl::OkStatus();
 }
 
-void TcpQueuePair::Establish(uint32_t read_depth, absl::string_view private_data) {
+void TcpQueuePair::Establish(uint32_t read_depth, uint8_t flags, absl::string_view private_data) {
+  pushes_ = (flags & kTakesPushes) != 0;
+  reader_.set_takes_pushes(pushes_);
   send_queue_.set_read_depth(read_depth);
   receive_queue_.set_read_depth(read_depth);
   Move(Event::kAgreed);

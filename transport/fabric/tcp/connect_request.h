@@ -14,11 +14,12 @@ namespace hawser::fabric {
 // A peer that has said kConnect and waits for the answer. Belongs to no completion queue.
 class TcpConnectRequest final : public ConnectRequest {
  public:
-  TcpConnectRequest(UniqueFd socket, const SocketAddress& peer_address, uint32_t read_depth,
+  TcpConnectRequest(UniqueFd socket, const SocketAddress& peer_address, uint32_t read_depth, uint8_t flags,
                     absl::string_view private_data)
       : socket_(std::move(socket)),
         peer_address_(peer_address),
         read_depth_(read_depth),
+        flags_(flags),
         private_data_(private_data) {}
   ~TcpConnectRequest() override { Reject({}); }
 
@@ -27,6 +28,8 @@ class TcpConnectRequest final : public ConnectRequest {
   void Reject(absl::string_view private_data) override;
 
   uint32_t read_depth() const override { return read_depth_; }
+  // Of its greeting.
+  uint8_t flags() const { return flags_; }
   // Of the queue pair that accepts it; from then on there is nothing to reject.
   UniqueFd TakeSocket() { return std::move(socket_); }
 
@@ -35,6 +38,7 @@ class TcpConnectRequest final : public ConnectRequest {
   UniqueFd socket_;
   const SocketAddress peer_address_;
   const uint32_t read_depth_;
+  const uint8_t flags_;
   const std::string private_data_;
 };
 

@@ -7,12 +7,12 @@
 #include <type_traits>
 
 // The wire format of an established connection: each direction is a sequence of frames, a frame is a header
-// and, for kSend, kWrite, kReadResponse and kFarewell, `length_bytes` of payload. All integers are
+// and, for kSend, kWrite, kReadResponse, kFarewell and kPush, `length_bytes` of payload. All integers are
 // little-endian.
 //
-// Requests (kSend, kWrite, kReadRequest) are numbered from 0 in the order in which they travel, modulo 2^32;
-// the number is not sent. A responder executes them in that order, except that it answers a READ when it
-// comes to it: `acknowledged` counts a READ when it was accepted. READs are answered in order, each in
+// Requests (kSend, kWrite, kReadRequest, kPush) are numbered from 0 in the order in which they travel, modulo
+// 2^32; the number is not sent. A responder executes them in that order, except that it answers a READ when
+// it comes to it: `acknowledged` counts a READ when it was accepted. READs are answered in order, each in
 // fragments.
 namespace hawser::fabric {
 
@@ -26,10 +26,13 @@ enum class FrameKind : uint8_t {
   // Why the sender closes the connection, which it does behind this: a text for people. Only where it can be
   // sent at once.
   kFarewell = 7,
+  // What the receiver may READ, sent ahead: it takes the bytes for those of a READ that it is about to ask
+  // for, or drops them. Only to a peer whose greeting says that it knows them.
+  kPush = 8,
 };
 
-// On a kSend or kWrite: the requester waits for its acknowledgement. Without it none is awaited, and none is
-// sent for its sake. A READ has its answer.
+// On a kSend, kWrite or kPush: the requester waits for its acknowledgement. Without it none is awaited, and
+// none is sent for its sake. A READ has its answer.
 inline constexpr uint8_t kAckRequestedFlag = 0x01;
 
 struct FrameHeader {
@@ -40,8 +43,12 @@ struct FrameHeader {
   uint32_t length_bytes = 0;  // Of the payload. kReadRequest: of the memory to be read; kAck, kNak: 0.
   // Requests of the receiver of this frame that the sender of this frame has executed so far, modulo 2^32.
   uint32_t acknowledged = 0;
-  uint32_t key = 0;      // kWrite, kReadRequest: the rkey. kReadResponse, kNak: the number of the request.
-  uint64_t address = 0;  // kWrite, kReadRequest: of the remote memory. kReadResponse: offset of the fragment.
+  // kWrite, kReadRequest: the rkey; kPush: that of the sender's own memory. kReadResponse, kNak: the number
+  // of the request.
+  uint32_t key = 0;
+  // kWrite, kReadRequest: of the remote memory; kPush: of the sender's own. kReadResponse: offset of the
+  // fragment.
+  uint64_t address = 0;
 };
 
 static_assert(sizeof(FrameHeader) == 24 && std::is_trivially_copyable_v<FrameHeader>);
@@ -54,6 +61,10 @@ inline constexpr uint32_t kReadFragmentMax = 128 * 1024;
 // Of a fragment that is not its READ's last: a peer that answers byte by byte breaks the protocol, since each
 // fragment costs the requester a system call. Hawser's own have kReadFragmentMax.
 inline constexpr uint32_t kReadFragmentMin = 4 * 1024;
+
+// Of one kPush: 128 KiB, and what tells of them in the same segment. What waits behind a push waits no longer
+// than behind a fragment of a READ.
+inline constexpr uint32_t kPushBytesMax = 132 * 1024;
 
 // The text of a kFarewell.
 inline constexpr uint32_t kFarewellBytesMax = 256;

@@ -19,9 +19,14 @@ namespace {
 constexpr size_t kReadBytesMax = 1024 * 1024;
 constexpr int kReadCallsMax = 32;
 
+// What is read into staging of a peer that pushes: a page of 8 KiB with the SEND before it. The kernel copies
+// what is behind that to its place, so that it is copied once.
+constexpr size_t kStagedOfPushes = 9 * 1024;
+
 // What few frames set.
 bool MaySet(const FrameHeader& header) {
-  const bool asks = header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite;
+  const bool asks =
+      header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite || header.kind == FrameKind::kPush;
   return (header.flags & ~(asks ? kAckRequestedFlag : 0)) == 0 && header.reserved == 0 &&
          (header.status == 0 || header.kind == FrameKind::kNak);
 }
@@ -35,7 +40,8 @@ FrameReader::Result FrameReader::Read(int fd, absl::Span<uint8_t> staging, TcpFa
     // a header.
     iovec segments[kSgeMax + 1];
     size_t count = 0;
-    const size_t missing = payload_missing_;
+    const bool drops = payload_ == FrameKind::kPush && target_ == nullptr;
+    const size_t missing = drops ? 0 : payload_missing_;
     if (missing > 0 && payload_ == FrameKind::kReadResponse) {
       count = send_queue_.ReadSink(missing, segments);
     } else if (missing > 0) {
@@ -43,7 +49,12 @@ FrameReader::Result FrameReader::Read(int fd, absl::Span<uint8_t> staging, TcpFa
     }
     const size_t kept = partial_bytes_;
     std::memcpy(staging.data(), partial_, kept);
-    const size_t room = (send_queue_.reads_outstanding() ? sizeof(FrameHeader) : staging.size()) - kept;
+    size_t staged_max = send_queue_.reads_outstanding() ? sizeof(FrameHeader)
+                        : is_pushed_to_                 ? kStagedOfPushes
+                                                        : staging.size();
+    // What is dropped passes through staging, too: not a header's worth at a time.
+    if (drops) staged_max += payload_missing_;
+    const size_t room = std::min(staged_max, staging.size()) - kept;
     segments[count++] = {staging.data() + kept, room};
 
     if (counters != nullptr) counters->receive_calls.fetch_add(1, std::memory_order_relaxed);
@@ -64,8 +75,10 @@ FrameReader::Result FrameReader::Read(int fd, absl::Span<uint8_t> staging, TcpFa
       }
       Advance(to_payload);
     }
+    emptied_ = static_cast<size_t>(n) < missing + room;
     if (const size_t staged = n - to_payload; staged > 0) {
-      const Result result = Parse(staging.data(), staging.data() + kept + staged);
+      const uint8_t* const end = staging.data() + kept + staged;
+      const Result result = Parse(drops ? CopyPayload(staging.data(), end) : staging.data(), end);
       if (counters != nullptr && copied_bytes_ > 0) {
         counters->read_bytes.fetch_add(copied_bytes_, std::memory_order_relaxed);
         counters->read_bytes_copied.fetch_add(std::exchange(copied_bytes_, 0), std::memory_order_relaxed);
@@ -73,10 +86,18 @@ FrameReader::Result FrameReader::Read(int fd, absl::Span<uint8_t> staging, TcpFa
       if (result != Result::kMore) return result;
     }
     // A short read has emptied the socket; asking again would only hear EAGAIN.
-    if (static_cast<size_t>(n) < missing + room) return Result::kDrained;
+    if (emptied_) return Result::kDrained;
     total_bytes += n;
   }
   return Result::kMore;
+}
+
+FrameReader::Result FrameReader::TakePush(uint8_t* sink) {
+  const std::unique_ptr<uint8_t[]> held = std::move(held_);
+  const uint8_t* const end = held.get() + std::exchange(held_bytes_, 0);
+  payload_missing_ = header_.length_bytes;
+  target_ = sink;
+  return Parse(CopyPayload(held.get() + sizeof(FrameHeader), end), end);
 }
 
 FrameReader::Result FrameReader::Resume() {
@@ -110,6 +131,7 @@ FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end) 
         header_.length_bytes <= static_cast<size_t>(end - payload) &&
         receive_queue_.TakeSend(header_, payload)) [[likely]] {
       payload_ = FrameKind::kSend;
+      is_pushed_to_ = std::exchange(push_followed_, false);
       next = payload + header_.length_bytes;
       continue;
     }
@@ -120,7 +142,7 @@ FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end) 
         result == Result::kMore) {
       result = IdleAck();
     }
-    if (result == Result::kReceiverNotReady) Hold(next, end);
+    if (result == Result::kReceiverNotReady || result == Result::kPushed) Hold(next, end);
     if (result != Result::kMore) {
       partial_bytes_ = 0;
       return result;
@@ -143,6 +165,7 @@ FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
   TcpReceiveQueue::Verdict verdict = TcpReceiveQueue::Verdict::kOk;
   switch (header.kind) {
     case FrameKind::kSend:
+      is_pushed_to_ = std::exchange(push_followed_, false);
       verdict = receive_queue_.BeginSend(header, &target_);
       break;
     case FrameKind::kWrite:
@@ -160,6 +183,14 @@ FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
     case FrameKind::kNak:
       if (header.length_bytes != 0) return HasPayload(header);
       return send_queue_.Nak(header) ? Result::kNak : Violation(send_queue_.violation());
+    case FrameKind::kPush:
+      if (!takes_pushes_ || header.length_bytes == 0 || header.length_bytes > kPushBytesMax) {
+        return Violation(absl::StrCat("it pushed ", header.length_bytes, " bytes"));
+      }
+      // Else pushes, which use up no receives, could come without bound, and each costs a Poll().
+      if (push_followed_) return Violation("it pushed twice behind one SEND");
+      push_followed_ = true;
+      return Result::kPushed;
     case FrameKind::kFarewell:
       if (header.length_bytes == 0 || header.length_bytes > kFarewellBytesMax) {
         return Violation(absl::StrCat("it sent a farewell of ", header.length_bytes, " bytes"));
@@ -192,12 +223,14 @@ void FrameReader::Advance(size_t length_bytes) {
     send_queue_.AdvanceRead(length_bytes);
     return;
   }
-  target_ += length_bytes;
+  if (target_ != nullptr) target_ += length_bytes;
   if (payload_missing_ > 0) return;
   if (payload_ == FrameKind::kSend) {
     receive_queue_.FinishSend(header_.length_bytes, header_.flags);
   } else if (payload_ == FrameKind::kWrite) {
     receive_queue_.FinishWrite(header_.flags);
+  } else if (payload_ == FrameKind::kPush) {
+    receive_queue_.FinishPush(header_.flags);
   }
 }
 
@@ -212,7 +245,7 @@ const uint8_t* FrameReader::CopyPayload(const uint8_t* next, const uint8_t* end)
     for (size_t i = 0, offset = 0; i < count; offset += segments[i++].iov_len) {
       std::memcpy(segments[i].iov_base, next + offset, segments[i].iov_len);
     }
-  } else {
+  } else if (target_ != nullptr) {
     std::memcpy(target_, next, length_bytes);
   }
   Advance(length_bytes);

@@ -30,14 +30,30 @@ class FrameReader {
     kClosed,            // End of file, or error() as errno.
     kReceiverNotReady,  // A SEND waits for a receive: call Resume() once there is one, not Read().
     kRefused,           // We refused a request; whatever follows is void. Call Discard(), not Read().
+    kPushed,            // A push has begun: call TakePush() or DropPush(), not Read().
     kNak,               // The peer refused a request of ours.
     kViolation,         // violation() says of what.
   };
   Result Read(int fd, absl::Span<uint8_t> staging, TcpFabricCounters* counters);
   Result Resume();
 
+  // After kPushed: what it is a push of, and where its bytes go, or that they go nowhere. Then as Resume().
+  const FrameHeader& push() const { return header_; }
+  Result TakePush(uint8_t* sink);
+  Result DropPush() { return TakePush(nullptr); }
+  // Bytes of a push that was taken are on their way.
+  bool is_taking_push() const {
+    return payload_ == FrameKind::kPush && payload_missing_ > 0 && target_ != nullptr;
+  }
+
+  // The last Read() has emptied the socket, as far as it looked.
+  bool emptied() const { return emptied_; }
+
   // Reads and forgets. kDrained, kMore or kClosed.
   Result Discard(int fd, absl::Span<uint8_t> staging);
+
+  // The greeting says that the peer may push.
+  void set_takes_pushes(bool takes) { takes_pushes_ = takes; }
 
   // Whether a WRITE with this rkey is half in.
   bool IsWriting(uint32_t rkey) const {
@@ -67,16 +83,21 @@ class FrameReader {
 
   FrameKind payload_ = FrameKind::kAck;  // Whose payload_missing_ bytes come next.
   uint32_t payload_missing_ = 0;
-  uint8_t* target_ = nullptr;  // Of a SEND or WRITE: where they belong.
-  FrameHeader header_;         // Of that frame.
+  // Of a SEND, WRITE or push: where they belong. Null: of a push that is dropped.
+  uint8_t* target_ = nullptr;
+  FrameHeader header_;  // Of that frame.
   uint32_t partial_bytes_ = 0;
   uint8_t partial_[sizeof(FrameHeader)];
 
-  // A SEND that found no receive, with all that was already read behind it. At most one staging buffer's
-  // worth, for at most the RNR timeout.
+  // A SEND that found no receive, or a push, with all that was already read behind it. At most one staging
+  // buffer's worth, for at most the RNR timeout, or until the next Poll().
   std::unique_ptr<uint8_t[]> held_;
   size_t held_bytes_ = 0;
 
+  bool takes_pushes_ = false;
+  bool is_pushed_to_ = false;   // The last message but one came with a push: less is read into staging.
+  bool push_followed_ = false;  // The last one did.
+  bool emptied_ = false;
   uint64_t copied_bytes_ = 0;  // Of READs, since the last Read().
   int error_ = 0;
   std::string violation_;

@@ -8,13 +8,15 @@
 
 namespace hawser::fabric {
 
-std::string EncodeGreeting(GreetingKind kind, uint32_t read_depth, absl::string_view private_data) {
+std::string EncodeGreeting(GreetingKind kind, uint32_t read_depth, absl::string_view private_data,
+                           uint8_t flags) {
   std::string bytes(kGreetingMagic);
   bytes.push_back(static_cast<char>(kGreetingVersion & 0xff));
   bytes.push_back(static_cast<char>(kGreetingVersion >> 8));
   bytes.push_back(static_cast<char>(kind));
   bytes.push_back(static_cast<char>(private_data.size()));
-  for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(read_depth >> shift));
+  for (int shift = 0; shift < 24; shift += 8) bytes.push_back(static_cast<char>(read_depth >> shift));
+  bytes.push_back(static_cast<char>(flags));
   bytes.append(private_data.data(), private_data.size());
   return bytes;
 }
@@ -54,7 +56,8 @@ GreetingReader::Result GreetingReader::Check() {
   greeting_.kind = static_cast<GreetingKind>(buffer_[10]);
   greeting_.private_data_bytes = buffer_[11];
   greeting_.read_depth = 0;
-  for (int i = 3; i >= 0; --i) greeting_.read_depth = greeting_.read_depth << 8 | buffer_[12 + i];
+  for (int i = 2; i >= 0; --i) greeting_.read_depth = greeting_.read_depth << 8 | buffer_[12 + i];
+  greeting_.flags = buffer_[15];
   const bool kind_known = greeting_.kind >= GreetingKind::kConnect && greeting_.kind <= GreetingKind::kReject;
   if (greeting_.version != kGreetingVersion || !kind_known ||
       greeting_.private_data_bytes > private_data_max_) {

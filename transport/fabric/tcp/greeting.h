@@ -18,7 +18,8 @@
 //        8      2  version of greeting and frames, little-endian: 1
 //       10      1  kind
 //       11      1  length of the private data
-//       12      4  READ depth, little-endian: kConnect, the requester's; kAccept, the minimum of both
+//       12      3  READ depth, little-endian: kConnect, the requester's; kAccept, the minimum of both
+//       15      1  flags: 1, takes frames of kind kPush; kAccept: and so does the other side
 //       16      -  private data
 namespace hawser::fabric {
 
@@ -32,14 +33,20 @@ inline constexpr uint16_t kGreetingVersion = 1;
 // The first byte is no text, so that neither a terminal nor a text protocol can be mistaken for a peer.
 inline constexpr absl::string_view kGreetingMagic("\x89HAWSER\n", kGreetingMagicBytes);
 
+// In the flags. A listener that does not know them takes them for a very large READ depth, of which its own
+// is the minimum, and answers without.
+inline constexpr uint8_t kTakesPushes = 0x01;
+
 struct Greeting {
   uint16_t version = kGreetingVersion;
   GreetingKind kind = GreetingKind::kConnect;
   uint32_t read_depth = 0;
+  uint8_t flags = 0;
   uint8_t private_data_bytes = 0;
 };
 
-std::string EncodeGreeting(GreetingKind kind, uint32_t read_depth, absl::string_view private_data);
+std::string EncodeGreeting(GreetingKind kind, uint32_t read_depth, absl::string_view private_data,
+                           uint8_t flags = 0);
 
 // Takes a greeting from a stream without reading a byte too many: what follows it is not its own.
 class GreetingReader {

@@ -205,7 +205,7 @@ void TcpListener::HalfOpen::OnEvents(uint32_t) {
     case GreetingReader::Result::kMalformed:
       // Our version is in the answer, so the peer can tell its user what does not match.
       listener.completion_queue_.Unwatch(socket_.get());
-      TcpConnectRequest(std::move(socket_), peer_address_, 0, {}).Reject({});
+      TcpConnectRequest(std::move(socket_), peer_address_, 0, 0, {}).Reject({});
       TellOfBadGreeting(absl::StrCat("sent a greeting of version ", greeting_.greeting().version, ", kind ",
                                      static_cast<int>(greeting_.greeting().kind), ", with ",
                                      greeting_.greeting().private_data_bytes, " bytes of private data"));
@@ -217,7 +217,8 @@ void TcpListener::HalfOpen::OnEvents(uint32_t) {
       }
       listener.completion_queue_.Unwatch(socket_.get());
       auto request = std::make_unique<TcpConnectRequest>(
-          std::move(socket_), peer_address_, greeting_.greeting().read_depth, greeting_.private_data());
+          std::move(socket_), peer_address_, greeting_.greeting().read_depth, greeting_.greeting().flags,
+          greeting_.private_data());
       ListenHandler& handler = listener.handler_;
       listener.half_open_.erase(self);
       handler.OnConnectRequest(std::move(request));  // May destroy the listener.

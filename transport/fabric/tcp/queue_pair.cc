@@ -69,10 +69,10 @@ absl::Status TcpQueuePair::NotUsable(absl::string_view call) const {
 }
 
 absl::Status TcpQueuePair::CheckSend(const SendWorkRequest& request, uint32_t* length_bytes) const {
-  if (request.sges.empty() || request.sges.size() > kSgeMax || request.opcode > Opcode::kWrite) {
+  if (request.sges.empty() || request.sges.size() > kSgeMax || request.opcode > Opcode::kPush) {
     return absl::InvalidArgumentError(absl::StrCat(
         "PostSend to ", Peer(), ": ", request.sges.size(), " sges, opcode ", static_cast<int>(request.opcode),
-        ": 1 to ", kSgeMax, " sges of a SEND, READ or WRITE needed"));
+        ": 1 to ", kSgeMax, " sges of a SEND, READ, WRITE or push needed"));
   }
   uint64_t total_bytes = 0;
   for (const Sge& sge : request.sges) {
@@ -83,6 +83,10 @@ absl::Status TcpQueuePair::CheckSend(const SendWorkRequest& request, uint32_t* l
     return absl::InvalidArgumentError(absl::StrCat("PostSend to ", Peer(), ": ", total_bytes,
                                                    " bytes in one work request, at most ", kMessageBytesMax,
                                                    " are possible"));
+  }
+  if (request.opcode == Opcode::kPush && total_bytes > push_bytes_max()) {
+    return absl::InvalidArgumentError(absl::StrCat("PostSend to ", Peer(), ": a push of ", total_bytes,
+                                                   " bytes, at most ", push_bytes_max(), " are possible"));
   }
   if (request.opcode == Opcode::kRead && read_depth() == 0) {
     return absl::InvalidArgumentError(
@@ -166,6 +170,17 @@ void TcpQueuePair::Revoke(uint32_t rkey, uint64_t wr_id) {
   }
 }
 
+bool TcpQueuePair::TakePush(uint64_t wr_id, const Sge& sink, uint64_t remote_address, uint32_t rkey) {
+  if (push_ != PushState::kOffered || has_taken_ || !regions_.Contains(sink)) return false;
+  const FrameHeader& push = reader_.push();
+  if (push.address != remote_address || push.key != rkey || push.length_bytes != sink.length) return false;
+  push_ = PushState::kTaken;
+  has_taken_ = true;
+  taken_wr_id_ = wr_id;
+  taken_sink_ = sink.address;
+  return true;
+}
+
 // --- Traffic
 // ---------------------------------------------------------------------------------------------------------
 
@@ -199,6 +214,10 @@ void TcpQueuePair::OnEvents(uint32_t events) {
 
 void TcpQueuePair::Receive() {
   if (paused_ || !socket_.is_open()) return;
+  if (push_ != PushState::kNone) {
+    missed_event_ = true;
+    return;
+  }
   if (state_ == State::kEstablished) {
     OnRead(reader_.Read(socket_.get(), completion_queue_.receive_staging(),
                         completion_queue_.options().counters));
@@ -211,6 +230,7 @@ void TcpQueuePair::Receive() {
 }
 
 void TcpQueuePair::OnRead(FrameReader::Result result) {
+  NoteTaken();
   switch (result) {
     case FrameReader::Result::kDrained:
       break;
@@ -219,6 +239,11 @@ void TcpQueuePair::OnRead(FrameReader::Result result) {
       break;
     case FrameReader::Result::kClosed:
       Fail(WhyClosed());
+      break;
+    case FrameReader::Result::kPushed:
+      push_ = PushState::kUntold;
+      if (!reader_.emptied()) missed_event_ = true;
+      completion_queue_.Schedule(*this);
       break;
     case FrameReader::Result::kReceiverNotReady:
       paused_ = true;
@@ -265,6 +290,25 @@ void TcpQueuePair::Resume() {
   completion_queue_.SetTimer(*this, absl::InfiniteDuration());
   UpdateWatch();
   OnRead(reader_.Resume());
+}
+
+// At the start of a Poll(): what the last one returned has been looked at.
+void TcpQueuePair::ResumeAfterPush() {
+  const bool taken = std::exchange(push_, PushState::kNone) == PushState::kTaken;
+  if (state_ != State::kEstablished) return;  // What was taken comes back flushed.
+  fills_taken_ = taken;
+  const FrameReader::Result result = taken ? reader_.TakePush(taken_sink_) : reader_.DropPush();
+  if (result != FrameReader::Result::kMore) return OnRead(result);
+  NoteTaken();
+  AfterTraffic();
+  if (std::exchange(missed_event_, false) || reader_.in_the_middle_of_a_frame()) Receive();
+}
+
+void TcpQueuePair::NoteTaken() {
+  if (!fills_taken_ || reader_.is_taking_push()) return;
+  fills_taken_ = false;
+  taken_is_in_ = true;
+  completion_queue_.Schedule(*this);
 }
 
 void TcpQueuePair::OnTimer() {
@@ -346,13 +390,23 @@ void TcpQueuePair::Deliver(CompletionSpan& out) {
 
   // What was done before the end, then the end, then what it undid.
   const bool flush = state_ == State::kError && news_ == nullptr;
+  if (has_taken_ && (flush || taken_is_in_) && !out.full()) {
+    out.Add(taken_wr_id_, qp_num_, taken_is_in_ ? CompletionStatus::kSuccess : CompletionStatus::kFlushed,
+            Opcode::kRead, 0);
+    has_taken_ = taken_is_in_ = false;
+  }
   receive_queue_.Deliver(qp_num_, flush, out);
   send_queue_.Deliver(qp_num_, flush, out);
   for (; !out.full() && !revoked_.empty(); revoked_.pop_back()) {
     out.Add(revoked_.back(), qp_num_, flush ? CompletionStatus::kFlushed : CompletionStatus::kSuccess,
             Opcode::kRevoke, 0);
   }
-  if (receive_queue_.HasCompletions(flush) || send_queue_.HasCompletions(flush) || !revoked_.empty()) {
+  if (push_ == PushState::kUntold && !receive_queue_.HasCompletions(flush)) {
+    push_ = PushState::kOffered;
+    completion_queue_.TellEnd(*this);  // In the next Poll().
+  }
+  if (receive_queue_.HasCompletions(flush) || send_queue_.HasCompletions(flush) || !revoked_.empty() ||
+      (has_taken_ && (flush || taken_is_in_))) {
     completion_queue_.Schedule(*this);
     return;
   }
@@ -360,6 +414,11 @@ void TcpQueuePair::Deliver(CompletionSpan& out) {
 }
 
 void TcpQueuePair::OnTellEnd() {
+  if (push_ == PushState::kOffered || push_ == PushState::kTaken) {
+    ResumeAfterPush();
+    if (news_ != nullptr) completion_queue_.Schedule(*this);
+    return;
+  }
   if (news_ == nullptr) return;  // Disconnect() was called.
   const std::unique_ptr<News> last = std::move(news_);
   completion_queue_.Schedule(*this);
@@ -406,6 +465,8 @@ void TcpQueuePair::CloseSocket() {
   blocked_ = false;
   if (paused_) completion_queue_.SetTimer(*this, absl::InfiniteDuration());
   paused_ = false;
+  push_ = PushState::kNone;
+  fills_taken_ = false;
   if (!socket_.is_open()) return;
   completion_queue_.UnwatchAndEnd(socket_);
 }

@@ -43,6 +43,8 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   absl::Status PostReceive(absl::Span<const ReceiveWorkRequest> requests) override;
   absl::StatusOr<uint32_t> Grant(const Sge& range, Access access) override;
   void Revoke(uint32_t rkey, uint64_t wr_id) override;
+  uint32_t push_bytes_max() const override { return pushes_ ? kPushBytesMax : 0; }
+  bool TakePush(uint64_t wr_id, const Sge& sink, uint64_t remote_address, uint32_t rkey) override;
   void Disconnect() override;
   void DisconnectBecause(absl::string_view why) override;
 
@@ -57,6 +59,14 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   using State = TcpQueuePairState::State;
   using Event = TcpQueuePairState::Event;
 
+  // A push of the peer, until the first Poll() after that which has returned its SEND.
+  enum class PushState : uint8_t {
+    kNone,
+    kUntold,   // Its SEND was not returned yet.
+    kOffered,  // TakePush() takes it.
+    kTaken,    // Its bytes go to taken_ from the next Poll() on.
+  };
+
   // For the handler, from the next Poll().
   struct News {
     bool established = false;
@@ -70,10 +80,12 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
 
   void FinishConnect();
   void ReadGreeting();
-  void Establish(uint32_t read_depth, absl::string_view private_data);
+  void Establish(uint32_t read_depth, uint8_t flags, absl::string_view private_data);
 
   void Receive();
   void Resume();
+  void ResumeAfterPush();
+  void NoteTaken();
   void OnRead(FrameReader::Result result);
   void Transmit(bool with_answers);
   void AfterTraffic();
@@ -102,6 +114,12 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   const uint32_t qp_num_;
   State state_ = State::kIdle;
   bool disconnected_ = false;  // By Disconnect(): the handler hears nothing more.
+  bool pushes_ = false;        // Both sides take pushes.
+  PushState push_ = PushState::kNone;
+  bool missed_event_ = false;  // There may be something to read: it came while a push waited.
+  bool has_taken_ = false;     // A push was taken: its sink is the fabric's.
+  bool fills_taken_ = false;   // The reader fills it.
+  bool taken_is_in_ = false;   // All of it is there.
   bool paused_ = false;        // A SEND waits for a receive, see FrameReader::Result::kReceiverNotReady.
   bool blocked_ = false;       // The socket was full, or it was the others' turn: goes on with EPOLLOUT.
   UniqueFd socket_;
@@ -115,6 +133,8 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   std::unique_ptr<GreetingReader> greeting_;  // While connecting.
   std::string greeting_to_send_;              // Likewise.
   std::vector<uint64_t> revoked_;             // The wr_ids of revocations that did not complete yet.
+  uint64_t taken_wr_id_ = 0;
+  uint8_t* taken_sink_ = nullptr;
   std::unique_ptr<News> news_;
   absl::Status error_;  // Why it is in kError.
 };

@@ -59,6 +59,7 @@ class TcpReceiveQueue {
   }
   Verdict BeginWrite(const FrameHeader& header, uint8_t** target);
   void FinishWrite(uint8_t flags) { Executed(flags); }
+  void FinishPush(uint8_t flags) { Executed(flags); }
   Verdict AcceptRead(const FrameHeader& header);
 
   // A NAK with `status` will go out behind the answers that are due; `reason` is for our own side.

@@ -126,6 +126,7 @@ class TcpSendQueue {
   static FrameKind KindOf(Opcode opcode) {
     return opcode == Opcode::kRead    ? FrameKind::kReadRequest
            : opcode == Opcode::kWrite ? FrameKind::kWrite
+           : opcode == Opcode::kPush  ? FrameKind::kPush
                                       : FrameKind::kSend;
   }
   Request& slot(uint32_t cursor) { return slots_[cursor & mask_]; }
