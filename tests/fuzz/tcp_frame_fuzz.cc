@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "hawser/tests/fuzz/fuzz.h"
 #include "hawser/transport/fabric/tcp/frame_reader.h"
 
@@ -36,6 +38,7 @@ struct Setup {
     for (uint32_t i = script.Below(kDepth); i > 0; --i) {
       requests.push_back({1 + script.U16() % kMemoryMax, script.Below(2) == 0});
     }
+    takes_pushes = read_depth != 4;
     posted_at_once = receives.empty() ? 0 : script.Below(static_cast<uint32_t>(receives.size()) + 1);
   }
 
@@ -53,6 +56,7 @@ struct Setup {
   std::vector<Grant> grants;
   std::vector<Request> requests;
   uint32_t posted_at_once;
+  bool takes_pushes;
 };
 
 // The victim's half of a connection.
@@ -62,6 +66,7 @@ struct Victim {
         send_queue(kDepth, setup.read_depth),
         receive_queue({.send_depth = kDepth, .receive_depth = kDepth, .read_depth = setup.read_depth}, 7),
         reader(send_queue, receive_queue) {
+    reader.set_takes_pushes(setup.takes_pushes);
     for (const uint32_t bytes : setup.receives) receives.emplace_back(bytes, 0xdb);
     while (posted < setup.posted_at_once) PostReceive();
     for (const Setup::Grant& grant : setup.grants) {
@@ -100,12 +105,16 @@ struct Victim {
   size_t posted = 0;
   std::vector<Memory> receives, granted, sinks;
   std::vector<uint32_t> rkeys;
+  std::vector<Memory> pushed;  // The sinks of pushes that were taken.
 };
+
+// A push is taken or dropped by a bit of its key.
+bool IsTaken(const FrameHeader& push) { return push.key % 2 == 1; }
 
 // How it ends, by the rules alone.
 struct Expected {
   Result result = Result::kDrained;
-  std::vector<Memory> receives, granted, sinks;
+  std::vector<Memory> receives, granted, sinks, pushed;
   uint32_t executed = 0;
   uint32_t received = 0;
   uint32_t reads_accepted = 0;
@@ -139,7 +148,8 @@ class Model {
     const bool acknowledges = header.acknowledged != acknowledged_;
     acknowledged_ = header.acknowledged;
     const bool has_length = header.kind != FrameKind::kAck && header.kind != FrameKind::kNak;
-    const bool may_ask = header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite;
+    const bool may_ask = header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite ||
+                         header.kind == FrameKind::kPush;
     if (header.reserved != 0 || (header.flags & ~(may_ask ? fabric::kAckRequestedFlag : 0)) != 0 ||
         (header.status != 0 && header.kind != FrameKind::kNak) || (!has_length && length != 0)) {
       return End(Result::kViolation);
@@ -157,6 +167,15 @@ class Model {
         Copy(frame, expected_.receives[expected_.received], 0);
         if (frame.payload.size() < length) return;
         ++expected_.received;
+        ++expected_.executed;
+        may_push_ = true;
+        break;
+      case FrameKind::kPush:
+        if (!setup_.takes_pushes || length == 0 || length > fabric::kPushBytesMax)
+          return End(Result::kViolation);
+        if (!std::exchange(may_push_, false)) return End(Result::kViolation);
+        if (IsTaken(header)) Copy(frame, expected_.pushed.emplace_back(length, 0xdb), 0);
+        if (frame.payload.size() < length) return;
         ++expected_.executed;
         break;
       case FrameKind::kWrite:
@@ -231,6 +250,7 @@ class Model {
   std::vector<uint32_t> reads_;
   uint32_t answered_ = 0;
   uint32_t read_bytes_in_ = 0;
+  bool may_push_ = true;  // No push since the last SEND.
 };
 
 // One frame that is right for `model`, then spoiled as the script wants it.
@@ -239,8 +259,9 @@ Frame NextFrame(Script& script, const Model& model, const Setup& setup, uint64_t
   Frame frame;
   FrameHeader& header = frame.header;
   const uint32_t what = script.Byte();
-  header.kind = static_cast<FrameKind>(1 + what % 6);
+  header.kind = what < 240 ? static_cast<FrameKind>(1 + what % 6) : FrameKind::kPush;
   if (header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite) header.flags = what / 6 % 2;
+  if (header.kind == FrameKind::kPush) header.key = header.flags = what % 2;
   header.acknowledged = model.acknowledged();
   if (what >= 128 && model.acknowledged() != model.sent()) ++header.acknowledged;
   header.length_bytes = 1 + script.U16() % kMemoryMax;
@@ -339,8 +360,15 @@ Result Feed(Victim& victim, absl::string_view bytes, size_t piece, size_t stagin
     bytes.remove_prefix(count);
     do {
       result = victim.reader.Read(sockets[0], absl::MakeSpan(staging), nullptr);
-      while (result == Result::kReceiverNotReady && victim.PostReceive()) {
-        result = victim.reader.Resume();
+      while (result == Result::kPushed || (result == Result::kReceiverNotReady && victim.PostReceive())) {
+        if (result == Result::kPushed) {
+          const FrameHeader& push = victim.reader.push();
+          result = IsTaken(push)
+                       ? victim.reader.TakePush(victim.pushed.emplace_back(push.length_bytes, 0xdb).data())
+                       : victim.reader.DropPush();
+        } else {
+          result = victim.reader.Resume();
+        }
         // Of what was held; there may be more in the socket.
         if (result == Result::kDrained) result = Result::kMore;
       }
@@ -374,6 +402,7 @@ void CheckOutcome(Victim& victim, Result result, const Expected& expected) {
   FUZZ_EXPECT(victim.receives == expected.receives, "a receive holds something else");
   FUZZ_EXPECT(victim.granted == expected.granted, "granted memory holds something else");
   FUZZ_EXPECT(victim.sinks == expected.sinks, "what was READ is something else");
+  FUZZ_EXPECT(victim.pushed == expected.pushed, "what was pushed is something else");
   FUZZ_EXPECT(victim.receive_queue.executed() == expected.executed, victim.receive_queue.executed());
   uint32_t answers = 0;
   while (victim.receive_queue.has_answer()) {
@@ -411,7 +440,8 @@ void RunOnce(const uint8_t* data, size_t size, size_t piece_of_run) {
       header.address = reinterpret_cast<uint64_t>(victim.granted[grant].data()) + offset;
     }
     const bool takes_payload = header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite ||
-                               header.kind == FrameKind::kReadResponse || header.kind == FrameKind::kFarewell;
+                               header.kind == FrameKind::kReadResponse ||
+                               header.kind == FrameKind::kFarewell || header.kind == FrameKind::kPush;
     // What the reader will take for the payload, and no more: what follows is the next frame. Where it is
     // less, there is no next frame.
     const size_t wanted = takes_payload ? header.length_bytes : 0;
@@ -441,6 +471,9 @@ std::vector<std::pair<std::string, std::string>> Seeds() {
       {"read_response",
        from({3, 2, 2, 0, 0, 2, 100, 0, 0, 40, 0, 0, 0, 129 + 3, 60, 0, 0, 3, 80, 0, 0, 3, 80, 0, 0})},
       {"refusal", from({8, 2, 2, 0, 0, 1, 100, 0, 1, 0, 5, 0, 0, 0})},
+      // Posted at once; then a SEND, a push that is taken, a SEND, one that is dropped, and one too many.
+      {"pushes", from({9,  2, 0, 2, 100, 0, 100, 0,   0,  0, 2, 0,   40, 0, 0, 241,
+                       20, 1, 0, 0, 9,   0, 0,   240, 80, 2, 0, 241, 1,  0, 0})},
       {"spoiled_length", from({2, 2, 2, 1, 100, 0, 0, 0, 1, 0, 40, 0, 5, 255, 255, 255, 255})}};
 }
 

@@ -51,7 +51,8 @@ Outcome Read(absl::string_view bytes, size_t private_data_max, size_t piece) {
     const Greeting& greeting = reader.greeting();
     FUZZ_EXPECT(reader.private_data().size() == greeting.private_data_bytes);
     FUZZ_EXPECT(reader.private_data().size() <= private_data_max);
-    outcome.understood = fabric::EncodeGreeting(greeting.kind, greeting.read_depth, reader.private_data());
+    outcome.understood =
+        fabric::EncodeGreeting(greeting.kind, greeting.read_depth, reader.private_data(), greeting.flags);
   }
   FUZZ_EXPECT(bytes.substr(0, reader.bytes().size()) == reader.bytes());
   return outcome;
@@ -62,6 +63,8 @@ Outcome Read(absl::string_view bytes, size_t private_data_max, size_t piece) {
 std::vector<std::pair<std::string, std::string>> Seeds() {
   return {{"connect", "\x07" + fabric::EncodeGreeting(GreetingKind::kConnect, 16, std::string(44, 'h'))},
           {"accept", "\x00" + fabric::EncodeGreeting(GreetingKind::kAccept, 1, "private") + "frames follow"},
+          {"pushes", "\x07" + fabric::EncodeGreeting(GreetingKind::kConnect, 16, std::string(44, 'h'),
+                                                     fabric::kTakesPushes)},
           {"reject", "\x01" + fabric::EncodeGreeting(GreetingKind::kReject, 0, std::string(148, 'r'))},
           {"http", "\x03GET / HTTP/1.1\r\n\r\n"}};
 }

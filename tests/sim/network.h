@@ -35,6 +35,7 @@ struct NetworkOptions {
   Faults faults;
   // Above 0: a Poll() that finds nothing moves the clock by as much, for whoever has no world to move it.
   int64_t idle_poll_ns = 0;
+  uint32_t push_bytes_max = 132 << 10;  // Of every queue pair; 0: none pushes.
   // Rules of transport/, which others need not keep. Nobody destroys a queue pair before all has come back,
   // unless his host is off; and no SEND finds the receive queue empty.
   bool strict_destruction = false;

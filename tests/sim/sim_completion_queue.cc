@@ -33,6 +33,7 @@ bool SimCompletionQueue::HasWork() const {
 
 size_t SimCompletionQueue::Poll(absl::Span<fabric::Completion> completions) {
   std::unique_lock<std::mutex> lock(network_.mutex());
+  ++polls_;
   network_.RunDue();
   if (!HasWork() && network_.options().idle_poll_ns > 0 && !network_.quiet()) {
     lock.unlock();

@@ -16,6 +16,8 @@ class SimCompletionQueue final : public fabric::CompletionQueue {
   SimCompletionQueue(Network& network, uint32_t depth) : network_(network), depth_(depth) {}
 
   size_t Poll(absl::Span<fabric::Completion> completions) override;
+  // Calls of Poll() so far. Locked.
+  uint64_t polls() const { return polls_; }
   void WaitUntil(int64_t when_ns) override;
   void Wake() override;
 
@@ -48,6 +50,7 @@ class SimCompletionQueue final : public fabric::CompletionQueue {
   std::deque<Entry> ready_;
   std::deque<News> news_;
   bool woken_ = false;
+  uint64_t polls_ = 0;
 };
 
 }  // namespace hawser::sim

@@ -54,9 +54,9 @@ sim::Faults Eager() {
 std::vector<FabricUnderTest> FabricsUnderTest() {
   const SocketAddress address = sim::SimFabric::AddressOf(1);
   return {
-      {"Sim", SelfDriven::With({}), address},
-      {"SimThatIsSlow", SelfDriven::With(Slow()), address},
-      {"SimThatIsEager", SelfDriven::With(Eager()), address},
+      {"Sim", SelfDriven::With({}), address, {}, /*pushes=*/true},
+      {"SimThatIsSlow", SelfDriven::With(Slow()), address, {}, /*pushes=*/true},
+      {"SimThatIsEager", SelfDriven::With(Eager()), address, {}, /*pushes=*/true},
   };
 }
 

@@ -227,6 +227,13 @@ void SimQueuePair::Revoke(uint32_t rkey, uint64_t wr_id) {
   responder_.Revoke(rkey, wr_id);
 }
 
+uint32_t SimQueuePair::push_bytes_max() const { return fabric_.network().options().push_bytes_max; }
+
+bool SimQueuePair::TakePush(uint64_t wr_id, const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey) {
+  std::lock_guard<std::mutex> lock(network().mutex());
+  return working() && responder_.TakePush(wr_id, sink, remote_address, rkey);
+}
+
 void SimQueuePair::ReleaseGuard(MemoryGuard::Id guard, absl::string_view of) {
   const std::string found = network().memory_guard().Release(guard);
   if (!found.empty()) {

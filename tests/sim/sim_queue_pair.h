@@ -39,6 +39,8 @@ class SimQueuePair final : public fabric::QueuePair {
   absl::Status PostReceive(absl::Span<const fabric::ReceiveWorkRequest> requests) override;
   absl::StatusOr<uint32_t> Grant(const fabric::Sge& range, Access access) override;
   void Revoke(uint32_t rkey, uint64_t wr_id) override;
+  uint32_t push_bytes_max() const override;
+  bool TakePush(uint64_t wr_id, const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey) override;
   void Disconnect() override;
 
   // ---- From the other side, by the network.

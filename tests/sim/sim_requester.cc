@@ -25,8 +25,13 @@ absl::Status SimRequester::Check(const fabric::SendWorkRequest& request) const {
   if (request.sges.empty() || request.sges.size() > fabric::kSgeMax) {
     return absl::InvalidArgumentError(absl::StrCat("a work request of ", request.sges.size(), " sges"));
   }
+  uint64_t length_bytes = 0;
   for (const fabric::Sge& sge : request.sges) {
     if (!qp_.regions().Contains(sge)) return qp_.regions().Refusal(sge);
+    length_bytes += sge.length;
+  }
+  if (request.opcode == Opcode::kPush && length_bytes > qp_.push_bytes_max()) {
+    return absl::InvalidArgumentError(absl::StrCat("a push of ", length_bytes, " bytes"));
   }
   return absl::OkStatus();
 }
@@ -100,13 +105,15 @@ void SimRequester::TransmitHead() {
 }
 
 void SimRequester::Transmit(Send& send) {
-  SimPacket packet = {.from = qp_.qp_num(),
-                      .number = send.number,
-                      .opcode = send.request.opcode,
-                      .data = {},
-                      .remote_address = send.request.remote_address,
-                      .rkey = send.request.rkey,
-                      .length = send.length};
+  SimPacket packet = {
+      .from = qp_.qp_num(),
+      .number = send.number,
+      .opcode = send.request.opcode,
+      .data = {},
+      .remote_address = send.request.remote_address,
+      .rkey = send.request.rkey,
+      .length = send.length,
+      .push_follows = taken_up_ < sends_.size() && sends_[taken_up_].request.opcode == Opcode::kPush};
   if (packet.opcode == Opcode::kRead) {
     ++reads_outstanding_;
   } else {
@@ -114,11 +121,10 @@ void SimRequester::Transmit(Send& send) {
       packet.data.insert(packet.data.end(), sge.address, sge.address + sge.length);
     }
   }
-  constexpr absl::string_view kNames[] = {"SEND of ", "READ of ", "WRITE of "};
+  constexpr absl::string_view kNames[] = {"SEND of ", "READ of ", "WRITE of ", "push of "};
   std::string what;
   if (qp_.network().history != nullptr) {
-    const int name = packet.opcode == Opcode::kSend ? 0 : packet.opcode == Opcode::kRead ? 1 : 2;
-    what = absl::StrCat(kNames[name], packet.length, " B");
+    what = absl::StrCat(kNames[static_cast<int>(packet.opcode)], packet.length, " B");
   }
   qp_.ToPeer(std::move(what),
              [packet = std::move(packet)](SimQueuePair& peer) { peer.responder().OnPacket(packet); });

@@ -77,6 +77,21 @@ void SimResponder::Revoke(uint32_t rkey, uint64_t wr_id) {
         });
 }
 
+bool SimResponder::TakePush(uint64_t wr_id, const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey) {
+  if (received_in_poll_ != qp_.completion_queue().polls() || !pushed_.has_value()) return false;
+  if (pushed_->remote_address != remote_address || pushed_->rkey != rkey || pushed_->length != sink.length)
+    return false;
+  if (!qp_.regions().Contains(sink)) return false;
+  MemoryGuard& guards = qp_.network().memory_guard();
+  const MemoryGuard::Id guard = guards.Poison(sink.address, sink.length, qp_.qp_num());
+  guards.FabricWrites(sink.address, pushed_->data.data(), pushed_->data.size(), guard);
+  pushed_.reset();
+  qp_.completion_queue().PushAt(qp_.now_ns() + qp_.faults().completion.Throw(qp_.dice()),
+                                {{wr_id, qp_.qp_num(), CompletionStatus::kSuccess, Opcode::kRead, 0},
+                                 [this, guard] { qp_.ReleaseGuard(guard, "a push that was taken"); }});
+  return true;
+}
+
 // ---- Executing
 
 void SimResponder::OnPacket(SimPacket packet) {
@@ -89,6 +104,7 @@ void SimResponder::OnPacket(SimPacket packet) {
 void SimResponder::ExecuteInbound() {
   while (!inbound_.empty() && qp_.working() && !refusing_ && !rnr_waiting_) {
     const SimPacket& packet = inbound_.front();
+    if (packet.push_follows && inbound_.size() == 1) return;
     if (packet.opcode == Opcode::kSend && !ExecuteSend(packet)) return;
     CompletionStatus status = CompletionStatus::kSuccess;
     if (packet.opcode == Opcode::kWrite) {
@@ -99,6 +115,7 @@ void SimResponder::ExecuteInbound() {
       }
     }
     if (packet.opcode == Opcode::kRead) status = CheckAccess(packet, Access::kRead);
+    if (packet.opcode == Opcode::kPush) pushed_ = packet;
     if (status != CompletionStatus::kSuccess) refusing_ = true;
     answers_.push_back({std::move(inbound_.front()), status, 0});
     inbound_.pop_front();
@@ -161,6 +178,7 @@ void SimResponder::PushReceive(const Receive& receive, CompletionStatus status, 
                                    qp_.ReleaseGuard(guard, "a receive");
                                    --receives_out_;
                                    has_received_ = true;
+                                   received_in_poll_ = qp_.completion_queue().polls();
                                  }});
 }
 
@@ -224,6 +242,7 @@ void SimResponder::AnswerInOrder() {
 void SimResponder::Flush() {
   inbound_.clear();
   answers_.clear();
+  pushed_.reset();
   for (const Receive& receive : receives_) {
     PushReceive(receive, CompletionStatus::kFlushed, 0, qp_.faults().flush.Throw(qp_.dice()));
   }

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,10 +24,11 @@ struct SimPacket {
   uint32_t from;
   uint64_t number;  // Of the work request at the requester.
   fabric::Opcode opcode;
-  std::vector<uint8_t> data;  // kSend, kWrite.
+  std::vector<uint8_t> data;  // kSend, kWrite, kPush.
   uint64_t remote_address;
   uint32_t rkey;
   uint32_t length;
+  bool push_follows;  // Of a SEND: arrives together with it.
 };
 
 // The responder of a queue pair: executes what the peer's requester sends, in order, answers in order, but is
@@ -40,6 +42,7 @@ class SimResponder {
   absl::StatusOr<uint32_t> Grant(const fabric::Sge& range, fabric::QueuePair::Access access,
                                  size_t grants_max);
   void Revoke(uint32_t rkey, uint64_t wr_id);
+  bool TakePush(uint64_t wr_id, const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey);
 
   // Receives posted and not polled yet.
   uint32_t receives_out() const { return receives_out_; }
@@ -93,6 +96,8 @@ class SimResponder {
   uint32_t receives_out_ = 0;
   uint32_t arrivals_to_poll_ = 0;
   bool has_received_ = false;
+  uint64_t received_in_poll_ = 0;    // The last of those polled was returned by that Poll().
+  std::optional<SimPacket> pushed_;  // The last push that arrived, unless it was taken.
   int64_t last_receive_completion_ns_ = 0;
   std::deque<SimPacket> inbound_;
   int rnr_tries_ = 0;

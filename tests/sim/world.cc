@@ -14,6 +14,7 @@ constexpr int kTurnsMax = 10'000;  // At one point in time.
 constexpr size_t kPoolBytes = 64 << 20;
 constexpr double kBadStep = 0.02;
 constexpr uint64_t kBadSeed = 0xbad;
+constexpr uint64_t kPushSeed = 0x9054;
 
 Faults FaultsOf(Dice& dice, Dice& bad_dice) {
   const auto often = [&](double probability) { return dice.Chance(0.5) ? probability : 0; };
@@ -45,6 +46,11 @@ NetworkOptions NetworkOf(Dice& dice, Dice& bad_dice) {
   options.faults = FaultsOf(dice, bad_dice);
   options.strict_destruction = true;
   options.strict_receives = options.faults.registration_fails == 0;
+  Dice push_dice(options.seed ^ kPushSeed);  // Of its own: all other faults of a seed stay as they were.
+  if (push_dice.Chance(0.5)) {
+    options.push_bytes_max =
+        static_cast<uint32_t>(push_dice.Chance(0.5) ? 0 : push_dice.Between(100, 20'000));
+  }
   return options;
 }
 

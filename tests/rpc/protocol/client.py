@@ -40,12 +40,22 @@ class Closed(Exception):
 
 
 class Client:
-    def __init__(self, page, address, version=None, slots=8, receive_buffer=4096, read_depth=READ_DEPTH, session=b""):
+    def __init__(
+        self,
+        page,
+        address,
+        version=None,
+        slots=8,
+        receive_buffer=4096,
+        read_depth=READ_DEPTH,
+        session=b"",
+        pushes=False,
+    ):
         self.page = page
         self.socket = socket.create_connection(address)
         self.socket.settimeout(30)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.sent = 0  # Requests: SENDs, WRITEs and READ requests,
+        self.sent = 0  # Requests: SENDs, WRITEs, READ requests and pushes,
         self.acknowledged = 0  # of them acknowledged.
         self.executed = 0  # Requests of the server's.
         self.generations = collections.Counter()
@@ -54,6 +64,8 @@ class Client:
         self.next_rkey = 1000
         self.next_address = 1 << 40
         self.reads = {}  # Number of the request -> bytes so far.
+        self.pushed = {}  # (rkey, address, length) -> bytes.
+        self.reads_asked = 0  # READ requests of the server's.
         self.held_reads = None  # A list: READ requests are kept there instead of being answered.
         self.inbox = collections.deque()
         self.farewell = ""
@@ -74,6 +86,7 @@ class Client:
                 kind=page.greetings["connect"],
                 length=len(handshake),
                 READ_depth=read_depth,
+                flags=int(pushes),
             )
             + handshake
         )
@@ -89,6 +102,8 @@ class Client:
         assert greeting["kind"] == page.greetings["accept"], greeting
         self.read_depth = greeting["READ depth"]
         assert 1 <= self.read_depth <= read_depth
+        self.pushes = greeting["flags"] == 1
+        assert greeting["flags"] == int(pushes), greeting
         answer = page.handshake.decode(private)
         assert private[:4] == page.handshake_magic and answer["role"] == page.roles["forward"]
         assert not any(private[answer["length"] :])
@@ -115,19 +130,23 @@ class Client:
             data += part
         return bytes(data)
 
-    def frame(self, kind, payload=b"", **fields):
-        fields.setdefault("length", len(payload))
-        header = self.page.frame.encode(kind=self.page.frames[kind], acknowledged=self.executed, **fields)
+    def frame(self, kind, payload=b"", behind=b"", **fields):
+        """Sends a frame, with the bytes `behind` in the same write."""
         try:
-            self.socket.sendall(header + payload)
+            self.socket.sendall(self.frame_bytes(kind, payload, **fields) + behind)
         except (BrokenPipeError, ConnectionResetError):
             pass  # The server has hung up: why is still to be received, and ends the next poll().
-        if kind in ("SEND", "WRITE", "READ request"):
-            self.sent += 1
 
-    def send(self, message):
+    def frame_bytes(self, kind, payload=b"", **fields):
+        fields.setdefault("length", len(payload))
+        header = self.page.frame.encode(kind=self.page.frames[kind], acknowledged=self.executed, **fields)
+        if kind in ("SEND", "WRITE", "READ request", "push"):
+            self.sent += 1
+        return header + payload
+
+    def send(self, message, behind=b""):
         """One SEND that asks for its acknowledgement."""
-        self.frame("SEND", message, flags=1)
+        self.frame("SEND", message, behind, flags=1)
 
     def poll(self):
         """Takes one frame; what it carries goes to `inbox`, to `reads`, or is answered."""
@@ -142,7 +161,15 @@ class Client:
             self.executed += 1
             if header["flags"] & 1:
                 self.frame("acknowledgement")
+        elif kind == "push":
+            assert self.pushes, header
+            place = (header["key"], header["address"], header["length"])
+            self.pushed[place] = self._receive(header["length"])
+            self.executed += 1
+            if header["flags"] & 1:
+                self.frame("acknowledgement")
         elif kind == "READ request":
+            self.reads_asked += 1
             number, self.executed = self.executed, self.executed + 1
             request = (number, header["key"], header["address"], header["length"])
             if self.held_reads is not None:
@@ -197,7 +224,7 @@ class Client:
         envelope = page.request.encode(interface=interface, method=method)
         prefix_bytes = page.header.size + page.entry.size * len(segments) + len(envelope)
         whole = prefix_bytes + sum(map(len, segments)) <= self.receive_buffer
-        table, inline = b"", b""
+        table, inline, ahead = b"", b"", []
         for segment in segments:
             if whole or not segment:
                 table += page.entry.encode(length=len(segment))
@@ -208,6 +235,11 @@ class Client:
                 self.next_address += len(segment)
                 self.granted[rkey] = (address, segment)
                 table += page.entry.encode(address=address, rkey=rkey, length=len(segment))
+                ahead.append((segment, rkey, address))
+        push = b""
+        if self.pushes and len(ahead) == 1 and len(ahead[0][0]) <= page.push_max:
+            data, rkey, address = ahead[0]
+            push = self.frame_bytes("push", data, key=rkey, address=address)
         self.send(
             page.header.encode(
                 kind=page.kinds["request"],
@@ -219,7 +251,8 @@ class Client:
             )
             + table
             + envelope
-            + inline
+            + inline,
+            behind=push,
         )
         return self.generations[slot]
 
@@ -257,7 +290,12 @@ class Client:
                 inline = inline[entry["length"] :]
             else:
                 granted += 1
-                segments.append(self.read(entry["rkey"], entry["address"], entry["length"]))
+                place = (entry["rkey"], entry["address"], entry["length"])
+                is_alone = sum(other["rkey"] != 0 for other in table) == 1
+                if self.pushes and is_alone and entry["length"] <= page.push_max:
+                    while place not in self.pushed:
+                        self.poll()
+                segments.append(self.pushed.pop(place, None) or self.read(*place))
         assert not inline
         if granted:
             self.control("release", header["slot"], header["generation"])

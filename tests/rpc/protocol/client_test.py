@@ -96,6 +96,17 @@ class ClientTest(unittest.TestCase):
             response = self.expect_echo(client, data[:size], slot=size % 8)
             self.assertGreater(response.granted, 0)
 
+    def test_medium_messages_are_pushed_both_ways(self):
+        client = self.connect(pushes=True)
+        for size in [5_000, 65_536, 131_072]:
+            response = self.expect_echo(client, b"x" * size, slot=size % 8)
+            self.assertEqual(response.granted, 1)
+        # Nothing was READ. Each call is a SEND, a push and the control exchange that releases the response.
+        self.assertEqual(client.reads_asked, 0)
+        self.assertEqual(client.sent, 3 * 3)
+        self.expect_echo(client, b"x" * 300_000)
+        self.assertGreater(client.reads_asked, 0)
+
     def test_several_requests_are_answered_in_any_order(self):
         client = self.connect()
         for slot in range(client.slots):

@@ -72,6 +72,8 @@ class Page:
         self.refusals = self._names("status", "the requester's completion")
         fragment = next(row[2] for row in self._rows("kind") if row[1] == "READ response")
         self.fragment_min, self.fragment_max = map(int, re.match(r"(\d+) to (\d+),", fragment).groups())
+        push = next(row[2] for row in self._rows("kind") if row[1] == "push")
+        self.push_max = int(re.match(r"1 to (\d+);", push).group(1))
         self.codes = {}
         for row in self._rows("code"):
             for number, name in zip(row[::2], row[1::2]):

@@ -61,6 +61,21 @@ absl::Status Endpoint::Write(uint64_t wr_id, Sge source, const uint8_t* remote, 
                .rkey = rkey});
 }
 
+absl::Status Endpoint::Push(uint64_t wr_id, Sge source, uint32_t rkey, bool signaled) {
+  return Post({.wr_id = wr_id,
+               .opcode = Opcode::kPush,
+               .signaled = signaled,
+               .sges = {&source, 1},
+               .remote_address = reinterpret_cast<uint64_t>(source.address),
+               .rkey = rkey});
+}
+
+bool Endpoint::TakePush(uint64_t wr_id, Sge sink, const uint8_t* remote, uint32_t rkey) {
+  const bool taken = qp_->TakePush(wr_id, sink, reinterpret_cast<uint64_t>(remote), rkey);
+  if (taken) ++sends_posted;
+  return taken;
+}
+
 absl::Status Endpoint::Receive(uint64_t wr_id, Sge buffer) {
   const ReceiveWorkRequest request = {wr_id | kReceiveMark, buffer};
   absl::Status status = qp_->PostReceive({&request, 1});

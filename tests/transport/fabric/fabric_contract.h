@@ -39,6 +39,7 @@ struct FabricUnderTest {
     size_t connections_max = 200;  // siw: libsiw takes the 145th mapping of a process for an error (0x90000).
   };
   Shortcomings shortcomings;
+  bool pushes = false;  // See QueuePair::push_bytes_max().
 };
 
 // Those that a test binary is for: each defines this.
@@ -104,6 +105,8 @@ class Endpoint {
   absl::Status Send(uint64_t wr_id, Sge sge, bool signaled = true);
   absl::Status Read(uint64_t wr_id, Sge sink, const uint8_t* remote, uint32_t rkey, bool signaled = true);
   absl::Status Write(uint64_t wr_id, Sge source, const uint8_t* remote, uint32_t rkey, bool signaled = true);
+  absl::Status Push(uint64_t wr_id, Sge source, uint32_t rkey, bool signaled = true);
+  bool TakePush(uint64_t wr_id, Sge sink, const uint8_t* remote, uint32_t rkey);
   absl::Status Receive(uint64_t wr_id, Sge buffer);
   // Of which the peer may make use at once, though it learns of it by no SEND.
   uint32_t Grant(Sge range, QueuePair::Access access);

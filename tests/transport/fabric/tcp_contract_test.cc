@@ -39,9 +39,9 @@ std::shared_ptr<Fabric> NewTcpFabricWithTinyBuffers() {
 
 std::vector<FabricUnderTest> FabricsUnderTest() {
   return {
-      {"Tcp", NewTcpFabric, Loopback(AF_INET)},
-      {"TcpOverIpv6", NewTcpFabric, Loopback(AF_INET6)},
-      {"TcpWithTinyBuffers", NewTcpFabricWithTinyBuffers, Loopback(AF_INET)},
+      {"Tcp", NewTcpFabric, Loopback(AF_INET), {}, /*pushes=*/true},
+      {"TcpOverIpv6", NewTcpFabric, Loopback(AF_INET6), {}, /*pushes=*/true},
+      {"TcpWithTinyBuffers", NewTcpFabricWithTinyBuffers, Loopback(AF_INET), {}, /*pushes=*/true},
   };
 }
 

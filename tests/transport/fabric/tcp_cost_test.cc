@@ -103,6 +103,81 @@ TEST_F(TcpFabricTest, SpinningOnOneConnectionIsOneSystemCallAPoll) {
   EXPECT_EQ(counters_.epoll_calls.load(), 10u);  // For new connections, timers and the like.
 }
 
+// One side's part of a round of medium messages: likewise, and takes what was pushed behind it.
+void TakePushAndAnswer(Endpoint& me, Endpoint& peer, uint32_t bytes, uint32_t rkey, uint32_t peer_rkey) {
+  Completion completions[8];
+  bool has_message = false, has_push = false;
+  while (!has_message || !has_push) {
+    if (!has_message) me.completion_queue().Wait(absl::InfiniteDuration());
+    const size_t count = me.completion_queue().Poll(absl::MakeSpan(completions));
+    for (size_t i = 0; i < count; ++i) {
+      has_push |= completions[i].opcode == Opcode::kRead;
+      if (completions[i].opcode != Opcode::kReceive) continue;
+      has_message = true;
+      ASSERT_TRUE(me.qp().TakePush(1, me.At(4096, bytes), reinterpret_cast<uint64_t>(peer.memory() + 4096),
+                                   peer_rkey));
+    }
+  }
+  const ReceiveWorkRequest receive = {0, me.At(1024, 64)};
+  ASSERT_TRUE(me.qp().PostReceive({&receive, 1}).ok());
+  const Sge message = me.At(0, 64), data = me.At(4096, bytes);
+  const SendWorkRequest requests[2] = {{.wr_id = 1, .sges = {&message, 1}},
+                                       {.wr_id = 2,
+                                        .opcode = Opcode::kPush,
+                                        .signaled = true,
+                                        .sges = {&data, 1},
+                                        .remote_address = reinterpret_cast<uint64_t>(data.address),
+                                        .rkey = rkey}};
+  ASSERT_TRUE(me.qp().PostSend(requests).ok());
+}
+
+// A page of storage takes as many as a small message; a larger one takes one more to come to its place.
+TEST_F(TcpFabricTest, ARoundOfPushesCostsThreeSystemCallsASideOrFour) {
+  for (const uint32_t bytes : {8192u, 65536u}) {
+    auto [a, b] = world_.Connect({}, 128 * 1024);
+    const uint32_t a_rkey = a.Grant(a.At(4096, bytes), QueuePair::Access::kRead);
+    const uint32_t b_rkey = b.Grant(b.At(4096, bytes), QueuePair::Access::kRead);
+    for (Endpoint* side : {&a, &b}) {
+      ASSERT_TRUE(side->Receive(0, side->At(1024, 64)).ok());
+      ASSERT_TRUE(side->Receive(0, side->At(1024, 64)).ok());
+    }
+    ASSERT_TRUE(a.Send(1, a.At(0, 64), /*signaled=*/false).ok());
+    ASSERT_TRUE(a.Push(2, a.At(4096, bytes), a_rkey).ok());
+    constexpr uint64_t kRounds = 200;
+    for (uint64_t round = 0; round < kRounds; ++round) {
+      if (round == 10) {
+        counters_.send_calls = 0;
+        counters_.receive_calls = 0;
+        counters_.epoll_calls = 0;
+      }
+      TakePushAndAnswer(b, a, bytes, b_rkey, a_rkey);
+      TakePushAndAnswer(a, b, bytes, a_rkey, b_rkey);
+    }
+    // Each push asks for an acknowledgement, of which one in 64 Poll()s leaves by itself.
+    EXPECT_LE(counters_.send_calls.load(), 2 * (kRounds - 10) * 33 / 32) << bytes;
+    EXPECT_EQ(counters_.receive_calls.load(), (bytes == 8192 ? 2 : 4) * (kRounds - 10)) << bytes;
+    EXPECT_EQ(counters_.epoll_calls.load(), 2 * (kRounds - 10)) << bytes;
+    a.qp().Disconnect();
+    b.qp().Disconnect();
+    world_.PollSome(20);
+  }
+}
+
+TEST_F(TcpFabricTest, APushThatIsDroppedBesideAReadCostsFewSystemCalls) {
+  auto [a, b] = world_.Connect({}, 256 * 1024);
+  const uint32_t rkey = a.Grant(a.At(4096, 65536), QueuePair::Access::kRead);
+  ASSERT_TRUE(b.Receive(1, b.At(0, 64)).ok());
+  ASSERT_TRUE(
+      b.Read(1, b.At(4096, 4096), a.memory() + 4096, rkey).ok());  // Is outstanding until a is polled.
+  ASSERT_TRUE(a.Send(1, a.At(0, 64)).ok());
+  ASSERT_TRUE(a.Push(2, a.At(4096, 65536), rkey).ok());
+  counters_.receive_calls = 0;
+  Completion completions[4];
+  for (int i = 0; i < 20; ++i) b.completion_queue().Poll(absl::MakeSpan(completions));
+  EXPECT_LE(counters_.receive_calls.load(), 30u);
+  HAWSER_UNTIL(world_, a.sends.size() == 2 && b.sends.size() == 1);
+}
+
 TEST_F(TcpFabricTest, AnAcknowledgementLeavesBeforeItsSideSleeps) {
   auto [a, b] = world_.Connect();
   ASSERT_TRUE(b.Receive(1, b.At(0, 100)).ok());

@@ -136,6 +136,11 @@ TEST_F(HostilePeerTest, AViolationIsToldToThePeerBehindNothingUnread) {
   EXPECT_EQ(farewell.length_bytes, peer_.heard().size() - sizeof(FrameHeader));
 }
 
+TEST_F(HostilePeerTest, APushToASideThatDidNotSayThatItTakesThem) {
+  peer_.Say({.kind = FrameKind::kPush, .length_bytes = 4}, "push");
+  ExpectBrokenProtocol("pushed 4 bytes");
+}
+
 TEST_F(HostilePeerTest, AnEmptySend) {
   peer_.Say({.kind = FrameKind::kSend});
   ExpectBrokenProtocol("SEND of 0 bytes");
@@ -351,6 +356,136 @@ TEST_F(HostilePeerTest, FramesMayComeByteByByte) {
   EXPECT_EQ(b_.Text(2000, 5), "write");
   peer_.HearBytes(sizeof(FrameHeader));
   EXPECT_EQ(peer_.FrameAt(0).acknowledged, 2u);
+}
+
+// A peer that may push, since both sides said in their greetings that they take pushes.
+class PushingPeerTest : public TcpFabricTest {
+ protected:
+  void SetUp() override {
+    peer_.BecomePeerOf(b_, kTakesPushes);
+    for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(b_.Receive(i, b_.At(i * 100, 100)).ok());
+  }
+  void ExpectBrokenProtocol(absl::string_view how) {
+    HAWSER_UNTIL(world_, b_.news().ended());
+    EXPECT_THAT(std::string(b_.news().why.message()), HasSubstr(std::string(how)));
+    world_.ExpectEverythingComesBack(b_);
+  }
+  // What can be done only between one Poll() and the next is tried after each.
+  template <typename Done>
+  bool PollUntil(Done done) {
+    for (const absl::Time end = absl::Now() + absl::Seconds(20); absl::Now() < end;) {
+      world_.PollOnce();
+      if (done()) return true;
+    }
+    return false;
+  }
+
+  Endpoint& b_ = world_.NewEndpoint(1, {.send_depth = 8, .receive_depth = 8, .read_depth = 4}, 256 * 1024);
+  Stranger peer_{world_};
+};
+
+TEST_F(PushingPeerTest, AnEmptyPush) {
+  peer_.Say({.kind = FrameKind::kPush});
+  ExpectBrokenProtocol("pushed 0 bytes");
+}
+
+TEST_F(PushingPeerTest, APushThatIsTooLong) {
+  peer_.Say({.kind = FrameKind::kPush, .length_bytes = kPushBytesMax + 1});
+  ExpectBrokenProtocol("pushed 135169 bytes");
+}
+
+TEST_F(PushingPeerTest, PushesOfWhatIsNotAskedForAreDropped) {
+  const std::string bytes(kPushBytesMax, 'p');
+  for (uint64_t i = 0; i < 100; ++i) {
+    peer_.Say({.kind = FrameKind::kSend, .length_bytes = 4}, "look");
+    peer_.Say({.kind = FrameKind::kPush, .length_bytes = kPushBytesMax, .key = 7}, bytes);
+    HAWSER_UNTIL(world_, b_.receives.size() == i + 1);
+    ASSERT_TRUE(b_.Receive(8 + i, b_.At(0, 100)).ok());
+  }
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(b_.memory()[1000 + i], 0);
+  EXPECT_FALSE(b_.news().ended());
+}
+
+TEST_F(PushingPeerTest, TwoPushesBehindOneSend) {
+  peer_.Say({.kind = FrameKind::kSend, .length_bytes = 4}, "look");
+  for (int i = 0; i < 2; ++i) peer_.Say({.kind = FrameKind::kPush, .length_bytes = 4, .key = 7}, "push");
+  ExpectBrokenProtocol("pushed twice behind one SEND");
+}
+
+TEST_F(PushingPeerTest, ALateByteOfAPushChangesNothingThatWasTaken) {
+  const FrameHeader push = {.kind = FrameKind::kPush, .length_bytes = 4, .key = 7, .address = 4096};
+  peer_.Say({.kind = FrameKind::kSend, .length_bytes = 4}, "look");
+  peer_.Say(push, "true");
+  const auto* const remote = reinterpret_cast<const uint8_t*>(4096);
+  ASSERT_TRUE(PollUntil([&] { return b_.TakePush(1, b_.At(1000, 4), remote, 7); }));
+  HAWSER_UNTIL(world_, b_.sends.size() == 1);
+  peer_.Say({.kind = FrameKind::kSend, .length_bytes = 4}, "more");
+  peer_.Say(push, "lies");
+  HAWSER_UNTIL(world_, b_.receives.size() == 2);
+  world_.PollSome(5);
+  EXPECT_EQ(b_.Text(1000, 4), "true");
+}
+
+TEST_F(PushingPeerTest, APushThatIsCutByADisconnectComesBackFlushed) {
+  peer_.Say({.kind = FrameKind::kSend, .length_bytes = 4}, "look");
+  peer_.Say({.kind = FrameKind::kPush, .length_bytes = 60000, .key = 7, .address = 4096}, "the front of it");
+  const auto* const remote = reinterpret_cast<const uint8_t*>(4096);
+  ASSERT_TRUE(PollUntil([&] { return b_.TakePush(1, b_.At(1000, 60000), remote, 7); }));
+  world_.PollSome(5);
+  b_.qp().Disconnect();
+  peer_.Say(std::string(59985, 'x'));
+  world_.ExpectEverythingComesBack(b_);
+  ASSERT_EQ(b_.sends.size(), 1u);
+  EXPECT_THAT(b_.sends[0], CompletionIs(1, kFlushed));
+  EXPECT_EQ(b_.memory()[1015], 0);
+}
+
+TEST_F(PushingPeerTest, WhatComesWhilePushesWaitIsNotForgotten) {
+  auto [c, d] = world_.Connect();  // With another connection, a queue looks only at sockets that have news.
+  const auto frame = [](const FrameHeader& header, absl::string_view payload) {
+    return absl::StrCat(absl::string_view(reinterpret_cast<const char*>(&header), sizeof(header)), payload);
+  };
+  const std::string send = frame({.kind = FrameKind::kSend, .length_bytes = 4}, "look");
+  const std::string push = frame({.kind = FrameKind::kPush, .length_bytes = 4, .key = 7}, "push");
+  peer_.Say(send + push + send + push);
+  for (int i = 0; i < 3; ++i) b_.completion_queue().Poll({});  // Finds both, and has no room to tell of them.
+  peer_.Say(send);
+  for (int i = 0; i < 3; ++i) b_.completion_queue().Poll({});
+  HAWSER_UNTIL(world_, b_.receives.size() == 3);
+}
+
+TEST_F(PushingPeerTest, APushMayComeByteByByte) {
+  const FrameHeader send = {.kind = FrameKind::kSend, .length_bytes = 4};
+  const FrameHeader push = {.kind = FrameKind::kPush, .length_bytes = 30, .key = 7, .address = 4096};
+  std::string all(reinterpret_cast<const char*>(&send), sizeof(send));
+  all += "look" + std::string(reinterpret_cast<const char*>(&push), sizeof(push)) + std::string(30, 'p');
+  bool taken = false;
+  for (const char byte : all) {
+    peer_.Say(std::string(1, byte));
+    for (int i = 0; i < 3; ++i) {
+      world_.PollOnce();
+      taken |= b_.TakePush(1, b_.At(1000, 30), reinterpret_cast<const uint8_t*>(4096), 7);
+    }
+  }
+  ASSERT_TRUE(taken);
+  HAWSER_UNTIL(world_, b_.sends.size() == 1);
+  EXPECT_EQ(b_.Text(1000, 30), std::string(30, 'p'));
+  peer_.Say(send, "more");
+  HAWSER_UNTIL(world_, b_.receives.size() == 2);
+}
+
+TEST_F(PushingPeerTest, APeerThatDiesInTheMiddleOfAPushThatWasTaken) {
+  peer_.Say({.kind = FrameKind::kSend, .length_bytes = 4}, "look");
+  peer_.Say({.kind = FrameKind::kPush, .length_bytes = 60000, .key = 7, .address = 4096}, "the front of it");
+  const auto* const remote = reinterpret_cast<const uint8_t*>(4096);
+  ASSERT_TRUE(PollUntil([&] { return b_.TakePush(1, b_.At(1000, 60000), remote, 7); }));
+  world_.PollSome(5);
+  EXPECT_TRUE(b_.sends.empty());
+  peer_.Close();
+  HAWSER_UNTIL(world_, b_.news().ended());
+  world_.ExpectEverythingComesBack(b_);
+  ASSERT_EQ(b_.sends.size(), 1u);
+  EXPECT_THAT(b_.sends[0], CompletionIs(1, kFlushed));
 }
 
 // Frames that are nearly right, and rubbish: each ends its own connection or none, and touches only what was

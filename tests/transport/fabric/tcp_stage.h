@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <cstring>
@@ -44,6 +45,8 @@ class Stranger {
   explicit Stranger(FabricWorld& world) : Stranger(world, socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const SocketAddress address = world.listener().address();
     EXPECT_EQ(connect(socket_.get(), address.get(), address.length_bytes()), 0);
+    const int on = 1;  // What is said behind something else leaves at once, too.
+    setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   }
   // With a socket that is connected already, or will be.
   Stranger(FabricWorld& world, int fd) : world_(world), socket_(fd) {}
@@ -84,8 +87,8 @@ class Stranger {
   }
 
   // Greets properly, and `endpoint` accepts; then frames can be said and heard.
-  void BecomePeerOf(Endpoint& endpoint) {
-    Say(EncodeGreeting(GreetingKind::kConnect, 16, ""));
+  void BecomePeerOf(Endpoint& endpoint, uint8_t flags = 0) {
+    Say(EncodeGreeting(GreetingKind::kConnect, 16, "", flags));
     HAWSER_UNTIL(world_, !world_.requests().requests.empty());
     ASSERT_TRUE(endpoint.qp().Accept(*world_.requests().requests[0], "").ok());
     world_.requests().requests.clear();

@@ -104,11 +104,26 @@ void HostilePeer::Send(absl::string_view message) {
 }
 
 TableEntry HostilePeer::Grant(uint32_t size_bytes) {
-  uint8_t* const at = memory_ + kMemory - kReadable;
+  uint8_t* const at = readable();
   absl::StatusOr<uint32_t> rkey =
       queue_pair_->Grant({at, size_bytes, region_->lkey()}, fabric::QueuePair::Access::kRead);
   EXPECT_TRUE(rkey.ok()) << rkey.status();
   return {reinterpret_cast<uint64_t>(at), rkey.value_or(0), size_bytes};
+}
+
+uint8_t* HostilePeer::readable() { return memory_ + kMemory - kReadable; }
+
+void HostilePeer::Push(const TableEntry& entry) {
+  const fabric::Sge sge = {readable(), static_cast<uint32_t>(entry.length_bytes), region_->lkey()};
+  fabric::SendWorkRequest request;
+  request.wr_id = kSendId;
+  request.opcode = fabric::Opcode::kPush;
+  request.signaled = true;
+  request.sges = {&sge, 1};
+  request.remote_address = entry.address;
+  request.rkey = entry.rkey;
+  const absl::Status status = queue_pair_->PostSend({&request, 1});
+  ASSERT_TRUE(status.ok()) << status;
 }
 
 void HostilePeer::Disconnect() { queue_pair_->Disconnect(); }

@@ -37,6 +37,11 @@ class HostilePeer final : fabric::ConnectionHandler, fabric::ListenHandler {
   void Send(absl::string_view message);
   // Lets the other side READ so many bytes of this one's memory; what an honest table would say of it.
   TableEntry Grant(uint32_t size_bytes);
+  // Sends ahead as many bytes as `entry` says, of the front of what may be READ, under the address and rkey
+  // that it says (fabric::Opcode::kPush).
+  void Push(const TableEntry& entry);
+  bool can_push() const { return queue_pair_->push_bytes_max() != 0; }
+  uint8_t* readable();
   void Disconnect();
   // No receives are posted from now on for what comes.
   void StopReceiving() { receiving_ = false; }

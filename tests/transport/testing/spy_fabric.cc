@@ -125,6 +125,8 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
         for (const fabric::Sge& sge : request.sges) counts_.read_bytes += sge.length;
         counts_.reads_outstanding_max = std::max(counts_.reads_outstanding_max, ++counts_.reads_outstanding);
         spy_.reads_[request.wr_id] = true;
+      } else if (request.opcode == fabric::Opcode::kPush) {
+        ++counts_.pushes;
       } else {
         ++counts_.sends;
         if (request.signaled) ++counts_.signaled_sends;
@@ -146,6 +148,12 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
   void Revoke(uint32_t rkey, uint64_t wr_id) override {
     --counts_.grants;
     real_->Revoke(rkey, wr_id);
+  }
+  uint32_t push_bytes_max() const override { return spy_.pushes_ ? real_->push_bytes_max() : 0; }
+  bool TakePush(uint64_t wr_id, const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey) override {
+    const bool taken = real_->TakePush(wr_id, sink, remote_address, rkey);
+    counts_.taken_pushes += taken;
+    return taken;
   }
   void Disconnect() override { real_->Disconnect(); }
   void DisconnectBecause(absl::string_view why) override { real_->DisconnectBecause(why); }

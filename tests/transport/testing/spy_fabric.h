@@ -19,6 +19,8 @@ class SpyFabric final : public fabric::Fabric {
   // Of one queue pair, also after its end.
   struct Counts {
     uint64_t sends = 0;  // Posted, of each kind.
+    uint64_t pushes = 0;
+    uint64_t taken_pushes = 0;
     uint64_t signaled_sends = 0;
     uint64_t reads = 0;
     uint64_t read_bytes = 0;
@@ -64,6 +66,9 @@ class SpyFabric final : public fabric::Fabric {
   // What queue pairs guess of their peers. At first: not at all on this core.
   void SetPeersShareCore(bool share) { peers_share_core_ = share; }
 
+  // Queue pairs push, and take pushes, if the other fabric does. At first they do not, as a NIC.
+  void LetPush() { pushes_ = true; }
+
   // Of one queue pair at once; as few as a NIC may have.
   void LimitGrants(int64_t grants_max) { grants_max_ = grants_max; }
 
@@ -102,6 +107,7 @@ class SpyFabric final : public fabric::Fabric {
   bool fail_posts_ = false;
   bool keep_back_flushes_ = false;
   bool peers_share_core_ = false;
+  bool pushes_ = false;
   std::optional<int> numa_node_;
   int64_t grants_max_ = INT64_MAX;
 };

@@ -1,0 +1,140 @@
+// Pushes: what a peer may READ, sent ahead.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/transport/fabric/contract_suites.h"
+#include "hawser/tests/transport/fabric/fabric_contract.h"
+#include "hawser/transport/fabric/fabric.h"
+
+namespace hawser::fabric {
+namespace {
+
+constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
+
+std::vector<FabricUnderTest> ThosePushing() {
+  std::vector<FabricUnderTest> all = FabricsUnderTest();
+  all.erase(std::remove_if(all.begin(), all.end(), [](const FabricUnderTest& one) { return !one.pushes; }),
+            all.end());
+  return all;
+}
+
+class PushContractTest : public FabricContract {
+ protected:
+  static constexpr size_t kMemory = 1 << 20;
+  static constexpr size_t kData = 4096;  // Where what is pushed is, and goes to.
+
+  // `from` says "look", and pushes `length` bytes behind it. The last Poll() before this returns tells `to` of
+  // them. Returns the rkey.
+  uint32_t Announce(Endpoint& from, Endpoint& to, uint32_t length) {
+    const uint32_t rkey = from.Grant(from.At(kData, length), QueuePair::Access::kRead);
+    const size_t before = to.receives.size();
+    EXPECT_TRUE(to.Receive(before, to.At(0, 100)).ok());
+    from.Fill(0, "look");
+    EXPECT_TRUE(from.Send(100 + before, from.At(0, 4), /*signaled=*/false).ok());
+    EXPECT_TRUE(from.Push(200 + before, from.At(kData, length), rkey).ok());
+    HAWSER_UNTIL(world_, to.receives.size() > before);
+    return rkey;
+  }
+};
+HAWSER_INSTANTIATE(PushContractTest, ThosePushing());
+
+TEST_P(PushContractTest, WhatIsTakenIsThereWithoutARead) {
+  auto [a, b] = world_.Connect({}, kMemory);
+  FillPattern(a, 1);
+  for (const uint32_t length : {1u, 24u, 4096u, 8192u, 10000u, 65536u, 135168u}) {
+    std::memset(b.memory(), 0, b.memory_bytes());
+    const size_t before = b.sends.size();
+    const uint32_t rkey = Announce(a, b, length);
+    ASSERT_TRUE(b.TakePush(7, b.At(kData, length), a.memory() + kData, rkey)) << length;
+    HAWSER_UNTIL(world_, b.sends.size() > before);
+    EXPECT_THAT(b.sends.back(), CompletionIs(7, kSuccess));
+    EXPECT_EQ(b.sends.back().opcode, Opcode::kRead);
+    EXPECT_EQ(std::memcmp(b.memory() + kData, a.memory() + kData, length), 0) << length;
+    EXPECT_EQ(b.memory()[kData + length], 0) << length;
+    FillPattern(a, length);
+  }
+  // Each push has completed, and with it the SEND before it.
+  HAWSER_UNTIL(world_, a.sends.size() == 7);
+}
+
+TEST_P(PushContractTest, WhatIsNotTakenIsDroppedAndCanBeRead) {
+  auto [a, b] = world_.Connect({}, kMemory);
+  FillPattern(a, 2);
+  for (const uint32_t length : {100u, 4096u, 65536u}) {
+    const size_t before = b.sends.size();
+    const uint32_t rkey = Announce(a, b, length);
+    world_.PollSome(3);
+    EXPECT_FALSE(b.TakePush(7, b.At(kData, length), a.memory() + kData, rkey));
+    ASSERT_TRUE(b.Read(8, b.At(kData, length), a.memory() + kData, rkey).ok());
+    HAWSER_UNTIL(world_, b.sends.size() > before);
+    EXPECT_THAT(b.sends.back(), CompletionIs(8, kSuccess));
+    EXPECT_EQ(std::memcmp(b.memory() + kData, a.memory() + kData, length), 0) << length;
+  }
+}
+
+TEST_P(PushContractTest, OnlyWhatWasPushedCanBeTaken) {
+  auto [a, b] = world_.Connect({}, kMemory);
+  const uint32_t rkey = Announce(a, b, 4096);
+  const uint8_t* const data = a.memory() + kData;
+  EXPECT_FALSE(b.TakePush(7, b.At(kData, 4096), data, rkey + 1));
+  EXPECT_FALSE(b.TakePush(7, b.At(kData, 4096), data + 8, rkey));
+  EXPECT_FALSE(b.TakePush(7, b.At(kData, 4095), data, rkey));
+  EXPECT_FALSE(b.TakePush(7, b.At(kData, 4097), data, rkey));
+  EXPECT_TRUE(b.TakePush(7, b.At(kData, 4096), data, rkey));
+  EXPECT_FALSE(b.TakePush(8, b.At(kData, 4096), data, rkey)) << "twice";
+  HAWSER_UNTIL(world_, b.sends.size() == 1);
+}
+
+TEST_P(PushContractTest, WhatFollowsComesInOrder) {
+  auto [a, b] = world_.Connect({}, kMemory);
+  FillPattern(a, 3);
+  for (uint64_t i = 1; i <= 20; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 8, 8)).ok());
+  const uint32_t rkey = a.Grant(a.At(kData, 65536), QueuePair::Access::kRead);
+  for (uint64_t i = 1; i <= 20; ++i) {
+    a.memory()[i] = static_cast<uint8_t>(i);
+    ASSERT_TRUE(a.Send(i, a.At(i, 1)).ok());
+    if (i % 2 == 0) {
+      ASSERT_TRUE(a.Push(100 + i, a.At(kData, 65536), rkey).ok());
+    }
+  }
+  size_t seen = 0, taken = 0;
+  for (int left = 10'000; left > 0 && (seen < 20 || b.sends.size() < taken); --left) {
+    world_.PollOnce();
+    for (; seen < b.receives.size(); ++seen) {
+      ASSERT_EQ(b.memory()[(seen + 1) * 8], seen + 1);
+      // Every other one that can be.
+      if (seen % 4 == 1) taken += b.TakePush(50 + seen, b.At(kData, 65536), a.memory() + kData, rkey);
+    }
+  }
+  EXPECT_EQ(seen, 20u);
+  EXPECT_GT(taken, 0u);
+  EXPECT_EQ(b.sends.size(), taken);
+  HAWSER_UNTIL(world_, a.sends.size() == 30);
+}
+
+TEST_P(PushContractTest, OneThatIsTooLongIsRefused) {
+  auto [a, b] = world_.Connect({}, kMemory);
+  const uint32_t length = a.qp().push_bytes_max() + 1;
+  const uint32_t rkey = a.Grant(a.At(kData, length), QueuePair::Access::kRead);
+  EXPECT_THAT(a.Push(1, a.At(kData, length), rkey), HasCode(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_P(PushContractTest, WhatWasTakenComesBackAtTheEnd) {
+  for (const bool by_peer : {false, true}) {
+    auto [a, b] = world_.Connect({}, kMemory);
+    const uint32_t rkey = Announce(a, b, 65536);
+    ASSERT_TRUE(b.TakePush(7, b.At(kData, 65536), a.memory() + kData, rkey));
+    (by_peer ? a : b).qp().Disconnect();
+    if (by_peer) HAWSER_UNTIL(world_, b.news().ended());
+    world_.ExpectEverythingComesBack(b);
+    ASSERT_EQ(b.sends.size(), 1u);
+  }
+}
+
+}  // namespace
+}  // namespace hawser::fabric
