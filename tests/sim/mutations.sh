@@ -51,7 +51,7 @@ options=("$@")
 
 mutation 'flushed work is not waited for' transport/connection.cc \
   'send_queue_.outstanding() != 0 || receive_ring_.posted() != 0 ||
-      (outbounds_.revokes() && queue_pair_ != nullptr)' 'false'
+      inbounds_.has_taken() || (outbounds_.revokes() && queue_pair_ != nullptr)' 'false'
 mutation 'receives are posted again when there are none' transport/connection.cc \
   'if (ready_ && receive_ring_.wants_refill() &&' 'if (ready_ && receive_ring_.posted() == 0 &&'
 mutation 'fewer receives wait than messages may come' transport/receive_ring.h \
