@@ -56,12 +56,12 @@ struct CallOptions {
 // traverse. A reader that goes beyond one gets ResourceExhausted.
 struct ReadLimits {
   // Bytes that may be traversed per byte of the message, beside the first 8 MiB. Each call of a getter counts
-  // the size of what it returns again: a loop keeps it in a variable. A message of at most 1 KiB in which no
-  // two pointers lead to one object is checked once, when it is first read, and counts nothing. Why 16: a
-  // handler may look at a large field some ten times. A hostile message whose pointers all lead to the same
-  // objects makes a handler that follows each of them do as much work. That is 2 words of 8 bytes per byte,
-  // and a word took 5 ns to follow on the machine of this writing. The peer has sent each of those bytes; a
-  // message below 512 KiB costs no more than the first 8 MiB do, about 5 ms.
+  // the size of what it returns again: a loop keeps it in a variable. A message of at most 1 KiB whose
+  // pointers lead to no more than its size is checked once, when it is first read, and counts nothing.
+  // Why 16: a handler may look at a large field some ten times. A hostile message whose pointers all lead to
+  // the same objects makes a handler that follows each of them do as much work. That is 2 words of 8 bytes
+  // per byte, and a word took 5 ns to follow on the machine of this writing. The peer has sent each of those
+  // bytes; a message below 512 KiB costs no more than the first 8 MiB do, about 5 ms.
   uint32_t traversal_factor = 16;
   // Structs and lists inside each other.
   int nesting_max = 64;

@@ -17,9 +17,9 @@ inline constexpr size_t kFlatWordsMax = 128;
 
 // True: Cap'n Proto's unchecked readers (PointerReader::getRootUnchecked()) touch nothing outside `words`,
 // whatever schema they read it with. Each pointer that can be reached from the root, the first of `words`,
-// leads to an object inside; no object is reached twice; nothing is nested deeper than `nesting_max`; there
-// are no far pointers and no capabilities. The readers still refuse an object of a wrong kind, and a text
-// that does not end with a 0.
+// leads to an object inside; the objects, each counted once for each way that leads to it, are no larger
+// than `words`; nothing is nested deeper than `nesting_max`; there are no far pointers and no capabilities. The
+// readers still refuse an object of a wrong kind, and a text that does not end with a 0.
 // False: `words` are malformed, too many, or have one of those. Read them with a MessageReader, which says what
 // is wrong.
 // The format: https://capnproto.org/encoding.html
