@@ -36,8 +36,8 @@ using transport::Runtime;
 
 // Of one call.
 struct CallOptions {
-  // For a call that a handler makes to answer its own: it ends with that one's deadline, and is cancelled
-  // when the caller of that one stops waiting before it is answered. Change what is returned at will.
+  // For a call that a handler makes to answer its own: it ends with that one's deadline, and is cancelled when
+  // the caller of that one stops waiting before it is answered. Change what is returned at will.
   static CallOptions For(ServerContext& context);
 
   // When the caller stops waiting. The earlier of the two counts; neither given:
@@ -56,8 +56,7 @@ struct CallOptions {
 // traverse. A reader that goes beyond one gets ResourceExhausted.
 struct ReadLimits {
   // Bytes that may be traversed per byte of the message, beside the first 8 MiB. Each call of a getter counts
-  // the size of what it returns again: a loop keeps it in a variable. A message of at most 1 KiB whose
-  // pointers lead to no more than its size is checked once, when it is first read, and counts nothing.
+  // the size of what it returns again: a loop keeps it in a variable.
   // Why 16: a handler may look at a large field some ten times. A hostile message whose pointers all lead to
   // the same objects makes a handler that follows each of them do as much work. That is 2 words of 8 bytes
   // per byte, and a word took 5 ns to follow on the machine of this writing. The peer has sent each of those
@@ -103,13 +102,13 @@ struct ServerOptions {
   // Memory and pollers that others use too, of one fabric, instead of the server's own: the three above say
   // nothing then.
   std::shared_ptr<Runtime> runtime = nullptr;
-  // Where handlers run; empty: on the poller, which they must not block. The poller calls this for each
-  // request, so it queues `handler`, which is move-only, and returns. A `handler` that is destroyed unrun
-  // answers Unavailable. What runs them outlives the server.
+  // Where handlers run; empty: on the poller, which they must not block. The poller calls this for each request,
+  // so it queues `handler`, which is move-only, and returns. A `handler` that is destroyed unrun answers
+  // Unavailable. What runs them outlives the server.
   std::function<void(absl::AnyInvocable<void()> handler)> executor = {};
   // The destructor of the server waits for DeferredCalls that are not finished, at most this long for all of
-  // them together. Then it names them in the log and goes without them: they can still be finished, which has
-  // no effect. Until the last of them is, the server's pollers and memory stay.
+  // them together. Then it names them in the log and goes without them: they can still be finished, which has no
+  // effect. Until the last of them is, the server's pollers and memory stay.
   absl::Duration handler_grace = absl::Seconds(5);
   ConnectionOptions connection = {};
   // Connections at most, in all and from one host (an IPv4 address, or an IPv6 network of 64 bits); a further

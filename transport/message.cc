@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
 #include "hawser/base/mutex.h"
-#include "hawser/transport/flat_message.h"
 #include "hawser/transport/retired_memory.h"
 
 namespace hawser::transport {
@@ -208,17 +207,6 @@ capnp::MessageReader& IncomingMessage::reader(const capnp::ReaderOptions& option
   static_assert(sizeof(Reader) <= sizeof(reader_space_));
   if (reader_ == nullptr) reader_ = new (reader_space_) Reader(this, options);
   return *reader_;
-}
-
-capnp::AnyPointer::Reader IncomingMessage::root(const capnp::ReaderOptions& options) {
-  if (segments_.size() == 1 && reader_ == nullptr) {
-    const auto* const words = reinterpret_cast<const capnp::word*>(segments_[0].address);
-    const size_t count = segments_[0].length_bytes / sizeof(capnp::word);
-    if (IsFlat({reinterpret_cast<const uint64_t*>(words), count}, options.nestingLimit)) {
-      return capnp::AnyPointer::Reader(capnp::_::PointerReader::getRootUnchecked(words));
-    }
-  }
-  return reader(options).getRoot<capnp::AnyPointer>();
 }
 
 // ---- MessagePool

@@ -1,7 +1,6 @@
 #ifndef HAWSER_TRANSPORT_MESSAGE_H_
 #define HAWSER_TRANSPORT_MESSAGE_H_
 
-#include <capnp/any.h>
 #include <capnp/message.h>
 #include <string.h>
 
@@ -170,10 +169,6 @@ class IncomingMessage {
   // Validates as it reads, and throws kj::Exception on what is malformed. The limits are fixed by the first
   // call.
   capnp::MessageReader& reader(const capnp::ReaderOptions& options);
-
-  // The same, but a small message is checked here and now (flat_message.h), and then what is read of it does
-  // not count against options.traversalLimitInWords.
-  capnp::AnyPointer::Reader root(const capnp::ReaderOptions& options);
 
   // ---- For the connection.
   struct Segment {

@@ -17,7 +17,7 @@ namespace hawser::internal {
 // Calls that wait: a list, first in first out, and one timer, for the earliest of their deadlines. Most calls
 // have the same timeout, so each has a deadline no earlier than those before it, and the first of these in
 // the list has the earliest; the others are in a heap. What it does with one of those costs O(log n), with
-// any other O(1). Intrusive: a call is in one queue at most.
+// any other O(1), amortised. Intrusive: a call is in one queue at most.
 // Thread:   on the poller.
 class CallQueue {
  public:

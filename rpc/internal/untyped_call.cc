@@ -54,7 +54,7 @@ capnp::AnyPointer::Reader Root(transport::IncomingMessage& message, const ReadLi
   options.traversalLimitInWords =
       (message.body_bytes() * limits.traversal_factor + kTraversalBytes) / sizeof(capnp::word);
   options.nestingLimit = limits.nesting_max;
-  return message.root(options);
+  return message.reader(options).getRoot<capnp::AnyPointer>();
 }
 
 void Misused(const char* how, const char* method) {

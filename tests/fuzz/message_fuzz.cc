@@ -12,7 +12,6 @@
 #include "hawser/tests/fuzz/fuzz.h"
 #include "hawser/tests/sim/network.h"
 #include "hawser/tests/sim/sim_fabric.h"
-#include "hawser/transport/flat_message.h"
 #include "hawser/transport/message.h"
 
 namespace hawser::fuzz {
@@ -87,32 +86,12 @@ struct Walk {
   uint64_t sum = 0;
 };
 
-capnp::ReaderOptions Options(const transport::IncomingMessage& message) {
+capnp::AnyPointer::Reader Root(transport::IncomingMessage& message) {
   capnp::ReaderOptions options;
   options.traversalLimitInWords =
       (message.body_bytes() * ReadLimits().traversal_factor + kTraversalBytes) / sizeof(capnp::word);
   options.nestingLimit = ReadLimits().nesting_max;
-  return options;
-}
-
-capnp::AnyPointer::Reader Root(transport::IncomingMessage& message) {
-  return message.reader(Options(message)).getRoot<capnp::AnyPointer>();
-}
-
-// What is checked as a whole reads as what is checked at each step does, and nothing in it is refused.
-void CheckFlat(absl::string_view body) {
-  Received stepwise(body, Script(nullptr, 0));
-  Walk walk;
-  const absl::Status status = internal::CatchMalformed([&] { walk.Pointer(Root(*stepwise.message), 0); });
-  Received received(body, Script(nullptr, 0));
-  Walk flat;
-  const absl::Status read =
-      internal::CatchMalformed([&] { flat.Pointer(received.message->root(Options(*received.message)), 0); });
-  FUZZ_EXPECT(read == status && flat.sum == walk.sum && flat.words == walk.words, read.ToString());
-  const ExactCopy& segment = *received.segments[0];
-  const absl::Span<const uint64_t> words(reinterpret_cast<const uint64_t*>(segment.data()),
-                                         segment.size() / 8);
-  FUZZ_EXPECT(read.ok() || !transport::IsFlat(words, ReadLimits().nesting_max), read.ToString());
+  return message.reader(options).getRoot<capnp::AnyPointer>();
 }
 
 void CheckReading(absl::string_view body, const Script& cuts) {
@@ -244,7 +223,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Script where(reinterpret_cast<const uint8_t*>(cuts.data()), cuts.size());
   const absl::string_view body = script.Rest();
   CheckReading(body, where);
-  CheckFlat(body);
   CheckStatus(body, where, code);
   CheckEnvelopes(body.substr(0, std::min<size_t>(body.size(), 24)));
   return 0;
