@@ -11,8 +11,8 @@
 
 namespace hawser {
 
-// Registered memory for one payload, from Channel::AllocateBuffer() or Server::AllocateBuffer(). Sent without
-// a copy by Call::Attach() and ServerContext::Attach(). Move-only; not zeroed.
+// Registered memory for one payload, from Channel::AllocateBuffer() or Server::AllocateBuffer().
+// Call::Attach() and ServerContext::Attach() send it without a copy. Move-only; not zeroed.
 class Buffer {
  public:
   Buffer() = default;

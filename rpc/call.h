@@ -32,18 +32,18 @@ inline const std::shared_ptr<ChannelCore>& CoreOf(const std::shared_ptr<Channel>
 
 }  // namespace internal
 
-// The results of one call, read in place where the fabric put them. Move-only; owns the memory.
-// A hostile or broken server can send a malformed message: the accessors then throw kj::Exception, as Cap'n
-// Proto's do. A client that does not trust its server reads inside Read(), which makes that a Status.
-// Readers of it, and those that a handler gets of its request, lead to memory that serves the next call when
-// the Reply, or the call, has ended. A debug build overwrites it then, and AddressSanitizer reports each use.
+// The results of one call, read in place where the fabric put them. Move-only; owns the memory. A hostile or
+// broken server can send a malformed message: the accessors then throw kj::Exception, as Cap'n Proto's do. A
+// client that does not trust its server reads inside Read(), which makes that a Status. When the Reply ends,
+// the memory that its Readers refer to is reused for another call; so is a handler's request when its call
+// ends. A debug build then overwrites that memory, and AddressSanitizer reports each use.
 template <typename Results>
 class Reply {
  public:
   Reply(transport::IncomingMessagePtr message, typename Results::Reader reader)
       : message_(std::move(message)), reader_(reader) {}
 
-  // What they lead to ends with this object, so one that ends with the expression has none:
+  // A Reader is valid as long as this object, so a temporary Reply has no accessors:
   // (*call.Send().Wait())->getData() does not compile.
   const typename Results::Reader* operator->() const& { return &reader_; }
   const typename Results::Reader& operator*() const& { return reader_; }
@@ -65,7 +65,7 @@ class Reply {
 };
 
 // A call that was sent. One of Wait(), Then() and co_await takes its one result; a second one is a bug of the
-// program's, and a CHECK. Destroyed before that, it cancels.
+// program, and a CHECK. Destroying it before that cancels the call.
 template <typename Results>
 class PendingCall {
  public:
@@ -78,8 +78,8 @@ class PendingCall {
 
   // Blocks until the result is there, at the deadline at the latest, also while a callback on another thread
   // holds the poller of the channel. The waiting thread polls by itself, unless another one does.
-  // FailedPrecondition: called on a poller's thread (in a handler or callback), where all else on that poller
-  // would wait, too; the call is cancelled.
+  // FailedPrecondition: called on a poller's thread (in a handler or callback), where it would block
+  // everything else on that poller. The call is cancelled.
   absl::StatusOr<Reply<Results>> Wait() {
     Take();
     internal::CallResult result = call_.Wait();
@@ -88,11 +88,10 @@ class PendingCall {
 
   // `callback(absl::StatusOr<Reply<Results>>)` runs once, on the thread that drives the poller: the poller's
   // own, or one in a call that waits for the network (Wait(), Channel::Connect()). It never runs inside
-  // another call of the application's, so the caller may hold a lock that the callback takes. Keep it short:
-  // the poller keeps the deadlines, so other callbacks and coroutines hear of theirs only when it has
-  // returned.
-  // It allocates nothing if it fits two pointers. Keeps running when this object is gone; keep the object to
-  // Cancel(). (In a child after fork(), where no thread drives, it runs here.)
+  // another call of the application, so the caller may hold a lock that the callback takes. Keep it short:
+  // the poller enforces the deadlines, so other callbacks and coroutines get theirs only after it has
+  // returned. A callback that fits two pointers is not allocated. The call goes on when this object is
+  // destroyed; keep it if you may Cancel(). (In a child after fork(), where no thread drives, it runs here.)
   template <typename Callback>
   PendingCall& Then(Callback callback) {
     Take();
@@ -111,7 +110,7 @@ class PendingCall {
     return Awaiter(call_.Share());
   }
 
-  // The result becomes Cancelled, unless it is there already, and the server is told. From any thread, also
+  // Makes the result Cancelled, unless it is there already, and notifies the server. From any thread, also
   // while another one is in Wait(), or a coroutine awaits the result.
   void Cancel() {
     if (call_) call_.Cancel();
@@ -181,33 +180,32 @@ class Call {
   Call(Call&&) noexcept = default;
   Call& operator=(Call&&) = delete;
 
-  // A builder of Cap'n Proto, which throws kj::Exception here, at the caller, when it is asked for more than
-  // it can hold: a Data of more than 512 MiB - 1 bytes (initValue(), setValue()), a Text of one less, a list
-  // of more than 2^29 - 1 elements or 4 GiB. Nothing else of a call throws.
-  // CHECK: the call was sent, or moved from.
+  // A Cap'n Proto builder. It throws kj::Exception at its caller when it is asked for more than it can hold:
+  // a Data of more than 512 MiB - 1 bytes (initValue(), setValue()), a Text of one less, a list of more than
+  // 2^29 - 1 elements or 4 GiB. Nothing else of a call throws. CHECK: the call was sent, or moved from.
   typename Params::Builder& request() {
     CheckUnsent();
     return request_;
   }
 
-  // A value for the request that is sent from where it lies:
+  // A value for the request that is sent from its own memory:
   // call.request().adoptValue(call.Attach(std::move(buffer))).
   capnp::Orphan<capnp::Data> Attach(Buffer buffer) {
     auto owner = std::make_shared<Buffer>(std::move(buffer));
     return Attach(owner->reader(), owner);
   }
-  // `owner` lives until the server needs `bytes` no more; it is destroyed on any thread, inside any call, so
-  // its destructor takes no lock that is held around one. They are copied if they do not lie in registered
-  // memory or are not aligned to 8 bytes. More than 512 MiB - 1 bytes: the orphan is empty, and the call ends
+  // `owner` lives until the server no longer needs `bytes`. It is destroyed on any thread, inside any call,
+  // so its destructor takes no lock that is held around one. Copies `bytes` if they are not in registered
+  // memory, or not aligned to 8 bytes. More than 512 MiB - 1 bytes: the orphan is empty, and the call ends
   // with InvalidArgument.
   capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner) {
     CheckUnsent();
     return call_.request().Attach(bytes, std::move(owner));
   }
 
-  // Hands the request over; request() must not be used afterwards. Never blocks, runs no callback. Whatever
-  // goes wrong is the result; if the server did not answer, WasSent() (rpc/status.h) tells whether it may
-  // have run the call. Once: a second one is a CHECK.
+  // Sends the request; do not use request() afterwards. Never blocks, runs no callback. Every error becomes
+  // the result. If the server did not answer, WasSent() (rpc/status.h) tells whether it may have run the
+  // call. A second Send() is a CHECK.
   PendingCall<Results> Send() {
     CheckUnsent();
     call_.Send();

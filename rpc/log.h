@@ -3,9 +3,9 @@
 
 // What the library has to say to the operator of the process: hawser::SetLogSink() and hawser::LogSeverity. A
 // line tells of a connection that was refused or lost, of memory that ran out, of a handler or callback that
-// threw or that holds a poller, of calls that the end of a server waits for or leaves, and of a peer that broke
-// the protocol. What a peer can cause is limited: 3 lines at once for each peer host or method, then one in 10 s;
-// for the process 20, then one a second (transport/peer_log.h).
+// threw or that holds a poller, of calls that the end of a server waits for or leaves, and of a peer that
+// broke the protocol. Lines that a peer can cause are limited: 3 lines at once for each peer host or method,
+// then one in 10 s; for the process 20, then one a second (transport/peer_log.h).
 #include "hawser/transport/log.h"
 
 #endif  // HAWSER_RPC_LOG_H_

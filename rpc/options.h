@@ -27,7 +27,7 @@ namespace transport {
 class Runtime;
 }
 
-// What the options below are made of.
+// Used by the options below.
 using transport::BufferPoolOptions;
 using transport::ConnectionOptions;
 using transport::PollerOptions;
@@ -36,27 +36,27 @@ using transport::Runtime;
 
 // Of one call.
 struct CallOptions {
-  // For a call that a handler makes to answer its own: it ends with that one's deadline, and is cancelled when
-  // the caller of that one stops waiting before it is answered. Change what is returned at will.
+  // For a call that a handler makes to answer its own call. It has the deadline of the handler's call, and is
+  // cancelled when that caller stops waiting before the answer. The result may be changed at will.
   static CallOptions For(ServerContext& context);
 
   // When the caller stops waiting. The earlier of the two counts; neither given:
   // ChannelOptions::default_timeout.
   absl::Time deadline = absl::InfiniteFuture();
   absl::Duration timeout = absl::InfiniteDuration();
-  // While the channel has no connection: true waits for one until the deadline, false fails with Unavailable
-  // when the attempt that is under way fails, or with ResourceExhausted if the server rejected it for want of
-  // memory or of connections.
+  // While the channel has no connection: true waits for one until the deadline, false fails when the current
+  // attempt fails: with ResourceExhausted if the server rejected it for lack of memory or connections, else
+  // with Unavailable.
   bool wait_for_ready = false;
   // Set by For().
   std::shared_ptr<internal::CancelScope> scope = nullptr;
 };
 
-// How a message of the peer is read: Cap'n Proto's own guards against a small message that is costly to
-// traverse. A reader that goes beyond one gets ResourceExhausted.
+// Cap'n Proto's own limits for reading a peer's message, against a small message that is costly to traverse.
+// A reader that exceeds one gets ResourceExhausted.
 struct ReadLimits {
   // Bytes that may be traversed per byte of the message, beside the first 8 MiB. Each call of a getter counts
-  // the size of what it returns again: a loop keeps it in a variable.
+  // the size of its result again, so keep it in a variable in a loop.
   // Why 16: a handler may look at a large field some ten times. A hostile message whose pointers all lead to
   // the same objects makes a handler that follows each of them do as much work. That is 2 words of 8 bytes
   // per byte, and a word took 5 ns to follow on the machine of this writing. The peer has sent each of those
@@ -78,40 +78,40 @@ struct ChannelOptions {
   // Between attempts to reconnect: doubles from min to max, each time between half and all of it at random.
   absl::Duration backoff_min = absl::Milliseconds(20);
   absl::Duration backoff_max = absl::Seconds(5);
-  // What this client offers to the server (server push): a second, reverse connection is dialed for them. The
-  // services outlive the channel. Their handlers run on the channel's poller.
+  // What this client offers to the server (server push). The client dials a second, reverse connection for
+  // them. The services outlive the channel. Their handlers run on the channel's poller.
   std::vector<Service*> services = {};
   // Runs at each change, where a callback of Then() would (rpc/call.h).
   std::function<void(ChannelState state, const absl::Status& why)> on_state_change = {};
   ConnectionOptions connection = {};
   ReadLimits read = {};
-  // The channel uses the memory and the pollers of this server: what it receives is forwarded by
-  // ServerContext::Attach() without a copy, and what the server receives by Call::Attach(). nullptr: those of
-  // the process. Since they share pollers, handlers of the server that run on them cannot Wait() for calls of
-  // the channel. The server may end before the channel.
+  // The channel uses the memory and the pollers of this server. So ServerContext::Attach() forwards what the
+  // channel receives without a copy, and Call::Attach() what the server receives. nullptr: those of the
+  // process. Since they share pollers, handlers of the server that run on them cannot Wait() for calls of the
+  // channel. The server may end before the channel.
   Server* server = nullptr;
-  // Likewise, named by themselves; nullptr: those of `server`, or of the process.
+  // Memory and pollers given directly; nullptr: those of `server`, or of the process.
   std::shared_ptr<Runtime> runtime = nullptr;
 };
 
 struct ServerOptions {
-  // Threads that poll, one at least; connections are dealt out to them in turn.
+  // Threads that poll, at least one. Connections are assigned to them in turn.
   int pollers = 1;
   PollerOptions poller = {};
   BufferPoolOptions pool = {};
-  // Memory and pollers that others use too, of one fabric, instead of the server's own: the three above say
-  // nothing then.
+  // Memory and pollers of one fabric, shared with others, instead of the server's own. The three options
+  // above are ignored then.
   std::shared_ptr<Runtime> runtime = nullptr;
-  // Where handlers run; empty: on the poller, which they must not block. The poller calls this for each request,
-  // so it queues `handler`, which is move-only, and returns. A `handler` that is destroyed unrun answers
-  // Unavailable. What runs them outlives the server.
+  // Where handlers run; empty: on the poller, which they must not block. The poller calls this for each
+  // request, so it queues `handler`, which is move-only, and returns. A `handler` that is destroyed unrun
+  // answers Unavailable. The pool that runs them outlives the server.
   std::function<void(absl::AnyInvocable<void()> handler)> executor = {};
   // The destructor of the server waits for DeferredCalls that are not finished, at most this long for all of
-  // them together. Then it names them in the log and goes without them: they can still be finished, which has no
-  // effect. Until the last of them is, the server's pollers and memory stay.
+  // them together. Then it names them in the log and stops waiting. They can still be finished, without
+  // effect; the server's pollers and memory stay until the last of them is.
   absl::Duration handler_grace = absl::Seconds(5);
   ConnectionOptions connection = {};
-  // Connections at most, in all and from one host (an IPv4 address, or an IPv6 network of 64 bits); a further
+  // Most connections, in all and from one host (an IPv4 address, or an IPv6 network of 64 bits). A further
   // one is rejected with a reason. So is one whose receives would take more than three quarters of `pool`:
   // the default pool has room for some 20,000 connections of 32 slots, or 70,000 of 8. A connection that was
   // closed counts until its handlers have ended.

@@ -28,8 +28,8 @@ struct ServerStats {
   uint64_t calls_running = 0;  // Handlers that have not answered yet.
   uint64_t calls_total = 0;    // Requests that have come, refused ones included.
   uint64_t leased_bytes = 0;   // Registered memory in use, by connections, messages and the application.
-  // Peers that broke the protocol and were sent away, by reason: violations[Violation::kSlot]. Some of them
-  // are in the log, too (rpc/log.h; limited, see transport/peer_log.h).
+  // Peers that were disconnected for breaking the protocol, by reason: violations[Violation::kSlot]. Some of
+  // them are in the log, too (rpc/log.h; limited, see transport/peer_log.h).
   struct Violations {
     std::array<uint64_t, kViolationCount> by_reason = {};
     uint64_t& operator[](Violation violation) { return by_reason[static_cast<size_t>(violation)]; }
@@ -46,11 +46,11 @@ struct ServerStats {
 //   return server.Wait();
 // Thread:   any. Listen(), Shutdown(), Wait() and the destructor wait, so none of the server's pollers may call
 //           them.
-// Lifetime: the services outlive it. The destructor shuts down at once and cancels what runs. It waits for handlers
-//           and OnCancel() callbacks that have not returned, and, ServerOptions::handler_grace at most, for calls
-//           that were deferred, those of coroutines (rpc/task.h) included. The log names both kinds. On one of its
-//           pollers (a handler, or a callback of a channel that shares them), or in a handler on its executor, it
-//           would wait for itself: a CHECK.
+// Lifetime: the services outlive it. The destructor shuts down at once and cancels running calls. It waits
+//           for handlers and OnCancel() callbacks that have not returned. It waits for deferred calls,
+//           including those of coroutines (rpc/task.h), for ServerOptions::handler_grace at most. The log
+//           names both kinds. On one of its pollers (a handler, or a callback of a channel that shares them),
+//           or in a handler on its executor, it would wait for itself: a CHECK.
 // Fork:     in a child after fork() every call fails with FailedPrecondition, or returns nothing, and the
 //           parent's server is not touched. A daemon forks before it makes a server.
 class Server {
@@ -66,25 +66,25 @@ class Server {
 
   // Listens on "tcp://host:port", on "rdma://host:port" (RDMA; host: a name or address of the device's
   // network interface, or all of them), or on "auto://host:port": TCP, and RDMA on the same port where this
-  // machine has some. The host [::] is every address of this machine, IPv4 and IPv6; 0.0.0.0 those of IPv4.
+  // machine has it. The host [::] is every address of this machine, IPv4 and IPv6; 0.0.0.0 those of IPv4.
   // (Over iWARP [::] may be IPv6 only.) Port 0 is any free one. Call it again for further addresses. Returns
   // the URI with the real port. InvalidArgument: not a URI that we know; AlreadyExists: port in use;
-  // NotFound: name unknown; rdma://, too: Unavailable, FailedPrecondition and others: what this machine
-  // lacks.
+  // NotFound: name unknown. rdma:// also returns Unavailable, FailedPrecondition and others, which say what
+  // this machine lacks.
   absl::StatusOr<std::string> Listen(absl::string_view uri);
 
-  // What it listens on, in the order of the calls; of an auto:// one or two.
+  // What it listens on, in the order of the calls; an auto:// adds one or two.
   std::vector<std::string> addresses() const;
 
-  // Of the latest auto:// that is TCP only: what stood against RDMA. Otherwise empty.
+  // Why the latest auto:// that listens on TCP only is without RDMA. Otherwise empty.
   std::string why_not_rdma() const;
 
-  // Drains: refuses new connections and new calls (Unavailable; clients send those elsewhere or again), lets
-  // running calls end until `deadline`, then cancels what is left and closes. It returns later if a handler holds
+  // Drains: refuses new connections and new calls (Unavailable; clients send those elsewhere or again), waits
+  // until `deadline` for running calls, then cancels the rest and closes. It returns later if a handler holds
   // a poller, and handlers that were cancelled may still run then. OK: every call ended by itself, or another
-  // thread's Shutdown() has done it; DeadlineExceeded: some were cancelled, or the other one is not done by
-  // `deadline`; FailedPrecondition: on one of its pollers, or in a handler on its executor without a deadline.
-  // Listen() fails afterwards.
+  // thread's Shutdown() is done; DeadlineExceeded: some were cancelled, or the other Shutdown() is not done
+  // by `deadline`; FailedPrecondition: on one of its pollers, or in a handler on its executor without a
+  // deadline. Listen() fails afterwards.
   absl::Status Shutdown(absl::Time deadline);
 
   // Waits until Shutdown() was called and is done. FailedPrecondition: it would wait for ever, because the
@@ -92,11 +92,11 @@ class Server {
   absl::Status Wait();
 
   // Memory that replies send without a copy (ServerContext::Attach()) to clients that come over its device.
-  // That is the device of `uri`, one that the server listens on, or will: so a service can fill its memory
-  // before it can be called. Of an auto:// RDMA, where this machine has some, else TCP. Empty: that of a
-  // Listen() before, or of ServerOptions::runtime. Goes where it is sent over another device, too, but is
-  // copied for that. ResourceExhausted: the pool is at its limit. FailedPrecondition: no `uri`, and no
-  // Listen() yet; or after Shutdown(), for a device that is new. Errors of `uri`: as of Listen().
+  // `uri` names the device: one that the server listens on, or will, so that a service can fill its memory
+  // before it is called. auto:// means RDMA where this machine has it, else TCP. Empty: the device of an
+  // earlier Listen(), or of ServerOptions::runtime. Replies over another device can send it, too, with a
+  // copy. ResourceExhausted: the pool is at its limit. FailedPrecondition: no `uri`, and no Listen() yet; or
+  // after Shutdown(), for a device that is new. Errors of `uri`: as of Listen().
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes, absl::string_view uri = "");
   ServerStats stats() const;
 

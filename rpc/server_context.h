@@ -24,8 +24,8 @@ namespace internal {
 class ServerCall;  // The call behind a ServerContext: rpc/internal/server_call.h.
 }
 
-// One call as its handler sees it. The handler fills reply and returns OK, or returns what went wrong; or it
-// takes Defer() and answers later, from any thread.
+// One call as its handler sees it. The handler fills reply and returns OK, or returns an error. Or it calls
+// Defer() and answers later, from any thread.
 // Thread:   that of the handler and, after Defer(), the one that has the DeferredCall; cancelled() and
 //           TimeRemaining() from any.
 // Lifetime: until the handler has returned and, if it deferred, the DeferredCall has finished.
@@ -48,16 +48,15 @@ class ServerContext {
   // How long the caller still waits; zero when it has stopped waiting.
   absl::Duration TimeRemaining() const;
 
-  // The caller cancelled, its deadline passed, or its connection is gone. The server answers the call then, as
-  // soon as its poller is free, and what the handler answers has no effect; request and reply stay valid as
-  // said above.
+  // The caller cancelled, its deadline passed, or its connection is gone. The server then answers the call as
+  // soon as its poller is free, and the handler's answer has no effect. Request and reply stay valid as said
+  // above.
   bool cancelled() const;
 
   // `callback` runs once, on the thread that drives the poller, when the caller cancels, its deadline passes
-  // or its connection is lost; soon, if that is so already. It never runs inside a call of the application's,
-  // this one included, and does not start after the call has finished; keep it short. One per call: a second
-  // one takes the place of the first. (For a service that a client offers: not after its Channel is
-  // destroyed.)
+  // or its connection is lost; soon, if that is so already. It never runs inside a call of the application,
+  // this one included, and does not start after the call has finished. Keep it short. A second callback
+  // replaces the first. (For a service that a client offers: not after its Channel is destroyed.)
   void OnCancel(absl::AnyInvocable<void()> callback);
 
   // What was called.
@@ -71,8 +70,8 @@ class ServerContext {
   // connection is not up. Channel::OnClosed() tells when the client is gone.
   std::shared_ptr<Channel> peer() const;
 
-  // Answers later: what the handler returns is ignored if it is OK. Request and reply stay valid until the
-  // DeferredCall has finished. Once: a second one is a CHECK.
+  // Answers later: an OK that the handler returns is ignored. Request and reply stay valid until the
+  // DeferredCall has finished. A second Defer() is a CHECK.
   DeferredCall Defer();
 
   // Keeps the memory that the request was received into, so that Readers into it stay valid after the call: a
@@ -126,8 +125,8 @@ class DeferredCall {
     return *context_;
   }
 
-  // Sends the reply, or `status` if it is not OK; runs no callback. A second one has no effect, nor has one
-  // after the caller stopped waiting or the server has ended.
+  // Sends the reply, or `status` if it is not OK; runs no callback. Has no effect the second time, after the
+  // caller stopped waiting, or after the server has ended.
   void Finish(absl::Status status = absl::OkStatus());
 
  private:

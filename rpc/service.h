@@ -27,8 +27,7 @@ class Service {
   virtual void AddMethods(MethodTable& table) = 0;
 };
 
-// (interface id, ordinal) -> handler: what a request is looked up in. Filled before it is used, then only
-// read.
+// Finds the handler of a request by (interface id, ordinal). Filled before it is used, then only read.
 class MethodTable {
  public:
   // Runs one call on `self`, which is the object that was given to Add(). See InvokeHandler().
@@ -40,20 +39,21 @@ class MethodTable {
     Handler handler = nullptr;
   };
 
-  // `method` has static storage. Adding the same method of the same object twice (an interface inherited on
-  // two paths) is once.
+  // `method` has static storage. Adding the same method of the same object again (an interface inherited on
+  // two paths) has no effect.
   void Add(const Method& method, void* self, Handler handler);
 
   // nullptr: not implemented here. The entry stays where it is as long as nothing is added.
   const Entry* Find(uint64_t interface_id, uint16_t ordinal) const;
 
-  // Two different objects implement this method; nullptr if there is none. The caller refuses to serve then.
+  // A method that two different objects implement; nullptr if there is none. The caller then refuses to
+  // serve.
   const Method* conflict() const { return conflict_; }
   bool empty() const { return entries_.empty(); }
 
-  // Whether a method that is served here has `name`, by its address. Looks at each.
+  // Whether a method that is served here has `name`, compared by address. Linear in the methods.
   bool Names(const char* name) const;
-  // "kv.capnp:KeyValue" of an interface that is known here; otherwise empty.
+  // "kv.capnp:KeyValue"; empty if the interface is unknown here.
   absl::string_view InterfaceName(uint64_t interface_id) const;
   // "kv.capnp:KeyValue, kv.capnp:Watch", sixteen at most, and how many more there are. Empty: there is none.
   std::string InterfaceNames() const;
@@ -66,7 +66,7 @@ class MethodTable {
 
 // Runs `handler(request, reply)` with the typed request and reply of `context`, and turns whatever it throws
 // into a Status: Cap'n Proto validates a message while it is read, so a hostile one throws inside the
-// handler. Generated code calls it; a hawser::Task does likewise (rpc/task.h). It is logged, too.
+// handler. Generated code calls it; hawser::Task does the same (rpc/task.h). The exception is logged, too.
 //   kj::Exception  -> InvalidArgument (a malformed message, or a reply larger than Cap'n Proto can hold),
 //                     ResourceExhausted (a limit of ReadLimits), Unimplemented, Unavailable or Internal
 //   anything else  -> Internal

@@ -28,8 +28,8 @@ namespace hawser {
 //     co_return absl::OkStatus();
 //   }
 //
-// One of its parameters is the DeferredCall, by value. Others that are references, and what a lambda captures,
-// have to outlive the coroutine: pass values.
+// One of its parameters is the DeferredCall, by value. Parameters that are references, and what a lambda
+// captures, must outlive the coroutine: pass values.
 // Thread:   up to the first co_await that of the handler, then the one that resumes it: after a call the thread
 //           that drives the poller of its channel (PendingCall::Then()), which it must not block.
 // Lifetime: the coroutine destroys itself at its end. The answer leaves after its locals are destroyed.
@@ -37,7 +37,7 @@ class Task {
  public:
   class promise_type;
 
-  // What the handler returns to the server: the answer comes later.
+  // What the handler returns to the server; the answer comes later.
   operator absl::Status() const { return absl::OkStatus(); }  // NOLINT(google-explicit-constructor)
 
  private:
