@@ -62,7 +62,7 @@ struct ReadLimits {
   // per byte, and a word took 5 ns to follow on the machine of this writing. The peer has sent each of those
   // bytes; a message below 512 KiB costs no more than the first 8 MiB do, about 5 ms.
   uint32_t traversal_factor = 16;
-  // Structs and lists inside each other.
+  // Depth of nested structs and lists.
   int nesting_max = 64;
 };
 

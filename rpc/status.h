@@ -28,7 +28,7 @@ void KeepTextHere(absl::Status& status, absl::string_view doing);
 absl::Status UnservedError(absl::string_view text);
 absl::Status NameUnserved(absl::Status status, absl::string_view method, absl::string_view peer);
 
-// What WasSent() then says.
+// Sets what WasSent() returns.
 void SetWasSent(absl::Status& status, bool sent);
 
 // Bounds on one status on the wire. The excess is left out; a cut message ends in "...".

@@ -10,8 +10,8 @@
 
 namespace hawser::transport {
 
-// Listens on one address and checks what peers say before anything is made for them: a peer of another
-// version, or one that is none of ours, is rejected with the reason here.
+// Listens on one address and checks each peer's handshake before allocating anything for it. It rejects a
+// peer of another version or protocol, with the reason.
 // Thread:   on the poller that it was made with; destroy it there.
 class Acceptor final : fabric::ListenHandler {
  public:

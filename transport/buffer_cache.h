@@ -15,8 +15,8 @@
 
 namespace hawser::transport {
 
-// Free small buffers of one pool that one thread at a time keeps for itself, so that taking one and giving it
-// back needs no lock. While more than half of the pool is in use nothing is kept: others may wait for it.
+// Free small buffers of one pool, kept for one thread at a time, so that acquiring and releasing one needs no
+// lock. While more than half of the pool is in use it keeps nothing: others may wait for memory.
 // Thread:   used by the thread that has entered it (see MessageCache); a thread uses the last it entered.
 // Lifetime: the pool's leases outlive it; it does not outlive the pool.
 class BufferCache {
@@ -30,7 +30,7 @@ class BufferCache {
   // sleeps enter and leave. It takes no lock that is held while a cache is made or destroyed.
   void SetWake(std::function<void()> wake);
 
-  // Gives all back to the pool.
+  // Returns all to the pool.
   void Flush();
   // If the pool is short, or wants back what is kept. True: it does, and other kept memory should go as well.
   bool FlushIfWanted();
@@ -62,7 +62,7 @@ class BufferCaches {
   void Remove(BufferCache* cache);
   void SetWake(BufferCache* cache, std::function<void()> wake);
 
-  // Each cache gives back what it keeps when its thread next leaves it, and is woken for that.
+  // Each cache returns its buffers when its thread next leaves it; wakes the threads for that.
   void RequestFlush();
   uint64_t flushes_requested() const { return flushes_requested_.load(std::memory_order_relaxed); }
 

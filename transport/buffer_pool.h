@@ -57,11 +57,11 @@ class Lease {
 };
 
 struct BufferPoolOptions {
-  // Registered memory at most: what is leased and what is kept for later. The reserve (see
-  // BufferPool::AcquireReserved()) of at most kReserveBytes comes on top.
+  // Most registered memory: leased, and kept for reuse. The reserve (see BufferPool::AcquireReserved()) of at
+  // most kReserveBytes comes on top.
   size_t limit_bytes = size_t{4} << 30;
-  // Memory that nothing has used for so long, or half as long again, is given back to the system, but for a
-  // slab of 2 MiB.
+  // Memory unused for this long, or up to half as long again, is returned to the system, except one slab of 2
+  // MiB.
   absl::Duration idle = absl::Seconds(4);
 };
 
@@ -71,8 +71,8 @@ inline constexpr size_t kReserveBytes = 128 * kReservedBufferBytes;
 
 // Why TryAcquire() has no memory.
 enum class Shortage : uint8_t {
-  kGrowing,   // More is being registered on another thread. A waiter hears when that is done.
-  kAtLimit,   // BufferPoolOptions::limit_bytes are in use. A waiter hears when enough may be free.
+  kGrowing,   // More is being registered on another thread. A waiter is notified when that is done.
+  kAtLimit,   // BufferPoolOptions::limit_bytes are in use. A waiter is notified when enough may be free.
   kRefused,   // The system has none, or memlock is too small. Nothing tells when that changes: try again
               // after a while (100 ms, say).
   kTooLarge,  // CanEverHold() is false.
@@ -89,11 +89,11 @@ struct BufferPoolStats {
 // Registered memory in size classes, so that no call registers any. Classes up to 256 KiB are cut from slabs
 // of 2 MiB, on transparent huge pages where there are any; a larger buffer is a region of its own, a quarter
 // larger than what was asked for at most; or it is a free one of up to twice that size if others would have
-// to be unmapped, or waited for. What is returned is kept for the next of its class. A slab, or a large
+// to be unmapped, or waited for. A returned buffer is kept for the next of its class. A slab, or a large
 // buffer, that is free as a whole makes room for any other, and goes back to the system when nothing wants it
 // for BufferPoolOptions::idle.
 // Thread:   any. No lock is held while memory is mapped, registered or unmapped.
-// Lifetime: the destructor waits for the pool's thread, and gives back all that is not leased.
+// Lifetime: the destructor waits for the pool's thread, and returns all memory that is not leased.
 class BufferPool {
  public:
   // kMayStart: the pool starts one thread when there is first something for it to do. kNone: whatever would
@@ -132,12 +132,12 @@ class BufferPool {
   // some for the last ten seconds. Acquire() and AcquireReserved() say so by themselves.
   void TellShort(size_t size_bytes, Shortage why);
 
-  // `waiter` is told once, soon after TryAcquire(size_bytes) may succeed; perhaps for nothing, as another may
-  // be faster. What became free before this call it is not told of, so that a caller that was refused calls
-  // Await(), tries once more, and waits only then. Replaces the size of a waiter that waits already.
+  // Notifies `waiter` once, soon after TryAcquire(size_bytes) may succeed; perhaps in vain, as another may be
+  // faster. It does not report memory freed before this call, so a caller that was refused calls Await(),
+  // tries once more, and waits only then. Replaces the size of a waiter that waits already.
   // Thread: any.
   void Await(MemoryWaiter& waiter, size_t size_bytes);
-  // When this returns, `waiter` is not told any more, and no call to it is under way (but for one that this
+  // When this returns, `waiter` is not notified any more, and no call to it is running (except one that this
   // is called from). Without effect if it does not wait.
   void StopAwaiting(MemoryWaiter& waiter);
 

@@ -32,18 +32,18 @@
 
 namespace hawser::transport {
 
-// What the owner of a connection hears of it. Called on the poller; never from inside a call into the
-// connection, except that Cancel() may call OnSlotFree().
+// Notifies the owner of a connection. Called on the poller; never from inside a call into the connection,
+// except that Cancel() may call OnSlotFree().
 class ConnectionObserver {
  public:
   virtual ~ConnectionObserver() = default;
 
-  // The handshake is done: `peer` is what the other side said. Before the first request, if this side answers
-  // them.
+  // The handshake is done: `peer` is what the other side sent. Called before the first request, if this side
+  // answers requests.
   virtual void OnReady(const Handshake& peer) = 0;
 
-  // Once, on a connection that this side has accepted: the peer has sent its first message. Until then all
-  // that is known of it is its handshake.
+  // Once, on a connection that this side has accepted: the peer has sent its first message. Until then it has
+  // sent only its handshake.
   virtual void OnHeard() {}
 
   // A request may be sent again, after SendRequest() had returned ResourceExhausted.
@@ -54,19 +54,19 @@ class ConnectionObserver {
   // PeerIsBusy().
   virtual void OnSilent(absl::Duration left) { (void)left; }
 
-  // The peer drains: it answers what it was sent, and wants no new requests.
+  // The peer drains: it answers the requests it has, and refuses new ones.
   virtual void OnGoingAway() {}
 
   // Once, before OnClosed(): the connection cannot be used any more, and every handler of an exchange has
-  // heard its end. Its memory may still be the fabric's, so this is for what need not wait for that: the next
-  // connection. `why`: as for OnClosed().
+  // been notified of its end. The fabric may still own its memory, so use this only for what need not wait
+  // for that, such as the next connection. `why`: as for OnClosed().
   virtual void OnLost(const absl::Status& why) { (void)why; }
 
-  // Once, the last call: the fabric holds none of the connection's memory. It comes soon after OnLost(), as
-  // soon as all work requests have come back; if they do not (a device or its driver is stuck), the queue
-  // pair is destroyed after 5 s. The connection is destroyed soon by the poller. `why`: what ended it first;
-  // Cancelled after Close(). If OnReady() was not called before, connecting failed: Unavailable, or
-  // FailedPrecondition and the like with the peer's own reason.
+  // Once, the last call: the fabric holds none of the connection's memory. It follows OnLost() as soon as all
+  // work requests have completed; if they do not (a device or its driver is stuck), the queue pair is
+  // destroyed after 5 s. The poller destroys the connection soon after. `why`: what ended it first; Cancelled
+  // after Close(). If OnReady() was not called before, connecting failed: Unavailable, or FailedPrecondition
+  // and the like with the peer's own reason.
   virtual void OnClosed(const absl::Status& why) = 0;
 };
 
@@ -75,7 +75,7 @@ class ConnectionObserver {
 // Thread:   belongs to one Poller; call every method on it.
 // Lifetime: owned by the Poller, destroyed in kClosed, when the fabric holds none of our buffers, or with its
 //           poller.
-// Failure:  the first error closes the connection, and is what every later call returns.
+// Failure:  the first error closes the connection, and every later call returns that error.
 class Connection final : Port, public fabric::ConnectionHandler, Control::Source, Keepalive::Source {
  public:
   enum class State : uint8_t { kConnecting, kReady, kDraining, kFlushing, kClosed, kImpossible };
@@ -85,15 +85,15 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   static State Next(State state, Event event);
 
   // Dials `address` as the side that sends requests, or, with `handler`, as the side that answers them (a
-  // reverse connection). The observer hears how it ends, within `connect_timeout`. Not OK: it did not even
+  // reverse connection). The observer is notified of the result within `connect_timeout`. Not OK: it did not
   // start.
   static absl::StatusOr<Connection*> Dial(Poller& poller, const SocketAddress& address,
                                           const ConnectionOptions& options, const Handshake& hello,
                                           absl::Duration connect_timeout, ConnectionObserver& observer,
                                           RequestHandler* handler);
 
-  // Answers a peer that an Acceptor has brought. `handler`: as for Dial(). Not OK: the peer was turned away
-  // with the reason.
+  // Answers a peer that an Acceptor has brought. `handler`: as for Dial(). Not OK: the peer was rejected with
+  // the reason.
   static absl::StatusOr<Connection*> Accept(Poller& poller, PeerRequest request,
                                             const ConnectionOptions& options, const SessionToken& session,
                                             ConnectionObserver& observer, RequestHandler* handler);
@@ -102,16 +102,16 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
 
   // ---- As the side that sends requests.
 
-  // Sends `request`; `handler` hears of its end exactly once, at `deadline_ns` (of the poller's clock) at the
-  // latest. OK means posted, not delivered: only the response proves delivery. `request` is moved from only
-  // on OK; not OK: nothing was sent. ResourceExhausted: every slot is busy; try again from OnSlotFree().
+  // Sends `request`; `handler` is called with its end exactly once, at `deadline_ns` (of the poller's clock)
+  // at the latest. OK means posted, not delivered: only the response proves delivery. `request` is moved from
+  // only on OK; not OK: nothing was sent. ResourceExhausted: every slot is busy; try again from OnSlotFree().
   // InvalidArgument: larger than the peer takes, or this side sends. Unavailable: not ready, draining, or
   // failed.
   absl::StatusOr<ExchangeId> SendRequest(OutgoingMessagePtr& request, int64_t deadline_ns,
                                          ResponseHandler& handler);
 
-  // The handler of `id` hears Cancelled, unless it has heard of its end already, and the peer is told. Late
-  // is fine.
+  // Ends `id` with Cancelled, unless its handler was already called with its end, and notifies the peer. Has
+  // no effect if it is late.
   void Cancel(ExchangeId id);
 
   bool CanSend() const {
@@ -128,8 +128,8 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
 
   // ---- As the side that answers them.
 
-  // Answers the request `id`. Late (the connection is gone) is fine: the response is dropped.
-  // InvalidArgument: larger than the peer takes, or this side sends; answer with something else.
+  // Answers the request `id`. If the connection is gone, the response is dropped. InvalidArgument: larger
+  // than the peer takes, or this side sends; answer with something else.
   absl::Status Respond(ExchangeId id, OutgoingMessagePtr& response);
 
   // `id` is about to be answered while its handler still reads the request: the memory that it was READ into
@@ -138,15 +138,15 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
 
   // ---- Both.
 
-  // Drains: no new requests (a peer that sends them is told; SendRequest() fails), closes once every exchange
-  // has ended. While it connects: closes, or, if a peer that sends requests was accepted, drains when it is
-  // up.
+  // Drains: allows no new requests (notifies a peer that sends them; SendRequest() fails) and closes once
+  // every exchange has ended. While it connects: closes, or, if a peer that sends requests was accepted,
+  // drains once it is ready.
   void Drain();
   // Ends everything now.
   void Close(const absl::Status& why = absl::CancelledError("closed by this side"));
 
-  // The peer, which is silent, is alive: `how` says what keeps it, "its poller has been held for 7 s by the
-  // handler of ...". Its silence starts anew; OnSilent() comes again after a keepalive_timeout.
+  // The silent peer is alive: `how` says what keeps it busy, "its poller has been held for 7 s by the handler
+  // of ...". The silence is counted anew; OnSilent() is called again after a keepalive_timeout.
   void PeerIsBusy(absl::string_view how) { keepalive_.PeerIsBusy(how); }
 
   State state() const { return state_; }
@@ -184,7 +184,7 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   // In kFlushing: sets the timer for the flush, or for the cause of the loss.
   void AwaitFlush();
   void OnFlushTimer();
-  // The connection fails because of `why`: makes loss_.
+  // Sets loss_: the connection fails because of `why`.
   void NoteLoss(const absl::Status& why);
   void TellLost();
   void CloseIfFlushed();
@@ -223,15 +223,15 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
 
   ConnectionObserver& observer_;
   RequestHandler* const handler_;  // Null: this side sends the requests.
-  Handshake peer_hello_;           // Of the side that dials, until it is answered: the role that it offered.
+  Handshake peer_hello_;           // At the side that dials, until it is answered: the role that it offered.
   State state_ = State::kConnecting;
   absl::Status seen_flushed_;  // Not OK: receives were flushed, and the cause is not known yet.
   bool closed_here_ = false;   // By Close(), not by a failure.
-  std::string loss_;           // For the log: what was lost. Empty: there is nothing to tell.
+  std::string loss_;           // For the log: what was lost. Empty: there is nothing to log.
   bool accepted_ = false;      // The peer dialed.
-  bool ready_ = false;         // The observer has heard OnReady().
+  bool ready_ = false;         // OnReady() was called.
   bool drains_when_ready_ = false;
-  bool told_lost_ = false;                         // The observer has heard OnLost().
+  bool told_lost_ = false;                         // OnLost() was called.
   std::vector<std::pair<Lease, uint32_t>> early_;  // Received before the handshake's end was known here.
   bool heard_ = false;                             // The peer has sent something since the handshake.
   SendQueue send_queue_;
@@ -243,7 +243,7 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   std::unique_ptr<Requester> requester_;  // One of these two.
   std::unique_ptr<Responder> responder_;
   Timer connect_timer_;
-  Timer starved_timer_;  // What is to be sent waits for memory for receives.
+  Timer starved_timer_;  // Sends wait for memory for receives.
   Timer flush_timer_;    // In kFlushing.
 };
 

@@ -14,15 +14,15 @@ class Port;
 class SendQueue;
 
 // Control exchanges: one request at a time in each direction, on a slot kept for them, so they pass when all
-// others are busy. What is to be said is collected while one is under way and goes with the next.
+// others are busy. Operations are collected while one is in flight, and go with the next.
 // Thread:   on the poller.
 class Control {
  public:
   class Source {
    public:
-    // What is to be said next. None: nothing.
+    // The next operation to send; nullopt: none.
     virtual std::optional<ControlOp> NextControlOp() = 0;
-    // What the peer says. May fail the connection.
+    // An operation from the peer. May fail the connection.
     virtual void OnControlOp(const ControlOp& op) = 0;
 
    protected:
@@ -36,14 +36,14 @@ class Control {
 
   void Ping();
   void GoingAway();
-  // Sends what the source has to say, and what was asked for above, unless a
-  // control exchange is under way; then it follows that.
+  // Sends the source's operations, and what was asked for above, unless a control exchange is in flight; then
+  // after that one.
   void Pump();
 
   void OnControl(const ParsedMessage& message);
   void OnControlAck(const ParsedMessage& message);
 
-  // When the exchange that is under way was sent; kNever if none is.
+  // When the exchange in flight was sent; kNever if none is.
   int64_t waiting_since_ns() const { return waiting_since_ns_; }
 
  private:

@@ -14,8 +14,8 @@ namespace hawser::transport {
 // A point in time that never; later than every other.
 inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-// What the library takes from the world beside the network: time, chance, and the wait for what others do.
-// A test that puts its own in its place, and a fabric of its own beside it, sees every run repeat itself.
+// What the library takes from the world besides the network: time, randomness, and waiting for other threads.
+// Replace it and the fabric, and every run is reproducible.
 // Thread:   any.
 class Environment {
  public:
@@ -28,7 +28,7 @@ class Environment {
   // The wall clock, in which people give deadlines.
   virtual absl::Time Now();
 
-  // Fills `bytes` with what cannot be predicted: session tokens are made of it.
+  // Fills `bytes` with unpredictable bits, for session tokens.
   virtual void FillRandom(absl::Span<uint8_t> bytes);
 
   // Blocks until `condition`, which `mutex` guards and of whose changes `changed` tells, or until `deadline`;

@@ -11,7 +11,7 @@
 namespace hawser::transport {
 
 // Names one exchange of a connection: the slot that carries it, and which of the slot's exchanges it is. A
-// late word on an earlier exchange of the slot does not match.
+// late message about an earlier exchange of the slot does not match.
 struct ExchangeId {
   uint16_t slot = 0;
   uint32_t generation = 0;
@@ -25,17 +25,17 @@ struct ExchangeId {
 // Thread:   on the poller.
 class ResponseHandler : public OutgoingMessage::Taker {
  public:
-  // The one end of the exchange: the response, or why there is none.
-  //   DeadlineExceeded, Cancelled: given up; the peer may be running it.
-  //   Unavailable: the connection was lost; the peer may or may not have run it.
-  //   ResourceExhausted: no memory for a large response, or it is larger than we take.
+  // Called exactly once: the response, or why there is none.
+  //   DeadlineExceeded, Cancelled: no longer waited for; the peer may be running it. Unavailable: the
+  //   connection was lost; the peer may or may not have run it. ResourceExhausted: no memory for a large
+  //   response, or it is larger than we take.
   virtual void OnResponse(absl::StatusOr<IncomingMessagePtr>&& response) = 0;
 
-  // What errors call its request. Static storage.
+  // The request's name in errors. Static storage.
   virtual absl::string_view name() const { return "a request"; }
 
-  // `request` is not used by the fabric any more and could be sent again. Called only if one of the two below was
-  // true.
+  // The fabric no longer uses `request`, which could be sent again. Called only if one of the two below
+  // returned true.
   void OnRequestBack(OutgoingMessagePtr request) override { (void)request; }
   // Asked before OnResponse(Unavailable). True: OnRequestBack() follows, after OnResponse().
   virtual bool WantsRequestBack() { return false; }
@@ -58,12 +58,12 @@ class RequestHandler {
   // `request` may be kept as long as the handler likes. `deadline_ns`: of the poller's clock; kNever: none.
   virtual void OnRequest(ExchangeId id, IncomingMessagePtr request, int64_t deadline_ns) = 0;
 
-  // A request came that could not be taken (too large, no memory, deadline past or cancelled while it was
-  // READ): the handler answers it with `why` in its own words.
+  // A request could not be received (too large, no memory, deadline passed or cancelled while it was READ).
+  // The handler answers it with `why` in its own words.
   virtual void OnBadRequest(ExchangeId id, const absl::Status& why) = 0;
 
-  // The caller of `id` does not wait any more: it has cancelled, its deadline has passed, or the connection is
-  // lost (Unavailable; then no answer is needed). At most once, and only between OnRequest() and Respond().
+  // The caller of `id` no longer waits: it has cancelled, its deadline has passed, or the connection is lost
+  // (Unavailable; then no answer is needed). Called at most once, and only between OnRequest() and Respond().
   // The slot is busy until Respond(), which may be called in here.
   virtual void OnCancel(ExchangeId id, const absl::Status& why) = 0;
 

@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "hawser/transport/environment.h"
 
-// What both sides say before the first exchange, in the private data of the connection manager. Field table:
+// What both sides send before the first exchange, in the private data of the connection manager. Field table:
 // rpc/PROTOCOL.md.
 namespace hawser::transport {
 
@@ -45,14 +45,14 @@ std::string Encode(const Handshake& handshake);
 // names both); InvalidArgument: not a Hawser handshake, cut short, followed by what is no padding, or values
 // out of range.
 absl::StatusOr<Handshake> DecodeHandshake(absl::string_view data);
-// What a peer that connects says: a forward handshake names no session, too.
+// Decodes a connecting peer's handshake; also refuses a forward one that names a session.
 absl::StatusOr<Handshake> DecodeConnect(absl::string_view data);
-// What a peer that accepts says to a connect of `role`: the same role, too.
+// Decodes an accepting peer's answer to a connect of `role`; also refuses another role.
 absl::StatusOr<Handshake> DecodeAccept(absl::string_view data, Role role);
 
 // Why a connection was rejected: a code and as much of a text as fits fabric::kRejectPrivateDataMax.
 std::string EncodeRejection(const absl::Status& why);
-// Never OK. Unavailable for data that is none of ours. The text is kRejected and the peer's own, escaped
+// Never OK. Unavailable for data that is not Hawser's. The text is kRejected and the peer's own text, escaped
 // (EscapePeerText()).
 inline constexpr absl::string_view kRejected = "the peer rejected the connection: ";
 absl::Status DecodeRejection(absl::string_view data);

@@ -14,13 +14,13 @@
 #include "hawser/transport/send_queue.h"
 #include "hawser/transport/wire.h"
 
-// One message that comes: whole, or as a table of what there is to be READ.
+// One incoming message: whole, or as a table of what to READ.
 namespace hawser::transport {
 
 class Inbounds;
 
-// One READ at most: long enough that its cost is that of its bytes, short enough that the small messages
-// which wait behind it on the wire are not late (256 KiB are 21 us at 100 Gbit/s).
+// Most bytes of one READ: long enough that its bytes dominate its cost, short enough not to delay the small
+// messages that wait behind it on the wire (256 KiB are 21 us at 100 Gbit/s).
 inline constexpr uint32_t kReadChunkBytes = 256 << 10;
 
 // The message that a slot receives. Its memory moves round this ring:
@@ -28,9 +28,9 @@ inline constexpr uint32_t kReadChunkBytes = 256 << 10;
 //   fabric (receive) -> Inbounds::Receive() -> [pool -> fabric, by READs of at most kReadChunkBytes ->] slot ->
 //   application -> pool
 //
-// A message that came whole is returned by Receive(), and never stored here. One that was announced waits for
-// memory (PullAdmission), then for its READs; then its owner hears OnRead(). What was READ counts against the
-// peer's host until Release(), or after Detach() as long as the HeldByHost lives.
+// Receive() returns a message that came whole, and never stores it here. An announced message waits for
+// memory (PullAdmission), then for its READs, and ends with its owner's OnRead(). Its memory counts against
+// the peer's host until Release(), or after Detach() as long as the HeldByHost lives.
 // Thread:   on the poller.
 // Lifetime: a part of a slot, which outlives the READs: it is destroyed with its connection.
 class Inbound final : public Pull, public ReadOwner {
@@ -43,17 +43,17 @@ class Inbound final : public Pull, public ReadOwner {
     kImpossible,
   };
   enum class Event : uint8_t { kAnnounced, kAdmitted, kRead, kStopped, kLastRead };
-  // kRead: all of it is there; kStopped: no slot wants it; kLastRead: of a message that is not wanted, or
-  // one READ of which has failed, none is outstanding any more. kImpossible: only a bug of ours could cause
-  // this event here.
+  // kRead: all of it is there; kStopped: no slot wants it; kLastRead: the message is not wanted, or one of
+  // its READs failed, and no READ is outstanding any more. kImpossible: only a bug of ours could cause this
+  // event here.
   static State Next(State state, Event event);
 
-  // What becomes of a message that was announced. Called in a turn (completion, timer, news of free memory),
-  // or, OnShort() only, inside Inbounds::Fetch().
+  // Notified of how an announced message ends. Called in a turn (completion, timer, free memory), or,
+  // OnShort() only, inside Inbounds::Fetch().
   class Owner {
    public:
     virtual void OnRead(uint16_t slot, IncomingMessagePtr message) = 0;
-    // It was stopped, or one of its READs has failed, and the fabric uses its memory no more.
+    // It was stopped, or one of its READs failed. The fabric no longer uses its memory.
     virtual void OnStopped(uint16_t slot) = 0;
     // See Pull.
     virtual void OnShort(uint16_t slot) { (void)slot; }
@@ -63,7 +63,7 @@ class Inbound final : public Pull, public ReadOwner {
   };
 
   State state() const { return state_; }
-  // It waits for memory, and there was none.
+  // It waits for memory, after none was free.
   bool was_short() const { return state_ == State::kWaiting && was_short_; }
 
  private:
@@ -100,8 +100,8 @@ class Inbound final : public Pull, public ReadOwner {
   absl::InlinedVector<Segment, 2> segments_;
 };
 
-// The messages that one connection receives: those that were announced wait for memory, then take turns, a
-// READ each, within the connection's READ depth and the poller's budget.
+// The messages that one connection receives. Announced messages wait for memory, then take turns, one READ
+// each, within the connection's READ depth and the poller's budget.
 // Thread:   on the poller.
 class Inbounds final : ReadShare::Owner, PullAccount::Owner {
  public:
@@ -119,14 +119,14 @@ class Inbounds final : ReadShare::Owner, PullAccount::Owner {
               Inbound::Owner& owner, IncomingMessagePtr& message);
 
   // Asks for memory for what was announced, and READs it: OnRead() or OnStopped() follows, never inside this
-  // call. OnShort() may come inside it; and if a READ finds no room, the connection has failed.
+  // call. OnShort() may be called inside it. If a READ finds no room, the connection has failed.
   void Fetch(Inbound& inbound, const ParsedMessage& parsed) {
     admission_.Announce(inbound, parsed.remote_bytes, account_);
   }
-  // `inbound`, which was announced, is not wanted any more. True: that was all. False: OnStopped() follows.
+  // The announced `inbound` is not wanted any more. True: it has ended. False: OnStopped() follows.
   bool Stop(Inbound& inbound);
-  // What was READ for `inbound` counts no longer: it was given back, or is the application's. Nothing happens
-  // if it does not count.
+  // The memory READ for `inbound` no longer counts: it was returned, or the application owns it. No effect if
+  // it does not count.
   void Release(Inbound& inbound) { admission_.Release(inbound); }
   // See PullAdmission.
   HeldByHost Detach(Inbound& inbound) { return admission_.Detach(inbound); }
@@ -136,7 +136,7 @@ class Inbounds final : ReadShare::Owner, PullAccount::Owner {
   bool has_taken() const { return taken_ != nullptr; }
   // The connection has failed: no further READs, and no memory for what waits.
   void Fail();
-  // The queue pair is no more: nothing is filled.
+  // The queue pair is destroyed: it fills no memory.
   void Abandon() {
     if (has_taken()) OnTaken(false);
   }
@@ -166,7 +166,7 @@ class Inbounds final : ReadShare::Owner, PullAccount::Owner {
   PullAccount account_;
   std::vector<Inbound*> ready_;  // With something left to READ, in turn.
   ReadShare share_;
-  // What was pushed to us goes where its READ would (fabric::QueuePair::TakePush()).
+  // The fabric writes the peer's push where the READ would go (fabric::QueuePair::TakePush()).
   Inbound* taken_ = nullptr;
   uint32_t taken_bytes_ = 0;
   bool failed_ = false;

@@ -13,11 +13,10 @@
 
 namespace hawser::transport {
 
-// Detects a dead peer. A dead process is announced by the fabric, a dead host or a cut
-// cable is not: a connection on which nothing has arrived for ConnectionOptions::keepalive_interval is
-// pinged, by a control exchange, and silence for another keepalive_timeout ends it. Halfway through that the
-// owner of the connection is asked (ConnectionObserver::OnSilent()), which may find that the peer is only
-// busy.
+// Detects a dead peer. A dead process is announced by the fabric, a dead host or a cut cable is not: a
+// connection on which nothing has arrived for ConnectionOptions::keepalive_interval is pinged, by a control
+// exchange, and silence for another keepalive_timeout ends it. Halfway through that it calls the connection's
+// owner (ConnectionObserver::OnSilent()), which may find that the peer is only busy.
 // Thread:   on the poller.
 // Lifetime: a part of its Connection.
 class Keepalive {
@@ -45,7 +44,7 @@ class Keepalive {
   // The connection carries traffic. `ping_early`: the peer has yet to show that it is there, and the first
   // ping comes after 100 ms, not after an interval.
   void Start(bool ping_early);
-  // It does not any more.
+  // The connection no longer carries traffic.
   void Stop() { port_.poller().timers().Cancel(timer_); }
 
   // Something has arrived, or was acknowledged.
@@ -56,7 +55,7 @@ class Keepalive {
   void PeerIsBusy(absl::string_view how);
 
  private:
-  // When the peer is taken for dead if it goes on saying nothing to what control has asked.
+  // When the peer is taken for dead if it does not answer the control exchange.
   int64_t SilentUntilNs() const;
   // When OnSilent() is due.
   int64_t AskAtNs() const;

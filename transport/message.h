@@ -18,19 +18,19 @@
 #include "hawser/transport/buffer_pool.h"
 #include "hawser/transport/fabric/fabric.h"
 
-// The two messages of an exchange, as memory: what is built before it is sent, and what is read after it
-// came.
+// The two messages of an exchange, as memory: one is built and then sent, the other is received and then
+// read.
 namespace hawser::transport {
 
 class MessageCache;
 class MessagePool;
 struct OutgoingMessageDeleter;
 
-// What rpc/ says about a message beside its body (method, status); opaque to transport/. Bytes, a multiple
+// What rpc/ sends with a message besides its body (method, status); opaque to transport/. Bytes, a multiple
 // of 8.
 inline constexpr size_t kEnvelopeMax = 32;
 
-// Segments of one message at most. Those of a builder grow, so about 40 reach 512 MiB; the rest is for
+// Most segments of one message. A builder's segments grow, so about 40 reach 512 MiB; the rest is for
 // payloads that are referred to in place.
 inline constexpr size_t kSegmentsMax = 120;
 
@@ -45,8 +45,7 @@ inline constexpr size_t kDataBytesMax = (size_t{1} << 29) - 1;
 // A buffer of kSmallBufferBytes holds the header and the first segment of every outgoing message.
 inline constexpr size_t kSmallBufferBytes = 4096;
 
-// A message to be sent: Cap'n Proto segments that were built in registered memory, their owners, and an
-// envelope.
+// A message to send: Cap'n Proto segments built in registered memory, their owners, and an envelope.
 // Thread:   one at a time.
 // Lifetime: owned by its builder, then by an Outbound until neither the fabric nor the peer uses its memory.
 class OutgoingMessage {
@@ -55,8 +54,8 @@ class OutgoingMessage {
   OutgoingMessage(const OutgoingMessage&) = delete;
   OutgoingMessage& operator=(const OutgoingMessage&) = delete;
 
-  // Allocates from the pool as it grows. When the pool is at its limit the message goes on in plain memory,
-  // so that building never fails half-way, but it cannot be sent: see status().
+  // Allocates from the pool as it grows. When the pool is at its limit the message continues in plain memory,
+  // so that building never fails half-way. It cannot be sent then: see status().
   capnp::MessageBuilder& builder() { return *builder_; }
 
   // At most kEnvelopeMax bytes, a multiple of 8; copied to where it is sent from, in front of the first
@@ -70,14 +69,14 @@ class OutgoingMessage {
     return {body() - envelope_size_, envelope_size_};
   }
 
-  // An orphan that refers to `bytes` where they are, to be adopted by the message; `owner` lives until the
-  // message has been sent and is needed no more, whatever came of it. Nothing is copied if `bytes` lie in the
-  // pool's memory and are aligned to 8 bytes, and the up to 7 bytes that fill up the last word are readable
-  // too; else they are copied here. More than kDataBytesMax: the orphan is empty and the message cannot be
-  // sent (see status()).
+  // An orphan that refers to `bytes` in place, for the message to adopt. `owner` lives until the message has
+  // been sent and is no longer needed, whatever the result. Nothing is copied if `bytes` are in the pool's
+  // memory and aligned to 8 bytes, and the up to 7 bytes that fill the last word are readable, too; else they
+  // are copied here. More than kDataBytesMax: the orphan is empty and the message cannot be sent (see
+  // status()).
   capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner);
 
-  // `owner` is released when the message has ended, whatever came of it.
+  // Releases `owner` when the message ends, whatever the result.
   void Own(std::shared_ptr<const void> owner) { owners_.push_back(std::move(owner)); }
 
   // Not OK: this message cannot be sent. ResourceExhausted: there was no registered memory for all of it.
@@ -86,7 +85,7 @@ class OutgoingMessage {
 
   // ---- For the connection.
 
-  // Ends the building: collects the segments. The first lies kHeadroom bytes into a buffer that starts at
+  // Ends the building: collects the segments. The first begins kHeadroom bytes into a buffer that starts at
   // head().
   struct Segment {
     uint8_t* address;
@@ -97,13 +96,13 @@ class OutgoingMessage {
   absl::Span<const Segment> segments() const { return segments_; }
   uint64_t body_bytes() const { return body_bytes_; }  // After Finish().
   const Lease& head() const { return head_; }
-  // Where the first segment lies, with the envelope right before it. Of a message with a head.
+  // The first segment, with the envelope right before it. The message has a head.
   uint8_t* body() const { return head_.data() + kHeadroom; }
   // `segment` is the first one, behind its envelope.
   bool is_in_head(const Segment& segment) const { return head_ && segment.address == body(); }
   // It holds memory of the application.
   bool has_attached() const { return !owners_.empty(); }
-  // Gets a message instead of its pool, when its last owner lets it go.
+  // Receives a message, in place of its pool, when its last owner releases it.
   class Taker {
    public:
     virtual void OnRequestBack(std::unique_ptr<OutgoingMessage, OutgoingMessageDeleter> message) = 0;
@@ -139,10 +138,10 @@ class OutgoingMessage {
   absl::InlinedVector<Segment, 4> segments_;
   uint64_t body_bytes_ = 0;
   absl::Status status_;
-  // It was taken by a thread on the poller. One that a thread elsewhere took would lie in the poller's cache
-  // unused, and that thread's next call would make another.
+  // A thread on the poller took it. If another thread took it, the poller's cache would keep it unused, and
+  // that thread's next call would make another.
   bool goes_to_cache_ = false;
-  // Its head is of the reserve, where it is wanted: the message is not kept for another.
+  // Its head belongs to the pool's reserve, which needs it back: the message is not kept for reuse.
   bool reserved_ = false;
   OutgoingMessage* next_free_ = nullptr;
   Taker* taker_ = nullptr;
@@ -154,7 +153,7 @@ struct OutgoingMessageDeleter {
 };
 using OutgoingMessagePtr = std::unique_ptr<OutgoingMessage, OutgoingMessageDeleter>;
 
-// A message that came: envelope and segments, read in place where the fabric put them.
+// A received message: envelope and segments, read in place where the fabric put them.
 // Thread:   one at a time.
 // Lifetime: its one owner keeps it as long as it likes; the memory is its own, not the ring's.
 class IncomingMessage {
@@ -166,8 +165,7 @@ class IncomingMessage {
   absl::Span<const uint8_t> envelope() const { return envelope_; }
   uint64_t body_bytes() const { return body_bytes_; }
 
-  // Validates as it reads, and throws kj::Exception on what is malformed. The limits are fixed by the first
-  // call.
+  // Validates as it reads, and throws kj::Exception on malformed data. The first call fixes the limits.
   capnp::MessageReader& reader(const capnp::ReaderOptions& options);
 
   // ---- For the connection.
@@ -221,18 +219,18 @@ using IncomingMessagePtr = std::unique_ptr<IncomingMessage, IncomingMessageDelet
 // Makes messages, and keeps the objects of ended ones for the next, so that a call in steady state allocates
 // nothing.
 // Thread:   any.
-// Lifetime: use NewMessagePool(); goes when its handle and every message of it are gone.
+// Lifetime: use Create(); ends when its handle and all its messages are destroyed.
 class MessagePool {
  public:
-  // Never null. Its status() says so if there was no memory.
+  // Never null. If there was no memory, its status() says so.
   OutgoingMessagePtr NewOutgoing();
   // For an error, which must be sent whatever the pool has: its first segment, with the header, is from the
   // pool's reserve if there is no other memory.
   OutgoingMessagePtr NewReserved();
   IncomingMessagePtr NewIncoming();
   BufferPool& buffers() { return *buffers_; }
-  // Gives the memory of the messages that are kept for later back to the buffer pool; also of those that the
-  // calling thread's MessageCache keeps.
+  // Returns the memory of kept messages to the buffer pool, including those in the calling thread's
+  // MessageCache.
   void Trim();
 
   static std::shared_ptr<MessagePool> Create(std::shared_ptr<BufferPool> buffers);
@@ -246,7 +244,7 @@ class MessagePool {
   explicit MessagePool(std::shared_ptr<BufferPool> buffers);
   ~MessagePool();
   void Unref();
-  // An ended message of the pool: for the next, or there are enough.
+  // Keeps an ended message of the pool for reuse, unless there are enough.
   void Keep(OutgoingMessage* message);
   void Keep(IncomingMessage* message);
 
@@ -264,8 +262,8 @@ class MessageCache {
   MessageCache(const MessageCache&) = delete;
   MessageCache& operator=(const MessageCache&) = delete;
 
-  // From here on this thread uses it, until Leave(): what ends on this thread is kept here, and used again.
-  // Another one that the thread has entered before rests meanwhile.
+  // This thread uses the cache until Leave(): it keeps and reuses the messages that end on this thread. A
+  // cache that the thread entered before is not used meanwhile.
   void Enter() {
     outer_ = std::exchange(current_, this);
     BufferCache::current_ = &buffers_;

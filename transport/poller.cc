@@ -15,17 +15,17 @@
 namespace hawser::transport {
 namespace {
 
-// Completions of one turn at most, so that posts and timers are never late; enough for all that a connection
-// of 64 slots can bring at once, so that its answers leave together.
+// Most completions of one turn, so that posts and timers are never late. Enough for all that a connection of
+// 64 slots can bring at once, so that its answers leave together.
 constexpr size_t kBatch = 256;
 
-// Completions taken at a time. The clock is read once in as many, since it costs a tenth of a small call.
+// Completions taken at a time. The clock is read once per so many, since it costs a tenth of a small call.
 constexpr size_t kChunkMax = 16;
 
 // After this time a turn takes no more. Turns of fast handlers take a tenth of it.
 constexpr int64_t kTurnNs = 500'000;
 
-// What one chunk should take: while each handler takes longer than that, a turn runs one.
+// Time that one chunk should take. While each handler takes longer, a turn runs one.
 constexpr int64_t kChunkNs = kTurnNs / 4;
 
 // Waiting to be polled at once over all connections of one poller; a fabric that keeps them in memory of the
@@ -33,11 +33,11 @@ constexpr int64_t kChunkNs = kTurnNs / 4;
 constexpr uint32_t kCompletionQueueDepth = 1 << 15;
 
 // How long the poller's own thread leaves the driving to those that wait for calls, after the last one left.
-// Meanwhile it wakes up so often, which at 5 ms took 0.3 % of the time of calls on one core.
+// Meanwhile it wakes up at this interval, which at 5 ms took 0.3 % of the time of calls on one core.
 constexpr std::chrono::milliseconds kForegroundLinger(20);
 
-// Spinning is worth while as long as one of eight times (by a moving average) something came of it; to learn
-// that it has become so again, it is tried anew once in so many sleeps.
+// Spinning pays while one try in eight (by a moving average) finds work. To detect that it pays again, the
+// driver tries once in so many sleeps.
 constexpr uint32_t kScoreMax = 256;
 constexpr uint32_t kScoreWorthSpinning = kScoreMax / 8;
 constexpr uint32_t kSleepsUntilTriedAnew = 64;
@@ -50,10 +50,10 @@ constexpr size_t kItemsOfPosterMax = 128;
 // a poster needs, shorter than to sleep and wake takes.
 constexpr int kLooksAtHolder = 64;
 
-// What was due is late, in the text of an error, from here on.
+// From here on the text of an error says that it is late.
 constexpr absl::Duration kLate = absl::Milliseconds(100);
 
-// The poller that this thread has come to last, of those that it is on.
+// The last poller that this thread entered and is still on.
 thread_local const Poller* innermost_held = nullptr;
 
 // One address per thread: cheaper to compare than a thread id.
@@ -121,8 +121,8 @@ Poller::~Poller() {
     WakeDriver();
     background_.join();
   }
-  // No other thread comes any more, but one may not have left. Destroying a queue pair asks for nothing to be
-  // outstanding.
+  // No other thread enters any more, but one may not have left yet. Destroying a queue pair asks for nothing
+  // to be outstanding.
   while (!TryHold()) AwaitRelease();
   for (auto& connection : connections_) {
     if (connection != nullptr) connection->Disconnect();
@@ -149,8 +149,8 @@ absl::Status Poller::Start() {
 
 // ---- Being on the poller
 
-// held_ and mailbox_ are sequentially consistent: a thread that posts looks at held_ after it, a thread that
-// leaves looks into the mailbox after it, and one of the two must see the other's.
+// held_ and mailbox_ are sequentially consistent: a thread that posts stores to the mailbox, then loads
+// held_; a thread that leaves stores held_, then loads the mailbox. One of the two sees the other's store.
 bool Poller::TryHold() {
   int free = kFree;
   // Not by an exchange, which could lose that the thread that drives sleeps until the holder leaves.
@@ -189,7 +189,7 @@ int64_t Poller::NowForDeadlineNs() { return chunk_ < kChunkMax ? ReadClock() : n
 
 bool Poller::Held() const { return holder_.load(std::memory_order_relaxed) == ThisThread(); }
 
-// In a child that a handler has made by fork() those of the parent do not count.
+// In a child that a handler created with fork(), the parent's pollers do not count.
 bool Poller::ThisThreadHoldsOne() {
   for (const Poller* poller = innermost_held; poller != nullptr; poller = poller->outer_held_) {
     if (poller->usable_in_this_process()) return true;
@@ -217,8 +217,8 @@ bool Poller::HasMail() const {
          left_over_.load(std::memory_order_seq_cst) != nullptr;
 }
 
-// A thread that leaves the poller looks into the mailbox once more: what it has not seen, the thread that
-// posted it runs, or the other way round. Here only code of the library runs: see MayCallOut().
+// A thread that leaves the poller checks the mailbox once more: an item that it does not see is run by the
+// thread that posted it. Here only code of the library runs: see MayCallOut().
 void Poller::RunMailboxUnlessHeld() {
   size_t count = kItemsOfPosterMax;
   while (HasMail() && TryHold()) {
@@ -236,7 +236,8 @@ void Poller::RunMailboxUnlessHeld() {
   }
 }
 
-// The thread that drives runs what is left, or the next one: the poller's own, if no other comes.
+// The thread that drives runs what is left, or the next driver does: the poller's own thread, if no other
+// comes.
 void Poller::HandOverMail() {
   if (sleeping_until_ns_.load(std::memory_order_seq_cst) != 0) return WakeDriver();
   std::lock_guard<std::mutex> lock(role_mutex_);
@@ -306,8 +307,8 @@ size_t Poller::TakeCompletions() {
   // Left as it is: to initialize it would take longer than a poll that finds nothing, and most do.
   alignas(fabric::Completion) std::byte memory[kChunkMax * sizeof(fabric::Completion)];
   auto* const completions = reinterpret_cast<fabric::Completion*>(memory);
-  // A fabric that has more completions at hand than are asked for need not look for anything else. With no
-  // room for them it does: new connections come between two turns, however many completions wait.
+  // A fabric with more completions than there is room for need not poll for anything else. With no room at
+  // all it does, so new connections arrive between two turns however many completions wait.
   if (more_waiting_) completion_queue_->Poll({});
   const int64_t end_ns = now_ns_ + kTurnNs;
   size_t taken = 0;
@@ -340,7 +341,8 @@ size_t Poller::TakeCompletions() {
 
 void Poller::Dispatch(const fabric::Completion& completion) {
   const WorkId id = WorkId::Decode(completion.wr_id);
-  // Late news of a connection that is gone cannot be: it went only when all its work had come back.
+  // A destroyed connection cannot have a late completion: it was destroyed only after all its work requests
+  // had completed.
   if (id.connection >= connections_.size() || connections_[id.connection] == nullptr) return;
   connections_[id.connection]->OnCompletion(id, completion);
 }
@@ -383,8 +385,8 @@ MailboxItem* Poller::RunItems(MailboxItem* first, size_t& count) {
 }
 
 void Poller::FlushConnections() {
-  // A flush may give rise to another, of the same connection too: a close that was put off, a send queue that
-  // has room. So may what becomes free with a connection that goes.
+  // A flush may cause another one, even of the same connection: a postponed close, a send queue that has room
+  // again. So may the destruction of a connection, by what it frees.
   while (!to_flush_.empty() || !closed_.empty()) {
     for (size_t i = 0; i < to_flush_.size(); ++i) {
       PollerClient* const connection = to_flush_[i];
@@ -400,7 +402,7 @@ void Poller::FlushConnections() {
   }
 }
 
-// The peer starts on what it has while we go on with the rest.
+// The peer starts on these while we continue with the rest.
 void Poller::FlushLongQueues() {
   for (size_t i = 0; i < to_flush_.size(); ++i) {
     to_flush_[i]->FlushIfLong();
@@ -493,9 +495,9 @@ void Poller::Drive(WaitEvent* event) {
         spinning = false;
       }
     }
-    // Straight from the last work: another look that finds nothing costs a system call with some fabrics, and
-    // Wait() looks by itself. From here on a thread that posts, or sets a timer, must wake us; what was done
-    // before, we see.
+    // Sleep right after the last work: another poll that finds nothing costs a system call on some fabrics,
+    // and Wait() polls by itself. From here on a thread that posts, or sets a timer, must wake us; we see
+    // what was done before.
     const int64_t next_ns = next_timer_ns_.load(std::memory_order_seq_cst);
     sleeping_until_ns_.store(next_ns, std::memory_order_seq_cst);
     if (!HasMail() && next_timer_ns_.load(std::memory_order_seq_cst) == next_ns &&
@@ -532,7 +534,7 @@ void Poller::Background() {
       // Calls tend to come one after the other; their thread drives again in a moment.
       background_wake_.wait_for(lock, kForegroundLinger);
     } else {
-      // A long wait, which no other thread has to look after; and perhaps another one follows.
+      // A long wait, during which no other thread has to drive; perhaps another one follows.
       background_rests_ = true;
       background_wake_.wait(lock);
       background_rests_ = false;
@@ -572,8 +574,8 @@ bool Poller::WaitFor(WaitEvent& event, absl::FunctionRef<int64_t()> until_ns) {
   return event.is_set();
 }
 
-// Another thread that waits goes on driving; if there is none, the poller's own does, now or a little later.
-// It is told only if it would not look by itself, or not soon enough: that costs a system call.
+// Another waiting thread continues driving; if there is none, the poller's own thread does, now or a little
+// later. It is notified only if it would not check by itself soon enough, because that costs a system call.
 void Poller::PassOnDriving() {
   if (!waiting_.empty()) {
     waiting_.front()->Nudge();

@@ -35,8 +35,8 @@
 
 namespace hawser::transport {
 
-// Something that was told to a poller by another thread. Intrusive, so that telling allocates nothing;
-// belongs to the poller from Poller::Post() until Run() is called, which is once, on the poller.
+// Work that another thread posts to a poller. Intrusive, so that posting allocates nothing. The poller owns
+// it from Poller::Post() until it calls Run(), once, on the poller.
 class MailboxItem {
  public:
   virtual void Run() = 0;
@@ -47,12 +47,12 @@ class MailboxItem {
   ~MailboxItem() = default;
 };
 
-// One completion queue, the connections on it, and their timers, moved on by one thread at a time.
+// One completion queue, the connections on it, and their timers, driven by one thread at a time.
 //
 // The thread that holds the poller is "on the poller". The code of its connections runs only there, so it
-// needs no locks. A thread of the poller's own drives it: polls, spins a while when there is nothing to do,
-// sleeps. A user's thread that waits for a call takes over the driving meanwhile, so that the answer needs no
-// switch between threads.
+// needs no locks. The poller's own thread drives it: polls, spins for a while when there is nothing to do,
+// then sleeps. A user's thread that waits for a call drives meanwhile, so that the answer needs no switch
+// between threads.
 //
 // Thread: as said for each method; "on the poller" is checked by AssertHeld().
 class Poller final : public PollerServices {
@@ -63,13 +63,13 @@ class Poller final : public PollerServices {
                                                         const PollerOptions& options,
                                                         Environment& environment = Environment::Real());
 
-  // Ends its thread. Its connections are disconnected and their observers not told: close them before.
+  // Ends its thread. Disconnects its connections without notifying their observers: close them before.
   ~Poller();
   // In a child made by fork() a poller is not destroyed but leaked: its thread is not there to be joined, and
   // condition variables that this thread waited on cannot be destroyed.
   static void operator delete(Poller* poller, std::destroying_delete_t);
-  // What goes with it: a constructor that throws frees by the second. Inlined, gcc 12 would see ::operator
-  // new, and say that the delete above does not fit it.
+  // The matching pair: a constructor that throws frees with the second. If inlined, gcc 12 would see
+  // ::operator new and warn that the delete above does not match it.
   [[gnu::noinline]] static void* operator new(size_t size_bytes) { return ::operator new(size_bytes); }
   [[gnu::noinline]] static void operator delete(void* memory) { ::operator delete(memory); }
   Poller(const Poller&) = delete;
@@ -77,13 +77,13 @@ class Poller final : public PollerServices {
 
   // ---- From any thread.
 
-  // Starts the thread that drives when no other does. Without it (a simulation) the caller calls PollOnce().
-  // ResourceExhausted: the system has no thread left.
+  // Starts the thread that drives when no other does. Without Start() (a simulation) the caller calls
+  // PollOnce(). ResourceExhausted: the system has no thread left.
   absl::Status Start();
 
-  // Runs `item`, or `function`, on the poller: at once if this thread is on it; before this returns, usually,
-  // if no thread is; else soon. A thread that finds the poller free also runs some of what other threads
-  // have posted, but a bounded number, and leaves the rest to the thread that drives.
+  // Runs `item`, or `function`, on the poller: at once if this thread is on it; usually before this returns
+  // if no thread is; else soon. A thread that finds the poller free also runs some of what other threads have
+  // posted, but a bounded number, and leaves the rest to the thread that drives.
   void Post(MailboxItem* item);
   void Run(absl::AnyInvocable<void()> function);
 
@@ -91,8 +91,8 @@ class Poller final : public PollerServices {
   void WaitFor(WaitEvent& event) {
     WaitFor(event, [] { return kNever; });
   }
-  // Likewise, but while another thread drives, not beyond `until_ns()` (of its environment's clock), which is
-  // asked once, when this thread is about to sleep. False: it is not set by then.
+  // The same, but while another thread drives, it waits no longer than `until_ns()` (of its environment's
+  // clock), which it calls once, when this thread is about to sleep. False: the event is not set by then.
   bool WaitFor(WaitEvent& event, absl::FunctionRef<int64_t()> until_ns);
 
   // This thread is on the poller.
@@ -101,9 +101,9 @@ class Poller final : public PollerServices {
   static bool ThisThreadHoldsOne();
   void AssertHeld() const;
 
-  // While above zero, not only waiting threads expect news (callbacks do, a server's requests come), so
-  // the own thread resumes driving as soon as the last waiting thread leaves. Otherwise it waits a few
-  // milliseconds for the next.
+  // While the sum is above zero, more than waiting threads depends on the poller (callbacks, a server's
+  // requests), so its own thread resumes driving as soon as the last waiting thread leaves. Otherwise it
+  // waits a few milliseconds for the next.
   void AddAsyncInterest(int delta);
 
   // False in a child after fork(): the threads and the sockets are the parent's; nothing may be touched.
@@ -117,21 +117,21 @@ class Poller final : public PollerServices {
 
   // ---- On the poller.
 
-  // One turn: completions, mailbox, timers, then posts what that gave rise to. Returns how much there was to
-  // do. Takes the poller if it is free (for simulations and tests).
+  // Runs one turn: completions, mailbox, timers, then posts the resulting work requests. Returns how much
+  // there was to do. Takes the poller if it is free (for simulations and tests).
   size_t PollOnce();
 
   // The time from which a new deadline counts: the clock if handlers have taken long lately, else now_ns().
   int64_t NowForDeadlineNs();
 
   // Code of the application (a callback, a handler) may be called: this is a turn of the thread that drives,
-  // and no such code is being called. False on a thread that only posts, and inside a call that such code
-  // makes into the library: its caller may hold a lock that the callback takes; and within a NoCallOut. What
-  // has to be called then waits for the next turn, behind a timer that is due.
+  // and no such code is running. False on a thread that only posts, within a NoCallOut, and inside a call
+  // that such code makes into the library, because that code may hold a lock that the callback takes. The
+  // callback then waits for the next turn, behind a timer that is due.
   bool MayCallOut() const { return may_call_out_; }
 
-  // Stands around each call of such code. `what` and `whose` it is: "the handler of",
-  // "kv.capnp:KeyValue.get", both static.
+  // Encloses each call of such code. `what` and `whose` name it: "the handler of", "kv.capnp:KeyValue.get",
+  // both static.
   class CallOut {
    public:
     CallOut(Poller& poller, const char* what, const char* whose)
@@ -154,8 +154,8 @@ class Poller final : public PollerServices {
     const bool outer_;
   };
 
-  // As long as it lives no code of the application may be called: the library is in the middle of a step.
-  // What comes up waits for the next turn.
+  // While it lives no code of the application may be called: the library is in the middle of a step.
+  // Callbacks wait for the next turn.
   class NoCallOut {
    public:
     explicit NoCallOut(Poller& poller)
@@ -180,14 +180,14 @@ class Poller final : public PollerServices {
   MemoryQueue& memory_queue() { return memory_queue_; }
   PullAdmission& pull_admission() { return pull_admission_; }
 
-  // `connection` becomes the poller's, which destroys it once it is closed and the fabric holds none of its
-  // buffers. It has its index from here on.
+  // The poller takes ownership of `connection`, gives it its index, and destroys it once it is closed and the
+  // fabric holds none of its buffers.
   void Adopt(std::unique_ptr<PollerClient> connection);
   // Destroys `connection`, which has nothing posted.
   void Drop(PollerClient* connection);
-  // Calls connection->Flush() at the end of this turn. Each connection once per turn.
+  // Calls connection->Flush() at the end of this turn, once per turn and connection.
   void MarkForFlush(PollerClient* connection);
-  // To be destroyed at the end of this turn.
+  // Destroys `connection` at the end of this turn.
   void MarkClosed(PollerClient* connection);
   // Not yet destroyed.
   size_t connection_count() const { return connection_count_; }
@@ -203,14 +203,14 @@ class Poller final : public PollerServices {
   int64_t ReadClock() { return now_ns_ = environment_.NowNs(); }
   size_t TurnOfDriver();
   bool RunMailbox();
-  // Of `count` items at most, which it lowers by those that it ran.
+  // Runs at most `count` items, and subtracts those it ran from `count`.
   bool RunMailbox(size_t& count);
   static MailboxItem* RunItems(MailboxItem* first, size_t& count);
   bool HasMail() const;
   void FlushConnections();
   void FlushLongQueues();
   void Dispatch(const fabric::Completion& completion);
-  // Until `event` is set or, if that is null, yield_.
+  // Drives until `event` is set or, if that is null, yield_.
   void Drive(WaitEvent* event);
   bool MaySpin();
   void Background();
@@ -229,7 +229,7 @@ class Poller final : public PollerServices {
   std::atomic<int> held_{kFree};
   std::atomic<const void*> holder_{nullptr};
   MessageCache cache_;                  // Of the thread that is on it.
-  const Poller* outer_held_ = nullptr;  // That the thread on this one is on, too.
+  const Poller* outer_held_ = nullptr;  // Another one that this thread is on, too.
 
   CalledOut called_out_;
   Watchdog* watchdog_ = nullptr;  // Null: nothing watches this.
@@ -256,7 +256,7 @@ class Poller final : public PollerServices {
   std::atomic<int64_t> next_timer_ns_{kNever};
   std::atomic<int> async_interest_{0};
 
-  // How well spinning has paid off lately, and what the driver did; of the driver.
+  // How well spinning has paid off lately. Used by the driver only.
   uint32_t spin_score_ = 0;
   uint32_t sleeps_since_spin_ = 0;
 

@@ -17,13 +17,13 @@
 
 namespace hawser::transport {
 
-// What the parts of a connection (its slots, its queues, its control exchanges) see of it.
+// A connection as its parts (slots, queues, control exchanges) see it.
 // Thread:   on the poller.
 // Lifetime: a Connection is one, so it outlives its parts.
 class Port : public PollerClient {
  public:
   Poller& poller() { return poller_; }
-  // Destroyed when a flush times out (Connection::OnFlushTimer()): not to be called after that.
+  // Do not call after a flush has timed out (Connection::OnFlushTimer()), which destroys it.
   fabric::QueuePair& queue_pair() { return *queue_pair_; }
   const ConnectionOptions& options() const { return options_; }
   // The minimum of both sides.
@@ -32,7 +32,7 @@ class Port : public PollerClient {
   // "tcp://10.0.0.2:7470".
   const std::string& peer() const { return peer_; }
   const SocketAddress& peer_address() const { return peer_address_; }
-  // What Connection::PeerIsBusy() was told, after "; ", while the peer goes on being silent. Otherwise empty.
+  // "; " and the argument of Connection::PeerIsBusy(), while the peer stays silent. Otherwise empty.
   const std::string& peer_is_busy() const { return peer_is_busy_; }
 
   // Messages may be sent, and arrive.
@@ -45,18 +45,18 @@ class Port : public PollerClient {
   // Posts what is queued, at the end of this turn.
   void FlushLater() { poller_.MarkForFlush(this); }
 
-  // The peer broke the protocol: closes the connection, and tells the peer why where the fabric can carry
-  // that. If the peer dialed, the violation is counted and logged. `what`: without the peer's name. Before
-  // either Fail() returns, every waiting handler has run: check carries_traffic() afterwards.
+  // The peer broke the protocol: closes the connection, and sends the peer the reason if the fabric can carry
+  // it. If the peer dialed, counts and logs the violation. `what`: without the peer's name. Every waiting
+  // handler runs before either Fail() returns: check carries_traffic() afterwards.
   virtual void Fail(Violation violation, absl::string_view what, absl::StatusCode code) = 0;
   void Fail(Violation violation, absl::string_view what) {
     Fail(violation, what, absl::StatusCode::kDataLoss);
   }
   // The fabric failed, or this side has to give up.
   virtual void Fail(absl::StatusCode code, absl::string_view what) = 0;
-  // An exchange has ended: a slot is free, and it was perhaps the last one of a connection that drains.
+  // An exchange has ended: a slot is free. It may be the last exchange of a connection that drains.
   virtual void OnExchangeEnded() = 0;
-  // There are as many receives as are wanted, or enough to go on.
+  // All wanted receives are posted, or enough to continue.
   virtual void OnReceivesFilled() = 0;
 
  protected:

@@ -10,8 +10,8 @@
 
 namespace hawser::transport {
 
-// Memory that was mapped for, and registered with, one fabric: on transparent huge pages where there are any,
-// of the NUMA node of the device where that has some.
+// Memory mapped for, and registered with, one fabric: on transparent huge pages where available, on the
+// device's NUMA node where that has memory.
 // Thread:   one at a time; Map() and the destructor on any.
 // Lifetime: the fabric outlives it, and no work request names it when it goes.
 class RegisteredMemory {

@@ -10,10 +10,10 @@
 namespace hawser::transport {
 namespace {
 
-// How long a large response that was READ stays at the peer when no new request in its slot says so first.
+// How long the peer keeps a large response that was READ, unless a new request in its slot releases it first.
 constexpr absl::Duration kReleaseAfter = absl::Milliseconds(1);
 
-// A deadline beyond what the field holds, 71 minutes, is not told.
+// A deadline beyond what the field holds, 71 minutes, is not sent.
 uint32_t TimeoutUs(int64_t deadline_ns, int64_t now_ns) {
   if (deadline_ns == kNever) return kNoTimeout;
   const int64_t left_us = std::max<int64_t>(0, deadline_ns - now_ns) / 1000 + 1;
@@ -114,7 +114,7 @@ void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_
 
 void Requester::OnShort(uint16_t index) {
   Slot& slot = slots_[index];
-  // A large request may have just what its response wants.
+  // A large request may hold just the memory that its response needs.
   if (slot.request != nullptr && slot.request->has_grants()) ReleaseRequest(slot);
 }
 
@@ -132,7 +132,7 @@ void Requester::OnStopped(uint16_t index) {
 void Requester::GiveUp(Slot& slot, const absl::Status& why) {
   ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
   slot.given_up = handler->name();
-  // A slot that waits goes on waiting for the response; the others have it, and end once no READ is
+  // A waiting slot continues to wait for the response. The others have it, and end once no READ is
   // outstanding.
   const bool receives = slot.state == State::kReceiving;
   Move(slot, Event::kGiveUp);
@@ -148,8 +148,8 @@ void Requester::Deliver(Slot& slot, Event how, absl::StatusOr<IncomingMessagePtr
   if (response.ok() && !(*response)->envelope().empty() && (*response)->envelope()[0] != 0) {
     OfferRequestBack(slot, *handler, **response);
   }
-  // The slot is free before the handler runs, which may send the next request in it. Others that wait for a
-  // slot hear of it first.
+  // The slot is free before the handler runs, because the handler may send the next request in it. Callers
+  // that wait for a slot are notified first.
   Free(slot, how);
   handler->OnResponse(std::move(response));
 }
@@ -158,7 +158,8 @@ void Requester::Deliver(Slot& slot, Event how, absl::StatusOr<IncomingMessagePtr
 void Requester::OfferRequestBack(Slot& slot, ResponseHandler& handler, const IncomingMessage& error) {
   if (slot.request == nullptr || !handler.WantsRequestBackAfter(error)) return;
   slot.request->ReturnTo(&handler);
-  // A completion tells when, and on a connection that is going away no other request may ask for one.
+  // A completion proves when it stops, and on a connection that is going away no other request may ask for
+  // one.
   sends_.SignalAll();
   control_.Ping();
 }
@@ -230,7 +231,7 @@ void Requester::OnDeadlineTimer() {
         slot.owes_cancel = true;
         ++owing_;
       }
-      // Memory that is only being mapped, or for which others are first, comes too late, but is not
+      // Memory that is still being mapped, or that others wait for first, comes too late, but is not
       // exhausted.
       const bool exhausted = slot.response.was_short();
       const char* const what = slot.state == State::kWaiting ? "no answer came before the deadline"

@@ -18,9 +18,9 @@
 
 namespace hawser::transport {
 
-// The slots of a connection at the side that sends requests. A slot is taken by a request and freed by its
-// response, even if nothing waits for that any more: only the response proves that the peer has done with
-// the request's memory.
+// The slots of a connection at the side that sends requests. A request takes a slot and its response frees
+// it, even if nothing waits for the response: only the response proves that the peer no longer uses the
+// request's memory.
 // Thread:   on the poller.
 // Lifetime: a part of its Connection.
 class Requester final : Inbound::Owner {
@@ -42,7 +42,7 @@ class Requester final : Inbound::Owner {
   // See Connection::DescribeSlots().
   std::string DescribeSlots() const;
 
-  // The connection has failed: every handler that still waits hears `why`.
+  // The connection has failed: every handler that still waits ends with `why`.
   void FailAll(const absl::Status& why);
 
  private:
@@ -52,16 +52,16 @@ class Requester final : Inbound::Owner {
   struct Slot {
     State state = State::kFree;
     bool peer_knows_deadline = false;
-    bool owes_cancel = false;  // The peer is to be told that nothing waits.
-    // The peer is to be told that its large response was READ. A new request says it, too.
+    bool owes_cancel = false;  // The peer must be notified that nothing waits.
+    // The peer must be notified that its large response was READ. A new request does that, too.
     bool owes_release = false;
     uint32_t generation = 0;
     int64_t deadline_ns = kNever;
     int64_t sent_ns = 0;
-    absl::string_view given_up;          // The name of a request whose handler has heard its end before.
-    ResponseHandler* handler = nullptr;  // Null: it has heard its end.
-    // Kept while a large response is READ, too: if the connection is lost before that is here, the request
-    // may have to be sent again. Released early if memory is short (OnShort()). Null: released.
+    absl::string_view given_up;          // The name of a request that ended before its response.
+    ResponseHandler* handler = nullptr;  // Null: it was called.
+    // Kept also while a large response is READ: if the connection is lost before that completes, the request
+    // may have to be resent. Released early if memory is short (OnShort()). Null: released.
     Outbound* request = nullptr;
     Inbound response;
   };
@@ -86,7 +86,7 @@ class Requester final : Inbound::Owner {
   Inbounds& inbounds_;
   Control& control_;
   std::vector<Slot> slots_;
-  // The last freed is used first: its memory is warm, and the others stay untouched.
+  // The last freed slot is used first: its memory is warm, and the others stay untouched.
   std::vector<uint16_t> free_;
   uint32_t owing_ = 0;  // Slots with owes_cancel or owes_release, at least.
   Timer deadline_timer_;

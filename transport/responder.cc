@@ -10,8 +10,8 @@
 namespace hawser::transport {
 namespace {
 
-// A request that finds no memory is refused before its deadline, so that the caller hears the reason before
-// it gives up: a tenth of its time before, but no longer than this.
+// A request that finds no memory is refused before its deadline, so that the caller gets the reason before it
+// times out: a tenth of its time before, but no longer than this.
 constexpr int64_t kRefusalMaxNs = 50'000'000;
 
 }  // namespace
@@ -63,7 +63,7 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
   if (fit == Inbounds::Fit::kAnnounced) {
     Move(slot, Event::kAnnounced);
     inbounds_.Fetch(slot.request, message);
-    // If not, a READ of it found no room: the connection has failed, and every handler has heard.
+    // If not, a READ of it found no room: the connection has failed, and every handler was notified.
     if (port_.carries_traffic()) RefuseInTime(slot, header.timeout_us);
     return;
   }
@@ -119,7 +119,7 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   Outbound* const posted = outbounds_.Post(header, response, why);
   if (!port_.carries_traffic()) return absl::OkStatus();
   if (posted == nullptr) return why;
-  // What the handler still keeps of the request is the application's.
+  // The application owns what the handler still keeps of the request.
   inbounds_.Release(slot.request);
   if (!posted->has_grants()) {
     posted->Release();

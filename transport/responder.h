@@ -21,7 +21,7 @@ class Responder final : Inbound::Owner {
  public:
   Responder(const ExchangeParts& parts, uint32_t slots, RequestHandler& handler);
 
-  // Requests that were not answered yet, and large answers that the peer has not READ yet.
+  // Requests not answered yet, and large answers that the peer has not READ yet.
   uint32_t in_flight() const { return in_flight_; }
   // Requests that an honest peer may still send after all our responses.
   uint32_t requests_that_may_come() const;
@@ -34,7 +34,7 @@ class Responder final : Inbound::Owner {
   // kCancel and kRelease; about an earlier exchange of the slot they are late, and ignored.
   void OnControlOp(const ControlOp& op);
 
-  // The connection has failed: every handler that runs hears `why`.
+  // The connection has failed: cancels every running handler with `why`.
   void FailAll(const absl::Status& why);
 
  private:
@@ -56,7 +56,7 @@ class Responder final : Inbound::Owner {
   void Move(Slot& slot, Event event);
   void Run(Slot& slot, Event how, IncomingMessagePtr request);
   void Refuse(Slot& slot, const absl::Status& why);
-  // A request that waits for memory is refused before its deadline, so that the caller hears the reason.
+  // A request that waits for memory is refused before its deadline, so that the caller gets the reason.
   void RefuseInTime(Slot& slot, uint32_t timeout_us);
   void Cancel(Slot& slot, const absl::Status& why);
   void EndResponse(Slot& slot);

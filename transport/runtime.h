@@ -32,17 +32,17 @@ struct RuntimeOptions {
 
 // One fabric, the registered memory of it, and pollers on it: what channels and servers share.
 // Thread:   any.
-// Lifetime: shared by those that use it. Its threads are joined by the last one that gives it up; where that
-//           is on one of its pollers, by a thread that is started for it. Without threads of its own it must
-//           not be given up there.
+// Lifetime: shared by those that use it. The last owner to release it joins its threads; if that is on one of
+//           its pollers, a thread started for this does. Without threads of its own it must not be released
+//           there.
 class Runtime {
  public:
   // `scheme`: of the URIs that it serves, "tcp". InvalidArgument: no such fabric.
   static absl::StatusOr<std::shared_ptr<Runtime>> Create(absl::string_view scheme,
                                                          const RuntimeOptions& options = {});
 
-  // The process's own one for clients of `scheme`, of each device one, made at first use, never destroyed. In
-  // a child after fork() it is a new one.
+  // The process's runtime for clients of `scheme`, one for each device, created at first use, never
+  // destroyed. A child gets a new one after fork().
   static absl::StatusOr<std::shared_ptr<Runtime>> Default(absl::string_view scheme,
                                                           const std::string& rdma_device = "");
 
@@ -60,11 +60,11 @@ class Runtime {
   // Each poller has a message pool of its own.
   Poller& poller(size_t i) { return *pollers_[i % pollers_.size()]; }
   size_t poller_count() const { return pollers_.size(); }
-  // A poller beside those, which calls no code of the application: servers listen there, so that no handler
-  // keeps them from answering. Made at its first use, with a thread of its own that sleeps when there is
-  // nothing to do; without threads it is poller(0). Not OK: the fabric, or the system, has no room for it.
+  // A further poller, which calls no code of the application: servers listen there, so that no handler keeps
+  // them from answering. Created at its first use, with a thread of its own that sleeps when there is nothing
+  // to do; without threads it is poller(0). Not OK: the fabric, or the system, has no room for it.
   absl::StatusOr<Poller*> FrontDesk();
-  // Deals them out in turn.
+  // Returns them in turn.
   Poller& NextPoller() { return poller(next_.fetch_add(1, std::memory_order_relaxed)); }
 
  private:

@@ -18,15 +18,15 @@
 
 namespace hawser::transport {
 
-// All slabs of one pool, within its limit: finds free buffers, maps more, and gives idle memory back to the
+// All slabs of one pool, within its limit: finds free buffers, maps more, and returns idle memory to the
 // system or to another class.
 //
 // Each byte that counts against the limit is busy (of a slab of which a buffer is out, or which is being
-// mapped or unmapped) or idle. What is idle is unmapped for the sake of what is wanted, so more can be had if
-// and only if the busy bytes leave room. Whenever they become fewer the waiters are told.
-// Thread:   any. No lock is held while memory is mapped, registered or unmapped, so that only the callers of
-//           those that do it wait for it.
-// Lifetime: until the last buffer is back.
+// mapped or unmapped) or idle. Idle memory is unmapped to make room, so a request succeeds if and only if the
+// busy bytes leave room. Whenever they decrease, the waiters are notified.
+// Thread:   any. No lock is held while memory is mapped, registered or unmapped, so that only the caller that
+//           does it waits.
+// Lifetime: until the last buffer is returned.
 class SlabStore {
  public:
   // Each block is marked with `core`.
@@ -96,7 +96,7 @@ class SlabStore {
   // not needed is `excess`. False: there is not as much room.
   bool Claim(size_t bytes, std::vector<std::unique_ptr<Slab>>& victims, size_t& excess);
   Slab* TakeVictim(size_t bytes);
-  // They count no more, neither as mapped nor as busy. The caller tells the waiters.
+  // They no longer count as mapped or busy. The caller notifies the waiters.
   void Unclaim(size_t bytes);
   std::unique_ptr<Slab> Unregister(Slab* slab) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Refused(absl::string_view text);

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-// The states of a slot, one table for each side. What a peer sends that fits no state is a violation, and
-// found before anything moves; kImpossible is what only a bug of ours could cause.
+// The states of a slot, one table for each side. A message that fits no state is the peer's violation, and
+// detected before any state changes. Only a bug of ours could cause kImpossible.
 namespace hawser::transport {
 
 // A slot at the side that sends requests.
@@ -14,7 +14,7 @@ struct RequesterSlot {
     kWaiting,    // For the response.
     kReceiving,  // A large response was announced, and is READ.
     kAbandoned,  // The handler has its result; the slot waits for the response.
-    kStopping,   // Likewise, and READs of the response are outstanding.
+    kStopping,   // As kAbandoned, and READs of the response are outstanding.
     kImpossible,
   };
   enum class Event : uint8_t {
@@ -51,7 +51,7 @@ struct ResponderSlot {
     kReceiving,  // A large request was announced, and is READ.
     kStopping,   // Its caller does not wait any more, and READs are outstanding.
     kRunning,    // The handler has the request.
-    kCancelled,  // Likewise, and was told that its caller waits no longer.
+    kCancelled,  // As kRunning, and it was notified that its caller no longer waits.
     kRefused,    // The handler is to answer with an error.
     kGranted,    // The peer may READ the large response.
     kImpossible,
@@ -62,7 +62,7 @@ struct ResponderSlot {
     kRead,       // All of that is here.
     kStop,       // Its caller does not wait any more, and READs are outstanding.
     kRefuse,     // It is not taken, or not wanted any more.
-    kCancel,     // The handler hears that its caller does not wait any more.
+    kCancel,     // The handler is notified that its caller no longer waits.
     kAnswer,
     kGrant,    // Answered with something large.
     kRelease,  // The peer has READ that.

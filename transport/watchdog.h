@@ -16,9 +16,9 @@
 
 namespace hawser::transport {
 
-// Says in the log which handler or callback holds a poller for long: after `bound`, and each time that the
-// hold has become twice as long. While pollers call code of the application it looks at them every `period`.
-// Otherwise its thread sleeps, and the next such call wakes it.
+// Logs which handler or callback holds a poller for long: after `bound`, and each time the hold has doubled.
+// While pollers call code of the application it checks them every `period`. Otherwise its thread sleeps, and
+// the next such call wakes it.
 // Thread:   any. Its own thread exists while it watches something.
 class Watchdog {
  public:
@@ -55,7 +55,7 @@ class Watchdog {
   };
 
   void Run();
-  // Puts what there is to tell into `lines`. False: nothing moves, and nothing is called.
+  // Puts what to log into `lines`. False: nothing moves, and nothing is called.
   bool LookLocked(std::vector<std::string>& lines);
 
   const Limits limits_;

@@ -19,12 +19,12 @@
 //
 // What every fabric promises (tests/transport/fabric/fabric_contract_*.cc run over all of them):
 //  - Completions of one send queue come in posting order. Nothing is promised across queues.
-//  - A successful SEND completion means that the peer's receive queue took the message. An unsignaled send is
-//    proved, and its place in the send queue freed, by the completion of a later signaled one.
+//  - A successful SEND completion means that the peer's receive queue took the message. The completion of a
+//    later signaled send also proves an unsignaled one and frees its place in the send queue.
 //  - A SEND that finds no posted receive is RNR. Retries are finite; then the requester gets kRnrRetryExceeded
 //    and its queue pair is in error.
-//  - After an error every posted work request, send and receive, comes back with kFlushed. Of a completion whose
-//    status is not kSuccess only wr_id, status and qp_num mean anything.
+//  - After an error every posted work request, send and receive, completes with kFlushed. If a completion's
+//    status is not kSuccess, only its wr_id, status and qp_num are defined.
 //  - A READ or WRITE outside what was granted, or with a revoked or foreign rkey, fails the *requester* with
 //    kRemoteAccessError, changes no memory, and puts both queue pairs in error.
 //  - A SEND posted after a READ may overtake it. Send from the READ's completion when the order matters.
@@ -32,8 +32,8 @@
 //  - Receives may complete before OnEstablished(). No handler is called after its queue pair was destroyed.
 namespace hawser::fabric {
 
-// Private data that each step of connecting can carry, in bytes (rdma_cm over InfiniBand and RoCE;
-// rdma_connect(3)). A fabric may pad it with zeros on the way, so it carries its own length.
+// Most private data, in bytes, of each step of connecting (rdma_cm over InfiniBand and RoCE;
+// rdma_connect(3)). A fabric may pad it with zeros, so it carries its own length.
 inline constexpr size_t kConnectPrivateDataMax = 56;
 inline constexpr size_t kAcceptPrivateDataMax = 196;
 inline constexpr size_t kRejectPrivateDataMax = 148;
@@ -49,8 +49,8 @@ struct Sge {
   uint32_t lkey = 0;    // Of the MemoryRegion that the whole range lies in.
 };
 
-// kPush: sends ahead what the peer is about to READ, see QueuePair::push_bytes_max(). kRevoke: of completions
-// only, see QueuePair::Revoke().
+// kPush: sends ahead what the peer is about to READ, see QueuePair::push_bytes_max(). kRevoke: only in
+// completions, see QueuePair::Revoke().
 enum class Opcode : uint8_t { kSend, kRead, kWrite, kPush, kReceive, kRevoke };
 
 // One entry of the send queue.
@@ -59,8 +59,8 @@ struct SendWorkRequest {
   Opcode opcode = Opcode::kSend;  // kSend, kRead, kWrite or kPush.
   // Asks for a completion. A failed work request completes whether signaled or not.
   bool signaled = false;
-  // 1 to kSgeMax entries, at least 1 byte together. Copied by the post; the memory they name belongs to the
-  // fabric until this request, or a later signaled one, has completed.
+  // 1 to kSgeMax entries, at least 1 byte together. Copied by the post; the fabric owns the memory they name
+  // until this request, or a later signaled one, has completed.
   absl::Span<const Sge> sges;
   // kRead and kWrite: where in the peer's memory, and the rkey that the peer's QueuePair::Grant() returned.
   // kPush: as the peer would say in its READ.
@@ -74,7 +74,7 @@ struct ReceiveWorkRequest {
   Sge buffer;
 };
 
-// ibv_wc_status, less what no fabric of ours can produce.
+// ibv_wc_status, without what no fabric of ours can produce.
 enum class CompletionStatus : uint8_t {
   kSuccess,
   kLocalError,              // Our own memory, request or receive was wrong: IBV_WC_LOC_*_ERR.
@@ -98,8 +98,8 @@ struct Completion {
   uint32_t byte_len = 0;  // kReceive: length of the message. Otherwise undefined.
 };
 
-// Registered memory: the fabric may send from it and receive into it while this lives. Peers cannot reach it;
-// for that see QueuePair::Grant(). Outlive every work request and grant that names it.
+// Registered memory: the fabric may send from it and receive into it while this object lives. Peers cannot
+// reach it without QueuePair::Grant(). It outlives every work request and grant that names it.
 class MemoryRegion {
  public:
   virtual ~MemoryRegion() = default;
@@ -117,25 +117,25 @@ class CompletionQueue {
   virtual ~CompletionQueue() = default;
 
   // Moves the fabric on and collects up to `completions.size()` completions; returns how many. Never blocks.
-  // Calls the handlers of connections and listeners that have news. With more completions at hand than there
-  // is room for, it may do nothing else; with no room at all, it looks at connections and listeners.
+  // Calls the handlers of connections and listeners that have events. If more completions wait than there is
+  // room for, it may do nothing else. With no room at all, it polls connections and listeners.
   virtual size_t Poll(absl::Span<Completion> completions) = 0;
 
   // Arms, polls once more inside, and sleeps until Poll() may have something to do, Wake() was called since
-  // the last wait, or CLOCK_MONOTONIC shows `when_ns`; kNoEnd: no bound. May return early for no reason. A
-  // Poll() that finds nothing is not needed before it. Another thread may call Poll() while this one waits.
-  // A point in time, not a length of it: a caller that waits for each answer reads no clock for it.
+  // the last wait, or CLOCK_MONOTONIC reaches `when_ns`; kNoEnd: no bound. May return early for no reason.
+  // The caller need not call Poll() before it. Another thread may call Poll() while this one waits. The time
+  // is absolute, so that a caller that waits for many answers need not read the clock for each.
   virtual void WaitUntil(int64_t when_ns) = 0;
   static constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
 
-  // The same for a length of time; absl::InfiniteDuration(): no bound.
+  // The same with a timeout; absl::InfiniteDuration(): no bound.
   void Wait(absl::Duration timeout);
 
   // Ends the current or the next wait. From any thread; cheap when called again before that.
   virtual void Wake() = 0;
 };
 
-// News of one connection. Called from inside CompletionQueue::Poll().
+// Receives the events of one connection. Called from inside CompletionQueue::Poll().
 class ConnectionHandler {
  public:
   virtual ~ConnectionHandler() = default;
@@ -144,18 +144,18 @@ class ConnectionHandler {
   // empty.
   virtual void OnEstablished(absl::string_view private_data) = 0;
 
-  // Instead of OnEstablished(): the peer rejected with `private_data` (PermissionDenied), or nobody listens
-  // there, no route, no answer (Unavailable; private_data empty). Of a responder: the requester went away
-  // before it heard of Accept() (Unavailable). The queue pair is in error.
+  // Instead of OnEstablished(): the peer rejected with `private_data` (PermissionDenied), or nothing listens
+  // there, no route, no answer (Unavailable; private_data empty). For a responder: the requester disconnected
+  // before Accept() reached it (Unavailable). The queue pair is in error.
   virtual void OnConnectFailed(const absl::Status& why, absl::string_view private_data) = 0;
 
-  // The peer disconnected, died, or broke the fabric's protocol; `why` is Unavailable or DataLoss, and tells
-  // of a violation where there was one (ViolationOf()). Every SEND that arrived before has been returned by an
-  // earlier Poll(). The queue pair may still look healthy and flush nothing until Disconnect() is called.
+  // The peer disconnected, died, or broke the fabric's protocol; `why` is Unavailable or DataLoss, and
+  // carries the violation if there was one (ViolationOf()). An earlier Poll() has returned every SEND that
+  // arrived before. The queue pair may still look healthy and flush nothing until Disconnect() is called.
   virtual void OnDisconnected(const absl::Status& why) = 0;
 };
 
-// A peer that asked to connect and was not answered yet. Destroying it rejects with no private data.
+// A peer's request to connect, not answered yet. Destroying it rejects with no private data.
 // Thread: may be moved to the thread of another CompletionQueue and be accepted there.
 class ConnectRequest {
  public:
@@ -165,8 +165,8 @@ class ConnectRequest {
   virtual absl::string_view private_data() const = 0;
   virtual SocketAddress peer_address() const = 0;
 
-  // READs that the peer lets both sides have outstanding, as far as a program may choose that. With verbs
-  // the devices do: never 0.
+  // READs that the peer lets both sides have outstanding, if programs choose that. With verbs the devices
+  // choose it: never 0.
   virtual uint32_t read_depth() const { return 1; }
 
   // `private_data`: at most kRejectPrivateDataMax bytes.
@@ -178,8 +178,8 @@ class ListenHandler {
   virtual ~ListenHandler() = default;
   virtual void OnConnectRequest(std::unique_ptr<ConnectRequest> request) = 0;
 
-  // A peer said something that is no request to connect, and was sent away; `why` (see ViolationOf()) names
-  // it. May not destroy the listener.
+  // A peer sent something other than a request to connect, and the fabric disconnected it. `why` (see
+  // ViolationOf()) names the violation. The handler may not destroy the listener.
   virtual void OnBadPeer(const SocketAddress& /*peer*/, const absl::Status& /*why*/) {}
 };
 
@@ -199,16 +199,16 @@ struct QueuePairOptions {
   // Outstanding READs: as requester (initiator_depth) and as responder (responder_resources). Both sides get
   // the minimum.
   uint32_t read_depth = 16;
-  // Of this machine, what Connect() is to come from, and so the NIC that it takes; port 0: any. AF_UNSPEC:
-  // the route to the peer decides.
+  // The local address, and so the NIC, that Connect() uses; port 0: any. AF_UNSPEC: the route to the peer
+  // decides.
   SocketAddress local_address;
 };
 
 // A reliable connected queue pair (RC).
 // Thread:   that of its CompletionQueue.
-// Lifetime: destroy it after Disconnect() and after every posted work request has come back. Destroyed before
-//           that (a flush does not come), it uses no memory any more when the destructor returns, and what
-//           was posted on it is not heard of again.
+// Lifetime: destroy it after Disconnect() and after every posted work request has come back. If it is
+//           destroyed earlier (a flush does not come), it no longer uses any memory when the destructor
+//           returns, and its outstanding work requests never complete.
 class QueuePair {
  public:
   virtual ~QueuePair() = default;
@@ -222,18 +222,19 @@ class QueuePair {
   virtual SocketAddress peer_address() const = 0;
   virtual SocketAddress local_address() const = 0;
 
-  // Starts to connect; the handler hears how it ended. Has no timeout of its own that is of use (rdma_cm: 102
-  // s): call Disconnect() to give up. `private_data`: at most kConnectPrivateDataMax bytes. InvalidArgument:
-  // that is too long, or `address` is of another family than QueuePairOptions::local_address.
+  // Starts to connect; the handler is notified of the result. It has no useful timeout of its own (rdma_cm:
+  // 102 s): call Disconnect() to give up. `private_data`: at most kConnectPrivateDataMax bytes.
+  // InvalidArgument: that is too long, or `address` is of another family than
+  // QueuePairOptions::local_address.
   virtual absl::Status Connect(const SocketAddress& address, absl::string_view private_data) = 0;
 
-  // Answers `request`, which may be destroyed then. On an error it can be rejected yet, so that the peer
-  // hears why. `private_data`: at most kAcceptPrivateDataMax bytes. InvalidArgument: that is too long, or
-  // `request` came over a fabric of another kind.
+  // Answers `request`, which may be destroyed then. After an error the caller can still reject it, so that
+  // the peer gets the reason. `private_data`: at most kAcceptPrivateDataMax bytes. InvalidArgument: that is
+  // too long, or `request` came over a fabric of another kind.
   virtual absl::Status Accept(ConnectRequest& request, absl::string_view private_data) = 0;
 
   // A guess: the peer runs on the very core that this thread is on, so it can start only when this thread
-  // pauses, and posting early what can be posted with more is in vain. Never on a NIC.
+  // pauses, and posting early instead of in one batch gains nothing. Never on a NIC.
   virtual bool PeerSharesCore() const = 0;
 
   // Posts in order, as one chain (one doorbell, one system call); all or nothing. Not before OnEstablished(),
@@ -242,8 +243,8 @@ class QueuePair {
   // already in error.
   virtual absl::Status PostSend(absl::Span<const SendWorkRequest> requests) = 0;
 
-  // In order; all or nothing; before connecting as well. ResourceExhausted, InvalidArgument,
-  // FailedPrecondition likewise.
+  // In order; all or nothing; also before connecting. ResourceExhausted, InvalidArgument, FailedPrecondition:
+  // as for PostSend().
   virtual absl::Status PostReceive(absl::Span<const ReceiveWorkRequest> requests) = 0;
 
   // Lets this one peer, over this one queue pair, READ (or WRITE) the range, which lies in one region: from a
@@ -252,14 +253,14 @@ class QueuePair {
   // a device without such windows peers on other queue pairs of the process could use the rkey, if they
   // guessed it; see verbs/windows.h. Each byte may be READ four times at least; a fabric in software refuses
   // a peer that goes on. ResourceExhausted: too many grants at once (at least `send_depth` are possible).
-  // FailedPrecondition: not connected yet, or already in error, of which the handler hears in a later poll.
+  // FailedPrecondition: not connected yet, or already in error (a later poll notifies the handler).
   enum class Access : uint8_t { kRead, kWrite };
   virtual absl::StatusOr<uint32_t> Grant(const Sge& range, Access access) = 0;
 
-  // Takes a grant back. The memory is the fabric's until a completion with `wr_id` says that the peer cannot
-  // touch it any more; that is in no order with those of the send queue, whose places it takes none of. If
-  // the peer was just doing so, the queue pair may be put in error. (With verbs this is a work request,
-  // LOCAL_INV, which nothing but its completion proves.)
+  // Revokes a grant. The fabric owns the memory until a completion with `wr_id` proves that the peer can no
+  // longer touch it. That completion has no order with those of the send queue, and takes no place there. If
+  // the peer is using the memory at that moment, the queue pair may be put in error. (With verbs this is a
+  // work request, LOCAL_INV, which nothing but its completion proves.)
   virtual void Revoke(uint32_t rkey, uint64_t wr_id) = 0;
 
   // Bytes that one kPush may carry; 0: this fabric has none, or the peer does not take them. Valid from
@@ -269,43 +270,43 @@ class QueuePair {
   virtual uint32_t push_bytes_max() const { return 0; }
 
   // Instead of a READ of `remote_address` and `rkey` into `sink`: true if the peer has pushed just that, and
-  // the last Poll() has found it, or has returned the SEND before it. The sink is the fabric's until a
-  // completion with `wr_id`, of opcode kRead, in no order with those of the send queue, whose places it takes
-  // none of. False after the next Poll().
+  // the last Poll() has found it, or has returned the SEND before it. The fabric owns the sink until a
+  // completion with `wr_id` and opcode kRead, which has no order with those of the send queue and takes no
+  // place there. False after the next Poll().
   virtual bool TakePush(uint64_t /*wr_id*/, const Sge& /*sink*/, uint64_t /*remote_address*/,
                         uint32_t /*rkey*/) {
     return false;
   }
 
-  // Ends the connection, or gives up connecting. Everything posted comes back flushed in later polls.
-  // Idempotent. The handler hears nothing more.
+  // Ends the connection, or gives up connecting. Later polls return everything posted as flushed. Idempotent.
+  // The handler is not called any more.
   virtual void Disconnect() = 0;
 
-  // The same, and the peer hears why if the fabric can carry that without waiting: it is told once, never
-  // behind anything that it has not read. Over TCP it is. With verbs it is not: the private data of a
-  // disconnect does not arrive on every device (rdma_cm has no parameter for it).
+  // The same, and sends `why` to the peer if the fabric can carry it without waiting: once, and never behind
+  // anything that the peer has not read. TCP does. Verbs do not: the private data of a disconnect does not
+  // arrive on every device (rdma_cm has no parameter for it).
   virtual void DisconnectBecause(absl::string_view /*why*/) { Disconnect(); }
 };
 
 // One device. Outlives everything made from it. A device may fail, or be removed, and come back (a reset):
-// its connections end, connecting fails with Unavailable meanwhile, memory stays registered as far as callers
-// are concerned, and listeners listen again when it is back.
+// its connections end, and connecting fails with Unavailable meanwhile. For callers memory stays registered,
+// and listeners listen again when the device is back.
 // Thread:   any.
 class Fabric {
  public:
   virtual ~Fabric() = default;
 
-  // Of the addresses it serves: "tcp", "rdma".
+  // The scheme of the addresses it serves: "tcp", "rdma".
   virtual absl::string_view scheme() const = 0;
 
-  // The NUMA node that the device is on, whose memory it reaches soonest; -1: on none, or unknown.
+  // The device's NUMA node, whose memory it reaches fastest; -1: none, or unknown.
   virtual int numa_node() const { return -1; }
 
   // Registers [address, address + length_bytes) for local use. Slow: 16 us + 0.06 ns/B on mlx5 (the model in
   // UCX's ib_md.c), so slabs are registered, not messages.
   virtual absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(uint8_t* address, size_t length_bytes) = 0;
 
-  // `depth`: the most completions that can be waiting, over all queue pairs on it.
+  // `depth`: most completions that can wait, over all queue pairs on it.
   virtual absl::StatusOr<std::unique_ptr<CompletionQueue>> CreateCompletionQueue(uint32_t depth) = 0;
 
   // `completion_queue` and `handler` outlive the result. On the thread of `completion_queue`.
@@ -314,7 +315,7 @@ class Fabric {
                                                                      const QueuePairOptions& options,
                                                                      ConnectionHandler& handler) = 0;
 
-  // Port 0: any free one. `handler` hears of requests on the thread of `completion_queue`. AlreadyExists:
+  // Port 0: any free one. `handler` receives requests on the thread of `completion_queue`. AlreadyExists:
   // address in use; PermissionDenied, InvalidArgument: not ours to listen on.
   virtual absl::StatusOr<std::unique_ptr<Listener>> Listen(CompletionQueue& completion_queue,
                                                            const SocketAddress& address,
