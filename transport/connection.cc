@@ -30,6 +30,9 @@ constexpr State kNext[5][5] = {
 // READs that this side may have outstanding, and may be asked for. Enough for 4 MiB of chunks in flight.
 constexpr uint32_t kReadDepth = 16;
 
+// For a control request of the peer: what may come before this side has sent anything.
+constexpr uint32_t kFirstReceives = 1;
+
 // How long an accepted peer may take to finish the handshake.
 constexpr absl::Duration kAcceptTimeout = absl::Seconds(5);
 
@@ -113,7 +116,13 @@ absl::Status Connection::Open() {
   }
   options.read_depth = kReadDepth;
   options.send_depth = send_queue_.Size(options_.slots, kReadDepth);
-  options.receive_depth = receive_ring_.Size(options_.slots, options_.receive_buffer_bytes);
+  // The receives of the side that answers are the credits that the handshake promises to the peer, unless its
+  // requests can wait.
+  options.sends_wait = handler_ != nullptr && poller_.fabric().sends_can_wait();
+  const ReceiveRing::Kind kind = handler_ == nullptr  ? ReceiveRing::Kind::kForAnswers
+                                 : options.sends_wait ? ReceiveRing::Kind::kWaitedFor
+                                                      : ReceiveRing::Kind::kPromised;
+  options.receive_depth = receive_ring_.Size(options_.slots, options_.receive_buffer_bytes, kind);
   if (absl::Status status = control_.Open(); !status.ok()) return status;
   absl::StatusOr<std::unique_ptr<fabric::QueuePair>> queue_pair =
       poller_.fabric().CreateQueuePair(poller_.completion_queue(), options, *this);
@@ -136,7 +145,7 @@ absl::StatusOr<Connection*> Connection::Dial(Poller& poller, const SocketAddress
   offer.message_bytes_max = options.message_bytes_max;
   connection->peer_hello_.role = offer.role;
   // The first response may arrive in the same breath as the end of the handshake.
-  absl::Status status = connection->receive_ring_.Refill()
+  absl::Status status = connection->receive_ring_.Refill(kFirstReceives, 0)
                             ? connection->queue_pair_->Connect(address, Encode(offer))
                             : absl::ResourceExhaustedError(
                                   "no memory for the receive ring of a new connection; raise "
@@ -176,7 +185,7 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller, PeerRequest reque
   answer.session = session;
   connection->peer_hello_ = hello;
   connection->Agree(hello);
-  const absl::Status status = connection->receive_ring_.Refill()
+  const absl::Status status = connection->receive_ring_.Refill(kFirstReceives, 0)
                                   ? connection->queue_pair_->Accept(*request.request_, Encode(answer))
                                   : NoMemoryToAccept();
   if (!status.ok()) {
@@ -361,6 +370,19 @@ uint32_t Connection::messages_that_may_come() const {
   return control + (requester_ != nullptr ? requester_->in_flight() : responder_->requests_that_may_come());
 }
 
+uint32_t Connection::answers_that_may_come() const {
+  return requester_ != nullptr ? messages_that_may_come() : 0;
+}
+
+void Connection::OnBulk() { receive_ring_.Promise(); }
+
+// Between two calls nothing but pings may have come, and nothing of ours waits for the peer.
+void Connection::OnInterval() {
+  if (state_ != State::kReady || !ready_ || exchanges_in_flight() != 0) return;
+  receive_ring_.OnIdle(answers_that_may_come());
+  send_queue_.Trim();
+}
+
 void Connection::CloseIfDrained() {
   if (state_ != State::kDraining || exchanges_in_flight() != 0) return;
   if (responder_ != nullptr &&
@@ -465,7 +487,9 @@ void Connection::OnBadCompletion(const WorkId& id, fabric::CompletionStatus stat
   } else if (id.kind == WorkId::kSendQueue && status == fabric::CompletionStatus::kRemoteAccessError) {
     SetViolation(why, Violation::kMemoryAccess);  // Its table offers what it does not grant.
   }
-  if (id.kind != WorkId::kSendQueue && status == fabric::CompletionStatus::kFlushed) {
+  // A taken push is as a READ: its message has an owner that is notified now.
+  if (id.kind != WorkId::kSendQueue && id.kind != WorkId::kTakenPush &&
+      status == fabric::CompletionStatus::kFlushed) {
     // The consequence of something that the send queue may still tell us: nothing is promised across queues.
     // Flush() fails the connection at the end of this turn if it does not.
     if (state_ < State::kFlushing && seen_flushed_.ok()) seen_flushed_ = why;
@@ -546,17 +570,19 @@ void Connection::Flush() {
   if (state_ < State::kFlushing) {
     // Receives first: what we send now may be answered at once. Before the observer has heard that we are
     // ready, what arrives is kept, so the ring bounds it.
-    if (ready_ && receive_ring_.wants_refill() &&
-        (receive_ring_.waits_for_memory() || !receive_ring_.Refill())) {
+    const uint32_t answers = answers_that_may_come();
+    if (ready_ && receive_ring_.wants_refill(answers) &&
+        (receive_ring_.waits_for_memory() || !receive_ring_.Refill(answers, control_.received()))) {
       receive_ring_.RefillLater();
-      // What there is may do. Else our messages wait, or their answers would meet no receive.
-      if (receive_ring_.posted() < messages_that_may_come()) {
-        if (send_queue_.has_queued() && !starved_timer_.is_set()) {
-          poller_.timers().Set(starved_timer_, After(poller_.now_ns(), options_.keepalive_timeout));
-        }
-        return;
+      // What there is may do. Else our messages wait, or their answers would meet no receive. If the peer's
+      // messages can wait, ours need not: one receive after the other does.
+      const bool few = receive_ring_.may_be_empty() ? receive_ring_.posted() == 0
+                                                    : receive_ring_.posted() < messages_that_may_come();
+      if (few && (send_queue_.has_queued() || receive_ring_.may_be_empty()) && !starved_timer_.is_set()) {
+        poller_.timers().Set(starved_timer_, After(poller_.now_ns(), options_.keepalive_timeout));
       }
-      OnReceivesFilled();  // Or enough of them.
+      if (few && !receive_ring_.may_be_empty()) return;
+      if (!few) OnReceivesFilled();  // Or enough of them.
     }
     if (carries_traffic() && send_queue_.has_queued()) {
       if (absl::Status status = send_queue_.Flush(); !status.ok()) {

@@ -114,6 +114,9 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   // no effect if it is late.
   void Cancel(ExchangeId id);
 
+  // The peer has sent something since the handshake.
+  bool heard() const override { return heard_; }
+
   bool CanSend() const {
     return state_ == State::kReady && requester_ != nullptr && requester_->HasFreeSlot();
   }
@@ -180,6 +183,8 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   void Fail(const absl::Status& why);
   // Messages that an honest peer may send after everything that we have queued.
   uint32_t messages_that_may_come() const;
+  // The same for the side that sends requests; 0 for the other, which needs it only when memory is short.
+  uint32_t answers_that_may_come() const;
   void CloseIfDrained();
   // In kFlushing: sets the timer for the flush, or for the cause of the loss.
   void AwaitFlush();
@@ -201,6 +206,7 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   void Fail(absl::StatusCode code, absl::string_view what) override;
   void OnExchangeEnded() override;
   void OnReceivesFilled() override;
+  void OnBulk() override;
 
   // Control::Source
   std::optional<ControlOp> NextControlOp() override;
@@ -212,9 +218,9 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   }
   // A client that has sent nothing yet to the server that it has dialed.
   bool awaits_first_message() const override { return accepted_ && !heard_ && responder_ != nullptr; }
-  bool heard() const override { return heard_; }
   bool is_idle() const override { return exchanges_in_flight() == 0; }
   void OnSilent(absl::Duration left) override { observer_.OnSilent(left); }
+  void OnInterval() override;
 
   // fabric::ConnectionHandler
   void OnEstablished(absl::string_view private_data) override;
@@ -233,7 +239,7 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   bool drains_when_ready_ = false;
   bool told_lost_ = false;                         // OnLost() was called.
   std::vector<std::pair<Lease, uint32_t>> early_;  // Received before the handshake's end was known here.
-  bool heard_ = false;                             // The peer has sent something since the handshake.
+  bool heard_ = false;
   SendQueue send_queue_;
   Outbounds outbounds_;
   ReceiveRing receive_ring_;

@@ -44,12 +44,15 @@ void Control::Pump() {
     add(*op);
   }
   // Any other operation is as good a sign of life.
-  if (std::exchange(ping_, false) && header.entries == 0) add({ControlOp::Code::kPing});
+  const bool pings = std::exchange(ping_, false);
+  if (pings && header.entries == 0) add({ControlOp::Code::kPing});
   if (header.entries == 0) return;
   header.generation = ++generation_;
   EncodeHeader(header, out);
   const auto length = static_cast<uint32_t>(kHeaderBytes + header.entries * kControlOpBytes);
-  sends_.PushSend(fabric::Sge{out, length, buffer_.lkey()}, nullptr);
+  // The last messages before a pause may have asked for no completion: a ping frees their memory and their
+  // places.
+  sends_.PushSend(fabric::Sge{out, length, buffer_.lkey()}, nullptr, pings && sends_.has_unproved());
   waiting_since_ns_ = port_.poller().now_ns();
 }
 
@@ -59,8 +62,11 @@ void Control::OnControl(const ParsedMessage& message) {
                                                         ", expected was ", peer_generation_ + 1));
   }
   peer_generation_ = message.header.generation;
+  bool pings = false;
   for (size_t i = 0; i < message.header.entries; ++i) {
-    source_.OnControlOp(DecodeControlOp(message.table + i * kControlOpBytes));
+    const ControlOp op = DecodeControlOp(message.table + i * kControlOpBytes);
+    pings |= op.code == ControlOp::Code::kPing;
+    source_.OnControlOp(op);
     if (!port_.carries_traffic()) return;
   }
   Header header;
@@ -69,7 +75,7 @@ void Control::OnControl(const ParsedMessage& message) {
   header.generation = peer_generation_;
   uint8_t* const out = buffer_.data() + kControlMessageMax;
   EncodeHeader(header, out);
-  sends_.PushSend(fabric::Sge{out, kHeaderBytes, buffer_.lkey()}, nullptr);
+  sends_.PushSend(fabric::Sge{out, kHeaderBytes, buffer_.lkey()}, nullptr, pings && sends_.has_unproved());
 }
 
 void Control::OnControlAck(const ParsedMessage& message) {

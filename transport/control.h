@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "hawser/transport/buffer_pool.h"
+#include "hawser/transport/environment.h"
 #include "hawser/transport/wire.h"
 
 namespace hawser::transport {
@@ -42,6 +43,9 @@ class Control {
 
   void OnControl(const ParsedMessage& message);
   void OnControlAck(const ParsedMessage& message);
+
+  // Control messages of the peer so far, modulo 2^32.
+  uint32_t received() const { return peer_generation_ + generation_ - (waiting_since_ns_ != kNever ? 1 : 0); }
 
   // When the exchange in flight was sent; kNever if none is.
   int64_t waiting_since_ns() const { return waiting_since_ns_; }

@@ -104,7 +104,35 @@ Inbounds::Fit Inbounds::Receive(Inbound& inbound, const ParsedMessage& parsed, L
 void Inbounds::Start(Inbound& inbound) {
   inbound.queued_ = true;
   ready_.push_back(&inbound);
+  TakePush(inbound);
   Pump();
+}
+
+// A push of the peer comes whether it is taken or not, so it needs no turn, and no share of the READ budget.
+void Inbounds::TakePush(Inbound& inbound) {
+  if (failed_ || taken_ != nullptr || inbound.exhausted()) return;
+  const Inbound::Segment& segment = inbound.segments_.front();
+  if (segment.length_bytes > port_.queue_pair().push_bytes_max()) return;
+  const fabric::Sge sink = {inbound.sink_, segment.length_bytes, inbound.lkey_};
+  if (!port_.queue_pair().TakePush(WorkId{port_.index(), WorkId::kTakenPush}.Encode(), sink, segment.address,
+                                   segment.rkey)) {
+    return;
+  }
+  taken_ = &inbound;
+  taken_bytes_ = segment.length_bytes;
+  sends_.OnPushTaken(taken_bytes_);
+  OnQueued(inbound, taken_bytes_);
+}
+
+// The next bytes of `inbound` are on their way to the sink.
+void Inbounds::OnQueued(Inbound& inbound, uint32_t bytes) {
+  admission_.OnReadQueued(inbound, bytes);
+  ++inbound.outstanding_;
+  inbound.sink_ += bytes;
+  inbound.next_offset_ += bytes;
+  if (inbound.next_offset_ != inbound.segments_[inbound.next_segment_].length_bytes) return;
+  ++inbound.next_segment_;
+  inbound.next_offset_ = 0;
 }
 
 bool Inbounds::Stop(Inbound& inbound) {
@@ -152,49 +180,36 @@ void Inbounds::Pump() {
     const Inbound::Segment& segment = inbound.segments_[inbound.next_segment_];
     const uint32_t bytes = std::min(kReadChunkBytes, segment.length_bytes - inbound.next_offset_);
     if (!share_.Take(bytes)) return;
-    if (!Read(inbound, segment, bytes)) return share_.Return(bytes);
-    admission_.OnReadQueued(inbound, bytes);
-    ++inbound.outstanding_;
-    inbound.sink_ += bytes;
-    inbound.next_offset_ += bytes;
-    if (inbound.next_offset_ == segment.length_bytes) {
-      ++inbound.next_segment_;
-      inbound.next_offset_ = 0;
+    const fabric::Sge sink = {inbound.sink_, bytes, inbound.lkey_};
+    port_.OnBulk();
+    // False: the connection has failed.
+    if (!sends_.PushRead(sink, segment.address + inbound.next_offset_, segment.rkey, &inbound)) {
+      return share_.Return(bytes);
     }
+    OnQueued(inbound, bytes);
     std::rotate(ready_.begin(), ready_.begin() + 1, ready_.end());
   }
-}
-
-// False: the connection has failed.
-bool Inbounds::Read(Inbound& inbound, const Inbound::Segment& segment, uint32_t bytes) {
-  const fabric::Sge sink = {inbound.sink_, bytes, inbound.lkey_};
-  // The peer may have sent it ahead.
-  if (taken_ == nullptr && bytes == segment.length_bytes && bytes <= port_.queue_pair().push_bytes_max() &&
-      port_.queue_pair().TakePush(WorkId{port_.index(), WorkId::kTakenPush}.Encode(), sink, segment.address,
-                                  segment.rkey)) {
-    taken_ = &inbound;
-    taken_bytes_ = bytes;
-    sends_.OnPushTaken(bytes);
-    return true;
-  }
-  return sends_.PushRead(sink, segment.address + inbound.next_offset_, segment.rkey, &inbound);
 }
 
 void Inbounds::OnTaken(bool ok) {
   HAWSER_CHECK(taken_ != nullptr, "a push that was not taken has completed, connection to ", port_.peer());
   sends_.OnTakenPushCompleted();
-  OnReadCompleted(*std::exchange(taken_, nullptr), taken_bytes_, ok);
+  OnArrived(*std::exchange(taken_, nullptr), taken_bytes_, ok);
 }
 
 void Inbounds::OnReadCompleted(Inbound& inbound, uint32_t bytes, bool ok) {
-  --inbound.outstanding_;
-  if (inbound.state_ != State::kStopping) admission_.OnRead(inbound, bytes);
-  if (!ok) inbound.Move(Inbound::Event::kStopped);
-  if (inbound.outstanding_ == 0 && inbound.exhausted()) End(inbound);
+  OnArrived(inbound, bytes, ok);
   // Last: READs of other connections, which this lets go, may fail, and what hears of that may stop
   // `inbound`.
   share_.Return(bytes);
   Pump();
+}
+
+void Inbounds::OnArrived(Inbound& inbound, uint32_t bytes, bool ok) {
+  --inbound.outstanding_;
+  if (inbound.state_ != State::kStopping) admission_.OnRead(inbound, bytes);
+  if (!ok) inbound.Move(Inbound::Event::kStopped);
+  if (inbound.outstanding_ == 0 && inbound.exhausted()) End(inbound);
 }
 
 void Inbounds::End(Inbound& inbound) {

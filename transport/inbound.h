@@ -146,11 +146,13 @@ class Inbounds final : ReadShare::Owner, PullAccount::Owner {
   friend class Inbound;
 
   void Start(Inbound& inbound);
+  void TakePush(Inbound& inbound);
+  void OnQueued(Inbound& inbound, uint32_t bytes);
   void OnReadCompleted(Inbound& inbound, uint32_t bytes, bool ok);
+  void OnArrived(Inbound& inbound, uint32_t bytes, bool ok);
   // No READ of it is outstanding any more.
   void End(Inbound& inbound);
   void Dequeue(Inbound& inbound);
-  bool Read(Inbound& inbound, const Inbound::Segment& segment, uint32_t bytes);
 
   // ReadShare::Owner: posts as many READs as may be outstanding.
   void Pump() override;

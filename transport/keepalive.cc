@@ -93,6 +93,7 @@ void Keepalive::OnTimer() {
   if (!timer_.is_set() && absl::Nanoseconds(now_ns - timer_.when_ns()) > some_time) {
     quiet_since_ns_ = std::max(quiet_since_ns_, now_ns - absl::ToInt64Nanoseconds(3 * some_time));
   }
+  source_.OnInterval();
   int64_t next_ns;
   if (control_.waiting_since_ns() != kNever) {
     next_ns = SilentUntilNs();

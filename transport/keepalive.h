@@ -34,6 +34,8 @@ class Keepalive {
     virtual bool is_idle() const = 0;
     // See ConnectionObserver::OnSilent(). May close the connection.
     virtual void OnSilent(absl::Duration left) = 0;
+    // About once per ConnectionOptions::keepalive_interval, busy or idle.
+    virtual void OnInterval() = 0;
 
    protected:
     ~Source() = default;

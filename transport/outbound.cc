@@ -302,9 +302,9 @@ absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, siz
   const absl::Span<const fabric::Sge> parts = absl::MakeConstSpan(sges, count);
   // One medium segment, a page or a few: it goes ahead, where the fabric can do that.
   const size_t granted = outbound.rkeys_.size();
-  const bool ahead = granted == 1 &&
-                     message.body_bytes() - layout.inline_bytes <= port_.queue_pair().push_bytes_max() &&
-                     sends_.has_room_to_spare();
+  const uint64_t granted_bytes = message.body_bytes() - layout.inline_bytes;
+  const bool ahead = granted == 1 && granted_bytes <= port_.queue_pair().push_bytes_max() &&
+                     sends_.CanPushAhead(granted_bytes);
   if (!sends_.PushSend(parts, ahead ? nullptr : &outbound,
                        !ahead && (granted != 0 || message.has_attached()))) {
     return port_.why_closed();

@@ -17,6 +17,12 @@ constexpr uint32_t kControl = 2;
 constexpr uint32_t kSlotsPerSpare = 8;
 constexpr uint32_t kSpareMax = 8;
 constexpr size_t kChainMax = 64;
+// kWaitedFor: an idle connection has so many,
+constexpr uint32_t kIdle = 2;
+// and one with a single call at a time so many, so that one post in four calls does.
+constexpr uint32_t kOneByOne = 8;
+// More refills than this between two calls of OnIdle() are not those of pings.
+constexpr uint32_t kIdleRefills = 4;
 
 uint32_t SpareFor(uint32_t slots) { return std::clamp(slots / kSlotsPerSpare, 1u, kSpareMax); }
 
@@ -26,16 +32,62 @@ uint64_t ReceiveRing::LeasedBytes(uint32_t slots, uint32_t buffer_bytes) {
   return uint64_t{slots + kControl + SpareFor(slots)} * BufferPool::CapacityOf(buffer_bytes);
 }
 
-uint32_t ReceiveRing::Size(uint32_t slots, uint32_t buffer_bytes) {
+uint32_t ReceiveRing::Size(uint32_t slots, uint32_t buffer_bytes, Kind kind) {
   buffer_bytes_ = buffer_bytes;
-  spare_ = SpareFor(slots);
-  entries_.resize(slots + kControl + spare_);
+  kind_ = kind;
+  spare_max_ = SpareFor(slots);
+  entries_.resize(slots + kControl + spare_max_);
+  Want(kind == Kind::kWaitedFor ? kIdle : static_cast<uint32_t>(entries_.size()));
   missing_.reserve(entries_.size());
   for (uint32_t i = static_cast<uint32_t>(entries_.size()); i > 0; --i) missing_.push_back(i - 1);
   return static_cast<uint32_t>(entries_.size());
 }
 
-bool ReceiveRing::Refill() {
+void ReceiveRing::Want(uint32_t wanted) {
+  const auto most = static_cast<uint32_t>(entries_.size());
+  wanted_ = std::min(wanted, most);
+  // Half of a ring that may be empty can be used up before the next post; of one that may not, the spare.
+  posted_min_ = wanted_ - (wanted_ == most ? spare_max_ : wanted_ / 2) + 1;
+}
+
+void ReceiveRing::Grow(uint32_t control_messages) {
+  if (kind_ == Kind::kForAnswers) {
+    wanted_ = std::min(may_come_ + spare_, static_cast<uint32_t>(entries_.size()));
+    spare_ = std::min(spare_ + 1, spare_max_);
+  } else if (may_be_empty() &&
+             // At the end of the turn before, more than half of it was there.
+             (posted() + control_messages <= wanted_ / 4 ||
+              (refills_ > kIdleRefills && wanted_ < kOneByOne))) {
+    Want(wanted_ * 2);
+  }
+}
+
+void ReceiveRing::Promise() {
+  if (kind_ == Kind::kWaitedFor) Want(static_cast<uint32_t>(entries_.size()));
+}
+
+void ReceiveRing::OnIdle(uint32_t may_come) {
+  if (std::exchange(refills_, 0) > kIdleRefills || kind_ == Kind::kPromised || waits_for_memory()) return;
+  if (kind_ == Kind::kForAnswers) {
+    wanted_ = may_come_ = may_come;
+    spare_ = 0;
+  } else {
+    Want(kIdle);
+  }
+  absl::InlinedVector<uint64_t, kChainMax> withdrawn(posted() - std::min(posted(), wanted_));
+  withdrawn.resize(port_.queue_pair().WithdrawReceives(absl::MakeSpan(withdrawn)));
+  for (const uint64_t wr_id : withdrawn) Take(WorkId::Decode(wr_id).number);
+}
+
+bool ReceiveRing::Refill(uint32_t may_come, uint32_t control_messages) {
+  may_come_ = may_come;
+  const uint32_t since = control_messages - std::exchange(control_messages_, control_messages);
+  if (std::exchange(opened_, true)) {
+    ++refills_;
+    Grow(since);
+  } else if (kind_ == Kind::kForAnswers) {
+    wanted_ = may_come;
+  }
   Shortage why;
   return Refill(why);
 }
@@ -45,7 +97,7 @@ void ReceiveRing::RefillLater() { port_.poller().memory_queue().Wait(*this, buff
 bool ReceiveRing::OnMemory(Shortage& why) {
   const uint32_t before = posted();
   const bool filled = Refill(why);
-  if (filled || !wants_refill()) port_.OnReceivesFilled();
+  if (filled || !wants_refill(may_come_)) port_.OnReceivesFilled();
   // Some may be enough for what waits to be sent.
   if (filled || posted() != before) port_.FlushLater();
   return filled;
@@ -56,10 +108,11 @@ bool ReceiveRing::Refill(Shortage& why) {
   // The first one decides whether there is a connection: it waits for memory that is only to be unmapped
   // first.
   const bool first = missing_.size() == entries_.size();
-  while (!missing_.empty()) {
+  while (posted() < wanted_) {
     absl::InlinedVector<fabric::ReceiveWorkRequest, kChainMax> chain;
     bool exhausted = false;
-    for (size_t count = 0; count < std::min(missing_.size(), kChainMax); ++count) {
+    const size_t length = std::min<size_t>(wanted_ - posted(), kChainMax);
+    for (size_t count = 0; count < length; ++count) {
       const uint32_t number = missing_[missing_.size() - 1 - count];
       Lease lease = pool.TryAcquire(buffer_bytes_, why);
       if (!lease) {

@@ -11,25 +11,39 @@ namespace hawser::transport {
 
 class Port;
 
-// The receives of one connection: as many as the peer may send messages before it has to wait for us (a
-// message for each slot, one control request, one answer to ours) and some to spare, so an honest peer never
-// meets RNR. A received message takes its buffer along; the ring is refilled from the pool, so code that
-// keeps a message starves no other. What there is to spare is posted anew in one chain when all of it is used
-// up, which spares small calls a post each.
+// The receives of one connection. A received message takes its buffer along; the ring is refilled from the
+// pool, so code that keeps a message starves no other. What is missing is posted in chains, which spares
+// small calls a post each. How many receives are posted depends on what bounds the peer:
+//
+//   kForAnswers   The peer answers: each message of ours brings its receive. The ring holds one receive for each
+//                 exchange in flight, what control may need, and a few to spare. It shrinks as answers come.
+//   kPromised     The peer sends requests, and the handshake has promised it a receive for each slot. All are
+//                 posted at any time, and some to spare.
+//   kWaitedFor    Likewise, but a message that finds no receive waits (QueuePairOptions::sends_wait). The ring
+//                 starts with two receives. It doubles, up to what kPromised has, each time one turn takes
+//                 nearly all of it. It must not be empty while something else has to come through behind a
+//                 message that waits (the answer to a READ): then, too, it has what kPromised has.
+//
+// So a message of an honest peer never meets RNR. An idle connection holds one or two receives, except for
+// kPromised, and for kForAnswers the few to spare where the fabric cannot withdraw receives.
 // Thread:   on the poller.
 class ReceiveRing final : public MemoryQueue::Waiter {
  public:
   explicit ReceiveRing(Port& port) : port_(port) {}
 
-  // What a ring of so many slots leases from the pool.
+  enum class Kind : uint8_t { kForAnswers, kPromised, kWaitedFor };
+
+  // What a ring of so many slots leases from the pool at most.
   static uint64_t LeasedBytes(uint32_t slots, uint32_t buffer_bytes);
 
   // Returns the receive depth that the queue pair needs.
-  uint32_t Size(uint32_t slots, uint32_t buffer_bytes);
+  uint32_t Size(uint32_t slots, uint32_t buffer_bytes, Kind kind);
 
-  // Posts what is missing, as one chain. False: the pool has no memory now (see Connection::Flush()). A
-  // failed post fails the connection.
-  bool Refill();
+  // Posts what is missing, in chains. `may_come`: the messages that the peer may send after what we have
+  // queued; only kForAnswers heeds it. `control_messages`: that have come so far, modulo 2^32; a ring does
+  // not grow for them. False: the pool has no memory now (see Connection::Flush()). A failed post fails the
+  // connection.
+  bool Refill(uint32_t may_come, uint32_t control_messages);
   // Refills it when the pool has memory, and then marks the connection for a flush.
   void RefillLater();
 
@@ -39,17 +53,40 @@ class ReceiveRing final : public MemoryQueue::Waiter {
   // The queue pair is no more: none is posted.
   void Abandon();
 
-  // All that there was to spare has been used up.
-  bool wants_refill() const { return missing_.size() >= spare_; }
+  // kWaitedFor: from the next refill on it has as many as kPromised.
+  void Promise();
+  // Nothing is under way. If there was next to nothing since the last call, withdraws what an idle connection
+  // does not need, as far as the fabric can.
+  void OnIdle(uint32_t may_come);
+
+  Kind kind() const { return kind_; }
+  // kWaitedFor: a message of the peer may find no receive.
+  bool may_be_empty() const { return kind_ == Kind::kWaitedFor && wanted_ < entries_.size(); }
+  // There are fewer than it takes to go on, or all that there was to spare has been used up.
+  bool wants_refill(uint32_t may_come) const {
+    return posted() < (kind_ == Kind::kForAnswers ? may_come : posted_min_);
+  }
   uint32_t posted() const { return static_cast<uint32_t>(entries_.size() - missing_.size()); }
 
  private:
   bool OnMemory(Shortage& why) override;
   bool Refill(Shortage& why);
+  // `control_messages`: since the last refill.
+  void Grow(uint32_t control_messages);
+  // Of kPromised and kWaitedFor.
+  void Want(uint32_t wanted);
 
   Port& port_;
   uint32_t buffer_bytes_ = 0;
-  size_t spare_ = 1;
+  Kind kind_ = Kind::kPromised;
+  bool opened_ = false;            // It was refilled before.
+  uint32_t spare_max_ = 1;         // Beside what is promised.
+  uint32_t spare_ = 0;             // kForAnswers: grows with use.
+  uint32_t may_come_ = 0;          // kForAnswers: at the last refill.
+  uint32_t wanted_ = 0;            // Receives, after a refill.
+  uint32_t posted_min_ = 0;        // Not kForAnswers: with fewer it is refilled.
+  uint32_t refills_ = 0;           // Since OnIdle().
+  uint32_t control_messages_ = 0;  // At the last refill.
   std::vector<Lease> entries_;
   std::vector<uint32_t> missing_;  // Entries with no receive posted.
 };

@@ -35,16 +35,25 @@ Requester::Requester(const ExchangeParts& parts, uint32_t slots)
   for (uint32_t i = slots; i > 0; --i) free_.push_back(static_cast<uint16_t>(i - 1));
 }
 
+Requester::Slot& Requester::At(uint16_t number) {
+  std::unique_ptr<Slot>& slot = slots_[number];
+  if (slot == nullptr) {
+    slot = std::make_unique<Slot>();
+    slot->number = number;
+  }
+  return *slot;
+}
+
 void Requester::Move(Slot& slot, Event event) {
   slot.state = Moved<RequesterSlot>(slot.state, event, [&] {
-    return absl::StrCat("slot ", IndexOf(slot), " of ", slots_.size(), ", connection to ", port_.peer(), ",");
+    return absl::StrCat("slot ", slot.number, " of ", slots_.size(), ", connection to ", port_.peer(), ",");
   });
 }
 
 absl::StatusOr<ExchangeId> Requester::Send(OutgoingMessagePtr& request, int64_t deadline_ns,
                                            ResponseHandler& handler) {
   if (free_.empty()) return absl::ResourceExhaustedError("every slot is busy");
-  Slot& slot = slots_[free_.back()];
+  Slot& slot = At(free_.back());
   Header header;
   header.kind = Kind::kRequest;
   header.slot = free_.back();
@@ -69,8 +78,8 @@ absl::StatusOr<ExchangeId> Requester::Send(OutgoingMessagePtr& request, int64_t 
 }
 
 void Requester::Cancel(ExchangeId id) {
-  if (id.slot >= slots_.size()) return;
-  Slot& slot = slots_[id.slot];
+  if (id.slot >= slots_.size() || slots_[id.slot] == nullptr) return;
+  Slot& slot = *slots_[id.slot];
   if (slot.generation != id.generation || slot.handler == nullptr) return;
   slot.owes_cancel = slot.state == State::kWaiting;
   if (slot.owes_cancel) ++owing_;
@@ -80,7 +89,7 @@ void Requester::Cancel(ExchangeId id) {
 
 void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes) {
   const Header& header = message.header;
-  Slot* const found = header.slot < slots_.size() ? &slots_[header.slot] : nullptr;
+  Slot* const found = header.slot < slots_.size() ? slots_[header.slot].get() : nullptr;
   if (found == nullptr || (found->state != State::kWaiting && found->state != State::kAbandoned) ||
       found->generation != header.generation) {
     return port_.Fail(Violation::kSlot, absl::StrCat("answered exchange ", header.generation, " of slot ",
@@ -113,20 +122,20 @@ void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_
 }
 
 void Requester::OnShort(uint16_t index) {
-  Slot& slot = slots_[index];
+  Slot& slot = *slots_[index];
   // A large request may hold just the memory that its response needs.
   if (slot.request != nullptr && slot.request->has_grants()) ReleaseRequest(slot);
 }
 
 void Requester::OnRead(uint16_t index, IncomingMessagePtr message) {
-  Slot& slot = slots_[index];
+  Slot& slot = *slots_[index];
   OweRelease(slot);
   Deliver(slot, Event::kRead, std::move(message));
 }
 
 void Requester::OnStopped(uint16_t index) {
-  OweRelease(slots_[index]);
-  Free(slots_[index], Event::kStopped);
+  OweRelease(*slots_[index]);
+  Free(*slots_[index], Event::kStopped);
 }
 
 void Requester::GiveUp(Slot& slot, const absl::Status& why) {
@@ -173,7 +182,7 @@ void Requester::Free(Slot& slot, Event how) {
   ReleaseRequest(slot);
   inbounds_.Release(slot.response);
   Move(slot, how);
-  free_.push_back(IndexOf(slot));
+  free_.push_back(slot.number);
   port_.OnExchangeEnded();
 }
 
@@ -187,12 +196,14 @@ void Requester::OweRelease(Slot& slot) {
 
 std::optional<ControlOp> Requester::NextControlOp() {
   if (owing_ == 0) return std::nullopt;
-  for (Slot& slot : slots_) {
+  for (const std::unique_ptr<Slot>& used : slots_) {
+    if (used == nullptr) continue;
+    Slot& slot = *used;
     if (std::exchange(slot.owes_cancel, false)) {
-      return ControlOp{ControlOp::Code::kCancel, IndexOf(slot), slot.generation};
+      return ControlOp{ControlOp::Code::kCancel, slot.number, slot.generation};
     }
     if (std::exchange(slot.owes_release, false)) {
-      return ControlOp{ControlOp::Code::kRelease, IndexOf(slot), slot.generation};
+      return ControlOp{ControlOp::Code::kRelease, slot.number, slot.generation};
     }
   }
   owing_ = 0;
@@ -202,8 +213,9 @@ std::optional<ControlOp> Requester::NextControlOp() {
 std::string Requester::DescribeSlots() const {
   size_t given_up = 0;
   const Slot* oldest = nullptr;
-  for (const Slot& slot : slots_) {
-    if (slot.state == State::kFree) continue;
+  for (const std::unique_ptr<Slot>& used : slots_) {
+    if (used == nullptr || used->state == State::kFree) continue;
+    const Slot& slot = *used;
     if (slot.handler == nullptr) ++given_up;
     if (oldest == nullptr || slot.sent_ns < oldest->sent_ns) oldest = &slot;
   }
@@ -224,7 +236,9 @@ std::string Requester::DescribeSlots() const {
 void Requester::OnDeadlineTimer() {
   const int64_t now_ns = port_.poller().now_ns();
   int64_t next_ns = kNever;
-  for (Slot& slot : slots_) {
+  for (const std::unique_ptr<Slot>& used : slots_) {
+    if (used == nullptr) continue;
+    Slot& slot = *used;
     if (slot.handler == nullptr || slot.deadline_ns == kNever) continue;
     if (slot.deadline_ns <= now_ns) {
       if (slot.state == State::kWaiting && !slot.peer_knows_deadline) {
@@ -256,7 +270,9 @@ void Requester::OnDeadlineTimer() {
 
 void Requester::FailAll(const absl::Status& why) {
   for (Timer* timer : {&deadline_timer_, &release_timer_}) port_.poller().timers().Cancel(*timer);
-  for (Slot& slot : slots_) {
+  for (const std::unique_ptr<Slot>& used : slots_) {
+    if (used == nullptr) continue;
+    Slot& slot = *used;
     ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
     if (slot.request != nullptr) {
       if (handler != nullptr && handler->WantsRequestBack()) slot.request->ReturnTo(handler);

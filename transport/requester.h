@@ -2,6 +2,7 @@
 #define HAWSER_TRANSPORT_REQUESTER_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,6 +51,7 @@ class Requester final : Inbound::Owner {
   using Event = RequesterSlot::Event;
 
   struct Slot {
+    uint16_t number = 0;
     State state = State::kFree;
     bool peer_knows_deadline = false;
     bool owes_cancel = false;  // The peer must be notified that nothing waits.
@@ -66,7 +68,8 @@ class Requester final : Inbound::Owner {
     Inbound response;
   };
 
-  uint16_t IndexOf(const Slot& slot) const { return static_cast<uint16_t>(&slot - slots_.data()); }
+  // That of a request: made when it is first used.
+  Slot& At(uint16_t number);
   void Move(Slot& slot, Event event);
   void GiveUp(Slot& slot, const absl::Status& why);
   // `how`: the event that frees the slot, kAnswered or kRead.
@@ -85,7 +88,9 @@ class Requester final : Inbound::Owner {
   Outbounds& outbounds_;
   Inbounds& inbounds_;
   Control& control_;
-  std::vector<Slot> slots_;
+  // By number. Null: never used, since most connections need few. A slot keeps its address and its generation
+  // as long as the connection.
+  std::vector<std::unique_ptr<Slot>> slots_;
   // The last freed slot is used first: its memory is warm, and the others stay untouched.
   std::vector<uint16_t> free_;
   uint32_t owing_ = 0;  // Slots with owes_cancel or owes_release, at least.

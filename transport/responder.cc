@@ -24,9 +24,18 @@ Responder::Responder(const ExchangeParts& parts, uint32_t slots, RequestHandler&
       slots_(slots),
       deadline_timer_([this] { OnDeadlineTimer(); }) {}
 
+Responder::Slot& Responder::At(uint16_t number) {
+  std::unique_ptr<Slot>& slot = slots_[number];
+  if (slot == nullptr) {
+    slot = std::make_unique<Slot>();
+    slot->number = number;
+  }
+  return *slot;
+}
+
 void Responder::Move(Slot& slot, Event event) {
   const State next = Moved<ResponderSlot>(slot.state, event, [&] {
-    return absl::StrCat("slot ", IndexOf(slot), " of ", slots_.size(), ", connection to ", port_.peer(), ",");
+    return absl::StrCat("slot ", slot.number, " of ", slots_.size(), ", connection to ", port_.peer(), ",");
   });
   in_flight_ += (next != State::kFree) - (slot.state != State::kFree);
   slot.state = next;
@@ -37,7 +46,7 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
   if (header.slot >= slots_.size()) {
     return port_.Fail(Violation::kSlot, absl::StrCat("used slot ", header.slot, " of ", slots_.size()));
   }
-  Slot& slot = slots_[header.slot];
+  Slot& slot = At(header.slot);
   if (slot.state != State::kFree && slot.state != State::kGranted) {
     return port_.Fail(Violation::kSlot,
                       absl::StrCat("sent a request in slot ", header.slot, ", which is busy"));
@@ -88,10 +97,10 @@ void Responder::RefuseInTime(Slot& slot, uint32_t timeout_us) {
 }
 
 void Responder::OnRead(uint16_t index, IncomingMessagePtr message) {
-  Run(slots_[index], Event::kRead, std::move(message));
+  Run(*slots_[index], Event::kRead, std::move(message));
 }
 
-void Responder::OnStopped(uint16_t index) { Refuse(slots_[index], slots_[index].why_stopped); }
+void Responder::OnStopped(uint16_t index) { Refuse(*slots_[index], slots_[index]->why_stopped); }
 
 void Responder::Run(Slot& slot, Event how, IncomingMessagePtr request) {
   Move(slot, how);
@@ -105,9 +114,9 @@ void Responder::Refuse(Slot& slot, const absl::Status& why) {
 }
 
 absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
-  HAWSER_CHECK(id.slot < slots_.size(), "slot ", id.slot, " of ", slots_.size(), ", connection to ",
-               port_.peer());
-  Slot& slot = slots_[id.slot];
+  HAWSER_CHECK(id.slot < slots_.size() && slots_[id.slot] != nullptr, "slot ", id.slot, " of ", slots_.size(),
+               ", connection to ", port_.peer());
+  Slot& slot = *slots_[id.slot];
   const bool answerable =
       slot.state == State::kRunning || slot.state == State::kCancelled || slot.state == State::kRefused;
   if (slot.generation != id.generation || !answerable) return absl::OkStatus();
@@ -128,22 +137,23 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   } else {
     slot.response = posted;
     Move(slot, Event::kGrant);
+    port_.OnBulk();
   }
   return absl::OkStatus();
 }
 
 HeldByHost Responder::DetachRequestMemory(ExchangeId id) {
-  HAWSER_CHECK(id.slot < slots_.size(), "slot ", id.slot, " of ", slots_.size(), ", connection to ",
-               port_.peer());
-  Slot& slot = slots_[id.slot];
+  HAWSER_CHECK(id.slot < slots_.size() && slots_[id.slot] != nullptr, "slot ", id.slot, " of ", slots_.size(),
+               ", connection to ", port_.peer());
+  Slot& slot = *slots_[id.slot];
   if (slot.generation != id.generation || (slot.state != State::kRunning && slot.state != State::kCancelled))
     return {};
   return inbounds_.Detach(slot.request);
 }
 
 uint32_t Responder::requests_that_may_come() const {
-  return static_cast<uint32_t>(std::count_if(slots_.begin(), slots_.end(), [](const Slot& slot) {
-    return slot.state == State::kFree || slot.state == State::kGranted;
+  return static_cast<uint32_t>(std::count_if(slots_.begin(), slots_.end(), [](const auto& slot) {
+    return slot == nullptr || slot->state == State::kFree || slot->state == State::kGranted;
   }));
 }
 
@@ -173,7 +183,8 @@ void Responder::OnControlOp(const ControlOp& op) {
     return port_.Fail(Violation::kControl,
                       absl::StrCat("named slot ", op.slot, " of ", slots_.size(), " in a control message"));
   }
-  Slot& slot = slots_[op.slot];
+  if (slots_[op.slot] == nullptr) return;
+  Slot& slot = *slots_[op.slot];
   if (slot.generation != op.generation) return;
   if (op.code == ControlOp::Code::kCancel) {
     Cancel(slot, absl::CancelledError("cancelled by the caller"));
@@ -186,7 +197,9 @@ void Responder::OnControlOp(const ControlOp& op) {
 void Responder::OnDeadlineTimer() {
   const int64_t now_ns = port_.poller().now_ns();
   int64_t next_ns = kNever;
-  for (Slot& slot : slots_) {
+  for (const std::unique_ptr<Slot>& used : slots_) {
+    if (used == nullptr) continue;
+    Slot& slot = *used;
     const bool is_waited_for = slot.state == State::kReceiving || slot.state == State::kRunning;
     if (!is_waited_for || slot.deadline_ns == kNever) continue;
     const int64_t due_ns = slot.request.was_short() ? slot.refuse_ns : slot.deadline_ns;
@@ -204,7 +217,9 @@ void Responder::OnDeadlineTimer() {
 
 void Responder::FailAll(const absl::Status& why) {
   port_.poller().timers().Cancel(deadline_timer_);
-  for (Slot& slot : slots_) {
+  for (const std::unique_ptr<Slot>& used : slots_) {
+    if (used == nullptr) continue;
+    Slot& slot = *used;
     if (slot.response != nullptr) std::exchange(slot.response, nullptr)->ReleaseAtFailure();
     if (slot.state != State::kRunning) continue;
     Move(slot, Event::kCancel);

@@ -2,6 +2,7 @@
 #define HAWSER_TRANSPORT_RESPONDER_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -42,6 +43,7 @@ class Responder final : Inbound::Owner {
   using Event = ResponderSlot::Event;
 
   struct Slot {
+    uint16_t number = 0;
     State state = State::kFree;
     uint32_t generation = 0;
     int64_t deadline_ns = kNever;
@@ -51,8 +53,9 @@ class Responder final : Inbound::Owner {
     absl::Status why_stopped;      // kStopping.
   };
 
-  uint16_t IndexOf(const Slot& slot) const { return static_cast<uint16_t>(&slot - slots_.data()); }
-  ExchangeId IdOf(const Slot& slot) const { return {IndexOf(slot), slot.generation}; }
+  // That of a request: made when the peer first uses it.
+  Slot& At(uint16_t number);
+  ExchangeId IdOf(const Slot& slot) const { return {slot.number, slot.generation}; }
   void Move(Slot& slot, Event event);
   void Run(Slot& slot, Event how, IncomingMessagePtr request);
   void Refuse(Slot& slot, const absl::Status& why);
@@ -68,7 +71,9 @@ class Responder final : Inbound::Owner {
   Outbounds& outbounds_;
   Inbounds& inbounds_;
   RequestHandler& handler_;
-  std::vector<Slot> slots_;
+  // By number. Null: never used, for most connections need few of them. A slot keeps its address and its
+  // generation as long as the connection.
+  std::vector<std::unique_ptr<Slot>> slots_;
   uint32_t in_flight_ = 0;
   Timer deadline_timer_;
 };

@@ -17,6 +17,9 @@ constexpr size_t kChainMax = 128;
 
 constexpr uint32_t kSignalIntervalMax = 16;
 
+// Of the ring, at first. A power of two.
+constexpr uint32_t kFirstPlaces = 4;
+
 // A control request and the answer to one.
 constexpr uint32_t kControlSends = 2;
 
@@ -28,17 +31,29 @@ uint32_t SendQueue::Size(uint32_t slots, uint32_t read_depth) {
   // Each keeps its message, so a connection with few slots, of which there may be many, proves them sooner.
   signal_interval_ = std::clamp<uint32_t>(slots / 2, 1, kSignalIntervalMax);
   depth_ = wanted_at_once_ + signal_interval_;
-  ring_.resize(std::bit_ceil(depth_ + wanted_at_once_));
-  mask_ = static_cast<uint32_t>(ring_.size() - 1);
+  places_max_ = std::bit_ceil(depth_ + wanted_at_once_);
+  Resize(0);
   return depth_;
+}
+
+void SendQueue::Resize(uint32_t places) {
+  const uint32_t size = std::bit_ceil(std::max(places, kFirstPlaces));
+  if (size == ring_.size()) return;
+  std::vector<Entry> resized(size);
+  for (uint32_t number = proved_; number != end_; ++number) resized[number & (size - 1)] = at(number);
+  ring_ = std::move(resized);
+  mask_ = size - 1;
 }
 
 SendQueue::Entry* SendQueue::Push() {
   if (end_ - proved_ > mask_) {
-    // An honest peer proves what it answers. One whose NIC does not has no claim on more of our memory.
-    port_.Fail(Violation::kLimit, "answers messages whose arrival it never acknowledged",
-               absl::StatusCode::kUnavailable);
-    return nullptr;
+    if (mask_ + 1 == places_max_) {
+      // An honest peer proves what it answers. One whose NIC does not has no claim on more of our memory.
+      port_.Fail(Violation::kLimit, "answers messages whose arrival it never acknowledged",
+                 absl::StatusCode::kUnavailable);
+      return nullptr;
+    }
+    Resize(mask_ + 2);
   }
   port_.FlushLater();
   return &at(end_++);
@@ -94,6 +109,7 @@ bool SendQueue::PushAhead(const fabric::Sge& data, uint32_t rkey, SendOwner* own
   entry->remote_address = reinterpret_cast<uint64_t>(data.address);
   entry->rkey = rkey;
   entry->ahead = true;
+  ahead_bytes_ += data.length;
   return true;
 }
 
@@ -106,17 +122,13 @@ std::string SendQueue::Describe(uint32_t number) const {
 
 void SendQueue::OnPushTaken(uint32_t bytes) {
   taken_bytes_ = bytes;
-  if (reads_posted_++ == 0) reads_moved_ns_ = port_.poller().now_ns();
-}
-
-void SendQueue::OnTakenPushCompleted() {
-  taken_bytes_ = 0;
-  --reads_posted_;
-  reads_moved_ns_ = port_.poller().now_ns();
+  taken_ns_ = port_.poller().now_ns();
 }
 
 std::string SendQueue::DescribeOldestRead() const {
-  if (taken_bytes_ != 0) return absl::StrCat("a push of ", taken_bytes_, " bytes");
+  if (reads_posted_ == 0 || taken_ns_ < reads_moved_ns_) {
+    return absl::StrCat("a push of ", taken_bytes_, " bytes");
+  }
   uint32_t number = proved_;
   while (at(number).read == nullptr) ++number;
   return Describe(number);
@@ -125,9 +137,12 @@ std::string SendQueue::DescribeOldestRead() const {
 void SendQueue::DropQueued() {
   while (end_ != posted_) {
     Entry& entry = at(--end_);
-    if (entry.send != nullptr) std::exchange(entry.send, nullptr)->OnSendCompleted();
-    if (entry.read == nullptr) continue;
-    std::exchange(entry.read, nullptr)->OnReadCompleted(entry.sges[0].length, false);
+    SendOwner* const send = std::exchange(entry.send, nullptr);
+    ReadOwner* const read = std::exchange(entry.read, nullptr);
+    const uint32_t bytes = entry.sges[0].length;
+    if (entry.ahead) ahead_bytes_ -= bytes;
+    if (send != nullptr) send->OnSendCompleted();
+    if (read != nullptr) read->OnReadCompleted(bytes, false);
   }
 }
 
@@ -176,6 +191,7 @@ void SendQueue::OnCompletion(uint32_t number, bool ok) {
     SendOwner* const send = std::exchange(entry.send, nullptr);
     ReadOwner* const read = std::exchange(entry.read, nullptr);
     const uint32_t bytes = entry.sges[0].length;
+    if (entry.ahead) ahead_bytes_ -= bytes;
     if (send != nullptr) send->OnSendCompleted();
     if (read == nullptr) continue;
     --reads_posted_;

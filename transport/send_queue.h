@@ -43,6 +43,10 @@ class ReadOwner {
 inline constexpr size_t kSendSgeMax = 4;
 static_assert(kSendSgeMax <= fabric::kSgeMax);
 
+// Bytes that a connection pushes ahead of READs and that are not proved: whatever is sent next waits for
+// them, answers to READs as well. 32 messages of 16 KiB.
+inline constexpr uint64_t kAheadBytesMax = 512 * 1024;
+
 // The work requests of one connection, from the moment they are wanted until they have completed: queued,
 // posted as one chain by Flush(), retired by completions.
 // Thread:   on the poller.
@@ -67,9 +71,13 @@ class SendQueue {
   bool PushSend(absl::Span<const fabric::Sge> sges, SendOwner* owner, bool signaled);
   bool PushRead(const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey, ReadOwner* owner);
   // Behind the SEND that grants `data`, of which `rkey` is told: sends it ahead (fabric::Opcode::kPush).
-  // `owner` is that of the SEND, too, which then has none. Only if there is room to spare.
+  // `owner` is that of the SEND, too, which then has none. Only if CanPushAhead().
   bool PushAhead(const fabric::Sge& data, uint32_t rkey, SendOwner* owner);
-  bool has_room_to_spare() const { return end_ - proved_ + wanted_at_once_ <= mask_; }
+  // There is a place to spare, and few bytes are on their way ahead of READs: whatever is sent next waits for
+  // them.
+  bool CanPushAhead(uint64_t bytes) const {
+    return ahead_bytes_ + bytes <= kAheadBytesMax && end_ - proved_ + wanted_at_once_ < places_max_;
+  }
 
   // Posts what is queued, as far as the queue pair has room. Not OK: the queue pair is of no use any more.
   absl::Status Flush();
@@ -80,13 +88,16 @@ class SendQueue {
   // "a READ of 4096 bytes at 7f00 with rkey 77 for slot 3": for an error. `number` is outstanding.
   std::string Describe(uint32_t number) const;
 
-  // When a READ last completed, or the first was posted; kNever: none is outstanding.
-  int64_t reads_stand_still_since_ns() const { return reads_posted_ == 0 ? kNever : reads_moved_ns_; }
+  // When a READ last completed, or the first was posted; or, if that was earlier, when the push that is
+  // outstanding was taken. kNever: none is outstanding.
+  int64_t reads_stand_still_since_ns() const {
+    return std::min(reads_posted_ == 0 ? kNever : reads_moved_ns_, taken_ns_);
+  }
   // A push was taken instead of a READ (fabric::QueuePair::TakePush()), and stands still as a READ does; its
   // completion. At most one at a time.
   void OnPushTaken(uint32_t bytes);
-  void OnTakenPushCompleted();
-  // Of READs that are outstanding, the oldest; before them, the push that was taken.
+  void OnTakenPushCompleted() { taken_ns_ = kNever; }
+  // What reads_stand_still_since_ns() is about.
   std::string DescribeOldestRead() const;
 
   // Drops what was queued and not posted: the connection has failed.
@@ -96,6 +107,12 @@ class SendQueue {
   void Abandon() {
     if (outstanding() != 0) OnCompletion(posted_ - 1, /*ok=*/false);
   }
+
+  // Something was wanted whose completion has not come.
+  bool has_unproved() const { return proved_ != end_; }
+
+  // Frees places that are not in use.
+  void Trim() { Resize(end_ - proved_); }
 
   // Each SEND asks for a completion from now on.
   void SignalAll() { signal_all_ = true; }
@@ -119,6 +136,8 @@ class SendQueue {
     bool ahead;  // A push, not a SEND.
   };
 
+  // To at least `places`. The ring grows with use: most connections are idle.
+  void Resize(uint32_t places);
   Entry* Push();
   Entry* PushSend(size_t sge_count, SendOwner* owner, bool signaled);
   Entry& at(uint32_t number) { return ring_[number & mask_]; }
@@ -127,6 +146,7 @@ class SendQueue {
   Port& port_;
   std::vector<Entry> ring_;  // mask_ + 1, a power of two.
   uint32_t mask_ = 0;
+  uint32_t places_max_ = 0;  // Of ring_. A power of two.
   uint32_t depth_ = 0;
   uint32_t wanted_at_once_ = 0;
   uint32_t signal_interval_ = 1;
@@ -137,8 +157,10 @@ class SendQueue {
   uint32_t proved_ = 0;
   uint32_t posted_ = 0;
   uint32_t end_ = 0;
-  uint32_t taken_bytes_ = 0;    // Of the push that was taken; 0: none.
-  uint32_t reads_posted_ = 0;   // And not completed, with the push that was taken.
+  uint64_t ahead_bytes_ = 0;    // Of pushes, queued or posted, and not proved.
+  uint32_t taken_bytes_ = 0;    // Of the push that was taken,
+  int64_t taken_ns_ = kNever;   // and when; kNever: none is outstanding.
+  uint32_t reads_posted_ = 0;   // And not completed.
   int64_t reads_moved_ns_ = 0;  // When one completed, or the first was posted.
 };
 

@@ -23,7 +23,8 @@ class Admission {
   struct Place {
     PeerHost host;
     const transport::BufferPool* pool = nullptr;
-    uint64_t receive_bytes = 0;  // Of the pool, for its receives.
+    // Of the pool, for its receives, at most: an idle connection over TCP has few.
+    uint64_t receive_bytes = 0;
   };
   using Newcomer = PeerTable::Entry;
 

@@ -53,9 +53,9 @@ mutation 'flushed work is not waited for' transport/connection.cc \
   'send_queue_.outstanding() != 0 || receive_ring_.posted() != 0 ||
       inbounds_.has_taken() || (outbounds_.revokes() && queue_pair_ != nullptr)' 'false'
 mutation 'receives are posted again when there are none' transport/connection.cc \
-  'if (ready_ && receive_ring_.wants_refill() &&' 'if (ready_ && receive_ring_.posted() == 0 &&'
+  'if (ready_ && receive_ring_.wants_refill(answers) &&' 'if (ready_ && receive_ring_.posted() == 0 &&'
 mutation 'fewer receives wait than messages may come' transport/receive_ring.h \
-  'missing_.size() >= spare_;' 'missing_.size() >= spare_ + 4;'
+  'may_come : posted_min_);' 'may_come : posted_min_) - std::min(posted(), 4u);'
 mutation 'a large answer is never released' transport/requester.cc \
   '  OweRelease(slot);
   Deliver(slot, Event::kRead' '  Deliver(slot, Event::kRead'

@@ -40,6 +40,8 @@ struct NetworkOptions {
   // unless his host is off; and no SEND finds the receive queue empty.
   bool strict_destruction = false;
   bool strict_receives = false;
+  // A SEND may wait for a receive (QueuePairOptions::sends_wait), and receives can be withdrawn, as over TCP.
+  bool sends_can_wait = false;
 };
 
 // What lies between the simulated NICs of all hosts: the one clock, the one pair of dice, and what is under

@@ -14,13 +14,15 @@ namespace {
 // With a network of its own, in which time passes when somebody polls in vain.
 class SelfDriven {
  public:
-  explicit SelfDriven(const sim::Faults& faults)
-      : network_({.seed = 1, .faults = faults, .idle_poll_ns = 10'000}), fabric_(network_, 1) {}
+  SelfDriven(const sim::Faults& faults, bool sends_can_wait)
+      : network_({.seed = 1, .faults = faults, .idle_poll_ns = 10'000, .sends_can_wait = sends_can_wait}),
+        fabric_(network_, 1) {}
   ~SelfDriven() { EXPECT_THAT(network_.TakeViolations(), ::testing::IsEmpty()); }
 
-  static std::function<std::shared_ptr<Fabric>()> With(const sim::Faults& faults) {
-    return [faults]() -> std::shared_ptr<Fabric> {
-      auto world = std::make_shared<SelfDriven>(faults);
+  static std::function<std::shared_ptr<Fabric>()> With(const sim::Faults& faults,
+                                                       bool sends_can_wait = false) {
+    return [faults, sends_can_wait]() -> std::shared_ptr<Fabric> {
+      auto world = std::make_shared<SelfDriven>(faults, sends_can_wait);
       return std::shared_ptr<Fabric>(world, &world->fabric_);
     };
   }
@@ -57,6 +59,18 @@ std::vector<FabricUnderTest> FabricsUnderTest() {
       {"Sim", SelfDriven::With({}), address, {}, /*pushes=*/true},
       {"SimThatIsSlow", SelfDriven::With(Slow()), address, {}, /*pushes=*/true},
       {"SimThatIsEager", SelfDriven::With(Eager()), address, {}, /*pushes=*/true},
+      {"SimWhereSendsCanWait",
+       SelfDriven::With({}, true),
+       address,
+       {},
+       /*pushes=*/true,
+       /*sends_can_wait=*/true},
+      {"SlowSimWhereSendsCanWait",
+       SelfDriven::With(Slow(), true),
+       address,
+       {},
+       /*pushes=*/true,
+       /*sends_can_wait=*/true},
   };
 }
 

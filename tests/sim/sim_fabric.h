@@ -23,6 +23,7 @@ class SimFabric final : public fabric::Fabric {
   static int HostOf(const SocketAddress& address);
 
   absl::string_view scheme() const override { return "rdma"; }  // It stands for such a NIC.
+  bool sends_can_wait() const override { return network_.options().sends_can_wait; }
   absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(uint8_t* address,
                                                                  size_t length_bytes) override;
   absl::StatusOr<std::unique_ptr<fabric::CompletionQueue>> CreateCompletionQueue(uint32_t depth) override;

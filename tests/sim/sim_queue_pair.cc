@@ -214,6 +214,12 @@ absl::Status SimQueuePair::PostReceive(absl::Span<const fabric::ReceiveWorkReque
   return responder_.PostReceive(requests, options_.receive_depth);
 }
 
+size_t SimQueuePair::WithdrawReceives(absl::Span<uint64_t> wr_ids) {
+  std::lock_guard<std::mutex> lock(network().mutex());
+  if (state_ == State::kError || !network().options().sends_can_wait) return 0;
+  return responder_.WithdrawReceives(wr_ids);
+}
+
 absl::StatusOr<uint32_t> SimQueuePair::Grant(const fabric::Sge& range, Access access) {
   std::lock_guard<std::mutex> lock(network().mutex());
   if (!fabric_.regions().Contains(range)) return fabric_.regions().Refusal(range);

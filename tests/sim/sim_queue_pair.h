@@ -37,6 +37,7 @@ class SimQueuePair final : public fabric::QueuePair {
   bool PeerSharesCore() const override { return false; }
   absl::Status PostSend(absl::Span<const fabric::SendWorkRequest> requests) override;
   absl::Status PostReceive(absl::Span<const fabric::ReceiveWorkRequest> requests) override;
+  size_t WithdrawReceives(absl::Span<uint64_t> wr_ids) override;
   absl::StatusOr<uint32_t> Grant(const fabric::Sge& range, Access access) override;
   void Revoke(uint32_t rkey, uint64_t wr_id) override;
   uint32_t push_bytes_max() const override;
@@ -75,6 +76,7 @@ class SimQueuePair final : public fabric::QueuePair {
   // As Later(), on the peer, after the way to it; in order. Lost if there is no way.
   void ToPeer(std::string what, std::function<void(SimQueuePair&)> event);
   void EnterError();
+  bool sends_wait() const { return options_.sends_wait; }
   bool in_error() const { return state_ == State::kError; }
   void ReleaseGuard(MemoryGuard::Id guard, absl::string_view of);
   fabric::RegionTable& regions() { return fabric_.regions(); }

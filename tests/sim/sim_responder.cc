@@ -38,7 +38,22 @@ absl::Status SimResponder::PostReceive(absl::Span<const fabric::ReceiveWorkReque
          qp_.network().memory_guard().Poison(request.buffer.address, request.buffer.length, qp_.qp_num())});
     ++receives_out_;
   }
+  if (qp_.sends_wait() && rnr_waiting_ && !receives_.empty()) {
+    rnr_waiting_ = false;
+    Later(qp_.faults().fetch.Throw(qp_.dice()), [](SimResponder& self) { self.ExecuteInbound(); });
+  }
   return absl::OkStatus();
+}
+
+size_t SimResponder::WithdrawReceives(absl::Span<uint64_t> wr_ids) {
+  size_t count = 0;
+  for (; count < wr_ids.size() && !receives_.empty(); ++count) {
+    wr_ids[count] = receives_.back().wr_id;
+    qp_.ReleaseGuard(receives_.back().guard, "a withdrawn receive");
+    receives_.pop_back();
+    --receives_out_;
+  }
+  return count;
 }
 
 absl::StatusOr<uint32_t> SimResponder::Grant(const fabric::Sge& range, Access access, size_t grants_max) {
@@ -125,6 +140,10 @@ void SimResponder::ExecuteInbound() {
 
 // False: it waits for a receive, or was refused.
 bool SimResponder::ExecuteSend(const SimPacket& packet) {
+  if (receives_.empty() && qp_.sends_wait()) {
+    rnr_waiting_ = true;
+    return false;
+  }
   if (receives_.empty()) {
     if (qp_.network().options().strict_receives) {
       qp_.network().Violation(

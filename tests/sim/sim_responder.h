@@ -39,6 +39,7 @@ class SimResponder {
   explicit SimResponder(SimQueuePair& queue_pair);
 
   absl::Status PostReceive(absl::Span<const fabric::ReceiveWorkRequest> requests, uint32_t depth);
+  size_t WithdrawReceives(absl::Span<uint64_t> wr_ids);
   absl::StatusOr<uint32_t> Grant(const fabric::Sge& range, fabric::QueuePair::Access access,
                                  size_t grants_max);
   void Revoke(uint32_t rkey, uint64_t wr_id);
@@ -101,8 +102,8 @@ class SimResponder {
   int64_t last_receive_completion_ns_ = 0;
   std::deque<SimPacket> inbound_;
   int rnr_tries_ = 0;
-  bool rnr_waiting_ = false;
-  bool refusing_ = false;  // What comes after a refused request is not looked at.
+  bool rnr_waiting_ = false;  // For the next look. With sends_wait: for a receive.
+  bool refusing_ = false;     // What comes after a refused request is not looked at.
   std::deque<Answer> answers_;
   bool answering_ = false;
   std::map<uint32_t, Granted> grants_;

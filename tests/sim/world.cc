@@ -15,6 +15,7 @@ constexpr size_t kPoolBytes = 64 << 20;
 constexpr double kBadStep = 0.02;
 constexpr uint64_t kBadSeed = 0xbad;
 constexpr uint64_t kPushSeed = 0x9054;
+constexpr uint64_t kWaitingSeed = 0xa17;
 
 Faults FaultsOf(Dice& dice, Dice& bad_dice) {
   const auto often = [&](double probability) { return dice.Chance(0.5) ? probability : 0; };
@@ -51,6 +52,8 @@ NetworkOptions NetworkOf(Dice& dice, Dice& bad_dice) {
     options.push_bytes_max =
         static_cast<uint32_t>(push_dice.Chance(0.5) ? 0 : push_dice.Between(100, 20'000));
   }
+  // By the seed alone: the other dice roll for each seed as they did before there was this choice.
+  options.sends_can_wait = Dice(options.seed ^ kWaitingSeed).Chance(0.5);
   return options;
 }
 

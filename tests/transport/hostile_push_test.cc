@@ -101,12 +101,12 @@ TEST_F(HostilePushTest, APushBehindAResponseToALostCallIsDropped) {
   is_server_ = false;
   AttackClient();
   if (!peer.can_push()) GTEST_SKIP() << "this fabric does not push";
-  const size_t before = World::LeasedBytes(world.client);
   PendingCall call;
   SendRequest(call, 8, world.clock.NowNs() + absl::ToInt64Nanoseconds(absl::Milliseconds(1)));
   world.Pass(absl::Milliseconds(3));
   ASSERT_TRUE(call.done());
   EXPECT_CODE(call.status(), kDeadlineExceeded);
+  const size_t before = World::LeasedBytes(world.client);
   const TableEntry entry = peer.Grant(kPage);
   peer.Send(Tabled(RawResponse(0, 1), entry));
   peer.Push(entry);

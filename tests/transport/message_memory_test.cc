@@ -225,6 +225,7 @@ TEST(MemoryTest, ARequestThatWasNotBuiltInRegisteredMemoryIsRefused) {
 
 TEST(MemoryTest, TheRingIsFilledAgainWhenThereIsMemory) {
   World world({}, PoolOf(8 * kMiB));
+  world.server.fabric->LetSendsWait(false);
   Link link(world, {.slots = 4});
   Hoard hoard(world.server.buffers(), 4096);
   // The server keeps what it gets, so each request takes a buffer out of the ring; honest callers meet no
@@ -240,6 +241,7 @@ TEST(MemoryTest, TheRingIsFilledAgainWhenThereIsMemory) {
 
 TEST(MemoryTest, AConnectionThatCannotReceiveForLongEndsWithTheReason) {
   World world({}, PoolOf(8 * kMiB));
+  world.server.fabric->LetSendsWait(false);
   Link link(world, {.slots = 4});
   std::vector<OutgoingMessagePtr> answers;
   for (int i = 0; i < 4; ++i) answers.push_back(NewMessage(world.server.messages(), 8));
@@ -264,6 +266,7 @@ TEST(MemoryTest, AConnectionThatCannotReceiveForLongEndsWithTheReason) {
 
 TEST(MemoryTest, AnAnswerThatAReceiveIsMissingForWaitsForMemory) {
   World world({}, PoolOf(8 * kMiB));
+  world.server.fabric->LetSendsWait(false);
   Link link(world, {.slots = 4});
   std::vector<OutgoingMessagePtr> answers;
   for (int i = 0; i < 8; ++i) answers.push_back(NewMessage(world.server.messages(), 8));

@@ -131,6 +131,82 @@ TEST(PushTest, ManyAtOnceArriveEachWithItsOwn) {
   EXPECT_GT(link.server_counts().taken_pushes, 0u);
 }
 
+// The bytes come in any case: they need no share of the READs that may be outstanding.
+TEST(PushTest, APushBesideABulkRequestIsTaken) {
+  PushingWorld world;
+  Link link(world);
+  link.EchoAll();
+  link.server_counts().hold_reads = true;
+  PendingCall bulk, medium;
+  ASSERT_TRUE(link.Send(bulk, 8 * kMiB).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return link.server_counts().reads != 0; }));
+  world.Settle();
+  const uint64_t reads = link.server_counts().reads;
+  ASSERT_TRUE(link.Send(medium, NewMessage(world.client.messages(), 32 << 10, 5)).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return link.server_counts().taken_pushes == 1; }));
+  EXPECT_EQ(link.server_counts().reads, reads);
+  link.server_counts().hold_reads = false;
+  ASSERT_TRUE(world.RunUntil([&] { return medium.done() && bulk.done(); }));
+  EXPECT_TRUE(bulk.response.ok()) << bulk.status();
+  ASSERT_TRUE(medium.response.ok()) << medium.status();
+  EXPECT_EQ(Content(**medium.response), ContentOf(32 << 10, 5));
+}
+
+// What is sent next waits for them.
+TEST(PushTest, AConnectionPushesFewBytesAtOnce) {
+  PushingWorld world;
+  Link link(world, {.slots = 32});
+  link.EchoAll();
+  for (int round = 0; round < 3; ++round) {
+    const uint64_t before = link.client_counts().pushes;
+    std::deque<PendingCall> calls(32);
+    for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 100 << 10).ok());
+    world.OnClient([] {});
+    EXPECT_LE(link.client_counts().pushes - before, 5u);
+    EXPECT_GT(link.client_counts().pushes, before);
+    ASSERT_TRUE(world.RunUntil([&] {
+      for (PendingCall& call : calls) {
+        if (!call.done()) return false;
+      }
+      return true;
+    }));
+    for (const PendingCall& call : calls) EXPECT_TRUE(call.response.ok()) << call.status();
+  }
+}
+
+TEST(PushTest, AnIdleConnectionGoesOnPushing) {
+  PushingWorld world;
+  Link link(world, {.keepalive_interval = absl::Seconds(1)});
+  link.EchoAll();
+  for (uint64_t calls = 1; calls <= 3; ++calls) {
+    PendingCall call;
+    link.Call(call, NewMessage(world.client.messages(), 16 << 10));
+    ASSERT_TRUE(call.response.ok()) << call.status();
+    EXPECT_EQ(link.server_counts().taken_pushes, calls);
+    EXPECT_EQ(link.client_counts().taken_pushes, calls);
+    world.Pass(absl::Seconds(4), absl::Milliseconds(50));
+  }
+}
+
+// A READ that is never answered is not hidden by pushes that are.
+TEST(PushTest, AReadThatStandsStillBesidePushesEndsTheConnection) {
+  PushingWorld world;
+  Link link(world, {.keepalive_interval = absl::Seconds(1), .keepalive_timeout = absl::Seconds(1)});
+  link.EchoAll();
+  link.server_counts().hold_reads = true;
+  link.server_counts().hold_taken_pushes = false;
+  PendingCall bulk;
+  ASSERT_TRUE(link.Send(bulk, kMiB).ok());
+  for (int i = 0; i < 40 && !link.server_observer.closed.has_value(); ++i) {
+    PendingCall medium;
+    link.Call(medium, NewMessage(world.client.messages(), 16 << 10));
+    world.Pass(absl::Milliseconds(100), absl::Milliseconds(20));
+  }
+  EXPECT_GT(link.server_counts().taken_pushes, 5u);
+  ASSERT_TRUE(link.server_observer.closed.has_value());
+  EXPECT_THAT(Text(*link.server_observer.closed), ::testing::HasSubstr("answers, but a READ of "));
+}
+
 TEST(PushTest, ACallThatIsCancelledLeavesNothing) {
   PushingWorld world;
   Link link(world);

@@ -19,6 +19,7 @@ constexpr absl::Duration kHandlerTime = absl::Milliseconds(1);
 class SlowHandlersTest : public ::testing::Test {
  protected:
   SlowHandlersTest() {
+    world_.server.fabric->LetSendsWait(false);  // All requests are there in the first turn.
     for (int i = 0; i < 4; ++i) {
       Link& link = *links_.emplace_back(std::make_unique<Link>(world_));
       link.server.answer = [this, &link](RecordingServer::Request request) {

@@ -39,6 +39,7 @@ TEST(WorkRequestTest, AnswersInALongTurnArePostedEarlyUnlessThePeerWaitsForThisC
   for (const bool share : {false, true}) {
     SCOPED_TRACE(share);
     World world;
+    world.server.fabric->LetSendsWait(false);  // All requests are there in the first turn.
     Link link(world, {.slots = 64});
     link.EchoAll();
     world.server.fabric->SetPeersShareCore(share);
@@ -54,6 +55,7 @@ TEST(WorkRequestTest, AnswersInALongTurnArePostedEarlyUnlessThePeerWaitsForThisC
 
 TEST(WorkRequestTest, APostedReceiveWaitsForEverythingThatThePeerMaySend) {
   World world;
+  world.server.fabric->LetSendsWait(false);
   Link link(world, {.slots = 8});
   link.EchoAll();
   std::vector<std::unique_ptr<PendingCall>> calls;
@@ -63,9 +65,10 @@ TEST(WorkRequestTest, APostedReceiveWaitsForEverythingThatThePeerMaySend) {
     ASSERT_TRUE(link.Send(*calls.back(), i % 10 == 0 ? kMiB : 64).ok());
   }
   ASSERT_TRUE(world.RunUntil([&] { return calls.back()->done(); }));
-  // When all eight have come in one turn, the receives for control and the spare are left.
+  // When all eight have come in one turn, the server's receives for control and the spare are left, and of
+  // the client's at least the one for a control request.
   EXPECT_GE(link.server_counts().receives_posted_min, 3);
-  EXPECT_GE(link.client_counts().receives_posted_min, 3);
+  EXPECT_GE(link.client_counts().receives_posted_min, 1);
   world.Settle();
   EXPECT_EQ(link.server_counts().receives_posted, link.server_counts().receive_depth);
 }

@@ -22,7 +22,8 @@
 //  - A successful SEND completion means that the peer's receive queue took the message. The completion of a
 //    later signaled send also proves an unsignaled one and frees its place in the send queue.
 //  - A SEND that finds no posted receive is RNR. Retries are finite; then the requester gets kRnrRetryExceeded
-//    and its queue pair is in error.
+//    and its queue pair is in error. If the receiving side has set QueuePairOptions::sends_wait, the SEND
+//    waits instead.
 //  - After an error every posted work request, send and receive, completes with kFlushed. If a completion's
 //    status is not kSuccess, only its wr_id, status and qp_num are defined.
 //  - A READ or WRITE outside what was granted, or with a revoked or foreign rkey, fails the *requester* with
@@ -199,6 +200,11 @@ struct QueuePairOptions {
   // Outstanding READs: as requester (initiator_depth) and as responder (responder_resources). Both sides get
   // the minimum.
   uint32_t read_depth = 16;
+  // A SEND of the peer that finds no posted receive waits for one, however long that takes. Everything that
+  // the peer has sent behind it waits as well, including acknowledgements and the answers to READs. It is no
+  // RNR. The owner of the queue pair ends the connection if it never has a receive. Only where
+  // Fabric::sends_can_wait().
+  bool sends_wait = false;
   // The local address, and so the NIC, that Connect() uses; port 0: any. AF_UNSPEC: the route to the peer
   // decides.
   SocketAddress local_address;
@@ -246,6 +252,12 @@ class QueuePair {
   // In order; all or nothing; also before connecting. ResourceExhausted, InvalidArgument, FailedPrecondition:
   // as for PostSend().
   virtual absl::Status PostReceive(absl::Span<const ReceiveWorkRequest> requests) = 0;
+
+  // Withdraws the newest posted receives, at most `wr_ids.size()` of them, but none that a SEND has reached.
+  // Writes their wr_ids, newest first, and returns how many there are: their memory is the caller's again,
+  // and no completion follows. 0: there is none, the queue pair is in error, or the fabric cannot do this
+  // (verbs cannot). A caller expects no traffic for a while, so a fabric may free what only traffic needs.
+  virtual size_t WithdrawReceives(absl::Span<uint64_t> /*wr_ids*/) { return 0; }
 
   // Lets this one peer, over this one queue pair, READ (or WRITE) the range, which lies in one region: from a
   // SEND on that is posted later, until it is revoked or the queue pair has come back whole after its end.
@@ -301,6 +313,10 @@ class Fabric {
 
   // The device's NUMA node, whose memory it reaches fastest; -1: none, or unknown.
   virtual int numa_node() const { return -1; }
+
+  // QueuePairOptions::sends_wait is possible. With verbs it is not: a SEND without a receive costs retries,
+  // and while one waits nothing else of its sender's crosses.
+  virtual bool sends_can_wait() const { return false; }
 
   // Registers [address, address + length_bytes) for local use. Slow: 16 us + 0.06 ns/B on mlx5 (the model in
   // UCX's ib_md.c), so slabs are registered, not messages.

@@ -40,6 +40,15 @@ inline std::vector<FabricUnderTest> Without(bool FabricUnderTest::Shortcomings::
   return all;
 }
 
+// Those where a SEND can wait for a receive.
+inline std::vector<FabricUnderTest> WhereSendsCanWait() {
+  std::vector<FabricUnderTest> all = FabricsUnderTest();
+  all.erase(
+      std::remove_if(all.begin(), all.end(), [](const FabricUnderTest& one) { return !one.sends_can_wait; }),
+      all.end());
+  return all;
+}
+
 // A suite of a fixture that is derived from FabricContract, for each of `fabrics`.
 #define HAWSER_INSTANTIATE(suite, fabrics)                               \
   GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(suite);                  \

@@ -40,6 +40,8 @@ struct FabricUnderTest {
   };
   Shortcomings shortcomings;
   bool pushes = false;  // See QueuePair::push_bytes_max().
+  // Fabric::sends_can_wait(); then receives can be withdrawn, too.
+  bool sends_can_wait = false;
 };
 
 // Those that a test binary is for: each defines this.

@@ -117,6 +117,37 @@ TEST_P(PushContractTest, WhatFollowsComesInOrder) {
   HAWSER_UNTIL(world_, a.sends.size() == 30);
 }
 
+// A new push for each that has arrived: the answer has to get through between them.
+TEST_P(PushContractTest, AReadIsAnsweredBesidePushesWithoutEnd) {
+  constexpr uint32_t kPushed = 128 << 10, kRead = 768 << 10;
+  constexpr uint64_t kAtOnce = 16, kPushesMax = 400;
+  auto [a, b] = world_.Connect({.send_depth = 2 * kAtOnce, .receive_depth = 2 * kAtOnce}, kMemory);
+  FillPattern(a, 4);
+  const uint32_t pushed = a.Grant(a.At(kData, kPushed), QueuePair::Access::kRead);
+  const uint32_t read = a.Grant(a.At(kData, kRead), QueuePair::Access::kRead);
+  uint64_t receives = 0, pushes = 0;
+  const auto keep_going = [&, &a = a, &b = b] {
+    for (; receives - b.receives.size() < 2 * kAtOnce; ++receives) {
+      ASSERT_TRUE(b.Receive(receives, b.At(0, 100)).ok());
+    }
+    for (; pushes < kPushesMax && pushes - a.sends.size() < kAtOnce; ++pushes) {
+      ASSERT_TRUE(a.Send(pushes, a.At(0, 4), /*signaled=*/false).ok());
+      ASSERT_TRUE(a.Push(1000 + pushes, a.At(kData, kPushed), pushed).ok());
+    }
+  };
+  keep_going();
+  world_.PollSome(3);
+  ASSERT_TRUE(b.Read(1, b.At(kData, kRead), a.memory() + kData, read).ok());
+  HAWSER_UNTIL(world_, (keep_going(), b.sends.size() == 1));
+  EXPECT_THAT(b.sends.back(), CompletionIs(1, kSuccess));
+  EXPECT_EQ(std::memcmp(b.memory() + kData, a.memory() + kData, kRead), 0);
+  // They share one stream of bytes.
+  if (world_.fabric().scheme() == "tcp") {
+    EXPECT_LE(pushes, 3 * kAtOnce);
+  }
+  HAWSER_UNTIL(world_, (keep_going(), a.sends.size() == kPushesMax));
+}
+
 TEST_P(PushContractTest, OneThatIsTooLongIsRefused) {
   auto [a, b] = world_.Connect({}, kMemory);
   const uint32_t length = a.qp().push_bytes_max() + 1;

@@ -23,6 +23,8 @@ constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
 
 HAWSER_SUITE(SendContractTest);
 HAWSER_SUITE_WITHOUT(RnrTest, rnr_is_not_waited_for);
+class WaitingSendTest : public FabricContract {};
+HAWSER_INSTANTIATE(WaitingSendTest, WhereSendsCanWait());
 
 TEST_P(SendContractTest, ASendFillsThePostedReceive) {
   auto [a, b] = world_.Connect();
@@ -195,6 +197,102 @@ TEST_P(RnrTest, ASendThatNeverFindsAReceiveExceedsItsRetries) {
   a.qp().Disconnect();
   HAWSER_UNTIL(world_, b.news().ended());
   EXPECT_THAT(b.news().told, ElementsAre("established", "disconnected"));
+}
+
+TEST_P(WaitingSendTest, TheFabricSaysThatSendsCanWait) { EXPECT_TRUE(world_.fabric().sends_can_wait()); }
+
+TEST_P(WaitingSendTest, ASendWaitsForAReceiveLongerThanRnrWould) {
+  auto [a, b] = world_.Connect({.sends_wait = true});
+  a.Fill(0, "one and two");
+  ASSERT_TRUE(a.Send(1, a.At(0, 3)).ok());
+  ASSERT_TRUE(a.Send(2, a.At(8, 3)).ok());
+  // Longer than the retries of any of these fabrics.
+  const absl::Time end = absl::Now() + absl::Milliseconds(600);
+  while (absl::Now() < end) world_.PollSome();
+  EXPECT_TRUE(a.sends.empty());
+  EXPECT_THAT(b.news().told, ElementsAre("established"));
+  ASSERT_TRUE(b.Receive(1, b.At(0, 100)).ok());
+  HAWSER_UNTIL(world_, b.receives.size() == 1 && a.sends.size() == 1);
+  ASSERT_TRUE(b.Receive(2, b.At(100, 100)).ok());
+  HAWSER_UNTIL(world_, b.receives.size() == 2 && a.sends.size() == 2);
+  EXPECT_EQ(b.Text(0, 3), "one");
+  EXPECT_EQ(b.Text(100, 3), "two");
+}
+
+// One receive at a time: each arrival finds the sender's next one, or what was sent meanwhile, waiting.
+TEST_P(WaitingSendTest, WhatIsSentWhileASendWaitsFollowsIt) {
+  constexpr uint64_t kMessages = 300;
+  constexpr uint32_t kBytes = 1000, kDepth = 16;
+  auto [a, b] = world_.Connect({.send_depth = kDepth, .receive_depth = 2, .sends_wait = true});
+  uint64_t sent = 0;
+  const auto send_more = [&, &a = a] {
+    for (; sent < kMessages && sent - a.sends.size() < kDepth; ++sent) {
+      const Sge message = a.At(sent % kDepth * kBytes, kBytes);
+      std::memcpy(message.address, &sent, sizeof(sent));
+      ASSERT_TRUE(a.Send(sent, message).ok());
+    }
+  };
+  for (uint64_t received = 0; received < kMessages && !HasFatalFailure(); ++received) {
+    send_more();
+    world_.PollSome(static_cast<int>(received % 3));
+    ASSERT_TRUE(b.Receive(received, b.At(0, kBytes)).ok());
+    HAWSER_UNTIL(world_, (send_more(), b.receives.size() == received + 1));
+    EXPECT_EQ(std::memcmp(b.memory(), &received, sizeof(received)), 0) << received;
+  }
+}
+
+TEST_P(WaitingSendTest, AnEndIsHeardBehindASendThatWaited) {
+  auto [a, b] = world_.Connect({.sends_wait = true});
+  ASSERT_TRUE(a.Send(1, a.At(0, 10)).ok());
+  world_.PollSome();
+  ASSERT_TRUE(b.Receive(1, b.At(0, 10)).ok());
+  HAWSER_UNTIL(world_, b.receives.size() == 1 && a.sends.size() == 1);
+  a.qp().Disconnect();
+  HAWSER_UNTIL(world_, b.news().ended());
+}
+
+TEST_P(WaitingSendTest, WithdrawnReceivesTakeNoSendAndDoNotComeBack) {
+  auto [a, b] = world_.Connect({.sends_wait = true});
+  for (uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 100, 100)).ok());
+  a.Fill(0, "onetwosix");
+  ASSERT_TRUE(a.Send(1, a.At(0, 3)).ok());
+  HAWSER_UNTIL(world_, b.receives.size() == 1);
+  uint64_t withdrawn[2];
+  ASSERT_EQ(b.qp().WithdrawReceives(absl::MakeSpan(withdrawn)), 2u);
+  EXPECT_EQ(static_cast<uint32_t>(withdrawn[0]), 3u);  // The endpoint marks its receives above that.
+  EXPECT_EQ(static_cast<uint32_t>(withdrawn[1]), 2u);
+  b.receives_posted -= 2;
+  ASSERT_TRUE(b.Receive(9, b.At(900, 100)).ok());
+  ASSERT_TRUE(a.Send(2, a.At(3, 3)).ok());
+  ASSERT_TRUE(a.Send(3, a.At(6, 3)).ok());
+  HAWSER_UNTIL(world_, b.receives.size() == 3);
+  EXPECT_EQ(b.Text(0, 3), "one");
+  EXPECT_EQ(b.Text(100, 3), "two");
+  EXPECT_EQ(b.Text(900, 3), "six");
+  EXPECT_THAT(b.receives[1], CompletionIs(1, kSuccess));
+  EXPECT_THAT(b.receives[2], CompletionIs(9, kSuccess));
+  world_.ExpectEverythingComesBack(b);
+}
+
+TEST_P(WaitingSendTest, AReceiveThatASendHasReachedCannotBeWithdrawn) {
+  auto [a, b] = world_.Connect();
+  ASSERT_TRUE(b.Receive(1, b.At(0, 100)).ok());
+  ASSERT_TRUE(a.Send(1, a.At(0, 3)).ok());
+  // The sender hears that it was taken; the receiver has not polled that yet, or has.
+  HAWSER_UNTIL(world_, a.sends.size() == 1);
+  uint64_t withdrawn[2];
+  EXPECT_EQ(b.qp().WithdrawReceives(absl::MakeSpan(withdrawn)), 0u);
+  HAWSER_UNTIL(world_, b.receives.size() == 1);
+}
+
+TEST_P(WaitingSendTest, NothingCanBeWithdrawnAfterTheEnd) {
+  auto [a, b] = world_.Connect();
+  ASSERT_TRUE(b.Receive(1, b.At(0, 100)).ok());
+  b.qp().Disconnect();
+  uint64_t withdrawn[2];
+  EXPECT_EQ(b.qp().WithdrawReceives(absl::MakeSpan(withdrawn)), 0u);
+  HAWSER_UNTIL(world_, b.receives.size() == 1);
+  EXPECT_THAT(b.receives[0], CompletionIs(1, kFlushed));
 }
 
 TEST_P(SendContractTest, ASendLongerThanItsReceivePutsBothSidesInError) {

@@ -39,9 +39,14 @@ std::shared_ptr<Fabric> NewTcpFabricWithTinyBuffers() {
 
 std::vector<FabricUnderTest> FabricsUnderTest() {
   return {
-      {"Tcp", NewTcpFabric, Loopback(AF_INET), {}, /*pushes=*/true},
-      {"TcpOverIpv6", NewTcpFabric, Loopback(AF_INET6), {}, /*pushes=*/true},
-      {"TcpWithTinyBuffers", NewTcpFabricWithTinyBuffers, Loopback(AF_INET), {}, /*pushes=*/true},
+      {"Tcp", NewTcpFabric, Loopback(AF_INET), {}, /*pushes=*/true, /*sends_can_wait=*/true},
+      {"TcpOverIpv6", NewTcpFabric, Loopback(AF_INET6), {}, /*pushes=*/true, /*sends_can_wait=*/true},
+      {"TcpWithTinyBuffers",
+       NewTcpFabricWithTinyBuffers,
+       Loopback(AF_INET),
+       {},
+       /*pushes=*/true,
+       /*sends_can_wait=*/true},
   };
 }
 

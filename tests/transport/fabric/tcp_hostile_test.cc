@@ -496,7 +496,7 @@ TEST_F(TcpFabricTest, RandomFramesHarmNobodyElse) {
   for (int round = 0; round < 300; ++round) {
     Endpoint& b = world_.NewEndpoint(1, {.send_depth = 8, .receive_depth = 8, .read_depth = 4}, 8192);
     Stranger peer(world_);
-    peer.BecomePeerOf(b);
+    peer.BecomePeerOf(b, kTakesPushes);
     for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 64, 64)).ok());
     const uint32_t keys[] = {b.Grant(b.At(1024, 1024), QueuePair::Access::kRead),
                              b.Grant(b.At(2048, 1024), QueuePair::Access::kWrite), 0,
@@ -507,7 +507,7 @@ TEST_F(TcpFabricTest, RandomFramesHarmNobodyElse) {
     for (int i = 0; i < 8; ++i) {
       const uint32_t lengths[] = {0, 1, 10, 64, 65, 1024, static_cast<uint32_t>(random())};
       const FrameHeader header = {
-          .kind = static_cast<FrameKind>(random() % 8),
+          .kind = static_cast<FrameKind>(random() % 9),
           .flags = static_cast<uint8_t>(random()),
           .status = static_cast<uint8_t>(random() % 10),
           .length_bytes = lengths[random() % 7],

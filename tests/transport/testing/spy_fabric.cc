@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "hawser/transport/work_id.h"
+
 namespace hawser::transport {
 
 class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
@@ -48,8 +50,11 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
     const bool behind_a_read = spy_.keep_back_ == fabric::Opcode::kRead && !kept_back_.empty() &&
                                completion.opcode == fabric::Opcode::kSend;
     std::deque<fabric::Completion>& held = held_[completion.qp_num];
-    if (ok && ((counts.hold_reads && completion.opcode == fabric::Opcode::kRead) ||
-               (!held.empty() && completion.opcode != fabric::Opcode::kReceive))) {
+    const bool passes =
+        !counts.hold_taken_pushes && WorkId::Decode(completion.wr_id).kind == WorkId::kTakenPush;
+    if (ok && !passes &&
+        ((counts.hold_reads && completion.opcode == fabric::Opcode::kRead) ||
+         (!held.empty() && completion.opcode != fabric::Opcode::kReceive))) {
       return held.push_back(completion);
     }
     if (ok && (completion.opcode == spy_.keep_back_ || behind_a_read)) {
@@ -137,7 +142,13 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
   absl::Status PostReceive(absl::Span<const fabric::ReceiveWorkRequest> requests) override {
     absl::Status status = real_->PostReceive(requests);
     if (status.ok()) counts_.receives_posted += static_cast<int64_t>(requests.size());
+    if (status.ok()) ++counts_.receive_posts;
     return status;
+  }
+  size_t WithdrawReceives(absl::Span<uint64_t> wr_ids) override {
+    const size_t count = real_->WithdrawReceives(wr_ids);
+    counts_.receives_posted -= static_cast<int64_t>(count);
+    return count;
   }
   absl::StatusOr<uint32_t> Grant(const fabric::Sge& range, Access access) override {
     if (counts_.grants >= spy_.grants_max_) return absl::ResourceExhaustedError("no more grants");

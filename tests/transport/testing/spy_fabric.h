@@ -29,13 +29,15 @@ class SpyFabric final : public fabric::Fabric {
     int64_t reads_outstanding_max = 0;
     int64_t receives_posted = 0;  // And not completed.
     int64_t receives_posted_min = INT64_MAX;
-    int64_t grants = 0;  // And not revoked.
+    uint64_t receive_posts = 0;  // Calls.
+    int64_t grants = 0;          // And not revoked.
     int64_t grants_max = 0;
     uint32_t receive_depth = 0;
 
     // For the test to set: READs of this queue pair complete no more, as if the peer answered none, beside
     // the next `reads_let_through`. An error of the queue pair brings what was held.
     bool hold_reads = false;
+    bool hold_taken_pushes = true;  // As READs, and behind them.
     uint64_t reads_let_through = 0;
   };
 
@@ -73,6 +75,10 @@ class SpyFabric final : public fabric::Fabric {
   void LimitGrants(int64_t grants_max) { grants_max_ = grants_max; }
 
   absl::string_view scheme() const override { return real_->scheme(); }
+  bool sends_can_wait() const override { return sends_may_wait_ && real_->sends_can_wait(); }
+  // Of queue pairs that are still to be created. Without: each slot has its receive at any time, as with
+  // verbs.
+  void LetSendsWait(bool let) { sends_may_wait_ = let; }
   int numa_node() const override { return numa_node_.value_or(real_->numa_node()); }
   void SetNumaNode(int node) { numa_node_ = node; }
   absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(uint8_t* address,
@@ -108,6 +114,7 @@ class SpyFabric final : public fabric::Fabric {
   bool keep_back_flushes_ = false;
   bool peers_share_core_ = false;
   bool pushes_ = false;
+  bool sends_may_wait_ = true;
   std::optional<int> numa_node_;
   int64_t grants_max_ = INT64_MAX;
 };

@@ -135,6 +135,7 @@ void TcpCompletionQueue::Watch(EventSource& source, int fd, uint32_t events) {
 void TcpCompletionQueue::ChangeWatch(EventSource& source, int fd, uint32_t events) {
   epoll_event event = {.events = events,
                        .data = {.u64 = PackData(source.index_, sources_[source.index_].generation)}};
+  if (options_.counters != nullptr) options_.counters->watch_calls.fetch_add(1, std::memory_order_relaxed);
   epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
 }
 

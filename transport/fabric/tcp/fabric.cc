@@ -29,6 +29,8 @@ class TcpFabric final : public Fabric {
   explicit TcpFabric(const TcpFabricOptions& options) : options_(options) {}
 
   absl::string_view scheme() const override { return "tcp"; }
+  // In the socket: the kernel's flow control holds the peer back.
+  bool sends_can_wait() const override { return true; }
 
   absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(uint8_t* address, size_t length_bytes) override {
     if (address == nullptr || length_bytes == 0) {

@@ -165,8 +165,9 @@ FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
   TcpReceiveQueue::Verdict verdict = TcpReceiveQueue::Verdict::kOk;
   switch (header.kind) {
     case FrameKind::kSend:
-      is_pushed_to_ = std::exchange(push_followed_, false);
       verdict = receive_queue_.BeginSend(header, &target_);
+      // A SEND that waits for a receive comes here again.
+      if (verdict == TcpReceiveQueue::Verdict::kOk) is_pushed_to_ = std::exchange(push_followed_, false);
       break;
     case FrameKind::kWrite:
       verdict = receive_queue_.BeginWrite(header, &target_);

@@ -59,6 +59,8 @@ class FrameReader {
   bool IsWriting(uint32_t rkey) const {
     return payload_ == FrameKind::kWrite && payload_missing_ > 0 && header_.key == rkey;
   }
+  // Whether a SEND is half in, in the oldest receive that is not filled.
+  bool IsReceiving() const { return payload_ == FrameKind::kSend && payload_missing_ > 0; }
   bool in_the_middle_of_a_frame() const { return partial_bytes_ > 0 || payload_missing_ > 0; }
 
   const std::string& violation() const { return violation_; }

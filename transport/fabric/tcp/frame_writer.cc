@@ -54,9 +54,13 @@ FrameWriter::Result FrameWriter::Write(int fd, bool with_answers, SendBatch& bat
 void FrameWriter::Fill(bool with_answers, SendBatch& batch) {
   if (partial_sent_ > 0) AppendRest(batch);
   const size_t rest = batch.frame_count();
-  AppendRequests(batch);
+  const bool after_push =
+      rest > 0 && partial_owner_ == SendBatch::Owner::kRequester && partial_header_.kind == FrameKind::kPush;
+  if (with_answers && (after_push || answer_is_next_)) AppendAnswer(batch);
+  AppendRequests(with_answers, batch);
   if (with_answers) {
-    AppendAnswers(batch);
+    answer_is_next_ = false;
+    while (AppendAnswer(batch)) continue;
     if (receive_queue_.nak_due() && !receive_queue_.has_answer() && batch.HasRoom()) {
       AppendHeaderOnly(SendBatch::Owner::kNak, receive_queue_.Nak(), batch);
       receive_queue_.set_nak_due(false);
@@ -68,7 +72,7 @@ void FrameWriter::Fill(bool with_answers, SendBatch& batch) {
   if (batch.frame_count() > rest) receive_queue_.set_ack_due(false);
 }
 
-void FrameWriter::AppendRequests(SendBatch& batch) {
+void FrameWriter::AppendRequests(bool with_answers, SendBatch& batch) {
   for (const TcpSendQueue::Request* request;
        batch.HasRoom() && (request = send_queue_.NextToSend()) != nullptr;) {
     FrameHeader header = send_queue_.HeaderOf(*request);
@@ -89,21 +93,25 @@ void FrameWriter::AppendRequests(SendBatch& batch) {
     }
     batch.EndFrame();
     send_queue_.MarkSent();
+    // Small requests pass the answers to READs. Pushes take turns with them: the peer's next push may follow
+    // from this one, and so on without end.
+    if (header.kind == FrameKind::kPush && with_answers) AppendAnswer(batch);
   }
 }
 
-void FrameWriter::AppendAnswers(SendBatch& batch) {
-  while (batch.HasRoom() && receive_queue_.has_answer()) {
-    const uint8_t* data;
-    FrameHeader header = receive_queue_.NextFragment(&data);
-    header.acknowledged = receive_queue_.executed();
-    batch.BeginFrame(SendBatch::Owner::kReadAnswer, receive_queue_.answers_done(),
-                     receive_queue_.answer_offset());
-    batch.AppendHeader(header);
-    batch.Append(data, header.length_bytes);
-    batch.EndFrame();
-    receive_queue_.MarkFragmentSent();
-  }
+// A fragment of one. False: there is none, or no room.
+bool FrameWriter::AppendAnswer(SendBatch& batch) {
+  if (!batch.HasRoom() || !receive_queue_.has_answer()) return false;
+  const uint8_t* data;
+  FrameHeader header = receive_queue_.NextFragment(&data);
+  header.acknowledged = receive_queue_.executed();
+  batch.BeginFrame(SendBatch::Owner::kReadAnswer, receive_queue_.answers_done(),
+                   receive_queue_.answer_offset());
+  batch.AppendHeader(header);
+  batch.Append(data, header.length_bytes);
+  batch.EndFrame();
+  receive_queue_.MarkFragmentSent();
+  return true;
 }
 
 void FrameWriter::AppendHeaderOnly(SendBatch::Owner owner, FrameHeader header, SendBatch& batch) {
@@ -166,6 +174,7 @@ void FrameWriter::TakeBack(const SendBatch& batch, size_t sent_bytes, bool ack_w
   } else {
     partial_sent_ = sent_bytes;
     partial_owner_ = cut.owner;
+    answer_is_next_ = cut.owner == SendBatch::Owner::kReadAnswer && sent_bytes == 0;
     std::memcpy(&partial_header_, cut.header, sizeof(partial_header_));
     // No new header has left with an acknowledgement: it is still due.
     const bool first_header = first == 0 || (first == 1 && batch.frame(0).header == nullptr);

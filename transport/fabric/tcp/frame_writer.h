@@ -43,8 +43,8 @@ class FrameWriter {
  private:
   void Fill(bool with_answers, SendBatch& batch);
   void AppendRest(SendBatch& batch);
-  void AppendRequests(SendBatch& batch);
-  void AppendAnswers(SendBatch& batch);
+  void AppendRequests(bool with_answers, SendBatch& batch);
+  bool AppendAnswer(SendBatch& batch);
   void AppendHeaderOnly(SendBatch::Owner owner, FrameHeader header, SendBatch& batch);
   void TakeBack(const SendBatch& batch, size_t sent_bytes, bool ack_was_due);
 
@@ -55,6 +55,7 @@ class FrameWriter {
   // The frame whose first partial_sent_ bytes, if any, are on the wire. Its owner's cursor stands at it.
   size_t partial_sent_ = 0;
   SendBatch::Owner partial_owner_ = SendBatch::Owner::kAck;
+  bool answer_is_next_ = false;  // It was its turn, and the socket was full.
   FrameHeader partial_header_;
 };
 

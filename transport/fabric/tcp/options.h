@@ -13,6 +13,7 @@ struct TcpFabricCounters {
   std::atomic<uint64_t> send_calls = 0;         // sendmsg(2)
   std::atomic<uint64_t> receive_calls = 0;      // recv(2) and readv(2)
   std::atomic<uint64_t> epoll_calls = 0;        // epoll_wait(2), in Poll() and in Wait()
+  std::atomic<uint64_t> watch_calls = 0;        // epoll_ctl(2), for what was watched before
   std::atomic<uint64_t> read_bytes = 0;         // Of READ payload that arrived,
   std::atomic<uint64_t> read_bytes_copied = 0;  // and how many of them not straight into their sink: 0.
 };

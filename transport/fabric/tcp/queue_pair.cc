@@ -34,6 +34,7 @@ TcpQueuePair::TcpQueuePair(TcpCompletionQueue& completion_queue, const RegionTab
       regions_(regions),
       handler_(handler),
       qp_num_(qp_num),
+      sends_wait_(options.sends_wait),
       local_address_(options.local_address),
       send_queue_(options.send_depth, options.read_depth),
       receive_queue_(options, qp_num),
@@ -107,6 +108,7 @@ absl::Status TcpQueuePair::PostSend(absl::Span<const SendWorkRequest> requests) 
                      send_queue_.depth(), " has room for ", send_queue_.room(),
                      ": wait for completions, and signal one request in every queue's length at least"));
   }
+  send_queue_.Reserve(static_cast<uint32_t>(requests.size()));
   for (uint32_t i = 0; i < requests.size(); ++i) {
     const SendWorkRequest& request = requests[i];
     if (request.opcode == Opcode::kSend && request.sges.size() == 1 &&
@@ -140,6 +142,7 @@ absl::Status TcpQueuePair::PostReceive(absl::Span<const ReceiveWorkRequest> requ
         absl::StrCat("PostReceive: ", requests.size(), " work requests, but the receive queue of ",
                      receive_queue_.depth(), " has room for ", receive_queue_.room()));
   }
+  receive_queue_.Reserve(static_cast<uint32_t>(requests.size()));
   for (uint32_t i = 0; i < requests.size(); ++i) {
     if (!regions_.Contains(requests[i].buffer)) return regions_.Refusal(requests[i].buffer);
     receive_queue_.Place(i, requests[i]);
@@ -147,6 +150,14 @@ absl::Status TcpQueuePair::PostReceive(absl::Span<const ReceiveWorkRequest> requ
   receive_queue_.Post(static_cast<uint32_t>(requests.size()));
   if (paused_) completion_queue_.Schedule(*this);
   return absl::OkStatus();
+}
+
+size_t TcpQueuePair::WithdrawReceives(absl::Span<uint64_t> wr_ids) {
+  if (state_ == State::kError) return 0;  // Each is about to come back flushed.
+  const uint32_t count = receive_queue_.Withdraw(wr_ids, reader_.IsReceiving());
+  receive_queue_.Trim();
+  send_queue_.Trim();
+  return count;
 }
 
 absl::StatusOr<uint32_t> TcpQueuePair::Grant(const Sge& range, Access access) {
@@ -209,12 +220,14 @@ void TcpQueuePair::OnEvents(uint32_t events) {
   }
   if ((events & EPOLLOUT) && blocked_) Transmit(/*with_answers=*/true);
   // The peer's end came along with its last bytes, so there was one event for both.
-  if (events & EPOLLRDHUP) UpdateWatch();
+  // While a SEND waits, renewing the watch would bring the same event again and again: Resume() renews it.
+  if ((events & EPOLLRDHUP) && !paused_) UpdateWatch();
+  if ((events & EPOLLRDHUP) && paused_) watch_was_off_ = true;
 }
 
 void TcpQueuePair::Receive() {
-  if (paused_ || !socket_.is_open()) return;
-  if (push_ != PushState::kNone) {
+  if (!socket_.is_open()) return;
+  if (paused_ || push_ != PushState::kNone) {
     missed_event_ = true;
     return;
   }
@@ -247,8 +260,11 @@ void TcpQueuePair::OnRead(FrameReader::Result result) {
       break;
     case FrameReader::Result::kReceiverNotReady:
       paused_ = true;
-      UpdateWatch();
-      completion_queue_.SetTimer(*this, completion_queue_.options().rnr_timeout);
+      // An event for each arrival is harmless while it is paused, and cheaper than two system calls that
+      // change the watch: the receive may come at the end of this turn. An event as long as there is
+      // something to read is not harmless.
+      if (blocked_) UpdateWatch();
+      if (!sends_wait_) completion_queue_.SetTimer(*this, completion_queue_.options().rnr_timeout);
       break;
     case FrameReader::Result::kRefused:
       Move(Event::kRefuse);
@@ -287,9 +303,16 @@ absl::Status TcpQueuePair::WhyClosed() const {
 // A receive was posted for the SEND that waits.
 void TcpQueuePair::Resume() {
   paused_ = false;
-  completion_queue_.SetTimer(*this, absl::InfiniteDuration());
-  UpdateWatch();
-  OnRead(reader_.Resume());
+  if (!sends_wait_) completion_queue_.SetTimer(*this, absl::InfiniteDuration());
+  // Events that came while the watch was off are lost. Renewing it brings them again.
+  if (std::exchange(watch_was_off_, false)) UpdateWatch();
+  FrameReader::Result result = reader_.Resume();
+  if (result == FrameReader::Result::kMore) {
+    missed_event_ = false;
+    result = reader_.Read(socket_.get(), completion_queue_.receive_staging(),
+                          completion_queue_.options().counters);
+  }
+  OnRead(result);
 }
 
 // At the start of a Poll(): what the last one returned has been looked at.
@@ -369,6 +392,7 @@ void TcpQueuePair::Acknowledge() {
 // another event. Writing stops when it is the others' turn too, not only when the socket is full.
 void TcpQueuePair::UpdateWatch() {
   if (!socket_.is_open()) return;
+  if (paused_) watch_was_off_ = true;
   uint32_t events = (paused_ ? 0u : EPOLLIN | EPOLLRDHUP) | (blocked_ ? EPOLLOUT : 0u);
   if (state_ == State::kEstablished && !blocked_) events |= EPOLLET;
   completion_queue_.ChangeWatch(*this, socket_.get(), events);
@@ -463,7 +487,7 @@ void TcpQueuePair::CloseSocket() {
   completion_queue_.StopCarrying(*this);
   if (blocked_) completion_queue_.CountBlocked(-1);
   blocked_ = false;
-  if (paused_) completion_queue_.SetTimer(*this, absl::InfiniteDuration());
+  if (paused_ && !sends_wait_) completion_queue_.SetTimer(*this, absl::InfiniteDuration());
   paused_ = false;
   push_ = PushState::kNone;
   fills_taken_ = false;

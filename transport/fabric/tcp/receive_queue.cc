@@ -9,15 +9,37 @@
 
 namespace hawser::fabric {
 
+namespace {
+
+// Of each ring. A power of two.
+constexpr uint32_t kFirstPlaces = 4;
+
+}  // namespace
+
 TcpReceiveQueue::TcpReceiveQueue(const QueuePairOptions& options, uint32_t qp_num)
     : depth_(options.receive_depth),
-      mask_(std::bit_ceil(depth_) - 1),
+      mask_(kFirstPlaces - 1),
       read_depth_(options.read_depth),
       answers_mask_(std::bit_ceil(std::max(options.read_depth, 1u)) - 1),
       receives_(new Receive[mask_ + 1]),
-      answers_(new Answer[answers_mask_ + 1]),
       // Any odd factor far from a power of two spreads consecutive numbers over the 16 bits of a generation.
       grants_(qp_num * 40503u) {}
+
+void TcpReceiveQueue::Resize(uint32_t places) {
+  const uint32_t mask = std::bit_ceil(std::max(places, kFirstPlaces)) - 1;
+  if (mask == mask_) return;
+  std::unique_ptr<Receive[]> resized(new Receive[mask + 1]);
+  for (uint32_t i = delivered_; i != posted_; ++i) resized[i & mask] = slot(i);
+  receives_ = std::move(resized);
+  mask_ = mask;
+}
+
+uint32_t TcpReceiveQueue::Withdraw(absl::Span<uint64_t> wr_ids, bool receiving) {
+  const uint32_t count =
+      std::min(static_cast<uint32_t>(wr_ids.size()), posted_ - filled_ - (receiving ? 1 : 0));
+  for (uint32_t i = 0; i < count; ++i) wr_ids[i] = slot(--posted_).wr_id;
+  return count;
+}
 
 TcpReceiveQueue::Verdict TcpReceiveQueue::Violation(const FrameHeader& header, const char* what) {
   reason_ = absl::StrFormat("it sent a %s of %u bytes", what, header.length_bytes);
@@ -77,6 +99,7 @@ TcpReceiveQueue::Verdict TcpReceiveQueue::AcceptRead(const FrameHeader& header) 
                            header.address, header.length_bytes, header.key, GrantTable::kReadsOfEachByteMax));
     return Verdict::kRefused;
   }
+  if (answers_ == nullptr) answers_.reset(new Answer[answers_mask_ + 1]);
   answer(answers_accepted_++) = {reinterpret_cast<const uint8_t*>(header.address), header.length_bytes,
                                  executed_, header.key};
   Executed(0);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/types/span.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/tcp/frame.h"
 #include "hawser/transport/fabric/tcp/grants.h"
@@ -25,15 +26,22 @@ class TcpReceiveQueue {
   GrantTable& grants() { return grants_; }
   void set_read_depth(uint32_t read_depth) { read_depth_ = read_depth; }
 
-  // Posting: each of a chain is placed, then all are posted, or none. There is room.
+  // Posting: places are reserved, each of a chain is placed, then all are posted, or none. There is room.
   uint32_t depth() const { return depth_; }
   uint32_t room() const { return depth_ - (posted_ - delivered_); }
+  void Reserve(uint32_t count) {
+    if (posted_ + count - delivered_ > mask_ + 1) Resize(posted_ + count - delivered_);
+  }
   void Place(uint32_t index, const ReceiveWorkRequest& request) {
     slot(posted_ + index) = {request.wr_id, request.buffer.address, request.buffer.length, 0,
                              CompletionStatus::kSuccess};
   }
   void Post(uint32_t count) { posted_ += count; }
   bool has_receive() const { return filled_ != posted_; }
+  // See QueuePair::WithdrawReceives(). `receiving`: a SEND is half in, in the oldest that is not filled.
+  uint32_t Withdraw(absl::Span<uint64_t> wr_ids, bool receiving);
+  // Frees places that are not in use.
+  void Trim() { Resize(posted_ - delivered_); }
 
   // Executing.
   enum class Verdict {
@@ -118,12 +126,15 @@ class TcpReceiveQueue {
   }
   Verdict Violation(const FrameHeader& header, const char* what);
 
+  // To at least `places`. The ring grows with use: most connections are idle.
+  void Resize(uint32_t places);
+
   const uint32_t depth_;
-  const uint32_t mask_;
+  uint32_t mask_;  // The ring has mask_ + 1 places.
   uint32_t read_depth_;
   const uint32_t answers_mask_;
-  const std::unique_ptr<Receive[]> receives_;
-  const std::unique_ptr<Answer[]> answers_;
+  std::unique_ptr<Receive[]> receives_;
+  std::unique_ptr<Answer[]> answers_;  // Null until the first READ.
   GrantTable grants_;
 
   uint32_t posted_ = 0;     // Receives posted,

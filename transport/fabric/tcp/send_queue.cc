@@ -2,17 +2,34 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace hawser::fabric {
+namespace {
+
+// Of each ring. A power of two.
+constexpr uint32_t kFirstPlaces = 4;
+
+}  // namespace
+
 TcpSendQueue::TcpSendQueue(uint32_t depth, uint32_t read_depth)
     : depth_(depth),
-      mask_(std::bit_ceil(depth) - 1),
+      mask_(kFirstPlaces - 1),
       read_depth_(read_depth),
       reads_mask_(std::bit_ceil(std::max(read_depth, 1u)) - 1),
       slots_(new Request[mask_ + 1]),
       reads_(new uint32_t[reads_mask_ + 1]) {}
+
+void TcpSendQueue::Resize(uint32_t places) {
+  const uint32_t mask = std::bit_ceil(std::max(places, kFirstPlaces)) - 1;
+  if (mask == mask_) return;
+  std::unique_ptr<Request[]> resized(new Request[mask + 1]);
+  for (uint32_t i = retired_; i != posted_; ++i) resized[i & mask] = slot(i);
+  slots_ = std::move(resized);
+  mask_ = mask;
+}
 
 bool TcpSendQueue::RefuseAcknowledgement(uint32_t acknowledged) {
   violation_ = absl::StrCat("it acknowledged ", acknowledged, " requests of ", sent_, " that were sent, ",

@@ -51,9 +51,15 @@ class TcpSendQueue {
   void set_read_depth(uint32_t read_depth) { read_depth_ = read_depth; }
   uint32_t read_depth() const { return read_depth_; }
 
-  // Posting: each of a chain, `length_bytes` long, is placed, then all are posted, or none. There is room.
+  // Posting: places are reserved, each of a chain, `length_bytes` long, is placed, then all are posted, or
+  // none. There is room.
   uint32_t depth() const { return depth_; }
   uint32_t room() const { return depth_ - (posted_ - retired_); }
+  void Reserve(uint32_t count) {
+    if (posted_ + count - retired_ > mask_ + 1) Resize(posted_ + count - retired_);
+  }
+  // Frees places that are not in use.
+  void Trim() { Resize(posted_ - retired_); }
   void Place(uint32_t index, const SendWorkRequest& request, uint32_t length_bytes) {
     Request& placed = slot(posted_ + index);
     placed.wr_id = request.wr_id;
@@ -138,12 +144,14 @@ class TcpSendQueue {
                                            : static_cast<int32_t>(acknowledged_ - cursor) > 0;
   }
   bool RefuseAcknowledgement(uint32_t acknowledged);
+  // To at least `places`. The ring grows with use: most connections are idle.
+  void Resize(uint32_t places);
 
   const uint32_t depth_;
-  const uint32_t mask_;
+  uint32_t mask_;  // The ring has mask_ + 1 places.
   uint32_t read_depth_;
   const uint32_t reads_mask_;
-  const std::unique_ptr<Request[]> slots_;
+  std::unique_ptr<Request[]> slots_;
   const std::unique_ptr<uint32_t[]> reads_;  // The cursors of the READs that are on the wire.
 
   // retired_ <= proved_ <= sent_ <= posted_. Between the first two: executed, but unsignaled, so they keep

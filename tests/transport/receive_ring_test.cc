@@ -1,0 +1,213 @@
+#include "hawser/transport/receive_ring.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "hawser/tests/transport/testing/expect.h"
+#include "hawser/tests/transport/testing/world.h"
+#include "hawser/transport/fabric/tcp/fabric.h"
+#include "hawser/transport/fabric/tcp/options.h"
+
+namespace hawser::transport {
+namespace {
+
+constexpr uint32_t kSlots = 32;
+// What one connection may hold beyond what its exchanges in flight and its control exchanges need.
+constexpr int64_t kToSpare = 4;
+
+std::shared_ptr<fabric::Fabric> Tcp() { return fabric::CreateTcpFabric(fabric::TcpFabricOptions()); }
+
+// So many requests at once.
+void Burst(World& world, Link& link, std::vector<PendingCall>& calls) {
+  world.OnClient([&] {
+    for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 64).ok());
+  });
+  ASSERT_TRUE(world.RunUntil([&] {
+    for (const PendingCall& call : calls) {
+      if (!call.done()) return false;
+    }
+    return true;
+  }));
+  for (const PendingCall& call : calls) EXPECT_TRUE(call.response.ok()) << call.status();
+  world.Settle();
+}
+
+// ---- The side that sends requests, over any fabric.
+
+TEST(ReceiveRingTest, EachRequestInFlightHasAReceiveForItsAnswer) {
+  World world;
+  Link link(world, {.slots = kSlots});
+  EXPECT_LE(link.client_counts().receives_posted, 2);
+  std::vector<PendingCall> calls(kSlots);
+  for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 64).ok());
+  ASSERT_TRUE(world.RunUntil([&] { return link.server.requests.size() == kSlots; }));
+  EXPECT_GT(link.client_counts().receives_posted, kSlots);
+  world.OnServer([&] {
+    for (auto& request : link.server.requests) link.Echo(std::move(request));
+  });
+  ASSERT_TRUE(world.RunUntil([&] { return calls[0].done() && calls[kSlots - 1].done(); }));
+}
+
+TEST(ReceiveRingTest, AfterABurstAClientHoldsFewReceives) {
+  World world;
+  Link link(world, {.slots = kSlots});
+  link.EchoAll();
+  std::vector<PendingCall> calls(kSlots);
+  Burst(world, link, calls);
+  EXPECT_LE(link.client_counts().receives_posted, 2 + kToSpare);
+}
+
+TEST(ReceiveRingTest, CallsOneByOneShareAPostOfReceives) {
+  World world;
+  Link link(world, {.slots = kSlots});
+  link.EchoAll();
+  for (int i = 0; i < 50; ++i) {
+    std::vector<PendingCall> call(1);
+    Burst(world, link, call);
+  }
+  const uint64_t client = link.client_counts().receive_posts, server = link.server_counts().receive_posts;
+  for (int i = 0; i < 100; ++i) {
+    std::vector<PendingCall> call(1);
+    Burst(world, link, call);
+  }
+  EXPECT_LE(link.client_counts().receive_posts - client, 25u);
+  EXPECT_LE(link.server_counts().receive_posts - server, 26u);
+}
+
+// ---- The side that answers, over TCP.
+
+class WaitingRingTest : public ::testing::Test {
+ protected:
+  static std::shared_ptr<fabric::Fabric> NewFabric(fabric::TcpFabricCounters& counters) {
+    return fabric::CreateTcpFabric({.counters = &counters});
+  }
+
+  fabric::TcpFabricCounters counters_;
+  World world_{{}, {}, [this] { return NewFabric(counters_); }};
+};
+
+TEST_F(WaitingRingTest, AFreshServerTakesABurstWithFewReceivesAndNoRnr) {
+  Link link(world_, {.slots = kSlots});
+  link.EchoAll();
+  EXPECT_EQ(link.server_counts().receives_posted, 2);
+  const uint64_t watches = counters_.watch_calls;
+  std::vector<PendingCall> calls(kSlots);
+  Burst(world_, link, calls);
+  EXPECT_EQ(link.client_observer.closings + link.server_observer.closings, 0);
+  // 2, 4, 8, 16, 32: each doubling takes one turn.
+  EXPECT_LE(link.server_counts().receive_posts, 8u);
+  // The pause between two turns costs no system call.
+  EXPECT_EQ(counters_.watch_calls, watches);
+  EXPECT_GE(link.server_counts().receives_posted, kSlots / 2);
+}
+
+TEST_F(WaitingRingTest, AnIdleServerHoldsFewReceivesAgain) {
+  const ConnectionOptions options = {.slots = kSlots, .keepalive_interval = absl::Seconds(1)};
+  Link link(world_, options);
+  link.EchoAll();
+  for (int round = 0; round < 2; ++round) {
+    {
+      std::vector<PendingCall> calls(kSlots);
+      Burst(world_, link, calls);
+    }
+    ASSERT_GT(link.server_counts().receives_posted, 8);
+    world_.Pass(absl::Seconds(4), absl::Milliseconds(50));
+    EXPECT_LE(link.server_counts().receives_posted, 2);
+    EXPECT_LE(link.client_counts().receives_posted, 2);
+    EXPECT_EQ(link.client_observer.closings + link.server_observer.closings, 0);
+    // Beside the receives only the memory of control messages is leased: pings have proved the last messages.
+    EXPECT_LE(World::LeasedBytes(world_.server), 2u * 4096 + 1024);
+    EXPECT_LE(World::LeasedBytes(world_.client), 2u * 4096 + 1024);
+  }
+}
+
+TEST_F(WaitingRingTest, PingsAloneDoNotGrowTheRing) {
+  const ConnectionOptions options = {.slots = kSlots, .keepalive_interval = absl::Seconds(1)};
+  Link link(world_, options);
+  for (int i = 0; i < 30; ++i) {
+    world_.Pass(absl::Seconds(1), absl::Milliseconds(50));
+    ASSERT_LE(link.server_counts().receives_posted, 2);
+    ASSERT_LE(link.client_counts().receives_posted, 3);
+  }
+  EXPECT_EQ(link.client_observer.closings + link.server_observer.closings, 0);
+}
+
+// Else the answers to READs could wait behind a request for which there is no memory, which READs hold.
+TEST_F(WaitingRingTest, AServerThatReadsHasAReceiveForEachSlot) {
+  Link link(world_, {.slots = kSlots});
+  EXPECT_LE(link.server_counts().receives_posted, 2);
+  PendingCall call;
+  ASSERT_TRUE(link.Send(call, kMiB).ok());
+  ASSERT_TRUE(world_.RunUntil([&] { return link.server_counts().reads != 0; }));
+  EXPECT_GT(link.server_counts().receives_posted, kSlots);
+  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 1; }));
+}
+
+TEST_F(WaitingRingTest, AServerThatWasReadHasAReceiveForEachSlot) {
+  Link link(world_, {.slots = kSlots});
+  PendingCall call;
+  ASSERT_TRUE(link.Send(call, 64).ok());
+  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 1; }));
+  ASSERT_TRUE(link.Respond(link.server.requests[0].id, kMiB).ok());
+  ASSERT_TRUE(world_.RunUntil([&] { return call.done(); }));
+  EXPECT_TRUE(call.response.ok()) << call.status();
+  EXPECT_GT(link.server_counts().receives_posted, kSlots);
+}
+
+// A pool that has no memory for receives beyond those that are posted.
+class WaitingRingWithoutMemoryTest : public ::testing::Test {
+ protected:
+  static RuntimeOptions SmallPool() {
+    RuntimeOptions options;
+    options.pool.limit_bytes = 8 * kMiB;
+    return options;
+  }
+  void TakeAll() {
+    while (true) {
+      absl::StatusOr<Lease> lease = world_.server.buffers().Acquire(4096);
+      if (!lease.ok()) return;
+      leases_.push_back(*std::move(lease));
+    }
+  }
+
+  World world_{{}, SmallPool(), Tcp};
+  std::vector<Lease> leases_;
+};
+
+TEST_F(WaitingRingWithoutMemoryTest, RequestsWaitForMemoryWithoutRnr) {
+  Link link(world_, {.slots = 4});
+  TakeAll();
+  PendingCall calls[4];
+  for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 8).ok());
+  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 2; }));
+  world_.Pass(absl::Seconds(2), absl::Milliseconds(50));
+  EXPECT_EQ(link.client_observer.closings + link.server_observer.closings, 0);
+  EXPECT_EQ(link.server.requests.size(), 2u);
+  leases_.clear();
+  world_.Pass(absl::Milliseconds(2));
+  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 4; }));
+  world_.OnServer([&] {
+    for (auto& request : link.server.requests) link.Echo(std::move(request));
+  });
+  ASSERT_TRUE(world_.RunUntil([&] { return calls[3].done(); }));
+  EXPECT_EQ(link.client_observer.closings + link.server_observer.closings, 0);
+}
+
+TEST_F(WaitingRingWithoutMemoryTest, AConnectionThatCannotReceiveForLongEndsWithTheReason) {
+  Link link(world_, {.slots = 4});
+  TakeAll();
+  PendingCall calls[4];
+  for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 8).ok());
+  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 2; }));
+  world_.Pass(absl::Seconds(4), absl::Milliseconds(50));
+  EXPECT_EQ(link.server_observer.closings, 0);
+  world_.Pass(absl::Seconds(2), absl::Milliseconds(50));
+  ASSERT_TRUE(link.server_observer.lost.has_value());
+  EXPECT_CODE(*link.server_observer.lost, kResourceExhausted);
+  EXPECT_CODE(calls[3].status(), kUnavailable);
+}
+
+}  // namespace
+}  // namespace hawser::transport
