@@ -357,12 +357,15 @@ void ChannelCore::OnLinkDown(Link& link, const absl::Status& why) {
   CloseNow(absl::UnavailableError(absl::StrCat("the client is gone: ", absl::string_view(why.message()))));
 }
 
-void ChannelCore::Lose(Link&, const absl::Status& why) {
+void ChannelCore::Lose(Link& link, const absl::Status& why) {
+  const bool heard = link.heard();
   Bury(std::move(link_));
   Move(ChannelEvent::kLost, why);
   // A server that accepts and then drops everybody, or calls each connection off before the last one has
-  // ended, must not be met with a storm of connections.
-  if (old_links_.size() > 1 || poller_.now_ns() - ready_since_ns_ < absl::ToInt64Nanoseconds(backoff_)) {
+  // ended, must not be met with a storm of connections. Idle clients that come back at once, more of them
+  // than a server takes before they have said something (Admission), would displace each other without end.
+  if (!heard || old_links_.size() > 1 ||
+      poller_.now_ns() - ready_since_ns_ < absl::ToInt64Nanoseconds(backoff_)) {
     return ConnectLater();
   }
   backoff_ = options_.backoff_min;

@@ -65,6 +65,8 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner, Sess
   // For the text of an error: what Connection::peer_is_busy() says.
   const std::string& peer_is_busy() const;
   bool Carries(const transport::Connection& connection) const { return forward_ == &connection; }
+  // The peer has sent something since the handshake.
+  bool heard() const { return forward_ != nullptr && forward_->heard(); }
   // Takes no new calls, and closes with the last one.
   void Drain();
   void Close(const absl::Status& why);

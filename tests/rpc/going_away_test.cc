@@ -225,6 +225,27 @@ TEST(GoingAwayTest, AServerThatRefusesForEverIsAskedWithBackoffUntilTheDeadline)
   EXPECT_LE(server.requests, 102);  // 10 ms apart at least.
 }
 
+// Idle clients that came back at once would displace each other for ever at a server that takes only so many
+// of them before they have said something.
+TEST(GoingAwayTest, AClientThatNeverHeardFromTheServerComesBackEverMoreRarely) {
+  constexpr absl::Duration kLife = absl::Milliseconds(30);  // Longer than backoff_min.
+  FakeServer server;
+  std::vector<std::unique_ptr<transport::Timer>> timers;
+  server.on_ready = [&](FakeServer::Client& client) {
+    timers.push_back(std::make_unique<transport::Timer>([&client] {
+      if (client.connection != nullptr) client.connection->Close();
+    }));
+    transport::Poller& poller = server.poller();
+    poller.timers().Set(*timers.back(), transport::After(poller.now_ns(), kLife));
+  };
+  const absl::Time start = absl::Now();
+  const auto channel = *Channel::Connect(server.uri, {});
+  ASSERT_TRUE(Eventually([&] { return server.came == 5; }));
+  // It waits for half of its backoff at least: 10, 20, 40 and 80 ms.
+  EXPECT_GE(absl::Now() - start, 4 * kLife + absl::Milliseconds(150));
+  server.Run([&] { timers.clear(); });
+}
+
 // The deadline comes while the client waits until it may connect again.
 TEST(GoingAwayTest, ACallThatWasOnlyRefusedWasNotSent) {
   FakeServer server;
