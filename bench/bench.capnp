@@ -14,6 +14,6 @@ interface Target {
   get @2 (bytes :UInt32) -> (payload :Data);
   # Answers `bytes` of a payload that lies ready in registered memory.
 
-  stats @3 () -> (connections :UInt64, leasedBytes :UInt64);
-  # Of the server: ServerStats.
+  stats @3 () -> (connections :UInt64, leasedBytes :UInt64, heapBytes :UInt64);
+  # Of the server: ServerStats, and what malloc has given out.
 }

@@ -1,5 +1,6 @@
 #include "hawser/bench/process.h"
 
+#include <malloc.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -47,6 +48,11 @@ double ResidentBytes(pid_t pid) {
   double total = 0, resident = 0;
   file >> total >> resident;
   return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+uint64_t HeapBytes() {
+  const struct mallinfo2 heap = mallinfo2();
+  return heap.uordblks + heap.hblkhd;
 }
 
 ServerProcess::ServerProcess(const std::vector<std::string>& arguments) {

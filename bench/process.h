@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,9 @@ double CpuSeconds(pid_t pid);
 
 // Resident memory in bytes.
 double ResidentBytes(pid_t pid);
+
+// What malloc has given out in this process and not got back, over all threads.
+uint64_t HeapBytes();
 
 // The other side: this same program in a process of its own, with `--serve=WHAT` and further arguments, which
 // prints one line (where it listens) when it is ready. Killed by the destructor.

@@ -9,6 +9,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "bench/bench.rpc.h"
 #include "hawser/bench/raw_socket.h"
 #include "hawser/rpc/server.h"
@@ -57,6 +58,7 @@ class TargetImpl final : public TargetService {
     const ServerStats stats = server_.stats();
     reply.setConnections(stats.connections);
     reply.setLeasedBytes(stats.leased_bytes);
+    reply.setHeapBytes(HeapBytes());
     return absl::OkStatus();
   }
 
@@ -74,6 +76,7 @@ class TargetImpl final : public TargetService {
   ServerOptions options;
   options.poller.mode = ParseMode(target.mode);
   options.connection.slots = target.slots;
+  options.connection.keepalive_interval = target.keepalive_interval;
   Server server(options);
   TargetImpl service(server);
   if (absl::Status status = server.AddService(&service); !status.ok()) Die("service", status);
@@ -86,10 +89,12 @@ class TargetImpl final : public TargetService {
 }
 
 std::vector<std::string> Arguments(const std::string& what, const TargetOptions& options) {
-  return {absl::StrCat("--serve=", what), absl::StrCat("--mode=", options.mode),
+  return {absl::StrCat("--serve=", what),
+          absl::StrCat("--mode=", options.mode),
           absl::StrCat("--address=", options.address),
           absl::StrCat("--pin=", options.pin == Pin::kOneCore ? 1 : 2),
-          absl::StrCat("--slots=", options.slots)};
+          absl::StrCat("--slots=", options.slots),
+          absl::StrCat("--keepalive=", absl::FormatDuration(options.keepalive_interval))};
 }
 
 transport::Uri AddressOf(const TargetOptions& options) {
@@ -130,6 +135,7 @@ std::shared_ptr<Channel> ConnectTo(const ServerProcess& server, const TargetOpti
   ChannelOptions options;
   options.runtime = std::move(runtime);
   options.connection.slots = target.slots;
+  options.connection.keepalive_interval = target.keepalive_interval;
   options.default_timeout = absl::Seconds(60);
   absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(server.address(), options);
   if (!channel.ok()) Die("connect", channel.status());
@@ -147,6 +153,9 @@ void ServeIfAsked(int argc, char** argv) {
     if (absl::StartsWith(argument, "--mode=")) options.mode = value();
     if (absl::StartsWith(argument, "--pin=")) options.pin = value() == "1" ? Pin::kOneCore : Pin::kTwoCores;
     if (absl::StartsWith(argument, "--slots=")) options.slots = static_cast<uint32_t>(atoi(value().c_str()));
+    if (absl::StartsWith(argument, "--keepalive=")) {
+      absl::ParseDuration(value(), &options.keepalive_interval);
+    }
   }
   if (what.empty()) return;
   PinTo(options.pin, /*server=*/true);

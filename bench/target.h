@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/time/time.h"
 #include "hawser/bench/process.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/transport/options.h"
@@ -22,6 +23,7 @@ struct TargetOptions {
   std::string mode = "adaptive";
   Pin pin = Pin::kTwoCores;
   uint32_t slots = 64;
+  absl::Duration keepalive_interval = transport::ConnectionOptions().keepalive_interval;
 };
 
 // A process that serves bench.capnp's Target.
