@@ -10,14 +10,13 @@
 
 namespace hawser::transport {
 
-// What a poller calls, for CalledOut::Call::what.
+// Kinds of code that a poller calls, for CalledOut::Call::what.
 inline constexpr const char* kHandler = "the handler of";
 // Of a service that a channel offers.
 inline constexpr const char* kOfferedHandler = "the client's handler of";
 
-// Which code of the application a poller calls now, or has called last.
-// Thread:   the thread on the poller writes; any thread reads Now(). Nothing is locked: a call costs some
-//           stores.
+// The code of the application that a poller calls now, or called last.
+// Thread:   the thread on the poller writes; any thread reads Now(). No locks: a call costs a few stores.
 // Lifetime: the strings are static.
 class CalledOut {
  public:
@@ -60,7 +59,7 @@ class CalledOut {
 
   bool inside() const { return inside_.load(std::memory_order_relaxed); }
   int64_t turn_ns() const { return turn_ns_.load(std::memory_order_relaxed); }
-  // What is called at this moment. One that has just ended may be given the name of the next.
+  // The call that runs at this moment. A call that has just ended may have the name of the next.
   std::optional<Call> Now() const {
     if (!inside()) return std::nullopt;
     const Call call = {what_.load(std::memory_order_relaxed), whose_.load(std::memory_order_relaxed),

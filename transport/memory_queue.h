@@ -13,15 +13,16 @@ namespace hawser::transport {
 
 struct InMemoryQueue;
 
-// Word from the pool, on any thread, that memory may be free, kept for the next turn of a poller.
-// Thread: on the poller, but for what the pool calls.
+// Takes the pool's notice that memory may be free, on any thread, and delivers it in the poller's next turn.
+// Thread: on the poller, except the function that the pool calls.
 class MemoryNews final : MemoryWaiter {
  public:
   // `on_news` is called by Deliver().
   MemoryNews(PollerServices& poller, absl::AnyInvocable<void()> on_news);
   ~MemoryNews();
 
-  // Asks for word of `size_bytes`, after TryAcquire() said `why`. What was free before is not told of.
+  // Asks for notice of `size_bytes`, which TryAcquire() has refused for `why`. It does not report memory
+  // freed before this call.
   void Await(size_t size_bytes, Shortage why);
   void StopAwaiting();
 
@@ -35,11 +36,11 @@ class MemoryNews final : MemoryWaiter {
   PollerServices& poller_;
   absl::AnyInvocable<void()> on_news_;
   std::atomic<bool> arrived_{false};
-  Timer refused_timer_;  // The system refused memory: nothing tells when it would not.
+  Timer refused_timer_;  // The system has refused memory, and does not notify when it would not any more.
 };
 
-// Those of one poller that want small buffers while the pool has none: first come, first served, and nothing
-// that waits here looks for memory by itself.
+// The objects of one poller that need small buffers while the pool has none: first come, first served. What
+// waits here does not try the pool by itself.
 // Thread:   on the poller.
 class MemoryQueue {
  public:
@@ -51,8 +52,8 @@ class MemoryQueue {
 
    private:
     friend class MemoryQueue;
-    // Tries again. True: it has what it wants, and has left the queue when this returns to it. False: `why`
-    // says why there is none still; it keeps its place.
+    // Tries again. True: it has what it wants; the queue has removed it. False: there is still none, for
+    // `why`, and it keeps its place.
     virtual bool OnMemory(Shortage& why) = 0;
 
     size_t size_bytes_ = 0;
@@ -60,8 +61,8 @@ class MemoryQueue {
 
   explicit MemoryQueue(PollerServices& poller);
 
-  // `waiter` was refused `size_bytes`. It tries once more before this returns if none waits before it.
-  // Without effect if it waits already.
+  // The pool has refused `waiter` `size_bytes`. If none waits before it, it tries once more before this
+  // returns. No effect if it waits already.
   void Wait(Waiter& waiter, size_t size_bytes);
 
   MemoryNews& news() { return news_; }

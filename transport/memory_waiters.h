@@ -13,37 +13,38 @@
 
 namespace hawser::transport {
 
-// Is told once that memory may be free; see BufferPool::Await().
+// Is notified once that memory may be free; see BufferPool::Await().
 class MemoryWaiter {
  public:
-  // On any thread, in the middle of whatever returned the memory, perhaps with locks of the application held:
-  // takes a note and wakes a poller, and does nothing else. May call Await() and StopAwaiting() of the pool.
+  // Called on any thread, by the code that returned the memory, perhaps with locks of the application held:
+  // sets a flag and wakes a poller, and does nothing else. May call Await() and StopAwaiting() of the pool.
   virtual void OnMemoryMayBeFree() = 0;
 
  protected:
   ~MemoryWaiter() = default;
 };
 
-// Those that wait for memory of one pool, and for how much each.
+// The waiters for memory of one pool, and the size that each waits for.
 // Thread:   any.
-// Lifetime: of its pool. A waiter is in it until it was told or has left.
+// Lifetime: that of its pool. A waiter is in it until it was notified or has left.
 //
-// No news is lost: a waiter enters, then looks once more whether there is memory; a thread that frees memory
-// makes that visible, then looks whether anything waits. Both are sequentially consistent, so one of the two
+// No notice is lost: a waiter enters, then tries once more to get memory; a thread that frees memory
+// publishes that, then checks whether there are waiters. Both are sequentially consistent, so one of the two
 // sees the other.
 class MemoryWaiters {
  public:
   // For a buffer of `size_class`. Replaces the class of a waiter that is in the list already.
   void Add(MemoryWaiter& waiter, size_t size_class);
 
-  // When this returns, no call to `waiter` is under way, but for one that this is called from.
+  // When this returns, no call to `waiter` is running, except one that this is called from.
   void Remove(MemoryWaiter& waiter);
 
   // Whether anything waits for a small buffer, or for any: a load, for the path of each return.
   bool any_small() const { return (waiting_.load(std::memory_order_seq_cst) & kSmall) != 0; }
   bool any() const { return waiting_.load(std::memory_order_seq_cst) != 0; }
 
-  // Tells those whose class satisfies `may_be_served`, in the order in which they came, and forgets them.
+  // Notifies the waiters whose class satisfies `may_be_served`, in the order in which they came, and removes
+  // them.
   void Tell(absl::FunctionRef<bool(size_t size_class)> may_be_served);
 
  private:
@@ -68,7 +69,7 @@ class MemoryWaiters {
   absl::CondVar call_ended_;
   std::vector<Waiting> list_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_number_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);  // Under way.
+  std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);  // Running now.
 };
 
 }  // namespace hawser::transport

@@ -30,10 +30,10 @@ struct InRing;
 struct PullLane final : ListLink<InHostLane> {
   PullAccount* account = nullptr;
   IntrusiveList<Pull, InAdmission> waiting;  // In the order of their announcements.
-  uint64_t unposted_bytes = 0;               // Of admitted pulls, what no READ was queued for.
+  uint64_t unposted_bytes = 0;               // Of admitted pulls: bytes for which no READ was queued.
 };
 
-// The connections of one host, and what they hold.
+// The connections of one host, and the memory that they hold.
 struct PullHost {
   struct Lane final : ListLink<InRing> {
     PullHost* host = nullptr;
@@ -47,8 +47,8 @@ struct PullHost {
   std::array<Lane, 2> lanes;
 };
 
-// Memory of a host that counts although the message that it was READ for is answered, or its connection
-// closed. Move-only; empty if there is none.
+// Memory that still counts against a host after the message that it was READ for was answered, or its
+// connection closed. Move-only; empty if there is none.
 // Thread:   on the poller.
 // Lifetime: ends before its poller.
 class HeldByHost {
@@ -104,7 +104,7 @@ class PullAccount final : public ListLink<InHolders> {
   class Owner {
    public:
     virtual PeerHost peer_host() const = 0;
-    // READs are posted, and it is the peer that does not let them complete.
+    // READs are posted, and the peer does not let them complete.
     virtual bool waits_for_peer() const = 0;
     // Ends the connection: others wait for the memory that it holds.
     virtual void EndForMemory() = 0;
@@ -124,15 +124,15 @@ class PullAccount final : public ListLink<InHolders> {
   PullHost* host_ = nullptr;  // Null before the first large message.
   std::array<PullLane, 2> lanes_;
   uint64_t held_bytes_ = 0;    // Sinks of admitted pulls, until Release().
-  uint64_t unread_bytes_ = 0;  // Of those, what has not arrived.
-  uint64_t read_bytes_ = 0;    // What has arrived, ever.
+  uint64_t unread_bytes_ = 0;  // Of these, bytes that have not arrived.
+  uint64_t read_bytes_ = 0;    // Bytes that have ever arrived.
   // At the last look of the watch, by its number.
   uint64_t look_ = 0;
   uint64_t unread_bytes_then_ = 0;
   uint64_t read_bytes_then_ = 0;
 };
 
-// Which of the large messages that were announced to one poller get memory, and when.
+// Decides which of the large messages that were announced to one poller get memory, and when.
 //
 // An announcement costs its peer a few bytes and would cost us up to the largest message, so memory is leased
 // no earlier than READs into it can be posted:
@@ -162,11 +162,11 @@ class PullAdmission {
   PullAdmission(PollerServices& poller, double host_share);
   ~PullAdmission();
 
-  // `pull`, which is new, wants a sink of `bytes`. It gets that in OnAdmitted(), perhaps inside this call.
+  // The new `pull` needs a sink of `bytes`. It gets it in OnAdmitted(), perhaps inside this call.
   void Announce(Pull& pull, uint64_t bytes, PullAccount& account);
-  // A pull that waits no longer wants to. Nothing happens if it does not wait.
+  // Removes a pull that waits. No effect if it does not wait.
   void Withdraw(Pull& pull);
-  // A connection ends: none of its pulls is admitted from now on.
+  // A connection ends: admits none of its pulls from now on.
   void WithdrawAll(PullAccount& account);
 
   // ---- Of an admitted pull.
@@ -174,11 +174,12 @@ class PullAdmission {
   void OnReadQueued(Pull& pull, uint64_t bytes);
   // `bytes` have arrived.
   void OnRead(Pull& pull, uint64_t bytes);
-  // It has ended: what was left to be READ never will be. Its sink still counts.
+  // It has ended: the rest will not be READ. Its sink still counts.
   void OnPullEnded(Pull& pull);
-  // Its sink counts no longer. Nothing happens if it does not count.
+  // Its sink does not count any more. No effect if it did not.
   void Release(Pull& pull);
-  // Its sink counts on, against the host alone, while the result lives; `pull` is free for another message.
+  // Its sink still counts, against the host alone, while the result lives; `pull` is free for another
+  // message.
   HeldByHost Detach(Pull& pull);
 
   // Sinks that count.
@@ -196,7 +197,7 @@ class PullAdmission {
 
   static size_t LaneOf(const Pull& pull);
   PullHost& HostOf(PullAccount& account);
-  // `bytes` of `host` count no longer, and one of its owners has gone.
+  // `bytes` of `host` do not count any more, and it has one owner less.
   void Leave(PullHost& host, uint64_t bytes);
   // Puts `lane` in its host's line, or takes it out, as its next pull may be admitted or not.
   void Place(PullLane& lane, size_t index);

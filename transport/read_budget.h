@@ -14,13 +14,13 @@ class ReadBudget;
 struct InReadLine;
 struct InReadOrder;
 
-// What one connection has of its poller's ReadBudget.
+// The share that one connection has of its poller's ReadBudget.
 // Lifetime: a part of its owner.
 class ReadShare final : public ListLink<InReadLine>, public ListLink<InReadOrder> {
  public:
   class Owner {
    public:
-    // It is its turn: takes what it wants.
+    // It is the turn of this owner, which takes what it needs.
     virtual void Pump() = 0;
 
    protected:
@@ -36,7 +36,7 @@ class ReadShare final : public ListLink<InReadLine>, public ListLink<InReadOrder
   // For one more READ. False: not now; the owner is pumped when it may be, or one of its own READs completes
   // before that.
   bool Take(uint64_t bytes);
-  // A READ has completed, or was never posted. The owner is not pumped: it looks by itself.
+  // A READ has completed, or was not posted. Does not pump the owner.
   void Return(uint64_t bytes);
 
   uint32_t outstanding() const { return outstanding_; }
@@ -52,19 +52,20 @@ class ReadShare final : public ListLink<InReadLine>, public ListLink<InReadOrder
   uint32_t window_ = 1;  // READs that it may have outstanding now.
   uint32_t outstanding_ = 0;
   uint64_t counted_bytes_ = 0;    // Outstanding, and taken from the budget.
-  uint64_t uncounted_bytes_ = 0;  // Outstanding since before those, and returned to the budget already.
+  uint64_t uncounted_bytes_ = 0;  // Outstanding for longer, and already returned to the budget.
   int64_t moved_ns_ = 0;          // When a READ last completed, or the first of them was taken.
   bool moves_ = false;            // The last READ completed in time.
 };
 
 // The READ bytes that one poller may have outstanding over all its connections, so that one bulk caller
-// cannot starve small calls. Connections that find it used up wait in line and take turns, and while some do
-// none passes them: a long READ is not starved by short ones.
+// cannot starve small calls. Connections that find it used up wait in line and take turns, and no other
+// passes them: short READs do not starve a long one.
 //
 // A connection whose READs do not complete loses its share as soon as another one waits for it. A posted READ
-// cannot be revoked, so its READs stay posted and are counted no longer; until one completes in time, it has
-// one READ at a time, beside the budget. After that its share grows anew, by one READ for each that
-// completes. "In time" is eight times what READs of this poller have lately taken, and kStallMin at least.
+// cannot be revoked, so its READs stay posted and do not count any more. Until one completes in time, the
+// connection has one READ at a time, outside of the budget. Then its share grows again, by one READ for each
+// that completes. "In time" is eight times the recent duration of this poller's READs, and at least
+// kStallMin.
 //
 // Thread: on the poller.
 class ReadBudget {
@@ -85,7 +86,7 @@ class ReadBudget {
 
   bool Fits(uint64_t bytes) const { return taken_bytes_ == 0 || taken_bytes_ + bytes <= bytes_max_; }
   int64_t stall_ns() const;
-  // Counts no longer what stalled connections have outstanding. True: there were some.
+  // Stops counting the READs of stalled connections. True: there were some.
   bool ReclaimStalled();
   void ServeLine();
   void SetTimer();
@@ -94,10 +95,10 @@ class ReadBudget {
   const uint64_t bytes_max_;
   PollerServices& poller_;
   uint64_t taken_bytes_ = 0;
-  IntrusiveList<ReadShare, InReadLine> line_;  // Those that wait, the first first.
-  // Those with counted READs. The one whose READs have moved the longest ago comes first.
+  IntrusiveList<ReadShare, InReadLine> line_;  // The shares that wait, in order.
+  // The shares with counted READs. The one whose READs moved the longest ago comes first.
   IntrusiveList<ReadShare, InReadOrder> moving_;
-  ReadShare* served_ = nullptr;  // Whose turn it is, inside ServeLine(); the first in line.
+  ReadShare* served_ = nullptr;  // The first in line, while ServeLine() serves it.
   bool served_took_ = false;     // It has had some,
   bool served_short_ = false;    // and has asked for more than there is.
   int64_t read_ns_ = 0;          // A moving average of the time between two completions of a connection.

@@ -20,9 +20,9 @@
 #endif
 
 // Retired memory: a buffer that was returned to its pool, or the body of a message that is kept for the next
-// call. A Reader that outlives its message leads there, and would see the bytes of another call. A debug
-// build (without NDEBUG) overwrites it, a build with AddressSanitizer reports each use of it, and any other
-// build does nothing. Memory that is posted to a fabric is leased, so it is not retired.
+// call. A Reader that outlives its message points there, and would see the bytes of another call. A debug
+// build (without NDEBUG) overwrites retired memory, a build with AddressSanitizer reports each use of it, and
+// any other build does nothing. Memory that is posted to a fabric is leased, so it is not retired.
 // Thread: that of the memory's owner.
 namespace hawser::transport {
 
@@ -38,10 +38,10 @@ inline constexpr bool kOverwritesRetiredMemory = false;
 inline constexpr bool kOverwritesRetiredMemory = true;
 #endif
 
-// What overwritten memory holds. A pointer of Cap'n Proto that is made of these is malformed.
+// The byte that overwrites retired memory. A Cap'n Proto pointer of these bytes is malformed.
 inline constexpr uint8_t kRetiredByte = 0xdb;
 
-// Of a large buffer this much is overwritten at either end. Bytes.
+// Bytes that are overwritten at either end of a large buffer.
 inline constexpr size_t kOverwrittenMax = 4096;
 
 // The memory may be used again. Also before it is unmapped: the next mapping there is clean then.

@@ -13,10 +13,11 @@
 #include "hawser/transport/buffer_pool.h"
 #include "hawser/transport/registered_memory.h"
 
-// How registered memory is cut into buffers.
+// Divides registered memory into buffers.
 //
-// A slab is one region: cut into buffers of one small class, or one large buffer. It stays with a class while
-// any buffer of it is out; once none is it is idle: any class may have it then, or the system.
+// A slab is one region, divided into buffers of one small class, or used as one large buffer. It belongs to a
+// class while any buffer of it is leased. Then it is idle: any class may take it, or it goes back to the
+// system.
 //   system -> (mapped) -> SlabList of a class <-> leases
 //      ^                        |
 //      +------- idle -----------+---> SlabList of another class
@@ -25,8 +26,8 @@ namespace hawser::transport {
 struct Slab {
   explicit Slab(std::unique_ptr<RegisteredMemory> registered) : memory(std::move(registered)) {}
 
-  // Cuts it anew, into buffers of `block_bytes`, which go to the list of `size_class`. None of it is out. The
-  // blocks are made as they are taken, so this takes no longer for many.
+  // Divides it again, into buffers of `block_bytes`, for the list of `size_class`. None of it is leased. The
+  // blocks are created when they are taken, so the cost does not depend on their number.
   void Cut(size_t size_class, size_t block_bytes, void* core);
 
   size_t size_bytes() const { return memory->size_bytes(); }
@@ -40,8 +41,8 @@ struct Slab {
   std::unique_ptr<internal::Block[]> blocks;
 
   // Of the SlabList that it is in.
-  uint32_t made = 0;  // Blocks that were taken ever.
-  uint32_t used = 0;  // Blocks that are out.
+  uint32_t made = 0;  // Blocks that were ever taken.
+  uint32_t used = 0;  // Blocks that are leased.
   internal::Block* free = nullptr;
   uint32_t group = 0;
   bool marked = false;  // See SlabList::MarkIdle().
@@ -49,8 +50,9 @@ struct Slab {
   Slab* next = nullptr;
 };
 
-// The slabs of one size class. Fuller ones serve first, so that sparse ones become idle: a lone buffer keeps
-// a slab from all other classes. Slabs are grouped by quarters for that; taking and returning are O(1).
+// The slabs of one size class. The fullest serve first, so that sparse ones become idle: a single leased
+// buffer keeps a slab from all other classes. For that slabs are grouped by quarters; taking and returning
+// are O(1).
 // Thread: any.
 class alignas(64) SlabList {
  public:
@@ -58,7 +60,7 @@ class alignas(64) SlabList {
   // changes under the lock, so a slab that it does not count is found in its list.
   void CountIn(std::atomic<uint64_t>* busy_bytes) { busy_bytes_ = busy_bytes; }
 
-  // Null: every block is out.
+  // Null: every block is leased.
   internal::Block* Take();
 
   // True: its slab is idle now.
@@ -82,8 +84,8 @@ class alignas(64) SlabList {
   void MarkIdle();
 
  private:
-  // By the blocks that are out: none; less than a quarter, ... less than all. The last: all of them, and the
-  // slab is in no list.
+  // By leased blocks: none; less than a quarter, ... less than all. The last: all of them, and the slab is in
+  // no list.
   static constexpr uint32_t kIdle = 0;
   static constexpr uint32_t kFull = 5;
 

@@ -32,7 +32,7 @@ class SlabStore {
   // Each block is marked with `core`.
   SlabStore(std::shared_ptr<fabric::Fabric> fabric, size_t limit_bytes, void* core, MemoryWaiters& waiters);
 
-  // False: not even if nothing is out.
+  // False: not even if nothing is leased.
   bool CanEverHold(size_t size_class) const {
     return size_class < kSizeClasses && RegionBytes(size_class) <= limit_bytes_;
   }
@@ -43,10 +43,9 @@ class SlabStore {
 
   // Null: no block of the class is free.
   internal::Block* Take(size_t size_class) { return lists_[size_class].Take(); }
-  // The same of larger classes, of which a small buffer takes any, a large one such as have at most twice the
-  // size.
+  // The same from larger classes: any for a small buffer, those of at most twice the size for a large one.
   internal::Block* TakeLarger(size_t size_class);
-  // The same of the reserve. Null, too, if nothing was ever mapped.
+  // The same from the reserve. Also null if nothing was ever mapped.
   internal::Block* TakeReserved() { return lists_[kReserve].Take(); }
 
   // True: its slab is idle now.
@@ -60,18 +59,18 @@ class SlabStore {
   bool GrowsCheaply(size_t size_class);
   // Cuts an idle slab anew, or maps memory. Null: `why` is kAtLimit or kRefused.
   internal::Block* Grow(size_t size_class, Shortage& why);
-  // The same, but the memory stays idle, for the next Take(). The caller tells the waiters, whatever it
+  // The same, but the memory stays idle, for the next Take(). The caller notifies the waiters, whatever this
   // returns.
   bool GrowIdle(size_t size_class, Shortage& why);
   // Why the system refused last.
   std::string refusal() const;
 
-  // Unmaps what has been idle since the last call of MarkIdle(), or (`marked_only` false) ever, until no more
-  // than `keep_bytes` are idle.
+  // Unmaps memory that has been idle since the last MarkIdle(), or (`marked_only` false) any idle memory,
+  // until at most `keep_bytes` are idle.
   void Unmap(size_t keep_bytes, bool marked_only);
   void MarkIdle();
 
-  // Tells the waiters for `size_class`, and those for which there is room.
+  // Notifies the waiters for `size_class`, and those for which there is room.
   void TellWaiters(size_t size_class);
 
   // The lkey of the region that holds the whole range; 0: none does.
@@ -80,7 +79,7 @@ class SlabStore {
   size_t limit_bytes() const { return limit_bytes_; }
   size_t busy_bytes() const { return busy_bytes_.load(std::memory_order_seq_cst); }
   size_t mapped_bytes() const { return mapped_bytes_.load(std::memory_order_relaxed); }
-  // About: the two are not read at once.
+  // Approximate: the two values are not read at once.
   size_t idle_bytes() const {
     const size_t busy = busy_bytes(), mapped = mapped_bytes();
     return mapped > busy ? mapped - busy : 0;
@@ -92,8 +91,8 @@ class SlabStore {
 
   Slab* MakeSlab(size_t size_class, Shortage& why);
   bool MapReserve();
-  // Room for `bytes`, which count as busy from here on. `victims`: what must be unmapped first; what of it is
-  // not needed is `excess`. False: there is not as much room.
+  // Reserves room for `bytes`, which count as busy from here on. `victims`: slabs that must be unmapped
+  // first; `excess`: how much of them is not needed. False: there is not enough room.
   bool Claim(size_t bytes, std::vector<std::unique_ptr<Slab>>& victims, size_t& excess);
   Slab* TakeVictim(size_t bytes);
   // They no longer count as mapped or busy. The caller notifies the waiters.

@@ -11,15 +11,16 @@
 
 namespace hawser::internal {
 
-// Which connections a server takes: so many, in all and from one host, that the memory for their receives
-// leaves enough of each pool for messages. A session whose client has sent nothing since its handshake is a
-// newcomer; when there are too many of those, the oldest of the host with the most makes room.
+// Decides which connections a server accepts. It bounds them in all, by host, and by the memory for their
+// receives, so that each pool keeps enough for messages. A session whose client has sent nothing since its
+// handshake is a newcomer. When there are too many newcomers, the server closes the oldest one of the host
+// that has the most.
 //
 // Thread:   any, under its owner's lock.
 // Failure:  ResourceExhausted, with a text that fits a rejection.
 class Admission {
  public:
-  // What one connection takes.
+  // The resources of one connection.
   struct Place {
     PeerHost host;
     const transport::BufferPool* pool = nullptr;
@@ -30,18 +31,18 @@ class Admission {
 
   explicit Admission(const ServerOptions& options);
 
-  // OK: `place` is taken, and its connection open, until Close() and then Release() of it.
+  // OK: `place` counts as taken until Release(), and its connection as open until Close(), which comes first.
   absl::Status Admit(const Place& place);
-  // The connection is closed, and its file is free. Its memory is not: handlers may hold requests where they were
-  // received.
+  // The connection is closed, and its file descriptor is free. Its memory is not: handlers may still hold
+  // requests in the buffers that received them.
   void Close(const Place& place);
   void Release(const Place& place);
   uint64_t open() const { return open_; }
 
-  // `newcomer` has the admitted `place`. Returns the newcomer that has to be closed, which is one no more;
-  // null: none has to.
+  // Adds `newcomer`, which has the admitted `place`. Returns the newcomer that the caller must close, already
+  // removed; null: none.
   Newcomer* AddNewcomer(Newcomer& newcomer, const Place& place);
-  // It has sent something, or is closed. Does nothing if it is no newcomer.
+  // Call it when `newcomer` has sent a message, or is closed. No effect if it is not a newcomer.
   void RemoveNewcomer(Newcomer& newcomer) { newcomers_.Remove(newcomer); }
 
  private:

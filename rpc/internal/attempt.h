@@ -20,7 +20,7 @@ namespace hawser::internal {
 // (RFC 8305): IPv6 and IPv4 in turn, the next one when the last one has failed or has not answered for a
 // quarter of a second, a few at once. The first Link that is up wins, and the others are closed.
 // Thread:   on the poller.
-// Lifetime: its owner lets go of it when it has heard how it ended, or calls Abandon().
+// Lifetime: its owner releases it after the result, or calls Abandon().
 class Attempt final : public std::enable_shared_from_this<Attempt>, public Resolver::Client, Link::Observer {
  public:
   class Owner {
@@ -28,7 +28,7 @@ class Attempt final : public std::enable_shared_from_this<Attempt>, public Resol
     // One of these two, once. Start() may call OnAttemptFailed() before it returns.
     virtual void OnAttemptConnected(std::unique_ptr<Link> link) = 0;
     virtual void OnAttemptFailed(const absl::Status& why) = 0;
-    // `link` is of no use; it is kept, with the owner as its observer, until OnLinkGone().
+    // Takes over `link`, which is not used any more, and observes it until OnLinkGone().
     virtual void Bury(std::unique_ptr<Link> link) = 0;
 
    protected:
@@ -41,16 +41,17 @@ class Attempt final : public std::enable_shared_from_this<Attempt>, public Resol
           Resolver& resolver = Resolver::Process());
   void Start();
 
-  // Gives up; the owner hears nothing more.
+  // Gives up, and does not call the owner any more.
   void Abandon();
 
  private:
   void OnResolved(absl::StatusOr<std::vector<SocketAddress>> addresses);
-  // Tries the next address, if there is one and room for it. Fails if nothing is left to wait for.
+  // Dials the next address, if there is one and fewer than kAtOnceMax are being tried. Fails if nothing is
+  // left to wait for.
   void TryNext();
   void Dial(const SocketAddress& address);
   void SetNextTimer();
-  // `link` is no longer one of those that are tried.
+  // Removes `link` from those that are being tried.
   std::unique_ptr<Link> Take(const Link& link);
   void CloseAll(const absl::Status& why);
   void Fail();
@@ -71,14 +72,14 @@ class Attempt final : public std::enable_shared_from_this<Attempt>, public Resol
   const ChannelOptions& options_;
   const std::shared_ptr<const Serving> offers_;
   Resolver& resolver_;
-  Owner* owner_;  // Null once it is over.
+  Owner* owner_;  // Null after the end.
   int64_t give_up_ns_ = 0;
   transport::Timer resolve_timer_;
   transport::Timer next_timer_;
   std::vector<SocketAddress> addresses_;
   size_t next_ = 0;
   std::vector<absl::Status> failures_;
-  std::vector<std::unique_ptr<Link>> links_;  // That are being tried.
+  std::vector<std::unique_ptr<Link>> links_;  // Being tried.
 };
 
 }  // namespace hawser::internal

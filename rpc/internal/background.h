@@ -5,12 +5,12 @@
 #include "absl/status/status.h"
 #include "hawser/transport/poller.h"
 
-// What would block a poller, done elsewhere.
+// Work that would block a poller, on other threads.
 namespace hawser::internal {
 
-// Runs `function` on a thread of its own: for rare things that may take seconds. Nothing here bounds the
-// number of such threads; names are looked up by a Resolver, which does. ResourceExhausted: the system has no
-// thread left; `function` is destroyed.
+// Runs `function` on a thread of its own: for rare work that may take seconds. It does not bound the number
+// of these threads (Resolver bounds those that look up names). ResourceExhausted: the system has no thread
+// left; `function` is destroyed.
 absl::Status RunInBackground(absl::AnyInvocable<void()> function);
 
 // Runs `function` on `poller` and waits until it has returned.

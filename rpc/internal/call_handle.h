@@ -22,8 +22,8 @@ struct CallResult {
   ReadLimits limits;
 };
 
-// What Call and PendingCall hold of the call behind them (untyped_call.h): one of its owners. Move-only;
-// empty once moved from, and then only the destructor, assignment and operator bool may be used.
+// A counted reference to the call behind a Call or PendingCall (untyped_call.h). Move-only; empty once moved
+// from, and then only the destructor, assignment and operator bool may be used.
 // Thread:   that of the caller, one at a time; Cancel() from any.
 class CallHandle {
  public:
@@ -31,7 +31,7 @@ class CallHandle {
   using Callback = absl::AnyInvocable<void(absl::StatusOr<transport::IncomingMessagePtr>&& result,
                                            const ReadLimits& limits)>;
 
-  // From any thread. In a child after fork(): a call that has failed already.
+  // Thread: any. In a child after fork(): returns a call that has already failed.
   static CallHandle New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
                         const CallOptions& options);
 
@@ -43,7 +43,7 @@ class CallHandle {
   ~CallHandle() {
     if (call_ != nullptr) Release();
   }
-  // One more owner of a call that has one.
+  // Adds a reference to a call that has one.
   static CallHandle To(UntypedCall& call);
   CallHandle Share() const { return To(*call_); }
 

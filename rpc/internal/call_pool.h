@@ -13,10 +13,10 @@ namespace hawser::internal {
 class ChannelCore;
 class UntypedCall;
 
-// The call objects of one channel, kept for the next call, so that a call in steady state allocates nothing.
-// There are as many as were ever in use at once.
+// The call objects of one channel, kept for reuse, so that a call in steady state allocates nothing. It holds
+// as many as were ever in use at once.
 // Thread:   any.
-// Lifetime: a part of its ChannelCore, which it keeps alive while a call is out.
+// Lifetime: a part of its ChannelCore, which it keeps alive while a call is in use.
 class CallPool {
  public:
   CallPool() = default;
@@ -28,7 +28,7 @@ class CallPool {
   // May close and destroy the owner, and this.
   void Put(UntypedCall* call);
 
-  // No further calls are made: the owner is closed when the last one is back. True: none is out.
+  // No more calls are created: the return of the last one closes the owner. True: none is in use.
   bool CloseWhenIdle();
 
  private:
@@ -44,12 +44,12 @@ class CallPool {
     size_t size_ = 0;
   };
 
-  // Another one is out, or back, while others still are. False: it would be the first that is taken, or the
-  // last that comes back, and that needs the mutex.
+  // Counts a call that is taken, or returned, while others are in use. False: it would be the first one taken
+  // or the last one returned, which needs the mutex.
   bool CountOneMore();
   bool CountOneLess();
 
-  // Kept by the poller: a call that starts and ends there takes no lock.
+  // The poller's own: a call that starts and ends there takes no lock.
   FreeList free_on_poller_;
 
   Mutex mutex_;

@@ -14,14 +14,14 @@
 
 namespace hawser::internal {
 
-// Calls that wait: a list, first in first out, and one timer, for the earliest of their deadlines. Most calls
-// have the same timeout, so each has a deadline no earlier than those before it, and the first of these in
-// the list has the earliest; the others are in a heap. What it does with one of those costs O(log n), with
-// any other O(1), amortised. Intrusive: a call is in one queue at most.
+// Calls that wait: a first-in-first-out list, and one timer for the earliest deadline. Most calls have the
+// same timeout, so their deadlines ascend along the list, and the first such call has the earliest one. The
+// calls that break this order are also in a heap. Operations on those cost O(log n), on all others O(1),
+// amortised. Intrusive: a call is in at most one queue.
 // Thread:   on the poller.
 class CallQueue {
  public:
-  // `on_deadline` hears of each call that was taken out because its deadline has passed, of a bounded number
+  // Calls `on_deadline` for each call that it removed because its deadline has passed, for a bounded number
   // in one turn. `poller` outlives this.
   CallQueue(transport::Poller& poller, absl::AnyInvocable<void(UntypedCall&)> on_deadline);
 
@@ -30,7 +30,7 @@ class CallQueue {
   void PushBack(UntypedCall& call);
   void Remove(UntypedCall& call);
 
-  // Takes out those that `which(call)` says true of, in order.
+  // Removes and returns the calls for which `which(call)` is true, in order.
   std::vector<UntypedCall*> TakeIf(absl::FunctionRef<bool(const UntypedCall&)> which);
 
  private:
@@ -46,10 +46,10 @@ class CallQueue {
   transport::Timer timer_;
   UntypedCall* first_ = nullptr;
   UntypedCall* last_ = nullptr;
-  // Calls with a deadline no earlier than that of any other of them in front.
+  // Calls whose deadlines ascend along the list.
   size_t in_order_ = 0;
-  UntypedCall* first_in_order_ = nullptr;  // Unless there is none.
-  int64_t last_in_order_ns_ = 0;           // Likewise. Or later, if the last one has left.
+  UntypedCall* first_in_order_ = nullptr;  // Null: there is none.
+  int64_t last_in_order_ns_ = 0;           // At least the deadline of the last one.
   TimeHeap<UntypedCall, &UntypedCall::deadline_ns_, &UntypedCall::heap_position_> by_deadline_;
 };
 

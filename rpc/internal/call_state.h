@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-// What a call goes through at the client, as two tables: one for what is done with it, one for the result's
-// way from the poller to the caller. kImpossible is what only a bug of ours, or a caller that breaks call.h's
-// rules, could cause.
+// The states of a call at the client, as two tables: one for its way to the peer and back, one for the
+// handover of the result from the poller to the caller. Only a bug here, or a caller that breaks call.h's
+// rules, can lead to kImpossible.
 namespace hawser::internal {
 
 // Where a call is.
@@ -15,17 +15,17 @@ struct CallStage {
     kNew,        // Not yet arrived on the poller.
     kQueued,     // Waits for a connection or a slot.
     kSent,       // On a connection.
-    kReturning,  // Is sent again once the fabric needs the request no more.
-    kEnding,     // Its result is there; handed over in the next turn.
+    kReturning,  // Will be sent again, once the fabric does not need the request any more.
+    kEnding,     // Has its result, which is handed over in the next turn.
     kEnded,
     kImpossible,
   };
   enum class Event : uint8_t {
     kQueue,         // It cannot be sent now.
-    kSend,          // It was given to a connection.
+    kSend,          // A connection has accepted it.
     kAwaitRequest,  // It was not run, or is idempotent: it will be sent again.
-    kEndSoon,       // The result is there, and no callback may run now.
-    kHandOver,      // The result is the caller's.
+    kEndSoon,       // It has its result, and no callback may run now.
+    kHandOver,      // The caller gets the result.
   };
   static State Next(State state, Event event);
 };
@@ -47,8 +47,8 @@ inline CallStage::State CallStage::Next(State state, Event event) {
   return kNext[static_cast<int>(state)][static_cast<int>(event)];
 }
 
-// Which of the result and the caller that asks for it has come.
-// Thread: any. The one that comes second hands the result over.
+// Which of the two has come: the result, or the caller that asks for it.
+// Thread: any. The second to come hands the result over.
 struct Handover {
   enum class State : uint8_t {
     kNeither,
@@ -56,14 +56,14 @@ struct Handover {
     kCallback,
     kResult,          // Alone, or handed over.
     kResultCallback,  // Both; the callback runs in the next turn.
-    kGivenUp,         // The caller has waited until the deadline, and no longer. A result is dropped.
+    kGivenUp,         // The caller stopped waiting at the deadline. A result is dropped.
     kImpossible,
   };
   enum class Event : uint8_t {
     kWait,      // The caller waits, unless the result is there.
-    kHook,      // It has given a callback.
+    kHook,      // It sets a callback.
     kUnhook,    // It withdraws the callback.
-    kGiveUp,    // It waits no longer, unless the result is there.
+    kGiveUp,    // It stops waiting, unless the result is there.
     kResult,    // The result is there.
     kCallBack,  // The callback of a result that was there first may run now.
   };
@@ -74,8 +74,8 @@ inline Handover::State Handover::Next(State state, Event event) {
   constexpr State kNeither = State::kNeither, kWaiter = State::kWaiter, kCallback = State::kCallback,
                   kResult = State::kResult, kResultCallback = State::kResultCallback,
                   kGivenUp = State::kGivenUp, kNone = State::kImpossible;
-  // Where the result is there first, a caller that waits, or gives up, takes it, and the state stays; a
-  // callback waits for the next turn.
+  // If the result is there first, a caller that waits, or gives up, takes it, and the state stays. A callback
+  // waits for the next turn.
   // clang-format off
   static constexpr State kNext[6][6] = {
       //                    wait     hook             unhook    give up   result   call back

@@ -7,10 +7,10 @@
 
 namespace hawser::internal {
 
-// Code of the application that may be destroyed with its channel (on_state_change, the handlers of the
-// services that it offers) is called through this. Close() ends that.
+// Guards calls of application code that may be destroyed with its channel: on_state_change, and the handlers
+// of the services that the channel offers. After Close() there are no more such calls.
 // Thread:   Enter() and Leave() on one poller; Close() from any thread.
-// Lifetime: shared by those that call through it and the one that closes it.
+// Lifetime: shared by the objects that call through it and the one that closes it.
 class CallbackGate {
  public:
   CallbackGate() = default;
@@ -21,9 +21,8 @@ class CallbackGate {
   bool Enter();
   void Leave();
 
-  // Enter() is false from now on. Waits until code that is inside has left, unless it would wait for ever: it
-  // is this thread that is inside, or the thread inside waits in a Close() for this one, perhaps by way of
-  // others.
+  // Enter() returns false from now on. Waits until code that is inside has left, unless that would never end:
+  // this thread is inside, or the thread inside waits in a Close() for this one, directly or through others.
   void Close();
 
  private:

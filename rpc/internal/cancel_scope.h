@@ -9,8 +9,8 @@ namespace hawser::internal {
 
 class UntypedCall;
 
-// The calls that a handler makes for the sake of its own caller (CallOptions::For()): they are cancelled when
-// that one stops waiting.
+// The calls that a handler makes on behalf of its own caller (CallOptions::For()): they are cancelled when
+// that caller stops waiting.
 // Thread:   any.
 // Lifetime: shared by the handler's call and those that it makes.
 class CancelScope {

@@ -28,13 +28,14 @@
 
 namespace hawser::internal {
 
-// What is behind a Channel: keeps a Link to the peer, and sends the calls over it, or lets them wait for one.
+// The implementation of Channel: keeps a Link to the peer, and sends calls over it, or queues them until
+// there is one.
 //
-// Nothing that the application gave us (a callback) is called from inside a call of the application into us,
-// or by a thread that only posts: what comes up there waits for the next turn of the thread that drives
-// (Poller::MayCallOut()). So a callback may call us, and a caller may hold a lock that its callback takes,
-// except around the calls that wait: Wait(), Connect(), Listen(), Shutdown(), and the end of a channel that
-// has services or on_state_change, or of a server.
+// A callback of the application is never called from inside a call of the application into the library, nor
+// by a thread that only posts. It waits for the next turn of the thread that drives (Poller::MayCallOut()).
+// So a callback may call the library, and a caller may hold a lock that its callback takes, except around the
+// calls that wait: Wait(), Connect(), Listen(), Shutdown(), and the destructors of a server, and of a channel
+// that has services or on_state_change.
 // Thread:   as said for each method.
 // Lifetime: shared by its Channel and its calls, and by itself until it is closed and nothing of it is under
 //           way.
@@ -43,8 +44,8 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   // Dials `uri`, again and again.
   static absl::StatusOr<std::shared_ptr<ChannelCore>> Create(absl::string_view uri, ChannelOptions options);
 
-  // The runtime for `uri`: that of `options` or the process's own. InvalidArgument: that of `options` serves
-  // another network. Others: this machine lacks what the network needs.
+  // The runtime for `uri`: that of `options`, or the process's own. InvalidArgument: that of `options` serves
+  // another network. Other codes: this machine lacks what the network needs.
   static absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeFor(const transport::Uri& uri,
                                                                         const ChannelOptions& options);
 
@@ -57,11 +58,11 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
 
   // ---- From any thread.
 
-  // How the first attempt to connect ends. Not on the poller.
+  // Waits for the result of the first attempt to connect. Not on the poller.
   absl::Status WaitForFirstAttempt();
   void Close(const absl::Status& why);
   void OnClosed(absl::AnyInvocable<void()> callback);
-  // Its Channel goes away: see Channel::Close().
+  // Its Channel is being destroyed: see Channel::Close().
   void LetGo();
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
 
@@ -74,18 +75,18 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
 
   // ---- On the poller, for its calls.
 
-  // When its connection is lost, or called off, another one follows.
+  // It dials again when its connection is lost, or the server goes away.
   bool reconnects() const { return dials_ && !closed(); }
-  // The server of `connection` refuses calls, which it does once it goes away.
+  // The server of `connection` has refused a call without running it: it is going away.
   void OnRefusedUnrun(transport::Connection& connection);
 
   bool closed() const { return state_.load(std::memory_order_relaxed) == ChannelState::kClosed; }
   const absl::Status& why_closed() const { return why_closed_; }
-  // Sends `call`, lets it wait, or ends it.
+  // Sends `call`, queues it, or ends it.
   void Start(UntypedCall& call);
   // `call` was sent and will be again, once OnRequestBack() has brought its request.
   void AwaitRequest(UntypedCall& call);
-  // `call` waits no longer, here or for its request.
+  // Removes `call` from the queue that it waits in.
   void Forget(UntypedCall& call);
   // Calls call.HandOver() in the next turn of the thread that drives.
   void HandOverSoon(UntypedCall& call);
@@ -103,7 +104,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   bool TrySend(UntypedCall& call);
   void Pump();
   void Lose(Link& link, const absl::Status& why);
-  // So many connections that the server has called off stay open until their calls have ended.
+  // Connections that a server has asked to leave stay open until their calls have ended, at most so many.
   void CloseOldestLinks();
   void CloseNow(const absl::Status& why);
   void Move(ChannelEvent event, const absl::Status& why);
@@ -130,7 +131,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   const ChannelOptions options_;
   const int64_t default_timeout_ns_;
   std::atomic<ChannelState> state_{ChannelState::kConnecting};
-  // Closed when the Channel goes: of on_state_change, and of the services that are offered.
+  // For on_state_change and the offered services. Closed with the Channel.
   const std::shared_ptr<CallbackGate> gate_ = std::make_shared<CallbackGate>();
   CallPool calls_;
 
@@ -139,22 +140,22 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   absl::Status first_attempt_;
 
   // ---- On the poller.
-  bool dials_ = false;  // False: the connection was given to us, and is the only one.
+  bool dials_ = false;  // False: the peer dialed the connection, and there will be no other.
   transport::Uri uri_;
   std::shared_ptr<const Serving> offers_;
   absl::AnyInvocable<void()> on_gone_;
   std::shared_ptr<ChannelCore> self_;
   std::shared_ptr<Attempt> attempt_;
-  std::unique_ptr<Link> link_;                    // The one that calls are sent over.
+  std::unique_ptr<Link> link_;                    // Carries new calls.
   std::vector<std::unique_ptr<Link>> old_links_;  // Draining, or closing.
   int64_t ready_since_ns_ = 0;
   absl::Duration backoff_;
   transport::Timer retry_timer_;
-  absl::Status why_failed_;  // The last attempt. OK: it did not, or there was none.
+  absl::Status why_failed_;  // Why the last attempt failed. OK: it succeeded, or there was none.
   absl::Status why_closed_;
 
   CallQueue queue_;                     // To be sent.
-  CallQueue awaiting_;                  // Whose request has to come back first.
+  CallQueue awaiting_;                  // To be sent again, once their requests are back.
   UntypedCall* ended_first_ = nullptr;  // To be handed over, in this order.
   UntypedCall* ended_last_ = nullptr;
   std::vector<std::pair<ChannelState, absl::Status>> news_;

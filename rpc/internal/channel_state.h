@@ -8,13 +8,13 @@
 
 namespace hawser::internal {
 
-// What moves a channel.
+// The events that move a channel between its states.
 enum class ChannelEvent : uint8_t {
   kConnected,      // An attempt to connect has succeeded.
   kAttemptFailed,  // It has failed at every address.
   kLost,           // The connection was lost, or the server goes away.
   kRetry,          // The backoff is over.
-  kClose,          // By the application; or the client of a ServerContext::peer() is gone.
+  kClose,          // The application closes it, or the client of a ServerContext::peer() is gone.
 };
 
 // nullopt: `event` cannot happen in `state`.

@@ -9,9 +9,9 @@
 #include "absl/types/span.h"
 #include "hawser/base/endian.h"
 
-// What a request and a response say beside their body: the part of a message that transport/ carries and does
-// not look at. Little-endian. A bit that this version does not know is refused, not ignored: peers agree on
-// new ones in the handshake. Field table: rpc/PROTOCOL.md.
+// The envelope of a request or a response: the fields beside its body, which transport/ carries and does not
+// read. Little-endian. Unknown bits are refused, not ignored: peers agree on new ones in the handshake. Field
+// table: rpc/PROTOCOL.md.
 namespace hawser::internal {
 
 //   offset  bytes

@@ -6,19 +6,19 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-// Where exceptions end: Cap'n Proto throws on malformed messages, and so may the application's code that we
-// call. Templates, so that a call that throws nothing pays nothing.
+// Turns exceptions into statuses. Cap'n Proto throws on malformed messages, and code of the application may
+// throw as well. Templates, so that a call that throws nothing pays nothing.
 namespace hawser::internal {
 
-// Of the exception that is being handled, which `who` threw ("the handler"). See InvokeHandler() for which
-// becomes what.
+// The status for the exception that is being handled, which `who` threw ("the handler"). The mapping is at
+// InvokeHandler().
 absl::Status StatusOfException(absl::string_view who);
 absl::Status StatusOfMalformed(const kj::Exception& exception);
 void ReportException(absl::string_view what, absl::string_view whose);
-// As StatusOfException(), of the handler of `method`, which `peer` has called. It is logged, too.
+// The same for the handler of `method`, which `peer` has called. Also logs it.
 absl::Status StatusOfHandlersException(absl::string_view method, absl::string_view peer);
 
-// Runs `body`, with which a client reads a reply: a kj::Exception is DataLoss; ResourceExhausted if a limit of
+// Runs `body`, which reads a reply at a client: a kj::Exception is DataLoss; ResourceExhausted if a limit of
 // ReadLimits is met; InvalidArgument if `body` builds more than Cap'n Proto can hold.
 template <typename Body>
 absl::Status CatchMalformed(Body&& body) {
@@ -30,8 +30,8 @@ absl::Status CatchMalformed(Body&& body) {
   }
 }
 
-// Runs a callback of the application, which can return no Status: what it throws is logged, with `what` and
-// `whose` it was ("the callback of", "kv.capnp:KeyValue.get"), and is otherwise lost.
+// Runs a callback of the application that cannot return a Status. Logs an exception, with `what` and `whose`
+// ("the callback of", "kv.capnp:KeyValue.get"), and drops it.
 template <typename Whose, typename Body>
 void CallUser(const char* what, const Whose& whose, Body&& body) {
   try {

@@ -10,9 +10,9 @@
 
 namespace hawser::internal {
 
-// Around the handlers of a server that run on its executor, and its OnCancel() callbacks. They use the services,
-// which may be destroyed right after the server: so the end of the server closes the gate and waits until the
-// last one has left.
+// Encloses the handlers that a server runs on its executor, and its OnCancel() callbacks. They use services
+// that the application may destroy right after the server, so the server's destructor closes the gate and
+// waits until the last one has left.
 // Thread:   any. To enter and leave an open gate takes no lock.
 class HandlerGate {
  public:
@@ -36,10 +36,10 @@ class HandlerGate {
     const Entry* const outer_;  // Of this thread.
   };
 
-  // A handler that has entered runs on this thread, or called what does.
+  // This thread is inside the gate: it runs a handler, or something that the handler called.
   bool InsideOnThisThread() const;
 
-  // No handler enters from now on.
+  // No handler can enter from now on.
   void Close();
   // After Close(): waits until all have left, or until `deadline`. True: they have.
   bool AwaitEmpty(transport::Environment& environment, absl::Time deadline);
@@ -48,7 +48,7 @@ class HandlerGate {
   bool Enter();
   void Leave();
 
-  std::atomic<uint64_t> state_{0};  // Twice those inside, and one if it is closed.
+  std::atomic<uint64_t> state_{0};  // 2 for each handler inside, plus 1 if it is closed.
   absl::Mutex mutex_;
   absl::CondVar left_;
 };

@@ -16,10 +16,10 @@
 
 namespace hawser::internal {
 
-// What a channel sends its calls over: a forward connection and, if the client offers services, the reverse
-// connection of the same session. They live and die together: a client whose reverse connection is lost would
-// wait for ever for what the server wanted to push. When one of them is silent, it asks the server whether
-// the session's poller is only busy; then they live on.
+// The connections of a channel: a forward connection for its calls and, if the client offers services, the
+// reverse connection of the same session. When one is lost, the other is closed, because a client without its
+// reverse connection would wait for ever for the server's calls. When one is silent, the link asks the server
+// whether the session's poller is only busy; if so, both stay.
 // Thread:   on the poller.
 // Lifetime: its owner keeps it until OnLinkGone().
 class Link final : transport::ConnectionObserver, ServingConnection::Owner, SessionProbe::Owner {
@@ -29,12 +29,12 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner, Sess
     // Once: both connections are up.
     virtual void OnLinkReady(Link& link) = 0;
     virtual void OnLinkSlotFree(Link& link) { (void)link; }
-    // The server wants no new calls, and answers those that it has.
+    // The server refuses new calls, and answers those that it has.
     virtual void OnLinkGoingAway(Link& link) { (void)link; }
-    // Once: one of the connections is lost, or could not be made; the other is being closed. The calls on it
-    // have heard. Their memory may still be the fabric's.
+    // Once: one of the connections is lost, or failed to connect; the other one is being closed. Their calls
+    // have ended. The fabric may still own their memory.
     virtual void OnLinkDown(Link& link, const absl::Status& why) = 0;
-    // Once, the last call: nothing of it is in use. It may be destroyed in it.
+    // Once, the last call: nothing uses the link any more. The observer may destroy it here.
     virtual void OnLinkGone(Link& link) = 0;
 
    protected:
@@ -48,13 +48,13 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner, Sess
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  // One of these, once. Not OK: it did not even start, and the observer hears nothing.
+  // Call one of these, once. Not OK: it did not start, and the observer is not called.
 
-  // `give_up_after`: both connections included. `offers`: what the reverse connection answers; null: there is
-  // none.
+  // `give_up_after`: for both connections together. `offers`: the services of the reverse connection; null:
+  // there is no reverse connection.
   absl::Status Dial(const SocketAddress& address, absl::Duration give_up_after,
                     std::shared_ptr<const Serving> offers);
-  // The reverse connection that a client dialed: at this end it carries our calls.
+  // Accepts the reverse connection that a client has dialed: at this end it carries calls.
   absl::Status Accept(transport::PeerRequest request, const transport::SessionToken& session);
 
   void set_observer(Observer& observer) { observer_ = &observer; }
@@ -67,10 +67,10 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner, Sess
   bool Carries(const transport::Connection& connection) const { return forward_ == &connection; }
   // The peer has sent something since the handshake.
   bool heard() const { return forward_ != nullptr && forward_->heard(); }
-  // Takes no new calls, and closes with the last one.
+  // Takes no new calls, and closes after the last one.
   void Drain();
   void Close(const absl::Status& why);
-  // It is lost, or was closed: OnLinkGone() follows soon.
+  // It is lost, or closed: OnLinkGone() follows soon.
   bool closing() const { return down_ || closed_; }
 
  private:

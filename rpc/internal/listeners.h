@@ -21,14 +21,14 @@ namespace hawser::internal {
 // Lifetime: its owner calls Stop() before it destroys it.
 class Listeners {
  public:
-  // What accepts the connections to an address.
+  // Accepts the connections to an address.
   struct Desk {
     transport::Poller* poller;
     transport::Acceptor::Handler* handler;
   };
   class Owner {
    public:
-    // The desk for `address`, over the network of `scheme`. It outlives the Listeners.
+    // The handler for `address`, over the network of `scheme`. It outlives the Listeners.
     virtual absl::StatusOr<Desk> DeskFor(const std::string& scheme, const SocketAddress& address) = 0;
 
    protected:
@@ -48,7 +48,7 @@ class Listeners {
   void Stop();
 
   bool empty() const;
-  // The URIs, as Listen() has made them; two for auto:// over both networks.
+  // The URIs that Listen() has returned; two for auto:// over both networks.
   std::vector<std::string> addresses() const;
   // Why the last Listen() on an auto:// does not listen over RDMA. Empty: it does.
   std::string why_not_rdma() const;

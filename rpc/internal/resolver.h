@@ -20,8 +20,8 @@
 namespace hawser::internal {
 
 // Looks up names on threads of its own. A look-up cannot be stopped, and may hang for as long as the name
-// server says nothing, so threads are bounded: all that ask for a name while it is looked up share that
-// look-up, and of more than kThreadsMax names at once the later ones wait for a thread.
+// server does not answer, so the number of threads is bounded. Clients that ask for the same name share one
+// look-up, and with more than kThreadsMax names at once the later ones wait for a thread.
 // Thread:   any.
 // Lifetime: the destructor waits for look-ups.
 class Resolver {
@@ -31,11 +31,11 @@ class Resolver {
 
   static constexpr size_t kThreadsMax = 16;
 
-  // Asks for a name. One that is destroyed before the answer is forgotten.
+  // Asks for a name. It may be destroyed before the answer.
   class Client {
    public:
     virtual ~Client() = default;
-    // Once, on a thread of the resolver, which holds a reference to this meanwhile: return soon.
+    // Called once, on a thread of the resolver, which holds a reference meanwhile. Must return soon.
     virtual void OnLookedUp(const Addresses& addresses) = 0;
   };
 
@@ -44,7 +44,7 @@ class Resolver {
   Resolver(const Resolver&) = delete;
   Resolver& operator=(const Resolver&) = delete;
 
-  // The process's own one; never destroyed. A child after fork() has another.
+  // The one of this process; never destroyed. A child after fork() has another.
   static Resolver& Process();
 
   // ResourceExhausted: the system has no thread for it, and this has none yet.
@@ -58,7 +58,7 @@ class Resolver {
   };
 
   void Run();
-  // The next job that a client still wants; false: there is none, and the thread ends.
+  // The next job that still has a client; false: there is none, and the thread ends.
   bool TakeNext(std::string* key, transport::Uri* uri);
   std::vector<std::weak_ptr<Client>> TakeClients(const std::string& key);
 
@@ -67,7 +67,7 @@ class Resolver {
   std::map<std::string, Job> jobs_ ABSL_GUARDED_BY(mutex_);  // By host and port.
   std::deque<std::string> waiting_ ABSL_GUARDED_BY(mutex_);  // Keys of `jobs_`, oldest first.
   size_t threads_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::CondVar thread_ended_;  // The last one.
+  absl::CondVar thread_ended_;  // Signals the end of the last thread.
 };
 
 }  // namespace hawser::internal

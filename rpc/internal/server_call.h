@@ -20,17 +20,16 @@
 
 namespace hawser::internal {
 
-// Where the handler of a call is.
+// The stage of a call's handler.
 enum class HandlerStage : uint8_t {
   kQueued,    // At the executor.
-  kRunning,   // Or it has returned, and its answer is on its way to the poller.
-  kDeferred,  // It has returned, and something else has the DeferredCall.
+  kRunning,   // Or it has returned, and its answer is on the way to the poller.
+  kDeferred,  // It has returned; its DeferredCall will answer.
 };
 
-// The call behind a ServerContext: one request, its handler, its answer.
-// Thread:   starts and ends on the poller; between, it is the handler's.
-// Lifetime: owned by its connection, which uses it again when the handler has returned and the answer was
-//           given.
+// The implementation of ServerContext: one request, its handler, its answer.
+// Thread:   starts and ends on the poller; in between the handler's thread owns it.
+// Lifetime: owned by its connection, which reuses it after the handler has returned and answered.
 class ServerCall {
  public:
   explicit ServerCall(ServingConnection& connection)
@@ -47,14 +46,14 @@ class ServerCall {
   // Runs the handler, here or on the executor.
   void Start(transport::ExchangeId id, const MethodTable::Entry& entry, transport::IncomingMessagePtr request,
              int64_t deadline_ns);
-  // The caller does not wait any more: tells the handler.
+  // The caller has stopped waiting: notifies the handler.
   void Cancel();
-  // The connection has answered in the handler's place. What the handler answers later is dropped.
+  // The connection has answered instead of the handler, whose own answer will be dropped.
   // `request_memory`: see Connection::DetachRequestMemory().
   void Abandon(transport::HeldByHost request_memory);
   bool abandoned() const { return abandoned_; }
-  // Cancels the calls that were made for it, and calls the OnCancel() callback, if the call has not finished
-  // meanwhile. In a turn of the thread that drives; after Cancel(), or RunOnCancelSoon().
+  // Cancels the calls that the handler made on its behalf, and calls the OnCancel() callback, unless the call
+  // has finished meanwhile. Called in a turn of the thread that drives, after Cancel() or RunOnCancelSoon().
   void RunOnCancel();
   transport::ExchangeId id() const { return id_; }
   const Method& method() const { return *entry_->method; }
@@ -64,10 +63,10 @@ class ServerCall {
   int64_t started_ns() const { return started_ns_; }
   // Never null.
   transport::OutgoingMessagePtr TakeReply();
-  // Back to a call without anything.
+  // Returns it to its initial state.
   void Reset();
 
-  // ---- For the ServerContext and the DeferredCall: see there.
+  // ---- For ServerContext and DeferredCall, which document these.
 
   transport::IncomingMessage& request() { return *request_; }
   transport::OutgoingMessage& reply();
@@ -78,7 +77,7 @@ class ServerCall {
   void Defer();
   std::shared_ptr<const void> KeepRequest();
   void FinishDeferred(absl::Status status);
-  // Of the calls that the handler makes to answer this one.
+  // The scope of the calls that the handler makes to answer this one.
   std::shared_ptr<CancelScope> Scope();
   ServingConnection& connection() { return connection_; }
 
@@ -110,16 +109,16 @@ class ServerCall {
   const MethodTable::Entry* entry_ = nullptr;
   int64_t started_ns_ = 0;
   int64_t deadline_ns_ = 0;
-  bool abandoned_ = false;  // Of the poller.
+  bool abandoned_ = false;  // Used on the poller.
   transport::HeldByHost abandoned_memory_;
   transport::IncomingMessage* request_ = nullptr;
   transport::IncomingMessagePtr own_request_;  // Or:
   std::shared_ptr<transport::IncomingMessage> kept_request_;
   transport::OutgoingMessagePtr reply_;
-  absl::Status status_;    // Of the answer that is on its way to the poller.
-  bool deferred_ = false;  // Of the handler's thread.
-  // The handler while it runs, its DeferredCall, the answer on its way to the poller, an OnCancel() callback
-  // that is due.
+  absl::Status status_;    // Of the answer that is on the way to the poller.
+  bool deferred_ = false;  // Used on the handler's thread.
+  // References: the handler while it runs, its DeferredCall, the answer on the way to the poller, and an
+  // OnCancel() callback that is due.
   std::atomic<int> refs_{0};
   std::atomic<bool> answered_{false};
   std::atomic<bool> cancelled_{false};
@@ -129,7 +128,7 @@ class ServerCall {
   absl::AnyInvocable<void()> on_cancel_ ABSL_GUARDED_BY(cancel_mutex_);
   bool on_cancel_is_due_ ABSL_GUARDED_BY(cancel_mutex_) = false;
   std::shared_ptr<CancelScope> scope_ ABSL_GUARDED_BY(cancel_mutex_);  // Null: no call was made for it.
-  // For RunOnCancel(), though the handler answers before that.
+  // Kept for RunOnCancel(), which may come after the answer.
   std::shared_ptr<CancelScope> due_scope_ ABSL_GUARDED_BY(cancel_mutex_);
   Item<&ServerCall::RunAnswer> answer_item_;
   Item<&ServerCall::RunRecycle> recycle_item_;

@@ -29,9 +29,9 @@
 
 namespace hawser::internal {
 
-// What is behind a Server: deals the connections out to its pollers, keeps the sessions, ends them.
-// Thread:   any, but not on its pollers, for what Server calls; on a poller for what it hears.
-// Lifetime: that of its Server, which calls End(), and of the calls that have not ended then.
+// The implementation of Server: assigns connections to its pollers, owns the sessions, and ends them.
+// Thread:   any but its pollers for the functions that Server calls; a poller for those of its bases.
+// Lifetime: until its Server has called End() and the last call has ended.
 class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listeners::Owner, Session::Owner {
  public:
   explicit ServerCore(ServerOptions options);
@@ -52,25 +52,25 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   ServerStats stats() const;
 
   static ServerCore& Of(Server& server) { return *server.core_; }
-  // What it serves URIs of `scheme` with over `device`, or would.
+  // The runtime that serves, or would serve, URIs of `scheme` over `device`.
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeOn(const std::string& scheme,
                                                                 const std::string& device);
 
-  // False in a child after fork(): nothing of it may be touched there.
+  // False in a child after fork(), which must not use it.
   bool usable_in_this_process() const { return !fork_mark_.in_child(); }
 
  private:
   enum class Phase { kServing, kDraining, kDown };
 
-  // The pollers for the URIs of one scheme, and what is counted on each.
+  // The pollers for the URIs of one scheme, and the counters of each.
   struct Pollers final : transport::Acceptor::Handler {
     void OnPeer(transport::PeerRequest request) override;
     ServerCore* core;
     std::shared_ptr<transport::Runtime> runtime;
     std::vector<std::unique_ptr<ServingCounters>> counters;
     transport::Poller* front_desk;  // Listens.
-    size_t next = 0;                // To get a connection. Of the front desk.
-    // Of each poller: peers that it was given and has not accepted yet.
+    size_t next = 0;                // The poller that gets the next connection. Used on the front desk.
+    // By poller: peers that were assigned to it, and not accepted yet.
     std::vector<std::unique_ptr<std::atomic<uint32_t>>> waiting;
   };
   absl::Status CheckOptions() const;
@@ -88,23 +88,24 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   bool AwaitLocked(bool (ServerCore::*condition)() const, absl::Time deadline = absl::InfiniteFuture())
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool on_a_poller() const;
-  // On a poller, or in a handler on the executor.
+  // This thread is on a poller, or in a handler on the executor.
   bool in_a_handler() const { return on_a_poller() || serving_->handlers.InsideOnThisThread(); }
-  // Names calls that have not ended, in the log: see ServingConnection::DescribeCalls().
+  // Logs the calls that have not ended: see ServingConnection::DescribeCalls().
   void LogUnfinishedCalls(absl::string_view what, HandlerStage stage);
   // The last session has gone, after End().
   static void DestroySoon(std::shared_ptr<ServerCore> self);
   std::vector<transport::Poller*> AllPollers() const;
-  // Calls `function` for each session, on its poller, and waits for that.
+  // Calls `function` for each session, on its poller, and waits until all have returned.
   void ForEachSession(absl::FunctionRef<void(Session&)> function);
   Session* FindSession(const transport::SessionToken& token);
 
   void OnPeer(Pollers& pollers, transport::PeerRequest request);
-  // What has become of the session that a probe asks about, as SessionProbe::Owner hears it.
+  // The state of the session that a probe asks about, as SessionProbe::Owner gets it.
   absl::Status AnswerProbe(const Pollers& pollers, const transport::PeerRequest& request);
-  // Which poller gets the next client. ResourceExhausted: none comes to those that it was given.
+  // The poller for the next client. ResourceExhausted: every poller has too many that it has not accepted
+  // yet.
   static absl::StatusOr<size_t> NextPoller(Pollers& pollers);
-  // What the connection takes whose request this is.
+  // The resources that the connection of this request needs.
   Admission::Place PlaceFor(const Pollers& pollers, const transport::PeerRequest& request) const;
   // The poller of the session that `request` belongs to. NotFound, PermissionDenied: there is none.
   absl::StatusOr<transport::Poller*> PollerOfSession(const Pollers& pollers,
@@ -113,10 +114,10 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   void AcceptClient(Pollers& pollers, size_t index, transport::PeerRequest request,
                     const Admission::Place& place);
   void AcceptReverse(transport::PeerRequest request, const Admission::Place& place);
-  // Of a newcomer that makes room for others.
+  // Closes a newcomer, to make room for others.
   void CloseNewcomer(transport::Poller& poller, const transport::SessionToken& token);
   void ConnectionEnded(const Admission::Place& place);
-  // That of a session stays taken until OnSessionGone().
+  // The place of a session stays taken until OnSessionGone().
   void ReleaseConnection(const Admission::Place& place);
 
   // Listeners::Owner
@@ -135,15 +136,16 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   Listeners listeners_;
 
   mutable absl::Mutex mutex_;
-  absl::CondVar ended_;  // The last connection, the last session, or the whole server.
+  absl::CondVar ended_;  // Signals the end of the last connection, of the last session, or of the server.
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kServing;
   bool listened_ ABSL_GUARDED_BY(mutex_) = false;  // Or tried to.
   // By scheme and device; only grows.
   std::map<std::pair<std::string, std::string>, std::unique_ptr<Pollers>> pollers_ ABSL_GUARDED_BY(mutex_);
   // Each is used and destroyed on its poller.
   absl::btree_map<transport::SessionToken, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
-  // Open are those that are being accepted, too. A client's one is taken until its handlers have ended: one that
-  // connects again and again leaves no more handlers behind than it may have connections.
+  // A connection counts as open while it is being accepted. Its place stays taken until its handlers have
+  // ended, so a client that connects again and again leaves at most as many handlers as it may have
+  // connections.
   Admission admission_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<ServerCore> self_ ABSL_GUARDED_BY(mutex_);  // After End(), while there are sessions.
 };

@@ -31,15 +31,16 @@ namespace hawser::internal {
 class ServerCall;
 enum class HandlerStage : uint8_t;
 
-// What is served, and how: the same for every connection of a server, or of a channel that offers services.
+// The services, and how their handlers run: the same for every connection of a server, or of a channel that
+// offers services.
 struct Serving {
   MethodTable methods;
   ReadLimits read;
   std::function<void(absl::AnyInvocable<void()> handler)> executor;  // Empty: handlers run on the poller.
   // Around handlers on the executor, and OnCancel() callbacks.
   mutable HandlerGate handlers;
-  // Around all code of services that a channel offers: they may be destroyed right after the channel. Null at a
-  // server, which ends when `handlers` and its pollers are empty.
+  // Encloses all code of the services that a channel offers, which may be destroyed right after the channel.
+  // Null at a server, which ends when `handlers` and its pollers are empty.
   std::shared_ptr<CallbackGate> gate;
 };
 
@@ -49,8 +50,8 @@ struct ServingCounters {
   std::atomic<uint64_t> calls_total{0};
 };
 
-// A connection whose requests this process answers: that of a client at a server, or the reverse one at a
-// client.
+// A connection whose requests this process answers: a client's connection at a server, or the reverse
+// connection at a client.
 // Thread:   on the poller.
 // Lifetime: its owner keeps it until OnServingGone(): the connection is closed, and every handler has
 //           answered.
@@ -61,15 +62,15 @@ class ServingConnection final : transport::ConnectionObserver,
   class Owner {
    public:
     virtual void OnServingReady() {}
-    // Once, before OnServingClosed(): the connection is lost, its memory may still be the fabric's.
+    // Once, before OnServingClosed(): the connection is lost. The fabric may still own its memory.
     virtual void OnServingLost(const absl::Status& why) { (void)why; }
     // See transport::ConnectionObserver::OnSilent().
     virtual void OnServingSilent(absl::Duration left) { (void)left; }
-    // Once: the client that was accepted has sent its first message.
+    // Once: an accepted client has sent its first message.
     virtual void OnServingHeard() {}
-    // Once: no further request comes, and no answer leaves. Handlers may still run; they were told.
+    // Once: no request arrives and no answer leaves any more. Handlers may still run; they were notified.
     virtual void OnServingClosed(const absl::Status& why) = 0;
-    // Once, the last call. It may be destroyed in it.
+    // Once, the last call. The owner may destroy the connection here.
     virtual void OnServingGone() = 0;
     // See ServerContext::peer(). From any thread.
     virtual std::shared_ptr<Channel> peer() { return nullptr; }
@@ -85,13 +86,13 @@ class ServingConnection final : transport::ConnectionObserver,
   ServingConnection(const ServingConnection&) = delete;
   ServingConnection& operator=(const ServingConnection&) = delete;
 
-  // One of these, once. Not OK: it did not even start, and the owner hears nothing.
+  // Call one of these, once. Not OK: it did not start, and the owner is not called.
   absl::Status Dial(const SocketAddress& address, const transport::ConnectionOptions& options,
                     const transport::Handshake& hello, absl::Duration connect_timeout);
   absl::Status Accept(transport::PeerRequest request, const transport::ConnectionOptions& options,
                       const transport::SessionToken& session);
 
-  // Refuses new requests, lets the running ones end, then closes.
+  // Refuses new requests, and closes after the running ones have ended.
   void Drain();
   void Close(const absl::Status& why);
   // See transport::Connection::PeerIsBusy().
@@ -99,8 +100,8 @@ class ServingConnection final : transport::ConnectionObserver,
     if (connection_ != nullptr) connection_->PeerIsBusy(how);
   }
 
-  // Its calls that have not ended, answered or not: "kv.capnp:KeyValue.get from tcp://10.0.0.7:51234, 12 s
-  // old". Those in one stage.
+  // The calls of one stage that have not ended, answered or not: "kv.capnp:KeyValue.get from
+  // tcp://10.0.0.7:51234, 12 s old".
   std::vector<std::string> DescribeCalls(HandlerStage stage) const;
 
   // ---- For its calls.
@@ -109,8 +110,8 @@ class ServingConnection final : transport::ConnectionObserver,
   const Serving& serving() const { return *serving_; }
   const std::string& peer_address() const { return peer_address_; }
   std::shared_ptr<Channel> peer() const { return owner_.peer(); }
-  // Sends what `call` has to say: its reply if `status` is OK. Once for each call. Nothing is sent if the
-  // connection has answered in its place.
+  // Sends the answer of `call`: its reply if `status` is OK, else an error. Call it once for each call. Sends
+  // nothing if the connection has answered in its place.
   void Answer(ServerCall& call, const absl::Status& status);
   // Nothing uses `call` any more. May destroy this.
   void Recycle(ServerCall& call);
@@ -131,25 +132,25 @@ class ServingConnection final : transport::ConnectionObserver,
   void OnBadRequest(transport::ExchangeId id, const absl::Status& why) override;
   void OnCancel(transport::ExchangeId id, const absl::Status& why) override;
 
-  // Answers in the place of a handler whose caller does not wait any more. The slot is free then. The request
-  // stays the handler's, and its memory goes on to count against the host (HeldByHost). The call counts in
+  // Answers in the place of a handler whose caller has stopped waiting, which frees the slot. The handler
+  // keeps the request, whose memory still counts against the host (HeldByHost). The call counts in
   // abandoned_calls_ until Recycle().
   void AnswerFor(ServerCall& call, const absl::Status& why);
-  // "12 s": since it has come.
+  // "12 s": the time since it arrived.
   std::string AgeOf(const ServerCall& call) const;
-  // OK, or ResourceExhausted: too many handlers go on after their calls have ended.
+  // ResourceExhausted: too many handlers still run after their calls have ended.
   absl::Status CheckAbandoned() const;
   void Opened(transport::Connection* connection, const transport::ConnectionOptions& options);
   const MethodTable::Entry* Find(uint64_t interface_id, uint16_t ordinal);
   absl::Status Unimplemented(uint64_t interface_id, uint16_t ordinal) const;
-  // Not OK: nothing was sent. `code` is set to that of a reply that was built wrong; a limit of either side
-  // leaves it.
+  // Not OK: nothing was sent. Sets `code` if the reply was built wrong; leaves it if it exceeds a limit of
+  // either side.
   absl::Status SendReply(ServerCall& call, absl::StatusCode& code);
   void SendError(transport::ExchangeId id, const absl::Status& status, bool not_run);
   // Sends an error in `message`. ResourceExhausted: there was no memory for it.
   absl::Status SendErrorIn(transport::OutgoingMessagePtr message, transport::ExchangeId id,
                            const absl::Status& status, bool not_run);
-  // Sends errors that found no memory, as far as there is some now. False: not all of them, for `why`.
+  // Sends errors that had found no memory, as far as there is memory now. False: some still wait, for `why`.
   bool SendOwed(transport::Shortage& why);
   bool OnMemory(transport::Shortage& why) override;
   void CheckGone();
@@ -163,7 +164,7 @@ class ServingConnection final : transport::ConnectionObserver,
   transport::Connection* connection_ = nullptr;  // Null once it is closed.
   std::string peer_address_;
   bool draining_ = false;
-  const MethodTable::Entry* last_found_ = nullptr;  // Most callers call one method most of the time.
+  const MethodTable::Entry* last_found_ = nullptr;  // A cache: most callers call one method most of the time.
   // Errors that found no memory, the oldest first. They go out one at a time, so that a peer that
   // acknowledges none holds no more of the pool's reserve.
   struct OwedError {
@@ -175,11 +176,11 @@ class ServingConnection final : transport::ConnectionObserver,
   std::deque<OwedError> owed_;
   std::shared_ptr<ReserveUse> reserve_use_;
   transport::Timer owed_timer_;
-  std::vector<ServerCall*> by_slot_;                // Those that were not answered yet.
+  std::vector<ServerCall*> by_slot_;                // Not answered yet.
   std::vector<std::unique_ptr<ServerCall>> calls_;  // As many as ever ran at once.
   std::vector<ServerCall*> free_;
-  size_t abandoned_calls_ = 0;          // That were answered in their handler's place.
-  std::vector<ServerCall*> to_cancel_;  // Whose RunOnCancel() is due.
+  size_t abandoned_calls_ = 0;          // Answered in their handlers' place, which still run.
+  std::vector<ServerCall*> to_cancel_;  // Their RunOnCancel() is due.
   transport::Timer cancel_timer_;
 };
 

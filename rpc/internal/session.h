@@ -19,9 +19,10 @@
 
 namespace hawser::internal {
 
-// One client of a server: the connection that its calls come by and, if it offers services, a channel over
-// the reverse connection to call those. The channel is closed when either connection is. Both come from one
-// host over one runtime, and so over one fabric and device: a token alone opens no session of another client.
+// One client of a server: the connection that carries its calls and, if it offers services, a channel over
+// the reverse connection to call those. The channel is closed with either connection. Both connections must
+// come from one host over one runtime, and so over one fabric and device: a token alone gives no access to
+// the session of another client.
 //
 // Thread:   on the poller of its connections.
 // Lifetime: owned by the server, until OnSessionGone().
@@ -33,9 +34,9 @@ class Session final : public Admission::Newcomer, ServingConnection::Owner {
     virtual void OnSessionHeard(Session& session) = 0;
     // The client's connection is closed; its handlers may still run.
     virtual void OnSessionClosed(Session& session) = 0;
-    // The last call: it may be destroyed in it.
+    // The last call. The owner may destroy the session here.
     virtual void OnSessionGone(Session& session) = 0;
-    // A reverse connection, which had `place`, is no more.
+    // A reverse connection, which had `place`, has ended.
     virtual void OnReverseGone(const Admission::Place& place) = 0;
 
    protected:
@@ -49,14 +50,14 @@ class Session final : public Admission::Newcomer, ServingConnection::Owner {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // The client's first connection. Not OK: there is none, and the owner hears nothing.
+  // Accepts the client's first connection. Not OK: there is none, and the owner is not called.
   absl::Status Accept(transport::PeerRequest request);
-  // Its second one, which CheckReverse() allows and which has `place`. Not OK: `request` was rejected with
-  // the reason, and the owner hears nothing.
+  // Accepts its reverse connection, which CheckReverse() allows and which has `place`. Not OK: `request` was
+  // rejected with the reason, and the owner is not called.
   absl::Status AcceptReverse(transport::PeerRequest request, const Admission::Place& place);
 
-  // Whether a connection that came over `runtime` from `peer` may be its reverse one. From any thread.
-  // PermissionDenied: it comes another way than the first one.
+  // Checks whether a connection over `runtime` from `peer` may be the reverse one. Thread: any.
+  // PermissionDenied: it does not come from the same host over the same runtime.
   absl::Status CheckReverse(const transport::Runtime& runtime, const SocketAddress& peer) const;
 
   void Drain() { serving_.Drain(); }

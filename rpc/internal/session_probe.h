@@ -10,9 +10,9 @@
 
 namespace hawser::internal {
 
-// Asks a server what has become of a session whose connection is silent. It dials a connection of its own
-// (transport::Role::kProbe), which the server rejects; the rejection is the answer. It comes from where the
-// server listens, which no handler can hold.
+// Asks a server about a session whose connection is silent. It dials a connection of its own
+// (transport::Role::kProbe), which the server rejects; the rejection is the answer. The server's listening
+// poller gives it, which no handler can hold.
 // Thread:   on the poller.
 // Lifetime: its owner keeps it until OnProbeGone().
 class SessionProbe final : transport::ConnectionObserver {
@@ -22,7 +22,7 @@ class SessionProbe final : transport::ConnectionObserver {
     // Once. Aborted: the server lives, but the session's poller is held; the text says by what. NotFound: the
     // server has no such session. Anything else: it is not busy, does not answer, or knows no probes.
     virtual void OnProbeAnswer(const absl::Status& answer) = 0;
-    // Once, the last call: it may be destroyed in it.
+    // Once, the last call. The owner may destroy the probe here.
     virtual void OnProbeGone() = 0;
 
    protected:
@@ -33,7 +33,7 @@ class SessionProbe final : transport::ConnectionObserver {
   SessionProbe(const SessionProbe&) = delete;
   SessionProbe& operator=(const SessionProbe&) = delete;
 
-  // `options`: of the silent connection. Not OK: it did not even start, and the owner hears nothing.
+  // `options`: of the silent connection. Not OK: it did not start, and the owner is not called.
   absl::Status Dial(const SocketAddress& address, const transport::ConnectionOptions& options,
                     const transport::SessionToken& session, absl::Duration give_up_after);
   void Close();

@@ -27,9 +27,9 @@ class ChannelCore;
 
 // The call behind Call and PendingCall, without its types.
 //
-// Its one result is made on the poller, by whichever comes first: response, deadline, cancellation, or the
-// end of the connection or channel. The second of the two, the result or the caller that asks for it, hands
-// it over.
+// It gets one result, on the poller, from whatever comes first: the response, the deadline, a cancellation,
+// or the end of the connection or channel. Either the result or the caller that asks for it comes second, and
+// that one hands the result over.
 // Thread:   that of the caller, one at a time; Cancel() from any.
 // Lifetime: counted references: the caller's CallHandles, the channel's from Send() until the result, and
 //           those of what is posted to the poller.
@@ -37,7 +37,7 @@ class UntypedCall final : transport::ResponseHandler {
  public:
   using Callback = CallHandle::Callback;
 
-  // These do what CallHandle's functions of the same name do.
+  // As the functions of CallHandle with these names.
   static CallHandle New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
                         const CallOptions& options);
 
@@ -58,7 +58,7 @@ class UntypedCall final : transport::ResponseHandler {
 
   using Stage = CallStage::State;
 
-  // One message to the poller each.
+  // Each posts one item to the poller.
   template <void (UntypedCall::*run)()>
   struct Item final : transport::MailboxItem {
     explicit Item(UntypedCall* owner) : call(owner) {}
@@ -69,7 +69,7 @@ class UntypedCall final : transport::ResponseHandler {
   UntypedCall() = default;
   ~UntypedCall() = default;
 
-  // After fork(): a call that has failed already, made without touching anything of the parent's.
+  // After fork(): a call that has already failed, created without use of anything of the parent.
   static CallHandle NewInChild(const std::shared_ptr<ChannelCore>& channel, const Method& method);
   void Prepare(const std::shared_ptr<ChannelCore>& channel, const Method& method, const CallOptions& options);
 
@@ -88,7 +88,7 @@ class UntypedCall final : transport::ResponseHandler {
   void RunSend();
   void RunCancel();
   void RunCallback();
-  // The callback of kResultCallback, in a turn.
+  // Runs the callback of kResultCallback, in a turn.
   void CallBackLate();
 
   // transport::ResponseHandler
@@ -98,28 +98,28 @@ class UntypedCall final : transport::ResponseHandler {
   bool WantsRequestBack() override;
   bool WantsRequestBackAfter(const transport::IncomingMessage& error) override;
 
-  // Its request is back.
+  // The fabric has returned its request.
   void SendAgain();
   void OnRefusedUnrun(transport::Connection& connection, absl::Status why);
   void OnFailure(const absl::Status& why);
-  // The result is there: hands it over now or, where no callback may run, in the next turn.
+  // It has its result: hands it over now or, where no callback may run, in the next turn.
   void End(absl::StatusOr<transport::IncomingMessagePtr>&& result);
   void EndSoon(absl::StatusOr<transport::IncomingMessagePtr>&& result);
   void HandOver();
-  // Waits for done_. Not OK: its poller is held beyond the deadline, and the caller has given the call up.
+  // Waits for done_. Not OK: its poller is held beyond the deadline, and the caller has stopped waiting.
   absl::Status AwaitResult();
   // OK: the result is there. Not OK: what AwaitResult() returns. Empty: its poller is not held.
   std::optional<absl::Status> GiveUpIfHeld();
   absl::Status Error(absl::StatusCode code, absl::string_view why) const;
-  // This process is a child after fork() of the one that made the channel: the call is not touched, and
-  // leaked.
+  // This process is a fork()ed child of the one that created the channel: it must not touch the call, and
+  // leaks it.
   bool in_child() const;
   absl::Status ErrorInChild() const;
   void InvokeCallback();
 
-  // ---- Of the caller.
-  ChannelCore* core_ = nullptr;                // Lives as long as the pool has a call out.
-  std::shared_ptr<ChannelCore> parents_core_;  // Only of a call that was made in a child after fork().
+  // ---- Used by the caller.
+  ChannelCore* core_ = nullptr;                // Outlives the calls in use.
+  std::shared_ptr<ChannelCore> parents_core_;  // Only in a call that was created in a child after fork().
   Method method_ = {};
   transport::OutgoingMessagePtr request_;
   absl::Time deadline_;
@@ -127,7 +127,7 @@ class UntypedCall final : transport::ResponseHandler {
   bool wait_for_ready_ = false;
   std::shared_ptr<CancelScope> scope_;  // Of CallOptions::For(), or null.
 
-  // ---- Of the poller, from Send() on.
+  // ---- Used by the poller, from Send() on.
   Stage stage_ = Stage::kNew;
   bool cancelled_ = false;
   bool was_sent_ = false;
@@ -140,11 +140,11 @@ class UntypedCall final : transport::ResponseHandler {
   UntypedCall* previous_ = nullptr;
   size_t heap_position_ = 0;  // In a CallQueue, if it has a deadline.
 
-  // ---- Of both.
+  // ---- Used by both.
   std::atomic<uint32_t> refs_{0};
   std::atomic<Handover::State> handover_{Handover::State::kNeither};
   std::atomic<bool> cancel_posted_{false};
-  // For AwaitResult(): deadline_ns_, or kNotYet until the poller has come to RunSend().
+  // For AwaitResult(): deadline_ns_, or kNotYet until RunSend() has run.
   std::atomic<int64_t> waiters_deadline_ns_{0};
   absl::StatusOr<transport::IncomingMessagePtr> result_;
   Callback callback_;
