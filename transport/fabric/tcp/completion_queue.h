@@ -23,8 +23,8 @@ namespace hawser::fabric {
 
 class TcpCompletionQueue;
 
-// Something with a socket and perhaps a timer, on one completion queue. Its owner removes it before
-// destroying it.
+// An object with a socket, and perhaps a timer, on one completion queue. Its owner unregisters it before it
+// destroys it.
 class EventSource {
  public:
   virtual ~EventSource() = default;
@@ -45,8 +45,8 @@ class EventSource {
 // A source that also has completions to deliver: a queue pair.
 class CompletionSource : public EventSource {
  public:
-  // Called once for each Schedule(). Adds completions while there is room and schedules itself again if that
-  // did not suffice; or calls its handler, as the last thing it does.
+  // Called once for each Schedule(). Adds completions while there is room, and schedules itself again if
+  // there are more; or calls its handler, as the last thing it does.
   virtual void Deliver(CompletionSpan& out) = 0;
   // Called once for each TellEnd(), unless it was unregistered.
   virtual void OnTellEnd() = 0;
@@ -68,8 +68,8 @@ class CompletionSource : public EventSource {
 
 // Its queue pairs' completions, and the epoll set of everything that belongs to them.
 //
-// Poll() belongs to one thread at a time; Wait() may run beside it, so it shares nothing with it but what is
-// atomic. What epoll_wait(2) told Wait() is handed over to the Poll() behind it, for epoll says it only once.
+// One thread at a time calls Poll(). Wait() may run at the same time, so the two share only atomics. Wait()
+// hands the events that epoll_wait(2) reported to the next Poll(), because epoll reports each only once.
 class TcpCompletionQueue final : public CompletionQueue {
  public:
   static absl::StatusOr<std::unique_ptr<TcpCompletionQueue>> Create(const TcpFabricOptions& options);
@@ -81,7 +81,7 @@ class TcpCompletionQueue final : public CompletionQueue {
 
   // For its sources.
   void Register(EventSource& source);
-  void Unregister(EventSource& source);  // After Unwatch(): a closed socket stays, if a child has it, too.
+  void Unregister(EventSource& source);  // After Unwatch(): epoll keeps a closed socket that a child shares.
   void Watch(EventSource& source, int fd, uint32_t events);
   void ChangeWatch(EventSource& source, int fd, uint32_t events);
   void Unwatch(int fd);
@@ -89,33 +89,32 @@ class TcpCompletionQueue final : public CompletionQueue {
   void UnwatchAndEnd(UniqueFd& socket);
   void SetTimer(EventSource& source, absl::Duration delay);  // Instead of the one before. Infinite: none.
 
-  // For its queue pairs. Each call is for as long as the opposite one was not made; repeated, it has no
-  // effect.
+  // For its queue pairs. Each call holds until its opposite; a repeated one has no effect.
   void UnregisterQueuePair(CompletionSource& source);
   void Schedule(CompletionSource& source);  // Deliver() will be called.
-  // OnTellEnd() will be called by the next Poll(): when what this one returns has been seen.
+  // The next Poll() will call OnTellEnd(), after the caller has seen the completions of this one.
   void TellEnd(CompletionSource& source);
   void OweAcknowledgement(CompletionSource& source);
   void CancelAcknowledgement(CompletionSource& source);
   void StartCarrying(CompletionSource& source);  // Frames, on a connected socket.
   void StopCarrying(CompletionSource& source);
-  // A socket was full, or is no more. While one is, Poll() asks epoll each time.
+  // Counts the sockets that are full. While one is, each Poll() asks epoll.
   void CountBlocked(int change) { blocked_ += change; }
 
   absl::Span<uint8_t> receive_staging() { return absl::MakeSpan(*receive_staging_); }
   SendBatch& send_batch() { return *send_batch_; }
   const TcpFabricOptions& options() const { return options_; }
 
-  // The sockets, the epoll set and the timers are the parent's, too: they are left alone. Poll() finds
-  // nothing, and what the child destroys ends no connection.
+  // A child shares the sockets, the epoll set and the timers with its parent, and must not use them. Poll()
+  // finds nothing, and destroying objects ends no connection.
   bool in_forked_child() const { return fork_mark_.in_child(); }
 
  private:
   static constexpr int kEventsMax = 64;
   // Polls of a lone busy connection, between two looks at all the other sockets.
   static constexpr uint32_t kPollsPerLook = 32;
-  // An acknowledgement travels with the next request or answer. If none comes, it leaves after so many polls
-  // that found nothing, or so many of any kind, of which a busy poller makes 16 in a turn.
+  // The next request or answer carries an acknowledgement. If there is none, it goes out by itself after so
+  // many polls that found nothing, or so many of any kind, of which a busy poller makes 16 in a turn.
   static constexpr uint32_t kIdlePollsOwing = 4;
   static constexpr uint32_t kPollsOwing = 64;
   // A source that has more completions than a Poll() takes has so many Poll()s in a row before the next one has
@@ -156,9 +155,9 @@ class TcpCompletionQueue final : public CompletionQueue {
    public:
     bool Open();
     int fd() const { return fd_.get(); }
-    // Makes sure that it goes off at `when_ns` (CLOCK_MONOTONIC), or before.
+    // Makes sure that it expires at `when_ns` (CLOCK_MONOTONIC), or earlier.
     void SetAtLatest(int64_t when_ns);
-    // It went off, and is set no more.
+    // It has expired, and is not set any more.
     void Clear();
 
    private:

@@ -11,7 +11,7 @@
 
 namespace hawser::fabric {
 
-// A peer that has said kConnect and waits for the answer. Belongs to no completion queue.
+// A peer that has sent kConnect and waits for the answer. Belongs to no completion queue.
 class TcpConnectRequest final : public ConnectRequest {
  public:
   TcpConnectRequest(UniqueFd socket, const SocketAddress& peer_address, uint32_t read_depth, uint8_t flags,
@@ -30,7 +30,7 @@ class TcpConnectRequest final : public ConnectRequest {
   uint32_t read_depth() const override { return read_depth_; }
   // Of its greeting.
   uint8_t flags() const { return flags_; }
-  // Of the queue pair that accepts it; from then on there is nothing to reject.
+  // For the queue pair that accepts it. It cannot be rejected after that.
   UniqueFd TakeSocket() { return std::move(socket_); }
 
  private:

@@ -7,11 +7,11 @@
 #include "hawser/transport/fabric/tcp/options.h"
 
 // The fabric for machines without an RDMA device: a reliable connected queue pair over one TCP connection, by
-// epoll and non-blocking sockets. Peers trust each other as far as verbs peers do: nothing is encrypted; but
-// what arrives at the port ends at most the connection that it came by.
+// epoll and non-blocking sockets. Peers trust each other as far as verbs peers do: nothing is encrypted.
+// Whatever arrives at the port ends at most its own connection.
 namespace hawser::fabric {
 
-// Never null, opens nothing yet.
+// Never null. Opens nothing yet.
 std::unique_ptr<Fabric> CreateTcpFabric(const TcpFabricOptions& options = {});
 
 }  // namespace hawser::fabric

@@ -23,16 +23,16 @@ enum class FrameKind : uint8_t {
   kReadResponse = 4,
   kAck = 5,  // Carries nothing but `acknowledged`.
   kNak = 6,  // The responder refuses a request and everything behind it.
-  // Why the sender closes the connection, which it does behind this: a text for people. Only where it can be
-  // sent at once.
+  // A text for people: why the sender closes the connection, which it does right after this frame. Sent only
+  // if that is possible at once.
   kFarewell = 7,
-  // What the receiver may READ, sent ahead: it takes the bytes for those of a READ that it is about to ask
-  // for, or drops them. Only to a peer whose greeting says that it knows them.
+  // Memory that the receiver may READ, sent ahead: the receiver uses the bytes instead of a READ, or drops
+  // them. Sent only to a peer whose greeting has kTakesPushes.
   kPush = 8,
 };
 
-// On a kSend, kWrite or kPush: the requester waits for its acknowledgement. Without it none is awaited, and
-// none is sent for its sake. A READ has its answer.
+// On a kSend, kWrite or kPush: the requester waits for an acknowledgement. Without the flag it does not wait,
+// and the responder sends none just for this request. The answer to a READ acknowledges it.
 inline constexpr uint8_t kAckRequestedFlag = 0x01;
 
 struct FrameHeader {
@@ -58,15 +58,15 @@ static_assert(std::endian::native == std::endian::little, "headers are copied to
 // 100 Gbit/s.
 inline constexpr uint32_t kReadFragmentMax = 128 * 1024;
 
-// Of a fragment that is not its READ's last: a peer that answers byte by byte breaks the protocol, since each
-// fragment costs the requester a system call. Hawser's own have kReadFragmentMax.
+// The least size of a fragment that is not the last of its READ: each fragment costs the requester a system
+// call, so a peer that answers byte by byte breaks the protocol. Hawser itself sends kReadFragmentMax.
 inline constexpr uint32_t kReadFragmentMin = 4 * 1024;
 
-// Of one kPush: 128 KiB, and what tells of them in the same segment. What waits behind a push waits no longer
-// than behind a fragment of a READ.
+// The most payload of one kPush: 128 KiB of data, and the rest of the segment that holds it. A message waits
+// behind a push no longer than behind a fragment of a READ.
 inline constexpr uint32_t kPushBytesMax = 132 * 1024;
 
-// The text of a kFarewell.
+// The longest text of a kFarewell.
 inline constexpr uint32_t kFarewellBytesMax = 256;
 
 // Of one SEND, READ or WRITE: what NICs allow (ibv_port_attr::max_msg_sz is 2^30 or 2^31).

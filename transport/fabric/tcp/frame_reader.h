@@ -14,10 +14,10 @@
 
 namespace hawser::fabric {
 
-// Takes frames from a queue pair's socket and hands them to its halves. Small payloads pass through a staging
-// buffer that all queue pairs of a completion queue share; what is missing of a payload is read straight into
-// its place. While READs are outstanding no more than one header is read into staging, so the payload of a
-// READ is never copied. Between calls it keeps at most a partial header.
+// Reads frames from a queue pair's socket and passes them to its two queues. Small payloads go through a
+// staging buffer that all queue pairs of a completion queue share; the rest of a payload is read straight to
+// its destination. While READs are outstanding it reads at most one header into staging, so the payload of a
+// READ is never copied. Between calls it keeps at most a partial header, or what it holds (see held_).
 // Thread:   that of the queue pair.
 class FrameReader {
  public:
@@ -25,19 +25,20 @@ class FrameReader {
       : send_queue_(send_queue), receive_queue_(receive_queue) {}
 
   enum class Result {
-    kDrained,           // The socket has no more.
-    kMore,              // It may have: others should have their turn.
+    kDrained,           // The socket is empty.
+    kMore,              // It may have more, and it is the turn of the others.
     kClosed,            // End of file, or error() as errno.
     kReceiverNotReady,  // A SEND waits for a receive: call Resume() once there is one, not Read().
-    kRefused,           // We refused a request; whatever follows is void. Call Discard(), not Read().
+    kRefused,           // A request was refused; whatever follows it is void. Call Discard(), not Read().
     kPushed,            // A push has begun: call TakePush() or DropPush(), not Read().
-    kNak,               // The peer refused a request of ours.
-    kViolation,         // violation() says of what.
+    kNak,               // The peer refused a request of this side.
+    kViolation,         // See violation().
   };
   Result Read(int fd, absl::Span<uint8_t> staging, TcpFabricCounters* counters);
   Result Resume();
 
-  // After kPushed: what it is a push of, and where its bytes go, or that they go nowhere. Then as Resume().
+  // After kPushed: its header; and one call that gives its bytes a destination, or drops them, and goes on as
+  // Resume().
   const FrameHeader& push() const { return header_; }
   Result TakePush(uint8_t* sink);
   Result DropPush() { return TakePush(nullptr); }
@@ -46,25 +47,25 @@ class FrameReader {
     return payload_ == FrameKind::kPush && payload_missing_ > 0 && target_ != nullptr;
   }
 
-  // The last Read() has emptied the socket, as far as it looked.
+  // The last Read() got less than it asked for: the socket was empty.
   bool emptied() const { return emptied_; }
 
-  // Reads and forgets. kDrained, kMore or kClosed.
+  // Reads and drops. kDrained, kMore or kClosed.
   Result Discard(int fd, absl::Span<uint8_t> staging);
 
   // The greeting says that the peer may push.
   void set_takes_pushes(bool takes) { takes_pushes_ = takes; }
 
-  // Whether a WRITE with this rkey is half in.
+  // A part of a WRITE with this rkey has arrived.
   bool IsWriting(uint32_t rkey) const {
     return payload_ == FrameKind::kWrite && payload_missing_ > 0 && header_.key == rkey;
   }
-  // Whether a SEND is half in, in the oldest receive that is not filled.
+  // A part of a SEND has arrived, in the oldest receive that is not filled.
   bool IsReceiving() const { return payload_ == FrameKind::kSend && payload_missing_ > 0; }
   bool in_the_middle_of_a_frame() const { return partial_bytes_ > 0 || payload_missing_ > 0; }
 
   const std::string& violation() const { return violation_; }
-  // What the peer said for a farewell; empty: nothing yet, or not all of it.
+  // The peer's farewell; empty: there is none, or not all of it has arrived.
   std::string farewell() const {
     return payload_ == FrameKind::kFarewell && payload_missing_ > 0 ? std::string() : farewell_;
   }
@@ -83,9 +84,9 @@ class FrameReader {
   TcpSendQueue& send_queue_;
   TcpReceiveQueue& receive_queue_;
 
-  FrameKind payload_ = FrameKind::kAck;  // Whose payload_missing_ bytes come next.
+  FrameKind payload_ = FrameKind::kAck;  // Kind of the frame whose payload_missing_ bytes come next.
   uint32_t payload_missing_ = 0;
-  // Of a SEND, WRITE or push: where they belong. Null: of a push that is dropped.
+  // Their destination, of a SEND, WRITE or push. Null: of a push that is dropped.
   uint8_t* target_ = nullptr;
   FrameHeader header_;  // Of that frame.
   uint32_t partial_bytes_ = 0;

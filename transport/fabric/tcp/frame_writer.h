@@ -11,11 +11,12 @@
 
 namespace hawser::fabric {
 
-// Turns what a queue pair has to send into frames on its socket: requests in posting order, then fragments of
-// READ answers, so that small calls pass a bulk READ; a NAK behind all answers; an acknowledgement in every
-// header, and in a frame of its own only if nothing else goes. It keeps no bytes: what the socket did not
-// take is gathered again from the user's memory, which belongs to the fabric until completion. Only a header
-// that is half on the wire is kept, because a new one could differ from it.
+// Writes a queue pair's requests, answers and acknowledgements as frames to its socket. Requests go in
+// posting order, before the fragments of READ answers, so that small calls pass a bulk READ; pushes take
+// turns with the fragments. A NAK goes behind all answers. Every header carries an acknowledgement; a frame
+// of its own does only if nothing else goes. It keeps no bytes: what the socket did not accept is gathered
+// again from the user's memory, which the fabric owns until completion. It keeps only a header that is partly
+// on the wire, because a new one could differ.
 // Thread:   that of the queue pair.
 class FrameWriter {
  public:
@@ -24,14 +25,14 @@ class FrameWriter {
 
   enum class Result {
     kDone,     // Nothing is left to be sent.
-    kBlocked,  // The socket is full, or others should have their turn: go on when it is writable.
-    kBroken,   // As error(), an errno, says. What the peer sent before that can still be read.
+    kBlocked,  // The socket is full, or it is the turn of the others: continue when it is writable.
+    kBroken,   // See error(), an errno. The peer's earlier bytes can still be read.
   };
-  // `with_answers`: READ answers and NAKs too. Without, only requests and acknowledgements, for a quick
+  // `with_answers`: READ answers and NAKs as well. Without: only requests and acknowledgements, for a quick
   // PostSend().
   Result Write(int fd, bool with_answers, SendBatch& batch, TcpFabricCounters* counters);
 
-  // Whether Write() would send something, other than a mere acknowledgement.
+  // Write() would send something other than an acknowledgement.
   bool HasOutput() const {
     return partial_sent_ > 0 || send_queue_.NextToSend() != nullptr || receive_queue_.has_answer() ||
            receive_queue_.nak_due();
@@ -55,7 +56,7 @@ class FrameWriter {
   // The frame whose first partial_sent_ bytes, if any, are on the wire. Its owner's cursor stands at it.
   size_t partial_sent_ = 0;
   SendBatch::Owner partial_owner_ = SendBatch::Owner::kAck;
-  bool answer_is_next_ = false;  // It was its turn, and the socket was full.
+  bool answer_is_next_ = false;  // It was the turn of an answer when the socket was full.
   FrameHeader partial_header_;
 };
 

@@ -8,18 +8,18 @@
 
 namespace hawser::fabric {
 
-// What one peer may do with our memory over one queue pair. It grows with what is granted at once: a message
-// that was built in large pieces, or refers to many payloads, needs a grant for each, and every slot may hold
-// one.
+// The memory of this side that one peer may READ or WRITE over one queue pair. It grows with the number of
+// grants at once: a message of several large segments needs one for each, and every slot may hold such a
+// message.
 // Thread:   that of the queue pair.
 class GrantTable {
  public:
   static constexpr uint32_t kGrantsMax = 0xffff;  // An rkey has 16 bits for the place in the table.
-  // How many times its size a grant may be READ in all. An honest peer READs each byte once; the rest is for
-  // one that starts again. Without a bound, 24 bytes ask for the whole range, again and again.
+  // The peer may READ this many times the size of a grant in all. An honest peer READs each byte once; the
+  // rest allows it to start again. Without a bound, each request of 24 bytes could ask for the whole range.
   static constexpr uint32_t kReadsOfEachByteMax = 4;
 
-  // `salt` makes the rkeys of different queue pairs differ, so that one that went astray is refused.
+  // `salt` makes the rkeys of different queue pairs differ, so that a stray one is refused.
   explicit GrantTable(uint32_t salt) : salt_(static_cast<uint16_t>(salt)) {}
 
   // Returns the rkey; 0: there are kGrantsMax.
@@ -27,11 +27,11 @@ class GrantTable {
   // False if there is no such grant.
   bool Remove(uint32_t rkey);
 
-  // Whether the peer may touch all of [address, address + length_bytes). All three come from the peer.
+  // The peer may access all of [address, address + length_bytes). All three values come from the peer.
   bool Allows(uint32_t rkey, uint64_t address, uint64_t length_bytes, QueuePair::Access access) const;
 
-  // Counts a READ that Allows() has allowed. False: with it, the peer has READ the range more than
-  // kReadsOfEachByteMax times over.
+  // Counts a READ that Allows() has allowed. False: it exceeds kReadsOfEachByteMax times the size of the
+  // grant.
   bool CountRead(uint32_t rkey, uint32_t length_bytes);
 
  private:
@@ -39,7 +39,7 @@ class GrantTable {
 
   struct Grant {
     uint64_t address = 0;
-    uint64_t readable_bytes = 0;  // Until it was READ too often.
+    uint64_t readable_bytes = 0;  // That may still be READ.
     uint32_t length_bytes = 0;
     uint16_t generation = 0;
     uint16_t next_free = kNone;

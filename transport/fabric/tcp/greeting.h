@@ -9,9 +9,9 @@
 #include "absl/strings/string_view.h"
 #include "hawser/transport/fabric/fabric.h"
 
-// What the connection manager does for a NIC: the first bytes of a TCP connection, one greeting from each
-// side. The requester says kConnect, the responder answers kAccept (frames follow, see frame.h) or
-// kReject (and closes).
+// The part of the connection manager: the first bytes of a TCP connection, one greeting from each side. The
+// requester sends kConnect. The responder answers kAccept (frames follow, see frame.h) or kReject (and
+// closes).
 //
 //   offset  bytes
 //        0      8  magic: 0x89 "HAWSER" 0x0a
@@ -30,11 +30,11 @@ inline constexpr size_t kGreetingHeaderBytes = 16;
 inline constexpr size_t kGreetingBytesMax = kGreetingHeaderBytes + kAcceptPrivateDataMax;
 inline constexpr uint16_t kGreetingVersion = 1;
 
-// The first byte is no text, so that neither a terminal nor a text protocol can be mistaken for a peer.
+// The first byte is not ASCII, so that no terminal and no text protocol looks like a peer.
 inline constexpr absl::string_view kGreetingMagic("\x89HAWSER\n", kGreetingMagicBytes);
 
-// In the flags. A listener that does not know them takes them for a very large READ depth, of which its own
-// is the minimum, and answers without.
+// A flag. A listener that does not know the flags sees a very large READ depth, answers with its own as the
+// minimum, and sets no flag.
 inline constexpr uint8_t kTakesPushes = 0x01;
 
 struct Greeting {
@@ -48,14 +48,14 @@ struct Greeting {
 std::string EncodeGreeting(GreetingKind kind, uint32_t read_depth, absl::string_view private_data,
                            uint8_t flags = 0);
 
-// Takes a greeting from a stream without reading a byte too many: what follows it is not its own.
+// Reads a greeting from a stream, and no byte beyond it.
 class GreetingReader {
  public:
   enum class Result {
     kIncomplete,  // Nothing more for now.
     kComplete,
     kClosed,     // End of file, or error() as errno.
-    kNotHawser,  // Not our magic; bytes() are what came instead.
+    kNotHawser,  // Not the magic; see bytes().
     kMalformed,  // Another version, unknown kind or private data too long; greeting() is filled in.
   };
 

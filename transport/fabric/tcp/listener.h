@@ -14,8 +14,8 @@
 
 namespace hawser::fabric {
 
-// A listening socket, and the peers that came by it and have not sent a whole greeting yet. Anything may be
-// at the other end, so their number, in all and by host, their time and their bytes are bounded.
+// A listening socket, and the peers that have connected and not yet sent a whole greeting. Anything may be at
+// the other end, so their number, in all and by host, their time and their bytes are bounded.
 // Thread:   that of its completion queue.
 class TcpListener final : public Listener, public EventSource {
  public:
@@ -53,7 +53,7 @@ class TcpListener final : public Listener, public EventSource {
   TcpListener(TcpCompletionQueue& completion_queue, ListenHandler& handler);
   void Drop(PeerTable::Entry& half_open);
   bool PeerWaits() const;
-  // Frees a file for a peer that waits; false: no half-open one has any.
+  // Drops a half-open peer, to free a file descriptor; false: there is none.
   bool DropOne();
 
   TcpCompletionQueue& completion_queue_;

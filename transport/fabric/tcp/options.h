@@ -8,14 +8,14 @@
 
 namespace hawser::fabric {
 
-// What the fabric did, for tests and benchmarks.
+// Counts what the fabric does, for tests and benchmarks.
 struct TcpFabricCounters {
   std::atomic<uint64_t> send_calls = 0;         // sendmsg(2)
   std::atomic<uint64_t> receive_calls = 0;      // recv(2) and readv(2)
   std::atomic<uint64_t> epoll_calls = 0;        // epoll_wait(2), in Poll() and in Wait()
-  std::atomic<uint64_t> watch_calls = 0;        // epoll_ctl(2), for what was watched before
-  std::atomic<uint64_t> read_bytes = 0;         // Of READ payload that arrived,
-  std::atomic<uint64_t> read_bytes_copied = 0;  // and how many of them not straight into their sink: 0.
+  std::atomic<uint64_t> watch_calls = 0;        // epoll_ctl(2), of sockets in the set
+  std::atomic<uint64_t> read_bytes = 0;         // READ payload that has arrived,
+  std::atomic<uint64_t> read_bytes_copied = 0;  // and how much of it not straight into its sink: 0.
 };
 
 struct TcpFabricOptions {
@@ -29,10 +29,9 @@ struct TcpFabricOptions {
   // while bulk data waits for it.
   absl::Duration unacknowledged_timeout = absl::Seconds(10);
 
-  // Of a listener: peers that the kernel has accepted and that have not sent their whole greeting yet. When a
-  // host has more than its share, its oldest is dropped; when all hosts together have too many, the oldest of
-  // the host that has the most. A quarter of the open files that the process may have (RLIMIT_NOFILE) is the
-  // bound if that is less.
+  // Peers of a listener that have connected and not yet sent a whole greeting. A host with more than its
+  // share loses its oldest one; when all hosts together have too many, the host with the most loses its
+  // oldest one. If a quarter of RLIMIT_NOFILE is less, that is the bound.
   uint32_t half_open_max = 1024;
   uint32_t half_open_per_host_max = 768;
   absl::Duration half_open_timeout = absl::Seconds(5);
@@ -42,7 +41,7 @@ struct TcpFabricOptions {
   int send_buffer_bytes = 0;
   int receive_buffer_bytes = 0;
 
-  // Outlives the fabric. Null: nothing is counted.
+  // Outlives the fabric. Null: counts nothing.
   TcpFabricCounters* counters = nullptr;
 };
 

@@ -22,8 +22,8 @@
 
 namespace hawser::fabric {
 
-// A queue pair and its TCP connection: connecting, errors and events are here; what crosses is in its
-// TcpSendQueue and TcpReceiveQueue, how it crosses in its FrameWriter and FrameReader. An idle one takes
+// A queue pair and its TCP connection. This class has connecting, errors and events; the work requests are in
+// its TcpSendQueue and TcpReceiveQueue, the frames in its FrameWriter and FrameReader. An idle one takes
 // about 2 KiB: two rings, which grow with use, and no buffers.
 class TcpQueuePair final : public QueuePair, public CompletionSource {
  public:
@@ -63,9 +63,9 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   // A push of the peer, until the first Poll() after that which has returned its SEND.
   enum class PushState : uint8_t {
     kNone,
-    kUntold,   // Its SEND was not returned yet.
-    kOffered,  // TakePush() takes it.
-    kTaken,    // Its bytes go to taken_ from the next Poll() on.
+    kUntold,   // Poll() has not returned its SEND yet.
+    kOffered,  // TakePush() can take it.
+    kTaken,    // The next Poll() starts to fill taken_sink_.
   };
 
   // For the handler, from the next Poll().
@@ -93,12 +93,12 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
 
   absl::Status CheckSend(const SendWorkRequest& request, uint32_t* length_bytes) const;
   absl::Status NotUsable(absl::string_view call) const;
-  // The handler is about to hear that the connection has ended. What is posted until then is flushed.
+  // The handler will soon be notified of the end. What is posted until then is flushed.
   bool ends_soon() const {
     return state_ == State::kError && news_ != nullptr && !news_->ended_before_established;
   }
 
-  // Into kError. The handler hears of it from the next Poll(), unless Disconnect() was called.
+  // Moves to kError. The next Poll() notifies the handler, unless Disconnect() was called.
   void Fail(absl::Status why, absl::string_view private_data = {});
   void EnterError();
   // Tells the peer why the connection ends, if that can go at once.
@@ -114,18 +114,18 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   ConnectionHandler& handler_;
   const uint32_t qp_num_;
   State state_ = State::kIdle;
-  bool disconnected_ = false;  // By Disconnect(): the handler hears nothing more.
+  bool disconnected_ = false;  // By Disconnect(): the handler is not called any more.
   const bool sends_wait_;      // See QueuePairOptions.
   bool pushes_ = false;        // Both sides take pushes.
   PushState push_ = PushState::kNone;
   // There may be something to read: an event came while a push waited, or a SEND without a receive.
   bool missed_event_ = false;
-  bool has_taken_ = false;      // A push was taken: its sink is the fabric's.
-  bool fills_taken_ = false;    // The reader fills it.
-  bool taken_is_in_ = false;    // All of it is there.
+  bool has_taken_ = false;      // A push was taken: the fabric owns its sink.
+  bool fills_taken_ = false;    // The reader fills the sink.
+  bool taken_is_in_ = false;    // The sink is full.
   bool paused_ = false;         // A SEND waits for a receive, see FrameReader::Result::kReceiverNotReady.
   bool watch_was_off_ = false;  // Meanwhile there were no events, or not those of the peer's end.
-  bool blocked_ = false;        // The socket was full, or it was the others' turn: goes on with EPOLLOUT.
+  bool blocked_ = false;        // The socket was full, or it was the others' turn: continues at EPOLLOUT.
   UniqueFd socket_;
   SocketAddress peer_address_;
   SocketAddress local_address_;

@@ -5,25 +5,25 @@
 
 namespace hawser::fabric {
 
-// The states of a queue pair over TCP, and how events move it. What a peer sends that fits no state is
-// refused before anything moves; kImpossible is what only a bug of ours could cause.
+// The states of a queue pair over TCP, and how events move it. A peer's message that does not fit the state
+// is refused before any move. Only a bug of this library can lead to kImpossible.
 struct TcpQueuePairState {
   enum class State : uint8_t {
     kIdle,         // Neither Connect() nor Accept() yet.
-    kConnecting,   // Until the TCP connection is there,
-    kGreeting,     // then until both sides have greeted.
+    kConnecting,   // Until the TCP connection is established,
+    kGreeting,     // then until both greetings are exchanged.
     kEstablished,  // Carries frames.
-    kRefusing,     // Executes nothing more of what the peer asks for; a NAK says so, or has said so.
+    kRefusing,     // Executes no further requests of the peer; a NAK is due, or was sent.
     kError,        // Everything posted is flushed.
     kImpossible,
   };
   enum class Event : uint8_t {
     kConnect,    // By Connect().
     kAccept,     // By Accept().
-    kConnected,  // The TCP connection is there.
-    kAgreed,     // Both sides have greeted.
-    kRefuse,     // The peer asked for what it may not have, or had no receive for too long.
-    kRefused,    // The NAK is out, and this side is in error, too. Not after RNR: then only the peer is.
+    kConnected,  // The TCP connection is established.
+    kAgreed,     // Both greetings are exchanged.
+    kRefuse,     // A request of the peer was not allowed, or found no receive for too long.
+    kRefused,    // The NAK was sent, and this side is in error, too. Not after RNR: then only the peer is.
     kEnd,        // A failure, or Disconnect().
   };
   static State Next(State state, Event event);

@@ -15,8 +15,8 @@
 
 namespace hawser::fabric {
 
-// The other half of a queue pair: its receive queue, what the peer was granted, and the answers that the peer
-// waits for. It believes nothing: every number in a FrameHeader is the peer's.
+// The responding half of a queue pair: its receive queue, the grants to the peer, and the READ answers that
+// the peer waits for. It trusts nothing: every number in a FrameHeader comes from the peer.
 // Thread:   that of the queue pair.
 class TcpReceiveQueue {
  public:
@@ -26,7 +26,8 @@ class TcpReceiveQueue {
   GrantTable& grants() { return grants_; }
   void set_read_depth(uint32_t read_depth) { read_depth_ = read_depth; }
 
-  // Posting: places are reserved, each of a chain is placed, then all are posted, or none. There is room.
+  // Posting: reserve places, place each work request of a chain, then post all or none. Only if there is
+  // room.
   uint32_t depth() const { return depth_; }
   uint32_t room() const { return depth_ - (posted_ - delivered_); }
   void Reserve(uint32_t count) {
@@ -38,7 +39,7 @@ class TcpReceiveQueue {
   }
   void Post(uint32_t count) { posted_ += count; }
   bool has_receive() const { return filled_ != posted_; }
-  // See QueuePair::WithdrawReceives(). `receiving`: a SEND is half in, in the oldest that is not filled.
+  // See QueuePair::WithdrawReceives(). `receiving`: a part of a SEND is in the oldest that is not filled.
   uint32_t Withdraw(absl::Span<uint64_t> wr_ids, bool receiving);
   // Frees places that are not in use.
   void Trim() { Resize(posted_ - delivered_); }
@@ -48,13 +49,13 @@ class TcpReceiveQueue {
     kOk,
     kNotReady,   // A SEND, and no receive is posted.
     kRefused,    // A NAK is due; nothing more is executed.
-    kViolation,  // reason() says of what.
+    kViolation,  // See reason().
   };
   // kOk: the payload goes to `*target`, then Finish...() follows.
   Verdict BeginSend(const FrameHeader& header, uint8_t** target);
   void FinishSend(uint32_t length_bytes, uint8_t flags);
-  // A SEND of which all has come, to `payload`: the two above in one. False: nothing was done, and
-  // BeginSend() says why.
+  // BeginSend() and FinishSend() in one, for a SEND whose whole payload is at `payload`. False: it did
+  // nothing, and BeginSend() gives the reason.
   bool TakeSend(const FrameHeader& header, const uint8_t* payload) {
     if (filled_ == posted_) return false;
     Receive& receive = slot(filled_);
@@ -70,7 +71,7 @@ class TcpReceiveQueue {
   void FinishPush(uint8_t flags) { Executed(flags); }
   Verdict AcceptRead(const FrameHeader& header);
 
-  // A NAK with `status` will go out behind the answers that are due; `reason` is for our own side.
+  // A NAK with `status` will go out behind the answers that are due; `reason` is for this side.
   void Refuse(CompletionStatus status, std::string reason);
   const std::string& reason() const { return reason_; }
   CompletionStatus nak_status() const { return nak_status_; }
@@ -81,7 +82,7 @@ class TcpReceiveQueue {
   void set_ack_due(bool due) { ack_due_ = due; }
 
   bool has_answer() const { return answers_done_ != answers_accepted_; }
-  // The next fragment's header and memory, then past it.
+  // Returns the next fragment's header and memory; moves past it.
   FrameHeader NextFragment(const uint8_t** data) const;
   const uint8_t* AnswerData(uint32_t offset) const { return answer(answers_done_).address + offset; }
   void MarkFragmentSent();
@@ -91,7 +92,7 @@ class TcpReceiveQueue {
     answers_done_ = answers_done;
     answer_offset_ = answer_offset;
   }
-  // Whether an accepted READ with this key has yet to be answered in full.
+  // An accepted READ with this key is not answered in full yet.
   bool IsAnswering(uint32_t rkey) const;
 
   bool nak_due() const { return nak_due_; }

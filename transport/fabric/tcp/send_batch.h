@@ -13,13 +13,12 @@
 
 namespace hawser::fabric {
 
-// The frames of one sendmsg(2): headers and small payloads are copied next to each other, as a NIC's inline
-// data would be; large segments are sent from where they are. One for all queue pairs of a completion queue:
-// it is filled, sent and forgotten within one call.
+// The frames of one sendmsg(2): headers and small payloads are copied next to each other, like the inline
+// data of a NIC; large segments are sent from where they are. All queue pairs of a completion queue share
+// one: it is filled, sent and cleared within one call.
 class SendBatch {
  public:
-  // Whose the frame is, and where its owner's cursor stood before it was put in: to go back if the socket
-  // takes less.
+  // The owner of the frame, and the owner's cursor before it: to go back if the socket accepts less.
   enum class Owner : uint8_t { kRequester, kReadAnswer, kAck, kNak };
   struct Frame {
     Owner owner;
@@ -36,8 +35,7 @@ class SendBatch {
     bytes_ = 0;
   }
 
-  // Whether one more frame fits, of any kind. A batch has an end so that one system call does not take for
-  // ever.
+  // One more frame fits, of any kind. A batch is bounded so that one system call does not take too long.
   bool HasRoom() const {
     return frames_ < kFramesMax && segments_ + 2 * (kSgeMax + 1) <= kSegmentsMax &&
            staged_ + sizeof(FrameHeader) + kSgeMax * kCopyMax <= kStagingBytes && bytes_ < kBytesMax;

@@ -13,7 +13,7 @@
 
 namespace hawser::fabric {
 
-// Where Poll() puts completions.
+// The array that Poll() fills with completions.
 struct CompletionSpan {
   bool full() const { return next == end; }
   void Add(uint64_t wr_id, uint32_t qp_num, CompletionStatus status, Opcode opcode, uint32_t byte_len) {
@@ -24,9 +24,8 @@ struct CompletionSpan {
   Completion* end;
 };
 
-// One half of a queue pair: its send queue. A request goes round: posted -> sent -> acknowledged (READ:
-// answered) -> completed. Requests are counted from 0, modulo 2^32, as in frame.h; a cursor is such a
-// count.
+// The requesting half of a queue pair: its send queue. A request is posted -> sent -> acknowledged (READ:
+// answered) -> completed. Requests are counted from 0, modulo 2^32, as in frame.h; a cursor is such a count.
 // Thread:   that of the queue pair.
 class TcpSendQueue {
  public:
@@ -37,7 +36,7 @@ class TcpSendQueue {
     uint32_t length_bytes;
     Opcode opcode;
     bool signaled;
-    bool answered;  // READ: all of its bytes are in.
+    bool answered;  // READ: all of its bytes have arrived.
     uint8_t sge_count;
     struct Segment {
       uint8_t* address;
@@ -51,8 +50,8 @@ class TcpSendQueue {
   void set_read_depth(uint32_t read_depth) { read_depth_ = read_depth; }
   uint32_t read_depth() const { return read_depth_; }
 
-  // Posting: places are reserved, each of a chain, `length_bytes` long, is placed, then all are posted, or
-  // none. There is room.
+  // Posting: reserve places, place each work request of a chain, `length_bytes` long, then post all or none.
+  // Only if there is room.
   uint32_t depth() const { return depth_; }
   uint32_t room() const { return depth_ - (posted_ - retired_); }
   void Reserve(uint32_t count) {
@@ -84,7 +83,7 @@ class TcpSendQueue {
     return request.opcode == Opcode::kRead && reads_sent_ - reads_answered_ == read_depth_ ? nullptr
                                                                                            : &request;
   }
-  // The one at sent(), whose front is on the wire.
+  // The request at sent(), of which a part is on the wire.
   const Request& Sending() const { return slot(sent_); }
   void MarkSent() {
     if (slot(sent_).opcode == Opcode::kRead) reads_[reads_sent_++ & reads_mask_] = sent_;
@@ -99,13 +98,13 @@ class TcpSendQueue {
   }
   uint32_t sent() const { return sent_; }
   uint32_t reads_sent() const { return reads_sent_; }
-  // Back to where sent() and reads_sent() were: the socket did not take what followed.
+  // Sets sent() and reads_sent() back: the socket did not accept what followed.
   void Rewind(uint32_t sent, uint32_t reads_sent) {
     sent_ = sent;
     reads_sent_ = reads_sent;
   }
 
-  // What the peer says. False: it broke the protocol; then violation() says how.
+  // From the peer's headers. False: it broke the protocol; see violation().
   bool Acknowledge(uint32_t acknowledged) {
     if (acknowledged - acknowledged_ > sent_ - acknowledged_) return RefuseAcknowledgement(acknowledged);
     acknowledged_ = acknowledged;
@@ -117,14 +116,14 @@ class TcpSendQueue {
   const std::string& violation() const { return violation_; }
 
   bool reads_outstanding() const { return reads_sent_ != reads_answered_; }
-  // Of the fragment that began: where its next `length_bytes` belong; at most kSgeMax segments. Returns how
-  // many.
+  // Sets the destination of the next `length_bytes` of the current fragment. Returns the number of segments,
+  // at most kSgeMax.
   size_t ReadSink(size_t length_bytes, iovec* segments) const;
-  // They are there.
+  // These bytes have arrived.
   void AdvanceRead(size_t length_bytes);
 
-  // Completing: adds as many as there is room for. `flush`: the queue pair is in error, so everything comes
-  // back.
+  // Completing: adds as many as there is room for. `flush`: the queue pair is in error, so everything
+  // completes.
   void Deliver(uint32_t qp_num, bool flush, CompletionSpan& out);
   bool HasCompletions(bool flush) const { return flush ? retired_ != posted_ : Done(proved_); }
 
