@@ -83,6 +83,7 @@ struct Victim {
       work.opcode = request.is_read ? fabric::Opcode::kRead : fabric::Opcode::kSend;
       work.signaled = true;
       work.sges = front == 0 ? absl::MakeConstSpan(&sges[1], 1) : absl::MakeConstSpan(sges);
+      send_queue.Reserve(1);
       send_queue.Place(0, work, request.bytes);
       send_queue.Post(1);
     }
@@ -92,6 +93,7 @@ struct Victim {
   bool PostReceive() {
     if (posted == receives.size()) return false;
     Memory& memory = receives[posted];
+    receive_queue.Reserve(1);
     receive_queue.Place(0, {posted, {memory.data(), static_cast<uint32_t>(memory.size()), 1}});
     receive_queue.Post(1);
     ++posted;

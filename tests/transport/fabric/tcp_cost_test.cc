@@ -244,6 +244,38 @@ TEST_F(TcpFabricTest, AnIdleConnectionTakesLessThan8KiB) {
   EXPECT_LT(HeapAllocatedBytes() - before, 8u * 1024);
 }
 
+// While memory is short a SEND may wait for seconds, on every connection: what is kept of it, and of what is
+// behind it, is memory that no pool counts.
+TEST_F(TcpFabricTest, AConnectionWhoseSendWaitsHoldsLittle) {
+  for (const uint32_t receives : {0u, 1u, 4u}) {
+    SCOPED_TRACE(receives);
+    Endpoint& b = world_.NewEndpoint(1, {.receive_depth = 8, .sends_wait = true}, 32768);
+    Stranger peer(world_);
+    peer.BecomePeerOf(b);
+    for (uint64_t i = 0; i < receives; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 4096, 4096)).ok());
+    std::string said;
+    constexpr uint64_t kMessages = 1500;
+    while (said.size() < kMessages * (sizeof(FrameHeader) + 8)) {
+      const FrameHeader header = {.kind = FrameKind::kSend, .length_bytes = 8};
+      said.append(reinterpret_cast<const char*>(&header), sizeof(header)).append("8 bytes.");
+    }
+    b.receives.reserve(kMessages);
+    const uint64_t before = HeapAllocatedBytes();
+    peer.Say(said);
+    HAWSER_UNTIL(world_, b.receives.size() == receives);
+    world_.PollSome(3);
+    EXPECT_LT(HeapAllocatedBytes() - before, 10 * 1024 + receives * 4200);
+    // All of them come in the end, in order, and each once.
+    for (uint64_t i = receives; i < kMessages; ++i) {
+      ASSERT_TRUE(b.Receive(i, b.At(0, 4096)).ok());
+      HAWSER_UNTIL(world_, b.receives.size() == i + 1);
+    }
+    EXPECT_EQ(b.Text(0, 8), "8 bytes.");
+    peer.Close();
+    HAWSER_UNTIL(world_, b.news().ended());
+  }
+}
+
 TEST_F(TcpFabricTest, ABusyConnectionLeavesTheOthersTheirTurn) {
   auto [a, b] = world_.Connect({.send_depth = 64, .receive_depth = 64}, 64 << 20);
   auto [c, d] = world_.Connect();

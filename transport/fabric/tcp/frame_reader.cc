@@ -23,6 +23,10 @@ constexpr int kReadCallsMax = 32;
 // what is behind that to its place, so that it is copied once.
 constexpr size_t kStagedOfPushes = 9 * 1024;
 
+// What is read into staging, beside as much as the posted receives can take. It bounds what is held when a SEND
+// finds no receive: memory of the heap that no pool counts.
+constexpr size_t kStagedBeyondReceives = kStagedOfPushes;
+
 // What few frames set.
 bool MaySet(const FrameHeader& header) {
   const bool asks =
@@ -51,7 +55,7 @@ FrameReader::Result FrameReader::Read(int fd, absl::Span<uint8_t> staging, TcpFa
     std::memcpy(staging.data(), partial_, kept);
     size_t staged_max = send_queue_.reads_outstanding() ? sizeof(FrameHeader)
                         : is_pushed_to_                 ? kStagedOfPushes
-                                                        : staging.size();
+                                                        : kStagedBeyondReceives + receive_queue_.room_bytes();
     // What is dropped passes through staging, too: not a header's worth at a time.
     if (drops) staged_max += payload_missing_;
     const size_t room = std::min(staged_max, staging.size()) - kept;

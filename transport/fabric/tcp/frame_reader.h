@@ -92,8 +92,9 @@ class FrameReader {
   uint32_t partial_bytes_ = 0;
   uint8_t partial_[sizeof(FrameHeader)];
 
-  // A SEND that found no receive, or a push, with all that was already read behind it. At most one staging
-  // buffer's worth, for at most the RNR timeout, or until the next Poll().
+  // A SEND that found no receive, or a push, with all that was already read behind it: some KiB more than the
+  // receives that were posted then can take, and at most one staging buffer's worth. Until the next Poll(), the
+  // RNR timeout, or, with QueuePairOptions::sends_wait, until a receive is posted.
   std::unique_ptr<uint8_t[]> held_;
   size_t held_bytes_ = 0;
 

@@ -39,6 +39,10 @@ class TcpReceiveQueue {
   }
   void Post(uint32_t count) { posted_ += count; }
   bool has_receive() const { return filled_ != posted_; }
+  // What the posted receives can take, if they are all as long as the first, with their headers.
+  size_t room_bytes() const {
+    return has_receive() ? size_t{posted_ - filled_} * (slot(filled_).length_bytes + sizeof(FrameHeader)) : 0;
+  }
   // See QueuePair::WithdrawReceives(). `receiving`: a part of a SEND is in the oldest that is not filled.
   uint32_t Withdraw(absl::Span<uint64_t> wr_ids, bool receiving);
   // Frees places that are not in use.
@@ -119,6 +123,7 @@ class TcpReceiveQueue {
   };
 
   Receive& slot(uint32_t cursor) { return receives_[cursor & mask_]; }
+  const Receive& slot(uint32_t cursor) const { return receives_[cursor & mask_]; }
   Answer& answer(uint32_t cursor) { return answers_[cursor & answers_mask_]; }
   const Answer& answer(uint32_t cursor) const { return answers_[cursor & answers_mask_]; }
   void Executed(uint8_t flags) {
