@@ -21,8 +21,8 @@
 
 namespace hawser::fabric {
 
-// A queue pair or a listener, as its completion queue sees it. It is known by a token, in the wr_id of its
-// work requests and in the context of its rdma_cm_id, so that late news of one that is gone is dropped. All
+// A queue pair or a listener, as its completion queue sees it. A token in the wr_id of its work requests, and
+// in the context of its rdma_cm_id, identifies it, so that late events of a destroyed one are dropped. All
 // calls come from inside Poll().
 class VerbsSource {
  public:
@@ -31,18 +31,18 @@ class VerbsSource {
   // May destroy this, or any other source.
   virtual void OnCmEvent(VerbsCmEvent& event) = 0;
 
-  // Of a work request with `number`. True: `out` is a completion for the caller.
+  // The work request with `number` has completed. True: `out` is a completion for the caller.
   virtual bool OnCompletion(const ibv_wc&, bool /*receive*/, uint32_t /*number*/, Completion&) {
     return false;
   }
 
-  // To be given with its completions: that of now, since it changes when the ibv_qp goes.
+  // For its completions. It changes when the ibv_qp is destroyed.
   virtual uint32_t qp_num() const { return 0; }
 
   // Once for each Schedule() or Notify(). May destroy this, or any other source.
   virtual void OnTurn() {}
 
-  // The device, or its completion queue, has failed for good: no completion will come any more.
+  // The device, or its completion queue, has failed for good: there will be no more completions.
   virtual void OnLost(const absl::Status& /*why*/) {}
 
   // A second after TryLater().
@@ -50,11 +50,11 @@ class VerbsSource {
 };
 
 // An ibv_comp_channel with as many ibv_cq as its queue pairs need (each work request has a place in one, so
-// that none can overflow, whatever max_cqe is), an rdma_event_channel, and an epoll set of all that one can
-// wait for.
+// that none can overflow, whatever max_cqe is), an rdma_event_channel, and an epoll set of everything that
+// Wait() waits for.
 //
-// Poll() belongs to one thread at a time; Wait() may run beside it. Both poll an ibv_cq, so that is under a
-// mutex: what Wait() finds after arming it keeps for the next Poll(), in order.
+// One thread at a time calls Poll(). Wait() may run at the same time. Both poll an ibv_cq, under a mutex:
+// Wait() keeps the completions that it finds after arming for the next Poll(), in order.
 class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHandler {
  public:
   static absl::StatusOr<std::unique_ptr<VerbsCompletionQueue>> Create(std::shared_ptr<VerbsDevice> device,
@@ -71,29 +71,29 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
 
   // A token is less than 2^31 and not 0.
   uint32_t Register(VerbsSource& source);
-  void Unregister(uint32_t token);  // Drops what it has not delivered yet.
+  void Unregister(uint32_t token);  // Drops its undelivered events.
   void Schedule(uint32_t token);    // OnTurn() will be called.
   void Notify(uint32_t token);      // Likewise; from any thread.
 
-  // Around all that a source has of the device, rdma_cm_id included: what is gone is let go when the last one
-  // has left. Enter() opens it anew. Unavailable: it is gone.
+  // Encloses a source's use of the device, rdma_cm_id included: a removed device is closed after the last
+  // source has left. Enter() opens it again. Unavailable: it is gone.
   absl::Status Enter();
   void Leave();
 
-  // A connection of the device has this address. Where the driver cannot take a device from its users, which
-  // is so of the software ones, only the ids that are bound to it are told of its removal, and it waits for users
-  // that were not told. So there is always one such id.
+  // A connection of the device has this address. If the driver cannot take a device from its users, as software
+  // devices cannot, only the ids that are bound to it are notified of its removal, and it waits for all users. So
+  // one such id always exists.
   void BindSentinel(const SocketAddress& local);
   // OnTryAgain() of all sources will be called.
   void TryLater() { SetTryTimer(true); }
 
-  // A completion that no device makes, after those that were given before. Its qp_num is filled in.
+  // Adds a completion of no device, after the earlier ones. Fills in its qp_num.
   void Deliver(uint32_t token, const Completion& completion);
 
-  // Takes what the device has completed, to be delivered by later polls: before, and after, an ibv_qp is
-  // destroyed whose completions would be lost with it.
+  // Collects the completions of the device, for later polls to deliver: called before and after the
+  // destruction of an ibv_qp, which would lose them.
   void Collect();
-  // Of what was collected until now; Delivered(): a poll has given all of that.
+  // A mark of what is collected until now. Delivered(): polls have returned all of it.
   uint64_t CollectedMark();
   bool Delivered(uint64_t mark);
 
@@ -104,7 +104,7 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   static uint64_t WorkRequestId(uint32_t token, bool receive, uint32_t number) {
     return uint64_t{receive} << 63 | uint64_t{token} << 32 | number;
   }
-  // What to give an rdma_cm_id as its context.
+  // The context for an rdma_cm_id.
   static void* CmContext(uint32_t token) { return reinterpret_cast<void*>(uintptr_t{token}); }
 
  private:
@@ -114,7 +114,7 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
     ibv_cq* cq = nullptr;
     uint32_t capacity = 0;
     uint32_t reserved = 0;
-    bool armed = false;           // An event will come, or has come and was not read yet.
+    bool armed = false;           // There will be an event, or there is one that was not read yet.
     uint32_t unacknowledged = 0;  // Events read.
   };
   struct Registration {

@@ -29,9 +29,9 @@ class VerbsConnectRequest final : public ConnectRequest {
 
   // Null: rejected, or taken.
   const rdma_cm_id* id() const { return event_.id; }
-  // Of the queue pair that accepts it; from then on there is nothing to reject, unless it gives it back.
+  // For the queue pair that accepts it. It cannot be rejected after that, unless the queue pair returns it.
   rdma_cm_id* TakeId() { return std::exchange(event_.id, nullptr); }
-  // `channel`: where its events arrive by now.
+  // `channel`: where its events arrive now.
   void GiveBack(rdma_cm_id* id, std::shared_ptr<VerbsEventChannel> channel) {
     event_.id = id;
     channel_ = std::move(channel);

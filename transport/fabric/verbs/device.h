@@ -19,13 +19,13 @@
 
 namespace hawser::fabric {
 
-// What qp_context and cq_context of ours point to. An event may be read when its object has just gone:
-// VerbsDevice looks whether it knows the pointer before it is used.
+// What qp_context and cq_context point to. An event may be read just after its object was destroyed, so
+// VerbsDevice checks whether it knows the pointer before it uses it.
 class AsyncEventHandler {
  public:
   virtual ~AsyncEventHandler() = default;
 
-  // On any thread, with a lock of the device: leave a note and go.
+  // Called on any thread, under a lock of the device. Must only take a note.
   virtual void OnAsyncEvent(ibv_event_type event) = 0;
 };
 
@@ -40,23 +40,22 @@ class DeviceMemory {
 // One opened device with its protection domain. Every fabric of a process on that device shares them, so that
 // memory is translated once and the device's asynchronous events are read in one place.
 //
-// The ibv_context is of our own (ibv_open_device()), not the one of librdmacm, which the whole process
-// shares: ibv_get_async_event() takes the next event of a context, whichever library it is for, so that on a
-// shared one the events of another RDMA library would be lost to it, and ours to us. Queue pairs on it are
-// moved through their states by us, as the connection manager says (rdma_init_qp_attr()). librdmacm only
-// tells devices by their contexts, and its ids are bound to those.
+// It opens an ibv_context of its own (ibv_open_device()), and does not use that of librdmacm, which the whole
+// process shares: ibv_get_async_event() takes the next event of a context for any library, so another RDMA
+// library would lose events to Hawser, and Hawser to it. So Hawser moves its queue pairs through their states
+// itself, with the attributes of the connection manager (rdma_init_qp_attr()). librdmacm's ids are bound to
+// its own contexts, which only serve to tell devices apart.
 // Thread:   any.
 //
-// A device that has failed or was removed is closed as soon as its users have closed their objects: until then
-// the kernel keeps the program that removes it waiting. It is opened again, by its name, when the next one wants
-// to use it, and registered memory is registered again. So for those above it was out for a while, as a link may
-// be.
+// A device that has failed or was removed is closed as soon as its users have closed their objects; until
+// then the kernel blocks the program that removes it. The next user opens it again, by its name, and its
+// memory is registered again. So to the layers above it looks like a link that was down for a while.
 class VerbsDevice {
  public:
-  // The device `name` (see VerbsFabricOptions::device). The same one as before, while that lives.
-  // NotFound: there is none, or none of that name; says what there is. PermissionDenied: it cannot be opened.
-  // Unavailable: no port is active. FailedPrecondition: this is a child after fork(), and the parent, or one
-  // before it, has opened one; be it closed or not.
+  // The device `name` (see VerbsFabricOptions::device). The same object as before, while that lives.
+  // NotFound: there is none, or none of that name; lists those that there are. PermissionDenied: it cannot be
+  // opened. Unavailable: no port is active. FailedPrecondition: this is a child after fork(), and an ancestor
+  // has opened one, even if it is closed now.
   static absl::StatusOr<std::shared_ptr<VerbsDevice>> Open(const VerbsLibrary& verbs, std::string name);
   ~VerbsDevice();
 
@@ -68,20 +67,19 @@ class VerbsDevice {
   const std::string& name() const { return name_; }
   bool iwarp() const { return iwarp_; }
   int numa_node() const { return numa_node_; }  // As Fabric::numa_node().
-  // Grants can be memory windows of type 2B, and are unless VerbsFabricOptions say otherwise.
+  // Grants can be memory windows of type 2B, which is the default (see VerbsFabricOptions).
   bool has_windows() const { return HasWindows(attr_, iwarp_); }
   bool uses_windows() const { return UsesWindows(attr_, iwarp_); }
 
   // READs into the queue pair and from it.
   uint32_t read_depth_max() const;
 
-  // FailedPrecondition: this is a child after fork(). The kernel objects are the parent's: nothing may be
-  // created, and what the child destroys must be left alone.
+  // FailedPrecondition: this is a child after fork(). The kernel objects belong to the parent: the child must
+  // neither create nor destroy any.
   absl::Status CheckProcess(absl::string_view what) const;
   bool in_forked_child() const { return fork_mark_.in_child(); }
 
-  // IBV_EVENT_DEVICE_FATAL, or RDMA_CM_EVENT_DEVICE_REMOVAL: nothing that is outstanding is sure to come
-  // back.
+  // IBV_EVENT_DEVICE_FATAL, or RDMA_CM_EVENT_DEVICE_REMOVAL: outstanding work requests may never complete.
   bool gone() const { return gone_.load(std::memory_order_acquire); }
   void MarkGone();
 
@@ -93,23 +91,23 @@ class VerbsDevice {
   void Prove() { proved_.store(true, std::memory_order_relaxed); }
   bool proved() const { return proved_.load(std::memory_order_relaxed); }
 
-  // Reads what async_fd has and tells the handlers. Never blocks.
+  // Reads the events of async_fd and notifies the handlers. Never blocks.
   void HandleAsyncEvents();
   int async_fd() const { return context_->async_fd; }
 
-  // `user` may have objects of this device from now on, and hears of IBV_EVENT_DEVICE_FATAL, whichever thread
-  // reads it. Opens the device if it was gone. Unavailable: it still is, or others have not closed it yet.
+  // `user` may have objects of this device from now on, and is notified of IBV_EVENT_DEVICE_FATAL, on any
+  // thread. Opens the device if it was gone. Unavailable: it still is, or others have not closed it yet.
   absl::Status Attach(AsyncEventHandler* user);
-  // It has none any more, and no rdma_cm_id either.
+  // `user` has no objects of the device any more, and no rdma_cm_id.
   void Detach(AsyncEventHandler* user);
 
-  // `queue_pair` is the qp_context of an ibv_qp of this device, and hears of its events. After Remove...() it
-  // does not, whatever another thread has just read.
+  // `queue_pair` is the qp_context of an ibv_qp of this device, and is notified of its events. After
+  // Remove...() it is not, even if another thread has just read one.
   void AddQueuePair(AsyncEventHandler* queue_pair);
   void RemoveQueuePair(AsyncEventHandler* queue_pair);
 
-  // librdmacm closes an unused device when it looks and does not find it listed any more, not
-  // before. This makes it look.
+  // librdmacm closes an unused device only when it looks at the list and finds it missing. This makes it
+  // look.
   void CloseUnused();
 
   // Held while memory is registered, deregistered, or the device opened and let go.
@@ -137,7 +135,7 @@ class VerbsDevice {
   const std::string name_;
   const bool iwarp_;
   const int numa_node_;
-  const ibv_device_attr attr_;  // As it was first opened: read at any time.
+  const ibv_device_attr attr_;  // From the first opening.
   const ForkMark fork_mark_;
   // These change only while there is no user.
   ibv_context** list_;  // Held: librdmacm counts it as a use of its devices. Null: not open.

@@ -18,10 +18,10 @@ namespace hawser::fabric {
 // Thread:   any.
 ibv_context** ListDevices(const VerbsLibrary& verbs, int* count);
 
-// Why the device `name` is not among them; "": why none is. librdmacm says ENODEV of none, whatever keeps
-// libibverbs from them, and says nothing of one. Some versions list none if there is one that they cannot
-// open. `root`: VerbsLibrary::root. NotFound: the kernel has none, or something between it and libibverbs is
-// not there. PermissionDenied, or another of open(2): so it is with a device's file.
+// Why the device `name` is not listed; "": why none is. librdmacm reports only ENODEV, whatever the cause,
+// and some versions list none if there is one that they cannot open. `root`: VerbsLibrary::root. NotFound:
+// the kernel has none, or something between it and libibverbs is missing. PermissionDenied, or another code
+// from open(2): a device's file cannot be opened.
 absl::Status WhyNotListed(absl::string_view what, const std::string& name, absl::string_view root);
 
 // Listed or not.

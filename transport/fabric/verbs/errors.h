@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "hawser/transport/fabric/fabric.h"
 
-// What verbs and the connection manager say, in words: what was being done, the call, errno, the likely
+// Errors of verbs and of the connection manager as texts: what was being done, the call, errno, the likely
 // cause, what to try.
 namespace hawser::fabric {
 

@@ -15,21 +15,21 @@
 
 namespace hawser::fabric {
 
-// What the connection manager says, copied: the event itself must be acknowledged before its rdma_cm_id can
-// be destroyed, and a handler may want to do just that.
+// A copy of an event of the connection manager. The event itself must be acknowledged before its rdma_cm_id
+// can be destroyed, which a handler may want to do.
 struct VerbsCmEvent {
   rdma_cm_event_type type;
   int status = 0;
   void* context = nullptr;        // Of the id; of RDMA_CM_EVENT_CONNECT_REQUEST: of the one that listens.
   ibv_context* device = nullptr;  // That its id was bound to.
   rdma_cm_id* id = nullptr;  // Of RDMA_CM_EVENT_CONNECT_REQUEST: the new one. Otherwise only to compare with.
-  uint8_t initiator_depth = 0;      // READs that we may have outstanding,
-  uint8_t responder_resources = 0;  // and those that we are asked to serve.
+  uint8_t initiator_depth = 0;      // READs that this side may have outstanding,
+  uint8_t responder_resources = 0;  // and those that the peer may have.
   std::string private_data;
 };
 
-// An rdma_event_channel: where the events of a completion queue's connections arrive. Shared with the connect
-// requests that came by it, which may outlive the completion queue.
+// An rdma_event_channel, for the events of a completion queue's connections. Shared with the connect requests
+// that it has brought, which may outlive the completion queue.
 class VerbsEventChannel {
  public:
   static absl::StatusOr<std::shared_ptr<VerbsEventChannel>> Create(std::shared_ptr<VerbsDevice> device);

@@ -8,8 +8,8 @@
 #include "hawser/transport/fabric/verbs/options.h"
 
 // The fabric for InfiniBand, RoCE and iWARP: reliable connected queue pairs on libibverbs, connected by
-// librdmacm. Both are opened at run time. Peers are on the other side of a NIC that reads and writes memory
-// by itself; they reach what a queue pair has granted to them, and no more.
+// librdmacm. Both libraries are opened at run time. The NIC reads and writes memory by itself, for peers;
+// they reach only what a queue pair has granted to them.
 namespace hawser::fabric {
 
 // Opens the device. NotFound: no RDMA libraries, no device, or none of that name. PermissionDenied: it cannot

@@ -13,33 +13,33 @@
 
 namespace hawser::fabric {
 
-// What one queue pair's peer may READ or WRITE. Each grant is a memory window of type 2B: bound to this queue
-// pair and to exactly the range by a work request, BIND_MW, and taken back by another, LOCAL_INV; nothing is
-// pinned or mapped. These wait here until the queue pair posts them, in order, in front of what its caller
-// posts next. A grant has at most one of each in the send queue, and LOCAL_INV is signaled, so 2 * grants_max
-// places are always enough.
+// The memory that one queue pair's peer may READ or WRITE. Each grant is a memory window of type 2B. A
+// BIND_MW work request binds it to this queue pair and to exactly the range; a LOCAL_INV takes it back;
+// nothing is pinned or mapped. These work requests wait here until the queue pair posts them, in order,
+// before its caller's next ones. A grant has at most one of each in the send queue, and LOCAL_INV is
+// signaled, so 2 * grants_max places are always enough.
 //
-// Allocating a window is a system call, so they are kept, but no other queue pair gets them. Of a process
-// that is killed the kernel destroys the newest first, and a window must not be older than the ibv_qp it is
-// bound to: rxe then waits for its release for 50 s, and the process is not gone before.
+// Allocating a window is a system call, so windows are kept, but no other queue pair gets them: when a
+// process is killed, the kernel destroys its newest objects first, and a window must not be older than the
+// ibv_qp that it is bound to. Otherwise rxe waits 50 s for its release, and the process does not end before.
 //
-// A device without such windows registers the range for each grant instead: slow, and exact, but every queue
-// pair of the protection domain may use it (see windows.h). A peer that guesses the rkey, the address
-// and the moment READs what was granted to another one; a wrong guess ends its connection.
+// On a device without such windows each grant is a registration of the range: slow, and exact, but every
+// queue pair of the protection domain may use it (see windows.h). A peer that guesses the rkey, the address
+// and the moment READs what was granted to another peer; a wrong guess ends its connection.
 // Thread:   that of the queue pair.
 class VerbsGrants {
  public:
   VerbsGrants(VerbsDevice& device, const VerbsMemory& memory, bool windows, uint32_t grants_max);
   ~VerbsGrants();
 
-  // Of the send queue, for the work requests of this.
+  // Places of the send queue that its work requests need.
   uint32_t sends_max() const { return windows_enabled_ ? 2 * grants_max_ : 0; }
 
   // `range` lies in a region. As QueuePair::Grant().
   absl::StatusOr<uint32_t> Grant(const Sge& range, QueuePair::Access access);
 
-  // True: the peer cannot use it (any more). False: once the LOCAL_INV that is now queued has completed.
-  // Internal: the device did not take it back, so the queue pair must not go on.
+  // True: the peer cannot use it any more. False: it can until the LOCAL_INV, now queued, has completed.
+  // Internal: the device did not revoke it, so the queue pair must end.
   absl::StatusOr<bool> Revoke(uint32_t rkey, uint64_t wr_id);
 
   // Work requests that wait to be posted.
@@ -51,19 +51,19 @@ class VerbsGrants {
   // The LOCAL_INV of `window` has completed.
   void OnInvalidated(uint32_t window, bool ok);
 
-  // The queue pair is in error: what was queued will not be posted. Adds the wr_ids of queued revocations.
+  // The queue pair is in error: drops the queued work requests. Adds the wr_ids of queued revocations.
   void DropQueued(std::vector<uint64_t>& revocations);
 
-  // Takes everything back, without work requests: once the queue pair is in error, when none is executed any
-  // more, and before the ibv_qp is destroyed, since rxe keeps one alive that a window is bound to. What the
-  // device does not take back then is tried again by the next call.
+  // Revokes everything, without work requests: when the queue pair is in error and executes none any more,
+  // and before the ibv_qp is destroyed, since on rxe a bound window keeps it alive. The next call tries again
+  // what the device does not revoke.
   void Release();
 
  private:
   enum class State : uint8_t {
     kFree,
     kBindQueued,
-    kBound,  // BIND_MW was posted. Only an invalidation that succeeded makes it free again.
+    kBound,  // BIND_MW was posted. Only a successful invalidation frees it again.
     kInvalidateQueued,
     kInvalidating,
   };
@@ -80,7 +80,7 @@ class VerbsGrants {
   absl::StatusOr<uint32_t> GrantByRegistration(const Sge& range, int access);
   absl::Status TooMany() const;
 
-  // The upper bits of an rkey are the window's; the low 8 are ours to change at every bind (ibv_inc_rkey()).
+  // The upper bits of an rkey identify the window; the low 8 change at every bind (ibv_inc_rkey()).
   static uint32_t Key(uint32_t rkey) { return rkey >> 8; }
 
   VerbsDevice& device_;

@@ -6,12 +6,12 @@
 
 #include "absl/status/statusor.h"
 
-// The header also makes macros of these two, which would take the place of the table's members.
+// The header also defines macros of these names, which would replace the table's members.
 #undef ibv_reg_mr
 #undef ibv_query_port
 
-// What is called, by its own name. The inline functions of verbs.h (ibv_post_send, ibv_poll_cq, ...) go
-// through ibv_context::ops, so they need no entry.
+// The functions that Hawser calls, by their names. The inline functions of verbs.h (ibv_post_send,
+// ibv_poll_cq, ...) go through ibv_context::ops, so they need no entry.
 #define HAWSER_IBVERBS_FUNCTIONS(X) \
   X(ibv_fork_init)                  \
   X(ibv_open_device)                \
@@ -57,7 +57,7 @@
   X(rdma_notify)                   \
   X(rdma_disconnect)
 
-// Null where the libraries are older than rdma-core 31.
+// Null if the libraries are older than rdma-core 31.
 #define HAWSER_IBVERBS_OPTIONAL_FUNCTIONS(X) \
   X(ibv_query_ece)                           \
   X(ibv_set_ece)
@@ -81,11 +81,11 @@ struct VerbsLibrary {
   // The folder in which /sys and /dev are looked for when a device is not listed; a test makes up others.
   const char* root = "";
 
-  // Opens them, once in a process; they stay open. Any thread. NotFound: which library could not be opened,
-  // and the package that brings it.
+  // Opens them, once in a process; they stay open. Thread: any. NotFound: names the library that could not be
+  // opened, and its package.
   static absl::StatusOr<const VerbsLibrary*> Load();
 
-  // The same with names of one's choice, for tests.
+  // The same with other names, for tests.
   static absl::StatusOr<VerbsLibrary> LoadFrom(const char* ibverbs, const char* rdmacm);
 };
 

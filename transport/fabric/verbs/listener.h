@@ -10,7 +10,8 @@
 
 namespace hawser::fabric {
 
-// An rdma_cm_id that listens. When its device goes it waits for it to come back, and listens again.
+// An rdma_cm_id that listens. When its device is removed, it waits until the device is back, and listens
+// again.
 // Thread:   that of its completion queue.
 class VerbsListener final : public Listener, public VerbsSource {
  public:

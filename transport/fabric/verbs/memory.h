@@ -15,9 +15,9 @@
 
 namespace hawser::fabric {
 
-// The registered memory of one fabric. A NIC finds out about a wrong sge when it is too late, and then says
-// little; so the lkey that callers get is a place in our table, where an sge's bounds are checked before it
-// is posted, and which leads to the ibv_mr.
+// The registered memory of one fabric. A NIC detects a wrong sge late and reports little, so the lkey that
+// callers get is an index into this table, which checks an sge's bounds before it is posted, and has the
+// ibv_mr.
 // Thread:   any.
 class VerbsMemory final : public DeviceMemory {
  public:
@@ -25,14 +25,14 @@ class VerbsMemory final : public DeviceMemory {
   VerbsMemory(VerbsDevice& device, bool windows);
   ~VerbsMemory() override;
 
-  // While the device is gone the region is only noted, and registered when it is back.
+  // While the device is gone the region is only recorded; it is registered when the device is back.
   absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(uint8_t* address, size_t length_bytes);
 
   bool Contains(const Sge& sge) const { return regions_.Contains(sge); }
-  // Of a `sge` that Contains() refused.
+  // Why Contains() refused `sge`.
   absl::Status Refusal(const Sge& sge) const { return regions_.Refusal(sge); }
 
-  // Of a `sge` that lies in a region. Null: the device has just gone.
+  // The region of an `sge` that Contains() accepted. Null: the device has just been removed.
   ibv_mr* mr(const Sge& sge) const {
     return mrs_[RegionTable::IndexOf(sge.lkey)].load(std::memory_order_relaxed);
   }

@@ -14,9 +14,8 @@ struct VerbsFabricOptions {
   // the first device with an active port.
   std::string device;
 
-  // Tries after the first one, 0 to 6. A SEND that finds no posted receive is tried again after about 1 ms, a
-  // packet that is not acknowledged after `ack_timeout`. 7 would be for ever: always of RNR, with some
-  // drivers of both.
+  // Retries, 0 to 6. A SEND that finds no posted receive is retried after about 1 ms, an unacknowledged
+  // packet after `ack_timeout`. 7 would mean for ever: always for RNR, with some drivers for both.
   uint8_t rnr_retry_count = 6;
   uint8_t retry_count = 6;
 
@@ -25,12 +24,12 @@ struct VerbsFabricOptions {
   // own value is 19: 2 s.
   uint8_t ack_timeout = 14;
 
-  // RDMA_OPTION_ID_TOS of each connection that this side makes: see RuntimeOptions::rdma_traffic_class.
-  // Empty: the connection manager's own. A connection that cannot have it fails.
+  // RDMA_OPTION_ID_TOS of each connection that this side dials: see RuntimeOptions::rdma_traffic_class.
+  // Empty: the connection manager's default. If it cannot be set, connecting fails.
   std::optional<uint8_t> traffic_class;
 
-  // Sends of at most so many bytes are copied into the send queue, so that the NIC need not fetch them by
-  // another transfer over the bus. The device may grant less.
+  // Sends of at most this many bytes are copied into the send queue, which spares the NIC another transfer
+  // over the bus. The device may grant less.
   uint32_t inline_bytes = 192;
 
   int listen_backlog = 1024;
@@ -41,7 +40,7 @@ struct VerbsFabricOptions {
   // it look at a window's bounds.
   std::optional<bool> memory_windows;
 
-  // Null: the machine's own. A test's stand-in outlives the fabric.
+  // Null: the machine's libraries. A fake for tests must outlive the fabric.
   const VerbsLibrary* library = nullptr;
 };
 

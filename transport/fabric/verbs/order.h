@@ -1,10 +1,10 @@
 #ifndef HAWSER_TRANSPORT_FABRIC_VERBS_ORDER_H_
 #define HAWSER_TRANSPORT_FABRIC_VERBS_ORDER_H_
 
-// What a device does puts threads in order: a thread that has polled the completion of a SEND's receive sees
-// all that was done before the SEND was posted. ThreadSanitizer sees neither the device nor rdma-core, which
-// is not compiled with it, so it is told here. As with its own sockets there is one order for all of them: a
-// race between two threads that post and poll in between is not found. Nothing in other builds.
+// A device orders threads: a thread that has polled the completion of a SEND's receive sees everything that
+// was done before the SEND was posted. ThreadSanitizer sees neither the device nor rdma-core, which is not
+// compiled with it, so these functions tell it. As for sockets there is one order for all devices, so it does
+// not find a race between two threads that post and poll in between. They do nothing in other builds.
 
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>

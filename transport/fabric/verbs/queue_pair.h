@@ -25,10 +25,10 @@ namespace hawser::fabric {
 // An RC queue pair and its rdma_cm_id. Posting and completing are in queue_pair.cc, connecting and
 // ending in connect.cc, the states of the ibv_qp in qp_states.cc.
 //
-// The ibv_qp exists from the resolved route (or Accept()) on; receives that were posted before wait for it.
-// After Disconnect() it is in error and flushes; a last signaled work request, posted then, tells when sends
-// that were not signaled are back too. The ibv_qp of a device that has failed is destroyed instead, and what
-// it held given back.
+// The ibv_qp exists from the resolved route (or Accept()) on; receives that were posted earlier wait for it.
+// After Disconnect() it is in error and flushes. A last signaled work request, posted then, shows when the
+// unsignaled sends have ended as well. The ibv_qp of a device that has failed is destroyed instead, and its
+// work requests completed.
 class VerbsQueuePair final : public QueuePair, public VerbsSource, private AsyncEventHandler {
  public:
   VerbsQueuePair(VerbsCompletionQueue& completion_queue, const VerbsMemory& memory,
@@ -65,7 +65,7 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   using State = VerbsQueuePairState::State;
   using Event = VerbsQueuePairState::Event;
 
-  // For the handler, from the next Poll().
+  // For the handler, from the next Poll() on.
   struct News {
     bool established = false;
     bool ended = false;
@@ -108,7 +108,7 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   void OnConnectResponse(const VerbsCmEvent& event);
   void Establish(const VerbsCmEvent& event);
 
-  // Into kError. The handler hears of it from the next Poll(), unless Disconnect() was called.
+  // Moves to kError. The next Poll() notifies the handler, unless Disconnect() was called.
   void Fail(absl::Status why, absl::string_view private_data = {});
   void EnterError();
   void DropId();
@@ -129,18 +129,18 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   ConnectionHandler& handler_;
   const QueuePairOptions options_;
   const uint32_t token_;
-  const uint32_t number_;  // That no ibv_qp has: those have 24 bits.
+  const uint32_t number_;  // Differs from every ibv_qp's, which have 24 bits.
   uint32_t qp_num_;        // Of the ibv_qp, while there is one.
   uint32_t read_depth_;
   uint32_t inline_bytes_ = 0;  // Granted by the device.
   State state_ = State::kIdle;
   bool accepted_ = false;  // By Accept(), rather than by the peer.
   bool was_established_ = false;
-  bool ended_ = false;         // The handler hears, or has heard, of the end.
-  bool disconnected_ = false;  // By Disconnect(): the handler hears nothing more.
+  bool ended_ = false;         // The handler was, or will be, notified of the end.
+  bool disconnected_ = false;  // By Disconnect(): the handler is not called any more.
   bool abandoning_ = false;    // Abandon() follows, once what has completed is delivered.
   uint64_t collected_ = 0;     // What has completed before the end: see VerbsCompletionQueue::Delivered().
-  bool lost_ = false;          // No completion will come any more.
+  bool lost_ = false;          // There will be no more completions.
   bool scheduled_ = false;
   bool entered_ = false;  // The completion queue, so that the device stays.
   rdma_cm_id* id_ = nullptr;

@@ -5,14 +5,14 @@
 
 namespace hawser::fabric {
 
-// What a VerbsQueuePair goes through, as a table. Events of the connection manager that come late, or twice,
-// are dropped before anything moves; kImpossible is what only a bug of ours could cause.
+// The states of a VerbsQueuePair, as a table. Late or repeated events of the connection manager are dropped
+// before any move. Only a bug of this library can lead to kImpossible.
 struct VerbsQueuePairState {
   enum class State : uint8_t {
     kIdle,        // Neither Connect() nor Accept() yet.
     kResolving,   // The address, then the route.
     kConnecting,  // rdma_connect() is called.
-    kAccepting,   // rdma_accept() is called: work can be posted, and the peer may send already.
+    kAccepting,   // rdma_accept() is called: work can be posted, and the peer may already send.
     kEstablished,
     kError,  // Everything posted is being flushed.
     kImpossible,

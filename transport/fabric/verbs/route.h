@@ -6,8 +6,8 @@
 
 #include "hawser/base/socket_address.h"
 
-// Which RDMA device a connection takes, asked of the kernel's tables and not of librdmacm, which would open
-// all of them.
+// Finds the RDMA device of a connection, from the kernel's tables and not from librdmacm, which would open
+// all devices.
 // Thread:   any. Does not block.
 namespace hawser::fabric {
 
@@ -15,10 +15,10 @@ namespace hawser::fabric {
 // `sysfs`: where that is mounted.
 std::string VerbsDeviceOf(const SocketAddress& local, const std::string& sysfs = "/sys");
 
-// How many devices there are.
+// The number of devices.
 size_t VerbsDeviceCount(const std::string& sysfs = "/sys");
 
-// The address that this machine sends from to `remote`, by its routing table, with port 0; AF_UNSPEC: no
+// The address from which this machine sends to `remote`, by its routing table, with port 0; AF_UNSPEC: no
 // route.
 SocketAddress RouteSource(const SocketAddress& remote);
 

@@ -8,9 +8,9 @@
 
 namespace hawser::fabric {
 
-// What is in the send queue of an ibv_qp, oldest first: the callers' work requests and those of the fabric's
-// own. A work request is known by its sequence number, modulo 2^32, because after an error nothing else of a
-// completion means anything.
+// The work requests in the send queue of an ibv_qp, oldest first: those of the caller and those of the
+// fabric. A sequence number, modulo 2^32, identifies each, because after an error only the wr_id of a
+// completion is valid.
 // Thread:   that of the queue pair.
 class VerbsSendRing {
  public:
@@ -18,8 +18,8 @@ class VerbsSendRing {
     kCaller,      // Of PostSend().
     kBind,        // BIND_MW of a Grant().
     kInvalidate,  // LOCAL_INV of a Revoke().
-    kDrain,       // Posted last, to an ibv_qp in error: when it is back, everything is.
-    kSilent,      // Of a PostSend() that failed halfway: its caller believes that nothing was posted.
+    kDrain,       // Posted last, to an ibv_qp in error: when it completes, everything has.
+    kSilent,      // Of a PostSend() that failed halfway: to its caller nothing was posted.
   };
   struct Entry {
     uint64_t wr_id = 0;   // kCaller, kInvalidate: the caller's.
@@ -41,7 +41,7 @@ class VerbsSendRing {
 
   // Returns its number.
   uint32_t Push(const Entry& entry);
-  // Takes back the last `count`, which were not posted after all.
+  // Removes the last `count`, which could not be posted.
   void Unpush(uint32_t count);
 
   // `number`, which is outstanding and of kCaller, becomes kSilent.

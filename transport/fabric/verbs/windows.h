@@ -3,10 +3,10 @@
 
 #include <infiniband/verbs.h>
 
-// Which devices confine a grant to one connection. Without memory windows of type 2B, a grant is a
-// registration for as long as the call: exact in its range, but any queue pair of the protection domain may
-// use it. That domain is one for all connections of a process, since the pool is registered in it: a domain
-// for each connection would mean to register the pool's slabs, gigabytes, for each.
+// Decides which devices confine a grant to one connection. Without memory windows of type 2B, a grant is a
+// registration that lasts as long as the call: exact in its range, but any queue pair of the protection
+// domain may use it. All connections of a process share one domain, because the pool is registered in it:
+// with a domain for each connection the pool's slabs, gigabytes, would have to be registered for each.
 namespace hawser::fabric {
 
 // Not on iWARP: none of its drivers has them (irdma and cxgb4 have type 1), and completions out of order, see
@@ -18,7 +18,7 @@ inline bool HasWindows(const ibv_device_attr& attr, bool iwarp) {
 // The kernel's software RoCE, by whatever name: its RXE_VENDOR_ID.
 inline bool IsRxe(const ibv_device_attr& attr, bool iwarp) { return attr.vendor_id == 0xffffff && !iwarp; }
 
-// What VerbsFabricOptions::memory_windows is if it is not set. Why not on rxe is said there.
+// The default of VerbsFabricOptions::memory_windows, which explains why rxe has none.
 inline bool UsesWindows(const ibv_device_attr& attr, bool iwarp) {
   return HasWindows(attr, iwarp) && !IsRxe(attr, iwarp);
 }
