@@ -154,7 +154,7 @@ TEST_F(VerbsCallsTest, ALargeCallRegistersNothing) {
   EXPECT_EQ(verbs_.registrations, 0u);
   ASSERT_EQ(verbs_.posted.size(), 2u);
   for (const auto& [qp, posted] : verbs_.posted) {
-    EXPECT_EQ(posted.receives, 8u);
+    EXPECT_LE(posted.receives, 16u);  // In chains: some may be for the calls that follow.
     EXPECT_EQ(posted.sends.at(IBV_WR_SEND), 8u);
     EXPECT_EQ(posted.sends.at(IBV_WR_RDMA_READ), 8 * kBytes / kReadChunkBytes);
     EXPECT_EQ(posted.sends.at(IBV_WR_BIND_MW), 8u);
