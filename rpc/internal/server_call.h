@@ -61,6 +61,7 @@ class ServerCall {
   HandlerStage stage() const { return stage_.load(std::memory_order_relaxed); }
   // Of the poller's clock.
   int64_t started_ns() const { return started_ns_; }
+  int64_t deadline_ns() const { return deadline_ns_; }  // kNever: none.
   // Never null.
   transport::OutgoingMessagePtr TakeReply();
   // Returns it to its initial state.

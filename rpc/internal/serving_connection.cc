@@ -242,6 +242,16 @@ absl::Status ServingConnection::Unimplemented(uint64_t interface_id, uint16_t or
 
 // ---- Answers.
 
+// A handler that stops because of the deadline may return Cancelled, and its answer may arrive before the
+// caller's own timer runs.
+absl::Status ServingConnection::WhyCancelled(const ServerCall& call, const absl::Status& status) const {
+  if (poller_.environment().NowNs() < call.deadline_ns()) return status;
+  absl::Status expired(absl::StatusCode::kDeadlineExceeded, status.message());
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& payload) { expired.SetPayload(url, payload); });
+  return expired;
+}
+
 void ServingConnection::Answer(ServerCall& call, const absl::Status& status) {
   poller_.AssertHeld();
   const transport::ExchangeId id = call.id();
@@ -251,7 +261,8 @@ void ServingConnection::Answer(ServerCall& call, const absl::Status& status) {
   by_slot_[id.slot] = nullptr;
   Add(counters_.calls_running, -1);
   if (connection_ == nullptr) return;
-  if (!status.ok()) return SendError(id, status, false);
+  if (!status.ok())
+    return SendError(id, absl::IsCancelled(status) ? WhyCancelled(call, status) : status, false);
   absl::StatusCode code = absl::StatusCode::kResourceExhausted;
   if (absl::Status sent = SendReply(call, code); !sent.ok()) {
     SendError(id,

@@ -143,6 +143,8 @@ class ServingConnection final : transport::ConnectionObserver,
   void Opened(transport::Connection* connection, const transport::ConnectionOptions& options);
   const MethodTable::Entry* Find(uint64_t interface_id, uint16_t ordinal);
   absl::Status Unimplemented(uint64_t interface_id, uint16_t ordinal) const;
+  // `status`, which is Cancelled; DeadlineExceeded with its text if the call's deadline has passed.
+  absl::Status WhyCancelled(const ServerCall& call, const absl::Status& status) const;
   // Not OK: nothing was sent. Sets `code` if the reply was built wrong; leaves it if it exceeds a limit of
   // either side.
   absl::Status SendReply(ServerCall& call, absl::StatusCode& code);

@@ -79,6 +79,25 @@ TEST_P(LateDeadlineTest, ConnectEndsAtItsTimeoutThoughACallbackHolds) {
 INSTANTIATE_TEST_SUITE_P(OfHalfASecondAndOfMore, LateDeadlineTest,
                          ::testing::Values(absl::Milliseconds(500), absl::Milliseconds(1500)));
 
+// What the handler says then may be there before the caller's own timer runs.
+TEST_F(LateDeadlineTest, AHandlerThatStopsAtTheDeadlineIsNotTakenForOneThatCancels) {
+  Box<bool> stopped;
+  slow_.probe.on_act = [&](ServerContext& context, uint64_t) {
+    while (!context.cancelled()) continue;
+    stopped.Put(true);
+    return absl::CancelledError("stopped on purpose");
+  };
+  const auto channel = slow_.Connect();
+  Box<absl::Status> result;
+  SendAct(channel, 1, {.timeout = absl::Milliseconds(100)}).Then([&](auto reply) {
+    result.Put(reply.status());
+  });
+  Hold();
+  stopped.Take();
+  Release();
+  EXPECT_THAT(result.Take(), HasCode(absl::StatusCode::kDeadlineExceeded));
+}
+
 TEST_F(LateDeadlineTest, AWaitThatBeginsLateEndsAtTheDeadlineOfTheCall) {
   slow_.probe.on_act = slow_.held.Handler();
   const auto channel = slow_.Connect();

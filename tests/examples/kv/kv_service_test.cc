@@ -239,7 +239,8 @@ TEST_F(KvServiceTest, AKeptValueCountsTheMemoryThatItHolds) {
   auto stats = kv.Stats().Send().Wait();
   ASSERT_TRUE(stats.ok());
   EXPECT_EQ((*stats)->getValueBytes(), 3u << 20);
-  EXPECT_GE((*stats)->getMemoryBytes() + (64 << 10), server_.stats().leased_bytes - before);
+  // Beside it the connection leases receives, more of them once something was READ.
+  EXPECT_GE((*stats)->getMemoryBytes() + (256 << 10), server_.stats().leased_bytes - before);
 }
 
 TEST_F(KvServiceTest, AnEmptyValueIsAValue) {
