@@ -365,8 +365,9 @@ void Connection::OnExchangeEnded() {
 }
 
 uint32_t Connection::messages_that_may_come() const {
-  const uint32_t control =
-      control_.waiting_since_ns() == kNever ? 1 : 2;  // A request, and an answer to ours.
+  // A request, and an answer to ours. The side that sends requests always has both receives: a ping must not wait
+  // for memory.
+  const uint32_t control = control_.waiting_since_ns() == kNever && requester_ == nullptr ? 1 : 2;
   return control + (requester_ != nullptr ? requester_->in_flight() : responder_->requests_that_may_come());
 }
 
@@ -374,7 +375,11 @@ uint32_t Connection::answers_that_may_come() const {
   return requester_ != nullptr ? messages_that_may_come() : 0;
 }
 
-void Connection::OnBulk() { receive_ring_.Promise(); }
+// At once, before a sink takes the memory.
+void Connection::OnBulk() {
+  if (!receive_ring_.Promise() || !ready_ || receive_ring_.waits_for_memory()) return;
+  if (!receive_ring_.Refill(answers_that_may_come(), control_.received())) poller_.MarkForFlush(this);
+}
 
 // Between two calls nothing but pings may have come, and nothing of ours waits for the peer.
 void Connection::OnInterval() {
@@ -576,13 +581,16 @@ void Connection::Flush() {
       receive_ring_.RefillLater();
       // What there is may do. Else our messages wait, or their answers would meet no receive. If the peer's
       // messages can wait, ours need not: one receive after the other does.
-      const bool few = receive_ring_.may_be_empty() ? receive_ring_.posted() == 0
-                                                    : receive_ring_.posted() < messages_that_may_come();
-      if (few && (send_queue_.has_queued() || receive_ring_.may_be_empty()) && !starved_timer_.is_set()) {
+      const bool waits = receive_ring_.kind() == ReceiveRing::Kind::kWaitedFor;
+      const bool few =
+          waits ? receive_ring_.posted() == 0 : receive_ring_.posted() < messages_that_may_come();
+      if (few && (send_queue_.has_queued() || waits) && !starved_timer_.is_set()) {
         poller_.timers().Set(starved_timer_, After(poller_.now_ns(), options_.keepalive_timeout));
       }
-      if (few && !receive_ring_.may_be_empty()) return;
+      if (few && !waits) return;
       if (!few) OnReceivesFilled();  // Or enough of them.
+    } else {
+      OnReceivesFilled();
     }
     if (carries_traffic() && send_queue_.has_queued()) {
       if (absl::Status status = send_queue_.Flush(); !status.ok()) {

@@ -182,6 +182,7 @@ void Inbounds::Pump() {
     if (!share_.Take(bytes)) return;
     const fabric::Sge sink = {inbound.sink_, bytes, inbound.lkey_};
     port_.OnBulk();
+    if (failed_) return share_.Return(bytes);
     // False: the connection has failed.
     if (!sends_.PushRead(sink, segment.address + inbound.next_offset_, segment.rkey, &inbound)) {
       return share_.Return(bytes);

@@ -51,10 +51,11 @@ void ReceiveRing::Want(uint32_t wanted) {
 }
 
 void ReceiveRing::Grow(uint32_t control_messages) {
+  if (full_) return;
   if (kind_ == Kind::kForAnswers) {
     wanted_ = std::min(may_come_ + spare_, static_cast<uint32_t>(entries_.size()));
     spare_ = std::min(spare_ + 1, spare_max_);
-  } else if (may_be_empty() &&
+  } else if (kind_ == Kind::kWaitedFor &&
              // At the end of the turn before, more than half of it was there.
              (posted() + control_messages <= wanted_ / 4 ||
               (refills_ > kIdleRefills && wanted_ < kOneByOne))) {
@@ -62,12 +63,16 @@ void ReceiveRing::Grow(uint32_t control_messages) {
   }
 }
 
-void ReceiveRing::Promise() {
-  if (kind_ == Kind::kWaitedFor) Want(static_cast<uint32_t>(entries_.size()));
+bool ReceiveRing::Promise() {
+  if (full_ || kind_ == Kind::kPromised) return false;
+  full_ = true;
+  Want(static_cast<uint32_t>(entries_.size()));
+  return true;
 }
 
 void ReceiveRing::OnIdle(uint32_t may_come) {
   if (std::exchange(refills_, 0) > kIdleRefills || kind_ == Kind::kPromised || waits_for_memory()) return;
+  full_ = false;
   if (kind_ == Kind::kForAnswers) {
     wanted_ = may_come_ = may_come;
     spare_ = 0;

@@ -17,6 +17,8 @@ class Port;
 //
 //   kForAnswers   The peer answers: each message of ours brings its receive. The ring holds one receive for each
 //                 exchange in flight, what control may need, and a few to spare. It shrinks as answers come.
+//                 While there are large messages it has what kPromised has: one that READs until the pool is
+//                 empty must be able to go on.
 //   kPromised     The peer sends requests, and the handshake has promised it a receive for each slot. All are
 //                 posted at any time, and some to spare.
 //   kWaitedFor    Likewise, but a message that finds no receive waits (QueuePairOptions::sends_wait). The ring
@@ -53,18 +55,17 @@ class ReceiveRing final : public MemoryQueue::Waiter {
   // The queue pair is no more: none is posted.
   void Abandon();
 
-  // kWaitedFor: from the next refill on it has as many as kPromised.
-  void Promise();
+  // Something is about to be READ, which takes memory: until OnIdle() the ring has as many as kPromised, from the
+  // next refill on. False: it had.
+  bool Promise();
   // Nothing is under way. If there was next to nothing since the last call, withdraws what an idle connection
   // does not need, as far as the fabric can.
   void OnIdle(uint32_t may_come);
 
   Kind kind() const { return kind_; }
-  // kWaitedFor: a message of the peer may find no receive.
-  bool may_be_empty() const { return kind_ == Kind::kWaitedFor && wanted_ < entries_.size(); }
   // There are fewer than it takes to go on, or all that there was to spare has been used up.
   bool wants_refill(uint32_t may_come) const {
-    return posted() < (kind_ == Kind::kForAnswers ? may_come : posted_min_);
+    return posted() < (kind_ == Kind::kForAnswers && !full_ ? may_come : posted_min_);
   }
   uint32_t posted() const { return static_cast<uint32_t>(entries_.size() - missing_.size()); }
 
@@ -80,11 +81,12 @@ class ReceiveRing final : public MemoryQueue::Waiter {
   uint32_t buffer_bytes_ = 0;
   Kind kind_ = Kind::kPromised;
   bool opened_ = false;            // It was refilled before.
+  bool full_ = false;              // By Promise().
   uint32_t spare_max_ = 1;         // Beside what is promised.
   uint32_t spare_ = 0;             // kForAnswers: grows with use.
   uint32_t may_come_ = 0;          // kForAnswers: at the last refill.
   uint32_t wanted_ = 0;            // Receives, after a refill.
-  uint32_t posted_min_ = 0;        // Not kForAnswers: with fewer it is refilled.
+  uint32_t posted_min_ = 0;        // With fewer it is refilled, unless only `may_come` counts.
   uint32_t refills_ = 0;           // Since OnIdle().
   uint32_t control_messages_ = 0;  // At the last refill.
   std::vector<Lease> entries_;

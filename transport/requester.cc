@@ -96,6 +96,11 @@ void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_
                                                      header.slot, ", which is not waiting for an answer"));
   }
   Slot& slot = *found;
+  // Before the sink, or the READ, takes memory.
+  if (message.remote_bytes > port_.queue_pair().push_bytes_max()) {
+    port_.OnBulk();
+    if (!port_.carries_traffic()) return;
+  }
   slot.owes_cancel = false;
   if (slot.state == State::kAbandoned) {
     if (message.remote_bytes != 0) OweRelease(slot);

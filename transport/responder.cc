@@ -46,6 +46,11 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
   if (header.slot >= slots_.size()) {
     return port_.Fail(Violation::kSlot, absl::StrCat("used slot ", header.slot, " of ", slots_.size()));
   }
+  // Before the sink, or the READ, takes memory.
+  if (message.remote_bytes > port_.queue_pair().push_bytes_max()) {
+    port_.OnBulk();
+    if (!port_.carries_traffic()) return;
+  }
   Slot& slot = At(header.slot);
   if (slot.state != State::kFree && slot.state != State::kGranted) {
     return port_.Fail(Violation::kSlot,

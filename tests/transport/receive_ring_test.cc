@@ -164,15 +164,16 @@ class WaitingRingWithoutMemoryTest : public ::testing::Test {
     options.pool.limit_bytes = 8 * kMiB;
     return options;
   }
-  void TakeAll() {
+  void TakeAll() { TakeAll(world_.server.buffers()); }
+  void TakeAll(BufferPool& buffers) {
     while (true) {
-      absl::StatusOr<Lease> lease = world_.server.buffers().Acquire(4096);
+      absl::StatusOr<Lease> lease = buffers.Acquire(4096);
       if (!lease.ok()) return;
       leases_.push_back(*std::move(lease));
     }
   }
 
-  World world_{{}, SmallPool(), Tcp};
+  World world_{SmallPool(), SmallPool(), Tcp};
   std::vector<Lease> leases_;
 };
 
@@ -192,6 +193,60 @@ TEST_F(WaitingRingWithoutMemoryTest, RequestsWaitForMemoryWithoutRnr) {
     for (auto& request : link.server.requests) link.Echo(std::move(request));
   });
   ASSERT_TRUE(world_.RunUntil([&] { return calls[3].done(); }));
+  EXPECT_EQ(link.client_observer.closings + link.server_observer.closings, 0);
+}
+
+// What a large request needs first are receives: a READ must not be held back for want of them.
+TEST_F(WaitingRingWithoutMemoryTest, ALargeRequestWaitsForMemoryAndItsConnectionStays) {
+  Link link(world_, {.slots = 32});
+  absl::StatusOr<Lease> large = world_.server.buffers().Acquire(kMiB);
+  ASSERT_TRUE(large.ok());
+  TakeAll();
+  *large = Lease();
+  PendingCall call;
+  ASSERT_TRUE(link.Send(call, kMiB - 4096).ok());
+  world_.Pass(absl::Seconds(6), absl::Milliseconds(50));
+  EXPECT_EQ(link.client_observer.closings + link.server_observer.closings, 0);
+  leases_.clear();
+  world_.Pass(absl::Milliseconds(2));
+  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 1; }));
+}
+
+TEST_F(WaitingRingWithoutMemoryTest, ALargeResponseIsSentWithoutMemoryForReceives) {
+  Link link(world_, {.slots = 32});
+  PendingCall call;
+  ASSERT_TRUE(link.Send(call, 64).ok());
+  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 1; }));
+  OutgoingMessagePtr response = NewMessage(world_.server.messages(), kMiB);
+  TakeAll();
+  world_.OnServer([&] { EXPECT_TRUE(link.server_end->Respond(link.server.requests[0].id, response).ok()); });
+  ASSERT_TRUE(world_.RunUntil([&] { return call.done(); }));
+  EXPECT_TRUE(call.response.ok()) << call.status();
+}
+
+// The response that is READ holds the last of the memory.
+TEST_F(WaitingRingWithoutMemoryTest, AClientThatReadsSendsSmallRequestsWithoutMemoryForReceives) {
+  Link link(world_, {.slots = 8});
+  PendingCall large, small;
+  OutgoingMessagePtr request = NewMessage(world_.client.messages(), 64);
+  ASSERT_TRUE(link.Send(large, 64).ok());
+  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 1; }));
+  ASSERT_TRUE(link.Respond(link.server.requests[0].id, 4 * kMiB).ok());
+  ASSERT_TRUE(world_.RunUntil([&] { return link.client_counts().reads != 0; }));
+  TakeAll(world_.client.buffers());
+  ASSERT_TRUE(link.Send(small, std::move(request)).ok());
+  ASSERT_TRUE(world_.RunUntil([&] { return large.done() && link.server.requests.size() == 2; }));
+  EXPECT_TRUE(large.response.ok()) << large.status();
+  world_.Pass(absl::Seconds(6), absl::Milliseconds(50));
+  EXPECT_EQ(link.client_observer.closings + link.server_observer.closings, 0);
+}
+
+TEST_F(WaitingRingWithoutMemoryTest, AnIdleConnectionGoesOnAnsweringPings) {
+  Link link(world_, {.slots = 4, .keepalive_interval = absl::Seconds(1)});
+  world_.Pass(absl::Seconds(5), absl::Milliseconds(50));
+  TakeAll();
+  TakeAll(world_.client.buffers());
+  world_.Pass(absl::Seconds(15), absl::Milliseconds(50));
   EXPECT_EQ(link.client_observer.closings + link.server_observer.closings, 0);
 }
 
