@@ -365,8 +365,8 @@ void Connection::OnExchangeEnded() {
 }
 
 uint32_t Connection::messages_that_may_come() const {
-  // A request, and an answer to ours. The side that sends requests always has both receives: a ping must not wait
-  // for memory.
+  // A request, and an answer to ours. The side that sends requests always has both receives: a ping must not
+  // wait for memory.
   const uint32_t control = control_.waiting_since_ns() == kNever && requester_ == nullptr ? 1 : 2;
   return control + (requester_ != nullptr ? requester_->in_flight() : responder_->requests_that_may_come());
 }

@@ -58,8 +58,8 @@ class Port : public PollerClient {
   virtual void OnExchangeEnded() = 0;
   // All wanted receives are posted, or enough to continue.
   virtual void OnReceivesFilled() = 0;
-  // Something is about to be READ, by this side or by the peer. What either has to send for that must not wait
-  // for a receive, or memory could wait for itself. May fail the connection.
+  // Something is about to be READ, by this side or by the peer. What either has to send for that must not
+  // wait for a receive, or memory could wait for itself. May fail the connection.
   virtual void OnBulk() = 0;
 
  protected:

@@ -15,14 +15,14 @@ class Port;
 // pool, so code that keeps a message starves no other. What is missing is posted in chains, which spares
 // small calls a post each. How many receives are posted depends on what bounds the peer:
 //
-//   kForAnswers   The peer answers: each message of ours brings its receive. The ring holds one receive for each
-//                 exchange in flight, what control may need, and a few to spare. It shrinks as answers come.
+//   kForAnswers   The peer answers: each message of ours brings its receive. The ring holds one receive for
+//                 each exchange in flight, what control may need, and a few to spare. It shrinks as answers come.
 //                 While there are large messages it has what kPromised has: one that READs until the pool is
 //                 empty must be able to go on.
 //   kPromised     The peer sends requests, and the handshake has promised it a receive for each slot. All are
 //                 posted at any time, and some to spare.
-//   kWaitedFor    Likewise, but a message that finds no receive waits (QueuePairOptions::sends_wait). The ring
-//                 starts with two receives. It doubles, up to what kPromised has, each time one turn takes
+//   kWaitedFor    Likewise, but a message that finds no receive waits (QueuePairOptions::sends_wait). The
+//                 ring starts with two receives. It doubles, up to what kPromised has, each time one turn takes
 //                 nearly all of it. It must not be empty while something else has to come through behind a
 //                 message that waits (the answer to a READ): then, too, it has what kPromised has.
 //
@@ -55,8 +55,8 @@ class ReceiveRing final : public MemoryQueue::Waiter {
   // The queue pair is no more: none is posted.
   void Abandon();
 
-  // Something is about to be READ, which takes memory: until OnIdle() the ring has as many as kPromised, from the
-  // next refill on. False: it had.
+  // Something is about to be READ, which takes memory: from the next refill until OnIdle() the ring has as many
+  // as kPromised. False: it had.
   bool Promise();
   // Nothing is under way. If there was next to nothing since the last call, withdraws what an idle connection
   // does not need, as far as the fabric can.
