@@ -152,7 +152,6 @@ void Measure() {
   const absl::Time end = absl::Now() + kIntervalsUntilIdle * options.keepalive_interval;
   Memory client_now = OfClient(*runtime), server_now = OfServer(server, channels[0]);
   while (absl::Now() < end && each.LeasedAndHeapKib(client_now, server_now) > worst_kib + 1) {
-    usleep(static_cast<useconds_t>(absl::ToInt64Microseconds(options.keepalive_interval / 4)));
     client_now = OfClient(*runtime);
     server_now = OfServer(server, channels[0]);
   }

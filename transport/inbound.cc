@@ -101,6 +101,12 @@ Inbounds::Fit Inbounds::Receive(Inbound& inbound, const ParsedMessage& parsed, L
   return Fit::kAnnounced;
 }
 
+void Inbounds::Fetch(Inbound& inbound, const ParsedMessage& parsed) {
+  // Before the sink takes memory. What may be pushed is perhaps not READ.
+  if (parsed.remote_bytes > port_.queue_pair().push_bytes_max()) port_.OnBulk();
+  if (!failed_) admission_.Announce(inbound, parsed.remote_bytes, account_);
+}
+
 void Inbounds::Start(Inbound& inbound) {
   inbound.queued_ = true;
   ready_.push_back(&inbound);

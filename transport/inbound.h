@@ -120,9 +120,7 @@ class Inbounds final : ReadShare::Owner, PullAccount::Owner {
 
   // Asks for memory for what was announced, and READs it: OnRead() or OnStopped() follows, never inside this
   // call. OnShort() may be called inside it. If a READ finds no room, the connection has failed.
-  void Fetch(Inbound& inbound, const ParsedMessage& parsed) {
-    admission_.Announce(inbound, parsed.remote_bytes, account_);
-  }
+  void Fetch(Inbound& inbound, const ParsedMessage& parsed);
   // The announced `inbound` is not wanted any more. True: it has ended. False: OnStopped() follows.
   bool Stop(Inbound& inbound);
   // The memory READ for `inbound` no longer counts: it was returned, or the application owns it. No effect if

@@ -35,15 +35,6 @@ Requester::Requester(const ExchangeParts& parts, uint32_t slots)
   for (uint32_t i = slots; i > 0; --i) free_.push_back(static_cast<uint16_t>(i - 1));
 }
 
-Requester::Slot& Requester::At(uint16_t number) {
-  std::unique_ptr<Slot>& slot = slots_[number];
-  if (slot == nullptr) {
-    slot = std::make_unique<Slot>();
-    slot->number = number;
-  }
-  return *slot;
-}
-
 void Requester::Move(Slot& slot, Event event) {
   slot.state = Moved<RequesterSlot>(slot.state, event, [&] {
     return absl::StrCat("slot ", slot.number, " of ", slots_.size(), ", connection to ", port_.peer(), ",");
@@ -53,7 +44,7 @@ void Requester::Move(Slot& slot, Event event) {
 absl::StatusOr<ExchangeId> Requester::Send(OutgoingMessagePtr& request, int64_t deadline_ns,
                                            ResponseHandler& handler) {
   if (free_.empty()) return absl::ResourceExhaustedError("every slot is busy");
-  Slot& slot = At(free_.back());
+  Slot& slot = slots_.At(free_.back());
   Header header;
   header.kind = Kind::kRequest;
   header.slot = free_.back();
@@ -78,9 +69,9 @@ absl::StatusOr<ExchangeId> Requester::Send(OutgoingMessagePtr& request, int64_t 
 }
 
 void Requester::Cancel(ExchangeId id) {
-  if (id.slot >= slots_.size() || slots_[id.slot] == nullptr) return;
-  Slot& slot = *slots_[id.slot];
-  if (slot.generation != id.generation || slot.handler == nullptr) return;
+  Slot* const found = slots_.Find(id.slot);
+  if (found == nullptr || found->generation != id.generation || found->handler == nullptr) return;
+  Slot& slot = *found;
   slot.owes_cancel = slot.state == State::kWaiting;
   if (slot.owes_cancel) ++owing_;
   GiveUp(slot, absl::CancelledError("cancelled by the caller"));
@@ -89,18 +80,13 @@ void Requester::Cancel(ExchangeId id) {
 
 void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes) {
   const Header& header = message.header;
-  Slot* const found = header.slot < slots_.size() ? slots_[header.slot].get() : nullptr;
+  Slot* const found = slots_.Find(header.slot);
   if (found == nullptr || (found->state != State::kWaiting && found->state != State::kAbandoned) ||
       found->generation != header.generation) {
     return port_.Fail(Violation::kSlot, absl::StrCat("answered exchange ", header.generation, " of slot ",
                                                      header.slot, ", which is not waiting for an answer"));
   }
   Slot& slot = *found;
-  // Before the sink, or the READ, takes memory.
-  if (message.remote_bytes > port_.queue_pair().push_bytes_max()) {
-    port_.OnBulk();
-    if (!port_.carries_traffic()) return;
-  }
   slot.owes_cancel = false;
   if (slot.state == State::kAbandoned) {
     if (message.remote_bytes != 0) OweRelease(slot);
@@ -127,20 +113,20 @@ void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_
 }
 
 void Requester::OnShort(uint16_t index) {
-  Slot& slot = *slots_[index];
+  Slot& slot = slots_.At(index);
   // A large request may hold just the memory that its response needs.
   if (slot.request != nullptr && slot.request->has_grants()) ReleaseRequest(slot);
 }
 
 void Requester::OnRead(uint16_t index, IncomingMessagePtr message) {
-  Slot& slot = *slots_[index];
+  Slot& slot = slots_.At(index);
   OweRelease(slot);
   Deliver(slot, Event::kRead, std::move(message));
 }
 
 void Requester::OnStopped(uint16_t index) {
-  OweRelease(*slots_[index]);
-  Free(*slots_[index], Event::kStopped);
+  OweRelease(slots_.At(index));
+  Free(slots_.At(index), Event::kStopped);
 }
 
 void Requester::GiveUp(Slot& slot, const absl::Status& why) {
@@ -201,9 +187,7 @@ void Requester::OweRelease(Slot& slot) {
 
 std::optional<ControlOp> Requester::NextControlOp() {
   if (owing_ == 0) return std::nullopt;
-  for (const std::unique_ptr<Slot>& used : slots_) {
-    if (used == nullptr) continue;
-    Slot& slot = *used;
+  for (Slot& slot : slots_) {
     if (std::exchange(slot.owes_cancel, false)) {
       return ControlOp{ControlOp::Code::kCancel, slot.number, slot.generation};
     }
@@ -218,9 +202,8 @@ std::optional<ControlOp> Requester::NextControlOp() {
 std::string Requester::DescribeSlots() const {
   size_t given_up = 0;
   const Slot* oldest = nullptr;
-  for (const std::unique_ptr<Slot>& used : slots_) {
-    if (used == nullptr || used->state == State::kFree) continue;
-    const Slot& slot = *used;
+  for (const Slot& slot : slots_) {
+    if (slot.state == State::kFree) continue;
     if (slot.handler == nullptr) ++given_up;
     if (oldest == nullptr || slot.sent_ns < oldest->sent_ns) oldest = &slot;
   }
@@ -241,9 +224,7 @@ std::string Requester::DescribeSlots() const {
 void Requester::OnDeadlineTimer() {
   const int64_t now_ns = port_.poller().now_ns();
   int64_t next_ns = kNever;
-  for (const std::unique_ptr<Slot>& used : slots_) {
-    if (used == nullptr) continue;
-    Slot& slot = *used;
+  for (Slot& slot : slots_) {
     if (slot.handler == nullptr || slot.deadline_ns == kNever) continue;
     if (slot.deadline_ns <= now_ns) {
       if (slot.state == State::kWaiting && !slot.peer_knows_deadline) {
@@ -275,9 +256,7 @@ void Requester::OnDeadlineTimer() {
 
 void Requester::FailAll(const absl::Status& why) {
   for (Timer* timer : {&deadline_timer_, &release_timer_}) port_.poller().timers().Cancel(*timer);
-  for (const std::unique_ptr<Slot>& used : slots_) {
-    if (used == nullptr) continue;
-    Slot& slot = *used;
+  for (Slot& slot : slots_) {
     ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
     if (slot.request != nullptr) {
       if (handler != nullptr && handler->WantsRequestBack()) slot.request->ReturnTo(handler);

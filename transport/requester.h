@@ -2,7 +2,6 @@
 #define HAWSER_TRANSPORT_REQUESTER_H_
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "hawser/transport/exchange.h"
 #include "hawser/transport/exchange_parts.h"
 #include "hawser/transport/slot_state.h"
+#include "hawser/transport/slot_table.h"
 #include "hawser/transport/timer.h"
 #include "hawser/transport/wire.h"
 
@@ -68,8 +68,6 @@ class Requester final : Inbound::Owner {
     Inbound response;
   };
 
-  // That of a request: made when it is first used.
-  Slot& At(uint16_t number);
   void Move(Slot& slot, Event event);
   void GiveUp(Slot& slot, const absl::Status& why);
   // `how`: the event that frees the slot, kAnswered or kRead.
@@ -88,9 +86,7 @@ class Requester final : Inbound::Owner {
   Outbounds& outbounds_;
   Inbounds& inbounds_;
   Control& control_;
-  // By number. Null: never used, since most connections need few. A slot keeps its address and its generation
-  // as long as the connection.
-  std::vector<std::unique_ptr<Slot>> slots_;
+  SlotTable<Slot> slots_;
   // The last freed slot is used first: its memory is warm, and the others stay untouched.
   std::vector<uint16_t> free_;
   uint32_t owing_ = 0;  // Slots with owes_cancel or owes_release, at least.

@@ -24,15 +24,6 @@ Responder::Responder(const ExchangeParts& parts, uint32_t slots, RequestHandler&
       slots_(slots),
       deadline_timer_([this] { OnDeadlineTimer(); }) {}
 
-Responder::Slot& Responder::At(uint16_t number) {
-  std::unique_ptr<Slot>& slot = slots_[number];
-  if (slot == nullptr) {
-    slot = std::make_unique<Slot>();
-    slot->number = number;
-  }
-  return *slot;
-}
-
 void Responder::Move(Slot& slot, Event event) {
   const State next = Moved<ResponderSlot>(slot.state, event, [&] {
     return absl::StrCat("slot ", slot.number, " of ", slots_.size(), ", connection to ", port_.peer(), ",");
@@ -46,12 +37,7 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
   if (header.slot >= slots_.size()) {
     return port_.Fail(Violation::kSlot, absl::StrCat("used slot ", header.slot, " of ", slots_.size()));
   }
-  // Before the sink, or the READ, takes memory.
-  if (message.remote_bytes > port_.queue_pair().push_bytes_max()) {
-    port_.OnBulk();
-    if (!port_.carries_traffic()) return;
-  }
-  Slot& slot = At(header.slot);
+  Slot& slot = slots_.At(header.slot);
   if (slot.state != State::kFree && slot.state != State::kGranted) {
     return port_.Fail(Violation::kSlot,
                       absl::StrCat("sent a request in slot ", header.slot, ", which is busy"));
@@ -102,10 +88,13 @@ void Responder::RefuseInTime(Slot& slot, uint32_t timeout_us) {
 }
 
 void Responder::OnRead(uint16_t index, IncomingMessagePtr message) {
-  Run(*slots_[index], Event::kRead, std::move(message));
+  Run(slots_.At(index), Event::kRead, std::move(message));
 }
 
-void Responder::OnStopped(uint16_t index) { Refuse(*slots_[index], slots_[index]->why_stopped); }
+void Responder::OnStopped(uint16_t index) {
+  Slot& slot = slots_.At(index);
+  Refuse(slot, slot.why_stopped);
+}
 
 void Responder::Run(Slot& slot, Event how, IncomingMessagePtr request) {
   Move(slot, how);
@@ -119,9 +108,9 @@ void Responder::Refuse(Slot& slot, const absl::Status& why) {
 }
 
 absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
-  HAWSER_CHECK(id.slot < slots_.size() && slots_[id.slot] != nullptr, "slot ", id.slot, " of ", slots_.size(),
-               ", connection to ", port_.peer());
-  Slot& slot = *slots_[id.slot];
+  Slot* const found = slots_.Find(id.slot);
+  HAWSER_CHECK(found != nullptr, "slot ", id.slot, " of ", slots_.size(), ", connection to ", port_.peer());
+  Slot& slot = *found;
   const bool answerable =
       slot.state == State::kRunning || slot.state == State::kCancelled || slot.state == State::kRefused;
   if (slot.generation != id.generation || !answerable) return absl::OkStatus();
@@ -148,18 +137,18 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
 }
 
 HeldByHost Responder::DetachRequestMemory(ExchangeId id) {
-  HAWSER_CHECK(id.slot < slots_.size() && slots_[id.slot] != nullptr, "slot ", id.slot, " of ", slots_.size(),
-               ", connection to ", port_.peer());
-  Slot& slot = *slots_[id.slot];
+  Slot* const found = slots_.Find(id.slot);
+  HAWSER_CHECK(found != nullptr, "slot ", id.slot, " of ", slots_.size(), ", connection to ", port_.peer());
+  Slot& slot = *found;
   if (slot.generation != id.generation || (slot.state != State::kRunning && slot.state != State::kCancelled))
     return {};
   return inbounds_.Detach(slot.request);
 }
 
 uint32_t Responder::requests_that_may_come() const {
-  return static_cast<uint32_t>(std::count_if(slots_.begin(), slots_.end(), [](const auto& slot) {
-    return slot == nullptr || slot->state == State::kFree || slot->state == State::kGranted;
-  }));
+  uint32_t busy = 0;
+  for (const Slot& slot : slots_) busy += slot.state != State::kFree && slot.state != State::kGranted;
+  return static_cast<uint32_t>(slots_.size()) - busy;
 }
 
 void Responder::EndResponse(Slot& slot) {
@@ -188,9 +177,9 @@ void Responder::OnControlOp(const ControlOp& op) {
     return port_.Fail(Violation::kControl,
                       absl::StrCat("named slot ", op.slot, " of ", slots_.size(), " in a control message"));
   }
-  if (slots_[op.slot] == nullptr) return;
-  Slot& slot = *slots_[op.slot];
-  if (slot.generation != op.generation) return;
+  Slot* const found = slots_.Find(op.slot);
+  if (found == nullptr || found->generation != op.generation) return;
+  Slot& slot = *found;
   if (op.code == ControlOp::Code::kCancel) {
     Cancel(slot, absl::CancelledError("cancelled by the caller"));
   } else if (slot.state == State::kGranted) {
@@ -202,9 +191,7 @@ void Responder::OnControlOp(const ControlOp& op) {
 void Responder::OnDeadlineTimer() {
   const int64_t now_ns = port_.poller().now_ns();
   int64_t next_ns = kNever;
-  for (const std::unique_ptr<Slot>& used : slots_) {
-    if (used == nullptr) continue;
-    Slot& slot = *used;
+  for (Slot& slot : slots_) {
     const bool is_waited_for = slot.state == State::kReceiving || slot.state == State::kRunning;
     if (!is_waited_for || slot.deadline_ns == kNever) continue;
     const int64_t due_ns = slot.request.was_short() ? slot.refuse_ns : slot.deadline_ns;
@@ -222,9 +209,7 @@ void Responder::OnDeadlineTimer() {
 
 void Responder::FailAll(const absl::Status& why) {
   port_.poller().timers().Cancel(deadline_timer_);
-  for (const std::unique_ptr<Slot>& used : slots_) {
-    if (used == nullptr) continue;
-    Slot& slot = *used;
+  for (Slot& slot : slots_) {
     if (slot.response != nullptr) std::exchange(slot.response, nullptr)->ReleaseAtFailure();
     if (slot.state != State::kRunning) continue;
     Move(slot, Event::kCancel);

@@ -2,14 +2,13 @@
 #define HAWSER_TRANSPORT_RESPONDER_H_
 
 #include <cstdint>
-#include <memory>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "hawser/transport/environment.h"
 #include "hawser/transport/exchange.h"
 #include "hawser/transport/exchange_parts.h"
 #include "hawser/transport/slot_state.h"
+#include "hawser/transport/slot_table.h"
 #include "hawser/transport/timer.h"
 #include "hawser/transport/wire.h"
 
@@ -53,8 +52,6 @@ class Responder final : Inbound::Owner {
     absl::Status why_stopped;      // kStopping.
   };
 
-  // That of a request: made when the peer first uses it.
-  Slot& At(uint16_t number);
   ExchangeId IdOf(const Slot& slot) const { return {slot.number, slot.generation}; }
   void Move(Slot& slot, Event event);
   void Run(Slot& slot, Event how, IncomingMessagePtr request);
@@ -71,9 +68,7 @@ class Responder final : Inbound::Owner {
   Outbounds& outbounds_;
   Inbounds& inbounds_;
   RequestHandler& handler_;
-  // By number. Null: never used, for most connections need few of them. A slot keeps its address and its
-  // generation as long as the connection.
-  std::vector<std::unique_ptr<Slot>> slots_;
+  SlotTable<Slot> slots_;
   uint32_t in_flight_ = 0;
   Timer deadline_timer_;
 };

@@ -17,9 +17,6 @@ constexpr size_t kChainMax = 128;
 
 constexpr uint32_t kSignalIntervalMax = 16;
 
-// Of the ring, at first. A power of two.
-constexpr uint32_t kFirstPlaces = 4;
-
 // A control request and the answer to one.
 constexpr uint32_t kControlSends = 2;
 
@@ -32,28 +29,18 @@ uint32_t SendQueue::Size(uint32_t slots, uint32_t read_depth) {
   signal_interval_ = std::clamp<uint32_t>(slots / 2, 1, kSignalIntervalMax);
   depth_ = wanted_at_once_ + signal_interval_;
   places_max_ = std::bit_ceil(depth_ + wanted_at_once_);
-  Resize(0);
   return depth_;
 }
 
-void SendQueue::Resize(uint32_t places) {
-  const uint32_t size = std::bit_ceil(std::max(places, kFirstPlaces));
-  if (size == ring_.size()) return;
-  std::vector<Entry> resized(size);
-  for (uint32_t number = proved_; number != end_; ++number) resized[number & (size - 1)] = at(number);
-  ring_ = std::move(resized);
-  mask_ = size - 1;
-}
-
 SendQueue::Entry* SendQueue::Push() {
-  if (end_ - proved_ > mask_) {
-    if (mask_ + 1 == places_max_) {
+  if (end_ - proved_ == ring_.places()) {
+    if (ring_.places() == places_max_) {
       // An honest peer proves what it answers. One whose NIC does not has no claim on more of our memory.
       port_.Fail(Violation::kLimit, "answers messages whose arrival it never acknowledged",
                  absl::StatusCode::kUnavailable);
       return nullptr;
     }
-    Resize(mask_ + 2);
+    ring_.Reserve(proved_, end_, 1);
   }
   port_.FlushLater();
   return &at(end_++);

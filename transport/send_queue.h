@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "hawser/base/cursor_ring.h"
 #include "hawser/transport/environment.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/message.h"
@@ -112,7 +112,7 @@ class SendQueue {
   bool has_unproved() const { return proved_ != end_; }
 
   // Frees places that are not in use.
-  void Trim() { Resize(end_ - proved_); }
+  void Trim() { ring_.Trim(proved_, end_); }
 
   // Each SEND asks for a completion from now on.
   void SignalAll() { signal_all_ = true; }
@@ -136,16 +136,13 @@ class SendQueue {
     bool ahead;  // A push, not a SEND.
   };
 
-  // To at least `places`. The ring grows with use: most connections are idle.
-  void Resize(uint32_t places);
   Entry* Push();
   Entry* PushSend(size_t sge_count, SendOwner* owner, bool signaled);
-  Entry& at(uint32_t number) { return ring_[number & mask_]; }
-  const Entry& at(uint32_t number) const { return ring_[number & mask_]; }
+  Entry& at(uint32_t number) { return ring_[number]; }
+  const Entry& at(uint32_t number) const { return ring_[number]; }
 
   Port& port_;
-  std::vector<Entry> ring_;  // mask_ + 1, a power of two.
-  uint32_t mask_ = 0;
+  CursorRing<Entry> ring_;
   uint32_t places_max_ = 0;  // Of ring_. A power of two.
   uint32_t depth_ = 0;
   uint32_t wanted_at_once_ = 0;

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/transport/testing/expect.h"
+#include "hawser/tests/transport/testing/hoard.h"
 #include "hawser/tests/transport/testing/world.h"
 
 namespace hawser::transport {
@@ -83,14 +84,7 @@ TEST_P(EndingTest, EveryCallEndsOnceBothObserversHearOnceAndEverythingComesHome)
   RuntimeOptions pool;
   pool.pool.limit_bytes = 48 * kMiB;
   World world(pool, pool);
-  std::vector<Lease> hoard;
-  const auto exhaust = [&](BufferPool& buffers) {
-    while (true) {
-      absl::StatusOr<Lease> lease = buffers.Acquire(kMiB);
-      if (!lease.ok()) return;
-      hoard.push_back(*std::move(lease));
-    }
-  };
+  Hoard hoard;
   PendingCall call;
   call.wants_request_back = true;
   bool answered = false;
@@ -98,7 +92,7 @@ TEST_P(EndingTest, EveryCallEndsOnceBothObserversHearOnceAndEverythingComesHome)
     Link link(world, {.slots = 2});
     const bool large_request = moment == Moment::kRequestRead || moment == Moment::kServerWantsMemory;
     OutgoingMessagePtr request = NewMessage(world.client.messages(), large_request ? 16 * kMiB : 100);
-    if (moment == Moment::kServerWantsMemory) exhaust(world.server.buffers());
+    if (moment == Moment::kServerWantsMemory) hoard.Take(world.server.buffers(), kMiB);
     const auto end = [&] {
       switch (ending) {
         case Ending::kClientCloses:
@@ -151,7 +145,7 @@ TEST_P(EndingTest, EveryCallEndsOnceBothObserversHearOnceAndEverythingComesHome)
         });
         break;
       case Moment::kClientWantsMemory:
-        exhaust(world.client.buffers());
+        hoard.Take(world.client.buffers(), kMiB);
         ASSERT_TRUE(link.Respond(link.server.requests[0].id, 16 * kMiB).ok());
         world.Settle();
         ASSERT_FALSE(call.done());
@@ -188,7 +182,7 @@ TEST_P(EndingTest, EveryCallEndsOnceBothObserversHearOnceAndEverythingComesHome)
   }
   call.request_back.reset();
   call.response = absl::UnknownError("let go");
-  hoard.clear();
+  hoard.DropAll();
   EXPECT_EQ(world.LeasedBytes(), 0u);
   EXPECT_EQ(world.client.poller().connection_count(), 0u);
   EXPECT_EQ(world.server.poller().connection_count(), 0u);

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/transport/testing/expect.h"
+#include "hawser/tests/transport/testing/hoard.h"
 #include "hawser/tests/transport/testing/world.h"
 
 namespace hawser::transport {
@@ -84,25 +85,6 @@ TEST(ReleaseTest, EverythingComesHomeAfterTheCallsAndTheConnection) {
 }
 
 // ---- Memory that runs out.
-
-// A pool that the test can exhaust: everything beyond what is leased now.
-class Hoard {
- public:
-  explicit Hoard(BufferPool& pool, size_t size_bytes) {
-    while (true) {
-      absl::StatusOr<Lease> lease = pool.Acquire(size_bytes);
-      if (!lease.ok()) return;
-      leases_.push_back(*std::move(lease));
-    }
-  }
-  void Drop(size_t count) {
-    for (; count > 0 && !leases_.empty(); --count) leases_.pop_back();
-  }
-  void DropAll() { leases_.clear(); }
-
- private:
-  std::vector<Lease> leases_;
-};
 
 RuntimeOptions PoolOf(size_t limit_bytes) {
   RuntimeOptions options;

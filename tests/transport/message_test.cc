@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/test_fabric.h"
+#include "hawser/tests/transport/testing/hoard.h"
 
 namespace hawser::transport {
 namespace {
@@ -214,14 +215,8 @@ TEST_F(AttachTest, NoBytesAreNoSegment) {
 
 class ExhaustedTest : public MessageTest {
  protected:
-  ExhaustedTest() : MessageTest(2 * kMiB) {
-    while (true) {
-      absl::StatusOr<Lease> lease = buffers->Acquire(kSmallBufferBytes);
-      if (!lease.ok()) return;
-      hoard.push_back(*std::move(lease));
-    }
-  }
-  std::vector<Lease> hoard;
+  ExhaustedTest() : MessageTest(2 * kMiB), hoard(*buffers, kSmallBufferBytes) {}
+  Hoard hoard;
 };
 
 TEST_F(ExhaustedTest, AMessageCanBeBuiltAllTheSameButSaysThatItCannotBeSent) {
@@ -234,7 +229,7 @@ TEST_F(ExhaustedTest, AMessageCanBeBuiltAllTheSameButSaysThatItCannotBeSent) {
 }
 
 TEST_F(ExhaustedTest, OneThatGrowsBeyondWhatThereIsSaysSo) {
-  hoard.pop_back();
+  hoard.Drop(1);
   OutgoingMessagePtr message = pool->NewOutgoing();
   Root(*message).initAs<capnp::Data>(100);
   EXPECT_TRUE(message->status().ok());
@@ -244,7 +239,7 @@ TEST_F(ExhaustedTest, OneThatGrowsBeyondWhatThereIsSaysSo) {
 
 TEST_F(ExhaustedTest, TheNextMessageAfterItIsGood) {
   pool->NewOutgoing().reset();
-  hoard.clear();
+  hoard.DropAll();
   OutgoingMessagePtr message = pool->NewOutgoing();
   Root(*message).initAs<capnp::Data>(1000);
   EXPECT_TRUE(message->status().ok()) << message->status();

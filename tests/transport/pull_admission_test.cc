@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/expect.h"
+#include "hawser/tests/transport/testing/hoard.h"
 #include "hawser/tests/transport/testing/world.h"
 
 namespace hawser::transport {
@@ -54,22 +55,6 @@ class Announcer {
 
  private:
   std::vector<std::unique_ptr<PendingCall>> calls_;
-};
-
-// Takes all that a pool has, in buffers of one size.
-class Hoard {
- public:
-  Hoard(BufferPool& pool, size_t size_bytes) {
-    while (true) {
-      absl::StatusOr<Lease> lease = pool.Acquire(size_bytes);
-      if (!lease.ok()) return;
-      leases_.push_back(*std::move(lease));
-    }
-  }
-  void Drop(size_t count) { leases_.resize(leases_.size() - count); }
-
- private:
-  std::vector<Lease> leases_;
 };
 
 using Announcers = std::vector<std::unique_ptr<Announcer>>;

@@ -6,6 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "hawser/tests/transport/testing/expect.h"
+#include "hawser/tests/transport/testing/hoard.h"
 #include "hawser/tests/transport/testing/world.h"
 #include "hawser/transport/fabric/tcp/fabric.h"
 #include "hawser/transport/fabric/tcp/options.h"
@@ -164,29 +165,28 @@ class WaitingRingWithoutMemoryTest : public ::testing::Test {
     options.pool.limit_bytes = 8 * kMiB;
     return options;
   }
-  void TakeAll() { TakeAll(world_.server.buffers()); }
-  void TakeAll(BufferPool& buffers) {
-    while (true) {
-      absl::StatusOr<Lease> lease = buffers.Acquire(4096);
-      if (!lease.ok()) return;
-      leases_.push_back(*std::move(lease));
-    }
+  static constexpr size_t kReceiveBytes = 4096;
+
+  void TakeAll(BufferPool& buffers) { hoard_.Take(buffers, kReceiveBytes); }
+  // As many calls as there are slots, of which the server receives what it has receives for, and no more.
+  void CallAll(Link& link, std::vector<PendingCall>& calls) {
+    TakeAll(world_.server.buffers());
+    for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 8).ok());
+    ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 2; }));
   }
 
   World world_{SmallPool(), SmallPool(), Tcp};
-  std::vector<Lease> leases_;
+  Hoard hoard_;
 };
 
 TEST_F(WaitingRingWithoutMemoryTest, RequestsWaitForMemoryWithoutRnr) {
   Link link(world_, {.slots = 4});
-  TakeAll();
-  PendingCall calls[4];
-  for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 8).ok());
-  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 2; }));
+  std::vector<PendingCall> calls(4);
+  CallAll(link, calls);
   world_.Pass(absl::Seconds(2), absl::Milliseconds(50));
   EXPECT_EQ(link.client_observer.closings + link.server_observer.closings, 0);
   EXPECT_EQ(link.server.requests.size(), 2u);
-  leases_.clear();
+  hoard_.DropAll();
   world_.Pass(absl::Milliseconds(2));
   ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 4; }));
   world_.OnServer([&] {
@@ -201,13 +201,13 @@ TEST_F(WaitingRingWithoutMemoryTest, ALargeRequestWaitsForMemoryAndItsConnection
   Link link(world_, {.slots = 32});
   absl::StatusOr<Lease> large = world_.server.buffers().Acquire(kMiB);
   ASSERT_TRUE(large.ok());
-  TakeAll();
+  TakeAll(world_.server.buffers());
   *large = Lease();
   PendingCall call;
   ASSERT_TRUE(link.Send(call, kMiB - 4096).ok());
   world_.Pass(absl::Seconds(6), absl::Milliseconds(50));
   EXPECT_EQ(link.client_observer.closings + link.server_observer.closings, 0);
-  leases_.clear();
+  hoard_.DropAll();
   world_.Pass(absl::Milliseconds(2));
   ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 1; }));
 }
@@ -218,7 +218,7 @@ TEST_F(WaitingRingWithoutMemoryTest, ALargeResponseIsSentWithoutMemoryForReceive
   ASSERT_TRUE(link.Send(call, 64).ok());
   ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 1; }));
   OutgoingMessagePtr response = NewMessage(world_.server.messages(), kMiB);
-  TakeAll();
+  TakeAll(world_.server.buffers());
   world_.OnServer([&] { EXPECT_TRUE(link.server_end->Respond(link.server.requests[0].id, response).ok()); });
   ASSERT_TRUE(world_.RunUntil([&] { return call.done(); }));
   EXPECT_TRUE(call.response.ok()) << call.status();
@@ -244,7 +244,7 @@ TEST_F(WaitingRingWithoutMemoryTest, AClientThatReadsSendsSmallRequestsWithoutMe
 TEST_F(WaitingRingWithoutMemoryTest, AnIdleConnectionGoesOnAnsweringPings) {
   Link link(world_, {.slots = 4, .keepalive_interval = absl::Seconds(1)});
   world_.Pass(absl::Seconds(5), absl::Milliseconds(50));
-  TakeAll();
+  TakeAll(world_.server.buffers());
   TakeAll(world_.client.buffers());
   world_.Pass(absl::Seconds(15), absl::Milliseconds(50));
   EXPECT_EQ(link.client_observer.closings + link.server_observer.closings, 0);
@@ -252,10 +252,8 @@ TEST_F(WaitingRingWithoutMemoryTest, AnIdleConnectionGoesOnAnsweringPings) {
 
 TEST_F(WaitingRingWithoutMemoryTest, AConnectionThatCannotReceiveForLongEndsWithTheReason) {
   Link link(world_, {.slots = 4});
-  TakeAll();
-  PendingCall calls[4];
-  for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 8).ok());
-  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 2; }));
+  std::vector<PendingCall> calls(4);
+  CallAll(link, calls);
   world_.Pass(absl::Seconds(4), absl::Milliseconds(50));
   EXPECT_EQ(link.server_observer.closings, 0);
   world_.Pass(absl::Seconds(2), absl::Milliseconds(50));

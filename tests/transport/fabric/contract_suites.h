@@ -40,11 +40,11 @@ inline std::vector<FabricUnderTest> Without(bool FabricUnderTest::Shortcomings::
   return all;
 }
 
-// Those where a SEND can wait for a receive.
-inline std::vector<FabricUnderTest> WhereSendsCanWait() {
+// Those that can do it.
+inline std::vector<FabricUnderTest> Where(bool FabricUnderTest::*ability) {
   std::vector<FabricUnderTest> all = FabricsUnderTest();
   all.erase(
-      std::remove_if(all.begin(), all.end(), [](const FabricUnderTest& one) { return !one.sends_can_wait; }),
+      std::remove_if(all.begin(), all.end(), [&](const FabricUnderTest& one) { return !(one.*ability); }),
       all.end());
   return all;
 }

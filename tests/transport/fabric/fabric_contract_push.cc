@@ -1,5 +1,4 @@
 // Pushes: what a peer may READ, sent ahead.
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -15,13 +14,6 @@ namespace hawser::fabric {
 namespace {
 
 constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
-
-std::vector<FabricUnderTest> ThosePushing() {
-  std::vector<FabricUnderTest> all = FabricsUnderTest();
-  all.erase(std::remove_if(all.begin(), all.end(), [](const FabricUnderTest& one) { return !one.pushes; }),
-            all.end());
-  return all;
-}
 
 class PushContractTest : public FabricContract {
  protected:
@@ -41,7 +33,7 @@ class PushContractTest : public FabricContract {
     return rkey;
   }
 };
-HAWSER_INSTANTIATE(PushContractTest, ThosePushing());
+HAWSER_INSTANTIATE(PushContractTest, Where(&FabricUnderTest::pushes));
 
 TEST_P(PushContractTest, WhatIsTakenIsThereWithoutARead) {
   auto [a, b] = world_.Connect({}, kMemory);

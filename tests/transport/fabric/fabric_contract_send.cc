@@ -24,7 +24,7 @@ constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
 HAWSER_SUITE(SendContractTest);
 HAWSER_SUITE_WITHOUT(RnrTest, rnr_is_not_waited_for);
 class WaitingSendTest : public FabricContract {};
-HAWSER_INSTANTIATE(WaitingSendTest, WhereSendsCanWait());
+HAWSER_INSTANTIATE(WaitingSendTest, Where(&FabricUnderTest::sends_can_wait));
 
 TEST_P(SendContractTest, ASendFillsThePostedReceive) {
   auto [a, b] = world_.Connect();

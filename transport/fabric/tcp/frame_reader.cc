@@ -20,12 +20,10 @@ constexpr size_t kReadBytesMax = 1024 * 1024;
 constexpr int kReadCallsMax = 32;
 
 // What is read into staging of a peer that pushes: a page of 8 KiB with the SEND before it. The kernel copies
-// what is behind that to its place, so that it is copied once.
-constexpr size_t kStagedOfPushes = 9 * 1024;
-
-// What is read into staging, beside as much as the posted receives can take. It bounds what is held when a SEND
-// finds no receive: memory of the heap that no pool counts.
-constexpr size_t kStagedBeyondReceives = kStagedOfPushes;
+// what is behind that to its place, so that it is copied once. Of another peer it is that and as much as the
+// posted receives can take. This bounds what is held when a SEND finds no receive: memory of the heap that no
+// pool counts.
+constexpr size_t kStagedMin = 9 * 1024;
 
 // What few frames set.
 bool MaySet(const FrameHeader& header) {
@@ -54,8 +52,8 @@ FrameReader::Result FrameReader::Read(int fd, absl::Span<uint8_t> staging, TcpFa
     const size_t kept = partial_bytes_;
     std::memcpy(staging.data(), partial_, kept);
     size_t staged_max = send_queue_.reads_outstanding() ? sizeof(FrameHeader)
-                        : is_pushed_to_                 ? kStagedOfPushes
-                                                        : kStagedBeyondReceives + receive_queue_.room_bytes();
+                        : is_pushed_to_                 ? kStagedMin
+                                                        : kStagedMin + receive_queue_.room_bytes();
     // What is dropped passes through staging, too: not a header's worth at a time.
     if (drops) staged_max += payload_missing_;
     const size_t room = std::min(staged_max, staging.size()) - kept;

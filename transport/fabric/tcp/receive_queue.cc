@@ -9,35 +9,17 @@
 
 namespace hawser::fabric {
 
-namespace {
-
-// Of each ring. A power of two.
-constexpr uint32_t kFirstPlaces = 4;
-
-}  // namespace
-
 TcpReceiveQueue::TcpReceiveQueue(const QueuePairOptions& options, uint32_t qp_num)
     : depth_(options.receive_depth),
-      mask_(kFirstPlaces - 1),
       read_depth_(options.read_depth),
       answers_mask_(std::bit_ceil(std::max(options.read_depth, 1u)) - 1),
-      receives_(new Receive[mask_ + 1]),
       // Any odd factor far from a power of two spreads consecutive numbers over the 16 bits of a generation.
       grants_(qp_num * 40503u) {}
-
-void TcpReceiveQueue::Resize(uint32_t places) {
-  const uint32_t mask = std::bit_ceil(std::max(places, kFirstPlaces)) - 1;
-  if (mask == mask_) return;
-  std::unique_ptr<Receive[]> resized(new Receive[mask + 1]);
-  for (uint32_t i = delivered_; i != posted_; ++i) resized[i & mask] = slot(i);
-  receives_ = std::move(resized);
-  mask_ = mask;
-}
 
 uint32_t TcpReceiveQueue::Withdraw(absl::Span<uint64_t> wr_ids, bool receiving) {
   const uint32_t count =
       std::min(static_cast<uint32_t>(wr_ids.size()), posted_ - filled_ - (receiving ? 1 : 0));
-  for (uint32_t i = 0; i < count; ++i) wr_ids[i] = slot(--posted_).wr_id;
+  for (uint32_t i = 0; i < count; ++i) wr_ids[i] = receives_[--posted_].wr_id;
   return count;
 }
 
@@ -49,7 +31,7 @@ TcpReceiveQueue::Verdict TcpReceiveQueue::Violation(const FrameHeader& header, c
 TcpReceiveQueue::Verdict TcpReceiveQueue::BeginSend(const FrameHeader& header, uint8_t** target) {
   if (header.length_bytes == 0 || header.length_bytes > kMessageBytesMax) return Violation(header, "SEND");
   if (filled_ == posted_) return Verdict::kNotReady;
-  Receive& receive = slot(filled_);
+  Receive& receive = receives_[filled_];
   if (header.length_bytes > receive.length_bytes) {
     receive.status = CompletionStatus::kLocalError;  // IBV_WC_LOC_LEN_ERR
     ++filled_;
@@ -63,7 +45,7 @@ TcpReceiveQueue::Verdict TcpReceiveQueue::BeginSend(const FrameHeader& header, u
 }
 
 void TcpReceiveQueue::FinishSend(uint32_t length_bytes, uint8_t flags) {
-  slot(filled_++).filled_bytes = length_bytes;
+  receives_[filled_++].filled_bytes = length_bytes;
   Executed(flags);
 }
 
@@ -142,12 +124,12 @@ FrameHeader TcpReceiveQueue::Nak() const {
 
 void TcpReceiveQueue::Deliver(uint32_t qp_num, bool flush, CompletionSpan& out) {
   for (; !out.full() && delivered_ != filled_; ++delivered_) {
-    const Receive& receive = slot(delivered_);
+    const Receive& receive = receives_[delivered_];
     out.Add(receive.wr_id, qp_num, receive.status, Opcode::kReceive, receive.filled_bytes);
   }
   if (!flush) return;
   for (; !out.full() && delivered_ != posted_; ++delivered_) {
-    out.Add(slot(delivered_).wr_id, qp_num, CompletionStatus::kFlushed, Opcode::kReceive, 0);
+    out.Add(receives_[delivered_].wr_id, qp_num, CompletionStatus::kFlushed, Opcode::kReceive, 0);
   }
   if (static_cast<int32_t>(delivered_ - filled_) > 0) filled_ = delivered_;
 }

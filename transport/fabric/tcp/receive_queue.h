@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/types/span.h"
+#include "hawser/base/cursor_ring.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/tcp/frame.h"
 #include "hawser/transport/fabric/tcp/grants.h"
@@ -30,23 +31,22 @@ class TcpReceiveQueue {
   // room.
   uint32_t depth() const { return depth_; }
   uint32_t room() const { return depth_ - (posted_ - delivered_); }
-  void Reserve(uint32_t count) {
-    if (posted_ + count - delivered_ > mask_ + 1) Resize(posted_ + count - delivered_);
-  }
+  void Reserve(uint32_t count) { receives_.Reserve(delivered_, posted_, count); }
   void Place(uint32_t index, const ReceiveWorkRequest& request) {
-    slot(posted_ + index) = {request.wr_id, request.buffer.address, request.buffer.length, 0,
-                             CompletionStatus::kSuccess};
+    receives_[posted_ + index] = {request.wr_id, request.buffer.address, request.buffer.length, 0,
+                                  CompletionStatus::kSuccess};
   }
   void Post(uint32_t count) { posted_ += count; }
   bool has_receive() const { return filled_ != posted_; }
   // What the posted receives can take, if they are all as long as the first, with their headers.
   size_t room_bytes() const {
-    return has_receive() ? size_t{posted_ - filled_} * (slot(filled_).length_bytes + sizeof(FrameHeader)) : 0;
+    return has_receive() ? size_t{posted_ - filled_} * (receives_[filled_].length_bytes + sizeof(FrameHeader))
+                         : 0;
   }
   // See QueuePair::WithdrawReceives(). `receiving`: a part of a SEND is in the oldest that is not filled.
   uint32_t Withdraw(absl::Span<uint64_t> wr_ids, bool receiving);
   // Frees places that are not in use.
-  void Trim() { Resize(posted_ - delivered_); }
+  void Trim() { receives_.Trim(delivered_, posted_); }
 
   // Executing.
   enum class Verdict {
@@ -62,7 +62,7 @@ class TcpReceiveQueue {
   // nothing, and BeginSend() gives the reason.
   bool TakeSend(const FrameHeader& header, const uint8_t* payload) {
     if (filled_ == posted_) return false;
-    Receive& receive = slot(filled_);
+    Receive& receive = receives_[filled_];
     if (header.length_bytes == 0 || header.length_bytes > receive.length_bytes) return false;
     std::memcpy(receive.address, payload, header.length_bytes);
     receive.filled_bytes = header.length_bytes;
@@ -122,8 +122,6 @@ class TcpReceiveQueue {
     uint32_t rkey;
   };
 
-  Receive& slot(uint32_t cursor) { return receives_[cursor & mask_]; }
-  const Receive& slot(uint32_t cursor) const { return receives_[cursor & mask_]; }
   Answer& answer(uint32_t cursor) { return answers_[cursor & answers_mask_]; }
   const Answer& answer(uint32_t cursor) const { return answers_[cursor & answers_mask_]; }
   void Executed(uint8_t flags) {
@@ -132,14 +130,10 @@ class TcpReceiveQueue {
   }
   Verdict Violation(const FrameHeader& header, const char* what);
 
-  // To at least `places`. The ring grows with use: most connections are idle.
-  void Resize(uint32_t places);
-
   const uint32_t depth_;
-  uint32_t mask_;  // The ring has mask_ + 1 places.
   uint32_t read_depth_;
   const uint32_t answers_mask_;
-  std::unique_ptr<Receive[]> receives_;
+  CursorRing<Receive> receives_;
   std::unique_ptr<Answer[]> answers_;  // Null until the first READ.
   GrantTable grants_;
 

@@ -2,34 +2,16 @@
 
 #include <algorithm>
 #include <bit>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace hawser::fabric {
-namespace {
-
-// Of each ring. A power of two.
-constexpr uint32_t kFirstPlaces = 4;
-
-}  // namespace
 
 TcpSendQueue::TcpSendQueue(uint32_t depth, uint32_t read_depth)
     : depth_(depth),
-      mask_(kFirstPlaces - 1),
       read_depth_(read_depth),
       reads_mask_(std::bit_ceil(std::max(read_depth, 1u)) - 1),
-      slots_(new Request[mask_ + 1]),
       reads_(new uint32_t[reads_mask_ + 1]) {}
-
-void TcpSendQueue::Resize(uint32_t places) {
-  const uint32_t mask = std::bit_ceil(std::max(places, kFirstPlaces)) - 1;
-  if (mask == mask_) return;
-  std::unique_ptr<Request[]> resized(new Request[mask + 1]);
-  for (uint32_t i = retired_; i != posted_; ++i) resized[i & mask] = slot(i);
-  slots_ = std::move(resized);
-  mask_ = mask;
-}
 
 bool TcpSendQueue::RefuseAcknowledgement(uint32_t acknowledged) {
   violation_ = absl::StrCat("it acknowledged ", acknowledged, " requests of ", sent_, " that were sent, ",
@@ -50,7 +32,7 @@ bool TcpSendQueue::BeginReadResponse(const FrameHeader& header) {
         absl::StrCat("it answered READ ", number, " but acknowledged only ", acknowledged_, " requests");
     return false;
   }
-  const Request& read = slot(number);
+  const Request& read = requests_[number];
   const uint32_t missing = read.length_bytes - read_bytes_in_;
   const uint32_t shortest = std::min(missing, kReadFragmentMin);
   const uint32_t longest = std::min(missing, kReadFragmentMax);
@@ -82,7 +64,7 @@ bool TcpSendQueue::Nak(const FrameHeader& header) {
 }
 
 size_t TcpSendQueue::ReadSink(size_t length_bytes, iovec* segments) const {
-  const Request& read = slot(reads_[reads_answered_ & reads_mask_]);
+  const Request& read = requests_[reads_[reads_answered_ & reads_mask_]];
   size_t skip = read_bytes_in_;
   size_t count = 0;
   for (uint8_t i = 0; i < read.sge_count && length_bytes > 0; ++i) {
@@ -101,7 +83,7 @@ size_t TcpSendQueue::ReadSink(size_t length_bytes, iovec* segments) const {
 
 void TcpSendQueue::AdvanceRead(size_t length_bytes) {
   read_bytes_in_ += static_cast<uint32_t>(length_bytes);
-  Request& read = slot(reads_[reads_answered_ & reads_mask_]);
+  Request& read = requests_[reads_[reads_answered_ & reads_mask_]];
   if (read_bytes_in_ < read.length_bytes) return;
   read.answered = true;
   ++reads_answered_;
@@ -110,20 +92,20 @@ void TcpSendQueue::AdvanceRead(size_t length_bytes) {
 
 void TcpSendQueue::Deliver(uint32_t qp_num, bool flush, CompletionSpan& out) {
   while (!out.full() && Done(proved_)) {
-    const Request& request = slot(proved_++);
+    const Request& request = requests_[proved_++];
     if (!request.signaled) continue;
     out.Add(request.wr_id, qp_num, CompletionStatus::kSuccess, request.opcode, 0);
     retired_ = proved_;
   }
   if (!flush || Done(proved_)) return;
   if (refused_with_ != CompletionStatus::kSuccess && !out.full()) {
-    const Request& request = slot(acknowledged_);
+    const Request& request = requests_[acknowledged_];
     out.Add(request.wr_id, qp_num, refused_with_, request.opcode, 0);
     refused_with_ = CompletionStatus::kSuccess;
     retired_ = acknowledged_ + 1;  // What was unsignaled before it is proved by it.
   }
   while (!out.full() && retired_ != posted_) {
-    const Request& request = slot(retired_++);
+    const Request& request = requests_[retired_++];
     out.Add(request.wr_id, qp_num, CompletionStatus::kFlushed, request.opcode, 0);
   }
   // In order, so that nothing counts as done any more.

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "hawser/base/cursor_ring.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/tcp/frame.h"
 
@@ -54,13 +55,11 @@ class TcpSendQueue {
   // Only if there is room.
   uint32_t depth() const { return depth_; }
   uint32_t room() const { return depth_ - (posted_ - retired_); }
-  void Reserve(uint32_t count) {
-    if (posted_ + count - retired_ > mask_ + 1) Resize(posted_ + count - retired_);
-  }
+  void Reserve(uint32_t count) { requests_.Reserve(retired_, posted_, count); }
   // Frees places that are not in use.
-  void Trim() { Resize(posted_ - retired_); }
+  void Trim() { requests_.Trim(retired_, posted_); }
   void Place(uint32_t index, const SendWorkRequest& request, uint32_t length_bytes) {
-    Request& placed = slot(posted_ + index);
+    Request& placed = requests_[posted_ + index];
     placed.wr_id = request.wr_id;
     placed.remote_address = request.remote_address;
     placed.rkey = request.rkey;
@@ -79,14 +78,14 @@ class TcpSendQueue {
   // was posted behind it too.
   const Request* NextToSend() const {
     if (sent_ == posted_) return nullptr;
-    const Request& request = slot(sent_);
+    const Request& request = requests_[sent_];
     return request.opcode == Opcode::kRead && reads_sent_ - reads_answered_ == read_depth_ ? nullptr
                                                                                            : &request;
   }
   // The request at sent(), of which a part is on the wire.
-  const Request& Sending() const { return slot(sent_); }
+  const Request& Sending() const { return requests_[sent_]; }
   void MarkSent() {
-    if (slot(sent_).opcode == Opcode::kRead) reads_[reads_sent_++ & reads_mask_] = sent_;
+    if (requests_[sent_].opcode == Opcode::kRead) reads_[reads_sent_++ & reads_mask_] = sent_;
     ++sent_;
   }
   FrameHeader HeaderOf(const Request& request) const {
@@ -134,23 +133,18 @@ class TcpSendQueue {
            : opcode == Opcode::kPush  ? FrameKind::kPush
                                       : FrameKind::kSend;
   }
-  Request& slot(uint32_t cursor) { return slots_[cursor & mask_]; }
-  const Request& slot(uint32_t cursor) const { return slots_[cursor & mask_]; }
   bool Done(uint32_t cursor) const {
     if (cursor == posted_) return false;
-    const Request& request = slot(cursor);
+    const Request& request = requests_[cursor];
     return request.opcode == Opcode::kRead ? request.answered
                                            : static_cast<int32_t>(acknowledged_ - cursor) > 0;
   }
   bool RefuseAcknowledgement(uint32_t acknowledged);
-  // To at least `places`. The ring grows with use: most connections are idle.
-  void Resize(uint32_t places);
 
   const uint32_t depth_;
-  uint32_t mask_;  // The ring has mask_ + 1 places.
   uint32_t read_depth_;
   const uint32_t reads_mask_;
-  std::unique_ptr<Request[]> slots_;
+  CursorRing<Request> requests_;
   const std::unique_ptr<uint32_t[]> reads_;  // The cursors of the READs that are on the wire.
 
   // retired_ <= proved_ <= sent_ <= posted_. Between the first two: executed, but unsignaled, so they keep
