@@ -523,7 +523,7 @@ void Connection::OnCompletion(const WorkId& id, const fabric::Completion& comple
     outbounds_.OnRevoked(id.number);
   } else if (id.kind == WorkId::kTakenPush) {
     if (ok) keepalive_.OnSignOfLife();
-    inbounds_.OnTaken(ok);
+    inbounds_.OnTaken(id.number, ok);
   } else {
     if (ok) keepalive_.OnSignOfLife();
     send_queue_.OnCompletion(id.number, ok);

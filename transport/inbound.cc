@@ -116,18 +116,15 @@ void Inbounds::Start(Inbound& inbound) {
 
 // A push of the peer comes whether it is taken or not, so it needs no turn, and no share of the READ budget.
 void Inbounds::TakePush(Inbound& inbound) {
-  if (failed_ || taken_ != nullptr || inbound.exhausted()) return;
+  if (failed_ || inbound.exhausted()) return;
   const Inbound::Segment& segment = inbound.segments_.front();
   if (segment.length_bytes > port_.queue_pair().push_bytes_max()) return;
   const fabric::Sge sink = {inbound.sink_, segment.length_bytes, inbound.lkey_};
-  if (!port_.queue_pair().TakePush(WorkId{port_.index(), WorkId::kTakenPush}.Encode(), sink, segment.address,
-                                   segment.rkey)) {
-    return;
-  }
-  taken_ = &inbound;
-  taken_bytes_ = segment.length_bytes;
-  sends_.OnPushTaken(taken_bytes_);
-  OnQueued(inbound, taken_bytes_);
+  const WorkId id = {port_.index(), WorkId::kTakenPush, next_taken_};
+  if (!port_.queue_pair().TakePush(id.Encode(), sink, segment.address, segment.rkey)) return;
+  taken_.push_back({next_taken_++, segment.length_bytes, &inbound});
+  sends_.OnPushTaken(segment.length_bytes);
+  OnQueued(inbound, segment.length_bytes);
 }
 
 // The next bytes of `inbound` are on their way to the sink.
@@ -198,10 +195,15 @@ void Inbounds::Pump() {
   }
 }
 
-void Inbounds::OnTaken(bool ok) {
-  HAWSER_CHECK(taken_ != nullptr, "a push that was not taken has completed, connection to ", port_.peer());
+void Inbounds::OnTaken(uint32_t number, bool ok) {
+  const auto it =
+      std::find_if(taken_.begin(), taken_.end(), [&](const Taken& taken) { return taken.number == number; });
+  HAWSER_CHECK(it != taken_.end(), "push ", number, ", which was not taken, has completed, connection to ",
+               port_.peer());
+  const Taken taken = *it;
+  taken_.erase(it);
   sends_.OnTakenPushCompleted();
-  OnArrived(*std::exchange(taken_, nullptr), taken_bytes_, ok);
+  OnArrived(*taken.inbound, taken.bytes, ok);
 }
 
 void Inbounds::OnReadCompleted(Inbound& inbound, uint32_t bytes, bool ok) {

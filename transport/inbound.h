@@ -129,14 +129,14 @@ class Inbounds final : ReadShare::Owner, PullAccount::Owner {
   // See PullAdmission.
   HeldByHost Detach(Inbound& inbound) { return admission_.Detach(inbound); }
   // The completion of a push that was taken.
-  void OnTaken(bool ok);
+  void OnTaken(uint32_t number, bool ok);
   // The fabric fills memory with one.
-  bool has_taken() const { return taken_ != nullptr; }
+  bool has_taken() const { return !taken_.empty(); }
   // The connection has failed: no further READs, and no memory for what waits.
   void Fail();
   // The queue pair is destroyed: it fills no memory.
   void Abandon() {
-    if (has_taken()) OnTaken(false);
+    while (has_taken()) OnTaken(taken_.back().number, false);
   }
   void SetDepth(uint32_t depth) { share_.SetDepth(depth); }
 
@@ -166,9 +166,14 @@ class Inbounds final : ReadShare::Owner, PullAccount::Owner {
   PullAccount account_;
   std::vector<Inbound*> ready_;  // With something left to READ, in turn.
   ReadShare share_;
-  // The fabric writes the peer's push where the READ would go (fabric::QueuePair::TakePush()).
-  Inbound* taken_ = nullptr;
-  uint32_t taken_bytes_ = 0;
+  // The fabric writes a push of the peer where the READ would go (fabric::QueuePair::TakePush()).
+  struct Taken {
+    uint32_t number;  // In WorkId.
+    uint32_t bytes;
+    Inbound* inbound;
+  };
+  std::vector<Taken> taken_;  // Few: at most one for each slot.
+  uint32_t next_taken_ = 0;
   bool failed_ = false;
 };
 

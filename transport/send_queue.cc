@@ -109,8 +109,10 @@ std::string SendQueue::Describe(uint32_t number) const {
 
 void SendQueue::OnPushTaken(uint32_t bytes) {
   taken_bytes_ = bytes;
-  taken_ns_ = port_.poller().now_ns();
+  if (taken_++ == 0) taken_ns_ = port_.poller().now_ns();
 }
+
+void SendQueue::OnTakenPushCompleted() { taken_ns_ = --taken_ == 0 ? kNever : port_.poller().now_ns(); }
 
 std::string SendQueue::DescribeOldestRead() const {
   if (reads_posted_ == 0 || taken_ns_ < reads_moved_ns_) {

@@ -12,7 +12,8 @@ struct WorkId {
 
   uint32_t connection = 0;  // PollerClient::index(); 24 bits.
   Kind kind = kSendQueue;
-  // kSendQueue: of the work request; kReceive: of the ring's entry; kRevocation: of its Outbound.
+  // kSendQueue: of the work request; kReceive: of the ring's entry; kRevocation: of its Outbound; kTakenPush:
+  // as Inbounds counts them.
   uint32_t number = 0;
 
   uint64_t Encode() const { return uint64_t{connection} << 40 | uint64_t{kind} << 32 | number; }

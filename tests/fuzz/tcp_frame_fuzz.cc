@@ -120,6 +120,7 @@ struct Expected {
   uint32_t executed = 0;
   uint32_t received = 0;
   uint32_t reads_accepted = 0;
+  bool push_is_due = false;  // The last SEND announced one.
 };
 
 struct Frame {
@@ -152,7 +153,9 @@ class Model {
     const bool has_length = header.kind != FrameKind::kAck && header.kind != FrameKind::kNak;
     const bool may_ask = header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite ||
                          header.kind == FrameKind::kPush;
-    if (header.reserved != 0 || (header.flags & ~(may_ask ? fabric::kAckRequestedFlag : 0)) != 0 ||
+    const int flags = (may_ask ? fabric::kAckRequestedFlag : 0) |
+                      (header.kind == FrameKind::kSend ? fabric::kPushFollowsFlag : 0);
+    if (header.reserved != 0 || (header.flags & ~flags) != 0 ||
         (header.status != 0 && header.kind != FrameKind::kNak) || (!has_length && length != 0)) {
       return End(Result::kViolation);
     }
@@ -161,6 +164,10 @@ class Model {
       const Setup::Grant& grant = setup_.grants[static_cast<size_t>(frame.grant)];
       return grant.access == access && offset <= grant.bytes && length <= grant.bytes - offset;
     };
+    if (expected_.push_is_due && (header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite ||
+                                  header.kind == FrameKind::kReadRequest)) {
+      return End(Result::kViolation);
+    }
     switch (header.kind) {
       case FrameKind::kSend:
         if (length == 0 || length > fabric::kMessageBytesMax) return End(Result::kViolation);
@@ -171,11 +178,13 @@ class Model {
         ++expected_.received;
         ++expected_.executed;
         may_push_ = true;
+        expected_.push_is_due = (header.flags & fabric::kPushFollowsFlag) != 0;
         break;
       case FrameKind::kPush:
         if (!setup_.takes_pushes || length == 0 || length > fabric::kPushBytesMax)
           return End(Result::kViolation);
         if (!std::exchange(may_push_, false)) return End(Result::kViolation);
+        expected_.push_is_due = false;
         if (IsTaken(header)) Copy(frame, expected_.pushed.emplace_back(length, 0xdb), 0);
         if (frame.payload.size() < length) return;
         ++expected_.executed;
@@ -233,6 +242,7 @@ class Model {
   }
 
   const Expected& expected() const { return expected_; }
+  bool push_is_due() const { return expected_.push_is_due; }
   // Of honest frames.
   uint32_t acknowledged() const { return acknowledged_; }
   uint32_t sent() const { return sent_; }
@@ -263,6 +273,8 @@ Frame NextFrame(Script& script, const Model& model, const Setup& setup, uint64_t
   const uint32_t what = script.Byte();
   header.kind = what < 240 ? static_cast<FrameKind>(1 + what % 6) : FrameKind::kPush;
   if (header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite) header.flags = what / 6 % 2;
+  if (header.kind == FrameKind::kSend && what / 12 % 4 == 3) header.flags |= fabric::kPushFollowsFlag;
+  if (model.push_is_due() && what % 8 != 7) header.kind = FrameKind::kPush;
   if (header.kind == FrameKind::kPush) header.key = header.flags = what % 2;
   header.acknowledged = model.acknowledged();
   if (what >= 128 && model.acknowledged() != model.sent()) ++header.acknowledged;
@@ -364,10 +376,11 @@ Result Feed(Victim& victim, absl::string_view bytes, size_t piece, size_t stagin
       result = victim.reader.Read(sockets[0], absl::MakeSpan(staging), nullptr);
       while (result == Result::kPushed || (result == Result::kReceiverNotReady && victim.PostReceive())) {
         if (result == Result::kPushed) {
-          const FrameHeader& push = victim.reader.push();
-          result = IsTaken(push)
-                       ? victim.reader.TakePush(victim.pushed.emplace_back(push.length_bytes, 0xdb).data())
-                       : victim.reader.DropPush();
+          for (FrameReader::Push& push : victim.reader.pushes()) {
+            if (!IsTaken(push.header)) continue;
+            push.sink = victim.pushed.emplace_back(push.header.length_bytes, 0xdb).data();
+          }
+          result = victim.reader.ResumeAfterPushes();
         } else {
           result = victim.reader.Resume();
         }
@@ -416,6 +429,8 @@ void CheckOutcome(Victim& victim, Result result, const Expected& expected) {
   }
   FUZZ_EXPECT(answers == expected.reads_accepted, answers);
   CheckDelivery(victim.send_queue, victim.setup.requests.size());
+  FUZZ_EXPECT(victim.receive_queue.push_is_due() == expected.push_is_due);
+  victim.receive_queue.PushHasCome();  // As at the end of a connection.
   const size_t received = CheckDelivery(victim.receive_queue, victim.posted);
   FUZZ_EXPECT(received >= expected.received, received);
 }

@@ -93,14 +93,16 @@ void SimResponder::Revoke(uint32_t rkey, uint64_t wr_id) {
 }
 
 bool SimResponder::TakePush(uint64_t wr_id, const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey) {
-  if (received_in_poll_ != qp_.completion_queue().polls() || !pushed_.has_value()) return false;
-  if (pushed_->remote_address != remote_address || pushed_->rkey != rkey || pushed_->length != sink.length)
-    return false;
   if (!qp_.regions().Contains(sink)) return false;
+  const auto pushed = std::find_if(pushes_.begin(), pushes_.end(), [&](const Pushed& one) {
+    return one.told_in == qp_.completion_queue().polls() && one.packet.remote_address == remote_address &&
+           one.packet.rkey == rkey && one.packet.length == sink.length;
+  });
+  if (pushed == pushes_.end()) return false;
   MemoryGuard& guards = qp_.network().memory_guard();
   const MemoryGuard::Id guard = guards.Poison(sink.address, sink.length, qp_.qp_num());
-  guards.FabricWrites(sink.address, pushed_->data.data(), pushed_->data.size(), guard);
-  pushed_.reset();
+  guards.FabricWrites(sink.address, pushed->packet.data.data(), pushed->packet.data.size(), guard);
+  pushes_.erase(pushed);
   qp_.completion_queue().PushAt(qp_.now_ns() + qp_.faults().completion.Throw(qp_.dice()),
                                 {{wr_id, qp_.qp_num(), CompletionStatus::kSuccess, Opcode::kRead, 0},
                                  [this, guard] { qp_.ReleaseGuard(guard, "a push that was taken"); }});
@@ -130,11 +132,27 @@ void SimResponder::ExecuteInbound() {
       }
     }
     if (packet.opcode == Opcode::kRead) status = CheckAccess(packet, Access::kRead);
-    if (packet.opcode == Opcode::kPush) pushed_ = packet;
+    if (packet.opcode == Opcode::kPush) AddPush(packet);
     if (status != CompletionStatus::kSuccess) refusing_ = true;
     answers_.push_back({std::move(inbound_.front()), status, 0});
     inbound_.pop_front();
     AnswerInOrder();
+  }
+}
+
+void SimResponder::AddPush(const SimPacket& packet) {
+  const uint64_t poll = qp_.completion_queue().polls();
+  // Those that it is too late to take.
+  while (!pushes_.empty() && pushes_.front().told_in != 0 && pushes_.front().told_in != poll)
+    pushes_.pop_front();
+  pushes_.push_back({packet, sends_arrived_, sends_polled_ == sends_arrived_ ? received_in_poll_ : 0});
+}
+
+void SimResponder::OnSendPolled() {
+  ++sends_polled_;
+  received_in_poll_ = qp_.completion_queue().polls();
+  for (Pushed& pushed : pushes_) {
+    if (pushed.send == sends_polled_) pushed.told_in = received_in_poll_;
   }
 }
 
@@ -190,14 +208,14 @@ void SimResponder::PushReceive(const Receive& receive, CompletionStatus status, 
   last_receive_completion_ns_ = std::max(last_receive_completion_ns_, qp_.now_ns() + delay_ns);
   const bool arrived = status == CompletionStatus::kSuccess;
   if (arrived) ++arrivals_to_poll_;
+  ++sends_arrived_;
   qp_.completion_queue().PushAt(last_receive_completion_ns_,
                                 {{receive.wr_id, qp_.qp_num(), status, Opcode::kReceive, byte_len},
                                  [this, arrived, guard = receive.guard] {
                                    if (arrived) --arrivals_to_poll_;
                                    qp_.ReleaseGuard(guard, "a receive");
                                    --receives_out_;
-                                   has_received_ = true;
-                                   received_in_poll_ = qp_.completion_queue().polls();
+                                   OnSendPolled();
                                  }});
 }
 
@@ -261,7 +279,7 @@ void SimResponder::AnswerInOrder() {
 void SimResponder::Flush() {
   inbound_.clear();
   answers_.clear();
-  pushed_.reset();
+  pushes_.clear();
   for (const Receive& receive : receives_) {
     PushReceive(receive, CompletionStatus::kFlushed, 0, qp_.faults().flush.Throw(qp_.dice()));
   }

@@ -6,7 +6,6 @@
 #include <deque>
 #include <functional>
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -50,7 +49,7 @@ class SimResponder {
   // SENDs that have arrived, of which the application has not been told yet.
   uint32_t arrivals_to_poll() const { return arrivals_to_poll_; }
   // One was polled.
-  bool has_received() const { return has_received_; }
+  bool has_received() const { return sends_polled_ > 0; }
   // All that was granted is in force then.
   int64_t granted_ns() const { return granted_ns_; }
 
@@ -83,10 +82,19 @@ class SimResponder {
     size_t sent_bytes = 0;
   };
 
+  // A push that arrived. It can be taken until the Poll() after that which has returned its SEND.
+  struct Pushed {
+    SimPacket packet;
+    uint64_t send;         // It came behind that SEND, counted from 1.
+    uint64_t told_in = 0;  // The Poll() that has returned the SEND.
+  };
+
   // Runs `event` on this responder, if its queue pair still exists then.
   void Later(int64_t delay_ns, std::function<void(SimResponder&)> event);
   void ExecuteInbound();
   bool ExecuteSend(const SimPacket& packet);
+  void AddPush(const SimPacket& packet);
+  void OnSendPolled();
   void PushReceive(const Receive& receive, fabric::CompletionStatus status, uint32_t byte_len,
                    int64_t delay_ns);
   fabric::CompletionStatus CheckAccess(const SimPacket& packet, Access access) const;
@@ -96,9 +104,10 @@ class SimResponder {
   std::deque<Receive> receives_;
   uint32_t receives_out_ = 0;
   uint32_t arrivals_to_poll_ = 0;
-  bool has_received_ = false;
-  uint64_t received_in_poll_ = 0;    // The last of those polled was returned by that Poll().
-  std::optional<SimPacket> pushed_;  // The last push that arrived, unless it was taken.
+  uint64_t sends_arrived_ = 0;
+  uint64_t sends_polled_ = 0;
+  uint64_t received_in_poll_ = 0;  // The last of those polled was returned by that Poll().
+  std::deque<Pushed> pushes_;      // Unless they were taken.
   int64_t last_receive_completion_ns_ = 0;
   std::deque<SimPacket> inbound_;
   int rnr_tries_ = 0;

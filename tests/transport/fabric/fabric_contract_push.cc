@@ -82,6 +82,49 @@ TEST_P(PushContractTest, OnlyWhatWasPushedCanBeTaken) {
   HAWSER_UNTIL(world_, b.sends.size() == 1);
 }
 
+// SENDs, each with its push, that are posted together are all found with their pushes, however few
+// completions a Poll() has room for.
+TEST_P(PushContractTest, ManyThatArePostedTogetherAreAllTaken) {
+  constexpr uint32_t kCount = 12, kBytes = 4096 + 8;
+  const auto offset = [](size_t i) { return kData + i * kBytes; };
+  for (const size_t at_once : {1u, 5u, 64u}) {
+    auto [a, b] = world_.Connect({.send_depth = 32, .receive_depth = 32}, kMemory);
+    FillPattern(a, 5);
+    const uint32_t rkey = a.Grant(a.At(kData, kCount * kBytes), QueuePair::Access::kRead);
+    std::vector<Sge> sges;
+    for (size_t i = 0; i < kCount; ++i) {
+      ASSERT_TRUE(b.Receive(i, b.At(i * 8, 8)).ok());
+      sges.push_back(a.At(0, 4));
+      sges.push_back(a.At(offset(i), kBytes));
+    }
+    std::vector<SendWorkRequest> chain;
+    for (const Sge& sge : sges) {
+      const bool is_push = sge.length == kBytes;
+      chain.push_back({.wr_id = chain.size(),
+                       .opcode = is_push ? Opcode::kPush : Opcode::kSend,
+                       .signaled = true,
+                       .sges = {&sge, 1},
+                       .remote_address = is_push ? reinterpret_cast<uint64_t>(sge.address) : 0,
+                       .rkey = is_push ? rkey : 0});
+    }
+    ASSERT_TRUE(a.qp().PostSend(chain).ok());
+    std::vector<Completion> completions(at_once);
+    size_t seen = 0;
+    for (int left = 100'000; left > 0 && b.sends.size() < kCount; --left) {
+      Completion of_a[64];
+      for (size_t i = a.completion_queue().Poll(absl::MakeSpan(of_a)); i > 0; --i) a.Take(of_a[i - 1]);
+      const size_t count = b.completion_queue().Poll(absl::MakeSpan(completions));
+      for (size_t i = 0; i < count; ++i) b.Take(completions[i]);
+      for (; seen < b.receives.size(); ++seen) {
+        ASSERT_EQ(b.receives[seen].wr_id, seen);
+        EXPECT_TRUE(b.TakePush(seen, b.At(offset(seen), kBytes), a.memory() + offset(seen), rkey)) << seen;
+      }
+    }
+    ASSERT_EQ(b.sends.size(), kCount) << at_once << " at once";
+    EXPECT_EQ(std::memcmp(b.memory() + kData, a.memory() + kData, kCount * kBytes), 0);
+  }
+}
+
 TEST_P(PushContractTest, WhatFollowsComesInOrder) {
   auto [a, b] = world_.Connect({}, kMemory);
   FillPattern(a, 3);

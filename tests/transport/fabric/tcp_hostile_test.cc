@@ -380,6 +380,25 @@ class PushingPeerTest : public TcpFabricTest {
     return false;
   }
 
+  static std::string Frame(const FrameHeader& header, absl::string_view payload) {
+    return absl::StrCat(absl::string_view(reinterpret_cast<const char*>(&header), sizeof(header)), payload);
+  }
+  static std::string Look(uint8_t flags = 0) {
+    return Frame({.kind = FrameKind::kSend, .flags = flags, .length_bytes = 4}, "look");
+  }
+  // Of memory at 4096 with rkey 7.
+  static std::string Push(absl::string_view bytes, uint8_t flags = 0) {
+    return Frame({.kind = FrameKind::kPush,
+                  .flags = flags,
+                  .length_bytes = static_cast<uint32_t>(bytes.size()),
+                  .key = 7,
+                  .address = 4096},
+                 bytes);
+  }
+  bool Take(uint64_t wr_id, const Sge& sink) {
+    return b_.TakePush(wr_id, sink, reinterpret_cast<const uint8_t*>(4096), 7);
+  }
+
   Endpoint& b_ = world_.NewEndpoint(1, {.send_depth = 8, .receive_depth = 8, .read_depth = 4}, 256 * 1024);
   Stranger peer_{world_};
 };
@@ -442,11 +461,8 @@ TEST_F(PushingPeerTest, APushThatIsCutByADisconnectComesBackFlushed) {
 
 TEST_F(PushingPeerTest, WhatComesWhilePushesWaitIsNotForgotten) {
   auto [c, d] = world_.Connect();  // With another connection, a queue looks only at sockets that have news.
-  const auto frame = [](const FrameHeader& header, absl::string_view payload) {
-    return absl::StrCat(absl::string_view(reinterpret_cast<const char*>(&header), sizeof(header)), payload);
-  };
-  const std::string send = frame({.kind = FrameKind::kSend, .length_bytes = 4}, "look");
-  const std::string push = frame({.kind = FrameKind::kPush, .length_bytes = 4, .key = 7}, "push");
+  const std::string send = Frame({.kind = FrameKind::kSend, .length_bytes = 4}, "look");
+  const std::string push = Frame({.kind = FrameKind::kPush, .length_bytes = 4, .key = 7}, "push");
   peer_.Say(send + push + send + push);
   for (int i = 0; i < 3; ++i) b_.completion_queue().Poll({});  // Finds both, and has no room to tell of them.
   peer_.Say(send);
@@ -486,6 +502,86 @@ TEST_F(PushingPeerTest, APeerThatDiesInTheMiddleOfAPushThatWasTaken) {
   world_.ExpectEverythingComesBack(b_);
   ASSERT_EQ(b_.sends.size(), 1u);
   EXPECT_THAT(b_.sends[0], CompletionIs(1, kFlushed));
+}
+
+TEST_F(PushingPeerTest, ASendThatAnnouncesAPushIsFoundWithIt) {
+  const std::string push = Push("true");
+  peer_.Say(Look(kPushFollowsFlag) + push.substr(0, sizeof(FrameHeader) - 1));
+  world_.PollSome(20);
+  EXPECT_TRUE(b_.receives.empty());
+  peer_.Say(push.substr(sizeof(FrameHeader) - 1));
+  HAWSER_UNTIL(world_, b_.receives.size() == 1);
+  EXPECT_TRUE(Take(1, b_.At(1000, 4)));
+  HAWSER_UNTIL(world_, b_.sends.size() == 1);
+  EXPECT_EQ(b_.Text(1000, 4), "true");
+}
+
+TEST_F(PushingPeerTest, ASendWhoseAnnouncedPushNeverComesIsReceivedBeforeTheEnd) {
+  peer_.Say(Look(kPushFollowsFlag));
+  world_.PollSome(20);
+  EXPECT_TRUE(b_.receives.empty());
+  b_.news().on_disconnected = [&] { EXPECT_EQ(b_.receives.size(), 1u); };
+  peer_.Close();
+  HAWSER_UNTIL(world_, b_.news().ended());
+  world_.ExpectEverythingComesBack(b_);
+  EXPECT_THAT(b_.receives[0], CompletionIs(0, CompletionStatus::kSuccess));
+}
+
+TEST_F(PushingPeerTest, AnotherRequestInPlaceOfTheAnnouncedPush) {
+  peer_.Say(Look(kPushFollowsFlag) + Look());
+  ExpectBrokenProtocol("another request in place of the push that its SEND announced");
+}
+
+TEST_F(PushingPeerTest, AWriteThatAnnouncesAPush) {
+  peer_.Say(
+      Frame({.kind = FrameKind::kWrite, .flags = kPushFollowsFlag, .length_bytes = 4, .key = 7}, "data"));
+  ExpectBrokenProtocol("flags 2");
+}
+
+// What acknowledges something is looked at once, though it was read before it was its turn.
+TEST_F(PushingPeerTest, AnAcknowledgementBehindAPush) {
+  ASSERT_TRUE(b_.Send(5, b_.At(0, 4)).ok());
+  peer_.HearBytes(sizeof(FrameHeader) + 4);
+  peer_.Say(Look() + Push("push") + Frame({.kind = FrameKind::kAck, .acknowledged = 1}, "") +
+            Frame({.kind = FrameKind::kSend, .length_bytes = 4, .acknowledged = 1}, "more"));
+  HAWSER_UNTIL(world_, b_.receives.size() == 2 && b_.sends.size() == 1);
+  EXPECT_FALSE(b_.news().ended());
+}
+
+TEST_F(PushingPeerTest, PushesOfAPeerThatHasGoneCanBeTaken) {
+  auto [c, d] = world_.Connect();  // With another connection, a queue looks only at sockets that have news.
+  peer_.Say(Look() + Push("one!") + Look() + Push("two!"));
+  peer_.Close();
+  HAWSER_UNTIL(world_, b_.receives.size() == 2);
+  EXPECT_FALSE(b_.news().ended());
+  EXPECT_TRUE(Take(1, b_.At(1000, 4)) && Take(2, b_.At(2000, 4)));
+  HAWSER_UNTIL(world_, b_.news().ended());
+  world_.ExpectEverythingComesBack(b_);
+  ASSERT_EQ(b_.sends.size(), 2u);
+  for (const Completion& completion : b_.sends) EXPECT_EQ(completion.status, CompletionStatus::kSuccess);
+  EXPECT_EQ(b_.Text(1000, 4) + b_.Text(2000, 4), "one!two!");
+}
+
+// What is wrong ends the connection after the pushes before it.
+TEST_F(PushingPeerTest, WhatBreaksTheProtocolBehindAPushThatIsTaken) {
+  peer_.Say(Look() + Push("true") + Look() + Push(""));
+  HAWSER_UNTIL(world_, !b_.receives.empty());
+  EXPECT_TRUE(Take(1, b_.At(1000, 4)));
+  HAWSER_UNTIL(world_, b_.sends.size() == 1);
+  EXPECT_EQ(b_.Text(1000, 4), "true");
+  ExpectBrokenProtocol("pushed 0 bytes");
+}
+
+// Each push wants an acknowledgement: the count is that of what has come, in the order of the requests.
+TEST_F(PushingPeerTest, PushesAreAcknowledgedAsTheyCome) {
+  const std::string second = Push(std::string(60000, '2'), kAckRequestedFlag);
+  peer_.Say(Look() + Push("1", kAckRequestedFlag) + Look() + second.substr(0, 1000));
+  HAWSER_UNTIL(world_, b_.receives.size() == 2);
+  peer_.HearBytes(sizeof(FrameHeader));
+  EXPECT_EQ(peer_.FrameAt(0).acknowledged, 3u);
+  peer_.Say(second.substr(1000));
+  peer_.HearBytes(2 * sizeof(FrameHeader));
+  EXPECT_EQ(peer_.FrameAt(sizeof(FrameHeader)).acknowledged, 4u);
 }
 
 // Frames that are nearly right, and rubbish: each ends its own connection or none, and touches only what was

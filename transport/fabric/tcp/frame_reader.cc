@@ -25,17 +25,26 @@ constexpr int kReadCallsMax = 32;
 // pool counts.
 constexpr size_t kStagedMin = 9 * 1024;
 
+// Of pushes that wait for their destinations: then they are dealt with first. The rest of a short one is read
+// before that, too: copied once more, but many then share a Poll(). That of a long one is worth a Poll() of
+// its own.
+constexpr size_t kPushedBytesMax = 64 * 1024;
+constexpr size_t kShortPushMax = 17 * 1024;  // 16 KiB and what is round them.
+
 // What few frames set.
 bool MaySet(const FrameHeader& header) {
-  const bool asks =
-      header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite || header.kind == FrameKind::kPush;
-  return (header.flags & ~(asks ? kAckRequestedFlag : 0)) == 0 && header.reserved == 0 &&
+  const int flags = header.kind == FrameKind::kSend ? kAckRequestedFlag | kPushFollowsFlag
+                    : header.kind == FrameKind::kWrite || header.kind == FrameKind::kPush ? kAckRequestedFlag
+                                                                                          : 0;
+  return (header.flags & ~flags) == 0 && header.reserved == 0 &&
          (header.status == 0 || header.kind == FrameKind::kNak);
 }
 
 }  // namespace
 
 FrameReader::Result FrameReader::Read(int fd, absl::Span<uint8_t> staging, TcpFabricCounters* counters) {
+  if (closed_) return Result::kClosed;
+  const auto or_pushed = [&](Result result) { return pushes_.empty() ? result : Result::kPushed; };
   size_t total_bytes = 0;
   for (int calls = 0; calls < kReadCallsMax && total_bytes < kReadBytesMax; ++calls) {
     // First what is missing of the payload, to its place; then, or only, to staging, behind what is there of
@@ -65,9 +74,11 @@ FrameReader::Result FrameReader::Read(int fd, absl::Span<uint8_t> staging, TcpFa
                                  : readv(fd, segments, static_cast<int>(count));
     if (n <= 0) {
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Result::kDrained;
+      emptied_ = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+      if (emptied_) return or_pushed(Result::kDrained);
       error_ = n < 0 ? errno : 0;
-      return Result::kClosed;
+      closed_ = true;
+      return or_pushed(Result::kClosed);
     }
 
     const size_t to_payload = std::min<size_t>(n, missing);
@@ -88,23 +99,30 @@ FrameReader::Result FrameReader::Read(int fd, absl::Span<uint8_t> staging, TcpFa
       if (result != Result::kMore) return result;
     }
     // A short read has emptied the socket; asking again would only hear EAGAIN.
-    if (emptied_) return Result::kDrained;
+    if (emptied_) return or_pushed(Result::kDrained);
+    if (pushed_bytes_ >= kPushedBytesMax) return Result::kPushed;
     total_bytes += n;
   }
-  return Result::kMore;
+  return or_pushed(Result::kMore);
 }
 
-FrameReader::Result FrameReader::TakePush(uint8_t* sink) {
-  const std::unique_ptr<uint8_t[]> held = std::move(held_);
-  const uint8_t* const end = held.get() + std::exchange(held_bytes_, 0);
-  payload_missing_ = header_.length_bytes;
-  target_ = sink;
-  return Parse(CopyPayload(held.get() + sizeof(FrameHeader), end), end);
+FrameReader::Result FrameReader::ResumeAfterPushes() {
+  const std::vector<Push> pushes = std::exchange(pushes_, {});
+  pushed_bytes_ = 0;
+  for (const Push& push : pushes) {
+    // What is missing is of the last: nothing behind that was looked at.
+    const size_t here = push.header.length_bytes - (&push == &pushes.back() ? payload_missing_ : 0);
+    if (push.sink != nullptr) std::memcpy(push.sink, push.bytes.get(), here);
+    target_ = push.sink == nullptr ? nullptr : push.sink + here;
+  }
+  return held_.empty() ? Result::kMore : Resume();
 }
 
 FrameReader::Result FrameReader::Resume() {
-  const std::unique_ptr<uint8_t[]> held = std::move(held_);
-  return Parse(held.get(), held.get() + std::exchange(held_bytes_, 0));
+  const std::string held = std::exchange(held_, {});
+  const auto* const next = reinterpret_cast<const uint8_t*>(held.data());
+  const Result result = Parse(next, next + held.size());
+  return result == Result::kMore && !pushes_.empty() ? Result::kPushed : result;
 }
 
 FrameReader::Result FrameReader::Discard(int fd, absl::Span<uint8_t> staging) {
@@ -126,6 +144,11 @@ FrameReader::Result FrameReader::Discard(int fd, absl::Span<uint8_t> staging) {
 FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end) {
   while (static_cast<size_t>(end - next) >= sizeof(FrameHeader)) {
     std::memcpy(&header_, next, sizeof(header_));
+    if (!pushes_.empty() && !MayFollowPushes(header_, end - next)) {
+      Hold(next, end);
+      partial_bytes_ = 0;
+      return Result::kPushed;
+    }
     const uint32_t acknowledged_before = send_queue_.acknowledged();
     if (!send_queue_.Acknowledge(header_.acknowledged)) return Violation(send_queue_.violation());
     const uint8_t* const payload = next + sizeof(FrameHeader);
@@ -138,13 +161,17 @@ FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end) 
       continue;
     }
     Result result = Begin(header_);
+    if (result == Result::kPushed) {
+      next = AddPush(payload, end);
+      if (payload_missing_ == 0 || header_.length_bytes <= kShortPushMax) continue;
+    }
     // Else a peer could send as many of them as it likes, each of which costs us something and proves
     // nothing.
     if (payload_ == FrameKind::kAck && header_.acknowledged == acknowledged_before &&
         result == Result::kMore) {
       result = IdleAck();
     }
-    if (result == Result::kReceiverNotReady || result == Result::kPushed) Hold(next, end);
+    if (result == Result::kReceiverNotReady) Hold(next, end);
     if (result != Result::kMore) {
       partial_bytes_ = 0;
       return result;
@@ -156,6 +183,11 @@ FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end) 
   return Result::kMore;
 }
 
+// One behind each SEND: else pushes, which use up no receives, could come without bound.
+bool FrameReader::MayPush(const FrameHeader& header) const {
+  return takes_pushes_ && !push_followed_ && header.length_bytes != 0 && header.length_bytes <= kPushBytesMax;
+}
+
 FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
   payload_ = header.kind;
   if ((header.flags | header.status | header.reserved) != 0 && !MaySet(header)) {
@@ -163,6 +195,11 @@ FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
                                   static_cast<int>(header.flags), ", status ",
                                   static_cast<int>(header.status), " and reserved bits ",
                                   static_cast<int>(header.reserved)));
+  }
+  const bool is_other_request = header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite ||
+                                header.kind == FrameKind::kReadRequest;
+  if (is_other_request && receive_queue_.push_is_due()) {
+    return Violation("it sent another request in place of the push that its SEND announced");
   }
   TcpReceiveQueue::Verdict verdict = TcpReceiveQueue::Verdict::kOk;
   switch (header.kind) {
@@ -187,12 +224,12 @@ FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
       if (header.length_bytes != 0) return HasPayload(header);
       return send_queue_.Nak(header) ? Result::kNak : Violation(send_queue_.violation());
     case FrameKind::kPush:
-      if (!takes_pushes_ || header.length_bytes == 0 || header.length_bytes > kPushBytesMax) {
-        return Violation(absl::StrCat("it pushed ", header.length_bytes, " bytes"));
+      if (!MayPush(header)) {
+        return Violation(push_followed_ ? "it pushed twice behind one SEND"
+                                        : absl::StrCat("it pushed ", header.length_bytes, " bytes"));
       }
-      // Else pushes, which use up no receives, could come without bound, and each costs a Poll().
-      if (push_followed_) return Violation("it pushed twice behind one SEND");
       push_followed_ = true;
+      receive_queue_.PushHasCome();
       return Result::kPushed;
     case FrameKind::kFarewell:
       if (header.length_bytes == 0 || header.length_bytes > kFarewellBytesMax) {
@@ -255,10 +292,32 @@ const uint8_t* FrameReader::CopyPayload(const uint8_t* next, const uint8_t* end)
   return next + length_bytes;
 }
 
+// Behind pushes only further ones are looked at, and SENDs that are whole and find their receive: nothing
+// that waits, or ends the connection, before the pushes are dealt with.
+bool FrameReader::MayFollowPushes(const FrameHeader& header, size_t bytes) const {
+  if (!MaySet(header) || !send_queue_.MayAcknowledge(header.acknowledged)) return false;
+  if (header.kind == FrameKind::kPush) return MayPush(header);
+  return header.kind == FrameKind::kSend && header.length_bytes <= bytes - sizeof(FrameHeader) &&
+         receive_queue_.CanTake(header);
+}
+
+// header_ is that of a push. Returns what follows it.
+const uint8_t* FrameReader::AddPush(const uint8_t* payload, const uint8_t* end) {
+  const bool is_short = header_.length_bytes <= kShortPushMax;
+  const size_t here = std::min<size_t>(header_.length_bytes, end - payload);
+  Push& push = pushes_.emplace_back();
+  push.header = header_;
+  push.bytes.reset(new uint8_t[is_short ? header_.length_bytes : here]);
+  std::memcpy(push.bytes.get(), payload, here);
+  pushed_bytes_ += header_.length_bytes;
+  payload_missing_ = header_.length_bytes - static_cast<uint32_t>(here);
+  target_ = is_short ? push.bytes.get() + here : nullptr;
+  if (payload_missing_ == 0) receive_queue_.FinishPush(header_.flags);
+  return payload + here;
+}
+
 void FrameReader::Hold(const uint8_t* next, const uint8_t* end) {
-  held_bytes_ = end - next;
-  held_.reset(new uint8_t[held_bytes_]);
-  std::memcpy(held_.get(), next, held_bytes_);
+  held_.assign(reinterpret_cast<const char*>(next), end - next);
 }
 
 // The peer takes what follows for the payload, and we for the next frame.

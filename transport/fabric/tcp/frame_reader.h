@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "hawser/transport/fabric/tcp/frame.h"
@@ -30,21 +31,25 @@ class FrameReader {
     kClosed,            // End of file, or error() as errno.
     kReceiverNotReady,  // A SEND waits for a receive: call Resume() once there is one, not Read().
     kRefused,           // A request was refused; whatever follows it is void. Call Discard(), not Read().
-    kPushed,            // A push has begun: call TakePush() or DropPush(), not Read().
+    kPushed,            // There are pushes(): call ResumeAfterPushes(), not Read().
     kNak,               // The peer refused a request of this side.
     kViolation,         // See violation().
   };
   Result Read(int fd, absl::Span<uint8_t> staging, TcpFabricCounters* counters);
   Result Resume();
 
-  // After kPushed: its header; and one call that gives its bytes a destination, or drops them, and goes on as
-  // Resume().
-  const FrameHeader& push() const { return header_; }
-  Result TakePush(uint8_t* sink);
-  Result DropPush() { return TakePush(nullptr); }
-  // Bytes of a push that was taken are on their way.
+  struct Push {
+    FrameHeader header;
+    std::unique_ptr<uint8_t[]> bytes;  // All of them, or, of the last push, those that have come.
+    uint8_t* sink = nullptr;
+  };
+  // After kPushed, oldest first. The caller sets where the bytes of each go; null: nowhere.
+  absl::Span<Push> pushes() { return absl::MakeSpan(pushes_); }
+  // Moves the bytes there, and goes on as Resume().
+  Result ResumeAfterPushes();
+  // Bytes of a push that has a sink, the last of pushes(), are on their way.
   bool is_taking_push() const {
-    return payload_ == FrameKind::kPush && payload_missing_ > 0 && target_ != nullptr;
+    return payload_ == FrameKind::kPush && payload_missing_ > 0 && target_ != nullptr && pushes_.empty();
   }
 
   // The last Read() got less than it asked for: the socket was empty.
@@ -74,9 +79,12 @@ class FrameReader {
  private:
   Result Parse(const uint8_t* next, const uint8_t* end);
   Result Begin(const FrameHeader& header);
+  const uint8_t* AddPush(const uint8_t* payload, const uint8_t* end);
   void Advance(size_t length_bytes);
   const uint8_t* CopyPayload(const uint8_t* next, const uint8_t* end);
   void Hold(const uint8_t* next, const uint8_t* end);
+  bool MayFollowPushes(const FrameHeader& header, size_t bytes) const;
+  bool MayPush(const FrameHeader& header) const;
   Result HasPayload(const FrameHeader& header);
   Result IdleAck();
   Result Violation(const std::string& what);
@@ -86,22 +94,25 @@ class FrameReader {
 
   FrameKind payload_ = FrameKind::kAck;  // Kind of the frame whose payload_missing_ bytes come next.
   uint32_t payload_missing_ = 0;
-  // Their destination, of a SEND, WRITE or push. Null: of a push that is dropped.
+  // Their destination, of a SEND, WRITE or push. Null: of a push that is dropped, or is in pushes_ and long.
   uint8_t* target_ = nullptr;
   FrameHeader header_;  // Of that frame.
   uint32_t partial_bytes_ = 0;
   uint8_t partial_[sizeof(FrameHeader)];
 
-  // A SEND that found no receive, or a push, with all that was already read behind it: some KiB more than the
-  // receives that were posted then can take, and at most one staging buffer's worth. Until the next Poll(), the
-  // RNR timeout, or, with QueuePairOptions::sends_wait, until a receive is posted.
-  std::unique_ptr<uint8_t[]> held_;
-  size_t held_bytes_ = 0;
+  // A SEND that found no receive, with all that was already read behind it: some KiB more than the receives
+  // that were posted then can take, and at most one staging buffer's worth. Until the RNR timeout, or, with
+  // QueuePairOptions::sends_wait, until a receive is posted. Or what was read behind a push that is not whole
+  // or a SEND that cannot be looked at before the pushes are gone: until the next Poll().
+  std::string held_;
+  std::vector<Push> pushes_;  // Until the next Poll().
+  size_t pushed_bytes_ = 0;   // Of all of them.
 
   bool takes_pushes_ = false;
   bool is_pushed_to_ = false;   // The last message but one came with a push: less is read into staging.
-  bool push_followed_ = false;  // The last one did.
+  bool push_followed_ = false;  // The push of the last one has come.
   bool emptied_ = false;
+  bool closed_ = false;        // Found behind pushes.
   uint64_t copied_bytes_ = 0;  // Of READs, since the last Read().
   int error_ = 0;
   std::string violation_;

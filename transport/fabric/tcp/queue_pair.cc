@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -119,6 +120,9 @@ absl::Status TcpQueuePair::PostSend(absl::Span<const SendWorkRequest> requests) 
     uint32_t length_bytes;
     if (absl::Status status = CheckSend(request, &length_bytes); !status.ok()) return status;
     send_queue_.Place(i, request, length_bytes);
+    if (request.opcode == Opcode::kPush && i > 0 && requests[i - 1].opcode == Opcode::kSend) {
+      send_queue_.MarkPushFollows(i - 1);
+    }
   }
   send_queue_.Post(static_cast<uint32_t>(requests.size()));
   // The rest of a bulk READ's answer, if there is some, goes on with EPOLLOUT.
@@ -182,14 +186,17 @@ void TcpQueuePair::Revoke(uint32_t rkey, uint64_t wr_id) {
 }
 
 bool TcpQueuePair::TakePush(uint64_t wr_id, const Sge& sink, uint64_t remote_address, uint32_t rkey) {
-  if (push_ != PushState::kOffered || has_taken_ || !regions_.Contains(sink)) return false;
-  const FrameHeader& push = reader_.push();
-  if (push.address != remote_address || push.key != rkey || push.length_bytes != sink.length) return false;
-  push_ = PushState::kTaken;
-  has_taken_ = true;
-  taken_wr_id_ = wr_id;
-  taken_sink_ = sink.address;
-  return true;
+  if (push_ == PushState::kNone || !regions_.Contains(sink)) return false;
+  for (FrameReader::Push& push : reader_.pushes()) {
+    if (push.sink != nullptr || push.header.address != remote_address || push.header.key != rkey ||
+        push.header.length_bytes != sink.length) {
+      continue;
+    }
+    push.sink = sink.address;
+    taken_.push_back({wr_id, sink.address, /*is_in=*/false});
+    return true;
+  }
+  return false;
 }
 
 // --- Traffic
@@ -317,21 +324,35 @@ void TcpQueuePair::Resume() {
 
 // At the start of a Poll(): what the last one returned has been looked at.
 void TcpQueuePair::ResumeAfterPush() {
-  const bool taken = std::exchange(push_, PushState::kNone) == PushState::kTaken;
+  push_ = PushState::kNone;
   if (state_ != State::kEstablished) return;  // What was taken comes back flushed.
-  fills_taken_ = taken;
-  const FrameReader::Result result = taken ? reader_.TakePush(taken_sink_) : reader_.DropPush();
+  filling_ = reader_.pushes().back().sink;
+  const FrameReader::Result result = reader_.ResumeAfterPushes();
   if (result != FrameReader::Result::kMore) return OnRead(result);
   NoteTaken();
   AfterTraffic();
   if (std::exchange(missed_event_, false) || reader_.in_the_middle_of_a_frame()) Receive();
 }
 
+// Of the pushes that were taken at most the last to come is still being read.
 void TcpQueuePair::NoteTaken() {
-  if (!fills_taken_ || reader_.is_taking_push()) return;
-  fills_taken_ = false;
-  taken_is_in_ = true;
+  if (taken_.empty()) return;
+  const uint8_t* const filling = reader_.is_taking_push() ? filling_ : nullptr;
+  for (TakenPush& push : taken_) push.is_in |= push.sink != filling;
   completion_queue_.Schedule(*this);
+}
+
+// True: there are more to deliver.
+bool TcpQueuePair::DeliverTaken(bool flush, CompletionSpan& out) {
+  const auto deliver = [&](const TakenPush& push) {
+    if (!(push.is_in || flush) || out.full()) return false;
+    out.Add(push.wr_id, qp_num_, push.is_in ? CompletionStatus::kSuccess : CompletionStatus::kFlushed,
+            Opcode::kRead, 0);
+    return true;
+  };
+  taken_.erase(std::remove_if(taken_.begin(), taken_.end(), deliver), taken_.end());
+  return std::any_of(taken_.begin(), taken_.end(),
+                     [&](const TakenPush& push) { return push.is_in || flush; });
 }
 
 void TcpQueuePair::OnTimer() {
@@ -414,11 +435,7 @@ void TcpQueuePair::Deliver(CompletionSpan& out) {
 
   // What was done before the end, then the end, then what it undid.
   const bool flush = state_ == State::kError && news_ == nullptr;
-  if (has_taken_ && (flush || taken_is_in_) && !out.full()) {
-    out.Add(taken_wr_id_, qp_num_, taken_is_in_ ? CompletionStatus::kSuccess : CompletionStatus::kFlushed,
-            Opcode::kRead, 0);
-    has_taken_ = taken_is_in_ = false;
-  }
+  const bool more_taken = !taken_.empty() && DeliverTaken(flush, out);
   receive_queue_.Deliver(qp_num_, flush, out);
   send_queue_.Deliver(qp_num_, flush, out);
   for (; !out.full() && !revoked_.empty(); revoked_.pop_back()) {
@@ -430,7 +447,7 @@ void TcpQueuePair::Deliver(CompletionSpan& out) {
     completion_queue_.TellEnd(*this);  // In the next Poll().
   }
   if (receive_queue_.HasCompletions(flush) || send_queue_.HasCompletions(flush) || !revoked_.empty() ||
-      (has_taken_ && (flush || taken_is_in_))) {
+      more_taken) {
     completion_queue_.Schedule(*this);
     return;
   }
@@ -438,7 +455,7 @@ void TcpQueuePair::Deliver(CompletionSpan& out) {
 }
 
 void TcpQueuePair::OnTellEnd() {
-  if (push_ == PushState::kOffered || push_ == PushState::kTaken) {
+  if (push_ == PushState::kOffered) {
     ResumeAfterPush();
     if (news_ != nullptr) completion_queue_.Schedule(*this);
     return;
@@ -490,7 +507,7 @@ void TcpQueuePair::CloseSocket() {
   if (paused_ && !sends_wait_) completion_queue_.SetTimer(*this, absl::InfiniteDuration());
   paused_ = false;
   push_ = PushState::kNone;
-  fills_taken_ = false;
+  receive_queue_.PushHasCome();  // It never will.
   if (!socket_.is_open()) return;
   completion_queue_.UnwatchAndEnd(socket_);
 }

@@ -60,12 +60,17 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   using State = TcpQueuePairState::State;
   using Event = TcpQueuePairState::Event;
 
-  // A push of the peer, until the first Poll() after that which has returned its SEND.
+  // Pushes of the peer, until the first Poll() after that which has returned their SENDs.
   enum class PushState : uint8_t {
     kNone,
-    kUntold,   // Poll() has not returned its SEND yet.
-    kOffered,  // TakePush() can take it.
-    kTaken,    // The next Poll() starts to fill taken_sink_.
+    kUntold,   // Poll() has not returned all of their SENDs yet.
+    kOffered,  // It has; the next one deals with the pushes.
+  };
+  // A push that TakePush() took: the fabric owns `sink` until it is delivered.
+  struct TakenPush {
+    uint64_t wr_id;
+    const uint8_t* sink;
+    bool is_in;
   };
 
   // For the handler, from the next Poll().
@@ -87,6 +92,7 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   void Resume();
   void ResumeAfterPush();
   void NoteTaken();
+  bool DeliverTaken(bool flush, CompletionSpan& out);
   void OnRead(FrameReader::Result result);
   void Transmit(bool with_answers);
   void AfterTraffic();
@@ -120,9 +126,6 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   PushState push_ = PushState::kNone;
   // There may be something to read: an event came while a push waited, or a SEND without a receive.
   bool missed_event_ = false;
-  bool has_taken_ = false;      // A push was taken: the fabric owns its sink.
-  bool fills_taken_ = false;    // The reader fills the sink.
-  bool taken_is_in_ = false;    // The sink is full.
   bool paused_ = false;         // A SEND waits for a receive, see FrameReader::Result::kReceiverNotReady.
   bool watch_was_off_ = false;  // Meanwhile there were no events, or not those of the peer's end.
   bool blocked_ = false;        // The socket was full, or it was the others' turn: continues at EPOLLOUT.
@@ -137,8 +140,8 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   std::unique_ptr<GreetingReader> greeting_;  // While connecting.
   std::string greeting_to_send_;              // Likewise.
   std::vector<uint64_t> revoked_;             // The wr_ids of revocations that did not complete yet.
-  uint64_t taken_wr_id_ = 0;
-  uint8_t* taken_sink_ = nullptr;
+  std::vector<TakenPush> taken_;
+  const uint8_t* filling_ = nullptr;  // The sink of the push that is not whole, if it was taken.
   std::unique_ptr<News> news_;
   absl::Status error_;  // Why it is in kError.
 };

@@ -44,11 +44,6 @@ TcpReceiveQueue::Verdict TcpReceiveQueue::BeginSend(const FrameHeader& header, u
   return Verdict::kOk;
 }
 
-void TcpReceiveQueue::FinishSend(uint32_t length_bytes, uint8_t flags) {
-  receives_[filled_++].filled_bytes = length_bytes;
-  Executed(flags);
-}
-
 TcpReceiveQueue::Verdict TcpReceiveQueue::BeginWrite(const FrameHeader& header, uint8_t** target) {
   if (header.length_bytes == 0 || header.length_bytes > kMessageBytesMax) return Violation(header, "WRITE");
   if (!grants_.Allows(header.key, header.address, header.length_bytes, QueuePair::Access::kWrite)) {
@@ -123,7 +118,7 @@ FrameHeader TcpReceiveQueue::Nak() const {
 }
 
 void TcpReceiveQueue::Deliver(uint32_t qp_num, bool flush, CompletionSpan& out) {
-  for (; !out.full() && delivered_ != filled_; ++delivered_) {
+  for (; !out.full() && delivered_ != complete(); ++delivered_) {
     const Receive& receive = receives_[delivered_];
     out.Add(receive.wr_id, qp_num, receive.status, Opcode::kReceive, receive.filled_bytes);
   }

@@ -57,19 +57,26 @@ class TcpReceiveQueue {
   };
   // kOk: the payload goes to `*target`, then Finish...() follows.
   Verdict BeginSend(const FrameHeader& header, uint8_t** target);
-  void FinishSend(uint32_t length_bytes, uint8_t flags);
+  void FinishSend(uint32_t length_bytes, uint8_t flags) {
+    receives_[filled_++].filled_bytes = length_bytes;
+    push_is_due_ = (flags & kPushFollowsFlag) != 0;
+    Executed(flags);
+  }
   // BeginSend() and FinishSend() in one, for a SEND whose whole payload is at `payload`. False: it did
   // nothing, and BeginSend() gives the reason.
   bool TakeSend(const FrameHeader& header, const uint8_t* payload) {
-    if (filled_ == posted_) return false;
-    Receive& receive = receives_[filled_];
-    if (header.length_bytes == 0 || header.length_bytes > receive.length_bytes) return false;
-    std::memcpy(receive.address, payload, header.length_bytes);
-    receive.filled_bytes = header.length_bytes;
-    ++filled_;
-    Executed(header.flags);
+    if (!CanTake(header)) return false;
+    std::memcpy(receives_[filled_].address, payload, header.length_bytes);
+    FinishSend(header.length_bytes, header.flags);
     return true;
   }
+  bool CanTake(const FrameHeader& send) const {
+    return filled_ != posted_ && !push_is_due_ && send.length_bytes != 0 &&
+           send.length_bytes <= receives_[filled_].length_bytes;
+  }
+  // The last SEND announced a push, and is not delivered until that comes.
+  bool push_is_due() const { return push_is_due_; }
+  void PushHasCome() { push_is_due_ = false; }
   Verdict BeginWrite(const FrameHeader& header, uint8_t** target);
   void FinishWrite(uint8_t flags) { Executed(flags); }
   void FinishPush(uint8_t flags) { Executed(flags); }
@@ -105,7 +112,7 @@ class TcpReceiveQueue {
 
   // Completing, as TcpSendQueue::Deliver().
   void Deliver(uint32_t qp_num, bool flush, CompletionSpan& out);
-  bool HasCompletions(bool flush) const { return delivered_ != (flush ? posted_ : filled_); }
+  bool HasCompletions(bool flush) const { return delivered_ != (flush ? posted_ : complete()); }
 
  private:
   struct Receive {
@@ -122,6 +129,7 @@ class TcpReceiveQueue {
     uint32_t rkey;
   };
 
+  uint32_t complete() const { return filled_ - (push_is_due_ ? 1 : 0); }
   Answer& answer(uint32_t cursor) { return answers_[cursor & answers_mask_]; }
   const Answer& answer(uint32_t cursor) const { return answers_[cursor & answers_mask_]; }
   void Executed(uint8_t flags) {
@@ -144,6 +152,7 @@ class TcpReceiveQueue {
   uint32_t answers_accepted_ = 0;
   uint32_t answers_done_ = 0;
   uint32_t answer_offset_ = 0;  // In the first that is not done.
+  bool push_is_due_ = false;
   bool ack_due_ = false;
   bool nak_due_ = false;
   CompletionStatus nak_status_ = CompletionStatus::kSuccess;

@@ -37,7 +37,8 @@ class TcpSendQueue {
     uint32_t length_bytes;
     Opcode opcode;
     bool signaled;
-    bool answered;  // READ: all of its bytes have arrived.
+    bool answered;      // READ: all of its bytes have arrived.
+    bool push_follows;  // SEND: was posted together with the push behind it.
     uint8_t sge_count;
     struct Segment {
       uint8_t* address;
@@ -67,11 +68,14 @@ class TcpSendQueue {
     placed.opcode = request.opcode;
     placed.signaled = request.signaled;
     placed.answered = false;
+    placed.push_follows = false;
     placed.sge_count = static_cast<uint8_t>(request.sges.size());
     for (size_t i = 0; i < request.sges.size(); ++i) {
       placed.segments[i] = {request.sges[i].address, request.sges[i].length};
     }
   }
+  // Of a SEND: the next that was placed is a push.
+  void MarkPushFollows(uint32_t index) { requests_[posted_ + index].push_follows = true; }
   void Post(uint32_t count) { posted_ += count; }
 
   // Sending: the next request that may go, or null. As on a NIC, a READ beyond the READ depth waits, and what
@@ -90,7 +94,9 @@ class TcpSendQueue {
   }
   FrameHeader HeaderOf(const Request& request) const {
     return {.kind = KindOf(request.opcode),
-            .flags = request.signaled && request.opcode != Opcode::kRead ? kAckRequestedFlag : uint8_t{0},
+            .flags = static_cast<uint8_t>(
+                (request.signaled && request.opcode != Opcode::kRead ? kAckRequestedFlag : 0) |
+                (request.push_follows ? kPushFollowsFlag : 0)),
             .length_bytes = request.length_bytes,
             .key = request.rkey,
             .address = request.remote_address};
@@ -105,9 +111,12 @@ class TcpSendQueue {
 
   // From the peer's headers. False: it broke the protocol; see violation().
   bool Acknowledge(uint32_t acknowledged) {
-    if (acknowledged - acknowledged_ > sent_ - acknowledged_) return RefuseAcknowledgement(acknowledged);
+    if (!MayAcknowledge(acknowledged)) return RefuseAcknowledgement(acknowledged);
     acknowledged_ = acknowledged;
     return true;
+  }
+  bool MayAcknowledge(uint32_t acknowledged) const {
+    return acknowledged - acknowledged_ <= sent_ - acknowledged_;
   }
   uint32_t acknowledged() const { return acknowledged_; }
   bool BeginReadResponse(const FrameHeader& header);
