@@ -196,6 +196,18 @@ TEST_F(WaitingRingWithoutMemoryTest, RequestsWaitForMemoryWithoutRnr) {
   EXPECT_EQ(link.client_observer.closings + link.server_observer.closings, 0);
 }
 
+// Else neither side could go on: a request holds the memory that the next one waits for.
+TEST_F(WaitingRingWithoutMemoryTest, AServerAnswersWithoutAReceive) {
+  Link link(world_, {.slots = 4});
+  OutgoingMessagePtr answer = NewMessage(world_.server.messages(), 8);
+  std::vector<PendingCall> calls(4);
+  CallAll(link, calls);
+  EXPECT_EQ(link.server_counts().receives_posted, 0);
+  world_.OnServer([&] { EXPECT_TRUE(link.server_end->Respond(link.server.requests[0].id, answer).ok()); });
+  ASSERT_TRUE(world_.RunUntil([&] { return calls[0].done(); }));
+  EXPECT_TRUE(calls[0].response.ok()) << calls[0].status();
+}
+
 // What a large request needs first are receives: a READ must not be held back for want of them.
 TEST_F(WaitingRingWithoutMemoryTest, ALargeRequestWaitsForMemoryAndItsConnectionStays) {
   Link link(world_, {.slots = 32});

@@ -395,9 +395,10 @@ class PushingPeerTest : public TcpFabricTest {
                   .address = 4096},
                  bytes);
   }
-  bool Take(uint64_t wr_id, const Sge& sink) {
-    return b_.TakePush(wr_id, sink, reinterpret_cast<const uint8_t*>(4096), 7);
+  static bool Take(Endpoint& b, uint64_t wr_id, const Sge& sink) {
+    return b.TakePush(wr_id, sink, reinterpret_cast<const uint8_t*>(4096), 7);
   }
+  bool Take(uint64_t wr_id, const Sge& sink) { return Take(b_, wr_id, sink); }
 
   Endpoint& b_ = world_.NewEndpoint(1, {.send_depth = 8, .receive_depth = 8, .read_depth = 4}, 256 * 1024);
   Stranger peer_{world_};
@@ -548,18 +549,44 @@ TEST_F(PushingPeerTest, AnAcknowledgementBehindAPush) {
   EXPECT_FALSE(b_.news().ended());
 }
 
+// Whether the end is found with them or by the next look depends on how much of them one look asks for.
 TEST_F(PushingPeerTest, PushesOfAPeerThatHasGoneCanBeTaken) {
   auto [c, d] = world_.Connect();  // With another connection, a queue looks only at sockets that have news.
-  peer_.Say(Look() + Push("one!") + Look() + Push("two!"));
-  peer_.Close();
-  HAWSER_UNTIL(world_, b_.receives.size() == 2);
-  EXPECT_FALSE(b_.news().ended());
-  EXPECT_TRUE(Take(1, b_.At(1000, 4)) && Take(2, b_.At(2000, 4)));
-  HAWSER_UNTIL(world_, b_.news().ended());
-  world_.ExpectEverythingComesBack(b_);
-  ASSERT_EQ(b_.sends.size(), 2u);
-  for (const Completion& completion : b_.sends) EXPECT_EQ(completion.status, CompletionStatus::kSuccess);
-  EXPECT_EQ(b_.Text(1000, 4) + b_.Text(2000, 4), "one!two!");
+  for (size_t length = 9000; length < 10'400; ++length) {
+    Endpoint& b = world_.NewEndpoint(1, {.send_depth = 8, .receive_depth = 8, .read_depth = 4}, 16 * 1024);
+    Stranger peer(world_);
+    peer.BecomePeerOf(b, kTakesPushes);
+    for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 100, 100)).ok());
+    const std::string second(length, '2');
+    peer.Say(Look() + Push("one!") + Look() + Push(second));
+    peer.Close();
+    HAWSER_UNTIL(world_, b.receives.size() == 2);
+    EXPECT_FALSE(b.news().ended());
+    ASSERT_TRUE(Take(b, 1, b.At(1000, 4)) && Take(b, 2, b.At(2000, static_cast<uint32_t>(length))));
+    HAWSER_UNTIL(world_, b.news().ended());
+    world_.ExpectEverythingComesBack(b);
+    ASSERT_EQ(b.sends.size(), 2u);
+    for (const Completion& completion : b.sends) ASSERT_EQ(completion.status, CompletionStatus::kSuccess);
+    ASSERT_EQ(b.Text(1000, 4), "one!");
+    ASSERT_EQ(b.Text(2000, length), second);
+    b.Destroy();
+  }
+}
+
+TEST_F(PushingPeerTest, ASendSaysThatItsPushFollows) {
+  const uint32_t rkey = b_.Grant(b_.At(4096, 10), QueuePair::Access::kRead);
+  const Sge message = b_.At(0, 4), data = b_.At(4096, 10);
+  const SendWorkRequest chain[2] = {{.wr_id = 1, .sges = {&message, 1}},
+                                    {.wr_id = 2,
+                                     .opcode = Opcode::kPush,
+                                     .signaled = true,
+                                     .sges = {&data, 1},
+                                     .remote_address = reinterpret_cast<uint64_t>(data.address),
+                                     .rkey = rkey}};
+  ASSERT_TRUE(b_.qp().PostSend(chain).ok());
+  peer_.HearBytes(2 * sizeof(FrameHeader) + 14);
+  EXPECT_EQ(peer_.FrameAt(0).flags, kPushFollowsFlag);
+  EXPECT_EQ(peer_.FrameAt(sizeof(FrameHeader) + 4).flags, kAckRequestedFlag);
 }
 
 // What is wrong ends the connection after the pushes before it.
