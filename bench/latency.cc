@@ -62,10 +62,9 @@ void Measure(const std::string& mode, Pin pin) {
   // One after the other, never both: a side that spins would take the core from what is measured.
   for (int round = 0; round < rounds; ++round) {
     {
-      ServerProcess raw = StartRaw("echo", options);
+      ServerProcess raw = StartRaw("ping_pong", options);
       RawSocket socket = RawSocket::Connect(raw.address());
-      PingPongUs(socket, bytes, calls / 10 + 1, mode == "spin");
-      floors.push_back(PingPongUs(socket, bytes, calls, mode == "spin"));
+      floors.push_back(PingPongUs(socket, bytes, calls / 10 + 1, calls, mode == "spin"));
     }
     ServerProcess server = StartTarget(options);
     TargetStub target(ConnectTo(server, options, MakeRuntime(options)));

@@ -49,6 +49,13 @@ void Echo(RawSocket socket, bool spin) {
   }
 }
 
+void PingPong(RawSocket socket, bool spin) {
+  uint64_t size;
+  if (!socket.Receive(&size, sizeof(size), spin)) return;
+  std::vector<uint8_t> memory(size);
+  while (socket.Receive(memory.data(), size, spin) && socket.Send(memory.data(), size, spin)) continue;
+}
+
 void Sink(RawSocket socket, bool spin) {
   std::vector<uint8_t> memory;
   uint64_t size;
@@ -129,15 +136,21 @@ void ServeRaw(const std::string& what, const std::string& host, bool spin) {
     const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
     if (fd < 0) Die("bench: accept");
     SetNoDelay(fd);
-    const auto serve = what == "echo" ? Echo : what == "sink" ? Sink : Source;
+    const auto serve = what == "echo"        ? Echo
+                       : what == "ping_pong" ? PingPong
+                       : what == "sink"      ? Sink
+                                             : Source;
     std::thread([serve, spin, socket = RawSocket(fd)]() mutable { serve(std::move(socket), spin); }).detach();
   }
 }
 
-double PingPongUs(RawSocket& socket, size_t bytes, int rounds, bool spin) {
+double PingPongUs(RawSocket& socket, size_t bytes, int warm_up_rounds, int rounds, bool spin) {
   std::vector<uint8_t> buffer(bytes);
-  const absl::Time start = absl::Now();
-  for (int i = 0; i < rounds; ++i) {
+  const uint64_t size = bytes;
+  if (!socket.Send(&size, sizeof(size), spin)) Die("bench: ping-pong");
+  absl::Time start = absl::Now();
+  for (int i = -warm_up_rounds; i < rounds; ++i) {
+    if (i == 0) start = absl::Now();
     if (!socket.Send(buffer.data(), bytes, spin) || !socket.Receive(buffer.data(), bytes, spin))
       Die("bench: ping-pong");
   }

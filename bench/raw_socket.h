@@ -34,12 +34,13 @@ class RawSocket {
 // Listens on `host`, an IPv4 address, prints where, then serves connections, each on a thread of its own,
 // until it is killed.
 //   "echo":   sends back every byte that it gets, as many at a time as there are.
+//   "ping_pong": takes a number N of 8 bytes, then sends back N bytes when it has all of them, again and again.
 //   "sink":   swallows all. A client that sends 8 bytes as a number N first, and then N bytes, gets one byte
 //   for it. "source": for each number N of 8 bytes it sends N bytes.
 [[noreturn]] void ServeRaw(const std::string& what, const std::string& host, bool spin);
 
-// Microseconds of one round trip of `bytes`.
-double PingPongUs(RawSocket& socket, size_t bytes, int rounds, bool spin);
+// Microseconds of one round trip of `bytes`, to "ping_pong". Once on each socket.
+double PingPongUs(RawSocket& socket, size_t bytes, int warm_up_rounds, int rounds, bool spin);
 
 // Messages of `bytes` a second, `batch` in flight: sent with one call, taken back with as few as come.
 double BatchedRate(RawSocket& socket, size_t bytes, int batch, int batches, bool spin);
