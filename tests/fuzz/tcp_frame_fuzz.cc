@@ -154,7 +154,7 @@ class Model {
     const bool may_ask = header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite ||
                          header.kind == FrameKind::kPush;
     const int flags = (may_ask ? fabric::kAckRequestedFlag : 0) |
-                      (header.kind == FrameKind::kSend ? fabric::kPushFollowsFlag : 0);
+                      (header.kind == FrameKind::kSend && setup_.takes_pushes ? fabric::kPushFollowsFlag : 0);
     if (header.reserved != 0 || (header.flags & ~flags) != 0 ||
         (header.status != 0 && header.kind != FrameKind::kNak) || (!has_length && length != 0)) {
       return End(Result::kViolation);
@@ -378,7 +378,7 @@ Result Feed(Victim& victim, absl::string_view bytes, size_t piece, size_t stagin
         if (result == Result::kPushed) {
           for (FrameReader::Push& push : victim.reader.pushes()) {
             if (!IsTaken(push.header)) continue;
-            push.sink = victim.pushed.emplace_back(push.header.length_bytes, 0xdb).data();
+            victim.reader.TakePush(push, victim.pushed.emplace_back(push.header.length_bytes, 0xdb).data());
           }
           result = victim.reader.ResumeAfterPushes();
         } else {

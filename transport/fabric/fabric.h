@@ -284,7 +284,8 @@ class QueuePair {
   // Instead of a READ of `remote_address` and `rkey` into `sink`: true if the peer has pushed just that, and
   // the last Poll() has found it, or has returned the SEND before it. The fabric owns the sink until a
   // completion with `wr_id` and opcode kRead, which has no order with other completions and takes no place in
-  // the send queue. False after the next Poll(). Several pushes, each with its SEND, may be at hand.
+  // the send queue. After the next Poll() it may be gone. Several pushes, each with its SEND, may be at hand;
+  // one that was posted with its SEND, in one call, is found with it.
   virtual bool TakePush(uint64_t /*wr_id*/, const Sge& /*sink*/, uint64_t /*remote_address*/,
                         uint32_t /*rkey*/) {
     return false;

@@ -533,6 +533,56 @@ TEST_F(PushingPeerTest, AnotherRequestInPlaceOfTheAnnouncedPush) {
   ExpectBrokenProtocol("another request in place of the push that its SEND announced");
 }
 
+TEST_F(TcpFabricTest, APeerThatMayNotPushAnnouncesNone) {
+  auto& b = world_.NewEndpoint(1);
+  Stranger peer(world_);
+  peer.BecomePeerOf(b);
+  ASSERT_TRUE(b.Receive(1, b.At(0, 100)).ok());
+  peer.Say({.kind = FrameKind::kSend, .flags = kPushFollowsFlag, .length_bytes = 4}, "look");
+  HAWSER_UNTIL(world_, b.news().ended());
+  EXPECT_THAT(std::string(b.news().why.message()), HasSubstr("flags 2"));
+}
+
+// What this side does to the connection between two Poll()s comes behind what had arrived.
+TEST_F(PushingPeerTest, AllThatCameIsReceivedBeforeARevocationEndsTheConnection) {
+  const uint32_t rkey = b_.Grant(b_.At(4096, 200'000), QueuePair::Access::kRead);
+  int small = 4096;  // So that the answer to the READ does not fit.
+  setsockopt(peer_.fd(), SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+  for (int i = 0; i < 4; ++i) {
+    peer_.Say({.kind = FrameKind::kReadRequest,
+               .length_bytes = 200'000,
+               .key = rkey,
+               .address = reinterpret_cast<uint64_t>(b_.memory() + 4096)});
+  }
+  world_.PollSome(20);
+  peer_.Say(Look(kPushFollowsFlag) + Push("push") + Look(kPushFollowsFlag));
+  HAWSER_UNTIL(world_, b_.receives.size() == 1);
+  b_.Revoke(7, rkey);
+  b_.news().on_disconnected = [&] { EXPECT_EQ(b_.receives.size(), 2u); };
+  HAWSER_UNTIL(world_, b_.news().ended());
+  EXPECT_THAT(std::string(b_.news().why.message()), HasSubstr("revoked while"));
+  world_.ExpectEverythingComesBack(b_);
+}
+
+// A push that is there completes before messages behind it are returned.
+TEST_F(PushingPeerTest, APushDoesNotWaitForTheMessagesBehindIt) {
+  peer_.Say(Look() + Push("true") + Look() + Look() + Look() + Look());
+  std::string order;
+  const auto poll_one = [&] {
+    Completion completion;
+    if (b_.completion_queue().Poll({&completion, 1}) == 0) return;
+    order += completion.opcode == Opcode::kRead ? 'p' : 'm';
+    b_.Take(completion);
+    if (order == "m") {
+      EXPECT_TRUE(Take(1, b_.At(1000, 4)));
+    }
+  };
+  for (const absl::Time end = absl::Now() + absl::Seconds(20); order.size() < 6 && absl::Now() < end;)
+    poll_one();
+  EXPECT_EQ(order, "mpmmmm");
+  EXPECT_EQ(b_.Text(1000, 4), "true");
+}
+
 TEST_F(PushingPeerTest, AWriteThatAnnouncesAPush) {
   peer_.Say(
       Frame({.kind = FrameKind::kWrite, .flags = kPushFollowsFlag, .length_bytes = 4, .key = 7}, "data"));

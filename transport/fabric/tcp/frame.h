@@ -34,7 +34,8 @@ enum class FrameKind : uint8_t {
 // On a kSend, kWrite or kPush: the requester waits for an acknowledgement. Without the flag it does not wait,
 // and the responder sends none just for this request. The answer to a READ acknowledges it.
 inline constexpr uint8_t kAckRequestedFlag = 0x01;
-// On a kSend: the requester's next request is a kPush. The receiver finds both together.
+// On a kSend: the requester's next request is a kPush. The receiver acts on the SEND when that has begun to
+// come.
 inline constexpr uint8_t kPushFollowsFlag = 0x02;
 
 struct FrameHeader {

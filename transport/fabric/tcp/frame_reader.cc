@@ -32,10 +32,11 @@ constexpr size_t kPushedBytesMax = 64 * 1024;
 constexpr size_t kShortPushMax = 17 * 1024;  // 16 KiB and what is round them.
 
 // What few frames set.
-bool MaySet(const FrameHeader& header) {
-  const int flags = header.kind == FrameKind::kSend ? kAckRequestedFlag | kPushFollowsFlag
-                    : header.kind == FrameKind::kWrite || header.kind == FrameKind::kPush ? kAckRequestedFlag
-                                                                                          : 0;
+bool MaySet(const FrameHeader& header, bool takes_pushes) {
+  const bool asks =
+      header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite || header.kind == FrameKind::kPush;
+  const int flags = (asks ? kAckRequestedFlag : 0) |
+                    (takes_pushes && header.kind == FrameKind::kSend ? kPushFollowsFlag : 0);
   return (header.flags & ~flags) == 0 && header.reserved == 0 &&
          (header.status == 0 || header.kind == FrameKind::kNak);
 }
@@ -63,6 +64,7 @@ FrameReader::Result FrameReader::Read(int fd, absl::Span<uint8_t> staging, TcpFa
     size_t staged_max = send_queue_.reads_outstanding() ? sizeof(FrameHeader)
                         : is_pushed_to_                 ? kStagedMin
                                                         : kStagedMin + receive_queue_.room_bytes();
+    if (!pushes_.empty()) staged_max = std::min(staged_max, kStagedMin);
     // What is dropped passes through staging, too: not a header's worth at a time.
     if (drops) staged_max += payload_missing_;
     const size_t room = std::min(staged_max, staging.size()) - kept;
@@ -106,15 +108,22 @@ FrameReader::Result FrameReader::Read(int fd, absl::Span<uint8_t> staging, TcpFa
   return or_pushed(Result::kMore);
 }
 
+bool FrameReader::TakePush(Push& push, uint8_t* sink) {
+  const uint32_t missing = &push == &pushes_.back() ? payload_missing_ : 0;
+  const size_t here = push.header.length_bytes - missing;
+  std::memcpy(sink, push.bytes.get(), here);
+  push.bytes.reset();
+  push.is_taken = true;
+  if (missing == 0) return true;
+  target_ = sink + here;
+  return false;
+}
+
 FrameReader::Result FrameReader::ResumeAfterPushes() {
-  const std::vector<Push> pushes = std::exchange(pushes_, {});
+  // What is missing is of the last one: nothing behind that was looked at.
+  if (!pushes_.back().is_taken) target_ = nullptr;
+  pushes_ = std::vector<Push>();
   pushed_bytes_ = 0;
-  for (const Push& push : pushes) {
-    // What is missing is of the last: nothing behind that was looked at.
-    const size_t here = push.header.length_bytes - (&push == &pushes.back() ? payload_missing_ : 0);
-    if (push.sink != nullptr) std::memcpy(push.sink, push.bytes.get(), here);
-    target_ = push.sink == nullptr ? nullptr : push.sink + here;
-  }
   return held_.empty() ? Result::kMore : Resume();
 }
 
@@ -152,7 +161,7 @@ FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end) 
     const uint32_t acknowledged_before = send_queue_.acknowledged();
     if (!send_queue_.Acknowledge(header_.acknowledged)) return Violation(send_queue_.violation());
     const uint8_t* const payload = next + sizeof(FrameHeader);
-    if (header_.kind == FrameKind::kSend && MaySet(header_) &&
+    if (header_.kind == FrameKind::kSend && MaySet(header_, takes_pushes_) &&
         header_.length_bytes <= static_cast<size_t>(end - payload) &&
         receive_queue_.TakeSend(header_, payload)) [[likely]] {
       payload_ = FrameKind::kSend;
@@ -190,7 +199,7 @@ bool FrameReader::MayPush(const FrameHeader& header) const {
 
 FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
   payload_ = header.kind;
-  if ((header.flags | header.status | header.reserved) != 0 && !MaySet(header)) {
+  if ((header.flags | header.status | header.reserved) != 0 && !MaySet(header, takes_pushes_)) {
     return Violation(absl::StrCat("it sent a frame of kind ", static_cast<int>(header.kind), " with flags ",
                                   static_cast<int>(header.flags), ", status ",
                                   static_cast<int>(header.status), " and reserved bits ",
@@ -295,7 +304,7 @@ const uint8_t* FrameReader::CopyPayload(const uint8_t* next, const uint8_t* end)
 // Behind pushes only further ones are looked at, and SENDs that are whole and find their receive: nothing
 // that waits, or ends the connection, before the pushes are dealt with.
 bool FrameReader::MayFollowPushes(const FrameHeader& header, size_t bytes) const {
-  if (!MaySet(header) || !send_queue_.MayAcknowledge(header.acknowledged)) return false;
+  if (!MaySet(header, takes_pushes_) || !send_queue_.MayAcknowledge(header.acknowledged)) return false;
   if (header.kind == FrameKind::kPush) return MayPush(header);
   return header.kind == FrameKind::kSend && header.length_bytes <= bytes - sizeof(FrameHeader) &&
          receive_queue_.CanTake(header);

@@ -18,7 +18,8 @@ namespace hawser::fabric {
 // Reads frames from a queue pair's socket and passes them to its two queues. Small payloads go through a
 // staging buffer that all queue pairs of a completion queue share; the rest of a payload is read straight to
 // its destination. While READs are outstanding it reads at most one header into staging, so the payload of a
-// READ is never copied. Between calls it keeps at most a partial header, or what it holds (see held_).
+// READ is never copied. Between calls it keeps at most a partial header, pushes (see pushes_) and what it
+// holds (see held_).
 // Thread:   that of the queue pair.
 class FrameReader {
  public:
@@ -41,13 +42,16 @@ class FrameReader {
   struct Push {
     FrameHeader header;
     std::unique_ptr<uint8_t[]> bytes;  // All of them, or, of the last push, those that have come.
-    uint8_t* sink = nullptr;
+    bool is_taken = false;
   };
-  // After kPushed, oldest first. The caller sets where the bytes of each go; null: nowhere.
+  // After kPushed, oldest first.
   absl::Span<Push> pushes() { return absl::MakeSpan(pushes_); }
-  // Moves the bytes there, and goes on as Resume().
+  // Moves the bytes of one of them to `sink`, once. False: not all have come yet, and the others will go
+  // there.
+  bool TakePush(Push& push, uint8_t* sink);
+  // Drops those that were not taken, and goes on as Resume().
   Result ResumeAfterPushes();
-  // Bytes of a push that has a sink, the last of pushes(), are on their way.
+  // Bytes of a push that was taken are on their way.
   bool is_taking_push() const {
     return payload_ == FrameKind::kPush && payload_missing_ > 0 && target_ != nullptr && pushes_.empty();
   }
@@ -102,11 +106,13 @@ class FrameReader {
 
   // A SEND that found no receive, with all that was already read behind it: some KiB more than the receives
   // that were posted then can take, and at most one staging buffer's worth. Until the RNR timeout, or, with
-  // QueuePairOptions::sends_wait, until a receive is posted. Or what was read behind a push that is not whole
-  // or a SEND that cannot be looked at before the pushes are gone: until the next Poll().
+  // QueuePairOptions::sends_wait, until a receive is posted. Or a frame that cannot be looked at before the
+  // pushes are gone, with what was read behind it.
   std::string held_;
-  std::vector<Push> pushes_;  // Until the next Poll().
-  size_t pushed_bytes_ = 0;   // Of all of them.
+  // Until the Poll() after that which has returned their SENDs. 90 KiB at most: of kPushedBytesMax, what one
+  // more read brings, and the rest of a short push. Those that were taken hold none.
+  std::vector<Push> pushes_;
+  size_t pushed_bytes_ = 0;  // Of all of them, taken or not.
 
   bool takes_pushes_ = false;
   bool is_pushed_to_ = false;   // The last message but one came with a push: less is read into staging.

@@ -188,12 +188,17 @@ void TcpQueuePair::Revoke(uint32_t rkey, uint64_t wr_id) {
 bool TcpQueuePair::TakePush(uint64_t wr_id, const Sge& sink, uint64_t remote_address, uint32_t rkey) {
   if (push_ == PushState::kNone || !regions_.Contains(sink)) return false;
   for (FrameReader::Push& push : reader_.pushes()) {
-    if (push.sink != nullptr || push.header.address != remote_address || push.header.key != rkey ||
+    if (push.is_taken || push.header.address != remote_address || push.header.key != rkey ||
         push.header.length_bytes != sink.length) {
       continue;
     }
-    push.sink = sink.address;
-    taken_.push_back({wr_id, sink.address, /*is_in=*/false});
+    if (reader_.TakePush(push, sink.address)) {
+      taken_.push_back(wr_id);
+      completion_queue_.Schedule(*this);
+    } else {
+      is_filling_ = true;
+      filling_wr_id_ = wr_id;
+    }
     return true;
   }
   return false;
@@ -326,7 +331,6 @@ void TcpQueuePair::Resume() {
 void TcpQueuePair::ResumeAfterPush() {
   push_ = PushState::kNone;
   if (state_ != State::kEstablished) return;  // What was taken comes back flushed.
-  filling_ = reader_.pushes().back().sink;
   const FrameReader::Result result = reader_.ResumeAfterPushes();
   if (result != FrameReader::Result::kMore) return OnRead(result);
   NoteTaken();
@@ -334,25 +338,23 @@ void TcpQueuePair::ResumeAfterPush() {
   if (std::exchange(missed_event_, false) || reader_.in_the_middle_of_a_frame()) Receive();
 }
 
-// Of the pushes that were taken at most the last to come is still being read.
+// Whether the push that is being filled is in.
 void TcpQueuePair::NoteTaken() {
-  if (taken_.empty()) return;
-  const uint8_t* const filling = reader_.is_taking_push() ? filling_ : nullptr;
-  for (TakenPush& push : taken_) push.is_in |= push.sink != filling;
+  if (!is_filling_ || push_ != PushState::kNone || reader_.is_taking_push()) return;
+  is_filling_ = false;
+  taken_.push_back(filling_wr_id_);
   completion_queue_.Schedule(*this);
 }
 
-// True: there are more to deliver.
-bool TcpQueuePair::DeliverTaken(bool flush, CompletionSpan& out) {
-  const auto deliver = [&](const TakenPush& push) {
-    if (!(push.is_in || flush) || out.full()) return false;
-    out.Add(push.wr_id, qp_num_, push.is_in ? CompletionStatus::kSuccess : CompletionStatus::kFlushed,
-            Opcode::kRead, 0);
-    return true;
-  };
-  taken_.erase(std::remove_if(taken_.begin(), taken_.end(), deliver), taken_.end());
-  return std::any_of(taken_.begin(), taken_.end(),
-                     [&](const TakenPush& push) { return push.is_in || flush; });
+void TcpQueuePair::DeliverTaken(bool flush, CompletionSpan& out) {
+  size_t count = 0;
+  for (; count < taken_.size() && !out.full(); ++count) {
+    out.Add(taken_[count], qp_num_, CompletionStatus::kSuccess, Opcode::kRead, 0);
+  }
+  taken_.erase(taken_.begin(), taken_.begin() + static_cast<ptrdiff_t>(count));
+  if (!flush || !is_filling_ || out.full()) return;
+  is_filling_ = false;
+  out.Add(filling_wr_id_, qp_num_, CompletionStatus::kFlushed, Opcode::kRead, 0);
 }
 
 void TcpQueuePair::OnTimer() {
@@ -372,9 +374,7 @@ void TcpQueuePair::AfterTraffic() {
     if (!blocked_ && writer_.HasOutput()) Transmit(/*with_answers=*/true);
     if (receive_queue_.ack_due() && socket_.is_open()) completion_queue_.OweAcknowledgement(*this);
   }
-  const bool flush = state_ == State::kError;
-  if (send_queue_.HasCompletions(flush) || receive_queue_.HasCompletions(flush))
-    completion_queue_.Schedule(*this);
+  if (HasCompletions(state_ == State::kError)) completion_queue_.Schedule(*this);
 }
 
 void TcpQueuePair::Transmit(bool with_answers) {
@@ -435,7 +435,7 @@ void TcpQueuePair::Deliver(CompletionSpan& out) {
 
   // What was done before the end, then the end, then what it undid.
   const bool flush = state_ == State::kError && news_ == nullptr;
-  const bool more_taken = !taken_.empty() && DeliverTaken(flush, out);
+  DeliverTaken(flush, out);
   receive_queue_.Deliver(qp_num_, flush, out);
   send_queue_.Deliver(qp_num_, flush, out);
   for (; !out.full() && !revoked_.empty(); revoked_.pop_back()) {
@@ -446,8 +446,7 @@ void TcpQueuePair::Deliver(CompletionSpan& out) {
     push_ = PushState::kOffered;
     completion_queue_.TellEnd(*this);  // In the next Poll().
   }
-  if (receive_queue_.HasCompletions(flush) || send_queue_.HasCompletions(flush) || !revoked_.empty() ||
-      more_taken) {
+  if (HasCompletions(flush)) {
     completion_queue_.Schedule(*this);
     return;
   }
@@ -461,6 +460,8 @@ void TcpQueuePair::OnTellEnd() {
     return;
   }
   if (news_ == nullptr) return;  // Disconnect() was called.
+  // It was said that there are pushes; the connection has ended since.
+  if (HasCompletions(/*flush=*/false)) return completion_queue_.Schedule(*this);
   const std::unique_ptr<News> last = std::move(news_);
   completion_queue_.Schedule(*this);
   if (last->ended_before_established) {

@@ -66,12 +66,6 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
     kUntold,   // Poll() has not returned all of their SENDs yet.
     kOffered,  // It has; the next one deals with the pushes.
   };
-  // A push that TakePush() took: the fabric owns `sink` until it is delivered.
-  struct TakenPush {
-    uint64_t wr_id;
-    const uint8_t* sink;
-    bool is_in;
-  };
 
   // For the handler, from the next Poll().
   struct News {
@@ -92,7 +86,11 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   void Resume();
   void ResumeAfterPush();
   void NoteTaken();
-  bool DeliverTaken(bool flush, CompletionSpan& out);
+  void DeliverTaken(bool flush, CompletionSpan& out);
+  bool HasCompletions(bool flush) const {
+    return receive_queue_.HasCompletions(flush) || send_queue_.HasCompletions(flush) || !revoked_.empty() ||
+           !taken_.empty() || (flush && is_filling_);
+  }
   void OnRead(FrameReader::Result result);
   void Transmit(bool with_answers);
   void AfterTraffic();
@@ -126,6 +124,7 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   PushState push_ = PushState::kNone;
   // There may be something to read: an event came while a push waited, or a SEND without a receive.
   bool missed_event_ = false;
+  bool is_filling_ = false;     // A push was taken before all of it had come: the fabric owns its sink.
   bool paused_ = false;         // A SEND waits for a receive, see FrameReader::Result::kReceiverNotReady.
   bool watch_was_off_ = false;  // Meanwhile there were no events, or not those of the peer's end.
   bool blocked_ = false;        // The socket was full, or it was the others' turn: continues at EPOLLOUT.
@@ -140,8 +139,8 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   std::unique_ptr<GreetingReader> greeting_;  // While connecting.
   std::string greeting_to_send_;              // Likewise.
   std::vector<uint64_t> revoked_;             // The wr_ids of revocations that did not complete yet.
-  std::vector<TakenPush> taken_;
-  const uint8_t* filling_ = nullptr;  // The sink of the push that is not whole, if it was taken.
+  std::vector<uint64_t> taken_;               // The wr_ids of pushes that were taken and are in their sinks.
+  uint64_t filling_wr_id_ = 0;                // Of the one that was taken before all of it had come.
   std::unique_ptr<News> news_;
   absl::Status error_;  // Why it is in kError.
 };
