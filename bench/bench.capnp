@@ -16,4 +16,7 @@ interface Target {
 
   stats @3 () -> (connections :UInt64, leasedBytes :UInt64, heapBytes :UInt64);
   # Of the server: ServerStats, and what malloc has given out.
+
+  forward @4 (payload :Data) -> (payload :Data);
+  # Answers what it got, out of the memory in which it was received.
 }

@@ -3,8 +3,10 @@
 // `median_call_us` is what the typical latency of perftest compares with.
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <chrono>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -18,6 +20,8 @@
 #include "hawser/bench/target.h"
 
 ABSL_FLAG(int, bytes, 32, "payload of request and response");
+ABSL_FLAG(bool, attach, false,
+          "the payload is sent from where it lies, and back from where it came: no copies");
 ABSL_FLAG(int, calls, 20000, "calls of one round");
 ABSL_FLAG(std::vector<std::string>, modes,
           std::vector<std::string>({"sleep:1", "sleep:2", "spin:2", "adaptive:1", "adaptive:2"}),
@@ -27,20 +31,37 @@ ABSL_FLAG(int, rounds, 5, "rounds, floor and figure in turn; the medians are pri
 namespace hawser::bench {
 namespace {
 
+[[noreturn]] void Die(const std::string& what) {
+  fprintf(stderr, "bench: echo: %s\n", what.c_str());
+  exit(1);
+}
+
+template <typename Call>
+void MakeCall(Call call, size_t bytes) {
+  auto reply = call.Send().Wait();
+  if (!reply.ok()) Die(reply.status().ToString());
+  if ((*reply)->getPayload().size() != bytes) Die("wrong size");
+}
+
 // One round: microseconds of each call.
-std::vector<double> CallsUs(TargetStub& target, size_t bytes, int calls) {
-  const std::string payload(bytes, 'x');
+std::vector<double> CallsUs(Channel& channel, TargetStub& target, size_t bytes, int calls) {
+  absl::StatusOr<Buffer> made = channel.AllocateBuffer(bytes);
+  if (!made.ok()) Die(made.status().ToString());
+  memset(made->data(), 'x', bytes);
+  const auto payload = std::make_shared<Buffer>(*std::move(made));
+  const bool attach = absl::GetFlag(FLAGS_attach);
   std::vector<double> calls_us;
   calls_us.reserve(static_cast<size_t>(calls));
   auto before = std::chrono::steady_clock::now();
   for (int i = 0; i < calls; ++i) {
-    auto call = target.Echo();
-    call.request().setPayload(
-        capnp::Data::Reader(reinterpret_cast<const uint8_t*>(payload.data()), payload.size()));
-    auto reply = call.Send().Wait();
-    if (!reply.ok() || (*reply)->getPayload().size() != bytes) {
-      fprintf(stderr, "bench: echo: %s\n", reply.ok() ? "wrong size" : reply.status().ToString().c_str());
-      exit(1);
+    if (attach) {
+      auto call = target.Forward();
+      call.request().adoptPayload(call.Attach(payload->reader(), payload));
+      MakeCall(std::move(call), bytes);
+    } else {
+      auto call = target.Echo();
+      call.request().setPayload(payload->reader());
+      MakeCall(std::move(call), bytes);
     }
     const auto after = std::chrono::steady_clock::now();
     calls_us.push_back(std::chrono::duration<double, std::micro>(after - before).count());
@@ -67,10 +88,11 @@ void Measure(const std::string& mode, Pin pin) {
       floors.push_back(PingPongUs(socket, bytes, calls / 10 + 1, calls, mode == "spin"));
     }
     ServerProcess server = StartTarget(options);
-    TargetStub target(ConnectTo(server, options, MakeRuntime(options)));
-    CallsUs(target, bytes, calls / 10 + 1);
+    const std::shared_ptr<Channel> channel = ConnectTo(server, options, MakeRuntime(options));
+    TargetStub target(channel);
+    CallsUs(*channel, target, bytes, calls / 10 + 1);
     CpuMeter meter(server.pid(), cpu);
-    const std::vector<double> calls_us = CallsUs(target, bytes, calls);
+    const std::vector<double> calls_us = CallsUs(*channel, target, bytes, calls);
     figures.push_back(std::accumulate(calls_us.begin(), calls_us.end(), 0.0) / calls);
     medians.push_back(Median(calls_us));
   }
@@ -80,6 +102,7 @@ void Measure(const std::string& mode, Pin pin) {
       .Add("mode", mode)
       .Add("pin", Name(pin))
       .Add("bytes", static_cast<double>(bytes))
+      .Add("attach", absl::GetFlag(FLAGS_attach) ? 1 : 0)
       .Add("call_us", Median(figures))
       .Add("median_call_us", Median(medians))
       .Add("floor_us", Median(floors))

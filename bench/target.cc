@@ -33,6 +33,12 @@ class TargetImpl final : public TargetService {
     return absl::OkStatus();
   }
 
+  absl::Status Forward(ServerContext& context, Target::ForwardParams::Reader request,
+                       Target::ForwardResults::Builder reply) override {
+    reply.adoptPayload(context.Attach(request.getPayload(), context.KeepRequest()));
+    return absl::OkStatus();
+  }
+
   absl::Status Put(ServerContext&, Target::PutParams::Reader request, Target::PutResults::Builder) override {
     // One byte, so that a transfer that never happened would be seen.
     const capnp::Data::Reader payload = request.getPayload();

@@ -416,7 +416,7 @@ void Connection::OnFlushTimer() {
     seen_flushed_ = absl::OkStatus();
     AwaitFlush();
   } else {
-    // What was posted is not heard of any more, and not used.
+    // Nothing that was posted completes any more, or is used.
     queue_pair_.reset();
     send_queue_.Abandon();
     receive_ring_.Abandon();
@@ -579,8 +579,8 @@ void Connection::Flush() {
     if (ready_ && receive_ring_.wants_refill(answers) &&
         (receive_ring_.waits_for_memory() || !receive_ring_.Refill(answers, control_.received()))) {
       receive_ring_.RefillLater();
-      // What there is may do. Else our messages wait, or their answers would meet no receive. If the peer's
-      // messages can wait, ours need not: one receive after the other does.
+      // The receives that are left may be enough. If not, our messages wait, since their answers would find
+      // none; unless the peer's messages can wait: then one receive at a time is enough.
       const bool waits = receive_ring_.kind() == ReceiveRing::Kind::kWaitedFor;
       const bool few =
           waits ? receive_ring_.posted() == 0 : receive_ring_.posted() < messages_that_may_come();

@@ -102,7 +102,7 @@ Inbounds::Fit Inbounds::Receive(Inbound& inbound, const ParsedMessage& parsed, L
 }
 
 void Inbounds::Fetch(Inbound& inbound, const ParsedMessage& parsed) {
-  // Before the sink takes memory. What may be pushed is perhaps not READ.
+  // Before the sink takes memory. Not for what may come as a push: that is seldom READ.
   if (parsed.remote_bytes > port_.queue_pair().push_bytes_max()) port_.OnBulk();
   if (!failed_) admission_.Announce(inbound, parsed.remote_bytes, account_);
 }

@@ -85,8 +85,8 @@ void Outbound::Move(Event event) {
   const State before = std::exchange(state_, next);
   if (next != State::kIdle) return;
   if (before != State::kIdle) owner_.Free(*this);
-  // Last: what takes the message may post it again at once. What was attached to it is destroyed here, and may cancel
-  // calls, inside which no callback runs.
+  // Last: what takes the message may post it again at once. What was attached to it is destroyed here, and may
+  // cancel calls, inside which no callback runs.
   const Poller::NoCallOut wait(owner_.port_.poller());
   message_.reset();
 }
@@ -110,7 +110,7 @@ void Outbound::ReleaseAtFailure() {
   Move(Event::kFail);
 }
 
-// While its connection fails nothing of the application runs, and the destructors of what is attached are that.
+// While its connection fails no code of the application may run; destroying what is attached would run some.
 void Outbound::OnSendCompleted() {
   const bool failed = state_ == State::kReleased && !owner_.port_.carries_traffic();
   Move(failed ? Event::kFail : Event::kComplete);

@@ -318,7 +318,7 @@ const uint8_t* FrameReader::AddPush(const uint8_t* payload, const uint8_t* end) 
   push.header = header_;
   push.bytes.reset(new uint8_t[is_short ? header_.length_bytes : here]);
   std::memcpy(push.bytes.get(), payload, here);
-  pushed_bytes_ += header_.length_bytes;
+  pushed_bytes_ += sizeof(Push) + header_.length_bytes;
   payload_missing_ = header_.length_bytes - static_cast<uint32_t>(here);
   target_ = is_short ? push.bytes.get() + here : nullptr;
   if (payload_missing_ == 0) receive_queue_.FinishPush(header_.flags);

@@ -110,9 +110,9 @@ class FrameReader {
   // pushes are gone, with what was read behind it.
   std::string held_;
   // Until the Poll() after that which has returned their SENDs. 90 KiB at most: of kPushedBytesMax, what one
-  // more read brings, and the rest of a short push. Those that were taken hold none.
+  // more read brings, and the rest of a short push. Those that were taken hold no bytes.
   std::vector<Push> pushes_;
-  size_t pushed_bytes_ = 0;  // Of all of them, taken or not.
+  size_t pushed_bytes_ = 0;  // Of all of them, taken or not, and of their entries.
 
   bool takes_pushes_ = false;
   bool is_pushed_to_ = false;   // The last message but one came with a push: less is read into staging.

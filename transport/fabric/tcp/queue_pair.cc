@@ -330,7 +330,6 @@ void TcpQueuePair::Resume() {
 // At the start of a Poll(): what the last one returned has been looked at.
 void TcpQueuePair::ResumeAfterPush() {
   push_ = PushState::kNone;
-  if (state_ != State::kEstablished) return;  // What was taken comes back flushed.
   const FrameReader::Result result = reader_.ResumeAfterPushes();
   if (result != FrameReader::Result::kMore) return OnRead(result);
   NoteTaken();
@@ -460,7 +459,7 @@ void TcpQueuePair::OnTellEnd() {
     return;
   }
   if (news_ == nullptr) return;  // Disconnect() was called.
-  // It was said that there are pushes; the connection has ended since.
+  // Something has completed since TellEnd(), which may have been about pushes.
   if (HasCompletions(/*flush=*/false)) return completion_queue_.Schedule(*this);
   const std::unique_ptr<News> last = std::move(news_);
   completion_queue_.Schedule(*this);
