@@ -70,6 +70,19 @@ absl::Status Endpoint::Push(uint64_t wr_id, Sge source, uint32_t rkey, bool sign
                .rkey = rkey});
 }
 
+absl::Status Endpoint::SendAndPush(uint64_t wr_id, Sge message, Sge data, uint32_t rkey) {
+  const SendWorkRequest requests[2] = {{.wr_id = wr_id, .sges = {&message, 1}},
+                                       {.wr_id = wr_id,
+                                        .opcode = Opcode::kPush,
+                                        .signaled = true,
+                                        .sges = {&data, 1},
+                                        .remote_address = reinterpret_cast<uint64_t>(data.address),
+                                        .rkey = rkey}};
+  absl::Status status = qp_->PostSend(requests);
+  if (status.ok()) sends_posted += 2;
+  return status;
+}
+
 bool Endpoint::TakePush(uint64_t wr_id, Sge sink, const uint8_t* remote, uint32_t rkey) {
   const bool taken = qp_->TakePush(wr_id, sink, reinterpret_cast<uint64_t>(remote), rkey);
   if (taken) ++sends_posted;

@@ -108,6 +108,8 @@ class Endpoint {
   absl::Status Read(uint64_t wr_id, Sge sink, const uint8_t* remote, uint32_t rkey, bool signaled = true);
   absl::Status Write(uint64_t wr_id, Sge source, const uint8_t* remote, uint32_t rkey, bool signaled = true);
   absl::Status Push(uint64_t wr_id, Sge source, uint32_t rkey, bool signaled = true);
+  // A SEND, not signaled, and behind it a push, signaled, in one call.
+  absl::Status SendAndPush(uint64_t wr_id, Sge message, Sge data, uint32_t rkey);
   bool TakePush(uint64_t wr_id, Sge sink, const uint8_t* remote, uint32_t rkey);
   absl::Status Receive(uint64_t wr_id, Sge buffer);
   // Of which the peer may make use at once, though it learns of it by no SEND.

@@ -120,15 +120,7 @@ void TakePushAndAnswer(Endpoint& me, Endpoint& peer, uint32_t bytes, uint32_t rk
   }
   const ReceiveWorkRequest receive = {0, me.At(1024, 64)};
   ASSERT_TRUE(me.qp().PostReceive({&receive, 1}).ok());
-  const Sge message = me.At(0, 64), data = me.At(4096, bytes);
-  const SendWorkRequest requests[2] = {{.wr_id = 1, .sges = {&message, 1}},
-                                       {.wr_id = 2,
-                                        .opcode = Opcode::kPush,
-                                        .signaled = true,
-                                        .sges = {&data, 1},
-                                        .remote_address = reinterpret_cast<uint64_t>(data.address),
-                                        .rkey = rkey}};
-  ASSERT_TRUE(me.qp().PostSend(requests).ok());
+  ASSERT_TRUE(me.SendAndPush(2, me.At(0, 64), me.At(4096, bytes), rkey).ok());
 }
 
 // A page of storage takes as many as a small message; a larger one takes one more to come to its place.

@@ -196,8 +196,7 @@ bool TcpQueuePair::TakePush(uint64_t wr_id, const Sge& sink, uint64_t remote_add
       taken_.push_back(wr_id);
       completion_queue_.Schedule(*this);
     } else {
-      is_filling_ = true;
-      filling_wr_id_ = wr_id;
+      filling_ = wr_id;
     }
     return true;
   }
@@ -339,9 +338,9 @@ void TcpQueuePair::ResumeAfterPush() {
 
 // Whether the push that is being filled is in.
 void TcpQueuePair::NoteTaken() {
-  if (!is_filling_ || push_ != PushState::kNone || reader_.is_taking_push()) return;
-  is_filling_ = false;
-  taken_.push_back(filling_wr_id_);
+  if (!filling_.has_value() || reader_.is_taking_push()) return;
+  taken_.push_back(*filling_);
+  filling_.reset();
   completion_queue_.Schedule(*this);
 }
 
@@ -351,9 +350,8 @@ void TcpQueuePair::DeliverTaken(bool flush, CompletionSpan& out) {
     out.Add(taken_[count], qp_num_, CompletionStatus::kSuccess, Opcode::kRead, 0);
   }
   taken_.erase(taken_.begin(), taken_.begin() + static_cast<ptrdiff_t>(count));
-  if (!flush || !is_filling_ || out.full()) return;
-  is_filling_ = false;
-  out.Add(filling_wr_id_, qp_num_, CompletionStatus::kFlushed, Opcode::kRead, 0);
+  if (!flush || !filling_.has_value() || out.full()) return;
+  out.Add(*std::exchange(filling_, std::nullopt), qp_num_, CompletionStatus::kFlushed, Opcode::kRead, 0);
 }
 
 void TcpQueuePair::OnTimer() {

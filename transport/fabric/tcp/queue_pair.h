@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -89,7 +90,7 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   void DeliverTaken(bool flush, CompletionSpan& out);
   bool HasCompletions(bool flush) const {
     return receive_queue_.HasCompletions(flush) || send_queue_.HasCompletions(flush) || !revoked_.empty() ||
-           !taken_.empty() || (flush && is_filling_);
+           !taken_.empty() || (flush && filling_.has_value());
   }
   void OnRead(FrameReader::Result result);
   void Transmit(bool with_answers);
@@ -124,7 +125,6 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   PushState push_ = PushState::kNone;
   // There may be something to read: an event came while a push waited, or a SEND without a receive.
   bool missed_event_ = false;
-  bool is_filling_ = false;     // A push was taken before all of it had come: the fabric owns its sink.
   bool paused_ = false;         // A SEND waits for a receive, see FrameReader::Result::kReceiverNotReady.
   bool watch_was_off_ = false;  // Meanwhile there were no events, or not those of the peer's end.
   bool blocked_ = false;        // The socket was full, or it was the others' turn: continues at EPOLLOUT.
@@ -140,7 +140,8 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   std::string greeting_to_send_;              // Likewise.
   std::vector<uint64_t> revoked_;             // The wr_ids of revocations that did not complete yet.
   std::vector<uint64_t> taken_;               // The wr_ids of pushes that were taken and are in their sinks.
-  uint64_t filling_wr_id_ = 0;                // Of the one that was taken before all of it had come.
+  // The wr_id of the one that was taken before all of it had come: the fabric owns its sink.
+  std::optional<uint64_t> filling_;
   std::unique_ptr<News> news_;
   absl::Status error_;  // Why it is in kError.
 };
