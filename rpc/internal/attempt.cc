@@ -11,23 +11,25 @@
 namespace hawser::internal {
 namespace {
 
-// Takes no name server to understand. ("fe80::1%eth0" is not understood here, but it is looked up without
-// one, too.)
+// It is parsed without a name server. ("fe80::1%eth0" is not parsed here, but its lookup needs no name server
+// either.)
 bool IsNumeric(const std::string& host) {
   in6_addr address;
   return inet_pton(AF_INET, host.c_str(), &address) == 1 || inet_pton(AF_INET6, host.c_str(), &address) == 1;
 }
 
-// Until the next address is tried while the last one does not answer: RFC 8305, section 8.
+// How long an address may stay silent before the next one is tried, too: RFC 8305, section 8.
 constexpr absl::Duration kNextAddressAfter = absl::Milliseconds(250);
 
-// Addresses that are tried at once. Each costs a receive ring, and the server a session if it gets so far.
+// Addresses that are tried at the same time. Each costs a receive ring here, and a session at the server if
+// the connection is established.
 constexpr size_t kAtOnceMax = 4;
 
-// Addresses that the text of an error speaks of.
+// Addresses that the text of an error names.
 constexpr size_t kFailuresTold = 4;
 
-// The families take turns, the one that the resolver names first begins, and each keeps its order.
+// Addresses of the two families alternate. The family that the resolver names first begins, and each family
+// keeps its order.
 std::vector<SocketAddress> Interleave(const std::vector<SocketAddress>& addresses) {
   std::vector<SocketAddress> of_first, of_other, result;
   for (const SocketAddress& each : addresses) {
@@ -53,14 +55,14 @@ Attempt::Attempt(std::shared_ptr<transport::Runtime> runtime, transport::Poller&
       resolver_(resolver),
       owner_(&owner),
       resolve_timer_([this] {
-        const std::shared_ptr<Attempt> keep = shared_from_this();  // Its owner drops it.
+        const std::shared_ptr<Attempt> keep = shared_from_this();  // Its owner releases it.
         OnResolved(absl::UnavailableError(
             absl::StrCat("the name ", uri_.host, " was not resolved within ",
                          absl::FormatDuration(options_.connect_timeout),
                          " (ChannelOptions::connect_timeout); is the name server up?")));
       }),
       next_timer_([this] {
-        const std::shared_ptr<Attempt> keep = shared_from_this();  // Its owner drops it.
+        const std::shared_ptr<Attempt> keep = shared_from_this();  // Its owner releases it.
         TryNext();
       }) {}
 
@@ -107,8 +109,8 @@ void Attempt::TryNext() {
 }
 
 void Attempt::Dial(const SocketAddress& address) {
-  // The last addresses that there is room for have all of the time that is left. With more of them than that,
-  // one that does not answer makes room in time.
+  // If all remaining addresses are being tried, each has all the time that is left. If more remain, one that
+  // does not answer is given up early enough to try the next.
   const int64_t left_ns = std::max<int64_t>(0, give_up_ns_ - poller_.now_ns());
   const size_t rounds = (addresses_.size() - next_) / kAtOnceMax + 1;
   Link::Observer& observer = *this;
@@ -119,7 +121,7 @@ void Attempt::Dial(const SocketAddress& address) {
   links_.push_back(std::move(link));
 }
 
-// Of a short timeout each address has its share.
+// A short timeout is divided among the addresses.
 void Attempt::SetNextTimer() {
   if (next_ == addresses_.size() || links_.size() == kAtOnceMax) return;
   const int64_t left_ns = std::max<int64_t>(0, give_up_ns_ - poller_.now_ns());
@@ -146,7 +148,7 @@ void Attempt::CloseAll(const absl::Status& why) {
 }
 
 void Attempt::Fail() {
-  // The most telling code: an answer that refuses says more than no answer.
+  // The most informative code: a refusal says more than silence.
   absl::StatusCode code = absl::StatusCode::kUnavailable;
   std::vector<std::string> texts;
   for (const absl::Status& failure : failures_) {
@@ -168,7 +170,7 @@ void Attempt::OnLinkReady(Link& link) {
   std::exchange(owner_, nullptr)->OnAttemptConnected(std::move(ready));
 }
 
-// Before the reverse connection is up. A server that goes away is as good as none.
+// The reverse connection is not up yet. A server that is shutting down is treated as one that is absent.
 void Attempt::OnLinkGoingAway(Link& link) {
   const absl::Status why = absl::UnavailableError(absl::StrCat(uri_.host, ": the server is shutting down"));
   OnLinkDown(link, why);
@@ -181,7 +183,7 @@ void Attempt::OnLinkDown(Link& link, const absl::Status& why) {
   TryNext();
 }
 
-// Cannot be: it is buried before.
+// Impossible: the link is removed before.
 void Attempt::OnLinkGone(Link&) {}
 
 }  // namespace hawser::internal

@@ -14,7 +14,7 @@ absl::Status RunInBackground(absl::AnyInvocable<void()> function) {
 
 void RunAndWait(transport::Poller& poller, absl::AnyInvocable<void()> function) {
   if (poller.Held()) return function();
-  // Shared: we may be gone before Set() has returned.
+  // Shared: this may be destroyed before Set() has returned.
   const auto done = std::make_shared<transport::WaitEvent>();
   poller.Run([done, &function] {
     function();

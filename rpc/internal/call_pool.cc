@@ -8,7 +8,7 @@
 namespace hawser::internal {
 namespace {
 
-// Calls that the poller keeps for itself, as many as its MessageCache keeps messages for them.
+// Calls that the poller keeps for itself: as many as its MessageCache keeps messages.
 constexpr size_t kKeptOnPollerMax = 64;
 
 }  // namespace
@@ -60,7 +60,7 @@ UntypedCall* CallPool::Get(const std::shared_ptr<ChannelCore>& owner) {
 
 void CallPool::Put(UntypedCall* call) {
   if (call->core_->poller().Held() && free_on_poller_.size() < kKeptOnPollerMax) {
-    // Counted last: once it is, another thread may bring the last one back, and this is gone.
+    // Counted last: afterwards another thread may return the last call, which destroys this.
     free_on_poller_.Push(call);
     if (CountOneLess()) return;
     free_on_poller_.Pop();

@@ -6,12 +6,12 @@
 namespace hawser::internal {
 namespace {
 
-// Calls that expire in one turn. Each costs a microsecond or two, mostly for its error, and the other
-// connections of the poller wait.
+// Calls that expire in one turn. Each takes a microsecond or two, mostly for its error, and meanwhile the
+// poller's other connections wait.
 constexpr int kExpireMax = 256;
 
-// Once one has expired, the next ones may be late by so much: to wake up for each of 100,000 that expire within
-// two seconds took a core.
+// After one has expired, the next may expire late by this much. Waking up for each of 100,000 calls that
+// expired within two seconds used a whole core.
 constexpr int64_t kExpireEveryNs = 500'000;
 
 }  // namespace
@@ -46,7 +46,7 @@ void CallQueue::Remove(UntypedCall& call) {
   if (call.heap_position_ == kInOrder) {
     --in_order_;
     if (first_in_order_ == &call && in_order_ != 0) {
-      // Over each call of the list once at most.
+      // Passes each call of the list at most once.
       do first_in_order_ = first_in_order_->next_;
       while (first_in_order_->heap_position_ != kInOrder);
     }
@@ -54,7 +54,7 @@ void CallQueue::Remove(UntypedCall& call) {
     by_deadline_.Remove(call);
   }
   call.next_ = call.previous_ = nullptr;
-  // Otherwise the timer may come too early for those that are left, and is then set anew.
+  // Otherwise the timer may fire too early for the remaining calls; it is then set again.
   if (in_order_ == 0 && by_deadline_.empty() && timer_.is_set()) poller_.timers().Cancel(timer_);
 }
 
@@ -90,7 +90,7 @@ void CallQueue::OnTimer() {
   }
   if (next == nullptr) return;
   const int64_t next_ns = next->deadline_ns_;
-  // What is due already, in the next turn.
+  // Calls that are due already expire in the next turn.
   const int64_t earliest_ns = now_ns + (next_ns <= now_ns || !expired ? 1 : kExpireEveryNs);
   poller_.timers().Set(timer_, std::max(next_ns, earliest_ns));
 }

@@ -7,8 +7,8 @@
 namespace hawser::internal {
 namespace {
 
-// Threads in Close(), and the gates whose code they wait for. Of the whole process; there are hardly ever
-// two.
+// Threads in Close(), and the gates that they wait for. One table for the process: there are rarely two
+// entries.
 struct Waiting {
   std::thread::id thread;
   const CallbackGate* gate;
@@ -42,11 +42,12 @@ void CallbackGate::Leave() {
   if ((state_.fetch_and(~kInside, std::memory_order_acq_rel) & kClosed) != 0) state_.notify_all();
 }
 
-// Follows the thread inside this gate to the gate that it waits for, and so on.
+// Follows the thread inside this gate to the gate that it waits for, then the thread inside that one, and so
+// on.
 bool CallbackGate::WaitsForThisThread() const {
   const std::vector<Waiting>& all = TheWaiting().list;
   const CallbackGate* gate = this;
-  // No longer than there are threads that wait: what is inside a gate may change meanwhile.
+  // Bounded by the number of waiting threads: the thread inside a gate may change meanwhile.
   for (size_t steps = 0; steps <= all.size(); ++steps) {
     if ((gate->state_.load(std::memory_order_acquire) & kInside) == 0) return false;
     const std::thread::id inside = gate->inside_.load(std::memory_order_relaxed);

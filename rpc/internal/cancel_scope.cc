@@ -24,7 +24,7 @@ void CancelScope::Cancel() {
     cancelled_ = true;
     for (UntypedCall* call : calls_) calls.push_back(CallHandle::To(*call));
   }
-  // Not under the lock: a call that ends leaves the scope.
+  // Not under the lock: a call that ends removes itself from the scope.
   for (CallHandle& call : calls) call.Cancel();
 }
 

@@ -16,14 +16,15 @@
 namespace hawser::internal {
 namespace {
 
-// The result of an attempt says more than that it is late, so it has a little longer.
+// An attempt gets a little longer than the call, because its result says more than a timeout does.
 constexpr absl::Duration kConnectGrace = absl::Milliseconds(100);
 
-// Calls that are handed over in one turn: what else the poller has to do waits meanwhile.
+// Results that are handed over in one turn. The poller's other work waits meanwhile.
 constexpr int kHandedOverMax = 256;
 
-// Connections that a server has called off and that still have calls to answer. An honest one is followed by
-// a server that stays; one that calls off each in turn ends with its oldest calls lost.
+// Draining connections ("going away") that still have calls to answer. After an honest server's there is one
+// that stays. Of a server that drains each connection in turn, the oldest connections are closed and their
+// calls fail.
 constexpr size_t kCalledOffMax = 4;
 
 absl::StatusOr<std::shared_ptr<Serving>> MakeOffers(const ChannelOptions& options) {
@@ -42,8 +43,8 @@ absl::StatusOr<std::shared_ptr<Serving>> MakeOffers(const ChannelOptions& option
   return offers;
 }
 
-// Where there are several: that of the address to come from, or of the route to where it goes. A name is not
-// looked up for this, which would block.
+// With several devices: the device of the local address, or of the route to the target. Names are not looked
+// up for this, because a lookup blocks.
 std::string DeviceTo(const transport::Uri& uri, const std::string& local_address) {
   const absl::StatusOr<SocketAddress> local = transport::ParseNumericHost(local_address);
   const absl::StatusOr<SocketAddress> remote = transport::ParseNumericHost(uri.host);
@@ -72,7 +73,7 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
         "this process is a child made by fork() after the runtime of the channel's options was; make one "
         "here");
   }
-  options.runtime = nullptr;  // The channel's own reference is another member.
+  options.runtime = nullptr;  // The channel holds its reference in another member.
   transport::Poller& poller = (*runtime)->NextPoller();
   const std::string address = parsed->ToString();
   std::shared_ptr<ChannelCore> core(
@@ -144,7 +145,7 @@ absl::Status ChannelCore::WaitForFirstAttempt() {
   };
   while (!poller_.WaitFor(first_attempt_done_, until_ns)) {
     const std::optional<transport::CalledOut::Call> call = poller_.called_out().Now();
-    if (!call.has_value()) continue;  // It has been slow, and moves again.
+    if (!call.has_value()) continue;  // The poller was held, and runs again.
     absl::Status late = absl::UnavailableError(absl::StrCat(
         "connecting to ", peer_address_, ": not done within ", absl::FormatDuration(options_.connect_timeout),
         " (ChannelOptions::connect_timeout), because the poller that has to do it is held by ",
@@ -164,7 +165,7 @@ void ChannelCore::Close(const absl::Status& why) {
 
 void ChannelCore::LetGo() {
   if (!poller_.usable_in_this_process()) return;
-  // What the application gave us may be gone in a moment: nothing of it runs any more.
+  // The application's objects may be destroyed from here on: none of its code runs any more.
   gate_->Close();
   if (offers_ != nullptr || calls_.CloseWhenIdle()) Close(absl::CancelledError("the channel was destroyed"));
 }
@@ -199,13 +200,13 @@ void ChannelCore::Start(UntypedCall& call) {
   queue_.PushBack(call);
 }
 
-// False: not now.
+// False: it cannot be sent now.
 bool ChannelCore::TrySend(UntypedCall& call) {
   if (!link_->CanSend()) return false;
   transport::Connection& connection = link_->forward();
   absl::StatusOr<transport::ExchangeId> id = connection.SendRequest(call.request_, call.deadline_ns_, call);
   if (!id.ok()) {
-    // The connection was just found to be lost: nothing was sent, and the next one will do.
+    // The connection has just turned out to be lost. Nothing was sent; the next connection will send it.
     if (absl::IsUnavailable(id.status()) && (link_ == nullptr || !link_->CanSend())) return false;
     call.EndSoon(call.Error(id.status().code(), id.status().message()));
     return true;
@@ -256,7 +257,7 @@ void ChannelCore::Connect() {
 
 void ChannelCore::ConnectLater() {
   poller_.AssertHeld();
-  // Not all clients that lost one server come back to it at once.
+  // Spreads out clients that lost the same server at the same time.
   uint8_t byte;
   poller_.environment().FillRandom(absl::MakeSpan(&byte, 1));
   const absl::Duration wait = backoff_ * (256 + byte) / 512;
@@ -300,7 +301,7 @@ void ChannelCore::OnAttemptFailed(const absl::Status& why) {
   ConnectLater();
 }
 
-// A server that is there, and lacks memory or has too many connections, is told from one that is not there.
+// A server that lacks memory or has too many connections is reported as such, not as unreachable.
 absl::StatusCode ChannelCore::CodeWhileNotConnected() const {
   return absl::IsResourceExhausted(why_failed_) ? why_failed_.code() : absl::StatusCode::kUnavailable;
 }
@@ -323,7 +324,7 @@ void ChannelCore::OnLinkSlotFree(Link& link) {
   if (&link == link_.get()) Pump();
 }
 
-// The link ends with its last call, here too: an honest server closes it then, another may never.
+// This side, too, closes the link after its last call: an honest server does, but another may not.
 void ChannelCore::OnLinkGoingAway(Link& link) {
   poller_.AssertHeld();
   if (&link != link_.get() || !dials_) return;
@@ -341,7 +342,7 @@ void ChannelCore::CloseOldestLinks() {
   const auto open = [](const std::unique_ptr<Link>& link) { return !link->closing(); };
   auto too_many =
       std::count_if(old_links_.begin(), old_links_.end(), open) - static_cast<std::ptrdiff_t>(kCalledOffMax);
-  // By index: what ends with a link may add another.
+  // By index: ending a link may add another.
   for (size_t i = 0; i < old_links_.size() && too_many > 0; ++i) {
     if (!open(old_links_[i])) continue;
     --too_many;
@@ -361,9 +362,9 @@ void ChannelCore::Lose(Link& link, const absl::Status& why) {
   const bool heard = link.heard();
   Bury(std::move(link_));
   Move(ChannelEvent::kLost, why);
-  // A server that accepts and then drops everybody, or calls each connection off before the last one has
-  // ended, must not be met with a storm of connections. Idle clients that come back at once, more of them
-  // than a server takes before they have said something (Admission), would displace each other without end.
+  // Backs off. Otherwise a server that accepts and then drops all connections, or drains each before the last
+  // one has ended, would get a storm of connections. Likewise idle clients that reconnect at once: if they
+  // are more than the server admits as newcomers (Admission), they would displace each other endlessly.
   if (!heard || old_links_.size() > 1 ||
       poller_.now_ns() - ready_since_ns_ < absl::ToInt64Nanoseconds(backoff_)) {
     return ConnectLater();
@@ -380,7 +381,7 @@ void ChannelCore::OnLinkGone(Link& link) {
   ReleaseSelf();
 }
 
-// ---- The end, and the news.
+// ---- Closing and state changes.
 
 void ChannelCore::CloseNow(const absl::Status& why) {
   poller_.AssertHeld();
@@ -417,7 +418,7 @@ void ChannelCore::Move(ChannelEvent event, const absl::Status& why) {
 void ChannelCore::TellSoon() {
   poller_.AssertHeld();
   if (tell_timer_.is_set()) return;
-  if (self_ == nullptr) self_ = shared_from_this();  // It had released itself.
+  if (self_ == nullptr) self_ = shared_from_this();  // It had released this reference.
   poller_.timers().Set(tell_timer_, poller_.now_ns());
 }
 
@@ -433,7 +434,7 @@ void ChannelCore::Tell() {
     gate_->Leave();
   }
   if (!HandOverSome()) {
-    // Not in this turn any more.
+    // The rest follows in the next turn.
     poller_.timers().Set(tell_timer_, poller_.now_ns() + 1);
     return;
   }
@@ -446,7 +447,7 @@ void ChannelCore::Tell() {
   ReleaseSelf();
 }
 
-// True: those were all.
+// True: none is left.
 bool ChannelCore::HandOverSome() {
   for (int i = 0; ended_first_ != nullptr; ++i) {
     if (i == kHandedOverMax) return false;
@@ -458,11 +459,11 @@ bool ChannelCore::HandOverSome() {
   return true;
 }
 
-// Nothing is under way that would call us any more: only calls and the Channel keep this.
+// Nothing in flight refers to this any more: only calls and the Channel own it.
 void ChannelCore::ReleaseSelf() {
   if (!closed() || link_ != nullptr || !old_links_.empty() || tell_timer_.is_set()) return;
   const std::shared_ptr<ChannelCore> last = std::move(self_);
-  // Not before: until here callbacks of its calls may run, which the server's owner must outlive.
+  // Not earlier: until here callbacks of its calls may run, and the server's owner must outlive them.
   if (on_gone_) std::exchange(on_gone_, nullptr)();
 }
 

@@ -8,8 +8,8 @@ constexpr ChannelState kConnecting = ChannelState::kConnecting, kReady = Channel
                        kTransientFailure = ChannelState::kTransientFailure, kClosed = ChannelState::kClosed;
 constexpr std::nullopt_t kNever = std::nullopt;
 
-// Once a connection is lost the channel is connecting, not failing: a call that is made now waits for the
-// outcome of the next attempt. Late news about a closed channel is ignored.
+// A channel that loses its connection is connecting, not failing: a call that is made now waits for the
+// outcome of the next attempt. Late events of a closed channel are ignored.
 // clang-format off
 constexpr std::optional<ChannelState> kNext[4][5] = {
     //                      connected  attempt failed      lost         retry        close

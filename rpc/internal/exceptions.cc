@@ -19,22 +19,22 @@ absl::string_view Description(const kj::Exception& exception) {
   return {description.begin(), description.size()};
 }
 
-// What a kj::Exception is about.
+// The cause of a kj::Exception.
 enum class Cause {
-  kMalformed,       // A message does not have the form that it is read as.
+  kMalformed,       // A message is not encoded as its schema says.
   kTraversalLimit,  // ReadLimits::traversal_factor, nesting_max.
   kNestingLimit,
   kTooLargeToBuild,  // A builder was asked for more than Cap'n Proto can hold.
-  kOther,            // A KJ_REQUIRE of the application, say.
+  kOther,            // A KJ_REQUIRE of the application, for example.
 };
 
-// Cap'n Proto has one type for all of these: only source and text tell them apart. exceptions_test meets
-// each.
+// Cap'n Proto throws one type for all of these: only source file and text distinguish them. exceptions_test
+// provokes each.
 Cause CauseOf(const kj::Exception& exception) {
   const absl::string_view what = Description(exception);
-  // The checked arithmetic of sizes, which only builders overflow: a reader's come from 29 bits.
+  // Checked arithmetic of sizes. Only builders overflow it: a reader's sizes have 29 bits.
   if (std::strstr(exception.getFile(), "kj/units") != nullptr) return Cause::kTooLargeToBuild;
-  // A KJ_REQUIRE of the application has another file.
+  // A KJ_REQUIRE of the application names another file.
   if (std::strstr(exception.getFile(), "capnp/") == nullptr) return Cause::kOther;
   if (absl::StrContains(what, "Exceeded message traversal limit")) return Cause::kTraversalLimit;
   if (absl::StrContains(what, "too deeply-nested")) return Cause::kNestingLimit;
@@ -55,8 +55,8 @@ constexpr absl::string_view kNestingText =
     "the message is nested deeper than ReadLimits::nesting_max (ServerOptions::read, ChannelOptions::read) "
     "allows, or refers to itself. Raise the limit if the schema needs it";
 
-// ResourceExhausted: a budget of the side that reads is used up. The message may be well-formed, and the
-// reader may be the cause, so neither InvalidArgument nor DataLoss is true.
+// ResourceExhausted: a limit of the reading side was reached. The message may be well-formed, and the reader
+// may be the cause, so neither InvalidArgument nor DataLoss fits.
 absl::Status StatusOfLimit(Cause cause) {
   return absl::ResourceExhaustedError(cause == Cause::kTraversalLimit ? kTraversalText : kNestingText);
 }
@@ -70,7 +70,7 @@ absl::Status StatusOfTooLarge(absl::string_view builder, const kj::Exception& ex
                    Description(exception), ")"));
 }
 
-// `who` threw it.
+// `who`: the code that threw it.
 absl::Status ToStatus(absl::string_view who, const kj::Exception& exception) {
   const absl::string_view what = Description(exception);
   switch (exception.getType()) {
@@ -97,7 +97,7 @@ absl::Status ToStatus(absl::string_view who, const kj::Exception& exception) {
   return absl::InternalError(absl::StrCat(who, " threw kj::Exception: ", what));
 }
 
-// The exception that is being handled is about a message that was read.
+// The exception being handled was thrown while reading a message.
 bool IsOfAMessage() {
   try {
     throw;
@@ -152,7 +152,7 @@ absl::Status StatusOfHandlersException(absl::string_view method, absl::string_vi
       absl::StrCat("the handler of ", method, ", called by ", peer,
                    ", threw; for its caller, if that waits: ", absl::string_view(thrown.message()));
   transport::PeerLog& log = transport::PeerLog::Process();
-  // What is wrong with the message counts against the peer, which can send as many as it likes.
+  // Counts against the peer, which sent the malformed message and can send any number of them.
   if (IsOfAMessage()) {
     const absl::StatusOr<transport::Uri> uri = transport::ParseUri(peer);
     if (uri.ok()) {

@@ -26,8 +26,8 @@ bool HandlerGate::Enter() {
   return false;
 }
 
-// The last one that leaves a closed gate signals under the lock, so that it is not between the look of
-// AwaitEmpty() and its wait.
+// The last thread that leaves a closed gate signals under the lock. Otherwise the signal could fall between
+// the check of AwaitEmpty() and its wait.
 void HandlerGate::Leave() {
   if (state_.fetch_sub(kOne, std::memory_order_acq_rel) != kOne + kClosed) return;
   absl::MutexLock lock(&mutex_);

@@ -77,13 +77,13 @@ absl::Status Link::DialReverse(const transport::SessionToken& session) {
     return status;
   }
   reverse_ = std::move(reverse);
-  poller_.AddAsyncInterest(1);  // The server's requests come unasked.
+  poller_.AddAsyncInterest(1);  // The server may send requests at any time.
   return absl::OkStatus();
 }
 
 void Link::OnServingReady() { BecomeReady(); }
 
-// A client cannot be asked: it listens nowhere.
+// A client cannot be probed: it does not listen.
 void Link::OnSilent(absl::Duration left) {
   if (!dialed_ || closing() || probe_ != nullptr) return;
   SessionProbe::Owner& owner = *this;
@@ -93,8 +93,8 @@ void Link::OnSilent(absl::Duration left) {
   if (!dialing.Dial(address_, options_, session_, left).ok()) probe_.reset();
 }
 
-// Whatever else the server says, the connection ends at its keepalive_timeout. NotFound, too: where several
-// servers share an address, another one may have answered.
+// After any other answer the connection ends at its keepalive_timeout. NotFound, too: where several servers
+// share an address, another server may have answered.
 void Link::OnProbeAnswer(const absl::Status& answer) {
   if (closing()) return;
   if (absl::IsAborted(answer)) {
@@ -138,7 +138,7 @@ void Link::Down(const absl::Status& why) {
   Close(why);
 }
 
-// The last thing that an event does, since it may destroy this.
+// The last step of an event handler, because it may destroy this.
 void Link::CheckGone() {
   if (forward_ == nullptr && reverse_ == nullptr && probe_ == nullptr) observer_->OnLinkGone(*this);
 }

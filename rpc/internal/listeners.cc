@@ -12,10 +12,10 @@
 namespace hawser::internal {
 namespace {
 
-// A free port of one address may be taken at another: how often to ask for another one.
+// A port that is free at one address may be in use at another: how often to try another port.
 constexpr int kPortTries = 8;
 
-// Connections to an address of the one are connections to an address of the other.
+// A connection to an address of one is also a connection to an address of the other.
 bool Collide(const SocketAddress& a, const SocketAddress& b) {
   const auto covers = [](const SocketAddress& all, const SocketAddress& other) {
     return all.is_unspecified() && (all.family() == AF_INET6 || other.family() == AF_INET);
@@ -23,7 +23,7 @@ bool Collide(const SocketAddress& a, const SocketAddress& b) {
   return a.port() == b.port() && (covers(a, b) || covers(b, a) || a.ToString() == b.ToString());
 }
 
-// A name may be listed twice with one address.
+// A lookup may return the same address twice.
 std::vector<SocketAddress> WithoutRepeats(const std::vector<SocketAddress>& addresses) {
   std::vector<SocketAddress> result;
   for (const SocketAddress& address : addresses) {
@@ -68,11 +68,11 @@ std::string Listeners::why_not_rdma() const {
   return why_not_rdma_;
 }
 
-// TCP everywhere, and RDMA too where this machine has some, on the same port.
+// TCP on every machine; on one with RDMA devices also RDMA, on the same port.
 absl::StatusOr<transport::Uri> Listeners::ListenOnAuto(const transport::Uri& uri) {
   transport::Uri tcp, rdma;
   absl::StatusOr<std::vector<Listening>> over_tcp, over_rdma;
-  std::vector<Listening> in_vain;  // Kept, so that each try gets another port.
+  std::vector<Listening> in_vain;  // Kept open, so that each try gets another port.
   for (int tries = uri.port == 0 ? kPortTries : 1; tries > 0; --tries) {
     tcp = rdma = uri;
     tcp.scheme = std::string(transport::kFallbackScheme);
@@ -112,7 +112,7 @@ absl::StatusOr<std::vector<Listeners::Listening>> Listeners::ListenOnUri(transpo
   }
   const SocketAddress first = listening->front().address;
   uri.port = first.port();
-  // [::] without IPv6.
+  // [::] on a machine without IPv6.
   if (first.is_unspecified() && first.family() != addresses->front().family()) uri.host = "0.0.0.0";
   return listening;
 }
@@ -166,7 +166,7 @@ absl::StatusOr<std::vector<Listeners::Listening>> Listeners::ListenOnAll(
       }
       if (absl::IsAlreadyExists(failure)) break;
     }
-    // One of the addresses of a name may not be ours to use (no IPv6 here, say); the others will do.
+    // Some address of a name may not be usable here (no IPv6, for example); the others suffice.
     if (!listening.empty() && !absl::IsAlreadyExists(failure)) return listening;
     StopListening(std::move(listening));
   }

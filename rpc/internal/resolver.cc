@@ -25,7 +25,7 @@ absl::Status Resolver::Start(const transport::Uri& uri, std::weak_ptr<Client> cl
   const std::string key = absl::StrCat(uri.host, " ", uri.port);
   absl::MutexLock lock(&mutex_);
   const auto [at, is_new] = jobs_.try_emplace(key, Job{.uri = uri, .clients = {}});
-  // Those that gave up: of a name that hangs for good, one an attempt.
+  // Lookups that were given up. A name server that never answers leaves one for each attempt.
   std::vector<std::weak_ptr<Client>>& clients = at->second.clients;
   clients.erase(
       std::remove_if(clients.begin(), clients.end(), [](const auto& each) { return each.expired(); }),
@@ -38,7 +38,7 @@ absl::Status Resolver::Start(const transport::Uri& uri, std::weak_ptr<Client> cl
   const absl::Status started = RunInBackground([this] { Run(); });
   if (started.ok()) return started;
   --threads_;
-  if (threads_ > 0) return absl::OkStatus();  // Another one gets to it.
+  if (threads_ > 0) return absl::OkStatus();  // A running thread will take it.
   waiting_.pop_back();
   jobs_.erase(at);
   return started;

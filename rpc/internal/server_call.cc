@@ -10,7 +10,8 @@
 
 namespace hawser::internal {
 
-// What an executor gets: the duty to run the handler. One that drops it unrun answers the call nevertheless.
+// What an executor gets: runs the handler when called. If the executor destroys it without a call, the call
+// is answered with an error.
 class ServerCall::Ticket {
  public:
   explicit Ticket(ServerCall* call) : call_(call) {}
@@ -26,7 +27,7 @@ class ServerCall::Ticket {
     ServerCall* const call = std::exchange(call_, nullptr);
     absl::Status status;
     {
-      // The end of the server waits for this, not for what follows.
+      // The server's shutdown waits for this scope, not for what follows.
       const HandlerGate::Entry inside(call->connection_.serving().handlers);
       if (!inside) {
         status = absl::UnavailableError("the server has ended");
@@ -85,7 +86,7 @@ void ServerCall::Reset() {
   ForgetOnCancel();
 }
 
-// ---- The handler, and how it ends.
+// ---- The handler and its end.
 
 absl::Status ServerCall::CallHandler() {
   CallbackGate* const gate = connection_.serving().gate.get();
@@ -93,7 +94,7 @@ absl::Status ServerCall::CallHandler() {
   absl::Status status;
   try {
     status = entry_->handler(entry_->self, context_);
-  } catch (...) {  // Not of generated code, but of a table that the application has made.
+  } catch (...) {  // Generated code catches; a MethodTable of the application may throw.
     status = StatusOfHandlersException(entry_->method->name, connection_.peer_address());
   }
   if (gate != nullptr) gate->Leave();
@@ -111,7 +112,7 @@ void ServerCall::Finish(absl::Status status) {
   if (connection_.poller().Held()) {
     connection_.Answer(*this, status);
     if (refs_.load(std::memory_order_acquire) == 1) return connection_.Recycle(*this);
-    ForgetOnCancel();  // It is due, and must not start any more.
+    ForgetOnCancel();  // The OnCancel() callback is due, and must not start any more.
     return Unref();
   }
   ForgetOnCancel();
@@ -135,7 +136,7 @@ void ServerCall::FinishDeferred(absl::Status status) {
   Unref();
 }
 
-// A handler that defers and returns an error answers twice; the first counts.
+// A handler that defers and also returns an error answers twice; the first answer counts.
 void ServerCall::FinishOnce(absl::Status status) {
   if (answered_.exchange(true, std::memory_order_acq_rel)) return;
   ForgetOnCancel();
@@ -182,13 +183,13 @@ absl::Duration ServerCall::TimeRemaining() const {
   return absl::Nanoseconds(std::max<int64_t>(0, deadline_ns_ - connection_.poller().environment().NowNs()));
 }
 
-// A poller that is busy with this very handler hears of nothing meanwhile, but the clock goes on.
+// A poller that runs this very handler receives no cancellation meanwhile, so the clock is read, too.
 bool ServerCall::cancelled() const { return TimeRemaining() == absl::ZeroDuration(); }
 
 void ServerCall::OnCancel(absl::AnyInvocable<void()> callback) {
   {
     absl::MutexLock lock(&cancel_mutex_);
-    on_cancel_.swap(callback);  // The one before is destroyed after the lock.
+    on_cancel_.swap(callback);  // The previous callback is destroyed after the lock is released.
     has_on_cancel_.store(true, std::memory_order_relaxed);
     if (!cancelled_.load(std::memory_order_relaxed) || std::exchange(on_cancel_is_due_, true)) return;
   }
@@ -235,7 +236,7 @@ void ServerCall::RunOnCancel() {
     absl::MutexLock lock(&cancel_mutex_);
     scope = std::move(due_scope_);
   }
-  // First: what hears of it may finish this call, or set another callback.
+  // First: a cancelled call's callback may finish this call, or set another OnCancel() callback.
   if (scope != nullptr) scope->Cancel();
   absl::AnyInvocable<void()> callback;
   {
@@ -251,7 +252,7 @@ void ServerCall::RunOnCancel() {
   Unref();
 }
 
-// It may use the service, which may be gone when the server or the channel that it was given to has ended.
+// The callback may use the service, which may be destroyed once its server, or its channel, has ended.
 void ServerCall::CallOnCancel(absl::AnyInvocable<void()>& callback) {
   const HandlerGate::Entry inside(connection_.serving().handlers);
   CallbackGate* const gate = connection_.serving().gate.get();
@@ -265,7 +266,7 @@ void ServerCall::CallOnCancel(absl::AnyInvocable<void()>& callback) {
 void ServerCall::ForgetOnCancel() {
   if (!has_on_cancel_.load(std::memory_order_relaxed)) return;
   has_on_cancel_.store(false, std::memory_order_relaxed);
-  absl::AnyInvocable<void()> callback;  // Destroyed after the lock.
+  absl::AnyInvocable<void()> callback;  // Destroyed after the lock is released.
   std::shared_ptr<CancelScope> scope;
   absl::MutexLock lock(&cancel_mutex_);
   callback = std::exchange(on_cancel_, nullptr);

@@ -17,16 +17,17 @@
 namespace hawser::internal {
 namespace {
 
-// A session whose poller has been held for less is not busy: a ping waits no longer for its turn.
+// A session is busy if its poller has been held for longer than this. For less, no ping is delayed
+// noticeably.
 constexpr int64_t kBusyNs = 1'000'000;
 
-// New connections that a poller may be behind: a handler may hold it, and each takes a file.
+// New connections that may wait for one poller, which a handler may hold. Each takes a file descriptor.
 constexpr uint32_t kWaitingMax = 256;
 
-// Small buffers come in slabs: one for receives, and one for messages.
+// Small buffers are cut from slabs: one slab for receives, and one for messages.
 constexpr uint64_t kPoolMin = 2 * transport::kSlabBytes;
 
-// Calls that one line of the log names.
+// How many calls one line of the log names.
 constexpr size_t kLoggedCallsMax = 10;
 
 std::shared_ptr<Serving> MakeServing(const ServerOptions& options) {
@@ -53,7 +54,7 @@ void ServerCore::End() {
   bool ended;
   {
     absl::MutexLock lock(&mutex_);
-    AwaitLocked(&ServerCore::Down);  // Perhaps another thread's.
+    AwaitLocked(&ServerCore::Down);  // Another thread may be shutting it down.
     ended = AwaitLocked(&ServerCore::NoSessions, environment_.Now() + options_.handler_grace);
   }
   if (!ended) {
@@ -62,7 +63,7 @@ void ServerCore::End() {
                        HandlerStage::kQueued);
   }
   serving_->handlers.Close();
-  // Said again after twice the time, and so on.
+  // Logged again after twice the time, and so on.
   absl::Duration patience = std::max(options_.handler_grace, absl::Milliseconds(1));
   absl::Time next = environment_.Now() + absl::Milliseconds(1);
   for (; !serving_->handlers.AwaitEmpty(environment_, next); patience *= 2) {
@@ -70,7 +71,7 @@ void ServerCore::End() {
     next = environment_.Now() + patience;
   }
   for (transport::Poller* poller : AllPollers()) {
-    // OnSessionGone() of the last session has returned when the poller has come to this.
+    // When the poller runs this, OnSessionGone() of the last session has returned.
     RunAndWait(*poller, [poller] { poller->AddAsyncInterest(-1); });
   }
   absl::MutexLock lock(&mutex_);
@@ -91,11 +92,11 @@ void ServerCore::LogUnfinishedCalls(absl::string_view what, HandlerStage stage) 
 }
 
 void ServerCore::DestroySoon(std::shared_ptr<ServerCore> self) {
-  // Not here, on a poller, and not before other pollers have returned from the end of their sessions.
+  // Not here: this is a poller's thread, and other pollers may still be ending their sessions.
   const absl::Status started = RunInBackground([self] {
     for (transport::Poller* poller : self->AllPollers()) RunAndWait(*poller, [] {});
   });
-  if (!started.ok()) new std::shared_ptr<ServerCore>(std::move(self));  // No thread for it: it stays.
+  if (!started.ok()) new std::shared_ptr<ServerCore>(std::move(self));  // Leaked: there is no thread for it.
 }
 
 ServerCore::~ServerCore() {
@@ -159,7 +160,7 @@ absl::StatusOr<Listeners::Desk> ServerCore::DeskFor(const std::string& scheme, c
 
 absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersOn(const std::string& scheme,
                                                            const SocketAddress& address) {
-  // A runtime that was given has its device.
+  // A runtime that the application gives has its device already.
   return PollersFor(scheme, options_.runtime != nullptr ? "" : transport::DeviceFor(scheme, address, {}));
 }
 
@@ -250,7 +251,7 @@ absl::Status ServerCore::AnswerProbe(const Pollers& pollers, const transport::Pe
   const auto call = (*poller)->called_out().Now();
   const int64_t held_ns = call.has_value() ? (*poller)->environment().NowNs() - call->since_ns : 0;
   if (held_ns < kBusyNs) return absl::UnavailableError("the session is open, and its poller is not busy");
-  // A runtime may be shared: what else runs in this process is no business of the client.
+  // A runtime may be shared. The client must not learn what else runs in this process.
   return absl::AbortedError(absl::StrCat(
       "its poller has been held for ", transport::RoughDuration(absl::Nanoseconds(held_ns)), " by ",
       serving_->methods.Names(call->whose) ? transport::Describe(*call) : "other code of its process"));
@@ -294,7 +295,7 @@ void ServerCore::AcceptClient(Pollers& pollers, size_t index, transport::PeerReq
   transport::Poller* excess_poller = nullptr;
   transport::SessionToken excess = {};
   {
-    // First of all in the list, so that Shutdown() finds it or we find that it has begun.
+    // In the list before anything else: either Shutdown() finds it, or this finds that Shutdown() has begun.
     absl::MutexLock lock(&mutex_);
     serving = phase_ == Phase::kServing;
     if (serving) {
@@ -321,7 +322,7 @@ void ServerCore::CloseNewcomer(transport::Poller& poller, const transport::Sessi
     Session* session;
     {
       absl::MutexLock lock(&mutex_);
-      session = FindSession(token);  // It is destroyed on this poller, so not before we return.
+      session = FindSession(token);  // Only this poller destroys it, so not before this returns.
     }
     if (session == nullptr) return;
     session->Close(
@@ -336,7 +337,7 @@ void ServerCore::AcceptReverse(transport::PeerRequest request, const Admission::
   {
     absl::MutexLock lock(&mutex_);
     session =
-        FindSession(request.hello().session);  // It is destroyed on this poller, so not before we return.
+        FindSession(request.hello().session);  // Only this poller destroys it, so not before this returns.
   }
   if (session == nullptr) {
     request.Refuse(absl::NotFoundError("no such session; its first connection is gone"));
@@ -356,7 +357,7 @@ void ServerCore::OnSessionHeard(Session& session) {
 }
 
 void ServerCore::OnSessionClosed(Session& session) {
-  OnSessionHeard(session);  // Nothing more will be.
+  OnSessionHeard(session);  // Nothing more will be heard from it.
   ConnectionEnded(session.place());
 }
 
@@ -376,7 +377,7 @@ void ServerCore::ConnectionEnded(const Admission::Place& place) {
 
 void ServerCore::OnSessionGone(Session& session) {
   std::shared_ptr<ServerCore> self;
-  std::unique_ptr<Session> gone;  // Goes after the lock.
+  std::unique_ptr<Session> gone;  // Destroyed after the lock is released.
   {
     absl::MutexLock lock(&mutex_);
     admission_.RemoveNewcomer(session);
@@ -393,10 +394,10 @@ void ServerCore::OnSessionGone(Session& session) {
   if (self != nullptr) DestroySoon(std::move(self));
 }
 
-// ---- The end
+// ---- Shutdown
 
 absl::Status ServerCore::Shutdown(absl::Time deadline) {
-  // On an executor it may wait until its own call is cancelled at the deadline, but not for ever.
+  // On an executor's thread it may wait until its own call is cancelled at the deadline, but not for ever.
   if (deadline == absl::InfiniteFuture() ? in_a_handler() : on_a_poller()) {
     return absl::FailedPreconditionError(
         "Shutdown() was called in a handler of the server, which it would have to wait for; let "
@@ -404,7 +405,7 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
   }
   {
     absl::MutexLock lock(&mutex_);
-    if (phase_ != Phase::kServing) {  // Another thread does it.
+    if (phase_ != Phase::kServing) {  // Another thread is shutting it down.
       if (AwaitLocked(&ServerCore::Down, std::max(deadline, environment_.Now()))) return absl::OkStatus();
       return absl::DeadlineExceededError("another Shutdown() of the server has not ended yet");
     }
@@ -476,7 +477,7 @@ void ServerCore::ForEachSession(absl::FunctionRef<void(Session&)> function) {
         Session* session;
         {
           absl::MutexLock lock(&mutex_);
-          session = FindSession(token);  // The end of another one may have ended it.
+          session = FindSession(token);  // The end of another session may have ended it.
         }
         if (session != nullptr) function(*session);
       }
@@ -492,7 +493,7 @@ absl::StatusOr<Buffer> ServerCore::AllocateBuffer(size_t size_bytes, absl::strin
   return Buffer(*std::move(lease), size_bytes);
 }
 
-// Makes what Listen() would make, and Listen() finds it then.
+// Creates the pollers that Listen() would create. Listen() then uses these.
 absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeForBuffers(absl::string_view text) {
   if (text.empty()) {
     absl::MutexLock lock(&mutex_);
@@ -533,8 +534,8 @@ ServerStats ServerCore::stats() const {
     stats.leased_bytes += pollers->runtime->buffers().stats().leased_bytes;
     std::vector<const transport::Poller*> all;
     for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) all.push_back(&pollers->runtime->poller(i));
-    if (pollers->front_desk != all[0])
-      all.push_back(pollers->front_desk);  // It is one of them without threads.
+    // Without threads it is one of these pollers.
+    if (pollers->front_desk != all[0]) all.push_back(pollers->front_desk);
     for (const transport::Poller* poller : all) {
       for (size_t v = 0; v < kViolationCount; ++v) {
         stats.violations.by_reason[v] += poller->violations().count(static_cast<Violation>(v));

@@ -14,11 +14,11 @@
 namespace hawser::internal {
 namespace {
 
-// Handlers of one connection that go on after their calls have ended, for each slot. A client whose calls expire
-// starts new ones in their slots, and each handler keeps the memory of its request.
+// How many handlers a slot of a connection may have that still run after their calls have ended. A client
+// whose calls expire starts new ones in the same slots, and each handler keeps the memory of its request.
 constexpr size_t kAbandonedPerSlotMax = 2;
 
-// Of the text of an error, when there is no memory for all of it.
+// How much of an error's text is sent if there is no memory for all of it.
 constexpr size_t kShortMessage = 256;
 
 void Add(std::atomic<uint64_t>& counter, int delta) {
@@ -27,13 +27,14 @@ void Add(std::atomic<uint64_t>& counter, int delta) {
 
 }  // namespace
 
-// The error of a connection that is sent from the pool's reserve; told when it is sent and acknowledged.
+// The error response of a connection that uses the pool's reserve. It is notified when that response has been
+// sent and acknowledged.
 class ServingConnection::ReserveUse {
  public:
   explicit ReserveUse(ServingConnection& connection) : connection_(&connection) {}
 
   bool under_way() const { return under_way_; }
-  // To be given to the message. `self` is this.
+  // For the message to own. `self` points to this.
   static std::shared_ptr<const void> Start(const std::shared_ptr<ReserveUse>& self) {
     self->under_way_ = true;
     return std::shared_ptr<const void>(self.get(), [self](const void*) { self->OnEnded(); });
@@ -41,7 +42,7 @@ class ServingConnection::ReserveUse {
   void ConnectionGone() { connection_ = nullptr; }
 
  private:
-  // In the middle of a completion.
+  // This runs inside the handling of a completion.
   void OnEnded() {
     under_way_ = false;
     if (connection_ == nullptr || connection_->owed_.empty()) return;
@@ -191,7 +192,7 @@ void ServingConnection::AnswerFor(ServerCall& call, const absl::Status& why) {
   call.Abandon(connection_ != nullptr ? connection_->DetachRequestMemory(call.id())
                                       : transport::HeldByHost());
   if (connection_ == nullptr) return;
-  // A caller hears this if the answer is there before its own timer: its clock is not this one's.
+  // The caller gets this error if it arrives before the caller's own timer fires: the two clocks differ.
   SendError(call.id(),
             absl::Status(why.code(), absl::StrCat(call.method().name, ": ", absl::string_view(why.message()),
                                                   ", and its handler has not answered")),
@@ -242,8 +243,8 @@ absl::Status ServingConnection::Unimplemented(uint64_t interface_id, uint16_t or
 
 // ---- Answers.
 
-// A handler that stops because of the deadline may return Cancelled, and its answer may arrive before the
-// caller's own timer runs.
+// A handler that stops at the deadline may return Cancelled, and that answer may arrive before the caller's
+// own timer fires.
 absl::Status ServingConnection::WhyCancelled(const ServerCall& call, const absl::Status& status) const {
   if (poller_.environment().NowNs() < call.deadline_ns()) return status;
   absl::Status expired(absl::StatusCode::kDeadlineExceeded, status.message());
@@ -292,8 +293,8 @@ absl::Status ServingConnection::SendErrorIn(transport::OutgoingMessagePtr messag
 void ServingConnection::SendError(transport::ExchangeId id, const absl::Status& status, bool not_run) {
   poller_.AssertHeld();
   absl::Status shorter(status.code(), absl::string_view(status.message()).substr(0, kShortMessage));
-  // At the pool's limit each error would take a buffer that a receive ring waits for, and no answer leaves
-  // before the ring is filled again. Then they go from the reserve, one after the other.
+  // At the pool's limit each error would take a buffer that a receive ring waits for, and no answer is sent
+  // before the ring is filled again. Errors then use the reserve, one at a time.
   if (owed_.empty() && poller_.messages().buffers().HasRoomForSlab()) {
     absl::Status sent;
     for (const absl::Status* each : {&status, static_cast<const absl::Status*>(&shorter)}) {
@@ -301,7 +302,7 @@ void ServingConnection::SendError(transport::ExchangeId id, const absl::Status& 
       if (sent.ok() || connection_ == nullptr) return;
     }
     if (!absl::IsResourceExhausted(sent)) {
-      // The client would wait until its deadline. Its calls in flight end this way at once.
+      // Otherwise the client would wait until its deadline. Closing ends its calls in flight at once.
       return connection_->Close(absl::ResourceExhaustedError(absl::StrCat(
           "not even an error could be sent to ", peer_address_, ": ", absl::string_view(sent.message()))));
     }
@@ -320,7 +321,7 @@ bool ServingConnection::SendOwed(transport::Shortage& why) {
     absl::Status sent = SendErrorIn(std::move(message), next.id, next.status, next.not_run);
     if (connection_ == nullptr) return true;
     if (absl::IsResourceExhausted(sent)) {
-      poller_.timers().Cancel(owed_timer_);  // Set by the end of the message that was not sent.
+      poller_.timers().Cancel(owed_timer_);  // The destruction of the unsent message has set it.
       return false;
     }
     if (!sent.ok()) {
@@ -331,7 +332,7 @@ bool ServingConnection::SendOwed(transport::Shortage& why) {
     }
     owed_.pop_front();
   }
-  return true;  // What is left follows the one that is under way.
+  return true;  // The others follow when the one in flight has ended.
 }
 
 bool ServingConnection::OnMemory(transport::Shortage& why) { return SendOwed(why); }
@@ -350,7 +351,7 @@ void ServingConnection::RunOnCancelSoon(ServerCall& call) {
   poller_.timers().Set(cancel_timer_, poller_.now_ns());
 }
 
-// Each call that is due keeps this; the last of them may be the last thing that did.
+// Each call that is due owns this. Releasing the last of them may destroy it.
 void ServingConnection::OnCancelTimer() {
   for (ServerCall* call : std::exchange(to_cancel_, {})) call->RunOnCancel();
 }

@@ -33,7 +33,8 @@ absl::Status Session::Accept(transport::PeerRequest request) {
   return serving_.Accept(std::move(request), options_.connection, token_);
 }
 
-// The token crosses the network in the clear, and what accepts a connection casts it to its own fabric's.
+// The host is compared because the token crosses the network unencrypted, the runtime because a fabric casts
+// each request that it accepts to its own type.
 absl::Status Session::CheckReverse(const transport::Runtime& runtime, const SocketAddress& peer) const {
   if (&runtime != runtime_.get()) {
     return absl::PermissionDeniedError(
@@ -71,7 +72,7 @@ absl::Status Session::AcceptReverse(transport::PeerRequest request, const Admiss
   return absl::OkStatus();
 }
 
-// A client whose reverse connection is lost ends its session by itself, a moment later.
+// A client that loses its reverse connection soon ends the session by itself.
 std::shared_ptr<Channel> Session::peer() {
   absl::MutexLock lock(&mutex_);
   return peer_ != nullptr && peer_->state() != ChannelState::kClosed ? peer_ : nullptr;

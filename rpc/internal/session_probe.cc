@@ -5,7 +5,8 @@
 namespace hawser::internal {
 namespace {
 
-// The server's own words, without those that say that it rejected a connection, which is how it answers.
+// The server's text, without the prefix that says that it rejected a connection: a rejection is how it
+// answers.
 absl::string_view Answer(absl::string_view text) {
   const size_t at = text.find(transport::kRejected);
   return at == absl::string_view::npos ? text : text.substr(at + transport::kRejected.size());

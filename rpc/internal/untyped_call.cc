@@ -16,30 +16,30 @@
 namespace hawser::internal {
 namespace {
 
-// An idempotent call whose connection is lost is sent again so often. More would let a request that kills
-// servers go round for ever.
+// How often an idempotent call is resent after a lost connection. Without a limit, a request that crashes
+// servers would crash one after the other.
 constexpr int kResendsMax = 2;
 
-// A timeout below this counts from the very call of Send(). A longer one counts from the poller's clock,
-// which may lag behind by what the callback that sends has taken so far: reading the clock for each call
-// would cost a tenth of a small one.
+// A timeout below this counts from the time of Send(). A longer one counts from the poller's clock, which
+// lags behind by what the sending callback has taken so far: reading the clock for each call would add a
+// tenth to a small one.
 constexpr int64_t kExactTimeoutNs = 1'000'000'000;
 
-// How much later than the poller a waiting thread looks at the deadline. Unless the application holds the
-// poller, the poller's own result, which says more, comes first.
+// How much later than the poller a waiting thread checks the deadline. The poller's result says more, so it
+// comes first, unless the application holds the poller.
 constexpr absl::Duration kGrace = absl::Milliseconds(20);
 
 int64_t DeadlineNs(int64_t now_ns, int64_t timeout_ns) {
   return timeout_ns >= transport::kNever - now_ns ? transport::kNever : now_ns + timeout_ns;
 }
 
-// A deadline that the poller has yet to compute.
+// The poller has not computed the deadline yet.
 constexpr int64_t kNotYet = std::numeric_limits<int64_t>::min();
 
-// Traversal that every message is allowed, as of Cap'n Proto's default.
+// The traversal limit that every message has at least: Cap'n Proto's default.
 constexpr uint64_t kTraversalBytes = 8 << 20;
 
-// A message of plain memory, for a call that will never be sent: its pool has no limit to reach and no
+// A message in unregistered memory, for a call that will never be sent. Its pool has neither a limit nor a
 // fabric.
 transport::OutgoingMessagePtr UnsendableMessage() {
   auto buffers =
@@ -83,7 +83,7 @@ void CallHandle::Then(Callback&& callback) { call_->Then(std::move(callback)); }
 void CallHandle::Unhook() { call_->Unhook(); }
 void CallHandle::Cancel() { call_->Cancel(); }
 
-// ---- UntypedCall, of the caller
+// ---- UntypedCall, on the caller's thread
 
 CallHandle UntypedCall::New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
                             const CallOptions& options) {
@@ -137,7 +137,7 @@ void UntypedCall::Free() {
     delete this;
     return;
   }
-  if (in_child()) return;  // Leaked: a thread of the parent may have held the locks of what it goes back to.
+  if (in_child()) return;  // Leaked: a thread of the parent may have held the pool's locks during fork().
   request_.reset();
   scope_.reset();
   result_ = transport::IncomingMessagePtr();
@@ -151,7 +151,8 @@ void UntypedCall::Send() {
         std::min(timeout_ns_, absl::ToInt64Nanoseconds(deadline_ - core_->poller().environment().Now()));
   }
   transport::Poller& poller = core_->poller();
-  // A poller that a callback on another thread holds would count a longer one from when the callback returns.
+  // If a callback on another thread holds the poller, a longer timeout would count from the callback's
+  // return.
   const bool known = timeout_ns_ < kExactTimeoutNs || (poller.called_out().inside() && !poller.Held());
   deadline_ns_ = known ? DeadlineNs(poller.environment().NowNs(), timeout_ns_) : kNotYet;
   waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
@@ -202,9 +203,9 @@ absl::Status UntypedCall::AwaitResult() {
 std::optional<absl::Status> UntypedCall::GiveUpIfHeld() {
   transport::Poller& poller = core_->poller();
   const std::optional<transport::CalledOut::Call> call = poller.called_out().Now();
-  if (!call.has_value()) return std::nullopt;  // It has been slow, and moves again.
+  if (!call.has_value()) return std::nullopt;  // The poller was held, and runs again.
   if (Move(Handover::Event::kGiveUp) == Handover::State::kResult) {
-    poller.WaitFor(done_);  // The result is there, and this thread is told in a moment.
+    poller.WaitFor(done_);  // The result is there; this thread is about to be notified.
     return absl::OkStatus();
   }
   Cancel();
@@ -224,7 +225,8 @@ void UntypedCall::Then(Callback&& callback) {
     InvokeCallback();
     return Unref();
   }
-  // The callback may end the caller's interest, and this call, before this function returns.
+  // The callback may release the caller's reference, which may destroy this call before this function
+  // returns.
   ChannelCore& core = *core_;
   core.poller().AddAsyncInterest(1);
   if (Move(Handover::Event::kHook) == Handover::State::kNeither) return;
@@ -234,7 +236,7 @@ void UntypedCall::Then(Callback&& callback) {
 }
 
 void UntypedCall::Unhook() {
-  // Of kResultCallback: CallBackLate() finds kResult and does the rest.
+  // From kResultCallback: CallBackLate() finds kResult and does the rest.
   if (Move(Handover::Event::kUnhook) != Handover::State::kCallback) return;
   callback_ = nullptr;
   core_->poller().AddAsyncInterest(-1);
@@ -310,7 +312,7 @@ void UntypedCall::RunCancel() {
   Unref();
 }
 
-// Also where no callback may run: on a thread that only posts, or inside Then() in another callback.
+// Also called where no callback may run: on a thread that only posts, or inside Then() in another callback.
 void UntypedCall::RunCallback() { core_->HandOverSoon(*this); }
 
 void UntypedCall::CallBackLate() {
@@ -334,9 +336,9 @@ void UntypedCall::OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& res
   End(NameUnserved(DecodeStatus(envelope->code, **response), method_.name, core_->peer_address()));
 }
 
-// Nothing stands against sending it again, whatever its method: this server did not run it.
+// It may be resent, whatever its method: this server did not run it.
 void UntypedCall::OnRefusedUnrun(transport::Connection& connection, absl::Status why) {
-  // If it was sent before, a server of that time may have run it.
+  // If it was sent before, that server may have run it.
   if (resends_ == 0) was_sent_ = false;
   const std::shared_ptr<ChannelCore> core = core_->shared_from_this();
   const bool comes_back = std::exchange(request_comes_back_, false);
@@ -352,8 +354,8 @@ void UntypedCall::OnRefusedUnrun(transport::Connection& connection, absl::Status
 }
 
 void UntypedCall::OnFailure(const absl::Status& why) {
-  // The fabric may still read the request. When it has let go, OnRequestBack() is called, whatever became of
-  // the call.
+  // The fabric may still read the request. OnRequestBack() is called when it no longer does, whatever the
+  // call's result.
   const bool comes_back = std::exchange(request_comes_back_, false);
   if (comes_back) AddRef();
   if (core_->closed()) return EndSoon(Error(core_->why_closed().code(), core_->why_closed().message()));
@@ -418,7 +420,7 @@ void UntypedCall::HandOver() {
 void UntypedCall::InvokeCallback() {
   const transport::Poller::CallOut out(core_->poller(), "the callback of", method_.name);
   CallUser("the callback of", method_.name, [&] { callback_(std::move(result_), core_->read_limits()); });
-  callback_ = nullptr;  // It may own the PendingCall, and so this.
+  callback_ = nullptr;  // It may own the PendingCall, and thereby this.
 }
 
 absl::Status UntypedCall::Error(absl::StatusCode code, absl::string_view why) const {
