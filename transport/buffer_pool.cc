@@ -16,8 +16,8 @@ using internal::Block;
 
 namespace {
 
-// One shortage has one line in the log, however often memory is asked for: a pool that has refused nothing
-// for so long has recovered.
+// A shortage is logged once, however many requests are refused. A pool that has refused nothing for this long
+// has recovered; its next shortage is logged again.
 constexpr int64_t kRecoveryNs = 10'000'000'000;
 
 }  // namespace
@@ -42,21 +42,23 @@ Block* BufferPool::Core::AcquireShared(size_t size_class, bool dear, Shortage& w
   why = Shortage::kTooLarge;
   if (!slabs_.CanEverHold(size_class)) return nullptr;
   if (Block* const block = slabs_.Take(size_class); block != nullptr) return Leased(block);
-  // At the limit a free one of up to twice the size is better than to unmap it for one that fits.
+  // At the limit, a free block of up to twice the size is used: better than unmapping its slab for one that
+  // fits.
   const bool reuse = !IsSmall(size_class) && !slabs_.GrowsWithoutUnmapping(size_class);
   Block* block = reuse ? slabs_.TakeLarger(size_class) : nullptr;
   if (block == nullptr) {
     block = dear || slabs_.GrowsCheaply(size_class) ? slabs_.Grow(size_class, why)
                                                     : GrowElsewhere(size_class, why);
   }
-  // Or another thread has just mapped one.
+  // Another thread may have just mapped one.
   if (block == nullptr) block = slabs_.Take(size_class);
   if (block == nullptr) block = slabs_.TakeLarger(size_class);
   return block != nullptr ? Leased(block) : nullptr;
 }
 
 void BufferPool::Core::TellShort(size_t size_class, Shortage why) {
-  if (why == Shortage::kGrowing || why == Shortage::kTooLarge) return;  // No memory would help the second.
+  // kTooLarge: no amount of free memory would help.
+  if (why == Shortage::kGrowing || why == Shortage::kTooLarge) return;
   const int64_t now_ns = fabric::MonotonicNs();
   if (short_until_ns_.exchange(now_ns + kRecoveryNs, std::memory_order_relaxed) > now_ns) return;
   Log(LogSeverity::kError, absl::StrCat("registered memory has run out: ",
@@ -74,7 +76,7 @@ Block* BufferPool::Core::AcquireReserved(size_t size_bytes) {
   const bool plenty = slabs_.HasRoomFor(ClassOf(size_bytes));
   Block* block = plenty ? TryAcquire(size_bytes, why) : nullptr;
   if (block != nullptr) return block;
-  // At the limit what is free is wanted by receive rings, without which nothing is sent either.
+  // At the limit, free memory is left to receive rings: without receives nothing is sent.
   block = slabs_.TakeReserved();
   if (block != nullptr) return Leased(block);
   block = TryAcquire(size_bytes, why);
@@ -101,13 +103,13 @@ void BufferPool::Core::Unref() {
 }
 
 void BufferPool::Core::Retire() {
-  // In a child after fork() a lock may be held by a thread that is not there: all stays as it is.
+  // In a child after fork() a thread of the parent may hold a lock for ever. Everything is leaked then.
   if (!worker_.Stop()) return;
   slabs_.Unmap(/*keep_bytes=*/0, /*marked_only=*/false);
   Unref();
 }
 
-// ---- The caches, which are on the path of every call
+// ---- The caches, used by every call
 
 BufferCache* BufferPool::Core::CacheHere(size_t size_class) const {
   BufferCache* const cache = BufferCache::current_;
@@ -137,7 +139,7 @@ bool BufferPool::Core::Cache(Block* block) {
   return true;
 }
 
-// ---- What it says
+// ---- Statistics and the log
 
 absl::Status BufferPool::Core::Explain(Shortage why, size_t size_bytes) const {
   switch (why) {
@@ -181,7 +183,7 @@ void ReturnBlock(Block* block) {
 
 namespace {
 
-// Of a block that leaves the pool, or null.
+// `block`: leaves the pool; may be null.
 Block* Revived(Block* block) {
   if (block != nullptr) ReviveMemory(block->data, block->size_bytes);
   return block;

@@ -43,7 +43,7 @@ void Inbound::OnAdmitted(Lease sink) {
   Move(Event::kAdmitted);
   const absl::Span<const uint8_t> received = message_->received();
   ParsedMessage parsed;
-  // It was found good when it came, and nothing but this side has held it since.
+  // It was checked when it arrived, and only this side has had access to it since.
   Parse(received.data(), received.size(), parsed).IgnoreError();
   next_segment_ = 0;
   next_offset_ = 0;
@@ -102,7 +102,7 @@ Inbounds::Fit Inbounds::Receive(Inbound& inbound, const ParsedMessage& parsed, L
 }
 
 void Inbounds::Fetch(Inbound& inbound, const ParsedMessage& parsed) {
-  // Before the sink takes memory. Not for what may come as a push: that is seldom READ.
+  // Before the sink takes memory. Not if a push may bring the bytes: then they are rarely READ.
   if (parsed.remote_bytes > port_.queue_pair().push_bytes_max()) port_.OnBulk();
   if (!failed_) admission_.Announce(inbound, parsed.remote_bytes, account_);
 }
@@ -114,7 +114,7 @@ void Inbounds::Start(Inbound& inbound) {
   Pump();
 }
 
-// A push of the peer comes whether it is taken or not, so it needs no turn, and no share of the READ budget.
+// A push arrives whether it is taken or not, so it needs neither a turn nor a share of the READ budget.
 void Inbounds::TakePush(Inbound& inbound) {
   if (failed_ || inbound.exhausted()) return;
   const Inbound::Segment& segment = inbound.segments_.front();
@@ -127,7 +127,7 @@ void Inbounds::TakePush(Inbound& inbound) {
   OnQueued(inbound, segment.length_bytes);
 }
 
-// The next bytes of `inbound` are on their way to the sink.
+// The next bytes of `inbound` come, by a READ that was queued or a push that was taken.
 void Inbounds::OnQueued(Inbound& inbound, uint32_t bytes) {
   admission_.OnReadQueued(inbound, bytes);
   ++inbound.outstanding_;
@@ -208,7 +208,7 @@ void Inbounds::OnTaken(uint32_t number, bool ok) {
 
 void Inbounds::OnReadCompleted(Inbound& inbound, uint32_t bytes, bool ok) {
   OnArrived(inbound, bytes, ok);
-  // Last: READs of other connections, which this lets go, may fail, and what hears of that may stop
+  // Last: this starts READs of other connections. They may fail, and a handler that is notified may stop
   // `inbound`.
   share_.Return(bytes);
   Pump();
@@ -224,8 +224,8 @@ void Inbounds::OnArrived(Inbound& inbound, uint32_t bytes, bool ok) {
 void Inbounds::End(Inbound& inbound) {
   Dequeue(inbound);
   admission_.OnPullEnded(inbound);
-  // Its connection has failed: its handler has heard, and the message is kept until the fabric has done with
-  // it.
+  // The connection has failed and its handlers were notified. The message is kept until the fabric no longer
+  // writes to it.
   if (!port_.carries_traffic()) return;
   if (inbound.state_ == State::kReading) {
     inbound.Move(Inbound::Event::kRead);

@@ -9,13 +9,13 @@
 namespace hawser::transport {
 namespace {
 
-// Until the first ping of a connection whose peer has said nothing to its first request: see
+// How long the first request of a connection may stay unanswered before the first ping: see
 // Keepalive::OnTimer().
 constexpr absl::Duration kFirstAnswer = absl::Milliseconds(100);
 
-// When an idle connection is pinged, at `when_ns` or up to a 64th of the interval later: connections share
-// these points in time, so that a poller with thousands of idle ones wakes 64 times an interval, not
-// thousands of times.
+// When to ping an idle connection: at `when_ns`, or up to a 64th of the interval later. Connections share
+// these points in time, so a poller with thousands of idle connections wakes up 64 times an interval instead
+// of thousands of times.
 int64_t OnSharedPoint(int64_t when_ns, absl::Duration interval) {
   const int64_t step_ns = absl::ToInt64Nanoseconds(interval / 64);
   if (step_ns <= 0 || when_ns >= kNever - step_ns) return when_ns;
@@ -31,7 +31,7 @@ void Keepalive::Start(bool ping_early) {
   last_receive_ns_ = port_.poller().now_ns();
   const absl::Duration interval = port_.options().keepalive_interval;
   absl::Duration first = interval;
-  // Infinite: no pings, so not this one either.
+  // Infinite: no pings at all, this one included.
   if (ping_early) first = std::min(first, std::max(kFirstAnswer, first / 100));
   const int64_t first_ns = After(port_.poller().now_ns(), first);
   port_.poller().timers().Set(timer_, first < interval ? first_ns : OnSharedPoint(first_ns, interval));
@@ -40,7 +40,7 @@ void Keepalive::Start(bool ping_early) {
 void Keepalive::OnControlAck() {
   asked_ = false;
   port_.SetPeerIsBusy("");
-  // A ping was answered: the next one is due in an interval, not when the answer to this one was.
+  // A ping was answered: the next one is due an interval from now.
   if (port_.carries_traffic() && control_.waiting_since_ns() == kNever && source_.is_idle() &&
       sends_.reads_stand_still_since_ns() == kNever) {
     const absl::Duration interval = port_.options().keepalive_interval;
@@ -49,8 +49,8 @@ void Keepalive::OnControlAck() {
 }
 
 int64_t Keepalive::SilentUntilNs() const {
-  // A ping that comes early does not shorten what the peer has, unless it has never shown that it speaks:
-  // what it holds of our memory it holds for nothing.
+  // An early ping does not shorten the peer's time, unless the peer has never sent anything: such a peer
+  // holds our memory for nothing.
   const bool at_once = source_.heard() || source_.awaits_first_message();
   const int64_t last_ns =
       at_once ? last_receive_ns_ : After(last_receive_ns_, port_.options().keepalive_interval);
@@ -66,7 +66,7 @@ int64_t Keepalive::AskAtNs() const {
 void Keepalive::PeerIsBusy(absl::string_view how) {
   port_.poller().AssertHeld();
   if (!port_.carries_traffic() || control_.waiting_since_ns() == kNever)
-    return;  // It has answered meanwhile.
+    return;  // The peer has answered meanwhile.
   port_.SetPeerIsBusy(absl::StrCat("; ", how));
   busy_since_ns_ = std::min(busy_since_ns_, port_.poller().now_ns());
   if (port_.poller().now_ns() >= After(busy_since_ns_, port_.options().busy_timeout)) {

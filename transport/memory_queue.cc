@@ -59,8 +59,9 @@ void MemoryQueue::Serve() {
       continue;
     }
     news_.Await(waiter->size_bytes_, why);
-    // What became free before it asked for word comes to light at the second try. After a refusal by the
-    // system that would start the next growth at once; the timer of the news does.
+    // The second try finds memory that was released before this asked to be notified. Not after the system
+    // has refused memory: the try would start the next growth at once, which is left to the timer of
+    // MemoryNews.
     if (waiter == awaiting || why == Shortage::kRefused) break;
     awaiting = waiter;
   }

@@ -28,7 +28,7 @@ void MemoryWaiters::Remove(MemoryWaiter& waiter) {
 void MemoryWaiters::Tell(absl::FunctionRef<bool(size_t size_class)> may_be_served) {
   const std::thread::id self = std::this_thread::get_id();
   absl::MutexLock lock(&mutex_);
-  // A waiter that comes back while it is being told is not told again by this.
+  // A waiter that waits again while it is being notified is not notified again by this call.
   const uint64_t end = next_number_;
   const auto next = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return std::find_if(list_.begin(), list_.end(), [&](const Waiting& each) {

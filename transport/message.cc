@@ -20,7 +20,7 @@ constexpr size_t kDoublingMax = 1 << 20;
 
 constexpr size_t kFirstSegmentBytes = kSmallBufferBytes - kHeadroom;
 
-// Message objects kept for reuse, of each kind: as many as calls are in flight over a few connections.
+// Message objects of each kind that are kept for reuse: enough for the calls in flight on a few connections.
 constexpr size_t kKeptMax = 256;
 
 }  // namespace
@@ -48,8 +48,8 @@ OutgoingMessage::~OutgoingMessage() { builder_->~MessageBuilder(); }
 void OutgoingMessage::Reset() {
   static_assert(sizeof(Builder) <= sizeof(builder_space_));
   if (builder_ != nullptr) {
-    // The first segment is handed out as zeros again; the few bytes that were used are all there is to clear.
-    // Asked anew, since Finish() may be followed by more building.
+    // The first segment must be zeros when it is used again. Only the bytes that were used are cleared. Their
+    // number is read again here, because building may continue after Finish().
     if (first_taken_) {
       const kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> parts = builder_->getSegmentsForOutput();
       if (parts.size() != 0 && reinterpret_cast<const uint8_t*>(parts[0].begin()) == body()) {
@@ -99,8 +99,8 @@ kj::ArrayPtr<capnp::word> OutgoingMessage::AllocateSegment(uint32_t minimum_word
       return {reinterpret_cast<capnp::word*>(body()), kFirstSegmentBytes / sizeof(capnp::word)};
     }
   }
-  // Doubles what there is, and later adds a quarter, so that a message of any size has few segments and not
-  // many bytes that are cleared for nothing.
+  // Each segment doubles the message; later ones add a quarter. So a message of any size has few segments,
+  // and few bytes are cleared in vain.
   size_bytes =
       std::max(minimum_bytes,
                std::min<size_t>(allocated_bytes_, std::max<size_t>(kDoublingMax, allocated_bytes_ / 4 & ~7)));
@@ -212,7 +212,7 @@ capnp::MessageReader& IncomingMessage::reader(const capnp::ReaderOptions& option
 // ---- MessagePool
 
 struct MessagePool::State {
-  std::atomic<uint64_t> references{1};  // The handle, and one a message that is out.
+  std::atomic<uint64_t> references{1};  // The handle, and each message that is in use.
   Mutex mutex;
   OutgoingMessage* outgoing ABSL_GUARDED_BY(mutex) = nullptr;
   IncomingMessage* incoming ABSL_GUARDED_BY(mutex) = nullptr;
@@ -377,7 +377,8 @@ void MessageCache::Flush() {
   buffers_.Flush();
 }
 
-// What is kept from a burst lies all over its slabs, of which each stays for the sake of it.
+// The messages that are kept after a burst are spread over its slabs, and each keeps its slab from being
+// unmapped.
 void MessageCache::GiveBack() {
   pool_.Trim();
   buffers_.Flush();  // The buffers of the trimmed messages, too.

@@ -35,7 +35,7 @@ constexpr State kNext[7][7] = {
 using Segment = OutgoingMessage::Segment;
 using IsInline = std::bitset<kSegmentsMax>;
 
-// Of a message that does not fit one SEND, segments up to this size still go along: a READ costs a round
+// In a message that does not fit one SEND, segments up to this size are still inline: a READ costs a round
 // trip.
 constexpr size_t kInlineSegmentMax = 1024;
 
@@ -61,7 +61,7 @@ Layout Plan(absl::Span<const Segment> segments, size_t prefix_bytes, uint64_t bo
   return layout;
 }
 
-// All that precedes the envelope.
+// Everything before the envelope.
 void WriteHeaderAndTable(const Header& header, absl::Span<const TableEntry> table, uint8_t* out) {
   EncodeHeader(header, out);
   out += kHeaderBytes;
@@ -85,8 +85,8 @@ void Outbound::Move(Event event) {
   const State before = std::exchange(state_, next);
   if (next != State::kIdle) return;
   if (before != State::kIdle) owner_.Free(*this);
-  // Last: what takes the message may post it again at once. What was attached to it is destroyed here, and may
-  // cancel calls, inside which no callback runs.
+  // Last: what takes the message may post it again at once. What was attached to it is destroyed here, and
+  // may cancel calls, inside which no callback runs.
   const Poller::NoCallOut wait(owner_.port_.poller());
   message_.reset();
 }
@@ -110,7 +110,8 @@ void Outbound::ReleaseAtFailure() {
   Move(Event::kFail);
 }
 
-// While its connection fails no code of the application may run; destroying what is attached would run some.
+// While its connection fails, no code of the application may run, and destroying what is attached would run
+// some.
 void Outbound::OnSendCompleted() {
   const bool failed = state_ == State::kReleased && !owner_.port_.carries_traffic();
   Move(failed ? Event::kFail : Event::kComplete);
@@ -211,7 +212,7 @@ absl::Status Outbounds::QueueOther(const Header& header, Outbound& outbound, siz
   return QueueParts(header, outbound, prefix_bytes, send_bytes_max);
 }
 
-// The usual message: its one segment is behind its envelope, and goes along.
+// The usual message: one inline segment, directly behind the envelope.
 bool Outbounds::QueueWhole(const Header& header, Outbound& outbound, size_t prefix_bytes) {
   const OutgoingMessage& message = *outbound.message_;
   const Segment& segment = message.segments().front();
@@ -250,7 +251,7 @@ absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, siz
           {segment.address, segment.length_bytes, segment.lkey}, fabric::QueuePair::Access::kRead);
       if (!rkey.ok()) {
         if (absl::IsFailedPrecondition(rkey.status())) {
-          // The connection is lost, and we shall be told why. The caller has made no mistake.
+          // The connection is lost, and the cause will be reported. The caller made no mistake.
           port_.Fail(absl::StatusCode::kUnavailable,
                      absl::StrCat("cannot be granted memory: ", rkey.status().message()));
           return port_.why_closed();
@@ -266,7 +267,7 @@ absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, siz
 
   fabric::Sge sges[kSendSgeMax];
   size_t count = 0;
-  // The prefix is right before the first segment, so one segment of one message is one range of memory.
+  // The prefix is directly before the first segment, so a message of one segment is one range of memory.
   if (segments.size() <= kHeadroomSegments && inline_parts < kSendSgeMax) {
     uint8_t* const prefix = message.body() - prefix_bytes;
     WriteHeaderAndTable(header, table, prefix);
@@ -300,7 +301,7 @@ absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, siz
     }
   }
   const absl::Span<const fabric::Sge> parts = absl::MakeConstSpan(sges, count);
-  // One medium segment, a page or a few: it goes ahead, where the fabric can do that.
+  // One segment of medium size, a page or a few, is pushed if the fabric can push.
   const size_t granted = outbound.rkeys_.size();
   const uint64_t granted_bytes = message.body_bytes() - layout.inline_bytes;
   const bool ahead = granted == 1 && granted_bytes <= port_.queue_pair().push_bytes_max() &&

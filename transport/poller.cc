@@ -15,25 +15,25 @@
 namespace hawser::transport {
 namespace {
 
-// Most completions of one turn, so that posts and timers are never late. Enough for all that a connection of
-// 64 slots can bring at once, so that its answers leave together.
+// Completions of one turn at most, so that posts and timers are not late. Enough for everything that a
+// connection of 64 slots can deliver at once, so that its answers are sent together.
 constexpr size_t kBatch = 256;
 
 // Completions taken at a time. The clock is read once per so many, since it costs a tenth of a small call.
 constexpr size_t kChunkMax = 16;
 
-// After this time a turn takes no more. Turns of fast handlers take a tenth of it.
+// After this time a turn takes no more completions. Turns of fast handlers take a tenth of it.
 constexpr int64_t kTurnNs = 500'000;
 
-// Time that one chunk should take. While each handler takes longer, a turn runs one.
+// The time that one chunk should take. If a handler takes longer, a chunk has one completion.
 constexpr int64_t kChunkNs = kTurnNs / 4;
 
 // Waiting to be polled at once over all connections of one poller; a fabric that keeps them in memory of the
 // queue pairs needs no more than it says.
 constexpr uint32_t kCompletionQueueDepth = 1 << 15;
 
-// How long the poller's own thread leaves the driving to those that wait for calls, after the last one left.
-// Meanwhile it wakes up at this interval, which at 5 ms took 0.3 % of the time of calls on one core.
+// How long the poller's own thread leaves driving to threads that wait for calls, after the last of them has
+// left. Meanwhile it wakes up at this interval; at 5 ms that took 0.3 % of the time of calls on one core.
 constexpr std::chrono::milliseconds kForegroundLinger(20);
 
 // Spinning pays while one try in eight (by a moving average) finds work. To detect that it pays again, the
@@ -42,18 +42,18 @@ constexpr uint32_t kScoreMax = 256;
 constexpr uint32_t kScoreWorthSpinning = kScoreMax / 8;
 constexpr uint32_t kSleepsUntilTriedAnew = 64;
 
-// Items that a thread which only posts runs before it leaves the rest to the thread that drives. Enough that
-// threads which post now and then never wake it.
+// Items that a posting thread runs itself before it leaves the rest to the driving thread. Enough that
+// threads which post occasionally never wake the driver.
 constexpr size_t kItemsOfPosterMax = 128;
 
-// How often the thread that drives looks whether another one leaves the poller before it sleeps: longer than
-// a poster needs, shorter than to sleep and wake takes.
+// How often the driving thread checks whether another thread has left the poller, before it sleeps: longer
+// than a poster needs, shorter than falling asleep and waking up.
 constexpr int kLooksAtHolder = 64;
 
-// From here on the text of an error says that it is late.
+// From this delay on, the text of an error mentions it.
 constexpr absl::Duration kLate = absl::Milliseconds(100);
 
-// The last poller that this thread entered and is still on.
+// The innermost poller that this thread is on.
 thread_local const Poller* innermost_held = nullptr;
 
 // One address per thread: cheaper to compare than a thread id.
@@ -121,8 +121,8 @@ Poller::~Poller() {
     WakeDriver();
     background_.join();
   }
-  // No other thread enters any more, but one may not have left yet. Destroying a queue pair asks for nothing
-  // to be outstanding.
+  // No other thread enters any more, but one may not have left yet. A queue pair may be destroyed only when
+  // nothing is outstanding.
   while (!TryHold()) AwaitRelease();
   for (auto& connection : connections_) {
     if (connection != nullptr) connection->Disconnect();
@@ -153,7 +153,7 @@ absl::Status Poller::Start() {
 // held_; a thread that leaves stores held_, then loads the mailbox. One of the two sees the other's store.
 bool Poller::TryHold() {
   int free = kFree;
-  // Not by an exchange, which could lose that the thread that drives sleeps until the holder leaves.
+  // Not an exchange: it could overwrite the note that the driving thread sleeps until the holder leaves.
   if (held_.load(std::memory_order_seq_cst) != kFree ||
       !held_.compare_exchange_strong(free, kHeld, std::memory_order_seq_cst)) {
     return false;
@@ -171,8 +171,8 @@ void Poller::Release() {
   if (held_.exchange(kFree, std::memory_order_seq_cst) == kHeldAndAwaited) held_.notify_one();
 }
 
-// For the one thread that drives. A poster leaves within a microsecond, unless it was preempted: then to spin
-// burns a time slice, and under SCHED_FIFO keeps the poster from this core for ever.
+// For the driving thread only. A poster leaves within a microsecond, unless it was preempted. Spinning would
+// then use up a time slice, and under SCHED_FIFO it would keep the poster off this core for ever.
 void Poller::AwaitRelease() {
   for (int i = 0; i < kLooksAtHolder; ++i) {
     if (held_.load(std::memory_order_relaxed) == kFree) return;
@@ -217,8 +217,8 @@ bool Poller::HasMail() const {
          left_over_.load(std::memory_order_seq_cst) != nullptr;
 }
 
-// A thread that leaves the poller checks the mailbox once more: an item that it does not see is run by the
-// thread that posted it. Here only code of the library runs: see MayCallOut().
+// A thread that leaves the poller checks the mailbox once more. An item that it does not see is run by the
+// thread that posted it. Only code of the library runs here: see MayCallOut().
 void Poller::RunMailboxUnlessHeld() {
   size_t count = kItemsOfPosterMax;
   while (HasMail() && TryHold()) {
@@ -236,8 +236,7 @@ void Poller::RunMailboxUnlessHeld() {
   }
 }
 
-// The thread that drives runs what is left, or the next driver does: the poller's own thread, if no other
-// comes.
+// The driving thread runs the rest, or the next driver does: the poller's own thread, if there is no other.
 void Poller::HandOverMail() {
   if (sleeping_until_ns_.load(std::memory_order_seq_cst) != 0) return WakeDriver();
   std::lock_guard<std::mutex> lock(role_mutex_);
@@ -300,15 +299,15 @@ std::string Poller::WhyLate(int64_t due_ns) const {
   return text;
 }
 
-// What is posted leaves at the end of a turn, deadlines count from a clock that is read rarely, and a
-// peer that connects waits for the next turn. So a turn ends after kTurnNs, and takes few completions at a
-// time while their handlers are slow.
+// A turn must be short: work requests are posted at its end, deadlines count from a clock that is rarely
+// read, and a peer that connects waits for the next turn. So a turn ends after kTurnNs, and takes few
+// completions at a time while their handlers are slow.
 size_t Poller::TakeCompletions() {
-  // Left as it is: to initialize it would take longer than a poll that finds nothing, and most do.
+  // Not initialized: that would take longer than a poll that finds nothing, as most polls do.
   alignas(fabric::Completion) std::byte memory[kChunkMax * sizeof(fabric::Completion)];
   auto* const completions = reinterpret_cast<fabric::Completion*>(memory);
-  // A fabric with more completions than there is room for need not poll for anything else. With no room at
-  // all it does, so new connections arrive between two turns however many completions wait.
+  // A fabric whose completions fill the room need not poll for anything else. A poll with no room does, so
+  // new connections are accepted between two turns however many completions wait.
   if (more_waiting_) completion_queue_->Poll({});
   const int64_t end_ns = now_ns_ + kTurnNs;
   size_t taken = 0;
@@ -331,7 +330,7 @@ size_t Poller::TakeCompletions() {
       chunk_ = std::clamp<int64_t>(kChunkNs / each_ns, 1, kChunkMax);
       dispatched_ = 0;
       since_clock = 0;
-      // The cause of a failure may be the next completion, and belongs to the same turn.
+      // The cause of a failure may be the next completion. It has to be handled in the same turn.
       if (now_ns_ >= end_ns && !failure) break;
     }
     if (more_waiting_ && taken % PollerClient::kLongQueue == 0) FlushLongQueues();
@@ -385,8 +384,8 @@ MailboxItem* Poller::RunItems(MailboxItem* first, size_t& count) {
 }
 
 void Poller::FlushConnections() {
-  // A flush may cause another one, even of the same connection: a postponed close, a send queue that has room
-  // again. So may the destruction of a connection, by what it frees.
+  // A flush may require another one, even of the same connection: after a postponed close, or when a send
+  // queue has room again. So may destroying a connection, which releases memory.
   while (!to_flush_.empty() || !closed_.empty()) {
     for (size_t i = 0; i < to_flush_.size(); ++i) {
       PollerClient* const connection = to_flush_[i];
@@ -402,7 +401,7 @@ void Poller::FlushConnections() {
   }
 }
 
-// The peer starts on these while we continue with the rest.
+// The peer starts with these while this turn continues.
 void Poller::FlushLongQueues() {
   for (size_t i = 0; i < to_flush_.size(); ++i) {
     to_flush_[i]->FlushIfLong();
@@ -459,8 +458,8 @@ void Poller::Drive(WaitEvent* event) {
   const int64_t spin_ns = absl::ToInt64Nanoseconds(options_.spin);
   int64_t idle_since_ns = 0;  // 0: since the first turn.
   bool spinning = MaySpin();
-  // A thread that will not spin has just sent something and goes to sleep; Wait() returns at once if there is
-  // news.
+  // A thread that does not spin has just sent something and goes to sleep. Wait() returns at once if there
+  // are events.
   bool look = spinning;
   for (; !until(); look = true) {
     if (look) {
@@ -473,7 +472,7 @@ void Poller::Drive(WaitEvent* event) {
       Release();
       if (until()) break;
       if (work > 0) {
-        // A thread that was off its core meanwhile has not shown that spinning pays.
+        // If this thread was off its core meanwhile, the find does not show that spinning pays.
         if (spinning && now_ns - idle_since_ns <= spin_ns) {
           spin_score_ = std::min(kScoreMax, spin_score_ + (kScoreMax - spin_score_) / 16 + 1);
           sleeps_since_spin_ = kSleepsUntilTriedAnew;  // Worth another try.
@@ -487,7 +486,8 @@ void Poller::Drive(WaitEvent* event) {
           continue;
         }
         if (now_ns - idle_since_ns < spin_ns) {
-          // The peer may share this core: it runs now, and what it sends is here when we are back.
+          // The peer may share this core. It runs now, and its message has arrived when this thread
+          // continues.
           sched_yield();
           continue;
         }
@@ -531,10 +531,10 @@ void Poller::Background() {
       seen_drives = foreground_drives_;
       PassOnDriving();
     } else if (calls_follow) {
-      // Calls tend to come one after the other; their thread drives again in a moment.
+      // Calls tend to follow each other: their thread is likely to drive again soon.
       background_wake_.wait_for(lock, kForegroundLinger);
     } else {
-      // A long wait, during which no other thread has to drive; perhaps another one follows.
+      // A long wait, during which no other thread needs to drive. Another may follow.
       background_rests_ = true;
       background_wake_.wait(lock);
       background_rests_ = false;
@@ -574,8 +574,9 @@ bool Poller::WaitFor(WaitEvent& event, absl::FunctionRef<int64_t()> until_ns) {
   return event.is_set();
 }
 
-// Another waiting thread continues driving; if there is none, the poller's own thread does, now or a little
-// later. It is notified only if it would not check by itself soon enough, because that costs a system call.
+// Another waiting thread continues driving. If there is none, the poller's own thread does, now or a little
+// later. It is notified only if it would not check soon enough by itself, because a notification costs a
+// system call.
 void Poller::PassOnDriving() {
   if (!waiting_.empty()) {
     waiting_.front()->Nudge();

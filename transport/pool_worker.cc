@@ -29,7 +29,7 @@ bool PoolWorker::Start() {
   if (stopping_ || !available()) return false;
   if (thread_.joinable()) return true;
   absl::StatusOr<std::thread> started = StartThread("hawser-pool", [this] { Run(); });
-  if (!started.ok()) {  // The callers do its work.
+  if (!started.ok()) {  // Without the thread, callers do its work.
     available_.store(false, std::memory_order_relaxed);
     return false;
   }
@@ -52,7 +52,7 @@ void PoolWorker::Run() {
       if (!grown && why == Shortage::kRefused) refused_.insert(size_class);
       mutex_.Unlock();
       slabs_.TellWaiters(size_class);
-      NoteIdle();  // If nothing takes it after all.
+      NoteIdle();  // In case no waiter takes it.
       mutex_.Lock();
     } else if (!watching_.load(std::memory_order_relaxed)) {
       next_step = absl::InfiniteFuture();
@@ -73,8 +73,8 @@ void PoolWorker::Run() {
 }
 
 bool PoolWorker::GiveBackIdle() {
-  // What callers' caches keep holds whole slabs; they flush when they hear of this, in time for the next
-  // step.
+  // Blocks in callers' caches keep whole slabs in use. The callers flush their caches when they are notified,
+  // in time for the next step.
   caches_.RequestFlush();
   slabs_.Unmap(kKeepBytes, /*marked_only=*/true);
   slabs_.MarkIdle();

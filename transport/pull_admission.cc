@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kShort = 0, kLong = 1;
 constexpr size_t kNothing = std::numeric_limits<size_t>::max();
 
-// Of what long pulls leave free, short ones may take three quarters.
+// Short pulls may take three quarters of what long ones leave free.
 constexpr double kShortLeaves = 0.25;
 
 }  // namespace
@@ -71,7 +71,7 @@ void PullAdmission::Announce(Pull& pull, uint64_t bytes, PullAccount& account) {
   pull.account_ = &account;
   lane.waiting.MoveToBack(&pull);
   Place(lane, index);
-  // Behind others it changes nothing.
+  // If others wait before it, nothing changes.
   const PullHost::Lane& host = account.host_->lanes[index];
   if (lane.waiting.front() == &pull && host.connections.front() == &lane) Pump();
 }
@@ -157,8 +157,8 @@ void PullAdmission::Place(PullLane& lane, size_t index) {
   }
 }
 
-// What returns memory may be anything, on a path of the application's too: others go on in a turn of their
-// own.
+// Memory may be returned anywhere, in the application's code as well. So waiting pulls continue in a turn of
+// their own.
 void PullAdmission::PumpSoon() {
   if (any_waits() && !stopped_ && !pump_timer_.is_set()) {
     poller_.timers().Set(pump_timer_, poller_.now_ns());
@@ -169,8 +169,9 @@ void PullAdmission::Pump() {
   if (pumping_) again_ = true;
   if (stopped_ || std::exchange(pumping_, true)) return;
   poller_.timers().Cancel(pump_timer_);
-  // What became free before word was asked for comes to light in the second round. After a refusal by the
-  // system that would start the next growth at once; the timer of the news does.
+  // The second round finds memory that was released before this asked to be notified. Not after the system
+  // has refused memory: the round would start the next growth at once, which is left to the timer of
+  // MemoryNews.
   for (int round = 0; round < 2; ++round) {
     wanted_bytes_ = kNothing;
     why_ = Shortage::kAtLimit;
@@ -202,7 +203,7 @@ void PullAdmission::ServeRing(size_t index) {
   }
 }
 
-// The pool tells of the end of its growth those that want a buffer of that size.
+// When the pool has grown, it notifies the waiters for a buffer of that size.
 void PullAdmission::NoteRefusal(size_t bytes, Shortage why) {
   if (why_ == Shortage::kGrowing) return;
   if (why != Shortage::kGrowing && bytes > wanted_bytes_) return;
@@ -231,7 +232,7 @@ bool PullAdmission::Admit(Pull& pull, PullLane& lane, size_t index) {
   if (!sink) {
     pool.TellShort(pull.bytes_, why);
     NoteRefusal(pull.bytes_, why);
-    // Growth takes its time, and needs nothing that anyone here has.
+    // Growth takes time, and needs no memory that is held here.
     if (why != Shortage::kGrowing) pull.OnShort();
     return false;
   }

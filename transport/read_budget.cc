@@ -7,7 +7,7 @@ namespace hawser::transport {
 namespace {
 
 constexpr int64_t kReadTimesUntilStalled = 8;
-// Of the moving average: each new time counts an eighth.
+// The moving average's weight: each new time counts an eighth.
 constexpr int64_t kAverageOver = 8;
 
 }  // namespace
@@ -20,7 +20,7 @@ ReadShare::~ReadShare() {
 }
 
 bool ReadShare::Take(uint64_t bytes) {
-  if (outstanding_ >= window_) return false;  // Until one of its own completes.
+  if (outstanding_ >= window_) return false;  // It waits until one of its own READs completes.
   if (moves_) {
     bool fits = budget_.Fits(bytes);
     if (!fits && budget_.line_.empty() && budget_.ReclaimStalled()) fits = budget_.Fits(bytes);
@@ -89,8 +89,8 @@ bool ReadBudget::ReclaimStalled() {
   return any;
 }
 
-// Each in line takes what it wants, and goes to the end of the line if that is more than there is. What a
-// turn itself returns, when its connection fails, serves the next.
+// Each share in the line takes what it wants. If that is more than there is, it moves to the end of the line.
+// What a turn returns because its connection fails serves the next share.
 void ReadBudget::ServeLine() {
   if (served_ != nullptr) return;
   while (ReadShare* const share = line_.front()) {

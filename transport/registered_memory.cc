@@ -18,16 +18,15 @@ namespace {
 
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-// Pages that are touched from now on come from the node as far as it has any. mbind(2); the C library has no
-// function of it.
+// Pages that are touched from now on are taken from the node, as far as it has free ones. mbind(2) by number:
+// the C library has no wrapper.
 void PreferNumaNode(void* address, size_t size_bytes, int node) {
   constexpr int kPreferred = 1;  // MPOL_PREFERRED
   constexpr size_t kBits = 8 * sizeof(unsigned long);
   unsigned long nodes[16] = {};
   if (node < 0 || static_cast<size_t>(node) >= kBits * std::size(nodes)) return;
   nodes[static_cast<size_t>(node) / kBits] = 1ul << static_cast<size_t>(node) % kBits;
-  // The kernel takes one bit less than it is told. Where it refuses (a container may not let us), any node
-  // does.
+  // The kernel reads one bit less than it is given. If it refuses, as in some containers, any node will do.
   syscall(SYS_mbind, address, size_bytes, kPreferred, nodes, kBits * std::size(nodes) + 1, 0);
 }
 
@@ -43,7 +42,7 @@ uint8_t* MapAligned(size_t size_bytes) {
   if (const size_t rest = start + reserve - (aligned + size_bytes); rest != 0) {
     munmap(reinterpret_cast<void*>(aligned + size_bytes), rest);
   }
-  // Advice: without it, small pages do.
+  // Only advice: without it, the pages are small.
   madvise(reinterpret_cast<void*>(aligned), size_bytes, MADV_HUGEPAGE);
   return reinterpret_cast<uint8_t*>(aligned);
 }

@@ -87,12 +87,12 @@ void Runtime::Destroy(Runtime* runtime) {
     delete runtime;
     return;
   }
-  // A child after fork(): what is held there was held in the parent.
+  // In a child after fork(): what is held was held in the parent.
   if (!runtime->pollers_[0]->usable_in_this_process()) return;
   HAWSER_CHECK(runtime->has_threads_, "a runtime without threads lost its last owner on one of its pollers");
-  // A poller waits for all threads that are on it, of which this one is one.
+  // A poller waits for all threads that are on it, and this thread is one of them.
   auto started = StartThread("hawser-end", [runtime] { delete runtime; });
-  if (started.ok()) started->detach();  // Else it stays.
+  if (started.ok()) started->detach();  // Otherwise it is leaked.
 }
 
 absl::Status Runtime::CheckServes(absl::string_view scheme) const {

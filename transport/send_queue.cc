@@ -35,7 +35,8 @@ uint32_t SendQueue::Size(uint32_t slots, uint32_t read_depth) {
 SendQueue::Entry* SendQueue::Push() {
   if (end_ - proved_ == ring_.places()) {
     if (ring_.places() == places_max_) {
-      // An honest peer proves what it answers. One whose NIC does not has no claim on more of our memory.
+      // The NIC of an honest peer acknowledges what the peer has answered. Another peer gets no more of our
+      // memory.
       port_.Fail(Violation::kLimit, "answers messages whose arrival it never acknowledged",
                  absl::StatusCode::kUnavailable);
       return nullptr;
@@ -158,7 +159,7 @@ absl::Status SendQueue::Flush() {
       request.rkey = entry.rkey;
       if (entry.read != nullptr) ++reads;
     }
-    // Counted first: what a post reports on its way may already refer to these.
+    // Counted first: PostSend() may already report events that refer to these.
     posted_ += static_cast<uint32_t>(count);
     if (reads_posted_ == 0) reads_moved_ns_ = port_.poller().now_ns();
     reads_posted_ += reads;
@@ -176,7 +177,7 @@ void SendQueue::OnCompletion(uint32_t number, bool ok) {
   if (number - proved_ >= posted_ - proved_) return;  // Proved by a later one already.
   while (proved_ != number + 1) {
     Entry& entry = at(proved_++);
-    // The place is free from here on: what follows may take it.
+    // The place is free from here on: the callbacks below may take it.
     SendOwner* const send = std::exchange(entry.send, nullptr);
     ReadOwner* const read = std::exchange(entry.read, nullptr);
     const uint32_t bytes = entry.sges[0].length;

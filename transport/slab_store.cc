@@ -56,8 +56,8 @@ bool SlabStore::GrowsCheaply(size_t size_class) {
 Block* SlabStore::Grow(size_t size_class, Shortage& why) {
   Slab* const slab = MakeSlab(size_class, why);
   if (slab != nullptr) return lists_[size_class].AddAndTake(slab);
-  // What was claimed meanwhile may have been missed by one that wants a large buffer. A small one may be what
-  // failed just now: telling it would have it fail again and again.
+  // A waiter for a large buffer may have missed memory that was claimed meanwhile. Waiters for small buffers
+  // are not notified: theirs may be the request that has just failed, and it would fail again and again.
   if (why == Shortage::kRefused && waiters_.any()) {
     waiters_.Tell([&](size_t wanted) { return !IsSmall(wanted) && HasRoomFor(wanted); });
   }
@@ -70,7 +70,7 @@ bool SlabStore::GrowIdle(size_t size_class, Shortage& why) {
   return slab != nullptr;
 }
 
-// A slab that was cut for the class, is in no list, and counts as busy.
+// A slab that is divided into blocks of the class, is in no list, and counts as busy.
 Slab* SlabStore::MakeSlab(size_t size_class, Shortage& why) {
   for (size_t i = 0; IsSmall(size_class) && i < kSmallClasses; ++i) {
     if (Slab* const slab = lists_[i].TakeIdle(); slab != nullptr) {
@@ -106,7 +106,7 @@ Slab* SlabStore::MakeSlab(size_t size_class, Shortage& why) {
   return slab;
 }
 
-// Before all else, so that what exhausts the pool, or the system, finds it there.
+// First of all, so that it is there when the pool, or the system, is exhausted.
 bool SlabStore::MapReserve() {
   if (has_reserve_.load(std::memory_order_acquire)) return true;
   absl::MutexLock reserve_lock(&reserve_mutex_);
@@ -152,7 +152,7 @@ bool SlabStore::Claim(size_t bytes, std::vector<std::unique_ptr<Slab>>& victims,
       return true;
     }
   }
-  // Other threads were faster. They may have missed what was taken here.
+  // Other threads were faster. They may have missed the slab that was taken here.
   for (Slab* slab : taken) {
     lists_[slab->size_class].Add(slab);
     TellWaiters(slab->size_class);
@@ -215,7 +215,7 @@ void SlabStore::MarkIdle() {
   for (size_t i = 0; i < kSizeClasses; ++i) lists_[i].MarkIdle();
 }
 
-// ---- What there is
+// ---- Statistics
 
 uint32_t SlabStore::Find(const uint8_t* address, size_t length_bytes) const {
   absl::MutexLock lock(&mutex_);

@@ -21,8 +21,8 @@ void Timers::Cancel(Timer& timer) {
 }
 
 size_t Timers::RunDue(int64_t now_ns) {
-  // A callback that sets its timer to a time that is past must not keep us here for ever: no more than there
-  // were.
+  // At most as many as were set at the start: a callback that sets its timer to a past time must not run for
+  // ever.
   size_t ran = 0;
   for (size_t most = heap_.size(); ran < most && next_ns() <= now_ns; ++ran) {
     Timer* const timer = heap_.first();

@@ -42,7 +42,7 @@ void Watchdog::Watch(const CalledOut& called, Environment& environment) {
   }
   if (thread_.joinable()) return;
   absl::StatusOr<std::thread> started = StartThread("hawser-watchdog", [this] { Run(); });
-  if (started.ok()) thread_ = *std::move(started);  // Else the next poller tries again.
+  if (started.ok()) thread_ = *std::move(started);  // Otherwise the next poller tries again.
 }
 
 void Watchdog::Unwatch(const CalledOut& called) {
@@ -86,7 +86,7 @@ void Watchdog::Run() {
       asleep_.store(false, std::memory_order_relaxed);
       wake_.wait_for(lock, period, [this] { return stopping_; });
     } else if (!asleep_.exchange(true, std::memory_order_seq_cst)) {
-      // A call that began before asleep_ could be seen is found by one look more.
+      // One more check finds a call that began before it could see asleep_.
       wake_.wait_for(lock, period, told);
     } else {
       wake_.wait(lock, told);
