@@ -66,7 +66,7 @@ Connection::Connection(Poller& poller, const ConnectionOptions& options, Connect
       receive_ring_(*this),
       inbounds_(*this, send_queue_),
       control_(*this, send_queue_, *this),
-      keepalive_(*this, control_, send_queue_, *this),
+      keepalive_(*this, control_, inbounds_, *this),
       connect_timer_([this] {
         Fail(absl::UnavailableError(
             absl::StrCat("connect to ", peer_,

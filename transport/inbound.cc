@@ -122,8 +122,8 @@ void Inbounds::TakePush(Inbound& inbound) {
   const fabric::Sge sink = {inbound.sink_, segment.length_bytes, inbound.lkey_};
   const WorkId id = {port_.index(), WorkId::kTakenPush, next_taken_};
   if (!port_.queue_pair().TakePush(id.Encode(), sink, segment.address, segment.rkey)) return;
+  if (taken_.empty()) taken_moved_ns_ = port_.poller().now_ns();
   taken_.push_back({next_taken_++, segment.length_bytes, &inbound});
-  sends_.OnPushTaken(segment.length_bytes);
   OnQueued(inbound, segment.length_bytes);
 }
 
@@ -156,15 +156,18 @@ void Inbounds::Fail() {
 
 PeerHost Inbounds::peer_host() const { return PeerHost(port_.peer_address()); }
 
-bool Inbounds::waits_for_peer() const {
-  return !share_.waits_in_line() && sends_.reads_stand_still_since_ns() != kNever;
+bool Inbounds::waits_for_peer() const { return !share_.waits_in_line() && stands_still_since_ns() != kNever; }
+
+std::string Inbounds::DescribeOldest() const {
+  if (sends_.reads_stand_still_since_ns() == stands_still_since_ns()) return sends_.DescribeOldestRead();
+  return absl::StrCat("a push of ", taken_.front().bytes, " bytes");
 }
 
 void Inbounds::EndForMemory() {
   port_.Fail(
       absl::StatusCode::kResourceExhausted,
       absl::StrCat("holds memory for large messages that it announced, but answers hardly any READ of them (",
-                   sends_.DescribeOldestRead(), " is the oldest) while others wait for memory"));
+                   DescribeOldest(), " is the oldest) while others wait for memory"));
 }
 
 void Inbounds::Dequeue(Inbound& inbound) {
@@ -202,7 +205,7 @@ void Inbounds::OnTaken(uint32_t number, bool ok) {
                port_.peer());
   const Taken taken = *it;
   taken_.erase(it);
-  sends_.OnTakenPushCompleted();
+  taken_moved_ns_ = port_.poller().now_ns();
   OnArrived(*taken.inbound, taken.bytes, ok);
 }
 

@@ -1,12 +1,15 @@
 #ifndef HAWSER_TRANSPORT_INBOUND_H_
 #define HAWSER_TRANSPORT_INBOUND_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "hawser/base/peer_table.h"
 #include "hawser/transport/buffer_pool.h"
+#include "hawser/transport/environment.h"
 #include "hawser/transport/message.h"
 #include "hawser/transport/port.h"
 #include "hawser/transport/pull_admission.h"
@@ -140,6 +143,14 @@ class Inbounds final : ReadShare::Owner, PullAccount::Owner {
   }
   void SetDepth(uint32_t depth) { share_.SetDepth(depth); }
 
+  // When a READ, or a push that was taken, last completed, or the first became outstanding: of the two kinds,
+  // the earlier. kNever: none is outstanding.
+  int64_t stands_still_since_ns() const {
+    return std::min(sends_.reads_stand_still_since_ns(), taken_.empty() ? kNever : taken_moved_ns_);
+  }
+  // What stands_still_since_ns() is about: "a READ of 4096 bytes at 7f00 with rkey 77 for slot 3".
+  std::string DescribeOldest() const;
+
  private:
   friend class Inbound;
 
@@ -174,6 +185,7 @@ class Inbounds final : ReadShare::Owner, PullAccount::Owner {
   };
   std::vector<Taken> taken_;  // Few: at most one for each slot.
   uint32_t next_taken_ = 0;
+  int64_t taken_moved_ns_ = 0;  // When one completed, or the first was taken.
   bool failed_ = false;
 };
 

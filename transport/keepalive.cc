@@ -24,8 +24,8 @@ int64_t OnSharedPoint(int64_t when_ns, absl::Duration interval) {
 
 }  // namespace
 
-Keepalive::Keepalive(Port& port, Control& control, const SendQueue& sends, Source& source)
-    : port_(port), control_(control), sends_(sends), source_(source), timer_([this] { OnTimer(); }) {}
+Keepalive::Keepalive(Port& port, Control& control, const Inbounds& inbounds, Source& source)
+    : port_(port), control_(control), inbounds_(inbounds), source_(source), timer_([this] { OnTimer(); }) {}
 
 void Keepalive::Start(bool ping_early) {
   last_receive_ns_ = port_.poller().now_ns();
@@ -42,7 +42,7 @@ void Keepalive::OnControlAck() {
   port_.SetPeerIsBusy("");
   // A ping was answered: the next one is due an interval from now.
   if (port_.carries_traffic() && control_.waiting_since_ns() == kNever && source_.is_idle() &&
-      sends_.reads_stand_still_since_ns() == kNever) {
+      inbounds_.stands_still_since_ns() == kNever) {
     const absl::Duration interval = port_.options().keepalive_interval;
     port_.poller().timers().Set(timer_, OnSharedPoint(After(last_receive_ns_, interval), interval));
   }
@@ -130,12 +130,12 @@ void Keepalive::OnTimer() {
       next_ns = OnSharedPoint(next_ns, port_.options().keepalive_interval);
     }
   }
-  if (const int64_t since_ns = sends_.reads_stand_still_since_ns(); since_ns != kNever) {
+  if (const int64_t since_ns = inbounds_.stands_still_since_ns(); since_ns != kNever) {
     const absl::Duration limit = port_.options().keepalive_interval + port_.options().keepalive_timeout;
     const int64_t end_ns = After(std::max(since_ns, quiet_since_ns_), limit);
     if (end_ns <= now_ns) {
       return port_.Fail(absl::StatusCode::kUnavailable,
-                        absl::StrCat("answers, but ", sends_.DescribeOldestRead(), " has not completed for ",
+                        absl::StrCat("answers, but ", inbounds_.DescribeOldest(), " has not completed for ",
                                      absl::FormatDuration(limit),
                                      ": a device, here or there, or its driver does not do its work"));
     }

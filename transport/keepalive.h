@@ -7,8 +7,8 @@
 #include "absl/time/time.h"
 #include "hawser/transport/control.h"
 #include "hawser/transport/environment.h"
+#include "hawser/transport/inbound.h"
 #include "hawser/transport/port.h"
-#include "hawser/transport/send_queue.h"
 #include "hawser/transport/timer.h"
 
 namespace hawser::transport {
@@ -41,7 +41,7 @@ class Keepalive {
     ~Source() = default;
   };
 
-  Keepalive(Port& port, Control& control, const SendQueue& sends, Source& source);
+  Keepalive(Port& port, Control& control, const Inbounds& inbounds, Source& source);
 
   // The connection carries traffic. `ping_early`: the peer has yet to show that it is there, and the first
   // ping comes after 100 ms, not after an interval.
@@ -65,7 +65,7 @@ class Keepalive {
 
   Port& port_;
   Control& control_;
-  const SendQueue& sends_;
+  const Inbounds& inbounds_;
   Source& source_;
   int64_t last_receive_ns_ = 0;
   int64_t quiet_since_ns_ = 0;      // The silence of a peer that is busy counts from here.

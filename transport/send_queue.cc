@@ -108,17 +108,7 @@ std::string SendQueue::Describe(uint32_t number) const {
                       " with rkey ", entry.rkey, " for slot ", entry.read->slot());
 }
 
-void SendQueue::OnPushTaken(uint32_t bytes) {
-  taken_bytes_ = bytes;
-  if (taken_++ == 0) taken_ns_ = port_.poller().now_ns();
-}
-
-void SendQueue::OnTakenPushCompleted() { taken_ns_ = --taken_ == 0 ? kNever : port_.poller().now_ns(); }
-
 std::string SendQueue::DescribeOldestRead() const {
-  if (reads_posted_ == 0 || taken_ns_ < reads_moved_ns_) {
-    return absl::StrCat("a push of ", taken_bytes_, " bytes");
-  }
   uint32_t number = proved_;
   while (at(number).read == nullptr) ++number;
   return Describe(number);

@@ -88,16 +88,9 @@ class SendQueue {
   // "a READ of 4096 bytes at 7f00 with rkey 77 for slot 3": for an error. `number` is outstanding.
   std::string Describe(uint32_t number) const;
 
-  // When a READ last completed, or the first was posted; or, if that was earlier, when a push last completed,
-  // or the first was taken. kNever: none is outstanding.
-  int64_t reads_stand_still_since_ns() const {
-    return std::min(reads_posted_ == 0 ? kNever : reads_moved_ns_, taken_ns_);
-  }
-  // A push was taken instead of a READ (fabric::QueuePair::TakePush()), and stands still as a READ does; its
-  // completion.
-  void OnPushTaken(uint32_t bytes);
-  void OnTakenPushCompleted();
-  // What reads_stand_still_since_ns() is about.
+  // When a READ last completed, or the first was posted. kNever: none is outstanding.
+  int64_t reads_stand_still_since_ns() const { return reads_posted_ == 0 ? kNever : reads_moved_ns_; }
+  // A READ is outstanding.
   std::string DescribeOldestRead() const;
 
   // Drops what was queued and not posted: the connection has failed.
@@ -155,9 +148,6 @@ class SendQueue {
   uint32_t posted_ = 0;
   uint32_t end_ = 0;
   uint64_t ahead_bytes_ = 0;    // Of pushes, queued or posted, and not proved.
-  uint32_t taken_ = 0;          // Pushes that were taken, and have not completed.
-  uint32_t taken_bytes_ = 0;    // Of the last one.
-  int64_t taken_ns_ = kNever;   // When one completed, or the first was taken; kNever: there is none.
   uint32_t reads_posted_ = 0;   // And not completed.
   int64_t reads_moved_ns_ = 0;  // When one completed, or the first was posted.
 };
