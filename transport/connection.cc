@@ -57,10 +57,11 @@ State Connection::Next(State state, Event event) {
 }
 
 Connection::Connection(Poller& poller, const ConnectionOptions& options, ConnectionObserver& observer,
-                       RequestHandler* handler)
+                       RequestHandler* handler, uint32_t features)
     : Port(poller, options),
       observer_(observer),
       handler_(handler),
+      features_(features),
       send_queue_(*this),
       outbounds_(*this, send_queue_),
       receive_ring_(*this),
@@ -92,10 +93,11 @@ absl::Status Connection::CheckOptions(const ConnectionOptions& options) {
 }
 
 absl::StatusOr<Connection*> Connection::Make(Poller& poller, const ConnectionOptions& options,
-                                             ConnectionObserver& observer, RequestHandler* handler) {
+                                             ConnectionObserver& observer, RequestHandler* handler,
+                                             uint32_t features) {
   poller.AssertHeld();
   if (absl::Status status = CheckOptions(options); !status.ok()) return status;
-  auto* const result = new Connection(poller, options, observer, handler);
+  auto* const result = new Connection(poller, options, observer, handler, features);
   poller.Adopt(std::unique_ptr<PollerClient>(result));
   if (absl::Status status = result->Open(); !status.ok()) {
     poller.Drop(result);
@@ -116,12 +118,13 @@ absl::Status Connection::Open() {
   }
   options.read_depth = kReadDepth;
   options.send_depth = send_queue_.Size(options_.slots, kReadDepth);
-  // The receives of the side that answers are the credits that the handshake promises to the peer, unless its
-  // requests can wait.
+  // The side that answers has a receive for whatever the peer may send, unless its requests can wait: for as
+  // many requests as it has given credits for, or, to a peer that knows no credits, for all slots.
   options.sends_wait = handler_ != nullptr && poller_.fabric().sends_can_wait();
-  const ReceiveRing::Kind kind = handler_ == nullptr  ? ReceiveRing::Kind::kForAnswers
-                                 : options.sends_wait ? ReceiveRing::Kind::kWaitedFor
-                                                      : ReceiveRing::Kind::kPromised;
+  const ReceiveRing::Kind kind = handler_ == nullptr                  ? ReceiveRing::Kind::kForAnswers
+                                 : options.sends_wait                 ? ReceiveRing::Kind::kWaitedFor
+                                 : (features_ & kFeatureCredits) != 0 ? ReceiveRing::Kind::kCredits
+                                                                      : ReceiveRing::Kind::kPromised;
   options.receive_depth = receive_ring_.Size(options_.slots, options_.receive_buffer_bytes, kind);
   if (absl::Status status = control_.Open(); !status.ok()) return status;
   absl::StatusOr<std::unique_ptr<fabric::QueuePair>> queue_pair =
@@ -131,15 +134,23 @@ absl::Status Connection::Open() {
   return absl::OkStatus();
 }
 
+uint32_t Connection::Features(Poller& poller, uint32_t features) {
+  return poller.fabric().sends_can_wait() ? 0 : features & kFeatureCredits;
+}
+
 absl::StatusOr<Connection*> Connection::Dial(Poller& poller, const SocketAddress& address,
                                              const ConnectionOptions& options, const Handshake& hello,
                                              absl::Duration connect_timeout, ConnectionObserver& observer,
                                              RequestHandler* handler) {
-  absl::StatusOr<Connection*> made = Make(poller, options, observer, handler);
+  // The side that answers posts its receives before it hears the other, so it must know what that will agree
+  // to.
+  const uint32_t features = Features(poller, handler == nullptr ? kFeatureCredits : hello.features);
+  absl::StatusOr<Connection*> made = Make(poller, options, observer, handler, features);
   if (!made.ok()) return made;
   Connection* const connection = *made;
   connection->NamePeer(address);
   Handshake offer = hello;
+  offer.features = (hello.features & ~kFeatureCredits) | features;
   offer.slots = static_cast<uint16_t>(options.slots);
   offer.receive_buffer_bytes = options.receive_buffer_bytes;
   offer.message_bytes_max = options.message_bytes_max;
@@ -166,7 +177,8 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller, PeerRequest reque
   ConnectionOptions agreed = options;
   agreed.slots = std::min<uint32_t>(options.slots, hello.slots);
   agreed.receive_buffer_bytes = std::min(options.receive_buffer_bytes, hello.receive_buffer_bytes);
-  absl::StatusOr<Connection*> made = Make(poller, agreed, observer, handler);
+  absl::StatusOr<Connection*> made =
+      Make(poller, agreed, observer, handler, Features(poller, hello.features));
   if (!made.ok()) {
     // Of the pool, not of files or of the device, when there is none left for the receives either.
     const bool no_memory =
@@ -179,6 +191,7 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller, PeerRequest reque
   connection->NamePeer(request.peer_address());
   Handshake answer;
   answer.role = hello.role;
+  answer.features = connection->features_;
   answer.slots = static_cast<uint16_t>(agreed.slots);
   answer.receive_buffer_bytes = agreed.receive_buffer_bytes;
   answer.message_bytes_max = options.message_bytes_max;
@@ -204,14 +217,16 @@ void Connection::NamePeer(const SocketAddress& address) {
 
 void Connection::Agree(const Handshake& peer) {
   agreed_ = peer;
+  agreed_.features = peer.features & features_;
   agreed_.slots = static_cast<uint16_t>(std::min<uint32_t>(options_.slots, peer.slots));
   agreed_.receive_buffer_bytes = std::min(options_.receive_buffer_bytes, peer.receive_buffer_bytes);
   peer_message_bytes_max_ = peer.message_bytes_max;
   const ExchangeParts parts{*this, send_queue_, outbounds_, inbounds_, control_};
+  const bool with_credits = (agreed_.features & kFeatureCredits) != 0;
   if (handler_ == nullptr) {
-    requester_ = std::make_unique<Requester>(parts, agreed_.slots);
+    requester_ = std::make_unique<Requester>(parts, agreed_.slots, with_credits);
   } else {
-    responder_ = std::make_unique<Responder>(parts, agreed_.slots, *handler_);
+    responder_ = std::make_unique<Responder>(parts, agreed_.slots, with_credits, receive_ring_, *handler_);
   }
 }
 
@@ -226,6 +241,11 @@ void Connection::OnEstablished(absl::string_view private_data) {
     if (!answer.ok()) {
       return Fail(absl::Status(answer.status().code(),
                                absl::StrCat("connect to ", peer_, ": ", answer.status().message())));
+    }
+    if (handler_ != nullptr && (features_ & ~answer->features) != 0) {
+      return Fail(absl::FailedPreconditionError(absl::StrCat(
+          "connect to ", peer_, ": the peer accepted with features ", absl::Hex(answer->features),
+          ", offered were ", absl::Hex(features_), ", which its session has")));
     }
     peer_hello_ = *answer;
     Agree(*answer);
@@ -364,6 +384,10 @@ void Connection::OnExchangeEnded() {
   if (requester_ != nullptr && state_ == State::kReady) observer_.OnSlotFree();
 }
 
+void Connection::OnCredits() {
+  if (state_ == State::kReady) observer_.OnSlotFree();
+}
+
 uint32_t Connection::messages_that_may_come() const {
   // A request, and an answer to ours. The side that sends requests always has both receives: a ping must not
   // wait for memory.
@@ -383,7 +407,9 @@ void Connection::OnBulk() {
 
 // Between two calls nothing but pings may have come, and nothing of ours waits for the peer.
 void Connection::OnInterval() {
-  if (state_ != State::kReady || !ready_ || exchanges_in_flight() != 0) return;
+  if (state_ != State::kReady || !ready_) return;
+  if (requester_ != nullptr) requester_->ReturnCredits();
+  if (exchanges_in_flight() != 0 || !carries_traffic()) return;
   receive_ring_.OnIdle(answers_that_may_come());
   send_queue_.Trim();
 }
@@ -462,6 +488,16 @@ std::optional<ControlOp> Connection::NextControlOp() {
   return requester_ != nullptr ? requester_->NextControlOp() : std::nullopt;
 }
 
+bool Connection::HasCreditsToTell() const {
+  return responder_ != nullptr && responder_->credits().has_news();
+}
+
+uint16_t Connection::TellCredits() {
+  if (responder_ == nullptr) return 0;
+  responder_->credits().OnTold();
+  return responder_->credits().given();
+}
+
 void Connection::OnControlOp(const ControlOp& op) {
   switch (op.code) {
     case ControlOp::Code::kPing:
@@ -531,6 +567,16 @@ void Connection::OnCompletion(const WorkId& id, const fabric::Completion& comple
   if (!ok || state_ == State::kDraining || state_ == State::kFlushing) poller_.MarkForFlush(this);
 }
 
+bool Connection::TakeCredits(const Header& header) {
+  if (requester_ != nullptr) {
+    requester_->OnCredits(header.credits);
+  } else if (header.credits != 0) {
+    Fail(Violation::kMessage, absl::StrCat("sent a control message that gives ", header.credits,
+                                           " credits, which this side does not take"));
+  }
+  return carries_traffic();
+}
+
 void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
   keepalive_.OnSignOfLife();
   if (!ready_) {
@@ -556,14 +602,20 @@ void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
       if (responder_ != nullptr) return responder_->OnRequest(message, std::move(buffer), length_bytes);
       break;
     case Kind::kResponse:
-      if (requester_ != nullptr) return requester_->OnResponse(message, std::move(buffer), length_bytes);
-      break;
+      if (requester_ == nullptr) break;
+      if (TakeCredits(message.header)) requester_->OnResponse(message, std::move(buffer), length_bytes);
+      return;
     case Kind::kControl:
-      return control_.OnControl(message);
+      if (TakeCredits(message.header)) control_.OnControl(message);
+      return;
     case Kind::kControlAck:
+      if (!TakeCredits(message.header)) return;
       control_.OnControlAck(message);
       keepalive_.OnControlAck();
       return;
+    case Kind::kReturn:
+      if (responder_ != nullptr) return responder_->OnReturn();
+      return Fail(Violation::kRole, "returned a credit on a connection where it gives them");
   }
   Fail(Violation::kRole, requester_ != nullptr ? "sent a request on a connection where it answers them"
                                                : "sent a response on a connection where it gets them");
@@ -573,6 +625,8 @@ void Connection::Flush() {
   // While connecting, the fabric has yet to say why it failed; siw flushes before that.
   if (state_ < State::kFlushing && state_ != State::kConnecting && !seen_flushed_.ok()) Fail(seen_flushed_);
   if (state_ < State::kFlushing) {
+    // Messages of this turn have told them already; without one the requester could wait for slow handlers.
+    if (HasCreditsToTell()) control_.TellCredits();
     // Receives first: what we send now may be answered at once. Before the observer has heard that we are
     // ready, what arrives is kept, so the ring bounds it.
     const uint32_t answers = answers_that_may_come();

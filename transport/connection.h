@@ -117,9 +117,7 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   // The peer has sent something since the handshake.
   bool heard() const override { return heard_; }
 
-  bool CanSend() const {
-    return state_ == State::kReady && requester_ != nullptr && requester_->HasFreeSlot();
-  }
+  bool CanSend() const { return state_ == State::kReady && requester_ != nullptr && requester_->CanSend(); }
 
   // InvalidArgument: an option is out of its range.
   static absl::Status CheckOptions(const ConnectionOptions& options);
@@ -165,18 +163,24 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   // Work requests, and grants, that are possible at once.
   uint32_t send_depth() const { return send_queue_.depth(); }
   Control& control() { return control_; }
+  uint32_t receives_posted() const { return receive_ring_.posted(); }
 
  private:
   Connection(Poller& poller, const ConnectionOptions& options, ConnectionObserver& observer,
-             RequestHandler* handler);
+             RequestHandler* handler, uint32_t features);
 
   absl::Status Open();
   static absl::StatusOr<Connection*> Make(Poller& poller, const ConnectionOptions& options,
-                                          ConnectionObserver& observer, RequestHandler* handler);
+                                          ConnectionObserver& observer, RequestHandler* handler,
+                                          uint32_t features);
+  // Those of the fabric, without what `features` does not have.
+  static uint32_t Features(Poller& poller, uint32_t features);
   void NamePeer(const SocketAddress& address);
   void Agree(const Handshake& peer);
   void Move(Event event);
   void OnMessage(Lease&& buffer, uint32_t length_bytes);
+  // Of a response or a control message. False: the connection has failed.
+  bool TakeCredits(const Header& header);
   void OnBadCompletion(const WorkId& id, fabric::CompletionStatus status);
   void OnStarved();
   void OnViolation(Violation violation);
@@ -205,11 +209,14 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   void Fail(Violation violation, absl::string_view what, absl::StatusCode code) override;
   void Fail(absl::StatusCode code, absl::string_view what) override;
   void OnExchangeEnded() override;
+  void OnCredits() override;
   void OnReceivesFilled() override;
   void OnBulk() override;
 
   // Control::Source
   std::optional<ControlOp> NextControlOp() override;
+  bool HasCreditsToTell() const override;
+  uint16_t TellCredits() override;
   void OnControlOp(const ControlOp& op) override;
 
   // Keepalive::Source
@@ -229,6 +236,7 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
 
   ConnectionObserver& observer_;
   RequestHandler* const handler_;  // Null: this side sends the requests.
+  const uint32_t features_;        // That this side has offered, or agrees to.
   Handshake peer_hello_;           // At the side that dials, until it is answered: the role that it offered.
   State state_ = State::kConnecting;
   absl::Status seen_flushed_;  // Not OK: receives were flushed, and the cause is not known yet.

@@ -9,12 +9,23 @@
 
 namespace hawser::transport {
 
+namespace {
+
+// In the buffer, behind the control request.
+constexpr size_t kAckAt = kControlMessageMax;
+constexpr size_t kReturnAt = kAckAt + kHeaderBytes;
+
+}  // namespace
+
 absl::Status Control::Open() {
   waiting_since_ns_ = kNever;
-  absl::StatusOr<Lease> buffer =
-      port_.poller().messages().buffers().Acquire(kControlMessageMax + kHeaderBytes);
+  absl::StatusOr<Lease> buffer = port_.poller().messages().buffers().Acquire(kReturnAt + kHeaderBytes);
   if (!buffer.ok()) return buffer.status();
   buffer_ = *std::move(buffer);
+  Header header;
+  header.kind = Kind::kReturn;
+  header.slot = kControlSlot;
+  EncodeHeader(header, buffer_.data() + kReturnAt);
   return absl::OkStatus();
 }
 
@@ -26,6 +37,15 @@ void Control::Ping() {
 void Control::GoingAway() {
   going_away_ = true;
   Pump();
+}
+
+void Control::TellCredits() {
+  tells_credits_ = true;
+  Pump();
+}
+
+void Control::ReturnCredit() {
+  sends_.PushSend(fabric::Sge{buffer_.data() + kReturnAt, kHeaderBytes, buffer_.lkey()}, nullptr);
 }
 
 void Control::Pump() {
@@ -46,8 +66,11 @@ void Control::Pump() {
   // Any other operation is as good a sign of life.
   const bool pings = std::exchange(ping_, false);
   if (pings && header.entries == 0) add({ControlOp::Code::kPing});
-  if (header.entries == 0) return;
+  // Any other message tells them as well.
+  const bool tells = std::exchange(tells_credits_, false) && source_.HasCreditsToTell();
+  if (header.entries == 0 && !tells) return;
   header.generation = ++generation_;
+  header.credits = source_.TellCredits();
   EncodeHeader(header, out);
   const auto length = static_cast<uint32_t>(kHeaderBytes + header.entries * kControlOpBytes);
   // The last messages before a pause may have asked for no completion: a ping frees their memory and their
@@ -73,7 +96,8 @@ void Control::OnControl(const ParsedMessage& message) {
   header.kind = Kind::kControlAck;
   header.slot = kControlSlot;
   header.generation = peer_generation_;
-  uint8_t* const out = buffer_.data() + kControlMessageMax;
+  header.credits = source_.TellCredits();
+  uint8_t* const out = buffer_.data() + kAckAt;
   EncodeHeader(header, out);
   sends_.PushSend(fabric::Sge{out, kHeaderBytes, buffer_.lkey()}, nullptr, pings && sends_.has_unproved());
 }

@@ -25,6 +25,10 @@ class Control {
     virtual std::optional<ControlOp> NextControlOp() = 0;
     // An operation from the peer. May fail the connection.
     virtual void OnControlOp(const ControlOp& op) = 0;
+    // The peer does not know all its credits.
+    virtual bool HasCreditsToTell() const = 0;
+    // Header::credits of a message that is sent now.
+    virtual uint16_t TellCredits() = 0;
 
    protected:
     ~Source() = default;
@@ -32,11 +36,16 @@ class Control {
 
   Control(Port& port, SendQueue& sends, Source& source) : port_(port), sends_(sends), source_(source) {}
 
-  // Takes the memory of both its messages from the pool.
+  // Takes the memory of its messages from the pool.
   absl::Status Open();
 
   void Ping();
   void GoingAway();
+  // The peer does not know all its credits: sends them. While a control exchange is in flight, waits for its
+  // end, and another message may tell them before.
+  void TellCredits();
+  // Sends a Kind::kReturn.
+  void ReturnCredit();
   // Sends the source's operations, and what was asked for above, unless a control exchange is in flight; then
   // after that one.
   void Pump();
@@ -54,11 +63,12 @@ class Control {
   Port& port_;
   SendQueue& sends_;
   Source& source_;
-  Lease buffer_;  // The request, then the answer to the peer's.
+  Lease buffer_;  // The request, the answer to the peer's, and the return: all returns are the same.
   uint32_t generation_ = 0;
   uint32_t peer_generation_ = 0;
   bool ping_ = false;
   bool going_away_ = false;
+  bool tells_credits_ = false;
   int64_t waiting_since_ns_;
 };
 

@@ -27,10 +27,20 @@ enum class Role : uint8_t {
   kProbe = 3,    // Wants no connection: what has become of the session? The rejection is the answer.
 };
 
+// Bits of Handshake::features. Bits that we do not know are ignored.
+//
+// Requests are bounded by credits (credits.h), since no fabric below lets them wait for a receive. Offered in
+// the connect and repeated in the accept, or there are none. A reverse connect offers it if the forward
+// connection has it, and then the accept has to repeat it.
+inline constexpr uint32_t kFeatureCredits = 1;
+
+// Credits of a new connection of so many slots that has kFeatureCredits.
+constexpr uint32_t FirstCredits(uint32_t slots) { return slots < 2 ? slots : 2; }
+
 struct Handshake {
   uint16_t version = kProtocolVersion;
   Role role = Role::kForward;
-  uint32_t features = 0;  // Bits that we do not know are ignored.
+  uint32_t features = 0;  // kFeature...
   uint16_t slots = 0;
   uint32_t receive_buffer_bytes = 0;
   uint64_t message_bytes_max = 0;

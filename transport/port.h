@@ -56,6 +56,8 @@ class Port : public PollerClient {
   virtual void Fail(absl::StatusCode code, absl::string_view what) = 0;
   // An exchange has ended: a slot is free. It may be the last exchange of a connection that drains.
   virtual void OnExchangeEnded() = 0;
+  // There are more credits for requests.
+  virtual void OnCredits() = 0;
   // All wanted receives are posted, or enough to continue.
   virtual void OnReceivesFilled() = 0;
   // Something is about to be READ, by this side or by the peer. What either has to send for that must not

@@ -5,6 +5,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
+#include "hawser/transport/handshake.h"
 #include "hawser/transport/port.h"
 #include "hawser/transport/work_id.h"
 
@@ -38,6 +39,10 @@ uint32_t ReceiveRing::Size(uint32_t slots, uint32_t buffer_bytes, Kind kind) {
   spare_max_ = SpareFor(slots);
   entries_.resize(slots + kControl + spare_max_);
   Want(kind == Kind::kWaitedFor ? kIdle : static_cast<uint32_t>(entries_.size()));
+  if (kind == Kind::kCredits) {
+    allowed_ = FirstCredits(slots);
+    WantAllowed(0);
+  }
   missing_.reserve(entries_.size());
   for (uint32_t i = static_cast<uint32_t>(entries_.size()); i > 0; --i) missing_.push_back(i - 1);
   return static_cast<uint32_t>(entries_.size());
@@ -50,11 +55,33 @@ void ReceiveRing::Want(uint32_t wanted) {
   posted_min_ = wanted_ - (wanted_ == most ? spare_max_ : wanted_ / 2) + 1;
 }
 
+// What came is replaced before anything is sent that the peer may answer, so the promise is kept without a
+// receive to spare; the spare ones let several messages share a post.
+void ReceiveRing::WantAllowed(uint32_t spare) {
+  spare_ = spare;
+  posted_min_ = allowed_ + kControl;
+  wanted_ = posted_min_ + spare_;
+}
+
+bool ReceiveRing::Allow(uint32_t requests) {
+  if (requests > allowed_ && waits_for_memory()) return false;
+  const uint32_t before = std::exchange(allowed_, requests);
+  WantAllowed(spare_);
+  if (requests <= before) return true;
+  Shortage why;
+  if (Refill(why)) return true;
+  allowed_ = before;
+  WantAllowed(spare_);
+  return false;
+}
+
 void ReceiveRing::Grow(uint32_t control_messages) {
   if (full_) return;
   if (kind_ == Kind::kForAnswers) {
     wanted_ = std::min(may_come_ + spare_, static_cast<uint32_t>(entries_.size()));
     spare_ = std::min(spare_ + 1, spare_max_);
+  } else if (kind_ == Kind::kCredits) {
+    if (refills_ > kIdleRefills) WantAllowed(std::min(spare_ + 1, spare_max_));
   } else if (kind_ == Kind::kWaitedFor &&
              // At the end of the turn before, more than half of it was there.
              (posted() + control_messages <= wanted_ / 4 ||
@@ -64,7 +91,7 @@ void ReceiveRing::Grow(uint32_t control_messages) {
 }
 
 bool ReceiveRing::Promise() {
-  if (full_ || kind_ == Kind::kPromised) return false;
+  if (full_ || kind_ == Kind::kPromised || kind_ == Kind::kCredits) return false;
   full_ = true;
   Want(static_cast<uint32_t>(entries_.size()));
   return true;
@@ -76,6 +103,8 @@ void ReceiveRing::OnIdle(uint32_t may_come) {
   if (kind_ == Kind::kForAnswers) {
     wanted_ = may_come_ = may_come;
     spare_ = 0;
+  } else if (kind_ == Kind::kCredits) {
+    WantAllowed(0);
   } else {
     Want(kIdle);
   }

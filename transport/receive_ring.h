@@ -25,15 +25,18 @@ class Port;
 //                 ring starts with two receives. It doubles, up to what kPromised has, each time one turn takes
 //                 nearly all of it. It must not be empty while something else has to come through behind a
 //                 message that waits (the answer to a READ): then, too, it has what kPromised has.
+//   kCredits      The peer sends requests, and has been given credits for some (credits.h). The ring holds a
+//                 receive for each credit, two for control, and a few to spare while it is busy.
 //
-// So a message of an honest peer never meets RNR. An idle connection holds one or two receives, except for
-// kPromised, and for kForAnswers the few to spare where the fabric cannot withdraw receives.
+// So a message of an honest peer never meets RNR. An idle connection holds one or two receives, with kCredits
+// four. There is more for kPromised; and a few to spare where the fabric cannot withdraw receives: kCredits
+// does not post them again, so each of the peer's pings takes one away.
 // Thread:   on the poller.
 class ReceiveRing final : public MemoryQueue::Waiter {
  public:
   explicit ReceiveRing(Port& port) : port_(port) {}
 
-  enum class Kind : uint8_t { kForAnswers, kPromised, kWaitedFor };
+  enum class Kind : uint8_t { kForAnswers, kPromised, kWaitedFor, kCredits };
 
   // What a ring of so many slots leases from the pool at most.
   static uint64_t LeasedBytes(uint32_t slots, uint32_t buffer_bytes);
@@ -46,6 +49,10 @@ class ReceiveRing final : public MemoryQueue::Waiter {
   // not grow for them. False: the pool has no memory now (see Connection::Flush()). A failed post fails the
   // connection.
   bool Refill(uint32_t may_come, uint32_t control_messages);
+  // kCredits: the peer may have so many requests in flight from now on, at most the slots; FirstCredits() at
+  // first. If these are more than before, their receives are posted now. False: the pool has no memory now,
+  // and all is as before. A failed post fails the connection.
+  bool Allow(uint32_t requests);
   // Refills it when the pool has memory, and then marks the connection for a flush.
   void RefillLater();
 
@@ -76,6 +83,8 @@ class ReceiveRing final : public MemoryQueue::Waiter {
   void Grow(uint32_t control_messages);
   // Of kPromised and kWaitedFor.
   void Want(uint32_t wanted);
+  // Of kCredits: for allowed_, and to spare.
+  void WantAllowed(uint32_t spare);
 
   Port& port_;
   uint32_t buffer_bytes_ = 0;
@@ -83,7 +92,8 @@ class ReceiveRing final : public MemoryQueue::Waiter {
   bool opened_ = false;            // It was refilled before.
   bool full_ = false;              // By Promise().
   uint32_t spare_max_ = 1;         // Beside what is promised.
-  uint32_t spare_ = 0;             // kForAnswers: grows with use.
+  uint32_t spare_ = 0;             // kForAnswers, kCredits: grows with use.
+  uint32_t allowed_ = 0;           // kCredits: requests of the peer.
   uint32_t may_come_ = 0;          // kForAnswers: at the last refill.
   uint32_t wanted_ = 0;            // Receives, after a refill.
   uint32_t posted_min_ = 0;        // With fewer it is refilled, unless only `may_come` counts.

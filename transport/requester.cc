@@ -22,12 +22,13 @@ uint32_t TimeoutUs(int64_t deadline_ns, int64_t now_ns) {
 
 }  // namespace
 
-Requester::Requester(const ExchangeParts& parts, uint32_t slots)
+Requester::Requester(const ExchangeParts& parts, uint32_t slots, bool with_credits)
     : port_(parts.port),
       sends_(parts.sends),
       outbounds_(parts.outbounds),
       inbounds_(parts.inbounds),
       control_(parts.control),
+      credits_(slots, with_credits),
       slots_(slots),
       deadline_timer_([this] { OnDeadlineTimer(); }),
       release_timer_([this] { control_.Pump(); }) {
@@ -43,13 +44,14 @@ void Requester::Move(Slot& slot, Event event) {
 
 absl::StatusOr<ExchangeId> Requester::Send(OutgoingMessagePtr& request, int64_t deadline_ns,
                                            ResponseHandler& handler) {
-  if (free_.empty()) return absl::ResourceExhaustedError("every slot is busy");
+  if (!CanSend()) return absl::ResourceExhaustedError("every slot is busy");
   Slot& slot = slots_.At(free_.back());
   Header header;
   header.kind = Kind::kRequest;
   header.slot = free_.back();
   header.generation = slot.generation + 1;
   header.timeout_us = TimeoutUs(deadline_ns, port_.poller().now_ns());
+  header.credits = credits_.OnRequest(in_flight() + 1);
   absl::Status why;
   Outbound* const posted = outbounds_.Post(header, request, why);
   if (posted == nullptr) return why;
@@ -66,6 +68,17 @@ absl::StatusOr<ExchangeId> Requester::Send(OutgoingMessagePtr& request, int64_t 
     port_.poller().timers().Set(deadline_timer_, deadline_ns);
   }
   return ExchangeId{header.slot, header.generation};
+}
+
+void Requester::TakeCredits(uint16_t given) {
+  if (absl::Status status = credits_.Take(given); !status.ok()) {
+    return port_.Fail(Violation::kMessage, status.message(), status.code());
+  }
+  port_.OnCredits();
+}
+
+void Requester::ReturnCredits() {
+  for (uint32_t count = credits_.TakeOffUnused(in_flight()); count > 0; --count) control_.ReturnCredit();
 }
 
 void Requester::Cancel(ExchangeId id) {
@@ -209,6 +222,9 @@ std::string Requester::DescribeSlots() const {
   }
   std::string text = free_.empty() ? absl::StrCat("all ", slots_.size(), " slots are busy")
                                    : absl::StrCat(in_flight(), " of ", slots_.size(), " slots are busy");
+  if (credits_.limit() < slots_.size()) {
+    absl::StrAppend(&text, ", the peer has given credits for ", credits_.limit());
+  }
   if (oldest == nullptr) return text;
   if (given_up != 0) {
     absl::StrAppend(&text, ", ", given_up,

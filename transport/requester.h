@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "hawser/transport/credits.h"
 #include "hawser/transport/environment.h"
 #include "hawser/transport/exchange.h"
 #include "hawser/transport/exchange_parts.h"
@@ -26,14 +27,25 @@ namespace hawser::transport {
 // Lifetime: a part of its Connection.
 class Requester final : Inbound::Owner {
  public:
-  Requester(const ExchangeParts& parts, uint32_t slots);
+  // `with_credits`: kFeatureCredits is agreed.
+  Requester(const ExchangeParts& parts, uint32_t slots, bool with_credits);
 
-  bool HasFreeSlot() const { return !free_.empty(); }
+  // There is a free slot, and a credit for a request.
+  bool CanSend() const { return in_flight() < credits_.limit(); }
   uint32_t in_flight() const { return static_cast<uint32_t>(slots_.size() - free_.size()); }
 
   // See Connection::SendRequest() and Cancel().
   absl::StatusOr<ExchangeId> Send(OutgoingMessagePtr& request, int64_t deadline_ns, ResponseHandler& handler);
   void Cancel(ExchangeId id);
+
+  // Header::credits of a message of the peer. May fail the connection. Calls Port::OnCredits() if there are
+  // more.
+  void OnCredits(uint16_t given) {
+    if (!credits_.knows(given)) [[unlikely]]
+      TakeCredits(given);
+  }
+  // Returns what was not needed since the last call.
+  void ReturnCredits();
 
   void OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes);
 
@@ -69,6 +81,7 @@ class Requester final : Inbound::Owner {
   };
 
   void Move(Slot& slot, Event event);
+  void TakeCredits(uint16_t given);
   void GiveUp(Slot& slot, const absl::Status& why);
   // `how`: the event that frees the slot, kAnswered or kRead.
   void Deliver(Slot& slot, Event how, absl::StatusOr<IncomingMessagePtr>&& response);
@@ -86,6 +99,7 @@ class Requester final : Inbound::Owner {
   Outbounds& outbounds_;
   Inbounds& inbounds_;
   Control& control_;
+  CreditTaker credits_;
   SlotTable<Slot> slots_;
   // The last freed slot is used first: its memory is warm, and the others stay untouched.
   std::vector<uint16_t> free_;

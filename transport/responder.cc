@@ -14,14 +14,20 @@ namespace {
 // times out: a tenth of its time before, but no longer than this.
 constexpr int64_t kRefusalMaxNs = 50'000'000;
 
+bool IsUnanswered(ResponderSlot::State state) {
+  return state != ResponderSlot::State::kFree && state != ResponderSlot::State::kGranted;
+}
+
 }  // namespace
 
-Responder::Responder(const ExchangeParts& parts, uint32_t slots, RequestHandler& handler)
+Responder::Responder(const ExchangeParts& parts, uint32_t slots, bool with_credits, ReceiveRing& ring,
+                     RequestHandler& handler)
     : port_(parts.port),
       outbounds_(parts.outbounds),
       inbounds_(parts.inbounds),
       handler_(handler),
       slots_(slots),
+      credits_(ring, slots, with_credits),
       deadline_timer_([this] { OnDeadlineTimer(); }) {}
 
 void Responder::Move(Slot& slot, Event event) {
@@ -29,6 +35,7 @@ void Responder::Move(Slot& slot, Event event) {
     return absl::StrCat("slot ", slot.number, " of ", slots_.size(), ", connection to ", port_.peer(), ",");
   });
   in_flight_ += (next != State::kFree) - (slot.state != State::kFree);
+  unanswered_ += IsUnanswered(next) - IsUnanswered(slot.state);
   slot.state = next;
 }
 
@@ -46,6 +53,10 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
     return port_.Fail(Violation::kSlot, absl::StrCat("sent generation ", header.generation, " of slot ",
                                                      header.slot, ", expected was ", slot.generation + 1));
   }
+  if (const absl::Status status = credits_.OnRequest(header.credits, unanswered_ + 1); !status.ok()) {
+    return port_.Fail(Violation::kLimit, status.message(), status.code());
+  }
+  if (!port_.carries_traffic()) return;  // The receives for more could not be posted.
   // A new request says that the slot's last response has arrived and was READ.
   EndResponse(slot);
   slot.generation = header.generation;
@@ -118,10 +129,12 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   header.kind = Kind::kResponse;
   header.slot = id.slot;
   header.generation = id.generation;
+  header.credits = credits_.given();
   absl::Status why;
   Outbound* const posted = outbounds_.Post(header, response, why);
   if (!port_.carries_traffic()) return absl::OkStatus();
   if (posted == nullptr) return why;
+  credits_.OnTold();
   // The application owns what the handler still keeps of the request.
   inbounds_.Release(slot.request);
   if (!posted->has_grants()) {
@@ -145,10 +158,10 @@ HeldByHost Responder::DetachRequestMemory(ExchangeId id) {
   return inbounds_.Detach(slot.request);
 }
 
-uint32_t Responder::requests_that_may_come() const {
-  uint32_t busy = 0;
-  for (const Slot& slot : slots_) busy += slot.state != State::kFree && slot.state != State::kGranted;
-  return static_cast<uint32_t>(slots_.size()) - busy;
+void Responder::OnReturn() {
+  if (const absl::Status status = credits_.OnReturn(unanswered_); !status.ok()) {
+    port_.Fail(Violation::kLimit, status.message(), status.code());
+  }
 }
 
 void Responder::EndResponse(Slot& slot) {

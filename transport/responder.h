@@ -4,9 +4,11 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "hawser/transport/credits.h"
 #include "hawser/transport/environment.h"
 #include "hawser/transport/exchange.h"
 #include "hawser/transport/exchange_parts.h"
+#include "hawser/transport/receive_ring.h"
 #include "hawser/transport/slot_state.h"
 #include "hawser/transport/slot_table.h"
 #include "hawser/transport/timer.h"
@@ -19,12 +21,17 @@ namespace hawser::transport {
 // Lifetime: a part of its Connection.
 class Responder final : Inbound::Owner {
  public:
-  Responder(const ExchangeParts& parts, uint32_t slots, RequestHandler& handler);
+  // `with_credits`: kFeatureCredits is agreed, and `ring` is that of it.
+  Responder(const ExchangeParts& parts, uint32_t slots, bool with_credits, ReceiveRing& ring,
+            RequestHandler& handler);
 
   // Requests not answered yet, and large answers that the peer has not READ yet.
   uint32_t in_flight() const { return in_flight_; }
   // Requests that an honest peer may still send after all our responses.
-  uint32_t requests_that_may_come() const;
+  uint32_t requests_that_may_come() const { return credits_.limit() - unanswered_; }
+  CreditGiver& credits() { return credits_; }
+  // A Kind::kReturn came.
+  void OnReturn();
 
   void OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes);
   // See Connection::Respond().
@@ -69,7 +76,9 @@ class Responder final : Inbound::Owner {
   Inbounds& inbounds_;
   RequestHandler& handler_;
   SlotTable<Slot> slots_;
+  CreditGiver credits_;
   uint32_t in_flight_ = 0;
+  uint32_t unanswered_ = 0;  // Requests, of in_flight_.
   Timer deadline_timer_;
 };
 

@@ -35,9 +35,18 @@ absl::Status Parse(const uint8_t* data, size_t length_bytes, ParsedMessage& mess
   header.generation = LoadLittle32(data + 4);
   header.timeout_us = LoadLittle32(data + 8);
   header.entries = LoadLittle16(data + 12);
-  const uint16_t reserved = LoadLittle16(data + 14);
-  if (data[0] < 1 || data[0] > 4) return Malformed(absl::StrCat("kind ", data[0]));
-  if (reserved != 0) return Malformed(absl::StrCat("reserved bits ", absl::Hex(reserved)));
+  header.credits = LoadLittle16(data + 14);
+  if (data[0] < 1 || data[0] > 5) return Malformed(absl::StrCat("kind ", data[0]));
+
+  if (header.kind == Kind::kReturn) {
+    if (header.slot != kControlSlot || header.envelope_words != 0 || header.generation != 0 ||
+        header.timeout_us != 0 || header.entries != 0 || header.credits != 0 ||
+        length_bytes != kHeaderBytes) {
+      return Malformed(absl::StrCat("a return of ", length_bytes, " bytes in slot ", header.slot,
+                                    " with more than its kind"));
+    }
+    return absl::OkStatus();
+  }
 
   if (header.kind == Kind::kControl || header.kind == Kind::kControlAck) {
     const size_t entries = header.kind == Kind::kControl ? header.entries : 0;

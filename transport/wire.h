@@ -21,12 +21,13 @@ enum class Kind : uint8_t {
   kResponse = 2,
   kControl = 3,     // A control request; in place of the segment table: ControlOps.
   kControlAck = 4,  // Its response: the header alone.
+  kReturn = 5,  // Gives one credit back, with the receive that it uses up: the header alone. See credits.h.
 };
 
 inline constexpr size_t kHeaderBytes = 16;
 inline constexpr size_t kTableEntryBytes = 16;
 
-// The slot that control messages name.
+// The slot that messages about no exchange name: control messages and returns.
 inline constexpr uint16_t kControlSlot = 0xffff;
 
 struct Header {
@@ -37,6 +38,8 @@ struct Header {
   uint32_t timeout_us = 0;  // kRequest: how long the caller waits; kNoTimeout: for ever. Otherwise 0.
   uint16_t entries =
       0;  // Of the segment table, at most kSegmentsMax; kControl: of the ops, at most kControlOpsMax.
+  // See credits.h; kReturn: 0. Parse() does not know which values are right on a connection.
+  uint16_t credits = 0;
 };
 inline constexpr uint32_t kNoTimeout = 0xffffffff;
 
@@ -83,7 +86,7 @@ inline void EncodeHeader(const Header& header, uint8_t* out) {
   StoreLittle32(out + 4, header.generation);
   StoreLittle32(out + 8, header.timeout_us);
   StoreLittle16(out + 12, header.entries);
-  StoreLittle16(out + 14, 0);
+  StoreLittle16(out + 14, header.credits);
 }
 
 inline void EncodeTableEntry(const TableEntry& entry, uint8_t* out) {
@@ -115,14 +118,14 @@ inline bool ParseSmall(const uint8_t* data, size_t length_bytes, ParsedMessage& 
   const uint32_t inline_bytes = LoadLittle32(table + 12);
   const bool is_response = kind == static_cast<uint8_t>(Kind::kResponse);
   if ((kind != static_cast<uint8_t>(Kind::kRequest) && (!is_response || timeout_us != 0)) ||
-      LoadLittle32(data + 12) != 1 ||  // One entry, and nothing in the reserved bits.
-      LoadLittle64(table) != 0 || LoadLittle32(table + 8) != 0 || inline_bytes % 8 != 0 ||
-      envelope_bytes > kEnvelopeMax ||
+      LoadLittle16(data + 12) != 1 || LoadLittle64(table) != 0 || LoadLittle32(table + 8) != 0 ||
+      inline_bytes % 8 != 0 || envelope_bytes > kEnvelopeMax ||
       length_bytes != kHeaderBytes + kTableEntryBytes + envelope_bytes + inline_bytes) {
     return false;
   }
   message.header = {static_cast<Kind>(kind), data[1],    LoadLittle16(data + 2),
-                    LoadLittle32(data + 4),  timeout_us, 1};
+                    LoadLittle32(data + 4),  timeout_us, 1,
+                    LoadLittle16(data + 14)};
   message.table = table;
   message.envelope = {table + kTableEntryBytes, envelope_bytes};
   message.inline_segments = table + kTableEntryBytes + envelope_bytes;

@@ -68,6 +68,7 @@ void Link::OnReady(const transport::Handshake& peer) {
 absl::Status Link::DialReverse(const transport::SessionToken& session) {
   transport::Handshake hello;
   hello.role = transport::Role::kReverse;
+  hello.features = forward_->agreed().features;
   hello.session = session;
   const int64_t left_ns = std::max<int64_t>(0, give_up_ns_ - poller_.now_ns());
   ServingConnection::Owner& owner = *this;

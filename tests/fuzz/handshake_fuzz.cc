@@ -53,7 +53,7 @@ std::vector<std::pair<std::string, std::string>> Seeds() {
   hello.message_bytes_max = 512 << 20;
   const std::string forward = transport::Encode(hello);
   hello.role = transport::Role::kReverse;
-  hello.features = 3;
+  hello.features = transport::kFeatureCredits | 2;
   hello.session.fill(0x5a);
   const std::string padded = transport::Encode(hello) + std::string(12, '\0');
   std::string later = forward;

@@ -89,6 +89,8 @@ void Liar::Dial(Script& script) {
   LiarLine& line = NewLine(how % 2 == 0);
   Handshake handshake = Hello(line.asks ? transport::Role::kForward : transport::Role::kReverse);
   if (!line.asks) handshake.session = Session();
+  line.with_credits = how / 8 % 2 == 0;
+  if (line.with_credits) handshake.features = transport::kFeatureCredits;
   std::string hello = transport::Encode(handshake);
   if (how / 2 % 4 == 3) {
     line.lied = true;
@@ -110,10 +112,12 @@ void Liar::OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request) {
     return request->Reject(why);
   }
   LiarLine& line = NewLine(hello->role == transport::Role::kReverse);
-  line.features = hello->features;
+  line.features = hello->features & ~transport::kFeatureCredits;
   line.slots = std::min(line.slots, hello->slots);
   Handshake handshake = Hello(hello->role);
   if (!line.asks) handshake.session[0] = static_cast<uint8_t>(lines_.size());
+  handshake.features = how / 8 % 2 == 0 ? hello->features & transport::kFeatureCredits : 0;
+  line.with_credits = handshake.features != 0;
   std::string answer = transport::Encode(handshake);
   if (how % 8 == 4) {
     line.lied = true;
@@ -218,6 +222,11 @@ void Liar::SendRequest(LiarLine& line, Script& script) {
   header.timeout_us = script.Below(4) == 0 ? 1000u * script.Byte() : transport::kNoTimeout;
   asked.busy = true;
   asked.granted.clear();
+  if (line.with_credits) {
+    header.credits = static_cast<uint16_t>(
+        std::count_if(line.asked.begin(), line.asked.end(), [](const auto& other) { return other.busy; }));
+    line.lied |= header.credits > line.credits;
+  }
   Send(line, Compose(line, header, script, true));
 }
 
@@ -236,6 +245,12 @@ void Liar::SendResponse(LiarLine& line, Script& script) {
     header.slot = question->slot;
     header.generation = question->generation;
     line.questions.erase(question);
+    // It has receives for all slots at any time.
+    if (line.with_credits && which >= 128 && line.credits < line.slots) {
+      ++line.credits;
+      ++line.given;
+    }
+    if (line.with_credits) header.credits = line.given;
   }
   Send(line, Compose(line, header, script, false));
 }
@@ -258,7 +273,9 @@ void Liar::SendControl(LiarLine& line, Script& script) {
       line.lied |= line.asks;
     }
   }
-  Send(line, transport::RawControl(++line.control_generation, ops));
+  std::string bytes = transport::RawControl(++line.control_generation, ops);
+  line.SayCredits(bytes);
+  Send(line, std::move(bytes));
 }
 
 void Liar::SendControlAck(LiarLine& line, Script& script) {
@@ -270,7 +287,9 @@ void Liar::SendControlAck(LiarLine& line, Script& script) {
     generation = line.controls.front();
     line.controls.erase(line.controls.begin());
   }
-  Send(line, transport::RawControlAck(generation));
+  std::string bytes = transport::RawControlAck(generation);
+  line.SayCredits(bytes);
+  Send(line, std::move(bytes));
 }
 
 // What an honest peer would READ, or something next to it.

@@ -47,6 +47,7 @@ void LiarLine::OnEstablished(absl::string_view private_data) {
   const absl::StatusOr<transport::Handshake> answer = transport::DecodeHandshake(private_data);
   FUZZ_EXPECT(answer.ok(), "the victim's handshake: ", answer.status().ToString());
   slots = std::min(slots, answer->slots);
+  with_credits &= (answer->features & transport::kFeatureCredits) != 0;
   session = answer->session;
 }
 
@@ -122,6 +123,7 @@ void LiarLine::Hear(absl::string_view bytes) {
     const TableEntry entry = transport::DecodeTableEntry(parsed.table + i * transport::kTableEntryBytes);
     if (entry.rkey != 0) granted.push_back(entry);
   }
+  if (!lied) HearCredits(header);
   switch (header.kind) {
     case Kind::kRequest:
       return HearRequest(header, std::move(granted));
@@ -136,6 +138,30 @@ void LiarLine::Hear(absl::string_view bytes) {
       FUZZ_EXPECT(lied || (control_waits && header.generation == control_generation));
       control_waits = false;
       return;
+    case Kind::kReturn:
+      --credits;
+      return;
+  }
+}
+
+void LiarLine::HearCredits(const Header& header) {
+  if (header.kind == Kind::kReturn) {
+    FUZZ_EXPECT(with_credits && !asks && credits > 2 && credits > questions.size(), credits);
+  } else if (!with_credits || (!asks && header.kind != Kind::kRequest)) {
+    FUZZ_EXPECT(header.credits == 0, header.credits);
+  } else if (!asks) {
+    FUZZ_EXPECT(header.credits > questions.size() && header.credits <= credits, header.credits);
+  } else {
+    const auto more = static_cast<uint16_t>(header.credits - given);
+    credits += more;
+    given = header.credits;
+    FUZZ_EXPECT(credits <= slots, credits);
+  }
+}
+
+void LiarLine::SayCredits(std::string& bytes) const {
+  if (with_credits && !asks && bytes.size() >= transport::kHeaderBytes) {
+    StoreLittle16(reinterpret_cast<uint8_t*>(&bytes[14]), given);
   }
 }
 

@@ -88,17 +88,22 @@ class LiarLine final : public fabric::ConnectionHandler {
   // Posts a READ from what `entry` says, or a WRITE to it.
   void PostRead(const transport::TableEntry& entry, fabric::Opcode opcode);
   void OnCompletion(const fabric::Completion& completion);
+  // What an honest side says in Header::credits of a message that is no request, and has `bytes`.
+  void SayCredits(std::string& bytes) const;
 
   const size_t index;
   const bool asks;
   std::unique_ptr<fabric::QueuePair> queue_pair;
-  uint32_t features = 0;            // Of the victim's handshake, if it dialed.
+  uint32_t features = 0;            // Of the victim's handshake, if it dialed, but for kFeatureCredits.
   transport::SessionToken session;  // Of its answer, if the liar dialed.
   bool established = false;
   bool ended = false;
   bool lied = false;
   bool receives = true;
   uint16_t slots = kSlots;
+  bool with_credits = false;  // Offered by this side, then agreed.
+  uint16_t given = 2;         // Credits ever, by the side that answers.
+  uint32_t credits = 2;       // Less those that were returned.
   std::string last;
   std::string held;
 
@@ -126,6 +131,7 @@ class LiarLine final : public fabric::ConnectionHandler {
  private:
   void PostReceive(size_t number);
   void Hear(absl::string_view bytes);
+  void HearCredits(const transport::Header& header);
   void HearRequest(const transport::Header& header, std::vector<transport::TableEntry> granted);
   void HearResponse(const transport::Header& header, std::vector<transport::TableEntry> granted);
 

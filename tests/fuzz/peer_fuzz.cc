@@ -109,7 +109,7 @@ class World final : PeerWorld, transport::Acceptor::Handler {
     End& end = ends_.emplace_back();
     end.world = this;
     end.honest = is_honest;
-    end.features = static_cast<uint32_t>(ends_.size());
+    end.features = static_cast<uint32_t>(ends_.size()) << 8;  // Bits without a meaning.
     return end;
   }
 

@@ -12,9 +12,7 @@ using transport::Kind;
 using transport::ParsedMessage;
 using transport::TableEntry;
 
-bool IsControl(const Header& header) {
-  return header.kind == Kind::kControl || header.kind == Kind::kControlAck;
-}
+bool IsControl(const Header& header) { return header.kind >= Kind::kControl; }
 
 // The message that was understood, said again.
 std::string Encode(const ParsedMessage& message) {
@@ -42,6 +40,7 @@ void CheckBounds(const ParsedMessage& message, const ExactCopy& bytes) {
   const Header& header = message.header;
   if (IsControl(header)) {
     FUZZ_EXPECT(header.entries <= transport::kControlOpsMax && header.slot == transport::kControlSlot);
+    FUZZ_EXPECT(header.kind != Kind::kReturn || (header.generation == 0 && header.credits == 0));
     return;
   }
   FUZZ_EXPECT(header.entries <= transport::kSegmentsMax, header.entries);
@@ -72,8 +71,11 @@ void CheckSmall(const ExactCopy& bytes, const ParsedMessage& parsed, const absl:
 // Whatever an honest sender may say is taken.
 void CheckHonestMessage(Script script) {
   Header header;
-  header.kind = static_cast<Kind>(1 + script.Below(4));
-  header.generation = script.U32();
+  header.kind = static_cast<Kind>(1 + script.Below(5));
+  if (header.kind != Kind::kReturn) {
+    header.generation = script.U32();
+    header.credits = script.U16();
+  }
   std::string rest;
   uint8_t entry[transport::kTableEntryBytes];
   if (IsControl(header)) {
@@ -137,6 +139,8 @@ std::vector<std::pair<std::string, std::string>> Seeds() {
       std::string(8 + 16, 'y'));
   add("three_gib", {Kind::kRequest, 0, 0, 1, transport::kNoTimeout, 0},
       {{0x1000, 1, 0xfffffff8}, {0x1000, 2, 0xfffffff8}, {0x1000, 3, 0xfffffff8}}, "");
+  add("credits", {Kind::kResponse, 0, 2, 5, 0, 0, 32}, {{0, 0, 8}}, "12345678");
+  add("return", {Kind::kReturn, 0, transport::kControlSlot, 0, 0, 0, 0}, {}, "");
   add("control_ack", {Kind::kControlAck, 0, transport::kControlSlot, 4, 0, 0}, {}, "");
   std::string control(transport::kHeaderBytes + 2 * transport::kControlOpBytes, '\0');
   auto* const out = reinterpret_cast<uint8_t*>(&control[0]);

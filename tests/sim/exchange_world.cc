@@ -29,6 +29,8 @@ constexpr uint16_t kPort = 7470;
 constexpr int kClientsMax = 3;
 constexpr size_t kConnectionsPerClient = 3;
 constexpr size_t kHoardBytes = 600'000;  // Of each message.
+// Of an idle connection whose SENDs cannot wait: two credits, two for control, one to spare.
+constexpr uint32_t kIdleReceives = 5;
 
 class ExchangeWorld;
 
@@ -378,7 +380,7 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
   }
 
   // Five quiet seconds are enough to connect, or to give up; to notice that a peer is dead; to let go of what
-  // was answered.
+  // was answered; to return credits, if there was memory at any time.
   void CheckPeace() {
     for (End& end : ends_) {
       if (end.connection == nullptr) continue;
@@ -390,6 +392,10 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
       }
       if (const uint32_t open = end.connection->exchanges_in_flight(); open > end.unanswered) {
         Broken(absl::StrCat(open - end.unanswered, " responses of ", open, " exchanges were never released"));
+      }
+      const uint32_t posted = end.connection->receives_posted();
+      if (network().options().strict_receives && end.unanswered == 0 && posted > kIdleReceives) {
+        Broken(absl::StrCat("an idle connection has ", posted, " receives"));
       }
     }
   }

@@ -11,6 +11,7 @@ import struct
 READ_DEPTH = 16
 BODY_MAX = 512 << 20
 READ_CHUNK = 256 << 10
+CREDITS = 1  # Offered, and not agreed: over TCP a SEND may wait for a receive.
 
 Response = collections.namedtuple("Response", "slot generation code flags body granted")
 
@@ -73,6 +74,7 @@ class Client:
             magic=page.handshake_magic,
             length=page.handshake_bytes,
             role=page.roles["forward"],
+            features=CREDITS,
             version=page.version if version is None else version,
             slots=slots,
             receive_buffer=receive_buffer,
@@ -264,6 +266,7 @@ class Client:
                 self.poll()
             message = self.inbox.popleft()
             header = page.header.decode(message)
+            assert header["credits"] == 0, header
             if header["kind"] != page.kinds["control"]:
                 return header, message[page.header.size :]
             self.send(

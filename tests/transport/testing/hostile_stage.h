@@ -43,14 +43,14 @@ class HostileTest : public ::testing::Test {
       ASSERT_TRUE(accepted.ok()) << accepted.status();
       victim = *accepted;
     };
-    peer.Dial(listener_.address(), Encode(HostilePeer::Hello()));
+    peer.Dial(listener_.address(), Encode(Hello()));
     ASSERT_TRUE(world.RunUntil([&] { return observer.ready.has_value() && peer.established(); }));
   }
 
   // The victim sends requests; the peer answers, or should.
   void AttackClient(const ConnectionOptions& options = {}) {
     side_ = &world.client;
-    const SocketAddress address = peer.Listen(Encode(HostilePeer::Hello()));
+    const SocketAddress address = peer.Listen(Encode(Hello()));
     world.OnClient([&] {
       absl::StatusOr<Connection*> dialed = Connection::Dial(world.client.poller(), address, options,
                                                             Handshake(), absl::Seconds(5), observer, nullptr);
@@ -93,8 +93,16 @@ class HostileTest : public ::testing::Test {
     EXPECT_EQ(observer.closings, 0) << *observer.closed;
   }
 
+  // What the peer says before the first message.
+  Handshake Hello() const {
+    Handshake hello = HostilePeer::Hello();
+    hello.features = features;
+    return hello;
+  }
+
   World world;
   HostilePeer peer{world};
+  uint32_t features = 0;  // Of the peer's handshake.
   RecordingObserver observer;
   RecordingServer server;
   Connection* victim = nullptr;

@@ -1,0 +1,332 @@
+#include "hawser/transport/credits.h"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/transport/testing/expect.h"
+#include "hawser/tests/transport/testing/hoard.h"
+#include "hawser/tests/transport/testing/world.h"
+
+namespace hawser::transport {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint32_t kSlots = 32;
+// What an idle connection holds: for two requests, and for control.
+constexpr int64_t kIdleReceives = 4;
+constexpr size_t kReceiveBytes = 4096;
+
+// ---- What the requester makes of what it is told.
+
+TEST(CreditTakerTest, StartsWithTwoOrWithItsOnlySlot) {
+  EXPECT_EQ(CreditTaker(kSlots, true).limit(), 2u);
+  EXPECT_EQ(CreditTaker(1, true).limit(), 1u);
+  EXPECT_EQ(CreditTaker(kSlots, false).limit(), kSlots);
+}
+
+TEST(CreditTakerTest, ASumThatGrowsGivesTheDifference) {
+  CreditTaker taker(kSlots, true);
+  EXPECT_TRUE(taker.knows(2));
+  EXPECT_FALSE(taker.knows(4));
+  EXPECT_TRUE(taker.Take(4).ok());
+  EXPECT_EQ(taker.limit(), 4u);
+  EXPECT_TRUE(taker.Take(kSlots).ok());
+  EXPECT_EQ(taker.limit(), kSlots);
+}
+
+TEST(CreditTakerTest, MoreCreditsThanSlotsAreRefusedWithTheValues) {
+  CreditTaker taker(kSlots, true);
+  const absl::Status refused = taker.Take(kSlots + 1);
+  EXPECT_CODE(refused, kDataLoss);
+  EXPECT_THAT(Text(refused), HasSubstr("gives 33 credits in all after 2"));
+  EXPECT_EQ(taker.limit(), 2u);
+}
+
+TEST(CreditTakerTest, ASumThatGoesDownIsRefused) {
+  CreditTaker taker(kSlots, true);
+  ASSERT_TRUE(taker.Take(8).ok());
+  EXPECT_CODE(taker.Take(7), kDataLoss);
+  EXPECT_CODE(taker.Take(0), kDataLoss);
+  EXPECT_EQ(taker.limit(), 8u);
+}
+
+TEST(CreditTakerTest, WithoutAgreementAnySumIsRefused) {
+  CreditTaker taker(kSlots, false);
+  EXPECT_TRUE(taker.knows(0));
+  EXPECT_CODE(taker.Take(2), kDataLoss);
+  EXPECT_EQ(taker.OnRequest(1), 0);
+}
+
+// The sum was told before the returns arrived: nothing is lost, and nothing given twice.
+TEST(CreditTakerTest, ASumThatCrossesReturnsMeansTheSameToBothSides) {
+  CreditTaker taker(kSlots, true);
+  ASSERT_TRUE(taker.Take(16).ok());
+  EXPECT_EQ(taker.TakeOffUnused(0), 14u);
+  EXPECT_EQ(taker.limit(), 2u);
+  EXPECT_TRUE(taker.knows(16));
+  ASSERT_TRUE(taker.Take(18).ok());
+  EXPECT_EQ(taker.limit(), 4u);
+}
+
+TEST(CreditTakerTest, TheSumMayWrapAround) {
+  CreditTaker taker(kSlots, true);
+  uint16_t given = 2;
+  for (int i = 0; i < 5000; ++i) {
+    given = static_cast<uint16_t>(given + 30);
+    ASSERT_TRUE(taker.Take(given).ok()) << given;
+    ASSERT_EQ(taker.limit(), kSlots);
+    ASSERT_EQ(taker.TakeOffUnused(0), 30u);
+  }
+}
+
+TEST(CreditTakerTest, WhatWasUsedSinceTheLastCallIsKeptTwice) {
+  CreditTaker taker(kSlots, true);
+  ASSERT_TRUE(taker.Take(kSlots).ok());
+  for (uint32_t in_flight = 1; in_flight <= 5; ++in_flight) taker.OnRequest(in_flight);
+  EXPECT_EQ(taker.TakeOffUnused(0), kSlots - 10);
+  EXPECT_EQ(taker.TakeOffUnused(0), 8u);
+  EXPECT_EQ(taker.TakeOffUnused(0), 0u);
+}
+
+TEST(CreditTakerTest, WhatIsInFlightIsNotReturned) {
+  CreditTaker taker(kSlots, true);
+  ASSERT_TRUE(taker.Take(kSlots).ok());
+  EXPECT_EQ(taker.TakeOffUnused(12), 8u);
+  EXPECT_EQ(taker.TakeOffUnused(20), 0u);
+}
+
+// ---- Both sides, on a fabric whose SENDs cannot wait.
+
+RuntimeOptions SmallPool() {
+  RuntimeOptions options;
+  options.pool.limit_bytes = 8 * kMiB;
+  return options;
+}
+
+class CreditsTest : public ::testing::Test {
+ protected:
+  explicit CreditsTest(const RuntimeOptions& server = {}) : world_({}, server) {
+    world_.client.fabric->LetSendsWait(false);
+    world_.server.fabric->LetSendsWait(false);
+  }
+
+  static ConnectionOptions Options() { return {.slots = kSlots, .keepalive_interval = absl::Seconds(1)}; }
+
+  // Sends as many of `calls` as it may; `sent`: that were sent before.
+  void SendAll(Link& link, std::vector<PendingCall>& calls, size_t& sent) {
+    while (sent < calls.size() && link.client_end->CanSend()) ASSERT_TRUE(link.Send(calls[sent++], 64).ok());
+    world_.Settle();
+  }
+  // All of `calls`, as they may be sent; the server answers none.
+  void FillSlots(Link& link, std::vector<PendingCall>& calls) {
+    size_t sent = 0;
+    for (int i = 0; i < 10 && sent < calls.size(); ++i) SendAll(link, calls, sent);
+    ASSERT_EQ(sent, calls.size());
+    ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == calls.size(); }));
+  }
+  void AnswerAll(Link& link, std::vector<PendingCall>& calls) {
+    world_.OnServer([&] {
+      for (auto& request : link.server.requests) link.Echo(std::move(request));
+      link.server.requests.clear();
+    });
+    ASSERT_TRUE(world_.RunUntil([&] {
+      for (const PendingCall& call : calls) {
+        if (!call.done()) return false;
+      }
+      return true;
+    }));
+    for (const PendingCall& call : calls) EXPECT_TRUE(call.response.ok()) << call.status();
+    world_.Settle();
+  }
+  static int Closings(const Link& link) {
+    return link.client_observer.closings + link.server_observer.closings;
+  }
+
+  World world_;
+};
+
+TEST_F(CreditsTest, AFreshConnectionHoldsFourReceivesAndMaySendTwoRequests) {
+  Link link(world_, Options());
+  EXPECT_EQ(link.server_counts().receives_posted, kIdleReceives);
+  // Beside the receives, the memory of control messages.
+  EXPECT_LE(World::LeasedBytes(world_.server), kIdleReceives * kReceiveBytes + 1024);
+  std::vector<PendingCall> calls(3);
+  EXPECT_TRUE(link.Send(calls[0], 64).ok());
+  EXPECT_TRUE(link.Send(calls[1], 64).ok());
+  EXPECT_CODE(link.Send(calls[2], 64), kResourceExhausted);
+  EXPECT_THAT(link.client_end->DescribeSlots(), HasSubstr("credits for 2"));
+}
+
+TEST_F(CreditsTest, HandlersThatDoNotAnswerDoNotKeepTheCreditsFromGrowing) {
+  Link link(world_, Options());
+  std::vector<PendingCall> calls(kSlots);
+  size_t sent = 0;
+  // 2, 4, 8, 16, 32.
+  for (int i = 0; i < 5; ++i) SendAll(link, calls, sent);
+  EXPECT_EQ(sent, kSlots);
+  EXPECT_EQ(link.server.requests.size(), kSlots);
+  EXPECT_GE(link.client_observer.slots_freed, 4);
+  EXPECT_FALSE(link.client_end->CanSend());
+  EXPECT_GE(link.server_counts().receives_posted, 2);
+  AnswerAll(link, calls);
+  EXPECT_EQ(Closings(link), 0);
+  EXPECT_GE(link.server_counts().receives_posted, kSlots + 2);
+}
+
+// One control exchange a doubling, if no answer leaves.
+TEST_F(CreditsTest, AnAnswerOfTheSameTurnTellsTheCredits) {
+  Link link(world_, Options());
+  link.EchoAll();
+  std::vector<PendingCall> calls(200);
+  size_t sent = 0;
+  while (sent < calls.size()) SendAll(link, calls, sent);
+  ASSERT_TRUE(world_.RunUntil([&] { return calls.back().done(); }));
+  EXPECT_EQ(Closings(link), 0);
+  EXPECT_EQ(link.server_counts().sends, calls.size());
+  EXPECT_GE(link.server_counts().receives_posted, kSlots);
+}
+
+TEST_F(CreditsTest, CallsOneByOneNeedNoMoreCreditsAndShareAPostOfReceives) {
+  Link link(world_, Options());
+  link.EchoAll();
+  for (int i = 0; i < 150; ++i) {
+    PendingCall call;
+    link.Call(call, NewMessage(world_.client.messages(), 64));
+    world_.Settle();
+  }
+  EXPECT_LE(link.server_counts().receives_posted, kIdleReceives + 4);
+  EXPECT_LE(link.server_counts().receive_posts, 60u);
+}
+
+TEST_F(CreditsTest, AnIdleConnectionHoldsFourReceivesAgain) {
+  Link link(world_, Options());
+  for (int round = 0; round < 3; ++round) {
+    {
+      std::vector<PendingCall> calls(kSlots);
+      FillSlots(link, calls);
+      AnswerAll(link, calls);
+    }
+    ASSERT_GE(link.server_counts().receives_posted, kSlots);
+    // One interval ends the burst, the next one returns the credits, and pings use up what was to spare.
+    world_.Pass(absl::Seconds(12), absl::Milliseconds(50));
+    EXPECT_EQ(link.server_counts().receives_posted, kIdleReceives);
+    EXPECT_LE(World::LeasedBytes(world_.server), kIdleReceives * kReceiveBytes + 1024);
+    EXPECT_EQ(Closings(link), 0);
+  }
+}
+
+TEST_F(CreditsTest, PingsAloneChangeNothing) {
+  Link link(world_, Options());
+  for (int i = 0; i < 20; ++i) {
+    world_.Pass(absl::Seconds(1), absl::Milliseconds(50));
+    ASSERT_EQ(link.server_counts().receives_posted, kIdleReceives);
+  }
+  EXPECT_EQ(Closings(link), 0);
+}
+
+TEST_F(CreditsTest, APeerThatKnowsNoCreditsHasAReceiveForEachSlot) {
+  world_.client.fabric->LetSendsWait(true);  // It then does not offer the feature.
+  if (world_.client.fabric->sends_can_wait()) {
+    Link link(world_, Options());
+    EXPECT_GT(link.server_counts().receives_posted, kSlots);
+    std::vector<PendingCall> calls(kSlots);
+    for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 64).ok());
+    ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == kSlots; }));
+    AnswerAll(link, calls);
+  }
+}
+
+class CreditsWithoutMemoryTest : public CreditsTest {
+ protected:
+  CreditsWithoutMemoryTest() : CreditsTest(SmallPool()) {}
+};
+
+TEST_F(CreditsWithoutMemoryTest, CreditsWaitForMemory) {
+  Link link(world_, Options());
+  std::vector<PendingCall> calls(2), more(2);
+  {
+    const Hoard hoard(world_.server.buffers(), kReceiveBytes);
+    for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 64).ok());
+    ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == calls.size(); }));
+    world_.Settle();
+    EXPECT_FALSE(link.client_end->CanSend());
+  }
+  world_.Pass(absl::Milliseconds(5));
+  AnswerAll(link, calls);
+  size_t sent = 0;
+  SendAll(link, more, sent);
+  EXPECT_EQ(sent, 2u);
+  EXPECT_TRUE(link.client_end->CanSend());
+  AnswerAll(link, more);
+  EXPECT_EQ(Closings(link), 0);
+}
+
+// ---- The side that dials may answer the requests.
+
+class ReverseCreditsTest : public CreditsTest {
+ protected:
+  void Connect(uint32_t features) {
+    listener_.on_peer = [&](PeerRequest request) {
+      accepted_ =
+          *Connection::Accept(world_.server.poller(), std::move(request), Options(), {}, accepting_, nullptr);
+    };
+    Handshake hello;
+    hello.role = Role::kReverse;
+    hello.features = features;
+    world_.OnClient([&] {
+      dialed_ = *Connection::Dial(world_.client.poller(), listener_.address(), Options(), hello,
+                                  absl::Seconds(2), dialing_, &handler_);
+    });
+  }
+  void End() {
+    world_.OnServer([&] { accepted_->Close(); });
+    ASSERT_TRUE(world_.RunUntil([&] { return dialing_.closings == 1 && accepting_.closings == 1; }));
+  }
+  SpyFabric::Counts& counts() { return world_.client.fabric->counts(0); }
+
+  TestListener listener_{world_, world_.server};
+  RecordingObserver dialing_, accepting_;
+  RecordingServer handler_;
+  Connection *dialed_ = nullptr, *accepted_ = nullptr;
+};
+
+TEST_F(ReverseCreditsTest, WithTheFeatureOfItsSessionItStartsWithTwo) {
+  Connect(kFeatureCredits);
+  ASSERT_TRUE(world_.RunUntil([&] { return accepting_.ready.has_value() && dialing_.ready.has_value(); }));
+  EXPECT_EQ(counts().receives_posted, kIdleReceives);
+  PendingCall calls[2];
+  for (PendingCall& call : calls) {
+    world_.OnServer([&] {
+      OutgoingMessagePtr request = NewMessage(world_.server.messages(), 64);
+      ASSERT_TRUE(accepted_->SendRequest(request, kNever, call).ok());
+    });
+  }
+  EXPECT_FALSE(accepted_->CanSend());
+  ASSERT_TRUE(world_.RunUntil([&] { return accepted_->CanSend(); }));
+  handler_.requests.clear();
+  End();
+}
+
+TEST_F(ReverseCreditsTest, WithoutItThereIsAReceiveForEachSlot) {
+  Connect(0);
+  ASSERT_TRUE(world_.RunUntil([&] { return accepting_.ready.has_value() && dialing_.ready.has_value(); }));
+  EXPECT_GT(counts().receives_posted, kSlots);
+  End();
+}
+
+// It has not posted the receives that such a peer may use.
+TEST_F(ReverseCreditsTest, AnAcceptWithoutTheOfferedFeatureIsRefused) {
+  world_.server.fabric->LetSendsWait(true);
+  if (!world_.server.fabric->sends_can_wait()) GTEST_SKIP() << "this fabric always agrees";
+  Connect(kFeatureCredits);
+  ASSERT_TRUE(world_.RunUntil([&] { return dialing_.closings == 1 && accepting_.closings == 1; }));
+  EXPECT_CODE(*dialing_.closed, kFailedPrecondition);
+  EXPECT_THAT(Text(*dialing_.closed), HasSubstr("accepted with features 0, offered were 1"));
+}
+
+}  // namespace
+}  // namespace hawser::transport

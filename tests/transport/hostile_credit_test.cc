@@ -1,0 +1,175 @@
+// A peer that lies about credits: it sends more requests than it has credits for, gives what cannot be, or
+// returns what it does not have.
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "hawser/tests/transport/testing/expect.h"
+#include "hawser/tests/transport/testing/hostile_stage.h"
+#include "hawser/transport/receive_ring.h"
+
+namespace hawser::transport {
+namespace {
+
+class HostileCreditTest : public HostileTest {
+ protected:
+  HostileCreditTest() {
+    features = kFeatureCredits;
+    world.client.fabric->LetSendsWait(false);
+    world.server.fabric->LetSendsWait(false);
+  }
+
+  static std::string With(RawMessage message, uint16_t credits) {
+    message.header.credits = credits;
+    return message.Encode();
+  }
+  static std::string Return() {
+    RawMessage message;
+    message.header.kind = Kind::kReturn;
+    message.header.slot = kControlSlot;
+    return message.Encode();
+  }
+  int64_t receives_posted() { return counts().receives_posted; }
+  SpyFabric::Counts& counts() { return world.server.fabric->counts(world.server.fabric->queue_pairs() - 1); }
+};
+
+// ---- To the side that answers.
+
+TEST_F(HostileCreditTest, AnHonestRequestIsTaken) {
+  AttackServer();
+  peer.Send(With(RawRequest(0, 1, 8), 1));
+  ASSERT_TRUE(world.RunUntil([&] { return server.request_count == 1; }));
+  ExpectOpen();
+}
+
+TEST_F(HostileCreditTest, ARequestThatSaysMoreInFlightThanItHasCreditsEndsTheConnection) {
+  AttackServer();
+  peer.Send(With(RawRequest(0, 1), 3));
+  ExpectDataLoss("says that 3 are in flight, and has 1 unanswered, with 2 credits");
+  EXPECT_EQ(server.request_count, 0u);
+}
+
+TEST_F(HostileCreditTest, ARequestThatSaysNoneInFlightEndsTheConnection) {
+  AttackServer();
+  peer.Send(RawRequest(0, 1).Encode());
+  ExpectDataLoss("says that none is in flight");
+}
+
+TEST_F(HostileCreditTest, RequestsBeyondTheCreditsEndTheConnectionWhateverTheySay) {
+  AttackServer();
+  peer.Send(With(RawRequest(0, 1), 1));
+  peer.Send(With(RawRequest(1, 1), 1));
+  peer.Send(With(RawRequest(2, 1), 1));
+  ExpectDataLoss("has 3 unanswered, with 2 credits");
+}
+
+TEST_F(HostileCreditTest, AReturnOfTheFirstCreditsEndsTheConnection) {
+  AttackServer();
+  peer.Send(Return());
+  ExpectDataLoss("returned a credit of 2");
+}
+
+TEST_F(HostileCreditTest, AReturnOfACreditInUseEndsTheConnection) {
+  AttackServer();
+  for (uint16_t slot = 0; slot < 2; ++slot) {
+    peer.Send(With(RawRequest(slot, 1), static_cast<uint16_t>(slot + 1)));
+  }
+  ASSERT_TRUE(world.RunUntil([&] { return server.request_count == 2; }));
+  for (uint16_t slot = 2; slot < 4; ++slot) {
+    peer.Send(With(RawRequest(slot, 1), static_cast<uint16_t>(slot + 1)));
+  }
+  ASSERT_TRUE(world.RunUntil([&] { return server.request_count == 4; }));
+  peer.Send(Return());
+  ExpectDataLoss("returned a credit of 4 with 4 requests unanswered");
+}
+
+// The most that a lie gets is what each peer without the feature has.
+TEST_F(HostileCreditTest, CreditsThatGoUpAndDownForEverHoldNoMoreThanTheSlots) {
+  AttackServer();
+  const auto most = static_cast<int64_t>(ReceiveRing::LeasedBytes(4, 4096) / 4096);
+  server.answer = [&](RecordingServer::Request request) { Respond(request.id); };
+  for (uint32_t generation = 1; generation <= 50; ++generation) {
+    const size_t before = peer.received().size();
+    peer.Send(With(RawRequest(0, generation, 8), 2));
+    ASSERT_TRUE(world.RunUntil([&] { return peer.received().size() > before; }));
+    peer.Send(Return());
+    peer.Send(Return());
+    world.Settle();
+    ASSERT_LE(receives_posted(), most);
+  }
+  ExpectOpen();
+}
+
+TEST_F(HostileCreditTest, AMessageOfTheAskingSideThatGivesCreditsEndsTheConnection) {
+  AttackServer();
+  RawMessage message;
+  message.header.kind = Kind::kControl;
+  message.header.slot = kControlSlot;
+  message.header.generation = 1;
+  peer.Send(With(message, 4));
+  ExpectDataLoss("sent a control message that gives 4 credits");
+}
+
+TEST_F(HostileCreditTest, WithoutAgreementARequestWithCreditsEndsTheConnection) {
+  features = 0;
+  AttackServer();
+  peer.Send(With(RawRequest(0, 1), 1));
+  ExpectDataLoss("reserved bits 1: credits were not agreed");
+}
+
+TEST_F(HostileCreditTest, WithoutAgreementAReturnEndsTheConnection) {
+  features = 0;
+  AttackServer();
+  peer.Send(Return());
+  ExpectDataLoss("credits were not agreed");
+}
+
+// ---- To the side that asks.
+
+TEST_F(HostileCreditTest, MoreCreditsThanSlotsEndTheConnectionAndItsCalls) {
+  AttackClient();
+  PendingCall call;
+  SendRequest(call);
+  peer.Send(With(RawResponse(0, 1), 5));
+  ExpectDataLoss("gives 5 credits in all after 2, with 2 of 4");
+  EXPECT_CODE(call.status(), kUnavailable);
+}
+
+TEST_F(HostileCreditTest, CreditsThatGoDownEndTheConnection) {
+  AttackClient();
+  PendingCall call;
+  SendRequest(call);
+  peer.Send(With(RawResponse(0, 1), 1));
+  ExpectDataLoss("gives 1 credits in all after 2");
+}
+
+TEST_F(HostileCreditTest, CreditsOfAControlAnswerAreCheckedToo) {
+  AttackClient();
+  RawMessage message;
+  message.header.kind = Kind::kControl;
+  message.header.slot = kControlSlot;
+  message.header.generation = 1;
+  peer.Send(With(message, 0xffff));
+  ExpectDataLoss("gives 65535 credits");
+}
+
+TEST_F(HostileCreditTest, AReturnToTheSideThatAsksEndsTheConnection) {
+  AttackClient();
+  RawMessage message;
+  message.header.kind = Kind::kReturn;
+  message.header.slot = kControlSlot;
+  peer.Send(message.Encode());
+  ExpectDataLoss("returned a credit on a connection where it gives them");
+}
+
+TEST_F(HostileCreditTest, WithoutAgreementAnAnswerWithCreditsEndsTheConnection) {
+  features = 0;
+  AttackClient();
+  PendingCall call;
+  SendRequest(call);
+  peer.Send(With(RawResponse(0, 1), 4));
+  ExpectDataLoss("reserved bits 4: credits were not agreed");
+}
+
+}  // namespace
+}  // namespace hawser::transport
