@@ -3,8 +3,8 @@
 
     guide_test.py guide.md snippets/*.cc
 
-A snippet is what is between "// snippet: name" and "// end of snippet", without their indentation. Also checks that
-what guide.md links to is there, as far as that is one of its own headings.
+A snippet is what is between "// snippet: name" and "// end of snippet", without the common indentation. Also checks
+that each link of guide.md to one of its own headings finds that heading.
 """
 
 import re
@@ -38,7 +38,7 @@ def blocks(text):
 
 
 def anchors(text):
-    """What GitHub makes of the headings."""
+    """The anchors that GitHub makes from the headings."""
     for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
         yield re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 

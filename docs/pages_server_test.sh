@@ -6,7 +6,7 @@ set -euo pipefail
 readonly server=$1
 log=$TEST_TMPDIR/log
 
-# await_line <text>: waits until the log has it.
+# await_line <text>: waits until the log contains the text.
 await_line() {
   for ((i = 0; i < 600; ++i)); do
     if grep -q "$1" "$log"; then return; fi

@@ -57,7 +57,7 @@ TEST(CoroutinesTest, AHandlerAwaitsTwoCalls) {
   EXPECT_NE(Read(stub, 1), "one");
 }
 
-// A coroutine that nothing waits for. What it has to say it tells by itself.
+// A coroutine that nothing waits for. It must report its own result.
 struct Detached {
   struct promise_type {
     Detached get_return_object() { return {}; }

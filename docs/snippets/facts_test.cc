@@ -1,4 +1,4 @@
-// What docs/guide.md says and no other test shows.
+// Statements of docs/guide.md that no other test covers.
 
 #include <memory>
 #include <string>
@@ -69,7 +69,7 @@ TEST(FactsTest, TheTimeoutOfACallCountsFromSend) {
   EXPECT_EQ(late.Send().Wait().status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-// Notes the order in which its writes run.
+// Records the order in which its writes run.
 class NotingPages : public PlainPages {
  public:
   absl::Status Write(hawser::ServerContext&, Pages::WriteParams::Reader request,

@@ -29,7 +29,7 @@ inline capnp::Data::Reader Bytes(const std::string& text) {
 }
 inline std::string Text(capnp::Data::Reader bytes) { return {bytes.asChars().begin(), bytes.size()}; }
 
-// The least that a Pages can be: what snippets that are about something else derive from, or call.
+// The simplest Pages service. Snippets about other subjects derive from it, or call it.
 class PlainPages : public PagesService {
  public:
   absl::Status Read(hawser::ServerContext&, Pages::ReadParams::Reader request,
@@ -58,7 +58,7 @@ class PlainPages : public PagesService {
   std::map<uint64_t, std::string> pages_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Waits for what another thread does; false after a minute.
+// Waits until `condition`, which another thread makes true, holds; false after a minute.
 inline bool Eventually(const std::function<bool()>& condition) {
   const absl::Time give_up = absl::Now() + absl::Minutes(1);
   while (!condition()) {

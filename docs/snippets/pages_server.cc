@@ -1,4 +1,6 @@
-// Snippets of docs/guide.md: a server as it is deployed. pages_server [--daemon]
+// Snippets of docs/guide.md: a server as it is deployed.
+//
+//   pages_server [--daemon]
 
 #include <signal.h>
 #include <syslog.h>

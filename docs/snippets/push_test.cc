@@ -19,7 +19,7 @@ class PublishedPages : public PlainPages {
     std::shared_ptr<hawser::Channel> peer = context.peer();
     if (peer == nullptr) return absl::FailedPreconditionError("offer a Subscriber: ChannelOptions::services");
     absl::MutexLock lock(&mutex_);
-    if (!subscribers_.emplace(peer.get(), peer).second) return absl::OkStatus();  // It asked before.
+    if (!subscribers_.emplace(peer.get(), peer).second) return absl::OkStatus();  // Already subscribed.
     peer->OnClosed([this, name = peer.get()] { Forget(name); });
     return absl::OkStatus();
   }

@@ -9,7 +9,7 @@
 namespace pages {
 namespace {
 
-// Writes to the first replica that is there. A replica that may have run the call is not followed by another.
+// Writes to the first replica that answers. After a replica that may have run the call, no other is tried.
 absl::Status WriteToOne(const std::vector<PagesStub>& replicas, uint64_t number, capnp::Data::Reader page) {
   absl::Status status = absl::UnavailableError("there is no replica");
   // snippet: was_sent
