@@ -1,5 +1,5 @@
-// What abseil's synchronization orders is no race to ThreadSanitizer: with --config=tsan each of these fails
-// without third_party/absl_tsan.cc. In the other configurations they hold trivially.
+// ThreadSanitizer sees no race in accesses that abseil's synchronization orders. With --config=tsan each of
+// these tests fails without third_party/absl_tsan.cc. In the other configurations they pass trivially.
 
 #include <deque>
 #include <thread>

@@ -1,4 +1,4 @@
-// What was made before fork() is known for it in the child.
+// A child detects which objects were made before fork().
 
 #include "hawser/base/fork.h"
 

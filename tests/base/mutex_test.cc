@@ -32,7 +32,7 @@ TEST(MutexTest, OneThreadAtATimeHoldsIt) {
   EXPECT_EQ(times, kThreads * kTimes);
 }
 
-// Each that gets it must wake the next, although only the first unlock saw that anybody waits.
+// Each thread that gets it must wake the next, although only the first unlock saw that a thread waits.
 TEST(MutexTest, EveryoneWhoWaitsGetsItInTheEnd) {
   for (int round = 0; round < 200; ++round) {
     Mutex mutex;

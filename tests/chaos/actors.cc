@@ -101,7 +101,7 @@ void Actors::StartWatcher(size_t i) {
   history_->Event("start", absl::StrCat(watcher.name, ", process ", watcher.process->pid()));
 }
 
-// A `kv watch` that finds nobody when it starts ends; so it is started again.
+// A `kv watch` that finds no server when it starts ends, so it is started again.
 void Actors::TendWatcher(size_t i) {
   Watcher& watcher = watchers_[i];
   if (watcher.watching) return;

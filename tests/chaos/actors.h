@@ -20,18 +20,18 @@
 
 namespace hawser::chaos {
 
-// The processes that take part: a kv_server, clients that call it, and `kv watch`, which is told of changes.
+// The processes that take part: a kv_server, clients that call it, and `kv watch`, which gets the changes.
 // Thread: one at a time.
 class Actors {
  public:
   static constexpr size_t kWatchers = 2;
-  // Of what is waited for when all is well: a machine that does other things may take its time. kv_server's
-  // keepalive finds a connection dead after 15 s.
+  // The longest wait for a condition while no harm is done. A busy machine is slow, and kv_server's keepalive
+  // detects a dead connection only after 15 s.
   static constexpr absl::Duration kPatience = absl::Seconds(60);
 
   struct Actor {
     std::string name;
-    std::shared_ptr<Process> process;  // nullptr: it was ended.
+    std::shared_ptr<Process> process;  // nullptr: it has been ended.
     std::atomic<uint64_t>* stops = nullptr;
     bool stopped = false;
   };
@@ -41,29 +41,29 @@ class Actors {
     bool watching = false;
   };
 
-  // What outlives it: history, ledger. The ledger is `folder`/ledger; logs go beside it.
+  // `history` and `ledger` outlive it. The ledger's file is `folder`/ledger; the logs are beside it.
   Actors(std::string folder, std::string listen, size_t large_max, History* history, Ledger* ledger);
   ~Actors();
 
-  // False, and wrong, if that does not come true.
+  // Waits for `condition`. False if it does not come true, which is recorded as wrong.
   bool Await(const std::function<bool()>& condition, const std::function<std::string()>& what);
 
   // The server listens when it has returned, unless something is wrong. Started again it has the same URI.
   void StartServer();
   const std::string& uri() const { return uri_; }
-  // Of the server, for those who are started from now on; the last one leads straight to it.
+  // URIs of the server, for processes that start from now on; the last one leads straight to it.
   void set_targets(std::vector<std::string> targets) { targets_ = std::move(targets); }
   void StartClient(size_t slot, uint64_t seed);
   void StartWatcher(size_t i);
   void AwaitWatcher(size_t i);
-  // Whoever has ended, and was not killed, is wrong; and whatever a client has found to be wrong.
+  // Records as wrong each process that ended without being killed, and everything that a client found wrong.
   void Look();
 
-  // Of one that runs and is not stopped.
+  // `actor` runs and is not stopped.
   void Stop(Actor& actor);
   void Continue(Actor& actor);
   void Kill(Actor& actor);
-  // False: there is none.
+  // False: there is no server.
   bool EndServer(bool kill);
 
   Actor& server() { return server_; }

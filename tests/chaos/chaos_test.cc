@@ -1,10 +1,9 @@
-// A kv_server and its clients, each a process of its own, to which harm is done; README.md says what must
-// hold all the same.
+// Does harm to a kv_server and its clients, each a process of its own. README.md says what must hold even so.
 //
 //   chaos_test [--seconds=6] [--seed=N] [--listen=tcp://127.0.0.1:0]
 //
-// Prints what was done. With the same seed the same is done again, but real processes do not repeat what they
-// did.
+// Prints what was done. The same seed does the same harm again, but real processes do not behave the same
+// twice.
 
 #include <signal.h>
 #include <stdlib.h>
@@ -296,7 +295,7 @@ class Chaos {
     if (history_.wrong()) return std::nullopt;
 
     history_.Note("files are there");
-    // The answers that clients have READ are let go of soon after; connections that were lost, too.
+    // The server releases answers soon after clients have READ them, and lost connections, too.
     Stillness still = Measure();
     absl::Time since = absl::Now();
     if (!actors_->Await(

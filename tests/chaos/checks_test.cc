@@ -1,4 +1,4 @@
-// What the chaos test takes for wrong, and what not.
+// What the chaos test considers wrong, and what it does not.
 
 #include <memory>
 #include <string>

@@ -30,18 +30,18 @@
 namespace hawser::chaos {
 namespace {
 
-// Of a worker; the first ones have small values.
+// Keys of each worker; the first ones have small values.
 constexpr size_t kKeys = 6;
 constexpr size_t kSmallKeys = 4;
 constexpr size_t kWorkersOfChannel = 4;
-// So many puts of a key one after the other differ in size, by which watchers tell them apart.
+// This many successive puts of a key differ in size, by which watchers tell them apart.
 constexpr size_t kSizes = 64;
 static_assert(kSizes >= kContentsBytesMin && kSizes > WatchCheck::kSizesRemembered);
 constexpr size_t kSmallMax = 3500;  // Some do not fit a receive buffer.
 
-// What a call may end later than its deadline, beside what this machine makes everybody wait.
+// How much later than its deadline a call may end, beyond the delays of this machine.
 constexpr absl::Duration kLateMax = absl::Seconds(1);
-// Nothing is broken any more and all calls wait for a connection: then each must succeed within this time.
+// Once no harm is done any more and all calls wait for a connection, each must succeed within this time.
 constexpr absl::Duration kHealedMax = absl::Seconds(45);
 
 struct Client {
@@ -142,7 +142,7 @@ class Worker {
     static constexpr int kTimeoutsMs[] = {5, 50, 300, 1000, 3000};
     CallOptions options;
     options.timeout = absl::Milliseconds(kTimeoutsMs[Below(std::size(kTimeoutsMs))]);
-    // After a failure, always: who fails at once would try again at once.
+    // Always after a failure: a call that fails at once would be tried again at once.
     options.wait_for_ready = !failure_.ok() || Below(2) == 0;
     return options;
   }
@@ -273,7 +273,7 @@ class Worker {
     }
   }
 
-  // A get whose answer nobody waits for: cancelled at once, or when it is under way.
+  // A get whose answer is not awaited: it is cancelled at once, or when it is under way.
   void Abandon(size_t key) {
     auto call = stub_.Get();
     call.request().setKey(Key(key));

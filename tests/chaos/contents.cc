@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kMagic = 0x68617773'63686173;
 
-// Of bytes that say so themselves, because processes compare: the same in every process (FNV-1a).
+// FNV-1a: the same in every process, because processes compare their contents.
 uint64_t Hash(absl::string_view text) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;

@@ -7,8 +7,8 @@
 
 #include "absl/strings/string_view.h"
 
-// Values that say what they are: every byte follows from the key, the number of the put and the size, so
-// bytes of another key, of two puts, or of nobody are noticed by whoever reads them.
+// Values that can be checked: every byte follows from the key, the number of the put and the size. A reader
+// thus detects bytes of another key, bytes of two puts, and bytes that no put has written.
 namespace hawser::chaos {
 
 inline constexpr size_t kContentsBytesMin = 32;
@@ -16,7 +16,7 @@ inline constexpr size_t kContentsBytesMin = 32;
 // `sequence`: of the puts of this key, from 1. `size_bytes`: at least kContentsBytesMin.
 void FillContents(absl::string_view key, uint64_t sequence, uint8_t* bytes, size_t size_bytes);
 
-// The sequence of a value of that key; 0: it is none, and `why` says so.
+// The sequence number of a value of that key; 0: the bytes are no such value, and `why` says why.
 uint64_t CheckContents(absl::string_view key, const uint8_t* bytes, size_t size_bytes, std::string* why);
 
 }  // namespace hawser::chaos

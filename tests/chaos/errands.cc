@@ -18,8 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kKv[] = "examples/kv/client/kv";
-// A connect, some calls one after the other, and a stop of a few seconds; on a machine that does other
-// things.
+// For a connect, some calls one after the other, and a stop of a few seconds, on a busy machine.
 constexpr absl::Duration kKvMax = absl::Seconds(90);
 constexpr size_t kLoadedMax = 3;
 

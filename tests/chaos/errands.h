@@ -30,14 +30,14 @@ class Errands {
     uint64_t seed;
     size_t file_bytes_max;
   };
-  // What outlives it: history, ledger.
+  // `history` and `ledger` outlive it.
   Errands(Options options, History* history, const Ledger* ledger);
   ~Errands() { Stop(); }
 
   void Start();
-  // When the process that is under way has ended.
+  // Returns when the process that is under way has ended.
   void Stop();
-  // Stopped, and all is well: every file that must be there is, and then none.
+  // After Stop(), while no harm is done: checks that every file that must be there is, then removes them all.
   void VerifyAndClean();
 
   // Thousands of small values that are not checked: more keys than a page of a list has.
@@ -55,7 +55,7 @@ class Errands {
   };
   // Runs `kv` with these words to its end.
   Result Kv(const std::string& target, const std::vector<std::string>& words);
-  // How often one has ended well.
+  // How many processes have succeeded.
   uint64_t done() const { return done_; }
 
  private:
@@ -66,11 +66,12 @@ class Errands {
 
   void Run();
   void Load();
-  // Not found although it must be there, or with other bytes: that is wrong. `quiet`: any failure is.
+  // It is wrong if the file must be there and is not found, or has other bytes. `quiet`: any failure is
+  // wrong.
   void Get(const Loaded& loaded, bool quiet);
   uint64_t Below(uint64_t bound) { return std::uniform_int_distribution<uint64_t>(0, bound - 1)(random_); }
   const std::string& AnyTarget() { return options_.targets[Below(options_.targets.size())]; }
-  // What kv said is how a call may fail while there is harm.
+  // Checks that kv reported a failure that harm may cause.
   void Judge(const Result& result, const std::string& what);
 
   const Options options_;

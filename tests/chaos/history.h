@@ -13,7 +13,7 @@
 
 namespace hawser::chaos {
 
-// What happened, a line each with the seconds since the start, and what of it was wrong.
+// What happened, one line for each event with the seconds since the start, and what was wrong.
 // Thread: any.
 class History {
  public:

@@ -8,12 +8,12 @@
 
 #include "absl/status/statusor.h"
 
-// What the processes of a run know together. It lies in a file that all of them have mapped, so that what a
-// client knew of its keys when it was killed is known to the one that follows it.
+// What the processes of a run share. It is in a file that all of them map. When a client is killed, its
+// successor finds there what the client knew of its keys.
 namespace hawser::chaos {
 
-// What the one writer of a key knows of it. There is one call at a time that concerns it, so all of it is
-// changed by one thread of one process; each step is one store, for the process may be killed behind any.
+// What the one writer of a key knows of it. Only one call at a time concerns the key, so one thread of one
+// process changes the record. Each step is one store, because the process may be killed after any of them.
 //
 // An epoch is the life of one server: even while one may be running, odd while it is being killed. What a
 // server held is gone with it. A call that began and ended in one even epoch was answered by its server.
@@ -21,9 +21,10 @@ class KeyRecord {
  public:
   // The number of the put that is about to be sent.
   uint64_t Issue(uint64_t epoch);
-  // It was answered, in the epoch in which it was issued. What is wrong with that; empty: nothing.
+  // The put was answered in the epoch in which it was issued. Returns what is wrong with that; empty:
+  // nothing.
   std::string Acknowledged(uint64_t sequence, uint64_t revision);
-  // A get, begun and ended in `epoch`, has found this. What is wrong with that; empty: nothing.
+  // A get that began and ended in `epoch` has found this. Returns what is wrong with that; empty: nothing.
   std::string Found(uint64_t epoch, uint64_t sequence, uint64_t revision);
   std::string NotFound(uint64_t epoch);
 

@@ -96,7 +96,7 @@ void Process::Read(const OnLine& on_line) {
 
 void Process::Say(const std::string& line) {
   const std::string text = line + "\n";
-  // Short enough for the pipe. EPIPE: it has ended, as whoever waits for its answer will see.
+  // Short enough for the pipe. EPIPE: it has ended, as the caller that waits for its answer will see.
   if (write(stdin_, text.data(), text.size()) < 0 && errno != EPIPE) Die("write to " + name_);
 }
 

@@ -17,7 +17,7 @@
 
 namespace hawser::chaos {
 
-// A program that was started, to be talked to by lines and to be done harm.
+// A child process that takes and prints lines, and that a test can harm.
 // Thread:   any, except that the thread that starts it must outlive it: the kernel ends it when that ends.
 // Lifetime: the destructor kills it.
 class Process {
@@ -38,11 +38,11 @@ class Process {
   void Say(const std::string& line);
   // Nothing happens if it has ended.
   void Signal(int signal);
-  // Waits for its end, and until all its lines were taken. The exit status, 128 and more by a signal; nothing
-  // if it runs on.
+  // Waits until it has ended and all its lines have been taken. Returns the exit status, or 128 plus the
+  // number of the signal; nullopt if it still runs.
   std::optional<int> Wait(absl::Duration timeout);
 
-  // Lines of stdout that nobody takes (no `on_line`).
+  // The lines of stdout, if there is no `on_line` to take them.
   std::string output() const;
   // The end of its stderr.
   std::string errors() const;

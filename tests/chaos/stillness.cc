@@ -8,10 +8,11 @@
 namespace hawser::chaos {
 namespace {
 
-// What is registered is kept for later until nothing has used it for some seconds, so what counts may be the
-// most that was needed at once, and the first comparison comes before there was any harm. In a client that is a value of 512 KiB at most for each
-// of 12 workers' requests and answers, and as much again for connections that are lost and not yet flushed;
-// in the server the requests of 36 workers, and the values that they replace.
+// A pool keeps registered memory until nothing has used it for some seconds. A process may therefore still
+// have the most that it needed at once, and the first comparison comes before there was any harm. A client
+// needs a value of 512 KiB at most for each request and each answer of its 12 workers, and as much again for
+// connections that are lost and not yet flushed. The server needs the requests of 36 workers, and the values
+// that they replace.
 constexpr double kClientMibMore = 24;
 constexpr double kServerMibMore = 36;
 // The last put of each key has one of 64 sizes.

@@ -9,7 +9,7 @@
 
 namespace hawser::chaos {
 
-// The server as it stands when nobody calls it, and the client that is never killed.
+// What the server, while it has no calls, and the client that is never killed hold.
 struct Stillness {
   std::map<std::string, uint64_t> stats;  // Of `kv stats`.
   int server_files = 0, client_files = 0;
@@ -22,7 +22,7 @@ std::string ToString(const Stillness& still);
 // No process has so much more memory than before that the comparisons below find it wrong.
 bool MemoryIsBack(const Stillness& before, const Stillness& after);
 
-// Whoever has more after the harm than before has kept something of it: that is wrong.
+// A process that has more after the harm than before has leaked something: that is wrong.
 void CompareClient(const Stillness& before, const Stillness& after, History& history);
 void CompareServer(Stillness before, Stillness after, History& history);
 

@@ -11,10 +11,9 @@
 
 namespace hawser::chaos {
 
-// What a watcher of all keys knows, by the lines that `kv watch ""` prints. A change is of the revision that
-// follows; else there must be a "lost" line before it, behind which everything begins anew. Puts of the
-// clients
-// ("c/...") that follow each other differ in size, so one that comes again with its size ran twice.
+// What a watcher of all keys knows, by the lines that `kv watch ""` prints. Each change has the next
+// revision, or a "lost" line comes before it, after which everything begins anew. Successive puts of one key
+// of the clients ("c/...") differ in size, so a size that comes again means that a put ran twice.
 class WatchCheck {
  public:
   struct Entry {
@@ -25,7 +24,7 @@ class WatchCheck {
 
   static constexpr size_t kSizesRemembered = 32;
 
-  // What is wrong with this line behind the ones before; empty: nothing.
+  // What is wrong with this line after the earlier ones; empty: nothing.
   std::string Take(absl::string_view line);
 
   uint64_t revision() const { return revision_; }

@@ -1,5 +1,5 @@
-// A server whose process is stopped (SIGSTOP), and goes on later. Nobody announces that, and over RDMA what
-// is sent to it arrives and is acknowledged: by the kernel, or the NIC. Only it does not answer.
+// A server whose process is stopped (SIGSTOP), and goes on later. Nothing announces the stop. Over RDMA what
+// is sent to it arrives, and the kernel or the NIC acknowledges it. Only the answers are missing.
 
 #include <signal.h>
 #include <sys/wait.h>

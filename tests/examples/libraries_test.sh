@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The RDMA libraries are opened by who uses RDMA, and only then: the same binary runs where they are not installed.
+# A process opens the RDMA libraries only when it uses RDMA: the same binary runs where they are not installed.
 source tests/examples/checks.sh
 programs=(examples/echo/echo_server examples/echo/echo_client examples/kv/client/kv examples/kv/kv_server)
 rdma='lib(ibverbs|rdmacm)'
@@ -19,7 +19,7 @@ check 'a server on TCP answers' is "$status-$out" 0-ahoy
 check 'without the RDMA libraries' is "$(mapped server)" ''
 end server
 
-# Which would be seen: who may use RDMA looks for a device, even where there is none.
+# The check above would detect them: a process that may use RDMA looks for a device, even where there is none.
 start_server server examples/echo/echo_server --listen=auto://127.0.0.1:0
 check 'a server on auto:// has opened them' is "$(mapped server)" 'libibverbs.so librdmacm.so'
 end server

@@ -18,10 +18,9 @@
 
 namespace hawser::fuzz {
 
-// A peer that speaks the protocol rightly, as far as a script goes, and then lies: queue pairs of a simulated
-// host with nothing of transport/ above them. What it says right it works out by itself, from
-// rpc/PROTOCOL.md; each lie is noted, so that the victim can be held to its word where there was none
-// (liar_line.h).
+// A peer that follows the protocol as far as a script says, and then lies: queue pairs of a simulated host
+// with nothing of transport/ above them. It implements the protocol by itself, from rpc/PROTOCOL.md. It
+// records each lie: on a connection without one, the victim must keep every rule (liar_line.h).
 class Liar final : fabric::ListenHandler {
  public:
   // `victim`: whom it dials. Takes part in `lines_max` connections, LiarMemory::kLinesMax at most. `words`
@@ -31,7 +30,7 @@ class Liar final : fabric::ListenHandler {
 
   SocketAddress address() const { return listener_->address(); }
 
-  // One turn of its poller; what there was to do.
+  // One turn of its poller. Returns how much there was to do.
   size_t Turn();
   // Does step `what`, modulo their number, in the words of the script.
   void Step(uint8_t what, Script& script);
@@ -44,8 +43,7 @@ class Liar final : fabric::ListenHandler {
   bool HasLied(uint32_t features) const;
   // On any line.
   bool HasLied() const;
-  // More than one control request was under way at once, so that the answer to one was written over that to
-  // another.
+  // More than one control request was under way at once, so one answer may have overwritten another.
   bool flooded_control() const { return flooded_control_; }
 
  private:

@@ -15,8 +15,8 @@ using transport::Header;
 using transport::Kind;
 using transport::TableEntry;
 
-// Kept from one run to the next, since to get it anew would take most of a run's time. What an earlier run
-// left in it decides nothing.
+// Kept from one run to the next, because getting it anew would take most of a run's time. What an earlier run
+// left in it has no effect.
 LiarMemory::LiarMemory(fabric::Fabric& fabric)
     : memory_([] {
         static std::vector<uint8_t>* const memory =

@@ -17,7 +17,7 @@
 
 namespace hawser::fuzz {
 
-// What a liar says above transport/, and hears there: rpc/ as the other side would see it.
+// What a liar sends and receives above transport/: rpc/ as the other side sees it.
 class LiarWords {
  public:
   // Of a message that is right, as far as transport/ can tell: both a multiple of 8. The body is the first
@@ -63,9 +63,9 @@ class LiarMemory {
   const std::unique_ptr<fabric::MemoryRegion> region_;
 };
 
-// One connection, as the liar sees it: what it has posted, and what it knows of the exchanges. It is a
-// witness too: as long as it has not lied there, the victim must keep to the protocol, and speak well-formed
-// after that.
+// One connection, as the liar sees it: what it has posted, and what it knows of the exchanges. It also checks
+// the victim: until the liar lies there, the victim must follow the protocol; after that, its messages must
+// still be well-formed.
 class LiarLine final : public fabric::ConnectionHandler {
  public:
   static constexpr uint16_t kSlots = 4;

@@ -1,14 +1,14 @@
-// A peer that speaks the protocol rightly up to a point and then lies, against the shipping transport: a
-// victim that answers it and asks it, over simulated NICs, in one thread and virtual time, with an honest
-// client beside.
+// A peer that follows the protocol up to a point and then lies, against the shipping transport: a victim that
+// answers it and asks it. Everything runs over simulated NICs, in one thread and virtual time. The victim
+// also has an honest client.
 //
-// An input is the script of it all. What must hold:
+// An input is the script of the whole run. What must hold:
 //  - The victim's process goes on, and so does the honest client: each of its calls is answered.
 //  - Each request of the victim ends once, by its deadline.
 //  - A connection that ends names the peer and a reason; DataLoss only if it lied.
-//  - What was granted rightly arrives as it was; what was granted to the peer can be READ.
-//  - Memory stays within the pool's limit, and all of it comes home when the liar is gone.
-//  - The victim itself speaks rightly, whatever it hears (liar.h).
+//  - What was granted correctly arrives unchanged; what was granted to the peer can be READ.
+//  - Memory stays within the pool's limit, and all of it is back in the pool when the liar is gone.
+//  - The victim itself follows the protocol, whatever it receives (liar.h).
 #include <deque>
 #include <map>
 #include <set>

@@ -49,22 +49,22 @@ class PeerWorld {
   transport::Poller& victim() { return victim_.runtime->poller(0); }
   transport::Poller& honest() { return honest_.runtime->poller(0); }
   Liar& liar() { return *liar_; }
-  // The victim has little memory. A liar may hold some for as long as its connection lives, so of that
-  // nothing may be left for a large message of somebody else.
+  // The victim has little memory. A liar may hold some of it for as long as its connection lives, so none may
+  // be left for a large message of another peer.
   bool tight() const { return tight_; }
 
   static transport::ConnectionOptions ConnectionOptionsOf();
 
   void RunFor(int64_t ns);
 
-  // The next step of whoever is not the liar. `what` is 160 or more.
+  // The next step of a party other than the liar. `what` is 160 or more.
   virtual void Step(uint8_t what) = 0;
   // What there is to do on no poller. False: nothing.
   virtual bool DoWork() { return false; }
   // Called after each turn of all that is due at one point in time.
   virtual void CheckTurn() = 0;
 
-  // Everybody has closed what he had: nothing is leased, connected or timed any more. Ends the liar.
+  // After every side has closed what it had: nothing is leased, connected or timed any more. Ends the liar.
   void CheckNothingIsLeft();
 
  private:

@@ -1,5 +1,5 @@
-// Stands in for libFuzzer where the compiler has none: runs every input of a corpus, then for a moment inputs
-// made from those by chance, always the same ones.
+// Replaces libFuzzer where the compiler has none. Runs every input of a corpus, then for a short time inputs
+// that it mutates from those, always the same ones.
 //
 //   NAME CORPUS [--mutate_ms=N]   a folder, or single inputs
 //   NAME --write_seeds=FOLDER     the inputs to begin with

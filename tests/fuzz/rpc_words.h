@@ -9,9 +9,10 @@
 
 namespace hawser::fuzz {
 
-// What a liar says to rpc/: requests and answers of tests/sim/ledger.capnp, good ones, ones for methods that
-// nobody has, statuses, answers "not run", messages that Cap'n Proto cannot read. To transport/ all of it is
-// right. And what it hears: envelopes must be good, and no call comes more often than its method allows.
+// What a liar sends to rpc/: good requests and answers of tests/sim/ledger.capnp, calls of methods that do
+// not exist, statuses, answers "not run", and messages that Cap'n Proto cannot read. All of it is valid to
+// transport/. It checks what it receives: envelopes must be good, and no call may come more often than its
+// method allows.
 class RpcWords final : public LiarWords {
  public:
   std::string Envelope(Script& script, bool request) override;

@@ -9,9 +9,9 @@
 
 namespace hawser {
 
-// What lies between clients and the server at `uri`, to be cut at will. Over TCP a Proxy; over RDMA the ends
-// of the connections that clients of it have, which it can disconnect: both sides hear of that as they hear
-// of a peer that died. One at a time.
+// The link between clients and the server at `uri`, which a test can cut. Over TCP it is a Proxy. Over RDMA
+// it is the clients' ends of the connections, which it can disconnect: both sides see that as they see a peer
+// that died. At most one exists at a time.
 // Thread:   any.
 class Cable {
  public:
@@ -24,7 +24,7 @@ class Cable {
   absl::StatusOr<std::shared_ptr<Channel>> Connect(ChannelOptions options = {});
   absl::StatusOr<std::shared_ptr<Channel>> Create(ChannelOptions options = {});
 
-  // Every connection is lost, with what was under way; new ones are taken.
+  // Every connection is lost, with what was in flight on it; new ones are accepted.
   void Cut();
   // False: new connections are lost at once, or not made.
   void Pass(bool pass);

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using Act = absl::StatusOr<Reply<probe::Probe::ActResults>>;
 using Echo = absl::StatusOr<Reply<probe::Probe::EchoResults>>;
 
-// A coroutine that nobody waits for.
+// A coroutine that nothing waits for.
 struct Task {
   struct promise_type {
     Task get_return_object() { return {}; }

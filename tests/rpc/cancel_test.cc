@@ -1,4 +1,4 @@
-// A caller that gives up gets one result, and its handler hears of it.
+// A caller that gives up gets one result, and its handler is notified.
 
 #include <thread>
 #include <vector>

@@ -11,8 +11,8 @@
 
 namespace hawser {
 
-// Turns of the only poller of `runtime`, which has no thread of its own, until nothing else keeps the
-// runtime: channels that were destroyed end in turns, and keep it until then.
+// Runs turns of the only poller of `runtime`, which has no thread of its own, until nothing else owns the
+// runtime. Destroyed channels end during turns, and own it until then.
 inline void DriveToTheEnd(const std::shared_ptr<transport::Runtime>& runtime) {
   EXPECT_TRUE(Eventually([&] {
     runtime->poller(0).PollOnce();
@@ -20,8 +20,8 @@ inline void DriveToTheEnd(const std::shared_ptr<transport::Runtime>& runtime) {
   }));
 }
 
-// A runtime whose poller has no thread of its own: it moves on when the test says so, or waits. So what runs
-// inside a call into the library is seen to run there.
+// A runtime whose poller has no thread of its own: it runs only when the test drives it or waits. A test thus
+// detects what runs inside a call into the library.
 struct Driven {
   std::shared_ptr<transport::SpyFabric> fabric = std::make_shared<transport::SpyFabric>(NewTestFabric());
   std::shared_ptr<transport::Runtime> runtime =
@@ -34,7 +34,7 @@ struct Driven {
 
   transport::Poller& poller() { return runtime->poller(0); }
 
-  // False: it did not come.
+  // False: `condition` did not come true.
   bool Until(const std::function<bool()>& condition) {
     return Eventually([&] {
       if (condition()) return true;

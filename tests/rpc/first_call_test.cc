@@ -5,8 +5,8 @@
 namespace hawser {
 namespace {
 
-// Over siw the first message of one connection in 200 wakes nobody (tests/softroce/README.md) when client and
-// server have a thread each. The timeout is below keepalive's first ping on an idle connection.
+// Over siw the first message of one connection in 200 wakes no thread (tests/softroce/README.md) when client
+// and server have a thread each. The timeout is below keepalive's first ping on an idle connection.
 TEST(FirstCallTest, IsAnsweredOnEachOfManyConnections) {
   TestServer server;
   for (int i = 0; i < 400; ++i) {

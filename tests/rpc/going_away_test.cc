@@ -18,8 +18,8 @@
 namespace hawser {
 namespace {
 
-// A server that does with its connections what a test says. It never closes one by itself. On its poller, but
-// for the methods that say otherwise.
+// A server whose connections the test controls. It never closes one by itself. Call its methods on its
+// poller, unless they say otherwise.
 class FakeServer final : transport::Acceptor::Handler {
  public:
   class Client final : public transport::ConnectionObserver, public transport::RequestHandler {

@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// Whoever connects by auto:// does not bring a runtime: the environment names the device.
+// A channel to auto:// does not take a runtime, so the environment names the device.
 ChannelOptions OfNearDevice(const FarServer& far) {
   ChannelOptions options;
   options.connection.local_address = far.near_address;

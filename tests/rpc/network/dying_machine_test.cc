@@ -45,7 +45,7 @@ std::string Address(const char* name) {
   return absl::StrCat("rdma://", value, ":", kPort);
 }
 
-// Tells who breaks the other machine.
+// Tells the script that breaks the other machine how far this one is.
 void Say(const std::string& word) {
   std::ofstream(absl::StrCat(std::getenv("HAWSER_RUN"), "/", word)) << word;
 }

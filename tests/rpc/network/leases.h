@@ -28,7 +28,7 @@ inline uint64_t Leases(transport::Runtime& runtime) {
   return runtime.buffers().stats().leases;
 }
 
-// Nothing is under way any more: every buffer comes home, the last one too.
+// Nothing is in flight any more: every buffer returns to the pool.
 inline void ExpectAllHome(transport::Runtime& runtime) {
   EXPECT_TRUE(Eventually([&] { return Leases(runtime) == 0; }))
       << Leases(runtime) << " buffers, " << runtime.buffers().stats().leased_bytes << " bytes";
