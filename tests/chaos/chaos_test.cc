@@ -107,8 +107,8 @@ class Chaos {
     for (size_t i = 0; i < Ledger::kClients; ++i) StartClient(i);
     StartErrands();
 
-    // The server that is there when the first half ends lives until the second does, so both halves have
-    // somebody to be compared with what he was before.
+    // The server that runs when the first half ends lives until the second half ends. Both halves can thus
+    // compare a process with its earlier state.
     std::optional<Stillness> before, between, after;
     const auto half = [&](bool with_server) {
       Resume();
@@ -250,7 +250,7 @@ class Chaos {
     StartErrands();
   }
 
-  // With nobody doing harm everybody gets on: each client and errand with so many more calls. This is also
+  // While no harm is done, each client and errand completes this many more calls. This is also
   // how they come to the memory that they need at most.
   bool Work() {
     std::vector<std::pair<std::string, std::function<uint64_t()>>> counts;

@@ -213,7 +213,7 @@ void Liar::SendRequest(LiarLine& line, Script& script) {
     slot = static_cast<uint16_t>((slot + 1) % line.slots);
   }
   LiarLine::Asked& asked = line.asked[slot];
-  // READs of the slot's last response, which this lets go, may fail.
+  // READs of the slot's last response, which this request releases, may fail.
   line.lied |= asked.busy || line.reads != 0;
   Header header;
   header.kind = Kind::kRequest;
@@ -239,7 +239,7 @@ void Liar::SendResponse(LiarLine& line, Script& script) {
     header.slot = which % 8;
     header.generation = script.Byte();
   } else {
-    // READs of what is let go with the response may fail.
+    // READs of what the response releases may fail.
     line.lied |= line.reads != 0;
     const auto question = line.questions.begin() + which % static_cast<int>(line.questions.size());
     header.slot = question->slot;

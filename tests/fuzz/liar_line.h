@@ -73,7 +73,7 @@ class LiarLine final : public fabric::ConnectionHandler {
   static constexpr uint64_t kSendId = 1 << 20;
   static constexpr uint64_t kReadId = 2 << 20;
 
-  // `asks`: this side sends the requests. `memory` outlives it, `words` too; null: nobody listens.
+  // `asks`: this side sends the requests. `memory` and `words` outlive it. `words` may be null.
   LiarLine(fabric::Fabric& fabric, fabric::CompletionQueue& completion_queue, const LiarMemory& memory,
            LiarWords* words, size_t index, bool asks);
 

@@ -138,7 +138,7 @@ void CheckStatus(absl::string_view body, const Script& cuts, uint8_t code_byte) 
     bytes += url.size() + value.size();
   });
   FUZZ_EXPECT(details <= internal::kStatusDetailsMax, details);
-  // Nobody but this side says whether a call was sent.
+  // Only this side decides whether a call was sent.
   FUZZ_EXPECT(hawser::WasSent(status));
 
   OutgoingMessagePtr kept;

@@ -83,8 +83,8 @@ bool PeerWorld::Turns() {
   }
   CheckTurn();
   for (const std::string& violation : network_.TakeViolations()) {
-    // The liar may do to its own memory what it likes. Who asks for several control answers at once gets,
-    // perhaps, one of them twice.
+    // The liar may do anything to its own memory. A liar that asks for several control answers at once may
+    // get one of them twice.
     if (violation.find("host 3") == 0) continue;
     if (liar_ != nullptr && liar_->flooded_control() &&
         violation.find("into 16 bytes that the fabric was sending from") != std::string::npos) {

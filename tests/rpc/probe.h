@@ -134,7 +134,7 @@ class Held {
   }
   DeferredCall Take() { return calls_.Take(); }
 
-  // Those that nobody took, and later ones, are let go.
+  // Drops the calls that have not been taken, and all later ones.
   void LetGo() { calls_.Close(); }
 
  private:

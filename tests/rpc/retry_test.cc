@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Nobody listens there.
+// No server listens there.
 std::string DeadUri() {
   TestServer gone;
   return gone.uri;

@@ -1,4 +1,4 @@
-// Who else may be at the other end: another version, another protocol, nobody.
+// What else may be at the other end: another version, another protocol, or no server at all.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Listens on loopback and says `answer` to whoever comes.
+// Listens on loopback and sends `answer` to each peer that connects.
 class Stranger {
  public:
   explicit Stranger(std::string answer) : answer_(std::move(answer)) {

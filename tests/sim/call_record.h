@@ -25,7 +25,7 @@ struct Execution {
   CallRecord* call = nullptr;
   uint64_t server_life = 0;
   End end = End::kRunning;
-  bool cancelled = false;  // It was told that nobody waits for it any more.
+  bool cancelled = false;  // The handler was notified that its caller no longer waits.
   DeferredCall deferred;   // While it runs.
 };
 

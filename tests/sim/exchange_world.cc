@@ -379,8 +379,8 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
     Dismantle();
   }
 
-  // Five quiet seconds are enough to connect, or to give up; to notice that a peer is dead; to let go of what
-  // was answered; to return credits, if there was memory at any time.
+  // Five quiet seconds are enough to connect, or to give up; to detect that a peer is dead; to release what was
+  // answered; and to return credits, if there was memory at any time.
   void CheckPeace() {
     for (End& end : ends_) {
       if (end.connection == nullptr) continue;

@@ -11,7 +11,7 @@ namespace hawser::sim {
 //
 // What is checked, during the run and at its end: every request has exactly one end, at its deadline at the
 // latest, with the right content or a Status; no memory is touched while the fabric owns it; and all memory,
-// grants, queue pairs and timers come home.
+// grants, queue pairs and timers are released.
 WorldResult RunExchangeWorld(const WorldOptions& options);
 
 }  // namespace hawser::sim

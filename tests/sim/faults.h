@@ -32,7 +32,7 @@ struct Faults {
 
   // ---- What goes wrong, as probabilities.
   double request_fails = 0;         // Of a work request: the queue pair is in error instead.
-  double connect_request_lost = 0;  // Nobody hears of it, and nobody is told.
+  double connect_request_lost = 0;  // Neither side is notified.
   double accept_lost = 0;           // The requester never hears of it.
   double goodbye_lost = 0;          // A peer that disconnects or dies is not announced.
   double registration_fails = 0;

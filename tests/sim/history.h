@@ -11,7 +11,7 @@
 
 namespace hawser::sim {
 
-// Who is told what happens in a world, so that a failing seed can be read. Hosts count from 1.
+// Receives the events of a world, so that a person can read a failing seed. Hosts count from 1.
 class History {
  public:
   virtual ~History() = default;

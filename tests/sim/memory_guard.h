@@ -9,8 +9,8 @@
 
 namespace hawser::sim {
 
-// Watches the memory that a fabric owns, from post to completion: nobody else may write to it, and of what is
-// still to be filled nobody may make use.
+// Watches the memory that a fabric owns, from post to completion: no other code may write to it, nor use what
+// the fabric has yet to fill.
 //
 // Ranges that overlap another one under guard are not watched: what they may hold then depends on both.
 // Thread: the network's lock is held.

@@ -33,7 +33,7 @@ class SimQueuePair;
 struct NetworkOptions {
   uint64_t seed = 1;
   Faults faults;
-  // Above 0: a Poll() that finds nothing moves the clock by as much, for whoever has no world to move it.
+  // Above 0: a Poll() that finds nothing moves the clock by this much, for tests without a world to move it.
   int64_t idle_poll_ns = 0;
   uint32_t push_bytes_max = 132 << 10;  // Of every queue pair; 0: none pushes.
   // Rules of transport/, which others need not keep. Nobody destroys a queue pair before all has come back,
@@ -92,7 +92,7 @@ class Network final : public transport::Environment {
   // something is, `until_ns` at the latest.
   std::function<void(int64_t until_ns)> step;
 
-  // Outlives the network. nullptr: nobody is told.
+  // Outlives the network. nullptr: events are not reported.
   History* history = nullptr;
 
   // ---- For the fabric. Locked.

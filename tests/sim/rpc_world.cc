@@ -418,8 +418,8 @@ class RpcWorld final : public World {
     Dismantle();
   }
 
-  // Eight quiet seconds are enough to connect, or to give up; to notice that a peer is dead; to hear of what
-  // nobody wants any more.
+  // Eight quiet seconds are enough to connect, or to give up; to detect that a peer is dead; and to notify
+  // handlers whose callers no longer wait.
   void CheckPeace() {
     for (const ChannelRecord* channel : Channels()) {
       if (!channel->ready) Broken(absl::StrCat("a channel of host ", channel->host, " does not come back"));
@@ -442,8 +442,8 @@ class RpcWorld final : public World {
     if (stats.calls_total < process_->runs) {
       Broken(absl::StrCat(process_->runs, " calls were run, and the server says ", stats.calls_total));
     }
-    // A forward connection each, and a reverse one for those who offer a service. Calls in flight keep a
-    // channel that was let go.
+    // Each channel has a forward connection, and a reverse one if it offers a service. Calls in flight keep a
+    // channel that was released.
     uint64_t connections = 0;
     for (const ChannelRecord& channel : channels_) {
       const auto core = channel.core.lock();

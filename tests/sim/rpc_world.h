@@ -12,9 +12,9 @@ namespace hawser::sim {
 //
 // What is checked: every call has exactly one end, at its deadline at the latest, with the right content or a
 // Status that what happened allows; what is not idempotent ran once if it was answered, at most once if not,
-// and not at all if its Status says that it was not sent; handlers hear that nobody waits for them any more;
-// each watcher gets every revision in order, or its channel says that it was lost; a server that is shut down
-// is down in time; channels come back by themselves; and nothing is left of anything.
+// and not at all if its Status says that it was not sent; handlers are notified when their callers stop
+// waiting; each watcher gets every revision in order, or its channel says that it was lost; a server that is
+// shut down is down in time; channels come back by themselves; and nothing is left of anything.
 WorldResult RunRpcWorld(const WorldOptions& options);
 
 }  // namespace hawser::sim

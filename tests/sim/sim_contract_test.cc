@@ -11,7 +11,7 @@
 namespace hawser::fabric {
 namespace {
 
-// With a network of its own, in which time passes when somebody polls in vain.
+// With a network of its own, in which a poll that finds nothing moves the clock.
 class SelfDriven {
  public:
   SelfDriven(const sim::Faults& faults, bool sends_can_wait)

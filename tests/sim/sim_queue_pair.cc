@@ -28,8 +28,7 @@ SimQueuePair::~SimQueuePair() {
                                      requester_.posted(), " sends and ", responder_.receives_out(),
                                      " receives have not come back"));
   }
-  // Whoever destroys a queue pair with work outstanding has its memory back at once, as from
-  // ibv_destroy_qp().
+  // Destroying a queue pair with work outstanding returns its memory at once, as ibv_destroy_qp() does.
   network().memory_guard().ReleaseAllOf(qp_num_);
   network().RemoveQueuePair(qp_num_);
 }

@@ -80,7 +80,7 @@ class World {
   bool StartRuntime(int host);
   // nullptr: there is none.
   std::shared_ptr<transport::Runtime> runtime(int host) const;
-  // It is polled until nobody else owns it, and then destroyed.
+  // The world polls the runtime until it is the only owner, and then destroys it.
   void LetGoOfRuntime(int host);
 
   // ---- Bad peers, as the seed's faults choose them
@@ -102,9 +102,9 @@ class World {
   // ---- Time
 
   void RunFor(int64_t ns);
-  // Clocks jump, and everybody is late.
+  // Moves the clock far ahead, so that every host is late.
   void JumpClock();
-  // Nobody can have kept a deadline before this: the clock jumped over it.
+  // No host could keep a deadline before this time: the clock jumped over it.
   int64_t excused_until_ns() const { return jumped_at_ns_; }
   // Nor a process that stood still.
   int64_t excused_until_ns(int host) const;

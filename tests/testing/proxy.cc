@@ -16,7 +16,7 @@ namespace hawser {
 namespace {
 
 constexpr size_t kPieceBytes = 64 << 10;
-// Of one direction. More than a link of 1 Gbit/s holds in 30 ms; then whoever sends has to wait.
+// For one direction: more than a link of 1 Gbit/s holds in 30 ms. Beyond that the sender has to wait.
 constexpr size_t kBufferedMax = 4 << 20;
 
 sockaddr_in Loopback(uint16_t port) {

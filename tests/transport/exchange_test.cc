@@ -102,7 +102,7 @@ TEST(ExchangeTest, LargeAndSmallCallsOfAllSlotsCrossInBothDirectionsAtOnce) {
   }
 }
 
-// A payload that the application keeps in registered memory, and says when it was let go.
+// A payload that the application keeps in registered memory. It records when it is released.
 class Payload {
  public:
   Payload(World::Side& side, size_t size_bytes) {

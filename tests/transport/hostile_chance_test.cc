@@ -1,4 +1,4 @@
-// Bytes that are nearly right find what nobody thought of; sanitizers say what.
+// Bytes that are nearly right find bugs that no other test was written for; sanitizers report them.
 #include <memory>
 #include <string>
 #include <utility>

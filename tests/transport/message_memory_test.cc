@@ -1,4 +1,4 @@
-// The memory of messages: when it is let go of, and what happens when there is none.
+// The memory of messages: when it is released, and what happens when there is none.
 #include <memory>
 #include <string>
 #include <utility>

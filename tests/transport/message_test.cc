@@ -155,7 +155,7 @@ TEST_F(MessageTest, AnEnvelopeIsCopied) {
 
 class AttachTest : public MessageTest {
  protected:
-  // Something that says when it was let go.
+  // An owner that records when it is released.
   std::shared_ptr<const void> Owner() {
     return std::shared_ptr<const void>(
         &let_go, [](const void* flag) { *static_cast<bool*>(const_cast<void*>(flag)) = true; });

@@ -222,7 +222,7 @@ TEST_P(PollerTest, AnEventCanBeUsedAgainAfterReset) {
     std::thread other([&] { poller_.Run([done] { done->Set(); }); });
     poller_.WaitFor(*done);
     other.join();
-    RunAndWait(poller_, [] {});  // Whoever set it has left Set().
+    RunAndWait(poller_, [] {});  // The thread that set it has left Set().
     done->Reset();
     EXPECT_FALSE(done->is_set());
   }
@@ -264,7 +264,7 @@ TEST(PollerDrivingTest, AWaitingThreadTakesOverFromTheBackground) {
 
 class BackgroundTest : public ::testing::TestWithParam<int> {};
 
-// With somebody who expects news without waiting, and without: a peer's ping must be answered in any case.
+// With and without a user that expects events without waiting: a peer's ping must be answered in both cases.
 INSTANTIATE_TEST_SUITE_P(AsyncInterest, BackgroundTest, ::testing::Values(0, 1));
 
 TEST_P(BackgroundTest, ResumesDrivingAfterTheLastWaiterHasLeft) {

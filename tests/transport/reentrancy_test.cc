@@ -1,4 +1,4 @@
-// Whoever is called back by a connection does there what he likes.
+// A callback of a connection may do anything to that connection.
 #include <memory>
 #include <utility>
 #include <vector>

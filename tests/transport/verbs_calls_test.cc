@@ -94,7 +94,7 @@ class CountingVerbs {
 
 CountingVerbs* CountingVerbs::here_ = nullptr;
 
-// The device of the tests. It is let go at once: while it is open, a fabric with a library of its own would
+// The device of the tests. It is closed at once: while it is open, a fabric with a library of its own would
 // use it as it is.
 struct DeviceKind {
   DeviceKind() {

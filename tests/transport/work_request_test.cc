@@ -104,8 +104,8 @@ TEST(WorkRequestTest, LargeMessagesOfTwoConnectionsShareTheBudget) {
   EXPECT_TRUE(one.server.requests.empty()) << "the second waited for all of the first";
 }
 
-// A SEND may overtake the READ that was posted before it, and what the peer does at the SEND (it takes back
-// what it granted) would fail the READ.
+// A SEND may overtake the READ that was posted before it. At the SEND the peer revokes what it granted, which
+// would fail the READ.
 TEST(WorkRequestTest, SendThatFollowsFromAReadWaitsForItsCompletion) {
   World world;
   Link link(world);

@@ -65,7 +65,7 @@ TEST(SeveralDevicesTest, WhoComesOverOneThatTheServerDoesNotUseIsToldSo) {
                                      Near().name, " (RuntimeOptions::rdma_device)")));
 }
 
-// Nobody chooses: neither a runtime, nor the environment.
+// Neither a runtime nor the environment chooses a device.
 class NobodyChooses {
  public:
   NobodyChooses() { unsetenv("HAWSER_RDMA_DEVICE"); }

@@ -78,7 +78,7 @@ inline void AddDevice(const std::string& device, const std::string& interface) {
 // A server at one device. Clients come from the other.
 struct FarServer {
   explicit FarServer(ServerOptions options = {}, const std::string& scheme = "rdma") {
-    // Whoever makes a server without a runtime does not say of which device; the environment does.
+    // A server without a runtime names no device, so the environment does.
     setenv("HAWSER_RDMA_DEVICE", Environment("HAWSER_RDMA_PEER_DEVICE").c_str(), 1);
     server = std::make_unique<TestServer>(
         std::move(options), absl::StrCat(scheme, "://", Environment("HAWSER_RDMA_PEER_ADDRESS"), ":0"));

@@ -113,7 +113,7 @@ TEST_P(EndContractTest, DisconnectEndsEveryStage) {
   }
   EXPECT_TRUE(asking.news().told.empty());
 
-  // When it is accepted, but nobody was told yet.
+  // After it was accepted, but before either side was notified.
   Endpoint& a = world_.NewEndpoint(0);
   Endpoint& b = world_.NewEndpoint(1);
   world_.requests().requests.clear();
@@ -258,7 +258,7 @@ TEST_P(CompletionQueueContractTest, TwoThreadsPlayPingPongAsleepInBetween) {
   other.join();
 }
 
-// Whoever waits may drive: one thread polls while another sleeps on the same completion queue.
+// One thread polls while another sleeps on the same completion queue.
 TEST_P(CompletionQueueContractTest, OneThreadPollsWhileAnotherWaits) {
   auto [a, b] = world_.Connect();
   std::atomic<bool> stop = false;

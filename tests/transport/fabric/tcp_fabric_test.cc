@@ -1,4 +1,4 @@
-// Whoever comes to the port of the fabric over TCP, and whom it connects to.
+// The peers that connect to a port of the TCP fabric, and those that it connects to.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/resource.h>

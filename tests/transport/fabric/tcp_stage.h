@@ -39,7 +39,7 @@ class TcpFabricTest : public ::testing::Test {
   FabricWorld world_{Tcp({.rnr_timeout = absl::Milliseconds(20), .counters = &counters_})};
 };
 
-// Somebody with a socket who says whatever it wants.
+// A peer with a plain socket that sends any bytes it wants.
 class Stranger {
  public:
   explicit Stranger(FabricWorld& world) : Stranger(world, socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

@@ -10,7 +10,7 @@
 
 namespace hawser::transport {
 
-// All that pools have beyond what is leased already, so that they have nothing for anybody else.
+// Takes everything that pools have not leased yet, so that they have nothing for any other user.
 class Hoard {
  public:
   Hoard() = default;

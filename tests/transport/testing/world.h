@@ -36,10 +36,10 @@ class World {
 
   TestClock clock;
   Side client, server;
-  // The turns of whoever else is on the stage.
+  // The turns of other participants.
   std::vector<std::function<size_t()>> others;
 
-  // One turn of each side; what there was to do.
+  // One turn of each side. Returns how much there was to do.
   size_t Turn();
   // Turns until `condition` holds; false if it does not within a time that no machine needs.
   bool RunUntil(const std::function<bool()>& condition);
