@@ -19,7 +19,7 @@ class Window {
   void Enter(uint64_t size_bytes);
   void Leave(uint64_t size_bytes);
 
-  // Until nothing is in flight. Whoever calls Enter() at the same time may keep it waiting.
+  // Waits until nothing is in flight. Concurrent calls of Enter() may keep it waiting.
   void WaitUntilEmpty();
 
  private:

@@ -5,9 +5,9 @@
 
 namespace examples {
 
-// What a coroutine returns that runs by itself: it starts at once, nobody waits for it, and its frame goes
-// when it ends. With calls that are awaited in it, ten lines that read from top to bottom keep one call in
-// flight, on no thread of their own:
+// The return type of a coroutine that runs by itself: it starts at once, nothing waits for it, and its frame
+// is destroyed when it ends. With calls that are awaited in it, ten lines that read from top to bottom keep
+// one call in flight, on no thread of their own:
 //
 //   Worker Echo(EchoStub echo, int* left, absl::BlockingCounter* done) {
 //     while ((*left)-- > 0) {

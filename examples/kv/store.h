@@ -19,7 +19,7 @@
 namespace kv {
 
 // A value: bytes that never change again, and a share in the memory they lie in. An overwrite puts another
-// value in its place and gives up the store's share; whoever still reads the old one holds another, so nobody
+// value in its place and gives up the store's share; a reader of the old one has a share, too, so no reader
 // sees torn or freed bytes.
 struct Value {
   capnp::Data::Reader bytes;

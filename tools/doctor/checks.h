@@ -14,7 +14,7 @@
 namespace hawser::doctor {
 
 // Everything below, in the order in which it is printed. Without a device only that is looked at which
-// matters to TCP as well. `rdma_wanted`: somebody asked for rdma://, so that its lack is a problem.
+// matters to TCP as well. `rdma_wanted`: the user asked for rdma://, so its lack is a problem.
 Findings Examine(const System& system, const std::vector<Device>& devices, bool rdma_wanted);
 
 // Is there a device at all? ok, if there is none and none is wanted: Hawser is as good on TCP.

@@ -105,8 +105,8 @@ bool Port::HasGidOf(GidType type) const {
   return std::any_of(gids.begin(), gids.end(), [&](const Gid& gid) { return gid.type == type; });
 }
 
-// cma_add_one() of the kernel's cma.c: RoCE v2 wherever the device can, else what it can; unless somebody has
-// set another. A device that can do v2 has a GID of each type for each address.
+// cma_add_one() of the kernel's cma.c: RoCE v2 where the device supports it, else what it supports;
+// configfs can set another. A device that supports v2 has a GID of each type for each address.
 GidType Port::rdma_cm_gid_type() const {
   if (default_roce_mode == "RoCE v2") return GidType::kRoceV2;
   if (default_roce_mode == "IB/RoCE v1") return GidType::kInfiniBandOrRoceV1;

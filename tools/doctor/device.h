@@ -39,7 +39,7 @@ struct Port {
   std::string netdev;
   std::vector<Gid> gids;              // Those that are set.
   std::vector<std::string> bad_gids;  // What stood where a GID should.
-  std::string default_roce_mode;      // Of configfs, "IB/RoCE v1". "": nobody has asked for it there.
+  std::string default_roce_mode;      // Of configfs, "IB/RoCE v1". "": configfs has no entry.
 
   bool is_active() const { return state == "ACTIVE"; }
   bool HasGidOf(GidType type) const;

@@ -19,8 +19,8 @@ struct Route {
 // Looks it up; sends nothing. Unavailable: no route leads there.
 absl::StatusOr<Route> FindRoute(const SocketAddress& address);
 
-// connect(2) by TCP, and closes at once. Unavailable with the errno's reason, or because nobody answered in
-// time.
+// Connects over TCP, and closes at once. Unavailable: connect(2) failed, with the reason of its errno, or no
+// peer answered in time.
 absl::Status TryTcp(const SocketAddress& address, absl::Duration timeout);
 
 }  // namespace hawser::doctor

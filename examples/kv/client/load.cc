@@ -86,7 +86,7 @@ class Loading {
         sum_.bytes += size_bytes;
       }
     }
-    window_.Leave(size_bytes);  // Last: then nobody waits for us any more.
+    window_.Leave(size_bytes);  // Last: after this nothing waits for this call.
   }
 
   KeyValueStub kv_;

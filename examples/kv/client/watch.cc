@@ -88,7 +88,7 @@ class Watch : public Command {
     if (!channel.ok()) return channel.status();
     KeyValueStub kv(*channel);
     absl::Status status = Follow(kv, pushes);
-    // Close() waits for nothing, but nobody may call `pushes` when it is gone.
+    // Close() does not wait, but no call may reach `pushes` after its end.
     absl::Notification closed;
     (*channel)->OnClosed([&closed] { closed.Notify(); });
     (*channel)->Close();
