@@ -9,8 +9,8 @@
 #   --megabytes   what each measurement of throughput moves, in 10^6 bytes
 #
 # The device is $HAWSER_RDMA_DEVICE, with the IPv4 address $HAWSER_RDMA_ADDRESS; README.md says how to run this in a guest.
-# perftest's latency is one way, so it is doubled. Its throughput is ib_read_bw's, which READs from memory that lies ready
-# into memory that nobody looks at: what a put and a get come down to.
+# perftest's latency is one way, so it is doubled. Its throughput is that of ib_read_bw, which READs from memory that is
+# ready into memory that no program reads: the transfer that a put or a get consists of.
 set -euo pipefail
 
 rounds=5 calls=3000 megabytes=64 sizes=65536,1048576,16777216
@@ -87,8 +87,8 @@ field() { sed -E "s/.*\"$1\": ([0-9.e+]+).*/\1/" <<<"$json"; }
 mib_per_s() { awk -v n="$1" 'BEGIN { printf "%.6g\n", n / 1048576 }'; }
 
 for ((round = 1; round <= rounds; ++round)); do
-  # Who spins needs a core for itself. Who sleeps is woken soonest on the core of who wakes it; waking another core of a
-  # guest takes a hundred times as long as all that is measured.
+  # A side that spins needs a core for itself. A side that sleeps wakes soonest on the core of the side that wakes it:
+  # waking another core of a guest takes a hundred times as long as everything that is measured.
   for mode in $modes; do
     wait=()
     [[ $mode == spin:2 ]] || wait=(-e) server_core=0

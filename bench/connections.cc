@@ -1,6 +1,6 @@
-// What does a connection cost that does nothing? Memory at both sides (leased registered memory, heap, and
-// what is resident), time to connect, and CPU while idle. The floor of the time is a raw socket that connects
-// and gets one byte back.
+// What does an idle connection cost? Memory at both sides (leased registered memory, heap, and what is
+// resident), time to connect, and CPU while idle. The floor of the time is a raw socket that connects and
+// gets one byte back.
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -34,7 +34,7 @@ constexpr double kKibMax = 16;
 constexpr double kKibMaxAfterTraffic = 20;
 // Buffers of 4 KiB that a poller and its pool keep for the next messages, however many connections there are.
 constexpr double kKeptKib = 320 * 4;
-// Until a connection that is idle has given back what traffic needed, in keepalive intervals.
+// Keepalive intervals until an idle connection has freed what traffic needed.
 constexpr int kIntervalsUntilIdle = 6;
 
 [[noreturn]] void Die(const std::string& what) {
@@ -122,7 +122,7 @@ void Measure() {
   }
   const double floor_us = absl::ToDoubleMicroseconds(absl::Now() - start) / count;
 
-  // One first, for what each side needs once: a slab of memory, a poller's tables.
+  // One connection first, for what each side needs only once: a slab of memory, a poller's tables.
   const std::shared_ptr<transport::Runtime> runtime = MakeRuntime(options);
   std::vector<std::shared_ptr<Channel>> channels = {ConnectTo(server, options, runtime)};
   channels.reserve(count + 1);
@@ -148,7 +148,7 @@ void Measure() {
     if (!reply.ok()) Die("echo on connection " + std::to_string(i) + ": " + reply.status().ToString());
   }
   each.Add(report, "after_a_call", OfClient(*runtime), OfServer(server, channels[0]));
-  // Idle again: until both have given back what they do, or have had the time for it.
+  // Idle again: waits until both sides have freed what they free when idle, or have had the time for it.
   const absl::Time end = absl::Now() + kIntervalsUntilIdle * options.keepalive_interval;
   Memory client_now = OfClient(*runtime), server_now = OfServer(server, channels[0]);
   while (absl::Now() < end && each.LeasedAndHeapKib(client_now, server_now) > worst_kib + 1) {

@@ -1,5 +1,5 @@
-// What does it take to let calls expire that wait for a server which is away? The floor for the lateness is
-// what a thread oversleeps that wakes once a millisecond, in the same time; its CPU time counts, too. Exit
+// What does it cost when calls that wait for a lost server expire? The floor for the lateness is how long a
+// thread that wakes once a millisecond oversleeps, in the same time; its CPU time counts, too. Exit
 // status 1: a call ended more than --late_max after its deadline, or the process used more than --cpu_max of
 // a core while they expired.
 #include <stdio.h>

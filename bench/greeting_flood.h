@@ -8,10 +8,10 @@
 
 namespace hawser::bench {
 
-// `greetings` strangers greet the server within `time`, evenly, all from one address, and each stays without
-// a word until the limit of its kind. Meanwhile honest clients connect, one after the other, each sends
-// `put_bytes` once and leaves. Prints what both took. False: one of them was more than a second in
-// connecting, or failed.
+// `greetings` strangers greet the server, spread evenly over `time`, all from one address. Each then stays
+// silent until the limit of its kind. Meanwhile honest clients connect, one after the other; each sends
+// `put_bytes` once and leaves. Prints what both took. False: an honest client needed more
+// than a second to connect, or failed.
 bool FloodWithGreetings(int greetings, absl::Duration time, size_t put_bytes, const std::string& mode);
 
 }  // namespace hawser::bench

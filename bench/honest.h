@@ -26,8 +26,8 @@ struct Experience {
   double worst_resident_bytes = 0;  // Of the server, meanwhile.
 };
 
-// A client that does what a good client does, to see what others do to it: small calls, then large puts, one
-// at a time, so that it is not its own neighbour.
+// A well-behaved client, which measures how much others slow it down. It makes small calls, then large puts,
+// one at a time, so that it does not slow itself down.
 // Thread:   one.
 class Honest {
  public:

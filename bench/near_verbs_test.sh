@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # How near to verbs Hawser has to come: a call of 64 bytes, both sides asleep, at most 1.25 times twice ib_send_lat; puts and
 # gets of 1 MiB at least 0.9 times ib_read_bw. In virtual time, where a ratio is one of instructions and repeats to a percent
-# whatever else the machine does; there nobody can spin (README.md). Optimized, however the rest is compiled.
+# whatever else the machine does. No program can spin in virtual time (README.md). Optimized, however the rest is compiled.
 set -euo pipefail
 
 [[ ${HAWSER_VIRTUAL_TIME:-} ]] || { echo 'near_verbs_test.sh: only in a guest with virtual time does this repeat' && exit 1; }

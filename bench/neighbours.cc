@@ -1,5 +1,5 @@
-// What does an honest client notice of neighbours that are bad? Its small calls and its puts, beside 1, 10
-// and 100 strangers of each kind (tests/strangers), and what of the server's memory comes back when they
+// How much do bad neighbours slow an honest client down? Measures its small calls and its puts beside 1, 10
+// and 100 strangers of each kind (tests/strangers), and how much of the server's memory is freed when they
 // leave. The floor is the same client alone, in the same run.
 #include <stdio.h>
 
@@ -40,7 +40,7 @@ ABSL_FLAG(int, flood_put_bytes, 16 << 20, "what each of those honest clients sen
 namespace hawser::bench {
 namespace {
 
-// Wanted of a run with --check.
+// The kinds of the row that --check judges.
 constexpr char kTheThree[] = "stopped+trickling+hoarding";
 constexpr int kCheckedCount = 100;
 // Clients as they ship, in a process that is stopped: no strangers, so over RDMA, too.

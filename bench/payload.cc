@@ -1,4 +1,4 @@
-// How many bytes a second do large payloads move, put and got? The floor is a raw socket that streams
+// How many bytes a second do large puts and gets move? The floor is a raw socket that streams
 // transfers of the same size, from and into memory of that size, without ever waiting for an answer.
 #include <stdio.h>
 #include <stdlib.h>

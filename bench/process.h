@@ -28,7 +28,7 @@ double CpuSeconds(pid_t pid);
 // Resident memory in bytes.
 double ResidentBytes(pid_t pid);
 
-// What malloc has given out in this process and not got back, over all threads.
+// Bytes that malloc has allocated in this process and that have not been freed, over all threads.
 uint64_t HeapBytes();
 
 // The other side: this same program in a process of its own, with `--serve=WHAT` and further arguments, which

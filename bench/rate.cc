@@ -55,7 +55,7 @@ class Load {
         fprintf(stderr, "bench: echo: %s\n", reply.ok() ? "wrong size" : reply.status().ToString().c_str());
         exit(1);
       }
-      // Before the next: that may be answered, and this object gone, in no time.
+      // Before the next call is sent: it may be answered, and this object destroyed, at once.
       const bool last = unanswered_.fetch_sub(1, std::memory_order_relaxed) == 1;
       if (last) return done_->Notify();
       Next();

@@ -35,17 +35,18 @@ class RawSocket {
 // until it is killed.
 //   "echo":   sends back every byte that it gets, as many at a time as there are.
 //   "ping_pong": takes a number N of 8 bytes, then sends back N bytes when it has all of them, again and again.
-//   "sink":   swallows all. A client that sends 8 bytes as a number N first, and then N bytes, gets one byte
-//   for it. "source": for each number N of 8 bytes it sends N bytes.
+//   "sink":   takes everything. A client that sends a number N of 8 bytes, and then N bytes, gets one byte
+//             back.
+//   "source": for each number N of 8 bytes it sends N bytes.
 [[noreturn]] void ServeRaw(const std::string& what, const std::string& host, bool spin);
 
 // Microseconds of one round trip of `bytes`, to "ping_pong". Once on each socket.
 double PingPongUs(RawSocket& socket, size_t bytes, int warm_up_rounds, int rounds, bool spin);
 
-// Messages of `bytes` a second, `batch` in flight: sent with one call, taken back with as few as come.
+// Messages of `bytes` a second, `batch` in flight: sent with one call, received with as few as possible.
 double BatchedRate(RawSocket& socket, size_t bytes, int batch, int batches, bool spin);
 
-// Bytes a second of `count` transfers of `bytes`, into or from memory of that size, one behind the other
+// Bytes a second of `count` transfers of `bytes`, into or from memory of that size, one after the other
 // without a pause.
 double StreamInto(RawSocket& socket, std::vector<uint8_t>& memory, int count);
 double StreamFrom(RawSocket& socket, std::vector<uint8_t>& memory, int count);

@@ -19,7 +19,7 @@
 namespace hawser::bench {
 namespace {
 
-// So long they put before they are stopped: the middle of some put.
+// How long they put before they are stopped, which is then in the middle of some put.
 constexpr absl::Duration kRun = absl::Milliseconds(100);
 
 class Putter {
@@ -27,7 +27,7 @@ class Putter {
   Putter(std::shared_ptr<Channel> channel, std::shared_ptr<Buffer> source)
       : target_(std::move(channel)), source_(std::move(source)) {}
 
-  // And again, when it is answered, whatever the answer.
+  // Puts again after each answer that is OK.
   void Put() {
     auto call = target_.Put({.timeout = absl::Hours(1)});
     call.request().adoptPayload(call.Attach(source_->reader(), source_));

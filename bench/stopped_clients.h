@@ -18,7 +18,7 @@ class StoppedClients {
   ServerProcess process_;
 };
 
-// To be called first in main(): in the process of stopped clients it puts, and does not return.
+// Call it first in main(). In the process of stopped clients it puts, and does not return.
 void PutIfAsked(int argc, char** argv);
 
 }  // namespace hawser::bench

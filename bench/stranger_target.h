@@ -5,13 +5,13 @@
 #include "hawser/bench/process.h"
 #include "hawser/tests/strangers/crowd.h"
 
-// What benchmarks need to set strangers on a server of theirs. Each exits with a message when it fails.
+// What benchmarks need to send strangers to their server. Each function exits with a message when it fails.
 namespace hawser::bench {
 
 // "stopped+mute": `count` of each, at the Target that `server` serves over TCP, from where --from says.
 strangers::CrowdOptions CrowdOf(const ServerProcess& server, absl::string_view kinds, int count);
 
-// As many open files as this process, and those that it starts, may have.
+// Raises the limit of open files, of this process and of those that it starts, as far as allowed.
 void RaiseFileLimit();
 
 }  // namespace hawser::bench

@@ -40,7 +40,7 @@ class TargetImpl final : public TargetService {
   }
 
   absl::Status Put(ServerContext&, Target::PutParams::Reader request, Target::PutResults::Builder) override {
-    // One byte, so that a transfer that never happened would be seen.
+    // Reads one byte, so that a transfer that never happened is detected.
     const capnp::Data::Reader payload = request.getPayload();
     return payload.size() == 0 || payload[payload.size() - 1] == 'p' ? absl::OkStatus()
                                                                      : absl::DataLossError("wrong payload");

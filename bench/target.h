@@ -19,7 +19,7 @@ transport::PollingMode ParseMode(const std::string& mode);
 struct TargetOptions {
   TargetOptions();
 
-  std::string address;  // At first what --address says.
+  std::string address;  // Initially the value of --address.
   std::string mode = "adaptive";
   Pin pin = Pin::kTwoCores;
   uint32_t slots = 64;
@@ -39,7 +39,7 @@ std::shared_ptr<Channel> ConnectTo(const ServerProcess& server, const TargetOpti
 // A process with a raw socket; see ServeRaw().
 ServerProcess StartRaw(const std::string& what, const TargetOptions& options);
 
-// To be called first in main(): in a server's process it serves and does not return.
+// Call it first in main(). In a server's process it serves and does not return.
 void ServeIfAsked(int argc, char** argv);
 
 }  // namespace hawser::bench
