@@ -34,7 +34,7 @@ class RawSocket {
 // Listens on `host`, an IPv4 address, prints where, then serves connections, each on a thread of its own,
 // until it is killed.
 //   "echo":   sends back every byte that it gets, as many at a time as there are.
-//   "ping_pong": takes a number N of 8 bytes, then sends back N bytes when it has all of them, again and again.
+//   "ping_pong": takes a number N of 8 bytes, then sends back N bytes when it has all of them, repeatedly.
 //   "sink":   takes everything. A client that sends a number N of 8 bytes, and then N bytes, gets one byte
 //             back.
 //   "source": for each number N of 8 bytes it sends N bytes.

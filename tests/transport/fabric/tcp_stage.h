@@ -18,7 +18,7 @@
 #include "hawser/transport/fabric/tcp/greeting.h"
 #include "hawser/transport/fabric/tcp/socket.h"
 
-// What the tests of the fabric over TCP alone stand on.
+// What the tests of the TCP fabric alone have in common.
 namespace hawser::fabric {
 
 inline SocketAddress Loopback(uint16_t port = 0) {
@@ -62,7 +62,7 @@ class Stranger {
     Say(absl::StrCat(absl::string_view(reinterpret_cast<const char*>(&header), sizeof(header)), payload));
   }
 
-  // Whatever has come, without waiting; notes the end.
+  // Reads what has arrived, without waiting, and records the end.
   void Listen() {
     char buffer[65536];
     ssize_t n;
@@ -86,7 +86,7 @@ class Stranger {
     return header;
   }
 
-  // Greets properly, and `endpoint` accepts; then frames can be said and heard.
+  // Greets properly, and `endpoint` accepts. After that frames can be sent and received.
   void BecomePeerOf(Endpoint& endpoint, uint8_t flags = 0) {
     Say(EncodeGreeting(GreetingKind::kConnect, 16, "", flags));
     HAWSER_UNTIL(world_, !world_.requests().requests.empty());

@@ -14,7 +14,7 @@
 #include "hawser/transport/connection.h"
 #include "hawser/transport/message.h"
 
-// Who stands at the two ends of a connection in a test: each writes down what it was told.
+// The two ends of a connection in a test: each records its callbacks.
 namespace hawser::transport {
 
 class RecordingObserver final : public ConnectionObserver {
@@ -107,7 +107,7 @@ class PendingCall final : public ResponseHandler {
   Proxy* proxy_ = nullptr;
 };
 
-// The side that answers: by `answer`, or, where that is not set, when the test says so.
+// The side that answers: with `answer` or, if that is not set, when the test tells it to.
 class RecordingServer final : public RequestHandler {
  public:
   struct Request {

@@ -12,7 +12,7 @@
 
 namespace hawser::transport {
 
-// A fabric whose large registrations take as long, or fail, as a test says.
+// A fabric whose large registrations wait, or fail, when a test tells them to.
 // Thread:   any.
 class GatedFabric final : public fabric::Fabric {
  public:

@@ -17,25 +17,26 @@
 
 namespace hawser::transport {
 
-// A peer that says whatever a test wants: a queue pair of the TCP fabric, with nothing of transport/ above
-// it. Moved on by the turns of its World.
+// A peer that sends whatever a test wants: a queue pair of the TCP fabric, with nothing of transport/ above
+// it. The turns of its World drive it.
 class HostilePeer final : fabric::ConnectionHandler, fabric::ListenHandler {
  public:
   explicit HostilePeer(World& world, uint32_t read_depth = 16);
   ~HostilePeer();
 
-  // What an honest peer would say.
+  // The handshake of an honest peer.
   static Handshake Hello(Role role = Role::kForward);
 
   // As the side that dials.
   void Dial(const SocketAddress& address, absl::string_view private_data);
-  // As the side that listens: accepts the first that comes with `private_data`, unless that is absent.
+  // As the side that listens: accepts the first connection, with `private_data`; absent: does not accept it.
   SocketAddress Listen(std::optional<std::string> private_data);
   void Accept(absl::string_view private_data);
 
   // Sends; in as many buffers as there are messages.
   void Send(absl::string_view message);
-  // Lets the other side READ so many bytes of this one's memory; what an honest table would say of it.
+  // Lets the other side READ this many bytes of this one's memory. Returns the entry of an honest table for
+  // it.
   TableEntry Grant(uint32_t size_bytes);
   // Sends ahead as many bytes as `entry` says, of the front of what may be READ, under the address and rkey
   // that it says (fabric::Opcode::kPush).
@@ -43,7 +44,7 @@ class HostilePeer final : fabric::ConnectionHandler, fabric::ListenHandler {
   bool can_push() const { return queue_pair_->push_bytes_max() != 0; }
   uint8_t* readable();
   void Disconnect();
-  // No receives are posted from now on for what comes.
+  // Posts no more receives from now on.
   void StopReceiving() { receiving_ = false; }
 
   bool established() const { return established_; }

@@ -13,7 +13,7 @@
 
 namespace hawser::transport {
 
-// A hostile peer, whom it attacks, and honest ones beside it that must not notice.
+// A hostile peer, the side that it attacks, and honest peers that the attack must not affect.
 class HostileTest : public ::testing::Test {
  protected:
   HostileTest() { honest_.EchoAll(); }
@@ -78,7 +78,7 @@ class HostileTest : public ::testing::Test {
     });
   }
 
-  // The connection has ended for this reason, which names the peer; the other side has noticed.
+  // The connection has ended for this reason, which names the peer, and the other side has detected it.
   void ExpectClosed(absl::StatusCode code, const std::string& what) {
     ASSERT_TRUE(world.RunUntil([&] { return observer.closings == 1; })) << "it goes on";
     EXPECT_EQ(observer.closed->code(), code) << *observer.closed;

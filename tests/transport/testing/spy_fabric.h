@@ -12,7 +12,7 @@
 
 namespace hawser::transport {
 
-// A fabric that counts what is asked of another, and can keep back its news.
+// A fabric that counts the operations on another one, and can hold back its completions.
 // Thread:   as the other, but for one completion queue only.
 class SpyFabric final : public fabric::Fabric {
  public:
@@ -49,20 +49,20 @@ class SpyFabric final : public fabric::Fabric {
   size_t queue_pairs() const { return counts_.size(); }
   uint64_t registrations() const { return registrations_; }
 
-  // Good completions of SENDs come no more, as if the peer's NIC did not acknowledge them; until false is
-  // said, or the queue pair is in error.
+  // Holds back the good completions of SENDs, as if the peer's NIC did not acknowledge them, until this is
+  // called with false or the queue pair is in error.
   void KeepBackSendCompletions(bool keep) { KeepBack(keep, fabric::Opcode::kSend); }
-  // READs do not complete, nor what was posted after them, likewise.
+  // Likewise: READs, and what was posted after them.
   void KeepBackReadCompletions(bool keep) { KeepBack(keep, fabric::Opcode::kRead); }
-  // Revocations take their time, likewise.
+  // Likewise: revocations.
   void KeepBackRevocations(bool keep) { KeepBack(keep, fabric::Opcode::kRevoke); }
 
   // Nothing more can be posted to the send queues.
   void FailPosts(bool fail) { fail_posts_ = fail; }
-  // Nothing comes back flushed, as from a device or a driver that is stuck, until false is said. What was
-  // kept back of a queue pair is dropped when that is destroyed.
+  // Holds back flushed completions, as a stuck device or driver does, until this is called with false. What
+  // was held back of a queue pair is dropped when the queue pair is destroyed.
   void KeepBackFlushes(bool keep) { keep_back_flushes_ = keep; }
-  // Queue pairs that were not destroyed.
+  // Queue pairs that have not been destroyed.
   size_t live_queue_pairs() const { return live_.size(); }
 
   // What queue pairs guess of their peers. At first: not at all on this core.

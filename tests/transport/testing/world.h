@@ -69,7 +69,7 @@ class Link {
   ~Link();
   Link(const Link&) = delete;
 
-  // Sends; `call` hears of the end.
+  // Sends; `call` is notified of its end.
   absl::Status Send(PendingCall& call, OutgoingMessagePtr request,
                     absl::Duration timeout = absl::InfiniteDuration());
   absl::Status Send(PendingCall& call, size_t body_bytes, absl::Duration timeout = absl::InfiniteDuration()) {
@@ -107,7 +107,7 @@ class Link {
   std::deque<PendingCall::Proxy> proxies_;
 };
 
-// A listener of a side: what comes is written down, or accepted.
+// A listener of a side: it records each connection request, or accepts it.
 class TestListener final : public Acceptor::Handler {
  public:
   TestListener(World& world, World::Side& side);
