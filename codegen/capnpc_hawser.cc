@@ -23,7 +23,7 @@ namespace hawser::codegen {
 namespace {
 
 bool Write(const std::string& path, const std::string& text) {
-  std::error_code ignored;  // The open that follows says it.
+  std::error_code ignored;  // The open that follows reports it.
   std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, ignored);
   std::ofstream file(path, std::ios::binary);

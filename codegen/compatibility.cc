@@ -123,7 +123,7 @@ class Comparison {
 
   void CompareIds(Node::Reader released, Node::Reader next) {
     const uint64_t was = released.getId(), is = next.getId();
-    // A type that states no id has another one when what is around it has. That is said already.
+    // The id of a type that states none changes with that of its scope, which has been reported already.
     if (was == is || released.getScopeId() != next.getScopeId()) return;
     Add(next,
         {{},

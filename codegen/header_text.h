@@ -7,7 +7,7 @@
 
 namespace hawser::codegen {
 
-// foo.rpc.h: what someone opens to learn what they can call, and what they have to implement.
+// foo.rpc.h: the file that a user opens to learn what can be called, and what must be implemented.
 std::string HeaderText(const FileModel& file);
 
 }  // namespace hawser::codegen

@@ -7,8 +7,7 @@
 
 #include "hawser/codegen/nodes.h"
 
-// What the emitters need to know of one schema file: names that are ready to be written, decisions that are
-// made.
+// What the emitters need to know about one schema file: names ready to be written, and every decision made.
 namespace hawser::codegen {
 
 struct MethodModel {

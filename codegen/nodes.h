@@ -14,7 +14,7 @@ namespace hawser::codegen {
 using capnp::schema::CodeGeneratorRequest;
 using capnp::schema::Node;
 
-// Everything that the schema compiler told us, by id: files, types, and the comments on them.
+// Everything that the schema compiler passes on, by id: files, types, and the comments on them.
 // Lifetime: reads the request in place, which has to outlive it.
 class Nodes {
  public:
