@@ -157,7 +157,10 @@ TEST_F(CreditsTest, AFreshConnectionHoldsFourReceivesAndMaySendTwoRequests) {
   std::vector<PendingCall> calls(3);
   EXPECT_TRUE(link.Send(calls[0], 64).ok());
   EXPECT_TRUE(link.Send(calls[1], 64).ok());
-  EXPECT_CODE(link.Send(calls[2], 64), kResourceExhausted);
+  world_.OnClient([&] {
+    OutgoingMessagePtr request = NewMessage(world_.client.messages(), 64);
+    EXPECT_CODE(link.client_end->SendRequest(request, kNever, calls[2]).status(), kResourceExhausted);
+  });
   EXPECT_THAT(link.client_end->DescribeSlots(), HasSubstr("credits for 2"));
 }
 

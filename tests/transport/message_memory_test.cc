@@ -208,6 +208,7 @@ TEST(MemoryTest, ARequestThatWasNotBuiltInRegisteredMemoryIsRefused) {
 TEST(MemoryTest, TheRingIsFilledAgainWhenThereIsMemory) {
   World world({}, PoolOf(8 * kMiB));
   world.server.fabric->LetSendsWait(false);
+  world.client.fabric->OfferNoCredits();
   Link link(world, {.slots = 4});
   Hoard hoard(world.server.buffers(), 4096);
   // The server keeps what it gets, so each request takes a buffer out of the ring; honest callers meet no

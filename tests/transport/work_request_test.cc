@@ -25,6 +25,7 @@ TEST(WorkRequestTest, OneSmallSendInSixteenIsSignaled) {
 
 TEST(WorkRequestTest, WhatOneTurnGivesRiseToIsPostedAsOneChain) {
   World world;
+  world.client.fabric->OfferNoCredits();
   Link link(world);
   link.EchoAll();
   std::vector<PendingCall> calls(20);
@@ -39,6 +40,7 @@ TEST(WorkRequestTest, AnswersInALongTurnArePostedEarlyUnlessThePeerWaitsForThisC
   for (const bool share : {false, true}) {
     SCOPED_TRACE(share);
     World world;
+    world.client.fabric->OfferNoCredits();
     world.server.fabric->LetSendsWait(false);  // All requests are there in the first turn.
     Link link(world, {.slots = 64});
     link.EchoAll();
@@ -55,6 +57,7 @@ TEST(WorkRequestTest, AnswersInALongTurnArePostedEarlyUnlessThePeerWaitsForThisC
 
 TEST(WorkRequestTest, APostedReceiveWaitsForEverythingThatThePeerMaySend) {
   World world;
+  world.client.fabric->OfferNoCredits();
   world.server.fabric->LetSendsWait(false);
   Link link(world, {.slots = 8});
   link.EchoAll();

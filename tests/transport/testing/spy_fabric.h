@@ -75,7 +75,9 @@ class SpyFabric final : public fabric::Fabric {
   void LimitGrants(int64_t grants_max) { grants_max_ = grants_max; }
 
   absl::string_view scheme() const override { return real_->scheme(); }
-  bool sends_can_wait() const override { return sends_may_wait_ && real_->sends_can_wait(); }
+  bool sends_can_wait() const override { return no_credits_ || (sends_may_wait_ && real_->sends_can_wait()); }
+  // Of a client: its connections do not offer credits (kFeatureCredits), so each slot has its receive.
+  void OfferNoCredits() { no_credits_ = true; }
   // Of queue pairs that are still to be created. Without: each slot has its receive at any time, as with
   // verbs.
   void LetSendsWait(bool let) { sends_may_wait_ = let; }
@@ -115,6 +117,7 @@ class SpyFabric final : public fabric::Fabric {
   bool peers_share_core_ = false;
   bool pushes_ = false;
   bool sends_may_wait_ = true;
+  bool no_credits_ = false;
   std::optional<int> numa_node_;
   int64_t grants_max_ = INT64_MAX;
 };

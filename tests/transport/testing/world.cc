@@ -105,6 +105,12 @@ Link::~Link() {
 }
 
 absl::Status Link::Send(PendingCall& call, OutgoingMessagePtr request, absl::Duration timeout) {
+  // Where SENDs cannot wait, a connection has few credits at first; more come by themselves.
+  if (client_observer.losses == 0 && client_end->state() == Connection::State::kReady &&
+      client_end->exchanges_in_flight() < client_end->agreed().slots) {
+    world.RunUntil([&] { return client_observer.losses != 0 || client_end->CanSend(); });
+    if (client_observer.losses != 0) return *client_observer.lost;
+  }
   absl::Status result;
   proxies_.emplace_back(call);
   world.OnClient([&] {

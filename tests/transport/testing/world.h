@@ -69,7 +69,7 @@ class Link {
   ~Link();
   Link(const Link&) = delete;
 
-  // Sends; `call` is notified of its end.
+  // Sends. If it must wait for credits, runs turns until it has them. `call` is notified of its end.
   absl::Status Send(PendingCall& call, OutgoingMessagePtr request,
                     absl::Duration timeout = absl::InfiniteDuration());
   absl::Status Send(PendingCall& call, size_t body_bytes, absl::Duration timeout = absl::InfiniteDuration()) {
