@@ -457,7 +457,8 @@ void Connection::NoteLoss(const absl::Status& why) {
   if (closed_here_ || !carries_traffic() || (accepted_ && ViolationOf(why).has_value())) return;
   const uint32_t calls = exchanges_in_flight();
   const bool is_missed = !accepted_ && state_ == State::kReady;
-  if (calls == 0 && control_.waiting_since_ns() == kNever && !is_missed) return;
+  const bool is_asked = control_.waiting_since_ns() != kNever && !control_.only_tells();
+  if (calls == 0 && !is_asked && !is_missed) return;
   loss_ = absl::StrCat("the connection ", accepted_ ? "of " : "to ", peer_, " was lost with ", calls,
                        " calls under way");
 }
@@ -626,6 +627,7 @@ void Connection::Flush() {
   if (state_ < State::kFlushing && state_ != State::kConnecting && !seen_flushed_.ok()) Fail(seen_flushed_);
   if (state_ < State::kFlushing) {
     // Messages of this turn have told them already; without one the requester could wait for slow handlers.
+    if (responder_ != nullptr) responder_->credits().GiveWhatIsPosted();
     if (HasCreditsToTell()) control_.TellCredits();
     // Receives first: what we send now may be answered at once. Before the observer has heard that we are
     // ready, what arrives is kept, so the ring bounds it.

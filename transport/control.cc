@@ -69,6 +69,7 @@ void Control::Pump() {
   // Any other message tells them as well.
   const bool tells = std::exchange(tells_credits_, false) && source_.HasCreditsToTell();
   if (header.entries == 0 && !tells) return;
+  only_tells_ = header.entries == 0;
   header.generation = ++generation_;
   header.credits = source_.TellCredits();
   EncodeHeader(header, out);

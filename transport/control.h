@@ -58,6 +58,8 @@ class Control {
 
   // When the exchange in flight was sent; kNever if none is.
   int64_t waiting_since_ns() const { return waiting_since_ns_; }
+  // It has no operation: it was sent to tell credits, whatever the peer is doing.
+  bool only_tells() const { return only_tells_; }
 
  private:
   Port& port_;
@@ -69,6 +71,7 @@ class Control {
   bool ping_ = false;
   bool going_away_ = false;
   bool tells_credits_ = false;
+  bool only_tells_ = false;  // Of the exchange in flight.
   int64_t waiting_since_ns_;
 };
 

@@ -25,12 +25,16 @@ absl::Status CreditGiver::Refused(uint16_t in_flight, uint32_t unanswered) const
 }
 
 // Twice as many each time, so that a burst has all its credits after as many round trips as there are
-// doublings. If the pool has no memory, the next request that uses up the credits asks again.
+// doublings. If the pool has no memory, the ring waits for it, and so do they: the peer, which has no credit
+// left, cannot ask again.
 void CreditGiver::GiveMore() {
-  const uint32_t limit = std::min(2 * limit_, slots_);
-  if (!ring_.Allow(limit)) return;
-  given_ = static_cast<uint16_t>(given_ + limit - limit_);
-  limit_ = limit;
+  wanted_ = std::min(2 * limit_, slots_);
+  if (ring_.Allow(wanted_)) Give();
+}
+
+void CreditGiver::Give() {
+  given_ = static_cast<uint16_t>(given_ + wanted_ - limit_);
+  limit_ = wanted_;
 }
 
 absl::Status CreditGiver::OnReturn(uint32_t unanswered) {
@@ -39,7 +43,9 @@ absl::Status CreditGiver::OnReturn(uint32_t unanswered) {
     return absl::DataLossError(absl::StrCat("returned a credit of ", limit_, " with ", unanswered,
                                             " requests unanswered; it keeps ", FirstCredits(slots_)));
   }
-  ring_.Allow(--limit_);
+  // A peer that returns credits needs no more of them.
+  wanted_ = --limit_;
+  ring_.Allow(limit_);
   return absl::OkStatus();
 }
 

@@ -36,11 +36,14 @@ class CreditGiver {
         slots_(slots),
         agreed_(agreed),
         limit_(agreed ? FirstCredits(slots) : slots),
+        wanted_(limit_),
         given_(agreed ? static_cast<uint16_t>(limit_) : uint16_t{0}),
         told_(given_) {}
 
   // Requests that the peer may have in flight now.
   uint32_t limit() const { return limit_; }
+
+  bool agreed() const { return agreed_; }
 
   // Header::credits of every message to the peer, which is told by it once that is queued.
   uint16_t given() const { return given_; }
@@ -56,8 +59,12 @@ class CreditGiver {
     if (in_flight == 0 || std::max<uint32_t>(in_flight, unanswered) > limit_ || !agreed_) [[unlikely]] {
       return Refused(in_flight, unanswered);
     }
-    if (in_flight == limit_ && limit_ < slots_) GiveMore();
+    if (in_flight == limit_ && wanted_ == limit_ && limit_ < slots_) GiveMore();
     return absl::OkStatus();
+  }
+  // At the end of a turn: if more were wanted, and there is memory meanwhile, they are given.
+  void GiveWhatIsPosted() {
+    if (wanted_ != limit_ && ring_.has_allowed()) Give();
   }
   // A return came; errors as above.
   absl::Status OnReturn(uint32_t unanswered);
@@ -65,13 +72,16 @@ class CreditGiver {
  private:
   absl::Status Refused(uint16_t in_flight, uint32_t unanswered) const;
   void GiveMore();
+  // The receives for wanted_ are posted.
+  void Give();
 
   ReceiveRing& ring_;
   const uint32_t slots_;
   const bool agreed_;
   uint32_t limit_;
-  uint16_t given_;  // Ever, modulo 2^16.
-  uint16_t told_;   // To the peer.
+  uint32_t wanted_;  // More than limit_: receives for so many wait for memory.
+  uint16_t given_;   // Ever, modulo 2^16.
+  uint16_t told_;    // To the peer.
 };
 
 // At the side that sends requests.

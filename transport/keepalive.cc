@@ -50,8 +50,9 @@ void Keepalive::OnControlAck() {
 
 int64_t Keepalive::SilentUntilNs() const {
   // An early ping does not shorten the peer's time, unless the peer has never sent anything: such a peer
-  // holds our memory for nothing.
-  const bool at_once = source_.heard() || source_.awaits_first_message();
+  // holds our memory for nothing. Nor does a control request that only tells credits: it may be sent at any
+  // time, however lately the peer was heard.
+  const bool at_once = (source_.heard() && !control_.only_tells()) || source_.awaits_first_message();
   const int64_t last_ns =
       at_once ? last_receive_ns_ : After(last_receive_ns_, port_.options().keepalive_interval);
   return After(std::max({last_ns, control_.waiting_since_ns(), quiet_since_ns_}),

@@ -64,15 +64,11 @@ void ReceiveRing::WantAllowed(uint32_t spare) {
 }
 
 bool ReceiveRing::Allow(uint32_t requests) {
-  if (requests > allowed_ && waits_for_memory()) return false;
-  const uint32_t before = std::exchange(allowed_, requests);
+  allowed_ = requests;
   WantAllowed(spare_);
-  if (requests <= before) return true;
   Shortage why;
-  if (Refill(why)) return true;
-  allowed_ = before;
-  WantAllowed(spare_);
-  return false;
+  if (!has_allowed() && !waits_for_memory() && !Refill(why)) RefillLater();
+  return has_allowed();
 }
 
 void ReceiveRing::Grow(uint32_t control_messages) {

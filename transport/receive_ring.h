@@ -49,10 +49,12 @@ class ReceiveRing final : public MemoryQueue::Waiter {
   // not grow for them. False: the pool has no memory now (see Connection::Flush()). A failed post fails the
   // connection.
   bool Refill(uint32_t may_come, uint32_t control_messages);
-  // kCredits: the peer may have so many requests in flight from now on, at most the slots; FirstCredits() at
-  // first. If these are more than before, their receives are posted now. False: the pool has no memory now,
-  // and all is as before. A failed post fails the connection.
+  // kCredits: wants receives for so many requests of the peer, at most the slots; FirstCredits() at first.
+  // Posts what is missing now. False: there is no memory now. It posts them once there is, and then marks the
+  // connection for a flush. A failed post fails the connection.
   bool Allow(uint32_t requests);
+  // They are posted.
+  bool has_allowed() const { return posted() >= posted_min_; }
   // Refills it when the pool has memory, and then marks the connection for a flush.
   void RefillLater();
 
@@ -62,8 +64,8 @@ class ReceiveRing final : public MemoryQueue::Waiter {
   // The queue pair is no more: none is posted.
   void Abandon();
 
-  // Something is about to be READ, which takes memory: from the next refill until OnIdle() the ring has as many
-  // as kPromised. False: it had.
+  // Something is about to be READ, which takes memory: from the next refill until OnIdle() the ring has as
+  // many as kPromised. False: it had.
   bool Promise();
   // Nothing is under way. If there was next to nothing since the last call, withdraws what an idle connection
   // does not need, as far as the fabric can.

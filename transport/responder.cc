@@ -54,7 +54,7 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
                                                      header.slot, ", expected was ", slot.generation + 1));
   }
   if (const absl::Status status = credits_.OnRequest(header.credits, unanswered_ + 1); !status.ok()) {
-    return port_.Fail(Violation::kLimit, status.message(), status.code());
+    return port_.Fail(ViolationOfCredits(), status.message(), status.code());
   }
   if (!port_.carries_traffic()) return;  // The receives for more could not be posted.
   // A new request says that the slot's last response has arrived and was READ.
@@ -160,7 +160,7 @@ HeldByHost Responder::DetachRequestMemory(ExchangeId id) {
 
 void Responder::OnReturn() {
   if (const absl::Status status = credits_.OnReturn(unanswered_); !status.ok()) {
-    port_.Fail(Violation::kLimit, status.message(), status.code());
+    port_.Fail(ViolationOfCredits(), status.message(), status.code());
   }
 }
 

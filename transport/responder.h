@@ -59,6 +59,8 @@ class Responder final : Inbound::Owner {
     absl::Status why_stopped;      // kStopping.
   };
 
+  // What a peer that credits_ refuses has done.
+  Violation ViolationOfCredits() const { return credits_.agreed() ? Violation::kLimit : Violation::kMessage; }
   ExchangeId IdOf(const Slot& slot) const { return {slot.number, slot.generation}; }
   void Move(Slot& slot, Event event);
   void Run(Slot& slot, Event how, IncomingMessagePtr request);

@@ -83,6 +83,19 @@ TEST_F(HostileCreditTest, AReturnOfACreditInUseEndsTheConnection) {
   ExpectDataLoss("returned a credit of 4 with 4 requests unanswered");
 }
 
+// An honest peer may be held by a callback just then: it has the interval and the timeout, as always.
+TEST_F(HostileCreditTest, TellingCreditsDoesNotShortenThePatienceWithASilentPeer) {
+  AttackServer({.slots = 4, .keepalive_interval = absl::Seconds(4), .keepalive_timeout = absl::Seconds(2)});
+  for (uint16_t slot = 0; slot < 2; ++slot) {
+    peer.Send(With(RawRequest(slot, 1), static_cast<uint16_t>(slot + 1)));
+  }
+  ASSERT_TRUE(world.RunUntil([&] { return server.request_count == 2; }));
+  world.Pass(absl::Milliseconds(5500), absl::Milliseconds(20));
+  ExpectOpen();
+  world.Pass(absl::Seconds(2), absl::Milliseconds(20));
+  EXPECT_EQ(observer.closings, 1);
+}
+
 // The most that a lie gets is what each peer without the feature has.
 TEST_F(HostileCreditTest, CreditsThatGoUpAndDownForEverHoldNoMoreThanTheSlots) {
   AttackServer();

@@ -224,6 +224,7 @@ TEST(MemoryTest, TheRingIsFilledAgainWhenThereIsMemory) {
 
 TEST(MemoryTest, AConnectionThatCannotReceiveForLongEndsWithTheReason) {
   World world({}, PoolOf(8 * kMiB));
+  world.client.fabric->OfferNoCredits();
   world.server.fabric->LetSendsWait(false);
   Link link(world, {.slots = 4});
   std::vector<OutgoingMessagePtr> answers;
@@ -249,6 +250,7 @@ TEST(MemoryTest, AConnectionThatCannotReceiveForLongEndsWithTheReason) {
 
 TEST(MemoryTest, AnAnswerThatAReceiveIsMissingForWaitsForMemory) {
   World world({}, PoolOf(8 * kMiB));
+  world.client.fabric->OfferNoCredits();
   world.server.fabric->LetSendsWait(false);
   Link link(world, {.slots = 4});
   std::vector<OutgoingMessagePtr> answers;
