@@ -14,10 +14,6 @@ namespace {
 // times out: a tenth of its time before, but no longer than this.
 constexpr int64_t kRefusalMaxNs = 50'000'000;
 
-bool IsUnanswered(ResponderSlot::State state) {
-  return state != ResponderSlot::State::kFree && state != ResponderSlot::State::kGranted;
-}
-
 }  // namespace
 
 Responder::Responder(const ExchangeParts& parts, uint32_t slots, bool with_credits, ReceiveRing& ring,
@@ -35,7 +31,6 @@ void Responder::Move(Slot& slot, Event event) {
     return absl::StrCat("slot ", slot.number, " of ", slots_.size(), ", connection to ", port_.peer(), ",");
   });
   in_flight_ += (next != State::kFree) - (slot.state != State::kFree);
-  unanswered_ += IsUnanswered(next) - IsUnanswered(slot.state);
   slot.state = next;
 }
 
@@ -53,7 +48,7 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
     return port_.Fail(Violation::kSlot, absl::StrCat("sent generation ", header.generation, " of slot ",
                                                      header.slot, ", expected was ", slot.generation + 1));
   }
-  if (const absl::Status status = credits_.OnRequest(header.credits, unanswered_ + 1); !status.ok()) {
+  if (const absl::Status status = credits_.OnRequest(header.credits, unanswered() + 1); !status.ok()) {
     return port_.Fail(ViolationOfCredits(), status.message(), status.code());
   }
   if (!port_.carries_traffic()) return;  // The receives for more could not be posted.
@@ -144,6 +139,7 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   } else {
     slot.response = posted;
     Move(slot, Event::kGrant);
+    ++granted_;
     port_.OnBulk();
   }
   return absl::OkStatus();
@@ -159,7 +155,7 @@ HeldByHost Responder::DetachRequestMemory(ExchangeId id) {
 }
 
 void Responder::OnReturn() {
-  if (const absl::Status status = credits_.OnReturn(unanswered_); !status.ok()) {
+  if (const absl::Status status = credits_.OnReturn(unanswered()); !status.ok()) {
     port_.Fail(ViolationOfCredits(), status.message(), status.code());
   }
 }
@@ -168,6 +164,7 @@ void Responder::EndResponse(Slot& slot) {
   if (slot.state != State::kGranted) return;
   std::exchange(slot.response, nullptr)->Release();
   Move(slot, Event::kRelease);
+  --granted_;
 }
 
 void Responder::Cancel(Slot& slot, const absl::Status& why) {

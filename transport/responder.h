@@ -28,7 +28,7 @@ class Responder final : Inbound::Owner {
   // Requests not answered yet, and large answers that the peer has not READ yet.
   uint32_t in_flight() const { return in_flight_; }
   // Requests that an honest peer may still send after all our responses.
-  uint32_t requests_that_may_come() const { return credits_.limit() - unanswered_; }
+  uint32_t requests_that_may_come() const { return credits_.limit() - unanswered(); }
   CreditGiver& credits() { return credits_; }
   // A Kind::kReturn came.
   void OnReturn();
@@ -62,6 +62,7 @@ class Responder final : Inbound::Owner {
   // What a peer that credits_ refuses has done.
   Violation ViolationOfCredits() const { return credits_.agreed() ? Violation::kLimit : Violation::kMessage; }
   ExchangeId IdOf(const Slot& slot) const { return {slot.number, slot.generation}; }
+  uint32_t unanswered() const { return in_flight_ - granted_; }
   void Move(Slot& slot, Event event);
   void Run(Slot& slot, Event how, IncomingMessagePtr request);
   void Refuse(Slot& slot, const absl::Status& why);
@@ -80,7 +81,7 @@ class Responder final : Inbound::Owner {
   SlotTable<Slot> slots_;
   CreditGiver credits_;
   uint32_t in_flight_ = 0;
-  uint32_t unanswered_ = 0;  // Requests, of in_flight_.
+  uint32_t granted_ = 0;  // Of these: answered, with a response that the peer may READ (kGranted).
   Timer deadline_timer_;
 };
 

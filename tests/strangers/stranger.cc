@@ -81,6 +81,7 @@ void Stranger::OnMessage(const transport::Header& header, absl::Span<const trans
       OnControlAnswer();
       break;
     case transport::Kind::kRequest:
+    case transport::Kind::kReturn:
       break;
   }
 }
