@@ -57,11 +57,11 @@ mutation 'receives are posted again when there are none' transport/connection.cc
 mutation 'fewer receives wait than messages may come' transport/receive_ring.h \
   'may_come : posted_min_);' 'may_come : posted_min_) - std::min(posted(), 4u);'
 mutation 'credits are given before their receives are posted' transport/credits.cc \
-  'if (!ring_.Allow(limit)) return;' ''
+  'if (ring_.Allow(wanted_)) Give();' 'Give();'
 mutation 'credits that are not used are never returned' transport/requester.cc \
   'count > 0; --count) control_.ReturnCredit();' 'count > UINT32_MAX - 1; --count) control_.ReturnCredit();'
 mutation 'a return is posted again' transport/credits.cc \
-  'ring_.Allow(--limit_);' '--limit_;'
+  '  ring_.Allow(limit_);' ''
 mutation 'a large answer is never released' transport/requester.cc \
   '  OweRelease(slot);
   Deliver(slot, Event::kRead' '  Deliver(slot, Event::kRead'
