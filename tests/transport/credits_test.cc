@@ -232,15 +232,13 @@ TEST_F(CreditsTest, PingsAloneChangeNothing) {
 }
 
 TEST_F(CreditsTest, APeerThatKnowsNoCreditsHasAReceiveForEachSlot) {
-  world_.client.fabric->LetSendsWait(true);  // It then does not offer the feature.
-  if (world_.client.fabric->sends_can_wait()) {
-    Link link(world_, Options());
-    EXPECT_GT(link.server_counts().receives_posted, kSlots);
-    std::vector<PendingCall> calls(kSlots);
-    for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 64).ok());
-    ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == kSlots; }));
-    AnswerAll(link, calls);
-  }
+  world_.client.fabric->OfferNoCredits();
+  Link link(world_, Options());
+  EXPECT_GT(link.server_counts().receives_posted, kSlots);
+  std::vector<PendingCall> calls(kSlots);
+  for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 64).ok());
+  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == kSlots; }));
+  AnswerAll(link, calls);
 }
 
 class CreditsWithoutMemoryTest : public CreditsTest {
@@ -325,8 +323,7 @@ TEST_F(ReverseCreditsTest, WithoutItThereIsAReceiveForEachSlot) {
 
 // It has not posted the receives that such a peer may use.
 TEST_F(ReverseCreditsTest, AnAcceptWithoutTheOfferedFeatureIsRefused) {
-  world_.server.fabric->LetSendsWait(true);
-  if (!world_.server.fabric->sends_can_wait()) GTEST_SKIP() << "this fabric always agrees";
+  world_.server.fabric->OfferNoCredits();
   Connect(kFeatureCredits);
   ASSERT_TRUE(world_.RunUntil([&] { return dialing_.closings == 1 && accepting_.closings == 1; }));
   EXPECT_CODE(*dialing_.closed, kFailedPrecondition);

@@ -76,7 +76,8 @@ class SpyFabric final : public fabric::Fabric {
 
   absl::string_view scheme() const override { return real_->scheme(); }
   bool sends_can_wait() const override { return no_credits_ || (sends_may_wait_ && real_->sends_can_wait()); }
-  // Of a client: its connections do not offer credits (kFeatureCredits), so each slot has its receive.
+  // For the side that sends requests: it neither offers nor accepts credits (kFeatureCredits), so each slot
+  // has its receive.
   void OfferNoCredits() { no_credits_ = true; }
   // Of queue pairs that are still to be created. Without: each slot has its receive at any time, as with
   // verbs.
