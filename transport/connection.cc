@@ -381,7 +381,7 @@ void Connection::Fail(const absl::Status& why) {
 
 void Connection::OnExchangeEnded() {
   if (state_ == State::kDraining) poller_.MarkForFlush(this);
-  if (requester_ != nullptr && state_ == State::kReady) observer_.OnSlotFree();
+  if (requester_ != nullptr) OnCredits();
 }
 
 void Connection::OnCredits() {
@@ -628,7 +628,7 @@ void Connection::Flush() {
   if (state_ < State::kFlushing) {
     // Messages of this turn have told them already; without one the requester could wait for slow handlers.
     if (responder_ != nullptr) responder_->credits().GiveWhatIsPosted();
-    if (HasCreditsToTell()) control_.TellCredits();
+    if (HasCreditsToTell()) control_.Pump();
     // Receives first: what we send now may be answered at once. Before the observer has heard that we are
     // ready, what arrives is kept, so the ring bounds it.
     const uint32_t answers = answers_that_may_come();

@@ -39,11 +39,6 @@ void Control::GoingAway() {
   Pump();
 }
 
-void Control::TellCredits() {
-  tells_credits_ = true;
-  Pump();
-}
-
 void Control::ReturnCredit() {
   sends_.PushSend(fabric::Sge{buffer_.data() + kReturnAt, kHeaderBytes, buffer_.lkey()}, nullptr);
 }
@@ -66,9 +61,7 @@ void Control::Pump() {
   // Any other operation is as good a sign of life.
   const bool pings = std::exchange(ping_, false);
   if (pings && header.entries == 0) add({ControlOp::Code::kPing});
-  // Any other message tells them as well.
-  const bool tells = std::exchange(tells_credits_, false) && source_.HasCreditsToTell();
-  if (header.entries == 0 && !tells) return;
+  if (header.entries == 0 && !source_.HasCreditsToTell()) return;
   only_tells_ = header.entries == 0;
   header.generation = ++generation_;
   header.credits = source_.TellCredits();

@@ -41,13 +41,10 @@ class Control {
 
   void Ping();
   void GoingAway();
-  // The peer does not know all its credits: sends them. While a control exchange is in flight, waits for its
-  // end, and another message may tell them before.
-  void TellCredits();
   // Sends a Kind::kReturn.
   void ReturnCredit();
-  // Sends the source's operations, and what was asked for above, unless a control exchange is in flight; then
-  // after that one.
+  // Sends the source's operations and credits, and what was asked for above, unless a control exchange is in
+  // flight; then after that one.
   void Pump();
 
   void OnControl(const ParsedMessage& message);
@@ -70,7 +67,6 @@ class Control {
   uint32_t peer_generation_ = 0;
   bool ping_ = false;
   bool going_away_ = false;
-  bool tells_credits_ = false;
   bool only_tells_ = false;  // Of the exchange in flight.
   int64_t waiting_since_ns_;
 };
