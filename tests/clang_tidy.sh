@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Finds what is used after it was moved from: tests/clang_tidy.sh [file...], with paths from Hawser's root. Without
-# a file it looks at every .cc outside tests/. Exit status 0 if it finds nothing. Leaves compile_commands.json in the
-# root.
+# a file it looks at every .cc outside tests/ that moves. Exit status 0 if it finds nothing. Leaves
+# compile_commands.json in the root.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -35,5 +35,5 @@ fi
 if (($#)); then
   printf '%s\0' "$@"
 else
-  git ls-files -z -- '*.cc' ':!:tests' ':!:third_party' ':!:examples/outside'
+  git grep -zl 'std::move' -- '*.cc' ':!:tests' ':!:third_party' ':!:examples/outside'
 fi | xargs -0 -n 4 -P "$(nproc)" "${tidy[@]}" -p . 2> >(grep -vE '^[0-9]+ warnings? generated' >&2)

@@ -33,7 +33,7 @@ mutation() {
   TEXT=$text REPLACEMENT=$replacement perl -0pi -e '
     my $count = s/\Q$ENV{TEXT}\E/$ENV{REPLACEMENT}/g;
     die "mutations.sh: the text is there " . ($count || 0) . " times in $ARGV\n" if $count != 1;' "$file"
-  if ! $bazel build -c opt "${options[@]}" "//tests/sim:$seeds" >"$log" 2>&1; then
+  if ! $bazel build "${options[@]}" "//tests/sim:$seeds" >"$log" 2>&1; then
     tail "$log" >&2
     exit 2
   fi
