@@ -1,6 +1,7 @@
 #include <capnp/message.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <fstream>
@@ -17,10 +18,15 @@
 namespace hawser {
 namespace {
 
+// Found from a workspace that uses Hawser, too, where a test begins in another folder.
+std::ifstream OpenPage() {
+  return std::ifstream(std::string(getenv("TEST_SRCDIR")) + "/hawser/rpc/PROTOCOL.md");
+}
+
 // The bytes of the page's first block of code. Each line: pairs of hexadecimal digits, then three spaces and
 // words.
 std::vector<uint8_t> BytesOnThePage() {
-  std::ifstream page("rpc/PROTOCOL.md");
+  std::ifstream page = OpenPage();
   std::vector<uint8_t> bytes;
   bool inside = false;
   for (std::string line; std::getline(page, line);) {
@@ -72,7 +78,7 @@ TEST(ProtocolExampleTest, ThePageShowsWhatItSays) {
 }
 
 TEST(ProtocolExampleTest, ThePageNamesEachReasonOfAViolation) {
-  std::ifstream page("rpc/PROTOCOL.md");
+  std::ifstream page = OpenPage();
   std::stringstream text;
   text << page.rdbuf();
   for (size_t i = 0; i < kViolationCount; ++i) {
