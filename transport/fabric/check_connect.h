@@ -5,8 +5,8 @@
 #include "absl/strings/string_view.h"
 #include "hawser/transport/fabric/fabric.h"
 
-// What every fabric asks of its callers before it asks the network. Each: OK, or an error that starts with
-// `what` ("connect to 10.0.0.1:7470").
+// The checks that every fabric makes before it uses the network. Each function returns OK, or an error that
+// starts with `what` ("connect to 10.0.0.1:7470").
 namespace hawser::fabric {
 
 // QueuePair::Connect(). InvalidArgument: `local` is bound to an address of the other family, or too much
@@ -17,8 +17,8 @@ absl::Status CheckConnect(absl::string_view what, bool idle, const SocketAddress
 // QueuePair::Accept(). InvalidArgument: too much private data; FailedPrecondition: not `idle`.
 absl::Status CheckAccept(absl::string_view what, bool idle, absl::string_view private_data);
 
-// QueuePair::Accept() of a request that a fabric of another kind has made: InvalidArgument. The request can
-// be rejected yet.
+// InvalidArgument: QueuePair::Accept() was given a request that another kind of fabric made. The caller can
+// still reject the request.
 absl::Status RequestOfAnotherFabric(const ConnectRequest& request);
 
 }  // namespace hawser::fabric

@@ -14,26 +14,28 @@
 #include "absl/types/span.h"
 #include "hawser/base/socket_address.h"
 
-// What a NIC does, in verbs terms: the seam between the code that ships (transport/, rpc/) and what carries
-// its bytes. Each word means what it means in verbs; where a fabric is not a NIC, it behaves as one would.
+// The interface of a NIC, in verbs terms. It separates transport/ and rpc/ from what carries their bytes.
+// Each word has the meaning that it has in verbs. A fabric that is not a NIC behaves like one.
 //
 // What every fabric promises (tests/transport/fabric/fabric_contract_*.cc run over all of them):
-//  - Completions of one send queue come in posting order. Nothing is promised across queues.
+//  - Completions of one send queue arrive in posting order. The order across queues is undefined.
 //  - A successful SEND completion means that the peer's receive queue took the message. The completion of a
-//    later signaled send also proves an unsignaled one and frees its place in the send queue.
-//  - A SEND that finds no posted receive is RNR. Retries are finite; then the requester gets kRnrRetryExceeded
-//    and its queue pair is in error. If the receiving side has set QueuePairOptions::sends_wait, the SEND
-//    waits instead.
+//    signaled send means that every unsignaled send before it succeeded, too, and frees their places in the
+//    send queue.
+//  - A SEND that finds no posted receive is RNR. Retries are finite; then the requester gets
+//    kRnrRetryExceeded and its queue pair is in error. If the receiving side has set
+//    QueuePairOptions::sends_wait, the SEND waits instead.
 //  - After an error every posted work request, send and receive, completes with kFlushed. If a completion's
 //    status is not kSuccess, only its wr_id, status and qp_num are defined.
 //  - A READ or WRITE outside what was granted, or with a revoked or foreign rkey, fails the *requester* with
 //    kRemoteAccessError, changes no memory, and puts both queue pairs in error.
 //  - A SEND posted after a READ may overtake it. Send from the READ's completion when the order matters.
 //  - A WRITE is visible to the peer's CPU once a later SEND on the same queue pair has been received.
-//  - Receives may complete before OnEstablished(). No handler is called after its queue pair was destroyed.
+//  - Receives may complete before OnEstablished(). A fabric calls no handler after its queue pair was
+//    destroyed.
 namespace hawser::fabric {
 
-// Most private data, in bytes, of each step of connecting (rdma_cm over InfiniBand and RoCE;
+// The most private data, in bytes, of each step of connecting (rdma_cm over InfiniBand and RoCE;
 // rdma_connect(3)). A fabric may pad it with zeros, so it carries its own length.
 inline constexpr size_t kConnectPrivateDataMax = 56;
 inline constexpr size_t kAcceptPrivateDataMax = 196;
@@ -47,11 +49,11 @@ inline constexpr size_t kSgeMax = 6;
 struct Sge {
   uint8_t* address = nullptr;
   uint32_t length = 0;  // Bytes, at least 1.
-  uint32_t lkey = 0;    // Of the MemoryRegion that the whole range lies in.
+  uint32_t lkey = 0;    // The lkey of the MemoryRegion that contains the whole range.
 };
 
-// kPush: sends ahead what the peer is about to READ, see QueuePair::push_bytes_max(). kRevoke: only in
-// completions, see QueuePair::Revoke().
+// kPush sends what the peer is about to READ, before it asks; see QueuePair::push_bytes_max(). kRevoke
+// appears only in completions; see QueuePair::Revoke().
 enum class Opcode : uint8_t { kSend, kRead, kWrite, kPush, kReceive, kRevoke };
 
 // One entry of the send queue.
@@ -60,11 +62,11 @@ struct SendWorkRequest {
   Opcode opcode = Opcode::kSend;  // kSend, kRead, kWrite or kPush.
   // Asks for a completion. A failed work request completes whether signaled or not.
   bool signaled = false;
-  // 1 to kSgeMax entries, at least 1 byte together. Copied by the post; the fabric owns the memory they name
-  // until this request, or a later signaled one, has completed.
+  // 1 to kSgeMax entries, at least 1 byte together. PostSend() copies them. The fabric owns the memory they
+  // name until this request, or a later signaled one, has completed.
   absl::Span<const Sge> sges;
-  // kRead and kWrite: where in the peer's memory, and the rkey that the peer's QueuePair::Grant() returned.
-  // kPush: as the peer would say in its READ.
+  // kRead and kWrite: the address in the peer's memory, and the rkey that the peer's QueuePair::Grant()
+  // returned. kPush: the same values that the peer would use in its READ.
   uint64_t remote_address = 0;
   uint32_t rkey = 0;
 };
@@ -75,7 +77,7 @@ struct ReceiveWorkRequest {
   Sge buffer;
 };
 
-// ibv_wc_status, without what no fabric of ours can produce.
+// ibv_wc_status, without the values that our fabrics never produce.
 enum class CompletionStatus : uint8_t {
   kSuccess,
   kLocalError,              // Our own memory, request or receive was wrong: IBV_WC_LOC_*_ERR.
@@ -87,8 +89,8 @@ enum class CompletionStatus : uint8_t {
   kFlushed,                 // IBV_WC_WR_FLUSH_ERR: an earlier error, or Disconnect(), ended the queue pair.
 };
 
-// "IBV_WC_REM_ACCESS_ERR (the peer refused the address or rkey of a READ or WRITE)": its name, and what it
-// means.
+// Its name and its meaning: "IBV_WC_REM_ACCESS_ERR (the peer refused the address or rkey of a READ or
+// WRITE)".
 absl::string_view Describe(CompletionStatus status);
 
 struct Completion {
@@ -110,21 +112,22 @@ class MemoryRegion {
 // CLOCK_MONOTONIC, in nanoseconds.
 int64_t MonotonicNs();
 
-// The completions of all queue pairs that were created on it, and those pairs' connection events (with verbs:
-// an ibv_cq, its ibv_comp_channel and an rdma_event_channel).
+// Collects the completions of all queue pairs that were created on it, and their connection events (with
+// verbs: an ibv_cq, its ibv_comp_channel and an rdma_event_channel).
 // Thread:   belongs to one thread at a time, except Wake(). Every handler is called from inside Poll().
 class CompletionQueue {
  public:
   virtual ~CompletionQueue() = default;
 
-  // Moves the fabric on and collects up to `completions.size()` completions; returns how many. Never blocks.
-  // Calls the handlers of connections and listeners that have events. If more completions wait than there is
-  // room for, it may do nothing else. With no room at all, it polls connections and listeners.
+  // Makes progress and collects up to `completions.size()` completions; returns how many. Never blocks. Calls
+  // the handlers of connections and listeners that have events. If more completions wait than there is room
+  // for, it may do nothing else. With no room at all, it polls connections and listeners.
   virtual size_t Poll(absl::Span<Completion> completions) = 0;
 
-  // Arms, polls once more inside, and sleeps until Poll() may have something to do, Wake() was called since
-  // the last wait, or CLOCK_MONOTONIC reaches `when_ns`; kNoEnd: no bound. May return early for no reason.
-  // The caller need not call Poll() before it. Another thread may call Poll() while this one waits. The time
+  // Arms the queue, polls it once more, and sleeps until Poll() may have something to do, Wake() was called
+  // since the last wait, or CLOCK_MONOTONIC reaches `when_ns`; kNoEnd: no bound. May return early for no
+  // reason. The caller need not call Poll() first. Another thread may call Poll() while this one waits. The
+  // time
   // is absolute, so that a caller that waits for many answers need not read the clock for each.
   virtual void WaitUntil(int64_t when_ns) = 0;
   static constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
@@ -141,13 +144,13 @@ class ConnectionHandler {
  public:
   virtual ~ConnectionHandler() = default;
 
-  // The connection carries traffic. `private_data`: requester, what the peer gave to Accept(); responder,
-  // empty.
+  // The connection can carry traffic. `private_data`: for a requester, what the peer passed to Accept(); for
+  // a responder, empty.
   virtual void OnEstablished(absl::string_view private_data) = 0;
 
-  // Instead of OnEstablished(): the peer rejected with `private_data` (PermissionDenied), or nothing listens
-  // there, no route, no answer (Unavailable; private_data empty). For a responder: the requester disconnected
-  // before Accept() reached it (Unavailable). The queue pair is in error.
+  // Called instead of OnEstablished(). PermissionDenied: the peer rejected, with `private_data`. Unavailable
+  // (`private_data` is empty): the port is closed, there is no route, or the peer does not answer; for a
+  // responder: the requester disconnected before Accept() reached it. The queue pair is in error.
   virtual void OnConnectFailed(const absl::Status& why, absl::string_view private_data) = 0;
 
   // The peer disconnected, died, or broke the fabric's protocol; `why` is Unavailable or DataLoss, and
@@ -156,18 +159,18 @@ class ConnectionHandler {
   virtual void OnDisconnected(const absl::Status& why) = 0;
 };
 
-// A peer's request to connect, not answered yet. Destroying it rejects with no private data.
+// A peer's request to connect, not answered yet. The destructor rejects it with no private data.
 // Thread: may be moved to the thread of another CompletionQueue and be accepted there.
 class ConnectRequest {
  public:
   virtual ~ConnectRequest() = default;
 
-  // What the peer gave to Connect(), perhaps padded with zeros.
+  // What the peer passed to Connect(), perhaps padded with zeros.
   virtual absl::string_view private_data() const = 0;
   virtual SocketAddress peer_address() const = 0;
 
-  // READs that the peer lets both sides have outstanding, if programs choose that. With verbs the devices
-  // choose it: never 0.
+  // The number of READs that the peer lets each side have outstanding. With verbs the devices choose it, and
+  // it is never 0.
   virtual uint32_t read_depth() const { return 1; }
 
   // `private_data`: at most kRejectPrivateDataMax bytes.
@@ -184,25 +187,25 @@ class ListenHandler {
   virtual void OnBadPeer(const SocketAddress& /*peer*/, const absl::Status& /*why*/) {}
 };
 
-// Listens while it lives.
+// Listens until it is destroyed.
 class Listener {
  public:
   virtual ~Listener() = default;
 
-  // With the real port.
+  // The port is the real one, never 0.
   virtual SocketAddress address() const = 0;
 };
 
 struct QueuePairOptions {
   uint32_t send_depth =
-      64;  // Send work requests posted and not completed (an unsignaled one counts until proved).
+      64;  // Send work requests posted and not completed (unsignaled: until a signaled one completes).
   uint32_t receive_depth = 64;  // Receive work requests posted and not completed.
   // Outstanding READs: as requester (initiator_depth) and as responder (responder_resources). Both sides get
   // the minimum.
   uint32_t read_depth = 16;
-  // A SEND of the peer that finds no posted receive waits for one, however long that takes. Everything that
-  // the peer has sent behind it waits as well, including acknowledgements and the answers to READs. It is no
-  // RNR. The owner of the queue pair ends the connection if it never has a receive. Only where
+  // A SEND of the peer that finds no posted receive waits for one without a time limit, instead of RNR.
+  // Everything that the peer has sent behind it waits as well, including acknowledgements and the answers to
+  // READs. If the owner of the queue pair cannot post a receive, it ends the connection. Only where
   // Fabric::sends_can_wait().
   bool sends_wait = false;
   // The local address, and so the NIC, that Connect() uses; port 0: any. AF_UNSPEC: the route to the peer
@@ -212,16 +215,16 @@ struct QueuePairOptions {
 
 // A reliable connected queue pair (RC).
 // Thread:   that of its CompletionQueue.
-// Lifetime: destroy it after Disconnect() and after every posted work request has come back. If it is
-//           destroyed earlier (a flush does not come), it no longer uses any memory when the destructor
-//           returns, and its outstanding work requests never complete.
+// Lifetime: destroy it after Disconnect() and after every posted work request has completed. If it is
+//           destroyed earlier (because a flush does not complete), it no longer uses any memory when the
+//           destructor returns, and its outstanding work requests never complete.
 class QueuePair {
  public:
   virtual ~QueuePair() = default;
 
   virtual uint32_t qp_num() const = 0;
 
-  // READs that may be outstanding: the agreed read depth. Valid from OnEstablished() on.
+  // The number of READs that may be outstanding: the agreed read depth. Valid from OnEstablished() on.
   virtual uint32_t read_depth() const = 0;
 
   // Valid from Connect() or Accept() on.
@@ -234,77 +237,81 @@ class QueuePair {
   // QueuePairOptions::local_address.
   virtual absl::Status Connect(const SocketAddress& address, absl::string_view private_data) = 0;
 
-  // Answers `request`, which may be destroyed then. After an error the caller can still reject it, so that
-  // the peer gets the reason. `private_data`: at most kAcceptPrivateDataMax bytes. InvalidArgument: that is
-  // too long, or `request` came over a fabric of another kind.
+  // Answers `request`, which the caller may destroy then. After an error the caller can still reject it, so
+  // that the peer gets the reason. `private_data`: at most kAcceptPrivateDataMax bytes. InvalidArgument: that
+  // is too long, or `request` came over a fabric of another kind.
   virtual absl::Status Accept(ConnectRequest& request, absl::string_view private_data) = 0;
 
-  // A guess: the peer runs on the very core that this thread is on, so it can start only when this thread
-  // pauses, and posting early instead of in one batch gains nothing. Never on a NIC.
+  // A guess whether the peer runs on the same core as this thread. If so, the peer can run only when this
+  // thread pauses, and posting early instead of in one batch gains nothing. Always false on a NIC.
   virtual bool PeerSharesCore() const = 0;
 
   // Posts in order, as one chain (one doorbell, one system call); all or nothing. Not before OnEstablished(),
   // or, at the accepting side, the first receive completion. ResourceExhausted: the send queue has no room.
-  // InvalidArgument: an sge does not lie in its region, or too many. FailedPrecondition: not connected, or
-  // already in error.
+  // InvalidArgument: an sge is outside of its region, or there are too many. FailedPrecondition: not
+  // connected, or already in error.
   virtual absl::Status PostSend(absl::Span<const SendWorkRequest> requests) = 0;
 
-  // In order; all or nothing; also before connecting. ResourceExhausted, InvalidArgument, FailedPrecondition:
-  // as for PostSend().
+  // Posts in order; all or nothing; possible before connecting, too. ResourceExhausted, InvalidArgument,
+  // FailedPrecondition: as for PostSend().
   virtual absl::Status PostReceive(absl::Span<const ReceiveWorkRequest> requests) = 0;
 
   // Withdraws the newest posted receives, at most `wr_ids.size()` of them, but none that a SEND has reached.
-  // Writes their wr_ids, newest first, and returns how many there are: their memory is the caller's again,
+  // Writes their wr_ids, newest first, and returns how many there are. The caller owns their memory again,
   // and no completion follows. 0: there is none, the queue pair is in error, or the fabric cannot do this
-  // (verbs cannot). A caller expects no traffic for a while, so a fabric may free what only traffic needs.
+  // (verbs cannot). The caller expects no traffic for a while, so the fabric may free what only traffic
+  // needs.
   virtual size_t WithdrawReceives(absl::Span<uint64_t> /*wr_ids*/) { return 0; }
 
-  // Lets this one peer, over this one queue pair, READ (or WRITE) the range, which lies in one region: from a
-  // SEND on that is posted later, until it is revoked or the queue pair has come back whole after its end.
-  // Returns the rkey, never 0. A memory window of type 2 with verbs: nothing is pinned or mapped by this. On
-  // a device without such windows peers on other queue pairs of the process could use the rkey, if they
-  // guessed it; see verbs/windows.h. Each byte may be READ four times at least; a fabric in software refuses
-  // a peer that goes on. ResourceExhausted: too many grants at once (at least `send_depth` are possible).
-  // FailedPrecondition: not connected yet, or already in error (a later poll notifies the handler).
+  // Lets this one peer, over this one queue pair, READ (or WRITE) the range, which is inside one region. The
+  // grant is valid for the peer from a SEND that is posted later, until it is revoked, or every work request
+  // of the queue pair has completed after its end. Returns the rkey, never 0. With verbs it is a memory
+  // window of type 2, so this call pins and maps nothing. On a device without such windows peers on other
+  // queue pairs of the process could use the rkey, if they guessed it; see verbs/windows.h. The peer may READ
+  // each byte at least four times; a fabric in software refuses more. ResourceExhausted: too many grants at
+  // once (at least `send_depth` are possible). FailedPrecondition: not connected yet, or already in error (a
+  // later poll notifies the handler).
   enum class Access : uint8_t { kRead, kWrite };
   virtual absl::StatusOr<uint32_t> Grant(const Sge& range, Access access) = 0;
 
-  // Revokes a grant. The fabric owns the memory until a completion with `wr_id` proves that the peer can no
-  // longer touch it. That completion has no order with those of the send queue, and takes no place there. If
-  // the peer is using the memory at that moment, the queue pair may be put in error. (With verbs this is a
-  // work request, LOCAL_INV, which nothing but its completion proves.)
+  // Revokes a grant. The fabric owns the memory until the completion with `wr_id`; after it the peer can no
+  // longer touch the memory. That completion has no order with those of the send queue, and takes no place
+  // there. If the peer is using the memory at that moment, the fabric may put the queue pair in error. (With
+  // verbs this is a work request, LOCAL_INV: until it completes, the peer may still have access.)
   virtual void Revoke(uint32_t rkey, uint64_t wr_id) = 0;
 
-  // Bytes that one kPush may carry; 0: this fabric has none, or the peer does not take them. Valid from
-  // OnEstablished() on. A push is posted right behind the SEND that grants its memory. It spares the peer's
-  // READ a round trip if the peer asks for just that memory at once (TakePush()); otherwise its bytes are
-  // dropped, and the peer READs them.
+  // The most bytes that one kPush may carry; 0: this fabric has no pushes, or the peer does not take them.
+  // Valid from OnEstablished() on. The caller posts a push right behind the SEND that names its memory. If
+  // the peer takes the push at once (TakePush()), it saves the round trip of a READ. Otherwise the peer's
+  // fabric drops the bytes, and the peer READs them.
   virtual uint32_t push_bytes_max() const { return 0; }
 
-  // Instead of a READ of `remote_address` and `rkey` into `sink`: true if the peer has pushed just that, and
-  // the last Poll() has found it, or has returned the SEND before it. The fabric owns the sink until a
-  // completion with `wr_id` and opcode kRead, which has no order with other completions and takes no place in
-  // the send queue. After the next Poll() it may be gone. Several pushes, each with its SEND, may be at hand;
-  // one that was posted with its SEND, in one call, is found with it.
+  // Replaces a READ of `remote_address` and `rkey` into `sink`. True if the peer has pushed exactly that
+  // range, and the last Poll() has found the push, or has returned the SEND before it. The fabric owns the
+  // sink until a completion with `wr_id` and opcode kRead, which has no order with other completions and
+  // takes no place in the send queue. The next Poll() may drop the push. Several pushes may be available at
+  // once. If the peer posted a push and its SEND in one call, both become available together.
   virtual bool TakePush(uint64_t /*wr_id*/, const Sge& /*sink*/, uint64_t /*remote_address*/,
                         uint32_t /*rkey*/) {
     return false;
   }
 
   // Ends the connection, or gives up connecting. Later polls return everything posted as flushed. Idempotent.
-  // The handler is not called any more.
+  // The fabric does not call the handler any more.
   virtual void Disconnect() = 0;
 
-  // The same, and sends `why` to the peer if the fabric can carry it without waiting: once, and never behind
+  // Disconnects, and sends `why` to the peer if the fabric can do so without waiting: once, and never behind
   // anything that the peer has not read. TCP does. Verbs do not: the private data of a disconnect does not
   // arrive on every device (rdma_cm has no parameter for it).
   virtual void DisconnectBecause(absl::string_view /*why*/) { Disconnect(); }
 };
 
-// One device. Outlives everything made from it. A device may fail, or be removed, and come back (a reset):
-// its connections end, and connecting fails with Unavailable meanwhile. For callers memory stays registered,
-// and listeners listen again when the device is back.
+// One device.
 // Thread:   any.
+// Lifetime: outlives everything made from it.
+// Failure:  a device may fail, or be removed, and return (a reset). Its connections end, and connecting fails
+//           with Unavailable meanwhile. For callers memory stays registered, and listeners listen again when
+//           the device has returned.
 class Fabric {
  public:
   virtual ~Fabric() = default;
@@ -312,11 +319,11 @@ class Fabric {
   // The scheme of the addresses it serves: "tcp", "rdma".
   virtual absl::string_view scheme() const = 0;
 
-  // The device's NUMA node, whose memory it reaches fastest; -1: none, or unknown.
+  // The NUMA node of the device, whose memory it reaches fastest; -1: none, or unknown.
   virtual int numa_node() const { return -1; }
 
-  // QueuePairOptions::sends_wait is possible. With verbs it is not: a SEND without a receive costs retries,
-  // and while one waits nothing else of its sender's crosses.
+  // Whether QueuePairOptions::sends_wait is possible. With verbs it is not: a SEND without a receive costs
+  // retries, and while one waits, the sender can send nothing else.
   virtual bool sends_can_wait() const { return false; }
 
   // Registers [address, address + length_bytes) for local use. Slow: 16 us + 0.06 ns/B on mlx5 (the model in
@@ -326,14 +333,14 @@ class Fabric {
   // `depth`: most completions that can wait, over all queue pairs on it.
   virtual absl::StatusOr<std::unique_ptr<CompletionQueue>> CreateCompletionQueue(uint32_t depth) = 0;
 
-  // `completion_queue` and `handler` outlive the result. On the thread of `completion_queue`.
-  // InvalidArgument: another fabric has made `completion_queue`, or the depths are impossible.
+  // `completion_queue` and `handler` outlive the result. Call it on the thread of `completion_queue`.
+  // InvalidArgument: another fabric made `completion_queue`, or the depths are impossible.
   virtual absl::StatusOr<std::unique_ptr<QueuePair>> CreateQueuePair(CompletionQueue& completion_queue,
                                                                      const QueuePairOptions& options,
                                                                      ConnectionHandler& handler) = 0;
 
-  // Port 0: any free one. `handler` receives requests on the thread of `completion_queue`. AlreadyExists:
-  // address in use; PermissionDenied, InvalidArgument: not ours to listen on.
+  // Port 0: any free one. `handler` receives requests on the thread of `completion_queue`. AlreadyExists: the
+  // address is in use. PermissionDenied, InvalidArgument: this process cannot listen on the address.
   virtual absl::StatusOr<std::unique_ptr<Listener>> Listen(CompletionQueue& completion_queue,
                                                            const SocketAddress& address,
                                                            ListenHandler& handler) = 0;

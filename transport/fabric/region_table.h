@@ -15,8 +15,8 @@
 
 namespace hawser::fabric {
 
-// The registered memory of one fabric: which lkey covers which addresses.
-// Thread: any. Contains() takes no lock: queue pairs ask it for every sge they are given.
+// The registered memory of one fabric: maps each lkey to its range of addresses.
+// Thread: any. Contains() takes no lock, because queue pairs call it for every sge.
 class RegionTable {
  public:
   RegionTable() = default;
@@ -28,7 +28,7 @@ class RegionTable {
   absl::StatusOr<uint32_t> Add(const uint8_t* address, size_t length_bytes);
   void Remove(uint32_t lkey);
 
-  // Whether `sge`, which has at least one byte, lies in the region of its lkey.
+  // Whether `sge` has at least one byte and is inside the region of its lkey.
   bool Contains(const Sge& sge) const {
     const Region* region = Find(sge.lkey);
     if (region == nullptr) return false;
@@ -39,12 +39,12 @@ class RegionTable {
            sge.length <= size - offset;  // Wraps if below the region: too large.
   }
 
-  // Of a `sge` that Contains() refused: its bounds and those of its region.
+  // The error for an `sge` that Contains() refused: names its bounds and those of its region.
   absl::Status Refusal(const Sge& sge) const;
 
   static constexpr size_t kRegionsMax = 16384;
 
-  // Of `lkey`, below kRegionsMax: for what a fabric keeps of each region besides.
+  // The index of `lkey`, below kRegionsMax. A fabric may use it to keep more data for each region.
   static uint32_t IndexOf(uint32_t lkey) { return lkey & (kRegionsMax - 1); }
 
  private:
@@ -56,7 +56,8 @@ class RegionTable {
   static constexpr size_t kChunk = 128;
   using Chunk = std::array<Region, kChunk>;
 
-  // An lkey is an index and, above it, a generation from 1 on, so that a stale one finds nothing.
+  // An lkey is an index in the low bits and a generation, from 1 on, in the high bits, so that a stale lkey
+  // finds nothing.
   static constexpr uint32_t kIndexBits = 14;
   static_assert(kRegionsMax == 1u << kIndexBits);
 
@@ -70,8 +71,8 @@ class RegionTable {
 
   std::array<std::atomic<Chunk*>, kRegionsMax / kChunk> chunks_ = {};  // Owned; filled from the front.
   absl::Mutex mutex_;
-  std::vector<uint32_t> free_ ABSL_GUARDED_BY(mutex_);  // Their next lkeys.
-  uint32_t used_ ABSL_GUARDED_BY(mutex_) = 0;           // Indexes handed out so far.
+  std::vector<uint32_t> free_ ABSL_GUARDED_BY(mutex_);  // The next lkeys of free entries.
+  uint32_t used_ ABSL_GUARDED_BY(mutex_) = 0;           // Indexes used so far.
 };
 
 }  // namespace hawser::fabric
