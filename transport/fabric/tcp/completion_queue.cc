@@ -13,7 +13,7 @@
 namespace hawser::fabric {
 namespace {
 
-// epoll_data of what is no source; indexes of sources are smaller.
+// The epoll_data of files that are no source. The indexes of sources are smaller.
 constexpr uint64_t kWakeData = ~uint64_t{0};
 constexpr uint64_t kSourceTimerData = kWakeData - 1;
 constexpr uint64_t kWaitTimerData = kWakeData - 2;
@@ -127,8 +127,8 @@ void TcpCompletionQueue::StopCarrying(CompletionSource& source) { carrying_.Remo
 void TcpCompletionQueue::Watch(EventSource& source, int fd, uint32_t events) {
   epoll_event event = {.events = events,
                        .data = {.u64 = PackData(source.index_, sources_[source.index_].generation)}};
-  // Fails only for lack of kernel memory or watches (max_user_watches); then the source hears nothing, and
-  // its owner's timeout ends it.
+  // Fails only for lack of kernel memory or watches (max_user_watches). Then the source receives no events,
+  // and its owner's timeout ends it.
   epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
 }
 
@@ -167,7 +167,7 @@ bool TcpCompletionQueue::TimerFile::Open() {
 void TcpCompletionQueue::TimerFile::SetAtLatest(int64_t when_ns) {
   if (when_ns >= set_for_ns_) return;
   set_for_ns_ = when_ns;
-  // Zero would mean: not at all.
+  // Zero would disarm the timer.
   const itimerspec spec = {.it_interval = {},
                            .it_value = absl::ToTimespec(absl::Nanoseconds(std::max<int64_t>(when_ns, 1)))};
   timerfd_settime(fd_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
@@ -179,7 +179,7 @@ void TcpCompletionQueue::TimerFile::Clear() {
   set_for_ns_ = EventSource::kNoTimer;
 }
 
-// Timers are for what goes wrong, so they may cost a walk over all sources.
+// Timers expire only when something goes wrong, so a walk over all sources is cheap enough.
 void TcpCompletionQueue::HandleTimers() {
   source_timer_.Clear();
   const int64_t now_ns = MonotonicNs();
@@ -204,15 +204,15 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
   if (!ending_.empty()) TellEnds();
   if (!completions.empty()) Deliver(out);
   bool idle = out.next == completions.data();
-  // The rest of what came with one look is not mixed with what another look finds: what all of it brings about
-  // leaves first.
+  // If the last Poll() left completions of its events undelivered, this one does not look for new events: the
+  // answers to all of the former leave first.
   const bool rest = std::exchange(has_rest_, false) && !idle;
   if ((!out.full() && !rest) || completions.empty()) {
     if (TakeEventsOfWait()) {
       HandleEvents();
     } else if (!completions.empty() && carrying_.size() == 1 && blocked_ == 0 &&
                ++polls_since_look_ < kPollsPerLook) {
-      // Trying to receive says at once what epoll would say first.
+      // Receiving at once saves the call to epoll_wait(2).
       carrying_.first()->OnEvents(EPOLLIN);
     } else {
       polls_since_look_ = 0;
@@ -225,8 +225,8 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
       Deliver(out);
     }
   }
-  // The next one begins with the push that this one has told of, as a rule with all of it, and need not look
-  // for more. Not twice in a row: a peer that always pushes must not keep the others from being looked at.
+  // If this Poll() has found a push, the next one begins with that push and need not look for new events. It
+  // skips the look at most once in a row, so that a peer that always pushes does not starve the others.
   has_rest_ = (out.full() && !ready_.empty()) || (!rest && !ending_.empty());
   if (!owing_.empty()) SettleAcknowledgements(idle, rest);
   polling_ = false;
@@ -234,7 +234,7 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
   return out.next - completions.data();
 }
 
-// While there is room.
+// Lets sources deliver while there is room.
 void TcpCompletionQueue::Deliver(CompletionSpan& out) {
   do {
     CompletionSource* source = ready_.TakeFirst();
@@ -248,15 +248,15 @@ void TcpCompletionQueue::Deliver(CompletionSpan& out) {
   } while (!out.full());
 }
 
-// It has more than the Poll() that is about to end could take.
+// `source` has more completions than this Poll() has room for.
 void TcpCompletionQueue::KeepTurn(CompletionSource& source) {
   if (in_turn_ != &source) polls_in_turn_ = 0;
   in_turn_ = ++polls_in_turn_ < kPollsInARow ? &source : nullptr;
   if (in_turn_ != nullptr) ready_.MoveToFront(source);
 }
 
-// With no room for completions: news for handlers do not wait until all before them had their turns. Sources
-// with completions stay, in their order, for which all go round once.
+// For a Poll() with no room for completions: lets sources call their handlers. It visits every source once,
+// so that sources with completions keep their order.
 void TcpCompletionQueue::DeliverNews(CompletionSpan& none) {
   const size_t count = ready_.size();
   for (size_t i = 0; i < count && !ready_.empty(); ++i) {
@@ -276,7 +276,7 @@ void TcpCompletionQueue::TellEnds() {
 }
 
 void TcpCompletionQueue::HandleEvents() {
-  // What a handler does can remove sources whose events are still to come: hence looked up each time.
+  // A handler can remove sources whose events have not been handled yet, so each source is looked up anew.
   for (int i = 0; i < events_.count; ++i) {
     const uint64_t data = events_.event[i].data.u64;
     if (data == kWakeData || data == kWaitTimerData) continue;  // For Wait().
@@ -293,8 +293,8 @@ void TcpCompletionQueue::HandleEvents() {
 void TcpCompletionQueue::SettleAcknowledgements(bool idle, bool rest) {
   ++polls_owing_;
   idle_polls_owing_ = idle ? idle_polls_owing_ + 1 : 0;
-  // With a thread asleep in Wait(), this one may never poll again. With a rest, it polls at once, and what it
-  // took is still to be answered.
+  // If another thread sleeps in Wait(), this one may never poll again. If there is a rest, this one polls
+  // again at once, and the answers to what it has polled can still carry the acknowledgement.
   const bool now = !rest && (settle_now_.exchange(false, std::memory_order_relaxed) ||
                              waiting_.load(std::memory_order_seq_cst) > 0);
   if (!now && polls_owing_ < kPollsOwing && idle_polls_owing_ < kIdlePollsOwing) return;
@@ -320,8 +320,8 @@ void TcpCompletionQueue::CancelAcknowledgement(CompletionSource& source) {
   if (!polling_ && owing_.empty() && is_owing_.load(std::memory_order_relaxed)) Publish();
 }
 
-// Tells Wait() what only Poll() can do. Sequentially consistent with Wait(): either it sees this, or we see
-// it waiting.
+// Tells Wait() that there is work for Poll(). Publish() stores the flags, then loads `waiting_`; Wait()
+// stores `waiting_`, then loads the flags. With seq_cst at least one of the two sees the other's store.
 void TcpCompletionQueue::Publish() {
   const bool work = !ready_.empty() || !ending_.empty();
   const bool owing = !owing_.empty();
@@ -344,7 +344,7 @@ void TcpCompletionQueue::WaitUntil(int64_t when_ns) {
   waiting_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-// A time that has passed ends it too: its timer goes off at once.
+// If `when_ns` has passed, the timer expires at once.
 void TcpCompletionQueue::SleepUntil(int64_t when_ns) {
   wait_timer_.SetAtLatest(when_ns);
   const int found = EpollWait(-1, hint_);
@@ -352,7 +352,7 @@ void TcpCompletionQueue::SleepUntil(int64_t when_ns) {
   for (int i = 0; i < found; ++i) {
     const epoll_event event = hint_.event[i];
     if (event.data.u64 == kWakeData) {
-      // Emptied before woken_ is: a Wake() in between is one for this Wait(), which is ending.
+      // Reads the eventfd before it clears `woken_`. A Wake() in between is for this Wait(), which ends now.
       uint64_t wakes;
       [[maybe_unused]] const ssize_t n = read(wake_.get(), &wakes, sizeof(wakes));
       woken_.exchange(false, std::memory_order_acq_rel);

@@ -1,4 +1,4 @@
-// How a TcpQueuePair gets its connection: Connect() and Accept(), until frames can pass.
+// How a TcpQueuePair is connected: Connect() and Accept(), until frames can pass.
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -126,7 +126,8 @@ void TcpQueuePair::ReadGreeting() {
   }
   switch (greeting.kind) {
     case GreetingKind::kConnect:
-      // Connecting to a free port from which the kernel also dials makes TCP meet itself (simultaneous open).
+      // If the kernel chooses the destination port as the local port, too, the socket connects to itself
+      // (simultaneous open).
       Fail(absl::UnavailableError(absl::StrCat(who, "it asked to connect too: nobody listens there")));
       return;
     case GreetingKind::kReject:

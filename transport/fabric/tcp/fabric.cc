@@ -11,7 +11,7 @@
 namespace hawser::fabric {
 namespace {
 
-constexpr uint32_t kDepthMax = 32768;  // Of any queue; rkeys have 16 bits for an index.
+constexpr uint32_t kDepthMax = 32768;  // For any queue; an rkey has 16 bits for an index.
 
 class TcpMemoryRegion final : public MemoryRegion {
  public:
@@ -29,7 +29,7 @@ class TcpFabric final : public Fabric {
   explicit TcpFabric(const TcpFabricOptions& options) : options_(options) {}
 
   absl::string_view scheme() const override { return "tcp"; }
-  // In the socket: the kernel's flow control holds the peer back.
+  // A SEND waits in the socket: the kernel's flow control stops the peer.
   bool sends_can_wait() const override { return true; }
 
   absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(uint8_t* address, size_t length_bytes) override {
@@ -41,7 +41,7 @@ class TcpFabric final : public Fabric {
     return std::make_unique<TcpMemoryRegion>(regions_, *lkey);
   }
 
-  // Whatever `depth` is, nothing can be lost: completions wait in the rings of their queue pairs.
+  // Ignores the depth. No completion can be lost, because they wait in the rings of their queue pairs.
   absl::StatusOr<std::unique_ptr<CompletionQueue>> CreateCompletionQueue(uint32_t) override {
     return TcpCompletionQueue::Create(options_);
   }
@@ -70,7 +70,7 @@ class TcpFabric final : public Fabric {
   }
 
  private:
-  // A queue that refers to our options was made by this fabric.
+  // This fabric made `queue` if the queue refers to this fabric's options.
   absl::StatusOr<TcpCompletionQueue*> OwnQueue(CompletionQueue& queue, absl::string_view what) const {
     auto* const own = dynamic_cast<TcpCompletionQueue*>(&queue);
     if (own != nullptr && &own->options() == &options_) return own;

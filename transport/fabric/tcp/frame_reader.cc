@@ -13,25 +13,25 @@
 namespace hawser::fabric {
 namespace {
 
-// Of one queue pair, per call: then it is the others' turn. Bytes alone would not bound what a call costs:
-// while a READ is outstanding, a system call may bring one small frame. Whole fragments of READs use up the
-// bytes within eight system calls.
+// Limits of one call, so that the other queue pairs get their turns. A limit of bytes alone would not bound
+// the cost: while a READ is outstanding, a system call may return a single small frame. Whole fragments of
+// READs reach the limit of bytes within eight system calls.
 constexpr size_t kReadBytesMax = 1024 * 1024;
 constexpr int kReadCallsMax = 32;
 
-// What is read into staging of a peer that pushes: a page of 8 KiB with the SEND before it. The kernel copies
-// what is behind that to its place, so that it is copied once. Of another peer it is that and as much as the
-// posted receives can take. This bounds what is held when a SEND finds no receive: memory of the heap that no
-// pool counts.
+// Bytes to read into staging from a peer that pushes: a page of 8 KiB with the SEND before it. The kernel
+// copies what follows straight to its destination, so that it is copied once. From another peer the limit is
+// higher by what the posted receives can take. The limit bounds what is held when a SEND finds no receive,
+// which is heap memory that no pool counts.
 constexpr size_t kStagedMin = 9 * 1024;
 
-// Of pushes that wait for their destinations: then they are dealt with first. The rest of a short one is read
-// before that, too: copied once more, but many then share a Poll(). That of a long one is worth a Poll() of
-// its own.
+// The most bytes of pushes that wait for their destinations. At this limit the reader stops until they are
+// taken or dropped. It still reads the rest of a short push: this costs one more copy, but many short pushes
+// then share a Poll(). The rest of a long push is worth a Poll() of its own.
 constexpr size_t kPushedBytesMax = 64 * 1024;
-constexpr size_t kShortPushMax = 17 * 1024;  // 16 KiB and what is round them.
+constexpr size_t kShortPushMax = 17 * 1024;  // 16 KiB and the bytes around them.
 
-// What few frames set.
+// Whether this kind of frame may have its flags, status and reserved bits. Few frames set any.
 bool MaySet(const FrameHeader& header, bool takes_pushes) {
   const bool asks =
       header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite || header.kind == FrameKind::kPush;
@@ -48,8 +48,8 @@ FrameReader::Result FrameReader::Read(int fd, absl::Span<uint8_t> staging, TcpFa
   const auto or_pushed = [&](Result result) { return pushes_.empty() ? result : Result::kPushed; };
   size_t total_bytes = 0;
   for (int calls = 0; calls < kReadCallsMax && total_bytes < kReadBytesMax; ++calls) {
-    // First what is missing of the payload, to its place; then, or only, to staging, behind what is there of
-    // a header.
+    // Reads the rest of the payload, if there is one, to its destination. Reads what follows into staging,
+    // behind the part of a header that is already there.
     iovec segments[kSgeMax + 1];
     size_t count = 0;
     const bool drops = payload_ == FrameKind::kPush && target_ == nullptr;
@@ -65,13 +65,13 @@ FrameReader::Result FrameReader::Read(int fd, absl::Span<uint8_t> staging, TcpFa
                         : is_pushed_to_                 ? kStagedMin
                                                         : kStagedMin + receive_queue_.room_bytes();
     if (!pushes_.empty()) staged_max = std::min(staged_max, kStagedMin);
-    // What is dropped passes through staging, too: not a header's worth at a time.
+    // Dropped bytes pass through staging, too, so it needs room for more than a header at a time.
     if (drops) staged_max += payload_missing_;
     const size_t room = std::min(staged_max, staging.size()) - kept;
     segments[count++] = {staging.data() + kept, room};
 
     if (counters != nullptr) counters->receive_calls.fetch_add(1, std::memory_order_relaxed);
-    // Not readv(2) for one segment: recv(2) is the shorter way through the kernel.
+    // For one segment recv(2) is cheaper than readv(2).
     const ssize_t n = count == 1 ? recv(fd, segments[0].iov_base, segments[0].iov_len, MSG_DONTWAIT)
                                  : readv(fd, segments, static_cast<int>(count));
     if (n <= 0) {
@@ -100,7 +100,7 @@ FrameReader::Result FrameReader::Read(int fd, absl::Span<uint8_t> staging, TcpFa
       }
       if (result != Result::kMore) return result;
     }
-    // A short read has emptied the socket; asking again would only hear EAGAIN.
+    // A short read has emptied the socket; another one would only return EAGAIN.
     if (emptied_) return or_pushed(Result::kDrained);
     if (pushed_bytes_ >= kPushedBytesMax) return Result::kPushed;
     total_bytes += n;
@@ -120,7 +120,7 @@ bool FrameReader::TakePush(Push& push, uint8_t* sink) {
 }
 
 FrameReader::Result FrameReader::ResumeAfterPushes() {
-  // What is missing is of the last one: nothing behind that was looked at.
+  // Only the last push can have missing bytes, because nothing behind it was parsed.
   if (!pushes_.back().is_taken) target_ = nullptr;
   pushes_ = std::vector<Push>();
   pushed_bytes_ = 0;
@@ -149,7 +149,7 @@ FrameReader::Result FrameReader::Discard(int fd, absl::Span<uint8_t> staging) {
   return Result::kMore;
 }
 
-// kMore: all of it is used up. No payload is missing at the start.
+// Returns kMore when it has parsed all of it. Called only when no payload is missing.
 FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end) {
   while (static_cast<size_t>(end - next) >= sizeof(FrameHeader)) {
     std::memcpy(&header_, next, sizeof(header_));
@@ -174,8 +174,7 @@ FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end) 
       next = AddPush(payload, end);
       if (payload_missing_ == 0 || header_.length_bytes <= kShortPushMax) continue;
     }
-    // Else a peer could send as many of them as it likes, each of which costs us something and proves
-    // nothing.
+    // Otherwise a peer could send any number of useless acknowledgements, and each costs this side time.
     if (payload_ == FrameKind::kAck && header_.acknowledged == acknowledged_before &&
         result == Result::kMore) {
       result = IdleAck();
@@ -192,7 +191,8 @@ FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end) 
   return Result::kMore;
 }
 
-// One behind each SEND: else pushes, which use up no receives, could come without bound.
+// Allows one push behind each SEND. Otherwise a peer could push without bound, because pushes use no
+// receives.
 bool FrameReader::MayPush(const FrameHeader& header) const {
   return takes_pushes_ && !push_followed_ && header.length_bytes != 0 && header.length_bytes <= kPushBytesMax;
 }
@@ -214,7 +214,7 @@ FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
   switch (header.kind) {
     case FrameKind::kSend:
       verdict = receive_queue_.BeginSend(header, &target_);
-      // A SEND that waits for a receive comes here again.
+      // A SEND that waits for a receive reaches this line again.
       if (verdict == TcpReceiveQueue::Verdict::kOk) is_pushed_to_ = std::exchange(push_followed_, false);
       break;
     case FrameKind::kWrite:
@@ -265,7 +265,7 @@ FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
   return Result::kMore;
 }
 
-// `length_bytes` of the payload are in their place.
+// `length_bytes` more of the payload are at their destination.
 void FrameReader::Advance(size_t length_bytes) {
   payload_missing_ -= static_cast<uint32_t>(length_bytes);
   if (payload_ == FrameKind::kReadResponse) {
@@ -283,11 +283,11 @@ void FrameReader::Advance(size_t length_bytes) {
   }
 }
 
-// As much of the payload as has come; returns what follows it.
+// Copies the part of the payload that has arrived. Returns what follows it.
 const uint8_t* FrameReader::CopyPayload(const uint8_t* next, const uint8_t* end) {
   const size_t length_bytes = std::min<size_t>(payload_missing_, end - next);
   if (length_bytes == 0) return next;
-  if (payload_ == FrameKind::kReadResponse) {  // Unreachable as Read() is; counted, so that a test can tell.
+  if (payload_ == FrameKind::kReadResponse) {  // Read() never gets here. Counted, so that a test detects it.
     copied_bytes_ += length_bytes;
     iovec segments[kSgeMax];
     const size_t count = send_queue_.ReadSink(length_bytes, segments);
@@ -301,8 +301,8 @@ const uint8_t* FrameReader::CopyPayload(const uint8_t* next, const uint8_t* end)
   return next + length_bytes;
 }
 
-// Behind pushes only further ones are looked at, and SENDs that are whole and find their receive: nothing
-// that waits, or ends the connection, before the pushes are dealt with.
+// While pushes wait, the reader accepts only more pushes, and SENDs that are complete and find a receive. Any
+// frame that could wait, or end the connection, must wait until the pushes are taken or dropped.
 bool FrameReader::MayFollowPushes(const FrameHeader& header, size_t bytes) const {
   if (!MaySet(header, takes_pushes_) || !send_queue_.MayAcknowledge(header.acknowledged)) return false;
   if (header.kind == FrameKind::kPush) return MayPush(header);
@@ -310,7 +310,7 @@ bool FrameReader::MayFollowPushes(const FrameHeader& header, size_t bytes) const
          receive_queue_.CanTake(header);
 }
 
-// header_ is that of a push. Returns what follows it.
+// Adds the push whose header is header_. Returns what follows the part of it that has arrived.
 const uint8_t* FrameReader::AddPush(const uint8_t* payload, const uint8_t* end) {
   const bool is_short = header_.length_bytes <= kShortPushMax;
   const size_t here = std::min<size_t>(header_.length_bytes, end - payload);
@@ -329,7 +329,7 @@ void FrameReader::Hold(const uint8_t* next, const uint8_t* end) {
   held_.assign(reinterpret_cast<const char*>(next), end - next);
 }
 
-// The peer takes what follows for the payload, and we for the next frame.
+// The peer would treat the following bytes as payload, and this side as the next frame.
 FrameReader::Result FrameReader::HasPayload(const FrameHeader& header) {
   return Violation(absl::StrCat("it sent a frame of kind ", static_cast<int>(header.kind),
                                 ", which has no payload, with one of ", header.length_bytes, " bytes"));

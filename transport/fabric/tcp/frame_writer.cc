@@ -9,7 +9,7 @@
 namespace hawser::fabric {
 namespace {
 
-// Of one queue pair, per call: then it is the others' turn.
+// The limit of one call, so that the other queue pairs get their turns.
 constexpr size_t kWriteBytesMax = 1024 * 1024;
 
 }  // namespace
@@ -29,8 +29,8 @@ FrameWriter::Result FrameWriter::Write(int fd, bool with_answers, SendBatch& bat
     ssize_t sent;
     do {
       if (counters != nullptr) counters->send_calls.fetch_add(1, std::memory_order_relaxed);
-      // A single range, as of small frames, is cheaper to say: there is no list for the kernel to copy and
-      // check.
+      // Small frames are a single range. For one range send(2) is cheaper, because the kernel has no list to
+      // copy and check.
       sent = message.msg_iovlen == 1
                  ? send(fd, message.msg_iov->iov_base, message.msg_iov->iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
                  : sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -93,13 +93,13 @@ void FrameWriter::AppendRequests(bool with_answers, SendBatch& batch) {
     }
     batch.EndFrame();
     send_queue_.MarkSent();
-    // Small requests pass the answers to READs. Pushes take turns with them: the peer's next push may follow
-    // from this one, and so on without end.
+    // Small requests overtake the answers to READs. Pushes alternate with those answers: otherwise two peers
+    // that push in reply to each other's pushes could delay the answers forever.
     if (header.kind == FrameKind::kPush && with_answers) AppendAnswer(batch);
   }
 }
 
-// A fragment of one. False: there is none, or no room.
+// Appends a fragment of an answer to a READ. False: there is none, or no room.
 bool FrameWriter::AppendAnswer(SendBatch& batch) {
   if (!batch.HasRoom() || !receive_queue_.has_answer()) return false;
   const uint8_t* data;
@@ -161,27 +161,27 @@ void FrameWriter::AppendRest(SendBatch& batch) {
   batch.EndFrame();
 }
 
-// The socket took the first `sent_bytes` only: finds the frame in which that is, and sets its owner's cursor,
-// and those of all behind it, back to them.
+// The socket took only the first `sent_bytes`. Finds the frame in which they end, and resets its owner's
+// cursor, and the cursors of all later frames, to their values before those frames.
 void FrameWriter::TakeBack(const SendBatch& batch, size_t sent_bytes, bool ack_was_due) {
   size_t first = 0;
   for (; sent_bytes >= batch.frame(first).bytes; ++first) sent_bytes -= batch.frame(first).bytes;
 
   const SendBatch::Frame& cut = batch.frame(first);
   if (cut.header == nullptr) {
-    partial_sent_ += sent_bytes;  // Still the same frame, and no new header has left.
+    partial_sent_ += sent_bytes;  // Still the same frame; no new header was sent.
     receive_queue_.set_ack_due(ack_was_due);
   } else {
     partial_sent_ = sent_bytes;
     partial_owner_ = cut.owner;
     answer_is_next_ = cut.owner == SendBatch::Owner::kReadAnswer && sent_bytes == 0;
     std::memcpy(&partial_header_, cut.header, sizeof(partial_header_));
-    // No new header has left with an acknowledgement: it is still due.
+    // If no new header was sent, the acknowledgement is still due.
     const bool first_header = first == 0 || (first == 1 && batch.frame(0).header == nullptr);
     if (first_header && sent_bytes == 0) receive_queue_.set_ack_due(ack_was_due);
   }
 
-  // From the back, so that the foremost frame of each owner has the last word.
+  // Goes backwards, so that the first frame of each owner sets the cursor last.
   for (size_t i = batch.frame_count(); i-- > first;) {
     const SendBatch::Frame& frame = batch.frame(i);
     switch (frame.owner) {
@@ -195,7 +195,7 @@ void FrameWriter::TakeBack(const SendBatch& batch, size_t sent_bytes, bool ack_w
         receive_queue_.set_nak_due(true);
         break;
       case SendBatch::Owner::kAck:
-        break;  // As ack_due() says.
+        break;  // ack_due() was restored above.
     }
   }
 }

@@ -47,7 +47,7 @@ GreetingReader::Result GreetingReader::Read(int fd) {
   }
 }
 
-// kComplete: nothing is wrong with the header, as far as it has come.
+// kComplete: the header is complete and valid. kIncomplete: the part that has arrived is valid.
 GreetingReader::Result GreetingReader::Check() {
   const size_t known = std::min(size_, kGreetingMagicBytes);
   if (std::memcmp(buffer_.data(), kGreetingMagic.data(), known) != 0) return Result::kNotHawser;

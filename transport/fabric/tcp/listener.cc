@@ -19,10 +19,11 @@
 namespace hawser::fabric {
 namespace {
 
-// After accept(2) failed for lack of something: until it is tried again. The peers wait in the backlog.
+// The time until the next try after accept(2) has failed for lack of a resource. The peers wait in the
+// backlog.
 constexpr absl::Duration kAcceptBackoff = absl::Milliseconds(100);
 
-// Of one Poll(): then the connections have their turn.
+// The limit of one Poll(), so that the connections get their turns.
 constexpr int kAcceptsPerEvent = 64;
 
 constexpr absl::string_view kHttpAnswer =
@@ -41,14 +42,14 @@ bool LooksLikeHttp(absl::string_view bytes) {
   return false;
 }
 
-// Of the files that the process may open, those of peers without a greeting may take a quarter.
+// Peers that have not sent a greeting may use a quarter of the files that the process may open.
 size_t HalfOpenMax(const TcpFabricOptions& options) {
   rlimit files = {};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return options.half_open_max;
   return std::min<size_t>(options.half_open_max, files.rlim_cur / 4);
 }
 
-// In the same proportion.
+// The limit for one host, reduced in the same proportion.
 size_t HalfOpenPerHostMax(const TcpFabricOptions& options) {
   const size_t max = std::max(options.half_open_max, 1u);
   return HalfOpenMax(options) * std::min<size_t>(options.half_open_per_host_max, max) / max;
@@ -99,7 +100,7 @@ absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Create(TcpCompletionQu
                                                                  ListenHandler& handler) {
   absl::StatusOr<UniqueFd> socket = OpenSocket(address.family(), completion_queue.options());
   if (!socket.ok()) {
-    // Without IPv6 the addresses of [::] are those of IPv4.
+    // On a machine without IPv6, [::] means all IPv4 addresses.
     const bool all = address.family() == AF_INET6 && address.is_unspecified();
     if (all && absl::IsInvalidArgument(socket.status())) {
       return Create(completion_queue, AllOfIpv4(address.port()), handler);
@@ -109,9 +110,10 @@ absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Create(TcpCompletionQu
   }
   const int fd = socket->get();
   const int on = 1;
-  // Connections of an earlier process, still in TIME_WAIT, do not keep the port; a socket that listens does.
+  // Allows a port that connections of an earlier process, in TIME_WAIT, still use, but not one on which
+  // another socket listens.
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  // [::] hears IPv4 peers, too. The system's default is a sysctl (net.ipv6.bindv6only).
+  // [::] accepts IPv4 peers, too. The system's default is a sysctl (net.ipv6.bindv6only).
   const int v6_only = address.is_unspecified() ? 0 : 1;
   if (address.family() == AF_INET6) {
     setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof(v6_only));
@@ -136,14 +138,13 @@ void TcpListener::OnEvents(uint32_t) {
     if (!socket.is_open()) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         if (PeerWaits() && DropOne()) continue;
-        // The backlog stays readable: looking away is what keeps Wait() from returning at once, again and
-        // again.
+        // The backlog stays readable. If the listener still watched it, each Wait() would return at once.
         completion_queue_.ChangeWatch(*this, socket_.get(), 0);
         completion_queue_.SetTimer(*this, kAcceptBackoff);
         return;
       }
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-      continue;  // This one is gone already (ECONNABORTED, or an error of its own: accept(2)).
+      continue;  // This connection has already ended (ECONNABORTED, or an error of its own: accept(2)).
     }
     const SocketAddress peer_address(reinterpret_cast<sockaddr*>(&address), length_bytes);
     if (PeerTable::Entry* const excess = hosts_.WhichMakesRoom(PeerHost(peer_address)); excess != nullptr) {
@@ -158,7 +159,7 @@ void TcpListener::Drop(PeerTable::Entry& half_open) {
   half_open_.erase(static_cast<HalfOpen&>(half_open).self);
 }
 
-// accept(2) reports that there is no file for a peer before it looks whether there is a peer.
+// Needed because accept(2) fails for lack of a file even when no peer waits.
 bool TcpListener::PeerWaits() const {
   pollfd waiting = {.fd = socket_.get(), .events = POLLIN, .revents = 0};
   return poll(&waiting, 1, 0) == 1;
@@ -203,7 +204,7 @@ void TcpListener::HalfOpen::OnEvents(uint32_t) {
                                      "\", which no Hawser client over TCP begins with"));
       break;
     case GreetingReader::Result::kMalformed:
-      // Our version is in the answer, so the peer can tell its user what does not match.
+      // The answer contains our version, so the peer can report the mismatch to its user.
       listener.completion_queue_.Unwatch(socket_.get());
       TcpConnectRequest(std::move(socket_), peer_address_, 0, 0, {}).Reject({});
       TellOfBadGreeting(absl::StrCat("sent a greeting of version ", greeting_.greeting().version, ", kind ",
@@ -237,7 +238,8 @@ void TcpListener::HalfOpen::AnswerStranger() {
   if (!LooksLikeHttp(greeting_.bytes())) return;
   send(socket_.get(), kHttpAnswer.data(), kHttpAnswer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   shutdown(socket_.get(), SHUT_WR);
-  // Closed with unread bytes the connection would be reset, perhaps before the browser has read the answer.
+  // If the socket is closed with unread bytes, the kernel resets the connection, perhaps before the browser
+  // has read the answer.
   std::array<char, 4096> rest;
   for (int i = 0; i < 16 && recv(socket_.get(), rest.data(), rest.size(), MSG_DONTWAIT) > 0; ++i) {
   }

@@ -19,10 +19,10 @@
 namespace hawser::fabric {
 namespace {
 
-// Of what the peer sent and this side has not read, when a farewell is said.
+// The most unread bytes of the peer that this side reads and drops after it has sent a farewell.
 constexpr size_t kDrainBytesMax = 256 * 1024;
 
-// What a peer did that was refused with `status`.
+// The kind of violation that was refused with `status`.
 Violation ViolationOf(CompletionStatus status) {
   return status == CompletionStatus::kRemoteAccessError ? Violation::kMemoryAccess : Violation::kLimit;
 }
@@ -125,12 +125,13 @@ absl::Status TcpQueuePair::PostSend(absl::Span<const SendWorkRequest> requests) 
     }
   }
   send_queue_.Post(static_cast<uint32_t>(requests.size()));
-  // The rest of a bulk READ's answer, if there is some, goes on with EPOLLOUT.
+  // The rest of an answer to a READ, if there is one, continues with EPOLLOUT.
   if (!blocked_ && socket_.is_open()) Transmit(/*with_answers=*/false);
   return absl::OkStatus();
 }
 
-// Where the kernel took in the peer's last packet: over loopback that is where the peer sent it.
+// SO_INCOMING_CPU is the core that received the peer's last packet. Over loopback the peer sent it on that
+// core.
 bool TcpQueuePair::PeerSharesCore() const {
   int core = -1;
   socklen_t length_bytes = sizeof(core);
@@ -157,7 +158,7 @@ absl::Status TcpQueuePair::PostReceive(absl::Span<const ReceiveWorkRequest> requ
 }
 
 size_t TcpQueuePair::WithdrawReceives(absl::Span<uint64_t> wr_ids) {
-  if (state_ == State::kError) return 0;  // Each is about to come back flushed.
+  if (state_ == State::kError) return 0;  // Each is about to complete as flushed.
   const uint32_t count = receive_queue_.Withdraw(wr_ids, reader_.IsReceiving());
   receive_queue_.Trim();
   send_queue_.Trim();
@@ -230,8 +231,8 @@ void TcpQueuePair::OnEvents(uint32_t events) {
     Receive();
   }
   if ((events & EPOLLOUT) && blocked_) Transmit(/*with_answers=*/true);
-  // The peer's end came along with its last bytes, so there was one event for both.
-  // While a SEND waits, renewing the watch would bring the same event again and again: Resume() renews it.
+  // One event may report the peer's last bytes and its end; renewing the watch reports the end again. While a
+  // SEND waits, renewing the watch would report the same event forever, so Resume() renews it.
   if ((events & EPOLLRDHUP) && !paused_) UpdateWatch();
   if ((events & EPOLLRDHUP) && paused_) watch_was_off_ = true;
 }
@@ -247,7 +248,7 @@ void TcpQueuePair::Receive() {
                         completion_queue_.options().counters));
     return;
   }
-  // What follows a refused request is void; only the end of the connection is still news.
+  // Frames behind a refused request are void. Only the end of the connection still matters.
   if (reader_.Discard(socket_.get(), completion_queue_.receive_staging()) == FrameReader::Result::kClosed) {
     OnRead(FrameReader::Result::kClosed);
   }
@@ -271,9 +272,9 @@ void TcpQueuePair::OnRead(FrameReader::Result result) {
       break;
     case FrameReader::Result::kReceiverNotReady:
       paused_ = true;
-      // An event for each arrival is harmless while it is paused, and cheaper than two system calls that
-      // change the watch: the receive may come at the end of this turn. An event as long as there is
-      // something to read is not harmless.
+      // While it is paused, one event for each arrival (EPOLLET) is cheaper than two system calls that change
+      // the watch: the caller may post the receive at the end of this turn. A blocked socket is watched
+      // without EPOLLET. It would report an event in each Poll(), so its watch must change.
       if (blocked_) UpdateWatch();
       if (!sends_wait_) completion_queue_.SetTimer(*this, completion_queue_.options().rnr_timeout);
       break;
@@ -282,7 +283,7 @@ void TcpQueuePair::OnRead(FrameReader::Result result) {
       UpdateWatch();
       break;
     case FrameReader::Result::kNak:
-      EnterError();  // The completion says it all.
+      EnterError();  // The completion reports the reason.
       break;
     case FrameReader::Result::kViolation:
       SayFarewell(reader_.violation());
@@ -311,11 +312,11 @@ absl::Status TcpQueuePair::WhyClosed() const {
   return why;
 }
 
-// A receive was posted for the SEND that waits.
+// The caller has posted a receive for the SEND that waits.
 void TcpQueuePair::Resume() {
   paused_ = false;
   if (!sends_wait_) completion_queue_.SetTimer(*this, absl::InfiniteDuration());
-  // Events that came while the watch was off are lost. Renewing it brings them again.
+  // The events that happened while the watch was off are lost. Renewing it reports them again.
   if (std::exchange(watch_was_off_, false)) UpdateWatch();
   FrameReader::Result result = reader_.Resume();
   if (result == FrameReader::Result::kMore) {
@@ -326,7 +327,7 @@ void TcpQueuePair::Resume() {
   OnRead(result);
 }
 
-// At the start of a Poll(): what the last one returned has been looked at.
+// Called at the start of a Poll(), when the caller has handled what the last Poll() returned.
 void TcpQueuePair::ResumeAfterPush() {
   push_ = PushState::kNone;
   const FrameReader::Result result = reader_.ResumeAfterPushes();
@@ -336,7 +337,7 @@ void TcpQueuePair::ResumeAfterPush() {
   if (std::exchange(missed_event_, false) || reader_.in_the_middle_of_a_frame()) Receive();
 }
 
-// Whether the push that is being filled is in.
+// Notes whether all bytes of the push in `filling_` have arrived.
 void TcpQueuePair::NoteTaken() {
   if (!filling_.has_value() || reader_.is_taking_push()) return;
   taken_.push_back(*filling_);
@@ -356,7 +357,7 @@ void TcpQueuePair::DeliverTaken(bool flush, CompletionSpan& out) {
 
 void TcpQueuePair::OnTimer() {
   if (!paused_) return;
-  if (receive_queue_.has_receive()) return;  // Resume() is on its way.
+  if (receive_queue_.has_receive()) return;  // Deliver() is about to call Resume().
   paused_ = false;
   receive_queue_.Refuse(CompletionStatus::kRnrRetryExceeded,
                         absl::StrCat("its SEND found no posted receive for ",
@@ -378,8 +379,8 @@ void TcpQueuePair::Transmit(bool with_answers) {
   const FrameWriter::Result result = writer_.Write(
       socket_.get(), with_answers, completion_queue_.send_batch(), completion_queue_.options().counters);
   if (!receive_queue_.ack_due()) completion_queue_.CancelAcknowledgement(*this);
-  // Broken: sending anything more is in vain, but what the peer said before the end, and why it ended, comes
-  // by reading.
+  // After kBroken nothing can be sent any more. Reading still returns what the peer sent before the end, and
+  // why the connection ended.
   const bool blocked = result == FrameWriter::Result::kBlocked;
   if (blocked != blocked_) {
     blocked_ = blocked;
@@ -387,9 +388,9 @@ void TcpQueuePair::Transmit(bool with_answers) {
     UpdateWatch();
   }
   if (state_ != State::kRefusing || receive_queue_.nak_due() || writer_.in_the_middle_of_a_frame()) return;
-  // The NAK is out. After RNR only the peer is in error, and its disconnect is what we hear of it; otherwise
-  // both are. The socket stays open, to be emptied: closed with unread bytes it would be reset, and the NAK
-  // might be lost.
+  // The NAK was sent. After RNR only the peer is in error, and it disconnects; otherwise both sides are in
+  // error. The socket stays open to be drained: if it is closed with unread bytes, the kernel resets the
+  // connection, and the NAK may be lost.
   if (receive_queue_.nak_status() == CompletionStatus::kRnrRetryExceeded) return;
   const std::string why = absl::StrCat("peer ", Peer(), " was refused: ", receive_queue_.reason());
   error_ = ViolationError(ViolationOf(receive_queue_.nak_status()), why);
@@ -405,9 +406,10 @@ void TcpQueuePair::Acknowledge() {
   if (receive_queue_.ack_due() && !blocked_ && socket_.is_open()) Transmit(/*with_answers=*/false);
 }
 
-// Frames are read until the socket is empty, so an event for each arrival is enough (EPOLLET), and saves
-// epoll a second look at every socket that had news. Where something is left unread, calling this brings
-// another event. Writing stops when it is the others' turn too, not only when the socket is full.
+// The reader reads until the socket is empty, so one event for each arrival is enough (EPOLLET), and epoll
+// checks each ready socket only once. If something is left unread, a call of UpdateWatch() makes another
+// event. EPOLLET is off while the socket is blocked, because the writer also stops at the limit of its turn,
+// with room left in the socket.
 void TcpQueuePair::UpdateWatch() {
   if (!socket_.is_open()) return;
   if (paused_) watch_was_off_ = true;
@@ -430,7 +432,7 @@ void TcpQueuePair::Deliver(CompletionSpan& out) {
     return;
   }
 
-  // What was done before the end, then the end, then what it undid.
+  // First what completed before the end, then the end, then what the end flushed.
   const bool flush = state_ == State::kError && news_ == nullptr;
   DeliverTaken(flush, out);
   receive_queue_.Deliver(qp_num_, flush, out);
@@ -441,7 +443,7 @@ void TcpQueuePair::Deliver(CompletionSpan& out) {
   }
   if (push_ == PushState::kUntold && !receive_queue_.HasCompletions(flush)) {
     push_ = PushState::kOffered;
-    completion_queue_.TellEnd(*this);  // In the next Poll().
+    completion_queue_.TellEnd(*this);  // The next Poll() calls OnTellEnd().
   }
   if (HasCompletions(flush)) {
     completion_queue_.Schedule(*this);
@@ -457,7 +459,7 @@ void TcpQueuePair::OnTellEnd() {
     return;
   }
   if (news_ == nullptr) return;  // Disconnect() was called.
-  // Something has completed since TellEnd(), which may have been about pushes.
+  // Something has completed since TellEnd(), which may have been called for pushes.
   if (HasCompletions(/*flush=*/false)) return completion_queue_.Schedule(*this);
   const std::unique_ptr<News> last = std::move(news_);
   completion_queue_.Schedule(*this);
@@ -477,7 +479,7 @@ TcpQueuePair::News& TcpQueuePair::news() {
 }
 
 void TcpQueuePair::Fail(absl::Status why, absl::string_view private_data) {
-  if (state_ == State::kError) {  // It was all said before, when the peer was refused.
+  if (state_ == State::kError) {  // The end was reported before, when the peer was refused.
     CloseSocket();
     return;
   }
@@ -505,7 +507,7 @@ void TcpQueuePair::CloseSocket() {
   if (paused_ && !sends_wait_) completion_queue_.SetTimer(*this, absl::InfiniteDuration());
   paused_ = false;
   push_ = PushState::kNone;
-  receive_queue_.PushHasCome();  // It never will.
+  receive_queue_.PushHasCome();  // No push will arrive any more.
   if (!socket_.is_open()) return;
   completion_queue_.UnwatchAndEnd(socket_);
 }
@@ -516,8 +518,8 @@ void TcpQueuePair::DisconnectBecause(absl::string_view why) {
   if (disconnected_) return;
   disconnected_ = true;
   news_.reset();
-  // What the peer waits for should not be lost with the connection.
-  // A child's copy of the socket must say nothing on it.
+  // Sends the acknowledgement that the peer waits for before the connection ends. A forked child must not
+  // send on its copy of the socket.
   if (state_ == State::kEstablished && !completion_queue_.in_forked_child()) {
     Acknowledge();
     if (!why.empty()) SayFarewell(why);
@@ -526,7 +528,7 @@ void TcpQueuePair::DisconnectBecause(absl::string_view why) {
 }
 
 void TcpQueuePair::SayFarewell(absl::string_view why) {
-  // Blocked: the peer does not read what it was sent before. In the middle of a frame nothing else can go.
+  // Blocked: the peer does not read what was sent before. In the middle of a frame nothing else can be sent.
   if (state_ != State::kEstablished || !socket_.is_open() || blocked_ || writer_.in_the_middle_of_a_frame()) {
     return;
   }
@@ -537,11 +539,11 @@ void TcpQueuePair::SayFarewell(absl::string_view why) {
   char frame[sizeof(header) + kFarewellBytesMax];
   std::memcpy(frame, &header, sizeof(header));
   std::memcpy(frame + sizeof(header), why.data(), why.size());
-  // Cut, if the socket has no room for all of it: the peer then finds the end in the middle of a frame.
+  // If the socket has no room for all of it, the peer finds the end in the middle of a frame.
   if (send(socket_.get(), frame, sizeof(header) + why.size(), MSG_NOSIGNAL | MSG_DONTWAIT) <= 0) return;
   shutdown(socket_.get(), SHUT_WR);
-  // Closed with unread bytes the connection would be reset, and the farewell perhaps lost. What comes later
-  // than this costs the peer the reason, and this side nothing.
+  // If the socket is closed with unread bytes, the kernel resets the connection, and the farewell may be
+  // lost. If bytes arrive after this loop, the peer may lose the reason; this side loses nothing.
   const absl::Span<uint8_t> staging = completion_queue_.receive_staging();
   for (size_t drained = 0; drained < kDrainBytesMax;) {
     const ssize_t n = recv(socket_.get(), staging.data(), staging.size(), MSG_DONTWAIT);

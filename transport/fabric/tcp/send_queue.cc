@@ -26,7 +26,7 @@ bool TcpSendQueue::BeginReadResponse(const FrameHeader& header) {
     return false;
   }
   const uint32_t number = reads_[reads_answered_ & reads_mask_];
-  // Else it could refuse afterwards what it has answered, and the READ would complete twice.
+  // Otherwise the peer could answer the READ and then refuse it, and the READ would complete twice.
   if (static_cast<int32_t>(acknowledged_ - number) <= 0) {
     violation_ =
         absl::StrCat("it answered READ ", number, " but acknowledged only ", acknowledged_, " requests");
@@ -102,13 +102,13 @@ void TcpSendQueue::Deliver(uint32_t qp_num, bool flush, CompletionSpan& out) {
     const Request& request = requests_[acknowledged_];
     out.Add(request.wr_id, qp_num, refused_with_, request.opcode, 0);
     refused_with_ = CompletionStatus::kSuccess;
-    retired_ = acknowledged_ + 1;  // What was unsignaled before it is proved by it.
+    retired_ = acknowledged_ + 1;  // Its completion covers the unsignaled requests before it.
   }
   while (!out.full() && retired_ != posted_) {
     const Request& request = requests_[retired_++];
     out.Add(request.wr_id, qp_num, CompletionStatus::kFlushed, request.opcode, 0);
   }
-  // In order, so that nothing counts as done any more.
+  // Keeps proved_ at or above retired_, so that Done() finds nothing any more.
   if (static_cast<int32_t>(retired_ - proved_) > 0) proved_ = retired_;
 }
 

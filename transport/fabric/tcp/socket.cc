@@ -10,9 +10,10 @@
 namespace hawser::fabric {
 namespace {
 
-// What the kernel takes before the network can: a small call behind a bulk READ waits for so much. Without a
-// bound it is megabytes; over loopback, READs of 4 MiB beside a ping, one core: 2.0 ms a ping; with 512 KiB
-// 0.5, 256 KiB 0.3, 128 KiB 0.2, but that with 8 times the epoll_wait(2) calls.
+// The most unsent bytes that the kernel accepts. A small call behind a bulk READ waits for all of them.
+// Without a bound they are megabytes. Over loopback on one core, a ping beside READs of 4 MiB takes 2.0 ms
+// without a bound, 0.5 ms with 512 KiB, 0.3 ms with 256 KiB, and 0.2 ms with 128 KiB, but the last with 8
+// times the epoll_wait(2) calls.
 constexpr int kUnsentBytesMax = 256 * 1024;
 
 template <typename T>
@@ -38,7 +39,7 @@ absl::StatusOr<UniqueFd> OpenSocket(int family, const TcpFabricOptions& options)
         "socket(): ", DescribeErrno(error),
         error == EMFILE ? ": raise the limit of open files (ulimit -n) or keep fewer connections" : ""));
   }
-  // Before connect() or listen(): the window that is offered to the peer depends on the size.
+  // Set before connect() or listen(), because the window that TCP offers to the peer depends on the size.
   if (options.send_buffer_bytes > 0) SetOption(fd.get(), SOL_SOCKET, SO_SNDBUF, options.send_buffer_bytes);
   if (options.receive_buffer_bytes > 0) {
     SetOption(fd.get(), SOL_SOCKET, SO_RCVBUF, options.receive_buffer_bytes);
@@ -46,7 +47,7 @@ absl::StatusOr<UniqueFd> OpenSocket(int family, const TcpFabricOptions& options)
   return fd;
 }
 
-// Errors are left alone: the connection works without, only slower, or ends later when its peer has vanished.
+// Ignores errors. Without an option the connection is slower, or detects later that its peer has vanished.
 void PrepareForFrames(int fd, const TcpFabricOptions& options) {
   SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   SetOption(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsentBytesMax);
