@@ -17,22 +17,22 @@
 namespace hawser::fabric {
 namespace {
 
-// Of a token: below an index, above a generation.
+// A token has an index in its low bits and a generation in its high bits.
 constexpr uint32_t kIndexBits = 20;
 constexpr uint32_t kIndexMask = (1u << kIndexBits) - 1;
 constexpr uint32_t kGenerationMask = (1u << (31 - kIndexBits)) - 1;
 
-// Polls between two looks at the connection manager's and the device's events, which is a system call. A poll
-// that brings something counts for several: much follows from it, while one that finds nothing takes no time.
-// A thread that sleeps is woken by such events.
+// The number of polls between two looks at the events of the connection manager and the device; a look is a
+// system call. A poll that returns something counts for several, because its caller then works on it; a poll
+// that finds nothing takes no time. A sleeping thread needs no look: such events wake it.
 constexpr uint32_t kPollsPerLook = 256;
 constexpr uint32_t kPollsPerBusyPoll = 8;
 
-// Events of one look: then the completions have their turn.
+// The most events of one look, so that the completions get their turn.
 constexpr int kEventsPerLook = 64;
 
-// After a device was closed, one every second: until it is unlisted librdmacm keeps it open, and so in the way
-// of the program that removes it.
+// The number of looks at the list of devices after a device was closed, one each second. Until a look finds
+// it unlisted, librdmacm keeps the device open, which blocks the program that removes it.
 constexpr int kLooks = 30;
 
 // Acknowledging takes a mutex of the library (ibv_ack_cq_events(3)), so it is done for many at once.
@@ -87,7 +87,7 @@ absl::Status VerbsCompletionQueue::Watch(int fd, uint64_t data) {
   return absl::OkStatus();
 }
 
-// --- The device, which may go and come back
+// --- The device, which may be removed and return
 
 absl::Status VerbsCompletionQueue::Open() {
   if (absl::Status status = device_->Attach(this); !status.ok()) return status;
@@ -127,7 +127,8 @@ void VerbsCompletionQueue::Close() {
     }
   }
   device_->Detach(this);
-  // Nothing is noted any more. What was noted is not about the device that may be opened next.
+  // OnAsyncEvent() is not called any more. An error noted before does not apply to the device that may be
+  // opened next.
   absl::MutexLock lock(&notes_mutex_);
   lost_ = absl::OkStatus();
 }
@@ -194,7 +195,7 @@ void VerbsCompletionQueue::Unregister(uint32_t token) {
   registration.source = nullptr;
   registration.generation = (registration.generation + 1) & kGenerationMask;
   if (registration.generation == 0) registration.generation = 1;
-  // To the front, so that it is long until a token comes again.
+  // Indexes are taken from the back, so it takes long until a token is reused.
   free_indexes_.insert(free_indexes_.begin(), token & kIndexMask);
   if (local_.empty()) return;
   local_.erase(
@@ -227,8 +228,7 @@ void VerbsCompletionQueue::Deliver(uint32_t token, const Completion& completion)
   if (!polling_) Publish();
 }
 
-// Tells Wait() what only Poll() can do. The eventfd does the rest: it wakes a thread that sleeps, and one that
-// is about to.
+// Tells Wait() that there is work for Poll(). The eventfd wakes a thread that sleeps, or is about to sleep.
 void VerbsCompletionQueue::Publish() {
   const bool work = !local_.empty() || !scheduled_.empty();
   if (has_work_.load(std::memory_order_relaxed) == work) return;
@@ -295,7 +295,7 @@ size_t VerbsCompletionQueue::DeliverLocal(absl::Span<Completion> out) {
   size_t count = 0;
   for (; count < out.size() && !local_.empty(); ++count) {
     out[count] = local_.front().completion;
-    // Of one that is gone there is nothing in here, see Unregister().
+    // Find() is never null: Unregister() removes the completions of its source.
     out[count].qp_num = Find(local_.front().token)->qp_num();
     local_.pop_front();
   }
@@ -311,7 +311,7 @@ size_t VerbsCompletionQueue::PollDevice(absl::Span<Completion> out) {
     for (int i = 0; i < taken; ++i) {
       const ibv_wc& wc = completions[i];
       VerbsSource* const source = Find(static_cast<uint32_t>(wc.wr_id >> 32) & 0x7fffffff);
-      if (source == nullptr) continue;  // Late news.
+      if (source == nullptr) continue;  // Its queue pair was destroyed.
       if (source->OnCompletion(wc, wc.wr_id >> 63 != 0, static_cast<uint32_t>(wc.wr_id), out[count])) ++count;
     }
     if (taken < wanted) break;
@@ -332,7 +332,7 @@ int VerbsCompletionQueue::TakeWorkCompletions(ibv_wc* out, int max) {
   for (size_t i = 0; i < cqs_.size() && count < max; ++i) {
     next_cq_ = next_cq_ + 1 < cqs_.size() ? next_cq_ + 1 : 0;
     const int taken = ibv_poll_cq(cqs_[next_cq_]->cq, max - count, out + count);
-    if (taken > 0) count += taken;  // Less than 0: the device is gone, which is told by its event.
+    if (taken > 0) count += taken;  // Less than 0: the device is gone, and its event reports that.
   }
   if (count > 0) AfterPoll();
   return count;
@@ -359,7 +359,7 @@ void VerbsCompletionQueue::TakeNotes() {
   if (lost.ok()) return;
   {
     MutexLock lock(cq_mutex_);
-    for (const auto& cq : cqs_) cq->capacity = 0;  // What comes later gets another one.
+    for (const auto& cq : cqs_) cq->capacity = 0;  // Later queue pairs use another one.
   }
   // OnLost() calls no other code, so the table stays as it is.
   for (const Registration& registration : sources_) {
@@ -400,7 +400,7 @@ void VerbsCompletionQueue::LookAtEvents() {
     if (VerbsSource* source = Find(token); source != nullptr) {
       source->OnCmEvent(*event);
     } else if (event->type == RDMA_CM_EVENT_CONNECT_REQUEST) {
-      device_->verbs().rdma_destroy_id(event->id);  // Its listener is gone. This rejects.
+      device_->verbs().rdma_destroy_id(event->id);  // Its listener was destroyed. This rejects the request.
     }
   }
 }
@@ -442,7 +442,8 @@ void VerbsCompletionQueue::WaitUntil(int64_t when_ns) {
   for (int i = 0; i < count; ++i) {
     switch (events[i].data.u64) {
       case kWakeData: {
-        // Emptied before woken_ is: a Wake() in between is one for this Wait(), which is ending.
+        // Reads the eventfd before it clears `woken_`. A Wake() in between is for this Wait(), which ends
+        // now.
         uint64_t wakes;
         [[maybe_unused]] const ssize_t n = read(wake_.get(), &wakes, sizeof(wakes));
         woken_.exchange(false, std::memory_order_acq_rel);
@@ -458,7 +459,7 @@ void VerbsCompletionQueue::WaitUntil(int64_t when_ns) {
   }
 }
 
-// A completion that is there when the queue is armed makes no event: hence another look after arming.
+// A completion that arrived before arming makes no event, so this polls again after arming.
 bool VerbsCompletionQueue::ArmAndCheck() {
   MutexLock lock(cq_mutex_);
   if (stash_taken_ < stash_.size()) return true;
@@ -468,7 +469,7 @@ bool VerbsCompletionQueue::ArmAndCheck() {
     cq->armed = ibv_req_notify_cq(cq->cq, /*solicited_only=*/0) == 0;
     if (!PollIntoStash(*cq)) continue;
     found = true;
-    cq->armed = false;  // There may be more, which came before; armed again, the next Wait() sees them.
+    cq->armed = false;  // More may have arrived before arming. The next Wait() arms and polls again.
   }
   return found;
 }
@@ -478,7 +479,7 @@ bool VerbsCompletionQueue::PollIntoStash(Cq& cq) {
   const int count = ibv_poll_cq(cq.cq, kBatch, found);
   if (count <= 0) return false;
   AfterPoll();
-  if (stash_taken_ >= stash_.size() - stash_taken_) {  // So that it does not grow though it is never empty.
+  if (stash_taken_ >= stash_.size() - stash_taken_) {  // Bounds its size even if it is never empty.
     stash_.erase(stash_.begin(), stash_.begin() + static_cast<ptrdiff_t>(stash_taken_));
     stash_taken_ = 0;
   }
@@ -504,8 +505,8 @@ bool VerbsCompletionQueue::Delivered(uint64_t mark) {
   return taken_total_ >= mark;
 }
 
-// One: if there are more, the next Wait() returns at once, while asking for what is not there would cost a
-// system call here.
+// Reads one event. If there are more, the next Wait() returns at once. Trying to read one that is not there
+// would cost a system call.
 void VerbsCompletionQueue::ReadCqEvent() {
   MutexLock lock(cq_mutex_);
   if (comp_channel_ == nullptr) return;

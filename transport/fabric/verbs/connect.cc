@@ -1,4 +1,4 @@
-// How a VerbsQueuePair gets its connection, and how it ends.
+// How a VerbsQueuePair is connected, and how its connection ends.
 
 #include <algorithm>
 #include <cerrno>
@@ -17,11 +17,11 @@
 namespace hawser::fabric {
 namespace {
 
-// Of resolving, in which the kernel waits for a neighbour (ARP) or the subnet manager. Callers give up before
-// that.
+// The timeout of resolving, in which the kernel waits for a neighbour (ARP) or the subnet manager. Callers
+// give up earlier.
 constexpr int kResolveTimeoutMs = 30000;
 
-// The connection manager pads with zeros, and so makes something of nothing.
+// The connection manager pads with zeros, so data that is all zeros means that there was none.
 absl::string_view WithoutPadding(absl::string_view private_data) {
   return private_data.find_first_not_of('\0') == absl::string_view::npos ? absl::string_view() : private_data;
 }
@@ -63,7 +63,7 @@ absl::Status VerbsQueuePair::Connect(const SocketAddress& address, absl::string_
                              VerbsCompletionQueue::CmContext(token_), RDMA_PS_TCP) != 0) {
     const int error = errno;
     id_ = nullptr;
-    Leave();  // Still idle: it may be tried again.
+    Leave();  // Still idle: the caller may try again.
     return VerbsError(what, "rdma_create_id()", error,
                       error == EMFILE ? "raise the limit of open files" : "");
   }
@@ -85,14 +85,15 @@ absl::Status VerbsQueuePair::Connect(const SocketAddress& address, absl::string_
   return absl::OkStatus();
 }
 
-// Best done before anything else; where the kernel or the device (iWARP) cannot, its own value has to do.
+// Called before the id does anything else. Ignores errors: if the kernel or the device (iWARP) does not have
+// this option, its own value applies.
 void VerbsQueuePair::SetAckTimeout() {
   uint8_t timeout = fabric_.ack_timeout;
   verbs().rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof(timeout));
 }
 
-// Before the route is resolved, of which it is a part. The side that accepts answers with what the request
-// has.
+// Called before the route is resolved, because it is a part of the route. The side that accepts uses the
+// traffic class of the request.
 bool VerbsQueuePair::SetTrafficClass() {
   if (!fabric_.traffic_class.has_value()) return true;
   uint8_t traffic_class = *fabric_.traffic_class;
@@ -105,7 +106,7 @@ bool VerbsQueuePair::SetTrafficClass() {
 }
 
 void VerbsQueuePair::OnCmEvent(VerbsCmEvent& event) {
-  // Late news. But a queue pair in error has perhaps only been flushed by what is told now.
+  // Ignores late events. A queue pair in error still handles them, because its event may explain the error.
   if (disconnected_ || ended_ || state_ == State::kIdle) return;
   switch (event.type) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
@@ -148,14 +149,14 @@ void VerbsQueuePair::OnCmEvent(VerbsCmEvent& event) {
       }
       return Fail(ConnectError(ConnectingTo(), event.type, event.status, device_.iwarp()));
     case RDMA_CM_EVENT_ADDR_CHANGE:
-      // A bond went over to another link: packets would still go to the old one, until the retries are used
+      // A bond has switched to another link. Packets would still use the old one until the retries are used
       // up.
       return Fail(absl::UnavailableError(
           absl::StrCat("peer ", peer_address_.ToString(),
                        ": the address that the connection was made from has moved to another link (",
                        DescribeCmEvent(event.type), ")")));
     default:
-      return;  // DEVICE_REMOVAL: OnLost() is on its way. TIMEWAIT_EXIT: nothing follows from it.
+      return;  // DEVICE_REMOVAL: OnLost() is called soon. TIMEWAIT_EXIT: needs no answer.
   }
 }
 
@@ -182,7 +183,7 @@ void VerbsQueuePair::OnRouteResolved() {
   rdma_conn_param parameters = ConnectionParameters(connect_data_, read_depth_);
   if (verbs().rdma_connect(id_, &parameters) != 0) {
     const int error = errno;
-    // A closed port of siw. Other devices report it by an event.
+    // siw reports a closed port here. Other devices report it by an event.
     Fail(error == ECONNREFUSED
              ? absl::UnavailableError(absl::StrCat(ConnectingTo(),
                                                    ": rdma_connect(): connection refused (ECONNREFUSED)"
@@ -204,7 +205,7 @@ rdma_conn_param VerbsQueuePair::ConnectionParameters(absl::string_view private_d
   return parameters;
 }
 
-// The peer has accepted. An iWARP device makes the rest by itself, and tells of ESTABLISHED at once.
+// The peer has accepted. An iWARP device has no such event: it finishes by itself and reports ESTABLISHED.
 void VerbsQueuePair::OnConnectResponse(const VerbsCmEvent& event) {
   if (state_ != State::kConnecting) return;
   AdoptEce();
@@ -218,7 +219,7 @@ void VerbsQueuePair::OnConnectResponse(const VerbsCmEvent& event) {
 void VerbsQueuePair::Establish(const VerbsCmEvent& event) {
   if (state_ != State::kConnecting && state_ != State::kAccepting) return;
   if (!accepted_) {
-    // The peer has taken the minimum of its own and of what we offered.
+    // The peer has answered with the minimum of its own depths and those of this side.
     read_depth_ =
         std::min({read_depth_, uint32_t{event.initiator_depth}, uint32_t{event.responder_resources}});
   }
@@ -248,7 +249,7 @@ absl::Status VerbsQueuePair::Accept(ConnectRequest& request, absl::string_view p
   if (offered == nullptr)
     return refuse(absl::FailedPreconditionError(absl::StrCat(what, ": the request was rejected before")));
   if (!device_.Is(offered->verbs)) {
-    // Short, so that the peer gets all of it.
+    // Short, so that the peer receives all of it.
     return refuse(absl::UnavailableError(
         absl::StrCat(what, ": it came over RDMA device ",
                      offered->verbs != nullptr ? offered->verbs->device->name : "(none)",
@@ -259,7 +260,7 @@ absl::Status VerbsQueuePair::Accept(ConnectRequest& request, absl::string_view p
   local_address_ = LocalAddress(*id_);
   Move(Event::kAccept);
   accepted_ = true;
-  // Before rdma_accept() the request can be rejected yet, with a reason.
+  // Before rdma_accept() the caller can still reject the request with a reason.
   const auto fail = [&](absl::Status why, bool rejected = false) {
     error_ = why;
     if (state_ != State::kError) EnterError();
@@ -268,14 +269,14 @@ absl::Status VerbsQueuePair::Accept(ConnectRequest& request, absl::string_view p
       asked.GiveBack(std::exchange(id_, nullptr), completion_queue_.channel());
     }
     DropId();
-    // The caller knows now; the handler has nothing to hear.
+    // The caller gets the error, so the handler is not called.
     ended_ = true;
     news_.reset();
     return why;
   };
   device_.Prove();
   completion_queue_.BindSentinel(local_address_);
-  // After this no other thread has an event of it in its hands (rdma_migrate_id(3)).
+  // After this no other thread holds an event of the id (rdma_migrate_id(3)).
   if (id_->channel != completion_queue_.channel()->get() &&
       verbs().rdma_migrate_id(id_, completion_queue_.channel()->get()) != 0) {
     return fail(ConnectCallError(what, "rdma_migrate_id()", errno));
@@ -306,8 +307,8 @@ void VerbsQueuePair::OnTurn() {
   scheduled_ = false;
   const uint32_t events = async_events_.exchange(0, std::memory_order_acq_rel);
   if ((events & 1u << IBV_EVENT_COMM_EST) != 0 && state_ == State::kAccepting) {
-    // The peer speaks, but its last handshake message was lost: the connection manager is told that it got
-    // through.
+    // The peer sends data, but its last handshake message was lost. Tells the connection manager that the
+    // connection is established.
     verbs().rdma_notify(id_, IBV_EVENT_COMM_EST);
   }
   for (ibv_event_type fatal : {IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR}) {
@@ -321,22 +322,22 @@ void VerbsQueuePair::OnTurn() {
                                            ": it asked for what it was not granted")));
   }
   if (abandoning_) {
-    if (!completion_queue_.Delivered(collected_)) return ScheduleOnce();  // Ours may be among them.
+    if (!completion_queue_.Delivered(collected_)) return ScheduleOnce();  // Some may be for this queue pair.
     abandoning_ = false;
     return Abandon();
   }
   if (grants_.queued() > 0 && (state_ == State::kEstablished || state_ == State::kAccepting)) {
-    PostChain({}).IgnoreError();  // Fail() was called.
+    PostChain({}).IgnoreError();  // On an error PostChain() has called Fail().
   }
   if (news_ == nullptr) return;
   if (news_->ended && !news_->established && !news_->ended_before_established &&
       !completion_queue_.Delivered(collected_)) {
-    return ScheduleOnce();  // What arrived before the end is among them.
+    return ScheduleOnce();  // Completions from before the end are among them.
   }
   const std::unique_ptr<News> told = std::move(news_);
   if (told->established && !told->ended) return handler_.OnEstablished(told->private_data);
   if (told->established) {
-    // Both since the last Poll(): the end comes with the next.
+    // Both happened since the last Poll(). The next Poll() reports the end.
     news_ = std::make_unique<News>();
     news_->ended = true;
     news_->why = told->why;
@@ -354,7 +355,8 @@ void VerbsQueuePair::Fail(absl::Status why, absl::string_view private_data) {
     last.ended_before_established = !was_established_;
     last.why = why;
     if (!was_established_) last.private_data = std::string(private_data);
-    // What arrived before the end is returned before the handler hears of it, and what this flushes after.
+    // Poll() returns the completions from before the end first, then notifies the handler, then returns what
+    // the end flushes.
     completion_queue_.Collect();
     collected_ = completion_queue_.CollectedMark();
     ScheduleOnce();
@@ -372,13 +374,13 @@ void VerbsQueuePair::EnterError() {
     verbs().ibv_modify_qp(qp_, &attr, IBV_QP_STATE);
   }
   FlushPending();
-  // Not only when the ibv_qp is destroyed: revocations are given back from here on, and then the memory may
-  // be deregistered, which fails as long as a window is bound to it (ibv_dereg_mr(3)). ibv_dealloc_mw(3)
-  // unbinds.
+  // Releases the windows now, not when the ibv_qp is destroyed. From here on revocations complete, and then
+  // the caller may deregister the memory, which fails while a window is bound to it (ibv_dereg_mr(3)).
+  // ibv_dealloc_mw(3) unbinds.
   grants_.Release();
 }
 
-// What no ibv_qp holds.
+// Completes what was never posted to the ibv_qp as flushed.
 void VerbsQueuePair::FlushPending() {
   for (const ReceiveWorkRequest& request : std::exchange(pending_receives_, {})) {
     DeliverFlushed(request.wr_id, Opcode::kReceive);
@@ -402,23 +404,23 @@ void VerbsQueuePair::Disconnect() {
     return Abandon();
   }
   if (was_established_) {
-    // It may fail when the peer has disconnected too.
+    // This may fail if the peer has disconnected, too.
     verbs().rdma_disconnect(id_);
   } else {
-    DropId();  // Whatever the connection manager is doing with it, the peer is told, if it was told anything.
+    DropId();  // In any state of the handshake: if the peer knows of it, the connection manager notifies it.
   }
   EnterError();
   if (qp_ != nullptr && device_.iwarp()) {
-    // What is posted to an iWARP queue pair in error may never come back, and that includes what was posted
-    // just before we learned of it.
+    // Work requests posted to an iWARP queue pair in error may never complete, including those posted just
+    // before this side detected the error.
     return CollectAndAbandon();
   }
   PostDrain();
 }
 
-// The end is made here: OnTurn() gives back what has not completed by then.
+// Destroys the ibv_qp. OnTurn() completes what has not completed by then as flushed.
 void VerbsQueuePair::CollectAndAbandon() {
-  qp_num_ = number_;  // The ibv_qp's may soon be another's.
+  qp_num_ = number_;  // The device may soon reuse the number of the ibv_qp.
   completion_queue_.Collect();
   DestroyQp();
   completion_queue_.Collect();
@@ -427,7 +429,7 @@ void VerbsQueuePair::CollectAndAbandon() {
   ScheduleOnce();
 }
 
-// The ibv_qp lives on until it has flushed.
+// Keeps the ibv_qp until it has flushed.
 void VerbsQueuePair::DropId() {
   if (id_ == nullptr) return;
   verbs().rdma_destroy_id(std::exchange(id_, nullptr));
@@ -439,7 +441,7 @@ void VerbsQueuePair::PostDrain() {
       sends_.Push({.opcode = Opcode::kWrite, .kind = VerbsSendRing::Kind::kDrain, .signaled = true});
   ibv_send_wr drain = {};
   drain.wr_id = VerbsCompletionQueue::WorkRequestId(token_, /*receive=*/false, number);
-  drain.opcode = IBV_WR_RDMA_WRITE;  // Of no bytes: in error nothing is executed.
+  drain.opcode = IBV_WR_RDMA_WRITE;  // It has no bytes. A queue pair in error executes nothing.
   drain.send_flags = IBV_SEND_SIGNALED;
   ibv_send_wr* bad = nullptr;
   if (ibv_post_send(qp_, &drain, &bad) == 0) return;
@@ -457,7 +459,8 @@ void VerbsQueuePair::OnLost(const absl::Status& why) {
   Fail(absl::Status(why.code(), absl::StrCat("peer ", peer_address_.ToString(), ": ", why.message())));
 }
 
-// No flush is to be expected. Once the ibv_qp is destroyed the device does not touch its memory any more.
+// Called when no flush is expected. Once the ibv_qp is destroyed, the device does not touch its memory any
+// more.
 void VerbsQueuePair::Abandon() {
   DestroyQp();
   while (receives_retired_ != receives_posted_) {
@@ -466,7 +469,7 @@ void VerbsQueuePair::Abandon() {
   while (!sends_.empty()) {
     const VerbsSendRing::Entry entry = sends_.Retire();
     if (entry.kind == VerbsSendRing::Kind::kCaller) {
-      // Completed perhaps, but after one that did not.
+      // It may have completed, but after one that did not.
       const CompletionStatus status =
           entry.completed && entry.signaled ? entry.status : CompletionStatus::kFlushed;
       completion_queue_.Deliver(token_, {.wr_id = entry.wr_id, .status = status, .opcode = entry.opcode});

@@ -18,8 +18,8 @@
 namespace hawser::fabric {
 namespace {
 
-// The process that librdmacm has opened devices in; null: none yet. It keeps them open, used or not, and
-// hands them out again; but the kernel serves them to that process only.
+// The process in which librdmacm has opened devices; null: none yet. The library keeps devices open, used or
+// not, and returns them again, but the kernel serves them only to that process.
 std::atomic<const ForkMark*> opened_in{nullptr};
 
 void NoteOpening() {
@@ -27,18 +27,18 @@ void NoteOpening() {
   opened_in.store(here, std::memory_order_relaxed);
 }
 
-// So that pages which the device writes to stay the parent's. Does nothing on kernels that see to it
-// themselves (5.12), and must come before anything is registered.
+// Keeps the pages that the device writes to with the parent after fork(). Does nothing on kernels that do so
+// themselves (5.12). Must be called before any memory is registered.
 void PrepareForFork(const VerbsLibrary& verbs) {
   static const int prepared = verbs.ibv_fork_init();
-  (void)prepared;  // EINVAL: the program registered memory before us, by itself.
+  (void)prepared;  // EINVAL: the program itself has registered memory before.
 }
 
 bool HasActivePort(const VerbsLibrary& verbs, ibv_context* context, uint32_t ports) {
   for (uint32_t port = 1; port <= ports; ++port) {
     ibv_port_attr attr = {};
-    // The exported function fills the head of the structure; the rest is for the inline one, which is not in
-    // the table.
+    // The exported function fills only the head of the structure. The inline function, which fills the rest,
+    // is not in the table.
     if (verbs.ibv_query_port(context, static_cast<uint8_t>(port),
                              reinterpret_cast<_compat_ibv_port_attr*>(&attr)) == 0 &&
         attr.state == IBV_PORT_ACTIVE) {
@@ -48,17 +48,18 @@ bool HasActivePort(const VerbsLibrary& verbs, ibv_context* context, uint32_t por
   return false;
 }
 
-// -1 as well where the device is none of hardware, which has no such file.
+// A software device has no such file: -1.
 int ReadNumaNode(const ibv_device& device) {
   std::ifstream file(absl::StrCat(device.ibdev_path, "/device/numa_node"));
   int node = -1;
   return file >> node ? std::max(node, -1) : -1;
 }
 
-// Leaves `kept` alone in `list`. The others would be kept open by it, too, and could not be removed.
+// Frees all devices in `list` except `kept`. Otherwise `list` would keep them open, and they could not be
+// removed.
 void FreeAllBut(const VerbsLibrary& verbs, ibv_context** list, int count, ibv_context* kept) {
   if (count == 1) return;
-  // rdma_free_devices() lets go of what it finds in the array up to a null pointer, and frees that by free().
+  // rdma_free_devices() releases every device up to a null pointer, and frees the array with free().
   auto** const others = static_cast<ibv_context**>(calloc(static_cast<size_t>(count), sizeof(ibv_context*)));
   if (others == nullptr) return;
   std::remove_copy(list, list + count, others, kept);
@@ -119,7 +120,7 @@ absl::StatusOr<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(const VerbsLibrar
     const std::string found_name = found->device->name;
     device = known(found_name);
     if (device != nullptr) {
-      verbs.rdma_free_devices(found->list);  // It has one. If it is gone, its next user opens it again.
+      verbs.rdma_free_devices(found->list);  // It has a list. If it is gone, its next user reopens it.
     } else {
       device.reset(new VerbsDevice(verbs, *found));
       absl::Status status = device->Prepare(absl::StrCat("open RDMA device ", found_name));
@@ -133,7 +134,7 @@ absl::StatusOr<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(const VerbsLibrar
 
 absl::StatusOr<VerbsDevice::Found> VerbsDevice::Find(const VerbsLibrary& verbs, const std::string& name) {
   const std::string what = absl::StrCat("open RDMA device ", name.empty() ? "(any)" : name);
-  // Those that librdmacm has: a device that it does not know cannot be connected over.
+  // Lists the devices that librdmacm has: no other device can connect.
   int count = 0;
   ibv_context** const list = ListDevices(verbs, &count);
   if (list == nullptr || count == 0) {
@@ -183,7 +184,7 @@ absl::StatusOr<VerbsDevice::Found> VerbsDevice::Find(const VerbsLibrary& verbs, 
   return found;
 }
 
-// What a device that was just found needs.
+// Opens `device_`, which was just found.
 absl::Status VerbsDevice::Prepare(absl::string_view what) {
   context_ = verbs_.ibv_open_device(device_);
   if (context_ == nullptr) {
@@ -198,7 +199,7 @@ absl::Status VerbsDevice::Prepare(absl::string_view what) {
   return absl::OkStatus();
 }
 
-// --- Gone, and back
+// --- Removal and return
 
 absl::Status VerbsDevice::Attach(AsyncEventHandler* user) {
   absl::MutexLock lock(&opening_);
@@ -223,7 +224,7 @@ absl::Status VerbsDevice::Attach(AsyncEventHandler* user) {
   }
   absl::MutexLock users_lock(&mutex_);
   users_.push_back(user);
-  if (gone()) user->OnAsyncEvent(IBV_EVENT_DEVICE_FATAL);  // Meanwhile: MarkGone() did not see this one.
+  if (gone()) user->OnAsyncEvent(IBV_EVENT_DEVICE_FATAL);  // MarkGone() ran before `user` was added.
   return absl::OkStatus();
 }
 
@@ -238,7 +239,7 @@ void VerbsDevice::Detach(AsyncEventHandler* user) {
 }
 
 absl::Status VerbsDevice::OpenAgain() {
-  LetGo();  // When it went there was no user, perhaps.
+  LetGo();  // If there was no user when it was removed, the old one is still open.
   absl::StatusOr<Found> found = Find(verbs_, name_);
   if (!found.ok()) return found.status();
   list_ = found->list;
@@ -280,13 +281,13 @@ void VerbsDevice::AddMemory(DeviceMemory* memory) {
 }
 
 void VerbsDevice::RemoveMemory(DeviceMemory* memory) {
-  if (in_forked_child()) return;  // The lock may be one that no thread of the child gives back.
+  if (in_forked_child()) return;  // A thread that does not exist in the child may hold the lock.
   absl::MutexLock lock(&opening_);
   memories_.erase(std::remove(memories_.begin(), memories_.end(), memory), memories_.end());
 }
 
 uint32_t VerbsDevice::read_depth_max() const {
-  // rdma_conn_param has a byte for each.
+  // rdma_conn_param has one byte for each of the two.
   return static_cast<uint32_t>(std::clamp(std::min(attr_.max_qp_rd_atom, attr_.max_qp_init_rd_atom), 0, 254));
 }
 
@@ -304,8 +305,8 @@ void VerbsDevice::MarkGone() {
   for (AsyncEventHandler* user : users_) user->OnAsyncEvent(IBV_EVENT_DEVICE_FATAL);
 }
 
-// The ibv_qp or ibv_cq itself is there until its event is acknowledged: ibv_destroy_qp() and ibv_destroy_cq()
-// wait for that, so they must not be called with the lock that is taken here.
+// The ibv_qp or ibv_cq of an event exists until the event is acknowledged, because ibv_destroy_qp() and
+// ibv_destroy_cq() wait for that. So they must not be called with the lock that this function takes.
 void VerbsDevice::HandleAsyncEvents() {
   ibv_async_event event;
   while (verbs_.ibv_get_async_event(context_, &event) == 0) {
@@ -331,9 +332,9 @@ void VerbsDevice::HandleAsyncEvents() {
         break;
       }
       default:
-        // Of ports and paths (IBV_EVENT_GID_CHANGE, LID_CHANGE, PORT_ERR, ...). Nothing of them is kept here
-        // that could be stale: the connection manager resolves each new connection anew, and one whose path
-        // is gone ends when its retries are used up.
+        // Ignores events of ports and paths (IBV_EVENT_GID_CHANGE, LID_CHANGE, PORT_ERR, ...). The fabric
+        // caches no state of ports or paths. The connection manager resolves each new connection anew, and a
+        // connection whose path is gone ends when its retries are used up.
         break;
     }
     verbs_.ibv_ack_async_event(&event);

@@ -95,7 +95,7 @@ std::vector<std::string> NamesIn(const std::string& folder) {
   return names;
 }
 
-// 0: it can be opened, else errno. access(2) does not know of what a container's device rules forbid.
+// Returns 0 if the file can be opened, else errno. access(2) does not check the device rules of a container.
 int TryToOpen(const std::string& path) {
   errno = 0;
   const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));

@@ -154,8 +154,8 @@ absl::Status ConnectError(absl::string_view what, rdma_cm_event_type event, int 
   }
   const int error = std::abs(status);
   if (event == RDMA_CM_EVENT_REJECTED && iwarp) {
-    // What an iWARP peer's rdma_reject() becomes: ECONNREFUSED with irdma and cxgb4, ECONNRESET with siw. A
-    // closed port is ECONNRESET with the former; with siw rdma_connect() tells of it.
+    // An iWARP peer's rdma_reject() arrives as ECONNREFUSED with irdma and cxgb4, and as ECONNRESET with siw.
+    // A closed port is ECONNRESET with irdma and cxgb4; with siw rdma_connect() reports it.
     return absl::PermissionDeniedError(
         absl::StrCat(what, ": rejected by the peer's program (", DescribeErrno(error),
                      "), or that ended before it answered",
@@ -191,8 +191,7 @@ CompletionStatus ToCompletionStatus(ibv_wc_status status) {
     case IBV_WC_RESP_TIMEOUT_ERR:
       return CompletionStatus::kTransportRetryExceeded;
     default:
-      return CompletionStatus::kLocalError;  // IBV_WC_LOC_*, and what no driver should say of an RC queue
-                                             // pair.
+      return CompletionStatus::kLocalError;  // IBV_WC_LOC_*; no driver reports others for an RC queue pair.
   }
 }
 

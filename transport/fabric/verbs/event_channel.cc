@@ -36,7 +36,7 @@ std::optional<VerbsCmEvent> VerbsEventChannel::Next() {
   switch (event->event) {
     case RDMA_CM_EVENT_CONNECT_REQUEST:
       copy.context = event->listen_id->context;
-      event->id->context = nullptr;  // Inherited from the listener's. None, until it is accepted.
+      event->id->context = nullptr;  // It was inherited from the listener. Accept() sets it.
       [[fallthrough]];
     case RDMA_CM_EVENT_CONNECT_RESPONSE:
     case RDMA_CM_EVENT_ESTABLISHED:

@@ -53,14 +53,14 @@ absl::StatusOr<uint32_t> VerbsGrants::Grant(const Sge& range, QueuePair::Access 
 
 absl::StatusOr<uint32_t> VerbsGrants::GrantByRegistration(const Sge& range, int access) {
   if (registered_.size() == grants_max_) return TooMany();
-  // REMOTE_WRITE asks for LOCAL_WRITE too (ibv_reg_mr(3)).
+  // REMOTE_WRITE needs LOCAL_WRITE, too (ibv_reg_mr(3)).
   if (access == IBV_ACCESS_REMOTE_WRITE) access |= IBV_ACCESS_LOCAL_WRITE;
   ibv_mr* mr;
   do {
     mr = device_.verbs().ibv_reg_mr(device_.pd(), range.address, range.length, access);
     if (mr == nullptr) return RegistrationError("grant memory to a peer", range.length, errno);
     registered_[mr->rkey] = mr;
-  } while (mr->rkey == 0);  // Which no grant has. Kept, so that the device does not give it again.
+  } while (mr->rkey == 0);  // No grant has rkey 0. Keeps the region, so that the device does not reuse 0.
   return mr->rkey;
 }
 
@@ -78,7 +78,7 @@ absl::StatusOr<bool> VerbsGrants::Revoke(uint32_t rkey, uint64_t wr_id) {
   const uint32_t index = it->second;
   Window& window = windows_[index];
   switch (window.state) {
-    case State::kBindQueued:  // No peer ever could.
+    case State::kBindQueued:  // It was never bound, so no peer has had access.
       queue_.erase(std::find(queue_.begin(), queue_.end(), index));
       window.state = State::kFree;
       free_.push_back(index);
@@ -121,7 +121,7 @@ void VerbsGrants::OnPosted(size_t count) {
     if (window.state == State::kBindQueued) {
       window.state = State::kBound;
       window.mw->rkey =
-          window.rkey;  // Providers take the present key from here; of type 2 nothing else sets it.
+          window.rkey;  // Providers read the current key here. For a window of type 2 nothing else sets it.
     } else {
       window.state = State::kInvalidating;
     }
@@ -130,8 +130,8 @@ void VerbsGrants::OnPosted(size_t count) {
 }
 
 void VerbsGrants::OnInvalidated(uint32_t index, bool ok) {
-  if (!ok) return;                       // Perhaps it is still bound: for Release() to free.
-  if (index >= windows_.size()) return;  // It has, though this one had succeeded before.
+  if (!ok) return;                       // It may still be bound. Release() frees it.
+  if (index >= windows_.size()) return;  // Release() has freed it since.
   windows_[index].state = State::kFree;
   free_.push_back(index);
 }

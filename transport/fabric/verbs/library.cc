@@ -48,7 +48,7 @@ absl::StatusOr<VerbsLibrary> VerbsLibrary::LoadFrom(const char* ibverbs, const c
 }
 
 absl::StatusOr<const VerbsLibrary*> VerbsLibrary::Load() {
-  // Never destroyed: the device may be used until the process has ended.
+  // Never destroyed, because the device may be used until the process ends.
   static const absl::StatusOr<VerbsLibrary>* const loaded =
       new absl::StatusOr<VerbsLibrary>(LoadFrom("libibverbs.so.1", "librdmacm.so.1"));
   if (!loaded->ok()) return loaded->status();

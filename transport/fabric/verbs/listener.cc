@@ -32,9 +32,9 @@ absl::string_view LikelyCause(int error) {
 }
 
 absl::Status ListenError(const SocketAddress& address, absl::string_view call, int error) {
-  // Every machine has the unspecified address: another listener has the port, of one address perhaps.
+  // Every machine has the unspecified address, so another listener has the port, perhaps for one address.
   if (error == EADDRNOTAVAIL && address.is_unspecified()) error = EADDRINUSE;
-  // Not ours to listen on, as far as this fabric goes.
+  // ENODEV: the address belongs to no device of this fabric.
   absl::Status status =
       VerbsError(absl::StrCat("listen on ", address.ToString()), call, error, LikelyCause(error));
   return error == ENODEV ? absl::InvalidArgumentError(status.message()) : status;
@@ -82,8 +82,8 @@ absl::Status VerbsListener::Listen(const SocketAddress& address) {
     id_ = nullptr;
     return ListenError(address, "rdma_create_id()", error);
   }
-  // [::] hears IPv4 peers, too, as over TCP; their addresses are plain IPv4. (An iWARP device listens as it
-  // likes.)
+  // [::] accepts IPv4 peers, too, as over TCP; their addresses are plain IPv4. (An iWARP device may ignore
+  // this option.)
   int v6_only = address.is_unspecified() ? 0 : 1;
   if (address.family() == AF_INET6 &&
       verbs.rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &v6_only, sizeof(v6_only)) != 0) {
@@ -93,7 +93,7 @@ absl::Status VerbsListener::Listen(const SocketAddress& address) {
   if (verbs.rdma_bind_addr(id_, const_cast<sockaddr*>(bound.get())) != 0) {
     return ListenError(address, "rdma_bind_addr()", errno);
   }
-  // Bound to no device, as loopback is, it would listen, and never hear of anybody.
+  // An address without a device, such as loopback, could listen, but no peer could reach it.
   if (id_->verbs == nullptr && !address.is_unspecified())
     return ListenError(address, "rdma_bind_addr()", ENODEV);
   if (ibv_context* context = id_->verbs; context != nullptr && !completion_queue_.device().Is(context)) {
@@ -114,7 +114,7 @@ void VerbsListener::Stop() {
 }
 
 void VerbsListener::OnLost(const absl::Status&) {
-  if (!completion_queue_.device().gone()) return;  // A completion queue overflowed: what is it to us.
+  if (!completion_queue_.device().gone()) return;  // A completion queue overflowed: a listener uses none.
   Stop();
   completion_queue_.TryLater();
 }

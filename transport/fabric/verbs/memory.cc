@@ -34,8 +34,8 @@ class VerbsMemory::Region final : public MemoryRegion {
   const size_t length_bytes_;
 };
 
-// Never REMOTE_READ: what a peer may read is granted range by range. An iWARP device writes the sink of a
-// READ as it writes for the peer (RFC 5040, 5.2), so there it needs REMOTE_WRITE.
+// Never REMOTE_READ: grants let a peer READ single ranges. An iWARP device writes the sink of a READ as if
+// the peer wrote it (RFC 5040, 5.2), so there the region needs REMOTE_WRITE.
 VerbsMemory::VerbsMemory(VerbsDevice& device, bool windows)
     : device_(device),
       access_(IBV_ACCESS_LOCAL_WRITE | (windows ? IBV_ACCESS_MW_BIND : 0) |

@@ -1,4 +1,4 @@
-// How the ibv_qp of a VerbsQueuePair is made, and moved through its states.
+// How a VerbsQueuePair creates its ibv_qp and moves it through its states.
 
 #include <algorithm>
 #include <cerrno>
@@ -16,8 +16,8 @@ namespace {
 // which is the longest: 655 ms.
 constexpr uint8_t kMinRnrTimer = 13;
 
-// Those of enum ibv_qp_attr_mask. Kernels may add bits of their own to what rdma_init_qp_attr() tells
-// (IB_QP_SMAC, 1 << 21, and the two above), which ibv_modify_qp() refuses.
+// The bits of enum ibv_qp_attr_mask. Kernels may add bits of their own to the mask of rdma_init_qp_attr()
+// (IB_QP_SMAC, 1 << 21, and the two above), and ibv_modify_qp() refuses those.
 constexpr int kUserAttributes = ~(7 << 21);
 
 const char* NameOf(ibv_qp_state state) {
@@ -40,15 +40,14 @@ absl::Status VerbsQueuePair::CreateQp(absl::string_view what) {
   ibv_qp_init_attr attr = {};
   int error = 0;
   device_.AddQueuePair(this);
-  // A device that cannot do as much inline says EINVAL, and not what it could do.
+  // A device that cannot send so many bytes inline returns EINVAL, and does not report its limit.
   for (uint32_t inline_bytes : {fabric_.inline_bytes, uint32_t{64}, uint32_t{0}}) {
     attr = {};
     attr.qp_context = static_cast<AsyncEventHandler*>(this);
     attr.send_cq = *cq;
     attr.recv_cq = *cq;
     attr.qp_type = IBV_QPT_RC;
-    // An iWARP device takes no work requests when it is in error, so none can be posted there to know the
-    // last one by.
+    // An iWARP queue pair in error takes no work requests, so a drain that marks the last one is impossible.
     attr.sq_sig_all = AllSignaled() ? 1 : 0;
     attr.cap.max_send_wr = sends;
     attr.cap.max_recv_wr = options_.receive_depth;
@@ -83,18 +82,18 @@ absl::Status VerbsQueuePair::CreateQp(absl::string_view what) {
   const bool offer_ece = !accepted_ || AdoptEce();  // Before INIT.
   if (absl::Status status = MoveQp(what, IBV_QPS_INIT); !status.ok()) return status;
   if (offer_ece) OfferEce();
-  // Devices round up, which is not what was asked for.
+  // Devices round up. Keeps the configured value.
   inline_bytes_ = std::min(attr.cap.max_inline_data, fabric_.inline_bytes);
-  // Before the peer can hear of us, so that its first message finds one.
+  // Posts receives before the handshake continues, so that the peer's first message finds one.
   const std::vector<ReceiveWorkRequest> pending = std::exchange(pending_receives_, {});
-  if (!PostReceives(pending).ok()) {  // None of them.
+  if (!PostReceives(pending).ok()) {  // On an error it has posted none.
     for (const ReceiveWorkRequest& request : pending) DeliverFlushed(request.wr_id, Opcode::kReceive);
   }
   return state_ == State::kError ? error_ : absl::OkStatus();
 }
 
-// As the connection manager says: addresses, timers, and the READs that both sides have agreed on. `reads`: of
-// the side that accepts, which has told the connection manager nothing of them yet.
+// Sets what the connection manager provides: addresses, timers, and the agreed READ depth. `reads`: the READ
+// depth for the side that accepts, whose connection manager does not have it yet.
 absl::Status VerbsQueuePair::MoveQp(absl::string_view what, ibv_qp_state state,
                                     std::optional<uint8_t> reads) {
   ibv_qp_attr attr = {};
@@ -104,7 +103,7 @@ absl::Status VerbsQueuePair::MoveQp(absl::string_view what, ibv_qp_state state,
     return ConnectCallError(what, absl::StrCat("rdma_init_qp_attr(", NameOf(state), ")"), errno);
   }
   mask &= kUserAttributes;
-  // The connection manager has no parameter for it. iWARP has no RNR.
+  // The connection manager has no parameter for this timer. iWARP has no RNR.
   if (state == IBV_QPS_RTR && !device_.iwarp()) {
     attr.min_rnr_timer = kMinRnrTimer;
     mask |= IBV_QP_MIN_RNR_TIMER;
@@ -116,30 +115,29 @@ absl::Status VerbsQueuePair::MoveQp(absl::string_view what, ibv_qp_state state,
   return absl::OkStatus();
 }
 
-// From a state in which it only receives, or nothing at all, to one in which it does all. The first again,
-// since what the peer may do is known only now. An iWARP device is told the rest by the connection manager:
-// nothing is left to change then.
+// Moves the ibv_qp from INIT to a state in which it can send and receive. It sets INIT again, because the
+// peer's access is known only now. On an iWARP device the connection manager makes the other changes.
 absl::Status VerbsQueuePair::MakeReadyToSend(absl::string_view what, std::optional<uint8_t> reads) {
   if (absl::Status status = MoveQp(what, IBV_QPS_INIT); !status.ok()) return status;
   if (absl::Status status = MoveQp(what, IBV_QPS_RTR, reads); !status.ok()) return status;
   return MoveQp(what, IBV_QPS_RTS, reads);
 }
 
-// Enhanced connection establishment: what two NICs of one vendor can do beyond the standard (mlx5: to send again
-// only what was lost). A device that has none says so, and nothing of this is needed.
+// Enhanced connection establishment: features of two NICs of one vendor beyond the standard (mlx5: resends
+// only the lost packets). False: the device has none.
 bool VerbsQueuePair::QueryEce(ibv_ece& ece) const {
   return verbs().ibv_query_ece != nullptr && verbs().ibv_set_ece != nullptr &&
          verbs().rdma_set_local_ece != nullptr && verbs().rdma_get_remote_ece != nullptr &&
          verbs().ibv_query_ece(qp_, &ece) == 0;
 }
 
-// With rdma_connect(), or rdma_accept().
+// rdma_connect() or rdma_accept() sends the offer.
 void VerbsQueuePair::OfferEce() {
   ibv_ece own = {};
   if (QueryEce(own)) verbs().rdma_set_local_ece(id_, &own);
 }
 
-// What the peer offers, or nothing if that is another vendor's. False: it offers nothing at all.
+// Adopts the peer's offer, unless the peer's NIC is of another vendor. False: the peer offers nothing.
 bool VerbsQueuePair::AdoptEce() {
   ibv_ece own = {}, offered = {};
   if (!QueryEce(own) || verbs().rdma_get_remote_ece(id_, &offered) != 0) return false;

@@ -15,7 +15,7 @@
 namespace hawser::fabric {
 namespace {
 
-// Of one work request (InfiniBand Architecture Specification 1.2.1, 9.2: 2^31 bytes).
+// The limit of one work request (InfiniBand Architecture Specification 1.2.1, 9.2: 2^31 bytes).
 constexpr uint64_t kMessageBytesMax = uint64_t{1} << 31;
 
 ibv_wr_opcode ToVerbs(Opcode opcode) {
@@ -73,7 +73,7 @@ absl::Status VerbsQueuePair::NotUsable(absl::string_view call) const {
 absl::Status VerbsQueuePair::CheckSend(const SendWorkRequest& request) const {
   const ibv_device_attr& attr = device_.attr();
   const bool read = request.opcode == Opcode::kRead;
-  // A READ's sink on iWARP has one entry (max_sge_rd); siw takes more, and then fills the first only.
+  // On iWARP the sink of a READ has one entry (max_sge_rd). siw accepts more, but fills only the first.
   const size_t sges_max = read && attr.max_sge_rd > 0
                               ? static_cast<size_t>(std::min(attr.max_sge_rd, attr.max_sge))
                               : static_cast<size_t>(attr.max_sge);
@@ -117,14 +117,14 @@ absl::Status VerbsQueuePair::PostSend(absl::Span<const SendWorkRequest> requests
   return PostChain(requests);
 }
 
-// The work requests of grants first: what is posted now may tell the peer of them.
+// Posts the work requests of grants first, because `requests` may name those grants to the peer.
 absl::Status VerbsQueuePair::PostChain(absl::Span<const SendWorkRequest> requests) {
   const size_t of_grants = grants_.queued();
   const size_t count = of_grants + requests.size();
   if (count == 0) return absl::OkStatus();
   chain_.assign(count, {});
   chain_sges_.clear();
-  chain_sges_.reserve(requests.size() * kSgeMax);  // So that sg_list stays where it is.
+  chain_sges_.reserve(requests.size() * kSgeMax);  // Keeps every sg_list valid.
   for (size_t i = 0; i < count; ++i) {
     ibv_send_wr& wr = chain_[i];
     VerbsSendRing::Entry entry;
@@ -140,12 +140,12 @@ absl::Status VerbsQueuePair::PostChain(absl::Span<const SendWorkRequest> request
   }
   BeforePost();
   ibv_send_wr* bad = nullptr;
-  const int error = std::abs(ibv_post_send(qp_, chain_.data(), &bad));  // siw returns it negative.
+  const int error = std::abs(ibv_post_send(qp_, chain_.data(), &bad));  // siw returns a negative errno.
   if (error == 0) {
     grants_.OnPosted(of_grants);
     return absl::OkStatus();
   }
-  // What stands before `bad` was posted, and comes back; but to the caller nothing was.
+  // The requests before `bad` were posted, and will complete. The caller is told that none was posted.
   const size_t posted =
       bad >= chain_.data() && bad < chain_.data() + count ? static_cast<size_t>(bad - chain_.data()) : 0;
   sends_.Unpush(static_cast<uint32_t>(count - posted));
@@ -214,7 +214,7 @@ absl::Status VerbsQueuePair::PostReceives(absl::Span<const ReceiveWorkRequest> r
     receives_posted_ += static_cast<uint32_t>(count);
     return absl::OkStatus();
   }
-  // Halfway: all of them count as posted; those that are not come back as flushed.
+  // If some were posted, all count as posted. Those that were not complete as flushed.
   const size_t posted = bad >= receive_chain_.data() && bad < receive_chain_.data() + count
                             ? static_cast<size_t>(bad - receive_chain_.data())
                             : 0;
@@ -228,7 +228,7 @@ absl::Status VerbsQueuePair::PostReceives(absl::Span<const ReceiveWorkRequest> r
 
 absl::StatusOr<uint32_t> VerbsQueuePair::Grant(const Sge& range, Access access) {
   if (!memory_.Contains(range)) return memory_.Refusal(range);
-  // An idle one does not keep the device.
+  // An idle queue pair does not keep the device open.
   if (state_ == State::kIdle || state_ == State::kError || device_.in_forked_child())
     return NotUsable("Grant");
   absl::StatusOr<uint32_t> rkey = grants_.Grant(range, access);
@@ -237,11 +237,11 @@ absl::StatusOr<uint32_t> VerbsQueuePair::Grant(const Sge& range, Access access) 
 }
 
 void VerbsQueuePair::Revoke(uint32_t rkey, uint64_t wr_id) {
-  // In error there is nothing to take back any more, see EnterError().
+  // In error there is nothing to revoke any more, see EnterError().
   if (state_ == State::kError || device_.in_forked_child()) return DeliverFlushed(wr_id, Opcode::kRevoke);
   const absl::StatusOr<bool> taken_back = grants_.Revoke(rkey, wr_id);
   if (!taken_back.ok()) {
-    // Then the ibv_qp serves the peer no more, and no other peer was told of the rkey.
+    // Fail() ends the ibv_qp, so this peer loses its access. No other peer was told the rkey.
     Fail(absl::Status(taken_back.status().code(),
                       absl::StrCat("peer ", peer_address_.ToString(), ": ", taken_back.status().message())));
     return DeliverFlushed(wr_id, Opcode::kRevoke);
@@ -255,8 +255,8 @@ void VerbsQueuePair::Revoke(uint32_t rkey, uint64_t wr_id) {
 bool VerbsQueuePair::OnCompletion(const ibv_wc& wc, bool receive, uint32_t number, Completion& out) {
   if (!receive) return OnSendCompletion(wc, number, out);
   if (number - receives_retired_ >= receives_posted_ - receives_retired_)
-    return false;                  // Given back by Abandon().
-  receives_retired_ = number + 1;  // In order: it is an RC queue pair with a receive queue of its own.
+    return false;                  // Abandon() has completed it.
+  receives_retired_ = number + 1;  // In order: an RC queue pair with a receive queue of its own.
   out = {.wr_id = receives_[number & (receives_.size() - 1)],
          .qp_num = qp_num_,
          .status = ToCompletionStatus(wc.status),
@@ -274,8 +274,9 @@ bool VerbsQueuePair::OnSendCompletion(const ibv_wc& wc, uint32_t number, Complet
   }
   const bool ok = wc.status == IBV_WC_SUCCESS;
   const VerbsSendRing::Entry done = sends_.at(number);
-  // Those before it were not signaled and have succeeded. But after Disconnect() they would not be told, and a
-  // caller waits for the last of them: they are said to be flushed, which promises nothing about the peer.
+  // The requests before it were not signaled and have succeeded. But after Disconnect() no signaled request
+  // may follow them, and a caller waits for the last of them. Their completions say flushed, which promises
+  // nothing about the peer.
   while (sends_.oldest() != number) {
     const VerbsSendRing::Entry before = sends_.Retire();
     if (done.kind == VerbsSendRing::Kind::kDrain && before.kind == VerbsSendRing::Kind::kCaller) {
@@ -285,7 +286,7 @@ bool VerbsQueuePair::OnSendCompletion(const ibv_wc& wc, uint32_t number, Complet
   sends_.Retire();
   if (!ok && state_ != State::kError) {
     if (done.kind == VerbsSendRing::Kind::kCaller) {
-      EnterError();  // The completion says it all.
+      EnterError();  // The completion reports the reason.
     } else {
       Fail(absl::InternalError(absl::StrCat("peer ", peer_address_.ToString(), ": ",
                                             done.kind == VerbsSendRing::Kind::kBind ? "BIND_MW" : "LOCAL_INV",
@@ -313,8 +314,9 @@ void VerbsQueuePair::OnUnorderedSendCompletion(const ibv_wc& wc, uint32_t number
   DeliverInOrder();
 }
 
-// siw completes a SEND before the READ that was posted before it. So each waits here for those before it, and
-// what was not signaled for the next one that was. There is nothing of grants among them, see has_windows().
+// siw completes a SEND before the READ that was posted before it. So each completion waits here for those
+// before it, and an unsignaled one for the next signaled one. No request of a grant is among them, see
+// has_windows().
 void VerbsQueuePair::DeliverInOrder() {
   uint32_t proved = sends_.oldest();
   for (uint32_t next = proved; sends_.Outstanding(next) && sends_.at(next).completed; ++next) {

@@ -15,7 +15,7 @@
 namespace hawser::fabric {
 namespace {
 
-// Without "." and the like; sorted. Empty: there is no such folder.
+// The sorted entries, without "." and "..". Empty: there is no such folder.
 std::vector<std::string> Entries(const std::string& folder) {
   std::vector<std::string> entries;
   const std::unique_ptr<DIR, int (*)(DIR*)> open(opendir(folder.c_str()), closedir);
@@ -46,7 +46,7 @@ std::string InterfaceOf(const SocketAddress& local) {
   return "";
 }
 
-// One of its GIDs is of that interface, or of a VLAN on it: RoCE.
+// RoCE: whether one of the device's GIDs belongs to that interface, or to a VLAN on it.
 bool HasGidOf(const std::string& interface, const std::string& device_folder) {
   for (const std::string& port : Entries(device_folder + "/ports")) {
     const std::string gids = absl::StrCat(device_folder, "/ports/", port, "/gid_attrs/ndevs");
@@ -68,8 +68,8 @@ std::string VerbsDeviceOf(const SocketAddress& local, const std::string& sysfs) 
   for (const std::string& device : Entries(devices)) {
     if (HasGidOf(interface, absl::StrCat(devices, "/", device))) return device;
   }
-  // IPoIB, and iWARP: both are functions of one piece of hardware. With several ports it has several devices,
-  // of which this does not tell the right one.
+  // IPoIB and iWARP: interface and device are functions of one piece of hardware. Hardware with several ports
+  // has several devices, and this folder does not name the right one.
   const std::vector<std::string> siblings =
       Entries(absl::StrCat(sysfs, "/class/net/", interface, "/device/infiniband"));
   return siblings.size() == 1 ? siblings.front() : "";
@@ -78,7 +78,7 @@ std::string VerbsDeviceOf(const SocketAddress& local, const std::string& sysfs) 
 size_t VerbsDeviceCount(const std::string& sysfs) { return Entries(sysfs + "/class/infiniband").size(); }
 
 SocketAddress RouteSource(const SocketAddress& remote) {
-  // Of UDP, connecting sends nothing.
+  // Connecting a UDP socket sends nothing.
   const UniqueFd fd(socket(remote.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_storage storage = {};
   socklen_t length_bytes = sizeof(storage);
