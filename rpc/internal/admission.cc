@@ -9,16 +9,16 @@
 namespace hawser::internal {
 namespace {
 
-// Each takes its receives (152 KiB by default while it is busy) and about 40 KiB beside; an idle one over TCP
-// takes 16 KiB in all. At 1,000 connections a second from one host, each client there
-// still has a second to send its first message before it is displaced.
+// The most connections that have not sent a message yet. Each takes its receives (152 KiB by default while it
+// is busy) and about 40 KiB more; an idle one over TCP takes 16 KiB in all. At 1,000 connections a second
+// from one host, each client there still has a second to send its first message before it is displaced.
 constexpr size_t kNewcomersMax = 4096;
 constexpr size_t kNewcomersPerHostMax = 1024;
 
 // Receives may take three quarters of a pool. The rest is for messages.
 uint64_t ReceivesMax(uint64_t limit_bytes) { return limit_bytes / 4 * 3; }
 
-// When more than this part of it is taken, newcomers are closed, so that the next client finds room.
+// When receives take more than this, the server closes newcomers, so that the next client finds room.
 uint64_t NearlyAll(uint64_t receives_max_bytes) { return receives_max_bytes / 8 * 7; }
 
 // A connection over TCP takes a file descriptor. The application and the next host need some, too. All hosts
@@ -97,7 +97,7 @@ Admission::Newcomer* Admission::AddNewcomer(Newcomer& newcomer, const Place& pla
   if (excess == nullptr && memory.receive_bytes > NearlyAll(memory.receives_max_bytes)) {
     size_t count;
     excess = newcomers_.OldestOfTheMost(&count);
-    if (count < 2) excess = nullptr;  // The only newcomer of its host is no flood.
+    if (count < 2) excess = nullptr;  // A single newcomer of a host is no flood.
   }
   if (excess != nullptr) newcomers_.Remove(*excess);
   return excess;

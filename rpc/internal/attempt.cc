@@ -11,8 +11,8 @@
 namespace hawser::internal {
 namespace {
 
-// It is parsed without a name server. ("fe80::1%eth0" is not parsed here, but its lookup needs no name server
-// either.)
+// Whether `host` is a numeric address. ("fe80::1%eth0" is not recognised here, but its lookup needs no name
+// server either.)
 bool IsNumeric(const std::string& host) {
   in6_addr address;
   return inet_pton(AF_INET, host.c_str(), &address) == 1 || inet_pton(AF_INET6, host.c_str(), &address) == 1;
@@ -88,7 +88,7 @@ void Attempt::Abandon() {
 
 void Attempt::OnResolved(absl::StatusOr<std::vector<SocketAddress>> addresses) {
   poller_.AssertHeld();
-  if (owner_ == nullptr || next_ > 0 || !failures_.empty()) return;  // Late.
+  if (owner_ == nullptr || next_ > 0 || !failures_.empty()) return;  // Too late.
   poller_.timers().Cancel(resolve_timer_);
   if (!addresses.ok()) {
     Note(addresses.status());
@@ -109,8 +109,8 @@ void Attempt::TryNext() {
 }
 
 void Attempt::Dial(const SocketAddress& address) {
-  // If all remaining addresses are being tried, each has all the time that is left. If more remain, one that
-  // does not answer is given up early enough to try the next.
+  // If all remaining addresses are being tried, each has all the time that is left. If more remain, the
+  // attempt gives up an address that does not answer early enough to try the next.
   const int64_t left_ns = std::max<int64_t>(0, give_up_ns_ - poller_.now_ns());
   const size_t rounds = (addresses_.size() - next_) / kAtOnceMax + 1;
   Link::Observer& observer = *this;
@@ -148,7 +148,7 @@ void Attempt::CloseAll(const absl::Status& why) {
 }
 
 void Attempt::Fail() {
-  // The most informative code: a refusal says more than silence.
+  // Chooses the most informative code: a refusal says more than a timeout.
   absl::StatusCode code = absl::StatusCode::kUnavailable;
   std::vector<std::string> texts;
   for (const absl::Status& failure : failures_) {
@@ -183,7 +183,7 @@ void Attempt::OnLinkDown(Link& link, const absl::Status& why) {
   TryNext();
 }
 
-// Impossible: the link is removed before.
+// Never called, because the attempt removes each link before.
 void Attempt::OnLinkGone(Link&) {}
 
 }  // namespace hawser::internal

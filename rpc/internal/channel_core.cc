@@ -19,12 +19,12 @@ namespace {
 // An attempt gets a little longer than the call, because its result says more than a timeout does.
 constexpr absl::Duration kConnectGrace = absl::Milliseconds(100);
 
-// Results that are handed over in one turn. The poller's other work waits meanwhile.
+// The most results that are handed over in one turn. The poller's other work waits meanwhile.
 constexpr int kHandedOverMax = 256;
 
-// Draining connections ("going away") that still have calls to answer. After an honest server's there is one
-// that stays. Of a server that drains each connection in turn, the oldest connections are closed and their
-// calls fail.
+// The most draining connections ("going away") that still have calls to answer. An honest server leaves one
+// of them. If a server drains each connection in turn, the channel closes the oldest ones, and their calls
+// fail.
 constexpr size_t kCalledOffMax = 4;
 
 absl::StatusOr<std::shared_ptr<Serving>> MakeOffers(const ChannelOptions& options) {
@@ -418,7 +418,7 @@ void ChannelCore::Move(ChannelEvent event, const absl::Status& why) {
 void ChannelCore::TellSoon() {
   poller_.AssertHeld();
   if (tell_timer_.is_set()) return;
-  if (self_ == nullptr) self_ = shared_from_this();  // It had released this reference.
+  if (self_ == nullptr) self_ = shared_from_this();  // ReleaseSelf() may have released it.
   poller_.timers().Set(tell_timer_, poller_.now_ns());
 }
 

@@ -8,8 +8,8 @@ constexpr ChannelState kConnecting = ChannelState::kConnecting, kReady = Channel
                        kTransientFailure = ChannelState::kTransientFailure, kClosed = ChannelState::kClosed;
 constexpr std::nullopt_t kNever = std::nullopt;
 
-// A channel that loses its connection is connecting, not failing: a call that is made now waits for the
-// outcome of the next attempt. Late events of a closed channel are ignored.
+// A channel that loses its connection is connecting, not failing: a new call waits for the result of the next
+// attempt. A closed channel ignores late events.
 // clang-format off
 constexpr std::optional<ChannelState> kNext[4][5] = {
     //                      connected  attempt failed      lost         retry        close

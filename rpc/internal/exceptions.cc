@@ -97,7 +97,7 @@ absl::Status ToStatus(absl::string_view who, const kj::Exception& exception) {
   return absl::InternalError(absl::StrCat(who, " threw kj::Exception: ", what));
 }
 
-// The exception being handled was thrown while reading a message.
+// Whether the exception being handled was thrown while reading a message.
 bool IsOfAMessage() {
   try {
     throw;

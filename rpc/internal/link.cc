@@ -94,8 +94,8 @@ void Link::OnSilent(absl::Duration left) {
   if (!dialing.Dial(address_, options_, session_, left).ok()) probe_.reset();
 }
 
-// After any other answer the connection ends at its keepalive_timeout. NotFound, too: where several servers
-// share an address, another server may have answered.
+// After any answer but Aborted the connection ends at its keepalive_timeout. So it does after NotFound,
+// because several servers may share an address, and another one may have answered.
 void Link::OnProbeAnswer(const absl::Status& answer) {
   if (closing()) return;
   if (absl::IsAborted(answer)) {

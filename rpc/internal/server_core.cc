@@ -63,7 +63,7 @@ void ServerCore::End() {
                        HandlerStage::kQueued);
   }
   serving_->handlers.Close();
-  // Logged again after twice the time, and so on.
+  // Logs again after twice the time, and so on.
   absl::Duration patience = std::max(options_.handler_grace, absl::Milliseconds(1));
   absl::Time next = environment_.Now() + absl::Milliseconds(1);
   for (; !serving_->handlers.AwaitEmpty(environment_, next); patience *= 2) {
@@ -322,7 +322,7 @@ void ServerCore::CloseNewcomer(transport::Poller& poller, const transport::Sessi
     Session* session;
     {
       absl::MutexLock lock(&mutex_);
-      session = FindSession(token);  // Only this poller destroys it, so not before this returns.
+      session = FindSession(token);  // Only this poller destroys it, so it stays valid until this returns.
     }
     if (session == nullptr) return;
     session->Close(
@@ -337,7 +337,7 @@ void ServerCore::AcceptReverse(transport::PeerRequest request, const Admission::
   {
     absl::MutexLock lock(&mutex_);
     session =
-        FindSession(request.hello().session);  // Only this poller destroys it, so not before this returns.
+        FindSession(request.hello().session);  // Only this poller destroys it: valid until this returns.
   }
   if (session == nullptr) {
     request.Refuse(absl::NotFoundError("no such session; its first connection is gone"));
@@ -357,7 +357,7 @@ void ServerCore::OnSessionHeard(Session& session) {
 }
 
 void ServerCore::OnSessionClosed(Session& session) {
-  OnSessionHeard(session);  // Nothing more will be heard from it.
+  OnSessionHeard(session);  // It sends no more messages, so it is no newcomer any more.
   ConnectionEnded(session.place());
 }
 
@@ -397,7 +397,7 @@ void ServerCore::OnSessionGone(Session& session) {
 // ---- Shutdown
 
 absl::Status ServerCore::Shutdown(absl::Time deadline) {
-  // On an executor's thread it may wait until its own call is cancelled at the deadline, but not for ever.
+  // On an executor's thread it may wait until the deadline cancels its own call, but not without a deadline.
   if (deadline == absl::InfiniteFuture() ? in_a_handler() : on_a_poller()) {
     return absl::FailedPreconditionError(
         "Shutdown() was called in a handler of the server, which it would have to wait for; let "
@@ -534,7 +534,7 @@ ServerStats ServerCore::stats() const {
     stats.leased_bytes += pollers->runtime->buffers().stats().leased_bytes;
     std::vector<const transport::Poller*> all;
     for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) all.push_back(&pollers->runtime->poller(i));
-    // Without threads it is one of these pollers.
+    // A runtime without threads uses one of these pollers as its front desk.
     if (pollers->front_desk != all[0]) all.push_back(pollers->front_desk);
     for (const transport::Poller* poller : all) {
       for (size_t v = 0; v < kViolationCount; ++v) {

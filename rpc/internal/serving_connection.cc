@@ -14,8 +14,8 @@
 namespace hawser::internal {
 namespace {
 
-// How many handlers a slot of a connection may have that still run after their calls have ended. A client
-// whose calls expire starts new ones in the same slots, and each handler keeps the memory of its request.
+// How many handlers of one slot may still run after their calls have ended. When calls expire, the client
+// starts new ones in the same slots, and each handler keeps the memory of its request.
 constexpr size_t kAbandonedPerSlotMax = 2;
 
 // How much of an error's text is sent if there is no memory for all of it.
@@ -332,7 +332,7 @@ bool ServingConnection::SendOwed(transport::Shortage& why) {
     }
     owed_.pop_front();
   }
-  return true;  // The others follow when the one in flight has ended.
+  return true;  // The other errors follow when the one in flight has ended.
 }
 
 bool ServingConnection::OnMemory(transport::Shortage& why) { return SendOwed(why); }

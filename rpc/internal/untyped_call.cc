@@ -205,7 +205,7 @@ std::optional<absl::Status> UntypedCall::GiveUpIfHeld() {
   const std::optional<transport::CalledOut::Call> call = poller.called_out().Now();
   if (!call.has_value()) return std::nullopt;  // The poller was held, and runs again.
   if (Move(Handover::Event::kGiveUp) == Handover::State::kResult) {
-    poller.WaitFor(done_);  // The result is there; this thread is about to be notified.
+    poller.WaitFor(done_);  // The result is there, and the poller is about to notify this thread.
     return absl::OkStatus();
   }
   Cancel();
@@ -306,7 +306,7 @@ void UntypedCall::RunCancel() {
     case Stage::kNew:  // RunSend() sees it.
     case Stage::kEnding:
     case Stage::kEnded:
-    case Stage::kImpossible:  // It never is.
+    case Stage::kImpossible:  // Never entered.
       break;
   }
   Unref();
@@ -336,7 +336,7 @@ void UntypedCall::OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& res
   End(NameUnserved(DecodeStatus(envelope->code, **response), method_.name, core_->peer_address()));
 }
 
-// It may be resent, whatever its method: this server did not run it.
+// The client may resend the call, whatever its method, because this server did not run it.
 void UntypedCall::OnRefusedUnrun(transport::Connection& connection, absl::Status why) {
   // If it was sent before, that server may have run it.
   if (resends_ == 0) was_sent_ = false;
