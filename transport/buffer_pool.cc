@@ -183,7 +183,7 @@ void ReturnBlock(Block* block) {
 
 namespace {
 
-// `block`: leaves the pool; may be null.
+// `block` leaves the pool; it may be null.
 Block* Revived(Block* block) {
   if (block != nullptr) ReviveMemory(block->data, block->size_bytes);
   return block;

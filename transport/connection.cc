@@ -27,24 +27,25 @@ constexpr State kNext[5][5] = {
 };
 // clang-format on
 
-// READs that this side may have outstanding, and may be asked for. Enough for 4 MiB of chunks in flight.
+// READs that each side may have outstanding. Enough for 4 MiB of chunks in flight.
 constexpr uint32_t kReadDepth = 16;
 
-// For a control request of the peer: what may come before this side has sent anything.
+// A receive for a control request: the only message that the peer may send before this side has sent
+// anything.
 constexpr uint32_t kFirstReceives = 1;
 
 // How long an accepted peer may take to finish the handshake.
 constexpr absl::Duration kAcceptTimeout = absl::Seconds(5);
 
-// How long a queue pair may take to flush. A NIC takes microseconds, a busy software device milliseconds; a
-// device or a driver that is stuck never does it, and then destroying the queue pair is what ends its use of
-// our memory. Long, since a driver that is only slow may block this thread in the destruction.
+// How long a queue pair may take to flush. A NIC takes microseconds, a busy software device milliseconds. A
+// stuck device or driver never flushes; then the poller destroys the queue pair, which ends the device's use
+// of our memory. The time is long, because destroying the queue pair of a slow driver may block this thread.
 constexpr absl::Duration kFlushTimeout = absl::Seconds(5);
 
-// How long the news of a loss waits for its cause, where all that is known is that receives were flushed.
+// How long the report of a loss waits for its cause, if so far only receives were flushed.
 constexpr absl::Duration kCauseTimeout = absl::Milliseconds(20);
 
-// Fits a rejection, which has 140 bytes.
+// The text fits into a rejection, which has 140 bytes.
 absl::Status NoMemoryToAccept() {
   return absl::ResourceExhaustedError(
       "the server has no memory for a new connection (BufferPoolOptions::limit_bytes, or ulimit -l)");
@@ -78,7 +79,7 @@ Connection::Connection(Poller& poller, const ConnectionOptions& options, Connect
       starved_timer_([this] { OnStarved(); }),
       flush_timer_([this] { OnFlushTimer(); }) {}
 
-// First of all the queue pair: until it is destroyed the fabric may use memory of the other members.
+// Destroys the queue pair first, because until then the fabric may use memory of the other members.
 Connection::~Connection() { queue_pair_.reset(); }
 
 absl::Status Connection::CheckOptions(const ConnectionOptions& options) {
@@ -118,8 +119,8 @@ absl::Status Connection::Open() {
   }
   options.read_depth = kReadDepth;
   options.send_depth = send_queue_.Size(options_.slots, kReadDepth);
-  // The side that answers has a receive for whatever the peer may send, unless its requests can wait: for as
-  // many requests as it has given credits for, or, to a peer that knows no credits, for all slots.
+  // Unless requests can wait, the side that answers has a receive for each request that the peer may send:
+  // one for each credit that it has given, or, if the peer knows no credits, one for each slot.
   options.sends_wait = handler_ != nullptr && poller_.fabric().sends_can_wait();
   const ReceiveRing::Kind kind = handler_ == nullptr                  ? ReceiveRing::Kind::kForAnswers
                                  : options.sends_wait                 ? ReceiveRing::Kind::kWaitedFor
@@ -142,8 +143,8 @@ absl::StatusOr<Connection*> Connection::Dial(Poller& poller, const SocketAddress
                                              const ConnectionOptions& options, const Handshake& hello,
                                              absl::Duration connect_timeout, ConnectionObserver& observer,
                                              RequestHandler* handler) {
-  // The side that answers posts its receives before it hears the other, so it must know what that will agree
-  // to.
+  // The side that answers posts its receives before it receives the peer's handshake, so it must know
+  // beforehand what the peer will agree to.
   const uint32_t features = Features(poller, handler == nullptr ? kFeatureCredits : hello.features);
   absl::StatusOr<Connection*> made = Make(poller, options, observer, handler, features);
   if (!made.ok()) return made;
@@ -155,7 +156,7 @@ absl::StatusOr<Connection*> Connection::Dial(Poller& poller, const SocketAddress
   offer.receive_buffer_bytes = options.receive_buffer_bytes;
   offer.message_bytes_max = options.message_bytes_max;
   connection->peer_hello_.role = offer.role;
-  // The first response may arrive in the same breath as the end of the handshake.
+  // The peer's first message may arrive together with the end of the handshake.
   absl::Status status = connection->receive_ring_.Refill(kFirstReceives, 0)
                             ? connection->queue_pair_->Connect(address, Encode(offer))
                             : absl::ResourceExhaustedError(
@@ -163,7 +164,7 @@ absl::StatusOr<Connection*> Connection::Dial(Poller& poller, const SocketAddress
                                   "BufferPoolOptions::limit_bytes");
   if (!status.ok()) {
     connection->Fail(status);
-    return connection;  // The observer hears of it, as of every other failure.
+    return connection;  // The observer is notified, as of every other failure.
   }
   poller.timers().Set(connection->connect_timer_, After(poller.environment().NowNs(), connect_timeout));
   return connection;
@@ -173,14 +174,14 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller, PeerRequest reque
                                                const ConnectionOptions& options, const SessionToken& session,
                                                ConnectionObserver& observer, RequestHandler* handler) {
   const Handshake& hello = request.hello();
-  // What the peer does not use it costs no memory for.
+  // Limits the options to what the peer uses, so that the rest costs no memory.
   ConnectionOptions agreed = options;
   agreed.slots = std::min<uint32_t>(options.slots, hello.slots);
   agreed.receive_buffer_bytes = std::min(options.receive_buffer_bytes, hello.receive_buffer_bytes);
   absl::StatusOr<Connection*> made =
       Make(poller, agreed, observer, handler, Features(poller, hello.features));
   if (!made.ok()) {
-    // Of the pool, not of files or of the device, when there is none left for the receives either.
+    // The pool is exhausted, not the files or the device, if it has no room for receives either.
     const bool no_memory =
         absl::IsResourceExhausted(made.status()) && !poller.messages().buffers().HasRoomForSlab();
     request.Reject(no_memory ? NoMemoryToAccept() : made.status());
@@ -236,7 +237,7 @@ void Connection::Move(Event event) {
 }
 
 void Connection::OnEstablished(absl::string_view private_data) {
-  if (state_ == State::kConnecting && requester_ == nullptr && responder_ == nullptr) {  // We dialed.
+  if (state_ == State::kConnecting && requester_ == nullptr && responder_ == nullptr) {  // This side dialed.
     absl::StatusOr<Handshake> answer = DecodeAccept(private_data, peer_hello_.role);
     if (!answer.ok()) {
       return Fail(absl::Status(answer.status().code(),
@@ -262,8 +263,8 @@ void Connection::OnEstablished(absl::string_view private_data) {
 }
 
 void Connection::OnConnectFailed(const absl::Status& why, absl::string_view private_data) {
-  // Hawser says why it rejects. Without a reason it was not Hawser: the peer's program ended, or the kernel
-  // of its machine found that nothing listens there.
+  // Hawser rejects with a reason. Without one, the peer's program ended, or the kernel of its machine found
+  // no listener.
   if (private_data.empty())
     return Fail(absl::IsPermissionDenied(why) ? absl::UnavailableError(why.message()) : why);
   const absl::Status reason = DecodeRejection(private_data);
@@ -301,7 +302,7 @@ HeldByHost Connection::DetachRequestMemory(ExchangeId id) {
 void Connection::Drain() {
   poller_.AssertHeld();
   if (state_ == State::kConnecting) {
-    // For the client that was accepted it may be up already, and its first requests on their way.
+    // For the accepted client the connection may already be established, and its first requests in flight.
     drains_when_ready_ = accepted_ && responder_ != nullptr;
     if (!drains_when_ready_) Close();
     return;
@@ -310,7 +311,7 @@ void Connection::Drain() {
   Move(Event::kDrainCalled);
   if (state_ != State::kDraining) return;
   if (responder_ != nullptr) {
-    // The last answers must have arrived before we disconnect, so each is proved from now on.
+    // This side disconnects only after the last answers have arrived, so from now on it signals each send.
     send_queue_.SignalAll();
     control_.GoingAway();
   }
@@ -347,10 +348,10 @@ void Connection::OnViolation(Violation violation) {
 
 void Connection::Fail(const absl::Status& why) {
   if (state_ == State::kFlushing || state_ == State::kClosed) return;
-  // This may be inside a step that is not finished: a post that failed, or the end of a READ of another
-  // connection. A callback that cancels its other calls must not find them in the middle of one.
+  // Fail() may be called inside an unfinished step: a post that failed, or the end of a READ of another
+  // connection. A callback that cancels its other calls must not run in the middle of such a step.
   const Poller::NoCallOut wait(poller_);
-  // Without the payload: what becomes of the status is the caller's.
+  // Copies the status without its payload, because the application may keep the status.
   why_closed_ = absl::Status(why.code(), why.message());
   if (why != seen_flushed_) seen_flushed_ = absl::OkStatus();
   NoteLoss(why);
@@ -360,7 +361,7 @@ void Connection::Fail(const absl::Status& why) {
   receive_ring_.Unlink();
   const std::optional<Violation> violation = ViolationOf(why);
   if (violation.has_value()) OnViolation(*violation);
-  // The peer hears what it has done, or what this side lacks.
+  // Tells the peer its violation, or the resource that this side lacks.
   if (violation.has_value() || absl::IsResourceExhausted(why)) {
     queue_pair_->DisconnectBecause(why_closed_.message());
   } else {
@@ -389,8 +390,8 @@ void Connection::OnCredits() {
 }
 
 uint32_t Connection::messages_that_may_come() const {
-  // A request, and an answer to ours. The side that sends requests always has both receives: a ping must not
-  // wait for memory.
+  // The peer's control request, and its answer to ours. The side that sends requests always has both
+  // receives, because a ping must not wait for memory.
   const uint32_t control = control_.waiting_since_ns() == kNever && requester_ == nullptr ? 1 : 2;
   return control + (requester_ != nullptr ? requester_->in_flight() : responder_->requests_that_may_come());
 }
@@ -399,13 +400,14 @@ uint32_t Connection::answers_that_may_come() const {
   return requester_ != nullptr ? messages_that_may_come() : 0;
 }
 
-// At once, before a sink takes the memory.
+// Fills the ring at once, before a sink takes the memory.
 void Connection::OnBulk() {
   if (!receive_ring_.Promise() || !ready_ || receive_ring_.waits_for_memory()) return;
   if (!receive_ring_.Refill(answers_that_may_come(), control_.received())) poller_.MarkForFlush(this);
 }
 
-// Between two calls nothing but pings may have come, and nothing of ours waits for the peer.
+// Called once in a keepalive interval. On an idle connection only pings have arrived since the last call, so
+// this returns receives and places that only traffic needs.
 void Connection::OnInterval() {
   if (state_ != State::kReady || !ready_) return;
   if (requester_ != nullptr) requester_->ReturnCredits();
@@ -428,7 +430,7 @@ void Connection::CloseIfDrained() {
   queue_pair_->Disconnect();
   AwaitFlush();
   inbounds_.Fail();
-  if (requester_ != nullptr) requester_->FailAll(why_closed_);  // No call is left; ends its timers.
+  if (requester_ != nullptr) requester_->FailAll(why_closed_);  // No call is left. This ends its timers.
   if (responder_ != nullptr) responder_->FailAll(why_closed_);
 }
 
@@ -438,11 +440,11 @@ void Connection::AwaitFlush() {
 }
 
 void Connection::OnFlushTimer() {
-  if (!seen_flushed_.ok()) {  // The cause does not come.
+  if (!seen_flushed_.ok()) {  // The cause has not arrived in time.
     seen_flushed_ = absl::OkStatus();
     AwaitFlush();
   } else {
-    // Nothing that was posted completes any more, or is used.
+    // From here on no posted work request completes, and the fabric uses none of our memory.
     queue_pair_.reset();
     send_queue_.Abandon();
     receive_ring_.Abandon();
@@ -451,8 +453,8 @@ void Connection::OnFlushTimer() {
   poller_.MarkForFlush(this);
 }
 
-// A client that goes when its calls have ended is no loss to a server, nor is a server that has said that it
-// goes. A peer that breaks the protocol has a line of its own.
+// Not a loss: a client disconnects after its last call, or a server disconnects after it has sent "going
+// away". A protocol violation has a line of its own.
 void Connection::NoteLoss(const absl::Status& why) {
   if (closed_here_ || !carries_traffic() || (accepted_ && ViolationOf(why).has_value())) return;
   const uint32_t calls = exchanges_in_flight();
@@ -515,7 +517,7 @@ void Connection::OnControlOp(const ControlOp& op) {
        absl::StrCat("sent control operation ", static_cast<int>(op.code), ", which this side does not take"));
 }
 
-// After the first bad completion of any kind the queue pair is of no use, even if it does not say so itself.
+// After the first bad completion of any kind the queue pair is unusable, even if it does not report an error.
 void Connection::OnBadCompletion(const WorkId& id, fabric::CompletionStatus status) {
   absl::Status why =
       absl::UnavailableError(absl::StrCat("peer ", peer_, ": ",
@@ -527,17 +529,18 @@ void Connection::OnBadCompletion(const WorkId& id, fabric::CompletionStatus stat
   if (id.kind == WorkId::kReceive && status == fabric::CompletionStatus::kLocalError) {
     SetViolation(why, Violation::kLimit);  // Longer than the receive.
   } else if (id.kind == WorkId::kSendQueue && status == fabric::CompletionStatus::kRemoteAccessError) {
-    SetViolation(why, Violation::kMemoryAccess);  // Its table offers what it does not grant.
+    SetViolation(why, Violation::kMemoryAccess);  // The peer's table names memory that it did not grant.
   }
-  // A taken push is as a READ: its message has an owner that is notified now.
+  // A taken push is like a READ: the owner of its message is notified now.
   if (id.kind != WorkId::kSendQueue && id.kind != WorkId::kTakenPush &&
       status == fabric::CompletionStatus::kFlushed) {
-    // The consequence of something that the send queue may still tell us: nothing is promised across queues.
-    // Flush() fails the connection at the end of this turn if it does not.
+    // The cause may still arrive from the send queue, because the order across queues is undefined. If it
+    // does not arrive in this turn, Flush() fails the connection at its end.
     if (state_ < State::kFlushing && seen_flushed_.ok()) seen_flushed_ = why;
     return;
   }
-  // In a later turn than the flush: too late for the calls, but the observer hears the cause.
+  // The cause arrives in a later turn than the flush. The calls have failed without it, but the observer gets
+  // it.
   if (state_ == State::kFlushing && !seen_flushed_.ok() && status != fabric::CompletionStatus::kFlushed) {
     why_closed_ = absl::Status(why.code(), why.message());
     seen_flushed_ = absl::OkStatus();
@@ -581,8 +584,8 @@ bool Connection::TakeCredits(const Header& header) {
 void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
   keepalive_.OnSignOfLife();
   if (!ready_) {
-    // The peer may speak before the connection manager tells us that it can. The side that accepted
-    // knows all there is to know.
+    // The peer's first message may arrive before the connection manager reports the connection. The side that
+    // accepted already has the whole handshake, so it is ready now.
     if (requester_ == nullptr && responder_ == nullptr)
       return early_.emplace_back(std::move(buffer), length_bytes), void();
     OnEstablished({});
@@ -623,20 +626,21 @@ void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
 }
 
 void Connection::Flush() {
-  // While connecting, the fabric has yet to say why it failed; siw flushes before that.
+  // While connecting, this waits for OnConnectFailed(), which names the reason; siw flushes before it.
   if (state_ < State::kFlushing && state_ != State::kConnecting && !seen_flushed_.ok()) Fail(seen_flushed_);
   if (state_ < State::kFlushing) {
-    // Messages of this turn have told them already; without one the requester could wait for slow handlers.
+    // The messages of this turn carry the new credits. Without a message, a control request tells them, so
+    // that the requester need not wait for slow handlers.
     if (responder_ != nullptr) responder_->credits().GiveWhatIsPosted();
     if (HasCreditsToTell()) control_.Pump();
-    // Receives first: what we send now may be answered at once. Before the observer has heard that we are
-    // ready, what arrives is kept, so the ring bounds it.
+    // Posts receives first, because the peer may answer at once. Until the connection is ready, this side
+    // keeps the messages that arrive and does not refill, so that the ring bounds them.
     const uint32_t answers = answers_that_may_come();
     if (ready_ && receive_ring_.wants_refill(answers) &&
         (receive_ring_.waits_for_memory() || !receive_ring_.Refill(answers, control_.received()))) {
       receive_ring_.RefillLater();
-      // The receives that are left may be enough. If not, our messages wait, since their answers would find
-      // none; unless the peer's messages can wait: then one receive at a time is enough.
+      // The remaining receives may be enough. If not, our messages wait, because their answers would find no
+      // receive. If the peer's messages can wait, one receive at a time is enough.
       const bool waits = receive_ring_.kind() == ReceiveRing::Kind::kWaitedFor;
       const bool few =
           waits ? receive_ring_.posted() == 0 : receive_ring_.posted() < messages_that_may_come();
@@ -644,7 +648,7 @@ void Connection::Flush() {
         poller_.timers().Set(starved_timer_, After(poller_.now_ns(), options_.keepalive_timeout));
       }
       if (few && !waits) return;
-      if (!few) OnReceivesFilled();  // Or enough of them.
+      if (!few) OnReceivesFilled();  // There are enough receives.
     } else {
       OnReceivesFilled();
     }
@@ -674,8 +678,8 @@ void Connection::OnReceivesFilled() {
   if (starved_timer_.is_set()) poller_.timers().Cancel(starved_timer_);
 }
 
-// The answers to pings wait, too, so the peer is about to take this side for dead. It hears what is the
-// matter instead, and the memory of this connection serves others.
+// The answers to pings wait, too, so the peer would soon time out. Fail() tells it the reason instead, and
+// other connections can use the memory of this one.
 void Connection::OnStarved() {
   Fail(absl::ResourceExhaustedError(absl::StrCat(
       "no memory for the receives of this connection for ", absl::FormatDuration(options_.keepalive_timeout),

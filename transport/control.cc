@@ -11,7 +11,7 @@ namespace hawser::transport {
 
 namespace {
 
-// In the buffer, behind the control request.
+// Offsets in the buffer, behind the control request.
 constexpr size_t kAckAt = kControlMessageMax;
 constexpr size_t kReturnAt = kAckAt + kHeaderBytes;
 
@@ -58,7 +58,7 @@ void Control::Pump() {
     if (!op.has_value()) break;
     add(*op);
   }
-  // Any other operation is as good a sign of life.
+  // Any other operation is a sign of life, too.
   const bool pings = std::exchange(ping_, false);
   if (pings && header.entries == 0) add({ControlOp::Code::kPing});
   if (header.entries == 0 && !source_.HasCreditsToTell()) return;

@@ -24,9 +24,9 @@ absl::Status CreditGiver::Refused(uint16_t in_flight, uint32_t unanswered) const
                                           limit_, " credits"));
 }
 
-// Twice as many each time, so that a burst has all its credits after as many round trips as there are
-// doublings. If the pool has no memory, the ring waits for it, and so do they: the peer, which has no credit
-// left, cannot ask again.
+// Doubles the credits each time, so that a burst has all its credits after a few round trips. If the pool has
+// no memory, the ring waits for it, and GiveWhatIsPosted() gives the credits later: the peer, which has no
+// credit left, cannot ask again.
 void CreditGiver::GiveMore() {
   wanted_ = std::min(2 * limit_, slots_);
   if (ring_.Allow(wanted_)) Give();
@@ -53,7 +53,7 @@ absl::Status CreditGiver::OnReturn(uint32_t unanswered) {
 
 absl::Status CreditTaker::Take(uint16_t given) {
   if (!agreed_) return NotAgreed(given);
-  // A sum that goes down is one that goes up by nearly 2^16, which is more than there are slots.
+  // If the sum decreases, `more` is nearly 2^16, which is more than there are slots.
   const auto more = static_cast<uint16_t>(given - given_);
   if (more > slots_ - limit_) {
     return absl::DataLossError(absl::StrCat("gives ", given, " credits in all after ", given_, ", with ",
@@ -64,8 +64,8 @@ absl::Status CreditTaker::Take(uint16_t given) {
   return absl::OkStatus();
 }
 
-// Half of the credits stay free, since the last free one in use would be answered with more: a steady load
-// does not make credits go to and fro.
+// Keeps twice as many credits as were in flight. The responder gives more when the last free credit is used,
+// so under a steady load no credit is returned and given again.
 uint32_t CreditTaker::TakeOffUnused(uint32_t in_flight) {
   const uint32_t most = std::exchange(most_in_flight_, in_flight);
   const uint32_t kept = std::max(FirstCredits(slots_), 2 * std::max(most, in_flight));

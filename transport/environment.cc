@@ -35,7 +35,7 @@ bool Environment::Await(absl::Mutex& mutex, absl::CondVar& changed, absl::Functi
 }
 
 Environment& Environment::Real() {
-  // Never destroyed: pollers go on until the process has ended, which is after the destructors of statics.
+  // Never destroyed: pollers run until the process ends, which is after the destructors of statics.
   static Environment* const environment = new Environment;
   return *environment;
 }

@@ -32,7 +32,7 @@ absl::StatusOr<std::shared_ptr<fabric::Fabric>> CreateFabric(absl::string_view s
 
 std::string DeviceFor(absl::string_view scheme, const SocketAddress& local, const SocketAddress& remote) {
   if (scheme != kRdmaScheme || std::getenv("HAWSER_RDMA_DEVICE") != nullptr) return "";
-  if (fabric::VerbsDeviceCount() < 2) return "";  // The same for each address, and for a name.
+  if (fabric::VerbsDeviceCount() < 2) return "";  // Every address, and every name, uses the same device.
   return fabric::VerbsDeviceOf(local.family() != AF_UNSPEC ? local : fabric::RouteSource(remote));
 }
 

@@ -12,7 +12,7 @@
 namespace hawser::transport {
 namespace {
 
-// "HWSR", first of all that either side says.
+// "HWSR": the first bytes that either side sends.
 constexpr uint32_t kMagic = 0x52535748;
 
 // magic 4, length 1, role 1, version 2, features 4, slots 2, reserved 2, receive buffer 4, message max 8,
@@ -55,7 +55,7 @@ absl::StatusOr<Handshake> DecodeHandshake(absl::string_view data) {
   }
   Handshake handshake;
   handshake.version = LoadLittle16(in + 6);
-  // Before anything that another version may lay out in another way.
+  // Checked before all fields whose layout another version may change.
   if (handshake.version != kProtocolVersion) {
     return absl::FailedPreconditionError(absl::StrCat("the peer speaks version ", handshake.version,
                                                       " of the Hawser protocol, this side version ",
@@ -66,7 +66,7 @@ absl::StatusOr<Handshake> DecodeHandshake(absl::string_view data) {
                                                    " bytes arrived and it says ", in[4], ", needed are ",
                                                    kHandshakeBytes));
   }
-  // What is not said to be there must not be: a later version could not give it a meaning.
+  // The bytes behind the length must be zero, so that a later version can use them.
   if (const size_t at = data.find_first_not_of('\0', in[4]); at != absl::string_view::npos) {
     return absl::InvalidArgumentError(absl::StrCat("the peer's handshake says ", in[4],
                                                    " bytes, but behind them byte ", at, " is not zero"));

@@ -40,7 +40,7 @@ void Keepalive::Start(bool ping_early) {
 void Keepalive::OnControlAck() {
   asked_ = false;
   port_.SetPeerIsBusy("");
-  // A ping was answered: the next one is due an interval from now.
+  // The peer has answered a ping. The next one is due an interval from now.
   if (port_.carries_traffic() && control_.waiting_since_ns() == kNever && source_.is_idle() &&
       inbounds_.stands_still_since_ns() == kNever) {
     const absl::Duration interval = port_.options().keepalive_interval;
@@ -49,9 +49,9 @@ void Keepalive::OnControlAck() {
 }
 
 int64_t Keepalive::SilentUntilNs() const {
-  // An early ping does not shorten the peer's time, unless the peer has never sent anything: such a peer
-  // holds our memory for nothing. Nor does a control request that only tells credits: it may be sent at any
-  // time, however lately the peer was heard.
+  // An early ping does not shorten the peer's time, unless the peer has never sent anything: such a peer uses
+  // our memory for nothing. A control request that only tells credits does not shorten it either, because
+  // this side may send one at any time, even just after the peer's last message.
   const bool at_once = (source_.heard() && !control_.only_tells()) || source_.awaits_first_message();
   const int64_t last_ns =
       at_once ? last_receive_ns_ : After(last_receive_ns_, port_.options().keepalive_interval);
@@ -81,15 +81,15 @@ void Keepalive::PeerIsBusy(absl::string_view how) {
   OnTimer();
 }
 
-// A connection is new, its first request is under way and the peer has said nothing: then it is pinged long
-// before the interval is over, once. A device may keep a message that meets it in the middle of the handshake
-// until another one comes (Linux's siw does, when the other side's thread is still in
-// rdma_accept()). Over any other device this is one small message for a connection whose first call takes
-// long. A server pings a client that has sent nothing by then, too: one that does not answer was a stranger.
+// If the peer of a new connection has sent nothing, and the first request is in flight, the client pings
+// once, long before the interval is over. A device may hold back a message that arrives during the handshake
+// until another one arrives (Linux's siw does, while the peer's thread is in rdma_accept()). Over other
+// devices this costs one small message on a connection whose first call takes long. A server, too, pings a
+// client that has sent nothing by then: one that does not answer is no Hawser client.
 void Keepalive::OnTimer() {
   const int64_t now_ns = port_.poller().now_ns();
-  // If it runs late, this poller was away: a callback has held it, or the process was stopped. What the peer
-  // has sent may be here, so it has a quarter of the time more.
+  // If the timer runs late, a callback has held this poller, or the process was stopped. The peer's messages
+  // may have arrived meanwhile, so the peer gets a quarter of the time more.
   const absl::Duration some_time = port_.options().keepalive_timeout / 4;
   if (!timer_.is_set() && absl::Nanoseconds(now_ns - timer_.when_ns()) > some_time) {
     quiet_since_ns_ = std::max(quiet_since_ns_, now_ns - absl::ToInt64Nanoseconds(3 * some_time));
@@ -99,7 +99,7 @@ void Keepalive::OnTimer() {
   if (control_.waiting_since_ns() != kNever) {
     next_ns = SilentUntilNs();
     if (next_ns <= now_ns && !asked_) {
-      // The control exchange is older than this timer: the owner has not been asked yet.
+      // The control request was sent before the timer was set, so OnSilent() has not been called yet.
       quiet_since_ns_ =
           std::max(quiet_since_ns_, now_ns - absl::ToInt64Nanoseconds(port_.options().keepalive_timeout / 2));
       next_ns = SilentUntilNs();

@@ -24,21 +24,20 @@ namespace hawser {
 namespace transport {
 namespace {
 
-// With "hawser: error: " and a line feed a line stays below PIPE_BUF.
+// Small enough that a line with "hawser: error: " and a line feed stays below PIPE_BUF.
 constexpr size_t kLineBytesMax = 2048;
 
-// A line takes microseconds, unless the thread that writes it is off its core.
+// Writing a line takes microseconds, unless the kernel has preempted the thread that writes it.
 constexpr int kTurnYields = 100;
 constexpr int kTurnSleeps = 20;
 constexpr std::chrono::microseconds kTurnSleep(100);
 
-// Lines that a sink may be behind.
+// The most lines that wait for the sink.
 constexpr size_t kQueueMax = 256;
 
-// A pipe that says it is writable takes PIPE_BUF (4096) bytes without blocking (pipe(7)), which is more than
-// a line has.
-// Two threads at once could write more, so they take turns; one that holds things up for milliseconds makes others
-// lose lines.
+// A writable pipe takes PIPE_BUF (4096) bytes without blocking (pipe(7)), which is more than a line has. Two
+// threads at once could write more, so they take turns. If one blocks for milliseconds, the others lose
+// lines.
 bool WriteToStderr(LogSeverity severity, absl::string_view text) {
   static constinit PerProcess<std::mutex> turns;
   const std::string line =
@@ -84,9 +83,9 @@ class ProcessLog {
   std::condition_variable delivered_;
   std::shared_ptr<const LogSink> sink_;  // Null: stderr.
   std::deque<Line> queue_;
-  uint64_t queued_count_ = 0;  // Ever.
+  uint64_t queued_count_ = 0;  // Since the start of the process.
   uint64_t delivered_count_ = 0;
-  uint64_t deliver_until_ = UINT64_MAX;  // What is queued behind this line waits for the next sink.
+  uint64_t deliver_until_ = UINT64_MAX;  // Lines behind this one wait for the next sink.
   bool stopping_ = false;
   std::atomic<std::thread::id> delivering_;  // The thread in Deliver(); compared with its own only.
   std::thread thread_;
@@ -111,7 +110,7 @@ void ProcessLog::SetSink(LogSink sink) {
   std::shared_ptr<const LogSink> before;  // Destroyed after the locks.
   std::unique_lock<std::mutex> lock(mutex_);
   if (delivering_.load(std::memory_order_relaxed) == std::this_thread::get_id()) {
-    // The thread stays until another one sets a sink: it cannot wait for itself.
+    // The thread cannot wait for itself, so it runs until another thread sets a sink.
     has_sink_.store(next != nullptr, std::memory_order_release);
     before = std::exchange(sink_, std::move(next));
     return;
@@ -172,7 +171,7 @@ void ProcessLog::Deliver() {
     } catch (...) {
     }
     if (!taken) WriteToStderr(line.severity, line.text);
-    sink = nullptr;  // It may be the last owner of what the application put into the sink.
+    sink = nullptr;  // This may be the last reference to objects of the application.
     lock.lock();
     ++delivered_count_;
     delivered_.notify_all();
@@ -184,13 +183,13 @@ ProcessLog& TheLog() {
   return log.Get();
 }
 
-// What grows too long is cut before its last words, and `behind` is kept.
+// If the text becomes too long, cuts a part before its last words, and keeps `behind`.
 std::string Escaped(absl::string_view text, absl::string_view behind = "") {
   constexpr size_t kEnd = 128;
   std::string escaped = EscapePeerText(text);
   if (escaped.size() + behind.size() > kLineBytesMax) {
     const absl::string_view all = escaped;
-    // Again: it may be cut inside of a character.
+    // Escapes again, because the cut may be inside a character.
     escaped = EscapePeerText(absl::StrCat(all.substr(0, kLineBytesMax - 2 * kEnd - behind.size()), " ... ",
                                           all.substr(all.size() - kEnd)));
   }

@@ -59,9 +59,9 @@ void MemoryQueue::Serve() {
       continue;
     }
     news_.Await(waiter->size_bytes_, why);
-    // The second try finds memory that was released before this asked to be notified. Not after the system
-    // has refused memory: the try would start the next growth at once, which is left to the timer of
-    // MemoryNews.
+    // The second try finds memory that was released before this asked to be notified. If the system has
+    // refused memory, there is no second try: it would start the next growth at once, but the timer of
+    // MemoryNews starts that.
     if (waiter == awaiting || why == Shortage::kRefused) break;
     awaiting = waiter;
   }

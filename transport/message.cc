@@ -74,7 +74,7 @@ void OutgoingMessage::Reset() {
 void OutgoingMessage::Retire() {
   if (!head_) return;
   if constexpr (kOverwritesRetiredMemory) {
-    // Revive() hides from debug builds what Reset() leaves, which the other builds hand out.
+    // Revive() overwrites the bytes that Reset() failed to clear; other builds would hand them out.
     static constexpr uint8_t kZeros[kFirstSegmentBytes] = {};
     HAWSER_CHECK(memcmp(body(), kZeros, sizeof(kZeros)) == 0,
                  "an ended message left bytes in its first segment, of ", sizeof(kZeros),
@@ -99,8 +99,8 @@ kj::ArrayPtr<capnp::word> OutgoingMessage::AllocateSegment(uint32_t minimum_word
       return {reinterpret_cast<capnp::word*>(body()), kFirstSegmentBytes / sizeof(capnp::word)};
     }
   }
-  // Each segment doubles the message; later ones add a quarter. So a message of any size has few segments,
-  // and few bytes are cleared in vain.
+  // The first segments each double the message, later ones add a quarter. So a message of any size has few
+  // segments, and few bytes are cleared without need.
   size_bytes =
       std::max(minimum_bytes,
                std::min<size_t>(allocated_bytes_, std::max<size_t>(kDoublingMax, allocated_bytes_ / 4 & ~7)));

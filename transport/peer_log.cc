@@ -23,7 +23,7 @@ PeerLog::PeerLog(const Limits& limits, Clock now_ns, Write write)
     : limits_(limits), write_(std::move(write)), now_ns_(std::move(now_ns)) {}
 
 PeerLog& PeerLog::Process() {
-  // Never destroyed: pollers go on until the process has ended.
+  // Never destroyed, because pollers run until the process ends.
   static constinit PerProcess<ProcessPeerLog> log;
   return log.Get();
 }

@@ -52,7 +52,7 @@ void PoolWorker::Run() {
       if (!grown && why == Shortage::kRefused) refused_.insert(size_class);
       mutex_.Unlock();
       slabs_.TellWaiters(size_class);
-      NoteIdle();  // In case no waiter takes it.
+      NoteIdle();  // Perhaps no waiter takes it.
       mutex_.Lock();
     } else if (!watching_.load(std::memory_order_relaxed)) {
       next_step = absl::InfiniteFuture();

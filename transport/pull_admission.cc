@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kShort = 0, kLong = 1;
 constexpr size_t kNothing = std::numeric_limits<size_t>::max();
 
-// Short pulls may take three quarters of what long ones leave free.
+// Short pulls may take three quarters of the memory that long pulls leave free.
 constexpr double kShortLeaves = 0.25;
 
 }  // namespace
@@ -71,7 +71,7 @@ void PullAdmission::Announce(Pull& pull, uint64_t bytes, PullAccount& account) {
   pull.account_ = &account;
   lane.waiting.MoveToBack(&pull);
   Place(lane, index);
-  // If others wait before it, nothing changes.
+  // If other pulls wait before it, the ring need not be served.
   const PullHost::Lane& host = account.host_->lanes[index];
   if (lane.waiting.front() == &pull && host.connections.front() == &lane) Pump();
 }
@@ -157,7 +157,7 @@ void PullAdmission::Place(PullLane& lane, size_t index) {
   }
 }
 
-// Memory may be returned anywhere, in the application's code as well. So waiting pulls continue in a turn of
+// Memory may be returned anywhere, in the application's code, too. So waiting pulls are served in a turn of
 // their own.
 void PullAdmission::PumpSoon() {
   if (any_waits() && !stopped_ && !pump_timer_.is_set()) {
@@ -169,9 +169,9 @@ void PullAdmission::Pump() {
   if (pumping_) again_ = true;
   if (stopped_ || std::exchange(pumping_, true)) return;
   poller_.timers().Cancel(pump_timer_);
-  // The second round finds memory that was released before this asked to be notified. Not after the system
-  // has refused memory: the round would start the next growth at once, which is left to the timer of
-  // MemoryNews.
+  // The second round finds memory that was released before this asked to be notified. If the system has
+  // refused memory, there is no second round: it would start the next growth at once, but the timer of
+  // MemoryNews starts that.
   for (int round = 0; round < 2; ++round) {
     wanted_bytes_ = kNothing;
     why_ = Shortage::kAtLimit;
@@ -194,7 +194,7 @@ void PullAdmission::ServeRing(size_t index) {
   auto& ring = rings_[index];
   ++passes_;
   while (PullHost::Lane* const host = ring.front()) {
-    if (host->refused_in_pass == passes_) break;  // So were all others.
+    if (host->refused_in_pass == passes_) break;  // All others were refused in this pass, too.
     PullLane* const lane = host->connections.front();
     Pull* const pull = lane->waiting.front();
     ring.MoveToBack(host);
@@ -232,7 +232,7 @@ bool PullAdmission::Admit(Pull& pull, PullLane& lane, size_t index) {
   if (!sink) {
     pool.TellShort(pull.bytes_, why);
     NoteRefusal(pull.bytes_, why);
-    // Growth takes time, and needs no memory that is held here.
+    // While the pool grows, memory is only late, not short.
     if (why != Shortage::kGrowing) pull.OnShort();
     return false;
   }
@@ -248,7 +248,7 @@ bool PullAdmission::Admit(Pull& pull, PullLane& lane, size_t index) {
     account.look_ = 0;
   }
   account.unread_bytes_ += pull.bytes_;
-  // The next connection of the host is the next.
+  // The next connection of the host has its turn next.
   lane.Unlink();
   Place(lane, index);
   pull.OnAdmitted(std::move(sink));

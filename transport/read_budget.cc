@@ -89,16 +89,16 @@ bool ReadBudget::ReclaimStalled() {
   return any;
 }
 
-// Each share in the line takes what it wants. If that is more than there is, it moves to the end of the line.
-// What a turn returns because its connection fails serves the next share.
+// Each share in the line takes what it wants. If there is not enough, it moves to the end of the line. If its
+// connection fails in its turn, the next share can use what it returns.
 void ReadBudget::ServeLine() {
   if (served_ != nullptr) return;
   while (ReadShare* const share = line_.front()) {
     served_ = share;
     served_took_ = served_short_ = false;
     share->owner_.Pump();
-    if (served_short_ && !served_took_) break;                 // Stays the first.
-    if (std::exchange(served_, nullptr) == nullptr) continue;  // Gone meanwhile.
+    if (served_short_ && !served_took_) break;                 // It stays the first.
+    if (std::exchange(served_, nullptr) == nullptr) continue;  // It was destroyed meanwhile.
     if (served_short_) {
       line_.MoveToBack(share);
     } else {

@@ -12,17 +12,17 @@
 namespace hawser::transport {
 namespace {
 
-// A request, and an answer to ours.
+// The peer's control request, and its answer to ours.
 constexpr uint32_t kControl = 2;
-// For so many slots there is one receive to spare; many connections of few slots each have one, too.
+// There is one spare receive for each so many slots, but at least one for each connection.
 constexpr uint32_t kSlotsPerSpare = 8;
 constexpr uint32_t kSpareMax = 8;
 constexpr size_t kChainMax = 64;
-// kWaitedFor: an idle connection has so many,
+// kWaitedFor: the receives of an idle connection.
 constexpr uint32_t kIdle = 2;
-// and one with a single call at a time so many, so that one post in four calls does.
+// kWaitedFor: the receives of a connection with a single call at a time; it then posts once in four calls.
 constexpr uint32_t kOneByOne = 8;
-// More refills than this between two calls of OnIdle() are not those of pings.
+// With more refills than this between two calls of OnIdle() there is traffic other than pings.
 constexpr uint32_t kIdleRefills = 4;
 
 uint32_t SpareFor(uint32_t slots) { return std::clamp(slots / kSlotsPerSpare, 1u, kSpareMax); }
@@ -51,12 +51,13 @@ uint32_t ReceiveRing::Size(uint32_t slots, uint32_t buffer_bytes, Kind kind) {
 void ReceiveRing::Want(uint32_t wanted) {
   const auto most = static_cast<uint32_t>(entries_.size());
   wanted_ = std::min(wanted, most);
-  // Half of a ring that may be empty can be used up before the next post; of one that may not, the spare.
+  // A ring that may run empty is refilled when half of it is used, any other when its spare receives are
+  // used.
   posted_min_ = wanted_ - (wanted_ == most ? spare_max_ : wanted_ / 2) + 1;
 }
 
-// What came is replaced before anything is sent that the peer may answer, so the promise is kept without a
-// receive to spare; the spare ones let several messages share a post.
+// Flush() replaces used receives before it sends anything that the peer may answer, so the promise holds
+// without spare receives. Spare ones let several messages share a post.
 void ReceiveRing::WantAllowed(uint32_t spare) {
   spare_ = spare;
   posted_min_ = allowed_ + kControl;
@@ -79,7 +80,8 @@ void ReceiveRing::Grow(uint32_t control_messages) {
   } else if (kind_ == Kind::kCredits) {
     if (refills_ > kIdleRefills) WantAllowed(std::min(spare_ + 1, spare_max_));
   } else if (kind_ == Kind::kWaitedFor &&
-             // At the end of the turn before, more than half of it was there.
+             // The last turn ended with more than half of the ring posted, so this turn has used a quarter of
+             // it.
              (posted() + control_messages <= wanted_ / 4 ||
               (refills_ > kIdleRefills && wanted_ < kOneByOne))) {
     Want(wanted_ * 2);
@@ -128,15 +130,15 @@ bool ReceiveRing::OnMemory(Shortage& why) {
   const uint32_t before = posted();
   const bool filled = Refill(why);
   if (filled || !wants_refill(may_come_)) port_.OnReceivesFilled();
-  // Some may be enough for what waits to be sent.
+  // Some receives may be enough for the messages that wait to be sent.
   if (filled || posted() != before) port_.FlushLater();
   return filled;
 }
 
 bool ReceiveRing::Refill(Shortage& why) {
   BufferPool& pool = port_.poller().messages().buffers();
-  // The first one decides whether there is a connection: it waits for memory that is only to be unmapped
-  // first.
+  // A connection needs its first receive to exist. So this waits for memory if the pool only has to unmap
+  // other memory first.
   const bool first = missing_.size() == entries_.size();
   while (posted() < wanted_) {
     absl::InlinedVector<fabric::ReceiveWorkRequest, kChainMax> chain;
@@ -164,7 +166,7 @@ bool ReceiveRing::Refill(Shortage& why) {
     if (!chain.empty()) {
       absl::Status posted = port_.queue_pair().PostReceive(chain);
       if (!posted.ok()) {
-        // None of them was posted; their numbers are missing still.
+        // None of them was posted, so their numbers stay in missing_.
         for (size_t count = 0; count < chain.size(); ++count) {
           entries_[missing_[missing_.size() - 1 - count]] = Lease();
         }

@@ -18,19 +18,20 @@ namespace {
 
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-// Pages that are touched from now on are taken from the node, as far as it has free ones. mbind(2) by number:
-// the C library has no wrapper.
+// From now on the kernel takes pages of this range from the node, if it has free ones. Calls mbind(2) by
+// number, because the C library has no wrapper.
 void PreferNumaNode(void* address, size_t size_bytes, int node) {
   constexpr int kPreferred = 1;  // MPOL_PREFERRED
   constexpr size_t kBits = 8 * sizeof(unsigned long);
   unsigned long nodes[16] = {};
   if (node < 0 || static_cast<size_t>(node) >= kBits * std::size(nodes)) return;
   nodes[static_cast<size_t>(node) / kBits] = 1ul << static_cast<size_t>(node) % kBits;
-  // The kernel reads one bit less than it is given. If it refuses, as in some containers, any node will do.
+  // The kernel reads one bit less than the given number. If it refuses, as in some containers, any node will
+  // do.
   syscall(SYS_mbind, address, size_bytes, kPreferred, nodes, kBits * std::size(nodes) + 1, 0);
 }
 
-// Null: errno says why.
+// Null: an error; errno is set.
 uint8_t* MapAligned(size_t size_bytes) {
   const size_t reserve = size_bytes + kHugePageBytes;
   void* mapped =
@@ -42,7 +43,7 @@ uint8_t* MapAligned(size_t size_bytes) {
   if (const size_t rest = start + reserve - (aligned + size_bytes); rest != 0) {
     munmap(reinterpret_cast<void*>(aligned + size_bytes), rest);
   }
-  // Only advice: without it, the pages are small.
+  // This is only advice. If the kernel ignores it, the pages are small.
   madvise(reinterpret_cast<void*>(aligned), size_bytes, MADV_HUGEPAGE);
   return reinterpret_cast<uint8_t*>(aligned);
 }
@@ -68,7 +69,7 @@ absl::StatusOr<std::unique_ptr<RegisteredMemory>> RegisteredMemory::Map(fabric::
 }
 
 RegisteredMemory::~RegisteredMemory() {
-  memory_region_.reset();  // The pages stay the device's until here.
+  memory_region_.reset();  // Until here the device may use the pages.
   ReviveMemory(address_, size_bytes_);
   munmap(address_, size_bytes_);
 }

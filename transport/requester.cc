@@ -10,7 +10,8 @@
 namespace hawser::transport {
 namespace {
 
-// How long the peer keeps a large response that was READ, unless a new request in its slot releases it first.
+// How long the peer keeps a large response that this side has READ, unless a new request in its slot releases
+// it first.
 constexpr absl::Duration kReleaseAfter = absl::Milliseconds(1);
 
 // A deadline beyond what the field holds, 71 minutes, is not sent.
@@ -127,7 +128,7 @@ void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_
 
 void Requester::OnShort(uint16_t index) {
   Slot& slot = slots_.At(index);
-  // A large request may hold just the memory that its response needs.
+  // A large request may own the very memory that its response needs.
   if (slot.request != nullptr && slot.request->has_grants()) ReleaseRequest(slot);
 }
 
@@ -145,8 +146,7 @@ void Requester::OnStopped(uint16_t index) {
 void Requester::GiveUp(Slot& slot, const absl::Status& why) {
   ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
   slot.given_up = handler->name();
-  // A waiting slot continues to wait for the response. The others have it, and end once no READ is
-  // outstanding.
+  // A waiting slot continues to wait for the response. A receiving slot ends once no READ is outstanding.
   const bool receives = slot.state == State::kReceiving;
   Move(slot, Event::kGiveUp);
   if (receives && inbounds_.Stop(slot.response)) {
@@ -167,12 +167,12 @@ void Requester::Deliver(Slot& slot, Event how, absl::StatusOr<IncomingMessagePtr
   handler->OnResponse(std::move(response));
 }
 
-// The response proves that the peer has the request, but the fabric may use its memory a little longer.
+// The response implies that the peer has the request, but the fabric may use its memory a little longer.
 void Requester::OfferRequestBack(Slot& slot, ResponseHandler& handler, const IncomingMessage& error) {
   if (slot.request == nullptr || !handler.WantsRequestBackAfter(error)) return;
   slot.request->ReturnTo(&handler);
-  // A completion proves when it stops, and on a connection that is going away no other request may ask for
-  // one.
+  // A completion shows when the fabric has stopped. On a connection that is going away no other request may
+  // ask for one.
   sends_.SignalAll();
   control_.Ping();
 }
@@ -247,7 +247,7 @@ void Requester::OnDeadlineTimer() {
         slot.owes_cancel = true;
         ++owing_;
       }
-      // Memory that is still being mapped, or that others wait for first, comes too late, but is not
+      // Memory that is still being mapped, or for which other messages wait first, is too late, but it is not
       // exhausted.
       const bool exhausted = slot.response.was_short();
       const char* const what = slot.state == State::kWaiting ? "no answer came before the deadline"

@@ -10,8 +10,8 @@
 namespace hawser::transport {
 namespace {
 
-// A request that finds no memory is refused before its deadline, so that the caller gets the reason before it
-// times out: a tenth of its time before, but no longer than this.
+// The responder refuses a request that finds no memory a tenth of its time before its deadline, but at most
+// this long before, so that the caller gets the reason before it times out.
 constexpr int64_t kRefusalMaxNs = 50'000'000;
 
 }  // namespace
@@ -51,8 +51,8 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
   if (const absl::Status status = credits_.OnRequest(header.credits, unanswered() + 1); !status.ok()) {
     return port_.Fail(ViolationOfCredits(), status.message(), status.code());
   }
-  if (!port_.carries_traffic()) return;  // The receives for more could not be posted.
-  // A new request says that the slot's last response has arrived and was READ.
+  if (!port_.carries_traffic()) return;  // Posting the receives for more credits has failed.
+  // A new request in the slot means that the client has received and READ the slot's last response.
   EndResponse(slot);
   slot.generation = header.generation;
   slot.deadline_ns =
@@ -69,7 +69,8 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
   if (fit == Inbounds::Fit::kAnnounced) {
     Move(slot, Event::kAnnounced);
     inbounds_.Fetch(slot.request, message);
-    // If not, a READ of it found no room: the connection has failed, and every handler was notified.
+    // If not, there was no room for one of its READs: the connection has failed, and every handler was
+    // notified.
     if (port_.carries_traffic()) RefuseInTime(slot, header.timeout_us);
     return;
   }
@@ -130,7 +131,7 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   if (!port_.carries_traffic()) return absl::OkStatus();
   if (posted == nullptr) return why;
   credits_.OnTold();
-  // The application owns what the handler still keeps of the request.
+  // From here on the application owns the memory of the request that its handler still uses.
   inbounds_.Release(slot.request);
   if (!posted->has_grants()) {
     posted->Release();

@@ -21,7 +21,7 @@ struct Defaults {
   std::map<Key, std::shared_ptr<Runtime>> runtimes ABSL_GUARDED_BY(mutex);
 };
 
-// Never destroyed: channels may be used until the process has ended.
+// Never destroyed, because channels may be used until the process ends.
 Defaults& ProcessDefaults() {
   static Defaults* const defaults = new Defaults;
   return *defaults;
@@ -87,7 +87,7 @@ void Runtime::Destroy(Runtime* runtime) {
     delete runtime;
     return;
   }
-  // In a child after fork(): what is held was held in the parent.
+  // In a child after fork() this thread held the poller in the parent. Leaks the runtime.
   if (!runtime->pollers_[0]->usable_in_this_process()) return;
   HAWSER_CHECK(runtime->has_threads_, "a runtime without threads lost its last owner on one of its pollers");
   // A poller waits for all threads that are on it, and this thread is one of them.
@@ -109,8 +109,8 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Default(absl::string_view sche
   auto it = defaults.runtimes.find(key);
   if (it != defaults.runtimes.end()) {
     if (it->second->poller(0).usable_in_this_process()) return it->second;
-    // A child after fork(): the parent's threads are not here and its sockets are the parent's. Leaked, not
-    // destroyed: destroying would wait for those threads.
+    // In a child after fork() the parent's threads do not exist, and the sockets belong to the parent. Leaks
+    // the runtime, because its destructor would wait for those threads.
     new std::shared_ptr<Runtime>(std::move(it->second));
     defaults.runtimes.erase(it);
   }

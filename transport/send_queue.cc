@@ -17,15 +17,15 @@ constexpr size_t kChainMax = 128;
 
 constexpr uint32_t kSignalIntervalMax = 16;
 
-// A control request and the answer to one.
+// A control request, and the answer to the peer's.
 constexpr uint32_t kControlSends = 2;
 
 }  // namespace
 
 uint32_t SendQueue::Size(uint32_t slots, uint32_t read_depth) {
   wanted_at_once_ = slots + read_depth + kControlSends;
-  // Those that were answered but not proved yet, until the next signaled one, keep their places too.
-  // Each keeps its message, so a connection with few slots, of which there may be many, proves them sooner.
+  // Sends that the peer has answered keep their places, too, until the next signaled one completes. Each
+  // keeps its message, so connections with few slots, of which there may be many, signal more often.
   signal_interval_ = std::clamp<uint32_t>(slots / 2, 1, kSignalIntervalMax);
   depth_ = wanted_at_once_ + signal_interval_;
   places_max_ = std::bit_ceil(depth_ + wanted_at_once_);
@@ -35,8 +35,8 @@ uint32_t SendQueue::Size(uint32_t slots, uint32_t read_depth) {
 SendQueue::Entry* SendQueue::Push() {
   if (end_ - proved_ == ring_.places()) {
     if (ring_.places() == places_max_) {
-      // The NIC of an honest peer acknowledges what the peer has answered. Another peer gets no more of our
-      // memory.
+      // The NIC of an honest peer acknowledges every message that the peer has answered. Any other peer gets
+      // no more of our memory.
       port_.Fail(Violation::kLimit, "answers messages whose arrival it never acknowledged",
                  absl::StatusCode::kUnavailable);
       return nullptr;
@@ -133,7 +133,7 @@ absl::Status SendQueue::Flush() {
     // A push is posted with its SEND, whose memory it owns, too.
     if (count < queued() && at(posted_ + static_cast<uint32_t>(count)).ahead) --count;
     if (count == 0)
-      return absl::OkStatus();  // Completions will make room, and the poller then flushes again.
+      return absl::OkStatus();  // Completions make room, and then the poller flushes this queue again.
     uint32_t reads = 0;
     for (size_t i = 0; i < count; ++i) {
       const uint32_t number = posted_ + static_cast<uint32_t>(i);
@@ -164,7 +164,7 @@ absl::Status SendQueue::Flush() {
 }
 
 void SendQueue::OnCompletion(uint32_t number, bool ok) {
-  if (number - proved_ >= posted_ - proved_) return;  // Proved by a later one already.
+  if (number - proved_ >= posted_ - proved_) return;  // The completion of a later one has covered it.
   while (proved_ != number + 1) {
     Entry& entry = at(proved_++);
     // The place is free from here on: the callbacks below may take it.
@@ -176,7 +176,7 @@ void SendQueue::OnCompletion(uint32_t number, bool ok) {
     if (read == nullptr) continue;
     --reads_posted_;
     reads_moved_ns_ = port_.poller().now_ns();
-    // A READ before a bad work request has succeeded: it is signaled, so it has completed by itself before.
+    // `ok` is right for this READ: every READ is signaled, so an earlier READ has completed by itself before.
     read->OnReadCompleted(bytes, ok);
   }
   if (posted_ != end_) port_.FlushLater();

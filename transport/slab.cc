@@ -11,7 +11,7 @@ using internal::Block;
 
 void Slab::Cut(size_t new_class, size_t bytes, void* new_core) {
   const auto count = static_cast<uint32_t>(size_bytes() / bytes);
-  if (count > block_count) blocks.reset(new Block[count]);  // Not cleared: each is made when it is taken.
+  if (count > block_count) blocks.reset(new Block[count]);  // Not cleared: taking a block initialises it.
   core = new_core;
   size_class = new_class;
   block_bytes = bytes;

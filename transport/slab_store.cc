@@ -28,7 +28,7 @@ bool SlabStore::Return(Block* block) {
   const size_t size_class = block->size_class;
   const bool idle = lists_[size_class].Return(block);
   if (size_class == kReserve) {
-    // Errors wait for it in the lines of small buffers.
+    // Errors that need the reserve wait in the lines of small buffers.
     if (waiters_.any_small()) waiters_.Tell(IsSmall);
     return false;
   }
@@ -106,7 +106,7 @@ Slab* SlabStore::MakeSlab(size_t size_class, Shortage& why) {
   return slab;
 }
 
-// First of all, so that it is there when the pool, or the system, is exhausted.
+// Maps the reserve first, so that it exists when the pool, or the system, is exhausted.
 bool SlabStore::MapReserve() {
   if (has_reserve_.load(std::memory_order_acquire)) return true;
   absl::MutexLock reserve_lock(&reserve_mutex_);
@@ -160,7 +160,7 @@ bool SlabStore::Claim(size_t bytes, std::vector<std::unique_ptr<Slab>>& victims,
   return false;
 }
 
-// An idle slab that frees `bytes` alone, as small as any; else the largest.
+// Takes the smallest idle slab that frees `bytes` alone; else the largest.
 Slab* SlabStore::TakeVictim(size_t bytes) {
   for (size_t i = std::max(kSmallClasses, ClassOf(bytes)); i < kSizeClasses; ++i) {
     if (Slab* const slab = lists_[i].TakeIdle(); slab != nullptr) return slab;

@@ -28,7 +28,7 @@ std::string Uri::ToString() const {
 }
 
 absl::StatusOr<Uri> ParseUri(absl::string_view text) {
-  // The resolver takes a C string: it would look up another name than the one that is reported.
+  // The resolver takes a C string, so it would look up another name than the reported one.
   if (text.find('\0') != absl::string_view::npos) return Wrong(text, "it has a zero byte in it");
   const size_t colon = text.find("://");
   if (colon == absl::string_view::npos || colon == 0) return Wrong(text, "it names no scheme");
@@ -66,7 +66,7 @@ absl::StatusOr<SocketAddress> ParseNumericHost(absl::string_view host) {
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  // A zero would end what getaddrinfo() sees of it.
+  // getaddrinfo() would read the host only up to a zero byte.
   if (host.empty() || host.find('\0') != absl::string_view::npos ||
       getaddrinfo(std::string(host).c_str(), "0", &hints, &found) != 0) {
     return absl::InvalidArgumentError(

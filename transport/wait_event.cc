@@ -2,15 +2,15 @@
 
 namespace hawser::transport {
 
-// Set() stores `set_`, then loads `awaited_` and `sleeper_`; a thread that falls asleep stores one of these, then
-// loads `set_`. With seq_cst one of the two sees the other's store.
+// Set() stores `set_`, then loads `awaited_` and `sleeper_`. A thread that falls asleep stores one of these,
+// then loads `set_`. With seq_cst one of the two sees the other's store.
 void WaitEvent::Set() {
   set_.store(true, std::memory_order_seq_cst);
   if (awaited_.load(std::memory_order_seq_cst)) {
     std::lock_guard<std::mutex> lock(mutex_);
     wake_.notify_one();
   }
-  // The thread that drives may be asleep, if this is another one that is on the poller for a moment.
+  // The driver may be asleep, if another thread that is on the poller for a moment calls this.
   if (fabric::CompletionQueue* const sleeper = sleeper_.load(std::memory_order_seq_cst)) sleeper->Wake();
 }
 
