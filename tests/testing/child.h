@@ -11,7 +11,7 @@
 // Children made by fork() that do not call exec().
 namespace hawser {
 
-// Runs `body` in a child; true if it returned true there, within half a minute.
+// Runs `body` in a child. True: it returned true there within half a minute.
 inline bool InChild(const std::function<bool()>& body) {
   const pid_t child = fork();
   if (child == 0) {
@@ -22,7 +22,8 @@ inline bool InChild(const std::function<bool()>& body) {
   return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// A child that has all file descriptors of its parent, and does nothing, as long as this lives.
+// A child that has all file descriptors of its parent, and does nothing. It ends when this object is
+// destroyed.
 class IdleChild {
  public:
   IdleChild() {

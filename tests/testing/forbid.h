@@ -12,8 +12,9 @@
 
 namespace hawser {
 
-// From now on `system_call` fails with `error` in this thread and in those that it starts, for good: for tests
-// that have a program of their own. With `first` only if that is its first argument. False: the kernel refuses.
+// From now on `system_call` fails with `error` in this thread and in those that it starts. This cannot be
+// undone, so it is for tests that have a program of their own. With `first` the call fails only if that is
+// its first argument. False: the kernel refuses.
 inline bool Forbid(uint32_t system_call, uint16_t error, std::optional<uint32_t> first = std::nullopt) {
   sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),

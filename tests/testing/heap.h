@@ -5,8 +5,8 @@
 
 namespace hawser {
 
-// What operator new gave out in this whole program so far, on every thread. Who links this library has its
-// own operator new.
+// The allocations of operator new so far, in the whole program and on every thread. A program that links this
+// library has the operator new of this library.
 // Thread:   any.
 uint64_t HeapAllocations();
 uint64_t HeapAllocatedBytes();

@@ -16,7 +16,8 @@ namespace hawser {
 namespace {
 
 constexpr size_t kPieceBytes = 64 << 10;
-// For one direction: more than a link of 1 Gbit/s holds in 30 ms. Beyond that the sender has to wait.
+// The most bytes of one direction: more than a link of 1 Gbit/s holds in 30 ms. Beyond that the sender has to
+// wait.
 constexpr size_t kBufferedMax = 4 << 20;
 
 sockaddr_in Loopback(uint16_t port) {
@@ -27,7 +28,7 @@ sockaddr_in Loopback(uint16_t port) {
   return address;
 }
 
-// The kernel's own delays are not ours to add.
+// Turns off Nagle's algorithm, so that the kernel adds no delay.
 void SendAtOnce(int fd) {
   const int one = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
@@ -108,7 +109,7 @@ bool Proxy::Pump(int from, int to, short from_events, Direction& direction, Time
     direction.sent = 0;
     direction.pieces.pop_front();
   }
-  // What was said before the end is delivered first.
+  // Bytes from before the end are delivered first.
   return !direction.ended || !direction.pieces.empty();
 }
 
@@ -147,7 +148,7 @@ void Proxy::Run() {
     now = std::chrono::steady_clock::now();
     for (size_t i = pairs_.size(); i-- > 0;) {
       Pair& pair = *pairs_[i];
-      // A reset is noticed while nothing is read, too.
+      // Detects a reset even while nothing is read.
       const short client_events = fds[2 + 2 * i].revents, server_events = fds[3 + 2 * i].revents;
       const bool reset = ((client_events | server_events) & POLLERR) != 0;
       if (reset || !Pump(pair.client, pair.server, client_events, pair.up, now) ||

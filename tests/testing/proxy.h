@@ -13,8 +13,8 @@
 
 namespace hawser {
 
-// A cable between a client and the server at the given URI (tcp://127.0.0.1:port), to be cut or slowed at
-// will. Who does not read holds up its own connection only, as on a network.
+// A cable between a client and the server at the given URI (tcp://127.0.0.1:port), which a test can cut or
+// slow down. An end that does not read blocks only its own connection, as on a network.
 // Thread: any.
 class Proxy {
  public:
@@ -25,28 +25,28 @@ class Proxy {
 
   std::string uri() const { return "tcp://127.0.0.1:" + std::to_string(port_); }
 
-  // Every connection is lost, with what was under way; new ones are taken.
+  // Closes every connection and drops the bytes in flight. New connections still pass.
   void Cut();
-  // False: new connections are lost at once.
+  // With false, new connections are closed at once.
   void Pass(bool pass) { pass_ = pass; }
-  // What arrives from now on goes on after so much time, in both directions.
+  // Delays bytes that arrive from now on by so much time, in both directions.
   void Delay(std::chrono::milliseconds delay) { delay_ms_ = delay.count(); }
-  // Connections taken so far.
+  // Connections accepted so far.
   int connections() const { return accepted_; }
 
  private:
   using Time = std::chrono::steady_clock::time_point;
 
-  // What goes from one socket to the other.
+  // The bytes that go from one socket to the other.
   struct Direction {
     struct Piece {
       Time due;
       std::vector<char> bytes;
     };
     std::deque<Piece> pieces;
-    size_t sent = 0;      // Of the first piece.
+    size_t sent = 0;      // Bytes of the first piece.
     size_t buffered = 0;  // Bytes of all pieces.
-    bool ended = false;   // Nothing more will be read.
+    bool ended = false;   // The sender has closed its end.
   };
   struct Pair {
     Pair(int client_fd, int server_fd) : client(client_fd), server(server_fd) {}
@@ -58,7 +58,7 @@ class Proxy {
   void Wake();
   void Run();
   void Accept();
-  // False: the connection is over.
+  // False: the connection has ended.
   bool Pump(int from, int to, short from_events, Direction& direction, Time now);
 
   const uint16_t server_port_;

@@ -10,7 +10,7 @@
 
 namespace hawser {
 
-// A folder of a test's own, empty at first, that goes with it.
+// A folder of a test's own. It is empty at first, and the destructor removes it.
 class TemporaryFolder {
  public:
   TemporaryFolder() : path_(testing::TempDir() + "/folder.XXXXXX") {

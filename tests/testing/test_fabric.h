@@ -8,12 +8,12 @@
 #include "absl/strings/string_view.h"
 #include "hawser/transport/fabric/fabric.h"
 
-// Which fabric the tests of transport/ and rpc/ run over: TCP on 127.0.0.1 or, where HAWSER_RDMA_ADDRESS is
-// set, RDMA on that address, which is one of this host's with an RDMA device. The tests are the same for
+// The fabric that the tests of transport/ and rpc/ run over: TCP on 127.0.0.1, or, if HAWSER_RDMA_ADDRESS is
+// set, RDMA on that address, which must belong to an RDMA device of this host. The tests are the same for
 // both.
 namespace hawser {
 
-// "tcp", "rdma".
+// "tcp" or "rdma".
 std::string TestScheme();
 // "127.0.0.1"
 std::string TestHost();
@@ -23,7 +23,7 @@ std::string TestUri(uint16_t port = 0);
 
 bool OverSiw();
 
-// The completion status of a READ that the peer refuses. Of siw that of a flush.
+// The completion status of a READ that the peer refuses. siw reports it as flushed.
 std::string RefusedRead();
 
 std::shared_ptr<fabric::Fabric> NewTestFabric();

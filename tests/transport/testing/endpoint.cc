@@ -7,14 +7,15 @@
 namespace hawser::transport {
 namespace {
 
-// Messages of tests are larger than what Cap'n Proto reads without being told to.
+// Messages of tests exceed the default limit of Cap'n Proto's readers.
 capnp::ReaderOptions NoLimits() {
   capnp::ReaderOptions options;
   options.traversalLimitInWords = uint64_t{1} << 40;
   return options;
 }
 
-// Beside the Data: the root pointer, and, where it does not fit the first segment, what leads to the second.
+// A message has a root pointer beside the Data, and, if the Data does not fit into the first segment, a
+// pointer to the second one.
 size_t DataBytes(size_t body_bytes) {
   return body_bytes - (body_bytes <= kSmallBufferBytes - kHeadroom ? 8 : 16);
 }

@@ -50,8 +50,8 @@ class RecordingObserver final : public ConnectionObserver {
   std::function<void()> on_ready, on_slot_free, on_going_away, on_closed;
 };
 
-// One request that a test has sent. May be destroyed before its end, or outlive its Link, if sent by
-// Link::Send().
+// One request that a test has sent. If Link::Send() has sent it, it may be destroyed before its end, or
+// outlive the Link.
 class PendingCall final : public ResponseHandler {
  public:
   PendingCall() = default;
@@ -60,14 +60,14 @@ class PendingCall final : public ResponseHandler {
   }
   PendingCall(const PendingCall&) = delete;
 
-  // What the connection knows in its place.
+  // The connection holds this in its place.
   class Proxy final : public ResponseHandler {
    public:
     explicit Proxy(PendingCall& call) : call_(&call) {
-      if (call.proxy_ != nullptr) call.proxy_->call_ = nullptr;  // Of an earlier attempt.
+      if (call.proxy_ != nullptr) call.proxy_->call_ = nullptr;  // It belongs to an earlier attempt.
       call.proxy_ = this;
     }
-    // Either may go first.
+    // Either may be destroyed first.
     ~Proxy() {
       if (call_ != nullptr) call_->proxy_ = nullptr;
     }
@@ -96,7 +96,7 @@ class PendingCall final : public ResponseHandler {
   bool done() const { return ends != 0; }
   const absl::Status& status() const { return response.status(); }
 
-  int ends = 0;  // Times that it heard of its end.
+  int ends = 0;  // How often it was notified of its end.
   absl::StatusOr<IncomingMessagePtr> response = absl::UnknownError("no end yet");
   bool wants_request_back = false;
   OutgoingMessagePtr request_back;
@@ -107,7 +107,8 @@ class PendingCall final : public ResponseHandler {
   Proxy* proxy_ = nullptr;
 };
 
-// The side that answers: with `answer` or, if that is not set, when the test tells it to.
+// The side that answers. It calls `answer`, or, if that is not set, keeps the request until the test answers
+// it.
 class RecordingServer final : public RequestHandler {
  public:
   struct Request {
@@ -150,10 +151,10 @@ OutgoingMessagePtr NewMessageOfParts(MessagePool& pool, const std::vector<size_t
 // A message of the same content, built anew.
 OutgoingMessagePtr CopyOf(MessagePool& pool, IncomingMessage& message);
 
-// What is in a message of NewMessage(); of NewMessageOfParts().
+// The content of a message from NewMessage(), and from NewMessageOfParts().
 std::string Content(IncomingMessage& message);
 std::vector<std::string> Parts(IncomingMessage& message);
-// What NewMessage() has put in.
+// The content that NewMessage(), or NewMessageOfParts(), has written.
 std::string ContentOf(size_t body_bytes, uint32_t seed = 1);
 std::string PartOf(size_t part, size_t bytes, uint32_t seed = 1);
 

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
 
-// What the tests of connections expect of a Status.
+// Expectations about a Status, for the tests of connections.
 #define EXPECT_CODE(status, expected) EXPECT_EQ((status).code(), absl::StatusCode::expected) << (status)
 
 namespace hawser::transport {

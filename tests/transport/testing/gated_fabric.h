@@ -12,7 +12,7 @@
 
 namespace hawser::transport {
 
-// A fabric whose large registrations wait, or fail, when a test tells them to.
+// A fabric whose large registrations wait or fail on a test's command.
 // Thread:   any.
 class GatedFabric final : public fabric::Fabric {
  public:
@@ -31,7 +31,7 @@ class GatedFabric final : public fabric::Fabric {
     absl::MutexLock lock(&mutex_);
     while (waiting_ == 0) changed_.Wait(&mutex_);
   }
-  // Now.
+  // At this moment.
   size_t registered_bytes() const { return *registered_bytes_; }
   int large_registrations() const {
     absl::MutexLock lock(&mutex_);

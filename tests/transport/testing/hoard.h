@@ -10,7 +10,7 @@
 
 namespace hawser::transport {
 
-// Takes everything that pools have not leased yet, so that they have nothing for any other user.
+// Leases all free memory of pools, so that other users get none.
 class Hoard {
  public:
   Hoard() = default;

@@ -12,7 +12,7 @@
 namespace hawser::transport {
 namespace {
 
-// The peer's memory: buffers to receive into, buffers to send from, and what may be READ.
+// The peer's memory: buffers to receive into, buffers to send from, and a part that the other side may READ.
 constexpr size_t kBuffer = 4096;
 constexpr size_t kReceives = 128;
 constexpr size_t kSends = 512;
@@ -44,7 +44,7 @@ HostilePeer::~HostilePeer() {
   listener_.reset();
   queue_pair_->Disconnect();
   for (int i = 0; i < 10; ++i) Turn();
-  world_.others.pop_back();  // Of a stage with one.
+  world_.others.pop_back();  // A stage has one hostile peer.
   queue_pair_.reset();
   completion_queue_.reset();
   region_.reset();
@@ -99,7 +99,7 @@ void HostilePeer::Send(absl::string_view message) {
   request.wr_id = kSendId;
   request.signaled = true;
   request.sges = {&sge, 1};
-  // Not OK: the other side has closed the connection already, which is what the test is about.
+  // On an error the other side has already closed the connection, as the test expects.
   queue_pair_->PostSend({&request, 1}).IgnoreError();
 }
 
@@ -133,7 +133,7 @@ size_t HostilePeer::Turn() {
   const size_t count = completion_queue_->Poll(absl::MakeSpan(completions));
   for (size_t i = 0; i < count; ++i) {
     const fabric::Completion& completion = completions[i];
-    // Some fabrics say it in this way only, when it is this side's doing.
+    // If this side caused the end, some fabrics report it only by a completion.
     if (completion.status != fabric::CompletionStatus::kSuccess) ended_ = true;
     if (completion.wr_id == kSendId || completion.status != fabric::CompletionStatus::kSuccess) continue;
     uint8_t* const at = memory_ + completion.wr_id * kBuffer;

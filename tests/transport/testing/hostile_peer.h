@@ -17,8 +17,8 @@
 
 namespace hawser::transport {
 
-// A peer that sends whatever a test wants: a queue pair of the TCP fabric, with nothing of transport/ above
-// it. The turns of its World drive it.
+// A peer that sends whatever a test wants: a queue pair of the TCP fabric, without transport/ above it. The
+// turns of its World drive it.
 class HostilePeer final : fabric::ConnectionHandler, fabric::ListenHandler {
  public:
   explicit HostilePeer(World& world, uint32_t read_depth = 16);
@@ -27,19 +27,19 @@ class HostilePeer final : fabric::ConnectionHandler, fabric::ListenHandler {
   // The handshake of an honest peer.
   static Handshake Hello(Role role = Role::kForward);
 
-  // As the side that dials.
+  // Dials the other side.
   void Dial(const SocketAddress& address, absl::string_view private_data);
-  // As the side that listens: accepts the first connection, with `private_data`; absent: does not accept it.
+  // Listens, and accepts the first connection with `private_data`; nullopt: does not accept it.
   SocketAddress Listen(std::optional<std::string> private_data);
   void Accept(absl::string_view private_data);
 
-  // Sends; in as many buffers as there are messages.
+  // Sends each message from a buffer of its own.
   void Send(absl::string_view message);
   // Lets the other side READ this many bytes of this one's memory. Returns the entry of an honest table for
   // it.
   TableEntry Grant(uint32_t size_bytes);
-  // Sends ahead as many bytes as `entry` says, of the front of what may be READ, under the address and rkey
-  // that it says (fabric::Opcode::kPush).
+  // Pushes (fabric::Opcode::kPush) the first bytes of readable(), with the length, address and rkey of
+  // `entry`.
   void Push(const TableEntry& entry);
   bool can_push() const { return queue_pair_->push_bytes_max() != 0; }
   uint8_t* readable();

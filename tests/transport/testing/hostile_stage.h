@@ -33,7 +33,7 @@ class HostileTest : public ::testing::Test {
     EXPECT_EQ(world.server.poller().read_budget().taken_bytes(), 0u);
   }
 
-  // The peer sends requests, or should; the victim answers them.
+  // The peer has the role that sends requests; the victim answers them.
   void AttackServer(const ConnectionOptions& options = {}) {
     side_ = &world.server;
     listener_.on_peer = [&](PeerRequest request) {
@@ -47,7 +47,7 @@ class HostileTest : public ::testing::Test {
     ASSERT_TRUE(world.RunUntil([&] { return observer.ready.has_value() && peer.established(); }));
   }
 
-  // The victim sends requests; the peer answers, or should.
+  // The victim sends requests; the peer has the role that answers them.
   void AttackClient(const ConnectionOptions& options = {}) {
     side_ = &world.client;
     const SocketAddress address = peer.Listen(Encode(Hello()));
@@ -78,7 +78,8 @@ class HostileTest : public ::testing::Test {
     });
   }
 
-  // The connection has ended for this reason, which names the peer, and the other side has detected it.
+  // Expects that the connection has ended for this reason, which names the peer, and that the peer has
+  // detected it.
   void ExpectClosed(absl::StatusCode code, const std::string& what) {
     ASSERT_TRUE(world.RunUntil([&] { return observer.closings == 1; })) << "it goes on";
     EXPECT_EQ(observer.closed->code(), code) << *observer.closed;
@@ -93,7 +94,7 @@ class HostileTest : public ::testing::Test {
     EXPECT_EQ(observer.closings, 0) << *observer.closed;
   }
 
-  // What the peer says before the first message.
+  // The peer's handshake.
   Handshake Hello() const {
     Handshake hello = HostilePeer::Hello();
     hello.features = features;
@@ -102,7 +103,7 @@ class HostileTest : public ::testing::Test {
 
   World world;
   HostilePeer peer{world};
-  uint32_t features = 0;  // Of the peer's handshake.
+  uint32_t features = 0;  // In the peer's handshake.
   RecordingObserver observer;
   RecordingServer server;
   Connection* victim = nullptr;

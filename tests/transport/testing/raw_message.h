@@ -8,10 +8,10 @@
 
 #include "hawser/transport/wire.h"
 
-// Messages for peers that speak the protocol by hand.
+// Messages for peers that write the protocol by hand.
 namespace hawser::transport {
 
-// A message as it is on the wire, from parts that need not fit each other.
+// A message as it is on the wire. Its parts may contradict each other.
 struct RawMessage {
   Header header;
   std::vector<TableEntry> table;
@@ -21,7 +21,7 @@ struct RawMessage {
   std::string Encode() const;
 };
 
-// A request or response of so many inline bytes (none: no segment either).
+// A request or response with so many inline bytes (0: without a segment).
 RawMessage RawRequest(uint16_t slot, uint32_t generation, size_t body_bytes = 0);
 RawMessage RawResponse(uint16_t slot, uint32_t generation, size_t body_bytes = 0);
 std::string RawControl(uint32_t generation, const std::vector<ControlOp>& ops);

@@ -63,7 +63,7 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
       --counts.receives_posted;
       counts.receives_posted_min = std::min(counts.receives_posted_min, counts.receives_posted);
     }
-    if (!ok) {  // What was kept back came before.
+    if (!ok) {  // The completions that were held back come before it.
       news_.insert(news_.end(), held.begin(), held.end());
       held.clear();
       news_.insert(news_.end(), kept_back_.begin(), kept_back_.end());
@@ -72,7 +72,8 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
     news_.push_back(completion);
   }
 
-  // Of queue pairs that hold READs: what the test lets through, and what was posted between.
+  // For queue pairs that hold READs: delivers the READs that the test lets through, and what was posted
+  // between.
   void ReleaseHeld() {
     for (auto& [qp_num, held] : held_) {
       while (!held.empty()) {
@@ -93,7 +94,7 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
 
   SpyFabric& spy_;
   const std::unique_ptr<fabric::CompletionQueue> real_;
-  std::map<uint32_t, std::deque<fabric::Completion>> held_;  // By qp_num.
+  std::map<uint32_t, std::deque<fabric::Completion>> held_;  // The key is the qp_num.
   std::deque<fabric::Completion> news_;
   std::deque<fabric::Completion> kept_back_;
   std::deque<fabric::Completion> flushes_;

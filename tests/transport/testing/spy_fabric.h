@@ -13,12 +13,12 @@
 namespace hawser::transport {
 
 // A fabric that counts the operations on another one, and can hold back its completions.
-// Thread:   as the other, but for one completion queue only.
+// Thread:   as the other fabric, but with a single completion queue.
 class SpyFabric final : public fabric::Fabric {
  public:
-  // Of one queue pair, also after its end.
+  // The counts of one queue pair, also after its end.
   struct Counts {
-    uint64_t sends = 0;  // Posted, of each kind.
+    uint64_t sends = 0;  // Work requests posted, of each kind.
     uint64_t pushes = 0;
     uint64_t taken_pushes = 0;
     uint64_t signaled_sends = 0;
@@ -27,23 +27,23 @@ class SpyFabric final : public fabric::Fabric {
     uint64_t send_posts = 0;  // Calls.
     int64_t reads_outstanding = 0;
     int64_t reads_outstanding_max = 0;
-    int64_t receives_posted = 0;  // And not completed.
+    int64_t receives_posted = 0;  // Posted and not completed.
     int64_t receives_posted_min = INT64_MAX;
     uint64_t receive_posts = 0;  // Calls.
-    int64_t grants = 0;          // And not revoked.
+    int64_t grants = 0;          // Granted and not revoked.
     int64_t grants_max = 0;
     uint32_t receive_depth = 0;
 
-    // For the test to set: READs of this queue pair complete no more, as if the peer answered none, beside
-    // the next `reads_let_through`. An error of the queue pair brings what was held.
+    // A test sets these. With `hold_reads` only the next `reads_let_through` READs of this queue pair
+    // complete, as if the peer answered no others. An error of the queue pair delivers what was held.
     bool hold_reads = false;
-    bool hold_taken_pushes = true;  // As READs, and behind them.
+    bool hold_taken_pushes = true;  // Holds them like READs, and behind READs.
     uint64_t reads_let_through = 0;
   };
 
   explicit SpyFabric(std::shared_ptr<fabric::Fabric> real) : real_(std::move(real)) {}
 
-  // Of the queue pairs in the order in which they were created.
+  // Queue pairs are numbered in the order of their creation.
   const Counts& counts(size_t i) const { return *counts_.at(i); }
   Counts& counts(size_t i) { return *counts_.at(i); }
   size_t queue_pairs() const { return counts_.size(); }
@@ -52,26 +52,27 @@ class SpyFabric final : public fabric::Fabric {
   // Holds back the good completions of SENDs, as if the peer's NIC did not acknowledge them, until this is
   // called with false or the queue pair is in error.
   void KeepBackSendCompletions(bool keep) { KeepBack(keep, fabric::Opcode::kSend); }
-  // Likewise: READs, and what was posted after them.
+  // The same for READs, and what was posted after them.
   void KeepBackReadCompletions(bool keep) { KeepBack(keep, fabric::Opcode::kRead); }
-  // Likewise: revocations.
+  // The same for revocations.
   void KeepBackRevocations(bool keep) { KeepBack(keep, fabric::Opcode::kRevoke); }
 
-  // Nothing more can be posted to the send queues.
+  // With true, posts to send queues fail.
   void FailPosts(bool fail) { fail_posts_ = fail; }
-  // Holds back flushed completions, as a stuck device or driver does, until this is called with false. What
-  // was held back of a queue pair is dropped when the queue pair is destroyed.
+  // Holds back flushed completions, as a stuck device or driver does, until this is called with false. If a
+  // queue pair is destroyed, its completions are dropped.
   void KeepBackFlushes(bool keep) { keep_back_flushes_ = keep; }
   // Queue pairs that have not been destroyed.
   size_t live_queue_pairs() const { return live_.size(); }
 
-  // What queue pairs guess of their peers. At first: not at all on this core.
+  // The result of QueuePair::PeerSharesCore(). Initially false.
   void SetPeersShareCore(bool share) { peers_share_core_ = share; }
 
-  // Queue pairs push, and take pushes, if the other fabric does. At first they do not, as a NIC.
+  // From now on queue pairs push, and take pushes, if the other fabric does. Initially they do not, as with
+  // verbs.
   void LetPush() { pushes_ = true; }
 
-  // Of one queue pair at once; as few as a NIC may have.
+  // The most grants of one queue pair at once; a NIC may have few.
   void LimitGrants(int64_t grants_max) { grants_max_ = grants_max; }
 
   absl::string_view scheme() const override { return real_->scheme(); }
@@ -79,7 +80,7 @@ class SpyFabric final : public fabric::Fabric {
   // For the side that sends requests: it neither offers nor accepts credits (kFeatureCredits), so each slot
   // has its receive.
   void OfferNoCredits() { no_credits_ = true; }
-  // Of queue pairs that are still to be created. Without: each slot has its receive at any time, as with
+  // Applies to queue pairs that are created later. With false each slot has its receive at any time, as with
   // verbs.
   void LetSendsWait(bool let) { sends_may_wait_ = let; }
   int numa_node() const override { return numa_node_.value_or(real_->numa_node()); }
@@ -98,7 +99,7 @@ class SpyFabric final : public fabric::Fabric {
                                                            fabric::ListenHandler& handler) override;
 
  private:
-  // Null: it was destroyed.
+  // Null: the queue pair was destroyed.
   Counts* CountsOf(uint32_t qp_num) const;
   void KeepBack(bool keep, fabric::Opcode opcode) {
     keep_back_ = keep ? std::optional(opcode) : std::nullopt;
@@ -109,8 +110,8 @@ class SpyFabric final : public fabric::Fabric {
 
   const std::shared_ptr<fabric::Fabric> real_;
   std::vector<std::unique_ptr<Counts>> counts_;
-  std::vector<SpyQueuePair*> live_;  // Found by their numbers, which a NIC gives them only when they connect.
-  std::map<uint64_t, bool> reads_;   // wr_ids of READs that are outstanding.
+  std::vector<SpyQueuePair*> live_;  // Searched by number, which a NIC assigns only when connecting.
+  std::map<uint64_t, bool> reads_;   // The wr_ids of READs that are outstanding.
   uint64_t registrations_ = 0;
   std::optional<fabric::Opcode> keep_back_;
   bool fail_posts_ = false;

@@ -9,7 +9,7 @@
 
 namespace hawser::transport {
 
-// Time that passes only when a test says so.
+// A clock that only the test moves.
 // Thread:   any.
 class TestClock final : public Environment {
  public:

@@ -10,7 +10,7 @@ namespace hawser::transport {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
-// A sanitizer's turn is slow, a loopback's packet is not.
+// Long enough for a packet over loopback. Turns are slow under a sanitizer, so there are few.
 constexpr int kIdleTurnsToSettle = 200;
 
 World::Side MakeSide(const RuntimeOptions& options, TestClock& clock,
@@ -105,7 +105,8 @@ Link::~Link() {
 }
 
 absl::Status Link::Send(PendingCall& call, OutgoingMessagePtr request, absl::Duration timeout) {
-  // Where SENDs cannot wait, a connection has few credits at first; more come by themselves.
+  // Where SENDs cannot wait, a connection has few credits at first; the responder gives more without being
+  // asked.
   if (client_observer.losses == 0 && client_end->state() == Connection::State::kReady &&
       client_end->exchanges_in_flight() < client_end->agreed().slots) {
     world.RunUntil([&] { return client_observer.losses != 0 || client_end->CanSend(); });

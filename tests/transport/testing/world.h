@@ -18,7 +18,7 @@
 namespace hawser::transport {
 
 // Both ends of an application's connections in one thread: a client's runtime and a server's, each on a TCP
-// fabric of its own, moved on by turns, with a clock that the test moves.
+// fabric of its own. The test drives both by turns, and moves their clock.
 class World {
  public:
   struct Side {
@@ -29,7 +29,7 @@ class World {
     MessagePool& messages() { return poller().messages(); }
   };
 
-  // `new_fabric` makes that of one side; that of the tests, if not set.
+  // `new_fabric` makes the fabric of one side; if it is not set, each side has a test fabric.
   explicit World(const RuntimeOptions& client_options = {}, const RuntimeOptions& server_options = {},
                  const std::function<std::shared_ptr<fabric::Fabric>()>& new_fabric = nullptr);
   ~World();
@@ -39,16 +39,16 @@ class World {
   // The turns of other participants.
   std::vector<std::function<size_t()>> others;
 
-  // One turn of each side. Returns how much there was to do.
+  // Runs one turn of each side. Returns how much there was to do.
   size_t Turn();
-  // Turns until `condition` holds; false if it does not within a time that no machine needs.
+  // Runs turns until `condition` holds. False: it does not within a time that is enough for any machine.
   bool RunUntil(const std::function<bool()>& condition);
-  // Turns until there was nothing to do for a while: what was under way has arrived.
+  // Runs turns until there was nothing to do for a while, so that everything in flight has arrived.
   void Settle();
   // Moves the clock, in steps, with turns between them.
   void Pass(absl::Duration time, absl::Duration step = absl::Milliseconds(1));
 
-  // What a side leases from its pool, apart from what is kept for the next message.
+  // The bytes that a side leases from its pool, without those that it keeps for the next message.
   static size_t LeasedBytes(Side& side);
   size_t LeasedBytes() { return LeasedBytes(client) + LeasedBytes(server); }
 
@@ -60,7 +60,8 @@ class World {
   }
 };
 
-// A connection from the client of a World to its server, which answers what `server` says; none by default.
+// A connection from the client of a World to its server. `server` answers the requests; by default it keeps
+// them.
 class Link {
  public:
   // Both ends use the same options, unless the server's are given too.
@@ -86,13 +87,13 @@ class Link {
   absl::Status Respond(ExchangeId id, size_t body_bytes) {
     return Respond(id, NewMessage(world.server.messages(), body_bytes));
   }
-  // A response in the words of the tests: empty.
+  // Answers with an empty response.
   void RespondEmpty(ExchangeId id) { EXPECT_TRUE(Respond(id, 0).ok()); }
 
   bool ready() const { return client_observer.ready.has_value() && server_observer.ready.has_value(); }
   bool closed() const { return client_observer.closings != 0 && server_observer.closings != 0; }
 
-  // What the spies saw of this connection's two queue pairs.
+  // The spies' counts of this connection's two queue pairs.
   SpyFabric::Counts& client_counts() { return world.client.fabric->counts(client_queue_pair_); }
   SpyFabric::Counts& server_counts() { return world.server.fabric->counts(server_queue_pair_); }
 
@@ -116,7 +117,7 @@ class TestListener final : public Acceptor::Handler {
   void OnPeer(PeerRequest request) override;
   SocketAddress address() const { return address_; }
 
-  // Unset: kept in `waiting`.
+  // If unset, requests are kept in `waiting`.
   std::function<void(PeerRequest)> on_peer;
   std::vector<PeerRequest> waiting;
 
