@@ -87,7 +87,7 @@ void Crowd::Run() {
   }
 }
 
-// A socket that is closed leaves epoll by itself.
+// The kernel removes a closed socket from epoll.
 void Crowd::Watch(Stranger& stranger) {
   Line& line = stranger.line();
   if (!line.open()) {

@@ -12,13 +12,13 @@
 #include "absl/time/time.h"
 #include "hawser/tests/strangers/stranger.h"
 
-// A thousand strangers: many connections, each bad in one way, at one server, to see what its honest clients
-// notice of them. Over TCP alone.
+// Up to a thousand strangers: connections to one server that each misbehave in one way. Tests measure how
+// they affect its honest clients. Over TCP only.
 namespace hawser::strangers {
 
-// Where strangers come from; an honest client comes from 127.0.0.1.
+// The source addresses of strangers. An honest client comes from 127.0.0.1.
 enum class From {
-  kSame,  // From there, too.
+  kSame,  // All from 127.0.0.1, too.
   kOne,   // All from 127.0.0.2.
   kEach,  // Each from an address of its own.
 };
@@ -31,11 +31,11 @@ struct CrowdOptions {
   };
   std::vector<Group> groups;
   From from = From::kEach;
-  // In how long the first dials follow each other, evenly.
+  // The first dials are spread evenly over this time.
   absl::Duration arrival = absl::Milliseconds(200);
 };
 
-// Of all together.
+// The sums over all strangers.
 struct CrowdCounts {
   uint64_t strangers = 0;
   uint64_t at_work = 0;
@@ -45,18 +45,18 @@ struct CrowdCounts {
   uint64_t rejected = 0;
 };
 
-// One thread that moves all of them. It is the least important of the process (nice 19), so that on one
-// processor an honest client goes first.
+// One thread that drives all strangers. It has the lowest priority (nice 19), so that an honest client on the
+// same processor runs first.
 // Thread: any.
 class Crowd {
  public:
   explicit Crowd(const CrowdOptions& options);
-  // All connections end.
+  // Ends all connections.
   ~Crowd();
   Crowd(const Crowd&) = delete;
   Crowd& operator=(const Crowd&) = delete;
 
-  // Until each stranger is at work or has been turned away. False: not within `patience`.
+  // Waits until each stranger is at work or has been turned away. False: this takes longer than `patience`.
   bool WaitUntilAtWork(absl::Duration patience);
 
   // At most 100 ms old.

@@ -8,7 +8,7 @@ namespace hawser::strangers {
 namespace {
 
 constexpr int64_t kBriefly = 50 * kMs;
-constexpr size_t kUnsentMax = 64 << 10;  // What a flood keeps in front of the socket.
+constexpr size_t kUnsentMax = 64 << 10;  // Bytes that a flood keeps ready for the socket.
 
 // ---- Before the first message
 
@@ -26,7 +26,7 @@ class Greeting final : public Stranger {
   }
 };
 
-// At one pace, whatever the server says.
+// Dials at a constant rate, whatever the server answers.
 class Lingering final : public Stranger {
   void OnAccepted() override { AtWork(); }
   void OnTick() override {
@@ -35,14 +35,14 @@ class Lingering final : public Stranger {
   int64_t BackInNs() const override { return std::max<int64_t>(0, dialed_ns() + kLingerNs - now_ns()); }
 };
 
-// Does the next of these each time that it connects.
+// Disconnects in the next of these states each time that it connects.
 class Disconnecting final : public Stranger {
   enum State { kConnected, kGreeting, kGreeted, kAccepted, kInFrame, kAsked, kInRead, kAnswered, kReading };
   static constexpr int kStates = kReading + 1;
 
   void GoAway() {
     AtWork();
-    // Now and then with a FIN: each of those keeps a port busy for a minute.
+    // Only every 16th with a FIN, because each FIN keeps a port busy for a minute.
     const bool abortive = ++times_ % 16 != 0;
     state_ = static_cast<State>(times_ % kStates);
     Leave(kBriefly, abortive);
@@ -72,7 +72,7 @@ class Disconnecting final : public Stranger {
   void OnReadRequest() override {
     if (state_ != kInRead) return;
     line().ServeRead(1000);
-    state_ = kAsked;  // It goes when that is sent.
+    state_ = kAsked;  // It disconnects when the request is sent.
   }
   void OnResponse(uint16_t, absl::Span<const transport::TableEntry> table) override {
     if (state_ == kAnswered || table.empty()) return GoAway();
@@ -118,7 +118,7 @@ class Trickling final : public Stranger {
   }
 };
 
-// No faster than it must be, for the limit on READs that stand still.
+// Answers READs just fast enough for the limit on READs that make no progress.
 class Dawdling final : public Stranger {
   static constexpr int64_t kPauseNs = 10 * kSecond;
 

@@ -33,7 +33,7 @@ bool Line::Dial(const sockaddr_in& to, const in_addr& from) {
   reads_.clear();
   fd_ = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd_ < 0) return false;
-  // The port is chosen when connecting, so that as many connections as ports are possible to each address.
+  // The kernel chooses the port when connecting, so that each address can have as many connections as ports.
   const int on = 1;
   setsockopt(fd_, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
   sockaddr_in source = {};
@@ -57,7 +57,7 @@ void Line::Close(bool abortive) {
   fd_ = -1;
 }
 
-// ---- What is sent
+// ---- Sending
 
 void Line::SendFrame(FrameHeader header, absl::string_view payload) {
   header.acknowledged = executed_;
@@ -129,7 +129,7 @@ void Line::Receive() {
   }
 }
 
-// False: more has to come.
+// False: the greeting has not arrived completely.
 bool Line::ParseGreeting() {
   if (in_.size() < fabric::kGreetingHeaderBytes) return false;
   const size_t size = fabric::kGreetingHeaderBytes + static_cast<uint8_t>(in_[11]);

@@ -17,11 +17,11 @@
 namespace hawser::strangers {
 
 // One TCP connection to a server, on which greeting and frames are written by hand (rpc/PROTOCOL.md, "Over
-// TCP"). It keeps the counts that make a frame valid, and judges nothing: what is sent, and when, is up to a
-// Stranger.
+// TCP"). It keeps the counts that make a frame valid. It checks nothing: a Stranger chooses what to send, and
+// when.
 // Thread:   one.
 // Lifetime: the observer outlives it. No method of the observer runs inside Dial(), Send...() or Close().
-// Failure:  the end of the connection, whatever its cause, is one call of OnEnd().
+// Failure:  at the end of the connection, whatever its cause, it calls OnEnd() once.
 class Line {
  public:
   class Observer {
@@ -29,14 +29,14 @@ class Line {
     virtual void OnConnected() = 0;
     // `accepted`: the server's greeting was an accept; otherwise a reject.
     virtual void OnGreeting(bool accepted) = 0;
-    // A SEND of the server, whole.
+    // A complete SEND of the server has arrived.
     virtual void OnMessage(const transport::Header& header,
                            absl::Span<const transport::TableEntry> table) = 0;
     // The server wants to READ; it is in reads().
     virtual void OnReadRequest() = 0;
     // Bytes of a READ response for us. They are dropped.
     virtual void OnReadData(size_t bytes) = 0;
-    // All that was to be sent is with the kernel.
+    // The kernel has all bytes that were to be sent.
     virtual void OnSent() = 0;
     virtual void OnEnd() = 0;
 
@@ -44,7 +44,7 @@ class Line {
     ~Observer() = default;
   };
 
-  // What the server asked to READ, in order.
+  // A READ request of the server.
   struct Read {
     uint32_t number = 0;
     uint32_t length_bytes = 0;
@@ -65,12 +65,12 @@ class Line {
   // Abortive (RST), or orderly (FIN), which leaves the port in TIME_WAIT for a minute.
   void Close(bool abortive = true);
 
-  // ---- What is sent. Without a limit: see unsent_bytes().
+  // ---- Sending. There is no limit: see unsent_bytes().
 
   void SendBytes(absl::string_view bytes) { out_.append(bytes.data(), bytes.size()); }
   void SendFrame(fabric::FrameHeader header, absl::string_view payload = {});
   void SendMessage(absl::string_view message);
-  // Answers the oldest READ with so many zeros at most, in one fragment. Returns how many they were.
+  // Answers the oldest READ with at most so many zeros, in one fragment. Returns their number.
   uint32_t ServeRead(uint32_t bytes_max);
   void SendReadRequest(const transport::TableEntry& entry, uint32_t length_bytes);
   void SendAcknowledgement() { SendFrame({}); }
@@ -78,12 +78,12 @@ class Line {
   size_t unsent_bytes() const { return out_.size() - sent_; }
   const std::deque<Read>& reads() const { return reads_; }
 
-  // ---- The crowd's part
+  // ---- For the crowd
 
-  // False: whatever comes stays in the kernel's buffer.
+  // With false, arriving bytes stay in the kernel's buffer.
   void set_reads_socket(bool reads) { reads_socket_ = reads; }
-  uint32_t wanted_events() const;  // Of epoll(7).
-  // What was last asked of epoll, and for which socket; the crowd's to keep.
+  uint32_t wanted_events() const;  // See epoll(7).
+  // The events and the socket that epoll watches. The crowd sets them.
   uint32_t watched_events = 0;
   int watched_fd = -1;
   void OnEvents(uint32_t events);
@@ -100,9 +100,9 @@ class Line {
   bool connecting_ = false;
   bool greeted_ = false;
   bool reads_socket_ = true;
-  uint32_t executed_ = 0;  // Requests of the server.
+  uint32_t executed_ = 0;  // Requests of the server executed so far.
   std::string in_;
-  size_t dropping_ = 0;  // Bytes of a READ response that are still to come.
+  size_t dropping_ = 0;  // Bytes of a READ response that have not arrived yet.
   std::string out_;
   size_t sent_ = 0;
   std::deque<Read> reads_;

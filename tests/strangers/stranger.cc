@@ -100,12 +100,12 @@ void Stranger::SendRequest(uint16_t slot, uint16_t method, absl::Span<const tran
   line_.SendMessage(message.Encode());
 }
 
-// The body is one granted segment of zeros, which as Cap'n Proto is a null root.
+// The body is one granted segment of zeros, which Cap'n Proto reads as a null root.
 void Stranger::SendPut(uint16_t slot, uint32_t granted_bytes) {
   SendRequest(slot, target_.put, {{/*address=*/4096, /*rkey=*/1u + slot, granted_bytes}}, "");
 }
 
-// A root of one word of data, which holds the number.
+// The root is one word of data that holds the number.
 void Stranger::SendGet(uint16_t slot, uint32_t bytes) {
   std::string body(16, '\0');
   body[4] = 1;

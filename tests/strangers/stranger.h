@@ -21,10 +21,10 @@ inline constexpr int64_t kSecond = 1'000 * kMs;
 // How long a stranger of the kind "lingering" stays.
 inline constexpr int64_t kLingerNs = 3 * kSecond;
 
-// What strangers get of the server.
+// The size of the responses that strangers request.
 inline constexpr uint32_t kGetBytes = 1 << 20;
 
-// The server, and what of it is called.
+// The server, and the methods that strangers call.
 struct Target {
   sockaddr_in address = {};
   uint64_t interface_id = 0;
@@ -32,24 +32,24 @@ struct Target {
   uint16_t get = 0;  // (bytes :UInt32) -> a response of that size.
 };
 
-// What a stranger has done so far.
+// What one stranger has done so far.
 struct StrangerCounts {
   uint64_t dials = 0;
   uint64_t accepted = 0;
   uint64_t rejected = 0;  // By a reject, or closed before an accept.
-  bool at_work = false;   // It does, or has done, what its kind is for.
+  bool at_work = false;   // It misbehaves, or has misbehaved, as its kind does.
 };
 
-// A client that is bad in one way. It dials, greets as an honest client does, is bad, and, when the server
-// closes its connection, dials again: there is always one.
-// Thread: one, the crowd's.
+// A client that misbehaves in one way. It dials, greets as an honest client does, and misbehaves. When the
+// server closes the connection, it dials again.
+// Thread: that of the crowd.
 class Stranger : private Line::Observer {
  public:
   virtual ~Stranger() = default;
   Stranger(const Stranger&) = delete;
   Stranger& operator=(const Stranger&) = delete;
 
-  // The first time, at `first_dial_ns`, and whenever something is due after that.
+  // The crowd calls OnTime() at `first_dial_ns`, and then at each next_ns().
   void Start(const Target& target, const in_addr& from, int64_t first_dial_ns);
   void OnTime(int64_t now_ns);
   int64_t next_ns() const { return next_ns_; }
@@ -58,15 +58,15 @@ class Stranger : private Line::Observer {
 
  protected:
   static constexpr uint16_t kSlots = 32;
-  static constexpr uint32_t kLargest = 500 << 20;  // Of a body that the server takes.
+  static constexpr uint32_t kLargest = 500 << 20;  // The server takes a body of this size.
 
   Stranger() = default;
 
-  // ---- What a kind does. At first: greets, then nothing.
+  // ---- A kind overrides these. The defaults greet and then do nothing.
 
   virtual void OnConnected() override { Greet(); }
   virtual void OnAccepted() {}
-  // Every 100 ms at the latest, while the connection is open.
+  // Called at least every 100 ms while the connection is open.
   virtual void OnTick() {}
   virtual void OnReadRequest() override {}
   virtual void OnReadData(size_t) override {}
@@ -76,26 +76,26 @@ class Stranger : private Line::Observer {
   // When to dial again after the server has ended a connection, or refused one.
   virtual int64_t BackInNs() const { return 100 * kMs; }
 
-  // ---- What it does it with
+  // ---- For kinds
 
   const Target& target() const { return target_; }
   int64_t now_ns() const { return now_ns_; }
-  // When it last did.
+  // The time of its last dial.
   int64_t dialed_ns() const { return dialed_ns_; }
-  // This connection was.
+  // Whether the server has accepted this connection.
   bool accepted() const { return greeted_; }
   void Greet();
-  // In the next exchange of the slot; one that is busy must not be asked for.
+  // Each uses the next exchange of the slot, which must not be busy.
   void SendPut(uint16_t slot, uint32_t granted_bytes);
   void SendGet(uint16_t slot, uint32_t bytes);
   transport::ControlOp Cancelling(uint16_t slot) const;
   void SendControl(const std::vector<transport::ControlOp>& ops);
   void AtWork() { counts_.at_work = true; }
-  // Calls OnTick() then.
+  // Calls OnTick() at that time.
   void TickAt(int64_t when_ns) { next_ns_ = when_ns; }
-  // Closes, and dials again in so long.
+  // Closes the connection, and dials again after that time.
   void Leave(int64_t back_in_ns, bool abortive = true);
-  // Does not answer pings any more.
+  // Stops answering pings.
   void FallSilent() { silent_ = true; }
 
  private:
@@ -118,7 +118,7 @@ class Stranger : private Line::Observer {
   StrangerCounts counts_;
 };
 
-// One way to be bad.
+// One way to misbehave.
 struct StrangerKind {
   const char* name;
   const char* sentence;  // What it does.
