@@ -30,7 +30,7 @@ std::string CallRecord::CheckFailure(const absl::Status& status, int64_t now_ns)
   if (!WasSent(status) && !runs.empty()) {
     return absl::StrCat("call ", id, " ended as not sent, but has run: ", status.ToString());
   }
-  // What the server answers may say Unavailable; the channel itself has only to wait for the next connection.
+  // The server may answer Unavailable, but the channel itself must wait for the next connection.
   if (wait_for_ready && absl::IsUnavailable(status) &&
       absl::EndsWith(status.message(), "; it was not sent")) {
     return absl::StrCat("call ", id, ", which was to wait for a connection, did not: ", status.ToString());

@@ -12,7 +12,7 @@
 #include "hawser/rpc/server_context.h"
 #include "tests/sim/ledger.rpc.h"
 
-// What a simulated world knows of its calls, from both sides at once, and what must be true of them.
+// What a simulated world records of its calls, on both sides, and the rules that they must keep.
 namespace hawser::sim {
 
 struct CallRecord;
@@ -26,12 +26,12 @@ struct Execution {
   uint64_t server_life = 0;
   End end = End::kRunning;
   bool cancelled = false;  // The handler was notified that its caller no longer waits.
-  DeferredCall deferred;   // While it runs.
+  DeferredCall deferred;   // Set while it runs.
 };
 
 // One call; never destroyed before the world.
 struct CallRecord {
-  // An idempotent one is sent three times at most.
+  // The client sends an idempotent call at most three times.
   static constexpr size_t kRunsMax = 3;
 
   uint64_t id = 0;
@@ -41,25 +41,25 @@ struct CallRecord {
   size_t answer_bytes = 0;
   int64_t deadline_ns = 0;
   bool wait_for_ready = false;
-  bool demanded = false;  // On a good day: it must succeed.
+  bool demanded = false;  // Made on a good day, so it must succeed.
   bool cancelled = false;
-  bool closed = false;     // Its channel was closed under it.
+  bool closed = false;     // Its channel was closed while it was open.
   bool abandoned = false;  // Its host has lost power.
   const ChannelRecord* channel = nullptr;
-  std::optional<PendingCall<ledger::Entry>> pending;  // Not of one that is awaited by a coroutine.
+  std::optional<PendingCall<ledger::Entry>> pending;  // Not set if a coroutine awaits the call.
   std::vector<Execution*> runs;
   int ends = 0;
 
   bool RanTo(Execution::End end) const;
 
-  // What rule is broken by this end of the call; empty: none.
+  // The rule that this end of the call breaks; empty: none.
   std::string CheckAnswer(const Reply<ledger::Entry>& reply) const;
   std::string CheckFailure(const absl::Status& status, int64_t now_ns) const;
-  // Or by its having been run so often.
+  // The rule that the number of its runs breaks; empty: none.
   std::string CheckRuns() const;
 };
 
-// What a message of `bytes` bytes contains, so that no two are alike.
+// The content of a message of `bytes` bytes; it differs for each `id`.
 std::string PatternOf(uint64_t id, size_t bytes);
 
 }  // namespace hawser::sim

@@ -13,8 +13,8 @@ namespace hawser::sim {
 struct ChannelRecord {
   int host = 0;
   std::unique_ptr<ledger::WatcherService> watcher;  // nullptr: it offers none.
-  std::shared_ptr<Channel> channel;                 // nullptr: it is gone.
-  // What calls in flight keep alive after that.
+  std::shared_ptr<Channel> channel;                 // nullptr: it was closed or released.
+  // Calls in flight keep the core alive after that.
   std::weak_ptr<internal::ChannelCore> core;
   bool ready = false;
   int losses = 0;

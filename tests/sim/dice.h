@@ -5,9 +5,9 @@
 
 namespace hawser::sim {
 
-// All chance of a simulated world: the same seed throws the same numbers on every machine, for which the
-// standard library's distributions give no guarantee. SplitMix64 (Steele, Lea, Flood: Fast Splittable
-// Pseudorandom Number Generators, 2014), which is good for any seed, also 0, 1, 2.
+// The random numbers of a simulated world. The same seed gives the same numbers on every machine, which the
+// standard library's distributions do not guarantee. SplitMix64 (Steele, Lea, Flood: Fast Splittable
+// Pseudorandom Number Generators, 2014) works for any seed, also 0, 1 and 2.
 class Dice {
  public:
   explicit Dice(uint64_t seed) : state_(seed) {}
@@ -24,8 +24,7 @@ class Dice {
     return low + static_cast<int64_t>(Next() % (static_cast<uint64_t>(high - low) + 1));
   }
 
-  // `probability` in [0, 1]; 0 throws nothing, so that a fault which is switched off leaves all others as
-  // they were.
+  // `probability` in [0, 1]. With 0 it draws no number, so that a disabled fault does not change the others.
   bool Chance(double probability) {
     return probability > 0 && static_cast<double>(Next() >> 11) * 0x1p-53 < probability;
   }

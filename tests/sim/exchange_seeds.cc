@@ -1,4 +1,4 @@
-// Many seeds of the shipping transport. See seeds_main.h.
+// Runs many seeds of the shipping transport. See seeds_main.h.
 #include "hawser/tests/sim/exchange_world.h"
 #include "hawser/tests/sim/seeds_main.h"
 

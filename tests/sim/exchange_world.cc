@@ -28,8 +28,8 @@ using transport::OutgoingMessagePtr;
 constexpr uint16_t kPort = 7470;
 constexpr int kClientsMax = 3;
 constexpr size_t kConnectionsPerClient = 3;
-constexpr size_t kHoardBytes = 600'000;  // Of each message.
-// Of an idle connection whose SENDs cannot wait: two credits, two for control, one to spare.
+constexpr size_t kHoardBytes = 600'000;  // The size of each message.
+// The receives of an idle connection whose SENDs cannot wait: two credits, two for control, one spare.
 constexpr uint32_t kIdleReceives = 5;
 
 class ExchangeWorld;
@@ -45,9 +45,9 @@ struct Request final : transport::ResponseHandler {
   size_t bytes = 0;
   int host = 0;
   std::vector<size_t>
-      parts;  // If not empty: several payloads, of which large ones are granted each by itself.
+      parts;  // If not empty: there are several payloads, and each large one is granted by itself.
   int64_t deadline_ns = kNever;
-  Connection* connection = nullptr;  // Until its end.
+  Connection* connection = nullptr;  // Null after its end.
   ExchangeId id;
   bool wants_back = false;
   int ends = 0;
@@ -56,7 +56,7 @@ struct Request final : transport::ResponseHandler {
   bool demanded = false;   // Must succeed.
 };
 
-// One end of a connection, for as long as the world.
+// One end of a connection; never destroyed before the world.
 struct End final : transport::ConnectionObserver, transport::RequestHandler {
   void OnReady(const transport::Handshake& peer) override {
     ready = true;
@@ -69,10 +69,10 @@ struct End final : transport::ConnectionObserver, transport::RequestHandler {
 
   ExchangeWorld* world = nullptr;
   int host = 0;
-  Connection* connection = nullptr;  // Until it is closed.
+  Connection* connection = nullptr;  // Null after it is closed.
   bool ready = false;
-  uint32_t unanswered = 0;   // Requests that came and were not answered yet.
-  uint64_t server_life = 0;  // Of a client: in which life of the server it dialed, then was accepted.
+  uint32_t unanswered = 0;   // Requests that have arrived and are not answered yet.
+  uint64_t server_life = 0;  // At a client: the life of the server in which it dialed, then was accepted.
   int closings = 0;
   bool abandoned = false;
 };
@@ -103,7 +103,7 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
 
   // ---- Hosts
 
-  // Whatever a fault keeps from starting is tried again at the next step.
+  // If a fault prevents a start, the next step tries again.
   void PowerOn(int host) {
     network().SwitchOn(host);
     if (!StartRuntime(host) || host != kServer || acceptor_ != nullptr) return;
@@ -129,7 +129,7 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
     LetGoOfRuntime(host);
   }
 
-  // A request that nothing stands in the way of any more.
+  // Sends a request that must succeed.
   void Demand(End& end, size_t bytes) {
     Request& request = NewRequest(end, bytes);
     request.demanded = true;
@@ -158,7 +158,7 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
     end.connection = nullptr;
   }
 
-  // ---- What happens
+  // ---- The workload
 
   void Step() {
     for (int host = kServer; host <= host_count(); ++host) {
@@ -232,7 +232,7 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
     return request;
   }
 
-  // False: it could not be sent, and is forgotten. `request` is the latest.
+  // False: it could not be sent, and was removed. `request` is the latest one.
   bool Send(End& end, Request& request) {
     bool done = false;
     PollerOf(end.host).Run([&] {
@@ -271,7 +271,7 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
     FillSlots(client);
   }
 
-  // With large messages.
+  // Sends large messages in all slots.
   void FillSlots(int client) {
     for (End* end : Able()) {
       while (end->host == client && end->connection != nullptr && end->connection->CanSend()) {
@@ -305,8 +305,8 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
 
   void OnPeer(transport::PeerRequest request) override {
     End& end = NewEnd(kServer);
-    // A request that was under way while the server died is accepted in its next life, which the client
-    // learns.
+    // If a request to connect was in flight while the server died, the server accepts it in its next life.
+    // The session token tells the client which life.
     transport::SessionToken session = transport::NewSessionToken(network());
     memcpy(session.data(), &server_life_, sizeof(server_life_));
     auto accepted =
@@ -379,8 +379,8 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
     Dismantle();
   }
 
-  // Five quiet seconds are enough to connect, or to give up; to detect that a peer is dead; to release what was
-  // answered; and to return credits, if there was memory at any time.
+  // Five quiet seconds are enough to connect, or to give up; to detect that a peer is dead; to release
+  // answered messages; and to return credits, if there was memory at any time.
   void CheckPeace() {
     for (End& end : ends_) {
       if (end.connection == nullptr) continue;
@@ -400,8 +400,8 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
     }
   }
 
-  // One client hoards, or trickles, as much as it can, and nothing else goes wrong: what the others ask for
-  // is answered within a second, before the server can know that the bad one is to be given up.
+  // One client hoards, or trickles, as much as it can, and nothing else goes wrong. The server must answer
+  // the requests of the others within a second, before it can give up the bad client.
   void CheckBadNeighbour() {
     good_day_ = true;
     const int bad = AnyClient();
@@ -434,7 +434,7 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
     RunFor(kSecond);
   }
 
-  // Whatever happened before, now everything works, over the old connections and over new ones.
+  // After any history, all requests now succeed, over the old connections and over new ones.
   void CheckGoodDay() {
     good_day_ = true;
     for (int host = kServer; host <= host_count(); ++host) PowerOn(host);
@@ -448,7 +448,7 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
       }
     }
     RunFor(kSecond);
-    // More than any queue holds.
+    // Sends more than any queue holds.
     for (int i = 0; i < 80; ++i) {
       for (End* end : able) {
         if (end->connection != nullptr && end->connection->CanSend()) Demand(*end, 64);
@@ -470,7 +470,7 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
   std::deque<Request> requests_;
   std::deque<Answer> answers_;
   uint64_t server_life_ = 0;
-  bool good_day_ = false;  // No faults any more, and the server answers at once.
+  bool good_day_ = false;  // There are no faults any more, and the server answers at once.
 };
 
 void Request::OnResponse(absl::StatusOr<IncomingMessagePtr>&& response) {
@@ -484,7 +484,7 @@ void End::OnClosed(const absl::Status& why) {
 void End::OnRequest(ExchangeId id, IncomingMessagePtr message, int64_t) {
   world->OnRequest(*this, id, std::move(message));
 }
-// Only such an answer has an envelope: why the request could not be taken.
+// Only this answer has an envelope, which says why the request could not be received.
 void End::OnBadRequest(ExchangeId id, const absl::Status& why) {
   OutgoingMessagePtr response = transport::NewMessage(connection->poller().messages(), 16, 0);
   const uint8_t envelope[8] = {static_cast<uint8_t>(why.code())};
@@ -531,7 +531,7 @@ void ExchangeWorld::OnRequest(End& end, ExchangeId id, IncomingMessagePtr messag
   ++end.unanswered;
   Answer answer = {&end, id, std::move(message)};
   if (good_day_ || dice().Chance(0.5)) return Give(answer);
-  if (dice().Chance(0.05)) return;  // Never.
+  if (dice().Chance(0.05)) return;  // Never answers.
   Answer& later = answers_.emplace_back(std::move(answer));
   AtOn(kServer, now_ns() + dice().Between(0, dice().Chance(0.9) ? 2 * kMs : 2 * kSecond),
        [&] { Give(later); });

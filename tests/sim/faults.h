@@ -7,8 +7,8 @@
 
 namespace hawser::sim {
 
-// What a simulated NIC and its network do with the freedom that verbs leave them, and how often they fail.
-// The defaults are those of a good day.
+// How a simulated NIC and its network use the freedom that verbs leave them, and how often they fail. With
+// the defaults nothing fails.
 struct Faults {
   struct Range {
     int64_t low = 0, high = 0;  // Nanoseconds, both included.
@@ -16,37 +16,37 @@ struct Faults {
   };
 
   // ---- Slowness, legal at any time.
-  Range fetch{0, 200};          // From a post until the NIC takes the work request up.
+  Range fetch{0, 200};          // From a post until the NIC fetches the work request.
   Range latency{1'000, 2'000};  // One way.
   Range completion{0, 500};     // From the end of a work request until it can be polled.
   Range flush{0, 5'000};        // From the error until one flushed work request can be polled.
-  Range event{1'000, 20'000};   // From what happens to a connection until the CM tells.
+  Range event{1'000, 20'000};   // From a change of a connection until the CM reports it.
   Range revocation{0, 2'000};
   uint32_t read_chunk_bytes = 64 << 10;
   int64_t read_chunk_ns = 5'000;
 
-  // ---- Limits of patience, as the verbs fabric sets them.
+  // ---- Timeouts, as the verbs fabric sets them.
   int64_t rnr_timer_ns = 1'000'000;
   int rnr_retries = 6;
   int64_t retry_ns = 400'000'000;  // Without an answer for so long: kTransportRetryExceeded.
 
-  // ---- What goes wrong, as probabilities.
-  double request_fails = 0;         // Of a work request: the queue pair is in error instead.
+  // ---- Faults, as probabilities.
+  double request_fails = 0;         // For each work request: the queue pair is in error instead.
   double connect_request_lost = 0;  // Neither side is notified.
-  double accept_lost = 0;           // The requester never hears of it.
+  double accept_lost = 0;           // The requester is never notified.
   double goodbye_lost = 0;          // A peer that disconnects or dies is not announced.
   double registration_fails = 0;
   double queue_pair_fails = 0;
   // A queue pair that has lost its peer goes into error by itself, or looks healthy until it is disconnected.
   double error_on_goodbye = 0;
 
-  // ---- Bad peers, as probabilities of one step of a world's workload.
-  double stalls = 0;    // A process stands still for a while, or until there is peace. Its NIC does not.
-  double trickles = 0;  // A client's READs are served in small pieces, with long gaps, for as long.
+  // ---- Bad peers, as probabilities for each step of a world's workload.
+  double stalls = 0;    // A process stops for a while, or until there is peace. Its NIC does not.
+  double trickles = 0;  // A client serves READs in small pieces, with long gaps, for as long.
   double hoards = 0;  // A client announces large messages in all its slots, and serves no READ, for as long.
 };
 
-// How a host serves the READs of its memory, if not as the faults say.
+// How a host serves the READs of its memory, instead of what Faults say.
 struct ReadService {
   static constexpr int64_t kNever = INT64_MAX;
 

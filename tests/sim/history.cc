@@ -44,8 +44,8 @@ void ChartHistory::Arrived(int64_t sent_ns, int from, int64_t now_ns, int to, ab
 }
 
 absl::Status ChartHistory::Write(const std::string& path) const {
-  // One row for each point in time at which something starts or arrives, and for each thing of those that
-  // happen at once.
+  // There is one row for each point in time at which something starts or arrives. Events at the same time
+  // have a row each.
   std::multimap<int64_t, size_t> starts;
   int hosts = 1;
   for (size_t i = 0; i < entries_.size(); ++i) {

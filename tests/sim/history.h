@@ -15,33 +15,33 @@ namespace hawser::sim {
 class History {
  public:
   virtual ~History() = default;
-  // At `host`, or to the whole world: 0.
+  // `host`: where it happened; 0: in the whole world.
   virtual void Happened(int64_t now_ns, int host, absl::string_view what) = 0;
   // Something that `from` has sent arrives at `to`.
   virtual void Arrived(int64_t sent_ns, int from, int64_t now_ns, int to, absl::string_view what) = 0;
 };
 
-// A line each on stdout.
+// Prints a line for each event on stdout.
 class TextHistory final : public History {
  public:
   void Happened(int64_t now_ns, int host, absl::string_view what) override;
   void Arrived(int64_t sent_ns, int from, int64_t now_ns, int to, absl::string_view what) override;
 };
 
-// A sequence chart: a vertical line for each host, an arrow for each message, time running down. Equally far
-// apart is what follows each other, however long it took: the times stand at the left.
+// A sequence chart: a vertical line for each host, an arrow for each message, time running down. Consecutive
+// events have equal distances, whatever time is between them; the times are at the left.
 class ChartHistory final : public History {
  public:
   void Happened(int64_t now_ns, int host, absl::string_view what) override;
   void Arrived(int64_t sent_ns, int from, int64_t now_ns, int to, absl::string_view what) override;
 
-  // As SVG. An error says what the system said.
+  // Writes SVG. The error contains that of the system.
   absl::Status Write(const std::string& path) const;
 
  private:
   struct Entry {
     int64_t sent_ns, now_ns;
-    int from, to;  // The same: it happened there.
+    int from, to;  // If they are equal, it happened there.
     std::string what;
   };
   std::vector<Entry> entries_;

@@ -1,5 +1,5 @@
 @0xb1f6a3d0c52e9487;
-# What the hosts of a simulated world ask of each other.
+# The calls between the hosts of a simulated world.
 
 using Cxx = import "/capnp/c++.capnp";
 using Hawser = import "/hawser/annotations.capnp";
@@ -9,15 +9,15 @@ struct Entry {
   id @0 :UInt64;
   bytes @1 :Data;
   answerBytes @2 :UInt32;
-  # How much is to come back.
+  # The size of the answer.
 }
 
 interface Ledger {
   add @0 Entry -> Entry;
-  # At most once.
+  # Runs at most once.
   look @1 Entry -> Entry $Hawser.idempotent;
   watch @2 (watch :UInt64) -> (revision :UInt64);
-  # Each revision after the one that is returned goes to the caller's Watcher.
+  # The server sends each revision after the returned one to the caller's Watcher.
 }
 
 interface Watcher {

@@ -61,7 +61,7 @@ void MemoryGuard::FabricWrites(uint8_t* address, const uint8_t* data, size_t len
     it->second.written.emplace_back(from, from + length_bytes);
     return;
   }
-  // A WRITE of the peer, or a receive that is not watched: whatever is watched there has changed rightly.
+  // This is a WRITE of the peer, or a receive that is not watched. It may change every guarded range there.
   for (auto& [id, guard] : guards_) {
     uint8_t* const from = std::max(guard.address, address);
     uint8_t* const to = std::min(guard.address + guard.length_bytes, address + length_bytes);

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Does the net catch? Puts one mistake at a time into transport/ or rpc/, runs the seeds of that layer, and prints what
-# was found first.
+# Checks that the seeds find bugs. Puts one mistake at a time into transport/ or rpc/, runs the seeds of that
+# layer, and prints the first finding.
 #
 #   tests/sim/mutations.sh [option of bazel]...
-#   tests/sim/mutations.sh --check                 # only whether each mistake still fits the code
+#   tests/sim/mutations.sh --check                 # only checks that each mistake still fits the code
 #
-# Works on the files of this checkout, so nothing in these folders may be changed; it takes each mistake back. Exit status
-# 1 if one was not caught, or does not fit.
+# Works on the files of this checkout, so these folders must have no changes. It restores the files after each
+# mistake. Exit status 1 if a mistake was not caught, or does not fit.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 check=
@@ -19,7 +19,7 @@ fi
 bazel=${BAZEL:-./bazelw}
 missed=0
 
-# mutation <name> <file> <text> <replacement>: the text is there once.
+# mutation <name> <file> <text> <replacement>: the text must occur exactly once.
 mutation() {
   local name=$1 file=$2 text=$3 replacement=$4 seeds=exchange_seeds log
   if [[ $check ]]; then
@@ -37,7 +37,7 @@ mutation() {
     tail "$log" >&2
     exit 2
   fi
-  # Of a mistake that crashes it the shell, too, would say so.
+  # "|| exit 1" keeps the shell from reporting a crash.
   if (timeout 300 "bazel-bin/tests/sim/$seeds" --seeds=1500 --steps=300 || exit 1) >"$log" 2>&1; then
     printf '%-48s NOT CAUGHT\n' "$name"
     missed=1

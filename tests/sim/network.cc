@@ -29,7 +29,7 @@ bool Network::Await(absl::Mutex& mutex, absl::CondVar&, absl::FunctionRef<bool()
                     absl::Time deadline) {
   const int64_t deadline_ns =
       deadline == absl::InfiniteFuture() ? transport::kNever : absl::ToUnixNanos(deadline);
-  // A wait that never ends is a finding, too.
+  // A wait that never ends breaks a rule, too.
   const int64_t give_up_ns = std::min(deadline_ns, NowNs() + kLongestWaitNs);
   while (!condition()) {
     if (NowNs() >= give_up_ns) {

@@ -33,23 +33,24 @@ class SimQueuePair;
 struct NetworkOptions {
   uint64_t seed = 1;
   Faults faults;
-  // Above 0: a Poll() that finds nothing moves the clock by this much, for tests without a world to move it.
+  // Above 0: a Poll() that finds nothing moves the clock by this much. For tests without a world.
   int64_t idle_poll_ns = 0;
-  uint32_t push_bytes_max = 132 << 10;  // Of every queue pair; 0: none pushes.
-  // Rules of transport/, which others need not keep. Nobody destroys a queue pair before all has come back,
-  // unless his host is off; and no SEND finds the receive queue empty.
+  uint32_t push_bytes_max = 132 << 10;  // For every queue pair; 0: none pushes.
+  // Rules of transport/, which other users need not keep. `strict_destruction`: a queue pair is not destroyed
+  // before all work requests have completed, unless its host is off. `strict_receives`: no SEND finds the
+  // receive queue empty.
   bool strict_destruction = false;
   bool strict_receives = false;
   // A SEND may wait for a receive (QueuePairOptions::sends_wait), and receives can be withdrawn, as over TCP.
   bool sends_can_wait = false;
 };
 
-// What lies between the simulated NICs of all hosts: the one clock, the one pair of dice, and what is under
-// way.
+// The network between the simulated NICs of all hosts: the only clock, the only dice, and everything in
+// flight.
 //
-// Nothing happens but by Advance(): an event runs at its time, in the order of times, and of posts where
-// those are equal.
-// Thread:   any; one lock for the whole network, held by `lock` in what is marked "locked".
+// Everything happens inside AdvanceTo(). Events run in the order of their times; events with the same time
+// run in the order of their posts.
+// Thread:   any; one lock for the whole network, which callers hold for the functions marked "locked".
 class Network final : public transport::Environment {
  public:
   explicit Network(const NetworkOptions& options);
@@ -59,37 +60,37 @@ class Network final : public transport::Environment {
   int64_t NowNs() override { return now_ns_.load(std::memory_order_relaxed); }
   absl::Time Now() override { return absl::FromUnixNanos(NowNs()); }
   void FillRandom(absl::Span<uint8_t> bytes) override;
-  // Lets time pass by `step`, which there must be.
+  // Lets time pass by `step`, which must be set.
   bool Await(absl::Mutex& mutex, absl::CondVar& changed, absl::FunctionRef<bool()> condition,
              absl::Time deadline) override;
 
-  // Runs what is due until `now_ns`, which is then the time. Clocks may jump.
+  // Runs all events that are due until `now_ns`, and sets the clock to it. Clocks may jump.
   void AdvanceTo(int64_t now_ns);
-  // Of the next event; transport::kNever.
+  // The time of the next event; transport::kNever: there is none.
   int64_t next_ns();
 
   // ---- Faults at the world's command.
 
-  // A host that is off takes no part: what is sent to it is lost, and it announces nothing. Off and on again:
-  // another host at the same address, which knows nothing of the old queue pairs.
+  // A host that is off loses what is sent to it, and announces nothing. After SwitchOn() it is another host
+  // at the same address, which does not know the old queue pairs.
   void SwitchOff(int host);
   void SwitchOn(int host);
-  // What is sent meanwhile arrives later, or not at all when retries end.
+  // Messages sent while the link is cut arrive later, or never if the retries end.
   void Cut(int host, int other);
   void Heal(int host, int other);
-  // The host serves READs so from now on; nullopt: as the faults say.
+  // From now on the host serves READs so; nullopt: as Faults say.
   void SetReadService(int host, std::optional<ReadService> service);
   // Every queue pair of the host is in error, with an asynchronous event: the device is gone.
   void RemoveDevice(int host);
 
-  // From now on.
+  // Applies from now on.
   void SetFaults(const Faults& faults);
 
-  // What the memory guard, or the fabric itself, found: broken rules of the code above. Taken.
+  // Takes the violations that the memory guard, or the fabric itself, has found in the code above.
   std::vector<std::string> TakeViolations();
 
-  // Set by who drives all hosts of this network: does what is due or, if that is nothing, goes on to when
-  // something is, `until_ns` at the latest.
+  // The driver of all hosts sets this. It runs what is due; if nothing is due, it moves the clock to the next
+  // event, or to `until_ns` if that is earlier.
   std::function<void(int64_t until_ns)> step;
 
   // Outlives the network. nullptr: events are not reported.
@@ -116,12 +117,12 @@ class Network final : public transport::Environment {
   void RemoveQueuePair(uint32_t qp_num) { queue_pairs_.erase(qp_num); }
   SimQueuePair* FindQueuePair(uint32_t qp_num) const;
 
-  // False: the address is taken. Port 0 is filled in.
+  // False: the address is in use. Port 0: chooses one and writes it to `*port`.
   bool AddListener(const std::string& host_address, uint16_t* port, SimListener* listener);
   void RemoveListener(SimListener* listener);
   SimListener* FindListener(const std::string& address) const;
 
-  // Waiting threads are told of every post and every event.
+  // Notifies waiting threads of every post and every event.
   std::condition_variable& changed() { return changed_; }
 
  private:
@@ -144,7 +145,7 @@ class Network final : public transport::Environment {
   uint64_t event_count_ = 0;
   std::map<uint32_t, SimQueuePair*> queue_pairs_;
   uint32_t last_qp_num_ = 0;
-  std::map<std::string, SimListener*> listeners_;  // By "address:port".
+  std::map<std::string, SimListener*> listeners_;  // The key is "address:port".
   uint16_t last_port_ = 40000;
   std::set<int> off_;
   std::set<std::pair<int, int>> cut_;

@@ -1,9 +1,9 @@
-// Many seeds of the whole library. See seeds_main.h.
+// Runs many seeds of the whole library. See seeds_main.h.
 #include "hawser/tests/sim/rpc_world.h"
 #include "hawser/tests/sim/seeds_main.h"
 
-// A call that was sent again after its connection was lost, to a server that was shutting down, was said to
-// be not sent: 741, 2484.
+// 741, 2484: the client resent a call after its connection was lost, to a server that was shutting down. The
+// call then failed as not sent.
 const std::vector<uint64_t> kOnceFailed = {741, 2484};
 
 int main(int argc, char** argv) {

@@ -23,9 +23,9 @@ namespace {
 constexpr char kUri[] = "rdma://10.0.0.1:7470";
 constexpr int kClientsMax = 3;
 constexpr size_t kChannelsPerClient = 3;
-constexpr int kHoardCalls = 12;                    // On each channel, and
-constexpr size_t kHoardBytes = 600'000;            // of each.
-constexpr int64_t kShutdownSlackNs = 2 * kSecond;  // Of closing what a deadline left.
+constexpr int kHoardCalls = 12;                    // Calls on each channel.
+constexpr size_t kHoardBytes = 600'000;            // The size of each call.
+constexpr int64_t kShutdownSlackNs = 2 * kSecond;  // Time to close connections after the deadline.
 
 struct Detached {
   struct promise_type {
@@ -83,7 +83,7 @@ class RpcWorld final : public World {
     bool stopping = false;
   };
 
-  // Whatever a fault keeps from starting is tried again at the next step.
+  // If a fault prevents a start, the next step tries again.
   void StartAll() {
     for (int host = kServer; host <= host_count(); ++host) {
       if (network().IsOn(host)) StartRuntime(host);
@@ -108,14 +108,14 @@ class RpcWorld final : public World {
       return Broken(added.ToString());
     }
     watches_.OnServerUp(process->life);
-    process_ = std::move(process);  // It may be called before Listen() has returned.
+    process_ = std::move(process);  // Clients may call it before Listen() has returned.
     if (const auto listening = process_->server->Listen(kUri); !listening.ok()) {
       Note(kServer, absl::StrCat("cannot listen: ", listening.status().ToString()));
       StopServer();
     }
   }
 
-  // Takes time.
+  // Blocks until the server is down, while time passes.
   void StopServer() {
     blocked_ = true;
     process_->stopping = true;
@@ -158,7 +158,7 @@ class RpcWorld final : public World {
     LetGoOfRuntime(host);
   }
 
-  // ---- What happens
+  // ---- The workload
 
   void NextStep() {
     At(now_ns() + (dice().Chance(0.8) ? dice().Between(0, 200'000) : dice().Between(0, 100 * kMs)), [this] {
@@ -191,7 +191,7 @@ class RpcWorld final : public World {
     network().IsOn(host) ? PowerOff(host) : network().SwitchOn(host);
   }
 
-  // While the server is waited for by a step, it goes on.
+  // Does not stall the server while a step waits for it.
   void StallSomebody() {
     const int host = AnyHost();
     if (host != kServer || !blocked_) Stall(host);
@@ -211,7 +211,7 @@ class RpcWorld final : public World {
     }
   }
 
-  // Of processes that go on.
+  // The channels of processes that are not stalled.
   std::vector<ChannelRecord*> Channels() {
     std::vector<ChannelRecord*> all;
     for (ChannelRecord& channel : channels_) {
@@ -283,7 +283,7 @@ class RpcWorld final : public World {
     call.answer_bytes = static_cast<size_t>(dice().Between(0, kBytesMax[dice().Between(0, 6)]));
     CallOptions options;
     options.wait_for_ready = call.wait_for_ready = dice().Chance(0.3);
-    int64_t timeout_ns = 10 * kSecond;  // The default.
+    int64_t timeout_ns = 10 * kSecond;  // The default timeout.
     if (dice().Chance(0.7)) {
       timeout_ns = dice().Between(0, dice().Chance(0.5) ? 5 * kMs : 3 * kSecond);
       options.timeout = absl::Nanoseconds(timeout_ns);
@@ -392,7 +392,7 @@ class RpcWorld final : public World {
       run.cancelled = true;
       if (dice().Chance(0.5)) FinishRun(run);
     });
-    if (dice().Chance(0.1)) return;  // Never, unless it is cancelled.
+    if (dice().Chance(0.1)) return;  // Never ends, unless it is cancelled.
     AtOn(kServer, now_ns() + dice().Between(0, dice().Chance(0.8) ? 3 * kMs : 2 * kSecond),
          [this, &run] { FinishRun(run); });
   }
@@ -428,7 +428,7 @@ class RpcWorld final : public World {
     for (const Execution& run : runs_) {
       if (run.end != Execution::End::kRunning) continue;
       ++running;
-      // A deadline counts from when the request arrives, which may be late.
+      // The server counts a deadline from the arrival of the request, which may be late.
       const bool just_late = now_ns() < run.call->deadline_ns + 2 * kSecond;
       if ((run.call->ends > 0 || run.call->abandoned) && !run.cancelled && !just_late) {
         Broken(absl::StrCat("nobody told the handler that call ", run.call->id, " has ended"));
@@ -438,12 +438,12 @@ class RpcWorld final : public World {
     if (stats.calls_running != running) {
       Broken(absl::StrCat(running, " handlers run, and the server says ", stats.calls_running));
     }
-    // It also counts those that it could not receive.
+    // The server also counts the calls that it could not receive.
     if (stats.calls_total < process_->runs) {
       Broken(absl::StrCat(process_->runs, " calls were run, and the server says ", stats.calls_total));
     }
     // Each channel has a forward connection, and a reverse one if it offers a service. Calls in flight keep a
-    // channel that was released.
+    // released channel connected.
     uint64_t connections = 0;
     for (const ChannelRecord& channel : channels_) {
       const auto core = channel.core.lock();
@@ -455,7 +455,7 @@ class RpcWorld final : public World {
     watches_.Check();
   }
 
-  // Whatever happened before, now everything works, over the old channels and over new ones.
+  // After any history, all calls now succeed, over the old channels and over new ones.
   void CheckGoodDay() {
     good_day_ = true;
     for (Execution& run : runs_) FinishRun(run);
@@ -516,11 +516,11 @@ class RpcWorld final : public World {
 
   int steps_left_;
   uint64_t server_lives_ = 0;
-  bool blocked_ = false;   // In a step that takes time; others go on meanwhile.
-  bool good_day_ = false;  // No faults any more, and the server answers at once.
+  bool blocked_ = false;   // In StopServer(), while time passes and other steps run.
+  bool good_day_ = false;  // There are no faults any more, and the server answers at once.
   std::unique_ptr<ServerProcess> process_;
   std::deque<ChannelRecord> channels_;
-  std::deque<CallRecord> calls_;  // By id, from 1.
+  std::deque<CallRecord> calls_;  // In the order of their ids, from 1.
   std::vector<CallRecord*> open_calls_;
   std::deque<Execution> runs_;
   Watches watches_{*this};

@@ -5,16 +5,21 @@
 
 namespace hawser::sim {
 
-// A world of one Server and a few clients with Channels, stubs, and services that they offer in turn: all of
-// the shipping code but its threads. Calls small and large, with deadlines, cancelled, answered at once,
-// late, with an error, with an exception or never; watchers to whom revisions are pushed; servers that drain
-// and start again; and what can go wrong besides, as the seed wants it.
+// A world of one Server and a few clients with Channels, stubs, and services that the clients offer to the
+// server. It runs all of the shipping code but its threads. Calls are small or large; they have deadlines, or
+// are cancelled; the server answers them at once, late, with an error, with an exception or never. The server
+// pushes revisions to watchers, drains and restarts. The seed chooses the faults.
 //
-// What is checked: every call has exactly one end, at its deadline at the latest, with the right content or a
-// Status that what happened allows; what is not idempotent ran once if it was answered, at most once if not,
-// and not at all if its Status says that it was not sent; handlers are notified when their callers stop
-// waiting; each watcher gets every revision in order, or its channel says that it was lost; a server that is
-// shut down is down in time; channels come back by themselves; and nothing is left of anything.
+// The world checks these rules:
+//  - Every call has exactly one end, at its deadline at the latest, with the right content or a Status that
+//    fits what has happened.
+//  - A call that is not idempotent ran once if it was answered, at most once if not, and not at all if its
+//    Status says that it was not sent.
+//  - Handlers are notified when their callers stop waiting.
+//  - Each watcher gets every revision in order, or its channel reports a loss.
+//  - A server shuts down in time.
+//  - Channels reconnect by themselves.
+//  - At the end everything is released.
 WorldResult RunRpcWorld(const WorldOptions& options);
 
 }  // namespace hawser::sim

@@ -20,7 +20,7 @@ namespace hawser::sim {
 namespace {
 
 constexpr uint64_t kFailuresMax = 10;
-constexpr absl::Duration kReportEvery = absl::Minutes(1);  // Of a run without end.
+constexpr absl::Duration kReportEvery = absl::Minutes(1);  // For a run without end.
 
 struct Totals {
   uint64_t seeds = 0, failed = 0, calls = 0, answered = 0;

@@ -10,12 +10,12 @@ namespace hawser::sim {
 
 using RunWorld = std::function<WorldResult(const WorldOptions& options)>;
 
-// main() of a program that runs many seeds of a world and says which broke a rule:
-//   --first=N --seeds=M            those; with --seeds=0 without end
-//   --seed=N --trace               one world again, and what happened in it
-//   --seed=N --trace_svg=FILE      likewise, as a picture
-// Before all others it runs `once_failed`, which found something in their time. Returns the exit status: 1 if
-// a rule was broken, 2 for a wrong flag or a file that cannot be written.
+// main() of a program that runs many seeds of a world and reports those that broke a rule:
+//   --first=N --seeds=M            M seeds from N on; with --seeds=0 without end
+//   --seed=N --trace               one world, with its events as text
+//   --seed=N --trace_svg=FILE      one world, with its events as a picture
+// It runs `once_failed` first: seeds that have found a bug before. Returns the exit status: 1 if a rule was
+// broken, 2 for a wrong flag or a file that cannot be written.
 int SeedsMain(int argc, char** argv, const RunWorld& run, const std::vector<uint64_t>& once_failed);
 
 }  // namespace hawser::sim

@@ -13,7 +13,7 @@ namespace hawser::sim {
 
 void SimCompletionQueue::PushAt(int64_t when_ns, Entry entry) {
   network_.At(when_ns, [this, &network = network_, entry = std::move(entry)]() mutable {
-    // A queue pair that is gone has taken its completions with it, and perhaps this queue as well.
+    // If the queue pair was destroyed, its completions are dropped, and this queue may be destroyed, too.
     if (network.FindQueuePair(entry.completion.qp_num) == nullptr) return;
     ready_.push_back(std::move(entry));
     if (ready_.size() > depth_)
@@ -64,7 +64,7 @@ size_t SimCompletionQueue::Poll(absl::Span<fabric::Completion> completions) {
 
 void SimCompletionQueue::WaitUntil(int64_t when_ns) {
   std::unique_lock<std::mutex> lock(network_.mutex());
-  // What is under way moves on by polling only.
+  // Only polling makes progress with what is in flight.
   const auto worth_polling = [&] { return woken_ || HasWork() || !network_.quiet(); };
   if (when_ns == kNoEnd) {
     network_.changed().wait(lock, worth_polling);
@@ -74,7 +74,7 @@ void SimCompletionQueue::WaitUntil(int64_t when_ns) {
   }
   woken_ = false;
   lock.unlock();
-  std::this_thread::yield();  // To whoever polls: they want the same lock.
+  std::this_thread::yield();  // The thread that polls needs the same lock.
 }
 
 void SimCompletionQueue::Wake() {

@@ -10,7 +10,7 @@
 
 namespace hawser::sim {
 
-// Thread: as CompletionQueue; "locked" is what the network's lock is held for.
+// Thread: as CompletionQueue; the caller holds the network's lock for functions marked "locked".
 class SimCompletionQueue final : public fabric::CompletionQueue {
  public:
   SimCompletionQueue(Network& network, uint32_t depth) : network_(network), depth_(depth) {}
@@ -23,15 +23,15 @@ class SimCompletionQueue final : public fabric::CompletionQueue {
 
   // ---- For queue pairs and listeners. Locked.
 
-  // What a completion stands for in its queue pair, which is told when the application has it.
+  // A completion, and a callback that tells its queue pair that the application has polled it.
   struct Entry {
     fabric::Completion completion;
-    std::function<void()> on_polled;  // Locked; not called if the queue pair is gone.
+    std::function<void()> on_polled;  // Locked; not called if the queue pair was destroyed.
   };
-  // `when_ns`: from when on it can be polled. Entries of one queue come in the order of their posts.
+  // The entry can be polled from `when_ns` on. Entries of one queue are polled in the order of their posts.
   void PushAt(int64_t when_ns, Entry entry);
-  // `news` is called from inside the first Poll() at whose start `due` holds, without the lock, unless `still`
-  // does not hold any more.
+  // The first Poll() at whose start `due` holds calls `news`, without the lock, unless `still` does not hold
+  // any more.
   void PushNews(
       std::function<bool()> still, std::function<void()> news,
       std::function<bool()> due = [] { return true; });

@@ -1,4 +1,4 @@
-// The fabric contract in the simulator, so that it cannot drift from the fabrics that ship.
+// Runs the fabric contract in the simulator, so that it cannot drift from the fabrics that ship.
 
 #include <memory>
 #include <utility>
@@ -11,7 +11,7 @@
 namespace hawser::fabric {
 namespace {
 
-// With a network of its own, in which a poll that finds nothing moves the clock.
+// A fabric with a network of its own, in which a poll that finds nothing moves the clock.
 class SelfDriven {
  public:
   SelfDriven(const sim::Faults& faults, bool sends_can_wait)

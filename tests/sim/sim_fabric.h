@@ -10,8 +10,8 @@
 
 namespace hawser::sim {
 
-// The NIC of one simulated host: the contract of fabric.h in memory, with all the freedom that a NIC has, and
-// as often at fault as the network's Faults say.
+// The NIC of one simulated host. It implements the contract of fabric.h in memory, uses all the freedom that
+// a NIC has, and fails as often as the network's Faults say.
 //
 // Its hosts are 10.0.0.1 to 10.0.0.250. `network` outlives it.
 class SimFabric final : public fabric::Fabric {
@@ -19,10 +19,10 @@ class SimFabric final : public fabric::Fabric {
   SimFabric(Network& network, int host);
 
   static SocketAddress AddressOf(int host, uint16_t port = 0);
-  // 0: none of ours.
+  // 0: no simulated host has that address.
   static int HostOf(const SocketAddress& address);
 
-  absl::string_view scheme() const override { return "rdma"; }  // It stands for such a NIC.
+  absl::string_view scheme() const override { return "rdma"; }  // It simulates such a NIC.
   bool sends_can_wait() const override { return network_.options().sends_can_wait; }
   absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(uint8_t* address,
                                                                  size_t length_bytes) override;

@@ -49,7 +49,7 @@ void SimQueuePair::ToPeer(std::string what, std::function<void(SimQueuePair&)> e
   if (wire_.size() == 1) Later(last_arrival_ns_ - now_ns(), [](SimQueuePair& self) { self.Deliver(); });
 }
 
-// What is on the wire arrives in order. A peer that cannot be reached is tried again, until retries end.
+// Delivers messages in order. If the peer cannot be reached, it retries until the retries end.
 void SimQueuePair::Deliver() {
   while (!wire_.empty() && wire_.front().arrival_ns <= now_ns()) {
     SimQueuePair* const peer = network().FindQueuePair(peer_);

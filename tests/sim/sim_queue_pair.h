@@ -16,11 +16,11 @@
 
 namespace hawser::sim {
 
-// One RC queue pair: its requester, its responder, and the wire from here to the peer; how it is connected,
-// and how it ends.
+// One RC queue pair: its requester, its responder, and the wire from here to the peer; how it connects, and
+// how it ends.
 //
-// Events under way name queue pairs by number, so one that is gone is simply not found.
-// Thread: as QueuePair; what is not of that interface is locked.
+// Events in flight name queue pairs by number, so that a destroyed one is not found.
+// Thread: as QueuePair; all functions beyond that interface are locked.
 class SimQueuePair final : public fabric::QueuePair {
  public:
   // Locked.
@@ -51,10 +51,10 @@ class SimQueuePair final : public fabric::QueuePair {
   void OnAccepted(uint32_t peer, uint32_t read_depth, const std::string& private_data);
   void OnRejected(const std::string& private_data);
   void OnConnectFailed(const absl::Status& why);
-  void OnReadyToUse();  // Responder: the requester has heard of the accept.
+  void OnReadyToUse();  // For a responder: the requester has received the accept.
   void OnGoodbye(const std::string& why);
 
-  // The host is off: nothing of this is heard, or hears, any more.
+  // The host is off: this queue pair sends and receives nothing any more.
   void PowerLost() { powered_ = false; }
   void DeviceRemoved();
 
@@ -71,9 +71,9 @@ class SimQueuePair final : public fabric::QueuePair {
 
   // Runs `event` on this queue pair, if it still exists then.
   void Later(int64_t delay_ns, std::function<void(SimQueuePair&)> event);
-  // How often a requester whose peer cannot be reached looks again.
+  // The interval of retries while the peer cannot be reached.
   static constexpr int64_t kLookAgainNs = 10'000'000;
-  // As Later(), on the peer, after the way to it; in order. Lost if there is no way.
+  // Runs `event` on the peer, after the latency of the link and in order. If there is no link, it is lost.
   void ToPeer(std::string what, std::function<void(SimQueuePair&)> event);
   void EnterError();
   bool sends_wait() const { return options_.sends_wait; }
@@ -89,7 +89,8 @@ class SimQueuePair final : public fabric::QueuePair {
 
   void Deliver();
   void Tell(std::function<void(fabric::ConnectionHandler&)> news);
-  // Of an established connection: when all that has arrived was polled.
+  // For an established connection: notifies the handler after the application has polled all that has
+  // arrived.
   void TellEnd(const absl::Status& why);
 
   SimFabric& fabric_;
@@ -109,10 +110,10 @@ class SimQueuePair final : public fabric::QueuePair {
   struct InFlight {
     int64_t sent_ns;
     int64_t arrival_ns;
-    std::string what;  // For the history. Empty: not worth a word.
+    std::string what;  // For the history. Empty: not reported.
     std::function<void(SimQueuePair&)> event;
   };
-  std::deque<InFlight> wire_;  // To the peer; requests and answers.
+  std::deque<InFlight> wire_;  // Requests and answers in flight to the peer.
   int64_t last_arrival_ns_ = 0;
 
   SimRequester requester_{*this};

@@ -67,7 +67,7 @@ absl::Status SimRequester::Post(absl::Span<const fabric::SendWorkRequest> reques
 
 // ---- Sending
 
-// As long as there are READs to be had.
+// Fetches work requests until a READ would exceed the READ depth.
 void SimRequester::TakeUp() {
   if (transmitting_ || !qp_.working() || taken_up_ == sends_.size()) return;
   if (sends_[taken_up_].request.opcode == Opcode::kRead && reads_outstanding_ == qp_.read_depth()) return;
@@ -132,7 +132,7 @@ void SimRequester::Transmit(Send& send) {
   WatchAnswers();
 }
 
-// What is never answered fails, whatever became of it.
+// A work request without an answer fails after a time, for whatever reason.
 void SimRequester::WatchAnswers() {
   if (watching_answers_ || sends_.empty() || !sends_.front().taken_up) return;
   watching_answers_ = true;
@@ -151,8 +151,8 @@ void SimRequester::OnAnswersDue() {
       qp_.Trace(absl::StrCat("has no answer to work request ", sends_.front().number));
       return FailOldest();
     }
-    // A peer that is well may be slow, with READs or for want of receives: it answers, or refuses, in the
-    // end.
+    // A peer without a fault may be slow, with READs or because it has no receive. It answers, or refuses,
+    // later.
     sends_.front().sent_ns = qp_.now_ns();
   }
   WatchAnswers();
@@ -227,7 +227,7 @@ void SimRequester::Proved(uint64_t number) {
 
 void SimRequester::Fail(uint64_t number, CompletionStatus status) {
   if (!qp_.working()) return;
-  // Answers come in order, so at a refusal there are none before it.
+  // Answers arrive in order, so the work requests before a refused one have their answers.
   while (!sends_.empty() && sends_.front().number < number) {
     Send& send = sends_.front();
     unproved_.push_back({send.number, send.request.wr_id, true, std::move(send.guards)});
@@ -250,7 +250,7 @@ void SimRequester::FailOldest() {
 }
 
 void SimRequester::Flush() {
-  // An unsignaled one that had succeeded comes back too: nothing later will prove it.
+  // An unsignaled send that has succeeded completes as flushed, too, because no later completion covers it.
   for (Unproved& send : unproved_) {
     if (std::exchange(send.will_be_proved, true)) continue;
     PushSend(send.number, send.wr_id, Opcode::kSend, CompletionStatus::kFlushed,

@@ -16,33 +16,32 @@ namespace hawser::sim {
 
 class SimQueuePair;
 
-// The requester of a queue pair: takes work requests up in order, some time after the post, and sends them;
-// what completes, completes in posting order, some time later. Locked.
+// The requester of a queue pair. It fetches work requests in order, some time after the post, and sends them.
+// They complete in posting order, some time later. Locked.
 class SimRequester {
  public:
-  // Which outlives it, as a part.
+  // `queue_pair` owns this object.
   explicit SimRequester(SimQueuePair& queue_pair) : qp_(queue_pair) {}
 
-  // `not_before_ns`: what was granted before this post is in force then.
+  // `not_before_ns`: from then on all grants from before this post are valid.
   absl::Status Post(absl::Span<const fabric::SendWorkRequest> requests, uint32_t depth,
                     int64_t not_before_ns);
-  // Not polled yet.
+  // Work requests posted, whose completions were not polled yet.
   uint64_t posted() const { return posted_; }
 
   // ---- From the peer's responder.
 
   void OnAnswer(uint64_t number, fabric::CompletionStatus status);
-  // The peer has the message of a SEND. From its answer on, which it may give before we hear of this by a
-  // completion, the contents are the sender's to change (not the memory itself to give away); so they are
-  // watched no longer.
+  // The peer has the message of a SEND, and its answer may arrive before the completion. From then on the
+  // sender may change the content, though it may not release the memory yet. So the guard stops watching it.
   void OnTaken(uint64_t number);
   void OnReadData(uint64_t number, size_t offset, const std::vector<uint8_t>& data, bool last);
 
   // ---- From the queue pair.
 
-  // Without a peer it is the oldest that fails.
+  // If there is no peer, the oldest work request fails.
   void FailOldest();
-  // The queue pair is in error: what is left comes back.
+  // The queue pair is in error: all remaining work requests complete as flushed.
   void Flush();
 
  private:
@@ -51,13 +50,13 @@ class SimRequester {
     fabric::SendWorkRequest request;  // Its sges are in `sges`.
     std::vector<fabric::Sge> sges;
     uint32_t length;
-    std::vector<MemoryGuard::Id> guards;  // One an sge.
+    std::vector<MemoryGuard::Id> guards;  // One for each sge.
     int64_t not_before_ns = 0;
     bool taken_up = false;
     bool done = false;
     int64_t sent_ns = 0;
   };
-  // A completed or flushed one, until the application has polled the completion that proves it.
+  // A completed or flushed work request, until the application has polled the completion that covers it.
   struct Unproved {
     uint64_t number;
     uint64_t wr_id;
@@ -84,11 +83,11 @@ class SimRequester {
   std::deque<Unproved> unproved_;
   uint64_t posted_ = 0;
   uint64_t next_number_ = 0;
-  size_t taken_up_ = 0;  // Of sends_, from the front.
+  size_t taken_up_ = 0;  // How many of sends_ were fetched, from the front.
   uint32_t reads_outstanding_ = 0;
   bool transmitting_ = false;
   bool watching_answers_ = false;
-  int64_t unreachable_since_ns_ = 0;  // 0: it is not.
+  int64_t unreachable_since_ns_ = 0;  // 0: the peer can be reached.
   int64_t last_send_completion_ns_ = 0;
 };
 

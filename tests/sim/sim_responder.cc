@@ -21,7 +21,7 @@ void SimResponder::Later(int64_t delay_ns, std::function<void(SimResponder&)> ev
   qp_.Later(delay_ns, [event = std::move(event)](SimQueuePair& qp) { event(qp.responder()); });
 }
 
-// ---- What it has
+// ---- Receives, grants and pushes
 
 absl::Status SimResponder::PostReceive(absl::Span<const fabric::ReceiveWorkRequest> requests,
                                        uint32_t depth) {
@@ -61,11 +61,11 @@ absl::StatusOr<uint32_t> SimResponder::Grant(const fabric::Sge& range, Access ac
     return absl::ResourceExhaustedError(absl::StrCat("grant: ", grants_.size(), " are out already"));
   }
   const uint32_t rkey = ++last_rkey_;
-  // The peer may write into what is granted for that, so only what it may read is watched.
+  // The peer may WRITE into memory granted for that, so only memory granted for READs is watched.
   const MemoryGuard::Id guard = access == Access::kRead ? qp_.network().memory_guard().WatchSource(
                                                               range.address, range.length, qp_.qp_num())
                                                         : 0;
-  // In the order of posts, as on a send queue.
+  // Grants become valid in the order of posts, as on a send queue.
   granted_ns_ = std::max(granted_ns_, qp_.now_ns() + qp_.faults().fetch.Throw(qp_.dice()));
   grants_[rkey] = {range, access, granted_ns_, guard};
   return rkey;
@@ -142,7 +142,7 @@ void SimResponder::ExecuteInbound() {
 
 void SimResponder::AddPush(const SimPacket& packet) {
   const uint64_t poll = qp_.completion_queue().polls();
-  // Those that it is too late to take.
+  // Drops the pushes that cannot be taken any more.
   while (!pushes_.empty() && pushes_.front().told_in != 0 && pushes_.front().told_in != poll)
     pushes_.pop_front();
   pushes_.push_back({packet, sends_arrived_, sends_polled_ == sends_arrived_ ? received_in_poll_ : 0});
@@ -244,7 +244,7 @@ void SimResponder::AnswerInOrder() {
       });
       qp_.Trace(absl::StrCat("refuses work request ", number, " of qp ", qp_.peer()));
       if (answer.status != CompletionStatus::kRnrRetryExceeded) return qp_.EnterError();
-      answers_.clear();  // The responder of an RNR stays as it is.
+      answers_.clear();  // After RNR the responder is not in error.
       return;
     }
     if (answer.packet.opcode != Opcode::kRead) {

@@ -21,20 +21,20 @@ class SimQueuePair;
 // A work request on its way from requester to responder.
 struct SimPacket {
   uint32_t from;
-  uint64_t number;  // Of the work request at the requester.
+  uint64_t number;  // The number of the work request at the requester.
   fabric::Opcode opcode;
-  std::vector<uint8_t> data;  // kSend, kWrite, kPush.
+  std::vector<uint8_t> data;  // For kSend, kWrite and kPush.
   uint64_t remote_address;
   uint32_t rkey;
   uint32_t length;
-  bool push_follows;  // Of a SEND: arrives together with it.
+  bool push_follows;  // For a SEND: a push arrives together with it.
 };
 
-// The responder of a queue pair: executes what the peer's requester sends, in order, answers in order, but is
-// slow with READs, which SENDs may overtake. It has the receives, and what was granted to the peer. Locked.
+// The responder of a queue pair. It executes the requests of the peer in order, and answers in order, but
+// READs take long, and SENDs may overtake them. It has the receives, and the grants to the peer. Locked.
 class SimResponder {
  public:
-  // Which outlives it, as a part.
+  // `queue_pair` owns this object.
   explicit SimResponder(SimQueuePair& queue_pair);
 
   absl::Status PostReceive(absl::Span<const fabric::ReceiveWorkRequest> requests, uint32_t depth);
@@ -46,19 +46,19 @@ class SimResponder {
 
   // Receives posted and not polled yet.
   uint32_t receives_out() const { return receives_out_; }
-  // SENDs that have arrived, of which the application has not been told yet.
+  // SENDs that have arrived, whose receives the application has not polled yet.
   uint32_t arrivals_to_poll() const { return arrivals_to_poll_; }
-  // One was polled.
+  // The application has polled a SEND.
   bool has_received() const { return sends_polled_ > 0; }
-  // All that was granted is in force then.
+  // From then on all grants are valid.
   int64_t granted_ns() const { return granted_ns_; }
 
-  // READs that were not served may be now.
+  // Serves READs that could not be served before.
   void OnReadServiceChanged() { AnswerInOrder(); }
 
-  // From the peer's requester.
+  // Called for the peer's requester.
   void OnPacket(SimPacket packet);
-  // The queue pair is in error: receives come back, and nothing is answered any more.
+  // The queue pair is in error: receives complete as flushed, and the responder answers nothing any more.
   void Flush();
 
  private:
@@ -72,20 +72,20 @@ class SimResponder {
   struct Granted {
     fabric::Sge range;
     Access access;
-    int64_t from_ns;  // In force from then on.
+    int64_t from_ns;  // Valid from then on.
     MemoryGuard::Id guard;
   };
-  // What is owed to the requester, in the order of its requests.
+  // An answer that the requester has not received yet, in the order of its requests.
   struct Answer {
-    SimPacket packet;  // A READ: its data is still to be sent. Otherwise only its number counts.
+    SimPacket packet;  // For a READ its data must still be sent. Otherwise only its number matters.
     fabric::CompletionStatus status;
     size_t sent_bytes = 0;
   };
 
-  // A push that arrived. It can be taken until the Poll() after that which has returned its SEND.
+  // A push that has arrived. It can be taken until the Poll() after the one that has returned its SEND.
   struct Pushed {
     SimPacket packet;
-    uint64_t send;         // It came behind that SEND, counted from 1.
+    uint64_t send;         // It arrived behind that SEND, counted from 1.
     uint64_t told_in = 0;  // The Poll() that has returned the SEND.
   };
 
@@ -106,13 +106,13 @@ class SimResponder {
   uint32_t arrivals_to_poll_ = 0;
   uint64_t sends_arrived_ = 0;
   uint64_t sends_polled_ = 0;
-  uint64_t received_in_poll_ = 0;  // The last of those polled was returned by that Poll().
-  std::deque<Pushed> pushes_;      // Unless they were taken.
+  uint64_t received_in_poll_ = 0;  // That Poll() has returned the last polled SEND.
+  std::deque<Pushed> pushes_;      // Pushes that were not taken.
   int64_t last_receive_completion_ns_ = 0;
   std::deque<SimPacket> inbound_;
   int rnr_tries_ = 0;
-  bool rnr_waiting_ = false;  // For the next look. With sends_wait: for a receive.
-  bool refusing_ = false;     // What comes after a refused request is not looked at.
+  bool rnr_waiting_ = false;  // Waits for the next retry. With sends_wait: for a receive.
+  bool refusing_ = false;     // Ignores all requests after a refused one.
   std::deque<Answer> answers_;
   bool answering_ = false;
   std::map<uint32_t, Granted> grants_;

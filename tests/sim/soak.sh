@@ -3,7 +3,7 @@
 #
 #   soak.sh <exchange_seeds> <rpc_seeds> [flag of both]...
 #
-# Each starts where no run of the tests has been, and at another place each time: --first=N starts at N.
+# Each run starts at seeds that no test has run, and at other seeds than the last run. --first=N starts at N.
 set -uo pipefail
 programs=("$1" "$2")
 shift 2

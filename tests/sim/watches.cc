@@ -78,7 +78,7 @@ void Watches::Change() {
   }
 }
 
-// One revision after the other.
+// Pushes one revision after the other.
 void Watches::Push(Watch& watch) {
   if (watch.over || watch.sending || server_life_ == 0 || watch.server_life != server_life_ ||
       watch.sent == revision_) {
@@ -91,7 +91,7 @@ void Watches::Push(Watch& watch) {
   call.Send().Then([this, &watch](const absl::StatusOr<Reply<ledger::Watcher::ChangedResults>>& reply) {
     watch.sending = false;
     if (reply.ok()) return Push(watch);
-    // Whatever it was: the client is to know that it has missed something.
+    // After any error the client must learn that it has missed a revision.
     if (watch.peer != nullptr) watch.peer->Close();
     End(watch);
   });
@@ -100,11 +100,11 @@ void Watches::Push(Watch& watch) {
 void Watches::End(Watch& watch) {
   if (watch.over) return;
   watch.over = true;
-  // Not here: this may be the callback of a call on it.
+  // Releases the peer later, because this may be the callback of a call on it.
   world_.At(world_.now_ns(), [peer = std::exchange(watch.peer, nullptr)] {});
 }
 
-// ---- What must hold
+// ---- Rules
 
 bool Watches::WasTold(const Watch& watch) {
   return watch.channel->channel == nullptr || watch.channel->losses != watch.losses_before;

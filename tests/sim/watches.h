@@ -13,29 +13,28 @@
 
 namespace hawser::sim {
 
-// The server's revision, and who watches it: what clients have asked for and have got, and what the server
-// pushes to them, one revision after the other. Each watcher gets every revision in order, or its channel
-// says that it was lost.
+// The server's revision and its watchers: what clients have asked for and have received. The server pushes
+// one revision after the other. Each watcher gets every revision in order, or its channel reports a loss.
 class Watches {
  public:
-  // Outlives it, and the calls that it sends.
+  // `world` outlives this object, and the calls that it sends.
   explicit Watches(World& world) : world_(world) {}
 
-  // What a client offers, so that it can be called.
+  // The service that a client offers, so that the server can call it.
   std::unique_ptr<ledger::WatcherService> NewService();
 
-  // A server is up, its `life`th, or on its way down.
+  // A server is up, in its life number `life`, or is shutting down.
   void OnServerUp(uint64_t life);
   void OnServerDown();
 
-  // A client asks, by `channel`, which offers a service.
+  // A client asks for a watch over `channel`, which offers a service.
   void Ask(ChannelRecord& channel);
-  // The server is asked. `*revision`: that the watch begins at.
+  // The server answers such a call. `*revision`: the revision at which the watch begins.
   absl::Status Serve(ServerContext& context, uint64_t id, uint64_t* revision);
-  // There is a new revision.
+  // Makes a new revision.
   void Change();
 
-  // Of a time when everything should have arrived.
+  // Called when everything should have arrived.
   void Check() const;
 
  private:
@@ -45,12 +44,12 @@ class Watches {
   struct Watch {
     uint64_t id = 0;
     ChannelRecord* channel = nullptr;
-    int losses_before = 0;  // Of the channel, when it was asked for.
-    uint64_t last = 0;      // Revision that the client has got.
+    int losses_before = 0;  // The losses of the channel when the client asked for the watch.
+    uint64_t last = 0;      // The last revision that the client has received.
 
     // At the server.
-    uint64_t server_life = 0;  // 0: it never heard of it.
-    uint64_t first = 0;        // The revision before the first one that it is to get.
+    uint64_t server_life = 0;  // 0: the request never arrived.
+    uint64_t first = 0;        // The revision before the first one that the client must get.
     uint64_t sent = 0;
     bool sending = false;
     bool over = false;
@@ -65,7 +64,7 @@ class Watches {
   World& world_;
   uint64_t server_life_ = 0;  // 0: none is up.
   uint64_t revision_ = 0;
-  std::deque<Watch> watches_;  // By id, from 1.
+  std::deque<Watch> watches_;  // In the order of their ids, from 1.
 };
 
 }  // namespace hawser::sim

@@ -10,7 +10,7 @@
 namespace hawser::sim {
 namespace {
 
-constexpr int kTurnsMax = 10'000;  // At one point in time.
+constexpr int kTurnsMax = 10'000;  // The most turns at one point in time.
 constexpr size_t kPoolBytes = 64 << 20;
 constexpr double kBadStep = 0.02;
 constexpr uint64_t kBadSeed = 0xbad;
@@ -47,12 +47,12 @@ NetworkOptions NetworkOf(Dice& dice, Dice& bad_dice) {
   options.faults = FaultsOf(dice, bad_dice);
   options.strict_destruction = true;
   options.strict_receives = options.faults.registration_fails == 0;
-  Dice push_dice(options.seed ^ kPushSeed);  // Of its own: all other faults of a seed stay as they were.
+  Dice push_dice(options.seed ^ kPushSeed);  // Separate, so that it does not change a seed's other faults.
   if (push_dice.Chance(0.5)) {
     options.push_bytes_max =
         static_cast<uint32_t>(push_dice.Chance(0.5) ? 0 : push_dice.Between(100, 20'000));
   }
-  // By the seed alone: the other dice roll for each seed as they did before there was this choice.
+  // Uses separate dice, so that this choice does not change a seed's other numbers.
   options.sends_can_wait = Dice(options.seed ^ kWaitingSeed).Chance(0.5);
   return options;
 }
@@ -133,7 +133,7 @@ void World::Resume(int host) {
   if (stalled_.erase(host) == 0) return;
   Note(host, "goes on");
   resumed_ns_[host] = now_ns();
-  // What its threads were to do meanwhile.
+  // Runs now what its threads should have done meanwhile.
   for (auto it = agenda_.lower_bound(transport::kNever); it != agenda_.end();) {
     const auto next = std::next(it);
     if (it->second.host == host) {
