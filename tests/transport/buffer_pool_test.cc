@@ -78,7 +78,7 @@ TEST(BufferPoolTest, AReturnedBufferIsOverwrittenAtBothEnds) {
   }
 }
 
-// The VmFlags of the mapping that `address` is in, as proc(5) has them: "rd wr ... hg"; "" if it is in none.
+// The VmFlags (proc(5)) of the mapping that contains `address`: "rd wr ... hg"; "" if there is none.
 std::string VmFlags(const uint8_t* address) {
   std::ifstream smaps("/proc/self/smaps");
   bool inside = false;
@@ -102,8 +102,7 @@ TEST(BufferPoolTest, SlabsAskForHugePages) {
   }
 }
 
-// The NUMA node that the memory at `address` is preferred to be on; -1 if any does, and nothing if the kernel
-// cannot say.
+// The preferred NUMA node of the memory at `address`; -1: any node; nullopt: the kernel does not report it.
 std::optional<int> PreferredNode(uint8_t* address) {
   constexpr int kDefault = 0, kPreferred = 1;  // MPOL_DEFAULT, MPOL_PREFERRED
   constexpr unsigned long kOfAddress = 2;      // MPOL_F_ADDR
@@ -117,7 +116,7 @@ std::optional<int> PreferredNode(uint8_t* address) {
 
 TEST(BufferPoolTest, MemoryIsNearTheDevice) {
   auto fabric = std::make_shared<SpyFabric>(NewFabric());
-  fabric->SetNumaNode(0);  // Which every machine has.
+  fabric->SetNumaNode(0);  // Every machine has node 0.
   BufferPool near(fabric);
   if (!PreferredNode(Acquire(near, 1).data()).has_value()) GTEST_SKIP() << "no NUMA in this kernel";
   EXPECT_EQ(PreferredNode(Acquire(near, 1).data()), 0);
@@ -241,7 +240,7 @@ TEST(BufferPoolTest, LargeBuffersThatSomebodyHasStay) {
 
 TEST(BufferPoolTest, AFreeBufferOfALargerClassServesWhenThereIsNoOther) {
   BufferPool pool(NewFabric(), {.limit_bytes = kSlab});
-  const Lease held = Acquire(pool, 16 * kKiB);  // All of the pool is a slab of these.
+  const Lease held = Acquire(pool, 16 * kKiB);  // The whole pool is one slab of these.
   const Lease small = Acquire(pool, 100);
   EXPECT_EQ(small.size_bytes(), 16 * kKiB);
   EXPECT_EQ(pool.stats().leased_bytes, 2 * 16 * kKiB);
@@ -262,7 +261,7 @@ TEST(BufferPoolTest, ALeaseThatWasMovedFromOwnsNothing) {
   BufferPool pool(NewFabric());
   Lease first = Acquire(pool, 100);
   Lease second = std::move(first);
-  EXPECT_FALSE(first);  // NOLINT: that is the rule.
+  EXPECT_FALSE(first);  // NOLINT: the test checks a moved-from lease.
   EXPECT_EQ(pool.stats().leases, 1u);
   second = Lease();
   EXPECT_EQ(pool.stats().leases, 0u);

@@ -13,12 +13,12 @@ namespace {
 using State = Connection::State;
 using Event = Connection::Event;
 
-// The life of a connection, cell by cell. Late news is ignored; what only a bug of ours could cause is
-// kImpossible.
+// The state table of a connection, cell by cell. Late events are ignored; events that only a bug could cause
+// lead to kImpossible.
 TEST(ConnectionStateTest, EveryCellIsAsTheTableSays) {
   struct Row {
     State from;
-    std::vector<State> to;  // By event: established, drain called, exchanges done, failed, flushed.
+    std::vector<State> to;  // For each event: established, drain called, exchanges done, failed, flushed.
   };
   const std::vector<Row> table = {
       {State::kConnecting,

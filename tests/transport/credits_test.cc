@@ -16,11 +16,11 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr uint32_t kSlots = 32;
-// What an idle connection holds: for two requests, and for control.
+// The receives of an idle connection: for two requests, and for control messages.
 constexpr int64_t kIdleReceives = 4;
 constexpr size_t kReceiveBytes = 4096;
 
-// ---- What the requester makes of what it is told.
+// ---- How the requester counts credits.
 
 TEST(CreditTakerTest, StartsWithTwoOrWithItsOnlySlot) {
   EXPECT_EQ(CreditTaker(kSlots, true).limit(), 2u);
@@ -61,7 +61,7 @@ TEST(CreditTakerTest, WithoutAgreementAnySumIsRefused) {
   EXPECT_EQ(taker.OnRequest(1), 0);
 }
 
-// The sum was told before the returns arrived: nothing is lost, and nothing given twice.
+// The responder sent the sum before the returns arrived. No credit is lost, and none is given twice.
 TEST(CreditTakerTest, ASumThatCrossesReturnsMeansTheSameToBothSides) {
   CreditTaker taker(kSlots, true);
   ASSERT_TRUE(taker.Take(16).ok());
@@ -116,12 +116,12 @@ class CreditsTest : public ::testing::Test {
 
   static ConnectionOptions Options() { return {.slots = kSlots, .keepalive_interval = absl::Seconds(1)}; }
 
-  // Sends as many of `calls` as it may; `sent`: that were sent before.
+  // Sends as many of `calls` as it may. `sent` counts the calls sent so far.
   void SendAll(Link& link, std::vector<PendingCall>& calls, size_t& sent) {
     while (sent < calls.size() && link.client_end->CanSend()) ASSERT_TRUE(link.Send(calls[sent++], 64).ok());
     world_.Settle();
   }
-  // All of `calls`, as they may be sent; the server answers none.
+  // Sends all of `calls`, as soon as each may be sent. The server answers none.
   void FillSlots(Link& link, std::vector<PendingCall>& calls) {
     size_t sent = 0;
     for (int i = 0; i < 10 && sent < calls.size(); ++i) SendAll(link, calls, sent);
@@ -152,7 +152,7 @@ class CreditsTest : public ::testing::Test {
 TEST_F(CreditsTest, AFreshConnectionHoldsFourReceivesAndMaySendTwoRequests) {
   Link link(world_, Options());
   EXPECT_EQ(link.server_counts().receives_posted, kIdleReceives);
-  // Beside the receives, the memory of control messages.
+  // 1024: the memory of control messages.
   EXPECT_LE(World::LeasedBytes(world_.server), kIdleReceives * kReceiveBytes + 1024);
   std::vector<PendingCall> calls(3);
   EXPECT_TRUE(link.Send(calls[0], 64).ok());
@@ -168,7 +168,7 @@ TEST_F(CreditsTest, HandlersThatDoNotAnswerDoNotKeepTheCreditsFromGrowing) {
   Link link(world_, Options());
   std::vector<PendingCall> calls(kSlots);
   size_t sent = 0;
-  // 2, 4, 8, 16, 32.
+  // The credits are 2, 4, 8, 16, 32.
   for (int i = 0; i < 5; ++i) SendAll(link, calls, sent);
   EXPECT_EQ(sent, kSlots);
   EXPECT_EQ(link.server.requests.size(), kSlots);
@@ -180,7 +180,7 @@ TEST_F(CreditsTest, HandlersThatDoNotAnswerDoNotKeepTheCreditsFromGrowing) {
   EXPECT_GE(link.server_counts().receives_posted, kSlots + 2);
 }
 
-// One control exchange a doubling, if no answer leaves.
+// If no answer is sent, each doubling needs a control exchange.
 TEST_F(CreditsTest, AnAnswerOfTheSameTurnTellsTheCredits) {
   Link link(world_, Options());
   link.EchoAll();
@@ -214,7 +214,7 @@ TEST_F(CreditsTest, AnIdleConnectionHoldsFourReceivesAgain) {
       AnswerAll(link, calls);
     }
     ASSERT_GE(link.server_counts().receives_posted, kSlots);
-    // One interval ends the burst, the next one returns the credits, and pings use up what was to spare.
+    // One interval ends the burst, the next one returns the credits, and pings use up the spare receives.
     world_.Pass(absl::Seconds(12), absl::Milliseconds(50));
     EXPECT_EQ(link.server_counts().receives_posted, kIdleReceives);
     EXPECT_LE(World::LeasedBytes(world_.server), kIdleReceives * kReceiveBytes + 1024);
@@ -246,7 +246,7 @@ class CreditsWithoutMemoryTest : public CreditsTest {
   CreditsWithoutMemoryTest() : CreditsTest(SmallPool()) {}
 };
 
-// The client has no credit left to ask again with.
+// The client cannot ask again, because it has no credit left.
 TEST_F(CreditsWithoutMemoryTest, CreditsComeWithMemoryThoughNoHandlerAnswers) {
   Link link(world_, Options());
   std::vector<PendingCall> calls(2), more(2);
@@ -321,7 +321,7 @@ TEST_F(ReverseCreditsTest, WithoutItThereIsAReceiveForEachSlot) {
   End();
 }
 
-// It has not posted the receives that such a peer may use.
+// The dialing side has not posted the receives that such a peer may use.
 TEST_F(ReverseCreditsTest, AnAcceptWithoutTheOfferedFeatureIsRefused) {
   world_.server.fabric->OfferNoCredits();
   Connect(kFeatureCredits);

@@ -1,4 +1,4 @@
-// That whatever ends a connection, in whatever state of its exchanges, leaves nothing behind.
+// The end of a connection, for any cause and in any state of its exchanges, releases everything.
 #include <string>
 #include <tuple>
 #include <utility>
@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Small ones are found to be in vain when they are posted, at the end of the turn.
+// A small message fails later, when it is posted at the end of the turn.
 TEST(EndTest, ALargeMessageOnAQueuePairThatHasJustFailedIsUnavailableAndSoAreTheCallsInFlight) {
   World world;
   {
@@ -33,7 +33,7 @@ TEST(EndTest, ALargeMessageOnAQueuePairThatHasJustFailedIsUnavailableAndSoAreThe
       link.server_end->queue_pair().Disconnect();
       answered = link.Respond(link.server.requests[0].id, kMiB);
     });
-    EXPECT_TRUE(answered.ok()) << answered;  // Late, which is fine.
+    EXPECT_TRUE(answered.ok()) << answered;  // A late answer is allowed.
     ASSERT_TRUE(world.RunUntil([&] { return link.closed() && in_flight.done(); }));
     EXPECT_CODE(in_flight.response.status(), kUnavailable);
     EXPECT_EQ(link.client_counts().grants, 0);
@@ -43,16 +43,16 @@ TEST(EndTest, ALargeMessageOnAQueuePairThatHasJustFailedIsUnavailableAndSoAreThe
   EXPECT_EQ(world.LeasedBytes(), 0u);
 }
 
-// ---- Ending with calls in flight. In each state of an exchange, on either side.
+// ---- Ending with calls in flight, in each state of an exchange, on either side.
 
 enum class Ending { kClientCloses, kServerCloses, kClientDies, kServerDies };
 enum class Moment {
   kIdle,
   kRequestQueued,
-  kRequestRead,  // By the server, a large one.
+  kRequestRead,  // The server READs a large request.
   kRunning,
-  kResponseRead,  // By the client, a large one.
-  kResponseKept,  // A large one that was READ, not yet released.
+  kResponseRead,  // The client READs a large response.
+  kResponseKept,  // The client has READ a large response and not released it yet.
   kResponseQueued,
   kClientWantsMemory,
   kServerWantsMemory,
@@ -111,7 +111,7 @@ TEST_P(EndingTest, EveryCallEndsOnceBothObserversHearOnceAndEverythingComesHome)
       case Moment::kRequestQueued:
         world.OnClient([&] {
           ASSERT_TRUE(link.Send(call, std::move(request)).ok());
-          end();  // Before anything was posted, if it is the client's.
+          end();  // If the client ends the connection, nothing was posted before.
         });
         break;
       case Moment::kRequestRead:
@@ -161,7 +161,7 @@ TEST_P(EndingTest, EveryCallEndsOnceBothObserversHearOnceAndEverythingComesHome)
     EXPECT_LE(link.server.cancelled.size(), 1u);
     if (moment == Moment::kRunning) {
       ASSERT_EQ(link.server.cancelled.size(), 1u) << "the handler was not told that nobody waits";
-      // It answers all the same, late.
+      // The handler answers late.
       EXPECT_EQ(world.server.poller().connection_count(), 0u);
     }
     link.client_end = link.server_end = nullptr;
@@ -172,7 +172,7 @@ TEST_P(EndingTest, EveryCallEndsOnceBothObserversHearOnceAndEverythingComesHome)
                                                                         : absl::StatusCode::kUnavailable)
             << call.status();
       }
-      // As long as the response is not there, all of it, the request may be sent again.
+      // Until the whole response has arrived, the caller may resend the request.
       if (moment == Moment::kRunning || moment == Moment::kResponseRead ||
           moment == Moment::kClientWantsMemory) {
         EXPECT_NE(call.request_back, nullptr);
@@ -188,7 +188,7 @@ TEST_P(EndingTest, EveryCallEndsOnceBothObserversHearOnceAndEverythingComesHome)
   EXPECT_EQ(world.server.poller().connection_count(), 0u);
   EXPECT_EQ(world.client.poller().read_budget().taken_bytes(), 0u);
   EXPECT_EQ(world.server.poller().read_budget().taken_bytes(), 0u);
-  // Nothing of it is left in the pollers either: the next connection works.
+  // The pollers keep nothing of it, so the next connection works.
   Link next(world);
   next.EchoAll();
   PendingCall after;
@@ -270,7 +270,7 @@ TEST(DrainTest, ARequestOnItsWayWhenTheServerDrainsIsAnswered) {
   link.EchoAll();
   PendingCall call;
   world.OnServer([&] { link.server_end->Drain(); });
-  ASSERT_TRUE(link.Send(call, 8).ok());  // The client has not heard yet.
+  ASSERT_TRUE(link.Send(call, 8).ok());  // The client has not been notified yet.
   ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
   EXPECT_TRUE(call.response.ok()) << call.status();
 }
@@ -286,7 +286,7 @@ TEST(DrainTest, AServerThatHasJustAcceptedAnswersWhatIsOnItsWay) {
         Connection::Accept(world.server.poller(), std::move(request), {}, {}, server_observer, &handler);
     ASSERT_TRUE(made.ok());
     accepted = *made;
-    accepted->Drain();  // Before it knows that the connection is up.
+    accepted->Drain();  // The server is not notified yet that the connection is established.
   };
   handler.answer = [&](RecordingServer::Request request) {
     OutgoingMessagePtr response = NewMessage(*world.server.poller().shared_messages(), 8);

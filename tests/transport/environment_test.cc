@@ -11,7 +11,7 @@ struct LooksAtTheClockWhenDestroyed {
   ~LooksAtTheClockWhenDestroyed() { Environment::Real().NowNs(); }
 };
 
-// As a poller does, whose thread goes on while the process exits.
+// The thread of a poller uses it while the process exits.
 TEST(EnvironmentTest, TheRealOneOutlivesStatics) {
   EXPECT_EXIT(
       {

@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// ---- What arrives.
+// ---- Content.
 
 class EchoOfSizeTest : public ::testing::TestWithParam<size_t> {};
 
@@ -34,7 +34,7 @@ TEST_P(EchoOfSizeTest, RequestAndResponseArriveAsTheyWereBuilt) {
   }
 }
 
-// 3904 fill the first segment; above there are two, and 4048 is what fits one SEND of 4096 bytes beside the
+// 3904 bytes fill the first segment; larger bodies have two. 4048 bytes fit one SEND of 4096 bytes with the
 // header and the table.
 INSTANTIATE_TEST_SUITE_P(Bodies, EchoOfSizeTest,
                          ::testing::Values(0, 8, 16, 1024, 3896, 3904, 3920, 4040, 4048, 4056, 4096, 8192,
@@ -165,7 +165,7 @@ TEST(RevocationTest, ThePayloadIsKeptUntilTheFabricSaysThatThePeerCannotReadItAn
   ASSERT_TRUE(call.response.ok()) << call.status();
   world.Pass(absl::Milliseconds(10));
   EXPECT_TRUE(payload.is_alive());
-  EXPECT_EQ(link.client_end->exchanges_in_flight(), 0u);  // The slot is not the memory.
+  EXPECT_EQ(link.client_end->exchanges_in_flight(), 0u);  // The slot is free before the memory.
   world.client.fabric->KeepBackRevocations(false);
   EXPECT_TRUE(world.RunUntil([&] { return !payload.is_alive(); }));
 }
@@ -272,7 +272,7 @@ TEST(SlotTest, WhoWaitsForASlotMaySendFromInsideOnSlotFree) {
   for (PendingCall& call : calls) EXPECT_EQ(call.ends, 1);
 }
 
-// ---- Sizes that one side does not take.
+// ---- Sizes that one side refuses.
 
 TEST(LimitTest, ARequestLargerThanTheServerTakesIsRefusedBeforeAnythingIsSent) {
   World world;
@@ -333,7 +333,7 @@ TEST(LimitTest, AMessageOfAsManySegmentsAsThereMayBeArrives) {
 TEST(LimitTest, WhenNothingMoreCanBeGrantedTheRequestMayBeSentAgainLater) {
   World world;
   Link link(world, {.slots = 4});
-  world.client.fabric->LimitGrants(link.client_end->send_depth());  // Two requests of these, not three.
+  world.client.fabric->LimitGrants(link.client_end->send_depth());  // For two such requests, not three.
   std::vector<std::unique_ptr<PendingCall>> calls;
   absl::Status sent;
   do {

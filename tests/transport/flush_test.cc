@@ -1,5 +1,5 @@
-// That a flush which never comes, as from a device or a driver that is stuck, costs memory for a while and
-// nothing else.
+// If a queue pair never flushes, because its device or driver is stuck, this costs only memory, and only for
+// a while.
 #include <string>
 
 #include "gmock/gmock.h"
@@ -10,7 +10,7 @@
 namespace hawser::transport {
 namespace {
 
-// Of connection.cc.
+// As in connection.cc.
 constexpr absl::Duration kFlushTimeout = absl::Seconds(5);
 
 class StuckFlushTest : public ::testing::Test {
@@ -20,7 +20,7 @@ class StuckFlushTest : public ::testing::Test {
     link_.EchoAll();
   }
 
-  // A READ of the server is under way, and the client's request is kept for it.
+  // Sends a large request. A READ of the server is in flight, and the client keeps the request for it.
   void SendLarge(PendingCall& call) {
     call.wants_request_back = true;
     ASSERT_TRUE(link_.Send(call, kMiB).ok());
@@ -79,7 +79,7 @@ TEST_F(StuckFlushTest, ReadsThatNeverComeBackReturnTheirBudget) {
     ASSERT_TRUE(link_.Respond(link_.server.requests[0].id, 2 * kMiB).ok());
     link_.server.requests.clear();
     world_.Settle();
-    // A connection has a share of the budget once READs of it have completed.
+    // A connection gets a share of the budget when its first READs have completed.
     world_.client.fabric->KeepBackReadCompletions(true);
   }
   ASSERT_TRUE(calls[0].done());
@@ -98,7 +98,7 @@ TEST_F(StuckFlushTest, APollerIsDestroyedBesideAConnectionThatLingers) {
   CloseClient();
   world_.Settle();
   EXPECT_EQ(connections(), 1u);
-  // ~Link() waits for OnClosed(), which comes by time only.
+  // ~Link() waits for OnClosed(), which is called only after kFlushTimeout.
   world_.Pass(kFlushTimeout, absl::Milliseconds(100));
 }
 

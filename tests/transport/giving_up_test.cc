@@ -198,8 +198,8 @@ TEST(CancelTest, ACancellationThatMeetsTheResponseOnItsWayHitsNothing) {
   PendingCall call;
   ASSERT_TRUE(link.Send(call, 8).ok());
   ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
-  link.RespondEmpty(link.server.requests[0].id);              // On its way one way,
-  world.OnClient([&] { link.client_end->Cancel(call.id); });  // and the other.
+  link.RespondEmpty(link.server.requests[0].id);              // The answer is in flight,
+  world.OnClient([&] { link.client_end->Cancel(call.id); });  // and it crosses the cancellation.
   world.Settle();
   EXPECT_CODE(call.status(), kCancelled);
   EXPECT_EQ(call.ends, 1);

@@ -27,7 +27,7 @@ Handshake Example() {
   return handshake;
 }
 
-// The bytes of the example, with one byte set.
+// The bytes of the example, with one byte changed.
 std::string ExampleWith(size_t at, int value) {
   std::string bytes = Encode(Example());
   bytes.at(at) = static_cast<char>(value);
@@ -95,7 +95,7 @@ TEST(HandshakeTest, ADeclaredLengthBeyondWhatCameIsCutShort) {
 TEST(HandshakeTest, AnotherVersionIsRefusedWithBothNamed) {
   EXPECT_THAT(WhatIsWrong(ExampleWith(6, 7), absl::StatusCode::kFailedPrecondition),
               AllOf(HasSubstr("version 7"), HasSubstr("version 1")));
-  // Whatever else that version has changed.
+  // This holds whatever else that version changes.
   EXPECT_THAT(WhatIsWrong(ExampleWith(6, 7).substr(0, 8), absl::StatusCode::kFailedPrecondition),
               HasSubstr("version 7"));
 }
@@ -163,7 +163,7 @@ TEST(HandshakeTest, TheReceiveBufferIsBoundedAndAMultipleOf64) {
 }
 
 TEST(HandshakeTest, NoBytesWhateverTheyAreAreReadBeyondTheirEnd) {
-  // AddressSanitizer says if they are: each is copied to a place of its own.
+  // Each prefix has an allocation of its own, so that AddressSanitizer reports a read beyond it.
   const std::string whole = Encode(Example());
   for (size_t length = 0; length <= whole.size(); ++length) {
     const std::unique_ptr<char[]> exact(new char[length]);

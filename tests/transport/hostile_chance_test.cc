@@ -1,4 +1,4 @@
-// Bytes that are nearly right find bugs that no other test was written for; sanitizers report them.
+// Messages that are nearly valid find bugs that no other test covers; sanitizers report them.
 #include <memory>
 #include <string>
 #include <utility>

@@ -1,5 +1,5 @@
-// A peer that lies about credits: it sends more requests than it has credits for, gives what cannot be, or
-// returns what it does not have.
+// A peer that misuses credits: it sends more requests than it has credits for, gives an impossible number, or
+// returns credits that it does not have.
 #include <string>
 #include <vector>
 
@@ -36,7 +36,7 @@ class HostileCreditTest : public HostileTest {
   SpyFabric::Counts& counts() { return world.server.fabric->counts(world.server.fabric->queue_pairs() - 1); }
 };
 
-// ---- To the side that answers.
+// ---- Attacks on the side that answers.
 
 TEST_F(HostileCreditTest, AnHonestRequestIsTaken) {
   AttackServer();
@@ -86,7 +86,7 @@ TEST_F(HostileCreditTest, AReturnOfACreditInUseEndsTheConnection) {
   ExpectDataLoss("returned a credit of 4 with 4 requests unanswered");
 }
 
-// An honest peer may be held by a callback just then: it has the interval and the timeout, as always.
+// A callback may hold an honest peer at that moment. It has the interval and the timeout, as always.
 TEST_F(HostileCreditTest, TellingCreditsDoesNotShortenThePatienceWithASilentPeer) {
   AttackServer({.slots = 4, .keepalive_interval = absl::Seconds(4), .keepalive_timeout = absl::Seconds(2)});
   for (uint16_t slot = 0; slot < 2; ++slot) {
@@ -99,7 +99,7 @@ TEST_F(HostileCreditTest, TellingCreditsDoesNotShortenThePatienceWithASilentPeer
   EXPECT_EQ(observer.closings, 1);
 }
 
-// Two for requests, two for control, and one to spare: a return takes its receive along each time.
+// Two receives for requests, two for control, and one spare: each return uses up its receive.
 TEST_F(HostileCreditTest, CreditsThatGoUpAndDownForEverHoldNoMoreThanAtFirst) {
   constexpr int64_t kMost = 5;
   AttackServer();
@@ -136,7 +136,7 @@ TEST_F(HostileCreditTest, WithoutAgreementAReturnEndsTheConnection) {
   ExpectDataLoss("credits were not agreed");
 }
 
-// ---- To the side that asks.
+// ---- Attacks on the side that sends requests.
 
 TEST_F(HostileCreditTest, MoreCreditsThanSlotsEndTheConnectionAndItsCalls) {
   AttackClient();

@@ -1,4 +1,4 @@
-// A peer that lies about memory: where it is, how much, and whether it may be READ.
+// A peer that describes its memory wrongly: its address, its size, or whether the other side may READ it.
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 class DescriptorTest : public HostileTest {
  protected:
-  // A request of slot 3 whose only segment is to be READ.
+  // A request in slot 3, whose segments the server must READ.
   static std::string RequestOf(std::vector<TableEntry> table) {
     RawMessage message = RawRequest(3, 1);
     message.header.entries = static_cast<uint16_t>(table.size());
@@ -107,7 +107,7 @@ TEST_F(DescriptorTest, ARequestLargerThanTheLimitIsRefusedBeforeAnythingIsAlloca
   const BufferPoolStats after = world.server.buffers().stats();
   EXPECT_EQ(after.mapped_bytes, before.mapped_bytes);
   EXPECT_EQ(world.server.fabric->counts(world.server.fabric->queue_pairs() - 1).reads, 0u);
-  // The peer is told, and may go on.
+  // The peer gets an error, and the connection stays open.
   Respond(server.bad_requests[0].first);
   ASSERT_TRUE(world.RunUntil([&] { return peer.received().size() == 1; }));
   ExpectOpen();
@@ -127,7 +127,7 @@ TEST_F(DescriptorTest, AResponseLargerThanTheLimitIsRefusedBeforeAnythingIsAlloc
   EXPECT_THAT(Text(call.status()), HasSubstr("12884901864 bytes"));
   EXPECT_EQ(world.client.buffers().stats().mapped_bytes, before.mapped_bytes);
   ExpectOpen();
-  // It is released like any other.
+  // It is released like any other message.
   const size_t received = peer.received().size();
   world.Pass(absl::Milliseconds(2));
   EXPECT_EQ(peer.received().size(), received + 1);
@@ -137,7 +137,7 @@ TEST_F(DescriptorTest, AResponseLargerThanTheLimitIsRefusedBeforeAnythingIsAlloc
 TEST_F(DescriptorTest, ASessionCutInTheMiddleOfAMessageLeavesNothing) {
   AttackServer();
   const size_t before = World::LeasedBytes(world.server);
-  peer.Send(RequestOf({peer.Grant(16 * kMiB)}));  // More than is READ at once.
+  peer.Send(RequestOf({peer.Grant(16 * kMiB)}));  // More than the server READs at once.
   ASSERT_TRUE(world.RunUntil(
       [&] { return world.server.fabric->counts(world.server.fabric->queue_pairs() - 1).reads > 0; }));
   peer.Disconnect();

@@ -1,4 +1,4 @@
-// A peer that sends ahead what it should not: other memory, other lengths, for messages that are not wanted.
+// A peer that pushes wrongly: other memory, other lengths, or for messages that the server refuses.
 #include <string.h>
 
 #include <string>
@@ -21,7 +21,7 @@ class HostilePushTest : public HostileTest {
     memset(peer.readable(), 'r', kPage + 64);
   }
 
-  // Its only segment is `entry`.
+  // The message with `entry` as its only segment.
   static std::string Tabled(RawMessage message, const TableEntry& entry) {
     message.header.entries = 1;
     message.table = {entry};
@@ -34,7 +34,7 @@ class HostilePushTest : public HostileTest {
   static std::string Fetched(const IncomingMessage& message) {
     return std::string(reinterpret_cast<const char*>(message.sink().data()), message.body_bytes());
   }
-  // The server is announced `told`, and is sent `pushed` ahead; returns what it then makes of the request.
+  // The peer's request names `told`, and it pushes `pushed`. Returns the content that the server receives.
   std::string Request(uint16_t slot, const TableEntry& told, const TableEntry& pushed) {
     const size_t before = server.request_count;
     peer.Send(Tabled(RawRequest(slot, 1), told));
@@ -56,7 +56,7 @@ TEST_F(HostilePushTest, WhatTheTableSaysIsTaken) {
   EXPECT_EQ(counts().reads, 0u);
 }
 
-// They are the peer's own bytes: it need not have granted them.
+// The peer pushes its own bytes, so it need not grant them.
 TEST_F(HostilePushTest, WhatWasNeverGrantedIsTaken) {
   AttackServer();
   if (!peer.can_push()) GTEST_SKIP() << "this fabric does not push";

@@ -1,4 +1,4 @@
-// Whatever a peer says, it ends its own connection at most, with a reason that names it and what was wrong.
+// A hostile peer can only end its own connection. The reason names the peer and what was wrong.
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -215,7 +215,7 @@ TEST_F(HostileTest, CancellationsAndReleasesOfWhateverIsNotUnderWayAreLateAndIgn
   peer.Send(RawControl(1, {{ControlOp::Code::kCancel, 0, 0},
                            {ControlOp::Code::kCancel, 0, 2},
                            {ControlOp::Code::kCancel, 1, 0},
-                           {ControlOp::Code::kRelease, 0, 1},  // It has no answer yet.
+                           {ControlOp::Code::kRelease, 0, 1},  // The slot has no answer yet.
                            {ControlOp::Code::kRelease, 2, 0}}));
   ASSERT_TRUE(world.RunUntil([&] { return peer.received().size() == 1; }));
   EXPECT_EQ(peer.received()[0], RawControlAck(1));
@@ -249,12 +249,12 @@ TEST_F(HostileTest, TheSameResponseMemoryIsNotReadableAfterItsRelease) {
   ASSERT_TRUE(world.RunUntil([&] { return counts.grants == 0; }));
 }
 
-// ---- Silence, and nobody home.
+// ---- Silent and absent peers.
 
 TEST_F(HostileTest, APeerThatPostsNoReceivesIsRnrAndLosesTheConnection) {
   AttackClient();
   peer.StopReceiving();
-  // Two hundred answers that it does not wait for, and never takes.
+  // The peer answers two hundred requests without receiving them.
   PendingCall calls[200];
   int sent = 0;
   for (PendingCall& call : calls) {

@@ -1,4 +1,4 @@
-// How connections begin, and what keeps them alive.
+// How connections begin, and keepalive.
 #include <deque>
 #include <memory>
 #include <string>
@@ -18,7 +18,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// A connection of the client's side that a test dials by itself.
+// A connection of the client that the test dials itself.
 class DialTest : public ::testing::Test {
  protected:
   ~DialTest() override {
@@ -74,7 +74,7 @@ TEST_F(DialTest, ARequestThatIsDroppedIsRejectedWithoutAReason) {
   listener.on_peer = [](PeerRequest) {};
   Dial(listener.address());
   ASSERT_TRUE(AwaitClosed());
-  EXPECT_CODE(*observer.closed, kUnavailable);  // As of a server that was killed just then.
+  EXPECT_CODE(*observer.closed, kUnavailable);  // The same as if the server was killed at that moment.
   EXPECT_NE(Text(*observer.closed), "");
 }
 
@@ -214,7 +214,7 @@ TEST(AcceptTest, AServerWithoutMemorySaysSoToTheCaller) {
       if (lease.ok()) hoard.push_back(*std::move(lease));
     }
   }
-  for (int left : {0, 1}) {  // Not even for control; not for the ring.
+  for (int left : {0, 1}) {  // 0: no memory for control messages. 1: none for the ring.
     for (int i = 0; i < left; ++i) hoard.pop_back();
     TestListener listener(world, world.server);
     RecordingObserver client, server;
@@ -308,7 +308,7 @@ TEST(KeepaliveTest, AnIdleConnectionPingsAndLives) {
   EXPECT_LE(link.client_counts().sends, 100u);
 }
 
-// So that a poller with thousands of them wakes rarely.
+// A poller with thousands of idle connections then wakes rarely.
 TEST(KeepaliveTest, IdleConnectionsPingTogether) {
   constexpr absl::Duration kStep = absl::Milliseconds(50);
   World world;
@@ -322,7 +322,7 @@ TEST(KeepaliveTest, IdleConnectionsPingTogether) {
     for (Link& link : links) sum += link.client_counts().sends;
     return sum;
   };
-  world.Pass(absl::Seconds(11), kStep);  // The first ones, at each connection's own time.
+  world.Pass(absl::Seconds(11), kStep);  // Each connection sends its first ping at its own time.
   const uint64_t before = sends();
   int awake = 0;
   for (absl::Duration passed; passed < absl::Seconds(10); passed += kStep) {
@@ -331,7 +331,7 @@ TEST(KeepaliveTest, IdleConnectionsPingTogether) {
     if (sends() != seen) ++awake;
   }
   EXPECT_GE(sends() - before, links.size());
-  EXPECT_LE(awake, 4);  // Of 8: they were made within 0.4 s, and share points 0.16 s apart.
+  EXPECT_LE(awake, 4);  // Not 8: they were made within 0.4 s, and share points 0.16 s apart.
 }
 
 TEST(KeepaliveTest, ABusyConnectionDoesNotPing) {
@@ -347,7 +347,7 @@ TEST(KeepaliveTest, ABusyConnectionDoesNotPing) {
   EXPECT_EQ(link.server_counts().sends, 60u);
 }
 
-// A message that meets the device in the middle of the handshake may lie there until another one comes.
+// A device may hold back a message that arrives during the handshake until another one arrives.
 TEST(KeepaliveTest, ANewConnectionWhoseFirstRequestIsNotAnsweredPingsEarlyAndOnce) {
   World world;
   Link link(world);
@@ -404,7 +404,7 @@ TEST(KeepaliveTest, AReadThatNeverCompletesEndsTheConnectionThoughThePeerAnswers
   }
 }
 
-// What takes long, but goes on, is no reason.
+// A transfer that makes progress, however slowly, must not end the connection.
 TEST(KeepaliveTest, AReadThatCompletesLateEndsNothing) {
   World world;
   Link link(world);
@@ -419,7 +419,7 @@ TEST(KeepaliveTest, AReadThatCompletesLateEndsNothing) {
   EXPECT_FALSE(link.closed());
 }
 
-// It is pinged after 100 ms, and costs memory no longer than an answer may take.
+// The server pings it after 100 ms, and keeps memory for it only until the ping times out.
 TEST(KeepaliveTest, AClientThatHasNeverSpokenIsFoundDeadInFiveSeconds) {
   World world;
   TestListener listener(world, world.server);
@@ -450,7 +450,7 @@ TEST_F(DialTest, APeerThatFallsSilentWithACallInFlightIsFoundDead) {
     OutgoingMessagePtr request = NewMessage(world.client.messages(), 8);
     ASSERT_TRUE(end->SendRequest(request, kNever, call).ok());
   });
-  // The early ping to its first request takes nothing of the time that it has.
+  // The early ping at its first request does not shorten its time.
   world.Pass(absl::Seconds(14), absl::Milliseconds(50));
   EXPECT_FALSE(call.done()) << call.status();
   world.Pass(absl::Seconds(2), absl::Milliseconds(50));
@@ -476,7 +476,7 @@ TEST_F(DialTest, APeerThatAnswersThePingsLivesThoughItAnswersNoCall) {
   EXPECT_GE(pings, 8u);
   EXPECT_EQ(observer.closings, 0);
   EXPECT_FALSE(call.done());
-  world.OnClient([&] { end->Close(); });  // The call is of this scope.
+  world.OnClient([&] { end->Close(); });  // The call is destroyed with this scope.
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The log of the process, and the sink that an application gives it.
+// The log of the process, and the sink that an application sets.
 
 #include "hawser/transport/log.h"
 
@@ -37,7 +37,7 @@ class LogTest : public ::testing::Test {
       lines_.emplace_back(severity, std::string(line));
     };
   }
-  // All lines so far; the log goes to stderr then.
+  // Takes all lines so far. From then on the log goes to stderr.
   Lines Take() {
     SetLogSink(nullptr);
     absl::MutexLock lock(&mutex_);
@@ -91,7 +91,7 @@ TEST_F(LogTest, WhatASinkThrowsIsDroppedAndTheLineIsNot) {
   EXPECT_THAT(lines, ElementsAre(Pair(LogSeverity::kInfo, "b")));
 }
 
-// A sink that has been called with one line, and does not return before it may go on.
+// A sink that has received one line, and blocks until the test lets it return.
 struct BlockingSink {
   explicit BlockingSink(LogSink sink) {
     SetLogSink([this, sink = std::move(sink)](LogSeverity severity, absl::string_view line) {
@@ -111,7 +111,7 @@ TEST_F(LogTest, ASinkThatBlocksHoldsUpNoThreadThatLogs) {
   BlockingSink sink(collect);
   for (int i = 0; i < 300; ++i) Log(LogSeverity::kInfo, "x");
   sink.go_on.Notify();
-  SetLogSink(Collect());  // The one before has taken all that was kept for it.
+  SetLogSink(Collect());  // Returns when the old sink has received all its lines.
   Log(LogSeverity::kInfo, "y");
   const Lines lines = Take();
   ASSERT_EQ(lines.size(), 1u + 256 + 1);

@@ -1,4 +1,4 @@
-// The memory of messages: when it is released, and what happens when there is none.
+// The memory of messages: when it is released, and what happens when it is exhausted.
 #include <memory>
 #include <string>
 #include <utility>
@@ -84,7 +84,7 @@ TEST(ReleaseTest, EverythingComesHomeAfterTheCallsAndTheConnection) {
   EXPECT_EQ(world.server.poller().connection_count(), 0u);
 }
 
-// ---- Memory that runs out.
+// ---- Exhausted memory.
 
 RuntimeOptions PoolOf(size_t limit_bytes) {
   RuntimeOptions options;
@@ -211,8 +211,7 @@ TEST(MemoryTest, TheRingIsFilledAgainWhenThereIsMemory) {
   world.client.fabric->OfferNoCredits();
   Link link(world, {.slots = 4});
   Hoard hoard(world.server.buffers(), 4096);
-  // The server keeps what it gets, so each request takes a buffer out of the ring; honest callers meet no
-  // RNR.
+  // The server keeps its requests, so each one takes a buffer out of the ring. Honest callers get no RNR.
   PendingCall calls[4];
   for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 8).ok());
   ASSERT_TRUE(world.RunUntil([&] { return link.server.requests.size() == 4; }));
@@ -243,7 +242,7 @@ TEST(MemoryTest, AConnectionThatCannotReceiveForLongEndsWithTheReason) {
   EXPECT_CODE(*link.server_observer.lost, kResourceExhausted);
   EXPECT_THAT(Text(*link.server_observer.lost), HasSubstr("BufferPoolOptions::limit_bytes"));
   EXPECT_CODE(calls[3].status(), kUnavailable);
-  if (world.client.poller().fabric().scheme() == "tcp") {  // Others carry no farewell.
+  if (world.client.poller().fabric().scheme() == "tcp") {  // Other fabrics carry no farewell.
     EXPECT_THAT(Text(calls[3].status()), HasSubstr("no memory for the receives of this connection"));
   }
 }
@@ -260,8 +259,7 @@ TEST(MemoryTest, AnAnswerThatAReceiveIsMissingForWaitsForMemory) {
   PendingCall calls[8];
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(link.Send(calls[i], 8).ok());
   ASSERT_TRUE(world.RunUntil([&] { return link.server.requests.size() == 4; }));
-  // Four buffers are kept by the application, three are in the ring: two requests may come, and a control
-  // message.
+  // The application keeps four buffers, and three are in the ring: for two requests and a control message.
   for (int i = 0; i < 4; ++i)
     ASSERT_TRUE(link.Respond(link.server.requests[i].id, std::move(answers[i])).ok());
   world.Pass(absl::Milliseconds(5));
@@ -278,7 +276,7 @@ TEST(MemoryTest, AClientThatKeepsAllRepliesGetsNoRnrAndGoesOnAfterwards) {
   Link link(world, {.slots = 8});
   link.EchoAll();
   std::vector<std::unique_ptr<PendingCall>> calls;
-  // Until the pool has nothing left for the next request, or the ring nothing for its answer.
+  // Sends until the pool has no memory for the next request, or the ring no receive for its answer.
   while (true) {
     calls.push_back(std::make_unique<PendingCall>());
     OutgoingMessagePtr request = NewMessage(world.client.messages(), 64);

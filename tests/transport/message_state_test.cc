@@ -1,4 +1,4 @@
-// The tables by which messages and slots move: each cell.
+// Each cell of the state tables of messages and slots.
 
 #include <utility>
 #include <vector>
@@ -23,7 +23,7 @@ struct Walk {
       states.push_back(static_cast<State>(state));
     return states;
   }
-  // The states in which `event` is possible, with what it leads to.
+  // The states in which `event` is possible, with the states to which it leads.
   static std::vector<std::pair<State, State>> Of(Event event) {
     std::vector<std::pair<State, State>> cells;
     for (const State state : States()) {

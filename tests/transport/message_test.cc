@@ -35,7 +35,7 @@ class MessageTest : public ::testing::Test {
     return message.builder().getRoot<capnp::AnyPointer>();
   }
 
-  // All memory that is not kept for the next message.
+  // The leases that are not kept for the next message.
   uint64_t Leases() {
     pool->Trim();
     return buffers->stats().leases;
@@ -92,7 +92,7 @@ TEST_F(MessageTest, BuildingMayGoOnAfterItWasFinishedOnce) {
   EXPECT_EQ(message->body_bytes(), before + 800);
 }
 
-// Cap'n Proto requires that what it is given is zeros.
+// Cap'n Proto requires that its memory is zero.
 TEST_F(MessageTest, WhatAMessageLeftBehindIsNotInTheNext) {
   for (int finish = 0; finish < 3; ++finish) {
     const uint8_t* head;
@@ -102,10 +102,10 @@ TEST_F(MessageTest, WhatAMessageLeftBehindIsNotInTheNext) {
       auto list = Root(*message).initAs<capnp::List<capnp::Data>>(3);
       memset(list.init(0, 500).begin(), 0xff, 500);
       if (finish >= 1) message->Finish();
-      memset(list.init(1, 700).begin(), 0xff, 700);  // Also what was built after it was finished.
+      memset(list.init(1, 700).begin(), 0xff, 700);  // Building may continue after Finish().
       if (finish >= 2) message->Finish();
       memset(list.init(2, 20'000).begin(), 0xff, 20'000);
-      // What became shorter, too.
+      // Shortens one, too.
       auto orphan = list.disown(0);
       orphan.truncate(8);
     }
@@ -279,8 +279,8 @@ TEST_F(MessageTest, AnIncomingOneReadsWhatItWasGivenInPlaceAndReturnsItsBuffers)
   Lease buffer = *buffers->Acquire(4096);
   uint8_t* const at = buffer.data();
   memset(at, 0, 4096);
-  at[0] = 1;           // A list pointer to the next word,
-  at[4] = 2 | 5 << 3;  // of 5 bytes.
+  at[0] = 1;           // A pointer to a list in the next word.
+  at[4] = 2 | 5 << 3;  // The list has 5 bytes.
   memcpy(at + 8, "hello", 5);
   IncomingMessagePtr message = pool->NewIncoming();
   message->SetReceived(std::move(buffer), 16, {at, size_t{0}});
@@ -304,12 +304,12 @@ TEST_F(MessageTest, AMalformedBodyThrowsWhereItIsReadAndNowhereElse) {
   EXPECT_ANY_THROW(reader.getRoot<capnp::AnyPointer>().getAs<capnp::Data>());
 }
 
-// ---- What a thread keeps for itself.
+// ---- The cache of a thread.
 
 TEST_F(MessageTest, WhatEndsOnAThreadWithACacheIsUsedAgainThereAndCountsAsFree) {
   MessageCache cache(*pool);
   cache.Enter();
-  OutgoingMessage* const first = pool->NewOutgoing().get();  // Ends at once.
+  OutgoingMessage* const first = pool->NewOutgoing().get();  // The message ends at once.
   EXPECT_EQ(pool->NewOutgoing().get(), first);
   const uint8_t* const data = buffers->Acquire(4096)->data();
   EXPECT_EQ(buffers->Acquire(4096)->data(), data);
@@ -321,7 +321,7 @@ TEST_F(MessageTest, WhatEndsOnAThreadWithACacheIsUsedAgainThereAndCountsAsFree) 
   cache.Leave();
 }
 
-// Calls are made by threads of the application, and end on the poller.
+// Threads of the application make calls, which end on the poller.
 TEST_F(MessageTest, WhatWasTakenElsewhereIsNotKeptByTheCacheInWhichItEnds) {
   MessageCache cache(*pool);
   OutgoingMessage* const first = pool->NewOutgoing().get();
@@ -335,7 +335,7 @@ TEST_F(MessageTest, WhatWasTakenElsewhereIsNotKeptByTheCacheInWhichItEnds) {
   EXPECT_EQ(buffers->stats().leases, 1u) << "there was one message at a time";
 }
 
-// And back: what the poller takes of those, it keeps.
+// The reverse: the poller keeps a message that it has taken, even if another thread had it before.
 TEST_F(MessageTest, WhatWasTakenInACacheIsKeptThereWhoeverHadItBefore) {
   OutgoingMessage* const first = pool->NewOutgoing().get();
   MessageCache cache(*pool);
@@ -377,7 +377,7 @@ TEST(MessageCacheTest, NothingIsKeptBackFromOthersOfAPoolThatIsMoreThanHalfFull)
   cache.Enter();
   std::vector<Lease> leases;
   while (leases.size() < 100) leases.push_back(*buffers->Acquire(4096));
-  leases.clear();  // Half of the pool is mapped; some are kept.
+  leases.clear();  // Half of the pool is mapped. Caches keep some buffers.
   leases.push_back(*buffers->Acquire(16384));
   cache.Leave();
   std::thread([&] {

@@ -44,7 +44,7 @@ class PeerLogTest : public ::testing::Test {
 TEST_F(PeerLogTest, OneAddressIsLimitedWhateverItsPort) {
   for (uint16_t port = 1; port <= 100; ++port) log_.Line(LogSeverity::kInfo, Peer(1, port), "x");
   EXPECT_EQ(lines_.size(), 2u);
-  // One host in a thousand shares its limit.
+  // One host in a thousand shares the limit of another one.
   int lost = 98;
   for (; lines_.size() == 2 && lost < 106; ++lost) log_.Line(LogSeverity::kInfo, Peer(lost), "another");
   EXPECT_EQ(lines_.back(),
@@ -59,7 +59,7 @@ TEST_F(PeerLogTest, ManyAddressesTogetherAreLimited) {
   EXPECT_EQ(lines_.size(), 5u);
   now_ns_ = 3 * kSecond;
   for (uint32_t host = 1000; host <= 1200; ++host) log_.Line(LogSeverity::kInfo, Peer(host), "x");
-  EXPECT_EQ(lines_.size(), 8u);  // One for each second that has passed.
+  EXPECT_EQ(lines_.size(), 8u);  // One line for each second.
 }
 
 TEST_F(PeerLogTest, WhatItsReaderDoesNotTakeIsCounted) {
@@ -74,7 +74,7 @@ TEST_F(PeerLogTest, WhatItsReaderDoesNotTakeIsCounted) {
 TEST_F(PeerLogTest, OneSubjectIsLimitedWhateverThePeer) {
   for (int i = 0; i < 100; ++i) log_.Line(LogSeverity::kError, "kv.capnp:KeyValue.get", "x");
   EXPECT_EQ(lines_.size(), 2u);
-  // One subject in a thousand shares its limit.
+  // One subject in a thousand shares the limit of another one.
   for (int i = 0; i < 8; ++i) log_.Line(LogSeverity::kError, absl::StrCat("kv.capnp:KeyValue.put", i), "x");
   EXPECT_GT(lines_.size(), 2u);
 }

@@ -23,7 +23,7 @@
 namespace hawser::transport {
 namespace {
 
-// Waits for what another thread does. A test fails by its time limit, not by a sleep that was too short.
+// Waits for another thread. A test fails by its time limit, not because a sleep was too short.
 template <typename Condition>
 bool Await(Condition condition, absl::Duration patience = absl::Seconds(30)) {
   const absl::Time end = absl::Now() + patience;
@@ -40,7 +40,7 @@ int64_t ProcessCpuNs() {
   return int64_t{used.tv_sec} * 1'000'000'000 + used.tv_nsec;
 }
 
-// Told by another thread, and counted.
+// Counts its runs. Another thread posts it.
 class CountingItem final : public MailboxItem {
  public:
   void Run() override { ++runs; }
@@ -56,8 +56,8 @@ std::shared_ptr<Runtime> NewRuntime(bool start_threads, PollingMode mode = Polli
   return *std::move(runtime);
 }
 
-// Who sets an event keeps it alive, since the thread that waits may be gone before Set() has returned: so
-// both have a share.
+// The thread that sets an event and the thread that waits for it share it, because the latter may continue
+// before Set() has returned.
 using SharedEvent = std::shared_ptr<WaitEvent>;
 SharedEvent NewEvent() { return std::make_shared<WaitEvent>(); }
 
@@ -75,8 +75,8 @@ int64_t MonotonicNs() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Waits for a timer that is due after `wait`, which must not run before; the thread that ran it. A timer ends
-// where it lived, on the poller.
+// Waits for a timer that is due after `wait`, and checks that it does not run earlier. Returns the thread
+// that ran it. The timer is destroyed on the poller.
 std::thread::id WaitForTimer(Poller& poller, absl::Duration wait) {
   SharedEvent done = NewEvent();
   auto ran_on = std::make_shared<std::thread::id>();
@@ -86,7 +86,7 @@ std::thread::id WaitForTimer(Poller& poller, absl::Duration wait) {
   });
   auto due_ns = std::make_shared<int64_t>();
   poller.Run([&poller, timer = timer.get(), wait, due_ns] {
-    // Of the poller's clock, which stands still for as long as the thread of a turn is off its core.
+    // Uses the poller's clock, which does not advance while the thread of a turn is preempted.
     *due_ns = After(poller.now_ns(), wait);
     poller.timers().Set(*timer, *due_ns);
   });
@@ -97,7 +97,7 @@ std::thread::id WaitForTimer(Poller& poller, absl::Duration wait) {
   return result;
 }
 
-// Who drives, and how, must not change what the poller promises.
+// The poller keeps its promises with every driver.
 struct Driving {
   std::string name;
   PollingMode mode;
@@ -140,7 +140,7 @@ TEST_P(PollerTest, WhatIsRunFromThePollerRunsAtOnce) {
 TEST_P(PollerTest, TasksOfManyThreadsRunOneAtATimeAndNoneIsLost) {
   constexpr int kThreads = 4, kTasks = 2000;
   int64_t in_task = 0, overlaps = 0,
-          ran = 0;  // Unguarded: ThreadSanitizer says if the poller is not exclusive.
+          ran = 0;  // Not guarded: ThreadSanitizer reports it if two threads are on the poller at once.
   SharedEvent done = NewEvent();
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
@@ -190,7 +190,7 @@ TEST_P(PollerTest, EightThreadsThatWaitAtOnceAllEnd) {
       events.push_back(NewEvent());
       threads.emplace_back([&, event = events.back()] { poller_.WaitFor(*event); });
     }
-    // Set out of order, some at once, by a thread that does not wait itself.
+    // A thread that does not wait itself sets them out of order, some at once.
     for (size_t i : {3, 1, 7, 0, 2, 6, 5, 4}) {
       poller_.Run([event = events[i]] { event->Set(); });
     }
@@ -222,7 +222,7 @@ TEST_P(PollerTest, AnEventCanBeUsedAgainAfterReset) {
     std::thread other([&] { poller_.Run([done] { done->Set(); }); });
     poller_.WaitFor(*done);
     other.join();
-    RunAndWait(poller_, [] {});  // The thread that set it has left Set().
+    RunAndWait(poller_, [] {});  // After this the other thread has left Set().
     done->Reset();
     EXPECT_FALSE(done->is_set());
   }
@@ -248,7 +248,7 @@ TEST_P(PollerTest, ATimerThatAnotherThreadSetsDuringTheSleepIsHonoured) {
   RunAndWait(poller_, [&] { poller_.timers().Cancel(late); });
 }
 
-// ---- Who drives.
+// ---- The driver.
 
 TEST(PollerDrivingTest, AThreadThatWaitsDrivesWhereThereIsNoOther) {
   std::shared_ptr<Runtime> runtime = NewRuntime(/*start_threads=*/false);
@@ -257,14 +257,15 @@ TEST(PollerDrivingTest, AThreadThatWaitsDrivesWhereThereIsNoOther) {
 
 TEST(PollerDrivingTest, AWaitingThreadTakesOverFromTheBackground) {
   std::shared_ptr<Runtime> runtime = NewRuntime(/*start_threads=*/true);
-  // The background may have its turn first, but steps back then.
+  // The background may drive first, but then it leaves the poller to this thread.
   EXPECT_TRUE(Await(
       [&] { return WaitForTimer(runtime->poller(0), absl::Milliseconds(1)) == std::this_thread::get_id(); }));
 }
 
 class BackgroundTest : public ::testing::TestWithParam<int> {};
 
-// With and without a user that expects events without waiting: a peer's ping must be answered in both cases.
+// With and without a user that expects events without waiting: the poller must answer a peer's ping in both
+// cases.
 INSTANTIATE_TEST_SUITE_P(AsyncInterest, BackgroundTest, ::testing::Values(0, 1));
 
 TEST_P(BackgroundTest, ResumesDrivingAfterTheLastWaiterHasLeft) {
@@ -272,7 +273,7 @@ TEST_P(BackgroundTest, ResumesDrivingAfterTheLastWaiterHasLeft) {
   Poller& poller = runtime->poller(0);
   poller.AddAsyncInterest(GetParam());
   for (int round = 0; round < 10; ++round) {
-    // A wait that is long enough for the background to rest meanwhile, and short ones.
+    // One wait is long enough for the background to sleep meanwhile; the others are short.
     for (absl::Duration wait : {absl::Milliseconds(20), absl::ZeroDuration(), absl::ZeroDuration()}) {
       WaitForTimer(poller, wait);
     }
@@ -300,7 +301,7 @@ TEST(PollerDrivingTest, WaitersThatComeAndGoAllEndBesideABackground) {
 
 // ---- Many threads, one poller.
 
-// Opened once; until then others wait for it.
+// Threads wait until it is opened. It is opened once.
 class Gate {
  public:
   void Open() { open_.store(true); }
@@ -313,7 +314,7 @@ class Gate {
   std::atomic<bool> open_{false};
 };
 
-// "R", "S": as `ps` shows them.
+// The state of the thread as `ps` shows it: 'R', 'S'.
 char StateOfThread(pid_t thread) {
   std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
   std::string line;
@@ -322,7 +323,7 @@ char StateOfThread(pid_t thread) {
   return end_of_name == std::string::npos ? '?' : line[end_of_name + 2];
 }
 
-// Under SCHED_FIFO a driver that spins here would keep the holder from its core for ever.
+// Under SCHED_FIFO a spinning driver would keep the holder from its core forever.
 TEST(PollerSharingTest, ADriverSleepsWhileAnotherThreadHoldsThePoller) {
   std::shared_ptr<Runtime> runtime = NewRuntime(/*start_threads=*/false, PollingMode::kSpin);
   Poller& poller = runtime->poller(0);
@@ -348,7 +349,7 @@ TEST(PollerSharingTest, ADriverSleepsWhileAnotherThreadHoldsThePoller) {
   driver.join();
 }
 
-// Notes that it ran, and in which order.
+// Records that it ran, and in which order.
 class OrderedItem final : public MailboxItem {
  public:
   void Run() override {
@@ -360,7 +361,7 @@ class OrderedItem final : public MailboxItem {
   int number;
 };
 
-// While one thread is on the poller, another posts many items.
+// One thread is on the poller while another one posts many items.
 class CrowdedPoller {
  public:
   static constexpr size_t kItems = 10'000;
@@ -383,7 +384,7 @@ class CrowdedPoller {
     holder.join();
   }
 
-  std::vector<int> order;  // On the poller.
+  std::vector<int> order;  // Used only on the poller.
   std::atomic<size_t> ran{0};
 
  private:
@@ -406,7 +407,7 @@ TEST(PollerSharingTest, WhatAPosterLeavesIsRunWithoutFurtherPosts) {
   for (int round = 0; round < 20; ++round) {
     std::shared_ptr<Runtime> runtime = NewRuntime(/*start_threads=*/true);
     Poller& poller = runtime->poller(0);
-    // The background then expects more calls of this thread, and does not drive for a while.
+    // After a wait the background expects more calls of this thread, and does not drive for a while.
     if (round % 2 == 0) WaitForTimer(poller, absl::ZeroDuration());
     CrowdedPoller crowd(poller);
     EXPECT_TRUE(Await([&] { return crowd.ran == CrowdedPoller::kItems; }));
@@ -415,7 +416,7 @@ TEST(PollerSharingTest, WhatAPosterLeavesIsRunWithoutFurtherPosts) {
 
 // ---- Idle.
 
-// Processor time that this process uses while `poller` has nothing to do, of what passes meanwhile.
+// The part of the time that this process uses the processor while `poller` has nothing to do.
 double IdleLoad(Poller& poller, absl::Duration time) {
   const int64_t before_ns = ProcessCpuNs();
   WaitForTimer(poller, time);

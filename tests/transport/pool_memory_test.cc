@@ -1,4 +1,4 @@
-// What becomes of a pool's memory when what it was wanted for has changed, or is over.
+// How a pool reuses and returns memory when the demand changes, or ends.
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -26,7 +26,7 @@ namespace {
 constexpr size_t kKiB = 1 << 10;
 constexpr size_t kMiB = 1 << 20;
 constexpr size_t kSlab = 2 * kMiB;
-// Only what hangs waits so long.
+// Only a test that hangs waits this long.
 constexpr absl::Duration kPatience = absl::Seconds(45);
 
 std::vector<Lease> TakeAll(BufferPool& pool, size_t size_bytes) {
@@ -80,11 +80,11 @@ TEST(PoolMemoryTest, ALargerBufferServesOnlyAtTheLimit) {
   const std::vector<Lease> held = Take(pool, 1, 10 * kMiB);
   EXPECT_EQ(Take(pool, 1, 12 * kMiB)[0].size_bytes(), 16 * kMiB) << "it was unmapped for this";
   EXPECT_EQ(pool.stats().registrations, 2u);
-  // Much larger than that it may not be.
+  // It may not be much larger than that.
   EXPECT_EQ(Take(pool, 1, 4 * kMiB)[0].size_bytes(), 4 * kMiB);
 }
 
-// A buffer that the cache of this thread holds is found by no other thread.
+// Whether the cache of this thread holds the buffer: no other thread can acquire it.
 bool IsCached(BufferPool& pool, const uint8_t* buffer) {
   bool found = false;
   std::thread([&] {
@@ -123,7 +123,7 @@ TEST(PoolMemoryTest, FullerSlabsServeFirst) {
   std::set<uintptr_t> slabs;
   for (const Lease& lease : leases) slabs.insert(slab_of(lease));
   ASSERT_EQ(slabs.size(), 4u);
-  // One slab keeps a lone buffer, the others three quarters and more.
+  // One slab keeps a single buffer, the others three quarters and more.
   const uintptr_t sparse = slab_of(leases[kPerSlab]);
   size_t of_sparse = 0, of_others = 0;
   leases.erase(std::remove_if(leases.begin(), leases.end(),
@@ -150,7 +150,7 @@ TEST(PoolMemoryTest, RegistrationOfALargeBufferDoesNotStopSmallOnes) {
   fabric->AwaitCaller();
   absl::Notification done;
   std::thread others([&] {
-    // Of a slab that is there, of a new one, and what the send path asks.
+    // A buffer of an existing slab, one of a new slab, and the lookup of the send path.
     small.push_back(*pool.Acquire(4 * kKiB));
     small.push_back(*pool.Acquire(64 * kKiB));
     EXPECT_EQ(pool.FindRegion(small[0].data(), 1), small[0].lkey());
@@ -183,7 +183,7 @@ TEST(PoolMemoryTest, IdleMemoryGoesBackToTheSystem) {
   for (size_t size : {kKiB, 64 * kKiB, 20 * kMiB}) Take(pool, 400 * kMiB / size, size);
   EXPECT_TRUE(Eventually([&] { return pool.stats().mapped_bytes <= mapped + mapped / 20; }))
       << pool.stats().mapped_bytes << " of " << mapped;
-  // And again: it does not end with the first burst.
+  // A second burst: the pool unmaps memory after each one.
   Take(pool, 20, 20 * kMiB);
   EXPECT_TRUE(Eventually([&] { return pool.stats().mapped_bytes <= mapped + mapped / 20; }));
 }
@@ -222,7 +222,7 @@ TEST(PoolMemoryTest, APoolThatGoesKeepsOnlyWhatIsLeased) {
   EXPECT_EQ(fabric->registered_bytes(), 0u);
 }
 
-// Returns buffers so that the caches, which keep the last ones, have one of each slab.
+// Returns the buffers in such an order that the caches, which keep the last ones, have one of each slab.
 void ReturnOneOfEachSlabLast(std::vector<Lease> leases) {
   std::vector<Lease> last;
   for (size_t i = 0; i < leases.size(); i += kSlab / (4 * kKiB)) last.push_back(std::move(leases[i]));

@@ -1,4 +1,4 @@
-// How callers that must not wait in the pool get memory, and how errors do when nothing else does.
+// How callers that must not block get memory, and how errors get memory when nothing else does.
 #include <atomic>
 #include <memory>
 #include <string>
@@ -36,7 +36,7 @@ class CountingWaiter final : public MemoryWaiter {
     absl::MutexLock lock(&mutex_);
     return calls_;
   }
-  // False: it was not called so often.
+  // False: it was called less often.
   bool AwaitCalls(int calls) {
     absl::MutexLock lock(&mutex_);
     const absl::Time deadline = absl::Now() + kPatience;
@@ -105,7 +105,7 @@ TEST(PoolWaitingTest, WhatMustBeUnmappedFirstIsUnmappedElsewhere) {
   auto fabric = std::make_shared<GatedFabric>(NewTestFabric(), kSlab);
   BufferPool pool(fabric, {.limit_bytes = 16 * kMiB});
   EXPECT_TRUE(pool.Acquire(16 * kMiB).ok());
-  fabric->Close();  // So that the slab is not there before we look.
+  fabric->Close();  // So that the slab does not exist before the check.
   CountingWaiter waiter;
   Shortage why;
   EXPECT_FALSE(pool.TryAcquire(kKiB, why)) << "a slab would take the unmapping of 16 MiB";
@@ -235,7 +235,8 @@ TEST(PoolWaitingTest, StopAwaitingWaitsForACallUnderWay) {
   returner.join();
 }
 
-// As a poller does: asked, refused, told, asked again. A call that is lost leaves a thread waiting.
+// Like a poller, each thread asks, is refused, is notified, and asks again. After a lost call a thread waits
+// forever.
 TEST(PoolWaitingTest, NoCallIsLostHoweverThreadsRun) {
   BufferPool pool(NewTestFabric(), {.limit_bytes = 8 * kMiB, .idle = absl::Milliseconds(1)});
   std::atomic<int> lost{0};
@@ -250,7 +251,7 @@ TEST(PoolWaitingTest, NoCallIsLostHoweverThreadsRun) {
         Shortage why;
         Lease lease = pool.TryAcquire(size, why);
         while (!lease && lost == 0) {
-          held.clear();  // Nothing is held while it waits, so that each gets what it waits for.
+          held.clear();  // A thread holds nothing while it waits, so that each gets its memory.
           pool.Await(waiter, size);
           lease = pool.TryAcquire(size, why);
           if (lease) break;

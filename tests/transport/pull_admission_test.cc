@@ -1,4 +1,4 @@
-// Which large messages get memory, when more are announced than there is memory for.
+// Which large messages get memory, when peers announce more than there is memory for.
 #include "hawser/transport/pull_admission.h"
 
 #include <memory>
@@ -25,7 +25,7 @@ RuntimeOptions PoolOf(size_t limit_bytes) {
   return options;
 }
 
-// Keepalive is not what these tests are about.
+// Disables keepalive, which these tests do not cover.
 ConnectionOptions From(const std::string& address = "") {
   ConnectionOptions options;
   options.slots = 8;
@@ -34,7 +34,7 @@ ConnectionOptions From(const std::string& address = "") {
   return options;
 }
 
-// A client with large requests under way.
+// A client with large requests in flight.
 class Announcer {
  public:
   explicit Announcer(World& world, const std::string& address = "") : link(world, From(address), From()) {}
@@ -46,7 +46,7 @@ class Announcer {
     }
     link.world.Settle();
   }
-  // As a client that is stopped now.
+  // From now on it behaves like a stopped client.
   void AnswerNoReads() { link.server_counts().hold_reads = true; }
   size_t arrived() const { return link.server.requests.size(); }
   bool is_closed() const { return link.server_observer.closings != 0; }
@@ -68,7 +68,7 @@ Announcers Stopped(World& world, int count) {
   return all;
 }
 
-// How long until `condition` holds.
+// The time until `condition` holds.
 template <typename Condition>
 absl::Duration TimeUntil(World& world, const Condition& condition) {
   const int64_t start_ns = world.clock.NowNs();
@@ -221,7 +221,7 @@ TEST(PullAdmissionTest, AMessageThatFindsNoMemoryBeforeItsDeadlineLeavesTheLine)
   EXPECT_EQ(first.arrived(), 0u);
 }
 
-// ---- Memory that is held for what does not come.
+// ---- Memory that waits for bytes that do not arrive.
 
 class WatchTest : public ::testing::Test {
  protected:

@@ -15,12 +15,13 @@ namespace hawser::transport {
 namespace {
 
 constexpr uint32_t kSlots = 32;
-// What one connection may hold beyond what its exchanges in flight and its control exchanges need.
+// The receives that one connection may hold beyond those for its exchanges in flight and its control
+// exchanges.
 constexpr int64_t kToSpare = 4;
 
 std::shared_ptr<fabric::Fabric> Tcp() { return fabric::CreateTcpFabric(fabric::TcpFabricOptions()); }
 
-// So many requests at once.
+// Sends all calls at once.
 void Burst(World& world, Link& link, std::vector<PendingCall>& calls) {
   world.OnClient([&] {
     for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 64).ok());
@@ -97,9 +98,9 @@ TEST_F(WaitingRingTest, AFreshServerTakesABurstWithFewReceivesAndNoRnr) {
   std::vector<PendingCall> calls(kSlots);
   Burst(world_, link, calls);
   EXPECT_EQ(link.client_observer.closings + link.server_observer.closings, 0);
-  // 2, 4, 8, 16, 32: each doubling takes one turn.
+  // The ring grows to 2, 4, 8, 16 and 32 receives; each doubling takes one turn.
   EXPECT_LE(link.server_counts().receive_posts, 8u);
-  // The pause between two turns costs no system call.
+  // A SEND that waits between two turns costs no system call.
   EXPECT_EQ(counters_.watch_calls, watches);
   EXPECT_GE(link.server_counts().receives_posted, kSlots / 2);
 }
@@ -118,7 +119,8 @@ TEST_F(WaitingRingTest, AnIdleServerHoldsFewReceivesAgain) {
     EXPECT_LE(link.server_counts().receives_posted, 2);
     EXPECT_LE(link.client_counts().receives_posted, 2);
     EXPECT_EQ(link.client_observer.closings + link.server_observer.closings, 0);
-    // Beside the receives only the memory of control messages is leased: pings have proved the last messages.
+    // 1024: the memory of control messages. Pings have completed the last messages, so nothing else is
+    // leased.
     EXPECT_LE(World::LeasedBytes(world_.server), 2u * 4096 + 1024);
     EXPECT_LE(World::LeasedBytes(world_.client), 2u * 4096 + 1024);
   }
@@ -135,7 +137,8 @@ TEST_F(WaitingRingTest, PingsAloneDoNotGrowTheRing) {
   EXPECT_EQ(link.client_observer.closings + link.server_observer.closings, 0);
 }
 
-// Else the answers to READs could wait behind a request for which there is no memory, which READs hold.
+// Otherwise the answers to READs could wait behind a request for which there is no memory, because the READs
+// hold it.
 TEST_F(WaitingRingTest, AServerThatReadsHasAReceiveForEachSlot) {
   Link link(world_, {.slots = kSlots});
   EXPECT_LE(link.server_counts().receives_posted, 2);
@@ -168,7 +171,7 @@ class WaitingRingWithoutMemoryTest : public ::testing::Test {
   static constexpr size_t kReceiveBytes = 4096;
 
   void TakeAll(BufferPool& buffers) { hoard_.Take(buffers, kReceiveBytes); }
-  // As many calls as there are slots, of which the server receives what it has receives for, and no more.
+  // Sends all `calls`, one for each slot. The server receives only those for which it has receives.
   void CallAll(Link& link, std::vector<PendingCall>& calls) {
     TakeAll(world_.server.buffers());
     for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 8).ok());
@@ -196,7 +199,7 @@ TEST_F(WaitingRingWithoutMemoryTest, RequestsWaitForMemoryWithoutRnr) {
   EXPECT_EQ(link.client_observer.closings + link.server_observer.closings, 0);
 }
 
-// Else neither side could go on: a request holds the memory that the next one waits for.
+// Otherwise both sides would wait forever: a request holds the memory that the next one waits for.
 TEST_F(WaitingRingWithoutMemoryTest, AServerAnswersWithoutAReceive) {
   Link link(world_, {.slots = 4});
   OutgoingMessagePtr answer = NewMessage(world_.server.messages(), 8);
@@ -208,7 +211,7 @@ TEST_F(WaitingRingWithoutMemoryTest, AServerAnswersWithoutAReceive) {
   EXPECT_TRUE(calls[0].response.ok()) << calls[0].status();
 }
 
-// What a large request needs first are receives: a READ must not be held back for want of them.
+// A large request needs receives first. Its READs must not wait for them.
 TEST_F(WaitingRingWithoutMemoryTest, ALargeRequestWaitsForMemoryAndItsConnectionStays) {
   Link link(world_, {.slots = 32});
   absl::StatusOr<Lease> large = world_.server.buffers().Acquire(kMiB);
@@ -236,7 +239,7 @@ TEST_F(WaitingRingWithoutMemoryTest, ALargeResponseIsSentWithoutMemoryForReceive
   EXPECT_TRUE(call.response.ok()) << call.status();
 }
 
-// The response that is READ holds the last of the memory.
+// The response that the client READs holds the last memory.
 TEST_F(WaitingRingWithoutMemoryTest, AClientThatReadsSendsSmallRequestsWithoutMemoryForReceives) {
   Link link(world_, {.slots = 8});
   PendingCall large, small;

@@ -117,7 +117,7 @@ TEST(ReentrancyTest, AnObserverMayDestroyItselfAndDialAnewInOnClosed) {
 TEST(ReentrancyTest, AServerMayRespondCloseOrDrainFromInsideOnRequest) {
   for (int what = 0; what < 3; ++what) {
     World world;
-    world.client.fabric->OfferNoCredits();  // All requests are sent before the first one is answered.
+    world.client.fabric->OfferNoCredits();  // The client sends all requests before the first answer.
     Link link(world);
     link.server.answer = [&](RecordingServer::Request request) {
       if (what == 0) link.server_end->Close();
@@ -160,7 +160,7 @@ TEST(ReentrancyTest, TheSameRequestAnsweredTwiceIsAnsweredOnce) {
   ASSERT_TRUE(world.RunUntil([&] { return first.done(); }));
   ASSERT_TRUE(link.Send(second, 8).ok());
   ASSERT_TRUE(world.RunUntil([&] { return link.server.requests.size() == 2; }));
-  link.RespondEmpty(link.server.requests[0].id);  // Of the earlier exchange of the slot.
+  link.RespondEmpty(link.server.requests[0].id);  // This answers the slot's earlier exchange.
   world.Settle();
   EXPECT_FALSE(second.done());
   EXPECT_FALSE(link.closed());

@@ -1,4 +1,4 @@
-// Peers that announce large messages and do not answer the READs of them, beside peers that do.
+// Peers that announce large messages and do not answer READs, beside peers that do.
 #include <memory>
 #include <vector>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kStalled = 3;
 
-// Clients whose large requests are being READ, and that answer no READ of them; and one honest client.
+// Clients that do not answer the READs of their large requests, and one honest client.
 class StalledReadsTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -29,11 +29,10 @@ class StalledReadsTest : public ::testing::Test {
     world_.Settle();
   }
 
-  // A connection with READs that stand still is given up after some time, which is not what these tests are
-  // about.
+  // Disables the timeout for READs without progress, which these tests do not cover.
   static ConnectionOptions Patient() { return {.keepalive_interval = absl::InfiniteDuration()}; }
 
-  // All that it has to show to be trusted with its share.
+  // One large request gives the connection its share of the read budget.
   void PutOnce(Link& link) {
     PendingCall call;
     ASSERT_TRUE(link.Send(call, 16 * kMiB).ok());
@@ -45,7 +44,7 @@ class StalledReadsTest : public ::testing::Test {
 
   uint64_t taken_bytes() { return world_.server.poller().read_budget().taken_bytes(); }
 
-  // Sends a large request; returns after how much time it was there.
+  // Sends a large request; returns the time until it has arrived.
   absl::Duration PutOnHonest() {
     const size_t before = honest_->server.requests.size();
     const int64_t start_ns = world_.clock.NowNs();
@@ -65,7 +64,7 @@ class StalledReadsTest : public ::testing::Test {
   }
 
   World world_;
-  uint64_t reads_before_ = 0;  // Of the first stalled connection, while it still moved.
+  uint64_t reads_before_ = 0;  // READs of the first stalled connection before it stalled.
   std::unique_ptr<Link> honest_;
   std::vector<std::unique_ptr<Link>> stalled_;
   std::vector<std::unique_ptr<PendingCall>> calls_;
@@ -110,7 +109,7 @@ TEST_F(StalledReadsTest, AStalledPeerHasOneReadAtATimeUntilItMoves) {
   PutOnHonest();
   SpyFabric::Counts& counts = stalled_[0]->server_counts();
   const uint64_t posted = counts.reads;
-  LetThrough(posted - reads_before_);  // One late, the others at once after it.
+  LetThrough(posted - reads_before_);  // One READ is late, the others complete at once after it.
   EXPECT_GT(counts.reads, posted);
   world_.Pass(absl::Seconds(1), absl::Milliseconds(100));
   PutOnHonest();

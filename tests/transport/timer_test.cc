@@ -105,7 +105,7 @@ TEST(TimerTest, AThousandRandomStepsMatchAModel) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     std::mt19937 random(seed);
     Timers timers;
-    std::multimap<int64_t, int> model;  // By time.
+    std::multimap<int64_t, int> model;  // The key is the time.
     std::vector<int64_t> set_for(50, kNever);
     std::vector<std::unique_ptr<Timer>> all;
     std::vector<int> ran;

@@ -1,4 +1,4 @@
-// What a turn of a poller keeps waiting, and how long, when handlers are slow.
+// How long a turn of a poller delays other work when handlers are slow.
 #include <deque>
 #include <memory>
 #include <utility>
@@ -30,7 +30,7 @@ class SlowHandlersTest : public ::testing::Test {
     }
   }
 
-  // As many as there are slots.
+  // Sends a request in each slot.
   void SendAll() {
     for (auto& link : links_) {
       while (link->client_end->CanSend()) ASSERT_TRUE(link->Send(calls_.emplace_back(), 8).ok());
@@ -42,7 +42,7 @@ class SlowHandlersTest : public ::testing::Test {
     for (auto& link : links_) sends += link->server_counts().sends;
     return sends;
   }
-  // Handlers that one turn of the server ran.
+  // Runs one turn of the server. Returns the number of handlers that it ran.
   int HandledInATurn() {
     const int before = handled_;
     world_.server.poller().PollOnce();
@@ -73,7 +73,7 @@ TEST_F(SlowHandlersTest, TurnsAreLongAgainWhenHandlersAreFast) {
   for (auto& link : links_) link->EchoAll();
   const uint64_t before = Answered();
   world_.server.poller().PollOnce();
-  EXPECT_GE(Answered() - before, 48u);  // A poll of the spy has 64 at most.
+  EXPECT_GE(Answered() - before, 48u);  // A poll of the spy returns at most 64.
   ASSERT_TRUE(world_.RunUntil([&] { return calls_.back().done(); }));
 }
 

@@ -1,5 +1,5 @@
-// What calls cost a device in steady state, counted below verbs_fabric: at the functions of libibverbs. Over
-// RDMA only.
+// The cost of calls for a device in steady state, counted below verbs_fabric, at the functions of libibverbs.
+// Over RDMA only.
 
 #include <infiniband/verbs.h>
 
@@ -18,7 +18,7 @@
 namespace hawser::transport {
 namespace {
 
-// Of one ibv_qp.
+// The work requests of one ibv_qp.
 struct Posted {
   std::map<ibv_wr_opcode, uint64_t> sends;
   uint64_t signaled = 0;
@@ -31,7 +31,7 @@ struct Posted {
   }
 };
 
-// Counts what the process asks of its devices while it lives. One at a time, in one thread.
+// Counts the work requests that the process posts while this object exists. One at a time, in one thread.
 class CountingVerbs {
  public:
   CountingVerbs() {
@@ -56,7 +56,7 @@ class CountingVerbs {
   ~CountingVerbs() { here_ = nullptr; }
 
   std::shared_ptr<fabric::Fabric> NewFabric() {
-    // As on a NIC, which rxe is not.
+    // Memory windows as on a NIC; rxe is not one.
     return fabric::NewVerbsFabric({.memory_windows = true, .library = &library_}).value();
   }
 
@@ -94,8 +94,8 @@ class CountingVerbs {
 
 CountingVerbs* CountingVerbs::here_ = nullptr;
 
-// The device of the tests. It is closed at once: while it is open, a fabric with a library of its own would
-// use it as it is.
+// The device of the tests. It is closed at once, because a fabric with a library of its own would use the
+// device as it was opened.
 struct DeviceKind {
   DeviceKind() {
     const char* const name = std::getenv("HAWSER_RDMA_DEVICE");
@@ -154,7 +154,7 @@ TEST_F(VerbsCallsTest, ALargeCallRegistersNothing) {
   EXPECT_EQ(verbs_.registrations, 0u);
   ASSERT_EQ(verbs_.posted.size(), 2u);
   for (const auto& [qp, posted] : verbs_.posted) {
-    EXPECT_LE(posted.receives, 16u);  // In chains: some may be for the calls that follow.
+    EXPECT_LE(posted.receives, 16u);  // Posted in chains. Some may be for later calls.
     EXPECT_EQ(posted.sends.at(IBV_WR_SEND), 8u);
     EXPECT_EQ(posted.sends.at(IBV_WR_RDMA_READ), 8 * kBytes / kReadChunkBytes);
     EXPECT_EQ(posted.sends.at(IBV_WR_BIND_MW), 8u);

@@ -1,4 +1,4 @@
-// A peer that breaks the protocol is counted by reason, stands in the log, and hears why it was sent away.
+// If a peer breaks the protocol, this side counts the violation, logs it, and tells the peer the reason.
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,7 +21,8 @@ class ViolationTest : public HostileTest {
     return all;
   }
 
-  // The victim has closed the connection for that, and the peer has heard it.
+  // Expects that the victim has closed the connection for that reason, and that the peer has received the
+  // reason.
   void ExpectViolation(Violation violation, const std::string& what) {
     ASSERT_TRUE(world.RunUntil([&] { return observer.closings == 1; })) << "it goes on";
     EXPECT_THAT(Text(*observer.closed), HasSubstr(what));
@@ -29,7 +30,7 @@ class ViolationTest : public HostileTest {
     EXPECT_EQ(CountAll(), 1u);
     ASSERT_TRUE(world.RunUntil([&] { return peer.ended(); }));
   }
-  // Over other fabrics it is disconnected, and no more.
+  // Over other fabrics the peer does not receive the reason.
   void ExpectHeard(const std::string& what) {
     if (TestScheme() != "tcp") return;
     ASSERT_TRUE(world.RunUntil([&] { return !peer.why().ok(); }));
@@ -37,7 +38,7 @@ class ViolationTest : public HostileTest {
   }
 };
 
-// First of this file: the log takes three lines of one address.
+// The first test of this file, because the log takes three lines of one address.
 TEST_F(ViolationTest, ALineOnStderrNamesThePeerTheReasonAndWhatItDid) {
   AttackServer();
   ::testing::internal::CaptureStderr();
@@ -99,7 +100,7 @@ TEST_F(ViolationTest, ATableThatOffersWhatIsNotGranted) {
   ExpectViolation(Violation::kMemoryAccess, "a READ of 4096 bytes");
 }
 
-// What ends the calls says why.
+// The error of the calls names the reason.
 TEST_F(ViolationTest, AServerThatBreaksTheProtocolIsNotCounted) {
   AttackClient();
   peer.Send(RawResponse(0, 1).Encode());
@@ -110,7 +111,7 @@ TEST_F(ViolationTest, AServerThatBreaksTheProtocolIsNotCounted) {
   ExpectHeard("which is not waiting for an answer");
 }
 
-// Told why, a connection that does not read what it is told does not hold up the end.
+// A peer that does not read the reason does not delay the end of its connection.
 TEST_F(ViolationTest, APeerThatReadsNothingHoldsNothingUp) {
   AttackServer();
   peer.StopReceiving();

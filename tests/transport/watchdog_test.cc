@@ -1,4 +1,4 @@
-// What holds a poller for long is told in the log.
+// The log names code that holds a poller for long.
 
 #include "hawser/transport/watchdog.h"
 

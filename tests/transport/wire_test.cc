@@ -17,15 +17,15 @@ using ::testing::HasSubstr;
 
 using Bytes = std::vector<uint8_t>;
 
-// Parse() wants its bytes aligned to 8, as every received buffer is.
+// Parse() needs its bytes aligned to 8, as every received buffer is.
 absl::StatusOr<ParsedMessage> ParseBytes(const Bytes& bytes) {
-  static std::vector<uint64_t> aligned;  // Outlives what points into it, until the next call.
+  static std::vector<uint64_t> aligned;  // The result points into it, until the next call.
   aligned.assign(bytes.size() / 8 + 1, 0);
   if (!bytes.empty()) memcpy(aligned.data(), bytes.data(), bytes.size());
   ParsedMessage message;
   const auto* const data = reinterpret_cast<const uint8_t*>(aligned.data());
   absl::Status status = Parse(data, bytes.size(), message);
-  // The short way takes nothing that the long one refuses, and all that is usual.
+  // ParseSmall() accepts nothing that Parse() refuses, and it accepts all usual messages.
   ParsedMessage small;
   const bool is_small = ParseSmall(data, bytes.size(), small);
   const bool is_usual = status.ok() && message.header.kind <= Kind::kResponse &&
@@ -80,7 +80,7 @@ Parts RequestOf(std::vector<TableEntry> table, size_t inline_bytes) {
   return parts;
 }
 
-// The example of rpc/PROTOCOL.md: a request in slot 3, whose seventh exchange it is, with 5 ms left, an
+// The example of rpc/PROTOCOL.md: a request in slot 3, the seventh exchange of that slot, with 5 ms left, an
 // envelope of 16 bytes and one inline segment of 24.
 const Bytes kExample = {
     0x01, 0x02, 0x03, 0x00, 0x07, 0x00, 0x00, 0x00, 0x88, 0x13, 0x00, 0x00,
@@ -166,7 +166,7 @@ TEST(WireTest, InlineAndRemoteSegmentsMayMixAndAreCountedApart) {
   EXPECT_EQ(message->remote_bytes, 2 * uint64_t{0xfffffff8}) << "more than 32 bits";
 }
 
-// ---- What is refused. Each names the values that are wrong.
+// ---- Refused messages. Each error names the values that are wrong.
 
 TEST(WireTest, WhatIsShorterThanAHeaderIsRefused) {
   for (size_t length = 0; length < kHeaderBytes; ++length) {

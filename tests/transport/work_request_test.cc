@@ -1,4 +1,4 @@
-// What connections post: how it is signaled and chained, and how much of it there is at once.
+// The work requests that connections post: how they are signaled and chained, and how many are outstanding.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -68,8 +68,8 @@ TEST(WorkRequestTest, APostedReceiveWaitsForEverythingThatThePeerMaySend) {
     ASSERT_TRUE(link.Send(*calls.back(), i % 10 == 0 ? kMiB : 64).ok());
   }
   ASSERT_TRUE(world.RunUntil([&] { return calls.back()->done(); }));
-  // When all eight have come in one turn, the server's receives for control and the spare are left, and of
-  // the client's at least the one for a control request.
+  // When all eight arrive in one turn, the server still has its receives for control and the spare one, and
+  // the client has at least the one for a control request.
   EXPECT_GE(link.server_counts().receives_posted_min, 3);
   EXPECT_GE(link.client_counts().receives_posted_min, 1);
   world.Settle();
@@ -107,8 +107,8 @@ TEST(WorkRequestTest, LargeMessagesOfTwoConnectionsShareTheBudget) {
   EXPECT_TRUE(one.server.requests.empty()) << "the second waited for all of the first";
 }
 
-// A SEND may overtake the READ that was posted before it. At the SEND the peer revokes what it granted, which
-// would fail the READ.
+// A SEND may overtake the READ that was posted before it. When the peer receives the SEND, it revokes its
+// grant, which would fail the READ.
 TEST(WorkRequestTest, SendThatFollowsFromAReadWaitsForItsCompletion) {
   World world;
   Link link(world);
@@ -167,7 +167,7 @@ TEST(WorkRequestTest, APeerWhoseNicAcknowledgesNothingIsSentNoMoreThanTheSendQue
   }
   EXPECT_LT(sent, 40);
   EXPECT_EQ(link.client_counts().sends, link.client_end->send_depth());
-  // What still waits when it acknowledges again, goes on.
+  // When the peer acknowledges again, the waiting messages continue.
   world.client.fabric->KeepBackSendCompletions(false);
   ASSERT_TRUE(world.RunUntil([&] { return link.client_end->exchanges_in_flight() == 0; }));
   PendingCall after;
