@@ -1,4 +1,4 @@
-// Handlers that go on after their callers have stopped waiting.
+// Handlers that still run after their callers have stopped waiting.
 
 #include <algorithm>
 #include <memory>
@@ -31,7 +31,7 @@ const ChannelOptions kTwoSlots = {.connection = {.slots = 2}};
 TEST(AbandonedTest, ACallWhoseDeadlineHasPassedLeavesItsSlot) {
   HoldingServer holding;
   const auto channel = holding.server.Connect(kTwoSlots);
-  // A busy machine may not come to send one of them in time.
+  // A busy machine may fail to send one of them in time.
   int sent = 0;
   ASSERT_TRUE(Eventually([&] {
     const absl::Status status = SendAct(channel, 1, {.timeout = absl::Milliseconds(10)}).Wait().status();
@@ -111,7 +111,7 @@ TEST(AbandonedTest, TheHandlerMayReadItsLargeRequestUntilItAnswers) {
   auto [deferred, request] = calls.Take();
   pending.Cancel();
   EXPECT_FALSE(pending.Wait().ok());
-  // Its memory is not used for those that come in its slot.
+  // Later requests in its slot do not reuse its memory.
   for (int i = 0; i < 40; ++i) {
     auto next = probe::ProbeStub(channel).Echo();
     std::fill_n(next.request().initData(kBytes).begin(), kBytes, 0x11);
@@ -154,8 +154,8 @@ struct SmallServer {
   }
   DeferredCall Take() { return holding.calls.Take(); }
 
-  // The server finds no memory for a call, and says so 50 ms before its deadline. On a busy machine the
-  // deadline may come first.
+  // Expects that the server finds no memory for a call, and reports it 50 ms before the deadline. On a busy
+  // machine the deadline may expire first.
   void ExpectNoMemory(const std::shared_ptr<Channel>& channel) {
     EXPECT_TRUE(Eventually([&] {
       const absl::Status status = Send(channel, absl::Seconds(1)).Wait().status();

@@ -1,4 +1,4 @@
-// Which connections a server takes.
+// Which connections a server admits.
 
 #include "hawser/rpc/internal/admission.h"
 

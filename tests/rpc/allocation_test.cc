@@ -1,4 +1,4 @@
-// A call in steady state takes nothing from the heap, at either side.
+// A call in steady state allocates nothing on the heap, on either side.
 
 #include <algorithm>
 
@@ -8,11 +8,12 @@
 namespace hawser {
 namespace {
 
-// Over RDMA fewer: that is mostly an emulated machine.
+// Fewer over RDMA, because that is mostly an emulated machine.
 const int kCalls = TestScheme() == "tcp" ? 1000 : 200;
 
-// Of all threads: client, server and pollers. What is kept for reuse grows until it has met the worst of the
-// moments that chance brings, so several rounds are run; 0 if there was one that took nothing.
+// The allocations of all threads: client, server and pollers. Caches grow until they have met the worst case,
+// which depends on chance. So it runs several rounds, and returns the smallest result: 0 if one round
+// allocated nothing.
 uint64_t AllocationsOf(const std::function<void()>& round) {
   uint64_t least = UINT64_MAX;
   for (int i = 0; i < 20 && least > 0; ++i) {

@@ -30,7 +30,7 @@ SocketAddress Address(absl::string_view host, uint16_t port) {
   return address;
 }
 
-// A port where connections are made, and nothing is answered.
+// A port that accepts connections and never answers.
 class SilentPeer {
  public:
   explicit SilentPeer(absl::string_view host = "127.0.0.1") {
@@ -46,7 +46,7 @@ class SilentPeer {
 
   const SocketAddress& address() const { return address_; }
 
-  // Connections that were ever made.
+  // The number of connections made so far.
   size_t tries() {
     while (true) {
       UniqueFd peer(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -58,7 +58,7 @@ class SilentPeer {
   bool WaitForTries(size_t count) {
     return Eventually([&] { return tries() >= count; }) && tries() == count;
   }
-  // And that the other side has not closed.
+  // The number of those that the other side has not closed.
   size_t open() {
     tries();
     size_t count = 0;
@@ -78,7 +78,7 @@ class SilentPeer {
   std::vector<UniqueFd> peers_;
 };
 
-// A port that refuses.
+// A port that refuses connections.
 SocketAddress ClosedPort(absl::string_view host) { return SilentPeer(host).address(); }
 
 class AttemptTest : public testing::Test, Attempt::Owner, Link::Observer {
@@ -94,17 +94,17 @@ class AttemptTest : public testing::Test, Attempt::Owner, Link::Observer {
     EXPECT_TRUE(Eventually([&] { return Turn(), links_.empty(); }));
   }
 
-  // Tries the addresses that "kv1" is said to have. Returns once they are known and the first is tried.
+  // Tries `addresses`, to which "kv1" resolves. Returns when they are known and the first one is being tried.
   void Start(const std::vector<SocketAddress>& addresses) {
     addresses_ = addresses;
     Attempt::Owner& owner = *this;
     attempt_ = std::make_shared<Attempt>(runtime_, poller_, uri_, options_, nullptr, owner, *resolver_);
     poller_.Run([&] { attempt_->Start(); });
-    resolver_.reset();  // Its thread has left the poller when it is gone.
+    resolver_.reset();  // The destructor waits until its thread has left the poller.
     EXPECT_TRUE(Eventually([&] { return Turn(), poller_.connection_count() + buried_ > 0 || ended(); }));
   }
   void Turn() { poller_.PollOnce(); }
-  // Lets time pass, and what is due happen.
+  // Lets time pass, and runs what is due.
   void Pass(absl::Duration time) {
     clock_.Advance(time);
     for (int turn = 0; turn < 10; ++turn) Turn();
@@ -146,7 +146,7 @@ class AttemptTest : public testing::Test, Attempt::Owner, Link::Observer {
   std::vector<SocketAddress> addresses_;
   std::optional<Resolver> resolver_{[this](const transport::Uri&) { return addresses_; }};
   std::shared_ptr<Attempt> attempt_;
-  std::unique_ptr<Link> link_;  // The one that is up.
+  std::unique_ptr<Link> link_;  // The established link.
   std::list<std::unique_ptr<Link>> links_;
   size_t buried_ = 0;
   int failed_ = 0;

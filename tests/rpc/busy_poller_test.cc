@@ -1,4 +1,4 @@
-// A handler or callback that holds its poller for long: the peer is told so, and nothing is run twice.
+// A handler or callback holds its poller for long. The peer is told so, and nothing runs twice.
 
 #include <memory>
 #include <string>
@@ -24,7 +24,7 @@ std::shared_ptr<transport::Runtime> NewRuntime() {
   return *transport::Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/true);
 }
 
-// Pings soon; a machine that is busy with other tests still answers in time.
+// Pings soon, but late enough that a machine that is busy with other tests answers in time.
 const transport::ConnectionOptions kPingsSoon = {.keepalive_interval = absl::Milliseconds(100),
                                                  .keepalive_timeout = absl::Seconds(2)};
 
@@ -49,7 +49,7 @@ class BusyPollerTest : public ::testing::Test {
   TestServer server_{{.pollers = 2}};
 };
 
-// What the server answers to a probe of `session`.
+// The server's answer to a probe of `session`.
 absl::Status Probe(const SocketAddress& address, const transport::SessionToken& session) {
   struct Owner final : internal::SessionProbe::Owner {
     void OnProbeAnswer(const absl::Status& answer) override { answers.Put(answer); }
@@ -75,8 +75,8 @@ class NoListener final : public probe::ListenerService {
 
 class BusyServerTest : public BusyPollerTest, public ::testing::WithParamInterface<bool> {};
 
-// The cable sees the questions that the client asks, each on a connection of its own: after two of them in a
-// row the silence is longer than any that a dead peer is granted.
+// The client sends each probe on a connection of its own, which the cable counts. After two probes in a row
+// the silence is longer than the time in which a dead peer is detected.
 TEST_P(BusyServerTest, ACallRunsOnceHoweverLongItsHandlerHolds) {
   NoListener listener;
   Cable cable(server_.uri);
@@ -96,7 +96,7 @@ TEST_P(BusyServerTest, ACallRunsOnceHoweverLongItsHandlerHolds) {
 INSTANTIATE_TEST_SUITE_P(OfferingServices, BusyServerTest, ::testing::Bool());
 
 TEST_F(BusyPollerTest, AServerThatIsHeldRightAfterACancelIsAskedFirst) {
-  // The cancel waits for its answer long before the first ping would.
+  // The client waits for the answer to the cancellation long before the first ping.
   const transport::ConnectionOptions pings_late = {.keepalive_interval = absl::Seconds(5),
                                                    .keepalive_timeout = absl::Seconds(2)};
   Cable cable(server_.uri);

@@ -14,7 +14,8 @@
 
 namespace hawser {
 
-// The rdma_cm_ids that connect, seen below the fabric. It stays: a fabric may outlive the test.
+// The rdma_cm_ids that connect, observed below the fabric. Never destroyed, because a fabric may outlive the
+// test.
 class Cable::Ends {
  public:
   static Ends& Get() {
@@ -59,7 +60,7 @@ class Cable::Ends {
       }
       return ends.real_->rdma_destroy_id(id);
     };
-    // rdma_disconnect() looks at it.
+    // rdma_disconnect() uses it.
     library_.ibv_destroy_qp = [](ibv_qp* qp) {
       Ends& ends = Get();
       std::lock_guard<std::mutex> lock(ends.mutex_);
@@ -77,8 +78,8 @@ class Cable::Ends {
 
 struct Cable::Parts {
   std::string uri;
-  std::unique_ptr<Proxy> proxy;                 // Over TCP,
-  std::shared_ptr<transport::Runtime> runtime;  // over RDMA.
+  std::unique_ptr<Proxy> proxy;                 // Set over TCP.
+  std::shared_ptr<transport::Runtime> runtime;  // Set over RDMA.
   int connections_before = 0;
 
   ChannelOptions Through(ChannelOptions options) const {

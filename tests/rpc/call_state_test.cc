@@ -10,10 +10,9 @@
 namespace hawser::internal {
 namespace {
 
-// ---- Handover: the caller's events, in their order, and the result in between, wherever it comes.
+// ---- Handover: the caller's events in their order, with the result at any point between them.
 
-// Goes on from `state` in every order that is possible, and counts how often the result was handed over in
-// each.
+// Runs the events in every possible order, and counts how often the result is handed over in each order.
 class Handovers {
  public:
   using State = Handover::State;
@@ -23,7 +22,7 @@ class Handovers {
     Go(State::kNeither, 0, false, 0, 0, "");
   }
 
-  // In each order.
+  // The count of each order.
   std::vector<int> counts;
 
  private:
@@ -66,7 +65,7 @@ TEST(HandoverTest, ACallbackGetsTheResultOnce) {
 
 TEST(HandoverTest, AnUnhookedCallbackDoesNotRunAfterwards) {
   const Handovers all({Handover::Event::kHook, Handover::Event::kUnhook});
-  // Unhooked before the result; after it; before a late callback; after that.
+  // Unhook before the result, after the result, before a late callback, and after a late callback.
   EXPECT_EQ(all.counts, std::vector<int>({0, 1, 0, 1}));
 }
 
@@ -80,7 +79,7 @@ TEST(HandoverTest, AResultThatComesAfterTheCallerGaveUpIsDropped) {
 using State = CallStage::State;
 using Event = CallStage::Event;
 
-// The states in which `event` is possible, and what each leads to.
+// The states in which `event` is possible, and the state to which each leads.
 std::vector<std::pair<State, State>> Of(Event event) {
   std::vector<std::pair<State, State>> cells;
   for (int state = 0; state < static_cast<int>(State::kImpossible); ++state) {

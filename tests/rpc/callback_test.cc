@@ -1,5 +1,5 @@
-// Where the application's callbacks run: in turns of the thread that drives, never inside a call that the
-// application makes, whose caller may hold a lock that the callback takes.
+// Where the application's callbacks run: in turns of the driver, never inside a call that the application
+// makes, because its caller may hold a lock that the callback takes.
 
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ using Act = absl::StatusOr<Reply<probe::Probe::ActResults>>;
 
 class CallbackTest : public testing::Test {
  protected:
-  // A call whose result is there: a later one of the same connection has been answered.
+  // A call whose result has arrived, because a later call of the same connection has ended.
   PendingCall<probe::Probe::ActResults> AnsweredCall() {
     auto call = SendAct(channel_, 1);
     EXPECT_TRUE(SendAct(channel_, 2).Wait().ok());
@@ -51,7 +51,7 @@ TEST_F(CallbackTest, ThenInACallbackRunsNoOtherCallback) {
   EXPECT_FALSE(ran_inside);
 }
 
-// It leaves the poller last, and runs what other threads have posted meanwhile.
+// The thread that leaves the poller last runs what other threads have posted meanwhile.
 TEST_F(CallbackTest, AThreadThatPostsRunsNoCallbackOfOthers) {
   auto call = AnsweredCall();
   Box<bool> held, release;
@@ -113,7 +113,7 @@ TEST_F(CallbackTest, OnClosedRunsSoonThoughTheChannelHasEndedLongAgo) {
 
 class ServerCallbackTest : public testing::Test {
  protected:
-  // The deferred call of a client that has sent it.
+  // Sends a call, and returns it as the server's handler has deferred it.
   DeferredCall TakeNext() {
     const int before = server_->probe.runs;
     server_->probe.on_act = server_->held.Handler();
@@ -122,7 +122,7 @@ class ServerCallbackTest : public testing::Test {
     return server_->held.Take();
   }
 
-  // The server waits for its end, which another thread has to drive.
+  // The server waits for the end of the connection, which another thread must drive.
   ~ServerCallbackTest() override {
     channel_->Close();
     std::atomic<bool> ended{false};
@@ -190,7 +190,7 @@ struct Side {
     options.runtime = runtime;
     options.on_state_change = [this](ChannelState state, const absl::Status&) { on_state_change(state); };
     channel = server.Connect(std::move(options));
-    EXPECT_TRUE(Eventually([&] { return told_ready.load(); }));  // Before the test says what to do.
+    EXPECT_TRUE(Eventually([&] { return told_ready.load(); }));  // Before the test replaces the callback.
   }
 };
 
@@ -245,7 +245,7 @@ TEST(ChannelEndTest, AStateChangeMayDestroyItsOwnChannel) {
   EXPECT_TRUE(done.Take());
 }
 
-// "R", "S": as `ps` shows them.
+// The state of the thread as `ps` shows it: 'R', 'S'.
 char StateOfThread(pid_t thread) {
   std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
   std::string line;

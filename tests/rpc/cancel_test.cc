@@ -1,4 +1,4 @@
-// A caller that gives up gets one result, and its handler is notified.
+// A caller that cancels its call gets one result, and the handler is notified.
 
 #include <thread>
 #include <vector>
@@ -131,7 +131,7 @@ TEST(CancelTest, TheCallbackDoesNotRunInsideCancel) {
     call.Cancel();
   }
   EXPECT_THAT(result.Take(), HasCode(absl::StatusCode::kCancelled));
-  absl::MutexLock lock(&mutex);  // The callback is done with it.
+  absl::MutexLock lock(&mutex);  // Waits until the callback has released it.
 }
 
 TEST(CancelTest, WhateverRacesThereIsExactlyOneResult) {

@@ -12,7 +12,7 @@ constexpr ChannelState kStates[] = {ChannelState::kConnecting, ChannelState::kRe
 constexpr ChannelEvent kEvents[] = {ChannelEvent::kConnected, ChannelEvent::kAttemptFailed,
                                     ChannelEvent::kLost, ChannelEvent::kRetry, ChannelEvent::kClose};
 
-// What each cell should be, said once more by rules instead of by a table.
+// The same transitions, written as rules instead of a table.
 std::optional<ChannelState> ByRules(ChannelState state, ChannelEvent event) {
   if (state == ChannelState::kClosed || event == ChannelEvent::kClose) return ChannelState::kClosed;
   const bool attempt_is_under_way = state == ChannelState::kConnecting;

@@ -43,7 +43,7 @@ Coroutine Await(PendingAct call, bool& resumed) {
 
 class CoroutineTest : public testing::Test {
  protected:
-  // Every turn that there is to do for what was sent so far.
+  // Returns when both sides have handled everything that was sent so far.
   void Settle() {
     auto echo = probe::ProbeStub(channel_).Echo();
     echo.request().initData(8);
@@ -72,7 +72,7 @@ TEST_F(CoroutineTest, DestroyedWhileItsCallIsPendingItCancelsAndIsNotResumed) {
 
 TEST_F(CoroutineTest, DestroyedBeforeItsResultIsHandedOverItIsNotResumed) {
   auto call = SendAct(channel_, 1);
-  ASSERT_TRUE(SendAct(channel_, 2).Wait().ok());  // So the result of the first is there, too.
+  ASSERT_TRUE(SendAct(channel_, 2).Wait().ok());  // So the result of the first has arrived, too.
   bool resumed = false;
   Coroutine waiting = Await(std::move(call), resumed);
   EXPECT_FALSE(resumed);

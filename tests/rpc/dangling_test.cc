@@ -1,5 +1,5 @@
-// Readers that outlive what they read from are found: the compiler refuses them, AddressSanitizer reports
-// them, and in a debug build they see no byte of a message.
+// Readers that outlive their message are detected: the compiler refuses them, AddressSanitizer reports them,
+// and in a debug build they read no byte of a message.
 
 #include <string.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 using EchoReply = Reply<probe::Probe::EchoResults>;
 
-// A Reader of a Reply that ends with the expression would dangle.
+// Whether getData() compiles. On a temporary Reply its Reader would dangle.
 template <typename T>
 concept Readable = requires(T reply) {
   std::forward<T>(reply)->getData();
@@ -46,7 +46,7 @@ struct Leaky {
     built = call.request().initData(sizeof(kContent));
     memcpy(built.begin(), kContent, sizeof(kContent));
     EXPECT_THAT(call.Send().Wait().status(), HasCode(absl::StatusCode::kOk));
-    // The messages end on the pollers, a little later than the call.
+    // The pollers destroy the messages a little later than the call ends.
     server.server.Shutdown(absl::InfinitePast()).IgnoreError();
     channel->Close();
     EXPECT_TRUE(Eventually([&] {
@@ -78,7 +78,7 @@ class DanglingDeathTest : public ::testing::Test {
  protected:
   DanglingDeathTest() {
     if (!transport::kPoisonsRetiredMemory) skip = true;
-    GTEST_FLAG_SET(death_test_style, "threadsafe");  // There are threads.
+    GTEST_FLAG_SET(death_test_style, "threadsafe");  // The process has threads.
   }
   bool skip = false;
 };

@@ -78,7 +78,7 @@ TEST(DeadlineTest, WithoutOneTheChannelsDefaultCounts) {
   EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
 }
 
-// The clock stands still but for the callback, so the call must not expire.
+// Only the callback moves the clock, so the call must not expire.
 TEST(DeadlineTest, ATimeoutCountsFromSendNotFromTheStartOfTheTurn) {
   TestServer server;
   transport::TestClock clock;
@@ -98,7 +98,7 @@ TEST(DeadlineTest, ATimeoutCountsFromSendNotFromTheStartOfTheTurn) {
     });
   };
   SendAct(channel, 1, {.timeout = kLong}).Then([&](const auto&) {
-    clock.Advance(absl::Seconds(8));  // The server, whose clock goes on, is told 8.9 s.
+    clock.Advance(absl::Seconds(8));  // The client tells the server 8.9 s; the server's clock runs.
     SendAct(channel, 2, {.timeout = absl::Milliseconds(900)}).Then([&](const auto& reply) {
       late = reply.status();
       done = true;
@@ -156,8 +156,8 @@ TEST(DeadlineTest, ACallThatWaitsForAConnectionEndsAtItsDeadline) {
   EXPECT_FALSE(WasSent(status));
 }
 
-// The large request is READ by the server after its SEND; a deadline of nearly nothing passes before or while
-// it is.
+// The server READs the large request after its SEND. A very short deadline expires before or during the
+// READs.
 TEST(DeadlineTest, ReachesARequestThatIsBeingRead) {
   TestServer server;
   const auto channel = server.Connect();

@@ -1,4 +1,4 @@
-// A program that is compiled with -Wextra -Werror names the options that it sets, and no others.
+// A program that is compiled with -Wextra -Werror needs to name only the options that it sets.
 
 #pragma GCC diagnostic error "-Wmissing-field-initializers"
 

@@ -1,4 +1,5 @@
-// What the log tells of exceptions over messages: whose fault they are is not known, and a peer may send many.
+// How the log reports exceptions over messages. Either side may be their cause, and a peer may send many such
+// messages.
 
 #include <capnp/serialize.h>
 
@@ -25,7 +26,7 @@ class ExceptionLogTest : public ::testing::Test {
   }
   ~ExceptionLogTest() override { SetLogSink(nullptr); }
 
-  // What a call of `service`, whose echo() throws, returns.
+  // Calls echo() of `service`, which throws, and returns the status.
   static absl::Status EchoOf(Service& service) {
     Server server;
     EXPECT_TRUE(server.AddService(&service).ok());

@@ -1,4 +1,4 @@
-// What is thrown in a handler is a Status to the caller, and nothing else happens.
+// If a handler throws, the caller gets a Status, and nothing else happens.
 
 #include <kj/debug.h>
 #include <kj/exception.h>
@@ -51,7 +51,7 @@ TEST(ExceptionsTest, AKjExceptionBecomesACodeByItsType) {
               HasCode(absl::StatusCode::kUnimplemented));
 }
 
-// A client may nest its message deeper than the server is willing to follow.
+// Sends a message with `depth` levels. A client may nest deeper than the server's limit.
 absl::StatusOr<uint32_t> Depth(TestServer& server, uint32_t depth) {
   auto call = probe::ProbeStub(server.Connect()).Depth();
   probe::Nest::Builder nest = call.request();
@@ -61,7 +61,7 @@ absl::StatusOr<uint32_t> Depth(TestServer& server, uint32_t depth) {
   return (*reply)->getDepth();
 }
 
-// What it says of a limit: whose it is, and that the peer's message is not to blame for its form.
+// The text names the side whose limit it is. It does not call the peer's message malformed.
 void ExpectLimit(const absl::Status& status, const std::string& limit) {
   EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(std::string(status.message()),
@@ -86,7 +86,7 @@ TEST(ExceptionsTest, TheNestingLimitIsAnOption) {
 
 TEST(ExceptionsTest, AMessageThatCostsTooMuchToTraverseNamesTheLimit) {
   TestServer server({.read = {.traversal_factor = 1}});
-  // 16 MiB of words that are no bytes of the message: what one with many pointers to one list does.
+  // Counts as 16 MiB of reads, as a message with many pointers to one list does.
   server.probe.on_echo = [](probe::Probe::EchoParams::Reader request) {
     for (int i = 0; i < 8'000; ++i) request.getData();
   };
@@ -97,7 +97,7 @@ TEST(ExceptionsTest, AMessageThatCostsTooMuchToTraverseNamesTheLimit) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("ach look at a field"));
 }
 
-// Cap'n Proto's own builders throw. That is no fault of the request.
+// Cap'n Proto's own builders throw, and the request is not the cause.
 TEST(ExceptionsTest, AReplyBeyondCapnProtosLimitsIsSaidToBeOne) {
   const std::vector<std::function<void(capnp::AnyPointer::Builder)>> too_large = {
       [](auto root) { root.template initAs<capnp::Data>(1 << 29); },

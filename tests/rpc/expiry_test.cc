@@ -1,4 +1,4 @@
-// Calls that wait for a server that is away expire in time, however many there are.
+// Calls that wait for an absent server expire in time, whatever their number.
 
 #include <algorithm>
 #include <memory>
@@ -51,7 +51,7 @@ class ExpiryTest : public testing::Test {
 TEST_F(ExpiryTest, CallsOfManyDeadlinesExpireInFewTurns) {
   constexpr int kCalls = 20'000, kCallsAStep = 100;
   for (int i = 0; i < kCalls; ++i) {
-    // In another order than they expire.
+    // Sends them in another order than they expire.
     Send(absl::Seconds(1) + absl::Microseconds(10) * (i * 7919 % kCalls));
   }
   clock_.Advance(absl::Seconds(1) - absl::Microseconds(10));

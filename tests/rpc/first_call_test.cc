@@ -1,4 +1,4 @@
-// The first call of a connection: nothing has shown yet that messages get through.
+// The first call of a connection, before any other message has shown that messages arrive.
 
 #include "tests/rpc/probe.h"
 

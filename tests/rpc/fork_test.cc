@@ -1,4 +1,4 @@
-// A child after fork() owns nothing of its parent's connections.
+// A child after fork() does not own its parent's connections.
 
 #include <unistd.h>
 
@@ -104,7 +104,7 @@ TEST_F(ForkTest, AChildMadeInAHandlerMayMakeItsOwnChannel) {
   EXPECT_TRUE(made);
 }
 
-// Its threads are the parent's, and what they wait on cannot be destroyed.
+// The threads of the runtime exist only in the parent, and the child cannot destroy what they wait for.
 TEST_F(ForkTest, ChildMayDropARuntimeAndItsServer) {
   std::shared_ptr<transport::Runtime> runtime = transport::Runtime::Create(TestScheme()).value();
   auto server = std::make_unique<Server>(ServerOptions{.runtime = runtime});
@@ -119,7 +119,7 @@ TEST_F(ForkTest, ChildMayDropARuntimeAndItsServer) {
   channel->Close();
 }
 
-// Made while a thread is on the poller, which in the child stays so for good.
+// The parent forks while a thread holds the poller, so in the child it is held forever.
 TEST_F(ForkTest, ChildMayDestroyARuntimeWhosePollerIsHeld) {
   std::shared_ptr<transport::Runtime> runtime = transport::Runtime::Create(TestScheme()).value();
   Box<bool> destroyed;
@@ -132,7 +132,8 @@ TEST_F(ForkTest, ChildMayDestroyARuntimeWhosePollerIsHeld) {
   EXPECT_TRUE(destroyed.Take());
 }
 
-// The child has the connection's socket, too. No ping would tell the server within the test.
+// The child has the connection's socket, too. The first ping is too late to notify the server within the
+// test.
 TEST_F(ForkTest, CloseIsSeenByTheServerThoughAChildLives) {
   TestServer server({.connection = {.keepalive_interval = 10 * kLong}});
   auto channel = server.Connect();
@@ -142,8 +143,8 @@ TEST_F(ForkTest, CloseIsSeenByTheServerThoughAChildLives) {
   EXPECT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
 }
 
-// librdmacm keeps the devices open that its process has used, and the kernel serves them to that process
-// only.
+// librdmacm keeps the devices open that its process has used, and the kernel serves them only to that
+// process.
 TEST_F(ForkTest, AChildMayMakeItsOwnOverTcpAndIsToldThatItCannotOverRdma) {
   TestServer server;
   auto channel = server.Connect();
@@ -156,8 +157,8 @@ TEST_F(ForkTest, AChildMayMakeItsOwnOverTcpAndIsToldThatItCannotOverRdma) {
   EXPECT_TRUE(SendAct(channel, 1).Wait().ok()) << "the parent was harmed";
 }
 
-// In a process of its own (death_test_style), in which nothing has used the device before. Then the fabric
-// is gone, and librdmacm's devices are still the parent's.
+// Runs in a process of its own (death_test_style), which has not used the device before. It destroys the
+// fabric, but librdmacm's devices still belong to the parent.
 TEST_F(ForkTest, AChildOfAParentThatHasClosedEverythingIsToldAsWell) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto closes_and_forks = [] {

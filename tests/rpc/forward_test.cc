@@ -1,4 +1,4 @@
-// A gateway that passes large values on, between its server and its channels.
+// A gateway that forwards large values between its server and its channels.
 
 #include <algorithm>
 #include <memory>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kBytes = 1 << 20;
 
-// Answers Echo with what another server answers, and notes whether anything was copied on the way.
+// Answers Echo with the answer of another server, and records whether it copied anything.
 class Gateway final : public ProbeServiceImpl {
  public:
   absl::Status Echo(ServerContext& context, probe::Probe::EchoParams::Reader request,
@@ -43,7 +43,7 @@ class Gateway final : public ProbeServiceImpl {
 
 class ForwardTest : public testing::Test {
  protected:
-  // One large echo through the gateway.
+  // Sends one large echo through the gateway.
   void EchoThroughGateway(const ChannelOptions& options) {
     gateway_.backend = *Channel::Connect(backend_.uri, options);
     const auto channel = *Channel::Connect(*server_.Listen(TestUri()));

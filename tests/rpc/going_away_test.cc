@@ -1,4 +1,4 @@
-// A client of servers that call their connections off.
+// A client of servers that drain their connections ("going away").
 
 #include <atomic>
 #include <functional>
@@ -19,19 +19,19 @@ namespace hawser {
 namespace {
 
 // A server whose connections the test controls. It never closes one by itself. Call its methods on its
-// poller, unless they say otherwise.
+// poller, unless their comment allows any thread.
 class FakeServer final : transport::Acceptor::Handler {
  public:
   class Client final : public transport::ConnectionObserver, public transport::RequestHandler {
    public:
     Client(FakeServer& server, int which) : number(which), server_(server) {}
 
-    // Says that it goes away, and goes on all the same.
+    // Sends "going away", but keeps the connection open.
     void CallOff() { connection->control().GoingAway(); }
     void Answer(transport::ExchangeId id) { Respond(id, {}); }
     void RefuseUnrun(transport::ExchangeId id) { Respond(id, {absl::StatusCode::kUnavailable, true}); }
 
-    const int number;  // From 0, in the order in which they came.
+    const int number;  // From 0, in the order of their arrival.
     transport::Connection* connection = nullptr;
     transport::SessionToken session;
 
@@ -78,7 +78,7 @@ class FakeServer final : transport::Acceptor::Handler {
     Run([] {});
   }
 
-  // Any thread: runs `code` on the poller, and waits.
+  // Runs `code` on the poller, and waits. Any thread.
   void Run(const std::function<void()>& code) {
     const auto done = std::make_shared<transport::WaitEvent>();
     poller().Run([&code, done] {
@@ -101,7 +101,7 @@ class FakeServer final : transport::Acceptor::Handler {
   }
 
   std::string uri;
-  // Set before a client comes.
+  // Set these before a client connects.
   std::function<void(Client&)> on_ready = [](Client&) {};
   std::function<void(Client&, transport::ExchangeId)> on_request =
       [](Client& client, transport::ExchangeId id) { client.Answer(id); };
@@ -202,7 +202,7 @@ TEST(GoingAwayTest, ACallThatWasRefusedUnrunIsSentAgain) {
   }
 }
 
-// The refusal may overtake the news that the server goes away, which waits while a ping is under way.
+// The refusal may overtake "going away", which waits while a ping is in flight.
 TEST(GoingAwayTest, ARefusalAloneCallsTheConnectionOff) {
   FakeServer server;
   server.on_request = [&](FakeServer::Client& client, transport::ExchangeId id) {
@@ -222,11 +222,11 @@ TEST(GoingAwayTest, AServerThatRefusesForEverIsAskedWithBackoffUntilTheDeadline)
       SendAct(channel, 1, {.timeout = absl::Seconds(1), .wait_for_ready = true}).Wait().status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_GT(server.requests, 1);
-  EXPECT_LE(server.requests, 102);  // 10 ms apart at least.
+  EXPECT_LE(server.requests, 102);  // They are at least 10 ms apart.
 }
 
-// Idle clients that came back at once would displace each other for ever at a server that takes only so many
-// of them before they have said something.
+// A server admits only some clients that have not sent anything. If idle clients reconnected at once, they
+// would displace each other forever.
 TEST(GoingAwayTest, AClientThatNeverHeardFromTheServerComesBackEverMoreRarely) {
   constexpr absl::Duration kLife = absl::Milliseconds(30);  // Longer than backoff_min.
   FakeServer server;
@@ -241,12 +241,12 @@ TEST(GoingAwayTest, AClientThatNeverHeardFromTheServerComesBackEverMoreRarely) {
   const absl::Time start = absl::Now();
   const auto channel = *Channel::Connect(server.uri, {});
   ASSERT_TRUE(Eventually([&] { return server.came == 5; }));
-  // It waits for half of its backoff at least: 10, 20, 40 and 80 ms.
+  // The client waits for at least half of its backoff: 10, 20, 40 and 80 ms.
   EXPECT_GE(absl::Now() - start, 4 * kLife + absl::Milliseconds(150));
   server.Run([&] { timers.clear(); });
 }
 
-// The deadline comes while the client waits until it may connect again.
+// The deadline expires while the client backs off before it connects again.
 TEST(GoingAwayTest, ACallThatWasOnlyRefusedWasNotSent) {
   FakeServer server;
   server.on_request = [](FakeServer::Client& client, transport::ExchangeId id) { client.RefuseUnrun(id); };
@@ -277,7 +277,7 @@ TEST(GoingAwayTest, ARefusedCallThatIsCancelledEndsOnce) {
   EXPECT_TRUE(Eventually([&] { return ended == 100; }));
 }
 
-// The reverse connection is not up yet.
+// The reverse connection is not established yet.
 TEST(GoingAwayTest, AServerThatGoesAwayWhileAClientConnectsIsLeft) {
   class ListenerServiceImpl final : public probe::ListenerService {
    public:
@@ -299,8 +299,8 @@ TEST(GoingAwayTest, AServerThatGoesAwayWhileAClientConnectsIsLeft) {
   options.services = {&listener};
   const auto channel = *Channel::Create(server.uri, std::move(options));
   auto call = SendAct(channel, 1, kPatient);
-  ASSERT_TRUE(Eventually([&] { return server.reverse_came >= 1; }));  // The next one may be there, too.
-  // The client has heard it when it has acknowledged it, or has gone.
+  ASSERT_TRUE(Eventually([&] { return server.reverse_came >= 1; }));  // The next one may have arrived, too.
+  // The client has received "going away" when it has acknowledged it, or has disconnected.
   ASSERT_TRUE(Eventually([&] {
     bool heard = false;
     server.Run([&] {

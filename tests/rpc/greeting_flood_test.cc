@@ -1,6 +1,7 @@
-// A server in a flood of strangers that shake hands and then say nothing.
+// A server in a flood of strangers that finish the handshake and then send nothing.
 //
-// HAWSER_GREETINGS and HAWSER_GREETING_SECONDS (--test_env) make it as large as a real one: 50000 in 30.
+// HAWSER_GREETINGS and HAWSER_GREETING_SECONDS (--test_env) make it as large as a real one: 50000 in 30
+// seconds.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -27,7 +28,7 @@ int FromEnvironment(const char* name, int otherwise) {
   return text != nullptr ? std::atoi(text) : otherwise;
 }
 
-// The greeting of the fabric over TCP with the handshake of a client, as PROTOCOL.md has them: 60 bytes.
+// The greeting of the TCP fabric with the handshake of a client (PROTOCOL.md): 60 bytes.
 std::string Greeting() {
   transport::Handshake hello;
   hello.slots = 32;
@@ -40,7 +41,7 @@ std::string Greeting() {
   return greeting + private_data;
 }
 
-// Greets again and again from one address, and keeps its latest connections open.
+// Connects and greets repeatedly from one address, and keeps its latest connections open.
 class Flood {
  public:
   Flood(uint16_t port, int greetings, int seconds)
@@ -66,7 +67,7 @@ class Flood {
     for (int i = 0; i < greetings_; ++i) {
       if (seconds_ > 0) absl::SleepFor(start + absl::Seconds(seconds_) * i / greetings_ - absl::Now());
       const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-      // Connections that are reset leave no port in TIME_WAIT.
+      // A reset connection leaves no port in TIME_WAIT.
       const linger reset = {.l_onoff = 1, .l_linger = 0};
       setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
       sockets_.push_back(fd);
@@ -87,7 +88,7 @@ class Flood {
   const int seconds_;
   std::deque<int> sockets_;
   std::atomic<int> greeted_{0};
-  std::thread thread_;  // Last: it uses the others.
+  std::thread thread_;  // The last member, because it uses the others.
 };
 
 TEST(GreetingFloodTest, HonestClientsConnectAndSendMeanwhile) {
@@ -104,7 +105,7 @@ TEST(GreetingFloodTest, HonestClientsConnectAndSendMeanwhile) {
     do {
       const absl::Time start = absl::Now();
       auto channel = Channel::Connect(server.uri, {.connect_timeout = kLong});
-      // If no poller ran for 256 greetings the server refuses, and says why. That may be tried again.
+      // If no poller ran for 256 greetings, the server refuses with that reason. Then a client may try again.
       while (absl::IsResourceExhausted(channel.status()) && absl::Now() - start < kLong) {
         ASSERT_THAT(std::string(channel.status().message()),
                     ::testing::HasSubstr("new connections that it does not come to"));
@@ -126,7 +127,7 @@ TEST(GreetingFloodTest, HonestClientsConnectAndSendMeanwhile) {
         "%d greetings, %d clients: connected within %s, 16 MiB there and back within %s; %d connections\n",
         flood.greeted(), clients, absl::FormatDuration(slowest_connect).c_str(),
         absl::FormatDuration(slowest_call).c_str(), static_cast<int>(stats.connections));
-    // What was closed to make room takes a turn or two to end.
+    // Connections closed to make room take a turn or two to end.
     EXPECT_TRUE(Eventually([&] { return server.server.stats().connections < 1100; }))
         << "strangers of one host take more than their share: " << stats.connections;
     if (seconds > 0) {

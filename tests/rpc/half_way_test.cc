@@ -1,6 +1,6 @@
-// A connection fails while the library is in the middle of a step of another call, and what hears of it
-// cancels that call. Against servers that are written by hand, on a bare socket, and on one poller, which the
-// test drives.
+// A connection fails while the library is in the middle of a step of another call, and the callback of the
+// failure cancels that call. The servers are written by hand, on a bare socket. The test drives the only
+// poller.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -31,7 +31,7 @@ using fabric::FrameKind;
 
 constexpr uint32_t kLarge = 256 << 10;
 
-// Says to its one client what a test wants, and acknowledges what the test says.
+// Sends to its only client what a test wants, and acknowledges as many requests as the test sets.
 class RawServer {
  public:
   RawServer(const char* host, uint16_t slots) : slots_(slots) {
@@ -45,7 +45,7 @@ class RawServer {
     uri = absl::StrCat("tcp://", host, ":", ntohs(address.sin_port));
   }
 
-  // Takes in what has come.
+  // Reads what has arrived.
   void Step() {
     if (!socket_.is_open()) socket_ = UniqueFd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK));
     if (!socket_.is_open()) return;
@@ -65,7 +65,7 @@ class RawServer {
     }
   }
 
-  // A frame with all that `acknowledged` says.
+  // A frame that acknowledges `acknowledged` requests.
   std::string Frame(FrameKind kind, const std::string& payload, uint32_t key = 0, uint8_t status = 0,
                     uint64_t offset = 0) const {
     const FrameHeader header = {.kind = kind,
@@ -76,7 +76,7 @@ class RawServer {
                                 .address = offset};
     return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + payload;
   }
-  // The next answer of the slot: without a body, or with so many bytes to be READ.
+  // The next answer of the slot: without a body, or with so many bytes for the client to READ.
   std::string Answer(uint32_t number, uint32_t large_bytes = 0) const {
     transport::RawMessage message = transport::RawResponse(0, number, 8);
     message.header.envelope_words = 1;
@@ -96,7 +96,7 @@ class RawServer {
       return sent == bytes.size();
     }));
   }
-  // Of the oldest READ, acknowledged.
+  // The answer to the oldest READ, with its acknowledgement.
   std::string ReadAnswer() {
     acknowledged = received;
     std::string bytes;
@@ -116,9 +116,9 @@ class RawServer {
   std::string uri;
   bool greeted = false;
   int sends = 0;
-  uint32_t received = 0;  // SENDs and READs.
+  uint32_t received = 0;  // SENDs and READs received so far.
   uint32_t acknowledged = 0;
-  uint32_t generation = 0;  // Of slot 0, as the test counts it.
+  uint32_t generation = 0;  // The generation of slot 0; the test counts it.
   std::vector<Read> reads;
 
  private:
@@ -147,8 +147,8 @@ class RawServer {
   std::string in_;
 };
 
-// Whose time stands still, so that no READ is late, however slow the machine: which of two connections has its turn
-// is a matter of what a test does alone.
+// A clock that never advances, so that no READ is late on a slow machine. Then only the test decides which of
+// two connections has its turn.
 class StandingClock final : public transport::Environment {
  public:
   int64_t NowNs() override { return absl::ToInt64Nanoseconds(absl::Hours(1)); }
@@ -158,7 +158,7 @@ class HalfWayTest : public ::testing::Test {
  protected:
   ~HalfWayTest() override { DriveToTheEnd(runtime); }
 
-  // Turns of the poller and of `servers` until `condition` holds.
+  // Runs turns of the poller and of `servers` until `condition` holds.
   bool Drive(const std::vector<RawServer*>& servers, const std::function<bool()>& condition) {
     return Eventually([&] {
       runtime->poller(0).PollOnce();
@@ -181,7 +181,7 @@ class HalfWayTest : public ::testing::Test {
                                     /*start_threads=*/false, clock_);
 };
 
-// The queue pair is in error already when the next request is posted.
+// The queue pair is already in error when the next request is posted.
 TEST_F(HalfWayTest, ACallbackCancelsTheCallThatIsBeingSent) {
   RawServer server("127.0.0.1", 2);
   const auto channel = Connect(server, 2);
@@ -209,11 +209,11 @@ TEST_F(HalfWayTest, ACallbackCancelsTheCallThatIsBeingSent) {
   EXPECT_THAT(of_queued, HasCode(absl::StatusCode::kCancelled));
 }
 
-// Two servers. One acknowledges nothing, so that at last the ring of its connection is full, and a READ that
-// is wanted ends it. What hears of that cancels a call to the other.
+// Two servers. One acknowledges nothing, so that the send ring of its connection becomes full, and the next
+// READ fails the connection. The callback of that failure cancels a call to the other server.
 class TwoServersTest : public HalfWayTest {
  protected:
-  // Requests of a connection with one slot that may be unacknowledged. With one more its ring is full.
+  // The unacknowledged requests that a connection with one slot may have. With one more its ring is full.
   static constexpr int kUnacknowledged = 63;
 
   TwoServersTest() {
@@ -242,7 +242,8 @@ class TwoServersTest : public HalfWayTest {
     server.Write(server.ReadAnswer());
     ASSERT_TRUE(Drive([&] { return done; }));
   }
-  // Leaves one call to each: that to the silent server cancels that to the honest one when it ends.
+  // Leaves one call to each server in flight. When the call to the silent one ends, it cancels the other
+  // call.
   void FillTheRing() {
     for (int i = 0; i < kUnacknowledged; ++i) {
       bool done = false;
@@ -291,7 +292,7 @@ TEST_F(TwoServersTest, ACallbackCancelsTheCallWhoseAnswerIsBeingAnnounced) {
 }
 
 TEST_F(TwoServersTest, ACallbackCancelsTheCallWhoseLastReadHasJustEnded) {
-  // Both have shown that they answer READs.
+  // Both answer READs first, so that each has its share of the read budget.
   AnswerLarge(honest, honest_channel_);
   AnswerLarge(silent, silent_channel_);
   FillTheRing();
@@ -303,7 +304,7 @@ TEST_F(TwoServersTest, ACallbackCancelsTheCallWhoseLastReadHasJustEnded) {
   honest.Write(honest.ReadAnswer());
   ASSERT_TRUE(Drive([&] { return of_last.has_value() && of_cancelled.has_value(); }));
   EXPECT_THAT(*of_last, HasCode(absl::StatusCode::kUnavailable));
-  // It was all there.
+  // The whole response had arrived.
   EXPECT_THAT(*of_cancelled, HasCode(absl::StatusCode::kOk));
 }
 

@@ -61,7 +61,7 @@ TEST_P(LateDeadlineTest, ACallThatWasSentBeforeTheHoldIsGivenUpToo) {
   DeferredCall held = slow_.held.Take();
   Hold();
   EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
-  held.Finish();  // Its answer comes while the poller is held, and is dropped.
+  held.Finish();  // The answer arrives while the poller is held, and is dropped.
   Release();
   slow_.probe.on_act = [](ServerContext&, uint64_t) { return absl::OkStatus(); };
   EXPECT_THAT(SendAct(channel, 2).Wait().status(), HasCode(absl::StatusCode::kOk));
@@ -75,11 +75,12 @@ TEST_P(LateDeadlineTest, ConnectEndsAtItsTimeoutThoughACallbackHolds) {
   Release();
 }
 
-// The second counts from Send() if the caller read the clock there, as it does while a callback holds.
+// The longer timeout counts from Send() only if the caller reads the clock there. It does while a callback
+// holds the poller.
 INSTANTIATE_TEST_SUITE_P(OfHalfASecondAndOfMore, LateDeadlineTest,
                          ::testing::Values(absl::Milliseconds(500), absl::Milliseconds(1500)));
 
-// What the handler says then may be there before the caller's own timer runs.
+// The handler's answer at the deadline may arrive before the caller's own timer runs.
 TEST_F(LateDeadlineTest, AHandlerThatStopsAtTheDeadlineIsNotTakenForOneThatCancels) {
   Box<bool> stopped;
   slow_.probe.on_act = [&](ServerContext& context, uint64_t) {
@@ -130,7 +131,7 @@ TEST_F(LateDeadlineTest, AResultThatIsThereInTimeWins) {
   };
   hold_again();
   for (int i = 0; i < 200; ++i) {
-    // Any result is good, but there is one, and the next call is not harmed.
+    // Each call has one result, of either kind, and does not affect the next call.
     const absl::Status status = SendAct(channel, 2, {.timeout = absl::Microseconds(50 * i)}).Wait().status();
     EXPECT_TRUE(status.ok() || absl::IsDeadlineExceeded(status)) << status;
   }
@@ -168,7 +169,7 @@ TEST(LateCallbackTest, ACallbackThatHearsOfItsDeadlineLateHearsWhy) {
   DriveToTheEnd(runtime);
 }
 
-// Both sides watch the deadline. On the client no time passes here, so the server is the first.
+// Both sides check the deadline. The client's clock does not advance here, so the server is first.
 TEST(LateCallbackTest, WhatTheServerSaysAtTheDeadlineNamesTheMethod) {
   TestServer server;
   server.probe.on_act = server.held.Handler();

@@ -1,4 +1,4 @@
-// Messages and memory at their limits: a clear error, and the connection goes on.
+// Messages and memory at their limits: the error is clear, and the connection survives.
 
 #include <capnp/message.h>
 
@@ -98,7 +98,7 @@ TEST(LimitsTest, AServerWithoutMemoryForAReplySaysSo) {
   EXPECT_TRUE(EchoBytes(channel, 1000).ok());
 }
 
-// A handler takes all there is. The receive ring gets its buffers back from the requests, errors have the
+// A handler acquires all memory. The receive ring reuses the buffers of the requests, and errors use the
 // reserve.
 TEST(LimitsTest, AServerWithNoMemoryAtAllStillSendsErrors) {
   TestServer server({.pool = {.limit_bytes = 4 << 20}});
@@ -138,7 +138,7 @@ TEST(LimitsTest, AServerWithoutMemoryForAConnectionSaysSo) {
   const absl::Status connecting = Channel::Connect(server.uri).status();
   EXPECT_THAT(connecting, HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(std::string(connecting.message()), HasSubstr("BufferPoolOptions::limit_bytes"));
-  // A call tells it from a server that is not there.
+  // A call's error distinguishes this server from an absent one.
   const auto channel = Channel::Create(server.uri);
   ASSERT_TRUE(channel.ok());
   const absl::Status calling = EchoBytes(*channel, 8).status();
@@ -154,7 +154,7 @@ TEST(LimitsTest, AClientThatMakesRoomForOthersHearsWhy) {
   std::vector<std::shared_ptr<Channel>> idle;
   // The server's receives may have 6 MiB, and newcomers make room above 5.25 MiB; each has 152 KiB.
   for (int i = 0; i < 38; ++i) {
-    // One that came back at once would take the place of the next.
+    // A client that reconnected at once would take the place of the next one.
     idle.push_back(server.Connect({.backoff_min = kLong,
                                    .backoff_max = kLong,
                                    .on_state_change = [&](ChannelState state, const absl::Status& why) {
@@ -177,7 +177,7 @@ TEST(LimitsTest, AServerWithoutAnyMemoryStillSendsErrorsAndClosesNoConnection) {
   std::vector<transport::Lease> hoard;
   transport::OutgoingMessagePtr kept[256];
   server.probe.on_act = [&](ServerContext&, uint64_t) {
-    // All that the pool has, and that is kept for replies.
+    // Acquires all memory of the pool, and the memory that is kept for replies.
     for (auto& message : kept) message = (*runtime)->poller(0).messages().NewOutgoing();
     for (size_t size : {size_t{256} << 10, size_t{4096}, size_t{512}}) {
       while (true) {
@@ -236,7 +236,7 @@ TEST(LimitsTest, AMalformedReplyIsDataLoss) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("malformed message"));
 }
 
-// Cap'n Proto counts a field each time that it is asked for it.
+// Cap'n Proto counts a field each time that it is read.
 TEST(LimitsTest, ALargeFieldMayBeLookedAtAgainAndAgain) {
   constexpr uint32_t kBytes = 20 << 20;
   TestServer server;
@@ -276,7 +276,7 @@ TEST(LimitsTest, AFieldThatIsLookedAtTooOftenNamesTheLimit) {
                              testing::Not(HasSubstr("malformed"))));
 }
 
-// ---- What Cap'n Proto can hold.
+// ---- The limits of Cap'n Proto.
 
 constexpr size_t kDataBytesMax = (size_t{1} << 29) - 1;
 
@@ -313,7 +313,7 @@ TEST(LimitsTest, AReplyWithAnAttachedValueTooLargeIsInvalid) {
 }
 
 TEST(LimitsTest, TheLargestDataFitsADefaultMessage) {
-  // Of plain memory that nothing touches.
+  // Plain memory that the test never touches.
   capnp::MallocMessageBuilder message;
   message.initRoot<probe::Probe::EchoParams>().initData(kDataBytesMax);
   size_t body_bytes = 0;

@@ -1,4 +1,4 @@
-// What the log of a process tells of its calls and connections.
+// What the log of a process reports about its calls and connections.
 
 #include "hawser/rpc/log.h"
 
@@ -23,7 +23,7 @@ using ::testing::Pair;
 
 using Line = std::pair<LogSeverity, std::string>;
 
-// The log takes three lines of one peer host in ten seconds: the tests of this file may cause no more.
+// The log takes three lines of one peer host in ten seconds, so the tests of this file may cause no more.
 class RpcLogTest : public ::testing::Test {
  protected:
   RpcLogTest() {
@@ -39,7 +39,7 @@ class RpcLogTest : public ::testing::Test {
 TEST_F(RpcLogTest, AConnectionThatIsRefusedIsTold) {
   TestServer server({.connections_max = 1});
   const auto first = server.Connect();
-  // One that has said nothing is pinged soon, which may cost a line.
+  // The server would soon ping a client that has sent nothing, which could cost a line.
   ASSERT_TRUE(SendAct(first, 1).Wait().ok());
   EXPECT_FALSE(Channel::Connect(server.uri).ok());
   EXPECT_THAT(lines_.Take(),

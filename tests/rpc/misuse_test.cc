@@ -1,4 +1,4 @@
-// What a program must not do with a call: the process ends, and says what it was.
+// If a program misuses a call, the process ends, and names the mistake.
 
 #include <memory>
 #include <utility>

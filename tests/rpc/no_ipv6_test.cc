@@ -1,4 +1,4 @@
-// Addresses on a machine without IPv6: "[::]" means all those of IPv4.
+// Addresses on a machine without IPv6: "[::]" means all IPv4 addresses.
 
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -15,7 +15,8 @@ namespace {
 
 using ::testing::MatchesRegex;
 
-// A program of its own: under ThreadSanitizer a child of a process that has threads may not start any.
+// This test is a program of its own, because under ThreadSanitizer a child of a process with threads may not
+// start any.
 class NoIpv6Test : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {

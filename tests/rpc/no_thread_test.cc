@@ -1,4 +1,4 @@
-// A process that may not start a thread more.
+// A process that may not start any more threads.
 
 #include <sched.h>
 #include <sys/syscall.h>
@@ -19,12 +19,12 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// For as long as there are all threads that it takes: nothing can be forbidden and allowed again.
+// Forbids threads for all its tests, because Forbid() cannot be undone.
 class NoThreadTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    ASSERT_TRUE(Forbid(SYS_clone3, ENOSYS));  // The library of C takes clone(2) then.
-    // As pthread_create(3) calls it. LeakSanitizer, which looks at the end, does so in another way.
+    ASSERT_TRUE(Forbid(SYS_clone3, ENOSYS));  // The C library then uses clone(2).
+    // The flags of pthread_create(3). LeakSanitizer, which runs at the end, uses others.
     constexpr uint32_t kThread = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
                                  CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
     ASSERT_TRUE(Forbid(SYS_clone, EAGAIN, kThread));

@@ -1,4 +1,4 @@
-// Names are looked up on few threads, however long a name server is silent.
+// The resolver uses few threads, however long a name server is silent.
 
 #include "hawser/rpc/internal/resolver.h"
 
@@ -16,7 +16,7 @@
 namespace hawser::internal {
 namespace {
 
-// A name server that says nothing until it is let.
+// A name server that does not answer until the test lets it.
 class SilentServer {
  public:
   Resolver::LookUp LookUp() {
@@ -50,7 +50,7 @@ class SilentServer {
 
  private:
   absl::Mutex mutex_;
-  absl::CondVar changed_;  // ThreadSanitizer knows it; it does not know Mutex::Await().
+  absl::CondVar changed_;  // ThreadSanitizer understands it, but not Mutex::Await().
   bool answers_ ABSL_GUARDED_BY(mutex_) = false;
   size_t running_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t most_ ABSL_GUARDED_BY(mutex_) = 0;

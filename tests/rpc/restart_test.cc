@@ -1,4 +1,4 @@
-// Servers that drain, and that others follow: no call is lost.
+// Servers drain and others replace them. No call is lost.
 
 #include <atomic>
 #include <map>
@@ -15,7 +15,7 @@
 namespace hawser {
 namespace {
 
-// Callers that call one address over and over, until they are told to stop.
+// Callers that call one address repeatedly until Stop().
 class Callers {
  public:
   Callers(const std::string& uri, int threads, bool idempotent, bool share_a_channel) {
@@ -43,7 +43,7 @@ class Callers {
   }
   ~Callers() { Stop(); }
 
-  // Each error, and how often it came.
+  // Returns each error, and how often it occurred.
   std::map<std::string, int> Stop() {
     stop_ = true;
     for (std::thread& thread : threads_) thread.join();
@@ -61,7 +61,7 @@ class Callers {
   std::map<std::string, int> failures_;
 };
 
-// Whether the method is idempotent, and the callers share a channel.
+// The parameters: whether the method is idempotent, and whether the callers share a channel.
 class RestartTest : public testing::TestWithParam<std::tuple<bool, bool>> {};
 
 TEST_P(RestartTest, CallersLoseNoCall) {

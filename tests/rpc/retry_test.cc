@@ -1,4 +1,4 @@
-// What happens to calls when their connection is lost, and how the channel gets the next one.
+// What happens to calls when their connection is lost, and how the channel makes the next connection.
 
 #include <memory>
 #include <string>
@@ -103,7 +103,7 @@ TEST(RetryTest, ACancelledIdempotentCallIsNotSentAgain) {
   EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kCancelled));
 }
 
-// As from a device or a driver that is stuck.
+// The flush does not complete, as with a stuck device or driver.
 TEST(RetryTest, TheNextConnectionDoesNotWaitForTheOldOnesFlush) {
   if (TestScheme() != "tcp") GTEST_SKIP() << "a Cable over RDMA has a runtime of its own";
   TestServer server;
@@ -194,7 +194,7 @@ TEST(RetryTest, ConnectSaysThatNobodyIsThere) {
   EXPECT_THAT(std::string(channel.status().message()), HasSubstr(NobodyListens()));
 }
 
-// A callback that tries again at once must not run inside the call that failed, or the stack would end.
+// A callback that tries again at once must not run inside the failed call, or the stack would overflow.
 TEST(RetryTest, ACallbackThatTriesForeverDoesNotRecurse) {
   const auto channel = *Channel::Create(DeadUri(), {.backoff_min = kLong, .backoff_max = kLong});
   EXPECT_TRUE(Eventually([&] { return channel->state() == ChannelState::kTransientFailure; }));
@@ -244,7 +244,7 @@ TEST(RetryTest, AttemptsBecomeRarer) {
   const auto channel =
       *cable.Create({.backoff_min = absl::Milliseconds(10), .backoff_max = absl::Milliseconds(80)});
   EXPECT_TRUE(Eventually([&] { return cable.connections() >= 6; }));
-  // At least half of 10 + 20 + 40 + 80 + 80 ms.
+  // The channel waits for at least half of 10 + 20 + 40 + 80 + 80 ms.
   EXPECT_GE(absl::Now() - start, absl::Milliseconds(115));
   cable.Pass(true);
   EXPECT_TRUE(SendAct(channel, 1, {.timeout = kLong, .wait_for_ready = true}).Wait().ok());

@@ -200,7 +200,7 @@ TEST(ReverseTest, AMethodThatTheClientDoesNotOfferIsUnimplemented) {
   EXPECT_THAT(SendAct(peers.Take(), 1).Wait().status(), HasCode(absl::StatusCode::kUnimplemented));
 }
 
-// What is destroyed right after the channel must not be called any more.
+// A service that is destroyed right after its channel must not be called any more.
 TEST(ReverseTest, AListenerMayGoRightAfterItsChannel) {
   TestServer server;
   server.probe.on_act = [](ServerContext& context, uint64_t) {

@@ -1,4 +1,4 @@
-// A runtime ends its threads, on whatever thread its last owner goes.
+// A runtime ends its threads, on whatever thread its last reference is released.
 
 #include "hawser/transport/runtime.h"
 
@@ -18,14 +18,14 @@ std::shared_ptr<transport::Runtime> NewRuntime() {
   return *transport::Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/true);
 }
 
-// Of this process, now.
+// The number of threads of this process.
 ptrdiff_t Threads() {
   const std::filesystem::directory_iterator threads("/proc/self/task");
   return std::distance(begin(threads), end(threads));
 }
 
 TEST(RuntimeTest, ItsThreadsEndWhenItsLastOwnerGoesOnItsPoller) {
-  // ThreadSanitizer has a thread of its own, from the first one of the program on.
+  // ThreadSanitizer starts a thread of its own with the program's first thread.
   std::thread([] {}).join();
   const ptrdiff_t before = Threads();
   std::shared_ptr<transport::Runtime> last = NewRuntime();
@@ -33,20 +33,20 @@ TEST(RuntimeTest, ItsThreadsEndWhenItsLastOwnerGoesOnItsPoller) {
   std::atomic<bool> gone = false;
   transport::Timer drop([&] {
     last.reset();
-    gone.store(true, std::memory_order_release);  // The last that it touches here.
+    gone.store(true, std::memory_order_release);  // Its last access to this test.
   });
   {
-    const std::shared_ptr<transport::Runtime> keep = last;  // Until Run() has returned.
+    const std::shared_ptr<transport::Runtime> keep = last;  // Keeps it until Run() has returned.
     poller.Run([&] { poller.timers().Set(drop, poller.now_ns() + 10'000'000); });
   }
   EXPECT_TRUE(Eventually([&] { return gone.load(std::memory_order_acquire); }));
   EXPECT_TRUE(Eventually([&] { return Threads() <= before; })) << Threads() << ", before " << before;
 }
 
-// What ends a channel runs on the poller, after the application has given up all that it had.
+// The end of a channel runs on the poller, after the application has released all its references.
 TEST(RuntimeTest, ItsThreadsEndWithItsLastChannel) {
   TestServer server;
-  ASSERT_NE(server.Connect(), nullptr);  // What lasts as long as the process is there.
+  ASSERT_NE(server.Connect(), nullptr);  // Starts the threads that last as long as the process.
   const ptrdiff_t before = Threads();
   for (int i = 0; i < 20; ++i) {
     ChannelOptions options;
@@ -54,7 +54,7 @@ TEST(RuntimeTest, ItsThreadsEndWithItsLastChannel) {
     auto channel = *Channel::Connect(server.uri, std::move(options));
     ASSERT_THAT(SendAct(channel, i).Wait().status(), HasCode(absl::StatusCode::kOk));
     channel.reset();
-    // One by one: ThreadSanitizer does not see the lock by which abseil's destructors exclude each other.
+    // Waits for each one, because ThreadSanitizer does not see the lock that serialises abseil's destructors.
     EXPECT_TRUE(Eventually([&] { return Threads() <= before; })) << Threads() << ", before " << before;
   }
 }

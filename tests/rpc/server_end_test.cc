@@ -1,4 +1,4 @@
-// The end of a server whose calls have not ended.
+// The end of a server with unfinished calls.
 
 #include <atomic>
 #include <deque>
@@ -20,7 +20,7 @@ using testing::HasSubstr;
 
 constexpr absl::Duration kShort = absl::Milliseconds(10);
 
-// Keeps the lines of the log that tell of a server's end, while it lives.
+// While this object exists, it keeps the lines of the log about a server's end.
 class LogLines {
  public:
   LogLines() {
@@ -126,7 +126,7 @@ TEST(ServerEndTest, NoOnCancelCallbackRunsAfterIt) {
     server->probe.on_act = server->held.Handler();
     auto call = SendAct(server->Connect(), 1);
     auto deferred = std::make_shared<DeferredCall>(server->held.Take());
-    Box<bool> gone;  // Put when the callback is destroyed, run or not.
+    Box<bool> gone;  // Filled when the callback is destroyed, whether it has run or not.
     std::shared_ptr<bool> callback_alive(new bool, [&gone](bool* object) {
       delete object;
       gone.Put(true);
@@ -159,7 +159,7 @@ TEST(ServerEndTest, AHandlerWhoseCallerHasGoneIsNotRunByTheExecutor) {
   ASSERT_TRUE(wait_for(1));
   call.Cancel();
   EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kCancelled));
-  // The slot is free only when the server has heard of it.
+  // The slot is free only when the server has received the cancellation.
   auto next = SendAct(channel, 2);
   ASSERT_TRUE(wait_for(2));
   {

@@ -34,7 +34,7 @@ SocketAddress Address(absl::string_view host, uint16_t port) {
   return address;
 }
 
-// Two fabrics of one kind are as foreign to each other as TCP and RDMA are.
+// Two fabrics of one kind must not share a session, just like TCP and RDMA.
 TEST(SessionTest, ItsReverseConnectionComesOverItsFabricFromItsHost) {
   const auto runtime = NewRuntime(), other = NewRuntime();
   const ServerOptions options;

@@ -1,4 +1,4 @@
-// A Status as the handler returned it is what the caller gets.
+// The caller gets the Status that the handler returned.
 
 #include "hawser/rpc/status.h"
 
@@ -102,7 +102,7 @@ TEST(StatusTest, AnErrorOfACallNamesWhatWasDoneAndWhetherItWasSent) {
   EXPECT_EQ(unsent.message(), "calling a at b: lost; it was not sent");
 }
 
-// ---- A gateway, whose handler returns what its call to a backend has ended with.
+// ---- A gateway, whose handler returns the result of its call to a backend.
 
 absl::Status ThroughAGateway(const std::shared_ptr<Channel>& backend, absl::Status* local = nullptr) {
   TestServer gateway;

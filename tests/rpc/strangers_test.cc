@@ -1,4 +1,4 @@
-// What else may be at the other end: another version, another protocol, or no server at all.
+// The other end may have another version, another protocol, or no server at all.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -75,7 +75,7 @@ TEST(StrangersTest, AServerThatSaysNothingIsGivenUp) {
   EXPECT_LT(absl::Now() - before, kLong / 2);
 }
 
-// What a server on loopback over TCP says to `words`, until it closes.
+// What a server on loopback over TCP answers to `words`, until it closes the connection.
 std::string AnswerTo(const std::string& words, const std::string& uri) {
   const int peer = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const SocketAddress address = TestAddress(static_cast<uint16_t>(std::stoi(uri.substr(uri.rfind(':') + 1))));
@@ -90,10 +90,10 @@ std::string AnswerTo(const std::string& words, const std::string& uri) {
   return answer;
 }
 
-// A peer that says and sends what it likes, and does not heed that the server goes away.
+// A peer with any handshake and any messages. It ignores "going away".
 class Peer final : transport::ConnectionObserver {
  public:
-  // OK: the connection is up.
+  // OK: the connection is established.
   absl::Status Dial(const std::string& uri, const transport::Handshake& hello,
                     const transport::ConnectionOptions& options = {},
                     transport::RequestHandler* handler = nullptr) {
@@ -136,7 +136,7 @@ class Peer final : transport::ConnectionObserver {
     Send(probe::ProbeStub::kAct, {envelope.begin(), envelope.end()}, response);
   }
 
-  // Of the session that the server has made. After Dial().
+  // The token of the session that the server has made. Valid after Dial().
   const transport::SessionToken& session() const { return session_; }
 
   void WaitForGoingAway() { EXPECT_TRUE(going_away_.Take()); }

@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A server whose handlers ask another one, which it calls over a channel of its own poller.
+// A server whose handlers call another server over a channel on their own poller.
 class TaskTest : public testing::Test {
  protected:
   TaskTest() {
@@ -111,7 +111,7 @@ TEST(CallOptionsForTest, ACallOfACancelledOneIsCancelled) {
   EXPECT_THAT(SendAct(to_back, 1, options).Wait().status(), HasCode(absl::StatusCode::kCancelled));
 }
 
-// All on one poller, so that each step is inside the one before.
+// Everything is on one poller, so that each step runs inside the one before.
 TEST(CallOptionsForTest, WhatHearsOfItsEndMayFinishTheCallThatWasCancelled) {
   TestServer back, front;
   front.probe.on_act = front.held.Handler();
