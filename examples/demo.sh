@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The example programs at work, as separate processes: ./bazelw run //examples:demo
+# Runs the example programs as separate processes: ./bazelw run //examples:demo
 #
-# Shows each command as one would type it, and what it prints. Exit status 0: every step went as it should.
+# Shows each command as a user would type it, and its output. Exit status 0: every step succeeded.
 
-# `bazel run` starts us where the programs are; started by hand, they are in the folder beside this file.
+# `bazel run` starts this script in the folder of the programs. Started by hand, it finds them in the folder
+# beside this file.
 [[ -x examples/kv/kv_server ]] || cd "$0.runfiles/hawser" || exit 1
 source examples/processes.sh
 
@@ -16,7 +17,7 @@ declare -A program_of=(
 
 chapter() { printf '\n%s\n' "$1"; }
 indented() { sed "s|^|    |; s|$tmp/||g"; }
-# As one would type it.
+# Prints a command as a user would type it.
 say() {
   local word words=()
   for word in "${@//$tmp\//}"; do
@@ -31,13 +32,13 @@ fail() {
   exit 1
 }
 
-# background NAME PROGRAM ARGUMENTS...: starts a program that goes on.
+# background NAME PROGRAM ARGUMENTS...: starts a program that keeps running.
 background() {
   say "${@:2}" '&'
   start "$1" "${program_of[$2]}" "${@:3}"
 }
 
-# serve NAME PROGRAM ARGUMENTS...: likewise, a server; leaves $uri.
+# serve NAME PROGRAM ARGUMENTS...: starts a server in the background; sets $uri.
 serve() {
   background "$@"
   uri=$(await "$1.out" '^listening on ') || fail "$1 does not listen"
@@ -45,7 +46,8 @@ serve() {
   uri=${uri#listening on }
 }
 
-# show STATUS REGEX PROGRAM ARGUMENTS...: runs a program to its end, which must have this exit status and print this.
+# show STATUS REGEX PROGRAM ARGUMENTS...: runs a program to its end. It must exit with this status and print a
+# match.
 show() {
   local wanted_status=$1 wanted=$2 printed status=0
   say "${@:3}"
@@ -56,7 +58,7 @@ show() {
   [[ $printed =~ $wanted ]] || fail "it should print: $wanted"
 }
 
-# expect NAME.out REGEX: waits until a program in the background has printed that.
+# expect NAME.out REGEX: waits until a program in the background has printed a match.
 expect() { await "$1" "$2" | indented || fail "$1 should have: $2"; }
 
 chapter 'Echo: a server and a client.'

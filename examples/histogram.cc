@@ -9,8 +9,8 @@
 namespace examples {
 namespace {
 
-// Below 2^kSubBits ns a bucket is one ns. Above, the bits behind the leading one choose among 2^kSubBits
-// buckets of the same power of two.
+// Below 2^kSubBits ns each ns has a bucket. Above, the bits behind the leading one choose one of the
+// 2^kSubBits buckets of a power of two.
 constexpr int kSubBits = 6;
 constexpr uint64_t kLimit = uint64_t{1} << 40;
 
@@ -20,7 +20,7 @@ size_t BucketOf(uint64_t ns) {
   return (static_cast<size_t>(shift) << kSubBits) + (ns >> shift);
 }
 
-// The largest value that BucketOf() puts there.
+// The largest value of the bucket.
 uint64_t UpperEnd(size_t bucket) {
   if (bucket < (1 << kSubBits)) return bucket;
   int shift = static_cast<int>(bucket >> kSubBits) - 1;

@@ -9,14 +9,14 @@
 
 namespace examples {
 
-// How long calls took. Fixed memory, however many are counted: a bucket is 1/64 of a power of two wide, so a
-// percentile is at most 1.6 % too high (the scheme of HdrHistogram).
-// Thread: one at a time. Give each its own, and Merge() them.
+// The latencies of calls. Its memory is fixed, however many it counts. A bucket is 1/64 of a power of two
+// wide, so a percentile is at most 1.6 % too high (the scheme of HdrHistogram).
+// Thread: one at a time. Give each thread its own, and Merge() them.
 class Histogram {
  public:
   Histogram();
 
-  // From 0 to 2^40 ns (18 minutes); what is beyond counts as that.
+  // From 0 to 2^40 ns (18 minutes). A larger latency counts as 2^40 ns.
   void Add(absl::Duration latency);
   void Merge(const Histogram& other);
 

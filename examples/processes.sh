@@ -1,7 +1,8 @@
 # shellcheck shell=bash disable=SC2034
-# Sourced by the demo and by the tests of the example programs: starts processes, waits for what they print, and ends
-# them, each by its pid. Waiting is always for a line or an exit, never for a time; what does not come within $patience
-# seconds has failed. What was started and the folder $tmp are gone when the script ends, however it ends.
+# Sourced by the demo and by the tests of the example programs: starts processes, waits for their output, and
+# ends them, each by its pid. It waits for a line or an exit, never for a fixed time, and fails after
+# $patience seconds. When the script ends, for any reason, it ends all processes that it started and removes
+# the folder $tmp.
 
 set -euo pipefail
 
@@ -17,7 +18,8 @@ clean_up() {
 }
 trap clean_up EXIT
 
-# start NAME COMMAND...: in the background, with stdout in $tmp/NAME.out and stderr in $tmp/NAME.err.
+# start NAME COMMAND...: starts it in the background, with stdout in $tmp/NAME.out and stderr in
+# $tmp/NAME.err.
 start() {
   local name=$1
   shift
@@ -26,8 +28,8 @@ start() {
   pid_of[$name]=$!
 }
 
-# await NAME.out REGEX [COUNT]: prints the first line that matches, or as many as COUNT says, as soon as they are there;
-# fails if the process ends without any.
+# await NAME.out REGEX [COUNT]: prints the first line that matches, or the first COUNT lines, as soon as they
+# appear; fails if the process ends without a match.
 await() {
   local file=$tmp/$1 pid=${pid_of[${1%.*}]}
   # tail waits by inotify, and ends with the process.
@@ -37,7 +39,7 @@ await() {
   return 1
 }
 
-# finish NAME: waits for its exit and leaves $status.
+# finish NAME: waits for its exit and sets $status.
 finish() {
   status=0
   timeout "$patience" tail -s 0.02 -f /dev/null --pid="${pid_of[$1]}" || true
@@ -46,13 +48,13 @@ finish() {
   unset "pid_of[$1]"
 }
 
-# end NAME [SIGNAL]: leaves $status.
+# end NAME [SIGNAL]: sends the signal, waits for its exit and sets $status.
 end() {
   kill -s "${2:-TERM}" "${pid_of[$1]}"
   finish "$1" 2>/dev/null
 }
 
-# start_server NAME COMMAND...: one that prints "listening on URI"; leaves $uri.
+# start_server NAME COMMAND...: starts a server that prints "listening on URI"; sets $uri.
 start_server() {
   start "$@"
   uri=$(await "$1.out" '^listening on ')

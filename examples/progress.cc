@@ -14,7 +14,7 @@ namespace {
 
 constexpr absl::Duration kBeforeFirst = absl::Milliseconds(500);
 constexpr absl::Duration kBetween = absl::Milliseconds(100);
-constexpr char kWipe[] = "\r\033[K";  // To the first column, and erase from there (ECMA-48: EL).
+constexpr char kWipe[] = "\r\033[K";  // Go to the first column, and erase from there (ECMA-48: EL).
 
 }  // namespace
 

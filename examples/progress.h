@@ -15,30 +15,31 @@ namespace examples {
 // "512 B", "4.0 KiB", "400.0 MiB".
 std::string ReadableBytes(uint64_t bytes);
 
-// One line on a terminal that says how far something long has come, drawn over itself by a thread of its own,
-// so that the work need not come by:
+// One line on a terminal that shows the progress of a long task. A thread of its own redraws it, so the task
+// need not do so:
 //
 //   reading /tmp/image: 120.0 MiB of 400.0 MiB, 30 %, 0.4 s
 //
-// Nothing is shown of what takes less than half a second, and nothing at all when stderr is no terminal.
+// It shows nothing for a task that takes less than half a second, and nothing at all if stderr is no
+// terminal.
 // Thread:   any.
-// Lifetime: the destructor wipes the line, if End() has not. One at a time.
+// Lifetime: the destructor erases the line, if End() has not. There may be one at a time.
 class Progress {
  public:
   Progress();
-  explicit Progress(bool shown);  // Instead of looking whether stderr is a terminal.
+  explicit Progress(bool shown);  // Does not check whether stderr is a terminal.
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // A new thing to do. `total_bytes` 0: not known.
+  // Starts a new task. `total_bytes` 0: unknown.
   void Start(absl::string_view what, uint64_t total_bytes = 0);
-  void Done(uint64_t bytes);  // So many of them, all in all.
+  void Done(uint64_t bytes);  // `bytes` in total are done.
 
-  // Wipes the line, for what is to be printed next. Nothing is shown any more.
+  // Erases the line, so that the program can print. From then on it shows nothing.
   void End();
 
-  // The line as it is now.
+  // The current line.
   std::string Line() const;
 
  private:

@@ -3,14 +3,14 @@
 
 namespace examples {
 
-// SIGTERM and SIGINT as something to wait for. A signal handler may call almost nothing, certainly not
-// Server::Shutdown(); a thread that was waiting may call everything.
+// Lets a thread wait for SIGTERM and SIGINT. A signal handler may call almost no functions, and not
+// Server::Shutdown(); a thread that has waited may call any function.
 // Lifetime: make it before any thread is started, so that no other thread gets the signals.
 class StopSignal {
  public:
   StopSignal();
 
-  // Blocks until one of them comes. The next one ends the process as usual, so one that hangs can be ended.
+  // Blocks until one of the signals arrives. The next one ends the process as usual, even if it hangs.
   void Wait();
 };
 

@@ -8,10 +8,9 @@
 
 namespace examples {
 
-// Bounds what is in flight, in calls and in bytes: the side that starts calls blocks in Enter() while it is
-// full, and the callback that ends one calls Leave(). One call fits at any time, however large.
-// Thread: any.
-// Never Enter() on a poller's thread: nothing would make room.
+// Bounds the calls in flight, and their bytes. The thread that starts calls blocks in Enter() while the
+// window is full, and the callback of each call calls Leave(). A single call always fits, however large.
+// Thread: any, but never call Enter() on a poller's thread: then no callback could make room.
 class Window {
  public:
   Window(uint64_t calls_max, uint64_t bytes_max) : calls_max_(calls_max), bytes_max_(bytes_max) {}

@@ -5,21 +5,22 @@
 
 namespace examples {
 
-// The return type of a coroutine that runs by itself: it starts at once, nothing waits for it, and its frame
-// is destroyed when it ends. With calls that are awaited in it, ten lines that read from top to bottom keep
-// one call in flight, on no thread of their own:
+// The return type of a detached coroutine: it starts at once, nothing waits for it, and its frame is
+// destroyed when it ends. It can await calls, so ten lines that read from top to bottom keep one call in
+// flight, without a thread of their own:
 //
 //   Worker Echo(EchoStub echo, int* left, absl::BlockingCounter* done) {
 //     while ((*left)-- > 0) {
 //       auto call = echo.Echo();
 //       call.request().setMessage("hello");
 //       auto sent = call.Send();
-//       auto reply = co_await std::move(sent);   // Goes on from here on the poller's thread.
+//       auto reply = co_await std::move(sent);   // From here on it runs on the poller's thread.
 //     }
 //     done->DecrementCount();
 //   }
 //
-// Parameters must be values, or pointers to what lives until `done`: the frame outlives the caller.
+// Parameters must be values, or pointers to objects that live until `done`, because the frame outlives the
+// caller.
 struct Worker {
   struct promise_type {
     Worker get_return_object() const { return {}; }
@@ -28,7 +29,7 @@ struct Worker {
     void return_void() const {}
     [[noreturn]] void unhandled_exception() const {
       throw;
-    }  // Out of the poller: there is nobody to catch it.
+    }  // Ends the process: no caller could catch the exception.
   };
 };
 

@@ -1,4 +1,4 @@
-# A service that says what it is told.
+# A service that returns its input.
 
 @0xa71b0f6e5c3d9284;
 

@@ -1,4 +1,4 @@
-// Calls echo_server: once with a message, or many times to see how fast that is.
+// Calls echo_server: once with a message, or many times to measure the speed.
 
 #include <atomic>
 #include <cstdint>
@@ -32,7 +32,7 @@ capnp::Data::Reader Bytes(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-// One call, waited for.
+// Makes one call and waits for it.
 absl::Status EchoOnce(const echo::EchoStub& stub, const std::string& message) {
   auto call = stub.Echo();
   call.request().setMessage(Bytes(message));
@@ -44,7 +44,7 @@ absl::Status EchoOnce(const echo::EchoStub& stub, const std::string& message) {
   return absl::OkStatus();
 }
 
-// Many calls: a number of workers, each with one in flight, share what is left to do.
+// Many calls: a number of workers, each with one call in flight, share the remaining calls.
 struct Load {
   Load(uint64_t count, uint64_t size_bytes, uint64_t in_flight)
       : message(size_bytes, 'x'), left(static_cast<int64_t>(count)), workers(static_cast<int>(in_flight)) {}

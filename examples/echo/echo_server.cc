@@ -1,4 +1,4 @@
-// The smallest server: it says what it is told.
+// The smallest server: it returns its input.
 
 #include <iostream>
 #include <string>
@@ -30,7 +30,7 @@ constexpr char kUsage[] =
 }  // namespace
 
 int main(int argc, char** argv) {
-  examples::StopSignal stop;  // First, while there is one thread.
+  examples::StopSignal stop;  // Made first, before there are other threads.
 
   std::vector<std::string> uris;
   examples::FlagSet flags;

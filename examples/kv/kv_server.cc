@@ -24,15 +24,15 @@ constexpr char kUsage[] =
     "  --pollers      threads that serve connections\n"
     "  --watch_log    memory for changes that watchers have not seen yet (default 16MiB)";
 
-// What a put has beside its value: the key, and Cap'n Proto's pointers.
+// Bytes of a put beside its value: the key, and Cap'n Proto's pointers.
 constexpr uint64_t kBesideValue = 8 << 10;
-// Of Cap'n Proto's Data: its length has 29 bits.
+// The most bytes of Cap'n Proto's Data, whose length has 29 bits.
 constexpr uint64_t kDataBytesMax = (uint64_t{1} << 29) - 1;
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  examples::StopSignal stop;  // First, while there is one thread.
+  examples::StopSignal stop;  // Made first, before there are other threads.
 
   std::vector<std::string> uris;
   uint64_t memory_bytes = uint64_t{4} << 30;
@@ -56,8 +56,8 @@ int main(int argc, char** argv) {
   }
   if (uris.empty()) return examples::WrongUsage(kProgram, "no --listen: where to serve?", kUsage);
 
-  // The last quarter is for receive rings and messages under way, so that a full server can still be told to
-  // remove something.
+  // The last quarter is for receive rings and messages in flight, so that clients can still remove keys from
+  // a full server.
   kv::KvService service(memory_bytes / 4 * 3, log_bytes,
                         std::min(message_bytes_max - kBesideValue, kDataBytesMax));
   hawser::ServerOptions options;

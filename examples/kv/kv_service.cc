@@ -16,24 +16,26 @@
 namespace kv {
 namespace {
 
-// Of a page of list(). With values a page is small enough to be built in one go, and has few segments: each
-// value that is referred to where it lies is one, and a message has some hundred of them at most.
+// The most keys of a page of list(). A page with values is small enough to build at once. It has few
+// segments: each value that is sent from its own memory is one, and a message has at most some hundred
+// segments.
 constexpr size_t kKeysMax = 1000;
 constexpr size_t kKeysWithValuesMax = 100;
-// Keys, which are small and many, must not make the answer to a short request a thousand times as long.
+// Bounds the answer to a short request, which may have many small keys.
 constexpr uint64_t kPageKeyBytesMax = 64 << 10;
 constexpr uint64_t kPageValueBytesMax = 1 << 20;
 
-// Smaller values are copied. When they are kept: then at most half of a receive buffer is wasted. When they
-// are sent in a page, with many others: a segment for each is worth it for larger ones only.
+// Smaller values are copied. kKeptMin: a kept value wastes at most half of a receive buffer.
+// kReferredInPageMin: in a page with many values only a larger value is worth a segment of its own.
 constexpr size_t kReceiveBufferBytes = 4096;  // ConnectionOptions::receive_buffer_bytes
 constexpr size_t kKeptMin = kReceiveBufferBytes / 2;
-// So are values that are a smaller part of the memory that keeping them would hold.
+// A value is also copied if it is a smaller part than 1/8 of the memory that keeping it would hold.
 constexpr uint64_t kKeptShareMin = 8;
 constexpr size_t kReferredInPageMin = 16 << 10;
 
-// A watcher that has not answered for so long is sent the same again: the answer may be lost. While it is
-// stopped that costs one message a minute; if its machine is gone, keepalive ends the connection long before.
+// If a watcher has not answered for this time, the server repeats the push, because the answer may be lost. A
+// stopped watcher costs one message a minute; if its machine is gone, keepalive ends the connection long
+// before.
 constexpr absl::Duration kPushTimeout = absl::Minutes(1);
 
 absl::string_view View(capnp::Text::Reader text) { return {text.begin(), text.size()}; }
@@ -51,7 +53,7 @@ absl::Status CheckKey(absl::string_view key) {
   return absl::OkStatus();
 }
 
-// Of list() and watch(). It is compared with keys, or kept.
+// Checks the parts of keys that list() and watch() compare with keys, or keep.
 absl::Status CheckPartOfKey(absl::string_view what, absl::string_view text) {
   if (text.size() <= KEY_BYTES_MAX) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -63,7 +65,8 @@ uint64_t NewHistory() {
   return absl::Uniform<uint64_t>(absl::IntervalClosed, random, 1, std::numeric_limits<uint64_t>::max());
 }
 
-// The value of a request, to last. What it holds is counted, not what the value has: the client chose both.
+// Keeps the value of a request. Counts the memory that it holds, not the size of the value, because the
+// client chooses both.
 Value Keep(hawser::ServerContext& context, capnp::Data::Reader bytes) {
   const uint64_t held_bytes = context.request_memory_bytes();
   if (bytes.size() >= kKeptMin && bytes.size() >= held_bytes / kKeptShareMin) {
@@ -75,8 +78,8 @@ Value Keep(hawser::ServerContext& context, capnp::Data::Reader bytes) {
   return {capnp::Data::Reader(copy.get(), bytes.size()), copy, bytes.size()};
 }
 
-// Gives a reply the value: from where it lies if it has `refer_min` bytes. Then the reply holds a share in it
-// until the client has READ it, whatever becomes of the key.
+// Sets the value of a reply. From `refer_min` bytes on the reply is sent from the value's own memory, and
+// shares its ownership until the client has READ it, even if the key changes.
 template <typename Builder>
 void SetValue(hawser::ServerContext& context, const Value& value, size_t refer_min, Builder to) {
   if (value.bytes.size() < refer_min) {
@@ -184,7 +187,8 @@ absl::Status KvService::Watch(hawser::ServerContext& context, KeyValue::WatchPar
     return absl::FailedPreconditionError(
         "a watch needs a Watcher to push to: offer one in ChannelOptions::services");
   }
-  // The channel is its client's name in the hub, which forgets all its watches when the client is gone.
+  // The channel's address identifies the client in the hub, which removes all its watches when it
+  // disconnects.
   const void* name = peer.get();
   if (hub_.AddPeer(peer)) {
     peer->OnClosed([this, name] { hub_.RemovePeer(name); });

@@ -14,20 +14,20 @@
 
 namespace kv {
 
-// The KeyValue interface over a Store: checks what comes, and decides where values lie.
+// The KeyValue interface over a Store. It checks requests, and decides where values are stored.
 //
-// A value of 2 KiB or more stays in the memory that its request was received into, and a reply refers to it
-// there: it is never copied. A smaller one, and one that is less than an eighth of that memory, is copied
-// into plain memory of its own size; and copied again into the reply, which is cheaper than a further segment
-// for it. What counts against the limit is the memory that is held, keys included.
+// A value of 2 KiB or more stays in the memory into which its request was received, and replies are sent from
+// there: it is never copied. A smaller value, or one that is less than an eighth of that memory, is copied
+// into plain memory of its own size. It is copied again into each reply, which is cheaper than a segment of
+// its own. The limit counts all memory that is held, keys included.
 //
 // Thread: any; nothing blocks, so it may run on the pollers.
 class KvService : public KeyValueService {
  public:
-  // `memory_bytes_max`: of keys and values. `value_bytes_max`: of one value.
+  // `memory_bytes_max` limits all keys and values, `value_bytes_max` one value.
   KvService(uint64_t memory_bytes_max, uint64_t log_bytes_max, uint64_t value_bytes_max);
 
-  // What stats() adds about the server.
+  // stats() then reports on `server`, too.
   void ReportOn(const hawser::Server* server) { server_ = server; }
 
   absl::Status Put(hawser::ServerContext& context, KeyValue::PutParams::Reader request,

@@ -16,7 +16,7 @@ absl::Status NoSuchKey(absl::string_view key) {
 }  // namespace
 
 absl::StatusOr<uint64_t> Store::Put(absl::string_view key, Value value) {
-  Value old;  // Freed without the lock: giving back large memory may take a while.
+  Value old;  // Freed without the lock, because freeing large memory may take a while.
   absl::MutexLock lock(&mutex_);
   auto found = entries_.find(key);
   const uint64_t freed_bytes = found == entries_.end() ? 0 : Footprint(key, found->second.value);

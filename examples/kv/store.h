@@ -18,13 +18,13 @@
 
 namespace kv {
 
-// A value: bytes that never change again, and a share in the memory they lie in. An overwrite puts another
-// value in its place and gives up the store's share; a reader of the old one has a share, too, so no reader
-// sees torn or freed bytes.
+// A value: immutable bytes, and shared ownership of their memory. An overwrite replaces the value and
+// releases the store's reference. A reader of the old value has a reference, too, so no reader sees torn or
+// freed bytes.
 struct Value {
   capnp::Data::Reader bytes;
   std::shared_ptr<const void> owner;
-  uint64_t memory_bytes = 0;  // What `owner` keeps: at least bytes.size().
+  uint64_t memory_bytes = 0;  // The memory that `owner` keeps: at least bytes.size().
 };
 
 struct Entry {
@@ -32,15 +32,16 @@ struct Entry {
   uint64_t revision = 0;
 };
 
-// The keys and their values, and the order in which they changed.
+// The keys, their values, and the order of their changes.
 // Thread: any.
 class Store {
  public:
-  // Refuses keys and values beyond `memory_bytes_max` in all. Writes to `changes`, which outlives the store.
+  // Refuses keys and values beyond `memory_bytes_max` in total. Writes to `changes`, which outlives the
+  // store.
   Store(uint64_t memory_bytes_max, ChangeLog* changes)
       : memory_bytes_max_(memory_bytes_max), changes_(changes) {}
 
-  // The revision of this change. ResourceExhausted: the memory is full; nothing was changed.
+  // Returns the revision of this change. ResourceExhausted: the memory is full; nothing was changed.
   absl::StatusOr<uint64_t> Put(absl::string_view key, Value value);
 
   // NotFound: there is no such key.
@@ -53,7 +54,7 @@ class Store {
       Entry entry;
     };
     std::vector<Item> items;
-    std::string next;  // The first key that is not in it; empty: there is none.
+    std::string next;  // The first key behind the page; empty: there is none.
   };
   // The first `keys_max` keys from `start` on that begin with `prefix`; fewer if the keys and, with
   // `with_values`, their values would exceed `bytes_max`, but at least one.
@@ -67,7 +68,7 @@ class Store {
   };
   Totals totals() const;
 
-  // What an entry costs beside the bytes of its key and its value: its place in the tree, the key's
+  // The cost of an entry without the bytes of its key and its value: its place in the tree, the key's
   // allocation, the value's control block. Measured with 300,000 values of 100 bytes: 140 with keys of 10
   // bytes, 174 with keys of 40 and of 1,000.
   static constexpr uint64_t kEntryBytes = 176;
@@ -79,7 +80,7 @@ class Store {
 
   const uint64_t memory_bytes_max_;
   ChangeLog* const changes_;
-  mutable absl::Mutex mutex_;  // Before that of changes_, so that revisions grow in the order of the changes.
+  mutable absl::Mutex mutex_;  // Acquired before that of changes_, so that revisions follow the changes.
   // std::less<>: a lookup by string_view makes no string.
   absl::btree_map<std::string, Entry, std::less<>> entries_ ABSL_GUARDED_BY(mutex_);
   uint64_t value_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

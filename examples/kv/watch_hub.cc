@@ -7,7 +7,8 @@
 namespace kv {
 namespace {
 
-// Of one push. Small enough that a push of short keys is one SEND of the default receive buffer (4 KiB).
+// The limits of one push. Small enough that a push of short keys fits one SEND to a default receive buffer (4
+// KiB).
 constexpr size_t kChangesMax = 64;
 constexpr size_t kKeyBytesMax = 16 << 10;
 
@@ -20,7 +21,7 @@ bool WatchHub::AddPeer(std::shared_ptr<const void> peer) {
 }
 
 void WatchHub::RemovePeer(const void* peer) {
-  Peer gone;  // Destroyed without the lock: it may be the last to hold a channel.
+  Peer gone;  // Destroyed without the lock, because it may have the last reference to a channel.
   absl::MutexLock lock(&mutex_);
   auto found = peers_.find(peer);
   if (found == peers_.end()) return;
@@ -99,9 +100,9 @@ void WatchHub::RemoveIdle(const WatcherPtr& watcher) {
   if (found->second.empty()) idle_.erase(found);
 }
 
-// Walks down the prefixes that `key` begins with, the longest first. `rest` is what is left of the key: no
-// longer prefix of it is in the map. The greatest prefix up to `rest` either is one that the key begins with,
-// or differs from it after `same` bytes; then all that is between is no prefix of the key either.
+// Visits the prefixes of `key` that are in the map, the longest first. `rest` is a prefix of the key; all
+// longer ones were visited. The greatest entry up to `rest` is a prefix of the key, or it differs from the
+// key after `same` bytes. In the latter case no entry in between is a prefix of the key, either.
 void WatchHub::TakeIdle(absl::string_view key, uint64_t revision, std::vector<WatcherPtr>* taken) {
   absl::string_view rest = key;
   while (true) {
@@ -119,7 +120,7 @@ void WatchHub::TakeIdle(absl::string_view key, uint64_t revision, std::vector<Wa
           ++each;
           continue;
         }
-        (*each)->after = revision - 1;  // It is idle: nothing before concerned it.
+        (*each)->after = revision - 1;  // It is idle, so no earlier change concerns it.
         taken->push_back(*each);
         watchers.erase(each++);
       }
@@ -142,10 +143,10 @@ void WatchHub::Notify() {
     std::vector<WatcherPtr> taken(starved_.begin(), starved_.end());
     starved_.clear();
     while (true) {
-      // Threads that changed something at once find it told here already, by the first of them.
+      // If several threads change keys at once, the first one here notifies for all of them.
       const ChangeLog::Batch batch = changes_->Read(notified_, "", kChangesMax, kKeyBytesMax);
       if (batch.lost) {
-        // More has changed than the log keeps, all of it by threads that are about to come here.
+        // Threads that have not called Notify() yet have made more changes than the log keeps.
         for (auto& [prefix, watchers] : idle_) taken.insert(taken.end(), watchers.begin(), watchers.end());
         idle_.clear();
       }
@@ -171,7 +172,7 @@ size_t WatchHub::watches() const {
 }
 
 void WatchHub::Next(const WatcherPtr& watcher, Pushes* pushes) {
-  if (watcher->removed) return;  // The last to hold it may be us.
+  if (watcher->removed) return;  // The caller may have the last reference.
   ChangeLog::Batch batch = changes_->Read(watcher->after, watcher->prefix, kChangesMax, kKeyBytesMax);
   if (!batch.changes.empty() || batch.lost || batch.more) {
     ++*watcher->in_flight;
@@ -201,11 +202,11 @@ void WatchHub::Pushed(const WatcherPtr& watcher, uint64_t through, const absl::S
         Next(watcher, &pushes);
         break;
       case absl::StatusCode::kDeadlineExceeded:
-        // Whether it has arrived is not known, so the same changes are sent again.
+        // The push may or may not have arrived, so this sends the same changes again.
         Next(watcher, &pushes);
         break;
       case absl::StatusCode::kResourceExhausted:
-        // No memory for it at this moment; the next change, of whatever key, tries again.
+        // There is no memory for it at this moment. The next change of any key tries again.
         if (!watcher->removed) starved_.insert(watcher);
         break;
       default:

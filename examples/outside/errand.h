@@ -4,16 +4,16 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 
-// Work that one thread does and another waits for. A part of its own, so that a test's default, a shared
-// library of each dependency, is what the sanitizers see.
+// Work that one thread does and another waits for. It is a library of its own: a test links each dependency
+// as a shared library by default, and the sanitizers must handle that.
 // Thread:   any.
 // Lifetime: outlives every call of its methods.
 class Errand {
  public:
-  // Once. Wakes Wait().
+  // Wakes Wait(). Call it once.
   void Finish(const absl::Status& outcome);
 
-  // Once. Blocks until Finish(), and returns its outcome.
+  // Blocks until Finish(), and returns its outcome. Call it once.
   absl::Status Wait();
 
  private:

@@ -1,5 +1,6 @@
-// No race, although the distribution's abseil is not compiled with ThreadSanitizer: with --config=tsan each
-// of these fails where the sanitizer does not learn what abseil's locks and statuses order.
+// There is no race, although the distribution's abseil is not compiled with ThreadSanitizer. With
+// --config=tsan each of these tests fails if the sanitizer does not know the synchronisation of abseil's
+// locks and statuses.
 
 #include "errand.h"
 
@@ -22,7 +23,7 @@ TEST(ErrandTest, WaitComesAfterWhatWasDoneBeforeFinish) {
   carrier.join();
 }
 
-// The thread that drops the last copy frees what the other has read.
+// The thread that releases the last copy frees what the other thread has read.
 TEST(ErrandTest, CopiesOfAnOutcomeEndInAnyThread) {
   const auto copy_and_drop = [](absl::Status* outcome) {
     const absl::Status copy = *outcome;

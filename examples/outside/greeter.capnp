@@ -6,7 +6,7 @@ using Person = import "/people/person.capnp".Person;
 $Cxx.namespace("greeter");
 
 interface Greeter {
-  # Knows what to say to whom.
+  # Makes a greeting for a person.
 
   greet @0 (person :Person) -> (greeting :Text) $Hawser.idempotent;
   # InvalidArgument: the person has no name.

@@ -6,7 +6,7 @@
 
 namespace greeter {
 
-// What the server does. GreeterService in greeter.rpc.h says what there is to override.
+// The service of the server. GreeterService in greeter.rpc.h declares the methods to override.
 class PoliteGreeter : public GreeterService {
  public:
   absl::Status Greet(hawser::ServerContext& context, Greeter::GreetParams::Reader request,

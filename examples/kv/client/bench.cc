@@ -22,14 +22,14 @@
 namespace kv {
 namespace {
 
-// What the workers of one phase share. Each keeps one call in flight, and they all run on the channel's
-// poller.
+// The state that the workers of one phase share. Each worker keeps one call in flight, and all run on the
+// channel's poller.
 // Thread: any.
 class Phase {
  public:
   Phase(int workers, uint64_t operations) : running_(workers), left_(static_cast<int64_t>(operations)) {}
 
-  // Whether a worker is to run a further operation.
+  // Whether a worker must run another operation.
   bool Take() { return !failed_ && left_.fetch_sub(1) > 0; }
 
   void Failed(const absl::Status& status) {
@@ -39,7 +39,7 @@ class Phase {
   }
 
   using Latencies = std::array<examples::Histogram, kOperations>;
-  // A worker's last word.
+  // Each worker calls this once, at its end.
   void Ended(const Latencies& latencies) {
     {
       absl::MutexLock lock(&mutex_);
@@ -48,7 +48,7 @@ class Phase {
     running_.DecrementCount();
   }
 
-  // Until every worker has ended.
+  // Waits until every worker has ended.
   absl::StatusOr<Latencies> Wait() {
     running_.Wait();
     absl::MutexLock lock(&mutex_);
@@ -102,7 +102,7 @@ class Bench : public Command {
   }
 
  private:
-  // Puts the records, one after the other.
+  // Puts records, one after the other.
   examples::Worker Load(KeyValueStub kv, std::atomic<uint64_t>* loaded, Phase* phase) {
     Phase::Latencies latencies;
     absl::BitGen random;
@@ -157,7 +157,7 @@ class Bench : public Command {
     phase->Ended(latencies);
   }
 
-  // Another value each time, as an update would have.
+  // Uses another value each time, as an update does.
   hawser::Call<KeyValue::PutParams, KeyValue::PutResults> PutRecord(const KeyValueStub& kv, uint64_t record,
                                                                     absl::BitGen& random) const {
     auto call = kv.Put();
@@ -168,7 +168,7 @@ class Bench : public Command {
     return call;
   }
 
-  // Runs a phase: `start` starts one of its workers. Prints how fast it was.
+  // Runs a phase and prints its speed. `start_worker` starts one of its workers.
   template <typename Start>
   absl::Status Measure(absl::string_view name, uint64_t operations, Start start_worker) const {
     Phase phase(static_cast<int>(in_flight_), operations);

@@ -16,7 +16,7 @@ namespace kv {
 // The server that a command talks to.
 struct Target {
   std::string uri;
-  absl::Duration timeout = absl::Minutes(1);  // Of each call. A large value takes its time on a slow network.
+  absl::Duration timeout = absl::Minutes(1);  // For each call. A large value takes long on a slow network.
 
   absl::StatusOr<std::shared_ptr<hawser::Channel>> Connect(hawser::ChannelOptions options = {}) const;
 };
@@ -29,9 +29,9 @@ class Command {
   // "get KEY [--out=PATH]".
   virtual std::string usage() const = 0;
   virtual void AddFlags(examples::FlagSet&) {}
-  // The words behind its name, when the flags are known. Not OK: wrong usage, and why.
+  // Takes the words behind its name, after the flags were set. Not OK: the usage is wrong.
   virtual absl::Status Take(const std::vector<std::string>& words) = 0;
-  // Not OK: not found, or failed, and why.
+  // Not OK: not found, or failed.
   virtual absl::Status Run(const Target& target) = 0;
 };
 
@@ -44,8 +44,8 @@ std::unique_ptr<Command> NewLoad();
 std::unique_ptr<Command> NewBench();
 std::unique_ptr<Command> NewStats();
 
-// For Take(): "needs KEY" if there are too few words, "do not know what to do with ..." if there are too
-// many.
+// For Take(). InvalidArgument: "needs KEY" if there are too few words, "do not know what to do with ..." if
+// there are too many.
 absl::Status TakeWords(const std::vector<std::string>& words, const std::vector<std::string>& names,
                        const std::vector<std::string*>& values);
 

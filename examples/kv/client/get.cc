@@ -42,7 +42,7 @@ class Get : public Command {
     }
     progress.End();
     std::fwrite(value.begin(), 1, value.size(), stdout);
-    // For people only: a program gets the value and nothing else.
+    // Only on a terminal: a program gets the value without a line feed.
     if (isatty(STDOUT_FILENO)) std::fputc('\n', stdout);
     return absl::OkStatus();
   }

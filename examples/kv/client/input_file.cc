@@ -29,7 +29,7 @@ ssize_t ReadSome(int fd, uint8_t* data, uint64_t size_bytes) {
 }  // namespace
 
 absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
-  // O_NONBLOCK: opening a named pipe would wait for a writer.
+  // Without O_NONBLOCK, opening a named pipe would wait for a writer.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return SystemError("open", path);
   InputFile file(path, fd, 0);

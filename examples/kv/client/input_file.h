@@ -12,12 +12,12 @@
 
 namespace kv {
 
-// A regular file to be read whole, straight into memory that is already there.
+// A regular file that is read completely, straight into the caller's memory.
 // Thread: one at a time.
 class InputFile {
  public:
-  // NotFound, PermissionDenied, ...: it cannot be opened; FailedPrecondition: it is no regular file. Says
-  // which file.
+  // NotFound, PermissionDenied, ...: it cannot be opened. FailedPrecondition: it is no regular file. The
+  // error names the file.
   static absl::StatusOr<InputFile> Open(const std::string& path);
 
   InputFile(InputFile&& other) noexcept
@@ -27,8 +27,8 @@ class InputFile {
 
   uint64_t size_bytes() const { return size_bytes_; }
 
-  // Fills `data` with all size_bytes() of it, once; `progress` is told how many bytes are there by now.
-  // Aborted: the file has become shorter or longer meanwhile.
+  // Fills `data` with all size_bytes() of the file. Call it once. It calls `progress` with the number of
+  // bytes read so far. Aborted: the file has become shorter or longer meanwhile.
   absl::Status ReadAll(
       uint8_t* data, absl::FunctionRef<void(uint64_t done_bytes)> progress = [](uint64_t) {});
 

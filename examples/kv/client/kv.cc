@@ -1,4 +1,4 @@
-// The client of kv_server. Exit status: 0 done; 1 not found, or failed; 2 wrong usage.
+// The client of kv_server. Exit status: 0: done; 1: not found, or failed; 2: wrong usage.
 
 #include <kj/exception.h>
 #include <signal.h>
@@ -34,7 +34,7 @@ std::string UsageOfAll() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // A file that grows beyond `ulimit -f` is an error to report, not a reason to die and leave half a file.
+  // Without this, a file that grows beyond `ulimit -f` would kill the process and leave half a file.
   signal(SIGXFSZ, SIG_IGN);
 
   const auto line = examples::CommandLine::Split({argv + 1, argv + argc});
@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
                                 absl::StrCat(kTarget, command->usage()));
   }
 
-  // Reading a malformed answer throws. What a server sends must not end the program without a word.
+  // Reading a malformed answer throws. A server must not be able to end the program without an error message.
   absl::Status status;
   try {
     status = command->Run(target);

@@ -24,7 +24,7 @@ class List : public Command {
     absl::StatusOr<std::shared_ptr<hawser::Channel>> channel = target.Connect();
     if (!channel.ok()) return channel.status();
     return ForEachEntry(KeyValueStub(*channel), prefix_, [](KeyValue::Entry::Reader entry) {
-      // The server may be anything: its keys must not write on the terminal as they like.
+      // Any server may send the keys, so they must not control the terminal.
       const capnp::Text::Reader key = entry.getKey();
       absl::FPrintF(stdout, "%s\t%d\t%d\n", hawser::EscapePeerText({key.begin(), key.size()}),
                     entry.getSize(), entry.getRevision());

@@ -25,16 +25,16 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kBytesInFlight = 64 << 20;
-// From here on a value goes from a buffer of its own, which saves zeroing it first; below, it shares its
+// From this size on a value has a buffer of its own, which need not be zeroed. A smaller one shares the
 // request's.
 constexpr uint64_t kOwnBufferMin = 2048;
 
-// The puts that are under way, and what became of those that ended.
+// The puts in flight, and the results of those that have ended.
 class Loading {
  public:
   Loading(KeyValueStub kv, uint64_t in_flight) : kv_(std::move(kv)), window_(in_flight, kBytesInFlight) {}
 
-  // Waits for room, sends the file and does not wait for the answer. Not OK: it cannot be read.
+  // Waits for room, and sends the file without waiting for the answer. Not OK: the file cannot be read.
   absl::Status Put(hawser::Channel& channel, const std::string& key, const fs::path& path) {
     absl::StatusOr<InputFile> file = InputFile::Open(path);
     if (!file.ok()) return file.status();
@@ -86,7 +86,7 @@ class Loading {
         sum_.bytes += size_bytes;
       }
     }
-    window_.Leave(size_bytes);  // Last: after this nothing waits for this call.
+    window_.Leave(size_bytes);  // The last step, because after it no thread waits for this call.
   }
 
   KeyValueStub kv_;
@@ -107,7 +107,7 @@ class Load : public Command {
     return TakeWords(words, {"DIR"}, {&dir_});
   }
 
-  // A file that cannot be read is reported and left out; a call that fails ends it.
+  // Reports and skips a file that cannot be read. A failed call ends it.
   absl::Status Run(const Target& target) override {
     absl::StatusOr<std::vector<Found>> files = Find();
     if (!files.ok()) return files.status();
@@ -150,13 +150,13 @@ class Load : public Command {
     uint64_t size_bytes;
   };
 
-  // Every regular file below the folder. Symbolic links to files count as files; those to folders are not
-  // followed, as they may lead round in a circle.
+  // Finds every regular file below the folder. Symbolic links to files count as files. It does not follow
+  // links to folders, because they may form a circle.
   absl::StatusOr<std::vector<Found>> Find() const {
     std::vector<Found> files;
     std::error_code error;
     for (fs::recursive_directory_iterator it(dir_, error), end; !error && it != end; it.increment(error)) {
-      std::error_code dangling;  // A symbolic link to nothing.
+      std::error_code dangling;  // Set for a symbolic link without a target.
       if (!it->is_regular_file(dangling)) continue;
       files.push_back(
           {it->path(), it->path().lexically_relative(dir_).generic_string(), it->file_size(dangling)});

@@ -32,7 +32,7 @@ absl::Status WriteAll(int fd, const std::string& path, const uint8_t* data, uint
   return absl::OkStatus();
 }
 
-// Closes too: on a network file system only that tells of a full disk.
+// Closes the file, too, because on a network file system only close(2) reports a full disk.
 absl::Status WriteAndClose(int fd, const std::string& path, const uint8_t* data, uint64_t size_bytes,
                            absl::FunctionRef<void(uint64_t done_bytes)> progress) {
   absl::Status status = WriteAll(fd, path, data, size_bytes, progress);
@@ -54,7 +54,8 @@ absl::Status WriteFile(const std::string& path, const uint8_t* data, uint64_t si
     if (fd < 0) return SystemError("open", path);
     return WriteAndClose(fd, path, data, size_bytes, progress);
   }
-  // In the same folder, because a file cannot be renamed into another file system; O_EXCL, because it is new.
+  // Uses the same folder, because a file cannot be renamed into another file system. O_EXCL: the file must be
+  // new.
   const std::string part = absl::StrCat(path, ".part-", getpid());
   const int fd = open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return SystemError("create", part);

@@ -9,10 +9,10 @@
 
 namespace kv {
 
-// Makes `path` a file with these bytes, or leaves things as they were: they are written to a new file beside
-// it, which then takes its name. What is there and no regular file (/dev/stdout, a pipe) is written to as it
-// is. `progress` is told how many bytes are written by now. An error says which file, and that the disk is
-// full if it is.
+// Makes `path` a file with these bytes, or changes nothing: it writes a new file in the same folder and
+// renames it. If `path` exists and is no regular file (/dev/stdout, a pipe), it writes to it directly. It
+// calls `progress` with the number of bytes written so far. The error names the file, and says whether the
+// disk is full.
 absl::Status WriteFile(
     const std::string& path, const uint8_t* data, uint64_t size_bytes,
     absl::FunctionRef<void(uint64_t done_bytes)> progress = [](uint64_t) {});

@@ -8,8 +8,8 @@
 
 namespace kv {
 
-// Lists every key that begins with `prefix`, in order, page by page; `take` gets each. Stops at the first
-// failure.
+// Lists every key that begins with `prefix`, in order, page by page, and calls `take` for each. Stops at the
+// first failure.
 absl::Status ForEachEntry(const KeyValueStub& kv, absl::string_view prefix,
                           absl::FunctionRef<void(KeyValue::Entry::Reader entry)> take);
 

@@ -14,7 +14,7 @@
 namespace kv {
 namespace {
 
-// Of Cap'n Proto's Data: its length has 29 bits.
+// The most bytes of Cap'n Proto's Data, whose length has 29 bits.
 constexpr uint64_t kDataBytesMax = (uint64_t{1} << 29) - 1;
 
 class Put : public Command {
@@ -51,7 +51,7 @@ class Put : public Command {
   }
 
  private:
-  // Straight into memory that it can be sent from.
+  // Reads the file straight into registered memory, from which it is sent.
   absl::StatusOr<hawser::Buffer> ReadFile(hawser::Channel& channel, examples::Progress& progress) const {
     absl::StatusOr<InputFile> file = InputFile::Open(path_);
     if (!file.ok()) return file.status();

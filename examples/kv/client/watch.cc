@@ -20,8 +20,9 @@
 namespace kv {
 namespace {
 
-// What this client offers to the server. Hands pushes over to the thread that prints, which answers them when
-// they are printed: so one push waits here, not more, however slowly its lines are taken.
+// The service that this client offers to the server. It passes pushes to the thread that prints, which
+// answers each push after it has printed it. So at most one push waits here, however slowly the lines are
+// read.
 class Pushes : public WatcherService {
  public:
   absl::Status Push(hawser::ServerContext& context, Watcher::PushParams::Reader request,
@@ -45,7 +46,7 @@ class Pushes : public WatcherService {
     Watcher::PushParams::Reader request;  // Valid until the answer.
   };
   struct News {
-    uint64_t connections = 0;  // Made so far. One more than before: watch again.
+    uint64_t connections = 0;  // Connections made so far. After each new one the client watches again.
     std::deque<Pushed> pushes;
   };
   // Blocks until there is a push, or a connection after the first `connections`.
@@ -74,9 +75,9 @@ class Watch : public Command {
     return TakeWords(words, {"PREFIX"}, {&prefix_});
   }
 
-  // Prints a line for each change: "put" or "delete", key, size, revision, with tabs between. After a "lost"
-  // line what was printed before counts for nothing: "have" lines say what is there at that revision, and
-  // changes go on from it.
+  // Prints a line for each change: "put" or "delete", key, size, revision, with tabs between. A "lost" line
+  // makes all earlier lines void: "have" lines list the keys at that revision, and changes continue from
+  // there.
   absl::Status Run(const Target& target) override {
     Pushes pushes;  // Outlives the channel.
     hawser::ChannelOptions options;
@@ -88,7 +89,7 @@ class Watch : public Command {
     if (!channel.ok()) return channel.status();
     KeyValueStub kv(*channel);
     absl::Status status = Follow(kv, pushes);
-    // Close() does not wait, but no call may reach `pushes` after its end.
+    // Close() does not wait, but no call may use `pushes` after it is destroyed.
     absl::Notification closed;
     (*channel)->OnClosed([&closed] { closed.Notify(); });
     (*channel)->Close();
@@ -97,7 +98,7 @@ class Watch : public Command {
   }
 
  private:
-  // Unavailable means everywhere here that the connection was lost again, so there will be a further one.
+  // Unavailable always means here that the connection was lost again, so the channel makes another one.
   absl::Status Follow(const KeyValueStub& kv, Pushes& pushes) {
     uint64_t connections = 0;
     while (left_ > 0) {
@@ -118,8 +119,8 @@ class Watch : public Command {
     return absl::OkStatus();
   }
 
-  // Watches anew, or goes on behind what was printed last. A new number each time, so that what a former
-  // connection still brings is told apart.
+  // Starts to watch, or continues after the last printed change. Uses a new number each time, to recognise
+  // pushes of an earlier watch.
   absl::Status Start(const KeyValueStub& kv) {
     auto call = kv.Watch();
     call.request().setWatch(++watch_);
@@ -136,10 +137,10 @@ class Watch : public Command {
 
   absl::Status Print(const KeyValueStub& kv, Watcher::PushParams::Reader push) {
     if (push.getWatch() != watch_) return absl::OkStatus();
-    // Of a watch that was made twice, because the answer to the first was lost.
+    // The watch was made twice, because the answer to the first call was lost.
     if (push.getRevision() <= revision_) return absl::OkStatus();
     for (Watcher::Event::Reader event : push.getEvents()) {
-      if (event.getRevision() <= revision_) continue;  // The answer to this push was lost, so it came again.
+      if (event.getRevision() <= revision_) continue;  // The server repeats a push whose answer was lost.
       if (left_ == 0) break;
       --left_;
       const bool put = event.getKind() == Watcher::Event::Kind::PUT;
@@ -154,7 +155,7 @@ class Watch : public Command {
     PrintLine("lost", prefix_, 0, revision_);
     listing_ = true;
     absl::Status status = ForEachEntry(kv, prefix_, [this](KeyValue::Entry::Reader entry) {
-      // What is newer will be pushed as well.
+      // The server pushes newer ones, too.
       if (entry.getRevision() > revision_) return;
       PrintLine("have", entry.getKey(), entry.getSize(), entry.getRevision());
     });
@@ -174,10 +175,10 @@ class Watch : public Command {
   }
 
   std::string prefix_;
-  uint64_t left_ = UINT64_MAX;  // Changes to print still.
+  uint64_t left_ = UINT64_MAX;  // Changes that are still to be printed.
   uint64_t watch_ = 0;
   uint64_t history_ = 0;
-  uint64_t revision_ = 0;  // Printed up to here.
+  uint64_t revision_ = 0;  // The last printed revision.
   bool listing_ = false;   // The "have" lines behind the last "lost" are not complete.
 };
 

@@ -23,18 +23,18 @@ inline constexpr const char* kOperationNames[kOperations] = {"read", "update", "
 // One of YCSB's core workloads (Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", SoCC 2010).
 struct Mix {
   char name;
-  std::array<int, kOperations> percent;  // By Operation.
+  std::array<int, kOperations> percent;  // For each Operation.
   bool latest;                           // The newest records are the popular ones.
 };
 
 // nullptr: there is no such workload. 'a' to 'f'.
 const Mix* FindMix(absl::string_view name);
 
-// Which operation comes next, and on which record. Records are numbered in the order they are inserted.
+// Chooses the next operation and its record. Records are numbered in the order of their insertion.
 // Thread: any.
 class Workload {
  public:
-  // There are `records` to begin with, at least 1.
+  // There are `records` at the start, at least 1.
   Workload(const Mix& mix, uint64_t records)
       : mix_(mix), popularity_(records), records_(records), reserved_(records), inserted_(records) {}
 
@@ -44,7 +44,8 @@ class Workload {
   void Inserted(uint64_t record);                     // That insert has been answered.
   static uint64_t ScanLength(absl::BitGenRef random);
 
-  // The key of a record. Hashed, so that records that were inserted together do not lie together.
+  // The key of a record. It is a hash, so that records that were inserted together are not next to each
+  // other.
   static std::string Key(absl::string_view prefix, uint64_t record);
 
  private:
@@ -53,8 +54,8 @@ class Workload {
   const uint64_t records_;
   mutable absl::Mutex mutex_;
   uint64_t reserved_ ABSL_GUARDED_BY(mutex_);
-  uint64_t inserted_ ABSL_GUARDED_BY(mutex_);                    // Every record below has been.
-  absl::flat_hash_set<uint64_t> early_ ABSL_GUARDED_BY(mutex_);  // Inserted before one that is below.
+  uint64_t inserted_ ABSL_GUARDED_BY(mutex_);                    // Every record below this was inserted.
+  absl::flat_hash_set<uint64_t> early_ ABSL_GUARDED_BY(mutex_);  // Inserted records above `inserted_`.
 };
 
 }  // namespace kv

@@ -23,7 +23,7 @@ Zipfian::Zipfian(uint64_t ranks) : ranks_(ranks) {
 
 uint64_t Zipfian::Sample(absl::BitGenRef random) const {
   const double u = absl::Uniform(random, 0.0, 1.0);
-  // The first two exactly, the others by a curve that is close to theirs.
+  // The first two ranks are exact; a curve approximates the others.
   if (u * zeta_ < Weight(0)) return 0;
   if (u * zeta_ < Weight(0) + Weight(1)) return std::min<uint64_t>(1, ranks_ - 1);
   const double rank = static_cast<double>(ranks_) * std::pow(eta_ * u - eta_ + 1, kAlpha);

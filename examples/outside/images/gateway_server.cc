@@ -12,10 +12,10 @@ constexpr int kThreads = 4;
 
 absl::Status Run(const std::string& uri, const std::string& store_uri, examples::StopSignal& stop) {
   // The service outlives the server, and needs a channel that shares the server's memory. So it is declared
-  // before both, and made after both.
+  // before both, and constructed after both.
   std::optional<images::ScalingGateway> gateway;
   hawser::Server server;
-  // Create() waits for nothing: the gateway may start before the store.
+  // Create() does not wait, so the gateway may start before the store.
   absl::StatusOr<std::shared_ptr<hawser::Channel>> store =
       hawser::Channel::Create(store_uri, {.server = &server});
   if (!store.ok()) return store.status();
@@ -27,7 +27,7 @@ absl::Status Run(const std::string& uri, const std::string& store_uri, examples:
 }  // namespace
 
 int main(int argc, char** argv) {
-  examples::StopSignal stop;  // First, while there is one thread.
+  examples::StopSignal stop;  // Made first, before there are other threads.
   if (argc != 3) {
     std::cerr << "usage: gateway_server <uri> <uri of the store>" << std::endl;
     return 2;

@@ -1,4 +1,4 @@
-// The commands are below, at kUsage. Files are PPM ("P6"), which most viewers of images open.
+// kUsage lists the commands. Files are PPM ("P6"), which most image viewers open.
 
 #include <cstdint>
 #include <fstream>
@@ -28,7 +28,7 @@ std::string Printable(capnp::Text::Reader text) {
   return hawser::EscapePeerText({text.begin(), text.size()});
 }
 
-// The pixels are read into registered memory, and sent from there.
+// Reads the pixels into registered memory, and sends them from there.
 absl::Status Put(const std::shared_ptr<hawser::Channel>& channel, const std::string& name,
                  const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -103,8 +103,8 @@ absl::Status List(const std::shared_ptr<hawser::Channel>& channel) {
   return absl::OkStatus();
 }
 
-// Prints on the poller, which a handler must not block in other programs. This one does nothing else. While
-// nothing reads its output, it does not answer, and the store sends no more.
+// Prints on the poller. In other programs a handler must not block the poller, but this program does nothing
+// else. While its output is not read, it does not answer, and the store sends nothing more.
 class PrintingWatcher : public ImageWatcherService {
  public:
   absl::Status Changed(hawser::ServerContext&, ImageWatcher::ChangedParams::Reader request,
@@ -114,14 +114,15 @@ class PrintingWatcher : public ImageWatcherService {
   }
 };
 
-// Counts connections. The store forgets a watcher with its connection, so each one has to watch again.
+// Counts connections. The store removes a watcher when its connection ends, so the client watches again on
+// each one.
 class Connections {
  public:
   void OnStateChange(hawser::ChannelState state) {
     absl::MutexLock lock(&mutex_);
     if (state == hawser::ChannelState::kReady) ++made_;
   }
-  // Blocks until there were more than `seen`, and returns how many.
+  // Blocks until there were more than `seen` connections, and returns their number.
   uint64_t WaitForMoreThan(uint64_t seen) {
     const auto more = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return made_ > seen; };
     absl::MutexLock lock(&mutex_, absl::Condition(&more));
@@ -133,7 +134,7 @@ class Connections {
   uint64_t made_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// Until it fails for good, or a signal ends the process.
+// Watches until a permanent failure, or until a signal ends the process.
 absl::Status Watch(const std::string& uri) {
   PrintingWatcher watcher;  // Both outlive the channel.
   Connections connections;
@@ -151,7 +152,7 @@ absl::Status Watch(const std::string& uri) {
     auto reply = store.Watch().Send().Wait();
     if (reply.ok()) {
       std::cerr << "watching from version " << (*reply)->getVersion() << std::endl;
-    } else if (!absl::IsUnavailable(reply.status())) {  // Unavailable: lost again, so another will come.
+    } else if (!absl::IsUnavailable(reply.status())) {  // Unavailable: lost again; the next one follows.
       return reply.status();
     }
   }

@@ -11,15 +11,15 @@ const nameBytesMax :UInt32 = 255;
 
 struct Bitmap {
   width @0 :UInt32;   # Pixels, 1 to 65536.
-  height @1 :UInt32;  # Likewise.
+  height @1 :UInt32;  # Pixels, 1 to 65536.
   pixels @2 :Data;    # Rows from top to bottom, each from left to right; 3 bytes a pixel: red, green, blue.
 }
 
 interface ImageStore {
   # Each change has a version, one more than that of the change before it.
   #
-  # put and remove are not idempotent: sent again after the connection was lost, they could undo what another
-  # client has changed in between. Their caller gets Unavailable and decides.
+  # put and remove are not idempotent: if they are resent after the connection was lost, they could undo a
+  # change of another client in between. Their caller gets Unavailable and decides.
 
   put @0 (name :Text, image :Bitmap) -> (version :UInt64);
   # Replaces an image of that name. InvalidArgument: not a name, or not an image. ResourceExhausted: the store
@@ -43,13 +43,13 @@ interface ImageStore {
 }
 
 interface ImageWatcher {
-  # What a client offers to the store.
+  # A client offers this service to the store.
 
   changed @0 (name :Text, version :UInt64) $Hawser.idempotent;
-  # The image was put or removed. Versions ascend, but a push whose answer was lost is repeated: ignore a
-  # version that is not above the last one. The next push comes when this one is answered; until then all
-  # changes of one image become one. An empty name: the watcher was so slow that the store no longer has the
-  # names of all images that have changed. List them.
+  # The image was put or removed. Versions ascend, but the store repeats a push whose answer was lost: ignore
+  # a version that is not above the last one. The store sends the next push when this one is answered; until
+  # then it merges all changes of one image. An empty name: the watcher was so slow that the store no longer
+  # has the names of all changed images. List them.
 }
 
 interface Gateway {

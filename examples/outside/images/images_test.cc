@@ -24,7 +24,7 @@ using Change = std::pair<std::string, uint64_t>;  // Name, version.
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
-// Keeps what it is told. One that is held answers only when it is released.
+// Records the changes that it receives. A held watcher answers only when it is released.
 class TestWatcher : public ImageWatcherService {
  public:
   explicit TestWatcher(bool held = false) : held_(held) {}
@@ -44,7 +44,7 @@ class TestWatcher : public ImageWatcherService {
     unanswered_.clear();
   }
 
-  // The next that was not taken yet; nothing if none comes.
+  // The next change; nullopt if none arrives in time.
   std::optional<Change> Take() {
     const auto any = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !changes_.empty(); };
     absl::MutexLock lock(&mutex_);
@@ -126,7 +126,7 @@ class ImagesTest : public testing::Test {
     return std::string(reinterpret_cast<const char*>(pixels.begin()), pixels.size());
   }
 
-  // Services outlive their servers, and those the channels.
+  // Services outlive their servers, and servers outlive the channels.
   MemoryStore store_{kMemoryBytes};
   std::optional<ScalingGateway> gateway_;
   hawser::Server store_server_;
@@ -210,7 +210,7 @@ TEST_F(ImagesTest, ImageThatContradictsItselfIsRefused) {
 }
 
 TEST_F(ImagesTest, FullStoreRefusesAnImageAndKeepsTheOthers) {
-  const std::string half(1024 * 1024 * 3, 'x');  // More than a third of the memory, with what is around it.
+  const std::string half(1024 * 1024 * 3, 'x');  // More than a third of the memory, with its overhead.
   ASSERT_TRUE(Put("one", 1024, 1024, half).ok());
   ASSERT_TRUE(Put("two", 1024, 1024, half).ok());
   EXPECT_EQ(Put("three", 1024, 1024, half).code(), absl::StatusCode::kResourceExhausted);

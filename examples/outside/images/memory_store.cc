@@ -28,8 +28,8 @@ absl::Status NoSuchImage(absl::string_view name) {
 
 }  // namespace
 
-// KeepRequest() holds all memory of the request, and the client chose how much that is. So what counts is
-// request_memory_bytes(), and an image that fills less than half of it is copied out.
+// KeepRequest() holds all memory of the request, and the client chooses its size. So the store counts
+// request_memory_bytes(), and copies an image that fills less than half of it.
 MemoryStore::Image MemoryStore::Keep(hawser::ServerContext& context, ImageStore::PutParams::Reader request) {
   const Bitmap::Reader bitmap = request.getImage();
   Image image{.width = bitmap.getWidth(), .height = bitmap.getHeight(), .pixels = bitmap.getPixels()};
@@ -73,7 +73,7 @@ absl::Status MemoryStore::Put(hawser::ServerContext& context, ImageStore::PutPar
 absl::Status MemoryStore::Get(hawser::ServerContext& context, ImageStore::GetParams::Reader request,
                               ImageStore::GetResults::Builder reply) {
   const absl::string_view name = View(request.getName());
-  Image image;  // With a share in its memory, so it may be replaced or removed meanwhile.
+  Image image;  // Shares the ownership of its memory, so another call may replace the image meanwhile.
   {
     absl::MutexLock lock(&mutex_);
     const auto found = images_.find(name);

@@ -13,13 +13,13 @@
 
 namespace images {
 
-// An ImageStore in memory. Pixels stay where the request was received, and replies are sent from there: a
-// large image is never copied. The memory of an image goes round this ring:
-//   the pool -> a request -> the store, and each reply that is under way -> the last of these -> the pool
+// An ImageStore in memory. Pixels stay in the memory of their request, and replies are sent from there: a
+// large image is never copied. The memory of an image moves round this ring:
+//   the pool -> a request -> the store, and each reply in flight -> the last of these -> the pool
 // Thread: any; nothing blocks, so it may run on the pollers.
 class MemoryStore : public ImageStoreService {
  public:
-  // `memory_bytes_max`: of all images, with the memory that is held around them.
+  // `memory_bytes_max` limits all images, with the memory that is held around them.
   explicit MemoryStore(uint64_t memory_bytes_max) : memory_bytes_max_(memory_bytes_max) {}
 
   absl::Status Put(hawser::ServerContext& context, ImageStore::PutParams::Reader request,
@@ -40,15 +40,15 @@ class MemoryStore : public ImageStoreService {
     uint32_t width = 0;
     uint32_t height = 0;
     capnp::Data::Reader pixels;
-    std::shared_ptr<const void> owner;  // Of the memory that the pixels are in.
-    uint64_t held_bytes = 0;            // What the owner holds, and the entry here.
+    std::shared_ptr<const void> owner;  // Owns the memory of the pixels.
+    uint64_t held_bytes = 0;            // The memory of the owner and of this entry.
     uint64_t version = 0;
   };
   static Image Keep(hawser::ServerContext& context, ImageStore::PutParams::Reader request);
 
   const uint64_t memory_bytes_max_;
   const std::shared_ptr<Watchers> watchers_ = std::make_shared<Watchers>();
-  // Held while watchers_ is told of a change, so that it learns of changes in the order of their versions.
+  // Held while the store notifies watchers_ of a change, so that they get changes in the order of versions.
   absl::Mutex mutex_;
   std::map<std::string, Image, std::less<>> images_ ABSL_GUARDED_BY(mutex_);
   uint64_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The programs as processes of their own: an image goes in at the store and comes out of the gateway, and both
-# servers end well on SIGTERM. Waiting is always for a line or an exit, for $patience seconds at most.
+# Runs the programs as separate processes: a client puts an image into the store and gets it from the gateway,
+# and both servers exit with status 0 on SIGTERM. The test waits only for lines and exits, at most $patience
+# seconds each.
 set -euo pipefail
 
 patience=30
@@ -15,7 +16,7 @@ fail() {
   exit 1
 }
 
-# start NAME COMMAND...: in the background, with what it prints in NAME.out.
+# start NAME COMMAND...: starts it in the background, with its output in NAME.out.
 start() {
   : >"$1.out"
   "${@:2}" >"$1.out" 2>&1 </dev/null &
@@ -28,7 +29,7 @@ await() {
     fail "$1 prints no line like $2"
 }
 
-# end NAME: SIGTERM, to which it has to answer with exit status 0.
+# end NAME: sends SIGTERM, after which it must exit with status 0.
 end() {
   local status=0
   kill -TERM "${pid_of[$1]}"
@@ -63,7 +64,7 @@ client get "$gateway" none none.ppm 2>none.out && fail 'there is no such image'
 grep -q NOT_FOUND none.out || fail 'the reason is not said'
 grep -q "${store#tcp://}" none.out && fail 'the address of the store is said'
 
-# Gets one after the other, until one finds no gateway. What a get brings is whole.
+# Gets the image repeatedly until a get finds no gateway. Each image must be complete.
 get_until_it_fails() {
   while client get "$gateway" sea again.ppm; do
     cmp sea.ppm again.ppm || exit

@@ -8,11 +8,11 @@
 namespace images {
 namespace {
 
-// Each that waits holds an image.
+// Each thumbnail that waits holds an image.
 constexpr size_t kQueuedThumbnailsMax = 16;
 
-// What the store says of the caller's request goes to the caller. The text of any other failure may have the
-// store's address, and goes to the operator only.
+// The caller gets the store's error about its request. The text of any other failure may contain the store's
+// address, so only the operator gets it.
 absl::Status ForCaller(const absl::Status& status) {
   if (absl::IsNotFound(status) || absl::IsInvalidArgument(status)) return status;
   std::cerr << "gateway: " << status << std::endl;
@@ -64,7 +64,8 @@ hawser::Task ScalingGateway::Scale(hawser::DeferredCall call, Gateway::Thumbnail
   if (!co_await pool_.Enter()) {
     co_return absl::ResourceExhaustedError("too many thumbnails are being made; try again later");
   }
-  // From here on this runs on a thread of the pool. The caller may have stopped waiting while it was queued.
+  // From here on this runs on a thread of the pool. The caller may have cancelled the call while it was
+  // queued.
   if (call.context().cancelled()) co_return absl::CancelledError();
   const Bitmap::Reader image = (*found)->getImage();
   if (absl::Status status = CheckBitmap(image); !status.ok()) {

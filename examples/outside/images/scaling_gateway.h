@@ -11,13 +11,13 @@ namespace images {
 
 // A Gateway. Its handlers are coroutines: while one awaits the store, the poller serves other calls. Threads
 // of a pool make the thumbnails. (ServerOptions::executor would move every handler to other threads, also
-// those that only pass an image on.)
+// those that only forward an image.)
 // Thread:   any; nothing blocks, so it may run on the pollers.
-// Lifetime: as of any service, it outlives its server.
+// Lifetime: outlives its server, like any service.
 class ScalingGateway : public GatewayService {
  public:
-  // `store`: if it shares the server's memory (ChannelOptions::server), images are passed on without a copy.
-  // `threads`: that make thumbnails.
+  // `store`: if it shares the server's memory (ChannelOptions::server), images are forwarded without a copy.
+  // `threads`: the number of threads that make thumbnails.
   ScalingGateway(std::shared_ptr<hawser::Channel> store, int threads);
 
   absl::Status Image(hawser::ServerContext& context, Gateway::ImageParams::Reader request,

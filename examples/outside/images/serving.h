@@ -9,8 +9,8 @@
 
 namespace images {
 
-// Listens on `uri`, prints "listening on URI" with the real port, and serves until `stop`. Then new calls are
-// refused, and those that run have 5 s to end. Not OK: it could not listen, and why.
+// Listens on `uri`, prints "listening on URI" with the real port, and serves until `stop`. Then it refuses
+// new calls, and running calls have 5 s to end. Not OK: it could not listen.
 absl::Status ServeUntilStopped(hawser::Server& server, const std::string& uri, examples::StopSignal& stop);
 
 }  // namespace images

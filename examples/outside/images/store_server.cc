@@ -12,12 +12,12 @@ constexpr uint64_t kMemoryBytes = uint64_t{1} << 30;
 }  // namespace
 
 int main(int argc, char** argv) {
-  examples::StopSignal stop;  // First, while there is one thread.
+  examples::StopSignal stop;  // Made first, before there are other threads.
   if (argc != 2) {
     std::cerr << "usage: store_server <uri>" << std::endl;
     return 2;
   }
-  // A quarter is left for connections and messages under way, so that a full store still hears remove().
+  // A quarter is left for connections and messages in flight, so that a full store can still serve remove().
   images::MemoryStore store(kMemoryBytes / 4 * 3);
   hawser::Server server({.pool = {.limit_bytes = kMemoryBytes}});
   absl::Status status = server.AddService(&store);

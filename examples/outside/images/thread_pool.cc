@@ -17,7 +17,7 @@ ThreadPool::~ThreadPool() {
 bool ThreadPool::Enqueue(std::coroutine_handle<> waiting, bool& entered) {
   absl::MutexLock lock(&mutex_);
   entered = queue_.size() < queue_max_;
-  // The coroutine may go on when the lock is released, and `entered` be gone then.
+  // When the lock is released, the coroutine may resume and destroy `entered`.
   const bool suspends = entered;
   if (suspends) queue_.push_back(waiting);
   return suspends;

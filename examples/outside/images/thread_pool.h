@@ -12,13 +12,14 @@
 
 namespace images {
 
-// Threads for work that takes too long for a poller, and a queue before them. A coroutine enters it:
+// Threads for work that takes too long for a poller, and a queue. A coroutine enters the pool:
 //
 //   if (!co_await pool.Enter()) co_return absl::ResourceExhaustedError("...");
-//   Work();  // On a thread of the pool, as all that follows.
+//   Work();  // This and all that follows runs on a thread of the pool.
 //
 // Thread:   any.
-// Lifetime: the destructor runs what is queued. What goes on in it has to end before that, or end by itself.
+// Lifetime: the destructor runs all queued coroutines. A coroutine that uses the pool must end before that,
+//           or by itself.
 class ThreadPool {
  public:
   class Entry {
@@ -33,13 +34,13 @@ class ThreadPool {
     bool entered_ = false;
   };
 
-  // `queue_max`: coroutines that wait for a thread.
+  // `queue_max`: the most coroutines that wait for a thread.
   ThreadPool(int threads, size_t queue_max);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // co_await gives false, at once and on the same thread, if the queue is full.
+  // If the queue is full, co_await returns false at once, on the same thread.
   Entry Enter() { return Entry(*this); }
 
  private:

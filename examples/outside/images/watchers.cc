@@ -8,7 +8,7 @@
 namespace images {
 namespace {
 
-// A watcher that has not answered for so long is sent the same again, because the answer may be lost.
+// If a watcher has not answered for this time, the store repeats the push, because the answer may be lost.
 constexpr absl::Duration kPushTimeout = absl::Seconds(30);
 
 }  // namespace
@@ -22,8 +22,8 @@ absl::Status Watchers::Add(Client client) {
     }
     watchers_.try_emplace(client);
   }
-  // The callback runs also if the client is gone already. It has a weak pointer to the client: the channel
-  // keeps its callbacks, so a strong one would keep the channel for ever.
+  // The callback also runs if the client has already disconnected. It has a weak pointer to the client: the
+  // channel keeps its callbacks, so a strong pointer would keep the channel forever.
   client->OnClosed([self = weak_from_this(), watching = std::weak_ptr<hawser::Channel>(client)] {
     if (auto watchers = self.lock()) watchers->Remove(watching.lock());
   });
@@ -40,7 +40,7 @@ void Watchers::Changed(absl::string_view name, uint64_t version) {
   }
 }
 
-// The lock may be held: Send() and Then() never run a callback.
+// Callers may hold the lock, because Send() and Then() never run a callback.
 void Watchers::Push(const Client& client, Watcher& watcher) {
   const auto& [version, name] = *watcher.untold.begin();
   auto call = ImageWatcherStub(client).Changed({.timeout = kPushTimeout});
@@ -59,7 +59,7 @@ void Watchers::Pushed(const Client& client, uint64_t version, const absl::Status
   Watcher& watcher = found->second;
   watcher.push_in_flight = false;
   if (status.ok()) watcher.untold.erase(version);
-  // Any other failure would repeat itself at once: the connection is lost, or there is no memory. The next
+  // Any other failure would occur again at once: the connection is lost, or there is no memory. The next
   // change tries again, unless OnClosed() has removed the watcher by then.
   const bool goes_on = status.ok() || absl::IsDeadlineExceeded(status);
   if (goes_on && !watcher.untold.empty()) Push(client, watcher);

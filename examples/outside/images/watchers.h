@@ -15,21 +15,21 @@
 
 namespace images {
 
-// Pushes changes to the clients that watch. Each watcher has one push in flight at most. What changes
-// meanwhile waits in its own list, whose length is bounded. So a slow watcher slows no other watcher, and no
+// Pushes changes to the clients that watch. Each watcher has at most one push in flight. Changes made
+// meanwhile wait in its own list, whose length is bounded. So a slow watcher slows no other watcher, and no
 // writer.
 // Thread:   any; nothing blocks.
-// Lifetime: owned by a shared_ptr. A callback that comes after its end does nothing.
+// Lifetime: owned by a shared_ptr. A callback after its end does nothing.
 class Watchers : public std::enable_shared_from_this<Watchers> {
  public:
   static constexpr size_t kWatchersMax = 1000;
-  static constexpr size_t kUntoldMax = 64;  // Images whose change one watcher has not been told.
+  static constexpr size_t kUntoldMax = 64;  // Images whose change is still to be pushed to one watcher.
 
   // From now on pushes changes to the ImageWatcher of `client`, until that channel is closed. OK if it
   // watches already. ResourceExhausted: there are kWatchersMax watchers.
   absl::Status Add(std::shared_ptr<hawser::Channel> client);
 
-  // Call it in the order of the versions.
+  // Call this in the order of the versions.
   void Changed(absl::string_view name, uint64_t version);
 
   size_t size() const;
@@ -37,8 +37,8 @@ class Watchers : public std::enable_shared_from_this<Watchers> {
  private:
   using Client = std::shared_ptr<hawser::Channel>;
   struct Watcher {
-    std::map<uint64_t, std::string> untold;  // By version; the latest change of each image.
-    bool push_in_flight = false;             // The first of them.
+    std::map<uint64_t, std::string> untold;  // The latest change of each image; the key is the version.
+    bool push_in_flight = false;             // The first of `untold` is in flight.
   };
 
   void Push(const Client& client, Watcher& watcher) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -5,5 +5,5 @@ $Cxx.namespace("people");
 
 struct Person {
   name @0 :Text;
-  title @1 :Text;  # "Dr.", or nothing.
+  title @1 :Text;  # "Dr.", or empty.
 }
