@@ -48,7 +48,7 @@ _system_repository = repository_rule(
     },
 )
 
-# Where bazelw leaves the kernel's packages; the same line is in bazelw.
+# The folder in which bazelw stores the kernel's packages; the same line is in bazelw.
 def _guest_kernel_folder(ctx):
     environ = ctx.os.environ
     return (environ.get("XDG_CACHE_HOME") or environ.get("HOME", "") + "/.cache") + "/hawser/guest_kernel"
@@ -96,8 +96,8 @@ def _debian_bazel_rules():
         if _absent(name):
             native.local_repository(name = name, path = path)
 
-    # Debian's bazel-rules-cc 0.0.4 is too new for its Bazel 4.2.3 (it loads use_cpp_toolchain, which 4.2.3 lacks),
-    # and all that other rules load from it are the native rules.
+    # Debian's bazel-rules-cc 0.0.4 is too new for its Bazel 4.2.3 (it loads use_cpp_toolchain, which 4.2.3
+    # lacks). Other rules load only the native rules from it.
     if _absent("rules_cc"):
         _generated_repository(
             name = "rules_cc",
@@ -105,7 +105,7 @@ def _debian_bazel_rules():
             links = {"@hawser//third_party:native_cc_rules.bzl": "cc/defs.bzl"},
         )
 
-    # `bazel test` resolves this label even when no coverage is asked for.
+    # `bazel test` resolves this label even without coverage.
     if _absent("remote_coverage_tools"):
         _generated_repository(
             name = "remote_coverage_tools",
