@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Hawser on two machines, one of which loses its power, is frozen, or has its link cut.
+# Tests Hawser on two machines, when one of them loses power, is frozen, or has its link cut.
 set -uo pipefail
 
 program=$PWD/tests/rpc/network/dying_machine_test

@@ -6,13 +6,15 @@
 #   --setup=rxe       the RDMA devices to make first: rxe, rxe_pair, siw or none (README.md)
 #   --smp=2           processors
 #   --memory=1G
-#   --virtual_time    the guest's clock counts instructions and jumps over waits, so that timeouts pass at once; one processor
+#   --virtual_time    the guest's clock counts instructions and skips waits, so that timeouts expire at once;
+#                     implies one processor
 #   --timeout=120     seconds of the guest's time that the command may take; 0, and the default in virtual time: no limit
 #   --wall=180        seconds of real time that all may take, with boot
-#   --run=FOLDER      a folder that the guest shares, for writing too; everything else it writes is lost (default: none)
+#   --run=FOLDER      a folder that the guest shares and may write to; its other writes are lost (default: none)
 #   --qemu=ARGUMENT   one more argument for QEMU; may be repeated
 #
-# Exit status: the command's; 124 if the time was up; 125 if the guest did not start or died, after the end of its console.
+# Exit status: the command's; 124: the timeout expired; 125: the guest did not start or died; then the end of
+# its console is printed.
 # Needs neither root nor KVM nor a network.
 set -uo pipefail
 
@@ -41,7 +43,7 @@ while (($#)); do
 done
 (($#)) || fail 'no command: guest.sh [option]... -- command [argument]...'
 
-# Bazel lays the kernel beside this file; by hand it is where Bazel built it.
+# Under Bazel the kernel is beside this file. Started by hand, this script uses Bazel's output folder.
 kernel=$here/../../third_party/guest_kernel/vmlinux initrd=$here/initrd
 if [[ ! -e $kernel ]]; then
   built=$here/../../bazel-out/host/bin
@@ -56,7 +58,7 @@ fi
 mkdir -p "$run" && run=$(realpath "$run") && rm -f "$run/status" || fail "cannot use the folder $run"
 [[ $run != *[[:space:],]* ]] || fail "the folder's path has a blank or a comma, which QEMU would misread: $run"
 
-# One emulated processor is one thread; more of them run in a thread each.
+# A single emulated processor runs in one thread; several run in a thread each.
 accelerator=tcg,thread=multi
 ((${#clock[@]})) && smp=1 accelerator=tcg,thread=single timeout=${timeout:-0}
 timeout=${timeout:-120}
@@ -80,7 +82,8 @@ arguments=(
   # A panic ends QEMU (panic=-1 reboots, -no-reboot exits). HAWSER_RUN goes to init's environment.
   -append "console=ttyS0 quiet panic=-1 oops=panic tsc=reliable no_timer_check mitigations=off random.trust_cpu=on HAWSER_RUN=$run"
   -serial "file:$run/console"
-  # The command's output, straight to ours. By fd, because opening /dev/stdout again would start a file from its beginning.
+  # The command's output goes straight to the output of this script. It uses file descriptors, because opening
+  # /dev/stdout again would overwrite a file from its beginning.
   -device virtio-serial-pci
   -add-fd fd=3,set=3 -chardev file,id=out,append=on,path=/dev/fdset/3 -device virtserialport,nr=1,chardev=out
   -add-fd fd=4,set=4 -chardev file,id=err,append=on,path=/dev/fdset/4 -device virtserialport,nr=2,chardev=err
@@ -92,7 +95,7 @@ guest=$!
 trap 'kill "$guest" 2>/dev/null' TERM INT HUP
 wait "$guest"
 ended=$?
-# A signal to this script ends `wait` before the guest has gone.
+# A signal to this script ends `wait` before the guest has ended.
 while kill -0 "$guest" 2>/dev/null; do wait "$guest"; done
 
 status=125

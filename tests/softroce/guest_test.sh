@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Runs tests in one guest and says how each went; hawser_guest_test() in guest_test.bzl is how to call it.
+# Runs tests in one guest and reports the result of each. Call it by hawser_guest_test() in guest_test.bzl.
 #
 #   guest_test.sh [--test_seconds=60] [--preload=LIBRARY] [option of guest.sh]... -- test...
 #
-# Prints a line for each test, after the output of those that failed. Status 0 if all passed, else 1. Writes JUnit's XML
-# where Bazel wants it.
+# Prints a line for each test, after the output of the failed ones. Exit status 0 if all passed, else 1.
+# Writes JUnit's XML where Bazel expects it.
 set -uo pipefail
 
-# Bazel starts this by a link in the package of the test.
+# Bazel starts this script by a link in the package of the test.
 if [[ -n ${TEST_SRCDIR:-} ]]; then here=$TEST_SRCDIR/hawser/tests/softroce; else here=$(cd "$(dirname "$0")" && pwd); fi
 
 setup=rxe test_seconds=60 preload='' only_guest='' options=()
@@ -30,7 +30,7 @@ tests=("$@")
 
 run=$(mktemp -d "${TEST_TMPDIR:-/tmp}/run.XXXXXX")
 trap 'rm -rf "$run"' EXIT
-# Not for QEMU, hence by another name.
+# Not LD_PRELOAD, which would apply to QEMU, too.
 run_tests=(env "HAWSER_TEST_PRELOAD=$preload" "$here/run_tests.sh" "$run" "$test_seconds" "${tests[@]}")
 ended='the guest ended'
 if [[ -n ${HAWSER_RDMA_DEVICE:-} && -z $only_guest ]]; then
@@ -49,14 +49,15 @@ if [[ -n ${HAWSER_RDMA_DEVICE:-} && -z $only_guest ]]; then
   "${run_tests[@]}"
 else
   [[ -z ${HAWSER_RDMA_DEVICE:-} ]] || echo "in a guest in spite of HAWSER_RDMA_DEVICE, because of $only_guest"
-  # Bazel kills at $TEST_TIMEOUT, and then nobody prints what happened.
+  # Ends before $TEST_TIMEOUT, when Bazel would kill this script before it could print the results.
   "$here/guest.sh" --wall=$((${TEST_TIMEOUT:-300} - 10)) "${options[@]}" --timeout=0 --run="$run" -- "${run_tests[@]}"
   [[ -z ${TEST_UNDECLARED_OUTPUTS_DIR:-} ]] || cp "$run/console" "$TEST_UNDECLARED_OUTPUTS_DIR/"
 fi
 
 # verdict <exit status> <seconds>
 verdict() {
-  # A SIGKILL before the time was up is the kernel's, of a guest without memory, or the test's own.
+  # If SIGKILL came before the timeout, the kernel sent it, because the guest has no memory left, or the test
+  # itself did.
   if [[ $1 == 137 ]] && ((${2%.*} < test_seconds)); then
     echo 'SIGKILL; if the kernel sent it, the guest needs more memory'
     return
@@ -70,7 +71,7 @@ verdict() {
   esac
 }
 
-# Makes any bytes fit into XML's text.
+# Escapes any bytes for the text of XML.
 escape() { iconv -c -f utf-8 -t utf-8 | tr -d '\000-\010\013\014\016-\037' | sed 's/&/\&amp;/g; s/</\&lt;/g; s/>/\&gt;/g; s/"/\&quot;/g'; }
 
 summary='' failures=0 xml='<testsuites>'$'\n'
@@ -99,7 +100,7 @@ for n in "${!tests[@]}"; do
     xml+="<failure>$(escape <<<"$why")</failure>"
   fi
   xml+="</testcase></testsuite>"$'\n'
-  # GoogleTest's own report: what is inside its <testsuites>.
+  # Copies the content of <testsuites> from GoogleTest's own report.
   [[ ! -s $run/$n.xml ]] || xml+=$(sed '/^<?xml/d; /<\/\?testsuites/d' "$run/$n.xml")$'\n'
 done
 printf '%s' "$summary"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What goes wrong in a guest is reported as a failure, and the rest of the tests still count.
+# A fault in a guest is reported as a failure, and the results of the other tests are kept.
 set -uo pipefail
 
 here=tests/softroce
@@ -12,7 +12,7 @@ program() {
   chmod +x "$tmp/$1"
 }
 
-# run <arguments of guest_test.sh>: leaves $status and $output.
+# run <arguments of guest_test.sh>: sets $status and $output.
 run() {
   output=$(XML_OUTPUT_FILE=$tmp/test.xml "$here/guest_test.sh" "$@" 2>&1)
   status=$?
@@ -40,7 +40,7 @@ program is_killed 'kill -KILL $$'
 program hangs 'echo waiting; trap "" TERM; while :; do read -r -t 1000 <> <(:); done'
 program panics 'echo "last words"; echo c >/proc/sysrq-trigger'
 
-# In virtual time, so that the hang costs nothing.
+# Uses virtual time, so that the hang takes no real time.
 run --setup=none --virtual_time --test_seconds=3600 -- "$tmp"/{passes,says_why,crashes,is_killed,hangs,passes}
 check 'a failed test fails all' is "$status" 1
 check 'an exit status is told' has "$output" "$tmp/says_why: exit status 7"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs what the guest starts from: initrd.sh <busybox> <init> <modules.tar> <initrd>
+# Packs the initrd of the guest: initrd.sh <busybox> <init> <modules.tar> <initrd>
 set -euo pipefail
 
 tmp=$(mktemp -d)

@@ -1,8 +1,8 @@
-// For LD_PRELOAD: rxe devices are another vendor's. Hawser binds memory windows on those, as on any NIC, and
-// registers memory on rxe, which it knows by the vendor (VerbsDevice::is_rxe()). With this the programs take
-// the path that they take on a NIC, as they are.
+// For LD_PRELOAD: makes rxe devices report another vendor. On a NIC Hawser grants memory by memory windows.
+// On rxe, which it recognises by the vendor (VerbsDevice::is_rxe()), it registers memory instead. With this
+// library unmodified programs take the path that they take on a NIC.
 //
-// rxe's provider asks the kernel by ibv_cmd_query_device_any(), a function of libibverbs, and finds this one
+// rxe's provider calls ibv_cmd_query_device_any(), a function of libibverbs, and the linker finds this one
 // first.
 
 #include <dlfcn.h>
@@ -12,7 +12,7 @@
 
 namespace {
 
-// What providers of rdma-core 35 and later are linked with.
+// The symbol version with which providers of rdma-core 35 and later are linked.
 constexpr char kVersion[] = "IBVERBS_PRIVATE_34";
 constexpr char kName[] = "ibv_cmd_query_device_any";
 
@@ -20,7 +20,7 @@ using QueryDevice = int (*)(ibv_context*, const ibv_query_device_ex_input*, ibv_
                             void*, size_t*);
 
 QueryDevice Real() {
-  void* const library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);  // It has loaded the provider.
+  void* const library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);  // Loaded: it loads the provider.
   void* const real = library != nullptr ? dlvsym(library, kName, kVersion) : nullptr;
   if (real == nullptr) {
     fprintf(stderr, "other_vendor: libibverbs.so.1 has no %s@%s\n", kName, kVersion);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# With other_vendor.so preloaded the device is another vendor's: else the tests that follow bind no windows, and show nothing.
-# (A real device is what it is.)
+# Checks that with libother_vendor.so preloaded the device reports another vendor. Otherwise the tests that
+# follow bind no windows, and test nothing. (A real device keeps its vendor.)
 set -euo pipefail
 
 vendor=$(ibv_devinfo -d "$HAWSER_RDMA_DEVICE" | sed -nE 's/^\s*vendor_id:\s*//p')

@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# Runs two guests with a link between them, and breaks what is told:
+# Runs two guests with a link between them, and injects a fault:
 #
 #   pair.sh [option]... -- 'command of guest 0' 'command of guest 1'
 #
 #   --setup=rxe_link  or siw_link
 #   --fault='...'     bash commands for this machine, run beside the guests; see below
-#   --run=FOLDER      leaves a folder for each guest there, 0/ and 1/ (default: none)
-#   others            as of guest.sh
+#   --run=FOLDER      keeps a folder for each guest there, 0/ and 1/ (default: none)
+#   other options     as for guest.sh
 #
-# Guest 1 is the one that counts: its output and exit status are those of pair.sh. When it ends, guest 0 is turned off,
-# whatever it does; its output is printed if guest 1 failed. Each has its own clock, so there is no --virtual_time.
+# Guest 1 decides: its output and exit status are those of pair.sh. When it ends, this script turns guest 0
+# off, and prints its output if guest 1 failed. Each guest has its own clock, so there is no --virtual_time.
 #
-# A guest finds the other's address in $HAWSER_RDMA_PEER_ADDRESS, 10.0.0.1 for guest 0; they start in any order, so a
-# client tries until the server is there. In the fault,
+# $HAWSER_RDMA_PEER_ADDRESS has the address of the other guest; guest 0 has 10.0.0.1. They start in any order,
+# so a client tries until the server listens. In the fault,
 #
 #   await 1 connected           waits until guest 1 has made the file $HAWSER_RUN/connected
-#   tell 0 quit                 takes the power from guest 0: it is gone at once
-#   tell 0 stop; tell 0 cont    freezes it, and lets it go on where it was
-#   tell 0 set_link link off    cuts its link; on: mends it
+#   tell 0 quit                 turns the power of guest 0 off
+#   tell 0 stop; tell 0 cont    freezes it, and resumes it
+#   tell 0 set_link link off    cuts its link; on: repairs it
 set -uo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -48,7 +48,8 @@ mkfifo "$run/never" && exec {never}<>"$run/never"
 # guest <0 or 1> <command>
 guest() {
   local folder=$run/$1
-  # Datagrams over local sockets, so that neither guest has to be there first. An MTU of 4200 needs a card that allows it.
+  # Uses datagrams over local sockets, so that either guest may start first. An MTU of 4200 needs a card that
+  # allows it.
   HAWSER_NODE=$1 "$here/guest.sh" "${options[@]}" --run="$folder" \
     --qemu=-netdev \
     --qemu="dgram,id=link,local.type=unix,local.path=$run/$1.socket,remote.type=unix,remote.path=$run/$((1 - $1)).socket" \
@@ -58,8 +59,8 @@ guest() {
     -- bash -c "$2"
 }
 
-# Held open here for reading and writing, so that tell() waits for no QEMU that is not there. What the monitors answer
-# stays in the pipes, which have room for a hundred commands.
+# This script holds the pipes open for reading and writing, so that tell() does not wait for a QEMU that has
+# ended. The answers of the monitors stay in the pipes, which have room for a hundred commands.
 mkfifo "$run"/{0,1}/monitor.{in,out}
 exec {monitor0}<>"$run/0/monitor.in" {monitor1}<>"$run/1/monitor.in"
 guest 0 "$1" >"$run/0.log" 2>&1 &

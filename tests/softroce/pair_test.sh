@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Two guests reach each other by RDMA; one that is gone, frozen or cut off answers no more.
+# Two guests reach each other by RDMA. A guest without power, frozen or cut off does not answer.
 set -uo pipefail
 
 failures=0
@@ -20,7 +20,7 @@ until_it_answers="until $answers; do :; done"
 until_it_does_not="while $answers; do :; done"
 serve='while :; do rping -s -C 10; done'
 client='until rping -c -a $HAWSER_RDMA_PEER_ADDRESS -C 10; do :; done'
-# Not over siw_link: there rping's client hangs now and then, when its first tries are refused.
+# Not over siw_link, because there rping's client sometimes hangs when its first tries are refused.
 check 'rping over rxe_link' --setup=rxe_link -- "$serve" "$client"
 
 idle='while :; do read -r -t 1000 <> <(:); done'

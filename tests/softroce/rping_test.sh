@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Two processes connect by the connection manager and READ and WRITE each other's memory. Where there is a peer device,
-# what they send crosses the link between the two.
+# Two processes connect by the connection manager and READ and WRITE each other's memory. If there is a peer
+# device, their messages cross the link between the two devices.
 set -euo pipefail
 
 device=${HAWSER_RDMA_PEER_DEVICE:-$HAWSER_RDMA_DEVICE}

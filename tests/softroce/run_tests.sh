@@ -3,16 +3,17 @@
 #
 #   run_tests.sh <folder> <seconds> <test>...
 #
-# For the n-th test, from 0, the folder gets n.log with its output, n.xml if it writes GoogleTest's report, and at its end
-# n.status with its exit status and the seconds it took. guest_test.sh reads them.
+# For test number n, from 0, it writes n.log with the output, n.xml if the test writes GoogleTest's report,
+# and at the end n.status with the exit status and the time in seconds. guest_test.sh reads these files.
 set -u
 
 folder=$1 seconds=$2
 shift 2
 
-# In virtual time, a guest that waits for the host has nothing to do, and its clock runs ahead, at times by minutes. So
-# what the tests need is brought into the guest's memory first, files and links (what is changed, touched even, is copied
-# there whole). A test's output stays there until the test is over, and is lost if the guest dies.
+# In virtual time the clock of a guest that waits for the host runs ahead, sometimes by minutes. So this first
+# copies all files and links that the tests need into the guest's memory (a file that is changed, or only
+# touched, is copied completely). A test's output stays there until the test has ended, and is lost if the
+# guest dies.
 hold() {
   local files=("$@" /bin/bash /bin/sh /usr/bin/timeout /sbin/tc /etc/ld.so.cache /lib64/ld-linux-* /etc/hosts /etc/*.conf
     /usr/lib/*/libibverbs.so.? /usr/lib/*/librdmacm.so.? /usr/lib/*/libibverbs/*.so /etc/libibverbs.d/*)
@@ -29,13 +30,14 @@ output=$folder
 case ${HAWSER_VIRTUAL_TIME:-} in
   1)
     hold "$@"
-    # Anew, because the bash that runs this now is still being read from the host.
+    # Restarts, because the bash that runs this script is still read from the host.
     HAWSER_VIRTUAL_TIME=held exec "$0" "$folder" "$seconds" "$@"
     ;;
   held) output=$(mktemp -d) ;;
 esac
 
-# $HAWSER_TEST_PRELOAD: a library for the tests. AddressSanitizer wants to be before it, and need not be.
+# $HAWSER_TEST_PRELOAD: a library for the tests. AddressSanitizer checks that it is loaded first, which is not
+# needed.
 with=()
 [[ -z ${HAWSER_TEST_PRELOAD:-} ]] ||
   with=(env "LD_PRELOAD=$HAWSER_TEST_PRELOAD" "ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0")
@@ -44,7 +46,7 @@ n=0
 for test in "$@"; do
   tmp=$(mktemp -d)
   start=$EPOCHREALTIME
-  # Braces: what the shell says of a crash goes into the log too.
+  # The braces put the shell's report of a crash into the log, too.
   {
     TEST_TMPDIR=$tmp XML_OUTPUT_FILE=$output/$n.xml timeout --kill-after=5 "$seconds" "${with[@]}" "$test" </dev/null
   } >"$output/$n.log" 2>&1

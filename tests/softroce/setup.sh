@@ -1,9 +1,9 @@
-# Sourced in the guest before the command: makes the RDMA devices of the setup named by $1 and tells the command of them.
-# README.md says what each setup has.
+# Sourced in the guest before the command: makes the RDMA devices of the setup $1, and exports their names and
+# addresses to the command. README.md describes each setup.
 
 ulimit -l unlimited
 PATH=$PATH:/usr/sbin:/sbin
-unset "${!HAWSER_RDMA_@}"  # What the caller has there is about its own devices.
+unset "${!HAWSER_RDMA_@}"  # The caller's variables describe its own devices.
 
 # interface <name> <address>. 4200 leaves room for a path MTU of 4096.
 interface() {
@@ -27,7 +27,7 @@ case $1 in
     ip link add veth0 type veth peer name veth1
     interface veth0 10.0.0.1
     interface veth1 10.0.0.2
-    # Both ends are this host's own addresses; the kernel must send between them all the same.
+    # Both ends have addresses of this host. These settings make the kernel send between them over the link.
     for end in veth0 veth1; do
       echo 1 >/proc/sys/net/ipv4/conf/$end/accept_local
       echo 1 >/proc/sys/net/ipv4/conf/$end/arp_ignore
@@ -35,8 +35,9 @@ case $1 in
       echo 0 >/proc/sys/net/ipv4/conf/$end/rp_filter
     done
     echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter
-    # Known from the start, and while nothing gets through: asking for one's own address is answered late or not at all, and
-    # the connection manager, whose first message is lost by that, sends it again only after 4 s.
+    # Sets the neighbours for the whole run, also while the link is cut. ARP for the host's own address is
+    # answered late or not at all; then the connection manager loses its first message, and resends it only
+    # after 4 s.
     ip neighbour replace 10.0.0.2 lladdr "$(</sys/class/net/veth1/address)" dev veth0 nud permanent
     ip neighbour replace 10.0.0.1 lladdr "$(</sys/class/net/veth0/address)" dev veth1 nud permanent
     device rxe0 rxe veth0
