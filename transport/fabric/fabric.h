@@ -19,9 +19,9 @@
 //
 // What every fabric promises (tests/transport/fabric/fabric_contract_*.cc run over all of them):
 //  - Completions of one send queue arrive in posting order. The order across queues is undefined.
-//  - A successful SEND completion means that the peer's receive queue took the message. The completion of a
-//    signaled send means that every unsignaled send before it succeeded, too, and frees their places in the
-//    send queue.
+//  - A successful SEND completion means that the peer's receive queue took the message. The successful
+//    completion of a signaled send means that every unsignaled send before it succeeded, too, and frees their
+//    places in the send queue.
 //  - A SEND that finds no posted receive is RNR. Retries are finite; then the requester gets
 //    kRnrRetryExceeded and its queue pair is in error. If the receiving side has set
 //    QueuePairOptions::sends_wait, the SEND waits instead.
