@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs one command in a guest whose kernel has software RDMA, with the files, folder and environment of the caller:
+# Runs one command in a guest whose kernel has software RDMA, with the files, folder and environment of the
+# caller:
 #
 #   guest.sh [option]... -- command [argument]...
 #
@@ -8,7 +9,8 @@
 #   --memory=1G
 #   --virtual_time    the guest's clock counts instructions and skips waits, so that timeouts expire at once;
 #                     implies one processor
-#   --timeout=120     seconds of the guest's time that the command may take; 0, and the default in virtual time: no limit
+#   --timeout=120     seconds of the guest's time that the command may take; 0: no limit, which is the default
+#                     in virtual time
 #   --wall=180        seconds of real time that all may take, with boot
 #   --run=FOLDER      a folder that the guest shares and may write to; its other writes are lost (default: none)
 #   --qemu=ARGUMENT   one more argument for QEMU; may be repeated
