@@ -351,7 +351,7 @@ void Connection::Fail(const absl::Status& why) {
   // Fail() may be called inside an unfinished step: a post that failed, or the end of a READ of another
   // connection. A callback that cancels its other calls must not run in the middle of such a step.
   const Poller::NoCallOut wait(poller_);
-  // Copies the status without its payload, because the application may keep the status.
+  // Copies code and text without the payload.
   why_closed_ = absl::Status(why.code(), why.message());
   if (why != seen_flushed_) seen_flushed_ = absl::OkStatus();
   NoteLoss(why);
@@ -406,8 +406,8 @@ void Connection::OnBulk() {
   if (!receive_ring_.Refill(answers_that_may_come(), control_.received())) poller_.MarkForFlush(this);
 }
 
-// Called once in a keepalive interval. On an idle connection only pings have arrived since the last call, so
-// this returns receives and places that only traffic needs.
+// Called by the keepalive timer. On an idle connection this returns receives and places that only traffic
+// needs.
 void Connection::OnInterval() {
   if (state_ != State::kReady || !ready_) return;
   if (requester_ != nullptr) requester_->ReturnCredits();
