@@ -168,7 +168,6 @@ TEST(LimitsTest, AClientThatMakesRoomForOthersHearsWhy) {
   losses.Close();
 }
 
-// A hostile or broken server sends what its method does not return.
 TEST(LimitsTest, AServerWithoutAnyMemoryStillSendsErrorsAndClosesNoConnection) {
   auto runtime = transport::Runtime::Create(TestScheme(), {.pool = {.limit_bytes = 8 << 20}});
   ASSERT_TRUE(runtime.ok());
@@ -203,6 +202,7 @@ TEST(LimitsTest, AServerWithoutAnyMemoryStillSendsErrorsAndClosesNoConnection) {
   EXPECT_EQ(neighbour->state(), ChannelState::kReady);
 }
 
+// Here and in the next test a hostile or broken server sends a message that its method does not return.
 TEST(LimitsTest, AReplyThatIsNestedTooDeepNamesTheLimit) {
   TestServer server;
   server.probe.on_act = [](ServerContext& context, uint64_t) {

@@ -17,7 +17,7 @@
 
 namespace hawser::transport {
 
-// A peer that sends whatever a test wants: a queue pair of the TCP fabric, without transport/ above it. The
+// A peer that sends whatever a test wants: a queue pair of the test fabric, without transport/ above it. The
 // turns of its World drive it.
 class HostilePeer final : fabric::ConnectionHandler, fabric::ListenHandler {
  public:
