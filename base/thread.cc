@@ -6,13 +6,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/cores.h"
 
 namespace hawser {
 
 absl::StatusOr<std::thread> StartThread(const char* name, absl::AnyInvocable<void()> function) {
   try {
-    return std::thread([name, function = std::move(function)]() mutable {
+    return std::thread([name, cores = CoresBeforeRunOn(), function = std::move(function)]() mutable {
       pthread_setname_np(pthread_self(), name);
+      if (!cores.empty()) RunOn(cores);
       function();
     });
   } catch (const std::system_error& error) {

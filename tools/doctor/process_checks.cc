@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "hawser/base/cores.h"
 #include "hawser/tools/doctor/checks.h"
 
 namespace hawser::doctor {
@@ -72,23 +73,6 @@ bool IsExempt(const System& system) {
   return fields == std::vector<std::string>{"0", "0", "4294967295"};
 }
 
-// "0-3,8" -> {0, 1, 2, 3, 8}; nothing if it is not such a list.
-std::optional<std::set<int>> ParseCpus(absl::string_view text) {
-  constexpr int kCpuMax = 1 << 16;
-  std::set<int> cpus;
-  for (absl::string_view part : absl::StrSplit(text, ',')) {
-    const std::pair<absl::string_view, absl::string_view> ends =
-        absl::StrSplit(part, absl::MaxSplits('-', 1));
-    int first = 0, last = 0;
-    if (!absl::SimpleAtoi(ends.first, &first)) return std::nullopt;
-    last = first;
-    if (absl::StrContains(part, '-') && !absl::SimpleAtoi(ends.second, &last)) return std::nullopt;
-    if (first < 0 || last < first || last > kCpuMax) return std::nullopt;
-    for (int cpu = first; cpu <= last; ++cpu) cpus.insert(cpu);
-  }
-  return cpus;
-}
-
 Finding CheckNumaOf(const System& system, const Device& device, const std::string& allowed_text) {
   Finding finding{.check = "numa", .subject = device.name};
   int node = 0;
@@ -98,7 +82,7 @@ Finding CheckNumaOf(const System& system, const Device& device, const std::strin
   }
   const std::string near_text =
       system.ReadOrEmpty(absl::StrCat("/sys/devices/system/node/node", node, "/cpulist"));
-  const std::optional<std::set<int>> near = ParseCpus(near_text), allowed = ParseCpus(allowed_text);
+  const std::optional<std::set<int>> near = ParseCores(near_text), allowed = ParseCores(allowed_text);
   if (!near || !allowed) {
     finding.level = Level::kWarning;
     finding.found = absl::StrCat("on NUMA node ", node, ", but it cannot be told which CPUs are near (\"",

@@ -1,0 +1,32 @@
+#ifndef HAWSER_BASE_CORES_H_
+#define HAWSER_BASE_CORES_H_
+
+#include <optional>
+#include <set>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+// The cores of this machine, by the kernel's numbers.
+namespace hawser {
+
+// "0-3,8" -> {0, 1, 2, 3, 8}. Without a value if `text` is not such a list. The kernel's files end it with a newline,
+// which the caller removes.
+std::optional<std::set<int>> ParseCores(absl::string_view text);
+
+// Those that the calling thread may run on. Empty if the system does not tell.
+std::set<int> AllowedCores();
+
+// Those of a NUMA node. Empty: there is no such node, or `node` is -1. `sysfs`: where that is mounted.
+std::set<int> CoresOfNode(int node, const std::string& sysfs = "/sys");
+
+// The calling thread, and threads that it starts, run on `cores` only. False if the system refuses that.
+bool RunOn(const std::set<int>& cores);
+
+// The cores that the calling thread was allowed before its first RunOn(); empty if it never called that. Helper threads
+// start there (StartThread()), so that they do not share the one core of a poller that spins.
+const std::set<int>& CoresBeforeRunOn();
+
+}  // namespace hawser
+
+#endif  // HAWSER_BASE_CORES_H_
