@@ -98,14 +98,14 @@ class Callgrind:
 def run(options, in_flight, calls):
     """(costs at the client, costs at the server)"""
     with tempfile.TemporaryDirectory() as folder:
-        server = Callgrind(folder, 0, [options.server, "--listen=tcp://127.0.0.1:0"])
+        server = Callgrind(folder, 0, [options.server, "--listen=tcp://127.0.0.1:0", "--polling=sleep"])
         try:
             address = re.search(r"tcp://[\d.]+:\d+", server.process.stdout.readline())[0]
             client = Callgrind(
                 folder,
                 1,
                 [options.client, f"--target={address}", f"--count={calls}", f"--size={options.size}"]
-                + [f"--in_flight={in_flight}"],
+                + [f"--in_flight={in_flight}", "--polling=sleep"],
             )
             costs = client.end()
         finally:

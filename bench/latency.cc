@@ -119,13 +119,7 @@ int main(int argc, char** argv) {
   absl::ParseCommandLine(argc, argv);
   // The adaptive mode, which a program gets that sets nothing, is set against the floor of sleeping sockets.
   for (const std::string& mode : absl::GetFlag(FLAGS_modes)) {
-    using hawser::bench::Pin;
-    const size_t colon = mode.rfind(':');
-    if (colon == std::string::npos) {
-      fprintf(stderr, "bench: --modes=%s: no number of cores\n", mode.c_str());
-      return 1;
-    }
-    hawser::bench::Measure(mode.substr(0, colon),
-                           mode.substr(colon) == ":1" ? Pin::kOneCore : Pin::kTwoCores);
+    const auto [kind, pin] = hawser::bench::ParsePlacement("modes", mode);
+    hawser::bench::Measure(kind, pin);
   }
 }

@@ -1,7 +1,6 @@
 #include "hawser/bench/process.h"
 
 #include <malloc.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,22 +9,45 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <set>
 #include <sstream>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/cores.h"
 
 namespace hawser::bench {
 
-const char* Name(Pin pin) { return pin == Pin::kOneCore ? "one core" : "two cores"; }
+const char* Name(Pin pin) {
+  switch (pin) {
+    case Pin::kOneCore:
+      return "one core";
+    case Pin::kTwoCores:
+      return "two cores";
+    case Pin::kAnyCore:
+      return "any core";
+  }
+  return "";
+}
+
+Placement ParsePlacement(const std::string& flag, const std::string& text) {
+  const size_t colon = text.find(':');
+  const std::string mode = text.substr(0, colon);
+  const std::string cores = colon == std::string::npos ? "" : text.substr(colon + 1);
+  if ((mode != "sleep" && mode != "spin" && mode != "adaptive") ||
+      (cores != "1" && cores != "2" && cores != "any")) {
+    fprintf(stderr, "bench: --%s: '%s' is not MODE:CORES, of sleep, spin, adaptive and 1, 2, any\n",
+            flag.c_str(), text.c_str());
+    exit(1);
+  }
+  return {mode, cores == "1" ? Pin::kOneCore : cores == "2" ? Pin::kTwoCores : Pin::kAnyCore};
+}
 
 void PinTo(Pin pin, bool server) {
-  if (std::thread::hardware_concurrency() < 2) return;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(pin == Pin::kTwoCores && server ? 1 : 0, &set);
-  if (sched_setaffinity(0, sizeof(set), &set) != 0)
-    perror("bench: sched_setaffinity; figures are of unpinned threads");
+  static const std::set<int> at_start = AllowedCores();
+  if (sysconf(_SC_NPROCESSORS_ONLN) < 2) return;
+  const bool done =
+      RunOn(pin == Pin::kAnyCore ? at_start : std::set<int>{pin == Pin::kTwoCores && server ? 1 : 0});
+  if (!done) fprintf(stderr, "bench: the system does not pin threads; figures are of unpinned ones\n");
 }
 
 double CpuSeconds(pid_t pid) {

@@ -14,9 +14,18 @@ namespace hawser::bench {
 enum class Pin {
   kOneCore,   // Client and server share core 0.
   kTwoCores,  // The client has core 0, the server core 1.
+  kAnyCore,   // The kernel decides.
 };
 
 const char* Name(Pin pin);
+
+// "sleep:1", "spin:2", "adaptive:any": how both sides wait, and the cores that they have together. Exits with a message
+// that names `flag` if `text` is nothing of the kind.
+struct Placement {
+  std::string mode;
+  Pin pin;
+};
+Placement ParsePlacement(const std::string& flag, const std::string& text);
 
 // Runs the calling thread, and those that it makes from now on, on the client's or the server's core. Does
 // nothing on a machine with one core.

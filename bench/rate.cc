@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,10 +10,8 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_split.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
-#include "bench/bench.rpc.h"
+#include "hawser/bench/load.h"
 #include "hawser/bench/raw_socket.h"
 #include "hawser/bench/report.h"
 #include "hawser/bench/target.h"
@@ -30,44 +27,6 @@ ABSL_FLAG(int, rounds, 5, "rounds, floor and figure in turn; the medians are pri
 
 namespace hawser::bench {
 namespace {
-
-// Keeps `in_flight` calls on one channel: each answer sends the next one, from the poller's thread.
-class Load {
- public:
-  Load(std::shared_ptr<Channel> channel, size_t bytes) : target_(std::move(channel)), payload_(bytes, 'x') {}
-
-  void Start(int calls, int in_flight) {
-    left_ = calls;
-    unanswered_ = calls;
-    done_ = std::make_unique<absl::Notification>();
-    for (int i = 0; i < std::min(calls, in_flight); ++i) Next();
-  }
-  void Wait() { done_->WaitForNotification(); }
-
- private:
-  void Next() {
-    if (left_.fetch_sub(1, std::memory_order_relaxed) <= 0) return;
-    auto call = target_.Echo();
-    call.request().setPayload(
-        capnp::Data::Reader(reinterpret_cast<const uint8_t*>(payload_.data()), payload_.size()));
-    call.Send().Then([this](auto reply) {
-      if (!reply.ok() || (*reply)->getPayload().size() != payload_.size()) {
-        fprintf(stderr, "bench: echo: %s\n", reply.ok() ? "wrong size" : reply.status().ToString().c_str());
-        exit(1);
-      }
-      // Before the next call is sent: it may be answered, and this object destroyed, at once.
-      const bool last = unanswered_.fetch_sub(1, std::memory_order_relaxed) == 1;
-      if (last) return done_->Notify();
-      Next();
-    });
-  }
-
-  TargetStub target_;
-  const std::string payload_;
-  std::atomic<int> left_{0};
-  std::atomic<int> unanswered_{0};
-  std::unique_ptr<absl::Notification> done_;
-};
 
 void Measure(const std::string& mode, Pin pin, int connections) {
   TargetOptions options;
@@ -127,14 +86,14 @@ int main(int argc, char** argv) {
   hawser::bench::ServeIfAsked(argc, argv);
   absl::ParseCommandLine(argc, argv);
   for (const std::string& load : absl::GetFlag(FLAGS_loads)) {
-    using hawser::bench::Pin;
-    const std::vector<std::string> parts = absl::StrSplit(load, ':');
+    const size_t colon = load.rfind(':');
     int connections = 0;
-    if (parts.size() != 3 || (parts[1] != "1" && parts[1] != "2") ||
-        !absl::SimpleAtoi(parts[2], &connections) || connections < 1) {
-      fprintf(stderr, "bench: --loads=%s: not MODE:CORES:CONNECTIONS, with 1 or 2 cores\n", load.c_str());
+    if (colon == std::string::npos || !absl::SimpleAtoi(load.substr(colon + 1), &connections) ||
+        connections < 1) {
+      fprintf(stderr, "bench: --loads=%s: not MODE:CORES:CONNECTIONS\n", load.c_str());
       return 1;
     }
-    hawser::bench::Measure(parts[0], parts[1] == "1" ? Pin::kOneCore : Pin::kTwoCores, connections);
+    const auto [mode, pin] = hawser::bench::ParsePlacement("loads", load.substr(0, colon));
+    hawser::bench::Measure(mode, pin, connections);
   }
 }

@@ -25,6 +25,12 @@ double Quantile(std::vector<double> samples, double share) {
   return samples[index];
 }
 
+void Quantiles::AddRound(const std::vector<double>& samples) {
+  p50.push_back(Median(samples));
+  p99.push_back(Quantile(samples, 0.99));
+  p999.push_back(Quantile(samples, 0.999));
+}
+
 Report::Report(absl::string_view bench) : line_(absl::StrCat("{\"bench\": \"", bench, "\"")) {}
 
 Report::~Report() {

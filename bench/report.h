@@ -14,6 +14,13 @@ double Median(std::vector<double> samples);
 // The smallest sample that is not less than `share` (0 to 1) of all; of none 0.
 double Quantile(std::vector<double> samples, double share);
 
+// Of each round; the medians over the rounds are reported.
+struct Quantiles {
+  std::vector<double> p50, p99, p999;
+
+  void AddRound(const std::vector<double>& samples);
+};
+
 // One line of JSON on standard output: {"bench": ..., then what was added, in that order}.
 class Report {
  public:

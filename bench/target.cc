@@ -10,7 +10,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "bench/bench.rpc.h"
 #include "hawser/bench/raw_socket.h"
 #include "hawser/rpc/server.h"
 #include "hawser/transport/uri.h"
@@ -98,7 +97,7 @@ std::vector<std::string> Arguments(const std::string& what, const TargetOptions&
   return {absl::StrCat("--serve=", what),
           absl::StrCat("--mode=", options.mode),
           absl::StrCat("--address=", options.address),
-          absl::StrCat("--pin=", options.pin == Pin::kOneCore ? 1 : 2),
+          absl::StrCat("--pin=", static_cast<int>(options.pin)),
           absl::StrCat("--slots=", options.slots),
           absl::StrCat("--keepalive=", absl::FormatDuration(options.keepalive_interval))};
 }
@@ -148,6 +147,15 @@ std::shared_ptr<Channel> ConnectTo(const ServerProcess& server, const TargetOpti
   return *std::move(channel);
 }
 
+void EchoOnce(TargetStub& target, const std::string& payload) {
+  auto call = target.Echo();
+  call.request().setPayload(
+      capnp::Data::Reader(reinterpret_cast<const uint8_t*>(payload.data()), payload.size()));
+  const auto reply = call.Send().Wait();
+  if (!reply.ok()) Die("echo", reply.status());
+  if ((*reply)->getPayload().size() != payload.size()) Die("echo", absl::DataLossError("wrong size"));
+}
+
 void ServeIfAsked(int argc, char** argv) {
   std::string what;
   TargetOptions options;
@@ -157,7 +165,7 @@ void ServeIfAsked(int argc, char** argv) {
     if (absl::StartsWith(argument, "--serve=")) what = value();
     if (absl::StartsWith(argument, "--address=")) options.address = value();
     if (absl::StartsWith(argument, "--mode=")) options.mode = value();
-    if (absl::StartsWith(argument, "--pin=")) options.pin = value() == "1" ? Pin::kOneCore : Pin::kTwoCores;
+    if (absl::StartsWith(argument, "--pin=")) options.pin = static_cast<Pin>(atoi(value().c_str()));
     if (absl::StartsWith(argument, "--slots=")) options.slots = static_cast<uint32_t>(atoi(value().c_str()));
     if (absl::StartsWith(argument, "--keepalive=")) {
       absl::ParseDuration(value(), &options.keepalive_interval);

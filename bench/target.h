@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "bench/bench.rpc.h"
 #include "hawser/bench/process.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/transport/options.h"
@@ -35,6 +36,9 @@ std::shared_ptr<transport::Runtime> MakeRuntime(const TargetOptions& options);
 
 std::shared_ptr<Channel> ConnectTo(const ServerProcess& server, const TargetOptions& options,
                                    std::shared_ptr<transport::Runtime> runtime);
+
+// One echo of `payload`, waited for. Exits with a message when it fails.
+void EchoOnce(TargetStub& target, const std::string& payload);
 
 // A process with a raw socket; see ServeRaw().
 ServerProcess StartRaw(const std::string& what, const TargetOptions& options);

@@ -1,11 +1,13 @@
 #include "examples/arguments.h"
 
+#include <algorithm>
 #include <iostream>
 #include <limits>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 
 namespace examples {
@@ -87,6 +89,17 @@ FlagSet& FlagSet::Bytes(absl::string_view name, uint64_t min, uint64_t max, uint
     }
     *value = bytes;
     return InRange(bytes, min, max);
+  });
+}
+
+FlagSet& FlagSet::Choice(absl::string_view name, std::vector<std::string> choices, size_t* value) {
+  return Add(name, [choices = std::move(choices), value](const std::string& text) {
+    const auto chosen = std::find(choices.begin(), choices.end(), text);
+    if (chosen == choices.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("that is none of ", absl::StrJoin(choices, ", ")));
+    }
+    *value = static_cast<size_t>(chosen - choices.begin());
+    return absl::OkStatus();
   });
 }
 

@@ -42,6 +42,8 @@ class FlagSet {
   FlagSet& Bytes(absl::string_view name, uint64_t min, uint64_t max, uint64_t* value);
   // "250ms", "10s", "2m". Must be more than zero.
   FlagSet& Duration(absl::string_view name, absl::Duration* value);
+  // One of `choices`; `value` is its index.
+  FlagSet& Choice(absl::string_view name, std::vector<std::string> choices, size_t* value);
   FlagSet& Switch(absl::string_view name, bool* value);
 
   // Fills the variables. InvalidArgument: names the flag and what is wrong with it.

@@ -121,4 +121,9 @@ ChannelState Channel::state() const { return core_->state(); }
 
 const std::string& Channel::peer_address() const { return core_->peer_address(); }
 
+PollerStats Channel::poller_stats() const {
+  transport::Poller& poller = core_->poller();
+  return poller.usable_in_this_process() ? poller.stats() : PollerStats();
+}
+
 }  // namespace hawser

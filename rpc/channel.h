@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "hawser/rpc/buffer.h"
 #include "hawser/rpc/options.h"
+#include "hawser/rpc/stats.h"
 
 namespace hawser {
 
@@ -71,6 +72,9 @@ class Channel {
 
   // Why an auto:// channel took TCP and not RDMA. Otherwise empty.
   const std::string& why_not_rdma() const { return why_not_rdma_; }
+
+  // What the poller of this channel has decided, for this and other channels on it. After fork(), in the child: nothing.
+  PollerStats poller_stats() const;
 
   // For generated code and the library.
   const std::shared_ptr<internal::ChannelCore>& core() const { return core_; }

@@ -1,9 +1,7 @@
 #ifndef HAWSER_RPC_SERVER_H_
 #define HAWSER_RPC_SERVER_H_
 
-#include <array>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,31 +10,16 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "hawser/base/violation.h"
 #include "hawser/rpc/buffer.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/service.h"
+#include "hawser/rpc/stats.h"
 
 namespace hawser {
 
 namespace internal {
 class ServerCore;
 }
-
-struct ServerStats {
-  uint64_t connections = 0;    // Open now, reverse ones included.
-  uint64_t calls_running = 0;  // Handlers that have not answered yet.
-  uint64_t calls_total = 0;    // Requests that have come, refused ones included.
-  uint64_t leased_bytes = 0;   // Registered memory in use, by connections, messages and the application.
-  // Peers that were disconnected for breaking the protocol, by reason: violations[Violation::kSlot]. Some of
-  // them are in the log, too (rpc/log.h; limited, see transport/peer_log.h).
-  struct Violations {
-    std::array<uint64_t, kViolationCount> by_reason = {};
-    uint64_t& operator[](Violation violation) { return by_reason[static_cast<size_t>(violation)]; }
-    uint64_t operator[](Violation violation) const { return by_reason[static_cast<size_t>(violation)]; }
-  };
-  Violations violations;
-};
 
 // Serves calls.
 //   hawser::Server server;

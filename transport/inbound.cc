@@ -90,6 +90,7 @@ Inbounds::Fit Inbounds::Receive(Inbound& inbound, const ParsedMessage& parsed, L
   message->SetReceived(std::move(buffer), length_bytes, parsed.envelope);
   if (parsed.remote_bytes == 0) {
     AddInlineSegments(parsed, *message);
+    port_.poller().received().whole.Add();
     return Fit::kWhole;
   }
   inbound.inbounds_ = this;
@@ -111,6 +112,8 @@ void Inbounds::Start(Inbound& inbound) {
   inbound.queued_ = true;
   ready_.push_back(&inbound);
   TakePush(inbound);
+  MessageCounts& received = port_.poller().received();
+  (inbound.exhausted() ? received.pushed : received.read).Add();
   Pump();
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "hawser/transport/buffer_pool.h"
@@ -43,16 +44,22 @@ inline constexpr uint32_t kReceiveBufferMax = 65536;
 
 // How a poller waits when there is nothing to do.
 enum class PollingMode {
-  kAdaptive,  // Spins while that has paid off lately, then sleeps.
+  kAdaptive,  // Spins for as long as that has paid off lately, at most `spin`, then sleeps. Does not spin
+              // while other programs need its core. See Idle.
   kSpin,      // Never sleeps: a core per poller, the least latency.
   kSleep,     // Sleeps at once: for machines with fewer cores than pollers.
 };
 
 struct PollerOptions {
   PollingMode mode = PollingMode::kAdaptive;
-  // kAdaptive: how long to spin before sleeping. What sleeping and being woken costs, some 50 us in virtual
-  // machines, and as much again: what the peer needs for the answers to many small calls.
-  absl::Duration spin = absl::Microseconds(100);
+  // kAdaptive: the longest time to spin before it sleeps. Above 0.4 ms spinning never pays: that is eight times
+  // what sleeping and being woken costs.
+  absl::Duration spin = absl::Microseconds(250);
+  // The cores that the threads of a runtime's pollers run on, one each, in turn. Empty: those of the device's NUMA
+  // node among the cores that the thread which creates the runtime may use; if there are none, all of these. They
+  // hold for the pollers' threads and for threads that handlers start there, not for a thread that waits for a call
+  // and drives the poller meanwhile.
+  std::vector<int> cores = {};
   // READ bytes outstanding over all connections of the poller, so that bulk transfers leave room for small
   // calls.
   uint64_t read_bytes_max = 8 << 20;

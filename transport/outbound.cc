@@ -220,7 +220,9 @@ bool Outbounds::QueueWhole(const Header& header, Outbound& outbound, size_t pref
   EncodeHeader(header, prefix);
   EncodeTableEntry({.length_bytes = segment.length_bytes}, prefix + kHeaderBytes);
   const fabric::Sge sge{prefix, static_cast<uint32_t>(prefix_bytes) + segment.length_bytes, segment.lkey};
-  return sends_.PushSend(sge, &outbound, message.has_attached());
+  if (!sends_.PushSend(sge, &outbound, message.has_attached())) return false;
+  port_.poller().sent().whole.Add();
+  return true;
 }
 
 // A fabric promises as many grants as the send queue has places. For more than those there may never be
@@ -310,6 +312,8 @@ absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, siz
                        !ahead && (granted != 0 || message.has_attached()))) {
     return port_.why_closed();
   }
+  MessageCounts& sent = port_.poller().sent();
+  (granted == 0 ? sent.whole : ahead ? sent.pushed : sent.read).Add();
   if (!ahead) return absl::OkStatus();
   size_t i = 0;
   while (layout.is_inline[i]) ++i;

@@ -8,7 +8,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/synchronization/notification.h"
 #include "hawser/base/check.h"
+#include "hawser/base/cores.h"
 #include "hawser/base/thread.h"
 #include "hawser/transport/work_id.h"
 
@@ -36,11 +39,8 @@ constexpr uint32_t kCompletionQueueDepth = 1 << 15;
 // left. Meanwhile it wakes up at this interval; at 5 ms that took 0.3 % of the time of calls on one core.
 constexpr std::chrono::milliseconds kForegroundLinger(20);
 
-// Spinning pays while one try in eight (by a moving average) finds work. To detect that it pays again, the
-// driver tries once in so many sleeps.
-constexpr uint32_t kScoreMax = 256;
-constexpr uint32_t kScoreWorthSpinning = kScoreMax / 8;
-constexpr uint32_t kSleepsUntilTriedAnew = 64;
+// Several threads wait at once if threads begin to wait so many times more often beside another one than alone.
+constexpr int kTogetherMax = 24;
 
 // Items that a posting thread runs itself before it leaves the rest to the driving thread. Enough that
 // threads which post occasionally never wake the driver.
@@ -100,14 +100,13 @@ absl::StatusOr<std::unique_ptr<Poller>> Poller::Create(std::shared_ptr<fabric::F
 Poller::Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePool> messages,
                const PollerOptions& options, Environment& environment)
     : PollerServices(std::move(fabric), std::move(messages), environment.NowNs()),
-      options_(options),
       environment_(environment),
       cache_(*messages_),
       read_budget_(options.read_bytes_max, *this),
       chunk_(kChunkMax),
       memory_queue_(*this),
       pull_admission_(*this, options.host_memory_share),
-      spin_score_(kScoreMax) {}
+      idle_(options) {}
 
 Poller::~Poller() {
   if (watchdog_ != nullptr) watchdog_->Unwatch(called_out_);
@@ -138,12 +137,28 @@ void Poller::operator delete(Poller* poller, std::destroying_delete_t) {
   Poller::operator delete(static_cast<void*>(poller));
 }
 
-absl::Status Poller::Start() {
+absl::Status Poller::Start(const std::set<int>& cores) {
   watchdog_ = &Watchdog::Process();
   watchdog_->Watch(called_out_, environment_);
-  absl::StatusOr<std::thread> started = StartThread("hawser-poller", [this] { Background(); });
+  absl::Notification bound;
+  bool refused = false;
+  absl::StatusOr<std::thread> started = StartThread("hawser-poller", [&, this] {
+    const bool stays = cores.empty() || RunOn(cores);
+    refused = !stays;
+    bound.Notify();
+    if (stays) Background();
+  });
   if (!started.ok()) return started.status();
+  bound.WaitForNotification();
+  if (refused) {
+    started->join();
+    return absl::InvalidArgumentError(
+        absl::StrCat("the system does not let a poller run on core ", absl::StrJoin(cores, ", "),
+                     ": this machine has no such core, or the cpuset of this process has not"));
+  }
   background_ = *std::move(started);
+  std::lock_guard<std::mutex> lock(role_mutex_);
+  has_background_ = true;
   return absl::OkStatus();
 }
 
@@ -183,6 +198,16 @@ void Poller::AwaitRelease() {
       held == kHeldAndAwaited) {
     held_.wait(kHeldAndAwaited, std::memory_order_seq_cst);
   }
+}
+
+PollerStats Poller::stats() const {
+  PollerStats stats;
+  stats.sent = sent_.values();
+  stats.received = received_.values();
+  stats.turns_of_waiting_threads = turns_of_waiting_threads_.value();
+  stats.turns_of_own_thread = turns_of_own_thread_.value();
+  idle_.FillIn(stats);
+  return stats;
 }
 
 int64_t Poller::NowForDeadlineNs() { return chunk_ < kChunkMax ? ReadClock() : now_ns_; }
@@ -272,7 +297,7 @@ size_t Poller::TurnOfDriver() {
 }
 
 size_t Poller::Turn() {
-  now_ns_ = environment_.NowNs();
+  turn_began_ns_ = now_ns_ = environment_.NowNs();
   if (may_call_out_) called_out_.StartTurn(now_ns_);
   size_t work = TakeCompletions();
   if (work > 0 && HasMail()) ReadClock();
@@ -436,63 +461,36 @@ void Poller::Drop(PollerClient* connection) {
 
 // ---- Driving
 
-bool Poller::MaySpin() {
-  switch (options_.mode) {
-    case PollingMode::kSpin:
-      return true;
-    case PollingMode::kSleep:
-      return false;
-    case PollingMode::kAdaptive:
-      if (spin_score_ >= kScoreWorthSpinning) return true;
-      if (++sleeps_since_spin_ < kSleepsUntilTriedAnew) return false;
-      sleeps_since_spin_ = 0;
-      return true;
-  }
-  return false;
-}
-
 void Poller::Drive(WaitEvent* event) {
   const auto until = [&] {
     return event != nullptr ? event->is_set() : yield_.load(std::memory_order_acquire);
   };
-  const int64_t spin_ns = absl::ToInt64Nanoseconds(options_.spin);
-  int64_t idle_since_ns = 0;  // 0: since the first turn.
-  bool spinning = MaySpin();
-  // A thread that does not spin has just sent something and goes to sleep. Wait() returns at once if there
-  // are events.
-  bool look = spinning;
-  for (; !until(); look = true) {
+  Count& turns = event != nullptr ? turns_of_waiting_threads_ : turns_of_own_thread_;
+  for (bool look = idle_.Start(); !until(); look = true) {
     if (look) {
       if (!TryHold()) {
         AwaitRelease();
+        idle_.OnHeld();
         continue;
       }
       const size_t work = TurnOfDriver();
-      const int64_t now_ns = now_ns_;
+      const int64_t began_ns = turn_began_ns_;
       Release();
-      if (until()) break;
-      if (work > 0) {
-        // If this thread was off its core meanwhile, the find does not show that spinning pays.
-        if (spinning && now_ns - idle_since_ns <= spin_ns) {
-          spin_score_ = std::min(kScoreMax, spin_score_ + (kScoreMax - spin_score_) / 16 + 1);
-          sleeps_since_spin_ = kSleepsUntilTriedAnew;  // Worth another try.
-        }
-        spinning = MaySpin();
-      }
-      if (work > 0 || idle_since_ns == 0) idle_since_ns = now_ns;
-      if (spinning) {
-        if (options_.mode == PollingMode::kSpin) {
+      if (work > 0) turns.Add();
+      // The turn that ends this drive is the end of a wait, too.
+      const bool over = until();
+      const int64_t ended_ns = !over && idle_.wants_time() ? environment_.NowNs() : began_ns;
+      const Idle::Next next = idle_.After(work > 0, began_ns, ended_ns);
+      if (over) break;
+      switch (next) {
+        case Idle::Next::kLook:
           Pause();
           continue;
-        }
-        if (now_ns - idle_since_ns < spin_ns) {
-          // The peer may share this core. It runs now, and its message has arrived when this thread
-          // continues.
+        case Idle::Next::kYield:
           sched_yield();
           continue;
-        }
-        spin_score_ -= spin_score_ / 16;
-        spinning = false;
+        case Idle::Next::kSleep:
+          break;
       }
     }
     // Sleep right after the last work: another poll that finds nothing costs a system call on some fabrics,
@@ -504,6 +502,7 @@ void Poller::Drive(WaitEvent* event) {
         (event == nullptr || event->StartSleep(*completion_queue_))) {
       if (!until()) {
         static_assert(kNever == fabric::CompletionQueue::kNoEnd);
+        idle_.OnSleep(idle_.wants_time() ? environment_.NowNs() : 0);
         completion_queue_->WaitUntil(next_ns);
       }
       if (event != nullptr) event->EndSleep();
@@ -517,10 +516,10 @@ void Poller::Background() {
   uint64_t seen_drives = 0;
   std::unique_lock<std::mutex> lock(role_mutex_);
   while (!stopping_) {
-    const bool others_drive = has_driver_ || foreground_ > 0;
+    const bool others_drive = has_driver_ || (foreground_ > 0 && !many_wait_);
     const bool calls_follow = std::exchange(seen_drives, foreground_drives_) != foreground_drives_;
-    if (!others_drive &&
-        (!calls_follow || handed_over_ || async_interest_.load(std::memory_order_relaxed) > 0)) {
+    if (!others_drive && (!calls_follow || handed_over_ || many_wait_ ||
+                          async_interest_.load(std::memory_order_relaxed) > 0)) {
       has_driver_ = background_drives_ = true;
       handed_over_ = false;
       yield_.store(false);
@@ -543,13 +542,22 @@ void Poller::Background() {
   }
 }
 
+// A thread that waits alone drives: its answer then wakes no thread. If several threads wait, each would drive until its
+// own answer comes, and then wake another one that has no answer yet. So the poller's own thread drives for them.
+void Poller::NoteHowManyWait() {
+  together_ = std::clamp(together_ + (foreground_ > 1 ? 1 : -1), 0, kTogetherMax);
+  if (together_ == kTogetherMax) many_wait_ = has_background_;
+  if (together_ == 0) many_wait_ = false;
+}
+
 bool Poller::WaitFor(WaitEvent& event, absl::FunctionRef<int64_t()> until_ns) {
   absl::Duration patience = absl::InfiniteDuration();
   int64_t end_ns = 0;  // 0: not asked for yet.
   std::unique_lock<std::mutex> role(role_mutex_);
   ++foreground_;
+  if (!event.is_set()) NoteHowManyWait();
   while (!event.is_set() && patience > absl::ZeroDuration()) {
-    if (!has_driver_) {
+    if (!has_driver_ && !many_wait_) {
       has_driver_ = true;
       handed_over_ = false;
       ++foreground_drives_;
@@ -559,29 +567,31 @@ bool Poller::WaitFor(WaitEvent& event, absl::FunctionRef<int64_t()> until_ns) {
       has_driver_ = false;
       break;
     }
-    if (background_drives_ && !yield_.exchange(true)) WakeDriver();
-    waiting_.push_back(&event);
+    if (!has_driver_) background_wake_.notify_one();
+    if (background_drives_ && !many_wait_ && !yield_.exchange(true)) WakeDriver();
+    waiting_.MoveToBack(&event);
     role.unlock();
     if (end_ns == 0) end_ns = until_ns();
     if (end_ns != kNever) patience = absl::Nanoseconds(end_ns - environment_.NowNs());
     event.AwaitSetOrNudged(patience);
     if (end_ns != kNever) patience = absl::Nanoseconds(end_ns - environment_.NowNs());
     role.lock();
-    waiting_.erase(std::find(waiting_.begin(), waiting_.end(), &event));
+    event.Unlink();
   }
   --foreground_;
   if (!has_driver_) PassOnDriving();
   return event.is_set();
 }
 
-// Another waiting thread continues driving. If there is none, the poller's own thread does, now or a little
-// later. It is notified only if it would not check soon enough by itself, because a notification costs a
+// Another waiting thread continues driving. If there is none, or there are several, the poller's own thread does, now
+// or a little later. It is notified only if it would not check soon enough by itself, because a notification costs a
 // system call.
 void Poller::PassOnDriving() {
-  if (!waiting_.empty()) {
+  if (!waiting_.empty() && !many_wait_) {
     waiting_.front()->Nudge();
-  } else if (foreground_ == 0 &&
-             (background_rests_ || handed_over_ || async_interest_.load(std::memory_order_relaxed) > 0)) {
+  } else if (!waiting_.empty() ||
+             (foreground_ == 0 &&
+              (background_rests_ || handed_over_ || async_interest_.load(std::memory_order_relaxed) > 0))) {
     background_wake_.notify_one();
   }
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -18,14 +19,18 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "hawser/base/fork.h"
+#include "hawser/base/intrusive_list.h"
 #include "hawser/transport/called_out.h"
+#include "hawser/transport/counts.h"
 #include "hawser/transport/environment.h"
 #include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/idle.h"
 #include "hawser/transport/memory_queue.h"
 #include "hawser/transport/message.h"
 #include "hawser/transport/options.h"
 #include "hawser/transport/poller_client.h"
 #include "hawser/transport/poller_services.h"
+#include "hawser/transport/poller_stats.h"
 #include "hawser/transport/pull_admission.h"
 #include "hawser/transport/read_budget.h"
 #include "hawser/transport/timer.h"
@@ -52,7 +57,7 @@ class MailboxItem {
 // The thread that holds the poller is "on the poller". The code of its connections runs only there, so it
 // needs no locks. The poller's own thread drives it: polls, spins for a while when there is nothing to do,
 // then sleeps. A user's thread that waits for a call drives meanwhile, so that the answer needs no switch
-// between threads.
+// between threads. If several threads wait at once, the poller's own thread drives for them.
 //
 // Thread: as said for each method; "on the poller" is checked by AssertHeld().
 class Poller final : public PollerServices {
@@ -77,9 +82,10 @@ class Poller final : public PollerServices {
 
   // ---- From any thread.
 
-  // Starts the thread that drives when no other does. Without Start() (a simulation) the caller calls
-  // PollOnce(). ResourceExhausted: the system has no thread left.
-  absl::Status Start();
+  // Starts the thread that drives when no other does. It runs on `cores` only; if there are none, where this
+  // thread may run. Without Start() (a simulation) the caller calls PollOnce(). ResourceExhausted: the system has no
+  // thread left. InvalidArgument: it does not let the thread run there.
+  absl::Status Start(const std::set<int>& cores = {});
 
   // Runs `item`, or `function`, on the poller: at once if this thread is on it; usually before this returns
   // if no thread is; else soon. A thread that finds the poller free also runs some of what other threads have
@@ -87,7 +93,8 @@ class Poller final : public PollerServices {
   void Post(MailboxItem* item);
   void Run(absl::AnyInvocable<void()> function);
 
-  // Blocks until `event` is set; drives meanwhile, if no other waiting thread does. Not on the poller.
+  // Blocks until `event` is set; drives meanwhile, if no other waiting thread does and few wait. One thread an event.
+  // Not on the poller.
   void WaitFor(WaitEvent& event) {
     WaitFor(event, [] { return kNever; });
   }
@@ -112,6 +119,7 @@ class Poller final : public PollerServices {
   const std::shared_ptr<MessagePool>& shared_messages() { return messages_; }
   fabric::Fabric& fabric() { return *fabric_; }
   Environment& environment() { return environment_; }
+  PollerStats stats() const;
   // Which code of the application holds the poller at this moment.
   const CalledOut& called_out() const { return called_out_; }
 
@@ -178,6 +186,9 @@ class Poller final : public PollerServices {
   ViolationCounts& violations() { return violations_; }
   const ViolationCounts& violations() const { return violations_; }
   MemoryQueue& memory_queue() { return memory_queue_; }
+  // How messages cross, for those who send and receive them to add to.
+  MessageCounts& sent() { return sent_; }
+  MessageCounts& received() { return received_; }
   PullAdmission& pull_admission() { return pull_admission_; }
 
   // The poller takes ownership of `connection`, gives it its index, and destroys it once it is closed and the
@@ -212,14 +223,13 @@ class Poller final : public PollerServices {
   void Dispatch(const fabric::Completion& completion);
   // Drives until `event` is set or, if that is null, yield_.
   void Drive(WaitEvent* event);
-  bool MaySpin();
   void Background();
   void RunMailboxUnlessHeld();
   void HandOverMail();
   void PassOnDriving();
+  void NoteHowManyWait();
   void WakeIfSleepingPast(int64_t when_ns);
 
-  const PollerOptions options_;
   Environment& environment_;
   const ForkMark fork_mark_;
 
@@ -238,11 +248,13 @@ class Poller final : public PollerServices {
   bool may_call_out_ = false;
   ReadBudget read_budget_;
   ViolationCounts violations_;
-  size_t chunk_;               // Completions to take at a time: fewer while handlers are slow.
-  size_t dispatched_ = 0;      // Completions since the clock was read.
+  size_t chunk_;           // Completions to take at a time: fewer while handlers are slow.
+  size_t dispatched_ = 0;  // Completions since the clock was read.
+  int64_t turn_began_ns_ = 0;
   bool more_waiting_ = false;  // The last poll had as many as were asked for.
   MemoryQueue memory_queue_;
   PullAdmission pull_admission_;
+  MessageCounts sent_, received_;
   std::vector<std::unique_ptr<PollerClient>> connections_;
   std::vector<uint32_t> free_indexes_;
   size_t connection_count_ = 0;
@@ -256,9 +268,9 @@ class Poller final : public PollerServices {
   std::atomic<int64_t> next_timer_ns_{kNever};
   std::atomic<int> async_interest_{0};
 
-  // How well spinning has paid off lately. Used by the driver only.
-  uint32_t spin_score_ = 0;
-  uint32_t sleeps_since_spin_ = 0;
+  // Used by the driver only.
+  Idle idle_;
+  Count turns_of_waiting_threads_, turns_of_own_thread_;
 
   // Which thread drives; guarded by role_mutex_, which is not an absl::Mutex: see base/mutex.h.
   std::mutex role_mutex_;
@@ -268,10 +280,13 @@ class Poller final : public PollerServices {
   bool handed_over_ = false;       // A thread that posted has left items to the next one that drives.
   int foreground_ = 0;             // Threads in WaitFor().
   uint64_t foreground_drives_ = 0;
-  std::vector<WaitEvent*> waiting_;
+  int together_ = 0;  // How often of late a thread began to wait beside others, less those that did alone.
+  bool many_wait_ = false;  // Then the poller's own thread drives.
+  IntrusiveList<WaitEvent, ForDriver> waiting_;
   std::atomic<bool> yield_{false};  // The background driver is to step back, or to end.
   bool stopping_ = false;
   std::condition_variable background_wake_;
+  bool has_background_ = false;
   std::thread background_;
 };
 

@@ -1,7 +1,9 @@
 #include "hawser/transport/runtime.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -9,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "hawser/base/check.h"
+#include "hawser/base/cores.h"
 #include "hawser/base/thread.h"
 #include "hawser/transport/fabrics.h"
 
@@ -25,6 +28,17 @@ struct Defaults {
 Defaults& ProcessDefaults() {
   static Defaults* const defaults = new Defaults;
   return *defaults;
+}
+
+// Where the thread of the poller `i` runs; empty: where this thread may run.
+std::set<int> CoresFor(size_t i, const std::vector<int>& cores, const fabric::Fabric& fabric) {
+  if (!cores.empty()) return {cores[i % cores.size()]};
+  // This thread may be bound to a core, which then holds for what it starts.
+  std::set<int> near;
+  const std::set<int> of_node = CoresOfNode(fabric.numa_node()), allowed = AllowedCores();
+  std::set_intersection(of_node.begin(), of_node.end(), allowed.begin(), allowed.end(),
+                        std::inserter(near, near.end()));
+  return near;
 }
 
 }  // namespace
@@ -51,8 +65,10 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOn(std::shared_ptr<fabri
     absl::StatusOr<std::unique_ptr<Poller>> poller =
         Poller::Create(runtime->fabric_, MessagePool::Create(runtime->buffers_), options.poller, environment);
     if (!poller.ok()) return poller.status();
-    if (absl::Status started = start_threads ? (*poller)->Start() : absl::OkStatus(); !started.ok()) {
-      return started;
+    if (start_threads) {
+      absl::Status started =
+          (*poller)->Start(CoresFor(static_cast<size_t>(i), options.poller.cores, *runtime->fabric_));
+      if (!started.ok()) return started;
     }
     runtime->pollers_.push_back(*std::move(poller));
   }
@@ -68,7 +84,8 @@ absl::StatusOr<Poller*> Runtime::FrontDesk() {
     absl::StatusOr<std::unique_ptr<Poller>> made =
         Poller::Create(fabric_, MessagePool::Create(buffers_), options, environment());
     if (!made.ok()) return made.status();
-    if (absl::Status started = (*made)->Start(); !started.ok()) return started;
+    // Not bound to a core of PollerOptions::cores.
+    if (absl::Status started = (*made)->Start(CoresFor(0, {}, *fabric_)); !started.ok()) return started;
     (*made)->AddAsyncInterest(1);
     front_desk_ = *std::move(made);
   }

@@ -37,7 +37,8 @@ struct RuntimeOptions {
 //           there.
 class Runtime {
  public:
-  // `scheme`: of the URIs that it serves, "tcp". InvalidArgument: no such fabric.
+  // `scheme`: of the URIs that it serves, "tcp". InvalidArgument: no such fabric, or the system does
+  // not let a poller run on one of PollerOptions::cores.
   static absl::StatusOr<std::shared_ptr<Runtime>> Create(absl::string_view scheme,
                                                          const RuntimeOptions& options = {});
 

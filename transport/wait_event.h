@@ -6,13 +6,14 @@
 #include <mutex>
 
 #include "absl/time/time.h"
+#include "hawser/base/intrusive_list.h"
 #include "hawser/transport/fabric/fabric.h"
 
 namespace hawser::transport {
 
 // What one thread waits for in Poller::WaitFor(). Set once, by code on the poller, which keeps it
 // alive: WaitFor() can return while Set() still runs, so a WaitEvent is not on the waiting thread's stack.
-class WaitEvent {
+class WaitEvent : public ListLink<struct ForDriver> {
  public:
   bool is_set() const { return set_.load(std::memory_order_acquire); }
   void Set();

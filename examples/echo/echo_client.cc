@@ -19,14 +19,17 @@
 #include "examples/histogram.h"
 #include "examples/worker.h"
 #include "hawser/rpc/channel.h"
+#include "hawser/rpc/runtime.h"
 
 namespace {
 
 constexpr char kProgram[] = "echo_client";
 constexpr char kUsage[] =
     "echo_client --target=tcp://HOST:PORT (--message=TEXT | --count=N [--size=32] [--in_flight=1])\n"
+    "            [--polling=adaptive|spin|sleep]\n"
     "  --message    is sent, and what comes back printed\n"
-    "  --count      so many calls, of --size bytes each, --in_flight at a time; prints how fast they were";
+    "  --count      so many calls, of --size bytes each, --in_flight at a time; prints how fast they were\n"
+    "  --polling    how it waits for answers: it spins while that pays off, always, or never";
 
 capnp::Data::Reader Bytes(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
@@ -94,14 +97,29 @@ absl::Status EchoMany(const echo::EchoStub& stub, uint64_t count, uint64_t size_
   return absl::OkStatus();
 }
 
+// Unless it is adaptive, a runtime of the channel's own says how it waits.
+absl::StatusOr<std::shared_ptr<hawser::Channel>> Connect(const std::string& target, size_t polling) {
+  if (polling == 0) return hawser::Channel::Connect(target);
+  hawser::RuntimeOptions options;
+  options.poller.mode = polling == 1 ? hawser::PollingMode::kSpin : hawser::PollingMode::kSleep;
+  absl::StatusOr<std::shared_ptr<hawser::Runtime>> runtime =
+      hawser::Runtime::Create(target.substr(0, target.find("://")), options);
+  if (!runtime.ok()) return runtime.status();
+  hawser::ChannelOptions channel;
+  channel.runtime = *std::move(runtime);
+  return hawser::Channel::Connect(target, std::move(channel));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   std::string target, message;
   uint64_t count = 0, size_bytes = 32, in_flight = 1;
+  size_t polling = 0;
   examples::FlagSet flags;
   flags.Text("target", &target).Text("message", &message).Number("count", 1, INT64_MAX, &count);
   flags.Bytes("size", 0, 256 << 20, &size_bytes).Number("in_flight", 1, 4096, &in_flight);
+  flags.Choice("polling", {"adaptive", "spin", "sleep"}, &polling);
   const auto line = examples::CommandLine::Split({argv + 1, argv + argc});
   if (examples::WantsHelp(line)) {
     std::cout << "usage: " << kUsage << std::endl;
@@ -118,7 +136,7 @@ int main(int argc, char** argv) {
   if (!usage.ok()) return examples::WrongUsage(kProgram, usage.message(), kUsage);
 
   absl::Status status;
-  absl::StatusOr<std::shared_ptr<hawser::Channel>> channel = hawser::Channel::Connect(target);
+  absl::StatusOr<std::shared_ptr<hawser::Channel>> channel = Connect(target, polling);
   if (!channel.ok()) {
     status = channel.status();
   } else {

@@ -24,8 +24,9 @@ class EchoServiceImpl : public echo::EchoService {
 
 constexpr char kProgram[] = "echo_server";
 constexpr char kUsage[] =
-    "echo_server --listen=tcp://HOST:PORT [--listen=...]\n"
-    "  --listen  address to serve on; may be given several times; port 0 is any free one";
+    "echo_server --listen=tcp://HOST:PORT [--listen=...] [--polling=adaptive|spin|sleep]\n"
+    "  --listen   address to serve on; may be given several times; port 0 is any free one\n"
+    "  --polling  how it waits for requests: it spins while that pays off, always, or never";
 
 }  // namespace
 
@@ -33,8 +34,9 @@ int main(int argc, char** argv) {
   examples::StopSignal stop;  // Made first, before there are other threads.
 
   std::vector<std::string> uris;
+  size_t polling = 0;
   examples::FlagSet flags;
-  flags.Texts("listen", &uris);
+  flags.Texts("listen", &uris).Choice("polling", {"adaptive", "spin", "sleep"}, &polling);
   const auto line = examples::CommandLine::Split({argv + 1, argv + argc});
   if (examples::WantsHelp(line)) {
     std::cout << "usage: " << kUsage << std::endl;
@@ -49,7 +51,11 @@ int main(int argc, char** argv) {
   if (uris.empty()) return examples::WrongUsage(kProgram, "no --listen: where to serve?", kUsage);
 
   EchoServiceImpl service;
-  hawser::Server server;
+  hawser::ServerOptions options;
+  constexpr hawser::PollingMode kModes[] = {hawser::PollingMode::kAdaptive, hawser::PollingMode::kSpin,
+                                            hawser::PollingMode::kSleep};
+  options.poller.mode = kModes[polling];
+  hawser::Server server(options);
   if (absl::Status status = server.AddService(&service); !status.ok()) {
     std::cerr << kProgram << ": " << status << std::endl;
     return 1;

@@ -533,7 +533,10 @@ ServerStats ServerCore::stats() const {
   for (const auto& [fabric, pollers] : pollers_) {
     stats.leased_bytes += pollers->runtime->buffers().stats().leased_bytes;
     std::vector<const transport::Poller*> all;
-    for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) all.push_back(&pollers->runtime->poller(i));
+    for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) {
+      all.push_back(&pollers->runtime->poller(i));
+      stats.pollers.push_back(all.back()->stats());
+    }
     // A runtime without threads uses one of these pollers as its front desk.
     if (pollers->front_desk != all[0]) all.push_back(pollers->front_desk);
     for (const transport::Poller* poller : all) {

@@ -48,9 +48,10 @@ TEST(FlagSetTest, ValuesAreReadIntoTheirVariables) {
       .Texts("texts", &texts)
       .Number("number", 0, 99, &number)
       .Bytes("bytes", 0, 1 << 30, &bytes);
-  flags.Duration("duration", &duration).Switch("on", &on);
+  size_t choice = 0;
+  flags.Duration("duration", &duration).Switch("on", &on).Choice("choice", {"red", "blue"}, &choice);
   EXPECT_EQ(Message(flags, {"--text=a", "--text=b", "--texts=c", "--texts=d", "--number=7", "--bytes=64KiB",
-                            "--duration=250ms", "--on"}),
+                            "--duration=250ms", "--on", "--choice=blue"}),
             "");
   EXPECT_EQ(text, "b");
   EXPECT_THAT(texts, ElementsAre("c", "d"));
@@ -58,6 +59,7 @@ TEST(FlagSetTest, ValuesAreReadIntoTheirVariables) {
   EXPECT_EQ(bytes, 65536u);
   EXPECT_EQ(duration, absl::Milliseconds(250));
   EXPECT_TRUE(on);
+  EXPECT_EQ(choice, 1u);
 }
 
 TEST(FlagSetTest, WhatIsNotGivenKeepsItsDefault) {
@@ -77,6 +79,8 @@ TEST(FlagSetTest, WhatIsWrongIsNamed) {
       .Bytes("bytes", 0, UINT64_MAX, &bytes)
       .Duration("wait", &duration)
       .Switch("on", &on);
+  size_t choice;
+  flags.Choice("choice", {"red", "blue"}, &choice);
   EXPECT_EQ(Message(flags, {"--numbre=1"}), "there is no flag --numbre here");
   EXPECT_EQ(Message(flags, {"--number"}), "--number needs a value: --number=...");
   EXPECT_EQ(Message(flags, {"--on=1"}), "--on takes no value");
@@ -88,6 +92,7 @@ TEST(FlagSetTest, WhatIsWrongIsNamed) {
   EXPECT_THAT(Message(flags, {"--bytes=18446744073709551615TiB"}), HasSubstr("not a size"));
   EXPECT_THAT(Message(flags, {"--wait=10"}), HasSubstr("not a time span"));
   EXPECT_THAT(Message(flags, {"--wait=-1s"}), HasSubstr("not a time span"));
+  EXPECT_EQ(Message(flags, {"--choice=green"}), "--choice=green: that is none of red, blue");
 }
 
 }  // namespace

@@ -593,6 +593,30 @@ TEST(ServerTest, StatsCountConnectionsAndCalls) {
   EXPECT_EQ(server.server.stats().calls_total, 1u);
 }
 
+TEST(ServerTest, StatsSayWhatThePollersOfBothSidesDecided) {
+  ServerOptions options;
+  options.pollers = 2;
+  TestServer server(options);
+  const auto channel = server.Connect();
+  const PollerStats before = channel->poller_stats();  // The runtime may have served other tests.
+  for (uint64_t i = 0; i < 10; ++i) {
+    EXPECT_THAT(SendAct(channel, i).Wait().status(), HasCode(absl::StatusCode::kOk));
+  }
+  const PollerStats client = channel->poller_stats();
+  EXPECT_EQ(client.sent.whole - before.sent.whole, 10u) << ToString(client);
+  EXPECT_EQ(client.received.whole - before.received.whole, 10u) << ToString(client);
+  EXPECT_EQ(client.sent.pushed + client.sent.read, before.sent.pushed + before.sent.read) << ToString(client);
+  EXPECT_GT(client.turns_of_waiting_threads + client.turns_of_own_thread,
+            before.turns_of_waiting_threads + before.turns_of_own_thread)
+      << ToString(client);
+  const ServerStats stats = server.server.stats();
+  ASSERT_EQ(stats.pollers.size(), 2u);
+  EXPECT_EQ(stats.pollers[0].received.whole + stats.pollers[1].received.whole, 10u);
+  EXPECT_EQ(stats.pollers[0].sent.whole + stats.pollers[1].sent.whole, 10u);
+  EXPECT_EQ(stats.pollers[0].turns_of_waiting_threads + stats.pollers[1].turns_of_waiting_threads, 0u);
+  EXPECT_GE(stats.pollers[0].turns_of_own_thread + stats.pollers[1].turns_of_own_thread, 1u);
+}
+
 TEST(ServerTest, AServiceOwnsMemoryBeforeItCanBeCalled) {
   Server server;
   const absl::StatusOr<Buffer> buffer = server.AllocateBuffer(100, TestUri());

@@ -6,16 +6,20 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/base/cores.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/test_clock.h"
 #include "hawser/transport/runtime.h"
@@ -262,6 +266,43 @@ TEST(PollerDrivingTest, AWaitingThreadTakesOverFromTheBackground) {
       [&] { return WaitForTimer(runtime->poller(0), absl::Milliseconds(1)) == std::this_thread::get_id(); }));
 }
 
+// Lets four threads wait until a timer runs. True: none of them ran it.
+bool AnotherThreadDrivesForFour(Poller& poller) {
+  std::vector<SharedEvent> events;
+  std::vector<std::thread> threads;
+  std::set<std::thread::id> waiting;
+  std::atomic<int> ready{0};
+  for (int i = 0; i < 4; ++i) {
+    events.push_back(NewEvent());
+    threads.emplace_back([&poller, &ready, event = events.back()] {
+      ++ready;
+      poller.WaitFor(*event);
+    });
+    waiting.insert(threads.back().get_id());
+  }
+  EXPECT_TRUE(Await([&] { return ready == 4; }));
+  std::thread::id ran_on;
+  auto timer = std::make_unique<Timer>([&] {
+    ran_on = std::this_thread::get_id();
+    for (const SharedEvent& event : events) event->Set();
+  });
+  poller.Run([&poller, timer = timer.get()] {
+    poller.timers().Set(*timer, After(poller.now_ns(), absl::Milliseconds(1)));
+  });
+  for (std::thread& thread : threads) thread.join();
+  poller.Run([timer = std::move(timer)] {});
+  return waiting.count(ran_on) == 0;
+}
+
+TEST(PollerDrivingTest, ManyThreadsThatWaitLeaveTheDrivingToThePollersOwn) {
+  const auto runtime = NewRuntime(true);
+  for (int i = 0; i < 40; ++i) AnotherThreadDrivesForFour(runtime->poller(0));
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(AnotherThreadDrivesForFour(runtime->poller(0)));
+  EXPECT_TRUE(Await([&] {
+    return WaitForTimer(runtime->poller(0), absl::Milliseconds(1)) == std::this_thread::get_id();
+  })) << "until one waits alone again";
+}
+
 class BackgroundTest : public ::testing::TestWithParam<int> {};
 
 // With and without a user that expects events without waiting: the poller must answer a peer's ping in both
@@ -430,6 +471,21 @@ TEST(PollerIdleTest, AnIdlePollerUsesNoProcessor) {
   }
 }
 
+// Also for a thread whose answer ends its turn as the driver.
+TEST(PollerIdleTest, AThreadWhoseAnswersTakeLongStopsSpinningForThem) {
+  const auto runtime = NewRuntime(/*start_threads=*/false);
+  Poller& poller = runtime->poller(0);
+  const auto wait_often = [&] {
+    for (size_t i = 0; i < Idle::kRemembered; ++i) WaitForTimer(poller, absl::Milliseconds(3));
+  };
+  wait_often();
+  const PollerStats before = poller.stats();
+  EXPECT_EQ(before.spin_now, absl::ZeroDuration()) << ToString(before);
+  EXPECT_GT(before.spins_in_vain, 0u) << ToString(before);
+  wait_often();
+  EXPECT_EQ(poller.stats().spins_in_vain, before.spins_in_vain) << ToString(poller.stats());
+}
+
 TEST(PollerIdleTest, AnIdlePollerCanBeDestroyedWhileItSleeps) {
   for (int i = 0; i < 50; ++i) {
     std::shared_ptr<Runtime> runtime = NewRuntime(/*start_threads=*/true, PollingMode::kSleep);
@@ -479,6 +535,41 @@ TEST(RuntimeTest, PollersAreDealtOutInTurn) {
   for (int round = 0; round < 2; ++round) {
     for (size_t i = 0; i < 3; ++i) EXPECT_EQ(&(*runtime)->NextPoller(), &(*runtime)->poller(i));
   }
+}
+
+// The cores that each thread of a poller of this process may run on.
+std::vector<std::set<int>> CoresOfPollerThreads() {
+  std::vector<std::set<int>> cores;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name, line;
+    std::ifstream(task.path() / "comm") >> name;
+    if (name != "hawser-poller") continue;
+    for (std::ifstream status(task.path() / "status"); std::getline(status, line);) {
+      constexpr absl::string_view kList = "Cpus_allowed_list:\t";
+      if (absl::StartsWith(line, kList)) cores.push_back(ParseCores(line.substr(kList.size())).value());
+    }
+  }
+  return cores;
+}
+
+TEST(RuntimeTest, ThreadsOfPollersRunOnTheirCores) {
+  const std::set<int> allowed = AllowedCores();
+  const int first = *allowed.begin(), last = *allowed.rbegin();
+  const auto runtime =
+      Runtime::CreateOn(NewTestFabric(), {.pollers = 3, .poller = {.cores = {first, last}}}, true);
+  ASSERT_TRUE(runtime.ok()) << runtime.status();
+  EXPECT_TRUE(Await([&] {
+    const std::vector<std::set<int>> cores = CoresOfPollerThreads();
+    return std::count(cores.begin(), cores.end(), std::set<int>{first}) >= 2 &&
+           std::count(cores.begin(), cores.end(), std::set<int>{last}) >= 1;
+  }));
+}
+
+TEST(RuntimeTest, ACoreThatTheProcessMayNotUseIsRefusedByNumber) {
+  const auto runtime = Runtime::CreateOn(NewTestFabric(), {.poller = {.cores = {9999}}}, true);
+  EXPECT_EQ(runtime.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(runtime.status().message(),
+              ::testing::HasSubstr("does not let a poller run on core 9999: this machine has no such core"));
 }
 
 TEST(RuntimeTest, ASchemeWithoutAFabricIsRefusedByName) {

@@ -38,6 +38,10 @@ TEST_P(PushOfSizeTest, NoReadIsSent) {
   EXPECT_EQ(link.server_counts().pushes, 3u);
   EXPECT_EQ(link.client_counts().taken_pushes, 3u);
   EXPECT_EQ(link.client_counts().reads + link.server_counts().reads, 0u);
+  const PollerStats stats = world.client.poller().stats();
+  EXPECT_EQ(stats.sent.pushed, 3u) << ToString(stats);
+  EXPECT_EQ(stats.received.pushed, 3u) << ToString(stats);
+  EXPECT_EQ(stats.sent.read + stats.received.read, 0u) << ToString(stats);
 }
 INSTANTIATE_TEST_SUITE_P(Bodies, PushOfSizeTest,
                          ::testing::Values(8192, 16 << 10, 32 << 10, 64 << 10, 128 << 10));
@@ -51,6 +55,10 @@ TEST(PushTest, WhatIsLargerIsRead) {
   ASSERT_TRUE(call.response.ok()) << call.status();
   EXPECT_EQ(link.client_counts().pushes + link.server_counts().pushes, 0u);
   EXPECT_GT(link.client_counts().reads, 0u);
+  const PollerStats stats = world.client.poller().stats();
+  EXPECT_EQ(stats.sent.read, 1u) << ToString(stats);
+  EXPECT_EQ(stats.received.read, 1u) << ToString(stats);
+  EXPECT_EQ(stats.sent.pushed + stats.received.pushed, 0u) << ToString(stats);
 }
 
 TEST(PushTest, APeerThatPushesNotIsRead) {
