@@ -30,7 +30,7 @@ ABSL_FLAG(double, seconds, 1, "how long a round takes");
 ABSL_FLAG(std::vector<std::string>, modes,
           std::vector<std::string>({"sleep:1", "spin:1", "adaptive:1", "sleep:2", "spin:2", "adaptive:2"}),
           "how both sides wait, each with the cores that they have together");
-ABSL_FLAG(bool, stats, false, "also print what the client's poller decided");
+ABSL_FLAG(bool, stats, false, "also print what the pollers of both sides decided");
 ABSL_FLAG(bool, callback, false,
           "the answer goes to a callback on the poller's thread, not to the thread that calls");
 ABSL_FLAG(int, pairs, 1, "pairs of a client and a server that do so at once; the first is measured");
@@ -142,6 +142,7 @@ void Measure(const std::string& mode, Pin pin, double rate) {
   CpuUse cpu;
   double others_cpu_seconds = 0;
   PollerStats stats;
+  std::string server_stats;
   for (int round = 0; round < rounds; ++round) {
     if (others.empty()) {
       ServerProcess raw = StartRaw("ping_pong", options);
@@ -165,8 +166,13 @@ void Measure(const std::string& mode, Pin pin, double rate) {
     figures.AddRound(AtRate(rate, calls, [&] { return CallOnce(target, payload); }));
     others_cpu_seconds += used_by_others() - others_before;
     stats = channel->poller_stats();
+    if (const auto reply = target.Stats().Send().Wait(); reply.ok())
+      server_stats = (*reply)->getPoller().cStr();
   }
-  if (absl::GetFlag(FLAGS_stats)) fprintf(stderr, "the client's poller: %s\n", ToString(stats).c_str());
+  if (absl::GetFlag(FLAGS_stats)) {
+    fprintf(stderr, "the client's poller: %s\nthe server's: %s\n", ToString(stats).c_str(),
+            server_stats.c_str());
+  }
   const double pairs = static_cast<double>(others.size() + 1);
   Report report("paced");
   report.Add("address", options.address)

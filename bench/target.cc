@@ -64,6 +64,7 @@ class TargetImpl final : public TargetService {
     reply.setConnections(stats.connections);
     reply.setLeasedBytes(stats.leased_bytes);
     reply.setHeapBytes(HeapBytes());
+    reply.setPoller(ToString(stats.pollers[0]));
     return absl::OkStatus();
   }
 

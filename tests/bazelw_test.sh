@@ -157,7 +157,7 @@ check 'the download failing ends it with 2' is "$status" 2
 check 'and bazel does not run' lacks "$calls" 'bazel build'
 
 # What only Hawser's own tests need: some of it, and the kernel, are not there.
-develop=(busybox-static clang-16 clang-format-14 clang-tidy-14 perftest qemu-system-x86 rdma-core)
+develop=(busybox-static clang-14 clang-format-14 clang-tidy-14 perftest qemu-system-x86 rdma-core)
 
 machine "${develop[@]}"
 rm "$guest_kernel/packages"

@@ -80,10 +80,10 @@ void Idle::OnYielded(bool work, int64_t now_ns) {
   const Switches switches = switches_();
   const Switches before = std::exchange(last_switches_, switches);
   if (switches.thread != before.thread || switches.count == before.count) return;
-  long_yields_ = looked_ns_ - long_yield_ns_ < kLongYieldsWithinNs ? long_yields_ + 1 : 1;
-  long_yield_ns_ = now_ns;
-  if (long_yields_ < kLongYields) return;
-  long_yields_ = 0;
+  const int64_t allowed_ns = (now_ns - std::exchange(lost_at_ns_, now_ns)) / kLostShare;
+  lost_ns_ = std::max<int64_t>(0, lost_ns_ - allowed_ns) + now_ns - looked_ns_;
+  if (lost_ns_ < kLostNs) return;
+  lost_ns_ = 0;
   const bool again = now_ns - crowded_until_ns_ < crowded_ns_;
   crowded_ns_ = again ? std::min(2 * crowded_ns_, kCrowdedMaxNs) : kCrowdedNs;
   crowded_until_ns_ = now_ns + crowded_ns_;

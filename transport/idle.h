@@ -69,12 +69,13 @@ class Idle {
 
   // A yield is long if it brings no work and takes kVainYieldNs, or if it takes kLongYieldNs in any case. A peer on this
   // core needs some 5 us to answer, and its answer is work. The hypervisor and interrupts, too, make yields long (300
-  // a second on an idle virtual machine), so a yield counts only if another thread has run. kLongYields, each soon after
-  // the one before, show that other programs need the core: the kernel's own threads run now and then.
+  // a second on an idle virtual machine), so a yield counts only if another thread has run. The kernel's own threads
+  // run now and then, so other programs need the core only if long yields take kLostNs more than a kLostShare-th of the
+  // time.
   static constexpr int64_t kVainYieldNs = 20'000;
   static constexpr int64_t kLongYieldNs = 200'000;
-  static constexpr int kLongYields = 3;
-  static constexpr int64_t kLongYieldsWithinNs = 10'000'000;
+  static constexpr int64_t kLostNs = 1'000'000;
+  static constexpr int64_t kLostShare = 20;
   // How long this thread then does not spin. The time doubles, up to kCrowdedMaxNs, if the other programs still need the
   // core soon after it spins again.
   static constexpr int64_t kCrowdedNs = 50'000'000;
@@ -111,8 +112,8 @@ class Idle {
 
   Switches (*const switches_)();
   Switches last_switches_;  // At the last long yield.
-  int long_yields_ = 0;
-  int64_t long_yield_ns_ = 0;  // The last one.
+  int64_t lost_ns_ = 0;     // In long yields, less the share that they may take.
+  int64_t lost_at_ns_ = 0;  // When that was so.
   int64_t crowded_ns_ = kCrowdedNs;
   int64_t crowded_until_ns_ = -kCrowdedNs;
 

@@ -80,7 +80,8 @@ INSTANTIATE_TEST_SUITE_P(
     NameOf);
 
 TEST_P(EndingTest, EveryCallEndsOnceBothObserversHearOnceAndEverythingComesHome) {
-  const auto [ending, moment] = GetParam();
+  const Ending ending = std::get<0>(GetParam());
+  const Moment moment = std::get<1>(GetParam());
   RuntimeOptions pool;
   pool.pool.limit_bytes = 48 * kMiB;
   World world(pool, pool);

@@ -169,31 +169,24 @@ void FabricWorld::Connect(Endpoint& a, Endpoint& b) {
 
 void FabricWorld::ExpectEverythingComesBack(Endpoint& endpoint) {
   endpoint.qp().Disconnect();
-  Until(
-      [&] {
-        return endpoint.sends.size() == endpoint.sends_posted &&
-               endpoint.receives.size() == endpoint.receives_posted &&
-               endpoint.revocations.size() == endpoint.revocations_posted;
-      },
-      "everything comes back");
+  HAWSER_UNTIL(*this, endpoint.sends.size() == endpoint.sends_posted &&
+                          endpoint.receives.size() == endpoint.receives_posted &&
+                          endpoint.revocations.size() == endpoint.revocations_posted);
   PollSome(20);
   EXPECT_EQ(endpoint.sends.size(), endpoint.sends_posted);
   EXPECT_EQ(endpoint.receives.size(), endpoint.receives_posted);
   EXPECT_EQ(endpoint.revocations.size(), endpoint.revocations_posted);
 }
 
-void FabricWorld::Until(const std::function<bool()>& condition, const char* what) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+bool FabricWorld::PollBefore(absl::Time give_up, const char* what) {
+  PollOnce();
+  if (absl::Now() < give_up) return true;
   std::string what_ended;
-  while (!condition()) {
-    if (absl::Now() >= deadline) {
-      for (const auto& endpoint : endpoints_) {
-        if (!endpoint->news().why.ok()) what_ended += absl::StrCat("; ", endpoint->news().why.ToString());
-      }
-      FAIL() << "waited in vain for: " << what << what_ended;
-    }
-    PollOnce();
+  for (const auto& endpoint : endpoints_) {
+    if (!endpoint->news().why.ok()) absl::StrAppend(&what_ended, "; ", endpoint->news().why.ToString());
   }
+  ADD_FAILURE() << "waited in vain for: " << what << what_ended;
+  return false;
 }
 
 void FabricWorld::PollSome(int rounds) {

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -142,6 +143,9 @@ class Endpoint {
   std::unique_ptr<QueuePair> qp_;
 };
 
+// How long a test waits for a condition at most.
+constexpr absl::Duration kPatience = absl::Seconds(20);
+
 // The endpoints of a test and the loop that polls them.
 class FabricWorld {
  public:
@@ -169,8 +173,9 @@ class FabricWorld {
   // back.
   void ExpectEverythingComesBack(Endpoint& endpoint);
 
-  // Polls all completion queues until `condition`; fails the test if that takes longer than 20 s.
-  void Until(const std::function<bool()>& condition, const char* what);
+  // Polls all completion queues once. False: it is later than `give_up`, and the test has failed, because it waits for
+  // `what` in vain.
+  bool PollBefore(absl::Time give_up, const char* what);
   // For what must not happen: a number of polls that would have brought it about.
   void PollSome(int rounds = 200);
   void PollOnce();
@@ -185,7 +190,11 @@ class FabricWorld {
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
 };
 
-#define HAWSER_UNTIL(world, condition) (world).Until([&] { return (condition); }, #condition)
+// Polls all completion queues until `condition`; fails the test if that takes longer than kPatience. A loop, because
+// clang 14 has no lambda that captures structured bindings.
+#define HAWSER_UNTIL(world, condition)                                              \
+  for (const absl::Time hawser_give_up = absl::Now() + ::hawser::fabric::kPatience; \
+       !(condition) && (world).PollBefore(hawser_give_up, #condition);)
 
 MATCHER_P2(CompletionIs, wr_id, status, "") {
   *result_listener << "wr_id " << arg.wr_id << ", " << std::string(Describe(arg.status));

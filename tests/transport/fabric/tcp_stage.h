@@ -70,12 +70,8 @@ class Stranger {
     if (n == 0 || (errno != EAGAIN && errno != EINTR)) closed_ = true;
   }
   const std::string& heard() const { return heard_; }
-  void HearUntilClosed() {
-    world_.Until([&] { return Listen(), closed_; }, "the stranger's connection is closed");
-  }
-  void HearBytes(size_t bytes) {
-    world_.Until([&] { return Listen(), heard_.size() >= bytes; }, "the stranger hears enough");
-  }
+  void HearUntilClosed() { HAWSER_UNTIL(world_, (Listen(), closed_)); }
+  void HearBytes(size_t bytes) { HAWSER_UNTIL(world_, (Listen(), heard_.size() >= bytes)); }
   bool closed() {
     Listen();
     return closed_;
