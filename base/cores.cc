@@ -67,10 +67,16 @@ std::set<int> CoresOfNode(int node, const std::string& sysfs) {
   return ParseCores(text).value_or(std::set<int>());
 }
 
-const std::set<int>& CoresBeforeRunOn() { return Before(); }
+const std::set<int>& CoresBeforeBindTo() { return Before(); }
+
+bool BindTo(const std::set<int>& cores) {
+  std::set<int> before = AllowedCores();
+  if (!RunOn(cores)) return false;
+  if (Before().empty()) Before() = std::move(before);
+  return true;
+}
 
 bool RunOn(const std::set<int>& cores) {
-  if (Before().empty()) Before() = AllowedCores();
   const CpuSet set = EmptySet();
   for (const int core : cores) {
     if (core >= 0 && core < kCoresMax) CPU_SET_S(core, CPU_ALLOC_SIZE(kCoresMax), set.get());

@@ -23,9 +23,12 @@ std::set<int> CoresOfNode(int node, const std::string& sysfs = "/sys");
 // The calling thread, and threads that it starts, run on `cores` only. False if the system refuses that.
 bool RunOn(const std::set<int>& cores);
 
-// The cores that the calling thread was allowed before its first RunOn(); empty if it never called that. Helper threads
-// start there (StartThread()), so that they do not share the one core of a poller that spins.
-const std::set<int>& CoresBeforeRunOn();
+// The same for a thread whose helpers are not to share its cores, such as that of a poller that spins: StartThread()
+// starts them where the calling thread might run before.
+bool BindTo(const std::set<int>& cores);
+
+// Where the calling thread might run before its BindTo(); empty if it called none.
+const std::set<int>& CoresBeforeBindTo();
 
 }  // namespace hawser
 

@@ -12,7 +12,7 @@ namespace hawser {
 
 absl::StatusOr<std::thread> StartThread(const char* name, absl::AnyInvocable<void()> function) {
   try {
-    return std::thread([name, cores = CoresBeforeRunOn(), function = std::move(function)]() mutable {
+    return std::thread([name, cores = CoresBeforeBindTo(), function = std::move(function)]() mutable {
       pthread_setname_np(pthread_self(), name);
       if (!cores.empty()) RunOn(cores);
       function();

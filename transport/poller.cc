@@ -138,12 +138,14 @@ void Poller::operator delete(Poller* poller, std::destroying_delete_t) {
 }
 
 absl::Status Poller::Start(const std::set<int>& cores) {
-  watchdog_ = &Watchdog::Process();
-  watchdog_->Watch(called_out_, environment_);
+  if (watchdog_ == nullptr) {
+    watchdog_ = &Watchdog::Process();
+    watchdog_->Watch(called_out_, environment_);
+  }
   absl::Notification bound;
   bool refused = false;
   absl::StatusOr<std::thread> started = StartThread("hawser-poller", [&, this] {
-    const bool stays = cores.empty() || RunOn(cores);
+    const bool stays = cores.empty() || BindTo(cores);
     refused = !stays;
     bound.Notify();
     if (stays) Background();

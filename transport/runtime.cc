@@ -30,15 +30,20 @@ Defaults& ProcessDefaults() {
   return *defaults;
 }
 
-// Where the thread of the poller `i` runs; empty: where this thread may run.
-std::set<int> CoresFor(size_t i, const std::vector<int>& cores, const fabric::Fabric& fabric) {
-  if (!cores.empty()) return {cores[i % cores.size()]};
-  // This thread may be bound to a core, which then holds for what it starts.
+// The cores of the device's NUMA node among those that this thread may use, or might before it was bound as a poller's.
+std::set<int> CoresNear(const fabric::Fabric& fabric) {
+  const std::set<int> of_node = CoresOfNode(fabric.numa_node());
+  const std::set<int> allowed = CoresBeforeBindTo().empty() ? AllowedCores() : CoresBeforeBindTo();
   std::set<int> near;
-  const std::set<int> of_node = CoresOfNode(fabric.numa_node()), allowed = AllowedCores();
   std::set_intersection(of_node.begin(), of_node.end(), allowed.begin(), allowed.end(),
                         std::inserter(near, near.end()));
   return near;
+}
+
+absl::Status StartNear(Poller& poller, const fabric::Fabric& fabric) {
+  const absl::Status started = poller.Start(CoresNear(fabric));
+  // That is where the poller runs best, not where it must: a filter of system calls may forbid to choose.
+  return absl::IsInvalidArgument(started) ? poller.Start() : started;
 }
 
 }  // namespace
@@ -66,8 +71,10 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOn(std::shared_ptr<fabri
         Poller::Create(runtime->fabric_, MessagePool::Create(runtime->buffers_), options.poller, environment);
     if (!poller.ok()) return poller.status();
     if (start_threads) {
-      absl::Status started =
-          (*poller)->Start(CoresFor(static_cast<size_t>(i), options.poller.cores, *runtime->fabric_));
+      const std::vector<int>& cores = options.poller.cores;
+      const absl::Status started = cores.empty()
+                                       ? StartNear(**poller, *runtime->fabric_)
+                                       : (*poller)->Start({cores[static_cast<size_t>(i) % cores.size()]});
       if (!started.ok()) return started;
     }
     runtime->pollers_.push_back(*std::move(poller));
@@ -84,8 +91,8 @@ absl::StatusOr<Poller*> Runtime::FrontDesk() {
     absl::StatusOr<std::unique_ptr<Poller>> made =
         Poller::Create(fabric_, MessagePool::Create(buffers_), options, environment());
     if (!made.ok()) return made.status();
-    // Not bound to a core of PollerOptions::cores.
-    if (absl::Status started = (*made)->Start(CoresFor(0, {}, *fabric_)); !started.ok()) return started;
+    // Not on the core of one of the pollers.
+    if (absl::Status started = StartNear(**made, *fabric_); !started.ok()) return started;
     (*made)->AddAsyncInterest(1);
     front_desk_ = *std::move(made);
   }

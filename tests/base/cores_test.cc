@@ -9,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/base/thread.h"
 #include "hawser/tests/testing/temporary_folder.h"
 
 namespace hawser {
@@ -51,6 +52,35 @@ TEST(RunOnTest, BindsTheCallingThreadOnly) {
   }).join();
   EXPECT_THAT(there, ElementsAre(*allowed.begin()));
   EXPECT_EQ(AllowedCores(), allowed);
+}
+
+TEST(BindToTest, HelpersStartWhereTheThreadMightRunBefore) {
+  const std::set<int> allowed = AllowedCores();
+  std::set<int> bound, of_helper, of_its_helper;
+  std::thread([&] {
+    EXPECT_TRUE(BindTo({*allowed.begin()}));
+    bound = AllowedCores();
+    auto helper = StartThread("helper", [&] {
+      of_helper = AllowedCores();
+      auto inner = StartThread("inner", [&] { of_its_helper = AllowedCores(); });
+      if (inner.ok()) inner->join();
+    });
+    if (helper.ok()) helper->join();
+  }).join();
+  EXPECT_THAT(bound, ElementsAre(*allowed.begin()));
+  EXPECT_EQ(of_helper, allowed);
+  EXPECT_EQ(of_its_helper, allowed);
+}
+
+TEST(RunOnTest, HelpersFollow) {
+  const int first = *AllowedCores().begin();
+  std::set<int> of_helper;
+  std::thread([&] {
+    EXPECT_TRUE(RunOn({first}));
+    auto helper = StartThread("helper", [&] { of_helper = AllowedCores(); });
+    if (helper.ok()) helper->join();
+  }).join();
+  EXPECT_THAT(of_helper, ElementsAre(first));
 }
 
 TEST(RunOnTest, CoresThatTheMachineLacksAreRefused) {

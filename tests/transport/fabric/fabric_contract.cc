@@ -179,8 +179,10 @@ void FabricWorld::ExpectEverythingComesBack(Endpoint& endpoint) {
 }
 
 bool FabricWorld::PollBefore(absl::Time give_up, const char* what) {
-  PollOnce();
-  if (absl::Now() < give_up) return true;
+  if (absl::Now() < give_up) {
+    PollOnce();
+    return true;
+  }
   std::string what_ended;
   for (const auto& endpoint : endpoints_) {
     if (!endpoint->news().why.ok()) absl::StrAppend(&what_ended, "; ", endpoint->news().why.ToString());
