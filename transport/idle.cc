@@ -22,8 +22,7 @@ Idle::Idle(const PollerOptions& options, Switches (*switches)())
       switches_(switches),
       spin_ns_(options.mode == PollingMode::kAdaptive ? spin_max_ns_ : 0) {
   // Short waits are expected of a poller until they turn out to be longer.
-  waits_.fill(0);
-  of_class_[0] = kRemembered;
+  of_class_[ClassOf(0)].count = kRemembered;
 }
 
 bool Idle::MaySpin(int64_t now_ns) const {
@@ -90,32 +89,45 @@ void Idle::OnYielded(bool work, int64_t now_ns) {
   crowded_.Add();
 }
 
+size_t Idle::ClassOf(int64_t wait_ns) const {
+  if (wait_ns >= spin_max_ns_) return kClasses - 1;
+  size_t wait_class = 0;
+  while (wait_ns >= LongestOf(wait_class)) ++wait_class;
+  return wait_class;
+}
+
 void Idle::Remember(int64_t wait_ns) {
-  uint8_t wait_class = wait_ns < spin_max_ns_ ? 0 : kClasses - 1;
-  while (wait_class < kClasses - 1 && wait_ns >= LongestOf(wait_class)) ++wait_class;
-  uint8_t& oldest = waits_[next_wait_++ % kRemembered];
-  if (oldest == wait_class) return;
-  --of_class_[oldest];
-  ++of_class_[wait_class];
-  oldest = wait_class;
+  wait_ns = std::min(wait_ns, spin_max_ns_);
+  int64_t& oldest_ns = waits_ns_[next_wait_++ % kRemembered];
+  Waits& before = of_class_[ClassOf(oldest_ns)];
+  --before.count;
+  before.sum_ns -= oldest_ns;
+  Waits& now = of_class_[ClassOf(wait_ns)];
+  ++now.count;
+  now.sum_ns += wait_ns;
+  oldest_ns = wait_ns;
+  // Sums of lengths change slowly.
+  if (&now == &before && next_wait_ % kSumsAsked != 0) return;
   spin_ns_.store(BestSpinNs(), std::memory_order_relaxed);
 }
 
 int64_t Idle::BestSpinNs() const {
-  int64_t best_ns = 0, least_cost = static_cast<int64_t>(kRemembered) * kWakeNs;
-  int64_t spun_ns = 0;           // In those waits that end while the thread spins.
+  constexpr int64_t kAsleep = static_cast<int64_t>(kRemembered) * kWakeNs;
+  std::array<int64_t, kClasses - 1>
+      costs;                     // If the thread spins through the waits of this class and of shorter ones.
+  int64_t spun_ns = 0;           // In those waits.
   int64_t longer = kRemembered;  // The others.
-  for (size_t wait_class = 0; wait_class < kClasses - 1; ++wait_class) {
-    const int64_t spin_ns = std::min(LongestOf(wait_class), spin_max_ns_);
-    spun_ns += of_class_[wait_class] * spin_ns;
-    longer -= of_class_[wait_class];
-    const int64_t cost = (spun_ns + longer * spin_ns) / kSpinDiscount + longer * kWakeNs;
-    if (cost < least_cost) {
-      least_cost = cost;
-      best_ns = spin_ns;
-    }
+  for (size_t wait_class = 0; wait_class < costs.size(); ++wait_class) {
+    spun_ns += of_class_[wait_class].sum_ns;
+    longer -= of_class_[wait_class].count;
+    costs[wait_class] = (spun_ns + longer * SpinThrough(wait_class)) / kSpinDiscount + longer * kWakeNs;
   }
-  return best_ns;
+  const int64_t least = *std::min_element(costs.begin(), costs.end());
+  if (least >= kAsleep) return 0;
+  // The longest of those that cost hardly more: the next wait may be longer than those that are remembered.
+  size_t wait_class = costs.size() - 1;
+  while (costs[wait_class] > least + least / kHardlyMore) --wait_class;
+  return SpinThrough(wait_class);
 }
 
 void Idle::FillIn(PollerStats& stats) const {

@@ -1,6 +1,7 @@
 #ifndef HAWSER_TRANSPORT_IDLE_H_
 #define HAWSER_TRANSPORT_IDLE_H_
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -85,7 +86,11 @@ class Idle {
   // A wait is of the class c if it is shorter than kShortestNs << c, and not of one before.
   static constexpr int64_t kShortestNs = 4'000;
   static constexpr size_t kClasses = 9;  // The last: longer than any spin.
+  static constexpr size_t kSumsAsked = 16;
+  static constexpr int64_t kHardlyMore = 64;  // A 64th.
   static constexpr int64_t LongestOf(size_t wait_class) { return kShortestNs << wait_class; }
+  size_t ClassOf(int64_t wait_ns) const;
+  int64_t SpinThrough(size_t wait_class) const { return std::min(LongestOf(wait_class), spin_max_ns_); }
 
   void Remember(int64_t wait_ns);
   int64_t BestSpinNs() const;
@@ -105,9 +110,14 @@ class Idle {
   int64_t spun_ns_ = 0;    // In vain, before it slept.
   int64_t looked_ns_ = 0;  // The end of the last turn.
 
-  // Waits before it: the class of each, of the latest kRemembered, and how many there are of each class.
-  std::array<uint8_t, kRemembered> waits_;
-  std::array<uint8_t, kClasses> of_class_ = {};
+  // The latest kRemembered waits before it, and how many there are of each class, with the sum of their lengths. A wait
+  // of the last class may have been longer than it says.
+  struct Waits {
+    int64_t count = 0;
+    int64_t sum_ns = 0;
+  };
+  std::array<int64_t, kRemembered> waits_ns_ = {};
+  std::array<Waits, kClasses> of_class_ = {};
   size_t next_wait_ = 0;
 
   Switches (*const switches_)();
