@@ -15,7 +15,7 @@ interface Target {
   # Answers `bytes` of a payload that lies ready in registered memory.
 
   stats @3 () -> (connections :UInt64, leasedBytes :UInt64, heapBytes :UInt64, poller :Text);
-  # Of the server: ServerStats, what malloc has given out, and what its first poller decided.
+  # Of the server: ServerStats, what malloc has given out, and what its pollers decided.
 
   forward @4 (payload :Data) -> (payload :Data);
   # Answers what it got, out of the memory in which it was received.

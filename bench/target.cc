@@ -5,10 +5,14 @@
 #include <string.h>
 
 #include <map>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/flags/flag.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "hawser/bench/raw_socket.h"
 #include "hawser/rpc/server.h"
@@ -47,6 +51,7 @@ class TargetImpl final : public TargetService {
 
   absl::Status Get(ServerContext& context, Target::GetParams::Reader request,
                    Target::GetResults::Builder reply) override {
+    absl::MutexLock lock(&mutex_);
     std::shared_ptr<Buffer>& buffer = buffers_[request.getBytes()];
     if (buffer == nullptr) {
       absl::StatusOr<Buffer> made = server_.AllocateBuffer(request.getBytes());
@@ -64,13 +69,16 @@ class TargetImpl final : public TargetService {
     reply.setConnections(stats.connections);
     reply.setLeasedBytes(stats.leased_bytes);
     reply.setHeapBytes(HeapBytes());
-    reply.setPoller(ToString(stats.pollers[0]));
+    std::vector<std::string> decided;
+    for (const PollerStats& poller : stats.pollers) decided.push_back(ToString(poller));
+    reply.setPoller(absl::StrJoin(decided, "; another: "));
     return absl::OkStatus();
   }
 
  private:
   Server& server_;
-  std::map<uint32_t, std::shared_ptr<Buffer>> buffers_;  // By size; on the one poller.
+  absl::Mutex mutex_;  // Handlers run on several pollers.
+  std::map<uint32_t, std::shared_ptr<Buffer>> buffers_ ABSL_GUARDED_BY(mutex_);  // By size.
 };
 
 [[noreturn]] void Die(absl::string_view what, const absl::Status& status) {

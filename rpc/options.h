@@ -95,8 +95,9 @@ struct ChannelOptions {
 };
 
 struct ServerOptions {
-  // Threads that poll, at least one. Connections are assigned to them in turn.
-  int pollers = 1;
+  // Threads that poll, for each network device that it listens on. Connections are assigned to them in turn. 0: one
+  // for each core that they may run on (PollerOptions::cores), 32 at most.
+  int pollers = 0;
   PollerOptions poller = {};
   BufferPoolOptions pool = {};
   // Memory and pollers of one fabric, shared with others, instead of the server's own. The three options

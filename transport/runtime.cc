@@ -30,14 +30,24 @@ Defaults& ProcessDefaults() {
   return *defaults;
 }
 
-// The cores of the device's NUMA node among those that this thread may use, or might before it was bound as a poller's.
+// Those that this thread may use, or might before it was bound as a poller's.
+std::set<int> CoresOfRuntime() { return CoresBeforeBindTo().empty() ? AllowedCores() : CoresBeforeBindTo(); }
+
+// The cores of the device's NUMA node among them. Empty: the device is on no node, or none of its cores may be used.
 std::set<int> CoresNear(const fabric::Fabric& fabric) {
   const std::set<int> of_node = CoresOfNode(fabric.numa_node());
-  const std::set<int> allowed = CoresBeforeBindTo().empty() ? AllowedCores() : CoresBeforeBindTo();
+  const std::set<int> allowed = CoresOfRuntime();
   std::set<int> near;
   std::set_intersection(of_node.begin(), of_node.end(), allowed.begin(), allowed.end(),
                         std::inserter(near, near.end()));
   return near;
+}
+
+// How many pollers there are if the application does not say.
+size_t PollersByDefault(const PollerOptions& options, const fabric::Fabric& fabric) {
+  size_t cores = options.cores.empty() ? CoresNear(fabric).size() : options.cores.size();
+  if (cores == 0) cores = CoresOfRuntime().size();
+  return std::clamp<size_t>(cores, 1, kPollersByDefaultMax);
 }
 
 absl::Status StartNear(Poller& poller, const fabric::Fabric& fabric) {
@@ -66,15 +76,16 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOn(std::shared_ptr<fabri
   runtime->buffers_ = std::make_shared<BufferPool>(
       runtime->fabric_, options.pool,
       start_threads ? BufferPool::Threads::kMayStart : BufferPool::Threads::kNone);
-  for (int i = 0; i < std::max(1, options.pollers); ++i) {
+  const size_t pollers = options.pollers > 0 ? static_cast<size_t>(options.pollers)
+                                             : PollersByDefault(options.poller, *runtime->fabric_);
+  for (size_t i = 0; i < pollers; ++i) {
     absl::StatusOr<std::unique_ptr<Poller>> poller =
         Poller::Create(runtime->fabric_, MessagePool::Create(runtime->buffers_), options.poller, environment);
     if (!poller.ok()) return poller.status();
     if (start_threads) {
       const std::vector<int>& cores = options.poller.cores;
-      const absl::Status started = cores.empty()
-                                       ? StartNear(**poller, *runtime->fabric_)
-                                       : (*poller)->Start({cores[static_cast<size_t>(i) % cores.size()]});
+      const absl::Status started = cores.empty() ? StartNear(**poller, *runtime->fabric_)
+                                                 : (*poller)->Start({cores[i % cores.size()]});
       if (!started.ok()) return started;
     }
     runtime->pollers_.push_back(*std::move(poller));

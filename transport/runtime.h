@@ -18,6 +18,7 @@
 namespace hawser::transport {
 
 struct RuntimeOptions {
+  // 0: one for each core that they may run on (PollerOptions::cores), kPollersByDefaultMax at most.
   int pollers = 1;
   PollerOptions poller;
   BufferPoolOptions pool;
@@ -29,6 +30,9 @@ struct RuntimeOptions {
   // level. On InfiniBand the subnet manager may make a service level of it. Empty: the system's own.
   std::optional<uint8_t> rdma_traffic_class;
 };
+
+// A poller over TCP takes four file descriptors, of the 1,024 that a process may usually open.
+inline constexpr size_t kPollersByDefaultMax = 32;
 
 // One fabric, the registered memory of it, and pollers on it: what channels and servers share.
 // Thread:   any.

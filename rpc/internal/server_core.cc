@@ -140,9 +140,9 @@ absl::StatusOr<std::string> ServerCore::Listen(absl::string_view text) {
 absl::Status ServerCore::CheckOptions() const {
   absl::Status status = transport::Connection::CheckOptions(options_.connection);
   if (!status.ok()) return status;
-  if (options_.runtime == nullptr && options_.pollers < 1) {
+  if (options_.runtime == nullptr && options_.pollers < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("ServerOptions: pollers ", options_.pollers, " (1 at least)"));
+        absl::StrCat("ServerOptions: pollers ", options_.pollers, " (1 at least, or 0: one for each core)"));
   }
   const uint64_t limit_bytes = options_.runtime != nullptr ? options_.runtime->buffers().stats().limit_bytes
                                                            : options_.pool.limit_bytes;

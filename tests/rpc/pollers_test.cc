@@ -41,5 +41,12 @@ TEST(PollersTest, TheConnectionsOfManyChannelsSpreadEvenlyOverThePollersOfBothSi
   EXPECT_THAT(ConnectionsByPoller(*server), Each(kRounds));
 }
 
+// As many as a runtime has that is asked for one poller a core (tests/transport/poller_test.cc).
+TEST(PollersTest, AServerUsesEachCoreUnlessToldOtherwise) {
+  const auto everywhere = *transport::Runtime::Create(TestScheme(), {.pollers = 0});
+  EXPECT_EQ(TestServer().server.stats().pollers.size(), everywhere->poller_count());
+  EXPECT_EQ(TestServer({.pollers = 5}).server.stats().pollers.size(), 5u);
+}
+
 }  // namespace
 }  // namespace hawser

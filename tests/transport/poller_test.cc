@@ -540,6 +540,18 @@ TEST(RuntimeTest, PollersAreDealtOutInTurn) {
   }
 }
 
+TEST(RuntimeTest, WithoutANumberThereIsAPollerForEachCore) {
+  const std::set<int> allowed = AllowedCores();
+  const auto any = Runtime::CreateOn(NewTestFabric(), {.pollers = 0}, /*start_threads=*/false);
+  ASSERT_TRUE(any.ok());
+  EXPECT_EQ((*any)->poller_count(), std::min(allowed.size(), kPollersByDefaultMax));
+  const int core = *allowed.begin();
+  const auto chosen = Runtime::CreateOn(
+      NewTestFabric(), {.pollers = 0, .poller = {.cores = {core, core, core}}}, /*start_threads=*/false);
+  ASSERT_TRUE(chosen.ok());
+  EXPECT_EQ((*chosen)->poller_count(), 3u);
+}
+
 // The cores that each thread of a poller of this process may run on.
 std::vector<std::set<int>> CoresOfPollerThreads() {
   std::vector<std::set<int>> cores;
