@@ -97,7 +97,7 @@ size_t Idle::ClassOf(int64_t wait_ns) const {
 }
 
 void Idle::Remember(int64_t wait_ns) {
-  wait_ns = std::min(wait_ns, spin_max_ns_);
+  wait_ns = std::clamp<int64_t>(wait_ns, 0, spin_max_ns_);
   int64_t& oldest_ns = waits_ns_[next_wait_++ % kRemembered];
   Waits& before = of_class_[ClassOf(oldest_ns)];
   --before.count;

@@ -52,9 +52,9 @@ enum class PollingMode {
 
 struct PollerOptions {
   PollingMode mode = PollingMode::kAdaptive;
-  // kAdaptive: the longest time to spin before it sleeps; 0 to 512 us. Above 0.4 ms spinning never pays: that is eight
-  // times what sleeping and being woken costs (see Idle).
-  absl::Duration spin = absl::Microseconds(400);
+  // kAdaptive: the longest time to spin before it sleeps; 0 to 512 us. If all waits are above 0.4 ms
+  // spinning does not pay: that is eight times what sleeping and being woken costs (see Idle). Beside shorter ones it can.
+  absl::Duration spin = absl::Microseconds(512);
   // The cores that the threads of a runtime's pollers run on, one each, in turn. Empty: those of the device's NUMA
   // node among the cores that the thread which creates the runtime may use; if there are none, all of these. They
   // hold for the pollers' threads and for threads that handlers start there, not for a thread that waits for a call

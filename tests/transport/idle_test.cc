@@ -159,8 +159,9 @@ TEST(IdleTest, ModesDecideForGood) {
 }
 
 // What waiting costs is the time to be woken, and an eighth of the time that the core spins (see Idle). No pattern of waits is
-// known beforehand, so the adaptive mode may cost a fifth more than the better of the two other modes.
-TEST(IdleTest, WhateverWaitsComeItCostsAtMostAFifthMoreThanTheBetterMode) {
+// known beforehand, so the adaptive mode may cost a fifth more than the better of the two other modes. Patterns that change
+// as soon as they have been learned can cost more: 1.4 times where 64 waits of 200 us and 32 of 520 us alternate.
+TEST(IdleTest, InSteadyPatternsItCostsAtMostAFifthMoreThanTheBetterMode) {
   std::mt19937 random(1);
   std::vector<std::pair<std::string, std::function<int64_t(int)>>> patterns;
   for (const int64_t us : {1, 3, 5, 10, 20, 50, 100, 150, 200, 260, 300, 350, 390, 450, 600, 1000, 10000}) {
@@ -173,6 +174,8 @@ TEST(IdleTest, WhateverWaitsComeItCostsAtMostAFifthMoreThanTheBetterMode) {
                           [us](int i) { return (i % 2 == 0 ? 5 : us) * kUs; });
     patterns.emplace_back(absl::StrCat("bursts of 20 with 5 us between them, each after ", us, " us"),
                           [us](int i) { return (i % 20 == 0 ? us : 5) * kUs; });
+    patterns.emplace_back(absl::StrCat("8 of 200 us, 8 of ", us, " us"),
+                          [us](int i) { return (i / 8 % 2 == 0 ? 200 : us) * kUs; });
     patterns.emplace_back(absl::StrCat("one of 20 takes 5 us, the others ", us, " us"),
                           [us](int i) { return (i % 20 == 0 ? 5 : us) * kUs; });
   }
