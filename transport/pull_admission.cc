@@ -182,9 +182,7 @@ void PullAdmission::Pump() {
   }
   pumping_ = false;
   if (std::exchange(again_, false)) PumpSoon();
-  if (!any_waits()) {
-    poller_.timers().Cancel(watch_timer_);
-  } else if (!watch_timer_.is_set()) {
+  if (!holders_.empty() && !watch_timer_.is_set()) {
     Look();
     poller_.timers().Set(watch_timer_, After(poller_.now_ns(), kWatchInterval));
   }
@@ -222,7 +220,7 @@ bool PullAdmission::Admit(Pull& pull, PullLane& lane, size_t index) {
     const double wanted = static_cast<double>(host.held_bytes + pull.bytes_) / shares_[index] -
                           static_cast<double>(host.held_bytes);
     if (static_cast<double>(free) < wanted) {
-      NoteRefusal(std::min(static_cast<size_t>(wanted), stats.limit_bytes), Shortage::kAtLimit);
+      NoteRefusal(pull.bytes_, Shortage::kAtLimit);
       pull.OnShort();
       return false;
     }
@@ -282,6 +280,8 @@ void PullAdmission::Watch() {
       }
     }
   }
+  // Pulls of other pollers wait for the same memory.
+  wanted = std::max(wanted, poller_.messages().buffers().awaited_bytes());
   uint64_t freed = 0;
   std::vector<PullAccount::Owner*> to_end;
   for (PullAccount* account = holders_.front(); account != nullptr && freed < wanted;
@@ -291,7 +291,7 @@ void PullAdmission::Watch() {
     to_end.push_back(&account->owner_);
   }
   Look();
-  if (any_waits()) poller_.timers().Set(watch_timer_, After(poller_.now_ns(), kWatchInterval));
+  if (!holders_.empty()) poller_.timers().Set(watch_timer_, After(poller_.now_ns(), kWatchInterval));
   for (PullAccount::Owner* const owner : to_end) owner->EndForMemory();
 }
 

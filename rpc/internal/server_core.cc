@@ -79,9 +79,12 @@ void ServerCore::End() {
 }
 
 void ServerCore::LogUnfinishedCalls(absl::string_view what, HandlerStage stage) {
+  absl::Mutex mutex;
   std::vector<std::string> calls;
   ForEachSession([&](Session& session) {
-    for (std::string& call : session.DescribeCalls(stage)) calls.push_back(std::move(call));
+    std::vector<std::string> of_session = session.DescribeCalls(stage);
+    absl::MutexLock lock(&mutex);
+    for (std::string& call : of_session) calls.push_back(std::move(call));
   });
   if (calls.empty()) return;
   const size_t count = calls.size();
@@ -464,25 +467,34 @@ bool ServerCore::on_a_poller() const {
 }
 
 void ServerCore::ForEachSession(absl::FunctionRef<void(Session&)> function) {
-  for (transport::Poller* poller : AllPollers()) {
-    RunAndWait(*poller, [&] {
-      std::vector<transport::SessionToken> tokens;
+  const std::vector<transport::Poller*> all = AllPollers();
+  const auto on = [&](transport::Poller* poller) {
+    std::vector<transport::SessionToken> tokens;
+    {
+      absl::MutexLock lock(&mutex_);
+      for (const auto& [token, session] : sessions_) {
+        if (&session->poller() == poller) tokens.push_back(token);
+      }
+    }
+    for (const transport::SessionToken& token : tokens) {
+      Session* session;
       {
         absl::MutexLock lock(&mutex_);
-        for (const auto& [token, session] : sessions_) {
-          if (&session->poller() == poller) tokens.push_back(token);
-        }
+        session = FindSession(token);  // The end of another session may have ended it.
       }
-      for (const transport::SessionToken& token : tokens) {
-        Session* session;
-        {
-          absl::MutexLock lock(&mutex_);
-          session = FindSession(token);  // The end of another session may have ended it.
-        }
-        if (session != nullptr) function(*session);
-      }
+      if (session != nullptr) function(*session);
+    }
+  };
+  // On all at once: a handler that holds one poller must not keep the others waiting.
+  std::vector<std::shared_ptr<transport::WaitEvent>> done;
+  for (transport::Poller* poller : all) {
+    done.push_back(std::make_shared<transport::WaitEvent>());
+    poller->Run([&on, poller, done = done.back()] {
+      on(poller);
+      done->Set();
     });
   }
+  for (size_t i = 0; i < all.size(); ++i) all[i]->WaitFor(*done[i]);
 }
 
 absl::StatusOr<Buffer> ServerCore::AllocateBuffer(size_t size_bytes, absl::string_view uri) {

@@ -19,8 +19,9 @@ using ::testing::HasSubstr;
 
 constexpr size_t kLong = 8 * kMiB;
 
-RuntimeOptions PoolOf(size_t limit_bytes) {
+RuntimeOptions PoolOf(size_t limit_bytes, int pollers = 1) {
   RuntimeOptions options;
+  options.pollers = pollers;
   options.pool.limit_bytes = limit_bytes;
   return options;
 }
@@ -277,6 +278,38 @@ TEST_F(WatchTest, APeerThatMovesKeepsItsMemory) {
   waits_.Announce(1, 11 * kMiB);
   Trickle(1, absl::Milliseconds(100), absl::Seconds(4));
   EXPECT_EQ(closed(), 0u);
+}
+
+// ---- Memory that pollers share. Connections are dealt out to them in turn.
+
+TEST(PullAdmissionTest, AStalledPeerLosesTheMemoryThatAnotherPollerWaitsFor) {
+  World world({}, PoolOf(32 * kMiB, /*pollers=*/2));
+  Announcer waits(world);
+  Announcers hoarders;
+  for (int i = 0; i < 2; ++i) {
+    world.next_poller = 1;
+    hoarders.push_back(std::make_unique<Announcer>(world));
+    hoarders.back()->AnswerNoReads();
+    hoarders.back()->Announce(2, 11 * kMiB);
+  }
+  waits.Announce(1, 11 * kMiB);
+  EXPECT_EQ(waits.arrived(), 0u);
+  EXPECT_LE(TimeUntil(world, [&] { return waits.arrived() == 1; }), absl::Milliseconds(1100));
+}
+
+TEST(PullAdmissionTest, APullBeyondItsShareNoticesMemoryThatAnotherPollerReleases) {
+  World world({}, PoolOf(64 * kMiB, /*pollers=*/2));
+  Announcer waits(world), other(world);
+  waits.Announce(1, 8 * kMiB);
+  other.Announce(1, 30 * kMiB);
+  ASSERT_EQ(waits.arrived(), 1u);
+  ASSERT_EQ(other.arrived(), 1u);
+  waits.Announce(1, 40 * kMiB);
+  ASSERT_EQ(waits.arrived(), 1u) << "there is no room";
+  auto& request = other.link.server.requests[0];
+  request.message.reset();
+  other.link.RespondEmpty(request.id);
+  EXPECT_LE(TimeUntil(world, [&] { return waits.arrived() == 2; }), absl::Milliseconds(100));
 }
 
 }  // namespace

@@ -36,7 +36,8 @@ World::World(const RuntimeOptions& client_options, const RuntimeOptions& server_
 World::~World() = default;
 
 size_t World::Turn() {
-  size_t work = client.poller().PollOnce() + server.poller().PollOnce();
+  size_t work = client.poller().PollOnce();
+  for (size_t i = 0; i < server.runtime->poller_count(); ++i) work += server.runtime->poller(i).PollOnce();
   for (const std::function<size_t()>& other : others) work += other();
   return work;
 }
@@ -76,11 +77,14 @@ Link::Link(World& the_world, const ConnectionOptions& client_options, const Conn
   TestListener listener(world, world.server);
   listener.on_peer = [&](PeerRequest request) {
     server_queue_pair_ = world.server.fabric->queue_pairs();
-    absl::StatusOr<Connection*> accepted =
-        Connection::Accept(world.server.poller(), std::move(request), server_options,
-                           NewSessionToken(Environment::Real()), server_observer, &server);
-    ASSERT_TRUE(accepted.ok()) << accepted.status();
-    server_end = *accepted;
+    server_poller = &world.server.runtime->poller(world.next_poller++);
+    server_poller->Run([&, request = std::move(request)]() mutable {
+      absl::StatusOr<Connection*> accepted =
+          Connection::Accept(*server_poller, std::move(request), server_options,
+                             NewSessionToken(Environment::Real()), server_observer, &server);
+      ASSERT_TRUE(accepted.ok()) << accepted.status();
+      server_end = *accepted;
+    });
   };
   world.OnClient([&] {
     client_queue_pair_ = world.client.fabric->queue_pairs();
@@ -97,7 +101,8 @@ Link::Link(World& the_world, const ConnectionOptions& client_options, const Conn
 
 Link::~Link() {
   if (client_end != nullptr && client_observer.closings == 0) world.OnClient([&] { client_end->Close(); });
-  if (server_end != nullptr && server_observer.closings == 0) world.OnServer([&] { server_end->Close(); });
+  if (server_end != nullptr && server_observer.closings == 0)
+    server_poller->Run([&] { server_end->Close(); });
   EXPECT_TRUE(world.RunUntil([&] {
     return (client_end == nullptr || client_observer.closings != 0) &&
            (server_end == nullptr || server_observer.closings != 0);
@@ -141,7 +146,7 @@ void Link::EchoAll() {
 
 absl::Status Link::Respond(ExchangeId id, OutgoingMessagePtr response) {
   absl::Status result;
-  world.OnServer([&] { result = server_end->Respond(id, response); });
+  server_poller->Run([&] { result = server_end->Respond(id, response); });
   return result;
 }
 

@@ -36,6 +36,7 @@ class World {
 
   TestClock clock;
   Side client, server;
+  size_t next_poller = 0;  // Of the server's, the one for the next connection.
   // The turns of other participants.
   std::vector<std::function<size_t()>> others;
 
@@ -102,6 +103,7 @@ class Link {
   RecordingServer server;
   Connection* client_end = nullptr;
   Connection* server_end = nullptr;
+  Poller* server_poller = nullptr;
 
  private:
   size_t client_queue_pair_ = 0, server_queue_pair_ = 0;
