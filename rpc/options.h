@@ -96,8 +96,9 @@ struct ChannelOptions {
 
 struct ServerOptions {
   // Threads that poll, for each network device that it listens on. Connections are assigned to them in turn. 0: one
-  // for each core that they may run on (PollerOptions::cores), 32 at most.
-  int pollers = 0;
+  // for each core that they may run on (PollerOptions::cores), 32 at most. With several, PollerOptions::read_bytes_max
+  // and host_memory_share are for each.
+  int pollers = 1;
   PollerOptions poller = {};
   BufferPoolOptions pool = {};
   // Memory and pollers of one fabric, shared with others, instead of the server's own. The three options

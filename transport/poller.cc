@@ -236,7 +236,14 @@ void Poller::Post(MailboxItem* item) {
   while (!mailbox_.compare_exchange_weak(item->next_in_mailbox, item, std::memory_order_seq_cst,
                                          std::memory_order_relaxed)) {
   }
-  RunMailboxUnlessHeld();
+  if (!OwnThreadTakesMail()) RunMailboxUnlessHeld();
+}
+
+// Many threads post, and then wait: they do not contend for the poller while its own thread is awake, which takes what they
+// post together. It looks at the mailbox once more after it has said that it sleeps, or drives no more.
+bool Poller::OwnThreadTakesMail() const {
+  return many_wait_.load(std::memory_order_relaxed) && own_thread_drives_.load(std::memory_order_seq_cst) &&
+         sleeping_until_ns_.load(std::memory_order_seq_cst) == 0;
 }
 
 bool Poller::HasMail() const {
@@ -467,6 +474,7 @@ void Poller::Drive(WaitEvent* event) {
   const auto until = [&] {
     return event != nullptr ? event->is_set() : yield_.load(std::memory_order_acquire);
   };
+  own_thread_drives_.store(event == nullptr, std::memory_order_relaxed);
   Count& turns = event != nullptr ? turns_of_waiting_threads_ : turns_of_own_thread_;
   for (bool look = idle_.Start(); !until(); look = true) {
     if (look) {
@@ -511,6 +519,7 @@ void Poller::Drive(WaitEvent* event) {
     }
     sleeping_until_ns_.store(0, std::memory_order_seq_cst);
   }
+  own_thread_drives_.store(false, std::memory_order_seq_cst);
   RunMailboxUnlessHeld();
 }
 

@@ -225,6 +225,7 @@ class Poller final : public PollerServices {
   void Drive(WaitEvent* event);
   void Background();
   void RunMailboxUnlessHeld();
+  bool OwnThreadTakesMail() const;
   void HandOverMail();
   void PassOnDriving();
   void NoteHowManyWait();
@@ -265,6 +266,7 @@ class Poller final : public PollerServices {
   // Taken out of the mailbox by a thread that did not run them all; oldest first. Changed on the poller.
   std::atomic<MailboxItem*> left_over_{nullptr};
   std::atomic<int64_t> sleeping_until_ns_{0};  // 0: the driver is awake.
+  std::atomic<bool> own_thread_drives_{false};
   std::atomic<int64_t> next_timer_ns_{kNever};
   std::atomic<int> async_interest_{0};
 
@@ -281,7 +283,7 @@ class Poller final : public PollerServices {
   int foreground_ = 0;             // Threads in WaitFor().
   uint64_t foreground_drives_ = 0;
   int together_ = 0;  // How often of late a thread began to wait beside others, less those that did alone.
-  bool many_wait_ = false;  // Then the poller's own thread drives.
+  std::atomic<bool> many_wait_{false};  // Then the poller's own thread drives. Changed under role_mutex_.
   IntrusiveList<WaitEvent, ForDriver> waiting_;
   std::atomic<bool> yield_{false};  // The background driver is to step back, or to end.
   bool stopping_ = false;

@@ -7,7 +7,10 @@ namespace hawser::transport {
 void WaitEvent::Set() {
   set_.store(true, std::memory_order_seq_cst);
   if (awaited_.load(std::memory_order_seq_cst)) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    // After this the other thread has seen `set_`, or waits for `wake_`. It is notified without the lock: it would wake only
+    // to wait for that.
+    mutex_.lock();
+    mutex_.unlock();
     wake_.notify_one();
   }
   // The driver may be asleep, if another thread that is on the poller for a moment calls this.
@@ -17,8 +20,10 @@ void WaitEvent::Set() {
 void WaitEvent::Reset() { set_.store(false, std::memory_order_relaxed); }
 
 void WaitEvent::Nudge() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  nudged_ = true;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    nudged_ = true;
+  }
   wake_.notify_one();
 }
 

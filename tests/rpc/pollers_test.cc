@@ -1,8 +1,12 @@
-// Connections spread over the pollers of both processes.
+// Pollers of both processes: how connections spread over them, and what threads cost that wait for one.
+
+#include <sys/resource.h>
 
 #include <memory>
+#include <thread>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "hawser/rpc/internal/background.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"
@@ -42,10 +46,56 @@ TEST(PollersTest, TheConnectionsOfManyChannelsSpreadEvenlyOverThePollersOfBothSi
 }
 
 // As many as a runtime has that is asked for one poller a core (tests/transport/poller_test.cc).
-TEST(PollersTest, AServerUsesEachCoreUnlessToldOtherwise) {
+TEST(PollersTest, AServerUsesEachCoreWhenAsked) {
   const auto everywhere = *transport::Runtime::Create(TestScheme(), {.pollers = 0});
-  EXPECT_EQ(TestServer().server.stats().pollers.size(), everywhere->poller_count());
+  EXPECT_EQ(TestServer({.pollers = 0}).server.stats().pollers.size(), everywhere->poller_count());
   EXPECT_EQ(TestServer({.pollers = 5}).server.stats().pollers.size(), 5u);
+}
+
+TEST(PollersTest, AHandlerThatHoldsAPollerDoesNotKeepTheOthersFromDraining) {
+  TestServer server({.pollers = 2});
+  absl::Notification go_on;
+  Box<bool> held;
+  server.probe.on_act = [&](ServerContext&, uint64_t number) {
+    if (number != 1) return absl::OkStatus();
+    held.Put(true);
+    go_on.WaitForNotification();
+    return absl::OkStatus();
+  };
+  const auto first = server.Connect(), second = server.Connect();
+  EXPECT_TRUE(SendAct(first, 0).Wait().ok());
+  EXPECT_TRUE(SendAct(second, 0).Wait().ok());
+  auto holding = SendAct(first, 1);
+  held.Take();
+  std::thread shutdown([&] { server.server.Shutdown(absl::Now()).IgnoreError(); });
+  EXPECT_TRUE(Eventually([&] { return absl::IsUnavailable(SendAct(second, 2).Wait().status()); }));
+  go_on.Notify();
+  shutdown.join();
+}
+
+// The sum over both sides, which share this process. Each thread sleeps once a call: while it waits for its answer.
+TEST(PollersTest, ThreadsThatWaitTogetherSleepOnceACall) {
+  constexpr int kThreads = 32, kCalls = 500;
+  TestServer server;
+  const auto channel = server.Connect();
+  const auto call_often = [&] {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&] {
+        for (int call = 0; call < kCalls; ++call) EXPECT_TRUE(SendAct(channel, 0).Wait().ok());
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  };
+  const auto sleeps = [] {
+    rusage usage = {};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_nvcsw;
+  };
+  call_often();  // Until the poller has noticed that many wait.
+  const long before = sleeps();
+  call_often();
+  EXPECT_LE(static_cast<double>(sleeps() - before) / (kThreads * kCalls), 1.3);
 }
 
 }  // namespace
