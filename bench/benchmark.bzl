@@ -1,6 +1,6 @@
 """A benchmark: a program to be run by hand, and the same program as a test with tiny sizes, so that it cannot rot."""
 
-def benchmark(name, tiny, deps = [], testonly = False):
+def benchmark(name, tiny, deps = [], testonly = False, tags = []):
     """Makes `name`, and `name`_test.
 
     Args:
@@ -8,16 +8,18 @@ def benchmark(name, tiny, deps = [], testonly = False):
       tiny: its flags as a test.
       deps: beside what all have.
       testonly: it uses what tests do.
+      tags: of both.
     """
     common = {
         "srcs": [name + ".cc"],
         "deps": [
-            ":bench_rpc",
-            ":harness",
+            "//bench:bench_rpc",
+            "//bench:harness",
             "//rpc",
             "//third_party:absl",
             "//transport:runtime",
         ] + deps,
+        "tags": tags,
         "testonly": testonly,
     }
     native.cc_binary(name = name, **common)

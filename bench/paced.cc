@@ -4,12 +4,10 @@
 // same in processes of their own.
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 
 #include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -20,6 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
 #include "bench/bench.rpc.h"
+#include "hawser/bench/at_rate.h"
 #include "hawser/bench/raw_socket.h"
 #include "hawser/bench/report.h"
 #include "hawser/bench/target.h"
@@ -44,22 +43,6 @@ using Clock = std::chrono::steady_clock;
 [[noreturn]] void Die(const std::string& what) {
   fprintf(stderr, "bench: paced: %s\n", what.c_str());
   exit(1);
-}
-
-// Microseconds of each exchange. One that is late does not delay those after it, which follow at once.
-template <typename Exchange>
-std::vector<double> AtRate(double rate, int count, Exchange exchange) {
-  std::vector<double> each_us;
-  each_us.reserve(static_cast<size_t>(count));
-  const auto start = Clock::now();
-  for (int i = 0; i < count; ++i) {
-    std::this_thread::sleep_until(
-        start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(i / rate)));
-    const auto before = Clock::now();
-    const Clock::time_point after = exchange();
-    each_us.push_back(std::chrono::duration<double, std::micro>(after - before).count());
-  }
-  return each_us;
 }
 
 Clock::time_point CallOnce(TargetStub& target, const std::string& payload) {
@@ -200,8 +183,7 @@ void Measure(const std::string& mode, Pin pin, double rate) {
 
 int main(int argc, char** argv) {
   hawser::bench::ServeIfAsked(argc, argv);
-  // The system rounds the ends of sleeps up to 50 us otherwise.
-  prctl(PR_SET_TIMERSLACK, 1);
+  hawser::bench::SleepExactly();
   hawser::bench::CallForEverIfAsked(argc, argv);
   absl::ParseCommandLine(argc, argv);
   for (const std::string& text : absl::GetFlag(FLAGS_rates)) {

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <set>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/cores.h"
@@ -51,18 +51,11 @@ void PinTo(Pin pin, bool server) {
 }
 
 double CpuSeconds(pid_t pid) {
-  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
-  std::stringstream text;
-  text << file.rdbuf();
-  const std::string stat = text.str();
-  // The name in parentheses may hold anything; utime and stime are the 12th and 13th field behind it
-  // (proc(5)).
-  std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
-  std::string skipped;
-  for (int i = 0; i < 11; ++i) fields >> skipped;
-  double user = 0, system = 0;
-  fields >> user >> system;
-  return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  // In nanoseconds, where /proc/PID/stat counts in ticks of 10 ms.
+  clockid_t clock;
+  timespec used;
+  if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &used) != 0) return 0;
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) / 1e9;
 }
 
 double ResidentBytes(pid_t pid) {

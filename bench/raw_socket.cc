@@ -74,6 +74,21 @@ void Source(RawSocket socket, bool spin) {
   }
 }
 
+void Any(RawSocket socket, bool spin) {
+  RawService service;
+  if (!socket.Receive(&service, sizeof(service), spin)) return;
+  switch (service) {
+    case RawService::kEcho:
+      return Echo(std::move(socket), spin);
+    case RawService::kPingPong:
+      return PingPong(std::move(socket), spin);
+    case RawService::kSink:
+      return Sink(std::move(socket), spin);
+    case RawService::kSource:
+      return Source(std::move(socket), spin);
+  }
+}
+
 }  // namespace
 
 RawSocket::~RawSocket() {
@@ -139,6 +154,7 @@ void ServeRaw(const std::string& what, const std::string& host, bool spin) {
     const auto serve = what == "echo"        ? Echo
                        : what == "ping_pong" ? PingPong
                        : what == "sink"      ? Sink
+                       : what == "any"       ? Any
                                              : Source;
     std::thread([serve, spin, socket = RawSocket(fd)]() mutable { serve(std::move(socket), spin); }).detach();
   }

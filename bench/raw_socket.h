@@ -27,6 +27,8 @@ class RawSocket {
   size_t ReceiveSome(void* data, size_t size, bool spin);
   bool Send(const void* data, size_t size, bool spin);
 
+  int fd() const { return fd_; }
+
  private:
   int fd_;
 };
@@ -38,6 +40,8 @@ class RawSocket {
 //   "sink":   takes everything. A client that sends a number N of 8 bytes, and then N bytes, gets one byte
 //             back.
 //   "source": for each number N of 8 bytes it sends N bytes.
+//   "any": each connection begins with a RawService of 8 bytes, and is served as that says.
+enum class RawService : uint64_t { kEcho, kPingPong, kSink, kSource };
 [[noreturn]] void ServeRaw(const std::string& what, const std::string& host, bool spin);
 
 // Microseconds of one round trip of `bytes`, to "ping_pong". Once on each socket.

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 namespace hawser::bench {
 
@@ -45,6 +46,19 @@ Report& Report::Add(absl::string_view name, absl::string_view value) {
 
 Report& Report::Add(absl::string_view name, double value) {
   absl::StrAppend(&line_, ", \"", name, "\": ", absl::StrFormat("%.4g", value));
+  return *this;
+}
+
+Report& Report::AddInteger(absl::string_view name, int64_t value) {
+  absl::StrAppend(&line_, ", \"", name, "\": ", value);
+  return *this;
+}
+
+Report& Report::Add(absl::string_view name, const std::vector<std::pair<double, uint64_t>>& buckets) {
+  const auto one = [](std::string* out, const std::pair<double, uint64_t>& bucket) {
+    absl::StrAppend(out, "[", absl::StrFormat("%.4g", bucket.first), ", ", bucket.second, "]");
+  };
+  absl::StrAppend(&line_, ", \"", name, "\": [", absl::StrJoin(buckets, ", ", one), "]");
   return *this;
 }
 

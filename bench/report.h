@@ -1,6 +1,8 @@
 #ifndef HAWSER_BENCH_REPORT_H_
 #define HAWSER_BENCH_REPORT_H_
 
+#include <concepts>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,9 +31,17 @@ class Report {
 
   Report& Add(absl::string_view name, absl::string_view value);
   Report& Add(absl::string_view name, double value);
+  template <std::integral Integer>
+  Report& Add(absl::string_view name, Integer value) {
+    return AddInteger(name, static_cast<int64_t>(value));
+  }
   Report& Add(absl::string_view name, const char* value) { return Add(name, absl::string_view(value)); }
+  // A histogram: [[upper end, count], ...].
+  Report& Add(absl::string_view name, const std::vector<std::pair<double, uint64_t>>& buckets);
 
  private:
+  Report& AddInteger(absl::string_view name, int64_t value);
+
   std::string line_;
 };
 

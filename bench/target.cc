@@ -86,22 +86,6 @@ class TargetImpl final : public TargetService {
   exit(1);
 }
 
-[[noreturn]] void ServeTarget(const TargetOptions& target) {
-  ServerOptions options;
-  options.poller.mode = ParseMode(target.mode);
-  options.connection.slots = target.slots;
-  options.connection.keepalive_interval = target.keepalive_interval;
-  Server server(options);
-  TargetImpl service(server);
-  if (absl::Status status = server.AddService(&service); !status.ok()) Die("service", status);
-  absl::StatusOr<std::string> uri = server.Listen(target.address);
-  if (!uri.ok()) Die("listen", uri.status());
-  printf("%s\n", uri->c_str());
-  fflush(stdout);
-  if (absl::Status status = server.Wait(); !status.ok()) Die("wait", status);
-  exit(0);
-}
-
 std::vector<std::string> Arguments(const std::string& what, const TargetOptions& options) {
   return {absl::StrCat("--serve=", what),
           absl::StrCat("--mode=", options.mode),
@@ -125,6 +109,22 @@ transport::PollingMode ParseMode(const std::string& mode) {
   return mode == "spin"    ? transport::PollingMode::kSpin
          : mode == "sleep" ? transport::PollingMode::kSleep
                            : transport::PollingMode::kAdaptive;
+}
+
+void ServeTarget(const TargetOptions& target) {
+  ServerOptions options;
+  options.poller.mode = ParseMode(target.mode);
+  options.connection.slots = target.slots;
+  options.connection.keepalive_interval = target.keepalive_interval;
+  Server server(options);
+  TargetImpl service(server);
+  if (absl::Status status = server.AddService(&service); !status.ok()) Die("service", status);
+  absl::StatusOr<std::string> uri = server.Listen(target.address);
+  if (!uri.ok()) Die("listen", uri.status());
+  printf("%s\n", uri->c_str());
+  fflush(stdout);
+  if (absl::Status status = server.Wait(); !status.ok()) Die("wait", status);
+  exit(0);
 }
 
 ServerProcess StartTarget(const TargetOptions& options) {

@@ -27,7 +27,10 @@ struct TargetOptions {
   absl::Duration keepalive_interval = transport::ConnectionOptions().keepalive_interval;
 };
 
-// A process that serves bench.capnp's Target.
+// Serves bench.capnp's Target, and prints where, until the process is killed.
+[[noreturn]] void ServeTarget(const TargetOptions& options);
+
+// A process that does so.
 ServerProcess StartTarget(const TargetOptions& options);
 
 // A client's poller, and memory, for any number of channels. This and the next exit with a message when they

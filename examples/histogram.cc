@@ -56,6 +56,14 @@ absl::Duration Histogram::Percentile(double percent) const {
   return absl::Nanoseconds(UpperEnd(bucket));
 }
 
+std::vector<std::pair<absl::Duration, uint64_t>> Histogram::Counts() const {
+  std::vector<std::pair<absl::Duration, uint64_t>> counts;
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    if (buckets_[i] > 0) counts.emplace_back(absl::Nanoseconds(UpperEnd(i)), buckets_[i]);
+  }
+  return counts;
+}
+
 std::string Histogram::ToString() const {
   return absl::StrFormat("p50 %s, p99 %s, p99.9 %s", Readable(Percentile(50)), Readable(Percentile(99)),
                          Readable(Percentile(99.9)));

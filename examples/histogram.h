@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -24,6 +25,9 @@ class Histogram {
 
   // The latency that a share of `percent` of the calls did not exceed; zero if there are none. 0 to 100.
   absl::Duration Percentile(double percent) const;
+
+  // The buckets that hold a latency, in order: the largest that belongs there, and how many do.
+  std::vector<std::pair<absl::Duration, uint64_t>> Counts() const;
 
   // "p50 12.3 us, p99 40.1 us, p99.9 95.0 us".
   std::string ToString() const;

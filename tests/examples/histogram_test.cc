@@ -33,6 +33,15 @@ TEST(HistogramTest, NothingBreaksAtTheEnds) {
   EXPECT_GE(histogram.Percentile(100), absl::Minutes(18));
 }
 
+TEST(HistogramTest, CountsAreInOrderAndLeaveEmptyBucketsOut) {
+  Histogram histogram;
+  histogram.Add(absl::Nanoseconds(7));
+  histogram.Add(absl::Nanoseconds(5));
+  histogram.Add(absl::Nanoseconds(7));
+  using Counts = std::vector<std::pair<absl::Duration, uint64_t>>;
+  EXPECT_EQ(histogram.Counts(), (Counts{{absl::Nanoseconds(5), 1}, {absl::Nanoseconds(7), 2}}));
+}
+
 TEST(HistogramTest, MergedIsAsIfAllHadBeenAddedToOne) {
   Histogram one, other;
   for (int i = 0; i < 90; ++i) one.Add(absl::Microseconds(1));
