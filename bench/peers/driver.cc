@@ -1,0 +1,292 @@
+// Measures a system at each of --points: starts a fresh process that serves, keeps calls in flight for --seconds, and
+// prints one line of JSON.
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "examples/histogram.h"
+#include "hawser/bench/at_rate.h"
+#include "hawser/bench/peers/peer.h"
+#include "hawser/bench/peers/point.h"
+#include "hawser/bench/process.h"
+#include "hawser/bench/report.h"
+
+ABSL_FLAG(std::vector<std::string>, points, {},
+          "what is measured, a list of WORKLOAD:PLACE:BYTES:IN_FLIGHT:CONNECTIONS:RATE. WORKLOAD: echo "
+          "(IN_FLIGHT echoes in "
+          "all, over CONNECTIONS), paced (RATE calls a second) or bulk (one echo at a time, while another "
+          "process keeps 4 "
+          "puts in flight). PLACE: 1 (both processes on core 0), 2 (the server on core 1) or any");
+ABSL_FLAG(double, seconds, 1, "how long each point is measured, after a warm-up of a tenth of that");
+ABSL_FLAG(int, put_bytes, 16 << 20, "bulk: payload of a put");
+ABSL_FLAG(std::string, serve, "", "the program itself uses it: serve at this PLACE");
+ABSL_FLAG(std::string, put, "", "the program itself uses it: put for ever, from this PLACE");
+ABSL_FLAG(std::string, to, "", "with --put: the server's address");
+
+namespace hawser::bench::peers {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// However long they take: enough for a quantile to be of more than one call.
+constexpr int kCallsMin = 3;
+constexpr int kPutsInFlight = 4;
+
+double MicrosecondsBetween(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double, std::micro>(to - from).count();
+}
+
+// The latencies of one point.
+class Latencies {
+ public:
+  void Add(double us) {
+    histogram_.Add(absl::Nanoseconds(static_cast<int64_t>(us * 1000)));
+    sum_us_ += us;
+    max_us_ = std::max(max_us_, us);
+  }
+
+  uint64_t count() const { return histogram_.count(); }
+
+  void AddTo(Report& report) const {
+    const auto quantile_us = [&](double percent) {
+      return std::min(max_us_, absl::ToDoubleMicroseconds(histogram_.Percentile(percent)));
+    };
+    report.Add("mean_us", sum_us_ / static_cast<double>(count()))
+        .Add("p50_us", quantile_us(50))
+        .Add("p90_us", quantile_us(90))
+        .Add("p99_us", quantile_us(99))
+        .Add("p999_us", quantile_us(99.9))
+        .Add("max_us", max_us_);
+  }
+
+  // Ten buckets a decade: upper end in microseconds, and count.
+  std::vector<std::pair<double, uint64_t>> Buckets() const {
+    std::map<int, uint64_t> counts;
+    for (const auto& [latency, count] : histogram_.Counts()) {
+      const double us = std::max(absl::ToDoubleMicroseconds(latency), 0.001);
+      counts[static_cast<int>(std::ceil(10 * std::log10(us)))] += count;
+    }
+    std::vector<std::pair<double, uint64_t>> buckets;
+    for (const auto& [exponent, count] : counts) buckets.emplace_back(std::pow(10, exponent / 10.0), count);
+    return buckets;
+  }
+
+ private:
+  examples::Histogram histogram_;
+  double sum_us_ = 0;
+  double max_us_ = 0;
+};
+
+// Keeps calls of a client in flight, or makes one at a time, and takes the latency of each.
+class Caller final : public Observer {
+ public:
+  Caller(Peer& peer, const std::string& address, const Load& load)
+      : load_(load),
+        started_(static_cast<size_t>(load.in_flight)),
+        client_(peer.Connect(address, load, *this)) {}
+
+  // Calls until `seconds` have passed, and until a few calls were made. Returns when all have been answered.
+  Latencies CallFor(double seconds) {
+    Latencies latencies;
+    latencies_ = &latencies;
+    outstanding_ = load_.in_flight;
+    unsent_min_ = std::max(0, kCallsMin - load_.in_flight);
+    const auto start = Clock::now();
+    end_ = start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+    for (int call = 0; call < load_.in_flight; ++call) {
+      started_[static_cast<size_t>(call)] = Clock::now();
+      client_->Send(call);
+    }
+    client_->Run();
+    return latencies;
+  }
+
+  // One call; returns when the reply was there.
+  Clock::time_point CallOnce() {
+    latencies_ = nullptr;
+    client_->Send(0);
+    client_->Run();
+    return replied_;
+  }
+
+  bool OnReply(int call) override {
+    replied_ = Clock::now();
+    if (latencies_ == nullptr) return false;
+    Clock::time_point& started = started_[static_cast<size_t>(call)];
+    latencies_->Add(MicrosecondsBetween(started, replied_));
+    if (replied_ >= end_ && unsent_min_ <= 0) return --outstanding_ > 0;
+    --unsent_min_;
+    started = replied_;
+    client_->Send(call);
+    return true;
+  }
+
+ private:
+  const Load load_;
+  Latencies* latencies_ = nullptr;          // Null: one call at a time.
+  std::vector<Clock::time_point> started_;  // By call.
+  Clock::time_point replied_, end_;
+  int outstanding_ = 0;
+  int64_t unsent_min_ = 0;  // Calls to be made still, even after the end.
+  std::unique_ptr<Client> client_;
+};
+
+// Puts for ever; prints a line when the first put is done.
+class Putter final : public Observer {
+ public:
+  Putter(Peer& peer, const std::string& address, size_t bytes)
+      : client_(peer.Connect(address, {.method = Method::kPut, .bytes = bytes, .in_flight = kPutsInFlight},
+                             *this)) {
+    for (int call = 0; call < kPutsInFlight; ++call) client_->Send(call);
+    client_->Run();
+  }
+
+  bool OnReply(int call) override {
+    if (!std::exchange(said_so_, true)) {
+      printf("putting\n");
+      fflush(stdout);
+    }
+    client_->Send(call);
+    return true;
+  }
+
+ private:
+  bool said_so_ = false;
+  std::unique_ptr<Client> client_;
+};
+
+Pin PlaceOrDie(const std::string& flag, const std::string& text) {
+  const absl::StatusOr<Pin> pin = ParsePlace(text);
+  if (!pin.ok()) Die(absl::StrCat("--", flag, ": ", std::string(pin.status().message())));
+  return *pin;
+}
+
+// A server or client that hangs ends the program. SIGALRM interrupts nothing else.
+void DieAfter(double seconds) {
+  signal(SIGALRM, [](int) {
+    constexpr char kMessage[] = "bench: peers: a point took far longer than --seconds; calls hang\n";
+    if (write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1) < 0) _exit(2);
+    _exit(1);
+  });
+  alarm(static_cast<unsigned>(std::min(seconds, 1e6)));
+}
+
+void Measure(Peer& peer, const Point& point) {
+  const double seconds = absl::GetFlag(FLAGS_seconds);
+  DieAfter(120 + 10 * seconds);
+  PinTo(point.pin, /*server=*/false);
+  ServerProcess server({absl::StrCat("--serve=", point.place)});
+  Caller caller(peer, server.address(), point.load);
+  std::optional<ServerProcess> putter;
+  if (point.workload == "bulk") {
+    caller.CallFor(seconds / 10);
+    putter.emplace(std::vector<std::string>{absl::StrCat("--put=", point.place),
+                                            absl::StrCat("--put_bytes=", absl::GetFlag(FLAGS_put_bytes)),
+                                            absl::StrCat("--to=", server.address())});
+  }
+  const auto call_for = [&](double time) {
+    if (point.workload != "paced") return caller.CallFor(time);
+    Latencies latencies;
+    const int calls = static_cast<int>(std::min(point.rate * time, 1e9)) + 1;
+    for (const double us : AtRate(point.rate, calls, [&] { return caller.CallOnce(); })) latencies.Add(us);
+    return latencies;
+  };
+  call_for(seconds / 10);
+  CpuUse cpu;
+  double elapsed_us = 0;
+  const Latencies latencies = [&] {
+    CpuMeter meter(server.pid(), cpu);
+    const auto start = Clock::now();
+    Latencies taken = call_for(seconds);
+    elapsed_us = MicrosecondsBetween(start, Clock::now());
+    return taken;
+  }();
+  const auto calls = static_cast<double>(latencies.count());
+  Report report("peers");
+  report.Add("system", peer.name())
+      .Add("workload", point.workload)
+      .Add("place", point.place)
+      .Add("bytes", point.load.bytes)
+      .Add("in_flight", point.load.in_flight)
+      .Add("connections", point.load.connections)
+      .Add("rate", point.rate)
+      .Add("calls", latencies.count())
+      .Add("calls_per_s", calls / elapsed_us * 1e6);
+  latencies.AddTo(report);
+  report.Add("client_cpu_us", cpu.client_seconds * 1e6 / calls)
+      .Add("server_cpu_us", cpu.server_seconds * 1e6 / calls)
+      .Add("histogram", latencies.Buckets());
+}
+
+std::vector<Point> PointsOrDie() {
+  std::vector<Point> points;
+  for (const std::string& text : absl::GetFlag(FLAGS_points)) {
+    absl::StatusOr<Point> point = ParsePoint(text);
+    if (!point.ok()) Die(absl::StrCat("--points=", text, ": ", std::string(point.status().message())));
+    points.push_back(*std::move(point));
+  }
+  if (points.empty()) {
+    Die("--points: expected WORKLOAD:PLACE:BYTES:IN_FLIGHT:CONNECTIONS:RATE[,...], such as echo:2:32:64:1:0");
+  }
+  return points;
+}
+
+void RunAsFlagsSay(Peer& peer) {
+  SleepExactly();
+  if (const std::string place = absl::GetFlag(FLAGS_serve); !place.empty()) {
+    PinTo(PlaceOrDie("serve", place), /*server=*/true);
+    peer.Serve();
+    Die("the server returned");
+  }
+  const int put_bytes = absl::GetFlag(FLAGS_put_bytes);
+  if (put_bytes < 1) Die(absl::StrCat("--put_bytes=", put_bytes, ": expected a number above 0"));
+  if (const std::string place = absl::GetFlag(FLAGS_put); !place.empty()) {
+    PinTo(PlaceOrDie("put", place), /*server=*/false);
+    Putter(peer, absl::GetFlag(FLAGS_to), static_cast<size_t>(put_bytes));
+    return;
+  }
+  const double seconds = absl::GetFlag(FLAGS_seconds);
+  if (!(seconds > 0) || seconds > 3600) {
+    Die(absl::StrCat("--seconds=", seconds, ": expected a number above 0, at most 3600"));
+  }
+  for (const Point& point : PointsOrDie()) Measure(peer, point);
+}
+
+}  // namespace
+
+int Main(int argc, char** argv, Peer& peer) {
+  absl::SetProgramUsageMessage(
+      "puts a workload on a system, as others of bench/peers put it on theirs.\n"
+      "--points=WORKLOAD:PLACE:BYTES:IN_FLIGHT:CONNECTIONS:RATE[,...] --seconds=S");
+  const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
+  if (rest.size() > 1) Die(absl::StrCat("'", rest[1], "' is no flag; see --help"));
+  try {
+    RunAsFlagsSay(peer);
+  } catch (const std::exception& error) {
+    Die(error.what());
+  }
+  // Not `return 0` of main(): a system's own threads may still run.
+  fflush(stdout);
+  _exit(0);
+}
+
+}  // namespace hawser::bench::peers
