@@ -1,8 +1,12 @@
-// Measures a system at each of --points: starts a fresh process that serves, keeps calls in flight for --seconds, and
-// prints one line of JSON.
+// Measures a system at each of --points: in a fresh process, and with a fresh process that serves, it keeps calls in flight
+// for --seconds, and prints one line of JSON.
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +17,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,6 +27,7 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "examples/histogram.h"
 #include "hawser/bench/at_rate.h"
@@ -39,8 +45,6 @@ ABSL_FLAG(std::vector<std::string>, points, {},
 ABSL_FLAG(double, seconds, 1, "how long each point is measured, after a warm-up of a tenth of that");
 ABSL_FLAG(int, put_bytes, 16 << 20, "bulk: payload of a put");
 ABSL_FLAG(std::string, serve, "", "the program itself uses it: serve at this PLACE");
-ABSL_FLAG(std::string, put, "", "the program itself uses it: put for ever, from this PLACE");
-ABSL_FLAG(std::string, to, "", "with --put: the server's address");
 
 namespace hawser::bench::peers {
 namespace {
@@ -150,28 +154,84 @@ class Caller final : public Observer {
   std::unique_ptr<Client> client_;
 };
 
-// Puts for ever; prints a line when the first put is done.
-class Putter final : public Observer {
+// Another client, in a process of its own, that keeps puts in flight from Start() until it is destroyed. Its process is forked
+// when this is made: it must not inherit threads, so make it before the Caller.
+class Putter {
  public:
-  Putter(Peer& peer, const std::string& address, size_t bytes)
-      : client_(peer.Connect(address, {.method = Method::kPut, .bytes = bytes, .in_flight = kPutsInFlight},
-                             *this)) {
-    for (int call = 0; call < kPutsInFlight; ++call) client_->Send(call);
-    client_->Run();
+  Putter(Peer& peer, const std::string& address, size_t bytes) : shared_(Share()) {
+    pid_ = fork();
+    if (pid_ < 0) Die(std::string("fork: ") + strerror(errno));
+    if (pid_ > 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (!shared_->started) absl::SleepFor(absl::Milliseconds(1));
+    try {
+      PutForEver(peer, address, bytes);
+    } catch (const std::exception& error) {
+      Die(error.what());
+    }
+  }
+  ~Putter() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    munmap(shared_, sizeof(Shared));
+  }
+  Putter(const Putter&) = delete;
+  Putter& operator=(const Putter&) = delete;
+
+  // Returns when the first put is done.
+  void Start() {
+    shared_->started = true;
+    while (shared_->puts == 0) {
+      if (waitpid(pid_, nullptr, WNOHANG) != 0) Die("the process that puts ended");
+      absl::SleepFor(absl::Milliseconds(1));
+    }
   }
 
-  bool OnReply(int call) override {
-    if (!std::exchange(said_so_, true)) {
-      printf("putting\n");
-      fflush(stdout);
-    }
-    client_->Send(call);
-    return true;
-  }
+  int64_t puts() const { return shared_->puts; }
 
  private:
-  bool said_so_ = false;
-  std::unique_ptr<Client> client_;
+  // Memory of both processes.
+  struct Shared {
+    std::atomic<bool> started{false};
+    std::atomic<int64_t> puts{0};
+  };
+
+  class Counter final : public Observer {
+   public:
+    explicit Counter(std::atomic<int64_t>& puts) : puts_(puts) {}
+    void Run(Client& client) {
+      client_ = &client;
+      for (int call = 0; call < kPutsInFlight; ++call) client.Send(call);
+      client.Run();
+    }
+    bool OnReply(int call) override {
+      puts_.fetch_add(1, std::memory_order_relaxed);
+      client_->Send(call);
+      return true;
+    }
+
+   private:
+    std::atomic<int64_t>& puts_;
+    Client* client_ = nullptr;
+  };
+
+  static Shared* Share() {
+    void* const memory =
+        mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) Die(std::string("mmap: ") + strerror(errno));
+    return new (memory) Shared;
+  }
+
+  [[noreturn]] void PutForEver(Peer& peer, const std::string& address, size_t bytes) {
+    Counter counter(shared_->puts);
+    const std::unique_ptr<Client> client =
+        peer.Connect(address, {.method = Method::kPut, .bytes = bytes, .in_flight = kPutsInFlight}, counter);
+    counter.Run(*client);
+    Die("a client that puts returned");
+  }
+
+  Shared* const shared_;
+  pid_t pid_ = -1;
 };
 
 Pin PlaceOrDie(const std::string& flag, const std::string& text) {
@@ -190,19 +250,39 @@ void DieAfter(double seconds) {
   alarm(static_cast<unsigned>(std::min(seconds, 1e6)));
 }
 
+// Prints a line with the point, to which the caller adds.
+class PointReport : public Report {
+ public:
+  PointReport(Peer& peer, const Point& point) : Report("peers") {
+    Add("system", peer.name());
+    Add("workload", point.workload);
+    Add("place", point.place);
+    Add("bytes", point.load.bytes);
+    Add("in_flight", point.load.in_flight);
+    Add("connections", point.load.connections);
+    // Whole ones keep all their digits: a reader finds a point by them.
+    if (const auto whole = static_cast<int64_t>(point.rate); static_cast<double>(whole) == point.rate) {
+      Add("rate", whole);
+    } else {
+      Add("rate", point.rate);
+    }
+  }
+};
+
 void Measure(Peer& peer, const Point& point) {
   const double seconds = absl::GetFlag(FLAGS_seconds);
+  const auto put_bytes = static_cast<size_t>(absl::GetFlag(FLAGS_put_bytes));
+  if (point.load.bytes > peer.bytes_max()) {
+    PointReport(peer, point)
+        .Add("skipped", absl::StrCat("its messages hold at most ", peer.bytes_max(), " bytes of data"));
+    return;
+  }
   DieAfter(120 + 10 * seconds);
   PinTo(point.pin, /*server=*/false);
   ServerProcess server({absl::StrCat("--serve=", point.place)});
+  std::optional<Putter> putter;
+  if (point.workload == "bulk") putter.emplace(peer, server.address(), put_bytes);
   Caller caller(peer, server.address(), point.load);
-  std::optional<ServerProcess> putter;
-  if (point.workload == "bulk") {
-    caller.CallFor(seconds / 10);
-    putter.emplace(std::vector<std::string>{absl::StrCat("--put=", point.place),
-                                            absl::StrCat("--put_bytes=", absl::GetFlag(FLAGS_put_bytes)),
-                                            absl::StrCat("--to=", server.address())});
-  }
   const auto call_for = [&](double time) {
     if (point.workload != "paced") return caller.CallFor(time);
     Latencies latencies;
@@ -210,9 +290,14 @@ void Measure(Peer& peer, const Point& point) {
     for (const double us : AtRate(point.rate, calls, [&] { return caller.CallOnce(); })) latencies.Add(us);
     return latencies;
   };
+  if (putter) {
+    caller.CallFor(seconds / 10);
+    putter->Start();
+  }
   call_for(seconds / 10);
   CpuUse cpu;
   double elapsed_us = 0;
+  const int64_t puts_before = putter ? putter->puts() : 0;
   const Latencies latencies = [&] {
     CpuMeter meter(server.pid(), cpu);
     const auto start = Clock::now();
@@ -221,20 +306,37 @@ void Measure(Peer& peer, const Point& point) {
     return taken;
   }();
   const auto calls = static_cast<double>(latencies.count());
-  Report report("peers");
-  report.Add("system", peer.name())
-      .Add("workload", point.workload)
-      .Add("place", point.place)
-      .Add("bytes", point.load.bytes)
-      .Add("in_flight", point.load.in_flight)
-      .Add("connections", point.load.connections)
-      .Add("rate", point.rate)
-      .Add("calls", latencies.count())
-      .Add("calls_per_s", calls / elapsed_us * 1e6);
+  PointReport report(peer, point);
+  report.Add("calls", latencies.count()).Add("calls_per_s", calls / elapsed_us * 1e6);
   latencies.AddTo(report);
   report.Add("client_cpu_us", cpu.client_seconds * 1e6 / calls)
       .Add("server_cpu_us", cpu.server_seconds * 1e6 / calls)
       .Add("histogram", latencies.Buckets());
+  if (putter) {
+    const auto put = static_cast<double>(putter->puts() - puts_before);
+    report.Add("put_bytes_per_s", put * static_cast<double>(put_bytes) / elapsed_us * 1e6);
+  }
+}
+
+// In a process of its own: what a system keeps for a process (threads, pools, where they run) is as new as the server's.
+void MeasureInChild(Peer& peer, const Point& point) {
+  const pid_t pid = fork();
+  if (pid < 0) Die(std::string("fork: ") + strerror(errno));
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    try {
+      Measure(peer, point);
+    } catch (const std::exception& error) {
+      Die(error.what());
+    }
+    // Not exit(): threads of the system may still run.
+    fflush(stdout);
+    _exit(0);
+  }
+  int status = 0;
+  if (waitpid(pid, &status, 0) < 0) Die(std::string("waitpid: ") + strerror(errno));
+  if (WIFSIGNALED(status)) Die(absl::StrCat("the client ended by signal ", WTERMSIG(status)));
+  if (status != 0) _exit(1);  // It said why.
 }
 
 std::vector<Point> PointsOrDie() {
@@ -259,16 +361,11 @@ void RunAsFlagsSay(Peer& peer) {
   }
   const int put_bytes = absl::GetFlag(FLAGS_put_bytes);
   if (put_bytes < 1) Die(absl::StrCat("--put_bytes=", put_bytes, ": expected a number above 0"));
-  if (const std::string place = absl::GetFlag(FLAGS_put); !place.empty()) {
-    PinTo(PlaceOrDie("put", place), /*server=*/false);
-    Putter(peer, absl::GetFlag(FLAGS_to), static_cast<size_t>(put_bytes));
-    return;
-  }
   const double seconds = absl::GetFlag(FLAGS_seconds);
   if (!(seconds > 0) || seconds > 3600) {
     Die(absl::StrCat("--seconds=", seconds, ": expected a number above 0, at most 3600"));
   }
-  for (const Point& point : PointsOrDie()) Measure(peer, point);
+  for (const Point& point : PointsOrDie()) MeasureInChild(peer, point);
 }
 
 }  // namespace
@@ -284,9 +381,7 @@ int Main(int argc, char** argv, Peer& peer) {
   } catch (const std::exception& error) {
     Die(error.what());
   }
-  // Not `return 0` of main(): a system's own threads may still run.
-  fflush(stdout);
-  _exit(0);
+  return 0;
 }
 
 }  // namespace hawser::bench::peers

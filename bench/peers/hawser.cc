@@ -107,6 +107,7 @@ class HawserClient final : public Client {
 class Hawser final : public Peer {
  public:
   const char* name() const override { return "hawser"; }
+  size_t bytes_max() const override { return (512 << 20) - 1; }  // Of a Data.
 
   void Serve() override {
     TargetOptions defaults;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -69,13 +70,17 @@ class Client {
   virtual void Run() = 0;
 };
 
-// A system. One process serves or is a client, never both.
+// A system. One process serves or is a client, never both. The object exists before the process is forked, so it has no
+// threads or connections of its own.
 class Peer {
  public:
   virtual ~Peer() = default;
 
   // As the report names it.
   virtual const char* name() const = 0;
+
+  // Payloads that its messages can hold. A point with a larger one is skipped.
+  virtual size_t bytes_max() const { return std::numeric_limits<size_t>::max(); }
 
   // Listens on a free port of 127.0.0.1 and prints one line on stdout: where, for Connect(). Serves both methods until the
   // process is killed.

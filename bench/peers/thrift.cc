@@ -13,6 +13,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -43,7 +44,10 @@ using Protocol = TBinaryProtocolT<TFramedTransport>;
 using Stub = wire::TargetClientT<Protocol>;
 
 // The default allows frames of 16 MB.
-std::shared_ptr<TConfiguration> Limits() { return std::make_shared<TConfiguration>(1 << 30, 1 << 30); }
+std::shared_ptr<TConfiguration> Limits() {
+  constexpr int kMost = std::numeric_limits<int>::max();
+  return std::make_shared<TConfiguration>(kMost, kMost);
+}
 
 std::shared_ptr<TFramedTransport> Framed(std::shared_ptr<TTransport> socket) {
   return std::make_shared<TFramedTransport>(std::move(socket), Limits());
