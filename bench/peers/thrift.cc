@@ -34,6 +34,7 @@ using apache::thrift::protocol::TBinaryProtocolFactoryT;
 using apache::thrift::protocol::TBinaryProtocolT;
 using apache::thrift::server::TServerEventHandler;
 using apache::thrift::server::TThreadedServer;
+using apache::thrift::transport::TBufferedTransport;
 using apache::thrift::transport::TFramedTransport;
 using apache::thrift::transport::TServerSocket;
 using apache::thrift::transport::TSocket;
@@ -43,7 +44,7 @@ using apache::thrift::transport::TTransportFactory;
 using Protocol = TBinaryProtocolT<TFramedTransport>;
 using Stub = wire::TargetClientT<Protocol>;
 
-// The default allows frames of 16 MB.
+// The default allows frames of 16 MB, and messages of 100 MiB.
 std::shared_ptr<TConfiguration> Limits() {
   constexpr int kMost = std::numeric_limits<int>::max();
   return std::make_shared<TConfiguration>(kMost, kMost);
@@ -53,10 +54,30 @@ std::shared_ptr<TFramedTransport> Framed(std::shared_ptr<TTransport> socket) {
   return std::make_shared<TFramedTransport>(std::move(socket), Limits());
 }
 
+// What a side has received and not looked at yet, so that several small frames take one system call. Frames alone take two
+// each, which costs a tenth to a half more time for a small call.
+class Received final : public TBufferedTransport {
+ public:
+  explicit Received(std::shared_ptr<TTransport> socket)
+      : TBufferedTransport(std::move(socket), kLargeBytes, Limits()) {}
+  bool empty() const { return rBase_ == rBound_; }
+};
+
 class FramedFactory final : public TTransportFactory {
  public:
   std::shared_ptr<TTransport> getTransport(std::shared_ptr<TTransport> socket) override {
-    return Framed(std::move(socket));
+    return Framed(std::make_shared<Received>(std::move(socket)));
+  }
+};
+
+// As TServerSocket, but its connections have our limits.
+class Listener final : public TServerSocket {
+ public:
+  using TServerSocket::TServerSocket;
+
+ protected:
+  std::shared_ptr<TSocket> createSocket(THRIFT_SOCKET client) override {
+    return std::make_shared<TSocket>(client, Limits());
   }
 };
 
@@ -89,17 +110,21 @@ class Connection {
  public:
   explicit Connection(const std::string& address)
       : socket_(std::make_shared<TSocket>(address.substr(0, address.find(':')),
-                                          atoi(address.c_str() + address.find(':') + 1))),
-        stub_(std::make_shared<Protocol>(Framed(socket_)), std::make_shared<Protocol>(Framed(socket_))) {
+                                          atoi(address.c_str() + address.find(':') + 1), Limits())),
+        received_(std::make_shared<Received>(socket_)),
+        stub_(std::make_shared<Protocol>(Framed(received_)), std::make_shared<Protocol>(Framed(socket_))) {
     socket_->open();
   }
 
   int fd() { return static_cast<int>(socket_->getSocketFD()); }
   Stub& stub() { return stub_; }
   std::deque<int>& calls() { return calls_; }
+  // Nothing of a reply was received yet but what the socket has.
+  bool received_nothing() const { return received_->empty(); }
 
  private:
   std::shared_ptr<TSocket> socket_;
+  std::shared_ptr<Received> received_;
   Stub stub_;              // Sends and receives through buffers of their own, so that two threads may.
   std::deque<int> calls_;  // In flight, in the order of their replies.
 };
@@ -176,7 +201,10 @@ class ThriftClient final : public Client {
     }
     while (true) {
       for (const int i : ready_.Wait()) {
-        if (!ReceiveFrom(*connections_[static_cast<size_t>(i)])) return;
+        Connection& connection = *connections_[static_cast<size_t>(i)];
+        do {
+          if (!ReceiveFrom(connection)) return;
+        } while (!connection.received_nothing());
       }
     }
   }
@@ -218,10 +246,12 @@ class ThriftClient final : public Client {
 class Thrift final : public Peer {
  public:
   const char* name() const override { return "thrift"; }
+  // Tried: 300 MB pass, and 400 MB end the connection.
+  size_t bytes_max() const override { return 256 << 20; }
 
   void Serve() override {
     KeepFreedPages();
-    const auto socket = std::make_shared<TServerSocket>("127.0.0.1", 0);
+    const auto socket = std::make_shared<Listener>("127.0.0.1", 0);
     const auto processor =
         std::make_shared<wire::TargetProcessorT<Protocol>>(std::make_shared<TargetHandler>());
     TThreadedServer server(std::shared_ptr<apache::thrift::TProcessor>(processor), socket,
