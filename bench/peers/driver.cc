@@ -37,11 +37,10 @@
 #include "hawser/bench/report.h"
 
 ABSL_FLAG(std::vector<std::string>, points, {},
-          "what is measured, a list of WORKLOAD:PLACE:BYTES:IN_FLIGHT:CONNECTIONS:RATE. WORKLOAD: echo "
-          "(IN_FLIGHT echoes in "
-          "all, over CONNECTIONS), paced (RATE calls a second) or bulk (one echo at a time, while another "
-          "process keeps 4 "
-          "puts in flight). PLACE: 1 (both processes on core 0), 2 (the server on core 1) or any");
+          "what is measured, a list of WORKLOAD:PLACE:BYTES:IN_FLIGHT:CONNECTIONS:RATE. "
+          "WORKLOAD: echo (IN_FLIGHT echoes, over all CONNECTIONS), paced (RATE calls a second) or bulk (one "
+          "echo at a time, while another process keeps 4 puts in flight). "
+          "PLACE: 1 (both processes on core 0), 2 (the server on core 1) or any");
 ABSL_FLAG(double, seconds, 1, "how long each point is measured, after a warm-up of a tenth of that");
 ABSL_FLAG(int, put_bytes, 16 << 20, "bulk: payload of a put");
 ABSL_FLAG(std::string, serve, "", "the program itself uses it: serve at this PLACE");
@@ -154,8 +153,8 @@ class Caller final : public Observer {
   std::unique_ptr<Client> client_;
 };
 
-// Another client, in a process of its own, that keeps puts in flight from Start() until it is destroyed. Its process is forked
-// when this is made: it must not inherit threads, so make it before the Caller.
+// Another client, in a process of its own, that keeps puts in flight from Start() until it is destroyed. The constructor forks
+// that process, which must not happen once a system has threads: make it before the Caller.
 class Putter {
  public:
   Putter(Peer& peer, const std::string& address, size_t bytes) : shared_(Share()) {
@@ -240,7 +239,7 @@ Pin PlaceOrDie(const std::string& flag, const std::string& text) {
   return *pin;
 }
 
-// A server or client that hangs ends the program. SIGALRM interrupts nothing else.
+// A server or client that hangs ends the program.
 void DieAfter(double seconds) {
   signal(SIGALRM, [](int) {
     constexpr char kMessage[] = "bench: peers: a point took far longer than --seconds; calls hang\n";
@@ -318,7 +317,7 @@ void Measure(Peer& peer, const Point& point) {
   }
 }
 
-// In a process of its own: what a system keeps for a process (threads, pools, where they run) is as new as the server's.
+// In a process of its own, so that the threads and the memory that a system keeps for a process are those of this point.
 void MeasureInChild(Peer& peer, const Point& point) {
   const pid_t pid = fork();
   if (pid < 0) Die(std::string("fork: ") + strerror(errno));
@@ -335,8 +334,10 @@ void MeasureInChild(Peer& peer, const Point& point) {
   }
   int status = 0;
   if (waitpid(pid, &status, 0) < 0) Die(std::string("waitpid: ") + strerror(errno));
-  if (WIFSIGNALED(status)) Die(absl::StrCat("the client ended by signal ", WTERMSIG(status)));
-  if (status != 0) _exit(1);  // It said why.
+  if (WIFSIGNALED(status)) {
+    Die(absl::StrCat(peer.name(), " ended by signal ", WTERMSIG(status), " at ", point.text));
+  }
+  if (status != 0) Die(absl::StrCat(peer.name(), " failed at ", point.text));
 }
 
 std::vector<Point> PointsOrDie() {

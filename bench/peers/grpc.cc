@@ -72,6 +72,7 @@ class ServerCall final : public Step {
   void Accept() {
     answered_ = false;
     message_.Clear();
+    writer_.reset();  // It uses the context.
     context_.emplace();
     writer_.emplace(&*context_);
     (service_.*kAccept)(&*context_, &message_, &*writer_, &queue_, &queue_, Tag());
@@ -127,6 +128,9 @@ class GrpcClient final : public Client {
   void Send(int number) override {
     Call& call = calls_[static_cast<size_t>(number)];
     call.number = number;
+    // In this order: the readers of the last call are in memory that its context owns.
+    call.reader.reset();
+    call.bytes_reader.reset();
     call.context.emplace();
     const auto connection = static_cast<size_t>(load_.ConnectionOf(number));
     if (AsBytes()) {

@@ -45,12 +45,12 @@ void CheckEcho(const Load& load, const void* reply, size_t bytes);
 // allocate each large payload anew, this decides what these cost.
 void KeepFreedPages();
 
-// Whom a client tells of replies.
+// Receives the replies of a client.
 class Observer {
  public:
   virtual ~Observer() = default;
-  // The reply to `call` is there and was checked. Calls Client::Send() for the next call with this number, or does not.
-  // False: Run() is to return; no other call is in flight then.
+  // The client calls it when the reply to `call` is there and was checked. It may call Client::Send() for the next call with
+  // this number. False: Run() is to return; no other call is in flight then.
   // Thread: the one that drives the client, one at a time.
   virtual bool OnReply(int call) = 0;
 };

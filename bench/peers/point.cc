@@ -53,6 +53,7 @@ absl::StatusOr<Point> ParsePoint(absl::string_view text) {
     return Wrong("POINT", text, "WORKLOAD:PLACE:BYTES:IN_FLIGHT:CONNECTIONS:RATE, such as echo:2:32:64:1:0");
   }
   Point point;
+  point.text = std::string(text);
   point.workload = std::string(fields[0]);
   if (point.workload != "echo" && point.workload != "paced" && point.workload != "bulk") {
     return Wrong("WORKLOAD", fields[0], "echo, paced or bulk");

@@ -12,6 +12,7 @@ namespace hawser::bench::peers {
 
 // One line of the report: what is measured, and where both processes run.
 struct Point {
+  std::string text;      // As it was given.
   std::string workload;  // "echo", "paced" or "bulk"
   std::string place;     // "1", "2" or "any"
   Pin pin = Pin::kAnyCore;
