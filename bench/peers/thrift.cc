@@ -61,6 +61,13 @@ class Received final : public TBufferedTransport {
   explicit Received(std::shared_ptr<TTransport> socket)
       : TBufferedTransport(std::move(socket), kLargeBytes, Limits()) {}
   bool empty() const { return rBase_ == rBound_; }
+
+ protected:
+  // Large frames go past the buffer.
+  uint32_t readSlow(uint8_t* data, uint32_t size) override {
+    return empty() && size >= kLargeBytes ? transport_->read(data, size)
+                                          : TBufferedTransport::readSlow(data, size);
+  }
 };
 
 class FramedFactory final : public TTransportFactory {
