@@ -22,5 +22,5 @@ def benchmark(name, tiny, deps = [], testonly = False, tags = []):
         "tags": tags,
         "testonly": testonly,
     }
-    native.cc_binary(name = name, **common)
+    native.cc_binary(name = name, visibility = ["//bench:__subpackages__"], **common)
     native.cc_test(name = name + "_test", size = "small", args = tiny, linkstatic = True, **common)

@@ -1,0 +1,148 @@
+"""Hawser beside the other systems: ratios, and the sentences that say what they are. Nothing here is written by hand about a
+result, so that a figure that is behind is said as plainly as one that is ahead."""
+
+from dataclasses import dataclass
+
+import words
+
+# Above this cost, relative to raw sockets, which do nothing but move the bytes, the report says so as it says that Hawser is
+# behind a system that does as much as it does.
+FLOOR_RATIO_MAX = 2.0
+
+# (what Hawser does, what the other does), by kind; of those where more is better the ratio is told the other way round.
+VERBS = {
+    "time": ("takes", "times what", "takes"),
+    "p99": ("has a 99th percentile of", "times what", "has"),
+    "rate": ("makes", "times as many calls as", "makes"),
+    "bytes": ("moves", "times as many bytes as", "moves"),
+    "cpu": ("uses", "times the processor time that", "uses"),
+}
+MORE_IS_BETTER = ("rate", "bytes")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One figure of Hawser and of another system at the same point."""
+
+    picture: str
+    kind: str
+    condition: str  # "a core each"
+    at: str  # "4 MiB"
+    system: str
+    hawser: float
+    other: float
+
+    @property
+    def told(self):
+        """Hawser's figure divided by the other's."""
+        return self.hawser / self.other
+
+    @property
+    def cost(self):
+        """Above 1 Hawser is behind."""
+        return self.other / self.hawser if self.kind in MORE_IS_BETTER else self.told
+
+    @property
+    def behind(self):
+        limit = FLOOR_RATIO_MAX if self.system in words.FLOORS else 1.0
+        return round(self.cost, 2) > limit
+
+    @property
+    def where(self):
+        return ", ".join(text for text in (self.at, self.condition) if text)
+
+
+def ratios(comparisons):
+    """ "1.4", or "1.2 and 1.4", or of more "1.2 to 1.9"."""
+    told = [each.told for each in comparisons]
+    if len(told) <= 2:
+        return words.listed(dict.fromkeys(words.ratio(value) for value in told))
+    low, high = words.ratio(min(told)), words.ratio(max(told))
+    return low if low == high else f"{low} to {high}"
+
+
+def places(comparisons):
+    """ "4 MiB, 16 MiB and 64 MiB", or of many how many."""
+    if len(comparisons) <= 4:
+        return words.listed([each.at for each in comparisons])
+    return f"{len(comparisons)} points from {comparisons[0].at} to {comparisons[-1].at}"
+
+
+def sentence(comparisons):
+    """What comparisons say that have the same picture, kind, condition and system: "At 4 MiB Hawser takes 1.4 times what gRPC
+    takes." """
+    first = comparisons[0]
+    does, relation, other_does = VERBS[first.kind]
+    where = f"At {places(comparisons)}" + (f" with {first.condition}" if first.condition else "")
+    return f"{where} Hawser {does} {ratios(comparisons)} {relation} {words.the(first.system)} {other_does}."
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """`verdict`: "behind", "ahead", or "floor": near enough to it."""
+
+    verdict: str
+    text: str
+    picture: str
+
+
+def parts(comparisons, *names):
+    """Lists of those that have the same values of these fields, in their order."""
+    found = {}
+    for each in comparisons:
+        found.setdefault(tuple(getattr(each, name) for name in names), []).append(each)
+    return list(found.values())
+
+
+def sentences(comparisons):
+    """Each system that Hawser is behind gets a sentence of its own; they come first. Systems that it is ahead of share one."""
+    behind, rest = [], []
+    for same in parts(comparisons, "picture", "kind", "condition"):
+        for group in parts(same, "system"):
+            if late := [each for each in group if each.behind]:
+                behind.append(Sentence("behind", sentence(late), late[0].picture))
+        rest += ahead([group for group in parts(same, "system") if group[0].system not in words.FLOORS], "ahead")
+        rest += ahead([group for group in parts(same, "system") if group[0].system in words.FLOORS], "floor")
+    return behind + sorted(rest, key=lambda each: each.verdict)
+
+
+def ahead(groups, verdict):
+    """One sentence about those of each group that are not behind: "With a core each Hawser takes 0.62 times what gRPC takes and
+    0.8 times what Thrift takes (at 3 of 4 points)." """
+    texts = []
+    for group in groups:
+        kept = [each for each in group if not each.behind]
+        if kept:
+            _, relation, other_does = VERBS[kept[0].kind]
+            text = f"{ratios(kept)} {relation} {words.the(kept[0].system)} {other_does}"
+            texts.append(text + (f" (at {len(kept)} of {len(group)} points)" if len(kept) < len(group) else ""))
+    if not texts:
+        return []
+    first = groups[0][0]
+    start = f"With {first.condition} Hawser" if first.condition else "Hawser"
+    text = f"{start} {VERBS[first.kind][0]} {words.listed(texts)}."
+    return [Sentence(verdict, text, first.picture)]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Hawser against one system over all points."""
+
+    system: str
+    best: Comparison
+    worst: Comparison
+    middle: float
+    behind: int
+    points: int
+
+
+def standings(comparisons):
+    found = []
+    for group in parts(comparisons, "system"):
+        system = group[0].system
+        if system not in words.SYSTEMS:
+            continue
+        ordered = sorted(group, key=lambda each: each.cost)
+        behind = sum(each.behind for each in group)
+        found.append(Standing(system, ordered[0], ordered[-1], ordered[len(group) // 2].cost, behind, len(group)))
+    return found

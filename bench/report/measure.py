@@ -1,0 +1,144 @@
+"""Carries a plan out: rounds, each system in turn within each of them, and Hawser's own benchmarks behind the first round."""
+
+import time
+from dataclasses import dataclass
+
+from plan import Point
+from results import fault
+from run import run
+
+# What a point may take beyond the time that it is measured.
+POINT_SECONDS_MORE = 8
+OWN_SECONDS_FACTOR = 4
+
+
+@dataclass(frozen=True)
+class Step:
+    """One run of one program."""
+
+    name: str
+    system: str  # "" for Hawser's own benchmarks.
+    command: list
+    expected_seconds: float
+    limit_seconds: float
+    round: int
+    points: tuple = ()
+    own: bool = False
+
+
+def peer_steps(plan, programs, round):
+    """Groups in order; the systems of each in turn, and each round begins with another one."""
+    seconds = plan.point_seconds(len(programs))
+    systems = list(programs)
+    systems = systems[round % len(systems):] + systems[: round % len(systems)] if systems else []  # fmt: skip
+    return [
+        Step(
+            name=f"{system}: {group.name}",
+            system=system,
+            command=[programs[system], "--points=" + ",".join(map(Point.text, group.points)), f"--seconds={seconds:g}"],
+            expected_seconds=len(group.points) * (seconds + plan.start_seconds),
+            limit_seconds=len(group.points) * (2 * seconds + POINT_SECONDS_MORE),
+            round=round,
+            points=group.points,
+            own=system == "hawser",
+        )
+        for group in plan.groups
+        for system in systems
+    ]
+
+
+def own_steps(plan, programs):
+    return [
+        Step(
+            name=f"hawser: {own.name}",
+            system="",
+            command=[programs[own.program], *own.flags],
+            expected_seconds=own.seconds,
+            limit_seconds=own.seconds * OWN_SECONDS_FACTOR + 20,
+            round=0,
+            own=True,
+        )
+        for own in plan.own
+        if own.program in programs
+    ]
+
+
+def steps(plan, peer_programs, own_programs):
+    found = peer_steps(plan, peer_programs, 0) + own_steps(plan, own_programs)
+    for round in range(1, plan.rounds):
+        found += peer_steps(plan, peer_programs, round)
+    return found
+
+
+class Clock:
+    """Says how much is done and how long the rest takes, by how long the steps took until now."""
+
+    def __init__(self, expected, now=time.monotonic):
+        self.now = now
+        self.begin = now()
+        self.expected = expected
+        self.done = 0.0
+
+    def seconds(self):
+        return self.now() - self.begin
+
+    def left(self):
+        slower = self.seconds() / self.done if self.done > 2 else 1
+        return (self.expected - self.done) * slower
+
+    def text(self, name):
+        left = int(self.left() + 0.5)
+        share = self.done / self.expected if self.expected else 1
+        return f"[{share:4.0%}, {left // 60}:{left % 60:02d} left] {name}"
+
+
+def measure(plan, peer_programs, own_programs, results, say, run=run, clock=None):
+    """Adds lines and failures to `results`. A program that fails costs its own figures only."""
+    todo = steps(plan, peer_programs, own_programs)
+    clock = clock or Clock(sum(step.expected_seconds for step in todo))
+    results.point_seconds = plan.point_seconds(len(peer_programs))
+    late = []
+    hopeless = set()
+    for step in todo:
+        left = plan.limit_seconds - clock.seconds()
+        if left < min(step.expected_seconds, plan.limit_seconds / 2) * 0.7 or step.name in hopeless:
+            if step.name not in hopeless:
+                late.append(step)
+        else:
+            rounds = f", round {step.round + 1} of {plan.rounds}" if step.points and plan.rounds > 1 else ""
+            say(clock.text(step.name + rounds))
+            # Near its end a measurement that must end soon gets what is left, and a little for good luck.
+            done = run(step.command, min(step.limit_seconds, left + 10))
+            if take(step, done, results, say):
+                hopeless.add(step.name)
+            results.rounds = max(results.rounds, step.round + 1)
+        clock.done += step.expected_seconds
+    say_late(plan, late, results, say)
+    return clock.seconds()
+
+
+def take(step, done, results, say):
+    """True if the step failed."""
+    faults = [fault(line) for line in done.lines] if step.points else []
+    texts = [text for text in [done.failure, *faults] if text]
+    good = [line for line, text in zip(done.lines, faults) if not text] if step.points else done.lines
+    results.lines += [{**line, "round": step.round} for line in good]
+    if step.points and not texts and len(good) < len(step.points):
+        texts.append(f"printed {len(good)} lines for {len(step.points)} points")
+    if not step.points and not texts and not good:
+        texts.append("printed nothing")
+    if texts:
+        say(f"FAILED: {step.name}: {texts[0]}")
+        results.failures.append({"program": step.name, "own": step.own, "text": texts[0], "command": " ".join(step.command)})
+    return bool(texts)
+
+
+def say_late(plan, late, results, say):
+    """What the time was not enough for is told, not passed over."""
+    if not late:
+        return
+    first = [step for step in late if step.round == 0]
+    text = f"After {plan.limit_seconds:g} s the measurement ended: {len(late)} runs of programs were left out"
+    text += f", {len(first)} of them of the first round ({', '.join(step.name for step in first)})" if first else ""
+    results.about["left out"] = text
+    say(text)

@@ -1,0 +1,222 @@
+"""The page: one HTML file without scripts and without anything that it would have to fetch."""
+
+import bounds as project
+import compare
+import look
+import words
+from svg import escape
+
+OF_KIND = {"time": "", "rate": "", "bytes": "", "cpu": "", "p99": " (p99)"}
+LETTERS = {"behind": "Behind", "ahead": "Ahead", "floor": "Floor"}
+ROWS_SHOWN = 8  # A table that is longer is folded.
+
+
+def tag(name, content, **attributes):
+    texts = "".join(f' {key}="{escape(value)}"' for key, value in attributes.items())
+    return f"<{name}{texts}>{content}</{name}>"
+
+
+def table(columns, rows, kind="", text_columns=2):
+    """`rows`: texts, which are escaped here. Those of Hawser are prominent."""
+    cell = lambda name, i, text: tag(name, escape(text), **({"class": "text"} if i < text_columns else {}))
+    head = tag("tr", "".join(cell("th", i, text) for i, text in enumerate(columns)))
+    body = "".join(
+        tag("tr", "".join(cell("td", i, text) for i, text in enumerate(row)),
+            **({"class": "hawser"} if row and row[0] in ("Hawser", "adaptive") else {}))
+        for row in rows
+    )  # fmt: skip
+    inner = tag("table", f"<thead>{head}</thead><tbody>{body}</tbody>", **({"class": kind} if kind else {}))
+    return tag("div", inner, **{"class": "scroll", "tabindex": "0"})
+
+
+def sentences_list(sentences):
+    items = [
+        tag("li", f"{tag('b', LETTERS[each.verdict] + ':')} {escape(each.text)}", **{"class": each.verdict})
+        for each in sentences
+    ]
+    return tag("ul", "\n".join(items), **{"class": "said"}) if items else ""
+
+
+def figure(picture, index):
+    heading = tag("h2", f"{index}. {escape(picture.title)}", id=picture.key)
+    if picture.empty:
+        notes = "".join(tag("p", escape(note)) for note in picture.notes)
+        return f"{heading}{tag('p', 'No figures: the programs that measure this failed or were left out.')}{notes}"
+    said = sentences_list(compare.sentences(picture.comparisons))
+    notes = "".join(tag("p", escape(note)) for note in picture.notes)
+    caption = tag("figcaption", tag("div", tag("p", escape(picture.reading)) + notes) + tag("div", said))
+    charts = "\n".join(chart.render() for chart in picture.charts)
+    all_figures = table(picture.columns, picture.rows)
+    if len(picture.rows) > ROWS_SHOWN:
+        summary = f"All figures: {words.plural(len(picture.rows), 'row')}"
+        all_figures = f"<details>{tag('summary', summary)}{all_figures}</details>"
+    if len(picture.charts) == 1:
+        body = tag("div", f"{tag('div', charts)}{caption}", **{"class": "panels one"})
+    else:
+        body = tag("div", charts, **{"class": "panels"}) + caption
+    return f"{heading}\n{tag('figure', body)}\n{all_figures}"
+
+
+def bounds_part(results, numbers):
+    rows = []
+    for bound in project.bounds(results):
+        word = tag("b", "held" if bound.held else "missed", **{"class": "held" if bound.held else "missed"})
+        link = tag("a", "picture " + str(numbers[bound.picture]), href="#" + bound.picture)
+        rows.append(tag("li", f"{word}: {escape(bound.rule)} {escape(bound.text)} ({link})"))
+    if not rows:
+        return tag("p", "Hawser's own benchmarks gave no figures to hold the project's bounds against.")
+    missing = 3 - len(rows)
+    if missing:
+        rows.append(tag("li", f"{words.plural(missing, 'bound')} more could not be looked at: no figures."))
+    return tag("ul", "\n".join(rows))
+
+
+def where_of(comparison, titles):
+    return f"{titles[comparison.picture]}: {comparison.where}" if comparison.where else titles[comparison.picture]
+
+
+def standings_part(comparisons, titles):
+    rows = []
+    for each in compare.standings(comparisons):
+        beyond = "points above 2" if each.system in words.FLOORS else "points behind"
+        rows.append(
+            "<tr>"
+            + tag("td", escape(words.system(each.system)), **{"class": "text"})
+            + tag("td", tag("b", words.ratio(each.best.cost)))
+            + tag("td", link_to(each.best, titles), **{"class": "text wrap"})
+            + tag("td", words.ratio(each.middle))
+            + tag("td", tag("b", words.ratio(each.worst.cost)))
+            + tag("td", link_to(each.worst, titles), **{"class": "text wrap"})
+            + tag("td", f"{each.behind} of {each.points}", title=beyond)
+            + "</tr>"
+        )
+    if not rows:
+        return tag("p", "There is nothing to compare Hawser with: no other system was measured.")
+    head = (
+        '<tr><th class="text">beside</th><th>best</th><th class="text">where</th><th>middle</th><th>worst</th>'
+        '<th class="text">where</th><th>behind</th></tr>'
+    )
+    caption = tag(
+        "caption",
+        "Cost of Hawser divided by that of the other: of time, or of calls or bytes a second the other way round. Below 1 Hawser is "
+        f"ahead. Behind is above 1; beside the raw socket, the floor, above {compare.FLOOR_RATIO_MAX:g}.",
+    )
+    inner = tag("table", f"{caption}<thead>{head}</thead><tbody>{''.join(rows)}</tbody>", **{"class": "standings"})
+    return tag("div", inner, **{"class": "scroll", "tabindex": "0"})
+
+
+def link_to(comparison, titles):
+    return tag("a", escape(where_of(comparison, titles)), href="#" + comparison.picture)
+
+
+def behind_part(all_sentences, titles):
+    behind = [each for each in all_sentences if each.verdict == "behind"]
+    if not behind:
+        return tag("p", "No figure of Hawser is behind another system, or further above the floor than its bound.")
+    items = [
+        tag("li", f"{tag('a', escape(titles[each.picture]), href='#' + each.picture)}: {escape(each.text)}",
+            **{"class": "behind"})
+        for each in behind
+    ]  # fmt: skip
+    return tag("ul", "\n".join(items))
+
+
+def range_text(comparisons):
+    low, high = (words.ratio(pick(each.cost for each in comparisons)) for pick in (min, max))
+    return low if low == high else f"{low} – {high}"
+
+
+def matrix_part(comparisons, titles):
+    """Cost of Hawser by picture and system: good news and bad in the same letters."""
+    comparisons = [each for each in comparisons if each.system in words.SYSTEMS]
+    systems = [group[0].system for group in compare.parts(comparisons, "system")]
+    rows = []
+    for picture in compare.parts(comparisons, "picture"):
+        for kind in compare.parts(picture, "kind"):
+            cells = []
+            for system in systems:
+                here = [each for each in kind if each.system == system]
+                late = {"class": "missed"} if any(each.behind for each in here) else {}
+                cells.append(tag("td", range_text(here) if here else "–", **late))
+            key = kind[0].picture
+            name = f"{tag('a', escape(titles[key]), href='#' + key)}{escape(OF_KIND[kind[0].kind])}"
+            rows.append(tag("tr", tag("td", name, **{"class": "text"}) + "".join(cells)))
+    if not rows:
+        return ""
+    head = '<tr><th class="text">lowest – highest cost, by picture</th>' + "".join(
+        tag("th", escape(words.system(system))) for system in systems
+    )
+    inner = tag("table", f"<thead>{head}</tr></thead><tbody>{''.join(rows)}</tbody>")
+    return tag("div", inner, **{"class": "scroll", "tabindex": "0"})
+
+
+def failures_part(results):
+    if not results.failures:
+        return ""
+    items = [tag("li", f"{tag('b', escape(each.get('program')))}: {escape(each.get('text'))}") for each in results.failures]
+    lead = tag("p", f"{words.plural(len(items), 'run')} of a program failed; the rest went on without its figures.")
+    return tag("h3", "What failed") + lead + tag("ul", "\n".join(items), **{"class": "failures"})
+
+
+def absent_part(results):
+    items = [tag("li", f"{tag('b', escape(words.system(name)))}: {escape(why)}") for name, why in results.absent.items()]
+    items += [
+        tag("li", f"{tag('b', escape(words.system(system)))} leaves out {', '.join(map(escape, points))}: {escape(why)}")
+        for (system, why), points in results.skipped().items()
+    ]
+    if results.about.get("left out"):
+        items.append(tag("li", escape(results.about["left out"])))
+    return tag("h3", "What is not here") + tag("ul", "\n".join(items)) if items else ""
+
+
+def facts_part(results):
+    shown = {name: value for name, value in results.about.items() if name not in ("left out", "when", "repeat")}
+    shown |= {words.system(name): version for name, version in results.versions.items()}
+    shown["measured"] = (
+        f"{words.plural(results.rounds, 'round')}; in each of them the systems in turn, {results.point_seconds:g} s a point; "
+        "figures are medians over the rounds"
+    )
+    items = "".join(tag("div", tag("dt", escape(name)) + tag("dd", escape(value))) for name, value in shown.items())
+    return tag("dl", items, **{"class": "facts"})
+
+
+def repeat_part(results):
+    commands = results.about.get("repeat", "./bazelw run //bench:report")
+    return (
+        tag("h2", "How to repeat it", id="repeat")
+        + tag("pre", escape(commands))
+        + tag("p", "Both sides of each system run on this machine and talk over its loopback interface, so these figures say "
+              "nothing about a network or an RDMA device. A client calls from one thread. Virtual machines are noisy: compare "
+              "ratios of one report, not figures of two, and look at the rounds' lowest and highest in the tables.")
+        + tag("p", "The raw socket is the floor: the same bytes over TCP with nothing in between, no framing, no deadline, no "
+              "answer for a peer that vanishes. It waits as the other systems do, on the same cores.")
+    )  # fmt: skip
+
+
+def page(results, pictures):
+    titles = {picture.key: picture.title for picture in pictures}
+    comparisons = [each for picture in pictures for each in picture.comparisons]
+    said = compare.sentences(comparisons)
+    links = "".join(
+        tag("a", f"{i}. {escape(picture.title)}", href="#" + picture.key) for i, picture in enumerate(pictures, 1)
+    )
+    systems = words.listed([words.the(name) for name in results.systems() if name != "hawser"]) or "no other system"
+    body = [
+        tag("h1", "Hawser, measured beside others"),
+        tag("p", f"{escape(results.about.get('when', ''))} · {escape(results.mode)} run · Hawser, {escape(systems)} on one machine",
+            **{"class": "quiet"}),
+        tag("div", facts_part(results), **{"class": "sheet"}),
+        tag("h2", "Summary", id="summary"),
+        tag("h3", "The project's own bounds"), bounds_part(results, {picture.key: i for i, picture in enumerate(pictures, 1)}),
+        tag("h3", "Beside each system"), standings_part(comparisons, titles), matrix_part(comparisons, titles),
+        tag("h3", "What is behind"), behind_part(said, titles),
+        failures_part(results), absent_part(results),
+        tag("nav", links),
+        *(figure(picture, i) for i, picture in enumerate(pictures, 1)),
+        repeat_part(results),
+    ]  # fmt: skip
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1"><title>Hawser, measured beside others</title>\n'
+        f"<style>\n{look.stylesheet()}</style></head>\n<body><main>\n" + "\n".join(body) + "\n</main></body></html>\n"
+    )

@@ -1,0 +1,184 @@
+"""Which points are measured, how long, and with which flags the programs run."""
+
+from dataclasses import dataclass
+
+KIB, MIB = 1 << 10, 1 << 20
+SMALL = 32  # Bytes of a small call.
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measurement of one system (bench/peers)."""
+
+    workload: str = "echo"
+    place: str = "2"
+    bytes: int = SMALL
+    in_flight: int = 1
+    connections: int = 1
+    rate: int = 0
+
+    def text(self):
+        return f"{self.workload}:{self.place}:{self.bytes}:{self.in_flight}:{self.connections}:{self.rate}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Points that one run of a program measures. Each system in turn, so that what they are compared by is some seconds old."""
+
+    name: str
+    points: tuple
+
+
+@dataclass(frozen=True)
+class Own:
+    """A run of one of Hawser's own benchmarks."""
+
+    program: str
+    name: str
+    flags: tuple
+    seconds: float  # About what it takes.
+
+
+@dataclass(frozen=True)
+class Plan:
+    mode: str
+    groups: tuple
+    own: tuple
+    rounds: int
+    peer_seconds: float  # For all systems and rounds together.
+    limit_seconds: float  # Then what is left is not measured.
+    point_seconds_min: float
+    start_seconds: float  # What a point takes beside: processes start, and warm up.
+
+    def point_seconds(self, systems):
+        """How long each point is measured, so that all of them take `peer_seconds`."""
+        points = sum(len(group.points) for group in self.groups)
+        each = self.peer_seconds / max(1, points * systems * self.rounds) - self.start_seconds
+        return max(self.point_seconds_min, round(each, 2))
+
+
+def sizes(place, all_bytes):
+    return tuple(Point(place=place, bytes=each) for each in all_bytes)
+
+
+def in_flight(place, counts):
+    return tuple(Point(place=place, in_flight=each) for each in counts)
+
+
+def connections(counts):
+    """64 in flight over all of them, or one on each."""
+    return tuple(Point(connections=each, in_flight=max(64, each)) for each in counts)
+
+
+def throughput(all_bytes):
+    return tuple(Point(bytes=each, in_flight=4) for each in all_bytes)
+
+
+def paced(places, rates):
+    return tuple(Point(workload="paced", place=place, rate=rate) for place in places for rate in rates)
+
+
+def beside_bulk(places):
+    """Alone, and beside."""
+    return tuple(Point(workload=kind, place=place) for place in places for kind in ("echo", "bulk"))
+
+
+def own(paced_flags, bulk_flags, threads_flags, pairs_flags, connections_flags, seconds):
+    paced_seconds, bulk_seconds, threads_seconds, pairs_seconds, connections_seconds = seconds
+    modes = ",".join(f"{mode}:{place}" for place in ("1", "2", "any") for mode in ("sleep", "spin", "adaptive"))
+    return (
+        Own("paced", "how it waits", (f"--modes={modes}", *paced_flags), paced_seconds),
+        Own("beside_bulk", "small calls beside bulk",
+            ("--modes=adaptive:1,adaptive:2,adaptive:any", "--from=process", *bulk_flags), bulk_seconds),
+        Own("threads", "threads", ("--modes=adaptive:any,adaptive:1", *threads_flags), threads_seconds),
+        Own("paced", "ten processes", ("--modes=adaptive:any", "--pairs=5", "--rates=100", *pairs_flags), pairs_seconds),
+        Own("connections", "idle connections", connections_flags, connections_seconds),
+    )  # fmt: skip
+
+
+def full():
+    all_sizes = (1, SMALL, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB)
+    return Plan(
+        mode="full",
+        groups=(
+            Group("latency by size, a core each", sizes("2", all_sizes)),
+            Group("latency by size, one core", sizes("1", all_sizes)),
+            Group("calls in flight, a core each", in_flight("2", (2, 4, 8, 16, 32, 64, 128, 256))),
+            Group("calls in flight, one core", in_flight("1", (4, 16, 64, 256))),
+            Group("connections", connections((4, 16, 64, 256, 1000))),
+            Group("throughput", throughput([each for each in all_sizes if each >= KIB])),
+            Group("paced", paced(("2", "1", "any"), (100, 5000))),
+            Group("beside bulk", beside_bulk(("2", "1", "any"))),
+        ),
+        own=own(
+            ("--rates=100,5000", "--rounds=3", "--seconds=1"),
+            ("--rounds=3", "--seconds=1"),
+            ("--threads=1,4,16,64,256,1000", "--rounds=3", "--calls=50000"),
+            ("--rounds=3", "--seconds=3"),
+            ("--connections=10000",),
+            (125, 25, 60, 14, 30),
+        ),
+        rounds=3,
+        peer_seconds=480,
+        limit_seconds=880,
+        point_seconds_min=0.2,
+        start_seconds=0.2,
+    )
+
+
+def quick():
+    all_sizes = (1, SMALL, KIB, 16 * KIB, 256 * KIB, MIB, 4 * MIB, 64 * MIB)
+    return Plan(
+        mode="quick",
+        groups=(
+            Group("latency by size, a core each", sizes("2", all_sizes)),
+            Group("latency by size, one core", sizes("1", all_sizes)),
+            Group("calls in flight", in_flight("2", (4, 16, 64, 256))),
+            Group("connections", connections((10, 100, 1000))),
+            Group("throughput", throughput((16 * KIB, 256 * KIB, MIB, 64 * MIB))),
+            Group("paced", paced(("2",), (100, 5000))),
+            Group("beside bulk", beside_bulk(("2", "any"))),
+        ),
+        own=own(
+            ("--rates=100,5000", "--rounds=1", "--seconds=0.3"),
+            ("--rounds=1", "--seconds=0.4"),
+            ("--threads=1,16,256,1000", "--rounds=1", "--calls=10000"),
+            ("--rounds=1", "--seconds=1"),
+            ("--connections=1000", "--idle_seconds=0.3", "--keepalive=500ms"),
+            (16, 4, 5, 2, 4),
+        ),
+        rounds=2,
+        peer_seconds=70,
+        limit_seconds=108,
+        point_seconds_min=0.05,
+        start_seconds=0.1,
+    )
+
+
+def tiny():
+    """For the test: each kind of point and each program once."""
+    return Plan(
+        mode="tiny",
+        groups=(
+            Group("latency by size", sizes("2", (SMALL, 64 * KIB)) + sizes("1", (SMALL, 64 * KIB))),
+            Group("calls in flight and connections", in_flight("2", (64,)) + connections((2,))),
+            Group("throughput", throughput((64 * KIB,))),
+            Group("paced and beside bulk", paced(("2",), (100, 5000)) + beside_bulk(("2",))),
+        ),
+        own=own(
+            ("--rates=1000", "--rounds=1", "--seconds=0.02"),
+            ("--put_bytes=1048576", "--rounds=1", "--seconds=0.02"),
+            ("--threads=1,8", "--rounds=1", "--calls=500"),
+            ("--rounds=1", "--seconds=0.02"),
+            ("--connections=100", "--idle_seconds=0.05", "--keepalive=500ms"),
+            (3, 1, 1, 1, 3),
+        ),
+        rounds=1,
+        peer_seconds=3,
+        limit_seconds=240,
+        point_seconds_min=0.02,
+        start_seconds=0.1,
+    )
+
+
+PLANS = {"full": full, "quick": quick, "tiny": tiny}
