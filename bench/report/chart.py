@@ -76,7 +76,7 @@ def curves(title, description, series, heading, x_label, x_unit, y_label, y_unit
         return svg
     x = Log(min(xs), max(xs), left + 6, right, base=x_base, widen=False)
     y = Linear(max(ys), bottom, top) if linear else Log(min(ys), max(ys), bottom, top, base=y_base)
-    y_axis(svg, y, left, right, y_unit)
+    y_axis(svg, y, left, right, y_unit, most=6 if linear else 8)
     x_axis(svg, x, bottom, x_unit, x_label, top)
     if bound:
         svg.line(left, y(bound[0]), right, y(bound[0]), "bound")

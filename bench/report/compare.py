@@ -64,7 +64,7 @@ def ratios(comparisons):
 def places(comparisons):
     """ "4 MiB, 16 MiB and 64 MiB", or of many how many."""
     if len(comparisons) <= 4:
-        return words.listed([each.at for each in comparisons])
+        return words.shared([each.at for each in comparisons])
     return f"{len(comparisons)} points from {comparisons[0].at} to {comparisons[-1].at}"
 
 
@@ -73,8 +73,10 @@ def sentence(comparisons):
     takes." """
     first = comparisons[0]
     does, relation, other_does = VERBS[first.kind]
-    where = f"At {places(comparisons)}" + (f" with {first.condition}" if first.condition else "")
-    return f"{where} Hawser {does} {ratios(comparisons)} {relation} {words.the(first.system)} {other_does}."
+    start = [f"At {places(comparisons)}"] if first.at else []
+    start += [f"with {first.condition}"] if first.condition else []
+    where = " ".join(start)
+    return f"{where[:1].upper()}{where[1:]} Hawser {does} {ratios(comparisons)} {relation} {words.the(first.system)} {other_does}."
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ class Sentence:
     verdict: str
     text: str
     picture: str
+    beside_floor: bool = False
 
 
 def parts(comparisons, *names):
@@ -95,20 +98,23 @@ def parts(comparisons, *names):
 
 
 def sentences(comparisons):
-    """Each system that Hawser is behind gets a sentence of its own; they come first. Systems that it is ahead of share one."""
+    """Each system and condition that Hawser is behind at gets a sentence of its own; they come first. Systems that it is ahead
+    of share one for each picture and kind."""
     behind, rest = [], []
-    for same in parts(comparisons, "picture", "kind", "condition"):
-        for group in parts(same, "system"):
-            if late := [each for each in group if each.behind]:
-                behind.append(Sentence("behind", sentence(late), late[0].picture))
-        rest += ahead([group for group in parts(same, "system") if group[0].system not in words.FLOORS], "ahead")
-        rest += ahead([group for group in parts(same, "system") if group[0].system in words.FLOORS], "floor")
+    for group in parts(comparisons, "picture", "kind", "condition", "system"):
+        if late := [each for each in group if each.behind]:
+            behind.append(Sentence("behind", sentence(late), late[0].picture, late[0].system in words.FLOORS))
+    for same in parts(comparisons, "picture", "kind"):
+        groups = parts(same, "system")
+        rest += ahead([group for group in groups if group[0].system not in words.FLOORS], "ahead")
+        rest += ahead([group for group in groups if group[0].system in words.FLOORS], "floor")
+    behind.sort(key=lambda each: each.beside_floor)
     return behind + sorted(rest, key=lambda each: each.verdict)
 
 
 def ahead(groups, verdict):
-    """One sentence about those of each group that are not behind: "With a core each Hawser takes 0.62 times what gRPC takes and
-    0.8 times what Thrift takes (at 3 of 4 points)." """
+    """One sentence about those of each group that are not behind: "Hawser takes 0.62 times what gRPC takes and 0.8 times what
+    Thrift takes (at 3 of 4 points)." """
     texts = []
     for group in groups:
         kept = [each for each in group if not each.behind]
@@ -119,8 +125,7 @@ def ahead(groups, verdict):
     if not texts:
         return []
     first = groups[0][0]
-    start = f"With {first.condition} Hawser" if first.condition else "Hawser"
-    text = f"{start} {VERBS[first.kind][0]} {words.listed(texts)}."
+    text = f"Hawser {VERBS[first.kind][0]} {words.listed(texts)}."
     return [Sentence(verdict, text, first.picture)]
 
 

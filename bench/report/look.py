@@ -75,7 +75,8 @@ h2{{font-size:20px;line-height:1.25;margin:52px 0 14px;padding-top:14px;border-t
 h3{{font-size:16px;margin:22px 0 6px}}
 p{{margin:0 0 10px;max-width:48em}}
 ul{{margin:0 0 10px;padding-left:1.15em;max-width:46em}}
-li{{margin:0 0 5px}}
+li{{margin:0 0 5px;break-inside:avoid}}
+ul.wide{{columns:2;column-gap:36px;max-width:none}}
 a{{text-underline-offset:3px;text-decoration-thickness:1px}}
 td a{{text-decoration-color:color-mix(in srgb,currentColor 35%,transparent)}}
 figure{{margin:0}}
@@ -83,8 +84,9 @@ figure{{margin:0}}
 .panels.one{{grid-template-columns:minmax(0,11fr) minmax(0,9fr)}}
 .panels svg{{width:100%;height:auto;display:block}}
 figcaption{{margin-top:10px}}
-figcaption{{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:0 28px}}
-.panels.one figcaption{{margin-top:24px;display:block}}
+figcaption{{columns:2;column-gap:28px}}
+figcaption p{{orphans:3;widows:3}}
+.panels.one figcaption{{margin-top:24px;columns:1}}
 .sheet{{border-radius:6px;padding:14px 18px;margin:18px 0}}
 .facts{{columns:2;column-gap:36px;margin:0;font-size:13.5px}}
 .facts div{{break-inside:avoid;display:grid;grid-template-columns:10.5em minmax(0,1fr);padding:1px 0}}
@@ -109,8 +111,8 @@ main{{padding:18px 14px 48px}}
 h1{{font-size:25px}}
 .panels,.panels.one{{grid-template-columns:minmax(0,1fr)}}
 .panels.one figcaption{{margin-top:8px}}
-figcaption{{display:block}}
-.facts{{columns:1}}
+figcaption{{columns:1}}
+.facts,ul.wide{{columns:1}}
 .facts div{{grid-template-columns:8.5em minmax(0,1fr)}}
 }}
 @media print{{details>*{{display:block}}h2{{break-after:avoid}}figure{{break-inside:avoid}}}}

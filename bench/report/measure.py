@@ -3,13 +3,16 @@
 import time
 from dataclasses import dataclass
 
+import words
 from plan import Point
 from results import fault
 from run import run
 
 # What a point may take beyond the time that it is measured.
-POINT_SECONDS_MORE = 8
+POINT_SECONDS_MORE = 6
 OWN_SECONDS_FACTOR = 4
+# What the last program may take beyond the end of the measurement.
+LATE_SECONDS_MAX = 8
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,8 @@ def peer_steps(plan, programs, round):
             name=f"{system}: {group.name}",
             system=system,
             command=[programs[system], "--points=" + ",".join(map(Point.text, group.points)), f"--seconds={seconds:g}"],
-            expected_seconds=len(group.points) * (seconds + plan.start_seconds),
-            limit_seconds=len(group.points) * (2 * seconds + POINT_SECONDS_MORE),
+            expected_seconds=plan.group_seconds(group, len(programs)),
+            limit_seconds=2 * plan.group_seconds(group, len(programs)) + len(group.points) * POINT_SECONDS_MORE,
             round=round,
             points=group.points,
             own=system == "hawser",
@@ -107,9 +110,12 @@ def measure(plan, peer_programs, own_programs, results, say, run=run, clock=None
         else:
             rounds = f", round {step.round + 1} of {plan.rounds}" if step.points and plan.rounds > 1 else ""
             say(clock.text(step.name + rounds))
-            # Near its end a measurement that must end soon gets what is left, and a little for good luck.
-            done = run(step.command, min(step.limit_seconds, left + 10))
-            if take(step, done, results, say):
+            limit = min(step.limit_seconds, left + LATE_SECONDS_MAX)
+            done = run(step.command, limit)
+            if done.timed_out and limit < step.limit_seconds:
+                late.append(step)  # The whole measurement ran out of time, not the program.
+                keep(step, done, results)
+            elif take(step, done, results, say):
                 hopeless.add(step.name)
             results.rounds = max(results.rounds, step.round + 1)
         clock.done += step.expected_seconds
@@ -121,8 +127,7 @@ def take(step, done, results, say):
     """True if the step failed."""
     faults = [fault(line) for line in done.lines] if step.points else []
     texts = [text for text in [done.failure, *faults] if text]
-    good = [line for line, text in zip(done.lines, faults) if not text] if step.points else done.lines
-    results.lines += [{**line, "round": step.round} for line in good]
+    good = keep(step, done, results)
     if step.points and not texts and len(good) < len(step.points):
         texts.append(f"printed {len(good)} lines for {len(step.points)} points")
     if not step.points and not texts and not good:
@@ -133,12 +138,19 @@ def take(step, done, results, say):
     return bool(texts)
 
 
+def keep(step, done, results):
+    """Adds the lines that say something."""
+    good = [line for line in done.lines if not (step.points and fault(line))]
+    results.lines += [{**line, "round": step.round} for line in good]
+    return good
+
+
 def say_late(plan, late, results, say):
     """What the time was not enough for is told, not passed over."""
     if not late:
         return
     first = [step for step in late if step.round == 0]
-    text = f"After {plan.limit_seconds:g} s the measurement ended: {len(late)} runs of programs were left out"
+    text = f"After {plan.limit_seconds:g} s the measurement ended: {words.plural(len(late), 'run')} of programs were left out"
     text += f", {len(first)} of them of the first round ({', '.join(step.name for step in first)})" if first else ""
     results.about["left out"] = text
     say(text)

@@ -44,7 +44,7 @@ def figure(picture, index):
         return f"{heading}{tag('p', 'No figures: the programs that measure this failed or were left out.')}{notes}"
     said = sentences_list(compare.sentences(picture.comparisons))
     notes = "".join(tag("p", escape(note)) for note in picture.notes)
-    caption = tag("figcaption", tag("div", tag("p", escape(picture.reading)) + notes) + tag("div", said))
+    caption = tag("figcaption", tag("p", escape(picture.reading)) + said + notes)
     charts = "\n".join(chart.render() for chart in picture.charts)
     all_figures = table(picture.columns, picture.rows)
     if len(picture.rows) > ROWS_SHOWN:
@@ -118,7 +118,7 @@ def behind_part(all_sentences, titles):
             **{"class": "behind"})
         for each in behind
     ]  # fmt: skip
-    return tag("ul", "\n".join(items))
+    return tag("ul", "\n".join(items), **{"class": "wide"})
 
 
 def range_text(comparisons):
@@ -206,12 +206,12 @@ def page(results, pictures):
         tag("p", f"{escape(results.about.get('when', ''))} · {escape(results.mode)} run · Hawser, {escape(systems)} on one machine",
             **{"class": "quiet"}),
         tag("div", facts_part(results), **{"class": "sheet"}),
+        tag("nav", links),
         tag("h2", "Summary", id="summary"),
         tag("h3", "The project's own bounds"), bounds_part(results, {picture.key: i for i, picture in enumerate(pictures, 1)}),
         tag("h3", "Beside each system"), standings_part(comparisons, titles), matrix_part(comparisons, titles),
         tag("h3", "What is behind"), behind_part(said, titles),
         failures_part(results), absent_part(results),
-        tag("nav", links),
         *(figure(picture, i) for i, picture in enumerate(pictures, 1)),
         repeat_part(results),
     ]  # fmt: skip

@@ -121,6 +121,11 @@ def of_size(point):
     return words.size(point.bytes)
 
 
+def nowhere(_):
+    """Of a comparison at one point only, which its condition names."""
+    return ""
+
+
 def one_at_a_time(place):
     return lambda point: point == Point(place=place, bytes=point.bytes)
 
@@ -289,7 +294,7 @@ def histograms(results):
     peers = Peers(results)
     picture = Picture("histograms", "How latency is spread", columns=PEER_COLUMNS)
     texts = []
-    for point, name in ((Point(), "one at a time"), (Point(in_flight=64), "64 in flight")):
+    for point, name in ((Point(), "one call at a time"), (Point(in_flight=64), "64 calls in flight")):
         lines = [line for line in (peers.line(system, point) for system in peers.systems) if line]
         series = []
         for line in lines:
@@ -307,7 +312,7 @@ def histograms(results):
         texts.append(f"{name.capitalize()}, p99 is " + ", ".join(
             f"{words.ratio(times)}{'' if i else ' times p50'} with {words.the(system)}"
             for i, (system, times) in enumerate(spread)) + ".")  # fmt: skip
-        picture.comparisons += peers.compare("histograms", "p99", [point], p99, lambda _: name)
+        picture.comparisons += peers.compare("histograms", "p99", [point], p99, nowhere, name)
     picture.reading = "Further left is faster, narrower is steadier; the two strokes in each row are p50 and p99. " + " ".join(texts)
     return picture
 
@@ -376,8 +381,8 @@ def bulk(results):
         )  # fmt: skip
         if times:
             texts.append(f"With {name}, bulk multiplies p99 by {words.listed(times)}.")
-        picture.comparisons += peers.compare("bulk", "time", points, p50, lambda _: "p50 beside bulk", name)
-        picture.comparisons += peers.compare("bulk", "p99", points, p99, lambda _: "p99 beside bulk", name)
+        picture.comparisons += peers.compare("bulk", "time", points, p50, nowhere, name)
+        picture.comparisons += peers.compare("bulk", "p99", points, p99, nowhere, name)
     own_bulk(results, picture)
     picture.reading = (
         "Another process keeps 4 puts of 16 MiB in flight at the same server; the shorter the step from “alone” to “beside "
@@ -549,12 +554,12 @@ def processes(results):
     )  # fmt: skip
     picture.rows = [
         [str(each.get("mode")), words.PLACES[PLACE_OF_PIN[each["pin"]]], f"{each['pairs']:.0f}",
-         *(words.time(each[name]) for name in names[:3]), words.digits(each["cores_of_each"])]
+         *(words.time(each[name]) for name in names[:3]), words.digits(each["cores_of_each"], 2)]
         for each in [*lines, *([alone] if alone and len(ranges) > 1 and is_number(alone.get("cores_of_each")) else [])]
     ]  # fmt: skip
     picture.reading = (
         f"Left of the dashed line is better. Each of {2 * line['pairs']:.0f} processes uses "
-        f"{words.digits(line['cores_of_each'])} of a core, and p99 is {words.time(line['p99_us'])}: pollers that spin without "
+        f"{words.digits(line['cores_of_each'], 2)} of a core, and p99 is {words.time(line['p99_us'])}: pollers that spin without "
         "need would take the cores from each other."
     )
     return picture
@@ -565,12 +570,12 @@ def processor_time(results):
     picture = Picture("cpu", "Processor time of a call", columns=PEER_COLUMNS)
     groups = {"one": [], "load": []}
     points = (
-        ("one", Point(), "one at a time, a core each"),
-        ("one", Point(place="1"), "one at a time, one core shared"),
+        ("one", Point(), "one call at a time, a core each"),
+        ("one", Point(place="1"), "one call at a time, one core shared"),
         ("one", Point(workload="paced", rate=100), "100 calls a second"),
         ("one", Point(workload="paced", rate=5000), "5,000 calls a second"),
-        ("load", Point(in_flight=64), "64 in flight"),
-        ("load", Point(in_flight=256), "256 in flight"),
+        ("load", Point(in_flight=64), "64 calls in flight"),
+        ("load", Point(in_flight=256), "256 calls in flight"),
         ("load", Point(in_flight=1000, connections=1000), "1,000 connections"),
     )
     for panel, point, name in points:
@@ -579,7 +584,7 @@ def processor_time(results):
             continue
         rows = [(line["system"], words.short(line["system"]), line["client_cpu_us"], line["server_cpu_us"]) for line in lines]
         groups[panel].append((name, rows))
-        picture.comparisons += peers.compare("cpu", "cpu", [point], cpu, lambda _: name)
+        picture.comparisons += peers.compare("cpu", "cpu", [point], cpu, nowhere, name)
         picture.rows += peers.rows([point])
     for panel, heading in (("load", "Many calls in flight"), ("one", "Few calls")):
         if groups[panel]:

@@ -46,8 +46,9 @@ class Parser(argparse.ArgumentParser):
 
 def parse(arguments):
     parser = Parser(allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-                    usage=argparse.SUPPRESS)  # fmt: skip
+                    usage=argparse.SUPPRESS, add_help=False)  # fmt: skip
     hidden = {"help": argparse.SUPPRESS}
+    parser.add_argument("--help", action="help", **hidden)
     parser.add_argument("--out", default="hawser-report.html", **hidden)
     parser.add_argument("--from", dest="saved", **hidden)
     parser.add_argument("--pictures", **hidden)

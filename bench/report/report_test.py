@@ -299,6 +299,16 @@ class MeasureTest(unittest.TestCase):
         results, _, _ = self.measure({"h": self.good("hawser"), "r": self.good("raw"), "p": run.Run([{}])}, lambda: next(times))
         self.assertIn("After 60 s the measurement ended", results.about["left out"])
 
+    def test_a_program_that_the_end_cuts_short_did_not_fail(self):
+        cut = self.good("hawser")
+        cut.lines.pop()
+        cut.failure, cut.timed_out = "killed after 1 s without an end", True
+        times = iter([0, *[58] * 1000])
+        results, _, _ = self.measure({"h": cut, "r": self.good("raw"), "p": run.Run([{}])}, lambda: next(times))
+        self.assertEqual(results.failures, [])
+        self.assertIn("left out", results.about)
+        self.assertIn("hawser", results.systems())
+
     def test_lines_that_say_nothing_are_refused(self):
         line = lines_of("raw", Point())[0]
         self.assertEqual(fault(line), "")

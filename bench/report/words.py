@@ -93,5 +93,14 @@ def listed(texts):
     return ", ".join(texts[:-1]) + " and " + texts[-1]
 
 
+def shared(texts):
+    """What all of them end with is said once: "4, 16 and 64 in flight"."""
+    parts = [text.split(" ", 1) for text in texts]
+    ends = {part[1] if len(part) == 2 else "" for part in parts}
+    if len(texts) > 1 and len(ends) == 1 and all(part[0][:1].isdigit() for part in parts):
+        return listed([part[0] for part in parts]) + f" {ends.pop()}".rstrip()
+    return listed(texts)
+
+
 def plural(count, noun):
     return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s"
