@@ -76,7 +76,7 @@ def ten_processes(results):
     idle = line["cores_of_each"] <= TEN_PROCESSES_CORES_MAX
     rule = (
         f"Five clients that call 100 times a second, and their servers: 99th percentile below "
-        f"{words.time(TEN_PROCESSES_P99_US_MAX)}, and at most {TEN_PROCESSES_CORES_MAX:g} of a core for each process."
+        f"{TEN_PROCESSES_P99_US_MAX / 1000:g} ms, and at most {TEN_PROCESSES_CORES_MAX:g} of a core for each process."
     )
     text = f"It is {words.time(line['p99_us'])}, with {words.digits(line['cores_of_each'], 2)} of a core for each."
     return Bound(rule, fast and idle, text, "processes")

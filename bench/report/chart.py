@@ -46,8 +46,8 @@ def last_is_hawser(series):
     return sorted(series, key=lambda each: each.kind == "hawser")
 
 
-def x_axis(svg, axis, bottom, unit, label, top):
-    for value in axis.ticks(7):
+def x_axis(svg, axis, bottom, unit, label, top, most=7):
+    for value in axis.ticks(most):
         svg.line(axis(value), top, axis(value), bottom, "grid")
         svg.text(axis(value), bottom + 16, words.tick(value, unit), "tick", "middle")
     svg.line(axis.begin, bottom, axis.end, bottom, "axis")
@@ -110,10 +110,10 @@ def ranges(title, description, groups, heading, unit, label, bound=None, keys=()
         svg.text(WIDTH / 2, svg.height / 2, "no figures", "name", "middle")
         return svg
     axis = Log(min(values), max(values), name_width, WIDTH - text_width)
-    x_axis(svg, axis, bottom, unit, label, top)
+    x_axis(svg, axis, bottom, unit, label, top, most=5)
     if bound:
         svg.line(axis(bound[0]), top - 2, axis(bound[0]), bottom, "bound")
-        svg.text(axis(bound[0]) - 5, top + 9, bound[1], "bound-text", "end")
+        svg.text(axis(bound[0]), top - 7, bound[1], "bound-text", "middle")
     y = top
     for group in groups:
         if group.heading:
@@ -221,7 +221,7 @@ def bars(title, description, groups, heading, label, of_unit=words.time):
         svg.text(WIDTH / 2, svg.height / 2, "no figures", "name", "middle")
         return svg
     axis = Linear(max(sums), name_width, WIDTH - text_width)
-    x_axis(svg, axis, bottom, "us", label, top)
+    x_axis(svg, axis, bottom, "us", label, top, most=5)
     y = top
     for name, rows in groups:
         if name:

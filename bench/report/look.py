@@ -24,7 +24,7 @@ def picture_css(theme):
     rules = [
         f"svg text{{font:12.5px {FONT};fill:{theme['text']}}}",
         f"svg .tick{{fill:{theme['quiet']};font-size:11.5px}}",
-        f"svg .name{{fill:{theme['quiet']};font-size:11.5px}}",
+        f"svg .name{{fill:{theme['quiet']};font-size:11.5px;paint-order:stroke;stroke:{theme['ground']};stroke-width:4px}}",
         "svg .heading{font-weight:600;font-size:13px}",
         f"svg .grid{{stroke:{theme['grid']};stroke-width:1}}",
         f"svg .axis{{stroke:{theme['axis']};stroke-width:1}}",
@@ -54,7 +54,7 @@ def picture_css(theme):
 def page_css(theme):
     return f"""\
 body{{background:{theme['ground']};color:{theme['text']}}}
-.quiet,figcaption .how,th,caption{{color:{theme['quiet']}}}
+.quiet,th{{color:{theme['quiet']}}}
 hr,h2,th,td,details{{border-color:{theme['grid']}}}
 .sheet,pre{{background:{theme['panel']}}}
 tr.hawser td{{color:{theme['hawser']};font-weight:600}}
@@ -74,6 +74,8 @@ h1{{font-size:30px;line-height:1.15;margin:0 0 6px;letter-spacing:-.01em}}
 h2{{font-size:20px;line-height:1.25;margin:52px 0 14px;padding-top:14px;border-top:1px solid}}
 h3{{font-size:16px;margin:22px 0 6px}}
 p{{margin:0 0 10px;max-width:48em}}
+p.small{{font-size:14px}}
+p.quiet{{max-width:none}}
 ul{{margin:0 0 10px;padding-left:1.15em;max-width:46em}}
 li{{margin:0 0 5px;break-inside:avoid}}
 ul.wide{{columns:2;column-gap:36px;max-width:none}}
@@ -85,7 +87,7 @@ figure{{margin:0}}
 .panels svg{{width:100%;height:auto;display:block}}
 figcaption{{margin-top:10px}}
 figcaption{{columns:2;column-gap:28px}}
-figcaption p{{orphans:3;widows:3}}
+figcaption p{{break-inside:avoid}}
 .panels.one figcaption{{margin-top:24px;columns:1}}
 .sheet{{border-radius:6px;padding:14px 18px;margin:18px 0}}
 .facts{{columns:2;column-gap:36px;margin:0;font-size:13.5px}}
@@ -94,7 +96,6 @@ figcaption p{{orphans:3;widows:3}}
 .facts dd{{margin:0;overflow-wrap:anywhere}}
 .scroll{{overflow-x:auto;margin:4px 0 10px}}
 table{{border-collapse:collapse;font-size:13.5px;line-height:1.35;font-variant-numeric:tabular-nums}}
-caption{{text-align:left;padding:0 0 6px}}
 th,td{{text-align:right;padding:3px 10px 3px 0;border-bottom:1px solid;vertical-align:top;white-space:nowrap}}
 th{{font-weight:600}}
 th.text,td.text{{text-align:left}}
@@ -103,7 +104,6 @@ details{{margin:12px 0 0}}
 summary{{cursor:pointer;font-weight:600;font-size:14.5px}}
 pre{{padding:10px 14px;border-radius:6px;overflow-x:auto;font-size:13.5px;line-height:1.45;margin:8px 0;white-space:pre-wrap;
 overflow-wrap:anywhere}}
-.bounds td.text:first-child{{white-space:normal}}
 nav{{font-size:14px;margin:10px 0 0}}
 nav a{{margin-right:12px;display:inline-block}}
 @media(max-width:760px){{
@@ -119,5 +119,11 @@ figcaption{{columns:1}}
 """
 
 
+# Behind the rest: on a telephone pictures are small, so their letters are larger.
+NARROW = """\
+@media(max-width:760px){svg text{font-size:14.5px}svg .tick,svg .name,svg .bound-text{font-size:13.5px}svg .heading{font-size:15px}}
+"""
+
+
 def stylesheet():
-    return f"{LAYOUT}{page_css(LIGHT)}\n@media(prefers-color-scheme:dark){{\n{page_css(DARK)}\n}}\n"
+    return f"{LAYOUT}{page_css(LIGHT)}\n@media(prefers-color-scheme:dark){{\n{page_css(DARK)}\n}}\n{NARROW}"

@@ -4,6 +4,7 @@ import datetime
 import os
 import platform
 import subprocess
+import time
 
 
 def read(path):
@@ -46,6 +47,30 @@ def memory(meminfo):
     return f"{int(kib[0]) / (1 << 20):.1f} GiB" if kib and kib[0].isdigit() else "unknown"
 
 
+class CpuTimes:
+    """What all cores did between two readings of /proc/stat, which counts ticks (proc(5))."""
+
+    FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+
+    def __init__(self, text=None):
+        words = (read("/proc/stat") if text is None else text).splitlines()[:1]
+        ticks = words[0].split()[1 : 1 + len(self.FIELDS)] if words else []
+        self.ticks = dict(zip(self.FIELDS, map(int, ticks)))
+
+    def shares(self, later):
+        """(share that was busy, share that the hypervisor gave to other guests)"""
+        spent = {name: later.ticks.get(name, 0) - self.ticks.get(name, 0) for name in self.FIELDS}
+        whole = sum(spent.values()) or 1
+        return 1 - (spent["idle"] + spent["iowait"]) / whole, spent["steal"] / whole
+
+
+def busy_before(seconds=0.5):
+    """Which share of the cores other programs use while the report does nothing."""
+    first = CpuTimes()
+    time.sleep(seconds)
+    return first.shares(CpuTimes())[0]
+
+
 def describe():
     cpuinfo = read("/proc/cpuinfo")
     cores = len(os.sched_getaffinity(0))
@@ -56,7 +81,6 @@ def describe():
         "kernel": f"{platform.system()} {platform.release()}",
         "virtualised": virtualised(cpuinfo),
         "TCP congestion control": read("/proc/sys/net/ipv4/tcp_congestion_control").strip() or "unknown",
-        "load before": read("/proc/loadavg").split(" ")[0] or "unknown",
     }
 
 

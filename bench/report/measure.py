@@ -74,12 +74,13 @@ def steps(plan, peer_programs, own_programs):
 
 
 class Clock:
-    """Says how much is done and how long the rest takes, by how long the steps took until now."""
+    """Says how much is done, and how long the rest takes: by how long the steps took until now, and `limit` seconds in all at
+    most."""
 
-    def __init__(self, expected, now=time.monotonic):
+    def __init__(self, expected, limit, now=time.monotonic):
         self.now = now
         self.begin = now()
-        self.expected = expected
+        self.expected, self.limit = expected, limit
         self.done = 0.0
 
     def seconds(self):
@@ -87,7 +88,7 @@ class Clock:
 
     def left(self):
         slower = self.seconds() / self.done if self.done > 2 else 1
-        return (self.expected - self.done) * slower
+        return max(0, min((self.expected - self.done) * slower, self.limit - self.seconds()))
 
     def text(self, name):
         left = int(self.left() + 0.5)
@@ -98,7 +99,7 @@ class Clock:
 def measure(plan, peer_programs, own_programs, results, say, run=run, clock=None):
     """Adds lines and failures to `results`. A program that fails costs its own figures only."""
     todo = steps(plan, peer_programs, own_programs)
-    clock = clock or Clock(sum(step.expected_seconds for step in todo))
+    clock = clock or Clock(sum(step.expected_seconds for step in todo), plan.limit_seconds)
     results.point_seconds = plan.point_seconds(len(peer_programs))
     late = []
     hopeless = set()

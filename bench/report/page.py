@@ -8,6 +8,9 @@ from svg import escape
 
 OF_KIND = {"time": "", "rate": "", "bytes": "", "cpu": "", "p99": " (p99)"}
 LETTERS = {"behind": "Behind", "ahead": "Ahead", "floor": "Floor"}
+BUSY_SHARE_MAX = 0.2
+STOLEN_SHARE_MAX = 0.02
+PROMINENT = ("Hawser", "adaptive")
 ROWS_SHOWN = 8  # A table that is longer is folded.
 
 
@@ -16,16 +19,17 @@ def tag(name, content, **attributes):
     return f"<{name}{texts}>{content}</{name}>"
 
 
-def table(columns, rows, kind="", text_columns=2):
-    """`rows`: texts, which are escaped here. Those of Hawser are prominent."""
+def table(columns, rows, text_columns=2):
+    """`rows`: texts, which are escaped here. Those of Hawser, or of the mode that it ships with, are prominent among others."""
+    others = any(row[0] not in PROMINENT for row in rows)
     cell = lambda name, i, text: tag(name, escape(text), **({"class": "text"} if i < text_columns else {}))
     head = tag("tr", "".join(cell("th", i, text) for i, text in enumerate(columns)))
     body = "".join(
         tag("tr", "".join(cell("td", i, text) for i, text in enumerate(row)),
-            **({"class": "hawser"} if row and row[0] in ("Hawser", "adaptive") else {}))
+            **({"class": "hawser"} if others and row[0] in PROMINENT else {}))
         for row in rows
     )  # fmt: skip
-    inner = tag("table", f"<thead>{head}</thead><tbody>{body}</tbody>", **({"class": kind} if kind else {}))
+    inner = tag("table", f"<thead>{head}</thead><tbody>{body}</tbody>")
     return tag("div", inner, **{"class": "scroll", "tabindex": "0"})
 
 
@@ -78,31 +82,31 @@ def where_of(comparison, titles):
 def standings_part(comparisons, titles):
     rows = []
     for each in compare.standings(comparisons):
-        beyond = "points above 2" if each.system in words.FLOORS else "points behind"
         rows.append(
             "<tr>"
             + tag("td", escape(words.system(each.system)), **{"class": "text"})
-            + tag("td", tag("b", words.ratio(each.best.cost)))
-            + tag("td", link_to(each.best, titles), **{"class": "text wrap"})
+            + tag("td", f"{each.behind} of {each.points}")
+            + tag("td", tag("b", words.ratio(each.worst.cost)), **({"class": "missed"} if each.worst.behind else {}))
             + tag("td", words.ratio(each.middle))
-            + tag("td", tag("b", words.ratio(each.worst.cost)))
+            + tag("td", tag("b", words.ratio(each.best.cost)))
             + tag("td", link_to(each.worst, titles), **{"class": "text wrap"})
-            + tag("td", f"{each.behind} of {each.points}", title=beyond)
+            + tag("td", link_to(each.best, titles), **{"class": "text wrap"})
             + "</tr>"
         )
     if not rows:
         return tag("p", "There is nothing to compare Hawser with: no other system was measured.")
     head = (
-        '<tr><th class="text">beside</th><th>best</th><th class="text">where</th><th>middle</th><th>worst</th>'
-        '<th class="text">where</th><th>behind</th></tr>'
+        '<tr><th class="text">beside</th><th>behind</th><th>worst</th><th>middle</th><th>best</th>'
+        '<th class="text">the worst is</th><th class="text">the best is</th></tr>'
     )
-    caption = tag(
-        "caption",
+    how = tag(
+        "p",
         "Cost of Hawser divided by that of the other: of time, or of calls or bytes a second the other way round. Below 1 Hawser is "
         f"ahead. Behind is above 1; beside the raw socket, the floor, above {compare.FLOOR_RATIO_MAX:g}.",
+        **{"class": "quiet small"},
     )
-    inner = tag("table", f"{caption}<thead>{head}</thead><tbody>{''.join(rows)}</tbody>", **{"class": "standings"})
-    return tag("div", inner, **{"class": "scroll", "tabindex": "0"})
+    inner = tag("table", f"<thead>{head}</thead><tbody>{''.join(rows)}</tbody>")
+    return how + tag("div", inner, **{"class": "scroll", "tabindex": "0"})
 
 
 def link_to(comparison, titles):
@@ -150,6 +154,24 @@ def matrix_part(comparisons, titles):
     return tag("div", inner, **{"class": "scroll", "tabindex": "0"})
 
 
+def noise_part(results):
+    """Says it where the figures are worth little."""
+    texts = []
+    if results.busy_before > BUSY_SHARE_MAX:
+        texts.append(
+            f"Other programs used {results.busy_before:.0%} of the cores just before: these figures are worth little. Repeat them "
+            "on a machine that does nothing else."
+        )
+    if results.stolen > STOLEN_SHARE_MAX:
+        texts.append(
+            f"The hypervisor gave {results.stolen:.0%} of the cores to other guests meanwhile: 99th percentiles say more about "
+            "these than about any system here."
+        )
+    if results.about.get("left out"):
+        texts.append(results.about["left out"])
+    return "".join(tag("p", tag("b", "Note: ") + escape(text), **{"class": "behind"}) for text in texts)
+
+
 def failures_part(results):
     if not results.failures:
         return ""
@@ -164,8 +186,6 @@ def absent_part(results):
         tag("li", f"{tag('b', escape(words.system(system)))} leaves out {', '.join(map(escape, points))}: {escape(why)}")
         for (system, why), points in results.skipped().items()
     ]
-    if results.about.get("left out"):
-        items.append(tag("li", escape(results.about["left out"])))
     return tag("h3", "What is not here") + tag("ul", "\n".join(items)) if items else ""
 
 
@@ -176,6 +196,8 @@ def facts_part(results):
         f"{words.plural(results.rounds, 'round')}; in each of them the systems in turn, {results.point_seconds:g} s a point; "
         "figures are medians over the rounds"
     )
+    shown["other programs"] = f"{results.busy_before:.0%} of the cores just before"
+    shown["other guests"] = f"{results.stolen:.1%} of the cores meanwhile (steal)"
     items = "".join(tag("div", tag("dt", escape(name)) + tag("dd", escape(value))) for name, value in shown.items())
     return tag("dl", items, **{"class": "facts"})
 
@@ -208,6 +230,7 @@ def page(results, pictures):
         tag("div", facts_part(results), **{"class": "sheet"}),
         tag("nav", links),
         tag("h2", "Summary", id="summary"),
+        noise_part(results),
         tag("h3", "The project's own bounds"), bounds_part(results, {picture.key: i for i, picture in enumerate(pictures, 1)}),
         tag("h3", "Beside each system"), standings_part(comparisons, titles), matrix_part(comparisons, titles),
         tag("h3", "What is behind"), behind_part(said, titles),

@@ -480,7 +480,7 @@ def waiting_range(name, lines):
     others = [line["p50_us"] for line in lines if line["mode"] != "adaptive"]
     ours = [line["p50_us"] for line in lines if line["mode"] == "adaptive"]
     band = (min(others), min(others) * bounds.ADAPTIVE_RATIO_MAX) if others else ()
-    text = f"{words.ratio(ours[0] / min(others))} × better" if ours and others else ""
+    text = f"{words.ratio(ours[0] / min(others))} × the better" if ours and others else ""
     short = {"a core each": "a core each", "one core shared": "one core", "cores as the kernel decides": "any core"}
     return Range("plain", short.get(name, name), marks, text, band)
 

@@ -21,9 +21,9 @@ import sys
 import look
 import machine
 import measure
+import page
 import peers
 import plan
-from page import page
 from pictures import pictures
 from results import FormatError, Results
 
@@ -157,14 +157,19 @@ def measured(options):
         "build": f"--compilation_mode={options.compilation_mode}",
         "repeat": f"./bazelw run //bench:report{flag}\n./bazelw run //bench:report -- --from=hawser-report.json",
     }
+    results.busy_before = machine.busy_before()
+    if results.busy_before > page.BUSY_SHARE_MAX:
+        say(f"other programs use {results.busy_before:.0%} of the cores: the figures will be worth little")
+    times = machine.CpuTimes()
     seconds = measure.measure(chosen, systems, own, results, say)
+    results.stolen = times.shares(machine.CpuTimes())[1]
     results.about["took"] = f"{seconds:.0f} s"
     return results
 
 
 def write_all(results, options, out):
     made = pictures(results)
-    write(out, page(results, made))
+    write(out, page.page(results, made))
     say(f"wrote {os.path.abspath(out)}")
     for picture in made if options.pictures else ():
         if picture.key in STANDALONE and picture.charts:

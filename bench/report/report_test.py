@@ -20,6 +20,7 @@ import bounds
 import chart
 import compare
 import look
+import machine
 import measure
 import peers
 import plan
@@ -261,7 +262,7 @@ class MeasureTest(unittest.TestCase):
             order.append(command[0])
             return answers[command[0]]
 
-        clock = measure.Clock(10, now)
+        clock = measure.Clock(10, 60, now)
         measure.measure(self.PLAN, {"hawser": "h", "raw": "r"}, {"paced": "p"}, results, said.append, run_one, clock)
         return results, said, order
 
@@ -324,6 +325,19 @@ class MeasureTest(unittest.TestCase):
         self.assertGreaterEqual(plan.full().rounds, 3)
 
 
+class MachineTest(unittest.TestCase):
+    def test_shares_are_of_what_all_cores_did(self):
+        first = machine.CpuTimes("cpu  10 0 10 100 0 0 0 0 0 0\ncpu0 1\n")
+        busy, stolen = first.shares(machine.CpuTimes("cpu  20 0 20 170 0 0 0 10 0 0\n"))
+        self.assertAlmostEqual(busy, 0.3)
+        self.assertAlmostEqual(stolen, 0.1)
+
+    def test_what_is_not_known_is_told(self):
+        self.assertEqual(machine.commit(""), "unknown: not started by `bazelw run`")
+        self.assertEqual(machine.commit("/nonexistent"), "unknown: no git checkout")
+        self.assertIn("processor", machine.describe())
+
+
 class PeersTest(unittest.TestCase):
     GRPC = peers.OPTIONAL[0]
 
@@ -378,6 +392,14 @@ class PageTest(PageCase):
             self.assertDoesNotSay(html, text)
         for text in ("&lt;script&gt;", "&lt;em&gt;&amp;", "&lt;i&gt;", "&lt;u&gt;", "P&lt;1&gt;"):
             self.assertSays(html, text)
+
+    def test_a_machine_that_others_use_is_told(self):
+        results = fake_results()
+        self.assertDoesNotSay(page(results, pictures(results)), "worth little")
+        results.busy_before, results.stolen = 0.5, 0.1
+        html = page(results, pictures(results))
+        self.assertSays(html, "Other programs used 50% of the cores just before")
+        self.assertSays(html, "gave 10% of the cores to other guests")
 
     def test_it_fetches_nothing(self):
         html = page(fake_results(), pictures(fake_results())).replace('xmlns="http://www.w3.org/2000/svg"', "")

@@ -22,6 +22,8 @@ class Results:
     absent: dict = field(default_factory=dict)  # System: why it was not measured.
     failures: list = field(default_factory=list)  # {"program", "own", "text"}
     lines: list = field(default_factory=list)  # What programs printed; those of one point differ in "round".
+    busy_before: float = 0  # Share of the cores that other programs used before the measurement.
+    stolen: float = 0  # Share of the cores that the hypervisor gave to other guests meanwhile.
     point_seconds: float = 0
     rounds: int = 0
 

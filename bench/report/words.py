@@ -70,6 +70,8 @@ def ratio(value):
 
 def tick(value, unit=""):
     """A round number on an axis: "20 µs", "1 ms", "100 k"."""
+    if value == 0:
+        return "0"
     if unit == "us":
         for step, name in ((1e6, "s"), (1e3, "ms"), (1, "µs")):
             if value >= step * 0.999:
@@ -78,7 +80,7 @@ def tick(value, unit=""):
     if unit == "bytes":
         return size(value)
     if unit == "times":
-        return f"{value:g}×"
+        return f"{value:g}×" if value >= 1 else f"1/{1 / value:g}×"
     for step, name in ((1e6, " M"), (1e3, " k")):
         if value >= step * 0.999 and unit == "per_s":
             return f"{value / step:g}{name}"
