@@ -193,13 +193,14 @@ def outline(bins, axis, base, height):
     return points + [(axis(bins[-1][1]), base)]
 
 
-def bins_of(histogram, each_decade=24, least=0.0002):
-    """Counts [[upper, count], ...] as shares of equal width on a logarithmic axis; rare values at both ends are left out."""
+def bins_of(histogram, each_decade=10, least=0.0002):
+    """Counts [[upper, count], ...] as shares of equal width on a logarithmic axis; rare values at both ends are left out. The
+    programs count ten buckets a decade, and print their upper ends with four digits."""
     total = sum(count for _, count in histogram)
     shares = {}
     for upper, count in histogram:
         if upper > 0 and count > 0:
-            bin = math.floor(math.log10(upper) * each_decade - 1e-9)
+            bin = math.ceil(math.log10(upper) * each_decade - 0.02) - 1
             shares[bin] = shares.get(bin, 0) + count / total
     if not shares:
         return []

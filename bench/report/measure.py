@@ -31,14 +31,14 @@ class Step:
 
 def peer_steps(plan, programs, round):
     """Groups in order; the systems of each in turn, and each round begins with another one."""
-    seconds = plan.point_seconds(len(programs))
     systems = list(programs)
     systems = systems[round % len(systems):] + systems[: round % len(systems)] if systems else []  # fmt: skip
     return [
         Step(
             name=f"{system}: {group.name}",
             system=system,
-            command=[programs[system], "--points=" + ",".join(map(Point.text, group.points)), f"--seconds={seconds:g}"],
+            command=[programs[system], "--points=" + ",".join(map(Point.text, group.points)),
+                     f"--seconds={plan.seconds_of(group, len(programs)):g}"],
             expected_seconds=plan.group_seconds(group, len(programs)),
             limit_seconds=2 * plan.group_seconds(group, len(programs)) + len(group.points) * POINT_SECONDS_MORE,
             round=round,

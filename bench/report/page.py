@@ -193,8 +193,8 @@ def facts_part(results):
     shown = {name: value for name, value in results.about.items() if name not in ("left out", "when", "repeat")}
     shown |= {words.system(name): version for name, version in results.versions.items()}
     shown["measured"] = (
-        f"{words.plural(results.rounds, 'round')}; in each of them the systems in turn, {results.point_seconds:g} s a point; "
-        "figures are medians over the rounds"
+        f"{words.plural(results.rounds, 'round')}, in each of them the systems in turn, at least {results.point_seconds:g} s a point"
+        + ("; figures are medians over the rounds" if results.rounds > 1 else "")
     )
     shown["other programs"] = f"{results.busy_before:.0%} of the cores just before"
     shown["other guests"] = f"{results.stolen:.1%} of the cores meanwhile (steal)"
@@ -211,7 +211,7 @@ def repeat_part(results):
               "nothing about a network or an RDMA device. A client calls from one thread. Virtual machines are noisy: compare "
               "ratios of one report, not figures of two, and look at the rounds' lowest and highest in the tables.")
         + tag("p", "The raw socket is the floor: the same bytes over TCP with nothing in between, no framing, no deadline, no "
-              "answer for a peer that vanishes. It waits as the other systems do, on the same cores.")
+              "answer for a peer that vanishes. It sleeps in the kernel while it waits, so a system that spins may be faster.")
     )  # fmt: skip
 
 
