@@ -64,12 +64,11 @@ def y_axis(svg, axis, left, right, unit, most=8):
 def curves(title, description, series, heading, x_label, x_unit, y_label, y_unit, height=330, x_base=2, y_base=10,
            linear=False, bound=None):  # fmt: skip
     """Lines over a logarithmic x axis, named at their right ends. `bound`: (y, text) of a dashed line across."""
-    svg = Svg(height, title, description)
+    svg = Svg(height, title, description, heading)
     series = [each for each in series if each.points]
     left, right, top, bottom = 54, WIDTH - 112, 46, height - 42
     xs = [x for each in series for x, _ in each.points]
     ys = [y for each in series for _, y in each.points] + ([bound[0]] if bound else [])
-    svg.text(0, 14, heading, "heading")
     svg.text(0, 32, y_label, "name")
     if not xs:
         svg.text(WIDTH / 2, height / 2, "no figures", "name", "middle")
@@ -101,8 +100,7 @@ def ranges(title, description, groups, heading, unit, label, bound=None, keys=()
     count = sum(len(group.ranges) + bool(group.heading) for group in groups)
     top = 44 if keys else 26
     bottom = top + row * count + 6
-    svg = Svg(bottom + 40, title, description)
-    svg.text(0, 14, heading, "heading")
+    svg = Svg(bottom + 40, title, description, heading)
     draw_keys(svg, keys)
     values = [mark[0] for group in groups for each in group.ranges for mark in each.marks]
     values += [edge for group in groups for each in group.ranges for edge in each.band] + ([bound[0]] if bound else [])
@@ -159,8 +157,7 @@ def ridges(title, description, series, heading, unit, label):
     high, share) and marks are (value, text)."""
     row, left, top = 60, 92, 30
     bottom = top + row * len(series)
-    svg = Svg(bottom + 42, title, description)
-    svg.text(0, 14, heading, "heading")
+    svg = Svg(bottom + 42, title, description, heading)
     edges = [edge for _, _, bins, _ in series for low, high, _ in bins for edge in (low, high)]
     if not edges:
         svg.text(WIDTH / 2, 40, "no figures", "name", "middle")
@@ -215,8 +212,7 @@ def bars(title, description, groups, heading, label, of_unit=words.time):
     count = sum(len(rows) + bool(name) for name, rows in groups)
     top = 26
     bottom = top + row * count + 6
-    svg = Svg(bottom + 40, title, description)
-    svg.text(0, 14, heading, "heading")
+    svg = Svg(bottom + 40, title, description, heading)
     sums = [first + second for _, rows in groups for _, _, first, second in rows]
     if not sums or max(sums) <= 0:
         svg.text(WIDTH / 2, svg.height / 2, "no figures", "name", "middle")

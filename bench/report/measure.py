@@ -150,8 +150,9 @@ def say_late(plan, late, results, say):
     """What the time was not enough for is told, not passed over."""
     if not late:
         return
-    first = [step for step in late if step.round == 0]
-    text = f"After {plan.limit_seconds:g} s the measurement ended: {words.plural(len(late), 'run')} of programs were left out"
-    text += f", {len(first)} of them of the first round ({', '.join(step.name for step in first)})" if first else ""
+    first = [step.name for step in late if step.round == 0]
+    later = len(late) - len(first)
+    texts = first + ([f"{words.plural(later, 'run')} of later rounds"] if later else [])
+    text = f"After {plan.limit_seconds:g} s the measurement ended. It left out: {', '.join(texts)}."
     results.about["left out"] = text
     say(text)

@@ -18,8 +18,8 @@ class OptionalPeer:
 
 
 OPTIONAL = (
-    OptionalPeer("grpc", ("libgrpc++-dev", "protobuf-compiler-grpc")),
-    OptionalPeer("thrift", ("libthrift-dev", "thrift-compiler")),
+    OptionalPeer("grpc", ("libgrpc++-dev", "libprotobuf-dev", "protobuf-compiler", "protobuf-compiler-grpc")),
+    OptionalPeer("thrift", ("libthrift-dev", "thrift-compiler", "libboost-dev")),
 )
 
 # Of the packages that say which version was measured.
@@ -50,7 +50,7 @@ def build(peer, workspace, compilation_mode, say):
     """(the path of its program, "") or ("", why there is none, with what to do)"""
     missing = [package for package in peer.packages if not installed_version(package)]
     if missing:
-        return "", f"not measured: install {' '.join(missing)} (apt-get install {' '.join(missing)}) and run again"
+        return "", f"not measured: its packages are missing; apt-get install {' '.join(missing)}, and run again"
     if not workspace or not os.path.exists(os.path.join(workspace, "bench/peers/BUILD.bazel")):
         return "", f"not measured: {peer.label} is only built with `bazelw run` in Hawser's own checkout"
     say(f"building {peer.label}")

@@ -298,7 +298,7 @@ class MeasureTest(unittest.TestCase):
     def test_what_there_is_no_time_for_is_told(self):
         times = iter(range(0, 10000, 50))
         results, _, _ = self.measure({"h": self.good("hawser"), "r": self.good("raw"), "p": run.Run([{}])}, lambda: next(times))
-        self.assertIn("After 60 s the measurement ended", results.about["left out"])
+        self.assertIn("After 60 s the measurement ended. It left out: raw: one, hawser: how it waits, 2 runs", results.about["left out"])
 
     def test_a_program_that_the_end_cuts_short_did_not_fail(self):
         cut = self.good("hawser")
@@ -345,7 +345,7 @@ class PeersTest(unittest.TestCase):
         with mock.patch.object(peers, "installed_version", lambda package: ""):
             program, why = peers.build(self.GRPC, "/w", "opt", print)
         self.assertEqual(program, "")
-        self.assertIn("apt-get install libgrpc++-dev protobuf-compiler-grpc", why)
+        self.assertIn("apt-get install libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc", why)
 
     def test_a_peer_that_does_not_build_is_told_with_the_message(self):
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(peers, "installed_version", lambda package: "1"):

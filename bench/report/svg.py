@@ -3,6 +3,7 @@
 import html
 
 WIDTH = 480
+PAD = 14  # Around a picture that is a file of its own.
 
 
 def escape(text):
@@ -14,12 +15,12 @@ def number(value):
 
 
 class Svg:
-    """A picture of WIDTH by `height`, which takes the width of what it is in. A reader's program reads `title` and
-    `description` out."""
+    """A picture of WIDTH by `height`, which takes the width of what it is in. Programs read `title` and `description` out to
+    those who do not see it. On a page `heading` is written above it."""
 
-    def __init__(self, height, title, description):
+    def __init__(self, height, title, description, heading):
         self.height = height
-        self.title, self.description = title, description
+        self.title, self.description, self.heading = title, description, heading
         self.parts = []
 
     def element(self, name, text=None, **attributes):
@@ -64,12 +65,15 @@ class Svg:
         self.parts.append("</g>")
 
     def render(self, css=""):
-        """`css` makes it a file of its own."""
+        """`css` makes it a file of its own, whose heading is its title."""
         style = f"<style>{css}</style>" if css else ""
+        pad = PAD if css else 0
+        box = f"{-pad} {-pad} {WIDTH + 2 * pad} {number(self.height + 2 * pad)}"
+        heading = f'<text x="0" y="14" class="heading">{escape(self.title if css else self.heading)}</text>'
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {number(self.height)}" role="img"'
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img"'
             f' aria-label="{escape(self.title)}">'
-            f"<title>{escape(self.title)}</title><desc>{escape(self.description)}</desc>{style}"
+            f"<title>{escape(self.title)}</title><desc>{escape(self.description)}</desc>{style}{heading}"
             + "".join(self.parts)
             + "</svg>"
         )
