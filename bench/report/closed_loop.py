@@ -101,7 +101,8 @@ def connections(results):
         picture.rows = peers.rows(points)
         first, count = leads(peers, points, per_s, max)
         picture.reading = (
-            "Higher is better: 64 calls are in flight in all, or one on each connection when there are more. With "
+            "Higher is better: 64 calls are in flight in all, or one on each connection when there are more. The server of the raw "
+            "socket has a thread for each connection, so it is no floor where there are many. With "
             f"{most.connections:,} connections: {figures(peers, most, per_s, words.rate)} calls a second."
             + first_text(first, count, "point")
         )

@@ -1,4 +1,4 @@
-"""Carries a plan out: rounds, each system in turn within each of them, and Hawser's own benchmarks behind the first round."""
+"""Carries a plan out: Hawser's own benchmarks, then rounds, in each of which the systems take turns."""
 
 import time
 from dataclasses import dataclass
@@ -67,8 +67,8 @@ def own_steps(plan, programs):
 
 
 def steps(plan, peer_programs, own_programs):
-    found = peer_steps(plan, peer_programs, 0) + own_steps(plan, own_programs)
-    for round in range(1, plan.rounds):
+    found = own_steps(plan, own_programs)
+    for round in range(plan.rounds):
         found += peer_steps(plan, peer_programs, round)
     return found
 
