@@ -102,15 +102,29 @@ def beside_bulk(places):
     return tuple(Point(workload=kind, place=place) for place in places for kind in ("echo", "bulk"))
 
 
-def own(paced_flags, bulk_flags, threads_flags, pairs_flags, connections_flags, seconds):
-    paced_seconds, bulk_seconds, threads_seconds, pairs_seconds, connections_seconds = seconds
-    modes = ",".join(f"{mode}:{place}" for place in ("1", "2", "any") for mode in ("sleep", "spin", "adaptive"))
+def waiting(seconds, rounds):
+    """Sides that spin on one core take it from each other, so that each of their calls takes some milliseconds: they make
+    few."""
+    def run(name, rate, modes, seconds, expected):
+        flags = (f"--modes={','.join(modes)}", f"--rates={rate}", f"--seconds={seconds:g}", f"--rounds={rounds}")
+        return Own("paced", f"how it waits, {name}", flags, expected * rounds)
+
+    modes = [f"{mode}:{place}" for place in ("1", "2", "any") for mode in ("sleep", "spin", "adaptive")]
+    few = [mode for mode in modes if mode != "spin:1"]
     return (
-        Own("paced", "how it waits", (f"--modes={modes}", *paced_flags), paced_seconds),
+        run("100 calls a second", 100, modes, seconds, 9 * (2.1 * seconds + 0.15)),
+        run("5,000 calls a second", 5000, few, seconds, 8 * (2.1 * seconds + 0.15)),
+        run("5,000 calls a second on one core that is spun on", 5000, ["spin:1"], seconds / 10, 100 * seconds * 0.1),
+    )
+
+
+def others(bulk_flags, threads_flags, pairs_flags, connections_flags, seconds):
+    bulk_seconds, threads_seconds, pairs_seconds, connections_seconds = seconds
+    return (
         Own("beside_bulk", "small calls beside bulk",
             ("--modes=adaptive:1,adaptive:2,adaptive:any", "--from=process", *bulk_flags), bulk_seconds),
-        Own("threads", "threads", ("--modes=adaptive:any,adaptive:1", *threads_flags), threads_seconds),
         Own("paced", "ten processes", ("--modes=adaptive:any", "--pairs=5", "--rates=100", *pairs_flags), pairs_seconds),
+        Own("threads", "threads", ("--modes=adaptive:any,adaptive:1", *threads_flags), threads_seconds),
         Own("connections", "idle connections", connections_flags, connections_seconds),
     )  # fmt: skip
 
@@ -129,13 +143,12 @@ def full():
             Group("paced", paced(("2", "1", "any"), (100, 5000)), seconds_min=1),
             Group("beside bulk", beside_bulk(("2", "1", "any"))),
         ),
-        own=own(
-            ("--rates=100,5000", "--rounds=3", "--seconds=1"),
+        own=waiting(seconds=1, rounds=3) + others(
             ("--rounds=3", "--seconds=1"),
             ("--threads=1,4,16,64,256,1000", "--rounds=3", "--calls=50000"),
             ("--rounds=3", "--seconds=3"),
             ("--connections=10000",),
-            (125, 25, 60, 14, 30),
+            (25, 60, 14, 30),
         ),
         rounds=3,
         peer_seconds=580,
@@ -159,13 +172,12 @@ def quick():
             Group("throughput", throughput((16 * KIB, 256 * KIB, 4 * MIB))),
             Group("connections", connections((30, 1000))),
         ),
-        own=own(
-            ("--rates=100,5000", "--rounds=1", "--seconds=0.3"),
+        own=waiting(seconds=0.25, rounds=1) + others(
             ("--rounds=1", "--seconds=0.4"),
             ("--threads=1,16,256,1000", "--rounds=1", "--calls=10000"),
             ("--rounds=1", "--seconds=1"),
             ("--connections=1000", "--idle_seconds=0.3", "--keepalive=500ms"),
-            (16, 4, 5, 2, 4),
+            (4, 5, 2, 4),
         ),
         rounds=1,
         peer_seconds=66,
@@ -185,13 +197,12 @@ def tiny():
             Group("throughput", throughput((64 * KIB,))),
             Group("paced and beside bulk", paced(("2",), (100, 5000)) + beside_bulk(("2",))),
         ),
-        own=own(
-            ("--rates=1000", "--rounds=1", "--seconds=0.02"),
+        own=waiting(seconds=0.02, rounds=1) + others(
             ("--put_bytes=1048576", "--rounds=1", "--seconds=0.02"),
             ("--threads=1,8", "--rounds=1", "--calls=500"),
             ("--rounds=1", "--seconds=0.02"),
             ("--connections=100", "--idle_seconds=0.05", "--keepalive=500ms"),
-            (3, 1, 1, 1, 3),
+            (1, 1, 1, 3),
         ),
         rounds=1,
         peer_seconds=3,
