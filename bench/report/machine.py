@@ -34,9 +34,10 @@ def field(text, name):
 
 
 def virtualised(cpuinfo):
-    said = output("systemd-detect-virt")
-    if said and said != "none":
-        return f"yes ({said})"
+    said = [output("systemd-detect-virt", kind) for kind in ("--vm", "--container")]
+    said = [each for each in said if each not in ("", "none")]
+    if said:
+        return f"yes ({', '.join(said)})"
     if "hypervisor" in field(cpuinfo, "flags").split():
         return "yes (the processor reports a hypervisor)"
     return "no sign of it"

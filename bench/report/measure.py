@@ -150,9 +150,14 @@ def say_late(plan, late, results, say):
     """What the time was not enough for is told, not passed over."""
     if not late:
         return
-    first = [step.name for step in late if step.round == 0]
-    later = len(late) - len(first)
-    texts = first + ([f"{words.plural(later, 'run')} of later rounds"] if later else [])
+    first = {}
+    for step in late:
+        if step.round == 0:
+            system, _, name = step.name.partition(": ")
+            first.setdefault(name, []).append(words.system(system))
+    texts = [f"{name} ({', '.join(systems)})" for name, systems in first.items()]
+    later = sum(step.round > 0 for step in late)
+    texts += [f"{words.plural(later, 'run')} of later rounds"] if later else []
     text = f"After {plan.limit_seconds:g} s the measurement ended. It left out: {', '.join(texts)}."
     results.about["left out"] = text
     say(text)

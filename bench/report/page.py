@@ -33,20 +33,25 @@ def table(columns, rows, text_columns=2):
     return tag("div", inner, **{"class": "scroll", "tabindex": "0"})
 
 
-def sentences_list(sentences):
+def sentences_list(sentences, bounds):
     items = [
+        tag("li", f"{tag('b', 'Bound ' + ('held' if each.held else 'missed') + ':')} {escape(each.rule)} {escape(each.text)}",
+            **{"class": "ahead" if each.held else "behind"})
+        for each in bounds
+    ]  # fmt: skip
+    items += [
         tag("li", f"{tag('b', LETTERS[each.verdict] + ':')} {escape(each.text)}", **{"class": each.verdict})
         for each in sentences
     ]
     return tag("ul", "\n".join(items), **{"class": "said"}) if items else ""
 
 
-def figure(picture, index):
+def figure(picture, index, bounds):
     heading = tag("h2", f"{index}. {escape(picture.title)}", id=picture.key)
     if picture.empty:
         notes = "".join(tag("p", escape(note)) for note in picture.notes)
         return f"{heading}{tag('p', 'No figures: the programs that measure this failed or were left out.')}{notes}"
-    said = sentences_list(compare.sentences(picture.comparisons))
+    said = sentences_list(compare.sentences(picture.comparisons), [each for each in bounds if each.picture == picture.key])
     notes = "".join(tag("p", escape(note)) for note in picture.notes)
     caption = tag("figcaption", tag("p", escape(picture.reading)) + said + notes)
     charts = "\n".join(chart.render() for chart in picture.charts)
@@ -61,9 +66,9 @@ def figure(picture, index):
     return f"{heading}\n{tag('figure', body)}\n{all_figures}"
 
 
-def bounds_part(results, numbers):
+def bounds_part(bounds, numbers):
     rows = []
-    for bound in project.bounds(results):
+    for bound in bounds:
         word = tag("b", "held" if bound.held else "missed", **{"class": "held" if bound.held else "missed"})
         link = tag("a", "picture " + str(numbers[bound.picture]), href="#" + bound.picture)
         rows.append(tag("li", f"{word}: {escape(bound.rule)} {escape(bound.text)} ({link})"))
@@ -219,6 +224,7 @@ def page(results, pictures):
     titles = {picture.key: picture.title for picture in pictures}
     comparisons = [each for picture in pictures for each in picture.comparisons]
     said = compare.sentences(comparisons)
+    bounds = project.bounds(results)
     links = "".join(
         tag("a", f"{i}. {escape(picture.title)}", href="#" + picture.key) for i, picture in enumerate(pictures, 1)
     )
@@ -231,11 +237,11 @@ def page(results, pictures):
         tag("nav", links),
         tag("h2", "Summary", id="summary"),
         noise_part(results),
-        tag("h3", "The project's own bounds"), bounds_part(results, {picture.key: i for i, picture in enumerate(pictures, 1)}),
+        tag("h3", "The project's own bounds"), bounds_part(bounds, {picture.key: i for i, picture in enumerate(pictures, 1)}),
         tag("h3", "Beside each system"), standings_part(comparisons, titles), matrix_part(comparisons, titles),
         tag("h3", "What is behind"), behind_part(said, titles),
         failures_part(results), absent_part(results),
-        *(figure(picture, i) for i, picture in enumerate(pictures, 1)),
+        *(figure(picture, i, bounds) for i, picture in enumerate(pictures, 1)),
         repeat_part(results),
     ]  # fmt: skip
     return (

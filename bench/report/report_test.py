@@ -298,7 +298,7 @@ class MeasureTest(unittest.TestCase):
     def test_what_there_is_no_time_for_is_told(self):
         times = iter(range(0, 10000, 50))
         results, _, _ = self.measure({"h": self.good("hawser"), "r": self.good("raw"), "p": run.Run([{}])}, lambda: next(times))
-        self.assertIn("After 60 s the measurement ended. It left out: hawser: one, raw: one, 2 runs of later rounds.", results.about["left out"])
+        self.assertIn("After 60 s the measurement ended. It left out: one (Hawser, raw socket), 2 runs of later rounds.", results.about["left out"])
 
     def test_a_program_that_the_end_cuts_short_did_not_fail(self):
         cut = self.good("hawser")
