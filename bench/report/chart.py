@@ -87,8 +87,11 @@ def curves(title, description, series, heading, x_label, x_unit, y_label, y_unit
         svg.path(places, "curve")
         for place in places if each.kind != "raw" else ():
             svg.mark(*place, SHAPES.get(each.kind, "circle"), size=4 if each.kind == "hawser" else 3.2)
-        svg.path([(places[-1][0] + 5, places[-1][1]), (right + 12, end)], "leader")
-        svg.text(right + 15, end + 4, each.name, "label")
+        if places[-1][0] < right - 30:  # It ends early: a leader to the right would look like its curve.
+            svg.text(places[-1][0] + 8, places[-1][1] + 4, each.name, "label")
+        else:
+            svg.path([(places[-1][0] + 5, places[-1][1]), (right + 12, end)], "leader")
+            svg.text(right + 15, end + 4, each.name, "label")
         svg.end()
     return svg
 

@@ -94,7 +94,7 @@ figcaption p{{break-inside:avoid}}
 .facts div{{break-inside:avoid;display:grid;grid-template-columns:10.5em minmax(0,1fr);padding:1px 0}}
 .facts dt{{font-weight:600}}
 .facts dd{{margin:0;overflow-wrap:anywhere}}
-.scroll{{overflow-x:auto;margin:4px 0 10px}}
+.scroll{{overflow-x:auto;margin:14px 0 10px}}
 table{{border-collapse:collapse;font-size:13.5px;line-height:1.35;font-variant-numeric:tabular-nums}}
 th,td{{text-align:right;padding:3px 10px 3px 0;border-bottom:1px solid;vertical-align:top;white-space:nowrap}}
 th{{font-weight:600}}

@@ -37,7 +37,7 @@ def virtualised(cpuinfo):
     said = [output("systemd-detect-virt", kind) for kind in ("--vm", "--container")]
     said = [each for each in said if each not in ("", "none")]
     if said:
-        return f"yes ({', '.join(said)})"
+        return f"yes ({', '.join(said)}, says systemd-detect-virt)"
     if "hypervisor" in field(cpuinfo, "flags").split():
         return "yes (the processor reports a hypervisor)"
     return "no sign of it"

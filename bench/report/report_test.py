@@ -153,6 +153,11 @@ class ChartTest(unittest.TestCase):
     def test_curves_without_points_leave_a_picture_that_says_so(self):
         self.assertIn("no figures", chart.curves("t", "d", [chart.Curve("raw", "r", [])], "h", "x", "", "y", "").render())
 
+    def test_a_curve_that_ends_early_has_no_leader(self):
+        series = [chart.Curve("raw", "r", [(1, 1), (100, 2)]), chart.Curve("grpc", "g", [(1, 1), (2, 2)])]
+        drawn = chart.curves("t", "d", series, "h", "x", "", "y", "").render()
+        self.assertEqual(drawn.count('class="leader"'), 1)
+
     def test_hawser_is_drawn_last(self):
         series = [chart.Curve(name, name, [(1, 1), (2, 2)]) for name in SYSTEMS]
         drawn = chart.curves("t", "d", series, "h", "x", "", "y", "").render()
