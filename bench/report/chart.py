@@ -62,7 +62,7 @@ def y_axis(svg, axis, left, right, unit, most=8):
 
 
 def curves(title, description, series, heading, x_label, x_unit, y_label, y_unit, height=330, x_base=2, y_base=10,
-           linear=False, bound=None):  # fmt: skip
+           linear=False, bound=None):
     """Lines over a logarithmic x axis, named at their right ends. `bound`: (y, text) of a dashed line across."""
     svg = Svg(height, title, description, heading)
     series = [each for each in series if each.points]

@@ -27,7 +27,7 @@ def latency(results):
             chart.curves(title, figures(peers, points[0], p50, words.time) + f" at {of_size(points[0])}",
                          peers.curves(points, lambda point: point.bytes, p50), name.capitalize(),
                          "bytes sent, and sent back", "bytes", "median latency, one call at a time", "us")
-        )  # fmt: skip
+        )
         if any(peers.line("raw", point) for point in points):
             relative.append(relative_chart(peers, points, name))
         picture.comparisons += peers.compare("latency", "time", points, p50, of_size, name)
@@ -53,7 +53,7 @@ def relative_chart(peers, points, name):
         series.append(Curve(system, words.short(system), values))
     return chart.curves(f"Median latency as a multiple of the raw socket, {name}", "1 is the raw socket", series,
                         f"Beside the floor, {name}", "bytes sent, and sent back", "bytes", "median latency / raw socket",
-                        "times", height=250, y_base=2)  # fmt: skip
+                        "times", height=250, y_base=2)
 
 
 def in_flight(results):
@@ -70,13 +70,13 @@ def in_flight(results):
             chart.curves(f"Calls of {SMALL} B a second by calls in flight, {name}", figures(peers, most, per_s, words.rate),
                          peers.curves(points, lambda point: point.in_flight, per_s), name.capitalize(), "calls in flight",
                          "", f"calls of {SMALL} B a second, one connection", "per_s")
-        )  # fmt: skip
+        )
         at = lambda point: f"{point.in_flight} in flight"
         picture.comparisons += peers.compare("in_flight", "rate", points, per_s, at, name)
         picture.rows += peers.rows(points)
         first, count = leads(peers, points, per_s, max)
         texts.append(f"With {name} and {most.in_flight} in flight: {figures(peers, most, per_s, words.rate)} calls a second."
-                     + first_text(first, count, "point"))  # fmt: skip
+                     + first_text(first, count, "point"))
     picture.reading = (
         "Higher is better. The raw socket sends a whole batch with one system call, so it is a floor of the bytes, not of calls. "
         + " ".join(texts)
@@ -95,7 +95,7 @@ def connections(results):
             chart.curves(f"Calls of {SMALL} B a second by connections", figures(peers, most, per_s, words.rate),
                          peers.curves(points, lambda point: point.connections, per_s), words.PLACES["2"].capitalize(),
                          "connections", "", f"calls of {SMALL} B a second", "per_s", x_base=10)
-        )  # fmt: skip
+        )
         at = lambda point: words.plural(point.connections, "connection")
         picture.comparisons = peers.compare("connections", "rate", points, per_s, at)
         picture.rows = peers.rows(points)
@@ -136,7 +136,7 @@ def throughput(results):
             chart.curves("Throughput by size, each way", figures(peers, points[-1], gib, words.digits) + " GiB/s",
                          peers.curves(points, lambda point: point.bytes, gib), words.PLACES["2"].capitalize(),
                          "bytes sent, and sent back", "bytes", "GiB/s each way, 4 calls in flight", "", linear=True)
-        )  # fmt: skip
+        )
         picture.comparisons = peers.compare("throughput", "bytes", points, gib, of_size)
         picture.rows = peers.rows(points)
         first, count = leads(peers, points, gib, max)
@@ -162,12 +162,12 @@ def histograms(results):
         picture.charts.append(
             chart.ridges(f"Latency of calls of {SMALL} B, {name}", figures(peers, point, p99, words.time) + " (p99)", series,
                          f"{SMALL} B, {name}", "us", "latency; height is the share of calls")
-        )  # fmt: skip
+        )
         picture.rows += peers.rows([point])
         spread = [(line["system"], p99(line) / p50(line)) for line in lines]
         texts.append(f"{name.capitalize()}, p99 is " + ", ".join(
             f"{words.ratio(times)}{'' if i else ' times p50'} with {words.the(system)}"
-            for i, (system, times) in enumerate(spread)) + ".")  # fmt: skip
+            for i, (system, times) in enumerate(spread)) + ".")
         picture.comparisons += peers.compare("histograms", "p99", [point], p99, nowhere, name)
     picture.reading = "Further left is faster, narrower is steadier; the two strokes in each row are p50 and p99. " + " ".join(texts)
     return picture
@@ -199,7 +199,7 @@ def processor_time(results):
             picture.charts.append(
                 chart.bars(f"Processor time of a call, {heading.lower()}", "client and server by system", groups[panel],
                            heading, "processor time of a call: client, then server (paler)")
-            )  # fmt: skip
+            )
     busy = peers.line("hawser", Point(in_flight=64))
     text = f" With 64 in flight Hawser uses {words.time(cpu(busy))} a call, both sides together." if busy and cpu(busy) else ""
     picture.reading = (

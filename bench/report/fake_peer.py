@@ -41,7 +41,7 @@ def line(system, text, slow, dice):
         "connections": connections, "rate": rate, "calls": 3000, "calls_per_s": rate or 1e6 / each, "mean_us": p50 * 1.05,
         "p50_us": p50, "p90_us": p50 * 1.2, "p99_us": p50 * 2.2, "p999_us": p50 * 6, "max_us": p50 * 9,
         "client_cpu_us": each * 0.55, "server_cpu_us": each * 0.45, "histogram": sorted(histogram.items()),
-    }  # fmt: skip
+    }
 
 
 def main():

@@ -10,7 +10,7 @@ from results import POINT_FIELDS, is_number
 PEER_COLUMNS = (
     "system", "cores", "size", "in flight", "connections", "calls/s", "p50", "p90", "p99", "p99.9", "max",
     "p50 of the rounds", "CPU client", "CPU server", "calls",
-)  # fmt: skip
+)
 
 
 def peer_row(line):
@@ -42,14 +42,14 @@ class Peers:
                 try:
                     point = Point(*(line[name] for name in POINT_FIELDS))
                     self.known.setdefault(Point(point.workload, str(point.place), *map(int, (
-                        point.bytes, point.in_flight, point.connections, point.rate))), None)  # fmt: skip
+                        point.bytes, point.in_flight, point.connections, point.rate))), None)
                 except (KeyError, TypeError, ValueError):
                     continue
 
     def points(self, wanted):
         """Those that were measured, of any system."""
         return sorted((point for point in self.known if wanted(point)), key=lambda point: (
-            point.bytes, point.in_flight, point.connections, point.rate))  # fmt: skip
+            point.bytes, point.in_flight, point.connections, point.rate))
 
     def line(self, system, point):
         return self.results.point(system, point)

@@ -8,12 +8,12 @@ LIGHT = {
     "ground": "#ffffff", "text": "#1b1f24", "quiet": "#59636e", "grid": "#e4e7eb", "axis": "#9aa4af",
     "panel": "#f6f8fa", "band": "#dcebf7", "behind": "#a8430b", "held": "#0b6b50",
     "hawser": "#0067a8", "raw": "#6b7280", "capnp_rpc": "#c2500a", "grpc": "#00805c", "thrift": "#a8518a",
-}  # fmt: skip
+}
 DARK = {
     "ground": "#14181d", "text": "#e3e7ec", "quiet": "#9aa5b1", "grid": "#2a313a", "axis": "#596572",
     "panel": "#1b2027", "band": "#1c3547", "behind": "#f2a071", "held": "#5fd0a8",
     "hawser": "#58b4ee", "raw": "#98a2ae", "capnp_rpc": "#ef8d4f", "grpc": "#3dc49a", "thrift": "#dd93c4",
-}  # fmt: skip
+}
 
 SERIES = ("hawser", "raw", "capnp_rpc", "grpc", "thrift")
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,'DejaVu Sans',sans-serif"

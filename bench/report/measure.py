@@ -32,7 +32,7 @@ class Step:
 def peer_steps(plan, programs, round):
     """Groups in order; the systems of each in turn, and each round begins with another one."""
     systems = list(programs)
-    systems = systems[round % len(systems):] + systems[: round % len(systems)] if systems else []  # fmt: skip
+    systems = systems[round % len(systems):] + systems[: round % len(systems)] if systems else []
     return [
         Step(
             name=f"{system}: {group.name}",
@@ -101,13 +101,13 @@ def measure(plan, peer_programs, own_programs, results, say, run=run, clock=None
     todo = steps(plan, peer_programs, own_programs)
     clock = clock or Clock(sum(step.expected_seconds for step in todo), plan.limit_seconds)
     results.point_seconds = plan.point_seconds(len(peer_programs))
-    late = []
-    hopeless = set()
+    late, failed = [], set()
     for step in todo:
         left = plan.limit_seconds - clock.seconds()
-        if left < min(step.expected_seconds, plan.limit_seconds / 2) * 0.7 or step.name in hopeless:
-            if step.name not in hopeless:
-                late.append(step)
+        if step.name in failed:
+            pass  # It would fail again, or hang again.
+        elif left < min(step.expected_seconds, plan.limit_seconds / 2) * 0.7:
+            late.append(step)
         else:
             rounds = f", round {step.round + 1} of {plan.rounds}" if step.points and plan.rounds > 1 else ""
             say(clock.text(step.name + rounds))
@@ -117,7 +117,7 @@ def measure(plan, peer_programs, own_programs, results, say, run=run, clock=None
                 late.append(step)  # The whole measurement ran out of time, not the program.
                 keep(step, done, results)
             elif take(step, done, results, say):
-                hopeless.add(step.name)
+                failed.add(step.name)
             results.rounds = max(results.rounds, step.round + 1)
         clock.done += step.expected_seconds
     say_late(plan, late, results, say)

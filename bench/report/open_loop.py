@@ -29,7 +29,7 @@ def paced(results):
             chart.ranges(f"Latency at {words.digits(rate)} calls a second", "p50 and p99 by system", groups,
                          f"{words.digits(rate)} calls a second", "us", f"latency of a call of {SMALL} B",
                          keys=PERCENTILE_KEYS)
-        )  # fmt: skip
+        )
         first = next((point for point in points if point.rate == rate), None)
         texts.append(f"At {words.digits(rate)} a second p50 is: {figures(peers, first, p50, words.time)}.")
     picture.reading = (
@@ -61,7 +61,7 @@ def bulk(results):
         picture.charts.append(
             chart.ranges(f"Small calls beside bulk, {name}", "p50 and p99, alone and beside, by system", groups,
                          name.capitalize(), "us", f"latency of a call of {SMALL} B", keys=PERCENTILE_KEYS)
-        )  # fmt: skip
+        )
         if times:
             texts.append(f"With {name}, bulk multiplies p99 by {words.listed(times)}." + puts_text(peers, beside))
         picture.comparisons += peers.compare("bulk", "time", points, p50, nowhere, name)
@@ -103,11 +103,11 @@ def own_bulk(results, picture):
                 "system": "Hawser", "beside": name + ", beside_bulk", "cores": words.PLACES[place], "size": words.size(SMALL),
                 "p50": words.time(each["p50_us"]), "p99": words.time(each["p99_us"]),
                 "p99.9": optional(line, start + "p999_us", words.time), "in flight": "1", "connections": "1",
-            }  # fmt: skip
+            }
             picture.rows.append([row[column] for column in picture.columns])
         groups.append(Rows(f"{words.PLACES[place]}: p99 × {words.ratio(line['ratio_p99'])}", ranges))
     if groups:
         picture.charts.append(
             chart.ranges("Hawser's small calls beside bulk, by place", "p50 and p99, alone and beside", groups,
                          "Hawser alone, by its own benchmark", "us", f"latency of a call of {SMALL} B", keys=PERCENTILE_KEYS)
-        )  # fmt: skip
+        )

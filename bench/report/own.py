@@ -10,7 +10,7 @@ from plan import SMALL
 from results import PLACE_OF_PIN, is_number
 
 MODE_COLUMNS = ("mode", "cores", "calls wanted/s", "p50", "p99", "p99.9", "raw socket p50", "raw socket p99", "client, cores",
-                "server, cores")  # fmt: skip
+                "server, cores")
 KIND_OF_MODE = {"adaptive": "hawser", "sleep": "raw", "spin": "raw"}
 
 
@@ -30,7 +30,7 @@ def mode_lines(results):
         for line in results.of("paced")
         if line.get("pairs") == 1 and line.get("mode") in KIND_OF_MODE and line.get("pin") in PLACE_OF_PIN
         and is_number(line.get("p50_us")) and line["p50_us"] > 0 and is_number(line.get("rate"))
-    ]  # fmt: skip
+    ]
 
 
 def waiting(results):
@@ -47,7 +47,7 @@ def waiting(results):
                          "sleep, spin and adaptive by place", groups, f"{words.digits(rate)} calls a second", "us",
                          f"median latency of a call of {SMALL} B",
                          keys=[(KIND_OF_MODE[mode], shape, mode != "adaptive", mode) for mode, shape in SHAPES_OF_MODES.items()])
-        )  # fmt: skip
+        )
     picture.rows = [mode_row(line) for line in lines]
     ratios = [each[2] / each[3] for each in bounds.adaptive_ratios(results)]
     seen = ""
@@ -80,10 +80,10 @@ def waiting_range(name, lines):
 def threads(results):
     picture = Picture("threads", "Threads that share one channel",
                       columns=("mode", "cores", "threads", "calls/s", "one thread, as many in flight", "ratio",
-                               "client CPU s/million", "server CPU s/million"))  # fmt: skip
+                               "client CPU s/million", "server CPU s/million"))
     names = ("threads", "calls_per_s", "floor_per_s", "ratio")
     lines = [line for line in results.of("threads")
-             if line.get("pin") in PLACE_OF_PIN and all(is_number(line.get(name)) and line[name] > 0 for name in names)]  # fmt: skip
+             if line.get("pin") in PLACE_OF_PIN and all(is_number(line.get(name)) and line[name] > 0 for name in names)]
     texts = []
     for place in ("any", "1", "2"):
         here = sorted((line for line in lines if PLACE_OF_PIN[line["pin"]] == place), key=lambda line: line["threads"])
@@ -98,13 +98,13 @@ def threads(results):
             chart.curves(f"Calls a second of threads that share a channel, {name}", "threads that wait, beside one that does not",
                          series, name.capitalize(), "threads, or calls of one thread in flight", "",
                          f"calls of {SMALL} B a second", "per_s", x_base=10)
-        )  # fmt: skip
+        )
         last = here[-1]
         picture.comparisons += [
             Comparison("threads", "rate", name, words.plural(int(line["threads"]), "thread"), "one_thread", line["calls_per_s"],
                        line["floor_per_s"])
             for line in here
-        ]  # fmt: skip
+        ]
         texts.append(
             f"With {name}, {last['threads']:,.0f} threads make {words.rate(last['calls_per_s'])} calls a second, "
             f"{words.ratio(last['ratio'])} times what one thread makes with as many in flight."
@@ -114,25 +114,25 @@ def threads(results):
              words.rate(line["floor_per_s"]), words.ratio(line["ratio"]),
              *(optional(line, f"{side}_cpu_s_per_million_calls", words.digits) for side in ("client", "server"))]
             for line in here
-        ]  # fmt: skip
+        ]
     picture.reading = "Higher is better. Each thread waits for its answer before it calls again. " + " ".join(texts)
     return picture
 
 
 def processes(results):
     picture = Picture("processes", "Ten processes on this machine",
-                      columns=("mode", "cores", "pairs", "p50", "p99", "p99.9", "cores of each process"))  # fmt: skip
+                      columns=("mode", "cores", "pairs", "p50", "p99", "p99.9", "cores of each process"))
     names = ("p50_us", "p99_us", "p999_us", "cores_of_each", "pairs")
     lines = [line for line in results.of("paced")
              if line.get("pin") in PLACE_OF_PIN and all(is_number(line.get(name)) and line[name] >= 0 for name in names)
-             and line["pairs"] > 1 and line["p50_us"] > 0]  # fmt: skip
+             and line["pairs"] > 1 and line["p50_us"] > 0]
     if not lines:
         return picture
     line = lines[0]
     marks = [(line[name], shape, hollow) for name, shape, hollow in (
-        ("p50_us", "circle", False), ("p99_us", "circle", True), ("p999_us", "diamond", True))]  # fmt: skip
+        ("p50_us", "circle", False), ("p99_us", "circle", True), ("p999_us", "diamond", True))]
     alone = next((each for each in mode_lines(results)
-                  if each["mode"] == "adaptive" and each["pin"] == line["pin"] and each["rate"] == line.get("rate")), None)  # fmt: skip
+                  if each["mode"] == "adaptive" and each["pin"] == line["pin"] and each["rate"] == line.get("rate")), None)
     ranges = [Range("hawser", f"{2 * line['pairs']:.0f} processes", marks, f"p99 {words.time(line['p99_us'])}")]
     if alone and all(is_number(alone.get(name)) for name in names[:3]):
         marks = [(alone[name], *mark[1:]) for name, mark in zip(names, marks)]
@@ -143,12 +143,12 @@ def processes(results):
                      f"latency of a call of {SMALL} B, adaptive",
                      bound=(bounds.TEN_PROCESSES_P99_US_MAX, "bound of p99"),
                      keys=(*PERCENTILE_KEYS, ("raw", "diamond", True, "p99.9")))
-    )  # fmt: skip
+    )
     picture.rows = [
         [str(each.get("mode")), words.PLACES[PLACE_OF_PIN[each["pin"]]], f"{each['pairs']:.0f}",
          *(words.time(each[name]) for name in names[:3]), words.digits(each["cores_of_each"], 2)]
         for each in [*lines, *([alone] if alone and len(ranges) > 1 and is_number(alone.get("cores_of_each")) else [])]
-    ]  # fmt: skip
+    ]
     picture.reading = (
         f"Left of the dashed line is better. Each of {2 * line['pairs']:.0f} processes uses "
         f"{words.digits(line['cores_of_each'], 2)} of a core, and p99 is {words.time(line['p99_us'])}: pollers that spin without "

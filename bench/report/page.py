@@ -28,7 +28,7 @@ def table(columns, rows, text_columns=2):
         tag("tr", "".join(cell("td", i, text) for i, text in enumerate(row)),
             **({"class": "hawser"} if others and row[0] in PROMINENT else {}))
         for row in rows
-    )  # fmt: skip
+    )
     inner = tag("table", f"<thead>{head}</thead><tbody>{body}</tbody>")
     return tag("div", inner, **{"class": "scroll", "tabindex": "0"})
 
@@ -38,7 +38,7 @@ def sentences_list(sentences, bounds):
         tag("li", f"{tag('b', 'Bound ' + ('held' if each.held else 'missed') + ':')} {escape(each.rule)} {escape(each.text)}",
             **{"class": "ahead" if each.held else "behind"})
         for each in bounds
-    ]  # fmt: skip
+    ]
     items += [
         tag("li", f"{tag('b', LETTERS[each.verdict] + ':')} {escape(each.text)}", **{"class": each.verdict})
         for each in sentences
@@ -126,7 +126,7 @@ def behind_part(all_sentences, titles):
         tag("li", f"{tag('a', escape(titles[each.picture]), href='#' + each.picture)}: {escape(each.text)}",
             **{"class": "behind"})
         for each in behind
-    ]  # fmt: skip
+    ]
     return tag("ul", "\n".join(items), **{"class": "wide"})
 
 
@@ -217,7 +217,7 @@ def repeat_part(results):
               "ratios of one report, not figures of two, and look at the rounds' lowest and highest in the tables.")
         + tag("p", "The raw socket is the floor: the same bytes over TCP with nothing in between, no framing, no deadline, no "
               "answer for a peer that vanishes. It sleeps in the kernel while it waits, so a system that spins may be faster.")
-    )  # fmt: skip
+    )
 
 
 def page(results, pictures):
@@ -243,7 +243,7 @@ def page(results, pictures):
         failures_part(results), absent_part(results),
         *(figure(picture, i, bounds) for i, picture in enumerate(pictures, 1)),
         repeat_part(results),
-    ]  # fmt: skip
+    ]
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1"><title>Hawser, measured beside others</title>\n'

@@ -34,7 +34,7 @@ def installed_version(package):
         shown = subprocess.run(
             ["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Version}", package],
             capture_output=True, text=True, timeout=30,
-        )  # fmt: skip
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     status, _, version = shown.stdout.partition(" ")
@@ -61,7 +61,7 @@ def build(peer, workspace, compilation_mode, say):
         built = subprocess.run(
             command, cwd=workspace, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=BUILD_SECONDS_MAX,
-        )  # fmt: skip
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", f"does not build: {error}"
     program = os.path.join(workspace, "bazel-bin", "bench", "peers", peer.system)

@@ -34,4 +34,4 @@ def percentiles(line, name=None):
     shape = SHAPES.get(line["system"], "circle")
     p50_us, p99_us = line["p50_us"], line["p99_us"]
     return Range(line["system"], name or words.short(line["system"]), [(p50_us, shape, False), (p99_us, shape, True)],
-                 f"{words.time(p50_us)} – {words.time(p99_us)}")  # fmt: skip
+                 f"{words.time(p50_us)} – {words.time(p99_us)}")

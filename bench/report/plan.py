@@ -126,7 +126,7 @@ def others(bulk_flags, threads_flags, pairs_flags, connections_flags, seconds):
         Own("paced", "ten processes", ("--modes=adaptive:any", "--pairs=5", "--rates=100", *pairs_flags), pairs_seconds),
         Own("threads", "threads", ("--modes=adaptive:any,adaptive:1", *threads_flags), threads_seconds),
         Own("connections", "idle connections", connections_flags, connections_seconds),
-    )  # fmt: skip
+    )
 
 
 def full():

@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
 
 def parse(arguments):
     parser = Parser(allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-                    usage=argparse.SUPPRESS, add_help=False)  # fmt: skip
+                    usage=argparse.SUPPRESS, add_help=False)
     hidden = {"help": argparse.SUPPRESS}
     parser.add_argument("--help", action="help", **hidden)
     parser.add_argument("--out", default="hawser-report.html", **hidden)

@@ -67,7 +67,7 @@ OWN_LINES = [
      "ratio": 0.3, "client_cpu_s_per_million_calls": 10, "server_cpu_s_per_million_calls": 10},
     {"bench": "connections", "connections": 100, "connect_us": 200, "floor_us": 40,
      **{f"idle_{side}_{what}_kib": 7.5 for side in ("client", "server") for what in ("leased", "heap", "resident")}},
-]  # fmt: skip
+]
 
 
 def fake_results(slow=1):
@@ -187,12 +187,13 @@ class CompareTest(unittest.TestCase):
         self.assertEqual(self.told(late), [("behind", text)])
 
     def test_ahead_is_one_sentence_and_counts_what_is_not(self):
-        sizes = [Comparison("latency", "time", "", at, "grpc", ours, 100) for at, ours in (("1 B", 30), ("1 KiB", 50), ("1 MiB", 120))]
+        at_sizes = (("1 B", 30), ("1 KiB", 50), ("1 MiB", 120))
+        sizes = [Comparison("latency", "time", "", at, "grpc", ours, 100) for at, ours in at_sizes]
         told = self.told(*sizes, Comparison("latency", "time", "", "1 B", "thrift", 80, 100))
         self.assertEqual(told, [
             ("behind", "At 1 MiB Hawser takes 1.2 times what gRPC takes."),
             ("ahead", "Hawser takes 0.30 and 0.50 times what gRPC takes (at 2 of 3 points) and 0.80 times what Thrift takes."),
-        ])  # fmt: skip
+        ])
 
     def test_the_floor_has_a_bound_of_its_own(self):
         near = Comparison("latency", "time", "", "1 B", "raw", 190, 100)
@@ -257,7 +258,7 @@ class RunTest(unittest.TestCase):
 
 class MeasureTest(unittest.TestCase):
     PLAN = Plan("tiny", (Group("one", (Point(), Point(place="1"))),), (Own("paced", "how it waits", ("--x",), 1),), rounds=2,
-                peer_seconds=1, limit_seconds=60, point_seconds_min=0.01, start_seconds=0.01)  # fmt: skip
+                peer_seconds=1, limit_seconds=60, point_seconds_min=0.01, start_seconds=0.01)
 
     def measure(self, answers, now=lambda: 0.0):
         """`answers`: what a program does, by its path."""
@@ -289,7 +290,7 @@ class MeasureTest(unittest.TestCase):
     def test_a_failure_costs_its_own_figures_only(self):
         results, said, order = self.measure({"h": run.Run([], "exit status 3: why"), "r": self.good("raw"), "p": run.Run([{}])})
         self.assertEqual([(each["program"], each["own"], each["text"]) for each in results.failures],
-                         [("hawser: one", True, "exit status 3: why")])  # fmt: skip
+                         [("hawser: one", True, "exit status 3: why")])
         self.assertIn("FAILED: hawser: one: exit status 3: why", said)
         self.assertEqual(order.count("h"), 1)  # It is not tried again: it would fail again, or hang again.
         self.assertEqual(results.systems(), ["raw"])
@@ -303,7 +304,8 @@ class MeasureTest(unittest.TestCase):
     def test_what_there_is_no_time_for_is_told(self):
         times = iter(range(0, 10000, 50))
         results, _, _ = self.measure({"h": self.good("hawser"), "r": self.good("raw"), "p": run.Run([{}])}, lambda: next(times))
-        self.assertIn("After 60 s the measurement ended. It left out: one (Hawser, raw socket), 2 runs of later rounds.", results.about["left out"])
+        text = "After 60 s the measurement ended. It left out: one (Hawser, raw socket), 2 runs of later rounds."
+        self.assertEqual(results.about["left out"], text)
 
     def test_a_program_that_the_end_cuts_short_did_not_fail(self):
         cut = self.good("hawser")
@@ -509,7 +511,7 @@ class CommandTest(PageCase):
         results = report.load(self.path("hawser-report.json"))
         self.assertEqual(results.failures, [])
         self.assertEqual({line["bench"] for line in results.lines} & {"paced", "threads", "beside_bulk", "connections"},
-                         {"paced", "threads", "beside_bulk", "connections"})  # fmt: skip
+                         {"paced", "threads", "beside_bulk", "connections"})
         self.assertEqual(len(bounds.bounds(results)), 3)
 
 
