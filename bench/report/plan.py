@@ -181,7 +181,7 @@ def quick():
         ),
         rounds=1,
         peer_seconds=66,
-        limit_seconds=108,
+        limit_seconds=106,
         point_seconds_min=0.05,
         start_seconds=0.1,
     )
