@@ -90,6 +90,8 @@ figcaption{{columns:2;column-gap:28px}}
 figcaption p{{break-inside:avoid}}
 .panels.one figcaption{{margin-top:24px;columns:1}}
 .sheet{{border-radius:6px;padding:14px 18px;margin:18px 0}}
+ul.failures{{max-width:none;font-size:14px}}
+ul.failures li{{white-space:pre-line;overflow-wrap:anywhere}}
 .facts{{columns:2;column-gap:36px;margin:0;font-size:13.5px}}
 .facts div{{break-inside:avoid;display:grid;grid-template-columns:10.5em minmax(0,1fr);padding:1px 0}}
 .facts dt{{font-weight:600}}

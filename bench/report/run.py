@@ -6,7 +6,7 @@ import signal
 import subprocess
 from dataclasses import dataclass, field
 
-MESSAGE_BYTES_MAX = 2000
+MESSAGE_BYTES_MAX = 1000
 
 
 @dataclass
