@@ -97,7 +97,8 @@ struct ChannelOptions {
 struct ServerOptions {
   // Threads that poll, for each network device that it listens on. Connections are assigned to them in turn. 0: one
   // for each core that they may run on (PollerOptions::cores), 32 at most. With several, PollerOptions::read_bytes_max
-  // and host_memory_share are for each.
+  // and host_memory_share are for each, and a peer that stalls loses the memory that it holds to peers of its own
+  // poller only.
   int pollers = 1;
   PollerOptions poller = {};
   BufferPoolOptions pool = {};

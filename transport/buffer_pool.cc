@@ -228,8 +228,6 @@ void BufferPool::Await(MemoryWaiter& waiter, size_t size_bytes) {
 
 void BufferPool::StopAwaiting(MemoryWaiter& waiter) { core_->waiters().Remove(waiter); }
 
-uint64_t BufferPool::awaited_bytes() const { return core_->waiters().awaited_bytes(); }
-
 bool BufferPool::CanEverHold(size_t size_bytes) const {
   return core_->slabs().CanEverHold(ClassOf(size_bytes));
 }

@@ -140,8 +140,6 @@ class BufferPool {
   // When this returns, `waiter` is not notified any more, and no call to it is running (except one that this
   // is called from). Without effect if it does not wait.
   void StopAwaiting(MemoryWaiter& waiter);
-  // What all waiters of the pool wait for.
-  uint64_t awaited_bytes() const;
 
   // False: Acquire(size_bytes) fails however much is returned.
   bool CanEverHold(size_t size_bytes) const;

@@ -51,14 +51,6 @@ void MemoryWaiters::Tell(absl::FunctionRef<bool(size_t size_class)> may_be_serve
   }
 }
 
-uint64_t MemoryWaiters::awaited_bytes() {
-  if (!any()) return 0;
-  absl::MutexLock lock(&mutex_);
-  uint64_t sum = 0;
-  for (const Waiting& each : list_) sum += each.size_class < kSizeClasses ? ClassBytes(each.size_class) : 0;
-  return sum;
-}
-
 void MemoryWaiters::Publish() {
   uint32_t waiting = 0;
   for (const Waiting& each : list_) waiting |= IsSmall(each.size_class) ? kSmall : kLarge;

@@ -43,9 +43,6 @@ class MemoryWaiters {
   bool any_small() const { return (waiting_.load(std::memory_order_seq_cst) & kSmall) != 0; }
   bool any() const { return waiting_.load(std::memory_order_seq_cst) != 0; }
 
-  // The sum over all waiters.
-  uint64_t awaited_bytes();
-
   // Notifies the waiters whose class satisfies `may_be_served`, in the order in which they came, and removes
   // them.
   void Tell(absl::FunctionRef<bool(size_t size_class)> may_be_served);

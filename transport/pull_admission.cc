@@ -182,7 +182,9 @@ void PullAdmission::Pump() {
   }
   pumping_ = false;
   if (std::exchange(again_, false)) PumpSoon();
-  if (!holders_.empty() && !watch_timer_.is_set()) {
+  if (!any_waits()) {
+    poller_.timers().Cancel(watch_timer_);
+  } else if (!watch_timer_.is_set()) {
     Look();
     poller_.timers().Set(watch_timer_, After(poller_.now_ns(), kWatchInterval));
   }
@@ -280,8 +282,6 @@ void PullAdmission::Watch() {
       }
     }
   }
-  // Pulls of other pollers wait for the same memory.
-  wanted = std::max(wanted, poller_.messages().buffers().awaited_bytes());
   uint64_t freed = 0;
   std::vector<PullAccount::Owner*> to_end;
   for (PullAccount* account = holders_.front(); account != nullptr && freed < wanted;
@@ -291,7 +291,7 @@ void PullAdmission::Watch() {
     to_end.push_back(&account->owner_);
   }
   Look();
-  if (!holders_.empty()) poller_.timers().Set(watch_timer_, After(poller_.now_ns(), kWatchInterval));
+  if (any_waits()) poller_.timers().Set(watch_timer_, After(poller_.now_ns(), kWatchInterval));
   for (PullAccount::Owner* const owner : to_end) owner->EndForMemory();
 }
 

@@ -229,7 +229,7 @@ class PullAdmission {
   bool stopped_ = false;
   MemoryNews news_;
   Timer pump_timer_;
-  Timer watch_timer_;  // While pulls hold memory, for which pulls of this poller or of another may wait.
+  Timer watch_timer_;  // While pulls wait for memory.
 };
 
 }  // namespace hawser::transport

@@ -282,21 +282,6 @@ TEST_F(WatchTest, APeerThatMovesKeepsItsMemory) {
 
 // ---- Memory that pollers share. Connections are dealt out to them in turn.
 
-TEST(PullAdmissionTest, AStalledPeerLosesTheMemoryThatAnotherPollerWaitsFor) {
-  World world({}, PoolOf(32 * kMiB, /*pollers=*/2));
-  Announcer waits(world);
-  Announcers hoarders;
-  for (int i = 0; i < 2; ++i) {
-    world.next_poller = 1;
-    hoarders.push_back(std::make_unique<Announcer>(world));
-    hoarders.back()->AnswerNoReads();
-    hoarders.back()->Announce(2, 11 * kMiB);
-  }
-  waits.Announce(1, 11 * kMiB);
-  EXPECT_EQ(waits.arrived(), 0u);
-  EXPECT_LE(TimeUntil(world, [&] { return waits.arrived() == 1; }), absl::Milliseconds(1100));
-}
-
 TEST(PullAdmissionTest, APullBeyondItsShareNoticesMemoryThatAnotherPollerReleases) {
   World world({}, PoolOf(64 * kMiB, /*pollers=*/2));
   Announcer waits(world), other(world);
