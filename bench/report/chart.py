@@ -42,10 +42,6 @@ class Rows:
     ranges: list = field(default_factory=list)
 
 
-def last_is_hawser(series):
-    return sorted(series, key=lambda each: each.kind == "hawser")
-
-
 def x_axis(svg, axis, bottom, unit, label, top, most=7):
     for value in axis.ticks(most):
         svg.line(axis(value), top, axis(value), bottom, "grid")
@@ -62,13 +58,13 @@ def y_axis(svg, axis, left, right, unit, most=8):
 
 
 def curves(title, description, series, heading, x_label, x_unit, y_label, y_unit, height=330, x_base=2, y_base=10,
-           linear=False, bound=None):
-    """Lines over a logarithmic x axis, named at their right ends. `bound`: (y, text) of a dashed line across."""
+           linear=False):
+    """Lines over a logarithmic x axis, named at their right ends."""
     svg = Svg(height, title, description, heading)
     series = [each for each in series if each.points]
     left, right, top, bottom = 54, WIDTH - 112, 46, height - 42
     xs = [x for each in series for x, _ in each.points]
-    ys = [y for each in series for _, y in each.points] + ([bound[0]] if bound else [])
+    ys = [y for each in series for _, y in each.points]
     svg.text(0, 32, y_label, "name")
     if not xs:
         svg.text(WIDTH / 2, height / 2, "no figures", "name", "middle")
@@ -77,9 +73,6 @@ def curves(title, description, series, heading, x_label, x_unit, y_label, y_unit
     y = Linear(max(ys), bottom, top) if linear else Log(min(ys), max(ys), bottom, top, base=y_base)
     y_axis(svg, y, left, right, y_unit, most=6 if linear else 8)
     x_axis(svg, x, bottom, x_unit, x_label, top)
-    if bound:
-        svg.line(left, y(bound[0]), right, y(bound[0]), "bound")
-        svg.text(left + 8, y(bound[0]) - 5, bound[1], "bound-text")
     ends = spread([y(each.points[-1][1]) for each in series], 15, top, bottom + 4)
     for each, end in sorted(zip(series, ends), key=lambda pair: pair[0].kind == "hawser"):
         svg.begin(each.kind)
@@ -209,7 +202,7 @@ def bins_of(histogram, each_decade=10, least=0.0002):
     return [(edge(bin), edge(bin + 1), shares.get(bin, 0)) for bin in range(min(kept), max(kept) + 1)]
 
 
-def bars(title, description, groups, heading, label, of_unit=words.time):
+def bars(title, description, groups, heading, label):
     """Two parts on top of each other in each row. `groups`: (heading, [(kind, name, first, second)])."""
     name_width, text_width, row = 104, 62, 22
     count = sum(len(rows) + bool(name) for name, rows in groups)
@@ -234,5 +227,5 @@ def bars(title, description, groups, heading, label, of_unit=words.time):
             svg.rect(axis(0), y - 18, axis(first) - axis(0), 14, "dot")
             svg.rect(axis(first), y - 18, axis(first + second) - axis(first), 14, "dot second")
             svg.end()
-            svg.text(axis(first + second) + 6, y - 7, of_unit(first + second), "tick")
+            svg.text(axis(first + second) + 6, y - 7, words.time(first + second), "tick")
     return svg

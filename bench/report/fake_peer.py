@@ -6,6 +6,7 @@
 
 import argparse
 import json
+import math
 import random
 import signal
 import sys
@@ -34,7 +35,7 @@ def line(system, text, slow, dice):
     histogram = {}
     for _ in range(3000):
         value = p50 * dice.lognormvariate(0, 0.12) * (6 if dice.random() < 0.012 else 1)
-        upper = round(1.1 ** (int(__import__("math").log(value, 1.1)) + 1), 3)
+        upper = round(1.1 ** (int(math.log(value, 1.1)) + 1), 3)
         histogram[upper] = histogram.get(upper, 0) + 1
     return {
         "bench": "peers", "system": system, "workload": workload, "place": place, "bytes": size, "in_flight": in_flight,
