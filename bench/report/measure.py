@@ -57,7 +57,7 @@ def own_steps(plan, programs):
             system="",
             command=[programs[own.program], *own.flags],
             expected_seconds=own.seconds,
-            limit_seconds=own.seconds * OWN_SECONDS_FACTOR + 20,
+            limit_seconds=max(own.seconds * OWN_SECONDS_FACTOR + 20, plan.own_limit_seconds_min),
             round=0,
             own=True,
         )
