@@ -287,6 +287,17 @@ class MeasureTest(unittest.TestCase):
         self.assertEqual((merged["p50_us"], merged["rounds"]), ((1.0 + other) / 2, 2))
         self.assertEqual((merged["p50_us_low"], merged["p50_us_high"]), (1.0, other))
 
+    def test_an_outlier_of_three_rounds_changes_no_median(self):
+        results = Results("full")
+        for p50_us, p99_us, max_us, calls in ((20, 40, 90, 1000), (21, 42, 80, 1100), (900, 9000, 20000, 50)):
+            results.lines.append({**lines_of("raw", Point())[0], "p50_us": p50_us, "p99_us": p99_us, "max_us": max_us,
+                                  "calls": calls, "histogram": [[p50_us, calls]]})
+        merged = results.point("raw", Point())
+        self.assertEqual((merged["p50_us"], merged["p99_us"], merged["rounds"]), (21, 42, 3))
+        self.assertEqual((merged["p50_us_low"], merged["p50_us_high"]), (20, 900))
+        self.assertEqual((merged["max_us"], merged["calls"]), (20000, 2150))  # The longest of all calls, and all calls.
+        self.assertEqual(merged["histogram"], [[20, 1000], [21, 1100], [900, 50]])
+
     def test_a_failure_costs_its_own_figures_only(self):
         results, said, order = self.measure({"h": run.Run([], "exit status 3: why"), "r": self.good("raw"), "p": run.Run([{}])})
         self.assertEqual([(each["program"], each["own"], each["text"]) for each in results.failures],

@@ -90,13 +90,18 @@ def is_number(value):
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
+# Of several rounds: the calls of all of them, and the longest of these calls.
+OVER_ROUNDS = {"calls": sum, "max_us": max}
+
+
 def medians(lines):
-    """One line of several: the median of each number, lowest and highest p50 and rate, and the sum of the histograms."""
+    """One line of several rounds: the median of each number, and its lowest and highest value. OVER_ROUNDS names the
+    exceptions. The histogram is the sum of all."""
     merged = dict(lines[0])
     for name in lines[0]:
         values = [line.get(name) for line in lines if is_number(line.get(name))]
         if values and name not in POINT_FIELDS:
-            merged[name] = statistics.median(values)
+            merged[name] = OVER_ROUNDS.get(name, statistics.median)(values)
             merged[name + "_low"], merged[name + "_high"] = min(values), max(values)
     merged["rounds"] = len(lines)
     merged["histogram"] = add_histograms([line.get("histogram") or [] for line in lines])
