@@ -7,6 +7,7 @@ Usage: report_test.py [--program=NAME=PATH ...] [--compilation_mode=MODE], as BU
 import json
 import os
 import re
+import resource
 import shlex
 import stat
 import subprocess
@@ -513,6 +514,16 @@ class CommandTest(PageCase):
         self.assertEqual(status, 1, said)
         with open(self.path("hawser-report.html")) as file:
             self.assertSays(file.read(), "&lt;no&gt; such &quot;address&quot;")
+
+    def test_programs_may_open_as_many_files_as_the_system_lets_them(self):
+        path, (before, most) = self.path("files"), resource.getrlimit(resource.RLIMIT_NOFILE)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\necho $(ulimit -Sn) $(ulimit -Hn) >&2; exit 1\n")
+        os.chmod(path, stat.S_IRWXU)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 256), most))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (before, most))
+        _, said = self.call("--tiny", f"--program=raw={path}")
+        self.assertIn(f"exit status 1: {most} {most}", said)
 
     def test_points_that_a_program_skips_are_on_the_page(self):
         status, said = self.call("--tiny", self.program("hawser"), self.program("thrift", "--skip=frames end at 100 MiB"))
