@@ -1,6 +1,6 @@
 """Which points are measured, how long, and with which flags the programs run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 KIB, MIB = 1 << 10, 1 << 20
 SMALL = 32  # Bytes of a small call.
@@ -213,6 +213,36 @@ def tiny():
         # The test runs beside others, which may take the cores for a long time.
         own_limit_seconds_min=120,
     )
+
+
+# The cores that a place needs: bench/process.cc and bench/peers pin programs to these.
+CORES_OF_PLACES = {"1": {0}, "2": {0, 1}}
+
+
+def unusable_places(cores):
+    """Programs that may not use the cores of a place are not pinned, so their figures would be of another place."""
+    return tuple(place for place, needed in CORES_OF_PLACES.items() if not needed <= set(cores))
+
+
+def without(plan, places):
+    """What is left of a plan where these places cannot be used."""
+    groups = [replace(group, points=tuple(point for point in group.points if point.place not in places))
+              for group in plan.groups]
+    own = [own_without(each, places) for each in plan.own]
+    return replace(plan, groups=tuple(group for group in groups if group.points), own=tuple(filter(None, own)))
+
+
+def own_without(own, places):
+    """None if nothing is left of it."""
+    start = "--modes="
+    modes = [mode for flag in own.flags if flag.startswith(start) for mode in flag[len(start):].split(",")]
+    kept = [mode for mode in modes if mode.partition(":")[2] not in places]
+    if not modes or len(kept) == len(modes):
+        return own
+    if not kept:
+        return None
+    flags = tuple(start + ",".join(kept) if flag.startswith(start) else flag for flag in own.flags)
+    return replace(own, flags=flags, seconds=own.seconds * len(kept) / len(modes))
 
 
 PLANS = {"full": full, "quick": quick, "tiny": tiny}

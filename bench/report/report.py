@@ -25,6 +25,7 @@ import measure
 import page
 import peers
 import plan
+import words
 from pictures import pictures
 from results import FormatError, Results
 
@@ -147,6 +148,16 @@ def raise_files_max():
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
+def add_unusable(cores, results):
+    """Places that are not measured, because these programs may not use their cores."""
+    places = plan.unusable_places(cores)
+    for place in places:
+        missing = words.listed(f"core {core}" for core in sorted(plan.CORES_OF_PLACES[place] - set(cores)))
+        results.absent[words.PLACES[place]] = f"not measured: the system does not let the report use {missing}"
+        say(f"{words.PLACES[place]}: {results.absent[words.PLACES[place]]}")
+    return places
+
+
 def measured(options):
     workspace = os.environ.get("BUILD_WORKSPACE_DIRECTORY", "")
     raise_files_max()
@@ -155,6 +166,7 @@ def measured(options):
         raise WrongCall("no programs to run: call it as `bazelw run //bench:report`")
     chosen = plan.PLANS["quick" if options.quick else "tiny" if options.tiny else "full"]()
     results = Results(chosen.mode)
+    chosen = plan.without(chosen, add_unusable(os.sched_getaffinity(0), results))
     add_optional(options, workspace, systems, results)
     results.versions = peers.versions(systems)
     flag = "" if chosen.mode == "full" else f" -- --{chosen.mode}"

@@ -343,6 +343,19 @@ class MeasureTest(unittest.TestCase):
         self.assertEqual(set(limits["tiny"]), {120})
         self.assertTrue(all(20 < limit for limit in limits["quick"] + limits["full"]))
 
+    def test_places_whose_cores_may_not_be_used_are_not_measured(self):
+        for cores, places in (({0, 1, 2}, ()), ({0}, ("2",)), ({1}, ("1", "2")), ({2, 3}, ("1", "2"))):
+            self.assertEqual(plan.unusable_places(cores), places)
+            for make in plan.PLANS.values():
+                left = plan.without(make(), places)
+                measured = [point.place for group in left.groups for point in group.points]
+                measured += [mode.split(":")[1] for own in left.own for flag in own.flags if flag.startswith("--modes=")
+                             for mode in flag.partition("=")[2].split(",")]
+                self.assertTrue(measured)
+                self.assertFalse(set(measured) & set(places))
+                self.assertTrue(all(group.points for group in left.groups))
+                self.assertIn("connections", [own.program for own in left.own])
+
     def test_plans_of_all_sizes_have_a_time_for_each_point(self):
         for make in plan.PLANS.values():
             for systems in (1, 5):
@@ -438,6 +451,13 @@ class PageTest(PageCase):
     def test_with_hawser_alone_there_is_a_page(self):
         results = Results("quick", lines=lines_of("hawser", Point(), Point(bytes=1024)))
         self.assertSays(page(results, pictures(results)), "no other system was measured")
+
+    def test_a_place_that_is_not_measured_is_told(self):
+        results = Results("quick")
+        with mock.patch.object(report, "say", lambda text: None):
+            self.assertEqual(report.add_unusable({0}, results), ("2",))
+        html = page(results, pictures(results))
+        self.assertSays(html, "<b>a core each</b>: not measured: the system does not let the report use core 1")
 
     def test_saved_and_read_again_it_is_the_same_page(self):
         results = fake_results()
