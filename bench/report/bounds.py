@@ -11,12 +11,43 @@ TEN_PROCESSES_P99_US_MAX = 1000.0
 TEN_PROCESSES_CORES_MAX = 0.01
 
 
+PLACES_MEASURED = 3
+RATES_MEASURED = 2
+
+
 @dataclass(frozen=True)
 class Bound:
     rule: str
-    held: bool
+    figures: int  # How many there are.
+    missed: int  # How many of them are above the bound.
+    expected: int  # How many a whole report measures.
     text: str  # The figure that decided it, in a sentence.
     picture: str
+
+    @property
+    def verdict(self):
+        """ "missed", "held", or "partial": it is held as far as it was measured."""
+        return "missed" if self.missed else "held" if self.figures >= self.expected else "partial"
+
+    @property
+    def word(self):
+        if self.verdict != "partial":
+            return self.verdict
+        absent = self.expected - self.figures
+        return f"held at {self.figures} of {self.expected}; {absent} {words.was(absent)} not measured"
+
+
+def adaptive_is_held(ratio):
+    return words.rounded_ratio(ratio) <= ADAPTIVE_RATIO_MAX
+
+
+def missed_text(missed, count, expected):
+    """ "" if one figure is all there is: it says so itself."""
+    if not missed or expected == 1:
+        return ""
+    text = f" {missed} of {words.plural(count, 'figure')} {words.are(missed)} above the bound"
+    absent = expected - count
+    return text + (f"; {absent} more {words.was(absent)} not measured." if absent > 0 else ".")
 
 
 def adaptive_ratios(results):
@@ -38,15 +69,15 @@ def adaptive(results):
     if not ratios:
         return None
     place, rate, p50_us, better_us, better = max(ratios, key=lambda each: each[2] / each[3])
-    missed = sum(each[2] > ADAPTIVE_RATIO_MAX * each[3] for each in ratios)
+    missed = sum(not adaptive_is_held(each[2] / each[3]) for each in ratios)
+    expected = PLACES_MEASURED * RATES_MEASURED
     text = (
-        f"The worst of {len(ratios)} places and loads is {words.ratio(p50_us / better_us)} times: {words.time(p50_us)}, where "
+        f"The worst of {words.plural(len(ratios), 'figure')} is {words.ratio(p50_us / better_us)} times: {words.time(p50_us)}, where "
         f"mode {better} takes {words.time(better_us)} ({words.digits(rate)} calls a second, {words.PLACES[place]})."
     )
-    rule = f"The adaptive mode takes at most {ADAPTIVE_RATIO_MAX:g} times what the better of sleep and spin takes (median)."
-    if missed:
-        text += f" {missed} of {len(ratios)} are above the bound."
-    return Bound(rule, not missed, text, "waiting")
+    rule = f"The adaptive mode takes at most {words.ratio(ADAPTIVE_RATIO_MAX)} times what the better of sleep and spin takes (median)."
+    text += missed_text(missed, len(ratios), expected)
+    return Bound(rule, len(ratios), missed, expected, text, "waiting")
 
 
 def beside_bulk(results):
@@ -58,30 +89,32 @@ def beside_bulk(results):
     if not lines:
         return None
     texts = [f"{words.ratio(line['ratio_p99'])} times with {words.PLACES[PLACE_OF_PIN[line['pin']]]}" for line in lines]
-    held = all(line["ratio_p99"] <= BESIDE_BULK_RATIO_MAX for line in lines)
+    missed = sum(words.rounded_ratio(line["ratio_p99"]) > BESIDE_BULK_RATIO_MAX for line in lines)
     rule = (
-        f"The 99th percentile of small calls beside 4 puts of 16 MiB is at most {BESIDE_BULK_RATIO_MAX:g} times that of calls "
-        "alone."
+        f"The 99th percentile of small calls beside 4 puts of 16 MiB is at most {words.ratio(BESIDE_BULK_RATIO_MAX)} times that "
+        "of calls alone."
     )
-    return Bound(rule, held, f"It is {words.listed(texts)}.", "bulk")
+    text = f"It is {words.listed(texts)}." + missed_text(missed, len(lines), PLACES_MEASURED)
+    return Bound(rule, len(lines), missed, PLACES_MEASURED, text, "bulk")
 
 
 def ten_processes(results):
-    line = results.of_paced("adaptive", "any", 100, pairs=5) or next(
-        (line for line in results.of("paced") if line.get("pairs") == 5), None
-    )
+    line = results.of_paced("adaptive", "any", 100, pairs=5)
     if not line or not all(is_number(line.get(name)) for name in ("p99_us", "cores_of_each")):
         return None
-    fast = line["p99_us"] < TEN_PROCESSES_P99_US_MAX
-    idle = line["cores_of_each"] <= TEN_PROCESSES_CORES_MAX
+    fast = words.rounded(line["p99_us"]) < TEN_PROCESSES_P99_US_MAX
+    idle = words.rounded(line["cores_of_each"], 2) <= TEN_PROCESSES_CORES_MAX
     rule = (
         f"Five clients that call 100 times a second, and their servers: 99th percentile below "
         f"{TEN_PROCESSES_P99_US_MAX / 1000:g} ms, and at most {TEN_PROCESSES_CORES_MAX:g} of a core for each process."
     )
     text = f"It is {words.time(line['p99_us'])}, with {words.digits(line['cores_of_each'], 2)} of a core for each."
-    return Bound(rule, fast and idle, text, "processes")
+    return Bound(rule, 1, int(not (fast and idle)), 1, text, "processes")
+
+
+ALL = (adaptive, beside_bulk, ten_processes)
 
 
 def bounds(results):
     """Those for which there are figures."""
-    return [bound for bound in (adaptive(results), beside_bulk(results), ten_processes(results)) if bound]
+    return [bound for find in ALL if (bound := find(results))]

@@ -52,14 +52,13 @@ def waiting(results):
     ratios = [each[2] / each[3] for each in bounds.adaptive_ratios(results)]
     seen = ""
     if ratios:
-        within = sum(each <= bounds.ADAPTIVE_RATIO_MAX for each in ratios)
-        seen = (
-            f" It is within at {within} of {len(ratios)} places and loads: between {words.ratio(min(ratios))} and "
-            f"{words.ratio(max(ratios))} times the better."
-        )
+        within = sum(map(bounds.adaptive_is_held, ratios))
+        low, high = words.ratio(min(ratios)), words.ratio(max(ratios))
+        seen = f" It is within at {within} of {words.plural(len(ratios), 'point')}: "
+        seen += f"{low} times the better." if low == high else f"between {low} and {high} times the better."
     picture.reading = (
-        "Further left is faster. The shaded band ends at 1.2 times the better of sleep and spin; the adaptive mode, which a program "
-        "gets that sets nothing, is to be within it or left of it." + seen
+        "Further left is faster. The shaded band ends at 1.2 times the better of sleep and spin; the adaptive mode, the default, is "
+        "to be within it or left of it." + seen
     )
     return picture
 

@@ -7,6 +7,7 @@ import words
 from svg import escape
 
 OF_KIND = {"time": "", "rate": "", "bytes": "", "cpu": "", "p99": " (p99)"}
+CLASS_OF_BOUND = {"held": "ahead", "missed": "behind", "partial": "level"}
 LETTERS = {"behind": "Behind", "ahead": "Ahead", "floor": "Floor"}
 BUSY_SHARE_MAX = 0.2
 STOLEN_SHARE_MAX = 0.02
@@ -35,8 +36,8 @@ def table(columns, rows, text_columns=2):
 
 def sentences_list(sentences, bounds):
     items = [
-        tag("li", f"{tag('b', 'Bound ' + ('held' if each.held else 'missed') + ':')} {escape(each.rule)} {escape(each.text)}",
-            **{"class": "ahead" if each.held else "behind"})
+        tag("li", f"{tag('b', f'Bound {each.word}:')} {escape(each.rule)} {escape(each.text)}",
+            **{"class": CLASS_OF_BOUND[each.verdict]})
         for each in bounds
     ]
     items += [
@@ -69,14 +70,14 @@ def figure(picture, index, bounds):
 def bounds_part(bounds, numbers):
     rows = []
     for bound in bounds:
-        word = tag("b", "held" if bound.held else "missed", **{"class": "held" if bound.held else "missed"})
+        word = tag("b", bound.word, **{"class": bound.verdict})
         link = tag("a", "picture " + str(numbers[bound.picture]), href="#" + bound.picture)
         rows.append(tag("li", f"{word}: {escape(bound.rule)} {escape(bound.text)} ({link})"))
     if not rows:
         return tag("p", "Hawser's own benchmarks gave no figures to hold the project's bounds against.")
-    missing = 3 - len(rows)
+    missing = len(project.ALL) - len(rows)
     if missing:
-        rows.append(tag("li", f"{words.plural(missing, 'bound')} more could not be looked at: no figures."))
+        rows.append(tag("li", f"{words.plural(missing, 'other bound')} {words.was(missing)} not measured."))
     return tag("ul", "\n".join(rows))
 
 

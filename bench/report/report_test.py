@@ -133,8 +133,11 @@ class WordsTest(unittest.TestCase):
         self.assertEqual(texts, ["0.0123 µs", "7.78 µs", "25.3 µs", "1,000 µs", "1.23 ms", "2.50 s"])
         self.assertEqual([words.rate(value) for value in (412345.6, 0)], ["412,000", "0"])
 
-    def test_ratios_near_one_have_a_third_digit(self):
-        self.assertEqual([words.ratio(value) for value in (1.04, 1.38, 0.71, 14.2, 137)], ["1.04", "1.4", "0.71", "14", "140"])
+    def test_ratios_have_two_decimals_unless_they_are_far_from_one(self):
+        values = (1.04, 1.384, 0.71, 0.0123, 9.996, 14.23, 137.4)
+        self.assertEqual([words.ratio(value) for value in values], ["1.04", "1.38", "0.71", "0.012", "10.0", "14.2", "137"])
+        for value in (1.005, 1.2049, 1.205, 2.994999, 0.995):
+            self.assertEqual(words.ratio(value), f"{words.rounded_ratio(value):.2f}")
 
 
 class ChartTest(unittest.TestCase):
@@ -209,14 +212,42 @@ class CompareTest(unittest.TestCase):
 
 
 class BoundsTest(unittest.TestCase):
+    # OWN_LINES, and beside_bulk at the other places.
+    ALL_PLACES = OWN_LINES + [
+        {**line, "pin": pin} for line in OWN_LINES if line["bench"] == "beside_bulk" for pin in ("two cores", "any core")
+    ]
+
+    def found(self, lines):
+        return {bound.picture: bound for bound in bounds.bounds(Results("tiny", lines=lines))}
+
     def bounds_with(self, **changes):
-        results = Results("tiny", lines=[dict(line) for line in OWN_LINES])
+        results = Results("tiny", lines=[dict(line) for line in self.ALL_PLACES])
         for line in results.lines:
             for name, value in changes.items():
                 bench, _, field = name.partition("__")
                 if line["bench"] == bench and (line.get("mode") == "adaptive"):
                     line[field] = value
-        return [bound.held for bound in bounds.bounds(results)]
+        return [bound.verdict == "held" for bound in bounds.bounds(results)]
+
+    def test_the_figure_that_is_told_and_the_verdict_agree(self):
+        self.assertEqual(self.bounds_with(paced__p50_us=60.2), [True, True, True])  # 1.204 times.
+        self.assertEqual(self.bounds_with(paced__p50_us=60.3), [False, True, True])  # 1.206 times.
+        lines = [{**line, "p50_us": 60.3} if line.get("mode") == "adaptive" else line for line in self.ALL_PLACES]
+        bound = self.found(lines)["waiting"]
+        self.assertIn("at most 1.20 times", bound.rule)
+        self.assertIn("is 1.21 times", bound.text)
+        self.assertIn("6 of 6 figures are above the bound.", bound.text)
+        self.assertEqual(self.bounds_with(beside_bulk__ratio_p99=3.004), [True, True, True])
+
+    def test_a_bound_is_not_held_by_some_of_its_figures(self):
+        few = [line for line in self.ALL_PLACES if line.get("pin") != "two cores"]
+        found = self.found(few)
+        self.assertEqual(found["waiting"].word, "held at 4 of 6; 2 were not measured")
+        self.assertEqual(found["bulk"].word, "held at 2 of 3; 1 was not measured")
+        self.assertEqual(found["processes"].word, "held")
+        worse = [{**line, "ratio_p99": 4} if line.get("pin") == "one core" and "ratio_p99" in line else line for line in few]
+        self.assertEqual(self.found(worse)["bulk"].word, "missed")
+        self.assertIn("1 of 2 figures is above the bound; 1 more was not measured.", self.found(worse)["bulk"].text)
 
     def test_bounds_are_held_or_missed(self):
         self.assertEqual(self.bounds_with(), [True, True, True])

@@ -29,17 +29,22 @@ def the(name):
     return FLOORS.get(name) or system(name)
 
 
+def rounded(value, count=3):
+    """As digits() prints it."""
+    return float(f"{value:.{count - 1}e}")
+
+
 def digits(value, count=3):
     """12345.6 is "12,300", 0.01234 is "0.0123": `count` digits that count."""
     if value == 0:
         return "0"
-    rounded = float(f"{value:.{count - 1}e}")
-    if abs(rounded) >= 10 ** (count - 1):
-        return f"{rounded:,.0f}"
-    text = f"{rounded:.{count + 8}f}"
+    value = rounded(value, count)
+    if abs(value) >= 10 ** (count - 1):
+        return f"{value:,.0f}"
+    text = f"{value:.{count + 8}f}"
     lead = len(text.split(".")[0].lstrip("-0"))
     zeros = 0 if lead else len(text.split(".")[1]) - len(text.split(".")[1].lstrip("0"))
-    return f"{rounded:.{max(0, count - lead + zeros)}f}"
+    return f"{value:.{max(0, count - lead + zeros)}f}"
 
 
 def time(us):
@@ -61,11 +66,16 @@ def size(count):
     return f"{count:g} B"
 
 
+def rounded_ratio(value):
+    """What a ratio is compared with a bound by, so that the figure on the page and what is said of it agree."""
+    return round(value, 2)
+
+
 def ratio(value):
-    """Two digits, and a third where the second says nothing: 1.04, 1.4, 14."""
-    if 0.995 <= value < 1.1 or 0.9 < value < 0.995:
-        return f"{value:.2f}"
-    return digits(value, 2)
+    """Two decimals, as of a rounded_ratio(). Ratios that are far from each bound have two or three digits: 0.012, 14.2."""
+    if value < 0.1:
+        return digits(value, 2)
+    return f"{value:.2f}" if rounded_ratio(value) < 10 else digits(value)
 
 
 def tick(value, unit=""):
@@ -102,6 +112,14 @@ def shared(texts):
     if len(texts) > 1 and len(ends) == 1 and all(part[0][:1].isdigit() for part in parts):
         return listed([part[0] for part in parts]) + f" {ends.pop()}".rstrip()
     return listed(texts)
+
+
+def are(count):
+    return "is" if count == 1 else "are"
+
+
+def was(count):
+    return "was" if count == 1 else "were"
 
 
 def plural(count, noun):
