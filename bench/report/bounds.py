@@ -71,8 +71,9 @@ def adaptive(results):
     place, rate, p50_us, better_us, better = max(ratios, key=lambda each: each[2] / each[3])
     missed = sum(not adaptive_is_held(each[2] / each[3]) for each in ratios)
     expected = PLACES_MEASURED * RATES_MEASURED
+    which = f"The worst of {len(ratios)} figures" if len(ratios) > 1 else "The only figure"
     text = (
-        f"The worst of {words.plural(len(ratios), 'figure')} is {words.ratio(p50_us / better_us)} times: {words.time(p50_us)}, where "
+        f"{which} is {words.ratio(p50_us / better_us)} times: {words.time(p50_us)}, where "
         f"mode {better} takes {words.time(better_us)} ({words.digits(rate)} calls a second, {words.PLACES[place]})."
     )
     rule = f"The adaptive mode takes at most {words.ratio(ADAPTIVE_RATIO_MAX)} times what the better of sleep and spin takes (median)."

@@ -17,6 +17,14 @@ VERBS = {
     "bytes": ("moves", "times as many bytes as", "moves"),
     "cpu": ("uses", "times the processor time that", "uses"),
 }
+# In what Hawser is level with another system.
+NOUNS = {
+    "time": "latency",
+    "p99": "its 99th percentile",
+    "rate": "calls a second",
+    "bytes": "bytes a second",
+    "cpu": "processor time",
+}
 MORE_IS_BETTER = ("rate", "bytes")
 
 
@@ -43,9 +51,16 @@ class Comparison:
         return self.other / self.hawser if self.kind in MORE_IS_BETTER else self.told
 
     @property
+    def verdict(self):
+        """ "behind", "level" or "ahead"; beside a floor "behind", or "floor" if it is near enough to it."""
+        cost = words.rounded_ratio(self.cost)
+        if self.system in words.FLOORS:
+            return "behind" if cost > FLOOR_RATIO_MAX else "floor"
+        return "behind" if cost > 1 else "level" if cost == 1 else "ahead"
+
+    @property
     def behind(self):
-        limit = FLOOR_RATIO_MAX if self.system in words.FLOORS else 1.0
-        return round(self.cost, 2) > limit
+        return self.verdict == "behind"
 
     @property
     def where(self):
@@ -53,7 +68,7 @@ class Comparison:
 
 
 def ratios(comparisons):
-    """ "1.4", or "1.2 and 1.4", or of more "1.2 to 1.9"."""
+    """ "1.42", or "1.20 and 1.42", or of more "1.20 to 1.95"."""
     told = [each.told for each in comparisons]
     if len(told) <= 2:
         return words.listed(dict.fromkeys(words.ratio(value) for value in told))
@@ -69,19 +84,18 @@ def places(comparisons):
 
 
 def sentence(comparisons):
-    """What comparisons say that have the same picture, kind, condition and system: "At 4 MiB Hawser takes 1.4 times what gRPC
+    """What comparisons say that have the same picture, kind, condition and system: "At 4 MiB Hawser takes 1.42 times what gRPC
     takes." """
     first = comparisons[0]
-    does, relation, other_does = VERBS[first.kind]
     start = [f"At {places(comparisons)}"] if first.at else []
     start += [f"with {first.condition}"] if first.condition else []
     where = " ".join(start)
-    return f"{where[:1].upper()}{where[1:]} Hawser {does} {ratios(comparisons)} {relation} {words.the(first.system)} {other_does}."
+    return f"{where[:1].upper()}{where[1:]} Hawser {VERBS[first.kind][0]} {relation(comparisons)}."
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """`verdict`: "behind", "ahead", or "floor": near enough to it."""
+    """`verdict` is that of the comparisons it is about."""
 
     verdict: str
     text: str
@@ -98,35 +112,42 @@ def parts(comparisons, *names):
 
 
 def sentences(comparisons):
-    """Each system and condition that Hawser is behind at gets a sentence of its own; they come first. Systems that it is ahead
-    of share one for each picture and kind."""
+    """Each system and condition that Hawser is behind at gets a sentence of its own; they come first. The systems that it is
+    ahead of, or level with, share one for each picture and kind."""
     behind, rest = [], []
     for group in parts(comparisons, "picture", "kind", "condition", "system"):
         if late := [each for each in group if each.behind]:
             behind.append(Sentence("behind", sentence(late), late[0].picture, late[0].system in words.FLOORS))
     for same in parts(comparisons, "picture", "kind"):
-        groups = parts(same, "system")
-        rest += ahead([group for group in groups if group[0].system not in words.FLOORS], "ahead")
-        rest += ahead([group for group in groups if group[0].system in words.FLOORS], "floor")
+        for verdict in ("ahead", "level", "floor"):
+            rest += shared_sentence(parts(same, "system"), verdict)
     behind.sort(key=lambda each: each.beside_floor)
-    return behind + sorted(rest, key=lambda each: each.verdict)
+    return behind + sorted(rest, key=lambda each: ("ahead", "level", "floor").index(each.verdict))
 
 
-def ahead(groups, verdict):
-    """One sentence about those of each group that are not behind: "Hawser takes 0.62 times what gRPC takes and 0.8 times what
-    Thrift takes (at 3 of 4 points)." """
+def shared_sentence(groups, verdict):
+    """One sentence about those of each group that have this verdict: "Hawser takes 0.62 times what gRPC takes and 0.80 times
+    what Thrift takes (at 3 of 4 points).", "In latency Hawser is level with gRPC (at 1 of 4 points) and Thrift." """
     texts = []
     for group in groups:
-        kept = [each for each in group if not each.behind]
-        if kept:
-            _, relation, other_does = VERBS[kept[0].kind]
-            text = f"{ratios(kept)} {relation} {words.the(kept[0].system)} {other_does}"
-            texts.append(text + (f" (at {len(kept)} of {len(group)} points)" if len(kept) < len(group) else ""))
+        if kept := [each for each in group if each.verdict == verdict]:
+            part = f" (at {len(kept)} of {len(group)} points)" if len(kept) < len(group) else ""
+            texts.append((words.the(kept[0].system) if verdict == "level" else relation(kept)) + part)
     if not texts:
         return []
     first = groups[0][0]
-    text = f"Hawser {VERBS[first.kind][0]} {words.listed(texts)}."
+    if verdict == "level":
+        text = f"In {NOUNS[first.kind]} Hawser is level with {words.listed(texts)}."
+    else:
+        text = f"Hawser {VERBS[first.kind][0]} {words.listed(texts)}."
     return [Sentence(verdict, text, first.picture)]
+
+
+def relation(comparisons):
+    """ "0.62 times what gRPC takes"."""
+    first = comparisons[0]
+    _, relation, other_does = VERBS[first.kind]
+    return f"{ratios(comparisons)} {relation} {words.the(first.system)} {other_does}"
 
 
 @dataclass(frozen=True)
@@ -138,6 +159,7 @@ class Standing:
     worst: Comparison
     middle: float
     behind: int
+    level: int
     points: int
 
 
@@ -148,6 +170,6 @@ def standings(comparisons):
         if system not in words.SYSTEMS:
             continue
         ordered = sorted(group, key=lambda each: each.cost)
-        behind = sum(each.behind for each in group)
-        found.append(Standing(system, ordered[0], ordered[-1], ordered[len(group) // 2].cost, behind, len(group)))
+        behind, level = (sum(each.verdict == verdict for each in group) for verdict in ("behind", "level"))
+        found.append(Standing(system, ordered[0], ordered[-1], ordered[len(group) // 2].cost, behind, level, len(group)))
     return found

@@ -8,7 +8,7 @@ from svg import escape
 
 OF_KIND = {"time": "", "rate": "", "bytes": "", "cpu": "", "p99": " (p99)"}
 CLASS_OF_BOUND = {"held": "ahead", "missed": "behind", "partial": "level"}
-LETTERS = {"behind": "Behind", "ahead": "Ahead", "floor": "Floor"}
+LETTERS = {"behind": "Behind", "ahead": "Ahead", "level": "Level", "floor": "Floor"}
 BUSY_SHARE_MAX = 0.2
 STOLEN_SHARE_MAX = 0.02
 PROMINENT = ("Hawser", "adaptive")
@@ -92,6 +92,7 @@ def standings_part(comparisons, titles):
             "<tr>"
             + tag("td", escape(words.system(each.system)), **{"class": "text"})
             + tag("td", f"{each.behind} of {each.points}")
+            + tag("td", "–" if each.system in words.FLOORS else str(each.level))
             + tag("td", tag("b", words.ratio(each.worst.cost)), **({"class": "missed"} if each.worst.behind else {}))
             + tag("td", words.ratio(each.middle))
             + tag("td", tag("b", words.ratio(each.best.cost)))
@@ -102,13 +103,14 @@ def standings_part(comparisons, titles):
     if not rows:
         return tag("p", "There is nothing to compare Hawser with: no other system was measured.")
     head = (
-        '<tr><th class="text">beside</th><th>behind</th><th>worst</th><th>middle</th><th>best</th>'
+        '<tr><th class="text">beside</th><th>behind</th><th>level</th><th>worst</th><th>middle</th><th>best</th>'
         '<th class="text">the worst is</th><th class="text">the best is</th></tr>'
     )
     how = tag(
         "p",
-        "Cost of Hawser divided by that of the other: of time, or of calls or bytes a second the other way round. Below 1 Hawser is "
-        f"ahead. Behind is above 1; beside the raw socket, the floor, above {compare.FLOOR_RATIO_MAX:g}.",
+        "Cost of Hawser divided by that of the other: of time, or of calls or bytes a second the other way round, and rounded to "
+        "two decimals. Above 1 Hawser is behind, at 1.00 level, below 1 ahead. Beside the raw socket, the floor, it is behind "
+        f"above {words.ratio(compare.FLOOR_RATIO_MAX)}.",
         **{"class": "quiet small"},
     )
     inner = tag("table", f"<thead>{head}</thead><tbody>{''.join(rows)}</tbody>")

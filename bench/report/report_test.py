@@ -183,7 +183,7 @@ class CompareTest(unittest.TestCase):
 
     def test_behind_is_said_with_the_size_and_the_ratio(self):
         late = Comparison("latency", "time", "", "4 MiB", "grpc", 1400, 1000)
-        self.assertEqual(self.told(late), [("behind", "At 4 MiB Hawser takes 1.4 times what gRPC takes.")])
+        self.assertEqual(self.told(late), [("behind", "At 4 MiB Hawser takes 1.40 times what gRPC takes.")])
 
     def test_fewer_calls_are_behind_too(self):
         late = Comparison("in_flight", "rate", "a core each", "64 in flight", "thrift", 70, 100)
@@ -195,8 +195,31 @@ class CompareTest(unittest.TestCase):
         sizes = [Comparison("latency", "time", "", at, "grpc", ours, 100) for at, ours in at_sizes]
         told = self.told(*sizes, Comparison("latency", "time", "", "1 B", "thrift", 80, 100))
         self.assertEqual(told, [
-            ("behind", "At 1 MiB Hawser takes 1.2 times what gRPC takes."),
+            ("behind", "At 1 MiB Hawser takes 1.20 times what gRPC takes."),
             ("ahead", "Hawser takes 0.30 and 0.50 times what gRPC takes (at 2 of 3 points) and 0.80 times what Thrift takes."),
+        ])
+
+    def test_level_is_one_hundredth_wide(self):
+        verdicts = [Comparison("latency", "time", "", "1 B", "grpc", ours, 1000).verdict for ours in (994, 996, 1000, 1004, 1006)]
+        self.assertEqual(verdicts, ["ahead", "level", "level", "level", "behind"])
+
+    def test_level_is_said_as_level(self):
+        at_sizes = (("1 B", 1001), ("1 KiB", 999), ("1 MiB", 500))
+        sizes = [Comparison("latency", "time", "", at, "grpc", ours, 1000) for at, ours in at_sizes]
+        self.assertEqual(self.told(*sizes, Comparison("latency", "time", "", "1 B", "thrift", 1, 1)), [
+            ("ahead", "Hawser takes 0.50 times what gRPC takes (at 1 of 3 points)."),
+            ("level", "In latency Hawser is level with gRPC (at 2 of 3 points) and Thrift."),
+        ])
+        standing = compare.standings(sizes)[0]
+        self.assertEqual((standing.behind, standing.level, standing.points), (0, 2, 3))
+
+    def test_bytes_are_better_when_there_are_more(self):
+        fewer = Comparison("throughput", "bytes", "", "16 MiB", "capnp_rpc", 2.0, 2.5)
+        more = Comparison("throughput", "bytes", "", "64 KiB", "capnp_rpc", 3.0, 2.0)
+        self.assertEqual((words.ratio(fewer.cost), words.ratio(more.cost)), ("1.25", "0.67"))
+        self.assertEqual(self.told(fewer, more), [
+            ("behind", "At 16 MiB Hawser moves 0.80 times as many bytes as Cap'n Proto RPC moves."),
+            ("ahead", "Hawser moves 1.50 times as many bytes as Cap'n Proto RPC moves (at 1 of 2 points)."),
         ])
 
     def test_the_floor_has_a_bound_of_its_own(self):
