@@ -146,8 +146,8 @@ def shared_sentence(groups, verdict):
 def relation(comparisons):
     """ "0.62 times what gRPC takes"."""
     first = comparisons[0]
-    _, relation, other_does = VERBS[first.kind]
-    return f"{ratios(comparisons)} {relation} {words.the(first.system)} {other_does}"
+    _, times, other_does = VERBS[first.kind]
+    return f"{ratios(comparisons)} {times} {words.the(first.system)} {other_does}"
 
 
 @dataclass(frozen=True)

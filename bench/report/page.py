@@ -6,7 +6,8 @@ import look
 import words
 from svg import escape
 
-OF_KIND = {"time": "", "rate": "", "bytes": "", "cpu": "", "p99": " (p99)"}
+# Titles of pictures say the other kinds.
+OF_KIND = {"time": " (median)", "rate": "", "bytes": "", "cpu": "", "p99": " (p99)"}
 CLASS_OF_BOUND = {"held": "ahead", "missed": "behind", "partial": "level"}
 LETTERS = {"behind": "Behind", "ahead": "Ahead", "level": "Level", "floor": "Floor"}
 BUSY_SHARE_MAX = 0.2
@@ -82,10 +83,21 @@ def bounds_part(bounds, numbers):
 
 
 def where_of(comparison, titles):
-    return f"{titles[comparison.picture]}: {comparison.where}" if comparison.where else titles[comparison.picture]
+    title = titles[comparison.picture] + OF_KIND[comparison.kind]
+    return f"{title}: {comparison.where}" if comparison.where else title
 
 
-def standings_part(comparisons, titles):
+def nothing_compared(results):
+    """Why Hawser is compared with no other system. Programs that failed are named below it."""
+    measured = results.systems()
+    if "hawser" not in measured:
+        return "Nothing was compared: Hawser was not measured."
+    if measured == ["hawser"]:
+        return "Nothing was compared: no other system was measured."
+    return "Nothing was compared: no other system was measured where Hawser was."
+
+
+def standings_part(comparisons, titles, results):
     rows = []
     for each in compare.standings(comparisons):
         rows.append(
@@ -101,7 +113,7 @@ def standings_part(comparisons, titles):
             + "</tr>"
         )
     if not rows:
-        return tag("p", "There is nothing to compare Hawser with: no other system was measured.")
+        return tag("p", nothing_compared(results))
     head = (
         '<tr><th class="text">beside</th><th>behind</th><th>level</th><th>worst</th><th>middle</th><th>best</th>'
         '<th class="text">the worst is</th><th class="text">the best is</th></tr>'
@@ -121,8 +133,10 @@ def link_to(comparison, titles):
     return tag("a", escape(where_of(comparison, titles)), href="#" + comparison.picture)
 
 
-def behind_part(all_sentences, titles):
-    behind = [each for each in all_sentences if each.verdict == "behind"]
+def behind_part(comparisons, titles, results):
+    behind = [each for each in compare.sentences(comparisons) if each.verdict == "behind"]
+    if not behind and not any(each.system in words.SYSTEMS for each in comparisons):
+        return tag("p", nothing_compared(results))
     if not behind:
         return tag("p", "No figure of Hawser is behind another system, or further above the floor than its bound.")
     items = [
@@ -139,7 +153,7 @@ def range_text(comparisons):
 
 
 def matrix_part(comparisons, titles):
-    """Cost of Hawser by picture and system: good news and bad in the same letters."""
+    """Cost of Hawser by picture and system: a figure that is behind is as prominent as one that is ahead."""
     comparisons = [each for each in comparisons if each.system in words.SYSTEMS]
     systems = [group[0].system for group in compare.parts(comparisons, "system")]
     rows = []
@@ -218,6 +232,8 @@ def repeat_part(results):
         + tag("p", "Both sides of each system run on this machine and talk over its loopback interface, so these figures say "
               "nothing about a network or an RDMA device. A client calls from one thread. Virtual machines are noisy: compare "
               "ratios of one report, not figures of two, and look at the rounds' lowest and highest in the tables.")
+        + tag("p", "How each system is configured: bench/peers/README.md. The server of Cap'n Proto RPC copies large payloads into its "
+              "reply.")
         + tag("p", "The raw socket is the floor: the same bytes over TCP with nothing in between, no framing, no deadline, no "
               "answer for a peer that vanishes. It sleeps in the kernel while it waits, so a system that spins may be faster.")
     )
@@ -226,23 +242,22 @@ def repeat_part(results):
 def page(results, pictures):
     titles = {picture.key: picture.title for picture in pictures}
     comparisons = [each for picture in pictures for each in picture.comparisons]
-    said = compare.sentences(comparisons)
     bounds = project.bounds(results)
     links = "".join(
         tag("a", f"{i}. {escape(picture.title)}", href="#" + picture.key) for i, picture in enumerate(pictures, 1)
     )
-    systems = words.listed([words.the(name) for name in results.systems() if name != "hawser"]) or "no other system"
+    measured = words.listed(words.the(name) for name in results.systems()) or "no system"
     body = [
         tag("h1", "Hawser, measured beside others"),
-        tag("p", f"{escape(results.about.get('when', ''))} · {escape(results.mode)} run · Hawser, {escape(systems)} on one machine",
+        tag("p", f"{escape(results.about.get('when', ''))} · {escape(results.mode)} run · {escape(measured)} on one machine",
             **{"class": "quiet"}),
         tag("div", facts_part(results), **{"class": "sheet"}),
         tag("nav", links),
         tag("h2", "Summary", id="summary"),
         noise_part(results),
         tag("h3", "The project's own bounds"), bounds_part(bounds, {picture.key: i for i, picture in enumerate(pictures, 1)}),
-        tag("h3", "Beside each system"), standings_part(comparisons, titles), matrix_part(comparisons, titles),
-        tag("h3", "What is behind"), behind_part(said, titles),
+        tag("h3", "Beside each system"), standings_part(comparisons, titles, results), matrix_part(comparisons, titles),
+        tag("h3", "What is behind"), behind_part(comparisons, titles, results),
         failures_part(results), absent_part(results),
         *(figure(picture, i, bounds) for i, picture in enumerate(pictures, 1)),
         repeat_part(results),

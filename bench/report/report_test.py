@@ -468,6 +468,10 @@ class PageTest(PageCase):
         results.lines = [line for line in results.lines if line["bench"] != "threads"]
         self.assertSays(page(results, pictures(results)), "No figure of Hawser is behind")
 
+    def test_the_best_and_the_worst_say_of_what_they_are(self):
+        html = page(fake_results(), pictures(fake_results()))
+        self.assertMatches(html, r'<td class="text wrap"><a href="#\w+">[\w ,]+ \((p99|median)\)')
+
     def test_good_and_bad_news_have_the_same_size(self):
         css = look.stylesheet()
         for rule in (".behind{", ".ahead{", ".missed{font", ".held{font"):
@@ -504,7 +508,17 @@ class PageTest(PageCase):
 
     def test_with_hawser_alone_there_is_a_page(self):
         results = Results("quick", lines=lines_of("hawser", Point(), Point(bytes=1024)))
-        self.assertSays(page(results, pictures(results)), "no other system was measured")
+        html = page(results, pictures(results))
+        self.assertSays(html, "Nothing was compared: no other system was measured.")
+        self.assertDoesNotSay(html, "No figure of Hawser is behind")
+
+    def test_without_figures_of_hawser_nothing_was_compared(self):
+        results = fake_results()
+        results.lines = [line for line in results.lines if line.get("system") not in (None, "hawser")]
+        html = page(results, pictures(results))
+        self.assertEqual(html.count("Nothing was compared: Hawser was not measured."), 2)
+        self.assertDoesNotSay(html, "No figure of Hawser is behind")
+        self.assertDoesNotSay(html, "no other system was measured")
 
     def test_a_place_that_is_not_measured_is_told(self):
         results = Results("quick")
