@@ -186,7 +186,11 @@ def outline(bins, axis, base, height):
     return points + [(axis(bins[-1][1]), base)]
 
 
-def bins_of(histogram, each_decade=10, least=0.0002):
+# Of the calls: what is rarer at an end of a histogram is not drawn.
+SHARE_MIN = 1 / 5000
+
+
+def bins_of(histogram, each_decade=10, least=SHARE_MIN):
     """Counts [[upper, count], ...] as shares of equal width on a logarithmic axis; rare values at both ends are left out. The
     programs count ten buckets a decade, and print their upper ends with four digits."""
     total = sum(count for _, count in histogram)

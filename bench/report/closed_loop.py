@@ -3,7 +3,8 @@
 import chart
 import words
 from chart import Curve
-from figures import PEER_COLUMNS, Peers, cpu, figures, first_text, leads, nowhere, of_size, p50, p99, per_s
+from figures import (PEER_COLUMNS, Peers, cpu, few_calls_text, figures, first_text, has_p99, leads, nowhere, of_size, p50, p99,
+                     p99_to_compare, per_s)
 from picture import Picture
 from plan import SMALL, Point
 from results import is_number
@@ -149,7 +150,7 @@ def throughput(results):
 def histograms(results):
     peers = Peers(results)
     picture = Picture("histograms", "How latency is spread", columns=PEER_COLUMNS)
-    texts = []
+    texts, all_lines = [], []
     for point, name in ((Point(), "one call at a time"), (Point(in_flight=64), "64 calls in flight")):
         lines = [line for line in (peers.line(system, point) for system in peers.systems) if line]
         series = []
@@ -164,12 +165,18 @@ def histograms(results):
                          f"{SMALL} B, {name}", "us", "latency; height is the share of calls")
         )
         picture.rows += peers.rows([point])
-        spread = [(line["system"], p99(line) / p50(line)) for line in lines]
-        texts.append(f"{name.capitalize()}, p99 is " + ", ".join(
-            f"{words.ratio(times)}{'' if i else ' times p50'} with {words.the(system)}"
-            for i, (system, times) in enumerate(spread)) + ".")
-        picture.comparisons += peers.compare("histograms", "p99", [point], p99, nowhere, name)
-    picture.reading = "Further left is faster, narrower is steadier; the two strokes in each row are p50 and p99. " + " ".join(texts)
+        all_lines += lines
+        spread = [(line["system"], p99(line) / p50(line)) for line in lines if has_p99(line)]
+        if spread:
+            texts.append(f"{name.capitalize()}, p99 is " + ", ".join(
+                f"{words.ratio(times)}{'' if i else ' times p50'} with {words.the(system)}"
+                for i, (system, times) in enumerate(spread)) + ".")
+        picture.comparisons += peers.compare("histograms", "p99", [point], p99_to_compare, nowhere, name)
+    picture.reading = (
+        "Further left is faster, narrower is steadier. The two strokes in each row are p50 and p99; the strokes are medians over "
+        f"the rounds. Values rarer than 1 in {round(1 / chart.SHARE_MIN):,} at the ends are not drawn." + few_calls_text(all_lines)
+        + " " + " ".join(texts)
+    )
     return picture
 
 

@@ -84,6 +84,25 @@ def p99(line):
     return line["p99_us"]
 
 
+# Fewer have ten at most beyond their 99th percentile, which is then an accident.
+P99_CALLS_MIN = 1000
+
+
+def has_p99(line):
+    return is_number(line.get("calls")) and line["calls"] >= P99_CALLS_MIN
+
+
+def p99_to_compare(line):
+    """0, which is not compared, if it is of too few calls."""
+    return p99(line) if has_p99(line) else 0
+
+
+def few_calls_text(lines):
+    """For the caption of a picture of these lines: "" if all of them have calls enough."""
+    few = [line for line in lines if not has_p99(line)]
+    return f" A p99 of fewer than {P99_CALLS_MIN:,} calls is noise and is not compared." if few else ""
+
+
 def per_s(line):
     return line["calls_per_s"]
 

@@ -3,7 +3,7 @@
 import chart
 import words
 from chart import Rows
-from figures import PEER_COLUMNS, Peers, figures, nowhere, p50, p99, peer_row
+from figures import PEER_COLUMNS, Peers, few_calls_text, figures, has_p99, nowhere, p50, p99, p99_to_compare, peer_row
 from picture import PERCENTILE_KEYS, Picture, optional, percentiles
 from plan import SMALL, Point
 from results import PLACE_OF_PIN, is_number
@@ -12,18 +12,19 @@ from results import PLACE_OF_PIN, is_number
 def paced(results):
     peers = Peers(results)
     picture = Picture("paced", "Calls at an even rate", columns=("system", "calls wanted/s", *PEER_COLUMNS[1:]))
-    texts = []
+    texts, all_lines = [], []
     points = peers.points(lambda point: point.workload == "paced")
     for rate in sorted({point.rate for point in points}):
         groups = []
         for place in ("2", "1", "any"):
             at_rate = [point for point in points if point.rate == rate and point.place == place]
             lines = [line for point in at_rate for system in peers.systems if (line := peers.line(system, point))]
+            all_lines += lines
             if lines:
                 groups.append(Rows(words.PLACES[place], [percentiles(line) for line in lines]))
                 picture.rows += [[row[0], words.digits(rate), *row[1:]] for row in map(peer_row, lines)]
             at = lambda point: f"{words.digits(rate)} calls a second"
-            for kind, value in (("time", p50), ("p99", p99)):
+            for kind, value in (("time", p50), ("p99", p99_to_compare)):
                 picture.comparisons += peers.compare("paced", kind, at_rate, value, at, words.PLACES[place])
         picture.charts.append(
             chart.ranges(f"Latency at {words.digits(rate)} calls a second", "p50 and p99 by system", groups,
@@ -34,7 +35,8 @@ def paced(results):
         texts.append(f"At {words.digits(rate)} a second p50 is: {figures(peers, first, p50, words.time)}.")
     picture.reading = (
         "Further left is faster, a short line is steady. A side that sleeps between calls has to be woken, which costs more than "
-        "the call. " + " ".join(texts)
+        "the call. A latency counts from the start of the call, not from when it was due, so a stall shows in one call only."
+        + few_calls_text(all_lines) + " " + " ".join(texts)
     )
     return picture
 
@@ -42,7 +44,7 @@ def paced(results):
 def bulk(results):
     peers = Peers(results)
     picture = Picture("bulk", "Small calls beside bulk", columns=("system", "beside", *PEER_COLUMNS[1:], "puts, GiB/s"))
-    texts = []
+    texts, all_lines = [], []
     for place in ("2", "1", "any"):
         beside, alone = Point(workload="bulk", place=place), Point(place=place)
         points = peers.points(lambda point: point.workload == "bulk" and point.place == place)
@@ -53,9 +55,10 @@ def bulk(results):
         for system in peers.systems:
             with_bulk, without = peers.line(system, beside), peers.line(system, alone)
             pairs = [("alone", without), ("beside bulk", with_bulk)]
+            all_lines += filter(None, (with_bulk, without))
             groups.append(Rows(words.system(system), [percentiles(line, name) for name, line in pairs if line]))
             picture.rows += [[row[0], name, *row[1:], puts(line)] for name, line in pairs if line for row in [peer_row(line)]]
-            if with_bulk and without:
+            if with_bulk and without and has_p99(with_bulk) and has_p99(without):
                 times.append(f"{words.ratio(p99(with_bulk) / p99(without))} with {words.the(system)}")
         name = words.PLACES[place]
         picture.charts.append(
@@ -65,11 +68,11 @@ def bulk(results):
         if times:
             texts.append(f"With {name}, bulk multiplies p99 by {words.listed(times)}." + puts_text(peers, beside))
         picture.comparisons += peers.compare("bulk", "time", points, p50, nowhere, name)
-        picture.comparisons += peers.compare("bulk", "p99", points, p99, nowhere, name)
+        picture.comparisons += peers.compare("bulk", "p99", points, p99_to_compare, nowhere, name)
     own_bulk(results, picture)
     picture.reading = (
         "Another process keeps 4 puts of 16 MiB in flight at the same server; the shorter the step from “alone” to “beside "
-        "bulk”, the better. " + " ".join(texts)
+        "bulk”, the better." + few_calls_text(all_lines) + " " + " ".join(texts)
     )
     return picture
 

@@ -472,6 +472,20 @@ class PageTest(PageCase):
         html = page(fake_results(), pictures(fake_results()))
         self.assertMatches(html, r'<td class="text wrap"><a href="#\w+">[\w ,]+ \((p99|median)\)')
 
+    def test_the_p99_of_few_calls_is_not_compared(self):
+        results = fake_results()
+        text = "A p99 of fewer than 1,000 calls is noise and is not compared."
+        self.assertDoesNotSay(page(results, pictures(results)), text)
+        for line in results.lines:
+            if line.get("workload") == "paced" and line["rate"] == 100:
+                line["calls"] = 999
+        drawn = {picture.key: picture for picture in pictures(results)}
+        compared = [(each.kind, each.at) for each in drawn["paced"].comparisons if each.system == "grpc"]
+        self.assertEqual(compared, [("time", "100 calls a second"), ("time", "5,000 calls a second"),
+                                    ("p99", "5,000 calls a second")])
+        self.assertIn(text, drawn["paced"].reading)
+        self.assertNotIn(text, drawn["bulk"].reading)
+
     def test_good_and_bad_news_have_the_same_size(self):
         css = look.stylesheet()
         for rule in (".behind{", ".ahead{", ".missed{font", ".held{font"):
