@@ -84,7 +84,7 @@ def p99(line):
     return line["p99_us"]
 
 
-# Fewer have ten at most beyond their 99th percentile, which is then an accident.
+# Of fewer calls, less than ten are beyond the 99th percentile, so it changes from run to run.
 P99_CALLS_MIN = 1000
 
 

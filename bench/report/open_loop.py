@@ -66,13 +66,14 @@ def bulk(results):
                          name.capitalize(), "us", f"latency of a call of {SMALL} B", keys=PERCENTILE_KEYS)
         )
         if times:
-            texts.append(f"With {name}, bulk multiplies p99 by {words.listed(times)}." + puts_text(peers, beside))
+            texts.append(f"With {name}, bulk multiplies p99 by {words.listed(times)}.")
+        if moved := puts_text(peers, beside):
+            texts.append(f"With {name} the puts move meanwhile, in GiB/s: {moved}.")
         picture.comparisons += peers.compare("bulk", "time", points, p50, nowhere, name)
         picture.comparisons += peers.compare("bulk", "p99", points, p99_to_compare, nowhere, name)
     own_bulk(results, picture)
     picture.reading = (
-        "Another process keeps 4 puts of 16 MiB in flight at the same server; the shorter the step from “alone” to “beside "
-        "bulk”, the better." + few_calls_text(all_lines) + " " + " ".join(texts)
+        "Another process keeps 4 puts of 16 MiB in flight at the same server. The closer “beside bulk” is to “alone”, the better." + few_calls_text(all_lines) + " " + " ".join(texts)
     )
     return picture
 
@@ -83,11 +84,9 @@ def puts(line):
 
 
 def puts_text(peers, point):
+    """ "Hawser 1.20, raw socket 2.43"; "" where it was not measured."""
     lines = [line for line in (peers.line(system, point) for system in peers.systems) if line and puts(line) != "–"]
-    if not lines:
-        return ""
-    each = [f"{words.system(line['system'])} {puts(line)}" for line in lines]
-    return f" Meanwhile the puts move, in GiB/s: {', '.join(each)}."
+    return ", ".join(f"{words.system(line['system'])} {puts(line)}" for line in lines)
 
 
 def own_bulk(results, picture):

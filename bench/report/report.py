@@ -1,16 +1,17 @@
 #!/usr/bin/python3 -B
-"""How fast is Hawser, beside raw sockets and other systems, on this machine? Runs all benchmarks and writes one page:
+"""How fast is Hawser, beside raw sockets and other systems, on this machine? Runs benchmarks and writes one page:
 
-    ./bazelw run //bench:report                     ten to fifteen minutes
-    ./bazelw run //bench:report -- --quick          two minutes
+    ./bazelw run //bench:report                     ten to fifteen minutes after the build
+    ./bazelw run //bench:report -- --quick          two minutes after the build
 
     --out=FILE            the page, "hawser-report.html" in the folder that you are in if not given; what was measured is
                           written beside it, as FILE with .json for .html
     --from=FILE.json      measures nothing: makes the page of what was saved
-    --pictures=FOLDER     also writes pictures on a light ground, for a document: latency.svg and in_flight.svg
+    --pictures=FOLDER     also writes two charts on a light ground, for a document: latency.svg and in_flight.svg, each the first
+                          of its picture
     --tiny                some seconds, for the test; its figures say nothing
 
-The exit status is 0, 1 if a program of Hawser failed, or 2 if it was called wrongly. A program that fails or hangs costs its
+The exit status is 0, 1 if a program of Hawser failed, 2 if it was called wrongly, or 130 if it was interrupted. A program that fails or hangs costs its
 own figures only, and the page says so.
 """
 
