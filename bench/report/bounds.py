@@ -76,7 +76,8 @@ def adaptive(results):
         f"{which} is {words.ratio(p50_us / better_us)} times: {words.time(p50_us)}, where "
         f"mode {better} takes {words.time(better_us)} ({words.digits(rate)} calls a second, {words.PLACES[place]})."
     )
-    rule = f"The adaptive mode takes at most {words.ratio(ADAPTIVE_RATIO_MAX)} times what the better of sleep and spin takes (median)."
+    most = words.ratio(ADAPTIVE_RATIO_MAX)
+    rule = f"The adaptive mode takes at most {most} times what the better of sleep and spin takes (median)."
     text += missed_text(missed, len(ratios), expected)
     return Bound(rule, len(ratios), missed, expected, text, "waiting")
 
@@ -92,8 +93,8 @@ def beside_bulk(results):
     texts = [f"{words.ratio(line['ratio_p99'])} times with {words.PLACES[PLACE_OF_PIN[line['pin']]]}" for line in lines]
     missed = sum(words.rounded_ratio(line["ratio_p99"]) > BESIDE_BULK_RATIO_MAX for line in lines)
     rule = (
-        f"The 99th percentile of small calls beside 4 puts of 16 MiB is at most {words.ratio(BESIDE_BULK_RATIO_MAX)} times that "
-        "of calls alone."
+        "The 99th percentile of small calls beside 4 puts of 16 MiB is at most "
+        f"{words.ratio(BESIDE_BULK_RATIO_MAX)} times that of calls alone."
     )
     text = f"It is {words.listed(texts)}." + missed_text(missed, len(lines), PLACES_MEASURED)
     return Bound(rule, len(lines), missed, PLACES_MEASURED, text, "bulk")

@@ -173,9 +173,9 @@ def histograms(results):
                 for i, (system, times) in enumerate(spread)) + ".")
         picture.comparisons += peers.compare("histograms", "p99", [point], p99_to_compare, nowhere, name)
     picture.reading = (
-        "Further left is faster, narrower is steadier. The two strokes in each row are p50 and p99; the strokes are medians over "
-        f"the rounds. Values rarer than 1 in {round(1 / chart.SHARE_MIN):,} at the ends are not drawn." + few_calls_text(all_lines)
-        + " " + " ".join(texts)
+        "Further left is faster, narrower is steadier. The two strokes in each row are p50 and p99. The strokes are medians "
+        f"over the rounds; values rarer than 1 in {round(1 / chart.SHARE_MIN):,} at the ends are not drawn."
+        + few_calls_text(all_lines) + " " + " ".join(texts)
     )
     return picture
 

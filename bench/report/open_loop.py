@@ -73,7 +73,8 @@ def bulk(results):
         picture.comparisons += peers.compare("bulk", "p99", points, p99_to_compare, nowhere, name)
     own_bulk(results, picture)
     picture.reading = (
-        "Another process keeps 4 puts of 16 MiB in flight at the same server. The closer “beside bulk” is to “alone”, the better." + few_calls_text(all_lines) + " " + " ".join(texts)
+        "Another process keeps 4 puts of 16 MiB in flight at the same server. The closer “beside bulk” is to “alone”, the "
+        "better." + few_calls_text(all_lines) + " " + " ".join(texts)
     )
     return picture
 

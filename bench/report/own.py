@@ -57,8 +57,8 @@ def waiting(results):
         seen = f" It is within at {within} of {words.plural(len(ratios), 'point')}: "
         seen += f"{low} times the better." if low == high else f"between {low} and {high} times the better."
     picture.reading = (
-        "Further left is faster. The shaded band ends at 1.2 times the better of sleep and spin; the adaptive mode, the default, is "
-        "to be within it or left of it." + seen
+        "Further left is faster. The shaded band ends at 1.2 times the better of sleep and spin; the adaptive mode, the default, "
+        "is to be within it or left of it." + seen
     )
     return picture
 

@@ -120,8 +120,8 @@ def standings_part(comparisons, titles, results):
     )
     how = tag(
         "p",
-        "Cost of Hawser divided by that of the other: of time, or of calls or bytes a second the other way round, and rounded to "
-        "two decimals. Above 1 Hawser is behind, at 1.00 level, below 1 ahead. Beside the raw socket, the floor, it is behind "
+        "Cost of Hawser divided by that of the other: of time, or of calls or bytes a second the other way round, and rounded "
+        "to two decimals. Above 1 Hawser is behind, at 1.00 level, below 1 ahead. Beside the raw socket, the floor, it is behind "
         f"above {words.ratio(compare.FLOOR_RATIO_MAX)}.",
         **{"class": "quiet small"},
     )
@@ -232,8 +232,8 @@ def repeat_part(results):
         + tag("p", "Both sides of each system run on this machine and talk over its loopback interface, so these figures say "
               "nothing about a network or an RDMA device. A client calls from one thread. Virtual machines are noisy: compare "
               "ratios of one report, not figures of two, and look at the rounds' lowest and highest in the tables.")
-        + tag("p", "How each system is configured: bench/peers/README.md. The server of Cap'n Proto RPC copies large payloads into its "
-              "reply.")
+        + tag("p", "How each system is configured: bench/peers/README.md. The server of Cap'n Proto RPC copies large payloads "
+              "into its reply.")
         + tag("p", "The raw socket is the floor: the same bytes over TCP with nothing in between, no framing, no deadline, no "
               "answer for a peer that vanishes. It sleeps in the kernel while it waits, so a system that spins may be faster.")
     )

@@ -7,12 +7,12 @@
     --out=FILE            the page, "hawser-report.html" in the folder that you are in if not given; what was measured is
                           written beside it, as FILE with .json for .html
     --from=FILE.json      measures nothing: makes the page of what was saved
-    --pictures=FOLDER     also writes two charts on a light ground, for a document: latency.svg and in_flight.svg, each the first
-                          of its picture
+    --pictures=FOLDER     also writes two charts on a light ground, for a document: latency.svg and in_flight.svg, each the
+                          first of its picture
     --tiny                some seconds, for the test; its figures say nothing
 
-The exit status is 0, 1 if a program of Hawser failed, 2 if it was called wrongly, or 130 if it was interrupted. A program that fails or hangs costs its
-own figures only, and the page says so.
+The exit status is 0, 1 if a program of Hawser failed, 2 if it was called wrongly, or 130 if it was interrupted. A program that
+fails or hangs costs its own figures only, and the page says so.
 """
 
 import argparse

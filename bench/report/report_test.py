@@ -200,8 +200,8 @@ class CompareTest(unittest.TestCase):
         ])
 
     def test_level_is_one_hundredth_wide(self):
-        verdicts = [Comparison("latency", "time", "", "1 B", "grpc", ours, 1000).verdict for ours in (994, 996, 1000, 1004, 1006)]
-        self.assertEqual(verdicts, ["ahead", "level", "level", "level", "behind"])
+        each = [Comparison("latency", "time", "", "1 B", "grpc", ours, 1000) for ours in (994, 996, 1000, 1004, 1006)]
+        self.assertEqual([comparison.verdict for comparison in each], ["ahead", "level", "level", "level", "behind"])
 
     def test_level_is_said_as_level(self):
         at_sizes = (("1 B", 1001), ("1 KiB", 999), ("1 MiB", 500))
@@ -396,6 +396,15 @@ class MeasureTest(unittest.TestCase):
         limits = {make: [step.limit_seconds for step in measure.own_steps(plan.PLANS[make](), programs)] for make in plan.PLANS}
         self.assertEqual(set(limits["tiny"]), {120})
         self.assertTrue(all(20 < limit for limit in limits["quick"] + limits["full"]))
+
+    def test_the_steps_of_each_plan_fit_into_its_time(self):
+        for make in plan.PLANS.values():
+            for systems in (3, 5):
+                chosen = make()
+                programs = dict.fromkeys(SYSTEMS[:systems], "p")
+                todo = measure.steps(chosen, programs, dict.fromkeys(report.OWN_PROGRAMS, "p"))
+                expected = sum(step.expected_seconds for step in todo)
+                self.assertLess(expected, chosen.limit_seconds, f"{chosen.mode}, {systems} systems")
 
     def test_places_whose_cores_may_not_be_used_are_not_measured(self):
         for cores, places in (({0, 1, 2}, ()), ({0}, ("2",)), ({1}, ("1", "2")), ({2, 3}, ("1", "2"))):
@@ -643,6 +652,11 @@ class CommandTest(PageCase):
         self.assertEqual({line["bench"] for line in results.lines} & {"paced", "threads", "beside_bulk", "connections"},
                          {"paced", "threads", "beside_bulk", "connections"})
         self.assertEqual(len(bounds.bounds(results)), 3)
+        with open(self.path("hawser-report.html"), encoding="utf-8") as file:
+            html = file.read()
+        if not results.absent.keys() & set(words.PLACES.values()):
+            self.assertDoesNotSay(html, "No figures")
+        self.assertDoesNotSay(html, "Nothing was compared")
 
 
 if __name__ == "__main__":
