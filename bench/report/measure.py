@@ -40,7 +40,8 @@ def peer_steps(plan, programs, round):
             command=[programs[system], "--points=" + ",".join(map(Point.text, group.points)),
                      f"--seconds={plan.seconds_of(group, len(programs)):g}"],
             expected_seconds=plan.group_seconds(group, len(programs)),
-            limit_seconds=2 * plan.group_seconds(group, len(programs)) + len(group.points) * POINT_SECONDS_MORE,
+            limit_seconds=max(2 * plan.group_seconds(group, len(programs)) + len(group.points) * POINT_SECONDS_MORE,
+                              plan.step_limit_seconds_min),
             round=round,
             points=group.points,
             own=system == "hawser",
@@ -57,7 +58,7 @@ def own_steps(plan, programs):
             system="",
             command=[programs[own.program], *own.flags],
             expected_seconds=own.seconds,
-            limit_seconds=max(own.seconds * OWN_SECONDS_FACTOR + 20, plan.own_limit_seconds_min),
+            limit_seconds=max(own.seconds * OWN_SECONDS_FACTOR + 20, plan.step_limit_seconds_min),
             round=0,
             own=True,
         )

@@ -55,7 +55,7 @@ class Plan:
     limit_seconds: float  # Then what is left is not measured.
     point_seconds_min: float
     start_seconds: float  # What a point takes beside: processes start, and warm up.
-    own_limit_seconds_min: float = 20  # A run of one of Hawser's own benchmarks may take at least that long.
+    step_limit_seconds_min: float = 20  # A run of a program may take at least that long.
 
     def point_seconds(self, systems):
         """How long a point is measured, so that all of them take about `peer_seconds`."""
@@ -211,7 +211,7 @@ def tiny():
         point_seconds_min=0.02,
         start_seconds=0.1,
         # The test runs beside others, which may take the cores for a long time.
-        own_limit_seconds_min=120,
+        step_limit_seconds_min=120,
     )
 
 
