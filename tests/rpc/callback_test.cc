@@ -100,7 +100,7 @@ TEST_F(CallbackTest, CloseRunsNoCallback) {
 TEST_F(CallbackTest, OnClosedRunsSoonThoughTheChannelHasEndedLongAgo) {
   channel_->Close();
   ASSERT_TRUE(client_.Until([&] { return server_.server.stats().connections == 0; }));
-  while (client_.poller().connection_count() != 0 || client_.poller().PollOnce() != 0) {
+  while (client_.poller().PollOnce() != 0 || client_.poller().connection_count() != 0) {
   }
   bool closed = false;
   channel_->OnClosed([&] { closed = true; });
