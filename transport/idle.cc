@@ -113,8 +113,8 @@ void Idle::Remember(int64_t wait_ns) {
 
 int64_t Idle::BestSpinNs() const {
   constexpr int64_t kAsleep = static_cast<int64_t>(kRemembered) * kWakeNs;
-  std::array<int64_t, kClasses - 1>
-      costs;                     // If the thread spins through the waits of this class and of shorter ones.
+  // Of spinning through the waits of this class and of shorter ones.
+  std::array<int64_t, kClasses - 1> costs;
   int64_t spun_ns = 0;           // In those waits.
   int64_t longer = kRemembered;  // The others.
   for (size_t wait_class = 0; wait_class < costs.size(); ++wait_class) {

@@ -20,7 +20,8 @@ namespace hawser::transport {
 // - The latest kRemembered waits. Spinning that finds work saves the time to sleep and to be woken (kWakeNs).
 //   Spinning costs its own time, whether it finds work or not. That is the time of a core which may have nothing
 //   else to do, so it counts a kSpinDiscount-th. The thread spins for the length that would have cost least in those
-//   waits, or not at all.
+//   waits, or not at all. Where longer spins would have cost hardly more (kHardlyMore), it spins for the longest of
+//   them.
 // - Whether other programs need the core. A thread that spins yields after each look. If a yield takes longer
 //   than a peer on this core takes to answer, then another program has work for this core. The kernel lets a thread
 //   that it wakes run at once, but a thread that has yielded waits for its turn. So this thread then sleeps for a while.

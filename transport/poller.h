@@ -88,8 +88,9 @@ class Poller final : public PollerServices {
   absl::Status Start(const std::set<int>& cores = {});
 
   // Runs `item`, or `function`, on the poller: at once if this thread is on it; usually before this returns
-  // if no thread is, unless many threads wait and the poller's own thread is awake; else soon. A thread that finds the poller free also runs some of what other threads have
-  // posted, but a bounded number, and leaves the rest to the thread that drives.
+  // if no thread is, unless many threads wait and the poller's own thread is awake; else soon. A thread that
+  // finds the poller free also runs some of what other threads have posted, but a bounded number, and leaves
+  // the rest to the thread that drives.
   void Post(MailboxItem* item);
   void Run(absl::AnyInvocable<void()> function);
 
