@@ -11,17 +11,18 @@ def benchmark(name, tiny, deps = [], testonly = False, tags = [], of_hawser = Tr
       tags: of both.
       of_hawser: it measures Hawser, so it is linked with it.
     """
-    common = {
-        "srcs": [name + ".cc"],
-        "deps": ([
+    native.cc_binary(
+        name = name,
+        srcs = [name + ".cc"],
+        deps = ([
             "//bench:bench_rpc",
             "//bench:harness",
             "//rpc",
             "//third_party:absl",
             "//transport:runtime",
         ] if of_hawser else []) + deps,
-        "tags": tags,
-        "testonly": testonly,
-    }
-    native.cc_binary(name = name, visibility = ["//bench:__subpackages__"], **common)
-    native.cc_test(name = name + "_test", size = "small", args = tiny, linkstatic = True, **common)
+        tags = tags,
+        testonly = testonly,
+        visibility = ["//bench:__subpackages__"],
+    )
+    native.sh_test(name = name + "_test", size = "small", srcs = [":" + name], args = tiny, tags = tags)

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <string>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
 
 ABSL_FLAG(uint64_t, seed, 0, "only this one; 0: all");
@@ -50,6 +53,23 @@ void RunSeed(const RunWorld& run, uint64_t seed, History* history, Totals& total
   std::fflush(stdout);
 }
 
+// Bazel runs a test with a shard_count so many times at once, and says in the environment which part each is.
+struct Shard {
+  uint64_t index = 0, total = 1;
+
+  static Shard FromEnvironment() {
+    Shard shard;
+    const char* const index = std::getenv("TEST_SHARD_INDEX");
+    const char* const total = std::getenv("TEST_TOTAL_SHARDS");
+    if (index == nullptr || total == nullptr) return shard;
+    if (!absl::SimpleAtoi(index, &shard.index) || !absl::SimpleAtoi(total, &shard.total) || shard.total == 0)
+      abort();
+    // The sign that this knows of shards.
+    if (const char* const file = std::getenv("TEST_SHARD_STATUS_FILE"); file != nullptr) std::ofstream{file};
+    return shard;
+  }
+};
+
 }  // namespace
 
 int SeedsMain(int argc, char** argv, const RunWorld& run, const std::vector<uint64_t>& once_failed) {
@@ -71,10 +91,14 @@ int SeedsMain(int argc, char** argv, const RunWorld& run, const std::vector<uint
       return 2;
     }
   } else {
-    for (const uint64_t failed_once : once_failed) RunSeed(run, failed_once, nullptr, totals);
+    const Shard shard = Shard::FromEnvironment();
+    if (shard.index == 0) {
+      for (const uint64_t failed_once : once_failed) RunSeed(run, failed_once, nullptr, totals);
+    }
     const uint64_t count = absl::GetFlag(FLAGS_seeds);
     absl::Time report = totals.start + kReportEvery;
-    for (uint64_t i = 0; (i < count || count == 0) && totals.failed < kFailuresMax; ++i) {
+    for (uint64_t i = shard.index; (i < count || count == 0) && totals.failed < kFailuresMax;
+         i += shard.total) {
       RunSeed(run, absl::GetFlag(FLAGS_first) + i, nullptr, totals);
       if (count != 0 || absl::Now() < report) continue;
       totals.Print();
