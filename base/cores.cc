@@ -2,9 +2,11 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <fstream>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -30,6 +32,30 @@ CpuSet EmptySet() {
   CpuSet set(CPU_ALLOC(kCoresMax));
   CPU_ZERO_S(CPU_ALLOC_SIZE(kCoresMax), set.get());
   return set;
+}
+
+// The first line of `path`, in words. Empty: it cannot be read.
+std::vector<std::string> FirstLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return absl::StrSplit(line, ' ', absl::SkipEmpty());
+}
+
+// Of one group: `folder` is its folder.
+std::optional<double> QuotaOf(const std::string& folder) {
+  std::vector<std::string> words = FirstLine(folder + "/cpu.max");
+  if (words.size() != 2) {
+    words = FirstLine(folder + "/cpu.cfs_quota_us");
+    const std::vector<std::string> period = FirstLine(folder + "/cpu.cfs_period_us");
+    words.insert(words.end(), period.begin(), period.end());
+  }
+  int64_t quota = 0, period = 0;
+  // "max", or -1: no limit.
+  if (words.size() != 2 || !absl::SimpleAtoi(words[0], &quota) || !absl::SimpleAtoi(words[1], &period))
+    return {};
+  if (quota <= 0 || period <= 0) return {};
+  return static_cast<double>(quota) / static_cast<double>(period);
 }
 
 }  // namespace
@@ -65,6 +91,28 @@ std::set<int> CoresOfNode(int node, const std::string& sysfs) {
   std::string text;
   std::getline(file, text);
   return ParseCores(text).value_or(std::set<int>());
+}
+
+std::optional<double> CpuQuota(const std::string& groups, const std::string& mount) {
+  std::optional<double> least;
+  std::ifstream file(groups);
+  for (std::string line; std::getline(file, line);) {
+    // "0::/user.slice/a.scope", or "4:cpu,cpuacct:/a".
+    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (parts.size() != 3) continue;
+    const std::vector<std::string> controllers = absl::StrSplit(parts[1], ',');
+    if (parts[0] != "0" && std::find(controllers.begin(), controllers.end(), "cpu") == controllers.end())
+      continue;
+    const std::string root = parts[0] == "0" ? mount : absl::StrCat(mount, "/", parts[1]);
+    // Up to the root, since in a container that may be all that is mounted.
+    for (std::string path = parts[2];; path.resize(path.rfind('/'))) {
+      while (!path.empty() && path.back() == '/') path.pop_back();
+      const std::optional<double> quota = QuotaOf(root + path);
+      if (quota.has_value()) least = std::min(*quota, least.value_or(*quota));
+      if (path.rfind('/') == std::string::npos) break;
+    }
+  }
+  return least;
 }
 
 const std::set<int>& CoresBeforeBindTo() { return Before(); }

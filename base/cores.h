@@ -20,6 +20,12 @@ std::set<int> AllowedCores();
 // Those of a NUMA node. Empty: there is no such node, or `node` is -1. `sysfs`: where that is mounted.
 std::set<int> CoresOfNode(int node, const std::string& sysfs = "/sys");
 
+// How many cores' time the control groups of this process let it use, by the least quota of its group and those above:
+// cpu.max (version 2) or cpu.cfs_quota_us (version 1). Without a value if none limits it. `groups`: what the kernel says
+// of the process; `mount`: where the groups are mounted.
+std::optional<double> CpuQuota(const std::string& groups = "/proc/self/cgroup",
+                               const std::string& mount = "/sys/fs/cgroup");
+
 // The calling thread, and threads that it starts, run on `cores` only. False if the system refuses that.
 bool RunOn(const std::set<int>& cores);
 

@@ -95,11 +95,10 @@ struct ChannelOptions {
 };
 
 struct ServerOptions {
-  // Threads that poll, for each network device that it listens on. Connections are assigned to them in turn. 0: one
-  // for each core that they may run on (PollerOptions::cores), 32 at most. With several, PollerOptions::read_bytes_max
-  // and host_memory_share are for each, and a peer that stalls loses the memory that it holds to peers of its own
-  // poller only.
-  int pollers = 1;
+  // Threads that poll, for each network device that it listens on. Connections are assigned to them in turn, so handlers
+  // of different connections run at once. 0: as many as there are connections, at most one for each core that they may
+  // run on (see RuntimeOptions::pollers). 1: handlers run one after the other, unless there is an executor.
+  int pollers = 0;
   PollerOptions poller = {};
   BufferPoolOptions pool = {};
   // Memory and pollers of one fabric, shared with others, instead of the server's own. The three options

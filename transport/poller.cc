@@ -86,9 +86,10 @@ class FunctionItem final : public MailboxItem {
 
 absl::StatusOr<std::unique_ptr<Poller>> Poller::Create(std::shared_ptr<fabric::Fabric> fabric,
                                                        std::shared_ptr<MessagePool> messages,
-                                                       const PollerOptions& options,
+                                                       PullLedger& ledger, const PollerOptions& options,
                                                        Environment& environment) {
-  std::unique_ptr<Poller> poller(new Poller(std::move(fabric), std::move(messages), options, environment));
+  std::unique_ptr<Poller> poller(
+      new Poller(std::move(fabric), std::move(messages), ledger, options, environment));
   absl::StatusOr<std::unique_ptr<fabric::CompletionQueue>> queue =
       poller->fabric_->CreateCompletionQueue(kCompletionQueueDepth);
   if (!queue.ok()) return queue.status();
@@ -98,14 +99,14 @@ absl::StatusOr<std::unique_ptr<Poller>> Poller::Create(std::shared_ptr<fabric::F
 }
 
 Poller::Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePool> messages,
-               const PollerOptions& options, Environment& environment)
+               PullLedger& ledger, const PollerOptions& options, Environment& environment)
     : PollerServices(std::move(fabric), std::move(messages), environment.NowNs()),
       environment_(environment),
       cache_(*messages_),
       read_budget_(options.read_bytes_max, *this),
       chunk_(kChunkMax),
       memory_queue_(*this),
-      pull_admission_(*this, options.host_memory_share),
+      pull_admission_(*this, ledger, options.host_memory_share),
       idle_(options) {}
 
 Poller::~Poller() {

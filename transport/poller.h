@@ -62,10 +62,10 @@ class MailboxItem {
 // Thread: as said for each method; "on the poller" is checked by AssertHeld().
 class Poller final : public PollerServices {
  public:
-  // `environment` outlives it.
+  // `ledger` is shared by the pollers on one buffer pool; it and `environment` outlive them.
   static absl::StatusOr<std::unique_ptr<Poller>> Create(std::shared_ptr<fabric::Fabric> fabric,
                                                         std::shared_ptr<MessagePool> messages,
-                                                        const PollerOptions& options,
+                                                        PullLedger& ledger, const PollerOptions& options,
                                                         Environment& environment = Environment::Real());
 
   // Ends its thread. Disconnects its connections without notifying their observers: close them before.
@@ -205,7 +205,7 @@ class Poller final : public PollerServices {
   size_t connection_count() const { return connection_count_; }
 
  private:
-  Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePool> messages,
+  Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePool> messages, PullLedger& ledger,
          const PollerOptions& options, Environment& environment);
   bool TryHold();
   void Release();

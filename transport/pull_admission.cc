@@ -25,6 +25,7 @@ PullAccount::~PullAccount() {
   if (host_ == nullptr) return;
   admission_.WithdrawAll(*this);
   admission_.Leave(*host_, held_bytes_);
+  if (returning_bytes_ != 0) admission_.ledger_.AddReturning(-returning_bytes_);
 }
 
 // ---- HeldByHost
@@ -35,14 +36,17 @@ HeldByHost::~HeldByHost() {
 
 // ---- PullAdmission
 
-PullAdmission::PullAdmission(PollerServices& poller, double host_share)
+PullAdmission::PullAdmission(PollerServices& poller, PullLedger& ledger, double host_share)
     : poller_(poller),
+      ledger_(ledger),
       shares_{1 - (1 - host_share) * kShortLeaves, host_share},
       news_(poller, [this] { Pump(); }),
       pump_timer_([this] { Pump(); }),
-      watch_timer_([this] { Watch(); }) {}
+      watch_timer_([this] { Watch(); }) {
+  ledger_.Add(*this);
+}
 
-PullAdmission::~PullAdmission() = default;
+PullAdmission::~PullAdmission() { ledger_.Remove(*this); }
 
 void PullAdmission::Stop() { stopped_ = true; }
 
@@ -54,7 +58,7 @@ PullHost& PullAdmission::HostOf(PullAccount& account) {
     std::unique_ptr<PullHost>& host = hosts_[key];
     if (host == nullptr) {
       host = std::make_unique<PullHost>();
-      host->key = key;
+      host->held = &ledger_.Join(key);
       for (PullHost::Lane& lane : host->lanes) lane.host = host.get();
     }
     ++host->owners;
@@ -81,7 +85,7 @@ void PullAdmission::Withdraw(Pull& pull) {
   pull.Unlink();
   const size_t index = LaneOf(pull);
   Place(pull.account_->lanes_[index], index);
-  PumpSoon();  // The next one may be smaller.
+  any_waits() ? PumpSoon() : NoteWaiting();  // The next one may be smaller.
 }
 
 void PullAdmission::WithdrawAll(PullAccount& account) {
@@ -91,7 +95,7 @@ void PullAdmission::WithdrawAll(PullAccount& account) {
     while (Pull* const pull = lane.waiting.front()) pull->Unlink();
     Place(lane, index);
   }
-  PumpSoon();
+  any_waits() ? PumpSoon() : NoteWaiting();
 }
 
 void PullAdmission::OnReadQueued(Pull& pull, uint64_t bytes) {
@@ -139,10 +143,14 @@ HeldByHost PullAdmission::Detach(Pull& pull) {
 }
 
 void PullAdmission::Leave(PullHost& host, uint64_t bytes) {
-  held_bytes_ -= bytes;
-  host.held_bytes -= bytes;
-  if (--host.owners == 0) hosts_.erase(PeerHost(host.key));
-  if (bytes != 0) PumpSoon();
+  if (bytes != 0) {
+    ledger_.Release(*host.held, bytes, *this);
+    PumpSoon();
+  }
+  if (--host.owners != 0) return;
+  const PeerHost key = host.held->key;
+  ledger_.Part(*host.held);
+  hosts_.erase(key);
 }
 
 void PullAdmission::Place(PullLane& lane, size_t index) {
@@ -175,19 +183,28 @@ void PullAdmission::Pump() {
   for (int round = 0; round < 2; ++round) {
     wanted_bytes_ = kNothing;
     why_ = Shortage::kAtLimit;
+    short_ = false;
     for (size_t index : {kShort, kLong}) ServeRing(index);
-    if (!any_waits()) break;
-    news_.Await(wanted_bytes_, why_);
-    if (why_ == Shortage::kRefused) break;
+    NoteWaiting();
+    if (!any_waits() || why_ == Shortage::kRefused) break;
   }
   pumping_ = false;
   if (std::exchange(again_, false)) PumpSoon();
-  if (!any_waits()) {
-    poller_.timers().Cancel(watch_timer_);
-  } else if (!watch_timer_.is_set()) {
-    Look();
-    poller_.timers().Set(watch_timer_, After(poller_.now_ns(), kWatchInterval));
+}
+
+void PullAdmission::NoteWaiting() {
+  if (any_waits()) {
+    news_.Await(wanted_bytes_, why_);
+    awaiting_ = true;
+  } else if (std::exchange(awaiting_, false)) {
+    news_.StopAwaiting();
   }
+  const bool wants = any_waits() && short_;
+  if (wants == wanting_) return;
+  wanting_ = wants;
+  const bool others_want = ledger_.SetWanted(*this, wants ? WaitingBytes() : 0, poller_.now_ns());
+  // From here on progress counts. What others wait for is not put off.
+  if (wants && !(others_want && watch_timer_.is_set())) Look();
 }
 
 void PullAdmission::ServeRing(size_t index) {
@@ -205,6 +222,7 @@ void PullAdmission::ServeRing(size_t index) {
 
 // When the pool has grown, it notifies the waiters for a buffer of that size.
 void PullAdmission::NoteRefusal(size_t bytes, Shortage why) {
+  if (why != Shortage::kGrowing) short_ = true;
   if (why_ == Shortage::kGrowing) return;
   if (why != Shortage::kGrowing && bytes > wanted_bytes_) return;
   wanted_bytes_ = bytes;
@@ -215,39 +233,26 @@ bool PullAdmission::Admit(Pull& pull, PullLane& lane, size_t index) {
   ++attempts_;
   PullAccount& account = *lane.account;
   PullHost& host = *account.host_;
-  BufferPool& pool = poller_.messages().buffers();
-  if (held_bytes_ != 0) {
-    const BufferPoolStats stats = pool.stats();
-    const uint64_t free = stats.limit_bytes - std::min(stats.leased_bytes, stats.limit_bytes);
-    const double wanted = static_cast<double>(host.held_bytes + pull.bytes_) / shares_[index] -
-                          static_cast<double>(host.held_bytes);
-    if (static_cast<double>(free) < wanted) {
-      NoteRefusal(pull.bytes_, Shortage::kAtLimit);
-      pull.OnShort();
-      return false;
-    }
-  }
-  Shortage why = Shortage::kAtLimit;
-  Lease sink = pool.TryAcquire(pull.bytes_, why);
+  PullLedger::Refusal refusal;
+  Lease sink = ledger_.Lend(*host.held, pull.bytes_, shares_[index], refusal);
   if (!sink) {
-    pool.TellShort(pull.bytes_, why);
-    NoteRefusal(pull.bytes_, why);
+    if (refusal.by_pool) poller_.messages().buffers().TellShort(pull.bytes_, refusal.why);
+    NoteRefusal(pull.bytes_, refusal.why);
     // While the pool grows, memory is only late, not short.
-    if (why != Shortage::kGrowing) pull.OnShort();
+    if (refusal.why != Shortage::kGrowing) pull.OnShort();
     return false;
   }
   pull.Unlink();
   pull.holds_memory_ = true;
   pull.unposted_bytes_ = pull.unread_bytes_ = pull.bytes_;
   account.held_bytes_ += pull.bytes_;
-  host.held_bytes += pull.bytes_;
-  held_bytes_ += pull.bytes_;
   lane.unposted_bytes += pull.bytes_;
   if (account.unread_bytes_ == 0) {
     holders_.MoveToBack(&account);
     account.look_ = 0;
   }
   account.unread_bytes_ += pull.bytes_;
+  if (!watch_timer_.is_set()) Look();
   // The next connection of the host has its turn next.
   lane.Unlink();
   Place(lane, index);
@@ -259,11 +264,13 @@ bool PullAdmission::Admit(Pull& pull, PullLane& lane, size_t index) {
 
 void PullAdmission::Look() {
   ++looks_;
+  looked_ns_ = poller_.now_ns();
   for (PullAccount* account = holders_.front(); account != nullptr; account = holders_.after(account)) {
     account->look_ = looks_;
     account->unread_bytes_then_ = account->unread_bytes_;
     account->read_bytes_then_ = account->read_bytes_;
   }
+  poller_.timers().Set(watch_timer_, After(looked_ns_, kWatchInterval));
 }
 
 bool PullAdmission::HardlyMoves(const PullAccount& account) const {
@@ -273,25 +280,33 @@ bool PullAdmission::HardlyMoves(const PullAccount& account) const {
          std::min(then, std::max(kWatchedBytesMin, then / kWatchedFraction));
 }
 
-void PullAdmission::Watch() {
-  uint64_t wanted = 0;
-  for (auto& ring : rings_) {
+// Of each connection the next pull.
+uint64_t PullAdmission::WaitingBytes() const {
+  uint64_t sum = 0;
+  for (const auto& ring : rings_) {
     for (auto* host = ring.front(); host != nullptr; host = ring.after(host)) {
       for (auto* lane = host->connections.front(); lane != nullptr; lane = host->connections.after(lane)) {
-        wanted += lane->waiting.front()->bytes_;
+        sum += lane->waiting.front()->bytes_;
       }
     }
   }
+  return sum;
+}
+
+void PullAdmission::Watch() {
+  if (wanting_) ledger_.SetWanted(*this, WaitingBytes(), poller_.now_ns());
+  const uint64_t missing = ledger_.MissingSince(looked_ns_);
   uint64_t freed = 0;
   std::vector<PullAccount::Owner*> to_end;
-  for (PullAccount* account = holders_.front(); account != nullptr && freed < wanted;
+  for (PullAccount* account = holders_.front(); account != nullptr && freed < missing;
        account = holders_.after(account)) {
     if (!HardlyMoves(*account)) continue;
+    account->returning_bytes_ += static_cast<int64_t>(account->held_bytes_);
     freed += account->held_bytes_;
     to_end.push_back(&account->owner_);
   }
-  Look();
-  if (any_waits()) poller_.timers().Set(watch_timer_, After(poller_.now_ns(), kWatchInterval));
+  if (freed != 0) ledger_.AddReturning(static_cast<int64_t>(freed));
+  if (wanting_ || !holders_.empty()) Look();
   for (PullAccount::Owner* const owner : to_end) owner->EndForMemory();
 }
 

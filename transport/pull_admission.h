@@ -13,6 +13,7 @@
 #include "hawser/transport/buffer_pool.h"
 #include "hawser/transport/memory_queue.h"
 #include "hawser/transport/poller_services.h"
+#include "hawser/transport/pull_ledger.h"
 #include "hawser/transport/timer.h"
 
 namespace hawser::transport {
@@ -33,7 +34,7 @@ struct PullLane final : ListLink<InHostLane> {
   uint64_t unposted_bytes = 0;               // Of admitted pulls: bytes for which no READ was queued.
 };
 
-// The connections of one host, and the memory that they hold.
+// The connections of one host to this poller.
 struct PullHost {
   struct Lane final : ListLink<InRing> {
     PullHost* host = nullptr;
@@ -41,9 +42,8 @@ struct PullHost {
     uint64_t refused_in_pass = 0;
   };
 
-  PeerHost key;
-  size_t owners = 0;  // Accounts, and what HeldByHost keeps of it.
-  uint64_t held_bytes = 0;
+  PullLedger::Host* held = nullptr;  // What it holds, on all pollers.
+  size_t owners = 0;                 // Accounts, and what HeldByHost keeps of it.
   std::array<Lane, 2> lanes;
 };
 
@@ -130,6 +130,7 @@ class PullAccount final : public ListLink<InHolders> {
   uint64_t look_ = 0;
   uint64_t unread_bytes_then_ = 0;
   uint64_t read_bytes_then_ = 0;
+  int64_t returning_bytes_ = 0;  // The connection was ended to get these back.
 };
 
 // Decides which of the large messages that were announced to one poller get memory, and when.
@@ -144,22 +145,23 @@ class PullAccount final : public ListLink<InHolders> {
 // Pulls that are not admitted wait here and cost nothing until memory is returned. Their deadlines are kept
 // by their owners, which withdraw them.
 //
-// While pulls wait for memory, a connection that holds some and hardly fetches anything into it is ended: its
-// READs cannot be revoked otherwise (see kWatchInterval).
+// While pulls wait for memory, here or on another poller, a connection that holds some and hardly fetches anything into
+// it is ended: its READs cannot be revoked otherwise (see kWatchInterval).
 //
 // Thread: on the poller.
-class PullAdmission {
+class PullAdmission final : PullLedger::Member {
  public:
   // What a connection can have outstanding.
   static constexpr uint64_t kReadAheadBytes = 4 << 20;
-  // While pulls wait for memory, each connection that holds some for what has not arrived is looked at so
-  // often. It is ended if less than 1 MiB, or than a 64th of what it still had to fetch, has come meanwhile.
+  // Each connection that holds memory for what has not arrived is looked at so often. It is ended if less than 1 MiB, or
+  // than a 64th of what it still had to fetch, has come meanwhile, while pulls of one poller waited all the time.
   static constexpr absl::Duration kWatchInterval = absl::Seconds(1);
   static constexpr uint64_t kWatchedBytesMin = 1 << 20;
   static constexpr uint64_t kWatchedFraction = 64;
 
-  // `host_share`: of the memory that is free or its own, what a host may hold for long pulls; 0 to 1.
-  PullAdmission(PollerServices& poller, double host_share);
+  // `ledger`: that of the poller's buffer pool. `host_share`: of the memory that is free or its own, what a host may hold
+  // for long pulls; 0 to 1.
+  PullAdmission(PollerServices& poller, PullLedger& ledger, double host_share);
   ~PullAdmission();
 
   // The new `pull` needs a sink of `bytes`. It gets it in OnAdmitted(), perhaps inside this call.
@@ -182,8 +184,6 @@ class PullAdmission {
   // message.
   HeldByHost Detach(Pull& pull);
 
-  // Sinks that count.
-  uint64_t held_bytes() const { return held_bytes_; }
   // Times that memory was asked for; for tests.
   uint64_t attempts() const { return attempts_; }
 
@@ -203,33 +203,43 @@ class PullAdmission {
   void Place(PullLane& lane, size_t index);
   void PumpSoon();
   void Pump();
+  // Pulls have been refused, or withdrawn: tells the ledger, and who is to be told of free memory.
+  void NoteWaiting();
   void ServeRing(size_t index);
   bool Admit(Pull& pull, PullLane& lane, size_t index);
   // `bytes` of free memory would have admitted a pull.
   void NoteRefusal(size_t bytes, Shortage why);
   bool any_waits() const { return !rings_[0].empty() || !rings_[1].empty(); }
-  // Records the progress of the accounts that hold memory.
+  uint64_t WaitingBytes() const;
+  // Records the progress of the accounts that hold memory, and comes back to it after kWatchInterval.
   void Look();
   void Watch();
   bool HardlyMoves(const PullAccount& account) const;
 
+  // PullLedger::Member
+  void OnReleased() override { news_.Notify(); }
+
   PollerServices& poller_;
+  PullLedger& ledger_;
   const std::array<double, 2> shares_;  // Of the two lanes.
   absl::flat_hash_map<PeerHost, std::unique_ptr<PullHost>> hosts_;
   std::array<IntrusiveList<PullHost::Lane, InRing>, 2> rings_;  // Hosts that wait, in turn.
   IntrusiveList<PullAccount, InHolders> holders_;               // With unread bytes; the oldest first.
-  uint64_t held_bytes_ = 0;
   uint64_t attempts_ = 0;
   uint64_t looks_ = 0;
+  int64_t looked_ns_ = 0;
   size_t wanted_bytes_ = 0;  // The least of free memory that lets one of those that wait go on.
   Shortage why_ = Shortage::kAtLimit;
+  bool short_ = false;     // A pull waits for what others hold, not for the pool to grow.
+  bool wanting_ = false;   // So the ledger was told.
+  bool awaiting_ = false;  // The pool was asked for news.
   uint64_t passes_ = 0;
   bool pumping_ = false;
   bool again_ = false;
   bool stopped_ = false;
   MemoryNews news_;
   Timer pump_timer_;
-  Timer watch_timer_;  // While pulls wait for memory.
+  Timer watch_timer_;  // While pulls hold memory, or wait for some.
 };
 
 }  // namespace hawser::transport

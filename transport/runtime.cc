@@ -1,6 +1,9 @@
 #include "hawser/transport/runtime.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <map>
 #include <set>
@@ -14,6 +17,7 @@
 #include "hawser/base/cores.h"
 #include "hawser/base/thread.h"
 #include "hawser/transport/fabrics.h"
+#include "hawser/transport/log.h"
 
 namespace hawser::transport {
 namespace {
@@ -43,17 +47,18 @@ std::set<int> CoresNear(const fabric::Fabric& fabric) {
   return near;
 }
 
-// How many pollers there are if the application does not say.
-size_t PollersByDefault(const PollerOptions& options, const fabric::Fabric& fabric) {
-  size_t cores = options.cores.empty() ? CoresNear(fabric).size() : options.cores.size();
-  if (cores == 0) cores = CoresOfRuntime().size();
-  return std::clamp<size_t>(cores, 1, kPollersByDefaultMax);
-}
+// If the application does not say, see Runtime::poller_limit().
+constexpr size_t kPollersMax = 32;
+constexpr size_t kFileDescriptorsPerPoller = 64;
 
-absl::Status StartNear(Poller& poller, const fabric::Fabric& fabric) {
-  const absl::Status started = poller.Start(CoresNear(fabric));
-  // That is where the poller runs best, not where it must: a filter of system calls may forbid to choose.
-  return absl::IsInvalidArgument(started) ? poller.Start() : started;
+size_t PollersByDefault(size_t cores) {
+  if (const std::optional<double> quota = CpuQuota())
+    cores = std::min(cores, static_cast<size_t>(std::ceil(*quota)));
+  rlimit descriptors = {};
+  if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
+    cores = std::min<size_t>(cores, descriptors.rlim_cur / kFileDescriptorsPerPoller);
+  }
+  return std::clamp<size_t>(cores, 1, kPollersMax);
 }
 
 }  // namespace
@@ -76,21 +81,67 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOn(std::shared_ptr<fabri
   runtime->buffers_ = std::make_shared<BufferPool>(
       runtime->fabric_, options.pool,
       start_threads ? BufferPool::Threads::kMayStart : BufferPool::Threads::kNone);
-  const size_t pollers = options.pollers > 0 ? static_cast<size_t>(options.pollers)
-                                             : PollersByDefault(options.poller, *runtime->fabric_);
-  for (size_t i = 0; i < pollers; ++i) {
-    absl::StatusOr<std::unique_ptr<Poller>> poller =
-        Poller::Create(runtime->fabric_, MessagePool::Create(runtime->buffers_), options.poller, environment);
-    if (!poller.ok()) return poller.status();
-    if (start_threads) {
-      const std::vector<int>& cores = options.poller.cores;
-      const absl::Status started = cores.empty() ? StartNear(**poller, *runtime->fabric_)
-                                                 : (*poller)->Start({cores[i % cores.size()]});
-      if (!started.ok()) return started;
-    }
-    runtime->pollers_.push_back(*std::move(poller));
+  runtime->pull_ledger_ = std::make_unique<PullLedger>(*runtime->buffers_);
+  runtime->cores_ = CoresNear(*runtime->fabric_);
+  if (runtime->cores_.empty()) runtime->cores_ = CoresOfRuntime();
+  const std::vector<int>& bound = options.poller.cores;
+  size_t limit = static_cast<size_t>(std::max(options.pollers, 0));
+  size_t at_once = limit;
+  if (limit == 0) {
+    limit = at_once = std::max<size_t>(bound.size(), 1);
+    // Without threads whoever polls must know them all.
+    if (bound.empty() && start_threads) limit = PollersByDefault(runtime->cores_.size());
+  }
+  absl::MutexLock lock(&runtime->start_mutex_);
+  runtime->pollers_.resize(limit);
+  runtime->poller_limit_ = limit;
+  while (runtime->poller_count() < at_once) {
+    if (absl::Status started = runtime->StartOneMore(environment); !started.ok()) return started;
   }
   return runtime;
+}
+
+absl::StatusOr<std::unique_ptr<Poller>> Runtime::NewPoller(const PollerOptions& options,
+                                                           Environment& environment) {
+  return Poller::Create(fabric_, MessagePool::Create(buffers_), *pull_ledger_, options, environment);
+}
+
+absl::Status Runtime::StartNear(Poller& poller) const {
+  const absl::Status started = poller.Start(cores_);
+  // That is where the poller runs best, not where it must: a filter of system calls may forbid to choose.
+  return absl::IsInvalidArgument(started) ? poller.Start() : started;
+}
+
+absl::Status Runtime::StartOneMore(Environment& environment) {
+  const size_t number = poller_count();
+  absl::StatusOr<std::unique_ptr<Poller>> poller = NewPoller(poller_options_, environment);
+  if (!poller.ok()) return poller.status();
+  if (has_threads_) {
+    const std::vector<int>& cores = poller_options_.cores;
+    const absl::Status started =
+        cores.empty() ? StartNear(**poller) : (*poller)->Start({cores[number % cores.size()]});
+    if (!started.ok()) return started;
+  }
+  pollers_[number] = *std::move(poller);
+  poller_count_.store(number + 1, std::memory_order_release);
+  return absl::OkStatus();
+}
+
+Poller& Runtime::NextPoller() {
+  const size_t next = next_.fetch_add(1, std::memory_order_relaxed);
+  absl::Status started;
+  if (poller_count() < poller_limit()) {
+    absl::MutexLock lock(&start_mutex_);
+    while (started.ok() && poller_count() < std::min(poller_limit(), next + 1)) {
+      started = StartOneMore(environment());
+      if (!started.ok()) poller_limit_.store(poller_count(), std::memory_order_relaxed);
+    }
+  }
+  if (!started.ok()) {
+    Log(LogSeverity::kWarning, absl::StrCat(scheme(), ":// has ", poller_count(), " pollers instead of ",
+                                            pollers_.size(), ": ", absl::string_view(started.message())));
+  }
+  return poller(next);
 }
 
 absl::StatusOr<Poller*> Runtime::FrontDesk() {
@@ -99,11 +150,10 @@ absl::StatusOr<Poller*> Runtime::FrontDesk() {
   if (front_desk_ == nullptr) {
     PollerOptions options = poller_options_;
     options.mode = PollingMode::kSleep;
-    absl::StatusOr<std::unique_ptr<Poller>> made =
-        Poller::Create(fabric_, MessagePool::Create(buffers_), options, environment());
+    absl::StatusOr<std::unique_ptr<Poller>> made = NewPoller(options, environment());
     if (!made.ok()) return made.status();
     // Not on the core of one of the pollers.
-    if (absl::Status started = StartNear(**made, *fabric_); !started.ok()) return started;
+    if (absl::Status started = StartNear(**made); !started.ok()) return started;
     (*made)->AddAsyncInterest(1);
     front_desk_ = *std::move(made);
   }

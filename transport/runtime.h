@@ -1,9 +1,11 @@
 #ifndef HAWSER_TRANSPORT_RUNTIME_H_
 #define HAWSER_TRANSPORT_RUNTIME_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,12 +16,15 @@
 #include "hawser/transport/message.h"
 #include "hawser/transport/options.h"
 #include "hawser/transport/poller.h"
+#include "hawser/transport/pull_ledger.h"
 
 namespace hawser::transport {
 
 struct RuntimeOptions {
-  // 0: one for each core that they may run on (PollerOptions::cores), kPollersByDefaultMax at most.
-  int pollers = 1;
+  // 0: as many as connections need, at most one for each core that they may run on (see Runtime::poller_limit()). One is
+  // there from the start, each other is started for the first connection that is assigned to it, or, where
+  // PollerOptions::cores says which cores they have, at once.
+  int pollers = 0;
   PollerOptions poller;
   BufferPoolOptions pool;
   // The device of rdma://, as `ibv_devices` names it, "mlx5_1". Empty: the one that HAWSER_RDMA_DEVICE names,
@@ -30,9 +35,6 @@ struct RuntimeOptions {
   // level. On InfiniBand the subnet manager may make a service level of it. Empty: the system's own.
   std::optional<uint8_t> rdma_traffic_class;
 };
-
-// A poller over TCP takes four file descriptors, of the 1,024 that a process may usually open.
-inline constexpr size_t kPollersByDefaultMax = 32;
 
 // One fabric, the registered memory of it, and pollers on it: what channels and servers share.
 // Thread:   any.
@@ -62,25 +64,40 @@ class Runtime {
   absl::Status CheckServes(absl::string_view scheme) const;
   Environment& environment() { return pollers_[0]->environment(); }
   BufferPool& buffers() { return *buffers_; }
-  // Each poller has a message pool of its own.
-  Poller& poller(size_t i) { return *pollers_[i % pollers_.size()]; }
-  size_t poller_count() const { return pollers_.size(); }
+  // Those that run now; each has a message pool of its own.
+  Poller& poller(size_t i) { return *pollers_[i % poller_count()]; }
+  size_t poller_count() const { return poller_count_.load(std::memory_order_acquire); }
+  // As many will run at most. If the options do not say: by the cores that the thread which creates the runtime may use,
+  // near the device if there are some; no more than the quota of its control group (cpu.max) keeps busy; one in 64 of the
+  // file descriptors that the process may open, since a poller over TCP takes four; 32.
+  size_t poller_limit() const { return poller_limit_.load(std::memory_order_relaxed); }
   // A further poller, which calls no code of the application: servers listen there, so that no handler keeps
   // them from answering. Created at its first use, with a thread of its own that sleeps when there is nothing
   // to do; without threads it is poller(0). Not OK: the fabric, or the system, has no room for it.
   absl::StatusOr<Poller*> FrontDesk();
-  // Returns them in turn.
-  Poller& NextPoller() { return poller(next_.fetch_add(1, std::memory_order_relaxed)); }
+  // For the next connection: all up to poller_limit() in turn. Starts the one whose turn it is if it does not run; if
+  // the system has no room for it, those that run are the limit from then on.
+  Poller& NextPoller();
 
  private:
   Runtime() = default;
   ~Runtime() = default;
   static void Destroy(Runtime* runtime);
   bool HeldByThisThread() const;
+  absl::StatusOr<std::unique_ptr<Poller>> NewPoller(const PollerOptions& options, Environment& environment);
+  // The poller with the number poller_count().
+  absl::Status StartOneMore(Environment& environment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(start_mutex_);
+  absl::Status StartNear(Poller& poller) const;
 
   std::shared_ptr<fabric::Fabric> fabric_;
   std::shared_ptr<BufferPool> buffers_;
+  std::unique_ptr<PullLedger> pull_ledger_;
+  std::set<int> cores_;  // Where threads run that PollerOptions::cores does not bind. Empty: anywhere.
+  absl::Mutex start_mutex_;
+  // As many as poller_limit() was at first. The first poller_count_ are there, and stay.
   std::vector<std::unique_ptr<Poller>> pollers_;
+  std::atomic<size_t> poller_count_{0};
+  std::atomic<size_t> poller_limit_{0};
   PollerOptions poller_options_;
   mutable absl::Mutex front_desk_mutex_;
   std::unique_ptr<Poller> front_desk_ ABSL_GUARDED_BY(front_desk_mutex_);

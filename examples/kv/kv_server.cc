@@ -17,11 +17,11 @@ namespace {
 
 constexpr char kProgram[] = "kv_server";
 constexpr char kUsage[] =
-    "kv_server --listen=tcp://HOST:PORT [--listen=...] [--memory=4GiB] [--message_max=513MiB] [--pollers=1]\n"
+    "kv_server --listen=tcp://HOST:PORT [--listen=...] [--memory=4GiB] [--message_max=513MiB] [--pollers=0]\n"
     "  --listen       address to serve on; may be given several times; port 0 is any free one\n"
     "  --memory       registered memory at most; values get three quarters of it\n"
     "  --message_max  largest message; a value may have 8 KiB less\n"
-    "  --pollers      threads that serve connections\n"
+    "  --pollers      threads that serve connections; 0: up to one for each core\n"
     "  --watch_log    memory for changes that watchers have not seen yet (default 16MiB)";
 
 // Bytes of a put beside its value: the key, and Cap'n Proto's pointers.
@@ -38,11 +38,11 @@ int main(int argc, char** argv) {
   uint64_t memory_bytes = uint64_t{4} << 30;
   uint64_t message_bytes_max = uint64_t{513} << 20;
   uint64_t log_bytes = 16 << 20;
-  uint64_t pollers = 1;
+  uint64_t pollers = 0;
   examples::FlagSet flags;
   flags.Texts("listen", &uris).Bytes("memory", 16 << 20, uint64_t{1} << 50, &memory_bytes);
   flags.Bytes("message_max", 64 << 10, uint64_t{513} << 20, &message_bytes_max);
-  flags.Bytes("watch_log", 1, uint64_t{1} << 40, &log_bytes).Number("pollers", 1, 1024, &pollers);
+  flags.Bytes("watch_log", 1, uint64_t{1} << 40, &log_bytes).Number("pollers", 0, 1024, &pollers);
   const auto line = examples::CommandLine::Split({argv + 1, argv + argc});
   if (examples::WantsHelp(line)) {
     std::cout << "usage: " << kUsage << std::endl;

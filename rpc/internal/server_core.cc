@@ -188,11 +188,6 @@ absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersFor(const std::string& s
     return front_desk.status();
   }
   pollers->front_desk = *front_desk;
-  for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) {
-    pollers->counters.push_back(std::make_unique<ServingCounters>());
-    pollers->waiting.push_back(std::make_unique<std::atomic<uint32_t>>(0));
-    pollers->runtime->poller(i).AddAsyncInterest(1);
-  }
   return pollers.get();
 }
 
@@ -216,36 +211,43 @@ void ServerCore::OnPeer(Pollers& pollers, transport::PeerRequest request) {
   const transport::Role role = request.hello().role;
   if (role == transport::Role::kProbe) return request.Reject(AnswerProbe(pollers, request));
   const bool reverse = role == transport::Role::kReverse;
-  size_t index = 0;
+  ServingPoller* serving = nullptr;
   absl::StatusOr<transport::Poller*> poller;
   if (reverse) {
     poller = PollerOfSession(pollers, request);
   } else {
-    absl::StatusOr<size_t> next = NextPoller(pollers);
+    absl::StatusOr<ServingPoller*> next = NextPoller(pollers);
     if (!next.ok()) return request.Refuse(next.status());
-    index = *next;
-    poller = &pollers.runtime->poller(index);
+    serving = *next;
+    poller = &serving->poller;
   }
   if (!poller.ok()) return request.Refuse(poller.status());
   const Admission::Place place = PlaceFor(pollers, request);
   if (absl::Status admitted = Admit(place); !admitted.ok()) return request.Refuse(admitted);
-  if (!reverse) pollers.waiting[index]->fetch_add(1, std::memory_order_relaxed);
-  (*poller)->Run([this, &pollers, index, place, reverse, request = std::move(request)]() mutable {
-    if (reverse) return AcceptReverse(std::move(request), place);
-    pollers.waiting[index]->fetch_sub(1, std::memory_order_relaxed);
-    AcceptClient(pollers, index, std::move(request), place);
+  if (serving != nullptr) serving->waiting.fetch_add(1, std::memory_order_relaxed);
+  (*poller)->Run([this, &pollers, serving, place, request = std::move(request)]() mutable {
+    if (serving == nullptr) return AcceptReverse(std::move(request), place);
+    serving->waiting.fetch_sub(1, std::memory_order_relaxed);
+    AcceptClient(pollers, *serving, std::move(request), place);
   });
 }
 
-absl::StatusOr<size_t> ServerCore::NextPoller(Pollers& pollers) {
-  const size_t count = pollers.runtime->poller_count();
-  for (size_t tries = 0; tries < count; ++tries) {
-    const size_t index = pollers.next++ % count;
-    if (pollers.waiting[index]->load(std::memory_order_relaxed) < kWaitingMax) return index;
+absl::StatusOr<ServerCore::ServingPoller*> ServerCore::NextPoller(Pollers& pollers) {
+  for (size_t tries = pollers.runtime->poller_limit(); tries > 0; --tries) {
+    ServingPoller& serving = ServingOn(pollers, pollers.runtime->NextPoller());
+    if (serving.waiting.load(std::memory_order_relaxed) < kWaitingMax) return &serving;
   }
   return absl::ResourceExhaustedError(
       absl::StrCat("each poller of the server has ", kWaitingMax,
                    " new connections that it does not come to; do handlers hold it?"));
+}
+
+ServerCore::ServingPoller& ServerCore::ServingOn(Pollers& pollers, transport::Poller& poller) {
+  for (const auto& serving : pollers.serving) {
+    if (&serving->poller == &poller) return *serving;
+  }
+  absl::MutexLock lock(&mutex_);
+  return *pollers.serving.emplace_back(std::make_unique<ServingPoller>(poller));
 }
 
 absl::Status ServerCore::AnswerProbe(const Pollers& pollers, const transport::PeerRequest& request) {
@@ -287,12 +289,11 @@ absl::Status ServerCore::Admit(const Admission::Place& place) {
   return admission_.Admit(place);
 }
 
-void ServerCore::AcceptClient(Pollers& pollers, size_t index, transport::PeerRequest request,
+void ServerCore::AcceptClient(const Pollers& pollers, ServingPoller& on, transport::PeerRequest request,
                               const Admission::Place& place) {
   Session::Owner& owner = *this;
-  auto made =
-      std::make_unique<Session>(pollers.runtime, pollers.runtime->poller(index), request.peer_address(),
-                                place, options_, serving_, *pollers.counters[index], owner);
+  auto made = std::make_unique<Session>(pollers.runtime, on.poller, request.peer_address(), place, options_,
+                                        serving_, on.counters, owner);
   Session& session = *made;
   bool serving;
   transport::Poller* excess_poller = nullptr;
@@ -456,14 +457,20 @@ std::vector<transport::Poller*> ServerCore::AllPollers() const {
   std::vector<transport::Poller*> all;
   absl::MutexLock lock(&mutex_);
   for (const auto& [fabric, pollers] : pollers_) {
-    for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) all.push_back(&pollers->runtime->poller(i));
+    for (const auto& serving : pollers->serving) all.push_back(&serving->poller);
   }
   return all;
 }
 
 bool ServerCore::on_a_poller() const {
-  const std::vector<transport::Poller*> all = AllPollers();
-  return std::any_of(all.begin(), all.end(), [](transport::Poller* poller) { return poller->Held(); });
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [fabric, pollers] : pollers_) {
+    // Of its runtime, not only those that serve: channels may share it.
+    for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) {
+      if (pollers->runtime->poller(i).Held()) return true;
+    }
+  }
+  return false;
 }
 
 void ServerCore::ForEachSession(absl::FunctionRef<void(Session&)> function) {
@@ -556,9 +563,9 @@ ServerStats ServerCore::stats() const {
         stats.violations.by_reason[v] += poller->violations().count(static_cast<Violation>(v));
       }
     }
-    for (const auto& counters : pollers->counters) {
-      stats.calls_running += counters->calls_running.load(std::memory_order_relaxed);
-      stats.calls_total += counters->calls_total.load(std::memory_order_relaxed);
+    for (const auto& serving : pollers->serving) {
+      stats.calls_running += serving->counters.calls_running.load(std::memory_order_relaxed);
+      stats.calls_total += serving->counters.calls_total.load(std::memory_order_relaxed);
     }
   }
   return stats;

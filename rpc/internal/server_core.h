@@ -62,16 +62,21 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
  private:
   enum class Phase { kServing, kDraining, kDown };
 
-  // The pollers for the URIs of one scheme, and the counters of each.
+  // One that serves connections of this server. Stays until the server's end.
+  struct ServingPoller {
+    explicit ServingPoller(transport::Poller& on) : poller(on) { poller.AddAsyncInterest(1); }
+    transport::Poller& poller;
+    ServingCounters counters;
+    std::atomic<uint32_t> waiting{0};  // Peers that were assigned to it, and not accepted yet.
+  };
+  // The pollers for the URIs of one scheme.
   struct Pollers final : transport::Acceptor::Handler {
     void OnPeer(transport::PeerRequest request) override;
     ServerCore* core;
     std::shared_ptr<transport::Runtime> runtime;
-    std::vector<std::unique_ptr<ServingCounters>> counters;
     transport::Poller* front_desk;  // Listens.
-    size_t next = 0;                // The poller that gets the next connection. Used on the front desk.
-    // By poller: peers that were assigned to it, and not accepted yet.
-    std::vector<std::unique_ptr<std::atomic<uint32_t>>> waiting;
+    // Added to on the front desk, with mutex_ locked.
+    std::vector<std::unique_ptr<ServingPoller>> serving;
   };
   absl::Status CheckOptions() const;
   absl::StatusOr<Pollers*> PollersOn(const std::string& scheme, const SocketAddress& address);
@@ -104,14 +109,15 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   absl::Status AnswerProbe(const Pollers& pollers, const transport::PeerRequest& request);
   // The poller for the next client. ResourceExhausted: every poller has too many that it has not accepted
   // yet.
-  static absl::StatusOr<size_t> NextPoller(Pollers& pollers);
+  absl::StatusOr<ServingPoller*> NextPoller(Pollers& pollers);
+  ServingPoller& ServingOn(Pollers& pollers, transport::Poller& poller);
   // The resources that the connection of this request needs.
   Admission::Place PlaceFor(const Pollers& pollers, const transport::PeerRequest& request) const;
   // The poller of the session that `request` belongs to. NotFound, PermissionDenied: there is none.
   absl::StatusOr<transport::Poller*> PollerOfSession(const Pollers& pollers,
                                                      const transport::PeerRequest& request);
   absl::Status Admit(const Admission::Place& place);
-  void AcceptClient(Pollers& pollers, size_t index, transport::PeerRequest request,
+  void AcceptClient(const Pollers& pollers, ServingPoller& on, transport::PeerRequest request,
                     const Admission::Place& place);
   void AcceptReverse(transport::PeerRequest request, const Admission::Place& place);
   // Closes a newcomer, to make room for others.

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -40,6 +41,52 @@ TEST(CoresOfNodeTest, AreThoseOfTheKernelsList) {
   EXPECT_THAT(CoresOfNode(1, sysfs.path()), ElementsAre(4, 5, 12));
   EXPECT_THAT(CoresOfNode(0, sysfs.path()), IsEmpty()) << "there is no such node";
   EXPECT_THAT(CoresOfNode(-1, sysfs.path()), IsEmpty());
+}
+
+class CpuQuotaTest : public ::testing::Test {
+ protected:
+  // `files`: of control groups, under the folder where they are mounted.
+  std::optional<double> QuotaOf(const std::string& groups, const std::map<std::string, std::string>& files) {
+    const TemporaryFolder root;
+    for (const auto& [name, text] : files) {
+      const std::filesystem::path path = root.path() + "/" + name;
+      std::filesystem::create_directories(path.parent_path());
+      std::ofstream(path) << text;
+    }
+    std::ofstream(root.path() + "/groups") << groups;
+    return CpuQuota(root.path() + "/groups", root.path());
+  }
+};
+
+TEST_F(CpuQuotaTest, IsTheLeastOnTheWayToTheRoot) {
+  EXPECT_THAT(QuotaOf("0::/a/b\n", {{"a/b/cpu.max", "400000 100000\n"}, {"a/cpu.max", "150000 100000\n"}}),
+              Optional(1.5));
+  EXPECT_THAT(QuotaOf("0::/a/b\n", {{"a/b/cpu.max", "50000 100000\n"}, {"a/cpu.max", "max 100000\n"}}),
+              Optional(0.5));
+  EXPECT_THAT(QuotaOf("0::/\n", {{"cpu.max", "200000 100000\n"}}), Optional(2.0));
+  EXPECT_THAT(QuotaOf("0::/not/mounted/here\n", {{"cpu.max", "200000 100000\n"}}), Optional(2.0))
+      << "a container";
+}
+
+TEST_F(CpuQuotaTest, IsThatOfVersionOneWhereThereIsNoOther) {
+  const std::string groups = "5:memory:/a\n4:cpu,cpuacct:/a\n0::/\n";
+  EXPECT_THAT(QuotaOf(groups, {{"cpu,cpuacct/a/cpu.cfs_quota_us", "300000\n"},
+                               {"cpu,cpuacct/a/cpu.cfs_period_us", "100000\n"}}),
+              Optional(3.0));
+  EXPECT_EQ(QuotaOf(groups, {{"cpu,cpuacct/a/cpu.cfs_quota_us", "-1\n"},
+                             {"cpu,cpuacct/a/cpu.cfs_period_us", "100000\n"}}),
+            std::nullopt);
+}
+
+TEST_F(CpuQuotaTest, IsNoneWhereNoneIsWrittenOrReadable) {
+  EXPECT_EQ(QuotaOf("0::/a\n", {{"a/cpu.max", "max 100000\n"}}), std::nullopt);
+  EXPECT_EQ(QuotaOf("0::/a\n", {}), std::nullopt);
+  EXPECT_EQ(QuotaOf("", {}), std::nullopt);
+  for (const char* text :
+       {"", "x", "1", "0 100000", "100000 0", "-5 100000", "1 2 3", "99999999999999999999 1"}) {
+    EXPECT_EQ(QuotaOf("0::/\n", {{"cpu.max", text}}), std::nullopt) << "'" << text << "'";
+  }
+  EXPECT_EQ(CpuQuota("/nonexistent"), std::nullopt);
 }
 
 TEST(RunOnTest, BindsTheCallingThreadOnly) {

@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -45,11 +46,19 @@ TEST(PollersTest, TheConnectionsOfManyChannelsSpreadEvenlyOverThePollersOfBothSi
   EXPECT_THAT(ConnectionsByPoller(*server), Each(kRounds));
 }
 
-// As many as a runtime has that is asked for one poller a core (tests/transport/poller_test.cc).
-TEST(PollersTest, AServerUsesEachCoreWhenAsked) {
-  const auto everywhere = *transport::Runtime::Create(TestScheme(), {.pollers = 0});
-  EXPECT_EQ(TestServer({.pollers = 0}).server.stats().pollers.size(), everywhere->poller_count());
-  EXPECT_EQ(TestServer({.pollers = 5}).server.stats().pollers.size(), 5u);
+// What the limit is: tests/transport/poller_test.cc.
+TEST(PollersTest, AServerStartsAPollerForEachConnectionUpToItsLimit) {
+  const auto client = *transport::Runtime::Create(TestScheme());
+  TestServer server;
+  EXPECT_EQ(server.server.stats().pollers.size(), 1u);
+  std::vector<std::shared_ptr<Channel>> channels;
+  for (size_t count = 1; count <= client->poller_limit() + 2; ++count) {
+    channels.push_back(server.Connect({.runtime = client}));
+    EXPECT_TRUE(SendAct(channels.back(), count).Wait().ok());
+    EXPECT_EQ(server.server.stats().pollers.size(), std::min(count, client->poller_limit()));
+    EXPECT_EQ(client->poller_count(), std::min(count, client->poller_limit()));
+  }
+  EXPECT_EQ(TestServer({.pollers = 5}).server.stats().pollers.size(), 5u) << "these are asked for";
 }
 
 TEST(PollersTest, AHandlerThatHoldsAPollerDoesNotKeepTheOthersFromDraining) {

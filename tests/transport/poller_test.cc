@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -15,11 +14,9 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "hawser/base/cores.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/test_clock.h"
 #include "hawser/transport/runtime.h"
@@ -526,77 +523,6 @@ TEST(PollOnceTest, NowIsTheClocksTimeAtTheStartOfTheTurn) {
   clock.Advance(absl::Seconds(1));
   poller.PollOnce();
   EXPECT_EQ(seen_ns, due_ns);
-}
-
-TEST(RuntimeTest, PollersAreDealtOutInTurn) {
-  RuntimeOptions options;
-  options.pollers = 3;
-  absl::StatusOr<std::shared_ptr<Runtime>> runtime =
-      Runtime::CreateOn(NewTestFabric(), options, /*start_threads=*/false);
-  ASSERT_TRUE(runtime.ok());
-  EXPECT_EQ((*runtime)->poller_count(), 3u);
-  for (int round = 0; round < 2; ++round) {
-    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(&(*runtime)->NextPoller(), &(*runtime)->poller(i));
-  }
-}
-
-TEST(RuntimeTest, WithoutANumberThereIsAPollerForEachCore) {
-  const std::set<int> allowed = AllowedCores();
-  const auto any = Runtime::CreateOn(NewTestFabric(), {.pollers = 0}, /*start_threads=*/false);
-  ASSERT_TRUE(any.ok());
-  EXPECT_EQ((*any)->poller_count(), std::min(allowed.size(), kPollersByDefaultMax));
-  const int core = *allowed.begin();
-  const auto chosen = Runtime::CreateOn(
-      NewTestFabric(), {.pollers = 0, .poller = {.cores = {core, core, core}}}, /*start_threads=*/false);
-  ASSERT_TRUE(chosen.ok());
-  EXPECT_EQ((*chosen)->poller_count(), 3u);
-}
-
-// The cores that each thread of a poller of this process may run on.
-std::vector<std::set<int>> CoresOfPollerThreads() {
-  std::vector<std::set<int>> cores;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::string name, line;
-    std::ifstream(task.path() / "comm") >> name;
-    if (name != "hawser-poller") continue;
-    for (std::ifstream status(task.path() / "status"); std::getline(status, line);) {
-      constexpr absl::string_view kList = "Cpus_allowed_list:\t";
-      if (absl::StartsWith(line, kList)) cores.push_back(ParseCores(line.substr(kList.size())).value());
-    }
-  }
-  return cores;
-}
-
-TEST(RuntimeTest, ThreadsOfPollersRunOnTheirCores) {
-  const std::set<int> allowed = AllowedCores();
-  const int first = *allowed.begin(), last = *allowed.rbegin();
-  const auto runtime =
-      Runtime::CreateOn(NewTestFabric(), {.pollers = 3, .poller = {.cores = {first, last}}}, true);
-  ASSERT_TRUE(runtime.ok()) << runtime.status();
-  EXPECT_TRUE(Await([&] {
-    const std::vector<std::set<int>> cores = CoresOfPollerThreads();
-    return std::count(cores.begin(), cores.end(), std::set<int>{first}) >= 2 &&
-           std::count(cores.begin(), cores.end(), std::set<int>{last}) >= 1;
-  }));
-}
-
-TEST(RuntimeTest, ACoreThatTheProcessMayNotUseIsRefusedByNumber) {
-  const auto runtime = Runtime::CreateOn(NewTestFabric(), {.poller = {.cores = {9999}}}, true);
-  EXPECT_EQ(runtime.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(runtime.status().message(),
-              ::testing::HasSubstr("does not let a poller run on core 9999: this machine has no such core"));
-}
-
-TEST(RuntimeTest, ASchemeWithoutAFabricIsRefusedByName) {
-  const absl::Status status = Runtime::Create("pigeon").status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("pigeon://"));
-}
-
-TEST(RuntimeTest, TheDefaultOneOfASchemeIsSharedByAll) {
-  absl::StatusOr<std::shared_ptr<Runtime>> one = Runtime::Default("tcp"), other = Runtime::Default("tcp");
-  ASSERT_TRUE(one.ok() && other.ok());
-  EXPECT_EQ(*one, *other);
 }
 
 }  // namespace

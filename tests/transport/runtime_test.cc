@@ -1,0 +1,133 @@
+// Of one fabric: its pollers, where they run and how many there are.
+#include "hawser/transport/runtime.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/base/cores.h"
+#include "hawser/tests/testing/test_fabric.h"
+
+namespace hawser::transport {
+namespace {
+
+TEST(RuntimeTest, PollersAreDealtOutInTurn) {
+  RuntimeOptions options;
+  options.pollers = 3;
+  absl::StatusOr<std::shared_ptr<Runtime>> runtime =
+      Runtime::CreateOn(NewTestFabric(), options, /*start_threads=*/false);
+  ASSERT_TRUE(runtime.ok());
+  EXPECT_EQ((*runtime)->poller_count(), 3u);
+  for (int round = 0; round < 2; ++round) {
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(&(*runtime)->NextPoller(), &(*runtime)->poller(i));
+  }
+}
+
+TEST(RuntimeTest, WithoutANumberPollersAreStartedForConnectionsUpToOneForEachCore) {
+  const auto runtime = Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/true);
+  ASSERT_TRUE(runtime.ok());
+  const size_t cores = std::min<size_t>(AllowedCores().size(), std::ceil(CpuQuota().value_or(1e6)));
+  const size_t limit = (*runtime)->poller_limit();
+  EXPECT_EQ(limit, std::clamp<size_t>(cores, 1, 32));
+  for (size_t i = 0; i < 2 * limit; ++i) {
+    EXPECT_EQ((*runtime)->poller_count(), std::clamp<size_t>(i, 1, limit));
+    const Poller* const next = &(*runtime)->NextPoller();
+    EXPECT_EQ(next, &(*runtime)->poller(i % limit));
+  }
+}
+
+TEST(RuntimeTest, WithoutANumberThereIsAPollerForEachCoreThatIsAskedFor) {
+  const int core = *AllowedCores().begin();
+  const auto chosen =
+      Runtime::CreateOn(NewTestFabric(), {.poller = {.cores = {core, core, core}}}, /*start_threads=*/true);
+  ASSERT_TRUE(chosen.ok());
+  EXPECT_EQ((*chosen)->poller_count(), 3u);
+}
+
+TEST(RuntimeTest, AProcessThatMayOpenFewFilesHasFewPollersByDefault) {
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 127;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  const auto runtime = Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/true);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_TRUE(runtime.ok());
+  EXPECT_EQ((*runtime)->poller_limit(), 1u);
+}
+
+TEST(RuntimeTest, WhereAnotherPollerCannotBeStartedThoseThatRunServe) {
+  if (TestScheme() != "tcp") GTEST_SKIP() << "a poller over RDMA takes other things than file descriptors";
+  const auto runtime = Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/true);
+  ASSERT_TRUE(runtime.ok());
+  if ((*runtime)->poller_limit() == 1) GTEST_SKIP() << "this machine has one core";
+  (*runtime)->NextPoller();
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit tight = before;
+  tight.rlim_cur = dup(0);
+  close(static_cast<int>(tight.rlim_cur));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &tight), 0);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(&(*runtime)->NextPoller(), &(*runtime)->poller(0));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ((*runtime)->poller_limit(), 1u);
+}
+
+// The cores that each thread of a poller of this process may run on.
+std::vector<std::set<int>> CoresOfPollerThreads() {
+  std::vector<std::set<int>> cores;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name, line;
+    std::ifstream(task.path() / "comm") >> name;
+    if (name != "hawser-poller") continue;
+    for (std::ifstream status(task.path() / "status"); std::getline(status, line);) {
+      constexpr absl::string_view kList = "Cpus_allowed_list:\t";
+      if (absl::StartsWith(line, kList)) cores.push_back(ParseCores(line.substr(kList.size())).value());
+    }
+  }
+  return cores;
+}
+
+TEST(RuntimeTest, ThreadsOfPollersRunOnTheirCores) {
+  const std::set<int> allowed = AllowedCores();
+  const int first = *allowed.begin(), last = *allowed.rbegin();
+  const auto runtime =
+      Runtime::CreateOn(NewTestFabric(), {.pollers = 3, .poller = {.cores = {first, last}}}, true);
+  ASSERT_TRUE(runtime.ok()) << runtime.status();
+  const std::vector<std::set<int>> cores = CoresOfPollerThreads();
+  EXPECT_GE(std::count(cores.begin(), cores.end(), std::set<int>{first}), 2);
+  EXPECT_GE(std::count(cores.begin(), cores.end(), std::set<int>{last}), 1);
+}
+
+TEST(RuntimeTest, ACoreThatTheProcessMayNotUseIsRefusedByNumber) {
+  const auto runtime = Runtime::CreateOn(NewTestFabric(), {.poller = {.cores = {9999}}}, true);
+  EXPECT_EQ(runtime.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(runtime.status().message(),
+              ::testing::HasSubstr("does not let a poller run on core 9999: this machine has no such core"));
+}
+
+TEST(RuntimeTest, ASchemeWithoutAFabricIsRefusedByName) {
+  const absl::Status status = Runtime::Create("pigeon").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("pigeon://"));
+}
+
+TEST(RuntimeTest, TheDefaultOneOfASchemeIsSharedByAll) {
+  absl::StatusOr<std::shared_ptr<Runtime>> one = Runtime::Default("tcp"), other = Runtime::Default("tcp");
+  ASSERT_TRUE(one.ok() && other.ok());
+  EXPECT_EQ(*one, *other);
+}
+
+}  // namespace
+}  // namespace hawser::transport
