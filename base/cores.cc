@@ -34,20 +34,20 @@ CpuSet EmptySet() {
   return set;
 }
 
-// The first line of `path`, in words. Empty: it cannot be read.
-std::vector<std::string> FirstLine(const std::string& path) {
+// Empty: `path` cannot be read.
+std::vector<std::string> WordsOfFirstLine(const std::string& path) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
   return absl::StrSplit(line, ' ', absl::SkipEmpty());
 }
 
-// Of one group: `folder` is its folder.
+// The quota of the group whose folder is `folder`.
 std::optional<double> QuotaOf(const std::string& folder) {
-  std::vector<std::string> words = FirstLine(folder + "/cpu.max");
+  std::vector<std::string> words = WordsOfFirstLine(folder + "/cpu.max");
   if (words.size() != 2) {
-    words = FirstLine(folder + "/cpu.cfs_quota_us");
-    const std::vector<std::string> period = FirstLine(folder + "/cpu.cfs_period_us");
+    words = WordsOfFirstLine(folder + "/cpu.cfs_quota_us");
+    const std::vector<std::string> period = WordsOfFirstLine(folder + "/cpu.cfs_period_us");
     words.insert(words.end(), period.begin(), period.end());
   }
   int64_t quota = 0, period = 0;

@@ -137,6 +137,7 @@ ServerProcess StartRaw(const std::string& what, const TargetOptions& options) {
 
 std::shared_ptr<transport::Runtime> MakeRuntime(const TargetOptions& target) {
   transport::RuntimeOptions options;
+  options.pollers = 1;
   options.poller.mode = ParseMode(target.mode);
   absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime =
       transport::Runtime::Create(AddressOf(target).scheme, options);

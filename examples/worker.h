@@ -9,12 +9,12 @@ namespace examples {
 // destroyed when it ends. It can await calls, so ten lines that read from top to bottom keep one call in
 // flight, without a thread of their own:
 //
-//   Worker Echo(EchoStub echo, int* left, absl::BlockingCounter* done) {
-//     while ((*left)-- > 0) {
+//   Worker Echo(EchoStub echo, std::atomic<int>* left, absl::BlockingCounter* done) {
+//     while (left->fetch_sub(1) > 0) {
 //       auto call = echo.Echo();
 //       call.request().setMessage("hello");
 //       auto sent = call.Send();
-//       auto reply = co_await std::move(sent);   // From here on it runs on the poller's thread.
+//       auto reply = co_await std::move(sent);   // From here on it runs on the poller of its channel.
 //     }
 //     done->DecrementCount();
 //   }

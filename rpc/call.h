@@ -104,7 +104,7 @@ class PendingCall {
 
   // absl::StatusOr<Reply<Results>> reply = co_await call; resumes where a callback of Then() would run. A
   // coroutine that is destroyed meanwhile cancels the call and is not resumed. Destroy it where it cannot be
-  // resumed at that moment: on the poller, or while no thread drives that.
+  // resumed at that moment: on the poller of the channel, or while no thread drives that.
   auto operator co_await() {
     Take();
     return Awaiter(call_.Share());

@@ -95,9 +95,9 @@ struct ChannelOptions {
 };
 
 struct ServerOptions {
-  // Threads that poll, for each network device that it listens on. Connections are assigned to them in turn, so handlers
-  // of different connections run at once. 0: as many as there are connections, at most one for each core that they may
-  // run on (see RuntimeOptions::pollers). 1: handlers run one after the other, unless there is an executor.
+  // Threads that poll, for each network device that the server listens on. Connections are assigned to them in turn.
+  // Handlers of different pollers run at once. 0: a poller for each connection, up to one for each core (see
+  // RuntimeOptions::pollers). 1: the handlers of one device run one after the other, unless there is an executor.
   int pollers = 0;
   PollerOptions poller = {};
   BufferPoolOptions pool = {};

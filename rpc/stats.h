@@ -29,7 +29,8 @@ struct ServerStats {
     uint64_t operator[](Violation violation) const { return by_reason[static_cast<size_t>(violation)]; }
   };
   Violations violations;
-  std::vector<PollerStats> pollers;  // Of each that serves, also of a Runtime that others use, too.
+  std::vector<PollerStats>
+      pollers;  // All that run of its runtimes; of ServerOptions::runtime some may serve only others.
 };
 
 }  // namespace hawser

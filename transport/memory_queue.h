@@ -26,16 +26,14 @@ class MemoryNews final : MemoryWaiter {
   void Await(size_t size_bytes, Shortage why);
   void StopAwaiting();
 
-  // As if it had come: on_news() is called in the poller's next turn. On any thread; takes no lock.
-  void Notify() { OnMemoryMayBeFree(); }
-
   // For the poller, in each turn.
   bool arrived() const { return arrived_.load(std::memory_order_relaxed); }
   void Deliver();
 
- private:
+  // on_news() is called in the poller's next turn. On any thread; takes no lock.
   void OnMemoryMayBeFree() override;
 
+ private:
   PollerServices& poller_;
   absl::AnyInvocable<void()> on_news_;
   std::atomic<bool> arrived_{false};

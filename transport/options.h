@@ -60,8 +60,8 @@ struct PollerOptions {
   // hold for the pollers' threads and for threads that handlers start there, not for a thread that waits for a call
   // and drives the poller meanwhile.
   std::vector<int> cores = {};
-  // READ bytes outstanding over all connections of the poller, so that bulk transfers leave room for small
-  // calls.
+  // READ bytes outstanding over all connections of one poller; N pollers may have N times as many. Leaves room for
+  // small calls beside bulk transfers.
   uint64_t read_bytes_max = 8 << 20;
   // Of the memory that is free or its own already, what one peer host may hold for large messages that it has
   // announced and that are not answered yet; 0 to 1. Short ones (up to 4 MiB) may go three quarters of the

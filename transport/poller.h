@@ -253,7 +253,6 @@ class Poller final : public PollerServices {
   size_t chunk_;           // Completions to take at a time: fewer while handlers are slow.
   size_t dispatched_ = 0;  // Completions since the clock was read.
   int64_t turn_began_ns_ = 0;
-  bool more_waiting_ = false;  // The last poll had as many as were asked for.
   MemoryQueue memory_queue_;
   PullAdmission pull_admission_;
   MessageCounts sent_, received_;

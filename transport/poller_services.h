@@ -22,6 +22,8 @@ class PollerServices {
   // a clock costs as much as parsing a message. A handler that runs long does not see it move.
   int64_t now_ns() const { return now_ns_; }
   Timers& timers() { return timers_; }
+  // Completions may wait that this turn has not taken.
+  bool behind() const { return more_waiting_; }
   MessagePool& messages() { return *messages_; }
   fabric::CompletionQueue& completion_queue() { return *completion_queue_; }
 
@@ -39,6 +41,7 @@ class PollerServices {
   const std::shared_ptr<MessagePool> messages_;
   std::unique_ptr<fabric::CompletionQueue> completion_queue_;
   int64_t now_ns_;
+  bool more_waiting_ = false;  // The last poll had as many as were asked for.
   Timers timers_;
 };
 

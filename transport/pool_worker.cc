@@ -7,12 +7,23 @@
 
 namespace hawser::transport {
 
+namespace {
+
+// Shorter than what a caller waits before it tries again (BufferPool, kRefused).
+constexpr absl::Duration kRefusedFor = absl::Milliseconds(50);
+
+}  // namespace
+
 PoolWorker::PoolWorker(SlabStore& slabs, BufferCaches& caches, bool may_start_thread, absl::Duration idle)
     : slabs_(slabs), caches_(caches), interval_(idle / 2), available_(may_start_thread) {}
 
 Shortage PoolWorker::RequestGrowth(size_t size_class) {
   absl::MutexLock lock(&mutex_);
-  if (refused_.erase(size_class) != 0 || !Start()) return Shortage::kRefused;
+  if (const auto refused = refused_.find(size_class); refused != refused_.end()) {
+    if (absl::Now() < refused->second) return Shortage::kRefused;
+    refused_.erase(refused);
+  }
+  if (!Start()) return Shortage::kRefused;
   if (wanted_.insert(size_class).second) changed_.Signal();
   return Shortage::kGrowing;
 }
@@ -49,7 +60,7 @@ void PoolWorker::Run() {
       const bool grown = slabs_.GrowIdle(size_class, why);
       mutex_.Lock();
       wanted_.erase(size_class);
-      if (!grown && why == Shortage::kRefused) refused_.insert(size_class);
+      if (!grown && why == Shortage::kRefused) refused_[size_class] = absl::Now() + kRefusedFor;
       mutex_.Unlock();
       slabs_.TellWaiters(size_class);
       NoteIdle();  // Perhaps no waiter takes it.

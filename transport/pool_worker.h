@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -29,7 +30,8 @@ class PoolWorker {
   bool available() const { return available_.load(std::memory_order_relaxed); }
 
   // Asks for a slab of the class, unless one is on its way: kGrowing; waiters for the class are told when it
-  // is there or was refused. kRefused, once, after it was.
+  // is there or was refused. kRefused for 50 ms after it was, whoever asks: several that wait for the class do not have
+  // the system asked without end.
   Shortage RequestGrowth(size_t size_class);
 
   // There may be idle memory to be given back. A load if that is known.
@@ -64,8 +66,8 @@ class PoolWorker {
   absl::Mutex mutex_;
   absl::CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::set<size_t> wanted_ ABSL_GUARDED_BY(mutex_);   // Classes; being mapped, too.
-  std::set<size_t> refused_ ABSL_GUARDED_BY(mutex_);  // And nothing was told yet.
+  std::set<size_t> wanted_ ABSL_GUARDED_BY(mutex_);               // Classes; being mapped, too.
+  std::map<size_t, absl::Time> refused_ ABSL_GUARDED_BY(mutex_);  // Until when a class is.
   std::thread thread_;
 };
 

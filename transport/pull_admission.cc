@@ -25,7 +25,7 @@ PullAccount::~PullAccount() {
   if (host_ == nullptr) return;
   admission_.WithdrawAll(*this);
   admission_.Leave(*host_, held_bytes_);
-  if (returning_bytes_ != 0) admission_.ledger_.AddReturning(-returning_bytes_);
+  if (claimed_bytes_ != 0) admission_.ledger_.Unclaim(claimed_bytes_);
 }
 
 // ---- HeldByHost
@@ -85,7 +85,7 @@ void PullAdmission::Withdraw(Pull& pull) {
   pull.Unlink();
   const size_t index = LaneOf(pull);
   Place(pull.account_->lanes_[index], index);
-  any_waits() ? PumpSoon() : NoteWaiting();  // The next one may be smaller.
+  OnWithdrawn();
 }
 
 void PullAdmission::WithdrawAll(PullAccount& account) {
@@ -95,7 +95,12 @@ void PullAdmission::WithdrawAll(PullAccount& account) {
     while (Pull* const pull = lane.waiting.front()) pull->Unlink();
     Place(lane, index);
   }
-  any_waits() ? PumpSoon() : NoteWaiting();
+  OnWithdrawn();
+}
+
+void PullAdmission::OnWithdrawn() {
+  if (!any_waits()) NoteWaiting();
+  PumpSoon();
 }
 
 void PullAdmission::OnReadQueued(Pull& pull, uint64_t bytes) {
@@ -144,7 +149,7 @@ HeldByHost PullAdmission::Detach(Pull& pull) {
 
 void PullAdmission::Leave(PullHost& host, uint64_t bytes) {
   if (bytes != 0) {
-    ledger_.Release(*host.held, bytes, *this);
+    if (ledger_.Release(*host.held, bytes, *this)) tell_others_ = true;
     PumpSoon();
   }
   if (--host.owners != 0) return;
@@ -165,10 +170,10 @@ void PullAdmission::Place(PullLane& lane, size_t index) {
   }
 }
 
-// Memory may be returned anywhere, in the application's code, too. So waiting pulls are served in a turn of
-// their own.
+// Memory may be returned anywhere, in the application's code, too, and comes back to the pool a little after Leave(). So
+// waiting pulls, of other members as well, are served in a turn of their own.
 void PullAdmission::PumpSoon() {
-  if (any_waits() && !stopped_ && !pump_timer_.is_set()) {
+  if ((any_waits() || tell_others_) && !stopped_ && !pump_timer_.is_set()) {
     poller_.timers().Set(pump_timer_, poller_.now_ns());
   }
 }
@@ -177,13 +182,14 @@ void PullAdmission::Pump() {
   if (pumping_) again_ = true;
   if (stopped_ || std::exchange(pumping_, true)) return;
   poller_.timers().Cancel(pump_timer_);
+  if (std::exchange(tell_others_, false)) ledger_.TellReleased(*this);
   // The second round finds memory that was released before this asked to be notified. If the system has
   // refused memory, there is no second round: it would start the next growth at once, but the timer of
   // MemoryNews starts that.
   for (int round = 0; round < 2; ++round) {
-    wanted_bytes_ = kNothing;
+    refused_bytes_ = kNothing;
     why_ = Shortage::kAtLimit;
-    short_ = false;
+    misses_ = false;
     for (size_t index : {kShort, kLong}) ServeRing(index);
     NoteWaiting();
     if (!any_waits() || why_ == Shortage::kRefused) break;
@@ -194,17 +200,20 @@ void PullAdmission::Pump() {
 
 void PullAdmission::NoteWaiting() {
   if (any_waits()) {
-    news_.Await(wanted_bytes_, why_);
+    news_.Await(refused_bytes_, why_);
     awaiting_ = true;
   } else if (std::exchange(awaiting_, false)) {
     news_.StopAwaiting();
   }
-  const bool wants = any_waits() && short_;
-  if (wants == wanting_) return;
-  wanting_ = wants;
-  const bool others_want = ledger_.SetWanted(*this, wants ? WaitingBytes() : 0, poller_.now_ns());
-  // From here on progress counts. What others wait for is not put off.
-  if (wants && !(others_want && watch_timer_.is_set())) Look();
+  const bool misses = any_waits() && misses_;
+  if (misses == said_misses_) {
+    if (misses) ledger_.StillMissing(*this);
+    return;
+  }
+  said_misses_ = misses;
+  const bool others_miss = ledger_.SetMissing(*this, misses ? WaitingBytes() : 0, poller_.now_ns());
+  // Starts a new interval, unless one is running on behalf of another poller: a restart would delay its pulls.
+  if (misses && !(others_miss && watch_timer_.is_set())) Look();
 }
 
 void PullAdmission::ServeRing(size_t index) {
@@ -222,10 +231,11 @@ void PullAdmission::ServeRing(size_t index) {
 
 // When the pool has grown, it notifies the waiters for a buffer of that size.
 void PullAdmission::NoteRefusal(size_t bytes, Shortage why) {
-  if (why != Shortage::kGrowing) short_ = true;
+  // Growth that the system refuses is tried again and again. That does not end a wait that has begun.
+  if (why != Shortage::kGrowing || said_misses_) misses_ = true;
   if (why_ == Shortage::kGrowing) return;
-  if (why != Shortage::kGrowing && bytes > wanted_bytes_) return;
-  wanted_bytes_ = bytes;
+  if (why != Shortage::kGrowing && bytes > refused_bytes_) return;
+  refused_bytes_ = bytes;
   why_ = why;
 }
 
@@ -280,7 +290,7 @@ bool PullAdmission::HardlyMoves(const PullAccount& account) const {
          std::min(then, std::max(kWatchedBytesMin, then / kWatchedFraction));
 }
 
-// Of each connection the next pull.
+// The bytes of the first waiting pull of each connection.
 uint64_t PullAdmission::WaitingBytes() const {
   uint64_t sum = 0;
   for (const auto& ring : rings_) {
@@ -294,19 +304,21 @@ uint64_t PullAdmission::WaitingBytes() const {
 }
 
 void PullAdmission::Watch() {
-  if (wanting_) ledger_.SetWanted(*this, WaitingBytes(), poller_.now_ns());
-  const uint64_t missing = ledger_.MissingSince(looked_ns_);
+  // What its peers have done is not known: handlers are slow, or there is very much to do.
+  if (poller_.behind()) return Look();
+  if (said_misses_) ledger_.SetMissing(*this, WaitingBytes(), poller_.now_ns());
+  const uint64_t missing = ledger_.ClaimMissing(looked_ns_);
   uint64_t freed = 0;
   std::vector<PullAccount::Owner*> to_end;
   for (PullAccount* account = holders_.front(); account != nullptr && freed < missing;
        account = holders_.after(account)) {
-    if (!HardlyMoves(*account)) continue;
-    account->returning_bytes_ += static_cast<int64_t>(account->held_bytes_);
-    freed += account->held_bytes_;
+    if (account->claimed_bytes_ != 0 || !HardlyMoves(*account)) continue;
+    account->claimed_bytes_ = std::min(account->held_bytes_, missing - freed);
+    freed += account->claimed_bytes_;
     to_end.push_back(&account->owner_);
   }
-  if (freed != 0) ledger_.AddReturning(static_cast<int64_t>(freed));
-  if (wanting_ || !holders_.empty()) Look();
+  ledger_.Unclaim(missing - freed);
+  if (said_misses_ || !holders_.empty()) Look();
   for (PullAccount::Owner* const owner : to_end) owner->EndForMemory();
 }
 

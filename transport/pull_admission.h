@@ -130,7 +130,7 @@ class PullAccount final : public ListLink<InHolders> {
   uint64_t look_ = 0;
   uint64_t unread_bytes_then_ = 0;
   uint64_t read_bytes_then_ = 0;
-  int64_t returning_bytes_ = 0;  // The connection was ended to get these back.
+  uint64_t claimed_bytes_ = 0;  // The connection was ended to get these back.
 };
 
 // Decides which of the large messages that were announced to one poller get memory, and when.
@@ -153,8 +153,9 @@ class PullAdmission final : PullLedger::Member {
  public:
   // What a connection can have outstanding.
   static constexpr uint64_t kReadAheadBytes = 4 << 20;
-  // Each connection that holds memory for what has not arrived is looked at so often. It is ended if less than 1 MiB, or
-  // than a 64th of what it still had to fetch, has come meanwhile, while pulls of one poller waited all the time.
+  // How often the connections that hold memory for bytes that have not arrived are checked. One that has fetched less
+  // than 1 MiB since the last check, or than a 64th of what was left, is ended if pulls of some poller have waited for
+  // all of that time.
   static constexpr absl::Duration kWatchInterval = absl::Seconds(1);
   static constexpr uint64_t kWatchedBytesMin = 1 << 20;
   static constexpr uint64_t kWatchedFraction = 64;
@@ -203,8 +204,10 @@ class PullAdmission final : PullLedger::Member {
   void Place(PullLane& lane, size_t index);
   void PumpSoon();
   void Pump();
-  // Pulls have been refused, or withdrawn: tells the ledger, and who is to be told of free memory.
+  // Call it after pulls were refused or withdrawn. Updates the ledger, and whether the pool notifies this poller.
   void NoteWaiting();
+  // Pulls were withdrawn; the next one may be smaller.
+  void OnWithdrawn();
   void ServeRing(size_t index);
   bool Admit(Pull& pull, PullLane& lane, size_t index);
   // `bytes` of free memory would have admitted a pull.
@@ -217,7 +220,7 @@ class PullAdmission final : PullLedger::Member {
   bool HardlyMoves(const PullAccount& account) const;
 
   // PullLedger::Member
-  void OnReleased() override { news_.Notify(); }
+  void OnReleased() override { news_.OnMemoryMayBeFree(); }
 
   PollerServices& poller_;
   PullLedger& ledger_;
@@ -228,11 +231,12 @@ class PullAdmission final : PullLedger::Member {
   uint64_t attempts_ = 0;
   uint64_t looks_ = 0;
   int64_t looked_ns_ = 0;
-  size_t wanted_bytes_ = 0;  // The least of free memory that lets one of those that wait go on.
+  size_t refused_bytes_ = 0;  // The least of free memory that lets one of those that wait go on.
   Shortage why_ = Shortage::kAtLimit;
-  bool short_ = false;     // A pull waits for what others hold, not for the pool to grow.
-  bool wanting_ = false;   // So the ledger was told.
-  bool awaiting_ = false;  // The pool was asked for news.
+  bool misses_ = false;       // A pull waits for what others hold, not only for the pool to grow.
+  bool said_misses_ = false;  // The ledger has been told so.
+  bool awaiting_ = false;     // The pool will notify news_.
+  bool tell_others_ = false;  // Memory was released that other members may wait for.
   uint64_t passes_ = 0;
   bool pumping_ = false;
   bool again_ = false;

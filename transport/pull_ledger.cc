@@ -34,8 +34,9 @@ void PullLedger::Part(Host& host) {
   hosts_.erase(PeerHost(host.key));
 }
 
-// The pool is asked under the lock: if another thread saw bytes counted for which there is no buffer then, it would wait
-// and nobody would notify it.
+// The pool is asked with the lock held. Otherwise another thread could be refused because of bytes that are counted but
+// never acquired, and nothing would notify it. So the lock may be held while a slab of 2 MiB is mapped (see
+// BufferPool::TryAcquire()).
 Lease PullLedger::Lend(Host& host, uint64_t bytes, double share, Refusal& refusal) {
   refusal = {};
   absl::MutexLock lock(&mutex_);
@@ -55,40 +56,54 @@ Lease PullLedger::Lend(Host& host, uint64_t bytes, double share, Refusal& refusa
   return sink;
 }
 
-void PullLedger::Release(Host& host, uint64_t bytes, const Member& by) {
+bool PullLedger::Release(Host& host, uint64_t bytes, const Member& by) {
   absl::MutexLock lock(&mutex_);
   host.held_bytes -= bytes;
   held_bytes_ -= bytes;
+  return OthersMiss(by);
+}
+
+void PullLedger::TellReleased(const Member& by) {
+  absl::MutexLock lock(&mutex_);
   for (Member* member : members_) {
-    if (member != &by && member->wanted_bytes_ != 0) member->OnReleased();
+    if (member == &by || member->missing_bytes_ == 0) continue;
+    member->told_ = true;
+    member->OnReleased();
   }
 }
 
-uint64_t PullLedger::held_bytes() const {
-  absl::MutexLock lock(&mutex_);
-  return held_bytes_;
-}
-
-bool PullLedger::SetWanted(Member& member, uint64_t bytes, int64_t now_ns) {
-  absl::MutexLock lock(&mutex_);
-  if (member.wanted_bytes_ == 0) member.wanted_since_ns_ = now_ns;
-  member.wanted_bytes_ = bytes;
+bool PullLedger::OthersMiss(const Member& member) const {
   return std::any_of(members_.begin(), members_.end(),
-                     [&](const Member* other) { return other != &member && other->wanted_bytes_ != 0; });
+                     [&](const Member* other) { return other != &member && other->missing_bytes_ != 0; });
 }
 
-uint64_t PullLedger::MissingSince(int64_t then_ns) const {
+bool PullLedger::SetMissing(Member& member, uint64_t bytes, int64_t now_ns) {
   absl::MutexLock lock(&mutex_);
-  int64_t missing = -returning_bytes_;
+  if (member.missing_bytes_ == 0) member.missing_since_ns_ = now_ns;
+  member.missing_bytes_ = bytes;
+  member.told_ = false;
+  return OthersMiss(member);
+}
+
+void PullLedger::StillMissing(Member& member) {
+  absl::MutexLock lock(&mutex_);
+  member.told_ = false;
+}
+
+uint64_t PullLedger::ClaimMissing(int64_t then_ns) {
+  absl::MutexLock lock(&mutex_);
+  uint64_t missing = 0;
   for (const Member* member : members_) {
-    if (member->wanted_since_ns_ <= then_ns) missing += static_cast<int64_t>(member->wanted_bytes_);
+    if (!member->told_ && member->missing_since_ns_ <= then_ns) missing += member->missing_bytes_;
   }
-  return static_cast<uint64_t>(std::max<int64_t>(missing, 0));
+  const uint64_t claim = missing - std::min(missing, claimed_bytes_);
+  claimed_bytes_ += claim;
+  return claim;
 }
 
-void PullLedger::AddReturning(int64_t bytes) {
+void PullLedger::Unclaim(uint64_t bytes) {
   absl::MutexLock lock(&mutex_);
-  returning_bytes_ += bytes;
+  claimed_bytes_ -= bytes;
 }
 
 }  // namespace hawser::transport

@@ -14,13 +14,13 @@
 
 namespace hawser::transport {
 
-// What each host holds of a pool for large messages, and who waits for such memory: the sums over all pollers on that
-// pool. The PullAdmission of each poller is a member.
+// The memory of one pool that each host holds for large messages, and what pulls wait for, summed over all pollers on
+// that pool. The PullAdmission of each poller is a member.
 // Thread:   any.
 // Lifetime: outlives its members; its pool outlives it.
 class PullLedger {
  public:
-  // Of one host, on all pollers. Belongs to the ledger while Join() was called more often than Part().
+  // A host, on all pollers. The ledger destroys it at the Part() that matches its first Join().
   struct Host {
     PeerHost key;
     size_t users = 0;
@@ -33,12 +33,14 @@ class PullLedger {
 
    private:
     friend class PullLedger;
-    // A pull of this member may be admitted, since memory of another does not count any more. Called on any thread with
-    // the ledger locked: sets a flag and wakes a poller, and does nothing else.
+    // Another member has released memory, so a pull of this member may be admitted. Called on any thread, with the
+    // ledger locked; it may only set a flag and wake a poller.
     virtual void OnReleased() = 0;
 
-    uint64_t wanted_bytes_ = 0;  // Guarded by the ledger's mutex_, as is the next.
-    int64_t wanted_since_ns_ = 0;
+    // Guarded by the ledger's mutex_.
+    uint64_t missing_bytes_ = 0;
+    int64_t missing_since_ns_ = 0;
+    bool told_ = false;  // And has not tried again yet.
   };
 
   explicit PullLedger(BufferPool& pool) : pool_(pool) {}
@@ -55,30 +57,39 @@ class PullLedger {
   // Why Lend() lends nothing.
   struct Refusal {
     Shortage why = Shortage::kAtLimit;
-    bool by_pool = false;  // Otherwise the host has its share.
+    bool by_pool = false;  // False: the host has its share.
   };
 
-  // A buffer of `bytes` (>= 1), which then count against `host`. Its host may hold `share` (0 to 1) of the memory that is
-  // free or its own; that is not asked while no host holds any. Empty: `refusal` says why.
+  // Acquires `bytes` (>= 1) from the pool and counts them against `host`. Refuses if `host` would then hold more than
+  // `share` (0 to 1) of the memory that is free or its own; while no host holds any, only the pool can refuse. Empty:
+  // see `refusal`.
   Lease Lend(Host& host, uint64_t bytes, double share, Refusal& refusal);
-  // `bytes` that count against `host` do not count any more. Notifies the members that want some, but `by`.
-  void Release(Host& host, uint64_t bytes, const Member& by);
-  uint64_t held_bytes() const;
+  // `bytes` that Lend() counted do not count any more. True: another member than `by` misses some. TellReleased() is to
+  // follow when the memory is back in the pool.
+  bool Release(Host& host, uint64_t bytes, const Member& by);
+  // Notifies the members that miss some, but `by`.
+  void TellReleased(const Member& by);
 
-  // The pulls that wait at `member` for what others hold want `bytes`; 0: none waits. True: another member wants some.
-  bool SetWanted(Member& member, uint64_t bytes, int64_t now_ns);
-  // What members want that have wanted some without a break since `then_ns`, less what is to come back.
-  uint64_t MissingSince(int64_t then_ns) const;
-  // Connections were ended to get back what they hold; negative: they have gone.
-  void AddReturning(int64_t bytes);
+  // Pulls of `member` have tried and miss `bytes` that others hold; 0: none. Returns whether another member misses some.
+  bool SetMissing(Member& member, uint64_t bytes, int64_t now_ns);
+  // They have tried again and still miss some.
+  void StillMissing(Member& member);
+
+  // What members have missed since `then_ns` or longer and nobody has claimed: the caller ends connections that hold so
+  // much. Not what a member misses that was told of memory and has not tried since: its poller may be held.
+  uint64_t ClaimMissing(int64_t then_ns);
+  // Of what was claimed, `bytes` were not found, or have returned.
+  void Unclaim(uint64_t bytes);
 
  private:
+  bool OthersMiss(const Member& member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   BufferPool& pool_;
-  mutable absl::Mutex mutex_;
+  absl::Mutex mutex_;
   std::vector<Member*> members_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<PeerHost, std::unique_ptr<Host>> hosts_ ABSL_GUARDED_BY(mutex_);
   uint64_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t returning_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t claimed_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace hawser::transport

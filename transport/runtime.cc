@@ -47,9 +47,11 @@ std::set<int> CoresNear(const fabric::Fabric& fabric) {
   return near;
 }
 
-// If the application does not say, see Runtime::poller_limit().
+// Bounds of the default of Runtime::poller_limit().
 constexpr size_t kPollersMax = 32;
 constexpr size_t kFileDescriptorsPerPoller = 64;
+
+constexpr absl::Duration kStartAgainAfter = absl::Seconds(10);
 
 size_t PollersByDefault(size_t cores) {
   if (const std::optional<double> quota = CpuQuota())
@@ -75,6 +77,7 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOn(std::shared_ptr<fabri
                                                            const RuntimeOptions& options, bool start_threads,
                                                            Environment& environment) {
   std::shared_ptr<Runtime> runtime(new Runtime, &Runtime::Destroy);
+  runtime->environment_ = &environment;
   runtime->has_threads_ = start_threads;
   runtime->poller_options_ = options.poller;
   runtime->fabric_ = std::move(fabric);
@@ -89,21 +92,19 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOn(std::shared_ptr<fabri
   size_t at_once = limit;
   if (limit == 0) {
     limit = at_once = std::max<size_t>(bound.size(), 1);
-    // Without threads whoever polls must know them all.
+    // Without threads the caller polls, so all pollers must exist from the start.
     if (bound.empty() && start_threads) limit = PollersByDefault(runtime->cores_.size());
   }
   absl::MutexLock lock(&runtime->start_mutex_);
   runtime->pollers_.resize(limit);
-  runtime->poller_limit_ = limit;
   while (runtime->poller_count() < at_once) {
-    if (absl::Status started = runtime->StartOneMore(environment); !started.ok()) return started;
+    if (absl::Status started = runtime->StartOneMore(); !started.ok()) return started;
   }
   return runtime;
 }
 
-absl::StatusOr<std::unique_ptr<Poller>> Runtime::NewPoller(const PollerOptions& options,
-                                                           Environment& environment) {
-  return Poller::Create(fabric_, MessagePool::Create(buffers_), *pull_ledger_, options, environment);
+absl::StatusOr<std::unique_ptr<Poller>> Runtime::NewPoller(const PollerOptions& options) {
+  return Poller::Create(fabric_, MessagePool::Create(buffers_), *pull_ledger_, options, *environment_);
 }
 
 absl::Status Runtime::StartNear(Poller& poller) const {
@@ -112,9 +113,9 @@ absl::Status Runtime::StartNear(Poller& poller) const {
   return absl::IsInvalidArgument(started) ? poller.Start() : started;
 }
 
-absl::Status Runtime::StartOneMore(Environment& environment) {
+absl::Status Runtime::StartOneMore() {
   const size_t number = poller_count();
-  absl::StatusOr<std::unique_ptr<Poller>> poller = NewPoller(poller_options_, environment);
+  absl::StatusOr<std::unique_ptr<Poller>> poller = NewPoller(poller_options_);
   if (!poller.ok()) return poller.status();
   if (has_threads_) {
     const std::vector<int>& cores = poller_options_.cores;
@@ -129,17 +130,18 @@ absl::Status Runtime::StartOneMore(Environment& environment) {
 
 Poller& Runtime::NextPoller() {
   const size_t next = next_.fetch_add(1, std::memory_order_relaxed);
+  if (poller_count() == poller_limit()) return poller(next);
   absl::Status started;
-  if (poller_count() < poller_limit()) {
+  {
     absl::MutexLock lock(&start_mutex_);
-    while (started.ok() && poller_count() < std::min(poller_limit(), next + 1)) {
-      started = StartOneMore(environment());
-      if (!started.ok()) poller_limit_.store(poller_count(), std::memory_order_relaxed);
+    while (poller_count() < std::min(poller_limit(), next + 1) && environment_->NowNs() >= start_again_ns_) {
+      started = StartOneMore();
+      if (!started.ok()) start_again_ns_ = After(environment_->NowNs(), kStartAgainAfter);
     }
   }
   if (!started.ok()) {
     Log(LogSeverity::kWarning, absl::StrCat(scheme(), ":// has ", poller_count(), " pollers instead of ",
-                                            pollers_.size(), ": ", absl::string_view(started.message())));
+                                            poller_limit(), ": ", absl::string_view(started.message())));
   }
   return poller(next);
 }
@@ -150,7 +152,7 @@ absl::StatusOr<Poller*> Runtime::FrontDesk() {
   if (front_desk_ == nullptr) {
     PollerOptions options = poller_options_;
     options.mode = PollingMode::kSleep;
-    absl::StatusOr<std::unique_ptr<Poller>> made = NewPoller(options, environment());
+    absl::StatusOr<std::unique_ptr<Poller>> made = NewPoller(options);
     if (!made.ok()) return made.status();
     // Not on the core of one of the pollers.
     if (absl::Status started = StartNear(**made); !started.ok()) return started;

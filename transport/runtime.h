@@ -21,9 +21,8 @@
 namespace hawser::transport {
 
 struct RuntimeOptions {
-  // 0: as many as connections need, at most one for each core that they may run on (see Runtime::poller_limit()). One is
-  // there from the start, each other is started for the first connection that is assigned to it, or, where
-  // PollerOptions::cores says which cores they have, at once.
+  // 0: decided by the runtime. It starts one poller at once, and another when a connection is assigned to one that does
+  // not run yet, up to Runtime::poller_limit(). With PollerOptions::cores: one for each of these cores, all at once.
   int pollers = 0;
   PollerOptions poller;
   BufferPoolOptions pool;
@@ -62,21 +61,21 @@ class Runtime {
   absl::string_view scheme() const { return fabric_->scheme(); }
   // OK, or InvalidArgument: it has another fabric than URIs of `scheme` ask for.
   absl::Status CheckServes(absl::string_view scheme) const;
-  Environment& environment() { return pollers_[0]->environment(); }
+  Environment& environment() { return *environment_; }
   BufferPool& buffers() { return *buffers_; }
   // Those that run now; each has a message pool of its own.
   Poller& poller(size_t i) { return *pollers_[i % poller_count()]; }
   size_t poller_count() const { return poller_count_.load(std::memory_order_acquire); }
-  // As many will run at most. If the options do not say: by the cores that the thread which creates the runtime may use,
-  // near the device if there are some; no more than the quota of its control group (cpu.max) keeps busy; one in 64 of the
-  // file descriptors that the process may open, since a poller over TCP takes four; 32.
-  size_t poller_limit() const { return poller_limit_.load(std::memory_order_relaxed); }
+  // The most pollers that will run. If the options do not say, the least of: the cores that the creating thread may use
+  // (those near the device, if there are some); the CPU quota of the control group (cpu.max), rounded up; RLIMIT_NOFILE /
+  // 64, since a poller over TCP takes four file descriptors; 32.
+  size_t poller_limit() const { return pollers_.size(); }
   // A further poller, which calls no code of the application: servers listen there, so that no handler keeps
   // them from answering. Created at its first use, with a thread of its own that sleeps when there is nothing
   // to do; without threads it is poller(0). Not OK: the fabric, or the system, has no room for it.
   absl::StatusOr<Poller*> FrontDesk();
-  // For the next connection: all up to poller_limit() in turn. Starts the one whose turn it is if it does not run; if
-  // the system has no room for it, those that run are the limit from then on.
+  // The poller for the next connection: each up to poller_limit() in turn. Starts it if it does not run. If the system
+  // refuses, logs that, and takes those that run for the next 10 s.
   Poller& NextPoller();
 
  private:
@@ -84,20 +83,21 @@ class Runtime {
   ~Runtime() = default;
   static void Destroy(Runtime* runtime);
   bool HeldByThisThread() const;
-  absl::StatusOr<std::unique_ptr<Poller>> NewPoller(const PollerOptions& options, Environment& environment);
+  absl::StatusOr<std::unique_ptr<Poller>> NewPoller(const PollerOptions& options);
   // The poller with the number poller_count().
-  absl::Status StartOneMore(Environment& environment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(start_mutex_);
+  absl::Status StartOneMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(start_mutex_);
   absl::Status StartNear(Poller& poller) const;
 
+  Environment* environment_ = nullptr;
   std::shared_ptr<fabric::Fabric> fabric_;
   std::shared_ptr<BufferPool> buffers_;
   std::unique_ptr<PullLedger> pull_ledger_;
   std::set<int> cores_;  // Where threads run that PollerOptions::cores does not bind. Empty: anywhere.
   absl::Mutex start_mutex_;
-  // As many as poller_limit() was at first. The first poller_count_ are there, and stay.
+  int64_t start_again_ns_ ABSL_GUARDED_BY(start_mutex_) = 0;  // No poller is started before.
+  // Sized once. The first poller_count_ are set and never change; the rest are null.
   std::vector<std::unique_ptr<Poller>> pollers_;
   std::atomic<size_t> poller_count_{0};
-  std::atomic<size_t> poller_limit_{0};
   PollerOptions poller_options_;
   mutable absl::Mutex front_desk_mutex_;
   std::unique_ptr<Poller> front_desk_ ABSL_GUARDED_BY(front_desk_mutex_);

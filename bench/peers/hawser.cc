@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "bench/bench.rpc.h"
 #include "hawser/bench/peers/peer.h"
@@ -17,8 +18,8 @@
 namespace hawser::bench::peers {
 namespace {
 
-// The calling thread waits for one call at a time. Of several, callbacks on the poller's thread get the replies and send the
-// next calls. All channels of a process share one poller, so the callbacks run one at a time.
+// The calling thread waits for one call at a time. Of several, callbacks on the pollers' threads get the replies and send the
+// next calls. The observer takes one reply at a time, so callbacks of several pollers take turns.
 class HawserClient final : public Client {
  public:
   HawserClient(const std::string& address, const Load& load, Observer& observer)
@@ -81,6 +82,7 @@ class HawserClient final : public Client {
     } else {
       request.Send().Then([this, call](const auto& reply) {
         Check(reply);
+        absl::MutexLock lock(&mutex_);
         if (!observer_.OnReply(call)) ended_->Notify();
       });
     }
@@ -100,7 +102,8 @@ class HawserClient final : public Client {
   const std::string payload_;
   std::shared_ptr<Buffer> source_;  // The payload in registered memory.
   std::vector<TargetStub> targets_;
-  bool due_ = false;  // One call at a time: Run() is to make it.
+  absl::Mutex mutex_;  // Held while the observer is told.
+  bool due_ = false;   // One call at a time: Run() is to make it.
   std::optional<absl::Notification> ended_{std::in_place};
 };
 

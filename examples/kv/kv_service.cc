@@ -89,7 +89,8 @@ void SetValue(hawser::ServerContext& context, const Value& value, size_t refer_m
   }
 }
 
-void SendPush(WatcherStub& watcher, uint64_t watch, const ChangeLog::Batch& batch, WatchHub::PushDone done) {
+void SendPush(const WatcherStub& watcher, uint64_t watch, const ChangeLog::Batch& batch,
+              WatchHub::PushDone done) {
   auto call = watcher.Push({.timeout = kPushTimeout});
   call.request().setWatch(watch);
   call.request().setLost(batch.lost);
@@ -198,7 +199,7 @@ absl::Status KvService::Watch(hawser::ServerContext& context, KeyValue::WatchPar
   absl::StatusOr<WatchHub::Started> started =
       hub_.Watch(name, request.getWatch(), prefix, after,
                  [stub = WatcherStub(peer), watch = request.getWatch()](const ChangeLog::Batch& batch,
-                                                                        WatchHub::PushDone done) mutable {
+                                                                        WatchHub::PushDone done) {
                    SendPush(stub, watch, batch, std::move(done));
                  });
   if (!started.ok()) return started.status();

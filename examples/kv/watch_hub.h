@@ -35,7 +35,7 @@ namespace kv {
 class WatchHub {
  public:
   // Sends one batch to one watcher, and calls `done` once with the result; OK: the watcher has it. Must not
-  // call `done` before it returns.
+  // call `done` itself. Another thread may call it before this returns, and then call this again.
   using PushDone = std::function<void(const absl::Status& status)>;
   using Push = std::function<void(const ChangeLog::Batch& batch, PushDone done)>;
 

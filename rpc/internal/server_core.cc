@@ -144,8 +144,8 @@ absl::Status ServerCore::CheckOptions() const {
   absl::Status status = transport::Connection::CheckOptions(options_.connection);
   if (!status.ok()) return status;
   if (options_.runtime == nullptr && options_.pollers < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("ServerOptions: pollers ", options_.pollers, " (1 at least, or 0: one for each core)"));
+    return absl::InvalidArgumentError(absl::StrCat("ServerOptions: pollers ", options_.pollers,
+                                                   " (1 at least, or 0: up to one for each core)"));
   }
   const uint64_t limit_bytes = options_.runtime != nullptr ? options_.runtime->buffers().stats().limit_bytes
                                                            : options_.pool.limit_bytes;
@@ -215,15 +215,20 @@ void ServerCore::OnPeer(Pollers& pollers, transport::PeerRequest request) {
   absl::StatusOr<transport::Poller*> poller;
   if (reverse) {
     poller = PollerOfSession(pollers, request);
-  } else {
+    if (!poller.ok()) return request.Refuse(poller.status());
+  }
+  const Admission::Place place = PlaceFor(pollers, request);
+  if (absl::Status admitted = Admit(place); !admitted.ok()) return request.Refuse(admitted);
+  if (!reverse) {
+    // After Admit(), since this may start a poller, which no peer is owed that is refused.
     absl::StatusOr<ServingPoller*> next = NextPoller(pollers);
-    if (!next.ok()) return request.Refuse(next.status());
+    if (!next.ok()) {
+      ReleaseConnection(place);
+      return request.Refuse(next.status());
+    }
     serving = *next;
     poller = &serving->poller;
   }
-  if (!poller.ok()) return request.Refuse(poller.status());
-  const Admission::Place place = PlaceFor(pollers, request);
-  if (absl::Status admitted = Admit(place); !admitted.ok()) return request.Refuse(admitted);
   if (serving != nullptr) serving->waiting.fetch_add(1, std::memory_order_relaxed);
   (*poller)->Run([this, &pollers, serving, place, request = std::move(request)]() mutable {
     if (serving == nullptr) return AcceptReverse(std::move(request), place);
@@ -465,7 +470,7 @@ std::vector<transport::Poller*> ServerCore::AllPollers() const {
 bool ServerCore::on_a_poller() const {
   absl::MutexLock lock(&mutex_);
   for (const auto& [fabric, pollers] : pollers_) {
-    // Of its runtime, not only those that serve: channels may share it.
+    // All pollers of the runtime: channels may use those that do not serve.
     for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) {
       if (pollers->runtime->poller(i).Held()) return true;
     }

@@ -62,14 +62,14 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
  private:
   enum class Phase { kServing, kDraining, kDown };
 
-  // One that serves connections of this server. Stays until the server's end.
+  // A poller that serves connections of this server. Lives as long as the server.
   struct ServingPoller {
     explicit ServingPoller(transport::Poller& on) : poller(on) { poller.AddAsyncInterest(1); }
     transport::Poller& poller;
     ServingCounters counters;
-    std::atomic<uint32_t> waiting{0};  // Peers that were assigned to it, and not accepted yet.
+    std::atomic<uint32_t> waiting{0};  // Peers assigned to it that it has not accepted yet.
   };
-  // The pollers for the URIs of one scheme.
+  // The pollers of one scheme and device.
   struct Pollers final : transport::Acceptor::Handler {
     void OnPeer(transport::PeerRequest request) override;
     ServerCore* core;
@@ -110,6 +110,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   // The poller for the next client. ResourceExhausted: every poller has too many that it has not accepted
   // yet.
   absl::StatusOr<ServingPoller*> NextPoller(Pollers& pollers);
+  // The entry of `poller`; adds it at its first connection. On the front desk.
   ServingPoller& ServingOn(Pollers& pollers, transport::Poller& poller);
   // The resources that the connection of this request needs.
   Admission::Place PlaceFor(const Pollers& pollers, const transport::PeerRequest& request) const;

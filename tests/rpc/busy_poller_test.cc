@@ -129,7 +129,7 @@ TEST_F(BusyPollerTest, TheDeadlinesTextNamesTheHandlerThatHolds) {
 }
 
 TEST(SharedPollerTest, AClientIsNotToldTheNamesOfOthersHandlers) {
-  const auto runtime = NewRuntime();
+  const auto runtime = *transport::Runtime::Create(TestScheme(), {.pollers = 1});
   absl::Notification go_on;
   Box<bool> holds;
   TestServer holding({.runtime = runtime});

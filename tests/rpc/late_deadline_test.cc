@@ -20,9 +20,10 @@ using ::testing::HasSubstr;
 
 class LateDeadlineTest : public ::testing::TestWithParam<absl::Duration> {
  protected:
-  // A callback of a call to another server holds the poller of this process's channels until go_on_.
+  std::shared_ptr<Channel> Connect(TestServer& server) { return server.Connect({.runtime = runtime_}); }
+  // A callback of a call to another server holds the poller of all channels until go_on_.
   void Hold() {
-    const auto holder = quick_.Connect();
+    const auto holder = Connect(quick_);
     SendAct(holder, 1).Then([this](auto) {
       holds_.Put(true);
       in_time_ = go_on_.WaitForNotificationWithTimeout(kLong / 2);
@@ -36,6 +37,8 @@ class LateDeadlineTest : public ::testing::TestWithParam<absl::Duration> {
     EXPECT_TRUE(in_time_) << "Wait() waited for the callback";
   }
 
+  const std::shared_ptr<transport::Runtime> runtime_ =
+      *transport::Runtime::Create(TestScheme(), {.pollers = 1});
   TestServer quick_;
   TestServer slow_;
   Box<bool> holds_, released_;
@@ -44,7 +47,7 @@ class LateDeadlineTest : public ::testing::TestWithParam<absl::Duration> {
 };
 
 TEST_P(LateDeadlineTest, WaitEndsAtTheDeadlineThoughACallbackHolds) {
-  const auto channel = slow_.Connect();
+  const auto channel = Connect(slow_);
   Hold();
   const absl::Status status = SendAct(channel, 1, {.timeout = GetParam()}).Wait().status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
@@ -56,7 +59,7 @@ TEST_P(LateDeadlineTest, WaitEndsAtTheDeadlineThoughACallbackHolds) {
 
 TEST_P(LateDeadlineTest, ACallThatWasSentBeforeTheHoldIsGivenUpToo) {
   slow_.probe.on_act = slow_.held.Handler();
-  const auto channel = slow_.Connect();
+  const auto channel = Connect(slow_);
   auto call = SendAct(channel, 1, {.timeout = GetParam()});
   DeferredCall held = slow_.held.Take();
   Hold();
@@ -69,7 +72,8 @@ TEST_P(LateDeadlineTest, ACallThatWasSentBeforeTheHoldIsGivenUpToo) {
 
 TEST_P(LateDeadlineTest, ConnectEndsAtItsTimeoutThoughACallbackHolds) {
   Hold();
-  const absl::Status status = Channel::Connect(slow_.uri, {.connect_timeout = GetParam()}).status();
+  const absl::Status status =
+      Channel::Connect(slow_.uri, {.connect_timeout = GetParam(), .runtime = runtime_}).status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(std::string(status.message()), HasSubstr("by the callback of probe.capnp:Probe.act"));
   Release();
@@ -88,7 +92,7 @@ TEST_F(LateDeadlineTest, AHandlerThatStopsAtTheDeadlineIsNotTakenForOneThatCance
     stopped.Put(true);
     return absl::CancelledError("stopped on purpose");
   };
-  const auto channel = slow_.Connect();
+  const auto channel = Connect(slow_);
   Box<absl::Status> result;
   SendAct(channel, 1, {.timeout = absl::Milliseconds(100)}).Then([&](auto reply) {
     result.Put(reply.status());
@@ -101,7 +105,7 @@ TEST_F(LateDeadlineTest, AHandlerThatStopsAtTheDeadlineIsNotTakenForOneThatCance
 
 TEST_F(LateDeadlineTest, AWaitThatBeginsLateEndsAtTheDeadlineOfTheCall) {
   slow_.probe.on_act = slow_.held.Handler();
-  const auto channel = slow_.Connect();
+  const auto channel = Connect(slow_);
   auto call = SendAct(channel, 1, {.timeout = absl::Seconds(3)});
   DeferredCall held = slow_.held.Take();
   Hold();
@@ -115,9 +119,9 @@ TEST_F(LateDeadlineTest, AWaitThatBeginsLateEndsAtTheDeadlineOfTheCall) {
 }
 
 TEST_F(LateDeadlineTest, AResultThatIsThereInTimeWins) {
-  const auto channel = slow_.Connect();
+  const auto channel = Connect(slow_);
   // Callbacks hold the poller for a millisecond each, one after the other.
-  const auto busy = quick_.Connect();
+  const auto busy = Connect(quick_);
   std::atomic<bool> stop{false};
   Box<bool> stopped;
   std::function<void()> hold_again = [&] {

@@ -169,7 +169,7 @@ TEST(LimitsTest, AClientThatMakesRoomForOthersHearsWhy) {
 }
 
 TEST(LimitsTest, AServerWithoutAnyMemoryStillSendsErrorsAndClosesNoConnection) {
-  auto runtime = transport::Runtime::Create(TestScheme(), {.pool = {.limit_bytes = 8 << 20}});
+  auto runtime = transport::Runtime::Create(TestScheme(), {.pollers = 1, .pool = {.limit_bytes = 8 << 20}});
   ASSERT_TRUE(runtime.ok());
   TestServer server({.runtime = *runtime});
   std::atomic<bool> exhausted{false};

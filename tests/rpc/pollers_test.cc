@@ -46,7 +46,7 @@ TEST(PollersTest, TheConnectionsOfManyChannelsSpreadEvenlyOverThePollersOfBothSi
   EXPECT_THAT(ConnectionsByPoller(*server), Each(kRounds));
 }
 
-// What the limit is: tests/transport/poller_test.cc.
+// What the limit is: tests/transport/runtime_test.cc.
 TEST(PollersTest, AServerStartsAPollerForEachConnectionUpToItsLimit) {
   const auto client = *transport::Runtime::Create(TestScheme());
   TestServer server;

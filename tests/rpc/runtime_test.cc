@@ -45,7 +45,7 @@ TEST(RuntimeTest, ItsThreadsEndWhenItsLastOwnerGoesOnItsPoller) {
 
 // The end of a channel runs on the poller, after the application has released all its references.
 TEST(RuntimeTest, ItsThreadsEndWithItsLastChannel) {
-  TestServer server;
+  TestServer server({.pollers = 1});
   ASSERT_NE(server.Connect(), nullptr);  // Starts the threads that last as long as the process.
   const ptrdiff_t before = Threads();
   for (int i = 0; i < 20; ++i) {

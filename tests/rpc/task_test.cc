@@ -113,7 +113,7 @@ TEST(CallOptionsForTest, ACallOfACancelledOneIsCancelled) {
 
 // Everything is on one poller, so that each step runs inside the one before.
 TEST(CallOptionsForTest, WhatHearsOfItsEndMayFinishTheCallThatWasCancelled) {
-  TestServer back, front;
+  TestServer back, front({.pollers = 1});
   front.probe.on_act = front.held.Handler();
   back.probe.on_act = back.held.Handler();
   const auto to_back = *Channel::Connect(back.uri, {.server = &front.server});

@@ -14,7 +14,7 @@
 
 ABSL_FLAG(uint64_t, seed, 0, "only this one; 0: all");
 ABSL_FLAG(uint64_t, first, 1, "the first seed");
-ABSL_FLAG(uint64_t, seeds, 2500, "how many; 0: without end");
+ABSL_FLAG(uint64_t, seeds, 1000, "how many; 0: without end");
 ABSL_FLAG(int, steps, 200, "of the workload of one world");
 ABSL_FLAG(bool, trace, false, "print the history");
 ABSL_FLAG(std::string, trace_svg, "", "draw the history into this file");

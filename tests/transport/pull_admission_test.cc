@@ -227,7 +227,7 @@ TEST(PullAdmissionTest, AMessageThatFindsNoMemoryBeforeItsDeadlineLeavesTheLine)
 
 // ---- Memory that waits for bytes that do not arrive.
 
-// All on one poller, and each on another.
+// The parameter is the number of pollers: all connections share one, or each has its own.
 class WatchTest : public ::testing::TestWithParam<int> {
  protected:
   WatchTest() : world_({}, PoolOf(32 * kMiB, GetParam())), waits_(world_) {
