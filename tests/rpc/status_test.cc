@@ -125,6 +125,7 @@ TEST(GatewayTest, TheBackendsAddressStaysWithTheGateway) {
     address = gone.uri.substr(gone.uri.find("://") + 3);
     backend = gone.Connect();
   }
+  EXPECT_TRUE(Eventually([&] { return backend->state() != ChannelState::kReady; }));
   absl::Status local;
   const absl::Status status = ThroughAGateway(backend, &local);
   EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));

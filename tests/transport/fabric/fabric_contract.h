@@ -36,6 +36,7 @@ struct FabricUnderTest {
     bool rnr_is_not_waited_for = false;    // iWARP has no RNR: a SEND without a receive ends the connection.
     bool read_has_one_sge = false;         // iWARP
     bool requester_is_not_told = false;  // siw: a refused READ or WRITE ends the connection, and that is all.
+    bool refusals_overtake_reads = false;      // siw: a refusal drops the READ answers that wait before it.
     bool a_read_goes_on_when_revoked = false;  // siw: it sees what is in the memory later.
     size_t connections_max = 200;  // siw: libsiw takes the 145th mapping of a process for an error (0x90000).
   };

@@ -80,7 +80,7 @@ std::vector<FabricUnderTest> FabricsUnderTest() {
     if (absl::StartsWith((*device)->name(), "siw")) {
       shortcomings.connections_max = 30;
       shortcomings.codes_are_not_exact = shortcomings.requester_is_not_told = true;
-      shortcomings.a_read_goes_on_when_revoked = true;
+      shortcomings.a_read_goes_on_when_revoked = shortcomings.refusals_overtake_reads = true;
     }
   }
   if (!(*device)->has_windows()) return {registrations};
