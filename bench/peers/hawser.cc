@@ -82,7 +82,7 @@ class HawserClient final : public Client {
     } else {
       request.Send().Then([this, call](const auto& reply) {
         Check(reply);
-        absl::MutexLock lock(&mutex_);
+        absl::MutexLockMaybe lock(load_.connections > 1 ? &mutex_ : nullptr);
         if (!observer_.OnReply(call)) ended_->Notify();
       });
     }
@@ -102,7 +102,7 @@ class HawserClient final : public Client {
   const std::string payload_;
   std::shared_ptr<Buffer> source_;  // The payload in registered memory.
   std::vector<TargetStub> targets_;
-  absl::Mutex mutex_;  // Held while the observer is told.
+  absl::Mutex mutex_;  // Of several connections: held while the observer is told.
   bool due_ = false;   // One call at a time: Run() is to make it.
   std::optional<absl::Notification> ended_{std::in_place};
 };
