@@ -284,7 +284,7 @@ TEST_P(WatchTest, AStalledPeerKeepsWhatAnotherWaitedForTooShortly) {
 
 TEST_P(WatchTest, AStalledPeerKeepsWhatAnotherWaitedForThatHasGone) {
   waits_.Announce(1, 11 * kMiB);
-  waits_.link.client_end->Close(absl::CancelledError("gone"));
+  world_.OnClient([&] { waits_.link.client_end->Close(absl::CancelledError("gone")); });
   world_.Pass(absl::Seconds(5), absl::Milliseconds(20));
   EXPECT_EQ(closed(), 0u);
 }
