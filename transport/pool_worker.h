@@ -30,8 +30,8 @@ class PoolWorker {
   bool available() const { return available_.load(std::memory_order_relaxed); }
 
   // Asks for a slab of the class, unless one is on its way: kGrowing; waiters for the class are told when it
-  // is there or was refused. kRefused for 50 ms after it was, whoever asks: several that wait for the class do not have
-  // the system asked without end.
+  // is there or was refused. kRefused to every caller for 50 ms after it was, so that several waiters for the class do
+  // not cause requests to the system without end.
   Shortage RequestGrowth(size_t size_class);
 
   // There may be idle memory to be given back. A load if that is known.

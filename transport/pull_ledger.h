@@ -75,8 +75,9 @@ class PullLedger {
   // They have tried again and still miss some.
   void StillMissing(Member& member);
 
-  // What members have missed since `then_ns` or longer and nobody has claimed: the caller ends connections that hold so
-  // much. Not what a member misses that was told of memory and has not tried since: its poller may be held.
+  // The sum of what members have missed since `then_ns` or longer, less what is claimed. It is claimed from now on: the
+  // caller ends connections that hold so much. Leaves out a member that was notified and has not tried since, because
+  // its poller may be held.
   uint64_t ClaimMissing(int64_t then_ns);
   // Of what was claimed, `bytes` were not found, or have returned.
   void Unclaim(uint64_t bytes);

@@ -220,16 +220,16 @@ void ServerCore::OnPeer(Pollers& pollers, transport::PeerRequest request) {
   const Admission::Place place = PlaceFor(pollers, request);
   if (absl::Status admitted = Admit(place); !admitted.ok()) return request.Refuse(admitted);
   if (!reverse) {
-    // After Admit(), since this may start a poller, which no peer is owed that is refused.
+    // After Admit(): this may start a poller, which a peer that is refused must not cause.
     absl::StatusOr<ServingPoller*> next = NextPoller(pollers);
     if (!next.ok()) {
       ReleaseConnection(place);
       return request.Refuse(next.status());
     }
     serving = *next;
+    serving->waiting.fetch_add(1, std::memory_order_relaxed);
     poller = &serving->poller;
   }
-  if (serving != nullptr) serving->waiting.fetch_add(1, std::memory_order_relaxed);
   (*poller)->Run([this, &pollers, serving, place, request = std::move(request)]() mutable {
     if (serving == nullptr) return AcceptReverse(std::move(request), place);
     serving->waiting.fetch_sub(1, std::memory_order_relaxed);

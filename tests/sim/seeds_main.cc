@@ -62,8 +62,11 @@ struct Shard {
     const char* const index = std::getenv("TEST_SHARD_INDEX");
     const char* const total = std::getenv("TEST_TOTAL_SHARDS");
     if (index == nullptr || total == nullptr) return shard;
-    if (!absl::SimpleAtoi(index, &shard.index) || !absl::SimpleAtoi(total, &shard.total) || shard.total == 0)
-      abort();
+    if (!absl::SimpleAtoi(index, &shard.index) || !absl::SimpleAtoi(total, &shard.total) ||
+        shard.total == 0) {
+      std::fprintf(stderr, "TEST_SHARD_INDEX '%s' of TEST_TOTAL_SHARDS '%s': no numbers\n", index, total);
+      std::exit(2);
+    }
     // The sign that this knows of shards.
     if (const char* const file = std::getenv("TEST_SHARD_STATUS_FILE"); file != nullptr) std::ofstream{file};
     return shard;

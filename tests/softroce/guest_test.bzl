@@ -16,7 +16,8 @@ def hawser_guest_test(name, tests, setup = "rxe", smp = 2, memory = "1G", virtua
       virtual_time: the clock jumps over waits, so that timeouts cost nothing; one processor.
       test_seconds: what each test may take, in the guest's time.
       preload: a library that each test is started with (LD_PRELOAD).
-      **kwargs: as of sh_test. A guest of two processors keeps one busy, since its tests mostly wait. Its timeout limits all tests together.
+      **kwargs: as of sh_test. A guest of two processors keeps one busy, since its tests mostly wait. Its timeout limits
+        all tests together.
     """
     native.sh_test(
         name = name,

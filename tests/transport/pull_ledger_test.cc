@@ -1,4 +1,4 @@
-// What the pollers on one pool tell each other: who holds memory, and who waits for it.
+// The ledger of one pool: what hosts hold of it, and which pollers wait for that.
 #include "hawser/transport/pull_ledger.h"
 
 #include <memory>
