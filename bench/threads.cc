@@ -1,5 +1,6 @@
 // How many small calls a second do many threads make that share one channel, each of which waits for its answer before it
-// calls again? The floor is one thread on the same channel that keeps as many calls in flight.
+// calls again? There are two floors: one thread on the same channel that keeps as many calls in flight, and as many threads
+// that only hand themselves over to another one and are woken by it. `of_floors` compares the time of a call with their sum.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
 #include "bench/bench.rpc.h"
+#include "hawser/bench/hand_off.h"
 #include "hawser/bench/load.h"
 #include "hawser/bench/report.h"
 #include "hawser/bench/target.h"
@@ -56,7 +58,7 @@ void Measure(const std::string& mode, Pin pin, int threads) {
   PinTo(pin, /*server=*/false);
   const std::string payload(static_cast<size_t>(absl::GetFlag(FLAGS_bytes)), 'x');
   const int calls = absl::GetFlag(FLAGS_calls), rounds = absl::GetFlag(FLAGS_rounds);
-  std::vector<double> figures, floors;
+  std::vector<double> figures, floors, hand_offs;
   CpuUse cpu;
   for (int round = 0; round < rounds; ++round) {
     ServerProcess server = StartTarget(options);
@@ -68,6 +70,7 @@ void Measure(const std::string& mode, Pin pin, int threads) {
       load.Wait();
       if (count == calls) floors.push_back(count / absl::ToDoubleSeconds(absl::Now() - start));
     }
+    hand_offs.push_back(HandOffRate(threads, calls));
     CpuMeter meter(server.pid(), cpu);
     figures.push_back(RateOf(channel, threads, calls, payload));
   }
@@ -80,6 +83,8 @@ void Measure(const std::string& mode, Pin pin, int threads) {
       .Add("calls_per_s", Median(figures))
       .Add("floor_per_s", Median(floors))
       .Add("ratio", Median(figures) / Median(floors))
+      .Add("hand_off_per_s", Median(hand_offs))
+      .Add("of_floors", (1 / Median(figures)) / (1 / Median(floors) + 1 / Median(hand_offs)))
       .Add("client_cpu_s_per_million_calls", cpu.client_seconds / million_calls)
       .Add("server_cpu_s_per_million_calls", cpu.server_seconds / million_calls);
 }

@@ -557,18 +557,42 @@ void Poller::Background() {
 // A thread that waits alone drives: its answer then wakes no thread. If several threads wait, each would drive until its
 // own answer comes, and then wake another one that has no answer yet. So the poller's own thread drives for them.
 void Poller::NoteHowManyWait() {
-  together_ = std::clamp(together_ + (foreground_ > 1 ? 1 : -1), 0, kTogetherMax);
-  if (together_ == kTogetherMax) many_wait_ = has_background_;
-  if (together_ == 0) many_wait_ = false;
+  const int step = foreground_.load(std::memory_order_seq_cst) > 1 ? 1 : -1;
+  const int together = std::clamp(together_.load(std::memory_order_relaxed) + step, 0, kTogetherMax);
+  if (together == kTogetherMax) many_wait_ = has_background_;
+  if (together == 0) many_wait_ = false;
+  together_.store(together, std::memory_order_seq_cst);
+}
+
+// While many threads wait, each only sleeps: taking role_mutex_ twice, they would wait for each other. `others`: wait, and
+// this one is counted.
+//
+// The poller's own thread then drives until this one leaves. It stops when many_wait_ is false, for which kTogetherMax threads
+// must find themselves alone first, each under role_mutex_. Of those at most one has not seen that this thread is counted,
+// and has yet to store together_: this thread has seen kTogetherMax.
+bool Poller::OwnThreadDrivesForMany(int others) const {
+  return others > 0 && together_.load(std::memory_order_seq_cst) == kTogetherMax &&
+         own_thread_drives_.load(std::memory_order_seq_cst);
 }
 
 bool Poller::WaitFor(WaitEvent& event, absl::FunctionRef<int64_t()> until_ns) {
   absl::Duration patience = absl::InfiniteDuration();
   int64_t end_ns = 0;  // 0: not asked for yet.
+  const auto sleep = [&] {
+    if (end_ns == 0) end_ns = until_ns();
+    if (end_ns != kNever) patience = absl::Nanoseconds(end_ns - environment_.NowNs());
+    event.AwaitSetOrNudged(patience);
+    if (end_ns != kNever) patience = absl::Nanoseconds(end_ns - environment_.NowNs());
+  };
+  const auto over = [&] { return event.is_set() || patience <= absl::ZeroDuration(); };
+  if (OwnThreadDrivesForMany(foreground_.fetch_add(1, std::memory_order_seq_cst))) {
+    while (!over()) sleep();
+    foreground_.fetch_sub(1, std::memory_order_seq_cst);
+    return event.is_set();
+  }
   std::unique_lock<std::mutex> role(role_mutex_);
-  ++foreground_;
   if (!event.is_set()) NoteHowManyWait();
-  while (!event.is_set() && patience > absl::ZeroDuration()) {
+  while (!over()) {
     if (!has_driver_ && !many_wait_) {
       has_driver_ = true;
       handed_over_ = false;
@@ -583,14 +607,11 @@ bool Poller::WaitFor(WaitEvent& event, absl::FunctionRef<int64_t()> until_ns) {
     if (background_drives_ && !many_wait_ && !yield_.exchange(true)) WakeDriver();
     waiting_.MoveToBack(&event);
     role.unlock();
-    if (end_ns == 0) end_ns = until_ns();
-    if (end_ns != kNever) patience = absl::Nanoseconds(end_ns - environment_.NowNs());
-    event.AwaitSetOrNudged(patience);
-    if (end_ns != kNever) patience = absl::Nanoseconds(end_ns - environment_.NowNs());
+    sleep();
     role.lock();
     event.Unlink();
   }
-  --foreground_;
+  foreground_.fetch_sub(1, std::memory_order_seq_cst);
   if (!has_driver_) PassOnDriving();
   return event.is_set();
 }

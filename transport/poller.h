@@ -230,6 +230,7 @@ class Poller final : public PollerServices {
   void HandOverMail();
   void PassOnDriving();
   void NoteHowManyWait();
+  bool OwnThreadDrivesForMany(int others) const;
   void WakeIfSleepingPast(int64_t when_ns);
 
   Environment& environment_;
@@ -278,11 +279,12 @@ class Poller final : public PollerServices {
   std::mutex role_mutex_;
   bool has_driver_ = false;
   bool background_drives_ = false;
-  bool background_rests_ = false;  // Until told that the thread that drives has left.
-  bool handed_over_ = false;       // A thread that posted has left items to the next one that drives.
-  int foreground_ = 0;             // Threads in WaitFor().
+  bool background_rests_ = false;   // Until told that the thread that drives has left.
+  bool handed_over_ = false;        // A thread that posted has left items to the next one that drives.
+  std::atomic<int> foreground_{0};  // Threads in WaitFor().
   uint64_t foreground_drives_ = 0;
-  int together_ = 0;  // How often of late a thread began to wait beside others, less those that did alone.
+  // How often of late a thread began to wait beside others, less those that did alone. Changed under role_mutex_.
+  std::atomic<int> together_{0};
   std::atomic<bool> many_wait_{false};  // Then the poller's own thread drives. Changed under role_mutex_.
   IntrusiveList<WaitEvent, ForDriver> waiting_;
   std::atomic<bool> yield_{false};  // The background driver is to step back, or to end.

@@ -2,8 +2,7 @@
 #define HAWSER_TRANSPORT_WAIT_EVENT_H_
 
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
+#include <cstdint>
 
 #include "absl/time/time.h"
 #include "hawser/base/intrusive_list.h"
@@ -15,27 +14,26 @@ namespace hawser::transport {
 // alive: WaitFor() can return while Set() still runs, so a WaitEvent is not on the waiting thread's stack.
 class WaitEvent : public ListLink<struct ForDriver> {
  public:
-  bool is_set() const { return set_.load(std::memory_order_acquire); }
+  bool is_set() const { return (state_.load(std::memory_order_acquire) & kSet) != 0; }
   void Set();
   // To be used again. No thread waits for it or sets it any more.
   void Reset();
 
  private:
   friend class Poller;
+  // Has the thread that waits look whether the poller needs one to drive it.
   void Nudge();
-  // `patience`: how long at most.
+  // Returns when it is set or nudged, after `patience`, or for no reason.
   void AwaitSetOrNudged(absl::Duration patience);
   // Around the sleep of a thread that drives until this is set. False: it is set.
   bool StartSleep(fabric::CompletionQueue& completion_queue);
   void EndSleep();
 
-  std::atomic<bool> set_{false};
-  std::atomic<bool> awaited_{false};
+  // A futex: a call of a thread that waits for it takes one system call on each side.
+  static constexpr uint32_t kSet = 1, kAwaited = 2, kNudged = 4;
+  std::atomic<uint32_t> state_{0};
   // Not null: the driver that waits for this sleeps in its WaitUntil().
   std::atomic<fabric::CompletionQueue*> sleeper_{nullptr};
-  std::mutex mutex_;  // Not an absl::Mutex: see base/mutex.h.
-  std::condition_variable wake_;
-  bool nudged_ = false;  // To look whether the poller needs a thread to drive it.
 };
 
 }  // namespace hawser::transport

@@ -78,8 +78,8 @@ def waiting_range(name, lines):
 
 def threads(results):
     picture = Picture("threads", "Threads that share one channel",
-                      columns=("mode", "cores", "threads", "calls/s", "one thread, as many in flight", "ratio",
-                               "client CPU s/million", "server CPU s/million"))
+                      columns=("mode", "cores", "threads", "calls/s", "one thread, as many in flight", "ratio", "hand-offs/s",
+                               "time / both floors", "client CPU s/million", "server CPU s/million"))
     names = ("threads", "calls_per_s", "floor_per_s", "ratio")
     lines = [line for line in results.of("threads")
              if line.get("pin") in PLACE_OF_PIN and all(is_number(line.get(name)) and line[name] > 0 for name in names)]
@@ -92,6 +92,8 @@ def threads(results):
         series = [
             Curve("hawser", "threads", [(line["threads"], line["calls_per_s"]) for line in here]),
             Curve("raw", "one thread", [(line["threads"], line["floor_per_s"]) for line in here]),
+            Curve("raw", "hand-offs", [(line["threads"], line["hand_off_per_s"]) for line in here
+                                         if is_number(line.get("hand_off_per_s")) and line["hand_off_per_s"] > 0]),
         ]
         picture.charts.append(
             chart.curves(f"Calls a second of threads that share a channel, {name}", "threads that wait, beside one that does not",
@@ -111,10 +113,14 @@ def threads(results):
         picture.rows += [
             [str(line.get("mode")), name, f"{line['threads']:,.0f}", words.rate(line["calls_per_s"]),
              words.rate(line["floor_per_s"]), words.ratio(line["ratio"]),
+             optional(line, "hand_off_per_s", words.rate), optional(line, "of_floors", words.ratio),
              *(optional(line, f"{side}_cpu_s_per_million_calls", words.digits) for side in ("client", "server"))]
             for line in here
         ]
-    picture.reading = "Higher is better. Each thread waits for its answer before it calls again. " + " ".join(texts)
+    picture.reading = (
+        "Higher is better. Each thread waits for its answer before it calls again, so another thread has to wake it; the hand-offs "
+        "are threads that do nothing else. " + " ".join(texts)
+    )
     return picture
 
 

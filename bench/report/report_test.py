@@ -65,7 +65,7 @@ OWN_LINES = [
     {"bench": "threads", "mode": "adaptive", "pin": "any core", "threads": 1, "calls_per_s": 30000, "floor_per_s": 31000,
      "ratio": 0.97, "client_cpu_s_per_million_calls": 10, "server_cpu_s_per_million_calls": 10},
     {"bench": "threads", "mode": "adaptive", "pin": "any core", "threads": 1000, "calls_per_s": 90000, "floor_per_s": 300000,
-     "ratio": 0.3, "client_cpu_s_per_million_calls": 10, "server_cpu_s_per_million_calls": 10},
+     "ratio": 0.3, "hand_off_per_s": 150000, "of_floors": 1.11, "client_cpu_s_per_million_calls": 10, "server_cpu_s_per_million_calls": 10},
     {"bench": "connections", "connections": 100, "connect_us": 200, "floor_us": 40,
      **{f"idle_{side}_{what}_kib": 7.5 for side in ("client", "server") for what in ("leased", "heap", "resident")}},
 ]

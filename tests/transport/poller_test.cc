@@ -338,6 +338,21 @@ TEST(PollerDrivingTest, WaitersThatComeAndGoAllEndBesideABackground) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// Whether the poller's own thread or those that wait drive it changes each time; none may be left asleep.
+TEST(PollerDrivingTest, NoWaiterIsLeftAsleepWhileManyWaitNowAndOneThen) {
+  const auto runtime = NewRuntime(true);
+  const auto wait = [&poller = runtime->poller(0)](int seed, int times) {
+    for (int i = 0; i < times; ++i) WaitForTimer(poller, absl::Microseconds((i * 7 + seed) % 50));
+  };
+  for (int phase = 0; phase < 20; ++phase) {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 6; ++t) threads.emplace_back(wait, t, 40 + 10 * t);
+    wait(phase, 60);
+    for (std::thread& thread : threads) thread.join();
+    wait(phase, 60);
+  }
+}
+
 // ---- Many threads, one poller.
 
 // Threads wait until it is opened. It is opened once.
