@@ -16,8 +16,7 @@ namespace hawser {
 // Sleeps if `word` is `expected`: until FutexWake(), for `patience` (of CLOCK_MONOTONIC, may be infinite), or for no reason.
 void FutexWait(std::atomic<uint32_t>& word, uint32_t expected, absl::Duration patience);
 
-// Wakes one thread that sleeps. The word's thread may have returned, and its memory may be in use for something else: then
-// this wakes nobody, or a thread that looks again.
+// Wakes one thread that sleeps, if any.
 void FutexWake(std::atomic<uint32_t>& word);
 
 }  // namespace hawser

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cstdint>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -16,13 +15,17 @@ namespace {
 
 using Word = std::atomic<uint32_t>;
 
+constexpr uint32_t kUnset = 0, kSet = 1, kAwaited = 2;
+
 void SleepUntilSet(Word& word) {
-  while (word.load(std::memory_order_acquire) == 0) FutexWait(word, 0, absl::InfiniteDuration());
+  uint32_t unset = kUnset;
+  if (!word.compare_exchange_strong(unset, kAwaited, std::memory_order_acquire)) return;
+  while (word.load(std::memory_order_acquire) == kAwaited)
+    FutexWait(word, kAwaited, absl::InfiniteDuration());
 }
 
 void Set(Word& word) {
-  word.store(1, std::memory_order_release);
-  FutexWake(word);
+  if (word.exchange(kSet, std::memory_order_acq_rel) == kAwaited) FutexWake(word);
 }
 
 class Queue {
@@ -42,7 +45,7 @@ class Queue {
     std::vector<Word*> woken;
     while (count > 0) {
       SleepUntilSet(filled_);
-      filled_.store(0, std::memory_order_relaxed);
+      filled_.store(kUnset, std::memory_order_relaxed);
       {
         MutexLock lock(mutex_);
         woken.swap(waiting_);
@@ -56,7 +59,7 @@ class Queue {
  private:
   Mutex mutex_;
   std::vector<Word*> waiting_;
-  Word filled_{0};
+  Word filled_{kUnset};
 };
 
 }  // namespace
@@ -65,20 +68,20 @@ double HandOffRate(int threads, int count) {
   Queue queue;
   std::vector<Word> words(static_cast<size_t>(threads));
   std::atomic<int> left{count};
-  Word go{0};
+  Word go{kUnset};
   std::vector<std::thread> sleepers;
   for (Word& word : words) {
     sleepers.emplace_back([&] {
-      go.wait(0);
+      go.wait(kUnset);
       while (left.fetch_sub(1, std::memory_order_relaxed) > 0) {
-        word.store(0, std::memory_order_relaxed);
+        word.store(kUnset, std::memory_order_relaxed);
         queue.Put(word);
         SleepUntilSet(word);
       }
     });
   }
   const absl::Time start = absl::Now();
-  go = 1;
+  go = kSet;
   go.notify_all();
   queue.Empty(count);
   for (std::thread& sleeper : sleepers) sleeper.join();

@@ -1,6 +1,7 @@
 // How many small calls a second do many threads make that share one channel, each of which waits for its answer before it
 // calls again? There are two floors: one thread on the same channel that keeps as many calls in flight, and as many threads
-// that only hand themselves over to another one and are woken by it. `of_floors` compares the time of a call with their sum.
+// that only hand themselves over to another one and are woken by it. `of_floors` is the time of a call divided by the sum of
+// both floors' times, which on one core a call takes at least. A thread that calls alone needs no hand-off.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -61,6 +62,7 @@ void Measure(const std::string& mode, Pin pin, int threads) {
   std::vector<double> figures, floors, hand_offs;
   CpuUse cpu;
   for (int round = 0; round < rounds; ++round) {
+    if (threads > 1) hand_offs.push_back(HandOffRate(threads, calls));
     ServerProcess server = StartTarget(options);
     const std::shared_ptr<Channel> channel = ConnectTo(server, options, MakeRuntime(options));
     Load load(channel, payload.size());
@@ -70,23 +72,23 @@ void Measure(const std::string& mode, Pin pin, int threads) {
       load.Wait();
       if (count == calls) floors.push_back(count / absl::ToDoubleSeconds(absl::Now() - start));
     }
-    hand_offs.push_back(HandOffRate(threads, calls));
     CpuMeter meter(server.pid(), cpu);
     figures.push_back(RateOf(channel, threads, calls, payload));
   }
   const double million_calls = static_cast<double>(calls) * rounds / 1e6;
-  Report("threads")
-      .Add("address", options.address)
+  Report report("threads");
+  report.Add("address", options.address)
       .Add("mode", mode)
       .Add("pin", Name(pin))
       .Add("threads", threads)
       .Add("calls_per_s", Median(figures))
       .Add("floor_per_s", Median(floors))
       .Add("ratio", Median(figures) / Median(floors))
-      .Add("hand_off_per_s", Median(hand_offs))
-      .Add("of_floors", (1 / Median(figures)) / (1 / Median(floors) + 1 / Median(hand_offs)))
       .Add("client_cpu_s_per_million_calls", cpu.client_seconds / million_calls)
       .Add("server_cpu_s_per_million_calls", cpu.server_seconds / million_calls);
+  if (hand_offs.empty()) return;
+  report.Add("hand_off_per_s", Median(hand_offs))
+      .Add("of_floors", (1 / Median(figures)) / (1 / Median(floors) + 1 / Median(hand_offs)));
 }
 
 }  // namespace

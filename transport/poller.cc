@@ -160,8 +160,6 @@ absl::Status Poller::Start(const std::set<int>& cores) {
                      ": this machine has no such core, or the cpuset of this process has not"));
   }
   background_ = *std::move(started);
-  std::lock_guard<std::mutex> lock(role_mutex_);
-  has_background_ = true;
   return absl::OkStatus();
 }
 
@@ -527,6 +525,7 @@ void Poller::Drive(WaitEvent* event) {
 void Poller::Background() {
   uint64_t seen_drives = 0;
   std::unique_lock<std::mutex> lock(role_mutex_);
+  has_background_ = true;
   while (!stopping_) {
     const bool others_drive = has_driver_ || (foreground_ > 0 && !many_wait_);
     const bool calls_follow = std::exchange(seen_drives, foreground_drives_) != foreground_drives_;
@@ -557,32 +556,34 @@ void Poller::Background() {
 // A thread that waits alone drives: its answer then wakes no thread. If several threads wait, each would drive until its
 // own answer comes, and then wake another one that has no answer yet. So the poller's own thread drives for them.
 void Poller::NoteHowManyWait() {
+  if (!has_background_) return;
   const int step = foreground_.load(std::memory_order_seq_cst) > 1 ? 1 : -1;
   const int together = std::clamp(together_.load(std::memory_order_relaxed) + step, 0, kTogetherMax);
-  if (together == kTogetherMax) many_wait_ = has_background_;
+  if (together == kTogetherMax) many_wait_ = true;
   if (together == 0) many_wait_ = false;
   together_.store(together, std::memory_order_seq_cst);
 }
 
-// While many threads wait, each only sleeps: taking role_mutex_ twice, they would wait for each other. `others`: wait, and
-// this one is counted.
+// While many threads wait, each only sleeps: taking role_mutex_ twice, they would wait for each other. `others`: how many
+// waited when this one was counted. One that waits alone goes on, to be noted.
 //
-// The poller's own thread then drives until this one leaves. It stops when many_wait_ is false, for which kTogetherMax threads
-// must find themselves alone first, each under role_mutex_. Of those at most one has not seen that this thread is counted,
-// and has yet to store together_: this thread has seen kTogetherMax.
+// This thread is counted before it loads together_. So at most one NoteHowManyWait() has not seen it and has yet to store:
+// from now on together_ stays at kTogetherMax - 1 or more, and many_wait_ stays true. Background(), if it leaves Drive() for an
+// older yield_, drives again before it unlocks role_mutex_.
 bool Poller::OwnThreadDrivesForMany(int others) const {
   return others > 0 && together_.load(std::memory_order_seq_cst) == kTogetherMax &&
          own_thread_drives_.load(std::memory_order_seq_cst);
 }
 
 bool Poller::WaitFor(WaitEvent& event, absl::FunctionRef<int64_t()> until_ns) {
+  if (event.is_set()) return true;
   absl::Duration patience = absl::InfiniteDuration();
   int64_t end_ns = 0;  // 0: not asked for yet.
   const auto sleep = [&] {
     if (end_ns == 0) end_ns = until_ns();
     if (end_ns != kNever) patience = absl::Nanoseconds(end_ns - environment_.NowNs());
     event.AwaitSetOrNudged(patience);
-    if (end_ns != kNever) patience = absl::Nanoseconds(end_ns - environment_.NowNs());
+    if (end_ns != kNever && !event.is_set()) patience = absl::Nanoseconds(end_ns - environment_.NowNs());
   };
   const auto over = [&] { return event.is_set() || patience <= absl::ZeroDuration(); };
   if (OwnThreadDrivesForMany(foreground_.fetch_add(1, std::memory_order_seq_cst))) {
@@ -591,7 +592,7 @@ bool Poller::WaitFor(WaitEvent& event, absl::FunctionRef<int64_t()> until_ns) {
     return event.is_set();
   }
   std::unique_lock<std::mutex> role(role_mutex_);
-  if (!event.is_set()) NoteHowManyWait();
+  NoteHowManyWait();
   while (!over()) {
     if (!has_driver_ && !many_wait_) {
       has_driver_ = true;

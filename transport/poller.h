@@ -281,7 +281,7 @@ class Poller final : public PollerServices {
   bool background_drives_ = false;
   bool background_rests_ = false;   // Until told that the thread that drives has left.
   bool handed_over_ = false;        // A thread that posted has left items to the next one that drives.
-  std::atomic<int> foreground_{0};  // Threads in WaitFor().
+  std::atomic<int> foreground_{0};  // Threads in WaitFor(). Changed without role_mutex_.
   uint64_t foreground_drives_ = 0;
   // How often of late a thread began to wait beside others, less those that did alone. Changed under role_mutex_.
   std::atomic<int> together_{0};

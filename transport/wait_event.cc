@@ -4,10 +4,10 @@
 
 namespace hawser::transport {
 
-// Set() stores kSet, then loads `sleeper_`. A driver that falls asleep stores that, then loads kSet. With seq_cst one of the
+// Set() stores state_, then loads `sleeper_`. A driver that falls asleep stores that, then loads state_. With seq_cst one of the
 // two sees the other's store.
 void WaitEvent::Set() {
-  // A thread that is woken by this is not nudged: it passes the driving on if there is none.
+  // A thread that may be nudged passes the driving on by itself when it leaves, so a nudge that this overwrites is not missed.
   if ((state_.exchange(kSet, std::memory_order_seq_cst) & kAwaited) != 0) FutexWake(state_);
   // The driver may be asleep, if another thread that is on the poller for a moment calls this.
   if (fabric::CompletionQueue* const sleeper = sleeper_.load(std::memory_order_seq_cst)) sleeper->Wake();
@@ -21,7 +21,7 @@ void WaitEvent::Nudge() {
 
 void WaitEvent::AwaitSetOrNudged(absl::Duration patience) {
   const uint32_t state = state_.fetch_or(kAwaited, std::memory_order_acq_rel);
-  if ((state & (kSet | kNudged)) == 0) FutexWait(state_, state | kAwaited, patience);
+  if ((state & (kSet | kNudged)) == 0) FutexWait(state_, kAwaited, patience);
   state_.fetch_and(~(kAwaited | kNudged), std::memory_order_acq_rel);
 }
 

@@ -93,7 +93,7 @@ def threads(results):
             Curve("hawser", "threads", [(line["threads"], line["calls_per_s"]) for line in here]),
             Curve("raw", "one thread", [(line["threads"], line["floor_per_s"]) for line in here]),
             Curve("raw", "hand-offs", [(line["threads"], line["hand_off_per_s"]) for line in here
-                                         if is_number(line.get("hand_off_per_s")) and line["hand_off_per_s"] > 0]),
+                                       if is_number(line.get("hand_off_per_s")) and line["hand_off_per_s"] > 0]),
         ]
         picture.charts.append(
             chart.curves(f"Calls a second of threads that share a channel, {name}", "threads that wait, beside one that does not",
