@@ -8,11 +8,14 @@
 #include <optional>
 #include <utility>
 
+#include "absl/base/attributes.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/internal/call_handle.h"
 #include "hawser/rpc/internal/exceptions.h"
+#include "hawser/rpc/internal/message_metadata.h"
+#include "hawser/rpc/metadata.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/status.h"
@@ -49,6 +52,12 @@ class Reply {
   const typename Results::Reader& operator*() const& { return reader_; }
   const typename Results::Reader* operator->() const&& = delete;
   const typename Results::Reader& operator*() const&& = delete;
+
+  // What the handler sent along; valid as long as this object, or what Keep() returned.
+  MetadataView metadata() const& ABSL_ATTRIBUTE_LIFETIME_BOUND {
+    return internal::MetadataOfResponse(*message_);
+  }
+  MetadataView metadata() const&& = delete;
 
   // OK; DataLoss with what was malformed; ResourceExhausted with the limit of ReadLimits that was met.
   template <typename Function>

@@ -16,6 +16,7 @@
 
 namespace hawser {
 
+class Metadata;
 class Server;
 class ServerContext;
 class Service;
@@ -37,7 +38,8 @@ using transport::Runtime;
 // Of one call.
 struct CallOptions {
   // For a call that a handler makes to answer its own call. It has the deadline of the handler's call, and is
-  // cancelled when that caller stops waiting before the answer. The result may be changed at will.
+  // cancelled when that caller stops waiting before the answer. It does not have the handler's call's metadata. The
+  // result may be changed at will.
   static CallOptions For(ServerContext& context);
 
   // When the caller stops waiting. The earlier of the two counts; neither given:
@@ -48,6 +50,9 @@ struct CallOptions {
   // attempt fails: with ResourceExhausted if the server rejected it for lack of memory or connections, else
   // with Unavailable.
   bool wait_for_ready = false;
+  // Goes along with the request (rpc/metadata.h). Copied when a call is created with these options: it need not live
+  // longer than that. nullptr: none.
+  const Metadata* metadata = nullptr;
   // Set by For().
   std::shared_ptr<internal::CancelScope> scope = nullptr;
 };

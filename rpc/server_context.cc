@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
 #include "hawser/rpc/channel.h"
+#include "hawser/rpc/internal/message_metadata.h"
 #include "hawser/rpc/internal/server_call.h"
 #include "hawser/rpc/internal/untyped_call.h"
 #include "hawser/transport/peer_log.h"
@@ -34,6 +35,10 @@ bool ServerContext::cancelled() const { return call_->cancelled(); }
 void ServerContext::OnCancel(absl::AnyInvocable<void()> callback) { call_->OnCancel(std::move(callback)); }
 
 const Method& ServerContext::method() const { return call_->method(); }
+
+MetadataView ServerContext::metadata() const { return internal::MetadataOfRequest(call_->request()); }
+
+Metadata& ServerContext::reply_metadata() { return call_->reply_metadata(); }
 
 const std::string& ServerContext::peer_address() const { return call_->connection().peer_address(); }
 

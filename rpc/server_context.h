@@ -12,6 +12,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "hawser/rpc/metadata.h"
 #include "hawser/rpc/method.h"
 
 namespace hawser {
@@ -61,6 +62,14 @@ class ServerContext {
 
   // What was called.
   const Method& method() const;
+
+  // What the caller sent along; valid as long as the request.
+  MetadataView metadata() const;
+
+  // What goes along with the answer, be it the reply or an error; to be changed until then. A reply whose metadata is
+  // not OK becomes Internal. After Defer() it goes with what the DeferredCall finishes with, not with an error that the
+  // handler returns.
+  Metadata& reply_metadata();
 
   // "tcp://10.0.0.7:51234".
   const std::string& peer_address() const;

@@ -66,7 +66,7 @@ size_t CutAt(absl::string_view text, size_t size_max) {
   return size_max;
 }
 
-bool StaysHere(absl::string_view type_url) { return type_url == kCallUrl; }
+bool StaysHere(absl::string_view type_url) { return type_url == kCallUrl || type_url == kMetadataUrl; }
 
 absl::string_view Ending(bool sent) {
   return sent ? "; it was sent, so the server may have run it" : "; it was not sent";

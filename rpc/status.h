@@ -28,6 +28,10 @@ void KeepTextHere(absl::Status& status, absl::string_view doing);
 absl::Status UnservedError(absl::string_view text);
 absl::Status NameUnserved(absl::Status status, absl::string_view method, absl::string_view peer);
 
+// The detail that has the metadata of an error (rpc/metadata.h). Like the sent mark, it is about one call, and no
+// further call's answer passes it on.
+inline constexpr absl::string_view kMetadataUrl = "type.hawser/metadata";
+
 // Sets what WasSent() returns.
 void SetWasSent(absl::Status& status, bool sent);
 
@@ -37,7 +41,7 @@ inline constexpr size_t kStatusDetailsMax = 32;            // Number of details.
 inline constexpr size_t kStatusDetailBytesMax = 64 << 10;  // Of all of them.
 
 // Writes everything of `status` except the code into the body of `message`. The code goes into the envelope.
-// Does not write what WasSent() reads, which is about another call, nor a text that KeepTextHere() keeps.
+// Does not write what WasSent() and MetadataOf() read, which is about another call, nor a text that KeepTextHere() keeps.
 void EncodeStatus(const absl::Status& status, transport::OutgoingMessage& message);
 
 // `code` is not OK. Never OK; a malformed body costs the text, not the code. The text and the names of the

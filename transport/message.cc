@@ -137,6 +137,22 @@ capnp::Orphan<capnp::Data> OutgoingMessage::Attach(capnp::Data::Reader bytes,
   return builder_->getOrphanage().referenceExternalData(bytes);
 }
 
+uint16_t OutgoingMessage::AddSegment(absl::Span<const uint8_t> bytes) {
+  if (bytes.empty()) return 0;
+  const size_t padded = (bytes.size() + 7) & ~size_t{7};
+  absl::StatusOr<Lease> lease = pool_->buffers().Acquire(padded);
+  if (!lease.ok()) {
+    Refuse(lease.status());
+    return 0;
+  }
+  memset(lease->data() + padded - 8, 0, 8);
+  memcpy(lease->data(), bytes.data(), bytes.size());
+  // Nothing adopts the orphan; its memory, which is no builder's, stays a segment all the same.
+  builder_->getOrphanage().referenceExternalData({lease->data(), bytes.size()});
+  leases_.push_back(*std::move(lease));
+  return static_cast<uint16_t>(builder_->getSegmentsForOutput().size() - 1);
+}
+
 absl::Span<const OutgoingMessage::Segment> OutgoingMessage::Finish() {
   segments_.clear();
   body_bytes_ = 0;

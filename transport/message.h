@@ -76,11 +76,20 @@ class OutgoingMessage {
   // status()).
   capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner);
 
+  // Adds a copy of `bytes`, filled up with zeros to whole words, as a segment of its own that the body does not refer
+  // to. Returns its number, which stays the same and is not 0; 0: there are no bytes, or no memory, see status().
+  uint16_t AddSegment(absl::Span<const uint8_t> bytes);
+
+  // The message cannot be sent, because of this. Without effect if it could not before.
+  void Refuse(absl::Status why) {
+    if (status_.ok()) status_ = std::move(why);
+  }
+
   // Releases `owner` when the message ends, whatever the result.
   void Own(std::shared_ptr<const void> owner) { owners_.push_back(std::move(owner)); }
 
   // Not OK: this message cannot be sent. ResourceExhausted: there was no registered memory for all of it.
-  // InvalidArgument: what was attached is larger than a Data can be.
+  // InvalidArgument: what was attached is larger than a Data can be. Or what Refuse() was given.
   const absl::Status& status() const { return status_; }
 
   // ---- For the connection.
@@ -164,6 +173,11 @@ class IncomingMessage {
 
   absl::Span<const uint8_t> envelope() const { return envelope_; }
   uint64_t body_bytes() const { return body_bytes_; }
+  // Empty: there are fewer, or it is.
+  absl::Span<const uint8_t> segment(size_t number) const {
+    if (number >= segments_.size()) return {};
+    return {segments_[number].address, segments_[number].length_bytes};
+  }
 
   // Validates as it reads, and throws kj::Exception on malformed data. The first call fixes the limits.
   capnp::MessageReader& reader(const capnp::ReaderOptions& options);

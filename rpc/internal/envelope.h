@@ -10,18 +10,19 @@
 #include "hawser/base/endian.h"
 
 // The envelope of a request or a response: the fields beside its body, which transport/ carries and does not
-// read. Little-endian. Unknown bits are refused, not ignored: peers agree on new ones in the handshake. Field
-// table: rpc/PROTOCOL.md.
+// read. Little-endian. Unknown bits are refused, not ignored: once there is a release, peers agree on new ones in the
+// handshake. Field table: rpc/PROTOCOL.md.
 namespace hawser::internal {
 
 //   offset  bytes
 //        0      8  interface id
 //        8      2  ordinal of the method
-//       10      2  flags: 0
+//       10      2  metadata: the number of its segment; 0: there is none
 //       12      4  reserved: 0
 struct RequestEnvelope {
   uint64_t interface_id = 0;
   uint16_t ordinal = 0;
+  uint16_t metadata_segment = 0;
 };
 inline constexpr size_t kRequestEnvelopeBytes = 16;
 
@@ -29,14 +30,15 @@ inline std::array<uint8_t, kRequestEnvelopeBytes> Encode(const RequestEnvelope& 
   std::array<uint8_t, kRequestEnvelopeBytes> bytes = {};
   StoreLittle64(bytes.data(), envelope.interface_id);
   StoreLittle16(bytes.data() + 8, envelope.ordinal);
+  StoreLittle16(bytes.data() + 10, envelope.metadata_segment);
   return bytes;
 }
 // InvalidArgument: not of this version.
 absl::StatusOr<RequestEnvelope> DecodeRequestEnvelope(absl::Span<const uint8_t> bytes);
-// The same without a reason. False: `envelope` is untouched.
+// The same for one without metadata, and without a reason. False: `envelope` is untouched.
 inline bool DecodeRequestEnvelope(absl::Span<const uint8_t> bytes, RequestEnvelope& envelope) {
   if (bytes.size() != kRequestEnvelopeBytes || LoadLittle64(bytes.data() + 8) > UINT16_MAX) return false;
-  envelope = {LoadLittle64(bytes.data()), LoadLittle16(bytes.data() + 8)};
+  envelope = {LoadLittle64(bytes.data()), LoadLittle16(bytes.data() + 8), 0};
   return true;
 }
 
@@ -44,14 +46,16 @@ inline bool DecodeRequestEnvelope(absl::Span<const uint8_t> bytes, RequestEnvelo
 //        0      1  status code; 0 is OK, and the body is the results. Otherwise the body is a Status
 //                  (rpc/status.capnp).
 //        1      1  flags. Bit 0: the method was not run, and the call may be sent again, here or elsewhere
-//        2      6  reserved: 0
+//        2      2  metadata: the number of its segment; 0: there is none, as always with bit 0
+//        4      4  reserved: 0
 struct ResponseEnvelope {
   absl::StatusCode code = absl::StatusCode::kOk;
   bool not_run = false;
+  uint16_t metadata_segment = 0;
 };
 inline constexpr size_t kResponseEnvelopeBytes = 8;
 
-// Of a result.
+// Of a result without metadata.
 inline constexpr std::array<uint8_t, kResponseEnvelopeBytes> kOkEnvelope = {};
 inline bool IsOkEnvelope(absl::Span<const uint8_t> bytes) {
   return bytes.size() == kResponseEnvelopeBytes && LoadLittle64(bytes.data()) == 0;

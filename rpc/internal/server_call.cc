@@ -78,8 +78,10 @@ void ServerCall::Reset() {
   kept_request_.reset();
   if (abandoned_) abandoned_memory_ = {};
   reply_.reset();
+  if (reply_metadata_ != nullptr) [[unlikely]]
+    reply_metadata_.reset();
   if (!status_.ok()) status_ = absl::OkStatus();
-  deferred_ = abandoned_ = false;
+  deferred_ = abandoned_ = errs_after_defer_ = false;
   answered_.store(false, std::memory_order_relaxed);
   cancelled_.store(false, std::memory_order_relaxed);
   stage_.store(HandlerStage::kRunning, std::memory_order_relaxed);
@@ -104,7 +106,7 @@ absl::Status ServerCall::CallHandler() {
 void ServerCall::HandlerReturned(absl::Status status) {
   if (!deferred_) return Finish(std::move(status));
   stage_.store(HandlerStage::kDeferred, std::memory_order_relaxed);
-  if (!status.ok()) FinishOnce(std::move(status));
+  if (!status.ok()) FinishOnce(std::move(status), /*by_handler=*/true);
   Unref();
 }
 
@@ -132,13 +134,14 @@ void ServerCall::Defer() {
 }
 
 void ServerCall::FinishDeferred(absl::Status status) {
-  FinishOnce(std::move(status));
+  FinishOnce(std::move(status), /*by_handler=*/false);
   Unref();
 }
 
 // A handler that defers and also returns an error answers twice; the first answer counts.
-void ServerCall::FinishOnce(absl::Status status) {
+void ServerCall::FinishOnce(absl::Status status, bool by_handler) {
   if (answered_.exchange(true, std::memory_order_acq_rel)) return;
+  errs_after_defer_ = by_handler;
   ForgetOnCancel();
   status_ = std::move(status);
   refs_.fetch_add(1, std::memory_order_relaxed);
@@ -163,6 +166,11 @@ void ServerCall::RunRecycle() { connection_.Recycle(*this); }
 transport::OutgoingMessage& ServerCall::reply() {
   if (reply_ == nullptr) reply_ = connection_.poller().messages().NewOutgoing();
   return *reply_;
+}
+
+Metadata& ServerCall::reply_metadata() {
+  if (reply_metadata_ == nullptr) reply_metadata_ = std::make_unique<Metadata>();
+  return *reply_metadata_;
 }
 
 transport::OutgoingMessagePtr ServerCall::TakeReply() {

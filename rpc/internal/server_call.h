@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "hawser/rpc/internal/cancel_scope.h"
 #include "hawser/rpc/internal/serving_connection.h"
+#include "hawser/rpc/metadata.h"
 #include "hawser/rpc/server_context.h"
 #include "hawser/rpc/service.h"
 #include "hawser/transport/exchange.h"
@@ -64,6 +65,8 @@ class ServerCall {
   int64_t deadline_ns() const { return deadline_ns_; }  // kNever: none.
   // Never null.
   transport::OutgoingMessagePtr TakeReply();
+  // nullptr: the answer has none.
+  const Metadata* metadata_to_send() const { return errs_after_defer_ ? nullptr : reply_metadata_.get(); }
   // Returns it to its initial state.
   void Reset();
 
@@ -71,6 +74,7 @@ class ServerCall {
 
   transport::IncomingMessage& request() { return *request_; }
   transport::OutgoingMessage& reply();
+  Metadata& reply_metadata();
   absl::Duration TimeRemaining() const;
   bool cancelled() const;
   void OnCancel(absl::AnyInvocable<void()> callback);
@@ -95,7 +99,7 @@ class ServerCall {
   absl::Status CallHandler();
   void HandlerReturned(absl::Status status);
   void Finish(absl::Status status);
-  void FinishOnce(absl::Status status);
+  void FinishOnce(absl::Status status, bool by_handler);
   void CallOnCancel(absl::AnyInvocable<void()>& callback);
   void ForgetOnCancel();
   void RunAnswer();
@@ -116,8 +120,11 @@ class ServerCall {
   transport::IncomingMessagePtr own_request_;  // Or:
   std::shared_ptr<transport::IncomingMessage> kept_request_;
   transport::OutgoingMessagePtr reply_;
+  std::unique_ptr<Metadata> reply_metadata_;
   absl::Status status_;    // Of the answer that is on the way to the poller.
   bool deferred_ = false;  // Used on the handler's thread.
+  // The answer is an error that the handler returned after Defer(): the metadata belongs to the DeferredCall's thread.
+  bool errs_after_defer_ = false;
   // References: the handler while it runs, its DeferredCall, the answer on the way to the poller, and an
   // OnCancel() callback that is due.
   std::atomic<int> refs_{0};

@@ -1,11 +1,13 @@
 #include "hawser/rpc/internal/serving_connection.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
 #include "hawser/rpc/internal/envelope.h"
+#include "hawser/rpc/internal/message_metadata.h"
 #include "hawser/rpc/internal/server_call.h"
 #include "hawser/rpc/status.h"
 #include "hawser/transport/called_out.h"
@@ -150,8 +152,10 @@ void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingM
   poller_.AssertHeld();
   Add(counters_.calls_total, 1);
   RequestEnvelope envelope;
-  if (!DecodeRequestEnvelope(request->envelope(), envelope)) {
-    return SendError(id, DecodeRequestEnvelope(request->envelope()).status(), false);
+  if (!DecodeRequestEnvelope(request->envelope(), envelope)) [[unlikely]] {
+    const std::optional<RequestEnvelope> with_metadata = DecodeWithMetadata(id, *request);
+    if (!with_metadata.has_value()) return;
+    envelope = *with_metadata;
   }
   if (draining_) return SendError(id, absl::UnavailableError("the server is shutting down"), true);
   const MethodTable::Entry* const entry = Find(envelope.interface_id, envelope.ordinal);
@@ -171,6 +175,16 @@ void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingM
   by_slot_[id.slot] = call;
   Add(counters_.calls_running, 1);
   call->Start(id, *entry, std::move(request), deadline_ns);
+}
+
+std::optional<RequestEnvelope> ServingConnection::DecodeWithMetadata(
+    transport::ExchangeId id, const transport::IncomingMessage& request) {
+  const absl::StatusOr<RequestEnvelope> envelope = DecodeRequestEnvelope(request.envelope());
+  absl::Status status = envelope.status();
+  if (envelope.ok()) status = MetadataIn(request, envelope->metadata_segment).status();
+  if (status.ok()) return *envelope;
+  SendError(id, status, false);
+  return std::nullopt;
 }
 
 void ServingConnection::OnBadRequest(transport::ExchangeId id, const absl::Status& why) {
@@ -262,8 +276,10 @@ void ServingConnection::Answer(ServerCall& call, const absl::Status& status) {
   by_slot_[id.slot] = nullptr;
   Add(counters_.calls_running, -1);
   if (connection_ == nullptr) return;
-  if (!status.ok())
-    return SendError(id, absl::IsCancelled(status) ? WhyCancelled(call, status) : status, false);
+  if (!status.ok()) {
+    return SendError(id, absl::IsCancelled(status) ? WhyCancelled(call, status) : status, false,
+                     call.metadata_to_send());
+  }
   absl::StatusCode code = absl::StatusCode::kResourceExhausted;
   if (absl::Status sent = SendReply(call, code); !sent.ok()) {
     SendError(id,
@@ -275,30 +291,49 @@ void ServingConnection::Answer(ServerCall& call, const absl::Status& status) {
 
 absl::Status ServingConnection::SendReply(ServerCall& call, absl::StatusCode& code) {
   transport::OutgoingMessagePtr reply = call.TakeReply();
+  uint16_t metadata_segment = 0;
+  if (const Metadata* const metadata = call.metadata_to_send(); metadata != nullptr) [[unlikely]] {
+    if (!metadata->status().ok()) {
+      code = absl::StatusCode::kInternal;
+      return metadata->status();
+    }
+    metadata_segment = AddMetadata(*metadata, *reply);
+  }
   if (!reply->status().ok()) {
     code = reply->status().code();
     return reply->status();
   }
-  reply->SetEnvelope(kOkEnvelope);
+  if (metadata_segment == 0) [[likely]] {
+    reply->SetEnvelope(kOkEnvelope);
+  } else {
+    reply->SetEnvelope(Encode(ResponseEnvelope{absl::StatusCode::kOk, false, metadata_segment}));
+  }
   return connection_->Respond(call.id(), reply);
 }
 
 absl::Status ServingConnection::SendErrorIn(transport::OutgoingMessagePtr message, transport::ExchangeId id,
-                                            const absl::Status& status, bool not_run) {
+                                            const absl::Status& status, bool not_run,
+                                            const Metadata* metadata) {
   EncodeStatus(status, *message);
-  message->SetEnvelope(Encode(ResponseEnvelope{status.code(), not_run}));
+  const uint16_t segment = metadata == nullptr ? 0 : AddMetadata(*metadata, *message);
+  message->SetEnvelope(Encode(ResponseEnvelope{status.code(), not_run, segment}));
   return message->status().ok() ? connection_->Respond(id, message) : message->status();
 }
 
-void ServingConnection::SendError(transport::ExchangeId id, const absl::Status& status, bool not_run) {
+void ServingConnection::SendError(transport::ExchangeId id, const absl::Status& status, bool not_run,
+                                  const Metadata* metadata) {
   poller_.AssertHeld();
   absl::Status shorter(status.code(), absl::string_view(status.message()).substr(0, kShortMessage));
   // At the pool's limit each error would take a buffer that a receive ring waits for, and no answer is sent
   // before the ring is filled again. Errors then use the reserve, one at a time.
   if (owed_.empty() && poller_.messages().buffers().HasRoomForSlab()) {
     absl::Status sent;
-    for (const absl::Status* each : {&status, static_cast<const absl::Status*>(&shorter)}) {
-      sent = SendErrorIn(poller_.messages().NewOutgoing(), id, *each, not_run);
+    struct Form {
+      const absl::Status& status;
+      const Metadata* metadata;
+    };
+    for (const Form& form : {Form{status, metadata}, Form{status, nullptr}, Form{shorter, nullptr}}) {
+      sent = SendErrorIn(poller_.messages().NewOutgoing(), id, form.status, not_run, form.metadata);
       if (sent.ok() || connection_ == nullptr) return;
     }
     if (!absl::IsResourceExhausted(sent)) {

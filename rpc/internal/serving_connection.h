@@ -6,13 +6,16 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "hawser/rpc/internal/callback_gate.h"
+#include "hawser/rpc/internal/envelope.h"
 #include "hawser/rpc/internal/handler_gate.h"
+#include "hawser/rpc/metadata.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/service.h"
 #include "hawser/transport/connection.h"
@@ -141,6 +144,9 @@ class ServingConnection final : transport::ConnectionObserver,
   // ResourceExhausted: too many handlers still run after their calls have ended.
   absl::Status CheckAbandoned() const;
   void Opened(transport::Connection* connection, const transport::ConnectionOptions& options);
+  // Of a request that the short way does not decode, because it has metadata, or is malformed. Empty: it was refused.
+  [[gnu::noinline, gnu::cold]] std::optional<RequestEnvelope> DecodeWithMetadata(
+      transport::ExchangeId id, const transport::IncomingMessage& request);
   const MethodTable::Entry* Find(uint64_t interface_id, uint16_t ordinal);
   absl::Status Unimplemented(uint64_t interface_id, uint16_t ordinal) const;
   // `status`, which is Cancelled; DeadlineExceeded with its text if the call's deadline has passed.
@@ -148,10 +154,12 @@ class ServingConnection final : transport::ConnectionObserver,
   // Not OK: nothing was sent. Sets `code` if the reply was built wrong; leaves it if it exceeds a limit of
   // either side.
   absl::Status SendReply(ServerCall& call, absl::StatusCode& code);
-  void SendError(transport::ExchangeId id, const absl::Status& status, bool not_run);
+  // `metadata`: nullptr: none. Left out if it cannot be sent.
+  void SendError(transport::ExchangeId id, const absl::Status& status, bool not_run,
+                 const Metadata* metadata = nullptr);
   // Sends an error in `message`. ResourceExhausted: there was no memory for it.
   absl::Status SendErrorIn(transport::OutgoingMessagePtr message, transport::ExchangeId id,
-                           const absl::Status& status, bool not_run);
+                           const absl::Status& status, bool not_run, const Metadata* metadata = nullptr);
   // Sends errors that had found no memory, as far as there is memory now. False: some still wait, for `why`.
   bool SendOwed(transport::Shortage& why);
   bool OnMemory(transport::Shortage& why) override;

@@ -11,6 +11,7 @@
 #include "hawser/rpc/internal/channel_core.h"
 #include "hawser/rpc/internal/envelope.h"
 #include "hawser/rpc/internal/exceptions.h"
+#include "hawser/rpc/internal/message_metadata.h"
 #include "hawser/rpc/status.h"
 
 namespace hawser::internal {
@@ -127,6 +128,9 @@ void UntypedCall::Prepare(const std::shared_ptr<ChannelCore>& channel, const Met
   stage_ = Stage::kNew;
   cancelled_ = was_sent_ = request_comes_back_ = false;
   resends_ = 0;
+  metadata_segment_ = 0;
+  if (options.metadata != nullptr) [[unlikely]]
+    metadata_segment_ = AddMetadata(*options.metadata, *request_);
   handover_.store(Handover::State::kNeither, std::memory_order_relaxed);
   cancel_posted_.store(false, std::memory_order_relaxed);
   refs_.store(1, std::memory_order_relaxed);
@@ -156,7 +160,7 @@ void UntypedCall::Send() {
   const bool known = timeout_ns_ < kExactTimeoutNs || (poller.called_out().inside() && !poller.Held());
   deadline_ns_ = known ? DeadlineNs(poller.environment().NowNs(), timeout_ns_) : kNotYet;
   waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
-  request_->SetEnvelope(Encode(RequestEnvelope{method_.interface_id, method_.ordinal}));
+  request_->SetEnvelope(Encode(RequestEnvelope{method_.interface_id, method_.ordinal, metadata_segment_}));
   refs_.store(2, std::memory_order_relaxed);  // No other thread has seen the call yet.
   const bool cancelled = scope_ != nullptr && !scope_->Add(*this);
   core_->poller().Post(&send_item_);
@@ -331,9 +335,13 @@ void UntypedCall::OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& res
   if (IsOkEnvelope((*response)->envelope())) return End(std::move(response));
   const absl::StatusOr<ResponseEnvelope> envelope = DecodeResponseEnvelope((*response)->envelope());
   if (!envelope.ok()) return End(Error(envelope.status().code(), envelope.status().message()));
+  const absl::StatusOr<MetadataView> metadata = MetadataIn(**response, envelope->metadata_segment);
+  if (!metadata.ok()) return End(Error(absl::StatusCode::kDataLoss, metadata.status().message()));
   if (envelope->code == absl::StatusCode::kOk) return End(std::move(response));
   if (envelope->not_run) return OnRefusedUnrun(*connection, DecodeStatus(envelope->code, **response));
-  End(NameUnserved(DecodeStatus(envelope->code, **response), method_.name, core_->peer_address()));
+  absl::Status error = DecodeStatus(envelope->code, **response);
+  SetMetadata(error, *metadata);
+  End(NameUnserved(std::move(error), method_.name, core_->peer_address()));
 }
 
 // The client may resend the call, whatever its method, because this server did not run it.

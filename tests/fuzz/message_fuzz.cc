@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "hawser/rpc/internal/envelope.h"
 #include "hawser/rpc/internal/exceptions.h"
+#include "hawser/rpc/metadata.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/status.h"
 #include "hawser/tests/fuzz/fuzz.h"
@@ -172,6 +173,22 @@ void CheckEnvelopes(absl::string_view bytes) {
   }
 }
 
+void CheckMetadata(absl::string_view bytes) {
+  const ExactCopy copy(bytes);
+  const absl::StatusOr<MetadataView> view = MetadataView::Parse(View({copy.data(), copy.size()}));
+  if (!view.ok()) {
+    FUZZ_EXPECT(absl::IsInvalidArgument(view.status()));
+    return;
+  }
+  // What was taken from a peer can be sent, and is the same then.
+  Metadata built;
+  for (const MetadataView::Pair& pair : *view) built.Add(pair.key, pair.value);
+  FUZZ_EXPECT(built.status().ok(), built.status().ToString());
+  const absl::string_view again = built.view().bytes();
+  FUZZ_EXPECT(again == view->bytes());
+  FUZZ_EXPECT(again == bytes.substr(0, again.size()) && bytes.size() < again.size() + 8);
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> Seeds() {
@@ -210,6 +227,8 @@ std::vector<std::pair<std::string, std::string>> Seeds() {
   seeds.emplace_back("request_envelope", head + std::string(View(absl::MakeConstSpan(request))));
   const auto response = internal::Encode(internal::ResponseEnvelope{absl::StatusCode::kUnavailable, true});
   seeds.emplace_back("response_envelope", head + std::string(View(absl::MakeConstSpan(response))));
+  const Metadata metadata = {{"tenant", "blue"}, {"trace.id", std::string(20, '\0')}, {"tenant", ""}};
+  seeds.emplace_back("metadata", absl::StrCat(head, metadata.view().bytes()));
   return seeds;
 }
 
@@ -225,5 +244,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CheckReading(body, where);
   CheckStatus(body, where, code);
   CheckEnvelopes(body.substr(0, std::min<size_t>(body.size(), 24)));
+  CheckMetadata(body);
   return 0;
 }

@@ -85,7 +85,11 @@ std::string RpcWords::Envelope(Script& script, bool request) {
     if (how == 3) return RequestFor(ledger::LedgerStub::kWatch);
     if (how == 4) return RequestFor(ledger::WatcherStub::kChanged);
     if (how == 5) return RequestFor(ledger::LedgerStub::kAdd.interface_id, script.Byte());
-    if (how == 6) return RequestFor(script.U64(), 0);
+    if (how == 6) {
+      internal::RequestEnvelope envelope = {script.U64(), 0, static_cast<uint16_t>(script.Below(4))};
+      if (envelope.metadata_segment != 0) envelope.interface_id = ledger::LedgerStub::kAdd.interface_id;
+      return ToString(internal::Encode(envelope));
+    }
     return AnyWords(script, 5);
   }
   if (how < 4) return ToString(internal::Encode(internal::ResponseEnvelope{}));
@@ -93,7 +97,8 @@ std::string RpcWords::Envelope(Script& script, bool request) {
   if (how < 6) {
     const auto code = static_cast<absl::StatusCode>(1 + script.Below(16));
     said_not_run_ |= how == 5;
-    return ToString(internal::Encode(internal::ResponseEnvelope{code, how == 5}));
+    const auto metadata_segment = static_cast<uint16_t>(how == 5 ? 0 : script.Below(4));
+    return ToString(internal::Encode(internal::ResponseEnvelope{code, how == 5, metadata_segment}));
   }
   const std::string words = how == 6 ? AnyWords(script, 2) : AnyWords(script, 5);
   said_not_run_ |= words.size() == 8 && words[1] == 1;

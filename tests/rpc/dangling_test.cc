@@ -27,6 +27,12 @@ concept Dereferenceable = requires(T reply) {
   *std::forward<T>(reply);
 };
 
+template <typename T>
+concept HasMetadata = requires(T reply) {
+  std::forward<T>(reply).metadata();
+};
+
+static_assert(HasMetadata<EchoReply&> && !HasMetadata<EchoReply> && !HasMetadata<const EchoReply>);
 static_assert(Readable<EchoReply&> && Dereferenceable<EchoReply&>);
 static_assert(Readable<const EchoReply&> && Dereferenceable<const EchoReply&>);
 static_assert(!Readable<EchoReply> && !Dereferenceable<EchoReply>);

@@ -9,17 +9,18 @@ namespace hawser::internal {
 namespace {
 
 TEST(EnvelopeTest, ARequestComesBackAsItWasSaid) {
-  const auto bytes = Encode(RequestEnvelope{0xd82b32c4242f6b2a, 513});
+  const auto bytes = Encode(RequestEnvelope{0xd82b32c4242f6b2a, 513, 7});
   const auto decoded = DecodeRequestEnvelope(bytes);
   ASSERT_TRUE(decoded.ok());
   EXPECT_EQ(decoded->interface_id, 0xd82b32c4242f6b2a);
   EXPECT_EQ(decoded->ordinal, 513);
+  EXPECT_EQ(decoded->metadata_segment, 7);
 }
 
 TEST(EnvelopeTest, ARequestIsLittleEndianOnTheWire) {
-  const auto bytes = Encode(RequestEnvelope{0x0102030405060708, 0x090a});
+  const auto bytes = Encode(RequestEnvelope{0x0102030405060708, 0x090a, 0x0b0c});
   EXPECT_EQ(std::vector<uint8_t>(bytes.begin(), bytes.end()),
-            (std::vector<uint8_t>{8, 7, 6, 5, 4, 3, 2, 1, 10, 9, 0, 0, 0, 0, 0, 0}));
+            (std::vector<uint8_t>{8, 7, 6, 5, 4, 3, 2, 1, 10, 9, 12, 11, 0, 0, 0, 0}));
 }
 
 TEST(EnvelopeTest, ARequestOfAnyOtherLengthIsRefused) {
@@ -30,7 +31,7 @@ TEST(EnvelopeTest, ARequestOfAnyOtherLengthIsRefused) {
 }
 
 TEST(EnvelopeTest, ABitThatARequestMustNotSetIsRefused) {
-  for (size_t at = 10; at < kRequestEnvelopeBytes; ++at) {
+  for (size_t at = 12; at < kRequestEnvelopeBytes; ++at) {
     auto bytes = Encode(RequestEnvelope{1, 2});
     bytes[at] = 0x80;
     EXPECT_TRUE(absl::IsInvalidArgument(DecodeRequestEnvelope(bytes).status())) << at;
@@ -61,11 +62,22 @@ TEST(EnvelopeTest, ACodeThatNobodyKnowsIsUnknown) {
 TEST(EnvelopeTest, AResponseOfAnotherShapeIsRefused) {
   EXPECT_TRUE(absl::IsDataLoss(DecodeResponseEnvelope(std::vector<uint8_t>(7)).status()));
   EXPECT_TRUE(absl::IsDataLoss(DecodeResponseEnvelope(std::vector<uint8_t>(16)).status()));
-  for (size_t at = 1; at < kResponseEnvelopeBytes; ++at) {
+  for (const size_t at : {1, 4, 5, 6, 7}) {
     auto bytes = Encode(ResponseEnvelope{});
     bytes[at] = 0x80;
     EXPECT_TRUE(absl::IsDataLoss(DecodeResponseEnvelope(bytes).status())) << at;
   }
+}
+
+TEST(EnvelopeTest, AResponseSaysWhereItsMetadataIs) {
+  const auto bytes = Encode(ResponseEnvelope{absl::StatusCode::kNotFound, false, 0x0102});
+  EXPECT_EQ(std::vector<uint8_t>(bytes.begin(), bytes.end()), (std::vector<uint8_t>{5, 0, 2, 1, 0, 0, 0, 0}));
+  EXPECT_EQ(DecodeResponseEnvelope(bytes)->metadata_segment, 0x0102);
+}
+
+TEST(EnvelopeTest, AMethodThatWasNotRunSentNoMetadata) {
+  const auto bytes = Encode(ResponseEnvelope{absl::StatusCode::kUnavailable, true, 1});
+  EXPECT_TRUE(absl::IsDataLoss(DecodeResponseEnvelope(bytes).status()));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "hawser/base/unique_fd.h"
+#include "hawser/rpc/internal/envelope.h"
 #include "hawser/tests/transport/testing/raw_message.h"
 #include "hawser/transport/fabric/tcp/frame.h"
 #include "hawser/transport/fabric/tcp/greeting.h"
@@ -77,10 +78,12 @@ class RawServer {
     return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + payload;
   }
   // The next answer of the slot: without a body, or with so many bytes for the client to READ.
-  std::string Answer(uint32_t number, uint32_t large_bytes = 0) const {
+  std::string Answer(uint32_t number, uint32_t large_bytes = 0,
+                     const internal::ResponseEnvelope& says = {}) const {
     transport::RawMessage message = transport::RawResponse(0, number, 8);
+    const auto envelope = internal::Encode(says);
     message.header.envelope_words = 1;
-    message.envelope.assign(8, '\0');
+    message.envelope.assign(envelope.begin(), envelope.end());
     if (large_bytes != 0) {
       message.table = {{0x10000, 77, large_bytes}};
       message.inline_bytes.clear();
@@ -207,6 +210,24 @@ TEST_F(HalfWayTest, ACallbackCancelsTheCallThatIsBeingSent) {
   ASSERT_TRUE(Drive({&server}, [&] { return ended; }));
   EXPECT_THAT(of_second, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(of_queued, HasCode(absl::StatusCode::kCancelled));
+}
+
+TEST_F(HalfWayTest, AnAnswerWithMetadataThatIsNotThereIsDataLoss) {
+  RawServer server("127.0.0.1", 1);
+  const auto channel = Connect(server, 1);
+  for (const uint16_t segment : {0, 1, 2, 0xffff}) {
+    for (const auto code : {absl::StatusCode::kOk, absl::StatusCode::kNotFound}) {
+      absl::Status status = absl::UnknownError("");
+      auto call = SendAct(channel, 1);
+      call.Then([&](auto reply) { status = reply.status(); });
+      const int sends = server.sends;
+      ASSERT_TRUE(Drive({&server}, [&] { return server.sends > sends; }));
+      server.acknowledged = server.received;
+      server.Write(server.Answer(++server.generation, 0, {code, false, segment}));
+      ASSERT_TRUE(Drive({&server}, [&] { return !absl::IsUnknown(status); }));
+      EXPECT_THAT(status, HasCode(segment == 0 ? code : absl::StatusCode::kDataLoss));
+    }
+  }
 }
 
 // Two servers. One acknowledges nothing, so that the send ring of its connection becomes full, and the next

@@ -96,9 +96,11 @@ class ProbeServiceImpl : public probe::ProbeService {
   // Of echo, before it answers.
   std::function<void(probe::Probe::EchoParams::Reader)> on_echo = [](probe::Probe::EchoParams::Reader) {};
 
-  absl::Status Echo(ServerContext&, probe::Probe::EchoParams::Reader request,
+  // With the metadata of the request.
+  absl::Status Echo(ServerContext& context, probe::Probe::EchoParams::Reader request,
                     probe::Probe::EchoResults::Builder reply) override {
     on_echo(request);
+    if (!context.metadata().empty()) context.reply_metadata() = Metadata(context.metadata());
     reply.setData(request.getData());
     return absl::OkStatus();
   }

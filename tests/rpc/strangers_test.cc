@@ -240,6 +240,23 @@ TEST(StrangersTest, ARequestOfAnUnknownShapeIsInvalidAndTheConnectionGoesOn) {
   peer.Close();
 }
 
+TEST(StrangersTest, ARequestWhoseMetadataIsNotThereIsInvalidAndNotRun) {
+  TestServer server;
+  Peer peer;
+  ASSERT_TRUE(peer.Dial(server.uri, {}).ok());
+  for (const uint16_t segment : {1, 2, 0xffff}) {
+    const Method& act = probe::ProbeStub::kAct;
+    const auto bytes = internal::Encode(internal::RequestEnvelope{act.interface_id, act.ordinal, segment});
+    Peer::Response response;
+    peer.Send(act, {bytes.begin(), bytes.end()}, response);
+    const auto envelope = response.Take();
+    ASSERT_THAT(envelope.status(), HasCode(absl::StatusCode::kOk));
+    EXPECT_EQ(envelope->code, absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(server.probe.runs, 0);
+  peer.Close();
+}
+
 TEST(StrangersTest, ARequestThatCrossesTheNewsOfTheDrainWasNotRun) {
   TestServer server;
   server.probe.on_act = server.held.Handler();

@@ -22,7 +22,7 @@ std::string CallRecord::CheckAnswer(const Reply<ledger::Entry>& reply) const {
     return absl::StrCat("call ", id, " got a wrong answer");
   }
   if (!RanTo(Execution::End::kAnswered)) return absl::StrCat("call ", id, " got an answer that nobody gave");
-  return "";
+  return CheckMetadata(reply.metadata());
 }
 
 std::string CallRecord::CheckFailure(const absl::Status& status, int64_t now_ns) const {
@@ -35,6 +35,9 @@ std::string CallRecord::CheckFailure(const absl::Status& status, int64_t now_ns)
       absl::EndsWith(status.message(), "; it was not sent")) {
     return absl::StrCat("call ", id, ", which was to wait for a connection, did not: ", status.ToString());
   }
+  // An error that is sent while memory is short goes without.
+  const Metadata metadata = MetadataOf(status);
+  if (!metadata.empty() && !CheckMetadata(metadata.view()).empty()) return CheckMetadata(metadata.view());
   const bool late = deadline_ns <= now_ns;
   bool allowed = false;
   switch (status.code()) {
@@ -58,6 +61,15 @@ std::string CallRecord::CheckFailure(const absl::Status& status, int64_t now_ns)
       break;
   }
   return allowed ? "" : absl::StrCat("call ", id, " ended with ", status.ToString());
+}
+
+Metadata CallRecord::MakeMetadata() const {
+  return {{"call", absl::StrCat(id)}, {"pattern", PatternOf(id, id % 4 == 0 ? 6000 : 40)}};
+}
+
+std::string CallRecord::CheckMetadata(MetadataView metadata) const {
+  const Metadata expected = has_metadata ? MakeMetadata() : Metadata();
+  return metadata.bytes() == expected.view().bytes() ? "" : absl::StrCat("call ", id, " has wrong metadata");
 }
 
 std::string CallRecord::CheckRuns() const {

@@ -39,6 +39,7 @@ struct CallRecord {
   bool once = false;  // Its method is not idempotent.
   size_t bytes = 0;
   size_t answer_bytes = 0;
+  bool has_metadata = false;
   int64_t deadline_ns = 0;
   bool wait_for_ready = false;
   bool demanded = false;  // Made on a good day, so it must succeed.
@@ -55,6 +56,9 @@ struct CallRecord {
   // The rule that this end of the call breaks; empty: none.
   std::string CheckAnswer(const Reply<ledger::Entry>& reply) const;
   std::string CheckFailure(const absl::Status& status, int64_t now_ns) const;
+  // Likewise the metadata that came, of the request or the answer. Some are short, some do not fit a receive buffer.
+  std::string CheckMetadata(MetadataView metadata) const;
+  Metadata MakeMetadata() const;
   // The rule that the number of its runs breaks; empty: none.
   std::string CheckRuns() const;
 };

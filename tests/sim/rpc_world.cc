@@ -301,9 +301,12 @@ class RpcWorld final : public World {
     return call;
   }
 
-  void Send(CallRecord& record, const CallOptions& options) {
+  void Send(CallRecord& record, CallOptions options) {
     const std::shared_ptr<Channel>& channel = record.channel->channel;
     const ledger::LedgerStub stub(channel);
+    record.has_metadata = dice().Chance(0.3);
+    const Metadata metadata = record.has_metadata ? record.MakeMetadata() : Metadata();
+    if (record.has_metadata) options.metadata = &metadata;
     auto call = record.once ? stub.Add(options) : stub.Look(options);
     call.request().setId(record.id);
     call.request().setAnswerBytes(static_cast<uint32_t>(record.answer_bytes));
@@ -541,6 +544,8 @@ absl::Status RpcWorld::Handle(ServerContext& context, ledger::Entry::Reader requ
   if (bytes.size() != expected.size() || std::memcmp(bytes.begin(), expected.data(), expected.size()) != 0) {
     Broken(absl::StrCat("the request of call ", id, " is not what was sent"));
   }
+  if (const std::string broken = call.CheckMetadata(context.metadata()); !broken.empty()) Broken(broken);
+  if (call.has_metadata) context.reply_metadata() = Metadata(context.metadata());
   Note(kServer, absl::StrCat("runs call ", id));
   ++process_->runs;
   Execution& run = runs_.emplace_back();

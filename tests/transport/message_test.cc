@@ -153,6 +153,29 @@ TEST_F(MessageTest, AnEnvelopeIsCopied) {
 
 // ---- Payloads.
 
+TEST_F(MessageTest, AnAddedSegmentKeepsItsNumberWhileTheBodyGrows) {
+  OutgoingMessagePtr message = pool->NewOutgoing();
+  const std::string bytes = "eleven bytes";
+  const uint16_t number = message->AddSegment({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+  ASSERT_NE(number, 0);
+  auto list = Root(*message).initAs<capnp::List<capnp::Data>>(300);
+  for (unsigned i = 0; i < 300; ++i) list.init(i, 10 * i);
+  const auto segments = message->Finish();
+  ASSERT_GT(segments.size(), size_t{number} + 1);
+  const OutgoingMessage::Segment& added = segments[number];
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(added.address), added.length_bytes),
+            bytes + std::string(-bytes.size() & 7, '\0'));
+  EXPECT_EQ(buffers->FindRegion(added.address, added.length_bytes), added.lkey);
+  message.reset();
+  EXPECT_EQ(Leases(), 0u);
+}
+
+TEST_F(MessageTest, NoBytesAreNoAddedSegment) {
+  OutgoingMessagePtr message = pool->NewOutgoing();
+  EXPECT_EQ(message->AddSegment({}), 0);
+  EXPECT_TRUE(message->status().ok());
+}
+
 class AttachTest : public MessageTest {
  protected:
   // An owner that records when it is released.
@@ -235,6 +258,15 @@ TEST_F(ExhaustedTest, OneThatGrowsBeyondWhatThereIsSaysSo) {
   EXPECT_TRUE(message->status().ok());
   Root(*message).initAs<capnp::Data>(10'000);
   EXPECT_FALSE(message->status().ok());
+}
+
+TEST_F(ExhaustedTest, ASegmentThatIsAddedWithoutMemoryIsSaid) {
+  hoard.Drop(1);
+  OutgoingMessagePtr message = pool->NewOutgoing();
+  Root(*message).initAs<capnp::Data>(100);
+  const uint8_t bytes[8] = {};
+  EXPECT_EQ(message->AddSegment(bytes), 0);
+  EXPECT_EQ(message->status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST_F(ExhaustedTest, TheNextMessageAfterItIsGood) {

@@ -219,11 +219,13 @@ class Client:
 
     # ---- Messages.
 
-    def request(self, interface, method, segments, slot=0, timeout_us=None):
-        """Sends a request with the body `segments`; returns its generation."""
+    def request(self, interface, method, segments, slot=0, timeout_us=None, metadata=None):
+        """Sends a request with the body `segments` and the bytes of `metadata`; returns its generation."""
         page = self.page
         self.generations[slot] += 1
-        envelope = page.request.encode(interface=interface, method=method)
+        envelope = page.request.encode(interface=interface, method=method, metadata=len(segments) if metadata else 0)
+        if metadata:
+            segments = [*segments, metadata + bytes(-len(metadata) % 8)]
         prefix_bytes = page.header.size + page.entry.size * len(segments) + len(envelope)
         whole = prefix_bytes + sum(map(len, segments)) <= self.receive_buffer
         table, inline, ahead = b"", b"", []

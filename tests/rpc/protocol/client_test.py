@@ -132,6 +132,26 @@ class ClientTest(unittest.TestCase):
         self.assertEqual(client.response().code, self.page.codes["InvalidArgument"])
         self.expect_echo(client, b"the connection goes on")
 
+    # ---- Metadata.
+
+    def pair(self, key, value):
+        return self.page.metadata.encode(key_bytes=len(key), value_bytes=len(value)) + key + value
+
+    def test_metadata_of_every_size_goes_along(self):
+        client = self.connect()
+        for value in [b"", b"blue", bytes(range(256)), b"x" * 8000]:
+            self.expect_echo(client, b"tow", metadata=self.pair(b"tenant", value) + self.pair(b"trace.id", b"7"))
+
+    def test_malformed_metadata_ends_the_call_and_not_the_connection(self):
+        client = self.connect()
+        cut = self.pair(b"tenant", b"x" * 20)[:-15]
+        many = b"".join(self.pair(b"k", b"") for _ in range(65))
+        for metadata in [self.pair(b"Tenant", b"blue"), self.pair(b"", b"blue"), cut, many, self.pair(b"k", b"x" * 8188)]:
+            response = self.echo(client, b"tow", metadata=metadata)
+            self.assertEqual(response.code, self.page.codes["InvalidArgument"], metadata[:20])
+            self.assertIn("metadata is malformed", self.error_of(response))
+        self.expect_echo(client, b"the connection goes on")
+
     # ---- Control.
 
     def test_a_ping_is_answered(self):

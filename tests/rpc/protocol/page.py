@@ -50,11 +50,11 @@ class Page:
         self.example = self._example(text)
 
         # In the order of the page.
-        handshake, rejection, header, entry, request, response, operation, greeting, frame = [
+        handshake, rejection, header, entry, request, response, metadata, operation, greeting, frame = [
             Layout(rows) for head, rows in self.tables if head[:3] == ["offset", "bytes", "field"]
         ]
         self.handshake, self.rejection, self.header, self.entry = handshake, rejection, header, entry
-        self.request, self.response, self.operation = request, response, operation
+        self.request, self.response, self.metadata, self.operation = request, response, metadata, operation
         self.greeting, self.frame = greeting, frame
 
         self.handshake_magic = _bytes(handshake.notes["magic"][0])
