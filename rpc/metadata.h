@@ -26,7 +26,7 @@ inline constexpr size_t kMetadataKeyMax = 64;
 inline constexpr size_t kMetadataPairsMax = 64;
 inline constexpr size_t kMetadataBytesMax = 8192;
 
-// Pairs in memory that somebody else keeps: a Metadata, a message.
+// Pairs in the memory of another object: of a Metadata, or of a message.
 // Thread: any.
 class MetadataView {
  public:
@@ -88,7 +88,7 @@ class MetadataView {
 // Pairs to send, or to keep.
 //   const hawser::Metadata metadata = {{"tenant", "blue"}};
 //   auto call = kv.Get({.metadata = &metadata});
-// Thread: one at a time; any number may send, or read, one that nobody changes.
+// Thread: one at a time; while no thread changes it, any may read it and send it.
 class Metadata {
  public:
   Metadata() = default;
@@ -120,7 +120,7 @@ class Metadata {
 
 // What a handler sent with the error that a call ended with; empty: nothing, or the error is not a handler's. An error
 // that is sent while the server has no memory is sent without. It is a detail (a payload) of the status, which
-// absl::Status::ToString() and << print: log message() where it is nobody's business.
+// absl::Status::ToString() and << print: log message() instead if the log must not have it.
 Metadata MetadataOf(const absl::Status& status);
 
 }  // namespace hawser

@@ -61,6 +61,16 @@ TEST(PollersTest, AServerStartsAPollerForEachConnectionUpToItsLimit) {
   EXPECT_EQ(TestServer({.pollers = 5}).server.stats().pollers.size(), 5u) << "these are asked for";
 }
 
+TEST(PollersTest, AConnectionThatIsRefusedStartsNoPoller) {
+  TestServer server({.connections_max = 1});
+  const auto first = server.Connect();
+  EXPECT_TRUE(SendAct(first, 1).Wait().ok());
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_THAT(Channel::Connect(server.uri).status(), HasCode(absl::StatusCode::kResourceExhausted));
+  }
+  EXPECT_EQ(server.server.stats().pollers.size(), 1u);
+}
+
 TEST(PollersTest, AHandlerThatHoldsAPollerDoesNotKeepTheOthersFromDraining) {
   TestServer server({.pollers = 2});
   absl::Notification go_on;
