@@ -45,6 +45,10 @@ constexpr absl::Duration kFlushTimeout = absl::Seconds(5);
 // How long the report of a loss waits for its cause, if so far only receives were flushed.
 constexpr absl::Duration kCauseTimeout = absl::Milliseconds(20);
 
+// How long a server that drains waits for the first message of a client that it has accepted, before it sends
+// that it is going away.
+constexpr absl::Duration kFirstMessage = absl::Milliseconds(100);
+
 // The text fits into a rejection, which has 140 bytes.
 absl::Status NoMemoryToAccept() {
   return absl::ResourceExhaustedError(
@@ -77,6 +81,7 @@ Connection::Connection(Poller& poller, const ConnectionOptions& options, Connect
                          "(ChannelOptions::connect_timeout)")));
       }),
       starved_timer_([this] { OnStarved(); }),
+      going_away_timer_([this] { control_.GoingAway(); }),
       flush_timer_([this] { OnFlushTimer(); }) {}
 
 // Destroys the queue pair first, because until then the fabric may use memory of the other members.
@@ -313,7 +318,13 @@ void Connection::Drain() {
   if (responder_ != nullptr) {
     // This side disconnects only after the last answers have arrived, so from now on it signals each send.
     send_queue_.SignalAll();
-    control_.GoingAway();
+    if (awaits_first_message()) {
+      // On iWARP the first SEND is the client's (RFC 5044, section 7.1): its kernel may still be handling
+      // the handshake, and Linux's siw then ends the connection.
+      poller_.timers().Set(going_away_timer_, After(poller_.now_ns(), kFirstMessage));
+    } else {
+      control_.GoingAway();
+    }
   }
   poller_.MarkForFlush(this);
 }
@@ -356,7 +367,7 @@ void Connection::Fail(const absl::Status& why) {
   if (why != seen_flushed_) seen_flushed_ = absl::OkStatus();
   NoteLoss(why);
   Move(Event::kFailed);
-  for (Timer* timer : {&connect_timer_, &starved_timer_}) poller_.timers().Cancel(*timer);
+  for (Timer* timer : {&connect_timer_, &starved_timer_, &going_away_timer_}) poller_.timers().Cancel(*timer);
   keepalive_.Stop();
   receive_ring_.Unlink();
   const std::optional<Violation> violation = ViolationOf(why);
@@ -418,8 +429,8 @@ void Connection::OnInterval() {
 
 void Connection::CloseIfDrained() {
   if (state_ != State::kDraining || exchanges_in_flight() != 0) return;
-  if (responder_ != nullptr &&
-      (send_queue_.has_queued() || send_queue_.outstanding() != 0 || control_.waiting_since_ns() != kNever)) {
+  if (responder_ != nullptr && (going_away_timer_.is_set() || send_queue_.has_queued() ||
+                                send_queue_.outstanding() != 0 || control_.waiting_since_ns() != kNever)) {
     return;
   }
   Move(Event::kExchangesDone);
@@ -593,6 +604,10 @@ void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
   if (!heard_) {
     heard_ = true;
     if (accepted_) observer_.OnHeard();
+    if (going_away_timer_.is_set()) {
+      poller_.timers().Cancel(going_away_timer_);
+      control_.GoingAway();
+    }
   }
   if (!carries_traffic()) return;
   ParsedMessage message;

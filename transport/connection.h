@@ -140,7 +140,8 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   // ---- Both.
 
   // Drains: allows no new requests (notifies a peer that sends them; SendRequest() fails) and closes once
-  // every exchange has ended. While it connects: closes, or, if a peer that sends requests was accepted,
+  // every exchange has ended. A peer that has sent nothing yet is notified after 100 ms, or with its first
+  // message. While it connects: closes, or, if a peer that sends requests was accepted,
   // drains once it is ready.
   void Drain();
   // Ends everything now.
@@ -257,8 +258,9 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   std::unique_ptr<Requester> requester_;  // One of these two.
   std::unique_ptr<Responder> responder_;
   Timer connect_timer_;
-  Timer starved_timer_;  // Sends wait for memory for receives.
-  Timer flush_timer_;    // In kFlushing.
+  Timer starved_timer_;     // Sends wait for memory for receives.
+  Timer going_away_timer_;  // Drains, and waits for a first message before it says so.
+  Timer flush_timer_;       // In kFlushing.
 };
 
 }  // namespace hawser::transport

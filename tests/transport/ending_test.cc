@@ -219,6 +219,9 @@ TEST(DrainTest, AnIdleConnectionClosesAtOnce) {
   for (bool client : {true, false}) {
     World world;
     Link link(world);
+    link.EchoAll();
+    PendingCall call;
+    link.Call(call, NewMessage(world.client.messages(), 8));
     if (client) {
       world.OnClient([&] { link.client_end->Drain(); });
     } else {
@@ -303,8 +306,23 @@ TEST(DrainTest, AServerThatHasJustAcceptedAnswersWhatIsOnItsWay) {
                                client_observer, nullptr);
   });
   ASSERT_TRUE(world.RunUntil([&] { return client_observer.closings + server_observer.closings == 2; }));
-  EXPECT_TRUE(call.response.ok()) << call.status();
+  EXPECT_TRUE(call.response.ok()) << call.status() << "; the client closed with " << *client_observer.closed
+                                  << ", the server with " << *server_observer.closed;
   EXPECT_EQ(client_observer.going_aways, 1);
+}
+
+// On iWARP the client has to send first; the server waits for that, but not for ever.
+TEST(DrainTest, AClientThatHasSentNothingIsToldAfterAWhile) {
+  World world;
+  Link link(world);
+  world.OnServer([&] { link.server_end->Drain(); });
+  world.Settle();
+  EXPECT_EQ(link.client_observer.going_aways, 0);
+  EXPECT_FALSE(link.closed());
+  world.Pass(absl::Milliseconds(100));
+  ASSERT_TRUE(world.RunUntil([&] { return link.closed(); }));
+  EXPECT_EQ(link.client_observer.going_aways, 1);
+  EXPECT_CODE(*link.server_observer.closed, kCancelled);
 }
 
 TEST(DrainTest, TheServerWaitsUntilItsLargeResponseWasRead) {
