@@ -212,9 +212,9 @@ class Call {
     return call_.request().Attach(bytes, std::move(owner));
   }
 
-  // Sends the request; do not use request() afterwards. Never blocks, runs no callback. Every error becomes
-  // the result. If the server did not answer, WasSent() (rpc/status.h) tells whether it may have run the
-  // call. A second Send() is a CHECK.
+  // Sends the request; do not use request() afterwards. Never blocks, and runs no code of the application but
+  // Begin() of the channel's interceptors (rpc/interceptor.h). Every error becomes the result. If the server did
+  // not answer, WasSent() (rpc/status.h) tells whether it may have run the call. A second Send() is a CHECK.
   PendingCall<Results> Send() {
     CheckUnsent();
     call_.Send();

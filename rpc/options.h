@@ -16,6 +16,7 @@
 
 namespace hawser {
 
+class Interceptor;
 class Metadata;
 class Server;
 class ServerContext;
@@ -86,6 +87,8 @@ struct ChannelOptions {
   // What this client offers to the server (server push). The client dials a second, reverse connection for
   // them. The services outlive the channel. Their handlers run on the channel's poller.
   std::vector<Service*> services = {};
+  // See the calls that the channel makes, and those that `services` get (rpc/interceptor.h).
+  std::vector<std::shared_ptr<Interceptor>> interceptors = {};
   // Runs at each change, where a callback of Then() would (rpc/call.h).
   std::function<void(ChannelState state, const absl::Status& why)> on_state_change = {};
   ConnectionOptions connection = {};
@@ -113,6 +116,8 @@ struct ServerOptions {
   // request, so it queues `handler`, which is move-only, and returns. A `handler` that is destroyed unrun
   // answers Unavailable. The pool that runs them outlives the server.
   std::function<void(absl::AnyInvocable<void()> handler)> executor = {};
+  // See the calls that the services get, and those made with ServerContext::peer() (rpc/interceptor.h).
+  std::vector<std::shared_ptr<Interceptor>> interceptors = {};
   // The destructor of the server waits for DeferredCalls that are not finished, at most this long for all of
   // them together. Then it names them in the log and stops waiting. They can still be finished, without
   // effect; the server's pollers and memory stay until the last of them is.

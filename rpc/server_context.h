@@ -134,8 +134,9 @@ class DeferredCall {
     return *context_;
   }
 
-  // Sends the reply, or `status` if it is not OK; runs no callback. Has no effect the second time, after the
-  // caller stopped waiting, or after the server has ended.
+  // Sends the reply, or `status` if it is not OK. Runs no code of the application but OnEnd() of the
+  // interceptors (rpc/interceptor.h). Has no effect the second time and, except for OnEnd(), after the caller
+  // stopped waiting, or after the server has ended.
   void Finish(absl::Status status = absl::OkStatus());
 
  private:

@@ -164,7 +164,8 @@ class Poller final : public PollerServices {
   };
 
   // While it lives no code of the application may be called: the library is in the middle of a step.
-  // Callbacks wait for the next turn.
+  // Callbacks wait for the next turn. One exception: a callback that is destroyed may finish a deferred call, and
+  // OnEnd() of an interceptor (rpc/interceptor.h) then runs inside that Finish().
   class NoCallOut {
    public:
     explicit NoCallOut(Poller& poller)

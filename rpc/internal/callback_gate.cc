@@ -30,7 +30,7 @@ bool CallbackGate::Enter() {
     inside_.store(std::this_thread::get_id(), std::memory_order_relaxed);
     uint32_t open = 0;
     if (!state_.compare_exchange_strong(open, kInside, std::memory_order_acq_rel)) return false;
-  } else if ((state_.load(std::memory_order_acquire) & kClosed) != 0) {
+  } else if (closed()) {
     return false;
   }
   ++depth_;

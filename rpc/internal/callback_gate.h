@@ -20,6 +20,8 @@ class CallbackGate {
   // False: closed; the code must not be called. True: Leave() follows, on this thread.
   bool Enter();
   void Leave();
+  // For the code inside, which may have closed it.
+  bool closed() const { return (state_.load(std::memory_order_acquire) & kClosed) != 0; }
 
   // Enter() returns false from now on. Waits until code that is inside has left, unless that would never end:
   // this thread is inside, or the thread inside waits in a Close() for this one, directly or through others.

@@ -31,6 +31,7 @@ absl::StatusOr<std::shared_ptr<Serving>> MakeOffers(const ChannelOptions& option
   if (options.services.empty()) return nullptr;
   auto offers = std::make_shared<Serving>();
   offers->read = options.read;
+  offers->interceptors = options.interceptors;
   for (Service* service : options.services) {
     if (service == nullptr)
       return absl::InvalidArgumentError("ChannelOptions::services: one of them is null");
@@ -64,6 +65,8 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
   }
   absl::Status in_range = transport::Connection::CheckOptions(options.connection);
   if (!in_range.ok()) return in_range;
+  absl::Status intercepts = CheckInterceptors(options.interceptors, "ChannelOptions::interceptors");
+  if (!intercepts.ok()) return intercepts;
   absl::StatusOr<std::shared_ptr<Serving>> offers = MakeOffers(options);
   if (!offers.ok()) return offers.status();
   absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = RuntimeFor(*parsed, options);
@@ -120,6 +123,7 @@ ChannelCore::ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport:
       peer_address_(std::move(peer_address)),
       options_(std::move(options)),
       default_timeout_ns_(absl::ToInt64Nanoseconds(options_.default_timeout)),
+      intercepts_(!options_.interceptors.empty()),
       backoff_(options_.backoff_min),
       retry_timer_([this] { OnRetryTimer(); }),
       queue_(poller,

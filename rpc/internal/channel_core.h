@@ -35,7 +35,8 @@ namespace hawser::internal {
 // by a thread that only posts. It waits for the next turn of the thread that drives (Poller::MayCallOut()).
 // So a callback may call the library, and a caller may hold a lock that its callback takes, except around the
 // calls that wait: Wait(), Connect(), Listen(), Shutdown(), and the destructors of a server, and of a channel
-// that has services or on_state_change.
+// that has services or on_state_change. Interceptors are the exception (rpc/interceptor.h): Begin() runs inside
+// Send(), which needs its answer.
 // Thread:   as said for each method.
 // Lifetime: shared by its Channel and its calls, and by itself until it is closed and nothing of it is under
 //           way.
@@ -71,6 +72,8 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   transport::Poller& poller() { return poller_; }
   CallPool& calls() { return calls_; }
   const ReadLimits& read_limits() const { return options_.read; }
+  const Interceptors& interceptors() const { return options_.interceptors; }
+  bool intercepts() const { return intercepts_; }
   int64_t default_timeout_ns() const { return default_timeout_ns_; }
 
   // ---- On the poller, for its calls.
@@ -130,6 +133,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   const std::string peer_address_;
   const ChannelOptions options_;
   const int64_t default_timeout_ns_;
+  const bool intercepts_;
   std::atomic<ChannelState> state_{ChannelState::kConnecting};
   // For on_state_change and the offered services. Closed with the Channel.
   const std::shared_ptr<CallbackGate> gate_ = std::make_shared<CallbackGate>();

@@ -10,9 +10,9 @@
 
 namespace hawser::internal {
 
-// Encloses the handlers that a server runs on its executor, and its OnCancel() callbacks. They use services
-// that the application may destroy right after the server, so the server's destructor closes the gate and
-// waits until the last one has left.
+// Encloses the handlers that a server runs on its executor, its OnCancel() callbacks, and OnEnd() of its
+// interceptors. They use what the application may destroy right after the server, so the server's destructor
+// closes the gate and waits until the last one has left.
 // Thread:   any. To enter and leave an open gate takes no lock.
 class HandlerGate {
  public:

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/rpc/internal/exceptions.h"
+#include "hawser/rpc/internal/message_metadata.h"
 #include "hawser/rpc/internal/untyped_call.h"
 #include "hawser/transport/peer_log.h"
 
@@ -91,16 +92,44 @@ void ServerCall::Reset() {
 // ---- The handler and its end.
 
 absl::Status ServerCall::CallHandler() {
-  CallbackGate* const gate = connection_.serving().gate.get();
-  if (gate != nullptr && !gate->Enter()) return absl::UnavailableError("the client ends its channel");
+  if (!connection_.serving().plain()) [[unlikely]]
+    return CallEnclosedHandler();
+  return RunHandler();
+}
+
+absl::Status ServerCall::CallEnclosedHandler() {
+  const Serving& serving = connection_.serving();
+  CallbackGate* const gate = serving.gate.get();
+  const auto closed = [] { return absl::UnavailableError("the client ends its channel"); };
+  if (gate != nullptr && !gate->Enter()) return closed();
   absl::Status status;
-  try {
-    status = entry_->handler(entry_->self, context_);
-  } catch (...) {  // Generated code catches; a MethodTable of the application may throw.
-    status = StatusOfHandlersException(entry_->method->name, connection_.peer_address());
+  if (!serving.interceptors.empty()) {
+    status = interception_.Begin(serving.interceptors,
+                                 {Interceptor::Side::kServer, method(), connection_.peer_address(),
+                                  MetadataOfRequest(*request_), reply_metadata()});
+    // An interceptor may have destroyed the channel, and with it the service.
+    if (status.ok() && gate != nullptr && gate->closed()) status = closed();
   }
+  if (status.ok()) status = RunHandler();
+  if (!deferred_ && interception_.begun()) EndInterception(status);
   if (gate != nullptr) gate->Leave();
   return status;
+}
+
+inline absl::Status ServerCall::RunHandler() {
+  try {
+    return entry_->handler(entry_->self, context_);
+  } catch (...) {  // Generated code catches; a MethodTable of the application may throw.
+    return StatusOfHandlersException(entry_->method->name, connection_.peer_address());
+  }
+}
+
+void ServerCall::EndInterception(const absl::Status& status) {
+  if (!connection_.poller().usable_in_this_process()) return;
+  ForgetOnCancel();  // Its callback must not start after OnEnd().
+  // The destructor of a server waits for this. If it has given up the call, OnEnd() runs all the same.
+  const HandlerGate::Entry inside(connection_.serving().handlers);
+  interception_.End(connection_.poller(), method().name, status);
 }
 
 void ServerCall::HandlerReturned(absl::Status status) {
@@ -142,6 +171,8 @@ void ServerCall::FinishDeferred(absl::Status status) {
 void ServerCall::FinishOnce(absl::Status status, bool by_handler) {
   if (answered_.exchange(true, std::memory_order_acq_rel)) return;
   errs_after_defer_ = by_handler;
+  if (interception_.begun()) [[unlikely]]
+    EndInterception(status);
   ForgetOnCancel();
   status_ = std::move(status);
   refs_.fetch_add(1, std::memory_order_relaxed);

@@ -11,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "hawser/rpc/internal/cancel_scope.h"
+#include "hawser/rpc/internal/interception.h"
 #include "hawser/rpc/internal/serving_connection.h"
 #include "hawser/rpc/metadata.h"
 #include "hawser/rpc/server_context.h"
@@ -97,6 +98,9 @@ class ServerCall {
   };
 
   absl::Status CallHandler();
+  [[gnu::noinline, gnu::cold]] absl::Status CallEnclosedHandler();
+  absl::Status RunHandler();
+  [[gnu::noinline, gnu::cold]] void EndInterception(const absl::Status& status);
   void HandlerReturned(absl::Status status);
   void Finish(absl::Status status);
   void FinishOnce(absl::Status status, bool by_handler);
@@ -121,6 +125,7 @@ class ServerCall {
   std::shared_ptr<transport::IncomingMessage> kept_request_;
   transport::OutgoingMessagePtr reply_;
   std::unique_ptr<Metadata> reply_metadata_;
+  Interception interception_;
   absl::Status status_;    // Of the answer that is on the way to the poller.
   bool deferred_ = false;  // Used on the handler's thread.
   // The answer is an error that the handler returned after Defer(): the metadata belongs to the DeferredCall's thread.

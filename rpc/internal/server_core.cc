@@ -34,6 +34,7 @@ std::shared_ptr<Serving> MakeServing(const ServerOptions& options) {
   auto serving = std::make_shared<Serving>();
   serving->read = options.read;
   serving->executor = options.executor;
+  serving->interceptors = options.interceptors;
   return serving;
 }
 
@@ -141,6 +142,8 @@ absl::StatusOr<std::string> ServerCore::Listen(absl::string_view text) {
 }
 
 absl::Status ServerCore::CheckOptions() const {
+  absl::Status intercepts = CheckInterceptors(options_.interceptors, "ServerOptions::interceptors");
+  if (!intercepts.ok()) return intercepts;
   absl::Status status = transport::Connection::CheckOptions(options_.connection);
   if (!status.ok()) return status;
   if (options_.runtime == nullptr && options_.pollers < 0) {

@@ -15,6 +15,7 @@
 #include "hawser/rpc/internal/callback_gate.h"
 #include "hawser/rpc/internal/envelope.h"
 #include "hawser/rpc/internal/handler_gate.h"
+#include "hawser/rpc/internal/interception.h"
 #include "hawser/rpc/metadata.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/service.h"
@@ -40,11 +41,15 @@ struct Serving {
   MethodTable methods;
   ReadLimits read;
   std::function<void(absl::AnyInvocable<void()> handler)> executor;  // Empty: handlers run on the poller.
-  // Around handlers on the executor, and OnCancel() callbacks.
+  Interceptors interceptors;
+  // Around handlers on the executor, OnCancel() callbacks, and the ends of intercepted calls.
   mutable HandlerGate handlers;
   // Encloses all code of the services that a channel offers, which may be destroyed right after the channel.
   // Null at a server, which ends when `handlers` and its pollers are empty.
   std::shared_ptr<CallbackGate> gate;
+
+  // A handler runs with nothing around it.
+  bool plain() const { return gate == nullptr && interceptors.empty(); }
 };
 
 // Written on one poller, read from any thread.

@@ -62,6 +62,7 @@ absl::Status Session::AcceptReverse(transport::PeerRequest request, const Admiss
   ChannelOptions options;
   options.connection = options_.connection;
   options.read = options_.read;
+  options.interceptors = options_.interceptors;
   absl::StatusOr<std::shared_ptr<ChannelCore>> core =
       ChannelCore::Accept(runtime_, poller_, std::move(request), token_, std::move(options),
                           [&owner = owner_, place] { owner.OnReverseGone(place); });

@@ -107,6 +107,9 @@ CallHandle UntypedCall::NewInChild(const std::shared_ptr<ChannelCore>& channel, 
   return CallHandle(call);
 }
 
+UntypedCall::UntypedCall() = default;
+UntypedCall::~UntypedCall() = default;
+
 bool UntypedCall::in_child() const { return !core_->poller().usable_in_this_process(); }
 
 absl::Status UntypedCall::ErrorInChild() const {
@@ -122,15 +125,14 @@ void UntypedCall::Prepare(const std::shared_ptr<ChannelCore>& channel, const Met
   request_ = core_->poller().messages().NewOutgoing();
   deadline_ = options.deadline;
   wait_for_ready_ = options.wait_for_ready;
-  scope_ = options.scope;
   const bool has_default = deadline_ == absl::InfiniteFuture() && options.timeout == absl::InfiniteDuration();
   timeout_ns_ = has_default ? core_->default_timeout_ns() : absl::ToInt64Nanoseconds(options.timeout);
   stage_ = Stage::kNew;
   cancelled_ = was_sent_ = request_comes_back_ = false;
   resends_ = 0;
   metadata_segment_ = 0;
-  if (options.metadata != nullptr) [[unlikely]]
-    metadata_segment_ = AddMetadata(*options.metadata, *request_);
+  if (options.metadata != nullptr || options.scope != nullptr || core_->intercepts()) [[unlikely]]
+    PrepareExtras(options);
   handover_.store(Handover::State::kNeither, std::memory_order_relaxed);
   cancel_posted_.store(false, std::memory_order_relaxed);
   refs_.store(1, std::memory_order_relaxed);
@@ -143,7 +145,8 @@ void UntypedCall::Free() {
   }
   if (in_child()) return;  // Leaked: a thread of the parent may have held the pool's locks during fork().
   request_.reset();
-  scope_.reset();
+  if (has_extras_) [[unlikely]]
+    DropExtras();
   result_ = transport::IncomingMessagePtr();
   core_->calls().Put(this);
 }
@@ -160,11 +163,54 @@ void UntypedCall::Send() {
   const bool known = timeout_ns_ < kExactTimeoutNs || (poller.called_out().inside() && !poller.Held());
   deadline_ns_ = known ? DeadlineNs(poller.environment().NowNs(), timeout_ns_) : kNotYet;
   waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
-  request_->SetEnvelope(Encode(RequestEnvelope{method_.interface_id, method_.ordinal, metadata_segment_}));
   refs_.store(2, std::memory_order_relaxed);  // No other thread has seen the call yet.
-  const bool cancelled = scope_ != nullptr && !scope_->Add(*this);
+  const bool cancelled = has_extras_ && !BeginExtras();
+  request_->SetEnvelope(Encode(RequestEnvelope{method_.interface_id, method_.ordinal, metadata_segment_}));
   core_->poller().Post(&send_item_);
   if (cancelled) Cancel();
+}
+
+void UntypedCall::PrepareExtras(const CallOptions& options) {
+  scope_ = options.scope;
+  has_extras_ = scope_ != nullptr || core_->intercepts();
+  if (core_->intercepts()) {
+    intercepted_ = std::make_unique<Intercepted>();
+    if (options.metadata != nullptr) intercepted_->metadata = *options.metadata;
+  } else if (options.metadata != nullptr) {
+    metadata_segment_ = AddMetadata(*options.metadata, *request_);
+  }
+}
+
+bool UntypedCall::BeginExtras() {
+  if (intercepted_ != nullptr && !in_child()) {
+    // The time that Begin() takes counts.
+    if (deadline_ns_ == kNotYet) {
+      deadline_ns_ = DeadlineNs(core_->poller().environment().NowNs(), timeout_ns_);
+      waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
+    }
+    Metadata& metadata = intercepted_->metadata;
+    intercepted_->refused = intercepted_->interception.Begin(
+        core_->interceptors(),
+        {Interceptor::Side::kClient, method_, core_->peer_address(), metadata.view(), metadata});
+    if (intercepted_->refused.ok()) {
+      metadata_segment_ = AddMetadata(metadata, *request_);
+    } else {
+      request_->Refuse(intercepted_->refused);  // RunSend() sees it.
+    }
+  }
+  return scope_ == nullptr || scope_->Add(*this);
+}
+
+void UntypedCall::EndExtras() {
+  if (scope_ != nullptr) scope_->Remove(*this);
+  if (intercepted_ != nullptr)
+    intercepted_->interception.End(core_->poller(), method_.name, result_.status());
+}
+
+void UntypedCall::DropExtras() {
+  has_extras_ = false;
+  scope_.reset();
+  intercepted_.reset();
 }
 
 CallResult UntypedCall::Wait() {
@@ -288,6 +334,10 @@ void UntypedCall::RunSend() {
                                       timeout_ns_ > 0 ? core_->poller().WhyLate(deadline_ns_) : "")));
   }
   if (!request_->status().ok()) {
+    if (intercepted_ != nullptr && !intercepted_->refused.ok()) {
+      SetWasSent(intercepted_->refused, false);
+      return EndSoon(intercepted_->refused);
+    }
     const absl::Status why = request_->status();
     const char* const what = absl::IsResourceExhausted(why) ? "no registered memory for the request: "
                                                             : "the request cannot be sent: ";
@@ -415,7 +465,8 @@ void UntypedCall::EndSoon(absl::StatusOr<transport::IncomingMessagePtr>&& result
 void UntypedCall::HandOver() {
   if (stage_ == Stage::kEnded) return CallBackLate();
   Move(CallStage::Event::kHandOver);
-  if (scope_ != nullptr) scope_->Remove(*this);
+  if (has_extras_) [[unlikely]]
+    EndExtras();
   const Handover::State before = Move(Handover::Event::kResult);
   if (before == Handover::State::kWaiter) done_.Set();
   if (before == Handover::State::kCallback) {

@@ -13,6 +13,8 @@
 #include "absl/time/time.h"
 #include "hawser/rpc/internal/call_handle.h"
 #include "hawser/rpc/internal/call_state.h"
+#include "hawser/rpc/internal/interception.h"
+#include "hawser/rpc/metadata.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/options.h"
 #include "hawser/transport/connection.h"
@@ -66,12 +68,20 @@ class UntypedCall final : transport::ResponseHandler {
     UntypedCall* const call;
   };
 
-  UntypedCall() = default;
-  ~UntypedCall() = default;
+  // Not inlined: the pool reuses calls, so these are rare.
+  [[gnu::noinline, gnu::cold]] UntypedCall();
+  [[gnu::noinline, gnu::cold]] ~UntypedCall();
 
   // After fork(): a call that has already failed, created without use of anything of the parent.
   static CallHandle NewInChild(const std::shared_ptr<ChannelCore>& channel, const Method& method);
   void Prepare(const std::shared_ptr<ChannelCore>& channel, const Method& method, const CallOptions& options);
+
+  // For what few calls have, at each step of a call's life.
+  [[gnu::noinline, gnu::cold]] void PrepareExtras(const CallOptions& options);
+  // False: the scope was cancelled.
+  [[gnu::noinline, gnu::cold]] bool BeginExtras();
+  [[gnu::noinline, gnu::cold]] void EndExtras();
+  [[gnu::noinline, gnu::cold]] void DropExtras();
 
   void AddRef() { refs_.fetch_add(1, std::memory_order_relaxed); }
   void Unref() {
@@ -125,7 +135,14 @@ class UntypedCall final : transport::ResponseHandler {
   absl::Time deadline_;
   int64_t timeout_ns_ = 0;
   bool wait_for_ready_ = false;
+  bool has_extras_ = false;             // One of these two, behind one test.
   std::shared_ptr<CancelScope> scope_;  // Of CallOptions::For(), or null.
+  struct Intercepted {
+    Metadata metadata;  // Of the request; copied into it when the call begins.
+    Interception interception;
+    absl::Status refused;  // Not OK: the status of the interceptor that refused the call.
+  };
+  std::unique_ptr<Intercepted> intercepted_;  // Null: the channel has no interceptors.
 
   // ---- Used by the poller, from Send() on.
   Stage stage_ = Stage::kNew;
