@@ -313,17 +313,12 @@ TEST_F(InterceptorTest, SeePushedCallsToo) {
     }
   } listener;
   TestServer server(Intercepted());
-  Box<std::shared_ptr<Channel>> peers;
-  server.probe.on_act = [&](ServerContext& context, uint64_t) {
-    if (auto peer = context.peer()) peers.Put(std::move(peer));
-    return absl::OkStatus();
-  };
   ChannelOptions options;
   options.services = {&listener};
   options.interceptors = {client_a};
   const auto channel = server.Connect(std::move(options));
-  ASSERT_TRUE(Eventually([&] { return SendAct(channel, 1).Wait().ok() && peers.size() > 0; }));
-  EXPECT_TRUE(probe::ListenerStub(peers.Take()).Notify().Send().Wait().ok());
+  const std::shared_ptr<Channel> peer = WayBack(server, channel);
+  EXPECT_TRUE(probe::ListenerStub(peer).Notify().Send().Wait().ok());
   EXPECT_THAT(served.lines(), ::testing::Contains("b makes probe.capnp:Listener.notify"));
   EXPECT_THAT(made.lines(), ::testing::Contains("a serves probe.capnp:Listener.notify"));
 }
@@ -544,22 +539,17 @@ TEST_F(InterceptorTest, AServiceIsNotCalledWhoseChannelBeginDestroys) {
     }
   } listener;
   TestServer server;
-  Box<std::shared_ptr<Channel>> peers;
-  server.probe.on_act = [&](ServerContext& context, uint64_t) {
-    if (auto peer = context.peer()) peers.Put(std::move(peer));
-    return absl::OkStatus();
-  };
   ChannelOptions options;
   options.services = {&listener};
   std::shared_ptr<Channel> channel = Connect(server, std::move(options));
-  ASSERT_TRUE(Eventually([&] { return SendAct(channel, 1).Wait().ok() && peers.size() > 0; }));
+  const std::shared_ptr<Channel> peer = WayBack(server, channel);
   absl::Notification destroyed;
   client_a->on_begin = [&](const Interceptor::Beginning&) {
     channel.reset();
     destroyed.Notify();
     return absl::OkStatus();
   };
-  EXPECT_THAT(probe::ListenerStub(peers.Take()).Notify().Send().Wait().status(),
+  EXPECT_THAT(probe::ListenerStub(peer).Notify().Send().Wait().status(),
               HasCode(absl::StatusCode::kUnavailable));
   destroyed.WaitForNotification();
 }

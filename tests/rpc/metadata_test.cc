@@ -367,17 +367,12 @@ TEST(MetadataTest, PushedCallsHaveItToo) {
     }
   } listener;
   TestServer server;
-  Box<std::shared_ptr<Channel>> peers;
-  server.probe.on_act = [&](ServerContext& context, uint64_t) {
-    if (auto peer = context.peer()) peers.Put(std::move(peer));
-    return absl::OkStatus();
-  };
   ChannelOptions options;
   options.services = {&listener};
   const auto channel = server.Connect(options);
-  ASSERT_TRUE(Eventually([&] { return SendAct(channel, 1).Wait().ok() && peers.size() > 0; }));
+  const std::shared_ptr<Channel> peer = WayBack(server, channel);
   const Metadata metadata = {{"tenant", "blue"}};
-  const auto reply = probe::ListenerStub(peers.Take()).Notify({.metadata = &metadata}).Send().Wait();
+  const auto reply = probe::ListenerStub(peer).Notify({.metadata = &metadata}).Send().Wait();
   ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
   EXPECT_EQ(reply->metadata().Get("tenant"), "blue!");
 }

@@ -181,6 +181,17 @@ inline PendingCall<probe::Probe::ActAgainResults> SendActAgain(const std::shared
   return call.Send();
 }
 
+// Calls the server over `channel`, which offers services, until its handler has the channel that leads back.
+inline std::shared_ptr<Channel> WayBack(TestServer& server, const std::shared_ptr<Channel>& channel) {
+  auto ways = std::make_shared<Box<std::shared_ptr<Channel>>>();
+  server.probe.on_act = [ways](ServerContext& context, uint64_t) {
+    if (auto peer = context.peer()) ways->Put(std::move(peer));
+    return absl::OkStatus();
+  };
+  EXPECT_TRUE(Eventually([&] { return SendAct(channel, 1).Wait().ok() && ways->size() > 0; }));
+  return ways->Take();
+}
+
 }  // namespace hawser
 
 #endif  // HAWSER_TESTS_RPC_PROBE_H_
