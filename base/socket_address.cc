@@ -51,6 +51,17 @@ bool SocketAddress::is_unspecified() const {
   }
 }
 
+bool SocketAddress::is_loopback() const {
+  switch (family()) {
+    case AF_INET:
+      return ntohl(reinterpret_cast<const sockaddr_in&>(storage_).sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    case AF_INET6:
+      return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(storage_).sin6_addr);
+    default:
+      return false;
+  }
+}
+
 socklen_t SocketAddress::length_bytes() const { return LengthOfFamily(family()); }
 
 uint16_t SocketAddress::port() const {

@@ -27,6 +27,9 @@ class SocketAddress {
   // 0.0.0.0 or [::]: every address of this machine.
   bool is_unspecified() const;
 
+  // 127.0.0.0/8 or [::1]: only this machine reaches it.
+  bool is_loopback() const;
+
   // Host byte order; 0 when a listener has yet to be given one.
   uint16_t port() const;
   void set_port(uint16_t port);

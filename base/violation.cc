@@ -10,9 +10,9 @@ namespace {
 constexpr absl::string_view kUrl = "type.hawser/violation";
 
 constexpr absl::string_view kNames[] = {"greeting", "handshake", "frame",         "message", "slot",
-                                        "role",     "control",   "memory access", "limit"};
+                                        "role",     "control",   "memory access", "limit",   "TLS"};
 static_assert(sizeof(kNames) / sizeof(kNames[0]) == kViolationCount);
-static_assert(static_cast<size_t>(Violation::kLimit) + 1 == kViolationCount);
+static_assert(static_cast<size_t>(Violation::kTls) + 1 == kViolationCount);
 
 }  // namespace
 

@@ -21,8 +21,9 @@ enum class Violation : uint8_t {
   kControl,       // A control message out of order, or an operation of the other side.
   kMemoryAccess,  // A READ or WRITE of what was not granted; an offer of what cannot be READ.
   kLimit,         // A SEND longer than the receive, or without one; too many READs; unacknowledged answers.
+  kTls,           // With credentials, over TCP: no TLS 1.3, or a certificate that is not believed.
 };
-inline constexpr size_t kViolationCount = 9;
+inline constexpr size_t kViolationCount = 10;
 
 // "slot", "memory access".
 absl::string_view NameOf(Violation violation);

@@ -8,6 +8,7 @@
 #include "absl/strings/strip.h"
 #include "hawser/rpc/internal/channel_core.h"
 #include "hawser/rpc/status.h"
+#include "hawser/transport/fabrics.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/uri.h"
 
@@ -39,6 +40,10 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::ConnectAuto(absl::string_view 
     const std::string uri = with(options.runtime->scheme());
     const absl::Status rdma = options.runtime->CheckServes(transport::kPreferredScheme);
     return WithWhyNotRdma(Connect(uri, std::move(options)), rdma);
+  }
+  if (options.credentials.has_value()) {
+    const absl::Status rdma = transport::CheckSchemeCarriesTls(transport::kPreferredScheme);
+    return WithWhyNotRdma(Connect(with(transport::kFallbackScheme), std::move(options)), rdma);
   }
   // A channel of its own, so that the application does not hear of an attempt that leads to nothing.
   ChannelOptions trial;
@@ -82,7 +87,9 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::CreateAuto(absl::string_view r
     return WithWhyNotRdma(Create(uri->ToString(), std::move(options)), rdma);
   }
   uri->scheme = std::string(transport::kPreferredScheme);
-  const absl::Status rdma = internal::ChannelCore::RuntimeFor(*uri, options).status();
+  const absl::Status rdma = options.credentials.has_value()
+                                ? transport::CheckSchemeCarriesTls(uri->scheme)
+                                : internal::ChannelCore::RuntimeFor(*uri, options).status();
   if (rdma.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
         kAuto, rest,
@@ -120,6 +127,10 @@ void Channel::OnClosed(absl::AnyInvocable<void()> callback) { core_->OnClosed(st
 ChannelState Channel::state() const { return core_->state(); }
 
 const std::string& Channel::peer_address() const { return core_->peer_address(); }
+
+PeerIdentity Channel::peer_identity() const {
+  return core_->poller().usable_in_this_process() ? *core_->peer_identity() : PeerIdentity();
+}
 
 PollerStats Channel::poller_stats() const {
   transport::Poller& poller = core_->poller();

@@ -12,6 +12,7 @@
 #include "hawser/rpc/buffer.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/stats.h"
+#include "hawser/tls/peer_identity.h"
 
 namespace hawser {
 
@@ -33,16 +34,18 @@ class Channel {
  public:
   // Connects to "tcp://host:port", "rdma://host:port" or "auto://host:port" and waits until the first attempt
   // ends. The addresses of a name are tried side by side (RFC 8305, Happy Eyeballs). auto: RDMA if this
-  // machine has it, it leads to the peer, and the peer listens on it, else TCP. The choice holds for the
-  // channel's life, also when it reconnects. InvalidArgument: not a URI that we know. NotFound: the name does
-  // not resolve. Unavailable: no server there, or too slow. FailedPrecondition: the peer speaks another
-  // version; or this is a poller's thread (a handler or callback), which must not wait. Otherwise the
-  // server's own status.
+  // machine has it, it leads to the peer, and the peer listens on it, else TCP; with credentials always TCP.
+  // The choice holds for the channel's life, also when it reconnects.
+  // InvalidArgument: not a URI that we know; with ChannelOptions::credentials also: rdma://, or files that cannot
+  // be used. NotFound: the name does not resolve. Unavailable: no server there, or too slow. Unauthenticated: TLS
+  // failed, because one side does not believe the other, or only one of them has credentials. Unimplemented:
+  // credentials, and a runtime whose network has no TLS. FailedPrecondition: the peer speaks another version; or
+  // this is a poller's thread (a handler or callback), which must not wait. Otherwise the server's own status.
   static absl::StatusOr<std::shared_ptr<Channel>> Connect(absl::string_view uri, ChannelOptions options = {});
 
   // Returns at once and keeps trying: for a program that may start before its servers, or that is on a
-  // poller's thread. auto: TCP where this machine has no RDMA, otherwise InvalidArgument, because only an
-  // answer tells whether RDMA leads to the peer.
+  // poller's thread. auto: TCP with credentials, or where this machine has no RDMA; otherwise InvalidArgument,
+  // because only an answer tells whether RDMA leads to the peer.
   static absl::StatusOr<std::shared_ptr<Channel>> Create(absl::string_view uri, ChannelOptions options = {});
 
   // The last owner's disconnects once the last call object is gone; at once, if services are offered. It
@@ -69,6 +72,11 @@ class Channel {
 
   // "tcp://kv1:7470". For auto://, the address that was chosen.
   const std::string& peer_address() const;
+
+  // Who the peer is: the names in the certificate of the server or, for a channel from ServerContext::peer(), of the
+  // client. That of the current connection; not authenticated while there is none, or it has no TLS. In a child after
+  // fork(): not authenticated.
+  PeerIdentity peer_identity() const;
 
   // Why an auto:// channel took TCP and not RDMA. Otherwise empty.
   const std::string& why_not_rdma() const { return why_not_rdma_; }

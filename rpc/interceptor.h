@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "hawser/rpc/metadata.h"
 #include "hawser/rpc/method.h"
+#include "hawser/tls/peer_identity.h"
 
 namespace hawser {
 
@@ -37,6 +38,9 @@ class Interceptor {
     Side side;
     const Method& method;
     const std::string& peer_address;  // "tcp://10.0.0.7:51234".
+    // The names in the peer's certificate; not authenticated without TLS. At a client that of the connection at this
+    // moment, and not authenticated while there is none. The call may leave over a later one.
+    const PeerIdentity& peer_identity;
     // That of the request. At a client it includes what earlier interceptors added, and is valid until the next Add().
     MetadataView metadata;
     // Goes along with the request at a client, with the answer at a server. Add to it.

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "hawser/tls/credentials.h"
 #include "hawser/transport/options.h"
 
 namespace hawser {
@@ -48,7 +49,8 @@ struct CallOptions {
   absl::Time deadline = absl::InfiniteFuture();
   absl::Duration timeout = absl::InfiniteDuration();
   // While the channel has no connection: true waits for one until the deadline, false fails when the current
-  // attempt fails: with ResourceExhausted if the server rejected it for lack of memory or connections, else
+  // attempt fails: with ResourceExhausted if the server rejected it for lack of memory or connections, with
+  // Unauthenticated if TLS failed because one side does not believe the other (ChannelOptions::credentials), else
   // with Unavailable.
   bool wait_for_ready = false;
   // Goes along with the request (rpc/metadata.h). Copied when a call is created with these options: it need not live
@@ -85,8 +87,13 @@ struct ChannelOptions {
   absl::Duration backoff_min = absl::Milliseconds(20);
   absl::Duration backoff_max = absl::Seconds(5);
   // What this client offers to the server (server push). The client dials a second, reverse connection for
-  // them. The services outlive the channel. Their handlers run on the channel's poller.
+  // them. With credentials only the server that it has authenticated can call them. The services outlive the
+  // channel. Their handlers run on the channel's poller.
   std::vector<Service*> services = {};
+  // With these the server and this client authenticate each other, and what crosses is encrypted, on every
+  // connection of the channel. The server needs credentials, too. Only over TCP yet: rdma:// is InvalidArgument,
+  // and auto:// takes TCP. The files are read when the channel is created. Empty: neither. See guide.md, "TLS".
+  std::optional<TlsCredentials> credentials = {};
   // See the calls that the channel makes, and those that `services` get (rpc/interceptor.h).
   std::vector<std::shared_ptr<Interceptor>> interceptors = {};
   // Runs at each change, where a callback of Then() would (rpc/call.h).
@@ -116,6 +123,23 @@ struct ServerOptions {
   // request, so it queues `handler`, which is move-only, and returns. A `handler` that is destroyed unrun
   // answers Unavailable. The pool that runs them outlives the server.
   std::function<void(absl::AnyInvocable<void()> handler)> executor = {};
+  // With these the clients and this server authenticate each other, and what crosses is encrypted, at every
+  // address that the server listens on. A client that the server does not believe, or that has no credentials,
+  // gets Unauthenticated, and no handler is called. Only over TCP yet: Listen() refuses rdma:// with
+  // InvalidArgument, and auto:// listens on TCP only. The files are read at the first Listen(). Empty: neither;
+  // the log then says once if other machines can reach an address of the server.
+  std::optional<TlsCredentials> credentials = {};
+  // Says whether a call may run. The server asks it before each handler, on the thread of the handler, after
+  // Begin() of the interceptors: their OnEnd() gets a refusal, too. OK: the handler runs. Otherwise this is the
+  // answer of the call, so return absl::PermissionDeniedError() with the reason, which the caller reads. An
+  // exception is Internal; the log has its text, the caller does not get it. The function may look at
+  // ServerContext::peer_identity(), method(), metadata() and peer_address(). Several threads may call it at
+  // once, and it must not block a poller. What it uses outlives the server. Empty: every call may run.
+  // Without `credentials` it is asked, too, and no identity is authenticated. It is not asked about a method that
+  // the server does not have: that is Unimplemented, with a text that does not list what there is. Nor does
+  // it guard the services of a client (ServerContext::peer()): only the server that the client has
+  // authenticated can call these.
+  std::function<absl::Status(const ServerContext& context)> authorize = {};
   // See the calls that the services get, and those made with ServerContext::peer() (rpc/interceptor.h).
   std::vector<std::shared_ptr<Interceptor>> interceptors = {};
   // The destructor of the server waits for DeferredCalls that are not finished, at most this long for all of

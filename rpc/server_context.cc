@@ -42,6 +42,8 @@ Metadata& ServerContext::reply_metadata() { return call_->reply_metadata(); }
 
 const std::string& ServerContext::peer_address() const { return call_->connection().peer_address(); }
 
+const PeerIdentity& ServerContext::peer_identity() const { return call_->connection().peer_identity(); }
+
 std::shared_ptr<Channel> ServerContext::peer() const { return call_->connection().peer(); }
 
 DeferredCall ServerContext::Defer() {

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "hawser/rpc/metadata.h"
 #include "hawser/rpc/method.h"
+#include "hawser/tls/peer_identity.h"
 
 namespace hawser {
 
@@ -73,6 +74,10 @@ class ServerContext {
 
   // "tcp://10.0.0.7:51234".
   const std::string& peer_address() const;
+
+  // Who calls: the names in the certificate of the client or, for a service that a client offers, of the server. Not
+  // authenticated: the connection has no TLS. Constant, and valid as long as the context.
+  const PeerIdentity& peer_identity() const;
 
   // A channel to call the services that this client offers (ChannelOptions::services), the same object for
   // each call of one client, so that it can be compared. nullptr: the client offers none, or its reverse

@@ -128,6 +128,7 @@ def hawser_repositories():
                 "/usr/include/gmock/gmock.h": "libgmock-dev",
                 "/usr/include/gtest/gtest.h": "libgtest-dev",
                 "/usr/include/infiniband/verbs.h": "libibverbs-dev",
+                "/usr/include/openssl/ssl.h": "libssl-dev",
                 "/usr/include/rdma/rdma_cma.h": "librdmacm-dev",
             },
         )

@@ -9,11 +9,15 @@
 namespace hawser::transport {
 
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(Poller& poller, const SocketAddress& address,
-                                                           Handler& handler) {
+                                                           Handler& handler,
+                                                           std::shared_ptr<tls::Context> tls) {
   poller.AssertHeld();
+  if (tls != nullptr) {
+    if (absl::Status carries = CheckCarriesTls(poller.fabric()); !carries.ok()) return carries;
+  }
   std::unique_ptr<Acceptor> acceptor(new Acceptor(poller, handler));
   absl::StatusOr<std::unique_ptr<fabric::Listener>> listener =
-      poller.fabric().Listen(poller.completion_queue(), address, *acceptor);
+      poller.fabric().Listen(poller.completion_queue(), address, *acceptor, {.tls = std::move(tls)});
   if (!listener.ok()) return listener.status();
   acceptor->listener_ = *std::move(listener);
   return acceptor;

@@ -7,6 +7,7 @@
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/peer_request.h"
 #include "hawser/transport/poller.h"
+#include "hawser/transport/security.h"
 
 namespace hawser::transport {
 
@@ -23,8 +24,11 @@ class Acceptor final : fabric::ListenHandler {
     ~Handler() = default;
   };
 
+  // `tls`: each peer has to authenticate itself before it is brought to `handler`; null: none can. Unimplemented: the
+  // fabric does not carry TLS. Other errors: as of fabric::Fabric::Listen().
   static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(Poller& poller, const SocketAddress& address,
-                                                          Handler& handler);
+                                                          Handler& handler,
+                                                          std::shared_ptr<tls::Context> tls = nullptr);
 
   SocketAddress address() const { return listener_->address(); }
 

@@ -100,20 +100,25 @@ absl::Status Connection::CheckOptions(const ConnectionOptions& options) {
 
 absl::StatusOr<Connection*> Connection::Make(Poller& poller, const ConnectionOptions& options,
                                              ConnectionObserver& observer, RequestHandler* handler,
-                                             uint32_t features) {
+                                             uint32_t features, const Security& security) {
   poller.AssertHeld();
   if (absl::Status status = CheckOptions(options); !status.ok()) return status;
   auto* const result = new Connection(poller, options, observer, handler, features);
   poller.Adopt(std::unique_ptr<PollerClient>(result));
-  if (absl::Status status = result->Open(); !status.ok()) {
+  if (absl::Status status = result->Open(security); !status.ok()) {
     poller.Drop(result);
     return status;
   }
   return result;
 }
 
-absl::Status Connection::Open() {
+absl::Status Connection::Open(const Security& security) {
   fabric::QueuePairOptions options;
+  if (security.tls != nullptr) {
+    if (absl::Status carries = CheckCarriesTls(poller_.fabric()); !carries.ok()) return carries;
+    options.tls = security.tls;
+    options.tls_host = security.host;
+  }
   if (!options_.local_address.empty()) {
     absl::StatusOr<SocketAddress> local = ParseNumericHost(options_.local_address);
     if (!local.ok()) {
@@ -147,11 +152,11 @@ uint32_t Connection::Features(Poller& poller, uint32_t features) {
 absl::StatusOr<Connection*> Connection::Dial(Poller& poller, const SocketAddress& address,
                                              const ConnectionOptions& options, const Handshake& hello,
                                              absl::Duration connect_timeout, ConnectionObserver& observer,
-                                             RequestHandler* handler) {
+                                             RequestHandler* handler, const Security& security) {
   // The side that answers posts its receives before it receives the peer's handshake, so it must know
   // beforehand what the peer will agree to.
   const uint32_t features = Features(poller, handler == nullptr ? kFeatureCredits : hello.features);
-  absl::StatusOr<Connection*> made = Make(poller, options, observer, handler, features);
+  absl::StatusOr<Connection*> made = Make(poller, options, observer, handler, features, security);
   if (!made.ok()) return made;
   Connection* const connection = *made;
   connection->NamePeer(address);
@@ -184,7 +189,7 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller, PeerRequest reque
   agreed.slots = std::min<uint32_t>(options.slots, hello.slots);
   agreed.receive_buffer_bytes = std::min(options.receive_buffer_bytes, hello.receive_buffer_bytes);
   absl::StatusOr<Connection*> made =
-      Make(poller, agreed, observer, handler, Features(poller, hello.features));
+      Make(poller, agreed, observer, handler, Features(poller, hello.features), {});
   if (!made.ok()) {
     // The pool is exhausted, not the files or the device, if it has no room for receives either.
     const bool no_memory =
@@ -194,6 +199,7 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller, PeerRequest reque
   }
   Connection* const connection = *made;
   connection->accepted_ = true;
+  connection->peer_identity_ = request.peer_identity();
   connection->NamePeer(request.peer_address());
   Handshake answer;
   answer.role = hello.role;
@@ -254,6 +260,7 @@ void Connection::OnEstablished(absl::string_view private_data) {
           ", offered were ", absl::Hex(features_), ", which its session has")));
     }
     peer_hello_ = *answer;
+    peer_identity_ = OrNotAuthenticated(queue_pair_->peer_identity());
     Agree(*answer);
   }
   Move(Event::kEstablished);

@@ -26,6 +26,7 @@
 #include "hawser/transport/receive_ring.h"
 #include "hawser/transport/requester.h"
 #include "hawser/transport/responder.h"
+#include "hawser/transport/security.h"
 #include "hawser/transport/send_queue.h"
 #include "hawser/transport/timer.h"
 #include "hawser/transport/work_id.h"
@@ -65,8 +66,8 @@ class ConnectionObserver {
   // Once, the last call: the fabric holds none of the connection's memory. It follows OnLost() as soon as all
   // work requests have completed; if they do not (a device or its driver is stuck), the queue pair is
   // destroyed after 5 s. The poller destroys the connection soon after. `why`: what ended it first; Cancelled
-  // after Close(). If OnReady() was not called before, connecting failed: Unavailable, or FailedPrecondition
-  // and the like with the peer's own reason.
+  // after Close(). If OnReady() was not called before, connecting failed: Unavailable; Unauthenticated, if TLS is asked
+  // for and one side does not believe the other; or FailedPrecondition and the like with the peer's own reason.
   virtual void OnClosed(const absl::Status& why) = 0;
 };
 
@@ -86,11 +87,11 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
 
   // Dials `address` as the side that sends requests, or, with `handler`, as the side that answers them (a
   // reverse connection). The observer is notified of the result within `connect_timeout`. Not OK: it did not
-  // start.
+  // start. Unimplemented: `security` asks for TLS, which the fabric does not carry.
   static absl::StatusOr<Connection*> Dial(Poller& poller, const SocketAddress& address,
                                           const ConnectionOptions& options, const Handshake& hello,
                                           absl::Duration connect_timeout, ConnectionObserver& observer,
-                                          RequestHandler* handler);
+                                          RequestHandler* handler, const Security& security = {});
 
   // Answers a peer that an Acceptor has brought. `handler`: as for Dial(). Not OK: the peer was rejected with
   // the reason.
@@ -151,6 +152,10 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   // of ...". The silence is counted anew; OnSilent() is called again after a keepalive_timeout.
   void PeerIsBusy(absl::string_view how) { keepalive_.PeerIsBusy(how); }
 
+  // Who the peer is, as TLS has found, from OnReady() on; at the side that accepts, from the start. Not authenticated:
+  // there is no TLS. Never null.
+  const std::shared_ptr<const PeerIdentity>& peer_identity() const { return peer_identity_; }
+
   State state() const { return state_; }
   using Port::agreed;
   using Port::peer;
@@ -170,10 +175,10 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   Connection(Poller& poller, const ConnectionOptions& options, ConnectionObserver& observer,
              RequestHandler* handler, uint32_t features);
 
-  absl::Status Open();
+  absl::Status Open(const Security& security);
   static absl::StatusOr<Connection*> Make(Poller& poller, const ConnectionOptions& options,
                                           ConnectionObserver& observer, RequestHandler* handler,
-                                          uint32_t features);
+                                          uint32_t features, const Security& security);
   // Those of the fabric, without what `features` does not have.
   static uint32_t Features(Poller& poller, uint32_t features);
   void NamePeer(const SocketAddress& address);
@@ -239,6 +244,7 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   RequestHandler* const handler_;  // Null: this side sends the requests.
   const uint32_t features_;        // That this side has offered, or agrees to.
   Handshake peer_hello_;           // At the side that dials, until it is answered: the role that it offered.
+  std::shared_ptr<const PeerIdentity> peer_identity_ = OrNotAuthenticated(nullptr);
   State state_ = State::kConnecting;
   absl::Status seen_flushed_;  // Not OK: receives were flushed, and the cause is not known yet.
   bool closed_here_ = false;   // By Close(), not by a failure.

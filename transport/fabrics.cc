@@ -21,6 +21,14 @@ absl::Status CheckScheme(absl::string_view scheme) {
   return absl::InvalidArgumentError(absl::StrCat("no fabric for \"", scheme, "://\"; there are: ", kSchemes));
 }
 
+absl::Status CheckSchemeCarriesTls(absl::string_view scheme) {
+  if (scheme == kTcpScheme) return absl::OkStatus();
+  if (absl::Status known = CheckScheme(scheme); !known.ok()) return known;
+  return absl::InvalidArgumentError(
+      absl::StrCat("credentials ask for TLS, which ", scheme,
+                   ":// does not carry yet; use tcp://, or no credentials on a network that you trust"));
+}
+
 absl::StatusOr<std::shared_ptr<fabric::Fabric>> CreateFabric(absl::string_view scheme,
                                                              const std::string& rdma_device,
                                                              std::optional<uint8_t> rdma_traffic_class) {

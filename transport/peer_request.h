@@ -8,6 +8,7 @@
 #include "hawser/base/socket_address.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/handshake.h"
+#include "hawser/transport/security.h"
 
 namespace hawser::transport {
 
@@ -25,6 +26,10 @@ class PeerRequest {
   // What the peer said of itself.
   const Handshake& hello() const { return hello_; }
   SocketAddress peer_address() const { return request_->peer_address(); }
+  // Who the peer is, as TLS has found; not authenticated if the Acceptor has no TLS. Never null.
+  std::shared_ptr<const PeerIdentity> peer_identity() const {
+    return OrNotAuthenticated(request_->peer_identity());
+  }
 
   // The peer's Dial() fails with `why`.
   void Reject(const absl::Status& why);

@@ -17,6 +17,7 @@
 #include "hawser/transport/options.h"
 #include "hawser/transport/poller.h"
 #include "hawser/transport/pull_ledger.h"
+#include "hawser/transport/security.h"
 
 namespace hawser::transport {
 
@@ -61,6 +62,8 @@ class Runtime {
   absl::string_view scheme() const { return fabric_->scheme(); }
   // OK, or InvalidArgument: it has another fabric than URIs of `scheme` ask for.
   absl::Status CheckServes(absl::string_view scheme) const;
+  // OK, or Unimplemented: its connections cannot have TLS.
+  absl::Status CheckCarriesTls() const { return transport::CheckCarriesTls(*fabric_); }
   Environment& environment() { return *environment_; }
   BufferPool& buffers() { return *buffers_; }
   // Those that run now; each has a message pool of its own.

@@ -46,11 +46,13 @@ std::vector<SocketAddress> Interleave(const std::vector<SocketAddress>& addresse
 
 Attempt::Attempt(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
                  const transport::Uri& uri, const ChannelOptions& options,
-                 std::shared_ptr<const Serving> offers, Owner& owner, Resolver& resolver)
+                 const transport::Security& security, std::shared_ptr<const Serving> offers, Owner& owner,
+                 Resolver& resolver)
     : runtime_(std::move(runtime)),
       poller_(poller),
       uri_(uri),
       options_(options),
+      security_(security),
       offers_(std::move(offers)),
       resolver_(resolver),
       owner_(&owner),
@@ -114,7 +116,7 @@ void Attempt::Dial(const SocketAddress& address) {
   const int64_t left_ns = std::max<int64_t>(0, give_up_ns_ - poller_.now_ns());
   const size_t rounds = (addresses_.size() - next_) / kAtOnceMax + 1;
   Link::Observer& observer = *this;
-  auto link = std::make_unique<Link>(runtime_, poller_, options_.connection, observer);
+  auto link = std::make_unique<Link>(runtime_, poller_, options_.connection, security_, observer);
   const absl::Status dialing =
       link->Dial(address, absl::Nanoseconds(left_ns / static_cast<int64_t>(rounds)), offers_);
   if (!dialing.ok()) return Note(dialing);

@@ -11,6 +11,7 @@
 #include "hawser/rpc/internal/link.h"
 #include "hawser/rpc/internal/resolver.h"
 #include "hawser/rpc/options.h"
+#include "hawser/transport/security.h"
 #include "hawser/transport/timer.h"
 #include "hawser/transport/uri.h"
 
@@ -37,8 +38,8 @@ class Attempt final : public std::enable_shared_from_this<Attempt>, public Resol
 
   // All of these, except `offers`, outlive it. `offers` may be null.
   Attempt(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller, const transport::Uri& uri,
-          const ChannelOptions& options, std::shared_ptr<const Serving> offers, Owner& owner,
-          Resolver& resolver = Resolver::Process());
+          const ChannelOptions& options, const transport::Security& security,
+          std::shared_ptr<const Serving> offers, Owner& owner, Resolver& resolver = Resolver::Process());
   void Start();
 
   // Gives up, and does not call the owner any more.
@@ -70,6 +71,7 @@ class Attempt final : public std::enable_shared_from_this<Attempt>, public Resol
   transport::Poller& poller_;
   const transport::Uri& uri_;
   const ChannelOptions& options_;
+  const transport::Security& security_;
   const std::shared_ptr<const Serving> offers_;
   Resolver& resolver_;
   Owner* owner_;  // Null after the end.

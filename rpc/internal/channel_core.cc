@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "hawser/base/check.h"
+#include "hawser/rpc/internal/credentials.h"
 #include "hawser/rpc/internal/exceptions.h"
 #include "hawser/rpc/internal/server_core.h"
 #include "hawser/rpc/service.h"
@@ -32,6 +33,7 @@ absl::StatusOr<std::shared_ptr<Serving>> MakeOffers(const ChannelOptions& option
   auto offers = std::make_shared<Serving>();
   offers->read = options.read;
   offers->interceptors = options.interceptors;
+  offers->plain = false;  // It gets a gate.
   for (Service* service : options.services) {
     if (service == nullptr)
       return absl::InvalidArgumentError("ChannelOptions::services: one of them is null");
@@ -69,8 +71,21 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
   if (!intercepts.ok()) return intercepts;
   absl::StatusOr<std::shared_ptr<Serving>> offers = MakeOffers(options);
   if (!offers.ok()) return offers.status();
+  // Before there is a runtime: a machine may lack what a network needs that cannot be used with credentials anyway.
+  transport::Security security;
+  if (options.credentials.has_value()) {
+    absl::Status carries = transport::CheckSchemeCarriesTls(parsed->scheme);
+    if (!carries.ok()) return carries;
+    absl::StatusOr<std::shared_ptr<tls::Context>> tls =
+        LoadCredentials(*options.credentials, "ChannelOptions::credentials");
+    if (!tls.ok()) return tls.status();
+    security = {*std::move(tls), parsed->host};
+  }
   absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = RuntimeFor(*parsed, options);
   if (!runtime.ok()) return runtime.status();
+  if (security.tls != nullptr) {
+    if (absl::Status carries = (*runtime)->CheckCarriesTls(); !carries.ok()) return carries;
+  }
   if (!(*runtime)->poller(0).usable_in_this_process()) {
     return absl::FailedPreconditionError(
         "this process is a child made by fork() after the runtime of the channel's options was; make one "
@@ -83,6 +98,7 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
       new ChannelCore(*std::move(runtime), poller, address, std::move(options)));
   core->dials_ = true;
   core->uri_ = *std::move(parsed);
+  core->security_ = std::move(security);
   if (*offers != nullptr) (*offers)->gate = core->gate_;
   core->offers_ = *std::move(offers);
   poller.Run([core] {
@@ -109,7 +125,8 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Accept(
   const std::string address = absl::StrCat(runtime->scheme(), "://", request.peer_address().ToString());
   std::shared_ptr<ChannelCore> core(new ChannelCore(std::move(runtime), poller, address, std::move(options)));
   Link::Observer& observer = *core;
-  core->link_ = std::make_unique<Link>(core->runtime_, poller, core->options_.connection, observer);
+  core->link_ = std::make_unique<Link>(core->runtime_, poller, core->options_.connection,
+                                       transport::Security(), observer);
   if (absl::Status status = core->link_->Accept(std::move(request), session); !status.ok()) return status;
   core->on_gone_ = std::move(on_gone);
   core->self_ = core;
@@ -255,7 +272,7 @@ void ChannelCore::HandOverSoon(UntypedCall& call) {
 void ChannelCore::Connect() {
   poller_.AssertHeld();
   Attempt::Owner& owner = *this;
-  attempt_ = std::make_shared<Attempt>(runtime_, poller_, uri_, options_, offers_, owner);
+  attempt_ = std::make_shared<Attempt>(runtime_, poller_, uri_, options_, security_, offers_, owner);
   attempt_->Start();
 }
 
@@ -305,9 +322,11 @@ void ChannelCore::OnAttemptFailed(const absl::Status& why) {
   ConnectLater();
 }
 
-// A server that lacks memory or has too many connections is reported as such, not as unreachable.
+// A server that lacks memory or has too many connections is reported as such, not as unreachable. So is one that does
+// not believe this client, or that this client does not believe: another try helps only once a certificate is mended.
 absl::StatusCode ChannelCore::CodeWhileNotConnected() const {
-  return absl::IsResourceExhausted(why_failed_) ? why_failed_.code() : absl::StatusCode::kUnavailable;
+  const bool says_more = absl::IsResourceExhausted(why_failed_) || absl::IsUnauthenticated(why_failed_);
+  return says_more ? why_failed_.code() : absl::StatusCode::kUnavailable;
 }
 
 void ChannelCore::Bury(std::unique_ptr<Link> link) {
@@ -319,6 +338,7 @@ void ChannelCore::Bury(std::unique_ptr<Link> link) {
 void ChannelCore::OnLinkReady(Link&) {
   poller_.AssertHeld();
   ready_since_ns_ = poller_.now_ns();
+  SetPeerIdentity(link_->peer_identity());
   Move(ChannelEvent::kConnected, absl::OkStatus());
   Pump();
 }
@@ -364,6 +384,7 @@ void ChannelCore::OnLinkDown(Link& link, const absl::Status& why) {
 
 void ChannelCore::Lose(Link& link, const absl::Status& why) {
   const bool heard = link.heard();
+  SetPeerIdentity(transport::OrNotAuthenticated(nullptr));
   Bury(std::move(link_));
   Move(ChannelEvent::kLost, why);
   // Backs off. Otherwise a server that accepts and then drops all connections, or drains each before the last
@@ -399,8 +420,19 @@ void ChannelCore::CloseNow(const absl::Status& why) {
       call->EndSoon(call->Error(why.code(), why.message()));
     }
   }
+  SetPeerIdentity(transport::OrNotAuthenticated(nullptr));
   if (link_ != nullptr) Bury(std::move(link_));
   for (size_t i = 0; i < old_links_.size(); ++i) old_links_[i]->Close(why);
+}
+
+std::shared_ptr<const PeerIdentity> ChannelCore::peer_identity() const {
+  MutexLock lock(identity_mutex_);
+  return peer_identity_;
+}
+
+void ChannelCore::SetPeerIdentity(std::shared_ptr<const PeerIdentity> identity) {
+  MutexLock lock(identity_mutex_);
+  peer_identity_.swap(identity);  // The old one is destroyed after the lock is released.
 }
 
 void ChannelCore::Move(ChannelEvent event, const absl::Status& why) {

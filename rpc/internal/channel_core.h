@@ -8,10 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "hawser/base/mutex.h"
 #include "hawser/rpc/buffer.h"
 #include "hawser/rpc/internal/attempt.h"
 #include "hawser/rpc/internal/call_pool.h"
@@ -21,8 +23,10 @@
 #include "hawser/rpc/internal/link.h"
 #include "hawser/rpc/internal/untyped_call.h"
 #include "hawser/rpc/options.h"
+#include "hawser/tls/peer_identity.h"
 #include "hawser/transport/peer_request.h"
 #include "hawser/transport/runtime.h"
+#include "hawser/transport/security.h"
 #include "hawser/transport/timer.h"
 #include "hawser/transport/uri.h"
 
@@ -69,6 +73,8 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
 
   ChannelState state() const { return state_.load(std::memory_order_acquire); }
   const std::string& peer_address() const { return peer_address_; }
+  // See Channel::peer_identity(). Never null. Not in a child after fork().
+  std::shared_ptr<const PeerIdentity> peer_identity() const;
   transport::Poller& poller() { return poller_; }
   CallPool& calls() { return calls_; }
   const ReadLimits& read_limits() const { return options_.read; }
@@ -110,6 +116,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   // Connections that a server has asked to leave stay open until their calls have ended, at most so many.
   void CloseOldestLinks();
   void CloseNow(const absl::Status& why);
+  void SetPeerIdentity(std::shared_ptr<const PeerIdentity> identity);
   void Move(ChannelEvent event, const absl::Status& why);
   void TellSoon();
   void Tell();
@@ -138,6 +145,9 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   // For on_state_change and the offered services. Closed with the Channel.
   const std::shared_ptr<CallbackGate> gate_ = std::make_shared<CallbackGate>();
   CallPool calls_;
+  mutable Mutex identity_mutex_;
+  std::shared_ptr<const PeerIdentity> peer_identity_ ABSL_GUARDED_BY(identity_mutex_) =
+      transport::OrNotAuthenticated(nullptr);
 
   // How the first attempt ended.
   transport::WaitEvent first_attempt_done_;
@@ -146,6 +156,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   // ---- On the poller.
   bool dials_ = false;  // False: the peer dialed the connection, and there will be no other.
   transport::Uri uri_;
+  transport::Security security_;
   std::shared_ptr<const Serving> offers_;
   absl::AnyInvocable<void()> on_gone_;
   std::shared_ptr<ChannelCore> self_;

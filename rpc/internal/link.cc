@@ -4,12 +4,17 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/transport/peer_log.h"
 
 namespace hawser::internal {
 
 Link::Link(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
-           const transport::ConnectionOptions& options, Observer& observer)
-    : runtime_(std::move(runtime)), poller_(poller), options_(options), observer_(&observer) {}
+           const transport::ConnectionOptions& options, transport::Security security, Observer& observer)
+    : runtime_(std::move(runtime)),
+      poller_(poller),
+      options_(options),
+      security_(std::move(security)),
+      observer_(&observer) {}
 
 Link::~Link() {
   if (reverse_ != nullptr) poller_.AddAsyncInterest(-1);
@@ -23,8 +28,8 @@ absl::Status Link::Dial(const SocketAddress& address, absl::Duration give_up_aft
   offers_ = std::move(offers);
   transport::Handshake hello;
   hello.role = transport::Role::kForward;
-  absl::StatusOr<transport::Connection*> connection =
-      transport::Connection::Dial(poller_, address, options_, hello, give_up_after, *this, nullptr);
+  absl::StatusOr<transport::Connection*> connection = transport::Connection::Dial(
+      poller_, address, options_, hello, give_up_after, *this, nullptr, security_);
   if (!connection.ok()) return connection.status();
   dialed_ = true;
   forward_ = *connection;
@@ -60,6 +65,7 @@ const std::string& Link::peer_is_busy() const {
 }
 
 void Link::OnReady(const transport::Handshake& peer) {
+  peer_identity_ = forward_->peer_identity();
   session_ = peer.session;
   if (offers_ == nullptr) return BecomeReady();
   if (absl::Status status = DialReverse(peer.session); !status.ok()) Down(status);
@@ -73,7 +79,7 @@ absl::Status Link::DialReverse(const transport::SessionToken& session) {
   const int64_t left_ns = std::max<int64_t>(0, give_up_ns_ - poller_.now_ns());
   ServingConnection::Owner& owner = *this;
   auto reverse = std::make_unique<ServingConnection>(runtime_, poller_, offers_, reverse_counters_, owner);
-  if (absl::Status status = reverse->Dial(address_, options_, hello, absl::Nanoseconds(left_ns));
+  if (absl::Status status = reverse->Dial(address_, options_, hello, absl::Nanoseconds(left_ns), security_);
       !status.ok()) {
     return status;
   }
@@ -82,7 +88,17 @@ absl::Status Link::DialReverse(const transport::SessionToken& session) {
   return absl::OkStatus();
 }
 
-void Link::OnServingReady() { BecomeReady(); }
+// The services are called only by the server that the channel calls. Requests that came with the end of the handshake
+// are not served either: the connection is closed before it looks at them.
+void Link::OnServingReady() {
+  if (reverse_->peer_identity() == *peer_identity_) return BecomeReady();
+  const absl::Status why = absl::UnauthenticatedError(absl::StrCat(
+      "the reverse connection, for the services that this client offers, reached another server: \"",
+      reverse_->peer_identity().ToString(), "\", and the forward one \"", peer_identity_->ToString(),
+      "\"; do several servers share ", reverse_->peer_address(), "?"));
+  transport::PeerLog::Process().Line(LogSeverity::kWarning, address_, why.message());
+  Down(why);
+}
 
 // A client cannot be probed: it does not listen.
 void Link::OnSilent(absl::Duration left) {
@@ -91,7 +107,7 @@ void Link::OnSilent(absl::Duration left) {
   auto probe = std::make_unique<SessionProbe>(poller_, owner);
   SessionProbe& dialing = *probe;
   probe_ = std::move(probe);
-  if (!dialing.Dial(address_, options_, session_, left).ok()) probe_.reset();
+  if (!dialing.Dial(address_, options_, session_, left, security_).ok()) probe_.reset();
 }
 
 // After any answer but Aborted the connection ends at its keepalive_timeout. So it does after NotFound,

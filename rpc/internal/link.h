@@ -13,6 +13,7 @@
 #include "hawser/transport/connection.h"
 #include "hawser/transport/peer_request.h"
 #include "hawser/transport/poller.h"
+#include "hawser/transport/security.h"
 
 namespace hawser::internal {
 
@@ -42,8 +43,9 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner, Sess
   };
 
   // `poller` is of `runtime`.
+  // `security`: of each connection that it dials.
   Link(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
-       const transport::ConnectionOptions& options, Observer& observer);
+       const transport::ConnectionOptions& options, transport::Security security, Observer& observer);
   ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -56,6 +58,9 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner, Sess
                     std::shared_ptr<const Serving> offers);
   // Accepts the reverse connection that a client has dialed: at this end it carries calls.
   absl::Status Accept(transport::PeerRequest request, const transport::SessionToken& session);
+
+  // The peer of both connections, once OnLinkReady() was called. Never null.
+  const std::shared_ptr<const PeerIdentity>& peer_identity() const { return peer_identity_; }
 
   void set_observer(Observer& observer) { observer_ = &observer; }
 
@@ -101,7 +106,9 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner, Sess
   const std::shared_ptr<transport::Runtime> runtime_;
   transport::Poller& poller_;
   const transport::ConnectionOptions options_;
+  const transport::Security security_;
   Observer* observer_;
+  std::shared_ptr<const PeerIdentity> peer_identity_ = transport::OrNotAuthenticated(nullptr);
   transport::Connection* forward_ = nullptr;
   std::unique_ptr<ServingConnection> reverse_;
   ServingCounters reverse_counters_;

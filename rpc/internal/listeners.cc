@@ -63,12 +63,20 @@ std::vector<std::string> Listeners::addresses() const {
   return addresses_;
 }
 
+std::string Listeners::beyond_loopback() const {
+  absl::MutexLock lock(&mutex_);
+  for (const Listening& each : listening_) {
+    if (!each.address.is_loopback()) return each.uri.ToString();
+  }
+  return "";
+}
+
 std::string Listeners::why_not_rdma() const {
   absl::MutexLock lock(&mutex_);
   return why_not_rdma_;
 }
 
-// TCP on every machine; on one with RDMA devices also RDMA, on the same port.
+// TCP on every machine; on one with RDMA devices also RDMA, on the same port, unless the desk for it has TLS.
 absl::StatusOr<transport::Uri> Listeners::ListenOnAuto(const transport::Uri& uri) {
   transport::Uri tcp, rdma;
   absl::StatusOr<std::vector<Listening>> over_tcp, over_rdma;
@@ -178,7 +186,7 @@ absl::StatusOr<Listeners::Listening> Listeners::ListenOn(const Desk& desk, const
   absl::StatusOr<std::unique_ptr<transport::Acceptor>> acceptor = absl::InternalError("did not run");
   SocketAddress real;
   RunAndWait(poller, [&] {
-    acceptor = transport::Acceptor::Listen(poller, address, *desk.handler);
+    acceptor = transport::Acceptor::Listen(poller, address, *desk.handler, desk.tls);
     if (acceptor.ok()) real = (*acceptor)->address();
   });
   if (!acceptor.ok()) return acceptor.status();

@@ -25,6 +25,7 @@ class Listeners {
   struct Desk {
     transport::Poller* poller;
     transport::Acceptor::Handler* handler;
+    std::shared_ptr<tls::Context> tls;  // Null: without TLS.
   };
   class Owner {
    public:
@@ -50,6 +51,8 @@ class Listeners {
   bool empty() const;
   // The URIs that Listen() has returned; two for auto:// over both networks.
   std::vector<std::string> addresses() const;
+  // The first URI that other machines reach. Empty: there is none.
+  std::string beyond_loopback() const;
   // Why the last Listen() on an auto:// does not listen over RDMA. Empty: it does.
   std::string why_not_rdma() const;
 

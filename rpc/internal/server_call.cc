@@ -92,7 +92,7 @@ void ServerCall::Reset() {
 // ---- The handler and its end.
 
 absl::Status ServerCall::CallHandler() {
-  if (!connection_.serving().plain()) [[unlikely]]
+  if (!connection_.serving().plain) [[unlikely]]
     return CallEnclosedHandler();
   return RunHandler();
 }
@@ -104,16 +104,31 @@ absl::Status ServerCall::CallEnclosedHandler() {
   if (gate != nullptr && !gate->Enter()) return closed();
   absl::Status status;
   if (!serving.interceptors.empty()) {
-    status = interception_.Begin(serving.interceptors,
-                                 {Interceptor::Side::kServer, method(), connection_.peer_address(),
-                                  MetadataOfRequest(*request_), reply_metadata()});
+    status = interception_.Begin(
+        serving.interceptors, {Interceptor::Side::kServer, method(), connection_.peer_address(),
+                               connection_.peer_identity(), MetadataOfRequest(*request_), reply_metadata()});
     // An interceptor may have destroyed the channel, and with it the service.
     if (status.ok() && gate != nullptr && gate->closed()) status = closed();
   }
+  if (status.ok() && serving.authorize) status = Authorize();
   if (status.ok()) status = RunHandler();
   if (!deferred_ && interception_.begun()) EndInterception(status);
   if (gate != nullptr) gate->Leave();
   return status;
+}
+
+absl::Status ServerCall::Authorize() const {
+  try {
+    return connection_.serving().authorize(context_);
+  } catch (...) {
+    // An exception may tell of the server what a caller that may not call it should not read.
+    const absl::Status thrown = StatusOfException("ServerOptions::authorize");
+    transport::PeerLog::Process().Line(
+        LogSeverity::kError, method().name,
+        absl::StrCat(absl::string_view(thrown.message()), "; asked about a call of ", method().name, " by ",
+                     connection_.peer_address()));
+    return absl::InternalError(absl::StrCat(method().name, " was not run: ServerOptions::authorize threw"));
+  }
 }
 
 inline absl::Status ServerCall::RunHandler() {

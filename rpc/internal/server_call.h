@@ -99,6 +99,8 @@ class ServerCall {
 
   absl::Status CallHandler();
   [[gnu::noinline, gnu::cold]] absl::Status CallEnclosedHandler();
+  // Asks Serving::authorize, which there is.
+  absl::Status Authorize() const;
   absl::Status RunHandler();
   [[gnu::noinline, gnu::cold]] void EndInterception(const absl::Status& status);
   void HandlerReturned(absl::Status status);

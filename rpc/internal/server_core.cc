@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "hawser/base/check.h"
 #include "hawser/rpc/internal/background.h"
+#include "hawser/rpc/internal/credentials.h"
 #include "hawser/rpc/internal/server_call.h"
 #include "hawser/transport/fabrics.h"
 #include "hawser/transport/log.h"
@@ -35,6 +36,8 @@ std::shared_ptr<Serving> MakeServing(const ServerOptions& options) {
   serving->read = options.read;
   serving->executor = options.executor;
   serving->interceptors = options.interceptors;
+  serving->authorize = options.authorize;
+  serving->plain = serving->interceptors.empty() && !serving->authorize;
   return serving;
 }
 
@@ -136,9 +139,40 @@ absl::StatusOr<std::string> ServerCore::Listen(absl::string_view text) {
     absl::MutexLock lock(&mutex_);
     listened_ = true;
   }
+  if (absl::Status loaded = Load(); !loaded.ok()) return loaded;
   absl::StatusOr<transport::Uri> real = listeners_.Listen(*std::move(uri));
   if (!real.ok()) return real.status();
+  WarnOfNoCredentials();
   return real->ToString();
+}
+
+absl::Status ServerCore::Load() {
+  if (!options_.credentials.has_value()) return absl::OkStatus();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (tls_ != nullptr) return absl::OkStatus();
+  }
+  absl::StatusOr<std::shared_ptr<tls::Context>> tls =
+      LoadCredentials(*options_.credentials, "ServerOptions::credentials");
+  if (!tls.ok()) return tls.status();
+  absl::MutexLock lock(&mutex_);
+  tls_ = *std::move(tls);
+  return absl::OkStatus();
+}
+
+void ServerCore::WarnOfNoCredentials() {
+  if (options_.credentials.has_value()) return;
+  const std::string uri = listeners_.beyond_loopback();
+  if (uri.empty()) return;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (std::exchange(warned_of_no_credentials_, true)) return;
+  }
+  transport::Log(
+      LogSeverity::kWarning,
+      absl::StrCat("a server listens on ", uri,
+                   " without credentials: any program that reaches it may call it, and the network can "
+                   "read and change what crosses; see ServerOptions::credentials"));
 }
 
 absl::Status ServerCore::CheckOptions() const {
@@ -161,11 +195,15 @@ absl::Status ServerCore::CheckOptions() const {
 absl::StatusOr<Listeners::Desk> ServerCore::DeskFor(const std::string& scheme, const SocketAddress& address) {
   absl::StatusOr<Pollers*> pollers = PollersOn(scheme, address);
   if (!pollers.ok()) return pollers.status();
-  return Listeners::Desk{(*pollers)->front_desk, *pollers};
+  absl::MutexLock lock(&mutex_);
+  return Listeners::Desk{(*pollers)->front_desk, *pollers, tls_};
 }
 
 absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersOn(const std::string& scheme,
                                                            const SocketAddress& address) {
+  if (options_.credentials.has_value()) {
+    if (absl::Status status = transport::CheckSchemeCarriesTls(scheme); !status.ok()) return status;
+  }
   // A runtime that the application gives has its device already.
   return PollersFor(scheme, options_.runtime != nullptr ? "" : transport::DeviceFor(scheme, address, {}));
 }
@@ -275,7 +313,8 @@ absl::StatusOr<transport::Poller*> ServerCore::PollerOfSession(const Pollers& po
   absl::MutexLock lock(&mutex_);
   Session* const session = FindSession(request.hello().session);
   if (session == nullptr) return absl::NotFoundError("no such session; its first connection is gone");
-  absl::Status allowed = session->CheckReverse(*pollers.runtime, request.peer_address());
+  absl::Status allowed =
+      session->CheckReverse(*pollers.runtime, request.peer_address(), *request.peer_identity());
   if (!allowed.ok()) return allowed;
   return &session->poller();
 }
@@ -300,8 +339,9 @@ absl::Status ServerCore::Admit(const Admission::Place& place) {
 void ServerCore::AcceptClient(const Pollers& pollers, ServingPoller& on, transport::PeerRequest request,
                               const Admission::Place& place) {
   Session::Owner& owner = *this;
-  auto made = std::make_unique<Session>(pollers.runtime, on.poller, request.peer_address(), place, options_,
-                                        serving_, on.counters, owner);
+  auto made =
+      std::make_unique<Session>(pollers.runtime, on.poller, request.peer_address(), request.peer_identity(),
+                                place, options_, serving_, on.counters, owner);
   Session& session = *made;
   bool serving;
   transport::Poller* excess_poller = nullptr;

@@ -79,6 +79,10 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
     std::vector<std::unique_ptr<ServingPoller>> serving;
   };
   absl::Status CheckOptions() const;
+  // Reads ServerOptions::credentials, if there are any, at the first Listen().
+  absl::Status Load();
+  // Once: the server listens where other machines reach it, and has no credentials.
+  void WarnOfNoCredentials();
   absl::StatusOr<Pollers*> PollersOn(const std::string& scheme, const SocketAddress& address);
   absl::StatusOr<Pollers*> PollersFor(const std::string& scheme, const std::string& device);
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeFor(const std::string& scheme,
@@ -143,6 +147,9 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   Listeners listeners_;
 
   mutable absl::Mutex mutex_;
+  std::shared_ptr<tls::Context> tls_
+      ABSL_GUARDED_BY(mutex_);  // Null: without credentials, or before a Listen().
+  bool warned_of_no_credentials_ ABSL_GUARDED_BY(mutex_) = false;
   absl::CondVar ended_;  // Signals the end of the last connection, of the last session, or of the server.
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kServing;
   bool listened_ ABSL_GUARDED_BY(mutex_) = false;  // Or tried to.

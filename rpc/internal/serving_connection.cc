@@ -75,10 +75,11 @@ ServingConnection::~ServingConnection() { reserve_use_->ConnectionGone(); }
 
 absl::Status ServingConnection::Dial(const SocketAddress& address,
                                      const transport::ConnectionOptions& options,
-                                     const transport::Handshake& hello, absl::Duration connect_timeout) {
+                                     const transport::Handshake& hello, absl::Duration connect_timeout,
+                                     const transport::Security& security) {
   poller_.AssertHeld();
   absl::StatusOr<transport::Connection*> connection =
-      transport::Connection::Dial(poller_, address, options, hello, connect_timeout, *this, this);
+      transport::Connection::Dial(poller_, address, options, hello, connect_timeout, *this, this, security);
   if (!connection.ok()) return connection.status();
   Opened(*connection, options);
   return absl::OkStatus();
@@ -99,6 +100,7 @@ void ServingConnection::Opened(transport::Connection* connection,
                                const transport::ConnectionOptions& options) {
   connection_ = connection;
   peer_address_ = connection->peer();
+  peer_identity_ = connection->peer_identity();
   by_slot_.resize(options.slots);
 }
 
@@ -128,7 +130,10 @@ std::vector<std::string> ServingConnection::DescribeCalls(HandlerStage stage) co
   return texts;
 }
 
-void ServingConnection::OnReady(const transport::Handshake&) { owner_.OnServingReady(); }
+void ServingConnection::OnReady(const transport::Handshake&) {
+  peer_identity_ = connection_->peer_identity();  // Of one that was dialed it is known only now.
+  owner_.OnServingReady();
+}
 
 void ServingConnection::OnHeard() { owner_.OnServingHeard(); }
 
@@ -244,6 +249,8 @@ const MethodTable::Entry* ServingConnection::Find(uint64_t interface_id, uint16_
 
 absl::Status ServingConnection::Unimplemented(uint64_t interface_id, uint16_t ordinal) const {
   const MethodTable& methods = serving_->methods;
+  // What there is to call is told only to callers that may call it, and `authorize` knows methods, not interfaces.
+  if (serving_->authorize) return UnservedError("the server implements no such method");
   if (const absl::string_view name = methods.InterfaceName(interface_id); !name.empty()) {
     return UnservedError(
         absl::StrCat("the server's ", name, " has no method @", ordinal, ": the caller's schema is newer"));

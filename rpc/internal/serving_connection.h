@@ -19,11 +19,13 @@
 #include "hawser/rpc/metadata.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/service.h"
+#include "hawser/tls/peer_identity.h"
 #include "hawser/transport/connection.h"
 #include "hawser/transport/memory_queue.h"
 #include "hawser/transport/peer_request.h"
 #include "hawser/transport/poller.h"
 #include "hawser/transport/runtime.h"
+#include "hawser/transport/security.h"
 #include "hawser/transport/timer.h"
 
 namespace hawser {
@@ -47,9 +49,11 @@ struct Serving {
   // Encloses all code of the services that a channel offers, which may be destroyed right after the channel.
   // Null at a server, which ends when `handlers` and its pollers are empty.
   std::shared_ptr<CallbackGate> gate;
+  std::function<absl::Status(const ServerContext& context)> authorize;  // Empty: every call may run.
 
-  // A handler runs with nothing around it.
-  bool plain() const { return gate == nullptr && interceptors.empty(); }
+  // A handler runs with nothing around it: no gate, no interceptors, no `authorize`. One variable, so that an option
+  // more costs a call nothing.
+  bool plain = true;
 };
 
 // Written on one poller, read from any thread.
@@ -96,7 +100,8 @@ class ServingConnection final : transport::ConnectionObserver,
 
   // Call one of these, once. Not OK: it did not start, and the owner is not called.
   absl::Status Dial(const SocketAddress& address, const transport::ConnectionOptions& options,
-                    const transport::Handshake& hello, absl::Duration connect_timeout);
+                    const transport::Handshake& hello, absl::Duration connect_timeout,
+                    const transport::Security& security);
   absl::Status Accept(transport::PeerRequest request, const transport::ConnectionOptions& options,
                       const transport::SessionToken& session);
 
@@ -117,6 +122,8 @@ class ServingConnection final : transport::ConnectionObserver,
   const std::shared_ptr<transport::Runtime>& runtime() const { return runtime_; }
   const Serving& serving() const { return *serving_; }
   const std::string& peer_address() const { return peer_address_; }
+  // From OnServingReady() on, also after the connection has ended.
+  const PeerIdentity& peer_identity() const { return *peer_identity_; }
   std::shared_ptr<Channel> peer() const { return owner_.peer(); }
   // Sends the answer of `call`: its reply if `status` is OK, else an error. Call it once for each call. Sends
   // nothing if the connection has answered in its place.
@@ -178,6 +185,7 @@ class ServingConnection final : transport::ConnectionObserver,
   Owner& owner_;
   transport::Connection* connection_ = nullptr;  // Null once it is closed.
   std::string peer_address_;
+  std::shared_ptr<const PeerIdentity> peer_identity_;  // Not null once it is dialed or accepted.
   bool draining_ = false;
   const MethodTable::Entry* last_found_ = nullptr;  // A cache: most callers call one method most of the time.
   // Errors that found no memory, the oldest first. They go out one at a time, so that a peer that

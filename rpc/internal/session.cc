@@ -17,11 +17,13 @@ SocketAddress WithoutPort(SocketAddress address) {
 }  // namespace
 
 Session::Session(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
-                 const SocketAddress& peer, const Admission::Place& place, const ServerOptions& options,
+                 const SocketAddress& peer, std::shared_ptr<const PeerIdentity> identity,
+                 const Admission::Place& place, const ServerOptions& options,
                  std::shared_ptr<const Serving> serving, ServingCounters& counters, Owner& owner)
     : runtime_(std::move(runtime)),
       poller_(poller),
       peer_host_(WithoutPort(peer)),
+      peer_identity_(std::move(identity)),
       place_(place),
       options_(options),
       owner_(owner),
@@ -33,15 +35,22 @@ absl::Status Session::Accept(transport::PeerRequest request) {
   return serving_.Accept(std::move(request), options_.connection, token_);
 }
 
-// The host is compared because the token crosses the network unencrypted, the runtime because a fabric casts
-// each request that it accepts to its own type.
-absl::Status Session::CheckReverse(const transport::Runtime& runtime, const SocketAddress& peer) const {
+// The identity is compared because a client that is authenticated as one must not be called as another. Without TLS the
+// token crosses the network unencrypted, so the host is compared; the runtime because a fabric casts each request that
+// it accepts to its own type.
+absl::Status Session::CheckReverse(const transport::Runtime& runtime, const SocketAddress& peer,
+                                   const PeerIdentity& identity) const {
   if (&runtime != runtime_.get()) {
     return absl::PermissionDeniedError(
         "a reverse connection has to come over the same fabric and device as its session");
   }
   if (WithoutPort(peer).ToString() != peer_host_.ToString()) {
     return absl::PermissionDeniedError("a reverse connection has to come from the same host as its session");
+  }
+  // The text does not name the session's identity: the peer may have stolen the token.
+  if (!(identity == *peer_identity_)) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "a reverse connection needs a certificate with the names of its session's: ", identity.ToString()));
   }
   return absl::OkStatus();
 }

@@ -13,6 +13,7 @@
 #include "hawser/rpc/internal/admission.h"
 #include "hawser/rpc/internal/serving_connection.h"
 #include "hawser/rpc/options.h"
+#include "hawser/tls/peer_identity.h"
 #include "hawser/transport/handshake.h"
 #include "hawser/transport/peer_request.h"
 #include "hawser/transport/runtime.h"
@@ -21,8 +22,8 @@ namespace hawser::internal {
 
 // One client of a server: the connection that carries its calls and, if it offers services, a channel over
 // the reverse connection to call those. The channel is closed with either connection. Both connections must
-// come from one host over one runtime, and so over one fabric and device: a token alone gives no access to
-// the session of another client.
+// come from one host and one identity over one runtime, and so over one fabric and device: a token alone gives no access
+// to the session of another client.
 //
 // Thread:   on the poller of its connections.
 // Lifetime: owned by the server, until OnSessionGone().
@@ -43,10 +44,11 @@ class Session final : public Admission::Newcomer, ServingConnection::Owner {
     ~Owner() = default;
   };
 
-  // All of these outlive it. The client dials from `peer`, and its first connection has `place`.
+  // All of these outlive it. The client dials from `peer` and is `identity`; its first connection has `place`.
   Session(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller, const SocketAddress& peer,
-          const Admission::Place& place, const ServerOptions& options, std::shared_ptr<const Serving> serving,
-          ServingCounters& counters, Owner& owner);
+          std::shared_ptr<const PeerIdentity> identity, const Admission::Place& place,
+          const ServerOptions& options, std::shared_ptr<const Serving> serving, ServingCounters& counters,
+          Owner& owner);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -56,9 +58,10 @@ class Session final : public Admission::Newcomer, ServingConnection::Owner {
   // rejected with the reason, and the owner is not called.
   absl::Status AcceptReverse(transport::PeerRequest request, const Admission::Place& place);
 
-  // Checks whether a connection over `runtime` from `peer` may be the reverse one. Thread: any.
-  // PermissionDenied: it does not come from the same host over the same runtime.
-  absl::Status CheckReverse(const transport::Runtime& runtime, const SocketAddress& peer) const;
+  // Checks whether a connection over `runtime` from `peer`, which is `identity`, may be the reverse one, or a probe of
+  // this session. Thread: any. PermissionDenied: it does not come from the same host and identity over the same runtime.
+  absl::Status CheckReverse(const transport::Runtime& runtime, const SocketAddress& peer,
+                            const PeerIdentity& identity) const;
 
   void Drain() { serving_.Drain(); }
   void Close(const absl::Status& why) { serving_.Close(why); }
@@ -79,6 +82,7 @@ class Session final : public Admission::Newcomer, ServingConnection::Owner {
   const std::shared_ptr<transport::Runtime> runtime_;
   transport::Poller& poller_;
   const SocketAddress peer_host_;  // Port 0.
+  const std::shared_ptr<const PeerIdentity> peer_identity_;
   const Admission::Place place_;
   const ServerOptions& options_;
   Owner& owner_;

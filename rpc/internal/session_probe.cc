@@ -15,7 +15,8 @@ absl::string_view Answer(absl::string_view text) {
 }  // namespace
 
 absl::Status SessionProbe::Dial(const SocketAddress& address, const transport::ConnectionOptions& options,
-                                const transport::SessionToken& session, absl::Duration give_up_after) {
+                                const transport::SessionToken& session, absl::Duration give_up_after,
+                                const transport::Security& security) {
   poller_.AssertHeld();
   transport::ConnectionOptions smallest = options;
   smallest.slots = 1;
@@ -24,7 +25,7 @@ absl::Status SessionProbe::Dial(const SocketAddress& address, const transport::C
   hello.role = transport::Role::kProbe;
   hello.session = session;
   absl::StatusOr<transport::Connection*> connection =
-      transport::Connection::Dial(poller_, address, smallest, hello, give_up_after, *this, nullptr);
+      transport::Connection::Dial(poller_, address, smallest, hello, give_up_after, *this, nullptr, security);
   if (!connection.ok()) return connection.status();
   connection_ = *connection;
   return absl::OkStatus();

@@ -33,9 +33,10 @@ class SessionProbe final : transport::ConnectionObserver {
   SessionProbe(const SessionProbe&) = delete;
   SessionProbe& operator=(const SessionProbe&) = delete;
 
-  // `options`: of the silent connection. Not OK: it did not start, and the owner is not called.
+  // `options`, `security`: of the silent connection. Not OK: it did not start, and the owner is not called.
   absl::Status Dial(const SocketAddress& address, const transport::ConnectionOptions& options,
-                    const transport::SessionToken& session, absl::Duration give_up_after);
+                    const transport::SessionToken& session, absl::Duration give_up_after,
+                    const transport::Security& security);
   void Close();
 
  private:

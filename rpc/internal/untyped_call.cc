@@ -189,9 +189,10 @@ bool UntypedCall::BeginExtras() {
       waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
     }
     Metadata& metadata = intercepted_->metadata;
+    const std::shared_ptr<const PeerIdentity> identity = core_->peer_identity();
     intercepted_->refused = intercepted_->interception.Begin(
         core_->interceptors(),
-        {Interceptor::Side::kClient, method_, core_->peer_address(), metadata.view(), metadata});
+        {Interceptor::Side::kClient, method_, core_->peer_address(), *identity, metadata.view(), metadata});
     if (intercepted_->refused.ok()) {
       metadata_segment_ = AddMetadata(metadata, *request_);
     } else {

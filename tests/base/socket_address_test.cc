@@ -79,5 +79,18 @@ TEST(SocketAddressTest, UnspecifiedMeansAllInterfaces) {
   EXPECT_FALSE(SocketAddress().is_unspecified());
 }
 
+TEST(SocketAddressTest, LoopbackIsWhatOnlyThisMachineReaches) {
+  for (const char* host : {"127.0.0.1", "127.0.0.2", "127.255.255.255"}) {
+    EXPECT_TRUE(V4(host, 7470).is_loopback()) << host;
+  }
+  EXPECT_TRUE(V6("::1", 7470).is_loopback());
+  EXPECT_TRUE(V6("::ffff:127.0.0.1", 7470).is_loopback());
+  for (const char* host : {"0.0.0.0", "10.0.0.127", "128.0.0.1"}) {
+    EXPECT_FALSE(V4(host, 7470).is_loopback()) << host;
+  }
+  for (const char* host : {"::", "::2", "fe80::1"}) EXPECT_FALSE(V6(host, 7470).is_loopback()) << host;
+  EXPECT_FALSE(SocketAddress().is_loopback());
+}
+
 }  // namespace
 }  // namespace hawser

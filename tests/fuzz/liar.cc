@@ -26,7 +26,7 @@ Liar::Liar(sim::Network& network, int host, const SocketAddress& victim, size_t 
       words_(words),
       memory_(*fabric_),
       completion_queue_(*fabric_->CreateCompletionQueue(1 << 16)),
-      listener_(*fabric_->Listen(*completion_queue_, sim::SimFabric::AddressOf(host, kPort), *this)) {}
+      listener_(*fabric_->Listen(*completion_queue_, sim::SimFabric::AddressOf(host, kPort), *this, {})) {}
 
 Liar::~Liar() { Leave(); }
 

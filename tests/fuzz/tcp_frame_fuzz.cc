@@ -366,6 +366,7 @@ struct Outcome {
 Result Feed(Victim& victim, absl::string_view bytes, size_t piece, size_t staging_bytes) {
   int sockets[2];
   FUZZ_EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets) == 0);
+  fabric::Stream stream{UniqueFd(sockets[0])};
   std::vector<uint8_t> staging(staging_bytes);
   Result result = Result::kDrained;
   while (!bytes.empty() && (result == Result::kDrained || result == Result::kMore)) {
@@ -373,7 +374,7 @@ Result Feed(Victim& victim, absl::string_view bytes, size_t piece, size_t stagin
     FUZZ_EXPECT(send(sockets[1], bytes.data(), count, MSG_NOSIGNAL) == static_cast<ssize_t>(count));
     bytes.remove_prefix(count);
     do {
-      result = victim.reader.Read(sockets[0], absl::MakeSpan(staging), nullptr);
+      result = victim.reader.Read(stream, absl::MakeSpan(staging), nullptr);
       while (result == Result::kPushed || (result == Result::kReceiverNotReady && victim.PostReceive())) {
         if (result == Result::kPushed) {
           for (FrameReader::Push& push : victim.reader.pushes()) {
@@ -389,7 +390,6 @@ Result Feed(Victim& victim, absl::string_view bytes, size_t piece, size_t stagin
       }
     } while (result == Result::kMore);
   }
-  close(sockets[0]);
   close(sockets[1]);
   return result;
 }

@@ -28,24 +28,24 @@ struct Outcome {
 Outcome Read(absl::string_view bytes, size_t private_data_max, size_t piece) {
   int sockets[2];
   FUZZ_EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets) == 0);
+  fabric::Stream stream{UniqueFd(sockets[0])};
   GreetingReader reader(private_data_max);
   Outcome outcome = {Result::kIncomplete, "", 0};
   for (absl::string_view rest = bytes; outcome.result == Result::kIncomplete && !rest.empty();) {
     const size_t count = piece == 0 ? rest.size() : std::min(piece, rest.size());
     FUZZ_EXPECT(send(sockets[1], rest.data(), count, MSG_NOSIGNAL) == static_cast<ssize_t>(count));
     rest.remove_prefix(count);
-    outcome.result = reader.Read(sockets[0]);
+    outcome.result = reader.Read(stream);
     outcome.taken_bytes = bytes.size() - rest.size();
   }
   if (outcome.result == Result::kIncomplete) {
     close(sockets[1]);
     sockets[1] = -1;
-    outcome.result = reader.Read(sockets[0]);
+    outcome.result = reader.Read(stream);
   }
   char left[8192];
-  const ssize_t not_taken = recv(sockets[0], left, sizeof(left), MSG_DONTWAIT);
+  const ssize_t not_taken = recv(stream.fd(), left, sizeof(left), MSG_DONTWAIT);
   outcome.taken_bytes -= static_cast<size_t>(std::max<ssize_t>(0, not_taken));
-  close(sockets[0]);
   if (sockets[1] >= 0) close(sockets[1]);
   if (outcome.result == Result::kComplete) {
     const Greeting& greeting = reader.greeting();

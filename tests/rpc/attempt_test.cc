@@ -98,7 +98,8 @@ class AttemptTest : public testing::Test, Attempt::Owner, Link::Observer {
   void Start(const std::vector<SocketAddress>& addresses) {
     addresses_ = addresses;
     Attempt::Owner& owner = *this;
-    attempt_ = std::make_shared<Attempt>(runtime_, poller_, uri_, options_, nullptr, owner, *resolver_);
+    attempt_ =
+        std::make_shared<Attempt>(runtime_, poller_, uri_, options_, security_, nullptr, owner, *resolver_);
     poller_.Run([&] { attempt_->Start(); });
     resolver_.reset();  // The destructor waits until its thread has left the poller.
     EXPECT_TRUE(Eventually([&] { return Turn(), poller_.connection_count() + buried_ > 0 || ended(); }));
@@ -143,6 +144,7 @@ class AttemptTest : public testing::Test, Attempt::Owner, Link::Observer {
   transport::Poller& poller_ = runtime_->poller(0);
   const transport::Uri uri_ = {"tcp", "kv1", 7470};
   ChannelOptions options_;
+  const transport::Security security_;
   std::vector<SocketAddress> addresses_;
   std::optional<Resolver> resolver_{[this](const transport::Uri&) { return addresses_; }};
   std::shared_ptr<Attempt> attempt_;

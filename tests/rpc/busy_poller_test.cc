@@ -61,7 +61,7 @@ absl::Status Probe(const SocketAddress& address, const transport::SessionToken& 
   transport::Poller& poller = runtime->poller(0);
   poller.AddAsyncInterest(1);
   internal::SessionProbe probe(poller, owner);
-  poller.Run([&] { EXPECT_TRUE(probe.Dial(address, {}, session, kLong).ok()); });
+  poller.Run([&] { EXPECT_TRUE(probe.Dial(address, {}, session, kLong, {}).ok()); });
   owner.gone.Take();
   return owner.answers.Take();
 }

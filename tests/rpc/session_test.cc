@@ -41,15 +41,38 @@ TEST(SessionTest, ItsReverseConnectionComesOverItsFabricFromItsHost) {
   ServingCounters counters;
   NoOwner owner;
   Session::Owner& as_owner = owner;
-  const Session session(runtime, runtime->poller(0), Address("10.0.0.1", 4000), {}, options,
+  const auto identity = transport::OrNotAuthenticated(nullptr);
+  const Session session(runtime, runtime->poller(0), Address("10.0.0.1", 4000), identity, {}, options,
                         std::make_shared<Serving>(), counters, as_owner);
-  EXPECT_TRUE(session.CheckReverse(*runtime, Address("10.0.0.1", 4001)).ok());
-  const absl::Status fabric = session.CheckReverse(*other, Address("10.0.0.1", 4001));
+  EXPECT_TRUE(session.CheckReverse(*runtime, Address("10.0.0.1", 4001), *identity).ok());
+  const absl::Status fabric = session.CheckReverse(*other, Address("10.0.0.1", 4001), *identity);
   EXPECT_EQ(fabric.code(), absl::StatusCode::kPermissionDenied);
   EXPECT_THAT(std::string(fabric.message()), HasSubstr("the same fabric and device"));
-  const absl::Status host = session.CheckReverse(*runtime, Address("10.0.0.2", 4000));
+  const absl::Status host = session.CheckReverse(*runtime, Address("10.0.0.2", 4000), *identity);
   EXPECT_EQ(host.code(), absl::StatusCode::kPermissionDenied);
   EXPECT_THAT(std::string(host.message()), HasSubstr("the same host"));
+}
+
+TEST(SessionTest, ItsReverseConnectionHasTheSameIdentity) {
+  const auto runtime = NewRuntime();
+  const ServerOptions options;
+  ServingCounters counters;
+  NoOwner owner;
+  Session::Owner& as_owner = owner;
+  const auto kv1 = std::make_shared<const PeerIdentity>(
+      PeerIdentity{.is_authenticated = true, .dns_names = {"kv1.example.org"}});
+  const Session session(runtime, runtime->poller(0), Address("10.0.0.1", 4000), kv1, {}, options,
+                        std::make_shared<Serving>(), counters, as_owner);
+  EXPECT_TRUE(session.CheckReverse(*runtime, Address("10.0.0.1", 4001), PeerIdentity(*kv1)).ok());
+  for (const PeerIdentity& other :
+       {PeerIdentity(), PeerIdentity{.is_authenticated = true},
+        PeerIdentity{.is_authenticated = true, .dns_names = {"kv2.example.org"}},
+        PeerIdentity{.is_authenticated = true, .dns_names = {"kv1.example.org", "kv2.example.org"}}}) {
+    const absl::Status refused = session.CheckReverse(*runtime, Address("10.0.0.1", 4001), other);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("a certificate with the names of its session's"));
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(other.ToString()));
+  }
 }
 
 }  // namespace

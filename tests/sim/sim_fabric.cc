@@ -9,6 +9,7 @@
 #include "hawser/tests/sim/sim_completion_queue.h"
 #include "hawser/tests/sim/sim_listener.h"
 #include "hawser/tests/sim/sim_queue_pair.h"
+#include "hawser/transport/fabric/check_connect.h"
 
 namespace hawser::sim {
 namespace {
@@ -64,6 +65,7 @@ absl::StatusOr<std::unique_ptr<fabric::CompletionQueue>> SimFabric::CreateComple
 absl::StatusOr<std::unique_ptr<fabric::QueuePair>> SimFabric::CreateQueuePair(
     fabric::CompletionQueue& completion_queue, const fabric::QueuePairOptions& options,
     fabric::ConnectionHandler& handler) {
+  if (options.tls != nullptr) return fabric::NoTls("create a queue pair");
   auto* const queue = dynamic_cast<SimCompletionQueue*>(&completion_queue);
   if (queue == nullptr) return absl::InvalidArgumentError("the completion queue was made by another fabric");
   std::lock_guard<std::mutex> lock(network_.mutex());
@@ -75,7 +77,9 @@ absl::StatusOr<std::unique_ptr<fabric::QueuePair>> SimFabric::CreateQueuePair(
 
 absl::StatusOr<std::unique_ptr<fabric::Listener>> SimFabric::Listen(fabric::CompletionQueue& completion_queue,
                                                                     const SocketAddress& address,
-                                                                    fabric::ListenHandler& handler) {
+                                                                    fabric::ListenHandler& handler,
+                                                                    const fabric::ListenOptions& options) {
+  if (options.tls != nullptr) return fabric::NoTls("listen");
   if (HostOf(address) != host_) {
     return absl::InvalidArgumentError(
         absl::StrCat("listen on ", address.ToString(), ": not an address of host ", host_));

@@ -32,7 +32,8 @@ class SimFabric final : public fabric::Fabric {
       fabric::ConnectionHandler& handler) override;
   absl::StatusOr<std::unique_ptr<fabric::Listener>> Listen(fabric::CompletionQueue& completion_queue,
                                                            const SocketAddress& address,
-                                                           fabric::ListenHandler& handler) override;
+                                                           fabric::ListenHandler& handler,
+                                                           const fabric::ListenOptions& options) override;
 
   Network& network() { return network_; }
   int host() const { return host_; }

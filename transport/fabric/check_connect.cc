@@ -33,4 +33,8 @@ absl::Status RequestOfAnotherFabric(const ConnectRequest& request) {
                                                  ": it came over another fabric than this queue pair's"));
 }
 
+absl::Status NoTls(absl::string_view call) {
+  return absl::InvalidArgumentError(absl::StrCat(call, ": this fabric carries no TLS"));
+}
+
 }  // namespace hawser::fabric

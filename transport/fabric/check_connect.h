@@ -21,6 +21,9 @@ absl::Status CheckAccept(absl::string_view what, bool idle, absl::string_view pr
 // still reject the request.
 absl::Status RequestOfAnotherFabric(const ConnectRequest& request);
 
+// Of a fabric for which carries_tls() is false: InvalidArgument.
+absl::Status NoTls(absl::string_view call);
+
 }  // namespace hawser::fabric
 
 #endif  // HAWSER_TRANSPORT_FABRIC_CHECK_CONNECT_H_

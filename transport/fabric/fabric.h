@@ -13,6 +13,11 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "hawser/base/socket_address.h"
+#include "hawser/tls/peer_identity.h"
+
+namespace hawser::tls {
+class Context;
+}
 
 // The interface of a NIC, in verbs terms. It separates transport/ and rpc/ from what carries their bytes.
 // Each word has the meaning that it has in verbs. A fabric that is not a NIC behaves like one.
@@ -150,7 +155,8 @@ class ConnectionHandler {
 
   // Called instead of OnEstablished(). PermissionDenied: the peer rejected, with `private_data`. Unavailable
   // (`private_data` is empty): the port is closed, there is no route, or the peer does not answer; for a
-  // responder: the requester disconnected before Accept() reached it. The queue pair is in error.
+  // responder: the requester disconnected before Accept() reached it. Unauthenticated (likewise): TLS: one side does
+  // not believe the other, or only one side has credentials. The queue pair is in error.
   virtual void OnConnectFailed(const absl::Status& why, absl::string_view private_data) = 0;
 
   // The peer disconnected, died, or broke the fabric's protocol; `why` is Unavailable or DataLoss, and
@@ -173,6 +179,9 @@ class ConnectRequest {
   // it is never 0.
   virtual uint32_t read_depth() const { return 1; }
 
+  // Who the peer is, as TLS has found. Null: the listener has no credentials.
+  virtual std::shared_ptr<const PeerIdentity> peer_identity() const { return nullptr; }
+
   // `private_data`: at most kRejectPrivateDataMax bytes.
   virtual void Reject(absl::string_view private_data) = 0;
 };
@@ -185,6 +194,12 @@ class ListenHandler {
   // A peer sent something other than a request to connect, and the fabric disconnected it. `why` (see
   // ViolationOf()) names the violation. The handler may not destroy the listener.
   virtual void OnBadPeer(const SocketAddress& /*peer*/, const absl::Status& /*why*/) {}
+};
+
+struct ListenOptions {
+  // Requires TLS, with a certificate of the peer, before a request to connect. Null: there is none. Only where
+  // Fabric::carries_tls().
+  std::shared_ptr<tls::Context> tls;
 };
 
 // Listens until it is destroyed.
@@ -211,6 +226,11 @@ struct QueuePairOptions {
   // The local address, and so the NIC, that Connect() uses; port 0: any. AF_UNSPEC: the route to the peer
   // decides.
   SocketAddress local_address;
+  // Connect() authenticates both sides, and encrypts what crosses. The peer's certificate must be for `tls_host`, the
+  // host that the address was made of, unless the credentials say otherwise. Null: neither. Only where
+  // Fabric::carries_tls(). (Accept() goes by the listener.)
+  std::shared_ptr<tls::Context> tls;
+  std::string tls_host;
 };
 
 // A reliable connected queue pair (RC).
@@ -230,6 +250,9 @@ class QueuePair {
   // Valid from Connect() or Accept() on.
   virtual SocketAddress peer_address() const = 0;
   virtual SocketAddress local_address() const = 0;
+
+  // Who the peer is, as TLS has found. Null: no TLS, or not established yet.
+  virtual std::shared_ptr<const PeerIdentity> peer_identity() const { return nullptr; }
 
   // Starts to connect; the handler is notified of the result. It has no useful timeout of its own (rdma_cm:
   // 102 s): call Disconnect() to give up. `private_data`: at most kConnectPrivateDataMax bytes.
@@ -326,6 +349,9 @@ class Fabric {
   // retries, and while one waits, the sender can send nothing else.
   virtual bool sends_can_wait() const { return false; }
 
+  // Whether QueuePairOptions::tls and ListenOptions are possible.
+  virtual bool carries_tls() const { return false; }
+
   // Registers [address, address + length_bytes) for local use. Slow: 16 us + 0.06 ns/B on mlx5 (the model in
   // UCX's ib_md.c), so slabs are registered, not messages.
   virtual absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(uint8_t* address, size_t length_bytes) = 0;
@@ -340,10 +366,12 @@ class Fabric {
                                                                      ConnectionHandler& handler) = 0;
 
   // Port 0: any free one. `handler` receives requests on the thread of `completion_queue`. AlreadyExists: the
-  // address is in use. PermissionDenied, InvalidArgument: this process cannot listen on the address.
+  // address is in use. PermissionDenied, InvalidArgument: this process cannot listen on the address, or `options` are
+  // not possible.
   virtual absl::StatusOr<std::unique_ptr<Listener>> Listen(CompletionQueue& completion_queue,
                                                            const SocketAddress& address,
-                                                           ListenHandler& handler) = 0;
+                                                           ListenHandler& handler,
+                                                           const ListenOptions& options = {}) = 0;
 };
 
 }  // namespace hawser::fabric

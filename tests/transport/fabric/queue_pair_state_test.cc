@@ -40,8 +40,9 @@ TEST(TcpQueuePairStateTest, EachStepHasItsState) {
   using E = TcpQueuePairState::Event;
   const std::vector<Cell<TcpQueuePairState>> cells = {
       {S::kIdle, E::kConnect, S::kConnecting},       {S::kIdle, E::kAccept, S::kGreeting},
-      {S::kConnecting, E::kConnected, S::kGreeting}, {S::kGreeting, E::kAgreed, S::kEstablished},
-      {S::kEstablished, E::kRefuse, S::kRefusing},   {S::kRefusing, E::kRefused, S::kError},
+      {S::kConnecting, E::kConnected, S::kSecuring}, {S::kSecuring, E::kSecured, S::kGreeting},
+      {S::kGreeting, E::kAgreed, S::kEstablished},   {S::kEstablished, E::kRefuse, S::kRefusing},
+      {S::kRefusing, E::kRefused, S::kError},
   };
   EXPECT_TRUE(Cells<TcpQueuePairState>() == cells);
 }

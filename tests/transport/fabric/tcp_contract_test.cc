@@ -1,4 +1,4 @@
-// The fabric contract over TCP.
+// The fabric contract over TCP, and over TLS.
 
 #include <netinet/in.h>
 
@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
+#include "hawser/tests/transport/fabric/tls_fabric.h"
 #include "hawser/transport/fabric/tcp/fabric.h"
 
 namespace hawser::fabric {
@@ -35,6 +36,17 @@ std::shared_ptr<Fabric> NewTcpFabricWithTinyBuffers() {
       {.rnr_timeout = absl::Milliseconds(300), .send_buffer_bytes = 1, .receive_buffer_bytes = 65536});
 }
 
+std::shared_ptr<Fabric> NewTlsFabric() {
+  return std::make_shared<TlsFabric>(CreateTcpFabric({.rnr_timeout = absl::Milliseconds(300)}));
+}
+
+// With room for two records. With less, a record of 16 KiB is less than one of loopback's segments, and the
+// socket stays full until the peer's delayed acknowledgement.
+std::shared_ptr<Fabric> NewTlsFabricWithTinyBuffers() {
+  return std::make_shared<TlsFabric>(CreateTcpFabric(
+      {.rnr_timeout = absl::Milliseconds(300), .send_buffer_bytes = 32768, .receive_buffer_bytes = 65536}));
+}
+
 }  // namespace
 
 std::vector<FabricUnderTest> FabricsUnderTest() {
@@ -43,6 +55,13 @@ std::vector<FabricUnderTest> FabricsUnderTest() {
       {"TcpOverIpv6", NewTcpFabric, Loopback(AF_INET6), {}, /*pushes=*/true, /*sends_can_wait=*/true},
       {"TcpWithTinyBuffers",
        NewTcpFabricWithTinyBuffers,
+       Loopback(AF_INET),
+       {},
+       /*pushes=*/true,
+       /*sends_can_wait=*/true},
+      {"Tls", NewTlsFabric, Loopback(AF_INET), {}, /*pushes=*/true, /*sends_can_wait=*/true},
+      {"TlsWithTinyBuffers",
+       NewTlsFabricWithTinyBuffers,
        Loopback(AF_INET),
        {},
        /*pushes=*/true,

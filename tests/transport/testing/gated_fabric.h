@@ -39,6 +39,7 @@ class GatedFabric final : public fabric::Fabric {
   }
 
   absl::string_view scheme() const override { return real_->scheme(); }
+  bool carries_tls() const override { return real_->carries_tls(); }
   absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(uint8_t* address,
                                                                  size_t length_bytes) override {
     if (length_bytes >= large_bytes_) {
@@ -64,8 +65,9 @@ class GatedFabric final : public fabric::Fabric {
   }
   absl::StatusOr<std::unique_ptr<fabric::Listener>> Listen(fabric::CompletionQueue& completion_queue,
                                                            const SocketAddress& address,
-                                                           fabric::ListenHandler& handler) override {
-    return real_->Listen(completion_queue, address, handler);
+                                                           fabric::ListenHandler& handler,
+                                                           const fabric::ListenOptions& options) override {
+    return real_->Listen(completion_queue, address, handler, options);
   }
 
  private:

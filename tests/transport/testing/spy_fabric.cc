@@ -201,8 +201,9 @@ absl::StatusOr<std::unique_ptr<fabric::QueuePair>> SpyFabric::CreateQueuePair(
 
 absl::StatusOr<std::unique_ptr<fabric::Listener>> SpyFabric::Listen(fabric::CompletionQueue& completion_queue,
                                                                     const SocketAddress& address,
-                                                                    fabric::ListenHandler& handler) {
-  return real_->Listen(dynamic_cast<SpyCompletionQueue&>(completion_queue).real(), address, handler);
+                                                                    fabric::ListenHandler& handler,
+                                                                    const fabric::ListenOptions& options) {
+  return real_->Listen(dynamic_cast<SpyCompletionQueue&>(completion_queue).real(), address, handler, options);
 }
 
 }  // namespace hawser::transport

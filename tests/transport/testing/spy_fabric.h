@@ -76,6 +76,7 @@ class SpyFabric final : public fabric::Fabric {
   void LimitGrants(int64_t grants_max) { grants_max_ = grants_max; }
 
   absl::string_view scheme() const override { return real_->scheme(); }
+  bool carries_tls() const override { return real_->carries_tls(); }
   bool sends_can_wait() const override { return no_credits_ || (sends_may_wait_ && real_->sends_can_wait()); }
   // For the side that sends requests: it neither offers nor accepts credits (kFeatureCredits), so each slot
   // has its receive.
@@ -96,7 +97,8 @@ class SpyFabric final : public fabric::Fabric {
       fabric::ConnectionHandler& handler) override;
   absl::StatusOr<std::unique_ptr<fabric::Listener>> Listen(fabric::CompletionQueue& completion_queue,
                                                            const SocketAddress& address,
-                                                           fabric::ListenHandler& handler) override;
+                                                           fabric::ListenHandler& handler,
+                                                           const fabric::ListenOptions& options) override;
 
  private:
   // Null: the queue pair was destroyed.

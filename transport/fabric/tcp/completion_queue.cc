@@ -276,6 +276,7 @@ void TcpCompletionQueue::TellEnds() {
 }
 
 void TcpCompletionQueue::HandleEvents() {
+  handshakes_ns_ = 0;
   // A handler can remove sources whose events have not been handled yet, so each source is looked up anew.
   for (int i = 0; i < events_.count; ++i) {
     const uint64_t data = events_.event[i].data.u64;

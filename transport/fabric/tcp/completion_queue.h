@@ -101,6 +101,11 @@ class TcpCompletionQueue final : public CompletionQueue {
   // Counts the sockets that are full. While one is, each Poll() asks epoll.
   void CountBlocked(int change) { blocked_ += change; }
 
+  // The handshakes of TLS with peers that listeners have accepted, of which one takes 0.1 to 2 ms: one Poll() begins
+  // no more after so much time, so that the connections get their turns.
+  bool HasTimeForHandshakes() const { return handshakes_ns_ < kHandshakesNsMax; }
+  void CountHandshake(int64_t ns) { handshakes_ns_ += ns; }
+
   absl::Span<uint8_t> receive_staging() { return absl::MakeSpan(*receive_staging_); }
   SendBatch& send_batch() { return *send_batch_; }
   const TcpFabricOptions& options() const { return options_; }
@@ -122,6 +127,7 @@ class TcpCompletionQueue final : public CompletionQueue {
   // though its turn may begin in the middle of a Poll(). When the poller takes fewer, because each takes long,
   // turns are as much shorter.
   static constexpr uint32_t kPollsInARow = 8;
+  static constexpr int64_t kHandshakesNsMax = 500'000;
   // Sources that one Poll() without room for completions asks for news; ends that one Poll() tells of.
   static constexpr size_t kNewsMax = 64;
 
@@ -207,7 +213,8 @@ class TcpCompletionQueue final : public CompletionQueue {
   uint32_t polls_since_look_ = 0;
   uint32_t polls_owing_ = 0;
   uint32_t idle_polls_owing_ = 0;
-  Events events_;  // Being handled.
+  Events events_;              // Being handled.
+  int64_t handshakes_ns_ = 0;  // Spent while they are.
 
   const std::unique_ptr<std::array<uint8_t, 64 * 1024>> receive_staging_;
   const std::unique_ptr<SendBatch> send_batch_;

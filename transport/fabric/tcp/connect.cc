@@ -10,6 +10,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "hawser/base/violation.h"
 #include "hawser/transport/fabric/check_connect.h"
 #include "hawser/transport/fabric/tcp/connect_request.h"
 #include "hawser/transport/fabric/tcp/greeting.h"
@@ -51,58 +52,92 @@ absl::Status TcpQueuePair::Connect(const SocketAddress& address, absl::string_vi
     return absl::Status(socket.status().code(),
                         absl::StrCat("connect to ", address.ToString(), ": ", socket.status().message()));
   }
-  socket_ = *std::move(socket);
-  PrepareForFrames(socket_.get(), options);
+  stream_ = Stream(*std::move(socket));
+  PrepareForFrames(stream_.fd(), options);
   peer_address_ = address;
   greeting_ = std::make_unique<GreetingReader>(kAcceptPrivateDataMax);
   greeting_to_send_ =
       EncodeGreeting(GreetingKind::kConnect, send_queue_.read_depth(), private_data, kTakesPushes);
   Move(Event::kConnect);
-  if (bound && BindToConnect(socket_.get(), local_address_) != 0) {
+  if (bound && BindToConnect(stream_.fd(), local_address_) != 0) {
     const int error = errno;
     Fail(absl::UnavailableError(absl::StrCat(
         "connect to ", Peer(), " from ", local_address_.ToString(), ": bind(): ", DescribeErrno(error),
         error == EADDRNOTAVAIL ? ": no interface of this machine has that address" : "")));
     return absl::OkStatus();
   }
-  if (connect(socket_.get(), address.get(), address.length_bytes()) != 0 && errno != EINPROGRESS) {
+  if (connect(stream_.fd(), address.get(), address.length_bytes()) != 0 && errno != EINPROGRESS) {
     const int error = errno;
     Fail(absl::UnavailableError(
         absl::StrCat("connect to ", Peer(), ": ", DescribeErrno(error), LikelyCause(error))));
     return absl::OkStatus();
   }
-  local_address_ = LocalAddress(socket_.get());
-  completion_queue_.Watch(*this, socket_.get(), EPOLLOUT);
+  local_address_ = LocalAddress(stream_.fd());
+  completion_queue_.Watch(*this, stream_.fd(), EPOLLOUT);
   return absl::OkStatus();
 }
 
 void TcpQueuePair::FinishConnect() {
   int error = 0;
   socklen_t length_bytes = sizeof(error);
-  getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length_bytes);
-  if (error == 0 && send(socket_.get(), greeting_to_send_.data(), greeting_to_send_.size(),
-                         MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(greeting_to_send_.size())) {
-    if (errno == EAGAIN) return;  // Not connected yet.
-    error = errno;
-  }
-  if (error != 0) {
-    Fail(absl::UnavailableError(
-        absl::StrCat("connect to ", Peer(), ": ", DescribeErrno(error), LikelyCause(error))));
-    return;
-  }
-  local_address_ = LocalAddress(socket_.get());
+  getsockopt(stream_.fd(), SOL_SOCKET, SO_ERROR, &error, &length_bytes);
+  if (error == 0 && PeerAddress(stream_.fd()).family() == AF_UNSPEC) return;  // Not connected yet.
+  if (error != 0) return FailToConnect(error);
+  local_address_ = LocalAddress(stream_.fd());
   Move(Event::kConnected);
+  if (tls_ == nullptr) return Greet();
+  absl::StatusOr<std::unique_ptr<tls::Session>> session =
+      tls_->NewSession(tls::Side::kClient, stream_.fd(), tls_host_, Peer());
+  if (!session.ok()) {
+    return Fail(absl::Status(session.status().code(),
+                             absl::StrCat("connect to ", Peer(), ": ", session.status().message())));
+  }
+  stream_.StartTls(*std::move(session));
+  Secure();
+}
+
+void TcpQueuePair::Secure() {
+  tls::Session& session = *stream_.tls();
+  switch (session.Handshake()) {
+    case tls::Session::Progress::kWantRead:
+    case tls::Session::Progress::kWantWrite:
+      return UpdateWatch();
+    case tls::Session::Progress::kFailed:
+      return FailToSecure();
+    case tls::Session::Progress::kDone:
+      peer_identity_ = session.peer_identity();
+      return Greet();
+  }
+}
+
+void TcpQueuePair::Greet() {
+  Move(Event::kSecured);
+  if (!stream_.SendAll(greeting_to_send_.data(), greeting_to_send_.size())) return FailToConnect(errno);
   UpdateWatch();
 }
 
+void TcpQueuePair::FailToConnect(int error) {
+  Fail(absl::UnavailableError(
+      absl::StrCat("connect to ", Peer(), ": ", DescribeErrno(error), LikelyCause(error))));
+}
+
+void TcpQueuePair::FailToSecure() {
+  const absl::Status& error = stream_.tls()->error();
+  absl::Status why(error.code(), absl::StrCat("connect to ", Peer(), ": ", error.message()));
+  CopyViolation(error, why);
+  Fail(std::move(why));
+}
+
 void TcpQueuePair::ReadGreeting() {
-  const GreetingReader::Result result = greeting_->Read(socket_.get());
+  const GreetingReader::Result result = greeting_->Read(stream_);
   const Greeting& greeting = greeting_->greeting();
   const std::string who = absl::StrCat("connect to ", Peer(), ": ");
   switch (result) {
     case GreetingReader::Result::kIncomplete:
       return;
     case GreetingReader::Result::kClosed:
+      // A server finds out only after its client's handshake whether it accepts the client's certificate.
+      if (stream_.tls() != nullptr && ViolationOf(stream_.tls()->error()).has_value()) return FailToSecure();
       Fail(absl::UnavailableError(
           absl::StrCat(who, "it closed the connection without an answer",
                        greeting_->error() != 0 ? absl::StrCat(": ", DescribeErrno(greeting_->error())) : "",
@@ -131,6 +166,11 @@ void TcpQueuePair::ReadGreeting() {
       Fail(absl::UnavailableError(absl::StrCat(who, "it asked to connect too: nobody listens there")));
       return;
     case GreetingKind::kReject:
+      if (greeting.flags & kNeedsTls) {
+        Fail(absl::UnauthenticatedError(absl::StrCat(
+            who, "it speaks TLS only, and this side has no credentials: see ChannelOptions::credentials")));
+        return;
+      }
       Fail(absl::PermissionDeniedError(absl::StrCat(who, "rejected")), greeting_->private_data());
       return;
     case GreetingKind::kAccept:
@@ -151,18 +191,18 @@ absl::Status TcpQueuePair::Accept(ConnectRequest& request, absl::string_view pri
   if (!allowed.ok()) return allowed;
   auto* const tcp_request = dynamic_cast<TcpConnectRequest*>(&request);
   if (tcp_request == nullptr) return RequestOfAnotherFabric(request);
-  socket_ = tcp_request->TakeSocket();
-  if (!socket_.is_open()) return absl::FailedPreconditionError("Accept: the request was rejected before");
-  PrepareForFrames(socket_.get(), completion_queue_.options());
+  stream_ = tcp_request->TakeStream();
+  if (!stream_.is_open()) return absl::FailedPreconditionError("Accept: the request was rejected before");
+  PrepareForFrames(stream_.fd(), completion_queue_.options());
   peer_address_ = tcp_request->peer_address();
-  local_address_ = LocalAddress(socket_.get());
+  peer_identity_ = tcp_request->peer_identity();
+  local_address_ = LocalAddress(stream_.fd());
   Move(Event::kAccept);
   const uint32_t read_depth = std::min(tcp_request->read_depth(), send_queue_.read_depth());
   const uint8_t flags = tcp_request->flags() & kTakesPushes;
   const std::string answer = EncodeGreeting(GreetingKind::kAccept, read_depth, private_data, flags);
-  completion_queue_.Watch(*this, socket_.get(), EPOLLIN);
-  if (send(socket_.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
-      static_cast<ssize_t>(answer.size())) {
+  completion_queue_.Watch(*this, stream_.fd(), EPOLLIN);
+  if (!stream_.SendAll(answer.data(), answer.size())) {
     const int error = errno;
     Fail(absl::UnavailableError(
         absl::StrCat("accept ", Peer(), ": it went away before the answer: ", DescribeErrno(error))));
@@ -185,14 +225,18 @@ void TcpQueuePair::Establish(uint32_t read_depth, uint8_t flags, absl::string_vi
   UpdateWatch();
   completion_queue_.StartCarrying(*this);
   completion_queue_.Schedule(*this);
+  if (stream_.tls() == nullptr) return;
+  if (stream_.has_unsent()) Transmit(/*with_answers=*/false);
+  ReceiveSoon();
 }
 
 void TcpConnectRequest::Reject(absl::string_view private_data) {
-  if (!socket_.is_open() || fork_mark_.in_child()) return;
+  if (!stream_.is_open() || fork_mark_.in_child()) return;
   const std::string answer =
-      EncodeGreeting(GreetingKind::kReject, 0, private_data.substr(0, kRejectPrivateDataMax));
-  send(socket_.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  EndAndClose(socket_);
+      EncodeGreeting(GreetingKind::kReject, 0, private_data.substr(0, kRejectPrivateDataMax), reject_flags_);
+  stream_.SendAll(answer.data(), answer.size());
+  if (stream_.tls() != nullptr) stream_.tls()->End();
+  EndAndClose(stream_.EndTls());
 }
 
 }  // namespace hawser::fabric

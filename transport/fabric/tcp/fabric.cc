@@ -31,6 +31,7 @@ class TcpFabric final : public Fabric {
   absl::string_view scheme() const override { return "tcp"; }
   // A SEND waits in the socket: the kernel's flow control stops the peer.
   bool sends_can_wait() const override { return true; }
+  bool carries_tls() const override { return true; }
 
   absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(uint8_t* address, size_t length_bytes) override {
     if (address == nullptr || length_bytes == 0) {
@@ -62,11 +63,11 @@ class TcpFabric final : public Fabric {
   }
 
   absl::StatusOr<std::unique_ptr<Listener>> Listen(CompletionQueue& completion_queue,
-                                                   const SocketAddress& address,
-                                                   ListenHandler& handler) override {
+                                                   const SocketAddress& address, ListenHandler& handler,
+                                                   const ListenOptions& options) override {
     absl::StatusOr<TcpCompletionQueue*> queue = OwnQueue(completion_queue, "listen");
     if (!queue.ok()) return queue.status();
-    return TcpListener::Create(**queue, address, handler);
+    return TcpListener::Create(**queue, address, handler, options);
   }
 
  private:

@@ -1,6 +1,5 @@
 #include "hawser/transport/fabric/tcp/frame_reader.h"
 
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -43,7 +42,8 @@ bool MaySet(const FrameHeader& header, bool takes_pushes) {
 
 }  // namespace
 
-FrameReader::Result FrameReader::Read(int fd, absl::Span<uint8_t> staging, TcpFabricCounters* counters) {
+FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> staging,
+                                      TcpFabricCounters* counters) {
   if (closed_) return Result::kClosed;
   const auto or_pushed = [&](Result result) { return pushes_.empty() ? result : Result::kPushed; };
   size_t total_bytes = 0;
@@ -71,13 +71,12 @@ FrameReader::Result FrameReader::Read(int fd, absl::Span<uint8_t> staging, TcpFa
     segments[count++] = {staging.data() + kept, room};
 
     if (counters != nullptr) counters->receive_calls.fetch_add(1, std::memory_order_relaxed);
-    // For one segment recv(2) is cheaper than readv(2).
-    const ssize_t n = count == 1 ? recv(fd, segments[0].iov_base, segments[0].iov_len, MSG_DONTWAIT)
-                                 : readv(fd, segments, static_cast<int>(count));
+    const ssize_t n = stream.Receive(segments, count);
     if (n <= 0) {
       if (n < 0 && errno == EINTR) continue;
-      emptied_ = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
-      if (emptied_) return or_pushed(Result::kDrained);
+      const bool waits = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+      emptied_ = waits && stream.IsEmptyAfter(n, 1);
+      if (waits) return or_pushed(emptied_ ? Result::kDrained : Result::kMore);
       error_ = n < 0 ? errno : 0;
       closed_ = true;
       return or_pushed(Result::kClosed);
@@ -90,7 +89,7 @@ FrameReader::Result FrameReader::Read(int fd, absl::Span<uint8_t> staging, TcpFa
       }
       Advance(to_payload);
     }
-    emptied_ = static_cast<size_t>(n) < missing + room;
+    emptied_ = stream.IsEmptyAfter(n, missing + room);
     if (const size_t staged = n - to_payload; staged > 0) {
       const uint8_t* const end = staging.data() + kept + staged;
       const Result result = Parse(drops ? CopyPayload(staging.data(), end) : staging.data(), end);
@@ -100,7 +99,7 @@ FrameReader::Result FrameReader::Read(int fd, absl::Span<uint8_t> staging, TcpFa
       }
       if (result != Result::kMore) return result;
     }
-    // A short read has emptied the socket; another one would only return EAGAIN.
+    // Another read would only return EAGAIN.
     if (emptied_) return or_pushed(Result::kDrained);
     if (pushed_bytes_ >= kPushedBytesMax) return Result::kPushed;
     total_bytes += n;
@@ -134,16 +133,17 @@ FrameReader::Result FrameReader::Resume() {
   return result == Result::kMore && !pushes_.empty() ? Result::kPushed : result;
 }
 
-FrameReader::Result FrameReader::Discard(int fd, absl::Span<uint8_t> staging) {
+FrameReader::Result FrameReader::Discard(Stream& stream, absl::Span<uint8_t> staging) {
   for (size_t total_bytes = 0; total_bytes < kReadBytesMax;) {
-    const ssize_t n = recv(fd, staging.data(), staging.size(), MSG_DONTWAIT);
+    const iovec segment = {staging.data(), staging.size()};
+    const ssize_t n = stream.Receive(&segment, 1);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Result::kDrained;
     if (n <= 0) {
       error_ = n < 0 ? errno : 0;
       return Result::kClosed;
     }
-    if (static_cast<size_t>(n) < staging.size()) return Result::kDrained;
+    if (stream.IsEmptyAfter(n, staging.size())) return Result::kDrained;
     total_bytes += n;
   }
   return Result::kMore;

@@ -12,10 +12,11 @@
 #include "hawser/transport/fabric/tcp/options.h"
 #include "hawser/transport/fabric/tcp/receive_queue.h"
 #include "hawser/transport/fabric/tcp/send_queue.h"
+#include "hawser/transport/fabric/tcp/stream.h"
 
 namespace hawser::fabric {
 
-// Reads frames from a queue pair's socket and passes them to its two queues. Small payloads go through a
+// Reads frames from a queue pair's stream and passes them to its two queues. Small payloads go through a
 // staging buffer that all queue pairs of a completion queue share; the rest of a payload is read straight to
 // its destination. While READs are outstanding it reads at most one header into staging, so the payload of a
 // READ is never copied. Between calls it keeps at most a partial header, pushes (see pushes_) and what it
@@ -27,8 +28,8 @@ class FrameReader {
       : send_queue_(send_queue), receive_queue_(receive_queue) {}
 
   enum class Result {
-    kDrained,           // The socket is empty.
-    kMore,              // It may have more, and it is the turn of the others.
+    kDrained,           // The stream is empty.
+    kMore,              // The stream may have more, and it is the turn of the others.
     kClosed,            // End of file, or error() as errno.
     kReceiverNotReady,  // A SEND waits for a receive: call Resume() once there is one, not Read().
     kRefused,           // A request was refused; whatever follows it is void. Call Discard(), not Read().
@@ -36,7 +37,7 @@ class FrameReader {
     kNak,               // The peer refused a request of this side.
     kViolation,         // See violation().
   };
-  Result Read(int fd, absl::Span<uint8_t> staging, TcpFabricCounters* counters);
+  Result Read(Stream& stream, absl::Span<uint8_t> staging, TcpFabricCounters* counters);
   Result Resume();
 
   struct Push {
@@ -56,11 +57,11 @@ class FrameReader {
     return payload_ == FrameKind::kPush && payload_missing_ > 0 && target_ != nullptr && pushes_.empty();
   }
 
-  // The last Read() got less than it asked for: the socket was empty.
+  // The last Read() left the stream empty.
   bool emptied() const { return emptied_; }
 
   // Reads and drops. kDrained, kMore or kClosed.
-  Result Discard(int fd, absl::Span<uint8_t> staging);
+  Result Discard(Stream& stream, absl::Span<uint8_t> staging);
 
   // The greeting says that the peer may push.
   void set_takes_pushes(bool takes) { takes_pushes_ = takes; }

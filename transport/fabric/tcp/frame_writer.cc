@@ -1,7 +1,5 @@
 #include "hawser/transport/fabric/tcp/frame_writer.h"
 
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -14,41 +12,38 @@ constexpr size_t kWriteBytesMax = 1024 * 1024;
 
 }  // namespace
 
-FrameWriter::Result FrameWriter::Write(int fd, bool with_answers, SendBatch& batch,
+FrameWriter::Result FrameWriter::Write(Stream& stream, bool with_answers, SendBatch& batch,
                                        TcpFabricCounters* counters) {
+  if (stream.has_unsent() && !stream.Flush()) return Stopped(errno);
   size_t written_bytes = 0;
   while (true) {
     const bool ack_was_due = receive_queue_.ack_due();
     batch.Clear();
     Fill(with_answers, batch);
-    if (batch.empty()) return Result::kDone;
+    if (batch.empty()) return stream.has_unsent() ? Result::kBlocked : Result::kDone;
 
-    msghdr message = {};
-    message.msg_iov = batch.segments();
-    message.msg_iovlen = batch.segment_count();
     ssize_t sent;
     do {
       if (counters != nullptr) counters->send_calls.fetch_add(1, std::memory_order_relaxed);
-      // Small frames are a single range. For one range send(2) is cheaper, because the kernel has no list to
-      // copy and check.
-      sent = message.msg_iovlen == 1
-                 ? send(fd, message.msg_iov->iov_base, message.msg_iov->iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
-                 : sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+      sent = stream.Send(batch.segments(), batch.segment_count());
     } while (sent < 0 && errno == EINTR);
 
     if (sent == static_cast<ssize_t>(batch.bytes())) {
       partial_sent_ = 0;
       written_bytes += sent;
       if (written_bytes < kWriteBytesMax) continue;
-      return HasOutput() ? Result::kBlocked : Result::kDone;
+      return HasOutput() || stream.has_unsent() ? Result::kBlocked : Result::kDone;
     }
     const int error = sent < 0 ? errno : EAGAIN;
     TakeBack(batch, std::max<ssize_t>(sent, 0), ack_was_due);
-    if (error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM)
-      return Result::kBlocked;
-    error_ = error;
-    return Result::kBroken;
+    return Stopped(error);
   }
+}
+
+FrameWriter::Result FrameWriter::Stopped(int error) {
+  if (error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM) return Result::kBlocked;
+  error_ = error;
+  return Result::kBroken;
 }
 
 void FrameWriter::Fill(bool with_answers, SendBatch& batch) {

@@ -8,10 +8,11 @@
 #include "hawser/transport/fabric/tcp/receive_queue.h"
 #include "hawser/transport/fabric/tcp/send_batch.h"
 #include "hawser/transport/fabric/tcp/send_queue.h"
+#include "hawser/transport/fabric/tcp/stream.h"
 
 namespace hawser::fabric {
 
-// Writes a queue pair's requests, answers and acknowledgements as frames to its socket. Requests go in
+// Writes a queue pair's requests, answers and acknowledgements as frames to its stream. Requests go in
 // posting order, before the fragments of READ answers, so that small calls pass a bulk READ; pushes take
 // turns with the fragments. A NAK goes behind all answers. Every header carries an acknowledgement; a frame
 // of its own does only if nothing else goes. It keeps no bytes: what the socket did not accept is gathered
@@ -24,13 +25,13 @@ class FrameWriter {
       : send_queue_(send_queue), receive_queue_(receive_queue) {}
 
   enum class Result {
-    kDone,     // Nothing is left to be sent.
+    kDone,     // Nothing is left to be sent, here or in the stream.
     kBlocked,  // The socket is full, or it is the turn of the others: continue when it is writable.
     kBroken,   // See error(), an errno. The peer's earlier bytes can still be read.
   };
   // `with_answers`: READ answers and NAKs as well. Without: only requests and acknowledgements, for a quick
   // PostSend().
-  Result Write(int fd, bool with_answers, SendBatch& batch, TcpFabricCounters* counters);
+  Result Write(Stream& stream, bool with_answers, SendBatch& batch, TcpFabricCounters* counters);
 
   // Write() would send something other than an acknowledgement.
   bool HasOutput() const {
@@ -42,6 +43,7 @@ class FrameWriter {
   int error() const { return error_; }
 
  private:
+  Result Stopped(int error);  // errno
   void Fill(bool with_answers, SendBatch& batch);
   void AppendRest(SendBatch& batch);
   void AppendRequests(bool with_answers, SendBatch& batch);

@@ -1,7 +1,5 @@
 #include "hawser/transport/fabric/tcp/greeting.h"
 
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -28,10 +26,11 @@ size_t GreetingReader::Wanted() const {
                                       : kGreetingHeaderBytes + greeting_.private_data_bytes;
 }
 
-GreetingReader::Result GreetingReader::Read(int fd) {
+GreetingReader::Result GreetingReader::Read(Stream& stream) {
   while (true) {
     const size_t missing = Wanted() - size_;
-    const ssize_t n = recv(fd, buffer_.data() + size_, missing, MSG_DONTWAIT);
+    const iovec segment = {buffer_.data() + size_, missing};
+    const ssize_t n = stream.Receive(&segment, 1);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Result::kIncomplete;
     if (n <= 0) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/string_view.h"
 #include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/tcp/stream.h"
 
 // The part of the connection manager: the first bytes of a TCP connection, one greeting from each side. The
 // requester sends kConnect. The responder answers kAccept (frames follow, see frame.h) or kReject (and
@@ -20,6 +21,7 @@
 //       11      1  length of the private data
 //       12      3  READ depth, little-endian: kConnect, the requester's; kAccept, the minimum of both
 //       15      1  flags: 1, takes frames of kind kPush; kAccept: and so does the other side
+//                            2, kReject: the listener speaks TLS only
 //       16      -  private data
 namespace hawser::fabric {
 
@@ -36,6 +38,8 @@ inline constexpr absl::string_view kGreetingMagic("\x89HAWSER\n", kGreetingMagic
 // A flag. A listener that does not know the flags sees a very large READ depth, answers with its own as the
 // minimum, and sets no flag.
 inline constexpr uint8_t kTakesPushes = 0x01;
+// Of kReject, from a listener with credentials to a peer that does not begin with TLS.
+inline constexpr uint8_t kNeedsTls = 0x02;
 
 struct Greeting {
   uint16_t version = kGreetingVersion;
@@ -62,7 +66,7 @@ class GreetingReader {
   // Private data of more than `private_data_max` bytes is malformed.
   explicit GreetingReader(size_t private_data_max) : private_data_max_(private_data_max) {}
 
-  Result Read(int fd);
+  Result Read(Stream& stream);
 
   const Greeting& greeting() const { return greeting_; }
   absl::string_view private_data() const;

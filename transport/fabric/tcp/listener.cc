@@ -42,6 +42,9 @@ bool LooksLikeHttp(absl::string_view bytes) {
   return false;
 }
 
+// A record of TLS's handshake (RFC 8446, 5.1).
+bool LooksLikeTls(absl::string_view bytes) { return bytes.substr(0, 2) == "\x16\x03"; }
+
 // Peers that have not sent a greeting may use a quarter of the files that the process may open.
 size_t HalfOpenMax(const TcpFabricOptions& options) {
   rlimit files = {};
@@ -82,9 +85,11 @@ absl::Status ListenError(const SocketAddress& address, const char* call, int err
 
 }  // namespace
 
-TcpListener::TcpListener(TcpCompletionQueue& completion_queue, ListenHandler& handler)
+TcpListener::TcpListener(TcpCompletionQueue& completion_queue, ListenHandler& handler,
+                         const ListenOptions& options)
     : completion_queue_(completion_queue),
       handler_(handler),
+      tls_(options.tls),
       hosts_(HalfOpenMax(completion_queue.options()), HalfOpenPerHostMax(completion_queue.options())) {
   completion_queue_.Register(*this);
 }
@@ -97,13 +102,14 @@ TcpListener::~TcpListener() {
 
 absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Create(TcpCompletionQueue& completion_queue,
                                                                  const SocketAddress& address,
-                                                                 ListenHandler& handler) {
+                                                                 ListenHandler& handler,
+                                                                 const ListenOptions& options) {
   absl::StatusOr<UniqueFd> socket = OpenSocket(address.family(), completion_queue.options());
   if (!socket.ok()) {
     // On a machine without IPv6, [::] means all IPv4 addresses.
     const bool all = address.family() == AF_INET6 && address.is_unspecified();
     if (all && absl::IsInvalidArgument(socket.status())) {
-      return Create(completion_queue, AllOfIpv4(address.port()), handler);
+      return Create(completion_queue, AllOfIpv4(address.port()), handler, options);
     }
     return absl::Status(socket.status().code(),
                         absl::StrCat("listen on ", address.ToString(), ": ", socket.status().message()));
@@ -122,7 +128,7 @@ absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Create(TcpCompletionQu
   if (listen(fd, completion_queue.options().listen_backlog) != 0)
     return ListenError(address, "listen()", errno);
 
-  std::unique_ptr<TcpListener> listener(new TcpListener(completion_queue, handler));
+  std::unique_ptr<TcpListener> listener(new TcpListener(completion_queue, handler, options));
   listener->socket_ = *std::move(socket);
   listener->address_ = LocalAddress(fd);
   completion_queue.Watch(*listener, fd, EPOLLIN);
@@ -175,50 +181,113 @@ bool TcpListener::DropOne() {
 void TcpListener::OnTimer() { completion_queue_.ChangeWatch(*this, socket_.get(), EPOLLIN); }
 
 TcpListener::HalfOpen::HalfOpen(TcpListener& listener, UniqueFd socket, const SocketAddress& peer_address)
-    : listener_(listener), socket_(std::move(socket)), peer_address_(peer_address) {
+    : listener_(listener), stream_(std::move(socket)), peer_address_(peer_address) {
   listener_.hosts_.Add(*this, PeerHost(peer_address));
   listener_.completion_queue_.Register(*this);
-  listener_.completion_queue_.Watch(*this, socket_.get(), EPOLLIN);
+  listener_.completion_queue_.Watch(*this, stream_.fd(), EPOLLIN);
   listener_.completion_queue_.SetTimer(*this, listener_.completion_queue_.options().half_open_timeout);
 }
 
 TcpListener::HalfOpen::~HalfOpen() {
   listener_.hosts_.Remove(*this);
   listener_.completion_queue_.SetTimer(*this, absl::InfiniteDuration());
-  if (socket_.is_open()) listener_.completion_queue_.UnwatchAndEnd(socket_);
+  if (stream_.is_open()) listener_.completion_queue_.UnwatchAndEnd(stream_.EndTls());
   listener_.completion_queue_.Unregister(*this);
 }
 
 void TcpListener::HalfOpen::OnTimer() { listener_.half_open_.erase(self); }
 
 void TcpListener::HalfOpen::OnEvents(uint32_t) {
+  if (listener_.tls_ == nullptr || Secure()) OnGreeting();
+}
+
+bool TcpListener::HalfOpen::Secure() {
+  if (lacks_tls_) return true;
+  TcpCompletionQueue& queue = listener_.completion_queue_;
+  if (stream_.tls() == nullptr) {
+    uint8_t first = 0;
+    const ssize_t n = recv(stream_.fd(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
+    constexpr uint8_t kTlsHandshake = 22;  // RFC 8446, 5.1
+    lacks_tls_ = n == 1 && first != kTlsHandshake;
+    if (lacks_tls_) return true;
+    absl::StatusOr<std::unique_ptr<tls::Session>> session =
+        n == 1 ? listener_.tls_->NewSession(tls::Side::kServer, stream_.fd(), {}, {})
+               : absl::UnavailableError("it has closed the connection");
+    if (!session.ok()) {
+      listener_.half_open_.erase(self);
+      return false;
+    }
+    stream_.StartTls(*std::move(session));
+  }
+  // The socket is watched without EPOLLET: the next Poll() finds it again.
+  if (!queue.HasTimeForHandshakes()) return false;
+  const int64_t start_ns = MonotonicNs();
+  const tls::Session::Progress progress = stream_.tls()->Handshake();
+  queue.CountHandshake(MonotonicNs() - start_ns);
+  switch (progress) {
+    case tls::Session::Progress::kDone:
+      queue.ChangeWatch(*this, stream_.fd(), EPOLLIN);
+      return true;
+    case tls::Session::Progress::kWantRead:
+      queue.ChangeWatch(*this, stream_.fd(), EPOLLIN);
+      return false;
+    case tls::Session::Progress::kWantWrite:
+      queue.ChangeWatch(*this, stream_.fd(), EPOLLOUT);
+      return false;
+    case tls::Session::Progress::kFailed:
+      break;
+  }
+  HangUp();
+  // A connection that just ended is no offence: so do those that only look whether the port is open.
+  if (ViolationOf(stream_.tls()->error()).has_value()) TellOfBadPeer(stream_.tls()->error());
+  listener_.half_open_.erase(self);
+  return false;
+}
+
+void TcpListener::HalfOpen::OnGreeting() {
   TcpListener& listener = listener_;
-  switch (greeting_.Read(socket_.get())) {
+  switch (greeting_.Read(stream_)) {
     case GreetingReader::Result::kIncomplete:
       return;
     case GreetingReader::Result::kClosed:
+      // A client finds out only after the server's handshake whether it accepts the server's certificate.
+      if (stream_.tls() != nullptr && ViolationOf(stream_.tls()->error()).has_value()) {
+        TellOfBadPeer(stream_.tls()->error());
+      }
       break;
     case GreetingReader::Result::kNotHawser:
       AnswerStranger();
-      TellOfBadGreeting(absl::StrCat("sent \"", absl::CHexEscape(greeting_.bytes()),
-                                     "\", which no Hawser client over TCP begins with"));
+      TellOfBadGreeting(absl::StrCat(
+          "sent \"", absl::CHexEscape(greeting_.bytes()), "\", which no Hawser client over TCP begins with",
+          LooksLikeTls(greeting_.bytes()) && stream_.tls() == nullptr
+              ? ": it is TLS, and this server has no credentials (ServerOptions::credentials)"
+              : ""));
       break;
     case GreetingReader::Result::kMalformed:
       // The answer contains our version, so the peer can report the mismatch to its user.
-      listener.completion_queue_.Unwatch(socket_.get());
-      TcpConnectRequest(std::move(socket_), peer_address_, 0, 0, {}).Reject({});
+      Reject();
       TellOfBadGreeting(absl::StrCat("sent a greeting of version ", greeting_.greeting().version, ", kind ",
                                      static_cast<int>(greeting_.greeting().kind), ", with ",
                                      greeting_.greeting().private_data_bytes, " bytes of private data"));
       break;
     case GreetingReader::Result::kComplete:
+      if (lacks_tls_) {
+        Reject();
+        absl::Status why = absl::UnauthenticatedError(
+            "does not begin with TLS, which this server requires: it has no credentials "
+            "(ChannelOptions::credentials)");
+        SetViolation(why, Violation::kTls);
+        TellOfBadPeer(why);
+        break;
+      }
       if (greeting_.greeting().kind != GreetingKind::kConnect) {
         TellOfBadGreeting("sent the greeting of a side that accepts");
         break;
       }
-      listener.completion_queue_.Unwatch(socket_.get());
+      listener.completion_queue_.Unwatch(stream_.fd());
       auto request = std::make_unique<TcpConnectRequest>(
-          std::move(socket_), peer_address_, greeting_.greeting().read_depth, greeting_.greeting().flags,
+          std::move(stream_), peer_address_, greeting_.greeting().read_depth, greeting_.greeting().flags,
           greeting_.private_data());
       ListenHandler& handler = listener.handler_;
       listener.half_open_.erase(self);
@@ -228,20 +297,44 @@ void TcpListener::HalfOpen::OnEvents(uint32_t) {
   listener.half_open_.erase(self);
 }
 
-void TcpListener::HalfOpen::TellOfBadGreeting(absl::string_view what) {
-  listener_.handler_.OnBadPeer(
-      peer_address_,
-      ViolationError(Violation::kGreeting, absl::StrCat("peer tcp://", peer_address_.ToString(), " ", what)));
+void TcpListener::HalfOpen::Reject() {
+  listener_.completion_queue_.Unwatch(stream_.fd());
+  TcpConnectRequest request(std::move(stream_), peer_address_, 0, 0, {});
+  if (lacks_tls_) request.set_reject_flags(kNeedsTls);
+  request.Reject({});
 }
 
+void TcpListener::HalfOpen::TellOfBadGreeting(absl::string_view what) {
+  TellOfBadPeer(ViolationError(Violation::kGreeting, what));
+}
+
+void TcpListener::HalfOpen::TellOfBadPeer(const absl::Status& what) {
+  absl::Status why(what.code(), absl::StrCat("peer tcp://", peer_address_.ToString(), " ", what.message()));
+  CopyViolation(what, why);
+  listener_.handler_.OnBadPeer(peer_address_, why);
+}
+
+// What is no Hawser client gets an answer that it understands, if there is one.
 void TcpListener::HalfOpen::AnswerStranger() {
-  if (!LooksLikeHttp(greeting_.bytes())) return;
-  send(socket_.get(), kHttpAnswer.data(), kHttpAnswer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  shutdown(socket_.get(), SHUT_WR);
-  // If the socket is closed with unread bytes, the kernel resets the connection, perhaps before the browser
-  // has read the answer.
+  if (stream_.tls() != nullptr) return;
+  if (LooksLikeHttp(greeting_.bytes())) {
+    stream_.SendAll(kHttpAnswer.data(), kHttpAnswer.size());
+  } else if (LooksLikeTls(greeting_.bytes())) {
+    // Not TLS: a Hawser client recognizes it, and says that this server has no credentials.
+    const std::string answer = EncodeGreeting(GreetingKind::kReject, 0, {});
+    stream_.SendAll(answer.data(), answer.size());
+  } else {
+    return;
+  }
+  HangUp();
+}
+
+// If the socket is closed with unread bytes, the kernel resets the connection, perhaps before the peer has read what
+// was sent to it.
+void TcpListener::HalfOpen::HangUp() {
+  shutdown(stream_.fd(), SHUT_WR);
   std::array<char, 4096> rest;
-  for (int i = 0; i < 16 && recv(socket_.get(), rest.data(), rest.size(), MSG_DONTWAIT) > 0; ++i) {
+  for (int i = 0; i < 16 && recv(stream_.fd(), rest.data(), rest.size(), MSG_DONTWAIT) > 0; ++i) {
   }
 }
 

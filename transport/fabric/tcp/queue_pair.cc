@@ -36,6 +36,8 @@ TcpQueuePair::TcpQueuePair(TcpCompletionQueue& completion_queue, const RegionTab
       handler_(handler),
       qp_num_(qp_num),
       sends_wait_(options.sends_wait),
+      tls_(options.tls),
+      tls_host_(options.tls_host),
       local_address_(options.local_address),
       send_queue_(options.send_depth, options.read_depth),
       receive_queue_(options, qp_num),
@@ -126,7 +128,7 @@ absl::Status TcpQueuePair::PostSend(absl::Span<const SendWorkRequest> requests) 
   }
   send_queue_.Post(static_cast<uint32_t>(requests.size()));
   // The rest of an answer to a READ, if there is one, continues with EPOLLOUT.
-  if (!blocked_ && socket_.is_open()) Transmit(/*with_answers=*/false);
+  if (!blocked_ && stream_.is_open()) Transmit(/*with_answers=*/false);
   return absl::OkStatus();
 }
 
@@ -135,8 +137,8 @@ absl::Status TcpQueuePair::PostSend(absl::Span<const SendWorkRequest> requests) 
 bool TcpQueuePair::PeerSharesCore() const {
   int core = -1;
   socklen_t length_bytes = sizeof(core);
-  return socket_.is_open() &&
-         getsockopt(socket_.get(), SOL_SOCKET, SO_INCOMING_CPU, &core, &length_bytes) == 0 &&
+  return stream_.is_open() &&
+         getsockopt(stream_.fd(), SOL_SOCKET, SO_INCOMING_CPU, &core, &length_bytes) == 0 &&
          core == sched_getcpu();
 }
 
@@ -214,7 +216,11 @@ void TcpQueuePair::OnEvents(uint32_t events) {
     case State::kConnecting:
       FinishConnect();
       return;
+    case State::kSecuring:
+      Secure();
+      return;
     case State::kGreeting:
+      if (stream_.has_unsent() && stream_.Flush()) UpdateWatch();
       ReadGreeting();
       return;
     case State::kEstablished:
@@ -238,18 +244,17 @@ void TcpQueuePair::OnEvents(uint32_t events) {
 }
 
 void TcpQueuePair::Receive() {
-  if (!socket_.is_open()) return;
+  if (!stream_.is_open()) return;
   if (paused_ || push_ != PushState::kNone) {
     missed_event_ = true;
     return;
   }
   if (state_ == State::kEstablished) {
-    OnRead(reader_.Read(socket_.get(), completion_queue_.receive_staging(),
-                        completion_queue_.options().counters));
+    OnRead(reader_.Read(stream_, completion_queue_.receive_staging(), completion_queue_.options().counters));
     return;
   }
   // Frames behind a refused request are void. Only the end of the connection still matters.
-  if (reader_.Discard(socket_.get(), completion_queue_.receive_staging()) == FrameReader::Result::kClosed) {
+  if (reader_.Discard(stream_, completion_queue_.receive_staging()) == FrameReader::Result::kClosed) {
     OnRead(FrameReader::Result::kClosed);
   }
 }
@@ -261,6 +266,7 @@ void TcpQueuePair::OnRead(FrameReader::Result result) {
       break;
     case FrameReader::Result::kMore:
       UpdateWatch();
+      if (stream_.tls() != nullptr) ReceiveSoon();
       break;
     case FrameReader::Result::kClosed:
       Fail(WhyClosed());
@@ -294,11 +300,22 @@ void TcpQueuePair::OnRead(FrameReader::Result result) {
   AfterTraffic();
 }
 
+void TcpQueuePair::ReceiveSoon() {
+  receive_soon_ = true;
+  completion_queue_.TellEnd(*this);  // The next Poll() calls OnTellEnd().
+}
+
 absl::Status TcpQueuePair::WhyClosed() const {
   const std::string farewell = EscapePeerText(reader_.farewell());
   if (!farewell.empty()) {
     return absl::UnavailableError(
         absl::StrCat("peer ", Peer(), " closed the connection, and says why: ", farewell));
+  }
+  if (stream_.tls() != nullptr && hawser::ViolationOf(stream_.tls()->error()).has_value()) {
+    const absl::Status& why = stream_.tls()->error();
+    absl::Status status(why.code(), absl::StrCat("peer ", Peer(), ": ", why.message()));
+    CopyViolation(why, status);
+    return status;
   }
   const int error = reader_.error() != 0 ? reader_.error() : writer_.error();
   absl::Status why = absl::UnavailableError(absl::StrCat(
@@ -321,8 +338,7 @@ void TcpQueuePair::Resume() {
   FrameReader::Result result = reader_.Resume();
   if (result == FrameReader::Result::kMore) {
     missed_event_ = false;
-    result = reader_.Read(socket_.get(), completion_queue_.receive_staging(),
-                          completion_queue_.options().counters);
+    result = reader_.Read(stream_, completion_queue_.receive_staging(), completion_queue_.options().counters);
   }
   OnRead(result);
 }
@@ -368,19 +384,21 @@ void TcpQueuePair::OnTimer() {
 }
 
 void TcpQueuePair::AfterTraffic() {
-  if (socket_.is_open()) {
-    if (!blocked_ && writer_.HasOutput()) Transmit(/*with_answers=*/true);
-    if (receive_queue_.ack_due() && socket_.is_open()) completion_queue_.OweAcknowledgement(*this);
+  if (stream_.is_open()) {
+    if (!blocked_ && (writer_.HasOutput() || stream_.has_unsent())) Transmit(/*with_answers=*/true);
+    if (receive_queue_.ack_due() && stream_.is_open()) completion_queue_.OweAcknowledgement(*this);
   }
   if (HasCompletions(state_ == State::kError)) completion_queue_.Schedule(*this);
 }
 
 void TcpQueuePair::Transmit(bool with_answers) {
-  const FrameWriter::Result result = writer_.Write(
-      socket_.get(), with_answers, completion_queue_.send_batch(), completion_queue_.options().counters);
+  const FrameWriter::Result result = writer_.Write(stream_, with_answers, completion_queue_.send_batch(),
+                                                   completion_queue_.options().counters);
   if (!receive_queue_.ack_due()) completion_queue_.CancelAcknowledgement(*this);
   // After kBroken nothing can be sent any more. Reading still returns what the peer sent before the end, and
   // why the connection ended.
+  if (result == FrameWriter::Result::kBroken && stream_.tls() != nullptr)
+    ReceiveSoon();  // TLS failed, not the socket.
   const bool blocked = result == FrameWriter::Result::kBlocked;
   if (blocked != blocked_) {
     blocked_ = blocked;
@@ -403,7 +421,7 @@ void TcpQueuePair::Transmit(bool with_answers) {
 }
 
 void TcpQueuePair::Acknowledge() {
-  if (receive_queue_.ack_due() && !blocked_ && socket_.is_open()) Transmit(/*with_answers=*/false);
+  if (receive_queue_.ack_due() && !blocked_ && stream_.is_open()) Transmit(/*with_answers=*/false);
 }
 
 // The reader reads until the socket is empty, so one event for each arrival is enough (EPOLLET), and epoll
@@ -411,11 +429,12 @@ void TcpQueuePair::Acknowledge() {
 // event. EPOLLET is off while the socket is blocked, because the writer also stops at the limit of its turn,
 // with room left in the socket.
 void TcpQueuePair::UpdateWatch() {
-  if (!socket_.is_open()) return;
+  if (!stream_.is_open()) return;
   if (paused_) watch_was_off_ = true;
-  uint32_t events = (paused_ ? 0u : EPOLLIN | EPOLLRDHUP) | (blocked_ ? EPOLLOUT : 0u);
+  uint32_t events =
+      (paused_ ? 0u : EPOLLIN | EPOLLRDHUP) | (blocked_ || stream_.has_unsent() ? EPOLLOUT : 0u);
   if (state_ == State::kEstablished && !blocked_) events |= EPOLLET;
-  completion_queue_.ChangeWatch(*this, socket_.get(), events);
+  completion_queue_.ChangeWatch(*this, stream_.fd(), events);
 }
 
 // --- Completing
@@ -428,6 +447,7 @@ void TcpQueuePair::Deliver(CompletionSpan& out) {
     const std::string private_data = std::move(news_->private_data);
     if (!news_->ended) news_.reset();
     completion_queue_.Schedule(*this);
+    if (receive_soon_) completion_queue_.TellEnd(*this);
     handler_.OnEstablished(private_data);
     return;
   }
@@ -453,6 +473,11 @@ void TcpQueuePair::Deliver(CompletionSpan& out) {
 }
 
 void TcpQueuePair::OnTellEnd() {
+  if (news_ != nullptr && news_->established) return completion_queue_.Schedule(*this);
+  if (std::exchange(receive_soon_, false)) {
+    Receive();
+    if (push_ != PushState::kOffered) return completion_queue_.Schedule(*this);
+  }
   if (push_ == PushState::kOffered) {
     ResumeAfterPush();
     if (news_ != nullptr) completion_queue_.Schedule(*this);
@@ -486,7 +511,8 @@ void TcpQueuePair::Fail(absl::Status why, absl::string_view private_data) {
   error_ = std::move(why);
   if (!disconnected_) {
     news().ended = true;
-    news().ended_before_established = state_ == State::kConnecting || state_ == State::kGreeting;
+    news().ended_before_established =
+        state_ == State::kConnecting || state_ == State::kSecuring || state_ == State::kGreeting;
     news().why = error_;
     if (!private_data.empty()) news().private_data = std::string(private_data);
   }
@@ -508,8 +534,8 @@ void TcpQueuePair::CloseSocket() {
   paused_ = false;
   push_ = PushState::kNone;
   receive_queue_.PushHasCome();  // No push will arrive any more.
-  if (!socket_.is_open()) return;
-  completion_queue_.UnwatchAndEnd(socket_);
+  if (!stream_.is_open()) return;
+  completion_queue_.UnwatchAndEnd(stream_.EndTls());
 }
 
 void TcpQueuePair::Disconnect() { DisconnectBecause({}); }
@@ -523,13 +549,14 @@ void TcpQueuePair::DisconnectBecause(absl::string_view why) {
   if (state_ == State::kEstablished && !completion_queue_.in_forked_child()) {
     Acknowledge();
     if (!why.empty()) SayFarewell(why);
+    if (stream_.tls() != nullptr && !blocked_) stream_.tls()->End();
   }
   EnterError();
 }
 
 void TcpQueuePair::SayFarewell(absl::string_view why) {
   // Blocked: the peer does not read what was sent before. In the middle of a frame nothing else can be sent.
-  if (state_ != State::kEstablished || !socket_.is_open() || blocked_ || writer_.in_the_middle_of_a_frame()) {
+  if (state_ != State::kEstablished || !stream_.is_open() || blocked_ || writer_.in_the_middle_of_a_frame()) {
     return;
   }
   why = why.substr(0, kFarewellBytesMax);
@@ -540,13 +567,15 @@ void TcpQueuePair::SayFarewell(absl::string_view why) {
   std::memcpy(frame, &header, sizeof(header));
   std::memcpy(frame + sizeof(header), why.data(), why.size());
   // If the socket has no room for all of it, the peer finds the end in the middle of a frame.
-  if (send(socket_.get(), frame, sizeof(header) + why.size(), MSG_NOSIGNAL | MSG_DONTWAIT) <= 0) return;
-  shutdown(socket_.get(), SHUT_WR);
+  iovec segment = {frame, sizeof(header) + why.size()};
+  if (stream_.Send(&segment, 1) <= 0) return;
+  if (stream_.tls() != nullptr) stream_.tls()->End();
+  shutdown(stream_.fd(), SHUT_WR);
   // If the socket is closed with unread bytes, the kernel resets the connection, and the farewell may be
   // lost. If bytes arrive after this loop, the peer may lose the reason; this side loses nothing.
   const absl::Span<uint8_t> staging = completion_queue_.receive_staging();
   for (size_t drained = 0; drained < kDrainBytesMax;) {
-    const ssize_t n = recv(socket_.get(), staging.data(), staging.size(), MSG_DONTWAIT);
+    const ssize_t n = recv(stream_.fd(), staging.data(), staging.size(), MSG_DONTWAIT);
     if (n <= 0) return;
     drained += static_cast<size_t>(n);
   }

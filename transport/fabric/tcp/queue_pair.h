@@ -20,6 +20,7 @@
 #include "hawser/transport/fabric/tcp/receive_queue.h"
 #include "hawser/transport/fabric/tcp/send_queue.h"
 #include "hawser/transport/fabric/tcp/socket.h"
+#include "hawser/transport/fabric/tcp/stream.h"
 
 namespace hawser::fabric {
 
@@ -36,6 +37,7 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   uint32_t read_depth() const override { return send_queue_.read_depth(); }
   SocketAddress peer_address() const override { return peer_address_; }
   SocketAddress local_address() const override { return local_address_; }
+  std::shared_ptr<const PeerIdentity> peer_identity() const override { return peer_identity_; }
 
   absl::Status Connect(const SocketAddress& address, absl::string_view private_data) override;
   absl::Status Accept(ConnectRequest& request, absl::string_view private_data) override;
@@ -80,10 +82,16 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   void Move(Event event);
 
   void FinishConnect();
+  void Secure();
+  void Greet();
   void ReadGreeting();
+  void FailToConnect(int error);  // errno
+  void FailToSecure();
   void Establish(uint32_t read_depth, uint8_t flags, absl::string_view private_data);
 
   void Receive();
+  // Receive() in the next Poll(), though the socket may report nothing: TLS may hold bytes that it has read.
+  void ReceiveSoon();
   void Resume();
   void ResumeAfterPush();
   void NoteTaken();
@@ -128,7 +136,11 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   bool paused_ = false;         // A SEND waits for a receive, see FrameReader::Result::kReceiverNotReady.
   bool watch_was_off_ = false;  // Meanwhile there were no events, or not those of the peer's end.
   bool blocked_ = false;        // The socket was full, or it was the others' turn: continues at EPOLLOUT.
-  UniqueFd socket_;
+  bool receive_soon_ = false;   // See ReceiveSoon().
+  Stream stream_;
+  const std::shared_ptr<tls::Context> tls_;  // For Connect(); null: no TLS.
+  const std::string tls_host_;
+  std::shared_ptr<const PeerIdentity> peer_identity_;
   SocketAddress peer_address_;
   SocketAddress local_address_;
   TcpSendQueue send_queue_;

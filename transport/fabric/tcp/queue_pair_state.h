@@ -11,6 +11,7 @@ struct TcpQueuePairState {
   enum class State : uint8_t {
     kIdle,         // Neither Connect() nor Accept() yet.
     kConnecting,   // Until the TCP connection is established,
+    kSecuring,     // then until TLS is; without TLS not at all,
     kGreeting,     // then until both greetings are exchanged.
     kEstablished,  // Carries frames.
     kRefusing,     // Executes no further requests of the peer; a NAK is due, or was sent.
@@ -21,6 +22,7 @@ struct TcpQueuePairState {
     kConnect,    // By Connect().
     kAccept,     // By Accept().
     kConnected,  // The TCP connection is established.
+    kSecured,    // TLS is established, or there is none.
     kAgreed,     // Both greetings are exchanged.
     kRefuse,     // A request of the peer was not allowed, or found no receive for too long.
     kRefused,    // The NAK was sent, and this side is in error, too. Not after RNR: then only the peer is.

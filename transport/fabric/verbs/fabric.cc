@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/check_connect.h"
 #include "hawser/transport/fabric/verbs/completion_queue.h"
 #include "hawser/transport/fabric/verbs/device.h"
 #include "hawser/transport/fabric/verbs/library.h"
@@ -39,6 +40,7 @@ class VerbsFabric final : public Fabric {
                                                              const QueuePairOptions& options,
                                                              ConnectionHandler& handler) override {
     if (absl::Status status = device_->CheckProcess("create a queue pair"); !status.ok()) return status;
+    if (options.tls != nullptr) return NoTls("create a queue pair");
     const uint64_t sends = windows_ ? uint64_t{options.send_depth} * 5 + 1 : uint64_t{options.send_depth} + 1;
     const auto max = static_cast<uint64_t>(device_->attr().max_qp_wr);
     if (options.send_depth == 0 || options.receive_depth == 0 || sends > max || options.receive_depth > max) {
@@ -54,8 +56,9 @@ class VerbsFabric final : public Fabric {
   }
 
   absl::StatusOr<std::unique_ptr<Listener>> Listen(CompletionQueue& completion_queue,
-                                                   const SocketAddress& address,
-                                                   ListenHandler& handler) override {
+                                                   const SocketAddress& address, ListenHandler& handler,
+                                                   const ListenOptions& options) override {
+    if (options.tls != nullptr) return NoTls("listen");
     absl::StatusOr<VerbsCompletionQueue*> queue = OwnQueue(completion_queue, "listen");
     if (!queue.ok()) return queue.status();
     return VerbsListener::Create(**queue, address, options_.listen_backlog, handler);

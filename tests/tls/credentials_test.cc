@@ -1,0 +1,329 @@
+// Files that cannot be used, and files that change.
+#include <fcntl.h>
+#include <pty.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/tls/certificates.h"
+#include "hawser/tests/tls/sessions.h"
+#include "hawser/tls/context.h"
+
+namespace hawser::tls {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class CredentialsTest : public ::testing::Test {
+ protected:
+  // Why Create() refuses the credentials. It names the file and tells nothing of what is in it.
+  std::string WhyRefused(const TlsCredentials& credentials) {
+    const absl::StatusOr<std::shared_ptr<Context>> context = Context::Create(credentials, nullptr);
+    EXPECT_EQ(context.status().code(), absl::StatusCode::kInvalidArgument) << context.status();
+    return std::string(context.status().message());
+  }
+
+  std::string NewFile(absl::string_view contents) {
+    const std::string path = authority_.NewPath("file.pem");
+    ReplaceFile(path, contents);
+    return path;
+  }
+
+  CertificateAuthority authority_;
+  TlsCredentials good_ = authority_.Issue();
+};
+
+TEST_F(CredentialsTest, AnEmptyPathIsNamed) {
+  EXPECT_THAT(WhyRefused({}), HasSubstr("TlsCredentials::certificate is empty"));
+  EXPECT_THAT(WhyRefused({.certificate = good_.certificate}), HasSubstr("TlsCredentials::key is empty"));
+  EXPECT_THAT(WhyRefused({.certificate = good_.certificate, .key = good_.key}),
+              HasSubstr("TlsCredentials::authorities is empty"));
+}
+
+TEST_F(CredentialsTest, AMissingFileIsNamed) {
+  const std::string missing = authority_.NewPath("missing.pem");
+  for (std::string TlsCredentials::*field :
+       {&TlsCredentials::certificate, &TlsCredentials::key, &TlsCredentials::authorities}) {
+    TlsCredentials credentials = good_;
+    credentials.*field = missing;
+    EXPECT_THAT(WhyRefused(credentials), AllOf(HasSubstr(missing), HasSubstr("no such file")));
+  }
+}
+
+TEST_F(CredentialsTest, AFileThatIsNoPemIsNamed) {
+  const std::vector<std::string> contents = {"",
+                                             "\n",
+                                             "hello",
+                                             std::string(100, '\0'),
+                                             std::string(1 << 20, 'x'),
+                                             "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n",
+                                             "-----BEGIN CERTIFICATE-----\nMIIB\n",
+                                             "-----BEGIN PRIVATE KEY-----\n"};
+  for (const std::string& text : contents) {
+    const std::string path = NewFile(text);
+    for (std::string TlsCredentials::*field :
+         {&TlsCredentials::certificate, &TlsCredentials::key, &TlsCredentials::authorities}) {
+      TlsCredentials credentials = good_;
+      credentials.*field = path;
+      EXPECT_THAT(WhyRefused(credentials),
+                  AllOf(HasSubstr(path), ::testing::Not(HasSubstr("no reason given"))));
+    }
+  }
+}
+
+TEST_F(CredentialsTest, AFolderIsNoFile) {
+  const std::string folder = authority_.NewPath("folder");
+  ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
+  for (std::string TlsCredentials::*field :
+       {&TlsCredentials::certificate, &TlsCredentials::key, &TlsCredentials::authorities}) {
+    TlsCredentials credentials = good_;
+    credentials.*field = folder;
+    EXPECT_THAT(WhyRefused(credentials), HasSubstr(folder));
+  }
+}
+
+TEST_F(CredentialsTest, SwappedFilesAreNamed) {
+  TlsCredentials swapped = good_;
+  std::swap(swapped.certificate, swapped.key);
+  EXPECT_THAT(WhyRefused(swapped), HasSubstr("TlsCredentials::certificate"));
+  swapped = good_;
+  swapped.authorities = good_.key;
+  const std::string why = WhyRefused(swapped);
+  EXPECT_THAT(why, HasSubstr("TlsCredentials::authorities"));
+  ExpectNoKeyIn(why, good_);
+}
+
+TEST_F(CredentialsTest, AKeyThatDoesNotFitIsNamed) {
+  for (const KeyType type : {KeyType::kP256, KeyType::kRsa2048, KeyType::kEd25519}) {
+    const TlsCredentials other = authority_.Issue({}, {.key_type = type, .has_other_key = true});
+    EXPECT_THAT(WhyRefused(other), AllOf(HasSubstr(other.key), HasSubstr("not the key of the certificate")));
+  }
+  TlsCredentials mixed = good_;
+  mixed.key = authority_.Issue({}, {.key_type = KeyType::kRsa2048}).key;
+  EXPECT_THAT(WhyRefused(mixed), HasSubstr("not the key of the certificate"));
+}
+
+// Cut, or with one letter changed: a key is never quoted.
+TEST_F(CredentialsTest, ADamagedKeyIsRefusedWithoutAWordOfIt) {
+  for (const KeyType type : {KeyType::kP256, KeyType::kRsa2048, KeyType::kEd25519}) {
+    const TlsCredentials credentials = authority_.Issue({}, {.key_type = type});
+    const std::string pem = ReadFile(credentials.key);
+    for (size_t i = 0; i + 1 < pem.size(); i += 7) {
+      std::string changed = pem;
+      changed[i] = changed[i] == 'A' ? 'B' : 'A';
+      for (const std::string& text : {pem.substr(0, i), changed}) {
+        TlsCredentials damaged = credentials;
+        damaged.key = NewFile(text);
+        // Some changes leave a key that fits: those of its attributes, or of nothing.
+        const absl::Status status = Context::Create(damaged, nullptr).status();
+        ExpectNoKeyIn(status.message(), credentials);
+        EXPECT_LE(status.message().size(), 1000u);
+      }
+    }
+  }
+}
+
+// The child has a terminal, on which OpenSSL by itself would ask for the passphrase.
+TEST_F(CredentialsTest, AnEncryptedKeyIsRefusedAndTheTerminalIsLeftAlone) {
+  const TlsCredentials encrypted = authority_.Issue({}, {.passphrase = "secret"});
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(30);
+    const absl::Status status = Context::Create(encrypted, nullptr).status();
+    _exit(status.code() == absl::StatusCode::kInvalidArgument &&
+                  status.message().find("is encrypted") != absl::string_view::npos
+              ? 0
+              : 1);
+  }
+  std::string said;
+  char buffer[1000];
+  ssize_t n;
+  while ((n = read(terminal, buffer, sizeof(buffer))) > 0) said.append(buffer, static_cast<size_t>(n));
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  close(terminal);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_EQ(said, "");
+  EXPECT_THAT(WhyRefused(encrypted), AllOf(HasSubstr(encrypted.key), HasSubstr("is encrypted")));
+}
+
+TEST_F(CredentialsTest, TheSameCredentialsShareAContext) {
+  const std::shared_ptr<Context> first = NewContext(good_);
+  EXPECT_EQ(NewContext(good_), first);
+  TlsCredentials other = good_;
+  other.server_name = "kv.example.org";
+  EXPECT_NE(NewContext(other), first);
+}
+
+TEST_F(CredentialsTest, AContextWithoutUserIsReadAgain) {
+  std::weak_ptr<Context> first = NewContext(good_);
+  EXPECT_TRUE(first.expired());
+  OverwriteFile(good_.key, "no key");
+  EXPECT_THAT(WhyRefused(good_), HasSubstr(good_.key));
+}
+
+TEST_F(CredentialsTest, FilesThatAreRefusedAreUsedOnceTheyAreMended) {
+  const std::string key = ReadFile(good_.key);
+  OverwriteFile(good_.key, "no key");
+  WhyRefused(good_);
+  OverwriteFile(good_.key, key);
+  EXPECT_TRUE(Context::Create(good_, nullptr).ok());
+}
+
+// Files that change while a context is in use. A context looks at most once in a while, so a test waits for that.
+class ReloadTest : public CredentialsTest {
+ protected:
+  // The names that a server with `context_` shows now.
+  std::vector<std::string> NamesShown() {
+    Line line(reader_, context_);
+    line.Handshake();
+    if (!line.is_up()) {
+      // A client does not believe certificates of another authority; it hears of them by its error.
+      return {std::string(line.client.status().message())};
+    }
+    return line.client.session().peer_identity()->dns_names;
+  }
+  // Until the condition holds, with a handshake each time.
+  bool Until(const std::function<bool()>& condition) {
+    const absl::Time end = absl::Now() + absl::Seconds(20);
+    do {
+      if (condition()) return true;
+      absl::SleepFor(absl::Milliseconds(5));
+    } while (absl::Now() < end);
+    return false;
+  }
+  void Renew(const std::string& name, CertificateOptions options = {}) {
+    options.certificate_path = good_.certificate;
+    options.key_path = good_.key;
+    authority_.Issue({.dns = {"localhost", name}}, options);
+  }
+
+  std::vector<absl::Status> stale_;
+  std::shared_ptr<Context> context_ = NewContext(good_, &stale_);
+  // Another than that of the server, though the files are the same.
+  TlsCredentials client_ = authority_.Issue();
+  std::shared_ptr<Context> reader_ = NewContext(client_);
+};
+
+TEST_F(ReloadTest, OverwrittenFilesAreUsed) {
+  EXPECT_THAT(NamesShown(), ElementsAre("localhost"));
+  Renew("new", {.replaces_files = false});
+  EXPECT_TRUE(Until([this] { return NamesShown() == std::vector<std::string>{"localhost", "new"}; }));
+  EXPECT_THAT(stale_, IsEmpty());
+}
+
+TEST_F(ReloadTest, RenamedFilesAreUsed) {
+  EXPECT_THAT(NamesShown(), ElementsAre("localhost"));
+  Renew("new");
+  EXPECT_TRUE(Until([this] { return NamesShown() == std::vector<std::string>{"localhost", "new"}; }));
+  Renew("newer");
+  EXPECT_TRUE(Until([this] { return NamesShown() == std::vector<std::string>{"localhost", "newer"}; }));
+}
+
+TEST_F(ReloadTest, FilesBehindASymbolicLinkAreUsed) {
+  // As of a volume of Kubernetes: the link is replaced, and both files change at once.
+  const std::string link = authority_.NewPath("current");
+  const auto fill = [&](const std::string& name) {
+    const std::string folder = authority_.NewPath("version");
+    EXPECT_EQ(mkdir(folder.c_str(), 0700), 0);
+    authority_.Issue({.dns = {"localhost", name}},
+                     {.certificate_path = folder + "/certificate.pem", .key_path = folder + "/key.pem"});
+    EXPECT_EQ(symlink(folder.c_str(), (link + ".new").c_str()), 0);
+    EXPECT_EQ(rename((link + ".new").c_str(), link.c_str()), 0);
+  };
+  fill("old");
+  context_ = NewContext({.certificate = link + "/certificate.pem",
+                         .key = link + "/key.pem",
+                         .authorities = authority_.authorities_path()},
+                        &stale_);
+  EXPECT_THAT(NamesShown(), ElementsAre("localhost", "old"));
+  fill("new");
+  EXPECT_TRUE(Until([this] { return NamesShown() == std::vector<std::string>{"localhost", "new"}; }));
+  EXPECT_THAT(stale_, IsEmpty());
+}
+
+TEST_F(ReloadTest, BrokenFilesLeaveTheOldInUseAndAreToldOnce) {
+  Renew("broken", {.has_other_key = true});
+  EXPECT_TRUE(Until([this] {
+    EXPECT_THAT(NamesShown(), ElementsAre("localhost"));
+    return !stale_.empty();
+  }));
+  EXPECT_THAT(std::string(stale_[0].message()), AllOf(HasSubstr(good_.key), HasSubstr("not the key")));
+  // Some looks later it was told once.
+  const absl::Time end = absl::Now() + 2.5 * Context::kLookInterval;
+  EXPECT_TRUE(Until([&] {
+    EXPECT_THAT(NamesShown(), ElementsAre("localhost"));
+    return absl::Now() > end;
+  }));
+  EXPECT_THAT(stale_, SizeIs(1));
+  // Another change is told again.
+  OverwriteFile(good_.certificate, "no certificate");
+  EXPECT_TRUE(Until([this] {
+    EXPECT_THAT(NamesShown(), ElementsAre("localhost"));
+    return stale_.size() == 2;
+  }));
+  // Removed.
+  ASSERT_EQ(unlink(good_.certificate.c_str()), 0);
+  EXPECT_TRUE(Until([this] {
+    EXPECT_THAT(NamesShown(), ElementsAre("localhost"));
+    return stale_.size() == 3;
+  }));
+  EXPECT_THAT(std::string(stale_[2].message()), HasSubstr("no such file"));
+  Renew("mended");
+  EXPECT_TRUE(Until([this] { return NamesShown() == std::vector<std::string>{"localhost", "mended"}; }));
+  EXPECT_THAT(stale_, SizeIs(3));
+}
+
+TEST_F(ReloadTest, ChangedAuthoritiesAreUsed) {
+  const CertificateAuthority other("other authority");
+  const TlsCredentials stranger = other.Issue({}, {.authorities = authority_.authorities_path()});
+  const std::shared_ptr<Context> strange = NewContext(stranger);
+  const auto is_accepted = [&] {
+    Line line(strange, context_);
+    line.Handshake();
+    return line.is_up();
+  };
+  EXPECT_FALSE(is_accepted());
+  ReplaceFile(good_.authorities, authority_.pem() + other.pem());
+  EXPECT_TRUE(Until(is_accepted));
+  ReplaceFile(good_.authorities, authority_.pem());
+  EXPECT_TRUE(Until([&] { return !is_accepted(); }));
+}
+
+TEST_F(ReloadTest, SessionsThatAreUpStayUp) {
+  Line line(reader_, context_);
+  line.Handshake();
+  ASSERT_TRUE(line.is_up());
+  Renew("new");
+  EXPECT_TRUE(Until([this] { return NamesShown() == std::vector<std::string>{"localhost", "new"}; }));
+  EXPECT_EQ(Transfer(line.client, line.server, "still here"), "still here");
+  EXPECT_EQ(Transfer(line.server, line.client, "so am I"), "so am I");
+}
+
+TEST_F(ReloadTest, AHandshakeThatHasBegunEndsWithTheOldFiles) {
+  Line line(reader_, context_);
+  line.client.Step();
+  Renew("new");
+  EXPECT_TRUE(Until([this] { return NamesShown() == std::vector<std::string>{"localhost", "new"}; }));
+  line.Handshake();
+  ASSERT_TRUE(line.is_up()) << line.client.status() << line.server.status();
+  EXPECT_THAT(line.client.session().peer_identity()->dns_names, ElementsAre("localhost"));
+}
+
+}  // namespace
+}  // namespace hawser::tls

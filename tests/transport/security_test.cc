@@ -1,0 +1,67 @@
+// Where a connection asks for TLS and the network has none, it is refused: it never goes on in plain text.
+
+#include "hawser/transport/security.h"
+
+#include <memory>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/testing/test_fabric.h"
+#include "hawser/tests/tls/certificates.h"
+#include "hawser/tests/transport/testing/endpoint.h"
+#include "hawser/tests/transport/testing/plain_fabric.h"
+#include "hawser/tls/context.h"
+#include "hawser/transport/acceptor.h"
+#include "hawser/transport/connection.h"
+#include "hawser/transport/fabrics.h"
+#include "hawser/transport/runtime.h"
+
+namespace hawser::transport {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class NoPeers final : public Acceptor::Handler {
+ public:
+  void OnPeer(PeerRequest) override { ADD_FAILURE() << "a peer has come"; }
+};
+
+TEST(SecurityTest, AFabricThatCarriesNoTlsIsNotUsedWithoutIt) {
+  const CertificateAuthority authority;
+  const std::shared_ptr<tls::Context> context = *tls::Context::Create(authority.Issue(), nullptr);
+  const auto runtime = *Runtime::CreateOn(std::make_shared<PlainFabric>(NewTestFabric()), {},
+                                          /*start_threads=*/false);
+  EXPECT_EQ(runtime->CheckCarriesTls().code(), absl::StatusCode::kUnimplemented);
+  Poller& poller = runtime->poller(0);
+  poller.Run([&] {
+    NoPeers handler;
+    const absl::Status listening = Acceptor::Listen(poller, TestAddress(), handler, context).status();
+    EXPECT_EQ(listening.code(), absl::StatusCode::kUnimplemented) << listening;
+    EXPECT_THAT(std::string(listening.message()), AllOf(HasSubstr("credentials"), HasSubstr("use tcp://")));
+    RecordingObserver observer;
+    const absl::Status dialing = Connection::Dial(poller, TestAddress(1), {}, Handshake(), absl::Seconds(1),
+                                                  observer, nullptr, {context, "localhost"})
+                                     .status();
+    EXPECT_EQ(dialing.code(), absl::StatusCode::kUnimplemented) << dialing;
+    EXPECT_THAT(std::string(dialing.message()), AllOf(HasSubstr("credentials"), HasSubstr("use tcp://")));
+  });
+  EXPECT_EQ(poller.connection_count(), 0u);
+}
+
+TEST(SecurityTest, OnlyTcpCarriesTls) {
+  EXPECT_TRUE(CheckSchemeCarriesTls("tcp").ok());
+  for (const char* scheme : {"rdma", "auto", "http", ""}) {
+    EXPECT_EQ(CheckSchemeCarriesTls(scheme).code(), absl::StatusCode::kInvalidArgument) << scheme;
+  }
+}
+
+TEST(SecurityTest, AnIdentityIsNeverNull) {
+  EXPECT_EQ(*OrNotAuthenticated(nullptr), PeerIdentity());
+  const auto identity = std::make_shared<const PeerIdentity>(PeerIdentity{.is_authenticated = true});
+  EXPECT_EQ(OrNotAuthenticated(identity), identity);
+}
+
+}  // namespace
+}  // namespace hawser::transport

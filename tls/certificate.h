@@ -1,0 +1,29 @@
+#ifndef HAWSER_TLS_CERTIFICATE_H_
+#define HAWSER_TLS_CERTIFICATE_H_
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "hawser/tls/peer_identity.h"
+
+struct stack_st_X509;
+struct x509_st;
+
+namespace hawser::tls {
+
+// The names of a certificate that was verified. Names that are not printable ASCII are left out: no such DNS name or URI
+// exists (RFC 5280, 4.2.1.6), and one with a zero byte is an attack.
+PeerIdentity IdentityOf(const x509_st& certificate);
+
+// For errors, about a certificate that may be anything: "certificate of DNS:kv1.example.org, subject CN=kv1, issued by
+// CN=example authority". At most 256 bytes for each of the three, printable.
+std::string DescribeCertificate(const x509_st& certificate);
+
+// When the certificate, or the first of a chain, ends to be valid. InfinitePast: one of them does not say.
+absl::Time EndOf(const x509_st& certificate);
+absl::Time EndOf(const stack_st_X509& chain);
+absl::Time BeginOf(const x509_st& certificate);
+
+}  // namespace hawser::tls
+
+#endif  // HAWSER_TLS_CERTIFICATE_H_

@@ -1,0 +1,358 @@
+#include "hawser/tls/context.h"
+
+#include <arpa/inet.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "hawser/base/describe_errno.h"
+#include "hawser/tls/certificate.h"
+#include "hawser/tls/session.h"
+
+namespace hawser::tls {
+namespace {
+
+constexpr unsigned char kAlpn[] = "\x08hawser/1";
+constexpr size_t kAlpnBytes = sizeof(kAlpn) - 1;
+
+// Of what a peer sends as its certificates. OpenSSL's own limit is 100 KiB, which each peer that has not shown who it is
+// could make this side hold. Chains of RSA with 4,096 bits take some 6 KiB.
+constexpr long kCertificatesBytesMax = 32 * 1024;
+
+// How long a session can be resumed after the handshake that showed the certificates.
+constexpr absl::Duration kResumptionMax = absl::Hours(1);
+
+constexpr size_t kTicketsPerPeerMax = 4;
+constexpr size_t kTicketPeersMax = 256;
+
+// A file that changed so recently can change again without a new time stamp: kernels count in ticks of up to 10 ms.
+constexpr int64_t kSettledNs = 100'000'000;
+
+absl::Status FileError(absl::string_view what, const std::string& path, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("TlsCredentials::", what, ": ", path, ": ", why));
+}
+
+// Of a call of OpenSSL that has failed, and clears OpenSSL's queue of errors.
+std::string TakeErrors() {
+  std::string text;
+  for (unsigned long code; (code = ERR_get_error()) != 0;) {
+    const char* reason = ERR_reason_error_string(code);
+    // What the last one says is usually that the one before happened.
+    if (text.empty() && reason != nullptr) text = reason;
+  }
+  return text.empty() ? "no reason given" : text;
+}
+
+absl::Status CheckReadable(absl::string_view what, const std::string& path) {
+  if (path.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("TlsCredentials::", what, " is empty: it is the path of a PEM file"));
+  }
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "re"), std::fclose);
+  if (file == nullptr) return FileError(what, path, DescribeErrno(errno));
+  return absl::OkStatus();
+}
+
+bool IsIpAddress(const std::string& text) {
+  in6_addr address;
+  return inet_pton(AF_INET, text.c_str(), &address) == 1 || inet_pton(AF_INET6, text.c_str(), &address) == 1;
+}
+
+// A key that is encrypted: OpenSSL would ask for the password on the terminal.
+int NoPassword(char*, int, int, void*) { return -1; }
+
+int SelectAlpn(SSL*, const unsigned char** out, unsigned char* out_bytes, const unsigned char* in,
+               unsigned int in_bytes, void*) {
+  unsigned char* selected;
+  if (SSL_select_next_proto(&selected, out_bytes, kAlpn, kAlpnBytes, in, in_bytes) !=
+      OPENSSL_NPN_NEGOTIATED) {
+    return SSL_TLSEXT_ERR_ALERT_FATAL;
+  }
+  *out = selected;
+  return SSL_TLSEXT_ERR_OK;
+}
+
+// A client that does not ask for a protocol would not be asked either.
+int RequireAlpn(SSL* ssl, int* alert, void*) {
+  const unsigned char* data;
+  size_t bytes;
+  if (SSL_client_hello_get0_ext(ssl, TLSEXT_TYPE_application_layer_protocol_negotiation, &data, &bytes) ==
+      1) {
+    return SSL_CLIENT_HELLO_SUCCESS;
+  }
+  *alert = SSL_AD_NO_APPLICATION_PROTOCOL;
+  return SSL_CLIENT_HELLO_ERROR;
+}
+
+// What the peer gets to see of this side's certificates.
+size_t BytesOfCertificates(SSL_CTX* context) {
+  size_t bytes = 0;
+  const auto add = [&](X509* certificate) {
+    bytes += static_cast<size_t>(std::max(i2d_X509(certificate, nullptr), 0));
+  };
+  add(SSL_CTX_get0_certificate(context));
+  STACK_OF(X509)* chain = nullptr;
+  SSL_CTX_get0_chain_certs(context, &chain);
+  for (int i = 0; i < sk_X509_num(chain); ++i) add(sk_X509_value(chain, i));
+  return bytes;
+}
+
+// Tickets of a server: sealed with a key of the SSL_CTX, so a reading of the files makes all of them void. What is in
+// one says until when the certificates that the client has shown are valid: when the ticket comes back, only the
+// client's own certificate is in it, and OpenSSL does not look at its time again.
+int SealTicket(SSL* ssl, void*) {
+  SSL_SESSION* const session = SSL_get_session(ssl);
+  const STACK_OF(X509)* const chain = SSL_get0_verified_chain(ssl);
+  if (chain == nullptr) return 1;  // It was resumed itself: what was said first goes on.
+  const int64_t end = absl::ToUnixSeconds(std::min(EndOf(*chain), absl::Now() + kResumptionMax));
+  return SSL_SESSION_set1_ticket_appdata(session, &end, sizeof(end));
+}
+
+SSL_TICKET_RETURN OpenTicket(SSL*, SSL_SESSION* session, const unsigned char*, size_t,
+                             SSL_TICKET_STATUS status, void*) {
+  if (status != SSL_TICKET_SUCCESS && status != SSL_TICKET_SUCCESS_RENEW)
+    return SSL_TICKET_RETURN_IGNORE_RENEW;
+  void* data = nullptr;
+  size_t bytes = 0;
+  int64_t end = 0;
+  if (SSL_SESSION_get0_ticket_appdata(session, &data, &bytes) != 1 || bytes != sizeof(end)) {
+    return SSL_TICKET_RETURN_IGNORE_RENEW;
+  }
+  std::memcpy(&end, data, sizeof(end));
+  return absl::FromUnixSeconds(end) > absl::Now() ? SSL_TICKET_RETURN_USE_RENEW
+                                                  : SSL_TICKET_RETURN_IGNORE_RENEW;
+}
+
+}  // namespace
+
+void SslDeleter::operator()(ssl_ctx_st* context) const { SSL_CTX_free(context); }
+void SslDeleter::operator()(ssl_session_st* session) const { SSL_SESSION_free(session); }
+void SslDeleter::operator()(ssl_st* ssl) const { SSL_free(ssl); }
+
+absl::StatusOr<std::shared_ptr<Context>> Context::Create(
+    const TlsCredentials& credentials, std::function<void(const absl::Status& why)> on_stale) {
+  using Key = std::tuple<std::string, std::string, std::string, std::string>;
+  static Mutex mutex;
+  static auto& all = *new std::map<Key, std::weak_ptr<Context>>;
+  const Key key(credentials.certificate, credentials.key, credentials.authorities, credentials.server_name);
+  MutexLock lock(mutex);
+  if (const auto found = all.find(key); found != all.end()) {
+    if (std::shared_ptr<Context> context = found->second.lock()) return context;
+  }
+  auto context = std::make_shared<Context>(credentials, std::move(on_stale));
+  if (absl::Status status = context->Start(); !status.ok()) return status;
+  for (auto each = all.begin(); each != all.end();)
+    each = each->second.expired() ? all.erase(each) : std::next(each);
+  all[key] = context;
+  return context;
+}
+
+Context::Context(const TlsCredentials& credentials, std::function<void(const absl::Status& why)> on_stale)
+    : credentials_(credentials), on_stale_(std::move(on_stale)) {}
+
+absl::Status Context::Start() {
+  MutexLock lock(mutex_);
+  stamps_ = Look();
+  absl::StatusOr<SslContextPtr> loaded = Load();
+  if (!loaded.ok()) return loaded.status();
+  current_ = *std::move(loaded);
+  next_look_ = absl::Now() + kLookInterval;
+  return absl::OkStatus();
+}
+
+Context::Stamps Context::Look() const {
+  const int64_t now_ns = absl::ToUnixNanos(absl::Now());
+  const auto look = [&](const std::string& path) {
+    struct stat info = {};
+    if (stat(path.c_str(), &info) != 0) return Stamp{};
+    Stamp stamp = {.device = info.st_dev,
+                   .inode = info.st_ino,
+                   .bytes = info.st_size,
+                   .modified_ns = info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec};
+    // Equal to no stamp that is taken later.
+    if (now_ns - stamp.modified_ns < kSettledNs) stamp.bytes = -1;
+    return stamp;
+  };
+  return {.certificate = look(credentials_.certificate),
+          .key = look(credentials_.key),
+          .authorities = look(credentials_.authorities)};
+}
+
+absl::StatusOr<SslContextPtr> Context::Load() const {
+  for (const auto& [what, path] :
+       {std::pair<absl::string_view, const std::string&>("certificate", credentials_.certificate),
+        {"key", credentials_.key},
+        {"authorities", credentials_.authorities}}) {
+    if (absl::Status status = CheckReadable(what, path); !status.ok()) return status;
+  }
+  ERR_clear_error();
+  SslContextPtr context(SSL_CTX_new(TLS_method()));
+  if (context == nullptr)
+    return absl::ResourceExhaustedError(absl::StrCat("TLS: SSL_CTX_new(): ", TakeErrors()));
+  SSL_CTX* const ssl = context.get();
+  SSL_CTX_set_min_proto_version(ssl, TLS1_3_VERSION);
+  SSL_CTX_set_max_proto_version(ssl, TLS1_3_VERSION);
+  // 128 bits first: a third faster, and no less than what the certificates' keys are worth.
+  SSL_CTX_set_ciphersuites(ssl, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256");
+  // The end of a connection means nothing to what is above, so it need not be signed (close_notify).
+  SSL_CTX_set_options(ssl, SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_CIPHER_SERVER_PREFERENCE |
+                               SSL_OP_PRIORITIZE_CHACHA | SSL_OP_NO_COMPRESSION);
+  SSL_CTX_clear_options(ssl, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
+  SSL_CTX_set_mode(
+      ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+  SSL_CTX_set_max_cert_list(ssl, kCertificatesBytesMax);
+
+  SSL_CTX_set_default_passwd_cb(ssl, NoPassword);
+  if (SSL_CTX_use_certificate_chain_file(ssl, credentials_.certificate.c_str()) != 1) {
+    return FileError("certificate", credentials_.certificate, TakeErrors());
+  }
+  if (const size_t bytes = BytesOfCertificates(ssl); bytes > static_cast<size_t>(kCertificatesBytesMax)) {
+    return FileError(
+        "certificate", credentials_.certificate,
+        absl::StrCat(bytes, " bytes of certificates, of which peers accept ", kCertificatesBytesMax));
+  }
+  if (SSL_CTX_use_PrivateKey_file(ssl, credentials_.key.c_str(), SSL_FILETYPE_PEM) != 1) {
+    const std::string why = TakeErrors();
+    return FileError("key", credentials_.key,
+                     absl::StrContains(why, "mismatch") ? "it is not the key of the certificate"
+                     : absl::StrContains(why, "password") || absl::StrContains(why, "interrupted")
+                         ? "it is encrypted: give one that is not, and let nobody else read it"
+                         : why);
+  }
+  if (SSL_CTX_check_private_key(ssl) != 1) {
+    ERR_clear_error();
+    return FileError("key", credentials_.key, "it is not the key of the certificate");
+  }
+  if (SSL_CTX_load_verify_locations(ssl, credentials_.authorities.c_str(), nullptr) != 1) {
+    return FileError("authorities", credentials_.authorities, TakeErrors());
+  }
+  SSL_CTX_set_verify(
+      ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, [](int ok, X509_STORE_CTX* verification) {
+        const auto* const each =
+            static_cast<SSL*>(X509_STORE_CTX_get_ex_data(verification, SSL_get_ex_data_X509_STORE_CTX_idx()));
+        return static_cast<Session*>(SSL_get_app_data(each))->OnVerified(ok == 1, *verification);
+      });
+
+  SSL_CTX_set_client_hello_cb(ssl, RequireAlpn, nullptr);
+  SSL_CTX_set_alpn_select_cb(ssl, SelectAlpn, nullptr);
+  if (SSL_CTX_set_alpn_protos(ssl, kAlpn, kAlpnBytes) != 0) {
+    return absl::ResourceExhaustedError("TLS: no memory");
+  }
+  // A server keeps no session. A client keeps them itself, see Session::KeepTicket().
+  SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+  SSL_CTX_set_session_id_context(ssl, kAlpn, kAlpnBytes);
+  SSL_CTX_set_timeout(ssl, absl::ToInt64Seconds(kResumptionMax));
+  SSL_CTX_set_session_ticket_cb(ssl, SealTicket, OpenTicket, nullptr);
+  SSL_CTX_sess_set_new_cb(ssl, [](SSL* each, SSL_SESSION* session) {
+    static_cast<Session*>(SSL_get_app_data(each))->KeepTicket(*session);
+    return 0;  // It stays OpenSSL's.
+  });
+  return context;
+}
+
+SslContextPtr Context::Current(uint64_t* generation) {
+  absl::Status stale;
+  SslContextPtr current;
+  {
+    MutexLock lock(mutex_);
+    if (const absl::Time now = absl::Now(); now >= next_look_) {
+      next_look_ = now + kLookInterval;
+      if (const Stamps stamps = Look(); !(stamps == stamps_)) {
+        // Before they are read: what changes meanwhile is found at the next look.
+        stamps_ = stamps;
+        absl::StatusOr<SslContextPtr> loaded = Load();
+        if (loaded.ok()) {
+          current_ = *std::move(loaded);
+          ++generation_;
+          tickets_.clear();
+          stale_.clear();
+        } else if (stale_ != loaded.status().message()) {
+          stale_ = std::string(loaded.status().message());
+          stale = loaded.status();
+        }
+      }
+    }
+    SSL_CTX_up_ref(current_.get());
+    current.reset(current_.get());
+    *generation = generation_;
+  }
+  if (!stale.ok() && on_stale_ != nullptr) on_stale_(stale);
+  return current;
+}
+
+absl::StatusOr<std::unique_ptr<Session>> Context::NewSession(Side side, int fd, absl::string_view host,
+                                                             absl::string_view peer) {
+  Session::Parts parts = {.context = shared_from_this(), .side = side, .fd = fd};
+  const SslContextPtr context = Current(&parts.generation);
+  ERR_clear_error();
+  parts.ssl.reset(SSL_new(context.get()));
+  if (parts.ssl == nullptr)
+    return absl::ResourceExhaustedError(absl::StrCat("TLS: SSL_new(): ", TakeErrors()));
+  SSL* const ssl = parts.ssl.get();
+  if (side == Side::kServer) {
+    SSL_set_accept_state(ssl);
+    return std::make_unique<Session>(std::move(parts));
+  }
+
+  SSL_set_connect_state(ssl);
+  std::string name = credentials_.server_name.empty() ? std::string(host) : credentials_.server_name;
+  // The scope of a link-local address says how it is reached, not whose it is.
+  if (const size_t scope = name.find('%'); scope != std::string::npos && absl::StrContains(name, ':')) {
+    if (IsIpAddress(name.substr(0, scope))) name.resize(scope);
+  }
+  bool named = false;
+  if (IsIpAddress(name)) {
+    named = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name.c_str()) == 1;
+  } else if (absl::StrContains(name, ':')) {
+    named = parts.name_is_uri = true;  // See Session::OnVerified().
+  } else {
+    // RFC 9525: no wildcard but a whole label, and a name that ends in a dot is the same as one without.
+    if (absl::EndsWith(name, ".")) name.pop_back();
+    SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
+    // To OpenSSL a dot in front means any name below.
+    named = !name.empty() && name.front() != '.' && name.find('\0') == std::string::npos &&
+            SSL_set1_host(ssl, name.c_str()) == 1 && SSL_set_tlsext_host_name(ssl, name.c_str()) == 1;
+  }
+  if (!named) {
+    ERR_clear_error();
+    return absl::InvalidArgumentError(
+        absl::StrCat("TLS: \"", name.substr(0, 256),
+                     "\" is no name that a certificate can have: no DNS name, IP address ", "or URI"));
+  }
+  parts.ticket_key = absl::StrCat(peer, "|", name);
+  parts.name = std::move(name);
+  return std::make_unique<Session>(std::move(parts));
+}
+
+void Context::KeepTicket(const std::string& key, uint64_t generation, Ticket ticket) {
+  MutexLock lock(mutex_);
+  if (generation != generation_) return;
+  if (tickets_.size() >= kTicketPeersMax && tickets_.find(key) == tickets_.end())
+    tickets_.erase(tickets_.begin());
+  std::deque<Ticket>& tickets = tickets_[key];
+  if (tickets.size() >= kTicketsPerPeerMax) tickets.pop_front();
+  tickets.push_back(std::move(ticket));
+}
+
+Context::Ticket Context::TakeTicket(const std::string& key) {
+  MutexLock lock(mutex_);
+  const auto found = tickets_.find(key);
+  const absl::Time now = absl::Now();
+  while (found != tickets_.end() && !found->second.empty()) {
+    Ticket ticket = std::move(found->second.back());
+    found->second.pop_back();
+    if (ticket.valid_until > now) return ticket;
+  }
+  if (found != tickets_.end()) tickets_.erase(found);
+  return {};
+}
+
+}  // namespace hawser::tls

@@ -1,0 +1,101 @@
+#ifndef HAWSER_TLS_CONTEXT_H_
+#define HAWSER_TLS_CONTEXT_H_
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "hawser/base/mutex.h"
+#include "hawser/tls/credentials.h"
+#include "hawser/tls/openssl.h"
+
+namespace hawser::tls {
+
+class Session;
+
+enum class Side { kClient, kServer };
+
+// One use of credentials, from which the sessions of any number of connections are made: the files, read again when they
+// change, and the tickets with which a client resumes its sessions.
+// Thread:   any.
+// Lifetime: a session does not need it once it was made, except a client's, which keeps its tickets in it.
+class Context : public std::enable_shared_from_this<Context> {
+ public:
+  // Reads the files. All that ask for the same credentials share one context, while one of them has it. `on_stale` gets
+  // why changed files could not be used: once for each such change, on the thread that makes a session, with no lock
+  // held. InvalidArgument: a file is missing, unreadable or no PEM, or the key does not fit the certificate.
+  static absl::StatusOr<std::shared_ptr<Context>> Create(
+      const TlsCredentials& credentials, std::function<void(const absl::Status& why)> on_stale);
+
+  Context(const TlsCredentials& credentials, std::function<void(const absl::Status& why)> on_stale);
+
+  // For a connected, non-blocking socket, whose owner keeps it open as long as the session lives. For a client:
+  // `host` is that of the address it connects to, without a port, and `peer` is the peer in numbers, for which tickets
+  // are kept. ResourceExhausted: no memory. InvalidArgument: `host` can be in no certificate.
+  absl::StatusOr<std::unique_ptr<Session>> NewSession(Side side, int fd, absl::string_view host,
+                                                      absl::string_view peer);
+
+  // How often a handshake looks at the files, at most.
+  static constexpr absl::Duration kLookInterval = absl::Seconds(1);
+
+ private:
+  friend class Session;
+
+  // What tells that a file has changed, also one that a symbolic link leads to.
+  struct Stamp {
+    dev_t device = 0;
+    ino_t inode = 0;
+    off_t bytes = 0;
+    int64_t modified_ns = 0;
+    friend bool operator==(const Stamp& a, const Stamp& b) {
+      return a.device == b.device && a.inode == b.inode && a.bytes == b.bytes &&
+             a.modified_ns == b.modified_ns;
+    }
+  };
+  struct Stamps {
+    Stamp certificate, key, authorities;
+    friend bool operator==(const Stamps& a, const Stamps& b) {
+      return a.certificate == b.certificate && a.key == b.key && a.authorities == b.authorities;
+    }
+  };
+  Stamps Look() const;
+  absl::StatusOr<SslContextPtr> Load() const;
+  absl::Status Start();
+  // Made of the files as they are now, or were when they could last be used.
+  SslContextPtr Current(uint64_t* generation);
+
+  // With which a client resumes a session, without certificates. It is used once (RFC 8446, C.4), and not longer than
+  // the server's certificates are valid.
+  struct Ticket {
+    SslSessionPtr session;
+    absl::Time valid_until;
+  };
+  // `generation`: of the files that the session was made with.
+  void KeepTicket(const std::string& key, uint64_t generation, Ticket ticket);
+  // Null: there is none.
+  Ticket TakeTicket(const std::string& key);
+
+  const TlsCredentials credentials_;
+  const std::function<void(const absl::Status& why)> on_stale_;
+  Mutex mutex_;
+  SslContextPtr current_ ABSL_GUARDED_BY(mutex_);
+  uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;  // Of current_.
+  Stamps stamps_ ABSL_GUARDED_BY(mutex_);            // Of the files when they were last read, usable or not.
+  std::string stale_ ABSL_GUARDED_BY(mutex_);        // Why the last reading failed; empty: it did not.
+  absl::Time next_look_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  std::map<std::string, std::deque<Ticket>> tickets_ ABSL_GUARDED_BY(mutex_);  // By peer and host.
+};
+
+}  // namespace hawser::tls
+
+#endif  // HAWSER_TLS_CONTEXT_H_
