@@ -113,4 +113,34 @@ expect watch.out $'^put\tlog/3\t8\t1'
 end store
 ((status == 0)) || fail "kv_server ended with $status"
 
+chapter 'TLS: an authority issues certificates. Everyone who has one may read, one of them may write.'
+command -v openssl >/dev/null || fail 'there is no openssl, which makes the certificates: install the package openssl'
+# issue NAME SUBJECT_ALT_NAME: a key and a certificate, NAME.key and NAME.pem.
+issue() {
+  printf '  (a certificate for %s)\n' "$2"
+  openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$tmp/$1.key" -out "$tmp/$1.csr" \
+    -subj "/CN=$1" -addext "subjectAltName=$2" 2>"$tmp/openssl.err" &&
+    openssl x509 -req -in "$tmp/$1.csr" -days 1 -CA "$tmp/authority.pem" -CAkey "$tmp/authority.key" -CAcreateserial \
+      -copy_extensions copyall -out "$tmp/$1.pem" 2>"$tmp/openssl.err" || fail "openssl: $(<"$tmp/openssl.err")"
+}
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj '/CN=the demo' \
+  -keyout "$tmp/authority.key" -out "$tmp/authority.pem" 2>"$tmp/openssl.err" || fail "openssl: $(<"$tmp/openssl.err")"
+issue store IP:127.0.0.1
+issue keeper URI:spiffe://example.org/keeper
+issue guest URI:spiffe://example.org/guest
+# as NAME: the flags with which a program shows that certificate.
+as() { printf -- '--tls_certificate=%s\n--tls_key=%s\n--tls_authorities=%s\n' "$tmp/$1.pem" "$tmp/$1.key" "$tmp/authority.pem"; }
+mapfile -t as_store < <(as store)
+mapfile -t as_keeper < <(as keeper)
+mapfile -t as_guest < <(as guest)
+serve secure kv_server --listen=tcp://127.0.0.1:0 "${as_store[@]}" --writer=spiffe://example.org/keeper
+target=--target=$uri
+show 0 '^revision 1$' kv "$target" "${as_keeper[@]}" put tow 'a rope'
+show 0 '^a rope$' kv "$target" "${as_guest[@]}" get tow
+show 1 'PERMISSION_DENIED: .*you are URI:spiffe://example.org/guest' kv "$target" "${as_guest[@]}" put tow 'a chain'
+printf '  and without a certificate:\n'
+show 1 'UNAUTHENTICATED: .*it speaks TLS only' kv "$target" get tow
+end secure
+((status == 0)) || fail "kv_server ended with $status"
+
 printf '\nEvery step went as it should.\n'

@@ -17,6 +17,7 @@
 #include "examples/arguments.h"
 #include "examples/echo/echo.rpc.h"
 #include "examples/histogram.h"
+#include "examples/tls_flags.h"
 #include "examples/worker.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/runtime.h"
@@ -27,9 +28,11 @@ constexpr char kProgram[] = "echo_client";
 constexpr char kUsage[] =
     "echo_client --target=tcp://HOST:PORT (--message=TEXT | --count=N [--size=32] [--in_flight=1])\n"
     "            [--polling=adaptive|spin|sleep]\n"
+    "            [--tls_certificate=FILE --tls_key=FILE --tls_authorities=FILE]\n"
     "  --message    is sent, and what comes back printed\n"
     "  --count      so many calls, of --size bytes each, --in_flight at a time; prints how fast they were\n"
-    "  --polling    how it waits for answers: it spins while that pays off, always, or never";
+    "  --polling    how it waits for answers: it spins while that pays off, always, or never\n"
+    "  --tls_...    PEM files; with them both sides show a certificate, and everything is encrypted";
 
 capnp::Data::Reader Bytes(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
@@ -98,14 +101,14 @@ absl::Status EchoMany(const echo::EchoStub& stub, uint64_t count, uint64_t size_
 }
 
 // Unless it is adaptive, a runtime of the channel's own says how it waits.
-absl::StatusOr<std::shared_ptr<hawser::Channel>> Connect(const std::string& target, size_t polling) {
-  if (polling == 0) return hawser::Channel::Connect(target);
+absl::StatusOr<std::shared_ptr<hawser::Channel>> Connect(const std::string& target, size_t polling,
+                                                         hawser::ChannelOptions channel) {
+  if (polling == 0) return hawser::Channel::Connect(target, std::move(channel));
   hawser::RuntimeOptions options;
   options.poller.mode = polling == 1 ? hawser::PollingMode::kSpin : hawser::PollingMode::kSleep;
   absl::StatusOr<std::shared_ptr<hawser::Runtime>> runtime =
       hawser::Runtime::Create(target.substr(0, target.find("://")), options);
   if (!runtime.ok()) return runtime.status();
-  hawser::ChannelOptions channel;
   channel.runtime = *std::move(runtime);
   return hawser::Channel::Connect(target, std::move(channel));
 }
@@ -120,6 +123,8 @@ int main(int argc, char** argv) {
   flags.Text("target", &target).Text("message", &message).Number("count", 1, INT64_MAX, &count);
   flags.Bytes("size", 0, 256 << 20, &size_bytes).Number("in_flight", 1, 4096, &in_flight);
   flags.Choice("polling", {"adaptive", "spin", "sleep"}, &polling);
+  examples::TlsFlags tls;
+  tls.AddTo(flags);
   const auto line = examples::CommandLine::Split({argv + 1, argv + argc});
   if (examples::WantsHelp(line)) {
     std::cout << "usage: " << kUsage << std::endl;
@@ -133,10 +138,16 @@ int main(int argc, char** argv) {
   if (usage.ok() && message.empty() == (count == 0)) {
     usage = absl::InvalidArgumentError("it needs one of --message and --count");
   }
+  hawser::ChannelOptions options;
+  if (const auto credentials = tls.Credentials(); credentials.ok()) {
+    options.credentials = *credentials;
+  } else {
+    usage.Update(credentials.status());
+  }
   if (!usage.ok()) return examples::WrongUsage(kProgram, usage.message(), kUsage);
 
   absl::Status status;
-  absl::StatusOr<std::shared_ptr<hawser::Channel>> channel = Connect(target, polling);
+  absl::StatusOr<std::shared_ptr<hawser::Channel>> channel = Connect(target, polling, std::move(options));
   if (!channel.ok()) {
     status = channel.status();
   } else {

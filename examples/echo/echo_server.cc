@@ -9,6 +9,7 @@
 #include "examples/arguments.h"
 #include "examples/echo/echo.rpc.h"
 #include "examples/stop_signal.h"
+#include "examples/tls_flags.h"
 #include "hawser/rpc/server.h"
 
 namespace {
@@ -25,8 +26,10 @@ class EchoServiceImpl : public echo::EchoService {
 constexpr char kProgram[] = "echo_server";
 constexpr char kUsage[] =
     "echo_server --listen=tcp://HOST:PORT [--listen=...] [--polling=adaptive|spin|sleep]\n"
+    "            [--tls_certificate=FILE --tls_key=FILE --tls_authorities=FILE]\n"
     "  --listen   address to serve on; may be given several times; port 0 is any free one\n"
-    "  --polling  how it waits for requests: it spins while that pays off, always, or never";
+    "  --polling  how it waits for requests: it spins while that pays off, always, or never\n"
+    "  --tls_...  PEM files; with them both sides show a certificate, and everything is encrypted";
 
 }  // namespace
 
@@ -37,6 +40,8 @@ int main(int argc, char** argv) {
   size_t polling = 0;
   examples::FlagSet flags;
   flags.Texts("listen", &uris).Choice("polling", {"adaptive", "spin", "sleep"}, &polling);
+  examples::TlsFlags tls;
+  tls.AddTo(flags);
   const auto line = examples::CommandLine::Split({argv + 1, argv + argc});
   if (examples::WantsHelp(line)) {
     std::cout << "usage: " << kUsage << std::endl;
@@ -49,12 +54,15 @@ int main(int argc, char** argv) {
     return examples::WrongUsage(kProgram, "do not know what to do with \"" + line.words[0] + "\"", kUsage);
   }
   if (uris.empty()) return examples::WrongUsage(kProgram, "no --listen: where to serve?", kUsage);
+  const auto credentials = tls.Credentials();
+  if (!credentials.ok()) return examples::WrongUsage(kProgram, credentials.status().message(), kUsage);
 
   EchoServiceImpl service;
   hawser::ServerOptions options;
   constexpr hawser::PollingMode kModes[] = {hawser::PollingMode::kAdaptive, hawser::PollingMode::kSpin,
                                             hawser::PollingMode::kSleep};
   options.poller.mode = kModes[polling];
+  options.credentials = *credentials;
   hawser::Server server(options);
   if (absl::Status status = server.AddService(&service); !status.ok()) {
     std::cerr << kProgram << ": " << status << std::endl;

@@ -11,30 +11,46 @@
 #include "examples/arguments.h"
 #include "examples/kv/kv_service.h"
 #include "examples/stop_signal.h"
+#include "examples/tls_flags.h"
 #include "hawser/rpc/server.h"
+#include "hawser/rpc/server_context.h"
 
 namespace {
 
 constexpr char kProgram[] = "kv_server";
 constexpr char kUsage[] =
     "kv_server --listen=tcp://HOST:PORT [--listen=...] [--memory=4GiB] [--message_max=513MiB] [--pollers=0]\n"
+    "          [--tls_certificate=FILE --tls_key=FILE --tls_authorities=FILE [--writer=NAME]...]\n"
     "  --listen       address to serve on; may be given several times; port 0 is any free one\n"
     "  --memory       registered memory at most; values get three quarters of it\n"
     "  --message_max  largest message; a value may have 8 KiB less\n"
     "  --pollers      threads that serve connections; 0: up to one for each core\n"
-    "  --watch_log    memory for changes that watchers have not seen yet (default 16MiB)";
+    "  --watch_log    memory for changes that watchers have not seen yet (default 16MiB)\n"
+    "  --tls_...      PEM files; with them both sides show a certificate, and everything is encrypted\n"
+    "  --writer       a DNS name or URI in a certificate: only clients with one of those given may change\n"
+    "                 anything; with none given everyone may who has a certificate";
 
 // Bytes of a put beside its value: the key, and Cap'n Proto's pointers.
 constexpr uint64_t kBesideValue = 8 << 10;
 // The most bytes of Cap'n Proto's Data, whose length has 29 bits.
 constexpr uint64_t kDataBytesMax = (uint64_t{1} << 29) - 1;
 
+// Everyone may read, `writers` may write.
+absl::Status Authorize(const std::vector<std::string>& writers, const hawser::ServerContext& context) {
+  const hawser::PeerIdentity& who = context.peer_identity();
+  if (!kv::KvService::Changes(context.method())) return absl::OkStatus();
+  for (const std::string& writer : writers) {
+    if (who.HasDnsName(writer) || who.HasUri(writer)) return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError("you may read, but not write: you are " + who.ToString());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   examples::StopSignal stop;  // Made first, before there are other threads.
 
-  std::vector<std::string> uris;
+  std::vector<std::string> uris, writers;
   uint64_t memory_bytes = uint64_t{4} << 30;
   uint64_t message_bytes_max = uint64_t{513} << 20;
   uint64_t log_bytes = 16 << 20;
@@ -43,6 +59,9 @@ int main(int argc, char** argv) {
   flags.Texts("listen", &uris).Bytes("memory", 16 << 20, uint64_t{1} << 50, &memory_bytes);
   flags.Bytes("message_max", 64 << 10, uint64_t{513} << 20, &message_bytes_max);
   flags.Bytes("watch_log", 1, uint64_t{1} << 40, &log_bytes).Number("pollers", 0, 1024, &pollers);
+  flags.Texts("writer", &writers);
+  examples::TlsFlags tls;
+  tls.AddTo(flags);
   const auto line = examples::CommandLine::Split({argv + 1, argv + argc});
   if (examples::WantsHelp(line)) {
     std::cout << "usage: " << kUsage << std::endl;
@@ -55,6 +74,12 @@ int main(int argc, char** argv) {
     return examples::WrongUsage(kProgram, "do not know what to do with \"" + line.words[0] + "\"", kUsage);
   }
   if (uris.empty()) return examples::WrongUsage(kProgram, "no --listen: where to serve?", kUsage);
+  const auto credentials = tls.Credentials();
+  if (!credentials.ok()) return examples::WrongUsage(kProgram, credentials.status().message(), kUsage);
+  if (!writers.empty() && !credentials->has_value()) {
+    return examples::WrongUsage(kProgram, "--writer needs --tls_...: without it no client has a name",
+                                kUsage);
+  }
 
   // The last quarter is for receive rings and messages in flight, so that clients can still remove keys from
   // a full server.
@@ -64,6 +89,12 @@ int main(int argc, char** argv) {
   options.pollers = static_cast<int>(pollers);
   options.pool.limit_bytes = memory_bytes;
   options.connection.message_bytes_max = message_bytes_max;
+  options.credentials = *credentials;
+  if (!writers.empty()) {
+    options.authorize = [&writers](const hawser::ServerContext& context) {
+      return Authorize(writers, context);
+    };
+  }
   hawser::Server server(options);
   service.ReportOn(&server);
   if (absl::Status status = server.AddService(&service); !status.ok()) {

@@ -118,6 +118,11 @@ KvService::KvService(uint64_t memory_bytes_max, uint64_t log_bytes_max, uint64_t
       store_(memory_bytes_max, &changes_),
       hub_(&changes_) {}
 
+bool KvService::Changes(const hawser::Method& method) {
+  constexpr uint16_t kPut = 0, kRemove = 2;  // As kv.capnp numbers them.
+  return method.ordinal == kPut || method.ordinal == kRemove;
+}
+
 absl::Status KvService::Put(hawser::ServerContext& context, KeyValue::PutParams::Reader request,
                             KeyValue::PutResults::Builder reply) {
   const absl::string_view key = View(request.getKey());

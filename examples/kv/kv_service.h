@@ -9,6 +9,7 @@
 #include "examples/kv/kv.rpc.h"
 #include "examples/kv/store.h"
 #include "examples/kv/watch_hub.h"
+#include "hawser/rpc/method.h"
 #include "hawser/rpc/server.h"
 #include "hawser/rpc/server_context.h"
 
@@ -26,6 +27,9 @@ class KvService : public KeyValueService {
  public:
   // `memory_bytes_max` limits all keys and values, `value_bytes_max` one value.
   KvService(uint64_t memory_bytes_max, uint64_t log_bytes_max, uint64_t value_bytes_max);
+
+  // Whether a method changes the store.
+  static bool Changes(const hawser::Method& method);
 
   // stats() then reports on `server`, too.
   void ReportOn(const hawser::Server* server) { server_ = server; }

@@ -8,6 +8,7 @@ namespace kv {
 
 absl::StatusOr<std::shared_ptr<hawser::Channel>> Target::Connect(hawser::ChannelOptions options) const {
   options.default_timeout = timeout;
+  options.credentials = credentials;
   return hawser::Channel::Connect(uri, std::move(options));
 }
 

@@ -2,6 +2,7 @@
 #define EXAMPLES_KV_CLIENT_COMMAND_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ namespace kv {
 struct Target {
   std::string uri;
   absl::Duration timeout = absl::Minutes(1);  // For each call. A large value takes long on a slow network.
+  std::optional<hawser::TlsCredentials> credentials = {};
 
   absl::StatusOr<std::shared_ptr<hawser::Channel>> Connect(hawser::ChannelOptions options = {}) const;
 };

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "examples/arguments.h"
 #include "examples/kv/client/command.h"
+#include "examples/tls_flags.h"
 
 namespace {
 
@@ -55,10 +56,17 @@ int main(int argc, char** argv) {
   kv::Target target;
   examples::FlagSet flags;
   flags.Text("target", &target.uri).Duration("timeout", &target.timeout);
+  examples::TlsFlags tls;
+  tls.AddTo(flags);
   command->AddFlags(flags);
   absl::Status usage = flags.Apply(line);
   if (usage.ok()) usage = command->Take({line.words.begin() + 1, line.words.end()});
   if (usage.ok() && target.uri.empty()) usage = absl::InvalidArgumentError("no --target: which server?");
+  if (const auto credentials = tls.Credentials(); credentials.ok()) {
+    target.credentials = *credentials;
+  } else {
+    usage.Update(credentials.status());
+  }
   if (!usage.ok()) {
     return examples::WrongUsage(absl::StrCat(kProgram, " ", name), usage.message(),
                                 absl::StrCat(kTarget, command->usage()));
