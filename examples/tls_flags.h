@@ -12,13 +12,7 @@ namespace examples {
 // The flags with which a server or a client authenticates itself and its peers, and encrypts what crosses.
 class TlsFlags {
  public:
-  // Three lines, for a program's usage.
-  static constexpr char kUsage[] =
-      "  --tls_certificate, --tls_key, --tls_authorities\n"
-      "               PEM files: who this side is, and the authorities of those that it talks to; all three\n"
-      "               together: TLS, and both sides show a certificate";
-
-  // Of an object that lives until they are applied.
+  // `flags` keeps pointers into this object, which must outlive FlagSet::Apply().
   void AddTo(FlagSet& flags);
 
   // nullopt: no TLS. InvalidArgument: one of the three is missing.

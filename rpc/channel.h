@@ -73,9 +73,10 @@ class Channel {
   // "tcp://kv1:7470". For auto://, the address that was chosen.
   const std::string& peer_address() const;
 
-  // Who the peer is: the names in the certificate of the server or, for a channel from ServerContext::peer(), of the
-  // client. That of the current connection; not authenticated while there is none, or it has no TLS. In a child after
-  // fork(): not authenticated.
+  // The names in the certificate of the server or, for a channel from ServerContext::peer(), of the client: those of the
+  // current connection; not authenticated while there is none, or it has no TLS, or in a child after fork(). From any
+  // thread; a copy. Not that of an answer, which may come over an earlier connection. With credentials every server has
+  // the name that was asked for.
   PeerIdentity peer_identity() const;
 
   // Why an auto:// channel took TCP and not RDMA. Otherwise empty.

@@ -136,9 +136,11 @@ struct ServerOptions {
   // ServerContext::peer_identity(), method(), metadata() and peer_address(). Several threads may call it at
   // once, and it must not block a poller. What it uses outlives the server. Empty: every call may run.
   // Without `credentials` it is asked, too, and no identity is authenticated. It is not asked about a method that
-  // the server does not have: that is Unimplemented, with a text that does not list what there is. Nor does
-  // it guard the services of a client (ServerContext::peer()): only the server that the client has
-  // authenticated can call these.
+  // the server does not have: that is Unimplemented, with a text that does not list what there is. It is asked when
+  // the request has arrived: any client with a certificate can make the server receive
+  // ConnectionOptions::message_bytes_max, and use the executor. It does not guard the services of a client
+  // (ServerContext::peer()): with credentials only the server that the client has authenticated can call these,
+  // without them whoever accepts the connection.
   std::function<absl::Status(const ServerContext& context)> authorize = {};
   // See the calls that the services get, and those made with ServerContext::peer() (rpc/interceptor.h).
   std::vector<std::shared_ptr<Interceptor>> interceptors = {};

@@ -75,8 +75,8 @@ class ServerContext {
   // "tcp://10.0.0.7:51234".
   const std::string& peer_address() const;
 
-  // Who calls: the names in the certificate of the client or, for a service that a client offers, of the server. Not
-  // authenticated: the connection has no TLS. Constant, and valid as long as the context.
+  // The names in the certificate of the caller: of the client or, for a service that a client offers, of the server.
+  // `is_authenticated` is false if the connection has no TLS. Constant, and valid as long as the context.
   const PeerIdentity& peer_identity() const;
 
   // A channel to call the services that this client offers (ChannelOptions::services), the same object for

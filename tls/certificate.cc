@@ -82,8 +82,8 @@ std::string DescribeCertificate(const x509_st& certificate) {
   const PeerIdentity identity = IdentityOf(certificate);
   const std::string subject = NameText(X509_get_subject_name(&certificate));
   const std::string issuer = NameText(X509_get_issuer_name(&certificate));
-  const bool named = !identity.dns_names.empty() || !identity.uris.empty() || !identity.ip_addresses.empty();
-  return absl::StrCat("certificate", named ? absl::StrCat(" of ", Shortened(identity.ToString()), ",") : "",
+  return absl::StrCat("certificate",
+                      identity.has_names() ? absl::StrCat(" of ", Shortened(identity.ToString()), ",") : "",
                       " subject ", subject, ", issued by ", issuer);
 }
 

@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "hawser/base/describe_errno.h"
+#include "hawser/base/fork.h"
 #include "hawser/tls/certificate.h"
 #include "hawser/tls/session.h"
 
@@ -140,18 +141,30 @@ void SslDeleter::operator()(ssl_st* ssl) const { SSL_free(ssl); }
 absl::StatusOr<std::shared_ptr<Context>> Context::Create(
     const TlsCredentials& credentials, std::function<void(const absl::Status& why)> on_stale) {
   using Key = std::tuple<std::string, std::string, std::string, std::string>;
-  static Mutex mutex;
-  static auto& all = *new std::map<Key, std::weak_ptr<Context>>;
+  struct Contexts {
+    Mutex mutex;
+    std::map<Key, std::weak_ptr<Context>> all;
+  };
+  // A child after fork() has its own: tickets are used once, and a poller of the parent may have held a lock.
+  static constinit PerProcess<Contexts> contexts;
   const Key key(credentials.certificate, credentials.key, credentials.authorities, credentials.server_name);
-  MutexLock lock(mutex);
-  if (const auto found = all.find(key); found != all.end()) {
-    if (std::shared_ptr<Context> context = found->second.lock()) return context;
+  Contexts& known = contexts.Get();
+  {
+    MutexLock lock(known.mutex);
+    if (const auto found = known.all.find(key); found != known.all.end()) {
+      if (std::shared_ptr<Context> context = found->second.lock()) return context;
+    }
   }
+  // Not under the lock: a file may be on a disk that does not answer.
   auto context = std::make_shared<Context>(credentials, std::move(on_stale));
   if (absl::Status status = context->Start(); !status.ok()) return status;
-  for (auto each = all.begin(); each != all.end();)
-    each = each->second.expired() ? all.erase(each) : std::next(each);
-  all[key] = context;
+  MutexLock lock(known.mutex);
+  for (auto each = known.all.begin(); each != known.all.end();) {
+    each = each->second.expired() ? known.all.erase(each) : std::next(each);
+  }
+  std::weak_ptr<Context>& slot = known.all[key];
+  if (std::shared_ptr<Context> other = slot.lock()) return other;  // Another thread was faster.
+  slot = context;
   return context;
 }
 
@@ -159,10 +172,11 @@ Context::Context(const TlsCredentials& credentials, std::function<void(const abs
     : credentials_(credentials), on_stale_(std::move(on_stale)) {}
 
 absl::Status Context::Start() {
-  MutexLock lock(mutex_);
-  stamps_ = Look();
+  const Stamps stamps = Look();
   absl::StatusOr<SslContextPtr> loaded = Load();
   if (!loaded.ok()) return loaded.status();
+  MutexLock lock(mutex_);
+  stamps_ = stamps;
   current_ = *std::move(loaded);
   next_look_ = absl::Now() + kLookInterval;
   return absl::OkStatus();
@@ -259,33 +273,43 @@ absl::StatusOr<SslContextPtr> Context::Load() const {
 }
 
 SslContextPtr Context::Current(uint64_t* generation) {
-  absl::Status stale;
-  SslContextPtr current;
+  bool is_due = false;
   {
     MutexLock lock(mutex_);
-    if (const absl::Time now = absl::Now(); now >= next_look_) {
-      next_look_ = now + kLookInterval;
-      if (const Stamps stamps = Look(); !(stamps == stamps_)) {
-        // Before they are read: what changes meanwhile is found at the next look.
-        stamps_ = stamps;
-        absl::StatusOr<SslContextPtr> loaded = Load();
-        if (loaded.ok()) {
-          current_ = *std::move(loaded);
-          ++generation_;
-          tickets_.clear();
-          stale_.clear();
-        } else if (stale_ != loaded.status().message()) {
-          stale_ = std::string(loaded.status().message());
-          stale = loaded.status();
-        }
-      }
-    }
-    SSL_CTX_up_ref(current_.get());
-    current.reset(current_.get());
-    *generation = generation_;
+    const absl::Time now = absl::Now();
+    is_due = now >= next_look_;
+    // Other threads do not look meanwhile, nor wait for this one.
+    if (is_due) next_look_ = now + kLookInterval;
   }
-  if (!stale.ok() && on_stale_ != nullptr) on_stale_(stale);
-  return current;
+  if (is_due) Refresh();
+  MutexLock lock(mutex_);
+  SSL_CTX_up_ref(current_.get());
+  *generation = generation_;
+  return SslContextPtr(current_.get());
+}
+
+void Context::Refresh() {
+  // Before the files are read: what changes meanwhile is found at the next look.
+  const Stamps stamps = Look();
+  {
+    MutexLock lock(mutex_);
+    if (stamps == stamps_) return;
+    stamps_ = stamps;
+  }
+  absl::StatusOr<SslContextPtr> loaded = Load();
+  {
+    MutexLock lock(mutex_);
+    if (loaded.ok()) {
+      current_ = *std::move(loaded);
+      ++generation_;
+      tickets_.clear();
+      stale_.clear();
+      return;
+    }
+    if (stale_ == loaded.status().message()) return;
+    stale_ = std::string(loaded.status().message());
+  }
+  if (on_stale_ != nullptr) on_stale_(loaded.status());
 }
 
 absl::StatusOr<std::unique_ptr<Session>> Context::NewSession(Side side, int fd, absl::string_view host,

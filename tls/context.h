@@ -73,6 +73,8 @@ class Context : public std::enable_shared_from_this<Context> {
   absl::Status Start();
   // Made of the files as they are now, or were when they could last be used.
   SslContextPtr Current(uint64_t* generation);
+  // Reads the files if they have changed.
+  void Refresh();
 
   // With which a client resumes a session, without certificates. It is used once (RFC 8446, C.4), and not longer than
   // the server's certificates are valid.

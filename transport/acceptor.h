@@ -24,7 +24,7 @@ class Acceptor final : fabric::ListenHandler {
     ~Handler() = default;
   };
 
-  // `tls`: each peer has to authenticate itself before it is brought to `handler`; null: none can. Unimplemented: the
+  // `tls`: each peer has to authenticate itself before it is brought to `handler`; null: plain text, no peer is authenticated. Unimplemented: the
   // fabric does not carry TLS. Other errors: as of fabric::Fabric::Listen().
   static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(Poller& poller, const SocketAddress& address,
                                                           Handler& handler,

@@ -19,7 +19,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // snippet: tls_credentials
-// Three PEM files: who this process is, the key that proves it, and whom it believes.
+// Three PEM files: who this process is, the key that proves it, and the authorities that it trusts.
 hawser::TlsCredentials CredentialsIn(const std::string& folder) {
   return {.certificate = folder + "/certificate.pem",
           .key = folder + "/key.pem",

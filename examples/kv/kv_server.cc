@@ -28,7 +28,7 @@ constexpr char kUsage[] =
     "  --watch_log    memory for changes that watchers have not seen yet (default 16MiB)\n"
     "  --tls_...      PEM files; with them both sides show a certificate, and everything is encrypted\n"
     "  --writer       a DNS name or URI in a certificate: only clients with one of those given may change\n"
-    "                 anything; with none given everyone may who has a certificate";
+    "                 anything; without --writer, every client with a certificate may";
 
 // Bytes of a put beside its value: the key, and Cap'n Proto's pointers.
 constexpr uint64_t kBesideValue = 8 << 10;
@@ -38,7 +38,7 @@ constexpr uint64_t kDataBytesMax = (uint64_t{1} << 29) - 1;
 // Everyone may read, `writers` may write.
 absl::Status Authorize(const std::vector<std::string>& writers, const hawser::ServerContext& context) {
   const hawser::PeerIdentity& who = context.peer_identity();
-  if (!kv::KvService::Changes(context.method())) return absl::OkStatus();
+  if (kv::KvService::OnlyReads(context.method())) return absl::OkStatus();
   for (const std::string& writer : writers) {
     if (who.HasDnsName(writer) || who.HasUri(writer)) return absl::OkStatus();
   }

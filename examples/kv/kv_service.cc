@@ -118,9 +118,12 @@ KvService::KvService(uint64_t memory_bytes_max, uint64_t log_bytes_max, uint64_t
       store_(memory_bytes_max, &changes_),
       hub_(&changes_) {}
 
-bool KvService::Changes(const hawser::Method& method) {
-  constexpr uint16_t kPut = 0, kRemove = 2;  // As kv.capnp numbers them.
-  return method.ordinal == kPut || method.ordinal == kRemove;
+bool KvService::OnlyReads(const hawser::Method& method) {
+  for (const hawser::Method* each : {&KeyValueStub::kGet, &KeyValueStub::kList, &KeyValueStub::kWatch,
+                                     &KeyValueStub::kUnwatch, &KeyValueStub::kStats}) {
+    if (method.interface_id == each->interface_id && method.ordinal == each->ordinal) return true;
+  }
+  return false;
 }
 
 absl::Status KvService::Put(hawser::ServerContext& context, KeyValue::PutParams::Reader request,

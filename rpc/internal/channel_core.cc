@@ -33,7 +33,6 @@ absl::StatusOr<std::shared_ptr<Serving>> MakeOffers(const ChannelOptions& option
   auto offers = std::make_shared<Serving>();
   offers->read = options.read;
   offers->interceptors = options.interceptors;
-  offers->plain = false;  // It gets a gate.
   for (Service* service : options.services) {
     if (service == nullptr)
       return absl::InvalidArgumentError("ChannelOptions::services: one of them is null");
@@ -71,7 +70,8 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
   if (!intercepts.ok()) return intercepts;
   absl::StatusOr<std::shared_ptr<Serving>> offers = MakeOffers(options);
   if (!offers.ok()) return offers.status();
-  // Before there is a runtime: a machine may lack what a network needs that cannot be used with credentials anyway.
+  // Checked before the runtime is made: without RDMA devices the caller should read that credentials refuse rdma://, not
+  // that there is no device.
   transport::Security security;
   if (options.credentials.has_value()) {
     absl::Status carries = transport::CheckSchemeCarriesTls(parsed->scheme);
@@ -127,7 +127,9 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Accept(
   Link::Observer& observer = *core;
   core->link_ = std::make_unique<Link>(core->runtime_, poller, core->options_.connection,
                                        transport::Security(), observer);
+  const std::shared_ptr<const PeerIdentity> identity = request.peer_identity();
   if (absl::Status status = core->link_->Accept(std::move(request), session); !status.ok()) return status;
+  core->SetPeerIdentity(identity);
   core->on_gone_ = std::move(on_gone);
   core->self_ = core;
   return core;
@@ -322,8 +324,8 @@ void ChannelCore::OnAttemptFailed(const absl::Status& why) {
   ConnectLater();
 }
 
-// A server that lacks memory or has too many connections is reported as such, not as unreachable. So is one that does
-// not believe this client, or that this client does not believe: another try helps only once a certificate is mended.
+// A server that lacks memory or has too many connections is reported as such, not as unreachable. So is a
+// TLS handshake that failed: another try helps only after a certificate is replaced.
 absl::StatusCode ChannelCore::CodeWhileNotConnected() const {
   const bool says_more = absl::IsResourceExhausted(why_failed_) || absl::IsUnauthenticated(why_failed_);
   return says_more ? why_failed_.code() : absl::StatusCode::kUnavailable;

@@ -63,12 +63,12 @@ std::vector<std::string> Listeners::addresses() const {
   return addresses_;
 }
 
-std::string Listeners::beyond_loopback() const {
+std::optional<transport::Uri> Listeners::FirstBeyondLoopback() const {
   absl::MutexLock lock(&mutex_);
   for (const Listening& each : listening_) {
-    if (!each.address.is_loopback()) return each.uri.ToString();
+    if (!each.address.is_loopback()) return each.uri;
   }
-  return "";
+  return std::nullopt;
 }
 
 std::string Listeners::why_not_rdma() const {

@@ -2,6 +2,7 @@
 #define HAWSER_RPC_INTERNAL_LISTENERS_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,8 +52,8 @@ class Listeners {
   bool empty() const;
   // The URIs that Listen() has returned; two for auto:// over both networks.
   std::vector<std::string> addresses() const;
-  // The first URI that other machines reach. Empty: there is none.
-  std::string beyond_loopback() const;
+  // The first of them whose address is not loopback. nullopt: there is none.
+  std::optional<transport::Uri> FirstBeyondLoopback() const;
   // Why the last Listen() on an auto:// does not listen over RDMA. Empty: it does.
   std::string why_not_rdma() const;
 

@@ -121,7 +121,7 @@ absl::Status ServerCall::Authorize() const {
   try {
     return connection_.serving().authorize(context_);
   } catch (...) {
-    // An exception may tell of the server what a caller that may not call it should not read.
+    // The exception's text may name internals that an unauthorized caller must not read.
     const absl::Status thrown = StatusOfException("ServerOptions::authorize");
     transport::PeerLog::Process().Line(
         LogSeverity::kError, method().name,

@@ -162,17 +162,19 @@ absl::Status ServerCore::Load() {
 
 void ServerCore::WarnOfNoCredentials() {
   if (options_.credentials.has_value()) return;
-  const std::string uri = listeners_.beyond_loopback();
-  if (uri.empty()) return;
+  const std::optional<transport::Uri> uri = listeners_.FirstBeyondLoopback();
+  if (!uri.has_value()) return;
+  const bool can_have_them = transport::CheckSchemeCarriesTls(uri->scheme).ok();
   {
     absl::MutexLock lock(&mutex_);
     if (std::exchange(warned_of_no_credentials_, true)) return;
   }
   transport::Log(
       LogSeverity::kWarning,
-      absl::StrCat("a server listens on ", uri,
+      absl::StrCat("a server listens on ", uri->ToString(),
                    " without credentials: any program that reaches it may call it, and the network can "
-                   "read and change what crosses; see ServerOptions::credentials"));
+                   "read and change what crosses; ",
+                   can_have_them ? "see ServerOptions::credentials" : "use it on networks that you trust"));
 }
 
 absl::Status ServerCore::CheckOptions() const {
@@ -305,7 +307,10 @@ absl::Status ServerCore::AnswerProbe(const Pollers& pollers, const transport::Pe
   // A runtime may be shared. The client must not learn what else runs in this process.
   return absl::AbortedError(absl::StrCat(
       "its poller has been held for ", transport::RoughDuration(absl::Nanoseconds(held_ns)), " by ",
-      serving_->methods.Names(call->whose) ? transport::Describe(*call) : "other code of its process"));
+      !serving_->methods.Names(call->whose) ? "other code of its process"
+      // Which methods there are is told only to clients that may call them.
+      : serving_->authorize ? "a handler"
+                            : transport::Describe(*call)));
 }
 
 absl::StatusOr<transport::Poller*> ServerCore::PollerOfSession(const Pollers& pollers,

@@ -51,9 +51,9 @@ struct Serving {
   std::shared_ptr<CallbackGate> gate;
   std::function<absl::Status(const ServerContext& context)> authorize;  // Empty: every call may run.
 
-  // A handler runs with nothing around it: no gate, no interceptors, no `authorize`. One variable, so that an option
-  // more costs a call nothing.
-  bool plain = true;
+  // A handler runs with nothing around it: no gate, no interceptors, no `authorize`. One variable, so that a further
+  // option costs a plain call nothing. Set by the server, when all of them are known.
+  bool plain = false;
 };
 
 // Written on one poller, read from any thread.

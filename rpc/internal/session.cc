@@ -35,8 +35,8 @@ absl::Status Session::Accept(transport::PeerRequest request) {
   return serving_.Accept(std::move(request), options_.connection, token_);
 }
 
-// The identity is compared because a client that is authenticated as one must not be called as another. Without TLS the
-// token crosses the network unencrypted, so the host is compared; the runtime because a fabric casts each request that
+// The identity is compared, because otherwise a handler that has authorized one client could push to another. Without TLS
+// the token crosses the network unencrypted, so the host is compared; the runtime because a fabric casts each request that
 // it accepts to its own type.
 absl::Status Session::CheckReverse(const transport::Runtime& runtime, const SocketAddress& peer,
                                    const PeerIdentity& identity) const {
@@ -46,6 +46,10 @@ absl::Status Session::CheckReverse(const transport::Runtime& runtime, const Sock
   }
   if (WithoutPort(peer).ToString() != peer_host_.ToString()) {
     return absl::PermissionDeniedError("a reverse connection has to come from the same host as its session");
+  }
+  if (identity.is_authenticated && !identity.has_names()) {
+    return absl::PermissionDeniedError(
+        "a reverse connection needs a certificate with a name: without one all look alike");
   }
   // The text does not name the session's identity: the peer may have stolen the token.
   if (!(identity == *peer_identity_)) {

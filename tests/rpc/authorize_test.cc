@@ -207,5 +207,35 @@ TEST(AuthorizeTest, ItIsNotAskedAboutCallsToAClient) {
   EXPECT_TRUE(probe::ListenerStub(WayBack(server, channel)).Notify({.timeout = kLong}).Send().Wait().ok());
 }
 
+// The client's probe of the silent session gets an answer, which says that the server lives.
+TEST(AuthorizeTest, AProbeOfARefusedClientNamesNoMethod) {
+  ServerOptions options;
+  options.pollers = 1;
+  options.authorize = [](const ServerContext& context) {
+    return context.metadata().Get("tenant") == "blue" ? absl::OkStatus() : absl::PermissionDeniedError("no");
+  };
+  TestServer server(std::move(options), "tcp://127.0.0.1:0");
+  Box<bool> go;
+  server.probe.on_act = [&](ServerContext&, uint64_t) {
+    go.Take();
+    return absl::OkStatus();
+  };
+  const auto blue = server.Connect();
+  Metadata metadata;
+  metadata.Add("tenant", "blue");
+  ChannelOptions impatient;
+  impatient.connection.keepalive_interval = absl::Milliseconds(50);
+  impatient.connection.keepalive_timeout = absl::Milliseconds(400);
+  const auto refused = server.Connect(std::move(impatient));
+  auto held = SendAct(blue, 1, {.timeout = kLong, .metadata = &metadata});
+  const absl::Status late =
+      probe::UnservedStub(refused).Call({.timeout = absl::Milliseconds(1500)}).Send().Wait().status();
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded) << late;
+  EXPECT_THAT(std::string(late.message()), ::testing::HasSubstr("by a handler"));
+  EXPECT_THAT(std::string(late.message()), ::testing::Not(::testing::HasSubstr("Probe.act")));
+  go.Put(true);
+  EXPECT_TRUE(held.Wait().ok());
+}
+
 }  // namespace
 }  // namespace hawser

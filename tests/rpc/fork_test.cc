@@ -8,6 +8,8 @@
 
 #include "absl/strings/match.h"
 #include "hawser/tests/testing/child.h"
+#include "hawser/tests/tls/certificates.h"
+#include "hawser/tls/context.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"
 
@@ -35,6 +37,27 @@ TEST_F(ForkTest, ACallOfTheChildFailsAndSaysWhy) {
            absl::IsFailedPrecondition(called) && !WasSent(waited);
   }));
   EXPECT_TRUE(SendAct(channel, 1).Wait().ok()) << "the parent was harmed";
+}
+
+// The parent's contexts of TLS hold tickets that are used once, and perhaps a lock.
+TEST_F(ForkTest, AChildWithCredentialsConnectsByItself) {
+  const CertificateAuthority authority;
+  const TlsCredentials credentials = authority.Issue();
+  ServerOptions options;
+  options.credentials = credentials;
+  TestServer server(std::move(options));
+  auto channel = server.Connect({.credentials = credentials});
+  EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
+  const auto context = tls::Context::Create(credentials, nullptr);
+  ASSERT_TRUE(context.ok());
+  EXPECT_TRUE(InChild([&] {
+    const auto own = tls::Context::Create(credentials, nullptr);
+    if (!own.ok() || *own == *context) return false;
+    if (channel->peer_identity().is_authenticated) return false;
+    const auto again = server.Connect({.credentials = credentials});
+    return SendAct(again, 1).Wait().ok() && again->peer_identity().is_authenticated;
+  }));
+  EXPECT_TRUE(channel->peer_identity().is_authenticated);
 }
 
 TEST_F(ForkTest, CallOfTheParentFailsInTheChildAndMayBeDestroyedThere) {

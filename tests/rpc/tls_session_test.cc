@@ -299,5 +299,19 @@ TEST_F(TlsSessionTest, AReverseConnectionToTheSameServerIsNot) {
   EXPECT_TRUE(channel->peer_identity().HasDnsName("a.example.org"));
 }
 
+TEST_F(TlsSessionTest, AClientWithoutANameGetsNoReverseConnection) {
+  const CertificateAuthority authority;
+  TestServer server({.credentials = authority.Issue()}, kAnyPort);
+  const TlsCredentials nameless = authority.Issue({.common_name = "somebody"});
+  EXPECT_TRUE(SendAct(server.Connect({.credentials = nameless}), 1).Wait().ok());
+  ListenerImpl listener;
+  ChannelOptions options;
+  options.services = {&listener};
+  options.credentials = nameless;
+  const absl::Status refused = Channel::Connect(server.uri, std::move(options)).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied) << refused;
+  EXPECT_THAT(Text(refused), HasSubstr("with a name"));
+}
+
 }  // namespace
 }  // namespace hawser

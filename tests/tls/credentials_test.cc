@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -323,6 +324,19 @@ TEST_F(ReloadTest, AHandshakeThatHasBegunEndsWithTheOldFiles) {
   line.Handshake();
   ASSERT_TRUE(line.is_up()) << line.client.status() << line.server.status();
   EXPECT_THAT(line.client.session().peer_identity()->dns_names, ElementsAre("localhost"));
+}
+
+// A file on a disk that does not answer: here a FIFO, whose reader waits for the end.
+TEST_F(CredentialsTest, ASlowFileOfOneContextStopsNoOther) {
+  TlsCredentials slow = authority_.Issue();
+  slow.certificate = authority_.NewPath("fifo");
+  ASSERT_EQ(mkfifo(slow.certificate.c_str(), 0600), 0);
+  std::thread reader([&] { EXPECT_FALSE(Context::Create(slow, nullptr).ok()); });
+  const int fd = open(slow.certificate.c_str(), O_WRONLY);  // Waits for the reader.
+  EXPECT_GE(fd, 0);
+  EXPECT_TRUE(Context::Create(authority_.Issue(), nullptr).ok());
+  close(fd);
+  reader.join();
 }
 
 }  // namespace

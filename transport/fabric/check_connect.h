@@ -21,7 +21,7 @@ absl::Status CheckAccept(absl::string_view what, bool idle, absl::string_view pr
 // still reject the request.
 absl::Status RequestOfAnotherFabric(const ConnectRequest& request);
 
-// Of a fabric for which carries_tls() is false: InvalidArgument.
+// InvalidArgument: `call` asks for TLS, and this fabric's carries_tls() is false.
 absl::Status NoTls(absl::string_view call);
 
 }  // namespace hawser::fabric

@@ -197,8 +197,8 @@ class ListenHandler {
 };
 
 struct ListenOptions {
-  // Requires TLS, with a certificate of the peer, before a request to connect. Null: there is none. Only where
-  // Fabric::carries_tls().
+  // Each peer must complete a TLS handshake with a certificate before it becomes a ConnectRequest. Null: plain text.
+  // Only where Fabric::carries_tls().
   std::shared_ptr<tls::Context> tls;
 };
 
@@ -228,7 +228,7 @@ struct QueuePairOptions {
   SocketAddress local_address;
   // Connect() authenticates both sides, and encrypts what crosses. The peer's certificate must be for `tls_host`, the
   // host that the address was made of, unless the credentials say otherwise. Null: neither. Only where
-  // Fabric::carries_tls(). (Accept() goes by the listener.)
+  // Fabric::carries_tls(). Accept() ignores both: the listener has done the handshake.
   std::shared_ptr<tls::Context> tls;
   std::string tls_host;
 };

@@ -19,7 +19,9 @@
 namespace {
 
 constexpr char kProgram[] = "kv";
-constexpr char kTarget[] = "kv --target=tcp://HOST:PORT [--timeout=1m] ";
+constexpr char kTarget[] =
+    "kv --target=tcp://HOST:PORT [--timeout=1m]\n"
+    "   [--tls_certificate=FILE --tls_key=FILE --tls_authorities=FILE] ";
 
 constexpr std::pair<const char*, std::unique_ptr<kv::Command> (*)()> kCommands[] = {
     {"put", kv::NewPut},     {"get", kv::NewGet},   {"del", kv::NewDel},     {"list", kv::NewList},
