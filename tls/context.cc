@@ -264,6 +264,9 @@ absl::StatusOr<SslContextPtr> Context::Load() const {
   SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
   SSL_CTX_set_session_id_context(ssl, kAlpn, kAlpnBytes);
   SSL_CTX_set_timeout(ssl, absl::ToInt64Seconds(kResumptionMax));
+  // Each connection brings the ticket for the one that replaces it. OpenSSL would send two, and the second takes a
+  // twelfth of what a full handshake takes.
+  SSL_CTX_set_num_tickets(ssl, 1);
   SSL_CTX_set_session_ticket_cb(ssl, SealTicket, OpenTicket, nullptr);
   SSL_CTX_sess_set_new_cb(ssl, [](SSL* each, SSL_SESSION* session) {
     static_cast<Session*>(SSL_get_app_data(each))->KeepTicket(*session);
