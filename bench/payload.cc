@@ -1,21 +1,17 @@
 // How many bytes a second do large puts and gets move? The floor is a raw socket that streams
 // transfers of the same size, from and into memory of that size, without ever waiting for an answer.
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include <atomic>
-#include <memory>
+#include <algorithm>
+#include <string>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
-#include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
-#include "bench/bench.rpc.h"
 #include "hawser/bench/raw_socket.h"
 #include "hawser/bench/report.h"
 #include "hawser/bench/target.h"
+#include "hawser/bench/transfers.h"
 
 ABSL_FLAG(std::vector<std::string>, sizes, std::vector<std::string>({"65536", "1048576", "16777216"}),
           "payload sizes in bytes");
@@ -26,71 +22,6 @@ ABSL_FLAG(std::string, mode, "adaptive", "how both sides wait: adaptive, spin or
 
 namespace hawser::bench {
 namespace {
-
-class Transfers {
- public:
-  Transfers(std::shared_ptr<Channel> channel, uint32_t bytes)
-      : channel_(channel), target_(channel), bytes_(bytes) {
-    absl::StatusOr<Buffer> buffer = channel->AllocateBuffer(bytes);
-    if (!buffer.ok()) Die(buffer.status());
-    memset(buffer->data(), 'p', bytes);
-    source_ = std::make_shared<Buffer>(*std::move(buffer));
-  }
-
-  // Bytes a second.
-  double Run(bool put, int count, int in_flight) {
-    put_ = put;
-    left_ = unanswered_ = count;
-    done_ = std::make_unique<absl::Notification>();
-    const absl::Time start = absl::Now();
-    for (int i = 0; i < std::min(count, in_flight); ++i) Next();
-    done_->WaitForNotification();
-    return static_cast<double>(bytes_) * count / absl::ToDoubleSeconds(absl::Now() - start);
-  }
-
- private:
-  [[noreturn]] static void Die(const absl::Status& status) {
-    fprintf(stderr, "bench: payload: %s\n", status.ToString().c_str());
-    exit(1);
-  }
-
-  void Next() {
-    if (left_.fetch_sub(1) <= 0) return;
-    if (put_) {
-      auto call = target_.Put();
-      call.request().adoptPayload(call.Attach(source_->reader(), source_));
-      call.Send().Then([this](auto reply) {
-        if (!reply.ok()) Die(reply.status());
-        OnAnswer();
-      });
-    } else {
-      auto call = target_.Get();
-      call.request().setBytes(bytes_);
-      call.Send().Then([this](auto reply) {
-        if (!reply.ok()) Die(reply.status());
-        const capnp::Data::Reader payload = (*reply)->getPayload();
-        if (payload.size() != bytes_ || payload[0] != 'g' || payload[bytes_ - 1] != 'g') {
-          Die(absl::DataLossError("wrong payload"));
-        }
-        OnAnswer();
-      });
-    }
-  }
-
-  void OnAnswer() {
-    if (unanswered_.fetch_sub(1) == 1) return done_->Notify();
-    Next();
-  }
-
-  std::shared_ptr<Channel> channel_;
-  TargetStub target_;
-  const uint32_t bytes_;
-  std::shared_ptr<Buffer> source_;
-  bool put_ = false;
-  std::atomic<int> left_{0};
-  std::atomic<int> unanswered_{0};
-  std::unique_ptr<absl::Notification> done_;
-};
 
 void Measure(uint32_t bytes) {
   TargetOptions options;

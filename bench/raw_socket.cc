@@ -136,7 +136,7 @@ bool RawSocket::Send(const void* data, size_t size, bool spin) {
   return true;
 }
 
-void ServeRaw(const std::string& what, const std::string& host, bool spin) {
+void ListenRaw(const std::string& host, const std::function<void(RawSocket socket)>& serve) {
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = AddressOf(host, 0);
   socklen_t length = sizeof(address);
@@ -151,13 +151,21 @@ void ServeRaw(const std::string& what, const std::string& host, bool spin) {
     const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
     if (fd < 0) Die("bench: accept");
     SetNoDelay(fd);
-    const auto serve = what == "echo"        ? Echo
-                       : what == "ping_pong" ? PingPong
-                       : what == "sink"      ? Sink
-                       : what == "any"       ? Any
-                                             : Source;
-    std::thread([serve, spin, socket = RawSocket(fd)]() mutable { serve(std::move(socket), spin); }).detach();
+    serve(RawSocket(fd));
   }
+}
+
+void ServeRaw(const std::string& what, const std::string& host, bool spin) {
+  const auto serve = what == "echo"        ? Echo
+                     : what == "ping_pong" ? PingPong
+                     : what == "sink"      ? Sink
+                     : what == "any"       ? Any
+                                           : Source;
+  ListenRaw(host, [&](RawSocket socket) {
+    std::thread([serve, spin, socket = std::move(socket)]() mutable {
+      serve(std::move(socket), spin);
+    }).detach();
+  });
 }
 
 double PingPongUs(RawSocket& socket, size_t bytes, int warm_up_rounds, int rounds, bool spin) {

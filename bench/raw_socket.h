@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,9 @@ class RawSocket {
 //   "any": each connection begins with a RawService of 8 bytes, and is served as that says.
 enum class RawService : uint64_t { kEcho, kPingPong, kSink, kSource };
 [[noreturn]] void ServeRaw(const std::string& what, const std::string& host, bool spin);
+
+// Listens on `host`, prints where, then has `serve` take one connection after the other, until it is killed.
+[[noreturn]] void ListenRaw(const std::string& host, const std::function<void(RawSocket socket)>& serve);
 
 // Microseconds of one round trip of `bytes`, to "ping_pong". Once on each socket.
 double PingPongUs(RawSocket& socket, size_t bytes, int warm_up_rounds, int rounds, bool spin);

@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "hawser/bench/bare_tls.h"
 #include "hawser/bench/raw_socket.h"
 #include "hawser/rpc/server.h"
 #include "hawser/transport/uri.h"
@@ -87,12 +88,19 @@ class TargetImpl final : public TargetService {
 }
 
 std::vector<std::string> Arguments(const std::string& what, const TargetOptions& options) {
-  return {absl::StrCat("--serve=", what),
-          absl::StrCat("--mode=", options.mode),
-          absl::StrCat("--address=", options.address),
-          absl::StrCat("--pin=", static_cast<int>(options.pin)),
-          absl::StrCat("--slots=", options.slots),
-          absl::StrCat("--keepalive=", absl::FormatDuration(options.keepalive_interval))};
+  std::vector<std::string> arguments = {
+      absl::StrCat("--serve=", what),
+      absl::StrCat("--mode=", options.mode),
+      absl::StrCat("--address=", options.address),
+      absl::StrCat("--pin=", static_cast<int>(options.pin)),
+      absl::StrCat("--slots=", options.slots),
+      absl::StrCat("--keepalive=", absl::FormatDuration(options.keepalive_interval))};
+  if (options.credentials.has_value()) {
+    arguments.push_back(absl::StrCat("--certificate=", options.credentials->certificate));
+    arguments.push_back(absl::StrCat("--key=", options.credentials->key));
+    arguments.push_back(absl::StrCat("--authorities=", options.credentials->authorities));
+  }
+  return arguments;
 }
 
 transport::Uri AddressOf(const TargetOptions& options) {
@@ -116,6 +124,7 @@ void ServeTarget(const TargetOptions& target) {
   options.poller.mode = ParseMode(target.mode);
   options.connection.slots = target.slots;
   options.connection.keepalive_interval = target.keepalive_interval;
+  options.credentials = target.credentials;
   Server server(options);
   TargetImpl service(server);
   if (absl::Status status = server.AddService(&service); !status.ok()) Die("service", status);
@@ -151,6 +160,7 @@ std::shared_ptr<Channel> ConnectTo(const ServerProcess& server, const TargetOpti
   options.runtime = std::move(runtime);
   options.connection.slots = target.slots;
   options.connection.keepalive_interval = target.keepalive_interval;
+  options.credentials = target.credentials;
   options.default_timeout = absl::Seconds(60);
   absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(server.address(), options);
   if (!channel.ok()) Die("connect", channel.status());
@@ -169,6 +179,7 @@ void EchoOnce(TargetStub& target, const std::string& payload) {
 void ServeIfAsked(int argc, char** argv) {
   std::string what;
   TargetOptions options;
+  TlsCredentials credentials;
   for (int i = 1; i < argc; ++i) {
     const absl::string_view argument = argv[i];
     const auto value = [&] { return std::string(argument.substr(argument.find('=') + 1)); };
@@ -180,10 +191,16 @@ void ServeIfAsked(int argc, char** argv) {
     if (absl::StartsWith(argument, "--keepalive=")) {
       absl::ParseDuration(value(), &options.keepalive_interval);
     }
+    if (absl::StartsWith(argument, "--certificate=")) credentials.certificate = value();
+    if (absl::StartsWith(argument, "--key=")) credentials.key = value();
+    if (absl::StartsWith(argument, "--authorities=")) credentials.authorities = value();
   }
   if (what.empty()) return;
+  if (!credentials.certificate.empty()) options.credentials = credentials;
   PinTo(options.pin, /*server=*/true);
   if (what == "target") ServeTarget(options);
+  if (what == "bare_tls")
+    ServeBareTls(options.credentials.value_or(TlsCredentials()), AddressOf(options).host);
   ServeRaw(what, AddressOf(options).host, options.mode == "spin");
 }
 

@@ -2,12 +2,14 @@
 #define HAWSER_BENCH_TARGET_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
 #include "bench/bench.rpc.h"
 #include "hawser/bench/process.h"
 #include "hawser/rpc/channel.h"
+#include "hawser/tls/credentials.h"
 #include "hawser/transport/options.h"
 #include "hawser/transport/runtime.h"
 
@@ -25,6 +27,7 @@ struct TargetOptions {
   Pin pin = Pin::kTwoCores;
   uint32_t slots = 64;
   absl::Duration keepalive_interval = transport::ConnectionOptions().keepalive_interval;
+  std::optional<TlsCredentials> credentials;  // Of both sides. Empty: no TLS.
 };
 
 // Serves bench.capnp's Target, and prints where, until the process is killed.
