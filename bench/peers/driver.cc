@@ -35,6 +35,7 @@
 #include "hawser/bench/peers/point.h"
 #include "hawser/bench/process.h"
 #include "hawser/bench/report.h"
+#include "hawser/tests/tls/certificates.h"
 
 ABSL_FLAG(std::vector<std::string>, points, {},
           "what is measured, a list of WORKLOAD:PLACE:BYTES:IN_FLIGHT:CONNECTIONS:RATE. "
@@ -43,7 +44,11 @@ ABSL_FLAG(std::vector<std::string>, points, {},
           "PLACE: 1 (both processes on core 0), 2 (the server on core 1) or any");
 ABSL_FLAG(double, seconds, 1, "how long each point is measured, after a warm-up of a tenth of that");
 ABSL_FLAG(int, put_bytes, 16 << 20, "bulk: payload of a put");
+ABSL_FLAG(bool, tls, false, "with TLS, where both sides show a certificate of ECDSA with P-256");
 ABSL_FLAG(std::string, serve, "", "the program itself uses it: serve at this PLACE");
+ABSL_FLAG(std::string, certificate, "", "the program itself uses it: of a server");
+ABSL_FLAG(std::string, key, "", "the program itself uses it: of a server");
+ABSL_FLAG(std::string, authorities, "", "the program itself uses it: of a server");
 
 namespace hawser::bench::peers {
 namespace {
@@ -252,13 +257,14 @@ void DieAfter(double seconds) {
 // Prints a line with the point, to which the caller adds.
 class PointReport : public Report {
  public:
-  PointReport(Peer& peer, const Point& point) : Report("peers") {
+  PointReport(const Peer& peer, const Point& point) : Report("peers") {
     Add("system", peer.name());
     Add("workload", point.workload);
     Add("place", point.place);
     Add("bytes", point.load.bytes);
     Add("in_flight", point.load.in_flight);
     Add("connections", point.load.connections);
+    if (peer.credentials.has_value()) Add("tls", 1);
     // Whole ones keep all their digits: a reader finds a point by them.
     if (const auto whole = static_cast<int64_t>(point.rate); static_cast<double>(whole) == point.rate) {
       Add("rate", whole);
@@ -267,6 +273,16 @@ class PointReport : public Report {
     }
   }
 };
+
+std::vector<std::string> ServerArguments(const Peer& peer, const Point& point) {
+  std::vector<std::string> arguments = {absl::StrCat("--serve=", point.place)};
+  if (peer.credentials.has_value()) {
+    arguments.push_back(absl::StrCat("--certificate=", peer.credentials->certificate));
+    arguments.push_back(absl::StrCat("--key=", peer.credentials->key));
+    arguments.push_back(absl::StrCat("--authorities=", peer.credentials->authorities));
+  }
+  return arguments;
+}
 
 void Measure(Peer& peer, const Point& point) {
   const double seconds = absl::GetFlag(FLAGS_seconds);
@@ -278,7 +294,7 @@ void Measure(Peer& peer, const Point& point) {
   }
   DieAfter(120 + 10 * seconds);
   PinTo(point.pin, /*server=*/false);
-  ServerProcess server({absl::StrCat("--serve=", point.place)});
+  ServerProcess server(ServerArguments(peer, point));
   std::optional<Putter> putter;
   if (point.workload == "bulk") putter.emplace(peer, server.address(), put_bytes);
   Caller caller(peer, server.address(), point.load);
@@ -357,6 +373,11 @@ void RunAsFlagsSay(Peer& peer) {
   SleepExactly();
   if (const std::string place = absl::GetFlag(FLAGS_serve); !place.empty()) {
     PinTo(PlaceOrDie("serve", place), /*server=*/true);
+    if (const std::string certificate = absl::GetFlag(FLAGS_certificate); !certificate.empty()) {
+      peer.credentials = {.certificate = certificate,
+                          .key = absl::GetFlag(FLAGS_key),
+                          .authorities = absl::GetFlag(FLAGS_authorities)};
+    }
     peer.Serve();
     Die("the server returned");
   }
@@ -365,6 +386,11 @@ void RunAsFlagsSay(Peer& peer) {
   const double seconds = absl::GetFlag(FLAGS_seconds);
   if (!(seconds > 0) || seconds > 3600) {
     Die(absl::StrCat("--seconds=", seconds, ": expected a number above 0, at most 3600"));
+  }
+  std::optional<CertificateAuthority> authority;  // The files last as long as it does.
+  if (absl::GetFlag(FLAGS_tls)) {
+    if (!peer.has_tls()) Die(absl::StrCat("--tls: ", peer.name(), " is not measured with TLS"));
+    peer.credentials = authority.emplace().Issue();
   }
   for (const Point& point : PointsOrDie()) MeasureInChild(peer, point);
 }

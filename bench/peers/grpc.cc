@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/peers/echo.grpc.pb.h"
 #include "hawser/bench/peers/peer.h"
+#include "hawser/tests/tls/certificates.h"
 
 namespace hawser::bench::peers {
 namespace {
@@ -97,9 +98,26 @@ using EchoCall = ServerCall<wire::Payload, &Service::RequestEcho>;
 using EchoBytesCall = ServerCall<grpc::ByteBuffer, &Service::RequestEchoBytes>;
 using PutCall = ServerCall<grpc::ByteBuffer, &Service::RequestPut>;
 
+std::shared_ptr<grpc::ChannelCredentials> ClientCredentials(
+    const std::optional<TlsCredentials>& credentials) {
+  if (!credentials.has_value()) return grpc::InsecureChannelCredentials();
+  return grpc::SslCredentials({.pem_root_certs = ReadFile(credentials->authorities),
+                               .pem_private_key = ReadFile(credentials->key),
+                               .pem_cert_chain = ReadFile(credentials->certificate)});
+}
+
+std::shared_ptr<grpc::ServerCredentials> ServerCredentials(const std::optional<TlsCredentials>& credentials) {
+  if (!credentials.has_value()) return grpc::InsecureServerCredentials();
+  grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.pem_root_certs = ReadFile(credentials->authorities);
+  options.pem_key_cert_pairs = {{ReadFile(credentials->key), ReadFile(credentials->certificate)}};
+  return grpc::SslServerCredentials(options);
+}
+
 class GrpcClient final : public Client {
  public:
-  GrpcClient(const std::string& address, const Load& load, Observer& observer)
+  GrpcClient(const std::string& address, const std::optional<TlsCredentials>& credentials, const Load& load,
+             Observer& observer)
       : load_(load),
         observer_(observer),
         payload_(MakePayload(load.bytes)),
@@ -107,7 +125,7 @@ class GrpcClient final : public Client {
     message_.set_data(payload_);
     const grpc::Slice slice(payload_.data(), payload_.size(), grpc::Slice::STATIC_SLICE);
     bytes_ = grpc::ByteBuffer(&slice, 1);
-    for (int i = 0; i < load.connections; ++i) channels_.push_back(ChannelTo(address));
+    for (int i = 0; i < load.connections; ++i) channels_.push_back(ChannelTo(address, credentials));
     for (const auto& channel : channels_) {
       if (!channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(10))) {
         Die("no connection to " + address);
@@ -170,14 +188,15 @@ class GrpcClient final : public Client {
   inline static const std::string kPut = "/hawser.bench.peers.wire.Target/Put";
 
   // Without the local pool, channels to one address share one connection.
-  static std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address) {
+  static std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address,
+                                                  const std::optional<TlsCredentials>& credentials) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
     arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kWindowBytes);
     arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
     arguments.SetMaxReceiveMessageSize(-1);
-    return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+    return grpc::CreateCustomChannel(address, ClientCredentials(credentials), arguments);
   }
 
   bool AsBytes() const { return load_.method == Method::kPut || load_.bytes >= kLargeBytes; }
@@ -208,13 +227,14 @@ class GrpcClient final : public Client {
 class Grpc final : public Peer {
  public:
   const char* name() const override { return "grpc"; }
+  bool has_tls() const override { return true; }
 
   void Serve() override {
     KeepFreedPages();
     Service service;
     grpc::ServerBuilder builder;
     int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort("127.0.0.1:0", ServerCredentials(credentials), &port);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kWindowBytes);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
@@ -238,7 +258,7 @@ class Grpc final : public Peer {
 
   std::unique_ptr<Client> Connect(const std::string& address, const Load& load, Observer& observer) override {
     KeepFreedPages();
-    return std::make_unique<GrpcClient>(address, load, observer);
+    return std::make_unique<GrpcClient>(address, credentials, load, observer);
   }
 };
 

@@ -1,4 +1,4 @@
-// Hawser as it comes: every option has its default.
+// Hawser as it comes: every option but the credentials has its default.
 #include <string.h>
 
 #include <memory>
@@ -22,10 +22,11 @@ namespace {
 // next calls. The observer takes one reply at a time, so callbacks of several pollers take turns.
 class HawserClient final : public Client {
  public:
-  HawserClient(const std::string& address, const Load& load, Observer& observer)
+  HawserClient(const std::string& address, const ChannelOptions& options, const Load& load,
+               Observer& observer)
       : load_(load), observer_(observer), payload_(MakePayload(load.bytes)) {
     for (int i = 0; i < load.connections; ++i) {
-      absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(address);
+      absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(address, options);
       if (!channel.ok()) Die(channel.status().ToString());
       if (source_ == nullptr) source_ = Fill(**channel);
       targets_.emplace_back(*std::move(channel));
@@ -111,15 +112,19 @@ class Hawser final : public Peer {
  public:
   const char* name() const override { return "hawser"; }
   size_t bytes_max() const override { return (512 << 20) - 1; }  // Of a Data.
+  bool has_tls() const override { return true; }
 
   void Serve() override {
     TargetOptions defaults;
     defaults.slots = ConnectionOptions().slots;
+    defaults.credentials = credentials;
     ServeTarget(defaults);
   }
 
   std::unique_ptr<Client> Connect(const std::string& address, const Load& load, Observer& observer) override {
-    return std::make_unique<HawserClient>(address, load, observer);
+    ChannelOptions options;
+    options.credentials = credentials;
+    return std::make_unique<HawserClient>(address, options, load, observer);
   }
 };
 

@@ -5,7 +5,10 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
+
+#include "hawser/tls/credentials.h"
 
 // What a system implements to be measured beside the others: a server, and a client that keeps calls in flight.
 namespace hawser::bench::peers {
@@ -82,6 +85,9 @@ class Peer {
   // Payloads that its messages can hold. A point with a larger one is skipped.
   virtual size_t bytes_max() const { return std::numeric_limits<size_t>::max(); }
 
+  // It can use `credentials`.
+  virtual bool has_tls() const { return false; }
+
   // Listens on a free port of 127.0.0.1 and prints one line on stdout: where, for Connect(). Serves both methods until the
   // process is killed.
   virtual void Serve() = 0;
@@ -89,6 +95,10 @@ class Peer {
   // All connections are established when it returns. The observer outlives the client.
   virtual std::unique_ptr<Client> Connect(const std::string& address, const Load& load,
                                           Observer& observer) = 0;
+
+  // With these both sides show a certificate, and what crosses is encrypted. Set before Serve() or Connect() is called.
+  // Empty: no TLS.
+  std::optional<TlsCredentials> credentials;
 };
 
 // The main() of each program: measures `peer` as the flags say (driver.cc).
