@@ -24,8 +24,10 @@ namespace {
 constexpr size_t kRecordBytesMax = SSL3_RT_MAX_PLAIN_LENGTH;  // 16 KiB of plaintext
 
 // Bytes that one call reads beyond what it was asked for. Only records without data of the peer's program, such as
-// requests for new keys, come to so many: they are the others' turn then.
+// requests for new keys, come to so many: it is the others' turn then. Such a request has 27 bytes, and takes as long as
+// decrypting some KiB, so it counts as so many.
 constexpr size_t kOverheadBytesMax = 64 * 1024;
+constexpr size_t kMessageCost = 4 * 1024;
 
 // What is read ahead of a short record. From a peer that sends long ones nothing is: OpenSSL then has the kernel copy
 // each record to where it decrypts it.
@@ -75,12 +77,22 @@ absl::string_view MeaningOf(int alert) {
   }
 }
 
-// OpenSSL allocates what the header of a message announces: for a ClientHello up to 128 KiB, of which nothing needs to
-// come.
-bool AnnouncesLongHello(absl::string_view bytes) {
-  constexpr size_t kHeaderBytes = 9;  // Of the record and of the message (RFC 8446, 5.1 and 4).
-  return bytes.size() >= kHeaderBytes && bytes[0] == SSL3_RT_HANDSHAKE && bytes[5] == SSL3_MT_CLIENT_HELLO &&
-         (bytes[6] != 0 || static_cast<unsigned char>(bytes[7]) >= 0x40);
+// That the peer has ended the connection with an alert.
+absl::Status RefusedBy(int alert) {
+  const absl::string_view meaning = MeaningOf(alert);
+  absl::Status status = absl::UnauthenticatedError(absl::StrCat(
+      "TLS: the peer has refused: ",
+      meaning.empty() ? absl::StrCat("alert ", alert, " (", SSL_alert_desc_string_long(alert), ")")
+                      : std::string(meaning)));
+  SetViolation(status, Violation::kTls);
+  return status;
+}
+
+constexpr absl::string_view kMalformed = "what the peer has sent is malformed, or was changed on its way: ";
+
+absl::Status CannotChangeKeys() {
+  return absl::UnavailableError(
+      "TLS: the peer changes its keys, which the kernel of this side cannot: see KernelUse::kAlways");
 }
 
 bool IsTlsRecord(absl::string_view bytes) { return !bytes.empty() && bytes[0] >= 20 && bytes[0] <= 24; }
@@ -96,12 +108,16 @@ struct Session::Bio {
   static int Read(BIO* bio, char* out, size_t max, size_t* read) {
     BIO_clear_retry_flags(bio);
     Session& session = Of(bio);
+    if (session.budget_bytes_ == 0) {
+      BIO_set_retry_read(bio);
+      return 0;
+    }
     if (session.ahead_begin_ == session.ahead_end_) {
       // A record's header is 5 bytes, and its length is not known yet.
       const bool is_body = max > SSL3_RT_HEADER_LENGTH;
       if (is_body) session.bulk_ = max >= kLongBytes;
-      // Until the peer is known it costs no buffer.
-      if (session.bulk_ || !session.done_) {
+      // Until the peer is known it costs no buffer. What is read ahead could not be moved to the kernel.
+      if (session.bulk_ || session.keeps_secrets_ || !session.done_) {
         *read = session.Receive(bio, out, max);
         return *read > 0;
       }
@@ -143,8 +159,8 @@ struct Session::Bio {
 
 // recv(2) into `out`; 0: nothing, and either the retry flag of `bio` is set or `closed_`.
 size_t Session::Receive(bio_st* bio, char* out, size_t max) {
-  if (socket_empty_) drained_ = true;
-  if (socket_empty_ || budget_bytes_ == 0) {
+  if (socket_empty_) {
+    drained_ = true;
     BIO_set_retry_read(bio);
     return 0;
   }
@@ -166,8 +182,9 @@ size_t Session::Receive(bio_st* bio, char* out, size_t max) {
   const auto bytes = static_cast<size_t>(n);
   if (first_bytes_.size() < kFirstBytes)
     first_bytes_.append(out, std::min(bytes, kFirstBytes - first_bytes_.size()));
-  if (!done_ && AnnouncesLongHello(first_bytes_)) {
-    refused_ = "its first message is too long: of a ClientHello, 16 KiB are accepted";
+  if (!done_ && parts_.side == Side::kServer &&
+      !hello_limit_.Allows(absl::MakeSpan(reinterpret_cast<const uint8_t*>(out), bytes))) {
+    refused_ = "its ClientHello is too long: 16 KiB are accepted";
     closed_ = true;
     return 0;
   }
@@ -178,6 +195,10 @@ size_t Session::Receive(bio_st* bio, char* out, size_t max) {
 
 // Sends, or keeps what does not fit into the socket.
 bool Session::Put(const char* bytes, size_t count) {
+  if (kernel_.sends()) {
+    // A record of OpenSSL's, which the kernel would take for data. It has nothing more to send but an alert.
+    return false;
+  }
   size_t sent = 0;
   if (!has_unsent()) {
     ssize_t n;
@@ -222,9 +243,14 @@ bool Session::Flush() {
 // --- The handshake
 // ---------------------------------------------------------------------------------------------------------------
 
-Session::Session(Parts parts) : parts_(std::move(parts)) {
+Session::Session(Parts parts) : parts_(std::move(parts)), kernel_(parts_.fd, parts_.side == Side::kClient) {
   SSL* const ssl = parts_.ssl.get();
   SSL_set_app_data(ssl, this);
+  SSL_set_msg_callback(
+      ssl, [](int is_written, int, int type, const void* bytes, size_t count, SSL* each, void*) {
+        static_cast<Session*>(SSL_get_app_data(each))
+            ->OnMessage(is_written == 1, type, absl::MakeSpan(static_cast<const uint8_t*>(bytes), count));
+      });
   BIO* const bio = BIO_new(Bio::Method());
   if (bio == nullptr) return;  // OpenSSL then reports that it has none.
   BIO_set_data(bio, this);
@@ -382,14 +408,7 @@ absl::Status Session::Explain() {
   const bool is_ssl = code != 0 && ERR_GET_LIB(code) == ERR_LIB_SSL;
   const int reason = is_ssl ? ERR_GET_REASON(code) : 0;
   if (reason > SSL_AD_REASON_OFFSET) {
-    const int alert = reason - SSL_AD_REASON_OFFSET;
-    const absl::string_view meaning = MeaningOf(alert);
-    absl::Status status = absl::UnauthenticatedError(absl::StrCat(
-        "TLS: the peer has refused: ",
-        meaning.empty() ? absl::StrCat("alert ", alert, " (", SSL_alert_desc_string_long(alert), ")")
-                        : std::string(meaning)));
-    SetViolation(status, Violation::kTls);
-    return status;
+    return RefusedBy(reason - SSL_AD_REASON_OFFSET);
   }
   if (!done_ && !first_bytes_.empty() && !IsTlsRecord(first_bytes_)) {
     char more[kFirstBytes];
@@ -414,6 +433,8 @@ absl::Status Session::Explain() {
     case SSL_R_EXCESSIVE_MESSAGE_SIZE:
       return refuse("what the peer has sent is too long; of certificates, 32 KiB are accepted");
     case SSL_R_NO_SHARED_CIPHER:
+    case SSL_R_NO_SHARED_GROUPS:
+    case SSL_R_NO_SUITABLE_KEY_SHARE:
     case SSL_R_NO_SHARED_SIGNATURE_ALGORITHMS:
     case SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM:
       return refuse("the peer has no cipher, group or signature algorithm in common with us");
@@ -422,9 +443,9 @@ absl::Status Session::Explain() {
   }
   if (code != 0) {
     const char* const text = ERR_reason_error_string(code);
-    return refuse(absl::StrCat("what the peer has sent is malformed, or was changed on its way: ",
-                               text == nullptr ? "no reason given" : text));
+    return refuse(absl::StrCat(kMalformed, text == nullptr ? "no reason given" : text));
   }
+  if (could_not_answer_) return CannotChangeKeys();
   if (errno_ == ENOBUFS) return refuse("the peer asks for new keys, and does not read the answers");
   return absl::UnavailableError(
       absl::StrCat("TLS: the peer ", done_ ? "" : "ended the handshake: it ",
@@ -441,25 +462,29 @@ ssize_t Session::FailIo() {
   return -1;
 }
 
-// The socket takes nothing any more. What the peer has sent before can still be read, and that may be why: a server that
-// refuses our certificate says so, and closes the connection.
+// The socket takes nothing any more, and OpenSSL not either: it would insist on the record that did not go out. What the
+// peer has sent before can still be read, and that may be why: a server that refuses our certificate says so, and closes
+// the connection.
 ssize_t Session::FailWrite() {
-  if (errno_ == 0 || errno_ == ENOBUFS) return FailIo();
-  const int broken = std::exchange(errno_, 0);
-  ERR_clear_error();
-  socket_empty_ = false;
-  budget_bytes_ = kOverheadBytesMax;
-  char byte;
-  size_t n = 0;
-  const int result = SSL_peek_ex(parts_.ssl.get(), &byte, 1, &n);
-  if (result != 1 && SSL_get_error(parts_.ssl.get(), result) == SSL_ERROR_SSL) return FailIo();
-  ERR_clear_error();
-  errno = broken;
+  if (broken_ == 0) {
+    if (errno_ == 0 || errno_ == ENOBUFS) return FailIo();
+    broken_ = std::exchange(errno_, 0);
+    ERR_clear_error();
+    socket_empty_ = false;
+    budget_bytes_ = kOverheadBytesMax;
+    char byte;
+    size_t n = 0;
+    const int result = SSL_peek_ex(parts_.ssl.get(), &byte, 1, &n);
+    if (result != 1 && SSL_get_error(parts_.ssl.get(), result) == SSL_ERROR_SSL) return FailIo();
+    ERR_clear_error();
+  }
+  errno = broken_;
   return -1;
 }
 
 ssize_t Session::Read(const iovec* segments, size_t count) {
-  if (!error_.ok()) return FailIo();
+  if (!error_.ok() || could_not_answer_) return FailIo();
+  if (kernel_.receives()) return ReadFromKernel(segments, count);
   size_t asked = 0;
   for (size_t i = 0; i < count; ++i) asked += segments[i].iov_len;
   socket_empty_ = false;
@@ -481,7 +506,8 @@ ssize_t Session::Read(const iovec* segments, size_t count) {
       }
       if (ahead_begin_ == ahead_end_) ahead_.reset();
       const int error = SSL_get_error(ssl, result);
-      const bool waits = (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) && !closed_;
+      const bool waits =
+          (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) && !closed_ && !could_not_answer_;
       if (total > 0) {
         // What is wrong is told by the next call.
         if (!waits) drained_ = false;
@@ -499,10 +525,13 @@ ssize_t Session::Read(const iovec* segments, size_t count) {
 }
 
 ssize_t Session::Write(const iovec* segments, size_t count) {
-  if (!error_.ok()) return FailIo();
+  if (!error_.ok() || could_not_answer_) return FailIo();
+  if (kernel_.sends()) return WriteToKernel(segments, count);
+  if (write_failed_) return FailWrite();
   if (has_unsent() && !Flush()) {
     if (errno == EAGAIN) return -1;
     errno_ = errno;
+    write_failed_ = true;
     return FailWrite();
   }
   SSL* const ssl = parts_.ssl.get();
@@ -511,6 +540,7 @@ ssize_t Session::Write(const iovec* segments, size_t count) {
   size_t i = 0;
   size_t skipped = 0;  // Of segments[i].
   char joined[kRecordBytesMax];
+  const bool wears = aead() != Aead::kChaCha20Poly1305;
   while (i < count && !has_unsent()) {
     const char* bytes = static_cast<const char*>(segments[i].iov_base) + skipped;
     size_t length = segments[i].iov_len - skipped;
@@ -536,9 +566,14 @@ ssize_t Session::Write(const iovec* segments, size_t count) {
       ++i;
       skipped = 0;
     }
+    if (wears && records_written_ >= key_records_max_ &&
+        SSL_key_update(ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1) {
+      records_written_ = 0;
+    }
     size_t written = 0;
     // A record goes out, or is kept, whole.
     if (length > 0 && (SSL_write_ex(ssl, bytes, length, &written) != 1 || written != length)) {
+      write_failed_ = true;
       if (total > 0) return static_cast<ssize_t>(total);  // What is wrong is told by the next call.
       return FailWrite();
     }
@@ -548,12 +583,119 @@ ssize_t Session::Write(const iovec* segments, size_t count) {
 }
 
 void Session::End() {
-  if (!done_ || ended_ || !error_.ok()) return;
+  if (!done_ || ended_ || write_failed_ || !error_.ok()) return;
   ended_ = true;
+  if (kernel_.sends()) return kernel_.SendCloseNotify();
   if (has_unsent() && !Flush()) return;
   ERR_clear_error();
   SSL_shutdown(parts_.ssl.get());
   ERR_clear_error();
+}
+
+// --- In the kernel
+// ---------------------------------------------------------------------------------------------------------------
+
+void Session::AllowKernel(KernelUse use) {
+  kernel_use_ = use;
+  keeps_secrets_ = use != KernelUse::kNever && KernelTls::MayExist();
+}
+
+// A line of OpenSSL's key log: "<label> <random of the client> <secret>". It gets each secret at the moment from which on
+// that protects the records of its direction.
+void Session::OnSecret(absl::string_view line) {
+  const bool is_client = absl::StartsWith(line, "CLIENT_TRAFFIC_SECRET_0 ");
+  if (!is_client && !absl::StartsWith(line, "SERVER_TRAFFIC_SECRET_0 ")) return;
+  const bool is_ours = is_client == (parts_.side == Side::kClient);
+  (is_ours ? records_written_ : records_read_) = 0;
+  if (keeps_secrets_) (is_ours ? send_secret_ : receive_secret_).Set(line.substr(line.rfind(' ') + 1));
+}
+
+// OpenSSL calls this for the header of each record, and for each message of the handshake.
+void Session::OnMessage(bool is_written, int type, absl::Span<const uint8_t> bytes) {
+  if (type == SSL3_RT_HEADER) ++(is_written ? records_written_ : records_read_);
+  if (type != SSL3_RT_HANDSHAKE) return;
+  if (done_ && !is_written) budget_bytes_ -= std::min(budget_bytes_, kMessageCost);
+  if (bytes.empty() || bytes[0] != SSL3_MT_KEY_UPDATE) return;
+  // The key that follows it is made of another secret.
+  (is_written ? send_secret_ : receive_secret_).Wipe();
+  // An answer must come before all other data (RFC 8446, 4.6.3). OpenSSL would send it with its next data, of which it gets
+  // none.
+  if (!is_written && kernel_.sends() && bytes.back() == SSL_KEY_UPDATE_REQUESTED) could_not_answer_ = true;
+}
+
+std::optional<Aead> Session::aead() const {
+  const SSL_CIPHER* const cipher = SSL_get_current_cipher(parts_.ssl.get());
+  return cipher == nullptr ? std::nullopt : AeadOf(SSL_CIPHER_get_protocol_id(cipher));
+}
+
+void Session::MoveToKernel() {
+  if (!std::exchange(keeps_secrets_, false)) return;
+  const std::optional<Aead> cipher = aead();
+  if (done_ && error_.ok() && cipher.has_value() &&
+      (kernel_use_ == KernelUse::kAlways ||
+       (kernel_use_ == KernelUse::kWhereKeysLast && KeyLasts(*cipher)))) {
+    SSL* const ssl = parts_.ssl.get();
+    // OpenSSL holds no record, and has not read the header of one. The tickets of a server have come before all else that
+    // it sends, so OpenSSL has read them.
+    const bool read_all = ahead_begin_ == ahead_end_ && SSL_has_pending(ssl) == 0 && !closed_ &&
+                          absl::string_view(SSL_rstate_string(ssl)) == "RH";
+    TrafficKey receive_key, send_key;
+    if (read_all && DeriveTrafficKey(receive_secret_, *cipher, &receive_key))
+      kernel_.StartReceiving(receive_key, records_read_);
+    if (!has_unsent() && DeriveTrafficKey(send_secret_, *cipher, &send_key) &&
+        kernel_.StartSending(send_key, records_written_) && key_records_max_ == kKeyRecordsMax) {
+      key_records_max_ = kKernelKeyRecordsMax;
+    }
+  }
+  send_secret_.Wipe();
+  receive_secret_.Wipe();
+}
+
+ssize_t Session::ReadFromKernel(const iovec* segments, size_t count) {
+  if (closed_) return 0;
+  // A call that returns data may have stopped at a record of another type behind it, so only EAGAIN tells that the kernel
+  // has nothing more.
+  drained_ = false;
+  const KernelTls::Received received = kernel_.Receive(segments, count);
+  switch (received.kind) {
+    case KernelTls::Kind::kData:
+      return static_cast<ssize_t>(received.bytes);
+    case KernelTls::Kind::kNothing:
+    case KernelTls::Kind::kOthers:
+      drained_ = received.kind == KernelTls::Kind::kNothing;
+      errno = EAGAIN;
+      return -1;
+    case KernelTls::Kind::kEnd:
+      closed_ = true;
+      return 0;
+    case KernelTls::Kind::kAlert:
+      error_ = RefusedBy(received.code);
+      break;
+    case KernelTls::Kind::kKeyUpdate:
+      error_ = CannotChangeKeys();
+      break;
+    case KernelTls::Kind::kMalformed:
+      error_ = ViolationError(Violation::kTls, absl::StrCat("TLS: ", kMalformed, "the kernel refuses it"));
+      if (kernel_.sends()) kernel_.SendFatalAlert(SSL_AD_BAD_RECORD_MAC);
+      break;
+    case KernelTls::Kind::kBroken:
+      errno_ = received.code;
+      break;
+  }
+  return FailIo();
+}
+
+ssize_t Session::WriteToKernel(const iovec* segments, size_t count) {
+  if (records_written_ >= key_records_max_ && aead() != Aead::kChaCha20Poly1305) {
+    error_ = absl::UnavailableError(
+        absl::StrCat("TLS: the key of this side is worn after ", records_written_,
+                     " records, and its kernel cannot change it: see KernelUse::kAlways"));
+    return FailIo();
+  }
+  const ssize_t n = kernel_.Send(segments, count);
+  // What is wrong with the socket ends the connection when all that the peer has sent before was read.
+  if (n > 0) records_written_ += (static_cast<size_t>(n) + kRecordBytesMax - 1) / kRecordBytesMax;
+  return n;
 }
 
 bool Session::resumed() const { return SSL_session_reused(parts_.ssl.get()) == 1; }

@@ -7,14 +7,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "hawser/tls/context.h"
+#include "hawser/tls/hello_limit.h"
+#include "hawser/tls/kernel_tls.h"
 #include "hawser/tls/openssl.h"
 #include "hawser/tls/peer_identity.h"
+#include "hawser/tls/traffic_keys.h"
 
 struct x509_store_ctx_st;
 
@@ -45,6 +51,12 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
+  // A key of AES-GCM may protect 2^24.5 full records (RFC 8446, 5.5).
+  static constexpr uint64_t kKeyRecordsMax = uint64_t{1} << 23;
+  // There a key is not changed. What is counted is what the kernel is asked for, and when the socket is full, or the
+  // segments are in very many pages, it makes more records of that; the limit leaves room for 2 in 5.
+  static constexpr uint64_t kKernelKeyRecordsMax = uint64_t{1} << 24;
+
   enum class Progress {
     kDone,
     kWantRead,   // Call again when the socket is readable,
@@ -53,9 +65,19 @@ class Session {
   };
   Progress Handshake();
 
+  // Before the handshake: MoveToKernel() will be called.
+  void AllowKernel(KernelUse use);
+  // After kDone, when the caller has read all that the peer sends before it waits for this side: leaves to the kernel what
+  // it can take. A direction stays in user space if the kernel cannot, or `use` does not want it; for receiving, if a part
+  // of the next record is here already; for sending, if has_unsent(). All else in this class is as before, except that
+  // the peer cannot change the keys any more.
+  void MoveToKernel();
+  bool sends_in_kernel() const { return kernel_.sends(); }
+  bool receives_in_kernel() const { return kernel_.receives(); }
+
   // After kDone. Fills the segments as far as bytes have come. Returns how many, at least 1; 0: the peer has closed the
   // connection; -1 with errno: EAGAIN, or an error, EPROTO if it is one of TLS: see error(). One call decrypts at most
-  // what the segments take, and reads at most 64 KiB beyond that.
+  // what the segments take, and reads at most 64 KiB beyond that, or the 16 next requests for new keys.
   ssize_t Read(const iovec* segments, size_t count);
   // The last Read() left nothing behind: only what arrives later can be read. Otherwise call it again, though the socket
   // may report nothing.
@@ -73,7 +95,7 @@ class Session {
 
   // Why it failed. Unauthenticated: one side does not believe the other, or they do not agree on TLS 1.3 with ALPN
   // "hawser/1"; DataLoss: a record after the handshake is malformed; both carry Violation::kTls. Unavailable: the
-  // connection was lost.
+  // connection was lost, or one of its keys is worn and the kernel cannot change it.
   const absl::Status& error() const { return error_; }
 
   // After kDone. Never null.
@@ -81,6 +103,12 @@ class Session {
   bool resumed() const;
   // "TLS_AES_128_GCM_SHA256".
   std::string cipher() const;
+
+  // For tests: after how many records a key of AES-GCM is worn. In user space it is changed then; in the kernel the
+  // connection ends.
+  void set_key_records_max(uint64_t records) { key_records_max_ = records; }
+  // For tests, which do with it what no peer of ours does.
+  ssl_st* ssl() const { return parts_.ssl.get(); }
 
  private:
   friend class Context;
@@ -97,6 +125,12 @@ class Session {
   bool Put(const char* bytes, size_t count);
   void KeepTicket(const ssl_session_st& session);
   int OnVerified(bool ok, x509_store_ctx_st& verification);
+
+  void OnSecret(absl::string_view line);
+  void OnMessage(bool is_written, int type, absl::Span<const uint8_t> bytes);
+  std::optional<Aead> aead() const;
+  ssize_t ReadFromKernel(const iovec* segments, size_t count);
+  ssize_t WriteToKernel(const iovec* segments, size_t count);
 
   const Parts parts_;
   bool started_ = false;
@@ -117,11 +151,26 @@ class Session {
   bool socket_empty_ = false;  // Found by the current call.
   bool drained_ = true;
   bool closed_ = false;      // The peer has closed the connection, or it broke: errno_.
+  HelloLimit hello_limit_;   // A server's.
   std::string first_bytes_;  // That the peer has sent, to tell what it speaks.
 
   // Writing.
   std::vector<char> unsent_;
   size_t unsent_begin_ = 0;
+  bool write_failed_ = false;
+  int broken_ = 0;  // errno of the socket, once FailWrite() has looked for what the peer says.
+
+  // Keys. The records that each has protected so far.
+  uint64_t records_written_ = 0;
+  uint64_t records_read_ = 0;
+  uint64_t key_records_max_ = kKeyRecordsMax;
+  // From the handshake to MoveToKernel(), and only if that may need them. OpenSSL has them for as long as it lives.
+  bool keeps_secrets_ = false;
+  TrafficSecret send_secret_;
+  TrafficSecret receive_secret_;
+  KernelUse kernel_use_ = KernelUse::kNever;
+  KernelTls kernel_;
+  bool could_not_answer_ = false;  // The peer asks for a new key of this side, whose kernel sends.
 };
 
 }  // namespace hawser::tls

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <openssl/ssl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -411,6 +412,42 @@ TEST_F(TlsListenerTest, HandshakesThatAreNeverFinishedAreBounded) {
     ASSERT_LT(open.size(), 100u);
   }
   ExpectAnHonestClientGetsIn();
+}
+
+// Handshakes take turns by host, so that numbers gain a host nothing.
+TEST_F(TlsListenerTest, AClientOfAnotherHostNeedNotWaitForAFlood) {
+  NewWorld();
+  SocketPair recorded;
+  RawPeer raw(Side::kClient, std::move(recorded.client), {});
+  raw.Step();
+  const std::string hello = recorded.server.Receive();
+  constexpr size_t kFlood = 150;
+  std::vector<Socket> flood;
+  const SocketAddress address = world_->listener().address();
+  for (size_t i = 0; i < kFlood; ++i) {
+    Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in from = {};
+    from.sin_family = AF_INET;
+    from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+    ASSERT_EQ(bind(socket.fd(), reinterpret_cast<sockaddr*>(&from), sizeof(from)), 0);
+    ASSERT_EQ(connect(socket.fd(), address.get(), address.length_bytes()), 0);
+    fcntl(socket.fd(), F_SETFL, O_NONBLOCK);
+    socket.Send(hello);
+    flood.push_back(std::move(socket));
+  }
+  Endpoint& a = world_->NewEndpoint(0);
+  ASSERT_TRUE(a.qp().Connect(address, "").ok());
+  HAWSER_UNTIL(*world_, !world_->requests().requests.empty() || a.news().ended());
+  EXPECT_FALSE(a.news().ended()) << a.news().why;
+  const auto answered = [&] {
+    return static_cast<size_t>(std::count_if(flood.begin(), flood.end(), [](const Socket& each) {
+      pollfd readable = {.fd = each.fd(), .events = POLLIN, .revents = 0};
+      return poll(&readable, 1, 0) == 1;
+    }));
+  };
+  EXPECT_LT(answered(), kFlood / 3);
+  world_->requests().requests.clear();
+  HAWSER_UNTIL(*world_, answered() == kFlood);
 }
 
 TEST_F(TlsListenerTest, ManyWholeHandshakesFromOneAddress) {

@@ -349,6 +349,14 @@ TEST_F(RawRefusalTest, APeerWithAnotherAlpn) {
   ExpectClientRefuses({.credentials = &server_, .alpn = "h2"}, Not(HasSubstr("no reason given")));
 }
 
+// One operation in a large finite field takes 0.1 s, before the peer has shown who it is.
+TEST_F(RawRefusalTest, APeerThatWantsGroupsThatCostMuch) {
+  for (const char* groups : {"ffdhe8192", "ffdhe2048", "P-521"}) {
+    ExpectServerRefuses({.credentials = &client_, .groups = groups}, HasSubstr("no cipher, group"));
+    ExpectClientRefuses({.credentials = &server_, .groups = groups}, HasSubstr("it has no cipher"), true);
+  }
+}
+
 TEST_F(RawRefusalTest, PlainTextInsteadOfTls) {
   for (const absl::string_view text : {"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
                                        "\x7f"

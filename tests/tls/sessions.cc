@@ -248,6 +248,7 @@ RawPeer::RawPeer(Side side, Socket socket, const RawOptions& options) : socket_(
     }
   }
   if (!options.cipher.empty()) SSL_CTX_set_ciphersuites(context_, options.cipher.c_str());
+  if (!options.groups.empty()) SSL_CTX_set1_groups_list(context_, options.groups.c_str());
   if (!options.alpn.empty()) {
     alpn_ = absl::StrCat(std::string(1, static_cast<char>(options.alpn.size())), options.alpn);
     SSL_CTX_set_alpn_protos(context_, reinterpret_cast<const unsigned char*>(alpn_.data()),

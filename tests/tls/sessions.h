@@ -132,7 +132,8 @@ struct RawOptions {
   const TlsCredentials* credentials = nullptr;  // Null: it has no certificate, and accepts any.
   int version_max = TLS1_3_VERSION;
   std::string alpn = "hawser/1";  // Empty: none.
-  std::string cipher;             // Empty: as OpenSSL likes.
+  std::string cipher = "";        // Empty: as OpenSSL likes.
+  std::string groups = "";        // Likewise.
 };
 class RawPeer {
  public:

@@ -47,6 +47,12 @@ std::shared_ptr<Fabric> NewTlsFabricWithTinyBuffers() {
       {.rnr_timeout = absl::Milliseconds(300), .send_buffer_bytes = 32768, .receive_buffer_bytes = 65536}));
 }
 
+// Each side changes its key with every third record that it sends.
+std::shared_ptr<Fabric> NewTlsFabricWithShortLivedKeys() {
+  return std::make_shared<TlsFabric>(
+      CreateTcpFabric({.rnr_timeout = absl::Milliseconds(300), .tls_key_records_max = 3}));
+}
+
 }  // namespace
 
 std::vector<FabricUnderTest> FabricsUnderTest() {
@@ -62,6 +68,12 @@ std::vector<FabricUnderTest> FabricsUnderTest() {
       {"Tls", NewTlsFabric, Loopback(AF_INET), {}, /*pushes=*/true, /*sends_can_wait=*/true},
       {"TlsWithTinyBuffers",
        NewTlsFabricWithTinyBuffers,
+       Loopback(AF_INET),
+       {},
+       /*pushes=*/true,
+       /*sends_can_wait=*/true},
+      {"TlsWithShortLivedKeys",
+       NewTlsFabricWithShortLivedKeys,
        Loopback(AF_INET),
        {},
        /*pushes=*/true,

@@ -92,7 +92,7 @@ void TcpQueuePair::FinishConnect() {
     return Fail(absl::Status(session.status().code(),
                              absl::StrCat("connect to ", Peer(), ": ", session.status().message())));
   }
-  stream_.StartTls(*std::move(session));
+  stream_.StartTls(*std::move(session), completion_queue_.options());
   Secure();
 }
 
@@ -100,8 +100,9 @@ void TcpQueuePair::Secure() {
   tls::Session& session = *stream_.tls();
   switch (session.Handshake()) {
     case tls::Session::Progress::kWantRead:
+      return completion_queue_.ChangeWatch(*this, stream_.fd(), EPOLLIN | EPOLLRDHUP);
     case tls::Session::Progress::kWantWrite:
-      return UpdateWatch();
+      return completion_queue_.ChangeWatch(*this, stream_.fd(), EPOLLOUT);
     case tls::Session::Progress::kFailed:
       return FailToSecure();
     case tls::Session::Progress::kDone:
@@ -112,7 +113,10 @@ void TcpQueuePair::Secure() {
 
 void TcpQueuePair::Greet() {
   Move(Event::kSecured);
-  if (!stream_.SendAll(greeting_to_send_.data(), greeting_to_send_.size())) return FailToConnect(errno);
+  if (!stream_.SendAll(greeting_to_send_.data(), greeting_to_send_.size())) {
+    if (stream_.tls() != nullptr && !stream_.tls()->error().ok()) return FailToSecure();
+    return FailToConnect(errno);
+  }
   UpdateWatch();
 }
 
@@ -222,12 +226,23 @@ void TcpQueuePair::Establish(uint32_t read_depth, uint8_t flags, absl::string_vi
   news().private_data = std::string(private_data);
   greeting_.reset();
   greeting_to_send_ = std::string();
+  MoveToKernel();
   UpdateWatch();
   completion_queue_.StartCarrying(*this);
   completion_queue_.Schedule(*this);
   if (stream_.tls() == nullptr) return;
   if (stream_.has_unsent()) Transmit(/*with_answers=*/false);
   ReceiveSoon();
+}
+
+void TcpQueuePair::MoveToKernel() {
+  tls::Session* const session = stream_.tls();
+  if (session == nullptr) return;
+  session->MoveToKernel();
+  TcpFabricCounters* const counters = completion_queue_.options().counters;
+  if (counters == nullptr) return;
+  counters->kernel_tls_sends.fetch_add(session->sends_in_kernel(), std::memory_order_relaxed);
+  counters->kernel_tls_receives.fetch_add(session->receives_in_kernel(), std::memory_order_relaxed);
 }
 
 void TcpConnectRequest::Reject(absl::string_view private_data) {

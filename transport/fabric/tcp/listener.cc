@@ -198,35 +198,69 @@ TcpListener::HalfOpen::~HalfOpen() {
 void TcpListener::HalfOpen::OnTimer() { listener_.half_open_.erase(self); }
 
 void TcpListener::HalfOpen::OnEvents(uint32_t) {
-  if (listener_.tls_ == nullptr || Secure()) OnGreeting();
+  if (listener_.tls_ == nullptr || lacks_tls_) return OnGreeting();
+  if (!is_secure_) {
+    if (stream_.tls() == nullptr && !Start()) return;
+    if (listener_.turns_.MustWait()) {
+      listener_.completion_queue_.ChangeWatch(*this, stream_.fd(), 0);
+      return listener_.turns_.Wait(*this);
+    }
+  }
+  TakeTurn();
+}
+
+void TcpListener::HalfOpen::TakeTurn() {
+  if (is_secure_ || Secure()) OnGreeting();
+}
+
+void TcpListener::Turns::Wait(HalfOpen& half_open) {
+  waiting_.MoveToBack(&half_open);
+  listener_.completion_queue_.SetTimer(*this, absl::ZeroDuration());
+}
+
+void TcpListener::Turns::OnTimer() {
+  HalfOpen* next = waiting_.front();
+  if (next == nullptr) return;
+  for (HalfOpen* each = next; each != nullptr; each = waiting_.after(each)) {
+    if (PeerHost(each->peer_address()) == last_) continue;
+    next = each;
+    break;
+  }
+  last_ = PeerHost(next->peer_address());
+  static_cast<ListLink<WaitsForTurn>*>(next)->Unlink();
+  if (!waiting_.empty()) listener_.completion_queue_.SetTimer(*this, absl::ZeroDuration());
+  next->TakeTurn();  // May destroy this.
+}
+
+bool TcpListener::HalfOpen::Start() {
+  uint8_t first = 0;
+  const ssize_t n = recv(stream_.fd(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
+  constexpr uint8_t kTlsHandshake = 22;  // RFC 8446, 5.1
+  lacks_tls_ = n == 1 && first != kTlsHandshake;
+  if (lacks_tls_) {
+    OnGreeting();
+    return false;
+  }
+  absl::StatusOr<std::unique_ptr<tls::Session>> session =
+      n == 1 ? listener_.tls_->NewSession(tls::Side::kServer, stream_.fd(), {}, {})
+             : absl::UnavailableError("it has closed the connection");
+  if (!session.ok()) {
+    listener_.half_open_.erase(self);
+    return false;
+  }
+  stream_.StartTls(*std::move(session), listener_.completion_queue_.options());
+  return true;
 }
 
 bool TcpListener::HalfOpen::Secure() {
-  if (lacks_tls_) return true;
   TcpCompletionQueue& queue = listener_.completion_queue_;
-  if (stream_.tls() == nullptr) {
-    uint8_t first = 0;
-    const ssize_t n = recv(stream_.fd(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
-    constexpr uint8_t kTlsHandshake = 22;  // RFC 8446, 5.1
-    lacks_tls_ = n == 1 && first != kTlsHandshake;
-    if (lacks_tls_) return true;
-    absl::StatusOr<std::unique_ptr<tls::Session>> session =
-        n == 1 ? listener_.tls_->NewSession(tls::Side::kServer, stream_.fd(), {}, {})
-               : absl::UnavailableError("it has closed the connection");
-    if (!session.ok()) {
-      listener_.half_open_.erase(self);
-      return false;
-    }
-    stream_.StartTls(*std::move(session));
-  }
-  // The socket is watched without EPOLLET: the next Poll() finds it again.
-  if (!queue.HasTimeForHandshakes()) return false;
   const int64_t start_ns = MonotonicNs();
   const tls::Session::Progress progress = stream_.tls()->Handshake();
   queue.CountHandshake(MonotonicNs() - start_ns);
   switch (progress) {
     case tls::Session::Progress::kDone:
+      is_secure_ = true;
       queue.ChangeWatch(*this, stream_.fd(), EPOLLIN);
       return true;
     case tls::Session::Progress::kWantRead:

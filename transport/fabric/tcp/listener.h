@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "hawser/base/intrusive_list.h"
 #include "hawser/base/peer_table.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/tcp/completion_queue.h"
@@ -33,18 +34,24 @@ class TcpListener final : public Listener, public EventSource {
   void OnTimer() override;
 
  private:
+  struct WaitsForTurn;
   // A peer that was accepted and has not greeted yet.
-  class HalfOpen final : public EventSource, public PeerTable::Entry {
+  class HalfOpen final : public EventSource, public PeerTable::Entry, public ListLink<WaitsForTurn> {
    public:
     HalfOpen(TcpListener& listener, UniqueFd socket, const SocketAddress& peer_address);
     ~HalfOpen();
     void OnEvents(uint32_t events) override;
     void OnTimer() override;
+    // Goes on with its handshake. May destroy this, and the listener.
+    void TakeTurn();
+    const SocketAddress& peer_address() const { return peer_address_; }
 
     std::list<HalfOpen>::iterator self;
 
    private:
-    // True: it is secure, or needs not be. False: nothing more can be done now, or it is dropped.
+    // True: its session of TLS is there. False: it needs none, has said nothing yet, or is dropped.
+    bool Start();
+    // True: it is secure. False: nothing more can be done now, or it is dropped.
     bool Secure();
     void OnGreeting();
     void Reject();
@@ -58,7 +65,30 @@ class TcpListener final : public Listener, public EventSource {
     const SocketAddress peer_address_;
     // With credentials: it does not begin with TLS. It is answered in plain text.
     bool lacks_tls_ = false;
+    bool is_secure_ = false;  // TLS's handshake is done.
     GreetingReader greeting_{kConnectPrivateDataMax};
+  };
+
+  // Handshakes of TLS that have to wait, because those of this Poll() have had their time. One of them goes on in each
+  // Poll(), of another host than the one before if there is one: numbers gain a host nothing.
+  class Turns final : public EventSource {
+   public:
+    explicit Turns(TcpListener& listener) : listener_(listener) {
+      listener_.completion_queue_.Register(*this);
+    }
+    ~Turns() {
+      listener_.completion_queue_.SetTimer(*this, absl::InfiniteDuration());
+      listener_.completion_queue_.Unregister(*this);
+    }
+    bool MustWait() const { return !waiting_.empty() || !listener_.completion_queue_.HasTimeForHandshakes(); }
+    void Wait(HalfOpen& half_open);
+    void OnEvents(uint32_t) override {}
+    void OnTimer() override;
+
+   private:
+    TcpListener& listener_;
+    IntrusiveList<HalfOpen, WaitsForTurn> waiting_;  // The one that has waited longest comes first.
+    PeerHost last_;                                  // That had a turn.
   };
 
   TcpListener(TcpCompletionQueue& completion_queue, ListenHandler& handler, const ListenOptions& options);
@@ -73,6 +103,7 @@ class TcpListener final : public Listener, public EventSource {
   UniqueFd socket_;
   SocketAddress address_;
   PeerTable hosts_;
+  Turns turns_{*this};
   std::list<HalfOpen> half_open_;  // Each is in hosts_.
 };
 

@@ -5,17 +5,20 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
+#include "hawser/tls/kernel_tls.h"
 
 namespace hawser::fabric {
 
 // Counts what the fabric does, for tests and benchmarks.
 struct TcpFabricCounters {
-  std::atomic<uint64_t> send_calls = 0;         // sendmsg(2)
-  std::atomic<uint64_t> receive_calls = 0;      // recv(2) and readv(2)
-  std::atomic<uint64_t> epoll_calls = 0;        // epoll_wait(2), in Poll() and in Wait()
-  std::atomic<uint64_t> watch_calls = 0;        // epoll_ctl(2), of sockets in the set
-  std::atomic<uint64_t> read_bytes = 0;         // READ payload that has arrived,
-  std::atomic<uint64_t> read_bytes_copied = 0;  // and how much of it not straight into its sink: 0.
+  std::atomic<uint64_t> send_calls = 0;           // sendmsg(2)
+  std::atomic<uint64_t> receive_calls = 0;        // recv(2), readv(2), recvmsg(2)
+  std::atomic<uint64_t> epoll_calls = 0;          // epoll_wait(2), in Poll() and in Wait()
+  std::atomic<uint64_t> watch_calls = 0;          // epoll_ctl(2), of sockets in the set
+  std::atomic<uint64_t> read_bytes = 0;           // READ payload that has arrived,
+  std::atomic<uint64_t> read_bytes_copied = 0;    // and how much of it not straight into its sink: 0.
+  std::atomic<uint64_t> kernel_tls_sends = 0;     // Connections whose TLS the kernel makes,
+  std::atomic<uint64_t> kernel_tls_receives = 0;  // and opens.
 };
 
 struct TcpFabricOptions {
@@ -40,6 +43,12 @@ struct TcpFabricOptions {
   // SO_SNDBUF, SO_RCVBUF in bytes. 0: the kernel tunes them by itself, which is best except in tests.
   int send_buffer_bytes = 0;
   int receive_buffer_bytes = 0;
+
+  // Which connections with TLS leave their records to the kernel, where it can.
+  tls::KernelUse kernel_tls = tls::KernelUse::kWhereKeysLast;
+
+  // For tests: tls::Session::set_key_records_max(). 0: as long as a key may last.
+  uint64_t tls_key_records_max = 0;
 
   // Outlives the fabric. Null: counts nothing.
   TcpFabricCounters* counters = nullptr;

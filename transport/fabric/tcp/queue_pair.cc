@@ -236,7 +236,11 @@ void TcpQueuePair::OnEvents(uint32_t events) {
   } else if (events & (EPOLLIN | kBroken)) {
     Receive();
   }
-  if ((events & EPOLLOUT) && blocked_) Transmit(/*with_answers=*/true);
+  if ((events & EPOLLOUT) && blocked_) {
+    Transmit(/*with_answers=*/true);
+  } else if ((events & EPOLLOUT) && stream_.tls() != nullptr && stream_.Flush()) {
+    UpdateWatch();  // What TLS kept has gone out in between.
+  }
   // One event may report the peer's last bytes and its end; renewing the watch reports the end again. While a
   // SEND waits, renewing the watch would report the same event forever, so Resume() renews it.
   if ((events & EPOLLRDHUP) && !paused_) UpdateWatch();
@@ -311,7 +315,8 @@ absl::Status TcpQueuePair::WhyClosed() const {
     return absl::UnavailableError(
         absl::StrCat("peer ", Peer(), " closed the connection, and says why: ", farewell));
   }
-  if (stream_.tls() != nullptr && hawser::ViolationOf(stream_.tls()->error()).has_value()) {
+  if (stream_.tls() != nullptr &&
+      (hawser::ViolationOf(stream_.tls()->error()).has_value() || reader_.error() == EPROTO)) {
     const absl::Status& why = stream_.tls()->error();
     absl::Status status(why.code(), absl::StrCat("peer ", Peer(), ": ", why.message()));
     CopyViolation(why, status);
@@ -396,9 +401,9 @@ void TcpQueuePair::Transmit(bool with_answers) {
                                                    completion_queue_.options().counters);
   if (!receive_queue_.ack_due()) completion_queue_.CancelAcknowledgement(*this);
   // After kBroken nothing can be sent any more. Reading still returns what the peer sent before the end, and
-  // why the connection ended.
-  if (result == FrameWriter::Result::kBroken && stream_.tls() != nullptr)
-    ReceiveSoon();  // TLS failed, not the socket.
+  // why the connection ended. TLS may hold that already, or have found the error itself: no event of the socket
+  // tells of either, so the next Poll() reads.
+  if (result == FrameWriter::Result::kBroken && stream_.tls() != nullptr) ReceiveSoon();
   const bool blocked = result == FrameWriter::Result::kBlocked;
   if (blocked != blocked_) {
     blocked_ = blocked;

@@ -88,6 +88,7 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   void FailToConnect(int error);  // errno
   void FailToSecure();
   void Establish(uint32_t read_depth, uint8_t flags, absl::string_view private_data);
+  void MoveToKernel();
 
   void Receive();
   // Receive() in the next Poll(), though the socket may report nothing: TLS may hold bytes that it has read.

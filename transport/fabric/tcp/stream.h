@@ -11,6 +11,7 @@
 
 #include "hawser/base/unique_fd.h"
 #include "hawser/tls/session.h"
+#include "hawser/transport/fabric/tcp/options.h"
 
 namespace hawser::fabric {
 
@@ -25,7 +26,11 @@ class Stream {
   int fd() const { return socket_.get(); }
 
   // From here on everything goes through `session`, of this socket. Its handshake comes first.
-  void StartTls(std::unique_ptr<tls::Session> session) { tls_ = std::move(session); }
+  void StartTls(std::unique_ptr<tls::Session> session, const TcpFabricOptions& options) {
+    tls_ = std::move(session);
+    tls_->AllowKernel(options.kernel_tls);
+    if (options.tls_key_records_max != 0) tls_->set_key_records_max(options.tls_key_records_max);
+  }
   // Null: no TLS.
   tls::Session* tls() const { return tls_.get(); }
   // Drops the session, and returns the socket, which is the caller's to close.
