@@ -21,7 +21,7 @@ enum class Violation : uint8_t {
   kControl,       // A control message out of order, or an operation of the other side.
   kMemoryAccess,  // A READ or WRITE of what was not granted; an offer of what cannot be READ.
   kLimit,         // A SEND longer than the receive, or without one; too many READs; unacknowledged answers.
-  kTls,           // With credentials, over TCP: no TLS 1.3, or a certificate that is not believed.
+  kTls,  // With credentials: no TLS 1.3, or a certificate that is not believed; over RDMA a bad proof.
 };
 inline constexpr size_t kViolationCount = 10;
 

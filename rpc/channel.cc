@@ -22,6 +22,12 @@ constexpr char kAuto[] = "auto://";
 // firewall drops should not keep a client from TCP.
 constexpr absl::Duration kAutoTimeout = absl::Seconds(1);
 
+// OK, or why auto:// takes TCP without a look at RDMA.
+absl::Status MayPreferRdma(const ChannelOptions& options) {
+  if (!options.credentials.has_value()) return absl::OkStatus();
+  return transport::CheckSchemeIsSecure(transport::kPreferredScheme, options.credentials->require_encryption);
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Channel>> Channel::WithWhyNotRdma(
@@ -41,14 +47,14 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::ConnectAuto(absl::string_view 
     const absl::Status rdma = options.runtime->CheckServes(transport::kPreferredScheme);
     return WithWhyNotRdma(Connect(uri, std::move(options)), rdma);
   }
-  if (options.credentials.has_value()) {
-    const absl::Status rdma = transport::CheckSchemeCarriesTls(transport::kPreferredScheme);
-    return WithWhyNotRdma(Connect(with(transport::kFallbackScheme), std::move(options)), rdma);
+  if (const absl::Status secure = MayPreferRdma(options); !secure.ok()) {
+    return WithWhyNotRdma(Connect(with(transport::kFallbackScheme), std::move(options)), secure);
   }
   // A channel of its own, so that the application does not hear of an attempt that leads to nothing.
   ChannelOptions trial;
   trial.connect_timeout = std::min(options.connect_timeout, kAutoTimeout);
   trial.connection = options.connection;
+  trial.credentials = options.credentials;
   const absl::Status rdma = Connect(with(transport::kPreferredScheme), trial).status();
   if (rdma.ok()) return Connect(with(transport::kPreferredScheme), std::move(options));
   absl::StatusOr<std::shared_ptr<Channel>> channel =
@@ -87,9 +93,8 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::CreateAuto(absl::string_view r
     return WithWhyNotRdma(Create(uri->ToString(), std::move(options)), rdma);
   }
   uri->scheme = std::string(transport::kPreferredScheme);
-  const absl::Status rdma = options.credentials.has_value()
-                                ? transport::CheckSchemeCarriesTls(uri->scheme)
-                                : internal::ChannelCore::RuntimeFor(*uri, options).status();
+  absl::Status rdma = MayPreferRdma(options);
+  if (rdma.ok()) rdma = internal::ChannelCore::RuntimeFor(*uri, options).status();
   if (rdma.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
         kAuto, rest,

@@ -34,17 +34,17 @@ class Channel {
  public:
   // Connects to "tcp://host:port", "rdma://host:port" or "auto://host:port" and waits until the first attempt
   // ends. The addresses of a name are tried side by side (RFC 8305, Happy Eyeballs). auto: RDMA if this
-  // machine has it, it leads to the peer, and the peer listens on it, else TCP; with credentials always TCP.
-  // The choice holds for the channel's life, also when it reconnects.
-  // InvalidArgument: not a URI that we know; with ChannelOptions::credentials also: rdma://, or files that cannot
-  // be used. NotFound: the name does not resolve. Unavailable: no server there, or too slow. Unauthenticated: TLS
-  // failed, because one side does not believe the other, or only one of them has credentials. Unimplemented:
-  // credentials, and a runtime whose network has no TLS. FailedPrecondition: the peer speaks another version; or
-  // this is a poller's thread (a handler or callback), which must not wait. Otherwise the server's own status.
+  // machine has it, it leads to the peer, and the peer listens on it, else TCP; with require_encryption
+  // always TCP. The choice holds for the channel's life, also when it reconnects.
+  // InvalidArgument: not a URI that we know; with ChannelOptions::credentials also: files that cannot be used, or
+  // rdma:// and require_encryption. NotFound: the name does not resolve. Unavailable: no server there, or too slow.
+  // Unauthenticated: one side does not believe the other, or only one of them has credentials. FailedPrecondition:
+  // the peer speaks another version; or this is a poller's thread (a handler or callback), which must not wait.
+  // Otherwise the server's own status.
   static absl::StatusOr<std::shared_ptr<Channel>> Connect(absl::string_view uri, ChannelOptions options = {});
 
   // Returns at once and keeps trying: for a program that may start before its servers, or that is on a
-  // poller's thread. auto: TCP with credentials, or where this machine has no RDMA; otherwise InvalidArgument,
+  // poller's thread. auto: TCP with require_encryption, or where this machine has no RDMA; otherwise InvalidArgument,
   // because only an answer tells whether RDMA leads to the peer.
   static absl::StatusOr<std::shared_ptr<Channel>> Create(absl::string_view uri, ChannelOptions options = {});
 
@@ -74,7 +74,7 @@ class Channel {
   const std::string& peer_address() const;
 
   // The names in the certificate of the server or, for a channel from ServerContext::peer(), of the client: those of the
-  // current connection; not authenticated while there is none, or it has no TLS, or in a child after fork(). From any
+  // current connection; not authenticated while there is none, or without credentials, or in a child after fork(). From any
   // thread; a copy. Not that of an answer, which may come over an earlier connection. With credentials every server has
   // the name that was asked for.
   PeerIdentity peer_identity() const;

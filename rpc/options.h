@@ -90,9 +90,10 @@ struct ChannelOptions {
   // them. With credentials only the server that it has authenticated can call them. The services outlive the
   // channel. Their handlers run on the channel's poller.
   std::vector<Service*> services = {};
-  // With these the server and this client authenticate each other, and what crosses is encrypted, on every
-  // connection of the channel. The server needs credentials, too. Only over TCP yet: rdma:// is InvalidArgument,
-  // and auto:// takes TCP. The files are read when the channel is created. Empty: neither. See guide.md, "TLS".
+  // With these the server and this client authenticate each other on every connection of the channel, and over TCP
+  // what crosses is encrypted. Over RDMA it is not: each connection is proved by a TLS session over TCP with the same
+  // address and port (TlsCredentials::require_encryption refuses that). The server needs credentials, too. The files
+  // are read when the channel is created. Empty: neither. See guide.md, "TLS".
   std::optional<TlsCredentials> credentials = {};
   // See the calls that the channel makes, and those that `services` get (rpc/interceptor.h).
   std::vector<std::shared_ptr<Interceptor>> interceptors = {};
@@ -123,11 +124,12 @@ struct ServerOptions {
   // request, so it queues `handler`, which is move-only, and returns. A `handler` that is destroyed unrun
   // answers Unavailable. The pool that runs them outlives the server.
   std::function<void(absl::AnyInvocable<void()> handler)> executor = {};
-  // With these the clients and this server authenticate each other, and what crosses is encrypted, at every
-  // address that the server listens on. A client that the server does not believe, or that has no credentials,
-  // gets Unauthenticated, and no handler is called. Only over TCP yet: Listen() refuses rdma:// with
-  // InvalidArgument, and auto:// listens on TCP only. The files are read at the first Listen(). Empty: neither;
-  // the log then says once if other machines can reach an address of the server.
+  // With these the clients and this server authenticate each other at every address that the server listens on, and
+  // over TCP what crosses is encrypted. A client that the server does not believe, or that has no credentials, gets
+  // Unauthenticated, and no handler is called. Over RDMA what crosses is not encrypted, and rdma:// listens on the same
+  // port over TCP, too, where clients prove who they are (TlsCredentials::require_encryption refuses that). The files
+  // are read at the first Listen(). Empty: neither; the log then says once if other machines can reach an address of the
+  // server.
   std::optional<TlsCredentials> credentials = {};
   // Says whether a call may run. The server asks it before each handler, on the thread of the handler, after
   // Begin() of the interceptors: their OnEnd() gets a refusal, too. OK: the handler runs. Otherwise this is the

@@ -48,12 +48,12 @@ class Server {
   absl::Status AddService(Service* service);
 
   // Listens on "tcp://host:port", on "rdma://host:port" (RDMA; host: a name or address of the device's
-  // network interface, or all of them), or on "auto://host:port": TCP, and RDMA on the same port where this
-  // machine has it and the server has no credentials. The host [::] is every address of this machine, IPv4 and
+  // network interface, or all of them; with credentials also on that port over TCP, where clients prove who they are),
+  // or on "auto://host:port": TCP, and RDMA on the same port where this machine has it. The host [::] is every address of this machine, IPv4 and
   // IPv6; 0.0.0.0 those of IPv4. (Over iWARP [::] may be IPv6 only.) Port 0 is any free one. Call it again for
   // further addresses. Returns the URI with the real port. InvalidArgument: not a URI that we know; or, with
-  // ServerOptions::credentials, an rdma:// URI, or files that cannot be used. AlreadyExists: port in use.
-  // NotFound: name unknown. Unimplemented: credentials, and a ServerOptions::runtime whose network has no TLS.
+  // ServerOptions::credentials, files that cannot be used, or rdma:// and require_encryption. AlreadyExists: port in
+  // use; also rdma:// with credentials over iWARP, which takes the port from TCP. NotFound: name unknown.
   // rdma:// also returns Unavailable, FailedPrecondition and others, which say what this machine lacks.
   absl::StatusOr<std::string> Listen(absl::string_view uri);
 

@@ -76,7 +76,7 @@ class ServerContext {
   const std::string& peer_address() const;
 
   // The names in the certificate of the caller: of the client or, for a service that a client offers, of the server.
-  // `is_authenticated` is false if the connection has no TLS. Constant, and valid as long as the context.
+  // `is_authenticated` is false without credentials. Constant, and valid as long as the context.
   const PeerIdentity& peer_identity() const;
 
   // A channel to call the services that this client offers (ChannelOptions::services), the same object for

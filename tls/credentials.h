@@ -6,8 +6,9 @@
 namespace hawser {
 
 // The identity of one side of TLS, and the authorities that it trusts. With credentials a client and a server speak TLS
-// 1.3 over TCP, and each shows the other a certificate (ChannelOptions::credentials, ServerOptions::credentials). There is
-// no mode in which only the server shows one, and the system's authorities are not trusted unless `authorities` names them.
+// 1.3 over TCP, over RDMA they prove each connection by such a session, and each shows the other a certificate
+// (ChannelOptions::credentials, ServerOptions::credentials). There is no mode in which only the server shows one, and the
+// system's authorities are not trusted unless `authorities` names them.
 //
 // Each of the three is the path of a PEM file. They are read when the first channel or server of the process uses these
 // credentials, and again when one of them has changed: a handshake looks, once a second at most, on the thread that
@@ -25,6 +26,9 @@ struct TlsCredentials {
   // For a client: the name that the server's certificate must have. A DNS name, an IP address, or a URI, which is
   // compared as it is ("spiffe://example.org/kv"). Empty: the host of the address that the client connects to.
   std::string server_name;
+  // True: this side connects, or listens, only where all that crosses is encrypted, and so never over RDMA, where
+  // credentials say who connects and the network reads along: rdma:// is InvalidArgument, and auto:// takes TCP.
+  bool require_encryption = false;
 };
 
 }  // namespace hawser

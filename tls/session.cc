@@ -592,6 +592,17 @@ void Session::End() {
   ERR_clear_error();
 }
 
+absl::StatusOr<Secret> Session::ExportSecret(absl::string_view label) {
+  Secret secret;
+  ERR_clear_error();
+  if (!done_ || SSL_export_keying_material(parts_.ssl.get(), secret.data(), secret.size(), label.data(),
+                                           label.size(), nullptr, 0, 0) != 1) {
+    ERR_clear_error();
+    return absl::FailedPreconditionError("TLS: no secret can be exported: its handshake is not done");
+  }
+  return secret;
+}
+
 // --- In the kernel
 // ---------------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
@@ -20,6 +21,7 @@
 #include "hawser/tls/kernel_tls.h"
 #include "hawser/tls/openssl.h"
 #include "hawser/tls/peer_identity.h"
+#include "hawser/tls/secret.h"
 #include "hawser/tls/traffic_keys.h"
 
 struct x509_store_ctx_st;
@@ -101,6 +103,9 @@ class Session {
   // After kDone. Never null.
   const std::shared_ptr<const PeerIdentity>& peer_identity() const { return peer_identity_; }
   bool resumed() const;
+  // After kDone. The same at both ends, another for each session (a resumed one is another) and each `label`, which is
+  // of the form "EXPORTER-..." (RFC 5705).
+  absl::StatusOr<Secret> ExportSecret(absl::string_view label);
   // "TLS_AES_128_GCM_SHA256".
   std::string cipher() const;
 

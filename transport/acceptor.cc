@@ -1,21 +1,25 @@
 #include "hawser/transport/acceptor.h"
 
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/violation.h"
 #include "hawser/transport/handshake.h"
+#include "hawser/transport/peer_log.h"
 
 namespace hawser::transport {
 
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(Poller& poller, const SocketAddress& address,
                                                            Handler& handler,
-                                                           std::shared_ptr<tls::Context> tls) {
+                                                           std::shared_ptr<tls::Context> tls,
+                                                           std::shared_ptr<ProofTable> proofs) {
   poller.AssertHeld();
   if (tls != nullptr) {
     if (absl::Status carries = CheckCarriesTls(poller.fabric()); !carries.ok()) return carries;
   }
-  std::unique_ptr<Acceptor> acceptor(new Acceptor(poller, handler));
+  std::unique_ptr<Acceptor> acceptor(new Acceptor(poller, handler, std::move(proofs)));
   absl::StatusOr<std::unique_ptr<fabric::Listener>> listener =
       poller.fabric().Listen(poller.completion_queue(), address, *acceptor, {.tls = std::move(tls)});
   if (!listener.ok()) return listener.status();
@@ -23,18 +27,46 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(Poller& poller, const
   return acceptor;
 }
 
-void Acceptor::OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request) {
+absl::StatusOr<PeerRequest> Acceptor::Check(std::unique_ptr<fabric::ConnectRequest>& request) {
+  const auto refusal = [](const absl::Status& why) {
+    absl::Status refused = why;
+    SetViolation(refused, Violation::kHandshake);
+    return refused;
+  };
   absl::StatusOr<Handshake> hello = DecodeConnect(request->private_data());
-  if (hello.ok() && request->read_depth() == 0) {
-    hello = absl::InvalidArgumentError(
-        "the peer offers a READ depth of 0: without READs no large message can pass");
+  if (!hello.ok()) return refusal(hello.status());
+  if (request->read_depth() == 0) {
+    return refusal(absl::InvalidArgumentError(
+        "the peer offers a READ depth of 0: without READs no large message can pass"));
   }
-  if (hello.ok()) return handler_.OnPeer(PeerRequest(std::move(request), *hello));
-  request->Reject(EncodeRejection(hello.status()));
+  if (IsProof(hello->role) && request->peer_identity() == nullptr) {
+    return refusal(
+        absl::UnauthenticatedError("without TLS nothing can be proved: this server has no credentials here"));
+  }
+  if (proofs_ != nullptr) {
+    absl::StatusOr<Proven> proven = proofs_->Use(*hello, request->private_data(), request->peer_address());
+    if (!proven.ok()) return proven.status();
+    return PeerRequest(std::move(request), *std::move(proven));
+  }
+  if ((hello->features & kFeatureProof) != 0) {
+    return refusal(
+        absl::UnauthenticatedError("this server takes no proof of who connects: it has no credentials here"));
+  }
+  return PeerRequest(std::move(request), *hello);
+}
+
+void Acceptor::OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request) {
+  absl::StatusOr<PeerRequest> checked = Check(request);
+  if (checked.ok()) return handler_.OnPeer(*std::move(checked));
+  const absl::Status& why = checked.status();
+  request->Reject(EncodeRejection(why));
   const SocketAddress peer = request->peer_address();
-  OnBadPeer(peer, ViolationError(Violation::kHandshake,
-                                 absl::StrCat("peer ", poller_.fabric().scheme(), "://", peer.ToString(),
-                                              " was rejected: ", hello.status().message())));
+  const std::string line = absl::StrCat("peer ", poller_.fabric().scheme(), "://", peer.ToString(),
+                                        " was rejected: ", absl::string_view(why.message()));
+  const std::optional<Violation> violation = ViolationOf(why);
+  // Otherwise it may be an honest peer that is late.
+  if (!violation.has_value()) return PeerLog::Process().Line(LogSeverity::kWarning, peer, line);
+  OnBadPeer(peer, ViolationError(*violation, line));
 }
 
 void Acceptor::OnBadPeer(const SocketAddress& peer, const absl::Status& why) {

@@ -2,11 +2,13 @@
 #define HAWSER_TRANSPORT_ACCEPTOR_H_
 
 #include <memory>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/peer_request.h"
 #include "hawser/transport/poller.h"
+#include "hawser/transport/proof.h"
 #include "hawser/transport/security.h"
 
 namespace hawser::transport {
@@ -24,21 +26,27 @@ class Acceptor final : fabric::ListenHandler {
     ~Handler() = default;
   };
 
-  // `tls`: each peer has to authenticate itself before it is brought to `handler`; null: plain text, no peer is authenticated. Unimplemented: the
-  // fabric does not carry TLS. Other errors: as of fabric::Fabric::Listen().
+  // `tls`: each peer has to authenticate itself before it is brought to `handler`. `proofs`: where the fabric carries no
+  // TLS, each has to prove who it is by one of these. Both null: plain text, no peer is authenticated. Unimplemented: `tls`, and the fabric does not
+  // carry it. Other errors: as of fabric::Fabric::Listen().
   static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(Poller& poller, const SocketAddress& address,
                                                           Handler& handler,
-                                                          std::shared_ptr<tls::Context> tls = nullptr);
+                                                          std::shared_ptr<tls::Context> tls = nullptr,
+                                                          std::shared_ptr<ProofTable> proofs = nullptr);
 
   SocketAddress address() const { return listener_->address(); }
 
  private:
-  Acceptor(Poller& poller, Handler& handler) : poller_(poller), handler_(handler) {}
+  Acceptor(Poller& poller, Handler& handler, std::shared_ptr<ProofTable> proofs)
+      : poller_(poller), handler_(handler), proofs_(std::move(proofs)) {}
+  // The peer that may be brought to the handler. `request` is moved from only on OK.
+  absl::StatusOr<PeerRequest> Check(std::unique_ptr<fabric::ConnectRequest>& request);
   void OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request) override;
   void OnBadPeer(const SocketAddress& peer, const absl::Status& why) override;
 
   Poller& poller_;
   Handler& handler_;
+  const std::shared_ptr<ProofTable> proofs_;
   std::unique_ptr<fabric::Listener> listener_;
 };
 

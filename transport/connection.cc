@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/base/state_machine.h"
 #include "hawser/transport/peer_log.h"
+#include "hawser/transport/proof.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::transport {
@@ -85,7 +86,10 @@ Connection::Connection(Poller& poller, const ConnectionOptions& options, Connect
       flush_timer_([this] { OnFlushTimer(); }) {}
 
 // Destroys the queue pair first, because until then the fabric may use memory of the other members.
-Connection::~Connection() { queue_pair_.reset(); }
+Connection::~Connection() {
+  StopProving();
+  queue_pair_.reset();
+}
 
 absl::Status Connection::CheckOptions(const ConnectionOptions& options) {
   if (options.slots >= 1 && options.slots <= kSlotsMax && options.receive_buffer_bytes >= kReceiveBufferMin &&
@@ -114,7 +118,7 @@ absl::StatusOr<Connection*> Connection::Make(Poller& poller, const ConnectionOpt
 
 absl::Status Connection::Open(const Security& security) {
   fabric::QueuePairOptions options;
-  if (security.tls != nullptr) {
+  if (security.tls != nullptr && security.prove_over == nullptr) {
     if (absl::Status carries = CheckCarriesTls(poller_.fabric()); !carries.ok()) return carries;
     options.tls = security.tls;
     options.tls_host = security.host;
@@ -166,18 +170,65 @@ absl::StatusOr<Connection*> Connection::Dial(Poller& poller, const SocketAddress
   offer.receive_buffer_bytes = options.receive_buffer_bytes;
   offer.message_bytes_max = options.message_bytes_max;
   connection->peer_hello_.role = offer.role;
-  // The peer's first message may arrive together with the end of the handshake.
-  absl::Status status = connection->receive_ring_.Refill(kFirstReceives, 0)
-                            ? connection->queue_pair_->Connect(address, Encode(offer))
-                            : absl::ResourceExhaustedError(
-                                  "no memory for the receive ring of a new connection; raise "
-                                  "BufferPoolOptions::limit_bytes");
+  const absl::Status status = security.prove_over != nullptr
+                                  ? connection->StartToProve(offer, connect_timeout, security)
+                                  : connection->Connect(Encode(offer));
   if (!status.ok()) {
     connection->Fail(status);
     return connection;  // The observer is notified, as of every other failure.
   }
-  poller.timers().Set(connection->connect_timer_, After(poller.environment().NowNs(), connect_timeout));
+  // What proves it may have failed already.
+  if (connection->state_ == State::kConnecting)
+    poller.timers().Set(connection->connect_timer_, After(poller.environment().NowNs(), connect_timeout));
   return connection;
+}
+
+absl::Status Connection::Connect(absl::string_view hello) {
+  // The peer's first message may arrive together with the end of the handshake.
+  if (receive_ring_.Refill(kFirstReceives, 0)) return queue_pair_->Connect(peer_address_, hello);
+  return absl::ResourceExhaustedError(
+      "no memory for the receive ring of a new connection; raise BufferPoolOptions::limit_bytes");
+}
+
+absl::Status Connection::StartToProve(const Handshake& offer, absl::Duration connect_timeout,
+                                      const Security& security) {
+  SocketAddress local;
+  if (!options_.local_address.empty()) {
+    absl::StatusOr<SocketAddress> parsed = ParseNumericHost(options_.local_address);
+    if (!parsed.ok()) return parsed.status();
+    local = *parsed;
+  }
+  proving_ = std::make_unique<Proving>();
+  proving_->offer = offer;
+  Prover::Client& client = *this;
+  const auto prover = std::make_shared<Prover>(poller_, peer_address_, local, offer, security, client);
+  proving_->prover = prover;
+  prover->Start(connect_timeout);
+  return absl::OkStatus();
+}
+
+void Connection::OnProof(absl::StatusOr<Prover::Result> result) {
+  if (state_ != State::kConnecting || proving_ == nullptr) return;
+  absl::Status status = result.status();
+  if (result.ok()) {
+    proving_->result = *std::move(result);
+    proving_->connect = EncodeConnect(proving_->offer, proving_->result.proof);
+    status = Connect(proving_->connect);
+  } else {
+    status = absl::Status(status.code(), absl::StrCat("connect to ", peer_, ": ", status.message()));
+  }
+  if (!status.ok()) Fail(status);
+}
+
+absl::StatusOr<Handshake> Connection::DecodeAnswer(absl::string_view private_data) const {
+  if (proving_ == nullptr) return DecodeAccept(private_data, peer_hello_.role);
+  return DecodeAccept(private_data, peer_hello_.role, proving_->result.proof.key, proving_->connect);
+}
+
+void Connection::StopProving() {
+  if (proving_ == nullptr) return;
+  const std::unique_ptr<Proving> proving = std::move(proving_);
+  proving->prover->Abandon();
 }
 
 absl::StatusOr<Connection*> Connection::Accept(Poller& poller, PeerRequest request,
@@ -210,8 +261,11 @@ absl::StatusOr<Connection*> Connection::Accept(Poller& poller, PeerRequest reque
   answer.session = session;
   connection->peer_hello_ = hello;
   connection->Agree(hello);
+  const std::optional<Proven>& proven = request.proven_;
+  const std::string encoded =
+      proven.has_value() ? EncodeAccept(answer, proven->key, proven->connect) : Encode(answer);
   const absl::Status status = connection->receive_ring_.Refill(kFirstReceives, 0)
-                                  ? connection->queue_pair_->Accept(*request.request_, Encode(answer))
+                                  ? connection->queue_pair_->Accept(*request.request_, encoded)
                                   : NoMemoryToAccept();
   if (!status.ok()) {
     request.Reject(status);
@@ -249,7 +303,7 @@ void Connection::Move(Event event) {
 
 void Connection::OnEstablished(absl::string_view private_data) {
   if (state_ == State::kConnecting && requester_ == nullptr && responder_ == nullptr) {  // This side dialed.
-    absl::StatusOr<Handshake> answer = DecodeAccept(private_data, peer_hello_.role);
+    absl::StatusOr<Handshake> answer = DecodeAnswer(private_data);
     if (!answer.ok()) {
       return Fail(absl::Status(answer.status().code(),
                                absl::StrCat("connect to ", peer_, ": ", answer.status().message())));
@@ -260,7 +314,9 @@ void Connection::OnEstablished(absl::string_view private_data) {
           ", offered were ", absl::Hex(features_), ", which its session has")));
     }
     peer_hello_ = *answer;
-    peer_identity_ = OrNotAuthenticated(queue_pair_->peer_identity());
+    peer_identity_ =
+        OrNotAuthenticated(proving_ != nullptr ? proving_->result.server : queue_pair_->peer_identity());
+    StopProving();
     Agree(*answer);
   }
   Move(Event::kEstablished);
@@ -374,6 +430,7 @@ void Connection::Fail(const absl::Status& why) {
   if (why != seen_flushed_) seen_flushed_ = absl::OkStatus();
   NoteLoss(why);
   Move(Event::kFailed);
+  StopProving();
   for (Timer* timer : {&connect_timer_, &starved_timer_, &going_away_timer_}) poller_.timers().Cancel(*timer);
   keepalive_.Stop();
   receive_ring_.Unlink();
@@ -693,6 +750,7 @@ void Connection::FlushIfLong() {
 }
 
 void Connection::Disconnect() {
+  StopProving();
   if (queue_pair_ != nullptr) queue_pair_->Disconnect();
 }
 

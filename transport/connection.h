@@ -23,6 +23,7 @@
 #include "hawser/transport/peer_request.h"
 #include "hawser/transport/poller.h"
 #include "hawser/transport/port.h"
+#include "hawser/transport/prover.h"
 #include "hawser/transport/receive_ring.h"
 #include "hawser/transport/requester.h"
 #include "hawser/transport/responder.h"
@@ -77,7 +78,11 @@ class ConnectionObserver {
 // Lifetime: owned by the Poller, destroyed in kClosed, when the fabric holds none of our buffers, or with its
 //           poller.
 // Failure:  the first error closes the connection, and every later call returns that error.
-class Connection final : Port, public fabric::ConnectionHandler, Control::Source, Keepalive::Source {
+class Connection final : Port,
+                         public fabric::ConnectionHandler,
+                         Control::Source,
+                         Keepalive::Source,
+                         Prover::Client {
  public:
   enum class State : uint8_t { kConnecting, kReady, kDraining, kFlushing, kClosed, kImpossible };
   enum class Event : uint8_t { kEstablished, kDrainCalled, kExchangesDone, kFailed, kFlushed };
@@ -86,8 +91,9 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   static State Next(State state, Event event);
 
   // Dials `address` as the side that sends requests, or, with `handler`, as the side that answers them (a
-  // reverse connection). The observer is notified of the result within `connect_timeout`. Not OK: it did not
-  // start. Unimplemented: `security` asks for TLS, which the fabric does not carry.
+  // reverse connection). The observer is notified of the result within `connect_timeout`. If the fabric does not
+  // carry the TLS that `security` asks for, a TLS connection proves this one first. Not OK: it did not start.
+  // Unimplemented: `security` does not say over what to prove it.
   static absl::StatusOr<Connection*> Dial(Poller& poller, const SocketAddress& address,
                                           const ConnectionOptions& options, const Handshake& hello,
                                           absl::Duration connect_timeout, ConnectionObserver& observer,
@@ -152,8 +158,8 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   // of ...". The silence is counted anew; OnSilent() is called again after a keepalive_timeout.
   void PeerIsBusy(absl::string_view how) { keepalive_.PeerIsBusy(how); }
 
-  // Who the peer is, as TLS has found, from OnReady() on; at the side that accepts, from the start. Not authenticated:
-  // there is no TLS. Never null.
+  // Who the peer is, as TLS has found, or as it has proved, from OnReady() on; at the side that accepts, from the start.
+  // Not authenticated: neither. Never null.
   const std::shared_ptr<const PeerIdentity>& peer_identity() const { return peer_identity_; }
 
   State state() const { return state_; }
@@ -181,6 +187,10 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
                                           uint32_t features, const Security& security);
   // Those of the fabric, without what `features` does not have.
   static uint32_t Features(Poller& poller, uint32_t features);
+  absl::Status StartToProve(const Handshake& offer, absl::Duration connect_timeout, const Security& security);
+  absl::Status Connect(absl::string_view hello);
+  absl::StatusOr<Handshake> DecodeAnswer(absl::string_view private_data) const;
+  void StopProving();
   void NamePeer(const SocketAddress& address);
   void Agree(const Handshake& peer);
   void Move(Event event);
@@ -235,6 +245,9 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   void OnSilent(absl::Duration left) override { observer_.OnSilent(left); }
   void OnInterval() override;
 
+  // Prover::Client
+  void OnProof(absl::StatusOr<Prover::Result> result) override;
+
   // fabric::ConnectionHandler
   void OnEstablished(absl::string_view private_data) override;
   void OnConnectFailed(const absl::Status& why, absl::string_view private_data) override;
@@ -244,6 +257,15 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   RequestHandler* const handler_;  // Null: this side sends the requests.
   const uint32_t features_;        // That this side has offered, or agrees to.
   Handshake peer_hello_;           // At the side that dials, until it is answered: the role that it offered.
+  // While this side dials what TLS over TCP proves.
+  struct Proving {
+    Handshake offer;
+    std::shared_ptr<Prover> prover;
+    // Once there is a proof:
+    Prover::Result result;
+    std::string connect;  // What was sent.
+  };
+  std::unique_ptr<Proving> proving_;
   std::shared_ptr<const PeerIdentity> peer_identity_ = OrNotAuthenticated(nullptr);
   State state_ = State::kConnecting;
   absl::Status seen_flushed_;  // Not OK: receives were flushed, and the cause is not known yet.

@@ -21,12 +21,13 @@ absl::Status CheckScheme(absl::string_view scheme) {
   return absl::InvalidArgumentError(absl::StrCat("no fabric for \"", scheme, "://\"; there are: ", kSchemes));
 }
 
-absl::Status CheckSchemeCarriesTls(absl::string_view scheme) {
-  if (scheme == kTcpScheme) return absl::OkStatus();
+absl::Status CheckSchemeIsSecure(absl::string_view scheme, bool require_encryption) {
   if (absl::Status known = CheckScheme(scheme); !known.ok()) return known;
-  return absl::InvalidArgumentError(
-      absl::StrCat("credentials ask for TLS, which ", scheme,
-                   ":// does not carry yet; use tcp://, or no credentials on a network that you trust"));
+  if (scheme == kTcpScheme || !require_encryption) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("TlsCredentials::require_encryption: ", scheme,
+                                                 ":// proves who connects, but does not encrypt what "
+                                                 "crosses; use tcp://, or set it to false on a network "
+                                                 "that you trust"));
 }
 
 absl::StatusOr<std::shared_ptr<fabric::Fabric>> CreateFabric(absl::string_view scheme,

@@ -17,7 +17,7 @@ constexpr uint32_t kMagic = 0x52535748;
 
 // magic 4, length 1, role 1, version 2, features 4, slots 2, reserved 2, receive buffer 4, message max 8,
 // session 16
-constexpr size_t kHandshakeBytes = 44;
+static_assert(kHandshakeBytes == 4 + 1 + 1 + 2 + 4 + 2 + 2 + 4 + 8 + 16);
 static_assert(kHandshakeBytes <= fabric::kConnectPrivateDataMax);
 
 // magic 4, length 1, code 1, version 2; then the text
@@ -81,7 +81,9 @@ absl::StatusOr<Handshake> DecodeHandshake(absl::string_view data) {
     return absl::InvalidArgumentError(
         absl::StrCat("the peer's handshake sets reserved bits ", absl::Hex(reserved)));
   }
-  if (in[5] < static_cast<uint8_t>(Role::kForward) || in[5] > static_cast<uint8_t>(Role::kProbe)) {
+  const auto connects = static_cast<uint8_t>(ProvenBy(handshake.role));
+  if (connects < static_cast<uint8_t>(Role::kForward) || connects > static_cast<uint8_t>(Role::kProbe) ||
+      in[5] > static_cast<uint8_t>(Role::kProveProbe)) {
     return absl::InvalidArgumentError(absl::StrCat("the peer's handshake names role ", in[5]));
   }
   if (handshake.slots < 1 || handshake.slots > kSlotsMax) {
@@ -101,7 +103,9 @@ absl::StatusOr<Handshake> DecodeHandshake(absl::string_view data) {
 
 absl::StatusOr<Handshake> DecodeConnect(absl::string_view data) {
   absl::StatusOr<Handshake> hello = DecodeHandshake(data);
-  if (hello.ok() && hello->role == Role::kForward && hello->session != SessionToken()) {
+  const bool names_proof = hello.ok() && (hello->features & kFeatureProof) != 0;
+  if (hello.ok() && !names_proof && ProvenBy(hello->role) == Role::kForward &&
+      hello->session != SessionToken()) {
     return absl::InvalidArgumentError(
         "the peer's forward handshake names a session, which only the server gives it");
   }

@@ -2,6 +2,7 @@
 #define HAWSER_TRANSPORT_HANDSHAKE_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -25,7 +26,16 @@ enum class Role : uint8_t {
   kForward = 1,  // The dialing side sends requests.
   kReverse = 2,  // The dialing side answers them.
   kProbe = 3,    // Wants no connection: what has become of the session? The rejection is the answer.
+  // Over TLS: carries no messages, but proves who dials the connection of that role over RDMA (proof.h).
+  kProveForward = 17,
+  kProveReverse = 18,
+  kProveProbe = 19,
 };
+// Which proof a connection of `role` needs where its fabric carries no TLS, and the way back.
+inline constexpr uint8_t kProofRoles = 16;
+constexpr bool IsProof(Role role) { return static_cast<uint8_t>(role) >= kProofRoles; }
+constexpr Role ProofFor(Role role) { return static_cast<Role>(static_cast<uint8_t>(role) | kProofRoles); }
+constexpr Role ProvenBy(Role proof) { return static_cast<Role>(static_cast<uint8_t>(proof) & ~kProofRoles); }
 
 // Bits of Handshake::features. Bits that we do not know are ignored.
 //
@@ -33,6 +43,9 @@ enum class Role : uint8_t {
 // the connect and repeated in the accept, or there are none. A reverse connect offers it if the forward
 // connection has it, and then the accept has to repeat it.
 inline constexpr uint32_t kFeatureCredits = 1;
+// A proof of who the sender is follows the handshake (proof.h). Of a connect: its field `session` is the number of the
+// proof.
+inline constexpr uint32_t kFeatureProof = 2;
 
 // Credits of a new connection of so many slots that has kFeatureCredits.
 constexpr uint32_t FirstCredits(uint32_t slots) { return slots < 2 ? slots : 2; }
@@ -44,9 +57,11 @@ struct Handshake {
   uint16_t slots = 0;
   uint32_t receive_buffer_bytes = 0;
   uint64_t message_bytes_max = 0;
-  // Of an accept: the new session. Of a reverse connect or a probe: the session it belongs to.
+  // Of an accept: the new session. Of a reverse connect or a probe, and of the proofs for them: the session it belongs
+  // to.
   SessionToken session = {};
 };
+inline constexpr size_t kHandshakeBytes = 44;
 
 // Both forms fit fabric::kConnectPrivateDataMax.
 std::string Encode(const Handshake& handshake);

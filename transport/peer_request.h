@@ -2,12 +2,14 @@
 #define HAWSER_TRANSPORT_PEER_REQUEST_H_
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "hawser/base/socket_address.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/handshake.h"
+#include "hawser/transport/proof.h"
 #include "hawser/transport/security.h"
 
 namespace hawser::transport {
@@ -20,15 +22,19 @@ class PeerRequest {
  public:
   PeerRequest(std::unique_ptr<fabric::ConnectRequest> request, const Handshake& hello)
       : request_(std::move(request)), hello_(hello) {}
+  // A peer that has proved who it is.
+  PeerRequest(std::unique_ptr<fabric::ConnectRequest> request, Proven proven)
+      : request_(std::move(request)), hello_(proven.hello), proven_(std::move(proven)) {}
   PeerRequest(PeerRequest&&) = default;
   PeerRequest& operator=(PeerRequest&&) = default;
 
   // What the peer said of itself.
   const Handshake& hello() const { return hello_; }
   SocketAddress peer_address() const { return request_->peer_address(); }
-  // Who the peer is, as TLS has found; not authenticated if the Acceptor has no TLS. Never null.
+  // Who the peer is, as TLS has found, or as it has proved; not authenticated if the Acceptor asks for neither. Never
+  // null.
   std::shared_ptr<const PeerIdentity> peer_identity() const {
-    return OrNotAuthenticated(request_->peer_identity());
+    return OrNotAuthenticated(proven_.has_value() ? proven_->identity : request_->peer_identity());
   }
 
   // The peer's Dial() fails with `why`.
@@ -38,9 +44,11 @@ class PeerRequest {
 
  private:
   friend class Connection;
+  friend class ProofDesk;
 
   std::unique_ptr<fabric::ConnectRequest> request_;
   Handshake hello_;
+  std::optional<Proven> proven_;
 };
 
 }  // namespace hawser::transport

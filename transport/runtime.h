@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -62,8 +63,13 @@ class Runtime {
   absl::string_view scheme() const { return fabric_->scheme(); }
   // OK, or InvalidArgument: it has another fabric than URIs of `scheme` ask for.
   absl::Status CheckServes(absl::string_view scheme) const;
-  // OK, or Unimplemented: its connections cannot have TLS.
-  absl::Status CheckCarriesTls() const { return transport::CheckCarriesTls(*fabric_); }
+  // Its connections can have TLS. Otherwise each is proved, with credentials.
+  bool carries_tls() const { return fabric_->carries_tls(); }
+
+  // Over which connections of this runtime are proved with credentials, if its fabric carries no TLS. Null: TCP, over
+  // a runtime of the server's own, or the process's default one. `runtime` (tests) carries TLS to the same addresses.
+  const std::shared_ptr<Runtime>& prove_over() const { return prove_over_; }
+  void set_prove_over(std::shared_ptr<Runtime> runtime) { prove_over_ = std::move(runtime); }
   Environment& environment() { return *environment_; }
   BufferPool& buffers() { return *buffers_; }
   // Those that run now; each has a message pool of its own.
@@ -93,6 +99,7 @@ class Runtime {
 
   Environment* environment_ = nullptr;
   std::shared_ptr<fabric::Fabric> fabric_;
+  std::shared_ptr<Runtime> prove_over_;
   std::shared_ptr<BufferPool> buffers_;
   std::unique_ptr<PullLedger> pull_ledger_;
   std::set<int> cores_;  // Where threads run that PollerOptions::cores does not bind. Empty: anywhere.

@@ -19,6 +19,10 @@ inline constexpr char kAutoScheme[] = "auto";
 inline constexpr const char* kPreferredScheme = kRdmaScheme;
 inline constexpr const char* kFallbackScheme = kTcpScheme;
 
+// With credentials, a connection of kProvenScheme is proved by one of kProvingScheme (proof.h).
+inline constexpr const char* kProvenScheme = kRdmaScheme;
+inline constexpr const char* kProvingScheme = kTcpScheme;
+
 // For errors.
 inline constexpr char kSchemes[] = "tcp://, rdma://, auto://";
 

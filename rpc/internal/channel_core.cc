@@ -74,17 +74,22 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
   // that there is no device.
   transport::Security security;
   if (options.credentials.has_value()) {
-    absl::Status carries = transport::CheckSchemeCarriesTls(parsed->scheme);
-    if (!carries.ok()) return carries;
+    absl::Status secure =
+        transport::CheckSchemeIsSecure(parsed->scheme, options.credentials->require_encryption);
+    if (!secure.ok()) return secure;
     absl::StatusOr<std::shared_ptr<tls::Context>> tls =
         LoadCredentials(*options.credentials, "ChannelOptions::credentials");
     if (!tls.ok()) return tls.status();
-    security = {*std::move(tls), parsed->host};
+    security.tls = *std::move(tls);
+    security.host = parsed->host;
   }
   absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = RuntimeFor(*parsed, options);
   if (!runtime.ok()) return runtime.status();
-  if (security.tls != nullptr) {
-    if (absl::Status carries = (*runtime)->CheckCarriesTls(); !carries.ok()) return carries;
+  if (security.tls != nullptr && !(*runtime)->carries_tls()) {
+    absl::StatusOr<std::shared_ptr<transport::Runtime>> over = RuntimeToProveOver(**runtime);
+    if (!over.ok()) return over.status();
+    security.prove_over = *std::move(over);
+    security.runtime = *runtime;
   }
   if (!(*runtime)->poller(0).usable_in_this_process()) {
     return absl::FailedPreconditionError(
@@ -117,6 +122,12 @@ absl::StatusOr<std::shared_ptr<transport::Runtime>> ChannelCore::RuntimeFor(cons
   }
   if (absl::Status status = options.runtime->CheckServes(uri.scheme); !status.ok()) return status;
   return options.runtime;
+}
+
+absl::StatusOr<std::shared_ptr<transport::Runtime>> ChannelCore::RuntimeToProveOver(
+    const transport::Runtime& runtime) {
+  if (runtime.prove_over() != nullptr) return runtime.prove_over();
+  return transport::Runtime::Default(transport::kProvingScheme);
 }
 
 absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Accept(

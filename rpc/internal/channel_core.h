@@ -54,6 +54,10 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   static absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeFor(const transport::Uri& uri,
                                                                         const ChannelOptions& options);
 
+  // Over which the connections of `runtime`, which carries no TLS, are proved.
+  static absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeToProveOver(
+      const transport::Runtime& runtime);
+
   // For ServerContext::peer(): the client has dialed `request`. When that connection ends, so does the
   // channel. On `poller`, which is of `runtime`. `on_gone` runs on the poller when the connection is no more.
   static absl::StatusOr<std::shared_ptr<ChannelCore>> Accept(

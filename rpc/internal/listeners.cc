@@ -15,13 +15,15 @@ namespace {
 // A port that is free at one address may be in use at another: how often to try another port.
 constexpr int kPortTries = 8;
 
-// A connection to an address of one is also a connection to an address of the other.
-bool Collide(const SocketAddress& a, const SocketAddress& b) {
-  const auto covers = [](const SocketAddress& all, const SocketAddress& other) {
-    return all.is_unspecified() && (all.family() == AF_INET6 || other.family() == AF_INET);
-  };
-  return a.port() == b.port() && (covers(a, b) || covers(b, a) || a.ToString() == b.ToString());
+// Each connection to `address` is one to `all`.
+bool Covers(const SocketAddress& all, const SocketAddress& address) {
+  return all.port() == address.port() &&
+         ((all.is_unspecified() && (all.family() == AF_INET6 || address.family() == AF_INET)) ||
+          all.ToString() == address.ToString());
 }
+
+// A connection to an address of one is also a connection to an address of the other.
+bool Collide(const SocketAddress& a, const SocketAddress& b) { return Covers(a, b) || Covers(b, a); }
 
 // A lookup may return the same address twice.
 std::vector<SocketAddress> WithoutRepeats(const std::vector<SocketAddress>& addresses) {
@@ -37,6 +39,7 @@ std::vector<SocketAddress> WithoutRepeats(const std::vector<SocketAddress>& addr
 
 absl::StatusOr<transport::Uri> Listeners::Listen(transport::Uri uri) {
   if (uri.scheme == transport::kAutoScheme) return ListenOnAuto(uri);
+  if (uri.scheme == transport::kProvenScheme && owner_.has_credentials()) return ListenOnRdmaWithProofs(uri);
   absl::StatusOr<std::vector<Listening>> listening = ListenOnUri(uri);
   if (!listening.ok()) return listening.status();
   if (absl::Status status = Keep(uri, *std::move(listening)); !status.ok()) return status;
@@ -76,41 +79,88 @@ std::string Listeners::why_not_rdma() const {
   return why_not_rdma_;
 }
 
-// TCP on every machine; on one with RDMA devices also RDMA, on the same port, unless the desk for it has TLS.
-absl::StatusOr<transport::Uri> Listeners::ListenOnAuto(const transport::Uri& uri) {
-  transport::Uri tcp, rdma;
-  absl::StatusOr<std::vector<Listening>> over_tcp, over_rdma;
+Listeners::Both Listeners::ListenOnBoth(const transport::Uri& uri, OverTcp what) {
+  Both both;
   std::vector<Listening> in_vain;  // Kept open, so that each try gets another port.
   for (int tries = uri.port == 0 ? kPortTries : 1; tries > 0; --tries) {
-    tcp = rdma = uri;
-    tcp.scheme = std::string(transport::kFallbackScheme);
-    rdma.scheme = std::string(transport::kPreferredScheme);
-    over_tcp = ListenOnUri(tcp);
-    if (!over_tcp.ok()) break;
-    rdma.port = tcp.port;
-    over_rdma = ListenOnUri(rdma);
-    if (!absl::IsAlreadyExists(over_rdma.status()) || tries == 1) break;
-    for (Listening& each : *over_tcp) in_vain.push_back(std::move(each));
+    both.tcp = both.rdma = uri;
+    both.tcp.scheme = std::string(transport::kFallbackScheme);
+    both.rdma.scheme = std::string(transport::kPreferredScheme);
+    both.over_tcp = ListenOnUri(both.tcp, what);
+    if (!both.over_tcp.ok()) break;
+    both.rdma.port = both.tcp.port;
+    both.over_rdma = ListenOnUri(both.rdma);
+    if (!absl::IsAlreadyExists(both.over_rdma.status()) || tries == 1) break;
+    for (Listening& each : *both.over_tcp) in_vain.push_back(std::move(each));
   }
   StopListening(std::move(in_vain));
-  if (!over_tcp.ok()) return over_tcp.status();
-  absl::Status kept = Keep(tcp, *std::move(over_tcp));
-  if (over_rdma.ok()) {
-    if (absl::Status of_rdma = Keep(rdma, *std::move(over_rdma)); kept.ok()) kept = of_rdma;
-  } else {
-    absl::MutexLock lock(&mutex_);
-    why_not_rdma_ = std::string(over_rdma.status().message());
-  }
-  if (!kept.ok()) return kept;
-  tcp.scheme = transport::kAutoScheme;
-  return tcp;
+  return both;
 }
 
-absl::StatusOr<std::vector<Listeners::Listening>> Listeners::ListenOnUri(transport::Uri& uri) {
+// TCP on every machine; on one with RDMA devices also RDMA.
+absl::StatusOr<transport::Uri> Listeners::ListenOnAuto(const transport::Uri& uri) {
+  Both both = ListenOnBoth(uri, OverTcp::kAll);
+  if (!both.over_tcp.ok()) return both.over_tcp.status();
+  absl::Status kept = Keep(both.tcp, *std::move(both.over_tcp));
+  if (both.over_rdma.ok()) {
+    if (absl::Status of_rdma = Keep(both.rdma, *std::move(both.over_rdma)); kept.ok()) kept = of_rdma;
+  } else {
+    absl::MutexLock lock(&mutex_);
+    why_not_rdma_ = std::string(both.over_rdma.status().message());
+  }
+  if (!kept.ok()) return kept;
+  both.tcp.scheme = transport::kAutoScheme;
+  return both.tcp;
+}
+
+absl::StatusOr<transport::Uri> Listeners::ListenOnRdmaWithProofs(const transport::Uri& uri) {
+  if (HasTcpFor(uri)) {
+    transport::Uri rdma = uri;
+    absl::StatusOr<std::vector<Listening>> listening = ListenOnUri(rdma);
+    if (!listening.ok()) return listening.status();
+    if (absl::Status kept = Keep(rdma, *std::move(listening)); !kept.ok()) return kept;
+    return rdma;
+  }
+  Both both = ListenOnBoth(uri, OverTcp::kProofs);
+  if (!both.over_tcp.ok()) {
+    return absl::Status(
+        both.over_tcp.status().code(),
+        absl::StrCat("credentials are shown by TLS over TCP, so that rdma:// takes the same port "
+                     "over TCP, too: ",
+                     absl::string_view(both.over_tcp.status().message())));
+  }
+  if (!both.over_rdma.ok()) {
+    StopListening(*std::move(both.over_tcp));
+    if (!absl::IsAlreadyExists(both.over_rdma.status())) return both.over_rdma.status();
+    return absl::AlreadyExistsError(absl::StrCat(absl::string_view(both.over_rdma.status().message()),
+                                                 "; with credentials the server listens on that port over "
+                                                 "TCP, too. An iWARP device takes its ports from TCP, so "
+                                                 "over iWARP that is not possible: use tcp:// there"));
+  }
+  absl::Status kept = Keep(both.tcp, *std::move(both.over_tcp), OverTcp::kProofs);
+  if (absl::Status of_rdma = Keep(both.rdma, *std::move(both.over_rdma)); kept.ok()) kept = of_rdma;
+  if (!kept.ok()) return kept;
+  return both.rdma;
+}
+
+bool Listeners::HasTcpFor(const transport::Uri& uri) const {
+  if (uri.port == 0) return false;
+  const absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(uri);
+  if (!addresses.ok()) return false;
+  absl::MutexLock lock(&mutex_);
+  return std::all_of(addresses->begin(), addresses->end(), [&](const SocketAddress& address) {
+    return std::any_of(listening_.begin(), listening_.end(), [&](const Listening& each) {
+      return each.uri.scheme == transport::kProvingScheme && Covers(each.address, address);
+    });
+  });
+}
+
+absl::StatusOr<std::vector<Listeners::Listening>> Listeners::ListenOnUri(transport::Uri& uri, OverTcp what) {
   absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(uri);
   if (!addresses.ok()) return addresses.status();
   if (absl::Status free = CheckNotShadowed(uri, *addresses); !free.ok()) return free;
-  absl::StatusOr<Desk> desk = owner_.DeskFor(uri.scheme, addresses->front());
+  absl::StatusOr<Desk> desk =
+      what == OverTcp::kProofs ? owner_.DeskForProofs() : owner_.DeskFor(uri.scheme, addresses->front());
   if (!desk.ok()) return desk.status();
   absl::StatusOr<std::vector<Listening>> listening = ListenOnAll(*desk, WithoutRepeats(*addresses));
   if (!listening.ok()) {
@@ -134,22 +184,25 @@ absl::Status Listeners::CheckNotShadowed(const transport::Uri& uri,
     for (const SocketAddress& address : addresses) {
       if (!Collide(address, other.address)) continue;
       return absl::AlreadyExistsError(absl::StrCat(
-          "listening on ", uri.ToString(), ": this server listens on ", other.uri.ToString(),
-          " already, and a connection to that port could be for either; take one of them, or another port"));
+          "listening on ", uri.ToString(), ": this server listens on ", other.uri.ToString(), " already",
+          other.what == OverTcp::kProofs ? ", for the credentials of rdma:// on that port" : "",
+          ", and a connection to that port could be for either; take one of them, or another port",
+          other.what == OverTcp::kProofs ? ", or auto://, which is both" : ""));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status Listeners::Keep(const transport::Uri& uri, std::vector<Listening> listening) {
+absl::Status Listeners::Keep(const transport::Uri& uri, std::vector<Listening> listening, OverTcp what) {
   {
     absl::MutexLock lock(&mutex_);
     if (!stopped_) {
       for (Listening& each : listening) {
         each.uri = uri;
+        each.what = what;
         listening_.push_back(std::move(each));
       }
-      addresses_.push_back(uri.ToString());
+      if (what == OverTcp::kAll) addresses_.push_back(uri.ToString());
       return absl::OkStatus();
     }
   }
@@ -186,7 +239,7 @@ absl::StatusOr<Listeners::Listening> Listeners::ListenOn(const Desk& desk, const
   absl::StatusOr<std::unique_ptr<transport::Acceptor>> acceptor = absl::InternalError("did not run");
   SocketAddress real;
   RunAndWait(poller, [&] {
-    acceptor = transport::Acceptor::Listen(poller, address, *desk.handler, desk.tls);
+    acceptor = transport::Acceptor::Listen(poller, address, *desk.handler, desk.tls, desk.proofs);
     if (acceptor.ok()) real = (*acceptor)->address();
   });
   if (!acceptor.ok()) return acceptor.status();

@@ -27,11 +27,16 @@ class Listeners {
     transport::Poller* poller;
     transport::Acceptor::Handler* handler;
     std::shared_ptr<tls::Context> tls;  // Null: without TLS.
+    // With credentials, and no TLS: by these each peer proves who it is. Otherwise null.
+    std::shared_ptr<transport::ProofTable> proofs;
   };
   class Owner {
    public:
     // The handler for `address`, over the network of `scheme`. It outlives the Listeners.
     virtual absl::StatusOr<Desk> DeskFor(const std::string& scheme, const SocketAddress& address) = 0;
+    virtual bool has_credentials() const = 0;
+    // The handler for proofs over TCP, and nothing else.
+    virtual absl::StatusOr<Desk> DeskForProofs() = 0;
 
    protected:
     ~Owner() = default;
@@ -42,7 +47,8 @@ class Listeners {
   Listeners& operator=(const Listeners&) = delete;
 
   // Listens on every address of `uri`, whose scheme is known, until Stop(). Returns `uri` with the real port.
-  // For auto://, it listens over TCP and, where this machine has RDMA, over RDMA on the same port.
+  // For auto://, it listens over TCP and, where this machine has RDMA, over RDMA on the same port. For rdma:// with
+  // credentials it listens over TCP as well, on the same port, for proofs.
   // AlreadyExists: the port is taken. FailedPrecondition: Stop() was called.
   absl::StatusOr<transport::Uri> Listen(transport::Uri uri);
 
@@ -58,21 +64,33 @@ class Listeners {
   std::string why_not_rdma() const;
 
  private:
+  enum class OverTcp { kAll, kProofs };
   struct Listening {
     transport::Poller* poller;
     std::unique_ptr<transport::Acceptor> acceptor;
     SocketAddress address;  // With the real port.
     transport::Uri uri;     // As Listen() returns it.
+    OverTcp what = OverTcp::kAll;
   };
 
+  // Over TCP and over RDMA on the same port.
+  struct Both {
+    transport::Uri tcp, rdma;
+    absl::StatusOr<std::vector<Listening>> over_tcp, over_rdma;
+  };
+  Both ListenOnBoth(const transport::Uri& uri, OverTcp what);
   absl::StatusOr<transport::Uri> ListenOnAuto(const transport::Uri& uri);
+  absl::StatusOr<transport::Uri> ListenOnRdmaWithProofs(const transport::Uri& uri);
   // Gives `uri` the real port.
-  absl::StatusOr<std::vector<Listening>> ListenOnUri(transport::Uri& uri);
+  absl::StatusOr<std::vector<Listening>> ListenOnUri(transport::Uri& uri, OverTcp what = OverTcp::kAll);
+  // What listens over TCP on all addresses of `uri` takes the proofs for them as well.
+  bool HasTcpFor(const transport::Uri& uri) const;
   // AlreadyExists: what this listens on already gets, or takes, connections to one of `addresses`. The kernel
   // refuses that, too, but does not say what is in the way.
   absl::Status CheckNotShadowed(const transport::Uri& uri, const std::vector<SocketAddress>& addresses) const;
   // Until Stop(). FailedPrecondition: that was called.
-  absl::Status Keep(const transport::Uri& uri, std::vector<Listening> listening);
+  absl::Status Keep(const transport::Uri& uri, std::vector<Listening> listening,
+                    OverTcp what = OverTcp::kAll);
   static absl::StatusOr<std::vector<Listening>> ListenOnAll(const Desk& desk,
                                                             std::vector<SocketAddress> addresses);
   static absl::StatusOr<Listening> ListenOn(const Desk& desk, const SocketAddress& address);

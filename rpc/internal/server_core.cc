@@ -31,6 +31,9 @@ constexpr uint64_t kPoolMin = 2 * transport::kSlabBytes;
 // How many calls one line of the log names.
 constexpr size_t kLoggedCallsMax = 10;
 
+// In the place of a device: the pollers of the runtime that only proves who connects.
+constexpr char kForProofs[] = "proofs";
+
 std::shared_ptr<Serving> MakeServing(const ServerOptions& options) {
   auto serving = std::make_shared<Serving>();
   serving->read = options.read;
@@ -48,6 +51,7 @@ ServerCore::ServerCore(ServerOptions options)
       environment_(options_.runtime != nullptr ? options_.runtime->environment()
                                                : transport::Environment::Real()),
       serving_(MakeServing(options_)),
+      proofs_(options_.credentials.has_value() ? transport::ProofTable::Create() : nullptr),
       listeners_(*this),
       admission_(options_) {}
 
@@ -164,7 +168,6 @@ void ServerCore::WarnOfNoCredentials() {
   if (options_.credentials.has_value()) return;
   const std::optional<transport::Uri> uri = listeners_.FirstBeyondLoopback();
   if (!uri.has_value()) return;
-  const bool can_have_them = transport::CheckSchemeCarriesTls(uri->scheme).ok();
   {
     absl::MutexLock lock(&mutex_);
     if (std::exchange(warned_of_no_credentials_, true)) return;
@@ -173,8 +176,7 @@ void ServerCore::WarnOfNoCredentials() {
       LogSeverity::kWarning,
       absl::StrCat("a server listens on ", uri->ToString(),
                    " without credentials: any program that reaches it may call it, and the network can "
-                   "read and change what crosses; ",
-                   can_have_them ? "see ServerOptions::credentials" : "use it on networks that you trust"));
+                   "read and change what crosses; see ServerOptions::credentials"));
 }
 
 absl::Status ServerCore::CheckOptions() const {
@@ -197,14 +199,28 @@ absl::Status ServerCore::CheckOptions() const {
 absl::StatusOr<Listeners::Desk> ServerCore::DeskFor(const std::string& scheme, const SocketAddress& address) {
   absl::StatusOr<Pollers*> pollers = PollersOn(scheme, address);
   if (!pollers.ok()) return pollers.status();
+  Pollers& of_scheme = **pollers;
   absl::MutexLock lock(&mutex_);
-  return Listeners::Desk{(*pollers)->front_desk, *pollers, tls_};
+  Listeners::Desk desk{of_scheme.front_desk, &of_scheme, tls_, nullptr};
+  if (tls_ != nullptr && !of_scheme.runtime->carries_tls()) {
+    desk.tls = nullptr;
+    desk.proofs = proofs_;
+  }
+  return desk;
+}
+
+absl::StatusOr<Listeners::Desk> ServerCore::DeskForProofs() {
+  absl::StatusOr<Pollers*> pollers = PollersForProofs();
+  if (!pollers.ok()) return pollers.status();
+  absl::MutexLock lock(&mutex_);
+  return Listeners::Desk{(*pollers)->front_desk, &(*pollers)->proofs_only, tls_, nullptr};
 }
 
 absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersOn(const std::string& scheme,
                                                            const SocketAddress& address) {
   if (options_.credentials.has_value()) {
-    if (absl::Status status = transport::CheckSchemeCarriesTls(scheme); !status.ok()) return status;
+    absl::Status secure = transport::CheckSchemeIsSecure(scheme, options_.credentials->require_encryption);
+    if (!secure.ok()) return secure;
   }
   // A runtime that the application gives has its device already.
   return PollersFor(scheme, options_.runtime != nullptr ? "" : transport::DeviceFor(scheme, address, {}));
@@ -212,18 +228,32 @@ absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersOn(const std::string& sc
 
 absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersFor(const std::string& scheme,
                                                             const std::string& device) {
+  return PollersFor({scheme, device}, [&] { return RuntimeFor(scheme, device); });
+}
+
+absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersForProofs() {
+  const std::string scheme(transport::kProvingScheme);
+  if (options_.runtime == nullptr) return PollersFor(scheme, "");
+  // The application's runtime serves another network. One poller, of which only the front desk has something to do.
+  return PollersFor({scheme, kForProofs}, [&]() -> absl::StatusOr<std::shared_ptr<transport::Runtime>> {
+    if (options_.runtime->prove_over() != nullptr) return options_.runtime->prove_over();
+    return transport::Runtime::Create(scheme, {.pollers = 1, .poller = options_.poller});
+  });
+}
+
+absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersFor(
+    const std::pair<std::string, std::string>& key,
+    absl::FunctionRef<absl::StatusOr<std::shared_ptr<transport::Runtime>>()> make_runtime) {
   absl::MutexLock lock(&mutex_);
   if (phase_ != Phase::kServing) return absl::FailedPreconditionError("the server was shut down");
-  const std::pair<std::string, std::string> key(scheme, device);
   std::unique_ptr<Pollers>& pollers = pollers_[key];
   if (pollers != nullptr) return pollers.get();
-  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = RuntimeFor(scheme, device);
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = make_runtime();
   if (!runtime.ok()) {
     pollers_.erase(key);
     return runtime.status();
   }
-  pollers = std::make_unique<Pollers>();
-  pollers->core = this;
+  pollers = std::make_unique<Pollers>(*this);
   pollers->runtime = *std::move(runtime);
   absl::StatusOr<transport::Poller*> front_desk = pollers->runtime->FrontDesk();
   if (!front_desk.ok()) {
@@ -231,6 +261,9 @@ absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersFor(const std::string& s
     return front_desk.status();
   }
   pollers->front_desk = *front_desk;
+  if (proofs_ != nullptr && pollers->runtime->carries_tls()) {
+    pollers->proof_desk = std::make_unique<transport::ProofDesk>(**front_desk, proofs_);
+  }
   return pollers.get();
 }
 
@@ -248,10 +281,17 @@ absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeFor(const
 
 // ---- Clients
 
-void ServerCore::Pollers::OnPeer(transport::PeerRequest request) { core->OnPeer(*this, std::move(request)); }
+void ServerCore::Pollers::OnPeer(transport::PeerRequest request) { core.OnPeer(*this, std::move(request)); }
+
+void ServerCore::Pollers::ProofsOnly::OnPeer(transport::PeerRequest request) {
+  if (transport::IsProof(request.hello().role)) return pollers.OnPeer(std::move(request));
+  request.Refuse(absl::FailedPreconditionError(
+      "over TCP this port only proves who connects over RDMA; connect to it with rdma://"));
+}
 
 void ServerCore::OnPeer(Pollers& pollers, transport::PeerRequest request) {
   const transport::Role role = request.hello().role;
+  if (transport::IsProof(role)) return AcceptProof(pollers, std::move(request));
   if (role == transport::Role::kProbe) return request.Reject(AnswerProbe(pollers, request));
   const bool reverse = role == transport::Role::kReverse;
   ServingPoller* serving = nullptr;
@@ -278,6 +318,18 @@ void ServerCore::OnPeer(Pollers& pollers, transport::PeerRequest request) {
     serving->waiting.fetch_sub(1, std::memory_order_relaxed);
     AcceptClient(pollers, *serving, std::move(request), place);
   });
+}
+
+// On the front desk, which no handler holds. A proof is no connection: it ends within seconds, and its table has bounds.
+void ServerCore::AcceptProof(const Pollers& pollers, transport::PeerRequest request) {
+  if (pollers.proof_desk == nullptr) {
+    return request.Refuse(absl::UnauthenticatedError("this server takes no proofs of who connects"));
+  }
+  if (options_.credentials->require_encryption) {
+    return request.Refuse(absl::FailedPreconditionError(
+        "this server takes no connections over RDMA (TlsCredentials::require_encryption); use tcp://"));
+  }
+  pollers.proof_desk->Accept(std::move(request));
 }
 
 absl::StatusOr<ServerCore::ServingPoller*> ServerCore::NextPoller(Pollers& pollers) {
@@ -469,6 +521,7 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
     phase_ = Phase::kDraining;
   }
   listeners_.Stop();
+  EndProofs();
   bool all_ended = false;
   if (deadline > environment_.Now()) {
     ForEachSession([](Session& session) { session.Drain(); });
@@ -483,6 +536,18 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
   ended_.SignalAll();
   if (cancels) return absl::DeadlineExceededError("calls that were still running were cancelled");
   return absl::OkStatus();
+}
+
+// What they prove cannot connect any more.
+void ServerCore::EndProofs() {
+  std::vector<transport::ProofDesk*> desks;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [fabric, pollers] : pollers_) {
+      if (pollers->proof_desk != nullptr) desks.push_back(pollers->proof_desk.get());
+    }
+  }
+  for (transport::ProofDesk* desk : desks) RunAndWait(desk->poller(), [desk] { desk->Close(); });
 }
 
 absl::Status ServerCore::Wait() {

@@ -24,6 +24,8 @@
 #include "hawser/rpc/server.h"
 #include "hawser/transport/acceptor.h"
 #include "hawser/transport/peer_request.h"
+#include "hawser/transport/proof.h"
+#include "hawser/transport/proof_desk.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/uri.h"
 
@@ -71,8 +73,17 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   };
   // The pollers of one scheme and device.
   struct Pollers final : transport::Acceptor::Handler {
+    explicit Pollers(ServerCore& of) : core(of) {}
     void OnPeer(transport::PeerRequest request) override;
-    ServerCore* core;
+    // For the port over TCP of an rdma:// with credentials.
+    struct ProofsOnly final : transport::Acceptor::Handler {
+      explicit ProofsOnly(Pollers& of) : pollers(of) {}
+      void OnPeer(transport::PeerRequest request) override;
+      Pollers& pollers;
+    };
+    ServerCore& core;
+    ProofsOnly proofs_only{*this};
+    std::unique_ptr<transport::ProofDesk> proof_desk;  // With credentials, where there is TLS. Else null.
     std::shared_ptr<transport::Runtime> runtime;
     transport::Poller* front_desk;  // Listens.
     // Added to on the front desk, with mutex_ locked.
@@ -85,6 +96,11 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   void WarnOfNoCredentials();
   absl::StatusOr<Pollers*> PollersOn(const std::string& scheme, const SocketAddress& address);
   absl::StatusOr<Pollers*> PollersFor(const std::string& scheme, const std::string& device);
+  // Those that prove, over TCP, who connects over RDMA.
+  absl::StatusOr<Pollers*> PollersForProofs();
+  absl::StatusOr<Pollers*> PollersFor(
+      const std::pair<std::string, std::string>& key,
+      absl::FunctionRef<absl::StatusOr<std::shared_ptr<transport::Runtime>>()> make_runtime);
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeFor(const std::string& scheme,
                                                                  const std::string& device) const;
   // That of AllocateBuffer().
@@ -109,6 +125,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   Session* FindSession(const transport::SessionToken& token);
 
   void OnPeer(Pollers& pollers, transport::PeerRequest request);
+  void AcceptProof(const Pollers& pollers, transport::PeerRequest request);
+  void EndProofs();
   // The state of the session that a probe asks about, as SessionProbe::Owner gets it.
   absl::Status AnswerProbe(const Pollers& pollers, const transport::PeerRequest& request);
   // The poller for the next client. ResourceExhausted: every poller has too many that it has not accepted
@@ -133,6 +151,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
 
   // Listeners::Owner
   absl::StatusOr<Listeners::Desk> DeskFor(const std::string& scheme, const SocketAddress& address) override;
+  absl::StatusOr<Listeners::Desk> DeskForProofs() override;
+  bool has_credentials() const override { return options_.credentials.has_value(); }
 
   // Session::Owner
   void OnSessionHeard(Session& session) override;
@@ -143,7 +163,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   const ForkMark fork_mark_;
   const ServerOptions options_;
   transport::Environment& environment_;
-  const std::shared_ptr<Serving> serving_;  // Constant from the first Listen() on.
+  const std::shared_ptr<Serving> serving_;               // Constant from the first Listen() on.
+  const std::shared_ptr<transport::ProofTable> proofs_;  // Null: without credentials.
   Listeners listeners_;
 
   mutable absl::Mutex mutex_;

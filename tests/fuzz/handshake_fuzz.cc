@@ -1,9 +1,11 @@
-// What is said before the first exchange: DecodeHandshake() and DecodeRejection().
+// What is said before the first exchange: DecodeHandshake(), DecodeRejection(), and what proves who connects.
 #include "absl/status/status.h"
 #include "hawser/tests/fuzz/fuzz.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/handshake.h"
 #include "hawser/transport/options.h"
+#include "hawser/transport/proof.h"
+#include "hawser/transport/uri.h"
 
 namespace hawser::fuzz {
 namespace {
@@ -34,6 +36,48 @@ void CheckHandshake(absl::string_view bytes) {
   FUZZ_EXPECT(encoded == bytes.substr(0, encoded.size()), "a field was accepted and dropped");
 }
 
+transport::Proof KnownProof() {
+  transport::Proof proof;
+  proof.number.fill(0x11);
+  proof.key.fill(0x22);
+  return proof;
+}
+
+Handshake KnownHello() {
+  Handshake hello;
+  hello.slots = 32;
+  hello.receive_buffer_bytes = 4096;
+  hello.message_bytes_max = 512 << 20;
+  return hello;
+}
+
+// Only what was made with the key is a proof, whatever surrounds it.
+void CheckProof(absl::string_view bytes) {
+  const transport::Proof proof = KnownProof();
+  const absl::StatusOr<Handshake> hello = transport::DecodeConnect(bytes);
+  if (hello.ok()) {
+    transport::ProofTable table(1, 1);
+    const SocketAddress peer = *transport::ParseNumericHost("10.0.0.1");
+    FUZZ_EXPECT(table.Add(proof.number, {.key = proof.key, .role = hello->role, .peer = peer}).ok());
+    const absl::StatusOr<transport::Proven> proven = table.Use(*hello, bytes, peer);
+    if (proven.ok()) {
+      const std::string again = transport::EncodeConnect(proven->hello, proof);
+      FUZZ_EXPECT(proven->connect == again && bytes.substr(0, again.size()) == again);
+      FUZZ_EXPECT(!table.Use(*hello, bytes, peer).ok(), "a proof was used twice");
+    } else {
+      FUZZ_EXPECT(absl::IsUnauthenticated(proven.status()) || absl::IsUnavailable(proven.status()),
+                  proven.status().ToString());
+    }
+  }
+  const std::string connect = transport::EncodeConnect(KnownHello(), proof);
+  const absl::StatusOr<Handshake> answer =
+      transport::DecodeAccept(bytes, transport::Role::kForward, proof.key, connect);
+  if (answer.ok()) {
+    const std::string again = transport::EncodeAccept(*answer, proof.key, connect);
+    FUZZ_EXPECT(bytes.substr(0, again.size()) == again);
+  }
+}
+
 void CheckRejection(absl::string_view bytes) {
   const absl::Status decoded = transport::DecodeRejection(bytes);
   FUZZ_EXPECT(!decoded.ok() && !decoded.message().empty());
@@ -56,11 +100,19 @@ std::vector<std::pair<std::string, std::string>> Seeds() {
   hello.features = transport::kFeatureCredits | 2;
   hello.session.fill(0x5a);
   const std::string padded = transport::Encode(hello) + std::string(12, '\0');
+  const transport::Proof proof = KnownProof();
+  const std::string proven = transport::EncodeConnect(KnownHello(), proof);
+  const std::string proven_accept = transport::EncodeAccept(KnownHello(), proof.key, proven);
+  hello.role = transport::Role::kProveReverse;
+  const std::string proves = transport::Encode(hello);
   std::string later = forward;
   later[6] = 2;
   return {{"forward", forward},
           {"padded", padded},
           {"later", later},
+          {"proven", proven},
+          {"proven_accept", proven_accept + std::string(120, '\0')},
+          {"proves", proves},
           {"rejection", transport::EncodeRejection(absl::UnavailableError("the server is shutting down"))},
           {"long_rejection", transport::EncodeRejection(absl::InternalError(std::string(300, 'x')))}};
 }
@@ -70,6 +122,7 @@ std::vector<std::pair<std::string, std::string>> Seeds() {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const hawser::fuzz::ExactCopy bytes({reinterpret_cast<const char*>(data), size});
   hawser::fuzz::CheckHandshake(bytes.view());
+  hawser::fuzz::CheckProof(bytes.view());
   hawser::fuzz::CheckRejection(bytes.view());
   return 0;
 }

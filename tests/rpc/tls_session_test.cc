@@ -182,8 +182,8 @@ TEST_F(TlsSessionTest, AServerThatIsOnlyBusyKeepsItsClients) {
   ServerOptions options;
   options.credentials = authority_.Issue();
   options.pollers = 1;
+  Box<bool> go;  // The handler of the second call may still be about to take from it when the test ends.
   TestServer server(std::move(options), kAnyPort);
-  Box<bool> go;
   server.probe.on_act = [&](ServerContext&, uint64_t) {
     go.Take();
     return absl::OkStatus();

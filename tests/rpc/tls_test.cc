@@ -311,43 +311,25 @@ TEST_F(TlsTest, EachAddressOfAServerHasIt) {
   }
 }
 
-TEST_F(TlsTest, AutoTakesTcp) {
-  TestServer server({.credentials = ServerCredentials()}, "auto://127.0.0.1:0");
+TEST_F(TlsTest, AutoTakesTcpIfAllHasToBeEncrypted) {
+  ServerOptions as_server;
+  as_server.credentials = ServerCredentials();
+  as_server.credentials->require_encryption = true;
+  ChannelOptions as_client = AsClient();
+  as_client.credentials->require_encryption = true;
+  TestServer server(std::move(as_server), "auto://127.0.0.1:0");
   ASSERT_EQ(server.server.addresses().size(), 1u);
   EXPECT_TRUE(absl::StartsWith(server.server.addresses()[0], "tcp://"));
-  EXPECT_THAT(server.server.why_not_rdma(), AllOf(HasSubstr("credentials"), HasSubstr("rdma://")));
+  EXPECT_THAT(server.server.why_not_rdma(), AllOf(HasSubstr("require_encryption"), HasSubstr("rdma://")));
   for (const bool waits : {true, false}) {
     const auto channel =
-        waits ? Channel::Connect(server.uri, AsClient()) : Channel::Create(server.uri, AsClient());
+        waits ? Channel::Connect(server.uri, as_client) : Channel::Create(server.uri, as_client);
     ASSERT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
     EXPECT_TRUE(SendAct(*channel, 1).Wait().ok());
-    EXPECT_THAT((*channel)->why_not_rdma(), HasSubstr("credentials"));
+    EXPECT_THAT((*channel)->why_not_rdma(), HasSubstr("require_encryption"));
     EXPECT_TRUE((*channel)->peer_identity().is_authenticated);
   }
   EXPECT_TRUE(server.server.AllocateBuffer(100, "auto://127.0.0.1:0").ok());
-}
-
-TEST_F(TlsTest, RdmaIsRefused) {
-  const absl::Status created = Channel::Create("rdma://127.0.0.1:1", AsClient()).status();
-  EXPECT_THAT(created, HasCode(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(Text(created), AllOf(HasSubstr("credentials"), HasSubstr("use tcp://")));
-  Server server({.credentials = ServerCredentials()});
-  const absl::Status listening = server.Listen("rdma://127.0.0.1:0").status();
-  EXPECT_THAT(listening, HasCode(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(Text(listening), AllOf(HasSubstr("credentials"), HasSubstr("use tcp://")));
-  EXPECT_TRUE(server.addresses().empty());
-}
-
-TEST_F(TlsTest, ARuntimeThatCarriesNoTlsIsRefused) {
-  const auto runtime = *transport::Runtime::CreateOn(
-      std::make_shared<transport::PlainFabric>(NewTestFabric()), {}, /*start_threads=*/true);
-  if (runtime->scheme() != "tcp") GTEST_SKIP() << "rdma:// is refused before";
-  ChannelOptions options = AsClient();
-  options.runtime = runtime;
-  EXPECT_THAT(Channel::Create("tcp://127.0.0.1:1", options).status(),
-              HasCode(absl::StatusCode::kUnimplemented));
-  Server server({.runtime = runtime, .credentials = ServerCredentials()});
-  EXPECT_THAT(server.Listen(kAnyPort).status(), HasCode(absl::StatusCode::kUnimplemented));
 }
 
 TEST_F(TlsTest, ChannelsAndServersShareARuntimeWithAndWithoutIt) {

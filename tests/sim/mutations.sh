@@ -28,7 +28,7 @@ mutation() {
     missed=1
     return
   fi
-  [[ $file != rpc/* ]] || seeds=rpc_seeds
+  [[ $file != rpc/* && $file != transport/proof* ]] || seeds=rpc_seeds
   log=$(mktemp)
   TEXT=$text REPLACEMENT=$replacement perl -0pi -e '
     my $count = s/\Q$ENV{TEXT}\E/$ENV{REPLACEMENT}/g;
@@ -121,4 +121,11 @@ mutation 'a slot that is free wakes no call' rpc/internal/channel_core.cc \
   'if (&link == link_.get()) Pump();' '(void)link;'
 mutation 'a queued call has no deadline' rpc/internal/call_queue.cc \
   'poller_.timers().Set(timer_, call.deadline_ns_);' ''
+mutation 'a proof has the identity of another one' transport/proof.cc \
+  '.identity = std::move(claim.identity)' '.identity = entries_.begin()->second.claim.identity'
+mutation 'a proof is good twice' transport/proof.cc \
+  'if (std::exchange(found->second.used, true)) {' 'if (std::exchange(found->second.used, false)) {'
+mutation 'a proof without its key is believed' transport/proof.cc \
+  '  if (!tls::EqualSecretly(data.substr(kHandshakeBytes, kConnectCodeBytes), View(code, kConnectCodeBytes))) {' \
+  '  if (!tls::EqualSecretly(data.substr(kHandshakeBytes, 0), View(code, 0))) {'
 exit $missed

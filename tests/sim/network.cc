@@ -173,4 +173,27 @@ SimListener* Network::FindListener(const std::string& address) const {
   return it == listeners_.end() ? nullptr : it->second;
 }
 
+void Network::SetIdentity(const tls::Context* context, std::shared_ptr<const PeerIdentity> identity) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  identities_[context] = std::move(identity);
+}
+
+void Network::NoteConnect(const std::string& private_data, bool lost) {
+  constexpr size_t kSeenMax = 16;
+  seen_connects_.push_back({private_data, lost});
+  if (seen_connects_.size() > kSeenMax) seen_connects_.pop_front();
+}
+
+std::vector<Network::SeenConnect> Network::SeenConnects() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return {seen_connects_.begin(), seen_connects_.end()};
+}
+
+std::shared_ptr<const PeerIdentity> Network::IdentityOf(const tls::Context* context) const {
+  if (context == nullptr) return nullptr;
+  const auto found = identities_.find(context);
+  if (found != identities_.end()) return found->second;
+  return std::make_shared<PeerIdentity>(PeerIdentity{.is_authenticated = true});
+}
+
 }  // namespace hawser::sim

@@ -4,8 +4,10 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <queue>
@@ -23,6 +25,8 @@
 #include "hawser/tests/sim/faults.h"
 #include "hawser/tests/sim/history.h"
 #include "hawser/tests/sim/memory_guard.h"
+#include "hawser/tls/context.h"
+#include "hawser/tls/peer_identity.h"
 #include "hawser/transport/environment.h"
 
 namespace hawser::sim {
@@ -86,6 +90,16 @@ class Network final : public transport::Environment {
   // Applies from now on.
   void SetFaults(const Faults& faults);
 
+  // Who has the credentials of `context`.
+  void SetIdentity(const tls::Context* context, std::shared_ptr<const PeerIdentity> identity);
+
+  // What hosts have said lately over RDMA when connecting, as the network reads it.
+  struct SeenConnect {
+    std::string private_data;
+    bool lost;  // The server has not got it.
+  };
+  std::vector<SeenConnect> SeenConnects();
+
   // Takes the violations that the memory guard, or the fabric itself, has found in the code above.
   std::vector<std::string> TakeViolations();
 
@@ -116,6 +130,11 @@ class Network final : public transport::Environment {
   uint32_t AddQueuePair(SimQueuePair* queue_pair);
   void RemoveQueuePair(uint32_t qp_num) { queue_pairs_.erase(qp_num); }
   SimQueuePair* FindQueuePair(uint32_t qp_num) const;
+
+  void NoteConnect(const std::string& private_data, bool lost);
+
+  // For null: null. An unknown one is authenticated without a name.
+  std::shared_ptr<const PeerIdentity> IdentityOf(const tls::Context* context) const;
 
   // False: the address is in use. Port 0: chooses one and writes it to `*port`.
   bool AddListener(const std::string& host_address, uint16_t* port, SimListener* listener);
@@ -150,6 +169,8 @@ class Network final : public transport::Environment {
   std::set<int> off_;
   std::set<std::pair<int, int>> cut_;
   std::map<int, ReadService> read_services_;
+  std::map<const tls::Context*, std::shared_ptr<const PeerIdentity>> identities_;
+  std::deque<SeenConnect> seen_connects_;
   std::vector<std::string> violations_;
 };
 

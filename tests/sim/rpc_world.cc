@@ -14,13 +14,17 @@
 #include "hawser/rpc/server.h"
 #include "hawser/tests/sim/call_record.h"
 #include "hawser/tests/sim/channel_record.h"
+#include "hawser/tests/sim/replay.h"
 #include "hawser/tests/sim/watches.h"
+#include "hawser/tests/tls/certificates.h"
+#include "hawser/tls/context.h"
 
 namespace hawser::sim {
 
 namespace {
 
 constexpr char kUri[] = "rdma://10.0.0.1:7470";
+constexpr uint16_t kPort = 7470;
 constexpr int kClientsMax = 3;
 constexpr size_t kChannelsPerClient = 3;
 constexpr int kHoardCalls = 12;                    // Calls on each channel.
@@ -39,6 +43,39 @@ struct Detached {
 
 class RpcWorld;
 
+constexpr uint64_t kIdentitySeed = 0x1d;
+
+// The identities of a world: that of the server, then those of channels. The same ones for all worlds.
+class Identities {
+ public:
+  struct One {
+    std::string name;
+    TlsCredentials credentials;
+    std::shared_ptr<tls::Context> context;  // The one that every user of the credentials gets.
+    std::shared_ptr<const PeerIdentity> identity;
+  };
+
+  static const std::vector<One>& All() {
+    static const auto& all = *new std::vector<One>(Make());
+    return all;
+  }
+
+ private:
+  static std::vector<One> Make() {
+    static const auto& authority = *new CertificateAuthority();
+    std::vector<One> all;
+    for (const char* name : {"server", "a", "b", "c"}) {
+      One& one = all.emplace_back();
+      one.name = name;
+      one.credentials = authority.Issue({.dns = {name}});
+      one.context = *tls::Context::Create(one.credentials, nullptr);
+      one.identity =
+          std::make_shared<PeerIdentity>(PeerIdentity{.is_authenticated = true, .dns_names = {name}});
+    }
+    return all;
+  }
+};
+
 class LedgerImpl final : public ledger::LedgerService {
  public:
   explicit LedgerImpl(RpcWorld& world) : world_(world) {}
@@ -55,7 +92,15 @@ class LedgerImpl final : public ledger::LedgerService {
 
 class RpcWorld final : public World {
  public:
-  explicit RpcWorld(const WorldOptions& options) : World(options, kClientsMax), steps_left_(options.steps) {
+  explicit RpcWorld(const WorldOptions& options)
+      : World(options, kClientsMax),
+        identity_dice_(options.seed ^ kIdentitySeed),
+        steps_left_(options.steps) {
+    with_identities_ = identity_dice_.Chance(0.5);
+    if (with_identities_) {
+      ProveIdentities();
+      for (const auto& one : Identities::All()) network().SetIdentity(one.context.get(), one.identity);
+    }
     StartAll();
   }
 
@@ -96,6 +141,7 @@ class RpcWorld final : public World {
     ServerOptions options;
     options.runtime = runtime(kServer);
     options.connection = AnyConnectionOptions();
+    if (with_identities_) options.credentials = Identities::All().front().credentials;
     if (dice().Chance(0.3)) {
       options.executor = [this](absl::AnyInvocable<void()> handler) {
         auto task = std::make_shared<absl::AnyInvocable<void()>>(std::move(handler));
@@ -171,6 +217,7 @@ class RpcWorld final : public World {
 
   void Step() {
     if (!blocked_) StartAll();
+    if (with_identities_ && identity_dice_.Chance(0.05)) StealSomething();
     if (StallsNow()) return StallSomebody();
     if (TricklesNow()) return Trickle(AnyClient());
     if (HoardsNow()) return Hoard(AnyClient());
@@ -189,6 +236,25 @@ class RpcWorld final : public World {
     if (what < 985) return process_ != nullptr && !stalled(kServer) ? DrainServer() : void();
     const int host = AnyHost();
     network().IsOn(host) ? PowerOff(host) : network().SwitchOn(host);
+  }
+
+  // The network has read what a client said when it connected over RDMA. A host says it again, as it was or with a bit
+  // changed. What the server has not got yet would be good once, from that host (rpc/PROTOCOL.md), but not if it is changed.
+  void StealSomething() {
+    const int thief = static_cast<int>(identity_dice_.Between(kServer + 1, host_count()));
+    const std::vector<Network::SeenConnect> all = network().SeenConnects();
+    if (all.empty() || !network().IsOn(thief) || runtime(thief) == nullptr || stalled(thief)) return;
+    const auto& [seen, lost] =
+        all[static_cast<size_t>(identity_dice_.Between(0, static_cast<int64_t>(all.size()) - 1))];
+    std::string connect = seen;
+    if (lost || identity_dice_.Chance(0.5)) {
+      const auto at =
+          static_cast<size_t>(identity_dice_.Between(0, static_cast<int64_t>(connect.size()) - 1));
+      connect[at] = static_cast<char>(connect[at] ^ (1 << identity_dice_.Between(0, 7)));
+    }
+    Note(thief, "connects with what it has read on the network");
+    Replay(runtime(thief)->poller(0), SimFabric::AddressOf(kServer, kPort), connect,
+           [this] { Broken("a server has accepted a proof that was stolen"); });
   }
 
   // Does not stall the server while a step waits for it.
@@ -239,6 +305,13 @@ class RpcWorld final : public World {
     options.connect_timeout = absl::Nanoseconds(dice().Between(100 * kMs, 3 * kSecond));
     options.backoff_min = absl::Milliseconds(dice().Between(1, 50));
     options.backoff_max = absl::Seconds(1);
+    if (with_identities_) {
+      const auto& all = Identities::All();
+      const auto& one =
+          all[static_cast<size_t>(identity_dice_.Between(1, static_cast<int64_t>(all.size()) - 1))];
+      record.identity = one.name;
+      options.credentials = one.credentials;
+    }
     if (dice().Chance(0.6)) {
       record.watcher = watches_.NewService();
       options.services.push_back(record.watcher.get());
@@ -349,8 +422,12 @@ class RpcWorld final : public World {
     Note(call.host, absl::StrCat("call ", call.id, " has ended: ", reply.status().ToString()));
     ++call.ends;
     if (call.abandoned || !well()) return;
-    const std::string broken =
-        reply.ok() ? call.CheckAnswer(*reply) : call.CheckFailure(reply.status(), now_ns());
+    std::string broken = reply.ok() ? call.CheckAnswer(*reply) : call.CheckFailure(reply.status(), now_ns());
+    if (const auto core = call.channel->core.lock(); broken.empty() && core != nullptr) {
+      // Once the connection is lost, there is no peer.
+      const PeerIdentity seen = *core->peer_identity();
+      if (seen.is_authenticated) broken = call.channel->CheckServer(seen);
+    }
     if (!broken.empty()) Broken(broken);
     if (reply.ok()) ++result().answered;
     if (!good_day_ && dice().Chance(0.1)) CallSomething();  // From a callback.
@@ -517,6 +594,9 @@ class RpcWorld final : public World {
     for (int host = kServer; host <= host_count(); ++host) LetGoOfRuntime(host);
   }
 
+  // Its own numbers, so that worlds without identities do not change.
+  Dice identity_dice_;
+  bool with_identities_ = false;
   int steps_left_;
   uint64_t server_lives_ = 0;
   bool blocked_ = false;   // In StopServer(), while time passes and other steps run.
@@ -539,6 +619,9 @@ absl::Status RpcWorld::Handle(ServerContext& context, ledger::Entry::Reader requ
     return absl::InternalError("unknown");
   }
   CallRecord& call = calls_[id - 1];
+  if (const std::string broken = call.channel->CheckClient(context.peer_identity()); !broken.empty()) {
+    Broken(absl::StrCat("call ", id, ": ", broken));
+  }
   const auto bytes = request.getBytes();
   const std::string expected = PatternOf(id, call.bytes);
   if (bytes.size() != expected.size() || std::memcmp(bytes.begin(), expected.data(), expected.size()) != 0) {

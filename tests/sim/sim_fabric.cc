@@ -29,7 +29,11 @@ constexpr uint32_t kSubnet = 0x0a000000;  // 10.0.0.0/24
 
 }  // namespace
 
-SimFabric::SimFabric(Network& network, int host) : network_(network), host_(host) {}
+SimFabric::SimFabric(Network& network, int host, Kind kind) : network_(network), host_(host), kind_(kind) {}
+
+std::string SimFabric::ListenerPrefix(int host) const {
+  return kind_ == Kind::kTcp ? absl::StrCat("tcp/", host) : absl::StrCat(host);
+}
 
 SocketAddress SimFabric::AddressOf(int host, uint16_t port) {
   sockaddr_in address = {};
@@ -65,7 +69,7 @@ absl::StatusOr<std::unique_ptr<fabric::CompletionQueue>> SimFabric::CreateComple
 absl::StatusOr<std::unique_ptr<fabric::QueuePair>> SimFabric::CreateQueuePair(
     fabric::CompletionQueue& completion_queue, const fabric::QueuePairOptions& options,
     fabric::ConnectionHandler& handler) {
-  if (options.tls != nullptr) return fabric::NoTls("create a queue pair");
+  if (options.tls != nullptr && !carries_tls()) return fabric::NoTls("create a queue pair");
   auto* const queue = dynamic_cast<SimCompletionQueue*>(&completion_queue);
   if (queue == nullptr) return absl::InvalidArgumentError("the completion queue was made by another fabric");
   std::lock_guard<std::mutex> lock(network_.mutex());
@@ -79,17 +83,17 @@ absl::StatusOr<std::unique_ptr<fabric::Listener>> SimFabric::Listen(fabric::Comp
                                                                     const SocketAddress& address,
                                                                     fabric::ListenHandler& handler,
                                                                     const fabric::ListenOptions& options) {
-  if (options.tls != nullptr) return fabric::NoTls("listen");
+  if (options.tls != nullptr && !carries_tls()) return fabric::NoTls("listen");
   if (HostOf(address) != host_) {
     return absl::InvalidArgumentError(
         absl::StrCat("listen on ", address.ToString(), ": not an address of host ", host_));
   }
   auto* const queue = dynamic_cast<SimCompletionQueue*>(&completion_queue);
   if (queue == nullptr) return absl::InvalidArgumentError("the completion queue was made by another fabric");
-  auto listener = std::make_unique<SimListener>(*this, *queue, handler);
+  auto listener = std::make_unique<SimListener>(*this, *queue, handler, options.tls);
   std::lock_guard<std::mutex> lock(network_.mutex());
   uint16_t port = address.port();
-  if (!network_.AddListener(absl::StrCat(host_), &port, listener.get())) {
+  if (!network_.AddListener(ListenerPrefix(host_), &port, listener.get())) {
     return absl::AlreadyExistsError(
         absl::StrCat("listen on ", address.ToString(), ": the address is in use"));
   }

@@ -13,16 +13,21 @@ namespace hawser::sim {
 // The NIC of one simulated host. It implements the contract of fabric.h in memory, uses all the freedom that
 // a NIC has, and fails as often as the network's Faults say.
 //
+// One of Kind::kTcp carries TLS, or what looks like it from above: both sides are who Network::SetIdentity() says, and
+// believe each other. It has ports of its own.
+//
 // Its hosts are 10.0.0.1 to 10.0.0.250. `network` outlives it.
 class SimFabric final : public fabric::Fabric {
  public:
-  SimFabric(Network& network, int host);
+  enum class Kind { kRdma, kTcp };
+  SimFabric(Network& network, int host, Kind kind = Kind::kRdma);
 
   static SocketAddress AddressOf(int host, uint16_t port = 0);
   // 0: no simulated host has that address.
   static int HostOf(const SocketAddress& address);
 
-  absl::string_view scheme() const override { return "rdma"; }  // It simulates such a NIC.
+  absl::string_view scheme() const override { return carries_tls() ? "tcp" : "rdma"; }
+  bool carries_tls() const override { return kind_ == Kind::kTcp; }
   bool sends_can_wait() const override { return network_.options().sends_can_wait; }
   absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(uint8_t* address,
                                                                  size_t length_bytes) override;
@@ -37,11 +42,14 @@ class SimFabric final : public fabric::Fabric {
 
   Network& network() { return network_; }
   int host() const { return host_; }
+  // The name of a port of `host` for Network::AddListener(), without the port.
+  std::string ListenerPrefix(int host) const;
   fabric::RegionTable& regions() { return regions_; }
 
  private:
   Network& network_;
   const int host_;
+  const Kind kind_;
   fabric::RegionTable regions_;
 };
 

@@ -93,6 +93,16 @@ void SimQueuePair::TellEnd(const absl::Status& why) {
 
 // ---- Connecting
 
+absl::StatusOr<tls::Secret> SimQueuePair::ExportSecret(absl::string_view label) {
+  std::lock_guard<std::mutex> lock(network().mutex());
+  if (peer_identity_ == nullptr) return QueuePair::ExportSecret(label);
+  return SecretOf(dialed_ ? qp_num_ : peer_, label);
+}
+
+tls::Secret SimQueuePair::SecretOf(uint32_t dialer, absl::string_view label) {
+  return tls::HmacSha256({}, absl::StrCat(dialer, label));
+}
+
 absl::Status SimQueuePair::Connect(const SocketAddress& address, absl::string_view private_data) {
   const SocketAddress& from = options_.local_address;
   std::lock_guard<std::mutex> lock(network().mutex());
@@ -100,6 +110,7 @@ absl::Status SimQueuePair::Connect(const SocketAddress& address, absl::string_vi
                                               state_ == State::kIdle, from, address, private_data);
   if (!allowed.ok()) return allowed;
   state_ = State::kConnecting;
+  dialed_ = true;
   peer_address_ = address;
   peer_host_ = SimFabric::HostOf(address);
   local_address_ = SimFabric::AddressOf(host(), static_cast<uint16_t>(1024 + qp_num_ % 64000));
@@ -111,13 +122,21 @@ absl::Status SimQueuePair::Connect(const SocketAddress& address, absl::string_vi
     });
     return absl::OkStatus();
   }
-  if (dice().Chance(faults().connect_request_lost)) return absl::OkStatus();
+  if (dice().Chance(faults().connect_request_lost)) {
+    if (!fabric_.carries_tls()) network().NoteConnect(std::string(private_data), /*lost=*/true);
+    return absl::OkStatus();
+  }
   Later(faults().event.Throw(dice()), [data = std::string(private_data)](SimQueuePair& self) {
     if (self.state_ != State::kConnecting || !self.network().Reachable(self.host(), self.peer_host_)) return;
-    SimListener* const listener =
-        self.network().FindListener(absl::StrCat(self.peer_host_, ":", self.peer_address_.port()));
+    SimListener* const listener = self.network().FindListener(
+        absl::StrCat(self.fabric_.ListenerPrefix(self.peer_host_), ":", self.peer_address_.port()));
+    if (listener != nullptr && listener->has_tls() != (self.options_.tls != nullptr)) {
+      return self.OnConnectFailed(absl::UnauthenticatedError(absl::StrCat(
+          "connect to ", self.peer_address_.ToString(), ": one side has TLS, the other has not")));
+    }
     if (listener != nullptr) {
-      return listener->OnRequest(self.qp_num_, self.local_address_, self.options_.read_depth, data);
+      return listener->OnRequest(self.qp_num_, self.local_address_, self.options_.read_depth, data,
+                                 self.network().IdentityOf(self.options_.tls.get()));
     }
     self.Later(self.faults().event.Throw(self.dice()), [](SimQueuePair& later) {
       later.OnConnectFailed(absl::UnavailableError(
@@ -140,27 +159,31 @@ absl::Status SimQueuePair::Accept(fabric::ConnectRequest& request, absl::string_
   peer_address_ = asked.peer_address();
   peer_host_ = SimFabric::HostOf(peer_address_);
   local_address_ = asked.local_address();
+  peer_identity_ = asked.peer_identity();
   read_depth_ = std::min(options_.read_depth, asked.read_depth());
   state_ = State::kAccepting;
   Trace(absl::StrCat("accepts qp ", peer_));
   const bool lost = dice().Chance(faults().accept_lost);
-  Later(faults().event.Throw(dice()), [data = std::string(private_data), lost](SimQueuePair& self) {
-    SimQueuePair* const requester = self.network().FindQueuePair(self.peer_);
-    const bool reached = !lost && self.network().Reachable(self.host(), self.peer_host_);
-    if (reached && requester != nullptr && requester->state_ == State::kConnecting) {
-      return requester->OnAccepted(self.qp_num_, self.read_depth_, data);
-    }
-    self.Later(self.faults().retry_ns, [](SimQueuePair& later) {
-      if (later.state_ != State::kAccepting || later.responder_.has_received()) return;
-      later.OnConnectFailed(absl::UnavailableError(absl::StrCat(
-          "accept of ", later.peer_address_.ToString(), ": the peer went away before it heard of it")));
-    });
-  });
+  Later(faults().event.Throw(dice()),
+        [data = std::string(private_data), lost, identity = asked.own_identity()](SimQueuePair& self) {
+          SimQueuePair* const requester = self.network().FindQueuePair(self.peer_);
+          const bool reached = !lost && self.network().Reachable(self.host(), self.peer_host_);
+          if (reached && requester != nullptr && requester->state_ == State::kConnecting) {
+            return requester->OnAccepted(self.qp_num_, self.read_depth_, data, identity);
+          }
+          self.Later(self.faults().retry_ns, [](SimQueuePair& later) {
+            if (later.state_ != State::kAccepting || later.responder_.has_received()) return;
+            later.OnConnectFailed(absl::UnavailableError(absl::StrCat(
+                "accept of ", later.peer_address_.ToString(), ": the peer went away before it heard of it")));
+          });
+        });
   return absl::OkStatus();
 }
 
-void SimQueuePair::OnAccepted(uint32_t peer, uint32_t read_depth, const std::string& private_data) {
+void SimQueuePair::OnAccepted(uint32_t peer, uint32_t read_depth, const std::string& private_data,
+                              std::shared_ptr<const PeerIdentity> peer_identity) {
   if (!powered_) return;
+  peer_identity_ = std::move(peer_identity);
   peer_ = peer;
   read_depth_ = std::min(read_depth_, read_depth);
   state_ = State::kEstablished;

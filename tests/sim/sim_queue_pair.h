@@ -32,6 +32,10 @@ class SimQueuePair final : public fabric::QueuePair {
   uint32_t read_depth() const override { return read_depth_; }
   SocketAddress peer_address() const override { return peer_address_; }
   SocketAddress local_address() const override { return local_address_; }
+  std::shared_ptr<const PeerIdentity> peer_identity() const override { return peer_identity_; }
+  absl::StatusOr<tls::Secret> ExportSecret(absl::string_view label) override;
+  // What the two ends know of the TLS session that queue pair `dialer` has begun.
+  static tls::Secret SecretOf(uint32_t dialer, absl::string_view label);
   absl::Status Connect(const SocketAddress& address, absl::string_view private_data) override;
   absl::Status Accept(fabric::ConnectRequest& request, absl::string_view private_data) override;
   bool PeerSharesCore() const override { return false; }
@@ -48,7 +52,8 @@ class SimQueuePair final : public fabric::QueuePair {
 
   int host() const { return fabric_.host(); }
 
-  void OnAccepted(uint32_t peer, uint32_t read_depth, const std::string& private_data);
+  void OnAccepted(uint32_t peer, uint32_t read_depth, const std::string& private_data,
+                  std::shared_ptr<const PeerIdentity> peer_identity);
   void OnRejected(const std::string& private_data);
   void OnConnectFailed(const absl::Status& why);
   void OnReadyToUse();  // For a responder: the requester has received the accept.
@@ -106,6 +111,8 @@ class SimQueuePair final : public fabric::QueuePair {
   uint32_t peer_ = 0;
   int peer_host_ = 0;
   SocketAddress peer_address_, local_address_;
+  std::shared_ptr<const PeerIdentity> peer_identity_;  // Null: no TLS.
+  bool dialed_ = false;
 
   struct InFlight {
     int64_t sent_ns;

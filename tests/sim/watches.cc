@@ -10,8 +10,9 @@ namespace hawser::sim {
 class Watches::Service final : public ledger::WatcherService {
  public:
   explicit Service(Watches& watches) : watches_(watches) {}
-  absl::Status Changed(ServerContext&, ledger::Watcher::ChangedParams::Reader request,
+  absl::Status Changed(ServerContext& context, ledger::Watcher::ChangedParams::Reader request,
                        ledger::Watcher::ChangedResults::Builder) override {
+    watches_.CheckServer(request.getWatch(), context.peer_identity());
     watches_.OnChanged(request.getWatch(), request.getRevision());
     return absl::OkStatus();
   }
@@ -33,6 +34,11 @@ void Watches::Ask(ChannelRecord& channel) {
   auto call = ledger::LedgerStub(channel.channel).Watch();
   call.request().setWatch(watch.id);
   call.Send().Then([](const absl::StatusOr<Reply<ledger::Ledger::WatchResults>>&) {});
+}
+
+void Watches::CheckServer(uint64_t id, const PeerIdentity& seen) const {
+  const std::string broken = watches_[id - 1].channel->CheckServer(seen);
+  if (!broken.empty()) world_.Broken(absl::StrCat("watch ", id, " is called: ", broken));
 }
 
 void Watches::OnChanged(uint64_t id, uint64_t revision) {
@@ -62,6 +68,11 @@ absl::Status Watches::Serve(ServerContext& context, uint64_t id, uint64_t* revis
   Watch& watch = watches_[id - 1];
   const std::shared_ptr<Channel> peer = context.peer();
   if (peer == nullptr || server_life_ == 0) return absl::UnavailableError("the client is going");
+  std::string broken = watch.channel->CheckClient(context.peer_identity());
+  // While it is not connected, it has no peer.
+  if (broken.empty() && peer->state() == ChannelState::kReady)
+    broken = watch.channel->CheckClient(peer->peer_identity());
+  if (!broken.empty()) world_.Broken(absl::StrCat("watch ", id, ": ", broken));
   world_.Note(World::kServer, absl::StrCat("serves watch ", id, " from revision ", revision_));
   watch.peer = peer;
   watch.server_life = server_life_;

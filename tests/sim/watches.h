@@ -59,6 +59,7 @@ class Watches {
   void Push(Watch& watch);
   void End(Watch& watch);
   void OnChanged(uint64_t id, uint64_t revision);
+  void CheckServer(uint64_t id, const PeerIdentity& seen) const;
   static bool WasTold(const Watch& watch);
 
   World& world_;

@@ -1,6 +1,7 @@
 #include "hawser/tests/sim/world.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -90,7 +91,18 @@ bool World::StartRuntime(int host) {
   options.pool.limit_bytes = kPoolBytes;
   auto made = transport::Runtime::CreateOn(fabric, options, /*start_threads=*/false, network_);
   if (!made.ok()) return false;
+  std::shared_ptr<transport::Runtime> proves;
+  if (proves_) {
+    std::shared_ptr<SimFabric>& tls_fabric = tls_fabrics_[host];
+    if (tls_fabric == nullptr)
+      tls_fabric = std::make_shared<SimFabric>(network_, host, SimFabric::Kind::kTcp);
+    auto made_too = transport::Runtime::CreateOn(tls_fabric, options, /*start_threads=*/false, network_);
+    if (!made_too.ok()) return false;
+    proves = *std::move(made_too);
+    (*made)->set_prove_over(proves);
+  }
   processes_.push_back({host, *std::move(made)});
+  if (proves != nullptr) processes_.push_back({host, std::move(proves)});
   return true;
 }
 
@@ -103,11 +115,10 @@ std::shared_ptr<transport::Runtime> World::runtime(int host) const {
 
 void World::LetGoOfRuntime(int host) {
   Resume(host);
-  const auto process = std::find_if(processes_.begin(), processes_.end(),
-                                    [host](const Process& each) { return each.host == host; });
-  if (process == processes_.end()) return;
-  forgotten_.push_back(std::move(*process));
-  processes_.erase(process);
+  const auto is_on_host = [host](const Process& each) { return each.host == host; };
+  const auto gone = std::stable_partition(processes_.begin(), processes_.end(), std::not_fn(is_on_host));
+  std::move(gone, processes_.end(), std::back_inserter(forgotten_));
+  processes_.erase(gone, processes_.end());
   DestroyForgottenRuntimes();
 }
 

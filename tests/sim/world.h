@@ -76,6 +76,9 @@ class World {
 
   int host_count() const { return hosts_; }
   Network& network() { return network_; }
+  // From now on each runtime has another one beside it, over which it proves with credentials who connects, by what
+  // looks like TLS.
+  void ProveIdentities() { proves_ = true; }
   // Makes a runtime for `host`, if it has none. False: a fault prevents the start; try later.
   bool StartRuntime(int host);
   // nullptr: there is none.
@@ -150,8 +153,10 @@ class World {
   Network network_;
   const Faults chosen_faults_;
   const int hosts_;
+  bool proves_ = false;
   std::map<int, std::shared_ptr<SimFabric>> fabrics_;
-  std::vector<Process> processes_;  // At most one for each host.
+  std::map<int, std::shared_ptr<SimFabric>> tls_fabrics_;
+  std::vector<Process> processes_;  // At most one for each host, and behind it the one that proves.
   std::vector<Process> forgotten_;
   std::multimap<int64_t, Due> agenda_;
   int64_t jumped_at_ns_ = 0;

@@ -33,7 +33,7 @@ TEST(SecurityTest, AFabricThatCarriesNoTlsIsNotUsedWithoutIt) {
   const std::shared_ptr<tls::Context> context = *tls::Context::Create(authority.Issue(), nullptr);
   const auto runtime = *Runtime::CreateOn(std::make_shared<PlainFabric>(NewTestFabric()), {},
                                           /*start_threads=*/false);
-  EXPECT_EQ(runtime->CheckCarriesTls().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_FALSE(runtime->carries_tls());
   Poller& poller = runtime->poller(0);
   poller.Run([&] {
     NoPeers handler;
@@ -50,10 +50,15 @@ TEST(SecurityTest, AFabricThatCarriesNoTlsIsNotUsedWithoutIt) {
   EXPECT_EQ(poller.connection_count(), 0u);
 }
 
-TEST(SecurityTest, OnlyTcpCarriesTls) {
-  EXPECT_TRUE(CheckSchemeCarriesTls("tcp").ok());
-  for (const char* scheme : {"rdma", "auto", "http", ""}) {
-    EXPECT_EQ(CheckSchemeCarriesTls(scheme).code(), absl::StatusCode::kInvalidArgument) << scheme;
+TEST(SecurityTest, OnlyTcpEncryptsWhatCrosses) {
+  EXPECT_TRUE(CheckSchemeIsSecure("tcp", /*require_encryption=*/true).ok());
+  EXPECT_TRUE(CheckSchemeIsSecure("rdma", /*require_encryption=*/false).ok());
+  EXPECT_EQ(CheckSchemeIsSecure("rdma", /*require_encryption=*/true).code(),
+            absl::StatusCode::kInvalidArgument);
+  for (const char* scheme : {"auto", "http", ""}) {
+    EXPECT_EQ(CheckSchemeIsSecure(scheme, /*require_encryption=*/false).code(),
+              absl::StatusCode::kInvalidArgument)
+        << scheme;
   }
 }
 

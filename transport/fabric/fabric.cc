@@ -46,4 +46,12 @@ absl::string_view Describe(CompletionStatus status) {
   return "unknown completion status";
 }
 
+absl::StatusOr<tls::Secret> ConnectRequest::ExportSecret(absl::string_view) {
+  return absl::FailedPreconditionError("no secret can be exported: the peer connects without TLS");
+}
+
+absl::StatusOr<tls::Secret> QueuePair::ExportSecret(absl::string_view) {
+  return absl::FailedPreconditionError("no secret can be exported: the connection has no TLS");
+}
+
 }  // namespace hawser::fabric

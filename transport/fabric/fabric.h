@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "hawser/base/socket_address.h"
 #include "hawser/tls/peer_identity.h"
+#include "hawser/tls/secret.h"
 
 namespace hawser::tls {
 class Context;
@@ -182,6 +183,10 @@ class ConnectRequest {
   // Who the peer is, as TLS has found. Null: the listener has no credentials.
   virtual std::shared_ptr<const PeerIdentity> peer_identity() const { return nullptr; }
 
+  // What the peer's QueuePair::ExportSecret() returns for the same label. FailedPrecondition: there is no TLS, or it was
+  // accepted or rejected before.
+  virtual absl::StatusOr<tls::Secret> ExportSecret(absl::string_view label);
+
   // `private_data`: at most kRejectPrivateDataMax bytes.
   virtual void Reject(absl::string_view private_data) = 0;
 };
@@ -253,6 +258,10 @@ class QueuePair {
 
   // Who the peer is, as TLS has found. Null: no TLS, or not established yet.
   virtual std::shared_ptr<const PeerIdentity> peer_identity() const { return nullptr; }
+
+  // From OnEstablished() on: what only the two ends of this connection know, by its TLS. See
+  // tls::Session::ExportSecret(). FailedPrecondition: it has no TLS.
+  virtual absl::StatusOr<tls::Secret> ExportSecret(absl::string_view label);
 
   // Starts to connect; the handler is notified of the result. It has no useful timeout of its own (rdma_cm:
   // 102 s): call Disconnect() to give up. `private_data`: at most kConnectPrivateDataMax bytes.

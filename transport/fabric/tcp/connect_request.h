@@ -29,6 +29,10 @@ class TcpConnectRequest final : public ConnectRequest {
   absl::string_view private_data() const override { return private_data_; }
   SocketAddress peer_address() const override { return peer_address_; }
   std::shared_ptr<const PeerIdentity> peer_identity() const override { return peer_identity_; }
+  absl::StatusOr<tls::Secret> ExportSecret(absl::string_view label) override {
+    return stream_.tls() == nullptr ? ConnectRequest::ExportSecret(label)
+                                    : stream_.tls()->ExportSecret(label);
+  }
   void Reject(absl::string_view private_data) override;
 
   uint32_t read_depth() const override { return read_depth_; }

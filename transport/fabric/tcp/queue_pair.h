@@ -38,6 +38,9 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   SocketAddress peer_address() const override { return peer_address_; }
   SocketAddress local_address() const override { return local_address_; }
   std::shared_ptr<const PeerIdentity> peer_identity() const override { return peer_identity_; }
+  absl::StatusOr<tls::Secret> ExportSecret(absl::string_view label) override {
+    return stream_.tls() == nullptr ? QueuePair::ExportSecret(label) : stream_.tls()->ExportSecret(label);
+  }
 
   absl::Status Connect(const SocketAddress& address, absl::string_view private_data) override;
   absl::Status Accept(ConnectRequest& request, absl::string_view private_data) override;
