@@ -38,7 +38,7 @@ class Channel {
   // always TCP. The choice holds for the channel's life, also when it reconnects.
   // InvalidArgument: not a URI that we know; with ChannelOptions::credentials also: files that cannot be used, or
   // rdma:// and require_encryption. NotFound: the name does not resolve. Unavailable: no server there, or too slow.
-  // Unauthenticated: one side does not believe the other, or only one of them has credentials. FailedPrecondition:
+  // Unauthenticated: one side does not trust the other, or only one of them has credentials. FailedPrecondition:
   // the peer speaks another version; or this is a poller's thread (a handler or callback), which must not wait.
   // Otherwise the server's own status.
   static absl::StatusOr<std::shared_ptr<Channel>> Connect(absl::string_view uri, ChannelOptions options = {});

@@ -38,7 +38,7 @@ class Interceptor {
     Side side;
     const Method& method;
     const std::string& peer_address;  // "tcp://10.0.0.7:51234".
-    // The names in the peer's certificate; `is_authenticated` is false without TLS. At a client: the peer of the
+    // The names in the peer's certificate; `is_authenticated` is false without credentials. At a client: the peer of the
     // connection that is up when Begin() runs, not authenticated if none is. The call may be sent over a later one.
     const PeerIdentity& peer_identity;
     // That of the request. At a client it includes what earlier interceptors added, and is valid until the next Add().

@@ -50,7 +50,7 @@ struct CallOptions {
   absl::Duration timeout = absl::InfiniteDuration();
   // While the channel has no connection: true waits for one until the deadline, false fails when the current
   // attempt fails: with ResourceExhausted if the server rejected it for lack of memory or connections, with
-  // Unauthenticated if TLS failed because one side does not believe the other (ChannelOptions::credentials), else
+  // Unauthenticated if TLS failed because one side does not trust the other (ChannelOptions::credentials), else
   // with Unavailable.
   bool wait_for_ready = false;
   // Goes along with the request (rpc/metadata.h). Copied when a call is created with these options: it need not live
@@ -142,7 +142,7 @@ struct ServerOptions {
   // the request has arrived: any client with a certificate can make the server receive
   // ConnectionOptions::message_bytes_max, and use the executor. It does not guard the services of a client
   // (ServerContext::peer()): with credentials only the server that the client has authenticated can call these,
-  // without them whoever accepts the connection.
+  // without them any program that accepts the connection can.
   std::function<absl::Status(const ServerContext& context)> authorize = {};
   // See the calls that the services get, and those made with ServerContext::peer() (rpc/interceptor.h).
   std::vector<std::shared_ptr<Interceptor>> interceptors = {};

@@ -9,13 +9,14 @@
 
 namespace hawser::tls {
 
-// Watches the records that a client sends before it is known. OpenSSL allocates what the header of a message announces,
-// for a ClientHello up to 128 KiB, of which nothing needs to come.
+// Bounds what a client makes OpenSSL allocate before it is known: OpenSSL allocates what a message's header announces, up
+// to 128 KiB for a ClientHello, before it has come. One for each connection of a server.
+// Thread: one at a time.
 class HelloLimit {
  public:
   static constexpr size_t kHelloBytesMax = 16 * 1024;
 
-  // The next bytes of the stream, in whatever pieces. False: they announce a longer ClientHello.
+  // Takes the next bytes of the stream, in pieces of any length. False: a ClientHello above kHelloBytesMax is announced.
   bool Allows(absl::Span<const uint8_t> bytes);
 
  private:

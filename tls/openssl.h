@@ -3,8 +3,7 @@
 
 #include <memory>
 
-// What of OpenSSL this folder owns, without its headers.
-struct bio_method_st;
+// OpenSSL's types, and their owners, without OpenSSL's headers.
 struct bio_st;
 struct ssl_ctx_st;
 struct ssl_session_st;

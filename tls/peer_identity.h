@@ -8,10 +8,11 @@
 
 namespace hawser {
 
-// Who a peer is: the names that the authorities have certified (the subjectAltName of its certificate), and nothing else
-// of the certificate: the common name of a subject is no name (RFC 9525, 6.4.4). A value; const is safe from any thread.
+// The identity of a peer: the names that the authorities have certified (the subjectAltName of its certificate). The
+// rest of the certificate does not count: the common name of a subject is no name (RFC 9525, 6.4.4).
+// Thread: a value; const is safe from any thread.
 struct PeerIdentity {
-  // False: the peer is not authenticated, because the connection has no TLS, and everything else is empty.
+  // False: the connection has no credentials. The peer is not authenticated, and everything else is empty.
   bool is_authenticated = false;
   // As in the certificate, in its order. A DNS name may be a pattern ("*.example.org").
   std::vector<std::string> dns_names;

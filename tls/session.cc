@@ -91,8 +91,7 @@ absl::Status RefusedBy(int alert) {
 constexpr absl::string_view kMalformed = "what the peer has sent is malformed, or was changed on its way: ";
 
 absl::Status CannotChangeKeys() {
-  return absl::UnavailableError(
-      "TLS: the peer changes its keys, which the kernel of this side cannot: see KernelUse::kAlways");
+  return absl::UnavailableError("TLS: the peer changes its keys, which the kernel of this side cannot");
 }
 
 bool IsTlsRecord(absl::string_view bytes) { return !bytes.empty() && bytes[0] >= 20 && bytes[0] <= 24; }
@@ -699,7 +698,7 @@ ssize_t Session::ReadFromKernel(const iovec* segments, size_t count) {
 ssize_t Session::WriteToKernel(const iovec* segments, size_t count) {
   if (records_written_ >= key_records_max_ && aead() != Aead::kChaCha20Poly1305) {
     error_ = absl::UnavailableError(
-        absl::StrCat("TLS: the key of this side is worn after ", records_written_,
+        absl::StrCat("TLS: the key of this side has reached its limit, after ", records_written_,
                      " records, and its kernel cannot change it: see KernelUse::kAlways"));
     return FailIo();
   }

@@ -53,10 +53,11 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // A key of AES-GCM may protect 2^24.5 full records (RFC 8446, 5.5).
+  // Records after which a key of AES-GCM is changed. RFC 8446, 5.5, allows 2^24.5 full ones.
   static constexpr uint64_t kKeyRecordsMax = uint64_t{1} << 23;
-  // There a key is not changed. What is counted is what the kernel is asked for, and when the socket is full, or the
-  // segments are in very many pages, it makes more records of that; the limit leaves room for 2 in 5.
+  // Records after which a connection in the kernel ends, since the kernel cannot change its key. This counts what the
+  // kernel was asked for. It makes more records when the socket is full, or when the segments are in very many pages: up
+  // to 1.4 times as many keep the key within 2^24.5.
   static constexpr uint64_t kKernelKeyRecordsMax = uint64_t{1} << 24;
 
   enum class Progress {
@@ -67,12 +68,12 @@ class Session {
   };
   Progress Handshake();
 
-  // Before the handshake: MoveToKernel() will be called.
+  // Call before the handshake, if MoveToKernel() follows it.
   void AllowKernel(KernelUse use);
-  // After kDone, when the caller has read all that the peer sends before it waits for this side: leaves to the kernel what
-  // it can take. A direction stays in user space if the kernel cannot, or `use` does not want it; for receiving, if a part
-  // of the next record is here already; for sending, if has_unsent(). All else in this class is as before, except that
-  // the peer cannot change the keys any more.
+  // Moves each direction to the kernel, if `use` wants it and the kernel can. Call it after kDone, once the caller has
+  // read what the peer sends before it waits for this side. Receiving stays in user space if a part of the next record
+  // has come; sending stays there while has_unsent(). The other methods work as before, but a peer that changes its keys
+  // ends the connection.
   void MoveToKernel();
   bool sends_in_kernel() const { return kernel_.sends(); }
   bool receives_in_kernel() const { return kernel_.receives(); }
@@ -95,7 +96,7 @@ class Session {
   // Tells the peer that nothing more follows (close_notify), if that fits into the socket.
   void End();
 
-  // Why it failed. Unauthenticated: one side does not believe the other, or they do not agree on TLS 1.3 with ALPN
+  // Why it failed. Unauthenticated: one side does not trust the other, or they do not agree on TLS 1.3 with ALPN
   // "hawser/1"; DataLoss: a record after the handshake is malformed; both carry Violation::kTls. Unavailable: the
   // connection was lost, or one of its keys is worn and the kernel cannot change it.
   const absl::Status& error() const { return error_; }

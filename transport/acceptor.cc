@@ -40,8 +40,7 @@ absl::StatusOr<PeerRequest> Acceptor::Check(std::unique_ptr<fabric::ConnectReque
         "the peer offers a READ depth of 0: without READs no large message can pass"));
   }
   if (IsProof(hello->role) && request->peer_identity() == nullptr) {
-    return refusal(
-        absl::UnauthenticatedError("without TLS nothing can be proved: this server has no credentials here"));
+    return refusal(absl::UnauthenticatedError("a connection is proved over TLS, and this one has none"));
   }
   if (proofs_ != nullptr) {
     absl::StatusOr<Proven> proven = proofs_->Use(*hello, request->private_data(), request->peer_address());

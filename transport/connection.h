@@ -68,7 +68,7 @@ class ConnectionObserver {
   // work requests have completed; if they do not (a device or its driver is stuck), the queue pair is
   // destroyed after 5 s. The poller destroys the connection soon after. `why`: what ended it first; Cancelled
   // after Close(). If OnReady() was not called before, connecting failed: Unavailable; Unauthenticated, if TLS is asked
-  // for and one side does not believe the other; or FailedPrecondition and the like with the peer's own reason.
+  // for and one side does not trust the other; or FailedPrecondition and the like with the peer's own reason.
   virtual void OnClosed(const absl::Status& why) = 0;
 };
 

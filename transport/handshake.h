@@ -70,7 +70,8 @@ std::string Encode(const Handshake& handshake);
 // names both); InvalidArgument: not a Hawser handshake, cut short, followed by what is no padding, or values
 // out of range.
 absl::StatusOr<Handshake> DecodeHandshake(absl::string_view data);
-// Decodes a connecting peer's handshake; also refuses a forward one that names a session.
+// Decodes a connecting peer's handshake. Also refuses a forward one, or the proof for one, that names a session. With
+// kFeatureProof the field is the number of the proof, so it is not checked.
 absl::StatusOr<Handshake> DecodeConnect(absl::string_view data);
 // Decodes an accepting peer's answer to a connect of `role`; also refuses another role.
 absl::StatusOr<Handshake> DecodeAccept(absl::string_view data, Role role);

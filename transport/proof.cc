@@ -149,8 +149,7 @@ void ProofTable::Remove(const SessionToken& number) {
 absl::StatusOr<Proven> ProofTable::Use(const Handshake& hello, absl::string_view data,
                                        const SocketAddress& peer) {
   if ((hello.features & kFeatureProof) == 0) {
-    return Attack(
-        "this server has credentials: it wants a proof of who connects (ChannelOptions::credentials)");
+    return Attack("this server requires credentials: set ChannelOptions::credentials");
   }
   if (static_cast<uint8_t>(data[kLengthAt]) < kProvenConnectBytes) {
     return Attack("the proof of who connects was cut short");

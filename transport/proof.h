@@ -19,9 +19,9 @@
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/handshake.h"
 
-// Who connects over a fabric without TLS (RDMA), with credentials. A TLS session over TCP to the same address gives both
-// sides a proof: a number and a key. The connect over RDMA names the number, and a code made with the key follows it; so
-// does a code the accept. rpc/PROTOCOL.md, "Over RDMA with TLS", has the bytes.
+// Authenticates connections over a fabric without TLS (RDMA), with credentials. A TLS session over TCP to the same
+// address gives both sides a proof: a number and a key. The connect over RDMA carries the number and a code made with
+// the key; the accept carries a code as well. rpc/PROTOCOL.md, "Over RDMA with credentials", has the bytes.
 namespace hawser::transport {
 
 struct Proof {

@@ -28,7 +28,7 @@ class Prover final : public std::enable_shared_from_this<Prover> {
   };
   class Client {
    public:
-    // Once, perhaps inside Start(). Unauthenticated: one side does not believe the other. Other errors: as of
+    // Once, perhaps inside Start(). Unauthenticated: one side does not trust the other. Other errors: as of
     // connecting over TCP.
     virtual void OnProof(absl::StatusOr<Result> result) = 0;
 

@@ -32,7 +32,8 @@ constexpr char kUsage[] =
     "  --message    is sent, and what comes back printed\n"
     "  --count      so many calls, of --size bytes each, --in_flight at a time; prints how fast they were\n"
     "  --polling    how it waits for answers: it spins while that pays off, always, or never\n"
-    "  --tls_...    PEM files; with them both sides show a certificate, and everything is encrypted";
+    "  --tls_...    PEM files; with them both sides show a certificate, and tcp:// is encrypted (rdma:// is "
+    "not)";
 
 capnp::Data::Reader Bytes(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};

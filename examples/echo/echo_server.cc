@@ -29,7 +29,8 @@ constexpr char kUsage[] =
     "            [--tls_certificate=FILE --tls_key=FILE --tls_authorities=FILE]\n"
     "  --listen   address to serve on; may be given several times; port 0 is any free one\n"
     "  --polling  how it waits for requests: it spins while that pays off, always, or never\n"
-    "  --tls_...  PEM files; with them both sides show a certificate, and everything is encrypted";
+    "  --tls_...  PEM files; with them both sides show a certificate, and tcp:// is encrypted (rdma:// is "
+    "not)";
 
 }  // namespace
 

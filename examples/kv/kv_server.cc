@@ -26,7 +26,8 @@ constexpr char kUsage[] =
     "  --message_max  largest message; a value may have 8 KiB less\n"
     "  --pollers      threads that serve connections; 0: up to one for each core\n"
     "  --watch_log    memory for changes that watchers have not seen yet (default 16MiB)\n"
-    "  --tls_...      PEM files; with them both sides show a certificate, and everything is encrypted\n"
+    "  --tls_...      PEM files; with them both sides show a certificate, and tcp:// is encrypted (rdma:// "
+    "is not)\n"
     "  --writer       a DNS name or URI in a certificate: only clients with one of those given may change\n"
     "                 anything; without --writer, every client with a certificate may";
 

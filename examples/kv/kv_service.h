@@ -28,7 +28,7 @@ class KvService : public KeyValueService {
   // `memory_bytes_max` limits all keys and values, `value_bytes_max` one value.
   KvService(uint64_t memory_bytes_max, uint64_t log_bytes_max, uint64_t value_bytes_max);
 
-  // Whether a method of KeyValue changes nothing. False for one that is added later, until somebody decides.
+  // Whether a method of KeyValue changes nothing. False for one that is added later, until it is added here.
   static bool OnlyReads(const hawser::Method& method);
 
   // stats() then reports on `server`, too.

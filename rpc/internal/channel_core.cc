@@ -70,8 +70,8 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
   if (!intercepts.ok()) return intercepts;
   absl::StatusOr<std::shared_ptr<Serving>> offers = MakeOffers(options);
   if (!offers.ok()) return offers.status();
-  // Checked before the runtime is made: without RDMA devices the caller should read that credentials refuse rdma://, not
-  // that there is no device.
+  // Checked before the runtime is made: without RDMA devices the caller should read that require_encryption refuses
+  // rdma://, not that there is no device.
   transport::Security security;
   if (options.credentials.has_value()) {
     absl::Status secure =

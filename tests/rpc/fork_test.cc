@@ -45,7 +45,7 @@ TEST_F(ForkTest, AChildWithCredentialsConnectsByItself) {
   const TlsCredentials credentials = authority.Issue();
   ServerOptions options;
   options.credentials = credentials;
-  TestServer server(std::move(options));
+  TestServer server(std::move(options), "tcp://127.0.0.1:0");  // A child has no RDMA.
   auto channel = server.Connect({.credentials = credentials});
   EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
   const auto context = tls::Context::Create(credentials, nullptr);

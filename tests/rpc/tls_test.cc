@@ -13,7 +13,6 @@
 #include "hawser/rpc/log.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/tls/certificates.h"
-#include "hawser/tests/transport/testing/plain_fabric.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"
 

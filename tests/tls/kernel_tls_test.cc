@@ -193,7 +193,7 @@ TEST(KernelTlsTest, AWornKeyEndsTheConnection) {
     pair.Step();
   }
   EXPECT_EQ(pair.client.session->error().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(pair.client.session->error().message(), HasSubstr("worn after 100 records"));
+  EXPECT_THAT(pair.client.session->error().message(), HasSubstr("after 100 records"));
 }
 
 // What comes behind a record of another type must not wait for an event that was there already.

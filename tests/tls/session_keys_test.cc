@@ -1,4 +1,7 @@
 // Keys that are worn, and kernels that do not take them.
+#include <openssl/ssl.h>
+
+#include <cstdint>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -13,11 +16,22 @@ constexpr KernelUse kAlways = KernelUse::kAlways;
 TEST(SessionKeysTest, AWornKeyIsChanged) {
   SessionPair pair(kNever, kNever);
   pair.client.session->set_key_records_max(2);
+  // In place of the session's own callback, which only counts records.
+  int updates = 0;
+  SSL_set_msg_callback(pair.server.session->ssl(),
+                       [](int is_written, int, int type, const void* bytes, size_t count, SSL*, void* seen) {
+                         if (is_written == 0 && type == SSL3_RT_HANDSHAKE && count > 0 &&
+                             *static_cast<const uint8_t*>(bytes) == SSL3_MT_KEY_UPDATE) {
+                           ++*static_cast<int*>(seen);
+                         }
+                       });
+  SSL_set_msg_callback_arg(pair.server.session->ssl(), &updates);
   for (int i = 0; i < 20; ++i) {
     pair.Send(pair.client, pair.server, Text(100'000));
     pair.Send(pair.server, pair.client, Text(100));
   }
   EXPECT_TRUE(pair.client.session->error().ok());
+  EXPECT_GE(updates, 20);
 }
 
 // TCP_ULP is of TCP.

@@ -311,8 +311,7 @@ TEST(PullAdmissionTest, APullBeyondItsShareNoticesMemoryThatAnotherPollerRelease
   Announcer waits(world), other(world);
   waits.Announce(1, 8 * kMiB);
   other.Announce(1, 30 * kMiB);
-  ASSERT_EQ(waits.arrived(), 1u);
-  ASSERT_EQ(other.arrived(), 1u);
+  ASSERT_TRUE(world.RunUntil([&] { return waits.arrived() == 1 && other.arrived() == 1; }));
   waits.Announce(1, 40 * kMiB);
   ASSERT_EQ(waits.arrived(), 1u) << "there is no room";
   auto& request = other.link.server.requests[0];

@@ -106,8 +106,13 @@ Findings TryAddress(const transport::Uri& uri, const SocketAddress& address, abs
     findings.push_back({Level::kOk, kConnect, name, "connected by TCP", ""});
   }
   const absl::StatusOr<transport::Handshake> agreed = Dialer::Dial(*runtime, address, timeout);
-  *answered = agreed.ok();
-  if (agreed.ok()) {
+  *answered = agreed.ok() || absl::IsUnauthenticated(agreed.status());
+  if (absl::IsUnauthenticated(agreed.status())) {
+    findings.push_back({Level::kOk, kHandshake, name,
+                        "it answers, and wants credentials, which the doctor does not show: clients need "
+                        "ChannelOptions::credentials",
+                        ""});
+  } else if (agreed.ok()) {
     findings.push_back({Level::kOk, kHandshake, name, DescribeAgreed(*agreed), ""});
   } else {
     // By RDMA the handshake travels with the connecting, so it is the error that says which of them failed.
