@@ -198,6 +198,7 @@ absl::Status Connection::StartToProve(const Handshake& offer, absl::Duration con
     if (!parsed.ok()) return parsed.status();
     local = *parsed;
   }
+  proves_ = true;
   proving_ = std::make_unique<Proving>();
   proving_->offer = offer;
   Prover::Client& client = *this;
@@ -221,7 +222,8 @@ void Connection::OnProof(absl::StatusOr<Prover::Result> result) {
 }
 
 absl::StatusOr<Handshake> Connection::DecodeAnswer(absl::string_view private_data) const {
-  if (proving_ == nullptr) return DecodeAccept(private_data, peer_hello_.role);
+  if (!proves_) return DecodeAccept(private_data, peer_hello_.role);
+  if (proving_ == nullptr) return absl::UnauthenticatedError("the proof was given up before the answer");
   return DecodeAccept(private_data, peer_hello_.role, proving_->result.proof.key, proving_->connect);
 }
 

@@ -266,6 +266,7 @@ class Connection final : Port,
     std::string connect;  // What was sent.
   };
   std::unique_ptr<Proving> proving_;
+  bool proves_ = false;  // An answer without a code is not accepted.
   std::shared_ptr<const PeerIdentity> peer_identity_ = OrNotAuthenticated(nullptr);
   State state_ = State::kConnecting;
   absl::Status seen_flushed_;  // Not OK: receives were flushed, and the cause is not known yet.

@@ -77,6 +77,7 @@ class ProofDesk::Held final : public PollerClient, public fabric::ConnectionHand
 
 void ProofDesk::Accept(PeerRequest request) {
   poller_.AssertHeld();
+  if (closed_) return request.Refuse(absl::UnavailableError("the server is shutting down"));
   const Handshake& hello = request.hello();
   const absl::StatusOr<Proof> proof = ProofOf(*request.request_);
   if (!proof.ok()) return request.Refuse(proof.status());
@@ -103,6 +104,7 @@ void ProofDesk::Accept(PeerRequest request) {
 
 void ProofDesk::Close() {
   poller_.AssertHeld();
+  closed_ = true;
   while (!held_.empty()) (*held_.begin())->End();
 }
 

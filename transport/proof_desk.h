@@ -10,10 +10,10 @@
 
 namespace hawser::transport {
 
-// Accepts the TLS connections that prove who connects over RDMA. Each has a proof in the table as long as it is up, for 5 s
-// at most. Nothing else crosses it.
+// Accepts the TLS connections of clients that are about to connect over RDMA. Each has a proof in the table while it is
+// up, 5 s at most. No messages cross it.
 // Thread:   on the poller.
-// Lifetime: until Close() has returned and the poller has ended its turn.
+// Lifetime: outlives its connections: destroy it after Close() has returned and the poller has ended its turn.
 class ProofDesk {
  public:
   // Both outlive it.
@@ -26,7 +26,7 @@ class ProofDesk {
 
   // `request` is of a role that IsProof(), and over TLS.
   void Accept(PeerRequest request);
-  // Ends all of them.
+  // Ends all of them, and refuses further ones: a listener may be open a little longer.
   void Close();
 
  private:
@@ -35,6 +35,7 @@ class ProofDesk {
   Poller& poller_;
   const std::shared_ptr<ProofTable> proofs_;
   std::set<Held*> held_;
+  bool closed_ = false;
 };
 
 }  // namespace hawser::transport

@@ -148,11 +148,14 @@ bool Listeners::HasTcpFor(const transport::Uri& uri) const {
   const absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(uri);
   if (!addresses.ok()) return false;
   absl::MutexLock lock(&mutex_);
-  return std::all_of(addresses->begin(), addresses->end(), [&](const SocketAddress& address) {
-    return std::any_of(listening_.begin(), listening_.end(), [&](const Listening& each) {
-      return each.uri.scheme == transport::kProvingScheme && Covers(each.address, address);
-    });
-  });
+  for (const SocketAddress& address : *addresses) {
+    bool has = false;
+    for (const Listening& each : listening_) {
+      has |= each.uri.scheme == transport::kProvingScheme && Covers(each.address, address);
+    }
+    if (!has) return false;
+  }
+  return true;
 }
 
 absl::StatusOr<std::vector<Listeners::Listening>> Listeners::ListenOnUri(transport::Uri& uri, OverTcp what) {

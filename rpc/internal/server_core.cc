@@ -233,11 +233,18 @@ absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersFor(const std::string& s
 
 absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersForProofs() {
   const std::string scheme(transport::kProvingScheme);
-  if (options_.runtime == nullptr) return PollersFor(scheme, "");
-  // The application's runtime serves another network. One poller, of which only the front desk has something to do.
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto tcp = pollers_.find({scheme, ""});
+    if (phase_ == Phase::kServing && tcp != pollers_.end()) return tcp->second.get();
+  }
+  // One poller, which sleeps: only the front desk has something to do, and the cores of ServerOptions::poller are those of
+  // the pollers over RDMA.
   return PollersFor({scheme, kForProofs}, [&]() -> absl::StatusOr<std::shared_ptr<transport::Runtime>> {
-    if (options_.runtime->prove_over() != nullptr) return options_.runtime->prove_over();
-    return transport::Runtime::Create(scheme, {.pollers = 1, .poller = options_.poller});
+    if (options_.runtime != nullptr && options_.runtime->prove_over() != nullptr) {
+      return options_.runtime->prove_over();
+    }
+    return transport::Runtime::Create(scheme, {.pollers = 1, .poller = {.mode = PollingMode::kSleep}});
   });
 }
 

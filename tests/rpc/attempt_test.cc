@@ -144,7 +144,7 @@ class AttemptTest : public testing::Test, Attempt::Owner, Link::Observer {
   transport::Poller& poller_ = runtime_->poller(0);
   const transport::Uri uri_ = {"tcp", "kv1", 7470};
   ChannelOptions options_;
-  const transport::Security security_;
+  const transport::Security security_ = {};
   std::vector<SocketAddress> addresses_;
   std::optional<Resolver> resolver_{[this](const transport::Uri&) { return addresses_; }};
   std::shared_ptr<Attempt> attempt_;

@@ -197,7 +197,12 @@ TcpListener::HalfOpen::~HalfOpen() {
 
 void TcpListener::HalfOpen::OnTimer() { listener_.half_open_.erase(self); }
 
-void TcpListener::HalfOpen::OnEvents(uint32_t) {
+void TcpListener::HalfOpen::OnEvents(uint32_t events) {
+  if (linked()) {
+    // While it waits for its turn it is watched for nothing, so this is the end of the connection.
+    if (events & (EPOLLERR | EPOLLHUP)) listener_.half_open_.erase(self);
+    return;
+  }
   if (listener_.tls_ == nullptr || lacks_tls_) return OnGreeting();
   if (!is_secure_) {
     if (stream_.tls() == nullptr && !Start()) return;
@@ -219,16 +224,24 @@ void TcpListener::Turns::Wait(HalfOpen& half_open) {
 }
 
 void TcpListener::Turns::OnTimer() {
-  HalfOpen* next = waiting_.front();
-  if (next == nullptr) return;
-  for (HalfOpen* each = next; each != nullptr; each = waiting_.after(each)) {
-    if (PeerHost(each->peer_address()) == last_) continue;
+  HalfOpen* next = nullptr;
+  uint64_t fewest = 0;
+  for (HalfOpen* each = waiting_.front(); each != nullptr; each = waiting_.after(each)) {
+    const auto had = had_.find(PeerHost(each->peer_address()));
+    const uint64_t turns = had == had_.end() ? 0 : had->second;
+    if (next != nullptr && turns >= fewest) continue;
     next = each;
-    break;
+    fewest = turns;
+    if (turns == 0) break;
   }
-  last_ = PeerHost(next->peer_address());
-  static_cast<ListLink<WaitsForTurn>*>(next)->Unlink();
-  if (!waiting_.empty()) listener_.completion_queue_.SetTimer(*this, absl::ZeroDuration());
+  if (next == nullptr) return;
+  ++had_[PeerHost(next->peer_address())];
+  next->Unlink();
+  if (waiting_.empty()) {
+    had_.clear();
+  } else {
+    listener_.completion_queue_.SetTimer(*this, absl::ZeroDuration());
+  }
   next->TakeTurn();  // May destroy this.
 }
 

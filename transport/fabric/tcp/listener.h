@@ -5,6 +5,7 @@
 #include <list>
 #include <memory>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "hawser/base/intrusive_list.h"
 #include "hawser/base/peer_table.h"
@@ -70,7 +71,7 @@ class TcpListener final : public Listener, public EventSource {
   };
 
   // Handshakes of TLS that have to wait, because those of this Poll() have had their time. One of them goes on in each
-  // Poll(), of another host than the one before if there is one: numbers gain a host nothing.
+  // Poll(), of the host that has had the fewest turns: numbers gain a host nothing.
   class Turns final : public EventSource {
    public:
     explicit Turns(TcpListener& listener) : listener_(listener) {
@@ -88,7 +89,7 @@ class TcpListener final : public Listener, public EventSource {
    private:
     TcpListener& listener_;
     IntrusiveList<HalfOpen, WaitsForTurn> waiting_;  // The one that has waited longest comes first.
-    PeerHost last_;                                  // That had a turn.
+    absl::flat_hash_map<PeerHost, uint64_t> had_;    // Turns of each host, until none waits.
   };
 
   TcpListener(TcpCompletionQueue& completion_queue, ListenHandler& handler, const ListenOptions& options);
