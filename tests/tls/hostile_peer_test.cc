@@ -396,7 +396,7 @@ TEST_F(TlsListenerTest, HandshakesThatAreNeverFinishedAreBounded) {
   raw.Step();
   const std::string hello = recorded.server.Receive();
   std::vector<Socket> open;
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < 10'000; ++i) {
     open.push_back(Dial());
     open.back().Send(hello);
     world_->PollSome(1);
