@@ -26,7 +26,7 @@ enum class Role : uint8_t {
   kForward = 1,  // The dialing side sends requests.
   kReverse = 2,  // The dialing side answers them.
   kProbe = 3,    // Wants no connection: what has become of the session? The rejection is the answer.
-  // Over TLS: carries no messages, but proves who dials the connection of that role over RDMA (proof.h).
+  // Over TLS: carries no messages, but authenticates the connection of that role over RDMA (proof.h).
   kProveForward = 17,
   kProveReverse = 18,
   kProveProbe = 19,

@@ -129,7 +129,7 @@ TEST_F(TlsTest, InterceptorsSeeThePeer) {
   EXPECT_EQ(server_saw.second, "DNS:client.example.org");
 }
 
-// ---- Who is not believed.
+// ---- Peers that are not trusted.
 
 TEST_F(TlsTest, AClientWithoutCredentialsHearsThatTheServerWantsThem) {
   TestServer server({.credentials = ServerCredentials()}, kAnyPort);

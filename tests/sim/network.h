@@ -90,7 +90,7 @@ class Network final : public transport::Environment {
   // Applies from now on.
   void SetFaults(const Faults& faults);
 
-  // Who has the credentials of `context`.
+  // The identity that the credentials of `context` stand for.
   void SetIdentity(const tls::Context* context, std::shared_ptr<const PeerIdentity> identity);
 
   // What hosts have said lately over RDMA when connecting, as the network reads it.

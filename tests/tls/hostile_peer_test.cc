@@ -42,7 +42,7 @@ using tls::Side;
 using tls::Socket;
 using tls::SocketPair;
 
-// Who has credentials, and the peers of which the listener has told.
+// The credentials of each side, and the peers of which the listener has told.
 struct Security {
   std::shared_ptr<Context> server, client;  // Null: it speaks no TLS.
   std::vector<absl::Status> bad_peers;
