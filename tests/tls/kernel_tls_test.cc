@@ -69,8 +69,8 @@ TEST(KernelTlsTest, KeysThatLastAreLeftToTheKernel) {
   ExpectInKernel(pair.server);
 }
 
-TEST(KernelTlsTest, ADirectionWithBytesReadAheadStaysInUserSpace) {
-  SessionPair pair(kAlways, kNever);
+// The client has read a part of a record, so it receives in user space and sends in the kernel.
+void MoveWithBytesAhead(SessionPair& pair) {
   pair.HoldBack(&pair.client);
   ASSERT_EQ(pair.server.Say("one record"), 10);
   pair.Until([&] {
@@ -79,6 +79,11 @@ TEST(KernelTlsTest, ADirectionWithBytesReadAheadStaysInUserSpace) {
     return pair.client.session->Read(&segment, 1) == 1;
   });
   pair.client.session->MoveToKernel();
+}
+
+TEST(KernelTlsTest, ADirectionWithBytesReadAheadStaysInUserSpace) {
+  SessionPair pair(kAlways, kNever);
+  MoveWithBytesAhead(pair);
   EXPECT_TRUE(pair.client.session->sends_in_kernel());
   EXPECT_FALSE(pair.client.session->receives_in_kernel());
   pair.HoldBack(nullptr);
@@ -154,14 +159,7 @@ TEST(KernelTlsTest, ANewKeyOfThePeerEndsTheConnection) {
 // OpenSSL would read on, but cannot answer with the new key of this side.
 TEST(KernelTlsTest, ARequestForANewKeyEndsTheConnection) {
   SessionPair pair(kAlways, kNever);
-  pair.HoldBack(&pair.client);
-  ASSERT_EQ(pair.server.Say("one record"), 10);
-  pair.Until([&] {
-    char one;
-    const iovec segment = {&one, 1};
-    return pair.client.session->Read(&segment, 1) == 1;
-  });
-  pair.client.session->MoveToKernel();
+  MoveWithBytesAhead(pair);
   ASSERT_TRUE(pair.client.session->sends_in_kernel() && !pair.client.session->receives_in_kernel());
   pair.HoldBack(nullptr);
   ASSERT_EQ(SSL_key_update(pair.server.session->ssl(), SSL_KEY_UPDATE_REQUESTED), 1);
