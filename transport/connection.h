@@ -123,6 +123,8 @@ class Connection final : Port,
 
   // The peer has sent something since the handshake.
   bool heard() const override { return heard_; }
+  // It has sent something that the poller, which has much to do, has yet to come to.
+  bool has_unpolled() { return queue_pair().HasUnpolled(); }
 
   bool CanSend() const { return state_ == State::kReady && requester_ != nullptr && requester_->CanSend(); }
 

@@ -440,11 +440,7 @@ void ServerCore::CloseNewcomer(transport::Poller& poller, const transport::Sessi
       absl::MutexLock lock(&mutex_);
       session = FindSession(token);  // Only this poller destroys it, so it stays valid until this returns.
     }
-    if (session == nullptr) return;
-    session->Close(
-        absl::ResourceExhaustedError("the server's memory for receives, or its number of new clients, is "
-                                     "nearly used up: a client that had sent "
-                                     "nothing yet makes room for newer ones"));
+    if (session != nullptr) session->CloseUnlessHeard();
   });
 }
 

@@ -113,6 +113,9 @@ class ServingConnection final : transport::ConnectionObserver,
     if (connection_ != nullptr) connection_->PeerIsBusy(how);
   }
 
+  // See transport::Connection::has_unpolled().
+  bool has_unpolled() const { return connection_ != nullptr && connection_->has_unpolled(); }
+
   // The calls of one stage that have not ended, answered or not: "kv.capnp:KeyValue.get from
   // tcp://10.0.0.7:51234, 12 s old".
   std::vector<std::string> DescribeCalls(HandlerStage stage) const;

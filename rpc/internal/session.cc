@@ -9,6 +9,9 @@
 namespace hawser::internal {
 namespace {
 
+// How often CloseUnlessHeard() looks whether the poller has read what the client sent, and whether it was a message.
+constexpr absl::Duration kUnheardInterval = absl::Milliseconds(10);
+
 SocketAddress WithoutPort(SocketAddress address) {
   address.set_port(0);
   return address;
@@ -28,7 +31,8 @@ Session::Session(std::shared_ptr<transport::Runtime> runtime, transport::Poller&
       options_(options),
       owner_(owner),
       token_(transport::NewSessionToken(poller.environment())),
-      serving_(runtime_, poller, std::move(serving), counters, *this) {}
+      serving_(runtime_, poller, std::move(serving), counters, *this),
+      unheard_timer_([this] { CloseUnlessHeard(); }) {}
 
 absl::Status Session::Accept(transport::PeerRequest request) {
   poller_.AssertHeld();
@@ -92,10 +96,27 @@ std::shared_ptr<Channel> Session::peer() {
   return peer_ != nullptr && peer_->state() != ChannelState::kClosed ? peer_ : nullptr;
 }
 
-void Session::OnServingHeard() { owner_.OnSessionHeard(*this); }
+void Session::CloseUnlessHeard() {
+  poller_.AssertHeld();
+  if (heard_ || closed_) return;
+  if (serving_.has_unpolled()) {
+    return poller_.timers().Set(unheard_timer_, transport::After(poller_.now_ns(), kUnheardInterval));
+  }
+  Close(
+      absl::ResourceExhaustedError("the server's memory for receives, or its number of new clients, is "
+                                   "nearly used up: a client that had sent "
+                                   "nothing yet makes room for newer ones"));
+}
+
+void Session::OnServingHeard() {
+  heard_ = true;
+  poller_.timers().Cancel(unheard_timer_);
+  owner_.OnSessionHeard(*this);
+}
 
 void Session::OnServingClosed(const absl::Status& why) {
   closed_ = true;
+  poller_.timers().Cancel(unheard_timer_);
   std::shared_ptr<Channel> peer;
   {
     absl::MutexLock lock(&mutex_);

@@ -17,6 +17,7 @@
 #include "hawser/transport/handshake.h"
 #include "hawser/transport/peer_request.h"
 #include "hawser/transport/runtime.h"
+#include "hawser/transport/timer.h"
 
 namespace hawser::internal {
 
@@ -65,6 +66,9 @@ class Session final : public Admission::Newcomer, ServingConnection::Owner {
 
   void Drain() { serving_.Drain(); }
   void Close(const absl::Status& why) { serving_.Close(why); }
+  // Closes the connection, unless a first message of the client is on its way: the poller, busy with a flood of
+  // connections, may have yet to read it.
+  void CloseUnlessHeard();
   // See ServingConnection.
   std::vector<std::string> DescribeCalls(HandlerStage stage) const { return serving_.DescribeCalls(stage); }
 
@@ -88,7 +92,9 @@ class Session final : public Admission::Newcomer, ServingConnection::Owner {
   Owner& owner_;
   const transport::SessionToken token_;
   ServingConnection serving_;
+  bool heard_ = false;
   bool closed_ = false;
+  transport::Timer unheard_timer_;
   absl::Mutex mutex_;
   std::shared_ptr<Channel> peer_ ABSL_GUARDED_BY(mutex_);
 };

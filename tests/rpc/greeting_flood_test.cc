@@ -92,7 +92,7 @@ class Flood {
 };
 
 TEST(GreetingFloodTest, HonestClientsConnectAndSendMeanwhile) {
-  const int greetings = FromEnvironment("HAWSER_GREETINGS", 2000);
+  const int greetings = FromEnvironment("HAWSER_GREETINGS", 8000);
   const int seconds = FromEnvironment("HAWSER_GREETING_SECONDS", 0);
   TestServer server({.pollers = 2}, "tcp://127.0.0.1:0");
   const auto old_client = server.Connect();

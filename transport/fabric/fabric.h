@@ -295,6 +295,10 @@ class QueuePair {
   // needs.
   virtual size_t WithdrawReceives(absl::Span<uint64_t> /*wr_ids*/) { return 0; }
 
+  // The peer has sent something of which no Poll() has returned a completion yet. False as well where the fabric cannot say
+  // (verbs: only the completion queue, which many queue pairs share, knows it).
+  virtual bool HasUnpolled() const { return false; }
+
   // Lets this one peer, over this one queue pair, READ (or WRITE) the range, which is inside one region. The
   // grant is valid for the peer from a SEND that is posted later, until it is revoked, or every work request
   // of the queue pair has completed after its end. Returns the rkey, never 0. With verbs it is a memory

@@ -53,6 +53,22 @@ TEST_F(TcpFabricTest, WhatOnePeerSentTogetherIsTakenTogether) {
   }
 }
 
+TEST_F(TcpFabricTest, WhatNoPollHasReturnedIsKnown) {
+  auto [a, b] = world_.Connect(kOptions);
+  EXPECT_FALSE(b.qp().HasUnpolled());
+  Fill(a, b);
+  EXPECT_TRUE(b.qp().HasUnpolled()) << "in the socket";
+  while (PollOnce(world_).empty()) {
+  }
+  for (uint64_t polled = kTaken; polled < kMessages; polled += kTaken) {
+    EXPECT_TRUE(b.qp().HasUnpolled()) << "received, and " << polled << " completions polled";
+    ASSERT_EQ(PollOnce(world_).size(), kTaken);
+  }
+  EXPECT_FALSE(b.qp().HasUnpolled());
+  a.qp().Disconnect();
+  EXPECT_FALSE(b.qp().HasUnpolled()) << "the end is no message";
+}
+
 TEST_F(TcpFabricTest, WhatOneLookFoundIsTakenBeforeTheNextLook) {
   auto [a, b] = world_.Connect(kOptions);
   Fill(a, b);

@@ -48,6 +48,9 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   absl::Status PostSend(absl::Span<const SendWorkRequest> requests) override;
   absl::Status PostReceive(absl::Span<const ReceiveWorkRequest> requests) override;
   size_t WithdrawReceives(absl::Span<uint64_t> wr_ids) override;
+  bool HasUnpolled() const override {
+    return receive_queue_.HasCompletions(/*flush=*/false) || stream_.HasUnread();
+  }
   absl::StatusOr<uint32_t> Grant(const Sge& range, Access access) override;
   void Revoke(uint32_t rkey, uint64_t wr_id) override;
   uint32_t push_bytes_max() const override { return pushes_ ? kPushBytesMax : 0; }

@@ -55,6 +55,12 @@ class Stream {
     return got < static_cast<ssize_t>(asked);
   }
 
+  // Bytes wait in the socket; with TLS perhaps no more than a part of a record. False, too, after the peer's end.
+  bool HasUnread() const {
+    char byte;
+    return is_open() && recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+  }
+
   // sendmsg(2), not blocking. What it has taken can still be unsent.
   ssize_t Send(iovec* segments, size_t count) {
     if (tls_ != nullptr) [[unlikely]]
