@@ -40,8 +40,8 @@ using transport::Runtime;
 // Of one call.
 struct CallOptions {
   // For a call that a handler makes to answer its own call. It has the deadline of the handler's call, and is
-  // cancelled when that caller stops waiting before the answer. It does not have the handler's call's metadata. The
-  // result may be changed at will.
+  // cancelled when that caller stops waiting before the answer. It carries on the trace of the handler's call
+  // (rpc/trace.h), but does not have its metadata. The result may be changed at will.
   static CallOptions For(ServerContext& context);
 
   // When the caller stops waiting. The earlier of the two counts; neither given:

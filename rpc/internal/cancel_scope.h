@@ -1,9 +1,12 @@
 #ifndef HAWSER_RPC_INTERNAL_CANCEL_SCOPE_H_
 #define HAWSER_RPC_INTERNAL_CANCEL_SCOPE_H_
 
+#include <utility>
+
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
+#include "hawser/rpc/internal/tracing.h"
 
 namespace hawser::internal {
 
@@ -15,9 +18,12 @@ class UntypedCall;
 // Lifetime: shared by the handler's call and those that it makes.
 class CancelScope {
  public:
-  CancelScope() = default;
+  // `trace`: of the handler's call.
+  explicit CancelScope(TraceRef trace) : trace_(std::move(trace)) {}
   CancelScope(const CancelScope&) = delete;
   CancelScope& operator=(const CancelScope&) = delete;
+
+  const TraceRef& trace() const { return trace_; }
 
   // `call` was sent; Remove() follows before it is used for anything else. False: cancelled already.
   bool Add(UntypedCall& call);
@@ -27,6 +33,7 @@ class CancelScope {
   void Cancel();
 
  private:
+  const TraceRef trace_;
   absl::Mutex mutex_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_set<UntypedCall*> calls_ ABSL_GUARDED_BY(mutex_);

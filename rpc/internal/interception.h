@@ -2,6 +2,7 @@
 #define HAWSER_RPC_INTERNAL_INTERCEPTION_H_
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,6 +23,10 @@ class Interception {
  public:
   // Not OK: an interceptor refused the call. End() follows in either case.
   absl::Status Begin(const Interceptors& interceptors, Interceptor::Beginning call);
+  // `call`: as if an interceptor before the others had begun it. nullptr: none.
+  void Adopt(std::unique_ptr<Interceptor::Call> call) {
+    if (call != nullptr) begun_.push_back(std::move(call));
+  }
   bool begun() const { return !begun_.empty(); }
   // Calls OnEnd() of those that have begun, each once. `poller`: that of the call, on which this thread may be.
   void End(transport::Poller& poller, const char* method, const absl::Status& status);

@@ -81,6 +81,8 @@ void ServerCall::Reset() {
   reply_.reset();
   if (reply_metadata_ != nullptr) [[unlikely]]
     reply_metadata_.reset();
+  if (trace_ != nullptr) [[unlikely]]
+    trace_.reset();
   if (!status_.ok()) status_ = absl::OkStatus();
   deferred_ = abandoned_ = errs_after_defer_ = false;
   answered_.store(false, std::memory_order_relaxed);
@@ -92,7 +94,7 @@ void ServerCall::Reset() {
 // ---- The handler and its end.
 
 absl::Status ServerCall::CallHandler() {
-  if (!connection_.serving().plain) [[unlikely]]
+  if (!connection_.serving().plain || TracesCalls()) [[unlikely]]
     return CallEnclosedHandler();
   return RunHandler();
 }
@@ -102,6 +104,12 @@ absl::Status ServerCall::CallEnclosedHandler() {
   CallbackGate* const gate = serving.gate.get();
   const auto closed = [] { return absl::UnavailableError("the client ends its channel"); };
   if (gate != nullptr && !gate->Enter()) return closed();
+  if (TracesCalls()) {
+    const int64_t age_ns = connection_.poller().environment().NowNs() - started_ns_;
+    interception_.Adopt(BeginServerSpan(method(), connection_.peer_address(), MetadataOfRequest(*request_),
+                                        absl::Nanoseconds(age_ns), trace_));
+  }
+  const TraceScope trace(trace_);
   absl::Status status;
   if (!serving.interceptors.empty()) {
     status = interception_.Begin(
@@ -257,7 +265,7 @@ std::shared_ptr<CancelScope> ServerCall::Scope() {
   std::shared_ptr<CancelScope> scope;
   {
     absl::MutexLock lock(&cancel_mutex_);
-    if (scope_ == nullptr) scope_ = std::make_shared<CancelScope>();
+    if (scope_ == nullptr) scope_ = std::make_shared<CancelScope>(trace_);
     scope = scope_;
     has_on_cancel_.store(true, std::memory_order_relaxed);
     if (!cancelled_.load(std::memory_order_relaxed)) return scope;

@@ -13,6 +13,7 @@
 #include "hawser/rpc/internal/cancel_scope.h"
 #include "hawser/rpc/internal/interception.h"
 #include "hawser/rpc/internal/serving_connection.h"
+#include "hawser/rpc/internal/tracing.h"
 #include "hawser/rpc/metadata.h"
 #include "hawser/rpc/server_context.h"
 #include "hawser/rpc/service.h"
@@ -128,6 +129,7 @@ class ServerCall {
   transport::OutgoingMessagePtr reply_;
   std::unique_ptr<Metadata> reply_metadata_;
   Interception interception_;
+  TraceRef trace_;         // Of the handler's calls.
   absl::Status status_;    // Of the answer that is on the way to the poller.
   bool deferred_ = false;  // Used on the handler's thread.
   // The answer is an error that the handler returned after Defer(): the metadata belongs to the DeferredCall's thread.

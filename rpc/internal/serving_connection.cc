@@ -9,6 +9,7 @@
 #include "hawser/rpc/internal/envelope.h"
 #include "hawser/rpc/internal/message_metadata.h"
 #include "hawser/rpc/internal/server_call.h"
+#include "hawser/rpc/internal/tracing.h"
 #include "hawser/rpc/status.h"
 #include "hawser/transport/called_out.h"
 #include "hawser/transport/peer_log.h"
@@ -186,7 +187,11 @@ std::optional<RequestEnvelope> ServingConnection::DecodeWithMetadata(
     transport::ExchangeId id, const transport::IncomingMessage& request) {
   const absl::StatusOr<RequestEnvelope> envelope = DecodeRequestEnvelope(request.envelope());
   absl::Status status = envelope.status();
-  if (envelope.ok()) status = MetadataIn(request, envelope->metadata_segment).status();
+  if (envelope.ok()) {
+    const absl::StatusOr<MetadataView> metadata = MetadataIn(request, envelope->metadata_segment);
+    if (metadata.ok()) NoteTraceIn(*metadata);
+    status = metadata.status();
+  }
   if (status.ok()) return *envelope;
   SendError(id, status, false);
   return std::nullopt;

@@ -131,7 +131,8 @@ void UntypedCall::Prepare(const std::shared_ptr<ChannelCore>& channel, const Met
   cancelled_ = was_sent_ = request_comes_back_ = false;
   resends_ = 0;
   metadata_segment_ = 0;
-  if (options.metadata != nullptr || options.scope != nullptr || core_->intercepts()) [[unlikely]]
+  if (options.metadata != nullptr || options.scope != nullptr || core_->intercepts() || TracesCalls())
+      [[unlikely]]
     PrepareExtras(options);
   handover_.store(Handover::State::kNeither, std::memory_order_relaxed);
   cancel_posted_.store(false, std::memory_order_relaxed);
@@ -172,9 +173,13 @@ void UntypedCall::Send() {
 
 void UntypedCall::PrepareExtras(const CallOptions& options) {
   scope_ = options.scope;
-  has_extras_ = scope_ != nullptr || core_->intercepts();
-  if (core_->intercepts()) {
+  const TraceRef& trace = scope_ != nullptr && scope_->trace() != nullptr ? scope_->trace() : CurrentTrace();
+  const bool is_traced = TracesCalls() && HasTrace(trace);
+  has_extras_ = scope_ != nullptr || core_->intercepts() || is_traced;
+  if (core_->intercepts() || is_traced) {
     intercepted_ = std::make_unique<Intercepted>();
+    intercepted_->is_traced = is_traced;
+    intercepted_->trace = trace;
     if (options.metadata != nullptr) intercepted_->metadata = *options.metadata;
   } else if (options.metadata != nullptr) {
     metadata_segment_ = AddMetadata(*options.metadata, *request_);
@@ -189,6 +194,10 @@ bool UntypedCall::BeginExtras() {
       waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
     }
     Metadata& metadata = intercepted_->metadata;
+    if (intercepted_->is_traced) {
+      intercepted_->interception.Adopt(
+          BeginClientSpan(method_, core_->peer_address(), intercepted_->trace, metadata));
+    }
     const std::shared_ptr<const PeerIdentity> identity = core_->peer_identity();
     intercepted_->refused = intercepted_->interception.Begin(
         core_->interceptors(),
@@ -479,8 +488,17 @@ void UntypedCall::HandOver() {
 
 void UntypedCall::InvokeCallback() {
   const transport::Poller::CallOut out(core_->poller(), "the callback of", method_.name);
-  CallUser("the callback of", method_.name, [&] { callback_(std::move(result_), core_->read_limits()); });
+  if (intercepted_ != nullptr) [[unlikely]] {
+    InvokeTraced();
+  } else {
+    CallUser("the callback of", method_.name, [&] { callback_(std::move(result_), core_->read_limits()); });
+  }
   callback_ = nullptr;  // It may own the PendingCall, and thereby this.
+}
+
+void UntypedCall::InvokeTraced() {
+  const TraceScope trace(intercepted_->trace);
+  CallUser("the callback of", method_.name, [&] { callback_(std::move(result_), core_->read_limits()); });
 }
 
 absl::Status UntypedCall::Error(absl::StatusCode code, absl::string_view why) const {

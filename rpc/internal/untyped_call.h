@@ -14,6 +14,7 @@
 #include "hawser/rpc/internal/call_handle.h"
 #include "hawser/rpc/internal/call_state.h"
 #include "hawser/rpc/internal/interception.h"
+#include "hawser/rpc/internal/tracing.h"
 #include "hawser/rpc/metadata.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/options.h"
@@ -126,6 +127,8 @@ class UntypedCall final : transport::ResponseHandler {
   bool in_child() const;
   absl::Status ErrorInChild() const;
   void InvokeCallback();
+  // With the trace of the call.
+  [[gnu::noinline, gnu::cold]] void InvokeTraced();
 
   // ---- Used by the caller.
   ChannelCore* core_ = nullptr;                // Outlives the calls in use.
@@ -141,8 +144,10 @@ class UntypedCall final : transport::ResponseHandler {
     Metadata metadata;  // Of the request; copied into it when the call begins.
     Interception interception;
     absl::Status refused;  // Not OK: the status of the interceptor that refused the call.
+    bool is_traced = false;
+    TraceRef trace;  // That the call, and its callback, carry on.
   };
-  std::unique_ptr<Intercepted> intercepted_;  // Null: the channel has no interceptors.
+  std::unique_ptr<Intercepted> intercepted_;  // Null: the channel has no interceptors, and the call no trace.
 
   // ---- Used by the poller, from Send() on.
   Stage stage_ = Stage::kNew;

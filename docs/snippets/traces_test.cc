@@ -1,0 +1,69 @@
+// Snippets of docs/guide.md: traces.
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "docs/snippets/page_store.h"
+#include "hawser/rpc/otlp_trace_sink.h"
+#include "hawser/rpc/trace.h"
+
+namespace pages {
+namespace {
+
+absl::Status TraceTo(const std::string& path) {
+  // snippet: traces
+  auto sink = hawser::OtlpTraceSink::Open({.path = path, .service_name = "pages"});
+  if (!sink.ok()) return sink.status();
+  return hawser::SetTraceSink(*sink, {.sample_rate = 0.01});
+  // end of snippet
+}
+
+class Logging : public PlainPages {
+ public:
+  // snippet: trace_in_log
+  absl::Status Read(hawser::ServerContext& context, Pages::ReadParams::Reader request,
+                    Pages::ReadResults::Builder reply) override {
+    if (const hawser::TraceContext* trace = hawser::TraceContext::Current(); trace != nullptr) {
+      LogLine(absl::StrCat("read ", request.getNumber(), " for trace ", trace->ToString()));
+    }
+    return PlainPages::Read(context, request, reply);
+  }
+  // end of snippet
+
+  void LogLine(std::string line) {
+    absl::MutexLock lock(&log_mutex_);
+    logged = std::move(line);
+  }
+  absl::Mutex log_mutex_;
+  std::string logged;
+};
+
+TEST(TracesTest, AHandlerKnowsItsTraceAndTheSpansAreInTheFile) {
+  const std::string path = absl::StrCat(std::getenv("TEST_TMPDIR"), "/traces.jsonl");
+  ASSERT_TRUE(TraceTo(path).ok());
+  Logging store;
+  hawser::Server server;
+  PagesStub pages(Connect(Serve(server, store)));
+  const hawser::Metadata sampled = {
+      {"traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}};
+  auto call = pages.Read({.metadata = &sampled});
+  call.request().setNumber(7);
+  EXPECT_EQ(call.Send().Wait().status().code(), absl::StatusCode::kNotFound);
+  {
+    absl::MutexLock lock(&store.log_mutex_);
+    EXPECT_TRUE(absl::StartsWith(store.logged, "read 7 for trace 00-4bf92f3577b34da6a3ce929d0e0e4736-"));
+  }
+  EXPECT_TRUE(Eventually([&] {
+    std::ostringstream text;
+    text << std::ifstream(path).rdbuf();
+    return absl::StrContains(text.str(), "pages.capnp:Pages.read");
+  }));
+  EXPECT_TRUE(hawser::SetTraceSink(nullptr).ok());
+}
+
+}  // namespace
+}  // namespace pages

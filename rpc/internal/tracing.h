@@ -1,0 +1,60 @@
+#ifndef HAWSER_RPC_INTERNAL_TRACING_H_
+#define HAWSER_RPC_INTERNAL_TRACING_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+#include "hawser/rpc/interceptor.h"
+#include "hawser/rpc/metadata.h"
+#include "hawser/rpc/method.h"
+#include "hawser/rpc/trace.h"
+
+// How calls carry traces: what a call and its handler do at their begin.
+// Thread: any.
+namespace hawser::internal {
+
+using TraceRef = std::shared_ptr<const TraceContext>;  // Null: no trace.
+
+// Set by the first sink and the first request with a traceparent, for good: a process without traces tests this, and
+// nothing else.
+inline std::atomic<bool> traces_calls{false};
+inline bool TracesCalls() { return traces_calls.load(std::memory_order_relaxed); }
+
+// That of the handler, or the callback, that this thread runs.
+const TraceRef& CurrentTrace();
+
+// Makes `trace`, which outlives this, the current one.
+class TraceScope {
+ public:
+  explicit TraceScope(const TraceRef& trace);
+  ~TraceScope();
+  TraceScope(const TraceScope&) = delete;
+  TraceScope& operator=(const TraceScope&) = delete;
+
+ private:
+  const TraceRef* const outer_;
+};
+
+// Whether a call that is created now, with the trace `parent`, has any.
+bool HasTrace(const TraceRef& parent);
+
+// Adds the trace to the metadata of a client's call to `peer_address`. A traceparent that the application has put there
+// takes the place of `parent`. Metadata that would exceed its bounds with the trace goes without. Returns the span, which
+// ends with the call; nullptr: there is none.
+std::unique_ptr<Interceptor::Call> BeginClientSpan(const Method& method, const std::string& peer_address,
+                                                   const TraceRef& parent, Metadata& metadata);
+
+// A request with `metadata` has come.
+void NoteTraceIn(MetadataView metadata);
+
+// Sets `trace` to that of a server's call, which arrived `age` ago from `peer_address` with `metadata`; null: it has none.
+// Returns as BeginClientSpan().
+std::unique_ptr<Interceptor::Call> BeginServerSpan(const Method& method, const std::string& peer_address,
+                                                   MetadataView metadata, absl::Duration age,
+                                                   TraceRef& trace);
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_INTERNAL_TRACING_H_

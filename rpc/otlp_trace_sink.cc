@@ -1,0 +1,244 @@
+#include "hawser/rpc/otlp_trace_sink.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <deque>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "hawser/base/describe_errno.h"
+#include "hawser/base/fork.h"
+#include "hawser/base/peer_text.h"
+#include "hawser/base/thread.h"
+#include "hawser/base/unique_fd.h"
+#include "hawser/transport/log.h"
+
+namespace hawser {
+namespace {
+
+constexpr size_t kQueueMax = 4096;
+// In one line, so that a line stays below some 2 MB.
+constexpr size_t kLineSpansMax = 1024;
+constexpr size_t kStatusTextMax = 256;
+
+// Of opentelemetry-proto's trace.proto.
+constexpr int kKindServer = 2;
+constexpr int kKindClient = 3;
+constexpr int kStatusError = 2;
+
+// A JSON string. EscapePeerText() leaves valid UTF-8 without control characters, so two characters remain.
+std::string Quote(absl::string_view text) {
+  std::string quoted = "\"";
+  for (char c : EscapePeerText(text)) {
+    if (c == '"' || c == '\\') quoted.push_back('\\');
+    quoted.push_back(c);
+  }
+  quoted.push_back('"');
+  return quoted;
+}
+
+template <size_t N>
+std::string Hex(const std::array<uint8_t, N>& bytes) {
+  return absl::StrCat("\"", absl::BytesToHexString({reinterpret_cast<const char*>(bytes.data()), N}), "\"");
+}
+
+std::string Attribute(absl::string_view key, absl::string_view value) {
+  return absl::StrCat("{\"key\":\"", key, "\",\"value\":{\"stringValue\":", Quote(value), "}}");
+}
+
+// 64-bit integers are strings in Protobuf's JSON.
+std::string Nanoseconds(absl::Time time) { return absl::StrCat("\"", absl::ToUnixNanos(time), "\""); }
+
+}  // namespace
+
+class OtlpTraceSink::Writer {
+ public:
+  Writer(Options options, UniqueFd file) : options_(std::move(options)), file_(std::move(file)) {}
+
+  absl::Status Start() {
+    absl::StatusOr<std::thread> thread = StartThread("hawser-traces", [this] { Run(); });
+    if (thread.ok()) thread_ = *std::move(thread);
+    return thread.status();
+  }
+  void Stop() {
+    {
+      absl::MutexLock lock(&mutex_);
+      stopping_ = true;
+    }
+    if (thread_.joinable()) thread_.join();
+  }
+  bool in_child() const { return fork_mark_.in_child(); }
+
+  void Add(const Span& span) {
+    Queued queued = {.kind = span.kind,
+                     .context = span.context,
+                     .parent_span_id = span.parent_span_id,
+                     .method = std::string(span.method),
+                     .peer_address = std::string(span.peer_address),
+                     .start = span.start,
+                     .end = span.end,
+                     .code = span.status.code(),
+                     .text = std::string(span.status.message().substr(0, kStatusTextMax))};
+    absl::MutexLock lock(&mutex_);
+    if (queue_.size() >= kQueueMax) {
+      ++dropped_;
+    } else {
+      queue_.push_back(std::move(queued));
+    }
+  }
+
+  void Flush() {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(this, &Writer::IsIdle));
+  }
+
+  uint64_t dropped() const {
+    absl::MutexLock lock(&mutex_);
+    return dropped_;
+  }
+
+ private:
+  // A copy of a Span.
+  struct Queued {
+    Span::Kind kind;
+    TraceContext context;
+    std::optional<std::array<uint8_t, 8>> parent_span_id;
+    std::string method;
+    std::string peer_address;
+    absl::Time start;
+    absl::Time end;
+    absl::StatusCode code;
+    std::string text;
+
+    std::string ToJson() const {
+      const size_t dot = method.rfind('.');
+      const bool has_service = dot != std::string::npos;
+      std::string json = absl::StrCat(
+          "{\"traceId\":", Hex(context.trace_id), ",\"spanId\":", Hex(context.span_id),
+          parent_span_id.has_value() ? absl::StrCat(",\"parentSpanId\":", Hex(*parent_span_id)) : "",
+          context.state.empty() ? "" : absl::StrCat(",\"traceState\":", Quote(context.state)),
+          ",\"name\":", Quote(method), ",\"kind\":", kind == Span::Kind::kClient ? kKindClient : kKindServer,
+          ",\"startTimeUnixNano\":", Nanoseconds(start), ",\"endTimeUnixNano\":", Nanoseconds(end),
+          ",\"attributes\":[");
+      absl::StrAppend(&json, Attribute("rpc.system", "hawser"), ",",
+                      Attribute("rpc.service", has_service ? method.substr(0, dot) : ""), ",",
+                      Attribute("rpc.method", has_service ? method.substr(dot + 1) : method), ",",
+                      Attribute("network.peer.address", peer_address), ",",
+                      Attribute("rpc.response.status_code", absl::StatusCodeToString(code)), "]");
+      if (code != absl::StatusCode::kOk) {
+        absl::StrAppend(&json, ",\"status\":{\"code\":", kStatusError, ",\"message\":", Quote(text), "}");
+      }
+      return json + "}";
+    }
+  };
+
+  bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !queue_.empty() || stopping_; }
+  bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return queue_.empty() && !is_writing_; }
+
+  void Run() {
+    while (true) {
+      std::deque<Queued> spans;
+      {
+        absl::MutexLock lock(&mutex_);
+        is_writing_ = false;
+        mutex_.Await(absl::Condition(this, &Writer::HasWork));
+        if (queue_.empty()) return;
+        while (!queue_.empty() && spans.size() < kLineSpansMax) {
+          spans.push_back(std::move(queue_.front()));
+          queue_.pop_front();
+        }
+        is_writing_ = true;
+      }
+      if (Write(Line(spans))) continue;
+      absl::MutexLock lock(&mutex_);
+      dropped_ += spans.size();
+    }
+  }
+
+  std::string Line(const std::deque<Queued>& spans) const {
+    std::string line = absl::StrCat("{\"resourceSpans\":[{\"resource\":{\"attributes\":[",
+                                    Attribute("service.name", options_.service_name),
+                                    "]},\"scopeSpans\":[{\"scope\":{\"name\":\"hawser\"},\"spans\":[");
+    bool is_first = true;
+    for (const Queued& span : spans) {
+      absl::StrAppend(&line, is_first ? "" : ",", span.ToJson());
+      is_first = false;
+    }
+    return line + "]}]}]}\n";
+  }
+
+  // False: not all of it was written. Then the next line begins on a line of its own.
+  bool Write(std::string line) {
+    if (is_torn_) line.insert(0, "\n");
+    const absl::string_view path = options_.path;
+    for (absl::string_view rest = line; !rest.empty();) {
+      const ssize_t n = write(file_.get(), rest.data(), rest.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) {
+        const std::string why = n < 0 ? DescribeErrno(errno) : "nothing was written";
+        if (!std::exchange(is_failing_, true)) {
+          transport::Log(LogSeverity::kError, absl::StrCat("spans cannot be written to ", path, ": ", why,
+                                                           "; they are dropped until they can"));
+        }
+        is_torn_ = is_torn_ || rest.size() < line.size();
+        return false;
+      }
+      rest.remove_prefix(static_cast<size_t>(n));
+    }
+    is_torn_ = false;
+    if (std::exchange(is_failing_, false)) {
+      transport::Log(LogSeverity::kInfo, absl::StrCat("spans are written to ", path, " again"));
+    }
+    return true;
+  }
+
+  const Options options_;
+  const ForkMark fork_mark_;
+  const UniqueFd file_;
+  bool is_torn_ = false;     // The last line is not complete. Used by the thread.
+  bool is_failing_ = false;  // Likewise.
+
+  mutable absl::Mutex mutex_;
+  std::deque<Queued> queue_ ABSL_GUARDED_BY(mutex_);
+  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::thread thread_;
+};
+
+absl::StatusOr<std::shared_ptr<OtlpTraceSink>> OtlpTraceSink::Open(Options options) {
+  if (options.service_name.empty()) {
+    return absl::InvalidArgumentError(
+        "OtlpTraceSink::Options::service_name is empty: what reads the spans tells programs apart by it");
+  }
+  UniqueFd file(open(options.path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640));
+  if (!file.is_open()) {
+    const int error = errno;
+    return absl::ErrnoToStatus(
+        error, absl::StrCat("open ", options.path, " to write spans to it: ", DescribeErrno(error)));
+  }
+  auto writer = std::make_unique<Writer>(std::move(options), std::move(file));
+  if (absl::Status status = writer->Start(); !status.ok()) return status;
+  return std::shared_ptr<OtlpTraceSink>(new OtlpTraceSink(writer.release()));
+}
+
+OtlpTraceSink::~OtlpTraceSink() {
+  if (writer_->in_child()) return;
+  writer_->Stop();
+  delete writer_;
+}
+
+void OtlpTraceSink::OnSpan(const Span& span) { writer_->Add(span); }
+void OtlpTraceSink::Flush() { writer_->Flush(); }
+uint64_t OtlpTraceSink::dropped() const { return writer_->dropped(); }
+
+}  // namespace hawser

@@ -1,0 +1,54 @@
+#ifndef HAWSER_RPC_OTLP_TRACE_SINK_H_
+#define HAWSER_RPC_OTLP_TRACE_SINK_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "hawser/rpc/trace.h"
+
+namespace hawser {
+
+// Writes spans to a file in OTLP's JSON (opentelemetry.io, "OTLP File Exporter"): each line is one
+// ExportTraceServiceRequest, which the OpenTelemetry Collector reads with its otlpjsonfile receiver.
+//
+//   auto sink = hawser::OtlpTraceSink::Open({.path = "/var/log/kv/traces.jsonl", .service_name = "kv"});
+//   if (sink.ok()) hawser::SetTraceSink(*sink, {.sample_rate = 0.01});
+//
+// A span's name is the method; its attributes are rpc.system, rpc.service, rpc.method, network.peer.address and
+// rpc.response.status_code ("NOT_FOUND"); a call that failed has the text of its status, up to 256 bytes.
+//
+// Thread:   any. A thread of its own writes. OnSpan() copies the span and waits for no file.
+// Lifetime: the destructor writes what is queued. A child made by fork() has no sink until it sets one.
+// Failure:  the log tells once when a write fails, and when one succeeds again; a span that cannot be written, or that finds
+//           4096 others queued, is dropped and counted.
+class OtlpTraceSink final : public TraceSink {
+ public:
+  struct Options {
+    std::string path;  // Appended to; created, readable and writable by its owner and readable by its group.
+    std::string service_name;  // The resource's service.name.
+  };
+
+  // InvalidArgument: no service_name. Otherwise the error of open(2), or of starting the thread.
+  static absl::StatusOr<std::shared_ptr<OtlpTraceSink>> Open(Options options);
+  ~OtlpTraceSink() override;
+  OtlpTraceSink(const OtlpTraceSink&) = delete;
+  OtlpTraceSink& operator=(const OtlpTraceSink&) = delete;
+
+  void OnSpan(const Span& span) override;
+
+  // Returns once everything that was queued before is written, or dropped.
+  void Flush();
+  uint64_t dropped() const;
+
+ private:
+  class Writer;
+  explicit OtlpTraceSink(Writer* writer) : writer_(writer) {}
+
+  Writer* const writer_;  // Leaked in a child after fork(), where its thread is not.
+};
+
+}  // namespace hawser
+
+#endif  // HAWSER_RPC_OTLP_TRACE_SINK_H_

@@ -1,0 +1,251 @@
+#include "hawser/rpc/trace.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/random/random.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "hawser/base/fork.h"
+#include "hawser/base/mutex.h"
+#include "hawser/rpc/internal/exceptions.h"
+#include "hawser/rpc/internal/tracing.h"
+
+namespace hawser {
+namespace {
+
+constexpr char kTraceParent[] = "traceparent";
+constexpr char kTraceState[] = "tracestate";
+
+// Of version 00: "00-", 32 digits, '-', 16 digits, "-01". A longer one has a higher version.
+constexpr size_t kTraceParentBytes = 55;
+// What W3C Trace Context asks implementations to pass on at least; a longer one is dropped.
+constexpr size_t kTraceStateMax = 512;
+
+// Lower case only, as the standard has it.
+template <size_t N>
+bool ParseHex(absl::string_view digits, std::array<uint8_t, N>& bytes) {
+  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  if (digits.size() != 2 * N || !std::all_of(digits.begin(), digits.end(), is_digit)) return false;
+  const std::string decoded = absl::HexStringToBytes(digits);
+  std::copy(decoded.begin(), decoded.end(), bytes.begin());
+  return true;
+}
+
+template <size_t N>
+bool IsZero(const std::array<uint8_t, N>& bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](uint8_t byte) { return byte == 0; });
+}
+
+template <size_t N>
+std::string Hex(const std::array<uint8_t, N>& bytes) {
+  return absl::BytesToHexString({reinterpret_cast<const char*>(bytes.data()), N});
+}
+
+bool IsPrintable(absl::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
+}
+
+absl::BitGen& Random() {
+  thread_local absl::BitGen random;
+  return random;
+}
+
+template <size_t N>
+std::array<uint8_t, N> NewId() {
+  std::array<uint8_t, N> id;
+  do {
+    for (uint8_t& byte : id) byte = absl::Uniform<uint8_t>(absl::IntervalClosed, Random(), 0, 255);
+  } while (IsZero(id));
+  return id;
+}
+
+// The sink of this process.
+class Sink {
+ public:
+  static Sink& Process() {
+    static constinit PerProcess<Sink> sink;
+    return sink.Get();
+  }
+
+  void Set(std::shared_ptr<TraceSink> sink, const TraceOptions& options) {
+    MutexLock lock(mutex_);
+    sink_.swap(sink);
+    options_ = options;
+    is_set_.store(sink_ != nullptr, std::memory_order_relaxed);
+  }
+  bool is_set() const { return is_set_.load(std::memory_order_relaxed); }
+  std::shared_ptr<TraceSink> Get(TraceOptions* options = nullptr) {
+    MutexLock lock(mutex_);
+    if (options != nullptr) *options = options_;
+    return sink_;
+  }
+
+ private:
+  Mutex mutex_;
+  std::shared_ptr<TraceSink> sink_ ABSL_GUARDED_BY(mutex_);
+  TraceOptions options_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<bool> is_set_{false};
+};
+
+// Becomes a Span when the call ends.
+class OpenSpan final : public Interceptor::Call {
+ public:
+  OpenSpan(std::shared_ptr<TraceSink> sink, Span::Kind kind, TraceContext context, const TraceContext* parent,
+           const Method& method, const std::string& peer_address, absl::Time start)
+      : sink_(std::move(sink)),
+        kind_(kind),
+        context_(std::move(context)),
+        method_(method.name),
+        peer_address_(peer_address),
+        start_(start) {
+    if (parent != nullptr) parent_span_id_ = parent->span_id;
+  }
+
+  void OnEnd(const absl::Status& status) override {
+    internal::CallUser("the TraceSink, given", method_, [&] {
+      sink_->OnSpan({kind_, context_, parent_span_id_, method_, peer_address_, start_, absl::Now(), status});
+    });
+  }
+
+ private:
+  const std::shared_ptr<TraceSink> sink_;
+  const Span::Kind kind_;
+  const TraceContext context_;
+  std::optional<std::array<uint8_t, 8>> parent_span_id_;
+  const std::string method_;
+  const std::string peer_address_;
+  const absl::Time start_;
+};
+
+// Malformed metadata counts as none.
+std::optional<TraceContext> TraceIn(MetadataView metadata) {
+  const std::optional<absl::string_view> traceparent = metadata.Get(kTraceParent);
+  if (!traceparent.has_value()) return std::nullopt;
+  std::optional<TraceContext> trace = TraceContext::Parse(*traceparent);
+  const std::optional<absl::string_view> state = metadata.Get(kTraceState);
+  if (trace.has_value() && state.has_value() && state->size() <= kTraceStateMax && IsPrintable(*state)) {
+    trace->state = std::string(*state);
+  }
+  return trace;
+}
+
+// Instead of a trace that is there already. Leaves `metadata` alone if both do not fit.
+void PutTrace(const TraceContext& trace, Metadata& metadata) {
+  Metadata with_trace;
+  for (const MetadataView::Pair& pair : metadata) {
+    if (pair.key != kTraceParent && pair.key != kTraceState) with_trace.Add(pair.key, pair.value);
+  }
+  with_trace.Add(kTraceParent, trace.ToString());
+  if (!trace.state.empty()) with_trace.Add(kTraceState, trace.state);
+  if (with_trace.status().ok() && metadata.status().ok()) metadata = std::move(with_trace);
+}
+
+// The span below `parent`; without one the first of a trace.
+TraceContext Child(const TraceContext* parent, const TraceOptions& options) {
+  TraceContext child;
+  if (parent != nullptr) {
+    child = *parent;
+  } else {
+    child.trace_id = NewId<16>();
+    child.is_sampled = absl::Bernoulli(Random(), options.sample_rate);
+  }
+  child.span_id = NewId<8>();
+  return child;
+}
+
+thread_local const internal::TraceRef* current_trace = nullptr;
+
+}  // namespace
+
+std::optional<TraceContext> TraceContext::Parse(absl::string_view traceparent) {
+  std::array<uint8_t, 1> version, flags;
+  TraceContext trace;
+  if (traceparent.size() < kTraceParentBytes || traceparent[2] != '-' || traceparent[35] != '-' ||
+      traceparent[52] != '-' || !ParseHex(traceparent.substr(0, 2), version) ||
+      !ParseHex(traceparent.substr(3, 32), trace.trace_id) ||
+      !ParseHex(traceparent.substr(36, 16), trace.span_id) || !ParseHex(traceparent.substr(53, 2), flags)) {
+    return std::nullopt;
+  }
+  const bool has_more = traceparent.size() > kTraceParentBytes;
+  if (version[0] == 0xff || (has_more && (version[0] == 0 || traceparent[kTraceParentBytes] != '-'))) {
+    return std::nullopt;
+  }
+  if (IsZero(trace.trace_id) || IsZero(trace.span_id)) return std::nullopt;
+  trace.is_sampled = (flags[0] & 1) != 0;
+  return trace;
+}
+
+std::string TraceContext::ToString() const {
+  return absl::StrCat("00-", Hex(trace_id), "-", Hex(span_id), is_sampled ? "-01" : "-00");
+}
+
+const TraceContext* TraceContext::Current() { return internal::CurrentTrace().get(); }
+
+absl::Status SetTraceSink(std::shared_ptr<TraceSink> sink, const TraceOptions& options) {
+  if (!(options.sample_rate >= 0 && options.sample_rate <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("TraceOptions::sample_rate is ", options.sample_rate, ": it has to be from 0 to 1"));
+  }
+  if (sink != nullptr) internal::traces_calls.store(true, std::memory_order_relaxed);
+  Sink::Process().Set(std::move(sink), options);
+  return absl::OkStatus();
+}
+
+namespace internal {
+
+const TraceRef& CurrentTrace() {
+  static const TraceRef* const none = new TraceRef;
+  return current_trace != nullptr ? *current_trace : *none;
+}
+
+TraceScope::TraceScope(const TraceRef& trace) : outer_(std::exchange(current_trace, &trace)) {}
+TraceScope::~TraceScope() { current_trace = outer_; }
+
+bool HasTrace(const TraceRef& parent) { return parent != nullptr || Sink::Process().is_set(); }
+
+std::unique_ptr<Interceptor::Call> BeginClientSpan(const Method& method, const std::string& peer_address,
+                                                   const TraceRef& inherited, Metadata& metadata) {
+  const std::optional<TraceContext> own = TraceIn(metadata.view());
+  const TraceContext* const parent = own.has_value() ? &*own : inherited.get();
+  TraceOptions options;
+  std::shared_ptr<TraceSink> sink = Sink::Process().Get(&options);
+  if (sink == nullptr) {
+    if (parent != nullptr) PutTrace(*parent, metadata);
+    return nullptr;
+  }
+  TraceContext context = Child(parent, options);
+  PutTrace(context, metadata);
+  if (!context.is_sampled) return nullptr;
+  return std::make_unique<OpenSpan>(std::move(sink), Span::Kind::kClient, std::move(context), parent, method,
+                                    peer_address, absl::Now());
+}
+
+void NoteTraceIn(MetadataView metadata) {
+  if (!TracesCalls() && metadata.Get(kTraceParent).has_value())
+    traces_calls.store(true, std::memory_order_relaxed);
+}
+
+std::unique_ptr<Interceptor::Call> BeginServerSpan(const Method& method, const std::string& peer_address,
+                                                   MetadataView metadata, absl::Duration age,
+                                                   TraceRef& trace) {
+  std::optional<TraceContext> parent = TraceIn(metadata);
+  TraceOptions options;
+  std::shared_ptr<TraceSink> sink = Sink::Process().Get(&options);
+  if (sink == nullptr) {
+    if (parent.has_value()) trace = std::make_shared<const TraceContext>(*std::move(parent));
+    return nullptr;
+  }
+  TraceContext context = Child(parent.has_value() ? &*parent : nullptr, options);
+  trace = std::make_shared<const TraceContext>(context);
+  if (!context.is_sampled) return nullptr;
+  return std::make_unique<OpenSpan>(std::move(sink), Span::Kind::kServer, std::move(context),
+                                    parent.has_value() ? &*parent : nullptr, method, peer_address,
+                                    absl::Now() - age);
+}
+
+}  // namespace internal
+}  // namespace hawser

@@ -1,0 +1,76 @@
+#ifndef HAWSER_RPC_TRACE_H_
+#define HAWSER_RPC_TRACE_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace hawser {
+
+// The place of a call in a trace, as it crosses in the metadata "traceparent" and "tracestate" (W3C Trace Context). A value.
+//
+// A handler's calls carry on the trace of the call that it answers, with no code of the application: calls that it makes
+// itself; those that callbacks of Then(), and coroutines, make after such a call; and those with CallOptions::For(). What
+// another thread calls, without For(), begins a trace of its own. This holds without a sink, too: a process without one
+// passes the trace on as it got it.
+struct TraceContext {
+  std::array<uint8_t, 16> trace_id = {};  // Of every span of the trace. Not all zero.
+  std::array<uint8_t, 8> span_id = {};    // Of this call. Not all zero.
+  bool is_sampled = false;                // The spans of this trace are wanted.
+  std::string state;                      // "tracestate": what others keep in the trace. Passed on unread.
+
+  // Of a traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01". Empty: it is malformed. A version above
+  // 00 may have more fields, which are ignored.
+  static std::optional<TraceContext> Parse(absl::string_view traceparent);
+  std::string ToString() const;
+
+  // Of the call whose handler, or callback, this thread runs, for the application's own spans and logs. nullptr: there is
+  // none, or its caller sent none and this process has no sink. Valid until that handler, or callback, returns.
+  static const TraceContext* Current();
+};
+
+// One call, as one of its two sides saw it. Valid during OnSpan().
+struct Span {
+  enum class Kind : uint8_t {
+    kClient,  // From Send() to the result.
+    kServer,  // From the arrival of the request to the answer of the handler.
+  };
+  Kind kind;
+  const TraceContext& context;  // Its own: span_id is that of the span.
+  // The call whose handler made this one, or, at a server, the client's span. Empty: this span is the first of its trace.
+  std::optional<std::array<uint8_t, 8>> parent_span_id;
+  absl::string_view method;        // "kv.capnp:KeyValue.get".
+  absl::string_view peer_address;  // "tcp://10.0.0.7:51234".
+  absl::Time start;
+  absl::Time end;
+  // At a client the call's result; at a server the handler's answer. Messages may quote what a peer sent.
+  const absl::Status& status;
+};
+
+// Takes the spans of this process.
+// Thread:   any, often that of a poller, several at once: it must not block, and must make no call.
+// Lifetime: shared with the calls that are under way.
+class TraceSink {
+ public:
+  virtual ~TraceSink() = default;
+  virtual void OnSpan(const Span& span) = 0;
+};
+
+struct TraceOptions {
+  // How many of the traces that begin in this process are sampled, 0 to 1. A call with a traceparent is sampled if that says so.
+  double sample_rate = 1.0;
+};
+
+// Gives the spans of the calls that begin from now on to `sink`; nullptr: to none. Only sampled calls make spans. After
+// fork() the child has no sink. Thread: any. InvalidArgument: an option is out of its range; nothing has changed.
+absl::Status SetTraceSink(std::shared_ptr<TraceSink> sink, const TraceOptions& options = {});
+
+}  // namespace hawser
+
+#endif  // HAWSER_RPC_TRACE_H_

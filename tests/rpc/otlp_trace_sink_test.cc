@@ -1,0 +1,162 @@
+// Spans as lines of OTLP's JSON.
+
+#include "hawser/rpc/otlp_trace_sink.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "hawser/rpc/internal/tracing.h"
+#include "hawser/rpc/log.h"
+#include "hawser/tests/testing/child.h"
+#include "tests/rpc/probe.h"
+
+namespace hawser {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class OtlpTraceSinkTest : public ::testing::Test {
+ protected:
+  ~OtlpTraceSinkTest() override {
+    EXPECT_TRUE(SetTraceSink(nullptr).ok());
+    unlink(path_.c_str());
+  }
+
+  std::shared_ptr<OtlpTraceSink> Open(const std::string& path) {
+    auto sink = OtlpTraceSink::Open({.path = path, .service_name = "kv \"1\""});
+    EXPECT_TRUE(sink.ok()) << sink.status();
+    return sink.ok() ? *sink : nullptr;
+  }
+  std::string Written() {
+    std::ostringstream text;
+    text << std::ifstream(path_).rdbuf();
+    return text.str();
+  }
+
+  const std::string path_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/spans.jsonl");
+  const TraceContext context_ =
+      *TraceContext::Parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+  const absl::Time start_ = absl::FromUnixNanos(1'700'000'000'123'456'789);
+};
+
+TEST_F(OtlpTraceSinkTest, ASpanIsOneRequestOnOneLine) {
+  const auto sink = Open(path_);
+  const absl::Status not_found = absl::NotFoundError("no \"tow\"\n\xff\u202e");
+  const std::array<uint8_t, 8> parent = {0xb7, 0, 0, 0, 0, 0, 0, 1};
+  sink->OnSpan({Span::Kind::kServer, context_, parent, "kv.capnp:KeyValue.get", "tcp://10.0.0.7:51234",
+                start_, start_ + absl::Nanoseconds(1500), not_found});
+  sink->Flush();
+  EXPECT_EQ(
+      Written(),
+      "{\"resourceSpans\":[{\"resource\":{\"attributes\":[{\"key\":\"service.name\",\"value\":{"
+      "\"stringValue\":"
+      "\"kv \\\"1\\\"\"}}]},\"scopeSpans\":[{\"scope\":{\"name\":\"hawser\"},\"spans\":[{\"traceId\":"
+      "\"4bf92f3577b34da6a3ce929d0e0e4736\",\"spanId\":\"00f067aa0ba902b7\",\"parentSpanId\":"
+      "\"b700000000000001\",\"name\":\"kv.capnp:KeyValue.get\",\"kind\":2,\"startTimeUnixNano\":"
+      "\"1700000000123456789\",\"endTimeUnixNano\":\"1700000000123458289\",\"attributes\":[{\"key\":"
+      "\"rpc.system\",\"value\":{\"stringValue\":\"hawser\"}},{\"key\":\"rpc.service\",\"value\":"
+      "{\"stringValue\":\"kv.capnp:KeyValue\"}},{\"key\":\"rpc.method\",\"value\":{\"stringValue\":\"get\"}},"
+      "{\"key\":\"network.peer.address\",\"value\":{\"stringValue\":\"tcp://10.0.0.7:51234\"}},{\"key\":"
+      "\"rpc.response.status_code\",\"value\":{\"stringValue\":\"NOT_FOUND\"}}],\"status\":{\"code\":2,"
+      "\"message\":\"no \\\"tow\\\"\\\\n\\\\xff\\\\u202e\"}}]}]}]}\n");
+}
+
+TEST_F(OtlpTraceSinkTest, TheFirstSpanOfATraceHasNoParentAndASuccessNoStatus) {
+  const auto sink = Open(path_);
+  const absl::Status ok;
+  sink->OnSpan({Span::Kind::kClient, context_, std::nullopt, "m", "p", start_, start_, ok});
+  sink->Flush();
+  EXPECT_THAT(Written(), Not(HasSubstr("parentSpanId")));
+  EXPECT_THAT(Written(), Not(HasSubstr("\"status\"")));
+  EXPECT_THAT(Written(), HasSubstr("\"kind\":3"));
+}
+
+TEST_F(OtlpTraceSinkTest, EverySpanOfManyThreadsIsWrittenOnceBeforeTheSinkEnds) {
+  constexpr int kThreads = 4, kEach = 200;
+  {
+    const auto sink = Open(path_);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&] {
+        const absl::Status ok;
+        for (int j = 0; j < kEach; ++j) {
+          sink->OnSpan({Span::Kind::kClient, context_, std::nullopt, "m", "p", start_, start_, ok});
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(sink->dropped(), 0u);
+  }
+  const std::string written = Written();
+  size_t spans = 0;
+  for (size_t at = written.find("\"traceId\""); at != std::string::npos;
+       at = written.find("\"traceId\"", at + 1)) {
+    ++spans;
+  }
+  EXPECT_EQ(spans, static_cast<size_t>(kThreads * kEach));
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(written, '\n', absl::SkipEmpty()))) {
+    EXPECT_THAT(line, StartsWith("{\"resourceSpans\""));
+  }
+}
+
+TEST_F(OtlpTraceSinkTest, AFullDiskIsToldOnceAndTheSpansAreCounted) {
+  Box<std::string> lines;
+  SetLogSink([&](LogSeverity, absl::string_view line) { lines.Put(std::string(line)); });
+  const auto sink = Open("/dev/full");
+  const absl::Status ok;
+  for (int i = 0; i < 3; ++i) {
+    sink->OnSpan({Span::Kind::kClient, context_, std::nullopt, "m", "p", start_, start_, ok});
+    sink->Flush();
+  }
+  EXPECT_EQ(sink->dropped(), 3u);
+  SetLogSink({});
+  EXPECT_THAT(lines.Take(),
+              HasSubstr("spans cannot be written to /dev/full: no space left on device (ENOSPC)"));
+  EXPECT_EQ(lines.size(), 0u);
+}
+
+TEST_F(OtlpTraceSinkTest, CallsAreWritten) {
+  TestServer server;
+  const auto sink = Open(path_);
+  ASSERT_TRUE(SetTraceSink(sink).ok());
+  ASSERT_TRUE(SendAct(server.Connect(), 1).Wait().ok());
+  EXPECT_TRUE(Eventually([&] {
+    sink->Flush();
+    const std::string written = Written();
+    return written.find("\"kind\":2") != std::string::npos && written.find("\"kind\":3") != std::string::npos;
+  }));
+  EXPECT_THAT(Written(), HasSubstr("\"name\":\"probe.capnp:Probe.act\""));
+}
+
+TEST_F(OtlpTraceSinkTest, AChildOfForkDestroysItsCopyAndHasNoSink) {
+  auto sink = Open(path_);
+  ASSERT_TRUE(SetTraceSink(sink).ok());
+  EXPECT_TRUE(InChild([&] {
+    sink.reset();
+    return !internal::HasTrace(nullptr);
+  }));
+  EXPECT_TRUE(internal::HasTrace(nullptr)) << "the parent has it still";
+}
+
+TEST_F(OtlpTraceSinkTest, WhatCannotBeOpenedSaysWhy) {
+  EXPECT_THAT(OtlpTraceSink::Open({.path = path_}).status(), HasCode(absl::StatusCode::kInvalidArgument));
+  const auto missing = OtlpTraceSink::Open({.path = "/nowhere/spans", .service_name = "kv"});
+  EXPECT_THAT(missing.status(), HasCode(absl::StatusCode::kNotFound));
+  EXPECT_THAT(std::string(missing.status().message()), HasSubstr("open /nowhere/spans to write spans to it"));
+}
+
+}  // namespace
+}  // namespace hawser

@@ -1,0 +1,360 @@
+// Calls carry traces from handler to handler, and give spans to a sink.
+
+#include "hawser/rpc/trace.h"
+
+#include <array>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/rpc/interceptor.h"
+#include "hawser/rpc/task.h"
+#include "tests/rpc/probe.h"
+
+namespace hawser {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr char kTraceId[] = "4bf92f3577b34da6a3ce929d0e0e4736";
+constexpr char kParent[] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+constexpr char kUnsampled[] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
+
+TEST(TraceContextTest, AWellFormedTraceparentIsReadAndWritten) {
+  for (const char* text : {kParent, kUnsampled}) {
+    const std::optional<TraceContext> trace = TraceContext::Parse(text);
+    ASSERT_TRUE(trace.has_value()) << text;
+    EXPECT_EQ(trace->ToString(), text);
+    EXPECT_EQ(trace->is_sampled, text == kParent);
+  }
+}
+
+TEST(TraceContextTest, AHigherVersionMayHaveMoreFieldsAndFlags) {
+  const std::string higher = absl::StrCat("cc", absl::string_view(kParent).substr(2));
+  EXPECT_TRUE(TraceContext::Parse(higher).has_value());
+  EXPECT_TRUE(TraceContext::Parse(higher + "-more").has_value());
+  EXPECT_FALSE(TraceContext::Parse(higher + ".more").has_value());
+  EXPECT_FALSE(TraceContext::Parse(absl::StrCat(kParent, "-more")).has_value()) << "version 00 has no more";
+  const std::string flags = std::string(kParent).replace(53, 2, "ff");
+  ASSERT_TRUE(TraceContext::Parse(flags).has_value());
+  EXPECT_EQ(TraceContext::Parse(flags)->ToString(), kParent) << "only the flag that we know is passed on";
+}
+
+TEST(TraceContextTest, AMalformedTraceparentIsNone) {
+  const std::string good = kParent;
+  for (size_t length = 0; length < good.size(); ++length) {
+    EXPECT_FALSE(TraceContext::Parse(good.substr(0, length)).has_value()) << length;
+  }
+  for (size_t i = 0; i < good.size(); ++i) {
+    for (char c : {'g', 'A', '\0', ' ', '\xff'}) {
+      std::string bad = good;
+      bad[i] = c;
+      EXPECT_FALSE(TraceContext::Parse(bad).has_value()) << bad;
+    }
+  }
+  EXPECT_FALSE(TraceContext::Parse(std::string(good).replace(3, 32, 32, '0')).has_value());
+  EXPECT_FALSE(TraceContext::Parse(std::string(good).replace(36, 16, 16, '0')).has_value());
+  EXPECT_FALSE(TraceContext::Parse(std::string(good).replace(0, 2, "ff")).has_value());
+}
+
+// The spans of a test, by "client act" and the like.
+class Spans final : public TraceSink {
+ public:
+  struct Kept {
+    TraceContext context;
+    std::optional<std::array<uint8_t, 8>> parent;
+    std::string peer;
+    absl::Status status;
+    absl::Time start, end;
+  };
+
+  void OnSpan(const Span& span) override {
+    EXPECT_LE(span.start, span.end);
+    Kept kept = {span.context, span.parent_span_id, std::string(span.peer_address),
+                 span.status,  span.start,          span.end};
+    absl::MutexLock lock(&mutex_);
+    kept_.emplace_back(span.kind == Span::Kind::kClient ? "client" : "server", std::move(kept));
+  }
+
+  size_t size() {
+    absl::MutexLock lock(&mutex_);
+    return kept_.size();
+  }
+  // Waits for `count` spans, and returns those of `kind`, in the order of their ends.
+  std::vector<Kept> Take(size_t count, const std::string& kind) {
+    EXPECT_TRUE(Eventually([&] { return size() >= count; })) << size() << " of " << count;
+    absl::MutexLock lock(&mutex_);
+    EXPECT_EQ(kept_.size(), count);
+    std::vector<Kept> of_kind;
+    for (const auto& [each, kept] : kept_) {
+      if (each == kind) of_kind.push_back(kept);
+    }
+    return of_kind;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<std::pair<std::string, Kept>> kept_;
+};
+
+// A client that calls `front`, whose handler calls `back`, which keeps the traceparents that come.
+class TraceTest : public ::testing::Test {
+ protected:
+  TraceTest() {
+    back.probe.on_act = [this](ServerContext& context, uint64_t) {
+      arrived.Put({std::string(context.metadata().Get("traceparent").value_or("none")),
+                   std::string(context.metadata().Get("tracestate").value_or("none"))});
+      return absl::OkStatus();
+    };
+  }
+  ~TraceTest() override { EXPECT_TRUE(SetTraceSink(nullptr).ok()); }
+
+  static ServerOptions WithExecutor() {
+    ServerOptions options;
+    options.executor = [](absl::AnyInvocable<void()> handler) { std::thread(std::move(handler)).detach(); };
+    return options;
+  }
+  // Front's handler makes one call and answers once that has ended.
+  void CallBackend(TestServer& front, const std::shared_ptr<Channel>& to_back) {
+    front.probe.on_act = [to_back](ServerContext& context, uint64_t number) {
+      auto deferred = std::make_shared<DeferredCall>(context.Defer());
+      SendAct(to_back, number).Then([deferred](auto reply) { deferred->Finish(reply.status()); });
+      return absl::OkStatus();
+    };
+  }
+  absl::Status Call(TestServer& front, const std::string& traceparent, const std::string& tracestate = "") {
+    Metadata metadata = {{"tenant", "blue"}, {"traceparent", traceparent}};
+    if (!tracestate.empty()) metadata.Add("tracestate", tracestate);
+    return SendAct(front.Connect(), 1, {.metadata = &metadata}).Wait().status();
+  }
+
+  Box<std::pair<std::string, std::string>> arrived;  // traceparent and tracestate.
+  TestServer back;
+};
+
+TEST_F(TraceTest, AHandlersCallCarriesOnTheTraceOfItsOwn) {
+  TestServer front;
+  CallBackend(front, back.Connect());
+  ASSERT_TRUE(Call(front, kParent, "vendor=1").ok());
+  EXPECT_EQ(arrived.Take(), std::make_pair(std::string(kParent), std::string("vendor=1")));
+}
+
+TEST_F(TraceTest, WithoutATraceNothingIsAdded) {
+  TestServer front;
+  CallBackend(front, back.Connect());
+  ASSERT_TRUE(Call(front, kParent).ok());
+  EXPECT_EQ(arrived.Take().first, kParent);
+  ASSERT_TRUE(SendAct(front.Connect(), 1).Wait().ok());
+  EXPECT_EQ(arrived.Take().first, "none");
+}
+
+TEST_F(TraceTest, ATraceGoesAlongOnAnExecutor) {
+  TestServer front(WithExecutor());
+  const auto to_back = back.Connect();
+  front.probe.on_act = [to_back](ServerContext&, uint64_t number) {
+    EXPECT_NE(TraceContext::Current(), nullptr);
+    return SendAct(to_back, number).Wait().status();
+  };
+  ASSERT_TRUE(Call(front, kParent).ok());
+  EXPECT_EQ(arrived.Take().first, kParent);
+  EXPECT_EQ(TraceContext::Current(), nullptr);
+}
+
+TEST_F(TraceTest, ATraceGoesAlongThroughCallbacks) {
+  TestServer front;
+  const auto to_back = back.Connect();
+  front.probe.on_act = [to_back](ServerContext& context, uint64_t) {
+    auto deferred = std::make_shared<DeferredCall>(context.Defer());
+    SendAct(to_back, 1).Then([deferred, to_back](auto) {
+      SendAct(to_back, 2).Then([deferred](auto reply) { deferred->Finish(reply.status()); });
+    });
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(Call(front, kParent).ok());
+  EXPECT_EQ(arrived.Take().first, kParent);
+  EXPECT_EQ(arrived.Take().first, kParent);
+}
+
+Task CallTwice(DeferredCall, std::shared_ptr<Channel> channel) {
+  for (int i = 0; i < 2; ++i) {
+    auto reply = co_await SendAct(channel, i);
+    if (!reply.ok()) co_return reply.status();
+  }
+  co_return absl::OkStatus();
+}
+
+TEST_F(TraceTest, ATraceGoesAlongInACoroutine) {
+  TestServer front;
+  const auto to_back = back.Connect();
+  front.probe.on_act = [to_back](ServerContext& context, uint64_t) -> absl::Status {
+    return CallTwice(context.Defer(), to_back);
+  };
+  ASSERT_TRUE(Call(front, kParent).ok());
+  EXPECT_EQ(arrived.Take().first, kParent);
+  EXPECT_EQ(arrived.Take().first, kParent);
+}
+
+TEST_F(TraceTest, CallOptionsForBringTheTraceToAnotherThread) {
+  TestServer front;
+  const auto to_back = back.Connect();
+  std::thread other;
+  front.probe.on_act = [&](ServerContext& context, uint64_t) {
+    other = std::thread([&to_back, call = context.Defer()]() mutable {
+      EXPECT_EQ(TraceContext::Current(), nullptr);
+      EXPECT_TRUE(SendAct(to_back, 1, CallOptions::For(call.context())).Wait().ok());
+      EXPECT_TRUE(SendAct(to_back, 2).Wait().ok());
+      call.Finish(absl::OkStatus());
+    });
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(Call(front, kParent).ok());
+  other.join();
+  EXPECT_EQ(arrived.Take().first, kParent);
+  EXPECT_EQ(arrived.Take().first, "none") << "the other thread runs no handler";
+}
+
+TEST_F(TraceTest, SpansOfAChainAreOfOneTraceAndNameTheirParents) {
+  auto spans = std::make_shared<Spans>();
+  TestServer front;
+  CallBackend(front, back.Connect());
+  ASSERT_TRUE(SetTraceSink(spans).ok());
+  ASSERT_TRUE(SendAct(front.Connect(), 1).Wait().ok());
+  const auto clients = spans->Take(4, "client");
+  const auto servers = spans->Take(4, "server");
+  ASSERT_EQ(clients.size(), 2u);
+  // The backend's call ends first.
+  const Spans::Kept &inner = clients[0], &outer = clients[1];
+  const bool in_order = servers[0].parent == inner.context.span_id;
+  const Spans::Kept &back_span = servers[in_order ? 0 : 1], &front_span = servers[in_order ? 1 : 0];
+  EXPECT_EQ(outer.parent, std::nullopt);
+  EXPECT_EQ(front_span.parent, outer.context.span_id);
+  EXPECT_EQ(inner.parent, front_span.context.span_id);
+  EXPECT_EQ(back_span.parent, inner.context.span_id);
+  for (const Spans::Kept* each : {&inner, &front_span, &back_span}) {
+    EXPECT_EQ(each->context.trace_id, outer.context.trace_id);
+    EXPECT_NE(each->context.span_id, outer.context.span_id);
+  }
+  EXPECT_EQ(arrived.Take().first, inner.context.ToString());
+  EXPECT_EQ(outer.peer, front.uri);
+}
+
+TEST_F(TraceTest, CallsOfDifferentClientsAreDifferentTraces) {
+  auto spans = std::make_shared<Spans>();
+  ASSERT_TRUE(SetTraceSink(spans).ok());
+  const auto channel = back.Connect();
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+  const auto clients = spans->Take(4, "client");
+  EXPECT_NE(clients[0].context.trace_id, clients[1].context.trace_id);
+}
+
+TEST_F(TraceTest, ASpanHasTheStatusOfItsSide) {
+  auto spans = std::make_shared<Spans>();
+  ASSERT_TRUE(SetTraceSink(spans).ok());
+  back.probe.on_act = [](ServerContext&, uint64_t) { return absl::NotFoundError("no tow"); };
+  EXPECT_EQ(SendAct(back.Connect(), 1).Wait().status(), absl::NotFoundError("no tow"));
+  EXPECT_EQ(spans->Take(2, "client")[0].status, absl::NotFoundError("no tow"));
+  EXPECT_EQ(spans->Take(2, "server")[0].status, absl::NotFoundError("no tow"));
+}
+
+TEST_F(TraceTest, ATraceThatIsNotSampledMakesNoSpansAndIsPassedOn) {
+  auto spans = std::make_shared<Spans>();
+  ASSERT_TRUE(SetTraceSink(spans).ok());
+  ASSERT_TRUE(Call(back, kUnsampled).ok());
+  const std::string traceparent = arrived.Take().first;
+  EXPECT_THAT(traceparent, HasSubstr(kTraceId));
+  EXPECT_EQ(traceparent.substr(53), "00");
+
+  ASSERT_TRUE(SetTraceSink(spans, {.sample_rate = 0}).ok());
+  ASSERT_TRUE(SendAct(back.Connect(), 1).Wait().ok());
+  EXPECT_EQ(arrived.Take().first.substr(53), "00");
+  ASSERT_TRUE(Call(back, kParent).ok());
+  EXPECT_EQ(arrived.Take().first.substr(53), "01") << "the caller's choice counts";
+  EXPECT_EQ(spans->Take(2, "client").size(), 1u);
+}
+
+TEST_F(TraceTest, TheApplicationsOwnTraceparentIsTheParent) {
+  auto spans = std::make_shared<Spans>();
+  ASSERT_TRUE(SetTraceSink(spans).ok());
+  ASSERT_TRUE(Call(back, kParent, "vendor=1").ok());
+  const auto client = spans->Take(2, "client")[0];
+  EXPECT_EQ(client.parent, TraceContext::Parse(kParent)->span_id);
+  EXPECT_EQ(client.context.trace_id, TraceContext::Parse(kParent)->trace_id);
+  EXPECT_EQ(arrived.Take(), std::make_pair(client.context.ToString(), std::string("vendor=1")));
+}
+
+TEST_F(TraceTest, AMalformedTraceOfAPeerIsIgnored) {
+  TestServer front;
+  CallBackend(front, back.Connect());
+  for (const std::string& bad :
+       {std::string(), std::string("00-"), std::string(55, '-'), std::string(2000, 'a')}) {
+    ASSERT_TRUE(Call(front, bad).ok()) << bad;
+    EXPECT_EQ(arrived.Take().first, "none");
+  }
+  ASSERT_TRUE(Call(front, kParent, std::string(513, 'a')).ok());
+  EXPECT_EQ(arrived.Take(), std::make_pair(std::string(kParent), std::string("none")));
+  ASSERT_TRUE(Call(front, kParent, "a=\n").ok());
+  EXPECT_EQ(arrived.Take().second, "none");
+}
+
+TEST_F(TraceTest, MetadataThatIsFullGoesWithoutTheTrace) {
+  ASSERT_TRUE(SetTraceSink(std::make_shared<Spans>()).ok());
+  Metadata metadata;
+  for (size_t i = 0; i < kMetadataPairsMax; ++i) metadata.Add("k", "v");
+  EXPECT_TRUE(SendAct(back.Connect(), 1, {.metadata = &metadata}).Wait().ok());
+  EXPECT_EQ(arrived.Take().first, "none");
+}
+
+TEST_F(TraceTest, InterceptorsSeeTheTraceOfTheCall) {
+  class Looks final : public Interceptor {
+   public:
+    absl::StatusOr<std::unique_ptr<Call>> Begin(const Beginning& call) override {
+      seen.Put(std::string(call.metadata.Get("traceparent").value_or("none")));
+      return nullptr;
+    }
+    Box<std::string> seen;
+  };
+  auto looks = std::make_shared<Looks>();
+  ASSERT_TRUE(SetTraceSink(std::make_shared<Spans>()).ok());
+  ChannelOptions options;
+  options.interceptors = {looks};
+  ASSERT_TRUE(SendAct(back.Connect(std::move(options)), 1).Wait().ok());
+  EXPECT_EQ(looks->seen.Take(), arrived.Take().first);
+}
+
+TEST_F(TraceTest, ASinkThatThrowsHurtsNoCall) {
+  class Throws final : public TraceSink {
+    void OnSpan(const Span&) override { throw std::runtime_error("full"); }
+  };
+  ASSERT_TRUE(SetTraceSink(std::make_shared<Throws>()).ok());
+  EXPECT_TRUE(SendAct(back.Connect(), 1).Wait().ok());
+}
+
+TEST_F(TraceTest, TheSpanOfACallThatIsUnderWayGoesToTheSinkOfItsBegin) {
+  auto spans = std::make_shared<Spans>();
+  ASSERT_TRUE(SetTraceSink(spans).ok());
+  back.probe.on_act = back.held.Handler();
+  auto call = SendAct(back.Connect(), 1);
+  DeferredCall deferred = back.held.Take();
+  ASSERT_TRUE(SetTraceSink(nullptr).ok());
+  EXPECT_THAT(spans->Take(0, "client"), IsEmpty());
+  deferred.Finish(absl::OkStatus());
+  EXPECT_TRUE(call.Wait().ok());
+  spans->Take(2, "client");
+}
+
+TEST_F(TraceTest, ASampleRateOutOfItsRangeIsRefused) {
+  for (double rate : {-0.1, 1.1, std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_THAT(SetTraceSink(std::make_shared<Spans>(), {.sample_rate = rate}),
+                HasCode(absl::StatusCode::kInvalidArgument));
+  }
+}
+
+}  // namespace
+}  // namespace hawser
