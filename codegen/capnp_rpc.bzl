@@ -68,9 +68,14 @@ def _declare_outputs(ctx, suffix):
     return files
 
 def _generate(ctx, info):
-    """Runs the schema compiler with both plugins. Returns the headers, the sources and the folder to include from."""
-    headers = _declare_outputs(ctx, ".capnp.h") + _declare_outputs(ctx, ".rpc.h")
-    sources = _declare_outputs(ctx, ".capnp.c++") + _declare_outputs(ctx, ".rpc.c++")
+    """Runs the schema compiler with the plugins. Returns the headers, the sources and the folder to include from."""
+    headers = _declare_outputs(ctx, ".rpc.h")
+    sources = _declare_outputs(ctx, ".rpc.c++")
+    plugins = [ctx.executable._capnpc_hawser]
+    if not ctx.attr.messages:
+        headers = _declare_outputs(ctx, ".capnp.h") + headers
+        sources = _declare_outputs(ctx, ".capnp.c++") + sources
+        plugins = [ctx.file._capnpc_cxx] + plugins
     output = _join(ctx.bin_dir.path, ctx.label.workspace_root, _import_prefix(ctx))
     import_paths = info.import_paths.to_list()
 
@@ -79,7 +84,7 @@ def _generate(ctx, info):
     args.add_all(import_paths + [CAPNP_IMPORT_PATH], format_each = "-I%s", uniquify = True)
     own_paths = {schema_import_path(ctx, file): None for file in ctx.files.srcs}
     args.add_all([path for path in own_paths if path != "."], format_each = "--src-prefix=%s")
-    for plugin in [ctx.file._capnpc_cxx, ctx.executable._capnpc_hawser]:
+    for plugin in plugins:
         # A path with a slash is the plugin itself; without one it would be looked for in $PATH.
         args.add("-o%s:%s" % (plugin.path, output))
     args.add_all(ctx.files.srcs)
@@ -90,7 +95,7 @@ def _generate(ctx, info):
         executable = ctx.file._capnp,
         arguments = [args],
         inputs = depset(ctx.files._capnp_imports, transitive = [info.schemas]),
-        tools = [ctx.file._capnpc_cxx, ctx.executable._capnpc_hawser],
+        tools = plugins,
         outputs = headers + sources,
         env = {"HAWSER_SCHEMA_PATH": ":".join(own_paths.keys())},  # For the line numbers of its messages.
     )
@@ -113,7 +118,8 @@ def _capnp_rpc_library_impl(ctx):
         requested_features = ctx.features,
         unsupported_features = ctx.disabled_features,
     )
-    deps = [dep[CcInfo] for dep in ctx.attr.deps + ctx.attr._cc_deps if CcInfo in dep]
+    messages = [ctx.attr.messages] if ctx.attr.messages else []
+    deps = [dep[CcInfo] for dep in ctx.attr.deps + messages + ctx.attr._cc_deps if CcInfo in dep]
     compilation_context, objects = cc_common.compile(
         name = ctx.label.name,
         actions = ctx.actions,
@@ -172,6 +178,11 @@ capnp_rpc_library = rule(
         deps = attr.label_list(
             providers = [CapnpSchemaInfo],
             doc = "The capnp_rpc_library targets whose schemas are imported.",
+        ),
+        messages = attr.label(
+            providers = [CcInfo],
+            doc = "A C++ library that has what capnpc-c++ generates, beside it: for schemas that Hawser's own library uses. " +
+                  "Empty: it is generated here.",
         ),
         _annotations = attr.label(
             default = "@hawser//codegen:annotations",

@@ -70,6 +70,8 @@ class Builder {
     InterfaceModel model;
     model.id = node.getId();
     model.name = nodes_.ScopedName(node);
+    model.wire_name = WireName(node);
+    model.cpp_type = names.Of(node);
     model.stub = GeneratedName(nodes_, node, "Stub");
     model.service = GeneratedName(nodes_, node, "Service");
     model.comment = Lines(nodes_.Comment(node.getId()));
@@ -129,10 +131,15 @@ class Builder {
     return models;
   }
 
+  // "kv.capnp:Outer.KeyValue".
+  std::string WireName(Node::Reader interface) const {
+    const std::string file = nodes_.FileOf(interface).getDisplayName().cStr();
+    return absl::StrCat(file.substr(file.rfind('/') + 1), ":", nodes_.ScopedName(interface));
+  }
+
   MethodModel Method(Node::Reader interface, Node::Reader declared_in, uint16_t ordinal,
                      const CppNames& names) const {
     auto method = declared_in.getInterface().getMethods()[ordinal];
-    std::string file = nodes_.FileOf(declared_in).getDisplayName().cStr();
     MethodModel model;
     model.name = CppMethodName(method);
     model.descriptor = absl::StrCat("k", model.name);
@@ -140,8 +147,7 @@ class Builder {
       model.descriptor = absl::StrCat(names.Generated(declared_in, "Stub"), "::", model.descriptor);
     }
     model.ordinal = ordinal;
-    model.wire_name = absl::StrCat(file.substr(file.rfind('/') + 1), ":", nodes_.ScopedName(declared_in), ".",
-                                   method.getName().cStr());
+    model.wire_name = absl::StrCat(WireName(declared_in), ".", method.getName().cStr());
     model.idempotent = HasAnnotation(method.getAnnotations(), kIdempotent);
     model.params = names.Params(declared_in, method);
     model.results = names.Results(declared_in, method);

@@ -35,9 +35,11 @@ struct InterfaceModel {
   };
 
   uint64_t id = 0;
-  std::string name;     // "Outer.KeyValue", as in the schema.
-  std::string stub;     // "Outer_KeyValueStub"
-  std::string service;  // "Outer_KeyValueService"
+  std::string name;       // "Outer.KeyValue", as in the schema.
+  std::string wire_name;  // "kv.capnp:Outer.KeyValue"
+  std::string cpp_type;   // "Outer::KeyValue", with its namespace if that is another one.
+  std::string stub;       // "Outer_KeyValueStub"
+  std::string service;    // "Outer_KeyValueService"
   std::vector<std::string> comment;
   std::vector<MethodModel> methods;  // Its own, as ordered in the schema.
   std::vector<Base> bases;           // Each once, those that others extend first.

@@ -24,12 +24,15 @@ std::string Unimplemented(const InterfaceModel& interface, const MethodModel& me
 }
 
 std::string AddMethods(const InterfaceModel& interface) {
-  bool adds = !interface.methods.empty() || !interface.bases.empty();
-  std::string text = absl::StrCat("void ", interface.service, "::AddMethods(::hawser::MethodTable&",
-                                  adds ? " table" : "", ") {\n");
+  std::string text =
+      absl::StrCat("void ", interface.service, "::AddMethods(::hawser::MethodTable& table) {\n");
   for (const InterfaceModel::Base& base : interface.bases) {
     if (base.direct) absl::StrAppend(&text, "  ", base.service, "::AddMethods(table);\n");
   }
+  absl::StrAppend(&text, "  table.AddInterface(0x", absl::Hex(interface.id, absl::kZeroPad16), ",\n",
+                  "                     {.name = \"", interface.wire_name, "\",\n",
+                  "                      .load_schema = ::hawser::internal::LoadSchema<", interface.cpp_type,
+                  ">});\n");
   for (const MethodModel& method : interface.methods) {
     std::string invoke =
         absl::StrCat("    return ::hawser::InvokeHandler<", method.params, ", ", method.results, ">(");
@@ -50,6 +53,7 @@ std::string SourceText(const FileModel& file) {
   std::string header = file.output_base.substr(file.output_base.rfind('/') + 1);
   std::string text = absl::StrCat(Banner(file), "#include \"", header, ".rpc.h\"\n");
   if (file.interfaces.empty()) return text;
+  absl::StrAppend(&text, "\n#include \"hawser/rpc/internal/load_schema.h\"\n");
   absl::StrAppend(&text, "\n", OpenNamespace(file));
   for (const InterfaceModel& interface : file.interfaces) {
     for (const MethodModel& method : interface.methods) absl::StrAppend(&text, Call(interface, method));

@@ -158,6 +158,12 @@ struct ServerOptions {
   uint32_t connections_max = 65536;
   uint32_t connections_per_host_max = 16384;
   ReadLimits read = {};
+  // The server tells clients what it serves, with the schemas (rpc/hawser/reflection.capnp): programs that know its address only,
+  // such as the tool `hawser`, can call it then. Clients that `authorize` refuses do not get it.
+  bool reflection = true;
+  // The server tells clients whether it, and each of its services, serves (rpc/hawser/health.capnp): from the first Listen() until
+  // Shutdown(), unless Server::SetHealth() says otherwise. `authorize` is asked about this, too.
+  bool health = true;
 };
 
 }  // namespace hawser

@@ -45,6 +45,10 @@ std::string Server::why_not_rdma() const {
   return core_->usable_in_this_process() ? core_->why_not_rdma() : "";
 }
 
+void Server::SetHealth(absl::string_view service, bool serves) {
+  if (core_->usable_in_this_process()) core_->SetHealth(service, serves);
+}
+
 absl::Status Server::Shutdown(absl::Time deadline) {
   return core_->usable_in_this_process() ? core_->Shutdown(deadline) : InChild();
 }

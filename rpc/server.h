@@ -63,7 +63,12 @@ class Server {
   // Why the latest auto:// that listens on TCP only is without RDMA. Otherwise empty.
   std::string why_not_rdma() const;
 
-  // Drains: refuses new connections and new calls (Unavailable; clients send those elsewhere or again), waits
+  // What the health service says of `service` ("kv.capnp:KeyValue", or any name that clients may ask for; "": the server as a
+  // whole) from now on, also to those that watch it. By default what AddService() got serves. No effect after Shutdown(),
+  // which lets nothing serve any more.
+  void SetHealth(absl::string_view service, bool serves);
+
+  // Drains: tells those that watch its health, refuses new connections and new calls (Unavailable; clients send those elsewhere or again), waits
   // until `deadline` for running calls, then cancels the rest and closes. It returns later if a handler holds
   // a poller, and handlers that were cancelled may still run then. OK: every call ended by itself, or another
   // thread's Shutdown() is done; DeadlineExceeded: some were cancelled, or the other Shutdown() is not done

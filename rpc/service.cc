@@ -20,10 +20,10 @@ absl::string_view InterfaceOf(const Method& method) {
 
 }  // namespace
 
-void MethodTable::Add(const Method& method, void* self, Handler handler) {
+void MethodTable::Add(const Method& method, void* self, Handler handler, bool on_poller) {
   const auto [entry, added] =
-      entries_.try_emplace({method.interface_id, method.ordinal}, Entry{&method, self, handler});
-  interfaces_.try_emplace(method.interface_id, InterfaceOf(method));
+      entries_.try_emplace({method.interface_id, method.ordinal}, Entry{&method, self, handler, on_poller});
+  interfaces_.try_emplace(method.interface_id, Interface{.name = InterfaceOf(method)});
   if (!added && entry->second.self != self && conflict_ == nullptr) conflict_ = &method;
 }
 
@@ -39,16 +39,28 @@ bool MethodTable::Names(const char* name) const {
 
 absl::string_view MethodTable::InterfaceName(uint64_t interface_id) const {
   const auto found = interfaces_.find(interface_id);
-  return found == interfaces_.end() ? absl::string_view() : found->second;
+  return found == interfaces_.end() ? absl::string_view() : found->second.name;
 }
 
 std::string MethodTable::InterfaceNames() const {
   std::vector<absl::string_view> names;
-  for (const auto& [id, name] : interfaces_) names.push_back(name);
+  for (const auto& [id, interface] : interfaces_) {
+    if (!interface.is_built_in) names.push_back(interface.name);
+  }
   std::sort(names.begin(), names.end());
   const size_t more = names.size() - std::min(names.size(), kNamesMax);
   names.resize(names.size() - more);
   return absl::StrCat(absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "");
+}
+
+std::vector<const Method*> MethodTable::MethodsOf(uint64_t interface_id) const {
+  std::vector<const Method*> methods;
+  for (const auto& [id, entry] : entries_) {
+    if (id.first == interface_id) methods.push_back(entry.method);
+  }
+  std::sort(methods.begin(), methods.end(),
+            [](const Method* a, const Method* b) { return a->ordinal < b->ordinal; });
+  return methods;
 }
 
 }  // namespace hawser

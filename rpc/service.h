@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
@@ -11,6 +12,10 @@
 #include "hawser/rpc/internal/exceptions.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/server_context.h"
+
+namespace capnp {
+class SchemaLoader;
+}
 
 namespace hawser {
 
@@ -37,11 +42,22 @@ class MethodTable {
     const Method* method = nullptr;
     void* self = nullptr;
     Handler handler = nullptr;
+    bool on_poller = false;  // Runs on the poller in any case, not on the executor.
+  };
+
+  // What reflection says of an interface (rpc/hawser/reflection.capnp).
+  struct Interface {
+    absl::string_view name;  // "kv.capnp:KeyValue". Static storage.
+    // Loads the interface and what it refers to. nullptr: its methods were added without a schema.
+    void (*load_schema)(capnp::SchemaLoader& loader) = nullptr;
+    bool is_built_in = false;  // Errors that say what there is leave it out.
   };
 
   // `method` has static storage. Adding the same method of the same object again (an interface inherited on
   // two paths) has no effect.
-  void Add(const Method& method, void* self, Handler handler);
+  void Add(const Method& method, void* self, Handler handler, bool on_poller = false);
+  // Generated code calls it for each interface.
+  void AddInterface(uint64_t id, const Interface& interface) { interfaces_[id] = interface; }
 
   // nullptr: not implemented here. The entry stays where it is as long as nothing is added.
   const Entry* Find(uint64_t interface_id, uint16_t ordinal) const;
@@ -58,9 +74,14 @@ class MethodTable {
   // "kv.capnp:KeyValue, kv.capnp:Watch", sixteen at most, and how many more there are. Empty: there is none.
   std::string InterfaceNames() const;
 
+  // Of all interfaces, by id.
+  const absl::flat_hash_map<uint64_t, Interface>& interfaces() const { return interfaces_; }
+  // Those of one interface, by ordinal.
+  std::vector<const Method*> MethodsOf(uint64_t interface_id) const;
+
  private:
   absl::flat_hash_map<std::pair<uint64_t, uint16_t>, Entry> entries_;
-  absl::flat_hash_map<uint64_t, absl::string_view> interfaces_;  // Names.
+  absl::flat_hash_map<uint64_t, Interface> interfaces_;
   const Method* conflict_ = nullptr;
 };
 

@@ -56,7 +56,7 @@ void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry
   deadline_ns_ = deadline_ns;
   refs_.store(1, std::memory_order_relaxed);
   const auto& executor = connection_.serving().executor;
-  if (!executor) {
+  if (!executor || entry.on_poller) {
     absl::Status status;
     {
       const bool offered = connection_.serving().gate != nullptr;

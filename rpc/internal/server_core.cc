@@ -9,6 +9,7 @@
 #include "hawser/rpc/internal/background.h"
 #include "hawser/rpc/internal/credentials.h"
 #include "hawser/rpc/internal/server_call.h"
+#include "hawser/rpc/internal/service_manager.h"
 #include "hawser/transport/fabrics.h"
 #include "hawser/transport/log.h"
 #include "hawser/transport/receive_ring.h"
@@ -52,6 +53,8 @@ ServerCore::ServerCore(ServerOptions options)
                                                : transport::Environment::Real()),
       serving_(MakeServing(options_)),
       proofs_(options_.credentials.has_value() ? transport::ProofTable::Create() : nullptr),
+      reflection_(serving_->methods),
+      health_(std::make_shared<HealthBoard>(environment_)),
       listeners_(*this),
       admission_(options_) {}
 
@@ -141,13 +144,34 @@ absl::StatusOr<std::string> ServerCore::Listen(absl::string_view text) {
   }
   {
     absl::MutexLock lock(&mutex_);
-    listened_ = true;
+    if (!std::exchange(listened_, true)) AddBuiltInServices();
   }
   if (absl::Status loaded = Load(); !loaded.ok()) return loaded;
   absl::StatusOr<transport::Uri> real = listeners_.Listen(*std::move(uri));
   if (!real.ok()) return real.status();
   WarnOfNoCredentials();
-  return real->ToString();
+  std::string address = real->ToString();
+  bool is_first;
+  {
+    absl::MutexLock lock(&mutex_);
+    is_first = phase_ == Phase::kServing && !std::exchange(told_serving_, true);
+  }
+  if (is_first) TellServing(address);
+  return address;
+}
+
+// A service of the application with one of these interfaces takes its place.
+void ServerCore::AddBuiltInServices() {
+  MethodTable& methods = serving_->methods;
+  std::vector<std::string> services;
+  for (const auto& [id, interface] : methods.interfaces()) services.emplace_back(interface.name);
+  health_->Open(services);
+  if (options_.health && methods.InterfaceName(capnp::typeId<health::Health>()).empty()) {
+    health_->AddMethods(methods);
+  }
+  if (options_.reflection && methods.InterfaceName(capnp::typeId<reflection::Reflection>()).empty()) {
+    reflection_.AddMethods(methods);
+  }
 }
 
 absl::Status ServerCore::Load() {
@@ -515,6 +539,7 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
         "Shutdown() was called in a handler of the server, which it would have to wait for; let "
         "another thread call it");
   }
+  bool told_serving;
   {
     absl::MutexLock lock(&mutex_);
     if (phase_ != Phase::kServing) {  // Another thread is shutting it down.
@@ -522,7 +547,11 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
       return absl::DeadlineExceededError("another Shutdown() of the server has not ended yet");
     }
     phase_ = Phase::kDraining;
+    told_serving = told_serving_;
   }
+  if (told_serving) TellStopping();
+  // While the connections are there still, and before clients look for another server.
+  health_->Close(deadline);
   listeners_.Stop();
   EndProofs();
   bool all_ended = false;

@@ -19,7 +19,9 @@
 #include "absl/time/time.h"
 #include "hawser/base/fork.h"
 #include "hawser/rpc/internal/admission.h"
+#include "hawser/rpc/internal/health_board.h"
 #include "hawser/rpc/internal/listeners.h"
+#include "hawser/rpc/internal/reflection.h"
 #include "hawser/rpc/internal/session.h"
 #include "hawser/rpc/server.h"
 #include "hawser/transport/acceptor.h"
@@ -52,6 +54,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   absl::Status Wait();
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes, absl::string_view uri);
   ServerStats stats() const;
+  void SetHealth(absl::string_view service, bool serves) { health_->Set(service, serves); }
 
   static ServerCore& Of(Server& server) { return *server.core_; }
   // The runtime that serves, or would serve, URIs of `scheme` over `device`.
@@ -92,6 +95,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   absl::Status CheckOptions() const;
   // Reads ServerOptions::credentials, if there are any, at the first Listen().
   absl::Status Load();
+  // At the first Listen(): the services that every server has.
+  void AddBuiltInServices() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Once: the server listens where other machines reach it, and has no credentials.
   void WarnOfNoCredentials();
   absl::StatusOr<Pollers*> PollersOn(const std::string& scheme, const SocketAddress& address);
@@ -165,6 +170,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   transport::Environment& environment_;
   const std::shared_ptr<Serving> serving_;               // Constant from the first Listen() on.
   const std::shared_ptr<transport::ProofTable> proofs_;  // Null: without credentials.
+  Reflection reflection_;
+  const std::shared_ptr<HealthBoard> health_;
   Listeners listeners_;
 
   mutable absl::Mutex mutex_;
@@ -173,7 +180,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   bool warned_of_no_credentials_ ABSL_GUARDED_BY(mutex_) = false;
   absl::CondVar ended_;  // Signals the end of the last connection, of the last session, or of the server.
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kServing;
-  bool listened_ ABSL_GUARDED_BY(mutex_) = false;  // Or tried to.
+  bool listened_ ABSL_GUARDED_BY(mutex_) = false;      // Or tried to.
+  bool told_serving_ ABSL_GUARDED_BY(mutex_) = false;  // The service manager.
   // By scheme and device; only grows.
   std::map<std::pair<std::string, std::string>, std::unique_ptr<Pollers>> pollers_ ABSL_GUARDED_BY(mutex_);
   // Each is used and destroyed on its poller.

@@ -1,0 +1,225 @@
+#include "hawser/rpc/internal/health_board.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/rpc/call.h"
+#include "hawser/rpc/internal/load_schema.h"
+
+namespace hawser::internal {
+namespace {
+
+constexpr size_t kWatchesOfClientMax = 64;
+constexpr size_t kWatchesMax = 4096;
+
+// A client whose handler takes longer loses its watch.
+constexpr absl::Duration kTellTimeout = absl::Seconds(10);
+// What the end of a server waits for watchers that are stopped, or far away.
+constexpr absl::Duration kCloseTimeout = absl::Milliseconds(500);
+
+constexpr uint64_t kInterfaceId = capnp::typeId<health::Health>();
+
+constexpr Method kCheck = {
+    .interface_id = kInterfaceId, .ordinal = 0, .name = "health.capnp:Health.check", .idempotent = true};
+constexpr Method kWatch = {
+    .interface_id = kInterfaceId, .ordinal = 1, .name = "health.capnp:Health.watch", .idempotent = true};
+constexpr Method kChanged = {.interface_id = capnp::typeId<health::HealthWatcher>(),
+                             .ordinal = 0,
+                             .name = "health.capnp:HealthWatcher.changed",
+                             .idempotent = true};
+
+absl::string_view FromKj(kj::StringPtr text) { return {text.cStr(), text.size()}; }
+
+}  // namespace
+
+HealthBoard::~HealthBoard() = default;
+
+// On the poller: who asks whether a server serves wants an answer also while its executor is stuck.
+void HealthBoard::AddMethods(MethodTable& table) {
+  constexpr bool kOnPoller = true;
+  const auto check = [](void* self, ServerContext& context) {
+    return InvokeHandler<Wire::CheckParams, Wire::CheckResults>(context, [&](auto request, auto reply) {
+      return static_cast<HealthBoard*>(self)->Check(FromKj(request.getService()), reply);
+    });
+  };
+  const auto watch = [](void* self, ServerContext& context) {
+    return InvokeHandler<Wire::WatchParams, Wire::WatchResults>(context, [&](auto request, auto) {
+      return static_cast<HealthBoard*>(self)->AddWatch(context.peer(), FromKj(request.getService()));
+    });
+  };
+  table.Add(kCheck, this, check, kOnPoller);
+  table.Add(kWatch, this, watch, kOnPoller);
+  table.AddInterface(kInterfaceId,
+                     {.name = "health.capnp:Health", .load_schema = LoadSchema<Wire>, .is_built_in = true});
+}
+
+void HealthBoard::Open(const std::vector<std::string>& services) {
+  absl::MutexLock lock(&mutex_);
+  serves_.try_emplace("", true);
+  for (const std::string& service : services) serves_.try_emplace(service, true);
+}
+
+void HealthBoard::Set(absl::string_view service, bool serves) {
+  Watches due;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (closed_) return;
+    serves_[std::string(service)] = serves;
+    due = Due();
+  }
+  Tell(due);
+}
+
+void HealthBoard::Close(absl::Time deadline) {
+  Watches due;
+  {
+    absl::MutexLock lock(&mutex_);
+    closed_ = true;
+    due = Due();
+  }
+  Tell(due);
+  deadline = std::min(deadline, environment_.Now() + kCloseTimeout);
+  absl::MutexLock lock(&mutex_);
+  environment_.Await(
+      mutex_, told_, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return telling_ == 0; }, deadline);
+}
+
+HealthBoard::Status HealthBoard::StatusOf(absl::string_view service) const {
+  const auto found = serves_.find(service);
+  if (found == serves_.end()) return Status::SERVICE_UNKNOWN;
+  return found->second && !closed_ ? Status::SERVING : Status::NOT_SERVING;
+}
+
+absl::Status HealthBoard::Check(absl::string_view service, Wire::CheckResults::Builder reply) const {
+  absl::MutexLock lock(&mutex_);
+  const Status status = StatusOf(service);
+  if (status == Status::SERVICE_UNKNOWN) {
+    return absl::NotFoundError(absl::StrCat("the server knows no service \"", service.substr(0, 256),
+                                            "\"; the empty name is the server as a whole"));
+  }
+  reply.setStatus(status);
+  return absl::OkStatus();
+}
+
+absl::Status HealthBoard::AddWatch(const std::shared_ptr<Channel>& client, absl::string_view service) {
+  if (client == nullptr) {
+    return absl::FailedPreconditionError(
+        "the client offers no services: it has to give a HealthWatcher to ChannelOptions::services, which "
+        "the "
+        "server calls");
+  }
+  // Its text is kept, so it is bounded.
+  constexpr size_t kNameMax = 1024;
+  if (service.size() > kNameMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the name of a service has ", service.size(), " bytes, ", kNameMax, " at most"));
+  }
+  auto watch = std::make_shared<Watch>();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (watches_ >= kWatchesMax) DropGone();
+    Client& of_client = clients_[client.get()];
+    if (of_client.channel.lock() != client) {  // New, or another one was at this address.
+      watches_ -= of_client.watches.size();
+      of_client = {client, {}};
+    }
+    const auto same =
+        std::find_if(of_client.watches.begin(), of_client.watches.end(),
+                     [&](const std::shared_ptr<Watch>& each) { return each->service == service; });
+    if (same != of_client.watches.end()) {
+      watch = *same;
+      watch->was_told = false;  // Tells the present status again.
+    } else {
+      if (of_client.watches.size() >= kWatchesOfClientMax) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("this connection watches ", of_client.watches.size(), " services already"));
+      }
+      if (watches_ >= kWatchesMax) {
+        if (of_client.watches.empty()) clients_.erase(client.get());
+        return absl::ResourceExhaustedError(absl::StrCat("the server has ", watches_, " watches already"));
+      }
+      watch->service = std::string(service);
+      watch->client = client;
+      of_client.watches.push_back(watch);
+      ++watches_;
+    }
+    if (!MarkDue(*watch)) return absl::OkStatus();
+  }
+  Tell({watch});
+  return absl::OkStatus();
+}
+
+bool HealthBoard::MarkDue(Watch& watch) {
+  const Status status = StatusOf(watch.service);
+  if (watch.is_telling || (watch.was_told && watch.told == status)) return false;
+  watch.told = status;
+  watch.was_told = watch.is_telling = true;
+  ++telling_;
+  return true;
+}
+
+HealthBoard::Watches HealthBoard::Due() {
+  DropGone();
+  Watches due;
+  for (auto& [channel, client] : clients_) {
+    for (const std::shared_ptr<Watch>& watch : client.watches) {
+      if (MarkDue(*watch)) due.push_back(watch);
+    }
+  }
+  return due;
+}
+
+void HealthBoard::DropGone() {
+  for (auto each = clients_.begin(); each != clients_.end();) {
+    if (!each->second.channel.expired()) {
+      ++each;
+      continue;
+    }
+    watches_ -= each->second.watches.size();
+    each = clients_.erase(each);
+  }
+}
+
+// Without the lock: Send() may run interceptors, and the callback runs here in a child after fork().
+void HealthBoard::Tell(const Watches& due) {
+  for (const std::shared_ptr<Watch>& watch : due) {
+    const std::shared_ptr<Channel> client = watch->client.lock();
+    if (client == nullptr) {
+      OnTold(watch, false);
+      continue;
+    }
+    Call<health::HealthWatcher::ChangedParams, health::HealthWatcher::ChangedResults> call(
+        client, kChanged, {.timeout = kTellTimeout});
+    call.request().setService({watch->service.c_str(), watch->service.size()});
+    {
+      absl::MutexLock lock(&mutex_);
+      call.request().setStatus(watch->told);
+    }
+    call.Send().Then([self = shared_from_this(), watch](auto reply) { self->OnTold(watch, reply.ok()); });
+  }
+}
+
+void HealthBoard::OnTold(const std::shared_ptr<Watch>& watch, bool ok) {
+  bool again = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    watch->is_telling = false;
+    if (--telling_ == 0) told_.SignalAll();
+    if (ok) {
+      again = MarkDue(*watch);
+    } else {
+      for (auto& [channel, client] : clients_) {
+        const auto found = std::find(client.watches.begin(), client.watches.end(), watch);
+        if (found == client.watches.end()) continue;
+        client.watches.erase(found);
+        --watches_;
+        if (client.watches.empty()) clients_.erase(channel);
+        break;
+      }
+    }
+  }
+  if (again) Tell({watch});
+}
+
+}  // namespace hawser::internal

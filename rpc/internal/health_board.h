@@ -1,0 +1,83 @@
+#ifndef HAWSER_RPC_INTERNAL_HEALTH_BOARD_H_
+#define HAWSER_RPC_INTERNAL_HEALTH_BOARD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "hawser/rpc/channel.h"
+#include "hawser/rpc/hawser/health.capnp.h"
+#include "hawser/rpc/service.h"
+#include "hawser/transport/environment.h"
+
+namespace hawser::internal {
+
+// What a server says of its health, and the service that says it (rpc/hawser/health.capnp).
+//
+// Each watch has at most one call of its client under way. What changes meanwhile is told once that call has ended, so a
+// slow client holds nothing but its watches.
+// Thread:   any.
+// Lifetime: shared by its server and the calls to watchers.
+class HealthBoard final : public Service, public std::enable_shared_from_this<HealthBoard> {
+ public:
+  explicit HealthBoard(transport::Environment& environment) : environment_(environment) {}
+  ~HealthBoard() override;
+
+  void AddMethods(MethodTable& table) override;
+
+  // The server begins to serve `services`, those of its table. Keeps what Set() has said before.
+  void Open(const std::vector<std::string>& services);
+  // "": the server as a whole. No effect after Close().
+  void Set(absl::string_view service, bool serves);
+  // Nothing serves any more. Waits until the watchers were told, until `deadline` and for half a second at most.
+  void Close(absl::Time deadline);
+
+ private:
+  using Wire = health::Health;
+  using Status = health::ServingStatus;
+
+  struct Watch {
+    std::string service;
+    std::weak_ptr<Channel> client;
+    Status told = Status::UNKNOWN;  // By the last call, if there was one.
+    bool was_told = false;
+    bool is_telling = false;
+  };
+  // Those of one client.
+  struct Client {
+    std::weak_ptr<Channel> channel;
+    std::vector<std::shared_ptr<Watch>> watches;
+  };
+  using Watches = std::vector<std::shared_ptr<Watch>>;
+
+  absl::Status Check(absl::string_view service, Wire::CheckResults::Builder reply) const;
+  absl::Status AddWatch(const std::shared_ptr<Channel>& client, absl::string_view service);
+  Status StatusOf(absl::string_view service) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Those of clients that do not know the present status, and that no call is under way to. Marks them as being told.
+  Watches Due() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool MarkDue(Watch& watch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropGone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Tell(const Watches& due);
+  void OnTold(const std::shared_ptr<Watch>& watch, bool ok);
+
+  transport::Environment& environment_;
+  mutable absl::Mutex mutex_;
+  absl::CondVar told_;  // No call to a watcher is under way.
+  std::map<std::string, bool, std::less<>> serves_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<const Channel*, Client> clients_ ABSL_GUARDED_BY(mutex_);
+  size_t watches_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t telling_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_INTERNAL_HEALTH_BOARD_H_

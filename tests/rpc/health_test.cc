@@ -1,0 +1,227 @@
+// A server says whether it serves, to those that ask and those that watch.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/health.rpc.h"
+#include "tests/rpc/cable.h"
+#include "tests/rpc/probe.h"
+
+namespace hawser {
+namespace {
+
+using ::testing::HasSubstr;
+using Status = health::ServingStatus;
+
+constexpr char kProbe[] = "probe.capnp:Probe";
+
+class Watcher final : public health::HealthWatcherService {
+ public:
+  absl::Status Changed(ServerContext& context, health::HealthWatcher::ChangedParams::Reader request,
+                       health::HealthWatcher::ChangedResults::Builder) override {
+    if (hold) {
+      held.Put(context.Defer());
+    }
+    changes.Put({request.getService().cStr(), request.getStatus()});
+    return absl::OkStatus();
+  }
+
+  std::atomic<bool> hold{false};
+  Box<DeferredCall> held;
+  Box<std::pair<std::string, Status>> changes;
+};
+
+absl::StatusOr<Status> Check(const std::shared_ptr<Channel>& channel, const std::string& service) {
+  auto call = health::HealthStub(channel).Check();
+  call.request().setService(service);
+  auto reply = call.Send().Wait();
+  if (!reply.ok()) return reply.status();
+  return (*reply)->getStatus();
+}
+
+absl::Status Watch(const std::shared_ptr<Channel>& channel, const std::string& service) {
+  auto call = health::HealthStub(channel).Watch();
+  call.request().setService(service);
+  return call.Send().Wait().status();
+}
+
+class HealthTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<Channel> ConnectWatcher(TestServer& server) {
+    ChannelOptions options;
+    options.services = {&watcher};
+    auto channel = server.Connect(std::move(options));
+    // The reverse connection comes after the first.
+    EXPECT_TRUE(Eventually([&] { return Watch(channel, "first").ok(); }));
+    EXPECT_EQ(watcher.changes.Take(), std::make_pair(std::string("first"), Status::SERVICE_UNKNOWN));
+    return channel;
+  }
+
+  Watcher watcher;  // Outlives the channels.
+};
+
+TEST_F(HealthTest, AServerAndItsServicesServeFromTheStart) {
+  TestServer server;
+  const auto channel = server.Connect();
+  EXPECT_EQ(*Check(channel, ""), Status::SERVING);
+  EXPECT_EQ(*Check(channel, kProbe), Status::SERVING);
+  const auto unknown = Check(channel, "kv.capnp:KeyValue");
+  EXPECT_THAT(unknown.status(), HasCode(absl::StatusCode::kNotFound));
+  EXPECT_THAT(std::string(unknown.status().message()), HasSubstr("kv.capnp:KeyValue"));
+}
+
+TEST_F(HealthTest, TheApplicationSaysWhatServes) {
+  TestServer server;
+  const auto channel = server.Connect();
+  server.server.SetHealth(kProbe, false);
+  EXPECT_EQ(*Check(channel, kProbe), Status::NOT_SERVING);
+  EXPECT_EQ(*Check(channel, ""), Status::SERVING);
+  server.server.SetHealth(kProbe, true);
+  server.server.SetHealth("shard 7", false);
+  EXPECT_EQ(*Check(channel, kProbe), Status::SERVING);
+  EXPECT_EQ(*Check(channel, "shard 7"), Status::NOT_SERVING);
+}
+
+TEST_F(HealthTest, WhatIsSetBeforeTheFirstListenStays) {
+  ProbeServiceImpl probe;
+  Server server;
+  ASSERT_TRUE(server.AddService(&probe).ok());
+  server.SetHealth(kProbe, false);
+  const auto channel = Channel::Connect(*server.Listen(TestUri()));
+  EXPECT_EQ(*Check(*channel, kProbe), Status::NOT_SERVING);
+}
+
+TEST_F(HealthTest, AWatchTellsThePresentStatusAndEachChange) {
+  TestServer server;
+  const auto channel = ConnectWatcher(server);
+  ASSERT_TRUE(Watch(channel, kProbe).ok());
+  EXPECT_EQ(watcher.changes.Take(), std::make_pair(std::string(kProbe), Status::SERVING));
+  server.server.SetHealth(kProbe, false);
+  EXPECT_EQ(watcher.changes.Take().second, Status::NOT_SERVING);
+  server.server.SetHealth(kProbe, false);
+  server.server.SetHealth("other", false);
+  server.server.SetHealth(kProbe, true);
+  EXPECT_EQ(watcher.changes.Take(), std::make_pair(std::string(kProbe), Status::SERVING));
+}
+
+TEST_F(HealthTest, AServiceThatIsNotKnownYetCanBeWatched) {
+  TestServer server;
+  const auto channel = ConnectWatcher(server);
+  server.server.SetHealth("first", true);
+  EXPECT_EQ(watcher.changes.Take(), std::make_pair(std::string("first"), Status::SERVING));
+}
+
+TEST_F(HealthTest, ASecondWatchOfAServiceTellsItOnceMoreAndCountsOnce) {
+  TestServer server;
+  const auto channel = ConnectWatcher(server);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(Watch(channel, "").ok());
+    EXPECT_EQ(watcher.changes.Take(), std::make_pair(std::string(), Status::SERVING));
+  }
+}
+
+TEST_F(HealthTest, ASlowWatcherGetsTheLatestAndNoQueue) {
+  TestServer server;
+  const auto channel = ConnectWatcher(server);
+  watcher.hold = true;
+  ASSERT_TRUE(Watch(channel, kProbe).ok());
+  DeferredCall first = watcher.held.Take();
+  EXPECT_EQ(watcher.changes.Take().second, Status::SERVING);
+  for (int i = 0; i < 1001; ++i) server.server.SetHealth(kProbe, i % 2 == 1);
+  EXPECT_EQ(watcher.changes.size(), 0u);
+  watcher.hold = false;
+  first.Finish(absl::OkStatus());
+  EXPECT_EQ(watcher.changes.Take().second, Status::NOT_SERVING);
+  server.server.SetHealth(kProbe, true);
+  EXPECT_EQ(watcher.changes.Take().second, Status::SERVING) << "nothing came in between";
+}
+
+TEST_F(HealthTest, ShutdownTellsTheWatchersBeforeItWaitsForCalls) {
+  TestServer server;
+  const auto channel = ConnectWatcher(server);
+  ASSERT_TRUE(Watch(channel, "").ok());
+  ASSERT_TRUE(Watch(channel, kProbe).ok());
+  watcher.changes.Take();
+  watcher.changes.Take();
+  server.probe.on_act = server.held.Handler();
+  auto call = SendAct(channel, 1);
+  DeferredCall held = server.held.Take();
+  std::thread shutdown([&] { EXPECT_TRUE(server.server.Shutdown(absl::Now() + kLong).ok()); });
+  std::map<std::string, Status> last;
+  for (int i = 0; i < 2; ++i) last.insert(watcher.changes.Take());
+  EXPECT_EQ(last[""], Status::NOT_SERVING);
+  EXPECT_EQ(last[kProbe], Status::NOT_SERVING);
+  held.Finish(absl::OkStatus());
+  EXPECT_TRUE(call.Wait().ok()) << "a call that was running is answered";
+  shutdown.join();
+}
+
+TEST_F(HealthTest, AWatcherThatDoesNotAnswerHoldsTheEndForHalfASecondAtMost) {
+  TestServer server;
+  const auto channel = ConnectWatcher(server);
+  ASSERT_TRUE(Watch(channel, "").ok());
+  watcher.changes.Take();
+  watcher.hold = true;
+  const absl::Time start = absl::Now();
+  server.server.Shutdown(absl::Now() + absl::Seconds(1)).IgnoreError();
+  EXPECT_GE(absl::Now() - start, absl::Milliseconds(400));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(20));
+  watcher.held.Close();
+}
+
+TEST_F(HealthTest, AClientThatOffersNoServicesCannotWatch) {
+  TestServer server;
+  const absl::Status refused = Watch(server.Connect(), "");
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("ChannelOptions::services"));
+}
+
+TEST_F(HealthTest, WatchesOfAConnectionAreBounded) {
+  TestServer server;
+  const auto channel = ConnectWatcher(server);
+  for (int i = 0; i < 63; ++i) ASSERT_TRUE(Watch(channel, absl::StrCat("service ", i)).ok()) << i;
+  EXPECT_THAT(Watch(channel, "one more"), HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_TRUE(Watch(channel, "service 7").ok()) << "it is watched already";
+  EXPECT_THAT(Watch(channel, std::string(2000, 'a')), HasCode(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(HealthTest, AWatcherThatIsGoneIsForgotten) {
+  TestServer server;
+  for (int i = 0; i < 10; ++i) {
+    const auto channel = ConnectWatcher(server);
+    ASSERT_TRUE(Watch(channel, kProbe).ok());
+    watcher.changes.Take();
+    channel->Close();
+  }
+  server.server.SetHealth(kProbe, false);
+  const auto channel = ConnectWatcher(server);
+  ASSERT_TRUE(Watch(channel, kProbe).ok());
+  EXPECT_EQ(watcher.changes.Take().second, Status::NOT_SERVING);
+}
+
+TEST_F(HealthTest, AnAnswerComesWhileTheExecutorIsStuck) {
+  Box<absl::AnyInvocable<void()>> stuck;
+  ServerOptions options;
+  options.executor = [&](absl::AnyInvocable<void()> handler) { stuck.Put(std::move(handler)); };
+  TestServer server(std::move(options));
+  const auto channel = server.Connect();
+  auto call = SendAct(channel, 1);
+  EXPECT_EQ(*Check(channel, ""), Status::SERVING);
+  stuck.Take()();
+  EXPECT_TRUE(call.Wait().ok());
+}
+
+TEST_F(HealthTest, TheOptionTurnsItOff) {
+  ServerOptions options;
+  options.health = false;
+  TestServer server(std::move(options));
+  EXPECT_THAT(Check(server.Connect(), "").status(), HasCode(absl::StatusCode::kUnimplemented));
+}
+
+}  // namespace
+}  // namespace hawser
