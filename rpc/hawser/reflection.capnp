@@ -3,8 +3,9 @@
 # ServerOptions::reflection is false.
 #
 # A client loads the nodes of an interface into a capnp::SchemaLoader and calls its methods with Cap'n Proto's dynamic API
-# (rpc/dynamic_call.h). Nodes come from a peer: the loader checks that each is well-formed, and throws if not. How many there
-# are, and how many bytes, is for the client to bound.
+# (rpc/dynamic_call.h). Nodes come from a peer, so the client checks them before it loads them: their number and their bytes;
+# each text in them, since the loader of Cap'n Proto 0.9 overflows the stack on one that is malformed; and the groups, which it
+# does not check for circles. tools/hawser/schemas.h does all of that.
 
 using Cxx = import "/capnp/c++.capnp";
 using Schema = import "/capnp/schema.capnp";

@@ -1,23 +1,16 @@
-// hawser-doctor: looks at what stops people from using RDMA with Hawser, and says what to do.
+// hawser-doctor: looks at what stops people from using RDMA with Hawser, and says what to do. `hawser doctor` is the same.
 
 #include <iostream>
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "examples/arguments.h"
-#include "hawser/tools/doctor/checks.h"
-#include "hawser/tools/doctor/target.h"
-#include "hawser/tools/doctor/verbs_loader.h"
+#include "hawser/tools/doctor/run.h"
 #include "hawser/transport/uri.h"
 
 namespace {
-
-using hawser::doctor::Device;
-using hawser::doctor::Finding;
-using hawser::doctor::Findings;
-using hawser::doctor::Level;
 
 constexpr char kProgram[] = "hawser-doctor";
 constexpr char kUsage[] =
@@ -29,25 +22,6 @@ constexpr char kUsage[] =
     "problem),\n"
     "             check, subject, found and advice\n"
     "Prints one line a finding. Exit status: 0, 1 if there is a problem, 2 if this is not how it is used.";
-
-class Printer {
- public:
-  explicit Printer(bool json) : json_(json) {}
-
-  void Print(const Findings& findings) {
-    for (const Finding& finding : findings) {
-      std::cout << (json_ ? ToJson(finding) : ToText(finding)) << '\n';
-      has_problem_ = has_problem_ || finding.level == Level::kProblem;
-    }
-    std::cout.flush();  // What comes next may take its time.
-  }
-
-  bool has_problem() const { return has_problem_; }
-
- private:
-  const bool json_;
-  bool has_problem_ = false;
-};
 
 }  // namespace
 
@@ -73,12 +47,7 @@ int main(int argc, char** argv) {
   }
   if (!usage.ok()) return examples::WrongUsage(kProgram, usage.message(), kUsage);
 
-  hawser::doctor::VerbsLoader loader;
-  const hawser::doctor::System system("", loader);
-  const std::vector<Device> devices = hawser::doctor::ReadDevices(system);
-  Printer printer(json);
-  printer.Print(hawser::doctor::Examine(system, devices,
-                                        /*rdma_wanted=*/uri->scheme == hawser::transport::kRdmaScheme));
-  if (!target.empty()) printer.Print(hawser::doctor::CheckTarget(*uri, timeout, devices));
-  return printer.has_problem() ? 1 : 0;
+  std::optional<hawser::transport::Uri> server;
+  if (!target.empty()) server = *uri;
+  return hawser::doctor::Run(server, timeout, json) ? 0 : 1;
 }

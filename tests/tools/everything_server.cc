@@ -1,0 +1,279 @@
+// A server of tests/tools/everything.capnp. Its reflection and health services are the test's own: with --lie=truth it is honest, and
+// answers in pieces; with --lie=silent there is none; with others it lies.
+
+#include <capnp/message.h>
+#include <capnp/schema-loader.h>
+
+#include <algorithm>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "examples/arguments.h"
+#include "examples/stop_signal.h"
+#include "examples/tls_flags.h"
+#include "hawser/rpc/call.h"
+#include "hawser/rpc/hawser/health.capnp.h"
+#include "hawser/rpc/hawser/reflection.capnp.h"
+#include "hawser/rpc/server.h"
+#include "hawser/rpc/server_context.h"
+#include "hawser/rpc/service.h"
+#include "tests/tools/everything.rpc.h"
+
+namespace {
+
+using capnp::schema::Node;
+using hawser::everything::Everything;
+using hawser::reflection::Reflection;
+
+class EverythingImpl : public hawser::everything::EverythingService {
+ public:
+  absl::Status Hello(hawser::ServerContext& context, hawser::everything::Base::HelloParams::Reader request,
+                     hawser::everything::Base::HelloResults::Builder reply) override {
+    std::string text = std::string("hello ") + request.getName().cStr();
+    for (const auto pair : context.metadata())
+      text += " " + std::string(pair.key) + "=" + std::string(pair.value);
+    reply.setText(text);
+    return absl::OkStatus();
+  }
+  absl::Status Echo(hawser::ServerContext&, Everything::EchoParams::Reader request,
+                    Everything::EchoResults::Builder reply) override {
+    reply.setAll(request.getAll());
+    return absl::OkStatus();
+  }
+  absl::Status Fail(hawser::ServerContext&, Everything::FailParams::Reader request,
+                    Everything::FailResults::Builder) override {
+    const auto text = request.getText();
+    return absl::Status(static_cast<absl::StatusCode>(request.getCode()), {text.begin(), text.size()});
+  }
+  absl::Status Nothing(hawser::ServerContext&, Everything::NothingParams::Reader,
+                       Everything::NothingResults::Builder) override {
+    return absl::OkStatus();
+  }
+  absl::Status Named(hawser::ServerContext&, Everything::Params::Reader request,
+                     Everything::Params::Builder reply) override {
+    reply.setText(request.getText());
+    reply.setPicture(request.getPicture());
+    reply.getInner().setBytes(request.getInner().getBytes());
+    reply.getInner().setName(request.getInner().getName());
+    reply.setSize(request.getPicture().size());
+    return absl::OkStatus();
+  }
+  // Until the server ends.
+  absl::Status Sleep(hawser::ServerContext& context, Everything::SleepParams::Reader,
+                     Everything::SleepResults::Builder) override {
+    sleeping_.push_back(context.Defer());
+    return absl::OkStatus();
+  }
+  absl::Status Hello2(hawser::ServerContext&, Everything::Hello2Params::Reader,
+                      Everything::Hello2Results::Builder) override {
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<hawser::DeferredCall> sleeping_;
+};
+
+using hawser::health::Health;
+using hawser::health::HealthWatcher;
+using hawser::health::ServingStatus;
+
+// Tells a watcher that it serves, then that it does not. Knows "known", and the server.
+class HealthImpl : public hawser::Service {
+ public:
+  void AddMethods(hawser::MethodTable& table) override {
+    static constexpr hawser::Method kCheck = {capnp::typeId<Health>(), 0, "health.capnp:Health.check", true};
+    static constexpr hawser::Method kWatch = {capnp::typeId<Health>(), 1, "health.capnp:Health.watch", true};
+    table.Add(kCheck, this, [](void*, hawser::ServerContext& context) {
+      return hawser::InvokeHandler<Health::CheckParams, Health::CheckResults>(
+          context, [&](auto request, auto reply) {
+            if (request.getService() == "down") {
+              reply.setStatus(ServingStatus::NOT_SERVING);
+              return absl::OkStatus();
+            }
+            reply.setStatus(ServingStatus::SERVING);
+            return request.getService() == "" ? absl::OkStatus() : absl::NotFoundError("unknown");
+          });
+    });
+    table.Add(kWatch, this, [](void*, hawser::ServerContext& context) {
+      return hawser::InvokeHandler<Health::WatchParams, Health::WatchResults>(context, [&](auto, auto) {
+        const auto peer = context.peer();
+        if (peer == nullptr) return absl::FailedPreconditionError("the client offers no service");
+        Tell(peer, ServingStatus::SERVING, [peer] { Tell(peer, ServingStatus::NOT_SERVING, [] {}); });
+        return absl::OkStatus();
+      });
+    });
+  }
+
+ private:
+  static void Tell(const std::shared_ptr<hawser::Channel>& peer, ServingStatus status,
+                   std::function<void()> then) {
+    static constexpr hawser::Method kChanged = {capnp::typeId<HealthWatcher>(), 0,
+                                                "health.capnp:HealthWatcher.changed", true};
+    hawser::Call<HealthWatcher::ChangedParams, HealthWatcher::ChangedResults> call(peer, kChanged, {});
+    call.request().setStatus(status);
+    call.Send().Then([then = std::move(then)](auto reply) {
+      if (reply.ok()) then();
+    });
+  }
+};
+
+constexpr uint64_t kEvil = 0x8000000000000001;
+
+// Sends what a lie calls for: an interface "evil.capnp:Evil" and a struct beside it.
+class Liar : public hawser::Service {
+ public:
+  explicit Liar(std::string lie) : lie_(std::move(lie)) {}
+
+  void AddMethods(hawser::MethodTable& table) override {
+    static constexpr hawser::Method kList = {capnp::typeId<Reflection>(), 0,
+                                             "reflection.capnp:Reflection.list", true};
+    static constexpr hawser::Method kSchema = {capnp::typeId<Reflection>(), 1,
+                                               "reflection.capnp:Reflection.schema", true};
+    table.Add(kList, this, [](void* self, hawser::ServerContext& context) {
+      return hawser::InvokeHandler<Reflection::ListParams, Reflection::ListResults>(
+          context, [&](auto, auto reply) { return static_cast<Liar*>(self)->List(reply); });
+    });
+    table.Add(kSchema, this, [](void* self, hawser::ServerContext& context) {
+      return hawser::InvokeHandler<Reflection::SchemaParams, Reflection::SchemaResults>(
+          context, [&](auto request, auto reply) {
+            return static_cast<Liar*>(self)->Schema(request.getSkip(), reply);
+          });
+    });
+  }
+
+ private:
+  absl::Status List(Reflection::ListResults::Builder reply) {
+    if (lie_ == "truth") return Truth(reply);
+    auto service = reply.initServices(1)[0];
+    service.setName("evil.capnp:Evil\x1b[2J");
+    service.setInterfaceId(kEvil);
+    service.setHasSchema(lie_ != "by hand");
+    service.initMethods(1)[0].setName("m\x1b]0;title\x07");
+    return absl::OkStatus();
+  }
+
+  static absl::Status Truth(Reflection::ListResults::Builder reply) {
+    const capnp::InterfaceSchema interfaces[] = {capnp::Schema::from<hawser::everything::Base>(),
+                                                 capnp::Schema::from<Everything>()};
+    const char* const names[] = {"everything.capnp:Base", "everything.capnp:Everything"};
+    auto services = reply.initServices(2);
+    for (uint32_t i = 0; i < 2; ++i) {
+      services[i].setName(names[i]);
+      services[i].setInterfaceId(interfaces[i].getProto().getId());
+      services[i].setHasSchema(true);
+      const auto methods = interfaces[i].getMethods();
+      auto infos = services[i].initMethods(methods.size());
+      for (uint32_t m = 0; m < methods.size(); ++m) {
+        infos[m].setName(methods[m].getProto().getName());
+        infos[m].setOrdinal(static_cast<uint16_t>(m));
+        infos[m].setIdempotent(methods[m].getProto().getAnnotations().size() > 0);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Three at a time, so that a client has to ask again.
+  static absl::Status Truth(uint32_t skip, Reflection::SchemaResults::Builder reply) {
+    const auto loader = std::make_unique<capnp::SchemaLoader>();
+    loader->loadCompiledTypeAndDependencies<Everything>();
+    const auto all = loader->getAllLoaded();
+    reply.setTotal(static_cast<uint32_t>(all.size()));
+    const uint32_t count = std::min<uint32_t>(
+        3, static_cast<uint32_t>(all.size()) - std::min<uint32_t>(skip, static_cast<uint32_t>(all.size())));
+    auto nodes = reply.initNodes(count);
+    for (uint32_t i = 0; i < count; ++i) nodes.setWithCaveats(i, all[skip + i].getProto());
+    return absl::OkStatus();
+  }
+
+  absl::Status Schema(uint32_t skip, Reflection::SchemaResults::Builder reply) {
+    if (lie_ == "truth") return Truth(skip, reply);
+    if (lie_ == "endless") {
+      reply.setTotal(4'000'000'000);
+      reply.initNodes(1)[0].setId(kEvil);
+      return absl::OkStatus();
+    }
+    if (lie_ == "none") {
+      reply.setTotal(1);
+      return absl::OkStatus();
+    }
+    auto nodes = reply.initNodes(2);
+    reply.setTotal(2);
+    Interface(nodes[0]);
+    Struct(nodes[1]);
+    return absl::OkStatus();
+  }
+
+  void Interface(Node::Builder node) {
+    node.setId(kEvil);
+    node.setDisplayName("evil.capnp:Evil\x1b[2J");
+    node.setDisplayNamePrefixLength(lie_ == "names" ? 0xffffffff : 11);
+    auto method = node.initInterface().initMethods(1)[0];
+    method.setName("m\x1b]0;title\x07");
+    method.setParamStructType(kEvil + 1);
+    method.setResultStructType(kEvil + 1);
+    if (lie_ == "superclass") node.getInterface().initSuperclasses(1)[0].setId(kEvil);
+  }
+
+  void Struct(Node::Builder node) {
+    node.setId(lie_ == "missing" ? kEvil + 2 : kEvil + 1);
+    node.setDisplayName("evil.capnp:Struct");
+    node.setDisplayNamePrefixLength(11);
+    node.initStruct();
+    if (lie_ == "scope") node.setScopeId(node.getId());
+    if (lie_ == "group") {
+      auto field = node.getStruct().initFields(1)[0];
+      field.setName("g");
+      field.initGroup().setTypeId(node.getId());
+    }
+    if (lie_ == "field") {
+      auto field = node.getStruct().initFields(1)[0];
+      field.setName("f");
+      field.initSlot().setOffset(77777);
+      field.getSlot().initType().setText();
+      field.getSlot().initDefaultValue().setText("");
+    }
+  }
+
+  const std::string lie_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  examples::StopSignal stop;
+  std::string uri = "tcp://127.0.0.1:0";
+  std::string lie;
+  examples::FlagSet flags;
+  flags.Text("listen", &uri).Text("lie", &lie);
+  examples::TlsFlags tls;
+  tls.AddTo(flags);
+  if (absl::Status status = flags.Apply(examples::CommandLine::Split({argv + 1, argv + argc}));
+      !status.ok()) {
+    std::cerr << status << std::endl;
+    return 2;
+  }
+  EverythingImpl everything;
+  Liar liar(lie);
+  hawser::ServerOptions options;
+  options.reflection = options.health = false;
+  options.handler_grace = absl::ZeroDuration();
+  if (const auto credentials = tls.Credentials(); credentials.ok()) options.credentials = *credentials;
+  hawser::Server server(options);
+  absl::Status status = server.AddService(&everything);
+  if (status.ok() && !lie.empty() && lie != "silent") status = server.AddService(&liar);
+  HealthImpl health;
+  if (status.ok() && lie == "truth") status = server.AddService(&health);
+  if (status.ok()) status = server.Listen(uri).status();
+  if (!status.ok()) {
+    std::cerr << status << std::endl;
+    return 1;
+  }
+  for (const std::string& address : server.addresses()) std::cout << "listening on " << address << std::endl;
+  stop.Wait();
+  server.Shutdown(absl::Now()).IgnoreError();
+  return 0;
+}

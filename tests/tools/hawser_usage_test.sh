@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# How hawser is used: wrong usage, help, the man page, and completion in a real bash.
+source tests/examples/checks.sh
+hawser=$PWD/tools/hawser/hawser
+
+run "$hawser"
+check 'no command is wrong usage' is "$status-${err%%$'\n'*}" '2-hawser: no command'
+run "$hawser" lst
+check 'an unknown command: the nearest' has "$err" 'there is no command "lst"; did you mean "list"?'
+check 'is wrong usage' is "$status" 2
+run "$hawser" list --tarqet=tcp://127.0.0.1:1
+check 'an unknown flag: the nearest' has "$err" 'there is no flag --tarqet here; did you mean "--target"?'
+check 'is wrong usage, too' is "$status" 2
+run "$hawser" list
+check 'without --target it says so' is "$status-$(grep -c 'no --target: which server?' <<<"$err")" 2-1
+run "$hawser" list --target=nonsense
+check 'a target that is no address' is "$status" 2
+run "$hawser" list --target=tcp://127.0.0.1:1 --timeout=soon
+check 'a time that is none' is "$status-$(grep -c 'that is not a time span' <<<"$err")" 2-1
+run "$hawser" list --target=tcp://127.0.0.1:1 word
+check 'a word too many' is "$status-$(grep -c 'do not know what to do with "word"' <<<"$err")" 2-1
+run "$hawser" call --target=tcp://127.0.0.1:1
+check 'a word too few' is "$status-$(grep -c 'it needs NAME.METHOD' <<<"$err")" 2-1
+run "$hawser" call --target=tcp://127.0.0.1:1 a.b '{}' --metadata=x
+check 'metadata that is none' is "$status-$(grep -c 'needs KEY=VALUE' <<<"$err")" 2-1
+run "$hawser" call --target=tcp://127.0.0.1:1 a.b '{}' --metadata=X=y
+check 'or has a bad key' is "$status" 2
+run "$hawser" list --target=tcp://127.0.0.1:1 --tls_key=x
+check 'a third of TLS' is "$status-$(grep -c 'TLS needs all of' <<<"$err")" 2-1
+run "$hawser" $'l\x1b[2Jist'
+check 'what was typed is escaped' is "$(grep -c $'\x1b' <<<"$err")" 0
+
+# Help.
+run "$hawser" --help
+check 'help is no error' is "$status-${out%%:*}" 0-usage
+commands=$(sed -n 's/^  \([a-z]*\)  .*/\1/p' <<<"$out")
+check 'it names the commands' is "$(tr '\n' ' ' <<<"$commands")" 'list describe call ping health doctor completion man '
+for command in $commands; do
+  run "$hawser" "$command" --help
+  check "help of $command" is "$status-${out%%:*}" 0-usage
+  check 'fits 100 columns' is "$(awk 'length > 100' <<<"$out")" ''
+  check 'and says what it is for' has "$out" 'Flags:'
+done
+
+for words in 'help call' 'call -h' '--help call'; do
+  read -ra words <<<"$words"
+  run "$hawser" "${words[@]}"
+  check "so is ${words[*]}" is "$status-$(grep -c '^usage: hawser call' <<<"$out")" 0-1
+done
+
+# The man page.
+plain() { sed 's/\x1b\[[0-9;]*m//g; s/.\x08//g' <<<"$1"; }
+run "$hawser" man
+check 'the man page names each command' is "$(grep -c '^\.SS hawser ' <<<"$out")" "$(wc -w <<<"$commands")"
+printf '%s\n' "$out" >"$tmp/hawser.1"
+run groff -ww -b -man -Tascii "$tmp/hawser.1"
+check 'it renders' is "$status" 0
+check 'without warnings' is "$err" ''
+check 'with the text of --help' has "$(plain "$out" | tr -s ' \n' ' ')" 'Measures round trips of small calls. Makes one call'
+check 'and with the examples as they are' has "$(plain "$out")" "hawser call --target=tcp://kv1:7470 KeyValue.get '{\"key\": \"tow\"}'"
+
+# Completion.
+run "$hawser" completion fish
+check 'a shell that it does not know is wrong usage' is "$status" 2
+"$hawser" completion bash >"$tmp/completion"
+# complete_line WORD...: what bash offers for the last word.
+complete_line() {
+  bash --norc --noprofile -c '
+    set -u
+    source "$1"; shift
+    COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}
+    _hawser
+    printf "%s\n" "${COMPREPLY[@]}" | sort | tr "\n" " "
+  ' bash "$tmp/completion" "$@"
+}
+check 'commands are completed' is "$(complete_line hawser '')" "$(sort <<<"$commands" | tr '\n' ' ')"
+check 'by how they begin' is "$(complete_line hawser de)" 'describe '
+check 'flags of a command' is "$(complete_line hawser call --ti)" '--timeout= '
+check 'that others do not have' is "$(complete_line hawser list --met)" ' '
+check 'and those that they have' is "$(complete_line hawser call --target = tcp://a:1 --met)" '--metadata= '
+check 'schemes of a target' is "$(complete_line hawser list --target =)" 'auto:// rdma:// tcp:// '
+touch "$tmp/key.pem"
+check 'files' is "$(complete_line hawser list --tls_key = "$tmp/key")" "$tmp/key.pem "
+check 'the shell' is "$(complete_line hawser completion '')" 'bash '
+check 'the function is registered' is "$(bash --norc --noprofile -c 'source "$1"; complete -p hawser' bash "$tmp/completion")" \
+  'complete -F _hawser hawser'
+# On a terminal, with the tab key.
+types() { run tests/tools/terminal.py "$tmp/completion" "$@"; }
+types 'hawser desc\t' 'hawser describe '
+check 'the tab key completes a command' is "$status" 0
+types 'hawser call --targ\ttc\t' '--target=tcp://'
+check 'a flag, and the scheme behind it' is "$status" 0
+types "hawser call --tls_a\\t$tmp/key\\t" key.pem  # The line is longer than the terminal is wide.
+check 'and the name of a file' is "$status" 0
+
+verdict

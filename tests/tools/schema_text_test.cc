@@ -1,0 +1,296 @@
+// What `describe` prints is what the server's schema says, and capnp compiles it.
+
+#include "hawser/tools/hawser/schema_text.h"
+
+#include <capnp/dynamic.h>
+#include <capnp/schema-loader.h>
+#include <capnp/serialize.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tools/hawser/schemas.h"
+#include "tests/tools/everything.capnp.h"
+
+namespace hawser::tool {
+namespace {
+
+using capnp::schema::Node;
+using everything::All;
+using everything::Everything;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+template <typename T>
+void Load(Schemas& schemas) {
+  const auto loader = std::make_unique<capnp::SchemaLoader>();
+  loader->loadCompiledTypeAndDependencies<T>();
+  for (const capnp::Schema& schema : loader->getAllLoaded()) {
+    ASSERT_TRUE(schemas.Add(schema.getProto()).ok());
+  }
+}
+
+// What counts on the wire, and the names.
+std::string Essence(Node::Reader node) {
+  std::string text;
+  switch (node.which()) {
+    case Node::STRUCT: {
+      const auto body = node.getStruct();
+      text = absl::StrCat("struct of ", body.getDataWordCount(), " words and ", body.getPointerCount(),
+                          " pointers, union of ", body.getDiscriminantCount(), " at ",
+                          body.getDiscriminantOffset());
+      for (const auto field : body.getFields()) {
+        absl::StrAppend(&text, "\n  ", field.getName().cStr(), " in union ", field.getDiscriminantValue(),
+                        " ");
+        if (field.isGroup()) {
+          absl::StrAppend(&text, "group ", field.getGroup().getTypeId());
+        } else {
+          absl::StrAppend(&text, "at ", field.getSlot().getOffset(), " ",
+                          kj::str(field.getSlot().getType()).cStr(), " default ",
+                          kj::str(field.getSlot().getDefaultValue()).cStr());
+        }
+      }
+      return text;
+    }
+    case Node::ENUM:
+      for (const auto enumerant : node.getEnum().getEnumerants())
+        absl::StrAppend(&text, enumerant.getName().cStr(), " ");
+      return text;
+    case Node::INTERFACE:
+      for (const auto method : node.getInterface().getMethods()) {
+        absl::StrAppend(&text, method.getName().cStr(), " ", method.getParamStructType(), " -> ",
+                        method.getResultStructType(),
+                        method.getAnnotations().size() > 0 ? " idempotent\n" : "\n");
+      }
+      for (const auto base : node.getInterface().getSuperclasses())
+        absl::StrAppend(&text, "extends ", base.getId());
+      return text;
+    default:
+      return "";
+  }
+}
+
+// The nodes of `text`, as capnp compiles it. Empty, and a failure, if it does not.
+std::map<uint64_t, std::string> Compiled(const std::string& text) {
+  const std::string path = absl::StrCat(::testing::TempDir(), "/described.capnp");
+  std::ofstream(path) << text;
+  const std::string out = path + ".request";
+  const std::string command =
+      absl::StrCat("external/hawser_system/bin/capnp compile --no-standard-import -o- ", path, " > ", out);
+  std::map<uint64_t, std::string> nodes;
+  if (std::system(command.c_str()) != 0) {
+    ADD_FAILURE() << "capnp does not take it:\n" << text;
+    return nodes;
+  }
+  const int fd = open(out.c_str(), O_RDONLY);
+  capnp::StreamFdMessageReader message(fd);
+  for (const auto node : message.getRoot<capnp::schema::CodeGeneratorRequest>().getNodes()) {
+    nodes[node.getId()] = Essence(node);
+  }
+  close(fd);
+  return nodes;
+}
+
+std::string Text(const Schemas& schemas, const std::vector<uint64_t>& ids) {
+  const auto text = SchemaText(schemas, ids);
+  EXPECT_TRUE(text.ok()) << text.status();
+  return text.ok() ? *text : "";
+}
+
+TEST(SchemaTextTest, CapnpCompilesItToTheSameSchema) {
+  Schemas schemas;
+  Load<Everything>(schemas);
+  const std::string text = Text(schemas, {capnp::typeId<Everything>()});
+  const auto compiled = Compiled(text);
+  int compared = 0;
+  for (const auto& [id, node] : schemas.nodes()) {
+    if (node.isFile()) continue;
+    const auto found = compiled.find(id);
+    ASSERT_NE(found, compiled.end()) << node.getDisplayName().cStr() << " is not in\n" << text;
+    EXPECT_EQ(found->second, Essence(node)) << node.getDisplayName().cStr() << "\n" << text;
+    ++compared;
+  }
+  EXPECT_GT(compared, 10);
+}
+
+TEST(SchemaTextTest, OneTypeIsDescribedWithWhatItRefersTo) {
+  Schemas schemas;
+  Load<Everything>(schemas);
+  const std::string text = Text(schemas, {capnp::typeId<All::Inner>()});
+  EXPECT_THAT(text, HasSubstr("struct Inner @0x"));
+  EXPECT_THAT(text, HasSubstr("next @2 :Inner;"));
+  EXPECT_THAT(text, HasSubstr("outer @4 : .Color;"));
+  EXPECT_THAT(text, Not(HasSubstr("struct All")));
+  const auto compiled = Compiled(text);
+  EXPECT_EQ(compiled.at(capnp::typeId<All::Inner>()), Essence(schemas.Get(capnp::typeId<All::Inner>())));
+}
+
+TEST(SchemaTextTest, ATypeThatWasNotSentIsAnyPointer) {
+  Schemas schemas;
+  ASSERT_TRUE(schemas.Add(capnp::Schema::from<All::Inner>().getProto()).ok());
+  const std::string text = Text(schemas, {capnp::typeId<All::Inner>()});
+  EXPECT_THAT(text, HasSubstr("color @3 :UInt16;"));
+  EXPECT_FALSE(Compiled(text).empty());
+}
+
+TEST(SchemaTextTest, NamesOfAPeerAreEscaped) {
+  capnp::MallocMessageBuilder message;
+  auto node = message.initRoot<Node>();
+  node.setId(0x8000000000000001);
+  node.setDisplayName("a.capnp:Evil\x1b[2J");
+  node.setDisplayNamePrefixLength(8);
+  node.initStruct();
+  Schemas schemas;
+  ASSERT_TRUE(schemas.Add(node.asReader()).ok());
+  EXPECT_THAT(Text(schemas, {0x8000000000000001}), HasSubstr("struct Evil\\x1b[2J @0x8000000000000001 {"));
+}
+
+// ---- Names.
+
+class SchemasTest : public ::testing::Test {
+ protected:
+  SchemasTest() {
+    Load<Everything>(schemas_);
+    schemas_.Serve(capnp::typeId<Everything>());
+    EXPECT_TRUE(schemas_.Check().ok()) << schemas_.Check();
+  }
+  std::string Found(const std::string& name) {
+    const auto method = schemas_.FindMethod(name);
+    return method.ok() ? method->getProto().getName().cStr() : std::string(method.status().message());
+  }
+  Schemas schemas_;
+};
+
+TEST_F(SchemasTest, AMethodIsFoundByTheEndOfItsName) {
+  for (const char* const name : {"everything.capnp:Everything.echo", "Everything.echo", "echo"}) {
+    EXPECT_EQ(Found(name), "echo") << name;
+  }
+  EXPECT_EQ(Found("Everything.hello"), "hello");  // Inherited.
+  EXPECT_THAT(Found("cho"), HasSubstr("the server has no method \"cho\""));
+}
+
+TEST_F(SchemasTest, AMethodThatDoesNotExistIsRefusedWithWhatDoes) {
+  EXPECT_THAT(Found("Everything.ehco"),
+              HasSubstr("has no method \"ehco\"; did you mean \"echo\"? It has: echo, fail"));
+  EXPECT_THAT(Found("Everithing.echo"),
+              HasSubstr("did you mean \"Everything.echo\"? It has: everything.capnp:Everything.echo"));
+  EXPECT_THAT(Found(""), HasSubstr("It has: everything.capnp:Everything.echo"));
+}
+
+TEST_F(SchemasTest, ANameThatSeveralEndWithIsRefused) {
+  const auto node = schemas_.FindNode("Color");
+  EXPECT_EQ(node.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(node.status().message(), HasSubstr("everything.capnp:All.Inner.Color"));
+  EXPECT_TRUE(schemas_.FindNode("everything.capnp:Color").ok());
+  EXPECT_TRUE(schemas_.FindNode("Inner.Color").ok());
+}
+
+// ---- What a hostile server may send.
+
+Node::Builder NewStruct(capnp::MallocMessageBuilder& message, uint64_t id, uint64_t scope, bool is_group) {
+  auto node = message.initRoot<Node>();
+  node.setId(id);
+  node.setScopeId(scope);
+  node.setDisplayName("a.capnp:A");
+  node.initStruct().setIsGroup(is_group);
+  return node;
+}
+
+void AddGroup(Node::Builder node, uint64_t group) {
+  auto field = node.getStruct().initFields(1)[0];
+  field.setName("g");
+  field.initGroup().setTypeId(group);
+}
+
+TEST(HostileSchemasTest, AGroupThatContainsItselfIsRefused) {
+  constexpr uint64_t kA = 0x8000000000000001, kB = 0x8000000000000002;
+  capnp::MallocMessageBuilder a, b;
+  Schemas schemas;
+  NewStruct(a, kA, kA, true);
+  AddGroup(a.getRoot<Node>(), kA);
+  ASSERT_TRUE(schemas.Add(a.getRoot<Node>().asReader()).ok());
+  NewStruct(b, kB, 0, false);
+  AddGroup(b.getRoot<Node>(), kA);
+  ASSERT_TRUE(schemas.Add(b.getRoot<Node>().asReader()).ok());
+  EXPECT_EQ(schemas.Check().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(HostileSchemasTest, AStructThatIsItsOwnGroupIsRefused) {
+  constexpr uint64_t kA = 0x8000000000000001;
+  capnp::MallocMessageBuilder a;
+  NewStruct(a, kA, 0, false);
+  AddGroup(a.getRoot<Node>(), kA);
+  Schemas schemas;
+  ASSERT_TRUE(schemas.Add(a.getRoot<Node>().asReader()).ok());
+  EXPECT_EQ(schemas.Check().code(), absl::StatusCode::kDataLoss);
+}
+
+// A walk through 60 groups, each of two fields, would take 2^60 steps.
+TEST(HostileSchemasTest, AGroupOfTwoFieldsIsRefused) {
+  constexpr uint64_t kA = 0x8000000000000001;
+  Schemas schemas;
+  for (uint64_t i = 0; i < 60; ++i) {
+    capnp::MallocMessageBuilder message;
+    auto node = NewStruct(message, kA + i, i == 0 ? 0 : kA + i - 1, i > 0);
+    auto fields = node.getStruct().initFields(i == 59 ? 0 : 2);
+    for (uint16_t f = 0; f < fields.size(); ++f) {
+      fields[f].setName(f == 0 ? "a" : "b");
+      fields[f].setCodeOrder(f);
+      fields[f].initGroup().setTypeId(kA + i + 1);
+    }
+    ASSERT_TRUE(schemas.Add(node.asReader()).ok());
+  }
+  EXPECT_EQ(schemas.Check().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(HostileSchemasTest, SchemasBeyondTheLimitAreRefused) {
+  Schemas schemas;
+  absl::Status status;
+  for (uint64_t i = 0; i < 100 && status.ok(); ++i) {
+    capnp::MallocMessageBuilder message;
+    NewStruct(message, 0x8000000000000001 + i, 0, false).setDisplayName(std::string(1 << 20, 'x'));
+    status = schemas.Add(message.getRoot<Node>().asReader());
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(HostileSchemasTest, ScopesWithoutEndAreRefused) {
+  constexpr uint64_t kA = 0x8000000000000001, kB = 0x8000000000000002;
+  capnp::MallocMessageBuilder a, b;
+  NewStruct(a, kA, kB, false);
+  NewStruct(b, kB, kA, false);
+  Schemas schemas;
+  ASSERT_TRUE(schemas.Add(a.getRoot<Node>().asReader()).ok());
+  ASSERT_TRUE(schemas.Add(b.getRoot<Node>().asReader()).ok());
+  EXPECT_EQ(schemas.Check().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(HostileSchemasTest, AFieldOutsideItsStructIsRefused) {
+  capnp::MallocMessageBuilder a;
+  auto node = NewStruct(a, 0x8000000000000001, 0, false);
+  auto field = node.getStruct().initFields(1)[0];
+  field.setName("f");
+  auto slot = field.initSlot();
+  slot.setOffset(1000);
+  slot.initType().setText();
+  slot.initDefaultValue().setText("");
+  Schemas schemas;
+  EXPECT_EQ(schemas.Add(node.asReader()).code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(HostileSchemasTest, AServiceThatIsNoInterfaceIsRefused) {
+  Schemas schemas;
+  Load<All>(schemas);
+  schemas.Serve(capnp::typeId<All>());
+  EXPECT_EQ(schemas.Check().code(), absl::StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace hawser::tool

@@ -1,0 +1,56 @@
+#include "hawser/tools/hawser/command.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/base/peer_text.h"
+#include "hawser/tools/hawser/json_text.h"
+
+namespace hawser::tool {
+
+absl::StatusOr<std::optional<TlsCredentials>> Session::Credentials() const {
+  const int given = !tls.certificate.empty() + !tls.key.empty() + !tls.authorities.empty();
+  if (given == 0) return std::nullopt;
+  if (given == 3) return tls;
+  return absl::InvalidArgumentError("TLS needs all of --tls_certificate, --tls_key and --tls_authorities");
+}
+
+absl::StatusOr<std::shared_ptr<Channel>> Session::Connect(ChannelOptions options) const {
+  options.default_timeout = timeout;
+  options.connect_timeout = std::min(timeout, options.connect_timeout);
+  const auto credentials = Credentials();
+  if (!credentials.ok()) return credentials.status();
+  options.credentials = *credentials;
+  auto channel = Channel::Connect(target, std::move(options));
+  if (channel.ok()) return channel;
+  return absl::Status(
+      channel.status().code(),
+      absl::StrCat("cannot connect to ", target, ": ", absl::string_view(channel.status().message()),
+                   "; `hawser doctor --target=", target, "` says how far it comes"));
+}
+
+absl::Status Command::Take(const std::vector<std::string>& words) { return TakeWords(words, {}, {}); }
+
+absl::Status TakeWords(const std::vector<std::string>& words, const std::vector<std::string>& names,
+                       const std::vector<std::string*>& values) {
+  if (words.size() < names.size())
+    return absl::InvalidArgumentError(absl::StrCat("it needs ", names[words.size()]));
+  if (words.size() > names.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("do not know what to do with \"", EscapePeerText(words[names.size()]), "\""));
+  }
+  for (size_t i = 0; i < words.size(); ++i) *values[i] = words[i];
+  return absl::OkStatus();
+}
+
+std::string ForPeople(const absl::Status& status) {
+  return absl::StrCat(absl::StatusCodeToString(status.code()), ": ", EscapePeerText(status.message()));
+}
+
+std::string ErrorAsJson(const absl::Status& status) {
+  return absl::StrCat("{\"error\": {\"code\": ", JsonString(absl::StatusCodeToString(status.code())),
+                      ", \"message\": ", JsonString(status.message()), "}}");
+}
+
+}  // namespace hawser::tool

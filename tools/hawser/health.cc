@@ -1,0 +1,224 @@
+#include <cstdint>
+#include <deque>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "hawser/base/peer_text.h"
+#include "hawser/rpc/call.h"
+#include "hawser/rpc/hawser/health.capnp.h"
+#include "hawser/rpc/server_context.h"
+#include "hawser/rpc/service.h"
+#include "hawser/tools/hawser/commands.h"
+#include "hawser/tools/hawser/json_text.h"
+
+namespace hawser::tool {
+namespace {
+
+using hawser::health::ServingStatus;
+using HealthSchema = hawser::health::Health;
+
+constexpr Method kCheck = {capnp::typeId<HealthSchema>(), 0, "health.capnp:Health.check", true};
+constexpr Method kWatch = {capnp::typeId<HealthSchema>(), 1, "health.capnp:Health.watch", true};
+
+absl::string_view ToString(ServingStatus status) {
+  switch (status) {
+    case ServingStatus::UNKNOWN:
+      return "unknown";
+    case ServingStatus::SERVING:
+      return "serving";
+    case ServingStatus::NOT_SERVING:
+      return "not serving";
+    case ServingStatus::SERVICE_UNKNOWN:
+      return "no such service";
+  }
+  return "a state that this program does not know";
+}
+
+absl::Status Explained(const absl::Status& status, const Channel& channel, absl::string_view service) {
+  std::string why(status.message());
+  if (status.code() == absl::StatusCode::kUnimplemented) {
+    why =
+        "the server has no health service. Start it with ServerOptions::health, which is on by default, or "
+        "update it. It "
+        "answers, though: `hawser ping` measures how fast";
+  } else if (status.code() == absl::StatusCode::kNotFound) {
+    absl::StrAppend(&why,
+                    " (`hawser list` names the services; without a name it is about the server as a whole)");
+  }
+  return absl::Status(status.code(),
+                      absl::StrCat("cannot ask ", channel.peer_address(), " for the health of ",
+                                   service.empty() ? "the server" : service, ": ", why));
+}
+
+// What this client offers: the server tells it each change. The thread that prints takes them.
+class Watcher : public hawser::Service {
+ public:
+  using Params = hawser::health::HealthWatcher::ChangedParams;
+  using Results = hawser::health::HealthWatcher::ChangedResults;
+
+  void AddMethods(MethodTable& table) override {
+    static constexpr Method kChanged = {capnp::typeId<hawser::health::HealthWatcher>(), 0,
+                                        "health.capnp:HealthWatcher.changed", true};
+    table.Add(kChanged, this, [](void* self, ServerContext& context) {
+      return InvokeHandler<Params, Results>(context, [&](Params::Reader request, Results::Builder) {
+        return static_cast<Watcher*>(self)->Changed(request);
+      });
+    });
+  }
+
+  void OnStateChange(ChannelState state, const absl::Status& why) {
+    absl::MutexLock lock(&mutex_);
+    if (connected_ && state != ChannelState::kClosed) {
+      std::cerr << "hawser health: " << ForPeople(why) << "; reconnecting" << std::endl;
+    }
+    connected_ = state == ChannelState::kReady;
+    if (connected_) ++connections_;
+  }
+
+  struct News {
+    uint64_t connections = 0;  // Made so far. After each new one the client watches again.
+    std::deque<ServingStatus> changes;
+  };
+  // Blocks until there is a change, or a connection after the first `connections`.
+  News Wait(uint64_t connections) {
+    const auto news = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return !changes_.empty() || connections_ > connections;
+    };
+    absl::MutexLock lock(&mutex_, absl::Condition(&news));
+    return {connections_, std::exchange(changes_, {})};
+  }
+
+ private:
+  absl::Status Changed(Params::Reader request) {
+    absl::MutexLock lock(&mutex_);
+    // A server that floods has the latest of its changes printed, not memory of this process.
+    if (changes_.size() >= kChangesMax) changes_.pop_front();
+    changes_.push_back(request.getStatus());
+    return absl::OkStatus();
+  }
+
+  static constexpr size_t kChangesMax = 1000;
+
+  absl::Mutex mutex_;
+  bool connected_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t connections_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<ServingStatus> changes_ ABSL_GUARDED_BY(mutex_);
+};
+
+class HealthCommand : public Command {
+ public:
+  const CommandHelp& help() const override {
+    static constexpr CommandHelp kHelp = {
+        "health", "[SERVICE]", "says whether the server, or a service, serves",
+        "SERVICE is a service as `hawser list` names it, in full: kv.capnp:KeyValue. Without it, the server "
+        "as a whole. Prints "
+        "serving, not serving or unknown; the exit status is 0 for serving, else 1.\n"
+        "\n"
+        "With --watch it goes on: it prints a line with the present state and one at each change, until it "
+        "is interrupted or "
+        "--count lines are printed. If the connection is lost it says so on stderr, connects again and "
+        "watches anew. The exit "
+        "status is that of the last line.\n"
+        "\n"
+        "With --json: {\"service\", \"status\"}, one a line.",
+        "hawser health --target=tcp://kv1:7470\n"
+        "hawser health --target=tcp://kv1:7470 kv.capnp:KeyValue\n"
+        "hawser health --target=tcp://kv1:7470 --watch"};
+    return kHelp;
+  }
+
+  void AddFlags(Flags& flags) override {
+    flags.Switch("watch", "prints each change from now on", &watch_);
+    flags.Number("count", "with --watch: ends after so many lines", 1, UINT64_MAX, &left_);
+  }
+
+  absl::Status Take(const std::vector<std::string>& words) override {
+    return words.empty() ? absl::OkStatus() : TakeWords(words, {"SERVICE"}, {&service_});
+  }
+
+  absl::StatusOr<int> Run(const Session& session) override {
+    if (watch_) return Watch(session);
+    const auto channel = session.Connect();
+    if (!channel.ok()) return channel.status();
+    Call<HealthSchema::CheckParams, HealthSchema::CheckResults> call(*channel, kCheck, {});
+    call.request().setService(service_);
+    const auto reply = call.Send().Wait();
+    if (!reply.ok()) return Explained(reply.status(), **channel, service_);
+    ServingStatus status = ServingStatus::UNKNOWN;
+    const absl::Status read =
+        reply->Read([&](HealthSchema::CheckResults::Reader results) { status = results.getStatus(); });
+    if (!read.ok()) return Explained(read, **channel, service_);
+    Print(session.json, service_, status);
+    return status == ServingStatus::SERVING ? 0 : 1;
+  }
+
+ private:
+  static void Print(bool json, absl::string_view service, ServingStatus status) {
+    if (json) {
+      std::cout << "{\"service\": " << JsonString(service) << ", \"status\": " << JsonString(ToString(status))
+                << "}";
+    } else {
+      std::cout << ToString(status);
+    }
+    std::cout << std::endl;
+  }
+
+  absl::StatusOr<int> Watch(const Session& session) {
+    Watcher watcher;  // Outlives the channel.
+    ChannelOptions options;
+    options.services = {&watcher};
+    options.on_state_change = [&watcher](ChannelState state, const absl::Status& why) {
+      watcher.OnStateChange(state, why);
+    };
+    const auto channel = session.Connect(std::move(options));
+    if (!channel.ok()) return channel.status();
+    const absl::StatusOr<int> result = Follow(session, *channel, watcher);
+    // Close() does not wait, but no call may use `watcher` after it is destroyed.
+    absl::Notification closed;
+    (*channel)->OnClosed([&closed] { closed.Notify(); });
+    (*channel)->Close();
+    closed.WaitForNotification();
+    return result;
+  }
+
+  absl::StatusOr<int> Follow(const Session& session, const std::shared_ptr<Channel>& channel,
+                             Watcher& watcher) {
+    uint64_t connections = 0;
+    ServingStatus last = ServingStatus::UNKNOWN;
+    while (left_ > 0) {
+      const Watcher::News news = watcher.Wait(connections);
+      if (news.connections > connections) {
+        connections = news.connections;
+        Call<HealthSchema::WatchParams, HealthSchema::WatchResults> call(channel, kWatch, {});
+        call.request().setService(service_);
+        const absl::Status status = call.Send().Wait().status();
+        // Unavailable: the connection was lost again, so the channel makes another one.
+        if (!status.ok() && !absl::IsUnavailable(status)) return Explained(status, *channel, service_);
+      }
+      for (const ServingStatus change : news.changes) {
+        if (left_ == 0) break;
+        --left_;
+        last = change;
+        Print(session.json, service_, last);
+      }
+    }
+    return last == ServingStatus::SERVING ? 0 : 1;
+  }
+
+  std::string service_;
+  bool watch_ = false;
+  uint64_t left_ = UINT64_MAX;  // Lines that are still to be printed.
+};
+
+}  // namespace
+
+std::unique_ptr<Command> NewHealth() { return std::make_unique<HealthCommand>(); }
+
+}  // namespace hawser::tool

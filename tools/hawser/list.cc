@@ -1,0 +1,71 @@
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "hawser/base/peer_text.h"
+#include "hawser/tools/hawser/commands.h"
+#include "hawser/tools/hawser/json_text.h"
+#include "hawser/tools/hawser/reflection.h"
+
+namespace hawser::tool {
+namespace {
+
+std::string ToJson(const ServiceInfo& service) {
+  std::vector<std::string> methods;
+  for (const ServiceInfo::Method& method : service.methods) {
+    methods.push_back(absl::StrCat("{\"name\": ", JsonString(method.name), ", \"ordinal\": ", method.ordinal,
+                                   ", \"idempotent\": ", method.idempotent ? "true" : "false", "}"));
+  }
+  return absl::StrCat("{\"name\": ", JsonString(service.name), ", \"id\": \"",
+                      absl::StrFormat("0x%016x", service.interface_id),
+                      "\", \"has_schema\": ", service.has_schema ? "true" : "false", ", \"methods\": [",
+                      absl::StrJoin(methods, ", "), "]}");
+}
+
+class List : public Command {
+ public:
+  const CommandHelp& help() const override {
+    static constexpr CommandHelp kHelp = {
+        "list", "", "lists the services of the server and their methods",
+        "Prints each service of the server and, indented, the methods that it declares. Those that it "
+        "inherits stand at the "
+        "service that it extends. \"idempotent\": a call of it that was sent already may be sent again.\n"
+        "\n"
+        "With --json: {\"services\": [{\"name\", \"id\", \"has_schema\", \"methods\": [{\"name\", "
+        "\"ordinal\", "
+        "\"idempotent\"}]}]}.",
+        "hawser list --target=tcp://kv1:7470"};
+    return kHelp;
+  }
+
+  absl::StatusOr<int> Run(const Session& session) override {
+    const auto channel = session.Connect();
+    if (!channel.ok()) return channel.status();
+    const auto services = ListServices(*channel);
+    if (!services.ok()) return services.status();
+    if (session.json) {
+      std::vector<std::string> texts;
+      for (const ServiceInfo& service : *services) texts.push_back(ToJson(service));
+      std::cout << "{\"services\": [" << absl::StrJoin(texts, ",\n  ") << "]}\n";
+      return 0;
+    }
+    for (const ServiceInfo& service : *services) {
+      std::cout << EscapePeerText(service.name)
+                << (service.has_schema ? "" : "  (without a schema: describe and call do not work)") << '\n';
+      for (const ServiceInfo::Method& method : service.methods) {
+        std::cout << "  " << EscapePeerText(method.name) << (method.idempotent ? "  idempotent" : "") << '\n';
+      }
+    }
+    return 0;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Command> NewList() { return std::make_unique<List>(); }
+
+}  // namespace hawser::tool

@@ -1,0 +1,106 @@
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "hawser/rpc/call.h"
+#include "hawser/rpc/hawser/health.capnp.h"
+#include "hawser/tools/hawser/commands.h"
+#include "hawser/tools/hawser/json_text.h"
+
+namespace hawser::tool {
+namespace {
+
+using health::Health;
+
+constexpr Method kCheck = {capnp::typeId<Health>(), 0, "health.capnp:Health.check", true};
+
+// Answers of a server that does not have, or does not tell, its health. They took a round trip, too.
+bool IsAnswer(absl::StatusCode code) {
+  return code == absl::StatusCode::kUnimplemented || code == absl::StatusCode::kNotFound ||
+         code == absl::StatusCode::kPermissionDenied || code == absl::StatusCode::kUnauthenticated;
+}
+
+double Microseconds(absl::Duration duration) { return absl::ToDoubleMicroseconds(duration); }
+
+class Ping : public Command {
+ public:
+  const CommandHelp& help() const override {
+    static constexpr CommandHelp kHelp = {
+        "ping", "", "measures round trips of small calls",
+        "Makes one call after another on one connection, with nothing else in flight, and prints the "
+        "shortest, the median, the "
+        "99th percentile and the longest time. The call is health.capnp:Health.check of the server as a "
+        "whole: the smallest "
+        "one that every server has, with a handler that does nothing. A server without the health service "
+        "refuses it, which "
+        "takes one round trip as well, and a line on stderr says so. The first call is not counted.\n"
+        "\n"
+        "With --json: {\"peer\", \"count\", \"min_us\", \"median_us\", \"p99_us\", \"max_us\", \"refused\"}.",
+        "hawser ping --target=rdma://kv1:7470\n"
+        "hawser ping --target=tcp://kv1:7470 --count=10000 --interval=1ms"};
+    return kHelp;
+  }
+
+  void AddFlags(Flags& flags) override {
+    flags.Number("count", "round trips (default 100)", 1, 10'000'000, &count_);
+    flags.Duration("interval", "between two of them (default: none)", &interval_);
+  }
+
+  absl::StatusOr<int> Run(const Session& session) override {
+    const auto channel = session.Connect();
+    if (!channel.ok()) return channel.status();
+    std::vector<absl::Duration> times;
+    times.reserve(count_);
+    bool refused = false;
+    for (uint64_t i = 0; i <= count_; ++i) {
+      Call<Health::CheckParams, Health::CheckResults> call(*channel, kCheck, {});
+      const absl::Time start = absl::Now();
+      const absl::Status status = call.Send().Wait().status();
+      const absl::Duration took = absl::Now() - start;
+      if (!status.ok() && !IsAnswer(status.code())) {
+        return absl::Status(status.code(), absl::StrCat("round trip ", i, " of ", count_, " to ",
+                                                        (*channel)->peer_address(), ": ", status.message()));
+      }
+      refused = refused || !status.ok();
+      if (i > 0) times.push_back(took);
+      if (interval_ > absl::ZeroDuration() && i < count_) absl::SleepFor(interval_);
+    }
+    std::sort(times.begin(), times.end());
+    const double min = Microseconds(times.front());
+    const double median = Microseconds(times[times.size() / 2]);
+    // The least time that 99 % of all do not exceed.
+    const double p99 = Microseconds(times[(times.size() * 99 + 99) / 100 - 1]);
+    const double max = Microseconds(times.back());
+    if (session.json) {
+      std::cout << absl::StrFormat(
+          "{\"peer\": %s, \"count\": %d, \"min_us\": %.3f, \"median_us\": %.3f, \"p99_us\": %.3f, "
+          "\"max_us\": %.3f, \"refused\": %s}\n",
+          JsonString((*channel)->peer_address()), times.size(), min, median, p99, max,
+          refused ? "true" : "false");
+      return 0;
+    }
+    if (refused)
+      std::cerr << "hawser ping: the server has no health service; its refusals are timed" << std::endl;
+    std::cout << absl::StrFormat(
+        "%d round trips to %s: min %.1f us, median %.1f us, p99 %.1f us, max %.1f us\n", times.size(),
+        (*channel)->peer_address(), min, median, p99, max);
+    return 0;
+  }
+
+ private:
+  uint64_t count_ = 100;
+  absl::Duration interval_ = absl::ZeroDuration();
+};
+
+}  // namespace
+
+std::unique_ptr<Command> NewPing() { return std::make_unique<Ping>(); }
+
+}  // namespace hawser::tool
