@@ -44,6 +44,12 @@ class IntrusiveList {
     head_.next_ = head_.previous_ = nullptr;
   }
 
+  // Linear in the size.
+  size_t size() const {
+    size_t count = 0;
+    for (const T* each = front(); each != nullptr; each = after(each)) ++count;
+    return count;
+  }
   bool empty() const { return head_.next_ == &head_; }
   T* front() const { return empty() ? nullptr : static_cast<T*>(head_.next_); }
   // The one behind `item`, which is in this list; null: `item` is the last.

@@ -13,6 +13,7 @@ declare -A program_of=(
   [echo_client]=examples/echo/echo_client
   [kv_server]=examples/kv/kv_server
   [kv]=examples/kv/client/kv
+  [hawser]=tools/hawser/hawser
 )
 
 chapter() { printf '\n%s\n' "$1"; }
@@ -69,7 +70,7 @@ end echo
 ((status == 0)) || fail "echo_server ended with $status"
 
 chapter 'A key-value store: small values, and a file that is sent from where it is read to, and kept where it arrives.'
-serve store kv_server --listen=tcp://127.0.0.1:0
+serve store kv_server --listen=tcp://127.0.0.1:0 --status=0
 target=--target=$uri
 head -c 64M /dev/urandom >"$tmp/image"
 show 0 '^revision 1$' kv "$target" put tow 'a rope'
@@ -81,6 +82,36 @@ printf '    (the same %s bytes)\n' "$(stat -c %s "$tmp/copy")"
 show 0 $'image\t67108864\t2' kv "$target" list
 show 1 'NOT_FOUND: no key "bow"' kv "$target" get bow
 show 2 'usage' kv "$target" get
+
+chapter 'One tool for any server: what it serves, a call with JSON, how long a call takes, and whether it is well.'
+show 0 'kv.capnp:KeyValue' hawser list "$target"
+show 0 'put @0 [(]key :Text, value :Data[)]' hawser describe "$target" KeyValue
+show 0 '"value": "a rope"' hawser call "$target" KeyValue.get '{"key": "tow"}'
+show 1 'did you mean "key"' hawser call "$target" KeyValue.get '{"kee": "tow"}'
+show 0 'median' hawser ping "$target" --count=1000
+show 0 '^serving$' hawser health "$target"
+
+chapter 'It shows what it is doing: a page for people, and metrics for Prometheus.'
+status_url=$(await store.out '^status on ') || fail 'kv_server has no status page'
+status_url=${status_url#status on }
+# fetch PATH: what the server answers to a browser.
+fetch() {
+  printf '  $ curl %s%s\n' "$status_url" "$1"
+  local host=${status_url#http://}
+  exec 9<>"/dev/tcp/${host%:*}/${host##*:}" || fail "nothing answers at $status_url"
+  printf 'GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n' "$1" >&9
+  fetched=$(cat <&9)
+  exec 9<&-
+}
+fetch /healthz
+[[ $fetched == *$'\nserving'* ]] || fail 'it should be serving'
+printf '    serving\n'
+fetch /metrics
+line=$(grep '^hawser_server_calls_total.*KeyValue.put.*OK' <<<"$fetched") || fail 'the puts are not counted'
+printf '    %s\n' "$line"
+fetch /
+[[ $fetched == *'kv.capnp:KeyValue.get'* ]] || fail 'the page does not name the methods'
+printf '    (an HTML page of %s bytes)\n' "${#fetched}"
 
 chapter 'Server push: one process watches what another changes.'
 background watch kv "$target" watch log/

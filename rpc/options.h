@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <string>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -158,6 +159,10 @@ struct ServerOptions {
   uint32_t connections_max = 65536;
   uint32_t connections_per_host_max = 16384;
   ReadLimits read = {};
+  // Where the server shows what it is doing, over HTTP: "HOST:PORT", or "PORT" for this machine only; port 0 is any free one
+  // (observe/status_server.h): a page for people, and Prometheus's /metrics. From the first Listen() on, which fails if
+  // that cannot be; Server::status_url() says where. Whoever reaches the address reads it. Empty: nowhere.
+  std::string status_address = {};
   // The server tells clients what it serves, with the schemas (rpc/hawser/reflection.capnp): programs that know its address only,
   // such as the tool `hawser`, can call it then. Clients that `authorize` refuses do not get it.
   bool reflection = true;

@@ -60,6 +60,12 @@ absl::StatusOr<Buffer> Server::AllocateBuffer(size_t size_bytes, absl::string_vi
   return core_->AllocateBuffer(size_bytes, uri);
 }
 
+void Server::FillIn(observe::wire::Snapshot::Builder snapshot) const {
+  if (core_->usable_in_this_process()) core_->FillIn(snapshot);
+}
+
+std::string Server::status_url() const { return core_->usable_in_this_process() ? core_->status_url() : ""; }
+
 ServerStats Server::stats() const { return core_->usable_in_this_process() ? core_->stats() : ServerStats(); }
 
 }  // namespace hawser

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "hawser/observe/snapshot.capnp.h"
 #include "hawser/rpc/buffer.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/service.h"
@@ -88,6 +89,14 @@ class Server {
   // after Shutdown(), for a device that is new. Errors of `uri`: as of Listen().
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes, absl::string_view uri = "");
   ServerStats stats() const;
+
+  // "http://127.0.0.1:9090", if ServerOptions::status_address is given. Empty before the first Listen().
+  std::string status_url() const;
+
+  // What the server is doing, as its metrics and its status page have it (observe/snapshot.capnp), with what is in flight. Takes
+  // milliseconds. A poller that code of the application holds is waited for 20 ms at most; then its counters are there,
+  // and what is on it is not. Not on a poller of the server, nor in a handler that holds one: a CHECK.
+  void FillIn(observe::wire::Snapshot::Builder snapshot) const;
 
  private:
   friend class internal::ServerCore;

@@ -21,8 +21,12 @@ absl::string_view InterfaceOf(const Method& method) {
 }  // namespace
 
 void MethodTable::Add(const Method& method, void* self, Handler handler, bool on_poller) {
-  const auto [entry, added] =
-      entries_.try_emplace({method.interface_id, method.ordinal}, Entry{&method, self, handler, on_poller});
+  const auto [entry, added] = entries_.try_emplace({method.interface_id, method.ordinal},
+                                                   Entry{.method = &method,
+                                                         .self = self,
+                                                         .handler = handler,
+                                                         .index = static_cast<uint32_t>(entries_.size()),
+                                                         .on_poller = on_poller});
   interfaces_.try_emplace(method.interface_id, Interface{.name = InterfaceOf(method)});
   if (!added && entry->second.self != self && conflict_ == nullptr) conflict_ = &method;
 }
@@ -51,6 +55,12 @@ std::string MethodTable::InterfaceNames() const {
   const size_t more = names.size() - std::min(names.size(), kNamesMax);
   names.resize(names.size() - more);
   return absl::StrCat(absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "");
+}
+
+std::vector<const MethodTable::Entry*> MethodTable::Entries() const {
+  std::vector<const Entry*> entries(entries_.size());
+  for (const auto& [id, entry] : entries_) entries[entry.index] = &entry;
+  return entries;
 }
 
 std::vector<const Method*> MethodTable::MethodsOf(uint64_t interface_id) const {

@@ -42,6 +42,7 @@ class MethodTable {
     const Method* method = nullptr;
     void* self = nullptr;
     Handler handler = nullptr;
+    uint32_t index = 0;      // Of all methods of the table, counted from 0.
     bool on_poller = false;  // Runs on the poller in any case, not on the executor.
   };
 
@@ -66,6 +67,9 @@ class MethodTable {
   // serve.
   const Method* conflict() const { return conflict_; }
   bool empty() const { return entries_.empty(); }
+  size_t size() const { return entries_.size(); }
+  // All of them, by index.
+  std::vector<const Entry*> Entries() const;
 
   // Whether a method that is served here has `name`, compared by address. Linear in the methods.
   bool Names(const char* name) const;

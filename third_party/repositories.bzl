@@ -129,6 +129,7 @@ def hawser_repositories():
                 "/usr/include/gtest/gtest.h": "libgtest-dev",
                 "/usr/include/infiniband/verbs.h": "libibverbs-dev",
                 "/usr/include/openssl/ssl.h": "libssl-dev",
+                "/usr/include/prometheus/text_serializer.h": "prometheus-cpp-dev",
                 "/usr/include/rdma/rdma_cma.h": "librdmacm-dev",
             },
         )

@@ -358,6 +358,23 @@ void Connection::Cancel(ExchangeId id) {
   if (carries_traffic() && requester_ != nullptr) requester_->Cancel(id);
 }
 
+const char* Connection::StateName() const {
+  switch (state_) {
+    case State::kConnecting:
+      return "connecting";
+    case State::kReady:
+      return "ready";
+    case State::kDraining:
+      return "draining";
+    case State::kFlushing:
+      return "flushing";
+    case State::kClosed:
+    case State::kImpossible:
+      break;
+  }
+  return "closed";
+}
+
 absl::Status Connection::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   poller_.AssertHeld();
   if (!carries_traffic() || responder_ == nullptr) return absl::OkStatus();

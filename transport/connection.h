@@ -165,6 +165,7 @@ class Connection final : Port,
   const std::shared_ptr<const PeerIdentity>& peer_identity() const { return peer_identity_; }
 
   State state() const { return state_; }
+  const char* StateName() const;  // "ready".
   using Port::agreed;
   using Port::peer;
   using Port::peer_is_busy;

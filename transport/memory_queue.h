@@ -67,6 +67,7 @@ class MemoryQueue {
   void Wait(Waiter& waiter, size_t size_bytes);
 
   MemoryNews& news() { return news_; }
+  size_t waiting() const { return waiting_.size(); }
 
  private:
   void Serve();

@@ -105,9 +105,11 @@ Poller::Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePo
       cache_(*messages_),
       read_budget_(options.read_bytes_max, *this),
       chunk_(kChunkMax),
+      fine_clock_(&environment == &Environment::Real()),
       memory_queue_(*this),
       pull_admission_(*this, ledger, options.host_memory_share),
-      idle_(options) {}
+      idle_(options),
+      drive_time_(now_ns_) {}
 
 Poller::~Poller() {
   if (watchdog_ != nullptr) watchdog_->Unwatch(called_out_);
@@ -207,6 +209,9 @@ PollerStats Poller::stats() const {
   stats.received = received_.values();
   stats.turns_of_waiting_threads = turns_of_waiting_threads_.value();
   stats.turns_of_own_thread = turns_of_own_thread_.value();
+  stats.busy = drive_time_.Total(DriveTime::Part::kBusy);
+  stats.spun = drive_time_.Total(DriveTime::Part::kSpun);
+  stats.slept = drive_time_.Total(DriveTime::Part::kSlept);
   idle_.FillIn(stats);
   return stats;
 }
@@ -255,7 +260,7 @@ bool Poller::HasMail() const {
 void Poller::RunMailboxUnlessHeld() {
   size_t count = kItemsOfPosterMax;
   while (HasMail() && TryHold()) {
-    now_ns_ = environment_.NowNs();
+    ReadClock();
     RunMailbox(count);
     FlushConnections();
     const int64_t next_ns = timers_.next_ns();
@@ -305,7 +310,7 @@ size_t Poller::TurnOfDriver() {
 }
 
 size_t Poller::Turn() {
-  turn_began_ns_ = now_ns_ = environment_.NowNs();
+  turn_began_ns_ = ReadClock();
   if (may_call_out_) called_out_.StartTurn(now_ns_);
   size_t work = TakeCompletions();
   if (work > 0 && HasMail()) ReadClock();
@@ -485,6 +490,7 @@ void Poller::Drive(WaitEvent* event) {
       const size_t work = TurnOfDriver();
       const int64_t began_ns = turn_began_ns_;
       Release();
+      drive_time_.Begin(work > 0 ? DriveTime::Part::kBusy : DriveTime::Part::kSpun, began_ns);
       if (work > 0) turns.Add();
       // The turn that ends this drive is the end of a wait, too.
       const bool over = until();
@@ -511,13 +517,16 @@ void Poller::Drive(WaitEvent* event) {
         (event == nullptr || event->StartSleep(*completion_queue_))) {
       if (!until()) {
         static_assert(kNever == fabric::CompletionQueue::kNoEnd);
-        idle_.OnSleep(idle_.wants_time() ? environment_.NowNs() : 0);
+        const int64_t now_ns = environment_.NowNs();
+        drive_time_.Begin(DriveTime::Part::kSlept, now_ns);
+        idle_.OnSleep(now_ns);
         completion_queue_->WaitUntil(next_ns);
       }
       if (event != nullptr) event->EndSleep();
     }
     sleeping_until_ns_.store(0, std::memory_order_seq_cst);
   }
+  drive_time_.End();
   own_thread_drives_.store(false, std::memory_order_seq_cst);
   RunMailboxUnlessHeld();
 }

@@ -17,7 +17,8 @@ struct PollerStats {
     uint64_t whole = 0;  // In one SEND.
     uint64_t pushed =
         0;  // The SEND announced a body, which followed it at once (TCP, one segment of 4 to 132 KiB).
-    uint64_t read = 0;  // The SEND announced a body, which the receiver fetched with RDMA READ.
+    uint64_t read = 0;        // The SEND announced a body, which the receiver fetched with RDMA READ.
+    uint64_t body_bytes = 0;  // Of all that were sent, without headers and envelopes. 0 of those received.
   };
   Messages sent;
   Messages received;  // An announced one counts once the receiver has memory for its body.
@@ -30,6 +31,10 @@ struct PollerStats {
   uint64_t spins_paid = 0;     // It spun, and work came.
   uint64_t spins_in_vain = 0;  // It spun, and then slept.
   uint64_t crowded = 0;        // Other programs needed its core, so for a while it did not spin.
+
+  // Where the time of the thread that drives has gone: to turns that found work, to looking for some, and to sleep. A thread
+  // that waits for its own call is counted up to the turn that ends the wait.
+  absl::Duration busy, spun, slept;
 
   // Turns that found work.
   uint64_t turns_of_waiting_threads = 0;  // A thread of the application drove, because it waits for a call.

@@ -80,6 +80,9 @@ class ReadBudget {
 
   // READ bytes outstanding of the connections that move.
   uint64_t taken_bytes() const { return taken_bytes_; }
+  uint64_t bytes_max() const { return bytes_max_; }
+  // Connections that wait for their turn.
+  size_t waiting() const { return line_.size(); }
 
  private:
   friend class ReadShare;

@@ -26,8 +26,10 @@ class EchoServiceImpl : public echo::EchoService {
 constexpr char kProgram[] = "echo_server";
 constexpr char kUsage[] =
     "echo_server --listen=tcp://HOST:PORT [--listen=...] [--polling=adaptive|spin|sleep]\n"
+    "            [--status=HOST:PORT]\n"
     "            [--tls_certificate=FILE --tls_key=FILE --tls_authorities=FILE]\n"
     "  --listen   address to serve on; may be given several times; port 0 is any free one\n"
+    "  --status   where to show over HTTP what the server is doing; a port alone is for this machine only\n"
     "  --polling  how it waits for requests: it spins while that pays off, always, or never\n"
     "  --tls_...  PEM files; with them both sides show a certificate, and tcp:// is encrypted (rdma:// is "
     "not)";
@@ -38,9 +40,12 @@ int main(int argc, char** argv) {
   examples::StopSignal stop;  // Made first, before there are other threads.
 
   std::vector<std::string> uris;
+  std::string status_address;
   size_t polling = 0;
   examples::FlagSet flags;
-  flags.Texts("listen", &uris).Choice("polling", {"adaptive", "spin", "sleep"}, &polling);
+  flags.Texts("listen", &uris)
+      .Text("status", &status_address)
+      .Choice("polling", {"adaptive", "spin", "sleep"}, &polling);
   examples::TlsFlags tls;
   tls.AddTo(flags);
   const auto line = examples::CommandLine::Split({argv + 1, argv + argc});
@@ -64,6 +69,7 @@ int main(int argc, char** argv) {
                                             hawser::PollingMode::kSleep};
   options.poller.mode = kModes[polling];
   options.credentials = *credentials;
+  options.status_address = status_address;
   hawser::Server server(options);
   if (absl::Status status = server.AddService(&service); !status.ok()) {
     std::cerr << kProgram << ": " << status << std::endl;
@@ -76,6 +82,7 @@ int main(int argc, char** argv) {
     }
   }
   for (const std::string& address : server.addresses()) std::cout << "listening on " << address << std::endl;
+  if (!server.status_url().empty()) std::cout << "status on " << server.status_url() << std::endl;
   if (const std::string why = server.why_not_rdma(); !why.empty()) {
     std::cerr << kProgram << ": not over RDMA: " << why << std::endl;
   }

@@ -21,11 +21,14 @@ constexpr char kProgram[] = "kv_server";
 constexpr char kUsage[] =
     "kv_server --listen=tcp://HOST:PORT [--listen=...] [--memory=4GiB] [--message_max=513MiB] [--pollers=0]\n"
     "          [--tls_certificate=FILE --tls_key=FILE --tls_authorities=FILE [--writer=NAME]...]\n"
+    "          [--status=HOST:PORT]\n"
     "  --listen       address to serve on; may be given several times; port 0 is any free one\n"
     "  --memory       registered memory at most; values get three quarters of it\n"
     "  --message_max  largest message; a value may have 8 KiB less\n"
     "  --pollers      threads that serve connections; 0: up to one for each core\n"
     "  --watch_log    memory for changes that watchers have not seen yet (default 16MiB)\n"
+    "  --status       where to show over HTTP what the server is doing; a port alone is for this machine "
+    "only\n"
     "  --tls_...      PEM files; with them both sides show a certificate, and tcp:// is encrypted (rdma:// "
     "is not)\n"
     "  --writer       a DNS name or URI in a certificate: only clients with one of those given may change\n"
@@ -39,7 +42,9 @@ constexpr uint64_t kDataBytesMax = (uint64_t{1} << 29) - 1;
 // Everyone may read, `writers` may write.
 absl::Status Authorize(const std::vector<std::string>& writers, const hawser::ServerContext& context) {
   const hawser::PeerIdentity& who = context.peer_identity();
-  if (kv::KvService::OnlyReads(context.method())) return absl::OkStatus();
+  // Health and reflection change nothing either.
+  const bool is_of_store = context.method().interface_id == capnp::typeId<kv::KeyValue>();
+  if (!is_of_store || kv::KvService::OnlyReads(context.method())) return absl::OkStatus();
   for (const std::string& writer : writers) {
     if (who.HasDnsName(writer) || who.HasUri(writer)) return absl::OkStatus();
   }
@@ -60,7 +65,8 @@ int main(int argc, char** argv) {
   flags.Texts("listen", &uris).Bytes("memory", 16 << 20, uint64_t{1} << 50, &memory_bytes);
   flags.Bytes("message_max", 64 << 10, uint64_t{513} << 20, &message_bytes_max);
   flags.Bytes("watch_log", 1, uint64_t{1} << 40, &log_bytes).Number("pollers", 0, 1024, &pollers);
-  flags.Texts("writer", &writers);
+  std::string status_address;
+  flags.Texts("writer", &writers).Text("status", &status_address);
   examples::TlsFlags tls;
   tls.AddTo(flags);
   const auto line = examples::CommandLine::Split({argv + 1, argv + argc});
@@ -91,6 +97,7 @@ int main(int argc, char** argv) {
   options.pool.limit_bytes = memory_bytes;
   options.connection.message_bytes_max = message_bytes_max;
   options.credentials = *credentials;
+  options.status_address = status_address;
   if (!writers.empty()) {
     options.authorize = [&writers](const hawser::ServerContext& context) {
       return Authorize(writers, context);
@@ -109,6 +116,7 @@ int main(int argc, char** argv) {
     }
   }
   for (const std::string& address : server.addresses()) std::cout << "listening on " << address << std::endl;
+  if (!server.status_url().empty()) std::cout << "status on " << server.status_url() << std::endl;
   if (const std::string why = server.why_not_rdma(); !why.empty()) {
     std::cerr << kProgram << ": not over RDMA: " << why << std::endl;
   }

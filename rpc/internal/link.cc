@@ -78,7 +78,10 @@ absl::Status Link::DialReverse(const transport::SessionToken& session) {
   hello.session = session;
   const int64_t left_ns = std::max<int64_t>(0, give_up_ns_ - poller_.now_ns());
   ServingConnection::Owner& owner = *this;
-  auto reverse = std::make_unique<ServingConnection>(runtime_, poller_, offers_, reverse_counters_, owner);
+  if (reverse_counters_ == nullptr) {
+    reverse_counters_ = std::make_unique<ServingCounters>(offers_->methods.size());
+  }
+  auto reverse = std::make_unique<ServingConnection>(runtime_, poller_, offers_, *reverse_counters_, owner);
   if (absl::Status status = reverse->Dial(address_, options_, hello, absl::Nanoseconds(left_ns), security_);
       !status.ok()) {
     return status;

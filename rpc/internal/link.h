@@ -111,7 +111,7 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner, Sess
   std::shared_ptr<const PeerIdentity> peer_identity_ = transport::OrNotAuthenticated(nullptr);
   transport::Connection* forward_ = nullptr;
   std::unique_ptr<ServingConnection> reverse_;
-  ServingCounters reverse_counters_;
+  std::unique_ptr<ServingCounters> reverse_counters_;  // With services.
   std::unique_ptr<SessionProbe> probe_;
   bool dialed_ = false;              // Not accepted.
   transport::SessionToken session_;  // Once ready, if it was dialed.

@@ -35,6 +35,7 @@ class ServerCall::Ticket {
       } else if (call->cancelled_.load(std::memory_order_acquire)) {
         status = absl::CancelledError("the caller stopped waiting before the executor ran the handler");
       } else {
+        call->began_ns_.store(call->connection_.poller().environment().NowNs(), std::memory_order_relaxed);
         call->stage_.store(HandlerStage::kRunning, std::memory_order_relaxed);
         status = call->CallHandler();
       }
@@ -46,10 +47,11 @@ class ServerCall::Ticket {
   ServerCall* call_;
 };
 
-void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry,
+void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry, MethodCounts& counts,
                        transport::IncomingMessagePtr request, int64_t deadline_ns) {
   id_ = id;
   entry_ = &entry;
+  counts_ = &counts;
   request_ = request.get();
   own_request_ = std::move(request);
   started_ns_ = connection_.poller().now_ns();
@@ -71,6 +73,31 @@ void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry
                                        entry.method->name);
   stage_.store(HandlerStage::kQueued, std::memory_order_relaxed);
   CallUser("the executor, given", entry.method->name, [&] { executor(Ticket(this)); });
+}
+
+const char* NameOf(HandlerStage stage) {
+  switch (stage) {
+    case HandlerStage::kQueued:
+      return "waits for the executor";
+    case HandlerStage::kRunning:
+      return "running";
+    case HandlerStage::kDeferred:
+      return "deferred";
+  }
+  return "";
+}
+
+ServerCall::Times ServerCall::TimesOf(int64_t all_ns) const {
+  const int64_t end_ns = started_ns_ + all_ns;
+  int64_t began_ns = started_ns_;
+  if (connection_.serving().executor && !entry_->on_poller) {
+    began_ns = began_ns_.load(std::memory_order_relaxed);
+    if (began_ns < started_ns_) began_ns = end_ns;  // It has not begun.
+  }
+  began_ns = std::min(began_ns, end_ns);
+  int64_t returned_ns = returned_ns_.load(std::memory_order_relaxed);
+  returned_ns = returned_ns < began_ns ? end_ns : std::min(returned_ns, end_ns);  // It has not deferred.
+  return {began_ns - started_ns_, returned_ns - began_ns, end_ns - returned_ns};
 }
 
 void ServerCall::Reset() {
@@ -157,6 +184,7 @@ void ServerCall::EndInterception(const absl::Status& status) {
 
 void ServerCall::HandlerReturned(absl::Status status) {
   if (!deferred_) return Finish(std::move(status));
+  returned_ns_.store(connection_.poller().environment().NowNs(), std::memory_order_relaxed);
   stage_.store(HandlerStage::kDeferred, std::memory_order_relaxed);
   if (!status.ok()) FinishOnce(std::move(status), /*by_handler=*/true);
   Unref();

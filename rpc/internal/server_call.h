@@ -30,6 +30,9 @@ enum class HandlerStage : uint8_t {
   kDeferred,  // It has returned; its DeferredCall will answer.
 };
 
+// "running".
+const char* NameOf(HandlerStage stage);
+
 // The implementation of ServerContext: one request, its handler, its answer.
 // Thread:   starts and ends on the poller; in between the handler's thread owns it.
 // Lifetime: owned by its connection, which reuses it after the handler has returned and answered.
@@ -47,8 +50,8 @@ class ServerCall {
   // ---- For the connection, on the poller.
 
   // Runs the handler, here or on the executor.
-  void Start(transport::ExchangeId id, const MethodTable::Entry& entry, transport::IncomingMessagePtr request,
-             int64_t deadline_ns);
+  void Start(transport::ExchangeId id, const MethodTable::Entry& entry, MethodCounts& counts,
+             transport::IncomingMessagePtr request, int64_t deadline_ns);
   // The caller has stopped waiting: notifies the handler.
   void Cancel();
   // The connection has answered instead of the handler, whose own answer will be dropped.
@@ -65,6 +68,13 @@ class ServerCall {
   // Of the poller's clock.
   int64_t started_ns() const { return started_ns_; }
   int64_t deadline_ns() const { return deadline_ns_; }  // kNever: none.
+  MethodCounts* counts() const { return counts_; }
+  uint64_t request_bytes() const { return request_->body_bytes(); }
+  // Where the time of a call that has taken `all_ns` went. Without an executor a handler that does not defer has all of it.
+  struct Times {
+    int64_t queued_ns, handler_ns, deferred_ns;
+  };
+  Times TimesOf(int64_t all_ns) const;
   // Never null.
   transport::OutgoingMessagePtr TakeReply();
   // nullptr: the answer has none.
@@ -119,8 +129,11 @@ class ServerCall {
   ServerContext context_;
   transport::ExchangeId id_;
   const MethodTable::Entry* entry_ = nullptr;
+  MethodCounts* counts_ = nullptr;  // Of its method.
   int64_t started_ns_ = 0;
   int64_t deadline_ns_ = 0;
+  // When the handler began, if that was on an executor, and when it returned, if it deferred. Otherwise of an earlier call.
+  std::atomic<int64_t> began_ns_{0}, returned_ns_{0};
   bool abandoned_ = false;  // Used on the poller.
   transport::HeldByHost abandoned_memory_;
   transport::IncomingMessage* request_ = nullptr;

@@ -51,6 +51,7 @@ ServerCore::ServerCore(ServerOptions options)
     : options_(std::move(options)),
       environment_(options_.runtime != nullptr ? options_.runtime->environment()
                                                : transport::Environment::Real()),
+      made_(environment_.Now()),
       serving_(MakeServing(options_)),
       proofs_(options_.credentials.has_value() ? transport::ProofTable::Create() : nullptr),
       reflection_(serving_->methods),
@@ -62,6 +63,12 @@ void ServerCore::End() {
   HAWSER_CHECK(!in_a_handler(),
                "a Server was destroyed in one of its own handlers, where it would wait for itself");
   Shutdown(absl::InfinitePast()).IgnoreError();
+  std::unique_ptr<observe::StatusServer> status;
+  {
+    absl::MutexLock lock(&mutex_);
+    status = std::move(status_);
+  }
+  status.reset();  // Without the lock, which its source takes.
   bool ended;
   {
     absl::MutexLock lock(&mutex_);
@@ -147,6 +154,7 @@ absl::StatusOr<std::string> ServerCore::Listen(absl::string_view text) {
     if (!std::exchange(listened_, true)) AddBuiltInServices();
   }
   if (absl::Status loaded = Load(); !loaded.ok()) return loaded;
+  if (absl::Status started = StartStatus(); !started.ok()) return started;
   absl::StatusOr<transport::Uri> real = listeners_.Listen(*std::move(uri));
   if (!real.ok()) return real.status();
   WarnOfNoCredentials();
@@ -172,6 +180,22 @@ void ServerCore::AddBuiltInServices() {
   if (options_.reflection && methods.InterfaceName(capnp::typeId<reflection::Reflection>()).empty()) {
     reflection_.AddMethods(methods);
   }
+}
+
+absl::Status ServerCore::StartStatus() {
+  if (options_.status_address.empty() || !status_url().empty()) return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<observe::StatusServer>> started = observe::StatusServer::Start(
+      options_.status_address, [this](observe::wire::Snapshot::Builder snapshot) { FillIn(snapshot); });
+  if (!started.ok()) return started.status();
+  absl::MutexLock lock(&mutex_);
+  if (status_ == nullptr)
+    status_ = *std::move(started);  // Otherwise another thread was faster, and it ends here.
+  return absl::OkStatus();
+}
+
+std::string ServerCore::status_url() const {
+  absl::MutexLock lock(&mutex_);
+  return status_ != nullptr ? status_->url() : "";
 }
 
 absl::Status ServerCore::Load() {
@@ -332,7 +356,10 @@ void ServerCore::OnPeer(Pollers& pollers, transport::PeerRequest request) {
     if (!poller.ok()) return request.Refuse(poller.status());
   }
   const Admission::Place place = PlaceFor(pollers, request);
-  if (absl::Status admitted = Admit(place); !admitted.ok()) return request.Refuse(admitted);
+  if (absl::Status admitted = Admit(place); !admitted.ok()) {
+    refused_connections_.fetch_add(1, std::memory_order_relaxed);
+    return request.Refuse(admitted);
+  }
   if (!reverse) {
     // After Admit(): this may start a poller, which a peer that is refused must not cause.
     absl::StatusOr<ServingPoller*> next = NextPoller(pollers);
@@ -378,7 +405,7 @@ ServerCore::ServingPoller& ServerCore::ServingOn(Pollers& pollers, transport::Po
     if (&serving->poller == &poller) return *serving;
   }
   absl::MutexLock lock(&mutex_);
-  return *pollers.serving.emplace_back(std::make_unique<ServingPoller>(poller));
+  return *pollers.serving.emplace_back(std::make_unique<ServingPoller>(poller, serving_->methods.size()));
 }
 
 absl::Status ServerCore::AnswerProbe(const Pollers& pollers, const transport::PeerRequest& request) {
@@ -714,8 +741,8 @@ ServerStats ServerCore::stats() const {
       }
     }
     for (const auto& serving : pollers->serving) {
-      stats.calls_running += serving->counters.calls_running.load(std::memory_order_relaxed);
-      stats.calls_total += serving->counters.calls_total.load(std::memory_order_relaxed);
+      stats.calls_running += serving->counters.calls_running.value();
+      stats.calls_total += serving->counters.calls_total.value();
     }
   }
   return stats;

@@ -18,6 +18,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "hawser/base/fork.h"
+#include "hawser/observe/snapshot.capnp.h"
+#include "hawser/observe/status_server.h"
 #include "hawser/rpc/internal/admission.h"
 #include "hawser/rpc/internal/health_board.h"
 #include "hawser/rpc/internal/listeners.h"
@@ -54,6 +56,9 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   absl::Status Wait();
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes, absl::string_view uri);
   ServerStats stats() const;
+  std::string status_url() const;
+  // In server_snapshot.cc.
+  void FillIn(observe::wire::Snapshot::Builder snapshot);
   void SetHealth(absl::string_view service, bool serves) { health_->Set(service, serves); }
 
   static ServerCore& Of(Server& server) { return *server.core_; }
@@ -66,13 +71,17 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
 
  private:
   enum class Phase { kServing, kDraining, kDown };
+  struct Gathering;  // Of a report; in server_snapshot.cc.
 
   // A poller that serves connections of this server. Lives as long as the server.
   struct ServingPoller {
-    explicit ServingPoller(transport::Poller& on) : poller(on) { poller.AddAsyncInterest(1); }
+    ServingPoller(transport::Poller& on, size_t methods) : poller(on), counters(methods) {
+      poller.AddAsyncInterest(1);
+    }
     transport::Poller& poller;
     ServingCounters counters;
-    std::atomic<uint32_t> waiting{0};  // Peers assigned to it that it has not accepted yet.
+    std::shared_ptr<Gathering> gathering;  // The last one; with mutex_ locked.
+    std::atomic<uint32_t> waiting{0};      // Peers assigned to it that it has not accepted yet.
   };
   // The pollers of one scheme and device.
   struct Pollers final : transport::Acceptor::Handler {
@@ -95,8 +104,23 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   absl::Status CheckOptions() const;
   // Reads ServerOptions::credentials, if there are any, at the first Listen().
   absl::Status Load();
+  // Reports of all pollers that answer soon, in the order of AllServing(); null: one that does not.
+  std::vector<std::shared_ptr<const PollerReport>> GatherReports();
+  struct NamedPoller {
+    std::string name;  // "tcp 0", "rdma mlx5_0 1".
+    std::string fabric;
+    transport::Runtime* runtime;
+    ServingPoller* serving;
+  };
+  std::vector<NamedPoller> AllServing() const;
+  void FillInMethods(observe::wire::Snapshot::Builder snapshot, const std::vector<NamedPoller>& pollers,
+                     const std::vector<std::shared_ptr<const PollerReport>>& reports) const;
+  void FillInPools(observe::wire::Snapshot::Builder snapshot) const;
+  void FillInSettings(observe::wire::Snapshot::Builder snapshot) const;
   // At the first Listen(): the services that every server has.
   void AddBuiltInServices() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // At the first Listen(): the status server, if ServerOptions::status_address is given.
+  absl::Status StartStatus();
   // Once: the server listens where other machines reach it, and has no credentials.
   void WarnOfNoCredentials();
   absl::StatusOr<Pollers*> PollersOn(const std::string& scheme, const SocketAddress& address);
@@ -168,6 +192,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   const ForkMark fork_mark_;
   const ServerOptions options_;
   transport::Environment& environment_;
+  const absl::Time made_;
+  std::atomic<uint64_t> refused_connections_{0};
   const std::shared_ptr<Serving> serving_;               // Constant from the first Listen() on.
   const std::shared_ptr<transport::ProofTable> proofs_;  // Null: without credentials.
   Reflection reflection_;
@@ -184,6 +210,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   bool told_serving_ ABSL_GUARDED_BY(mutex_) = false;  // The service manager.
   // By scheme and device; only grows.
   std::map<std::pair<std::string, std::string>, std::unique_ptr<Pollers>> pollers_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<observe::StatusServer> status_ ABSL_GUARDED_BY(mutex_);
   // Each is used and destroyed on its poller.
   absl::btree_map<transport::SessionToken, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
   // A connection counts as open while it is being accepted. Its place stays taken until its handlers have

@@ -24,9 +24,7 @@ constexpr size_t kAbandonedPerSlotMax = 2;
 // How much of an error's text is sent if there is no memory for all of it.
 constexpr size_t kShortMessage = 256;
 
-void Add(std::atomic<uint64_t>& counter, int delta) {
-  counter.store(counter.load(std::memory_order_relaxed) + delta, std::memory_order_relaxed);
-}
+constexpr uint64_t kMinusOne = ~uint64_t{0};
 
 }  // namespace
 
@@ -131,6 +129,81 @@ std::vector<std::string> ServingConnection::DescribeCalls(HandlerStage stage) co
   return texts;
 }
 
+std::string ServingConnection::IdentityText() const {
+  return peer_identity_ != nullptr && peer_identity_->is_authenticated ? peer_identity_->ToString() : "";
+}
+
+void ServingConnection::AddTo(PollerReport& report, uint64_t receive_bytes, int64_t since_unix_ns) const {
+  poller_.AssertHeld();
+  const std::string identity = IdentityText();
+  uint32_t in_use = 0;
+  for (const ServerCall* call : by_slot_) {
+    if (call == nullptr) continue;
+    ++in_use;
+    ++report.running[call->method().name];
+    if (report.calls.size() >= PollerReport::kCallsMax) continue;
+    const int64_t now_ns = poller_.environment().NowNs();
+    report.calls.push_back(
+        {.method = call->method().name,
+         .peer = peer_address_,
+         .identity = IdentityText(),
+         .stage = NameOf(call->stage()),
+         .age_ns = now_ns - call->started_ns(),
+         .deadline_in_ns = call->deadline_ns() == transport::kNever ? -1 : call->deadline_ns() - now_ns,
+         .request_bytes = call->request_bytes()});
+  }
+  const char* const state = connection_ == nullptr ? "closed" : connection_->StateName();
+  PollerReport::Total& total = report.by_state[state];
+  const uint32_t slots = connection_ == nullptr ? 0 : connection_->agreed().slots;
+  ++total.count;
+  total.slots += slots;
+  total.slots_in_use += in_use;
+  if (report.connections.size() >= PollerReport::kConnectionsMax) return;
+  report.connections.push_back(
+      {.peer = peer_address_,
+       .identity = IdentityText(),
+       .state = state,
+       .slots = slots,
+       .slots_in_use = in_use,
+       .receives_posted = connection_ == nullptr ? 0 : connection_->receives_posted(),
+       .receive_bytes = receive_bytes,
+       .since_unix_ns = since_unix_ns,
+       .requests = requests_});
+}
+
+inline void ServingConnection::CountEnd(ServerCall& call, uint64_t response_bytes) {
+  MethodCounts& counts = *call.counts();
+  const int64_t all_ns = poller_.NowFineNs() - call.started_ns();
+  counts.latency.Add(all_ns);
+  counts.request_bytes.Add(call.request_bytes());
+  counts.response_bytes.Add(response_bytes);
+  if (counters_.slow_calls.Wants(all_ns)) [[unlikely]]
+    NoteSlow(call, absl::StatusCode::kOk, all_ns);
+}
+
+void ServingConnection::CountFailure(ServerCall& call, absl::StatusCode code) {
+  MethodCounts& counts = *call.counts();
+  const auto number = static_cast<size_t>(code);
+  counts.failed[number < kStatusCodes ? number : static_cast<size_t>(absl::StatusCode::kUnknown)].Add();
+  const int64_t all_ns = poller_.NowFineNs() - call.started_ns();
+  counts.latency.Add(all_ns);
+  counts.request_bytes.Add(call.request_bytes());
+  if (counters_.slow_calls.Wants(all_ns)) NoteSlow(call, code, all_ns);
+}
+
+void ServingConnection::NoteSlow(ServerCall& call, absl::StatusCode code, int64_t all_ns) {
+  const ServerCall::Times times = call.TimesOf(all_ns);
+  counters_.slow_calls.Add({.method = call.method().name,
+                            .peer = peer_address_,
+                            .identity = IdentityText(),
+                            .code = code,
+                            .queued_ns = times.queued_ns,
+                            .handler_ns = times.handler_ns,
+                            .deferred_ns = times.deferred_ns,
+                            .all_ns = all_ns,
+                            .ended_unix_ns = absl::ToUnixNanos(poller_.environment().Now())});
+}
+
 void ServingConnection::OnReady(const transport::Handshake&) {
   peer_identity_ = connection_->peer_identity();  // Of one that was dialed it is known only now.
   owner_.OnServingReady();
@@ -156,7 +229,8 @@ void ServingConnection::CheckGone() {
 void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingMessagePtr request,
                                   int64_t deadline_ns) {
   poller_.AssertHeld();
-  Add(counters_.calls_total, 1);
+  counters_.calls_total.Add();
+  ++requests_;
   RequestEnvelope envelope;
   if (!DecodeRequestEnvelope(request->envelope(), envelope)) [[unlikely]] {
     const std::optional<RequestEnvelope> with_metadata = DecodeWithMetadata(id, *request);
@@ -179,8 +253,8 @@ void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingM
   HAWSER_CHECK(id.slot < by_slot_.size() && by_slot_[id.slot] == nullptr, "slot ", id.slot, " of ",
                by_slot_.size(), " got a second call, connection to ", peer_address_);
   by_slot_[id.slot] = call;
-  Add(counters_.calls_running, 1);
-  call->Start(id, *entry, std::move(request), deadline_ns);
+  counters_.calls_running.Add();
+  call->Start(id, *entry, counters_.ForMethod(entry->index), std::move(request), deadline_ns);
 }
 
 std::optional<RequestEnvelope> ServingConnection::DecodeWithMetadata(
@@ -198,7 +272,7 @@ std::optional<RequestEnvelope> ServingConnection::DecodeWithMetadata(
 }
 
 void ServingConnection::OnBadRequest(transport::ExchangeId id, const absl::Status& why) {
-  Add(counters_.calls_total, 1);
+  counters_.calls_total.Add();
   SendError(id, why, false);
 }
 
@@ -215,6 +289,7 @@ void ServingConnection::AnswerFor(ServerCall& call, const absl::Status& why) {
   ++abandoned_calls_;
   call.Abandon(connection_ != nullptr ? connection_->DetachRequestMemory(call.id())
                                       : transport::HeldByHost());
+  CountFailure(call, why.code());
   if (connection_ == nullptr) return;
   // The caller gets this error if it arrives before the caller's own timer fires: the two clocks differ.
   SendError(call.id(),
@@ -282,18 +357,23 @@ absl::Status ServingConnection::WhyCancelled(const ServerCall& call, const absl:
 void ServingConnection::Answer(ServerCall& call, const absl::Status& status) {
   poller_.AssertHeld();
   const transport::ExchangeId id = call.id();
-  if (call.abandoned()) return Add(counters_.calls_running, -1);
+  if (call.abandoned()) return counters_.calls_running.Add(kMinusOne);
   HAWSER_CHECK(id.slot < by_slot_.size() && by_slot_[id.slot] == &call, "the call of slot ", id.slot, " of ",
                by_slot_.size(), " answered twice, connection to ", peer_address_);
   by_slot_[id.slot] = nullptr;
-  Add(counters_.calls_running, -1);
-  if (connection_ == nullptr) return;
+  counters_.calls_running.Add(kMinusOne);
+  if (connection_ == nullptr) return CountFailure(call, absl::StatusCode::kCancelled);
   if (!status.ok()) {
-    return SendError(id, absl::IsCancelled(status) ? WhyCancelled(call, status) : status, false,
-                     call.metadata_to_send());
+    const absl::Status why = absl::IsCancelled(status) ? WhyCancelled(call, status) : status;
+    CountFailure(call, why.code());
+    return SendError(id, why, false, call.metadata_to_send());
   }
   absl::StatusCode code = absl::StatusCode::kResourceExhausted;
-  if (absl::Status sent = SendReply(call, code); !sent.ok()) {
+  const uint64_t sent_before = poller_.sent().body_bytes.value();
+  if (absl::Status sent = SendReply(call, code); sent.ok()) [[likely]] {
+    CountEnd(call, poller_.sent().body_bytes.value() - sent_before);
+  } else {
+    CountFailure(call, code);
     SendError(id,
               absl::Status(code, absl::StrCat("the reply of ", call.method().name,
                                               " cannot be sent: ", absl::string_view(sent.message()))),

@@ -16,6 +16,8 @@
 #include "hawser/rpc/internal/envelope.h"
 #include "hawser/rpc/internal/handler_gate.h"
 #include "hawser/rpc/internal/interception.h"
+#include "hawser/rpc/internal/method_counts.h"
+#include "hawser/rpc/internal/server_report.h"
 #include "hawser/rpc/metadata.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/service.h"
@@ -54,12 +56,6 @@ struct Serving {
   // A handler runs with nothing around it: no gate, no interceptors, no `authorize`. One variable, so that a further
   // option costs a plain call nothing. Set by the server, when all of them are known.
   bool plain = false;
-};
-
-// Written on one poller, read from any thread.
-struct ServingCounters {
-  std::atomic<uint64_t> calls_running{0};
-  std::atomic<uint64_t> calls_total{0};
 };
 
 // A connection whose requests this process answers: a client's connection at a server, or the reverse
@@ -116,6 +112,9 @@ class ServingConnection final : transport::ConnectionObserver,
   // See transport::Connection::has_unpolled().
   bool has_unpolled() const { return connection_ != nullptr && connection_->has_unpolled(); }
 
+  // Adds this connection, which has `receive_bytes` of the pool and began at `since_unix_ns`, and its calls.
+  void AddTo(PollerReport& report, uint64_t receive_bytes, int64_t since_unix_ns) const;
+
   // The calls of one stage that have not ended, answered or not: "kv.capnp:KeyValue.get from
   // tcp://10.0.0.7:51234, 12 s old".
   std::vector<std::string> DescribeCalls(HandlerStage stage) const;
@@ -158,6 +157,11 @@ class ServingConnection final : transport::ConnectionObserver,
   std::string AgeOf(const ServerCall& call) const;
   // ResourceExhausted: too many handlers still run after their calls have ended.
   absl::Status CheckAbandoned() const;
+  std::string IdentityText() const;  // Empty: not authenticated.
+  // `call` ends for its caller: with a reply of `response_bytes`, or an error.
+  void CountEnd(ServerCall& call, uint64_t response_bytes);
+  [[gnu::noinline, gnu::cold]] void CountFailure(ServerCall& call, absl::StatusCode code);
+  [[gnu::noinline, gnu::cold]] void NoteSlow(ServerCall& call, absl::StatusCode code, int64_t all_ns);
   void Opened(transport::Connection* connection, const transport::ConnectionOptions& options);
   // Of a request that the short way does not decode, because it has metadata, or is malformed. Empty: it was refused.
   [[gnu::noinline, gnu::cold]] std::optional<RequestEnvelope> DecodeWithMetadata(
@@ -205,6 +209,7 @@ class ServingConnection final : transport::ConnectionObserver,
   std::vector<ServerCall*> by_slot_;                // Not answered yet.
   std::vector<std::unique_ptr<ServerCall>> calls_;  // As many as ever ran at once.
   std::vector<ServerCall*> free_;
+  uint64_t requests_ = 0;
   size_t abandoned_calls_ = 0;          // Answered in their handlers' place, which still run.
   std::vector<ServerCall*> to_cancel_;  // Their RunOnCancel() is due.
   transport::Timer cancel_timer_;

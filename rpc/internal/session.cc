@@ -32,6 +32,7 @@ Session::Session(std::shared_ptr<transport::Runtime> runtime, transport::Poller&
       owner_(owner),
       token_(transport::NewSessionToken(poller.environment())),
       serving_(runtime_, poller, std::move(serving), counters, *this),
+      since_unix_ns_(absl::ToUnixNanos(poller.environment().Now())),
       unheard_timer_([this] { CloseUnlessHeard(); }) {}
 
 absl::Status Session::Accept(transport::PeerRequest request) {

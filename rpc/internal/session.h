@@ -69,6 +69,8 @@ class Session final : public Admission::Newcomer, ServingConnection::Owner {
   // Closes the connection, unless a first message of the client is on its way: the poller, busy with a flood of
   // connections, may have yet to read it.
   void CloseUnlessHeard();
+  // On the poller.
+  void AddTo(PollerReport& report) const { serving_.AddTo(report, place_.receive_bytes, since_unix_ns_); }
   // See ServingConnection.
   std::vector<std::string> DescribeCalls(HandlerStage stage) const { return serving_.DescribeCalls(stage); }
 
@@ -92,6 +94,7 @@ class Session final : public Admission::Newcomer, ServingConnection::Owner {
   Owner& owner_;
   const transport::SessionToken token_;
   ServingConnection serving_;
+  const int64_t since_unix_ns_;
   bool heard_ = false;
   bool closed_ = false;
   transport::Timer unheard_timer_;

@@ -38,7 +38,7 @@ SocketAddress Address(absl::string_view host, uint16_t port) {
 TEST(SessionTest, ItsReverseConnectionComesOverItsFabricFromItsHost) {
   const auto runtime = NewRuntime(), other = NewRuntime();
   const ServerOptions options;
-  ServingCounters counters;
+  ServingCounters counters{0};
   NoOwner owner;
   Session::Owner& as_owner = owner;
   const auto identity = transport::OrNotAuthenticated(nullptr);
@@ -56,7 +56,7 @@ TEST(SessionTest, ItsReverseConnectionComesOverItsFabricFromItsHost) {
 TEST(SessionTest, ItsReverseConnectionHasTheSameIdentity) {
   const auto runtime = NewRuntime();
   const ServerOptions options;
-  ServingCounters counters;
+  ServingCounters counters{0};
   NoOwner owner;
   Session::Owner& as_owner = owner;
   const auto kv1 = std::make_shared<const PeerIdentity>(

@@ -1,0 +1,86 @@
+#ifndef HAWSER_OBSERVE_HISTOGRAM_H_
+#define HAWSER_OBSERVE_HISTOGRAM_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "hawser/base/count.h"
+
+namespace hawser::observe {
+
+// How long things took: counts by length, in buckets that are a quarter of a power of two wide, so that a percentile read
+// from them is at most an eighth off. The bounds are the same everywhere, so histograms of several threads and machines add up.
+// Thread:  Add(): one at a time. The rest: any.
+class Histogram {
+ public:
+  // Bucket i counts what is BoundNs(i - 1) or longer, and shorter than BoundNs(i). The last one has no bound.
+  static constexpr size_t kBuckets = 103;
+  // From 1024 ns to some 103 s; INT64_MAX for the last one.
+  static constexpr int64_t BoundNs(size_t bucket) {
+    if (bucket + 1 >= kBuckets) return INT64_MAX;
+    if (bucket < 4) return static_cast<int64_t>(bucket + 1) * kUnitNs;
+    const size_t octave = bucket / 4;
+    return static_cast<int64_t>((4 + bucket % 4 + 1) << (octave - 1)) * kUnitNs;
+  }
+  // `ns` is not negative.
+  static constexpr size_t BucketOf(int64_t ns) {
+    const uint64_t units = static_cast<uint64_t>(ns) / kUnitNs;
+    if (units < 4) return units;
+    const int octave = 63 - __builtin_clzll(units);
+    const size_t bucket = static_cast<size_t>(octave - 1) * 4 + ((units >> (octave - 2)) & 3);
+    return bucket < kBuckets ? bucket : kBuckets - 1;
+  }
+
+  void Add(int64_t ns) {
+    counts_[BucketOf(ns)].Add();
+    sum_ns_.Add(static_cast<uint64_t>(ns));
+  }
+
+  uint64_t count(size_t bucket) const { return counts_[bucket].value(); }
+  uint64_t sum_ns() const { return sum_ns_.value(); }
+
+ private:
+  static constexpr int64_t kUnitNs = 1024;
+
+  std::array<Count, kBuckets> counts_;
+  Count sum_ns_;
+};
+
+// Of several histograms, at one moment. A value.
+struct HistogramTotals {
+  std::array<uint64_t, Histogram::kBuckets> counts = {};
+  uint64_t sum_ns = 0;
+
+  void Add(const Histogram& histogram) {
+    for (size_t i = 0; i < counts.size(); ++i) counts[i] += histogram.count(i);
+    sum_ns += histogram.sum_ns();
+  }
+  uint64_t count() const {
+    uint64_t all = 0;
+    for (uint64_t each : counts) all += each;
+    return all;
+  }
+};
+
+// The length that `percent` (0 to 100) of all are not longer than, in the middle of its bucket. 0: there are none. `bounds_ns`
+// and `counts`: of a Snapshot's histogram, as long as each other.
+template <typename Bounds, typename Counts>
+int64_t PercentileNs(const Bounds& bounds_ns, const Counts& counts, double percent) {
+  uint64_t all = 0;
+  for (uint64_t each : counts) all += each;
+  if (all == 0) return 0;
+  const double wanted = percent / 100 * static_cast<double>(all);
+  uint64_t seen = 0;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    seen += counts[i];
+    if (counts[i] == 0 || static_cast<double>(seen) < wanted) continue;
+    const int64_t low_ns = i == 0 ? 0 : bounds_ns[i - 1];
+    return bounds_ns[i] == INT64_MAX ? low_ns : low_ns + (bounds_ns[i] - low_ns) / 2;
+  }
+  return bounds_ns[bounds_ns.size() - 1];
+}
+
+}  // namespace hawser::observe
+
+#endif  // HAWSER_OBSERVE_HISTOGRAM_H_

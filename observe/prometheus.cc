@@ -1,0 +1,202 @@
+#include "hawser/observe/prometheus.h"
+
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace hawser::observe {
+namespace {
+
+using Labels = std::vector<prometheus::ClientMetric::Label>;
+
+// The families of one answer, in the order in which they were begun.
+class Families {
+ public:
+  class Family {
+   public:
+    explicit Family(prometheus::MetricFamily& family) : family_(family) {}
+
+    void Add(Labels labels, double value) {
+      prometheus::ClientMetric& metric = Metric(std::move(labels));
+      if (family_.type == prometheus::MetricType::Counter) {
+        metric.counter.value = value;
+      } else {
+        metric.gauge.value = value;
+      }
+    }
+    prometheus::ClientMetric& Metric(Labels labels) {
+      family_.metric.emplace_back();
+      family_.metric.back().label = std::move(labels);
+      return family_.metric.back();
+    }
+
+   private:
+    prometheus::MetricFamily& family_;
+  };
+
+  Families() { families_.reserve(kMax); }
+
+  Family Counter(const char* name, const char* help) {
+    return New(prometheus::MetricType::Counter, name, help);
+  }
+  Family Gauge(const char* name, const char* help) { return New(prometheus::MetricType::Gauge, name, help); }
+  Family Histogram(const char* name, const char* help) {
+    return New(prometheus::MetricType::Histogram, name, help);
+  }
+
+  std::string Text() const { return prometheus::TextSerializer().Serialize(families_); }
+
+ private:
+  static constexpr size_t kMax = 64;  // So that no Family's reference moves.
+
+  Family New(prometheus::MetricType type, const char* name, const char* help) {
+    families_.emplace_back();
+    families_.back().name = name;
+    families_.back().help = help;
+    families_.back().type = type;
+    return Family(families_.back());
+  }
+
+  std::vector<prometheus::MetricFamily> families_;
+};
+
+double Seconds(uint64_t ns) { return static_cast<double>(ns) / 1e9; }
+
+// One bound in four: a power of two. The pages have the finer ones.
+constexpr unsigned kBucketsOfOne = 4;
+
+void FillIn(wire::Histogram::Reader from, prometheus::ClientMetric::Histogram& to) {
+  const auto bounds = from.getBoundsNs();
+  const auto counts = from.getCounts();
+  for (unsigned i = 0; i < counts.size() && i < bounds.size(); ++i) {
+    to.sample_count += counts[i];
+    if (i % kBucketsOfOne == kBucketsOfOne - 1 && bounds[i] != INT64_MAX) {
+      to.bucket.push_back({to.sample_count, Seconds(static_cast<uint64_t>(bounds[i]))});
+    }
+  }
+  // The text format wants a bucket without a bound. Its serializer writes infinity as +Inf.
+  to.bucket.push_back({to.sample_count, std::numeric_limits<double>::infinity()});
+  to.sample_sum = Seconds(from.getSumNs());
+}
+
+void AddServer(wire::Snapshot::Reader snapshot, Families& families) {
+  const wire::Server::Reader server = snapshot.getServer();
+  families.Gauge("hawser_server_start_time_seconds", "When the server was made, in seconds since 1970.")
+      .Add({}, static_cast<double>(server.getStartedUnixNs()) / 1e9);
+  families.Gauge("hawser_server_serving", "1 while the server takes calls, 0 from Shutdown() on.")
+      .Add({}, server.getState() == wire::Server::State::SERVING ? 1 : 0);
+  families.Gauge("hawser_server_connections_open", "Connections, reverse ones included.")
+      .Add({}, static_cast<double>(server.getConnectionsOpen()));
+  families.Gauge("hawser_server_connections_max", "ServerOptions::connections_max.")
+      .Add({}, static_cast<double>(server.getConnectionsMax()));
+  families.Gauge("hawser_server_calls_running", "Calls whose handlers have not answered yet.")
+      .Add({}, static_cast<double>(server.getCallsRunning()));
+  families.Counter("hawser_server_requests_total", "Requests that have come, refused ones included.")
+      .Add({}, static_cast<double>(server.getCallsTotal()));
+
+  auto connections = families.Gauge("hawser_server_connections", "Clients' connections by fabric and state.");
+  auto slots =
+      families.Gauge("hawser_server_slots", "Slots of these: the most calls that they can have at once.");
+  auto in_use = families.Gauge("hawser_server_slots_in_use", "Those of them that carry a call.");
+  for (const auto total : snapshot.getTotals()) {
+    const Labels labels = {{"fabric", total.getFabric()}, {"state", total.getState()}};
+    connections.Add(labels, static_cast<double>(total.getCount()));
+    slots.Add(labels, static_cast<double>(total.getSlots()));
+    in_use.Add(labels, static_cast<double>(total.getSlotsInUse()));
+  }
+  auto refusals =
+      families.Counter("hawser_server_refusals_total",
+                       "Peers that broke the protocol, and connections for which there was no room.");
+  for (const auto refusal : snapshot.getRefusals()) {
+    refusals.Add({{"reason", refusal.getReason()}}, static_cast<double>(refusal.getCount()));
+  }
+}
+
+void AddMethods(wire::Snapshot::Reader snapshot, Families& families) {
+  auto calls = families.Counter("hawser_server_calls_total", "Calls that have ended, by status.");
+  auto running = families.Gauge("hawser_server_method_calls_running", "Calls in flight.");
+  auto request_bytes = families.Counter("hawser_server_request_bytes_total", "Bodies of requests.");
+  auto response_bytes = families.Counter("hawser_server_response_bytes_total", "Bodies of responses.");
+  auto seconds =
+      families.Histogram("hawser_server_call_seconds", "From the arrival of a request to its answer.");
+  for (const auto method : snapshot.getMethods()) {
+    if (method.getCalls() == 0 && method.getRunning() == 0) continue;
+    const Labels labels = {{"method", method.getName()}};
+    for (const auto status : method.getStatuses()) {
+      calls.Add({labels[0], {"code", status.getName()}}, static_cast<double>(status.getCount()));
+    }
+    running.Add(labels, static_cast<double>(method.getRunning()));
+    request_bytes.Add(labels, static_cast<double>(method.getRequestBytes()));
+    response_bytes.Add(labels, static_cast<double>(method.getResponseBytes()));
+    FillIn(method.getLatency(), seconds.Metric(labels).histogram);
+  }
+}
+
+void AddPollers(wire::Snapshot::Reader snapshot, Families& families) {
+  auto seconds = families.Counter("hawser_poller_seconds_total",
+                                  "Where the time of the thread that drives goes: busy, spin or sleep.");
+  auto turns = families.Counter("hawser_poller_turns_total", "Turns that found work.");
+  auto sleeps = families.Counter("hawser_poller_sleeps_total", "How often the thread slept.");
+  auto messages = families.Counter("hawser_poller_messages_total",
+                                   "Requests and responses, whole in a SEND, pushed behind it, or READ.");
+  auto bytes = families.Counter("hawser_poller_sent_bytes_total", "Bodies of the messages that were sent.");
+  auto in_flight = families.Gauge("hawser_poller_read_bytes", "READ bytes in flight.");
+  auto budget = families.Gauge("hawser_poller_read_bytes_max", "The budget of these.");
+  auto waiting = families.Gauge("hawser_poller_reads_waiting", "Connections that wait for the budget.");
+  auto memory = families.Gauge("hawser_poller_memory_waiters", "What waits for memory of the pool.");
+  auto held = families.Gauge("hawser_poller_held", "1 if code of the application held it when it was asked.");
+  for (const auto poller : snapshot.getPollers()) {
+    const prometheus::ClientMetric::Label name = {"poller", poller.getName()};
+    seconds.Add({name, {"part", "busy"}}, Seconds(poller.getBusyNs()));
+    seconds.Add({name, {"part", "spin"}}, Seconds(poller.getSpinNs()));
+    seconds.Add({name, {"part", "sleep"}}, Seconds(poller.getSleepNs()));
+    turns.Add({name}, static_cast<double>(poller.getTurns()));
+    sleeps.Add({name}, static_cast<double>(poller.getSleeps()));
+    const std::pair<const char*, uint64_t> sent[] = {
+        {"whole", poller.getSentWhole()}, {"pushed", poller.getSentPushed()}, {"read", poller.getSentRead()}};
+    const std::pair<const char*, uint64_t> received[] = {{"whole", poller.getReceivedWhole()},
+                                                         {"pushed", poller.getReceivedPushed()},
+                                                         {"read", poller.getReceivedRead()}};
+    for (const auto& [way, count] : sent) {
+      messages.Add({name, {"direction", "sent"}, {"way", way}}, static_cast<double>(count));
+    }
+    for (const auto& [way, count] : received) {
+      messages.Add({name, {"direction", "received"}, {"way", way}}, static_cast<double>(count));
+    }
+    bytes.Add({name}, static_cast<double>(poller.getSentBytes()));
+    budget.Add({name}, static_cast<double>(poller.getReadBytesMax()));
+    held.Add({name}, poller.getAnswered() ? 0 : 1);
+    if (!poller.getAnswered()) continue;
+    in_flight.Add({name}, static_cast<double>(poller.getReadBytesInFlight()));
+    waiting.Add({name}, static_cast<double>(poller.getReadsWaiting()));
+    memory.Add({name}, static_cast<double>(poller.getMemoryWaiters()));
+  }
+}
+
+void AddPools(wire::Snapshot::Reader snapshot, Families& families) {
+  auto bytes = families.Gauge("hawser_pool_bytes", "Registered memory: leased, in all, and the limit.");
+  for (const auto pool : snapshot.getPools()) {
+    const prometheus::ClientMetric::Label name = {"pool", pool.getName()};
+    bytes.Add({name, {"kind", "leased"}}, static_cast<double>(pool.getLeasedBytes()));
+    bytes.Add({name, {"kind", "registered"}}, static_cast<double>(pool.getRegisteredBytes()));
+    bytes.Add({name, {"kind", "limit"}}, static_cast<double>(pool.getLimitBytes()));
+  }
+}
+
+}  // namespace
+
+std::string ToPrometheus(wire::Snapshot::Reader snapshot) {
+  Families families;
+  AddServer(snapshot, families);
+  AddMethods(snapshot, families);
+  AddPollers(snapshot, families);
+  AddPools(snapshot, families);
+  return families.Text();
+}
+
+}  // namespace hawser::observe

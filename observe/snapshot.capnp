@@ -1,0 +1,186 @@
+@0xd0b5a1c3f27e4896;
+# What a server says of itself at one moment: the one source of its metrics, its status page, their JSON, and what
+# `hawser top` and `hawser status` show.
+#
+# Counts are since the server, or for a poller since the process, started, and never go back. Each is exact, but they are read
+# one after the other, while the pollers go on. Times of the clock are nanoseconds since 1970 (UTC), durations nanoseconds.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("hawser::observe::wire");
+
+struct Snapshot {
+  takenUnixNs @0 :Int64;
+  process @1 :Process;
+  server @2 :Server;
+  methods @3 :List(Method);          # Those that are served, by name; also those that were never called.
+  connections @4 :List(Connection);  # Cut at a bound: see connectionsLeftOut. The totals count all of them.
+  connectionsLeftOut @5 :UInt64;
+  totals @6 :List(ConnectionTotal);
+  calls @7 :List(Call);              # In flight, the oldest first; cut at a bound.
+  callsLeftOut @8 :UInt64;
+  slowest @9 :List(Call);            # Of late, the slowest first.
+  pollers @10 :List(Poller);
+  pools @11 :List(Pool);
+  refusals @12 :List(Refusal);
+  channels @13 :List(Channel);       # That this process has made and that are not closed; cut at a bound.
+  tls @14 :Tls;
+  configuration @15 :List(Setting);
+}
+
+struct Process {
+  name @0 :Text;  # The file name of the program.
+  pid @1 :UInt32;
+  host @2 :Text;
+  startedUnixNs @3 :Int64;
+  version @4 :Text;
+}
+
+struct Server {
+  startedUnixNs @0 :Int64;
+  state @1 :State;
+  addresses @2 :List(Text);
+  whyNotRdma @3 :Text;
+  connectionsMax @4 :UInt64;
+  connectionsPerHostMax @5 :UInt64;
+  connectionsOpen @6 :UInt64;
+  callsRunning @7 :UInt64;
+  callsTotal @8 :UInt64;     # Requests that have come, refused ones included.
+  hasCredentials @9 :Bool;
+  services @10 :List(Text);  # Of interfaces: "kv.capnp:KeyValue".
+
+  enum State {
+    serving @0;
+    draining @1;
+    down @2;
+  }
+}
+
+struct Method {
+  name @0 :Text;                # "kv.capnp:KeyValue.get".
+  interfaceId @1 :UInt64;
+  ordinal @2 :UInt16;
+  calls @3 :UInt64;             # That have ended.
+  running @4 :UInt64;
+  statuses @5 :List(StatusCount);  # Those that are not zero.
+  latency @6 :Histogram;        # From the arrival of the request to its answer.
+  requestBytes @7 :UInt64;      # Of the messages, in and out.
+  responseBytes @8 :UInt64;
+}
+
+struct StatusCount {
+  code @0 :UInt16;  # absl::StatusCode.
+  name @1 :Text;    # "OK", "DEADLINE_EXCEEDED".
+  count @2 :UInt64;
+}
+
+struct Histogram {
+  # Bucket i counts what is at most bounds[i]; the last one has no bound and counts the rest.
+  boundsNs @0 :List(Int64);
+  counts @1 :List(UInt64);
+  sumNs @2 :UInt64;
+}
+
+struct Connection {
+  peer @0 :Text;  # "tcp://10.0.0.7:51234".
+  identity @1 :Text;    # The names in its certificate; empty: not authenticated.
+  fabric @2 :Text;      # "tcp", "rdma".
+  state @3 :Text;       # "connecting", "ready", "draining", "flushing".
+  isReverse @4 :Bool;
+  slots @5 :UInt32;         # Agreed.
+  slotsInUse @6 :UInt32;
+  receivesPosted @7 :UInt32;
+  receiveBytes @8 :UInt64;  # Of the pool, for its receives.
+  sinceUnixNs @9 :Int64;
+  requests @10 :UInt64;
+  poller @11 :UInt32;
+}
+
+struct ConnectionTotal {
+  fabric @0 :Text;
+  state @1 :Text;
+  count @2 :UInt64;
+  slots @3 :UInt64;
+  slotsInUse @4 :UInt64;
+}
+
+struct Call {
+  method @0 :Text;
+  peer @1 :Text;
+  identity @2 :Text;
+  stage @3 :Text;        # Where it is: "queued for the executor", "running", "deferred"; of an ended call its status.
+  ageNs @4 :Int64;       # Of an ended call its whole time.
+  deadlineInNs @5 :Int64;  # -1: none.
+  queuedNs @6 :Int64;    # Where the time went: waiting for the executor, in the handler, deferred.
+  handlerNs @7 :Int64;
+  deferredNs @8 :Int64;
+  endedUnixNs @9 :Int64;  # 0: in flight.
+  requestBytes @10 :UInt64;
+  responseBytes @11 :UInt64;
+}
+
+struct Poller {
+  name @0 :Text;    # "tcp 0", "rdma mlx5_0 1".
+  fabric @1 :Text;
+  mode @2 :Text;
+  busyNs @3 :UInt64;   # It had work,
+  spinNs @4 :UInt64;   # looked for some,
+  sleepNs @5 :UInt64;  # slept.
+  turns @6 :UInt64;    # That found work.
+  sleeps @7 :UInt64;
+  connections @8 :UInt64;
+  sentWhole @9 :UInt64;
+  sentPushed @10 :UInt64;
+  sentRead @11 :UInt64;
+  receivedWhole @12 :UInt64;
+  receivedPushed @13 :UInt64;
+  receivedRead @14 :UInt64;
+  readBytesInFlight @15 :UInt64;  # Of the READ budget.
+  readBytesMax @16 :UInt64;
+  readsWaiting @17 :UInt64;
+  memoryWaiters @18 :UInt64;      # Messages that wait for memory of the pool.
+  sentBytes @19 :UInt64;          # Of the bodies of messages.
+  answered @20 :Bool;  # False: code of the application holds it; of what is on it only counters are known.
+  heldBy @21 :Text;    # That code, and for how long: "the handler of kv.capnp:KeyValue.get, for 12 s". Empty: none.
+}
+
+# Of several pollers on one network device.
+struct Pool {
+  name @0 :Text;  # "tcp", "rdma mlx5_0".
+  limitBytes @1 :UInt64;
+  registeredBytes @2 :UInt64;
+  leasedBytes @3 :UInt64;
+  classes @4 :List(SizeClass);
+
+  struct SizeClass {
+    sizeBytes @0 :UInt64;
+    leased @1 :UInt64;  # Buffers.
+    free @2 :UInt64;
+  }
+}
+
+struct Refusal {
+  reason @0 :Text;  # As in a metric's label: "slot", "greeting", "tls".
+  count @1 :UInt64;
+}
+
+struct Channel {
+  uri @0 :Text;
+  state @1 :Text;
+  peer @2 :Text;
+  identity @3 :Text;
+  callsWaiting @4 :UInt64;  # For a connection, or a slot of it.
+  callsInFlight @5 :UInt64;
+  reconnects @6 :UInt64;
+  why @7 :Text;             # Of its last failure.
+}
+
+struct Tls {
+  handshakes @0 :UInt64;
+  resumed @1 :UInt64;
+  failed @2 :UInt64;
+}
+
+struct Setting {
+  name @0 :Text;   # "ServerOptions::connections_max".
+  value @1 :Text;
+}

@@ -1,0 +1,73 @@
+#ifndef HAWSER_OBSERVE_STATUS_SERVER_H_
+#define HAWSER_OBSERVE_STATUS_SERVER_H_
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "hawser/observe/snapshot.capnp.h"
+
+namespace hawser::observe {
+
+// Shows a server's snapshot over HTTP, to people and to Prometheus:
+//   /               the status page: HTML, without scripts
+//   /snapshot.json  all that the page shows, and more
+//   /metrics        Prometheus's text format
+//   /healthz        200 "serving", or 503 with the state
+// GET and HEAD only. It knows nothing of what it shows but its snapshot.
+//
+// Whoever reaches the address reads the page: it has no passwords. So it listens on loopback unless a host is given, and
+// there it answers only requests whose Host is this machine's own name for itself: a web page that a user of this machine has
+// open cannot read it by a name that it has made up.
+//
+// Thread:   any. It has one thread of its own, which serves all its connections and calls the source.
+// Lifetime: the destructor ends the connections and joins the thread, which waits for the source at most.
+// Failure:  a peer that sends nonsense gets 400, one that is slow is cut off after Options::connection_time, and when there are
+//           Options::connections_max connections a new one ends the oldest.
+class StatusServer {
+ public:
+  struct Options {
+    size_t connections_max = 64;
+    // From a connection's start to its end, however many requests it carries.
+    absl::Duration connection_time = absl::Seconds(10);
+    // After an answer, until the next request. A client that asks for "Connection: close" waits as long for the end.
+    absl::Duration idle_time = absl::Seconds(1);
+    // Requests within this time get the same snapshot.
+    absl::Duration snapshot_age = absl::Milliseconds(250);
+    // Between two points of the curves, of which there are kHistoryPoints.
+    absl::Duration history_interval = absl::Seconds(1);
+  };
+  static constexpr size_t kHistoryPoints = 300;
+
+  // Fills in what the server is doing. On the thread of the status server; may take some 50 ms.
+  using Source = std::function<void(wire::Snapshot::Builder snapshot)>;
+
+  // `address`: "HOST:PORT", "[::1]:9090", or ":PORT" or "PORT" for loopback; port 0 is any free one. InvalidArgument: no such
+  // text. NotFound: the host is unknown. AlreadyExists: the port is taken. Or another error of socket(2), bind(2).
+  static absl::StatusOr<std::unique_ptr<StatusServer>> Start(absl::string_view address, Source source,
+                                                             const Options& options);
+  static absl::StatusOr<std::unique_ptr<StatusServer>> Start(absl::string_view address, Source source) {
+    return Start(address, std::move(source), Options());
+  }
+  ~StatusServer();
+  StatusServer(const StatusServer&) = delete;
+  StatusServer& operator=(const StatusServer&) = delete;
+
+  // "http://127.0.0.1:9090".
+  const std::string& url() const { return url_; }
+
+ private:
+  class Loop;
+  StatusServer(std::string url, std::unique_ptr<Loop> loop);
+
+  const std::string url_;
+  const std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace hawser::observe
+
+#endif  // HAWSER_OBSERVE_STATUS_SERVER_H_

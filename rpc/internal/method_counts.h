@@ -1,0 +1,103 @@
+#ifndef HAWSER_RPC_INTERNAL_METHOD_COUNTS_H_
+#define HAWSER_RPC_INTERNAL_METHOD_COUNTS_H_
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "hawser/base/count.h"
+#include "hawser/base/mutex.h"
+#include "hawser/observe/histogram.h"
+
+namespace hawser::internal {
+
+inline constexpr size_t kStatusCodes = 17;
+
+// The calls of one method that have ended on one poller.
+struct MethodCounts {
+  std::array<Count, kStatusCodes> failed;  // By status code. Those that are OK are the rest of `latency`.
+  observe::Histogram latency;
+  Count request_bytes, response_bytes;
+};
+
+// The slowest calls of late: of this minute and of the one before.
+// Thread: Add(): on the poller. The rest: any.
+class SlowCalls {
+ public:
+  struct Call {
+    const char* method;
+    std::string peer;
+    std::string identity;
+    absl::StatusCode code;
+    int64_t queued_ns, handler_ns, deferred_ns;
+    int64_t all_ns;
+    int64_t ended_unix_ns;
+  };
+
+  // A call that took this long may be one.
+  bool Wants(int64_t ns) const { return ns > threshold_ns_.load(std::memory_order_relaxed); }
+  void Add(Call call);
+  // Drops those of more than a minute ago, so that later ones are wanted.
+  std::vector<Call> Take(int64_t now_unix_ns);
+
+ private:
+  static constexpr size_t kKept = 8;
+  static constexpr int64_t kWindowNs = 60'000'000'000;
+
+  void Roll(int64_t now_unix_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  std::atomic<int64_t> threshold_ns_{0};
+  Mutex mutex_;
+  int64_t began_unix_ns_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<Call> now_ ABSL_GUARDED_BY(mutex_), before_ ABSL_GUARDED_BY(mutex_);
+};
+
+// What a poller counts of the calls that it serves. Memory for a method is taken at its first call, some 1 KiB, so that a
+// server of a thousand methods does not pay for those that are never called.
+// Thread: written on the poller, read from any.
+class ServingCounters {
+ public:
+  // `methods`: how many the table has; their indexes are below that.
+  explicit ServingCounters(size_t methods)
+      : methods_(methods), of_method_(new std::atomic<MethodCounts*>[methods]()) {}
+  ~ServingCounters() {
+    for (size_t i = 0; i < methods_; ++i) delete of_method_[i].load(std::memory_order_relaxed);
+  }
+  ServingCounters(const ServingCounters&) = delete;
+  ServingCounters& operator=(const ServingCounters&) = delete;
+
+  Count calls_running;  // Subtracts, too.
+  Count calls_total;
+  SlowCalls slow_calls;
+
+  // On the poller.
+  MethodCounts& ForMethod(size_t index) {
+    MethodCounts* const counts = of_method_[index].load(std::memory_order_relaxed);
+    return counts != nullptr ? *counts : Make(index);
+  }
+  // From any thread. nullptr: it was not called here.
+  const MethodCounts* OfMethod(size_t index) const {
+    return of_method_[index].load(std::memory_order_acquire);
+  }
+
+ private:
+  [[gnu::noinline, gnu::cold]] MethodCounts& Make(size_t index) {
+    auto* const counts = new MethodCounts;
+    of_method_[index].store(counts, std::memory_order_release);
+    return *counts;
+  }
+
+  const size_t methods_;
+  const std::unique_ptr<std::atomic<MethodCounts*>[]> of_method_;
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_INTERNAL_METHOD_COUNTS_H_

@@ -1,0 +1,383 @@
+// What a server says of itself: ServerCore::FillIn().
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "hawser/base/check.h"
+#include "hawser/rpc/internal/server_core.h"
+
+namespace hawser::internal {
+namespace {
+
+// How long a snapshot waits for pollers: a turn takes half a millisecond, unless a handler holds one.
+constexpr absl::Duration kPatience = absl::Milliseconds(20);
+
+constexpr size_t kConnectionsMax = 1000;
+constexpr size_t kCallsMax = 200;
+constexpr size_t kSlowestMax = 16;
+
+template <typename Bytes>
+kj::StringPtr ToKj(const Bytes& text) {
+  return {text.data(), text.size()};
+}
+
+void FillInHistogram(const observe::HistogramTotals& totals, observe::wire::Histogram::Builder out) {
+  constexpr unsigned kBuckets = observe::Histogram::kBuckets;
+  auto bounds = out.initBoundsNs(kBuckets);
+  auto counts = out.initCounts(kBuckets);
+  for (unsigned i = 0; i < kBuckets; ++i) {
+    bounds.set(i, observe::Histogram::BoundNs(i));
+    counts.set(i, totals.counts[i]);
+  }
+  out.setSumNs(totals.sum_ns);
+}
+
+void FillInProcess(observe::wire::Process::Builder process) {
+  char host[256] = {};
+  gethostname(host, sizeof(host) - 1);
+  process.setName(program_invocation_short_name);
+  process.setPid(static_cast<uint32_t>(getpid()));
+  process.setHost(host);
+}
+
+void FillInCall(const CallReport& call, observe::wire::Call::Builder out) {
+  out.setMethod(call.method);
+  out.setPeer(ToKj(call.peer));
+  out.setIdentity(ToKj(call.identity));
+  out.setStage(call.stage);
+  out.setAgeNs(call.age_ns);
+  out.setDeadlineInNs(call.deadline_in_ns);
+  out.setRequestBytes(call.request_bytes);
+}
+
+void FillInSlow(const SlowCalls::Call& call, observe::wire::Call::Builder out) {
+  out.setMethod(call.method);
+  out.setPeer(ToKj(call.peer));
+  out.setIdentity(ToKj(call.identity));
+  out.setStage(ToKj(absl::StatusCodeToString(call.code)));
+  out.setAgeNs(call.all_ns);
+  out.setDeadlineInNs(-1);
+  out.setQueuedNs(call.queued_ns);
+  out.setHandlerNs(call.handler_ns);
+  out.setDeferredNs(call.deferred_ns);
+  out.setEndedUnixNs(call.ended_unix_ns);
+}
+
+void FillInPoller(const transport::Poller& poller, const PollerReport* report,
+                  observe::wire::Poller::Builder out) {
+  const PollerStats stats = poller.stats();
+  constexpr const char* kModes[] = {"adaptive", "spin", "sleep"};
+  out.setMode(kModes[static_cast<size_t>(stats.mode)]);
+  out.setBusyNs(static_cast<uint64_t>(absl::ToInt64Nanoseconds(stats.busy)));
+  out.setSpinNs(static_cast<uint64_t>(absl::ToInt64Nanoseconds(stats.spun)));
+  out.setSleepNs(static_cast<uint64_t>(absl::ToInt64Nanoseconds(stats.slept)));
+  out.setTurns(stats.turns_of_own_thread + stats.turns_of_waiting_threads);
+  out.setSleeps(stats.sleeps);
+  out.setSentWhole(stats.sent.whole);
+  out.setSentPushed(stats.sent.pushed);
+  out.setSentRead(stats.sent.read);
+  out.setSentBytes(stats.sent.body_bytes);
+  out.setReceivedWhole(stats.received.whole);
+  out.setReceivedPushed(stats.received.pushed);
+  out.setReceivedRead(stats.received.read);
+  out.setAnswered(report != nullptr);
+  if (report != nullptr) {
+    uint64_t connections = 0;
+    for (const auto& [state, total] : report->by_state) connections += total.count;
+    out.setConnections(connections);
+    out.setReadBytesInFlight(report->read_bytes_in_flight);
+    out.setReadsWaiting(report->reads_waiting);
+    out.setMemoryWaiters(report->memory_waiters);
+  } else if (const auto held = poller.called_out().Now(); held.has_value()) {
+    out.setHeldBy(ToKj(transport::Describe(*held)));
+  }
+}
+
+}  // namespace
+
+std::vector<ServerCore::NamedPoller> ServerCore::AllServing() const {
+  std::vector<NamedPoller> all;
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [scheme_and_device, pollers] : pollers_) {
+    const auto& [scheme, device] = scheme_and_device;
+    const std::string prefix = absl::StrCat(scheme, device.empty() ? "" : " ", device, " ");
+    for (const auto& serving : pollers->serving) {
+      const size_t number = static_cast<size_t>(&serving - pollers->serving.data());
+      all.push_back({absl::StrCat(prefix, number), std::string(pollers->runtime->scheme()),
+                     pollers->runtime.get(), serving.get()});
+    }
+  }
+  return all;
+}
+
+// Each poller fills in a report of its own, which is read only once that is done. End() runs something on each poller after
+// it, so this outlives what is posted here.
+struct ServerCore::Gathering {
+  PollerReport report;
+  absl::Notification done;
+};
+
+std::vector<std::shared_ptr<const PollerReport>> ServerCore::GatherReports() {
+  std::vector<std::shared_ptr<Gathering>> gatherings;
+  for (const NamedPoller& named : AllServing()) {
+    transport::Poller& poller = named.serving->poller;
+    {
+      absl::MutexLock lock(&mutex_);
+      std::shared_ptr<Gathering>& last = named.serving->gathering;
+      const bool runs = last != nullptr && !last->done.HasBeenNotified();
+      if (!runs) last = std::make_shared<Gathering>();
+      gatherings.push_back(last);
+      // A poller that is held gets one of these, however often it is asked.
+      if (runs) continue;
+    }
+    poller.Run([this, &poller, gathering = gatherings.back()] {
+      std::vector<Session*> own;
+      {
+        absl::MutexLock lock(&mutex_);
+        for (const auto& [token, session] : sessions_) {
+          if (&session->poller() == &poller) own.push_back(session.get());
+        }
+      }
+      // Only this poller destroys them.
+      for (const Session* session : own) session->AddTo(gathering->report);
+      gathering->report.read_bytes_in_flight = poller.read_budget().taken_bytes();
+      gathering->report.reads_waiting = poller.read_budget().waiting();
+      gathering->report.memory_waiters = poller.memory_queue().waiting();
+      gathering->done.Notify();
+    });
+  }
+  std::vector<std::shared_ptr<const PollerReport>> reports;
+  const absl::Time give_up = absl::Now() + kPatience;
+  for (const std::shared_ptr<Gathering>& gathering : gatherings) {
+    const bool done = gathering->done.WaitForNotificationWithDeadline(give_up);
+    reports.push_back(done ? std::shared_ptr<const PollerReport>(gathering, &gathering->report) : nullptr);
+  }
+  return reports;
+}
+
+void ServerCore::FillInMethods(observe::wire::Snapshot::Builder snapshot,
+                               const std::vector<NamedPoller>& pollers,
+                               const std::vector<std::shared_ptr<const PollerReport>>& reports) const {
+  std::vector<const MethodTable::Entry*> entries = serving_->methods.Entries();
+  std::sort(entries.begin(), entries.end(), [](const MethodTable::Entry* a, const MethodTable::Entry* b) {
+    return absl::string_view(a->method->name) < absl::string_view(b->method->name);
+  });
+  auto methods = snapshot.initMethods(static_cast<unsigned>(entries.size()));
+  for (unsigned i = 0; i < methods.size(); ++i) {
+    const MethodTable::Entry& entry = *entries[i];
+    std::array<uint64_t, kStatusCodes> by_code = {};
+    observe::HistogramTotals latency;
+    uint64_t request_bytes = 0, response_bytes = 0, running = 0;
+    for (const NamedPoller& poller : pollers) {
+      const MethodCounts* const counts = poller.serving->counters.OfMethod(entry.index);
+      if (counts == nullptr) continue;
+      latency.Add(counts->latency);
+      for (size_t code = 1; code < kStatusCodes; ++code) by_code[code] += counts->failed[code].value();
+      request_bytes += counts->request_bytes.value();
+      response_bytes += counts->response_bytes.value();
+    }
+    for (const auto& report : reports) {
+      if (report == nullptr) continue;
+      const auto found = report->running.find(entry.method->name);
+      if (found != report->running.end()) running += found->second;
+    }
+    // A call that fails is counted in `latency` after its code.
+    uint64_t failed = 0;
+    for (uint64_t count : by_code) failed += count;
+    const uint64_t calls = std::max(latency.count(), failed);
+    by_code[0] = calls - failed;
+    const auto codes = static_cast<unsigned>(
+        std::count_if(by_code.begin(), by_code.end(), [](uint64_t count) { return count != 0; }));
+    observe::wire::Method::Builder out = methods[i];
+    out.setName(entry.method->name);
+    out.setInterfaceId(entry.method->interface_id);
+    out.setOrdinal(entry.method->ordinal);
+    out.setCalls(calls);
+    out.setRunning(running);
+    out.setRequestBytes(request_bytes);
+    out.setResponseBytes(response_bytes);
+    auto statuses = out.initStatuses(codes);
+    unsigned next = 0;
+    for (size_t code = 0; code < kStatusCodes; ++code) {
+      if (by_code[code] == 0) continue;
+      statuses[next].setCode(static_cast<uint16_t>(code));
+      statuses[next].setName(ToKj(absl::StatusCodeToString(static_cast<absl::StatusCode>(code))));
+      statuses[next++].setCount(by_code[code]);
+    }
+    if (calls != 0) FillInHistogram(latency, out.initLatency());
+  }
+}
+
+void ServerCore::FillIn(observe::wire::Snapshot::Builder snapshot) {
+  HAWSER_CHECK(!transport::Poller::ThisThreadHoldsOne(),
+               "Server::FillIn() was called on a poller, which it would wait for");
+  const std::vector<NamedPoller> pollers = AllServing();
+  std::vector<std::shared_ptr<const PollerReport>> reports = GatherReports();
+  reports.resize(pollers.size());  // A poller may have been added in between.
+  const int64_t now_unix_ns = absl::ToUnixNanos(environment_.Now());
+  snapshot.setTakenUnixNs(now_unix_ns);
+  FillInProcess(snapshot.initProcess());
+
+  observe::wire::Server::Builder server = snapshot.initServer();
+  server.setStartedUnixNs(absl::ToUnixNanos(made_));
+  const std::vector<std::string> addresses = this->addresses();
+  auto listening = server.initAddresses(static_cast<unsigned>(addresses.size()));
+  for (unsigned i = 0; i < listening.size(); ++i) listening.set(i, addresses[i].c_str());
+  server.setWhyNotRdma(why_not_rdma().c_str());
+  server.setConnectionsMax(options_.connections_max);
+  server.setConnectionsPerHostMax(options_.connections_per_host_max);
+  server.setHasCredentials(options_.credentials.has_value());
+  const ServerStats totals = stats();
+  server.setConnectionsOpen(totals.connections);
+  server.setCallsRunning(totals.calls_running);
+  server.setCallsTotal(totals.calls_total);
+  {
+    absl::MutexLock lock(&mutex_);
+    server.setState(phase_ == Phase::kServing    ? observe::wire::Server::State::SERVING
+                    : phase_ == Phase::kDraining ? observe::wire::Server::State::DRAINING
+                                                 : observe::wire::Server::State::DOWN);
+  }
+  std::vector<std::string> names;
+  for (const auto& [id, interface] : serving_->methods.interfaces()) names.emplace_back(interface.name);
+  std::sort(names.begin(), names.end());
+  auto services = server.initServices(static_cast<unsigned>(names.size()));
+  for (unsigned i = 0; i < services.size(); ++i) services.set(i, names[i].c_str());
+
+  FillInMethods(snapshot, pollers, reports);
+
+  std::vector<std::pair<const ConnectionReport*, unsigned>> connections;  // With the number of their poller.
+  std::vector<const CallReport*> calls;
+  std::map<std::pair<std::string, std::string>, PollerReport::Total> by_state;
+  std::vector<SlowCalls::Call> slowest;
+  uint64_t connections_in_all = 0, calls_in_all = 0;
+  auto poller_list = snapshot.initPollers(static_cast<unsigned>(pollers.size()));
+  std::vector<const transport::Runtime*> runtimes;
+  for (unsigned i = 0; i < poller_list.size(); ++i) {
+    const NamedPoller& named = pollers[i];
+    poller_list[i].setName(named.name.c_str());
+    poller_list[i].setFabric(named.fabric.c_str());
+    poller_list[i].setReadBytesMax(named.serving->poller.read_budget().bytes_max());
+    FillInPoller(named.serving->poller, reports[i].get(), poller_list[i]);
+    const std::vector<SlowCalls::Call> slow = named.serving->counters.slow_calls.Take(now_unix_ns);
+    slowest.insert(slowest.end(), slow.begin(), slow.end());
+    if (reports[i] == nullptr) continue;
+    for (const ConnectionReport& each : reports[i]->connections) connections.emplace_back(&each, i);
+    for (const CallReport& each : reports[i]->calls) calls.push_back(&each);
+    for (const auto& [state, total] : reports[i]->by_state) {
+      PollerReport::Total& sum = by_state[{named.fabric, state}];
+      sum.count += total.count;
+      sum.slots += total.slots;
+      sum.slots_in_use += total.slots_in_use;
+      connections_in_all += total.count;
+    }
+    for (const auto& [method, running] : reports[i]->running) calls_in_all += running;
+  }
+
+  connections.resize(std::min(connections.size(), kConnectionsMax));
+  snapshot.setConnectionsLeftOut(connections_in_all - connections.size());
+  auto connection_list = snapshot.initConnections(static_cast<unsigned>(connections.size()));
+  for (unsigned i = 0; i < connection_list.size(); ++i) {
+    const auto& [from, poller] = connections[i];
+    observe::wire::Connection::Builder to = connection_list[i];
+    to.setPeer(ToKj(from->peer));
+    to.setIdentity(ToKj(from->identity));
+    to.setFabric(pollers[poller].fabric.c_str());
+    to.setState(from->state);
+    to.setSlots(from->slots);
+    to.setSlotsInUse(from->slots_in_use);
+    to.setReceivesPosted(from->receives_posted);
+    to.setReceiveBytes(from->receive_bytes);
+    to.setSinceUnixNs(from->since_unix_ns);
+    to.setRequests(from->requests);
+    to.setPoller(poller);
+  }
+  auto totals_list = snapshot.initTotals(static_cast<unsigned>(by_state.size()));
+  unsigned next = 0;
+  for (const auto& [fabric_and_state, total] : by_state) {
+    observe::wire::ConnectionTotal::Builder to = totals_list[next++];
+    to.setFabric(fabric_and_state.first.c_str());
+    to.setState(fabric_and_state.second.c_str());
+    to.setCount(total.count);
+    to.setSlots(total.slots);
+    to.setSlotsInUse(total.slots_in_use);
+  }
+
+  std::sort(calls.begin(), calls.end(),
+            [](const CallReport* a, const CallReport* b) { return a->age_ns > b->age_ns; });
+  calls.resize(std::min(calls.size(), kCallsMax));
+  snapshot.setCallsLeftOut(calls_in_all - calls.size());
+  auto call_list = snapshot.initCalls(static_cast<unsigned>(calls.size()));
+  for (unsigned i = 0; i < call_list.size(); ++i) FillInCall(*calls[i], call_list[i]);
+  std::sort(slowest.begin(), slowest.end(),
+            [](const SlowCalls::Call& a, const SlowCalls::Call& b) { return a.all_ns > b.all_ns; });
+  slowest.resize(std::min(slowest.size(), kSlowestMax));
+  auto slow_list = snapshot.initSlowest(static_cast<unsigned>(slowest.size()));
+  for (unsigned i = 0; i < slow_list.size(); ++i) FillInSlow(slowest[i], slow_list[i]);
+
+  FillInPools(snapshot);
+  auto refusals = snapshot.initRefusals(kViolationCount + 1);
+  for (unsigned i = 0; i < kViolationCount; ++i) {
+    const auto violation = static_cast<Violation>(i);
+    refusals[i].setReason(ToKj(NameOf(violation)));
+    refusals[i].setCount(totals.violations[violation]);
+  }
+  refusals[kViolationCount].setReason("no room");
+  refusals[kViolationCount].setCount(refused_connections_.load(std::memory_order_relaxed));
+  FillInSettings(snapshot);
+}
+
+void ServerCore::FillInPools(observe::wire::Snapshot::Builder snapshot) const {
+  std::vector<std::pair<std::string, transport::BufferPoolStats>> pools;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [scheme_and_device, pollers] : pollers_) {
+      const auto& [scheme, device] = scheme_and_device;
+      pools.emplace_back(absl::StrCat(scheme, device.empty() ? "" : " ", device),
+                         pollers->runtime->buffers().stats());
+    }
+  }
+  auto list = snapshot.initPools(static_cast<unsigned>(pools.size()));
+  for (unsigned i = 0; i < list.size(); ++i) {
+    const auto& [name, stats] = pools[i];
+    list[i].setName(name.c_str());
+    list[i].setLimitBytes(stats.limit_bytes);
+    list[i].setRegisteredBytes(stats.mapped_bytes);
+    list[i].setLeasedBytes(stats.leased_bytes);
+  }
+}
+
+void ServerCore::FillInSettings(observe::wire::Snapshot::Builder snapshot) const {
+  const transport::ConnectionOptions& connection = options_.connection;
+  const std::pair<const char*, std::string> settings[] = {
+      {"ServerOptions::pollers", absl::StrCat(options_.pollers)},
+      {"ServerOptions::executor", options_.executor ? "given" : "none: handlers run on pollers"},
+      {"ServerOptions::credentials", options_.credentials.has_value() ? "given" : "none"},
+      {"ServerOptions::authorize", options_.authorize ? "given" : "none"},
+      {"ServerOptions::interceptors", absl::StrCat(options_.interceptors.size())},
+      {"ServerOptions::handler_grace", absl::FormatDuration(options_.handler_grace)},
+      {"ServerOptions::connections_max", absl::StrCat(options_.connections_max)},
+      {"ServerOptions::connections_per_host_max", absl::StrCat(options_.connections_per_host_max)},
+      {"ServerOptions::reflection", options_.reflection ? "true" : "false"},
+      {"ServerOptions::health", options_.health ? "true" : "false"},
+      {"BufferPoolOptions::limit_bytes", absl::StrCat(options_.pool.limit_bytes)},
+      {"ConnectionOptions::slots", absl::StrCat(connection.slots)},
+      {"ConnectionOptions::receive_buffer_bytes", absl::StrCat(connection.receive_buffer_bytes)},
+      {"ConnectionOptions::message_bytes_max", absl::StrCat(connection.message_bytes_max)},
+      {"ConnectionOptions::keepalive_interval", absl::FormatDuration(connection.keepalive_interval)},
+      {"ConnectionOptions::keepalive_timeout", absl::FormatDuration(connection.keepalive_timeout)},
+  };
+  auto list = snapshot.initConfiguration(static_cast<unsigned>(std::size(settings)));
+  for (unsigned i = 0; i < list.size(); ++i) {
+    list[i].setName(settings[i].first);
+    list[i].setValue(settings[i].second.c_str());
+  }
+}
+
+}  // namespace hawser::internal

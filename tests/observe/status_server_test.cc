@@ -1,0 +1,317 @@
+// What the status server answers, to friends and to strangers.
+
+#include "hawser/observe/status_server.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/observe/histogram.h"
+#include "hawser/observe/page.h"
+
+namespace hawser::observe {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr char kMarkup[] = "<script>alert(1)</script>\"'&\x1b[31m\xff\xe2\x80\xae";
+
+// Of a server that is busy, and whose peers call themselves what they like.
+void FillIn(wire::Snapshot::Builder snapshot) {
+  snapshot.setTakenUnixNs(absl::ToUnixNanos(absl::Now()));
+  snapshot.initProcess().setName("kv_server");
+  auto server = snapshot.initServer();
+  server.setStartedUnixNs(snapshot.getTakenUnixNs() - 5'000'000'000);
+  server.setCallsTotal(12345);
+  auto method = snapshot.initMethods(1)[0];
+  method.setName("kv.capnp:KeyValue.get");
+  method.setCalls(12345);
+  auto status = method.initStatuses(1)[0];
+  status.setName("OK");
+  status.setCount(12345);
+  auto latency = method.initLatency();
+  auto bounds = latency.initBoundsNs(Histogram::kBuckets);
+  auto counts = latency.initCounts(Histogram::kBuckets);
+  for (unsigned i = 0; i < Histogram::kBuckets; ++i) bounds.set(i, Histogram::BoundNs(i));
+  counts.set(20, 12345);
+  auto connection = snapshot.initConnections(1)[0];
+  connection.setPeer(kMarkup);
+  connection.setIdentity(kMarkup);
+  auto call = snapshot.initCalls(1)[0];
+  call.setMethod(kMarkup);
+  call.setStage("running");
+  call.setAgeNs(1'500'000'000);
+  auto slow = snapshot.initSlowest(1)[0];
+  slow.setMethod("kv.capnp:KeyValue.put");
+  slow.setAgeNs(100);
+  slow.setHandlerNs(100);
+  auto poller = snapshot.initPollers(1)[0];
+  poller.setName("tcp 0");
+  poller.setMode("adaptive");
+  poller.setBusyNs(1);
+}
+
+class Client {
+ public:
+  explicit Client(const StatusServer& server) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port =
+        htons(static_cast<uint16_t>(std::stoi(server.url().substr(server.url().rfind(':') + 1))));
+    connected = connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  }
+  ~Client() { close(socket_); }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  void Send(const std::string& bytes) {
+    [[maybe_unused]] const ssize_t n = send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  // What comes until the end of the connection.
+  std::string ReadAll() {
+    std::string all;
+    char bytes[4096];
+    for (ssize_t n; (n = recv(socket_, bytes, sizeof(bytes), 0)) > 0;)
+      all.append(bytes, static_cast<size_t>(n));
+    return all;
+  }
+  bool is_open() {
+    pollfd events = {.fd = socket_, .events = POLLIN, .revents = 0};
+    char byte;
+    return poll(&events, 1, 0) == 0 || recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+  }
+  int fd() const { return socket_; }
+
+  bool connected = false;
+
+ private:
+  const int socket_;
+};
+
+std::string Request(absl::string_view method, absl::string_view path, absl::string_view host = "localhost") {
+  return absl::StrCat(method, " ", path, " HTTP/1.1\r\nHost: ", host, "\r\nConnection: close\r\n\r\n");
+}
+
+class StatusServerTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<StatusServer> Start(StatusServer::Options options = {}) {
+    options.idle_time = absl::Milliseconds(5);
+    auto server = StatusServer::Start("127.0.0.1:0", FillIn, options);
+    EXPECT_TRUE(server.ok()) << server.status();
+    return *std::move(server);
+  }
+  std::string Ask(const StatusServer& server, const std::string& request) {
+    Client client(server);
+    client.Send(request);
+    return client.ReadAll();
+  }
+};
+
+TEST_F(StatusServerTest, EachPathHasItsAnswer) {
+  const auto server = Start();
+  EXPECT_THAT(server->url(), StartsWith("http://127.0.0.1:"));
+  const std::string page = Ask(*server, Request("GET", "/"));
+  EXPECT_THAT(page, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(page, HasSubstr("Content-Type: text/html; charset=utf-8\r\n"));
+  EXPECT_THAT(page, HasSubstr("default-src 'none'"));
+  EXPECT_THAT(page, HasSubstr("12345"));
+  const std::string metrics = Ask(*server, Request("GET", "/metrics"));
+  EXPECT_THAT(metrics, HasSubstr("Content-Type: text/plain; version=0.0.4\r\n"));
+  EXPECT_THAT(metrics,
+              HasSubstr("hawser_server_calls_total{method=\"kv.capnp:KeyValue.get\",code=\"OK\"} 12345\n"));
+  EXPECT_THAT(Ask(*server, Request("GET", "/snapshot.json")), HasSubstr("\"callsTotal\": \"12345\""));
+  EXPECT_THAT(Ask(*server, Request("GET", "/healthz")), ::testing::EndsWith("\r\n\r\nserving\n"));
+  EXPECT_THAT(Ask(*server, Request("GET", "/nothing")), HasSubstr("there are /, /snapshot.json"));
+  EXPECT_THAT(Ask(*server, Request("GET", "/healthz?x=y")), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(StatusServerTest, AServerThatDrainsIsNotHealthy) {
+  auto server = StatusServer::Start("0", [](wire::Snapshot::Builder snapshot) {
+    snapshot.initServer().setState(wire::Server::State::DRAINING);
+  });
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string answer = Ask(**server, Request("GET", "/healthz"));
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 503"));
+  EXPECT_THAT(answer, HasSubstr("draining"));
+}
+
+TEST_F(StatusServerTest, HeadHasTheHeadersAndNoBody) {
+  const auto server = Start();
+  const std::string answer = Ask(*server, Request("HEAD", "/healthz"));
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(answer, HasSubstr("Content-Length: 8\r\n"));
+  EXPECT_THAT(answer, ::testing::EndsWith("\r\n\r\n"));
+}
+
+TEST_F(StatusServerTest, TextsOfPeersAreNoMarkup) {
+  const auto server = Start();
+  const std::string page = Ask(*server, Request("GET", "/"));
+  EXPECT_THAT(page, Not(HasSubstr("<script")));
+  EXPECT_THAT(page, HasSubstr("&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;\\x1b[31m\\xff\\u202e"));
+  EXPECT_EQ(EscapeHtml(std::string(1000, '<')).size(), 200 * 4 + 3) << "cut";
+}
+
+TEST_F(StatusServerTest, OtherMethodsBodiesAndHostsAreRefused) {
+  const auto server = Start();
+  EXPECT_THAT(Ask(*server, Request("POST", "/")), StartsWith("HTTP/1.1 405"));
+  EXPECT_THAT(Ask(*server, Request("DELETE", "/")), HasSubstr("Allow: GET, HEAD\r\n"));
+  EXPECT_THAT(Ask(*server, "GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello"),
+              StartsWith("HTTP/1.1 413"));
+  EXPECT_THAT(
+      Ask(*server, "GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"),
+      StartsWith("HTTP/1.1 413"));
+  // A page of another site whose name leads to this machine.
+  for (const char* host : {"evil.example", "localhost.evil.example", "127.evil.example", "[::2]", ""}) {
+    EXPECT_THAT(Ask(*server, Request("GET", "/", host)), StartsWith("HTTP/1.1 403")) << host;
+  }
+  for (const char* host : {"localhost", "LOCALHOST:80", "127.0.0.1:9090", "127.9.9.9", "[::1]:9090"}) {
+    EXPECT_THAT(Ask(*server, Request("GET", "/healthz", host)), StartsWith("HTTP/1.1 200")) << host;
+  }
+}
+
+TEST_F(StatusServerTest, NonsenseIsRefusedAndTheServerGoesOn) {
+  const auto server = Start({.connection_time = absl::Milliseconds(300)});
+  const std::string whole = Request("GET", "/healthz");
+  std::vector<std::string> requests = {
+      "\r\n\r\n",
+      "GET\r\n\r\n",
+      "GET /\r\n\r\n",
+      "GET / HTTP/9.9\r\n\r\n",
+      std::string(100'000, 'A'),
+      absl::StrCat("GET / HTTP/1.1\r\nX: ", std::string(200'000, 'a'), "\r\n\r\n"),
+      std::string("\0\xff\0", 3),
+      "GET http://[ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+      "GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+      "GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999999999999\r\n\r\n",
+      "GET / HTTP/1.1\r\nNo colon\r\n\r\n",
+      "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+      "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"};
+  for (size_t length = 0; length < whole.size(); ++length) requests.push_back(whole.substr(0, length));
+  for (const std::string& request : requests) {
+    Client client(*server);
+    client.Send(request);
+    shutdown(client.fd(), SHUT_WR);
+    client.ReadAll();
+  }
+  EXPECT_THAT(Ask(*server, whole), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(StatusServerTest, RequestsOfOneConnectionAreAnsweredInOrder) {
+  const auto server = Start();
+  const std::string keep = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  const std::string answers = Ask(*server, absl::StrCat(keep, keep, Request("GET", "/healthz")));
+  size_t count = 0;
+  for (size_t at = answers.find("serving\n"); at != std::string::npos; at = answers.find("serving\n", at + 1))
+    ++count;
+  EXPECT_EQ(count, 3u);
+}
+
+TEST_F(StatusServerTest, ASlowPeerIsCutOff) {
+  const auto server = Start({.connection_time = absl::Milliseconds(200)});
+  Client silent(*server), trickles(*server);
+  trickles.Send("GET / HTTP/1.1\r\nHost:");
+  const absl::Time start = absl::Now();
+  EXPECT_THAT(silent.ReadAll(), Not(HasSubstr("200 OK")));
+  EXPECT_THAT(trickles.ReadAll(), Not(HasSubstr("200 OK")));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(30));
+}
+
+TEST_F(StatusServerTest, AThousandConnectionsDoNotKeepAGoodClientOut) {
+  const auto server = Start({.connections_max = 16, .connection_time = absl::Hours(1)});
+  std::vector<std::unique_ptr<Client>> strangers;
+  for (int i = 0; i < 900; ++i) {
+    strangers.push_back(std::make_unique<Client>(*server));
+    strangers.back()->Send(i % 2 == 0 ? "GET / HTTP/1.1\r\n" : "");
+    if (i % 100 == 99) {
+      EXPECT_THAT(Ask(*server, Request("GET", "/healthz")), StartsWith("HTTP/1.1 200"));
+    }
+  }
+  const auto open = [&] {
+    size_t count = 0;
+    for (const auto& each : strangers) count += each->is_open();
+    return count;
+  };
+  const absl::Time give_up = absl::Now() + absl::Seconds(30);
+  while (open() > 16 && absl::Now() < give_up) sched_yield();
+  EXPECT_LE(open(), 16u);
+}
+
+TEST_F(StatusServerTest, RequestsThatComeTogetherShareASnapshot) {
+  std::atomic<int> taken{0};
+  auto server = StatusServer::Start("0",
+                                    [&](wire::Snapshot::Builder snapshot) {
+                                      ++taken;
+                                      FillIn(snapshot);
+                                    },
+                                    {.idle_time = absl::Milliseconds(5),
+                                     .snapshot_age = absl::Hours(1),
+                                     .history_interval = absl::Hours(1)});
+  ASSERT_TRUE(server.ok());
+  for (int i = 0; i < 10; ++i) Ask(**server, Request("GET", "/metrics"));
+  EXPECT_EQ(taken, 1);
+}
+
+TEST_F(StatusServerTest, TheCurvesFollowTheServer) {
+  const auto server =
+      Start({.snapshot_age = absl::ZeroDuration(), .history_interval = absl::Milliseconds(5)});
+  const absl::Time give_up = absl::Now() + absl::Seconds(30);
+  std::string page;
+  while (page.find("<polyline") == std::string::npos && absl::Now() < give_up) {
+    page = Ask(*server, Request("GET", "/"));
+  }
+  EXPECT_THAT(page, HasSubstr("Registered memory in use"));
+}
+
+TEST_F(StatusServerTest, AnAddressThatCannotServeSaysWhy) {
+  const auto code = [](const char* address) { return StatusServer::Start(address, FillIn).status(); };
+  for (const char* text :
+       {"", ":", "localhost", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:-1", "::1:80", "1.2.3.4:x"}) {
+    EXPECT_EQ(code(text).code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(code(text).message()), HasSubstr("HOST:PORT")) << text;
+  }
+  EXPECT_EQ(code("no.such.host.invalid:80").code(), absl::StatusCode::kNotFound);
+  const auto first = Start();
+  const std::string taken = first->url().substr(strlen("http://"));
+  const absl::Status refused = code(taken.c_str());
+  EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(absl::StrCat("listen on ", taken)));
+}
+
+TEST_F(StatusServerTest, ItEndsAtOnceWhileConnectionsAreOpen) {
+  auto server = Start({.connection_time = absl::Hours(1)});
+  Client client(*server);
+  client.Send("GET / HTTP/1.1\r\n");
+  Ask(*server, Request("GET", "/healthz"));
+  server.reset();
+  client.ReadAll();
+}
+
+TEST(PageTest, LengthsAndSizesHaveUnits) {
+  EXPECT_EQ(DurationText(950), "950 ns");
+  EXPECT_EQ(DurationText(12'500), "12.5 us");
+  EXPECT_EQ(DurationText(3'200'000'000), "3.20 s");
+  EXPECT_EQ(DurationText(int64_t{7'500} * 1'000'000'000), "2 h 5 min");
+  EXPECT_EQ(DurationText(int64_t{400'000} * 1'000'000'000), "4 d 15 h");
+  EXPECT_EQ(BytesText(512), "512 B");
+  EXPECT_EQ(BytesText(3 << 19), "1.50 MiB");
+  EXPECT_EQ(BytesText(UINT64_MAX), "16.00 EiB");
+}
+
+}  // namespace
+}  // namespace hawser::observe

@@ -1,0 +1,351 @@
+// What a server counts, and what it says while it works.
+
+#include <capnp/message.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "hawser/observe/histogram.h"
+#include "hawser/observe/prometheus.h"
+#include "tests/rpc/probe.h"
+
+namespace hawser {
+namespace {
+
+using observe::wire::Snapshot;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kAct[] = "probe.capnp:Probe.act";
+
+// A snapshot, and the memory that it is in.
+class Taken {
+ public:
+  explicit Taken(const Server& server) {
+    const absl::Time start = absl::Now();
+    server.FillIn(message_.initRoot<Snapshot>());
+    took = absl::Now() - start;
+  }
+  Snapshot::Reader Get() { return message_.getRoot<Snapshot>().asReader(); }
+
+  observe::wire::Method::Reader Method(const std::string& name) {
+    for (auto method : Get().getMethods()) {
+      if (name == method.getName().cStr()) return method;
+    }
+    ADD_FAILURE() << "no method " << name;
+    return {};
+  }
+  std::map<std::string, uint64_t> Statuses(const std::string& method) {
+    std::map<std::string, uint64_t> statuses;
+    for (auto status : Method(method).getStatuses()) statuses[status.getName().cStr()] = status.getCount();
+    return statuses;
+  }
+
+  absl::Duration took;
+
+ private:
+  capnp::MallocMessageBuilder message_;
+};
+
+using Statuses = std::map<std::string, uint64_t>;
+
+TEST(MetricsTest, CallsAreCountedByMethodAndStatus) {
+  TestServer server({.pollers = 2});
+  server.probe.on_act = [](ServerContext&, uint64_t number) {
+    return number % 3 == 0 ? absl::NotFoundError("no tow") : absl::OkStatus();
+  };
+  std::vector<std::shared_ptr<Channel>> channels;
+  for (int client = 0; client < 3; ++client) {
+    channels.push_back(server.Connect());
+    for (int i = 0; i < 100; ++i) SendAct(channels.back(), i).Wait().status().IgnoreError();
+  }
+  Taken taken(server.server);
+  EXPECT_EQ(taken.Statuses(kAct), (Statuses{{"OK", 198}, {"NOT_FOUND", 102}}));
+  EXPECT_EQ(taken.Method(kAct).getCalls(), 300u);
+  EXPECT_EQ(taken.Method("probe.capnp:Probe.echo").getCalls(), 0u);
+  EXPECT_EQ(taken.Get().getServer().getCallsTotal(), 300u);
+  EXPECT_EQ(taken.Get().getServer().getConnectionsOpen(), 3u);
+}
+
+TEST(MetricsTest, BytesInAndOutAreThoseOfTheMessages) {
+  TestServer server;
+  const auto channel = server.Connect();
+  for (size_t size : {100, 20'000, 300'000}) {
+    auto call = probe::ProbeStub(channel).Echo();
+    call.request().initData(static_cast<unsigned>(size));
+    ASSERT_TRUE(call.Send().Wait().ok());
+  }
+  Taken taken(server.server);
+  const auto echo = taken.Method("probe.capnp:Probe.echo");
+  // Beside the data each has a root pointer, a struct of one pointer, and perhaps a pointer to another segment.
+  const uint64_t bytes = 3 * 16 + 104 + 20'000 + 300'000;
+  EXPECT_GE(echo.getRequestBytes(), bytes);
+  EXPECT_LE(echo.getRequestBytes(), bytes + 3 * 16);
+  EXPECT_EQ(echo.getResponseBytes(), echo.getRequestBytes());
+}
+
+TEST(MetricsTest, TheTimeOfACallIsFromItsArrivalToItsAnswer) {
+  TestServer server;
+  server.probe.on_act = server.held.Handler();
+  const auto channel = server.Connect();
+  auto call = SendAct(channel, 1);
+  DeferredCall held = server.held.Take();
+  const absl::Time seen = absl::Now();
+  while (absl::Now() - seen < absl::Milliseconds(30)) std::this_thread::yield();
+  held.Finish(absl::OkStatus());
+  ASSERT_TRUE(call.Wait().ok());
+  Taken taken(server.server);
+  const auto latency = taken.Method(kAct).getLatency();
+  EXPECT_GE(latency.getSumNs(), 30'000'000u);
+  EXPECT_GE(observe::PercentileNs(latency.getBoundsNs(), latency.getCounts(), 50), 26'000'000);
+  ASSERT_GE(taken.Get().getSlowest().size(), 1u);
+  const auto slowest = taken.Get().getSlowest()[0];
+  EXPECT_STREQ(slowest.getMethod().cStr(), kAct);
+  EXPECT_STREQ(slowest.getStage().cStr(), "OK");
+  EXPECT_GE(slowest.getDeferredNs(), 29'000'000);
+  EXPECT_EQ(slowest.getQueuedNs() + slowest.getHandlerNs() + slowest.getDeferredNs(), slowest.getAgeNs());
+}
+
+TEST(MetricsTest, ManyShortCallsAreAsShortAsTheClientSees) {
+  TestServer server({.pollers = 1});
+  const auto channel = server.Connect();
+  constexpr int kCalls = 2000;
+  const absl::Time start = absl::Now();
+  for (int i = 0; i < kCalls; ++i) ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+  const absl::Duration each = (absl::Now() - start) / kCalls;
+  Taken taken(server.server);
+  const auto latency = taken.Method(kAct).getLatency();
+  EXPECT_LT(absl::Nanoseconds(static_cast<int64_t>(latency.getSumNs() / kCalls)), each);
+}
+
+TEST(MetricsTest, ACallInFlightIsShownWithItsAgeAndStage) {
+  ServerOptions options;
+  Box<absl::AnyInvocable<void()>> queued;
+  options.executor = [&](absl::AnyInvocable<void()> handler) { queued.Put(std::move(handler)); };
+  TestServer server(std::move(options));
+  server.probe.on_act = server.held.Handler();
+  const auto channel = server.Connect();
+  auto call = SendAct(channel, 1, {.timeout = absl::Seconds(30)});
+  auto handler = queued.Take();
+  const auto the_call = [](Taken& taken) {
+    EXPECT_EQ(taken.Get().getCalls().size(), 1u);
+    return taken.Get().getCalls()[0];
+  };
+  {
+    Taken taken(server.server);
+    EXPECT_STREQ(the_call(taken).getStage().cStr(), "waits for the executor");
+    EXPECT_STREQ(the_call(taken).getMethod().cStr(), kAct);
+    EXPECT_THAT(the_call(taken).getPeer().cStr(), HasSubstr("127.0.0.1"));
+    EXPECT_GT(the_call(taken).getDeadlineInNs(), 0);
+    EXPECT_EQ(taken.Method(kAct).getRunning(), 1u);
+    EXPECT_EQ(taken.Get().getTotals()[0].getSlotsInUse(), 1u);
+    EXPECT_EQ(taken.Get().getConnections()[0].getSlotsInUse(), 1u);
+  }
+  handler();
+  DeferredCall held = server.held.Take();
+  {
+    Taken taken(server.server);
+    EXPECT_STREQ(the_call(taken).getStage().cStr(), "deferred");
+  }
+  held.Finish(absl::OkStatus());
+  EXPECT_TRUE(call.Wait().ok());
+  EXPECT_EQ(Taken(server.server).Get().getCalls().size(), 0u);
+}
+
+TEST(MetricsTest, ACallThatItsCallerGaveUpCountsWithThatStatusOnce) {
+  TestServer server;
+  server.probe.on_act = server.held.Handler();
+  const auto channel = server.Connect();
+  EXPECT_THAT(SendAct(channel, 1, {.timeout = absl::Milliseconds(20)}).Wait().status(),
+              HasCode(absl::StatusCode::kDeadlineExceeded));
+  DeferredCall held = server.held.Take();
+  EXPECT_TRUE(Eventually([&] { return Taken(server.server).Method(kAct).getCalls() == 1; }));
+  held.Finish(absl::OkStatus());
+  server.probe.on_act = [](ServerContext&, uint64_t) { return absl::OkStatus(); };
+  ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+  const Statuses statuses = Taken(server.server).Statuses(kAct);
+  EXPECT_EQ(statuses.at("OK"), 1u);
+  EXPECT_EQ(statuses.size(), 2u) << "DEADLINE_EXCEEDED, or CANCELLED if the client was faster";
+}
+
+TEST(MetricsTest, ASnapshotComesWhileAHandlerHoldsThePoller) {
+  TestServer server({.pollers = 1});
+  absl::Notification holds, go_on;
+  server.probe.on_act = [&](ServerContext&, uint64_t) {
+    holds.Notify();
+    go_on.WaitForNotification();
+    return absl::OkStatus();
+  };
+  const auto channel = server.Connect();
+  auto call = SendAct(channel, 1);
+  holds.WaitForNotification();
+  {
+    Taken taken(server.server);
+    EXPECT_LT(taken.took, absl::Seconds(10));
+    const auto poller = taken.Get().getPollers()[0];
+    EXPECT_FALSE(poller.getAnswered());
+    EXPECT_THAT(poller.getHeldBy().cStr(), HasSubstr(kAct));
+    EXPECT_EQ(taken.Get().getServer().getCallsRunning(), 1u);
+    EXPECT_THAT(observe::ToPrometheus(taken.Get()), HasSubstr("hawser_poller_held{poller=\"tcp 0\"} 1"));
+  }
+  go_on.Notify();
+  EXPECT_TRUE(call.Wait().ok());
+  EXPECT_TRUE(Eventually([&] { return Taken(server.server).Get().getPollers()[0].getAnswered(); }));
+}
+
+TEST(MetricsTest, APollersTimeAddsUp) {
+  TestServer server({.pollers = 1});
+  const auto channel = server.Connect();
+  const auto times = [&](Taken& taken) { return taken.Get().getPollers()[0]; };
+  Taken before(server.server);
+  const absl::Time start = absl::Now();
+  while (absl::Now() - start < absl::Milliseconds(200)) ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+  Taken after(server.server);
+  const auto gone = static_cast<double>(after.Get().getTakenUnixNs() - before.Get().getTakenUnixNs());
+  const auto busy = static_cast<double>(times(after).getBusyNs() - times(before).getBusyNs());
+  const auto all = busy + static_cast<double>(times(after).getSpinNs() - times(before).getSpinNs()) +
+                   static_cast<double>(times(after).getSleepNs() - times(before).getSleepNs());
+  EXPECT_GT(busy, gone * 0.01);
+  EXPECT_LT(all, gone * 1.5);
+  EXPECT_GT(all, gone * 0.5);
+}
+
+TEST(MetricsTest, SnapshotsWhileManyCallsRunAddUpInTheEnd) {
+  TestServer server({.pollers = 2});
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> made{0};
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 2; ++i) {
+    clients.emplace_back([&] {
+      const auto channel = server.Connect();
+      while (!stop) {
+        if (SendAct(channel, 1).Wait().ok()) ++made;
+      }
+    });
+  }
+  uint64_t before = 0;
+  for (int i = 0; i < 50; ++i) {
+    Taken taken(server.server);
+    EXPECT_GE(taken.Method(kAct).getCalls(), before) << "a count went back";
+    before = taken.Method(kAct).getCalls();
+    observe::ToPrometheus(taken.Get());
+  }
+  stop = true;
+  for (std::thread& client : clients) client.join();
+  Taken taken(server.server);
+  EXPECT_EQ(taken.Method(kAct).getCalls(), made);
+  uint64_t in_buckets = 0;
+  for (uint64_t count : taken.Method(kAct).getLatency().getCounts()) in_buckets += count;
+  EXPECT_EQ(in_buckets, made);
+}
+
+// A service of many methods; only the first is called.
+class Many final : public Service {
+ public:
+  explicit Many(size_t methods) : names_(methods), methods_(methods) {
+    for (size_t i = 0; i < methods; ++i) {
+      names_[i] = absl::StrCat("many.capnp:Many.method", i);
+      methods_[i] = {.interface_id = 0x1234567890abcdef,
+                     .ordinal = static_cast<uint16_t>(i),
+                     .name = names_[i].c_str(),
+                     .idempotent = false};
+    }
+  }
+  void AddMethods(MethodTable& table) override {
+    for (const Method& method : methods_) {
+      table.Add(method, this, [](void*, ServerContext& context) {
+        context.reply<probe::Probe::ActResults>();
+        return absl::OkStatus();
+      });
+    }
+  }
+  const Method& method(size_t i) const { return methods_[i]; }
+
+ private:
+  std::vector<std::string> names_;
+  std::vector<Method> methods_;
+};
+
+// HAWSER_METRICS_CONNECTIONS (--test_env) makes it as large as issue 17's 10000.
+TEST(MetricsTest, AThousandMethodsAndManyConnectionsAreShownSoon) {
+  const char* const text = std::getenv("HAWSER_METRICS_CONNECTIONS");
+  const int count = text != nullptr ? std::atoi(text) : 100;
+  Many many(1000);
+  Server server;
+  ASSERT_TRUE(server.AddService(&many).ok());
+  const auto uri = server.Listen("tcp://127.0.0.1:0");
+  ASSERT_TRUE(uri.ok()) << uri.status();
+  std::vector<std::shared_ptr<Channel>> channels;
+  for (int i = 0; i < count; ++i) {
+    channels.push_back(*Channel::Connect(*uri));
+    for (size_t m = 0; m < 10; ++m) {
+      Call<probe::Probe::ActParams, probe::Probe::ActResults> call(
+          channels.back(), many.method((static_cast<size_t>(i) * 10 + m) % 1000), {});
+      ASSERT_TRUE(call.Send().Wait().ok());
+    }
+  }
+  absl::Duration best = absl::InfiniteDuration();
+  size_t bytes = 0;
+  for (int i = 0; i < 5; ++i) {
+    const absl::Time start = absl::Now();
+    Taken taken(server);
+    bytes = observe::ToPrometheus(taken.Get()).size();
+    best = std::min(best, absl::Now() - start);
+    EXPECT_EQ(taken.Get().getMethods().size(), 1004u);
+    EXPECT_EQ(taken.Get().getConnections().size() + taken.Get().getConnectionsLeftOut(),
+              static_cast<size_t>(count));
+  }
+  std::printf("%d connections, 1000 methods: %zu bytes of metrics in %s\n", count, bytes,
+              absl::FormatDuration(best).c_str());
+}
+
+TEST(MetricsTest, TheStatusPageBeginsWithTheFirstListenAndItsPortIsTheServers) {
+  ServerOptions options;
+  options.status_address = "127.0.0.1:0";
+  Server first(options);
+  EXPECT_EQ(first.status_url(), "");
+  ASSERT_TRUE(first.Listen("tcp://127.0.0.1:0").ok());
+  const std::string url = first.status_url();
+  EXPECT_THAT(url, ContainsRegex("^http://127.0.0.1:[0-9]+$"));
+  ASSERT_TRUE(first.Listen("tcp://127.0.0.1:0").ok());
+  EXPECT_EQ(first.status_url(), url);
+
+  options.status_address = url.substr(std::string("http://").size());
+  Server second(options);
+  const absl::Status taken = second.Listen("tcp://127.0.0.1:0").status();
+  EXPECT_THAT(taken, HasCode(absl::StatusCode::kAlreadyExists));
+  EXPECT_THAT(std::string(taken.message()), HasSubstr("for the status page"));
+}
+
+TEST(MetricsTest, PrometheusReadsTheMetrics) {
+  TestServer server;
+  const auto channel = server.Connect();
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+  Taken taken(server.server);
+  const std::string text = observe::ToPrometheus(taken.Get());
+  EXPECT_THAT(text,
+              HasSubstr("hawser_server_calls_total{method=\"probe.capnp:Probe.act\",code=\"OK\"} 10\n"));
+  EXPECT_THAT(text, HasSubstr("hawser_server_call_seconds_count{method=\"probe.capnp:Probe.act\"} 10\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("hawser_server_call_seconds_bucket{method=\"probe.capnp:Probe.act\",le=\"+Inf\"} 10\n"));
+  EXPECT_THAT(text, HasSubstr("hawser_server_connections{fabric=\"tcp\",state=\"ready\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("hawser_pool_bytes{pool=\"tcp\",kind=\"limit\"}"));
+  EXPECT_THAT(text, Not(HasSubstr("127.0.0.1:"))) << "no label for each peer";
+  const std::string path = absl::StrCat(std::getenv("TEST_TMPDIR"), "/metrics");
+  std::ofstream(path) << text;
+  // Of Prometheus's own: reads the text, and knows its rules for names.
+  EXPECT_EQ(std::system(absl::StrCat("promtool check metrics < ", path).c_str()), 0);
+}
+
+}  // namespace
+}  // namespace hawser
