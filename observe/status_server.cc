@@ -6,6 +6,7 @@
 #include <kj/async-io.h>
 #include <kj/compat/http.h>
 #include <netdb.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -150,6 +151,8 @@ class StatusServer::Loop final : kj::HttpService, kj::HttpServerErrorHandler, kj
   using Connections = std::list<Connection>;
 
   void Run() {
+    // Pages cost some milliseconds each, and anyone who reaches the port can ask for them: pollers go first.
+    setpriority(PRIO_PROCESS, 0, kNice);
     kj::AsyncIoContext io = kj::setupAsyncIo();
     kj::HttpHeaderTable::Builder headers;
     policy_ = headers.add("Content-Security-Policy");
@@ -306,6 +309,7 @@ class StatusServer::Loop final : kj::HttpService, kj::HttpServerErrorHandler, kj
   // kj::TaskSet::ErrorHandler
   void taskFailed(kj::Exception&&) override {}
 
+  static constexpr int kNice = 10;
   static constexpr char kText[] = "text/plain; charset=utf-8";
 
   const bool loopback_only_;

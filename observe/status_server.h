@@ -24,7 +24,8 @@ namespace hawser::observe {
 // there it answers only requests whose Host is this machine's own name for itself: a web page that a user of this machine has
 // open cannot read it by a name that it has made up.
 //
-// Thread:   any. It has one thread of its own, which serves all its connections and calls the source.
+// Thread:   any. It has one thread of its own, of lower priority, which serves all its connections and calls the source.
+//           Its event loop (kj) makes the process ignore SIGPIPE.
 // Lifetime: the destructor ends the connections and joins the thread, which waits for the source at most.
 // Failure:  a peer that sends nonsense gets 400, one that is slow is cut off after Options::connection_time, and when there are
 //           Options::connections_max connections a new one ends the oldest.

@@ -1,7 +1,6 @@
 #ifndef HAWSER_TRANSPORT_FINE_CLOCK_H_
 #define HAWSER_TRANSPORT_FINE_CLOCK_H_
 
-#include <algorithm>
 #include <cstdint>
 
 #include "hawser/base/ticks.h"
@@ -27,24 +26,24 @@ class FineClock {
 
   int64_t SinceReadNs() const {
     const uint64_t ticks = Ticks() - read_ticks_;
-    // A counter that stood still, or went back, because the thread has moved to another processor.
+    // A counter that went back: the thread has moved to another processor.
     if (ticks > kTicksMax) [[unlikely]]
       return 0;
-    return static_cast<int64_t>(ticks * ns_per_tick_ >> kShift);
+    return static_cast<int64_t>(static_cast<Product>(ticks) * ns_per_tick_ >> kShift);
   }
 
  private:
+  using Product = unsigned __int128;
+
   static constexpr int64_t kLearnNs = 10'000'000;
-  static constexpr int kShift = 24;
-  // So that the product fits: five minutes of 3 GHz.
-  static constexpr uint64_t kTicksMax = uint64_t{1} << 40;
+  static constexpr int kShift = 32;
+  static constexpr uint64_t kTicksMax = uint64_t{1} << 62;
 
   [[gnu::noinline, gnu::cold]] void Learn(int64_t now_ns) {
     const uint64_t ticks = read_ticks_ - learned_ticks_;
-    const int64_t ns = now_ns - learned_ns_;
-    // Not over the first interval, which begins at no reading, nor over a long sleep, whose product would not fit.
-    if (learned_ns_ != 0 && ticks != 0 && ticks < kTicksMax && ns < (int64_t{1} << 38)) {
-      ns_per_tick_ = std::min<uint64_t>((static_cast<uint64_t>(ns) << kShift) / ticks, uint64_t{1} << kShift);
+    // Not over the first interval, which begins at no reading.
+    if (learned_ns_ != 0 && ticks != 0 && ticks <= kTicksMax) {
+      ns_per_tick_ = static_cast<uint64_t>((static_cast<Product>(now_ns - learned_ns_) << kShift) / ticks);
     }
     learned_ns_ = now_ns;
     learned_ticks_ = read_ticks_;
@@ -52,8 +51,7 @@ class FineClock {
 
   const bool measures_;
   uint64_t read_ticks_ = 0;
-  uint64_t ns_per_tick_ =
-      0;  // Times 2^kShift; a tick of less than a GHz is longer than that and counts as one ns.
+  uint64_t ns_per_tick_ = 0;  // Times 2^kShift.
   int64_t learned_ns_ = 0;
   uint64_t learned_ticks_ = 0;
 };

@@ -488,7 +488,7 @@ void UntypedCall::HandOver() {
 
 void UntypedCall::InvokeCallback() {
   const transport::Poller::CallOut out(core_->poller(), "the callback of", method_.name);
-  if (intercepted_ != nullptr) [[unlikely]] {
+  if (TracesCalls()) [[unlikely]] {
     InvokeTraced();
   } else {
     CallUser("the callback of", method_.name, [&] { callback_(std::move(result_), core_->read_limits()); });
@@ -497,7 +497,9 @@ void UntypedCall::InvokeCallback() {
 }
 
 void UntypedCall::InvokeTraced() {
-  const TraceScope trace(intercepted_->trace);
+  // Also if it has none: this thread may be in a handler that waits, and drives the poller meanwhile.
+  const TraceRef none;
+  const TraceScope trace(intercepted_ != nullptr ? intercepted_->trace : none);
   CallUser("the callback of", method_.name, [&] { callback_(std::move(result_), core_->read_limits()); });
 }
 

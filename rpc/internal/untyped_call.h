@@ -127,7 +127,7 @@ class UntypedCall final : transport::ResponseHandler {
   bool in_child() const;
   absl::Status ErrorInChild() const;
   void InvokeCallback();
-  // With the trace of the call.
+  // With the trace of the call, or without any.
   [[gnu::noinline, gnu::cold]] void InvokeTraced();
 
   // ---- Used by the caller.

@@ -14,7 +14,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/rpc/interceptor.h"
+#include "hawser/rpc/internal/tracing.h"
 #include "hawser/rpc/task.h"
+#include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -180,6 +182,29 @@ TEST_F(TraceTest, ATraceGoesAlongThroughCallbacks) {
   ASSERT_TRUE(Call(front, kParent).ok());
   EXPECT_EQ(arrived.Take().first, kParent);
   EXPECT_EQ(arrived.Take().first, kParent);
+}
+
+TEST_F(TraceTest, ACallbackThatAWaitingHandlersThreadRunsDoesNotGetTheHandlersTrace) {
+  ASSERT_TRUE(Call(back, kParent).ok());  // From here on this process carries traces.
+  arrived.Take();
+  Driven driven;
+  {
+    ChannelOptions options;
+    options.runtime = driven.runtime;
+    const auto channel = back.Connect(std::move(options));
+    bool called = false;
+    auto first = SendAct(channel, 1);
+    first.Then([&](auto) { SendAct(channel, 2).Then([&](auto) { called = true; }); });
+    {
+      const internal::TraceRef trace = std::make_shared<const TraceContext>(*TraceContext::Parse(kParent));
+      const internal::TraceScope handler(trace);
+      EXPECT_TRUE(SendAct(channel, 3).Wait().ok());
+    }
+    EXPECT_TRUE(driven.Until([&] { return called; }));
+    std::vector<std::string> traces;
+    for (int i = 0; i < 3; ++i) traces.push_back(arrived.Take().first);
+    EXPECT_THAT(traces, ::testing::UnorderedElementsAre("none", kParent, "none"));
+  }
 }
 
 Task CallTwice(DeferredCall, std::shared_ptr<Channel> channel) {
