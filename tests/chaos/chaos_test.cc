@@ -304,7 +304,9 @@ class Chaos {
               if (now.stats != still.stats || now.server_files != still.server_files) since = absl::Now();
               still = std::move(now);
               const absl::Duration quiet = absl::Now() - since;
-              return still.stats["calls_running"] == 1 && quiet > absl::Seconds(1) &&
+              // A watcher that knows all changes may have lost its connection since.
+              return still.stats["watches"] == Actors::kWatchers && still.stats["calls_running"] == 1 &&
+                     quiet > absl::Seconds(1) &&
                      (!before || MemoryIsBack(*before, still) || quiet > kPoolsKeep);
             },
             [&] { return absl::StrCat("the server is at rest; at last it said\n", ToString(still)); })) {
