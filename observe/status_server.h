@@ -20,9 +20,9 @@ namespace hawser::observe {
 //   /healthz        200 "serving", or 503 with the state
 // GET and HEAD only. It knows nothing of what it shows but its snapshot.
 //
-// Whoever reaches the address reads the page: it has no passwords. So it listens on loopback unless a host is given, and
-// there it answers only requests whose Host is this machine's own name for itself: a web page that a user of this machine has
-// open cannot read it by a name that it has made up.
+// Every program that reaches the address can read the page: it has no passwords. So it listens on loopback unless a host is
+// given, and there it answers only requests whose Host is this machine's own name for itself: a web page that a user of this
+// machine has open cannot read it by a name that it has made up.
 //
 // Thread:   any. It has one thread of its own, of lower priority, which serves all its connections and calls the source.
 //           Its event loop (kj) makes the process ignore SIGPIPE.

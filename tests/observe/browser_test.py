@@ -147,7 +147,7 @@ class BrowserTest(unittest.TestCase):
         raise AssertionError("no such method")
 
     def keep_picture(self, browser, name):
-        """For whoever wants to look: in bazel-testlogs."""
+        """To look at: in bazel-testlogs."""
         folder = os.environ.get("TEST_UNDECLARED_OUTPUTS_DIR")
         if folder:
             picture = browser.call("Page.captureScreenshot", format="png")["data"]

@@ -150,7 +150,7 @@ absl::Status Schemas::Check() const {
         return absl::DataLossError(absl::StrFormat("its schema 0x%x has scopes without end", id));
       scope = Get(scope).getScopeId();
     }
-    // A group is walked from the struct around it. One that is nobody's group is never walked as one.
+    // A group is walked from the struct around it. One that belongs to no struct is never walked as one.
     if (node.isStruct() && !node.getStruct().getIsGroup()) {
       if (absl::Status status = CheckGroups(id, 0); !status.ok()) return status;
     }
