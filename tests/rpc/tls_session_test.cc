@@ -78,10 +78,12 @@ class Peer final : transport::ConnectionObserver {
  public:
   explicit Peer(std::shared_ptr<tls::Context> tls) : security_{std::move(tls), "127.0.0.1"} {}
   ~Peer() {
-    poller_.Run([this] {
+    std::atomic<bool> asked{false};
+    poller_.Run([&] {
       if (connection_ != nullptr) connection_->Close();
+      asked = true;
     });
-    EXPECT_TRUE(Eventually([&] { return gone_.load(); }));
+    EXPECT_TRUE(Eventually([&] { return asked && gone_; }));
   }
 
   // OK: the connection is established.

@@ -5,6 +5,7 @@
 #include <capnp/serialize.h>
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
@@ -23,16 +24,27 @@ namespace {
 using capnp::schema::Node;
 using Nodes = capnp::List<Node>;
 
+// Words of a message. capnp::word cannot be copied.
+using Words = std::vector<uint64_t>;
+
+Words ToWords(kj::ArrayPtr<const capnp::word> words) {
+  Words copy(words.size());
+  memcpy(copy.data(), words.begin(), words.size() * sizeof(capnp::word));
+  return copy;
+}
+kj::ArrayPtr<const capnp::word> FromWords(const Words& words) {
+  return {reinterpret_cast<const capnp::word*>(words.data()), words.size()};
+}
+
 // All nodes of the schema, as a server sends them.
-std::vector<capnp::word> Sent() {
+Words Sent() {
   const auto loader = std::make_unique<capnp::SchemaLoader>();
   loader->loadCompiledTypeAndDependencies<everything::Everything>();
   const auto all = loader->getAllLoaded();
   capnp::MallocMessageBuilder message;
   auto nodes = message.initRoot<capnp::AnyPointer>().initAs<Nodes>(static_cast<uint32_t>(all.size()));
   for (uint32_t i = 0; i < nodes.size(); ++i) nodes.setWithCaveats(i, all[i].getProto());
-  const auto words = capnp::messageToFlatArray(message);
-  return {words.begin(), words.end()};
+  return ToWords(capnp::messageToFlatArray(message));
 }
 
 struct Outcome {
@@ -86,16 +98,16 @@ void Try(kj::ArrayPtr<const capnp::word> words, Outcome& outcome) {
 }
 
 TEST(MutatedSchemasTest, WhateverAServerSendsIsRefusedOrUsed) {
-  const std::vector<capnp::word> sent = Sent();
+  const Words sent = Sent();
   Outcome honest;
-  Try(kj::arrayPtr(sent.data(), sent.size()), honest);
+  Try(FromWords(sent), honest);
   EXPECT_EQ(honest.refused, 0);
   EXPECT_GT(honest.used, 20);
 
   Outcome outcome;
   std::mt19937_64 random(20261125);  // The same in each run.
   for (int i = 0; i < 1500; ++i) {
-    std::vector<capnp::word> changed = sent;
+    Words changed = sent;
     auto* const bytes = reinterpret_cast<uint8_t*>(changed.data());
     const size_t size = changed.size() * sizeof(capnp::word);
     for (uint64_t left = 1 + random() % 4; left > 0; --left) {
@@ -105,7 +117,7 @@ TEST(MutatedSchemasTest, WhateverAServerSendsIsRefusedOrUsed) {
                   : how == 1 ? bytes[at] ^ (1 << random() % 8)
                              : 0xff;
     }
-    Try(kj::arrayPtr(changed.data(), changed.size()), outcome);
+    Try(FromWords(changed), outcome);
   }
   EXPECT_GT(outcome.refused, 100);
   EXPECT_GT(outcome.used, 100);
@@ -119,18 +131,18 @@ TEST(MutatedReplyTest, WhateverAServerAnswersIsRefusedOrPrinted) {
                    "{\"key\": \"l\"}}], \"lists\": [[\"a\"], [\"b\"]], \"choice\": {\"word\": \"w\"}}",
                    honest.initRoot<everything::All>())
           .ok());
-  const auto sent = capnp::messageToFlatArray(honest);
+  const Words sent = ToWords(capnp::messageToFlatArray(honest));
   Outcome outcome;
   std::mt19937_64 random(20261126);
   for (int i = 0; i < 3000; ++i) {
-    std::vector<capnp::word> changed(sent.begin(), sent.end());
+    Words changed = sent;
     auto* const bytes = reinterpret_cast<uint8_t*>(changed.data());
     for (uint64_t left = 1 + random() % 4; left > 0; --left) {
       bytes[8 + random() % (changed.size() * sizeof(capnp::word) - 8)] ^=
           static_cast<uint8_t>(1 << random() % 8);
     }
     try {
-      capnp::FlatArrayMessageReader message(kj::arrayPtr(changed.data(), changed.size()));
+      capnp::FlatArrayMessageReader message(FromWords(changed));
       const auto json = ToJson(message.getRoot<everything::All>(), {.bytes_max = 1 << 20});
       json.ok() ? ++outcome.used : ++outcome.refused;
     } catch (const kj::Exception&) {
