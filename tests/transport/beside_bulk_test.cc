@@ -37,7 +37,8 @@ TEST(BesideBulkTest, ASmallCallIsPassedByFewOfTheBytesOfALargeTransfer) {
   }
   EXPECT_TRUE(done());
   EXPECT_GE(calls, 10);
-  EXPECT_LE(most, 2 * kMiB) << "of " << calls << " calls";
+  // Usually 1 MiB. Up to 2.25 MiB were seen where other programs want the cores.
+  EXPECT_LE(most, 4 * kMiB) << "of " << calls << " calls";
 }
 
 }  // namespace
