@@ -66,8 +66,9 @@ class OtlpTraceSink::Writer {
 
   absl::Status Start() {
     absl::StatusOr<std::thread> thread = StartThread("hawser-traces", [this] { Run(); });
-    if (thread.ok()) thread_ = *std::move(thread);
-    return thread.status();
+    if (!thread.ok()) return thread.status();
+    thread_ = *std::move(thread);
+    return absl::OkStatus();
   }
   void Stop() {
     {
