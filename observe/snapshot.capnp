@@ -22,17 +22,13 @@ struct Snapshot {
   pollers @10 :List(Poller);
   pools @11 :List(Pool);
   refusals @12 :List(Refusal);
-  channels @13 :List(Channel);       # That this process has made and that are not closed; cut at a bound.
-  tls @14 :Tls;
-  configuration @15 :List(Setting);
+  configuration @13 :List(Setting);
 }
 
 struct Process {
   name @0 :Text;  # The file name of the program.
   pid @1 :UInt32;
   host @2 :Text;
-  startedUnixNs @3 :Int64;
-  version @4 :Text;
 }
 
 struct Server {
@@ -85,14 +81,13 @@ struct Connection {
   identity @1 :Text;    # The names in its certificate; empty: not authenticated.
   fabric @2 :Text;      # "tcp", "rdma".
   state @3 :Text;       # "connecting", "ready", "draining", "flushing".
-  isReverse @4 :Bool;
-  slots @5 :UInt32;         # Agreed.
-  slotsInUse @6 :UInt32;
-  receivesPosted @7 :UInt32;
-  receiveBytes @8 :UInt64;  # Of the pool, for its receives.
-  sinceUnixNs @9 :Int64;
-  requests @10 :UInt64;
-  poller @11 :UInt32;
+  slots @4 :UInt32;         # Agreed.
+  slotsInUse @5 :UInt32;
+  receivesPosted @6 :UInt32;
+  receiveBytes @7 :UInt64;  # Of the pool, for its receives.
+  sinceUnixNs @8 :Int64;
+  requests @9 :UInt64;
+  poller @10 :UInt32;
 }
 
 struct ConnectionTotal {
@@ -115,7 +110,6 @@ struct Call {
   deferredNs @8 :Int64;
   endedUnixNs @9 :Int64;  # 0: in flight.
   requestBytes @10 :UInt64;
-  responseBytes @11 :UInt64;
 }
 
 struct Poller {
@@ -149,35 +143,11 @@ struct Pool {
   limitBytes @1 :UInt64;
   registeredBytes @2 :UInt64;
   leasedBytes @3 :UInt64;
-  classes @4 :List(SizeClass);
-
-  struct SizeClass {
-    sizeBytes @0 :UInt64;
-    leased @1 :UInt64;  # Buffers.
-    free @2 :UInt64;
-  }
 }
 
 struct Refusal {
   reason @0 :Text;  # As in a metric's label: "slot", "greeting", "tls".
   count @1 :UInt64;
-}
-
-struct Channel {
-  uri @0 :Text;
-  state @1 :Text;
-  peer @2 :Text;
-  identity @3 :Text;
-  callsWaiting @4 :UInt64;  # For a connection, or a slot of it.
-  callsInFlight @5 :UInt64;
-  reconnects @6 :UInt64;
-  why @7 :Text;             # Of its last failure.
-}
-
-struct Tls {
-  handshakes @0 :UInt64;
-  resumed @1 :UInt64;
-  failed @2 :UInt64;
 }
 
 struct Setting {

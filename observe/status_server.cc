@@ -134,12 +134,12 @@ class StatusServer::Loop final : kj::HttpService, kj::HttpServerErrorHandler, kj
     if (!thread.ok()) return thread.status();
     thread_ = *std::move(thread);
     started_.WaitForNotification();
-    return absl::OkStatus();
+    return start_status_;
   }
 
   ~Loop() {
     if (!thread_.joinable()) return;
-    stop_->fulfill();
+    if (stop_.get() != nullptr) stop_->fulfill();
     thread_.join();
   }
 
@@ -151,6 +151,18 @@ class StatusServer::Loop final : kj::HttpService, kj::HttpServerErrorHandler, kj
   using Connections = std::list<Connection>;
 
   void Run() {
+    try {
+      Serve();
+    } catch (const kj::Exception& exception) {
+      // Before the server has started: the event loop needs file descriptors.
+      start_status_ = absl::ResourceExhaustedError(absl::StrCat(
+          "start the status page: ", View(exception.getDescription()), "; are there file descriptors left?"));
+      stop_ = nullptr;
+      if (!started_.HasBeenNotified()) started_.Notify();
+    }
+  }
+
+  void Serve() {
     // Pages cost some milliseconds each, and anyone who reaches the port can ask for them: pollers go first.
     setpriority(PRIO_PROCESS, 0, kNice);
     kj::AsyncIoContext io = kj::setupAsyncIo();
@@ -192,10 +204,11 @@ class StatusServer::Loop final : kj::HttpService, kj::HttpServerErrorHandler, kj
   }
 
   kj::Promise<void> Accept(kj::ConnectionReceiver& receiver) {
-    return receiver.accept()
+    // accept() itself throws if the system has no file descriptor for a peer that waits already.
+    return kj::evalNow([&receiver] { return receiver.accept(); })
         .then(
             [this](kj::Own<kj::AsyncIoStream> stream) -> kj::Promise<void> {
-              Serve(kj::mv(stream));
+              Add(kj::mv(stream));
               return kj::READY_NOW;
             },
             // No file descriptor is left, for instance. The peer waits in the kernel's queue.
@@ -205,7 +218,7 @@ class StatusServer::Loop final : kj::HttpService, kj::HttpServerErrorHandler, kj
         .then([this, &receiver] { return kj::evalLater([this, &receiver] { return Accept(receiver); }); });
   }
 
-  void Serve(kj::Own<kj::AsyncIoStream> stream) {
+  void Add(kj::Own<kj::AsyncIoStream> stream) {
     if (connections_.size() >= options_.connections_max) connections_.front().end->fulfill();
     auto ended = kj::newPromiseAndFulfiller<void>();
     const auto place = connections_.insert(connections_.end(), Connection{kj::mv(ended.fulfiller)});
@@ -218,7 +231,10 @@ class StatusServer::Loop final : kj::HttpService, kj::HttpServerErrorHandler, kj
 
   kj::Promise<void> Sample() {
     return timer_->afterDelay(Kj(options_.history_interval)).then([this] {
-      history_.Add(Take());
+      // A source that throws costs one point.
+      KJ_IF_MAYBE (exception, kj::runCatchingExceptions([this] { history_.Add(Take()); })) {
+        (void)exception;
+      }
       return Sample();
     });
   }
@@ -317,6 +333,7 @@ class StatusServer::Loop final : kj::HttpService, kj::HttpServerErrorHandler, kj
   const Options options_;
   const Listening listening_;
   absl::Notification started_;
+  absl::Status start_status_;  // Valid once started.
   kj::Own<kj::CrossThreadPromiseFulfiller<void>> stop_;
 
   // Used by the thread.

@@ -9,11 +9,8 @@ namespace hawser::transport {
 // Messages of all connections of a poller; see PollerStats::Messages.
 struct MessageCounts {
   Count whole, pushed, read;
-  Count body_bytes;  // Of all of them; of those that are sent only.
 
-  PollerStats::Messages values() const {
-    return {whole.value(), pushed.value(), read.value(), body_bytes.value()};
-  }
+  PollerStats::Messages values() const { return {whole.value(), pushed.value(), read.value()}; }
 };
 
 }  // namespace hawser::transport

@@ -222,7 +222,7 @@ bool Outbounds::QueueWhole(const Header& header, Outbound& outbound, size_t pref
   const fabric::Sge sge{prefix, static_cast<uint32_t>(prefix_bytes) + segment.length_bytes, segment.lkey};
   if (!sends_.PushSend(sge, &outbound, message.has_attached())) return false;
   port_.poller().sent().whole.Add();
-  port_.poller().sent().body_bytes.Add(outbound.message_->body_bytes());
+  port_.poller().sent_bytes().Add(outbound.message_->body_bytes());
   return true;
 }
 
@@ -315,7 +315,7 @@ absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, siz
   }
   MessageCounts& sent = port_.poller().sent();
   (granted == 0 ? sent.whole : ahead ? sent.pushed : sent.read).Add();
-  sent.body_bytes.Add(outbound.message_->body_bytes());
+  port_.poller().sent_bytes().Add(outbound.message_->body_bytes());
   if (!ahead) return absl::OkStatus();
   size_t i = 0;
   while (layout.is_inline[i]) ++i;

@@ -206,6 +206,7 @@ void Poller::AwaitRelease() {
 PollerStats Poller::stats() const {
   PollerStats stats;
   stats.sent = sent_.values();
+  stats.sent_bytes = sent_bytes_.value();
   stats.received = received_.values();
   stats.turns_of_waiting_threads = turns_of_waiting_threads_.value();
   stats.turns_of_own_thread = turns_of_own_thread_.value();

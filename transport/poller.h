@@ -195,6 +195,7 @@ class Poller final : public PollerServices {
   MemoryQueue& memory_queue() { return memory_queue_; }
   // How messages cross, for those who send and receive them to add to.
   MessageCounts& sent() { return sent_; }
+  Count& sent_bytes() { return sent_bytes_; }
   MessageCounts& received() { return received_; }
   PullAdmission& pull_admission() { return pull_admission_; }
 
@@ -268,6 +269,7 @@ class Poller final : public PollerServices {
   MemoryQueue memory_queue_;
   PullAdmission pull_admission_;
   MessageCounts sent_, received_;
+  Count sent_bytes_;
   std::vector<std::unique_ptr<PollerClient>> connections_;
   std::vector<uint32_t> free_indexes_;
   size_t connection_count_ = 0;

@@ -17,11 +17,11 @@ struct PollerStats {
     uint64_t whole = 0;  // In one SEND.
     uint64_t pushed =
         0;  // The SEND announced a body, which followed it at once (TCP, one segment of 4 to 132 KiB).
-    uint64_t read = 0;        // The SEND announced a body, which the receiver fetched with RDMA READ.
-    uint64_t body_bytes = 0;  // Of all that were sent, without headers and envelopes. 0 of those received.
+    uint64_t read = 0;  // The SEND announced a body, which the receiver fetched with RDMA READ.
   };
   Messages sent;
-  Messages received;  // An announced one counts once the receiver has memory for its body.
+  uint64_t sent_bytes = 0;  // Of their bodies, without headers and envelopes.
+  Messages received;        // An announced one counts once the receiver has memory for its body.
 
   // How the thread that drives waits when there is nothing to do.
   PollingMode mode = PollingMode::kAdaptive;

@@ -35,7 +35,7 @@ absl::string_view FromKj(kj::StringPtr text) { return {text.cStr(), text.size()}
 
 HealthBoard::~HealthBoard() = default;
 
-// On the poller: who asks whether a server serves wants an answer also while its executor is stuck.
+// On the poller, so that clients get an answer also while the executor is stuck.
 void HealthBoard::AddMethods(MethodTable& table) {
   constexpr bool kOnPoller = true;
   const auto check = [](void* self, ServerContext& context) {

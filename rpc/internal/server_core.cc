@@ -458,6 +458,7 @@ void ServerCore::AcceptClient(const Pollers& pollers, ServingPoller& on, transpo
       std::make_unique<Session>(pollers.runtime, on.poller, request.peer_address(), request.peer_identity(),
                                 place, options_, serving_, on.counters, owner);
   Session& session = *made;
+  on.sessions.MoveToBack(&session);
   bool serving;
   transport::Poller* excess_poller = nullptr;
   transport::SessionToken excess = {};

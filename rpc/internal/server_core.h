@@ -80,8 +80,9 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
     }
     transport::Poller& poller;
     ServingCounters counters;
-    std::shared_ptr<Gathering> gathering;  // The last one; with mutex_ locked.
-    std::atomic<uint32_t> waiting{0};      // Peers assigned to it that it has not accepted yet.
+    IntrusiveList<Session, InServingPoller> sessions;  // Used on the poller.
+    std::shared_ptr<Gathering> gathering;              // The last one; with mutex_ locked.
+    std::atomic<uint32_t> waiting{0};                  // Peers assigned to it that it has not accepted yet.
   };
   // The pollers of one scheme and device.
   struct Pollers final : transport::Acceptor::Handler {
@@ -104,8 +105,6 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   absl::Status CheckOptions() const;
   // Reads ServerOptions::credentials, if there are any, at the first Listen().
   absl::Status Load();
-  // Reports of all pollers that answer soon, in the order of AllServing(); null: one that does not.
-  std::vector<std::shared_ptr<const PollerReport>> GatherReports();
   struct NamedPoller {
     std::string name;  // "tcp 0", "rdma mlx5_0 1".
     std::string fabric;
@@ -113,6 +112,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
     ServingPoller* serving;
   };
   std::vector<NamedPoller> AllServing() const;
+  // The reports of `pollers`; null: one that does not answer soon.
+  std::vector<std::shared_ptr<const PollerReport>> GatherReports(const std::vector<NamedPoller>& pollers);
   void FillInMethods(observe::wire::Snapshot::Builder snapshot, const std::vector<NamedPoller>& pollers,
                      const std::vector<std::shared_ptr<const PollerReport>>& reports) const;
   void FillInPools(observe::wire::Snapshot::Builder snapshot) const;

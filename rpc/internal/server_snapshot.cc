@@ -83,7 +83,7 @@ void FillInPoller(const transport::Poller& poller, const PollerReport* report,
   out.setSentWhole(stats.sent.whole);
   out.setSentPushed(stats.sent.pushed);
   out.setSentRead(stats.sent.read);
-  out.setSentBytes(stats.sent.body_bytes);
+  out.setSentBytes(stats.sent_bytes);
   out.setReceivedWhole(stats.received.whole);
   out.setReceivedPushed(stats.received.pushed);
   out.setReceivedRead(stats.received.read);
@@ -124,29 +124,26 @@ struct ServerCore::Gathering {
   absl::Notification done;
 };
 
-std::vector<std::shared_ptr<const PollerReport>> ServerCore::GatherReports() {
+std::vector<std::shared_ptr<const PollerReport>> ServerCore::GatherReports(
+    const std::vector<NamedPoller>& pollers) {
   std::vector<std::shared_ptr<Gathering>> gatherings;
-  for (const NamedPoller& named : AllServing()) {
-    transport::Poller& poller = named.serving->poller;
+  for (const NamedPoller& named : pollers) {
+    ServingPoller& serving = *named.serving;
+    transport::Poller& poller = serving.poller;
     {
       absl::MutexLock lock(&mutex_);
-      std::shared_ptr<Gathering>& last = named.serving->gathering;
+      std::shared_ptr<Gathering>& last = serving.gathering;
       const bool runs = last != nullptr && !last->done.HasBeenNotified();
       if (!runs) last = std::make_shared<Gathering>();
       gatherings.push_back(last);
       // A poller that is held gets one of these, however often it is asked.
       if (runs) continue;
     }
-    poller.Run([this, &poller, gathering = gatherings.back()] {
-      std::vector<Session*> own;
-      {
-        absl::MutexLock lock(&mutex_);
-        for (const auto& [token, session] : sessions_) {
-          if (&session->poller() == &poller) own.push_back(session.get());
-        }
+    poller.Run([&serving, &poller, gathering = gatherings.back()] {
+      for (const Session* session = serving.sessions.front(); session != nullptr;
+           session = serving.sessions.after(session)) {
+        session->AddTo(gathering->report);
       }
-      // Only this poller destroys them.
-      for (const Session* session : own) session->AddTo(gathering->report);
       gathering->report.read_bytes_in_flight = poller.read_budget().taken_bytes();
       gathering->report.reads_waiting = poller.read_budget().waiting();
       gathering->report.memory_waiters = poller.memory_queue().waiting();
@@ -219,8 +216,7 @@ void ServerCore::FillIn(observe::wire::Snapshot::Builder snapshot) {
   HAWSER_CHECK(!transport::Poller::ThisThreadHoldsOne(),
                "Server::FillIn() was called on a poller, which it would wait for");
   const std::vector<NamedPoller> pollers = AllServing();
-  std::vector<std::shared_ptr<const PollerReport>> reports = GatherReports();
-  reports.resize(pollers.size());  // A poller may have been added in between.
+  const std::vector<std::shared_ptr<const PollerReport>> reports = GatherReports(pollers);
   const int64_t now_unix_ns = absl::ToUnixNanos(environment_.Now());
   snapshot.setTakenUnixNs(now_unix_ns);
   FillInProcess(snapshot.initProcess());

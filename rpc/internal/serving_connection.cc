@@ -135,9 +135,10 @@ std::string ServingConnection::IdentityText() const {
 
 void ServingConnection::AddTo(PollerReport& report, uint64_t receive_bytes, int64_t since_unix_ns) const {
   poller_.AssertHeld();
-  const std::string identity = IdentityText();
   uint32_t in_use = 0;
-  for (const ServerCall* call : by_slot_) {
+  const bool is_idle = free_.size() == calls_.size();
+  for (size_t slot = 0; !is_idle && slot < by_slot_.size(); ++slot) {
+    const ServerCall* const call = by_slot_[slot];
     if (call == nullptr) continue;
     ++in_use;
     ++report.running[call->method().name];
@@ -369,9 +370,9 @@ void ServingConnection::Answer(ServerCall& call, const absl::Status& status) {
     return SendError(id, why, false, call.metadata_to_send());
   }
   absl::StatusCode code = absl::StatusCode::kResourceExhausted;
-  const uint64_t sent_before = poller_.sent().body_bytes.value();
+  const uint64_t sent_before = poller_.sent_bytes().value();
   if (absl::Status sent = SendReply(call, code); sent.ok()) [[likely]] {
-    CountEnd(call, poller_.sent().body_bytes.value() - sent_before);
+    CountEnd(call, poller_.sent_bytes().value() - sent_before);
   } else {
     CountFailure(call, code);
     SendError(id,

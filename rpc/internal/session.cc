@@ -11,6 +11,8 @@ namespace {
 
 // How often CloseUnlessHeard() looks whether the poller has read what the client sent, and whether it was a message.
 constexpr absl::Duration kUnheardInterval = absl::Milliseconds(10);
+// How often it looks at most: a client that trickles bytes always has some on the way.
+constexpr int kUnheardLooksMax = 100;
 
 SocketAddress WithoutPort(SocketAddress address) {
   address.set_port(0);
@@ -100,7 +102,7 @@ std::shared_ptr<Channel> Session::peer() {
 void Session::CloseUnlessHeard() {
   poller_.AssertHeld();
   if (heard_ || closed_) return;
-  if (serving_.has_unpolled()) {
+  if (serving_.has_unpolled() && ++unheard_looks_ <= kUnheardLooksMax) {
     return poller_.timers().Set(unheard_timer_, transport::After(poller_.now_ns(), kUnheardInterval));
   }
   Close(

@@ -9,6 +9,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "hawser/base/intrusive_list.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/internal/admission.h"
 #include "hawser/rpc/internal/serving_connection.h"
@@ -21,6 +22,8 @@
 
 namespace hawser::internal {
 
+struct InServingPoller;
+
 // One client of a server: the connection that carries its calls and, if it offers services, a channel over
 // the reverse connection to call those. The channel is closed with either connection. Both connections must
 // come from one host and one identity over one runtime, and so over one fabric and device: a token alone gives no access
@@ -28,7 +31,7 @@ namespace hawser::internal {
 //
 // Thread:   on the poller of its connections.
 // Lifetime: owned by the server, until OnSessionGone().
-class Session final : public Admission::Newcomer, ServingConnection::Owner {
+class Session final : public Admission::Newcomer, public ListLink<InServingPoller>, ServingConnection::Owner {
  public:
   class Owner {
    public:
@@ -67,7 +70,7 @@ class Session final : public Admission::Newcomer, ServingConnection::Owner {
   void Drain() { serving_.Drain(); }
   void Close(const absl::Status& why) { serving_.Close(why); }
   // Closes the connection, unless a first message of the client is on its way: the poller, busy with a flood of
-  // connections, may have yet to read it.
+  // connections, may have yet to read it. Waits a second for that message at most.
   void CloseUnlessHeard();
   // On the poller.
   void AddTo(PollerReport& report) const { serving_.AddTo(report, place_.receive_bytes, since_unix_ns_); }
@@ -97,6 +100,7 @@ class Session final : public Admission::Newcomer, ServingConnection::Owner {
   const int64_t since_unix_ns_;
   bool heard_ = false;
   bool closed_ = false;
+  int unheard_looks_ = 0;
   transport::Timer unheard_timer_;
   absl::Mutex mutex_;
   std::shared_ptr<Channel> peer_ ABSL_GUARDED_BY(mutex_);

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -68,7 +69,11 @@ void FillIn(wire::Snapshot::Builder snapshot) {
 
 class Client {
  public:
-  explicit Client(const StatusServer& server) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit Client(const StatusServer& server, bool connects = true)
+      : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    if (connects) Connect(server);
+  }
+  void Connect(const StatusServer& server) {
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -250,6 +255,55 @@ TEST_F(StatusServerTest, AThousandConnectionsDoNotKeepAGoodClientOut) {
   const absl::Time give_up = absl::Now() + absl::Seconds(30);
   while (open() > 16 && absl::Now() < give_up) sched_yield();
   EXPECT_LE(open(), 16u);
+}
+
+// Takes every file descriptor that the process may have.
+class NoFilesLeft {
+ public:
+  NoFilesLeft() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const int next = dup(0);
+    close(next);
+    rlimit few = before_;
+    few.rlim_cur = static_cast<rlim_t>(next);
+    setrlimit(RLIMIT_NOFILE, &few);
+  }
+  ~NoFilesLeft() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_;
+};
+
+TEST_F(StatusServerTest, ItAcceptsAgainOnceThereAreFilesAgain) {
+  const auto server = Start();
+  Ask(*server, Request("GET", "/healthz"));
+  {
+    Client knocks(*server, /*connects=*/false);
+    const NoFilesLeft none;
+    knocks.Connect(*server);
+    // Several of the server's pauses.
+    const absl::Time start = absl::Now();
+    while (absl::Now() - start < absl::Milliseconds(450)) sched_yield();
+  }
+  EXPECT_THAT(Ask(*server, Request("GET", "/healthz")), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(StatusServerTest, WithoutFilesItSaysThatItCannotStart) {
+  for (int left = 0; left < 12; ++left) {
+    std::vector<int> spare;
+    for (int i = 0; i < left; ++i) spare.push_back(dup(0));
+    auto none = std::make_unique<NoFilesLeft>();
+    for (int fd : spare) close(fd);
+    const auto server = StatusServer::Start("0", FillIn);
+    none.reset();
+    if (server.ok()) {
+      EXPECT_GT(left, 3) << "it takes a socket, and what its event loop needs";
+      EXPECT_THAT(Ask(**server, Request("GET", "/healthz")), StartsWith("HTTP/1.1 200"));
+      return;
+    }
+    EXPECT_THAT(std::string(server.status().message()), HasSubstr("status page")) << server.status();
+  }
+  FAIL() << "it does not start with twelve files";
 }
 
 TEST_F(StatusServerTest, RequestsThatComeTogetherShareASnapshot) {

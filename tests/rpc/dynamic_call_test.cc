@@ -151,7 +151,7 @@ void LoadInterface(capnp::SchemaLoader& loader, uint64_t id, const std::string& 
 TEST_F(DynamicCallTest, NamesOfAPeerAreEscapedAndCut) {
   capnp::SchemaLoader loader;
   const uint64_t type = capnp::typeId<probe::Nest>();
-  LoadInterface(loader, 0x8000000000000001, "/home/x/a\x1b[2J.capnp:Foo\n", std::string(10000, 'm'), type);
+  LoadInterface(loader, 0x8000000000000001, "x/a\x1b[2J.capnp:Foo\n", std::string(10000, 'm'), type);
   const auto interface = loader.get(0x8000000000000001).asInterface();
   EXPECT_EQ(NameOf(interface), "a\\x1b[2J.capnp:Foo\\n");
   const std::string name = MethodOf(interface.getMethods()[0]).name;
