@@ -1,6 +1,7 @@
 #include "hawser/rpc/otlp_trace_sink.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -12,7 +13,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "hawser/base/describe_errno.h"
@@ -20,6 +20,7 @@
 #include "hawser/base/peer_text.h"
 #include "hawser/base/thread.h"
 #include "hawser/base/unique_fd.h"
+#include "hawser/rpc/internal/tracing.h"
 #include "hawser/transport/log.h"
 
 namespace hawser {
@@ -47,8 +48,8 @@ std::string Quote(absl::string_view text) {
 }
 
 template <size_t N>
-std::string Hex(const std::array<uint8_t, N>& bytes) {
-  return absl::StrCat("\"", absl::BytesToHexString({reinterpret_cast<const char*>(bytes.data()), N}), "\"");
+std::string Hex(const std::array<uint8_t, N>& id) {
+  return absl::StrCat("\"", internal::HexOfId(id), "\"");
 }
 
 std::string Attribute(absl::string_view key, absl::string_view value) {
@@ -94,12 +95,15 @@ class OtlpTraceSink::Writer {
       ++dropped_;
     } else {
       queue_.push_back(std::move(queued));
+      ++added_;
     }
   }
 
   void Flush() {
     absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(this, &Writer::IsIdle));
+    const uint64_t wanted = added_;
+    const auto are_done = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return done_ >= wanted; };
+    mutex_.Await(absl::Condition(&are_done));
   }
 
   uint64_t dropped() const {
@@ -143,25 +147,23 @@ class OtlpTraceSink::Writer {
   };
 
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !queue_.empty() || stopping_; }
-  bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return queue_.empty() && !is_writing_; }
 
   void Run() {
     while (true) {
       std::deque<Queued> spans;
       {
         absl::MutexLock lock(&mutex_);
-        is_writing_ = false;
         mutex_.Await(absl::Condition(this, &Writer::HasWork));
         if (queue_.empty()) return;
         while (!queue_.empty() && spans.size() < kLineSpansMax) {
           spans.push_back(std::move(queue_.front()));
           queue_.pop_front();
         }
-        is_writing_ = true;
       }
-      if (Write(Line(spans))) continue;
+      const bool is_written = Write(Line(spans));
       absl::MutexLock lock(&mutex_);
-      dropped_ += spans.size();
+      done_ += spans.size();
+      if (!is_written) dropped_ += spans.size();
     }
   }
 
@@ -181,15 +183,17 @@ class OtlpTraceSink::Writer {
   bool Write(std::string line) {
     if (is_torn_) line.insert(0, "\n");
     const absl::string_view path = options_.path;
+    struct stat file = {};
+    if (fstat(file_.get(), &file) == 0 && S_ISREG(file.st_mode) &&
+        file.st_size + static_cast<int64_t>(line.size()) > options_.bytes_max) {
+      TellFailure(absl::StrCat("the file has ", file.st_size, " bytes (OtlpTraceSink::Options::bytes_max)"));
+      return false;
+    }
     for (absl::string_view rest = line; !rest.empty();) {
       const ssize_t n = write(file_.get(), rest.data(), rest.size());
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) {
-        const std::string why = n < 0 ? DescribeErrno(errno) : "nothing was written";
-        if (!std::exchange(is_failing_, true)) {
-          transport::Log(LogSeverity::kError, absl::StrCat("spans cannot be written to ", path, ": ", why,
-                                                           "; they are dropped until they can"));
-        }
+        TellFailure(n < 0 ? DescribeErrno(errno) : "nothing was written");
         is_torn_ = is_torn_ || rest.size() < line.size();
         return false;
       }
@@ -202,6 +206,13 @@ class OtlpTraceSink::Writer {
     return true;
   }
 
+  // Once, until a write succeeds.
+  void TellFailure(absl::string_view why) {
+    if (std::exchange(is_failing_, true)) return;
+    transport::Log(LogSeverity::kError, absl::StrCat("spans cannot be written to ", options_.path, ": ", why,
+                                                     "; they are dropped until they can"));
+  }
+
   const Options options_;
   const ForkMark fork_mark_;
   const UniqueFd file_;
@@ -210,7 +221,8 @@ class OtlpTraceSink::Writer {
 
   mutable absl::Mutex mutex_;
   std::deque<Queued> queue_ ABSL_GUARDED_BY(mutex_);
-  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t added_ ABSL_GUARDED_BY(mutex_) = 0, done_
+                                               ABSL_GUARDED_BY(mutex_) = 0;  // Of those that were queued.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
   std::thread thread_;
@@ -238,8 +250,12 @@ OtlpTraceSink::~OtlpTraceSink() {
   delete writer_;
 }
 
-void OtlpTraceSink::OnSpan(const Span& span) { writer_->Add(span); }
-void OtlpTraceSink::Flush() { writer_->Flush(); }
+void OtlpTraceSink::OnSpan(const Span& span) {
+  if (!writer_->in_child()) writer_->Add(span);
+}
+void OtlpTraceSink::Flush() {
+  if (!writer_->in_child()) writer_->Flush();
+}
 uint64_t OtlpTraceSink::dropped() const { return writer_->dropped(); }
 
 }  // namespace hawser

@@ -28,6 +28,8 @@ class OtlpTraceSink final : public TraceSink {
   struct Options {
     std::string path;  // Appended to; created, readable and writable by its owner and readable by its group.
     std::string service_name;  // The resource's service.name.
+    // Of the file, at most; then spans are dropped until it is smaller. Rotate it by truncation (logrotate: copytruncate).
+    int64_t bytes_max = int64_t{1} << 30;
   };
 
   // InvalidArgument: no service_name. Otherwise the error of open(2), or of starting the thread.
@@ -38,7 +40,7 @@ class OtlpTraceSink final : public TraceSink {
 
   void OnSpan(const Span& span) override;
 
-  // Returns once everything that was queued before is written, or dropped.
+  // Returns once everything that was queued before is written, or dropped. In a child after fork(): at once.
   void Flush();
   uint64_t dropped() const;
 

@@ -40,11 +40,6 @@ bool IsZero(const std::array<uint8_t, N>& bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](uint8_t byte) { return byte == 0; });
 }
 
-template <size_t N>
-std::string Hex(const std::array<uint8_t, N>& bytes) {
-  return absl::BytesToHexString({reinterpret_cast<const char*>(bytes.data()), N});
-}
-
 bool IsPrintable(absl::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
 }
@@ -75,9 +70,23 @@ class Sink {
     MutexLock lock(mutex_);
     sink_.swap(sink);
     options_ = options;
+    filled_ = absl::UnixEpoch();  // As many as of a second may come at once.
     is_set_.store(sink_ != nullptr, std::memory_order_relaxed);
   }
   bool is_set() const { return is_set_.load(std::memory_order_relaxed); }
+
+  // Whether one more span fits TraceOptions::peers_spans_per_second.
+  bool TakePeersSpan() {
+    MutexLock lock(mutex_);
+    const absl::Time now = absl::Now();
+    const double most = std::max(1.0, options_.peers_spans_per_second);
+    peers_spans_ =
+        std::min(most, peers_spans_ + absl::ToDoubleSeconds(now - filled_) * options_.peers_spans_per_second);
+    filled_ = now;
+    if (peers_spans_ < 1) return false;
+    peers_spans_ -= 1;
+    return true;
+  }
   std::shared_ptr<TraceSink> Get(TraceOptions* options = nullptr) {
     MutexLock lock(mutex_);
     if (options != nullptr) *options = options_;
@@ -88,6 +97,8 @@ class Sink {
   Mutex mutex_;
   std::shared_ptr<TraceSink> sink_ ABSL_GUARDED_BY(mutex_);
   TraceOptions options_ ABSL_GUARDED_BY(mutex_);
+  double peers_spans_ ABSL_GUARDED_BY(mutex_) = 0;  // That may be made at once.
+  absl::Time filled_ ABSL_GUARDED_BY(mutex_) = absl::UnixEpoch();
   std::atomic<bool> is_set_{false};
 };
 
@@ -180,12 +191,17 @@ std::optional<TraceContext> TraceContext::Parse(absl::string_view traceparent) {
 }
 
 std::string TraceContext::ToString() const {
-  return absl::StrCat("00-", Hex(trace_id), "-", Hex(span_id), is_sampled ? "-01" : "-00");
+  return absl::StrCat("00-", internal::HexOfId(trace_id), "-", internal::HexOfId(span_id),
+                      is_sampled ? "-01" : "-00");
 }
 
 const TraceContext* TraceContext::Current() { return internal::CurrentTrace().get(); }
 
 absl::Status SetTraceSink(std::shared_ptr<TraceSink> sink, const TraceOptions& options) {
+  if (!(options.peers_spans_per_second >= 0)) {
+    return absl::InvalidArgumentError(absl::StrCat("TraceOptions::peers_spans_per_second is ",
+                                                   options.peers_spans_per_second, ": 0 at least"));
+  }
   if (!(options.sample_rate >= 0 && options.sample_rate <= 1)) {
     return absl::InvalidArgumentError(
         absl::StrCat("TraceOptions::sample_rate is ", options.sample_rate, ": it has to be from 0 to 1"));
@@ -234,14 +250,16 @@ std::unique_ptr<Interceptor::Call> BeginServerSpan(const Method& method, const s
                                                    TraceRef& trace) {
   std::optional<TraceContext> parent = TraceIn(metadata);
   TraceOptions options;
-  std::shared_ptr<TraceSink> sink = Sink::Process().Get(&options);
+  // Without a sink no call takes a lock.
+  std::shared_ptr<TraceSink> sink =
+      Sink::Process().is_set() ? Sink::Process().Get(&options) : std::shared_ptr<TraceSink>();
   if (sink == nullptr) {
     if (parent.has_value()) trace = std::make_shared<const TraceContext>(*std::move(parent));
     return nullptr;
   }
   TraceContext context = Child(parent.has_value() ? &*parent : nullptr, options);
   trace = std::make_shared<const TraceContext>(context);
-  if (!context.is_sampled) return nullptr;
+  if (!context.is_sampled || (parent.has_value() && !Sink::Process().TakePeersSpan())) return nullptr;
   return std::make_unique<OpenSpan>(std::move(sink), Span::Kind::kServer, std::move(context),
                                     parent.has_value() ? &*parent : nullptr, method, peer_address,
                                     absl::Now() - age);

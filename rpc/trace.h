@@ -65,6 +65,9 @@ class TraceSink {
 struct TraceOptions {
   // How many of the traces that begin in this process are sampled, 0 to 1. A call with a traceparent is sampled if that says so.
   double sample_rate = 1.0;
+  // Spans a second, at most, of calls that a peer's traceparent samples, by this process as a server: peers cannot flood
+  // the sink. What exceeds it makes no span; the trace is passed on as it came.
+  double peers_spans_per_second = 1000;
 };
 
 // Gives the spans of the calls that begin from now on to `sink`; nullptr: to none. Only sampled calls make spans. After

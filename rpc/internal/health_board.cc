@@ -4,18 +4,22 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/thread.h"
 #include "hawser/rpc/call.h"
 #include "hawser/rpc/internal/load_schema.h"
+#include "hawser/transport/uri.h"
 
 namespace hawser::internal {
 namespace {
 
 constexpr size_t kWatchesOfClientMax = 64;
 constexpr size_t kWatchesMax = 4096;
+constexpr size_t kWatchesOfHostMax = kWatchesMax / 4;
 
-// A client whose handler takes longer loses its watch.
+// A client whose handler takes longer is told again.
 constexpr absl::Duration kTellTimeout = absl::Seconds(10);
 // What the end of a server waits for watchers that are stopped, or far away.
+constexpr absl::Duration kTellAgain = absl::Seconds(1);
 constexpr absl::Duration kCloseTimeout = absl::Milliseconds(500);
 
 constexpr uint64_t kInterfaceId = capnp::typeId<health::Health>();
@@ -28,6 +32,13 @@ constexpr Method kChanged = {.interface_id = capnp::typeId<health::HealthWatcher
                              .ordinal = 0,
                              .name = "health.capnp:HealthWatcher.changed",
                              .idempotent = true};
+
+PeerHost HostOf(const Channel& client) {
+  const absl::StatusOr<transport::Uri> uri = transport::ParseUri(client.peer_address());
+  const absl::StatusOr<SocketAddress> address =
+      uri.ok() ? transport::ParseNumericHost(uri->host) : absl::StatusOr<SocketAddress>(uri.status());
+  return address.ok() ? PeerHost(*address) : PeerHost();
+}
 
 absl::string_view FromKj(kj::StringPtr text) { return {text.cStr(), text.size()}; }
 
@@ -80,9 +91,34 @@ void HealthBoard::Close(absl::Time deadline) {
   }
   Tell(due);
   deadline = std::min(deadline, environment_.Now() + kCloseTimeout);
-  absl::MutexLock lock(&mutex_);
-  environment_.Await(
-      mutex_, told_, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return telling_ == 0; }, deadline);
+  std::thread again;
+  {
+    absl::MutexLock lock(&mutex_);
+    environment_.Await(
+        mutex_, told_, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return telling_ == 0; }, deadline);
+    closing_.SignalAll();
+    again = std::move(again_);
+  }
+  if (again.joinable()) again.join();
+}
+
+void HealthBoard::TellAgain() {
+  while (true) {
+    Watches due;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (closed_) return;
+      closing_.WaitWithTimeout(&mutex_, kTellAgain);
+      if (closed_) return;
+      DropGone();
+      for (auto& [channel, client] : clients_) {
+        for (const std::shared_ptr<Watch>& watch : client.watches) {
+          if (std::exchange(watch->failed, false) && MarkDue(*watch)) due.push_back(watch);
+        }
+      }
+    }
+    Tell(due);
+  }
 }
 
 HealthBoard::Status HealthBoard::StatusOf(absl::string_view service) const {
@@ -122,7 +158,7 @@ absl::Status HealthBoard::AddWatch(const std::shared_ptr<Channel>& client, absl:
     Client& of_client = clients_[client.get()];
     if (of_client.channel.lock() != client) {  // New, or another one was at this address.
       watches_ -= of_client.watches.size();
-      of_client = {client, {}};
+      of_client = {client, HostOf(*client), {}};
     }
     const auto same =
         std::find_if(of_client.watches.begin(), of_client.watches.end(),
@@ -135,9 +171,11 @@ absl::Status HealthBoard::AddWatch(const std::shared_ptr<Channel>& client, absl:
         return absl::ResourceExhaustedError(
             absl::StrCat("this connection watches ", of_client.watches.size(), " services already"));
       }
-      if (watches_ >= kWatchesMax) {
+      const size_t of_host = WatchesOf(of_client.host);
+      if (watches_ >= kWatchesMax || of_host >= kWatchesOfHostMax) {
         if (of_client.watches.empty()) clients_.erase(client.get());
-        return absl::ResourceExhaustedError(absl::StrCat("the server has ", watches_, " watches already"));
+        return absl::ResourceExhaustedError(
+            absl::StrCat("the server has ", watches_, " watches already, ", of_host, " of this host"));
       }
       watch->service = std::string(service);
       watch->client = client;
@@ -186,7 +224,7 @@ void HealthBoard::Tell(const Watches& due) {
   for (const std::shared_ptr<Watch>& watch : due) {
     const std::shared_ptr<Channel> client = watch->client.lock();
     if (client == nullptr) {
-      OnTold(watch, false);
+      OnTold(watch, absl::UnavailableError("the client is gone"));
       continue;
     }
     Call<health::HealthWatcher::ChangedParams, health::HealthWatcher::ChangedResults> call(
@@ -196,30 +234,54 @@ void HealthBoard::Tell(const Watches& due) {
       absl::MutexLock lock(&mutex_);
       call.request().setStatus(watch->told);
     }
-    call.Send().Then([self = shared_from_this(), watch](auto reply) { self->OnTold(watch, reply.ok()); });
+    call.Send().Then([self = shared_from_this(), watch](auto reply) { self->OnTold(watch, reply.status()); });
   }
 }
 
-void HealthBoard::OnTold(const std::shared_ptr<Watch>& watch, bool ok) {
+void HealthBoard::OnTold(const std::shared_ptr<Watch>& watch, const absl::Status& status) {
   bool again = false;
   {
     absl::MutexLock lock(&mutex_);
     watch->is_telling = false;
     if (--telling_ == 0) told_.SignalAll();
-    if (ok) {
+    const std::shared_ptr<Channel> client = watch->client.lock();
+    if (status.ok()) {
       again = MarkDue(*watch);
+    } else if (client == nullptr || client->state() == ChannelState::kClosed ||
+               absl::IsUnimplemented(status)) {
+      Drop(watch);
     } else {
-      for (auto& [channel, client] : clients_) {
-        const auto found = std::find(client.watches.begin(), client.watches.end(), watch);
-        if (found == client.watches.end()) continue;
-        client.watches.erase(found);
-        --watches_;
-        if (client.watches.empty()) clients_.erase(channel);
-        break;
+      watch->was_told = false;
+      watch->failed = true;
+      if (!closed_ && !again_.joinable()) {
+        // Without a thread the next change tells this one, too.
+        absl::StatusOr<std::thread> thread = StartThread("hawser-health", [this] { TellAgain(); });
+        if (thread.ok()) again_ = *std::move(thread);
       }
     }
   }
   if (again) Tell({watch});
+}
+
+void HealthBoard::Drop(const std::shared_ptr<Watch>& watch) {
+  for (auto each = clients_.begin(); each != clients_.end(); ++each) {
+    std::vector<std::shared_ptr<Watch>>& watches = each->second.watches;
+    const auto found = std::find(watches.begin(), watches.end(), watch);
+    if (found == watches.end()) continue;
+    watches.erase(found);
+    --watches_;
+    if (watches.empty()) clients_.erase(each);
+    return;
+  }
+}
+
+// Linear in the clients that watch, which are some thousand at most.
+size_t HealthBoard::WatchesOf(const PeerHost& host) const {
+  size_t count = 0;
+  for (const auto& [channel, client] : clients_) {
+    if (client.host == host) count += client.watches.size();
+  }
+  return count;
 }
 
 }  // namespace hawser::internal

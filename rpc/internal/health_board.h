@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -13,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "hawser/base/peer_table.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/hawser/health.capnp.h"
 #include "hawser/rpc/service.h"
@@ -23,8 +25,9 @@ namespace hawser::internal {
 // What a server says of its health, and the service that says it (rpc/hawser/health.capnp).
 //
 // Each watch has at most one call of its client under way. What changes meanwhile is told once that call has ended, so a
-// slow client holds nothing but its watches.
-// Thread:   any.
+// slow client holds nothing but its watches. A client that could not be told is told again after a second, for as long as
+// its connection lives.
+// Thread:   any. A thread of its own tells again, from the first failure on until Close().
 // Lifetime: shared by its server and the calls to watchers.
 class HealthBoard final : public Service, public std::enable_shared_from_this<HealthBoard> {
  public:
@@ -50,10 +53,12 @@ class HealthBoard final : public Service, public std::enable_shared_from_this<He
     Status told = Status::UNKNOWN;  // By the last call, if there was one.
     bool was_told = false;
     bool is_telling = false;
+    bool failed = false;  // The last call: it is told again.
   };
   // Those of one client.
   struct Client {
     std::weak_ptr<Channel> channel;
+    PeerHost host;
     std::vector<std::shared_ptr<Watch>> watches;
   };
   using Watches = std::vector<std::shared_ptr<Watch>>;
@@ -66,7 +71,10 @@ class HealthBoard final : public Service, public std::enable_shared_from_this<He
   bool MarkDue(Watch& watch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropGone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell(const Watches& due);
-  void OnTold(const std::shared_ptr<Watch>& watch, bool ok);
+  void OnTold(const std::shared_ptr<Watch>& watch, const absl::Status& status);
+  void Drop(const std::shared_ptr<Watch>& watch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  size_t WatchesOf(const PeerHost& host) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellAgain();
 
   transport::Environment& environment_;
   mutable absl::Mutex mutex_;
@@ -76,6 +84,8 @@ class HealthBoard final : public Service, public std::enable_shared_from_this<He
   std::map<const Channel*, Client> clients_ ABSL_GUARDED_BY(mutex_);
   size_t watches_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t telling_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::CondVar closing_;
+  std::thread again_ ABSL_GUARDED_BY(mutex_);  // Runs TellAgain().
 };
 
 }  // namespace hawser::internal

@@ -162,9 +162,16 @@ absl::StatusOr<std::string> ServerCore::Listen(absl::string_view text) {
   bool is_first;
   {
     absl::MutexLock lock(&mutex_);
-    is_first = phase_ == Phase::kServing && !std::exchange(told_serving_, true);
+    is_first = phase_ == Phase::kServing && !std::exchange(tells_serving_, true);
   }
   if (is_first) TellServing(address);
+  bool stops_again = false;
+  if (is_first) {
+    absl::MutexLock lock(&mutex_);
+    told_serving_ = phase_ == Phase::kServing;
+    stops_again = !told_serving_;  // A Shutdown() in between has told nothing.
+  }
+  if (stops_again) TellStopping();
   return address;
 }
 

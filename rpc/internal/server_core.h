@@ -207,7 +207,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   bool warned_of_no_credentials_ ABSL_GUARDED_BY(mutex_) = false;
   absl::CondVar ended_;  // Signals the end of the last connection, of the last session, or of the server.
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kServing;
-  bool listened_ ABSL_GUARDED_BY(mutex_) = false;      // Or tried to.
+  bool listened_ ABSL_GUARDED_BY(mutex_) = false;  // Or tried to.
+  bool tells_serving_ ABSL_GUARDED_BY(mutex_) = false;
   bool told_serving_ ABSL_GUARDED_BY(mutex_) = false;  // The service manager.
   // By scheme and device; only grows.
   std::map<std::pair<std::string, std::string>, std::unique_ptr<Pollers>> pollers_ ABSL_GUARDED_BY(mutex_);

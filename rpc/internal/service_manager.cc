@@ -1,6 +1,7 @@
 #include "hawser/rpc/internal/service_manager.h"
 
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 
 #include <cerrno>
@@ -8,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
@@ -41,39 +43,46 @@ int Send(const char* path, absl::string_view message) {
   const UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!socket.is_open()) return errno;
   const socklen_t address_bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length);
-  const ssize_t n = sendto(socket.get(), message.data(), message.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
+  // At the start of a machine many services tell at once, and the manager's queue may be full.
+  const timeval patience = {.tv_sec = 1, .tv_usec = 0};
+  setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+  const ssize_t n = sendto(socket.get(), message.data(), message.size(), MSG_NOSIGNAL,
                            reinterpret_cast<const sockaddr*>(&address), address_bytes);
   return n < 0 ? errno : 0;
 }
 
-void Tell(absl::string_view message) {
+// False: the manager wants to know, and could not be told.
+bool Tell(absl::string_view message) {
   const char* const path = std::getenv("NOTIFY_SOCKET");
-  if (path == nullptr || path[0] == '\0') return;
+  if (path == nullptr || path[0] == '\0') return true;
   const int error = Send(path, message);
-  if (error == 0) return;
+  if (error == 0) return true;
   {
     MutexLock lock(servers.Get().mutex);
-    if (servers.Get().has_failed) return;
+    if (servers.Get().has_failed) return false;
     servers.Get().has_failed = true;
   }
   transport::Log(
       LogSeverity::kWarning,
       absl::StrCat("the service manager cannot be told that this process serves: NOTIFY_SOCKET=", path, ": ",
                    error == EINVAL ? "not a path, nor @ with a name" : DescribeErrno(error)));
+  return false;
 }
 
 }  // namespace
 
 void TellServing(absl::string_view address) {
-  bool is_first;
+  bool was_ready;
   {
     MutexLock lock(servers.Get().mutex);
     ++servers.Get().serving;
-    is_first = !servers.Get().was_ready;
-    servers.Get().was_ready = true;
+    was_ready = std::exchange(servers.Get().was_ready, true);
   }
   // A line feed would begin another assignment; an address has none.
-  Tell(absl::StrCat(is_first ? "READY=1\n" : "", "STATUS=serving on ", address, "\n"));
+  if (Tell(absl::StrCat(was_ready ? "" : "READY=1\n", "STATUS=serving on ", address, "\n")) || was_ready)
+    return;
+  MutexLock lock(servers.Get().mutex);
+  servers.Get().was_ready = false;  // The next server tells it.
 }
 
 void TellStopping() {

@@ -1,10 +1,14 @@
 #ifndef HAWSER_RPC_INTERNAL_TRACING_H_
 #define HAWSER_RPC_INTERNAL_TRACING_H_
 
+#include <array>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
+#include "absl/strings/escaping.h"
 #include "absl/time/time.h"
 #include "hawser/rpc/interceptor.h"
 #include "hawser/rpc/metadata.h"
@@ -14,6 +18,12 @@
 // How calls carry traces: what a call and its handler do at their begin.
 // Thread: any.
 namespace hawser::internal {
+
+// Of an id, as in a traceparent: "00f067aa0ba902b7".
+template <size_t N>
+std::string HexOfId(const std::array<uint8_t, N>& id) {
+  return absl::BytesToHexString({reinterpret_cast<const char*>(id.data()), N});
+}
 
 using TraceRef = std::shared_ptr<const TraceContext>;  // Null: no trace.
 

@@ -27,11 +27,13 @@ class Watcher final : public health::HealthWatcherService {
     if (hold) {
       held.Put(context.Defer());
     }
+    if (fails) return absl::InternalError("not now");
     changes.Put({request.getService().cStr(), request.getStatus()});
     return absl::OkStatus();
   }
 
   std::atomic<bool> hold{false};
+  std::atomic<bool> fails{false};
   Box<DeferredCall> held;
   Box<std::pair<std::string, Status>> changes;
 };
@@ -188,6 +190,47 @@ TEST_F(HealthTest, WatchesOfAConnectionAreBounded) {
   EXPECT_THAT(Watch(channel, "one more"), HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_TRUE(Watch(channel, "service 7").ok()) << "it is watched already";
   EXPECT_THAT(Watch(channel, std::string(2000, 'a')), HasCode(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(HealthTest, AWatcherThatCouldNotBeToldIsToldAgain) {
+  TestServer server;
+  const auto channel = ConnectWatcher(server);
+  ASSERT_TRUE(Watch(channel, kProbe).ok());
+  EXPECT_EQ(watcher.changes.Take().second, Status::SERVING);
+  watcher.fails = true;
+  server.server.SetHealth(kProbe, false);
+  ASSERT_TRUE(SendAct(channel, 1).Wait().ok());  // The connection lives.
+  EXPECT_EQ(watcher.changes.size(), 0u);
+  watcher.fails = false;
+  EXPECT_EQ(watcher.changes.Take(), std::make_pair(std::string(kProbe), Status::NOT_SERVING));
+}
+
+TEST_F(HealthTest, OneHostHasAQuarterOfTheWatches) {
+  TestServer server;
+  std::vector<std::shared_ptr<Channel>> channels;
+  size_t watches = 0;
+  absl::Status refused;
+  for (int c = 0; c < 17 && refused.ok(); ++c) {
+    channels.push_back(ConnectWatcher(server));
+    ++watches;
+    for (int i = 1; i < 64 && refused.ok(); ++i) {
+      refused = Watch(channels.back(), absl::StrCat("service ", i));
+      if (refused.ok()) watcher.changes.Take();
+      watches += refused.ok();
+    }
+    if (watches == 1024) {
+      ChannelOptions options;
+      options.services = {&watcher};
+      channels.push_back(server.Connect(std::move(options)));
+      EXPECT_TRUE(Eventually([&] {
+        refused = Watch(channels.back(), "one more");
+        return !absl::IsFailedPrecondition(refused);
+      }));
+    }
+  }
+  EXPECT_EQ(watches, 1024u);
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("1024 of this host"));
 }
 
 TEST_F(HealthTest, AWatcherThatIsGoneIsForgotten) {

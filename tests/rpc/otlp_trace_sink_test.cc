@@ -128,6 +128,27 @@ TEST_F(OtlpTraceSinkTest, AFullDiskIsToldOnceAndTheSpansAreCounted) {
   EXPECT_EQ(lines.size(), 0u);
 }
 
+TEST_F(OtlpTraceSinkTest, AFileThatHasItsSizeTakesNoMoreUntilItIsTruncated) {
+  const auto opened = OtlpTraceSink::Open({.path = path_, .service_name = "kv", .bytes_max = 2000});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  OtlpTraceSink& sink = **opened;
+  const absl::Status ok;
+  const auto write = [&] {
+    sink.OnSpan({Span::Kind::kClient, context_, std::nullopt, "m", "p", start_, start_, ok});
+    sink.Flush();
+  };
+  while (sink.dropped() == 0) write();
+  const size_t size = Written().size();
+  EXPECT_LE(size, 2000u);
+  EXPECT_GT(size, 1000u);
+  write();
+  EXPECT_EQ(Written().size(), size);
+  ASSERT_EQ(truncate(path_.c_str(), 0), 0);
+  write();
+  EXPECT_THAT(Written(), StartsWith("{\"resourceSpans\""));
+  EXPECT_EQ(sink.dropped(), 2u);
+}
+
 TEST_F(OtlpTraceSinkTest, CallsAreWritten) {
   TestServer server;
   const auto sink = Open(path_);

@@ -304,6 +304,17 @@ TEST_F(TraceTest, ATraceThatIsNotSampledMakesNoSpansAndIsPassedOn) {
   EXPECT_EQ(spans->Take(2, "client").size(), 1u);
 }
 
+TEST_F(TraceTest, PeersSampleNoMoreThanTheyMay) {
+  auto spans = std::make_shared<Spans>();
+  ASSERT_TRUE(SetTraceSink(spans, {.peers_spans_per_second = 0.001}).ok());
+  const auto channel = back.Connect();
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+  EXPECT_EQ(spans->Take(11, "client").size(), 10u);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(arrived.Take().first.substr(53), "01") << "the trace is passed on as it came";
+  }
+}
+
 TEST_F(TraceTest, TheApplicationsOwnTraceparentIsTheParent) {
   auto spans = std::make_shared<Spans>();
   ASSERT_TRUE(SetTraceSink(spans).ok());
@@ -375,6 +386,8 @@ TEST_F(TraceTest, TheSpanOfACallThatIsUnderWayGoesToTheSinkOfItsBegin) {
 }
 
 TEST_F(TraceTest, ASampleRateOutOfItsRangeIsRefused) {
+  EXPECT_THAT(SetTraceSink(std::make_shared<Spans>(), {.peers_spans_per_second = -1}),
+              HasCode(absl::StatusCode::kInvalidArgument));
   for (double rate : {-0.1, 1.1, std::numeric_limits<double>::quiet_NaN()}) {
     EXPECT_THAT(SetTraceSink(std::make_shared<Spans>(), {.sample_rate = rate}),
                 HasCode(absl::StatusCode::kInvalidArgument));
