@@ -1,6 +1,7 @@
 #ifndef HAWSER_OBSERVE_HISTOGRAM_H_
 #define HAWSER_OBSERVE_HISTOGRAM_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -15,35 +16,54 @@ namespace hawser::observe {
 class Histogram {
  public:
   // Bucket i counts what is BoundNs(i - 1) or longer, and shorter than BoundNs(i). The last one has no bound.
-  static constexpr size_t kBuckets = 103;
+  static constexpr size_t kBuckets = 108;
   // From 1024 ns to some 103 s; INT64_MAX for the last one.
   static constexpr int64_t BoundNs(size_t bucket) {
     if (bucket + 1 >= kBuckets) return INT64_MAX;
-    if (bucket < 4) return static_cast<int64_t>(bucket + 1) * kUnitNs;
-    const size_t octave = bucket / 4;
-    return static_cast<int64_t>((4 + bucket % 4 + 1) << (octave - 1)) * kUnitNs;
+    if (bucket == 0) return kShortestNs;
+    return static_cast<int64_t>(4 + (bucket - 1) % 4 + 1) << ((bucket - 1) / 4 + kOctaveOfShortest - 2);
   }
   // `ns` is not negative.
   static constexpr size_t BucketOf(int64_t ns) {
-    const uint64_t units = static_cast<uint64_t>(ns) / kUnitNs;
-    if (units < 4) return units;
-    const int octave = 63 - __builtin_clzll(units);
-    const size_t bucket = static_cast<size_t>(octave - 1) * 4 + ((units >> (octave - 2)) & 3);
-    return bucket < kBuckets ? bucket : kBuckets - 1;
+    const size_t place = PlaceOf(ns);
+    return place < kPlacesOfShortest ? 0 : std::min(place - kPlacesOfShortest + 1, kBuckets - 1);
   }
 
   void Add(int64_t ns) {
-    counts_[BucketOf(ns)].Add();
+    counts_[PlaceOf(ns)].Add();
     sum_ns_.Add(static_cast<uint64_t>(ns));
   }
 
-  uint64_t count(size_t bucket) const { return counts_[bucket].value(); }
+  uint64_t count(size_t bucket) const {
+    const size_t place = bucket + kPlacesOfShortest - 1;
+    if (bucket == 0) return Sum(0, kPlacesOfShortest);
+    return bucket + 1 < kBuckets ? counts_[place].value() : Sum(place, kPlaces);
+  }
   uint64_t sum_ns() const { return sum_ns_.value(); }
 
  private:
-  static constexpr int64_t kUnitNs = 1024;
+  static constexpr int kOctaveOfShortest = 10;
+  static constexpr int64_t kShortestNs = int64_t{1} << kOctaveOfShortest;
+  // Add() compares with no bound, so there is a place for each length: four for 2^n to 2^(n + 1) ns, by the two bits behind
+  // the highest one. One bit is always set, so that there are two behind it. It is so low that it shows below kShortestNs
+  // only, where the places are one bucket.
+  static constexpr int kLowestOctave = kOctaveOfShortest - 3;
+  static constexpr size_t kPlacesOfShortest = size_t{kOctaveOfShortest - kLowestOctave} * 4;
+  static constexpr size_t kPlaces = size_t{63 - kLowestOctave} * 4;
 
-  std::array<Count, kBuckets> counts_;
+  static constexpr size_t PlaceOf(int64_t ns) {
+    const uint64_t length = static_cast<uint64_t>(ns) | uint64_t{1} << kLowestOctave;
+    const uint64_t octave = 63U ^ static_cast<unsigned>(__builtin_clzll(length));
+    return 4 * octave + (length >> (octave - 2)) - 4 * (kLowestOctave + 1);
+  }
+
+  uint64_t Sum(size_t from, size_t to) const {
+    uint64_t sum = 0;
+    for (size_t place = from; place < to; ++place) sum += counts_[place].value();
+    return sum;
+  }
+
+  std::array<Count, kPlaces> counts_;
   Count sum_ns_;
 };
 

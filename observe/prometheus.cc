@@ -75,7 +75,7 @@ void FillIn(wire::Histogram::Reader from, prometheus::ClientMetric::Histogram& t
   const auto counts = from.getCounts();
   for (unsigned i = 0; i < counts.size() && i < bounds.size(); ++i) {
     to.sample_count += counts[i];
-    if (i % kBucketsOfOne == kBucketsOfOne - 1 && bounds[i] != INT64_MAX) {
+    if (i % kBucketsOfOne == 0 && bounds[i] != INT64_MAX) {
       to.bucket.push_back({to.sample_count, Seconds(static_cast<uint64_t>(bounds[i]))});
     }
   }

@@ -25,11 +25,11 @@ class FineClock {
   }
 
   int64_t SinceReadNs() const {
-    const uint64_t ticks = Ticks() - read_ticks_;
+    const auto ticks = static_cast<int64_t>(Ticks() - read_ticks_);
     // A counter that went back: the thread has moved to another processor.
-    if (ticks > kTicksMax) [[unlikely]]
+    if (ticks < 0) [[unlikely]]
       return 0;
-    return static_cast<int64_t>(static_cast<Product>(ticks) * ns_per_tick_ >> kShift);
+    return static_cast<int64_t>(static_cast<Product>(static_cast<uint64_t>(ticks)) * ns_per_tick_ >> kShift);
   }
 
  private:
@@ -37,12 +37,11 @@ class FineClock {
 
   static constexpr int64_t kLearnNs = 10'000'000;
   static constexpr int kShift = 32;
-  static constexpr uint64_t kTicksMax = uint64_t{1} << 62;
 
   [[gnu::noinline, gnu::cold]] void Learn(int64_t now_ns) {
     const uint64_t ticks = read_ticks_ - learned_ticks_;
     // Not over the first interval, which begins at no reading.
-    if (learned_ns_ != 0 && ticks != 0 && ticks <= kTicksMax) {
+    if (learned_ns_ != 0 && static_cast<int64_t>(ticks) > 0) {
       ns_per_tick_ = static_cast<uint64_t>((static_cast<Product>(now_ns - learned_ns_) << kShift) / ticks);
     }
     learned_ns_ = now_ns;

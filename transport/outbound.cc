@@ -221,8 +221,9 @@ bool Outbounds::QueueWhole(const Header& header, Outbound& outbound, size_t pref
   EncodeTableEntry({.length_bytes = segment.length_bytes}, prefix + kHeaderBytes);
   const fabric::Sge sge{prefix, static_cast<uint32_t>(prefix_bytes) + segment.length_bytes, segment.lkey};
   if (!sends_.PushSend(sge, &outbound, message.has_attached())) return false;
-  port_.poller().sent().whole.Add();
-  port_.poller().sent_bytes().Add(outbound.message_->body_bytes());
+  Poller& poller = port_.poller();
+  poller.sent().whole.Add();
+  poller.sent_bytes().Add(outbound.message_->body_bytes());
   return true;
 }
 

@@ -172,11 +172,10 @@ void ServingConnection::AddTo(PollerReport& report, uint64_t receive_bytes, int6
        .requests = requests_});
 }
 
-inline void ServingConnection::CountEnd(ServerCall& call, uint64_t response_bytes) {
+inline void ServingConnection::CountEnd(ServerCall& call, int64_t now_ns, uint64_t response_bytes) {
   MethodCounts& counts = *call.counts();
-  const int64_t all_ns = poller_.NowFineNs() - call.started_ns();
+  const int64_t all_ns = now_ns - call.started_ns();
   counts.latency.Add(all_ns);
-  counts.request_bytes.Add(call.request_bytes());
   counts.response_bytes.Add(response_bytes);
   if (counters_.slow_calls.Wants(all_ns)) [[unlikely]]
     NoteSlow(call, absl::StatusCode::kOk, all_ns);
@@ -188,7 +187,6 @@ void ServingConnection::CountFailure(ServerCall& call, absl::StatusCode code) {
   counts.failed[number < kStatusCodes ? number : static_cast<size_t>(absl::StatusCode::kUnknown)].Add();
   const int64_t all_ns = poller_.NowFineNs() - call.started_ns();
   counts.latency.Add(all_ns);
-  counts.request_bytes.Add(call.request_bytes());
   if (counters_.slow_calls.Wants(all_ns)) NoteSlow(call, code, all_ns);
 }
 
@@ -239,8 +237,9 @@ void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingM
     envelope = *with_metadata;
   }
   if (draining_) return SendError(id, absl::UnavailableError("the server is shutting down"), true);
-  const MethodTable::Entry* const entry = Find(envelope.interface_id, envelope.ordinal);
-  if (entry == nullptr) return SendError(id, Unimplemented(envelope.interface_id, envelope.ordinal), false);
+  const Served served = Find(envelope.interface_id, envelope.ordinal);
+  if (served.entry == nullptr)
+    return SendError(id, Unimplemented(envelope.interface_id, envelope.ordinal), false);
   if (abandoned_calls_ != 0) {
     if (absl::Status status = CheckAbandoned(); !status.ok()) return SendError(id, status, false);
   }
@@ -255,7 +254,8 @@ void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingM
                by_slot_.size(), " got a second call, connection to ", peer_address_);
   by_slot_[id.slot] = call;
   counters_.calls_running.Add();
-  call->Start(id, *entry, counters_.ForMethod(entry->index), std::move(request), deadline_ns);
+  served.counts->request_bytes.Add(request->body_bytes());
+  call->Start(id, *served.entry, *served.counts, std::move(request), deadline_ns);
 }
 
 std::optional<RequestEnvelope> ServingConnection::DecodeWithMetadata(
@@ -318,14 +318,14 @@ absl::Status ServingConnection::CheckAbandoned() const {
   return refused;
 }
 
-const MethodTable::Entry* ServingConnection::Find(uint64_t interface_id, uint16_t ordinal) {
-  if (last_found_ != nullptr && last_found_->method->ordinal == ordinal &&
-      last_found_->method->interface_id == interface_id) {
+inline ServingConnection::Served ServingConnection::Find(uint64_t interface_id, uint16_t ordinal) {
+  if (last_found_.entry != nullptr && last_found_.entry->method->ordinal == ordinal &&
+      last_found_.entry->method->interface_id == interface_id) {
     return last_found_;
   }
   const MethodTable::Entry* const found = serving_->methods.Find(interface_id, ordinal);
-  if (found != nullptr) last_found_ = found;
-  return found;
+  if (found == nullptr) return {};
+  return last_found_ = {found, &counters_.ForMethod(found->index)};
 }
 
 absl::Status ServingConnection::Unimplemented(uint64_t interface_id, uint16_t ordinal) const {
@@ -370,9 +370,10 @@ void ServingConnection::Answer(ServerCall& call, const absl::Status& status) {
     return SendError(id, why, false, call.metadata_to_send());
   }
   absl::StatusCode code = absl::StatusCode::kResourceExhausted;
-  const uint64_t sent_before = poller_.sent_bytes().value();
+  transport::Poller& poller = poller_;  // Read once.
+  const uint64_t sent_before = poller.sent_bytes().value();
   if (absl::Status sent = SendReply(call, code); sent.ok()) [[likely]] {
-    CountEnd(call, poller_.sent_bytes().value() - sent_before);
+    CountEnd(call, poller.NowFineNs(), poller.sent_bytes().value() - sent_before);
   } else {
     CountFailure(call, code);
     SendError(id,

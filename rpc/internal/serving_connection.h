@@ -159,14 +159,20 @@ class ServingConnection final : transport::ConnectionObserver,
   absl::Status CheckAbandoned() const;
   std::string IdentityText() const;  // Empty: not authenticated.
   // `call` ends for its caller: with a reply of `response_bytes`, or an error.
-  void CountEnd(ServerCall& call, uint64_t response_bytes);
+  void CountEnd(ServerCall& call, int64_t now_ns, uint64_t response_bytes);
   [[gnu::noinline, gnu::cold]] void CountFailure(ServerCall& call, absl::StatusCode code);
   [[gnu::noinline, gnu::cold]] void NoteSlow(ServerCall& call, absl::StatusCode code, int64_t all_ns);
   void Opened(transport::Connection* connection, const transport::ConnectionOptions& options);
   // Of a request that the short way does not decode, because it has metadata, or is malformed. Empty: it was refused.
   [[gnu::noinline, gnu::cold]] std::optional<RequestEnvelope> DecodeWithMetadata(
       transport::ExchangeId id, const transport::IncomingMessage& request);
-  const MethodTable::Entry* Find(uint64_t interface_id, uint16_t ordinal);
+  // A method, and what this poller counts of its calls.
+  struct Served {
+    const MethodTable::Entry* entry = nullptr;
+    MethodCounts* counts = nullptr;
+  };
+  // Without an entry: the server has no such method.
+  Served Find(uint64_t interface_id, uint16_t ordinal);
   absl::Status Unimplemented(uint64_t interface_id, uint16_t ordinal) const;
   // `status`, which is Cancelled; DeadlineExceeded with its text if the call's deadline has passed.
   absl::Status WhyCancelled(const ServerCall& call, const absl::Status& status) const;
@@ -194,7 +200,7 @@ class ServingConnection final : transport::ConnectionObserver,
   std::string peer_address_;
   std::shared_ptr<const PeerIdentity> peer_identity_;  // Not null once it is dialed or accepted.
   bool draining_ = false;
-  const MethodTable::Entry* last_found_ = nullptr;  // A cache: most callers call one method most of the time.
+  Served last_found_;  // A cache: most callers call one method most of the time.
   // Errors that found no memory, the oldest first. They go out one at a time, so that a peer that
   // acknowledges none holds no more of the pool's reserve.
   struct OwedError {

@@ -21,8 +21,18 @@ TEST(HistogramTest, EachLengthIsInTheBucketWhoseBoundIsTheNextOne) {
   EXPECT_EQ(Histogram::BucketOf(INT64_MAX), Histogram::kBuckets - 1);
 }
 
+TEST(HistogramTest, TheLastBucketHasAllThatIsBeyondTheLastBound) {
+  Histogram histogram;
+  for (const int64_t ns : {Histogram::BoundNs(Histogram::kBuckets - 2), int64_t{1} << 50, INT64_MAX})
+    histogram.Add(ns);
+  EXPECT_EQ(histogram.count(Histogram::kBuckets - 1), 3u);
+  HistogramTotals totals;
+  totals.Add(histogram);
+  EXPECT_EQ(totals.count(), 3u);
+}
+
 TEST(HistogramTest, ABucketIsAQuarterWideAtMost) {
-  for (size_t bucket = 4; bucket + 2 < Histogram::kBuckets; ++bucket) {
+  for (size_t bucket = 1; bucket + 2 < Histogram::kBuckets; ++bucket) {
     const auto low = static_cast<double>(Histogram::BoundNs(bucket - 1));
     EXPECT_LE(static_cast<double>(Histogram::BoundNs(bucket)) / low, 1.25 + 1e-9) << bucket;
   }
