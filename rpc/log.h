@@ -1,7 +1,7 @@
 #ifndef HAWSER_RPC_LOG_H_
 #define HAWSER_RPC_LOG_H_
 
-// What the library has to say to the operator of the process: hawser::SetLogSink() and hawser::LogSeverity. A
+// What the library has to say to the operator of the process: hawser::SetLogSink(), hawser::SetLogLevel() and hawser::LogSeverity. A
 // line tells of a connection that was refused or lost, of memory that ran out, of a handler or callback that
 // threw or that holds a poller, of calls that the end of a server waits for or leaves, and of a peer that
 // broke the protocol. Lines that a peer can cause are limited: 3 lines at once for each peer host or method,

@@ -42,6 +42,8 @@ Metadata& ServerContext::reply_metadata() { return call_->reply_metadata(); }
 
 const std::string& ServerContext::peer_address() const { return call_->connection().peer_address(); }
 
+std::string ServerContext::call_id() const { return call_->Id(); }
+
 const PeerIdentity& ServerContext::peer_identity() const { return call_->connection().peer_identity(); }
 
 std::shared_ptr<Channel> ServerContext::peer() const { return call_->connection().peer(); }
@@ -66,9 +68,9 @@ DeferredCall::~DeferredCall() {
   const absl::Status status = absl::InternalError(absl::StrCat(
       "the handler of ", context_->method().name, " destroyed its DeferredCall without Finish()"));
   if (!context_->cancelled()) {
-    transport::PeerLog::Process().Line(
-        LogSeverity::kError, context_->method().name,
-        absl::StrCat(absl::string_view(status.message()), "; it was called by ", context_->peer_address()));
+    transport::PeerLog::Process().Line(LogSeverity::kError, context_->method().name,
+                                       absl::StrCat(absl::string_view(status.message()), "; call ",
+                                                    context_->call_id(), " of ", context_->peer_address()));
   }
   Finish(status);
 }

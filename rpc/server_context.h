@@ -75,6 +75,10 @@ class ServerContext {
   // "tcp://10.0.0.7:51234".
   const std::string& peer_address() const;
 
+  // Names this call in the program's own log as Hawser's log, the status page and the probes name it: "12:3.17" is the third
+  // slot of connection 12, and its 17th call. Unique in this process until that slot has had 2^32 calls.
+  std::string call_id() const;
+
   // The names in the certificate of the caller: of the client or, for a service that a client offers, of the server.
   // `is_authenticated` is false without credentials. Constant, and valid as long as the context.
   const PeerIdentity& peer_identity() const;

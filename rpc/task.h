@@ -64,7 +64,8 @@ class Task::promise_type {
   void unhandled_exception() {
     if (*call_) {
       const ServerContext& context = call_->context();
-      status_ = internal::StatusOfHandlersException(context.method().name, context.peer_address());
+      status_ = internal::StatusOfHandlersException(context.method().name, context.peer_address(),
+                                                    context.call_id());
     } else {
       internal::ReportException("a hawser::Task", "whose DeferredCall was finished or moved");
     }

@@ -1,6 +1,7 @@
 #include "hawser/transport/connection.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -50,6 +51,9 @@ constexpr absl::Duration kCauseTimeout = absl::Milliseconds(20);
 // that it is going away.
 constexpr absl::Duration kFirstMessage = absl::Milliseconds(100);
 
+// Of the next connection of this process.
+std::atomic<uint64_t> next_number{1};
+
 // The text fits into a rejection, which has 140 bytes.
 absl::Status NoMemoryToAccept() {
   return absl::ResourceExhaustedError(
@@ -68,6 +72,7 @@ Connection::Connection(Poller& poller, const ConnectionOptions& options, Connect
       observer_(observer),
       handler_(handler),
       features_(features),
+      number_(next_number.fetch_add(1, std::memory_order_relaxed)),
       send_queue_(*this),
       outbounds_(*this, send_queue_),
       receive_ring_(*this),
@@ -283,6 +288,10 @@ void Connection::NamePeer(const SocketAddress& address) {
   peer_ = absl::StrCat(poller_.fabric().scheme(), "://", address.ToString());
 }
 
+std::string Connection::Name() const {
+  return absl::StrCat("connection ", number_, accepted_ ? " of " : " to ", peer_);
+}
+
 void Connection::Agree(const Handshake& peer) {
   agreed_ = peer;
   agreed_.features = peer.features & features_;
@@ -327,6 +336,11 @@ void Connection::OnEstablished(absl::string_view private_data) {
   poller_.timers().Cancel(connect_timer_);
   keepalive_.Start(requester_ != nullptr || awaits_first_message());
   poller_.MarkForFlush(this);
+  if (LogLevel() <= LogSeverity::kDebug) [[unlikely]] {
+    PeerLog::Process().Debug(absl::StrCat(
+        Name(), " is ready: ", agreed_.slots, " slots, receive buffers of ", agreed_.receive_buffer_bytes,
+        " bytes, ", peer_identity_->is_authenticated ? peer_identity_->ToString() : "not authenticated"));
+  }
   observer_.OnReady(peer_hello_);
   for (auto& [buffer, length_bytes] : std::exchange(early_, {})) OnMessage(std::move(buffer), length_bytes);
   if (drains_when_ready_) Drain();
@@ -436,7 +450,7 @@ void Connection::Fail(Violation violation, absl::string_view what, absl::StatusC
 void Connection::OnViolation(Violation violation) {
   if (!accepted_) return;
   poller_.violations().Record(violation, peer_address_,
-                              absl::StrCat(why_closed_.message(), "; connection ", index(), " is closed"));
+                              absl::StrCat(why_closed_.message(), "; connection ", number_, " is closed"));
 }
 
 void Connection::Fail(const absl::Status& why) {
@@ -448,6 +462,8 @@ void Connection::Fail(const absl::Status& why) {
   why_closed_ = absl::Status(why.code(), why.message());
   if (why != seen_flushed_) seen_flushed_ = absl::OkStatus();
   NoteLoss(why);
+  if (LogLevel() <= LogSeverity::kDebug) [[unlikely]]
+    PeerLog::Process().Debug(absl::StrCat(Name(), " ends: ", absl::string_view(why.message())));
   Move(Event::kFailed);
   StopProving();
   for (Timer* timer : {&connect_timer_, &starved_timer_, &going_away_timer_}) poller_.timers().Cancel(*timer);
@@ -555,8 +571,7 @@ void Connection::NoteLoss(const absl::Status& why) {
   const bool is_missed = !accepted_ && state_ == State::kReady;
   const bool is_asked = control_.waiting_since_ns() != kNever && !control_.only_tells();
   if (calls == 0 && !is_asked && !is_missed) return;
-  loss_ = absl::StrCat("the connection ", accepted_ ? "of " : "to ", peer_, " was lost with ", calls,
-                       " calls under way");
+  loss_ = absl::StrCat(Name(), " was lost with ", calls, " calls under way");
 }
 
 void Connection::TellLost() {

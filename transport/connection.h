@@ -163,6 +163,8 @@ class Connection final : Port,
   // Who the peer is, as TLS has found, or as it has proved, from OnReady() on; at the side that accepts, from the start.
   // Not authenticated: neither. Never null.
   const std::shared_ptr<const PeerIdentity>& peer_identity() const { return peer_identity_; }
+  // Its name in the log, on the status page and in probes: unique in this process, from 1.
+  uint64_t number() const { return number_; }
 
   State state() const { return state_; }
   const char* StateName() const;  // "ready".
@@ -195,6 +197,7 @@ class Connection final : Port,
   absl::StatusOr<Handshake> DecodeAnswer(absl::string_view private_data) const;
   void StopProving();
   void NamePeer(const SocketAddress& address);
+  std::string Name() const;  // "connection 12 of tcp://10.0.0.7:51234", for the log.
   void Agree(const Handshake& peer);
   void Move(Event event);
   void OnMessage(Lease&& buffer, uint32_t length_bytes);
@@ -270,6 +273,7 @@ class Connection final : Port,
   };
   std::unique_ptr<Proving> proving_;
   bool proves_ = false;  // An answer without a code is not accepted.
+  const uint64_t number_;
   std::shared_ptr<const PeerIdentity> peer_identity_ = OrNotAuthenticated(nullptr);
   State state_ = State::kConnecting;
   absl::Status seen_flushed_;  // Not OK: receives were flushed, and the cause is not known yet.

@@ -8,13 +8,16 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "hawser/base/fork.h"
 #include "hawser/base/peer_text.h"
@@ -198,9 +201,12 @@ std::string Escaped(absl::string_view text, absl::string_view behind = "") {
 
 }  // namespace
 
-bool TryLog(LogSeverity severity, absl::string_view text) { return TheLog().Write(severity, Escaped(text)); }
+bool TryLog(LogSeverity severity, absl::string_view text) {
+  return severity < LogLevel() || TheLog().Write(severity, Escaped(text));
+}
 
 void Log(LogSeverity severity, absl::string_view text) {
+  if (severity < LogLevel()) return;
   ProcessLog& log = TheLog();
   const uint64_t lost = log.lost.exchange(0, std::memory_order_relaxed);
   const std::string count = lost != 0 ? absl::StrCat(" (", lost, " lines before this are lost)") : "";
@@ -210,5 +216,38 @@ void Log(LogSeverity severity, absl::string_view text) {
 }  // namespace transport
 
 void SetLogSink(LogSink sink) { transport::TheLog().SetSink(std::move(sink)); }
+
+namespace {
+
+constexpr int kNotRead = -1;
+std::atomic<int> log_level{kNotRead};
+
+LogSeverity LevelOfEnvironment() {
+  const char* const text = getenv("HAWSER_LOG_LEVEL");
+  if (text == nullptr) return LogSeverity::kInfo;
+  constexpr const char* kNames[] = {"debug", "info", "warning", "error"};
+  for (size_t i = 0; i < std::size(kNames); ++i) {
+    if (absl::EqualsIgnoreCase(text, kNames[i])) return static_cast<LogSeverity>(i);
+  }
+  transport::WriteToStderr(LogSeverity::kWarning,
+                           absl::StrCat("HAWSER_LOG_LEVEL is \"", EscapePeerText(text),
+                                        "\", and not debug, info, warning or error; info is used"));
+  return LogSeverity::kInfo;
+}
+
+}  // namespace
+
+void SetLogLevel(LogSeverity least) { log_level.store(static_cast<int>(least), std::memory_order_relaxed); }
+
+LogSeverity LogLevel() {
+  const int level = log_level.load(std::memory_order_relaxed);
+  if (level != kNotRead) [[likely]]
+    return static_cast<LogSeverity>(level);
+  // If another thread has set a level meanwhile, that one stays.
+  int expected = kNotRead;
+  log_level.compare_exchange_strong(expected, static_cast<int>(LevelOfEnvironment()),
+                                    std::memory_order_relaxed);
+  return static_cast<LogSeverity>(log_level.load(std::memory_order_relaxed));
+}
 
 }  // namespace hawser

@@ -9,6 +9,7 @@
 namespace hawser {
 
 enum class LogSeverity : uint8_t {
+  kDebug,  // What goes as it should: connections that open and close, channels that change their state.
   kInfo,
   kWarning,  // Something was refused or lost, or is slow. The process goes on as it should.
   kError,    // The program has to be mended, or the machine needs more of something.
@@ -28,6 +29,12 @@ using LogSink = std::function<void(LogSeverity severity, absl::string_view line)
 // Failure:  a sink that is 256 lines behind misses lines, and the next line counts those.
 void SetLogSink(LogSink sink);
 
+// Lines below `least` are not written. Until this is called it is what the environment variable HAWSER_LOG_LEVEL says
+// ("debug", "info", "warning" or "error"), or kInfo.
+// Thread: any.
+void SetLogLevel(LogSeverity least);
+LogSeverity LogLevel();
+
 namespace transport {
 
 // Writes `text`, escaped (EscapePeerText()) and cut, to the log: to the sink or, behind "hawser: ", to stderr.
@@ -35,7 +42,7 @@ namespace transport {
 // milliseconds, at most, for another thread that writes a line. For what a
 // peer can cause there is PeerLog.
 // Thread:   any.
-// Failure:  false: the line is lost, because the sink, or the reader of stderr, is behind.
+// Failure:  false: the line is lost, because the sink, or the reader of stderr, is behind. A line below LogLevel() is not.
 bool TryLog(LogSeverity severity, absl::string_view text);
 
 // Likewise; a lost line is counted, and a later line tells how many there were.

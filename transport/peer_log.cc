@@ -44,8 +44,16 @@ void PeerLog::Line(LogSeverity severity, absl::string_view subject, absl::string
   LineAbout(kSubjects, absl::Hash<absl::string_view>()(subject), severity, text);
 }
 
+void PeerLog::Debug(absl::string_view text) {
+  if (LogLevel() <= LogSeverity::kDebug) LineIf(TakeDebug(), LogSeverity::kDebug, text);
+}
+
 void PeerLog::LineAbout(Kind kind, size_t subject_hash, LogSeverity severity, absl::string_view text) {
-  if (!Take(kind, subject_hash)) {
+  if (severity >= LogLevel()) LineIf(Take(kind, subject_hash), severity, text);
+}
+
+void PeerLog::LineIf(bool allowed, LogSeverity severity, absl::string_view text) {
+  if (!allowed) {
     suppressed_.fetch_add(1, std::memory_order_relaxed);
     return;
   }
@@ -64,6 +72,14 @@ bool PeerLog::Take(Kind kind, size_t subject_hash) {
   if (!subject.Allows(limits_.subject, now_ns) || !process.Allows(limits_.process, now_ns)) return false;
   subject.Take(limits_.subject, now_ns);
   process.Take(limits_.process, now_ns);
+  return true;
+}
+
+bool PeerLog::TakeDebug() {
+  MutexLock lock(mutex_);
+  const int64_t now_ns = now_ns_();
+  if (!debug_.Allows(limits_.debug, now_ns)) return false;
+  debug_.Take(limits_.debug, now_ns);
   return true;
 }
 

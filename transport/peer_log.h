@@ -30,6 +30,7 @@ class PeerLog {
   struct Limits {
     Rate process = {20, 1'000'000'000};  // For the lines about all peers, and for those about other subjects.
     Rate subject = {3, 10'000'000'000};
+    Rate debug = {1000, 1'000'000};  // For all lines of kDebug, which do not count against the others.
   };
 
   using Clock = absl::AnyInvocable<int64_t()>;
@@ -46,6 +47,8 @@ class PeerLog {
   // Likewise, of what any peer can cause: `subject` is what it is about, a method's name, say. Lines about peers
   // do not count against a subject.
   void Line(LogSeverity severity, absl::string_view subject, absl::string_view text);
+  // A line of kDebug. Its text costs something: ask first whether LogLevel() wants it.
+  void Debug(absl::string_view text);
 
  private:
   // Lines that may be written now: at most `burst`.
@@ -59,8 +62,10 @@ class PeerLog {
   enum Kind : size_t { kPeers, kSubjects, kKinds };
 
   void LineAbout(Kind kind, size_t subject_hash, LogSeverity severity, absl::string_view text);
+  void LineIf(bool allowed, LogSeverity severity, absl::string_view text);
   // The limits allow a line now, which counts against them.
   bool Take(Kind kind, size_t subject_hash);
+  bool TakeDebug();
 
   // Subjects share these by their hash, so that their number costs no memory.
   static constexpr size_t kBuckets = 1024;
@@ -72,6 +77,7 @@ class PeerLog {
   Clock now_ns_ ABSL_GUARDED_BY(mutex_);
   std::array<Bucket, kKinds> process_ ABSL_GUARDED_BY(mutex_);
   std::array<std::array<Bucket, kBuckets>, kKinds> subjects_ ABSL_GUARDED_BY(mutex_);
+  Bucket debug_ ABSL_GUARDED_BY(mutex_);
   std::atomic<uint64_t> suppressed_{0};  // Since the last line that was written.
 };
 

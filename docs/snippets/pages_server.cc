@@ -20,7 +20,7 @@ namespace {
 void LogToSyslog() {
   // snippet: log_sink
   hawser::SetLogSink([](hawser::LogSeverity severity, absl::string_view line) {
-    constexpr int kPriorities[] = {LOG_INFO, LOG_WARNING, LOG_ERR};
+    constexpr int kPriorities[] = {LOG_DEBUG, LOG_INFO, LOG_WARNING, LOG_ERR};
     syslog(kPriorities[static_cast<int>(severity)], "%.*s", static_cast<int>(line.size()), line.data());
   });
   // end of snippet

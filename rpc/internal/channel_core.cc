@@ -13,6 +13,7 @@
 #include "hawser/rpc/service.h"
 #include "hawser/rpc/status.h"
 #include "hawser/transport/fabrics.h"
+#include "hawser/transport/peer_log.h"
 
 namespace hawser::internal {
 namespace {
@@ -456,6 +457,10 @@ void ChannelCore::Move(ChannelEvent event, const absl::Status& why) {
                " while it was ", ToString(from));
   if (*to == from) return;
   state_.store(*to, std::memory_order_release);
+  if (LogLevel() <= LogSeverity::kDebug) [[unlikely]] {
+    transport::PeerLog::Process().Debug(absl::StrCat("the channel to ", peer_address_, " is ", ToString(*to),
+                                                     why.ok() ? "" : ": ", absl::string_view(why.message())));
+  }
   if (!first_attempt_done_.is_set() && *to != ChannelState::kConnecting) {
     first_attempt_ = why;
     first_attempt_done_.Set();

@@ -146,10 +146,11 @@ void ReportException(absl::string_view what, absl::string_view whose) {
                    " let an exception escape; going on without it: ", absl::string_view(thrown.message())));
 }
 
-absl::Status StatusOfHandlersException(absl::string_view method, absl::string_view peer) {
+absl::Status StatusOfHandlersException(absl::string_view method, absl::string_view peer,
+                                       absl::string_view id) {
   absl::Status thrown = StatusOfException("the handler");
   const std::string line =
-      absl::StrCat("the handler of ", method, ", called by ", peer,
+      absl::StrCat("the handler of ", method, ", call ", id, " of ", peer,
                    ", threw; for its caller, if that waits: ", absl::string_view(thrown.message()));
   transport::PeerLog& log = transport::PeerLog::Process();
   // Counts against the peer, which sent the malformed message and can send any number of them.

@@ -15,8 +15,9 @@ namespace hawser::internal {
 absl::Status StatusOfException(absl::string_view who);
 absl::Status StatusOfMalformed(const kj::Exception& exception);
 void ReportException(absl::string_view what, absl::string_view whose);
-// The same for the handler of `method`, which `peer` has called. Also logs it.
-absl::Status StatusOfHandlersException(absl::string_view method, absl::string_view peer);
+// The same for the handler of `method`, which `peer` has called with the call `id` (ServerContext::call_id()). Also logs it.
+absl::Status StatusOfHandlersException(absl::string_view method, absl::string_view peer,
+                                       absl::string_view id);
 
 // Runs `body`, which reads a reply at a client: a kj::Exception is DataLoss; ResourceExhausted if a limit of
 // ReadLimits is met; InvalidArgument if `body` builds more than Cap'n Proto can hold.

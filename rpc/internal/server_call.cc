@@ -21,7 +21,9 @@ class ServerCall::Ticket {
     if (call_ == nullptr) return;
     const absl::Status status = absl::UnavailableError(
         absl::StrCat("the server's executor did not run the handler of ", call_->method().name));
-    transport::PeerLog::Process().Line(LogSeverity::kWarning, call_->method().name, status.message());
+    transport::PeerLog::Process().Line(
+        LogSeverity::kWarning, call_->method().name,
+        absl::StrCat(absl::string_view(status.message()), " for ", call_->Name()));
     call_->Finish(status);
   }
   void operator()() {
@@ -73,6 +75,14 @@ void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry
                                        entry.method->name);
   stage_.store(HandlerStage::kQueued, std::memory_order_relaxed);
   CallUser("the executor, given", entry.method->name, [&] { executor(Ticket(this)); });
+}
+
+std::string ServerCall::Id() const {
+  return absl::StrCat(connection_.number(), ":", id_.slot, ".", id_.generation);
+}
+
+std::string ServerCall::Name() const {
+  return absl::StrCat("call ", Id(), " of ", connection_.peer_address());
 }
 
 const char* NameOf(HandlerStage stage) {
@@ -160,8 +170,7 @@ absl::Status ServerCall::Authorize() const {
     const absl::Status thrown = StatusOfException("ServerOptions::authorize");
     transport::PeerLog::Process().Line(
         LogSeverity::kError, method().name,
-        absl::StrCat(absl::string_view(thrown.message()), "; asked about a call of ", method().name, " by ",
-                     connection_.peer_address()));
+        absl::StrCat(absl::string_view(thrown.message()), "; asked about ", method().name, ", ", Name()));
     return absl::InternalError(absl::StrCat(method().name, " was not run: ServerOptions::authorize threw"));
   }
 }
@@ -170,7 +179,7 @@ inline absl::Status ServerCall::RunHandler() {
   try {
     return entry_->handler(entry_->self, context_);
   } catch (...) {  // Generated code catches; a MethodTable of the application may throw.
-    return StatusOfHandlersException(entry_->method->name, connection_.peer_address());
+    return StatusOfHandlersException(entry_->method->name, connection_.peer_address(), Id());
   }
 }
 

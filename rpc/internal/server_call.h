@@ -63,6 +63,10 @@ class ServerCall {
   void RunOnCancel();
   transport::ExchangeId id() const { return id_; }
   const Method& method() const { return *entry_->method; }
+  // "12:3.17", see ServerContext::call_id().
+  std::string Id() const;
+  // "call 12:3.17 of tcp://10.0.0.7:51234", for the log.
+  std::string Name() const;
   // From any thread.
   HandlerStage stage() const { return stage_.load(std::memory_order_relaxed); }
   // Of the poller's clock.

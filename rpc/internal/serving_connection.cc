@@ -98,6 +98,7 @@ absl::Status ServingConnection::Accept(transport::PeerRequest request,
 void ServingConnection::Opened(transport::Connection* connection,
                                const transport::ConnectionOptions& options) {
   connection_ = connection;
+  number_ = connection->number();
   peer_address_ = connection->peer();
   peer_identity_ = connection->peer_identity();
   by_slot_.resize(options.slots);
@@ -124,7 +125,7 @@ std::vector<std::string> ServingConnection::DescribeCalls(HandlerStage stage) co
   for (const auto& call : calls_) {
     if (std::find(free_.begin(), free_.end(), call.get()) != free_.end()) continue;
     if (call->stage() != stage) continue;
-    texts.push_back(absl::StrCat(call->method().name, " from ", peer_address_, ", ", AgeOf(*call), " old"));
+    texts.push_back(absl::StrCat(call->method().name, ", ", call->Name(), ", ", AgeOf(*call), " old"));
   }
   return texts;
 }
@@ -312,9 +313,9 @@ absl::Status ServingConnection::CheckAbandoned() const {
       " handlers of this connection go on although their callers have stopped waiting, the oldest, ",
       oldest->method().name, ", for ", AgeOf(*oldest),
       "; handlers have to end when ServerContext::cancelled() says so"));
-  transport::PeerLog::Process().Line(
-      LogSeverity::kWarning, oldest->method().name,
-      absl::StrCat("a call of ", peer_address_, " was refused: ", absl::string_view(refused.message())));
+  transport::PeerLog::Process().Line(LogSeverity::kWarning, oldest->method().name,
+                                     absl::StrCat("a call on connection ", number_, " of ", peer_address_,
+                                                  " was refused: ", absl::string_view(refused.message())));
   return refused;
 }
 

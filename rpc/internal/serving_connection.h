@@ -124,6 +124,7 @@ class ServingConnection final : transport::ConnectionObserver,
   const std::shared_ptr<transport::Runtime>& runtime() const { return runtime_; }
   const Serving& serving() const { return *serving_; }
   const std::string& peer_address() const { return peer_address_; }
+  uint64_t number() const { return number_; }  // Connection::number(); 0 until it is dialed or accepted.
   // From OnServingReady() on, also after the connection has ended.
   const PeerIdentity& peer_identity() const { return *peer_identity_; }
   std::shared_ptr<Channel> peer() const { return owner_.peer(); }
@@ -215,6 +216,7 @@ class ServingConnection final : transport::ConnectionObserver,
   std::vector<ServerCall*> by_slot_;                // Not answered yet.
   std::vector<std::unique_ptr<ServerCall>> calls_;  // As many as ever ran at once.
   std::vector<ServerCall*> free_;
+  uint64_t number_ = 0;  // Connection::number().
   uint64_t requests_ = 0;
   size_t abandoned_calls_ = 0;          // Answered in their handlers' place, which still run.
   std::vector<ServerCall*> to_cancel_;  // Their RunOnCancel() is due.

@@ -14,6 +14,7 @@
 namespace hawser {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 
@@ -46,7 +47,8 @@ TEST_F(ExceptionLogTest, AHandlerThatBuildsTooMuchIsToldThoughItIsInvalidArgumen
     }
   } service;
   EXPECT_THAT(EchoOf(service), HasCode(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(lines_.Take(), Pair(LogSeverity::kError, HasSubstr("Probe.echo, called by ")));
+  EXPECT_THAT(lines_.Take(),
+              Pair(LogSeverity::kError, ContainsRegex("Probe.echo, call [0-9]+:[0-9]+[.][0-9]+ of ")));
 }
 
 TEST_F(ExceptionLogTest, AHandlerThatReadsBrokenDataOfItsOwnIsTold) {

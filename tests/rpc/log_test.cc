@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::Pair;
@@ -57,11 +58,43 @@ TEST_F(RpcLogTest, AConnectionThatIsLostIsToldByBothSides) {
   EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kUnavailable));
   const std::vector<Line> lines = {lines_.Take(), lines_.Take()};
   EXPECT_THAT(lines, Contains(Pair(LogSeverity::kWarning,
-                                   AllOf(HasSubstr("the connection to " + TestScheme() + "://"),
+                                   AllOf(ContainsRegex("^connection [0-9]+ to " + TestScheme() + "://"),
                                          HasSubstr("was lost with 1 calls under way")))));
   EXPECT_THAT(lines, Contains(Pair(LogSeverity::kWarning,
-                                   AllOf(HasSubstr("the connection of " + TestScheme() + "://"),
+                                   AllOf(ContainsRegex("^connection [0-9]+ of " + TestScheme() + "://"),
                                          HasSubstr("was lost with 1 calls under way")))));
+}
+
+TEST_F(RpcLogTest, AtTheLevelOfDebugConnectionsAndChannelsAreTold) {
+  SetLogLevel(LogSeverity::kDebug);
+  {
+    TestServer server;
+    const auto channel = server.Connect();
+    ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+    channel->Close();
+    ASSERT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
+  }
+  SetLogLevel(LogSeverity::kInfo);
+  SetLogSink(nullptr);
+  std::vector<Line> lines;
+  while (lines_.size() > 0) lines.push_back(lines_.Take());
+  for (const char* const line :
+       {"^connection [0-9]+ to .* is ready: 32 slots", "^connection [0-9]+ of .* is ready: 32 slots",
+        "^connection [0-9]+ to .* ends: ", "^connection [0-9]+ of .* ends: ", "^the channel to .* is ready$",
+        "^the channel to .* is closed"}) {
+    EXPECT_THAT(lines, Contains(Pair(LogSeverity::kDebug, ContainsRegex(line))));
+  }
+}
+
+TEST_F(RpcLogTest, ALineBelowTheLevelIsNotWritten) {
+  SetLogLevel(LogSeverity::kError);
+  TestServer server({.connections_max = 1});
+  const auto first = server.Connect();
+  ASSERT_TRUE(SendAct(first, 1).Wait().ok());
+  EXPECT_FALSE(Channel::Connect(server.uri).ok());  // A line of kWarning.
+  SetLogLevel(LogSeverity::kInfo);
+  SetLogSink(nullptr);
+  EXPECT_EQ(lines_.size(), 0u);
 }
 
 TEST_F(RpcLogTest, AConnectionThatEndsInOrderIsNotTold) {
@@ -72,6 +105,17 @@ TEST_F(RpcLogTest, AConnectionThatEndsInOrderIsNotTold) {
   ASSERT_THAT(server.server.Shutdown(absl::Now() + kLong), HasCode(absl::StatusCode::kOk));
   SetLogSink(nullptr);
   EXPECT_EQ(lines_.size(), 0u);
+}
+
+TEST_F(RpcLogTest, AHandlerKnowsTheIdThatTheLogHas) {
+  TestServer server;
+  Box<std::string> ids;
+  server.probe.on_act = [&](ServerContext& context, uint64_t) -> absl::Status {
+    ids.Put(context.call_id());
+    throw std::runtime_error("on purpose");
+  };
+  EXPECT_FALSE(SendActAgain(server.Connect(), 1).Wait().ok());
+  EXPECT_THAT(lines_.Take(), Pair(LogSeverity::kError, HasSubstr("call " + ids.Take() + " of ")));
 }
 
 TEST_F(RpcLogTest, AHandlerThatThrowsIsTold) {
@@ -93,8 +137,8 @@ TEST_F(RpcLogTest, ADeferredCallThatIsDestroyedUnansweredIsTold) {
   const absl::Status status = call.Wait().status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kInternal));
   EXPECT_THAT(std::string(status.message()), HasSubstr("the handler of probe.capnp:Probe.act destroyed its"));
-  EXPECT_THAT(lines_.Take(),
-              Pair(LogSeverity::kError, HasSubstr("it was called by " + TestScheme() + "://")));
+  EXPECT_THAT(lines_.Take(), Pair(LogSeverity::kError,
+                                  ContainsRegex("; call [0-9]+:[0-9]+[.][0-9]+ of " + TestScheme() + "://")));
 }
 
 TEST_F(RpcLogTest, AnExecutorThatDropsAHandlerIsTold) {

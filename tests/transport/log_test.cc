@@ -2,6 +2,9 @@
 
 #include "hawser/transport/log.h"
 
+#include <unistd.h>
+
+#include <cstdlib>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -167,6 +170,20 @@ TEST_F(LogTest, TheSinkBeforeIsNotCalledOnceAnotherIsSet) {
     alive.reset();
     other.join();
   }
+}
+
+// In a process of its own, which has read the variable not yet.
+TEST(LogLevelTest, TheEnvironmentHasTheFirstLevel) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto log_debug = [] {
+    Log(LogSeverity::kDebug, "talk");
+    _exit(LogLevel() == LogSeverity::kDebug ? 0 : 1);
+  };
+  setenv("HAWSER_LOG_LEVEL", "Debug", 1);
+  EXPECT_EXIT(log_debug(), ::testing::ExitedWithCode(0), "hawser: talk");
+  setenv("HAWSER_LOG_LEVEL", "loud", 1);
+  EXPECT_EXIT(log_debug(), ::testing::ExitedWithCode(1),
+              "HAWSER_LOG_LEVEL is .loud., and not debug, info, warning or error; info is used");
 }
 
 }  // namespace

@@ -54,6 +54,29 @@ TEST_F(PeerLogTest, OneAddressIsLimitedWhateverItsPort) {
   EXPECT_EQ(lines_.back(), "later");
 }
 
+TEST_F(PeerLogTest, LinesOfDebugHaveALimitOfTheirOwn) {
+  log_.Debug("not wanted");
+  EXPECT_THAT(lines_, testing::IsEmpty());
+  SetLogLevel(LogSeverity::kDebug);
+  for (int i = 0; i < 2000; ++i) log_.Debug("talk");
+  EXPECT_EQ(lines_.size(), 1000u);
+  log_.Line(LogSeverity::kWarning, Peer(1), "more important");
+  EXPECT_THAT(lines_.back(), HasSubstr("more important (1000 lines"));
+  now_ns_ += kSecond;
+  for (int i = 0; i < 2000; ++i) log_.Debug("talk");
+  EXPECT_EQ(lines_.size(), 2001u);
+  SetLogLevel(LogSeverity::kInfo);
+}
+
+TEST_F(PeerLogTest, ALineBelowTheLevelTakesNothingFromTheLimits) {
+  SetLogLevel(LogSeverity::kError);
+  for (int i = 0; i < 100; ++i) log_.Line(LogSeverity::kWarning, Peer(1), "x");
+  EXPECT_THAT(lines_, testing::IsEmpty());
+  SetLogLevel(LogSeverity::kInfo);
+  log_.Line(LogSeverity::kWarning, Peer(1), "x");
+  EXPECT_THAT(lines_, ElementsAre("x"));
+}
+
 TEST_F(PeerLogTest, ManyAddressesTogetherAreLimited) {
   for (uint32_t host = 1; host <= 200; ++host) log_.Line(LogSeverity::kInfo, Peer(host), "x");
   EXPECT_EQ(lines_.size(), 5u);
