@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 namespace hawser::observe {
 namespace {
 
@@ -180,12 +182,34 @@ void AddPollers(wire::Snapshot::Reader snapshot, Families& families) {
 
 void AddPools(wire::Snapshot::Reader snapshot, Families& families) {
   auto bytes = families.Gauge("hawser_pool_bytes", "Registered memory: leased, in all, and the limit.");
+  auto buffers = families.Gauge("hawser_pool_buffers", "Buffers of one size, registered and leased.");
   for (const auto pool : snapshot.getPools()) {
     const prometheus::ClientMetric::Label name = {"pool", pool.getName()};
     bytes.Add({name, {"kind", "leased"}}, static_cast<double>(pool.getLeasedBytes()));
     bytes.Add({name, {"kind", "registered"}}, static_cast<double>(pool.getRegisteredBytes()));
     bytes.Add({name, {"kind", "limit"}}, static_cast<double>(pool.getLimitBytes()));
+    for (const auto of : pool.getClasses()) {
+      const prometheus::ClientMetric::Label size = {"size", absl::StrCat(of.getBufferBytes())};
+      buffers.Add({name, size, {"kind", "leased"}}, static_cast<double>(of.getLeased()));
+      buffers.Add({name, size, {"kind", "registered"}}, static_cast<double>(of.getBuffers()));
+    }
   }
+}
+
+void AddTls(wire::Tls::Reader tls, Families& families) {
+  auto handshakes = families.Counter("hawser_server_tls_handshakes_total",
+                                     "TLS handshakes with clients: full, resumed with a ticket, or failed.");
+  handshakes.Add({{"result", "full"}}, static_cast<double>(tls.getFull()));
+  handshakes.Add({{"result", "resumed"}}, static_cast<double>(tls.getResumed()));
+  handshakes.Add({{"result", "failed"}}, static_cast<double>(tls.getFailed()));
+}
+
+void AddChannels(wire::ChannelCounts::Reader counts, Families& families) {
+  auto events = families.Counter("hawser_channel_events_total",
+                                 "Of the channels of the process: connected, lost, and failed attempts.");
+  events.Add({{"event", "connected"}}, static_cast<double>(counts.getConnects()));
+  events.Add({{"event", "lost"}}, static_cast<double>(counts.getLosses()));
+  events.Add({{"event", "failed"}}, static_cast<double>(counts.getFailedAttempts()));
 }
 
 }  // namespace
@@ -196,6 +220,8 @@ std::string ToPrometheus(wire::Snapshot::Reader snapshot) {
   AddMethods(snapshot, families);
   AddPollers(snapshot, families);
   AddPools(snapshot, families);
+  AddTls(snapshot.getTls(), families);
+  AddChannels(snapshot.getChannelTotals(), families);
   return families.Text();
 }
 

@@ -23,6 +23,10 @@ struct Snapshot {
   pools @11 :List(Pool);
   refusals @12 :List(Refusal);
   configuration @13 :List(Setting);
+  tls @14 :Tls;
+  channels @15 :List(Channel);  # Of the process, that dial; by address; cut at a bound.
+  channelsLeftOut @16 :UInt64;
+  channelTotals @17 :ChannelCounts;  # Of all channels that there ever were in this process.
 }
 
 struct Process {
@@ -88,6 +92,7 @@ struct Connection {
   sinceUnixNs @8 :Int64;
   requests @9 :UInt64;
   poller @10 :UInt32;
+  number @11 :UInt64;  # As in the log and in probes: "connection 12".
 }
 
 struct ConnectionTotal {
@@ -110,6 +115,7 @@ struct Call {
   deferredNs @8 :Int64;
   endedUnixNs @9 :Int64;  # 0: in flight.
   requestBytes @10 :UInt64;
+  id @11 :Text;  # As in the log: "12:3.17", slot 3 of connection 12, its 17th call.
 }
 
 struct Poller {
@@ -143,6 +149,32 @@ struct Pool {
   limitBytes @1 :UInt64;
   registeredBytes @2 :UInt64;
   leasedBytes @3 :UInt64;
+  classes @4 :List(PoolClass);  # The sizes of which there are any buffers, the smallest first.
+}
+
+struct PoolClass {
+  bufferBytes @0 :UInt64;
+  buffers @1 :UInt64;  # Registered, leased or not.
+  leased @2 :UInt64;
+}
+
+# Handshakes with clients. All zero: the server has no credentials.
+struct Tls {
+  full @0 :UInt64;     # With certificates,
+  resumed @1 :UInt64;  # or with a ticket of an earlier one.
+  failed @2 :UInt64;   # A peer that left before the end is not in here.
+}
+
+struct Channel {
+  address @0 :Text;  # "tcp://kv1:7470".
+  state @1 :Text;    # "connecting", "ready", "transient failure", "closed".
+  counts @2 :ChannelCounts;
+}
+
+struct ChannelCounts {
+  connects @0 :UInt64;        # Successful attempts: the first, and reconnects.
+  losses @1 :UInt64;          # Of a connection, for whatever cause; also servers that drain.
+  failedAttempts @2 :UInt64;  # At every address of the server.
 }
 
 struct Refusal {

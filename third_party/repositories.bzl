@@ -122,6 +122,8 @@ def hawser_repositories():
             needs = {
                 "/usr/bin/capnp": "capnproto",
                 "/usr/bin/capnpc-c++": "capnproto",
+                # Its header is in a folder named after the machine.
+                "/usr/bin/dtrace": "systemtap-sdt-dev",
                 "/usr/include/absl/base/options.h": "libabsl-dev",
                 "/usr/include/capnp/c++.capnp": "libcapnp-dev",
                 "/usr/include/capnp/schema.capnp": "libcapnp-dev",

@@ -286,6 +286,12 @@ absl::StatusOr<SslContextPtr> Context::Load() const {
   return context;
 }
 
+Context::Handshakes Context::handshakes(Side side) const {
+  const HandshakeCounts& counts = counts_[side == Side::kClient ? 0 : 1];
+  return {counts.full.load(std::memory_order_relaxed), counts.resumed.load(std::memory_order_relaxed),
+          counts.failed.load(std::memory_order_relaxed)};
+}
+
 SslContextPtr Context::Current(uint64_t* generation) {
   bool is_due = false;
   {

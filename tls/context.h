@@ -3,6 +3,8 @@
 
 #include <sys/stat.h>
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -44,6 +46,14 @@ class Context : public std::enable_shared_from_this<Context> {
   // are kept. ResourceExhausted: no memory. InvalidArgument: `host` can be in no certificate.
   absl::StatusOr<std::unique_ptr<Session>> NewSession(Side side, int fd, absl::string_view host,
                                                       absl::string_view peer);
+
+  // Handshakes of all sessions that were made here, on that side. A peer that leaves before the end counts nowhere.
+  struct Handshakes {
+    uint64_t full = 0;     // With certificates,
+    uint64_t resumed = 0;  // or with a ticket.
+    uint64_t failed = 0;
+  };
+  Handshakes handshakes(Side side) const;
 
   // How often a handshake looks at the files, at most.
   static constexpr absl::Duration kLookInterval = absl::Seconds(1);
@@ -87,6 +97,12 @@ class Context : public std::enable_shared_from_this<Context> {
   // Null: there is none.
   Ticket TakeTicket(const std::string& key);
 
+  struct HandshakeCounts {
+    std::atomic<uint64_t> full{0}, resumed{0}, failed{0};
+  };
+  HandshakeCounts& counts(Side side) { return counts_[side == Side::kClient ? 0 : 1]; }
+
+  std::array<HandshakeCounts, 2> counts_;  // By side.
   const TlsCredentials credentials_;
   const std::function<void(const absl::Status& why)> on_stale_;
   Mutex mutex_;

@@ -287,6 +287,8 @@ Session::Progress Session::Handshake() {
     }
     done_ = true;
     bulk_ = false;
+    Context::HandshakeCounts& counts = parts_.context->counts(parts_.side);
+    (resumed() ? counts.resumed : counts.full).fetch_add(1, std::memory_order_relaxed);
     return has_unsent() ? Progress::kWantWrite : Progress::kDone;
   }
   const int error = SSL_get_error(ssl, result);
@@ -297,6 +299,7 @@ Session::Progress Session::Handshake() {
 
 Session::Progress Session::Fail(absl::Status why) {
   if (error_.ok()) error_ = std::move(why);
+  if (!done_) parts_.context->counts(parts_.side).failed.fetch_add(1, std::memory_order_relaxed);
   return Progress::kFailed;
 }
 

@@ -69,6 +69,7 @@ BufferCaches::Total BufferCaches::kept() const {
     for (size_t i = 0; i < BufferCache::kClasses; ++i) {
       const uint32_t count = cache->kept_[i].count.load(std::memory_order_relaxed);
       total.buffers += count;
+      total.buffers_of_class[i] += count;
       total.bytes += count * kSmallClassBytes[i];
     }
   }

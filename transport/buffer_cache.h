@@ -69,6 +69,7 @@ class BufferCaches {
   struct Total {
     uint64_t buffers = 0;
     uint64_t bytes = 0;
+    std::array<uint64_t, BufferCache::kClasses> buffers_of_class = {};
   };
   Total kept() const;
 

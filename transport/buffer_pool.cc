@@ -174,6 +174,19 @@ BufferPoolStats BufferPool::Core::stats() const {
   return stats;
 }
 
+std::vector<BufferClassStats> BufferPool::Core::classes() {
+  const BufferCaches::Total kept = caches_.kept();
+  std::vector<BufferClassStats> classes;
+  for (size_t i = 0; i < kSizeClasses; ++i) {
+    const SlabList::Use use = slabs_.UseOf(i);
+    if (use.buffers == 0) continue;
+    // What a poller keeps is taken, and not leased.
+    const uint64_t cached = i < kept.buffers_of_class.size() ? kept.buffers_of_class[i] : 0;
+    classes.push_back({ClassBytes(i), use.buffers, use.taken - std::min(cached, use.taken)});
+  }
+  return classes;
+}
+
 namespace internal {
 void ReturnBlock(Block* block) {
   RetireMemory(block->data, block->size_bytes);
@@ -237,6 +250,7 @@ void BufferPool::GiveBackIdle() { core_->worker().GiveBackIdle(); }
 size_t BufferPool::CapacityOf(size_t size_bytes) { return ClassBytes(ClassOf(size_bytes)); }
 
 BufferPoolStats BufferPool::stats() const { return core_->stats(); }
+std::vector<BufferClassStats> BufferPool::classes() const { return core_->classes(); }
 
 uint32_t BufferPool::FindRegion(const uint8_t* address, size_t length_bytes) const {
   return core_->slabs().Find(address, length_bytes);

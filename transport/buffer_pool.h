@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -86,6 +87,13 @@ struct BufferPoolStats {
   uint64_t registrations = 0;  // Ever. The reserve counts nowhere here but when it is leased.
 };
 
+// The buffers of one size.
+struct BufferClassStats {
+  size_t size_bytes = 0;
+  uint64_t buffers = 0;  // Registered, leased or not.
+  uint64_t leased = 0;
+};
+
 // Registered memory in size classes, so that no call registers any. Classes up to 256 KiB are cut from slabs
 // of 2 MiB, on transparent huge pages where there are any; a larger buffer is a region of its own, a quarter
 // larger than what was asked for at most; or it is a free one of up to twice that size if others would have
@@ -150,6 +158,8 @@ class BufferPool {
   void GiveBackIdle();
 
   BufferPoolStats stats() const;
+  // Of the sizes of which there are any, the smallest first. The counts are taken one after the other.
+  std::vector<BufferClassStats> classes() const;
 
   // What a buffer of `size_bytes` takes of the limit.
   static size_t CapacityOf(size_t size_bytes);

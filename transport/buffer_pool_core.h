@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "hawser/transport/buffer_cache.h"
 #include "hawser/transport/buffer_pool.h"
@@ -31,6 +32,7 @@ class BufferPool::Core {
   // See BufferPool.
   void TellShort(size_t size_class, Shortage why);
   BufferPoolStats stats() const;
+  std::vector<BufferClassStats> classes();
 
   void Return(internal::Block* block) {
     if (!Cache(block)) ReturnShared(block);

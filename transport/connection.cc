@@ -1,7 +1,6 @@
 #include "hawser/transport/connection.h"
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -51,9 +50,6 @@ constexpr absl::Duration kCauseTimeout = absl::Milliseconds(20);
 // that it is going away.
 constexpr absl::Duration kFirstMessage = absl::Milliseconds(100);
 
-// Of the next connection of this process.
-std::atomic<uint64_t> next_number{1};
-
 // The text fits into a rejection, which has 140 bytes.
 absl::Status NoMemoryToAccept() {
   return absl::ResourceExhaustedError(
@@ -72,7 +68,6 @@ Connection::Connection(Poller& poller, const ConnectionOptions& options, Connect
       observer_(observer),
       handler_(handler),
       features_(features),
-      number_(next_number.fetch_add(1, std::memory_order_relaxed)),
       send_queue_(*this),
       outbounds_(*this, send_queue_),
       receive_ring_(*this),

@@ -163,8 +163,7 @@ class Connection final : Port,
   // Who the peer is, as TLS has found, or as it has proved, from OnReady() on; at the side that accepts, from the start.
   // Not authenticated: neither. Never null.
   const std::shared_ptr<const PeerIdentity>& peer_identity() const { return peer_identity_; }
-  // Its name in the log, on the status page and in probes: unique in this process, from 1.
-  uint64_t number() const { return number_; }
+  using Port::number;
 
   State state() const { return state_; }
   const char* StateName() const;  // "ready".
@@ -273,7 +272,6 @@ class Connection final : Port,
   };
   std::unique_ptr<Proving> proving_;
   bool proves_ = false;  // An answer without a code is not accepted.
-  const uint64_t number_;
   std::shared_ptr<const PeerIdentity> peer_identity_ = OrNotAuthenticated(nullptr);
   State state_ = State::kConnecting;
   absl::Status seen_flushed_;  // Not OK: receives were flushed, and the cause is not known yet.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
+#include "hawser/base/probe.h"
 #include "hawser/base/state_machine.h"
 #include "hawser/transport/work_id.h"
 
@@ -114,6 +115,7 @@ void Inbounds::Start(Inbound& inbound) {
   TakePush(inbound);
   MessageCounts& received = port_.poller().received();
   (inbound.exhausted() ? received.pushed : received.read).Add();
+  HAWSER_PROBE(pull_start, port_.number(), inbound.slot_, inbound.message_.get());
   Pump();
 }
 
@@ -235,6 +237,7 @@ void Inbounds::End(Inbound& inbound) {
   if (!port_.carries_traffic()) return;
   if (inbound.state_ == State::kReading) {
     inbound.Move(Inbound::Event::kRead);
+    HAWSER_PROBE(pull_end, port_.number(), inbound.slot_, inbound.message_.get());
     return inbound.owner_->OnRead(inbound.slot_, std::move(inbound.message_));
   }
   inbound.Move(Inbound::Event::kLastRead);

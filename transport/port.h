@@ -1,6 +1,7 @@
 #ifndef HAWSER_TRANSPORT_PORT_H_
 #define HAWSER_TRANSPORT_PORT_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -29,6 +30,8 @@ class Port : public PollerClient {
   // The minimum of both sides.
   const Handshake& agreed() const { return agreed_; }
   uint64_t peer_message_bytes_max() const { return peer_message_bytes_max_; }
+  // Its name in the log, on the status page and in probes: unique in this process, from 1.
+  uint64_t number() const { return number_; }
   // "tcp://10.0.0.2:7470".
   const std::string& peer() const { return peer_; }
   const SocketAddress& peer_address() const { return peer_address_; }
@@ -65,9 +68,11 @@ class Port : public PollerClient {
   virtual void OnBulk() = 0;
 
  protected:
-  Port(Poller& poller, const ConnectionOptions& options) : poller_(poller), options_(options) {}
+  Port(Poller& poller, const ConnectionOptions& options)
+      : poller_(poller), number_(next_number_.fetch_add(1, std::memory_order_relaxed)), options_(options) {}
 
   Poller& poller_;
+  const uint64_t number_;
   const ConnectionOptions options_;
   Handshake agreed_;
   uint64_t peer_message_bytes_max_ = 0;
@@ -77,6 +82,9 @@ class Port : public PollerClient {
   bool carries_traffic_ = false;
   absl::Status why_closed_;
   std::unique_ptr<fabric::QueuePair> queue_pair_;
+
+ private:
+  static inline std::atomic<uint64_t> next_number_{1};
 };
 
 }  // namespace hawser::transport

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/probe.h"
 #include "hawser/base/state_machine.h"
 #include "hawser/transport/called_out.h"
 
@@ -65,6 +66,7 @@ absl::StatusOr<ExchangeId> Requester::Send(OutgoingMessagePtr& request, int64_t 
   slot.peer_knows_deadline = header.timeout_us != kNoTimeout;
   slot.handler = &handler;
   slot.request = posted;
+  HAWSER_PROBE(request_sent, port_.number(), header.slot, header.generation, &handler);
   if (deadline_ns != kNever && (!deadline_timer_.is_set() || deadline_ns < deadline_timer_.when_ns())) {
     port_.poller().timers().Set(deadline_timer_, deadline_ns);
   }
@@ -101,6 +103,7 @@ void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_
                                                      header.slot, ", which is not waiting for an answer"));
   }
   Slot& slot = *found;
+  HAWSER_PROBE(response_received, port_.number(), header.slot, header.generation, slot.handler);
   slot.owes_cancel = false;
   if (slot.state == State::kAbandoned) {
     if (message.remote_bytes != 0) OweRelease(slot);

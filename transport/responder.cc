@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
+#include "hawser/base/probe.h"
 #include "hawser/base/state_machine.h"
 
 namespace hawser::transport {
@@ -55,6 +56,7 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
   // A new request in the slot means that the client has received and READ the slot's last response.
   EndResponse(slot);
   slot.generation = header.generation;
+  HAWSER_PROBE(request_received, port_.number(), header.slot, header.generation);
   slot.deadline_ns =
       header.timeout_us == kNoTimeout ? kNever : port_.poller().now_ns() + int64_t{header.timeout_us} * 1000;
   if (slot.deadline_ns != kNever &&
@@ -131,6 +133,7 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   if (!port_.carries_traffic()) return absl::OkStatus();
   if (posted == nullptr) return why;
   credits_.OnTold();
+  HAWSER_PROBE(response_sent, port_.number(), id.slot, id.generation);
   // From here on the application owns the memory of the request that its handler still uses.
   inbounds_.Release(slot.request);
   if (!posted->has_grants()) {

@@ -41,6 +41,7 @@ bool SlabList::Return(Block* block) {
   block->next_free = slab->free;
   slab->free = block;
   --slab->used;
+  --use_.taken;
   Regroup(slab);
   if (slab->used != 0) return false;
   busy_bytes_->fetch_sub(slab->size_bytes(), std::memory_order_seq_cst);
@@ -49,12 +50,14 @@ bool SlabList::Return(Block* block) {
 
 void SlabList::Add(Slab* slab) {
   std::lock_guard<Mutex> lock(mutex_);
+  use_.buffers += slab->block_count;
   Link(slab, kIdle);
   busy_bytes_->fetch_sub(slab->size_bytes(), std::memory_order_seq_cst);
 }
 
 Block* SlabList::AddAndTake(Slab* slab) {
   std::lock_guard<Mutex> lock(mutex_);
+  use_.buffers += slab->block_count;
   Block* const block = TakeBlock(slab);
   Link(slab, GroupOf(*slab));
   return block;
@@ -98,6 +101,7 @@ Block* SlabList::TakeBlock(Slab* slab) {
               .slab = slab};
   }
   ++slab->used;
+  ++use_.taken;
   slab->marked = false;
   return block;
 }
@@ -125,6 +129,7 @@ void SlabList::Unlink(Slab* slab) {
 
 Slab* SlabList::RemoveIdle(Slab* slab) {
   if (slab == nullptr) return nullptr;
+  use_.buffers -= slab->block_count;
   Unlink(slab);
   busy_bytes_->fetch_add(slab->size_bytes(), std::memory_order_seq_cst);
   return slab;

@@ -74,6 +74,15 @@ class alignas(64) SlabList {
   // An idle slab, which leaves the list but stays counted in `busy_bytes`. Null: there is none.
   Slab* TakeIdle();
 
+  struct Use {
+    uint64_t buffers = 0;  // That its slabs are divided into.
+    uint64_t taken = 0;
+  };
+  Use use() {
+    std::lock_guard<Mutex> lock(mutex_);
+    return use_;
+  }
+
   bool HasIdle() {
     std::lock_guard<Mutex> lock(mutex_);
     return groups_[kIdle] != nullptr;
@@ -90,7 +99,7 @@ class alignas(64) SlabList {
   static constexpr uint32_t kFull = 5;
 
   static uint32_t GroupOf(const Slab& slab);
-  static internal::Block* TakeBlock(Slab* slab);
+  internal::Block* TakeBlock(Slab* slab);
   void Regroup(Slab* slab);
   void Link(Slab* slab, uint32_t group);
   void Unlink(Slab* slab);
@@ -99,6 +108,7 @@ class alignas(64) SlabList {
   std::atomic<uint64_t>* busy_bytes_ = nullptr;
   Mutex mutex_;
   std::array<Slab*, kFull> groups_ = {};
+  Use use_;
 };
 
 }  // namespace hawser::transport

@@ -85,6 +85,7 @@ class SlabStore {
     return mapped > busy ? mapped - busy : 0;
   }
   uint64_t registrations() const;
+  SlabList::Use UseOf(size_t size_class) { return lists_[size_class].use(); }
 
  private:
   static constexpr size_t kReserve = kSizeClasses;  // The list of the reserve.

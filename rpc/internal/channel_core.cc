@@ -103,6 +103,7 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
   std::shared_ptr<ChannelCore> core(
       new ChannelCore(*std::move(runtime), poller, address, std::move(options)));
   core->dials_ = true;
+  core->entry_.emplace(address);
   core->uri_ = *std::move(parsed);
   core->security_ = std::move(security);
   if (*offers != nullptr) (*offers)->gate = core->gate_;
@@ -457,6 +458,7 @@ void ChannelCore::Move(ChannelEvent event, const absl::Status& why) {
                " while it was ", ToString(from));
   if (*to == from) return;
   state_.store(*to, std::memory_order_release);
+  if (entry_.has_value()) entry_->OnEvent(event, *to);
   if (LogLevel() <= LogSeverity::kDebug) [[unlikely]] {
     transport::PeerLog::Process().Debug(absl::StrCat("the channel to ", peer_address_, " is ", ToString(*to),
                                                      why.ok() ? "" : ": ", absl::string_view(why.message())));

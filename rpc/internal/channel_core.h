@@ -19,6 +19,7 @@
 #include "hawser/rpc/internal/call_pool.h"
 #include "hawser/rpc/internal/call_queue.h"
 #include "hawser/rpc/internal/callback_gate.h"
+#include "hawser/rpc/internal/channel_list.h"
 #include "hawser/rpc/internal/channel_state.h"
 #include "hawser/rpc/internal/link.h"
 #include "hawser/rpc/internal/untyped_call.h"
@@ -158,6 +159,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   absl::Status first_attempt_;
 
   // ---- On the poller.
+  std::optional<ChannelList::Entry> entry_;  // If it dials.
   bool dials_ = false;  // False: the peer dialed the connection, and there will be no other.
   transport::Uri uri_;
   transport::Security security_;

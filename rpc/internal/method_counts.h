@@ -35,6 +35,7 @@ class SlowCalls {
     const char* method;
     std::string peer;
     std::string identity;
+    std::string id;  // ServerContext::call_id().
     absl::StatusCode code;
     int64_t queued_ns, handler_ns, deferred_ns;
     int64_t all_ns;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/probe.h"
 #include "hawser/rpc/internal/exceptions.h"
 #include "hawser/rpc/internal/message_metadata.h"
 #include "hawser/rpc/internal/untyped_call.h"
@@ -131,6 +132,7 @@ void ServerCall::Reset() {
 // ---- The handler and its end.
 
 absl::Status ServerCall::CallHandler() {
+  HAWSER_PROBE(handler_start, connection_.number(), id_.slot, id_.generation, entry_->method->name);
   if (!connection_.serving().plain || TracesCalls()) [[unlikely]]
     return CallEnclosedHandler();
   return RunHandler();
@@ -192,6 +194,7 @@ void ServerCall::EndInterception(const absl::Status& status) {
 }
 
 void ServerCall::HandlerReturned(absl::Status status) {
+  HAWSER_PROBE(handler_return, connection_.number(), id_.slot, id_.generation, entry_->method->name);
   if (!deferred_) return Finish(std::move(status));
   returned_ns_.store(connection_.poller().environment().NowNs(), std::memory_order_relaxed);
   stage_.store(HandlerStage::kDeferred, std::memory_order_relaxed);

@@ -116,7 +116,12 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   std::vector<std::shared_ptr<const PollerReport>> GatherReports(const std::vector<NamedPoller>& pollers);
   void FillInMethods(observe::wire::Snapshot::Builder snapshot, const std::vector<NamedPoller>& pollers,
                      const std::vector<std::shared_ptr<const PollerReport>>& reports) const;
+  void FillInServer(observe::wire::Server::Builder server) const;
+  static void FillInConnections(observe::wire::Snapshot::Builder snapshot,
+                                const std::vector<NamedPoller>& pollers,
+                                const std::vector<std::shared_ptr<const PollerReport>>& reports);
   void FillInPools(observe::wire::Snapshot::Builder snapshot) const;
+  void FillInTls(observe::wire::Tls::Builder out) const;
   void FillInSettings(observe::wire::Snapshot::Builder snapshot) const;
   // At the first Listen(): the services that every server has.
   void AddBuiltInServices() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

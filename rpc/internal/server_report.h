@@ -20,6 +20,7 @@ struct ConnectionReport {
   uint64_t receive_bytes = 0;
   int64_t since_unix_ns = 0;
   uint64_t requests = 0;
+  uint64_t number = 0;
 };
 
 struct CallReport {
@@ -30,6 +31,7 @@ struct CallReport {
   int64_t age_ns = 0;
   int64_t deadline_in_ns = -1;  // -1: none.
   uint64_t request_bytes = 0;
+  std::string id;
 };
 
 struct PollerReport {

@@ -11,7 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "hawser/base/check.h"
+#include "hawser/rpc/internal/channel_list.h"
 #include "hawser/rpc/internal/server_core.h"
+#include "hawser/tls/context.h"
 
 namespace hawser::internal {
 namespace {
@@ -22,6 +24,7 @@ constexpr absl::Duration kPatience = absl::Milliseconds(20);
 constexpr size_t kConnectionsMax = 1000;
 constexpr size_t kCallsMax = 200;
 constexpr size_t kSlowestMax = 16;
+constexpr size_t kChannelsMax = 200;
 
 template <typename Bytes>
 kj::StringPtr ToKj(const Bytes& text) {
@@ -55,6 +58,7 @@ void FillInCall(const CallReport& call, observe::wire::Call::Builder out) {
   out.setAgeNs(call.age_ns);
   out.setDeadlineInNs(call.deadline_in_ns);
   out.setRequestBytes(call.request_bytes);
+  out.setId(ToKj(call.id));
 }
 
 void FillInSlow(const SlowCalls::Call& call, observe::wire::Call::Builder out) {
@@ -68,6 +72,7 @@ void FillInSlow(const SlowCalls::Call& call, observe::wire::Call::Builder out) {
   out.setHandlerNs(call.handler_ns);
   out.setDeferredNs(call.deferred_ns);
   out.setEndedUnixNs(call.ended_unix_ns);
+  out.setId(ToKj(call.id));
 }
 
 void FillInPoller(const transport::Poller& poller, const PollerReport* report,
@@ -98,6 +103,53 @@ void FillInPoller(const transport::Poller& poller, const PollerReport* report,
   } else if (const auto held = poller.called_out().Now(); held.has_value()) {
     out.setHeldBy(ToKj(transport::Describe(*held)));
   }
+}
+
+void FillInCalls(observe::wire::Snapshot::Builder snapshot,
+                 const std::vector<std::shared_ptr<const PollerReport>>& reports) {
+  std::vector<const CallReport*> calls;
+  uint64_t in_all = 0;
+  for (const auto& report : reports) {
+    if (report == nullptr) continue;
+    for (const CallReport& each : report->calls) calls.push_back(&each);
+    for (const auto& [method, running] : report->running) in_all += running;
+  }
+  std::sort(calls.begin(), calls.end(),
+            [](const CallReport* a, const CallReport* b) { return a->age_ns > b->age_ns; });
+  calls.resize(std::min(calls.size(), kCallsMax));
+  snapshot.setCallsLeftOut(in_all - calls.size());
+  auto list = snapshot.initCalls(static_cast<unsigned>(calls.size()));
+  for (unsigned i = 0; i < list.size(); ++i) FillInCall(*calls[i], list[i]);
+}
+
+void FillInSlowest(std::vector<SlowCalls::Call> slowest, observe::wire::Snapshot::Builder snapshot) {
+  std::sort(slowest.begin(), slowest.end(),
+            [](const SlowCalls::Call& a, const SlowCalls::Call& b) { return a.all_ns > b.all_ns; });
+  slowest.resize(std::min(slowest.size(), kSlowestMax));
+  auto list = snapshot.initSlowest(static_cast<unsigned>(slowest.size()));
+  for (unsigned i = 0; i < list.size(); ++i) FillInSlow(slowest[i], list[i]);
+}
+
+void FillInCounts(const ChannelCounts& from, observe::wire::ChannelCounts::Builder to) {
+  to.setConnects(from.connects);
+  to.setLosses(from.losses);
+  to.setFailedAttempts(from.failed_attempts);
+}
+
+void FillInChannels(observe::wire::Snapshot::Builder snapshot) {
+  uint64_t left_out = 0;
+  ChannelList::View view = ChannelList::Process().Look(kChannelsMax, left_out);
+  std::sort(
+      view.channels.begin(), view.channels.end(),
+      [](const ChannelList::Channel& a, const ChannelList::Channel& b) { return a.address < b.address; });
+  snapshot.setChannelsLeftOut(left_out);
+  auto list = snapshot.initChannels(static_cast<unsigned>(view.channels.size()));
+  for (unsigned i = 0; i < list.size(); ++i) {
+    list[i].setAddress(ToKj(view.channels[i].address));
+    list[i].setState(ToKj(ToString(view.channels[i].state)));
+    FillInCounts(view.channels[i].counts, list[i].initCounts());
+  }
+  FillInCounts(view.counts, snapshot.initChannelTotals());
 }
 
 }  // namespace
@@ -212,16 +264,7 @@ void ServerCore::FillInMethods(observe::wire::Snapshot::Builder snapshot,
   }
 }
 
-void ServerCore::FillIn(observe::wire::Snapshot::Builder snapshot) {
-  HAWSER_CHECK(!transport::Poller::ThisThreadHoldsOne(),
-               "Server::FillIn() was called on a poller, which it would wait for");
-  const std::vector<NamedPoller> pollers = AllServing();
-  const std::vector<std::shared_ptr<const PollerReport>> reports = GatherReports(pollers);
-  const int64_t now_unix_ns = absl::ToUnixNanos(environment_.Now());
-  snapshot.setTakenUnixNs(now_unix_ns);
-  FillInProcess(snapshot.initProcess());
-
-  observe::wire::Server::Builder server = snapshot.initServer();
+void ServerCore::FillInServer(observe::wire::Server::Builder server) const {
   server.setStartedUnixNs(absl::ToUnixNanos(made_));
   const std::vector<std::string> addresses = this->addresses();
   auto listening = server.initAddresses(static_cast<unsigned>(addresses.size()));
@@ -230,10 +273,6 @@ void ServerCore::FillIn(observe::wire::Snapshot::Builder snapshot) {
   server.setConnectionsMax(options_.connections_max);
   server.setConnectionsPerHostMax(options_.connections_per_host_max);
   server.setHasCredentials(options_.credentials.has_value());
-  const ServerStats totals = stats();
-  server.setConnectionsOpen(totals.connections);
-  server.setCallsRunning(totals.calls_running);
-  server.setCallsTotal(totals.calls_total);
   {
     absl::MutexLock lock(&mutex_);
     server.setState(phase_ == Phase::kServing    ? observe::wire::Server::State::SERVING
@@ -245,43 +284,32 @@ void ServerCore::FillIn(observe::wire::Snapshot::Builder snapshot) {
   std::sort(names.begin(), names.end());
   auto services = server.initServices(static_cast<unsigned>(names.size()));
   for (unsigned i = 0; i < services.size(); ++i) services.set(i, names[i].c_str());
+}
 
-  FillInMethods(snapshot, pollers, reports);
-
+void ServerCore::FillInConnections(observe::wire::Snapshot::Builder snapshot,
+                                   const std::vector<NamedPoller>& pollers,
+                                   const std::vector<std::shared_ptr<const PollerReport>>& reports) {
   std::vector<std::pair<const ConnectionReport*, unsigned>> connections;  // With the number of their poller.
-  std::vector<const CallReport*> calls;
   std::map<std::pair<std::string, std::string>, PollerReport::Total> by_state;
-  std::vector<SlowCalls::Call> slowest;
-  uint64_t connections_in_all = 0, calls_in_all = 0;
-  auto poller_list = snapshot.initPollers(static_cast<unsigned>(pollers.size()));
-  std::vector<const transport::Runtime*> runtimes;
-  for (unsigned i = 0; i < poller_list.size(); ++i) {
-    const NamedPoller& named = pollers[i];
-    poller_list[i].setName(named.name.c_str());
-    poller_list[i].setFabric(named.fabric.c_str());
-    poller_list[i].setReadBytesMax(named.serving->poller.read_budget().bytes_max());
-    FillInPoller(named.serving->poller, reports[i].get(), poller_list[i]);
-    const std::vector<SlowCalls::Call> slow = named.serving->counters.slow_calls.Take(now_unix_ns);
-    slowest.insert(slowest.end(), slow.begin(), slow.end());
+  uint64_t in_all = 0;
+  for (unsigned i = 0; i < reports.size(); ++i) {
     if (reports[i] == nullptr) continue;
     for (const ConnectionReport& each : reports[i]->connections) connections.emplace_back(&each, i);
-    for (const CallReport& each : reports[i]->calls) calls.push_back(&each);
     for (const auto& [state, total] : reports[i]->by_state) {
-      PollerReport::Total& sum = by_state[{named.fabric, state}];
+      PollerReport::Total& sum = by_state[{pollers[i].fabric, state}];
       sum.count += total.count;
       sum.slots += total.slots;
       sum.slots_in_use += total.slots_in_use;
-      connections_in_all += total.count;
+      in_all += total.count;
     }
-    for (const auto& [method, running] : reports[i]->running) calls_in_all += running;
   }
-
   connections.resize(std::min(connections.size(), kConnectionsMax));
-  snapshot.setConnectionsLeftOut(connections_in_all - connections.size());
-  auto connection_list = snapshot.initConnections(static_cast<unsigned>(connections.size()));
-  for (unsigned i = 0; i < connection_list.size(); ++i) {
+  snapshot.setConnectionsLeftOut(in_all - connections.size());
+  auto list = snapshot.initConnections(static_cast<unsigned>(connections.size()));
+  for (unsigned i = 0; i < list.size(); ++i) {
     const auto& [from, poller] = connections[i];
-    observe::wire::Connection::Builder to = connection_list[i];
+    observe::wire::Connection::Builder to = list[i];
+    to.setNumber(from->number);
     to.setPeer(ToKj(from->peer));
     to.setIdentity(ToKj(from->identity));
     to.setFabric(pollers[poller].fabric.c_str());
@@ -294,30 +322,51 @@ void ServerCore::FillIn(observe::wire::Snapshot::Builder snapshot) {
     to.setRequests(from->requests);
     to.setPoller(poller);
   }
-  auto totals_list = snapshot.initTotals(static_cast<unsigned>(by_state.size()));
+  auto totals = snapshot.initTotals(static_cast<unsigned>(by_state.size()));
   unsigned next = 0;
   for (const auto& [fabric_and_state, total] : by_state) {
-    observe::wire::ConnectionTotal::Builder to = totals_list[next++];
+    observe::wire::ConnectionTotal::Builder to = totals[next++];
     to.setFabric(fabric_and_state.first.c_str());
     to.setState(fabric_and_state.second.c_str());
     to.setCount(total.count);
     to.setSlots(total.slots);
     to.setSlotsInUse(total.slots_in_use);
   }
+}
 
-  std::sort(calls.begin(), calls.end(),
-            [](const CallReport* a, const CallReport* b) { return a->age_ns > b->age_ns; });
-  calls.resize(std::min(calls.size(), kCallsMax));
-  snapshot.setCallsLeftOut(calls_in_all - calls.size());
-  auto call_list = snapshot.initCalls(static_cast<unsigned>(calls.size()));
-  for (unsigned i = 0; i < call_list.size(); ++i) FillInCall(*calls[i], call_list[i]);
-  std::sort(slowest.begin(), slowest.end(),
-            [](const SlowCalls::Call& a, const SlowCalls::Call& b) { return a.all_ns > b.all_ns; });
-  slowest.resize(std::min(slowest.size(), kSlowestMax));
-  auto slow_list = snapshot.initSlowest(static_cast<unsigned>(slowest.size()));
-  for (unsigned i = 0; i < slow_list.size(); ++i) FillInSlow(slowest[i], slow_list[i]);
+void ServerCore::FillIn(observe::wire::Snapshot::Builder snapshot) {
+  HAWSER_CHECK(!transport::Poller::ThisThreadHoldsOne(),
+               "Server::FillIn() was called on a poller, which it would wait for");
+  const std::vector<NamedPoller> pollers = AllServing();
+  const std::vector<std::shared_ptr<const PollerReport>> reports = GatherReports(pollers);
+  const int64_t now_unix_ns = absl::ToUnixNanos(environment_.Now());
+  snapshot.setTakenUnixNs(now_unix_ns);
+  FillInProcess(snapshot.initProcess());
+  observe::wire::Server::Builder server = snapshot.initServer();
+  FillInServer(server);
+  const ServerStats totals = stats();
+  server.setConnectionsOpen(totals.connections);
+  server.setCallsRunning(totals.calls_running);
+  server.setCallsTotal(totals.calls_total);
+  FillInMethods(snapshot, pollers, reports);
+  FillInConnections(snapshot, pollers, reports);
+  FillInCalls(snapshot, reports);
 
+  std::vector<SlowCalls::Call> slowest;
+  auto poller_list = snapshot.initPollers(static_cast<unsigned>(pollers.size()));
+  for (unsigned i = 0; i < poller_list.size(); ++i) {
+    const NamedPoller& named = pollers[i];
+    poller_list[i].setName(named.name.c_str());
+    poller_list[i].setFabric(named.fabric.c_str());
+    poller_list[i].setReadBytesMax(named.serving->poller.read_budget().bytes_max());
+    FillInPoller(named.serving->poller, reports[i].get(), poller_list[i]);
+    const std::vector<SlowCalls::Call> slow = named.serving->counters.slow_calls.Take(now_unix_ns);
+    slowest.insert(slowest.end(), slow.begin(), slow.end());
+  }
+  FillInSlowest(std::move(slowest), snapshot);
   FillInPools(snapshot);
+  FillInTls(snapshot.initTls());
+  FillInChannels(snapshot);
   auto refusals = snapshot.initRefusals(kViolationCount + 1);
   for (unsigned i = 0; i < kViolationCount; ++i) {
     const auto violation = static_cast<Violation>(i);
@@ -330,23 +379,39 @@ void ServerCore::FillIn(observe::wire::Snapshot::Builder snapshot) {
 }
 
 void ServerCore::FillInPools(observe::wire::Snapshot::Builder snapshot) const {
-  std::vector<std::pair<std::string, transport::BufferPoolStats>> pools;
+  std::vector<std::pair<std::string, std::shared_ptr<transport::Runtime>>> runtimes;
   {
     absl::MutexLock lock(&mutex_);
     for (const auto& [scheme_and_device, pollers] : pollers_) {
       const auto& [scheme, device] = scheme_and_device;
-      pools.emplace_back(absl::StrCat(scheme, device.empty() ? "" : " ", device),
-                         pollers->runtime->buffers().stats());
+      runtimes.emplace_back(absl::StrCat(scheme, device.empty() ? "" : " ", device), pollers->runtime);
     }
   }
-  auto list = snapshot.initPools(static_cast<unsigned>(pools.size()));
+  auto list = snapshot.initPools(static_cast<unsigned>(runtimes.size()));
   for (unsigned i = 0; i < list.size(); ++i) {
-    const auto& [name, stats] = pools[i];
+    const auto& [name, runtime] = runtimes[i];
+    const transport::BufferPoolStats stats = runtime->buffers().stats();
     list[i].setName(name.c_str());
     list[i].setLimitBytes(stats.limit_bytes);
     list[i].setRegisteredBytes(stats.mapped_bytes);
     list[i].setLeasedBytes(stats.leased_bytes);
+    const std::vector<transport::BufferClassStats> classes = runtime->buffers().classes();
+    auto to = list[i].initClasses(static_cast<unsigned>(classes.size()));
+    for (unsigned c = 0; c < to.size(); ++c) {
+      to[c].setBufferBytes(classes[c].size_bytes);
+      to[c].setBuffers(classes[c].buffers);
+      to[c].setLeased(classes[c].leased);
+    }
   }
+}
+
+void ServerCore::FillInTls(observe::wire::Tls::Builder out) const {
+  absl::MutexLock lock(&mutex_);
+  if (tls_ == nullptr) return;
+  const tls::Context::Handshakes handshakes = tls_->handshakes(tls::Side::kServer);
+  out.setFull(handshakes.full);
+  out.setResumed(handshakes.resumed);
+  out.setFailed(handshakes.failed);
 }
 
 void ServerCore::FillInSettings(observe::wire::Snapshot::Builder snapshot) const {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
+#include "hawser/base/probe.h"
 #include "hawser/rpc/internal/envelope.h"
 #include "hawser/rpc/internal/message_metadata.h"
 #include "hawser/rpc/internal/server_call.h"
@@ -152,7 +153,8 @@ void ServingConnection::AddTo(PollerReport& report, uint64_t receive_bytes, int6
          .stage = NameOf(call->stage()),
          .age_ns = now_ns - call->started_ns(),
          .deadline_in_ns = call->deadline_ns() == transport::kNever ? -1 : call->deadline_ns() - now_ns,
-         .request_bytes = call->request_bytes()});
+         .request_bytes = call->request_bytes(),
+         .id = call->Id()});
   }
   const char* const state = connection_ == nullptr ? "closed" : connection_->StateName();
   PollerReport::Total& total = report.by_state[state];
@@ -170,7 +172,8 @@ void ServingConnection::AddTo(PollerReport& report, uint64_t receive_bytes, int6
        .receives_posted = connection_ == nullptr ? 0 : connection_->receives_posted(),
        .receive_bytes = receive_bytes,
        .since_unix_ns = since_unix_ns,
-       .requests = requests_});
+       .requests = requests_,
+       .number = number_});
 }
 
 inline void ServingConnection::CountEnd(ServerCall& call, int64_t now_ns, uint64_t response_bytes) {
@@ -185,6 +188,7 @@ inline void ServingConnection::CountEnd(ServerCall& call, int64_t now_ns, uint64
 void ServingConnection::CountFailure(ServerCall& call, absl::StatusCode code) {
   MethodCounts& counts = *call.counts();
   const auto number = static_cast<size_t>(code);
+  HAWSER_PROBE(call_failed, number_, call.id().slot, call.id().generation, call.method().name, number);
   counts.failed[number < kStatusCodes ? number : static_cast<size_t>(absl::StatusCode::kUnknown)].Add();
   const int64_t all_ns = poller_.NowFineNs() - call.started_ns();
   counts.latency.Add(all_ns);
@@ -196,6 +200,7 @@ void ServingConnection::NoteSlow(ServerCall& call, absl::StatusCode code, int64_
   counters_.slow_calls.Add({.method = call.method().name,
                             .peer = peer_address_,
                             .identity = IdentityText(),
+                            .id = call.Id(),
                             .code = code,
                             .queued_ns = times.queued_ns,
                             .handler_ns = times.handler_ns,

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
+#include "hawser/base/probe.h"
 #include "hawser/base/state_machine.h"
 #include "hawser/rpc/internal/cancel_scope.h"
 #include "hawser/rpc/internal/channel_core.h"
@@ -167,6 +168,7 @@ void UntypedCall::Send() {
   refs_.store(2, std::memory_order_relaxed);  // No other thread has seen the call yet.
   const bool cancelled = has_extras_ && !BeginExtras();
   request_->SetEnvelope(Encode(RequestEnvelope{method_.interface_id, method_.ordinal, metadata_segment_}));
+  HAWSER_PROBE(call_start, static_cast<transport::ResponseHandler*>(this), method_.name);
   core_->poller().Post(&send_item_);
   if (cancelled) Cancel();
 }
@@ -475,6 +477,7 @@ void UntypedCall::EndSoon(absl::StatusOr<transport::IncomingMessagePtr>&& result
 void UntypedCall::HandOver() {
   if (stage_ == Stage::kEnded) return CallBackLate();
   Move(CallStage::Event::kHandOver);
+  HAWSER_PROBE(call_end, static_cast<transport::ResponseHandler*>(this), method_.name, result_.ok());
   if (has_extras_) [[unlikely]]
     EndExtras();
   const Handover::State before = Move(Handover::Event::kResult);

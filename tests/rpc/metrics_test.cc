@@ -161,6 +161,83 @@ TEST(MetricsTest, ACallInFlightIsShownWithItsAgeAndStage) {
   EXPECT_EQ(Taken(server.server).Get().getCalls().size(), 0u);
 }
 
+TEST(MetricsTest, ACallIsNamedAsInTheLog) {
+  TestServer server;
+  Box<std::string> ids;
+  server.probe.on_act = [&](ServerContext& context, uint64_t number) {
+    ids.Put(context.call_id());
+    return server.held.Handler()(context, number);
+  };
+  const auto channel = server.Connect();
+  auto call = SendAct(channel, 1);
+  DeferredCall held = server.held.Take();
+  const std::string id = ids.Take();
+  {
+    Taken taken(server.server);
+    ASSERT_EQ(taken.Get().getCalls().size(), 1u);
+    EXPECT_EQ(taken.Get().getCalls()[0].getId().cStr(), id);
+    ASSERT_EQ(taken.Get().getConnections().size(), 1u);
+    EXPECT_THAT(id, ::testing::StartsWith(absl::StrCat(taken.Get().getConnections()[0].getNumber(), ":")));
+  }
+  held.Finish(absl::OkStatus());
+  ASSERT_TRUE(call.Wait().ok());
+  Taken taken(server.server);
+  ASSERT_GE(taken.Get().getSlowest().size(), 1u);
+  EXPECT_EQ(taken.Get().getSlowest()[0].getId().cStr(), id);
+}
+
+TEST(MetricsTest, APoolsBuffersAreShownBySize) {
+  TestServer server;
+  std::vector<Buffer> buffers;
+  for (const size_t size : {60'000, 60'000, 60'000, 3'000'000}) {
+    buffers.push_back(*server.server.AllocateBuffer(size));
+  }
+  Taken taken(server.server);
+  std::map<uint64_t, uint64_t> leased;
+  uint64_t leased_bytes = 0, registered_bytes = 0;
+  const auto pool = taken.Get().getPools()[0];
+  for (const auto of : pool.getClasses()) {
+    leased[of.getBufferBytes()] = of.getLeased();
+    leased_bytes += of.getLeased() * of.getBufferBytes();
+    registered_bytes += of.getBuffers() * of.getBufferBytes();
+    EXPECT_LE(of.getLeased(), of.getBuffers());
+  }
+  EXPECT_EQ(leased[64 << 10], 3u);
+  EXPECT_EQ(leased[3 << 20], 1u);
+  EXPECT_EQ(leased_bytes, pool.getLeasedBytes());
+  EXPECT_EQ(registered_bytes, pool.getRegisteredBytes());
+}
+
+TEST(MetricsTest, TheChannelsOfTheProcessAreShownWithTheirReconnects) {
+  TestServer server;
+  auto other = std::make_unique<TestServer>();
+  const std::string uri = other->uri;
+  const auto channel = other->Connect({.backoff_min = absl::Milliseconds(1)});
+  const auto counts_of_it = [&](Taken& taken) -> observe::wire::ChannelCounts::Reader {
+    for (const auto each : taken.Get().getChannels()) {
+      if (uri != each.getAddress().cStr()) continue;
+      EXPECT_STREQ(each.getState().cStr(), "ready");
+      return each.getCounts();
+    }
+    ADD_FAILURE() << "no channel to " << uri;
+    return {};
+  };
+  Taken before(server.server);
+  EXPECT_EQ(counts_of_it(before).getConnects(), 1u);
+  EXPECT_EQ(counts_of_it(before).getLosses(), 0u);
+  ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+  other.reset();
+  other = std::make_unique<TestServer>(ServerOptions(), uri);
+  // A call may still be sent to the server that has ended.
+  ASSERT_TRUE(Eventually(
+      [&] { return SendAct(channel, 1, {.timeout = kLong, .wait_for_ready = true}).Wait().ok(); }));
+  Taken after(server.server);
+  EXPECT_EQ(counts_of_it(after).getConnects(), 2u);
+  EXPECT_EQ(counts_of_it(after).getLosses(), 1u);
+  EXPECT_GE(after.Get().getChannelTotals().getConnects(), before.Get().getChannelTotals().getConnects() + 1);
+  channel->Close();
+}
+
 TEST(MetricsTest, ACallThatItsCallerGaveUpCountsWithThatStatusOnce) {
   TestServer server;
   server.probe.on_act = server.held.Handler();

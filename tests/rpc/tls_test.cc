@@ -1,5 +1,7 @@
 // Channels and servers with credentials. What is said about TLS itself is tested in tests/tls.
 
+#include <capnp/message.h>
+
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -70,6 +72,21 @@ TEST_F(TlsTest, EachSideSeesTheNamesOfTheOther) {
   const PeerIdentity called = channel->peer_identity();
   EXPECT_TRUE(called.is_authenticated);
   EXPECT_TRUE(called.HasDnsName("server.example.org"));
+}
+
+TEST_F(TlsTest, ASnapshotHasTheHandshakes) {
+  const auto handshakes = [](const Server& of) {
+    capnp::MallocMessageBuilder message;
+    of.FillIn(message.initRoot<observe::wire::Snapshot>());
+    const auto tls = message.getRoot<observe::wire::Snapshot>().asReader().getTls();
+    return std::vector<uint64_t>{tls.getFull() + tls.getResumed(), tls.getFailed()};
+  };
+  TestServer server({.credentials = ServerCredentials()}, kAnyPort);
+  const auto channel = server.Connect(AsClient());
+  ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+  EXPECT_FALSE(Channel::Connect(server.uri, {.credentials = strange_.Issue()}).ok());
+  EXPECT_THAT(handshakes(server.server), ElementsAre(1, 1));
+  EXPECT_THAT(handshakes(TestServer().server), ElementsAre(0, 0));
 }
 
 TEST_F(TlsTest, LargeMessagesCrossBothWays) {

@@ -59,6 +59,20 @@ TEST_F(ResumptionTest, TheSecondSessionOfAClientIsResumed) {
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(Meet(client_, server_).is_resumed);
 }
 
+TEST_F(ResumptionTest, AContextCountsItsHandshakes) {
+  for (int i = 0; i < 3; ++i) Meet(client_, server_);
+  CertificateAuthority another;
+  EXPECT_FALSE(Meet(NewContext(another.Issue()), server_).is_up);
+  for (const Context::Handshakes& counts :
+       {server_->handshakes(Side::kServer), client_->handshakes(Side::kClient)}) {
+    EXPECT_EQ(counts.full, 1u);
+    EXPECT_EQ(counts.resumed, 2u);
+  }
+  EXPECT_EQ(server_->handshakes(Side::kServer).failed, 1u);
+  EXPECT_EQ(client_->handshakes(Side::kClient).failed, 0u);
+  EXPECT_EQ(server_->handshakes(Side::kClient).full, 0u);
+}
+
 TEST_F(ResumptionTest, AResumedSessionHasTheSameIdentities) {
   Meet(client_, server_);
   for (int i = 0; i < 3; ++i) {
