@@ -49,7 +49,8 @@ class Histogram {
   // only, where the places are one bucket.
   static constexpr int kLowestOctave = kOctaveOfShortest - 3;
   static constexpr size_t kPlacesOfShortest = size_t{kOctaveOfShortest - kLowestOctave} * 4;
-  static constexpr size_t kPlaces = size_t{63 - kLowestOctave} * 4;
+  // The last four are for negative lengths, which there should not be: they must not be written elsewhere.
+  static constexpr size_t kPlaces = size_t{64 - kLowestOctave} * 4;
 
   static constexpr size_t PlaceOf(int64_t ns) {
     const uint64_t length = static_cast<uint64_t>(ns) | uint64_t{1} << kLowestOctave;

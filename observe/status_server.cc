@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <list>
 #include <string>
@@ -241,12 +242,12 @@ class StatusServer::Loop final : kj::HttpService, kj::HttpServerErrorHandler, kj
 
   // The present snapshot, or one that is not older than Options::snapshot_age.
   wire::Snapshot::Reader Take() {
-    const absl::Time now = absl::Now();
-    if (snapshot_ == nullptr || now - taken_ >= options_.snapshot_age) {
+    const auto now = std::chrono::steady_clock::now();
+    if (snapshot_ == nullptr || now - taken_ >= absl::ToChronoNanoseconds(options_.snapshot_age)) {
       auto snapshot = std::make_unique<capnp::MallocMessageBuilder>();
       source_(snapshot->initRoot<wire::Snapshot>());
       snapshot_ = std::move(snapshot);
-      taken_ = absl::Now();
+      taken_ = std::chrono::steady_clock::now();
     }
     return snapshot_->getRoot<wire::Snapshot>().asReader();
   }
@@ -339,7 +340,7 @@ class StatusServer::Loop final : kj::HttpService, kj::HttpServerErrorHandler, kj
   // Used by the thread.
   History history_;
   std::unique_ptr<capnp::MallocMessageBuilder> snapshot_;
-  absl::Time taken_;
+  std::chrono::steady_clock::time_point taken_;
   kj::HttpHeaderId policy_, no_sniff_, cache_, referrer_, allow_;
   const kj::HttpHeaderTable* table_ = nullptr;
   kj::Timer* timer_ = nullptr;

@@ -167,7 +167,8 @@ struct ServerOptions {
   // such as the tool `hawser`, can call it then. Clients that `authorize` refuses do not get it.
   bool reflection = true;
   // The server tells clients whether it, and each of its services, serves (rpc/hawser/health.capnp): from the first Listen() until
-  // Shutdown(), unless Server::SetHealth() says otherwise. `authorize` is asked about this, too.
+  // Shutdown(), unless Server::SetHealth() says otherwise. `authorize` is asked about this, too. Without `authorize` and
+  // `interceptors` it answers on the poller, also while the executor is stuck.
   bool health = true;
 };
 

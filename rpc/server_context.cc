@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
 #include "hawser/rpc/channel.h"
+#include "hawser/rpc/internal/exceptions.h"
 #include "hawser/rpc/internal/message_metadata.h"
 #include "hawser/rpc/internal/server_call.h"
 #include "hawser/rpc/internal/untyped_call.h"
@@ -43,6 +44,12 @@ Metadata& ServerContext::reply_metadata() { return call_->reply_metadata(); }
 const std::string& ServerContext::peer_address() const { return call_->connection().peer_address(); }
 
 std::string ServerContext::call_id() const { return call_->Id(); }
+
+namespace internal {
+absl::Status StatusOfHandlersException(const ServerContext& context) {
+  return StatusOfHandlersException(context.method().name, context.peer_address(), context.call_id());
+}
+}  // namespace internal
 
 const PeerIdentity& ServerContext::peer_identity() const { return call_->connection().peer_identity(); }
 

@@ -20,11 +20,14 @@ namespace hawser {
 
 class Channel;
 class DeferredCall;
+class ServerContext;
 struct CallOptions;
 
 namespace internal {
+// The status for the exception that is being handled, which the handler of this call threw: see InvokeHandler(). Also logs it.
+absl::Status StatusOfHandlersException(const ServerContext& context);
 class ServerCall;  // The call behind a ServerContext: rpc/internal/server_call.h.
-}
+}  // namespace internal
 
 // One call as its handler sees it. The handler fills reply and returns OK, or returns an error. Or it calls
 // Defer() and answers later, from any thread.

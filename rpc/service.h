@@ -100,8 +100,7 @@ absl::Status InvokeHandler(ServerContext& context, Handler&& handler) {
   try {
     return handler(context.request<Params>(), context.reply<Results>());
   } catch (...) {
-    return internal::StatusOfHandlersException(context.method().name, context.peer_address(),
-                                               context.call_id());
+    return internal::StatusOfHandlersException(context);
   }
 }
 

@@ -63,9 +63,7 @@ class Task::promise_type {
   void return_value(absl::Status status) { status_ = std::move(status); }
   void unhandled_exception() {
     if (*call_) {
-      const ServerContext& context = call_->context();
-      status_ = internal::StatusOfHandlersException(context.method().name, context.peer_address(),
-                                                    context.call_id());
+      status_ = internal::StatusOfHandlersException(call_->context());
     } else {
       internal::ReportException("a hawser::Task", "whose DeferredCall was finished or moved");
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -70,7 +71,7 @@ class Sink {
     MutexLock lock(mutex_);
     sink_.swap(sink);
     options_ = options;
-    filled_ = absl::UnixEpoch();  // As many as of a second may come at once.
+    filled_ = {};  // As many as of a second may come at once.
     is_set_.store(sink_ != nullptr, std::memory_order_relaxed);
   }
   bool is_set() const { return is_set_.load(std::memory_order_relaxed); }
@@ -78,10 +79,10 @@ class Sink {
   // Whether one more span fits TraceOptions::peers_spans_per_second.
   bool TakePeersSpan() {
     MutexLock lock(mutex_);
-    const absl::Time now = absl::Now();
+    const auto now = std::chrono::steady_clock::now();
+    const std::chrono::duration<double> passed_s = now - filled_;
     const double most = std::max(1.0, options_.peers_spans_per_second);
-    peers_spans_ =
-        std::min(most, peers_spans_ + absl::ToDoubleSeconds(now - filled_) * options_.peers_spans_per_second);
+    peers_spans_ = std::min(most, peers_spans_ + passed_s.count() * options_.peers_spans_per_second);
     filled_ = now;
     if (peers_spans_ < 1) return false;
     peers_spans_ -= 1;
@@ -98,7 +99,7 @@ class Sink {
   std::shared_ptr<TraceSink> sink_ ABSL_GUARDED_BY(mutex_);
   TraceOptions options_ ABSL_GUARDED_BY(mutex_);
   double peers_spans_ ABSL_GUARDED_BY(mutex_) = 0;  // That may be made at once.
-  absl::Time filled_ ABSL_GUARDED_BY(mutex_) = absl::UnixEpoch();
+  std::chrono::steady_clock::time_point filled_ ABSL_GUARDED_BY(mutex_) = {};
   std::atomic<bool> is_set_{false};
 };
 
@@ -168,8 +169,6 @@ TraceContext Child(const TraceContext* parent, const TraceOptions& options) {
   return child;
 }
 
-thread_local const internal::TraceRef* current_trace = nullptr;
-
 }  // namespace
 
 std::optional<TraceContext> TraceContext::Parse(absl::string_view traceparent) {
@@ -195,7 +194,10 @@ std::string TraceContext::ToString() const {
                       is_sampled ? "-01" : "-00");
 }
 
-const TraceContext* TraceContext::Current() { return internal::CurrentTrace().get(); }
+const TraceContext* TraceContext::Current() {
+  const internal::TraceRef& trace = internal::CurrentTrace();
+  return trace == nullptr ? nullptr : &trace->context;
+}
 
 absl::Status SetTraceSink(std::shared_ptr<TraceSink> sink, const TraceOptions& options) {
   if (!(options.peers_spans_per_second >= 0)) {
@@ -206,7 +208,7 @@ absl::Status SetTraceSink(std::shared_ptr<TraceSink> sink, const TraceOptions& o
     return absl::InvalidArgumentError(
         absl::StrCat("TraceOptions::sample_rate is ", options.sample_rate, ": it has to be from 0 to 1"));
   }
-  if (sink != nullptr) internal::traces_calls.store(true, std::memory_order_relaxed);
+  if (sink != nullptr) internal::has_had_sink.store(true, std::memory_order_relaxed);
   Sink::Process().Set(std::move(sink), options);
   return absl::OkStatus();
 }
@@ -226,10 +228,13 @@ bool HasTrace(const TraceRef& parent) { return parent != nullptr || Sink::Proces
 std::unique_ptr<Interceptor::Call> BeginClientSpan(const Method& method, const std::string& peer_address,
                                                    const TraceRef& inherited, Metadata& metadata) {
   const std::optional<TraceContext> own = TraceIn(metadata.view());
-  const TraceContext* const parent = own.has_value() ? &*own : inherited.get();
+  const TraceContext* const parent = own.has_value()        ? &*own
+                                     : inherited != nullptr ? &inherited->context
+                                                            : nullptr;
+  const bool makes_spans = own.has_value() || inherited == nullptr || inherited->makes_spans;
   TraceOptions options;
   std::shared_ptr<TraceSink> sink = Sink::Process().Get(&options);
-  if (sink == nullptr) {
+  if (sink == nullptr || !makes_spans) {
     if (parent != nullptr) PutTrace(*parent, metadata);
     return nullptr;
   }
@@ -240,10 +245,7 @@ std::unique_ptr<Interceptor::Call> BeginClientSpan(const Method& method, const s
                                     peer_address, absl::Now());
 }
 
-void NoteTraceIn(MetadataView metadata) {
-  if (!TracesCalls() && metadata.Get(kTraceParent).has_value())
-    traces_calls.store(true, std::memory_order_relaxed);
-}
+bool HasTraceIn(MetadataView metadata) { return metadata.Get(kTraceParent).has_value(); }
 
 std::unique_ptr<Interceptor::Call> BeginServerSpan(const Method& method, const std::string& peer_address,
                                                    MetadataView metadata, absl::Duration age,
@@ -254,12 +256,16 @@ std::unique_ptr<Interceptor::Call> BeginServerSpan(const Method& method, const s
   std::shared_ptr<TraceSink> sink =
       Sink::Process().is_set() ? Sink::Process().Get(&options) : std::shared_ptr<TraceSink>();
   if (sink == nullptr) {
-    if (parent.has_value()) trace = std::make_shared<const TraceContext>(*std::move(parent));
+    if (parent.has_value()) trace = std::make_shared<const CarriedTrace>(CarriedTrace{*std::move(parent)});
+    return nullptr;
+  }
+  if (parent.has_value() && parent->is_sampled && !Sink::Process().TakePeersSpan()) {
+    trace = std::make_shared<const CarriedTrace>(CarriedTrace{*std::move(parent), /*makes_spans=*/false});
     return nullptr;
   }
   TraceContext context = Child(parent.has_value() ? &*parent : nullptr, options);
-  trace = std::make_shared<const TraceContext>(context);
-  if (!context.is_sampled || (parent.has_value() && !Sink::Process().TakePeersSpan())) return nullptr;
+  trace = std::make_shared<const CarriedTrace>(CarriedTrace{context});
+  if (!context.is_sampled) return nullptr;
   return std::make_unique<OpenSpan>(std::move(sink), Span::Kind::kServer, std::move(context),
                                     parent.has_value() ? &*parent : nullptr, method, peer_address,
                                     absl::Now() - age);

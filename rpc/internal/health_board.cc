@@ -46,9 +46,7 @@ absl::string_view FromKj(kj::StringPtr text) { return {text.cStr(), text.size()}
 
 HealthBoard::~HealthBoard() = default;
 
-// On the poller, so that clients get an answer also while the executor is stuck.
 void HealthBoard::AddMethods(MethodTable& table) {
-  constexpr bool kOnPoller = true;
   const auto check = [](void* self, ServerContext& context) {
     return InvokeHandler<Wire::CheckParams, Wire::CheckResults>(context, [&](auto request, auto reply) {
       return static_cast<HealthBoard*>(self)->Check(FromKj(request.getService()), reply);
@@ -59,8 +57,8 @@ void HealthBoard::AddMethods(MethodTable& table) {
       return static_cast<HealthBoard*>(self)->AddWatch(context.peer(), FromKj(request.getService()));
     });
   };
-  table.Add(kCheck, this, check, kOnPoller);
-  table.Add(kWatch, this, watch, kOnPoller);
+  table.Add(kCheck, this, check, on_poller_);
+  table.Add(kWatch, this, watch, on_poller_);
   table.AddInterface(kInterfaceId,
                      {.name = "health.capnp:Health", .load_schema = LoadSchema<Wire>, .is_built_in = true});
 }
@@ -154,7 +152,7 @@ absl::Status HealthBoard::AddWatch(const std::shared_ptr<Channel>& client, absl:
   auto watch = std::make_shared<Watch>();
   {
     absl::MutexLock lock(&mutex_);
-    if (watches_ >= kWatchesMax) DropGone();
+    if (watches_ >= kWatchesMax || WatchesOf(HostOf(*client)) >= kWatchesOfHostMax) DropGone();
     Client& of_client = clients_[client.get()];
     if (of_client.channel.lock() != client) {  // New, or another one was at this address.
       watches_ -= of_client.watches.size();

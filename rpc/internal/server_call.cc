@@ -40,7 +40,11 @@ class ServerCall::Ticket {
       } else {
         call->began_ns_.store(call->connection_.poller().environment().NowNs(), std::memory_order_relaxed);
         call->stage_.store(HandlerStage::kRunning, std::memory_order_relaxed);
+        const char* const method = call->method().name;
+        HAWSER_PROBE(handler_start, call->connection_.number(), call->id_.slot, call->id_.generation, method);
         status = call->CallHandler();
+        HAWSER_PROBE(handler_return, call->connection_.number(), call->id_.slot, call->id_.generation,
+                     method);
       }
     }
     call->HandlerReturned(std::move(status));
@@ -68,7 +72,9 @@ void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry
       const transport::Poller::CallOut out(connection_.poller(),
                                            offered ? transport::kOfferedHandler : transport::kHandler,
                                            entry.method->name);
+      HAWSER_PROBE(handler_start, connection_.number(), id_.slot, id_.generation, entry.method->name);
       status = CallHandler();
+      HAWSER_PROBE(handler_return, connection_.number(), id_.slot, id_.generation, entry.method->name);
     }
     return HandlerReturned(std::move(status));
   }
@@ -122,7 +128,7 @@ void ServerCall::Reset() {
   if (trace_ != nullptr) [[unlikely]]
     trace_.reset();
   if (!status_.ok()) status_ = absl::OkStatus();
-  deferred_ = abandoned_ = errs_after_defer_ = false;
+  deferred_ = abandoned_ = errs_after_defer_ = is_traced_ = false;
   answered_.store(false, std::memory_order_relaxed);
   cancelled_.store(false, std::memory_order_relaxed);
   stage_.store(HandlerStage::kRunning, std::memory_order_relaxed);
@@ -132,8 +138,7 @@ void ServerCall::Reset() {
 // ---- The handler and its end.
 
 absl::Status ServerCall::CallHandler() {
-  HAWSER_PROBE(handler_start, connection_.number(), id_.slot, id_.generation, entry_->method->name);
-  if (!connection_.serving().plain || TracesCalls()) [[unlikely]]
+  if (!connection_.serving().plain || is_traced_ || TracesEveryCall()) [[unlikely]]
     return CallEnclosedHandler();
   return RunHandler();
 }
@@ -143,7 +148,7 @@ absl::Status ServerCall::CallEnclosedHandler() {
   CallbackGate* const gate = serving.gate.get();
   const auto closed = [] { return absl::UnavailableError("the client ends its channel"); };
   if (gate != nullptr && !gate->Enter()) return closed();
-  if (TracesCalls()) {
+  if (is_traced_ || TracesEveryCall()) {
     const int64_t age_ns = connection_.poller().environment().NowNs() - started_ns_;
     interception_.Adopt(BeginServerSpan(method(), connection_.peer_address(), MetadataOfRequest(*request_),
                                         absl::Nanoseconds(age_ns), trace_));
@@ -181,7 +186,7 @@ inline absl::Status ServerCall::RunHandler() {
   try {
     return entry_->handler(entry_->self, context_);
   } catch (...) {  // Generated code catches; a MethodTable of the application may throw.
-    return StatusOfHandlersException(entry_->method->name, connection_.peer_address(), Id());
+    return StatusOfHandlersException(context_);
   }
 }
 
@@ -194,7 +199,6 @@ void ServerCall::EndInterception(const absl::Status& status) {
 }
 
 void ServerCall::HandlerReturned(absl::Status status) {
-  HAWSER_PROBE(handler_return, connection_.number(), id_.slot, id_.generation, entry_->method->name);
   if (!deferred_) return Finish(std::move(status));
   returned_ns_.store(connection_.poller().environment().NowNs(), std::memory_order_relaxed);
   stage_.store(HandlerStage::kDeferred, std::memory_order_relaxed);

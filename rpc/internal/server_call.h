@@ -52,6 +52,8 @@ class ServerCall {
   // Runs the handler, here or on the executor.
   void Start(transport::ExchangeId id, const MethodTable::Entry& entry, MethodCounts& counts,
              transport::IncomingMessagePtr request, int64_t deadline_ns);
+  // Before Start(): the request comes with a trace.
+  void NoteTrace() { is_traced_ = true; }
   // The caller has stopped waiting: notifies the handler.
   void Cancel();
   // The connection has answered instead of the handler, whose own answer will be dropped.
@@ -146,9 +148,10 @@ class ServerCall {
   transport::OutgoingMessagePtr reply_;
   std::unique_ptr<Metadata> reply_metadata_;
   Interception interception_;
-  TraceRef trace_;         // Of the handler's calls.
-  absl::Status status_;    // Of the answer that is on the way to the poller.
-  bool deferred_ = false;  // Used on the handler's thread.
+  TraceRef trace_;          // Of the handler's calls.
+  bool is_traced_ = false;  // The request came with a trace.
+  absl::Status status_;     // Of the answer that is on the way to the poller.
+  bool deferred_ = false;   // Used on the handler's thread.
   // The answer is an error that the handler returned after Defer(): the metadata belongs to the DeferredCall's thread.
   bool errs_after_defer_ = false;
   // References: the handler while it runs, its DeferredCall, the answer on the way to the poller, and an

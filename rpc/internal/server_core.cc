@@ -55,7 +55,8 @@ ServerCore::ServerCore(ServerOptions options)
       serving_(MakeServing(options_)),
       proofs_(options_.credentials.has_value() ? transport::ProofTable::Create() : nullptr),
       reflection_(serving_->methods),
-      health_(std::make_shared<HealthBoard>(environment_)),
+      health_(
+          std::make_shared<HealthBoard>(environment_, !options_.authorize && options_.interceptors.empty())),
       listeners_(*this),
       admission_(options_) {}
 
@@ -88,9 +89,12 @@ void ServerCore::End() {
     LogUnfinishedCalls("waits for handlers that have not returned", HandlerStage::kRunning);
     next = environment_.Now() + patience;
   }
-  for (transport::Poller* poller : AllPollers()) {
+  for (ServingPoller* serving : ServingPollers()) {
     // When the poller runs this, OnSessionGone() of the last session has returned.
-    RunAndWait(*poller, [poller] { poller->AddAsyncInterest(-1); });
+    RunAndWait(serving->poller, [serving] {
+      serving->poller.timers().Cancel(serving->gather_timer);
+      serving->poller.AddAsyncInterest(-1);
+    });
   }
   absl::MutexLock lock(&mutex_);
   if (!sessions_.empty()) self_ = shared_from_this();
@@ -638,12 +642,18 @@ bool ServerCore::AwaitLocked(bool (ServerCore::*condition)() const, absl::Time d
       mutex_, ended_, [&] { return (this->*condition)(); }, deadline);
 }
 
-std::vector<transport::Poller*> ServerCore::AllPollers() const {
-  std::vector<transport::Poller*> all;
+std::vector<ServerCore::ServingPoller*> ServerCore::ServingPollers() const {
+  std::vector<ServingPoller*> all;
   absl::MutexLock lock(&mutex_);
   for (const auto& [fabric, pollers] : pollers_) {
-    for (const auto& serving : pollers->serving) all.push_back(&serving->poller);
+    for (const auto& serving : pollers->serving) all.push_back(serving.get());
   }
+  return all;
+}
+
+std::vector<transport::Poller*> ServerCore::AllPollers() const {
+  std::vector<transport::Poller*> all;
+  for (ServingPoller* serving : ServingPollers()) all.push_back(&serving->poller);
   return all;
 }
 

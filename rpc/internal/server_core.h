@@ -82,7 +82,10 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
     ServingCounters counters;
     IntrusiveList<Session, InServingPoller> sessions;  // Used on the poller.
     std::shared_ptr<Gathering> gathering;              // The last one; with mutex_ locked.
-    std::atomic<uint32_t> waiting{0};                  // Peers assigned to it that it has not accepted yet.
+    uint64_t gatherings = 0;                           // Likewise.
+    std::shared_ptr<Gathering> running;                // Used on the poller.
+    transport::Timer gather_timer{[this] { Gather(*this); }};
+    std::atomic<uint32_t> waiting{0};  // Peers assigned to it that it has not accepted yet.
   };
   // The pollers of one scheme and device.
   struct Pollers final : transport::Acceptor::Handler {
@@ -114,6 +117,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   std::vector<NamedPoller> AllServing() const;
   // The reports of `pollers`; null: one that does not answer soon.
   std::vector<std::shared_ptr<const PollerReport>> GatherReports(const std::vector<NamedPoller>& pollers);
+  // Goes on with the report of `serving`, on its poller.
+  static void Gather(ServingPoller& serving);
   void FillInMethods(observe::wire::Snapshot::Builder snapshot, const std::vector<NamedPoller>& pollers,
                      const std::vector<std::shared_ptr<const PollerReport>>& reports) const;
   void FillInServer(observe::wire::Server::Builder server) const;
@@ -154,6 +159,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   void LogUnfinishedCalls(absl::string_view what, HandlerStage stage);
   // The last session has gone, after End().
   static void DestroySoon(std::shared_ptr<ServerCore> self);
+  std::vector<ServingPoller*> ServingPollers() const;
   std::vector<transport::Poller*> AllPollers() const;
   // Calls `function` for each session, on its poller, and waits until all have returned.
   void ForEachSession(absl::FunctionRef<void(Session&)> function);

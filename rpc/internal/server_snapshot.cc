@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <optional>
 #include <string>
@@ -20,6 +21,10 @@ namespace {
 
 // How long a snapshot waits for pollers: a turn takes half a millisecond, unless a handler holds one.
 constexpr absl::Duration kPatience = absl::Milliseconds(20);
+constexpr absl::Duration kPatienceOnceBegun = absl::Seconds(1);
+
+// Sessions that a poller looks at in one turn: some 0.1 ms.
+constexpr size_t kSessionsOfTurn = 128;
 
 constexpr size_t kConnectionsMax = 1000;
 constexpr size_t kCallsMax = 200;
@@ -169,12 +174,37 @@ std::vector<ServerCore::NamedPoller> ServerCore::AllServing() const {
   return all;
 }
 
-// Each poller fills in a report of its own, which is read only once that is done. End() runs something on each poller after
-// it, so this outlives what is posted here.
+// Each poller fills in a report of its own, which is read only once that is done. It looks at some sessions in each turn, so
+// that calls do not wait for all of them. Its place in ServingPoller has End() stop it.
 struct ServerCore::Gathering {
+  explicit Gathering(uint64_t its_number) : number(its_number) {}
+
   PollerReport report;
+  const uint64_t number;  // Sessions that were looked at have it.
+  std::atomic<bool> has_begun{false};
   absl::Notification done;
 };
+
+void ServerCore::Gather(ServingPoller& serving) {
+  const std::shared_ptr<Gathering>& gathering = serving.running;
+  // Those that were looked at are behind those that were not, and new ones are behind all.
+  for (size_t looks = 0; looks < kSessionsOfTurn; ++looks) {
+    Session* const session = serving.sessions.front();
+    if (session == nullptr || session->last_gathering == gathering->number) {
+      transport::Poller& poller = serving.poller;
+      gathering->report.read_bytes_in_flight = poller.read_budget().taken_bytes();
+      gathering->report.reads_waiting = poller.read_budget().waiting();
+      gathering->report.memory_waiters = poller.memory_queue().waiting();
+      gathering->done.Notify();
+      serving.running.reset();
+      return;
+    }
+    session->AddTo(gathering->report);
+    session->last_gathering = gathering->number;
+    serving.sessions.MoveToBack(session);
+  }
+  serving.poller.timers().Set(serving.gather_timer, serving.poller.now_ns());
+}
 
 std::vector<std::shared_ptr<const PollerReport>> ServerCore::GatherReports(
     const std::vector<NamedPoller>& pollers) {
@@ -186,26 +216,25 @@ std::vector<std::shared_ptr<const PollerReport>> ServerCore::GatherReports(
       absl::MutexLock lock(&mutex_);
       std::shared_ptr<Gathering>& last = serving.gathering;
       const bool runs = last != nullptr && !last->done.HasBeenNotified();
-      if (!runs) last = std::make_shared<Gathering>();
+      if (!runs) last = std::make_shared<Gathering>(++serving.gatherings);
       gatherings.push_back(last);
       // A poller that is held gets one of these, however often it is asked.
       if (runs) continue;
     }
-    poller.Run([&serving, &poller, gathering = gatherings.back()] {
-      for (const Session* session = serving.sessions.front(); session != nullptr;
-           session = serving.sessions.after(session)) {
-        session->AddTo(gathering->report);
-      }
-      gathering->report.read_bytes_in_flight = poller.read_budget().taken_bytes();
-      gathering->report.reads_waiting = poller.read_budget().waiting();
-      gathering->report.memory_waiters = poller.memory_queue().waiting();
-      gathering->done.Notify();
+    poller.Run([&serving, gathering = gatherings.back()] {
+      gathering->has_begun.store(true, std::memory_order_relaxed);
+      serving.running = gathering;
+      Gather(serving);
     });
   }
   std::vector<std::shared_ptr<const PollerReport>> reports;
   const absl::Time give_up = absl::Now() + kPatience;
   for (const std::shared_ptr<Gathering>& gathering : gatherings) {
-    const bool done = gathering->done.WaitForNotificationWithDeadline(give_up);
+    bool done = gathering->done.WaitForNotificationWithDeadline(give_up);
+    // It is not held, but busy, or has many sessions.
+    if (!done && gathering->has_begun.load(std::memory_order_relaxed)) {
+      done = gathering->done.WaitForNotificationWithDeadline(give_up + kPatienceOnceBegun);
+    }
     reports.push_back(done ? std::shared_ptr<const PollerReport>(gathering, &gathering->report) : nullptr);
   }
   return reports;

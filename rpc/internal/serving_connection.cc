@@ -237,8 +237,9 @@ void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingM
   counters_.calls_total.Add();
   ++requests_;
   RequestEnvelope envelope;
+  bool is_traced = false;
   if (!DecodeRequestEnvelope(request->envelope(), envelope)) [[unlikely]] {
-    const std::optional<RequestEnvelope> with_metadata = DecodeWithMetadata(id, *request);
+    const std::optional<RequestEnvelope> with_metadata = DecodeWithMetadata(id, *request, is_traced);
     if (!with_metadata.has_value()) return;
     envelope = *with_metadata;
   }
@@ -261,16 +262,18 @@ void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingM
   by_slot_[id.slot] = call;
   counters_.calls_running.Add();
   served.counts->request_bytes.Add(request->body_bytes());
+  if (is_traced) [[unlikely]]
+    call->NoteTrace();
   call->Start(id, *served.entry, *served.counts, std::move(request), deadline_ns);
 }
 
 std::optional<RequestEnvelope> ServingConnection::DecodeWithMetadata(
-    transport::ExchangeId id, const transport::IncomingMessage& request) {
+    transport::ExchangeId id, const transport::IncomingMessage& request, bool& is_traced) {
   const absl::StatusOr<RequestEnvelope> envelope = DecodeRequestEnvelope(request.envelope());
   absl::Status status = envelope.status();
   if (envelope.ok()) {
     const absl::StatusOr<MetadataView> metadata = MetadataIn(request, envelope->metadata_segment);
-    if (metadata.ok()) NoteTraceIn(*metadata);
+    is_traced = metadata.ok() && HasTraceIn(*metadata);
     status = metadata.status();
   }
   if (status.ok()) return *envelope;

@@ -166,7 +166,7 @@ class ServingConnection final : transport::ConnectionObserver,
   void Opened(transport::Connection* connection, const transport::ConnectionOptions& options);
   // Of a request that the short way does not decode, because it has metadata, or is malformed. Empty: it was refused.
   [[gnu::noinline, gnu::cold]] std::optional<RequestEnvelope> DecodeWithMetadata(
-      transport::ExchangeId id, const transport::IncomingMessage& request);
+      transport::ExchangeId id, const transport::IncomingMessage& request, bool& is_traced);
   // A method, and what this poller counts of its calls.
   struct Served {
     const MethodTable::Entry* entry = nullptr;

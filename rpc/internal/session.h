@@ -77,6 +77,9 @@ class Session final : public Admission::Newcomer, public ListLink<InServingPolle
   // See ServingConnection.
   std::vector<std::string> DescribeCalls(HandlerStage stage) const { return serving_.DescribeCalls(stage); }
 
+  // The last snapshot's gathering that has looked at it. Used on the poller, by the owner.
+  uint64_t last_gathering = 0;
+
   const transport::SessionToken& token() const { return token_; }
   transport::Poller& poller() { return poller_; }
   const Admission::Place& place() const { return place_; }

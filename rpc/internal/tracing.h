@@ -25,15 +25,22 @@ std::string HexOfId(const std::array<uint8_t, N>& id) {
   return absl::BytesToHexString({reinterpret_cast<const char*>(id.data()), N});
 }
 
-using TraceRef = std::shared_ptr<const TraceContext>;  // Null: no trace.
+// A trace as the calls of this process carry it on.
+struct CarriedTrace {
+  TraceContext context;
+  bool makes_spans = true;  // False: a peer's, beyond TraceOptions::peers_spans_per_second.
+};
+using TraceRef = std::shared_ptr<const CarriedTrace>;  // Null: no trace.
 
-// Set by the first sink and the first request with a traceparent, for good: a process without traces tests this, and
-// nothing else.
-inline std::atomic<bool> traces_calls{false};
-inline bool TracesCalls() { return traces_calls.load(std::memory_order_relaxed); }
+// Set by the first sink, for good: then every call has a trace. Without it those have one that a traceparent came with.
+inline std::atomic<bool> has_had_sink{false};
+inline bool TracesEveryCall() { return has_had_sink.load(std::memory_order_relaxed); }
 
 // That of the handler, or the callback, that this thread runs.
+inline constinit thread_local const TraceRef* current_trace = nullptr;
 const TraceRef& CurrentTrace();
+// Whether what this thread calls or runs may have to do with a trace.
+inline bool TracesHere() { return current_trace != nullptr || TracesEveryCall(); }
 
 // Makes `trace`, which outlives this, the current one.
 class TraceScope {
@@ -56,8 +63,8 @@ bool HasTrace(const TraceRef& parent);
 std::unique_ptr<Interceptor::Call> BeginClientSpan(const Method& method, const std::string& peer_address,
                                                    const TraceRef& parent, Metadata& metadata);
 
-// A request with `metadata` has come.
-void NoteTraceIn(MetadataView metadata);
+// Whether a request came with a trace.
+bool HasTraceIn(MetadataView metadata);
 
 // Sets `trace` to that of a server's call, which arrived `age` ago from `peer_address` with `metadata`; null: it has none.
 // Returns as BeginClientSpan().

@@ -132,7 +132,7 @@ void UntypedCall::Prepare(const std::shared_ptr<ChannelCore>& channel, const Met
   cancelled_ = was_sent_ = request_comes_back_ = false;
   resends_ = 0;
   metadata_segment_ = 0;
-  if (options.metadata != nullptr || options.scope != nullptr || core_->intercepts() || TracesCalls())
+  if (options.metadata != nullptr || options.scope != nullptr || core_->intercepts() || TracesHere())
       [[unlikely]]
     PrepareExtras(options);
   handover_.store(Handover::State::kNeither, std::memory_order_relaxed);
@@ -176,7 +176,7 @@ void UntypedCall::Send() {
 void UntypedCall::PrepareExtras(const CallOptions& options) {
   scope_ = options.scope;
   const TraceRef& trace = scope_ != nullptr && scope_->trace() != nullptr ? scope_->trace() : CurrentTrace();
-  const bool is_traced = TracesCalls() && HasTrace(trace);
+  const bool is_traced = HasTrace(trace);
   has_extras_ = scope_ != nullptr || core_->intercepts() || is_traced;
   if (core_->intercepts() || is_traced) {
     intercepted_ = std::make_unique<Intercepted>();
@@ -491,7 +491,7 @@ void UntypedCall::HandOver() {
 
 void UntypedCall::InvokeCallback() {
   const transport::Poller::CallOut out(core_->poller(), "the callback of", method_.name);
-  if (TracesCalls()) [[unlikely]] {
+  if (has_extras_ || current_trace != nullptr) [[unlikely]] {
     InvokeTraced();
   } else {
     CallUser("the callback of", method_.name, [&] { callback_(std::move(result_), core_->read_limits()); });

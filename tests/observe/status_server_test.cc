@@ -3,12 +3,14 @@
 #include "hawser/observe/status_server.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -365,6 +367,46 @@ TEST(PageTest, LengthsAndSizesHaveUnits) {
   EXPECT_EQ(BytesText(512), "512 B");
   EXPECT_EQ(BytesText(3 << 19), "1.50 MiB");
   EXPECT_EQ(BytesText(UINT64_MAX), "16.00 EiB");
+}
+
+// The descriptors that this process has open.
+size_t OpenFiles() {
+  size_t count = 0;
+  for (int fd = 0; fd < 20'000; ++fd) count += fcntl(fd, F_GETFD) >= 0;
+  return count;
+}
+
+TEST_F(StatusServerTest, AFloodOfConnectionsIsBoundedByConnectionsMax) {
+  std::atomic<bool> asked{false}, may_answer{false};
+  StatusServer::Options options;
+  options.connections_max = 8;
+  auto started = StatusServer::Start(
+      "127.0.0.1:0",
+      [&](wire::Snapshot::Builder snapshot) {
+        asked = true;
+        while (!may_answer) absl::SleepFor(absl::Milliseconds(1));
+        FillIn(snapshot);
+      },
+      options);
+  ASSERT_TRUE(started.ok());
+  const auto server = *std::move(started);
+  const size_t before = OpenFiles();
+  // They come while the server is at a request, so that it finds many when it comes back.
+  constexpr size_t kClients = 1000;
+  std::vector<std::unique_ptr<Client>> clients;
+  clients.push_back(std::make_unique<Client>(*server));
+  clients.back()->Send(Request("GET", "/"));
+  while (!asked) absl::SleepFor(absl::Milliseconds(1));
+  for (size_t i = 1; i < kClients; ++i) clients.push_back(std::make_unique<Client>(*server));
+  may_answer = true;
+  size_t most = 0, last = 0;
+  for (int i = 0; i < 100; ++i) {
+    last = OpenFiles() - before - kClients;
+    most = std::max(most, last);
+  }
+  EXPECT_GE(last, 4u);
+  EXPECT_LE(most, 2 * 8u);
+  EXPECT_LE(last, 8u);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "hawser/health.rpc.h"
 #include "tests/rpc/cable.h"
 #include "tests/rpc/probe.h"
@@ -247,6 +248,28 @@ TEST_F(HealthTest, AWatcherThatIsGoneIsForgotten) {
   EXPECT_EQ(watcher.changes.Take().second, Status::NOT_SERVING);
 }
 
+TEST_F(HealthTest, WatchersThatAreGoneTakeNoPlaceOfTheirHost) {
+  TestServer server;
+  for (int c = 0; c < 16; ++c) {
+    const auto channel = ConnectWatcher(server);
+    for (int i = 1; i < 64; ++i) {
+      ASSERT_TRUE(Watch(channel, absl::StrCat("service ", i)).ok());
+      watcher.changes.Take();
+    }
+    channel->Close();
+  }
+  ASSERT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
+  ChannelOptions options;
+  options.services = {&watcher};
+  const auto channel = server.Connect(std::move(options));
+  absl::Status watched;
+  EXPECT_TRUE(Eventually([&] {
+    watched = Watch(channel, kProbe);
+    return !absl::IsFailedPrecondition(watched);
+  }));
+  EXPECT_TRUE(watched.ok()) << watched;
+}
+
 TEST_F(HealthTest, AnAnswerComesWhileTheExecutorIsStuck) {
   Box<absl::AnyInvocable<void()>> stuck;
   ServerOptions options;
@@ -257,6 +280,30 @@ TEST_F(HealthTest, AnAnswerComesWhileTheExecutorIsStuck) {
   EXPECT_EQ(*Check(channel, ""), Status::SERVING);
   stuck.Take()();
   EXPECT_TRUE(call.Wait().ok());
+}
+
+// "On the thread of the handler": of a server with an executor, one that may block. A call of Health.check, which any client may
+// make, has it block the poller, and with it all clients of that poller.
+TEST_F(HealthTest, WithAnExecutorWhatTheApplicationIsAskedBlocksNoPoller) {
+  ServerOptions options;
+  options.pollers = 1;
+  options.executor = [](absl::AnyInvocable<void()> handler) { std::thread(std::move(handler)).detach(); };
+  absl::Notification asked, may_answer;
+  options.authorize = [&](const ServerContext& context) {
+    if (absl::string_view(context.method().name) == "health.capnp:Health.check") {
+      asked.Notify();
+      may_answer.WaitForNotificationWithTimeout(absl::Seconds(5));
+    }
+    return absl::OkStatus();
+  };
+  TestServer server(std::move(options));
+  const auto channel = server.Connect(), other = server.Connect();
+  auto check = health::HealthStub(channel).Check().Send();
+  asked.WaitForNotification();
+  EXPECT_THAT(SendAct(other, 1, {.timeout = absl::Milliseconds(500)}).Wait().status(),
+              HasCode(absl::StatusCode::kOk));
+  may_answer.Notify();
+  EXPECT_TRUE(check.Wait().ok());
 }
 
 TEST_F(HealthTest, TheOptionTurnsItOff) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -353,6 +354,26 @@ class Many final : public Service {
 };
 
 // HAWSER_METRICS_CONNECTIONS (--test_env) makes it larger: 4500 need 10,000 open files.
+// A poller looks at 128 of them in a turn.
+TEST(MetricsTest, ASnapshotOfManyConnectionsHasEachOnce) {
+  TestServer server({.pollers = 1});
+  std::vector<std::shared_ptr<Channel>> channels;
+  for (int i = 0; i < 300; ++i) channels.push_back(server.Connect());
+  const auto numbers = [&] {
+    Taken taken(server.server);
+    std::set<uint64_t> found;
+    for (const auto connection : taken.Get().getConnections()) found.insert(connection.getNumber());
+    EXPECT_EQ(taken.Get().getTotals()[0].getCount(), channels.size());
+    EXPECT_EQ(taken.Get().getConnectionsLeftOut() + found.size(), channels.size());
+    return found;
+  };
+  const std::set<uint64_t> before = numbers();
+  channels.push_back(server.Connect());
+  const std::set<uint64_t> after = numbers();
+  EXPECT_EQ(before.size(), 200u);  // PollerReport::kConnectionsMax
+  EXPECT_EQ(after.size(), 200u);
+}
+
 TEST(MetricsTest, AThousandMethodsAndManyConnectionsAreShownSoon) {
   const char* const text = std::getenv("HAWSER_METRICS_CONNECTIONS");
   const int count = text != nullptr ? std::atoi(text) : 100;

@@ -196,8 +196,10 @@ TEST_F(TraceTest, ACallbackThatAWaitingHandlersThreadRunsDoesNotGetTheHandlersTr
     auto first = SendAct(channel, 1);
     first.Then([&](auto) { SendAct(channel, 2).Then([&](auto) { called = true; }); });
     {
-      const internal::TraceRef trace = std::make_shared<const TraceContext>(*TraceContext::Parse(kParent));
-      const internal::TraceScope handler(trace);
+      const auto trace = std::make_shared<const internal::CarriedTrace>(
+          internal::CarriedTrace{*TraceContext::Parse(kParent)});
+      const internal::TraceRef ref = trace;
+      const internal::TraceScope handler(ref);
       EXPECT_TRUE(SendAct(channel, 3).Wait().ok());
     }
     EXPECT_TRUE(driven.Until([&] { return called; }));
@@ -313,6 +315,33 @@ TEST_F(TraceTest, PeersSampleNoMoreThanTheyMay) {
   for (int i = 0; i < 10; ++i) {
     EXPECT_EQ(arrived.Take().first.substr(53), "01") << "the trace is passed on as it came";
   }
+}
+
+// ServerCalls are used again: the trace of one caller must not go to the next.
+TEST_F(TraceTest, ACallDoesNotInheritTheTraceOfTheCallBeforeIt) {
+  TestServer front;
+  CallBackend(front, back.Connect());
+  const auto channel = front.Connect();
+  const Metadata metadata = {{"traceparent", kParent}};
+  ASSERT_TRUE(SendAct(channel, 1, {.metadata = &metadata}).Wait().ok());
+  EXPECT_EQ(arrived.Take().first, kParent);
+  ASSERT_TRUE(SendAct(channel, 2).Wait().ok());
+  EXPECT_EQ(arrived.Take().first, "none");
+}
+
+// A handler that calls on: what the peer's traceparent samples is bounded in all, not only the spans of kServer.
+TEST_F(TraceTest, PeersSampleNoMoreOfTheHandlersCallsThanTheyMay) {
+  auto spans = std::make_shared<Spans>();
+  TestServer front;
+  CallBackend(front, back.Connect());
+  const auto channel = front.Connect();
+  // The peer: no sink of its own.
+  Metadata metadata = {{"traceparent", kParent}};
+  ASSERT_TRUE(SendAct(channel, 1, {.metadata = &metadata}).Wait().ok());
+  ASSERT_TRUE(SetTraceSink(spans, {.sample_rate = 0, .peers_spans_per_second = 0.001}).ok());
+  // The client's own spans are in this process, too: 20 of them. Those of the handler's calls exceed them.
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(SendAct(channel, 1, {.metadata = &metadata}).Wait().ok());
+  EXPECT_LE(spans->size(), 20u + 2u);
 }
 
 TEST_F(TraceTest, TheApplicationsOwnTraceparentIsTheParent) {
