@@ -1,4 +1,4 @@
-// What a server says of itself: ServerCore::FillIn().
+// What a server says of itself: ServerCore::FillIn() and stats().
 #include <unistd.h>
 
 #include <algorithm>
@@ -158,6 +158,32 @@ void FillInChannels(observe::wire::Snapshot::Builder snapshot) {
 }
 
 }  // namespace
+
+ServerStats ServerCore::stats() const {
+  ServerStats stats;
+  absl::MutexLock lock(&mutex_);
+  stats.connections = admission_.open();
+  for (const auto& [fabric, pollers] : pollers_) {
+    stats.leased_bytes += pollers->runtime->buffers().stats().leased_bytes;
+    std::vector<const transport::Poller*> all;
+    for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) {
+      all.push_back(&pollers->runtime->poller(i));
+      stats.pollers.push_back(all.back()->stats());
+    }
+    // A runtime without threads uses one of these pollers as its front desk.
+    if (pollers->front_desk != all[0]) all.push_back(pollers->front_desk);
+    for (const transport::Poller* poller : all) {
+      for (size_t v = 0; v < kViolationCount; ++v) {
+        stats.violations.by_reason[v] += poller->violations().count(static_cast<Violation>(v));
+      }
+    }
+    for (const auto& serving : pollers->serving) {
+      stats.calls_running += serving->counters.calls_running.value();
+      stats.calls_total += serving->counters.calls_total.value();
+    }
+  }
+  return stats;
+}
 
 std::vector<ServerCore::NamedPoller> ServerCore::AllServing() const {
   std::vector<NamedPoller> all;
