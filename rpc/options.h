@@ -111,6 +111,14 @@ struct ChannelOptions {
   std::shared_ptr<Runtime> runtime = nullptr;
 };
 
+// Which clients get a server's snapshot: the addresses of its clients, who they are, the methods that they call, the names of its
+// options, and how busy it is (observe/snapshot.capnp).
+enum class Introspection {
+  kNever,        // None: the server does not have the service.
+  kThisMachine,  // Those that come over loopback, as every program on its machine can.
+  kEveryone,     // Every client, unless ServerOptions::authorize refuses it.
+};
+
 struct ServerOptions {
   // Threads that poll, for each network device that the server listens on. Connections are assigned to them in turn.
   // Handlers of different pollers run at once. 0: a poller for each connection, up to one for each core (see
@@ -170,6 +178,10 @@ struct ServerOptions {
   // Shutdown(), unless Server::SetHealth() says otherwise. `authorize` is asked about this, too. Without `authorize` and
   // `interceptors` it answers on the poller, also while the executor is stuck.
   bool health = true;
+  // Which clients the server tells what it is doing (rpc/hawser/introspection.capnp): what `status_address` shows, for the
+  // commands `hawser top` and `hawser status`. `authorize` is asked about this, too. A proxy on this machine that passes
+  // connections on makes their clients clients of this machine. Over RDMA none comes over loopback.
+  Introspection introspection = Introspection::kThisMachine;
 };
 
 }  // namespace hawser

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "hawser/base/check.h"
+#include "hawser/rpc/hawser/introspection.capnp.h"
 #include "hawser/rpc/internal/background.h"
 #include "hawser/rpc/internal/credentials.h"
 #include "hawser/rpc/internal/server_call.h"
@@ -23,6 +24,9 @@ constexpr uint64_t kPoolMin = 2 * transport::kSlabBytes;
 
 // How many calls one line of the log names.
 constexpr size_t kLoggedCallsMax = 10;
+
+// A snapshot in an answer has this at most: more than that of a thousand methods and connections.
+constexpr uint64_t kSnapshotBytesMax = 4 << 20;
 
 // In the place of a device: the pollers of the runtime that only proves who connects.
 constexpr char kForProofs[] = "proofs";
@@ -49,6 +53,9 @@ ServerCore::ServerCore(ServerOptions options)
       reflection_(serving_->methods),
       health_(
           std::make_shared<HealthBoard>(environment_, !options_.authorize && options_.interceptors.empty())),
+      introspector_(options_.introspection,
+                    std::min<uint64_t>(kSnapshotBytesMax, options_.connection.message_bytes_max / 2),
+                    environment_, [this](observe::wire::Snapshot::Builder snapshot) { FillIn(snapshot); }),
       listeners_(*this),
       admission_(options_) {}
 
@@ -62,6 +69,7 @@ void ServerCore::End() {
     status = std::move(status_);
   }
   status.reset();  // Without the lock, which its source takes.
+  introspector_.Close();
   bool ended;
   {
     absl::MutexLock lock(&mutex_);
@@ -182,6 +190,10 @@ void ServerCore::AddBuiltInServices() {
   }
   if (options_.reflection && methods.InterfaceName(capnp::typeId<reflection::Reflection>()).empty()) {
     reflection_.AddMethods(methods);
+  }
+  if (options_.introspection != Introspection::kNever &&
+      methods.InterfaceName(capnp::typeId<introspection::Introspection>()).empty()) {
+    introspector_.AddMethods(methods);
   }
 }
 

@@ -22,6 +22,7 @@
 #include "hawser/observe/status_server.h"
 #include "hawser/rpc/internal/admission.h"
 #include "hawser/rpc/internal/health_board.h"
+#include "hawser/rpc/internal/introspection.h"
 #include "hawser/rpc/internal/listeners.h"
 #include "hawser/rpc/internal/reflection.h"
 #include "hawser/rpc/internal/session.h"
@@ -210,6 +211,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   const std::shared_ptr<transport::ProofTable> proofs_;  // Null: without credentials.
   Reflection reflection_;
   const std::shared_ptr<HealthBoard> health_;
+  Introspector introspector_;
   Listeners listeners_;
 
   mutable absl::Mutex mutex_;

@@ -482,6 +482,10 @@ void ServerCore::FillInSettings(observe::wire::Snapshot::Builder snapshot) const
       {"ServerOptions::connections_per_host_max", absl::StrCat(options_.connections_per_host_max)},
       {"ServerOptions::reflection", options_.reflection ? "true" : "false"},
       {"ServerOptions::health", options_.health ? "true" : "false"},
+      {"ServerOptions::introspection", options_.introspection == Introspection::kNever ? "never"
+                                       : options_.introspection == Introspection::kThisMachine
+                                           ? "this machine"
+                                           : "everyone"},
       {"BufferPoolOptions::limit_bytes", absl::StrCat(options_.pool.limit_bytes)},
       {"ConnectionOptions::slots", absl::StrCat(connection.slots)},
       {"ConnectionOptions::receive_buffer_bytes", absl::StrCat(connection.receive_buffer_bytes)},

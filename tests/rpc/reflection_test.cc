@@ -84,9 +84,10 @@ TEST_F(ReflectionTest, ServicesAndTheirMethodsAreListed) {
       EXPECT_EQ(service.getMethods()[0].getOrdinal(), 3);
     }
   }
-  EXPECT_THAT(names, ElementsAre("base.capnp:Node", "by.hand:Hand", "health.capnp:Health",
-                                 "inheritance.capnp:File", "inheritance.capnp:Readable",
-                                 "inheritance.capnp:Writable", "reflection.capnp:Reflection"));
+  EXPECT_THAT(names,
+              ElementsAre("base.capnp:Node", "by.hand:Hand", "health.capnp:Health", "inheritance.capnp:File",
+                          "inheritance.capnp:Readable", "inheritance.capnp:Writable",
+                          "introspection.capnp:Introspection", "reflection.capnp:Reflection"));
   EXPECT_THAT(methods, Contains(Pair("inheritance.capnp:File", ElementsAre("truncate"))));
   EXPECT_THAT(methods, Contains(Pair("by.hand:Hand", ElementsAre("do"))));
   EXPECT_THAT(methods, Contains(Pair("reflection.capnp:Reflection", ElementsAre("list", "schema"))));
