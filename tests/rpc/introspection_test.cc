@@ -2,17 +2,13 @@
 
 #include "hawser/rpc/internal/introspection.h"
 
-#include <arpa/inet.h>
 #include <capnp/message.h>
-#include <net/if.h>
 #include <sched.h>
-#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <memory>
 #include <set>
 #include <string>
@@ -23,7 +19,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "hawser/introspection.rpc.h"
-#include "hawser/tests/testing/child.h"
 #include "hawser/tests/testing/forbid.h"
 #include "tests/rpc/probe.h"
 
@@ -32,7 +27,6 @@ namespace {
 
 using introspection::IntrospectionStub;
 using observe::wire::Snapshot;
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Results = introspection::Introspection::SnapshotResults;
 
@@ -150,56 +144,6 @@ TEST(IntrospectionTest, AServiceOfTheApplicationTakesItsPlace) {
   ASSERT_TRUE(server.AddService(&own).ok());
   const auto channel = Channel::Connect(*server.Listen(TestUri()));
   EXPECT_THAT(Ask(*channel).status(), HasCode(absl::StatusCode::kDataLoss));
-}
-
-// ---- Where a client comes from
-
-// In a child: gives lo of a network of its own a second address, which is not one of loopback. False: the system refuses.
-bool EnterNetworkWith(const char* address) {
-  if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return false;
-  const int control = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  ifreq request = {};
-  auto* const in = reinterpret_cast<sockaddr_in*>(&request.ifr_addr);
-  std::strcpy(request.ifr_name, "lo");
-  request.ifr_flags = IFF_UP | IFF_RUNNING | IFF_LOOPBACK;
-  bool done = ioctl(control, SIOCSIFFLAGS, &request) == 0;
-  std::strcpy(request.ifr_name, "lo:1");
-  *in = {};
-  in->sin_family = AF_INET;
-  inet_pton(AF_INET, address, &in->sin_addr);
-  done = done && ioctl(control, SIOCSIFADDR, &request) == 0;
-  close(control);
-  return done;
-}
-
-constexpr char kElsewhere[] = "10.11.12.13";
-
-absl::Status AskFromElsewhere(Introspection who) {
-  TestServer server(For(who), absl::StrCat("tcp://", kElsewhere, ":0"));
-  ChannelOptions options;
-  options.connection.local_address = kElsewhere;
-  return Ask(server.Connect(std::move(options))).status();
-}
-
-// True where the system does not let a test have a network of its own.
-bool OfElsewhere(const std::function<bool()>& body) {
-  const bool can = InChild([] { return EnterNetworkWith(kElsewhere); });
-  if (!can) std::fprintf(stderr, "no network namespaces here: not tested\n");
-  return !can || InChild([&] { return EnterNetworkWith(kElsewhere) && body(); });
-}
-
-TEST(IntrospectionOriginTest, ThisMachineIsLoopback) {
-  EXPECT_TRUE(OfElsewhere([] {
-    const absl::Status status = AskFromElsewhere(Introspection::kThisMachine);
-    EXPECT_THAT(status, HasCode(absl::StatusCode::kPermissionDenied));
-    EXPECT_THAT(std::string(status.message()),
-                AllOf(HasSubstr(kElsewhere), HasSubstr("ServerOptions::introspection to kEveryone")));
-    return !::testing::Test::HasFailure();
-  }));
-}
-
-TEST(IntrospectionOriginTest, EveryoneMayBeAnywhere) {
-  EXPECT_TRUE(OfElsewhere([] { return AskFromElsewhere(Introspection::kEveryone).ok(); }));
 }
 
 // ---- With a source that the test holds
