@@ -248,7 +248,8 @@ int main(int argc, char** argv) {
   std::string uri = "tcp://127.0.0.1:0";
   std::string lie;
   examples::FlagSet flags;
-  flags.Text("listen", &uri).Text("lie", &lie);
+  bool no_introspection = false;
+  flags.Text("listen", &uri).Text("lie", &lie).Switch("no_introspection", &no_introspection);
   examples::TlsFlags tls;
   tls.AddTo(flags);
   if (absl::Status status = flags.Apply(examples::CommandLine::Split({argv + 1, argv + argc}));
@@ -260,6 +261,7 @@ int main(int argc, char** argv) {
   Liar liar(lie);
   hawser::ServerOptions options;
   options.reflection = options.health = false;
+  if (no_introspection) options.introspection = hawser::Introspection::kNever;
   options.handler_grace = absl::ZeroDuration();
   if (const auto credentials = tls.Credentials(); credentials.ok()) options.credentials = *credentials;
   hawser::Server server(options);

@@ -16,18 +16,33 @@ absl::StatusOr<std::optional<TlsCredentials>> Session::Credentials() const {
   return absl::InvalidArgumentError("TLS needs all of --tls_certificate, --tls_key and --tls_authorities");
 }
 
-absl::StatusOr<std::shared_ptr<Channel>> Session::Connect(ChannelOptions options) const {
+absl::StatusOr<ChannelOptions> Session::With(ChannelOptions options) const {
   options.default_timeout = timeout;
   options.connect_timeout = std::min(timeout, options.connect_timeout);
   const auto credentials = Credentials();
   if (!credentials.ok()) return credentials.status();
   options.credentials = *credentials;
-  auto channel = Channel::Connect(target, std::move(options));
+  return options;
+}
+
+absl::StatusOr<std::shared_ptr<Channel>> Session::Connect(ChannelOptions options) const {
+  absl::StatusOr<ChannelOptions> all = With(std::move(options));
+  if (!all.ok()) return all.status();
+  auto channel = Channel::Connect(target, *std::move(all));
   if (channel.ok()) return channel;
-  return absl::Status(
-      channel.status().code(),
-      absl::StrCat("cannot connect to ", target, ": ", absl::string_view(channel.status().message()),
-                   "; `hawser doctor --target=", target, "` says how far it comes"));
+  return Unreachable(channel.status());
+}
+
+absl::StatusOr<std::shared_ptr<Channel>> Session::StartToConnect(ChannelOptions options) const {
+  absl::StatusOr<ChannelOptions> all = With(std::move(options));
+  if (!all.ok()) return all.status();
+  return Channel::Create(target, *std::move(all));
+}
+
+absl::Status Session::Unreachable(const absl::Status& why) const {
+  return absl::Status(why.code(),
+                      absl::StrCat("cannot connect to ", target, ": ", absl::string_view(why.message()),
+                                   "; `hawser doctor --target=", target, "` says how far it comes"));
 }
 
 absl::Status Command::Take(const std::vector<std::string>& words) { return TakeWords(words, {}, {}); }

@@ -27,6 +27,13 @@ struct Session {
 
   // Connects. The error says to whom, why, and what to try.
   absl::StatusOr<std::shared_ptr<Channel>> Connect(ChannelOptions options = {}) const;
+  // Does not wait for the connection. The first call gets what became of it: see Unreachable().
+  absl::StatusOr<std::shared_ptr<Channel>> StartToConnect(ChannelOptions options = {}) const;
+  // `why`, and to whom, and what to try.
+  absl::Status Unreachable(const absl::Status& why) const;
+
+ private:
+  absl::StatusOr<ChannelOptions> With(ChannelOptions options) const;
 };
 
 // What --help, the man page and the completion are made of. Lines of `text` and `examples` that begin with a space stay as

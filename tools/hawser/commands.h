@@ -20,6 +20,8 @@ std::unique_ptr<Command> NewDescribe();
 std::unique_ptr<Command> NewCall();
 std::unique_ptr<Command> NewPing();
 std::unique_ptr<Command> NewHealth();
+std::unique_ptr<Command> NewStatus();
+std::unique_ptr<Command> NewTop();
 std::unique_ptr<Command> NewDoctor();
 std::unique_ptr<Command> NewCompletion();
 std::unique_ptr<Command> NewMan();

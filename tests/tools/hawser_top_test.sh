@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# What a server is doing, by hawser status and hawser top: as text, as JSON, and on a terminal.
+source tests/examples/checks.sh
+hawser=tools/hawser/hawser
+
+field() { python3 -c 'import json, sys; print(eval("json.loads(sys.argv[1])" + sys.argv[2]))' "$1" "$2"; }
+ask() { run "$hawser" "$1" --target="$uri" "${@:2}"; }
+lines() { wc -l <<<"$1"; }
+
+any_port=tcp://127.0.0.1:0  # A server answers clients that come over loopback.
+start_server server examples/kv/kv_server --listen="$any_port"
+for key in a b c; do "$hawser" call --target="$uri" KeyValue.put "{\"key\": \"$key\", \"value\": \"rope\"}" >/dev/null; done
+"$hawser" call --target="$uri" KeyValue.get '{"key": "nothing"}' >/dev/null 2>&1 || true
+
+ask status
+check 'status is there' is "$status" 0
+check 'it names the process' has "$out" "kv_server, process ${pid_of[server]} on "
+check 'and where it listens' has "$out" "$uri"
+check 'calls are counted by method' has "$(tr -s ' ' <<<"$out")" 'kv.capnp:KeyValue.put 3 0 0 '
+check 'errors, too' has "$(tr -s ' ' <<<"$out")" 'kv.capnp:KeyValue.get 1 1 0 '
+check 'connections by fabric and state' has "$(tr -s ' ' <<<"$out")" 'tcp ready 1 32'
+check 'pollers' has "$out" 'POLLER'
+check 'memory' has "$out" 'REGISTERED'
+check 'the slowest calls' has "$out" 'NOT_FOUND'
+check 'the call that asks is not among them' is "$(grep -c 'Introspection.snapshot' <<<"$out")" 0
+check 'in lines of 100 columns' is "$(awk 'length > 100' <<<"$out")" ''
+check 'without control sequences' is "$(grep -c $'\x1b' <<<"$out")" 0
+
+ask status --json
+check 'status as JSON is the whole snapshot' is "$status-$(field "$out" '["process"]["pid"]')" "0-${pid_of[server]}"
+check 'with the options of the server' is \
+  "$(field "$out" '["configuration"]' | grep -c "'ServerOptions::introspection', 'value': 'this machine'")" 1
+check 'and histograms' is \
+  "$(python3 -c 'import json, sys
+print(sum(int(n) for m in json.loads(sys.argv[1])["methods"] if m["name"] == "kv.capnp:KeyValue.put" for n in m["latency"]["counts"]))' \
+    "$out")" 3
+
+ask top --count=2 --interval=250ms
+check 'top to no terminal prints a block for each interval' is "$status-$(grep -c 'kv_server, process' <<<"$out")" 0-2
+check 'of that interval' has "$out" 'calls 0/s, errors 0/s'
+check 'with the time' is "$(grep -cE '^20[0-9]{2}-[0-9-]+T[0-9:.]+Z$' <<<"$out")" 2
+check 'without control sequences, too' is "$(grep -c $'\x1b' <<<"$out")" 0
+
+ask top --count=3 --interval=250ms --json
+check 'and a line for each with --json' is "$status-$(lines "$out")" 0-3
+for line in 1 2 3; do
+  object=$(sed -n "${line}p" <<<"$out")
+  check 'with rates' is "$(field "$object" '["calls_per_s"]')" 0.0
+  check 'of an interval' is "$(python3 -c 'import sys; print(0.2 < float(sys.argv[1]) < 20)' "$(field "$object" '["interval_s"]')")" True
+done
+
+# Calls in between.
+(
+  for _ in {1..400}; do
+    "$hawser" call --target="$uri" KeyValue.get '{"key": "a"}' >/dev/null
+    [[ ! -e $tmp/enough ]] || exit 0
+  done
+) &
+ask top --count=3 --interval=300ms --json
+touch "$tmp/enough"
+check 'calls of an interval have rates and times' is "$(python3 -c 'import json, sys
+objects = [json.loads(line) for line in sys.argv[1].splitlines()]
+print(any(m["name"] == "kv.capnp:KeyValue.get" and m["calls_per_s"] > 0 and m["p99_us"] > 0 for o in objects for m in o["methods"]))' \
+  "$out")" True
+wait $!
+
+ask top --interval=1ms
+check 'an interval that is too short is wrong usage' is "$status-$(grep -c '250ms' <<<"$err")" 2-1
+end server KILL
+ask status
+check 'without a server: where to look' is "$status-$(grep -c "cannot connect to $uri.*hawser doctor" <<<"$err")" 1-1
+ask top
+check 'the same for top' is "$status-$(grep -c "cannot connect to $uri.*hawser doctor" <<<"$err")" 1-1
+
+start_server other tests/tools/everything_server --no_introspection
+ask top
+check 'a server without the service: what to do' is \
+  "$status-$(grep -c 'the server has no introspection service.*ServerOptions::introspection' <<<"$err")" 1-1
+ask status --json
+check 'with --json, too' is "$status-$(field "$out" '["error"]["code"]')" 1-UNIMPLEMENTED
+
+run tests/tools/top_screen.py "$hawser" examples/kv/kv_server tests/tools/everything_server
+check 'a terminal shows it' is "$status" 0
+echo "$out"
+verdict

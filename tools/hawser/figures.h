@@ -1,0 +1,91 @@
+#ifndef HAWSER_TOOLS_HAWSER_FIGURES_H_
+#define HAWSER_TOOLS_HAWSER_FIGURES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hawser/observe/snapshot.capnp.h"
+
+namespace hawser::tool {
+
+// What `hawser status` and `hawser top` show of a server: since its start, or of the time between two snapshots.
+// A value. Calls for snapshots are left out: so an idle server has none. Texts are as the server sent them, cut at kTextMax: escape them. Whatever is in a snapshot, these are finite and
+// bounded: lists are cut, and a histogram that makes no sense is as none.
+struct Figures {
+  static constexpr size_t kTextMax = 400;
+
+  // Of the calls that ended. All 0: none did.
+  struct Latency {
+    int64_t p50_ns = 0, p90_ns = 0, p99_ns = 0;
+  };
+  struct Method {
+    std::string name;
+    uint64_t calls = 0;  // That ended.
+    uint64_t errors = 0;
+    uint64_t request_bytes = 0, response_bytes = 0;
+    uint64_t running = 0;    // Now.
+    uint64_t calls_all = 0;  // Since the start.
+    Latency latency;
+  };
+  struct Connections {  // Of one fabric and state, now.
+    std::string fabric, state;
+    uint64_t count, slots, slots_in_use;
+  };
+  struct Poller {
+    std::string name, mode, held_by;
+    bool answered;
+    double busy = 0, spin = 0, sleep = 0;  // Of the time, 0 to 1.
+    uint64_t connections = 0, reads_waiting = 0, memory_waiters = 0;
+  };
+  struct Pool {
+    std::string name;
+    uint64_t leased_bytes, registered_bytes, limit_bytes;
+  };
+  struct Refusal {
+    std::string reason;
+    uint64_t count;
+  };
+  struct Call {
+    std::string method, peer, identity, stage;
+    int64_t age_ns, queued_ns, handler_ns, deferred_ns;
+  };
+
+  // Of the server.
+  std::string process, host, state, why_not_rdma;
+  uint32_t pid = 0;
+  std::vector<std::string> addresses, services;
+  bool has_credentials = false;
+  int64_t taken_unix_ns = 0, up_ns = 0;
+  uint64_t connections_open = 0, connections_max = 0;
+  uint64_t running = 0;  // In flight.
+  std::vector<Connections> connections;
+  std::vector<Pool> pools;
+  std::vector<Call> calls;  // In flight, the oldest first.
+  uint64_t calls_left_out = 0;
+  std::vector<Call> slowest;
+
+  // Of the interval, or since the start.
+  double seconds = 0;  // 0: since the start.
+  uint64_t ended = 0, errors = 0, request_bytes = 0, response_bytes = 0;
+  Latency latency;
+  std::vector<Method> methods;  // With calls since the start: the one with the most of the interval first.
+  std::vector<Poller> pollers;
+  std::vector<Refusal> refusals;  // Those that are not 0.
+};
+
+// `now` is of the server that `before` is of, and later.
+bool IsSameServer(observe::wire::Snapshot::Reader before, observe::wire::Snapshot::Reader now);
+
+// Since the start of the server or, with `before`, which IsSameServer() has accepted, between the two.
+Figures FiguresOf(observe::wire::Snapshot::Reader now,
+                  std::optional<observe::wire::Snapshot::Reader> before = std::nullopt);
+
+// One line: rates, and of each method and poller. Durations in microseconds.
+std::string FiguresAsJson(const Figures& figures);
+
+}  // namespace hawser::tool
+
+#endif  // HAWSER_TOOLS_HAWSER_FIGURES_H_

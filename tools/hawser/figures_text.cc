@@ -1,0 +1,314 @@
+#include "hawser/tools/hawser/figures_text.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "hawser/observe/page.h"
+
+namespace hawser::tool {
+namespace {
+
+using observe::BytesText;
+using observe::DurationText;
+
+// Of each list of `status`: a terminal is no place for more.
+constexpr size_t kStatusRowsMax = 200;
+
+// The shares of a screen, behind the lines that are always there.
+constexpr size_t kPollersShare = 4;
+constexpr size_t kCallsShare = 4;
+
+std::string Percent(double part) { return absl::StrFormat("%.0f%%", part * 100); }
+
+// Of no call: empty.
+std::string Time(int64_t ns) { return ns == 0 ? "" : DurationText(ns); }
+
+class Rates {
+ public:
+  explicit Rates(const Figures& figures)
+      : seconds_(figures.seconds > 0 ? figures.seconds
+                                     : std::max(1e-9, static_cast<double>(figures.up_ns) / 1e9)) {}
+  double Of(uint64_t count) const { return static_cast<double>(count) / seconds_; }
+  std::string Calls(uint64_t count) const { return RateText(Of(count)); }
+  std::string Bytes(uint64_t bytes) const {
+    return BytesText(static_cast<uint64_t>(std::min(Of(bytes), 1e18)));
+  }
+
+ private:
+  const double seconds_;
+};
+
+std::string WhoIsIt(const Figures& figures, absl::string_view target) {
+  return absl::StrCat(target, ": ", figures.process, ", process ", figures.pid, " on ", figures.host, ", ",
+                      figures.state, ", up ", DurationText(figures.up_ns));
+}
+
+std::string TrafficText(const Figures& figures) {
+  const Rates rates(figures);
+  std::string text = absl::StrCat("calls ", rates.Calls(figures.ended), "/s, errors ",
+                                  rates.Calls(figures.errors), "/s, in flight ", figures.running);
+  if (figures.latency.p99_ns != 0) {
+    absl::StrAppend(&text, ", p50 ", Time(figures.latency.p50_ns), ", p90 ", Time(figures.latency.p90_ns),
+                    ", p99 ", Time(figures.latency.p99_ns));
+  }
+  return text;
+}
+
+std::string BytesRateText(const Figures& figures) {
+  const Rates rates(figures);
+  return absl::StrCat(
+      "in ", rates.Bytes(figures.request_bytes), "/s, out ", rates.Bytes(figures.response_bytes), "/s; ",
+      figures.seconds > 0 ? absl::StrFormat("of the last %.2f s", figures.seconds) : "since its start");
+}
+
+std::string ConnectionsText(const Figures& figures) {
+  std::vector<std::string> parts;
+  for (const Figures::Connections& each : figures.connections) {
+    parts.push_back(absl::StrCat(each.fabric, " ", each.state, " ", each.count, " (", each.slots_in_use,
+                                 " of ", each.slots, " slots in use)"));
+  }
+  return absl::StrCat("connections ", figures.connections_open, " of ", figures.connections_max,
+                      parts.empty() ? "" : ": ", absl::StrJoin(parts, ", "));
+}
+
+std::string PoolsText(const Figures& figures) {
+  std::vector<std::string> parts;
+  for (const Figures::Pool& pool : figures.pools) {
+    parts.push_back(absl::StrCat(pool.name, " ", BytesText(pool.leased_bytes), " in use, ",
+                                 BytesText(pool.registered_bytes), " registered of ",
+                                 BytesText(pool.limit_bytes)));
+  }
+  return absl::StrCat("memory ", absl::StrJoin(parts, "; "));
+}
+
+std::string RefusalsText(const Figures& figures) {
+  std::vector<std::string> parts;
+  for (const Figures::Refusal& refusal : figures.refusals) {
+    parts.push_back(absl::StrCat(refusal.reason, " ", refusal.count));
+  }
+  return parts.empty() ? "" : absl::StrCat("refused ", absl::StrJoin(parts, ", "));
+}
+
+TextTable Pollers(const Figures& figures) {
+  TextTable table({{"POLLER"},
+                   {"MODE"},
+                   {"BUSY", true},
+                   {"SPIN", true},
+                   {"SLEEP", true},
+                   {"CONNS", true},
+                   {"READS WAIT", true},
+                   {"WANT MEMORY", true},
+                   {"HELD BY", false, true}});
+  for (const Figures::Poller& each : figures.pollers) {
+    const auto if_known = [&](uint64_t count) { return each.answered ? absl::StrCat(count) : "?"; };
+    table.Add({each.name, each.mode, Percent(each.busy), Percent(each.spin), Percent(each.sleep),
+               if_known(each.connections), if_known(each.reads_waiting), if_known(each.memory_waiters),
+               each.held_by});
+  }
+  return table;
+}
+
+TextTable Methods(const Figures& figures) {
+  const Rates rates(figures);
+  TextTable table({{"METHOD", false, true, true},
+                   {"CALLS/S", true},
+                   {"ERRORS/S", true},
+                   {"IN FLIGHT", true},
+                   {"P50", true},
+                   {"P90", true},
+                   {"P99", true},
+                   {"IN/S", true},
+                   {"OUT/S", true}});
+  for (const Figures::Method& each : figures.methods) {
+    table.Add({each.name, rates.Calls(each.calls), rates.Calls(each.errors), absl::StrCat(each.running),
+               Time(each.latency.p50_ns), Time(each.latency.p90_ns), Time(each.latency.p99_ns),
+               rates.Bytes(each.request_bytes), rates.Bytes(each.response_bytes)});
+  }
+  return table;
+}
+
+TextTable MethodCounts(const Figures& figures) {
+  TextTable table({{"METHOD", false, true, true},
+                   {"CALLS", true},
+                   {"ERRORS", true},
+                   {"IN FLIGHT", true},
+                   {"P50", true},
+                   {"P90", true},
+                   {"P99", true},
+                   {"IN", true},
+                   {"OUT", true}});
+  for (const Figures::Method& each : figures.methods) {
+    table.Add({each.name, absl::StrCat(each.calls), absl::StrCat(each.errors), absl::StrCat(each.running),
+               Time(each.latency.p50_ns), Time(each.latency.p90_ns), Time(each.latency.p99_ns),
+               BytesText(each.request_bytes), BytesText(each.response_bytes)});
+  }
+  return table;
+}
+
+// The peer's name takes what is left.
+TextTable Calls(const Figures& figures) {
+  TextTable table(
+      {{"AGE", true}, {"METHOD", false, true, true}, {"STAGE"}, {"PEER"}, {"IDENTITY", false, true}});
+  for (const Figures::Call& each : figures.calls) {
+    table.Add({DurationText(each.age_ns), each.method, each.stage, each.peer, each.identity});
+  }
+  return table;
+}
+
+TextTable Slowest(const Figures& figures) {
+  TextTable table({{"TOOK", true},
+                   {"METHOD", false, true, true},
+                   {"STATUS"},
+                   {"WAITED", true},
+                   {"HANDLER", true},
+                   {"DEFERRED", true},
+                   {"PEER", false, true}});
+  for (const Figures::Call& each : figures.slowest) {
+    table.Add({DurationText(each.age_ns), each.method, each.stage, DurationText(each.queued_ns),
+               DurationText(each.handler_ns), DurationText(each.deferred_ns), each.peer});
+  }
+  return table;
+}
+
+TextTable ConnectionTotals(const Figures& figures) {
+  TextTable table({{"FABRIC"}, {"STATE"}, {"CONNECTIONS", true}, {"SLOTS", true}, {"IN USE", true}});
+  for (const Figures::Connections& each : figures.connections) {
+    table.Add({each.fabric, each.state, absl::StrCat(each.count), absl::StrCat(each.slots),
+               absl::StrCat(each.slots_in_use)});
+  }
+  return table;
+}
+
+TextTable Pools(const Figures& figures) {
+  TextTable table({{"MEMORY"}, {"IN USE", true}, {"REGISTERED", true}, {"LIMIT", true}});
+  for (const Figures::Pool& each : figures.pools) {
+    table.Add({each.name, BytesText(each.leased_bytes), BytesText(each.registered_bytes),
+               BytesText(each.limit_bytes)});
+  }
+  return table;
+}
+
+TextTable Refusals(const Figures& figures) {
+  TextTable table({{"REFUSED"}, {"PEERS", true}});
+  for (const Figures::Refusal& each : figures.refusals) table.Add({each.reason, absl::StrCat(each.count)});
+  return table;
+}
+
+// Lines of a screen.
+class Page {
+ public:
+  Page(size_t columns, size_t rows) : columns_(columns), rows_(rows) {}
+
+  size_t left() const { return rows_ - lines_.size(); }
+  void Text(absl::string_view text) {
+    if (left() > 0 && !text.empty()) lines_.push_back({Fit(text, columns_)});
+  }
+  // In as many lines as they take.
+  void List(absl::string_view label, const std::vector<std::string>& items) {
+    std::string line(label);
+    bool starts = true;
+    for (const std::string& item : items) {
+      if (!starts && line.size() + item.size() + 3 > columns_) {
+        Text(absl::StrCat(line, ","));
+        line = "   ";
+      } else if (!starts) {
+        line += ",";
+      }
+      absl::StrAppend(&line, " ", item);
+      starts = false;
+    }
+    Text(line);
+  }
+  void Blank() {
+    if (left() > 0) lines_.emplace_back();
+  }
+  // Heading and rows, of `rows` lines at most; nothing if there is no room for a row.
+  void Table(const TextTable& table, size_t rows) {
+    rows = std::min(rows, left());
+    if (rows < 2) return;
+    for (TextLine& line : table.Lines(columns_, rows - 1)) lines_.push_back(std::move(line));
+  }
+  std::vector<TextLine> Take() && { return std::move(lines_); }
+
+ private:
+  const size_t columns_, rows_;
+  std::vector<TextLine> lines_;
+};
+
+// The lines that a table takes, with the empty one before it.
+size_t LinesOf(const TextTable& table) { return table.rows() == 0 ? 0 : table.rows() + 2; }
+
+}  // namespace
+
+std::string RateText(double per_second) {
+  if (per_second == 0) return "0";
+  if (per_second < 10) return absl::StrFormat("%.2f", per_second);
+  if (per_second < 100) return absl::StrFormat("%.1f", per_second);
+  if (per_second < 10'000) return absl::StrFormat("%.0f", per_second);
+  if (per_second < 1e6) return absl::StrFormat("%.1fk", per_second / 1e3);
+  return absl::StrFormat("%.2fM", per_second / 1e6);
+}
+
+std::vector<TextLine> TopLines(const Figures& figures, absl::string_view target, size_t columns,
+                               size_t rows) {
+  Page page(columns, rows);
+  page.Text(WhoIsIt(figures, target));
+  page.Text(TrafficText(figures));
+  page.Text(BytesRateText(figures));
+  page.Text(ConnectionsText(figures));
+  page.Text(PoolsText(figures));
+  page.Text(RefusalsText(figures));
+
+  const TextTable pollers = Pollers(figures), methods = Methods(figures), in_flight = Calls(figures);
+  const size_t left = page.left();
+  // What one list does not need, the methods get.
+  const size_t for_pollers = std::min(LinesOf(pollers), std::max<size_t>(left / kPollersShare, 4));
+  const size_t for_calls = std::min(LinesOf(in_flight), std::max<size_t>(left / kCallsShare, 4));
+  if (pollers.rows() > 0) page.Blank();
+  page.Table(pollers, for_pollers - std::min<size_t>(for_pollers, 1));
+  if (methods.rows() > 0) page.Blank();
+  page.Table(methods, page.left() - std::min(page.left(), for_calls));
+  if (in_flight.rows() > 0) page.Blank();
+  page.Table(in_flight, page.left());
+  return std::move(page).Take();
+}
+
+std::vector<TextLine> StatusLines(const Figures& figures, absl::string_view target, size_t columns) {
+  Page page(columns, SIZE_MAX);
+  page.Text(WhoIsIt(figures, target));
+  page.List(absl::StrCat("listens ", figures.has_credentials ? "with" : "without", " credentials on"),
+            figures.addresses);
+  if (!figures.why_not_rdma.empty()) page.Text(absl::StrCat("no RDMA: ", figures.why_not_rdma));
+  page.List("serves", figures.services);
+  page.Text(absl::StrCat("calls ", figures.ended, ", errors ", figures.errors, ", in flight ",
+                         figures.running, "; connections ", figures.connections_open, " of ",
+                         figures.connections_max));
+  const auto table = [&](const TextTable& each) {
+    if (each.rows() == 0) return;
+    page.Blank();
+    page.Table(each, kStatusRowsMax);
+  };
+  table(MethodCounts(figures));
+  table(ConnectionTotals(figures));
+  table(Pollers(figures));
+  table(Pools(figures));
+  table(Refusals(figures));
+  if (!figures.calls.empty()) {
+    page.Blank();
+    page.Text(figures.calls_left_out == 0
+                  ? "Calls in flight, the oldest first:"
+                  : absl::StrCat("Calls in flight, the oldest first (", figures.calls_left_out, " more):"));
+    page.Table(Calls(figures), kStatusRowsMax);
+  }
+  if (!figures.slowest.empty()) {
+    page.Blank();
+    page.Text("The slowest of the last two minutes:");
+    page.Table(Slowest(figures), kStatusRowsMax);
+  }
+  return std::move(page).Take();
+}
+
+}  // namespace hawser::tool

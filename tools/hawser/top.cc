@@ -1,0 +1,257 @@
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "hawser/base/unique_fd.h"
+#include "hawser/rpc/log.h"
+#include "hawser/tools/hawser/commands.h"
+#include "hawser/tools/hawser/figures.h"
+#include "hawser/tools/hawser/figures_text.h"
+#include "hawser/tools/hawser/introspection.h"
+#include "hawser/tools/hawser/terminal.h"
+
+namespace hawser::tool {
+namespace {
+
+// A server takes no snapshot more often.
+constexpr absl::Duration kIntervalMin = absl::Milliseconds(250);
+// Between attempts to reach a server that is gone.
+constexpr absl::Duration kRetry = absl::Seconds(1);
+// Of what is printed to no terminal.
+constexpr size_t kColumns = 100;
+
+// The answer of the one call that is under way, for a thread that also waits for keys.
+class Answer {
+ public:
+  static absl::StatusOr<std::shared_ptr<Answer>> New() {
+    auto answer = std::make_shared<Answer>();
+    answer->event_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!answer->event_.is_open()) return absl::ErrnoToStatus(errno, "eventfd");
+    return answer;
+  }
+  // Can be read while there is an answer.
+  int fd() const { return event_.get(); }
+  void Put(absl::StatusOr<OwnSnapshot> snapshot) {
+    absl::MutexLock lock(&mutex_);
+    snapshot_.emplace(std::move(snapshot));
+    eventfd_write(event_.get(), 1);
+  }
+  std::optional<absl::StatusOr<OwnSnapshot>> Take() {
+    absl::MutexLock lock(&mutex_);
+    eventfd_t count;
+    eventfd_read(event_.get(), &count);
+    return std::exchange(snapshot_, std::nullopt);
+  }
+
+ private:
+  UniqueFd event_;
+  absl::Mutex mutex_;
+  std::optional<absl::StatusOr<OwnSnapshot>> snapshot_ ABSL_GUARDED_BY(mutex_);
+};
+
+// The server may answer again.
+bool IsPassing(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
+}
+
+class Top : public Command {
+ public:
+  const CommandHelp& help() const override {
+    static constexpr CommandHelp kHelp = {
+        "top", "", "shows what the server is doing, again and again",
+        "Asks for a snapshot of the server at each interval and shows what happened in between: calls, "
+        "errors "
+        "and bytes a second, and the times of the calls that ended (p50: half of them took no longer), in "
+        "all "
+        "and of each method, the busiest first; where the time of the server's threads went; connections, "
+        "memory, refused peers, and the calls that are in flight, without those for snapshots. A server "
+        "answers clients on its own "
+        "machine, "
+        "at a loopback address; others if its ServerOptions::introspection is kEveryone.\n"
+        "\n"
+        "On a terminal it redraws in place until q or Ctrl-C. If the connection is lost it says so, keeps "
+        "the "
+        "last figures, and goes on when the server is back; a new one is counted from its start.\n"
+        "\n"
+        "Elsewhere, and with --json, it prints a block, or an object in one line, for each interval: the "
+        "first one after the first interval. Times in JSON are microseconds.",
+        "hawser top --target=tcp://localhost:7470\n"
+        "hawser top --target=tcp://localhost:7470 --interval=5s --count=12 --json"};
+    return kHelp;
+  }
+
+  void AddFlags(Flags& flags) override {
+    flags.Duration("interval", "between two snapshots, 250ms at least (default 1s)", &interval_);
+    flags.Number("count", "ends after so many intervals", 1, UINT64_MAX, &left_);
+  }
+
+  absl::Status Take(const std::vector<std::string>& words) override {
+    if (interval_ < kIntervalMin) {
+      return absl::InvalidArgumentError(absl::StrCat("--interval is ", absl::FormatDuration(interval_),
+                                                     ", and a server takes no snapshot within ",
+                                                     absl::FormatDuration(kIntervalMin), " of another"));
+    }
+    return TakeWords(words, {}, {});
+  }
+
+  absl::StatusOr<int> Run(const Session& session) override {
+    std::unique_ptr<ScreenSignals> signals;
+    if (!session.json && Screen::IsOne()) {
+      auto taken = ScreenSignals::Take();
+      if (!taken.ok()) return taken.status();
+      signals = *std::move(taken);
+      // Lines of the log would be all over the screen, which says what becomes of the connection.
+      SetLogSink([](LogSeverity, absl::string_view) {});
+    }
+    auto answer = Answer::New();
+    if (!answer.ok()) return answer.status();
+    ChannelOptions options = ForSnapshots();
+    options.backoff_max = kRetry;
+    const auto channel = session.StartToConnect(std::move(options));
+    if (!channel.ok()) return channel.status();
+
+    // What goes wrong before the first answer is seen best without a screen.
+    const auto ask = [&] {
+      FetchSnapshot(*channel, [to = *answer](auto snapshot) { to->Put(std::move(snapshot)); });
+    };
+    ask();
+    auto first = WaitForFirst(**answer, signals.get());
+    if (!first.has_value()) return 1;  // Interrupted.
+    if (!first->ok()) {
+      return (*channel)->state() == ChannelState::kReady ? first->status()
+                                                         : session.Unreachable(first->status());
+    }
+    if (signals != nullptr) screen_ = std::make_unique<Screen>(*signals);
+    const absl::Status status = Follow(session, **answer, ask, **std::move(first));
+    screen_ = nullptr;
+    if (!status.ok()) return status;
+    return 0;
+  }
+
+ private:
+  // Nothing: a signal asks for the end.
+  static std::optional<absl::StatusOr<OwnSnapshot>> WaitForFirst(Answer& answer, ScreenSignals* signals) {
+    while (true) {
+      pollfd fds[] = {{answer.fd(), POLLIN, 0}, {signals != nullptr ? signals->fd() : -1, POLLIN, 0}};
+      poll(fds, 2, -1);
+      if (fds[0].revents != 0) return answer.Take();
+      if (fds[1].revents != 0 && signals->Next() != SIGWINCH) return std::nullopt;
+    }
+  }
+
+  template <typename Ask>
+  absl::Status Follow(const Session& session, Answer& answer, const Ask& ask, OwnSnapshot first) {
+    before_.emplace(std::move(first));
+    figures_ = FiguresOf(before_->Get());
+    if (absl::Status drawn = Draw(session); !drawn.ok()) return drawn;
+    absl::Time next = absl::Now() + interval_;
+    bool asked = false;
+    while (left_ > 0) {
+      const absl::Time now = absl::Now();
+      // A clock that is set back does not keep a person waiting.
+      next = std::min(next, now + interval_);
+      if (!asked && now >= next) {
+        ask();
+        asked = true;
+        next = now + interval_;
+      }
+      switch (Wait(answer, asked ? absl::Hours(1) : next - now)) {
+        case Screen::Event::kQuit:
+          return absl::OkStatus();
+        case Screen::Event::kTimeout:
+          break;
+        case Screen::Event::kResized:
+          if (absl::Status drawn = Draw(session); !drawn.ok()) return drawn;
+          break;
+        case Screen::Event::kOther: {
+          auto snapshot = answer.Take();
+          if (!snapshot.has_value()) break;
+          asked = false;
+          if (!snapshot->ok()) next = std::min(next, absl::Now() + kRetry);
+          if (absl::Status status = Take(session, *std::move(snapshot)); !status.ok()) return status;
+          break;
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  Screen::Event Wait(const Answer& answer, absl::Duration timeout) {
+    if (screen_ != nullptr) return screen_->Wait(answer.fd(), timeout);
+    pollfd fds[] = {{answer.fd(), POLLIN, 0}};
+    const auto ms = static_cast<int>(absl::ToInt64Milliseconds(timeout + absl::Microseconds(999)));
+    return poll(fds, 1, ms) > 0 ? Screen::Event::kOther : Screen::Event::kTimeout;
+  }
+
+  // Not OK: there is no use in going on.
+  absl::Status Take(const Session& session, absl::StatusOr<OwnSnapshot> snapshot) {
+    if (!snapshot.ok()) {
+      if (!IsPassing(snapshot.status())) return snapshot.status();
+      const bool is_news = lost_.empty();
+      lost_ = absl::StrCat(absl::IsUnavailable(snapshot.status()) ? "connection lost: " : "no answer: ",
+                           ForPeople(snapshot.status()), "; trying again");
+      if (screen_ == nullptr && is_news) std::cerr << "hawser top: " << lost_ << std::endl;
+      return Draw(session);
+    }
+    lost_.clear();
+    if (before_->Get().getTakenUnixNs() == snapshot->Get().getTakenUnixNs())
+      return Draw(session);  // The same one.
+    const bool is_same = IsSameServer(before_->Get(), snapshot->Get());
+    figures_ = is_same ? FiguresOf(snapshot->Get(), before_->Get()) : FiguresOf(snapshot->Get());
+    before_ = *std::move(snapshot);
+    if (!is_same) return Draw(session);
+    --left_;
+    if (screen_ != nullptr) return Draw(session);
+    if (session.json) {
+      std::cout << FiguresAsJson(figures_) << std::endl;
+    } else {
+      const absl::Time taken = absl::FromUnixNanos(figures_.taken_unix_ns);
+      std::cout << absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", taken, absl::UTCTimeZone()) << '\n';
+      for (const TextLine& line : TopLines(figures_, session.target, kColumns, SIZE_MAX)) {
+        std::cout << line.text << '\n';
+      }
+      std::cout << std::endl;
+    }
+    return std::cout ? absl::OkStatus() : absl::UnavailableError("cannot write to stdout");
+  }
+
+  absl::Status Draw(const Session& session) {
+    if (screen_ == nullptr) return absl::OkStatus();
+    const Screen::Size size = Screen::SizeNow();
+    const size_t columns = size.columns - 1;
+    std::vector<TextLine> lines;
+    if (!lost_.empty()) lines.push_back({Fit(lost_, columns)});
+    for (TextLine& line : TopLines(figures_, session.target, columns, size.rows - lines.size())) {
+      lines.push_back(std::move(line));
+    }
+    return screen_->Draw(lines, !lost_.empty());
+  }
+
+  absl::Duration interval_ = absl::Seconds(1);
+  uint64_t left_ = UINT64_MAX;  // Intervals that are still to be shown.
+
+  std::unique_ptr<Screen> screen_;  // Null: it prints.
+  std::optional<OwnSnapshot> before_;
+  Figures figures_;
+  std::string lost_;  // Why there is no connection now.
+};
+
+}  // namespace
+
+std::unique_ptr<Command> NewTop() { return std::make_unique<Top>(); }
+
+}  // namespace hawser::tool
