@@ -135,9 +135,11 @@ class Top : public Command {
       return (*channel)->state() == ChannelState::kReady ? first->status()
                                                          : session.Unreachable(first->status());
     }
-    if (signals != nullptr) screen_ = std::make_unique<Screen>(*signals);
+    // Whatever ends this restores the terminal, before an error is printed.
+    std::unique_ptr<Screen> screen;
+    if (signals != nullptr) screen = std::make_unique<Screen>(*signals);
+    screen_ = screen.get();
     const absl::Status status = Follow(session, **answer, ask, **std::move(first));
-    screen_ = nullptr;
     if (!status.ok()) return status;
     return 0;
   }
@@ -149,7 +151,10 @@ class Top : public Command {
       pollfd fds[] = {{answer.fd(), POLLIN, 0}, {signals != nullptr ? signals->fd() : -1, POLLIN, 0}};
       poll(fds, 2, -1);
       if (fds[0].revents != 0) return answer.Take();
-      if (fds[1].revents != 0 && signals->Next() != SIGWINCH) return std::nullopt;
+      if (fds[1].revents == 0) continue;
+      const int signal = signals->Next();
+      if (signal == SIGTSTP) raise(SIGSTOP);
+      if (signal != SIGWINCH && signal != SIGTSTP && signal != 0) return std::nullopt;
     }
   }
 
@@ -193,7 +198,8 @@ class Top : public Command {
   Screen::Event Wait(const Answer& answer, absl::Duration timeout) {
     if (screen_ != nullptr) return screen_->Wait(answer.fd(), timeout);
     pollfd fds[] = {{answer.fd(), POLLIN, 0}};
-    const auto ms = static_cast<int>(absl::ToInt64Milliseconds(timeout + absl::Microseconds(999)));
+    const auto ms = static_cast<int>(
+        absl::ToInt64Milliseconds(std::min(timeout, absl::Hours(1)) + absl::Microseconds(999)));
     return poll(fds, 1, ms) > 0 ? Screen::Event::kOther : Screen::Event::kTimeout;
   }
 
@@ -244,7 +250,7 @@ class Top : public Command {
   absl::Duration interval_ = absl::Seconds(1);
   uint64_t left_ = UINT64_MAX;  // Intervals that are still to be shown.
 
-  std::unique_ptr<Screen> screen_;  // Null: it prints.
+  Screen* screen_ = nullptr;  // Null: it prints.
   std::optional<OwnSnapshot> before_;
   Figures figures_;
   std::string lost_;  // Why there is no connection now.
