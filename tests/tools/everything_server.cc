@@ -1,10 +1,12 @@
 // A server of tests/tools/everything.capnp. Its reflection and health services are the test's own: with --lie=truth it is honest, and
-// answers in pieces; with --lie=silent there is none; with others it lies.
+// answers in pieces; with --lie=silent there is none; with --lie=snapshots it is what it is doing that it lies about; with others it lies.
 
 #include <capnp/message.h>
 #include <capnp/schema-loader.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -17,6 +19,7 @@
 #include "examples/tls_flags.h"
 #include "hawser/rpc/call.h"
 #include "hawser/rpc/hawser/health.capnp.h"
+#include "hawser/rpc/hawser/introspection.capnp.h"
 #include "hawser/rpc/hawser/reflection.capnp.h"
 #include "hawser/rpc/server.h"
 #include "hawser/rpc/server_context.h"
@@ -119,6 +122,54 @@ class HealthImpl : public hawser::Service {
       if (reply.ok()) then();
     });
   }
+};
+
+// Tells of names that a terminal would obey, and of figures that cannot be.
+class EvilSnapshots : public hawser::Service {
+ public:
+  void AddMethods(hawser::MethodTable& table) override {
+    using hawser::introspection::Introspection;
+    static constexpr hawser::Method kSnapshot = {capnp::typeId<Introspection>(), 0,
+                                                 "introspection.capnp:Introspection.snapshot", true};
+    table.Add(kSnapshot, this, [](void* self, hawser::ServerContext& context) {
+      return hawser::InvokeHandler<Introspection::SnapshotParams, Introspection::SnapshotResults>(
+          context, [&](auto, auto reply) {
+            static_cast<EvilSnapshots*>(self)->Fill(reply.initSnapshot());
+            return absl::OkStatus();
+          });
+    });
+  }
+
+ private:
+  void Fill(hawser::observe::wire::Snapshot::Builder snapshot) {
+    static constexpr char kText[] = "\x1b]0;title\x07\x1b[2J\r\n\u202e";
+    snapshot.setTakenUnixNs(++taken_);
+    snapshot.initProcess().setName(kText);
+    snapshot.getProcess().setHost(kText);
+    auto server = snapshot.initServer();
+    server.setStartedUnixNs(INT64_MIN);
+    server.setState(static_cast<hawser::observe::wire::Server::State>(77));
+    server.initAddresses(1).set(0, kText);
+    server.initServices(1).set(0, kText);
+    for (auto method : snapshot.initMethods(1000)) {
+      method.setName(kText);
+      method.setCalls(UINT64_MAX);
+      method.initLatency().initCounts(7).set(6, UINT64_MAX);
+    }
+    for (auto call : snapshot.initCalls(2000)) {
+      call.setPeer(kText);
+      call.setIdentity(kText);
+      call.setAgeNs(INT64_MIN);
+    }
+    auto poller = snapshot.initPollers(1)[0];
+    poller.setName(kText);
+    poller.setHeldBy(kText);
+    poller.setBusyNs(UINT64_MAX);
+    snapshot.initRefusals(1)[0].setReason(kText);
+    snapshot.getRefusals()[0].setCount(1);
+  }
+
+  std::atomic<int64_t> taken_{0};
 };
 
 constexpr uint64_t kEvil = 0x8000000000000001;
@@ -266,7 +317,9 @@ int main(int argc, char** argv) {
   if (const auto credentials = tls.Credentials(); credentials.ok()) options.credentials = *credentials;
   hawser::Server server(options);
   absl::Status status = server.AddService(&everything);
-  if (status.ok() && !lie.empty() && lie != "silent") status = server.AddService(&liar);
+  if (status.ok() && !lie.empty() && lie != "silent" && lie != "snapshots") status = server.AddService(&liar);
+  EvilSnapshots snapshots;
+  if (status.ok() && lie == "snapshots") status = server.AddService(&snapshots);
   HealthImpl health;
   if (status.ok() && lie == "truth") status = server.AddService(&health);
   if (status.ok()) status = server.Listen(uri).status();

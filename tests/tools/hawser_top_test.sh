@@ -50,19 +50,14 @@ for line in 1 2 3; do
 done
 
 # Calls in between.
-(
-  for _ in {1..400}; do
-    "$hawser" call --target="$uri" KeyValue.get '{"key": "a"}' >/dev/null
-    [[ ! -e $tmp/enough ]] || exit 0
-  done
-) &
-ask top --count=3 --interval=300ms --json
-touch "$tmp/enough"
+start top "$hawser" top --target="$uri" --interval=250ms --json
+await top.out '"interval_s"' >/dev/null
+"$hawser" call --target="$uri" KeyValue.get '{"key": "a"}' >/dev/null
+out=$(await top.out 'KeyValue\.get", "calls_per_s": (0\.[0-9]*[1-9]|[1-9])')
 check 'calls of an interval have rates and times' is "$(python3 -c 'import json, sys
-objects = [json.loads(line) for line in sys.argv[1].splitlines()]
-print(any(m["name"] == "kv.capnp:KeyValue.get" and m["calls_per_s"] > 0 and m["p99_us"] > 0 for o in objects for m in o["methods"]))' \
-  "$out")" True
-wait $!
+print([m["calls_per_s"] > 0 and m["p99_us"] > 0 for m in json.loads(sys.argv[1])["methods"] if m["name"] == "kv.capnp:KeyValue.get"])' \
+  "$out")" '[True]'
+end top
 
 ask top --interval=1ms
 check 'an interval that is too short is wrong usage' is "$status-$(grep -c '250ms' <<<"$err")" 2-1
@@ -78,6 +73,17 @@ check 'a server without the service: what to do' is \
   "$status-$(grep -c 'the server has no introspection service.*ServerOptions::introspection' <<<"$err")" 1-1
 ask status --json
 check 'with --json, too' is "$status-$(field "$out" '["error"]["code"]')" 1-UNIMPLEMENTED
+
+start_server evil tests/tools/everything_server --lie=snapshots
+for words in status 'top --count=1 --interval=250ms'; do
+  read -ra words <<<"$words"
+  ask "${words[@]}"
+  check "what a hostile server says is shown by ${words[0]}" is "$status" 0
+  check 'escaped' is "$(grep -c $'[\x1b\x07\r]' <<<"$out")-$(grep -c '\\x1b\[2J' <<<"$out" | sed 's/^[1-9].*/some/')" 0-some
+  ask "${words[@]}" --json
+  check 'and is JSON all the same' is "$status-$(python3 -c 'import json, sys; print(json.load(sys.stdin)["process"] != "")' <<<"$out")" 0-True
+  check 'without control sequences' is "$(grep -c $'[\x1b\x07\r]' <<<"$out")" 0
+done
 
 run tests/tools/top_screen.py "$hawser" examples/kv/kv_server tests/tools/everything_server
 check 'a terminal shows it' is "$status" 0

@@ -248,11 +248,22 @@ def failed(hawser, everything_server):
     server.kill()
 
 
+def hostile(hawser, everything_server):
+    server = Server(everything_server, "--lie=snapshots")
+    top = Terminal(hawser, "top", f"--target={server.uri}", "--interval=250ms")
+    top.shows("of the last ")
+    top.shows("\\x1b[2J")
+    top.type(b"q")
+    top.ends(0, "a hostile server cannot command the terminal")
+    server.kill()
+
+
 def main(hawser, kv_server, everything_server):
     server = live(hawser, kv_server)
     resized(hawser, server)
     server.kill()
     failed(hawser, everything_server)
+    hostile(hawser, everything_server)
 
 
 main(*sys.argv[1:])

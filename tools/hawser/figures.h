@@ -12,8 +12,9 @@
 namespace hawser::tool {
 
 // What `hawser status` and `hawser top` show of a server: since its start, or of the time between two snapshots.
-// A value. Calls for snapshots are left out: so an idle server has none. Texts are as the server sent them, cut at kTextMax: escape them. Whatever is in a snapshot, these are finite and
-// bounded: lists are cut, and a histogram that makes no sense is as none.
+// A value. Calls for snapshots are left out: so an idle server has none. Texts are as the server sent them, cut at kTextMax:
+// escape them. Whatever is in a snapshot, these are finite and bounded: lists are cut, and a histogram that makes no sense is as
+// none.
 struct Figures {
   static constexpr size_t kTextMax = 400;
 

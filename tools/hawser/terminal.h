@@ -5,7 +5,6 @@
 #include <termios.h>
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
