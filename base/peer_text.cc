@@ -68,4 +68,13 @@ std::string EscapePeerText(absl::string_view text) {
   return out;
 }
 
+bool IsUtf8(absl::string_view text) {
+  while (!text.empty()) {
+    const Character next = FirstOf(text);
+    if (next.bytes == 0) return false;
+    text.remove_prefix(next.bytes);
+  }
+  return true;
+}
+
 }  // namespace hawser

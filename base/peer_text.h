@@ -16,6 +16,9 @@ namespace hawser {
 // six times as long as `text`.
 std::string EscapePeerText(absl::string_view text);
 
+// Whether `text` is UTF-8 as RFC 3629 has it: in the shortest form, no surrogates, at most U+10FFFF.
+bool IsUtf8(absl::string_view text);
+
 }  // namespace hawser
 
 #endif  // HAWSER_BASE_PEER_TEXT_H_

@@ -1,27 +1,46 @@
 #ifndef HAWSER_OBSERVE_PAGE_H_
 #define HAWSER_OBSERVE_PAGE_H_
 
-#include <cstdint>
+#include <cstddef>
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "hawser/observe/history.h"
 #include "hawser/observe/snapshot.capnp.h"
 
 namespace hawser::observe {
 
-// The status page of a snapshot: one HTML document without scripts, and with nothing from elsewhere, that loads itself again
-// every 5 s. Texts of peers are escaped.
+// One of the status pages: what it is called, and what of the snapshot it shows.
 // Thread: any.
-std::string StatusPage(wire::Snapshot::Reader snapshot, const History& history);
+struct Page {
+  const char* path;       // "/methods".
+  const char* json_path;  // "/methods.json".
+  const char* title;
+  // The fields of the snapshot that the page shows. The same ones are in its JSON.
+  absl::Span<const absl::string_view> fields;
+  // Whether it shows the history, which then is in the JSON as `history`.
+  bool has_history;
+  // What stands below the navigation. `from`: the first row of a long list.
+  std::string (*body)(wire::Snapshot::Reader snapshot, const History& history, size_t from);
+};
 
-// `text`, of a peer or not, as it may stand in HTML, also in an attribute: see EscapePeerText().
-std::string EscapeHtml(absl::string_view text);
+// All of them, the overview first.
+absl::Span<const Page> Pages();
 
-// "950 ns", "12.5 us", "3.20 s", "2 h 5 min".
-std::string DurationText(int64_t ns);
-// "512 B", "1.50 MiB".
-std::string BytesText(uint64_t bytes);
+// One HTML document without scripts, and with nothing from elsewhere, that loads itself again every 5 s. Texts of peers are
+// escaped.
+std::string ToHtml(const Page& page, wire::Snapshot::Reader snapshot, const History& history, size_t from);
+// What the page shows, for programs: see json.h.
+std::string ToJson(const Page& page, wire::Snapshot::Reader snapshot, const History& history);
+
+// The bodies, each in a file of its own.
+std::string OverviewBody(wire::Snapshot::Reader snapshot, const History& history, size_t from);
+std::string MethodsBody(wire::Snapshot::Reader snapshot, const History& history, size_t from);
+std::string ConnectionsBody(wire::Snapshot::Reader snapshot, const History& history, size_t from);
+std::string CallsBody(wire::Snapshot::Reader snapshot, const History& history, size_t from);
+std::string PollersBody(wire::Snapshot::Reader snapshot, const History& history, size_t from);
+std::string ConfigurationBody(wire::Snapshot::Reader snapshot, const History& history, size_t from);
 
 }  // namespace hawser::observe
 

@@ -1,8 +1,5 @@
 #include "hawser/observe/status_server.h"
 
-#include <arpa/inet.h>
-#include <capnp/compat/json.h>
-#include <capnp/message.h>
 #include <kj/async-io.h>
 #include <kj/compat/http.h>
 #include <netdb.h>
@@ -11,15 +8,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
-#include <cstdint>
-#include <list>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -28,9 +21,8 @@
 #include "hawser/base/socket_address.h"
 #include "hawser/base/thread.h"
 #include "hawser/base/unique_fd.h"
-#include "hawser/observe/history.h"
-#include "hawser/observe/page.h"
-#include "hawser/observe/prometheus.h"
+#include "hawser/observe/http_connections.h"
+#include "hawser/observe/status_service.h"
 
 namespace hawser::observe {
 namespace {
@@ -105,30 +97,19 @@ absl::StatusOr<Listening> Listen(absl::string_view text) {
   return listening;
 }
 
-// Whether "localhost:9090", of a request that has come over loopback, is a name that this machine has for itself.
-bool IsOwnName(absl::string_view host) {
-  if (!host.empty() && host.front() == '[') {
-    return host.substr(0, host.find(']') + 1) == "[::1]";
-  }
-  const std::string name(host.substr(0, host.find(':')));
-  in_addr address;
-  return absl::EqualsIgnoreCase(name, "localhost") ||
-         (inet_pton(AF_INET, name.c_str(), &address) == 1 && ntohl(address.s_addr) >> 24 == 127);
-}
-
-absl::string_view View(kj::StringPtr text) { return {text.cStr(), text.size()}; }
-
 }  // namespace
 
 // What runs on the thread of the status server.
-class StatusServer::Loop final : kj::HttpService, kj::HttpServerErrorHandler, kj::TaskSet::ErrorHandler {
+class StatusServer::Loop final : kj::TaskSet::ErrorHandler {
  public:
   Loop(Listening listening, Source source, const Options& options)
-      : loopback_only_(listening.address.is_loopback()),
-        source_(std::move(source)),
-        options_(options),
+      : options_(options),
         listening_(std::move(listening)),
-        history_(kHistoryPoints) {}
+        service_(std::move(source), {.loopback_only = listening_.address.is_loopback(),
+                                     .snapshot_age = options.snapshot_age,
+                                     .connection_time = options.connection_time,
+                                     .idle_time = options.idle_time,
+                                     .history_points = kHistoryPoints}) {}
 
   absl::Status Start() {
     absl::StatusOr<std::thread> thread = StartThread("hawser-status", [this] { Run(); });
@@ -145,19 +126,14 @@ class StatusServer::Loop final : kj::HttpService, kj::HttpServerErrorHandler, kj
   }
 
  private:
-  // One connection, the oldest first in connections_.
-  struct Connection {
-    kj::Own<kj::PromiseFulfiller<void>> end;
-  };
-  using Connections = std::list<Connection>;
-
   void Run() {
     try {
       Serve();
     } catch (const kj::Exception& exception) {
       // Before the server has started: the event loop needs file descriptors.
-      start_status_ = absl::ResourceExhaustedError(absl::StrCat(
-          "start the status page: ", View(exception.getDescription()), "; are there file descriptors left?"));
+      start_status_ = absl::ResourceExhaustedError(
+          absl::StrCat("start the status page: ", exception.getDescription().cStr(),
+                       "; are there file descriptors left?"));
       stop_ = nullptr;
       if (!started_.HasBeenNotified()) started_.Notify();
     }
@@ -167,170 +143,54 @@ class StatusServer::Loop final : kj::HttpService, kj::HttpServerErrorHandler, kj
     // Pages cost some milliseconds each, and anyone who reaches the port can ask for them: pollers go first.
     setpriority(PRIO_PROCESS, 0, kNice);
     kj::AsyncIoContext io = kj::setupAsyncIo();
-    kj::HttpHeaderTable::Builder headers;
-    policy_ = headers.add("Content-Security-Policy");
-    no_sniff_ = headers.add("X-Content-Type-Options");
-    cache_ = headers.add("Cache-Control");
-    referrer_ = headers.add("Referrer-Policy");
-    allow_ = headers.add("Allow");
-    const kj::Own<kj::HttpHeaderTable> table = headers.build();
-    table_ = table.get();
     timer_ = &io.provider->getTimer();
     auto stop = kj::newPromiseAndCrossThreadFulfiller<void>();
     stop_ = kj::mv(stop.fulfiller);
-    {
-      kj::HttpServerSettings settings;
-      settings.headerTimeout = Kj(options_.connection_time);
-      settings.pipelineTimeout = Kj(options_.idle_time);
-      settings.canceledUploadGracePeriod = 0 * kj::SECONDS;
-      settings.canceledUploadGraceBytes = 0;
-      settings.errorHandler = *this;
-      kj::HttpServer server(*timer_, *table, *this, settings);
-      server_ = &server;
-      kj::Own<kj::ConnectionReceiver> receiver = io.lowLevelProvider->wrapListenSocketFd(
-          listening_.socket.get(),
-          kj::LowLevelAsyncIoProvider::ALREADY_CLOEXEC | kj::LowLevelAsyncIoProvider::ALREADY_NONBLOCK);
-      kj::TaskSet tasks(*this);
-      tasks_ = &tasks;
-      tasks.add(Accept(*receiver));
-      tasks.add(Sample());
-      started_.Notify();
-      stop.promise.wait(io.waitScope);
-    }
-    tasks_ = nullptr;
+    kj::HttpServer server(*timer_, service_.headers(), service_, service_.Settings());
+    kj::Own<kj::ConnectionReceiver> receiver = io.lowLevelProvider->wrapListenSocketFd(
+        listening_.socket.get(),
+        kj::LowLevelAsyncIoProvider::ALREADY_CLOEXEC | kj::LowLevelAsyncIoProvider::ALREADY_NONBLOCK);
+    HttpConnections connections(server, *timer_, options_.connections_max, Kj(options_.connection_time));
+    kj::TaskSet tasks(*this);
+    tasks.add(Accept(*receiver, connections));
+    tasks.add(Sample());
+    started_.Notify();
+    stop.promise.wait(io.waitScope);
   }
 
   static kj::Duration Kj(absl::Duration duration) {
     return absl::ToInt64Microseconds(duration) * kj::MICROSECONDS;
   }
 
-  kj::Promise<void> Accept(kj::ConnectionReceiver& receiver) {
+  kj::Promise<void> Accept(kj::ConnectionReceiver& receiver, HttpConnections& connections) {
     // accept() itself throws if the system has no file descriptor for a peer that waits already.
     return kj::evalNow([&receiver] { return receiver.accept(); })
         .then(
-            [this](kj::Own<kj::AsyncIoStream> stream) -> kj::Promise<void> {
-              Add(kj::mv(stream));
+            [&connections](kj::Own<kj::AsyncIoStream> stream) -> kj::Promise<void> {
+              connections.Add(kj::mv(stream));
               return kj::READY_NOW;
             },
             // No file descriptor is left, for instance. The peer waits in the kernel's queue.
             [this](kj::Exception&&) -> kj::Promise<void> {
               return timer_->afterDelay(100 * kj::MILLISECONDS);
             })
-        .then([this, &receiver] { return kj::evalLater([this, &receiver] { return Accept(receiver); }); });
-  }
-
-  void Add(kj::Own<kj::AsyncIoStream> stream) {
-    if (connections_.size() >= options_.connections_max) connections_.front().end->fulfill();
-    auto ended = kj::newPromiseAndFulfiller<void>();
-    const auto place = connections_.insert(connections_.end(), Connection{kj::mv(ended.fulfiller)});
-    tasks_->add(server_->listenHttp(kj::mv(stream))
-                    .exclusiveJoin(timer_->afterDelay(Kj(options_.connection_time)))
-                    .exclusiveJoin(kj::mv(ended.promise))
-                    .catch_([](kj::Exception&&) {})
-                    .then([this, place] { connections_.erase(place); }));
+        .then([this, &receiver, &connections] {
+          return kj::evalLater([this, &receiver, &connections] { return Accept(receiver, connections); });
+        });
   }
 
   kj::Promise<void> Sample() {
     return timer_->afterDelay(Kj(options_.history_interval)).then([this] {
-      // A source that throws costs one point.
-      KJ_IF_MAYBE (exception, kj::runCatchingExceptions([this] { history_.Add(Take()); })) {
-        (void)exception;
-      }
+      service_.Sample();
       return Sample();
     });
-  }
-
-  // The present snapshot, or one that is not older than Options::snapshot_age.
-  wire::Snapshot::Reader Take() {
-    const auto now = std::chrono::steady_clock::now();
-    if (snapshot_ == nullptr || now - taken_ >= absl::ToChronoNanoseconds(options_.snapshot_age)) {
-      auto snapshot = std::make_unique<capnp::MallocMessageBuilder>();
-      source_(snapshot->initRoot<wire::Snapshot>());
-      snapshot_ = std::move(snapshot);
-      taken_ = std::chrono::steady_clock::now();
-    }
-    return snapshot_->getRoot<wire::Snapshot>().asReader();
-  }
-
-  // kj::HttpService
-  kj::Promise<void> request(kj::HttpMethod method, kj::StringPtr url, const kj::HttpHeaders& headers,
-                            kj::AsyncInputStream& body, Response& response) override {
-    if (method != kj::HttpMethod::GET && method != kj::HttpMethod::HEAD) {
-      return Answer(response, 405, "Method Not Allowed", kText, "GET and HEAD only\n", /*allow=*/true);
-    }
-    KJ_IF_MAYBE (length, body.tryGetLength()) {
-      if (*length != 0)
-        return Answer(response, 413, "Payload Too Large", kText, "no request here has a body\n");
-    } else {
-      return Answer(response, 413, "Payload Too Large", kText, "no request here has a body\n");
-    }
-    if (loopback_only_) {
-      const absl::string_view host = View(headers.get(kj::HttpHeaderId::HOST).orDefault(""));
-      if (!IsOwnName(host)) {
-        return Answer(response, 403, "Forbidden", kText,
-                      "this page is for this machine: ask for it as localhost or 127.0.0.1\n");
-      }
-    }
-    const absl::string_view path = View(url).substr(0, View(url).find('?'));
-    if (path == "/")
-      return Answer(response, 200, "OK", "text/html; charset=utf-8", StatusPage(Take(), history_));
-    if (path == "/metrics")
-      return Answer(response, 200, "OK", "text/plain; version=0.0.4", ToPrometheus(Take()));
-    if (path == "/snapshot.json") return Answer(response, 200, "OK", "application/json", Json(Take()));
-    if (path == "/healthz") {
-      const wire::Server::State state = Take().getServer().getState();
-      if (state == wire::Server::State::SERVING) return Answer(response, 200, "OK", kText, "serving\n");
-      return Answer(response, 503, "Service Unavailable", kText,
-                    state == wire::Server::State::DRAINING ? "draining\n" : "down\n");
-    }
-    return Answer(response, 404, "Not Found", kText, "there are /, /snapshot.json, /metrics and /healthz\n");
-  }
-
-  static std::string Json(wire::Snapshot::Reader snapshot) {
-    capnp::JsonCodec codec;
-    codec.setPrettyPrint(true);
-    const kj::String json = codec.encode(snapshot);
-    return absl::StrCat(View(json), "\n");
-  }
-
-  kj::Promise<void> Answer(Response& response, uint32_t code, kj::StringPtr name, kj::StringPtr type,
-                           std::string body, bool allow = false) {
-    kj::HttpHeaders headers(*table_);
-    headers.set(kj::HttpHeaderId::CONTENT_TYPE, type);
-    headers.set(policy_,
-                "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
-                "frame-ancestors 'none'");
-    headers.set(no_sniff_, "nosniff");
-    headers.set(cache_, "no-store");
-    headers.set(referrer_, "no-referrer");
-    if (allow) headers.set(allow_, "GET, HEAD");
-    auto kept = kj::heap<std::string>(std::move(body));
-    kj::Own<kj::AsyncOutputStream> out = response.send(code, name, headers, kept->size());
-    auto written = out->write(kept->data(), kept->size());
-    return written.attach(kj::mv(out), kj::mv(kept));
-  }
-
-  // kj::HttpServerErrorHandler
-  kj::Promise<void> handleClientProtocolError(kj::HttpHeaders::ProtocolError error,
-                                              Response& response) override {
-    return Answer(response, error.statusCode, error.statusMessage, kText,
-                  absl::StrCat(View(error.description), "\n"));
-  }
-  kj::Promise<void> handleApplicationError(kj::Exception, kj::Maybe<Response&> response) override {
-    KJ_IF_MAYBE (open, response) {
-      return Answer(*open, 500, "Internal Server Error", kText, "the snapshot could not be made\n");
-    }
-    return kj::READY_NOW;
   }
 
   // kj::TaskSet::ErrorHandler
   void taskFailed(kj::Exception&&) override {}
 
   static constexpr int kNice = 10;
-  static constexpr char kText[] = "text/plain; charset=utf-8";
 
-  const bool loopback_only_;
-  const Source source_;
   const Options options_;
   const Listening listening_;
   absl::Notification started_;
@@ -338,15 +198,8 @@ class StatusServer::Loop final : kj::HttpService, kj::HttpServerErrorHandler, kj
   kj::Own<kj::CrossThreadPromiseFulfiller<void>> stop_;
 
   // Used by the thread.
-  History history_;
-  std::unique_ptr<capnp::MallocMessageBuilder> snapshot_;
-  std::chrono::steady_clock::time_point taken_;
-  kj::HttpHeaderId policy_, no_sniff_, cache_, referrer_, allow_;
-  const kj::HttpHeaderTable* table_ = nullptr;
+  StatusService service_;
   kj::Timer* timer_ = nullptr;
-  kj::HttpServer* server_ = nullptr;
-  Connections connections_;  // Outlives tasks_.
-  kj::TaskSet* tasks_ = nullptr;
 
   std::thread thread_;
 };

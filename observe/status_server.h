@@ -14,8 +14,8 @@
 namespace hawser::observe {
 
 // Shows a server's snapshot over HTTP, to people and to Prometheus:
-//   /               the status page: HTML, without scripts
-//   /snapshot.json  all that the page shows, and more
+//   /               the overview, a page of HTML without scripts, and the further ones of page.h; each as JSON, too
+//   /snapshot.json  all that the pages show, and more
 //   /metrics        Prometheus's text format
 //   /healthz        200 "serving", or 503 with the state
 // GET and HEAD only. It knows nothing of what it shows but its snapshot.

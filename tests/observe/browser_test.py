@@ -1,5 +1,5 @@
 #!/usr/bin/python3 -B
-"""The status page in a real browser: light, dark and narrow, while the server is under load."""
+"""The status pages in a real browser: light, dark and narrow, while the server is under load."""
 
 import base64
 import json
@@ -10,7 +10,9 @@ import sys
 import unittest
 
 sys.path.insert(0, "tests/observe")
-from status_page import PATIENCE, Server, scratch
+from status_page import PATIENCE, Server, scratch, until
+
+PAGES = ("/", "/methods", "/calls", "/connections", "/pollers", "/configuration")
 
 
 class Browser:
@@ -100,7 +102,6 @@ class Browser:
             each
             for each in self.events
             if each.get("method") in ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
-            and "favicon" not in json.dumps(each)
         ]
 
 
@@ -122,23 +123,68 @@ class BrowserTest(unittest.TestCase):
                             "Emulation.setEmulatedMedia",
                             features=[{"name": "prefers-color-scheme", "value": scheme}],
                         )
-                        browser.open(server.url + "/")
-                        self.assertEqual(browser.complaints(), [])
-                        self.assertEqual(browser.evaluate("document.querySelectorAll('script').length"), 0)
-                        self.assertLessEqual(browser.evaluate("document.documentElement.scrollWidth"), width)
-                        grounds[scheme] = browser.evaluate("getComputedStyle(document.body).backgroundColor")
-                        self.keep_picture(browser, f"{scheme}_{width}.png")
+                        for page in PAGES:
+                            browser.open(server.url + page)
+                            self.assertEqual(browser.complaints(), [], page)
+                            self.assertEqual(browser.evaluate("document.querySelectorAll('script').length"), 0)
+                            # Wide tables scroll inside of it.
+                            self.assertLessEqual(
+                                browser.evaluate("document.documentElement.scrollWidth"), width, page
+                            )
+                            grounds[scheme] = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+                            self.keep_picture(browser, f"{page.strip('/') or 'overview'}_{scheme}_{width}.png")
             self.assertNotEqual(grounds["light"], grounds["dark"])
 
-    def test_its_figures_are_those_of_the_server(self):
+    def test_pages_link_to_each_other_and_to_what_is_there(self):
         with Server() as server, Browser() as browser:
-            before = self.gets(server)
-            browser.open(server.url + "/")
-            text = browser.evaluate("document.body.innerText")
-            after = self.gets(server)
-            shown = int(re.search(r"kv\.capnp:KeyValue\.get\s+(\d+)", text)[1])
-            self.assertTrue(before <= shown <= after, (before, shown, after))
+            for page in PAGES:
+                browser.open(server.url + page)
+                links = browser.evaluate("[...document.links].map(each => each.getAttribute('href'))")
+                self.assertLessEqual(set(PAGES), set(links), page)
+                self.assertEqual(
+                    browser.evaluate("document.querySelector('[aria-current=page]').getAttribute('href')"), page
+                )
+                for link in set(links):
+                    answer = server.get(link)
+                    if link.endswith(".json"):
+                        json.loads(answer)
+
+    def test_their_figures_are_those_of_the_server(self):
+        with Server() as server, Browser() as browser:
+            for page in ("/", "/methods"):
+                before = self.gets(server)
+                browser.open(server.url + page)
+                text = browser.evaluate("document.body.innerText")
+                after = self.gets(server)
+                shown = int(re.search(r"kv\.capnp:KeyValue\.get\s+(\d+)", text)[1])
+                self.assertTrue(before <= shown <= after, (page, before, shown, after))
             self.assertGreater(browser.evaluate("document.querySelectorAll('svg rect').length"), 0)
+            self.assertEqual(browser.evaluate("document.querySelectorAll('svg[role=img]:not(:has(title))').length"), 0)
+
+            def has_peers():
+                browser.open(server.url + "/connections")
+                peers = browser.evaluate("[...document.querySelectorAll('td.t')].map(each => each.innerText)")
+                return any(each.startswith("tcp://127.0.0.1:") for each in peers)
+
+            until(has_peers)
+
+            browser.open(server.url + "/configuration")
+            shown = browser.evaluate("[...document.querySelectorAll('tbody tr')].map(each => each.innerText.split('\\t'))")
+            settings = json.loads(server.get("/configuration.json"))["configuration"]
+            self.assertEqual(shown, [[each["name"], each["value"]] for each in settings])
+
+    def test_curves_follow_the_server(self):
+        with Server() as server, Browser() as browser:
+            curves = []
+
+            def are_there():
+                browser.open(server.url + "/pollers")
+                curves[:] = browser.evaluate("[...document.querySelectorAll('svg.curve title')].map(e => e.textContent)")
+                return len(curves) >= 2
+
+            until(are_there)
+            names = [poller["name"] for poller in json.loads(server.get("/pollers.json"))["pollers"]]
+            self.assertTrue([each for each in curves if each.startswith(names[0] + " busy: now ")], curves)
 
     def gets(self, server):
         for method in json.loads(server.get("/snapshot.json"))["methods"]:
@@ -147,7 +193,7 @@ class BrowserTest(unittest.TestCase):
         raise AssertionError("no such method")
 
     def keep_picture(self, browser, name):
-        """To look at: in bazel-testlogs."""
+        """Keeps a picture to look at, in bazel-testlogs."""
         folder = os.environ.get("TEST_UNDECLARED_OUTPUTS_DIR")
         if folder:
             picture = browser.call("Page.captureScreenshot", format="png")["data"]

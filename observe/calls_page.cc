@@ -1,0 +1,60 @@
+// The calls in flight, and the slowest of those that have ended.
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "hawser/observe/html.h"
+#include "hawser/observe/page.h"
+#include "hawser/observe/picture.h"
+#include "hawser/observe/units.h"
+
+namespace hawser::observe {
+namespace {
+
+std::string InFlight(wire::Snapshot::Reader snapshot) {
+  Table table({{"method", Table::Kind::kLongText},
+               {"stage"},
+               {"age", Table::Kind::kNumber},
+               {"deadline in", Table::Kind::kNumber},
+               {"request", Table::Kind::kNumber},
+               {"peer", Table::Kind::kLongText},
+               {"identity", Table::Kind::kLongText}});
+  for (const auto call : snapshot.getCalls()) {
+    table.Row({View(call.getMethod()), View(call.getStage()), DurationText(call.getAgeNs()),
+               call.getDeadlineInNs() < 0 ? "none" : DurationText(call.getDeadlineInNs()),
+               BytesText(call.getRequestBytes()), View(call.getPeer()), View(call.getIdentity())});
+  }
+  const uint64_t left_out = snapshot.getCallsLeftOut();
+  return absl::StrCat(table.Html(),
+                      left_out == 0 ? "" : absl::StrCat("<p>And ", left_out, " younger ones.</p>"));
+}
+
+std::string Slowest(wire::Snapshot::Reader snapshot) {
+  Table table({{"method", Table::Kind::kLongText},
+               {"status"},
+               {"took", Table::Kind::kNumber},
+               {"where", Table::Kind::kHtml},
+               {"waited", Table::Kind::kNumber},
+               {"handler", Table::Kind::kNumber},
+               {"deferred", Table::Kind::kNumber},
+               {"ended", Table::Kind::kNumber},
+               {"peer", Table::Kind::kLongText},
+               {"identity", Table::Kind::kLongText}});
+  for (const auto call : snapshot.getSlowest()) {
+    table.Row({View(call.getMethod()), View(call.getStage()), DurationText(call.getAgeNs()),
+               PartsPicture(call), DurationText(call.getQueuedNs()), DurationText(call.getHandlerNs()),
+               DurationText(call.getDeferredNs()),
+               absl::FormatTime("%H:%M:%S", absl::FromUnixNanos(call.getEndedUnixNs()), absl::UTCTimeZone()),
+               View(call.getPeer()), View(call.getIdentity())});
+  }
+  return absl::StrCat(table.Html(), table.empty() ? "" : PartsLegend());
+}
+
+}  // namespace
+
+std::string CallsBody(wire::Snapshot::Reader snapshot, const History&, size_t) {
+  return absl::StrCat("<h2>In flight, the oldest first</h2>", InFlight(snapshot),
+                      "<h2>The slowest of the last two minutes</h2>", Slowest(snapshot));
+}
+
+}  // namespace hawser::observe

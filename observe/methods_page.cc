@@ -1,0 +1,62 @@
+// The methods, with how long their calls take.
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/observe/html.h"
+#include "hawser/observe/method_order.h"
+#include "hawser/observe/page.h"
+#include "hawser/observe/picture.h"
+#include "hawser/observe/units.h"
+
+namespace hawser::observe {
+namespace {
+
+constexpr size_t kRowsMax = 100;
+
+std::string Statuses(wire::Method::Reader method) {
+  std::string text;
+  for (const auto status : method.getStatuses()) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", View(status.getName()), " ", status.getCount());
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string MethodsBody(wire::Snapshot::Reader snapshot, const History&, size_t from) {
+  const std::vector<wire::Method::Reader> methods = ByCalls(snapshot.getMethods(), SIZE_MAX);
+  const Slice slice(methods.size(), from, kRowsMax);
+  BucketRange range;
+  for (size_t i = slice.first; i < slice.end; ++i) range.Include(methods[i].getLatency());
+
+  constexpr Table::Kind kNumber = Table::Kind::kNumber;
+  Table table({{"method", Table::Kind::kLongText},
+               {"calls", kNumber},
+               {"in flight", kNumber},
+               {"status"},
+               {"p50", kNumber},
+               {"p90", kNumber},
+               {"p99", kNumber},
+               {"p99.9", kNumber},
+               {"latency, of all calls", Table::Kind::kHtml},
+               {"in", kNumber},
+               {"out", kNumber}});
+  for (size_t i = slice.first; i < slice.end; ++i) {
+    const wire::Method::Reader& method = methods[i];
+    const std::string p50 = PercentileText(method, 50), p90 = PercentileText(method, 90),
+                      p99 = PercentileText(method, 99), p999 = PercentileText(method, 99.9);
+    const std::string title =
+        absl::StrCat("calls by latency: p50 ", p50, ", p90 ", p90, ", p99 ", p99, ", p99.9 ", p999);
+    table.Row({View(method.getName()), absl::StrCat(method.getCalls()), absl::StrCat(method.getRunning()),
+               Statuses(method), p50, p90, p99, p999, HistogramPicture(method.getLatency(), range, title),
+               BytesText(method.getRequestBytes()), BytesText(method.getResponseBytes())});
+  }
+  return absl::StrCat(
+      "<h2>Methods</h2>", slice.Links("/methods"), table.Html(), slice.Links("/methods"),
+      "<p class=soft>Those with the most calls first. Latency is from the arrival of a request to its "
+      "answer, since the server started; a bar is the number of calls that took so long. All pictures of "
+      "this page have the same scale of time.</p>");
+}
+
+}  // namespace hawser::observe

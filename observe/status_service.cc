@@ -1,0 +1,168 @@
+#include "hawser/observe/status_service.h"
+
+#include <arpa/inet.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "hawser/observe/html.h"
+#include "hawser/observe/json.h"
+#include "hawser/observe/page.h"
+#include "hawser/observe/prometheus.h"
+
+namespace hawser::observe {
+namespace {
+
+constexpr char kText[] = "text/plain; charset=utf-8";
+constexpr char kHtml[] = "text/html; charset=utf-8";
+constexpr char kJson[] = "application/json";
+
+// Whether "localhost:9090", of a request that has come over loopback, is a name that this machine has for itself.
+bool IsOwnName(absl::string_view host) {
+  if (!host.empty() && host.front() == '[') {
+    const size_t end = host.find(']');
+    return host.substr(0, end == absl::string_view::npos ? end : end + 1) == "[::1]";
+  }
+  const std::string name(host.substr(0, host.find(':')));
+  in_addr address;
+  return absl::EqualsIgnoreCase(name, "localhost") ||
+         (inet_pton(AF_INET, name.c_str(), &address) == 1 && ntohl(address.s_addr) >> 24 == 127);
+}
+
+// The value of `from` in "a=b&from=100"; 0 if there is none that is a number.
+size_t FromOf(absl::string_view query) {
+  constexpr absl::string_view kName = "from=";
+  while (!query.empty()) {
+    const absl::string_view pair = query.substr(0, query.find('&'));
+    uint64_t number;
+    if (absl::StartsWith(pair, kName) && absl::SimpleAtoi(pair.substr(kName.size()), &number)) return number;
+    query.remove_prefix(std::min(query.size(), pair.size() + 1));
+  }
+  return 0;
+}
+
+std::string NotFound() {
+  std::string text = "there is no such page; there are:\n";
+  for (const Page& page : Pages()) absl::StrAppend(&text, page.path, "\n", page.json_path, "\n");
+  return text + "/snapshot.json\n/metrics\n/healthz\n";
+}
+
+kj::Duration Kj(absl::Duration duration) { return absl::ToInt64Microseconds(duration) * kj::MICROSECONDS; }
+
+}  // namespace
+
+StatusService::StatusService(Source source, const Options& options)
+    : source_(std::move(source)), options_(options), history_(options.history_points) {
+  kj::HttpHeaderTable::Builder headers;
+  policy_ = headers.add("Content-Security-Policy");
+  no_sniff_ = headers.add("X-Content-Type-Options");
+  cache_ = headers.add("Cache-Control");
+  referrer_ = headers.add("Referrer-Policy");
+  allow_ = headers.add("Allow");
+  headers_ = headers.build();
+}
+
+kj::HttpServerSettings StatusService::Settings() {
+  kj::HttpServerSettings settings;
+  settings.headerTimeout = Kj(options_.connection_time);
+  settings.pipelineTimeout = Kj(options_.idle_time);
+  settings.canceledUploadGracePeriod = 0 * kj::SECONDS;
+  settings.canceledUploadGraceBytes = 0;
+  settings.errorHandler = *this;
+  return settings;
+}
+
+void StatusService::Sample() {
+  // A source that throws costs one point.
+  KJ_IF_MAYBE (exception, kj::runCatchingExceptions([this] { history_.Add(Take()); })) {
+    (void)exception;
+  }
+}
+
+wire::Snapshot::Reader StatusService::Take() {
+  const absl::Time now = absl::Now();
+  if (snapshot_ == nullptr || now - taken_ >= options_.snapshot_age) {
+    auto snapshot = std::make_unique<capnp::MallocMessageBuilder>();
+    source_(snapshot->initRoot<wire::Snapshot>());
+    snapshot_ = std::move(snapshot);
+    taken_ = absl::Now();
+  }
+  return snapshot_->getRoot<wire::Snapshot>().asReader();
+}
+
+kj::Promise<void> StatusService::request(kj::HttpMethod method, kj::StringPtr url,
+                                         const kj::HttpHeaders& headers, kj::AsyncInputStream& body,
+                                         Response& response) {
+  if (method != kj::HttpMethod::GET && method != kj::HttpMethod::HEAD) {
+    return Answer(response, {405, "Method Not Allowed", kText, "GET and HEAD only\n"}, /*allow=*/true);
+  }
+  if (body.tryGetLength().orDefault(1) != 0) {
+    return Answer(response, {413, "Payload Too Large", kText, "no request here has a body\n"});
+  }
+  if (options_.loopback_only && !IsOwnName(View(headers.get(kj::HttpHeaderId::HOST).orDefault("")))) {
+    return Answer(response, {403, "Forbidden", kText,
+                             "this page is for this machine: ask for it as localhost or 127.0.0.1\n"});
+  }
+  return Answer(response, Get(View(url)));
+}
+
+StatusService::Result StatusService::Get(absl::string_view url) {
+  const size_t question = url.find('?');
+  const absl::string_view path = url.substr(0, question);
+  const absl::string_view query = question == absl::string_view::npos ? "" : url.substr(question + 1);
+  if (answer_bytes_ > kAnswerBytesMax) {
+    return {503, "Service Unavailable", kText, "too many answers wait for clients that read slowly\n"};
+  }
+  for (const Page& page : Pages()) {
+    if (path == page.path) return {200, "OK", kHtml, ToHtml(page, Take(), history_, FromOf(query))};
+    if (path == page.json_path) return {200, "OK", kJson, ToJson(page, Take(), history_)};
+  }
+  if (path == "/snapshot.json") return {200, "OK", kJson, JsonOf(Take())};
+  if (path == "/metrics") return {200, "OK", "text/plain; version=0.0.4", ToPrometheus(Take())};
+  if (path == "/healthz") return Health();
+  return {404, "Not Found", kText, NotFound()};
+}
+
+StatusService::Result StatusService::Health() {
+  const wire::Server::State state = Take().getServer().getState();
+  if (state == wire::Server::State::SERVING) return {200, "OK", kText, "serving\n"};
+  return {503, "Service Unavailable", kText,
+          state == wire::Server::State::DRAINING ? "draining\n" : "down\n"};
+}
+
+kj::Promise<void> StatusService::Answer(Response& response, Result result, bool allow) {
+  kj::HttpHeaders headers(*headers_);
+  headers.set(kj::HttpHeaderId::CONTENT_TYPE, result.type);
+  headers.set(policy_,
+              "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+              "frame-ancestors 'none'");
+  headers.set(no_sniff_, "nosniff");
+  headers.set(cache_, "no-store");
+  headers.set(referrer_, "no-referrer");
+  if (allow) headers.set(allow_, "GET, HEAD");
+  auto body = kj::heap<std::string>(std::move(result.body));
+  kj::Own<kj::AsyncOutputStream> out = response.send(result.code, result.name, headers, body->size());
+  answer_bytes_ += body->size();
+  auto sent = kj::defer([this, bytes = body->size()] { answer_bytes_ -= bytes; });
+  auto written = out->write(body->data(), body->size());
+  return written.attach(kj::mv(out), kj::mv(body), kj::mv(sent));
+}
+
+kj::Promise<void> StatusService::handleClientProtocolError(kj::HttpHeaders::ProtocolError error,
+                                                           Response& response) {
+  return Answer(response, {error.statusCode, error.statusMessage.cStr(), kText,
+                           absl::StrCat(View(error.description), "\n")});
+}
+
+kj::Promise<void> StatusService::handleApplicationError(kj::Exception, kj::Maybe<Response&> response) {
+  KJ_IF_MAYBE (open, response) {
+    return Answer(*open, {500, "Internal Server Error", kText, "the snapshot could not be made\n"});
+  }
+  return kj::READY_NOW;
+}
+
+}  // namespace hawser::observe
