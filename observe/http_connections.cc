@@ -1,6 +1,37 @@
 #include "hawser/observe/http_connections.h"
 
+#include <algorithm>
+
 namespace hawser::observe {
+namespace {
+
+// A stream whose end comes after HttpConnections::kRequestBytesMax at the latest.
+class Limited final : public kj::AsyncIoStream {
+ public:
+  explicit Limited(kj::Own<kj::AsyncIoStream> inner) : inner_(kj::mv(inner)) {}
+
+  kj::Promise<size_t> tryRead(void* buffer, size_t min_bytes, size_t max_bytes) override {
+    if (bytes_left_ == 0) return size_t{0};
+    return inner_->tryRead(buffer, std::min(min_bytes, bytes_left_), std::min(max_bytes, bytes_left_))
+        .then([this](size_t bytes) {
+          bytes_left_ -= bytes;
+          return bytes;
+        });
+  }
+  kj::Promise<void> write(const void* buffer, size_t size) override { return inner_->write(buffer, size); }
+  kj::Promise<void> write(kj::ArrayPtr<const kj::ArrayPtr<const kj::byte>> pieces) override {
+    return inner_->write(pieces);
+  }
+  kj::Promise<void> whenWriteDisconnected() override { return inner_->whenWriteDisconnected(); }
+  void shutdownWrite() override { inner_->shutdownWrite(); }
+  void abortRead() override { inner_->abortRead(); }
+
+ private:
+  kj::Own<kj::AsyncIoStream> inner_;
+  size_t bytes_left_ = HttpConnections::kRequestBytesMax;
+};
+
+}  // namespace
 
 void HttpConnections::Add(kj::Own<kj::AsyncIoStream> stream) {
   if (ends_.size() >= connections_max_) {
@@ -10,7 +41,7 @@ void HttpConnections::Add(kj::Own<kj::AsyncIoStream> stream) {
   const uint64_t number = next_++;
   auto ended = kj::newPromiseAndFulfiller<void>();
   ends_.emplace(number, kj::mv(ended.fulfiller));
-  tasks_.add(server_.listenHttp(kj::mv(stream))
+  tasks_.add(server_.listenHttp(kj::heap<Limited>(kj::mv(stream)))
                  .exclusiveJoin(timer_.afterDelay(connection_time_))
                  .exclusiveJoin(kj::mv(ended.promise))
                  .catch_([](kj::Exception&&) {})

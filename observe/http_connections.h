@@ -12,7 +12,7 @@
 
 namespace hawser::observe {
 
-// The connections of an HTTP server: so many at most, each for so long at most.
+// The connections of an HTTP server: so many at most, each for so long, and with so many bytes of requests at most.
 // Thread:   the one of its event loop (kj).
 // Lifetime: ends its connections when it is destroyed; `server` and `timer` must outlive it.
 class HttpConnections final : kj::TaskSet::ErrorHandler {
@@ -28,6 +28,10 @@ class HttpConnections final : kj::TaskSet::ErrorHandler {
   // Serves it. If there are as many as there may be, the oldest one ends.
   void Add(kj::Own<kj::AsyncIoStream> stream);
   size_t size() const { return ends_.size(); }
+
+  // Of all requests of a connection. What comes after is not read, as if the client had ended there. kj 0.9 keeps the requests
+  // of a client that sends them without a pause in one buffer, without a bound of its own. A single request may have 128 KiB.
+  static constexpr size_t kRequestBytesMax = 256 << 10;
 
  private:
   void taskFailed(kj::Exception&&) override {}

@@ -6,15 +6,24 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "hawser/base/peer_text.h"
 
 namespace hawser::observe {
 namespace {
 
 using Labels = std::vector<prometheus::ClientMetric::Label>;
+
+// The value of a label. One that is not UTF-8 would make Prometheus drop the whole scrape.
+std::string Value(capnp::Text::Reader text) {
+  const absl::string_view view(text.cStr(), text.size());
+  return IsUtf8(view) ? std::string(view) : EscapePeerText(view);
+}
 
 // The families of one answer, in the order in which they were begun.
 class Families {
@@ -106,7 +115,7 @@ void AddServer(wire::Snapshot::Reader snapshot, Families& families) {
       families.Gauge("hawser_server_slots", "Slots of these: the most calls that they can have at once.");
   auto in_use = families.Gauge("hawser_server_slots_in_use", "Those of them that carry a call.");
   for (const auto total : snapshot.getTotals()) {
-    const Labels labels = {{"fabric", total.getFabric()}, {"state", total.getState()}};
+    const Labels labels = {{"fabric", Value(total.getFabric())}, {"state", Value(total.getState())}};
     connections.Add(labels, static_cast<double>(total.getCount()));
     slots.Add(labels, static_cast<double>(total.getSlots()));
     in_use.Add(labels, static_cast<double>(total.getSlotsInUse()));
@@ -115,7 +124,7 @@ void AddServer(wire::Snapshot::Reader snapshot, Families& families) {
       families.Counter("hawser_server_refusals_total",
                        "Peers that broke the protocol, and connections for which there was no room.");
   for (const auto refusal : snapshot.getRefusals()) {
-    refusals.Add({{"reason", refusal.getReason()}}, static_cast<double>(refusal.getCount()));
+    refusals.Add({{"reason", Value(refusal.getReason())}}, static_cast<double>(refusal.getCount()));
   }
 }
 
@@ -128,9 +137,9 @@ void AddMethods(wire::Snapshot::Reader snapshot, Families& families) {
       families.Histogram("hawser_server_call_seconds", "From the arrival of a request to its answer.");
   for (const auto method : snapshot.getMethods()) {
     if (method.getCalls() == 0 && method.getRunning() == 0) continue;
-    const Labels labels = {{"method", method.getName()}};
+    const Labels labels = {{"method", Value(method.getName())}};
     for (const auto status : method.getStatuses()) {
-      calls.Add({labels[0], {"code", status.getName()}}, static_cast<double>(status.getCount()));
+      calls.Add({labels[0], {"code", Value(status.getName())}}, static_cast<double>(status.getCount()));
     }
     running.Add(labels, static_cast<double>(method.getRunning()));
     request_bytes.Add(labels, static_cast<double>(method.getRequestBytes()));
@@ -153,7 +162,7 @@ void AddPollers(wire::Snapshot::Reader snapshot, Families& families) {
   auto memory = families.Gauge("hawser_poller_memory_waiters", "What waits for memory of the pool.");
   auto held = families.Gauge("hawser_poller_held", "1 if code of the application held it when it was asked.");
   for (const auto poller : snapshot.getPollers()) {
-    const prometheus::ClientMetric::Label name = {"poller", poller.getName()};
+    const prometheus::ClientMetric::Label name = {"poller", Value(poller.getName())};
     seconds.Add({name, {"part", "busy"}}, Seconds(poller.getBusyNs()));
     seconds.Add({name, {"part", "spin"}}, Seconds(poller.getSpinNs()));
     seconds.Add({name, {"part", "sleep"}}, Seconds(poller.getSleepNs()));
@@ -184,7 +193,7 @@ void AddPools(wire::Snapshot::Reader snapshot, Families& families) {
   auto bytes = families.Gauge("hawser_pool_bytes", "Registered memory: leased, in all, and the limit.");
   auto buffers = families.Gauge("hawser_pool_buffers", "Buffers of one size, registered and leased.");
   for (const auto pool : snapshot.getPools()) {
-    const prometheus::ClientMetric::Label name = {"pool", pool.getName()};
+    const prometheus::ClientMetric::Label name = {"pool", Value(pool.getName())};
     bytes.Add({name, {"kind", "leased"}}, static_cast<double>(pool.getLeasedBytes()));
     bytes.Add({name, {"kind", "registered"}}, static_cast<double>(pool.getRegisteredBytes()));
     bytes.Add({name, {"kind", "limit"}}, static_cast<double>(pool.getLimitBytes()));

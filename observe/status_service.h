@@ -21,7 +21,7 @@ namespace hawser::observe {
 // HEAD without a body only. It opens no socket, so that tests can run it over a pipe in memory.
 // Thread:  the one of its event loop (kj), which also calls the source.
 // Failure: each request that kj can read gets an answer: 200, or 403 (see Options::loopback_only), 404, 405, 413, 500 if the
-//          source throws, 503 from /healthz, or from each path while kAnswerBytesMax wait for slow readers.
+//          source throws, 503 from /healthz, or from the other paths while kAnswerBytesMax wait for slow readers.
 class StatusService final : public kj::HttpService, public kj::HttpServerErrorHandler {
  public:
   // See StatusServer::Source.

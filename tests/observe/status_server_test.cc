@@ -65,6 +65,11 @@ class Client {
       all.append(bytes, static_cast<size_t>(n));
     return all;
   }
+  // Waits until the answer begins.
+  void WaitForAnswer() {
+    pollfd events = {.fd = socket_, .events = POLLIN, .revents = 0};
+    poll(&events, 1, -1);
+  }
   bool is_open() {
     pollfd events = {.fd = socket_, .events = POLLIN, .revents = 0};
     char byte;
@@ -228,10 +233,58 @@ TEST_F(StatusServerTest, ASlowPeerIsCutOff) {
   EXPECT_LT(absl::Now() - start, absl::Seconds(30));
 }
 
+TEST_F(StatusServerTest, RequestsWithoutEndAreCutOff) {
+  const auto server = Start({.connection_time = absl::Hours(1)});
+  Client client(*server);
+  // kj would keep them in a buffer that grows with them.
+  std::thread sends([&] {
+    const std::string request = "GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    std::string many;
+    for (int i = 0; i < 1000; ++i) many += request;
+    for (int i = 0; i < 100; ++i) client.Send(many);
+  });
+  const std::string answers = client.ReadAll();
+  sends.join();
+  EXPECT_THAT(answers, StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(Ask(*server, Request("GET", "/healthz")), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(StatusServerTest, AnswersThatWaitForSlowReadersAreBounded) {
+  auto server = StatusServer::Start(
+      "0", [](wire::Snapshot::Builder snapshot) { FillInBusy({.methods = 10'000}, snapshot); },
+      {.connection_time = absl::Hours(1),
+       .idle_time = absl::Milliseconds(5),
+       .snapshot_age = absl::Hours(1),
+       .history_interval = absl::Hours(1)});
+  ASSERT_TRUE(server.ok());
+  std::vector<std::unique_ptr<Client>> readers;
+  std::string page;
+  // Each keeps some 15 MiB waiting.
+  for (int i = 0; i < 20 && page.find("503 Service Unavailable") == std::string::npos; ++i) {
+    readers.push_back(std::make_unique<Client>(**server));
+    readers.back()->Send("GET /snapshot.json HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    readers.back()->WaitForAnswer();
+    page = Ask(**server, Request("GET", "/configuration"));
+  }
+  EXPECT_THAT(page, HasSubstr("too many answers wait for clients that read slowly"));
+  EXPECT_THAT(Ask(**server, Request("GET", "/healthz")), StartsWith("HTTP/1.1 200"));
+  readers.clear();
+  const absl::Time give_up = absl::Now() + absl::Seconds(30);
+  while (page.find("200 OK") == std::string::npos && absl::Now() < give_up) {
+    page = Ask(**server, Request("GET", "/configuration"));
+  }
+  EXPECT_THAT(page, StartsWith("HTTP/1.1 200")) << "the readers are gone";
+}
+
 TEST_F(StatusServerTest, AThousandConnectionsDoNotKeepAGoodClientOut) {
+  // Both ends are files of this process.
+  rlimit files;
+  getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = std::min<rlim_t>(files.rlim_max, 4096);
+  setrlimit(RLIMIT_NOFILE, &files);
   const auto server = Start({.connections_max = 16, .connection_time = absl::Hours(1)});
   std::vector<std::unique_ptr<Client>> strangers;
-  for (int i = 0; i < 900; ++i) {
+  for (int i = 0; i < 1000; ++i) {
     strangers.push_back(std::make_unique<Client>(*server));
     strangers.back()->Send(i % 2 == 0 ? "GET / HTTP/1.1\r\n" : "");
     if (i % 100 == 99) {
