@@ -2,12 +2,14 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "hawser/observe/html.h"
 #include "hawser/observe/json.h"
@@ -23,10 +25,7 @@ constexpr char kJson[] = "application/json";
 
 // Whether "localhost:9090", of a request that has come over loopback, is a name that this machine has for itself.
 bool IsOwnName(absl::string_view host) {
-  if (!host.empty() && host.front() == '[') {
-    const size_t end = host.find(']');
-    return host.substr(0, end == absl::string_view::npos ? end : end + 1) == "[::1]";
-  }
+  if (absl::ConsumePrefix(&host, "[::1]")) return host.empty() || host.front() == ':';
   const std::string name(host.substr(0, host.find(':')));
   in_addr address;
   return absl::EqualsIgnoreCase(name, "localhost") ||

@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
 #include "hawser/observe/http_connections.h"
 #include "hawser/observe/status_service.h"
 #include "hawser/tests/fuzz/fuzz.h"
@@ -37,7 +38,7 @@ constexpr size_t kSentMax = 512 << 10;
 // that are not well written, such as 127.1.2.999, may be refused.
 enum class MaySee { kNo, kPerhaps, kYes };
 MaySee MaySeeIt(absl::string_view host) {
-  if (absl::StartsWith(host, "[::1]")) return MaySee::kYes;
+  if (host == "[::1]" || absl::StartsWith(host, "[::1]:")) return MaySee::kYes;
   const absl::string_view name = host.substr(0, host.find(':'));
   if (absl::EqualsIgnoreCase(name, "localhost") || name == "127.0.0.1") return MaySee::kYes;
   const std::vector<absl::string_view> parts = absl::StrSplit(name, '.');

@@ -178,7 +178,8 @@ TEST_F(StatusServerTest, OtherMethodsBodiesAndHostsAreRefused) {
       Ask(*server, "GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"),
       StartsWith("HTTP/1.1 413"));
   // A page of another site whose name leads to this machine.
-  for (const char* host : {"evil.example", "localhost.evil.example", "127.evil.example", "[::2]", ""}) {
+  for (const char* host : {"evil.example", "localhost.evil.example", "127.evil.example", "[::2]",
+                           "[::1].evil", "[::1]a", "[", ""}) {
     EXPECT_THAT(Ask(*server, Request("GET", "/", host)), StartsWith("HTTP/1.1 403")) << host;
   }
   for (const char* host : {"localhost", "LOCALHOST:80", "127.0.0.1:9090", "127.9.9.9", "[::1]:9090"}) {
