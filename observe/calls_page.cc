@@ -12,7 +12,8 @@ namespace hawser::observe {
 namespace {
 
 std::string InFlight(wire::Snapshot::Reader snapshot) {
-  Table table({{"method", Table::Kind::kLongText},
+  Table table({{"call"},
+               {"method", Table::Kind::kLongText},
                {"stage"},
                {"age", Table::Kind::kNumber},
                {"deadline in", Table::Kind::kNumber},
@@ -20,7 +21,8 @@ std::string InFlight(wire::Snapshot::Reader snapshot) {
                {"peer", Table::Kind::kLongText},
                {"identity", Table::Kind::kLongText}});
   for (const auto call : snapshot.getCalls()) {
-    table.Row({View(call.getMethod()), View(call.getStage()), DurationText(call.getAgeNs()),
+    table.Row({View(call.getId()), View(call.getMethod()), View(call.getStage()),
+               DurationText(call.getAgeNs()),
                call.getDeadlineInNs() < 0 ? "none" : DurationText(call.getDeadlineInNs()),
                BytesText(call.getRequestBytes()), View(call.getPeer()), View(call.getIdentity())});
   }
@@ -30,7 +32,8 @@ std::string InFlight(wire::Snapshot::Reader snapshot) {
 }
 
 std::string Slowest(wire::Snapshot::Reader snapshot) {
-  Table table({{"method", Table::Kind::kLongText},
+  Table table({{"call"},
+               {"method", Table::Kind::kLongText},
                {"status"},
                {"took", Table::Kind::kNumber},
                {"where", Table::Kind::kHtml},
@@ -41,9 +44,9 @@ std::string Slowest(wire::Snapshot::Reader snapshot) {
                {"peer", Table::Kind::kLongText},
                {"identity", Table::Kind::kLongText}});
   for (const auto call : snapshot.getSlowest()) {
-    table.Row({View(call.getMethod()), View(call.getStage()), DurationText(call.getAgeNs()),
-               PartsPicture(call), DurationText(call.getQueuedNs()), DurationText(call.getHandlerNs()),
-               DurationText(call.getDeferredNs()),
+    table.Row({View(call.getId()), View(call.getMethod()), View(call.getStage()),
+               DurationText(call.getAgeNs()), PartsPicture(call), DurationText(call.getQueuedNs()),
+               DurationText(call.getHandlerNs()), DurationText(call.getDeferredNs()),
                absl::FormatTime("%H:%M:%S", absl::FromUnixNanos(call.getEndedUnixNs()), absl::UTCTimeZone()),
                View(call.getPeer()), View(call.getIdentity())});
   }

@@ -1,4 +1,4 @@
-// The connections: how many there are, each one, and the peers that were refused.
+// The connections: how many there are, each one, and the peers that were refused; and the channels to other servers.
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -22,7 +22,8 @@ std::string Totals(wire::Snapshot::Reader snapshot) {
 }
 
 std::string Each(wire::Snapshot::Reader snapshot, const Slice& slice) {
-  Table table({{"peer", Table::Kind::kLongText},
+  Table table({{"number", kNumber},
+               {"peer", Table::Kind::kLongText},
                {"identity", Table::Kind::kLongText},
                {"fabric"},
                {"state"},
@@ -36,10 +37,10 @@ std::string Each(wire::Snapshot::Reader snapshot, const Slice& slice) {
   const auto pollers = snapshot.getPollers();
   for (size_t i = slice.first; i < slice.end; ++i) {
     const auto each = snapshot.getConnections()[static_cast<unsigned>(i)];
-    table.Row({View(each.getPeer()), View(each.getIdentity()), View(each.getFabric()), View(each.getState()),
-               absl::StrCat(each.getSlots()), absl::StrCat(each.getSlotsInUse()),
-               absl::StrCat(each.getRequests()), absl::StrCat(each.getReceivesPosted()),
-               BytesText(each.getReceiveBytes()),
+    table.Row({absl::StrCat(each.getNumber()), View(each.getPeer()), View(each.getIdentity()),
+               View(each.getFabric()), View(each.getState()), absl::StrCat(each.getSlots()),
+               absl::StrCat(each.getSlotsInUse()), absl::StrCat(each.getRequests()),
+               absl::StrCat(each.getReceivesPosted()), BytesText(each.getReceiveBytes()),
                DurationText(snapshot.getTakenUnixNs() - each.getSinceUnixNs()),
                each.getPoller() < pollers.size() ? View(pollers[each.getPoller()].getName()) : ""});
   }
@@ -54,6 +55,30 @@ std::string Refusals(wire::Snapshot::Reader snapshot) {
   return table.Html();
 }
 
+std::string TlsHandshakes(wire::Tls::Reader tls) {
+  return absl::StrCat("<p>", tls.getFull(), " with certificates, ", tls.getResumed(),
+                      " with a ticket of an earlier one, ", tls.getFailed(), " failed.</p>");
+}
+
+// What the process dials, as a client of other servers.
+std::string Channels(wire::Snapshot::Reader snapshot) {
+  Table table({{"to", Table::Kind::kLongText},
+               {"state"},
+               {"connected", kNumber},
+               {"lost", kNumber},
+               {"failed attempts", kNumber}});
+  for (const auto channel : snapshot.getChannels()) {
+    const auto counts = channel.getCounts();
+    table.Row({View(channel.getAddress()), View(channel.getState()), absl::StrCat(counts.getConnects()),
+               absl::StrCat(counts.getLosses()), absl::StrCat(counts.getFailedAttempts())});
+  }
+  const auto all = snapshot.getChannelTotals();
+  const uint64_t left_out = snapshot.getChannelsLeftOut();
+  return absl::StrCat(table.Html(), left_out == 0 ? "" : absl::StrCat("<p>And ", left_out, " more.</p>"),
+                      "<p class=soft>All channels that there ever were: ", all.getConnects(), " connected, ",
+                      all.getLosses(), " lost, ", all.getFailedAttempts(), " failed attempts.</p>");
+}
+
 }  // namespace
 
 std::string ConnectionsBody(wire::Snapshot::Reader snapshot, const History&, size_t from) {
@@ -63,7 +88,8 @@ std::string ConnectionsBody(wire::Snapshot::Reader snapshot, const History&, siz
       "<h2>Connections</h2>", Totals(snapshot), "<h2>Each</h2>", slice.Links("/connections"),
       Each(snapshot, slice), slice.Links("/connections"),
       left_out == 0 ? "" : absl::StrCat("<p>And ", left_out, " that the snapshot leaves out.</p>"),
-      "<h2>Refused</h2>", Refusals(snapshot));
+      "<h2>Refused</h2>", Refusals(snapshot), "<h2>TLS handshakes</h2>", TlsHandshakes(snapshot.getTls()),
+      "<h2>Channels to other servers</h2>", Channels(snapshot));
 }
 
 }  // namespace hawser::observe

@@ -95,12 +95,24 @@ std::string Pools(wire::Snapshot::Reader snapshot) {
   return table.Html();
 }
 
+std::string PoolClasses(wire::Snapshot::Reader snapshot) {
+  Table table({{"pool"}, {"buffers of", kNumber}, {"in use", kNumber}, {"registered", kNumber}});
+  for (const auto pool : snapshot.getPools()) {
+    for (const auto of : pool.getClasses()) {
+      table.Row({View(pool.getName()), BytesText(of.getBufferBytes()), absl::StrCat(of.getLeased()),
+                 absl::StrCat(of.getBuffers())});
+    }
+  }
+  return table.Html();
+}
+
 }  // namespace
 
 std::string PollersBody(wire::Snapshot::Reader snapshot, const History& history, size_t) {
   return absl::StrCat("<h2>Pollers</h2>", PollerCurves(snapshot, history), Pollers(snapshot),
                       "<h2>Messages, by how they crossed</h2>", Messages(snapshot),
-                      "<h2>Registered memory</h2>", PoolCurves(snapshot, history), Pools(snapshot));
+                      "<h2>Registered memory</h2>", PoolCurves(snapshot, history), Pools(snapshot),
+                      PoolClasses(snapshot));
 }
 
 }  // namespace hawser::observe

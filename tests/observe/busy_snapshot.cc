@@ -61,6 +61,7 @@ class Filler {
       connections[i].setIdentity(Text("spiffe://example.org/web"));
       connections[i].setFabric(Text("tcp"));
       connections[i].setState(Text("ready"));
+      connections[i].setNumber(i + 1);
       connections[i].setSlots(32);
       connections[i].setSlotsInUse(i % 32);
       connections[i].setReceiveBytes(1 << 20);
@@ -73,6 +74,15 @@ class Filler {
     auto refusal = snapshot_.initRefusals(1)[0];
     refusal.setReason(Text("no room"));
     refusal.setCount(3);
+  }
+
+  void Channels() {
+    snapshot_.initTls().setResumed(7);
+    auto channel = snapshot_.initChannels(1)[0];
+    channel.setAddress(Text("tcp://kv2:7470"));
+    channel.setState(Text("ready"));
+    channel.initCounts().setConnects(5);
+    snapshot_.initChannelTotals().setFailedAttempts(2);
   }
 
   void Calls() {
@@ -97,6 +107,10 @@ class Filler {
     pool.setLimitBytes(uint64_t{4} << 30);
     pool.setRegisteredBytes(64 << 20);
     pool.setLeasedBytes(3 << 20);
+    auto of = pool.initClasses(1)[0];
+    of.setBufferBytes(4096);
+    of.setBuffers(100);
+    of.setLeased(60);
   }
 
   void Settings() {
@@ -108,6 +122,7 @@ class Filler {
  private:
   void Fill(capnp::List<wire::Call>::Builder calls) {
     for (unsigned i = 0; i < calls.size(); ++i) {
+      calls[i].setId(Text("12:3.17"));
       calls[i].setMethod(Text("kv.capnp:KeyValue.get"));
       calls[i].setPeer(Text("tcp://10.0.0.7:50000"));
       calls[i].setIdentity(Text("spiffe://example.org/web"));
@@ -139,6 +154,7 @@ void FillInBusy(const BusyOptions& options, wire::Snapshot::Builder snapshot) {
   filler.Server();
   filler.Methods();
   filler.Connections();
+  filler.Channels();
   filler.Calls();
   filler.Pollers();
   filler.Settings();

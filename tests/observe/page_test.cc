@@ -131,6 +131,16 @@ TEST(PageTest, HundredsOfConnectionsAreOnOnePage) {
   EXPECT_THAT(Html("/connections", more.Get(), 200), HasSubstr("tcp://10.0.0.7:50200"));
 }
 
+TEST(PageTest, ChannelsHandshakesAndSizesOfBuffersAreShown) {
+  Busy busy;
+  const std::string connections = Html("/connections", busy.Get());
+  EXPECT_THAT(connections, HasSubstr("<td class=t>tcp://kv2:7470</td><td>ready</td><td class=n>5</td>"));
+  EXPECT_THAT(connections, HasSubstr("7 with a ticket of an earlier one"));
+  EXPECT_THAT(Html("/pollers", busy.Get()),
+              HasSubstr("<td class=n>4.00 KiB</td><td class=n>60</td><td class=n>100</td>"));
+  EXPECT_THAT(Html("/calls", busy.Get()), HasSubstr("<td>12:3.17</td>"));
+}
+
 TEST(PageTest, TextsAreNoMarkupOnAnyPage) {
   constexpr char kMarkup[] = "<script>alert(1)</script>\"'&\x1b[31m\xff\xe2\x80\xae";
   Busy busy({.text = [&](const std::string&) { return std::string(kMarkup); }});
