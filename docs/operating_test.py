@@ -48,7 +48,9 @@ class OperatingTest(unittest.TestCase):
         """The command with what is here in the place of what is on the page."""
         host, port = re.fullmatch(r"tcp://(.*):(\d+)", server.uri).groups()
         command = command.replace("DNS:kv1", "IP:" + host)
-        command = command.replace("kv1:7470", f"{host}:{port}")
+        command = re.sub("(kv1|localhost):7470", f"{host}:{port}", command)
+        if command.startswith("hawser top "):
+            command += " --count=1 --interval=100ms"
         command = command.replace("http://127.0.0.1:9090", server.url)
         return command.replace("--pid=4711", f"--pid={server.pid}")
 

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <utility>
 
@@ -83,12 +84,12 @@ void StatusService::Sample() {
 }
 
 wire::Snapshot::Reader StatusService::Take() {
-  const absl::Time now = absl::Now();
-  if (snapshot_ == nullptr || now - taken_ >= options_.snapshot_age) {
+  const auto now = std::chrono::steady_clock::now();
+  if (snapshot_ == nullptr || now - taken_ >= absl::ToChronoNanoseconds(options_.snapshot_age)) {
     auto snapshot = std::make_unique<capnp::MallocMessageBuilder>();
     source_(snapshot->initRoot<wire::Snapshot>());
     snapshot_ = std::move(snapshot);
-    taken_ = absl::Now();
+    taken_ = std::chrono::steady_clock::now();
   }
   return snapshot_->getRoot<wire::Snapshot>().asReader();
 }

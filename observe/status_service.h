@@ -5,6 +5,7 @@
 #include <kj/async.h>
 #include <kj/compat/http.h>
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -78,7 +79,7 @@ class StatusService final : public kj::HttpService, public kj::HttpServerErrorHa
   const Options options_;
   History history_;
   std::unique_ptr<capnp::MallocMessageBuilder> snapshot_;
-  absl::Time taken_;
+  std::chrono::steady_clock::time_point taken_;
   size_t answer_bytes_ = 0;
   kj::HttpHeaderId policy_, no_sniff_, cache_, referrer_, allow_;
   kj::Own<kj::HttpHeaderTable> headers_;

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "hawser/observe/page.h"
+#include "hawser/observe/units.h"
 
 namespace hawser::tool {
 namespace {
