@@ -23,6 +23,10 @@ namespace hawser {
 // Calls of methods whose types are known at run time only: for gateways and tools. The schema comes from a
 // capnp::SchemaLoader or, with capnp::Schema::from<KeyValue>(), from generated code. Whatever owns it outlives the call and
 // its reply. A call whose types the compiler knows is a Call (rpc/call.h): it is faster, and mistakes do not compile.
+//
+// Do not call with a schema of a peer that may lie before it was checked. Loading it is no check: capnp::SchemaLoader of Cap'n
+// Proto 0.9 takes schemas whose fields or groups lie outside of their struct, and request().set() then writes behind the message.
+// rpc/hawser/reflection.capnp lists what to check, and tools/hawser/schemas.h does it.
 
 // "kv.capnp:KeyValue": an interface, as errors and the log name it. The name is escaped: a peer may have sent the schema.
 std::string NameOf(capnp::InterfaceSchema interface);

@@ -3,9 +3,20 @@
 # ServerOptions::reflection is false.
 #
 # A client loads the nodes of an interface into a capnp::SchemaLoader and calls its methods with Cap'n Proto's dynamic API
-# (rpc/dynamic_call.h). Nodes come from a peer, so the client checks them before it loads them: their number and their bytes;
-# each text in them, since the loader of Cap'n Proto 0.9 overflows the stack on one that is malformed; and the groups, which it
-# does not check for circles. tools/hawser/schemas.h does all of that.
+# (rpc/dynamic_call.h). Nodes come from a peer, and the loader of Cap'n Proto 0.9 takes some with which a message is built, read or
+# printed outside of its memory. So the client checks of each node, before it loads it:
+#  - how many nodes there are, and how many bytes and elements of lists they have: the loader keeps several times as much;
+#  - each text in it: at one that is malformed the loader overflows the stack;
+#  - that fields and tags of unions lie inside their struct, in 64 bits: the loader computes bits * (offset + 1) in 32;
+#  - that a union has as many fields as it says;
+#  - how many superclasses an interface has and how many scopes a brand: the loader goes through them at each reference;
+#  - names, if they are printed for people or compilers: they are bytes of the peer's choice, and displayNamePrefixLength may be
+#    larger than the name.
+# And of all nodes together, before it builds or reads a message:
+#  - that scopes form trees;
+#  - that each group is the type of one field, of the struct that is its scope, and not larger than that struct; and that nothing
+#    else refers to a group. Otherwise a group may contain itself, or lie outside of the message.
+# tools/hawser/schemas.h does all of that. A list of methods, too, may have elements without size, and long names.
 
 using Cxx = import "/capnp/c++.capnp";
 using Schema = import "/capnp/schema.capnp";

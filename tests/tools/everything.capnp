@@ -83,6 +83,8 @@ struct All {
     second @30 :Text;
     third @31 :Inner;
   }
+  preset @32 :Inner = (key = "a\"\n", value = -3, next = (color = light), outer = green);
+  presets @33 :List(Inner) = [(key = "k"), ()];
 
   struct Inner {
     key @0 :Text;

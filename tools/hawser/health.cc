@@ -1,21 +1,16 @@
 #include <cstdint>
-#include <deque>
 #include <iostream>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "hawser/base/peer_text.h"
 #include "hawser/rpc/call.h"
 #include "hawser/rpc/hawser/health.capnp.h"
-#include "hawser/rpc/server_context.h"
-#include "hawser/rpc/service.h"
 #include "hawser/tools/hawser/commands.h"
+#include "hawser/tools/hawser/health_watcher.h"
 #include "hawser/tools/hawser/json_text.h"
 
 namespace hawser::tool {
@@ -56,61 +51,6 @@ absl::Status Explained(const absl::Status& status, const Channel& channel, absl:
                       absl::StrCat("cannot ask ", channel.peer_address(), " for the health of ",
                                    service.empty() ? "the server" : service, ": ", why));
 }
-
-// What this client offers: the server tells it each change. The thread that prints takes them.
-class Watcher : public hawser::Service {
- public:
-  using Params = hawser::health::HealthWatcher::ChangedParams;
-  using Results = hawser::health::HealthWatcher::ChangedResults;
-
-  void AddMethods(MethodTable& table) override {
-    static constexpr Method kChanged = {capnp::typeId<hawser::health::HealthWatcher>(), 0,
-                                        "health.capnp:HealthWatcher.changed", true};
-    table.Add(kChanged, this, [](void* self, ServerContext& context) {
-      return InvokeHandler<Params, Results>(context, [&](Params::Reader request, Results::Builder) {
-        return static_cast<Watcher*>(self)->Changed(request);
-      });
-    });
-  }
-
-  void OnStateChange(ChannelState state, const absl::Status& why) {
-    absl::MutexLock lock(&mutex_);
-    if (connected_ && state != ChannelState::kClosed) {
-      std::cerr << "hawser health: " << ForPeople(why) << "; reconnecting" << std::endl;
-    }
-    connected_ = state == ChannelState::kReady;
-    if (connected_) ++connections_;
-  }
-
-  struct News {
-    uint64_t connections = 0;  // Made so far. After each new one the client watches again.
-    std::deque<ServingStatus> changes;
-  };
-  // Blocks until there is a change, or a connection after the first `connections`.
-  News Wait(uint64_t connections) {
-    const auto news = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return !changes_.empty() || connections_ > connections;
-    };
-    absl::MutexLock lock(&mutex_, absl::Condition(&news));
-    return {connections_, std::exchange(changes_, {})};
-  }
-
- private:
-  absl::Status Changed(Params::Reader request) {
-    absl::MutexLock lock(&mutex_);
-    // A server that floods has the latest of its changes printed, not memory of this process.
-    if (changes_.size() >= kChangesMax) changes_.pop_front();
-    changes_.push_back(request.getStatus());
-    return absl::OkStatus();
-  }
-
-  static constexpr size_t kChangesMax = 1000;
-
-  absl::Mutex mutex_;
-  bool connected_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t connections_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::deque<ServingStatus> changes_ ABSL_GUARDED_BY(mutex_);
-};
 
 class HealthCommand : public Command {
  public:
@@ -171,7 +111,7 @@ class HealthCommand : public Command {
   }
 
   absl::StatusOr<int> Watch(const Session& session) {
-    Watcher watcher;  // Outlives the channel.
+    HealthWatcher watcher;  // Outlives the channel.
     ChannelOptions options;
     options.services = {&watcher};
     options.on_state_change = [&watcher](ChannelState state, const absl::Status& why) {
@@ -189,11 +129,11 @@ class HealthCommand : public Command {
   }
 
   absl::StatusOr<int> Follow(const Session& session, const std::shared_ptr<Channel>& channel,
-                             Watcher& watcher) {
+                             HealthWatcher& watcher) {
     uint64_t connections = 0;
     ServingStatus last = ServingStatus::UNKNOWN;
     while (left_ > 0) {
-      const Watcher::News news = watcher.Wait(connections);
+      const HealthWatcher::News news = watcher.Wait(connections);
       if (news.connections > connections) {
         connections = news.connections;
         Call<HealthSchema::WatchParams, HealthSchema::WatchResults> call(channel, kWatch, {});

@@ -1,19 +1,17 @@
 #include "hawser/tools/hawser/schema_text.h"
 
-#include <capnp/dynamic.h>
-#include <capnp/pretty-print.h>
-
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <map>
-#include <set>
+#include <optional>
+#include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "hawser/base/peer_text.h"
+#include "hawser/tools/hawser/node_check.h"
+#include "hawser/tools/hawser/schema_roots.h"
+#include "hawser/tools/hawser/value_text.h"
 
 namespace hawser::tool {
 namespace {
@@ -25,6 +23,8 @@ using capnp::schema::Type;
 using capnp::schema::Value;
 
 constexpr size_t kBytesMax = 16 << 20;
+constexpr size_t kMethodBytesMax = 64 << 10;
+constexpr size_t kValueBytesMax = 4 << 10;
 constexpr uint64_t kIdempotent = 0xb3d1f6c0a5e27c94;  // codegen/hawser/annotations.capnp
 
 // By Type::Which, up to DATA.
@@ -32,40 +32,10 @@ constexpr const char* kBuiltIn[] = {"Void",   "Bool",   "Int8",   "Int16",   "In
                                     "UInt16", "UInt32", "UInt64", "Float32", "Float64", "Text",  "Data"};
 
 absl::string_view ToView(kj::StringPtr text) { return {text.begin(), text.size()}; }
-std::string Name(kj::StringPtr name) { return EscapePeerText(ToView(name)); }
-
-std::string LocalName(Node::Reader node) {
-  absl::string_view name = ToView(node.getDisplayName());
-  name.remove_prefix(std::min<size_t>(node.getDisplayNamePrefixLength(), name.size()));
-  return EscapePeerText(name);
-}
+// Schemas has only identifiers.
+std::string Name(kj::StringPtr name) { return std::string(ToView(name)); }
 
 std::string Id(uint64_t id) { return absl::StrFormat("@0x%016x", id); }
-
-// As the schema language has it. Bytes, not characters, are escaped: it takes both.
-std::string Quoted(absl::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      absl::StrAppend(&out, "\\", std::string(1, c));
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (absl::ascii_isprint(static_cast<unsigned char>(c))) {
-      out += c;
-    } else {
-      absl::StrAppendFormat(&out, "\\x%02x", static_cast<unsigned char>(c));
-    }
-  }
-  return out + "\"";
-}
-
-template <typename Float>
-std::string FloatText(Float value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  char text[64];
-  return std::string(text, std::to_chars(text, text + sizeof(text), value).ptr);
-}
 
 std::vector<Field::Reader> InOrder(Node::Reader node) {
   std::vector<Field::Reader> fields;
@@ -75,22 +45,22 @@ std::vector<Field::Reader> InOrder(Node::Reader node) {
   return fields;
 }
 
+// Writes declarations. A server may send a name once and refer to it very often: all that is made, pieces of a line too, is
+// counted, as is what takes time without making anything. Beyond twice `bytes_max` no more is made.
 class Writer {
  public:
-  explicit Writer(const Schemas& schemas) : schemas_(schemas) {}
+  Writer(const Schemas& schemas, size_t bytes_max)
+      : schemas_(schemas), roots_(schemas), bytes_max_(bytes_max) {}
 
   absl::StatusOr<std::string> File(const std::vector<uint64_t>& ids) {
-    for (const uint64_t id : ids) AddRoot(id);
-    // AddRoot() adds to what is walked.
-    for (size_t i = 0; i < roots_.size(); ++i) Walk(roots_[i]);
-    NameRoots();
-    absl::StrAppend(&text_, Id(FileId()), ";\n");
-    for (const uint64_t root : roots_) {
-      if (root_names_.count(root) == 0) continue;
+    if (absl::Status status = roots_.Add(ids); !status.ok()) return status;
+    has_roots_ = true;
+    absl::StrAppend(&text_, Id(roots_.FileId()), ";\n");
+    for (const uint64_t root : roots_.roots()) {
       text_ += '\n';
       Declaration(root, 0);
-      if (text_.size() > kBytesMax) {
-        return absl::ResourceExhaustedError(absl::StrCat("the text has more than ", kBytesMax,
+      if (IsFull()) {
+        return absl::ResourceExhaustedError(absl::StrCat("the text has more than ", bytes_max_,
                                                          " bytes; describe one part of it by its name"));
       }
     }
@@ -115,194 +85,26 @@ class Writer {
   }
 
  private:
-  // ---- What is declared at the top of the file.
-
-  // Whether `id`, or a scope around it, is one of roots_.
-  bool IsInRoot(uint64_t id) const {
-    for (; id != 0 && schemas_.Has(id); id = schemas_.Get(id).getScopeId()) {
-      if (is_root_.count(id) != 0) return true;
-    }
-    return false;
-  }
-
-  void AddRoot(uint64_t id) {
-    if (!schemas_.Has(id) || schemas_.Get(id).isFile()) return;
-    // What is inside a generic type, or a group, is declared with that.
-    for (uint64_t outer = id; outer != 0 && schemas_.Has(outer); outer = schemas_.Get(outer).getScopeId()) {
-      const Node::Reader node = schemas_.Get(outer);
-      if (node.getIsGeneric() && !node.isFile()) id = outer;
-      if (node.isStruct() && node.getStruct().getIsGroup()) id = node.getScopeId();
-    }
-    if (IsInRoot(id)) return;
-    roots_.push_back(id);
-    is_root_.insert(id);
-  }
-
-  void Refer(Type::Reader type) {
-    if (references_left_ == 0) return;
-    --references_left_;
-    switch (type.which()) {
-      case Type::LIST:
-        return Refer(type.getList().getElementType());
-      case Type::ENUM:
-        return AddRoot(type.getEnum().getTypeId());
-      case Type::STRUCT:
-        ReferBrand(type.getStruct().getBrand());
-        return AddRoot(type.getStruct().getTypeId());
-      case Type::INTERFACE:
-        ReferBrand(type.getInterface().getBrand());
-        return AddRoot(type.getInterface().getTypeId());
-      default:
-        return;
-    }
-  }
-  void ReferBrand(Brand::Reader brand) {
-    for (const auto scope : brand.getScopes()) {
-      if (!scope.isBind()) continue;
-      for (const auto binding : scope.getBind()) {
-        if (binding.isType()) Refer(binding.getType());
-      }
-    }
-  }
-
-  void Walk(uint64_t id) {
-    const Node::Reader node = schemas_.Get(id);
-    switch (node.which()) {
-      case Node::STRUCT:
-        WalkFields(node);
-        break;
-      case Node::INTERFACE:
-        for (const auto base : node.getInterface().getSuperclasses()) {
-          ReferBrand(base.getBrand());
-          AddRoot(base.getId());
-        }
-        for (const auto method : node.getInterface().getMethods()) {
-          WalkParams(method.getParamStructType(), method.getParamBrand());
-          WalkParams(method.getResultStructType(), method.getResultBrand());
-        }
-        break;
-      case Node::CONST:
-        Refer(node.getConst().getType());
-        break;
-      case Node::ANNOTATION:
-        Refer(node.getAnnotation().getType());
-        break;
-      default:
-        break;
-    }
-    for (const uint64_t nested : Nested(node)) Walk(nested);
-  }
-  void WalkFields(Node::Reader node) {
-    for (const auto field : node.getStruct().getFields()) {
-      if (field.isGroup()) {
-        WalkFields(schemas_.Get(field.getGroup().getTypeId()));
-      } else {
-        Refer(field.getSlot().getType());
-      }
-    }
-  }
-  void WalkParams(uint64_t id, Brand::Reader brand) {
-    const Node::Reader node = schemas_.Get(id);
-    ReferBrand(brand);
-    if (!node.isStruct()) return;
-    if (node.getScopeId() == 0) {
-      WalkFields(node);
-    } else {
-      AddRoot(id);
-    }
-  }
-
-  // Those that say so themselves: so this is a tree (Schemas::Check()).
-  std::vector<uint64_t> Nested(Node::Reader node) const {
-    std::vector<uint64_t> ids;
-    std::set<uint64_t> seen;
-    for (const auto nested : node.getNestedNodes()) {
-      const Node::Reader inner = schemas_.Get(nested.getId());
-      if (schemas_.Has(nested.getId()) && !inner.isFile() && inner.getScopeId() == node.getId() &&
-          seen.insert(nested.getId()).second) {
-        ids.push_back(nested.getId());
-      }
-    }
-    return ids;
-  }
-
-  void NameRoots() {
-    std::set<std::string> taken;
-    for (const uint64_t root : roots_) {
-      if (IsInRoot(schemas_.Get(root).getScopeId())) continue;  // It is declared inside another one.
-      const std::string name = LocalName(schemas_.Get(root));
-      std::string unique = name;
-      for (int i = 2; !taken.insert(unique).second; ++i) unique = absl::StrCat(name, i);
-      root_names_[root] = unique;
-      root_ids_[unique] = root;
-    }
-  }
-
-  uint64_t FileId() const {
-    for (const uint64_t root : roots_) {
-      for (uint64_t id = root; id != 0; id = schemas_.Get(id).getScopeId()) {
-        const bool is_file = !schemas_.Has(id) || schemas_.Get(id).isFile();
-        if (is_file && id >> 63 != 0) return id;
-      }
-    }
-    return 0xffffffffffffffff;
-  }
-
   // ---- Types.
 
-  std::string NameOf(uint64_t id) const {
-    const auto root = root_names_.find(id);
-    return root != root_names_.end() ? root->second : LocalName(schemas_.Get(id));
-  }
-
-  // From the declaration at the top of the file to `id`. Empty: it is in none.
-  std::vector<uint64_t> Chain(uint64_t id) const {
-    std::vector<uint64_t> chain;
-    for (; id != 0 && schemas_.Has(id); id = schemas_.Get(id).getScopeId()) {
-      chain.push_back(id);
-      if (root_names_.count(id) != 0) {
-        std::reverse(chain.begin(), chain.end());
-        return chain;
-      }
-    }
-    return {};
-  }
-
-  // What is declared in a scope, by name; 0: a parameter of its type.
-  const std::map<std::string, uint64_t>& NamesIn(uint64_t scope) const {
-    const auto known = names_in_.find(scope);
-    if (known != names_in_.end()) return known->second;
-    std::map<std::string, uint64_t>& names = names_in_[scope];
-    const Node::Reader node = schemas_.Get(scope);
-    for (const uint64_t nested : Nested(node)) names.emplace(LocalName(schemas_.Get(nested)), nested);
-    for (const auto parameter : node.getParameters()) names.emplace(Name(parameter.getName()), 0);
-    return names;
-  }
-
-  // What `name` means in the innermost of `scopes`.
-  uint64_t LookUp(const std::vector<uint64_t>& scopes, const std::string& name) const {
-    for (auto scope = scopes.rbegin(); scope != scopes.rend(); ++scope) {
-      const auto& names = NamesIn(*scope);
-      if (const auto found = names.find(name); found != names.end()) return found->second;
-    }
-    const auto root = root_ids_.find(name);
-    return root == root_ids_.end() ? 0 : root->second;
-  }
-
   // `missing`: for what the server did not send.
-  std::string Reference(uint64_t scope, uint64_t id, Brand::Reader brand, const char* missing) const {
-    if (root_names_.empty()) return schemas_.Has(id) ? LocalName(schemas_.Get(id)) : missing;
-    const std::vector<uint64_t> target = Chain(id);
+  std::string Reference(uint64_t scope, uint64_t id, Brand::Reader brand, const char* missing) {
+    if (IsFull()) return "";
+    if (!has_roots_) return Made(schemas_.Has(id) ? roots_.NameOf(id) : missing);
+    const std::vector<uint64_t> target = roots_.Chain(id);
     if (target.empty()) return missing;
-    const std::vector<uint64_t> scopes = Chain(scope);
+    const std::vector<uint64_t> scopes = roots_.Chain(scope);
+    made_bytes_ +=
+        16 * (target.size() + scopes.size());  // Looking up a short name takes longer than writing it.
     std::vector<std::string> parts;
     size_t bound_first = target.size() - 1;
     for (size_t i = 0; i < target.size(); ++i) {
-      std::string part = NameOf(target[i]);
+      std::string part = roots_.NameOf(target[i]);
       for (const auto each : brand.getScopes()) {
         if (each.getScopeId() != target[i] || !each.isBind()) continue;
         std::vector<std::string> bound;
         for (const auto binding : each.getBind()) {
+          if (IsFull()) return "";
           bound.push_back(binding.isType() ? TypeText(scope, binding.getType()) : "AnyPointer");
         }
         absl::StrAppend(&part, "(", absl::StrJoin(bound, ", "), ")");
@@ -311,17 +113,17 @@ class Writer {
       parts.push_back(std::move(part));
     }
     for (size_t from = bound_first + 1; from-- > 0;) {
-      if (LookUp(scopes, NameOf(target[from])) == target[from]) {
-        return absl::StrJoin(parts.begin() + static_cast<ptrdiff_t>(from), parts.end(), ".");
+      if (roots_.LookUp(scopes, roots_.NameOf(target[from])) == target[from]) {
+        return Made(absl::StrJoin(parts.begin() + static_cast<ptrdiff_t>(from), parts.end(), "."));
       }
     }
-    return absl::StrCat(" .", absl::StrJoin(parts, "."));  // ":." would be one token.
+    return Made(absl::StrCat(" .", absl::StrJoin(parts, ".")));  // ":." would be one token.
   }
 
-  std::string TypeText(uint64_t scope, Type::Reader type) const {
+  std::string TypeText(uint64_t scope, Type::Reader type) {
     switch (type.which()) {
       case Type::LIST:
-        return absl::StrCat("List(", TypeText(scope, type.getList().getElementType()), ")");
+        return Made(absl::StrCat("List(", TypeText(scope, type.getList().getElementType()), ")"));
       case Type::ENUM:
         return Reference(scope, type.getEnum().getTypeId(), type.getEnum().getBrand(), "UInt16");
       case Type::STRUCT:
@@ -350,77 +152,26 @@ class Writer {
     return "AnyPointer";
   }
 
-  // ---- Values. Empty: zero, or nothing.
-
-  std::string ValueText(capnp::Type type, Value::Reader value) const {
-    switch (value.which()) {
-      case Value::BOOL:
-        return value.getBool() ? "true" : "";
-      case Value::INT8:
-        return NumberText(value.getInt8());
-      case Value::INT16:
-        return NumberText(value.getInt16());
-      case Value::INT32:
-        return NumberText(value.getInt32());
-      case Value::INT64:
-        return NumberText(value.getInt64());
-      case Value::UINT8:
-        return NumberText(value.getUint8());
-      case Value::UINT16:
-        return NumberText(value.getUint16());
-      case Value::UINT32:
-        return NumberText(value.getUint32());
-      case Value::UINT64:
-        return NumberText(value.getUint64());
-      case Value::FLOAT32:
-        return value.getFloat32() == 0 ? "" : FloatText(value.getFloat32());
-      case Value::FLOAT64:
-        return value.getFloat64() == 0 ? "" : FloatText(value.getFloat64());
-      case Value::TEXT:
-        return value.hasText() ? Quoted(ToView(value.getText())) : "";
-      case Value::DATA: {
-        if (!value.hasData()) return "";
-        std::string text = "0x\"";
-        for (const uint8_t byte : value.getData()) absl::StrAppendFormat(&text, "%02x", byte);
-        return text + "\"";
-      }
-      case Value::ENUM: {
-        if (value.getEnum() == 0 || !type.isEnum()) return "";
-        const auto enumerants = type.asEnum().getEnumerants();
-        return value.getEnum() < enumerants.size() ? Name(enumerants[value.getEnum()].getProto().getName())
-                                                   : "";
-      }
-      case Value::LIST:
-        if (!value.hasList() || !type.isList()) return "";
-        return EscapePeerText(kj::str(value.getList().getAs<capnp::DynamicList>(type.asList())).cStr());
-      case Value::STRUCT:
-        if (!value.hasStruct() || !type.isStruct()) return "";
-        return EscapePeerText(kj::str(value.getStruct().getAs<capnp::DynamicStruct>(type.asStruct())).cStr());
-      default:
-        return "";
-    }
-  }
-  template <typename Number>
-  static std::string NumberText(Number number) {
-    return number == 0
-               ? ""
-               : absl::StrCat(static_cast<std::conditional_t<(sizeof(number) < 4), int, Number>>(number));
-  }
-
-  std::string DefaultOf(Node::Reader node, Field::Reader field) const {
-    if (!field.isSlot() || !field.getSlot().getHadExplicitDefault()) return "";
-    std::string text;
-    const auto schema = schemas_.SchemaOf(node.getId()).asStruct();
-    KJ_IF_MAYBE (known, schema.findFieldByName(field.getName())) {
-      text = ValueText(known->getType(), field.getSlot().getDefaultValue());
-    }
-    return text.empty() ? "" : absl::StrCat(" = ", text);
-  }
-
   // ---- Declarations.
 
+  std::string DefaultOf(Node::Reader node, Field::Reader field) {
+    if (!field.isSlot() || !field.getSlot().getHadExplicitDefault()) return "";
+    const Value::Reader value = field.getSlot().getDefaultValue();
+    // A short text may have many fields and elements to look at.
+    if (value.isList() || value.isStruct()) made_bytes_ += kValueBytesMax;
+    std::optional<std::string> text;
+    const auto schema = schemas_.SchemaOf(node.getId()).asStruct();
+    KJ_IF_MAYBE (known, schema.findFieldByName(field.getName())) {
+      text = ValueText(known->getType(), value, kValueBytesMax);
+    }
+    return !text.has_value() || text->empty() ? "" : absl::StrCat(" = ", *text);
+  }
+
   void Line(int depth, absl::string_view text) {
+    if (IsFull()) return;
+    const size_t before = text_.size();
     absl::StrAppend(&text_, std::string(2 * depth, ' '), text, "\n");
+    made_bytes_ += text_.size() - before;
   }
 
   std::string ParametersOf(Node::Reader node) const {
@@ -430,9 +181,9 @@ class Writer {
   }
 
   void Declaration(uint64_t id, int depth) {
-    if (text_.size() > kBytesMax) return;
+    if (IsFull()) return;
     const Node::Reader node = schemas_.Get(id);
-    const std::string head = absl::StrCat(NameOf(id), " ", Id(id), ParametersOf(node));
+    const std::string head = absl::StrCat(roots_.NameOf(id), " ", Id(id), ParametersOf(node));
     switch (node.which()) {
       case Node::STRUCT:
         Line(depth, absl::StrCat("struct ", head, " {"));
@@ -455,10 +206,14 @@ class Writer {
         break;
       case Node::CONST: {
         const auto type = schemas_.SchemaOf(id).asConst().getType();
-        std::string value = ValueText(type, node.getConst().getValue());
-        if (value.empty()) value = ZeroOf(type);
+        std::optional<std::string> value = ValueText(type, node.getConst().getValue(), kValueBytesMax);
+        if (!value.has_value()) {
+          Line(depth, absl::StrCat("# const ", head, ": its value is left out."));
+          return;
+        }
+        if (value->empty()) value = ZeroText(type);
         Line(depth,
-             absl::StrCat("const ", head, " :", TypeText(id, node.getConst().getType()), " = ", value, ";"));
+             absl::StrCat("const ", head, " :", TypeText(id, node.getConst().getType()), " = ", *value, ";"));
         return;
       }
       case Node::ANNOTATION:
@@ -468,23 +223,11 @@ class Writer {
       default:
         return;
     }
-    for (const uint64_t nested : Nested(node)) {
+    for (const uint64_t nested : roots_.Nested(node)) {
       text_ += '\n';
       Declaration(nested, depth + 1);
     }
     Line(depth, "}");
-  }
-
-  static std::string ZeroOf(capnp::Type type) {
-    if (type.isText() || type.isData()) return "\"\"";
-    if (type.isList()) return "[]";
-    if (type.isStruct()) return "()";
-    if (type.isBool()) return "false";
-    if (type.isVoid()) return "void";
-    if (type.isEnum() && type.asEnum().getEnumerants().size() > 0) {
-      return Name(type.asEnum().getEnumerants()[0].getProto().getName());
-    }
-    return "0";
   }
 
   static std::string TargetsOf(Node::Reader node) {
@@ -506,6 +249,7 @@ class Writer {
   void Interface(uint64_t id, Node::Reader node, const std::string& head, int depth) {
     std::vector<std::string> bases;
     for (const auto base : node.getInterface().getSuperclasses()) {
+      if (IsFull()) return;
       bases.push_back(Reference(id, base.getId(), base.getBrand(), ""));
       if (bases.back().empty()) bases.pop_back();
     }
@@ -515,21 +259,24 @@ class Writer {
     std::map<uint32_t, std::string> lines;
     uint16_t ordinal = 0;
     for (const auto method : node.getInterface().getMethods()) {
+      if (IsFull()) return;
       lines[uint32_t{method.getCodeOrder()} << 16 | ordinal] = absl::StrCat(Method(id, method, ordinal), ";");
       ++ordinal;
     }
     for (const auto& [order, line] : lines) Line(depth + 1, line);
   }
 
-  std::string Params(uint64_t scope, uint64_t id, Brand::Reader brand) const {
+  std::string Params(uint64_t scope, uint64_t id, Brand::Reader brand) {
     const Node::Reader node = schemas_.Get(id);
-    if (!node.isStruct()) return "()";  // It was not sent.
+    if (IsFull() || !node.isStruct()) return "()";  // It was not sent.
     if (node.getScopeId() != 0) return Reference(scope, id, brand, "()");
+    made_bytes_ += node.getStruct().getFields().size();  // Also for those that are no slots.
     std::vector<std::string> texts;
     for (const Field::Reader field : InOrder(node)) {
+      if (IsFull()) break;
       if (!field.isSlot()) continue;
-      texts.push_back(absl::StrCat(Name(field.getName()), " :", TypeText(scope, field.getSlot().getType()),
-                                   DefaultOf(node, field)));
+      texts.push_back(Made(absl::StrCat(Name(field.getName()), " :",
+                                        TypeText(scope, field.getSlot().getType()), DefaultOf(node, field))));
     }
     return absl::StrCat("(", absl::StrJoin(texts, ", "), ")");
   }
@@ -551,7 +298,7 @@ class Writer {
   }
 
   void OneField(uint64_t scope, Node::Reader node, Field::Reader field, int depth) {
-    if (text_.size() > kBytesMax) return;
+    if (IsFull()) return;
     const std::string name = Name(field.getName());
     if (field.isGroup()) {
       const Node::Reader group = schemas_.Get(field.getGroup().getTypeId());
@@ -572,14 +319,18 @@ class Writer {
                              DefaultOf(node, field), ";"));
   }
 
+  bool IsFull() const { return text_.size() > bytes_max_ || made_bytes_ > 2 * bytes_max_; }
+  std::string Made(std::string piece) {
+    made_bytes_ += piece.size();
+    return piece;
+  }
+
   const Schemas& schemas_;
-  std::vector<uint64_t> roots_;
-  std::set<uint64_t> is_root_;
-  std::map<uint64_t, std::string> root_names_;  // Of those that no other one contains.
-  std::map<std::string, uint64_t> root_ids_;
-  mutable std::map<uint64_t, std::map<std::string, uint64_t>> names_in_;  // NamesIn(), so far.
+  SchemaRoots roots_;
+  const size_t bytes_max_;
+  bool has_roots_ = false;  // Else names are short.
   std::string text_;
-  size_t references_left_ = 1 << 20;  // References that are followed.
+  size_t made_bytes_ = 0;
   bool has_idempotent_ = false;
 };
 
@@ -587,7 +338,7 @@ class Writer {
 
 absl::StatusOr<std::string> SchemaText(const Schemas& schemas, std::vector<uint64_t> ids) {
   try {
-    return Writer(schemas).File(ids);
+    return Writer(schemas, kBytesMax).File(ids);
   } catch (const kj::Exception& exception) {
     return absl::DataLossError(absl::StrCat("the server's schemas cannot be used: ",
                                             EscapePeerText(ToView(exception.getDescription()))));
@@ -595,8 +346,8 @@ absl::StatusOr<std::string> SchemaText(const Schemas& schemas, std::vector<uint6
 }
 
 std::string MethodText(const Schemas& schemas, capnp::InterfaceSchema::Method method) {
-  return Writer(schemas).Method(method.getContainingInterface().getProto().getId(), method.getProto(),
-                                method.getOrdinal());
+  return Writer(schemas, kMethodBytesMax)
+      .Method(method.getContainingInterface().getProto().getId(), method.getProto(), method.getOrdinal());
 }
 
 }  // namespace hawser::tool

@@ -11,13 +11,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "hawser/base/peer_text.h"
-#include "hawser/rpc/dynamic_call.h"
 #include "hawser/tools/hawser/nearest.h"
+#include "hawser/tools/hawser/node_check.h"
 
 namespace hawser::tool {
 namespace {
 
-constexpr int kDepthMax = 64;  // Of scopes and groups: deeper than any schema that people write.
+constexpr size_t kMethodsMax = 200'000;  // That FindMethod() looks at, inherited ones again for each service.
+constexpr size_t kListedMax = 10'000;    // Names that an error chooses from.
 
 absl::string_view ToView(kj::StringPtr text) { return {text.begin(), text.size()}; }
 
@@ -29,30 +30,43 @@ std::string MethodName(capnp::InterfaceSchema service, capnp::InterfaceSchema::M
   return absl::StrCat(Schemas::NameOfNode(service.getProto()), ".", ToView(method.getProto().getName()));
 }
 
-// Reads every text in it. Throws kj::Exception if one is malformed.
-void ReadTexts(const capnp::DynamicValue::Reader& value) {
+// The loader makes a node for each reference, of the size of this and of some 20 us, also of one to a node that it has.
+constexpr size_t kReferenceBytes = 256;
+
+absl::Status TooMany() {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("its schemas have more than ", kSchemaBytesMax, " bytes, with what they refer to"));
+}
+
+// Reads every text in it, and adds to `bytes` what the elements of its lists cost: they may have no size, and many of them
+// none, either. False: these are more than kSchemaBytesMax. Throws kj::Exception if a text is malformed.
+bool ReadTexts(const capnp::DynamicValue::Reader& value, size_t& bytes) {
   switch (value.getType()) {
     case capnp::DynamicValue::STRUCT: {
       const auto fields = value.as<capnp::DynamicStruct>();
       for (const auto field : fields.getSchema().getNonUnionFields()) {
-        if (fields.has(field, capnp::HasMode::NON_NULL)) ReadTexts(fields.get(field));
+        if (fields.has(field, capnp::HasMode::NON_NULL) && !ReadTexts(fields.get(field), bytes)) return false;
       }
       KJ_IF_MAYBE (chosen, fields.which()) {
-        if (fields.has(*chosen, capnp::HasMode::NON_NULL)) ReadTexts(fields.get(*chosen));
+        if (fields.has(*chosen, capnp::HasMode::NON_NULL)) return ReadTexts(fields.get(*chosen), bytes);
       }
-      return;
+      return true;
     }
     case capnp::DynamicValue::LIST:
-      for (const auto element : value.as<capnp::DynamicList>()) ReadTexts(element);
-      return;
+      for (const auto element : value.as<capnp::DynamicList>()) {
+        bytes += 4 * sizeof(capnp::word);
+        if (bytes > kSchemaBytesMax || !ReadTexts(element, bytes)) return false;
+      }
+      return true;
     default:
-      return;  // A text was checked when it became a DynamicValue.
+      return true;  // A text was checked when it became a DynamicValue.
   }
 }
 
 void CollectMethods(capnp::InterfaceSchema interface, std::set<uint64_t>& seen, int depth,
                     std::vector<capnp::InterfaceSchema::Method>& methods) {
-  if (depth > kDepthMax || seen.size() > 1000 || !seen.insert(interface.getProto().getId()).second) return;
+  if (depth > kScopeDepthMax || seen.size() > 1000 || !seen.insert(interface.getProto().getId()).second)
+    return;
   for (const auto method : interface.getMethods()) methods.push_back(method);
   for (const auto base : interface.getSuperclasses()) CollectMethods(base, seen, depth + 1, methods);
 }
@@ -76,11 +90,7 @@ bool Schemas::Names(absl::string_view name, absl::string_view full) {
 }
 
 std::string Schemas::NameOfNode(Node::Reader node) {
-  absl::string_view name = ToView(node.getDisplayName());
-  const size_t file_end = name.rfind(':');
-  const size_t slash = name.substr(0, file_end).rfind('/');
-  if (slash != name.npos) name.remove_prefix(slash + 1);
-  return std::string(name);
+  return std::string(WithoutFolder(ToView(node.getDisplayName())));
 }
 
 absl::Status Schemas::Add(Node::Reader node) {
@@ -90,21 +100,33 @@ absl::Status Schemas::Add(Node::Reader node) {
     return absl::ResourceExhaustedError(absl::StrCat("it has more than ", kSchemaNodesMax, " schemas"));
   }
   try {
-    // Copying it reads all of it, so a small message whose pointers lead to the same places is counted in full.
-    bytes_ += node.totalSize().wordCount * sizeof(capnp::word);
-    if (bytes_ > kSchemaBytesMax) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("its schemas have more than ", kSchemaBytesMax, " bytes"));
-    }
-    auto message = std::make_unique<capnp::MallocMessageBuilder>();
-    message->setRoot(node);
-    const Node::Reader copy = message->getRoot<Node>().asReader();
+    // What follows reads all of it, so a small message whose pointers lead to the same places is counted in full.
+    const size_t words = node.totalSize().wordCount;
+    bytes_ += words * sizeof(capnp::word);
     // A text that is malformed makes the loader of Cap'n Proto 0.9 throw; the note of where it happened, which it makes then,
     // reads the text again, throws, makes that note, and so on until the stack is full.
-    ReadTexts(capnp::DynamicStruct::Reader(copy));
-    loader_->loadOnce(copy);
+    if (bytes_ > kSchemaBytesMax || !ReadTexts(capnp::DynamicStruct::Reader(node), bytes_)) {
+      return TooMany();
+    }
+    if (absl::Status status = CheckNode(node); !status.ok()) {
+      return absl::Status(status.code(),
+                          absl::StrFormat("its schema 0x%x cannot be used: %s", id, status.message()));
+    }
+    ForEachReference(node, [this](uint64_t) { bytes_ += kReferenceBytes; });
+    if (bytes_ > kSchemaBytesMax) return TooMany();
+    const absl::string_view display_name = ToView(node.getDisplayName());
+    const absl::string_view name = WithoutFolder(display_name);
+    // In one piece of the size that it takes: the default is 8 KiB, and a node may have a hundred bytes.
+    auto message = std::make_unique<capnp::MallocMessageBuilder>(
+        static_cast<unsigned>(words + name.size() / sizeof(capnp::word) + 2));
+    message->setRoot(node);
+    auto copy = message->getRoot<Node>();
+    if (name.size() < display_name.size()) copy.setDisplayName({name.data(), name.size()});
+    // capnp::Schema::getShortDisplayName() does not compare it with the length of the name.
+    copy.setDisplayNamePrefixLength(static_cast<uint32_t>(LocalName(name).data() - name.data()));
+    loader_->loadOnce(copy.asReader());
     messages_.push_back(std::move(message));
-    nodes_.emplace(id, copy);
+    nodes_.emplace(id, copy.asReader());
     return absl::OkStatus();
   } catch (const kj::Exception& exception) {
     return absl::DataLossError(absl::StrFormat("its schema 0x%x cannot be used: %s", id,
@@ -122,37 +144,51 @@ Schemas::Node::Reader Schemas::Get(uint64_t id) const {
   return node == nodes_.end() ? Node::Reader() : node->second;
 }
 
-absl::Status Schemas::CheckGroups(uint64_t id, int depth) const {
+bool Schemas::IsGroup(uint64_t id) const {
   const Node::Reader node = Get(id);
-  if (!node.isStruct()) return absl::OkStatus();
-  if (depth > kDepthMax) {
-    return absl::DataLossError(absl::StrFormat("its schema 0x%x has groups without end", id));
-  }
-  std::set<uint64_t> seen;
-  for (const auto field : node.getStruct().getFields()) {
+  return node.isStruct() && node.getStruct().getIsGroup();
+}
+
+absl::Status Schemas::CheckGroups(Node::Reader node, std::set<uint64_t>& groups) const {
+  const auto outer = node.getStruct();
+  for (const auto field : outer.getFields()) {
     if (!field.isGroup()) continue;
-    const Node::Reader group = Get(field.getGroup().getTypeId());
-    // With this each group is that of one field, so a walk ends, and after no more steps than there are groups.
-    if (!group.isStruct() || !group.getStruct().getIsGroup() || group.getScopeId() != id ||
-        !seen.insert(group.getId()).second) {
-      return absl::DataLossError(absl::StrFormat("its schema 0x%x has a group that is none", id));
+    const uint64_t id = field.getGroup().getTypeId();
+    // With these a group is that of one field, and scopes form trees: so do groups.
+    if (!IsGroup(id) || Get(id).getScopeId() != node.getId() || !groups.insert(id).second) {
+      return absl::DataLossError(absl::StrFormat("its schema 0x%x has a group that is none", node.getId()));
     }
-    if (absl::Status status = CheckGroups(group.getId(), depth + 1); !status.ok()) return status;
+    // A group has the memory of the struct around it. The loader enlarges that one for it, and not the one around that.
+    const auto group = Get(id).getStruct();
+    if (group.getDataWordCount() > outer.getDataWordCount() ||
+        group.getPointerCount() > outer.getPointerCount()) {
+      return absl::DataLossError(
+          absl::StrFormat("its schema 0x%x has a group that is larger than it", node.getId()));
+    }
   }
   return absl::OkStatus();
 }
 
 absl::Status Schemas::Check() const {
+  std::set<uint64_t> groups;
   for (const auto& [id, node] : nodes_) {
     uint64_t scope = node.getScopeId();
     for (int depth = 0; scope != 0 && Has(scope); ++depth) {
-      if (depth > kDepthMax)
+      if (depth > kScopeDepthMax)
         return absl::DataLossError(absl::StrFormat("its schema 0x%x has scopes without end", id));
       scope = Get(scope).getScopeId();
     }
-    // A group is walked from the struct around it. One that belongs to no struct is never walked as one.
-    if (node.isStruct() && !node.getStruct().getIsGroup()) {
-      if (absl::Status status = CheckGroups(id, 0); !status.ok()) return status;
+    if (!node.isStruct()) continue;
+    if (absl::Status status = CheckGroups(node, groups); !status.ok()) return status;
+  }
+  for (const auto& [id, node] : nodes_) {
+    if (IsGroup(id) && groups.count(id) == 0) {
+      return absl::DataLossError(absl::StrFormat("its schema 0x%x is a group of no struct", id));
+    }
+    bool refers_to_group = false;
+    ForEachReference(node, [&](uint64_t other) { refers_to_group |= IsGroup(other); });
+    if (refers_to_group) {
+      return absl::DataLossError(absl::StrFormat("its schema 0x%x has a group as a type", id));
     }
   }
   for (const uint64_t id : served_) {
@@ -183,25 +219,34 @@ std::vector<capnp::InterfaceSchema::Method> Schemas::MethodsOf(capnp::InterfaceS
 absl::StatusOr<capnp::InterfaceSchema::Method> Schemas::FindMethod(absl::string_view name) const {
   std::vector<std::string> all, found_names;
   std::vector<capnp::InterfaceSchema::Method> found;
+  std::set<std::pair<uint64_t, uint16_t>> found_ids;
   std::vector<std::string> of_service;  // If the service is there, and not the method.
+  size_t methods = 0;
   const size_t dot = name.rfind('.');
   for (const capnp::InterfaceSchema& service : services()) {
     const bool is_named = dot != name.npos && Names(name.substr(0, dot), NameOfNode(service.getProto()));
     for (const auto& method : MethodsOf(service)) {
+      if (++methods > kMethodsMax) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("the server's services have more than ", kMethodsMax, " methods"));
+      }
       const std::string full = MethodName(service, method);
-      all.push_back(full);
-      if (is_named) of_service.emplace_back(ToView(method.getProto().getName()));
+      if (all.size() < kListedMax) all.push_back(full);
+      if (is_named && of_service.size() < kListedMax) {
+        of_service.emplace_back(ToView(method.getProto().getName()));
+      }
+      if (full == name) return method;  // Whatever else ends with it.
       // One that is inherited is one method, whatever the service.
-      if (!Names(name, full) || std::find(found.begin(), found.end(), method) != found.end()) continue;
+      if (!Names(name, full) || found.size() >= kListedMax ||
+          !found_ids.emplace(method.getContainingInterface().getProto().getId(), method.getOrdinal())
+               .second) {
+        continue;
+      }
       found.push_back(method);
       found_names.push_back(full);
     }
   }
   if (found.size() == 1) return found[0];
-  // Its own name in full is that one, whatever else ends with it.
-  for (size_t i = 0; i < found.size(); ++i) {
-    if (found_names[i] == name) return found[i];
-  }
   if (found.size() > 1) {
     return absl::InvalidArgumentError(absl::StrCat(Quoted(name), " is the end of several names: ",
                                                    Listed(found_names), "; say which by more of its name"));

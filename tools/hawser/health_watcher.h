@@ -1,0 +1,45 @@
+#ifndef HAWSER_TOOLS_HAWSER_HEALTH_WATCHER_H_
+#define HAWSER_TOOLS_HAWSER_HEALTH_WATCHER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "hawser/rpc/hawser/health.capnp.h"
+#include "hawser/rpc/options.h"
+#include "hawser/rpc/service.h"
+
+namespace hawser::tool {
+
+// What `hawser health --watch` offers to the server: the server tells it each change, and the thread that prints takes them.
+// Thread: any. Lifetime: outlives the channel.
+class HealthWatcher : public hawser::Service {
+ public:
+  // Beyond that the oldest are dropped: of a server that floods the latest changes are printed, and it takes no more memory.
+  static constexpr size_t kChangesMax = 1000;
+
+  void AddMethods(MethodTable& table) override;
+  // For ChannelOptions::on_state_change. Says on stderr that a connection was lost.
+  void OnStateChange(ChannelState state, const absl::Status& why);
+  void OnChange(health::ServingStatus status);
+
+  struct News {
+    uint64_t connections = 0;  // Made so far. After each new one the client watches again.
+    std::deque<health::ServingStatus> changes;
+  };
+  // Blocks until there is a change, or a connection after the first `connections`.
+  News Wait(uint64_t connections);
+
+ private:
+  absl::Mutex mutex_;
+  bool connected_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t connections_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<health::ServingStatus> changes_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace hawser::tool
+
+#endif  // HAWSER_TOOLS_HAWSER_HEALTH_WATCHER_H_
