@@ -147,18 +147,21 @@ absl::Status Float(const Place& place, capnp::Type type, const Json& json,
 
 absl::Status Enum(const Place& place, capnp::EnumSchema schema, const Json& json,
                   std::optional<capnp::DynamicValue::Reader>& value) {
-  std::vector<std::string> names;
   const bool is_string = json.kind == Json::Kind::kString;
-  for (const auto enumerant : schema.getEnumerants()) {
-    const absl::string_view name = ToView(enumerant.getProto().getName());
-    if (is_string && json.text == name) value.emplace(capnp::DynamicEnum(enumerant));
-    names.emplace_back(name);
+  if (is_string) {
+    KJ_IF_MAYBE (enumerant, schema.findEnumerantByName(kj::StringPtr(json.text.c_str(), json.text.size()))) {
+      value.emplace(capnp::DynamicEnum(*enumerant));
+    }
   }
   uint32_t number;
   if (json.kind == Json::Kind::kNumber && absl::SimpleAtoi(json.text, &number) && number < 65536) {
     value.emplace(capnp::DynamicEnum(schema, static_cast<uint16_t>(number)));
   }
   if (value.has_value()) return absl::OkStatus();
+  std::vector<std::string> names;
+  for (const auto enumerant : schema.getEnumerants()) {
+    names.emplace_back(ToView(enumerant.getProto().getName()));
+  }
   return place.Error(absl::StrCat("expected one of ", Listed(names), " (", TypeName(capnp::Type(schema)),
                                   "), found ", Found(json), is_string ? DidYouMean(json.text, names) : ""));
 }

@@ -1,10 +1,13 @@
 #include "hawser/tools/hawser/json_text.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "hawser/base/peer_text.h"
@@ -27,33 +30,52 @@ std::string FloatText(Float value) {
   return std::string(text, end);
 }
 
+// Fields that are left out, "b.c" of "a.b.c" in the struct or group a. An element of a list has none.
+using LeftOut = std::vector<absl::string_view>;
+
 class Writer {
  public:
   explicit Writer(const JsonTextOptions& options) : options_(options) {}
 
-  void Struct(const std::string& path, capnp::DynamicStruct::Reader value) {
+  void Struct(const LeftOut& left_out, capnp::DynamicStruct::Reader value) {
     Open('{');
-    for (const auto field : value.getSchema().getNonUnionFields()) Field(path, value, field);
+    for (const auto field : value.getSchema().getNonUnionFields()) {
+      if (full()) break;
+      Field(left_out, value, field);
+    }
     KJ_IF_MAYBE (chosen, value.which()) {
-      Field(path, value, *chosen);
+      Field(left_out, value, *chosen);
     }
     Close('}');
   }
 
-  bool full() const { return full_ || text_.size() > options_.bytes_max; }
+  bool full() const { return full_ || text_.size() + absent_bytes_ > options_.bytes_max; }
   std::string Take() && { return std::move(text_); }
 
  private:
-  void Field(const std::string& path, capnp::DynamicStruct::Reader value, capnp::StructSchema::Field field) {
+  void Field(const LeftOut& left_out, capnp::DynamicStruct::Reader value, capnp::StructSchema::Field field) {
+    if (full()) return;
+    if (!left_out.empty() &&
+        std::find(left_out.begin(), left_out.end(), ToView(field.getProto().getName())) != left_out.end()) {
+      return;
+    }
+    if (!value.has(field, capnp::HasMode::NON_NULL)) {
+      absent_bytes_ += kAbsentBytes;
+      return;
+    }
     const absl::string_view name = ToView(field.getProto().getName());
-    const std::string inside = path.empty() ? std::string(name) : absl::StrCat(path, ".", name);
-    if (full() || options_.left_out.count(inside) != 0 || !value.has(field, capnp::HasMode::NON_NULL)) return;
+    LeftOut inside;
+    for (const absl::string_view path : left_out) {
+      if (path.size() > name.size() && path[name.size()] == '.' && absl::StartsWith(path, name)) {
+        inside.push_back(path.substr(name.size() + 1));
+      }
+    }
     Next();
     absl::StrAppend(&text_, JsonString(name), ": ");
     Value(inside, field.getType(), value.get(field));
   }
 
-  void Value(const std::string& path, capnp::Type type, const DynamicValue::Reader& value) {
+  void Value(const LeftOut& left_out, capnp::Type type, const DynamicValue::Reader& value) {
     switch (value.getType()) {
       case DynamicValue::BOOL:
         text_ += value.as<bool>() ? "true" : "false";
@@ -79,7 +101,7 @@ class Writer {
         Open('[');
         for (uint32_t i = 0; i < list.size() && !full(); ++i) {
           Next();
-          Value(absl::StrCat(path, "[]"), list.getSchema().getElementType(), list[i]);
+          Value({}, list.getSchema().getElementType(), list[i]);
         }
         Close(']');
         return;
@@ -94,7 +116,7 @@ class Writer {
         return;
       }
       case DynamicValue::STRUCT:
-        Struct(path, value.as<capnp::DynamicStruct>());
+        Struct(left_out, value.as<capnp::DynamicStruct>());
         return;
       default:
         text_ += "null";
@@ -158,8 +180,13 @@ class Writer {
     if (options_.pretty) absl::StrAppend(&text_, "\n", std::string(2 * depth_, ' '));
   }
 
+  // An absent field takes as long as a few bytes of text, and a message may have very many: structs of no size whose schema has
+  // thousands of fields.
+  static constexpr size_t kAbsentBytes = 4;
+
   const JsonTextOptions& options_;
   std::string text_;
+  size_t absent_bytes_ = 0;
   size_t depth_ = 0;
   bool full_ = false;
   bool empty_ = true;  // Nothing is in the innermost bracket yet.
@@ -207,11 +234,11 @@ std::string JsonString(absl::string_view text) {
 
 absl::StatusOr<std::string> ToJson(capnp::DynamicStruct::Reader message, const JsonTextOptions& options) {
   Writer writer(options);
-  writer.Struct("", message);
+  writer.Struct({options.left_out.begin(), options.left_out.end()}, message);
   if (writer.full()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("as JSON it has more than ", options.bytes_max,
-                     " bytes; write large fields to files with --out=FIELD=FILE"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "as JSON it has more than ", options.bytes_max,
+        " bytes, or very many fields that are absent; write large fields to files with --out=FIELD=FILE"));
   }
   return std::move(writer).Take();
 }

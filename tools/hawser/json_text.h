@@ -21,14 +21,15 @@ struct JsonTextOptions {
   // Data that is UTF-8 without control characters is a string, other Data {"base64": "..."}. With this all of it is the
   // latter, so that a program need not tell the two apart. FillFromJson() (json_fit.h) takes both.
   bool base64_always = false;
-  std::set<std::string> left_out = {};  // Fields, as "a.b.c": they are not even looked at.
+  std::set<std::string> left_out =
+      {};  // Fields, as "a.b.c", of no list's elements: they are not even looked at.
   size_t bytes_max = 256 << 20;
 };
 
 // A message as JSON, in the way of capnp::JsonCodec: null pointers are left out, of a union the field that is set is there,
 // 64-bit integers are strings, NaN and infinities too. An enumerant without a name is its number, a capability or an
 // AnyPointer null. Why not JsonCodec itself: it builds a second tree in memory, and passes on what a terminal obeys.
-// ResourceExhausted: it has more than `bytes_max`. Throws kj::Exception if the message is malformed.
+// ResourceExhausted: it has more than `bytes_max`, to which each absent field adds 4 bytes. Throws kj::Exception if the message is malformed.
 absl::StatusOr<std::string> ToJson(capnp::DynamicStruct::Reader message, const JsonTextOptions& options);
 
 }  // namespace hawser::tool
