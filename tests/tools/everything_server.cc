@@ -1,6 +1,7 @@
 // A server of tests/tools/everything.capnp. Its reflection and health services are the test's own: with --lie=truth it is honest, and
 // answers in pieces; with --lie=silent there is none; with --lie=snapshots it is what it is doing that it lies about; with others it lies.
 
+#include <capnp/any.h>
 #include <capnp/message.h>
 #include <capnp/schema-loader.h>
 
@@ -203,7 +204,31 @@ class Liar : public hawser::Service {
     service.setName("evil.capnp:Evil\x1b[2J");
     service.setInterfaceId(kEvil);
     service.setHasSchema(lie_ != "by hand");
+    if (lie_ == "methods") return Methods(reply);
+    if (lie_ == "services" || lie_ == "trickle") return Services(reply);
     service.initMethods(1)[0].setName("m\x1b]0;title\x07");
+    return absl::OkStatus();
+  }
+
+  // Very many methods, of no size. The limit on reading a message is 16 times its size: the long name, which costs the server
+  // nothing to send again and again, is there for that.
+  static absl::Status Methods(Reflection::ListResults::Builder reply) {
+    constexpr uint32_t kNameBytes = 3 << 20;
+    auto services = reply.initServices(2);
+    services[0].setName("evil.capnp:Evil");
+    capnp::toAny(services[0])
+        .getPointerSection()[1]
+        .initAsListOfAnyStruct(0, 0, 15 * kNameBytes / sizeof(capnp::word));
+    services[1].setName(std::string(kNameBytes, 'x'));
+    return absl::OkStatus();
+  }
+
+  absl::Status Services(Reflection::ListResults::Builder reply) const {
+    auto services = reply.initServices(lie_ == "trickle" ? 10'000 : 10'001);
+    for (uint32_t i = 0; i < services.size(); ++i) {
+      services[i].setInterfaceId(kEvil + i);
+      services[i].setHasSchema(true);
+    }
     return absl::OkStatus();
   }
 
@@ -244,8 +269,11 @@ class Liar : public hawser::Service {
     if (lie_ == "truth") return Truth(skip, reply);
     if (lie_ == "endless") {
       reply.setTotal(4'000'000'000);
-      reply.initNodes(1)[0].setId(kEvil);
-      return absl::OkStatus();
+      return One(reply);
+    }
+    if (lie_ == "trickle") {  // As many calls as a client takes, and little in each answer.
+      reply.setTotal(15'000);
+      return One(reply);
     }
     if (lie_ == "none") {
       reply.setTotal(1);
@@ -258,12 +286,19 @@ class Liar : public hawser::Service {
     return absl::OkStatus();
   }
 
+  static absl::Status One(Reflection::SchemaResults::Builder reply) {
+    auto node = reply.initNodes(1)[0];
+    node.setId(kEvil);
+    node.setDisplayName("evil.capnp:Evil");
+    return absl::OkStatus();
+  }
+
   void Interface(Node::Builder node) {
     node.setId(kEvil);
-    node.setDisplayName("evil.capnp:Evil\x1b[2J");
-    node.setDisplayNamePrefixLength(lie_ == "names" ? 0xffffffff : 11);
+    node.setDisplayName(lie_ == "names" ? "evil.capnp:Evil\x1b[2J" : "evil.capnp:Evil");
+    node.setDisplayNamePrefixLength(lie_ == "prefix" ? 0xffffffff : 11);
     auto method = node.initInterface().initMethods(1)[0];
-    method.setName("m\x1b]0;title\x07");
+    method.setName("m");
     method.setParamStructType(kEvil + 1);
     method.setResultStructType(kEvil + 1);
     if (lie_ == "superclass") node.getInterface().initSuperclasses(1)[0].setId(kEvil);
@@ -279,6 +314,13 @@ class Liar : public hawser::Service {
       auto field = node.getStruct().initFields(1)[0];
       field.setName("g");
       field.initGroup().setTypeId(node.getId());
+    }
+    if (lie_ == "offset") {  // 64 * (offset + 1) is 0 in 32 bits.
+      auto field = node.getStruct().initFields(1)[0];
+      field.setName("f");
+      field.initSlot().setOffset(0x3ffffff);
+      field.getSlot().initType().setUint64();
+      field.getSlot().initDefaultValue().setUint64(0);
     }
     if (lie_ == "field") {
       auto field = node.getStruct().initFields(1)[0];

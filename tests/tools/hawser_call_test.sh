@@ -110,13 +110,14 @@ start_server by_hand tests/tools/everything_server --lie='by hand'
 call $'evil.capnp:Evil\x1b[2J.m' '{}'
 check 'a service without a schema is not called, and the error says why' is "$status-$(grep -c 'has no schema of it, because its methods were added by hand' <<<"$err")" 1-1
 end by_hand
-for lie in endless none group scope field; do
+for lie in endless none names group scope field offset; do
   start_server "$lie" tests/tools/everything_server --lie="$lie"
   call Evil.m '{}' --timeout=5s
   check "a server that lies ($lie) is refused" is "$status-$(grep -c '^hawser call: DATA_LOSS: cannot ' <<<"$err")" 1-1
+  check 'with nothing for the terminal' is "$(grep -c $'\x1b' <<<"$out$err")" 0
   end "$lie"
 done
-for lie in names missing superclass; do
+for lie in prefix missing superclass; do
   start_server "$lie" tests/tools/everything_server --lie="$lie"
   run "$hawser" describe --target="$uri"
   check "one that is odd ($lie) is described" is "$status" 0

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "examples/kv/client/input_file.h"
 #include "examples/kv/client/output_file.h"
 #include "hawser/base/peer_text.h"
@@ -150,10 +151,10 @@ class Call : public Command {
   }
 
   absl::StatusOr<int> Run(const Session& session) override {
+    const auto schemas = Fetch(session);
+    if (!schemas.ok()) return schemas.status();
     const auto channel = session.Connect();
     if (!channel.ok()) return channel.status();
-    const auto schemas = FetchSchemas(*channel, name_);
-    if (!schemas.ok()) return schemas.status();
     const auto method = (*schemas)->FindMethod(name_);
     if (!method.ok()) return method.status();
 
@@ -191,6 +192,13 @@ class Call : public Command {
   }
 
  private:
+  // On a connection of its own, because that of the call takes messages of any size.
+  absl::StatusOr<std::unique_ptr<Schemas>> Fetch(const Session& session) const {
+    const auto channel = session.Connect(ReflectionOptions());
+    if (!channel.ok()) return channel.status();
+    return FetchSchemas(*channel, absl::Now() + session.timeout, name_);
+  }
+
   static absl::Status ParsePaths(absl::string_view flag, const std::vector<std::string>& texts,
                                  capnp::StructSchema schema, std::vector<FieldPath>& paths) {
     for (const std::string& text : texts) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "hawser/tools/hawser/commands.h"
 #include "hawser/tools/hawser/json_text.h"
 #include "hawser/tools/hawser/reflection.h"
@@ -27,7 +28,8 @@ class Describe : public Command {
         "of the server: "
         "code generated from it can call the server. For a method it is the interface that declares it, with "
         "the method in a "
-        "comment on top. Comments of the schema are not there, because a server does not have them.\n"
+        "comment on top. Comments of the schema are not there, because a server does not have them, nor are "
+        "default values of more than 4 KiB.\n"
         "\n"
         "With --json: {\"name\", \"schema\"}, where schema is that text.",
         "hawser describe --target=tcp://kv1:7470 KeyValue\n"
@@ -40,9 +42,9 @@ class Describe : public Command {
   }
 
   absl::StatusOr<int> Run(const Session& session) override {
-    const auto channel = session.Connect();
+    const auto channel = session.Connect(ReflectionOptions());
     if (!channel.ok()) return channel.status();
-    const auto schemas = FetchSchemas(*channel);
+    const auto schemas = FetchSchemas(*channel, absl::Now() + session.timeout);
     if (!schemas.ok()) return schemas.status();
     std::vector<uint64_t> ids;
     std::string head;

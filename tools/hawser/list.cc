@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "hawser/base/peer_text.h"
 #include "hawser/tools/hawser/commands.h"
 #include "hawser/tools/hawser/json_text.h"
@@ -43,9 +44,9 @@ class List : public Command {
   }
 
   absl::StatusOr<int> Run(const Session& session) override {
-    const auto channel = session.Connect();
+    const auto channel = session.Connect(ReflectionOptions());
     if (!channel.ok()) return channel.status();
-    const auto services = ListServices(*channel);
+    const auto services = ListServices(*channel, absl::Now() + session.timeout);
     if (!services.ok()) return services.status();
     if (session.json) {
       std::vector<std::string> texts;

@@ -5,6 +5,7 @@
 #include "hawser/base/peer_text.h"
 #include "hawser/rpc/call.h"
 #include "hawser/rpc/hawser/reflection.capnp.h"
+#include "hawser/tools/hawser/node_check.h"
 
 namespace hawser::tool {
 namespace {
@@ -31,12 +32,12 @@ absl::Status Explained(const absl::Status& status, absl::string_view doing, cons
   return absl::Status(status.code(), absl::StrCat("cannot ", doing, " ", channel.peer_address(), ": ", why));
 }
 
-absl::Status FetchNodes(const std::shared_ptr<Channel>& channel, const ServiceInfo& service,
-                        Schemas& schemas) {
+absl::Status FetchNodes(const std::shared_ptr<Channel>& channel, absl::Time deadline,
+                        const ServiceInfo& service, Schemas& schemas) {
   const std::string doing = absl::StrCat("fetch the schema of ", EscapePeerText(service.name), " from");
   uint32_t have = 0;
   while (true) {
-    Call<Reflection::SchemaParams, Reflection::SchemaResults> call(channel, kSchema, {});
+    Call<Reflection::SchemaParams, Reflection::SchemaResults> call(channel, kSchema, {.deadline = deadline});
     call.request().setInterfaceId(service.interface_id);
     call.request().setSkip(have);
     const auto reply = call.Send().Wait();
@@ -62,30 +63,62 @@ absl::Status FetchNodes(const std::shared_ptr<Channel>& channel, const ServiceIn
   }
 }
 
+// Each before it is copied.
+absl::Status CheckName(capnp::Text::Reader name) {
+  if (name.size() <= kNameBytesMax) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("it has a name of more than ", kNameBytesMax, " bytes"));
+}
+
+absl::Status AddServices(Reflection::ListResults::Reader results, std::vector<ServiceInfo>& services) {
+  if (results.getServices().size() > kServicesMax) {
+    return absl::ResourceExhaustedError(absl::StrCat("it has more than ", kServicesMax, " services"));
+  }
+  size_t methods_left = kMethodsMax;
+  for (const auto service : results.getServices()) {
+    const auto name = service.getName();
+    if (absl::Status status = CheckName(name); !status.ok()) return status;
+    ServiceInfo info = {ToString(name), service.getInterfaceId(), service.getHasSchema(), {}};
+    const auto methods = service.getMethods();
+    if (methods.size() > methods_left) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("its services have more than ", kMethodsMax, " methods"));
+    }
+    methods_left -= methods.size();
+    for (const auto method : methods) {
+      const auto method_name = method.getName();
+      if (absl::Status status = CheckName(method_name); !status.ok()) return status;
+      info.methods.push_back({ToString(method_name), method.getOrdinal(), method.getIdempotent()});
+    }
+    services.push_back(std::move(info));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::StatusOr<std::vector<ServiceInfo>> ListServices(const std::shared_ptr<Channel>& channel) {
-  Call<Reflection::ListParams, Reflection::ListResults> call(channel, kList, {});
+ChannelOptions ReflectionOptions() {
+  ChannelOptions options;
+  options.connection.message_bytes_max = kReflectionBytesMax;
+  return options;
+}
+
+absl::StatusOr<std::vector<ServiceInfo>> ListServices(const std::shared_ptr<Channel>& channel,
+                                                      absl::Time deadline) {
+  Call<Reflection::ListParams, Reflection::ListResults> call(channel, kList, {.deadline = deadline});
   const auto reply = call.Send().Wait();
   if (!reply.ok()) return Explained(reply.status(), "list the services of", *channel);
   std::vector<ServiceInfo> services;
-  const absl::Status read = reply->Read([&](Reflection::ListResults::Reader results) {
-    for (const auto service : results.getServices()) {
-      if (services.size() >= kServicesMax) break;
-      ServiceInfo info = {ToString(service.getName()), service.getInterfaceId(), service.getHasSchema(), {}};
-      for (const auto method : service.getMethods()) {
-        info.methods.push_back({ToString(method.getName()), method.getOrdinal(), method.getIdempotent()});
-      }
-      services.push_back(std::move(info));
-    }
-  });
+  absl::Status listed;
+  absl::Status read =
+      reply->Read([&](Reflection::ListResults::Reader results) { listed = AddServices(results, services); });
+  if (read.ok()) read = listed;
   if (!read.ok()) return Explained(read, "list the services of", *channel);
   return services;
 }
 
 absl::StatusOr<std::unique_ptr<Schemas>> FetchSchemas(const std::shared_ptr<Channel>& channel,
-                                                      absl::string_view method) {
-  const auto services = ListServices(channel);
+                                                      absl::Time deadline, absl::string_view method) {
+  const auto services = ListServices(channel, deadline);
   if (!services.ok()) return services.status();
   const absl::string_view wanted = method.substr(0, method.rfind('.') == method.npos ? 0 : method.rfind('.'));
   std::vector<const ServiceInfo*> named, all;
@@ -98,7 +131,7 @@ absl::StatusOr<std::unique_ptr<Schemas>> FetchSchemas(const std::shared_ptr<Chan
   for (const ServiceInfo* const service : named.empty() ? all : named) {
     if (!service->has_schema) continue;
     has_schema = true;
-    if (absl::Status status = FetchNodes(channel, *service, *schemas); !status.ok()) return status;
+    if (absl::Status status = FetchNodes(channel, deadline, *service, *schemas); !status.ok()) return status;
     schemas->Serve(service->interface_id);
   }
   if (!named.empty() && !has_schema) {

@@ -9,14 +9,20 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "hawser/rpc/channel.h"
+#include "hawser/rpc/options.h"
 #include "hawser/tools/hawser/schemas.h"
 
 namespace hawser::tool {
 
 inline constexpr size_t kServicesMax = 10'000;
+inline constexpr size_t kMethodsMax =
+    100'000;  // Of all services. Methods that have no name cost a server next to nothing.
+// Of a message that is taken from a server: ReflectionOptions(). An honest one sends schemas in pieces of 256 KiB.
+inline constexpr uint64_t kReflectionBytesMax = 4 << 20;
 
-// A service as the server lists it. Names are as the server sent them: escape them.
+// A service as the server lists it. Names are as the server sent them, of at most kNameBytesMax: escape them.
 struct ServiceInfo {
   struct Method {
     std::string name;
@@ -29,13 +35,19 @@ struct ServiceInfo {
   std::vector<Method> methods;
 };
 
+// For the channel that the functions below take: a server can make them read at most some ten times kReflectionBytesMax for
+// each answer.
+ChannelOptions ReflectionOptions();
+
 // What the server's reflection service says. The errors say what was asked of which server and, if it has no such service,
-// what to do.
-absl::StatusOr<std::vector<ServiceInfo>> ListServices(const std::shared_ptr<Channel>& channel);
-// The schemas of all services that have some. With `method` ("KeyValue.get"): of those alone whose name ends with what is
-// before its last dot, if there are any; FailedPrecondition: these have none.
+// what to do. ResourceExhausted: more than the limits above. DeadlineExceeded: `deadline` is that of all calls together, since
+// a server may answer as often as it likes with little.
+absl::StatusOr<std::vector<ServiceInfo>> ListServices(const std::shared_ptr<Channel>& channel,
+                                                      absl::Time deadline);
+// The schemas of all services that have some; Schemas::Check() was OK. With `method` ("KeyValue.get"): of those alone whose name
+// ends with what is before its last dot, if there are any; FailedPrecondition: these have none.
 absl::StatusOr<std::unique_ptr<Schemas>> FetchSchemas(const std::shared_ptr<Channel>& channel,
-                                                      absl::string_view method = {});
+                                                      absl::Time deadline, absl::string_view method = {});
 
 }  // namespace hawser::tool
 
