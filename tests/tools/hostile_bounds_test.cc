@@ -15,8 +15,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/heap.h"
-#include "hawser/tools/hawser/command.h"
-#include "hawser/tools/hawser/health_watcher.h"
 #include "hawser/tools/hawser/json_text.h"
 #include "hawser/tools/hawser/node_check.h"
 #include "hawser/tools/hawser/schema_text.h"
@@ -267,24 +265,6 @@ TEST(HostileBoundsTest, LongTextIsNotCopiedBeforeItIsRefused) {
               absl::StatusCode::kResourceExhausted);
     EXPECT_LT(HeapAllocatedBytes() - before, 100'000) << field;
   }
-}
-
-// ---- What is printed, and kept for it.
-
-TEST(HostileBoundsTest, ErrorsAreEscaped) {
-  const absl::Status status = absl::NotFoundError("a\x1b[2J");
-  EXPECT_EQ(ForPeople(status), "NOT_FOUND: a\\x1b[2J");
-  EXPECT_THAT(ErrorAsJson(status), HasSubstr("a\\u001b[2J"));
-}
-
-TEST(HostileBoundsTest, ChangesThatAreNotPrintedYetHaveABound) {
-  using health::ServingStatus;
-  HealthWatcher watcher;
-  watcher.OnChange(ServingStatus::SERVICE_UNKNOWN);
-  for (size_t i = 0; i < HealthWatcher::kChangesMax; ++i) watcher.OnChange(ServingStatus::SERVING);
-  const auto news = watcher.Wait(0);
-  EXPECT_EQ(news.changes.size(), HealthWatcher::kChangesMax);
-  EXPECT_EQ(news.changes.front(), ServingStatus::SERVING);
 }
 
 }  // namespace
