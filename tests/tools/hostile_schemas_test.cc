@@ -40,7 +40,7 @@ std::string Refusal(const std::vector<Node::Reader>& nodes) {
   return Refusal(schemas, nodes);
 }
 
-// ---- Fields and unions. Each test first does what a schema that is not refused would lead to, for the address sanitizer.
+// ---- Fields and unions. If a schema is not refused, its test uses it, and the address sanitizer sees what comes of that.
 
 // The JSON that a message of the struct `id` has once `json` was put into it.
 std::string Built(const Schemas& schemas, uint64_t id, const std::string& json) {

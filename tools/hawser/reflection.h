@@ -17,8 +17,8 @@
 namespace hawser::tool {
 
 inline constexpr size_t kServicesMax = 10'000;
-inline constexpr size_t kMethodsMax =
-    100'000;  // Of all services. Methods that have no name cost a server next to nothing.
+// Of all services. A server can send methods that take no bytes.
+inline constexpr size_t kMethodsMax = 100'000;
 // Of a message that is taken from a server: ReflectionOptions(). An honest one sends schemas in pieces of 256 KiB.
 inline constexpr uint64_t kReflectionBytesMax = 4 << 20;
 
@@ -35,13 +35,13 @@ struct ServiceInfo {
   std::vector<Method> methods;
 };
 
-// For the channel that the functions below take: a server can make them read at most some ten times kReflectionBytesMax for
-// each answer.
+// For the channel that the functions below take. With its limit on reading (ReadLimits), which counts elements of no size, too,
+// reading an answer takes tens of milliseconds at most, whatever it has.
 ChannelOptions ReflectionOptions();
 
 // What the server's reflection service says. The errors say what was asked of which server and, if it has no such service,
-// what to do. ResourceExhausted: more than the limits above. DeadlineExceeded: `deadline` is that of all calls together, since
-// a server may answer as often as it likes with little.
+// what to do. ResourceExhausted: more than the limits above. DeadlineExceeded: `deadline` is that of all calls together, because
+// a server can say that there is more as often as it likes.
 absl::StatusOr<std::vector<ServiceInfo>> ListServices(const std::shared_ptr<Channel>& channel,
                                                       absl::Time deadline);
 // The schemas of all services that have some; Schemas::Check() was OK. With `method` ("KeyValue.get"): of those alone whose name

@@ -52,7 +52,7 @@ class SchemaRoots {
   bool Step();
 
   const Schemas& schemas_;
-  std::vector<uint64_t> roots_;  // Also those that another one turned out to contain, until Add() returns.
+  std::vector<uint64_t> roots_;  // Until Add() returns, also some that another one contains.
   std::set<uint64_t> is_root_;
   std::set<uint64_t> seen_;  // By AddRoot().
   std::map<uint64_t, std::string> names_;
