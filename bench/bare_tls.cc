@@ -137,7 +137,7 @@ namespace {
 class Client {
  public:
   Client(SSL_CTX& context, const std::string& address, SSL_SESSION* ticket)
-      : socket_(RawSocket::Connect(address)), connection_(context, socket_.fd()) {
+      : socket_(ConnectRaw(address)), connection_(context, socket_.fd()) {
     // The name is checked, as Hawser does.
     X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(connection_.ssl()), "127.0.0.1");
     if (ticket != nullptr && SSL_set_session(connection_.ssl(), ticket) != 1) Die("SSL_set_session()");

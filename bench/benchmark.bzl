@@ -17,6 +17,7 @@ def benchmark(name, tiny, deps = [], testonly = False, tags = [], of_hawser = Tr
         deps = ([
             "//bench:bench_rpc",
             "//bench:harness",
+            "//measure:loops",
             "//rpc",
             "//third_party:absl",
             "//transport:runtime",

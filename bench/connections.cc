@@ -114,7 +114,7 @@ void Measure() {
   {
     std::vector<RawSocket> sockets;
     for (int i = 0; i < count; ++i) {
-      sockets.push_back(RawSocket::Connect(raw.address()));
+      sockets.push_back(ConnectRaw(raw.address()));
       uint8_t byte = 0;
       sockets.back().Send(&byte, 1, false);
       sockets.back().Receive(&byte, 1, false);

@@ -5,19 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
-#include "absl/time/clock.h"
+#include "absl/status/status.h"
 #include "bench/bench.rpc.h"
 #include "hawser/bench/raw_socket.h"
 #include "hawser/bench/report.h"
 #include "hawser/bench/target.h"
+#include "hawser/measure/one_at_a_time.h"
 
 ABSL_FLAG(int, bytes, 32, "payload of request and response");
 ABSL_FLAG(bool, attach, false,
@@ -37,10 +39,10 @@ namespace {
 }
 
 template <typename Call>
-void MakeCall(Call call, size_t bytes) {
+absl::Status MakeCall(Call call, size_t bytes) {
   auto reply = call.Send().Wait();
-  if (!reply.ok()) Die(reply.status().ToString());
-  if ((*reply)->getPayload().size() != bytes) Die("wrong size");
+  if (!reply.ok()) return reply.status();
+  return (*reply)->getPayload().size() == bytes ? absl::OkStatus() : absl::DataLossError("wrong size");
 }
 
 // One round: microseconds of each call.
@@ -52,21 +54,19 @@ std::vector<double> CallsUs(Channel& channel, TargetStub& target, size_t bytes, 
   const bool attach = absl::GetFlag(FLAGS_attach);
   std::vector<double> calls_us;
   calls_us.reserve(static_cast<size_t>(calls));
-  auto before = std::chrono::steady_clock::now();
-  for (int i = 0; i < calls; ++i) {
+  const auto exchange = [&] {
     if (attach) {
       auto call = target.Forward();
       call.request().adoptPayload(call.Attach(payload->reader(), payload));
-      MakeCall(std::move(call), bytes);
-    } else {
-      auto call = target.Echo();
-      call.request().setPayload(payload->reader());
-      MakeCall(std::move(call), bytes);
+      return MakeCall(std::move(call), bytes);
     }
-    const auto after = std::chrono::steady_clock::now();
-    calls_us.push_back(std::chrono::duration<double, std::micro>(after - before).count());
-    before = after;
-  }
+    auto call = target.Echo();
+    call.request().setPayload(payload->reader());
+    return MakeCall(std::move(call), bytes);
+  };
+  const absl::Status status = measure::OneAtATime(
+      {.exchanges = calls}, exchange, [&](int64_t ns) { calls_us.push_back(static_cast<double>(ns) / 1e3); });
+  if (!status.ok()) Die(status.ToString());
   return calls_us;
 }
 
@@ -84,7 +84,7 @@ void Measure(const std::string& mode, Pin pin) {
   for (int round = 0; round < rounds; ++round) {
     {
       ServerProcess raw = StartRaw("ping_pong", options);
-      RawSocket socket = RawSocket::Connect(raw.address());
+      RawSocket socket = ConnectRaw(raw.address());
       floors.push_back(PingPongUs(socket, bytes, calls / 10 + 1, calls, mode == "spin"));
     }
     ServerProcess server = StartTarget(options);

@@ -1,34 +1,33 @@
 #ifndef HAWSER_BENCH_LOAD_H_
 #define HAWSER_BENCH_LOAD_H_
 
-#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 
-#include "absl/synchronization/notification.h"
 #include "bench/bench.rpc.h"
+#include "hawser/measure/in_flight.h"
 #include "hawser/rpc/channel.h"
 
 namespace hawser::bench {
 
-// Keeps a number of echoes in flight on one channel: each answer sends the next one, from the poller's thread.
+// Keeps a number of echoes in flight on one channel. Exits with a message when one fails.
 // Thread: one; Start() and Wait() in turn.
 class Load {
  public:
-  Load(std::shared_ptr<Channel> channel, size_t bytes) : target_(std::move(channel)), payload_(bytes, 'x') {}
+  Load(std::shared_ptr<Channel> channel, size_t bytes)
+      : target_(std::move(channel)), payload_(bytes, 'x'), in_flight_([this] { Next(); }) {}
 
-  void Start(int calls, int in_flight);
-  void Wait() { done_->WaitForNotification(); }
+  void Start(int calls, int in_flight) { in_flight_.Start({.exchanges = calls}, in_flight); }
+  void Wait();
 
  private:
   void Next();
 
   TargetStub target_;
   const std::string payload_;
-  std::atomic<int> left_{0};
-  std::atomic<int> unanswered_{0};
-  std::unique_ptr<absl::Notification> done_;
+  measure::InFlight in_flight_;
 };
 
 }  // namespace hawser::bench

@@ -129,7 +129,7 @@ void Measure(const std::string& mode, Pin pin, double rate) {
   for (int round = 0; round < rounds; ++round) {
     if (others.empty()) {
       ServerProcess raw = StartRaw("ping_pong", options);
-      RawSocket socket = RawSocket::Connect(raw.address());
+      RawSocket socket = ConnectRaw(raw.address());
       const uint64_t size = payload.size();
       std::string answer(size, 0);
       const bool spin = mode == "spin";

@@ -34,7 +34,7 @@ void Measure(uint32_t bytes) {
   const int in_flight = absl::GetFlag(FLAGS_in_flight);
   for (const bool put : {true, false}) {
     ServerProcess raw = StartRaw(put ? "sink" : "source", options);
-    RawSocket socket = RawSocket::Connect(raw.address());
+    RawSocket socket = ConnectRaw(raw.address());
     std::vector<uint8_t> memory(bytes, 'p');
     const auto floor = [&](int n) {
       return put ? StreamInto(socket, memory, n) : StreamFrom(socket, memory, n);

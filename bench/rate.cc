@@ -43,7 +43,7 @@ void Measure(const std::string& mode, Pin pin, int connections) {
   for (int round = 0; round < rounds; ++round) {
     {
       ServerProcess raw = StartRaw("echo", options);
-      RawSocket socket = RawSocket::Connect(raw.address());
+      RawSocket socket = ConnectRaw(raw.address());
       const int batches = calls * connections / in_flight + 1;
       BatchedRate(socket, bytes, in_flight, batches / 10 + 1, mode == "spin");
       floors.push_back(BatchedRate(socket, bytes, in_flight, batches, mode == "spin"));

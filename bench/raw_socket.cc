@@ -1,22 +1,22 @@
 #include "hawser/bench/raw_socket.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <memory>
+#include <limits>
+#include <optional>
 #include <thread>
 #include <utility>
 
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "hawser/measure/one_at_a_time.h"
+#include "hawser/measure/raw_floor.h"
+#include "hawser/measure/times.h"
 
 namespace hawser::bench {
 namespace {
@@ -24,6 +24,17 @@ namespace {
 [[noreturn]] void Die(const char* what) {
   perror(what);
   exit(1);
+}
+
+void OrDie(const absl::Status& status) {
+  if (status.ok()) return;
+  fprintf(stderr, "bench: %s\n", status.ToString().c_str());
+  exit(1);
+}
+
+measure::Ran OrDie(const absl::StatusOr<measure::Ran>& ran) {
+  OrDie(ran.status());
+  return *ran;
 }
 
 sockaddr_in AddressOf(const std::string& host, int port) {
@@ -37,103 +48,23 @@ sockaddr_in AddressOf(const std::string& host, int port) {
   return address;
 }
 
-void SetNoDelay(int fd) {
-  const int on = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-}
-
-void Echo(RawSocket socket, bool spin) {
-  std::vector<uint8_t> buffer(256 << 10);
-  while (size_t n = socket.ReceiveSome(buffer.data(), buffer.size(), spin)) {
-    if (!socket.Send(buffer.data(), n, spin)) return;
-  }
-}
-
-void PingPong(RawSocket socket, bool spin) {
-  uint64_t size;
-  if (!socket.Receive(&size, sizeof(size), spin)) return;
-  std::vector<uint8_t> memory(size);
-  while (socket.Receive(memory.data(), size, spin) && socket.Send(memory.data(), size, spin)) continue;
-}
-
-void Sink(RawSocket socket, bool spin) {
-  std::vector<uint8_t> memory;
-  uint64_t size;
-  while (socket.Receive(&size, sizeof(size), spin)) {
-    memory.resize(size);
-    if (!socket.Receive(memory.data(), size, spin) || !socket.Send("", 1, spin)) return;
-  }
-}
-
-void Source(RawSocket socket, bool spin) {
-  std::vector<uint8_t> memory;
-  uint64_t size;
-  while (socket.Receive(&size, sizeof(size), spin)) {
-    if (memory.size() != size) memory.assign(size, 'x');
-    if (!socket.Send(memory.data(), size, spin)) return;
-  }
-}
-
-void Any(RawSocket socket, bool spin) {
-  RawService service;
-  if (!socket.Receive(&service, sizeof(service), spin)) return;
-  switch (service) {
-    case RawService::kEcho:
-      return Echo(std::move(socket), spin);
-    case RawService::kPingPong:
-      return PingPong(std::move(socket), spin);
-    case RawService::kSink:
-      return Sink(std::move(socket), spin);
-    case RawService::kSource:
-      return Source(std::move(socket), spin);
-  }
+// Empty: each connection says it.
+std::optional<RawService> ServiceOf(const std::string& what) {
+  if (what == "any") return std::nullopt;
+  return what == "echo"        ? RawService::kEcho
+         : what == "ping_pong" ? RawService::kPingPong
+         : what == "sink"      ? RawService::kSink
+                               : RawService::kSource;
 }
 
 }  // namespace
 
-RawSocket::~RawSocket() {
-  if (fd_ >= 0) close(fd_);
-}
-
-RawSocket RawSocket::Connect(const std::string& address) {
+RawSocket ConnectRaw(const std::string& address) {
   const size_t colon = address.rfind(':');
   const sockaddr_in to = AddressOf(address.substr(0, colon), atoi(address.c_str() + colon + 1));
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0 || connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0) Die("bench: connect");
-  SetNoDelay(fd);
-  return RawSocket(fd);
-}
-
-size_t RawSocket::ReceiveSome(void* data, size_t size, bool spin) {
-  while (true) {
-    const ssize_t n = recv(fd_, data, size, spin ? MSG_DONTWAIT : 0);
-    if (n >= 0) return static_cast<size_t>(n);
-    if (errno != EAGAIN && errno != EINTR) return 0;
-  }
-}
-
-bool RawSocket::Receive(void* data, size_t size, bool spin) {
-  auto* at = static_cast<uint8_t*>(data);
-  while (size > 0) {
-    const size_t n = ReceiveSome(at, size, spin);
-    if (n == 0) return false;
-    at += n;
-    size -= n;
-  }
-  return true;
-}
-
-bool RawSocket::Send(const void* data, size_t size, bool spin) {
-  const auto* at = static_cast<const uint8_t*>(data);
-  while (size > 0) {
-    const ssize_t n = send(fd_, at, size, MSG_NOSIGNAL | (spin ? MSG_DONTWAIT : 0));
-    if (n < 0 && errno != EAGAIN && errno != EINTR) return false;
-    if (n > 0) {
-      at += n;
-      size -= static_cast<size_t>(n);
-    }
-  }
-  return true;
+  auto socket = RawSocket::Connect(SocketAddress(reinterpret_cast<const sockaddr*>(&to), sizeof(to)));
+  OrDie(socket.status());
+  return *std::move(socket);
 }
 
 void ListenRaw(const std::string& host, const std::function<void(RawSocket socket)>& serve) {
@@ -150,73 +81,46 @@ void ListenRaw(const std::string& host, const std::function<void(RawSocket socke
   while (true) {
     const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
     if (fd < 0) Die("bench: accept");
-    SetNoDelay(fd);
-    serve(RawSocket(fd));
+    serve(RawSocket(UniqueFd(fd)));
   }
 }
 
 void ServeRaw(const std::string& what, const std::string& host, bool spin) {
-  const auto serve = what == "echo"        ? Echo
-                     : what == "ping_pong" ? PingPong
-                     : what == "sink"      ? Sink
-                     : what == "any"       ? Any
-                                           : Source;
   ListenRaw(host, [&](RawSocket socket) {
-    std::thread([serve, spin, socket = std::move(socket)]() mutable {
-      serve(std::move(socket), spin);
+    std::thread([service = ServiceOf(what), spin, socket = std::move(socket)]() mutable {
+      if (!service.has_value()) {
+        RawService said;
+        if (!socket.Receive(&said, sizeof(said), spin)) return;
+        service = said;
+      }
+      measure::ServeRaw(socket, *service, spin, std::numeric_limits<uint64_t>::max());
     }).detach();
   });
 }
 
 double PingPongUs(RawSocket& socket, size_t bytes, int warm_up_rounds, int rounds, bool spin) {
   std::vector<uint8_t> buffer(bytes);
-  const uint64_t size = bytes;
-  if (!socket.Send(&size, sizeof(size), spin)) Die("bench: ping-pong");
-  absl::Time start = absl::Now();
-  for (int i = -warm_up_rounds; i < rounds; ++i) {
-    if (i == 0) start = absl::Now();
-    if (!socket.Send(buffer.data(), bytes, spin) || !socket.Receive(buffer.data(), bytes, spin))
-      Die("bench: ping-pong");
-  }
-  return absl::ToDoubleMicroseconds(absl::Now() - start) / rounds;
+  OrDie(measure::BeginPingPong(socket, bytes, spin));
+  const auto exchange = [&] { return measure::PingPong(socket, absl::MakeSpan(buffer), spin); };
+  OrDie(measure::OneAtATime({.exchanges = warm_up_rounds}, exchange, [](int64_t) {}));
+  measure::Times times;
+  OrDie(measure::OneAtATime({.exchanges = rounds}, exchange, [&](int64_t ns) { times.Add(ns); }));
+  return times.mean_us();
 }
 
 double BatchedRate(RawSocket& socket, size_t bytes, int batch, int batches, bool spin) {
-  std::vector<uint8_t> buffer(bytes * static_cast<size_t>(batch));
-  const absl::Time start = absl::Now();
-  for (int i = 0; i < batches; ++i) {
-    if (!socket.Send(buffer.data(), buffer.size(), spin) ||
-        !socket.Receive(buffer.data(), buffer.size(), spin)) {
-      Die("bench: batch");
-    }
-  }
-  return batch * static_cast<double>(batches) / absl::ToDoubleSeconds(absl::Now() - start);
+  const int64_t exchanges = static_cast<int64_t>(batch) * batches;
+  return OrDie(measure::Batches(socket, bytes, batch, {.exchanges = exchanges}, spin)).per_second();
 }
 
 double StreamInto(RawSocket& socket, std::vector<uint8_t>& memory, int count) {
-  const uint64_t size = memory.size();
-  const absl::Time start = absl::Now();
-  // The answers are taken at the end: the stream never stops for one.
-  for (int i = 0; i < count; ++i) {
-    if (!socket.Send(&size, sizeof(size), false) || !socket.Send(memory.data(), size, false))
-      Die("bench: stream");
-  }
-  for (int i = 0; i < count; ++i) {
-    uint8_t answer;
-    if (!socket.Receive(&answer, 1, false)) Die("bench: stream");
-  }
-  return static_cast<double>(size) * count / absl::ToDoubleSeconds(absl::Now() - start);
+  return OrDie(measure::StreamInto(socket, memory, {.exchanges = count})).per_second() *
+         static_cast<double>(memory.size());
 }
 
 double StreamFrom(RawSocket& socket, std::vector<uint8_t>& memory, int count) {
-  const uint64_t size = memory.size();
-  const std::vector<uint64_t> wishes(static_cast<size_t>(count), size);
-  const absl::Time start = absl::Now();
-  if (!socket.Send(wishes.data(), wishes.size() * sizeof(uint64_t), false)) Die("bench: stream");
-  for (int i = 0; i < count; ++i) {
-    if (!socket.Receive(memory.data(), size, false)) Die("bench: stream");
-  }
-  return static_cast<double>(size) * count / absl::ToDoubleSeconds(absl::Now() - start);
+  return OrDie(measure::StreamFrom(socket, absl::MakeSpan(memory), {.exchanges = count})).per_second() *
+         static_cast<double>(memory.size());
 }
 
 }  // namespace hawser::bench

@@ -4,10 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "absl/status/status.h"
 
 namespace hawser::bench {
 namespace {
@@ -28,41 +27,26 @@ Transfers::Transfers(std::shared_ptr<Channel> channel, uint32_t bytes)
 }
 
 double Transfers::Run(bool put, int count, int in_flight) {
-  put_ = put;
-  left_ = unanswered_ = count;
-  done_ = std::make_unique<absl::Notification>();
-  const absl::Time start = absl::Now();
-  for (int i = 0; i < std::min(count, in_flight); ++i) Next();
-  done_->WaitForNotification();
-  return static_cast<double>(bytes_) * count / absl::ToDoubleSeconds(absl::Now() - start);
+  const auto ran = (put ? puts_ : gets_).Run({.exchanges = count}, in_flight);
+  if (!ran.ok()) Die(ran.status());
+  return static_cast<double>(bytes_) * ran->per_second();
 }
 
-void Transfers::Next() {
-  if (left_.fetch_sub(1) <= 0) return;
-  if (put_) {
-    auto call = target_.Put();
-    call.request().adoptPayload(call.Attach(source_->reader(), source_));
-    call.Send().Then([this](auto reply) {
-      if (!reply.ok()) Die(reply.status());
-      OnAnswer();
-    });
-  } else {
-    auto call = target_.Get();
-    call.request().setBytes(bytes_);
-    call.Send().Then([this](auto reply) {
-      if (!reply.ok()) Die(reply.status());
-      const capnp::Data::Reader payload = (*reply)->getPayload();
-      if (payload.size() != bytes_ || payload[0] != 'g' || payload[bytes_ - 1] != 'g') {
-        Die(absl::DataLossError("wrong payload"));
-      }
-      OnAnswer();
-    });
-  }
+void Transfers::Put() {
+  auto call = target_.Put();
+  call.request().adoptPayload(call.Attach(source_->reader(), source_));
+  call.Send().Then([this](auto reply) { puts_.OnEnd(reply.status()); });
 }
 
-void Transfers::OnAnswer() {
-  if (unanswered_.fetch_sub(1) == 1) return done_->Notify();
-  Next();
+void Transfers::Get() {
+  auto call = target_.Get();
+  call.request().setBytes(bytes_);
+  call.Send().Then([this](auto reply) {
+    if (!reply.ok()) return gets_.OnEnd(reply.status());
+    const capnp::Data::Reader payload = (*reply)->getPayload();
+    const bool right = payload.size() == bytes_ && payload[0] == 'g' && payload[bytes_ - 1] == 'g';
+    gets_.OnEnd(right ? absl::OkStatus() : absl::DataLossError("wrong payload"));
+  });
 }
 
 }  // namespace hawser::bench

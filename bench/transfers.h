@@ -1,19 +1,17 @@
 #ifndef HAWSER_BENCH_TRANSFERS_H_
 #define HAWSER_BENCH_TRANSFERS_H_
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 
-#include "absl/status/status.h"
-#include "absl/synchronization/notification.h"
 #include "bench/bench.rpc.h"
+#include "hawser/measure/in_flight.h"
 #include "hawser/rpc/channel.h"
 
 namespace hawser::bench {
 
-// Keeps a number of large puts or gets in flight on one channel: each answer sends the next one, from the poller's thread.
-// A put is sent from registered memory, and a get is answered from such. Exits with a message when one fails.
+// Keeps a number of large puts or gets in flight on one channel. A put is sent from registered memory, and a get is answered
+// from such. Exits with a message when one fails.
 // Thread: one.
 class Transfers {
  public:
@@ -23,17 +21,15 @@ class Transfers {
   double Run(bool put, int count, int in_flight);
 
  private:
-  void Next();
-  void OnAnswer();
+  void Put();
+  void Get();
 
   std::shared_ptr<Channel> channel_;
   TargetStub target_;
   const uint32_t bytes_;
   std::shared_ptr<Buffer> source_;
-  bool put_ = false;
-  std::atomic<int> left_{0};
-  std::atomic<int> unanswered_{0};
-  std::unique_ptr<absl::Notification> done_;
+  measure::InFlight puts_{[this] { Put(); }};
+  measure::InFlight gets_{[this] { Get(); }};
 };
 
 }  // namespace hawser::bench

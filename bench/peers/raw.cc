@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kBatchBytes = 256 << 10;  // As much as the server's "echo" receives at once.
 
 RawSocket ConnectFor(RawService service, const std::string& address) {
-  RawSocket socket = RawSocket::Connect(address);
+  RawSocket socket = ConnectRaw(address);
   if (!socket.Send(&service, sizeof(service), false)) Die("the server closed a new connection");
   return socket;
 }
