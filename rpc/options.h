@@ -182,6 +182,10 @@ struct ServerOptions {
   // commands `hawser top` and `hawser status`. `authorize` is asked about this, too. A proxy on this machine that passes
   // connections on makes their clients clients of this machine. Over RDMA none comes over loopback.
   Introspection introspection = Introspection::kThisMachine;
+  // Clients may measure latency and bandwidth (rpc/hawser/perf.capnp; the tool: `hawser perf`). Any client that may call can
+  // then make this server send and receive as much as the network carries, and open a few TCP ports for a minute each.
+  // `authorize` is asked about this, too.
+  bool perf = false;
 };
 
 }  // namespace hawser

@@ -66,6 +66,15 @@ std::vector<std::string> Listeners::addresses() const {
   return addresses_;
 }
 
+std::vector<SocketAddress> Listeners::socket_addresses() const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<SocketAddress> all;
+  for (const Listening& each : listening_) {
+    if (each.what == OverTcp::kAll) all.push_back(each.address);
+  }
+  return all;
+}
+
 std::optional<transport::Uri> Listeners::FirstBeyondLoopback() const {
   absl::MutexLock lock(&mutex_);
   for (const Listening& each : listening_) {

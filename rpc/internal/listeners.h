@@ -58,6 +58,8 @@ class Listeners {
   bool empty() const;
   // The URIs that Listen() has returned; two for auto:// over both networks.
   std::vector<std::string> addresses() const;
+  // What it listens on for all of them, with the real ports.
+  std::vector<SocketAddress> socket_addresses() const;
   // The first of them whose address is not loopback. nullopt: there is none.
   std::optional<transport::Uri> FirstBeyondLoopback() const;
   // Why the last Listen() on an auto:// does not listen over RDMA. Empty: it does.

@@ -56,6 +56,7 @@ ServerCore::ServerCore(ServerOptions options)
       introspector_(options_.introspection,
                     std::min<uint64_t>(kSnapshotBytesMax, options_.connection.message_bytes_max / 2),
                     environment_, [this](observe::wire::Snapshot::Builder snapshot) { FillIn(snapshot); }),
+      perf_(*this, environment_, options_),
       listeners_(*this),
       admission_(options_) {}
 
@@ -195,6 +196,7 @@ void ServerCore::AddBuiltInServices() {
       methods.InterfaceName(capnp::typeId<introspection::Introspection>()).empty()) {
     introspector_.AddMethods(methods);
   }
+  if (options_.perf && methods.InterfaceName(capnp::typeId<perf::Perf>()).empty()) perf_.AddMethods(methods);
 }
 
 absl::Status ServerCore::StartStatus() {
@@ -371,6 +373,7 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
   if (told_serving) TellStopping();
   // While the connections are there still, and before clients look for another server.
   health_->Close(deadline);
+  perf_.Close();
   listeners_.Stop();
   EndProofs();
   bool all_ended = false;
@@ -483,6 +486,19 @@ absl::StatusOr<Buffer> ServerCore::AllocateBuffer(size_t size_bytes, absl::strin
   absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = RuntimeForBuffers(uri);
   if (!runtime.ok()) return runtime.status();
   absl::StatusOr<transport::Lease> lease = (*runtime)->buffers().Acquire(std::max<size_t>(1, size_bytes));
+  if (!lease.ok()) return lease.status();
+  return Buffer(*std::move(lease), size_bytes);
+}
+
+absl::StatusOr<Buffer> ServerCore::AllocateOn(absl::string_view scheme, size_t size_bytes) {
+  std::shared_ptr<transport::Runtime> runtime;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = pollers_.lower_bound({std::string(scheme), ""});
+    if (found != pollers_.end() && found->first.first == scheme) runtime = found->second->runtime;
+  }
+  if (runtime == nullptr) return absl::UnavailableError("the server is shutting down");
+  absl::StatusOr<transport::Lease> lease = runtime->buffers().Acquire(std::max<size_t>(1, size_bytes));
   if (!lease.ok()) return lease.status();
   return Buffer(*std::move(lease), size_bytes);
 }

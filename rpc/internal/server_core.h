@@ -24,6 +24,7 @@
 #include "hawser/rpc/internal/health_board.h"
 #include "hawser/rpc/internal/introspection.h"
 #include "hawser/rpc/internal/listeners.h"
+#include "hawser/rpc/internal/perf_service.h"
 #include "hawser/rpc/internal/reflection.h"
 #include "hawser/rpc/internal/session.h"
 #include "hawser/rpc/server.h"
@@ -39,7 +40,10 @@ namespace hawser::internal {
 // The implementation of Server: assigns connections to its pollers, owns the sessions, and ends them.
 // Thread:   any but its pollers for the functions that Server calls; a poller for those of its bases.
 // Lifetime: until its Server has called End() and the last call has ended.
-class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listeners::Owner, Session::Owner {
+class ServerCore final : public std::enable_shared_from_this<ServerCore>,
+                         Listeners::Owner,
+                         PerfService::Host,
+                         Session::Owner {
  public:
   explicit ServerCore(ServerOptions options);
   ~ServerCore();
@@ -196,6 +200,10 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   absl::StatusOr<Listeners::Desk> DeskForProofs() override;
   bool has_credentials() const override { return options_.credentials.has_value(); }
 
+  // PerfService::Host
+  absl::StatusOr<Buffer> AllocateOn(absl::string_view scheme, size_t size_bytes) override;
+  std::vector<SocketAddress> listening() const override { return listeners_.socket_addresses(); }
+
   // Session::Owner
   void OnSessionHeard(Session& session) override;
   void OnSessionClosed(Session& session) override;
@@ -212,6 +220,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>, Listen
   Reflection reflection_;
   const std::shared_ptr<HealthBoard> health_;
   Introspector introspector_;
+  PerfService perf_;
   Listeners listeners_;
 
   mutable absl::Mutex mutex_;

@@ -486,6 +486,7 @@ void ServerCore::FillInSettings(observe::wire::Snapshot::Builder snapshot) const
                                        : options_.introspection == Introspection::kThisMachine
                                            ? "this machine"
                                            : "everyone"},
+      {"ServerOptions::perf", options_.perf ? "true" : "false"},
       {"BufferPoolOptions::limit_bytes", absl::StrCat(options_.pool.limit_bytes)},
       {"ConnectionOptions::slots", absl::StrCat(connection.slots)},
       {"ConnectionOptions::receive_buffer_bytes", absl::StrCat(connection.receive_buffer_bytes)},

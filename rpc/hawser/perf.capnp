@@ -1,0 +1,35 @@
+@0xecaba255936c9d7a;
+# Lets a client measure latency and bandwidth (the tool: `hawser perf`). A Server has this service only if ServerOptions::perf is
+# true: any client that may call it can make the server send and receive as much as the network carries.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("hawser::perf");
+
+enum RawService {
+  # What a raw socket does for its client, see openRaw. N is a number of 8 bytes, little-endian, 16 MiB at most.
+  echo @0;      # Sends back every byte that it gets.
+  pingPong @1;  # Takes N once, then sends back N bytes when it has all of them, repeatedly.
+  sink @2;      # Takes N and N bytes, then sends one byte, repeatedly.
+  source @3;    # Takes N, then sends N bytes, repeatedly.
+}
+
+interface Perf {
+  limits @0 () -> (messageBytesMax :UInt64, slots :UInt32, receiveBufferBytes :UInt32);
+  # ConnectionOptions of the server.
+
+  echo @1 (payload :Data) -> (payload :Data);
+  # Answers what it got. Up to 4096 bytes are copied; more are sent out of the memory in which they were received.
+
+  put @2 (payload :Data) -> (bytes :UInt64);
+  # Takes a payload, and drops it. `bytes`: its size.
+
+  get @3 (bytes :UInt64) -> (payload :Data);
+  # Answers so many bytes 'g', which are ready in registered memory from the second call on. InvalidArgument: more than
+  # messageBytesMax allows. ResourceExhausted: the server has no memory for it.
+
+  openRaw @4 (service :RawService, address :Text) -> (port :UInt16, token :Data);
+  # For the floor of the same network: opens a TCP port of the server that serves one connection without Hawser.
+  # `address`: the numeric one that the client has for the server. The connection comes from the client's host within 5 s,
+  # and begins with `token`, 16 bytes; after 60 s the server ends it. ResourceExhausted: there are 4 such ports.
+  # FailedPrecondition: the server has credentials, and a raw socket has no TLS.
+}

@@ -1,0 +1,340 @@
+#include "hawser/rpc/internal/perf_service.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "hawser/base/thread.h"
+#include "hawser/rpc/internal/load_schema.h"
+#include "hawser/transport/uri.h"
+
+namespace hawser::internal {
+namespace {
+
+// What is cheaper to copy than to send from where it is.
+constexpr size_t kCopiedMax = 4096;
+// Beside a payload in its message.
+constexpr uint64_t kAroundPayload = 1024;
+// Cap'n Proto's own limit.
+constexpr uint64_t kDataMax = (512 << 20) - 1;
+// What `get` gives.
+constexpr uint8_t kByte = 'g';
+
+constexpr uint64_t kInterfaceId = capnp::typeId<perf::Perf>();
+constexpr Method kLimits = {kInterfaceId, 0, "perf.capnp:Perf.limits", true};
+constexpr Method kEcho = {kInterfaceId, 1, "perf.capnp:Perf.echo", false};
+constexpr Method kPut = {kInterfaceId, 2, "perf.capnp:Perf.put", false};
+constexpr Method kGet = {kInterfaceId, 3, "perf.capnp:Perf.get", false};
+constexpr Method kOpenRaw = {kInterfaceId, 4, "perf.capnp:Perf.openRaw", false};
+
+absl::string_view SchemeOf(const std::string& address) {
+  return absl::string_view(address).substr(0, address.find(':'));
+}
+
+absl::StatusOr<SocketAddress> PeerOf(const ServerContext& context) {
+  const absl::StatusOr<transport::Uri> uri = transport::ParseUri(context.peer_address());
+  if (!uri.ok()) return uri.status();
+  return transport::ParseNumericHost(uri->host);
+}
+
+absl::StatusOr<measure::RawService> FromWire(perf::RawService service) {
+  switch (service) {
+    case perf::RawService::ECHO:
+      return measure::RawService::kEcho;
+    case perf::RawService::PING_PONG:
+      return measure::RawService::kPingPong;
+    case perf::RawService::SINK:
+      return measure::RawService::kSink;
+    case perf::RawService::SOURCE:
+      return measure::RawService::kSource;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("this server knows no raw service ", static_cast<uint16_t>(service)));
+}
+
+absl::Status ShuttingDown() { return absl::UnavailableError("the server is shutting down"); }
+
+}  // namespace
+
+PerfService::PerfService(Host& host, transport::Environment& environment, const ServerOptions& options,
+                         const Times& times)
+    : host_(host),
+      environment_(environment),
+      connection_(options.connection),
+      spins_(options.poller.mode == PollingMode::kSpin),
+      has_credentials_(options.credentials.has_value()),
+      times_(times) {}
+
+PerfService::~PerfService() { Close(); }
+
+// On the poller: an executor's threads are for the application's handlers.
+void PerfService::AddMethods(MethodTable& table) {
+  constexpr bool kOnPoller = true;
+  table.Add(
+      kLimits, this,
+      [](void* self, ServerContext& context) {
+        return InvokeHandler<Wire::LimitsParams, Wire::LimitsResults>(
+            context, [&](auto, auto reply) { return static_cast<PerfService*>(self)->Limits(reply); });
+      },
+      kOnPoller);
+  table.Add(
+      kEcho, this,
+      [](void*, ServerContext& context) {
+        return InvokeHandler<Wire::EchoParams, Wire::EchoResults>(
+            context, [&](auto request, auto reply) { return Echo(context, request, reply); });
+      },
+      kOnPoller);
+  table.Add(
+      kPut, this,
+      [](void*, ServerContext& context) {
+        return InvokeHandler<Wire::PutParams, Wire::PutResults>(context, [&](auto request, auto reply) {
+          reply.setBytes(request.getPayload().size());
+          return absl::OkStatus();
+        });
+      },
+      kOnPoller);
+  table.Add(
+      kGet, this,
+      [](void* self, ServerContext& context) {
+        return InvokeHandler<Wire::GetParams, Wire::GetResults>(context, [&](auto request, auto reply) {
+          return static_cast<PerfService*>(self)->Get(context, request.getBytes(), reply);
+        });
+      },
+      kOnPoller);
+  table.Add(
+      kOpenRaw, this,
+      [](void* self, ServerContext& context) {
+        return InvokeHandler<Wire::OpenRawParams, Wire::OpenRawResults>(
+            context, [&](auto request, auto reply) {
+              return static_cast<PerfService*>(self)->OpenRaw(context, request, reply);
+            });
+      },
+      kOnPoller);
+  table.AddInterface(kInterfaceId,
+                     {.name = "perf.capnp:Perf", .load_schema = LoadSchema<Wire>, .is_built_in = true});
+}
+
+void PerfService::Close() {
+  std::vector<std::unique_ptr<RawPort>> ports;
+  std::deque<Waiting> waiting;
+  std::map<std::string, Payload, std::less<>> payloads;
+  std::thread thread;
+  {
+    const absl::MutexLock lock(&mutex_);
+    closed_ = true;
+    changed_.SignalAll();
+    ports.swap(raw_ports_);
+    waiting.swap(waiting_);
+    payloads.swap(payloads_);
+    thread = std::move(thread_);
+  }
+  for (Waiting& each : waiting) each.call.Finish(ShuttingDown());
+  for (const auto& port : ports) port->Stop();  // All at once, before the first is waited for.
+  ports.clear();
+  if (thread.joinable()) thread.join();
+}
+
+uint64_t PerfService::payload_bytes_max() const {
+  const uint64_t most = connection_.message_bytes_max;
+  return std::min(kDataMax, most - std::min(most, kAroundPayload));
+}
+
+absl::Status PerfService::Limits(Wire::LimitsResults::Builder reply) const {
+  reply.setMessageBytesMax(connection_.message_bytes_max);
+  reply.setSlots(connection_.slots);
+  reply.setReceiveBufferBytes(connection_.receive_buffer_bytes);
+  return absl::OkStatus();
+}
+
+absl::Status PerfService::Echo(ServerContext& context, Wire::EchoParams::Reader request,
+                               Wire::EchoResults::Builder reply) {
+  const capnp::Data::Reader payload = request.getPayload();
+  if (payload.size() <= kCopiedMax) {
+    reply.setPayload(payload);
+  } else {
+    reply.adoptPayload(context.Attach(payload, context.KeepRequest()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PerfService::Get(ServerContext& context, uint64_t bytes, Wire::GetResults::Builder reply) {
+  if (bytes > payload_bytes_max()) {
+    return absl::InvalidArgumentError(absl::StrCat("get of ", bytes, " bytes: the server sends ",
+                                                   payload_bytes_max(),
+                                                   " at most (ConnectionOptions::message_bytes_max)"));
+  }
+  const absl::string_view scheme = SchemeOf(context.peer_address());
+  std::shared_ptr<const Buffer> buffer;
+  {
+    const absl::MutexLock lock(&mutex_);
+    const auto found = payloads_.find(scheme);
+    if (found != payloads_.end() && found->second.buffer->size_bytes() >= bytes) {
+      found->second.used = true;
+      buffer = found->second.buffer;
+    } else {
+      // To fill memory takes long: not here.
+      if (absl::Status started = StartThreadOnce(); !started.ok()) return started;
+      waiting_.push_back({context.Defer(), reply, std::string(scheme), bytes});
+      changed_.SignalAll();
+      return absl::OkStatus();
+    }
+  }
+  reply.adoptPayload(context.Attach({buffer->data(), bytes}, buffer));
+  return absl::OkStatus();
+}
+
+void PerfService::Answer(Waiting waiting) {
+  std::shared_ptr<const Buffer> buffer, outgrown;
+  {
+    const absl::MutexLock lock(&mutex_);
+    const auto found = payloads_.find(waiting.scheme);
+    if (found != payloads_.end()) {
+      buffer = found->second.buffer;
+      if (buffer->size_bytes() < waiting.bytes) {
+        outgrown = std::move(buffer);
+        payloads_.erase(found);
+      }
+    }
+  }
+  outgrown.reset();
+  if (buffer == nullptr) {
+    absl::StatusOr<Buffer> made = host_.AllocateOn(waiting.scheme, waiting.bytes);
+    if (!made.ok()) return waiting.call.Finish(made.status());
+    memset(made->data(), kByte, waiting.bytes);
+    buffer = std::make_shared<const Buffer>(*std::move(made));
+    const absl::MutexLock lock(&mutex_);
+    if (!closed_) {
+      payloads_[waiting.scheme] = {buffer, true};
+      if (look_at_payloads_ == absl::InfiniteFuture()) look_at_payloads_ = absl::Now() + times_.keep;
+    }
+  }
+  waiting.reply.adoptPayload(waiting.call.context().Attach({buffer->data(), waiting.bytes}, buffer));
+  waiting.call.Finish();
+}
+
+absl::Status PerfService::OpenRaw(const ServerContext& context, Wire::OpenRawParams::Reader request,
+                                  Wire::OpenRawResults::Builder reply) {
+  if (has_credentials_) {
+    return absl::FailedPreconditionError(
+        "this server has credentials, and a raw socket would have no TLS: it opens none");
+  }
+  const absl::StatusOr<measure::RawService> service = FromWire(request.getService());
+  if (!service.ok()) return service.status();
+  const absl::StatusOr<SocketAddress> peer = PeerOf(context);
+  if (!peer.ok()) return peer.status();
+  const capnp::Text::Reader known_as = request.getAddress();
+  RawPort::Options options = {.address = AddressFor({known_as.begin(), known_as.size()}),
+                              .host = PeerHost(*peer),
+                              .service = *service,
+                              .spin = spins_,
+                              .accept_time = times_.accept,
+                              .deadline = absl::Now() + times_.raw_life};
+  environment_.FillRandom(absl::MakeSpan(options.token));
+  const absl::MutexLock lock(&mutex_);
+  const auto open =
+      std::count_if(raw_ports_.begin(), raw_ports_.end(), [](auto& port) { return !port->ended(); });
+  // The thread joins those that have ended.
+  if (open >= kRawPortsMax || raw_ports_.size() >= size_t{4} * kRawPortsMax) {
+    return absl::ResourceExhaustedError(absl::StrCat("the server has ", open, " raw ports already, of ",
+                                                     kRawPortsMax, "; each lasts ",
+                                                     absl::FormatDuration(times_.raw_life), " at most"));
+  }
+  if (absl::Status started = StartThreadOnce(); !started.ok()) return started;
+  auto port = RawPort::Open(options, [this] {
+    const absl::MutexLock at_end(&mutex_);
+    changed_.SignalAll();
+  });
+  if (!port.ok()) return port.status();
+  reply.setPort((*port)->port());
+  reply.setToken({options.token.data(), options.token.size()});
+  raw_ports_.push_back(*std::move(port));
+  changed_.SignalAll();
+  return absl::OkStatus();
+}
+
+SocketAddress PerfService::AddressFor(absl::string_view known_as) const {
+  const std::vector<SocketAddress> listening = host_.listening();
+  if (listening.empty()) return SocketAddress();  // It shuts down.
+  absl::StatusOr<SocketAddress> wanted = transport::ParseNumericHost(known_as);
+  SocketAddress every;
+  for (SocketAddress address : listening) {
+    address.set_port(0);
+    if (wanted.ok() && address.ToString() == wanted->ToString()) return address;
+    // [::] serves IPv4, too.
+    if (address.is_unspecified() && (every.family() == AF_UNSPEC || address.family() == AF_INET6)) {
+      every = address;
+    }
+  }
+  return every.family() != AF_UNSPEC ? every : listening[0];
+}
+
+absl::Status PerfService::StartThreadOnce() {
+  if (closed_) return ShuttingDown();
+  if (thread_.joinable()) return absl::OkStatus();
+  absl::StatusOr<std::thread> thread = StartThread("hawser-perf", [this] { Run(); });
+  if (!thread.ok()) return thread.status();
+  thread_ = *std::move(thread);
+  return absl::OkStatus();
+}
+
+void PerfService::Run() {
+  while (true) {
+    std::vector<std::unique_ptr<RawPort>> ended;
+    std::vector<std::shared_ptr<const Buffer>> unused;
+    std::deque<Waiting> waiting;
+    {
+      const absl::MutexLock lock(&mutex_);
+      const auto idle = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        return !closed_ && waiting_.empty() &&
+               std::none_of(raw_ports_.begin(), raw_ports_.end(), [](auto& port) { return port->ended(); });
+      };
+      while (idle() && absl::Now() < NextTime()) changed_.WaitWithDeadline(&mutex_, NextTime());
+      if (closed_) return;
+      const absl::Time now = absl::Now();
+      for (const auto& port : raw_ports_) {
+        if (port->deadline() <= now) port->Stop();
+      }
+      ended = TakeEnded();
+      unused = TakeUnused(now);
+      waiting.swap(waiting_);
+    }
+    for (Waiting& each : waiting) Answer(std::move(each));
+  }
+}
+
+absl::Time PerfService::NextTime() const {
+  absl::Time next = look_at_payloads_;
+  for (const auto& port : raw_ports_) next = std::min(next, port->deadline());
+  return next;
+}
+
+std::vector<std::unique_ptr<RawPort>> PerfService::TakeEnded() {
+  // Those whose time is over end within microseconds: Stop() was called. So they count as ended.
+  const absl::Time now = absl::Now();
+  const auto ended = std::partition(raw_ports_.begin(), raw_ports_.end(),
+                                    [now](auto& port) { return !port->ended() && port->deadline() > now; });
+  std::vector<std::unique_ptr<RawPort>> taken(std::make_move_iterator(ended),
+                                              std::make_move_iterator(raw_ports_.end()));
+  raw_ports_.erase(ended, raw_ports_.end());
+  return taken;
+}
+
+std::vector<std::shared_ptr<const Buffer>> PerfService::TakeUnused(absl::Time now) {
+  std::vector<std::shared_ptr<const Buffer>> taken;
+  if (now < look_at_payloads_) return taken;
+  for (auto each = payloads_.begin(); each != payloads_.end();) {
+    if (std::exchange(each->second.used, false)) {
+      ++each;
+      continue;
+    }
+    taken.push_back(std::move(each->second.buffer));
+    each = payloads_.erase(each);
+  }
+  look_at_payloads_ = payloads_.empty() ? absl::InfiniteFuture() : now + times_.keep;
+  return taken;
+}
+
+}  // namespace hawser::internal

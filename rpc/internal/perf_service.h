@@ -1,0 +1,121 @@
+#ifndef HAWSER_RPC_INTERNAL_PERF_SERVICE_H_
+#define HAWSER_RPC_INTERNAL_PERF_SERVICE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "hawser/base/socket_address.h"
+#include "hawser/rpc/buffer.h"
+#include "hawser/rpc/hawser/perf.capnp.h"
+#include "hawser/rpc/internal/raw_port.h"
+#include "hawser/rpc/options.h"
+#include "hawser/rpc/service.h"
+#include "hawser/transport/environment.h"
+
+namespace hawser::internal {
+
+// The service that clients measure a server with (rpc/hawser/perf.capnp).
+//
+// What a client can make the server hold: the payload of `get`, of the largest size that was asked for, for each network, until
+// none was asked for during Times::keep; and kRawPortsMax raw ports.
+// Thread:   any. A thread of its own, from the first need of it until Close(), fills payloads and ends what is over, so that
+//           no handler holds its poller for that.
+// Lifetime: its owner calls Close() first, and keeps it until the last handler has returned.
+class PerfService final : public Service {
+ public:
+  static constexpr int kRawPortsMax = 4;
+
+  // What it needs of its server.
+  class Host {
+   public:
+    // Registered memory for replies over the network of `scheme`. From any thread.
+    virtual absl::StatusOr<Buffer> AllocateOn(absl::string_view scheme, size_t size_bytes) = 0;
+    // That the server listens on.
+    virtual std::vector<SocketAddress> listening() const = 0;
+
+   protected:
+    ~Host() = default;
+  };
+  struct Times {
+    absl::Duration keep = absl::Seconds(10);     // An unused payload.
+    absl::Duration accept = absl::Seconds(5);    // From openRaw until the token is there.
+    absl::Duration raw_life = absl::Minutes(1);  // From openRaw until the connection is ended.
+  };
+
+  // Uses connection, poller.mode and credentials of `options`.
+  PerfService(Host& host, transport::Environment& environment, const ServerOptions& options,
+              const Times& times);
+  PerfService(Host& host, transport::Environment& environment, const ServerOptions& options)
+      : PerfService(host, environment, options, Times()) {}
+  ~PerfService() override;
+
+  void AddMethods(MethodTable& table) override;
+  // Ends raw ports, and answers the calls that wait. Later ones get Unavailable.
+  void Close();
+
+ private:
+  using Wire = perf::Perf;
+
+  struct Payload {
+    std::shared_ptr<const Buffer> buffer;
+    bool used = false;  // Since the thread last looked.
+  };
+  struct Waiting {
+    DeferredCall call;
+    Wire::GetResults::Builder reply;
+    std::string scheme;
+    size_t bytes;
+  };
+
+  absl::Status Limits(Wire::LimitsResults::Builder reply) const;
+  static absl::Status Echo(ServerContext& context, Wire::EchoParams::Reader request,
+                           Wire::EchoResults::Builder reply);
+  absl::Status Get(ServerContext& context, uint64_t bytes, Wire::GetResults::Builder reply);
+  absl::Status OpenRaw(const ServerContext& context, Wire::OpenRawParams::Reader request,
+                       Wire::OpenRawResults::Builder reply);
+  // The one of the server that the client knows as `known_as`, or else one that it may reach.
+  SocketAddress AddressFor(absl::string_view known_as) const;
+  uint64_t payload_bytes_max() const;
+
+  absl::Status StartThreadOnce() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Run();
+  absl::Time NextTime() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Answer(Waiting waiting);
+  // Those that are over, for the caller to destroy without the lock.
+  std::vector<std::unique_ptr<RawPort>> TakeEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Likewise.
+  std::vector<std::shared_ptr<const Buffer>> TakeUnused(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Host& host_;
+  transport::Environment& environment_;
+  const ConnectionOptions connection_;
+  const bool spins_;
+  const bool has_credentials_;
+  const Times times_;
+
+  absl::Mutex mutex_;
+  absl::CondVar changed_;  // Something for the thread.
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_ ABSL_GUARDED_BY(mutex_);  // Runs Run().
+  // By scheme, of which a server has two at most.
+  std::map<std::string, Payload, std::less<>> payloads_ ABSL_GUARDED_BY(mutex_);
+  absl::Time look_at_payloads_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // Bounded by the slots of connections.
+  std::vector<std::unique_ptr<RawPort>> raw_ports_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_INTERNAL_PERF_SERVICE_H_

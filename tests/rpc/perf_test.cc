@@ -1,0 +1,329 @@
+// What a server lets clients measure, and what that can cost it. The tool that measures: tests/tools/hawser_perf_test.sh.
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hawser/base/unique_fd.h"
+#include "hawser/measure/raw_socket.h"
+#include "hawser/perf.rpc.h"
+#include "hawser/rpc/internal/perf_service.h"
+#include "hawser/transport/uri.h"
+#include "tests/rpc/probe.h"
+
+namespace hawser {
+namespace {
+
+using internal::PerfService;
+using measure::RawSocket;
+using ::testing::HasSubstr;
+using Service = perf::RawService;
+
+std::string Filled(size_t bytes) { return std::string(bytes, 'p'); }
+
+capnp::Data::Reader AsData(const std::string& text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+absl::StatusOr<std::string> Echo(const std::shared_ptr<Channel>& channel, const std::string& payload) {
+  auto call = perf::PerfStub(channel).Echo();
+  call.request().setPayload(AsData(payload));
+  const auto reply = call.Send().Wait();
+  if (!reply.ok()) return reply.status();
+  const auto answer = (*reply)->getPayload().asChars();
+  return std::string(answer.begin(), answer.size());
+}
+
+absl::StatusOr<uint64_t> Put(const std::shared_ptr<Channel>& channel, const std::string& payload) {
+  auto call = perf::PerfStub(channel).Put();
+  call.request().setPayload(AsData(payload));
+  const auto reply = call.Send().Wait();
+  if (!reply.ok()) return reply.status();
+  return (*reply)->getBytes();
+}
+
+absl::StatusOr<std::string> Get(const std::shared_ptr<Channel>& channel, uint64_t bytes) {
+  auto call = perf::PerfStub(channel).Get();
+  call.request().setBytes(bytes);
+  const auto reply = call.Send().Wait();
+  if (!reply.ok()) return reply.status();
+  const auto answer = (*reply)->getPayload().asChars();
+  return std::string(answer.begin(), answer.size());
+}
+
+struct Port {
+  SocketAddress address;
+  std::string token;
+
+  RawSocket Connect() const {
+    auto socket = RawSocket::Connect(address, kLong);
+    EXPECT_THAT(socket.status(), HasCode(absl::StatusCode::kOk));
+    return socket.ok() ? *std::move(socket) : RawSocket(UniqueFd());
+  }
+  RawSocket ConnectWithToken() const {
+    RawSocket socket = Connect();
+    EXPECT_TRUE(socket.Send(token.data(), token.size(), false));
+    return socket;
+  }
+};
+
+absl::StatusOr<Port> OpenRaw(const std::shared_ptr<Channel>& channel, Service service) {
+  auto call = perf::PerfStub(channel).OpenRaw();
+  call.request().setService(service);
+  call.request().setAddress(TestHost());
+  const auto reply = call.Send().Wait();
+  if (!reply.ok()) return reply.status();
+  const auto token = (*reply)->getToken().asChars();
+  return Port{TestAddress((*reply)->getPort()), std::string(token.begin(), token.size())};
+}
+
+bool IsClosed(RawSocket& socket) {
+  uint8_t byte;
+  return !socket.Receive(&byte, 1, false);
+}
+
+// A server whose service of perf.capnp has other times than that of ServerOptions::perf.
+class TimedServer final : PerfService::Host {
+ public:
+  explicit TimedServer(const PerfService::Times& times, const ServerOptions& options = {})
+      : service_(*this, transport::Environment::Real(), options, times) {
+    EXPECT_TRUE(server.AddService(&service_).ok());
+    channel = *Channel::Connect(*server.Listen(TestUri()));
+  }
+
+ private:
+  absl::StatusOr<Buffer> AllocateOn(absl::string_view, size_t size_bytes) override {
+    return server.AllocateBuffer(size_bytes);
+  }
+  std::vector<SocketAddress> listening() const override { return {TestAddress()}; }
+
+  PerfService service_;
+
+ public:
+  Server server;
+  std::shared_ptr<Channel> channel;
+};
+
+TEST(PerfTest, AServerAllowsItOnlyIfItSaysSo) {
+  TestServer server;
+  EXPECT_THAT(Put(server.Connect(), "p").status(), HasCode(absl::StatusCode::kUnimplemented));
+}
+
+TEST(PerfTest, PayloadsCrossInEachDirection) {
+  TestServer server({.perf = true});
+  const auto channel = server.Connect();
+  for (const size_t bytes : {1, 4096, 4097, 70'000, 3 << 20}) {
+    EXPECT_EQ(Echo(channel, Filled(bytes)).value(), Filled(bytes));
+    EXPECT_EQ(Put(channel, Filled(bytes)).value(), bytes);
+    EXPECT_EQ(Get(channel, bytes).value(), std::string(bytes, 'g'));
+    EXPECT_EQ(Get(channel, bytes - 1).value(), std::string(bytes - 1, 'g'));
+  }
+}
+
+TEST(PerfTest, WhatItTakesIsKnownBefore) {
+  TestServer server(
+      {.connection = {.slots = 7, .receive_buffer_bytes = 1024, .message_bytes_max = 1 << 20}, .perf = true});
+  const auto limits = perf::PerfStub(server.Connect()).Limits().Send().Wait();
+  ASSERT_TRUE(limits.ok());
+  EXPECT_EQ((*limits)->getSlots(), 7);
+  EXPECT_EQ((*limits)->getReceiveBufferBytes(), 1024);
+  EXPECT_EQ((*limits)->getMessageBytesMax(), 1 << 20);
+}
+
+TEST(PerfTest, AGetBeyondTheLimitIsRefused) {
+  TestServer server({.connection = {.message_bytes_max = 1 << 20}, .perf = true});
+  const auto channel = server.Connect();
+  EXPECT_TRUE(Get(channel, (1 << 20) - 1024).ok());
+  for (const uint64_t bytes : {uint64_t{1} << 20, uint64_t{1} << 29, ~uint64_t{0}}) {
+    const absl::Status status = Get(channel, bytes).status();
+    EXPECT_THAT(status, HasCode(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("message_bytes_max"));
+  }
+  EXPECT_TRUE(Get(channel, 1).ok());
+}
+
+TEST(PerfTest, ThePayloadOfGetsIsHeldOnceAndFreedWhenUnused) {
+  TimedServer server({.keep = absl::Milliseconds(20)});
+  constexpr uint64_t kBytes = 8 << 20;
+  ASSERT_TRUE(Put(server.channel, "p").ok());
+  const uint64_t before = server.server.stats().leased_bytes;
+  for (uint64_t bytes = kBytes; bytes > 0; bytes /= 2) ASSERT_TRUE(Get(server.channel, bytes).ok());
+  EXPECT_LT(server.server.stats().leased_bytes, before + 2 * kBytes);
+  EXPECT_TRUE(Eventually([&] { return server.server.stats().leased_bytes < before + kBytes; }));
+  EXPECT_TRUE(Get(server.channel, kBytes).ok());
+}
+
+TEST(PerfTest, AGetWithoutMemoryFailsAlone) {
+  ServerOptions options = {.perf = true};
+  options.pool.limit_bytes = 16 << 20;
+  TestServer server(std::move(options));
+  const auto channel = server.Connect();
+  EXPECT_THAT(Get(channel, 64 << 20).status(), HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_EQ(Get(channel, 5).value(), "ggggg");
+}
+
+TEST(PerfTest, AuthorizeIsAskedAboutIt) {
+  TestServer server(
+      {.authorize = [](const ServerContext&) { return absl::PermissionDeniedError("no"); }, .perf = true});
+  const auto channel = server.Connect();
+  EXPECT_THAT(Put(channel, "p").status(), HasCode(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(OpenRaw(channel, Service::ECHO).status(), HasCode(absl::StatusCode::kPermissionDenied));
+}
+
+TEST(PerfTest, ARawPortDoesWhatItsServiceSays) {
+  TestServer server({.perf = true});
+  const auto channel = server.Connect();
+  const uint64_t size = 1000;
+  std::string bytes = Filled(size);
+  {
+    RawSocket echo = OpenRaw(channel, Service::ECHO)->ConnectWithToken();
+    EXPECT_TRUE(echo.Send(bytes.data(), size, false) && echo.Receive(bytes.data(), size, true));
+  }
+  {
+    RawSocket ping_pong = OpenRaw(channel, Service::PING_PONG)->ConnectWithToken();
+    EXPECT_TRUE(ping_pong.Send(&size, sizeof(size), false));
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_TRUE(ping_pong.Send(bytes.data(), size, true) && ping_pong.Receive(bytes.data(), size, false));
+    }
+  }
+  EXPECT_EQ(bytes, Filled(size));
+  {
+    RawSocket sink = OpenRaw(channel, Service::SINK)->ConnectWithToken();
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_TRUE(sink.Send(&size, sizeof(size), false) && sink.Send(bytes.data(), size, false));
+      EXPECT_TRUE(sink.Receive(bytes.data(), 1, false));
+    }
+  }
+  {
+    RawSocket source = OpenRaw(channel, Service::SOURCE)->ConnectWithToken();
+    EXPECT_TRUE(source.Send(&size, sizeof(size), false) && source.Receive(bytes.data(), size, false));
+  }
+}
+
+TEST(PerfTest, ARawPortServesNoMoreBytesAtOnceThanItSays) {
+  TestServer server({.perf = true});
+  const auto channel = server.Connect();
+  for (const Service service : {Service::PING_PONG, Service::SINK, Service::SOURCE}) {
+    RawSocket socket = OpenRaw(channel, service)->ConnectWithToken();
+    const uint64_t size = internal::RawPort::kBytesMax + 1;
+    socket.Send(&size, sizeof(size), false);
+    EXPECT_TRUE(IsClosed(socket));
+  }
+}
+
+TEST(PerfTest, ARawPortServesOnlyTheOneThatHasTheToken) {
+  TestServer server({.perf = true});
+  const Port port = *OpenRaw(server.Connect(), Service::ECHO);
+  RawSocket wrong = port.Connect();
+  std::string token = port.token;
+  token.back() ^= 1;
+  EXPECT_TRUE(wrong.Send(token.data(), token.size(), false));
+  EXPECT_TRUE(IsClosed(wrong));
+  RawSocket right = port.Connect();
+  for (const char byte : port.token) EXPECT_TRUE(right.Send(&byte, 1, false));
+  EXPECT_TRUE(right.Send("x", 1, false));
+  char answer = 0;
+  EXPECT_TRUE(right.Receive(&answer, 1, false));
+  EXPECT_EQ(answer, 'x');
+  EXPECT_FALSE(RawSocket::Connect(port.address, kLong).ok());
+}
+
+TEST(PerfTest, ARawPortTakesNoConnectionOfAnotherHost) {
+  if (TestHost() != "127.0.0.1") GTEST_SKIP() << "needs another address of this machine";
+  TestServer server({.perf = true});
+  const Port port = *OpenRaw(server.Connect(), Service::ECHO);
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in from = {};
+  from.sin_family = AF_INET;
+  ASSERT_EQ(inet_pton(AF_INET, "127.0.0.2", &from.sin_addr), 1);
+  ASSERT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&from), sizeof(from)), 0);
+  ASSERT_EQ(connect(fd.get(), port.address.get(), port.address.length_bytes()), 0);
+  RawSocket stranger(std::move(fd));
+  stranger.Send(port.token.data(), port.token.size(), false);
+  EXPECT_TRUE(IsClosed(stranger));
+  RawSocket right = port.ConnectWithToken();
+  EXPECT_TRUE(right.Send("x", 1, false));
+  EXPECT_FALSE(IsClosed(right));
+}
+
+TEST(PerfTest, AThousandConnectionsToARawPortDoNotMatter) {
+  TimedServer server({.accept = kLong});
+  const Port port = *OpenRaw(server.channel, Service::ECHO);
+  std::vector<RawSocket> strangers;
+  for (int i = 0; i < 500; ++i) {
+    strangers.push_back(port.Connect());
+    if (i % 2 == 0) strangers.back().Send("half", 4, false);
+    port.Connect();  // And closed.
+  }
+  EXPECT_TRUE(IsClosed(strangers.front()));  // It made room.
+  RawSocket right = port.ConnectWithToken();
+  EXPECT_TRUE(right.Send("x", 1, false));
+  EXPECT_FALSE(IsClosed(right));
+  for (RawSocket& stranger : strangers) EXPECT_TRUE(IsClosed(stranger));
+}
+
+TEST(PerfTest, RawPortsAreFew) {
+  TimedServer server({.accept = kLong});
+  std::vector<RawSocket> sockets;
+  for (int i = 0; i < PerfService::kRawPortsMax; ++i) {
+    sockets.push_back(OpenRaw(server.channel, Service::ECHO)->ConnectWithToken());
+  }
+  EXPECT_THAT(OpenRaw(server.channel, Service::ECHO).status(), HasCode(absl::StatusCode::kResourceExhausted));
+  sockets.pop_back();
+  EXPECT_TRUE(Eventually([&] { return OpenRaw(server.channel, Service::ECHO).ok(); }));
+}
+
+TEST(PerfTest, ARawPortThatGetsNoTokenCloses) {
+  TimedServer server({.accept = absl::Milliseconds(50)});
+  const Port port = *OpenRaw(server.channel, Service::ECHO);
+  RawSocket mute = port.Connect();
+  EXPECT_TRUE(IsClosed(mute));
+  EXPECT_TRUE(Eventually([&] { return !RawSocket::Connect(port.address, kLong).ok(); }));
+}
+
+TEST(PerfTest, ARawPortEndsAfterItsTime) {
+  TimedServer server({.raw_life = absl::Milliseconds(100)});
+  RawSocket busy = OpenRaw(server.channel, Service::ECHO)->ConnectWithToken();
+  RawSocket idle = OpenRaw(server.channel, Service::ECHO)->ConnectWithToken();
+  char byte = 'x';
+  EXPECT_TRUE(busy.Send(&byte, 1, false) && busy.Receive(&byte, 1, false));
+  while (busy.Send(&byte, 1, false) && busy.Receive(&byte, 1, false)) continue;
+  EXPECT_TRUE(IsClosed(idle));
+}
+
+TEST(PerfTest, AServerWithCredentialsOpensNoRawPort) {
+  TimedServer server({}, {.credentials = TlsCredentials()});
+  EXPECT_THAT(OpenRaw(server.channel, Service::ECHO).status(),
+              HasCode(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST(PerfTest, ShutdownEndsWhatIsBeingMeasured) {
+  TestServer server({.perf = true});
+  const auto channel = server.Connect();
+  const Port waiting = *OpenRaw(channel, Service::ECHO);
+  RawSocket raw = OpenRaw(channel, Service::ECHO)->ConnectWithToken();
+  char byte = 'x';
+  EXPECT_TRUE(raw.Send(&byte, 1, false) && raw.Receive(&byte, 1, false));
+  std::vector<PendingCall<perf::Perf::GetResults>> gets;
+  for (int i = 0; i < 8; ++i) {
+    auto call = perf::PerfStub(channel).Get();
+    call.request().setBytes(32 << 20);
+    gets.push_back(call.Send());
+  }
+  server.server.Shutdown(absl::Now()).IgnoreError();
+  EXPECT_TRUE(IsClosed(raw));
+  EXPECT_FALSE(RawSocket::Connect(waiting.address, kLong).ok());
+  for (auto& get : gets) {
+    const absl::Status status = get.Wait().status();
+    EXPECT_TRUE(status.ok() || absl::IsUnavailable(status)) << status;
+  }
+}
+
+}  // namespace
+}  // namespace hawser
