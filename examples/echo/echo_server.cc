@@ -26,10 +26,11 @@ class EchoServiceImpl : public echo::EchoService {
 constexpr char kProgram[] = "echo_server";
 constexpr char kUsage[] =
     "echo_server --listen=tcp://HOST:PORT [--listen=...] [--polling=adaptive|spin|sleep]\n"
-    "            [--status=HOST:PORT]\n"
+    "            [--status=HOST:PORT] [--perf]\n"
     "            [--tls_certificate=FILE --tls_key=FILE --tls_authorities=FILE]\n"
     "  --listen   address to serve on; may be given several times; port 0 is any free one\n"
     "  --status   where to show over HTTP what the server is doing; a port alone is for this machine only\n"
+    "  --perf     lets clients measure it (hawser perf), as much as the network carries\n"
     "  --polling  how it waits for requests: it spins while that pays off, always, or never\n"
     "  --tls_...  PEM files; with them both sides show a certificate, and tcp:// is encrypted (rdma:// is "
     "not)";
@@ -41,10 +42,12 @@ int main(int argc, char** argv) {
 
   std::vector<std::string> uris;
   std::string status_address;
+  bool perf = false;
   size_t polling = 0;
   examples::FlagSet flags;
   flags.Texts("listen", &uris)
       .Text("status", &status_address)
+      .Switch("perf", &perf)
       .Choice("polling", {"adaptive", "spin", "sleep"}, &polling);
   examples::TlsFlags tls;
   tls.AddTo(flags);
@@ -70,6 +73,7 @@ int main(int argc, char** argv) {
   options.poller.mode = kModes[polling];
   options.credentials = *credentials;
   options.status_address = status_address;
+  options.perf = perf;
   hawser::Server server(options);
   if (absl::Status status = server.AddService(&service); !status.ok()) {
     std::cerr << kProgram << ": " << status << std::endl;

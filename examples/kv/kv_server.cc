@@ -21,7 +21,7 @@ constexpr char kProgram[] = "kv_server";
 constexpr char kUsage[] =
     "kv_server --listen=tcp://HOST:PORT [--listen=...] [--memory=4GiB] [--message_max=513MiB] [--pollers=0]\n"
     "          [--tls_certificate=FILE --tls_key=FILE --tls_authorities=FILE [--writer=NAME]...]\n"
-    "          [--status=HOST:PORT]\n"
+    "          [--status=HOST:PORT] [--perf]\n"
     "  --listen       address to serve on; may be given several times; port 0 is any free one\n"
     "  --memory       registered memory at most; values get three quarters of it\n"
     "  --message_max  largest message; a value may have 8 KiB less\n"
@@ -29,6 +29,7 @@ constexpr char kUsage[] =
     "  --watch_log    memory for changes that watchers have not seen yet (default 16MiB)\n"
     "  --status       where to show over HTTP what the server is doing; a port alone is for this machine "
     "only\n"
+    "  --perf         lets clients measure it (hawser perf), as much as the network carries\n"
     "  --tls_...      PEM files; with them both sides show a certificate, and tcp:// is encrypted (rdma:// "
     "is not)\n"
     "  --writer       a DNS name or URI in a certificate: only clients with one of those given may change\n"
@@ -66,7 +67,8 @@ int main(int argc, char** argv) {
   flags.Bytes("message_max", 64 << 10, uint64_t{513} << 20, &message_bytes_max);
   flags.Bytes("watch_log", 1, uint64_t{1} << 40, &log_bytes).Number("pollers", 0, 1024, &pollers);
   std::string status_address;
-  flags.Texts("writer", &writers).Text("status", &status_address);
+  bool perf = false;
+  flags.Texts("writer", &writers).Text("status", &status_address).Switch("perf", &perf);
   examples::TlsFlags tls;
   tls.AddTo(flags);
   const auto line = examples::CommandLine::Split({argv + 1, argv + argc});
@@ -98,6 +100,7 @@ int main(int argc, char** argv) {
   options.connection.message_bytes_max = message_bytes_max;
   options.credentials = *credentials;
   options.status_address = status_address;
+  options.perf = perf;
   if (!writers.empty()) {
     options.authorize = [&writers](const hawser::ServerContext& context) {
       return Authorize(writers, context);

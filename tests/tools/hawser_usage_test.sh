@@ -34,7 +34,7 @@ check 'what was typed is escaped' is "$(grep -c $'\x1b' <<<"$err")" 0
 run "$hawser" --help
 check 'help is no error' is "$status-${out%%:*}" 0-usage
 commands=$(sed -n 's/^  \([a-z]*\)  .*/\1/p' <<<"$out")
-check 'it names the commands' is "$(tr '\n' ' ' <<<"$commands")" 'list describe call ping health status top doctor completion man '
+check 'it names the commands' is "$(tr '\n' ' ' <<<"$commands")" 'list describe call ping perf health status top doctor completion man '
 for command in $commands; do
   run "$hawser" "$command" --help
   check "help of $command" is "$status-${out%%:*}" 0-usage

@@ -19,6 +19,7 @@ std::unique_ptr<Command> NewList();
 std::unique_ptr<Command> NewDescribe();
 std::unique_ptr<Command> NewCall();
 std::unique_ptr<Command> NewPing();
+std::unique_ptr<Command> NewPerf();
 std::unique_ptr<Command> NewHealth();
 std::unique_ptr<Command> NewStatus();
 std::unique_ptr<Command> NewTop();

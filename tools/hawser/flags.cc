@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "hawser/tools/hawser/nearest.h"
 
 namespace hawser::tool {
@@ -28,6 +29,18 @@ Flags& Flags::Number(absl::string_view name, absl::string_view text, uint64_t mi
                      uint64_t* into) {
   set_.Number(name, min, max, into);
   return Add(name, "N", text);
+}
+
+Flags& Flags::Bytes(absl::string_view name, absl::string_view text, uint64_t min, uint64_t max,
+                    uint64_t* into) {
+  set_.Bytes(name, min, max, into);
+  return Add(name, "BYTES", text);
+}
+
+Flags& Flags::Choice(absl::string_view name, absl::string_view text, const std::vector<std::string>& choices,
+                     size_t* into) {
+  set_.Choice(name, choices, into);
+  return Add(name, absl::StrJoin(choices, "|"), text);
 }
 
 Flags& Flags::Duration(absl::string_view name, absl::string_view text, absl::Duration* into) {

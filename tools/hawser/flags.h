@@ -1,6 +1,7 @@
 #ifndef HAWSER_TOOLS_HAWSER_FLAGS_H_
 #define HAWSER_TOOLS_HAWSER_FLAGS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -25,6 +26,11 @@ class Flags {
   Flags& Texts(absl::string_view name, absl::string_view value, absl::string_view text,
                std::vector<std::string>* into);
   Flags& Number(absl::string_view name, absl::string_view text, uint64_t min, uint64_t max, uint64_t* into);
+  // "4096", "64KiB", "512MiB".
+  Flags& Bytes(absl::string_view name, absl::string_view text, uint64_t min, uint64_t max, uint64_t* into);
+  // One of `choices`; `into` is its index. --help shows them.
+  Flags& Choice(absl::string_view name, absl::string_view text, const std::vector<std::string>& choices,
+                size_t* into);
   Flags& Duration(absl::string_view name, absl::string_view text, absl::Duration* into);
   Flags& Switch(absl::string_view name, absl::string_view text, bool* into);
 

@@ -1,0 +1,181 @@
+#include "hawser/tools/hawser/perf_floor.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "hawser/base/peer_text.h"
+#include "hawser/base/socket_address.h"
+#include "hawser/measure/one_at_a_time.h"
+#include "hawser/measure/raw_floor.h"
+#include "hawser/tools/hawser/perf_calls.h"
+#include "hawser/transport/uri.h"
+
+namespace hawser::tool {
+namespace {
+
+using Kind = PerfTest::Kind;
+using Direction = PerfTest::Direction;
+using measure::RawSocket;
+
+// What a raw port serves at once (perf.capnp). Larger transfers are as fast as these.
+constexpr uint64_t kBytesMax = 16 << 20;
+// Below this a system call takes longer than the bytes, and a stream of raw sockets is no floor.
+constexpr uint64_t kStreamedMin = 16 << 10;
+// Well below the life of a raw port.
+constexpr absl::Duration kTimeMax = absl::Seconds(20);
+// For a server that is stopped, or whose raw ports a firewall blocks.
+constexpr absl::Duration kPatience = absl::Seconds(5);
+// A port takes its connection from this host only, but other programs here may crowd it.
+constexpr int kTries = 3;
+
+// Why there is none; empty: there is.
+std::string WhyNone(absl::string_view scheme, const PerfTest& test) {
+  if (scheme != transport::kTcpScheme) {
+    return absl::StrCat("over ", scheme, ":// it is perftest's, which runs on both machines: ",
+                        test.kind == Kind::kBandwidth ? "ib_read_bw there and `ib_read_bw SERVER` here"
+                        : test.kind == Kind::kRate
+                            ? "ib_send_bw there and `ib_send_bw SERVER` here, with the size; its MsgRate"
+                            : "ib_send_lat there and `ib_send_lat SERVER` here; twice its t_typical");
+  }
+  if (test.kind == Kind::kLatency) {
+    if (test.bytes <= kBytesMax) return "";
+    return "raw sockets exchange 16 MiB at most";
+  }
+  if (test.direction == Direction::kBoth) {
+    if (test.bytes <= measure::kBatchBytesMax) return "";
+    return "there is none for payloads above 64 KiB that go there and back at once";
+  }
+  if (test.bytes >= kStreamedMin) return "";
+  return "there is none for payloads below 16 KiB in one direction, where a raw socket takes a system call "
+         "for each";
+}
+
+perf::RawService ServiceFor(const PerfTest& test) {
+  switch (test.direction) {
+    case Direction::kTo:
+      return perf::RawService::SINK;
+    case Direction::kFrom:
+      return perf::RawService::SOURCE;
+    case Direction::kBoth:
+      break;
+  }
+  return test.kind == Kind::kLatency ? perf::RawService::PING_PONG : perf::RawService::ECHO;
+}
+
+absl::StatusOr<RawSocket> OpenAt(const std::shared_ptr<Channel>& channel, const PerfTest& test,
+                                 SocketAddress address) {
+  auto call = PerfStub{channel}.OpenRaw();
+  call.request().setService(ServiceFor(test));
+  std::string host = address.ToString();  // "10.0.0.1:7470", "[fd00::1]:7470".
+  host.resize(host.rfind(':'));
+  if (absl::StartsWith(host, "[")) host = host.substr(1, host.size() - 2);
+  call.request().setAddress(host);
+  const auto reply = call.Send().Wait();
+  if (!reply.ok()) return reply.status();
+  uint16_t port = 0;
+  std::string token;
+  const absl::Status read = reply->Read([&](auto results) {
+    port = results.getPort();
+    token.assign(results.getToken().asChars().begin(), results.getToken().size());
+  });
+  if (!read.ok()) return read;
+  address.set_port(port);
+  absl::StatusOr<RawSocket> socket = RawSocket::Connect(address, kPatience);
+  if (socket.ok() && !socket->Send(token.data(), token.size(), false)) {
+    return absl::UnavailableError("the server closed the raw socket");
+  }
+  return socket;
+}
+
+// On a port of the server, by one of the addresses that its name has.
+absl::StatusOr<RawSocket> Open(const std::shared_ptr<Channel>& channel, const PerfTest& test) {
+  const auto uri = transport::ParseUri(channel->peer_address());
+  if (!uri.ok()) return uri.status();
+  const auto addresses = transport::Resolve(*uri);
+  if (!addresses.ok()) return addresses.status();
+  absl::StatusOr<RawSocket> socket = absl::UnavailableError("no address");
+  for (const SocketAddress& address : *addresses) {
+    socket = OpenAt(channel, test, address);
+    if (socket.ok() || !absl::IsUnavailable(socket.status())) return socket;
+  }
+  return socket;
+}
+
+absl::Status RunLatency(RawSocket& socket, const PerfTest& test, const measure::Extent& extent, bool spin,
+                        PerfFloor& floor) {
+  std::vector<uint8_t> memory(test.bytes, 'p');
+  const auto exchange = [&] {
+    return test.direction == Direction::kBoth ? measure::PingPong(socket, absl::MakeSpan(memory), spin)
+           : test.direction == Direction::kTo ? measure::PutOne(socket, memory, spin)
+                                              : measure::GetOne(socket, absl::MakeSpan(memory), spin);
+  };
+  if (test.direction == Direction::kBoth) {
+    if (absl::Status begun = measure::BeginPingPong(socket, test.bytes, spin); !begun.ok()) return begun;
+  }
+  // A twentieth is not counted: connections, caches and clocks are cold at first.
+  absl::Status status = measure::OneAtATime({.time = extent.time / 20}, exchange, [](int64_t) {});
+  if (!status.ok()) return status;
+  status = measure::OneAtATime(extent, exchange, [&](int64_t ns) { floor.times.Add(ns); });
+  floor.ran.exchanges = static_cast<int64_t>(floor.times.count());
+  floor.ran.time = absl::Microseconds(floor.times.mean_us() * static_cast<double>(floor.times.count()));
+  return status;
+}
+
+absl::StatusOr<measure::Ran> RunMany(RawSocket& socket, const PerfTest& test, const measure::Extent& extent,
+                                     bool spin) {
+  if (test.direction == Direction::kBoth) {
+    const auto batch =
+        std::clamp<uint64_t>(measure::kBatchBytesMax / test.bytes, 1, static_cast<uint64_t>(test.in_flight));
+    return measure::Batches(socket, test.bytes, static_cast<int>(batch), extent, spin);
+  }
+  std::vector<uint8_t> memory(std::min(test.bytes, kBytesMax), 'p');
+  auto ran = test.direction == Direction::kTo ? measure::StreamInto(socket, memory, extent)
+                                              : measure::StreamFrom(socket, absl::MakeSpan(memory), extent);
+  // Of transfers of the size that was asked for.
+  if (ran.ok()) ran->time *= static_cast<double>(test.bytes) / static_cast<double>(memory.size());
+  return ran;
+}
+
+absl::StatusOr<PerfFloor> Measure(const std::shared_ptr<Channel>& channel, const PerfTest& test,
+                                  absl::Duration duration, bool spin) {
+  absl::StatusOr<RawSocket> socket = Open(channel, test);
+  if (!socket.ok()) return socket.status();
+  PerfFloor floor;
+  const measure::Extent extent = {.time = std::min(duration, kTimeMax)};
+  if (test.kind == Kind::kLatency) {
+    if (absl::Status status = RunLatency(*socket, test, extent, spin, floor); !status.ok()) return status;
+    return floor;
+  }
+  if (auto warm = RunMany(*socket, test, {.time = extent.time / 20}, spin); !warm.ok()) return warm.status();
+  const absl::StatusOr<measure::Ran> ran = RunMany(*socket, test, extent, spin);
+  if (!ran.ok()) return ran.status();
+  floor.ran = *ran;
+  return floor;
+}
+
+}  // namespace
+
+std::optional<PerfFloor> MeasureFloor(const std::shared_ptr<Channel>& channel, const PerfTest& test,
+                                      absl::Duration duration, bool spin, std::string& why_not) {
+  const std::string& peer = channel->peer_address();
+  why_not = WhyNone(absl::string_view(peer).substr(0, peer.find(':')), test);
+  if (!why_not.empty()) return std::nullopt;
+  for (int i = 0; i < kTries; ++i) {
+    absl::StatusOr<PerfFloor> floor = Measure(channel, test, duration, spin);
+    if (floor.ok()) {
+      why_not.clear();
+      return *std::move(floor);
+    }
+    why_not = EscapePeerText(floor.status().message());
+    if (!absl::IsUnavailable(floor.status())) break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace hawser::tool

@@ -1,0 +1,76 @@
+#ifndef HAWSER_TOOLS_HAWSER_PERF_METER_H_
+#define HAWSER_TOOLS_HAWSER_PERF_METER_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "hawser/measure/extent.h"
+#include "hawser/measure/times.h"
+#include "hawser/rpc/channel.h"
+#include "hawser/rpc/stats.h"
+#include "hawser/tools/hawser/perf_calls.h"
+
+namespace hawser::tool {
+
+// One measurement of a server that has the service of perf.capnp.
+struct PerfTest {
+  enum class Kind { kLatency, kRate, kBandwidth };
+  enum class Direction {
+    kTo,
+    kFrom,
+    kBoth
+  };  // Where the payload goes: to the server, from it, or there and back.
+
+  Kind kind = Kind::kLatency;
+  Direction direction = Direction::kBoth;
+  uint64_t bytes = 32;
+  int in_flight = 1;
+};
+
+absl::string_view NameOf(PerfTest::Kind kind);            // "latency"
+absl::string_view NameOf(PerfTest::Direction direction);  // "to"
+
+struct PerfFigure {
+  measure::Times times;  // Of each call, if the test is of latency. Otherwise of none.
+  measure::Ran ran;
+  // How requests and answers crossed.
+  PollerStats::Messages sent, received;
+};
+
+// Calls the server of one channel as a test says.
+// Thread:   one; no other calls of the channel's poller meanwhile, whose messages would count.
+class PerfMeter {
+ public:
+  // ResourceExhausted: there is no memory for the payload.
+  static absl::StatusOr<std::unique_ptr<PerfMeter>> Create(std::shared_ptr<Channel> channel,
+                                                           const PerfTest& test);
+
+  // DataLoss: the server answered something else than was asked for. Or the error of a call.
+  absl::StatusOr<PerfFigure> Run(const measure::Extent& extent);
+
+ private:
+  PerfMeter(std::shared_ptr<Channel> channel, const PerfTest& test, std::shared_ptr<Buffer> payload);
+
+  absl::Status RunOneAtATime(const measure::Extent& extent, PerfFigure& figure);
+  absl::Status RunInFlight(const measure::Extent& extent, PerfFigure& figure);
+  // Calls `function` with a new call, whose type is that of the method.
+  template <typename Function>
+  void WithCall(Function function);
+  absl::Status Check(const absl::StatusOr<Reply<perf::Perf::EchoResults>>& reply) const;
+  absl::Status Check(const absl::StatusOr<Reply<perf::Perf::PutResults>>& reply) const;
+  absl::Status Check(const absl::StatusOr<Reply<perf::Perf::GetResults>>& reply) const;
+  absl::Status CheckPayload(capnp::Data::Reader payload, uint8_t byte) const;
+
+  const std::shared_ptr<Channel> channel_;
+  const PerfStub stub_;
+  const PerfTest test_;
+  const std::shared_ptr<Buffer> payload_;
+};
+
+}  // namespace hawser::tool
+
+#endif  // HAWSER_TOOLS_HAWSER_PERF_METER_H_

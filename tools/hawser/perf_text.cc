@@ -1,0 +1,162 @@
+#include "hawser/tools/hawser/perf_text.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "hawser/measure/extent.h"
+#include "hawser/measure/times.h"
+#include "hawser/rpc/stats.h"
+#include "hawser/tools/hawser/json_text.h"
+
+namespace hawser::tool {
+namespace {
+
+using Kind = PerfTest::Kind;
+using Direction = PerfTest::Direction;
+
+uint64_t Total(const PollerStats::Messages& messages) {
+  return messages.whole + messages.pushed + messages.read;
+}
+
+uint64_t CountOf(const PollerStats::Messages& messages, PerfWay way) {
+  return way == PerfWay::kSend ? messages.whole : way == PerfWay::kWrite ? messages.pushed : messages.read;
+}
+
+// "whole", or "pushed 97 %, read 3 %".
+std::string Crossed(const PollerStats::Messages& messages) {
+  const uint64_t total = Total(messages);
+  std::string out;
+  const auto add = [&](absl::string_view name, uint64_t count) {
+    if (count == 0) return;
+    absl::StrAppend(&out, out.empty() ? "" : ", ", name);
+    if (count != total) {
+      absl::StrAppendFormat(&out, " %.3g %%", 100 * static_cast<double>(count) / static_cast<double>(total));
+    }
+  };
+  add("whole", messages.whole);
+  add("pushed", messages.pushed);
+  add("read", messages.read);
+  return out;
+}
+
+double BytesPerSecond(const PerfTest& test, const measure::Ran& ran) {
+  return ran.per_second() * static_cast<double>(test.bytes);
+}
+
+struct Column {
+  const char* name;
+  double share;
+};
+constexpr Column kQuantiles[] = {{"p50", 0.5}, {"p99", 0.99}, {"p99.9", 0.999}, {"max", 1}};
+
+std::string FigureText(const PerfTest& test, const measure::Times& times, const measure::Ran& ran) {
+  if (test.kind == Kind::kRate) return absl::StrFormat("%.0f calls/s", ran.per_second());
+  if (test.kind == Kind::kBandwidth) {
+    const double bytes = BytesPerSecond(test, ran);
+    return absl::StrFormat("%.3f GB/s   %.2f Gbit/s", bytes / 1e9, bytes * 8 / 1e9);
+  }
+  std::string out;
+  for (const Column& column : kQuantiles) {
+    absl::StrAppend(&out, out.empty() ? "" : "   ", column.name, " ",
+                    absl::StrFormat("%.2f us", times.quantile_us(column.share)));
+  }
+  return out;
+}
+
+double Ratio(const PerfTest& test, const PerfFigure& figure, const PerfFloor& floor) {
+  if (test.kind != Kind::kLatency) return figure.ran.per_second() / floor.ran.per_second();
+  return figure.times.quantile_us(0.5) / floor.times.quantile_us(0.5);
+}
+
+std::string FigureAsJson(const PerfTest& test, const measure::Times& times, const measure::Ran& ran) {
+  std::string out =
+      absl::StrFormat("\"calls\": %d, \"seconds\": %.6f", ran.exchanges, absl::ToDoubleSeconds(ran.time));
+  if (test.kind == Kind::kLatency) {
+    absl::StrAppendFormat(&out,
+                          ", \"min_us\": %.3f, \"mean_us\": %.3f, \"p50_us\": %.3f, \"p99_us\": %.3f, "
+                          "\"p999_us\": %.3f, \"max_us\": %.3f",
+                          times.min_us(), times.mean_us(), times.quantile_us(0.5), times.quantile_us(0.99),
+                          times.quantile_us(0.999), times.max_us());
+  } else {
+    absl::StrAppendFormat(&out, ", \"calls_per_s\": %.1f, \"bytes_per_s\": %.0f", ran.per_second(),
+                          BytesPerSecond(test, ran));
+  }
+  return out;
+}
+
+std::string AsJson(const PollerStats::Messages& messages) {
+  return absl::StrFormat("{\"whole\": %d, \"pushed\": %d, \"read\": %d}", messages.whole, messages.pushed,
+                         messages.read);
+}
+
+}  // namespace
+
+std::string Crossed(const PerfTest& test, const PerfFigure& figure) {
+  if (test.direction == Direction::kTo) return Crossed(figure.sent);
+  if (test.direction == Direction::kFrom) return Crossed(figure.received);
+  const std::string there = Crossed(figure.sent), back = Crossed(figure.received);
+  return there == back ? there : absl::StrCat(there, "; back ", back);
+}
+
+bool CrossedBy(PerfWay way, const PerfTest& test, const PerfFigure& figure) {
+  const auto mostly = [way](const PollerStats::Messages& messages) {
+    return CountOf(messages, way) * 2 >= Total(messages);
+  };
+  return (test.direction == Direction::kFrom || mostly(figure.sent)) &&
+         (test.direction == Direction::kTo || mostly(figure.received));
+}
+
+std::string BytesText(uint64_t bytes) {
+  constexpr std::pair<uint64_t, const char*> kUnits[] = {{1 << 20, " MiB"}, {1 << 10, " KiB"}};
+  for (const auto& [unit, name] : kUnits) {
+    if (bytes >= unit && bytes % unit == 0) return absl::StrCat(bytes / unit, name);
+  }
+  return absl::StrCat(bytes, " B");
+}
+
+std::string TitleOf(const PerfTest& test) {
+  return absl::StrCat(NameOf(test.kind), ", ", BytesText(test.bytes),
+                      test.direction == Direction::kTo     ? " to the server"
+                      : test.direction == Direction::kFrom ? " from the server"
+                                                           : " there and back",
+                      test.kind == Kind::kLatency ? "" : absl::StrCat(", ", test.in_flight, " in flight"));
+}
+
+std::string PerfText(const PerfTest& test, const PerfFigure& figure, const std::optional<PerfFloor>& floor,
+                     const std::string& why_no_floor, uint32_t slots) {
+  std::string out =
+      absl::StrCat("\n", TitleOf(test), "\n  hawser  ", FigureText(test, figure.times, figure.ran),
+                   "   crossed ", Crossed(test, figure), "\n");
+  if (static_cast<uint32_t>(test.in_flight) > slots) {
+    absl::StrAppend(&out, "          (the server has ", slots,
+                    " slots for a connection; what is beyond waits at this side)\n");
+  }
+  if (floor.has_value()) {
+    absl::StrAppend(&out, "  floor   ", FigureText(test, floor->times, floor->ran), "   raw sockets\n",
+                    absl::StrFormat("  ratio   %.2f\n", Ratio(test, figure, *floor)));
+  } else {
+    absl::StrAppend(&out, "  floor   none: ", why_no_floor, "\n");
+  }
+  return out;
+}
+
+std::string PerfJson(const PerfTest& test, const PerfFigure& warm_up, const PerfFigure& figure,
+                     const std::optional<PerfFloor>& floor, const std::string& why_no_floor) {
+  std::string out = absl::StrCat(
+      "{\"test\": \"", NameOf(test.kind), "\", \"direction\": \"", NameOf(test.direction),
+      "\", \"bytes\": ", test.bytes, ", \"in_flight\": ", test.in_flight,
+      ", \"warm_up_calls\": ", warm_up.ran.exchanges, ", ", FigureAsJson(test, figure.times, figure.ran),
+      ", \"sent\": ", AsJson(figure.sent), ", \"received\": ", AsJson(figure.received));
+  if (floor.has_value()) {
+    absl::StrAppend(&out, ", \"floor\": {", FigureAsJson(test, floor->times, floor->ran), "}",
+                    absl::StrFormat(", \"ratio\": %.4f}", Ratio(test, figure, *floor)));
+  } else {
+    absl::StrAppend(&out, ", \"floor\": null, \"why_no_floor\": ", JsonString(why_no_floor), "}");
+  }
+  return out;
+}
+
+}  // namespace hawser::tool
