@@ -51,6 +51,8 @@ class OperatingTest(unittest.TestCase):
         command = re.sub("(kv1|localhost):7470", f"{host}:{port}", command)
         if command.startswith("hawser top "):
             command += " --count=1 --interval=100ms"
+        if command.startswith("hawser perf "):
+            command += " --duration=20ms --warmup=1ms"
         command = command.replace("http://127.0.0.1:9090", server.url)
         return command.replace("--pid=4711", f"--pid={server.pid}")
 
@@ -76,7 +78,7 @@ class OperatingTest(unittest.TestCase):
 
     def test_commands_do_what_the_page_says(self):
         ran = 0
-        with KvServer([PROGRAMS["kv_server"], "--listen=tcp://127.0.0.1:0", "--status=0"]) as server:
+        with KvServer([PROGRAMS["kv_server"], "--listen=tcp://127.0.0.1:0", "--status=0", "--perf"]) as server:
             for heading, commands in sections(self.text):
                 with self.subTest(heading=heading):
                     self.run_section(commands, server)

@@ -5,7 +5,8 @@ namespace {
 
 // The one place that names them all.
 constexpr std::unique_ptr<Command> (*kCommands[])() = {
-    NewList, NewDescribe, NewCall, NewPing, NewPerf, NewHealth, NewStatus, NewTop, NewDoctor, NewCompletion, NewMan,
+    NewList,   NewDescribe, NewCall,   NewPing,       NewPerf, NewHealth,
+    NewStatus, NewTop,      NewDoctor, NewCompletion, NewMan,
 };
 
 }  // namespace
