@@ -55,7 +55,7 @@ TEST(ServerEndTest, DoesNotWaitForADeferredCallForEver) {
   const std::string line = log.Take();
   EXPECT_THAT(line,
               HasSubstr("the end of a Server does not wait any more for calls that were deferred (1): "));
-  EXPECT_THAT(line, HasSubstr("Probe.act from "));
+  EXPECT_THAT(line, HasSubstr("Probe.act, call "));
   EXPECT_TRUE(leaked.context().cancelled());
   leaked.Finish();
 }
@@ -92,7 +92,7 @@ TEST(ServerEndTest, WaitsForAHandlerThatHasNotReturnedAndNamesIt) {
   });
   EXPECT_FALSE(call.Wait().ok()) << "answered although its handler runs";
   EXPECT_THAT(log.Take(), HasSubstr("waits for handlers that have not returned (1): "));
-  EXPECT_THAT(log.Take(), HasSubstr("Probe.act from ")) << "said again";
+  EXPECT_THAT(log.Take(), HasSubstr("Probe.act, call ")) << "said again";
   go_on.Notify();
   ending.join();
   JoinAll(threads);
@@ -114,7 +114,7 @@ TEST(ServerEndTest, DoesNotWaitForAHandlerThatItsExecutorNeverRan) {
     ASSERT_TRUE(Eventually([&] { return ended.server.stats().calls_running == 1; }));
   }
   ASSERT_EQ(never_run.size(), 1u);
-  EXPECT_THAT(log.Take(), HasSubstr("calls that the executor has not run (1): probe.capnp:Probe.act from "));
+  EXPECT_THAT(log.Take(), HasSubstr("calls that the executor has not run (1): probe.capnp:Probe.act, call "));
   never_run.front()();
   EXPECT_EQ(runs, 0) << "its service may be destroyed";
 }

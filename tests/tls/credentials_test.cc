@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -331,11 +332,20 @@ TEST_F(CredentialsTest, ASlowFileOfOneContextStopsNoOther) {
   TlsCredentials slow = authority_.Issue();
   slow.certificate = authority_.NewPath("fifo");
   ASSERT_EQ(mkfifo(slow.certificate.c_str(), 0600), 0);
-  std::thread reader([&] { EXPECT_FALSE(Context::Create(slow, nullptr).ok()); });
+  std::atomic<bool> was_read{false};
+  std::thread reader([&] {
+    EXPECT_FALSE(Context::Create(slow, nullptr).ok());
+    was_read = true;
+  });
   const int fd = open(slow.certificate.c_str(), O_WRONLY);  // Waits for the reader.
   EXPECT_GE(fd, 0);
   EXPECT_TRUE(Context::Create(authority_.Issue(), nullptr).ok());
   close(fd);
+  // It may look at the file once more, to say what is wrong with it, and then waits for a writer again.
+  while (!was_read) {
+    if (const int again = open(slow.certificate.c_str(), O_WRONLY | O_NONBLOCK); again >= 0) close(again);
+    std::this_thread::yield();
+  }
   reader.join();
 }
 

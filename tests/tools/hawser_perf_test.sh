@@ -113,7 +113,7 @@ start_server itself "$hawser" perf --serve="$any_port"
 measure --way=send --test=latency --size=32KiB --json
 check 'hawser perf --serve takes larger SENDs' is "$status-$(field "$out" 't["sent"]["whole"] == t["calls"]')" 0-True
 run "$hawser" list --target="$uri"
-check 'and serves nothing else' is "$(grep -c capnp <<<"$out")" "$(grep -cE '(health|perf|reflection)\.capnp' <<<"$out")"
+check 'and serves nothing else' is "$(grep -c capnp <<<"$out")" "$(grep -cE '(health|introspection|perf|reflection)\.capnp' <<<"$out")"
 end itself INT
 check 'until it is interrupted' is "$status" 0
 run "$hawser" perf --serve="$any_port" --target="$uri"
