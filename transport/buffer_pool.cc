@@ -59,6 +59,7 @@ Block* BufferPool::Core::AcquireShared(size_t size_class, bool dear, Shortage& w
 void BufferPool::Core::TellShort(size_t size_class, Shortage why) {
   // kTooLarge: no amount of free memory would help.
   if (why == Shortage::kGrowing || why == Shortage::kTooLarge) return;
+  refusals_.fetch_add(1, std::memory_order_relaxed);
   const int64_t now_ns = fabric::MonotonicNs();
   if (short_until_ns_.exchange(now_ns + kRecoveryNs, std::memory_order_relaxed) > now_ns) return;
   Log(LogSeverity::kError, absl::StrCat("registered memory has run out: ",
@@ -228,6 +229,10 @@ Lease BufferPool::AcquireReserved(size_t size_bytes) {
 }
 
 void BufferPool::TellShort(size_t size_bytes, Shortage why) { core_->TellShort(ClassOf(size_bytes), why); }
+
+uint64_t BufferPool::refusals() const { return core_->refusals(); }
+
+bool BufferPool::AnyWaitsAtLimit() const { return core_->waiters().any() && !HasRoomForSlab(); }
 
 bool BufferPool::HasRoomForSlab() const { return core_->slabs().HasRoomFor(0); }
 

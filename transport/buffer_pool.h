@@ -139,6 +139,10 @@ class BufferPool {
   // For the caller of TryAcquire() that gives up, or waits: the log says that there is no memory, if there was
   // some for the last ten seconds. Acquire() and AcquireReserved() say so by themselves.
   void TellShort(size_t size_bytes, Shortage why);
+  // How often memory was refused, or TellShort() called, because the limit was reached or the system had none.
+  uint64_t refusals() const;
+  // Something waits for memory, and there is no room for a slab more.
+  bool AnyWaitsAtLimit() const;
 
   // Notifies `waiter` once, soon after TryAcquire(size_bytes) may succeed; perhaps in vain, as another may be
   // faster. It does not report memory freed before this call, so a caller that was refused calls Await(),

@@ -31,6 +31,7 @@ class BufferPool::Core {
   absl::Status Explain(Shortage why, size_t size_bytes) const;
   // See BufferPool.
   void TellShort(size_t size_class, Shortage why);
+  uint64_t refusals() const { return refusals_.load(std::memory_order_relaxed); }
   BufferPoolStats stats() const;
   std::vector<BufferClassStats> classes();
 
@@ -67,6 +68,7 @@ class BufferPool::Core {
   std::atomic<uint64_t> references_{1};  // The pool's own, and one for each lease.
   std::atomic<uint64_t> leased_bytes_{0};
   std::atomic<int64_t> short_until_ns_{0};  // When the pool counts as recovered.
+  std::atomic<uint64_t> refusals_{0};
   MemoryWaiters waiters_;
   BufferCaches caches_;
   SlabStore slabs_;

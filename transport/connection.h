@@ -139,7 +139,8 @@ class Connection final : Port,
   // ---- As the side that answers them.
 
   // Answers the request `id`. If the connection is gone, the response is dropped. InvalidArgument: larger
-  // than the peer takes, or this side sends; answer with something else.
+  // than the peer takes, or this side sends; answer with something else. ResourceExhausted: there is no memory for it,
+  // or the peer's host holds its share for responses already (ResponseWatch); likewise.
   absl::Status Respond(ExchangeId id, OutgoingMessagePtr& response);
 
   // `id` is about to be answered while its handler still reads the request: the memory that it was READ into

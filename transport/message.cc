@@ -180,6 +180,22 @@ absl::Span<const OutgoingMessage::Segment> OutgoingMessage::Finish() {
   return segments_;
 }
 
+uint64_t OutgoingMessage::held_bytes() const {
+  uint64_t held = head_ ? head_.size_bytes() : 0;
+  for (const Lease& lease : leases_) held += lease.size_bytes();
+  if (owners_.empty() || std::any_of(owners_.begin(), owners_.end(),
+                                     [](const auto& owner) { return owner.use_count() > 1; })) {
+    return held;
+  }
+  for (const Segment& segment : segments_) {
+    const bool own = is_in_head(segment) ||
+                     std::any_of(leases_.begin(), leases_.end(),
+                                 [&](const Lease& lease) { return lease.data() == segment.address; });
+    if (!own) held += segment.length_bytes;
+  }
+  return held;
+}
+
 absl::StatusOr<uint8_t*> OutgoingMessage::AllocateHeader(size_t size_bytes, uint32_t* lkey) {
   absl::StatusOr<Lease> lease = pool_->buffers().Acquire(size_bytes);
   if (!lease.ok()) return std::move(lease).status();

@@ -111,6 +111,9 @@ class OutgoingMessage {
   bool is_in_head(const Segment& segment) const { return head_ && segment.address == body(); }
   // It holds memory of the application.
   bool has_attached() const { return !owners_.empty(); }
+  // After Finish(), about: the memory that would be free if the message ended now. What is attached counts if only this
+  // message refers to it: a value that the application keeps would not be free.
+  uint64_t held_bytes() const;
   // Receives a message, in place of its pool, when its last owner releases it.
   class Taker {
    public:

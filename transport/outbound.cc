@@ -97,6 +97,7 @@ void Outbound::Release() {
 }
 
 void Outbound::Revoke() {
+  if (counted_.granted != 0) owner_.responses_.OnReleased(std::exchange(counted_, {}));
   grants_left_ = static_cast<uint32_t>(rkeys_.size());
   ++owner_.revoking_;
   Move(Event::kRevoke);
@@ -106,6 +107,8 @@ void Outbound::Revoke() {
 }
 
 void Outbound::ReleaseAtFailure() {
+  // It still counts, until the connection is destroyed; but there is nothing more to end.
+  if (std::exchange(counted_, {}).granted != 0) owner_.responses_.Unlink();
   rkeys_.clear();  // They end with the queue pair.
   Move(Event::kFail);
 }
@@ -237,11 +240,23 @@ absl::Status Outbounds::NotGranted(size_t remote_segments, const absl::Status& w
                    " at once; attach fewer payloads, or raise ConnectionOptions::slots: ", why.message()));
 }
 
+void Outbounds::EndForMemory() {
+  port_.Fail(absl::StatusCode::kResourceExhausted,
+             absl::StrCat("holds ", responses_.holds().granted,
+                          " bytes of large responses, and hardly READs or releases any while others need memory"));
+}
+
 absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, size_t prefix_bytes,
                                    size_t send_bytes_max) {
   OutgoingMessage& message = *outbound.message_;
   const absl::Span<const Segment> segments = message.segments();
   const Layout layout = Plan(segments, prefix_bytes, message.body_bytes(), send_bytes_max);
+
+  ResponseAccount::Bytes counted;
+  if (header.kind == Kind::kResponse && layout.is_inline.count() != segments.size()) {
+    counted = {.granted = message.body_bytes() - layout.inline_bytes, .held = message.held_bytes()};
+    if (absl::Status may = responses_.MayGrant(counted); !may.ok()) return may;
+  }
 
   absl::InlinedVector<TableEntry, kHeadroomSegments> table;
   size_t inline_parts = 0;
@@ -315,6 +330,8 @@ absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, siz
     return port_.why_closed();
   }
   MessageCounts& sent = port_.poller().sent();
+  outbound.counted_ = counted;
+  if (counted.granted != 0) responses_.OnGranted(counted);
   (granted == 0 ? sent.whole : ahead ? sent.pushed : sent.read).Add();
   port_.poller().sent_bytes().Add(outbound.message_->body_bytes());
   if (!ahead) return absl::OkStatus();

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "absl/status/status.h"
 #include "hawser/transport/message.h"
 #include "hawser/transport/port.h"
+#include "hawser/transport/response_watch.h"
 #include "hawser/transport/send_queue.h"
 #include "hawser/transport/wire.h"
 
@@ -79,20 +81,23 @@ class Outbound final : SendOwner {
   Outbound* next_free_ = nullptr;
   OutgoingMessagePtr message_;
   absl::InlinedVector<uint32_t, 2> rkeys_;
+  ResponseAccount::Bytes counted_;  // Against the peer's host, from Post() to Release().
 };
 
 // The messages of one connection that are on their way out.
 // Thread:   on the poller.
-class Outbounds {
+class Outbounds final : ResponseAccount::Owner {
  public:
-  Outbounds(Port& port, SendQueue& sends) : port_(port), sends_(sends) {}
+  Outbounds(Port& port, SendQueue& sends)
+      : port_(port), sends_(sends), responses_(port.poller().response_watch(), *this) {}
 
   // Queues `message` as one SEND: whole, if it fits the agreed receive buffer; otherwise its large segments
   // are granted to the peer, which READs them from where they were built, and the small ones go along.
   // The caller sets kind, slot, generation and timeout of `header`. The result is valid until its release. Null:
   // nothing was queued, `message` is untouched, and `why` says why:
   //   InvalidArgument:   larger than the peer takes or than this side's own limit, or too many segments
-  //   ResourceExhausted: the message could not be built in registered memory, or nothing more can be granted
+  //   ResourceExhausted: the message could not be built in registered memory, nothing more can be granted, or it is a
+  //                      response beyond what the peer's host may hold
   //   anything else:     the connection has just failed, and its handlers have heard
   Outbound* Post(Header& header, OutgoingMessagePtr& message, absl::Status& why);
 
@@ -125,8 +130,16 @@ class Outbounds {
   absl::Status TooLarge(const Header& header, const OutgoingMessage& message) const;
   absl::Status NotGranted(size_t remote_segments, const absl::Status& why) const;
 
+  // ResponseAccount::Owner
+  PeerHost peer_host() const override { return PeerHost(port_.peer_address()); }
+  std::optional<uint64_t> answered_read_bytes() const override {
+    return port_.queue_pair().answered_read_bytes();
+  }
+  void EndForMemory() override;
+
   Port& port_;
   SendQueue& sends_;
+  ResponseAccount responses_;  // Counts until their memory is free.
   std::vector<std::unique_ptr<Outbound>> all_;
   Outbound* free_ = nullptr;  // The last that became free comes first: its memory is warm.
   uint32_t revoking_ = 0;     // Messages of which grants are being revoked.

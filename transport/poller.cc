@@ -108,6 +108,7 @@ Poller::Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePo
       fine_clock_(&environment == &Environment::Real()),
       memory_queue_(*this),
       pull_admission_(*this, ledger, options.host_memory_share),
+      response_watch_(*this, ledger, pull_admission_, options.host_memory_share),
       idle_(options),
       drive_time_(now_ns_) {}
 

@@ -35,6 +35,7 @@
 #include "hawser/transport/poller_stats.h"
 #include "hawser/transport/pull_admission.h"
 #include "hawser/transport/read_budget.h"
+#include "hawser/transport/response_watch.h"
 #include "hawser/transport/timer.h"
 #include "hawser/transport/violation_counts.h"
 #include "hawser/transport/wait_event.h"
@@ -198,6 +199,7 @@ class Poller final : public PollerServices {
   Count& sent_bytes() { return sent_bytes_; }
   MessageCounts& received() { return received_; }
   PullAdmission& pull_admission() { return pull_admission_; }
+  ResponseWatch& response_watch() { return response_watch_; }
 
   // The poller takes ownership of `connection`, gives it its index, and destroys it once it is closed and the
   // fabric holds none of its buffers.
@@ -268,6 +270,7 @@ class Poller final : public PollerServices {
   int64_t turn_began_ns_ = 0;
   MemoryQueue memory_queue_;
   PullAdmission pull_admission_;
+  ResponseWatch response_watch_;
   MessageCounts sent_, received_;
   Count sent_bytes_;
   std::vector<std::unique_ptr<PollerClient>> connections_;

@@ -185,6 +185,12 @@ class PullAdmission final : PullLedger::Member {
   // message.
   HeldByHost Detach(Pull& pull);
 
+  // A host holds less by way of responses: pulls of any poller may be admitted.
+  void OnOthersReleased() {
+    tell_others_ = true;
+    PumpSoon();
+  }
+
   // Times that memory was asked for; for tests.
   uint64_t attempts() const { return attempts_; }
 

@@ -1,6 +1,7 @@
 #ifndef HAWSER_TRANSPORT_PULL_LEDGER_H_
 #define HAWSER_TRANSPORT_PULL_LEDGER_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,7 +16,7 @@
 namespace hawser::transport {
 
 // The memory of one pool that each host holds for large messages, and what pulls wait for, summed over all pollers on
-// that pool. The PullAdmission of each poller is a member.
+// that pool. The PullAdmission of each poller is a member. Its ResponseWatch counts here what peers hold of responses.
 // Thread:   any.
 // Lifetime: outlives its members; its pool outlives it.
 class PullLedger {
@@ -24,7 +25,9 @@ class PullLedger {
   struct Host {
     PeerHost key;
     size_t users = 0;
-    uint64_t held_bytes = 0;
+    uint64_t held_bytes = 0;  // Of pulls.
+    // Of responses that were granted to it and that it has not released. Changes without the ledger's lock.
+    std::atomic<uint64_t> response_bytes{0};
   };
 
   class Member {
@@ -42,6 +45,9 @@ class PullLedger {
     int64_t missing_since_ns_ = 0;
     bool told_ = false;  // And has not tried again yet.
   };
+
+  // A host whose responses take at most this fraction of the pool is below its share, whatever others hold.
+  static constexpr uint64_t kFreelyHeldFraction = 16;
 
   explicit PullLedger(BufferPool& pool) : pool_(pool) {}
   PullLedger(const PullLedger&) = delete;
@@ -61,7 +67,7 @@ class PullLedger {
   };
 
   // Acquires `bytes` (>= 1) from the pool and counts them against `host`. Refuses if `host` would then hold more than
-  // `share` (0 to 1) of the memory that is free or its own; while no host holds any, only the pool can refuse. Empty:
+  // `share` (0 to 1) of the memory that is free or its own; while no pull holds any, only the pool can refuse. Empty:
   // see `refusal`.
   Lease Lend(Host& host, uint64_t bytes, double share, Refusal& refusal);
   // `bytes` that Lend() counted do not count any more. True: another member than `by` misses some. TellReleased() is to
@@ -70,6 +76,20 @@ class PullLedger {
   // Notifies the members that miss some, but `by`.
   void TellReleased(const Member& by);
 
+  // Whether `host` may hold `bytes`, which it takes from the pool already, as another response: a host has as large a
+  // share for responses and pulls together as for pulls. Its first response is always allowed.
+  bool MayHoldResponse(Host& host, uint64_t bytes, double share);
+  void AddResponse(Host& host, uint64_t bytes) {
+    host.response_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  }
+  void ReleaseResponse(Host& host, uint64_t bytes) {
+    host.response_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+  }
+  // How often MayHoldResponse() was false.
+  uint64_t refused_responses() const { return refused_responses_.load(std::memory_order_relaxed); }
+  // Some member misses memory. A hint: it may change at any time.
+  bool any_misses() const { return any_misses_.load(std::memory_order_relaxed); }
+
   // Pulls of `member` have tried and miss `bytes` that others hold; 0: none. Returns whether another member misses some.
   bool SetMissing(Member& member, uint64_t bytes, int64_t now_ns);
   // They have tried again and still miss some.
@@ -77,8 +97,8 @@ class PullLedger {
 
   // The sum of what members have missed since `then_ns` or longer, less what is claimed. It is claimed from now on: the
   // caller ends connections that hold so much. Leaves out a member that was notified and has not tried since, because
-  // its poller may be held.
-  uint64_t ClaimMissing(int64_t then_ns);
+  // its poller may be held. If the sum is not 0, or `is_short` (memory is missed elsewhere), it is `at_least` that much.
+  uint64_t ClaimMissing(int64_t then_ns, bool is_short = false, uint64_t at_least = 0);
   // Of what was claimed, `bytes` were not found, or have returned.
   void Unclaim(uint64_t bytes);
 
@@ -91,6 +111,8 @@ class PullLedger {
   absl::flat_hash_map<PeerHost, std::unique_ptr<Host>> hosts_ ABSL_GUARDED_BY(mutex_);
   uint64_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t claimed_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<bool> any_misses_{false};
+  std::atomic<uint64_t> refused_responses_{0};
 };
 
 }  // namespace hawser::transport

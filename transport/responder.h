@@ -34,7 +34,7 @@ class Responder final : Inbound::Owner {
   void OnReturn();
 
   void OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes);
-  // See Connection::Respond().
+  // See Connection::Respond(). A response that is READ counts against the peer's host until it is released (Outbounds).
   absl::Status Respond(ExchangeId id, OutgoingMessagePtr& response);
   // See Connection::DetachRequestMemory().
   HeldByHost DetachRequestMemory(ExchangeId id);

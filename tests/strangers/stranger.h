@@ -88,6 +88,8 @@ class Stranger : private Line::Observer {
   // Each uses the next exchange of the slot, which must not be busy.
   void SendPut(uint16_t slot, uint32_t granted_bytes);
   void SendGet(uint16_t slot, uint32_t bytes);
+  void SendRequest(uint16_t slot, uint16_t method, absl::Span<const transport::TableEntry> table,
+                   absl::string_view body);
   transport::ControlOp Cancelling(uint16_t slot) const;
   void SendControl(const std::vector<transport::ControlOp>& ops);
   void AtWork() { counts_.at_work = true; }
@@ -102,9 +104,6 @@ class Stranger : private Line::Observer {
   void OnGreeting(bool accepted) override;
   void OnMessage(const transport::Header& header, absl::Span<const transport::TableEntry> table) override;
   void OnEnd() override;
-  void SendRequest(uint16_t slot, uint16_t method, absl::Span<const transport::TableEntry> table,
-                   absl::string_view body);
-
   Target target_;
   in_addr from_ = {};
   Line line_{*this};

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -331,6 +332,10 @@ class QueuePair {
                         uint32_t /*rkey*/) {
     return false;
   }
+
+  // How many bytes of answers to the peer's READs this side has sent, ever; a byte that is READ again counts again.
+  // nullopt: the fabric does not see the peer's READs (verbs: the NIC answers them). Valid from OnEstablished() on.
+  virtual std::optional<uint64_t> answered_read_bytes() const { return std::nullopt; }
 
   // Ends the connection, or gives up connecting. Later polls return everything posted as flushed. Idempotent.
   // The fabric does not call the handler any more.

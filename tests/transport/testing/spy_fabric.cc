@@ -1,6 +1,7 @@
 #include "hawser/tests/transport/testing/spy_fabric.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "hawser/transport/work_id.h"
@@ -167,6 +168,10 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
     const bool taken = real_->TakePush(wr_id, sink, remote_address, rkey);
     counts_.taken_pushes += taken;
     return taken;
+  }
+  std::optional<uint64_t> answered_read_bytes() const override {
+    if (counts_.hides_reads) return std::nullopt;
+    return real_->answered_read_bytes();
   }
   void Disconnect() override { real_->Disconnect(); }
   void DisconnectBecause(absl::string_view why) override { real_->DisconnectBecause(why); }

@@ -54,6 +54,7 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   absl::StatusOr<uint32_t> Grant(const Sge& range, Access access) override;
   void Revoke(uint32_t rkey, uint64_t wr_id) override;
   uint32_t push_bytes_max() const override { return pushes_ ? kPushBytesMax : 0; }
+  std::optional<uint64_t> answered_read_bytes() const override { return receive_queue_.answered_bytes(); }
   bool TakePush(uint64_t wr_id, const Sge& sink, uint64_t remote_address, uint32_t rkey) override;
   void Disconnect() override;
   void DisconnectBecause(absl::string_view why) override;

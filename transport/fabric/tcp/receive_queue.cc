@@ -102,6 +102,7 @@ void TcpReceiveQueue::MarkFragmentSent() {
   const Answer& next = answer(answers_done_);
   answer_offset_ += std::min(next.length_bytes - answer_offset_, kReadFragmentMax);
   if (answer_offset_ < next.length_bytes) return;
+  bytes_done_ += next.length_bytes;
   ++answers_done_;
   answer_offset_ = 0;
 }

@@ -99,8 +99,10 @@ class TcpReceiveQueue {
   void MarkFragmentSent();
   uint32_t answers_done() const { return answers_done_; }
   uint32_t answer_offset() const { return answer_offset_; }
+  // Of all answers, as far as they were sent.
+  uint64_t answered_bytes() const { return bytes_done_ + answer_offset_; }
   void RewindAnswers(uint32_t answers_done, uint32_t answer_offset) {
-    answers_done_ = answers_done;
+    while (answers_done_ != answers_done) bytes_done_ -= answer(--answers_done_).length_bytes;
     answer_offset_ = answer_offset;
   }
   // An accepted READ with this key is not answered in full yet.
@@ -151,6 +153,7 @@ class TcpReceiveQueue {
   uint32_t executed_ = 0;
   uint32_t answers_accepted_ = 0;
   uint32_t answers_done_ = 0;
+  uint64_t bytes_done_ = 0;     // Of those that are done.
   uint32_t answer_offset_ = 0;  // In the first that is not done.
   bool push_is_due_ = false;
   bool ack_due_ = false;

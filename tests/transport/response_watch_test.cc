@@ -1,0 +1,194 @@
+// What peers hold of this side's memory by responses that they do not READ or release, when others need memory.
+#include "hawser/transport/response_watch.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/testing/test_fabric.h"
+#include "hawser/tests/transport/testing/expect.h"
+#include "hawser/tests/transport/testing/world.h"
+
+namespace hawser::transport {
+namespace {
+
+using ::testing::HasSubstr;
+
+RuntimeOptions PoolOf(size_t limit_bytes, int pollers = 1) {
+  RuntimeOptions options;
+  options.pollers = pollers;
+  options.pool.limit_bytes = limit_bytes;
+  return options;
+}
+
+// Disables keepalive, which these tests do not cover.
+ConnectionOptions From(const std::string& address = "") {
+  ConnectionOptions options;
+  options.slots = 8;
+  options.keepalive_interval = absl::InfiniteDuration();
+  options.local_address = address;
+  return options;
+}
+
+// A client of small requests. The test answers them with large responses.
+class Asker {
+ public:
+  explicit Asker(World& world, const std::string& address = "") : link(world, From(address), From()) {}
+
+  // Sends `count` requests and answers each with `bytes`. The status of the last response.
+  absl::Status Get(int count, size_t bytes) {
+    absl::Status last;
+    for (; count > 0; --count) {
+      const size_t before = link.server.requests.size();
+      calls_.push_back(std::make_unique<PendingCall>());
+      EXPECT_TRUE(link.Send(*calls_.back(), 8).ok());
+      EXPECT_TRUE(link.world.RunUntil([&] { return link.server.requests.size() > before; }));
+      last = link.Respond(link.server.requests.back().id, bytes);
+      if (!last.ok()) link.RespondEmpty(link.server.requests.back().id);
+    }
+    link.world.Settle();
+    return last;
+  }
+  // Sends a request of `bytes`, which the server READs once it has memory.
+  void Put(size_t bytes) {
+    calls_.push_back(std::make_unique<PendingCall>());
+    ASSERT_TRUE(link.Send(*calls_.back(), bytes).ok());
+    link.world.Settle();
+  }
+  // From now on this client completes no READ but those that it is let through.
+  void ReadNothing() { link.client_counts().hold_reads = true; }
+  void LetThrough(uint64_t reads) { link.client_counts().reads_let_through = reads; }
+  bool is_closed() const { return link.server_observer.closings != 0; }
+
+  Link link;
+
+ private:
+  std::vector<std::unique_ptr<PendingCall>> calls_;
+};
+
+// The parameter is the number of pollers: all connections share one, or they are dealt out to four.
+class ResponseWatchTest : public ::testing::TestWithParam<int> {
+ protected:
+  ResponseWatchTest() : world_({}, PoolOf(32 * kMiB, GetParam())), other_(world_, Other()) {}
+
+  // An address of another host, where the fabric has one.
+  static std::string Other() { return TestScheme() == "tcp" ? "127.0.0.2" : ""; }
+  // Three clients of one host hold 24 MiB.
+  void Hoard() {
+    for (int i = 0; i < 3; ++i) {
+      hoarders_.push_back(std::make_unique<Asker>(world_));
+      hoarders_.back()->ReadNothing();
+      ASSERT_TRUE(hoarders_.back()->Get(4, 2 * kMiB - 4096).ok());
+    }
+  }
+  int closed() const {
+    int count = 0;
+    for (auto& hoarder : hoarders_) count += hoarder->is_closed() ? 1 : 0;
+    return count;
+  }
+  bool RefusesMemory() { return !world_.server.buffers().Acquire(16 * kMiB).ok(); }
+  // The time until `condition` holds, at most `longest`.
+  template <typename Condition>
+  absl::Duration TimeUntil(const Condition& condition, absl::Duration longest) {
+    absl::Duration time;
+    for (world_.Settle(); !condition() && time < longest; time += absl::Milliseconds(20)) {
+      world_.Pass(absl::Milliseconds(20), absl::Milliseconds(20));
+    }
+    EXPECT_TRUE(condition());
+    return time;
+  }
+
+  World world_;
+  Asker other_;
+  std::vector<std::unique_ptr<Asker>> hoarders_;
+};
+
+TEST_P(ResponseWatchTest, AHoarderLosesTheMemoryThatAPullWaitsFor) {
+  Hoard();
+  other_.Put(11 * kMiB);
+  EXPECT_EQ(other_.link.server.requests.size(), 0u);
+  TimeUntil([&] { return !other_.link.server.requests.empty(); }, absl::Milliseconds(2200));
+  ASSERT_GE(closed(), 1);
+  for (auto& hoarder : hoarders_) {
+    if (!hoarder->is_closed()) continue;
+    EXPECT_CODE(*hoarder->link.server_observer.closed, kResourceExhausted);
+    EXPECT_THAT(Text(*hoarder->link.server_observer.closed), HasSubstr("while others need memory"));
+  }
+  EXPECT_FALSE(other_.is_closed());
+}
+
+TEST_P(ResponseWatchTest, AHoarderLosesTheMemoryThatWasRefused) {
+  Hoard();
+  world_.Pass(absl::Seconds(1), absl::Milliseconds(20));
+  ASSERT_EQ(closed(), 0);
+  ASSERT_TRUE(RefusesMemory());
+  TimeUntil([&] { return closed() == 1; }, absl::Milliseconds(1100));
+  world_.Pass(absl::Seconds(10), absl::Milliseconds(100));
+  EXPECT_LE(closed(), GetParam() == 1 ? 1 : 3) << "once for each poller";
+}
+
+TEST_P(ResponseWatchTest, WithoutShortageNoneIsEnded) {
+  Hoard();
+  world_.Pass(absl::Minutes(2), absl::Milliseconds(200));
+  EXPECT_EQ(closed(), 0);
+  for (auto& hoarder : hoarders_) hoarder->link.client_counts().hold_reads = false;
+  EXPECT_TRUE(world_.RunUntil([&] { return World::LeasedBytes(world_.client) >= 24 * kMiB; })) << "still served";
+}
+
+TEST_P(ResponseWatchTest, ASlowReaderThatProgressesSurvivesAShortage) {
+  ASSERT_TRUE((other_.ReadNothing(), other_.Get(1, 10 * kMiB)).ok());
+  hoarders_.push_back(std::make_unique<Asker>(world_));
+  hoarders_[0]->ReadNothing();
+  ASSERT_TRUE(hoarders_[0]->Get(4, 2 * kMiB - 4096).ok());
+  for (int ms = 0; ms < 2400; ms += 100) {  // Some 2.5 MiB/s.
+    EXPECT_TRUE(RefusesMemory() || closed() == 1);
+    other_.LetThrough(1);
+    world_.Pass(absl::Milliseconds(100), absl::Milliseconds(50));
+  }
+  EXPECT_EQ(closed(), 1) << "the hoarder";
+  EXPECT_FALSE(other_.is_closed());
+}
+
+TEST_P(ResponseWatchTest, APeerWhoseReadsAreNotSeenHasMoreTimeForMore) {
+  other_.link.server_counts().hides_reads = true;
+  other_.ReadNothing();
+  ASSERT_TRUE(other_.Get(1, 20 * kMiB).ok());
+  const auto is_short = [&](absl::Duration time) {
+    for (; time > absl::ZeroDuration(); time -= absl::Milliseconds(100)) {
+      RefusesMemory();
+      world_.Pass(absl::Milliseconds(100), absl::Milliseconds(50));
+    }
+  };
+  is_short(absl::Milliseconds(2200));
+  EXPECT_FALSE(other_.is_closed()) << "1 s, and 1.25 s for 20 MiB";
+  is_short(absl::Milliseconds(2000));
+  EXPECT_TRUE(other_.is_closed());
+}
+
+TEST_P(ResponseWatchTest, AHostIsRefusedWhatIsBeyondItsShare) {
+  if (TestScheme() != "tcp") GTEST_SKIP() << "another host is an address of the loopback";
+  Hoard();
+  hoarders_.push_back(std::make_unique<Asker>(world_));
+  hoarders_.back()->ReadNothing();
+  const absl::Status status = hoarders_.back()->Get(1, 3 * kMiB);
+  EXPECT_CODE(status, kResourceExhausted);
+  EXPECT_THAT(Text(status), HasSubstr("PollerOptions::host_memory_share"));
+  other_.ReadNothing();
+  EXPECT_TRUE(other_.Get(1, 3 * kMiB).ok()) << "of another host";
+}
+
+TEST_P(ResponseWatchTest, WhatWasReadAndReleasedCountsNoMore) {
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(other_.Get(1, 10 * kMiB).ok()) << i;
+    world_.Pass(absl::Milliseconds(5));
+  }
+  EXPECT_LE(World::LeasedBytes(world_.server), kMiB);
+}
+
+INSTANTIATE_TEST_SUITE_P(Pollers, ResponseWatchTest, ::testing::Values(1, 4),
+                         ::testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace hawser::transport
