@@ -94,7 +94,7 @@ class ResponseWatch {
  public:
   // Peers are ended to get back at least this fraction of the pool: memory comes in slabs, so exactly the bytes that
   // were refused would seldom help.
-  static constexpr uint64_t kPoolFraction = 16;
+  static constexpr uint64_t kPoolFraction = 8;
   // The pace that an RDMA network gives at least, however many share it, and the most time that it gives a peer.
   static constexpr uint64_t kUnseenBytesPerSecond = 16 << 20;
   static constexpr absl::Duration kUnseenMax = absl::Seconds(15);

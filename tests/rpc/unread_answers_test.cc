@@ -1,5 +1,5 @@
-// Clients of one host that ask every server's reflection service for schemas, and never READ the answers: what they hold of the
-// server's memory is bounded, and a client of another host is served.
+// Clients of one host that ask every server's reflection service for schemas, and never release the answers: what they hold of
+// the server's memory is bounded, a client of another host is served, and they lose it when others need memory.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -34,43 +34,64 @@ class Unread final : public strangers::Stranger {
 };
 
 constexpr strangers::StrangerKind kUnread = {
-    "unread", "Asks for 32 schemas and READs none.",
+    "unread", "Asks for 32 schemas and releases none.",
     []() -> std::unique_ptr<strangers::Stranger> { return std::make_unique<Unread>(); }};
 
 // The parameter is the number of pollers.
-class UnreadAnswersTest : public ::testing::TestWithParam<int> {};
+class UnreadAnswersTest : public ::testing::TestWithParam<int> {
+ protected:
+  UnreadAnswersTest() : server_(Options(), "tcp://127.0.0.1:0"), channel_(server_.Connect()) {}
+
+  static ServerOptions Options() {
+    ServerOptions options;
+    options.pollers = GetParam();
+    options.pool.limit_bytes = 64 << 20;
+    return options;
+  }
+  std::unique_ptr<strangers::Crowd> Strangers(int count) {
+    strangers::CrowdOptions options;
+    options.target.interface_id = capnp::typeId<reflection::Reflection>();
+    sockaddr_in& address = options.target.address;
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int port = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(server_.uri.substr(server_.uri.rfind(':') + 1), &port));
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    options.groups = {{&kUnread, count}};
+    options.from = strangers::From::kOne;
+    auto crowd = std::make_unique<strangers::Crowd>(options);
+    EXPECT_TRUE(crowd->WaitUntilAtWork(absl::Seconds(60)));
+    return crowd;
+  }
+
+  TestServer server_;
+  const std::shared_ptr<Channel> channel_;
+};
 
 TEST_P(UnreadAnswersTest, AClientOfAnotherHostIsServed) {
-  ServerOptions options;
-  options.pollers = GetParam();
-  options.pool.limit_bytes = 64 << 20;
-  TestServer server(std::move(options), "tcp://127.0.0.1:0");
-  const auto channel = server.Connect();
-  ASSERT_NE(channel, nullptr);
-  strangers::CrowdOptions crowd_options;
-  crowd_options.target.interface_id = capnp::typeId<reflection::Reflection>();
-  sockaddr_in& address = crowd_options.target.address;
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  int port = 0;
-  ASSERT_TRUE(absl::SimpleAtoi(server.uri.substr(server.uri.rfind(':') + 1), &port));
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  crowd_options.groups = {{&kUnread, 60}};
-  crowd_options.from = strangers::From::kOne;
-  strangers::Crowd crowd(crowd_options);
-  crowd.WaitUntilAtWork(absl::Seconds(3));
-
+  ASSERT_NE(channel_, nullptr);
+  const auto crowd = Strangers(60);
   int failed = 0;
   absl::Status last;
   for (int i = 0; i < 20; ++i) {
-    auto call = probe::ProbeStub(channel).Echo({.timeout = absl::Milliseconds(200)});
+    auto call = probe::ProbeStub(channel_).Echo({.timeout = absl::Seconds(1)});
     call.request().initData(64 << 10);
     const absl::Status status = call.Send().Wait().status();
     failed += !status.ok();
     if (!status.ok()) last = status;
   }
   EXPECT_EQ(failed, 0) << last;
-  EXPECT_THAT(Channel::Connect(server.uri).status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(Channel::Connect(server_.uri).status(), HasCode(absl::StatusCode::kOk));
+}
+
+TEST_P(UnreadAnswersTest, TheyAreEndedOnceMemoryIsRefused) {
+  const auto crowd = Strangers(30);
+  const uint64_t accepted = crowd->counts().accepted;
+  EXPECT_EQ(accepted, 30u) << "none was ended so far";
+  EXPECT_TRUE(Eventually([&] {
+    EXPECT_FALSE(server_.server.AllocateBuffer(56 << 20).ok());
+    return crowd->counts().accepted > accepted;
+  })) << "those that are ended dial again";
 }
 
 INSTANTIATE_TEST_SUITE_P(Pollers, UnreadAnswersTest, ::testing::Values(1, 4),
