@@ -107,7 +107,7 @@ mutation 'a handler does not hear of a cancel' rpc/internal/serving_connection.c
 mutation 'the reverse connection outlives the forward one' rpc/internal/link.cc \
   '  observer_->OnLinkDown(*this, why);
   Close(why);' '  observer_->OnLinkDown(*this, why);'
-mutation 'a reverse connection that ends is not counted' rpc/internal/server_core.cc \
+mutation 'a reverse connection that ends is not counted' rpc/internal/server_clients.cc \
   'void ServerCore::OnReverseGone(const Admission::Place& place) { ReleaseConnection(place); }' \
   'void ServerCore::OnReverseGone(const Admission::Place&) {}'
 mutation 'a channel tries to connect only once' rpc/internal/channel_core.cc \

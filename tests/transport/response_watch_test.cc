@@ -134,7 +134,8 @@ TEST_P(ResponseWatchTest, WithoutShortageNoneIsEnded) {
   world_.Pass(absl::Minutes(2), absl::Milliseconds(200));
   EXPECT_EQ(closed(), 0);
   for (auto& hoarder : hoarders_) hoarder->link.client_counts().hold_reads = false;
-  EXPECT_TRUE(world_.RunUntil([&] { return World::LeasedBytes(world_.client) >= 24 * kMiB; })) << "still served";
+  EXPECT_TRUE(world_.RunUntil([&] { return World::LeasedBytes(world_.client) >= 24 * kMiB; }))
+      << "still served";
 }
 
 TEST_P(ResponseWatchTest, ASlowReaderThatProgressesSurvivesAShortage) {
