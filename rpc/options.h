@@ -176,7 +176,7 @@ struct ServerOptions {
   bool reflection = true;
   // The server tells clients whether it, and each of its services, serves (rpc/hawser/health.capnp): from the first Listen() until
   // Shutdown(), unless Server::SetHealth() says otherwise. `authorize` is asked about this, too. Without `authorize` and
-  // `interceptors` it answers on the poller, also while the executor is stuck.
+  // `interceptors` this and the services below answer on the poller, also while the executor is stuck.
   bool health = true;
   // Which clients the server tells what it is doing (rpc/hawser/introspection.capnp): what `status_address` shows, for the
   // commands `hawser top` and `hawser status`. `authorize` is asked about this, too. A proxy on this machine that passes

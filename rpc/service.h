@@ -43,7 +43,9 @@ class MethodTable {
     void* self = nullptr;
     Handler handler = nullptr;
     uint32_t index = 0;      // Of all methods of the table, counted from 0.
-    bool on_poller = false;  // Runs on the poller in any case, not on the executor.
+    // A built-in one, which runs on the poller, so that clients get an answer also while the executor is stuck. But on the
+    // executor if code of the application that belongs there runs before it (ServerOptions::authorize, interceptors).
+    bool on_poller = false;
   };
 
   // What reflection says of an interface (rpc/hawser/reflection.capnp).

@@ -57,8 +57,8 @@ void HealthBoard::AddMethods(MethodTable& table) {
       return static_cast<HealthBoard*>(self)->AddWatch(context.peer(), FromKj(request.getService()));
     });
   };
-  table.Add(kCheck, this, check, on_poller_);
-  table.Add(kWatch, this, watch, on_poller_);
+  table.Add(kCheck, this, check, /*on_poller=*/true);
+  table.Add(kWatch, this, watch, /*on_poller=*/true);
   table.AddInterface(kInterfaceId,
                      {.name = "health.capnp:Health", .load_schema = LoadSchema<Wire>, .is_built_in = true});
 }

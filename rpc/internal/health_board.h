@@ -31,10 +31,7 @@ namespace hawser::internal {
 // Lifetime: shared by its server and the calls to watchers.
 class HealthBoard final : public Service, public std::enable_shared_from_this<HealthBoard> {
  public:
-  // `on_poller`: its handlers run there, so that clients get an answer also while the executor is stuck. Not if code of the
-  // application that belongs on the executor runs before them (ServerOptions::authorize, interceptors).
-  HealthBoard(transport::Environment& environment, bool on_poller)
-      : environment_(environment), on_poller_(on_poller) {}
+  explicit HealthBoard(transport::Environment& environment) : environment_(environment) {}
   ~HealthBoard() override;
 
   void AddMethods(MethodTable& table) override;
@@ -80,7 +77,6 @@ class HealthBoard final : public Service, public std::enable_shared_from_this<He
   void TellAgain();
 
   transport::Environment& environment_;
-  const bool on_poller_;
   mutable absl::Mutex mutex_;
   absl::CondVar told_;  // No call to a watcher is under way.
   std::map<std::string, bool, std::less<>> serves_ ABSL_GUARDED_BY(mutex_);

@@ -64,8 +64,7 @@ void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry
   started_ns_ = connection_.poller().now_ns();
   deadline_ns_ = deadline_ns;
   refs_.store(1, std::memory_order_relaxed);
-  const auto& executor = connection_.serving().executor;
-  if (!executor || entry.on_poller) {
+  if (!RunsOnExecutor()) {
     absl::Status status;
     {
       const bool offered = connection_.serving().gate != nullptr;
@@ -81,7 +80,7 @@ void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry
   const transport::Poller::CallOut out(connection_.poller(), "the executor, given the handler of",
                                        entry.method->name);
   stage_.store(HandlerStage::kQueued, std::memory_order_relaxed);
-  CallUser("the executor, given", entry.method->name, [&] { executor(Ticket(this)); });
+  CallUser("the executor, given", entry.method->name, [&] { connection_.serving().executor(Ticket(this)); });
 }
 
 std::string ServerCall::Id() const {
@@ -107,7 +106,7 @@ const char* NameOf(HandlerStage stage) {
 ServerCall::Times ServerCall::TimesOf(int64_t all_ns) const {
   const int64_t end_ns = started_ns_ + all_ns;
   int64_t began_ns = started_ns_;
-  if (connection_.serving().executor && !entry_->on_poller) {
+  if (RunsOnExecutor()) {
     began_ns = began_ns_.load(std::memory_order_relaxed);
     if (began_ns < started_ns_) began_ns = end_ns;  // It has not begun.
   }

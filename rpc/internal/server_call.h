@@ -114,6 +114,10 @@ class ServerCall {
     ServerCall* const call;
   };
 
+  bool RunsOnExecutor() const {
+    const Serving& serving = connection_.serving();
+    return serving.executor && !(entry_->on_poller && serving.plain);
+  }
   absl::Status CallHandler();
   [[gnu::noinline, gnu::cold]] absl::Status CallEnclosedHandler();
   // Asks Serving::authorize, which there is.

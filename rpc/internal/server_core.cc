@@ -51,8 +51,7 @@ ServerCore::ServerCore(ServerOptions options)
       serving_(MakeServing(options_)),
       proofs_(options_.credentials.has_value() ? transport::ProofTable::Create() : nullptr),
       reflection_(serving_->methods),
-      health_(
-          std::make_shared<HealthBoard>(environment_, !options_.authorize && options_.interceptors.empty())),
+      health_(std::make_shared<HealthBoard>(environment_)),
       introspector_(options_.introspection,
                     std::min<uint64_t>(kSnapshotBytesMax, options_.connection.message_bytes_max / 2),
                     environment_, [this](observe::wire::Snapshot::Builder snapshot) { FillIn(snapshot); }),
