@@ -194,7 +194,7 @@ void PerfService::Answer(Waiting waiting) {
     if (found != payloads_.end()) {
       buffer = found->second.buffer;
       if (buffer->size_bytes() < waiting.bytes) {
-        outgrown = std::move(buffer);
+        outgrown = std::exchange(buffer, nullptr);
         payloads_.erase(found);
       }
     }
