@@ -21,11 +21,13 @@
 #include "absl/time/clock.h"
 
 // The library drops the last reference to a Status by an atomic that cannot be seen, and frees it by a call
-// that can. Likewise a spinlock protects the graph in which it looks for deadlocks, and memmove() moves that.
+// that can. Likewise a spinlock protects the graph in which it looks for deadlocks, and memmove() moves that. OpenSSL's
+// reference counts are such atomics, too.
 extern "C" const char* __tsan_default_suppressions() {
   return "race:absl::*Status::Unref\n"
          "race:absl::*status_internal::Payload\n"
-         "race:absl::*synchronization_internal::GraphCycles\n";
+         "race:absl::*synchronization_internal::GraphCycles\n"
+         "race:EVP_KEYMGMT_free\n";
 }
 
 namespace {
