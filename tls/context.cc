@@ -140,6 +140,9 @@ void SslDeleter::operator()(ssl_st* ssl) const { SSL_free(ssl); }
 
 absl::StatusOr<std::shared_ptr<Context>> Context::Create(
     const TlsCredentials& credentials, std::function<void(const absl::Status& why)> on_stale) {
+  // Pollers run until the process ends, so they may use OpenSSL during exit(), which must not clean it up. Without effect if
+  // the program has used OpenSSL before.
+  OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
   using Key = std::tuple<std::string, std::string, std::string, std::string>;
   struct Contexts {
     Mutex mutex;

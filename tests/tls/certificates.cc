@@ -197,6 +197,7 @@ Owned<X509> CertificateOfAuthority(const std::string& name, const AuthorityOptio
 
 CertificateAuthority::CertificateAuthority(const std::string& name, const AuthorityOptions& options)
     : state_(std::make_shared<State>()) {
+  OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);  // As tls::Context does, which comes later.
   state_->folder = std::make_shared<Folder>();
   state_->key = NewKey(options.key_type);
   state_->certificate = CertificateOfAuthority(name, options, state_->key.get(), nullptr, state_->key.get());
