@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/expect.h"
+#include "hawser/tests/transport/testing/hostile_peer.h"
 #include "hawser/tests/transport/testing/world.h"
 
 namespace hawser::transport {
@@ -186,6 +187,51 @@ TEST_P(ResponseWatchTest, WhatWasReadAndReleasedCountsNoMore) {
     world_.Pass(absl::Milliseconds(5));
   }
   EXPECT_LE(World::LeasedBytes(world_.server), kMiB);
+}
+
+// The fabric lets it READ each byte four times.
+TEST(ResponseWatchHostileTest, BytesThatAreReadAgainAreNoProgress) {
+  if (TestScheme() != "tcp") GTEST_SKIP() << "READs are not seen";
+  World world({}, PoolOf(32 * kMiB));
+  RecordingObserver observer;
+  RecordingServer server;
+  Connection* victim = nullptr;
+  TestListener listener(world, world.server);
+  listener.on_peer = [&](PeerRequest request) {
+    victim = *Connection::Accept(world.server.poller(), std::move(request), From(),
+                                 NewSessionToken(Environment::Real()), observer, &server);
+  };
+  HostilePeer peer(world);
+  peer.Dial(listener.address(), Encode(HostilePeer::Hello()));
+  ASSERT_TRUE(world.RunUntil([&] { return observer.ready.has_value() && peer.established(); }));
+  peer.Send(RawRequest(0, 1, 8).Encode());
+  ASSERT_TRUE(world.RunUntil([&] { return server.requests.size() == 1; }));
+  world.OnServer([&] {
+    OutgoingMessagePtr response = NewMessage(world.server.messages(), 6 * kMiB);
+    ASSERT_TRUE(victim->Respond(server.requests[0].id, response).ok());
+  });
+  ASSERT_TRUE(world.RunUntil([&] { return !peer.received().empty(); }));
+  const std::string& received = peer.received()[0];
+  ParsedMessage message;
+  ASSERT_TRUE(Parse(reinterpret_cast<const uint8_t*>(received.data()), received.size(), message).ok());
+  ASSERT_GT(message.remote_bytes, 5 * kMiB);
+  TableEntry part;
+  for (uint16_t i = 0; part.length_bytes < 2 * kMiB && i < message.header.entries; ++i) {
+    part = DecodeTableEntry(message.table + i * kTableEntryBytes);
+  }
+  part.length_bytes = 2 * kMiB;
+  int seconds = 0;
+  for (; seconds < 9 && observer.closings == 0; ++seconds) {
+    peer.Read(part);
+    world.Settle();
+    EXPECT_FALSE(world.server.buffers().Acquire(30 * kMiB).ok());
+    world.Pass(absl::Seconds(1), absl::Milliseconds(100));
+  }
+  ASSERT_EQ(observer.closings, 1);
+  EXPECT_GE(seconds, 4) << "6 MiB are progress";
+  EXPECT_LE(seconds, 6);
+  EXPECT_CODE(*observer.closed, kResourceExhausted);
+  server.requests.clear();
 }
 
 INSTANTIATE_TEST_SUITE_P(Pollers, ResponseWatchTest, ::testing::Values(1, 4),

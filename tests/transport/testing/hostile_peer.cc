@@ -113,11 +113,11 @@ TableEntry HostilePeer::Grant(uint32_t size_bytes) {
 
 uint8_t* HostilePeer::readable() { return memory_ + kMemory - kReadable; }
 
-void HostilePeer::Push(const TableEntry& entry) {
+void HostilePeer::Post(fabric::Opcode opcode, const TableEntry& entry) {
   const fabric::Sge sge = {readable(), static_cast<uint32_t>(entry.length_bytes), region_->lkey()};
   fabric::SendWorkRequest request;
   request.wr_id = kSendId;
-  request.opcode = fabric::Opcode::kPush;
+  request.opcode = opcode;
   request.signaled = true;
   request.sges = {&sge, 1};
   request.remote_address = entry.address;

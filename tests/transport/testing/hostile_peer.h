@@ -40,7 +40,9 @@ class HostilePeer final : fabric::ConnectionHandler, fabric::ListenHandler {
   TableEntry Grant(uint32_t size_bytes);
   // Pushes (fabric::Opcode::kPush) the first bytes of readable(), with the length, address and rkey of
   // `entry`.
-  void Push(const TableEntry& entry);
+  void Push(const TableEntry& entry) { Post(fabric::Opcode::kPush, entry); }
+  // READs what the other side has granted by `entry`, at most 16 MiB, into readable().
+  void Read(const TableEntry& entry) { Post(fabric::Opcode::kRead, entry); }
   bool can_push() const { return queue_pair_->push_bytes_max() != 0; }
   uint8_t* readable();
   void Disconnect();
@@ -58,6 +60,7 @@ class HostilePeer final : fabric::ConnectionHandler, fabric::ListenHandler {
 
  private:
   size_t Turn();
+  void Post(fabric::Opcode opcode, const TableEntry& entry);
   void PostReceives();
   void OnEstablished(absl::string_view private_data) override;
   void OnConnectFailed(const absl::Status& why, absl::string_view private_data) override;
