@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 
 #include "hawser/transport/buffer_pool.h"
@@ -16,13 +17,20 @@ namespace hawser {
 class Buffer {
  public:
   Buffer() = default;
-  Buffer(transport::Lease lease, size_t size_bytes) : lease_(std::move(lease)), size_bytes_(size_bytes) {}
+  Buffer(transport::Lease lease, size_t size_bytes) : lease_(std::move(lease)), size_bytes_(size_bytes) {
+    // Messages consist of whole words: the rest of the last one crosses, too. It may have been another peer's.
+    if (const size_t rest = size_bytes % kWordBytes; lease_ && rest != 0) {
+      memset(lease_.data() + size_bytes, 0, kWordBytes - rest);
+    }
+  }
 
   uint8_t* data() const { return lease_ ? lease_.data() : nullptr; }
   size_t size_bytes() const { return size_bytes_; }
   capnp::Data::Reader reader() const { return {data(), size_bytes_}; }
 
  private:
+  static constexpr size_t kWordBytes = 8;
+
   transport::Lease lease_;
   size_t size_bytes_ = 0;
 };

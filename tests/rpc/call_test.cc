@@ -186,6 +186,23 @@ INSTANTIATE_TEST_SUITE_P(Sizes, ContentsTest,
                          testing::Values(0, 1, 3000, 3500, 3700, 4000, 4095, 4096, 4097, 5000, 64 << 10,
                                          1 << 20, (1 << 20) + 1, 16 << 20));
 
+// The last word of a message is sent as a whole, and the memory may have been another peer's.
+TEST(ContentsTest, WhatIsBehindABufferInItsLastWordIsZero) {
+  TestServer server;
+  const auto channel = server.Connect();
+  for (const size_t size : {size_t{1}, size_t{4097}, size_t{8191}}) {
+    {
+      const absl::StatusOr<Buffer> before = channel->AllocateBuffer(size + 7);
+      ASSERT_TRUE(before.ok());
+      std::fill_n(before->data(), size + 7, uint8_t{0xff});
+    }
+    const absl::StatusOr<Buffer> buffer = channel->AllocateBuffer(size);
+    ASSERT_TRUE(buffer.ok());
+    EXPECT_EQ(buffer->data()[0], 0xff) << "not the same memory: this shows nothing";
+    for (size_t i = size; i % 8 != 0; ++i) EXPECT_EQ(buffer->data()[i], 0) << i;
+  }
+}
+
 TEST(ContentsTest, AnAttachedBufferIsSentFromWhereItLies) {
   TestServer server;
   const auto channel = server.Connect();
