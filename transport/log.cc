@@ -149,6 +149,7 @@ void ProcessLog::StopAndUnlock(std::unique_lock<std::mutex>& lock) {
   std::thread ending = std::move(thread_);
   lock.unlock();
   ending.join();
+  delivering_.store(std::thread::id(), std::memory_order_relaxed);  // The next thread may get the same id.
   lock.lock();
   stopping_ = false;
   lock.unlock();

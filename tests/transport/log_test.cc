@@ -145,6 +145,19 @@ TEST_F(LogTest, ASinkMayLogAndMaySetAnother) {
   EXPECT_THAT(Take(), ElementsAre(Pair(LogSeverity::kInfo, "a")));
 }
 
+// A thread that starts after the log's own has ended may get its id.
+TEST_F(LogTest, AnyThreadMaySetTheNextSink) {
+  for (int i = 0; i < 3; ++i) {
+    SetLogSink(Collect());
+    SetLogSink(nullptr);
+    std::thread([&] {
+      SetLogSink(Collect());
+      Log(LogSeverity::kInfo, "heard");
+    }).join();
+    EXPECT_THAT(Take(), ElementsAre(Pair(LogSeverity::kInfo, "heard")));
+  }
+}
+
 TEST_F(LogTest, AfterForkTheChildsLinesGoToStderr) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer has no threads after fork()";
