@@ -12,6 +12,7 @@
 #include "hawser/base/socket_address.h"
 #include "hawser/base/thread.h"
 #include "hawser/rpc/hawser/introspection.capnp.h"
+#include "hawser/rpc/internal/exceptions.h"
 #include "hawser/rpc/internal/load_schema.h"
 #include "hawser/transport/uri.h"
 
@@ -31,8 +32,7 @@ constexpr Method kSnapshot = {.interface_id = kInterfaceId,
                               .idempotent = true};
 
 // Of family AF_UNSPEC: the address has none.
-SocketAddress AddressOf(const std::string& peer_address) {
-  const absl::StatusOr<transport::Uri> uri = transport::ParseUri(peer_address);
+SocketAddress AddressOf(const absl::StatusOr<transport::Uri>& uri) {
   if (!uri.ok()) return {};
   const absl::StatusOr<SocketAddress> address = transport::ParseNumericHost(uri->host);
   return address.ok() ? *address : SocketAddress();
@@ -62,8 +62,11 @@ void Introspector::AddMethods(MethodTable& table) {
 }
 
 absl::Status Introspector::Ask(ServerContext& context) {
-  const SocketAddress address = AddressOf(context.peer_address());
-  if (who_ != Introspection::kEveryone && !address.is_loopback()) {
+  const absl::StatusOr<transport::Uri> uri = transport::ParseUri(context.peer_address());
+  const SocketAddress address = AddressOf(uri);
+  // Only the kernel's TCP says truly that a peer is on this machine; over RDMA its own request says where it comes from.
+  const bool is_local = address.is_loopback() && uri->scheme == transport::kFallbackScheme;
+  if (who_ != Introspection::kEveryone && !is_local) {
     return absl::PermissionDeniedError(absl::StrCat(
         "the server tells what it is doing to clients that come over loopback only, and this one "
         "comes from ",
@@ -110,7 +113,12 @@ void Introspector::Run() {
   while (true) {
     std::vector<Waiting> waiting = TakeWaiting();
     if (waiting.empty()) return;
-    if (snapshot_ == nullptr || environment_.NowNs() - taken_ns_ >= kAgeNs) TakeSnapshot();
+    if (snapshot_ == nullptr || environment_.NowNs() - taken_ns_ >= kAgeNs) {
+      CallUser("the snapshot for", kSnapshot.name, [this] {
+        snapshot_ = nullptr;  // Also if there is no memory for the next one.
+        TakeSnapshot();
+      });
+    }
     for (Waiting& each : waiting) Answer(std::move(each.call));
   }
 }
@@ -129,14 +137,19 @@ std::vector<Introspector::Waiting> Introspector::TakeWaiting() {
 
 void Introspector::TakeSnapshot() {
   taken_ns_ = environment_.NowNs();
-  snapshot_ = std::make_unique<capnp::MallocMessageBuilder>();
-  const auto snapshot = snapshot_->initRoot<observe::wire::Snapshot>();
+  auto message = std::make_unique<capnp::MallocMessageBuilder>();
+  const auto snapshot = message->initRoot<observe::wire::Snapshot>();
   source_(snapshot);
   CutSnapshot(snapshot, bytes_max_);
+  snapshot_ = std::move(message);
 }
 
 void Introspector::Answer(DeferredCall call) const {
   if (call.context().cancelled()) return call.Finish(absl::CancelledError("the caller has stopped waiting"));
+  if (snapshot_ == nullptr) {
+    return call.Finish(
+        absl::ResourceExhaustedError("the server has no memory for a snapshot; its log says more"));
+  }
   // The copy throws where there is no memory for it.
   call.Finish(InvokeHandler<Wire::SnapshotParams, Wire::SnapshotResults>(
       call.context(), [&](auto, Wire::SnapshotResults::Builder reply) {

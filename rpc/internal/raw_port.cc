@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -130,7 +131,10 @@ void RawPort::Run() {
     connection_ = connection.get();
   }
   measure::RawSocket socket(std::move(connection));
-  measure::ServeRaw(socket, options_.service, options_.spin, kBytesMax);
+  try {
+    measure::ServeRaw(socket, options_.service, options_.spin, kBytesMax);
+  } catch (const std::bad_alloc&) {  // The peer chooses how much it takes: this ends its connection.
+  }
   const absl::MutexLock lock(&mutex_);
   connection_ = -1;  // Before the socket is closed, and its number another's.
 }

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <memory>
+#include <new>
 #include <set>
 #include <string>
 #include <thread>
@@ -157,6 +158,7 @@ class IntrospectorTest : public ::testing::Test {
                        [this](Snapshot::Builder snapshot) {
                          began.Put(true);
                          go_on.Take();
+                         if (throws) throw std::bad_alloc();
                          snapshot.setTakenUnixNs(++runs);
                        }) {
       EXPECT_TRUE(server.AddService(&introspector).ok());
@@ -170,6 +172,7 @@ class IntrospectorTest : public ::testing::Test {
     }
     Box<bool> began, go_on;
     std::atomic<int> runs{0};
+    std::atomic<bool> throws{false};
     internal::Introspector introspector;
     Server server;
     std::string uri;
@@ -275,6 +278,21 @@ TEST_F(IntrospectorTest, ServersEndWhileClientsAsk) {
     server.reset();
     for (std::thread& client : clients) client.join();
   }
+}
+
+TEST_F(IntrospectorTest, ASourceThatThrowsFailsTheCallsThatWait) {
+  Slow slow;
+  slow.throws = true;
+  const auto channel = slow.Connect();
+  auto call = Send(channel);
+  slow.began.Take();
+  slow.go_on.Put(true);
+  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kResourceExhausted));
+  slow.throws = false;
+  auto next = Send(channel);
+  slow.began.Take();
+  slow.go_on.Put(true);
+  EXPECT_THAT(next.Wait().status(), HasCode(absl::StatusCode::kOk));
 }
 
 TEST_F(IntrospectorTest, WithoutAThreadACallSaysSo) {
