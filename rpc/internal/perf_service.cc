@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -171,7 +172,8 @@ absl::Status PerfService::Get(ServerContext& context, uint64_t bytes, Wire::GetR
   {
     const absl::MutexLock lock(&mutex_);
     const auto found = payloads_.find(scheme);
-    if (found != payloads_.end() && found->second.buffer->size_bytes() >= bytes) {
+    if (found != payloads_.end() && found->second.buffer != nullptr &&
+        found->second.buffer->size_bytes() >= bytes) {
       found->second.used = true;
       buffer = found->second.buffer;
     } else {
@@ -187,27 +189,39 @@ absl::Status PerfService::Get(ServerContext& context, uint64_t bytes, Wire::GetR
 }
 
 void PerfService::Answer(Waiting waiting) {
+  // To fill a payload takes long: not for a call that nothing waits for.
+  if (waiting.call.context().cancelled()) {
+    return waiting.call.Finish(absl::CancelledError("the caller has stopped waiting"));
+  }
   std::shared_ptr<const Buffer> buffer, outgrown;
+  bool is_closed;
   {
     const absl::MutexLock lock(&mutex_);
-    const auto found = payloads_.find(waiting.scheme);
-    if (found != payloads_.end()) {
-      buffer = found->second.buffer;
-      if (buffer->size_bytes() < waiting.bytes) {
-        outgrown = std::exchange(buffer, nullptr);
-        payloads_.erase(found);
+    is_closed = closed_;
+    if (const auto found = payloads_.find(waiting.scheme); !is_closed && found != payloads_.end()) {
+      Payload& payload = found->second;
+      if (payload.buffer != nullptr && payload.buffer->size_bytes() >= waiting.bytes) {
+        buffer = payload.buffer;
+      } else if (payload.buffer != nullptr) {
+        outgrown = std::exchange(payload.buffer, nullptr);
+        payload.outgrown.push_back(outgrown);
       }
     }
   }
+  if (is_closed) return waiting.call.Finish(ShuttingDown());
   outgrown.reset();
   if (buffer == nullptr) {
-    absl::StatusOr<Buffer> made = host_.AllocateOn(waiting.scheme, waiting.bytes);
+    // A power of two, so that sizes that rise slowly do not need a new one each.
+    const size_t size = std::min<uint64_t>(std::bit_ceil(waiting.bytes), payload_bytes_max());
+    absl::StatusOr<Buffer> made = host_.AllocateOn(waiting.scheme, size);
     if (!made.ok()) return waiting.call.Finish(made.status());
-    memset(made->data(), kByte, waiting.bytes);
+    memset(made->data(), kByte, size);
     buffer = std::make_shared<const Buffer>(*std::move(made));
     const absl::MutexLock lock(&mutex_);
     if (!closed_) {
-      payloads_[waiting.scheme] = {buffer, true};
+      Payload& payload = payloads_[waiting.scheme];
+      payload.buffer = buffer;
+      payload.used = true;
       if (look_at_payloads_ == absl::InfiniteFuture()) look_at_payloads_ = absl::Now() + times_.keep;
     }
   }
@@ -326,11 +340,13 @@ std::vector<std::shared_ptr<const Buffer>> PerfService::TakeUnused(absl::Time no
   std::vector<std::shared_ptr<const Buffer>> taken;
   if (now < look_at_payloads_) return taken;
   for (auto each = payloads_.begin(); each != payloads_.end();) {
-    if (std::exchange(each->second.used, false)) {
+    Payload& payload = each->second;
+    // Those that answers refer to would not be freed, and would not be known any more.
+    if (std::exchange(payload.used, false) || payload.is_referred_to()) {
       ++each;
       continue;
     }
-    taken.push_back(std::move(each->second.buffer));
+    if (payload.buffer != nullptr) taken.push_back(std::move(payload.buffer));
     each = payloads_.erase(each);
   }
   look_at_payloads_ = payloads_.empty() ? absl::InfiniteFuture() : now + times_.keep;

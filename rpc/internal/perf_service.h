@@ -28,8 +28,10 @@ namespace hawser::internal {
 
 // The service that clients measure a server with (rpc/hawser/perf.capnp).
 //
-// What a client can make the server hold: the payload of `get`, of the largest size that was asked for, for each network, until
-// none was asked for during Times::keep; and kRawPortsMax raw ports.
+// What clients can make the server hold: for each network the payload of `get`, of the largest size that was asked for, and
+// smaller ones before it while answers refer to them; and kRawPortsMax raw ports. The sizes are powers of two, so all payloads of
+// a network are four times the largest `get` at most. They go when none was asked for during Times::keep, and no answer refers to
+// any.
 // Thread:   any. A thread of its own, from the first need of it until Close(), fills payloads and ends what is over, so that
 //           no handler holds its poller for that.
 // Lifetime: its owner calls Close() first, and keeps it until the last handler has returned.
@@ -69,7 +71,13 @@ class PerfService final : public Service {
   using Wire = perf::Perf;
 
   struct Payload {
-    std::shared_ptr<const Buffer> buffer;
+    std::shared_ptr<const Buffer> buffer;  // Null: it was outgrown.
+    std::vector<std::weak_ptr<const Buffer>>
+        outgrown;  // Answers may refer to them. One of each size at most.
+    bool is_referred_to() const {
+      return buffer.use_count() > 1 ||
+             std::any_of(outgrown.begin(), outgrown.end(), [](const auto& each) { return !each.expired(); });
+    }
     bool used = false;  // Since the thread last looked.
   };
   struct Waiting {

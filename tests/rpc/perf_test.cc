@@ -1,10 +1,13 @@
 // What a server lets clients measure, and what that can cost it. The tool that measures: tests/tools/hawser_perf_test.sh.
 
 #include <arpa/inet.h>
+#include <capnp/message.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -99,6 +102,8 @@ class TimedServer final : PerfService::Host {
 
  private:
   absl::StatusOr<Buffer> AllocateOn(absl::string_view, size_t size_bytes) override {
+    ++allocations;
+    if (on_allocate) on_allocate();
     return server.AllocateBuffer(size_bytes);
   }
   std::vector<SocketAddress> listening() const override { return {TestAddress()}; }
@@ -106,6 +111,8 @@ class TimedServer final : PerfService::Host {
   PerfService service_;
 
  public:
+  std::atomic<int> allocations{0};
+  std::function<void()> on_allocate;
   Server server;
   std::shared_ptr<Channel> channel;
 };
@@ -157,6 +164,46 @@ TEST(PerfTest, ThePayloadOfGetsIsHeldOnceAndFreedWhenUnused) {
   EXPECT_LT(server.server.stats().leased_bytes, before + 2 * kBytes);
   EXPECT_TRUE(Eventually([&] { return server.server.stats().leased_bytes < before + kBytes; }));
   EXPECT_TRUE(Get(server.channel, kBytes).ok());
+}
+
+TEST(PerfTest, SizesThatRiseSlowlyShareAPayload) {
+  TimedServer server({.keep = absl::Seconds(60)});
+  constexpr uint64_t kBytes = 4 << 20;
+  ASSERT_TRUE(Get(server.channel, kBytes / 2 + 1).ok());
+  ASSERT_TRUE(Eventually([&] { return server.allocations == 1; }));
+  for (int i = 2; i < 100; ++i) ASSERT_TRUE(Get(server.channel, kBytes / 2 + i).ok());
+  ASSERT_TRUE(Get(server.channel, kBytes).ok());
+  EXPECT_EQ(server.allocations, 1);
+}
+
+TEST(PerfTest, NoPayloadIsMadeForCallsThatWereCancelled) {
+  TimedServer server({.keep = absl::Seconds(60)});
+  Box<bool> began, go_on;
+  server.on_allocate = [&] {
+    began.Put(true);
+    go_on.Take();
+  };
+  auto call = perf::PerfStub(server.channel).Get();
+  call.request().setBytes(1 << 20);
+  auto first = call.Send();
+  began.Take();
+  for (int i = 1; i <= 8; ++i) {  // They wait for the first.
+    auto larger = perf::PerfStub(server.channel).Get();
+    larger.request().setBytes(uint64_t{1} << (20 + i % 4));
+    auto sent = larger.Send();
+    sent.Cancel();
+    EXPECT_FALSE(sent.Wait().ok());
+  }
+  ASSERT_TRUE(Put(server.channel, "p").ok()) << "it comes after them";
+  ASSERT_TRUE(Eventually([&] {
+    capnp::MallocMessageBuilder message;
+    server.server.FillIn(message.initRoot<observe::wire::Snapshot>());
+    return message.getRoot<observe::wire::Snapshot>().asReader().getCalls().size() == 1;
+  })) << "the server knows that they are cancelled";
+  for (int i = 0; i < 20; ++i) go_on.Put(true);
+  EXPECT_TRUE(first.Wait().ok());
+  EXPECT_TRUE(Get(server.channel, 1).ok());
+  EXPECT_EQ(server.allocations, 1);
 }
 
 TEST(PerfTest, AGetWithoutMemoryFailsAlone) {
