@@ -130,18 +130,17 @@ void AddMethods(wire::Snapshot::Reader now, const std::optional<wire::Snapshot::
 void AddPollers(wire::Snapshot::Reader now, const std::optional<wire::Snapshot::Reader>& before,
                 Figures& figures) {
   const auto pollers = now.getPollers();
+  std::map<absl::string_view, wire::Poller::Reader> earlier;
+  if (before.has_value()) {
+    for (const auto each : before->getPollers()) earlier.emplace(View(each.getName()), each);
+  }
   for (unsigned i = 0; i < SizeOf(pollers); ++i) {
     const wire::Poller::Reader from = pollers[i];
     uint64_t busy = from.getBusyNs(), spin = from.getSpinNs(), sleep = from.getSleepNs();
-    if (before.has_value()) {
-      const auto earlier = before->getPollers();
-      for (unsigned j = 0; j < SizeOf(earlier); ++j) {
-        if (View(earlier[j].getName()) != View(from.getName())) continue;
-        busy = Since(earlier[j].getBusyNs(), busy);
-        spin = Since(earlier[j].getSpinNs(), spin);
-        sleep = Since(earlier[j].getSleepNs(), sleep);
-        break;
-      }
+    if (const auto found = earlier.find(View(from.getName())); found != earlier.end()) {
+      busy = Since(found->second.getBusyNs(), busy);
+      spin = Since(found->second.getSpinNs(), spin);
+      sleep = Since(found->second.getSleepNs(), sleep);
     }
     double parts[] = {static_cast<double>(busy), static_cast<double>(spin), static_cast<double>(sleep)};
     // A poller counts a part when it ends. So what is missing is one that goes on: a long sleep, or code that holds it.

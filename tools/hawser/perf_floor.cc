@@ -85,6 +85,13 @@ absl::StatusOr<RawSocket> OpenAt(const std::shared_ptr<Channel>& channel, const 
     token.assign(results.getToken().asChars().begin(), results.getToken().size());
   });
   if (!read.ok()) return read;
+  // The client sends these bytes to this port: a server must not make it say anything to another one of its machine.
+  constexpr size_t kTokenBytes = 16;
+  constexpr uint16_t kFirstFreePort = 1024;
+  if (port < kFirstFreePort || token.size() != kTokenBytes) {
+    return absl::DataLossError(absl::StrCat("the server's raw port makes no sense: port ", port,
+                                            ", a token of ", token.size(), " bytes"));
+  }
   address.set_port(port);
   absl::StatusOr<RawSocket> socket = RawSocket::Connect(address, kPatience);
   if (socket.ok() && !socket->Send(token.data(), token.size(), false)) {

@@ -108,8 +108,9 @@ void Screen::Enter() {
 }
 
 void Screen::Leave() {
-  WriteAll(kLeave);
+  // First, so that the terminal is as it was once it has shown its own screen again.
   if (reads_keys_) tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
+  WriteAll(kLeave);
 }
 
 void Screen::Suspend() {
