@@ -10,6 +10,7 @@
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/hoard.h"
+#include "hawser/tests/transport/testing/memory_world.h"
 #include "hawser/tests/transport/testing/world.h"
 
 namespace hawser::transport {
@@ -18,22 +19,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr size_t kLong = 8 * kMiB;
-
-RuntimeOptions PoolOf(size_t limit_bytes, int pollers = 1) {
-  RuntimeOptions options;
-  options.pollers = pollers;
-  options.pool.limit_bytes = limit_bytes;
-  return options;
-}
-
-// Disables keepalive, which these tests do not cover.
-ConnectionOptions From(const std::string& address = "") {
-  ConnectionOptions options;
-  options.slots = 8;
-  options.keepalive_interval = absl::InfiniteDuration();
-  options.local_address = address;
-  return options;
-}
 
 // A client with large requests in flight.
 class Announcer {

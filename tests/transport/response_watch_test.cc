@@ -10,28 +10,13 @@
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/hostile_peer.h"
+#include "hawser/tests/transport/testing/memory_world.h"
 #include "hawser/tests/transport/testing/world.h"
 
 namespace hawser::transport {
 namespace {
 
 using ::testing::HasSubstr;
-
-RuntimeOptions PoolOf(size_t limit_bytes, int pollers = 1) {
-  RuntimeOptions options;
-  options.pollers = pollers;
-  options.pool.limit_bytes = limit_bytes;
-  return options;
-}
-
-// Disables keepalive, which these tests do not cover.
-ConnectionOptions From(const std::string& address = "") {
-  ConnectionOptions options;
-  options.slots = 8;
-  options.keepalive_interval = absl::InfiniteDuration();
-  options.local_address = address;
-  return options;
-}
 
 // A client of small requests. The test answers them with large responses.
 class Asker {
