@@ -42,7 +42,7 @@ class MethodTable {
     const Method* method = nullptr;
     void* self = nullptr;
     Handler handler = nullptr;
-    uint32_t index = 0;      // Of all methods of the table, counted from 0.
+    uint32_t index = 0;  // Of all methods of the table, counted from 0.
     // A built-in one, which runs on the poller, so that clients get an answer also while the executor is stuck. But on the
     // executor if code of the application that belongs there runs before it (ServerOptions::authorize, interceptors).
     bool on_poller = false;
