@@ -180,7 +180,7 @@ struct ServerOptions {
   bool health = true;
   // Which clients the server tells what it is doing (rpc/hawser/introspection.capnp): what `status_address` shows, for the
   // commands `hawser top` and `hawser status`. `authorize` is asked about this, too. A proxy on this machine that passes
-  // connections on makes their clients clients of this machine. Over RDMA none comes over loopback.
+  // connections on makes their clients clients of this machine. Over RDMA none counts as one.
   Introspection introspection = Introspection::kThisMachine;
   // Clients may measure latency and bandwidth (rpc/hawser/perf.capnp; the tool: `hawser perf`). Any client that may call can
   // then make this server send and receive as much as the network carries, and open a few TCP ports for a minute each.
