@@ -183,8 +183,8 @@ absl::Span<const OutgoingMessage::Segment> OutgoingMessage::Finish() {
 uint64_t OutgoingMessage::held_bytes() const {
   uint64_t held = head_ ? head_.size_bytes() : 0;
   for (const Lease& lease : leases_) held += lease.size_bytes();
-  if (owners_.empty() || std::any_of(owners_.begin(), owners_.end(),
-                                     [](const auto& owner) { return owner.use_count() > 1; })) {
+  if (owners_.empty() ||
+      std::any_of(owners_.begin(), owners_.end(), [](const auto& owner) { return owner.use_count() > 1; })) {
     return held;
   }
   for (const Segment& segment : segments_) {

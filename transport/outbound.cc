@@ -241,9 +241,10 @@ absl::Status Outbounds::NotGranted(size_t remote_segments, const absl::Status& w
 }
 
 void Outbounds::EndForMemory() {
-  port_.Fail(absl::StatusCode::kResourceExhausted,
-             absl::StrCat("holds ", responses_.holds().granted,
-                          " bytes of large responses, and hardly READs or releases any while others need memory"));
+  port_.Fail(
+      absl::StatusCode::kResourceExhausted,
+      absl::StrCat("holds ", responses_.holds().granted,
+                   " bytes of large responses, and hardly READs or releases any while others need memory"));
 }
 
 absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, size_t prefix_bytes,

@@ -32,7 +32,8 @@ absl::Status ResponseAccount::MayGrant(const Bytes& bytes) {
   return absl::ResourceExhaustedError(absl::StrCat(
       "the clients of this host hold ", Host().response_bytes.load(std::memory_order_relaxed),
       " bytes of large responses that they have not released, and a response that takes ", bytes.held,
-      " more would exceed the share of one host (PollerOptions::host_memory_share) of what is free; let fewer large "
+      " more would exceed the share of one host (PollerOptions::host_memory_share) of what is free; let "
+      "fewer large "
       "calls be in flight, or raise BufferPoolOptions::limit_bytes of the server"));
 }
 
@@ -59,12 +60,11 @@ void ResponseAccount::OnReleased(const Bytes& bytes) {
 
 // ---- ResponseWatch
 
-ResponseWatch::ResponseWatch(PollerServices& poller, PullLedger& ledger, PullAdmission& pulls, double host_share)
-    : poller_(poller),
-      ledger_(ledger),
-      pulls_(pulls),
-      host_share_(host_share),
-      watch_timer_([this] { Watch(); }) {}
+ResponseWatch::ResponseWatch(PollerServices& poller, PullLedger& ledger, PullAdmission& pulls,
+                             double host_share)
+    : poller_(poller), ledger_(ledger), pulls_(pulls), host_share_(host_share), watch_timer_([this] {
+        Watch();
+      }) {}
 
 void ResponseWatch::Release(PullLedger::Host& host, uint64_t bytes) {
   ledger_.ReleaseResponse(host, bytes);

@@ -121,7 +121,8 @@ class ResponseWatch {
   PullLedger& ledger_;
   PullAdmission& pulls_;
   const double host_share_;
-  IntrusiveList<ResponseAccount, InResponseHolders> holders_;  // The one that has not moved for longest first.
+  IntrusiveList<ResponseAccount, InResponseHolders>
+      holders_;  // The one that has not moved for longest first.
   uint64_t looks_ = 0;
   int64_t looked_ns_ = 0;
   uint64_t refusals_then_ = 0;

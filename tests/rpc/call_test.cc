@@ -198,7 +198,8 @@ TEST(ContentsTest, WhatIsBehindABufferInItsLastWordIsZero) {
     }
     const absl::StatusOr<Buffer> buffer = channel->AllocateBuffer(size);
     ASSERT_TRUE(buffer.ok());
-    EXPECT_EQ(buffer->data()[0], 0xff) << "not the same memory: this shows nothing";
+    // What was written before, or what a build with a sanitizer writes over returned memory.
+    EXPECT_NE(buffer->data()[0], 0) << "memory that nobody used before: this shows nothing";
     for (size_t i = size; i % 8 != 0; ++i) EXPECT_EQ(buffer->data()[i], 0) << i;
   }
 }
