@@ -241,7 +241,19 @@ Figures Everything(unsigned methods, unsigned calls) {
   refusal.setCount(3);
   auto slowest = now.Get().initSlowest(1)[0];
   slowest.setMethod(std::string(100'000, 'm').c_str());
-  now.Get().initPools(1)[0].setName("tcp");
+  auto pool = now.Get().initPools(1)[0];
+  pool.setName("tcp");
+  auto buffers = pool.initClasses(1)[0];
+  buffers.setBufferBytes(65536);
+  buffers.setBuffers(7);
+  buffers.setLeased(5);
+  auto channel = now.Get().initChannels(1)[0];
+  channel.setAddress("tcp://\x1b[2Jstore3:7470");
+  channel.setState("transient failure");
+  channel.getCounts().setLosses(41);
+  now.Get().setChannelsLeftOut(987);
+  now.Get().getServer().setHasCredentials(true);
+  now.Get().getTls().setResumed(654);
   return FiguresOf(now);
 }
 
@@ -284,14 +296,31 @@ TEST(FiguresTextTest, TopFitsTheRowsAndEachListGetsSome) {
 TEST(FiguresTextTest, StatusHasEverySectionUnderAHeading) {
   const std::vector<TextLine> lines = StatusLines(Everything(3, 2), "tcp://kv1:7470", 120);
   const std::string text = Joined(lines);
-  for (const char* part :
-       {"tcp://kv1:7470: kv_server, process 17 on ", "serving", "without credentials", "METHOD", "P99",
-        "FABRIC", "POLLER", "MEMORY", "REFUSED", "slot", "Calls in flight", "The slowest"}) {
+  for (const char* part : {"tcp://kv1:7470: kv_server, process 17 on ",
+                           "serving",
+                           "with credentials",
+                           "resumed 654",
+                           "METHOD",
+                           "P99",
+                           "FABRIC",
+                           "POLLER",
+                           "MEMORY",
+                           "BUFFERS",
+                           "64.00 KiB",
+                           "CHANNEL TO",
+                           "store3:7470",
+                           "transient failure",
+                           "41",
+                           "and 987 more",
+                           "REFUSED",
+                           "slot",
+                           "Calls in flight",
+                           "The slowest"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
   size_t headings = 0;
   for (const TextLine& line : lines) headings += line.is_heading;
-  EXPECT_EQ(headings, 7u);
+  EXPECT_EQ(headings, 9u);
 }
 
 TEST(FiguresTextTest, AnIdleServerHasNoEmptyTables) {

@@ -23,6 +23,7 @@ constexpr absl::string_view kOwnMethod = "introspection.capnp:Introspection.snap
 constexpr unsigned kMethodsMax = 10'000;
 constexpr unsigned kOthersMax = 1'000;
 constexpr unsigned kBucketsMax = 1'000;
+constexpr unsigned kClassesMax = 100;  // Of a pool.
 
 absl::string_view View(capnp::Text::Reader text) { return {text.cStr(), text.size()}; }
 std::string ToString(capnp::Text::Reader text) {
@@ -181,6 +182,14 @@ std::vector<Figures::Call> CallsOf(const List& list) {
   return calls;
 }
 
+std::vector<Figures::PoolClass> ClassesOf(wire::Pool::Reader pool) {
+  std::vector<Figures::PoolClass> classes;
+  const auto from = pool.getClasses();
+  for (unsigned i = 0; i < SizeOf(from, kClassesMax); ++i)
+    classes.push_back({from[i].getBufferBytes(), from[i].getBuffers(), from[i].getLeased()});
+  return classes;
+}
+
 absl::string_view NameOf(wire::Server::State state) {
   switch (state) {
     case wire::Server::State::SERVING:
@@ -234,11 +243,19 @@ Figures FiguresOf(wire::Snapshot::Reader now, std::optional<wire::Snapshot::Read
   const auto pools = now.getPools();
   for (unsigned i = 0; i < SizeOf(pools); ++i) {
     figures.pools.push_back({ToString(pools[i].getName()), pools[i].getLeasedBytes(),
-                             pools[i].getRegisteredBytes(), pools[i].getLimitBytes()});
+                             pools[i].getRegisteredBytes(), pools[i].getLimitBytes(), ClassesOf(pools[i])});
   }
   figures.calls = CallsOf(now.getCalls());
   figures.calls_left_out = now.getCallsLeftOut();
   figures.slowest = CallsOf(now.getSlowest());
+  const auto channels = now.getChannels();
+  for (unsigned i = 0; i < SizeOf(channels); ++i) {
+    const auto counts = channels[i].getCounts();
+    figures.channels.push_back({ToString(channels[i].getAddress()), ToString(channels[i].getState()),
+                                counts.getConnects(), counts.getLosses(), counts.getFailedAttempts()});
+  }
+  figures.channels_left_out = now.getChannelsLeftOut();
+  figures.handshakes = {now.getTls().getFull(), now.getTls().getResumed(), now.getTls().getFailed()};
   AddMethods(now, before, figures);
   AddPollers(now, before, figures);
   AddRefusals(now, before, figures);

@@ -41,9 +41,21 @@ struct Figures {
     double busy = 0, spin = 0, sleep = 0;  // Of the time, 0 to 1.
     uint64_t connections = 0, reads_waiting = 0, memory_waiters = 0;
   };
+  struct PoolClass {  // The buffers of one size.
+    uint64_t buffer_bytes, buffers, leased;
+  };
   struct Pool {
     std::string name;
     uint64_t leased_bytes, registered_bytes, limit_bytes;
+    std::vector<PoolClass> classes;
+  };
+  // To another server: of the process, since its start.
+  struct Channel {
+    std::string address, state;
+    uint64_t connects, losses, failed_attempts;
+  };
+  struct Handshakes {  // Of TLS, with clients, since the start.
+    uint64_t full = 0, resumed = 0, failed = 0;
   };
   struct Refusal {
     std::string reason;
@@ -67,6 +79,9 @@ struct Figures {
   std::vector<Call> calls;  // In flight, the oldest first.
   uint64_t calls_left_out = 0;
   std::vector<Call> slowest;
+  std::vector<Channel> channels;
+  uint64_t channels_left_out = 0;
+  Handshakes handshakes;
 
   // Of the interval, or since the start.
   double seconds = 0;  // 0: since the start.

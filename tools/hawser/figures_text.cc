@@ -191,6 +191,31 @@ TextTable Pools(const Figures& figures) {
   return table;
 }
 
+TextTable PoolClasses(const Figures& figures) {
+  TextTable table({{"BUFFERS"}, {"SIZE", true}, {"IN USE", true}, {"REGISTERED", true}});
+  for (const Figures::Pool& pool : figures.pools) {
+    for (const Figures::PoolClass& each : pool.classes)
+      table.Add(
+          {pool.name, BytesText(each.buffer_bytes), absl::StrCat(each.leased), absl::StrCat(each.buffers)});
+  }
+  return table;
+}
+
+TextTable Channels(const Figures& figures) {
+  TextTable table({{"CHANNEL TO", false, true},
+                   {"STATE"},
+                   {"CONNECTED", true},
+                   {"LOST", true},
+                   {"ATTEMPTS FAILED", true}});
+  for (const Figures::Channel& each : figures.channels) {
+    table.Add({each.address, each.state, absl::StrCat(each.connects), absl::StrCat(each.losses),
+               absl::StrCat(each.failed_attempts)});
+  }
+  if (figures.channels_left_out != 0)
+    table.Add({absl::StrCat("and ", figures.channels_left_out, " more"), "", "", "", ""});
+  return table;
+}
+
 TextTable Refusals(const Figures& figures) {
   TextTable table({{"REFUSED"}, {"PEERS", true}});
   for (const Figures::Refusal& each : figures.refusals) table.Add({each.reason, absl::StrCat(each.count)});
@@ -286,6 +311,10 @@ std::vector<TextLine> StatusLines(const Figures& figures, absl::string_view targ
   page.Text(absl::StrCat("calls ", figures.ended, ", errors ", figures.errors, ", in flight ",
                          figures.running, "; connections ", figures.connections_open, " of ",
                          figures.connections_max));
+  if (figures.has_credentials) {
+    page.Text(absl::StrCat("TLS handshakes ", figures.handshakes.full, ", resumed ",
+                           figures.handshakes.resumed, ", failed ", figures.handshakes.failed));
+  }
   const auto table = [&](const TextTable& each) {
     if (each.rows() == 0) return;
     page.Blank();
@@ -295,6 +324,8 @@ std::vector<TextLine> StatusLines(const Figures& figures, absl::string_view targ
   table(ConnectionTotals(figures));
   table(Pollers(figures));
   table(Pools(figures));
+  table(PoolClasses(figures));
+  table(Channels(figures));
   table(Refusals(figures));
   if (!figures.calls.empty()) {
     page.Blank();

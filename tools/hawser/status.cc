@@ -23,8 +23,9 @@ class Status : public Command {
     static constexpr CommandHelp kHelp = {
         "status", "", "says what the server is doing",
         "Prints one snapshot of the server: the calls of each method since its start, with errors and times "
-        "(p50: half of them took no longer), connections, pollers and memory, refused peers, the calls in "
-        "flight and the slowest of late, without calls for snapshots. Lines are as wide as the terminal, or "
+        "(p50: half of them took no longer), connections, pollers and memory, channels to other servers, "
+        "refused peers, the calls in flight and the slowest of late, without calls for snapshots. Lines are "
+        "as wide as the terminal, or "
         "100 columns. A server answers "
         "clients on its own machine, at a loopback address; others if its ServerOptions::introspection is "
         "kEveryone.\n"
