@@ -140,7 +140,8 @@ struct Poller {
   memoryWaiters @18 :UInt64;      # Messages that wait for memory of the pool.
   sentBytes @19 :UInt64;          # Of the bodies of messages.
   answered @20 :Bool;  # False: code of the application holds it; of what is on it only counters are known.
-  heldBy @21 :Text;    # That code, and for how long: "the handler of kv.capnp:KeyValue.get, for 12 s". Empty: none.
+  heldBy @21 :Text;    # That code, and for how long: "the handler of
+                       # kv.capnp:KeyValue.get, call 12:3.17, for 12 s". Empty: none.
 }
 
 # Of several pollers on one network device.

@@ -4,7 +4,17 @@
 
 namespace hawser::transport {
 
+std::string ToString(const CallId& id) {
+  return absl::StrCat(id.connection, ":", id.slot, ".", id.generation);
+}
+
 std::string Describe(const CalledOut::Call& call) { return absl::StrCat(call.what, " ", call.whose); }
+
+std::string DescribeWithId(const CalledOut::Call& call) {
+  std::string text = Describe(call);
+  if (call.id.connection != 0) absl::StrAppend(&text, ", call ", ToString(call.id));
+  return text;
+}
 
 std::string RoughDuration(absl::Duration duration) {
   const int64_t centiseconds = duration / absl::Milliseconds(10);

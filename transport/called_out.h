@@ -15,6 +15,14 @@ inline constexpr const char* kHandler = "the handler of";
 // Of a service that a channel offers.
 inline constexpr const char* kOfferedHandler = "the client's handler of";
 
+// One call that a server serves: "12:3.17" (ServerContext::call_id()).
+struct CallId {
+  uint64_t connection = 0;  // Its number in this process, from 1 on. 0: no call.
+  uint16_t slot = 0;
+  uint32_t generation = 0;
+};
+std::string ToString(const CallId& id);
+
 // The code of the application that a poller calls now, or called last.
 // Thread:   the thread on the poller writes; any thread reads Now(). No locks: a call costs a few stores.
 // Lifetime: the strings are static.
@@ -26,6 +34,7 @@ class CalledOut {
     // The start of the turn that the call is part of, on the poller's clock. Calls of one turn together hold
     // the poller as one would.
     int64_t since_ns = 0;
+    CallId id;  // Of a handler.
   };
 
   // ---- On the poller.
@@ -34,16 +43,19 @@ class CalledOut {
   void StartTurn(int64_t now_ns) {
     const char* const what = what_.load(std::memory_order_relaxed);
     if (what != nullptr || before_.what != nullptr) {  // Most turns that find nothing follow one like them.
-      before_ = {what, whose_.load(std::memory_order_relaxed), turn_ns_.load(std::memory_order_relaxed)};
+      before_ = Load(what);
       what_.store(nullptr, std::memory_order_relaxed);
     }
     turn_ns_.store(now_ns, std::memory_order_relaxed);
   }
   // Around a call; Leave() gets what Enter() has returned.
-  bool Enter(const char* what, const char* whose) {
+  bool Enter(const char* what, const char* whose, const CallId& id = {}) {
     const bool outer = inside_.load(std::memory_order_relaxed);
     what_.store(what, std::memory_order_relaxed);
     whose_.store(whose, std::memory_order_relaxed);
+    connection_.store(id.connection, std::memory_order_relaxed);
+    if (id.connection != 0)
+      exchange_.store(uint64_t{id.slot} << 32 | id.generation, std::memory_order_relaxed);
     inside_.store(true, std::memory_order_relaxed);
     return outer;
   }
@@ -51,33 +63,45 @@ class CalledOut {
   // Of this turn or, if it has called nothing yet, of the turn before.
   Call Last() const {
     const char* const what = what_.load(std::memory_order_relaxed);
-    if (what == nullptr) return before_;
-    return {what, whose_.load(std::memory_order_relaxed), turn_ns_.load(std::memory_order_relaxed)};
+    return what == nullptr ? before_ : Load(what);
   }
 
   // ---- From any thread.
 
   bool inside() const { return inside_.load(std::memory_order_relaxed); }
   int64_t turn_ns() const { return turn_ns_.load(std::memory_order_relaxed); }
-  // The call that runs at this moment. A call that has just ended may have the name of the next.
+  // The call that runs at this moment. A call that has just ended may have the name or the id of the next.
   std::optional<Call> Now() const {
     if (!inside()) return std::nullopt;
-    const Call call = {what_.load(std::memory_order_relaxed), whose_.load(std::memory_order_relaxed),
-                       turn_ns()};
+    const Call call = Load(what_.load(std::memory_order_relaxed));
     if (call.what == nullptr || !inside()) return std::nullopt;
     return call;
   }
 
  private:
+  Call Load(const char* what) const {
+    const uint64_t exchange = exchange_.load(std::memory_order_relaxed);
+    return {what,
+            whose_.load(std::memory_order_relaxed),
+            turn_ns(),
+            {connection_.load(std::memory_order_relaxed), static_cast<uint16_t>(exchange >> 32),
+             static_cast<uint32_t>(exchange)}};
+  }
+
   std::atomic<bool> inside_{false};
   std::atomic<const char*> what_{nullptr};  // Of the last call in this turn; null: there was none.
   std::atomic<const char*> whose_{nullptr};
   std::atomic<int64_t> turn_ns_{0};
-  Call before_;  // The last one of the turn before.
+  std::atomic<uint64_t> connection_{0};  // Of a CallId; 0: the call has none.
+  std::atomic<uint64_t> exchange_{0};    // Its slot and generation.
+  Call before_;                          // The last one of the turn before.
 };
 
 // "the handler of kv.capnp:KeyValue.get".
 std::string Describe(const CalledOut::Call& call);
+// "the handler of kv.capnp:KeyValue.get, call 12:3.17": for those who operate this process. A peer must not learn how many
+// connections there are.
+std::string DescribeWithId(const CalledOut::Call& call);
 // "7 s", "1.95 s" or "120 ms": as people say it, rounded down to 10 ms.
 std::string RoughDuration(absl::Duration duration);
 

@@ -146,13 +146,13 @@ class Poller final : public PollerServices {
   bool MayCallOut() const { return may_call_out_; }
 
   // Encloses each call of such code. `what` and `whose` name it: "the handler of", "kv.capnp:KeyValue.get",
-  // both static.
+  // both static. `id`: of a call that is served.
   class CallOut {
    public:
-    CallOut(Poller& poller, const char* what, const char* whose)
+    CallOut(Poller& poller, const char* what, const char* whose, const CallId& id = {})
         : poller_(poller),
           may_call_out_(std::exchange(poller.may_call_out_, false)),
-          outer_(poller.called_out_.Enter(what, whose)) {
+          outer_(poller.called_out_.Enter(what, whose, id)) {
       Watchdog* const watchdog = poller.watchdog_;
       if (watchdog != nullptr && watchdog->asleep().load(std::memory_order_relaxed)) watchdog->Wake();
     }

@@ -21,8 +21,9 @@ const char* Advice(const char* what) {
 }
 
 std::string Complaint(const CalledOut::Call& call, absl::Duration held) {
-  return absl::StrCat(Describe(call), " has held a poller for ", RoughDuration(held),
-                      ": nothing else on it moves meanwhile, no call and no deadline; ", Advice(call.what));
+  return absl::StrCat(DescribeWithId(call), call.id.connection != 0 ? "," : "", " has held a poller for ",
+                      RoughDuration(held), ": nothing else on it moves meanwhile, no call and no deadline; ",
+                      Advice(call.what));
 }
 
 }  // namespace

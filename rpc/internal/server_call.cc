@@ -70,7 +70,7 @@ void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry
       const bool offered = connection_.serving().gate != nullptr;
       const transport::Poller::CallOut out(connection_.poller(),
                                            offered ? transport::kOfferedHandler : transport::kHandler,
-                                           entry.method->name);
+                                           entry.method->name, CallIdOf());
       HAWSER_PROBE(handler_start, connection_.number(), id_.slot, id_.generation, entry.method->name);
       status = CallHandler();
       HAWSER_PROBE(handler_return, connection_.number(), id_.slot, id_.generation, entry.method->name);
@@ -78,14 +78,14 @@ void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry
     return HandlerReturned(std::move(status));
   }
   const transport::Poller::CallOut out(connection_.poller(), "the executor, given the handler of",
-                                       entry.method->name);
+                                       entry.method->name, CallIdOf());
   stage_.store(HandlerStage::kQueued, std::memory_order_relaxed);
   CallUser("the executor, given", entry.method->name, [&] { connection_.serving().executor(Ticket(this)); });
 }
 
-std::string ServerCall::Id() const {
-  return absl::StrCat(connection_.number(), ":", id_.slot, ".", id_.generation);
-}
+transport::CallId ServerCall::CallIdOf() const { return {connection_.number(), id_.slot, id_.generation}; }
+
+std::string ServerCall::Id() const { return transport::ToString(CallIdOf()); }
 
 std::string ServerCall::Name() const {
   return absl::StrCat("call ", Id(), " of ", connection_.peer_address());

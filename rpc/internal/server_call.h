@@ -17,6 +17,7 @@
 #include "hawser/rpc/metadata.h"
 #include "hawser/rpc/server_context.h"
 #include "hawser/rpc/service.h"
+#include "hawser/transport/called_out.h"
 #include "hawser/transport/exchange.h"
 #include "hawser/transport/message.h"
 #include "hawser/transport/poller.h"
@@ -65,6 +66,7 @@ class ServerCall {
   void RunOnCancel();
   transport::ExchangeId id() const { return id_; }
   const Method& method() const { return *entry_->method; }
+  transport::CallId CallIdOf() const;
   // "12:3.17", see ServerContext::call_id().
   std::string Id() const;
   // "call 12:3.17 of tcp://10.0.0.7:51234", for the log.

@@ -80,7 +80,7 @@ void FillInSlow(const SlowCalls::Call& call, observe::wire::Call::Builder out) {
   out.setId(ToKj(call.id));
 }
 
-void FillInPoller(const transport::Poller& poller, const PollerReport* report,
+void FillInPoller(transport::Poller& poller, const PollerReport* report,
                   observe::wire::Poller::Builder out) {
   const PollerStats stats = poller.stats();
   constexpr const char* kModes[] = {"adaptive", "spin", "sleep"};
@@ -106,7 +106,9 @@ void FillInPoller(const transport::Poller& poller, const PollerReport* report,
     out.setReadsWaiting(report->reads_waiting);
     out.setMemoryWaiters(report->memory_waiters);
   } else if (const auto held = poller.called_out().Now(); held.has_value()) {
-    out.setHeldBy(ToKj(transport::Describe(*held)));
+    const absl::Duration time = absl::Nanoseconds(poller.environment().NowNs() - held->since_ns);
+    out.setHeldBy(
+        ToKj(absl::StrCat(transport::DescribeWithId(*held), ", for ", transport::RoughDuration(time))));
   }
 }
 

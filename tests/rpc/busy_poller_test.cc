@@ -159,8 +159,8 @@ TEST_F(BusyPollerTest, TheLogNamesAHandlerThatHoldsForSeconds) {
   auto call = SendAct(channel, kHold, {.timeout = kLong});
   const std::string line = lines.Take();
   SetLogSink(nullptr);
-  EXPECT_THAT(line, AllOf(HasSubstr("the handler of probe.capnp:Probe.act has held a poller for"),
-                          HasSubstr("ServerOptions::executor")));
+  EXPECT_THAT(line, AllOf(HasSubstr("the handler of probe.capnp:Probe.act, call "),
+                          HasSubstr(", has held a poller for"), HasSubstr("ServerOptions::executor")));
 }
 
 TEST_F(BusyPollerTest, AProbeOfNoSessionIsToldSo) {

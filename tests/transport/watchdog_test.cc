@@ -104,6 +104,23 @@ TEST_F(WatchdogTest, AHandlerThatHoldsIsToldAfterFiveSecondsAndTen) {
   EXPECT_THAT(lines()[1], HasSubstr("for 11 s"));
 }
 
+TEST_F(WatchdogTest, ACallThatHoldsIsNamedByItsId) {
+  called_.Enter(kHandler, "kv.capnp:KeyValue.get", {.connection = 12, .slot = 3, .generation = 17});
+  if (watchdog_.asleep().load()) watchdog_.Wake();
+  clock_.Advance(absl::Seconds(6));
+  ASSERT_TRUE(AwaitLines(1));
+  EXPECT_THAT(lines(), ElementsAre(HasSubstr(
+                           "the handler of kv.capnp:KeyValue.get, call 12:3.17, has held a poller for 6 s")));
+  EXPECT_EQ(Describe(*called_.Now()), "the handler of kv.capnp:KeyValue.get") << "what a peer may be told";
+}
+
+TEST_F(WatchdogTest, TheIdOfAHandlerIsNotThatOfACallbackAfterIt) {
+  const bool outer = called_.Enter(kHandler, "kv.capnp:KeyValue.get", {.connection = 12});
+  called_.Leave(outer);
+  called_.Enter("the callback of", "kv.capnp:KeyValue.get");
+  EXPECT_EQ(DescribeWithId(*called_.Now()), "the callback of kv.capnp:KeyValue.get");
+}
+
 TEST_F(WatchdogTest, APollerThatMovesIsNotTold) {
   for (int turn = 0; turn < 20; ++turn) {
     called_.StartTurn(clock_.NowNs());
