@@ -125,6 +125,7 @@ TEST_P(ResponseWatchTest, WithoutShortageNoneIsEnded) {
 }
 
 TEST_P(ResponseWatchTest, ASlowReaderThatProgressesSurvivesAShortage) {
+  if (TestScheme() != "tcp") GTEST_SKIP() << "READs of one response are not seen: kUnseenBytesPerSecond";
   ASSERT_TRUE((other_.ReadNothing(), other_.Get(1, 10 * kMiB)).ok());
   hoarders_.push_back(std::make_unique<Asker>(world_));
   hoarders_[0]->ReadNothing();
