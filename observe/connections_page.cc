@@ -13,10 +13,17 @@ constexpr size_t kRowsMax = 200;
 constexpr Table::Kind kNumber = Table::Kind::kNumber;
 
 std::string Totals(wire::Snapshot::Reader snapshot) {
-  Table table({{"fabric"}, {"state"}, {"connections", kNumber}, {"slots", kNumber}, {"in use", kNumber}});
+  Table table({{"fabric"},
+               {"state"},
+               {"connections", kNumber},
+               {"slots", kNumber},
+               {"given", kNumber},
+               {"wanted", kNumber},
+               {"in use", kNumber}});
   for (const auto total : snapshot.getTotals()) {
     table.Row({View(total.getFabric()), View(total.getState()), absl::StrCat(total.getCount()),
-               absl::StrCat(total.getSlots()), absl::StrCat(total.getSlotsInUse())});
+               absl::StrCat(total.getSlots()), absl::StrCat(total.getSlotsGiven()),
+               absl::StrCat(total.getSlotsWanted()), absl::StrCat(total.getSlotsInUse())});
   }
   return table.Html();
 }
@@ -28,6 +35,7 @@ std::string Each(wire::Snapshot::Reader snapshot, const Slice& slice) {
                {"fabric"},
                {"state"},
                {"slots", kNumber},
+               {"given", kNumber},
                {"in use", kNumber},
                {"requests", kNumber},
                {"receives", kNumber},
@@ -39,8 +47,9 @@ std::string Each(wire::Snapshot::Reader snapshot, const Slice& slice) {
     const auto each = snapshot.getConnections()[static_cast<unsigned>(i)];
     table.Row({absl::StrCat(each.getNumber()), View(each.getPeer()), View(each.getIdentity()),
                View(each.getFabric()), View(each.getState()), absl::StrCat(each.getSlots()),
-               absl::StrCat(each.getSlotsInUse()), absl::StrCat(each.getRequests()),
-               absl::StrCat(each.getReceivesPosted()), BytesText(each.getReceiveBytes()),
+               absl::StrCat(each.getSlotsGiven()), absl::StrCat(each.getSlotsInUse()),
+               absl::StrCat(each.getRequests()), absl::StrCat(each.getReceivesPosted()),
+               BytesText(each.getReceiveBytes()),
                DurationText(snapshot.getTakenUnixNs() - each.getSinceUnixNs()),
                each.getPoller() < pollers.size() ? View(pollers[each.getPoller()].getName()) : ""});
   }
@@ -64,13 +73,15 @@ std::string TlsHandshakes(wire::Tls::Reader tls) {
 std::string Channels(wire::Snapshot::Reader snapshot) {
   Table table({{"to", Table::Kind::kLongText},
                {"state"},
+               {"calls waiting", kNumber},
                {"connected", kNumber},
                {"lost", kNumber},
                {"failed attempts", kNumber}});
   for (const auto channel : snapshot.getChannels()) {
     const auto counts = channel.getCounts();
-    table.Row({View(channel.getAddress()), View(channel.getState()), absl::StrCat(counts.getConnects()),
-               absl::StrCat(counts.getLosses()), absl::StrCat(counts.getFailedAttempts())});
+    table.Row({View(channel.getAddress()), View(channel.getState()), absl::StrCat(channel.getCallsWaiting()),
+               absl::StrCat(counts.getConnects()), absl::StrCat(counts.getLosses()),
+               absl::StrCat(counts.getFailedAttempts())});
   }
   const auto all = snapshot.getChannelTotals();
   const uint64_t left_out = snapshot.getChannelsLeftOut();

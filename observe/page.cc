@@ -28,9 +28,9 @@ figure{margin:0}.axis{display:flex;justify-content:space-between;font-size:12px;
 constexpr absl::string_view kOverview[] = {"takenUnixNs", "process", "server"};
 constexpr absl::string_view kMethods[] = {"takenUnixNs", "methods"};
 constexpr absl::string_view kCalls[] = {"takenUnixNs", "calls", "callsLeftOut", "slowest"};
-constexpr absl::string_view kConnections[] = {"takenUnixNs", "connections",     "connectionsLeftOut",
-                                              "totals",      "refusals",        "tls",
-                                              "channels",    "channelsLeftOut", "channelTotals"};
+constexpr absl::string_view kConnections[] = {
+    "takenUnixNs", "connections", "connectionsLeftOut", "totals",        "refusals",
+    "tls",         "channels",    "channelsLeftOut",    "channelTotals", "channelCallsWaiting"};
 constexpr absl::string_view kPollers[] = {"takenUnixNs", "pollers", "pools"};
 constexpr absl::string_view kConfiguration[] = {"takenUnixNs", "configuration"};
 

@@ -107,6 +107,8 @@ void AddServer(wire::Snapshot::Reader snapshot, Families& families) {
       .Add({}, static_cast<double>(server.getConnectionsMax()));
   families.Gauge("hawser_server_calls_running", "Calls whose handlers have not answered yet.")
       .Add({}, static_cast<double>(server.getCallsRunning()));
+  families.Gauge("hawser_server_calls_queued", "Those of them that wait for the executor.")
+      .Add({}, static_cast<double>(server.getCallsQueued()));
   families.Counter("hawser_server_requests_total", "Requests that have come, refused ones included.")
       .Add({}, static_cast<double>(server.getCallsTotal()));
 
@@ -114,11 +116,17 @@ void AddServer(wire::Snapshot::Reader snapshot, Families& families) {
   auto slots =
       families.Gauge("hawser_server_slots", "Slots of these: the most calls that they can have at once.");
   auto in_use = families.Gauge("hawser_server_slots_in_use", "Those of them that carry a call.");
+  auto given = families.Gauge("hawser_server_slots_given",
+                              "Those that clients may use now: there are receives for so many requests.");
+  auto wanted = families.Gauge("hawser_server_slots_wanted",
+                               "Those that are given, and those for which receives wait for memory.");
   for (const auto total : snapshot.getTotals()) {
     const Labels labels = {{"fabric", Value(total.getFabric())}, {"state", Value(total.getState())}};
     connections.Add(labels, static_cast<double>(total.getCount()));
     slots.Add(labels, static_cast<double>(total.getSlots()));
     in_use.Add(labels, static_cast<double>(total.getSlotsInUse()));
+    given.Add(labels, static_cast<double>(total.getSlotsGiven()));
+    wanted.Add(labels, static_cast<double>(total.getSlotsWanted()));
   }
   auto refusals =
       families.Counter("hawser_server_refusals_total",
@@ -213,12 +221,17 @@ void AddTls(wire::Tls::Reader tls, Families& families) {
   handshakes.Add({{"result", "failed"}}, static_cast<double>(tls.getFailed()));
 }
 
-void AddChannels(wire::ChannelCounts::Reader counts, Families& families) {
+void AddChannels(wire::Snapshot::Reader snapshot, Families& families) {
+  const wire::ChannelCounts::Reader counts = snapshot.getChannelTotals();
   auto events = families.Counter("hawser_channel_events_total",
                                  "Of the channels of the process: connected, lost, and failed attempts.");
   events.Add({{"event", "connected"}}, static_cast<double>(counts.getConnects()));
   events.Add({{"event", "lost"}}, static_cast<double>(counts.getLosses()));
   events.Add({{"event", "failed"}}, static_cast<double>(counts.getFailedAttempts()));
+  families
+      .Gauge("hawser_channel_calls_waiting",
+             "Calls of these channels that wait for a connection, or for a free slot.")
+      .Add({}, static_cast<double>(snapshot.getChannelCallsWaiting()));
 }
 
 }  // namespace
@@ -230,7 +243,7 @@ std::string ToPrometheus(wire::Snapshot::Reader snapshot) {
   AddPollers(snapshot, families);
   AddPools(snapshot, families);
   AddTls(snapshot.getTls(), families);
-  AddChannels(snapshot.getChannelTotals(), families);
+  AddChannels(snapshot, families);
   return families.Text();
 }
 

@@ -27,6 +27,7 @@ struct Snapshot {
   channels @15 :List(Channel);  # Of the process, that dial; by address; cut at a bound.
   channelsLeftOut @16 :UInt64;
   channelTotals @17 :ChannelCounts;  # Of all channels that there ever were in this process.
+  channelCallsWaiting @18 :UInt64;   # Of all channels that there are.
 }
 
 struct Process {
@@ -47,6 +48,7 @@ struct Server {
   callsTotal @8 :UInt64;     # Requests that have come, refused ones included.
   hasCredentials @9 :Bool;
   services @10 :List(Text);  # Of interfaces: "kv.capnp:KeyValue".
+  callsQueued @11 :UInt64;   # Of those that run, the ones that wait for the executor; on pollers that answered.
 
   enum State {
     serving @0;
@@ -93,6 +95,8 @@ struct Connection {
   requests @9 :UInt64;
   poller @10 :UInt32;
   number @11 :UInt64;  # As in the log and in probes: "connection 12".
+  slotsGiven @12 :UInt32;   # Of the agreed ones, those that the client may use now: there are receives for so many requests.
+  slotsWanted @13 :UInt32;  # With those for which receives wait for memory.
 }
 
 struct ConnectionTotal {
@@ -101,6 +105,8 @@ struct ConnectionTotal {
   count @2 :UInt64;
   slots @3 :UInt64;
   slotsInUse @4 :UInt64;
+  slotsGiven @5 :UInt64;
+  slotsWanted @6 :UInt64;
 }
 
 struct Call {
@@ -170,6 +176,7 @@ struct Channel {
   address @0 :Text;  # "tcp://kv1:7470".
   state @1 :Text;    # "connecting", "ready", "transient failure", "closed".
   counts @2 :ChannelCounts;
+  callsWaiting @3 :UInt64;  # For a connection, or for a free slot.
 }
 
 struct ChannelCounts {

@@ -174,13 +174,17 @@ class Connection final : Port,
   using Port::poller;
   using Port::why_closed;
   uint32_t exchanges_in_flight() const;
+  uint32_t receives_posted() const { return receive_ring_.posted(); }
+  // Of the agreed slots, those with which the peer may send requests now; and with these, those for which receives wait
+  // for memory. 0 without a RequestHandler.
+  uint32_t slots_given() const { return responder_ == nullptr ? 0 : responder_->credits().limit(); }
+  uint32_t slots_wanted() const { return responder_ == nullptr ? 0 : responder_->credits().wanted(); }
 
   // ---- For tests.
   using Port::queue_pair;
   // Work requests, and grants, that are possible at once.
   uint32_t send_depth() const { return send_queue_.depth(); }
   Control& control() { return control_; }
-  uint32_t receives_posted() const { return receive_ring_.posted(); }
 
  private:
   Connection(Poller& poller, const ConnectionOptions& options, ConnectionObserver& observer,

@@ -42,6 +42,8 @@ class CreditGiver {
 
   // Requests that the peer may have in flight now.
   uint32_t limit() const { return limit_; }
+  // limit(), and those for which receives wait for memory.
+  uint32_t wanted() const { return wanted_; }
 
   bool agreed() const { return agreed_; }
 

@@ -30,6 +30,7 @@ class Responder final : Inbound::Owner {
   // Requests that an honest peer may still send after all our responses.
   uint32_t requests_that_may_come() const { return credits_.limit() - unanswered(); }
   CreditGiver& credits() { return credits_; }
+  const CreditGiver& credits() const { return credits_; }
   // A Kind::kReturn came.
   void OnReturn();
 

@@ -14,6 +14,8 @@ constexpr int kExpireMax = 256;
 // expired within two seconds used a whole core.
 constexpr int64_t kExpireEveryNs = 500'000;
 
+constexpr uint64_t kMinusOne = ~uint64_t{0};
+
 }  // namespace
 
 CallQueue::CallQueue(transport::Poller& poller, absl::AnyInvocable<void(UntypedCall&)> on_deadline)
@@ -24,6 +26,7 @@ void CallQueue::PushBack(UntypedCall& call) {
   call.previous_ = last_;
   (last_ != nullptr ? last_->next_ : first_) = &call;
   last_ = &call;
+  size_.Add();
   if (call.deadline_ns_ == transport::kNever) {
     call.heap_position_ = kNoDeadline;
     return;
@@ -41,6 +44,7 @@ void CallQueue::PushBack(UntypedCall& call) {
 }
 
 void CallQueue::Remove(UntypedCall& call) {
+  size_.Add(kMinusOne);
   (call.previous_ != nullptr ? call.previous_->next_ : first_) = call.next_;
   (call.next_ != nullptr ? call.next_->previous_ : last_) = call.previous_;
   if (call.heap_position_ == kInOrder) {

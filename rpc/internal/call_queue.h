@@ -7,6 +7,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
+#include "hawser/base/count.h"
 #include "hawser/base/time_heap.h"
 #include "hawser/rpc/internal/untyped_call.h"
 #include "hawser/transport/poller.h"
@@ -18,7 +19,7 @@ namespace hawser::internal {
 // same timeout, so their deadlines ascend along the list, and the first such call has the earliest one. The
 // calls that break this order are also in a heap. Operations on those cost O(log n), on all others O(1),
 // amortised. Intrusive: a call is in at most one queue.
-// Thread:   on the poller.
+// Thread:   on the poller, but for size().
 class CallQueue {
  public:
   // Calls `on_deadline` for each call that it removed because its deadline has passed, for a bounded number
@@ -26,6 +27,8 @@ class CallQueue {
   CallQueue(transport::Poller& poller, absl::AnyInvocable<void(UntypedCall&)> on_deadline);
 
   bool empty() const { return first_ == nullptr; }
+  // From any thread.
+  const Count& size() const { return size_; }
   UntypedCall* front() const { return first_; }
   void PushBack(UntypedCall& call);
   void Remove(UntypedCall& call);
@@ -46,6 +49,7 @@ class CallQueue {
   transport::Timer timer_;
   UntypedCall* first_ = nullptr;
   UntypedCall* last_ = nullptr;
+  Count size_;
   // Calls whose deadlines ascend along the list.
   size_t in_order_ = 0;
   UntypedCall* first_in_order_ = nullptr;  // Null: there is none.

@@ -103,7 +103,7 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
   std::shared_ptr<ChannelCore> core(
       new ChannelCore(*std::move(runtime), poller, address, std::move(options)));
   core->dials_ = true;
-  core->entry_.emplace(address);
+  core->entry_.emplace(address, core->queue_.size());
   core->uri_ = *std::move(parsed);
   core->security_ = std::move(security);
   if (*offers != nullptr) (*offers)->gate = core->gate_;

@@ -159,7 +159,6 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   absl::Status first_attempt_;
 
   // ---- On the poller.
-  std::optional<ChannelList::Entry> entry_;  // If it dials.
   bool dials_ = false;  // False: the peer dialed the connection, and there will be no other.
   transport::Uri uri_;
   transport::Security security_;
@@ -175,9 +174,10 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   absl::Status why_failed_;  // Why the last attempt failed. OK: it succeeded, or there was none.
   absl::Status why_closed_;
 
-  CallQueue queue_;                     // To be sent.
-  CallQueue awaiting_;                  // To be sent again, once their requests are back.
-  UntypedCall* ended_first_ = nullptr;  // To be handed over, in this order.
+  CallQueue queue_;                          // To be sent.
+  CallQueue awaiting_;                       // To be sent again, once their requests are back.
+  std::optional<ChannelList::Entry> entry_;  // If it dials. Reads `queue_`.
+  UntypedCall* ended_first_ = nullptr;       // To be handed over, in this order.
   UntypedCall* ended_last_ = nullptr;
   std::vector<std::pair<ChannelState, absl::Status>> news_;
   std::vector<absl::AnyInvocable<void()>> on_closed_;

@@ -6,7 +6,8 @@
 
 namespace hawser::internal {
 
-ChannelList::Entry::Entry(std::string address) : address_(std::move(address)) {
+ChannelList::Entry::Entry(std::string address, const Count& calls_waiting)
+    : address_(std::move(address)), calls_waiting_(calls_waiting) {
   ChannelList& list = Process();
   absl::MutexLock lock(&list.mutex_);
   list.entries_.insert(this);
@@ -48,9 +49,12 @@ ChannelList::View ChannelList::Look(size_t channels_max, uint64_t& left_out) con
   View view;
   absl::MutexLock lock(&mutex_);
   for (const Entry* const entry : entries_) {
-    if (view.channels.size() == channels_max) break;
+    const uint64_t calls_waiting = entry->calls_waiting_.value();
+    view.calls_waiting += calls_waiting;
+    if (view.channels.size() == channels_max) continue;
     view.channels.push_back({entry->address_,
                              entry->state_.load(kRelaxed),
+                             calls_waiting,
                              {entry->connects_.load(kRelaxed), entry->losses_.load(kRelaxed),
                               entry->failed_attempts_.load(kRelaxed)}});
   }

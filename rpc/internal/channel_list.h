@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
+#include "hawser/base/count.h"
 #include "hawser/rpc/internal/channel_state.h"
 #include "hawser/rpc/options.h"
 
@@ -29,7 +30,8 @@ class ChannelList {
   // Thread: OnEvent() one at a time, the rest any.
   class Entry {
    public:
-    explicit Entry(std::string address);
+    // `calls_waiting`: for a connection, or for a slot. Outlives this.
+    Entry(std::string address, const Count& calls_waiting);
     ~Entry();
     Entry(const Entry&) = delete;
     Entry& operator=(const Entry&) = delete;
@@ -40,6 +42,7 @@ class ChannelList {
    private:
     friend class ChannelList;
     const std::string address_;
+    const Count& calls_waiting_;
     std::atomic<ChannelState> state_{ChannelState::kConnecting};
     std::atomic<uint64_t> connects_{0}, losses_{0}, failed_attempts_{0};
   };
@@ -47,11 +50,13 @@ class ChannelList {
   struct Channel {
     std::string address;
     ChannelState state;
+    uint64_t calls_waiting;
     ChannelCounts counts;
   };
   struct View {
     std::vector<Channel> channels;
-    ChannelCounts counts;  // Of all that there ever were.
+    uint64_t calls_waiting = 0;  // Of all that there are.
+    ChannelCounts counts;        // Of all that there ever were.
   };
 
   // That of this process: a child made by fork() begins with an empty one.

@@ -16,6 +16,7 @@ struct ConnectionReport {
   const char* state = "";
   uint32_t slots = 0;
   uint32_t slots_in_use = 0;
+  uint32_t slots_given = 0, slots_wanted = 0;  // See transport::Connection.
   uint32_t receives_posted = 0;
   uint64_t receive_bytes = 0;
   int64_t since_unix_ns = 0;
@@ -45,9 +46,11 @@ struct PollerReport {
     uint64_t count = 0;
     uint64_t slots = 0;
     uint64_t slots_in_use = 0;
+    uint64_t slots_given = 0, slots_wanted = 0;
   };
   absl::flat_hash_map<const char*, Total> by_state;
   absl::flat_hash_map<const char*, uint64_t> running;  // By method.
+  uint64_t calls_queued = 0;                           // They wait for the executor.
   uint64_t read_bytes_in_flight = 0;
   uint64_t reads_waiting = 0;
   uint64_t memory_waiters = 0;

@@ -80,8 +80,7 @@ void FillInSlow(const SlowCalls::Call& call, observe::wire::Call::Builder out) {
   out.setId(ToKj(call.id));
 }
 
-void FillInPoller(transport::Poller& poller, const PollerReport* report,
-                  observe::wire::Poller::Builder out) {
+void FillInPoller(transport::Poller& poller, const PollerReport* report, observe::wire::Poller::Builder out) {
   const PollerStats stats = poller.stats();
   constexpr const char* kModes[] = {"adaptive", "spin", "sleep"};
   out.setMode(kModes[static_cast<size_t>(stats.mode)]);
@@ -115,9 +114,10 @@ void FillInPoller(transport::Poller& poller, const PollerReport* report,
 void FillInCalls(observe::wire::Snapshot::Builder snapshot,
                  const std::vector<std::shared_ptr<const PollerReport>>& reports) {
   std::vector<const CallReport*> calls;
-  uint64_t in_all = 0;
+  uint64_t in_all = 0, queued = 0;
   for (const auto& report : reports) {
     if (report == nullptr) continue;
+    queued += report->calls_queued;
     for (const CallReport& each : report->calls) calls.push_back(&each);
     for (const auto& [method, running] : report->running) in_all += running;
   }
@@ -125,6 +125,7 @@ void FillInCalls(observe::wire::Snapshot::Builder snapshot,
             [](const CallReport* a, const CallReport* b) { return a->age_ns > b->age_ns; });
   calls.resize(std::min(calls.size(), kCallsMax));
   snapshot.setCallsLeftOut(in_all - calls.size());
+  snapshot.getServer().setCallsQueued(queued);
   auto list = snapshot.initCalls(static_cast<unsigned>(calls.size()));
   for (unsigned i = 0; i < list.size(); ++i) FillInCall(*calls[i], list[i]);
 }
@@ -154,8 +155,10 @@ void FillInChannels(observe::wire::Snapshot::Builder snapshot) {
   for (unsigned i = 0; i < list.size(); ++i) {
     list[i].setAddress(ToKj(view.channels[i].address));
     list[i].setState(ToKj(ToString(view.channels[i].state)));
+    list[i].setCallsWaiting(view.channels[i].calls_waiting);
     FillInCounts(view.channels[i].counts, list[i].initCounts());
   }
+  snapshot.setChannelCallsWaiting(view.calls_waiting);
   FillInCounts(view.counts, snapshot.initChannelTotals());
 }
 
@@ -357,6 +360,8 @@ void ServerCore::FillInConnections(observe::wire::Snapshot::Builder snapshot,
       sum.count += total.count;
       sum.slots += total.slots;
       sum.slots_in_use += total.slots_in_use;
+      sum.slots_given += total.slots_given;
+      sum.slots_wanted += total.slots_wanted;
       in_all += total.count;
     }
   }
@@ -373,6 +378,8 @@ void ServerCore::FillInConnections(observe::wire::Snapshot::Builder snapshot,
     to.setState(from->state);
     to.setSlots(from->slots);
     to.setSlotsInUse(from->slots_in_use);
+    to.setSlotsGiven(from->slots_given);
+    to.setSlotsWanted(from->slots_wanted);
     to.setReceivesPosted(from->receives_posted);
     to.setReceiveBytes(from->receive_bytes);
     to.setSinceUnixNs(from->since_unix_ns);
@@ -388,6 +395,8 @@ void ServerCore::FillInConnections(observe::wire::Snapshot::Builder snapshot,
     to.setCount(total.count);
     to.setSlots(total.slots);
     to.setSlotsInUse(total.slots_in_use);
+    to.setSlotsGiven(total.slots_given);
+    to.setSlotsWanted(total.slots_wanted);
   }
 }
 

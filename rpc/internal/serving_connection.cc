@@ -144,13 +144,15 @@ void ServingConnection::AddTo(PollerReport& report, uint64_t receive_bytes, int6
     if (call == nullptr) continue;
     ++in_use;
     ++report.running[call->method().name];
+    const HandlerStage stage = call->stage();
+    if (stage == HandlerStage::kQueued) ++report.calls_queued;
     if (report.calls.size() >= PollerReport::kCallsMax) continue;
     const int64_t now_ns = poller_.environment().NowNs();
     report.calls.push_back(
         {.method = call->method().name,
          .peer = peer_address_,
          .identity = IdentityText(),
-         .stage = NameOf(call->stage()),
+         .stage = NameOf(stage),
          .age_ns = now_ns - call->started_ns(),
          .deadline_in_ns = call->deadline_ns() == transport::kNever ? -1 : call->deadline_ns() - now_ns,
          .request_bytes = call->request_bytes(),
@@ -162,6 +164,10 @@ void ServingConnection::AddTo(PollerReport& report, uint64_t receive_bytes, int6
   ++total.count;
   total.slots += slots;
   total.slots_in_use += in_use;
+  const uint32_t given = connection_ == nullptr ? 0 : connection_->slots_given();
+  const uint32_t wanted = connection_ == nullptr ? 0 : connection_->slots_wanted();
+  total.slots_given += given;
+  total.slots_wanted += wanted;
   if (report.connections.size() >= PollerReport::kConnectionsMax) return;
   report.connections.push_back(
       {.peer = peer_address_,
@@ -169,6 +175,8 @@ void ServingConnection::AddTo(PollerReport& report, uint64_t receive_bytes, int6
        .state = state,
        .slots = slots,
        .slots_in_use = in_use,
+       .slots_given = given,
+       .slots_wanted = wanted,
        .receives_posted = connection_ == nullptr ? 0 : connection_->receives_posted(),
        .receive_bytes = receive_bytes,
        .since_unix_ns = since_unix_ns,

@@ -71,6 +71,10 @@ class Filler {
     total.setFabric(Text("tcp"));
     total.setState(Text("ready"));
     total.setCount(options_.connections);
+    total.setSlots(64);
+    total.setSlotsGiven(4);
+    total.setSlotsWanted(8);
+    total.setSlotsInUse(3);
     auto refusal = snapshot_.initRefusals(1)[0];
     refusal.setReason(Text("no room"));
     refusal.setCount(3);
@@ -81,6 +85,7 @@ class Filler {
     auto channel = snapshot_.initChannels(1)[0];
     channel.setAddress(Text("tcp://kv2:7470"));
     channel.setState(Text("ready"));
+    channel.setCallsWaiting(9);
     channel.initCounts().setConnects(5);
     snapshot_.initChannelTotals().setFailedAttempts(2);
   }

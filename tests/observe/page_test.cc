@@ -134,7 +134,11 @@ TEST(PageTest, HundredsOfConnectionsAreOnOnePage) {
 TEST(PageTest, ChannelsHandshakesAndSizesOfBuffersAreShown) {
   Busy busy;
   const std::string connections = Html("/connections", busy.Get());
-  EXPECT_THAT(connections, HasSubstr("<td class=t>tcp://kv2:7470</td><td>ready</td><td class=n>5</td>"));
+  EXPECT_THAT(connections,
+              HasSubstr("<td class=t>tcp://kv2:7470</td><td>ready</td><td class=n>9</td><td class=n>5</td>"));
+  EXPECT_THAT(connections,
+              HasSubstr("<td class=n>64</td><td class=n>4</td><td class=n>8</td><td class=n>3</td>"))
+      << "slots, given, wanted, in use";
   EXPECT_THAT(connections, HasSubstr("7 with a ticket of an earlier one"));
   EXPECT_THAT(Html("/pollers", busy.Get()),
               HasSubstr("<td class=n>4.00 KiB</td><td class=n>60</td><td class=n>100</td>"));

@@ -148,7 +148,11 @@ TEST(MetricsTest, ACallInFlightIsShownWithItsAgeAndStage) {
     EXPECT_THAT(the_call(taken).getPeer().cStr(), HasSubstr("127.0.0.1"));
     EXPECT_GT(the_call(taken).getDeadlineInNs(), 0);
     EXPECT_EQ(taken.Method(kAct).getRunning(), 1u);
-    EXPECT_EQ(taken.Get().getTotals()[0].getSlotsInUse(), 1u);
+    EXPECT_EQ(taken.Get().getServer().getCallsQueued(), 1u);
+    const auto slots = taken.Get().getTotals()[0];
+    EXPECT_EQ(slots.getSlotsInUse(), 1u);
+    EXPECT_EQ(slots.getSlotsGiven(), slots.getSlots()) << "over TCP a SEND may wait for its receive";
+    EXPECT_EQ(slots.getSlotsWanted(), slots.getSlotsGiven());
     EXPECT_EQ(taken.Get().getConnections()[0].getSlotsInUse(), 1u);
   }
   handler();
@@ -156,6 +160,7 @@ TEST(MetricsTest, ACallInFlightIsShownWithItsAgeAndStage) {
   {
     Taken taken(server.server);
     EXPECT_STREQ(the_call(taken).getStage().cStr(), "deferred");
+    EXPECT_EQ(taken.Get().getServer().getCallsQueued(), 0u);
   }
   held.Finish(absl::OkStatus());
   EXPECT_TRUE(call.Wait().ok());
@@ -207,6 +212,27 @@ TEST(MetricsTest, APoolsBuffersAreShownBySize) {
   EXPECT_EQ(leased[3 << 20], 1u);
   EXPECT_EQ(leased_bytes, pool.getLeasedBytes());
   EXPECT_EQ(registered_bytes, pool.getRegisteredBytes());
+}
+
+TEST(MetricsTest, CallsThatWaitForASlotAreCounted) {
+  TestServer server;
+  server.probe.on_act = server.held.Handler();
+  const auto channel = server.Connect({.connection = {.slots = 1}});
+  std::vector<PendingCall<probe::Probe::ActResults>> calls;
+  for (uint64_t i = 0; i < 3; ++i) calls.push_back(SendAct(channel, i, {.timeout = absl::Seconds(30)}));
+  const auto waiting = [&] {
+    Taken taken(server.server);
+    uint64_t of_it = 0;
+    for (const auto each : taken.Get().getChannels()) of_it += each.getCallsWaiting();
+    EXPECT_EQ(of_it, taken.Get().getChannelCallsWaiting());
+    return of_it;
+  };
+  DeferredCall first = server.held.Take();
+  EXPECT_TRUE(Eventually([&] { return waiting() == 2; }));
+  first.Finish(absl::OkStatus());
+  for (int i = 0; i < 2; ++i) server.held.Take().Finish(absl::OkStatus());
+  for (auto& call : calls) EXPECT_TRUE(call.Wait().ok());
+  EXPECT_EQ(waiting(), 0u);
 }
 
 TEST(MetricsTest, TheChannelsOfTheProcessAreShownWithTheirReconnects) {

@@ -250,6 +250,7 @@ Figures Everything(unsigned methods, unsigned calls) {
   auto channel = now.Get().initChannels(1)[0];
   channel.setAddress("tcp://\x1b[2Jstore3:7470");
   channel.setState("transient failure");
+  channel.setCallsWaiting(5678);
   channel.getCounts().setLosses(41);
   now.Get().setChannelsLeftOut(987);
   now.Get().getServer().setHasCredentials(true);

@@ -162,6 +162,8 @@ TEST_F(CreditsTest, AFreshConnectionHoldsFourReceivesAndMaySendTwoRequests) {
     EXPECT_CODE(link.client_end->SendRequest(request, kNever, calls[2]).status(), kResourceExhausted);
   });
   EXPECT_THAT(link.client_end->DescribeSlots(), HasSubstr("credits for 2"));
+  EXPECT_EQ(link.server_end->slots_given(), 2u);
+  EXPECT_EQ(link.server_end->slots_wanted(), 2u);
 }
 
 TEST_F(CreditsTest, HandlersThatDoNotAnswerDoNotKeepTheCreditsFromGrowing) {
@@ -256,9 +258,12 @@ TEST_F(CreditsWithoutMemoryTest, CreditsComeWithMemoryThoughNoHandlerAnswers) {
     ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == calls.size(); }));
     world_.Settle();
     EXPECT_FALSE(link.client_end->CanSend());
+    EXPECT_EQ(link.server_end->slots_given(), 2u);
+    EXPECT_EQ(link.server_end->slots_wanted(), 4u);
   }
   ASSERT_TRUE(world_.RunUntil([&] { return link.client_end->CanSend(); }));
   EXPECT_GE(link.server_counts().receives_posted, 4 + 2);
+  EXPECT_EQ(link.server_end->slots_given(), 4u);
   AnswerAll(link, calls);
   size_t sent = 0;
   SendAll(link, more, sent);

@@ -252,7 +252,8 @@ Figures FiguresOf(wire::Snapshot::Reader now, std::optional<wire::Snapshot::Read
   for (unsigned i = 0; i < SizeOf(channels); ++i) {
     const auto counts = channels[i].getCounts();
     figures.channels.push_back({ToString(channels[i].getAddress()), ToString(channels[i].getState()),
-                                counts.getConnects(), counts.getLosses(), counts.getFailedAttempts()});
+                                channels[i].getCallsWaiting(), counts.getConnects(), counts.getLosses(),
+                                counts.getFailedAttempts()});
   }
   figures.channels_left_out = now.getChannelsLeftOut();
   figures.handshakes = {now.getTls().getFull(), now.getTls().getResumed(), now.getTls().getFailed()};

@@ -52,7 +52,7 @@ struct Figures {
   // To another server: of the process, since its start.
   struct Channel {
     std::string address, state;
-    uint64_t connects, losses, failed_attempts;
+    uint64_t calls_waiting, connects, losses, failed_attempts;
   };
   struct Handshakes {  // Of TLS, with clients, since the start.
     uint64_t full = 0, resumed = 0, failed = 0;

@@ -204,15 +204,16 @@ TextTable PoolClasses(const Figures& figures) {
 TextTable Channels(const Figures& figures) {
   TextTable table({{"CHANNEL TO", false, true},
                    {"STATE"},
+                   {"CALLS WAIT", true},
                    {"CONNECTED", true},
                    {"LOST", true},
                    {"ATTEMPTS FAILED", true}});
   for (const Figures::Channel& each : figures.channels) {
-    table.Add({each.address, each.state, absl::StrCat(each.connects), absl::StrCat(each.losses),
-               absl::StrCat(each.failed_attempts)});
+    table.Add({each.address, each.state, absl::StrCat(each.calls_waiting), absl::StrCat(each.connects),
+               absl::StrCat(each.losses), absl::StrCat(each.failed_attempts)});
   }
   if (figures.channels_left_out != 0)
-    table.Add({absl::StrCat("and ", figures.channels_left_out, " more"), "", "", "", ""});
+    table.Add({absl::StrCat("and ", figures.channels_left_out, " more"), "", "", "", "", ""});
   return table;
 }
 
