@@ -62,7 +62,6 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes, absl::string_view uri);
   ServerStats stats() const;
   std::string status_url() const;
-  // In server_snapshot.cc.
   void FillIn(observe::wire::Snapshot::Builder snapshot);
   void SetHealth(absl::string_view service, bool serves) { health_->Set(service, serves); }
 
@@ -76,7 +75,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
 
  private:
   enum class Phase { kServing, kDraining, kDown };
-  struct Gathering;  // Of a report; in server_snapshot.cc.
+  struct Gathering;  // Of one report: in server_gathering.cc.
 
   // A poller that serves connections of this server. Lives as long as the server.
   struct ServingPoller {
@@ -110,35 +109,41 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
     // Added to on the front desk, with mutex_ locked.
     std::vector<std::unique_ptr<ServingPoller>> serving;
   };
-  absl::Status CheckOptions() const;
-  // Reads ServerOptions::credentials, if there are any, at the first Listen().
-  absl::Status Load();
+  // A poller in a snapshot.
   struct NamedPoller {
     std::string name;  // "tcp 0", "rdma mlx5_0 1".
     std::string fabric;
-    transport::Runtime* runtime;
     ServingPoller* serving;
   };
-  std::vector<NamedPoller> AllServing() const;
-  // The reports of `pollers`; null: one that does not answer soon.
-  std::vector<std::shared_ptr<const PollerReport>> GatherReports(const std::vector<NamedPoller>& pollers);
-  // Goes on with the report of `serving`, on its poller.
-  static void Gather(ServingPoller& serving);
-  void FillInMethods(observe::wire::Snapshot::Builder snapshot, const std::vector<NamedPoller>& pollers,
-                     const std::vector<std::shared_ptr<const PollerReport>>& reports) const;
-  void FillInServer(observe::wire::Server::Builder server) const;
-  static void FillInConnections(observe::wire::Snapshot::Builder snapshot,
-                                const std::vector<NamedPoller>& pollers,
-                                const std::vector<std::shared_ptr<const PollerReport>>& reports);
-  void FillInPools(observe::wire::Snapshot::Builder snapshot) const;
-  void FillInTls(observe::wire::Tls::Builder out) const;
-  void FillInSettings(observe::wire::Snapshot::Builder snapshot) const;
+
+  // ---- From the first Listen() to the end: server_core.cc.
+
+  absl::Status CheckOptions() const;
+  // Reads ServerOptions::credentials, if there are any, at the first Listen().
+  absl::Status Load();
   // At the first Listen(): the services that every server has.
   void AddBuiltInServices() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // At the first Listen(): the status server, if ServerOptions::status_address is given.
   absl::Status StartStatus();
   // Once: the server listens where other machines reach it, and has no credentials.
   void WarnOfNoCredentials();
+  void EndProofs();
+
+  bool NoConnections() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return admission_.open() == 0; }
+  bool NoSessions() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return sessions_.empty(); }
+  bool Down() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return phase_ == Phase::kDown; }
+  // Blocks until one of these, or until `deadline`; returns it.
+  bool AwaitLocked(bool (ServerCore::*condition)() const, absl::Time deadline = absl::InfiniteFuture())
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Calls `function` for each session, on its poller, and waits until all have returned.
+  void ForEachSession(absl::FunctionRef<void(Session&)> function);
+  // Logs the calls that have not ended: see ServingConnection::DescribeCalls().
+  void LogUnfinishedCalls(absl::string_view what, HandlerStage stage);
+  // The last session has gone, after End().
+  static void DestroySoon(std::shared_ptr<ServerCore> self);
+
+  // ---- Pollers and memory: server_pollers.cc.
+
   absl::StatusOr<Pollers*> PollersOn(const std::string& scheme, const SocketAddress& address);
   absl::StatusOr<Pollers*> PollersFor(const std::string& scheme, const std::string& device);
   // Those that prove, over TCP, who connects over RDMA.
@@ -150,29 +155,16 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
                                                                  const std::string& device) const;
   // That of AllocateBuffer().
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeForBuffers(absl::string_view uri);
-
-  bool NoConnections() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return admission_.open() == 0; }
-  bool NoSessions() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return sessions_.empty(); }
-  bool Down() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return phase_ == Phase::kDown; }
-  // Blocks until one of these, or until `deadline`; returns it.
-  bool AwaitLocked(bool (ServerCore::*condition)() const, absl::Time deadline = absl::InfiniteFuture())
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<ServingPoller*> ServingPollers() const;
+  std::vector<transport::Poller*> AllPollers() const;
   bool on_a_poller() const;
   // This thread is on a poller, or in a handler on the executor.
   bool in_a_handler() const { return on_a_poller() || serving_->handlers.InsideOnThisThread(); }
-  // Logs the calls that have not ended: see ServingConnection::DescribeCalls().
-  void LogUnfinishedCalls(absl::string_view what, HandlerStage stage);
-  // The last session has gone, after End().
-  static void DestroySoon(std::shared_ptr<ServerCore> self);
-  std::vector<ServingPoller*> ServingPollers() const;
-  std::vector<transport::Poller*> AllPollers() const;
-  // Calls `function` for each session, on its poller, and waits until all have returned.
-  void ForEachSession(absl::FunctionRef<void(Session&)> function);
-  Session* FindSession(const transport::SessionToken& token);
+
+  // ---- Clients: server_clients.cc.
 
   void OnPeer(Pollers& pollers, transport::PeerRequest request);
   void AcceptProof(const Pollers& pollers, transport::PeerRequest request);
-  void EndProofs();
   // The state of the session that a probe asks about, as SessionProbe::Owner gets it.
   absl::Status AnswerProbe(const Pollers& pollers, const transport::PeerRequest& request);
   // The poller for the next client. ResourceExhausted: every poller has too many that it has not accepted
@@ -185,6 +177,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   // The poller of the session that `request` belongs to. NotFound, PermissionDenied: there is none.
   absl::StatusOr<transport::Poller*> PollerOfSession(const Pollers& pollers,
                                                      const transport::PeerRequest& request);
+  Session* FindSession(const transport::SessionToken& token);
   absl::Status Admit(const Admission::Place& place);
   void AcceptClient(const Pollers& pollers, ServingPoller& on, transport::PeerRequest request,
                     const Admission::Place& place);
@@ -194,6 +187,26 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   void ConnectionEnded(const Admission::Place& place);
   // The place of a session stays taken until OnSessionGone().
   void ReleaseConnection(const Admission::Place& place);
+
+  // ---- What a snapshot asks the pollers: server_gathering.cc.
+
+  std::vector<NamedPoller> AllServing() const;
+  // The reports of `pollers`; null: one that does not answer soon.
+  std::vector<std::shared_ptr<const PollerReport>> GatherReports(const std::vector<NamedPoller>& pollers);
+  // Goes on with the report of `serving`, on its poller.
+  static void Gather(ServingPoller& serving);
+
+  // ---- Snapshots: server_snapshot.cc.
+
+  void FillInServer(observe::wire::Server::Builder server) const;
+  void FillInMethods(observe::wire::Snapshot::Builder snapshot, const std::vector<NamedPoller>& pollers,
+                     const std::vector<std::shared_ptr<const PollerReport>>& reports) const;
+  static void FillInConnections(observe::wire::Snapshot::Builder snapshot,
+                                const std::vector<NamedPoller>& pollers,
+                                const std::vector<std::shared_ptr<const PollerReport>>& reports);
+  void FillInPools(observe::wire::Snapshot::Builder snapshot) const;
+  void FillInTls(observe::wire::Tls::Builder out) const;
+  void FillInSettings(observe::wire::Snapshot::Builder snapshot) const;
 
   // Listeners::Owner
   absl::StatusOr<Listeners::Desk> DeskFor(const std::string& scheme, const SocketAddress& address) override;
