@@ -90,22 +90,20 @@ absl::Status WriteToFile(capnp::DynamicStruct::Reader message, const FieldPath& 
   return kv::WriteFile(path.file, data.begin(), data.size());
 }
 
-// As of the flag that gave `text`.
+// `status`, with the flag that it is about.
 absl::Status OfFlag(absl::string_view flag, absl::string_view text, const absl::Status& status) {
   return absl::Status(status.code(),
                       absl::StrCat("--", flag, "=", text, ": ", absl::string_view(status.message())));
 }
 
-class Call : public Command {
+class CallCommand : public Command {
  public:
   const CommandHelp& help() const override {
     static constexpr CommandHelp kHelp = {
         "call", "NAME.METHOD [JSON]", "calls a method, with JSON in and out",
         "NAME.METHOD is a method as `hawser list` has it, kv.capnp:KeyValue.get; the end of that is enough "
-        "if nothing else ends "
-        "with it: KeyValue.get. JSON is an object with the parameters; `-` or nothing reads it from stdin (a "
-        "method without "
-        "parameters needs none). The result is printed as JSON.\n"
+        "if nothing else ends with it: KeyValue.get. JSON is an object with the parameters; `-` or nothing "
+        "reads it from stdin (a method without parameters needs none). The result is printed as JSON.\n"
         "\n"
         "JSON and Cap'n Proto:\n"
         "  structs, groups    an object; a field that is left out keeps its default, as does a null pointer\n"
@@ -120,12 +118,10 @@ class Call : public Command {
         "  Void               null\n"
         "\n"
         "FIELD of --in and --out names a Data or Text field, such as value or entry.picture; elements of "
-        "lists cannot be named. "
-        "A field with --out is not printed.\n"
+        "lists cannot be named. A field with --out is not printed.\n"
         "\n"
         "With --json the result is one line. If the call fails, {\"error\": {\"code\", \"message\"}} is "
-        "printed, and the exit "
-        "status is 1.",
+        "printed, and the exit status is 1.",
         "hawser call --target=tcp://kv1:7470 KeyValue.get '{\"key\": \"tow\"}'\n"
         "hawser call --target=tcp://kv1:7470 KeyValue.put '{\"key\": \"cat\"}' --in=value=cat.png\n"
         "hawser call --target=tcp://kv1:7470 KeyValue.get '{\"key\": \"cat\"}' --out=value=copy.png"};
@@ -242,6 +238,6 @@ class Call : public Command {
 
 }  // namespace
 
-std::unique_ptr<Command> NewCall() { return std::make_unique<Call>(); }
+std::unique_ptr<Command> NewCall() { return std::make_unique<CallCommand>(); }
 
 }  // namespace hawser::tool

@@ -15,11 +15,11 @@
 
 namespace hawser::tool {
 
-// What the flags that all commands share say.
+// The values of the flags that commands share.
 struct Session {
   std::string target;  // "tcp://kv1:7470"; empty: none was given.
   absl::Duration timeout = absl::Seconds(10);
-  TlsCredentials tls = {};  // Of empty names: no TLS.
+  TlsCredentials tls = {};  // Its file names are empty: no TLS.
   bool json = false;
 
   // InvalidArgument: some files of `tls` are missing.
@@ -27,9 +27,9 @@ struct Session {
 
   // Connects. The error says to whom, why, and what to try.
   absl::StatusOr<std::shared_ptr<Channel>> Connect(ChannelOptions options = {}) const;
-  // Does not wait for the connection. The first call gets what became of it: see Unreachable().
+  // Does not wait for the connection. If there is none, the first call ends with the reason: see Unreachable().
   absl::StatusOr<std::shared_ptr<Channel>> StartToConnect(ChannelOptions options = {}) const;
-  // `why`, and to whom, and what to try.
+  // `why`, with the target and what to try.
   absl::Status Unreachable(const absl::Status& why) const;
 
  private:
@@ -55,7 +55,7 @@ class Command {
 
   virtual const CommandHelp& help() const = 0;
   virtual Needs needs() const { return Needs::kTarget; }
-  // Its own, beside those of Session.
+  // The command's own flags, beside those of Session.
   virtual void AddFlags(Flags&) {}
   // Takes the words behind its name, after the flags were set. Not OK: the usage is wrong.
   virtual absl::Status Take(const std::vector<std::string>& words);
@@ -63,7 +63,7 @@ class Command {
   virtual absl::StatusOr<int> Run(const Session& session) = 0;
 };
 
-// For Take(): no word fewer than `names`, and no more.
+// For Take(): each word becomes the value of the name at its place. InvalidArgument: there are fewer words than names, or more.
 absl::Status TakeWords(const std::vector<std::string>& words, const std::vector<std::string>& names,
                        const std::vector<std::string*>& values);
 

@@ -19,17 +19,13 @@ class Describe : public Command {
     static constexpr CommandHelp kHelp = {
         "describe", "[NAME]", "prints schemas of the server as Cap'n Proto text",
         "NAME is an interface, a struct, an enum, or a method as `hawser list` names it, such as "
-        "kv.capnp:KeyValue or "
-        "kv.capnp:KeyValue.get. The end of the name is enough if nothing else ends with it: KeyValue. "
-        "Without NAME, all "
-        "services.\n"
+        "kv.capnp:KeyValue or kv.capnp:KeyValue.get. The end of the name is enough if nothing else ends with "
+        "it: KeyValue. Without NAME, all services.\n"
         "\n"
         "What it prints is a file that `capnp compile` accepts, with what NAME refers to, and with the ids "
-        "of the server: "
-        "code generated from it can call the server. For a method it is the interface that declares it, with "
-        "the method in a "
-        "comment on top. Comments of the schema are not there, because a server does not have them, nor are "
-        "default values of more than 4 KiB.\n"
+        "of the server: code generated from it can call the server. For a method it is the interface that "
+        "declares it, with the method in a comment on top. Comments of the schema are not there, because a "
+        "server does not have them, nor are default values of more than 4 KiB.\n"
         "\n"
         "With --json: {\"name\", \"schema\"}, where schema is that text.",
         "hawser describe --target=tcp://kv1:7470 KeyValue\n"

@@ -12,10 +12,9 @@ class Doctor : public Command {
     static constexpr CommandHelp kHelp = {
         "doctor", "", "says what keeps this machine, or the way to a server, from RDMA",
         "Looks at devices, ports, GIDs, libraries, access, memory limits and, with --target, at the way to a "
-        "server, and prints "
-        "one line a finding: ok, warning or problem, what was found, and what to do. It changes nothing. "
-        "--timeout is for each "
-        "step with each of the server's addresses. The exit status is 1 if there is a problem.\n"
+        "server, and prints one line a finding: ok, warning or problem, what was found, and what to do. It "
+        "changes nothing. --timeout is for each step with each of the server's addresses. The exit status is "
+        "1 if there is a problem.\n"
         "\n"
         "With --json: one object a line, {\"level\", \"check\", \"subject\", \"found\", \"advice\"}, all "
         "strings.",

@@ -14,16 +14,16 @@ namespace {
 using observe::BytesText;
 using observe::DurationText;
 
-// Of each list of `status`: a terminal is no place for more.
+// Rows of each list of `status`: more would be too long for a terminal.
 constexpr size_t kStatusRowsMax = 200;
 
-// The shares of a screen, behind the lines that are always there.
+// Below the summary the pollers and the calls in flight each get one in so many of the rows. The methods get the rest.
 constexpr size_t kPollersShare = 4;
 constexpr size_t kCallsShare = 4;
 
 std::string Percent(double part) { return absl::StrFormat("%.0f%%", part * 100); }
 
-// Of no call: empty.
+// Empty for 0: there was no call.
 std::string Time(int64_t ns) { return ns == 0 ? "" : DurationText(ns); }
 
 class Rates {
@@ -41,7 +41,7 @@ class Rates {
   const double seconds_;
 };
 
-std::string WhoIsIt(const Figures& figures, absl::string_view target) {
+std::string ServerText(const Figures& figures, absl::string_view target) {
   return absl::StrCat(target, ": ", figures.process, ", process ", figures.pid, " on ", figures.host, ", ",
                       figures.state, ", up ", DurationText(figures.up_ns));
 }
@@ -281,7 +281,7 @@ std::string RateText(double per_second) {
 std::vector<TextLine> TopLines(const Figures& figures, absl::string_view target, size_t columns,
                                size_t rows) {
   Page page(columns, rows);
-  page.Text(WhoIsIt(figures, target));
+  page.Text(ServerText(figures, target));
   page.Text(TrafficText(figures));
   page.Text(BytesRateText(figures));
   page.Text(ConnectionsText(figures));
@@ -304,7 +304,7 @@ std::vector<TextLine> TopLines(const Figures& figures, absl::string_view target,
 
 std::vector<TextLine> StatusLines(const Figures& figures, absl::string_view target, size_t columns) {
   Page page(columns, SIZE_MAX);
-  page.Text(WhoIsIt(figures, target));
+  page.Text(ServerText(figures, target));
   page.List(absl::StrCat("listens ", figures.has_credentials ? "with" : "without", " credentials on"),
             figures.addresses);
   if (!figures.why_not_rdma.empty()) page.Text(absl::StrCat("no RDMA: ", figures.why_not_rdma));

@@ -24,8 +24,8 @@ namespace {
 
 namespace tool = hawser::tool;
 
-int WrongUsage(absl::string_view who, absl::string_view why, absl::string_view help) {
-  std::cerr << who << ": " << why << "\ntry: " << help << std::endl;
+int WrongUsage(absl::string_view program, absl::string_view why, absl::string_view help) {
+  std::cerr << program << ": " << why << "\ntry: " << help << std::endl;
   return 2;
 }
 
@@ -75,7 +75,7 @@ int main(int argc, char** argv) {
     return 0;
   }
 
-  const std::string who = absl::StrCat("hawser ", command->help().name);
+  const std::string program = absl::StrCat("hawser ", command->help().name);
   tool::Session session;
   bool help = false;
   tool::Flags flags;
@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
   if (usage.ok() && !session.target.empty()) usage = hawser::transport::ParseUri(session.target).status();
   if (usage.ok()) usage = session.Credentials().status();
   if (!usage.ok())
-    return WrongUsage(who, hawser::EscapePeerText(usage.message()), absl::StrCat(who, " --help"));
+    return WrongUsage(program, hawser::EscapePeerText(usage.message()), absl::StrCat(program, " --help"));
 
   absl::StatusOr<int> exit_status = Run(*command, session);
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout.flush()) {
@@ -97,6 +97,6 @@ int main(int argc, char** argv) {
   }
   if (exit_status.ok()) return *exit_status;
   if (session.json) std::cout << tool::ErrorAsJson(exit_status.status()) << std::endl;
-  std::cerr << who << ": " << tool::ForPeople(exit_status.status()) << std::endl;
+  std::cerr << program << ": " << tool::ForPeople(exit_status.status()) << std::endl;
   return 1;
 }

@@ -41,8 +41,7 @@ absl::Status Explained(const absl::Status& status, const Channel& channel, absl:
   if (status.code() == absl::StatusCode::kUnimplemented) {
     why =
         "the server has no health service. Start it with ServerOptions::health, which is on by default, or "
-        "update it. It "
-        "answers, though: `hawser ping` measures how fast";
+        "update it. It answers, though: `hawser ping` measures how fast";
   } else if (status.code() == absl::StatusCode::kNotFound) {
     absl::StrAppend(&why,
                     " (`hawser list` names the services; without a name it is about the server as a whole)");
@@ -58,14 +57,11 @@ class HealthCommand : public Command {
     static constexpr CommandHelp kHelp = {
         "health", "[SERVICE]", "says whether the server, or a service, serves",
         "SERVICE is a service as `hawser list` names it, in full: kv.capnp:KeyValue. Without it, the server "
-        "as a whole. Prints "
-        "serving, not serving or unknown; the exit status is 0 for serving, else 1.\n"
+        "as a whole. Prints serving, not serving or unknown; the exit status is 0 for serving, else 1.\n"
         "\n"
         "With --watch it goes on: it prints a line with the present state and one at each change, until it "
-        "is interrupted or "
-        "--count lines are printed. If the connection is lost it says so on stderr, connects again and "
-        "watches anew. The exit "
-        "status is that of the last line.\n"
+        "is interrupted or --count lines are printed. If the connection is lost it says so on stderr, "
+        "connects again and watches anew. The exit status is that of the last line.\n"
         "\n"
         "With --json: {\"service\", \"status\"}, one a line.",
         "hawser health --target=tcp://kv1:7470\n"

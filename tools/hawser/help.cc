@@ -16,14 +16,12 @@ namespace {
 constexpr char kSummary[] = "asks a Hawser server";
 constexpr char kText[] =
     "hawser COMMAND --target=URI ... asks the server at an address what it serves, calls its methods, and "
-    "says "
-    "whether it is well. What it knows of the server's schemas it learns from the server (reflection), so it "
-    "needs "
-    "an address and nothing else. With --json everything that it prints on stdout is JSON, errors too.";
+    "says whether it is well. What it knows of the server's schemas it learns from the server (reflection), "
+    "so it needs an address and nothing else. With --json everything that it prints on stdout is JSON, "
+    "errors too.";
 constexpr char kExitStatus[] =
     "0: done. 1: the server, or the call, said no; or it could not be reached; or what was asked for is not "
-    "well. "
-    "2: wrong usage.";
+    "well. 2: wrong usage.";
 
 // `text`, in lines of kHelpColumns behind `indent` spaces, the first one behind what stands there already.
 std::string Wrapped(absl::string_view text, size_t indent, size_t first_at) {

@@ -20,7 +20,7 @@ std::string HelpOfAll();
 std::string HelpOf(Command& command);
 // The man page, hawser(1), in man(7)'s language: the same text.
 std::string ManPage();
-// What bash sources: completes commands, flags, their fixed values and files.
+// What bash sources: completes commands, flags, the schemes of --target and the files of --tls_*.
 std::string BashCompletion();
 
 }  // namespace hawser::tool

@@ -28,7 +28,8 @@ class OwnSnapshot {
   std::unique_ptr<capnp::MallocMessageBuilder> message_ = std::make_unique<capnp::MallocMessageBuilder>();
 };
 
-// What a channel needs that fetches snapshots: bounds, so that a server makes this process hold no more than some 100 MB.
+// The options of a channel that fetches snapshots. They have bounds, so that a server makes this process hold no more than some
+// 100 MB.
 ChannelOptions ForSnapshots();
 
 // `then` gets the snapshot, or why there is none: it says what was asked of which server and what to do. It runs as a

@@ -33,12 +33,11 @@ class List : public Command {
     static constexpr CommandHelp kHelp = {
         "list", "", "lists the services of the server and their methods",
         "Prints each service of the server and, indented, the methods that it declares. Those that it "
-        "inherits stand at the "
-        "service that it extends. \"idempotent\": a call of it that was sent already may be sent again.\n"
+        "inherits stand at the service that it extends. \"idempotent\": a call of it that was sent already "
+        "may be sent again.\n"
         "\n"
         "With --json: {\"services\": [{\"name\", \"id\", \"has_schema\", \"methods\": [{\"name\", "
-        "\"ordinal\", "
-        "\"idempotent\"}]}]}.",
+        "\"ordinal\", \"idempotent\"}]}]}.",
         "hawser list --target=tcp://kv1:7470"};
     return kHelp;
   }

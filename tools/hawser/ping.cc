@@ -35,12 +35,10 @@ class Ping : public Command {
     static constexpr CommandHelp kHelp = {
         "ping", "", "measures round trips of small calls",
         "Makes one call after another on one connection, with nothing else in flight, and prints the "
-        "shortest, the median, the "
-        "99th percentile and the longest time. The call is health.capnp:Health.check of the server as a "
-        "whole: the smallest "
-        "one that every server has, with a handler that does nothing. A server without the health service "
-        "refuses it, which "
-        "takes one round trip as well, and a line on stderr says so. The first call is not counted.\n"
+        "shortest, the median, the 99th percentile and the longest time. The call is "
+        "health.capnp:Health.check of the server as a whole: the smallest one that every server has, with a "
+        "handler that does nothing. A server without the health service refuses it, which takes one round "
+        "trip as well, and a line on stderr says so. The first call is not counted.\n"
         "\n"
         "With --json: {\"peer\", \"count\", \"min_us\", \"median_us\", \"p99_us\", \"max_us\", \"refused\"}.",
         "hawser ping --target=rdma://kv1:7470\n"

@@ -23,8 +23,7 @@ absl::Status Explained(const absl::Status& status, absl::string_view doing, cons
     why =
         "the server has no reflection service, so this program cannot learn what it serves. Start it with "
         "ServerOptions::reflection, which is on by default, or update it. `hawser ping` works without, and "
-        "so do programs "
-        "with generated stubs";
+        "so do programs with generated stubs";
   } else if (status.code() == absl::StatusCode::kPermissionDenied) {
     absl::StrAppend(&why,
                     " (ServerOptions::authorize of the server decides; --tls_certificate says who you are)");
@@ -135,10 +134,10 @@ absl::StatusOr<std::unique_ptr<Schemas>> FetchSchemas(const std::shared_ptr<Chan
     schemas->Serve(service->interface_id);
   }
   if (!named.empty() && !has_schema) {
-    return Explained(absl::FailedPreconditionError(
-                         "the server has no schema of it, because its methods were added by hand; "
-                         "only a program with generated stubs can call it"),
-                     absl::StrCat("fetch the schema of ", EscapePeerText(named[0]->name), " from"), *channel);
+    return Explained(
+        absl::FailedPreconditionError("the server has no schema of it, because its methods were added by "
+                                      "hand; only a program with generated stubs can call it"),
+        absl::StrCat("fetch the schema of ", EscapePeerText(named[0]->name), " from"), *channel);
   }
   if (absl::Status status = schemas->Check(); !status.ok()) {
     return Explained(status, "use the schemas of", *channel);

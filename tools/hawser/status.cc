@@ -17,7 +17,7 @@
 namespace hawser::tool {
 namespace {
 
-class Status : public Command {
+class StatusCommand : public Command {
  public:
   const CommandHelp& help() const override {
     static constexpr CommandHelp kHelp = {
@@ -25,10 +25,8 @@ class Status : public Command {
         "Prints one snapshot of the server: the calls of each method since its start, with errors and times "
         "(p50: half of them took no longer), connections, pollers and memory, channels to other servers, "
         "refused peers, the calls in flight and the slowest of late, without calls for snapshots. Lines are "
-        "as wide as the terminal, or "
-        "100 columns. A server answers "
-        "clients on its own machine, at a loopback address; others if its ServerOptions::introspection is "
-        "kEveryone.\n"
+        "as wide as the terminal, or 100 columns. A server answers clients on its own machine, at a loopback "
+        "address; others if its ServerOptions::introspection is kEveryone.\n"
         "\n"
         "With --json: the whole snapshot, with more than the text has; observe/snapshot.capnp says what each "
         "field is. 64-bit integers are strings.",
@@ -64,6 +62,6 @@ class Status : public Command {
 
 }  // namespace
 
-std::unique_ptr<Command> NewStatus() { return std::make_unique<Status>(); }
+std::unique_ptr<Command> NewStatus() { return std::make_unique<StatusCommand>(); }
 
 }  // namespace hawser::tool

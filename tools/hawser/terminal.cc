@@ -77,7 +77,7 @@ int ScreenSignals::Next() {
              : 0;
 }
 
-bool Screen::IsOne() {
+bool Screen::IsAvailable() {
   const char* const kind = std::getenv("TERM");
   return isatty(STDOUT_FILENO) != 0 && kind != nullptr && std::strcmp(kind, "dumb") != 0;
 }
@@ -154,7 +154,7 @@ Screen::Event Screen::Wait(int other_fd, absl::Duration timeout) {
     }
   }
   if (resized) return Event::kResized;
-  return fds[1].revents != 0 ? Event::kOther : Event::kTimeout;
+  return fds[1].revents != 0 ? Event::kReadable : Event::kTimeout;
 }
 
 }  // namespace hawser::tool

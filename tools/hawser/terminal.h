@@ -16,7 +16,7 @@
 
 namespace hawser::tool {
 
-// The signals that a program with a screen waits for, in place of being ended by them: SIGINT, SIGTERM, SIGHUP, SIGWINCH,
+// The signals that a program with a screen waits for, so that they do not end it at once: SIGINT, SIGTERM, SIGHUP, SIGWINCH,
 // SIGTSTP.
 // Thread:   make it before other threads start, which then leave these signals alone.
 // Lifetime: the destructor lets the signals act again.
@@ -49,7 +49,7 @@ class Screen {
     size_t columns, rows;
   };
 
-  static bool IsOne();  // Stdout is a terminal that can do this.
+  static bool IsAvailable();  // Stdout is a terminal that can do this.
   // That of the terminal at stdout now; 100 columns where there is none, or it does not say.
   static Size SizeNow();
 
@@ -61,8 +61,8 @@ class Screen {
   // In place of what is there. Lines that do not fit are left out. `dims`: all of it is faint.
   absl::Status Draw(const std::vector<TextLine>& lines, bool dims);
 
-  enum class Event { kTimeout, kOther, kResized, kQuit };
-  // Blocks until `other_fd` can be read (kOther), the size has changed, a person or a signal wants the end (q, Ctrl-C), or
+  enum class Event { kTimeout, kReadable, kResized, kQuit };
+  // Blocks until `other_fd` can be read (kReadable), the size has changed, a person or a signal wants the end (q, Ctrl-C), or
   // `timeout` has passed. Stops the process for Ctrl-Z.
   Event Wait(int other_fd, absl::Duration timeout);
 

@@ -31,7 +31,7 @@ namespace {
 constexpr absl::Duration kIntervalMin = absl::Milliseconds(250);
 // Between attempts to reach a server that is gone.
 constexpr absl::Duration kRetry = absl::Seconds(1);
-// Of what is printed to no terminal.
+// Where no terminal gives another width.
 constexpr size_t kColumns = 100;
 
 // The answer of the one call that is under way, for a thread that also waits for keys.
@@ -63,8 +63,8 @@ class Answer {
   std::optional<absl::StatusOr<OwnSnapshot>> snapshot_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The server may answer again.
-bool IsPassing(const absl::Status& status) {
+// Whether a later call may have an answer.
+bool MayPass(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
 }
 
@@ -74,18 +74,14 @@ class Top : public Command {
     static constexpr CommandHelp kHelp = {
         "top", "", "shows what the server is doing, again and again",
         "Asks for a snapshot of the server at each interval and shows what happened in between: calls, "
-        "errors "
-        "and bytes a second, and the times of the calls that ended (p50: half of them took no longer), in "
-        "all "
-        "and of each method, the busiest first; where the time of the server's threads went; connections, "
-        "memory, refused peers, and the calls that are in flight, without those for snapshots. A server "
-        "answers clients on its own "
-        "machine, "
-        "at a loopback address; others if its ServerOptions::introspection is kEveryone.\n"
+        "errors and bytes a second, and the times of the calls that ended (p50: half of them took no "
+        "longer), in all and of each method, the busiest first; where the time of the server's threads went; "
+        "connections, memory, refused peers, and the calls that are in flight, without those for snapshots. "
+        "A server answers clients on its own machine, at a loopback address; others if its "
+        "ServerOptions::introspection is kEveryone.\n"
         "\n"
         "On a terminal it redraws in place until q or Ctrl-C. If the connection is lost it says so, keeps "
-        "the "
-        "last figures, and goes on when the server is back; a new one is counted from its start.\n"
+        "the last figures, and goes on when the server is back; a new one is counted from its start.\n"
         "\n"
         "Elsewhere, and with --json, it prints a block, or an object in one line, for each interval: the "
         "first one after the first interval. Times in JSON are microseconds.",
@@ -110,11 +106,11 @@ class Top : public Command {
 
   absl::StatusOr<int> Run(const Session& session) override {
     std::unique_ptr<ScreenSignals> signals;
-    if (!session.json && Screen::IsOne()) {
+    if (!session.json && Screen::IsAvailable()) {
       auto taken = ScreenSignals::Take();
       if (!taken.ok()) return taken.status();
       signals = *std::move(taken);
-      // Lines of the log would be all over the screen, which says what becomes of the connection.
+      // Lines of the log would spoil the screen, which tells what becomes of the connection.
       SetLogSink([](LogSeverity, absl::string_view) {});
     }
     auto answer = Answer::New();
@@ -124,7 +120,7 @@ class Top : public Command {
     const auto channel = session.StartToConnect(std::move(options));
     if (!channel.ok()) return channel.status();
 
-    // What goes wrong before the first answer is seen best without a screen.
+    // Without a screen yet: an error before the first answer is to stay visible.
     const auto ask = [&] {
       FetchSnapshot(*channel, [to = *answer](auto snapshot) { to->Put(std::move(snapshot)); });
     };
@@ -135,7 +131,7 @@ class Top : public Command {
       return (*channel)->state() == ChannelState::kReady ? first->status()
                                                          : session.Unreachable(first->status());
     }
-    // Whatever ends this restores the terminal, before an error is printed.
+    // Its destructor restores the terminal, before main() prints an error.
     std::unique_ptr<Screen> screen;
     if (signals != nullptr) screen = std::make_unique<Screen>(*signals);
     screen_ = screen.get();
@@ -145,7 +141,7 @@ class Top : public Command {
   }
 
  private:
-  // Nothing: a signal asks for the end.
+  // Empty: a signal asks for the end.
   static std::optional<absl::StatusOr<OwnSnapshot>> WaitForFirst(Answer& answer, ScreenSignals* signals) {
     while (true) {
       pollfd fds[] = {{answer.fd(), POLLIN, 0}, {signals != nullptr ? signals->fd() : -1, POLLIN, 0}};
@@ -182,12 +178,12 @@ class Top : public Command {
         case Screen::Event::kResized:
           if (absl::Status drawn = Draw(session); !drawn.ok()) return drawn;
           break;
-        case Screen::Event::kOther: {
+        case Screen::Event::kReadable: {
           auto snapshot = answer.Take();
           if (!snapshot.has_value()) break;
           asked = false;
           if (!snapshot->ok()) next = std::min(next, absl::Now() + kRetry);
-          if (absl::Status status = Take(session, *std::move(snapshot)); !status.ok()) return status;
+          if (absl::Status status = OnAnswer(session, *std::move(snapshot)); !status.ok()) return status;
           break;
         }
       }
@@ -200,13 +196,13 @@ class Top : public Command {
     pollfd fds[] = {{answer.fd(), POLLIN, 0}};
     const auto ms = static_cast<int>(
         absl::ToInt64Milliseconds(std::min(timeout, absl::Hours(1)) + absl::Microseconds(999)));
-    return poll(fds, 1, ms) > 0 ? Screen::Event::kOther : Screen::Event::kTimeout;
+    return poll(fds, 1, ms) > 0 ? Screen::Event::kReadable : Screen::Event::kTimeout;
   }
 
   // Not OK: there is no use in going on.
-  absl::Status Take(const Session& session, absl::StatusOr<OwnSnapshot> snapshot) {
+  absl::Status OnAnswer(const Session& session, absl::StatusOr<OwnSnapshot> snapshot) {
     if (!snapshot.ok()) {
-      if (!IsPassing(snapshot.status())) return snapshot.status();
+      if (!MayPass(snapshot.status())) return snapshot.status();
       const bool is_news = lost_.empty();
       lost_ = absl::StrCat(absl::IsUnavailable(snapshot.status()) ? "connection lost: " : "no answer: ",
                            ForPeople(snapshot.status()), "; trying again");
