@@ -27,8 +27,7 @@ std::string InFlight(wire::Snapshot::Reader snapshot) {
                BytesText(call.getRequestBytes()), View(call.getPeer()), View(call.getIdentity())});
   }
   const uint64_t left_out = snapshot.getCallsLeftOut();
-  return absl::StrCat(table.Html(),
-                      left_out == 0 ? "" : absl::StrCat("<p>And ", left_out, " younger ones.</p>"));
+  return absl::StrCat(table.Html(), left_out == 0 ? "" : absl::StrCat("<p>And ", left_out, " more.</p>"));
 }
 
 std::string Slowest(wire::Snapshot::Reader snapshot) {

@@ -147,7 +147,7 @@ std::string PollersLine(wire::Snapshot::Reader snapshot) {
     waiters += poller.getMemoryWaiters();
   }
   return absl::StrCat(snapshot.getPollers().size(), " pollers, ", held, " held by code of the application; ",
-                      waiters, " messages wait for memory.");
+                      waiters, " connections wait for memory.");
 }
 
 }  // namespace

@@ -167,7 +167,8 @@ void AddPollers(wire::Snapshot::Reader snapshot, Families& families) {
   auto in_flight = families.Gauge("hawser_poller_read_bytes", "READ bytes in flight.");
   auto budget = families.Gauge("hawser_poller_read_bytes_max", "The budget of these.");
   auto waiting = families.Gauge("hawser_poller_reads_waiting", "Connections that wait for the budget.");
-  auto memory = families.Gauge("hawser_poller_memory_waiters", "What waits for memory of the pool.");
+  auto memory =
+      families.Gauge("hawser_poller_memory_waiters", "Connections that wait for small buffers of the pool.");
   auto held = families.Gauge("hawser_poller_held", "1 if code of the application held it when it was asked.");
   for (const auto poller : snapshot.getPollers()) {
     const prometheus::ClientMetric::Label name = {"poller", Value(poller.getName())};

@@ -2,8 +2,9 @@
 # What a server says of itself at one moment: the one source of its metrics, its status page, their JSON, and what
 # `hawser top` and `hawser status` show.
 #
-# Counts are since the server, or for a poller since the process, started, and never go back. Each is exact, but they are read
-# one after the other, while the pollers go on. Times of the clock are nanoseconds since 1970 (UTC), durations nanoseconds.
+# Counts are since the server was made, or for a poller since that poller was started, and never go back. Each is exact, but
+# they are read one after the other, while the pollers go on. Times of the clock are nanoseconds since 1970 (UTC), durations
+# nanoseconds.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("hawser::observe::wire");
@@ -13,18 +14,18 @@ struct Snapshot {
   process @1 :Process;
   server @2 :Server;
   methods @3 :List(Method);          # Those that are served, by name; also those that were never called.
-  connections @4 :List(Connection);  # Cut at a bound: see connectionsLeftOut. The totals count all of them.
+  connections @4 :List(Connection);  # Some 200 of each poller, 1000 in all. The totals count all of them.
   connectionsLeftOut @5 :UInt64;
   totals @6 :List(ConnectionTotal);
-  calls @7 :List(Call);              # In flight, the oldest first; cut at a bound.
+  calls @7 :List(Call);              # In flight: 200 of each poller, not always its oldest; of these the 200 oldest.
   callsLeftOut @8 :UInt64;
-  slowest @9 :List(Call);            # Of late, the slowest first.
+  slowest @9 :List(Call);            # Ended in this minute or the one before, the slowest first.
   pollers @10 :List(Poller);
   pools @11 :List(Pool);
   refusals @12 :List(Refusal);
   configuration @13 :List(Setting);
   tls @14 :Tls;
-  channels @15 :List(Channel);  # Of the process, that dial; by address; cut at a bound.
+  channels @15 :List(Channel);  # Of the process, to other servers; by address; 200 at most.
   channelsLeftOut @16 :UInt64;
   channelTotals @17 :ChannelCounts;  # Of all channels that there ever were in this process.
   channelCallsWaiting @18 :UInt64;   # Of all channels that there are.
@@ -64,8 +65,8 @@ struct Method {
   calls @3 :UInt64;             # That have ended.
   running @4 :UInt64;
   statuses @5 :List(StatusCount);  # Those that are not zero.
-  latency @6 :Histogram;        # From the arrival of the request to its answer.
-  requestBytes @7 :UInt64;      # Of the messages, in and out.
+  latency @6 :Histogram;        # From the poller's turn that has the whole request to its answer.
+  requestBytes @7 :UInt64;      # Bodies of requests and of responses.
   responseBytes @8 :UInt64;
 }
 
@@ -76,7 +77,7 @@ struct StatusCount {
 }
 
 struct Histogram {
-  # Bucket i counts what is at most bounds[i]; the last one has no bound and counts the rest.
+  # Bucket i counts what took less than boundsNs[i], and no less than the bound before. The last bound is the greatest Int64.
   boundsNs @0 :List(Int64);
   counts @1 :List(UInt64);
   sumNs @2 :UInt64;
@@ -86,14 +87,14 @@ struct Connection {
   peer @0 :Text;  # "tcp://10.0.0.7:51234".
   identity @1 :Text;    # The names in its certificate; empty: not authenticated.
   fabric @2 :Text;      # "tcp", "rdma".
-  state @3 :Text;       # "connecting", "ready", "draining", "flushing".
+  state @3 :Text;       # "connecting", "ready", "draining", "flushing"; "closed": a handler still runs.
   slots @4 :UInt32;         # Agreed.
   slotsInUse @5 :UInt32;
   receivesPosted @6 :UInt32;
   receiveBytes @7 :UInt64;  # Of the pool, for its receives.
   sinceUnixNs @8 :Int64;
   requests @9 :UInt64;
-  poller @10 :UInt32;
+  poller @10 :UInt32;  # Its place in Snapshot.pollers.
   number @11 :UInt64;  # As in the log and in probes: "connection 12".
   slotsGiven @12 :UInt32;   # Of the agreed ones, those that the client may use now: there are receives for so many requests.
   slotsWanted @13 :UInt32;  # With those for which receives wait for memory.
@@ -113,7 +114,7 @@ struct Call {
   method @0 :Text;
   peer @1 :Text;
   identity @2 :Text;
-  stage @3 :Text;        # Where it is: "queued for the executor", "running", "deferred"; of an ended call its status.
+  stage @3 :Text;        # Where it is: "waits for the executor", "running", "deferred"; of an ended call its status.
   ageNs @4 :Int64;       # Of an ended call its whole time.
   deadlineInNs @5 :Int64;  # -1: none.
   queuedNs @6 :Int64;    # Where the time went: waiting for the executor, in the handler, deferred.
@@ -127,7 +128,7 @@ struct Call {
 struct Poller {
   name @0 :Text;    # "tcp 0", "rdma mlx5_0 1".
   fabric @1 :Text;
-  mode @2 :Text;
+  mode @2 :Text;       # "adaptive", "spin", "sleep".
   busyNs @3 :UInt64;   # It had work,
   spinNs @4 :UInt64;   # looked for some,
   sleepNs @5 :UInt64;  # slept.
@@ -143,7 +144,7 @@ struct Poller {
   readBytesInFlight @15 :UInt64;  # Of the READ budget.
   readBytesMax @16 :UInt64;
   readsWaiting @17 :UInt64;
-  memoryWaiters @18 :UInt64;      # Messages that wait for memory of the pool.
+  memoryWaiters @18 :UInt64;      # Connections that wait for small buffers: for receives, or for an error that they answer.
   sentBytes @19 :UInt64;          # Of the bodies of messages.
   answered @20 :Bool;  # False: code of the application holds it; of what is on it only counters are known.
   heldBy @21 :Text;    # That code, and for how long: "the handler of

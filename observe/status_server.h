@@ -44,7 +44,8 @@ class StatusServer {
   };
   static constexpr size_t kHistoryPoints = 300;
 
-  // Fills in what the server is doing. On the thread of the status server; may take some 50 ms.
+  // Fills in what the server is doing. On the thread of the status server, whose other requests wait meanwhile. Usually takes
+  // milliseconds: see Server::FillIn() (rpc/server.h).
   using Source = std::function<void(wire::Snapshot::Builder snapshot)>;
 
   // `address`: "HOST:PORT", "[::1]:9090", or ":PORT" or "PORT" for loopback; port 0 is any free one. InvalidArgument: no such

@@ -93,9 +93,10 @@ class Server {
   // "http://127.0.0.1:9090", if ServerOptions::status_address is given. Empty before the first Listen().
   std::string status_url() const;
 
-  // What the server is doing, as its metrics and its status page have it (observe/snapshot.capnp), with what is in flight. Takes
-  // milliseconds. A poller that code of the application holds is waited for 20 ms at most; then its counters are there,
-  // and what is on it is not. Not on a poller of the server, nor in a handler that holds one: a CHECK.
+  // What the server is doing, as its metrics and its status page have it (observe/snapshot.capnp), with what is in flight.
+  // Takes milliseconds. If code of the application holds a poller, this waits for it for 20 ms, or for a second if that poller
+  // has told a part by then; after that the snapshot has the poller's counters, and not what is on it. Not on a poller, of this
+  // server or of a channel, nor in a handler that holds one: a CHECK.
   void FillIn(observe::wire::Snapshot::Builder snapshot) const;
 
  private:

@@ -10,7 +10,8 @@ $Cxx.namespace("hawser::introspection");
 interface Introspection {
   snapshot @0 () -> (snapshot :Observe.Snapshot);
   # All that the server's status page has. A server takes no snapshot more often than every 250 ms: calls within that time get the
-  # same one, `takenUnixNs` says which. What does not fit one message is left out: first the connections, then the calls, then
-  # the histograms. PermissionDenied: the server does not answer this client. ResourceExhausted: too many calls wait for a
-  # snapshot already, in all or of this host; or the server has no thread for it.
+  # same one, `takenUnixNs` says which. What exceeds 4 MiB, or half of the server's ConnectionOptions::message_bytes_max, is left
+  # out: first the connections, then the calls, then the histograms, then the methods. PermissionDenied: the server does not
+  # answer this client. ResourceExhausted: too many calls wait for a snapshot already, in all or of this host; or the server has
+  # no thread or no memory for it.
 }

@@ -24,15 +24,15 @@ namespace hawser::internal {
 
 // The service of rpc/hawser/introspection.capnp: gives a server's snapshot to clients that may have it.
 //
-// A snapshot waits for pollers, so handlers, which run on one, leave their calls to a thread. That thread takes one snapshot at
-// a time, for all calls that wait, and none within kAge of the one before. So what clients ask costs the server no more than
-// four snapshots a second, however many ask, and the copies that they get.
+// A snapshot waits for pollers, so the handler, which runs on one, leaves its call to a thread. That thread takes one snapshot
+// for all calls that wait, and no other within kAgeNs. So however many clients ask, they cost the server four snapshots a
+// second at most, and the copies that they get.
 // Thread:   any. The thread, of lower priority, starts at the first call and runs until Close().
 // Lifetime: that of its server, which calls Close() before what the source uses ends.
 // Failure:  a call gets an error, and the service goes on: see the schema.
 class Introspector final : public Service {
  public:
-  // Fills in what the server is doing. On the thread of the Introspector; may take some 50 ms. Not after Close().
+  // Fills in what the server is doing: see Server::FillIn(). On the thread of the Introspector. Not after Close().
   using Source = std::function<void(observe::wire::Snapshot::Builder snapshot)>;
 
   // How old an answer may be.
@@ -79,8 +79,8 @@ class Introspector final : public Service {
   int64_t taken_ns_ = 0;
 };
 
-// Leaves parts of `snapshot` out until a message with it has `bytes_max` at most, or nothing is left that can be. What was
-// counted stays: see connectionsLeftOut and callsLeftOut.
+// Leaves parts of `snapshot` out, in the order of introspection.capnp, until it has `bytes_max` at most or all of these are
+// gone. connectionsLeftOut and callsLeftOut count what is left out.
 void CutSnapshot(observe::wire::Snapshot::Builder snapshot, uint64_t bytes_max);
 
 }  // namespace hawser::internal

@@ -22,12 +22,14 @@ inline constexpr size_t kStatusCodes = 17;
 
 // The calls of one method that have ended on one poller.
 struct MethodCounts {
-  std::array<Count, kStatusCodes> failed;  // By status code. Those that are OK are the rest of `latency`.
+  std::array<Count, kStatusCodes>
+      failed;  // By status code. `latency` counts these, too; the rest of it ended with OK.
   observe::Histogram latency;
   Count request_bytes, response_bytes;
 };
 
-// The slowest calls of late: of this minute and of the one before.
+// The slowest calls of this minute and of the one before. A minute begins with the first Add() or Take() after the one before
+// has passed. Until then Wants() asks for calls that are slower than those of the last minute.
 // Thread: Add(): on the poller. The rest: any.
 class SlowCalls {
  public:
@@ -42,10 +44,10 @@ class SlowCalls {
     int64_t ended_unix_ns;
   };
 
-  // A call that took this long may be one.
+  // Whether a call that took this long may be one of them.
   bool Wants(int64_t ns) const { return ns > threshold_ns_.load(std::memory_order_relaxed); }
   void Add(Call call);
-  // Drops those of more than a minute ago, so that later ones are wanted.
+  // Those of this minute and of the one before, in no order.
   std::vector<Call> Take(int64_t now_unix_ns);
 
  private:
@@ -60,8 +62,9 @@ class SlowCalls {
   std::vector<Call> now_ ABSL_GUARDED_BY(mutex_), before_ ABSL_GUARDED_BY(mutex_);
 };
 
-// What a poller counts of the calls that it serves. Memory for a method is taken at its first call, some 1 KiB, so that a
-// server of a thousand methods does not pay for those that are never called.
+// What a poller counts of the calls that it serves: each call ends in ServingConnection::CountEnd() or CountFailure(), and a
+// snapshot reads it (server_snapshot.cc). Memory for a method is taken at its first call, some 2 KiB, so that a server of a
+// thousand methods does not pay for those that are never called.
 // Thread: written on the poller, read from any.
 class ServingCounters {
  public:

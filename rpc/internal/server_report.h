@@ -9,7 +9,7 @@
 
 namespace hawser::internal {
 
-// What one poller tells of what is on it. Values.
+// What one poller reports of its connections and calls, for a snapshot. Values.
 struct ConnectionReport {
   std::string peer;
   std::string identity;  // PeerIdentity::ToString(); empty: not authenticated.
@@ -36,7 +36,7 @@ struct CallReport {
 };
 
 struct PollerReport {
-  // The first of them; the rest only count.
+  // So many have an entry each; the totals count all of them.
   static constexpr size_t kConnectionsMax = 200;
   static constexpr size_t kCallsMax = 200;
 
@@ -48,6 +48,7 @@ struct PollerReport {
     uint64_t slots_in_use = 0;
     uint64_t slots_given = 0, slots_wanted = 0;
   };
+  // By the addresses of the names: each state, and each method, has one text.
   absl::flat_hash_map<const char*, Total> by_state;
   absl::flat_hash_map<const char*, uint64_t> running;  // By method.
   uint64_t calls_queued = 0;                           // They wait for the executor.

@@ -103,7 +103,7 @@ TEST(PageTest, SlowestCallsShowWhereTheirTimeWent) {
   const std::string html = Html("/calls", busy.Get());
   EXPECT_THAT(html, HasSubstr("<title>waited 500 ms, handler 900 ms, deferred 100 ms</title>"));
   EXPECT_THAT(html, HasSubstr("waited for the executor"));
-  EXPECT_THAT(html, HasSubstr("And 1 younger ones."));
+  EXPECT_THAT(html, HasSubstr("And 1 more."));
 }
 
 TEST(PageTest, ThousandsOfMethodsComeInSlices) {
