@@ -10,8 +10,7 @@ namespace {
 absl::Status InChild() {
   return absl::FailedPreconditionError(
       "this process is a child made by fork() after the server was; its sockets and threads are the "
-      "parent's. "
-      "Make the server after fork(): a daemon forks first");
+      "parent's. Make the server after fork(): a daemon forks first");
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ class Sink {
     MutexLock lock(mutex_);
     sink_.swap(sink);
     options_ = options;
-    filled_ = {};  // As many as of a second may come at once.
+    filled_ = {};  // The peers' spans of one second may come at once.
     is_set_.store(sink_ != nullptr, std::memory_order_relaxed);
   }
   bool is_set() const { return is_set_.load(std::memory_order_relaxed); }
@@ -133,7 +133,7 @@ class OpenSpan final : public Interceptor::Call {
   const absl::Time start_;
 };
 
-// Malformed metadata counts as none.
+// Empty if there is none, or it is malformed.
 std::optional<TraceContext> TraceIn(MetadataView metadata) {
   const std::optional<absl::string_view> traceparent = metadata.Get(kTraceParent);
   if (!traceparent.has_value()) return std::nullopt;
@@ -145,7 +145,7 @@ std::optional<TraceContext> TraceIn(MetadataView metadata) {
   return trace;
 }
 
-// Instead of a trace that is there already. Leaves `metadata` alone if both do not fit.
+// Replaces a trace that is there already. Leaves `metadata` alone if the trace does not fit.
 void PutTrace(const TraceContext& trace, Metadata& metadata) {
   Metadata with_trace;
   for (const MetadataView::Pair& pair : metadata) {
@@ -223,7 +223,7 @@ const TraceRef& CurrentTrace() {
 TraceScope::TraceScope(const TraceRef& trace) : outer_(std::exchange(current_trace, &trace)) {}
 TraceScope::~TraceScope() { current_trace = outer_; }
 
-bool HasTrace(const TraceRef& parent) { return parent != nullptr || Sink::Process().is_set(); }
+bool HasTrace(const TraceRef& inherited) { return inherited != nullptr || Sink::Process().is_set(); }
 
 std::unique_ptr<Interceptor::Call> BeginClientSpan(const Method& method, const std::string& peer_address,
                                                    const TraceRef& inherited, Metadata& metadata) {

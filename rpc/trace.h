@@ -39,7 +39,7 @@ struct TraceContext {
 struct Span {
   enum class Kind : uint8_t {
     kClient,  // From Send() to the result.
-    kServer,  // From the arrival of the request to the answer of the handler.
+    kServer,  // From the arrival of the whole request to the answer of the handler.
   };
   Kind kind;
   const TraceContext& context;  // Its own: span_id is that of the span.
@@ -63,7 +63,8 @@ class TraceSink {
 };
 
 struct TraceOptions {
-  // How many of the traces that begin in this process are sampled, 0 to 1. A call with a traceparent is sampled if that says so.
+  // The share of the traces that begin in this process which is sampled, 0 to 1. A call with a traceparent is sampled if that
+  // says so.
   double sample_rate = 1.0;
   // Spans a second, at most, of calls that a peer's traceparent samples, by this process as a server: peers cannot flood
   // the sink. What exceeds it makes no span; the trace is passed on as it came.

@@ -9,8 +9,8 @@
 namespace hawser {
 
 enum class LogSeverity : uint8_t {
-  kDebug,  // What goes as it should: connections that open and close, channels that change their state.
-  kInfo,
+  kDebug,    // What goes as it should: connections that open and close, channels that change their state.
+  kInfo,     // What needs no action: spans are written again, say.
   kWarning,  // Something was refused or lost, or is slow. The process goes on as it should.
   kError,    // The program has to be mended, or the machine needs more of something.
 };
@@ -23,9 +23,9 @@ using LogSink = std::function<void(LogSeverity severity, absl::string_view line)
 // Thread:   any. The log has a thread of its own for the sink, which it calls there, for one line at a time. So
 //           a sink may block, take locks, log, and call the library. What it throws is dropped, and the line
 //           goes to stderr.
-// Lifetime: this waits until the sink before has taken the lines that came before this call, and is called no
-//           more; a sink that calls this is not waited for. Set an empty one before what the sink uses ends.
-//           After fork() the child's log goes to stderr.
+// Lifetime: this waits until the previous sink has taken the lines that came before this call. The previous sink is not called
+//           any more. (If it is that sink which calls this, this does not wait.) Set an empty sink before what the present one
+//           uses ends. After fork() the child's log goes to stderr.
 // Failure:  a sink that is 256 lines behind misses lines, and the next line counts those.
 void SetLogSink(LogSink sink);
 
@@ -38,9 +38,8 @@ LogSeverity LogLevel();
 namespace transport {
 
 // Writes `text`, escaped (EscapePeerText()) and cut, to the log: to the sink or, behind "hawser: ", to stderr.
-// Does not wait for the reader of a pipe, unless code that is not ours fills it at the same time; on stderr it waits some
-// milliseconds, at most, for another thread that writes a line. For what a
-// peer can cause there is PeerLog.
+// Does not wait for the reader of a pipe, unless code that is not ours fills it at the same time. On stderr it waits some
+// milliseconds, at most, for another thread that writes a line. Lines that a peer can cause go through PeerLog.
 // Thread:   any.
 // Failure:  false: the line is lost, because the sink, or the reader of stderr, is behind. A line below LogLevel() is not.
 bool TryLog(LogSeverity severity, absl::string_view text);

@@ -21,7 +21,7 @@ interface Health {
   # From now on the server calls HealthWatcher.changed of this client, first with the present state, then at each change,
   # until the client's connection ends; the client then watches anew. If changes come faster than the client takes them, it
   # gets the latest. FailedPrecondition: the client offers no service (ChannelOptions::services). ResourceExhausted: there
-  # are 64 watches of this connection, or 4096 in all.
+  # are 64 watches of this connection, 1024 of its host, or 4096 in all.
 }
 
 interface HealthWatcher {

@@ -18,8 +18,9 @@ constexpr size_t kWatchesOfHostMax = kWatchesMax / 4;
 
 // A client whose handler takes longer is told again.
 constexpr absl::Duration kTellTimeout = absl::Seconds(10);
-// What the end of a server waits for watchers that are stopped, or far away.
+// Between attempts to tell clients that could not be told.
 constexpr absl::Duration kTellAgain = absl::Seconds(1);
+// How long Close() waits for watchers that are stopped, or far away.
 constexpr absl::Duration kCloseTimeout = absl::Milliseconds(500);
 
 constexpr uint64_t kInterfaceId = capnp::typeId<health::Health>();
@@ -140,8 +141,7 @@ absl::Status HealthBoard::AddWatch(const std::shared_ptr<Channel>& client, absl:
   if (client == nullptr) {
     return absl::FailedPreconditionError(
         "the client offers no services: it has to give a HealthWatcher to ChannelOptions::services, which "
-        "the "
-        "server calls");
+        "the server calls");
   }
   // Its text is kept, so it is bounded.
   constexpr size_t kNameMax = 1024;

@@ -40,7 +40,7 @@ class HealthBoard final : public Service, public std::enable_shared_from_this<He
   void Open(const std::vector<std::string>& services);
   // "": the server as a whole. No effect after Close().
   void Set(absl::string_view service, bool serves);
-  // Nothing serves any more. Waits until the watchers were told, until `deadline` and for half a second at most.
+  // Nothing serves any more. Waits until the watchers were told, but not beyond `deadline`, and half a second at most.
   void Close(absl::Time deadline);
 
  private:
@@ -55,7 +55,7 @@ class HealthBoard final : public Service, public std::enable_shared_from_this<He
     bool is_telling = false;
     bool failed = false;  // The last call: it is told again.
   };
-  // Those of one client.
+  // A client and its watches.
   struct Client {
     std::weak_ptr<Channel> channel;
     PeerHost host;
@@ -66,8 +66,9 @@ class HealthBoard final : public Service, public std::enable_shared_from_this<He
   absl::Status Check(absl::string_view service, Wire::CheckResults::Builder reply) const;
   absl::Status AddWatch(const std::shared_ptr<Channel>& client, absl::string_view service);
   Status StatusOf(absl::string_view service) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Those of clients that do not know the present status, and that no call is under way to. Marks them as being told.
+  // All watches for which MarkDue() is true: the caller tells them, without the lock.
   Watches Due() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Marks `watch` as being told the present status. False: its client was told that already, or a call to it is under way.
   bool MarkDue(Watch& watch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropGone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell(const Watches& due);

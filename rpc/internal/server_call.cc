@@ -137,7 +137,7 @@ void ServerCall::Reset() {
 // ---- The handler and its end.
 
 absl::Status ServerCall::CallHandler() {
-  if (!connection_.serving().plain || is_traced_ || TracesEveryCall()) [[unlikely]]
+  if (!connection_.serving().plain || is_traced_ || AnyCallMayHaveTrace()) [[unlikely]]
     return CallEnclosedHandler();
   return RunHandler();
 }
@@ -147,7 +147,7 @@ absl::Status ServerCall::CallEnclosedHandler() {
   CallbackGate* const gate = serving.gate.get();
   const auto closed = [] { return absl::UnavailableError("the client ends its channel"); };
   if (gate != nullptr && !gate->Enter()) return closed();
-  if (is_traced_ || TracesEveryCall()) {
+  if (is_traced_ || AnyCallMayHaveTrace()) {
     const int64_t age_ns = connection_.poller().environment().NowNs() - started_ns_;
     interception_.Adopt(BeginServerSpan(method(), connection_.peer_address(), MetadataOfRequest(*request_),
                                         absl::Nanoseconds(age_ns), trace_));

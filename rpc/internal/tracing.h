@@ -19,7 +19,7 @@
 // Thread: any.
 namespace hawser::internal {
 
-// Of an id, as in a traceparent: "00f067aa0ba902b7".
+// An id in hex, as in a traceparent: "00f067aa0ba902b7".
 template <size_t N>
 std::string HexOfId(const std::array<uint8_t, N>& id) {
   return absl::BytesToHexString({reinterpret_cast<const char*>(id.data()), N});
@@ -32,17 +32,18 @@ struct CarriedTrace {
 };
 using TraceRef = std::shared_ptr<const CarriedTrace>;  // Null: no trace.
 
-// Set by the first sink, for good: then every call has a trace. Without it those have one that a traceparent came with.
+// Set by the first sink, for good. From then on any call may have a trace, and has to ask for it. Before, only those have
+// one that came with a traceparent, and what these call.
 inline std::atomic<bool> has_had_sink{false};
-inline bool TracesEveryCall() { return has_had_sink.load(std::memory_order_relaxed); }
+inline bool AnyCallMayHaveTrace() { return has_had_sink.load(std::memory_order_relaxed); }
 
-// That of the handler, or the callback, that this thread runs.
+// The trace of the handler, or of the callback, that this thread runs.
 inline constinit thread_local const TraceRef* current_trace = nullptr;
 const TraceRef& CurrentTrace();
-// Whether what this thread calls or runs may have to do with a trace.
-inline bool TracesHere() { return current_trace != nullptr || TracesEveryCall(); }
+// Whether a call that this thread makes may have a trace.
+inline bool MayTraceHere() { return current_trace != nullptr || AnyCallMayHaveTrace(); }
 
-// Makes `trace`, which outlives this, the current one.
+// Makes `trace`, which outlives this, the current one of this thread.
 class TraceScope {
  public:
   explicit TraceScope(const TraceRef& trace);
@@ -54,14 +55,14 @@ class TraceScope {
   const TraceRef* const outer_;
 };
 
-// Whether a call that is created now, with the trace `parent`, has any.
-bool HasTrace(const TraceRef& parent);
+// Whether a call that is created now has a trace. `inherited`: that of the handler or callback which makes the call; may be null.
+bool HasTrace(const TraceRef& inherited);
 
 // Adds the trace to the metadata of a client's call to `peer_address`. A traceparent that the application has put there
-// takes the place of `parent`. Metadata that would exceed its bounds with the trace goes without. Returns the span, which
+// takes the place of `inherited`. Metadata that would exceed its bounds with the trace goes without. Returns the span, which
 // ends with the call; nullptr: there is none.
 std::unique_ptr<Interceptor::Call> BeginClientSpan(const Method& method, const std::string& peer_address,
-                                                   const TraceRef& parent, Metadata& metadata);
+                                                   const TraceRef& inherited, Metadata& metadata);
 
 // Whether a request came with a trace.
 bool HasTraceIn(MetadataView metadata);

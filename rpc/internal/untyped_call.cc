@@ -132,7 +132,7 @@ void UntypedCall::Prepare(const std::shared_ptr<ChannelCore>& channel, const Met
   cancelled_ = was_sent_ = request_comes_back_ = false;
   resends_ = 0;
   metadata_segment_ = 0;
-  if (options.metadata != nullptr || options.scope != nullptr || core_->intercepts() || TracesHere())
+  if (options.metadata != nullptr || options.scope != nullptr || core_->intercepts() || MayTraceHere())
       [[unlikely]]
     PrepareExtras(options);
   handover_.store(Handover::State::kNeither, std::memory_order_relaxed);
