@@ -145,17 +145,17 @@ class PullAccount final : public ListLink<InHolders> {
 // Pulls that are not admitted wait here and cost nothing until memory is returned. Their deadlines are kept
 // by their owners, which withdraw them.
 //
-// While pulls wait for memory, here or on another poller, a connection that holds some and hardly fetches anything into
-// it is ended: its READs cannot be revoked otherwise (see kWatchInterval).
+// While pulls wait for memory, here or on another poller, a connection that holds some is ended if its READs hardly go on:
+// they cannot be revoked otherwise (see kWatchInterval).
 //
 // Thread: on the poller.
 class PullAdmission final : PullLedger::Member {
  public:
   // What a connection can have outstanding.
   static constexpr uint64_t kReadAheadBytes = 4 << 20;
-  // How often the connections that hold memory for bytes that have not arrived are checked. One that has fetched less
-  // than 1 MiB since the last check, or than a 64th of what was left, is ended if pulls of some poller have waited for
-  // all of that time.
+  // How often the connections that hold memory for bytes that have not arrived are checked. If pulls of some poller have
+  // waited since the last check, a connection is ended that has fetched less since then than the greater of
+  // kWatchedBytesMin and one in kWatchedFraction of the bytes that were left, and not all of these.
   static constexpr absl::Duration kWatchInterval = absl::Seconds(1);
   static constexpr uint64_t kWatchedBytesMin = 1 << 20;
   static constexpr uint64_t kWatchedFraction = 64;
@@ -185,7 +185,7 @@ class PullAdmission final : PullLedger::Member {
   // message.
   HeldByHost Detach(Pull& pull);
 
-  // A host holds less by way of responses: pulls of any poller may be admitted.
+  // A host holds fewer bytes of responses: pulls of any poller may be admitted.
   void OnOthersReleased() {
     tell_others_ = true;
     PumpSoon();

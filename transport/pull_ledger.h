@@ -77,7 +77,8 @@ class PullLedger {
   void TellReleased(const Member& by);
 
   // Whether `host` may hold `bytes`, which it takes from the pool already, as another response: a host has as large a
-  // share for responses and pulls together as for pulls. Its first response is always allowed.
+  // share for responses and pulls together as for pulls. Its only response is always allowed, and so is one with which its
+  // responses take no more than one in kFreelyHeldFraction of the pool.
   bool MayHoldResponse(Host& host, uint64_t bytes, double share);
   void AddResponse(Host& host, uint64_t bytes) {
     host.response_bytes.fetch_add(bytes, std::memory_order_relaxed);

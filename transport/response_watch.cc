@@ -33,8 +33,7 @@ absl::Status ResponseAccount::MayGrant(const Bytes& bytes) {
       "the clients of this host hold ", Host().response_bytes.load(std::memory_order_relaxed),
       " bytes of large responses that they have not released, and a response that takes ", bytes.held,
       " more would exceed the share of one host (PollerOptions::host_memory_share) of what is free; let "
-      "fewer large "
-      "calls be in flight, or raise BufferPoolOptions::limit_bytes of the server"));
+      "fewer large calls be in flight, or raise BufferPoolOptions::limit_bytes of the server"));
 }
 
 void ResponseAccount::OnGranted(const Bytes& bytes) {

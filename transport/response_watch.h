@@ -63,7 +63,7 @@ class ResponseAccount final : public ListLink<InResponseHolders> {
   Owner& owner_;
   PullLedger::Host* host_ = nullptr;  // Null before the first large response.
   Bytes holds_;
-  uint64_t unread_bytes_ = 0;    // What the peer may still READ for the first time.
+  uint64_t unread_bytes_ = 0;    // That the peer has not READ yet, of those that were granted.
   uint64_t released_bytes_ = 0;  // Ever.
   int64_t still_since_ns_ = 0;   // When it last moved, or began to hold some.
   uint64_t claimed_bytes_ = 0;   // The connection was ended to get these back.
@@ -78,16 +78,18 @@ class ResponseAccount final : public ListLink<InResponseHolders> {
 //
 // A small request can ask for a large response, whose memory is held until the peer has READ and released it. So:
 //  - A host (PeerHost) holds at most a share of the memory that is free or its own, as it does for pulls. A response
-//    beyond that is refused. One response of a host is always possible.
-//  - Every kWatchInterval the connections that hold responses are checked. While memory is short, one that hardly moves
-//    is ended: the connections of the host that holds most come first, then the one that has not moved for longest.
+//    beyond that is refused, unless it is the host's only one (PullLedger::MayHoldResponse()).
+//  - Every PullAdmission::kWatchInterval the connections that hold responses are checked. While memory is short, one that
+//    hardly moves is ended: the connections of the host that holds most come first, then the one that has not moved for
+//    longest.
 //
 // Memory is short if the pool has refused some since the last check, or a response was refused by its host's share, or
 // pulls of some poller have waited for all of that time, or receive rings wait. Without shortage no connection is ended.
 //
-// A peer moves by releasing, and by READs where the fabric sees them (TCP does): as many bytes as PullAdmission requires
-// of the bytes of a pull. Over verbs a peer that READs one large response looks the same as one that does nothing. It has
-// more time there, in proportion to what it holds: see kUnseenBytesPerSecond.
+// A peer moves by releasing responses, and by READs of bytes that it has not READ before, where the fabric sees them (TCP
+// does). In an interval it has to move as many bytes as PullAdmission requires of a pull. Over verbs a peer that READs one
+// large response looks the same as one that does nothing. It has more time there, in proportion to what it holds: see
+// kUnseenBytesPerSecond.
 //
 // Thread: on the poller.
 class ResponseWatch {
@@ -95,7 +97,8 @@ class ResponseWatch {
   // Peers are ended to get back at least this fraction of the pool: memory comes in slabs, so exactly the bytes that
   // were refused would seldom help.
   static constexpr uint64_t kPoolFraction = 8;
-  // The pace that an RDMA network gives at least, however many share it, and the most time that it gives a peer.
+  // Over verbs a peer has an interval, and a second for so many bytes that it holds: the least that it gets of an RDMA
+  // network which many share. In all kUnseenMax at most.
   static constexpr uint64_t kUnseenBytesPerSecond = 16 << 20;
   static constexpr absl::Duration kUnseenMax = absl::Seconds(15);
 
@@ -110,8 +113,9 @@ class ResponseWatch {
   // Records what each account holds, and comes back to it after an interval.
   void Look();
   void Watch();
-  // `account` was in the last look. Updates what is left for its peer to READ.
+  // Since the last look, in which `account` was. Updates what is left for its peer to READ.
   bool HardlyMoves(ResponseAccount& account) const;
+  // False only where READs are not seen: see kUnseenBytesPerSecond.
   bool HasHadItsTime(const ResponseAccount& account) const;
   // What has to be freed, and is claimed from now on. 0: memory is not short.
   uint64_t ClaimMissing();
