@@ -133,7 +133,8 @@ void AddPollers(wire::Snapshot::Reader now, const std::optional<wire::Snapshot::
   const auto pollers = now.getPollers();
   std::map<absl::string_view, wire::Poller::Reader> earlier;
   if (before.has_value()) {
-    for (const auto each : before->getPollers()) earlier.emplace(View(each.getName()), each);
+    const auto each = before->getPollers();
+    for (unsigned i = 0; i < SizeOf(each); ++i) earlier.emplace(View(each[i].getName()), each[i]);
   }
   for (unsigned i = 0; i < SizeOf(pollers); ++i) {
     const wire::Poller::Reader from = pollers[i];

@@ -161,7 +161,7 @@ class Perf : public Command {
     return 0;
   }
 
-  // Of this side, for `uri`. Null: the library's own, which chooses the device by the route.
+  // The runtime of this side, for `uri`. Null: that of the process, which chooses the device by the route.
   absl::StatusOr<std::shared_ptr<Runtime>> MakeRuntime(const std::string& uri) const {
     const auto parsed = transport::ParseUri(uri);
     if (!parsed.ok()) return parsed.status();
@@ -174,7 +174,7 @@ class Perf : public Command {
                            {.pollers = 1, .poller = {.mode = kModes[polling_]}, .rdma_device = device_});
   }
 
-  // The address that is measured: what auto:// chose. Fetches limits_.
+  // The address that is measured: what auto:// chose. Fetches the ConnectionOptions of the server.
   absl::StatusOr<std::string> FindPeer(const Session& session) {
     auto runtime = MakeRuntime(session.target);
     if (!runtime.ok()) return runtime.status();
