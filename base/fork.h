@@ -23,8 +23,8 @@ class ForkMark {
   bool in_child() const { return generation.load(std::memory_order_relaxed) != made_in_; }
 
  private:
-  static std::atomic<uint64_t>
-      generation;  // fork() calls on the way to this process, counted in the children.
+  // fork() calls on the way to this process, counted in the children.
+  static std::atomic<uint64_t> generation;
 
   uint64_t made_in_;
 };

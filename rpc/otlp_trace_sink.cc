@@ -221,8 +221,9 @@ class OtlpTraceSink::Writer {
 
   mutable absl::Mutex mutex_;
   std::deque<Queued> queue_ ABSL_GUARDED_BY(mutex_);
-  uint64_t added_ ABSL_GUARDED_BY(mutex_) = 0, done_
-                                               ABSL_GUARDED_BY(mutex_) = 0;  // Of those that were queued.
+  // How many spans were queued, and how many of these were written or dropped.
+  uint64_t added_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
   std::thread thread_;

@@ -29,8 +29,8 @@ struct ServerStats {
     uint64_t operator[](Violation violation) const { return by_reason[static_cast<size_t>(violation)]; }
   };
   Violations violations;
-  std::vector<PollerStats>
-      pollers;  // All that run of its runtimes; of ServerOptions::runtime some may serve only others.
+  // All that run of its runtimes; of ServerOptions::runtime some may serve only others.
+  std::vector<PollerStats> pollers;
 };
 
 }  // namespace hawser

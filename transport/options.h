@@ -14,8 +14,8 @@ namespace hawser::transport {
 // the other's largest message.
 struct ConnectionOptions {
   uint32_t slots = 32;  // Exchanges in flight; 1 to kSlotsMax.
-  uint32_t receive_buffer_bytes =
-      4096;  // Largest message that crosses in one SEND; 512 to 65536, a multiple of 64.
+  // Largest message that crosses in one SEND; 512 to 65536, a multiple of 64.
+  uint32_t receive_buffer_bytes = 4096;
   // Largest body that this side takes, and that it sends. The default holds the largest Data of Cap'n Proto
   // (512 MiB - 1) and 1 MiB beside it.
   uint64_t message_bytes_max = 513 << 20;

@@ -125,8 +125,8 @@ class ResponseWatch {
   PullLedger& ledger_;
   PullAdmission& pulls_;
   const double host_share_;
-  IntrusiveList<ResponseAccount, InResponseHolders>
-      holders_;  // The one that has not moved for longest first.
+  // The account whose peer has not moved for longest is first.
+  IntrusiveList<ResponseAccount, InResponseHolders> holders_;
   uint64_t looks_ = 0;
   int64_t looked_ns_ = 0;
   uint64_t refusals_then_ = 0;

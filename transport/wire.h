@@ -36,8 +36,8 @@ struct Header {
   uint16_t slot = 0;
   uint32_t generation = 0;
   uint32_t timeout_us = 0;  // kRequest: how long the caller waits; kNoTimeout: for ever. Otherwise 0.
-  uint16_t entries =
-      0;  // Of the segment table, at most kSegmentsMax; kControl: of the ops, at most kControlOpsMax.
+  // Of the segment table, at most kSegmentsMax; kControl: of the ops, at most kControlOpsMax.
+  uint16_t entries = 0;
   // See credits.h; kReturn: 0. Parse() does not know which values are right on a connection.
   uint16_t credits = 0;
 };

@@ -22,8 +22,8 @@ inline constexpr size_t kStatusCodes = 17;
 
 // The calls of one method that have ended on one poller.
 struct MethodCounts {
-  std::array<Count, kStatusCodes>
-      failed;  // By status code. `latency` counts these, too; the rest of it ended with OK.
+  // By status code. `latency` counts these, too; the rest of it ended with OK.
+  std::array<Count, kStatusCodes> failed;
   observe::Histogram latency;
   Count request_bytes, response_bytes;
 };

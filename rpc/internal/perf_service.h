@@ -72,8 +72,8 @@ class PerfService final : public Service {
 
   struct Payload {
     std::shared_ptr<const Buffer> buffer;  // Null: it was outgrown.
-    std::vector<std::weak_ptr<const Buffer>>
-        outgrown;  // Answers may refer to them. One of each size at most.
+    // Answers may refer to them. One of each size at most.
+    std::vector<std::weak_ptr<const Buffer>> outgrown;
     bool is_referred_to() const {
       return buffer.use_count() > 1 ||
              std::any_of(outgrown.begin(), outgrown.end(), [](const auto& each) { return !each.expired(); });

@@ -237,8 +237,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   Listeners listeners_;
 
   mutable absl::Mutex mutex_;
-  std::shared_ptr<tls::Context> tls_
-      ABSL_GUARDED_BY(mutex_);  // Null: without credentials, or before a Listen().
+  // Null: without credentials, or before a Listen().
+  std::shared_ptr<tls::Context> tls_ ABSL_GUARDED_BY(mutex_);
   bool warned_of_no_credentials_ ABSL_GUARDED_BY(mutex_) = false;
   absl::CondVar ended_;  // Signals the end of the last connection, of the last session, or of the server.
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kServing;

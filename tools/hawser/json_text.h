@@ -21,8 +21,8 @@ struct JsonTextOptions {
   // Data that is UTF-8 without control characters is a string, other Data {"base64": "..."}. With this all of it is the
   // latter, so that a program need not tell the two apart. FillFromJson() (json_fit.h) takes both.
   bool base64_always = false;
-  std::set<std::string> left_out =
-      {};  // Fields, as "a.b.c", of no list's elements: they are not even looked at.
+  // Fields, as "a.b.c", of no list's elements: they are not even looked at.
+  std::set<std::string> left_out = {};
   size_t bytes_max = 256 << 20;
 };
 

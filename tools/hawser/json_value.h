@@ -19,8 +19,8 @@ struct Json {
   enum class Kind { kNull, kBool, kNumber, kString, kArray, kObject };
 
   Kind kind = Kind::kNull;
-  std::string
-      text;  // Of a string: UTF-8, but for half a surrogate pair; of a number: as it was written; "true" or "false".
+  // Of a string: UTF-8, but for half a surrogate pair; of a number: as it was written; "true" or "false".
+  std::string text;
   std::vector<std::string> names;  // Of an object, in the order of the text; one may be there twice.
   std::vector<Json> values;        // Of an array; of an object, for each name.
 };

@@ -19,11 +19,8 @@ namespace hawser::tool {
 // One measurement of a server that has the service of perf.capnp.
 struct PerfTest {
   enum class Kind { kLatency, kRate, kBandwidth };
-  enum class Direction {
-    kTo,
-    kFrom,
-    kBoth
-  };  // Where the payload goes: to the server, from it, or there and back.
+  // Where the payload goes: to the server, from it, or there and back.
+  enum class Direction { kTo, kFrom, kBoth };
 
   Kind kind = Kind::kLatency;
   Direction direction = Direction::kBoth;

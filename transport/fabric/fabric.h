@@ -218,8 +218,8 @@ class Listener {
 };
 
 struct QueuePairOptions {
-  uint32_t send_depth =
-      64;  // Send work requests posted and not completed (unsignaled: until a signaled one completes).
+  // Send work requests posted and not completed (unsignaled: until a signaled one completes).
+  uint32_t send_depth = 64;
   uint32_t receive_depth = 64;  // Receive work requests posted and not completed.
   // Outstanding READs: as requester (initiator_depth) and as responder (responder_resources). Both sides get
   // the minimum.
