@@ -116,7 +116,7 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::Create(absl::string_view uri, 
 Channel::Channel(std::shared_ptr<internal::ChannelCore> core) : core_(std::move(core)) {}
 
 Channel::~Channel() {
-  core_->LetGo();
+  core_->OnChannelDestroyed();
   // A child after fork() leaks what is its parent's.
   if (!core_->poller().usable_in_this_process()) new std::shared_ptr<internal::ChannelCore>(std::move(core_));
 }

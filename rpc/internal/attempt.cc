@@ -144,7 +144,7 @@ void Attempt::CloseAll(const absl::Status& why) {
   poller_.timers().Cancel(next_timer_);
   for (std::unique_ptr<Link>& each : std::exchange(links_, {})) {
     Link& link = *each;
-    owner_->Bury(std::move(each));
+    owner_->Retire(std::move(each));
     link.Close(why);
   }
 }
@@ -181,7 +181,7 @@ void Attempt::OnLinkGoingAway(Link& link) {
 
 void Attempt::OnLinkDown(Link& link, const absl::Status& why) {
   Note(why);
-  owner_->Bury(Take(link));
+  owner_->Retire(Take(link));
   TryNext();
 }
 

@@ -30,7 +30,7 @@ class Attempt final : public std::enable_shared_from_this<Attempt>, public Resol
     virtual void OnAttemptConnected(std::unique_ptr<Link> link) = 0;
     virtual void OnAttemptFailed(const absl::Status& why) = 0;
     // Takes over `link`, which is not used any more, and observes it until OnLinkGone().
-    virtual void Bury(std::unique_ptr<Link> link) = 0;
+    virtual void Retire(std::unique_ptr<Link> link) = 0;
 
    protected:
     ~Owner() = default;

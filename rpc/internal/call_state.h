@@ -35,7 +35,7 @@ inline CallStage::State CallStage::Next(State state, Event event) {
                   kEnding = State::kEnding, kEnded = State::kEnded, kNone = State::kImpossible;
   // clang-format off
   static constexpr State kNext[6][5] = {
-      //               queue    send   take back   end soon  hand over
+      //               queue    send   await req.  end soon  hand over
       /* kNew       */ {kQueued, kSent, kNone,      kEnding,  kNone},
       /* kQueued    */ {kQueued, kSent, kNone,      kEnding,  kNone},
       /* kSent      */ {kNone,   kNone, kReturning, kEnding,  kEnded},

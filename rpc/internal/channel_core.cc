@@ -199,7 +199,7 @@ void ChannelCore::Close(const absl::Status& why) {
   poller_.Run([core = shared_from_this(), why] { core->CloseNow(why); });
 }
 
-void ChannelCore::LetGo() {
+void ChannelCore::OnChannelDestroyed() {
   if (!poller_.usable_in_this_process()) return;
   // The application's objects may be destroyed from here on: none of its code runs any more.
   gate_->Close();
@@ -344,7 +344,7 @@ absl::StatusCode ChannelCore::CodeWhileNotConnected() const {
   return says_more ? why_failed_.code() : absl::StatusCode::kUnavailable;
 }
 
-void ChannelCore::Bury(std::unique_ptr<Link> link) {
+void ChannelCore::Retire(std::unique_ptr<Link> link) {
   poller_.AssertHeld();
   link->set_observer(*this);
   old_links_.push_back(std::move(link));
@@ -400,7 +400,7 @@ void ChannelCore::OnLinkDown(Link& link, const absl::Status& why) {
 void ChannelCore::Lose(Link& link, const absl::Status& why) {
   const bool heard = link.heard();
   SetPeerIdentity(transport::OrNotAuthenticated(nullptr));
-  Bury(std::move(link_));
+  Retire(std::move(link_));
   Move(ChannelEvent::kLost, why);
   // Backs off. Otherwise a server that accepts and then drops all connections, or drains each before the last
   // one has ended, would get a storm of connections. Likewise idle clients that reconnect at once: if they
@@ -436,7 +436,7 @@ void ChannelCore::CloseNow(const absl::Status& why) {
     }
   }
   SetPeerIdentity(transport::OrNotAuthenticated(nullptr));
-  if (link_ != nullptr) Bury(std::move(link_));
+  if (link_ != nullptr) Retire(std::move(link_));
   for (size_t i = 0; i < old_links_.size(); ++i) old_links_[i]->Close(why);
 }
 

@@ -73,7 +73,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   void Close(const absl::Status& why);
   void OnClosed(absl::AnyInvocable<void()> callback);
   // Its Channel is being destroyed: see Channel::Close().
-  void LetGo();
+  void OnChannelDestroyed();
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
 
   ChannelState state() const { return state_.load(std::memory_order_acquire); }
@@ -131,7 +131,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   // Attempt::Owner
   void OnAttemptConnected(std::unique_ptr<Link> link) override;
   void OnAttemptFailed(const absl::Status& why) override;
-  void Bury(std::unique_ptr<Link> link) override;
+  void Retire(std::unique_ptr<Link> link) override;
 
   // Link::Observer
   void OnLinkReady(Link& link) override;

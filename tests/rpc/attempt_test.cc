@@ -125,7 +125,7 @@ class AttemptTest : public testing::Test, Attempt::Owner, Link::Observer {
     ++failed_;
     why_ = why;
   }
-  void Bury(std::unique_ptr<Link> link) override {
+  void Retire(std::unique_ptr<Link> link) override {
     ++buried_;
     link->set_observer(*this);
     links_.push_back(std::move(link));

@@ -81,7 +81,7 @@ TEST_F(ForkTest, CallOfTheParentFailsInTheChildAndMayBeDestroyedThere) {
   EXPECT_TRUE(waited_for->Wait().ok()) << "the parent was harmed";
 }
 
-TEST_F(ForkTest, AChildMayLetGoOfChannelAndServer) {
+TEST_F(ForkTest, AChildMayDestroyChannelAndServer) {
   auto server = std::make_unique<TestServer>();
   auto channel = server->Connect();
   EXPECT_TRUE(InChild([&] {

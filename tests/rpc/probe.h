@@ -137,7 +137,7 @@ class Held {
   DeferredCall Take() { return calls_.Take(); }
 
   // Drops the calls that have not been taken, and all later ones.
-  void LetGo() { calls_.Close(); }
+  void DropAll() { calls_.Close(); }
 
  private:
   Box<DeferredCall> calls_;
@@ -152,7 +152,7 @@ struct TestServer {
     if (listening.ok()) uri = *listening;
   }
 
-  ~TestServer() { held.LetGo(); }
+  ~TestServer() { held.DropAll(); }
 
   std::shared_ptr<Channel> Connect(ChannelOptions options = {}) {
     absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(uri, std::move(options));

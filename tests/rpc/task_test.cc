@@ -23,7 +23,7 @@ class TaskTest : public testing::Test {
     EXPECT_TRUE(front_.AddService(&service_).ok());
     channel_ = *Channel::Connect(*front_.Listen(TestUri()));
   }
-  ~TaskTest() override { back_.held.LetGo(); }
+  ~TaskTest() override { back_.held.DropAll(); }
 
   struct Front final : ProbeServiceImpl {
     absl::Status Act(ServerContext& context, probe::Probe::ActParams::Reader request,

@@ -126,7 +126,7 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
       acceptor_.reset();
       ++server_life_;
     }
-    LetGoOfRuntime(host);
+    DropRuntime(host);
   }
 
   // Sends a request that must succeed.
@@ -461,7 +461,7 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
   void Dismantle() {
     for (Answer& answer : answers_) answer.message.reset();
     if (acceptor_ != nullptr) PollerOf(kServer).Run([&] { acceptor_.reset(); });
-    for (int host = kServer; host <= host_count(); ++host) LetGoOfRuntime(host);
+    for (int host = kServer; host <= host_count(); ++host) DropRuntime(host);
   }
 
   const int steps_;

@@ -201,7 +201,7 @@ class RpcWorld final : public World {
         channel.channel.reset();
       }
     }
-    LetGoOfRuntime(host);
+    DropRuntime(host);
   }
 
   // ---- The workload
@@ -591,7 +591,7 @@ class RpcWorld final : public World {
     for (ChannelRecord& channel : channels_) channel.channel.reset();
     for (CallRecord& call : calls_) call.pending.reset();
     if (process_ != nullptr) StopServer();
-    for (int host = kServer; host <= host_count(); ++host) LetGoOfRuntime(host);
+    for (int host = kServer; host <= host_count(); ++host) DropRuntime(host);
   }
 
   // Its own numbers, so that worlds without identities do not change.

@@ -113,7 +113,7 @@ std::shared_ptr<transport::Runtime> World::runtime(int host) const {
   return nullptr;
 }
 
-void World::LetGoOfRuntime(int host) {
+void World::DropRuntime(int host) {
   Resume(host);
   const auto is_on_host = [host](const Process& each) { return each.host == host; };
   const auto gone = std::stable_partition(processes_.begin(), processes_.end(), std::not_fn(is_on_host));

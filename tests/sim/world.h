@@ -84,7 +84,7 @@ class World {
   // nullptr: there is none.
   std::shared_ptr<transport::Runtime> runtime(int host) const;
   // The world polls the runtime until it is the only owner, and then destroys it.
-  void LetGoOfRuntime(int host);
+  void DropRuntime(int host);
 
   // ---- Bad peers, as the seed's faults choose them
 

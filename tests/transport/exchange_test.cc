@@ -136,7 +136,7 @@ class AttachedTest : public ::testing::TestWithParam<size_t> {};
 
 INSTANTIATE_TEST_SUITE_P(InlineAndLarge, AttachedTest, ::testing::Values(64, 2000, 64 << 10, 5 * kMiB));
 
-TEST_P(AttachedTest, APayloadIsLetGoWhenTheExchangeHasEnded) {
+TEST_P(AttachedTest, APayloadIsReleasedWhenTheExchangeHasEnded) {
   World world;
   Link link(world);
   link.EchoAll();
@@ -170,7 +170,7 @@ TEST(RevocationTest, ThePayloadIsKeptUntilTheFabricSaysThatThePeerCannotReadItAn
   EXPECT_TRUE(world.RunUntil([&] { return !payload.is_alive(); }));
 }
 
-TEST_P(AttachedTest, APayloadOfAResponseIsLetGoWhenTheCallerHasIt) {
+TEST_P(AttachedTest, APayloadOfAResponseIsReleasedWhenTheCallerHasIt) {
   World world;
   Link link(world);
   PendingCall call;

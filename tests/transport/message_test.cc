@@ -207,7 +207,7 @@ TEST_F(AttachTest, ALengthThatIsNoWholeNumberOfWordsIsFilledUp) {
   EXPECT_EQ(message->Finish()[1].length_bytes, 10'000u);
 }
 
-TEST_F(AttachTest, OtherMemoryIsCopiedAndLetGoAtOnce) {
+TEST_F(AttachTest, OtherMemoryIsCopiedAndReleasedAtOnce) {
   std::string mine(5000, 'm');
   OutgoingMessagePtr message = pool->NewOutgoing();
   Root(*message).adopt(

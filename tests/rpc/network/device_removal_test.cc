@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(DeviceRemovalTest, TheClientsDeviceIsLetGoAndUsedAgainWhenItIsBack) {
+TEST(DeviceRemovalTest, TheClientsDeviceIsClosedAndUsedAgainWhenItIsBack) {
   FarServer far;
   far.server->probe.on_act = [&](ServerContext& context, uint64_t number) {
     return number == 1 ? far.server->held.Handler()(context, number) : absl::OkStatus();

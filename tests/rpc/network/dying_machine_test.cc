@@ -177,7 +177,7 @@ TEST(DyingClientTest, LeavesNothingBehind) {
   EXPECT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
   for (const DeferredCall& call : held) EXPECT_TRUE(call.context().cancelled());
   held.clear();
-  server.held.LetGo();
+  server.held.DropAll();
   EXPECT_TRUE(Eventually([&] { return server.server.stats().calls_running == 0; }));
   ExpectAllHome(*runtime);
 }

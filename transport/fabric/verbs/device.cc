@@ -93,7 +93,7 @@ VerbsDevice::VerbsDevice(const VerbsLibrary& verbs, const Found& found)
 VerbsDevice::~VerbsDevice() {
   if (in_forked_child()) return;
   absl::MutexLock lock(&opening_);
-  LetGo();
+  Close();
 }
 
 absl::StatusOr<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(const VerbsLibrary& verbs, std::string name) {
@@ -213,7 +213,7 @@ absl::Status VerbsDevice::Attach(AsyncEventHandler* user) {
       }
     }
     if (absl::Status status = OpenAgain(); !status.ok()) {
-      LetGo();
+      Close();
       return absl::UnavailableError(absl::StrCat("RDMA device ", name_,
                                                  " has failed or was removed, and is "
                                                  "not back: ",
@@ -235,11 +235,11 @@ void VerbsDevice::Detach(AsyncEventHandler* user) {
     users_.erase(std::remove(users_.begin(), users_.end(), user), users_.end());
     if (!users_.empty()) return;
   }
-  if (gone()) LetGo();
+  if (gone()) Close();
 }
 
 absl::Status VerbsDevice::OpenAgain() {
-  LetGo();  // If there was no user when it was removed, the old one is still open.
+  Close();  // If there was no user when it was removed, the old one is still open.
   absl::StatusOr<Found> found = Find(verbs_, name_);
   if (!found.ok()) return found.status();
   list_ = found->list;
@@ -251,7 +251,7 @@ absl::Status VerbsDevice::OpenAgain() {
   return absl::OkStatus();
 }
 
-void VerbsDevice::LetGo() {
+void VerbsDevice::Close() {
   if (list_ == nullptr) return;
   for (DeviceMemory* memory : memories_) memory->Deregister();
   if (pd_ != nullptr) verbs_.ibv_dealloc_pd(std::exchange(pd_, nullptr));

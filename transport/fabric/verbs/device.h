@@ -110,7 +110,7 @@ class VerbsDevice {
   // look.
   void CloseUnused();
 
-  // Held while memory is registered, deregistered, or the device opened and let go.
+  // Held while memory is registered or deregistered, or the device is opened or closed.
   absl::Mutex& opening() ABSL_LOCK_RETURNED(opening_) { return opening_; }
   void AddMemory(DeviceMemory* memory);
   void RemoveMemory(DeviceMemory* memory);
@@ -129,7 +129,7 @@ class VerbsDevice {
   static absl::StatusOr<Found> Find(const VerbsLibrary& verbs, const std::string& name);
   absl::Status Prepare(absl::string_view what);
   absl::Status OpenAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(opening_);
-  void LetGo() ABSL_EXCLUSIVE_LOCKS_REQUIRED(opening_);
+  void Close() ABSL_EXCLUSIVE_LOCKS_REQUIRED(opening_);
 
   const VerbsLibrary& verbs_;
   const std::string name_;

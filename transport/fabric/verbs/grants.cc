@@ -68,7 +68,7 @@ absl::StatusOr<bool> VerbsGrants::Revoke(uint32_t rkey, uint64_t wr_id) {
   if (auto it = registered_.find(rkey); it != registered_.end()) {
     if (const int error = device_.verbs().ibv_dereg_mr(it->second); error != 0) {
       return absl::InternalError(
-          absl::StrCat("take back a grant: ibv_dereg_mr(): ", DescribeErrno(std::abs(error))));
+          absl::StrCat("revoke a grant: ibv_dereg_mr(): ", DescribeErrno(std::abs(error))));
     }
     registered_.erase(it);
     return true;
