@@ -94,9 +94,9 @@ class Server {
   std::string status_url() const;
 
   // What the server is doing, as its metrics and its status page have it (observe/snapshot.capnp), with what is in flight.
-  // Takes milliseconds. If code of the application holds a poller, this waits for it for 20 ms, or for a second if that poller
-  // has told a part by then; after that the snapshot has the poller's counters, and not what is on it. Not on a poller, of this
-  // server or of a channel, nor in a handler that holds one: a CHECK.
+  // Takes milliseconds. If code of the application holds a poller, this waits for it for 20 ms, or for a second if the poller has
+  // begun its report by then; after that the snapshot has the poller's counters, but not what is on it. Not on a poller, of
+  // this server or of a channel, nor in a handler that holds one: a CHECK.
   void FillIn(observe::wire::Snapshot::Builder snapshot) const;
 
  private:

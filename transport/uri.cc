@@ -40,13 +40,13 @@ absl::StatusOr<Uri> ParseUri(absl::string_view text) {
     if (end == absl::string_view::npos) return Wrong(text, "the [ of its IPv6 address is not closed");
     uri.host = std::string(rest.substr(1, end - 1));
     rest.remove_prefix(end + 1);
-    if (uri.host.find(':') == std::string::npos) return Wrong(text, "what stands in [ ] is no IPv6 address");
+    if (uri.host.find(':') == std::string::npos) return Wrong(text, "what is in [ ] is no IPv6 address");
   } else {
     const size_t end = rest.find(':');
     if (end == absl::string_view::npos) return Wrong(text, "it names no port");
     uri.host = std::string(rest.substr(0, end));
     rest.remove_prefix(end);
-    if (rest.find(':', 1) != absl::string_view::npos) return Wrong(text, "an IPv6 address stands in [ ]");
+    if (rest.find(':', 1) != absl::string_view::npos) return Wrong(text, "an IPv6 address needs [ ]");
   }
   if (uri.host.empty()) return Wrong(text, "it names no host");
   if (rest.empty() || rest[0] != ':') return Wrong(text, "it names no port");

@@ -53,7 +53,7 @@ TEST(UriTest, WhatIsWrongIsSaidWithTheTextAndAnExample) {
                          Bad{"tcp://kv1: 1", "is no port"},
                          Bad{"tcp://kv1:+1", "is no port"},
                          Bad{"tcp://kv1:7470/", "\"7470/\" is no port"},
-                         Bad{"tcp://::1:7470", "an IPv6 address stands in [ ]"},
+                         Bad{"tcp://::1:7470", "an IPv6 address needs [ ]"},
                          Bad{"tcp://[::1:7470", "not closed"},
                          Bad{"tcp://[::1]", "no port"},
                          Bad{"tcp://[::1]7470", "no port"},
