@@ -100,9 +100,13 @@ void AddMethods(wire::Snapshot::Reader now, const std::optional<wire::Snapshot::
       continue;
     }
     if (from.getCalls() == 0 && from.getRunning() == 0) continue;
-    Figures::Method method = {
-        ToString(from.getName()), from.getCalls(),   ErrorsOf(from),  from.getRequestBytes(),
-        from.getResponseBytes(),  from.getRunning(), from.getCalls(), {}};
+    Figures::Method method = {ToString(from.getName()),
+                              from.getCalls(),
+                              ErrorsOf(from),
+                              from.getRequestBytes(),
+                              from.getResponseBytes(),
+                              from.getRunning(),
+                              {}};
     Histogram histogram = Histogram::Of(from.getLatency());
     if (const auto found = earlier.find(View(from.getName())); found != earlier.end()) {
       const wire::Method::Reader was = found->second;

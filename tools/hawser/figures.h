@@ -27,8 +27,7 @@ struct Figures {
     uint64_t calls = 0;  // That ended.
     uint64_t errors = 0;
     uint64_t request_bytes = 0, response_bytes = 0;
-    uint64_t running = 0;    // Now.
-    uint64_t calls_all = 0;  // Since the start.
+    uint64_t running = 0;  // Now.
     Latency latency;
   };
   struct Connections {  // Of one fabric and state, now.

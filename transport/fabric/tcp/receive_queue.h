@@ -95,7 +95,6 @@ class TcpReceiveQueue {
   bool has_answer() const { return answers_done_ != answers_accepted_; }
   // Returns the next fragment's header and memory; moves past it.
   FrameHeader NextFragment(const uint8_t** data) const;
-  const uint8_t* AnswerData(uint32_t offset) const { return answer(answers_done_).address + offset; }
   void MarkFragmentSent();
   uint32_t answers_done() const { return answers_done_; }
   uint32_t answer_offset() const { return answer_offset_; }
