@@ -36,9 +36,9 @@ class Ping : public Command {
         "ping", "", "measures round trips of small calls",
         "Makes one call after another on one connection, with nothing else in flight, and prints the "
         "shortest, the median, the 99th percentile and the longest time. The call is "
-        "health.capnp:Health.check of the server as a whole: the smallest one that every server has, with a "
-        "handler that does nothing. A server without the health service refuses it, which takes one round "
-        "trip as well, and a line on stderr says so. The first call is not counted.\n"
+        "health.capnp:Health.check of the server as a whole, which is small and fast, and which servers "
+        "answer unless their program turns health off or does not allow the call. A refusal takes one round "
+        "trip as well; a line on stderr then says so. The first call is not counted.\n"
         "\n"
         "With --json: {\"peer\", \"count\", \"min_us\", \"median_us\", \"p99_us\", \"max_us\", \"refused\"}.",
         "hawser ping --target=rdma://kv1:7470\n"
@@ -85,7 +85,8 @@ class Ping : public Command {
       return 0;
     }
     if (refused)
-      std::cerr << "hawser ping: the server has no health service; its refusals are timed" << std::endl;
+      std::cerr << "hawser ping: the server refuses health.capnp:Health.check; its refusals are timed"
+                << std::endl;
     std::cout << absl::StrFormat(
         "%d round trips to %s: min %.1f us, median %.1f us, p99 %.1f us, max %.1f us\n", times.size(),
         (*channel)->peer_address(), min, median, p99, max);
