@@ -43,6 +43,10 @@ class HealthBoard final : public Service, public std::enable_shared_from_this<He
   // Nothing serves any more. Waits until the watchers were told, but not beyond `deadline`, and half a second at most.
   void Close(absl::Time deadline);
 
+  // What the method `watch` does. `client`, over which it is told, may be null: then it offers no services.
+  // FailedPrecondition: it does not. ResourceExhausted: there are too many watches of it, of its host, or in all.
+  absl::Status AddWatch(const std::shared_ptr<Channel>& client, absl::string_view service);
+
  private:
   using Wire = health::Health;
   using Status = health::ServingStatus;
@@ -64,7 +68,6 @@ class HealthBoard final : public Service, public std::enable_shared_from_this<He
   using Watches = std::vector<std::shared_ptr<Watch>>;
 
   absl::Status Check(absl::string_view service, Wire::CheckResults::Builder reply) const;
-  absl::Status AddWatch(const std::shared_ptr<Channel>& client, absl::string_view service);
   Status StatusOf(absl::string_view service) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // All watches for which MarkDue() is true: the caller tells them, without the lock.
   Watches Due() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

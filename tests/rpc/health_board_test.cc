@@ -1,0 +1,156 @@
+// Which watches a server keeps, and for how long.
+
+#include "hawser/rpc/internal/health_board.h"
+
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/health.rpc.h"
+#include "tests/rpc/probe.h"
+
+namespace hawser::internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Watcher final : public health::HealthWatcherService {
+ public:
+  absl::Status Changed(ServerContext&, health::HealthWatcher::ChangedParams::Reader request,
+                       health::HealthWatcher::ChangedResults::Builder) override {
+    told.Put(request.getService().cStr());
+    return absl::OkStatus();
+  }
+
+  Box<std::string> told;
+};
+
+// A watcher that does not know the method, as a client of an older version.
+class OldWatcher final : public health::HealthWatcherService {
+ public:
+  absl::Status Changed(ServerContext&, health::HealthWatcher::ChangedParams::Reader request,
+                       health::HealthWatcher::ChangedResults::Builder) override {
+    asked.Put(request.getService().cStr());
+    return absl::UnimplementedError("what is that?");
+  }
+
+  Box<std::string> asked;
+};
+
+// The clients of the board are channels that lead to a server of this process, which stands for what clients offer over their
+// reverse connections.
+class HealthBoardTest : public ::testing::Test {
+ protected:
+  HealthBoardTest() {
+    EXPECT_TRUE(server_.AddService(&watcher_).ok());
+    EXPECT_TRUE(server_.AddService(&probe_).ok());
+    const auto uri = server_.Listen("tcp://0.0.0.0:0");
+    EXPECT_TRUE(uri.ok()) << uri.status();
+    port_ = uri->substr(uri->rfind(':'));
+    board_->Open({"kv"});
+  }
+  ~HealthBoardTest() override { board_->Close(absl::Now()); }
+
+  // Each address of loopback is a host of its own.
+  std::shared_ptr<Channel> Connect(int host = 1) {
+    auto channel = Channel::Connect(absl::StrCat("tcp://127.0.0.", host, port_));
+    EXPECT_TRUE(channel.ok()) << channel.status();
+    return *channel;
+  }
+
+  // Watches `count` services, and waits until the board knows that `client` was told.
+  absl::Status Watch(const std::shared_ptr<Channel>& client, int count,
+                     const std::string& prefix = "shard ") {
+    for (int i = 0; i < count; ++i) {
+      if (absl::Status status = board_->AddWatch(client, absl::StrCat(prefix, i)); !status.ok())
+        return status;
+      watcher_.told.Take();
+    }
+    EXPECT_TRUE(
+        SendAct(client, 1).Wait().ok());  // Answers come in order, so those of the watcher were before.
+    return absl::OkStatus();
+  }
+
+  Watcher watcher_;
+  ProbeServiceImpl probe_;
+  Server server_;
+  std::string port_;
+  const std::shared_ptr<HealthBoard> board_ = std::make_shared<HealthBoard>(transport::Environment::Real());
+};
+
+TEST_F(HealthBoardTest, AllHostsTogetherHave4096Watches) {
+  std::vector<std::shared_ptr<Channel>> clients;
+  for (int host = 1; host <= 4; ++host) {
+    for (int i = 0; i < 16; ++i) {
+      clients.push_back(Connect(host));
+      ASSERT_TRUE(Watch(clients.back(), 64).ok());
+    }
+  }
+  const auto other = Connect(5);
+  const absl::Status refused = board_->AddWatch(other, "kv");
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("4096 watches already, 0 of this host"));
+  clients.pop_back();
+  EXPECT_THAT(Watch(other, 64), HasCode(absl::StatusCode::kOk)) << "those of a client that is gone are free";
+  EXPECT_THAT(board_->AddWatch(Connect(5), "kv"), HasCode(absl::StatusCode::kResourceExhausted));
+}
+
+// Also its place is free: it may watch more services than the server keeps watches, one after the other.
+TEST_F(HealthBoardTest, AWatchThatItsClientDoesNotKnowIsForgotten) {
+  OldWatcher old;
+  Server of_client;
+  ASSERT_TRUE(of_client.AddService(&old).ok());
+  const auto client = *Channel::Connect(*of_client.Listen("tcp://127.0.0.1:0"));
+  for (int i = 0; i < 4200; ++i) {
+    const std::string service = absl::StrCat("shard ", i);
+    absl::Status watched;
+    ASSERT_TRUE(Eventually([&] {
+      watched = board_->AddWatch(client, service);
+      return !absl::IsResourceExhausted(watched);  // The answers to the last ones may be on their way.
+    })) << watched;
+    ASSERT_EQ(old.asked.Take(), service);
+  }
+}
+
+TEST_F(HealthBoardTest, AWatchThatItsClientDoesNotKnowIsToldNothingMore) {
+  OldWatcher old;
+  Server of_client;
+  ASSERT_TRUE(of_client.AddService(&old).ok());
+  const auto forgotten = *Channel::Connect(*of_client.Listen("tcp://127.0.0.1:0"));
+  ASSERT_TRUE(board_->AddWatch(forgotten, "kv").ok());
+  EXPECT_EQ(old.asked.Take(), "kv");
+  // The answer, after which it is forgotten, comes before that of a later call.
+  EXPECT_FALSE(SendAct(forgotten, 1).Wait().ok());
+  board_->Set("kv", false);
+  EXPECT_FALSE(SendAct(forgotten, 2).Wait().ok());  // Behind what Set() told, if anything.
+  EXPECT_EQ(old.asked.size(), 0u);
+}
+
+TEST_F(HealthBoardTest, AClientAtTheAddressOfOneThatIsGoneHasNoneOfItsWatches) {
+  alignas(Channel) std::byte place[sizeof(Channel)];
+  const auto connect_there = [&] {
+    auto connected = Connect();
+    auto* const there = new (place) Channel(connected->core());
+    return std::shared_ptr<Channel>(there, [connected](Channel* channel) { channel->~Channel(); });
+  };
+  // More than the board keeps, if each of them left its own behind.
+  for (int i = 0; i < 65; ++i) {
+    const auto client = connect_there();
+    ASSERT_THAT(Watch(client, 64, absl::StrCat("old ", i, " ")), HasCode(absl::StatusCode::kOk)) << i;
+  }
+  const auto client = connect_there();
+  ASSERT_TRUE(board_->AddWatch(client, "kv").ok());
+  EXPECT_EQ(watcher_.told.Take(), "kv");
+  EXPECT_THAT(Watch(Connect(2), 64), HasCode(absl::StatusCode::kOk)) << "nor do they count";
+  ASSERT_TRUE(SendAct(client, 1).Wait().ok());
+  for (int i = 0; i < 64; ++i) board_->Set(absl::StrCat("old 64 ", i), true);
+  board_->Set("kv", false);
+  EXPECT_EQ(watcher_.told.Take(), "kv") << "and nothing of the others before";
+}
+
+}  // namespace
+}  // namespace hawser::internal
