@@ -28,8 +28,8 @@ struct MethodCounts {
   Count request_bytes, response_bytes;
 };
 
-// The slowest calls of this minute and of the one before. A minute begins with the first Add() or Take() after the one before
-// has passed. Until then Wants() asks for calls that are slower than those of the last minute.
+// The slowest calls of late: of this minute and of the one before. A minute ends with the first call, or Take(), that comes
+// after it; so a poller that is busy keeps the latest also while nothing takes them.
 // Thread: Add(): on the poller. The rest: any.
 class SlowCalls {
  public:
@@ -44,21 +44,26 @@ class SlowCalls {
     int64_t ended_unix_ns;
   };
 
-  // Whether a call that took this long may be one of them.
-  bool Wants(int64_t ns) const { return ns > threshold_ns_.load(std::memory_order_relaxed); }
-  void Add(Call call);
-  // Those of this minute and of the one before, in no order.
-  std::vector<Call> Take(int64_t now_unix_ns);
+  // `now_ns` of these three is Environment::NowNs(), or the poller's time, which is close to it.
+  // Whether a call that took so long, and ends now, may be one of them.
+  bool Wants(int64_t ns, int64_t now_ns) const {
+    return ns > threshold_ns_.load(std::memory_order_relaxed) ||
+           now_ns >= minute_ends_ns_.load(std::memory_order_relaxed);
+  }
+  void Add(Call call, int64_t now_ns);
+  // In no order.
+  std::vector<Call> Take(int64_t now_ns);
 
  private:
   static constexpr size_t kKept = 8;
   static constexpr int64_t kWindowNs = 60'000'000'000;
 
-  void Roll(int64_t now_unix_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Roll(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // Stored with mutex_ locked.
   std::atomic<int64_t> threshold_ns_{0};
+  std::atomic<int64_t> minute_ends_ns_{0};
   Mutex mutex_;
-  int64_t began_unix_ns_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Call> now_ ABSL_GUARDED_BY(mutex_), before_ ABSL_GUARDED_BY(mutex_);
 };
 

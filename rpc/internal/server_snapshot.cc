@@ -315,8 +315,7 @@ void ServerCore::FillIn(observe::wire::Snapshot::Builder snapshot) {
                "Server::FillIn() was called on a poller, which it would wait for");
   const std::vector<NamedPoller> pollers = AllServing();
   const std::vector<std::shared_ptr<const PollerReport>> reports = GatherReports(pollers);
-  const int64_t now_unix_ns = absl::ToUnixNanos(environment_.Now());
-  snapshot.setTakenUnixNs(now_unix_ns);
+  snapshot.setTakenUnixNs(absl::ToUnixNanos(environment_.Now()));
   FillInProcess(snapshot.initProcess());
   observe::wire::Server::Builder server = snapshot.initServer();
   FillInServer(server);
@@ -336,7 +335,7 @@ void ServerCore::FillIn(observe::wire::Snapshot::Builder snapshot) {
     poller_list[i].setFabric(named.fabric.c_str());
     poller_list[i].setReadBytesMax(named.serving->poller.read_budget().bytes_max());
     FillInPoller(named.serving->poller, reports[i].get(), poller_list[i]);
-    const std::vector<SlowCalls::Call> slow = named.serving->counters.slow_calls.Take(now_unix_ns);
+    const std::vector<SlowCalls::Call> slow = named.serving->counters.slow_calls.Take(environment_.NowNs());
     slowest.insert(slowest.end(), slow.begin(), slow.end());
   }
   FillInSlowest(std::move(slowest), snapshot);

@@ -189,8 +189,8 @@ inline void ServingConnection::CountEnd(ServerCall& call, int64_t now_ns, uint64
   const int64_t all_ns = now_ns - call.started_ns();
   counts.latency.Add(all_ns);
   counts.response_bytes.Add(response_bytes);
-  if (counters_.slow_calls.Wants(all_ns)) [[unlikely]]
-    NoteSlow(call, absl::StatusCode::kOk, all_ns);
+  if (counters_.slow_calls.Wants(all_ns, now_ns)) [[unlikely]]
+    NoteSlow(call, absl::StatusCode::kOk, all_ns, now_ns);
 }
 
 void ServingConnection::CountFailure(ServerCall& call, absl::StatusCode code) {
@@ -198,12 +198,13 @@ void ServingConnection::CountFailure(ServerCall& call, absl::StatusCode code) {
   const auto number = static_cast<size_t>(code);
   HAWSER_PROBE(call_failed, number_, call.id().slot, call.id().generation, call.method().name, number);
   counts.failed[number < kStatusCodes ? number : static_cast<size_t>(absl::StatusCode::kUnknown)].Add();
-  const int64_t all_ns = poller_.NowFineNs() - call.started_ns();
+  const int64_t now_ns = poller_.NowFineNs();
+  const int64_t all_ns = now_ns - call.started_ns();
   counts.latency.Add(all_ns);
-  if (counters_.slow_calls.Wants(all_ns)) NoteSlow(call, code, all_ns);
+  if (counters_.slow_calls.Wants(all_ns, now_ns)) NoteSlow(call, code, all_ns, now_ns);
 }
 
-void ServingConnection::NoteSlow(ServerCall& call, absl::StatusCode code, int64_t all_ns) {
+void ServingConnection::NoteSlow(ServerCall& call, absl::StatusCode code, int64_t all_ns, int64_t now_ns) {
   const ServerCall::Times times = call.TimesOf(all_ns);
   counters_.slow_calls.Add({.method = call.method().name,
                             .peer = peer_address_,
@@ -214,7 +215,8 @@ void ServingConnection::NoteSlow(ServerCall& call, absl::StatusCode code, int64_
                             .handler_ns = times.handler_ns,
                             .deferred_ns = times.deferred_ns,
                             .all_ns = all_ns,
-                            .ended_unix_ns = absl::ToUnixNanos(poller_.environment().Now())});
+                            .ended_unix_ns = absl::ToUnixNanos(poller_.environment().Now())},
+                           now_ns);
 }
 
 void ServingConnection::OnReady(const transport::Handshake&) {
