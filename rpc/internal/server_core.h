@@ -26,6 +26,7 @@
 #include "hawser/rpc/internal/listeners.h"
 #include "hawser/rpc/internal/perf_service.h"
 #include "hawser/rpc/internal/reflection.h"
+#include "hawser/rpc/internal/server_report.h"
 #include "hawser/rpc/internal/session.h"
 #include "hawser/rpc/server.h"
 #include "hawser/transport/acceptor.h"
@@ -192,7 +193,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
 
   std::vector<NamedPoller> AllServing() const;
   // The reports of `pollers`; null: one that does not answer soon.
-  std::vector<std::shared_ptr<const PollerReport>> GatherReports(const std::vector<NamedPoller>& pollers);
+  PollerReports GatherReports(const std::vector<NamedPoller>& pollers);
   // Goes on with the report of `serving`, on its poller.
   static void Gather(ServingPoller& serving);
 
@@ -200,10 +201,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
 
   void FillInServer(observe::wire::Server::Builder server) const;
   void FillInMethods(observe::wire::Snapshot::Builder snapshot, const std::vector<NamedPoller>& pollers,
-                     const std::vector<std::shared_ptr<const PollerReport>>& reports) const;
-  static void FillInConnections(observe::wire::Snapshot::Builder snapshot,
-                                const std::vector<NamedPoller>& pollers,
-                                const std::vector<std::shared_ptr<const PollerReport>>& reports);
+                     const PollerReports& reports) const;
   void FillInPools(observe::wire::Snapshot::Builder snapshot) const;
   void FillInTls(observe::wire::Tls::Builder out) const;
   void FillInSettings(observe::wire::Snapshot::Builder snapshot) const;

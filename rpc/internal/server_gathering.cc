@@ -67,8 +67,7 @@ void ServerCore::Gather(ServingPoller& serving) {
   serving.poller.timers().Set(serving.gather_timer, serving.poller.now_ns());
 }
 
-std::vector<std::shared_ptr<const PollerReport>> ServerCore::GatherReports(
-    const std::vector<NamedPoller>& pollers) {
+PollerReports ServerCore::GatherReports(const std::vector<NamedPoller>& pollers) {
   std::vector<std::shared_ptr<Gathering>> gatherings;
   for (const NamedPoller& named : pollers) {
     ServingPoller& serving = *named.serving;
@@ -88,7 +87,7 @@ std::vector<std::shared_ptr<const PollerReport>> ServerCore::GatherReports(
       Gather(serving);
     });
   }
-  std::vector<std::shared_ptr<const PollerReport>> reports;
+  PollerReports reports;
   const absl::Time give_up = absl::Now() + kPatience;
   for (const std::shared_ptr<Gathering>& gathering : gatherings) {
     bool done = gathering->done.WaitForNotificationWithDeadline(give_up);

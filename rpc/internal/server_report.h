@@ -1,11 +1,15 @@
 #ifndef HAWSER_RPC_INTERNAL_SERVER_REPORT_H_
 #define HAWSER_RPC_INTERNAL_SERVER_REPORT_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "hawser/observe/snapshot.capnp.h"
+#include "hawser/rpc/internal/method_counts.h"
 
 namespace hawser::internal {
 
@@ -36,12 +40,18 @@ struct CallReport {
 };
 
 struct PollerReport {
-  // So many have an entry each; the totals count all of them.
   static constexpr size_t kConnectionsMax = 200;
   static constexpr size_t kCallsMax = 200;
 
-  std::vector<ConnectionReport> connections;
-  std::vector<CallReport> calls;
+  // Adds a connection to the totals.
+  void Count(const ConnectionReport& connection);
+  // False: a call of this age is none of the oldest.
+  bool WantsCall(int64_t age_ns) const { return calls.size() < kCallsMax || age_ns > calls.front().age_ns; }
+  // WantsCall() has said that it is one. The youngest one makes room for it.
+  void AddCall(CallReport call);
+
+  std::vector<ConnectionReport> connections;  // The first ones. The rest only count.
+  std::vector<CallReport> calls;              // The oldest ones, as a heap: the youngest of them is in front.
   struct Total {
     uint64_t count = 0;
     uint64_t slots = 0;
@@ -56,6 +66,17 @@ struct PollerReport {
   uint64_t reads_waiting = 0;
   uint64_t memory_waiters = 0;
 };
+
+// By poller. Null: that one did not answer.
+using PollerReports = std::vector<std::shared_ptr<const PollerReport>>;
+
+// Fills in connections, of which there are 1,000 at most, and their totals. `fabrics`: those of the pollers.
+void FillInConnections(const std::vector<std::string>& fabrics, const PollerReports& reports,
+                       observe::wire::Snapshot::Builder snapshot);
+// Fills in the oldest calls in flight, 200 at most, and how many there are besides. The snapshot has its server already.
+void FillInCalls(const PollerReports& reports, observe::wire::Snapshot::Builder snapshot);
+// Fills in the slowest of these, 16 at most.
+void FillInSlowest(std::vector<SlowCalls::Call> slowest, observe::wire::Snapshot::Builder snapshot);
 
 }  // namespace hawser::internal
 

@@ -137,51 +137,44 @@ std::string ServingConnection::IdentityText() const {
 
 void ServingConnection::AddTo(PollerReport& report, uint64_t receive_bytes, int64_t since_unix_ns) const {
   poller_.AssertHeld();
-  uint32_t in_use = 0;
+  ConnectionReport mine = {.state = "closed",
+                           .receive_bytes = receive_bytes,
+                           .since_unix_ns = since_unix_ns,
+                           .requests = requests_,
+                           .number = number_};
   const bool is_idle = free_.size() == calls_.size();
+  const int64_t now_ns = is_idle ? 0 : poller_.environment().NowNs();
   for (size_t slot = 0; !is_idle && slot < by_slot_.size(); ++slot) {
     const ServerCall* const call = by_slot_[slot];
     if (call == nullptr) continue;
-    ++in_use;
+    ++mine.slots_in_use;
     ++report.running[call->method().name];
     const HandlerStage stage = call->stage();
     if (stage == HandlerStage::kQueued) ++report.calls_queued;
-    if (report.calls.size() >= PollerReport::kCallsMax) continue;
-    const int64_t now_ns = poller_.environment().NowNs();
-    report.calls.push_back(
+    const int64_t age_ns = now_ns - call->started_ns();
+    if (!report.WantsCall(age_ns)) continue;
+    report.AddCall(
         {.method = call->method().name,
          .peer = peer_address_,
          .identity = IdentityText(),
          .stage = NameOf(stage),
-         .age_ns = now_ns - call->started_ns(),
+         .age_ns = age_ns,
          .deadline_in_ns = call->deadline_ns() == transport::kNever ? -1 : call->deadline_ns() - now_ns,
          .request_bytes = call->request_bytes(),
          .id = call->Id()});
   }
-  const char* const state = connection_ == nullptr ? "closed" : connection_->StateName();
-  PollerReport::Total& total = report.by_state[state];
-  const uint32_t slots = connection_ == nullptr ? 0 : connection_->agreed().slots;
-  ++total.count;
-  total.slots += slots;
-  total.slots_in_use += in_use;
-  const uint32_t given = connection_ == nullptr ? 0 : connection_->slots_given();
-  const uint32_t wanted = connection_ == nullptr ? 0 : connection_->slots_wanted();
-  total.slots_given += given;
-  total.slots_wanted += wanted;
+  if (connection_ != nullptr) {
+    mine.state = connection_->StateName();
+    mine.slots = connection_->agreed().slots;
+    mine.slots_given = connection_->slots_given();
+    mine.slots_wanted = connection_->slots_wanted();
+    mine.receives_posted = connection_->receives_posted();
+  }
+  report.Count(mine);
   if (report.connections.size() >= PollerReport::kConnectionsMax) return;
-  report.connections.push_back(
-      {.peer = peer_address_,
-       .identity = IdentityText(),
-       .state = state,
-       .slots = slots,
-       .slots_in_use = in_use,
-       .slots_given = given,
-       .slots_wanted = wanted,
-       .receives_posted = connection_ == nullptr ? 0 : connection_->receives_posted(),
-       .receive_bytes = receive_bytes,
-       .since_unix_ns = since_unix_ns,
-       .requests = requests_,
-       .number = number_});
+  mine.peer = peer_address_;
+  mine.identity = IdentityText();
+  report.connections.push_back(std::move(mine));
 }
 
 inline void ServingConnection::CountEnd(ServerCall& call, int64_t now_ns, uint64_t response_bytes) {

@@ -2,6 +2,7 @@
 
 #include <capnp/message.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
@@ -165,6 +166,27 @@ TEST(MetricsTest, ACallInFlightIsShownWithItsAgeAndStage) {
   held.Finish(absl::OkStatus());
   EXPECT_TRUE(call.Wait().ok());
   EXPECT_EQ(Taken(server.server).Get().getCalls().size(), 0u);
+}
+
+// Also of a connection that the poller looks at last.
+TEST(MetricsTest, OfManyCallsInFlightTheOldestAreShownAndTheRestIsCounted) {
+  TestServer server({.pollers = 1});
+  server.probe.on_act = server.held.Handler();
+  std::vector<std::shared_ptr<Channel>> channels;
+  for (int i = 0; i < 8; ++i) channels.push_back(server.Connect());
+  std::vector<PendingCall<probe::Probe::ActResults>> calls;
+  std::string oldest;  // The peer that sends them.
+  for (size_t channel : {7, 0, 1, 2, 3, 4, 5, 6}) {
+    for (int i = 0; i < 32; ++i) calls.push_back(SendAct(channels[channel], 1, {.timeout = kLong}));
+    ASSERT_TRUE(Eventually([&] { return server.server.stats().calls_running == calls.size(); }));
+    Taken taken(server.server);
+    const auto shown = taken.Get().getCalls();
+    EXPECT_EQ(shown.size(), std::min<size_t>(calls.size(), 200));
+    EXPECT_EQ(taken.Get().getCallsLeftOut(), calls.size() - shown.size());
+    EXPECT_EQ(taken.Method(kAct).getRunning(), calls.size());
+    if (channel == 7) oldest = shown[0].getPeer().cStr();
+    for (unsigned i = 0; i < 32; ++i) EXPECT_EQ(shown[i].getPeer().cStr(), oldest);
+  }
 }
 
 TEST(MetricsTest, ACallIsNamedAsInTheLog) {
