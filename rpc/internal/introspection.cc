@@ -169,6 +169,9 @@ void CutSnapshot(observe::wire::Snapshot::Builder snapshot, uint64_t bytes_max) 
   snapshot.disownCalls();
   snapshot.disownSlowest();
   if (BytesOf(snapshot) <= bytes_max) return;
+  snapshot.setChannelsLeftOut(snapshot.getChannelsLeftOut() + snapshot.getChannels().size());
+  snapshot.disownChannels();
+  if (BytesOf(snapshot) <= bytes_max) return;
   for (auto method : snapshot.getMethods()) method.disownLatency();
   if (BytesOf(snapshot) <= bytes_max) return;
   snapshot.disownMethods();

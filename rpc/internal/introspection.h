@@ -80,7 +80,7 @@ class Introspector final : public Service {
 };
 
 // Leaves parts of `snapshot` out, in the order of introspection.capnp, until it has `bytes_max` at most or all of these are
-// gone. connectionsLeftOut and callsLeftOut count what is left out.
+// gone. connectionsLeftOut, callsLeftOut and channelsLeftOut count what is left out.
 void CutSnapshot(observe::wire::Snapshot::Builder snapshot, uint64_t bytes_max);
 
 }  // namespace hawser::internal

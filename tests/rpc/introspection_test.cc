@@ -323,15 +323,17 @@ TEST(CutSnapshotTest, WhatIsLargestGoesFirstAndTheCountsStay) {
   for (auto each : builder.initConnections(1000)) each.setPeer("tcp://10.0.0.7:51234");
   for (auto each : builder.initCalls(200)) each.setMethod(kAct);
   for (auto each : builder.initMethods(1000)) each.initLatency().initCounts(103);
+  builder.setChannelsLeftOut(7);
+  for (auto each : builder.initChannels(200)) each.setAddress("tcp://kv1:7470");
   internal::CutSnapshot(builder, bytes());
   EXPECT_EQ(snapshot.getConnections().size(), 1000u) << "it fits";
 
   struct Left {
-    unsigned connections, calls, methods;
+    unsigned connections, calls, channels, methods;
     bool has_latency;
   };
-  for (const Left& left :
-       {Left{0, 200, 1000, true}, Left{0, 0, 1000, true}, Left{0, 0, 1000, false}, Left{0, 0, 0, false}}) {
+  for (const Left& left : {Left{0, 200, 200, 1000, true}, Left{0, 0, 200, 1000, true},
+                           Left{0, 0, 0, 1000, true}, Left{0, 0, 0, 1000, false}, Left{0, 0, 0, 0, false}}) {
     const uint64_t bytes_max = bytes() - 1;
     internal::CutSnapshot(builder, bytes_max);
     EXPECT_LE(bytes(), bytes_max);
@@ -339,6 +341,8 @@ TEST(CutSnapshotTest, WhatIsLargestGoesFirstAndTheCountsStay) {
     EXPECT_EQ(snapshot.getConnectionsLeftOut(), 1005u);
     EXPECT_EQ(snapshot.getCalls().size(), left.calls);
     EXPECT_EQ(snapshot.getCallsLeftOut(), 200 - left.calls);
+    EXPECT_EQ(snapshot.getChannels().size(), left.channels);
+    EXPECT_EQ(snapshot.getChannelsLeftOut(), 207 - left.channels);
     EXPECT_EQ(snapshot.getMethods().size(), left.methods);
     if (left.methods != 0) {
       EXPECT_EQ(snapshot.getMethods()[0].hasLatency(), left.has_latency);
