@@ -366,6 +366,21 @@ TEST_F(StatusServerTest, RequestsThatComeTogetherShareASnapshot) {
   EXPECT_EQ(taken, 1);
 }
 
+TEST_F(StatusServerTest, TheThreadsOfTheProgramGoBeforePages) {
+  const int nice = getpriority(PRIO_PROCESS, 0);
+  std::atomic<int> nice_there{0};
+  auto server = StatusServer::Start("127.0.0.1:0",
+                                    [&](wire::Snapshot::Builder snapshot) {
+                                      nice_there = getpriority(PRIO_PROCESS, 0);
+                                      FillIn(snapshot);
+                                    },
+                                    {.idle_time = absl::Milliseconds(5)});
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_THAT(Ask(**server, Request("GET", "/metrics")), StartsWith("HTTP/1.1 200"));
+  EXPECT_EQ(nice_there, std::max(nice, 10));
+  EXPECT_EQ(getpriority(PRIO_PROCESS, 0), nice);
+}
+
 TEST_F(StatusServerTest, TheCurvesFollowTheServer) {
   const auto server =
       Start({.snapshot_age = absl::ZeroDuration(), .history_interval = absl::Milliseconds(5)});

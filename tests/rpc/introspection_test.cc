@@ -4,9 +4,11 @@
 
 #include <capnp/message.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <memory>
@@ -160,6 +162,7 @@ class IntrospectorTest : public ::testing::Test {
                        [this](Snapshot::Builder snapshot) {
                          began.Put(true);
                          go_on.Take();
+                         nice = getpriority(PRIO_PROCESS, 0);
                          if (throws) throw std::bad_alloc();
                          snapshot.setTakenUnixNs(++runs);
                        }) {
@@ -175,6 +178,7 @@ class IntrospectorTest : public ::testing::Test {
     Box<bool> began, go_on;
     std::atomic<int> runs{0};
     std::atomic<bool> throws{false};
+    std::atomic<int> nice{0};  // Of the thread that runs the source.
     internal::Introspector introspector;
     Server server;
     std::string uri;
@@ -203,6 +207,19 @@ TEST_F(IntrospectorTest, CallsThatWaitShareASnapshot) {
     if (taken == 0) taken = (*reply)->getSnapshot().getTakenUnixNs();
     EXPECT_EQ((*reply)->getSnapshot().getTakenUnixNs(), taken);
   }
+}
+
+// Of the threads of the process, only the one that takes snapshots lets the others go first.
+TEST_F(IntrospectorTest, PollersGoBeforeSnapshots) {
+  const int nice = getpriority(PRIO_PROCESS, 0);
+  Slow slow;
+  const auto channel = slow.Connect();
+  auto call = Send(channel);
+  slow.began.Take();
+  slow.go_on.Put(true);
+  ASSERT_TRUE(call.Wait().ok());
+  EXPECT_EQ(slow.nice, std::max(nice, 10));
+  EXPECT_EQ(getpriority(PRIO_PROCESS, 0), nice);
 }
 
 TEST_F(IntrospectorTest, CallsThatWaitAreBoundedInAllAndByHost) {
