@@ -1,6 +1,7 @@
 #include "hawser/rpc/otlp_trace_sink.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -146,9 +147,18 @@ class OtlpTraceSink::Writer {
     }
   };
 
+  // The file may be a pipe, whose reader may end. Without this, write(2) would end the process.
+  static void IgnoreClosedPipes() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  }
+
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !queue_.empty() || stopping_; }
 
   void Run() {
+    IgnoreClosedPipes();
     while (true) {
       std::deque<Queued> spans;
       {

@@ -2,9 +2,14 @@
 
 #include "hawser/rpc/otlp_trace_sink.h"
 
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
@@ -44,6 +49,15 @@ class OtlpTraceSinkTest : public ::testing::Test {
     std::ostringstream text;
     text << std::ifstream(path_).rdbuf();
     return text.str();
+  }
+
+  static size_t SpansIn(const std::string& written) {
+    size_t spans = 0;
+    for (size_t at = written.find("\"traceId\""); at != std::string::npos;
+         at = written.find("\"traceId\"", at + 1)) {
+      ++spans;
+    }
+    return spans;
   }
 
   const std::string path_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/spans.jsonl");
@@ -101,12 +115,7 @@ TEST_F(OtlpTraceSinkTest, EverySpanOfManyThreadsIsWrittenOnceBeforeTheSinkEnds) 
     EXPECT_EQ(sink->dropped(), 0u);
   }
   const std::string written = Written();
-  size_t spans = 0;
-  for (size_t at = written.find("\"traceId\""); at != std::string::npos;
-       at = written.find("\"traceId\"", at + 1)) {
-    ++spans;
-  }
-  EXPECT_EQ(spans, static_cast<size_t>(kThreads * kEach));
+  EXPECT_EQ(SpansIn(written), static_cast<size_t>(kThreads * kEach));
   for (const std::string& line : std::vector<std::string>(absl::StrSplit(written, '\n', absl::SkipEmpty()))) {
     EXPECT_THAT(line, StartsWith("{\"resourceSpans\""));
   }
@@ -126,6 +135,92 @@ TEST_F(OtlpTraceSinkTest, AFullDiskIsToldOnceAndTheSpansAreCounted) {
   EXPECT_THAT(lines.Take(),
               HasSubstr("spans cannot be written to /dev/full: no space left on device (ENOSPC)"));
   EXPECT_EQ(lines.size(), 0u);
+}
+
+TEST_F(OtlpTraceSinkTest, TheTextOfAStatusIsCut) {
+  const auto sink = Open(path_);
+  const absl::Status long_text = absl::InternalError(std::string(256, 'x') + std::string(10'000, 'y'));
+  sink->OnSpan({Span::Kind::kServer, context_, std::nullopt, "m", "p", start_, start_, long_text});
+  sink->Flush();
+  EXPECT_THAT(Written(), HasSubstr(absl::StrCat("\"message\":\"", std::string(256, 'x'), "\"}")));
+  EXPECT_LT(Written().size(), 2000u);
+}
+
+// A sink whose thread is inside write(2), to a pipe that is full.
+class BlockedSinkTest : public OtlpTraceSinkTest {
+ protected:
+  BlockedSinkTest() {
+    EXPECT_EQ(mkfifo(path_.c_str(), 0600), 0);
+    reader_ = open(path_.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    EXPECT_GE(reader_, 0);
+    const int capacity = fcntl(reader_, F_SETPIPE_SZ, 4096);
+    sink_ = Open(path_);
+    const std::string long_name(100'000, 'm');
+    sink_->OnSpan({Span::Kind::kClient, context_, std::nullopt, long_name, "p", start_, start_, ok_});
+    EXPECT_TRUE(Eventually([&] {
+      int filled = 0;
+      return ioctl(reader_, FIONREAD, &filled) == 0 && filled == capacity;
+    }));
+  }
+  ~BlockedSinkTest() override {
+    CloseReader();
+    sink_ = nullptr;
+  }
+
+  void Add(int spans) {
+    for (int i = 0; i < spans; ++i) {
+      sink_->OnSpan({Span::Kind::kClient, context_, std::nullopt, "m", "p", start_, start_, ok_});
+    }
+  }
+  // Reads until the sink has written all.
+  std::string ReadAll() {
+    std::atomic<bool> is_flushed{false};
+    std::thread flush([&] {
+      sink_->Flush();
+      is_flushed = true;
+    });
+    std::string all;
+    char bytes[4096];
+    for (bool is_last = false; true; is_last = is_flushed) {
+      const ssize_t n = read(reader_, bytes, sizeof(bytes));
+      if (n > 0) {
+        all.append(bytes, static_cast<size_t>(n));
+      } else if (is_last) {
+        break;
+      } else {
+        sched_yield();
+      }
+    }
+    flush.join();
+    return all;
+  }
+  void CloseReader() {
+    if (reader_ >= 0) close(reader_);
+    reader_ = -1;
+  }
+
+  const absl::Status ok_;
+  int reader_ = -1;
+  std::shared_ptr<OtlpTraceSink> sink_;
+};
+
+TEST_F(BlockedSinkTest, TheQueueHas4096SpansAndWhatFindsItFullIsDroppedAndCounted) {
+  Add(4096);
+  EXPECT_EQ(sink_->dropped(), 0u);
+  Add(10);
+  EXPECT_EQ(sink_->dropped(), 10u);
+  EXPECT_EQ(SpansIn(ReadAll()), 1u + 4096u);
+  EXPECT_EQ(sink_->dropped(), 10u);
+  Add(1);
+  EXPECT_EQ(SpansIn(ReadAll()), 1u) << "there is room again";
+  EXPECT_EQ(sink_->dropped(), 10u);
+}
+
+TEST_F(BlockedSinkTest, EachSpanOfALineThatCannotBeWrittenCounts) {
+  Add(100);
+  CloseReader();  // From here on write(2) fails, and does not end the process.
+  sink_->Flush();
+  EXPECT_EQ(sink_->dropped(), 101u);
 }
 
 TEST_F(OtlpTraceSinkTest, AFileThatHasItsSizeTakesNoMoreUntilItIsTruncated) {
