@@ -1,7 +1,9 @@
 // What a server tells of what it serves is enough to call it.
 
 #include <capnp/dynamic.h>
+#include <capnp/message.h>
 #include <capnp/schema-loader.h>
+#include <capnp/schema.h>
 
 #include <map>
 #include <memory>
@@ -32,6 +34,29 @@ struct ByHand final : Service {
       .interface_id = 0x1234567890abcdef, .ordinal = 3, .name = "by.hand:Hand.do", .idempotent = false};
   void AddMethods(MethodTable& table) override {
     table.Add(kDo, this, [](void*, ServerContext&) { return absl::OkStatus(); });
+  }
+};
+
+// A service whose schema has nodes of the sizes that a test says.
+struct Large final : Service {
+  static constexpr Method kDo = {
+      .interface_id = 0xfedcba0987654321, .ordinal = 0, .name = "large.capnp:Large.do", .idempotent = false};
+  static inline std::vector<uint64_t> words;  // Of each node.
+
+  void AddMethods(MethodTable& table) override {
+    table.Add(kDo, this, [](void*, ServerContext&) { return absl::OkStatus(); });
+    table.AddInterface(kDo.interface_id, {.name = "large.capnp:Large", .load_schema = Load});
+  }
+  static void Load(capnp::SchemaLoader& loader) {
+    for (size_t i = 0; i < words.size(); ++i) {
+      capnp::MallocMessageBuilder message;
+      auto node = message.initRoot<capnp::schema::Node>();
+      node.setId((uint64_t{1} << 63) + i);
+      node.setFile();
+      const uint64_t without_name = node.asReader().totalSize().wordCount;
+      node.setDisplayName(std::string((words[i] - without_name) * sizeof(capnp::word) - 1, 'n'));
+      EXPECT_EQ(loader.load(node).getProto().totalSize().wordCount, words[i]);
+    }
   }
 };
 
@@ -145,6 +170,46 @@ TEST_F(ReflectionTest, ManyNodesComeInSeveralAnswers) {
     EXPECT_EQ((*reply)->getTotal(), total);
     EXPECT_EQ((*reply)->getNodes().size(), skip < total ? 1u : 0u);
   }
+}
+
+// Asks for the schema of Large, and returns how many nodes each answer had.
+std::vector<size_t> NodesByAnswer(const reflection::ReflectionStub& stub) {
+  std::vector<size_t> nodes;
+  size_t have = 0;
+  do {
+    auto call = stub.Schema();
+    call.request().setInterfaceId(Large::kDo.interface_id);
+    call.request().setSkip(static_cast<uint32_t>(have));
+    const auto reply = call.Send().Wait();
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    if (!reply.ok()) break;
+    EXPECT_EQ((*reply)->getTotal(), Large::words.size());
+    nodes.push_back((*reply)->getNodes().size());
+    for (const auto node : (*reply)->getNodes()) {
+      EXPECT_EQ(node.totalSize().wordCount, Large::words[have++]) << "it is whole";
+    }
+  } while (have < Large::words.size() && nodes.back() > 0);
+  return nodes;
+}
+
+constexpr uint64_t kAnswerWords = 256 * 1024 / sizeof(capnp::word);
+
+TEST_F(ReflectionTest, NodesOf256KiBComeInOneAnswerAndWhatIsBeyondInTheNext) {
+  Large large;
+  Large::words = {kAnswerWords / 4, kAnswerWords / 2, kAnswerWords / 4};
+  EXPECT_THAT(NodesByAnswer(Reflect({&large})), ElementsAre(3));
+  Large::words.push_back(100);
+  EXPECT_THAT(NodesByAnswer(Reflect({&large})), ElementsAre(3, 1));
+  Large::words = {kAnswerWords / 4, kAnswerWords / 2, kAnswerWords / 4 + 1};
+  EXPECT_THAT(NodesByAnswer(Reflect({&large})), ElementsAre(2, 1));
+}
+
+TEST_F(ReflectionTest, ANodeOfMoreThan256KiBComesAlone) {
+  Large large;
+  Large::words = std::vector<uint64_t>(20, 2560);
+  Large::words.push_back(kAnswerWords + 1);
+  Large::words.insert(Large::words.end(), 30, 2560);
+  EXPECT_THAT(NodesByAnswer(Reflect({&large})), ElementsAre(12, 8, 1, 12, 12, 6));
 }
 
 TEST_F(ReflectionTest, WhatIsNotThereIsSaid) {
