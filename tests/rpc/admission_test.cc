@@ -2,10 +2,13 @@
 
 #include "hawser/rpc/internal/admission.h"
 
+#include <sys/resource.h>
+
 #include <deque>
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/test_fabric.h"
@@ -17,6 +20,20 @@ namespace {
 using ::testing::HasSubstr;
 
 struct Newcomer final : Admission::Newcomer {};
+
+// The process may open so many files, as long as this lives.
+class FilesMax {
+ public:
+  explicit FilesMax(rlim_t files_max) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit limit = {.rlim_cur = files_max, .rlim_max = before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+  ~FilesMax() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_;
+};
 
 class AdmissionTest : public ::testing::Test {
  protected:
@@ -79,6 +96,41 @@ TEST_F(AdmissionTest, NewcomersMakeRoomBeforeTheMemoryIsGone) {
   ASSERT_TRUE(admission.Admit(From("10.0.0.3")).ok());
   EXPECT_EQ(admission.AddNewcomer(newcomers[14], From("10.0.0.3")), &newcomers[1]);
   EXPECT_FALSE(newcomers[1].in_table());
+}
+
+TEST_F(AdmissionTest, ASingleNewcomerOfAHostMakesNoRoomForMemory) {
+  Admission admission({});
+  std::deque<Newcomer> newcomers(16);
+  for (int i = 0; i < 16; ++i) {
+    const std::string host = absl::StrCat("10.0.0.", i + 1);
+    ASSERT_TRUE(admission.Admit(From(host.c_str())).ok());
+    EXPECT_EQ(admission.AddNewcomer(newcomers[i], From(host.c_str())), nullptr) << i;
+  }
+}
+
+// A quarter of the file descriptors are for newcomers, an eighth for those of one host.
+TEST_F(AdmissionTest, NewcomersMakeRoomForOthersOfTheirHost) {
+  const FilesMax sixty_four(64);
+  transport::BufferPool large(NewTestFabric(), {.limit_bytes = 64 << 20});
+  const auto from = [&](const char* host) {
+    return Admission::Place{PeerHost(*transport::ParseNumericHost(host)), &large, kReceiveBytes};
+  };
+  Admission admission({});
+  std::deque<Newcomer> newcomers(64);
+  size_t next = 0;
+  const auto add = [&](const char* host) {
+    EXPECT_TRUE(admission.Admit(from(host)).ok());
+    return admission.AddNewcomer(newcomers[next++], from(host));
+  };
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(add("10.0.0.1"), nullptr);
+  EXPECT_EQ(add("10.0.0.1"), &newcomers[0]) << "the ninth of this host";
+  EXPECT_FALSE(newcomers[0].in_table());
+  EXPECT_TRUE(newcomers[8].in_table());
+  for (int i = 0; i < 7; ++i) EXPECT_EQ(add("10.0.0.2"), nullptr);
+  EXPECT_EQ(add("10.0.0.3"), nullptr) << "the sixteenth in all";
+  EXPECT_EQ(add("10.0.0.3"), &newcomers[1]) << "the oldest of the host that has the most";
+  admission.RemoveNewcomer(newcomers[2]);
+  EXPECT_EQ(add("10.0.0.3"), nullptr) << "one has sent a message";
 }
 
 TEST_F(AdmissionTest, AClientThatHasSpokenMakesNoRoom) {

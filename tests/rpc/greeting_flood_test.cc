@@ -13,10 +13,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
+#include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "gmock/gmock.h"
+#include "hawser/base/unique_fd.h"
 #include "hawser/transport/handshake.h"
 #include "tests/rpc/probe.h"
 
@@ -39,6 +42,10 @@ std::string Greeting() {
   greeting.push_back(static_cast<char>(private_data.size()));
   greeting.append("\x10\0\0\0", 4);
   return greeting + private_data;
+}
+
+uint16_t PortOf(const std::string& uri) {
+  return static_cast<uint16_t>(std::stoi(uri.substr(uri.rfind(':') + 1)));
 }
 
 // Connects and greets repeatedly from one address, and keeps its latest connections open.
@@ -100,8 +107,7 @@ TEST(GreetingFloodTest, HonestClientsConnectAndSendMeanwhile) {
   absl::Duration slowest_connect, slowest_call;
   int clients = 0;
   {
-    Flood flood(static_cast<uint16_t>(std::stoi(server.uri.substr(server.uri.rfind(':') + 1))), greetings,
-                seconds);
+    Flood flood(PortOf(server.uri), greetings, seconds);
     do {
       const absl::Time start = absl::Now();
       auto channel = Channel::Connect(server.uri, {.connect_timeout = kLong});
@@ -135,6 +141,49 @@ TEST(GreetingFloodTest, HonestClientsConnectAndSendMeanwhile) {
     }
   }
   EXPECT_TRUE(Eventually([&] { return server.server.stats().connections == 1; }));
+}
+
+// Greets, and sends nothing more.
+class Silent {
+ public:
+  // Returns once the server has accepted it.
+  explicit Silent(const std::string& uri) {
+    const SocketAddress server = TestAddress(PortOf(uri));
+    const std::string greeting = Greeting();
+    const timeval patience = {.tv_sec = absl::ToInt64Seconds(kLong), .tv_usec = 0};
+    setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    EXPECT_EQ(connect(fd_.get(), server.get(), server.length_bytes()), 0);
+    EXPECT_EQ(send(fd_.get(), greeting.data(), greeting.size(), MSG_NOSIGNAL), ssize_t(greeting.size()));
+    char byte;
+    EXPECT_EQ(recv(fd_.get(), &byte, 1, 0), 1);
+  }
+  // All that the server sends until it closes the connection.
+  std::string ReadAll() {
+    std::string all;
+    char bytes[4096];
+    for (ssize_t n; (n = recv(fd_.get(), bytes, sizeof(bytes), 0)) > 0;) all.append(bytes, size_t(n));
+    return all;
+  }
+
+ private:
+  const UniqueFd fd_{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+};
+
+// The server's receives may have 6 MiB, and newcomers make room above 5.25 MiB; each has 152 KiB.
+TEST(GreetingFloodTest, TheOldestThatSentNothingMakesRoomAndNoneThatSentSomething) {
+  TestServer server({.pool = {.limit_bytes = 8 << 20}}, "tcp://127.0.0.1:0");
+  std::vector<std::shared_ptr<Channel>> clients;
+  for (int i = 0; i < 20; ++i) {
+    clients.push_back(server.Connect());
+    ASSERT_TRUE(SendAct(clients.back(), 1).Wait().ok());
+  }
+  std::deque<Silent> strangers;
+  for (int i = 0; i < 16; ++i) strangers.emplace_back(server.uri);
+  EXPECT_THAT(strangers.front().ReadAll(), ::testing::HasSubstr("makes room for newer ones"));
+  for (const auto& client : clients) {
+    EXPECT_EQ(client->state(), ChannelState::kReady);
+    EXPECT_TRUE(SendAct(client, 1).Wait().ok());
+  }
 }
 
 }  // namespace

@@ -1,15 +1,26 @@
-// Which connections belong to one client.
+// Which connections belong to one client, and when a client that has sent nothing makes room.
 
 #include "hawser/rpc/internal/session.h"
 
+#include <sys/socket.h>
+
+#include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "hawser/base/unique_fd.h"
 #include "hawser/tests/testing/test_fabric.h"
+#include "hawser/tests/transport/testing/raw_message.h"
+#include "hawser/tests/transport/testing/spy_fabric.h"
+#include "hawser/tests/transport/testing/test_clock.h"
+#include "hawser/transport/acceptor.h"
+#include "hawser/transport/fabric/tcp/frame.h"
+#include "hawser/transport/handshake.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/uri.h"
+#include "tests/rpc/driven.h"
+#include "tests/rpc/probe.h"
 
 namespace hawser::internal {
 namespace {
@@ -75,6 +86,134 @@ TEST(SessionTest, ItsReverseConnectionHasTheSameIdentity) {
                 HasSubstr(looks_like_others ? "a certificate with a name"
                                             : "the names of its session's: " + other.ToString()));
   }
+}
+
+// A session whose client, on a bare socket, has greeted and sent nothing since. The test drives the poller, and its clock.
+class NewcomerTest : public ::testing::Test, transport::Acceptor::Handler, Session::Owner {
+ protected:
+  void SetUp() override {
+    if (TestScheme() != "tcp") GTEST_SKIP() << "its client writes TCP";
+    OnPoller([this] { acceptor_ = *transport::Acceptor::Listen(poller(), TestAddress(), *this); });
+    const SocketAddress server = TestAddress(acceptor_->address().port());
+    ASSERT_EQ(connect(client_.get(), server.get(), server.length_bytes()), 0);
+    const std::string hello = transport::Encode(
+        transport::Handshake{.slots = 1, .receive_buffer_bytes = 4096, .message_bytes_max = 1 << 20});
+    std::string greeting("\x89HAWSER\n\x01\0\x01", 11);
+    greeting.push_back(static_cast<char>(hello.size()));
+    Send(greeting + std::string("\x10\0\0\0", 4) + hello);
+    ASSERT_TRUE(Until([this] { return session_ != nullptr; }));
+  }
+  ~NewcomerTest() override {
+    OnPoller([this] {
+      acceptor_ = nullptr;
+      if (session_ != nullptr) session_->Close(absl::UnavailableError("the test ends"));
+    });
+    DriveToTheEnd(runtime_);
+  }
+
+  void Send(const std::string& bytes) {
+    EXPECT_EQ(send(client_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  void SendRequest() {
+    const std::string message = transport::RawRequest(0, 1, 8).Encode();
+    const fabric::FrameHeader header = {.kind = fabric::FrameKind::kSend,
+                                        .length_bytes = static_cast<uint32_t>(message.size())};
+    Send(std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + message);
+  }
+
+  transport::Poller& poller() { return runtime_->poller(0); }
+  bool Until(const std::function<bool()>& condition) {
+    return Eventually([&] {
+      poller().PollOnce();
+      return condition();
+    });
+  }
+  void OnPoller(const std::function<void()>& code) {
+    bool is_done = false;
+    poller().Run([&] {
+      code();
+      is_done = true;
+    });
+    EXPECT_TRUE(Until([&] { return is_done; }));
+  }
+  // Another client needs its place.
+  void CloseUnlessHeard() {
+    OnPoller([this] { session_->CloseUnlessHeard(); });
+  }
+  void Pass(absl::Duration time) {
+    for (absl::Duration passed; passed < time; passed += absl::Milliseconds(1)) {
+      clock_.Advance(absl::Milliseconds(1));
+      for (int turn = 0; turn < 5; ++turn) poller().PollOnce();
+    }
+  }
+
+  transport::TestClock clock_;
+  const std::shared_ptr<transport::SpyFabric> fabric_ =
+      std::make_shared<transport::SpyFabric>(NewTestFabric());
+  std::shared_ptr<transport::Runtime> runtime_ =
+      *transport::Runtime::CreateOn(fabric_, {}, /*start_threads=*/false, clock_);
+  bool is_heard_ = false, is_closed_ = false;
+
+ private:
+  void OnPeer(transport::PeerRequest request) override {
+    Session::Owner& owner = *this;
+    session_ = std::make_unique<Session>(runtime_, poller(), request.peer_address(), request.peer_identity(),
+                                         Admission::Place(), options_, std::make_shared<Serving>(), counters_,
+                                         owner);
+    EXPECT_TRUE(session_->Accept(std::move(request)).ok());
+  }
+  void OnSessionHeard(Session&) override { is_heard_ = true; }
+  void OnSessionClosed(Session&) override { is_closed_ = true; }
+  void OnSessionGone(Session&) override { session_ = nullptr; }
+  void OnReverseGone(const Admission::Place&) override {}
+
+  const ServerOptions options_ = {};
+  ServingCounters counters_{0};
+  std::unique_ptr<transport::Acceptor> acceptor_;
+  std::unique_ptr<Session> session_;
+  const UniqueFd client_{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+};
+
+TEST_F(NewcomerTest, ANewcomerThatHasSentNothingMakesRoomAtOnce) {
+  CloseUnlessHeard();
+  EXPECT_TRUE(Until([this] { return is_closed_; }));
+  EXPECT_FALSE(is_heard_);
+}
+
+TEST_F(NewcomerTest, ANewcomerWhoseFirstMessageIsOnItsWayStays) {
+  fabric_->SayUnpolled(true);
+  CloseUnlessHeard();
+  Pass(absl::Milliseconds(500));
+  EXPECT_FALSE(is_closed_ || is_heard_);
+  SendRequest();
+  EXPECT_TRUE(Until([this] { return is_heard_; }));
+  Pass(absl::Seconds(2));
+  ASSERT_FALSE(is_closed_) << "it is no newcomer any more";
+  fabric_->SayUnpolled(false);
+  CloseUnlessHeard();
+  Pass(absl::Milliseconds(20));
+  EXPECT_FALSE(is_closed_);
+}
+
+TEST_F(NewcomerTest, ANewcomerWhoseBytesWereNoMessageMakesRoom) {
+  fabric_->SayUnpolled(true);
+  CloseUnlessHeard();
+  Pass(absl::Milliseconds(50));
+  EXPECT_FALSE(is_closed_);
+  fabric_->SayUnpolled(false);
+  Pass(absl::Milliseconds(20));
+  EXPECT_TRUE(is_closed_);
+}
+
+// A client that sends a byte from time to time always has some on the way.
+TEST_F(NewcomerTest, ANewcomerWithoutAMessageIsSparedForASecond) {
+  fabric_->SayUnpolled(true);
+  CloseUnlessHeard();
+  Pass(absl::Milliseconds(900));
+  EXPECT_FALSE(is_closed_ || is_heard_);
+  Pass(absl::Milliseconds(200));
+  EXPECT_TRUE(is_closed_);
 }
 
 }  // namespace

@@ -152,7 +152,7 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
     counts_.receives_posted -= static_cast<int64_t>(count);
     return count;
   }
-  bool HasUnpolled() const override { return real_->HasUnpolled(); }
+  bool HasUnpolled() const override { return spy_.has_unpolled_.value_or(real_->HasUnpolled()); }
   absl::StatusOr<uint32_t> Grant(const fabric::Sge& range, Access access) override {
     if (counts_.grants >= spy_.grants_max_) return absl::ResourceExhaustedError("no more grants");
     absl::StatusOr<uint32_t> rkey = real_->Grant(range, access);

@@ -69,6 +69,9 @@ class SpyFabric final : public fabric::Fabric {
   // The result of QueuePair::PeerSharesCore(). Initially false.
   void SetPeersShareCore(bool share) { peers_share_core_ = share; }
 
+  // The result of QueuePair::HasUnpolled(). Initially that of the other fabric.
+  void SayUnpolled(bool has_unpolled) { has_unpolled_ = has_unpolled; }
+
   // From now on queue pairs push, and take pushes, if the other fabric does. Initially they do not, as with
   // verbs.
   void LetPush() { pushes_ = true; }
@@ -120,6 +123,7 @@ class SpyFabric final : public fabric::Fabric {
   bool fail_posts_ = false;
   bool keep_back_flushes_ = false;
   bool peers_share_core_ = false;
+  std::optional<bool> has_unpolled_;
   bool pushes_ = false;
   bool sends_may_wait_ = true;
   bool no_credits_ = false;
