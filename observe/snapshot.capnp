@@ -117,7 +117,8 @@ struct Call {
   stage @3 :Text;        # Where it is: "waits for the executor", "running", "deferred"; of an ended call its status.
   ageNs @4 :Int64;       # Of an ended call its whole time.
   deadlineInNs @5 :Int64;  # -1: none.
-  queuedNs @6 :Int64;    # Where the time went: waiting for the executor, in the handler, deferred.
+  queuedNs @6 :Int64;    # Where the time went: waiting for the executor, or without one for the
+                         # handlers that its poller ran first; in the handler; deferred.
   handlerNs @7 :Int64;
   deferredNs @8 :Int64;
   endedUnixNs @9 :Int64;  # 0: in flight.

@@ -85,6 +85,9 @@ class ServingCounters {
   Count calls_running;  // Subtracts, too.
   Count calls_total;
   SlowCalls slow_calls;
+  // When the poller last came back from a handler, on its clock; only on the poller. Handlers that run later in the turn
+  // have waited until then.
+  int64_t handler_end_ns = 0;
 
   // On the poller.
   MethodCounts& ForMethod(size_t index) {

@@ -65,6 +65,7 @@ void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry
   deadline_ns_ = deadline_ns;
   refs_.store(1, std::memory_order_relaxed);
   if (!RunsOnExecutor()) {
+    began_ns_.store(std::max(started_ns_, connection_.counters().handler_end_ns), std::memory_order_relaxed);
     absl::Status status;
     {
       const bool offered = connection_.serving().gate != nullptr;
@@ -105,11 +106,8 @@ const char* NameOf(HandlerStage stage) {
 
 ServerCall::Times ServerCall::TimesOf(int64_t all_ns) const {
   const int64_t end_ns = started_ns_ + all_ns;
-  int64_t began_ns = started_ns_;
-  if (RunsOnExecutor()) {
-    began_ns = began_ns_.load(std::memory_order_relaxed);
-    if (began_ns < started_ns_) began_ns = end_ns;  // It has not begun.
-  }
+  int64_t began_ns = began_ns_.load(std::memory_order_relaxed);
+  if (began_ns < started_ns_) began_ns = end_ns;  // It has not begun.
   began_ns = std::min(began_ns, end_ns);
   int64_t returned_ns = returned_ns_.load(std::memory_order_relaxed);
   returned_ns = returned_ns < began_ns ? end_ns : std::min(returned_ns, end_ns);  // It has not deferred.
@@ -199,7 +197,9 @@ void ServerCall::EndInterception(const absl::Status& status) {
 
 void ServerCall::HandlerReturned(absl::Status status) {
   if (!deferred_) return Finish(std::move(status));
-  returned_ns_.store(connection_.poller().environment().NowNs(), std::memory_order_relaxed);
+  const int64_t now_ns = connection_.poller().environment().NowNs();
+  if (!RunsOnExecutor()) connection_.counters().handler_end_ns = now_ns;
+  returned_ns_.store(now_ns, std::memory_order_relaxed);
   stage_.store(HandlerStage::kDeferred, std::memory_order_relaxed);
   if (!status.ok()) FinishOnce(std::move(status), /*by_handler=*/true);
   Unref();

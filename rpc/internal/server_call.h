@@ -78,7 +78,8 @@ class ServerCall {
   int64_t deadline_ns() const { return deadline_ns_; }  // kNever: none.
   MethodCounts* counts() const { return counts_; }
   uint64_t request_bytes() const { return request_->body_bytes(); }
-  // Where the time of a call that has taken `all_ns` went. Without an executor a handler that does not defer has all of it.
+  // Where the time of a call that has taken `all_ns` went. Without an executor it has waited for the handlers that the
+  // poller ran before it in the same turn.
   struct Times {
     int64_t queued_ns, handler_ns, deferred_ns;
   };
@@ -144,7 +145,7 @@ class ServerCall {
   MethodCounts* counts_ = nullptr;  // Of its method.
   int64_t started_ns_ = 0;
   int64_t deadline_ns_ = 0;
-  // When the handler began, if that was on an executor, and when it returned, if it deferred. Otherwise of an earlier call.
+  // When the handler began, and when it returned, if it deferred. Until then of an earlier call.
   std::atomic<int64_t> began_ns_{0}, returned_ns_{0};
   bool abandoned_ = false;  // Used on the poller.
   transport::HeldByHost abandoned_memory_;

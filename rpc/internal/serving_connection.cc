@@ -180,6 +180,7 @@ void ServingConnection::AddTo(PollerReport& report, uint64_t receive_bytes, int6
 inline void ServingConnection::CountEnd(ServerCall& call, int64_t now_ns, uint64_t response_bytes) {
   MethodCounts& counts = *call.counts();
   const int64_t all_ns = now_ns - call.started_ns();
+  counters_.handler_end_ns = now_ns;
   counts.latency.Add(all_ns);
   counts.response_bytes.Add(response_bytes);
   if (counters_.slow_calls.Wants(all_ns, now_ns)) [[unlikely]]
@@ -193,6 +194,7 @@ void ServingConnection::CountFailure(ServerCall& call, absl::StatusCode code) {
   counts.failed[number < kStatusCodes ? number : static_cast<size_t>(absl::StatusCode::kUnknown)].Add();
   const int64_t now_ns = poller_.NowFineNs();
   const int64_t all_ns = now_ns - call.started_ns();
+  counters_.handler_end_ns = now_ns;
   counts.latency.Add(all_ns);
   if (counters_.slow_calls.Wants(all_ns, now_ns)) NoteSlow(call, code, all_ns, now_ns);
 }

@@ -123,6 +123,7 @@ class ServingConnection final : transport::ConnectionObserver,
   transport::Poller& poller() { return poller_; }
   const std::shared_ptr<transport::Runtime>& runtime() const { return runtime_; }
   const Serving& serving() const { return *serving_; }
+  ServingCounters& counters() { return counters_; }
   const std::string& peer_address() const { return peer_address_; }
   uint64_t number() const { return number_; }  // Connection::number(); 0 until it is dialed or accepted.
   // From OnServingReady() on, also after the connection has ended.
