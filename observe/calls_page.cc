@@ -55,9 +55,8 @@ std::string Slowest(wire::Snapshot::Reader snapshot) {
 }  // namespace
 
 std::string CallsBody(wire::Snapshot::Reader snapshot, const History&, size_t) {
-  return absl::StrCat("<h2>In flight, the oldest first</h2>", InFlight(snapshot),
-                      "<h2>The slowest of the last two minutes, some of each poller</h2>",
-                      Slowest(snapshot));
+  return absl::StrCat("<h2>In flight, the oldest first</h2>", HeldPollers(snapshot), InFlight(snapshot),
+                      "<h2>The slowest of the last two minutes, some of each poller</h2>", Slowest(snapshot));
 }
 
 }  // namespace hawser::observe

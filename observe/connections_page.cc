@@ -96,8 +96,8 @@ std::string ConnectionsBody(wire::Snapshot::Reader snapshot, const History&, siz
   const Slice slice(snapshot.getConnections().size(), from, kRowsMax);
   const uint64_t left_out = snapshot.getConnectionsLeftOut();
   return absl::StrCat(
-      "<h2>Connections</h2>", Totals(snapshot), "<h2>Each</h2>", slice.Links("/connections"),
-      Each(snapshot, slice), slice.Links("/connections"),
+      "<h2>Connections</h2>", HeldPollers(snapshot), Totals(snapshot), "<h2>Each</h2>",
+      slice.Links("/connections"), Each(snapshot, slice), slice.Links("/connections"),
       left_out == 0 ? "" : absl::StrCat("<p>And ", left_out, " that the snapshot leaves out.</p>"),
       "<h2>Refused</h2>", Refusals(snapshot), "<h2>TLS handshakes</h2>", TlsHandshakes(snapshot.getTls()),
       "<h2>Channels to other servers</h2>", Channels(snapshot));

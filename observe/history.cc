@@ -64,7 +64,8 @@ void History::AddPollers(wire::Snapshot::Reader snapshot, double seconds) {
     if (seconds > 0) {
       const bool is_new = pollers_.size() > before;
       const uint64_t since = is_new ? 0 : busy_ns - std::min(busy_ns, named->last_count);
-      Append(named->curve, static_cast<double>(since) / 1e9 / seconds);
+      // The counts are read shortly after the time of the snapshot was.
+      Append(named->curve, std::min(1.0, static_cast<double>(since) / 1e9 / seconds));
     }
     named->last_count = busy_ns;
     named->is_present = true;

@@ -154,9 +154,9 @@ std::string PollersLine(wire::Snapshot::Reader snapshot) {
 
 std::string OverviewBody(wire::Snapshot::Reader snapshot, const History& history, size_t) {
   return absl::StrCat(
-      State(snapshot), Curves(history), "<h2>Limits</h2>", Limits(snapshot), "<h2>Methods by calls</h2>",
-      TopMethods(snapshot), "<h2>More</h2>", Link("/methods", "Methods", MethodsLine(snapshot)),
-      Link("/calls", "Calls", CallsLine(snapshot)),
+      State(snapshot), HeldPollers(snapshot), Curves(history), "<h2>Limits</h2>", Limits(snapshot),
+      "<h2>Methods by calls</h2>", TopMethods(snapshot), "<h2>More</h2>",
+      Link("/methods", "Methods", MethodsLine(snapshot)), Link("/calls", "Calls", CallsLine(snapshot)),
       Link("/connections", "Connections", ConnectionsLine(snapshot)),
       Link("/pollers", "Pollers and memory", PollersLine(snapshot)),
       Link("/configuration", "Configuration",

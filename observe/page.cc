@@ -27,7 +27,7 @@ figure{margin:0}.axis{display:flex;justify-content:space-between;font-size:12px;
 
 constexpr absl::string_view kOverview[] = {"takenUnixNs", "process", "server"};
 constexpr absl::string_view kMethods[] = {"takenUnixNs", "methods"};
-constexpr absl::string_view kCalls[] = {"takenUnixNs", "calls", "callsLeftOut", "slowest"};
+constexpr absl::string_view kCalls[] = {"takenUnixNs", "calls", "callsLeftOut", "slowest", "pollers"};
 constexpr absl::string_view kConnections[] = {
     "takenUnixNs", "connections", "connectionsLeftOut", "totals",        "refusals",
     "tls",         "channels",    "channelsLeftOut",    "channelTotals", "channelCallsWaiting"};
@@ -60,6 +60,20 @@ std::string ToHtml(const Page& page, wire::Snapshot::Reader snapshot, const Hist
   }
   absl::StrAppend(&html, "<a href=\"", page.json_path, "\">JSON</a><a href=\"/metrics\">Metrics</a></nav>",
                   page.body(snapshot, history, from), "</body></html>\n");
+  return html;
+}
+
+std::string HeldPollers(wire::Snapshot::Reader snapshot) {
+  constexpr size_t kLinesMax = 8;
+  std::string html;
+  size_t held = 0;
+  for (const auto poller : snapshot.getPollers()) {
+    if (poller.getAnswered() || ++held > kLinesMax) continue;
+    absl::StrAppend(&html, "<p><b>", EscapeHtml(View(poller.getName())), "</b> is held by ",
+                    poller.hasHeldBy() ? EscapeHtml(View(poller.getHeldBy())) : "its last turn",
+                    ": the connections and calls on it are not shown.</p>");
+  }
+  if (held > kLinesMax) absl::StrAppend(&html, "<p>And ", held - kLinesMax, " more pollers.</p>");
   return html;
 }
 

@@ -34,6 +34,10 @@ std::string ToHtml(const Page& page, wire::Snapshot::Reader snapshot, const Hist
 // What the page shows, for programs: see json.h.
 std::string ToJson(const Page& page, wire::Snapshot::Reader snapshot, const History& history);
 
+// A line for each poller that did not answer, which says what holds it: the lists of the snapshot lack what is on it. Empty: all
+// have answered.
+std::string HeldPollers(wire::Snapshot::Reader snapshot);
+
 // The bodies, each in a file of its own.
 std::string OverviewBody(wire::Snapshot::Reader snapshot, const History& history, size_t from);
 std::string MethodsBody(wire::Snapshot::Reader snapshot, const History& history, size_t from);

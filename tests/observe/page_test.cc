@@ -106,6 +106,19 @@ TEST(PageTest, SlowestCallsShowWhereTheirTimeWent) {
   EXPECT_THAT(html, HasSubstr("And 1 more."));
 }
 
+TEST(PageTest, PagesWithoutWhatIsOnAHeldPollerSaySo) {
+  constexpr char kHeld[] = "tcp 1</b> is held by the handler of kv.capnp:KeyValue.get, for 12 s";
+  Busy held({.pollers = 2}), free({.pollers = 1});
+  for (const char* path : {"/", "/calls", "/connections"}) {
+    EXPECT_THAT(Html(path, held.Get()), HasSubstr(kHeld)) << path;
+    EXPECT_THAT(Html(path, free.Get()), Not(HasSubstr("is held by"))) << path;
+  }
+  EXPECT_THAT(ToJson(PageAt("/calls"), held.Get(), History(10)), HasSubstr("\"heldBy\": \"the handler of"));
+  Busy many({.pollers = 100});
+  EXPECT_EQ(CountOf(Html("/calls", many.Get()), "is held by"), 8u);
+  EXPECT_THAT(Html("/calls", many.Get()), HasSubstr("And 42 more pollers."));
+}
+
 TEST(PageTest, ThousandsOfMethodsComeInSlices) {
   Busy busy({.methods = 10'000, .connections = 200});
   const absl::Time start = absl::Now();
