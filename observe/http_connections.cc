@@ -5,7 +5,19 @@
 namespace hawser::observe {
 namespace {
 
-// A stream whose end comes after HttpConnections::kRequestBytesMax at the latest.
+// A Hawser client that has mixed up the two ports quotes the first bytes of the answer, "HTTP/1.1 400 Bad".
+constexpr kj::StringPtr kNotHttp =
+    "HTTP/1.1 400 Bad Request: this port is for HTTP, not for calls\r\n"
+    "Content-Length: 0\r\n"
+    "Connection: close\r\n"
+    "\r\n"_kj;
+
+// No request begins like this: the greeting of a Hawser client does, and TLS.
+bool CannotBeHttp(kj::byte first) {
+  return first >= 0x80 || (first < 0x20 && first != '\r' && first != '\n');
+}
+
+// A stream whose end comes after HttpConnections::kRequestBytesMax at the latest, and at once if it cannot be HTTP.
 class Limited final : public kj::AsyncIoStream {
  public:
   explicit Limited(kj::Own<kj::AsyncIoStream> inner) : inner_(kj::mv(inner)) {}
@@ -13,9 +25,12 @@ class Limited final : public kj::AsyncIoStream {
   kj::Promise<size_t> tryRead(void* buffer, size_t min_bytes, size_t max_bytes) override {
     if (bytes_left_ == 0) return size_t{0};
     return inner_->tryRead(buffer, std::min(min_bytes, bytes_left_), std::min(max_bytes, bytes_left_))
-        .then([this](size_t bytes) {
+        .then([this, buffer](size_t bytes) -> kj::Promise<size_t> {
+          const bool begins = bytes > 0 && bytes_left_ == HttpConnections::kRequestBytesMax;
           bytes_left_ -= bytes;
-          return bytes;
+          if (!begins || !CannotBeHttp(*static_cast<const kj::byte*>(buffer))) return bytes;
+          bytes_left_ = 0;
+          return inner_->write(kNotHttp.begin(), kNotHttp.size()).then([] { return size_t{0}; });
         });
   }
   kj::Promise<void> write(const void* buffer, size_t size) override { return inner_->write(buffer, size); }

@@ -65,7 +65,9 @@ absl::Status ListenError(int error, absl::string_view text) {
   const std::string what = absl::StrCat("listen on ", text, " for the status page: ", DescribeErrno(error));
   if (error == EADDRINUSE)
     return absl::AlreadyExistsError(absl::StrCat(what, "; another program has this port"));
-  return absl::ErrnoToStatus(error, what);
+  if (error == EADDRNOTAVAIL)
+    return absl::InvalidArgumentError(absl::StrCat(what, "; no interface of this machine has that address"));
+  return absl::Status(absl::ErrnoToStatusCode(error), what);
 }
 
 absl::StatusOr<Listening> Listen(absl::string_view text) {

@@ -28,6 +28,7 @@
 namespace hawser::observe {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -392,6 +393,14 @@ TEST_F(StatusServerTest, TheCurvesFollowTheServer) {
   EXPECT_THAT(page, HasSubstr("Registered memory in use"));
 }
 
+TEST_F(StatusServerTest, WhatIsNotHttpIsToldSoAtOnce) {
+  const auto server = Start({.connection_time = absl::Hours(1)});
+  for (const char* bytes : {"\x89HAWSER\n\x01", "\x16\x03\x01"}) {
+    const std::string answer = Ask(*server, bytes);
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 400 Bad Request: this port is for HTTP, not for calls\r\n"));
+  }
+}
+
 TEST_F(StatusServerTest, AnAddressThatCannotServeSaysWhy) {
   const auto code = [](const char* address) { return StatusServer::Start(address, FillIn).status(); };
   for (const char* text :
@@ -405,6 +414,9 @@ TEST_F(StatusServerTest, AnAddressThatCannotServeSaysWhy) {
   const absl::Status refused = code(taken.c_str());
   EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(std::string(refused.message()), HasSubstr(absl::StrCat("listen on ", taken)));
+  const absl::Status elsewhere = code("192.0.2.200:0");  // Of a network for documentation.
+  EXPECT_EQ(elsewhere.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(elsewhere.message()), EndsWith("no interface of this machine has that address"));
 }
 
 TEST_F(StatusServerTest, ItEndsAtOnceWhileConnectionsAreOpen) {
