@@ -21,7 +21,7 @@ std::string DeadUri() {
   return gone.uri;
 }
 
-const char* NobodyListens() { return TestScheme() == "tcp" ? "ECONNREFUSED" : "nobody listens there"; }
+const char* NothingListens() { return TestScheme() == "tcp" ? "ECONNREFUSED" : "nothing listens there"; }
 
 TEST(RetryTest, ASentCallFailsAtOnceWithUnavailableAndIsNotRunAgain) {
   TestServer server;
@@ -154,7 +154,7 @@ TEST(RetryTest, WithNobodyThereACallFailsUnsentAndSaysWhy) {
   EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_FALSE(WasSent(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr(uri));
-  EXPECT_THAT(std::string(status.message()), HasSubstr(NobodyListens()));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(NothingListens()));
 }
 
 TEST(RetryTest, ACallThatWaitedForAConnectionSaysWhyThereIsNone) {
@@ -191,7 +191,7 @@ TEST(RetryTest, AConnectionForgetsWhyTheLastAttemptFailed) {
 TEST(RetryTest, ConnectSaysThatNobodyIsThere) {
   const auto channel = Channel::Connect(DeadUri());
   EXPECT_THAT(channel.status(), HasCode(absl::StatusCode::kUnavailable));
-  EXPECT_THAT(std::string(channel.status().message()), HasSubstr(NobodyListens()));
+  EXPECT_THAT(std::string(channel.status().message()), HasSubstr(NothingListens()));
 }
 
 // A callback that tries again at once must not run inside the failed call, or the stack would overflow.

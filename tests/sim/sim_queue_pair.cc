@@ -140,7 +140,7 @@ absl::Status SimQueuePair::Connect(const SocketAddress& address, absl::string_vi
     }
     self.Later(self.faults().event.Throw(self.dice()), [](SimQueuePair& later) {
       later.OnConnectFailed(absl::UnavailableError(
-          absl::StrCat("connect to ", later.peer_address_.ToString(), ": nobody listens there")));
+          absl::StrCat("connect to ", later.peer_address_.ToString(), ": nothing listens there")));
     });
   });
   return absl::OkStatus();

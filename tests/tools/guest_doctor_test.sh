@@ -18,7 +18,7 @@ check 'its provider opens it' has "$out" "ok       provider $device: libibverbs 
 run "$doctor" --target="rdma://$HAWSER_RDMA_ADDRESS:1"
 check 'rxe is said not to confine grants' has "$out" "warning  grants $device: no memory windows of type 2"
 check 'the way to a server names port and GID' has "$out" ", which is $device/1, GID "
-check 'nobody listens there' is "$status" 1
+check 'nothing listens there' is "$status" 1
 start_server server examples/echo/echo_server --listen="rdma://$HAWSER_RDMA_ADDRESS:7470"
 run "$doctor" --target="$uri"
 check 'a server is reached by RDMA' has "$out" "ok       handshake ${uri#rdma://}: done: protocol version 1, 32 slots"

@@ -275,7 +275,7 @@ TEST_F(TcpFabricTest, WhyConnectingFailedIsSaid) {
               HasSubstr("speaks version 7 of the TCP fabric's protocol, we speak version 1"));
 
   const absl::Status itself = ConnectToStranger(world_, EncodeGreeting(GreetingKind::kConnect, 0, ""));
-  EXPECT_THAT(std::string(itself.message()), HasSubstr("nobody listens there"));
+  EXPECT_THAT(std::string(itself.message()), HasSubstr("nothing listens there"));
 
   for (uint32_t depth : {0u, 17u}) {  // Offered were 16.
     const absl::Status depth_status =
@@ -296,7 +296,7 @@ TEST_F(TcpFabricTest, ARefusedConnectionSaysThatNobodyListens) {
   HAWSER_UNTIL(world_, a.news().ended());
   EXPECT_EQ(a.news().why.message(),
             absl::StrCat("connect to ", nobody.ToString(),
-                         ": connection refused (ECONNREFUSED): nobody listens there"));
+                         ": connection refused (ECONNREFUSED): nothing listens there"));
 }
 
 TEST_F(TcpFabricTest, NoAddressCannotBeConnectedTo) {

@@ -297,7 +297,7 @@ TEST(VerbsFailureTest, ARejectionSaysItsReason) {
     absl::StatusCode code;
     const char* text;
   } reasons[] = {
-      {8, absl::StatusCode::kUnavailable, "IB_CM_REJ_INVALID_SERVICE_ID: nobody listens there"},
+      {8, absl::StatusCode::kUnavailable, "IB_CM_REJ_INVALID_SERVICE_ID: nothing listens there"},
       {28, absl::StatusCode::kPermissionDenied, "IB_CM_REJ_CONSUMER_DEFINED"},
       {10, absl::StatusCode::kUnavailable, "IB_CM_REJ_STALE_CONN"},
       {99, absl::StatusCode::kUnavailable, "rejected with 99"},
@@ -324,7 +324,7 @@ TEST(VerbsFailureTest, ARejectionOverIwarpMayBeOfAClosedPort) {
     Connect(world);
     EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kPermissionDenied));
     EXPECT_THAT(Message(world.news.why), HasSubstr("rejected by the peer's program"));
-    EXPECT_EQ(absl::StrContains(world.news.why.message(), "nobody listens there"), perhaps);
+    EXPECT_EQ(absl::StrContains(world.news.why.message(), "nothing listens there"), perhaps);
   }
 }
 

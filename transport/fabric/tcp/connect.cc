@@ -23,7 +23,7 @@ namespace {
 const char* LikelyCause(int error) {
   switch (error) {
     case ECONNREFUSED:
-      return ": nobody listens there";
+      return ": nothing listens there";
     case ETIMEDOUT:
       return ": the host is down, or a firewall drops what is sent to it";
     case EHOSTUNREACH:
@@ -167,7 +167,7 @@ void TcpQueuePair::ReadGreeting() {
     case GreetingKind::kConnect:
       // If the kernel chooses the destination port as the local port, too, the socket connects to itself
       // (simultaneous open).
-      Fail(absl::UnavailableError(absl::StrCat(who, "it asked to connect too: nobody listens there")));
+      Fail(absl::UnavailableError(absl::StrCat(who, "it asked to connect too: nothing listens there")));
       return;
     case GreetingKind::kReject:
       if (greeting.flags & kNeedsTls) {

@@ -187,7 +187,7 @@ void VerbsQueuePair::OnRouteResolved() {
     Fail(error == ECONNREFUSED
              ? absl::UnavailableError(absl::StrCat(ConnectingTo(),
                                                    ": rdma_connect(): connection refused (ECONNREFUSED)"
-                                                   ": nobody listens there over RDMA"))
+                                                   ": nothing listens there over RDMA"))
              : ConnectCallError(ConnectingTo(), "rdma_connect()", error));
   }
 }

@@ -51,7 +51,8 @@ constexpr RejectReason kRejectReasons[] = {
     {6, "IB_CM_REJ_INVALID_COMM_ID: the other side has forgotten this connection"},
     {7, "IB_CM_REJ_INVALID_COMM_INSTANCE: the other side has forgotten this connection"},
     {8,
-     "IB_CM_REJ_INVALID_SERVICE_ID: nobody listens there over RDMA; is the server up, does it listen on this "
+     "IB_CM_REJ_INVALID_SERVICE_ID: nothing listens there over RDMA; is the server up, does it listen on "
+     "this "
      "port, "
      "on rdma:// rather than tcp://?"},
     {9, "IB_CM_REJ_INVALID_TRANSPORT_TYPE: the peer does not support the transport"},
@@ -85,7 +86,7 @@ constexpr int kConsumerDefined = 28;
 const char* LikelyCause(int error) {
   switch (error) {
     case ECONNREFUSED:
-      return ": nobody listens there, or the peer's program rejected";
+      return ": nothing listens there, or the peer's program rejected";
     case ECONNRESET:
       return ": the peer closed the connection before it was established";
     case ETIMEDOUT:
@@ -159,7 +160,7 @@ absl::Status ConnectError(absl::string_view what, rdma_cm_event_type event, int 
     return absl::PermissionDeniedError(
         absl::StrCat(what, ": rejected by the peer's program (", DescribeErrno(error),
                      "), or that ended before it answered",
-                     error == ECONNRESET ? ", or nobody listens there over RDMA" : ""));
+                     error == ECONNRESET ? ", or nothing listens there over RDMA" : ""));
   }
   return absl::UnavailableError(
       absl::StrCat(what, ": ", DescribeCmEvent(event), ": ",
