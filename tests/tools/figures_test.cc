@@ -273,12 +273,18 @@ TEST(FiguresTextTest, NoLineIsWiderThanTheTerminalOrObeyedByIt) {
 
 TEST(FiguresTextTest, TopFitsTheRowsAndEachListGetsSome) {
   const Figures figures = Everything(50, 20);
-  for (size_t rows : {0, 1, 2, 5, 8, 12, 24, 30, 50, 100}) {
+  for (size_t rows : {0, 1, 2, 5, 8, 12, 14, 16, 24, 30, 50, 100}) {
     const std::vector<TextLine> lines = TopLines(figures, "tcp://kv1:7470", 100, rows);
     EXPECT_LE(lines.size(), rows);
     const std::string text = Joined(lines);
     if (rows > 0) {
       EXPECT_THAT(text, HasSubstr("tcp://kv1:7470: kv_server"));
+    }
+    if (rows >= 14) {
+      EXPECT_THAT(text, HasSubstr("method0 ")) << rows;
+    }
+    if (rows > 0 && rows < 24) {
+      EXPECT_FALSE(lines.back().text.empty()) << "an empty line above nothing, of " << rows;
     }
     if (rows < 24) continue;
     for (const char* part : {"POLLER", "held", "METHOD", "method0 ", "deferred"}) {

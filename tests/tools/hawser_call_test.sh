@@ -13,7 +13,9 @@ start_server server tests/tools/everything_server --listen="$any_port" --lie=tru
 call Everything.hello '{"name": "käse"}'
 check 'JSON goes in and comes out' is "$status-$out" $'0-{\n  "text": "hello käse"\n}'
 call everything.capnp:Everything.hello
-check 'without JSON and with an empty stdin it says what is missing' has "$err" 'line 1, column 1: expected a value, found the end'
+check 'without JSON and with an empty stdin it says what is missing' has "$err" 'no JSON for everything.capnp:Base.hello came on stdin; {} leaves'
+call Everything.hello '{"quux": 1}'
+check 'a name like none there is' has "$err" 'there is no field "quux". There is: name'
 call hello '{}'
 check 'a field that is left out has its default' is "$(field "$out" '["text"]')" 'hello you'
 run bash -c "echo '{\"name\": \"stdin\"}' | $hawser call --target=$uri Everything.hello"
@@ -62,7 +64,7 @@ check 'so is a file that is not there' has "$err" '--in=picture=/no/such/file: '
 call Everything.named '{}' --out=picture=/no/such/folder/file
 check 'and one that cannot be written' has "$err" '/no/such/folder/file'
 call Everything.named '{}' --in=picture
-check 'what is not FIELD=FILE is refused' has "$err" 'that is not FIELD=FILE'
+check 'what is not FIELD=FILE is wrong usage' is "$status-$(grep -c 'that is not FIELD=FILE' <<<"$err")" 2-1
 
 # What the server, or the call, says no to.
 call Everything.fail '{"code": 5, "text": "no such \u001b[2J key"}'

@@ -89,6 +89,9 @@ ask list "${tls[@]}"
 check 'with a certificate a server with TLS is asked' is "$status-$(grep -c Everything <<<"$out")" 0-1
 ask list
 check 'without one it refuses' is "$status-$(grep -c '^hawser list: UNAUTHENTICATED: cannot connect to' <<<"$err")" 1-1
+check 'and says which flags to give' has "$err" '; --tls_certificate, --tls_key and --tls_authorities give this program credentials'
+ask list "${tls[@]}" --tls_key="$tmp/no.key"
+check 'a file of ours that is missing is no matter of the network' is "$status-$(grep -c 'no.key: no such file' <<<"$err")-$(grep -c doctor <<<"$err")" 1-1-0
 end secure
 
 ask ping

@@ -8,6 +8,8 @@ check 'no command is wrong usage' is "$status-${err%%$'\n'*}" '2-hawser: no comm
 run "$hawser" lst
 check 'an unknown command: the nearest' has "$err" 'there is no command "lst"; did you mean "list"?'
 check 'is wrong usage' is "$status" 2
+run "$hawser" version
+check 'or all there are, in a sentence of their own' has "$err" 'there is no command "version". There are: list, '
 run "$hawser" list --tarqet=tcp://127.0.0.1:1
 check 'an unknown flag: the nearest' has "$err" 'there is no flag --tarqet here; did you mean "--target"?'
 check 'is wrong usage, too' is "$status" 2
@@ -15,6 +17,10 @@ run "$hawser" list
 check 'without --target it says so' is "$status-$(grep -c 'no --target: which server?' <<<"$err")" 2-1
 run "$hawser" list --target=nonsense
 check 'a target that is no address' is "$status" 2
+run "$hawser" list --target=http://127.0.0.1:1
+check 'or of another protocol' is "$status-$(grep -c 'no scheme of Hawser is http://; there are: tcp://' <<<"$err")" 2-1
+run "$hawser" perf --target=tcp://127.0.0.1:1 --test=latency --in-flight=2
+check 'a flag without effect' is "$status-$(grep -c 'in-flight: a latency is that of one call' <<<"$err")" 2-1
 run "$hawser" list --target=tcp://127.0.0.1:1 --timeout=soon
 check 'a time that is none' is "$status-$(grep -c 'that is not a time span' <<<"$err")" 2-1
 run "$hawser" list --target=tcp://127.0.0.1:1 word

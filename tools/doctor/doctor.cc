@@ -15,7 +15,7 @@ namespace {
 constexpr char kProgram[] = "hawser-doctor";
 constexpr char kUsage[] =
     "hawser-doctor [--target=URI [--timeout=5s]] [--json]\n"
-    "  --target   also connects to this server, and says how far it comes: tcp://HOST:PORT,\n"
+    "  --target   also connects to this server, and says how far it gets: tcp://HOST:PORT,\n"
     "             rdma://HOST:PORT or auto://HOST:PORT\n"
     "  --timeout  for each step with each of the server's addresses\n"
     "  --json     prints one JSON object a line instead of text, with the strings level (ok, warning, "

@@ -110,7 +110,7 @@ Findings TryAddress(const transport::Uri& uri, const SocketAddress& address, abs
   if (absl::IsUnauthenticated(agreed.status())) {
     findings.push_back({Level::kOk, kHandshake, name,
                         "it answers, and wants credentials, which the doctor does not show: clients need "
-                        "ChannelOptions::credentials",
+                        "ChannelOptions::credentials, other commands of `hawser` --tls_certificate",
                         ""});
   } else if (agreed.ok()) {
     findings.push_back({Level::kOk, kHandshake, name, DescribeAgreed(*agreed), ""});

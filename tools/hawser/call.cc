@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
@@ -142,6 +143,11 @@ class CallCommand : public Command {
       sent_metadata_.Add(parts[0], parts[1]);
     }
     if (!sent_metadata_.status().ok()) return sent_metadata_.status();
+    for (const auto& [flag, texts] : {std::pair("in", &in_), std::pair("out", &out_)}) {
+      for (const std::string& text : *texts) {
+        if (absl::Status status = FieldPath::CheckForm(text); !status.ok()) return OfFlag(flag, text, status);
+      }
+    }
     if (words.size() == 1) return TakeWords(words, {"NAME.METHOD"}, {&name_});
     return TakeWords(words, {"NAME.METHOD", "JSON"}, {&name_, &json_});
   }
@@ -213,6 +219,12 @@ class CallCommand : public Command {
       absl::StatusOr<std::string> text = ReadStdin();
       if (!text.ok()) return text.status();
       json_ = *std::move(text);
+      if (absl::StripAsciiWhitespace(json_).empty()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("no JSON for ", MethodOf(method).name,
+                         " came on stdin; {} leaves every parameter at its default. ", "The method is ",
+                         MethodText(schemas, method).substr(0, 1000)));
+      }
     } else if (json_.empty()) {
       json_ = "{}";
     }

@@ -40,9 +40,16 @@ absl::StatusOr<std::shared_ptr<Channel>> Session::StartToConnect(ChannelOptions 
 }
 
 absl::Status Session::Unreachable(const absl::Status& why) const {
-  return absl::Status(why.code(),
-                      absl::StrCat("cannot connect to ", target, ": ", absl::string_view(why.message()),
-                                   "; `hawser doctor --target=", target, "` says how far it comes"));
+  std::string advice;
+  if (absl::IsUnauthenticated(why)) {
+    advice = tls.certificate.empty()
+                 ? "; --tls_certificate, --tls_key and --tls_authorities give this program credentials"
+                 : "; those of this program are --tls_certificate, --tls_key and --tls_authorities";
+  } else if (!absl::IsInvalidArgument(why)) {  // Which is about the flags: no way to the server would help.
+    advice = absl::StrCat("; `hawser doctor --target=", target, "` says how far it gets");
+  }
+  return absl::Status(
+      why.code(), absl::StrCat("cannot connect to ", target, ": ", absl::string_view(why.message()), advice));
 }
 
 absl::Status Command::Take(const std::vector<std::string>& words) { return TakeWords(words, {}, {}); }

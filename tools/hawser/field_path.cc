@@ -8,11 +8,15 @@
 
 namespace hawser::tool {
 
-absl::StatusOr<FieldPath> FieldPath::Parse(absl::string_view text, capnp::StructSchema schema) {
+absl::Status FieldPath::CheckForm(absl::string_view text) {
   const size_t equals = text.find('=');
-  if (equals == text.npos || equals == 0 || equals + 1 == text.size()) {
-    return absl::InvalidArgumentError("that is not FIELD=FILE, such as value=/tmp/picture.png");
-  }
+  if (equals != text.npos && equals != 0 && equals + 1 != text.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError("that is not FIELD=FILE, such as value=/tmp/picture.png");
+}
+
+absl::StatusOr<FieldPath> FieldPath::Parse(absl::string_view text, capnp::StructSchema schema) {
+  if (absl::Status status = CheckForm(text); !status.ok()) return status;
+  const size_t equals = text.find('=');
   FieldPath path = {std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)), {}};
   const std::vector<std::string> parts = absl::StrSplit(path.path, '.');
   for (const std::string& part : parts) {
@@ -29,7 +33,7 @@ absl::StatusOr<FieldPath> FieldPath::Parse(absl::string_view text, capnp::Struct
     if (!found) {
       return absl::InvalidArgumentError(absl::StrCat(
           "there is no field \"", EscapePeerText(part), "\" in ", TypeName(capnp::Type(schema)),
-          DidYouMean(part, names), names.empty() ? " It has none" : " There are: ", Listed(names)));
+          DidYouMean(part, names, "."), names.empty() ? " It has none" : " There are: ", Listed(names)));
     }
     const capnp::Type type = path.fields.back().getType();
     const bool is_last = path.fields.size() == parts.size();

@@ -20,6 +20,8 @@ constexpr size_t kStatusRowsMax = 200;
 // Below the summary the pollers and the calls in flight each get one in so many of the rows. The methods get the rest.
 constexpr size_t kPollersShare = 4;
 constexpr size_t kCallsShare = 4;
+// An empty line, the heading and a row.
+constexpr size_t kLinesOfListMin = 3;
 
 std::string Percent(double part) { return absl::StrFormat("%.0f%%", part * 100); }
 
@@ -292,13 +294,17 @@ std::vector<TextLine> TopLines(const Figures& figures, absl::string_view target,
   const size_t left = page.left();
   // What one list does not need, the methods get.
   const size_t for_pollers = std::min(LinesOf(pollers), std::max<size_t>(left / kPollersShare, 4));
-  const size_t for_calls = std::min(LinesOf(in_flight), std::max<size_t>(left / kCallsShare, 4));
-  if (pollers.rows() > 0) page.Blank();
-  page.Table(pollers, for_pollers - std::min<size_t>(for_pollers, 1));
-  if (methods.rows() > 0) page.Blank();
-  page.Table(methods, page.left() - std::min(page.left(), for_calls));
-  if (in_flight.rows() > 0) page.Blank();
-  page.Table(in_flight, page.left());
+  size_t for_calls = std::min(LinesOf(in_flight), std::max<size_t>(left / kCallsShare, 4));
+  // On a small screen the methods come first.
+  if (left < for_pollers + std::min(LinesOf(methods), kLinesOfListMin + 1) + for_calls) for_calls = 0;
+  const auto list = [&page](const TextTable& table, size_t lines) {
+    if (table.rows() == 0 || lines < kLinesOfListMin) return;
+    page.Blank();
+    page.Table(table, lines - 1);
+  };
+  list(pollers, std::min(for_pollers, left));
+  list(methods, page.left() - std::min(page.left(), for_calls));
+  list(in_flight, page.left());
   return std::move(page).Take();
 }
 

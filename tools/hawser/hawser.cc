@@ -29,6 +29,18 @@ int WrongUsage(absl::string_view program, absl::string_view why, absl::string_vi
   return 2;
 }
 
+// Not for the doctor, which reports such an address as what it finds.
+absl::Status CheckScheme(absl::string_view target) {
+  namespace transport = hawser::transport;
+  const auto uri = transport::ParseUri(target);
+  if (!uri.ok()) return uri.status();
+  for (const char* scheme : {transport::kTcpScheme, transport::kRdmaScheme, transport::kAutoScheme}) {
+    if (uri->scheme == scheme) return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("--target=", target, ": no scheme of Hawser is ",
+                                                 uri->scheme, "://; there are: ", transport::kSchemes));
+}
+
 absl::StatusOr<int> Run(tool::Command& command, const tool::Session& session) {
   // Reading what is malformed throws. A server must not be able to end the program without an error.
   try {
@@ -67,7 +79,7 @@ int main(int argc, char** argv) {
     return WrongUsage(
         "hawser",
         absl::StrCat("there is no command \"", hawser::EscapePeerText(line.words[0]), "\"",
-                     tool::DidYouMean(line.words[0], names), " There are: ", tool::Listed(names)),
+                     tool::DidYouMean(line.words[0], names, "."), " There are: ", tool::Listed(names)),
         "hawser --help");
   }
   if (examples::WantsHelp(line)) {
@@ -87,6 +99,7 @@ int main(int argc, char** argv) {
         absl::InvalidArgumentError("no --target: which server? For example --target=tcp://localhost:7470");
   }
   if (usage.ok() && !session.target.empty()) usage = hawser::transport::ParseUri(session.target).status();
+  if (usage.ok() && command->needs() == tool::Needs::kTarget) usage = CheckScheme(session.target);
   if (usage.ok()) usage = session.Credentials().status();
   if (!usage.ok())
     return WrongUsage(program, hawser::EscapePeerText(usage.message()), absl::StrCat(program, " --help"));

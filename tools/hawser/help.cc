@@ -143,7 +143,8 @@ void AddFlagsOf(Command& command, Session& session, bool& help, Flags& flags) {
   if (command.needs() != Needs::kNothing) {
     flags.Text("target", "URI", "the server: tcp://HOST:PORT, rdma://HOST:PORT or auto://HOST:PORT",
                &session.target);
-    flags.Duration("timeout", "for connecting and for each call, such as 500ms, 10s or 2m", &session.timeout);
+    flags.Duration("timeout", "for connecting and for each call, such as 500ms or 2m (default 10s)",
+                   &session.timeout);
     flags.Switch("json", "prints JSON instead of text", &session.json);
   }
   command.AddFlags(flags);

@@ -270,7 +270,7 @@ absl::Status FillStruct(const Place& place, const Json& json, capnp::DynamicStru
       for (const auto each : schema.getFields()) names.emplace_back(ToView(each.getProto().getName()));
       return place.Error(absl::StrCat("there is no field \"",
                                       EscapePeerText(absl::string_view(name).substr(0, 100)), "\"",
-                                      DidYouMean(name, names),
+                                      DidYouMean(name, names, names.empty() ? "" : "."),
                                       names.empty()       ? "; "
                                       : names.size() == 1 ? " There is: "
                                                           : " There are: ",

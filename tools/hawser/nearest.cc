@@ -48,9 +48,11 @@ std::string Nearest(absl::string_view name, const std::vector<std::string>& name
   return nearest;
 }
 
-std::string DidYouMean(absl::string_view name, const std::vector<std::string>& names) {
+std::string DidYouMean(absl::string_view name, const std::vector<std::string>& names,
+                       absl::string_view otherwise) {
   const std::string nearest = Nearest(name, names);
-  return nearest.empty() ? "" : absl::StrCat("; did you mean \"", EscapePeerText(nearest), "\"?");
+  return nearest.empty() ? std::string(otherwise)
+                         : absl::StrCat("; did you mean \"", EscapePeerText(nearest), "\"?");
 }
 
 std::string Listed(const std::vector<std::string>& names, size_t most) {

@@ -32,6 +32,8 @@ using Way = PerfWay;
 constexpr size_t kNotGiven = ~size_t{0};
 constexpr PollingMode kModes[] = {PollingMode::kAdaptive, PollingMode::kSpin, PollingMode::kSleep};
 constexpr const char* kModeNames[] = {"adaptive", "spin", "sleep"};
+// Of --test, from its second choice on.
+constexpr Kind kKinds[] = {Kind::kLatency, Kind::kRate, Kind::kBandwidth};
 constexpr Direction kDirections[] = {Direction::kTo, Direction::kFrom, Direction::kBoth};
 
 // The least and the greatest receive buffer (ConnectionOptions). The smaller it is, the less fits one SEND.
@@ -100,6 +102,14 @@ class Perf : public Command {
     flags.Choice("polling", "how this side waits for the network (default adaptive)",
                  {"adaptive", "spin", "sleep"}, &polling_);
     flags.Text("device", "NAME", "the RDMA device of this side, as `ibv_devices` names it", &device_);
+  }
+
+  absl::Status Take(const std::vector<std::string>& words) override {
+    if (test_ != 0 && kKinds[test_ - 1] == Kind::kLatency && in_flight_ > 1) {
+      return absl::InvalidArgumentError(
+          "--in-flight: a latency is that of one call at a time; --test=rate has more");
+    }
+    return Command::Take(words);
   }
 
   absl::StatusOr<int> Run(const Session& session) override {
@@ -201,7 +211,6 @@ class Perf : public Command {
   std::vector<PerfTest> Tests() const {
     std::vector<PerfTest> tests;
     const auto add = [&](Kind kind, uint64_t bytes, int in_flight, std::vector<Direction> directions) {
-      constexpr Kind kKinds[] = {Kind::kLatency, Kind::kRate, Kind::kBandwidth};
       if (test_ != 0 && kKinds[test_ - 1] != kind) return;
       if (direction_ != kNotGiven) directions = {kDirections[direction_]};
       for (const Direction direction : directions) {

@@ -88,8 +88,8 @@ class Ping : public Command {
       std::cerr << "hawser ping: the server refuses health.capnp:Health.check; its refusals are timed"
                 << std::endl;
     std::cout << absl::StrFormat(
-        "%d round trips to %s: min %.1f us, median %.1f us, p99 %.1f us, max %.1f us\n", times.size(),
-        (*channel)->peer_address(), min, median, p99, max);
+        "%d round trip%s to %s: min %.1f us, median %.1f us, p99 %.1f us, max %.1f us\n", times.size(),
+        times.size() == 1 ? "" : "s", (*channel)->peer_address(), min, median, p99, max);
     return 0;
   }
 

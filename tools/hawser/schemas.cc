@@ -254,11 +254,11 @@ absl::StatusOr<capnp::InterfaceSchema::Method> Schemas::FindMethod(absl::string_
   if (!of_service.empty()) {
     const absl::string_view method = name.substr(dot + 1);
     return absl::NotFoundError(absl::StrCat(Quoted(name.substr(0, dot)), " has no method ", Quoted(method),
-                                            DidYouMean(method, of_service),
+                                            DidYouMean(method, of_service, "."),
                                             " It has: ", Listed(of_service, 100)));
   }
   return absl::NotFoundError(absl::StrCat("the server has no method ", Quoted(name),
-                                          DidYouMean(name, WithShort(all)),
+                                          DidYouMean(name, WithShort(all), "."),
                                           all.empty() ? " It has none" : " It has: ", Listed(all, 50)));
 }
 
@@ -284,7 +284,7 @@ absl::StatusOr<uint64_t> Schemas::FindNode(absl::string_view name) const {
                                                    Listed(found_names), "; say which by more of its name"));
   }
   return absl::NotFoundError(absl::StrCat("the server has nothing named ", Quoted(name),
-                                          DidYouMean(name, WithShort(all)),
+                                          DidYouMean(name, WithShort(all), "."),
                                           all.empty() ? " It has nothing" : " It has: ", Listed(all, 50)));
 }
 
