@@ -12,7 +12,10 @@ struct Method {
   uint64_t interface_id;  // Of the interface that declares the method, which may be a superclass of the one
                           // called.
   uint16_t ordinal;
-  const char* name;  // "kv.capnp:KeyValue.get". For people: error messages and traces. Static storage.
+  // "kv.capnp:KeyValue.get", where kv.capnp is the name of the schema's file without its folder. For people: error
+  // messages and traces. To tell methods apart compare the two above with those of the generated KeyValueStub::kGet.
+  // Static storage.
+  const char* name;
   // $Hawser.idempotent in the schema: running it twice does no harm, so a call that was already sent is sent
   // again when its connection is lost.
   bool idempotent;

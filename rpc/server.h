@@ -64,9 +64,9 @@ class Server {
   // Why the latest auto:// that listens on TCP only is without RDMA. Otherwise empty.
   std::string why_not_rdma() const;
 
-  // What the health service says of `service` ("kv.capnp:KeyValue", or any name that clients may ask for; "": the server as a
-  // whole) from now on, also to those that watch it. By default what AddService() got serves. No effect after Shutdown(),
-  // which lets nothing serve any more.
+  // What the health service says of `service` from now on, also to those that watch it: "kv.capnp:KeyValue", as `hawser
+  // list` prints it; any other name, which clients may ask for from then on; or "", the server as a whole. By default
+  // what AddService() got serves. No effect after Shutdown(), which lets nothing serve any more.
   void SetHealth(absl::string_view service, bool serves);
 
   // Drains: tells those that watch its health, refuses new connections and new calls (Unavailable; clients send those elsewhere or again), waits
