@@ -1,9 +1,11 @@
 #ifndef HAWSER_TRANSPORT_TIMER_H_
 #define HAWSER_TRANSPORT_TIMER_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "hawser/base/time_heap.h"
@@ -30,7 +32,8 @@ class Timer {
   absl::AnyInvocable<void()> callback_;
   Timers* timers_ = nullptr;
   int64_t when_ns_ = 0;
-  size_t position_ = 0;
+  size_t position_ = 0;  // In the heap, or of those that are postponed.
+  bool postponed_ = false;
 };
 
 // The timers of one poller: a heap. Setting one costs O(log n) and, once the heap has grown, no allocation.
@@ -42,13 +45,21 @@ class Timers {
   void Cancel(Timer& timer);
 
   // kNever if there is none.
-  int64_t next_ns() const { return heap_.empty() ? kNever : heap_.first()->when_ns_; }
+  int64_t next_ns() const {
+    const int64_t first_ns = heap_.empty() ? kNever : heap_.first()->when_ns_;
+    return postponed_.empty() ? first_ns : std::min(first_ns, postponed_.front()->when_ns_);
+  }
 
-  // Runs what is due; returns how many. Timers that are set meanwhile run in the next call.
+  // Runs what is due; returns how many. Timers that are set meanwhile run in the next call, so that one which always sets itself
+  // to a past time does not keep the thread.
   size_t RunDue(int64_t now_ns);
 
  private:
+  void AddPostponed();
+
   TimeHeap<Timer, &Timer::when_ns_, &Timer::position_> heap_;
+  int64_t running_ns_ = INT64_MIN;  // Of the innermost RunDue(). The minimum: none runs.
+  std::vector<Timer*> postponed_;   // Set inside it, and due. For the next one.
 };
 
 }  // namespace hawser::transport

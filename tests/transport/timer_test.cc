@@ -87,6 +87,63 @@ TEST(TimerTest, ACallbackMaySetItsOwnTimerAgainAndDoesNotKeepTheThread) {
   EXPECT_EQ(runs, 2);
 }
 
+TEST(TimerTest, ATimerThatIsSetMeanwhileWaitsForTheNextCallHoweverManyThereAre) {
+  Timers timers;
+  int runs = 0, others = 0;
+  Timer* self = nullptr;
+  Timer timer([&] {
+    ++runs;
+    timers.Set(*self, 0);
+  });
+  self = &timer;
+  std::vector<std::unique_ptr<Timer>> later;
+  for (int i = 0; i < 5; ++i) {
+    later.push_back(std::make_unique<Timer>([&] { ++others; }));
+    timers.Set(*later.back(), i == 0 ? 100 : 200);
+  }
+  timers.Set(timer, 0);
+  EXPECT_EQ(timers.RunDue(100), 2u);
+  EXPECT_EQ(runs, 1);
+  EXPECT_EQ(others, 1);
+  EXPECT_EQ(timers.next_ns(), 0);
+  EXPECT_EQ(timers.RunDue(100), 1u);
+  EXPECT_EQ(runs, 2);
+}
+
+TEST(TimerTest, ATimerThatIsSetMeanwhileMayBeMovedCancelledOrDestroyedBeforeItRuns) {
+  Timers timers;
+  std::string order;
+  Timer moved([&] { order += "m"; }), cancelled([] { FAIL(); }), kept([&] { order += "k"; });
+  auto victim = std::make_unique<Timer>([] { FAIL(); });
+  Timer first([&] {
+    for (Timer* each : {&cancelled, &moved, victim.get(), &kept}) timers.Set(*each, 1);
+    timers.Cancel(cancelled);
+    victim.reset();
+    timers.Set(moved, 20);
+  });
+  timers.Set(first, 1);
+  EXPECT_EQ(timers.RunDue(10), 1u);
+  EXPECT_TRUE(kept.is_set());
+  EXPECT_FALSE(cancelled.is_set());
+  EXPECT_EQ(timers.RunDue(10), 1u);
+  EXPECT_EQ(timers.RunDue(20), 1u);
+  EXPECT_EQ(order, "km");
+}
+
+TEST(TimerTest, ACallInsideACallbackRunsWhatWasSetBeforeIt) {
+  Timers timers;
+  int runs = 0;
+  Timer second([&] { ++runs; });
+  Timer first([&] {
+    timers.Set(second, 1);
+    EXPECT_EQ(timers.RunDue(10), 1u);
+  });
+  timers.Set(first, 1);
+  EXPECT_EQ(timers.RunDue(10), 1u);
+  EXPECT_EQ(runs, 1);
+  EXPECT_EQ(timers.next_ns(), kNever);
+}
+
 TEST(TimerTest, ACallbackMayCancelOrDestroyOthersThatAreDue) {
   Timers timers;
   auto victim = std::make_unique<Timer>([] { FAIL(); });
