@@ -41,8 +41,8 @@ struct ServerCore::Gathering {
   explicit Gathering(uint64_t its_number) : number(its_number) {}
 
   PollerReport report;
-  const uint64_t number;  // Sessions that were looked at have it.
-  std::atomic<bool> has_begun{false};
+  const uint64_t number;                  // Sessions that were looked at have it.
+  std::atomic<int64_t> begun_unix_ns{0};  // 0: it has not.
   absl::Notification done;
 };
 
@@ -82,7 +82,7 @@ PollerReports ServerCore::GatherReports(const std::vector<NamedPoller>& pollers)
       if (runs) continue;
     }
     poller.Run([&serving, gathering = gatherings.back()] {
-      gathering->has_begun.store(true, std::memory_order_relaxed);
+      gathering->begun_unix_ns.store(absl::ToUnixNanos(absl::Now()), std::memory_order_relaxed);
       serving.running = gathering;
       Gather(serving);
     });
@@ -91,8 +91,11 @@ PollerReports ServerCore::GatherReports(const std::vector<NamedPoller>& pollers)
   const absl::Time give_up = absl::Now() + kPatience;
   for (const std::shared_ptr<Gathering>& gathering : gatherings) {
     bool done = gathering->done.WaitForNotificationWithDeadline(give_up);
-    if (!done && gathering->has_begun.load(std::memory_order_relaxed)) {
-      done = gathering->done.WaitForNotificationWithDeadline(give_up + kPatienceOnceBegun);
+    // It is busy, or has many sessions. Or it has been held since: that is waited for once, not by each snapshot.
+    if (const int64_t begun_unix_ns = gathering->begun_unix_ns.load(std::memory_order_relaxed);
+        !done && begun_unix_ns != 0) {
+      done = gathering->done.WaitForNotificationWithDeadline(absl::FromUnixNanos(begun_unix_ns) +
+                                                             kPatienceOnceBegun);
     }
     reports.push_back(done ? std::shared_ptr<const PollerReport>(gathering, &gathering->report) : nullptr);
   }

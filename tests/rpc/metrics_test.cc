@@ -365,6 +365,30 @@ TEST(MetricsTest, ASnapshotComesWhileAHandlerHoldsThePoller) {
   EXPECT_TRUE(Eventually([&] { return Taken(server.server).Get().getPollers()[0].getAnswered(); }));
 }
 
+// The poller is held when it has looked at some connections.
+TEST(MetricsTest, OnlyOneSnapshotWaitsForAPollerThatIsHeldInBetween) {
+  TestServer server({.pollers = 1});
+  std::vector<std::shared_ptr<Channel>> channels;
+  for (int i = 0; i < 450; ++i) channels.push_back(server.Connect());
+  absl::Notification holds[2], go_on[2];
+  server.probe.on_act = [&](ServerContext&, uint64_t number) {
+    holds[number].Notify();
+    go_on[number].WaitForNotification();
+    return absl::OkStatus();
+  };
+  auto first = SendAct(channels[0], 0);
+  holds[0].WaitForNotification();
+  auto second = SendAct(channels[1], 1);
+  Taken(server.server);  // The poller begins when the first handler returns.
+  go_on[0].Notify();
+  holds[1].WaitForNotification();
+  Taken(server.server);
+  EXPECT_LT(Taken(server.server).took, absl::Milliseconds(500));
+  go_on[1].Notify();
+  EXPECT_TRUE(first.Wait().ok());
+  EXPECT_TRUE(second.Wait().ok());
+}
+
 TEST(MetricsTest, APollersTimeAddsUp) {
   TestServer server({.pollers = 1});
   const auto channel = server.Connect();
