@@ -49,7 +49,7 @@ void Inbound::OnAdmitted(Lease sink) {
   next_segment_ = 0;
   next_offset_ = 0;
   segments_.clear();
-  sink_ = sink.data();
+  sink_begin_ = sink_ = sink.data();
   lkey_ = sink.lkey();
   const uint8_t* inline_segment = parsed.inline_segments;
   const uint8_t* sink_segment = sink_;

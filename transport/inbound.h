@@ -68,6 +68,10 @@ class Inbound final : public Pull, public ReadOwner {
   State state() const { return state_; }
   // It waits for memory, after none was free.
   bool was_short() const { return state_ == State::kWaiting && was_short_; }
+  // `address` is in the memory that it was READ into, which counts against the peer's host.
+  bool counts(const uint8_t* address) const {
+    return holds_memory() && address >= sink_begin_ && address < sink_;
+  }
 
  private:
   friend class Inbounds;
@@ -98,7 +102,8 @@ class Inbound final : public Pull, public ReadOwner {
   uint32_t outstanding_ = 0;    // READs.
   uint32_t next_segment_ = 0;
   uint32_t next_offset_ = 0;  // In that segment.
-  uint8_t* sink_ = nullptr;   // Where the next byte goes.
+  const uint8_t* sink_begin_ = nullptr;
+  uint8_t* sink_ = nullptr;  // Where the next byte goes.
   uint32_t lkey_ = 0;
   absl::InlinedVector<Segment, 2> segments_;
 };

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
 #include "hawser/base/state_machine.h"
+#include "hawser/transport/inbound.h"
 #include "hawser/transport/work_id.h"
 
 namespace hawser::transport {
@@ -85,10 +86,18 @@ void Outbound::Move(Event event) {
   const State before = std::exchange(state_, next);
   if (next != State::kIdle) return;
   if (before != State::kIdle) owner_.Free(*this);
+  if (request_memory_) [[unlikely]]
+    request_memory_ = {};
   // Last: what takes the message may post it again at once. What was attached to it is destroyed here, and
   // may cancel calls, inside which no callback runs.
   const Poller::NoCallOut wait(owner_.port_.poller());
   message_.reset();
+}
+
+bool Outbound::IsFrom(const Inbound& request) const {
+  const absl::Span<const Segment> segments = message_->segments();
+  return std::any_of(segments.begin(), segments.end(),
+                     [&](const Segment& segment) { return request.counts(segment.address); });
 }
 
 void Outbound::Release() {

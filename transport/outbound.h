@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "hawser/transport/message.h"
 #include "hawser/transport/port.h"
+#include "hawser/transport/pull_admission.h"
 #include "hawser/transport/response_watch.h"
 #include "hawser/transport/send_queue.h"
 #include "hawser/transport/wire.h"
@@ -20,6 +21,7 @@
 // One message on its way out: how it is laid out, what of it is granted, and when its memory is free again.
 namespace hawser::transport {
 
+class Inbound;
 class Outbounds;
 
 // A message that was posted, as one SEND. It owns the message, whose memory moves round this ring:
@@ -64,6 +66,10 @@ class Outbound final : SendOwner {
   void ReturnTo(OutgoingMessage::Taker* taker) { message_->ReturnTo(taker); }
   // The peer may READ some of it.
   bool has_grants() const { return !rkeys_.empty(); }
+  // Some of it is in the memory of `request`.
+  bool IsFrom(const Inbound& request) const;
+  // Until the memory of the message is free.
+  void Keep(HeldByHost request_memory) { request_memory_ = std::move(request_memory); }
 
  private:
   friend class Outbounds;
@@ -82,6 +88,7 @@ class Outbound final : SendOwner {
   OutgoingMessagePtr message_;
   absl::InlinedVector<uint32_t, 2> rkeys_;
   ResponseAccount::Bytes counted_;  // Against the peer's host, from Post() to Release().
+  HeldByHost request_memory_;       // Of a response that is sent out of the memory of its request.
 };
 
 // The messages of one connection that are on their way out.

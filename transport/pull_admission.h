@@ -62,6 +62,7 @@ class HeldByHost {
     return *this;
   }
   ~HeldByHost();
+  explicit operator bool() const { return admission_ != nullptr; }
 
  private:
   friend class PullAdmission;

@@ -86,6 +86,11 @@ class PullLedger {
   void ReleaseResponse(Host& host, uint64_t bytes) {
     host.response_bytes.fetch_sub(bytes, std::memory_order_relaxed);
   }
+  // Of pulls and responses.
+  uint64_t HeldBy(const Host& host) {
+    absl::MutexLock lock(&mutex_);
+    return host.held_bytes + host.response_bytes.load(std::memory_order_relaxed);
+  }
   // How often MayHoldResponse() was false.
   uint64_t refused_responses() const { return refused_responses_.load(std::memory_order_relaxed); }
   // Some member misses memory. A hint: it may change at any time.

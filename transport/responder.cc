@@ -134,8 +134,12 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   if (posted == nullptr) return why;
   credits_.OnTold();
   HAWSER_PROBE(response_sent, port_.number(), id.slot, id.generation);
-  // From here on the application owns the memory of the request that its handler still uses.
-  inbounds_.Release(slot.request);
+  if (posted->has_grants() && posted->IsFrom(slot.request)) {
+    posted->Keep(inbounds_.Detach(slot.request));  // The peer holds it until it has READ and released it.
+  } else {
+    // From here on the application owns the memory of the request that its handler still uses.
+    inbounds_.Release(slot.request);
+  }
   if (!posted->has_grants()) {
     posted->Release();
     Move(slot, Event::kAnswer);

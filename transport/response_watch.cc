@@ -127,7 +127,7 @@ void ResponseWatch::Watch() {
       account->still_since_ns_ = poller_.now_ns();
       holders_.MoveToBack(account);
     } else if (account->claimed_bytes_ == 0 && HasHadItsTime(*account)) {
-      still.push_back({account, account->host_->response_bytes.load(std::memory_order_relaxed)});
+      still.push_back({account, ledger_.HeldBy(*account->host_)});
     }
   }
   std::vector<ResponseAccount::Owner*> to_end;

@@ -1,5 +1,6 @@
-// Clients of one host that ask every server's reflection service for schemas, and never release the answers: what they hold of
-// the server's memory is bounded, a client of another host is served, and they lose it when others need memory.
+// Clients of one host that never release the answers of their calls: what they hold of the server's memory is bounded, a client
+// of another host is served, and they lose it when others need memory. They ask the reflection service, which every server has,
+// for schemas, or have large requests sent back out of the memory that these were READ into.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -9,6 +10,7 @@
 
 #include "absl/strings/numbers.h"
 #include "hawser/base/endian.h"
+#include "hawser/perf.rpc.h"
 #include "hawser/reflection.rpc.h"
 #include "hawser/tests/strangers/crowd.h"
 #include "tests/rpc/probe.h"
@@ -37,6 +39,35 @@ constexpr strangers::StrangerKind kUnread = {
     "unread", "Asks for 32 schemas and releases none.",
     []() -> std::unique_ptr<strangers::Stranger> { return std::make_unique<Unread>(); }};
 
+class UnreadEchoes final : public strangers::Stranger {
+  static constexpr uint32_t kBytes = 1 << 20;
+
+  void OnAccepted() override {
+    // The root: one pointer, by way of two words behind it, to kBytes in the segment that is READ.
+    std::string body(32, '\0');
+    auto* const words = reinterpret_cast<uint8_t*>(body.data());
+    words[6] = 1;
+    StoreLittle32(words + 8, 2 | 1 << 2 | 2 << 3);
+    StoreLittle32(words + 16, 2);
+    StoreLittle32(words + 20, 1);
+    StoreLittle32(words + 24, 1);
+    StoreLittle32(words + 28, 2 | kBytes << 3);
+    for (uint16_t slot = 0; slot < kSlots; ++slot) {
+      SendRequest(slot, 1, {{0, 0, 32}, {/*address=*/4096, /*rkey=*/1u + slot, kBytes}}, body);
+    }
+  }
+  void OnReadRequest() override {
+    while (line().ServeRead(kBytes) > 0) continue;
+  }
+  void OnResponse(uint16_t, absl::Span<const transport::TableEntry> table) override {
+    if (table.size() == 2 && table[1].length_bytes == kBytes) AtWork();
+  }
+};
+
+constexpr strangers::StrangerKind kUnreadEchoes = {
+    "unread echoes", "Has 32 MiB sent back and releases none.",
+    []() -> std::unique_ptr<strangers::Stranger> { return std::make_unique<UnreadEchoes>(); }};
+
 // The parameter is the number of pollers.
 class UnreadAnswersTest : public ::testing::TestWithParam<int> {
  protected:
@@ -46,22 +77,39 @@ class UnreadAnswersTest : public ::testing::TestWithParam<int> {
     ServerOptions options;
     options.pollers = GetParam();
     options.pool.limit_bytes = 64 << 20;
+    options.perf = true;
     return options;
   }
-  std::unique_ptr<strangers::Crowd> Strangers(int count) {
+  std::unique_ptr<strangers::Crowd> Strangers(
+      int count, const strangers::StrangerKind& kind = kUnread,
+      uint64_t interface_id = capnp::typeId<reflection::Reflection>()) {
     strangers::CrowdOptions options;
-    options.target.interface_id = capnp::typeId<reflection::Reflection>();
+    options.target.interface_id = interface_id;
     sockaddr_in& address = options.target.address;
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int port = 0;
     EXPECT_TRUE(absl::SimpleAtoi(server_.uri.substr(server_.uri.rfind(':') + 1), &port));
     address.sin_port = htons(static_cast<uint16_t>(port));
-    options.groups = {{&kUnread, count}};
+    options.groups = {{&kind, count}};
     options.from = strangers::From::kOne;
     auto crowd = std::make_unique<strangers::Crowd>(options);
     EXPECT_TRUE(crowd->WaitUntilAtWork(absl::Seconds(60)));
     return crowd;
+  }
+
+  void CallFromAnotherHost() {
+    int failed = 0;
+    absl::Status last;
+    for (int i = 0; i < 20; ++i) {
+      auto call = probe::ProbeStub(channel_).Echo({.timeout = absl::Seconds(1)});
+      call.request().initData(64 << 10);
+      const absl::Status status = call.Send().Wait().status();
+      failed += !status.ok();
+      if (!status.ok()) last = status;
+    }
+    EXPECT_EQ(failed, 0) << last;
+    EXPECT_THAT(Channel::Connect(server_.uri).status(), HasCode(absl::StatusCode::kOk));
   }
 
   TestServer server_;
@@ -71,17 +119,14 @@ class UnreadAnswersTest : public ::testing::TestWithParam<int> {
 TEST_P(UnreadAnswersTest, AClientOfAnotherHostIsServed) {
   ASSERT_NE(channel_, nullptr);
   const auto crowd = Strangers(60);
-  int failed = 0;
-  absl::Status last;
-  for (int i = 0; i < 20; ++i) {
-    auto call = probe::ProbeStub(channel_).Echo({.timeout = absl::Seconds(1)});
-    call.request().initData(64 << 10);
-    const absl::Status status = call.Send().Wait().status();
-    failed += !status.ok();
-    if (!status.ok()) last = status;
-  }
-  EXPECT_EQ(failed, 0) << last;
-  EXPECT_THAT(Channel::Connect(server_.uri).status(), HasCode(absl::StatusCode::kOk));
+  CallFromAnotherHost();
+}
+
+TEST_P(UnreadAnswersTest, AClientOfAnotherHostIsServedBesideEchoes) {
+  ASSERT_NE(channel_, nullptr);
+  const auto crowd = Strangers(3, kUnreadEchoes, capnp::typeId<perf::Perf>());
+  ASSERT_TRUE(Eventually([&] { return server_.server.stats().leased_bytes > 48 << 20; }));
+  CallFromAnotherHost();
 }
 
 TEST_P(UnreadAnswersTest, TheyAreEndedOnceMemoryIsRefused) {
