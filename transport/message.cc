@@ -64,7 +64,7 @@ void OutgoingMessage::Reset() {
   allocated_bytes_ = 0;
   segments_.clear();
   if (!leases_.empty()) leases_.clear();
-  if (!owners_.empty()) owners_.clear();
+  if (!attached_.empty()) attached_.clear();
   if (!status_.ok()) {
     unregistered_.clear();
     status_ = absl::OkStatus();
@@ -133,7 +133,7 @@ capnp::Orphan<capnp::Data> OutgoingMessage::Attach(capnp::Data::Reader bytes,
   if (bytes.size() == 0 || !aligned || pool_->buffers().FindRegion(bytes.begin(), padded) == 0) {
     return builder_->getOrphanage().newOrphanCopy(bytes);
   }
-  owners_.push_back(std::move(owner));
+  attached_.push_back({std::move(owner), padded});
   return builder_->getOrphanage().referenceExternalData(bytes);
 }
 
@@ -180,18 +180,19 @@ absl::Span<const OutgoingMessage::Segment> OutgoingMessage::Finish() {
   return segments_;
 }
 
+bool OutgoingMessage::IsKept(const Attached& attached) const {
+  // Several values may have one owner.
+  const auto own = std::count_if(attached_.begin(), attached_.end(), [&](const Attached& each) {
+    return !each.owner.owner_before(attached.owner) && !attached.owner.owner_before(each.owner);
+  });
+  return attached.owner.use_count() != own;
+}
+
 uint64_t OutgoingMessage::held_bytes() const {
   uint64_t held = head_ ? head_.size_bytes() : 0;
   for (const Lease& lease : leases_) held += lease.size_bytes();
-  if (owners_.empty() ||
-      std::any_of(owners_.begin(), owners_.end(), [](const auto& owner) { return owner.use_count() > 1; })) {
-    return held;
-  }
-  for (const Segment& segment : segments_) {
-    const bool own = is_in_head(segment) ||
-                     std::any_of(leases_.begin(), leases_.end(),
-                                 [&](const Lease& lease) { return lease.data() == segment.address; });
-    if (!own) held += segment.length_bytes;
+  for (const Attached& attached : attached_) {
+    if (attached.bytes != 0 && !IsKept(attached)) held += attached.bytes;
   }
   return held;
 }

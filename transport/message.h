@@ -86,7 +86,7 @@ class OutgoingMessage {
   }
 
   // Releases `owner` when the message ends, whatever the result.
-  void Own(std::shared_ptr<const void> owner) { owners_.push_back(std::move(owner)); }
+  void Own(std::shared_ptr<const void> owner) { attached_.push_back({std::move(owner), 0}); }
 
   // Not OK: this message cannot be sent. ResourceExhausted: there was no registered memory for all of it.
   // InvalidArgument: what was attached is larger than a Data can be. Or what Refuse() was given.
@@ -110,9 +110,9 @@ class OutgoingMessage {
   // `segment` is the first one, behind its envelope.
   bool is_in_head(const Segment& segment) const { return head_ && segment.address == body(); }
   // It holds memory of the application.
-  bool has_attached() const { return !owners_.empty(); }
-  // After Finish(), about: the memory that would be free if the message ended now. What is attached counts if only this
-  // message refers to it: a value that the application keeps would not be free.
+  bool has_attached() const { return !attached_.empty(); }
+  // About the memory that would be free if the message ended now. What is attached counts if only this message refers to
+  // its owner: a value that the application keeps would not be free. It may let go of it at any time, on any thread.
   uint64_t held_bytes() const;
   // Receives a message, in place of its pool, when its last owner releases it.
   class Taker {
@@ -136,6 +136,12 @@ class OutgoingMessage {
   void Retire();  // Nothing uses its memory before Revive(). After Reset().
   void Revive();
   kj::ArrayPtr<capnp::word> AllocateSegment(uint32_t minimum_words);
+  struct Attached {
+    std::shared_ptr<const void> owner;
+    uint64_t bytes;  // Of what the message refers to.
+  };
+  // Not only this message refers to its owner.
+  bool IsKept(const Attached& attached) const;
 
   MessagePool* const pool_;
   Lease head_;
@@ -146,7 +152,7 @@ class OutgoingMessage {
   uint64_t allocated_bytes_ = 0;
   absl::InlinedVector<Lease, 2> leases_;
   absl::InlinedVector<std::unique_ptr<uint64_t[]>, 1> unregistered_;
-  absl::InlinedVector<std::shared_ptr<const void>, 1> owners_;
+  absl::InlinedVector<Attached, 1> attached_;
   absl::InlinedVector<Segment, 4> segments_;
   uint64_t body_bytes_ = 0;
   absl::Status status_;

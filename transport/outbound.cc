@@ -249,6 +249,20 @@ absl::Status Outbounds::NotGranted(size_t remote_segments, const absl::Status& w
                    " at once; attach fewer payloads, or raise ConnectionOptions::slots: ", why.message()));
 }
 
+uint64_t Outbounds::CountHeld() {
+  uint64_t sum = 0;
+  for (const auto& outbound : all_) {
+    ResponseAccount::Bytes& counted = outbound->counted_;
+    if (counted.granted == 0) continue;
+    // The memory of a request counts as that of a pull.
+    if (outbound->message_->has_attached() && !outbound->request_memory_) {
+      counted.held = outbound->message_->held_bytes();
+    }
+    sum += counted.held;
+  }
+  return sum;
+}
+
 void Outbounds::EndForMemory() {
   port_.Fail(
       absl::StatusCode::kResourceExhausted,

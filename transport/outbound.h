@@ -142,6 +142,7 @@ class Outbounds final : ResponseAccount::Owner {
   std::optional<uint64_t> answered_read_bytes() const override {
     return port_.queue_pair().answered_read_bytes();
   }
+  uint64_t CountHeld() override;
   void EndForMemory() override;
 
   Port& port_;

@@ -57,6 +57,13 @@ void ResponseAccount::OnReleased(const Bytes& bytes) {
   if (holds_.granted == 0) Unlink();
 }
 
+void ResponseAccount::CountHeldAgain() {
+  const uint64_t held = owner_.CountHeld();
+  if (held > holds_.held) watch_.ledger_.AddResponse(*host_, held - holds_.held);
+  if (held < holds_.held) watch_.Release(*host_, holds_.held - held);
+  holds_.held = held;
+}
+
 // ---- ResponseWatch
 
 ResponseWatch::ResponseWatch(PollerServices& poller, PullLedger& ledger, PullAdmission& pulls,
@@ -79,6 +86,7 @@ void ResponseWatch::Look() {
   looked_ns_ = poller_.now_ns();
   refusals_then_ = Refusals();
   for (ResponseAccount* account = holders_.front(); account != nullptr; account = holders_.after(account)) {
+    account->CountHeldAgain();
     account->look_ = looks_;
     account->granted_bytes_then_ = account->holds_.granted;
     account->released_bytes_then_ = account->released_bytes_;

@@ -30,6 +30,8 @@ class ResponseAccount final : public ListLink<InResponseHolders> {
     virtual PeerHost peer_host() const = 0;
     // See fabric::QueuePair.
     virtual std::optional<uint64_t> answered_read_bytes() const = 0;
+    // Counts again what each of the responses holds (Bytes::held). Returns the sum.
+    virtual uint64_t CountHeld() = 0;
     // Ends the connection: others need the memory that its peer holds.
     virtual void EndForMemory() = 0;
 
@@ -58,6 +60,8 @@ class ResponseAccount final : public ListLink<InResponseHolders> {
   friend class ResponseWatch;
 
   PullLedger::Host& Host();
+  // What the application kept when a response was granted may be that response's alone by now.
+  void CountHeldAgain();
 
   ResponseWatch& watch_;
   Owner& owner_;
@@ -78,7 +82,8 @@ class ResponseAccount final : public ListLink<InResponseHolders> {
 //
 // A small request can ask for a large response, whose memory is held until the peer has READ and released it. So:
 //  - A host (PeerHost) holds at most a share of the memory that is free or its own, as it does for pulls. A response
-//    beyond that is refused, unless it is the host's only one (PullLedger::MayHoldResponse()).
+//    beyond that is refused, unless it is the host's only one (PullLedger::MayHoldResponse()). What a response refers to and
+//    the application keeps does not count, as long as it keeps it; at each check it is counted again.
 //  - Every PullAdmission::kWatchInterval the connections that hold responses are checked. While memory is short, one that
 //    hardly moves is ended: the connections of the host that holds most come first, then the one that has not moved for
 //    longest.
@@ -110,7 +115,7 @@ class ResponseWatch {
 
   // `bytes` of `host` do not count any more, so pulls may be admitted.
   void Release(PullLedger::Host& host, uint64_t bytes);
-  // Records what each account holds, and comes back to it after an interval.
+  // Counts and records what each account holds, and comes back to it after an interval.
   void Look();
   void Watch();
   // Since the last look, in which `account` was. Updates what is left for its peer to READ.

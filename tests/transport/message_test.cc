@@ -227,6 +227,21 @@ TEST_F(AttachTest, RegisteredMemoryThatIsNotAlignedIsCopied) {
   EXPECT_EQ(Bytes(*message), std::string(5000, 'r'));
 }
 
+TEST_F(AttachTest, WhatTheApplicationKeepsTooIsNotHeldByTheMessage) {
+  const Lease lease = *buffers->Acquire(30'000);
+  OutgoingMessagePtr message = pool->NewOutgoing();
+  auto list = Root(*message).initAs<capnp::List<capnp::Data>>(3);
+  const auto owner = [] { return std::make_shared<int>(0); };
+  std::shared_ptr<int> kept = owner(), of_two = owner();
+  list.adopt(0, message->Attach({lease.data(), 8'000}, kept));
+  list.adopt(1, message->Attach({lease.data() + 8'000, 16'000}, of_two));
+  list.adopt(2, message->Attach({lease.data() + 24'000, 800}, std::move(of_two)));
+  message->Finish();
+  EXPECT_EQ(message->held_bytes(), kSmallBufferBytes + 16'800);
+  kept.reset();
+  EXPECT_EQ(message->held_bytes(), kSmallBufferBytes + 24'800);
+}
+
 TEST_F(AttachTest, NoBytesAreNoSegment) {
   OutgoingMessagePtr message = pool->NewOutgoing();
   Root(*message).adopt(message->Attach({}, Owner()));

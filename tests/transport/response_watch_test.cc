@@ -1,6 +1,8 @@
 // What peers hold of this side's memory by responses that they do not READ or release, when others need memory.
 #include "hawser/transport/response_watch.h"
 
+#include <capnp/any.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,6 +38,21 @@ class Asker {
     }
     link.world.Settle();
     return last;
+  }
+  // As Get(), with values that `keep` keeps, too.
+  void GetKept(int count, size_t bytes, std::vector<std::shared_ptr<const void>>& keep) {
+    for (; count > 0; --count) {
+      const size_t before = link.server.requests.size();
+      calls_.push_back(std::make_unique<PendingCall>());
+      ASSERT_TRUE(link.Send(*calls_.back(), 8).ok());
+      ASSERT_TRUE(link.world.RunUntil([&] { return link.server.requests.size() > before; }));
+      const auto value = std::make_shared<const Lease>(*link.world.server.buffers().Acquire(bytes));
+      OutgoingMessagePtr response = link.world.server.messages().NewOutgoing();
+      response->builder().getRoot<capnp::AnyPointer>().adopt(response->Attach({value->data(), bytes}, value));
+      ASSERT_TRUE(link.Respond(link.server.requests.back().id, std::move(response)).ok());
+      keep.push_back(value);
+    }
+    link.world.Settle();
   }
   // Sends a request of `bytes`, which the server READs once it has memory.
   void Put(size_t bytes) {
@@ -165,6 +182,21 @@ TEST_P(ResponseWatchTest, AHostIsRefusedWhatIsBeyondItsShare) {
   EXPECT_THAT(Text(status), HasSubstr("PollerOptions::host_memory_share"));
   other_.ReadNothing();
   EXPECT_TRUE(other_.Get(1, 3 * kMiB).ok()) << "of another host";
+}
+
+TEST_P(ResponseWatchTest, AValueCountsFromWhenTheProgramLetsGoOfIt) {
+  if (TestScheme() != "tcp") GTEST_SKIP() << "another host is an address of the loopback";
+  std::vector<std::shared_ptr<const void>> kept;
+  hoarders_.push_back(std::make_unique<Asker>(world_));
+  Asker& hoarder = *hoarders_[0];
+  hoarder.ReadNothing();
+  hoarder.GetKept(4, 6 * kMiB - 4096, kept);
+  ASSERT_TRUE(hoarder.Get(1, 2 * kMiB).ok()) << "the program holds 24 MiB, not the peer";
+  kept.clear();
+  world_.Pass(absl::Milliseconds(1100), absl::Milliseconds(20));
+  EXPECT_CODE(hoarder.Get(1, 2 * kMiB), kResourceExhausted);
+  other_.ReadNothing();
+  EXPECT_TRUE(other_.Get(1, 2 * kMiB).ok()) << "of another host";
 }
 
 TEST_P(ResponseWatchTest, WhatWasReadAndReleasedCountsNoMore) {
