@@ -42,7 +42,8 @@ PullAdmission::PullAdmission(PollerServices& poller, PullLedger& ledger, double 
       shares_{1 - (1 - host_share) * kShortLeaves, host_share},
       news_(poller, [this] { Pump(); }),
       pump_timer_([this] { Pump(); }),
-      watch_timer_([this] { Watch(); }) {
+      watch_timer_([this] { Watch(); }),
+      interval_(poller, watch_timer_, kWatchInterval) {
   ledger_.Add(*this);
 }
 
@@ -280,7 +281,7 @@ void PullAdmission::Look() {
     account->unread_bytes_then_ = account->unread_bytes_;
     account->read_bytes_then_ = account->read_bytes_;
   }
-  poller_.timers().Set(watch_timer_, After(looked_ns_, kWatchInterval));
+  interval_.Begin();
 }
 
 bool PullAdmission::HardlyMoves(const PullAccount& account) const {
@@ -304,6 +305,7 @@ uint64_t PullAdmission::WaitingBytes() const {
 }
 
 void PullAdmission::Watch() {
+  if (!interval_.IsOver()) return;
   // What its peers have done is not known: handlers are slow, or there is very much to do.
   if (poller_.behind()) return Look();
   if (said_misses_) ledger_.SetMissing(*this, WaitingBytes(), poller_.now_ns());

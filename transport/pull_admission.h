@@ -15,6 +15,7 @@
 #include "hawser/transport/poller_services.h"
 #include "hawser/transport/pull_ledger.h"
 #include "hawser/transport/timer.h"
+#include "hawser/transport/watch_interval.h"
 
 namespace hawser::transport {
 
@@ -251,6 +252,7 @@ class PullAdmission final : PullLedger::Member {
   MemoryNews news_;
   Timer pump_timer_;
   Timer watch_timer_;  // While pulls hold memory, or wait for some.
+  WatchInterval interval_;
 };
 
 }  // namespace hawser::transport

@@ -68,9 +68,12 @@ void ResponseAccount::CountHeldAgain() {
 
 ResponseWatch::ResponseWatch(PollerServices& poller, PullLedger& ledger, PullAdmission& pulls,
                              double host_share)
-    : poller_(poller), ledger_(ledger), pulls_(pulls), host_share_(host_share), watch_timer_([this] {
-        Watch();
-      }) {}
+    : poller_(poller),
+      ledger_(ledger),
+      pulls_(pulls),
+      host_share_(host_share),
+      watch_timer_([this] { Watch(); }),
+      interval_(poller, watch_timer_, kInterval) {}
 
 void ResponseWatch::Release(PullLedger::Host& host, uint64_t bytes) {
   ledger_.ReleaseResponse(host, bytes);
@@ -92,7 +95,7 @@ void ResponseWatch::Look() {
     account->released_bytes_then_ = account->released_bytes_;
     account->answered_bytes_then_ = account->owner_.answered_read_bytes().value_or(0);
   }
-  poller_.timers().Set(watch_timer_, After(looked_ns_, kInterval));
+  interval_.Begin();
 }
 
 // Bytes that the peer READs a second time do not count, or it could hold a response forever.
@@ -119,7 +122,7 @@ uint64_t ResponseWatch::ClaimMissing() {
 }
 
 void ResponseWatch::Watch() {
-  if (holders_.empty()) return;  // The next grant looks.
+  if (holders_.empty() || !interval_.IsOver()) return;  // Without holders the next grant looks.
   // What its peers have done is not known: handlers are slow, or there is very much to do.
   if (poller_.behind()) return Look();
   struct Still {

@@ -12,6 +12,7 @@
 #include "hawser/transport/poller_services.h"
 #include "hawser/transport/pull_ledger.h"
 #include "hawser/transport/timer.h"
+#include "hawser/transport/watch_interval.h"
 
 namespace hawser::transport {
 
@@ -84,9 +85,9 @@ class ResponseAccount final : public ListLink<InResponseHolders> {
 //  - A host (PeerHost) holds at most a share of the memory that is free or its own, as it does for pulls. A response
 //    beyond that is refused, unless it is the host's only one (PullLedger::MayHoldResponse()). What a response refers to and
 //    the application keeps does not count, as long as it keeps it; at each check it is counted again.
-//  - Every PullAdmission::kWatchInterval the connections that hold responses are checked. While memory is short, one that
-//    hardly moves is ended: the connections of the host that holds most come first, then the one that has not moved for
-//    longest.
+//  - Every PullAdmission::kWatchInterval (WatchInterval) the connections that hold responses are checked. While memory is
+//    short, one that hardly moves is ended: the connections of the host that holds most come first, then the one that has
+//    not moved for longest.
 //
 // Memory is short if the pool has refused some since the last check, or a response was refused by its host's share, or
 // pulls of some poller have waited for all of that time, or receive rings wait. Without shortage no connection is ended.
@@ -136,6 +137,7 @@ class ResponseWatch {
   int64_t looked_ns_ = 0;
   uint64_t refusals_then_ = 0;
   Timer watch_timer_;  // While there are holders.
+  WatchInterval interval_;
 };
 
 }  // namespace hawser::transport

@@ -1,6 +1,7 @@
 // Which large messages get memory, when peers announce more than there is memory for.
 #include "hawser/transport/pull_admission.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -231,7 +232,7 @@ class WatchTest : public ::testing::TestWithParam<int> {
       for (auto& hoarder : hoarders_) {
         if (!hoarder->is_closed()) hoarder->link.server_counts().reads_let_through = reads;
       }
-      world_.Pass(interval, interval);
+      world_.Pass(interval, std::min(interval, absl::Milliseconds(100)));
     }
   }
 

@@ -39,6 +39,12 @@ class Asker {
     link.world.Settle();
     return last;
   }
+  // Sends a request, which waits for its answer.
+  bool Ask() {
+    calls_.push_back(std::make_unique<PendingCall>());
+    return link.Send(*calls_.back(), 8).ok() &&
+           link.world.RunUntil([&] { return !link.server.requests.empty(); });
+  }
   // As Get(), with values that `keep` keeps, too.
   void GetKept(int count, size_t bytes, std::vector<std::shared_ptr<const void>>& keep) {
     for (; count > 0; --count) {
@@ -91,7 +97,7 @@ class ResponseWatchTest : public ::testing::TestWithParam<int> {
     for (auto& hoarder : hoarders_) count += hoarder->is_closed() ? 1 : 0;
     return count;
   }
-  bool RefusesMemory() { return !world_.server.buffers().Acquire(16 * kMiB).ok(); }
+  bool RefusesMemory(size_t bytes = 16 * kMiB) { return !world_.server.buffers().Acquire(bytes).ok(); }
   // The time until `condition` holds, at most `longest`.
   template <typename Condition>
   absl::Duration TimeUntil(const Condition& condition, absl::Duration longest) {
@@ -154,6 +160,21 @@ TEST_P(ResponseWatchTest, ASlowReaderThatProgressesSurvivesAShortage) {
   }
   EXPECT_EQ(closed(), 1) << "the hoarder";
   EXPECT_FALSE(other_.is_closed());
+}
+
+TEST_P(ResponseWatchTest, TheTimeInWhichAHandlerHoldsThePollerIsNoTimeOfThePeer) {
+  ASSERT_TRUE(other_.Ask());
+  Poller& poller = *other_.link.server_poller;
+  poller.Run([&] {
+    OutgoingMessagePtr response = NewMessage(world_.server.messages(), 6 * kMiB);
+    ASSERT_TRUE(other_.link.server_end->Respond(other_.link.server.requests.back().id, response).ok());
+    world_.clock.Advance(absl::Milliseconds(1100));  // In another handler.
+  });
+  ASSERT_TRUE(RefusesMemory(28 * kMiB));
+  poller.PollOnce();
+  world_.Settle();
+  EXPECT_FALSE(other_.is_closed());
+  EXPECT_GE(World::LeasedBytes(world_.client), 6 * kMiB);
 }
 
 TEST_P(ResponseWatchTest, APeerWhoseReadsAreNotSeenHasMoreTimeForMore) {
