@@ -105,7 +105,8 @@ std::string PartsLegend() {
     return absl::StrCat("<svg width=10 height=10 aria-hidden=true><rect width=10 height=10 style=\"fill:var(",
                         colour, ")\"/></svg> ", name, " ");
   };
-  return absl::StrCat("<p class=\"soft legend\">", part("--bar2", "waited for the executor, or for other handlers on its poller"),
+  return absl::StrCat("<p class=\"soft legend\">",
+                      part("--bar2", "waited for the executor, or for other handlers on its poller"),
                       part("--bar", "in the handler"), part("--bar3", "deferred"), "</p>");
 }
 
