@@ -22,8 +22,9 @@ inline constexpr size_t kStatusCodes = 17;
 
 // The calls of one method that have ended on one poller.
 struct MethodCounts {
-  // By status code. `latency` counts these, too; the rest of it ended with OK.
-  std::array<Count, kStatusCodes> failed;
+  // By status code. OK has a count of its own, although `latency` counts all calls: a difference of two counts that are read at
+  // different moments may go back.
+  std::array<Count, kStatusCodes> ended;
   observe::Histogram latency;
   Count request_bytes, response_bytes;
 };

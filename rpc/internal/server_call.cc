@@ -65,7 +65,6 @@ void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry
   deadline_ns_ = deadline_ns;
   refs_.store(1, std::memory_order_relaxed);
   if (!RunsOnExecutor()) {
-    began_ns_.store(std::max(started_ns_, connection_.counters().handler_end_ns), std::memory_order_relaxed);
     absl::Status status;
     {
       const bool offered = connection_.serving().gate != nullptr;
@@ -104,10 +103,13 @@ const char* NameOf(HandlerStage stage) {
   return "";
 }
 
-ServerCall::Times ServerCall::TimesOf(int64_t all_ns) const {
+ServerCall::Times ServerCall::TimesOf(int64_t all_ns, int64_t poller_free_ns) const {
   const int64_t end_ns = started_ns_ + all_ns;
-  int64_t began_ns = began_ns_.load(std::memory_order_relaxed);
-  if (began_ns < started_ns_) began_ns = end_ns;  // It has not begun.
+  int64_t began_ns = std::max(started_ns_, poller_free_ns);
+  if (deferred_ || RunsOnExecutor()) {
+    began_ns = began_ns_.load(std::memory_order_relaxed);
+    if (began_ns < started_ns_) began_ns = end_ns;  // It has not begun.
+  }
   began_ns = std::min(began_ns, end_ns);
   int64_t returned_ns = returned_ns_.load(std::memory_order_relaxed);
   returned_ns = returned_ns < began_ns ? end_ns : std::min(returned_ns, end_ns);  // It has not deferred.
@@ -225,6 +227,9 @@ void ServerCall::Post(transport::MailboxItem* item) {
 
 void ServerCall::Defer() {
   deferred_ = true;
+  if (!RunsOnExecutor()) {
+    began_ns_.store(std::max(started_ns_, connection_.counters().handler_end_ns), std::memory_order_relaxed);
+  }
   refs_.fetch_add(1, std::memory_order_relaxed);
 }
 

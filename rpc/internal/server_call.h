@@ -79,11 +79,11 @@ class ServerCall {
   MethodCounts* counts() const { return counts_; }
   uint64_t request_bytes() const { return request_->body_bytes(); }
   // Where the time of a call that has taken `all_ns` went. Without an executor it has waited for the handlers that the
-  // poller ran before it in the same turn.
+  // poller ran before it in the same turn, until `poller_free_ns`: ServingCounters::handler_end_ns before its own end.
   struct Times {
     int64_t queued_ns, handler_ns, deferred_ns;
   };
-  Times TimesOf(int64_t all_ns) const;
+  Times TimesOf(int64_t all_ns, int64_t poller_free_ns) const;
   // Never null.
   transport::OutgoingMessagePtr TakeReply();
   // nullptr: the answer has none.
@@ -145,7 +145,7 @@ class ServerCall {
   MethodCounts* counts_ = nullptr;  // Of its method.
   int64_t started_ns_ = 0;
   int64_t deadline_ns_ = 0;
-  // When the handler began, and when it returned, if it deferred. Until then of an earlier call.
+  // When the handler began, if it deferred or is on an executor, and when it returned, if it deferred. Else of an earlier call.
   std::atomic<int64_t> began_ns_{0}, returned_ns_{0};
   bool abandoned_ = false;  // Used on the poller.
   transport::HeldByHost abandoned_memory_;

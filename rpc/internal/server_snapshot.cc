@@ -142,7 +142,7 @@ void ServerCore::FillInMethods(observe::wire::Snapshot::Builder snapshot,
       const MethodCounts* const counts = poller.serving->counters.OfMethod(entry.index);
       if (counts == nullptr) continue;
       latency.Add(counts->latency);
-      for (size_t code = 1; code < kStatusCodes; ++code) by_code[code] += counts->failed[code].value();
+      for (size_t code = 0; code < kStatusCodes; ++code) by_code[code] += counts->ended[code].value();
       request_bytes += counts->request_bytes.value();
       response_bytes += counts->response_bytes.value();
     }
@@ -151,11 +151,8 @@ void ServerCore::FillInMethods(observe::wire::Snapshot::Builder snapshot,
       const auto found = report->running.find(entry.method->name);
       if (found != report->running.end()) running += found->second;
     }
-    // A call that fails is counted in `latency` after its code.
-    uint64_t failed = 0;
-    for (uint64_t count : by_code) failed += count;
-    const uint64_t calls = std::max(latency.count(), failed);
-    by_code[0] = calls - failed;
+    uint64_t calls = 0;
+    for (const uint64_t count : by_code) calls += count;
     const auto codes = static_cast<unsigned>(
         std::count_if(by_code.begin(), by_code.end(), [](uint64_t count) { return count != 0; }));
     observe::wire::Method::Builder out = methods[i];

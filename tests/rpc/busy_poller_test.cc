@@ -1,11 +1,16 @@
 // A handler or callback holds its poller for long. The peer is told so, and nothing runs twice.
 
+#include <capnp/message.h>
+
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "hawser/observe/snapshot.capnp.h"
 #include "hawser/rpc/internal/session_probe.h"
 #include "hawser/rpc/log.h"
 #include "hawser/transport/runtime.h"
@@ -213,6 +218,45 @@ TEST(WaitOnAPollerTest, WaitOnAnExecutorIsAllowed) {
       {.executor = [](absl::AnyInvocable<void()> handler) { std::thread(std::move(handler)).detach(); }});
   server.probe.on_act = [&](ServerContext&, uint64_t) { return SendAct(channel, 1).Wait().status(); };
   EXPECT_THAT(SendAct(server.Connect(), 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+}
+
+// The handlers of one turn hold the poller together.
+TEST(BusyPollerSnapshotTest, ACallWaitsForTheHandlersBeforeItOnItsPoller) {
+  TestServer server({.pollers = 1});
+  absl::Notification runs, others_are_sent;
+  std::atomic<int> ended{0};
+  Box<std::string> short_one;
+  server.probe.on_act = [&](ServerContext& context, uint64_t number) {
+    if (number == 0) {
+      runs.Notify();
+      others_are_sent.WaitForNotification();
+    }
+    const absl::Time start = absl::Now();
+    while (number < 2 && absl::Now() - start < absl::Milliseconds(30)) std::this_thread::yield();
+    // The second of the two that come in one turn.
+    if (ended.fetch_add(1) == 2) short_one.Put(context.call_id());
+    return absl::OkStatus();
+  };
+  const auto channel = server.Connect();
+  auto first = SendAct(channel, 0);
+  runs.WaitForNotification();
+  const uint64_t sent = channel->poller_stats().sent.whole;
+  auto slow = SendAct(channel, 1);
+  auto quick = SendAct(channel, 2);
+  while (channel->poller_stats().sent.whole < sent + 2) std::this_thread::yield();
+  others_are_sent.Notify();
+  for (auto* call : {&first, &slow, &quick}) ASSERT_TRUE(call->Wait().ok());
+  const std::string id = short_one.Take();
+  capnp::MallocMessageBuilder message;
+  server.server.FillIn(message.initRoot<observe::wire::Snapshot>());
+  for (const auto call : message.getRoot<observe::wire::Snapshot>().asReader().getSlowest()) {
+    if (call.getId().cStr() != id) continue;
+    EXPECT_GE(call.getQueuedNs(), 25'000'000) << "the handler before it took 30 ms";
+    EXPECT_LT(call.getHandlerNs(), 25'000'000);
+    EXPECT_EQ(call.getQueuedNs() + call.getHandlerNs(), call.getAgeNs());
+    return;
+  }
+  ADD_FAILURE() << "the call is not among the slowest";
 }
 
 }  // namespace
