@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "hawser/observe/prometheus.h"
 #include "hawser/observe/snapshot.capnp.h"
 #include "tests/rpc/probe.h"
 #include "tests/rpc/taken.h"
