@@ -70,6 +70,8 @@ class Runtime {
   // a runtime of the server's own, or the process's default one. `runtime` (tests) carries TLS to the same addresses.
   const std::shared_ptr<Runtime>& prove_over() const { return prove_over_; }
   void set_prove_over(std::shared_ptr<Runtime> runtime) { prove_over_ = std::move(runtime); }
+  // For transport/ only.
+  fabric::Fabric& fabric() { return *fabric_; }
   Environment& environment() { return *environment_; }
   BufferPool& buffers() { return *buffers_; }
   // Those that run now; each has a message pool of its own.
