@@ -6,11 +6,14 @@ using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("hawser::perf");
 
 enum RawService {
-  # What a raw socket does for its client, see openRaw. N is a number of 8 bytes, little-endian, 16 MiB at most.
+  # What a raw connection does for its client, see openRaw. The first four are of TCP sockets, where N is a number of 8 bytes,
+  # little-endian, 16 MiB at most.
   echo @0;      # Sends back every byte that it gets.
   pingPong @1;  # Takes N once, then sends back N bytes when it has all of them, repeatedly.
   sink @2;      # Takes N and N bytes, then sends one byte, repeatedly.
   source @3;    # Takes N, then sends N bytes, repeatedly.
+  queuePair @4; # A queue pair of the network that the call came over. What it does, the client says when it connects
+                # (transport/raw_plan.h): SENDs there and back, or READs by either end, of 8 MiB at most.
 }
 
 interface Perf {
@@ -28,8 +31,10 @@ interface Perf {
   # messageBytesMax allows. ResourceExhausted: the server has no memory for it.
 
   openRaw @4 (service :RawService, address :Text) -> (port :UInt16, token :Data);
-  # For the floor of the same network: opens a TCP port of the server that serves one connection without Hawser.
-  # `address`: the numeric one that the client has for the server. The connection comes from the client's host within 5 s,
-  # and begins with `token`, 16 bytes; after 60 s the server ends it. ResourceExhausted: there are 4 such ports.
-  # FailedPrecondition: the server has credentials, and a raw socket has no TLS.
+  # For the floor of the same network: opens a port of the server that serves one connection without Hawser: a TCP port, or,
+  # for queuePair, one of the client's network and device. `address`: the numeric one that the client has for the server.
+  # The connection comes from the client's host within 5 s, and begins with `token`, 16 bytes, which a queue pair has in the
+  # private data of its request to connect; after 60 s the server ends it. ResourceExhausted: there are 4 such ports.
+  # FailedPrecondition: the server has credentials, and a raw connection has none; or queuePair over TCP, which has sockets.
+  # InvalidArgument: the server knows no such service.
 }

@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "hawser/base/thread.h"
 #include "hawser/rpc/internal/load_schema.h"
+#include "hawser/rpc/internal/raw_queue_pair_port.h"
+#include "hawser/rpc/internal/raw_socket_port.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::internal {
@@ -41,7 +44,8 @@ absl::StatusOr<SocketAddress> PeerOf(const ServerContext& context) {
   return transport::ParseNumericHost(uri->host);
 }
 
-absl::StatusOr<measure::RawService> FromWire(perf::RawService service) {
+// Of the socket that a raw port serves. nullopt: it is of a queue pair, or unknown.
+std::optional<measure::RawService> SocketService(perf::RawService service) {
   switch (service) {
     case perf::RawService::ECHO:
       return measure::RawService::kEcho;
@@ -51,9 +55,9 @@ absl::StatusOr<measure::RawService> FromWire(perf::RawService service) {
       return measure::RawService::kSink;
     case perf::RawService::SOURCE:
       return measure::RawService::kSource;
+    default:
+      return std::nullopt;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("this server knows no raw service ", static_cast<uint16_t>(service)));
 }
 
 absl::Status ShuttingDown() { return absl::UnavailableError("the server is shutting down"); }
@@ -61,13 +65,13 @@ absl::Status ShuttingDown() { return absl::UnavailableError("the server is shutt
 }  // namespace
 
 PerfService::PerfService(Host& host, transport::Environment& environment, const ServerOptions& options,
-                         const Times& times)
+                         const Settings& settings)
     : host_(host),
       environment_(environment),
       connection_(options.connection),
-      spins_(options.poller.mode == PollingMode::kSpin),
+      polling_(options.poller.mode),
       has_credentials_(options.credentials.has_value()),
-      times_(times) {}
+      settings_(settings) {}
 
 PerfService::~PerfService() { Close(); }
 
@@ -222,7 +226,7 @@ void PerfService::Answer(Waiting waiting) {
       Payload& payload = payloads_[waiting.scheme];
       payload.buffer = buffer;
       payload.used = true;
-      if (look_at_payloads_ == absl::InfiniteFuture()) look_at_payloads_ = absl::Now() + times_.keep;
+      if (look_at_payloads_ == absl::InfiniteFuture()) look_at_payloads_ = absl::Now() + settings_.keep;
     }
   }
   waiting.reply.adoptPayload(waiting.call.context().Attach({buffer->data(), waiting.bytes}, buffer));
@@ -233,20 +237,28 @@ absl::Status PerfService::OpenRaw(const ServerContext& context, Wire::OpenRawPar
                                   Wire::OpenRawResults::Builder reply) {
   if (has_credentials_) {
     return absl::FailedPreconditionError(
-        "this server has credentials, and a raw socket would have no TLS: it opens none");
+        "this server has credentials, and a raw connection would have no TLS: it opens none");
   }
-  const absl::StatusOr<measure::RawService> service = FromWire(request.getService());
-  if (!service.ok()) return service.status();
   const absl::StatusOr<SocketAddress> peer = PeerOf(context);
   if (!peer.ok()) return peer.status();
   const capnp::Text::Reader known_as = request.getAddress();
   RawPort::Options options = {.address = AddressFor({known_as.begin(), known_as.size()}),
                               .host = PeerHost(*peer),
-                              .service = *service,
-                              .spin = spins_,
-                              .accept_time = times_.accept,
-                              .deadline = absl::Now() + times_.raw_life};
+                              .polling = polling_,
+                              .accept_time = settings_.accept,
+                              .deadline = absl::Now() + settings_.raw_life};
   environment_.FillRandom(absl::MakeSpan(options.token));
+  std::shared_ptr<transport::Runtime> runtime;
+  if (request.getService() == perf::RawService::QUEUE_PAIR) {
+    auto of_client = host_.RuntimeAt(SchemeOf(context.peer_address()), options.address);
+    if (!of_client.ok()) return of_client.status();
+    runtime = *std::move(of_client);
+    // A network that carries TLS is made of sockets, and each listener there may have many half-open ones.
+    if (runtime->carries_tls() && !settings_.queue_pairs_of_sockets) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("over ", runtime->scheme(), ":// the server opens raw sockets, and no queue pairs"));
+    }
+  }
   const absl::MutexLock lock(&mutex_);
   const auto open =
       std::count_if(raw_ports_.begin(), raw_ports_.end(), [](auto& port) { return !port->ended(); });
@@ -254,19 +266,29 @@ absl::Status PerfService::OpenRaw(const ServerContext& context, Wire::OpenRawPar
   if (open >= kRawPortsMax || raw_ports_.size() >= size_t{4} * kRawPortsMax) {
     return absl::ResourceExhaustedError(absl::StrCat("the server has ", open, " raw ports already, of ",
                                                      kRawPortsMax, "; each lasts ",
-                                                     absl::FormatDuration(times_.raw_life), " at most"));
+                                                     absl::FormatDuration(settings_.raw_life), " at most"));
   }
   if (absl::Status started = StartThreadOnce(); !started.ok()) return started;
-  auto port = RawPort::Open(options, [this] {
-    const absl::MutexLock at_end(&mutex_);
-    changed_.SignalAll();
-  });
+  auto port = OpenPort(request.getService(), options, std::move(runtime));
   if (!port.ok()) return port.status();
   reply.setPort((*port)->port());
   reply.setToken({options.token.data(), options.token.size()});
   raw_ports_.push_back(*std::move(port));
   changed_.SignalAll();
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<RawPort>> PerfService::OpenPort(perf::RawService service,
+                                                               const RawPort::Options& options,
+                                                               std::shared_ptr<transport::Runtime> runtime) {
+  const auto on_end = [this] {
+    const absl::MutexLock at_end(&mutex_);
+    changed_.SignalAll();
+  };
+  if (runtime != nullptr) return RawQueuePairPort::Open(options, std::move(runtime), on_end);
+  if (const auto of_socket = SocketService(service)) return RawSocketPort::Open(options, *of_socket, on_end);
+  return absl::InvalidArgumentError(
+      absl::StrCat("this server knows no raw service ", static_cast<uint16_t>(service)));
 }
 
 SocketAddress PerfService::AddressFor(absl::string_view known_as) const {
@@ -349,7 +371,7 @@ std::vector<std::shared_ptr<const Buffer>> PerfService::TakeUnused(absl::Time no
     if (payload.buffer != nullptr) taken.push_back(std::move(payload.buffer));
     each = payloads_.erase(each);
   }
-  look_at_payloads_ = payloads_.empty() ? absl::InfiniteFuture() : now + times_.keep;
+  look_at_payloads_ = payloads_.empty() ? absl::InfiniteFuture() : now + settings_.keep;
   return taken;
 }
 

@@ -23,14 +23,15 @@
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/service.h"
 #include "hawser/transport/environment.h"
+#include "hawser/transport/runtime.h"
 
 namespace hawser::internal {
 
 // The service that clients measure a server with (rpc/hawser/perf.capnp).
 //
 // What clients can make the server hold: for each network the payload of `get`, of the largest size that was asked for, and
-// smaller ones before it while answers refer to them; and kRawPortsMax raw ports. The sizes are powers of two, so all payloads of
-// a network are four times the largest `get` at most. They go when none was asked for during Times::keep, and no answer refers to
+// smaller ones before it while answers refer to them; and kRawPortsMax raw ports, which have 24 MiB each at most. The sizes are powers of two, so all payloads of
+// a network are four times the largest `get` at most. They go when none was asked for during Settings::keep, and no answer refers to
 // any.
 // Thread:   any. A thread of its own, from the first need of it until Close(), fills payloads and ends what is over, so that
 //           no handler holds its poller for that.
@@ -44,23 +45,27 @@ class PerfService final : public Service {
    public:
     // Registered memory for replies over the network of `scheme`. From any thread.
     virtual absl::StatusOr<Buffer> AllocateOn(absl::string_view scheme, size_t size_bytes) = 0;
+    // The runtime that serves clients of `scheme` at this address of the server. Unavailable: it shuts down.
+    virtual absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeAt(absl::string_view scheme,
+                                                                          const SocketAddress& address) = 0;
     // That the server listens on.
     virtual std::vector<SocketAddress> listening() const = 0;
 
    protected:
     ~Host() = default;
   };
-  struct Times {
+  struct Settings {
     absl::Duration keep = absl::Seconds(10);     // An unused payload.
     absl::Duration accept = absl::Seconds(5);    // From openRaw until the token is there.
     absl::Duration raw_life = absl::Minutes(1);  // From openRaw until the connection is ended.
+    bool queue_pairs_of_sockets = false;         // Tests have no other network.
   };
 
   // Uses connection, poller.mode and credentials of `options`.
   PerfService(Host& host, transport::Environment& environment, const ServerOptions& options,
-              const Times& times);
+              const Settings& settings);
   PerfService(Host& host, transport::Environment& environment, const ServerOptions& options)
-      : PerfService(host, environment, options, Times()) {}
+      : PerfService(host, environment, options, Settings()) {}
   ~PerfService() override;
 
   void AddMethods(MethodTable& table) override;
@@ -93,6 +98,8 @@ class PerfService final : public Service {
   absl::Status Get(ServerContext& context, uint64_t bytes, Wire::GetResults::Builder reply);
   absl::Status OpenRaw(const ServerContext& context, Wire::OpenRawParams::Reader request,
                        Wire::OpenRawResults::Builder reply);
+  absl::StatusOr<std::unique_ptr<RawPort>> OpenPort(perf::RawService service, const RawPort::Options& options,
+                                                    std::shared_ptr<transport::Runtime> runtime);
   // The one of the server that the client knows as `known_as`, or else one that it may reach.
   SocketAddress AddressFor(absl::string_view known_as) const;
   uint64_t payload_bytes_max() const;
@@ -109,9 +116,9 @@ class PerfService final : public Service {
   Host& host_;
   transport::Environment& environment_;
   const ConnectionOptions connection_;
-  const bool spins_;
+  const PollingMode polling_;
   const bool has_credentials_;
-  const Times times_;
+  const Settings settings_;
 
   absl::Mutex mutex_;
   absl::CondVar changed_;  // Something for the thread.

@@ -154,6 +154,9 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
       absl::FunctionRef<absl::StatusOr<std::shared_ptr<transport::Runtime>>()> make_runtime);
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeFor(const std::string& scheme,
                                                                  const std::string& device) const;
+  // A runtime that serves `scheme`: that of `device`, or else the first. Unavailable: none does any more.
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> ServingRuntime(absl::string_view scheme,
+                                                                     const std::string& device) const;
   // That of AllocateBuffer().
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeForBuffers(absl::string_view uri);
   std::vector<ServingPoller*> ServingPollers() const;
@@ -213,6 +216,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
 
   // PerfService::Host
   absl::StatusOr<Buffer> AllocateOn(absl::string_view scheme, size_t size_bytes) override;
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeAt(absl::string_view scheme,
+                                                                const SocketAddress& address) override;
   std::vector<SocketAddress> listening() const override { return listeners_.socket_addresses(); }
 
   // Session::Owner

@@ -141,16 +141,27 @@ absl::StatusOr<Buffer> ServerCore::AllocateBuffer(size_t size_bytes, absl::strin
 }
 
 absl::StatusOr<Buffer> ServerCore::AllocateOn(absl::string_view scheme, size_t size_bytes) {
-  std::shared_ptr<transport::Runtime> runtime;
-  {
-    absl::MutexLock lock(&mutex_);
-    const auto found = pollers_.lower_bound({std::string(scheme), ""});
-    if (found != pollers_.end() && found->first.first == scheme) runtime = found->second->runtime;
-  }
-  if (runtime == nullptr) return absl::UnavailableError("the server is shutting down");
-  absl::StatusOr<transport::Lease> lease = runtime->buffers().Acquire(std::max<size_t>(1, size_bytes));
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = ServingRuntime(scheme, "");
+  if (!runtime.ok()) return runtime.status();
+  absl::StatusOr<transport::Lease> lease = (*runtime)->buffers().Acquire(std::max<size_t>(1, size_bytes));
   if (!lease.ok()) return lease.status();
   return Buffer(*std::move(lease), size_bytes);
+}
+
+absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeAt(absl::string_view scheme,
+                                                                          const SocketAddress& address) {
+  return ServingRuntime(scheme, options_.runtime != nullptr ? "" : transport::DeviceFor(scheme, address, {}));
+}
+
+absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::ServingRuntime(
+    absl::string_view scheme, const std::string& device) const {
+  absl::MutexLock lock(&mutex_);
+  auto found = pollers_.find({std::string(scheme), device});
+  if (found == pollers_.end()) found = pollers_.lower_bound({std::string(scheme), ""});
+  if (found == pollers_.end() || found->first.first != scheme) {
+    return absl::UnavailableError("the server is shutting down");
+  }
+  return found->second->runtime;
 }
 
 // Creates the pollers that Listen() would create. Listen() then uses these.

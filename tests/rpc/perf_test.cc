@@ -17,6 +17,9 @@
 #include "hawser/measure/raw_socket.h"
 #include "hawser/perf.rpc.h"
 #include "hawser/rpc/internal/perf_service.h"
+#include "hawser/rpc/internal/raw_socket_port.h"
+#include "hawser/transport/raw_client.h"
+#include "hawser/transport/runtime.h"
 #include "hawser/transport/uri.h"
 #include "tests/rpc/probe.h"
 
@@ -26,6 +29,8 @@ namespace {
 using internal::PerfService;
 using measure::RawSocket;
 using ::testing::HasSubstr;
+using transport::RawClient;
+using transport::RawPlan;
 using Service = perf::RawService;
 
 std::string Filled(size_t bytes) { return std::string(bytes, 'p'); }
@@ -69,6 +74,11 @@ struct Port {
     EXPECT_THAT(socket.status(), HasCode(absl::StatusCode::kOk));
     return socket.ok() ? *std::move(socket) : RawSocket(UniqueFd());
   }
+  absl::StatusOr<std::unique_ptr<RawClient>> ConnectQueuePair(const RawPlan& plan = {}) const {
+    RawClient::Options options = {.patience = kLong};
+    std::copy_n(token.begin(), std::min(token.size(), options.token.size()), options.token.begin());
+    return RawClient::Connect(*transport::Runtime::Default(TestScheme()), address, plan, options);
+  }
   RawSocket ConnectWithToken() const {
     RawSocket socket = Connect();
     EXPECT_TRUE(socket.Send(token.data(), token.size(), false));
@@ -94,17 +104,23 @@ bool IsClosed(RawSocket& socket) {
 // A server whose service of perf.capnp has other times than that of ServerOptions::perf.
 class TimedServer final : PerfService::Host {
  public:
-  explicit TimedServer(const PerfService::Times& times, const ServerOptions& options = {})
-      : service_(*this, transport::Environment::Real(), options, times) {
+  explicit TimedServer(const PerfService::Settings& settings, const ServerOptions& options = {})
+      : service_(*this, transport::Environment::Real(), options, settings) {
     EXPECT_TRUE(server.AddService(&service_).ok());
     channel = *Channel::Connect(*server.Listen(TestUri()));
   }
+  // As Server::Shutdown() does with its own.
+  void Close() { service_.Close(); }
 
  private:
   absl::StatusOr<Buffer> AllocateOn(absl::string_view, size_t size_bytes) override {
     ++allocations;
     if (on_allocate) on_allocate();
     return server.AllocateBuffer(size_bytes);
+  }
+  absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeAt(absl::string_view scheme,
+                                                                const SocketAddress&) override {
+    return transport::Runtime::Default(scheme);
   }
   std::vector<SocketAddress> listening() const override { return {TestAddress()}; }
 
@@ -258,7 +274,7 @@ TEST(PerfTest, ARawPortServesNoMoreBytesAtOnceThanItSays) {
   const auto channel = server.Connect();
   for (const Service service : {Service::PING_PONG, Service::SINK, Service::SOURCE}) {
     RawSocket socket = OpenRaw(channel, service)->ConnectWithToken();
-    const uint64_t size = internal::RawPort::kBytesMax + 1;
+    const uint64_t size = internal::RawSocketPort::kBytesMax + 1;
     socket.Send(&size, sizeof(size), false);
     EXPECT_TRUE(IsClosed(socket));
   }
@@ -345,9 +361,90 @@ TEST(PerfTest, ARawPortEndsAfterItsTime) {
 }
 
 TEST(PerfTest, AServerWithCredentialsOpensNoRawPort) {
-  TimedServer server({}, {.credentials = TlsCredentials()});
-  EXPECT_THAT(OpenRaw(server.channel, Service::ECHO).status(),
-              HasCode(absl::StatusCode::kFailedPrecondition));
+  TimedServer server({.queue_pairs_of_sockets = true}, {.credentials = TlsCredentials()});
+  for (const Service service : {Service::ECHO, Service::QUEUE_PAIR}) {
+    EXPECT_THAT(OpenRaw(server.channel, service).status(), HasCode(absl::StatusCode::kFailedPrecondition));
+  }
+}
+
+TEST(PerfTest, AnUnknownRawServiceIsRefused) {
+  TestServer server({.perf = true});
+  EXPECT_THAT(OpenRaw(server.Connect(), static_cast<Service>(99)).status(),
+              HasCode(absl::StatusCode::kInvalidArgument));
+}
+
+TEST(PerfTest, QueuePairsAreOfNetworksThatAreNotSockets) {
+  TestServer server({.perf = true});
+  const auto port = OpenRaw(server.Connect(), Service::QUEUE_PAIR);
+  if (TestScheme() == "tcp") {
+    EXPECT_THAT(port.status(), HasCode(absl::StatusCode::kFailedPrecondition));
+    EXPECT_THAT(std::string(port.status().message()), HasSubstr("raw sockets"));
+  } else {
+    ASSERT_THAT(port.status(), HasCode(absl::StatusCode::kOk));
+    const auto client = port->ConnectQueuePair();
+    ASSERT_THAT(client.status(), HasCode(absl::StatusCode::kOk));
+    EXPECT_TRUE((*client)->ExchangeOne().ok());
+  }
+}
+
+TEST(PerfTest, AQueuePairDoesWhatItsClientSays) {
+  TimedServer server({.queue_pairs_of_sockets = true});
+  using Kind = RawPlan::Kind;
+  for (const Kind kind : {Kind::kExchange, Kind::kClientReads, Kind::kServerReads}) {
+    const auto client =
+        OpenRaw(server.channel, Service::QUEUE_PAIR)
+            ->ConnectQueuePair({.kind = kind, .depth = 2, .bytes = 70'000, .answer_bytes = 1});
+    ASSERT_THAT(client.status(), HasCode(absl::StatusCode::kOk));
+    const auto ran =
+        kind == Kind::kExchange ? (*client)->Exchange({.count = 3}) : (*client)->Read({.count = 3});
+    ASSERT_THAT(ran.status(), HasCode(absl::StatusCode::kOk));
+    EXPECT_EQ(ran->count, 3);
+  }
+}
+
+TEST(PerfTest, AQueuePairIsForTheOneThatHasTheToken) {
+  TimedServer server({.queue_pairs_of_sockets = true});
+  const Port port = *OpenRaw(server.channel, Service::QUEUE_PAIR);
+  Port wrong = port;
+  wrong.token.back() ^= 1;
+  EXPECT_THAT(wrong.ConnectQueuePair().status(), HasCode(absl::StatusCode::kPermissionDenied));
+  const auto right = port.ConnectQueuePair();
+  ASSERT_THAT(right.status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_TRUE((*right)->ExchangeOne().ok());
+}
+
+TEST(PerfTest, QueuePairsCountAsRawPorts) {
+  TimedServer server({.accept = kLong, .queue_pairs_of_sockets = true});
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (int i = 0; i < PerfService::kRawPortsMax; ++i) {
+    auto client = OpenRaw(server.channel, Service::QUEUE_PAIR)->ConnectQueuePair();
+    ASSERT_THAT(client.status(), HasCode(absl::StatusCode::kOk));
+    clients.push_back(*std::move(client));
+  }
+  for (const Service service : {Service::ECHO, Service::QUEUE_PAIR}) {
+    EXPECT_THAT(OpenRaw(server.channel, service).status(), HasCode(absl::StatusCode::kResourceExhausted));
+  }
+  clients.pop_back();
+  EXPECT_TRUE(Eventually([&] { return OpenRaw(server.channel, Service::QUEUE_PAIR).ok(); }));
+  EXPECT_TRUE(clients.front()->ExchangeOne().ok());
+}
+
+TEST(PerfTest, AQueuePairThatNoClientConnectsToEnds) {
+  TimedServer server({.accept = absl::Milliseconds(50), .queue_pairs_of_sockets = true});
+  for (int i = 0; i < PerfService::kRawPortsMax; ++i) {
+    ASSERT_TRUE(OpenRaw(server.channel, Service::QUEUE_PAIR).ok());
+  }
+  EXPECT_TRUE(Eventually([&] { return OpenRaw(server.channel, Service::QUEUE_PAIR).ok(); }));
+}
+
+TEST(PerfTest, AQueuePairEndsAfterItsTime) {
+  TimedServer server({.raw_life = absl::Milliseconds(100), .queue_pairs_of_sockets = true});
+  const auto busy = OpenRaw(server.channel, Service::QUEUE_PAIR)->ConnectQueuePair();
+  ASSERT_THAT(busy.status(), HasCode(absl::StatusCode::kOk));
+  while ((*busy)->ExchangeOne().ok()) continue;
+  const auto idle = OpenRaw(server.channel, Service::QUEUE_PAIR)->ConnectQueuePair();
+  ASSERT_THAT(idle.status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_TRUE(Eventually([&] { return !(*idle)->ExchangeOne().ok(); }));
 }
 
 TEST(PerfTest, ShutdownEndsWhatIsBeingMeasured) {
@@ -370,6 +467,18 @@ TEST(PerfTest, ShutdownEndsWhatIsBeingMeasured) {
     const absl::Status status = get.Wait().status();
     EXPECT_TRUE(status.ok() || absl::IsUnavailable(status)) << status;
   }
+}
+
+TEST(PerfTest, ShutdownEndsQueuePairs) {
+  TimedServer server({.accept = kLong, .queue_pairs_of_sockets = true});
+  const Port waiting = *OpenRaw(server.channel, Service::QUEUE_PAIR);
+  const auto client = OpenRaw(server.channel, Service::QUEUE_PAIR)->ConnectQueuePair();
+  ASSERT_THAT(client.status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_TRUE((*client)->ExchangeOne().ok());
+  server.Close();
+  EXPECT_FALSE((*client)->ExchangeOne().ok());
+  EXPECT_FALSE(waiting.ConnectQueuePair().ok());
+  EXPECT_THAT(OpenRaw(server.channel, Service::QUEUE_PAIR).status(), HasCode(absl::StatusCode::kUnavailable));
 }
 
 }  // namespace
