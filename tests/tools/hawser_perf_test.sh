@@ -47,13 +47,9 @@ check 'the server has counted as many echoes' is "$(calls echo)" \
   "$(field "$out" 'sum(x["calls"] + x["warm_up_calls"] for x in r["tests"] if x["direction"] == "both")')"
 check 'and puts' is "$(calls put)" "$(field "$out" 'r["tests"][2]["calls"] + r["tests"][2]["warm_up_calls"]')"
 check 'and gets' is "$(calls get)" "$(field "$out" 'r["tests"][3]["calls"] + r["tests"][3]["warm_up_calls"]')"
-if over_tcp; then
-  check 'each has its floor' is "$(field "$out" '[x["ratio"] > 0 and x["floor"]["calls"] > 0 for x in r["tests"]]')" \
-    '[True, True, True, True]'
-  check 'and the ratio to it' is "$(field "$out" 'abs(t["ratio"] - t["p50_us"] / t["floor"]["p50_us"]) < 0.01 * t["ratio"]')" True
-else
-  check 'over RDMA it says why there is no floor' has "$(field "$out" 't["why_no_floor"]')" perftest
-fi
+check 'each has its floor' is "$(field "$out" '[x["ratio"] > 0 and x["floor"]["calls"] > 0 for x in r["tests"]]')" \
+  '[True, True, True, True]'
+check 'and the ratio to it' is "$(field "$out" 'abs(t["ratio"] - t["p50_us"] / t["floor"]["p50_us"]) < 0.01 * t["ratio"]')" True
 
 measure
 check 'people get lines' has "$out" 'latency, 32 B there and back'

@@ -60,10 +60,15 @@ class Perf : public Command {
         "nothing else, until it is interrupted.\n"
         "\n"
         "Without --test it measures latency (one call at a time), the rate of small calls, and bandwidth in "
-        "each direction. Each figure is printed beside its floor of the same run: raw sockets that exchange "
-        "the same bytes between the same two machines, on a TCP port that the server opens for it (and that "
-        "a firewall may block). There is no such floor over RDMA, where perftest measures it, and with TLS. "
-        "A ratio is that of a figure to its floor; of latencies, that of the medians.\n"
+        "each direction. Each figure is printed beside its floor of the same run, which exchanges the same "
+        "bytes "
+        "between the same two machines, on a port that the server opens for it. Over TCP these are raw "
+        "sockets, "
+        "whose port a firewall may block. Over RDMA it is a queue pair on the same devices, with nothing "
+        "above "
+        "it: SENDs there and back, as ib_send_lat does, or READs for bandwidth, as ib_read_bw does (SENDs if "
+        "the payloads cross whole). There is no floor with TLS. A ratio is that of a figure to its floor; of "
+        "latencies, that of the medians.\n"
         "\n"
         "How payloads crossed is printed, too: `whole` in one SEND, `pushed` behind it by a WRITE (TCP, up "
         "to 128 KiB), or `read` by an RDMA READ. --way makes the payload cross in one of these ways, and "
@@ -257,10 +262,14 @@ class Perf : public Command {
     std::string why_no_floor;
     std::optional<PerfFloor> floor;
     if (session.tls.certificate.empty()) {
-      const bool spin = kModes[polling_] == PollingMode::kSpin;
-      floor = MeasureFloor(*channel, test, duration_, spin, why_no_floor);
+      floor = MeasureFloor(*channel, test,
+                           {.duration = duration_,
+                            .polling = kModes[polling_],
+                            .runtime = runtime_,
+                            .by_send = CrossedBy(Way::kSend, test, *warm_up)},
+                           why_no_floor);
     } else {
-      why_no_floor = "with TLS there is none: raw sockets have no TLS";
+      why_no_floor = "with TLS there is none: raw connections have no TLS";
     }
     const absl::StatusOr<PerfFigure> figure = (*meter)->Run({.time = duration_});
     if (!figure.ok()) return figure.status();

@@ -10,10 +10,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "hawser/base/peer_text.h"
-#include "hawser/base/socket_address.h"
 #include "hawser/measure/one_at_a_time.h"
 #include "hawser/measure/raw_floor.h"
-#include "hawser/tools/hawser/perf_calls.h"
+#include "hawser/tools/hawser/perf_port.h"
+#include "hawser/tools/hawser/perf_verbs_floor.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::tool {
@@ -34,15 +34,8 @@ constexpr absl::Duration kPatience = absl::Seconds(5);
 // A port takes its connection from this host only, but other programs here may crowd it.
 constexpr int kTries = 3;
 
-// Why there is none; empty: there is.
-std::string WhyNone(absl::string_view scheme, const PerfTest& test) {
-  if (scheme != transport::kTcpScheme) {
-    return absl::StrCat("over ", scheme, ":// it is perftest's, which runs on both machines: ",
-                        test.kind == Kind::kBandwidth ? "ib_read_bw there and `ib_read_bw SERVER` here"
-                        : test.kind == Kind::kRate
-                            ? "ib_send_bw there and `ib_send_bw SERVER` here, with the size; its MsgRate"
-                            : "ib_send_lat there and `ib_send_lat SERVER` here; twice its t_typical");
-  }
+// Why raw sockets are none; empty: they are.
+std::string WhyNoSocketFloor(const PerfTest& test) {
   if (test.kind == Kind::kLatency) {
     if (test.bytes <= kBytesMax) return "";
     return "raw sockets exchange 16 MiB at most";
@@ -68,50 +61,19 @@ perf::RawService ServiceFor(const PerfTest& test) {
   return test.kind == Kind::kLatency ? perf::RawService::PING_PONG : perf::RawService::ECHO;
 }
 
-absl::StatusOr<RawSocket> OpenAt(const std::shared_ptr<Channel>& channel, const PerfTest& test,
-                                 SocketAddress address) {
-  auto call = PerfStub{channel}.OpenRaw();
-  call.request().setService(ServiceFor(test));
-  std::string host = address.ToString();  // "10.0.0.1:7470", "[fd00::1]:7470".
-  host.resize(host.rfind(':'));
-  if (absl::StartsWith(host, "[")) host = host.substr(1, host.size() - 2);
-  call.request().setAddress(host);
-  const auto reply = call.Send().Wait();
-  if (!reply.ok()) return reply.status();
-  uint16_t port = 0;
-  std::string token;
-  const absl::Status read = reply->Read([&](auto results) {
-    port = results.getPort();
-    token.assign(results.getToken().asChars().begin(), results.getToken().size());
-  });
-  if (!read.ok()) return read;
-  // The client sends these bytes to this port: a server must not make it say anything to another one of its machine.
-  constexpr size_t kTokenBytes = 16;
-  constexpr uint16_t kFirstFreePort = 1024;
-  if (port < kFirstFreePort || token.size() != kTokenBytes) {
-    return absl::DataLossError(absl::StrCat("the server's raw port makes no sense: port ", port,
-                                            ", a token of ", token.size(), " bytes"));
-  }
-  address.set_port(port);
-  absl::StatusOr<RawSocket> socket = RawSocket::Connect(address, kPatience);
-  if (socket.ok() && !socket->Send(token.data(), token.size(), false)) {
-    return absl::UnavailableError("the server closed the raw socket");
-  }
-  return socket;
-}
-
-// On a port of the server, by one of the addresses that its name has.
 absl::StatusOr<RawSocket> Open(const std::shared_ptr<Channel>& channel, const PerfTest& test) {
-  const auto uri = transport::ParseUri(channel->peer_address());
-  if (!uri.ok()) return uri.status();
-  const auto addresses = transport::Resolve(*uri);
-  if (!addresses.ok()) return addresses.status();
-  absl::StatusOr<RawSocket> socket = absl::UnavailableError("no address");
-  for (const SocketAddress& address : *addresses) {
-    socket = OpenAt(channel, test, address);
-    if (socket.ok() || !absl::IsUnavailable(socket.status())) return socket;
-  }
-  return socket;
+  std::optional<RawSocket> socket;
+  const absl::Status opened = OpenPerfPort(channel, ServiceFor(test), [&](const PerfPort& port) {
+    absl::StatusOr<RawSocket> connected = RawSocket::Connect(port.address, kPatience);
+    if (!connected.ok()) return connected.status();
+    if (!connected->Send(port.token.data(), port.token.size(), false)) {
+      return absl::UnavailableError("the server closed the raw socket");
+    }
+    socket = *std::move(connected);
+    return absl::OkStatus();
+  });
+  if (!opened.ok()) return opened;
+  return *std::move(socket);
 }
 
 absl::Status RunLatency(RawSocket& socket, const PerfTest& test, const measure::Extent& extent, bool spin,
@@ -149,12 +111,13 @@ absl::StatusOr<measure::Ran> RunMany(RawSocket& socket, const PerfTest& test, co
   return ran;
 }
 
-absl::StatusOr<PerfFloor> Measure(const std::shared_ptr<Channel>& channel, const PerfTest& test,
-                                  absl::Duration duration, bool spin) {
+absl::StatusOr<PerfFloor> MeasureSocketFloor(const std::shared_ptr<Channel>& channel, const PerfTest& test,
+                                             const PerfFloorOptions& options) {
   absl::StatusOr<RawSocket> socket = Open(channel, test);
   if (!socket.ok()) return socket.status();
   PerfFloor floor;
-  const measure::Extent extent = {.time = std::min(duration, kTimeMax)};
+  const bool spin = options.polling == PollingMode::kSpin;
+  const measure::Extent extent = {.time = options.duration};
   if (test.kind == Kind::kLatency) {
     if (absl::Status status = RunLatency(*socket, test, extent, spin, floor); !status.ok()) return status;
     return floor;
@@ -169,12 +132,15 @@ absl::StatusOr<PerfFloor> Measure(const std::shared_ptr<Channel>& channel, const
 }  // namespace
 
 std::optional<PerfFloor> MeasureFloor(const std::shared_ptr<Channel>& channel, const PerfTest& test,
-                                      absl::Duration duration, bool spin, std::string& why_not) {
-  const std::string& peer = channel->peer_address();
-  why_not = WhyNone(absl::string_view(peer).substr(0, peer.find(':')), test);
+                                      const PerfFloorOptions& options, std::string& why_not) {
+  const bool sockets = absl::StartsWith(channel->peer_address(), absl::StrCat(transport::kTcpScheme, "://"));
+  why_not = sockets ? WhyNoSocketFloor(test) : WhyNoVerbsFloor(test);
   if (!why_not.empty()) return std::nullopt;
+  PerfFloorOptions bounded = options;
+  bounded.duration = std::min(options.duration, kTimeMax);
   for (int i = 0; i < kTries; ++i) {
-    absl::StatusOr<PerfFloor> floor = Measure(channel, test, duration, spin);
+    absl::StatusOr<PerfFloor> floor =
+        sockets ? MeasureSocketFloor(channel, test, bounded) : MeasureVerbsFloor(channel, test, bounded);
     if (floor.ok()) {
       why_not.clear();
       return *std::move(floor);

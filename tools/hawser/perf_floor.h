@@ -9,20 +9,31 @@
 #include "hawser/measure/extent.h"
 #include "hawser/measure/times.h"
 #include "hawser/rpc/channel.h"
+#include "hawser/rpc/options.h"
+#include "hawser/rpc/runtime.h"
 #include "hawser/tools/hawser/perf_meter.h"
 
 namespace hawser::tool {
 
-// What the network alone takes for a test: raw sockets between the same two machines, on a port that the server opens for it.
+// What the network alone takes for a test, between the same two machines, on a port that the server opens for it: over TCP
+// raw sockets, over RDMA a raw queue pair on the same devices.
 struct PerfFloor {
   measure::Times times;  // As in PerfFigure.
   measure::Ran ran;
+  const char* by = "raw sockets";  // What has carried the bytes.
 };
 
-// Measures it for `duration`, 20 s at most. Empty: there is none for this test, or it failed; `why_not` says so in a line.
-// `spin`: this side never sleeps in the kernel.
+struct PerfFloorOptions {
+  absl::Duration duration = absl::Seconds(1);  // Of the measurement; 20 s at most.
+  // How this side waits. Sockets spin, or are waited for in the kernel.
+  PollingMode polling = PollingMode::kAdaptive;
+  std::shared_ptr<Runtime> runtime;  // Of the channel; null: it has none of its own. For RDMA.
+  bool by_send = false;              // Hawser's payloads cross whole, in a SEND each. For RDMA.
+};
+
+// Empty: there is none for this test, or it failed; `why_not` says so in a line.
 std::optional<PerfFloor> MeasureFloor(const std::shared_ptr<Channel>& channel, const PerfTest& test,
-                                      absl::Duration duration, bool spin, std::string& why_not);
+                                      const PerfFloorOptions& options, std::string& why_not);
 
 }  // namespace hawser::tool
 

@@ -135,7 +135,7 @@ std::string PerfText(const PerfTest& test, const PerfFigure& figure, const std::
                     " slots for a connection; what is beyond waits at this side)\n");
   }
   if (floor.has_value()) {
-    absl::StrAppend(&out, "  floor   ", FigureText(test, floor->times, floor->ran), "   raw sockets\n",
+    absl::StrAppend(&out, "  floor   ", FigureText(test, floor->times, floor->ran), "   ", floor->by, "\n",
                     absl::StrFormat("  ratio   %.2f\n", Ratio(test, figure, *floor)));
   } else {
     absl::StrAppend(&out, "  floor   none: ", why_no_floor, "\n");
