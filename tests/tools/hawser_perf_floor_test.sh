@@ -18,12 +18,16 @@ check 'that of bandwidths is theirs' is \
   "$(field "$out" '[abs(x["ratio"] - x["bytes_per_s"] / x["floor"]["bytes_per_s"]) < 0.01 * x["ratio"] for x in r["tests"][2:]]')" \
   '[True, True]'
 
+by='raw sockets'
+[[ $any_port == tcp://* ]] || by='SENDs of a raw queue pair'
+check 'it says by what' is "$(field "$out" 't["floor"]["by"]')" "$by"
+
 measure
 by=$(grep '^  floor ' <<<"$out" | sed 's/.*   //' | paste -sd,)
 if [[ $any_port == tcp://* ]]; then
-  check 'it says by what' is "$by" 'raw sockets,raw sockets,raw sockets,raw sockets'
+  check 'and so do the lines for people' is "$by" 'raw sockets,raw sockets,raw sockets,raw sockets'
 else
-  check 'it says by what' is "$by" \
+  check 'and so do the lines for people' is "$by" \
     'SENDs of a raw queue pair,SENDs of a raw queue pair,READs of a raw queue pair,READs of a raw queue pair'
   for direction in to from both; do
     measure --test=bandwidth --direction="$direction" --way=send --size=32KiB

@@ -78,7 +78,7 @@ class Perf : public Command {
         "\"in_flight\", \"warm_up_calls\", \"calls\", \"seconds\", ..., \"sent\", \"received\", \"floor\", "
         "\"why_no_floor\", \"ratio\"}]}, where the figures are \"min_us\", \"mean_us\", \"p50_us\", "
         "\"p99_us\", \"p999_us\" and \"max_us\" of latency, \"calls_per_s\" and \"bytes_per_s\" of the "
-        "others; \"floor\" has the same, or is null.",
+        "others; \"floor\" has the same and \"by\", what has carried the bytes, or is null.",
         "hawser perf --serve=rdma://10.0.0.1:7471\n"
         "hawser perf --target=rdma://10.0.0.1:7471\n"
         "hawser perf --target=tcp://kv1:7470 --test=bandwidth --direction=to --size=4MiB --in-flight=8\n"

@@ -151,7 +151,8 @@ std::string PerfJson(const PerfTest& test, const PerfFigure& warm_up, const Perf
       ", \"warm_up_calls\": ", warm_up.ran.exchanges, ", ", FigureAsJson(test, figure.times, figure.ran),
       ", \"sent\": ", AsJson(figure.sent), ", \"received\": ", AsJson(figure.received));
   if (floor.has_value()) {
-    absl::StrAppend(&out, ", \"floor\": {", FigureAsJson(test, floor->times, floor->ran), "}",
+    absl::StrAppend(&out, ", \"floor\": {\"by\": ", JsonString(floor->by), ", ",
+                    FigureAsJson(test, floor->times, floor->ran), "}",
                     absl::StrFormat(", \"ratio\": %.4f}", Ratio(test, figure, *floor)));
   } else {
     absl::StrAppend(&out, ", \"floor\": null, \"why_no_floor\": ", JsonString(why_no_floor), "}");
