@@ -343,7 +343,7 @@ std::vector<TextLine> StatusLines(const Figures& figures, absl::string_view targ
   }
   if (!figures.slowest.empty()) {
     page.Blank();
-    page.Text("The slowest of the last two minutes:");
+    page.Text("The slowest of the last two minutes, some of each poller:");
     page.Table(Slowest(figures), kStatusRowsMax);
   }
   return std::move(page).Take();
