@@ -8,8 +8,11 @@ namespace {
 // A Hawser client that has mixed up the two ports quotes the first bytes of the answer, "HTTP/1.1 400 Bad".
 constexpr kj::StringPtr kNotHttp =
     "HTTP/1.1 400 Bad Request: this port is for HTTP, not for calls\r\n"
-    "Content-Length: 0\r\n"
     "Connection: close\r\n"
+    "Content-Type: text/plain\r\n"
+    "X-Content-Type-Options: nosniff\r\n"
+    "Content-Security-Policy: default-src 'none'\r\n"
+    "Content-Length: 0\r\n"
     "\r\n"_kj;
 
 // No request begins like this: the greeting of a Hawser client does, and TLS.
