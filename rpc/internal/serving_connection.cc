@@ -180,12 +180,12 @@ void ServingConnection::AddTo(PollerReport& report, uint64_t receive_bytes, int6
 inline void ServingConnection::CountEnd(ServerCall& call, int64_t now_ns, uint64_t response_bytes) {
   MethodCounts& counts = *call.counts();
   const int64_t all_ns = now_ns - call.started_ns();
-  const int64_t poller_free_ns = std::exchange(counters_.handler_end_ns, now_ns);
   counts.ended[0].Add();
   counts.latency.Add(all_ns);
   counts.response_bytes.Add(response_bytes);
   if (counters_.slow_calls.Wants(all_ns, now_ns)) [[unlikely]]
-    NoteSlow(call, absl::StatusCode::kOk, now_ns, poller_free_ns);
+    NoteSlow(call, absl::StatusCode::kOk, now_ns);
+  counters_.handler_end_ns = now_ns;
 }
 
 void ServingConnection::CountFailure(ServerCall& call, absl::StatusCode code) {
@@ -195,15 +195,14 @@ void ServingConnection::CountFailure(ServerCall& call, absl::StatusCode code) {
   counts.ended[number < kStatusCodes ? number : static_cast<size_t>(absl::StatusCode::kUnknown)].Add();
   const int64_t now_ns = poller_.NowFineNs();
   const int64_t all_ns = now_ns - call.started_ns();
-  const int64_t poller_free_ns = std::exchange(counters_.handler_end_ns, now_ns);
   counts.latency.Add(all_ns);
-  if (counters_.slow_calls.Wants(all_ns, now_ns)) NoteSlow(call, code, now_ns, poller_free_ns);
+  if (counters_.slow_calls.Wants(all_ns, now_ns)) NoteSlow(call, code, now_ns);
+  counters_.handler_end_ns = now_ns;
 }
 
-void ServingConnection::NoteSlow(const ServerCall& call, absl::StatusCode code, int64_t now_ns,
-                                 int64_t poller_free_ns) {
+void ServingConnection::NoteSlow(const ServerCall& call, absl::StatusCode code, int64_t now_ns) {
   const int64_t all_ns = now_ns - call.started_ns();
-  const ServerCall::Times times = call.TimesOf(all_ns, poller_free_ns);
+  const ServerCall::Times times = call.TimesOf(all_ns, counters_.handler_end_ns);
   counters_.slow_calls.Add({.method = call.method().name,
                             .peer = peer_address_,
                             .identity = IdentityText(),

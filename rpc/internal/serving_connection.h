@@ -163,9 +163,8 @@ class ServingConnection final : transport::ConnectionObserver,
   // `call` ends for its caller: with a reply of `response_bytes`, or an error.
   void CountEnd(ServerCall& call, int64_t now_ns, uint64_t response_bytes);
   [[gnu::noinline, gnu::cold]] void CountFailure(ServerCall& call, absl::StatusCode code);
-  // `poller_free_ns`: see ServerCall::TimesOf().
-  [[gnu::noinline, gnu::cold]] void NoteSlow(const ServerCall& call, absl::StatusCode code, int64_t now_ns,
-                                             int64_t poller_free_ns);
+  // Before handler_end_ns says that `call` has ended.
+  [[gnu::noinline, gnu::cold]] void NoteSlow(const ServerCall& call, absl::StatusCode code, int64_t now_ns);
   void Opened(transport::Connection* connection, const transport::ConnectionOptions& options);
   // Of a request that the short way does not decode, because it has metadata, or is malformed. Empty: it was refused.
   [[gnu::noinline, gnu::cold]] std::optional<RequestEnvelope> DecodeWithMetadata(
