@@ -91,8 +91,9 @@ absl::StatusOr<PerfFloor> MeasureVerbsFloor(const std::shared_ptr<Channel>& chan
   const absl::Status opened = OpenPerfPort(channel, perf::RawService::QUEUE_PAIR, [&](const PerfPort& port) {
     auto connected =
         RawClient::Connect(*runtime, port.address, plan, {.token = port.token, .polling = options.polling});
-    if (connected.ok()) client = *std::move(connected);
-    return connected.status();
+    if (!connected.ok()) return connected.status();
+    client = *std::move(connected);
+    return absl::OkStatus();
   });
   if (!opened.ok()) return opened;
   PerfFloor floor;
