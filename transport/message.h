@@ -112,7 +112,8 @@ class OutgoingMessage {
   // It holds memory of the application.
   bool has_attached() const { return !attached_.empty(); }
   // About the memory that would be free if the message ended now. What is attached counts if only this message refers to
-  // its owner: a value that the application keeps would not be free. It may let go of it at any time, on any thread.
+  // its owner: a value that the application keeps would not be free. The application may release it at any
+  // time, on any thread.
   uint64_t held_bytes() const;
   // Receives a message, in place of its pool, when its last owner releases it.
   class Taker {

@@ -11,11 +11,6 @@ constexpr size_t kConnectionsMax = 1000;
 constexpr size_t kCallsMax = 200;
 constexpr size_t kSlowestMax = 16;
 
-template <typename Bytes>
-kj::StringPtr ToKj(const Bytes& text) {
-  return {text.data(), text.size()};
-}
-
 void FillInCall(const CallReport& call, observe::wire::Call::Builder out) {
   out.setMethod(call.method);
   out.setPeer(ToKj(call.peer));

@@ -1,6 +1,8 @@
 #ifndef HAWSER_RPC_INTERNAL_SERVER_REPORT_H_
 #define HAWSER_RPC_INTERNAL_SERVER_REPORT_H_
 
+#include <kj/string.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -69,6 +71,12 @@ struct PollerReport {
 
 // By poller. Null: that one did not answer.
 using PollerReports = std::vector<std::shared_ptr<const PollerReport>>;
+
+// For the texts of a snapshot, which copies them. `text` ends with a 0 behind its size.
+template <typename Bytes>
+kj::StringPtr ToKj(const Bytes& text) {
+  return {text.data(), text.size()};
+}
 
 // Fills in connections, of which there are 1,000 at most, and their totals. `fabrics`: those of the pollers.
 void FillInConnections(const std::vector<std::string>& fabrics, const PollerReports& reports,

@@ -19,11 +19,6 @@ namespace {
 
 constexpr size_t kChannelsMax = 200;
 
-template <typename Bytes>
-kj::StringPtr ToKj(const Bytes& text) {
-  return {text.data(), text.size()};
-}
-
 void FillInHistogram(const observe::HistogramTotals& totals, observe::wire::Histogram::Builder out) {
   constexpr unsigned kBuckets = observe::Histogram::kBuckets;
   auto bounds = out.initBoundsNs(kBuckets);

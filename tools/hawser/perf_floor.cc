@@ -10,7 +10,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "hawser/base/peer_text.h"
-#include "hawser/measure/one_at_a_time.h"
 #include "hawser/measure/raw_floor.h"
 #include "hawser/tools/hawser/perf_port.h"
 #include "hawser/tools/hawser/perf_verbs_floor.h"
@@ -87,13 +86,7 @@ absl::Status RunLatency(RawSocket& socket, const PerfTest& test, const measure::
   if (test.direction == Direction::kBoth) {
     if (absl::Status begun = measure::BeginPingPong(socket, test.bytes, spin); !begun.ok()) return begun;
   }
-  // A twentieth is not counted: connections, caches and clocks are cold at first.
-  absl::Status status = measure::OneAtATime({.time = extent.time / 20}, exchange, [](int64_t) {});
-  if (!status.ok()) return status;
-  status = measure::OneAtATime(extent, exchange, [&](int64_t ns) { floor.times.Add(ns); });
-  floor.ran.exchanges = static_cast<int64_t>(floor.times.count());
-  floor.ran.time = absl::Microseconds(floor.times.mean_us() * static_cast<double>(floor.times.count()));
-  return status;
+  return MeasureFloorLatency(extent, exchange, floor);
 }
 
 absl::StatusOr<measure::Ran> RunMany(RawSocket& socket, const PerfTest& test, const measure::Extent& extent,

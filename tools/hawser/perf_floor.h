@@ -1,12 +1,15 @@
 #ifndef HAWSER_TOOLS_HAWSER_PERF_FLOOR_H_
 #define HAWSER_TOOLS_HAWSER_PERF_FLOOR_H_
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "hawser/measure/extent.h"
+#include "hawser/measure/one_at_a_time.h"
 #include "hawser/measure/times.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/options.h"
@@ -30,6 +33,18 @@ struct PerfFloorOptions {
   std::shared_ptr<Runtime> runtime;  // Of the channel; null: it has none of its own. For RDMA.
   bool by_send = false;              // Hawser's payloads cross whole, in a SEND each. For RDMA.
 };
+
+// Of either floor: makes one exchange after the other, as measure::OneAtATime() does, and adds the time of each to `floor`.
+template <typename Exchange>
+absl::Status MeasureFloorLatency(const measure::Extent& extent, Exchange exchange, PerfFloor& floor) {
+  // A twentieth is not counted: connections, caches and clocks are cold at first.
+  absl::Status status = measure::OneAtATime({.time = extent.time / 20}, exchange, [](int64_t) {});
+  if (!status.ok()) return status;
+  status = measure::OneAtATime(extent, exchange, [&](int64_t ns) { floor.times.Add(ns); });
+  floor.ran.exchanges = static_cast<int64_t>(floor.times.count());
+  floor.ran.time = absl::Microseconds(floor.times.mean_us() * static_cast<double>(floor.times.count()));
+  return status;
+}
 
 // Empty: there is none for this test, or it failed; `why_not` says so in a line.
 std::optional<PerfFloor> MeasureFloor(const std::shared_ptr<Channel>& channel, const PerfTest& test,

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "hawser/measure/one_at_a_time.h"
 #include "hawser/rpc/runtime.h"
 #include "hawser/tools/hawser/perf_port.h"
 #include "hawser/transport/fabrics.h"
@@ -53,14 +52,8 @@ absl::StatusOr<std::shared_ptr<Runtime>> RuntimeOf(const Channel& channel, const
 }
 
 absl::Status RunLatency(RawClient& client, const measure::Extent& extent, PerfFloor& floor) {
-  const auto exchange = [&] { return client.ExchangeOne(); };
-  // A twentieth is not counted: connections, caches and clocks are cold at first.
-  absl::Status status = measure::OneAtATime({.time = extent.time / 20}, exchange, [](int64_t) {});
-  if (!status.ok()) return status;
-  status = measure::OneAtATime(extent, exchange, [&](int64_t ns) { floor.times.Add(ns); });
-  floor.ran.exchanges = static_cast<int64_t>(floor.times.count());
-  floor.ran.time = absl::Microseconds(floor.times.mean_us() * static_cast<double>(floor.times.count()));
-  return status;
+  return MeasureFloorLatency(
+      extent, [&] { return client.ExchangeOne(); }, floor);
 }
 
 absl::Status RunMany(RawClient& client, const RawPlan& plan, absl::Duration time, PerfFloor& floor) {
