@@ -223,9 +223,12 @@ TEST_P(ResponseWatchTest, AValueCountsFromWhenTheProgramLetsGoOfIt) {
 TEST_P(ResponseWatchTest, WhatWasReadAndReleasedCountsNoMore) {
   for (int i = 0; i < 20; ++i) {
     ASSERT_TRUE(other_.Get(1, 10 * kMiB).ok()) << i;
-    world_.Pass(absl::Milliseconds(5));
+    // On a busy machine the last READ may be answered late, and the release waits a millisecond from then on.
+    for (int ms = 0; ms < 5 || (ms < 500 && World::LeasedBytes(world_.server) > kMiB); ++ms) {
+      world_.Pass(absl::Milliseconds(1));
+    }
+    ASSERT_LE(World::LeasedBytes(world_.server), kMiB) << i;
   }
-  EXPECT_LE(World::LeasedBytes(world_.server), kMiB);
 }
 
 // The fabric lets it READ each byte four times.
