@@ -38,7 +38,7 @@ PeerTable::Entry* PeerTable::WhichMakesRoom(const PeerHost& host) const {
   if (found != hosts_.end() && found->second.entries.size() >= per_host_max_) {
     return found->second.entries.front();
   }
-  size_t count;
+  size_t count = 0;
   return size_ >= max_ ? OldestOfTheMost(&count) : nullptr;
 }
 

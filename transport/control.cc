@@ -18,7 +18,6 @@ constexpr size_t kReturnAt = kAckAt + kHeaderBytes;
 }  // namespace
 
 absl::Status Control::Open() {
-  waiting_since_ns_ = kNever;
   absl::StatusOr<Lease> buffer = port_.poller().messages().buffers().Acquire(kReturnAt + kHeaderBytes);
   if (!buffer.ok()) return buffer.status();
   buffer_ = *std::move(buffer);

@@ -68,7 +68,7 @@ class Control {
   bool ping_ = false;
   bool going_away_ = false;
   bool only_tells_ = false;  // Of the exchange in flight.
-  int64_t waiting_since_ns_;
+  int64_t waiting_since_ns_ = kNever;
 };
 
 }  // namespace hawser::transport

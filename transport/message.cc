@@ -86,6 +86,7 @@ void OutgoingMessage::Retire() {
 void OutgoingMessage::Revive() {
   ReviveMemory(head_.data(), kSmallBufferBytes);
   if constexpr (kOverwritesRetiredMemory) memset(head_.data(), 0, kSmallBufferBytes);
+  MarkInitialized(body(), kFirstSegmentBytes);  // Reset() has cleared it.
 }
 
 kj::ArrayPtr<capnp::word> OutgoingMessage::AllocateSegment(uint32_t minimum_words) {
@@ -130,7 +131,8 @@ capnp::Orphan<capnp::Data> OutgoingMessage::Attach(capnp::Data::Reader bytes,
   }
   const size_t padded = (bytes.size() + 7) & ~size_t{7};
   const bool aligned = reinterpret_cast<uintptr_t>(bytes.begin()) % sizeof(capnp::word) == 0;
-  if (bytes.size() == 0 || !aligned || pool_->buffers().FindRegion(bytes.begin(), padded) == 0) {
+  if (bytes.size() == 0 || !aligned || pool_->buffers().FindRegion(bytes.begin(), padded) == 0 ||
+      !std::all_of(bytes.end(), bytes.begin() + padded, [](uint8_t byte) { return byte == 0; })) {
     return builder_->getOrphanage().newOrphanCopy(bytes);
   }
   attached_.push_back({std::move(owner), padded});

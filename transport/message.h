@@ -70,10 +70,10 @@ class OutgoingMessage {
   }
 
   // An orphan that refers to `bytes` in place, for the message to adopt. `owner` lives until the message has
-  // been sent and is no longer needed, whatever the result. Nothing is copied if `bytes` are in the pool's
-  // memory and aligned to 8 bytes, and the up to 7 bytes that fill the last word are readable, too; else they
-  // are copied here. More than kDataBytesMax: the orphan is empty and the message cannot be sent (see
-  // status()).
+  // been sent and is no longer needed, whatever the result; until then nothing writes to `bytes`, nor to the rest of
+  // their last word. Nothing is copied if `bytes` are in the pool's memory and aligned to 8 bytes, and the up to
+  // 7 bytes that fill the last word are there, too, and 0, because the peer gets whole words; else they are
+  // copied here. More than kDataBytesMax: the orphan is empty and the message cannot be sent (see status()).
   capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner);
 
   // Adds a copy of `bytes`, filled up with zeros to whole words, as a segment of its own that the body does not refer

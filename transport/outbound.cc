@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
+#include "hawser/base/memcheck.h"
 #include "hawser/base/state_machine.h"
 #include "hawser/transport/inbound.h"
 #include "hawser/transport/work_id.h"
@@ -290,6 +291,7 @@ absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, siz
     if (layout.is_inline[i]) {
       if (segment.length_bytes != 0) ++inline_parts;
     } else {
+      ExpectInitialized(segment.address, segment.length_bytes);
       absl::StatusOr<uint32_t> rkey = port_.queue_pair().Grant(
           {segment.address, segment.length_bytes, segment.lkey}, fabric::QueuePair::Access::kRead);
       if (!rkey.ok()) {

@@ -17,7 +17,7 @@ struct RawGreeting {
   uint64_t bytes = 0;
   uint64_t answer_bytes = 0;
 };
-static_assert(std::is_trivially_copyable_v<RawGreeting> && sizeof(RawGreeting) == 40);
+static_assert(std::has_unique_object_representations_v<RawGreeting> && sizeof(RawGreeting) == 40);
 static_assert(sizeof(RawGreeting) <= fabric::kConnectPrivateDataMax);
 
 }  // namespace

@@ -67,8 +67,9 @@ struct RawReport {
   int64_t reads = 0;  // kServerReads: how many there were.
 };
 
-static_assert(std::is_trivially_copyable_v<RawCommand> && sizeof(RawCommand) == 32);
-static_assert(std::is_trivially_copyable_v<RawReport> && sizeof(RawReport) == 24);
+// No padding: it would cross.
+static_assert(std::has_unique_object_representations_v<RawCommand> && sizeof(RawCommand) == 32);
+static_assert(std::has_unique_object_representations_v<RawReport> && sizeof(RawReport) == 24);
 static_assert(std::endian::native == std::endian::little, "they are copied to the wire as they are");
 
 }  // namespace hawser::transport

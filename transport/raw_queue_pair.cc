@@ -3,8 +3,10 @@
 #include <string.h>
 
 #include <algorithm>
+#include <string>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/peer_text.h"
 
 namespace hawser::transport {
 namespace {
@@ -239,9 +241,10 @@ void RawQueuePair::OnEstablished(absl::string_view) {
 
 void RawQueuePair::OnConnectFailed(const absl::Status& why, absl::string_view private_data) {
   loop_.OnEvent();
-  Fail(private_data.empty()
-           ? why
-           : absl::Status(why.code(), absl::StrCat(absl::string_view(why.message()), ": ", private_data)))
+  // Padded, by the connection managers of some networks.
+  const std::string text = EscapePeerText(private_data.substr(0, private_data.find('\0')));
+  Fail(text.empty() ? why
+                    : absl::Status(why.code(), absl::StrCat(absl::string_view(why.message()), ": ", text)))
       .IgnoreError();
 }
 

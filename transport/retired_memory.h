@@ -19,10 +19,12 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
+#include "hawser/base/memcheck.h"
+
 // Retired memory: a buffer that was returned to its pool, or the body of a message that is kept for the next
 // call. A Reader that outlives its message points there, and would see the bytes of another call. A debug
-// build (without NDEBUG) overwrites retired memory, a build with AddressSanitizer reports each use of it, and
-// any other build does nothing. Memory that is posted to a fabric is leased, so it is not retired.
+// build (without NDEBUG) overwrites retired memory, a build with AddressSanitizer reports each use of it, as does
+// memcheck (base/memcheck.h), and any other build does nothing. Memory that is posted to a fabric is leased, so it is not retired.
 // Thread: that of the memory's owner.
 namespace hawser::transport {
 
@@ -44,15 +46,16 @@ inline constexpr uint8_t kRetiredByte = 0xdb;
 // Bytes that are overwritten at either end of a large buffer.
 inline constexpr size_t kOverwrittenMax = 4096;
 
-// The memory may be used again. Also before it is unmapped: the next mapping there is clean then.
-inline void ReviveMemory([[maybe_unused]] uint8_t* address, [[maybe_unused]] size_t size_bytes) {
+// The memory may be used again: written first. Also before it is unmapped: the next mapping there is clean then.
+static inline void ReviveMemory(uint8_t* address, size_t size_bytes) {
+  MarkUninitialized(address, size_bytes);
 #ifdef HAWSER_HAS_ASAN
   __asan_unpoison_memory_region(address, size_bytes);
 #endif
 }
 
 // Nothing uses the memory before ReviveMemory(). It may be retired already.
-inline void RetireMemory([[maybe_unused]] uint8_t* address, [[maybe_unused]] size_t size_bytes) {
+static inline void RetireMemory(uint8_t* address, size_t size_bytes) {
   if constexpr (kOverwritesRetiredMemory) {
     ReviveMemory(address, size_bytes);
     const size_t part = std::min(size_bytes, kOverwrittenMax);
@@ -62,6 +65,7 @@ inline void RetireMemory([[maybe_unused]] uint8_t* address, [[maybe_unused]] siz
 #ifdef HAWSER_HAS_ASAN
   __asan_poison_memory_region(address, size_bytes);
 #endif
+  MarkUnusable(address, size_bytes);
 }
 
 }  // namespace hawser::transport

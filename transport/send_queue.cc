@@ -6,6 +6,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "hawser/base/memcheck.h"
 #include "hawser/transport/port.h"
 #include "hawser/transport/work_id.h"
 
@@ -140,14 +141,19 @@ absl::Status SendQueue::Flush() {
       const Entry& entry = at(number);
       fabric::SendWorkRequest& request = chain.emplace_back();
       request.wr_id = WorkId{port_.index(), WorkId::kSendQueue, number}.Encode();
-      request.opcode = entry.read != nullptr ? fabric::Opcode::kRead
-                       : entry.ahead         ? fabric::Opcode::kPush
-                                             : fabric::Opcode::kSend;
       request.signaled = entry.signaled;
       request.sges = absl::MakeConstSpan(entry.sges, entry.sge_count);
+      if (entry.read == nullptr) {
+        for (const fabric::Sge& sge : request.sges) ExpectInitialized(sge.address, sge.length);
+      }
+      if (entry.read == nullptr && !entry.ahead) [[likely]] {
+        request.opcode = fabric::Opcode::kSend;
+        continue;
+      }
+      request.opcode = entry.ahead ? fabric::Opcode::kPush : fabric::Opcode::kRead;
       request.remote_address = entry.remote_address;
       request.rkey = entry.rkey;
-      if (entry.read != nullptr) ++reads;
+      if (!entry.ahead) ++reads;
     }
     // Counted first: PostSend() may already report events that refer to these.
     posted_ += static_cast<uint32_t>(count);

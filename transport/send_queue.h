@@ -120,13 +120,13 @@ class SendQueue {
  private:
   struct Entry {
     fabric::Sge sges[kSendSgeMax];
-    uint64_t remote_address;
-    ReadOwner* read = nullptr;  // Null: a SEND.
-    SendOwner* send = nullptr;  // Of a SEND, if it has one.
-    uint32_t rkey;
-    uint8_t sge_count;
-    bool signaled;
-    bool ahead;  // A push, not a SEND.
+    uint64_t remote_address = 0;  // Of a READ or a push; in a SEND, what an earlier one left here.
+    ReadOwner* read = nullptr;    // Null: a SEND or a push.
+    SendOwner* send = nullptr;    // Of a SEND or a push, if it has one.
+    uint32_t rkey = 0;            // As `remote_address`.
+    uint8_t sge_count = 0;
+    bool signaled = false;
+    bool ahead = false;  // A push, not a SEND.
   };
 
   Entry* Push();

@@ -107,7 +107,16 @@ void MemoryGuard::ReleaseAllOf(uint32_t owner) {
   for (const auto& [id, guard] : guards_) {
     if (guard.owner == owner) ids.push_back(id);
   }
-  for (const Id id : ids) Release(id);
+  for (const Id id : ids) {
+    // A grant ends with the last work request of its queue pair, so its memory may be in use again: it is not looked at.
+    Guard& guard = guards_.at(id);
+    if (guard.poisoned) {
+      Release(id);
+    } else {
+      by_start_.erase(guard.address);
+      guards_.erase(id);
+    }
+  }
 }
 
 }  // namespace hawser::sim

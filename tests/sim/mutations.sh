@@ -65,6 +65,9 @@ mutation 'a return is posted again' transport/credits.cc \
 mutation 'a large answer is never released' transport/requester.cc \
   '  OweRelease(slot);
   Deliver(slot, Event::kRead' '  Deliver(slot, Event::kRead'
+mutation 'a SEND names the memory of an earlier READ' transport/send_queue.cc \
+  'request.opcode = fabric::Opcode::kSend;' \
+  'request.opcode = fabric::Opcode::kSend; request.rkey = entry.rkey;'
 mutation 'the sink of a READ is returned at the deadline' transport/inbound.cc \
   '  if (inbound.outstanding_ != 0) return false;' ''
 mutation 'a slot is free at the deadline' transport/requester.cc \

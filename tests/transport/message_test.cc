@@ -202,9 +202,30 @@ TEST_F(AttachTest, RegisteredMemoryIsReferredToInPlaceAndHeldUntilTheMessageGoes
 
 TEST_F(AttachTest, ALengthThatIsNoWholeNumberOfWordsIsFilledUp) {
   const Lease lease = *buffers->Acquire(10'000);
+  memset(lease.data(), 0, 10'000);
   OutgoingMessagePtr message = pool->NewOutgoing();
   Root(*message).adopt(message->Attach({lease.data(), 9'997}, Owner()));
-  EXPECT_EQ(message->Finish()[1].length_bytes, 10'000u);
+  const auto segments = message->Finish();
+  EXPECT_EQ(segments[1].address, lease.data());
+  EXPECT_EQ(segments[1].length_bytes, 10'000u);
+}
+
+// The word crosses as a whole, and what is behind the value may be another one, for another peer.
+TEST_F(AttachTest, AValueIsCopiedIfTheRestOfItsLastWordIsNotZero) {
+  const Lease lease = *buffers->Acquire(10'000);
+  for (size_t rest = 1; rest < 8; ++rest) {
+    let_go = false;
+    memset(lease.data(), 'v', 10'000 - rest);
+    memset(lease.data() + 10'000 - rest, 0, rest);
+    lease.data()[9'999] = 0xa5;
+    OutgoingMessagePtr message = pool->NewOutgoing();
+    Root(*message).adopt(message->Attach({lease.data(), 10'000 - rest}, Owner()));
+    EXPECT_TRUE(let_go);
+    EXPECT_EQ(Bytes(*message), std::string(10'000 - rest, 'v'));
+    for (const OutgoingMessage::Segment& segment : message->Finish()) {
+      EXPECT_EQ(std::count(segment.address, segment.address + segment.length_bytes, 0xa5), 0);
+    }
+  }
 }
 
 TEST_F(AttachTest, OtherMemoryIsCopiedAndReleasedAtOnce) {

@@ -23,6 +23,25 @@ TEST(WorkRequestTest, OneSmallSendInSixteenIsSignaled) {
   EXPECT_EQ(link.server_counts().signaled_sends, 20u);
 }
 
+// READs and pushes leave both in places of the send queue that SENDs get next.
+TEST(WorkRequestTest, SendsNameNoMemory) {
+  World world;
+  world.client.fabric->LetPush();
+  world.server.fabric->LetPush();
+  Link link(world);
+  link.EchoAll();
+  for (int i = 0; i < 300; ++i) {
+    PendingCall call;
+    link.Call(call, NewMessage(world.client.messages(), i % 3 == 0 ? kMiB : i % 3 == 1 ? 64 << 10 : 64));
+  }
+  for (const SpyFabric::Counts* counts : {&link.client_counts(), &link.server_counts()}) {
+    EXPECT_GE(counts->sends, 300u);
+    EXPECT_GE(counts->reads, 100u);
+    EXPECT_GE(counts->pushes, 100u);
+    EXPECT_EQ(counts->sends_that_name_memory, 0u);
+  }
+}
+
 TEST(WorkRequestTest, WhatOneTurnGivesRiseToIsPostedAsOneChain) {
   World world;
   world.client.fabric->OfferNoCredits();

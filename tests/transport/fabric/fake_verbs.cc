@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "hawser/base/memcheck.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
 
 namespace hawser::fabric {
@@ -219,6 +220,11 @@ struct FakeCalls {
         *bad = wr;
         return ENOMEM;
       }
+      ExpectInitialized(wr, sizeof(*wr));
+      ExpectInitialized(wr->sg_list, static_cast<size_t>(wr->num_sge) * sizeof(ibv_sge));
+      for (int i = 0; i < wr->num_sge && wr->opcode == IBV_WR_SEND; ++i) {
+        ExpectInitialized(reinterpret_cast<const void*>(wr->sg_list[i].addr), wr->sg_list[i].length);
+      }
       fake->send_chains.back().push_back({*wr, std::vector<ibv_sge>(wr->sg_list, wr->sg_list + wr->num_sge)});
       fake->sends.push_back(wr->wr_id);
       fake->cq_of_[wr->wr_id] = qp->send_cq;
@@ -366,6 +372,7 @@ struct FakeCalls {
   static int Connect(rdma_cm_id* id, rdma_conn_param* parameters) {
     if (Fails("rdma_connect")) return -1;
     ++fake->connects;
+    ExpectInitialized(parameters->private_data, parameters->private_data_len);
     fake->connected = *parameters;
     if (fake->reject) {
       fake->CmEvent(id, RDMA_CM_EVENT_REJECTED, fake->reject_status);
@@ -382,11 +389,13 @@ struct FakeCalls {
     return 0;
   }
   static int Accept(rdma_cm_id*, rdma_conn_param* parameters) {
+    ExpectInitialized(parameters->private_data, parameters->private_data_len);
     fake->accepted = *parameters;
     fake->modified_before_accept = fake->modified.size();
     return 0;
   }
   static int Reject(rdma_cm_id*, const void* private_data, uint8_t length_bytes) {
+    ExpectInitialized(private_data, length_bytes);
     fake->rejected.emplace_back(static_cast<const char*>(private_data), length_bytes);
     return 0;
   }

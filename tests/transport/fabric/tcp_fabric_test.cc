@@ -299,6 +299,41 @@ TEST_F(TcpFabricTest, ARefusedConnectionSaysThatNobodyListens) {
                          ": connection refused (ECONNREFUSED): nothing listens there"));
 }
 
+// PROTOCOL.md: key and address of a SEND are 0. Whatever the caller left in the work request, or an earlier request in its
+// place of the queue, is not for the peer.
+TEST_F(TcpFabricTest, ASendNamesNoMemory) {
+  Endpoint& b = world_.NewEndpoint(1, {.send_depth = 4});
+  Stranger peer(world_);
+  peer.BecomePeerOf(b);
+  size_t heard = 0;
+  for (int i = 0; i < 20; ++i) {
+    const bool reads = i % 2 == 0;
+    const Sge sge = b.At(0, reads ? 8 : 1000);
+    ASSERT_TRUE(b.qp()
+                    .PostSend({{{.opcode = reads ? Opcode::kRead : Opcode::kSend,
+                                 .signaled = true,
+                                 .sges = {&sge, 1},
+                                 .remote_address = 0xa5a5a5a5a5a5,
+                                 .rkey = 0xa5a5}}})
+                    .ok());
+    peer.HearBytes(heard + sizeof(FrameHeader) + (reads ? 0 : 1000));
+    const FrameHeader header = peer.FrameAt(heard);
+    heard = peer.heard().size();
+    EXPECT_EQ(header.kind, reads ? FrameKind::kReadRequest : FrameKind::kSend);
+    EXPECT_EQ(header.address, reads ? 0xa5a5a5a5a5a5u : 0u);
+    EXPECT_EQ(header.key, reads ? 0xa5a5u : 0u);
+    const auto number = static_cast<uint32_t>(i);
+    if (reads) {
+      peer.Say(
+          {.kind = FrameKind::kReadResponse, .length_bytes = 8, .acknowledged = number + 1, .key = number},
+          "8 bytes.");
+    } else {
+      peer.Say({.kind = FrameKind::kAck, .acknowledged = number + 1});
+    }
+    HAWSER_UNTIL(world_, (world_.PollSome(), b.sends.size() == static_cast<size_t>(i) + 1));
+  }
+}
+
 TEST_F(TcpFabricTest, NoAddressCannotBeConnectedTo) {
   Endpoint& a = world_.NewEndpoint(0);
   EXPECT_THAT(a.qp().Connect(SocketAddress(), ""), HasCode(absl::StatusCode::kInvalidArgument));

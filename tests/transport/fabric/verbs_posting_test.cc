@@ -40,6 +40,33 @@ TEST(VerbsPostingTest, AChainIsOnePostOfAsManyWorkRequests) {
   }
 }
 
+// ibv_poll_cq(3): of a failed completion only wr_id, status and qp_num are set.
+TEST(VerbsPostingTest, AFailedReceiveHasNoLength) {
+  FakeWorld world;
+  ASSERT_TRUE(world.Receive(3).ok());
+  world.verbs.CompleteReceives(1, IBV_WC_WR_FLUSH_ERR, 0xdbdbdbdb);
+  world.Poll();
+  ASSERT_THAT(world.completions, ElementsAre(CompletionIs(3, kFlushed)));
+  EXPECT_EQ(world.completions[0].byte_len, 0u);
+}
+
+// Which fields a work request has depends on its opcode. No provider is given others, whatever the caller left there.
+TEST(VerbsPostingTest, ASendNamesNoMemory) {
+  FakeWorld world;
+  const Sge sges[] = {world.At(0, 300)};
+  std::vector<SendWorkRequest> chain(
+      2, {.signaled = true, .sges = sges, .remote_address = 0xa5a5a5a5a5a5, .rkey = 0xa5a5});
+  chain[1].opcode = Opcode::kRead;
+  ASSERT_TRUE(world.qp->PostSend(chain).ok());
+  const std::vector<FakeVerbs::Send>& posted = world.verbs.send_chains.at(0);
+  ASSERT_EQ(posted.size(), 2u);
+  EXPECT_EQ(posted[0].wr.wr.rdma.remote_addr, 0u);
+  EXPECT_EQ(posted[0].wr.wr.rdma.rkey, 0u);
+  EXPECT_EQ(posted[0].wr.imm_data, 0u);
+  EXPECT_EQ(posted[1].wr.wr.rdma.remote_addr, 0xa5a5a5a5a5a5u);
+  EXPECT_EQ(posted[1].wr.wr.rdma.rkey, 0xa5a5u);
+}
+
 TEST(VerbsPostingTest, ReceivesPostedBeforeConnectingGoInOnePostBeforeTheConnectionIs) {
   FakeWorld world({}, {.receive_depth = 8}, /*connect=*/false);
   for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(world.Receive(i).ok());

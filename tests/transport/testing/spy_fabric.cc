@@ -137,6 +137,7 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
       } else {
         ++counts_.sends;
         if (request.signaled) ++counts_.signaled_sends;
+        if (request.remote_address != 0 || request.rkey != 0) ++counts_.sends_that_name_memory;
       }
     }
     return status;

@@ -54,7 +54,8 @@ struct FrameHeader {
   uint64_t address = 0;
 };
 
-static_assert(sizeof(FrameHeader) == 24 && std::is_trivially_copyable_v<FrameHeader>);
+// No padding: it would cross.
+static_assert(sizeof(FrameHeader) == 24 && std::has_unique_object_representations_v<FrameHeader>);
 static_assert(std::endian::native == std::endian::little, "headers are copied to the wire as they are");
 
 // Long enough to amortise a system call, short enough for a SEND behind it not to wait: 128 KiB are 10 us at

@@ -117,17 +117,17 @@ class TcpReceiveQueue {
 
  private:
   struct Receive {
-    uint64_t wr_id;
-    uint8_t* address;
-    uint32_t length_bytes;
-    uint32_t filled_bytes;
-    CompletionStatus status;
+    uint64_t wr_id = 0;
+    uint8_t* address = nullptr;
+    uint32_t length_bytes = 0;
+    uint32_t filled_bytes = 0;
+    CompletionStatus status = CompletionStatus::kSuccess;
   };
   struct Answer {
-    const uint8_t* address;
-    uint32_t length_bytes;
-    uint32_t number;
-    uint32_t rkey;
+    const uint8_t* address = nullptr;
+    uint32_t length_bytes = 0;
+    uint32_t number = 0;
+    uint32_t rkey = 0;
   };
 
   uint32_t complete() const { return filled_ - (push_is_due_ ? 1 : 0); }

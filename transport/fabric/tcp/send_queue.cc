@@ -11,7 +11,7 @@ TcpSendQueue::TcpSendQueue(uint32_t depth, uint32_t read_depth)
     : depth_(depth),
       read_depth_(read_depth),
       reads_mask_(std::bit_ceil(std::max(read_depth, 1u)) - 1),
-      reads_(new uint32_t[reads_mask_ + 1]) {}
+      reads_(new uint32_t[reads_mask_ + 1]()) {}
 
 bool TcpSendQueue::RefuseAcknowledgement(uint32_t acknowledged) {
   violation_ = absl::StrCat("it acknowledged ", acknowledged, " requests of ", sent_, " that were sent, ",

@@ -31,18 +31,18 @@ struct CompletionSpan {
 class TcpSendQueue {
  public:
   struct Request {
-    uint64_t wr_id;
-    uint64_t remote_address;
-    uint32_t rkey;
-    uint32_t length_bytes;
-    Opcode opcode;
-    bool signaled;
-    bool answered;      // READ: all of its bytes have arrived.
-    bool push_follows;  // SEND: was posted together with the push behind it.
-    uint8_t sge_count;
+    uint64_t wr_id = 0;
+    uint64_t remote_address = 0;  // SEND: 0.
+    uint32_t rkey = 0;            // SEND: 0.
+    uint32_t length_bytes = 0;
+    Opcode opcode = Opcode::kSend;
+    bool signaled = false;
+    bool answered = false;      // READ: all of its bytes have arrived.
+    bool push_follows = false;  // SEND: was posted together with the push behind it.
+    uint8_t sge_count = 0;
     struct Segment {
-      uint8_t* address;
-      uint32_t length_bytes;
+      uint8_t* address = nullptr;
+      uint32_t length_bytes = 0;
     } segments[kSgeMax];
   };
 
@@ -62,8 +62,11 @@ class TcpSendQueue {
   void Place(uint32_t index, const SendWorkRequest& request, uint32_t length_bytes) {
     Request& placed = requests_[posted_ + index];
     placed.wr_id = request.wr_id;
-    placed.remote_address = request.remote_address;
-    placed.rkey = request.rkey;
+    // HeaderOf() writes both into the frame, and those of a SEND mean nothing (fabric.h): whatever the caller left there
+    // is not for the peer.
+    const bool names_memory = request.opcode != Opcode::kSend;
+    placed.remote_address = names_memory ? request.remote_address : 0;
+    placed.rkey = names_memory ? request.rkey : 0;
     placed.length_bytes = length_bytes;
     placed.opcode = request.opcode;
     placed.signaled = request.signaled;
