@@ -13,15 +13,25 @@
 namespace hawser {
 
 // Registered memory for one payload, from Channel::AllocateBuffer() or Server::AllocateBuffer().
-// Call::Attach() and ServerContext::Attach() send it without a copy. Move-only; not zeroed.
+// Call::Attach() and ServerContext::Attach() send it without a copy. Move-only. It holds anything, also what another
+// peer has sent: fill all of it, or attach only what was filled.
 class Buffer {
  public:
   Buffer() = default;
   Buffer(transport::Lease lease, size_t size_bytes) : lease_(std::move(lease)), size_bytes_(size_bytes) {
-    // Messages consist of whole words: the rest of the last one crosses, too. It may have been another peer's.
+    // Messages consist of whole words: the rest of the last one crosses, too.
     if (const size_t rest = size_bytes % kWordBytes; lease_ && rest != 0) {
       memset(lease_.data() + size_bytes, 0, kWordBytes - rest);
     }
+  }
+
+  // What was moved from is empty.
+  Buffer(Buffer&& other) noexcept
+      : lease_(std::move(other.lease_)), size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+  Buffer& operator=(Buffer&& other) noexcept {
+    lease_ = transport::Lease(std::move(other.lease_));
+    size_bytes_ = std::exchange(other.size_bytes_, 0);
+    return *this;
   }
 
   uint8_t* data() const { return lease_ ? lease_.data() : nullptr; }

@@ -109,7 +109,9 @@ class ServerContext {
   // A value for the reply that is sent from its own memory. `owner` is kept until the client has fetched
   // it all, and is destroyed on any thread, inside any call: its destructor takes no lock that is held
   // around one. Nothing is copied if `bytes` lie in registered memory (a Buffer, or a kept request) aligned
-  // to 8 bytes; otherwise they are, here. More than 512 MiB - 1 bytes: the orphan is empty, and the call ends
+  // to 8 bytes, and the rest of their last word, which crosses with them, is 0; otherwise they are, here. Until the owner
+  // is released, nothing writes to `bytes`, nor to that rest. What is attached is sent, even if the reply does not adopt
+  // it, or adopts another value instead. More than 512 MiB - 1 bytes: the orphan is empty, and the call ends
   // with InvalidArgument.
   //   reply.adoptValue(context.Attach(value.bytes, value.owner));
   capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner);

@@ -154,6 +154,11 @@ void SetWasSent(absl::Status& status, bool sent) {
   SetKnown(status, known);
 }
 
+absl::Status Shortened(const absl::Status& status, size_t text_max) {
+  const std::string text = PublicText(status);
+  return absl::Status(status.code(), absl::string_view(text).substr(0, CutAt(text, text_max)));
+}
+
 void EncodeStatus(const absl::Status& status, transport::OutgoingMessage& message) {
   wire::Status::Builder body = message.builder().initRoot<wire::Status>();
   const std::string text = PublicText(status);

@@ -40,6 +40,10 @@ inline constexpr size_t kStatusMessageMax = 16 << 10;
 inline constexpr size_t kStatusDetailsMax = 32;            // Number of details.
 inline constexpr size_t kStatusDetailBytesMax = 64 << 10;  // Of all of them.
 
+// As much of `status`, which is not OK, as a peer gets when there is no memory for all of it: its code, and up to
+// `text_max` bytes of the text that EncodeStatus() would write.
+absl::Status Shortened(const absl::Status& status, size_t text_max);
+
 // Writes everything of `status` except the code into the body of `message`. The code goes into the envelope.
 // Does not write what WasSent() and MetadataOf() read, which is about another call, nor a text that KeepTextHere() keeps.
 void EncodeStatus(const absl::Status& status, transport::OutgoingMessage& message);

@@ -95,7 +95,7 @@ Admission::Newcomer* Admission::AddNewcomer(Newcomer& newcomer, const Place& pla
   newcomers_.Add(newcomer, place.host);
   const Memory& memory = memory_[place.pool];
   if (excess == nullptr && memory.receive_bytes > NearlyAll(memory.receives_max_bytes)) {
-    size_t count;
+    size_t count = 0;
     excess = newcomers_.OldestOfTheMost(&count);
     if (count < 2) excess = nullptr;  // A single newcomer of a host is no flood.
   }

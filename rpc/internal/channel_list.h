@@ -49,8 +49,8 @@ class ChannelList {
 
   struct Channel {
     std::string address;
-    ChannelState state;
-    uint64_t calls_waiting;
+    ChannelState state = {};
+    uint64_t calls_waiting = 0;
     ChannelCounts counts;
   };
   struct View {

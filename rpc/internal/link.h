@@ -113,8 +113,8 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner, Sess
   std::unique_ptr<ServingConnection> reverse_;
   std::unique_ptr<ServingCounters> reverse_counters_;  // With services.
   std::unique_ptr<SessionProbe> probe_;
-  bool dialed_ = false;              // Not accepted.
-  transport::SessionToken session_;  // Once ready, if it was dialed.
+  bool dialed_ = false;                   // Not accepted.
+  transport::SessionToken session_ = {};  // Once ready, if it was dialed.
   SocketAddress address_;
   int64_t give_up_ns_ = 0;
   std::shared_ptr<const Serving> offers_;

@@ -24,8 +24,8 @@ class Listeners {
  public:
   // Accepts the connections to an address.
   struct Desk {
-    transport::Poller* poller;
-    transport::Acceptor::Handler* handler;
+    transport::Poller* poller = nullptr;
+    transport::Acceptor::Handler* handler = nullptr;
     std::shared_ptr<tls::Context> tls;  // Null: without TLS.
     // With credentials, and no TLS: by these each peer proves who it is. Otherwise null.
     std::shared_ptr<transport::ProofTable> proofs;
@@ -68,7 +68,7 @@ class Listeners {
  private:
   enum class OverTcp { kAll, kProofs };
   struct Listening {
-    transport::Poller* poller;
+    transport::Poller* poller = nullptr;
     std::unique_ptr<transport::Acceptor> acceptor;
     SocketAddress address;  // With the real port.
     transport::Uri uri;     // As Listen() returns it.

@@ -35,14 +35,14 @@ struct MethodCounts {
 class SlowCalls {
  public:
   struct Call {
-    const char* method;
+    const char* method = nullptr;
     std::string peer;
     std::string identity;
     std::string id;  // ServerContext::call_id().
-    absl::StatusCode code;
-    int64_t queued_ns, handler_ns, deferred_ns;
-    int64_t all_ns;
-    int64_t ended_unix_ns;
+    absl::StatusCode code = absl::StatusCode::kOk;
+    int64_t queued_ns = 0, handler_ns = 0, deferred_ns = 0;
+    int64_t all_ns = 0;
+    int64_t ended_unix_ns = 0;
   };
 
   // `now_ns` of these three is Environment::NowNs(), or the poller's time, which is close to it.

@@ -27,6 +27,10 @@ constexpr uint64_t kDataMax = (512 << 20) - 1;
 // What `get` gives.
 constexpr uint8_t kByte = 'g';
 
+// So many bytes are sent out of a buffer that answers share. Others end within a word of it, and would be copied
+// (ServerContext::Attach()): they have a buffer of their own.
+bool IsShared(uint64_t bytes) { return bytes % 8 == 0; }
+
 constexpr uint64_t kInterfaceId = capnp::typeId<perf::Perf>();
 constexpr Method kLimits = {kInterfaceId, 0, "perf.capnp:Perf.limits", true};
 constexpr Method kEcho = {kInterfaceId, 1, "perf.capnp:Perf.echo", false};
@@ -176,7 +180,7 @@ absl::Status PerfService::Get(ServerContext& context, uint64_t bytes, Wire::GetR
   {
     const absl::MutexLock lock(&mutex_);
     const auto found = payloads_.find(scheme);
-    if (found != payloads_.end() && found->second.buffer != nullptr &&
+    if (IsShared(bytes) && found != payloads_.end() && found->second.buffer != nullptr &&
         found->second.buffer->size_bytes() >= bytes) {
       found->second.used = true;
       buffer = found->second.buffer;
@@ -197,12 +201,14 @@ void PerfService::Answer(Waiting waiting) {
   if (waiting.call.context().cancelled()) {
     return waiting.call.Finish(absl::CancelledError("the caller has stopped waiting"));
   }
+  const bool is_shared = IsShared(waiting.bytes);
   std::shared_ptr<const Buffer> buffer, outgrown;
   bool is_closed;
   {
     const absl::MutexLock lock(&mutex_);
     is_closed = closed_;
-    if (const auto found = payloads_.find(waiting.scheme); !is_closed && found != payloads_.end()) {
+    const auto found = payloads_.find(waiting.scheme);
+    if (is_shared && !is_closed && found != payloads_.end()) {
       Payload& payload = found->second;
       if (payload.buffer != nullptr && payload.buffer->size_bytes() >= waiting.bytes) {
         buffer = payload.buffer;
@@ -216,13 +222,14 @@ void PerfService::Answer(Waiting waiting) {
   outgrown.reset();
   if (buffer == nullptr) {
     // A power of two, so that sizes that rise slowly do not need a new one each.
-    const size_t size = std::min<uint64_t>(std::bit_ceil(waiting.bytes), payload_bytes_max());
+    const size_t size =
+        is_shared ? std::min<uint64_t>(std::bit_ceil(waiting.bytes), payload_bytes_max()) : waiting.bytes;
     absl::StatusOr<Buffer> made = host_.AllocateOn(waiting.scheme, size);
     if (!made.ok()) return waiting.call.Finish(made.status());
     memset(made->data(), kByte, size);
     buffer = std::make_shared<const Buffer>(*std::move(made));
     const absl::MutexLock lock(&mutex_);
-    if (!closed_) {
+    if (is_shared && !closed_) {
       Payload& payload = payloads_[waiting.scheme];
       payload.buffer = buffer;
       payload.used = true;

@@ -128,6 +128,8 @@ void ServerCall::Reset() {
     trace_.reset();
   if (!status_.ok()) status_ = absl::OkStatus();
   deferred_ = abandoned_ = errs_after_defer_ = is_traced_ = false;
+  began_ns_.store(0, std::memory_order_relaxed);
+  returned_ns_.store(0, std::memory_order_relaxed);
   answered_.store(false, std::memory_order_relaxed);
   cancelled_.store(false, std::memory_order_relaxed);
   stage_.store(HandlerStage::kRunning, std::memory_order_relaxed);

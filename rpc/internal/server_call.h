@@ -145,7 +145,7 @@ class ServerCall {
   MethodCounts* counts_ = nullptr;  // Of its method.
   int64_t started_ns_ = 0;
   int64_t deadline_ns_ = 0;
-  // When the handler began, if it deferred or is on an executor, and when it returned, if it deferred. Else of an earlier call.
+  // When the handler began, if it deferred or is on an executor, and when it returned, if it deferred. Else 0.
   std::atomic<int64_t> began_ns_{0}, returned_ns_{0};
   bool abandoned_ = false;  // Used on the poller.
   transport::HeldByHost abandoned_memory_;

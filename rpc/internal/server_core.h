@@ -106,7 +106,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
     ProofsOnly proofs_only{*this};
     std::unique_ptr<transport::ProofDesk> proof_desk;  // With credentials, where there is TLS. Else null.
     std::shared_ptr<transport::Runtime> runtime;
-    transport::Poller* front_desk;  // Listens.
+    transport::Poller* front_desk = nullptr;  // Listens.
     // Added to on the front desk, with mutex_ locked.
     std::vector<std::unique_ptr<ServingPoller>> serving;
   };
@@ -114,7 +114,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   struct NamedPoller {
     std::string name;  // "tcp 0", "rdma mlx5_0 1".
     std::string fabric;
-    ServingPoller* serving;
+    ServingPoller* serving = nullptr;
   };
 
   // ---- From the first Listen() to the end: server_core.cc.

@@ -433,7 +433,7 @@ absl::Status ServingConnection::SendErrorIn(transport::OutgoingMessagePtr messag
 void ServingConnection::SendError(transport::ExchangeId id, const absl::Status& status, bool not_run,
                                   const Metadata* metadata) {
   poller_.AssertHeld();
-  absl::Status shorter(status.code(), absl::string_view(status.message()).substr(0, kShortMessage));
+  absl::Status shorter = Shortened(status, kShortMessage);
   // At the pool's limit each error would take a buffer that a receive ring waits for, and no answer is sent
   // before the ring is filled again. Errors then use the reserve, one at a time.
   if (owed_.empty() && poller_.messages().buffers().HasRoomForSlab()) {

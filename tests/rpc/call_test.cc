@@ -204,6 +204,23 @@ TEST(ContentsTest, WhatIsBehindABufferInItsLastWordIsZero) {
   }
 }
 
+TEST(ContentsTest, ABufferThatWasMovedFromIsEmpty) {
+  TestServer server;
+  const auto channel = server.Connect();
+  Buffer small = *channel->AllocateBuffer(8);
+  Buffer large = *channel->AllocateBuffer(5000);
+  uint8_t* const memory = large.data();
+  small = std::move(large);
+  EXPECT_EQ(small.data(), memory);
+  EXPECT_EQ(small.size_bytes(), 5000u);
+  EXPECT_EQ(large.data(), nullptr);
+  EXPECT_EQ(large.size_bytes(), 0u);
+  const Buffer taken = std::move(small);
+  EXPECT_EQ(taken.size_bytes(), 5000u);
+  EXPECT_EQ(small.data(), nullptr);
+  EXPECT_EQ(small.size_bytes(), 0u);
+}
+
 TEST(ContentsTest, AnAttachedBufferIsSentFromWhereItLies) {
   TestServer server;
   const auto channel = server.Connect();

@@ -112,6 +112,40 @@ TEST(MetricsTest, TheTimeOfACallIsFromItsArrivalToItsAnswer) {
   EXPECT_EQ(slowest.getQueuedNs() + slowest.getHandlerNs() + slowest.getDeferredNs(), slowest.getAgeNs());
 }
 
+// The object of a call serves the next one, which may begin within the same turn, by the same reading of the clock.
+TEST(MetricsTest, ACallThatDidNotDeferHasNoTimesOfTheOneBeforeIt) {
+  TestServer server({.pollers = 1});
+  server.probe.on_act = [](ServerContext& context, uint64_t number) {
+    if (number == 1) {
+      context.Defer().Finish();
+    } else {
+      const absl::Time seen = absl::Now();
+      while (absl::Now() - seen < absl::Milliseconds(2)) continue;
+    }
+    return absl::OkStatus();
+  };
+  const auto channel = server.Connect();
+  for (int round = 0; round < 10; ++round) {
+    std::vector<PendingCall<probe::Probe::ActResults>> calls;
+    std::vector<PendingCall<probe::Probe::ActAgainResults>> deferred;
+    for (int i = 0; i < 8; ++i) {
+      deferred.push_back(SendActAgain(channel, 1));
+      calls.push_back(SendAct(channel, 2));
+    }
+    for (auto& call : calls) ASSERT_TRUE(call.Wait().ok());
+    for (auto& call : deferred) ASSERT_TRUE(call.Wait().ok());
+  }
+  int seen = 0;
+  Taken taken(server.server);
+  for (const auto call : taken.Get().getSlowest()) {
+    if (absl::string_view(call.getMethod().cStr()) != kAct) continue;
+    ++seen;
+    EXPECT_EQ(call.getDeferredNs(), 0);
+    EXPECT_GE(call.getHandlerNs(), 2'000'000);
+  }
+  EXPECT_GT(seen, 0);
+}
+
 TEST(MetricsTest, ManyShortCallsAreAsShortAsTheClientSees) {
   TestServer server({.pollers = 1});
   const auto channel = server.Connect();

@@ -185,11 +185,22 @@ TEST(PerfTest, ThePayloadOfGetsIsHeldOnceAndFreedWhenUnused) {
 TEST(PerfTest, SizesThatRiseSlowlyShareAPayload) {
   TimedServer server({.keep = absl::Seconds(60)});
   constexpr uint64_t kBytes = 4 << 20;
-  ASSERT_TRUE(Get(server.channel, kBytes / 2 + 1).ok());
+  ASSERT_TRUE(Get(server.channel, kBytes / 2 + 8).ok());
   ASSERT_TRUE(Eventually([&] { return server.allocations == 1; }));
-  for (int i = 2; i < 100; ++i) ASSERT_TRUE(Get(server.channel, kBytes / 2 + i).ok());
+  for (int i = 2; i < 100; ++i) ASSERT_TRUE(Get(server.channel, kBytes / 2 + 8 * i).ok());
   ASSERT_TRUE(Get(server.channel, kBytes).ok());
   EXPECT_EQ(server.allocations, 1);
+}
+
+// The rest of its last word crosses, too, and would be the next byte of the payload.
+TEST(PerfTest, ASizeThatEndsWithinAWordHasAPayloadOfItsOwn) {
+  TimedServer server({.keep = absl::Seconds(60)});
+  constexpr uint64_t kBytes = 4 << 20;
+  ASSERT_TRUE(Get(server.channel, kBytes).ok());
+  EXPECT_EQ(Get(server.channel, kBytes - 1).value(), std::string(kBytes - 1, 'g'));
+  EXPECT_EQ(server.allocations, 2);
+  ASSERT_TRUE(Get(server.channel, kBytes).ok());
+  EXPECT_EQ(server.allocations, 2);
 }
 
 TEST(PerfTest, NoPayloadIsMadeForCallsThatWereCancelled) {
@@ -218,7 +229,7 @@ TEST(PerfTest, NoPayloadIsMadeForCallsThatWereCancelled) {
   })) << "the server knows that they are cancelled";
   for (int i = 0; i < 20; ++i) go_on.Put(true);
   EXPECT_TRUE(first.Wait().ok());
-  EXPECT_TRUE(Get(server.channel, 1).ok());
+  EXPECT_TRUE(Get(server.channel, 8).ok());
   EXPECT_EQ(server.allocations, 1);
 }
 

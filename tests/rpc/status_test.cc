@@ -136,6 +136,17 @@ TEST(GatewayTest, TheBackendsAddressStaysWithTheGateway) {
             "calling probe.capnp:Probe.act: its server could not be reached, or was lost; it was not sent");
 }
 
+TEST(GatewayTest, TheBackendsAddressStaysThoughMemoryIsShort) {
+  const absl::Status status = internal::CallError(absl::StatusCode::kUnavailable, "kv.capnp:KeyValue.get",
+                                                  "tcp://10.0.0.9:7470", "lost", /*sent=*/false);
+  EXPECT_EQ(std::string(internal::Shortened(status, 256).message()),
+            "calling kv.capnp:KeyValue.get: its server could not be reached, or was lost; it was not sent");
+  EXPECT_EQ(internal::Shortened(status, 8), absl::UnavailableError("calling "));
+  const absl::Status own = absl::NotFoundError("a caf\u00e9");
+  EXPECT_EQ(internal::Shortened(own, 7), own);
+  EXPECT_EQ(internal::Shortened(own, 6), absl::NotFoundError("a caf"));
+}
+
 TEST(GatewayTest, WhatTheBackendDoesNotServeIsSaidWithoutItsAddress) {
   Server backend;
   const std::string uri = *backend.Listen(TestUri());
