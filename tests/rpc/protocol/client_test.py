@@ -3,6 +3,7 @@
     client_test.py PROTOCOL.md echo_server
 """
 
+import os
 import re
 import socket
 import subprocess
@@ -17,8 +18,12 @@ ECHO = None  # The interface's id: that of the page's example.
 
 class Server:
     def __init__(self, program):
+        # Memory that was not written is not 0: mallopt(3), M_PERTURB. The client looks at each field that has to be.
         self.process = subprocess.Popen(
-            [program, "--listen=tcp://127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [program, "--listen=tcp://127.0.0.1:0"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "MALLOC_PERTURB_": "60"},
         )
         line = self.process.stdout.readline().decode()
         self.address = ("127.0.0.1", int(re.search(r":(\d+)$", line).group(1)))

@@ -80,6 +80,13 @@ class Page:
                 if number:
                     self.codes[name] = int(number)
         self.reasons = [row[0] for row in self._rows("reason")]
+        # (part, field): what is "0, not looked at", of a kind of frame or of another part.
+        parts = {"handshake": handshake, "rejection": rejection, "header": header, "entry": entry, "request": request}
+        parts |= {"response": response, "metadata": metadata, "operation": operation, "greeting": greeting, "frame": frame}
+        notes = [(part, field, " ".join(rest)) for part, layout in parts.items() for field, rest in layout.notes.items()]
+        for _, name, _, key, address in self._rows("kind"):
+            notes += [(name, "key", key), (name, "address", address)]
+        self.not_looked_at = {(part, field) for part, field, note in notes if "0, not looked at" in note}
 
         # What the test does not come by.
         assert handshake.size == self.handshake_bytes
