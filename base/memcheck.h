@@ -7,26 +7,26 @@
 #include <valgrind/memcheck.h>
 #endif
 
-// What valgrind's memcheck is told, and asked, of memory that was not just allocated: a buffer of a pool, which has the
-// bytes of its last use. Only the sources that `--config=memcheck` names are built with it (.bazelrc; tests/memcheck);
-// elsewhere, as in what ships, all of this is nothing.
+// Tells valgrind's memcheck about memory that a pool reuses, and asks it whether memory was written. Only the sources
+// that --config=memcheck names (.bazelrc; tests/memcheck) are compiled with HAWSER_MEMCHECK. In all others, as in what
+// ships, these functions are empty.
 // Thread: that of the memory's owner.
 namespace hawser {
 
-// Static: a program has sources of both kinds.
+// static: a program has sources compiled both ways, so an inline function would have two definitions.
 #ifdef HAWSER_MEMCHECK
-// Any use is an error, until one of the next two.
+// memcheck reports any use until the next mark.
 static inline void MarkUnusable(const void* address, size_t size_bytes) {
   VALGRIND_MAKE_MEM_NOACCESS(address, size_bytes);
 }
-// May be written, and says nothing before that.
+// The memory may be written. memcheck reports a use of what was not.
 static inline void MarkUninitialized(const void* address, size_t size_bytes) {
   VALGRIND_MAKE_MEM_UNDEFINED(address, size_bytes);
 }
 static inline void MarkInitialized(const void* address, size_t size_bytes) {
   VALGRIND_MAKE_MEM_DEFINED(address, size_bytes);
 }
-// An error if a bit there was not written: a peer is about to get it.
+// memcheck reports it if a bit there was not written. Call it before a peer gets the bytes.
 static inline void ExpectInitialized(const void* address, size_t size_bytes) {
   VALGRIND_CHECK_MEM_IS_DEFINED(address, size_bytes);
 }

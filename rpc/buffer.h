@@ -13,8 +13,9 @@
 namespace hawser {
 
 // Registered memory for one payload, from Channel::AllocateBuffer() or Server::AllocateBuffer().
-// Call::Attach() and ServerContext::Attach() send it without a copy. Move-only. It holds anything, also what another
-// peer has sent: fill all of it, or attach only what was filled.
+// Call::Attach() and ServerContext::Attach() send it without a copy. Move-only. It is not zeroed, and may hold what
+// another peer has sent. Fill all of it, or attach only what you filled, up to the end of a word: Attach() looks
+// at the rest of the last word.
 class Buffer {
  public:
   Buffer() = default;
@@ -29,7 +30,7 @@ class Buffer {
   Buffer(Buffer&& other) noexcept
       : lease_(std::move(other.lease_)), size_bytes_(std::exchange(other.size_bytes_, 0)) {}
   Buffer& operator=(Buffer&& other) noexcept {
-    lease_ = transport::Lease(std::move(other.lease_));
+    lease_ = transport::Lease(std::move(other.lease_));  // `lease_ = std::move(...)` would swap.
     size_bytes_ = std::exchange(other.size_bytes_, 0);
     return *this;
   }

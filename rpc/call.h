@@ -205,9 +205,9 @@ class Call {
   }
   // `owner` lives until the server no longer needs `bytes`. It is destroyed on any thread, inside any call,
   // so its destructor takes no lock that is held around one. Copies `bytes` if they are not in registered
-  // memory, not aligned to 8 bytes, or end within a word whose rest is not 0: words cross as a whole. Until the owner is
-  // released, nothing writes to `bytes`, nor to that rest. What is attached is sent, even if the request does not adopt
-  // it, or adopts another value instead. More than 512 MiB - 1 bytes: the orphan is empty, and the call ends
+  // memory, if they are not aligned to 8 bytes, or if the rest of their last word is not 0: whole words cross. Do not
+  // write to `bytes`, or to that rest, until `owner` is released. Attached bytes are sent even if the request never
+  // adopts them. More than 512 MiB - 1 bytes: the orphan is empty, and the call ends
   // with InvalidArgument.
   capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner) {
     CheckUnsent();

@@ -56,8 +56,8 @@ class Channel {
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  // Registered memory for a payload: the application fills it, and Call::Attach() sends it from there. It holds anything,
-  // also what another peer has sent: fill all of it, or attach only what was filled.
+  // Registered memory for a payload: the application fills it, and Call::Attach() sends it from there. It is not
+  // zeroed, and may hold what another peer has sent: see Buffer.
   // ResourceExhausted: the pool is at its limit.
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
 

@@ -85,7 +85,7 @@ class Server {
   // `uri` names the device: one that the server listens on, or will, so that a service can fill its memory
   // before it is called. auto:// means RDMA where this machine has it, else TCP. Empty: the device of an
   // earlier Listen(), or of ServerOptions::runtime. Replies over another device can send it, too, with a
-  // copy. It holds anything, also what a client has sent: fill all of it, or attach only what was filled.
+  // copy. It is not zeroed, and may hold what a client has sent: see Buffer.
   // ResourceExhausted: the pool is at its limit. FailedPrecondition: no `uri`, and no Listen() yet; or
   // after Shutdown(), for a device that is new. Errors of `uri`: as of Listen().
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes, absl::string_view uri = "");

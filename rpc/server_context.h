@@ -97,7 +97,8 @@ class ServerContext {
 
   // Keeps the memory that the request was received into, so that Readers into it stay valid after the call: a
   // store can keep a large value where the NIC put it. All of that memory is kept, request_memory_bytes() of
-  // it, however little of it the store needs.
+  // it, however little of it the store needs. The client also chooses what is behind a value in its last word. If
+  // that is not 0, each Attach() of the value copies it, so a store of large values refuses it, as examples/kv does.
   std::shared_ptr<const void> KeepRequest();
 
   // Bytes of registered memory that KeepRequest() keeps: a receive buffer (4 KiB by default) and, if the
@@ -109,9 +110,9 @@ class ServerContext {
   // A value for the reply that is sent from its own memory. `owner` is kept until the client has fetched
   // it all, and is destroyed on any thread, inside any call: its destructor takes no lock that is held
   // around one. Nothing is copied if `bytes` lie in registered memory (a Buffer, or a kept request) aligned
-  // to 8 bytes, and the rest of their last word, which crosses with them, is 0; otherwise they are, here. Until the owner
-  // is released, nothing writes to `bytes`, nor to that rest. What is attached is sent, even if the reply does not adopt
-  // it, or adopts another value instead. More than 512 MiB - 1 bytes: the orphan is empty, and the call ends
+  // to 8 bytes, and the rest of their last word is 0: whole words cross. Otherwise they are copied, here. Do not
+  // write to `bytes`, or to that rest, until `owner` is released. Attached bytes are sent even if the reply never
+  // adopts them. More than 512 MiB - 1 bytes: the orphan is empty, and the call ends
   // with InvalidArgument.
   //   reply.adoptValue(context.Attach(value.bytes, value.owner));
   capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner);

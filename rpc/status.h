@@ -40,8 +40,8 @@ inline constexpr size_t kStatusMessageMax = 16 << 10;
 inline constexpr size_t kStatusDetailsMax = 32;            // Number of details.
 inline constexpr size_t kStatusDetailBytesMax = 64 << 10;  // Of all of them.
 
-// As much of `status`, which is not OK, as a peer gets when there is no memory for all of it: its code, and up to
-// `text_max` bytes of the text that EncodeStatus() would write.
+// The part of an error that is sent when memory is short: its code, and up to `text_max` bytes of the text that
+// EncodeStatus() writes. `status` is not OK.
 absl::Status Shortened(const absl::Status& status, size_t text_max);
 
 // Writes everything of `status` except the code into the body of `message`. The code goes into the envelope.

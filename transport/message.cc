@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
+#include "hawser/base/memcheck.h"
 #include "hawser/base/mutex.h"
 #include "hawser/transport/retired_memory.h"
 

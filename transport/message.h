@@ -69,11 +69,11 @@ class OutgoingMessage {
     return {body() - envelope_size_, envelope_size_};
   }
 
-  // An orphan that refers to `bytes` in place, for the message to adopt. `owner` lives until the message has
-  // been sent and is no longer needed, whatever the result; until then nothing writes to `bytes`, nor to the rest of
-  // their last word. Nothing is copied if `bytes` are in the pool's memory and aligned to 8 bytes, and the up to
-  // 7 bytes that fill the last word are there, too, and 0, because the peer gets whole words; else they are
-  // copied here. More than kDataBytesMax: the orphan is empty and the message cannot be sent (see status()).
+  // An orphan of `bytes`, for the message to adopt. Refers to them in place if they are in the pool's memory and
+  // aligned to 8 bytes, and the rest of their last word is in that memory and 0: the peer gets whole words.
+  // Otherwise copies them. `owner` lives until the message has been sent and is no longer needed, whatever the
+  // result. Until then nothing may write to `bytes`, or to that rest. More than kDataBytesMax: the orphan is empty
+  // and the message cannot be sent (see status()).
   capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner);
 
   // Adds a copy of `bytes`, filled up with zeros to whole words, as a segment of its own that the body does not refer

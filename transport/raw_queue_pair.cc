@@ -241,7 +241,7 @@ void RawQueuePair::OnEstablished(absl::string_view) {
 
 void RawQueuePair::OnConnectFailed(const absl::Status& why, absl::string_view private_data) {
   loop_.OnEvent();
-  // Padded, by the connection managers of some networks.
+  // The peer wrote the text, and the connection managers of some networks pad it with zeros.
   const std::string text = EscapePeerText(private_data.substr(0, private_data.find('\0')));
   Fail(text.empty() ? why
                     : absl::Status(why.code(), absl::StrCat(absl::string_view(why.message()), ": ", text)))

@@ -120,9 +120,9 @@ class SendQueue {
  private:
   struct Entry {
     fabric::Sge sges[kSendSgeMax];
-    uint64_t remote_address = 0;  // Of a READ or a push; in a SEND, what an earlier one left here.
+    uint64_t remote_address = 0;  // READ, push: see fabric.h. SEND: stale; Flush() does not read it.
     ReadOwner* read = nullptr;    // Null: a SEND or a push.
-    SendOwner* send = nullptr;    // Of a SEND or a push, if it has one.
+    SendOwner* send = nullptr;    // SEND, push: its owner, if it has one.
     uint32_t rkey = 0;            // As `remote_address`.
     uint8_t sge_count = 0;
     bool signaled = false;

@@ -65,6 +65,13 @@ uint64_t NewHistory() {
   return absl::Uniform<uint64_t>(absl::IntervalClosed, random, 1, std::numeric_limits<uint64_t>::max());
 }
 
+// Whether the rest of the value's last word is 0, as every Hawser client leaves it. ServerContext::Attach() copies a value
+// that is followed by something else, whatever its size, for each client that gets it.
+bool EndsInZeros(capnp::Data::Reader bytes) {
+  const size_t rest = -bytes.size() % sizeof(capnp::word);
+  return std::all_of(bytes.end(), bytes.end() + rest, [](uint8_t byte) { return byte == 0; });
+}
+
 // Keeps the value of a request. Counts the memory that it holds, not the size of the value, because the
 // client chooses both.
 Value Keep(hawser::ServerContext& context, capnp::Data::Reader bytes) {
@@ -135,6 +142,8 @@ absl::Status KvService::Put(hawser::ServerContext& context, KeyValue::PutParams:
     return absl::InvalidArgumentError(absl::StrCat("the value has ", bytes.size(),
                                                    " bytes; this server takes values of ", value_bytes_max_));
   }
+  if (!EndsInZeros(bytes))
+    return absl::InvalidArgumentError("the last word of the value is not filled up with zeros");
   absl::StatusOr<uint64_t> revision = store_.Put(key, Keep(context, bytes));
   if (!revision.ok()) return revision.status();
   reply.setRevision(*revision);

@@ -27,9 +27,9 @@ constexpr uint64_t kDataMax = (512 << 20) - 1;
 // What `get` gives.
 constexpr uint8_t kByte = 'g';
 
-// So many bytes are sent out of a buffer that answers share. Others end within a word of it, and would be copied
-// (ServerContext::Attach()): they have a buffer of their own.
-bool IsShared(uint64_t bytes) { return bytes % 8 == 0; }
+// Whether so many bytes are sent out of a buffer that answers share. ServerContext::Attach() copies what ends within a word
+// of it. Only a small copy is for the poller, so a large one is a buffer of its own.
+bool IsShared(uint64_t bytes) { return bytes % 8 == 0 || bytes <= kCopiedMax; }
 
 constexpr uint64_t kInterfaceId = capnp::typeId<perf::Perf>();
 constexpr Method kLimits = {kInterfaceId, 0, "perf.capnp:Perf.limits", true};
@@ -236,7 +236,9 @@ void PerfService::Answer(Waiting waiting) {
       if (look_at_payloads_ == absl::InfiniteFuture()) look_at_payloads_ = absl::Now() + settings_.keep;
     }
   }
-  waiting.reply.adoptPayload(waiting.call.context().Attach({buffer->data(), waiting.bytes}, buffer));
+  // From here on only the answer refers to a buffer that is not shared, so it counts against the client's host.
+  const capnp::Data::Reader payload(buffer->data(), waiting.bytes);
+  waiting.reply.adoptPayload(waiting.call.context().Attach(payload, std::move(buffer)));
   waiting.call.Finish();
 }
 

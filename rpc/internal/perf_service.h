@@ -30,9 +30,10 @@ namespace hawser::internal {
 // The service that clients measure a server with (rpc/hawser/perf.capnp).
 //
 // What clients can make the server hold: for each network the payload of `get`, of the largest size that was asked for, and
-// smaller ones before it while answers refer to them; and kRawPortsMax raw ports, which have 24 MiB each at most. The sizes
-// are powers of two, so all payloads of a network are four times the largest `get` at most. They go when none was asked for
-// during Settings::keep, and no answer refers to any.
+// smaller ones before it while answers refer to them; for each call whose size ends within a word, the payload of its own
+// answer; and kRawPortsMax raw ports, which have 24 MiB each at most. The shared sizes are powers of two, so all shared
+// payloads of a network are four times the largest `get` at most. They go when none was asked for during Settings::keep,
+// and no answer refers to any.
 // Thread:   any. A thread of its own, from the first need of it until Close(), fills payloads and ends what is over, so that
 //           no handler holds its poller for that.
 // Lifetime: its owner calls Close() first, and keeps it until the last handler has returned.

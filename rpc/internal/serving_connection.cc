@@ -433,17 +433,15 @@ absl::Status ServingConnection::SendErrorIn(transport::OutgoingMessagePtr messag
 void ServingConnection::SendError(transport::ExchangeId id, const absl::Status& status, bool not_run,
                                   const Metadata* metadata) {
   poller_.AssertHeld();
-  absl::Status shorter = Shortened(status, kShortMessage);
   // At the pool's limit each error would take a buffer that a receive ring waits for, and no answer is sent
   // before the ring is filled again. Errors then use the reserve, one at a time.
   if (owed_.empty() && poller_.messages().buffers().HasRoomForSlab()) {
     absl::Status sent;
-    struct Form {
-      const absl::Status& status;
-      const Metadata* metadata;
-    };
-    for (const Form& form : {Form{status, metadata}, Form{status, nullptr}, Form{shorter, nullptr}}) {
-      sent = SendErrorIn(poller_.messages().NewOutgoing(), id, form.status, not_run, form.metadata);
+    // Whole; without the metadata; then as short as it gets.
+    for (int form = 0; form < 3; ++form) {
+      sent = SendErrorIn(poller_.messages().NewOutgoing(), id,
+                         form < 2 ? status : Shortened(status, kShortMessage), not_run,
+                         form < 1 ? metadata : nullptr);
       if (sent.ok() || connection_ == nullptr) return;
     }
     if (!absl::IsResourceExhausted(sent)) {
@@ -452,7 +450,7 @@ void ServingConnection::SendError(transport::ExchangeId id, const absl::Status& 
           "not even an error could be sent to ", peer_address_, ": ", absl::string_view(sent.message()))));
     }
   }
-  owed_.push_back({id, std::move(shorter), not_run});
+  owed_.push_back({id, Shortened(status, kShortMessage), not_run});
   transport::Shortage why;
   if (!SendOwed(why)) poller_.memory_queue().Wait(*this, transport::kReservedBufferBytes);
 }

@@ -1,17 +1,24 @@
-// Programs that send what they did not write. memcheck_test.sh expects memcheck to report each but the first.
+// Tests that misuse memory on purpose. memcheck_test.sh expects memcheck to report each but the first.
+#include <capnp/any.h>
+#include <netinet/in.h>
 #include <string.h>
 
+#include <cstddef>
 #include <memory>
+#include <utility>
 
 #include "gtest/gtest.h"
-#include "hawser/tests/transport/testing/expect.h"
+#include "hawser/base/socket_address.h"
+#include "hawser/tests/transport/fabric/fake_verbs.h"
 #include "hawser/tests/transport/testing/world.h"
+#include "hawser/transport/buffer_pool.h"
+#include "hawser/transport/message.h"
 
 namespace hawser::transport {
 namespace {
 
-// A value of `bytes` in a buffer of the pool, of which all but the last 100 bytes were written.
-void Send(World& world, Link& link, size_t bytes) {
+// Sends a value of `bytes` whose last 100 were never written.
+void SendPartlyFilled(World& world, Link& link, size_t bytes) {
   link.EchoAll();
   const auto buffer = std::make_shared<const Lease>(*world.client.buffers().Acquire(bytes));
   memset(buffer->data(), 'v', bytes - 100);
@@ -34,13 +41,33 @@ TEST(CarelessTest, SendsWhatItWrote) {
 TEST(CarelessTest, SendsABufferThatItDidNotFill) {
   World world;
   Link link(world);
-  Send(world, link, 1000);
+  SendPartlyFilled(world, link, 1000);
 }
 
 TEST(CarelessTest, GrantsABufferThatItDidNotFill) {
   World world;
   Link link(world);
-  Send(world, link, kMiB);
+  SendPartlyFilled(world, link, kMiB);
+}
+
+TEST(CarelessTest, ReadsARequestThatHasEnded) {
+  World world;
+  OutgoingMessagePtr message = NewMessage(world.client.messages(), 100);
+  const uint8_t* const data = message->body();
+  message.reset();
+  EXPECT_NE(*const_cast<const volatile uint8_t*>(data), 1);
+}
+
+// Over a device that is a stand-in: what a connection manager would carry.
+TEST(CarelessTest, ConnectsWithPrivateDataThatItDidNotWrite) {
+  fabric::FakeWorld world({}, {}, /*connect=*/false);
+  sockaddr_in v4 = {};
+  v4.sin_family = AF_INET;
+  const std::unique_ptr<char[]> data(new char[8]);
+  EXPECT_TRUE(
+      world.qp->Connect(SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4)), {data.get(), 8}).ok());
+  world.Poll(1600);
+  EXPECT_EQ(world.verbs.connects, 1);
 }
 
 TEST(CarelessTest, ReadsAReplyThatHasEnded) {

@@ -2,9 +2,8 @@
 # The example programs and the tool, client and server under memcheck: over TCP, and over TLS.
 cd "$TEST_SRCDIR/hawser" || exit 1
 source examples/processes.sh
+source tests/memcheck/options.sh
 patience=120  # memcheck makes a program some twenty times slower.
-
-memcheck=(valgrind --quiet --error-exitcode=99 --fair-sched=yes --num-callers=40 --suppressions=tests/memcheck/explained.supp)
 tls=()
 
 fail() {

@@ -1,24 +1,52 @@
 """Tests that run once more, under valgrind's memcheck: README.md."""
 
-def memcheck_test(name, program, arguments = [], size = "medium"):
-    """Runs a test, or another program, under memcheck. Fails if it does, or if memcheck finds anything.
+_SHARED = [
+    "explained.supp",
+    "options.sh",
+]
 
-    Not one of `//...`: it shows little in a build without `--config=memcheck`.
+def memcheck_sh_test(name, srcs, data, size):
+    """A script that runs programs under memcheck. Manual: without --config=memcheck it finds little.
 
     Args:
       name: the target's name.
-      program: the label of what is run.
-      arguments: its own.
+      srcs: the script.
+      data: what it needs beside options.sh.
       size: as of a test.
     """
     native.sh_test(
         name = name,
         size = size,
+        srcs = srcs,
+        data = _SHARED + data,
+        tags = ["manual"],
+    )
+
+def memcheck_test(name, program, arguments = []):
+    """Runs a test, or another program, under memcheck. Fails if the program fails, or memcheck finds something.
+
+    Args:
+      name: the target's name.
+      program: the label of what is run.
+      arguments: its own.
+    """
+    native.sh_test(
+        name = name,
+        size = "medium",
         srcs = ["memcheck.sh"],
         args = ["$(rootpath %s)" % program] + arguments,
-        data = [
-            "explained.supp",
-            program,
-        ],
+        data = _SHARED + [program],
+        tags = ["manual"],
+    )
+
+def memcheck_suite(name):
+    """All tests of the package. `//...` leaves both out: the suite because of its own tag. Comes last.
+
+    Args:
+      name: the target's name.
+    """
+    native.test_suite(
+        name = name,
+        tests = [":" + each for each, rule in native.existing_rules().items() if rule["kind"] == "sh_test"],
         tags = ["manual"],
     )

@@ -112,7 +112,7 @@ TEST(MetricsTest, TheTimeOfACallIsFromItsArrivalToItsAnswer) {
   EXPECT_EQ(slowest.getQueuedNs() + slowest.getHandlerNs() + slowest.getDeferredNs(), slowest.getAgeNs());
 }
 
-// The object of a call serves the next one, which may begin within the same turn, by the same reading of the clock.
+// A call object is reused. Its next call may start in the same turn, at the same reading of the clock.
 TEST(MetricsTest, ACallThatDidNotDeferHasNoTimesOfTheOneBeforeIt) {
   TestServer server({.pollers = 1});
   server.probe.on_act = [](ServerContext& context, uint64_t number) {

@@ -108,7 +108,7 @@ void MemoryGuard::ReleaseAllOf(uint32_t owner) {
     if (guard.owner == owner) ids.push_back(id);
   }
   for (const Id id : ids) {
-    // A grant ends with the last work request of its queue pair, so its memory may be in use again: it is not looked at.
+    // A source is not hashed again: its queue pair has ended, so its memory may be in use again.
     Guard& guard = guards_.at(id);
     if (guard.poisoned) {
       Release(id);

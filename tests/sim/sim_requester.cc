@@ -46,7 +46,7 @@ absl::Status SimRequester::Post(absl::Span<const fabric::SendWorkRequest> reques
     if (absl::Status status = Check(request); !status.ok()) return status;
   }
   for (const fabric::SendWorkRequest& request : requests) {
-    // No fabric sends either. A SEND that has them was made of an earlier work request, or of memory that was never set.
+    // A SEND that has them was made of an earlier work request, or of memory that was never set.
     if (request.opcode == Opcode::kSend && (request.remote_address != 0 || request.rkey != 0)) {
       qp_.network().Violation(absl::StrCat("a SEND names memory at ", absl::Hex(request.remote_address),
                                            " with rkey ", request.rkey));
@@ -115,8 +115,8 @@ void SimRequester::Transmit(Send& send) {
       .number = send.number,
       .opcode = send.request.opcode,
       .data = {},
-      .remote_address = send.request.opcode == Opcode::kSend ? 0 : send.request.remote_address,
-      .rkey = send.request.opcode == Opcode::kSend ? 0 : send.request.rkey,
+      .remote_address = send.request.remote_address,
+      .rkey = send.request.rkey,
       .length = send.length,
       .push_follows = taken_up_ < sends_.size() && sends_[taken_up_].request.opcode == Opcode::kPush};
   if (packet.opcode == Opcode::kRead) {

@@ -4,6 +4,7 @@
 #include <capnp/list.h>
 #include <string.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <thread>

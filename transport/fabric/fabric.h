@@ -73,7 +73,7 @@ struct SendWorkRequest {
   // name until this request, or a later signaled one, has completed.
   absl::Span<const Sge> sges;
   // kRead and kWrite: the address in the peer's memory, and the rkey that the peer's QueuePair::Grant()
-  // returned. kPush: the same values that the peer would use in its READ. kSend: not looked at, and not sent.
+  // returned. kPush: the same values that the peer would use in its READ. kSend: both are 0; no fabric sends them.
   uint64_t remote_address = 0;
   uint32_t rkey = 0;
 };

@@ -136,6 +136,18 @@ TEST_F(KvServiceTest, MemoryComesBackWhenAKeyIsRemoved) {
   EXPECT_LT(server_.stats().leased_bytes, kSize);
 }
 
+TEST_F(KvServiceTest, AValueWithSomethingElseBehindItInItsLastWordIsRefused) {
+  const KeyValueStub kv = Connect();
+  for (const unsigned bytes : {13u, 5000u, 1000001u}) {
+    auto call = kv.Put();
+    call.request().setKey("key");
+    capnp::Data::Builder value = call.request().initValue(bytes);
+    *value.end() = 1;  // No Hawser client leaves anything there.
+    auto reply = call.Send().Wait();
+    EXPECT_TRUE(absl::IsInvalidArgument(reply.status())) << reply.status();
+  }
+}
+
 TEST_F(KvServiceTest, AWatchWithoutAWatcherIsRefused) {
   absl::StatusOr<hawser::Reply<KeyValue::WatchResults>> reply = Connect().Watch().Send().Wait();
   EXPECT_TRUE(absl::IsFailedPrecondition(reply.status())) << reply.status();

@@ -23,7 +23,7 @@ class Server:
             [program, "--listen=tcp://127.0.0.1:0"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "MALLOC_PERTURB_": "60"},
+            env={**os.environ, "MALLOC_PERTURB_": "60", "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"},
         )
         line = self.process.stdout.readline().decode()
         self.address = ("127.0.0.1", int(re.search(r":(\d+)$", line).group(1)))

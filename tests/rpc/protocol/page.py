@@ -33,6 +33,9 @@ class Layout:
         return bytes(out)
 
     def decode(self, data):
+        """The fields of the first bytes of `data`. ValueError: it is too short."""
+        if len(data) < self.size:
+            raise ValueError(f"{len(data)} bytes, where {self.size} have {', '.join(self.fields)}")
         return {
             field: data[offset : offset + size] if size > 8 else int.from_bytes(data[offset : offset + size], "little")
             for field, (offset, size) in self.fields.items()

@@ -3,14 +3,17 @@
 import asyncio
 import ssl
 
-from zeros import Sent, Tally
+from sent import Tally, line
 
 # One turn of a relay; what is larger comes in several.
 TURN_BYTES = 1 << 18
 
+# More than any machine needs for what a test waits for.
+PATIENCE_S = 120
+
 
 def contexts(certificate, key, authorities):
-    """What the relay shows to clients, and to the server, and believes of them."""
+    """The relay's TLS: as a server, and as a client."""
     towards_client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     towards_server = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     for context in (towards_client, towards_server):
@@ -33,54 +36,71 @@ class Tap:
         self.of_client, self.of_server = Tally(), Tally()
         self.relays = set()
         self.fed = asyncio.Event()
+        self.towards_clients = []  # (what the server has sent, where it goes), for each connection that is there.
 
     async def start(self):
-        self.server = await asyncio.start_server(self._relay, "127.0.0.1", 0, ssl=self.tls[0], limit=TURN_BYTES)
+        self.server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self.tls[0], limit=TURN_BYTES)
         self.port = self.server.sockets[0].getsockname()[1]
 
+    def inject(self, **frame):
+        """Each client gets this frame as well, as if the server had sent it. No frame of the server's is under way."""
+        for sent, writer in self.towards_clients:
+            writer.write(self.zeros.page.frame.encode(acknowledged=sent.acknowledged, **frame))
+
     async def until(self, condition):
-        """Until it holds; looks when something has come."""
-        while not condition():
-            self.fed.clear()
-            await self.fed.wait()
+        """Waits until condition() holds; asks whenever something has come."""
+
+        async def wait():
+            while not condition():
+                self.fed.clear()
+                await self.fed.wait()
+
+        await asyncio.wait_for(wait(), PATIENCE_S)
 
     async def stop(self):
+        """Waits for the end of all connections. Raises what a relay did not expect."""
         self.server.close()
-        while self.relays:
-            await asyncio.wait(self.relays)
+        await asyncio.wait_for(asyncio.gather(*self.relays), PATIENCE_S)
+
+    def _accept(self, reader, writer):
+        self.relays.add(asyncio.ensure_future(self._relay(reader, writer)))
 
     async def _relay(self, client_reader, client_writer):
-        relay = asyncio.current_task()
-        self.relays.add(relay)
-        relay.add_done_callback(self.relays.discard)
         writers = [client_writer]
+        ways = []
         try:
             host, port = self.target
             server_reader, server_writer = await asyncio.open_connection(
                 host, port, ssl=self.tls[1], limit=TURN_BYTES
             )
             writers.append(server_writer)
+            of_client, of_server = line(self.zeros, self.of_client, self.of_server, self.check_payload)
+            self.towards_clients.append((of_server, client_writer))
             ways = [
-                self._pass(client_reader, server_writer, self.of_client),
-                self._pass(server_reader, client_writer, self.of_server),
+                asyncio.ensure_future(self._pass(client_reader, server_writer, of_client)),
+                asyncio.ensure_future(self._pass(server_reader, client_writer, of_server)),
             ]
-            # The first that ends, ends both: a connection of Hawser's is closed as a whole.
-            done, pending = await asyncio.wait(map(asyncio.create_task, ways), return_when=asyncio.FIRST_COMPLETED)
-            for way in pending:
-                way.cancel()
-            await asyncio.gather(*done, *pending, return_exceptions=True)
+            # A side that ends a connection sends nothing more, and the other one soon ends it as well. TLS of this library
+            # cannot end one way alone.
+            until = asyncio.FIRST_COMPLETED if self.tls[0] else asyncio.FIRST_EXCEPTION
+            done, _ = await asyncio.wait(ways, return_when=until)
             for way in done:
                 way.result()
-        except (ConnectionError, ssl.SSLError):
+        except OSError:
             pass  # One side has gone.
         finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            self.towards_clients = [way for way in self.towards_clients if way[1] is not client_writer]
             for writer in writers:
                 writer.close()
 
-    async def _pass(self, reader, writer, tally):
-        sent = Sent(self.zeros, tally, self.check_payload)
+    async def _pass(self, reader, writer, sent):
         while data := await reader.read(TURN_BYTES):
             sent.feed(data)
             self.fed.set()
             writer.write(data)
             await writer.drain()
+        if writer.can_write_eof():
+            writer.write_eof()

@@ -15,15 +15,17 @@ import tempfile
 import unittest
 
 from page import Page
-from tap import Tap, contexts
-from zeros import NotZero, Sent, Tally, Zeros
+from sent import Tally, line
+from tap import PATIENCE_S, Tap, contexts
+from zeros import NotZero, Zeros
 
 SENDS_MIN = 2000  # Of each side, over each of TCP and TLS.
 
 # Of what is allocated and not written, of what was freed (mallopt(3), M_PERTURB), and of the values of another client.
 ALLOCATED, FREED, OTHERS = b"\xc3", b"\x3c", b"\xa5"
-ENVIRONMENT = {**os.environ, "MALLOC_PERTURB_": str(FREED[0])}
-# Fewer are found in numbers that say something.
+# Small chunks that malloc() keeps for a thread would have what was in them before.
+FILLED = {"MALLOC_PERTURB_": str(FREED[0]), "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
+# Three in a row: one or two also occur in numbers.
 FOREIGN = [3 * byte for byte in (ALLOCATED, FREED, OTHERS)]
 
 # Sizes of values: of each way a message goes (in a SEND, pushed, READ), and most end within a word.
@@ -47,42 +49,75 @@ def issue(folder):
 class Programs:
     """Starts them, with memory that is filled with the pattern."""
 
-    def __init__(self, tls):
+    def __init__(self, tls=None):
         self.flags = []
+        self.processes = []
         if tls:
             names = ("certificate", "key", "authorities")
             self.flags = [f"--tls_{name}={path}" for name, path in zip(names, tls)]
 
-    async def serve(self, *arguments):
-        self.server = await asyncio.create_subprocess_exec(
-            *(*arguments, "--listen=tcp://127.0.0.1:0", *self.flags), stdout=subprocess.PIPE, env=ENVIRONMENT
+    async def start(self, *command):
+        process = await asyncio.create_subprocess_exec(
+            *(*command, *self.flags),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **FILLED},
         )
+        self.processes.append(process)
+        return process
+
+    async def serve(self, *command):
+        self.server = await self.start(*command, "--listen=tcp://127.0.0.1:0")
         line = (await self.server.stdout.readline()).decode()
         self.port = int(re.search(r":(\d+)$", line).group(1))
 
     async def end(self):
+        """Ends the server, in order."""
         self.server.terminate()
-        await self.server.communicate()
-        assert self.server.returncode == 0, self.server.returncode
+        out, err = await self.server.communicate()
+        assert self.server.returncode == 0, (self.server.returncode, out[-2000:], err[-2000:])
 
     async def run(self, program, port, *arguments):
         """Runs it to its end, which is to be good; returns what it printed."""
-        process = await asyncio.create_subprocess_exec(
-            *(program, *arguments, f"--target=tcp://127.0.0.1:{port}", *self.flags),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            env=ENVIRONMENT,
-        )
-        out, err = await process.communicate()
+        process = await self.start(program, *arguments, f"--target=tcp://127.0.0.1:{port}")
+        out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
         assert process.returncode == 0, (arguments, process.returncode, out[-2000:], err[-2000:])
         return out
+
+    async def kill(self):
+        """What has not ended."""
+        for process in self.processes:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
 
 
 class TapTest(unittest.IsolatedAsyncioTestCase):
     def setUp(self):
         self.folder = self.enterContext(tempfile.TemporaryDirectory())
         self.page = Page(PAGE)
+        self.started = []  # What kills programs, and what stops taps.
+
+    async def asyncTearDown(self):
+        for end in self.started:
+            try:
+                await end()
+            except Exception as what:  # The others end all the same.
+                print(f"at the end: {what!r}", file=sys.stderr)
+
+    async def serve(self, *arguments, tls=None):
+        """Starts kv_server."""
+        programs = Programs(tls)
+        self.started.insert(0, programs.kill)  # Relays end with the programs.
+        await programs.serve(KV_SERVER, *arguments)
+        return programs
+
+    async def tap(self, programs, *options):
+        tap = Tap(Zeros(self.page), ("127.0.0.1", programs.port), *options)
+        self.started.append(tap.stop)
+        await tap.start()
+        return tap
 
     def no_foreign(self, data):
         for foreign in FOREIGN:
@@ -144,14 +179,10 @@ class TapTest(unittest.IsolatedAsyncioTestCase):
             await programs.run(HAWSER, tap.port, *arguments)
 
     async def check(self, tls):
-        programs = Programs(tls)
-        await programs.serve(KV_SERVER, "--perf")
-        target = ("127.0.0.1", programs.port)
+        programs = await self.serve("--perf", tls=tls)
         tls = contexts(*tls) if tls else (None, None)
         # The values of `known` are made for this; those of `much`, and snapshots, have every byte in them.
-        known, much = Tap(Zeros(self.page), target, tls, self.no_foreign), Tap(Zeros(self.page), target, tls)
-        await known.start()
-        await much.start()
+        known, much = await self.tap(programs, tls, self.no_foreign), await self.tap(programs, tls)
         await self.leave_values_behind(programs)
         await self.use_everything(programs, known)
         await self.send_much(programs, much)
@@ -180,8 +211,32 @@ class TapTest(unittest.IsolatedAsyncioTestCase):
     async def test_over_tls_nothing_else_crosses(self):
         await self.check(issue(self.folder))
 
-    def test_each_byte_that_the_page_says_to_be_0_is_looked_at(self):
-        """The tap itself: one byte of a connection is changed after the other, and it sees those that matter."""
+    async def test_a_client_that_refuses_or_is_left_says_nothing_else(self):
+        """What a Hawser client sends to a server that breaks the protocol, and to one that ends."""
+        programs = await self.serve()
+        tap = await self.tap(programs)
+        await programs.start(KV, "watch", "mine/", f"--target=tcp://127.0.0.1:{tap.port}")
+
+        async def is_watched():
+            """Once more: a client whose connection was lost makes another."""
+            seen = tap.of_server.messages["response"]
+            await tap.until(lambda: tap.of_server.messages["response"] > seen)
+
+        await tap.until(lambda: tap.of_server.messages["response"] > 0)
+        tap.inject(kind=self.page.frames["READ request"], length=8, key=4711, address=4096)
+        await tap.until(lambda: tap.of_client.frames["refusal"] > 0)
+        await is_watched()
+        tap.inject(kind=max(self.page.frames.values()) + 1)
+        await tap.until(lambda: tap.of_client.frames["farewell"] > 0)
+        await is_watched()
+        programs.server.terminate()
+        await tap.until(lambda: tap.of_client.messages["control answer"] > 0)
+        self.assertGreater(tap.of_server.messages["control"], 0)
+        for side in (tap.of_client, tap.of_server):
+            self.assertEqual(dict(side.wrong), {}, side.failures)
+
+    def test_a_byte_that_has_to_be_0_and_is_not_is_reported(self):
+        """One byte of a connection after the other is changed."""
         page, zeros = self.page, Zeros(self.page)
         text = b"tow".ljust(8, b"\0")
         body = (1 << 48).to_bytes(8, "little") + (1 | 3 << 35 | 2 << 32).to_bytes(8, "little") + text
@@ -193,6 +248,12 @@ class TapTest(unittest.IsolatedAsyncioTestCase):
             + page.request.encode(interface=1, metadata=1)
             + body
             + pair.ljust(8, b"\0")
+        )
+        response = page.header.encode(kind=page.kinds["response"], envelope=1, generation=1) + page.response.encode()
+        granted = (
+            page.header.encode(kind=page.kinds["request"], envelope=2, entries=1, generation=2, timeout=9)
+            + page.entry.encode(address=4096, rkey=5, length=len(body))
+            + page.request.encode(interface=1)
         )
         ping = page.header.encode(kind=page.kinds["control"], slot=page.control_slot, generation=1, entries=1)
         ping += page.operation.encode(operation=page.operations["ping"])
@@ -219,13 +280,20 @@ class TapTest(unittest.IsolatedAsyncioTestCase):
             page.frame.encode(kind=page.frames["SEND"], length=len(ping)),
             ping,
             page.frame.encode(kind=page.frames["acknowledgement"]),
+            page.frame.encode(kind=page.frames["SEND"], length=len(response)),
+            response,
+            page.frame.encode(kind=page.frames["refusal"], status=2),
+            page.frame.encode(kind=page.frames["farewell"], length=3) + b"why",
+            page.frame.encode(kind=page.frames["SEND"], length=len(granted)),
+            granted,
+            page.frame.encode(kind=page.frames["push"], length=len(body), key=5, address=4096) + body,
         ]
         good = b"".join(parts)
 
         def wrong(data):
             tally = Tally()
-            Sent(zeros, tally).feed(data)
-            self.assertEqual(sum(tally.frames.values()), 4)
+            line(zeros, tally, Tally())[0].feed(data)
+            self.assertEqual(sum(tally.frames.values()), 9)
             return tally.failures
 
         self.assertEqual(wrong(good), [])
@@ -236,7 +304,12 @@ class TapTest(unittest.IsolatedAsyncioTestCase):
         zero = [
             *range(at[1] + 28, at[1] + 44),  # The session.
             *range(at[1] + 14, at[1] + 16),
-            *(at[i] + j for i in (2, 4, 6) for j in (2, 3, *range(12, 24))),
+            *(at[i] + j for i in (2, 4, 6, 7, 10, 11) for j in (2, 3, *range(12, 24))),
+            *range(len(good) - 5, len(good)),  # Behind the "tow" that is pushed.
+            *(at[9] + j for j in (1, 3, *range(16, 24))),
+            *range(at[8] + 8, at[8] + 12),  # The timeout of a response.
+            *range(at[8] + 14, at[8] + 16),
+            *range(at[8] + page.header.size + 4, at[8] + page.header.size + 8),
             *range(at[3] + 14, at[3] + 16),
             *range(entries, entries + 8),
             *range(envelope + 12, envelope + 16),

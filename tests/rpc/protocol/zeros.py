@@ -1,11 +1,9 @@
 """What is 0 by rpc/PROTOCOL.md in everything that one side sends: fields, and bytes that fill up words.
 
-A `Sent` takes what one side of a connection over TCP sends, from its first byte on, and notes each field that the page
-says to be 0 and that is not. A field that is written from memory that was never set shows what the process had there
-before: see SECURITY.md.
+A field that is written from memory that was never set shows what the process had there before: see SECURITY.md.
 """
 
-import collections
+from capnp_body import Body
 
 
 class NotZero(Exception):
@@ -17,8 +15,23 @@ def expect(condition, *what):
         raise NotZero(" ".join(str(part) for part in what))
 
 
+def name_of(names, number):
+    """The name that has this number; LookupError: none has."""
+    return {of: name for name, of in names.items()}[number]
+
+
+class Message:
+    """The segments of a request or a response, and `metadata`, the number of the one that has it; 0: none has. What was granted
+    and has not come yet is None."""
+
+    def __init__(self, table, segments, metadata):
+        self.table = table
+        self.segments = segments
+        self.metadata = metadata
+
+
 class Zeros:
-    """The rules of the page for each part; every method raises NotZero."""
+    """The rules of the page for each part. Each method raises NotZero, or Malformed, or what Python says of bad data."""
 
     def __init__(self, page):
         self.page = page
@@ -42,7 +55,7 @@ class Zeros:
 
     def greeting(self, greeting, private):
         expect(greeting["magic"] == int.from_bytes(self.page.greeting_magic, "little"), "magic of a greeting", greeting)
-        kind = next(name for name, number in self.page.greetings.items() if number == greeting["kind"])
+        kind = name_of(self.page.greetings, greeting["kind"])
         # Takes pushes; or, of a reject, speaks TLS only.
         expect(greeting["flags"] in ((0, 2) if kind == "reject" else (0, 1)), "flags of a greeting", greeting)
         if kind == "reject":
@@ -74,8 +87,7 @@ class Zeros:
     def frame(self, header):
         """The name of its kind."""
         page = self.page
-        kind = next((name for name, number in page.frames.items() if number == header["kind"]), None)
-        expect(kind is not None, "kind of a frame", header)
+        kind = name_of(page.frames, header["kind"])
         expect(header["reserved"] == 0, "reserved", header)
         expect(kind == "refusal" or header["status"] == 0, "status of a", kind, header)
         flags = {"SEND": 3, "WRITE": 1, "push": 1}.get(kind, 0)
@@ -90,16 +102,15 @@ class Zeros:
     # ---- Messages.
 
     def message(self, data):
-        """One SEND. Returns its inline segments."""
+        """One SEND: a Message, of which what came along was checked."""
         page = self.page
         header = page.header.decode(data)
-        kind = next((name for name, number in page.kinds.items() if number == header["kind"]), None)
-        expect(kind is not None, "kind of a message", header)
+        kind = name_of(page.kinds, header["kind"])
         expect(header["credits"] == 0, "credits, which are not agreed", header)
         expect(kind == "request" or header["timeout"] == 0, "timeout of a", kind, header)
         rest = data[page.header.size :]
         if kind in ("request", "response"):
-            return self._body(kind, header, rest)
+            return self._exchange(kind, header, rest)
         expect(header["envelope"] == 0, "envelope of a", kind, header)
         expect(header["slot"] == page.control_slot, "slot of a", kind, header)
         if kind == "control":
@@ -109,22 +120,25 @@ class Zeros:
         else:
             expect(header["entries"] == 0 and not rest, "entries of a", kind, header)
             expect(kind != "return" or header["generation"] == 0, "generation of a", kind, header)
-        return []
+        return Message([], [], 0)
 
     def _operation(self, fields):
-        name = next(name for name, number in self.page.operations.items() if number == fields["operation"])
+        name = name_of(self.page.operations, fields["operation"])
         expect(fields["reserved"] == 0, "reserved of", name, fields)
         if name not in ("cancel", "release"):
             expect(fields["slot"] == fields["generation"] == 0, "slot and generation of", name, fields)
 
-    def _body(self, kind, header, rest):
+    def _exchange(self, kind, header, rest):
         page = self.page
         at = header["entries"] * page.entry.size
         table = [page.entry.decode(rest[entry : entry + page.entry.size]) for entry in range(0, at, page.entry.size)]
         layout = page.request if kind == "request" else page.response
         expect(8 * header["envelope"] == layout.size, "length of the envelope", header)
-        envelope = layout.decode(rest[at:])
+        envelope = layout.decode(rest[at : at + layout.size])
         expect(envelope["reserved"] == 0, "reserved of an envelope", envelope)
+        if kind == "response":
+            expect(envelope["flags"] < 2, "flags of a response", envelope)
+            expect(envelope["flags"] == 0 or envelope["metadata"] == 0, "metadata of a call that was not run", envelope)
         at += layout.size
         segments = []
         for entry in table:
@@ -135,12 +149,16 @@ class Zeros:
             segments.append(rest[at : at + entry["length"]])
             at += entry["length"]
         expect(at == len(rest), "length of a message", header)
-        number = envelope["metadata"]
-        if number != 0 and segments[number] is not None:
-            self.metadata(segments[number])
-        if all(segment is not None for segment in segments):
-            self.segments(segments, number)
-        return [segment for segment in segments if segment]
+        message = Message(table, segments, envelope["metadata"])
+        self.body(message)
+        return message
+
+    def body(self, message):
+        """Checks the segments of a message of which all have come."""
+        if all(segment is not None for segment in message.segments):
+            if message.metadata != 0:
+                self.metadata(message.segments[message.metadata])
+            self.segments(message.segments, message.metadata)
 
     def metadata(self, segment):
         page, at = self.page, 0
@@ -162,143 +180,3 @@ class Zeros:
                 if (number, index) not in body.reached:
                     word = segment[8 * index : 8 * index + 8]
                     expect(not any(word), "word", index, "of segment", number, "that nothing leads to:", word.hex())
-
-
-class Body:
-    """The words of a message of Cap'n Proto that its pointers lead to (capnproto.org/encoding.html)."""
-
-    def __init__(self, segments):
-        self.segments = segments
-        self.reached = set()
-
-    def walk(self):
-        pointers = collections.deque([(0, 0)] if self.segments and self.segments[0] else [])
-        while pointers:
-            pointers.extend(self._follow(*pointers.popleft()))
-
-    def _word(self, segment, index):
-        self.reached.add((segment, index))
-        return int.from_bytes(self.segments[segment][8 * index : 8 * index + 8], "little")
-
-    def _follow(self, segment, index):
-        """The places of the pointers in what the pointer there leads to."""
-        pointer = self._word(segment, index)
-        if pointer & 3 == 2:  # Far.
-            segment, index = pointer >> 32, pointer >> 3 & 0x1FFFFFFF
-            is_double = pointer & 4
-            pointer = self._word(segment, index)
-            if is_double:
-                tag = self._word(segment, index + 1)
-                return self._content(pointer >> 32, pointer >> 3 & 0x1FFFFFFF, tag)
-        if pointer == 0:
-            return []
-        offset = pointer >> 2 & 0x3FFFFFFF
-        return self._content(segment, index + 1 + (offset - (1 << 30) if offset >> 29 else offset), pointer)
-
-    def _content(self, segment, at, pointer):
-        if pointer & 3 == 0:
-            return self._struct(segment, at, pointer)
-        expect(pointer & 3 == 1, "a pointer to a capability", hex(pointer))
-        size, count = pointer >> 32 & 7, pointer >> 35
-        if size == 6:  # Pointers.
-            return [(segment, at + i) for i in range(count)]
-        if size == 7:  # Structs, behind a word that has the shape of each.
-            tag = self._word(segment, at)
-            words = (tag >> 32 & 0xFFFF) + (tag >> 48)
-            return [
-                place
-                for i in range(tag >> 2 & 0x3FFFFFFF)
-                for place in self._struct(segment, at + 1 + i * words, tag)
-            ]
-        bits = count * (0, 1, 8, 16, 32, 64)[size]
-        words = (bits + 63) // 64
-        self.reached.update((segment, at + i) for i in range(words))
-        if bits % 64 != 0:
-            last = self._word(segment, at + words - 1)
-            expect(last >> bits % 64 == 0, "behind a list of", count, "elements:", hex(last))
-        return []
-
-    def _struct(self, segment, at, pointer):
-        data, pointers = pointer >> 32 & 0xFFFF, pointer >> 48
-        self.reached.update((segment, at + i) for i in range(data))
-        return [(segment, at + data + i) for i in range(pointers)]
-
-
-class Tally:
-    """`frames` and `messages`: how many came, by kind. `wrong`: in how many of them something was not 0, by the kind of
-    frame; `failures`: texts of the first few."""
-
-    def __init__(self):
-        self.frames = collections.Counter()
-        self.messages = collections.Counter()
-        self.wrong = collections.Counter()
-        self.failures = []
-
-
-class Sent:
-    """What one side of one connection sends. feed() it all. `check_payload` gets the bodies (inline segments, what was
-    READ, what was pushed), and may raise NotZero."""
-
-    def __init__(self, zeros, tally, check_payload=lambda data: None):
-        self.zeros = zeros
-        self.tally = tally
-        self.check_payload = check_payload
-        self._data = bytearray()
-        self._greeted = False
-
-    def feed(self, data):
-        self._data += data
-        while self._greeting() if not self._greeted else self._frame():
-            pass
-
-    def _take(self, layout, length_of):
-        """The fields of `layout` and what follows them, or None: not all of it has come."""
-        if len(self._data) < layout.size:
-            return None
-        fields = layout.decode(self._data)
-        end = layout.size + length_of(fields)
-        if len(self._data) < end:
-            return None
-        payload = bytes(self._data[layout.size : end])
-        del self._data[:end]
-        return fields, payload
-
-    def _check(self, kind, check, *arguments):
-        self.tally.frames[kind] += 1
-        try:
-            check(*arguments)
-        except NotZero as what:
-            self.tally.wrong[kind] += 1
-            if len(self.tally.failures) < 10:
-                self.tally.failures.append(str(what))
-
-    def _greeting(self):
-        taken = self._take(self.zeros.page.greeting, lambda fields: fields["length"])
-        if taken is None:
-            return False
-        self._check("greeting", self.zeros.greeting, *taken)
-        self._greeted = True
-        return True
-
-    def _frame(self):
-        page = self.zeros.page
-        read = page.frames["READ request"]
-        taken = self._take(page.frame, lambda fields: 0 if fields["kind"] == read else fields["length"])
-        if taken is None:
-            return False
-        kind = next((name for name, number in page.frames.items() if number == taken[0]["kind"]), None)
-        self._check(kind, self._check_frame, kind, *taken)
-        return True
-
-    def _check_frame(self, kind, header, payload):
-        if kind == "SEND":
-            number = payload[self.zeros.page.header.fields["kind"][0]]
-            self.tally.messages[next((name for name, of in self.zeros.page.kinds.items() if of == number), None)] += 1
-        self.zeros.frame(header)
-        if kind == "SEND":
-            for segment in self.zeros.message(payload):
-                self.check_payload(segment)
-        elif kind in ("READ response", "push"):
-            self.check_payload(payload)
-        elif kind == "farewell":
-            expect(payload.decode().isprintable(), "text of a farewell", payload)

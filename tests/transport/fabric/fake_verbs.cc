@@ -222,8 +222,10 @@ struct FakeCalls {
       }
       ExpectInitialized(wr, sizeof(*wr));
       ExpectInitialized(wr->sg_list, static_cast<size_t>(wr->num_sge) * sizeof(ibv_sge));
-      for (int i = 0; i < wr->num_sge && wr->opcode == IBV_WR_SEND; ++i) {
-        ExpectInitialized(reinterpret_cast<const void*>(wr->sg_list[i].addr), wr->sg_list[i].length);
+      if (wr->opcode == IBV_WR_SEND) {
+        for (int i = 0; i < wr->num_sge; ++i) {
+          ExpectInitialized(reinterpret_cast<const void*>(wr->sg_list[i].addr), wr->sg_list[i].length);
+        }
       }
       fake->send_chains.back().push_back({*wr, std::vector<ibv_sge>(wr->sg_list, wr->sg_list + wr->num_sge)});
       fake->sends.push_back(wr->wr_id);

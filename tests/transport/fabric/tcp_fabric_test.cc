@@ -299,8 +299,8 @@ TEST_F(TcpFabricTest, ARefusedConnectionSaysThatNobodyListens) {
                          ": connection refused (ECONNREFUSED): nothing listens there"));
 }
 
-// PROTOCOL.md: key and address of a SEND are 0. Whatever the caller left in the work request, or an earlier request in its
-// place of the queue, is not for the peer.
+// PROTOCOL.md: key and address of a SEND are 0. Whatever the caller left in the work request, or an earlier request
+// in its place of the queue, is not for the peer.
 TEST_F(TcpFabricTest, ASendNamesNoMemory) {
   Endpoint& b = world_.NewEndpoint(1, {.send_depth = 4});
   Stranger peer(world_);

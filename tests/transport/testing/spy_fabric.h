@@ -22,8 +22,8 @@ class SpyFabric final : public fabric::Fabric {
     uint64_t pushes = 0;
     uint64_t taken_pushes = 0;
     uint64_t signaled_sends = 0;
-    uint64_t sends_that_name_memory =
-        0;  // With a remote address or an rkey, which only READs and pushes have.
+    // SENDs with a remote address or an rkey, which only READs and pushes have.
+    uint64_t sends_that_name_memory = 0;
     uint64_t reads = 0;
     uint64_t read_bytes = 0;
     uint64_t send_posts = 0;  // Calls.

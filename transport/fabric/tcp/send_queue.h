@@ -62,8 +62,7 @@ class TcpSendQueue {
   void Place(uint32_t index, const SendWorkRequest& request, uint32_t length_bytes) {
     Request& placed = requests_[posted_ + index];
     placed.wr_id = request.wr_id;
-    // HeaderOf() writes both into the frame, and those of a SEND mean nothing (fabric.h): whatever the caller left there
-    // is not for the peer.
+    // HeaderOf() writes both into the frame. Whatever the caller left in a SEND is not for the peer.
     const bool names_memory = request.opcode != Opcode::kSend;
     placed.remote_address = names_memory ? request.remote_address : 0;
     placed.rkey = names_memory ? request.rkey : 0;

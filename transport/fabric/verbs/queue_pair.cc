@@ -261,7 +261,7 @@ bool VerbsQueuePair::OnCompletion(const ibv_wc& wc, bool receive, uint32_t numbe
          .qp_num = qp_num_,
          .status = ToCompletionStatus(wc.status),
          .opcode = Opcode::kReceive,
-         .byte_len = wc.status == IBV_WC_SUCCESS ? wc.byte_len : 0};
+         .byte_len = wc.status == IBV_WC_SUCCESS ? wc.byte_len : 0};  // Else undefined: ibv_poll_cq(3).
   if (wc.status != IBV_WC_SUCCESS && state_ != State::kError) EnterError();
   return true;
 }
