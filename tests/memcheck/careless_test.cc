@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "hawser/base/socket_address.h"
 #include "hawser/tests/transport/fabric/fake_verbs.h"
+#include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/world.h"
 #include "hawser/transport/buffer_pool.h"
 #include "hawser/transport/message.h"
