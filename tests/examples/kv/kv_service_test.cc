@@ -138,7 +138,7 @@ TEST_F(KvServiceTest, MemoryComesBackWhenAKeyIsRemoved) {
 
 TEST_F(KvServiceTest, AValueWithSomethingElseBehindItInItsLastWordIsRefused) {
   const KeyValueStub kv = Connect();
-  for (const unsigned bytes : {13u, 5000u, 1000001u}) {
+  for (const unsigned bytes : {13u, 5001u, 1000001u}) {
     auto call = kv.Put();
     call.request().setKey("key");
     capnp::Data::Builder value = call.request().initValue(bytes);
