@@ -5,7 +5,7 @@ _SHARED = [
     "options.sh",
 ]
 
-def memcheck_sh_test(name, srcs, data, size):
+def memcheck_sh_test(name, srcs, data, size, args = []):
     """A script that runs programs under memcheck. Manual: without --config=memcheck it finds little.
 
     Args:
@@ -13,11 +13,13 @@ def memcheck_sh_test(name, srcs, data, size):
       srcs: the script.
       data: what it needs beside options.sh.
       size: as of a test.
+      args: its arguments.
     """
     native.sh_test(
         name = name,
         size = size,
         srcs = srcs,
+        args = args,
         data = _SHARED + data,
         tags = ["manual"],
     )
@@ -30,13 +32,12 @@ def memcheck_test(name, program, arguments = []):
       program: the label of what is run.
       arguments: its own.
     """
-    native.sh_test(
+    memcheck_sh_test(
         name = name,
         size = "medium",
         srcs = ["memcheck.sh"],
         args = ["$(rootpath %s)" % program] + arguments,
-        data = _SHARED + [program],
-        tags = ["manual"],
+        data = [program],
     )
 
 def memcheck_suite(name):
