@@ -52,7 +52,7 @@ machine() {
 # (without the questions it asked).
 run() {
   status=0
-  output=$(cd "${from:-$tmp/checkout}" && HOME=$tmp/home XDG_CACHE_HOME='' PATH=$tmp/bin "$bash" "$bazelw" "$@" 2>&1) || status=$?
+  output=$(cd "${from:-$tmp/checkout}" && HOME=$tmp/home XDG_CACHE_HOME='' HAWSER_CACHE=${cache:-0} PATH=$tmp/bin "$bash" "$bazelw" "$@" 2>&1) || status=$?
   calls=$(grep -vE '^(dpkg-query|id|env) ' "$tmp/calls" || true)
 }
 
@@ -218,5 +218,57 @@ machine
 mkdir -p "$tmp/elsewhere"
 from=$tmp/elsewhere run version
 check "outside any workspace it goes to its own" has "$calls" "in ${bazelw%/*}"
+
+# What was built before: real programs work in the folder of the cache, which is the test's own.
+cached_machine() {
+  machine "$@"
+  for program in awk find mkdir rm sha256sum sort touch xargs; do ln -s "$(command -v "$program")" "$tmp/bin/"; done
+  fake dpkg-query 'for name in "${@:3}"; do echo "$name=installed"; done; echo '"${version:-1}"
+  # Bazel sees what was exported to it, too.
+  fake bazel 'echo "exported $HAWSER_BAZEL_OPTIONS" >>"'"$tmp"'/calls"'
+}
+folder=$tmp/home/.cache/hawser/bazel
+key() { sed -nE "s/^bazel .* --action_env=HAWSER_SYSTEM=([0-9a-f]{16}) .*/\1/p" <<<"$calls"; }
+pruned_by_now() { until [[ ! -e $1 ]]; do :; done; }
+
+cached_machine
+cache=1 run --host_jvm_args=-Xmx1g test //x --config=asan 'two words'
+first=$(key)
+check 'Bazel gets the cache and the key of the packages, behind its command' is "${calls%%$'\n'*}" \
+  "bazel --host_jvm_args=-Xmx1g test --disk_cache=$folder --action_env=HAWSER_SYSTEM=$first --host_action_env=HAWSER_SYSTEM=$first //x --config=asan two words"
+check 'and so does a program that calls Bazel' has "$calls" "exported --disk_cache=$folder --action_env"
+check 'and nothing is printed' is "$output" ''
+cached_machine
+cache=1 run run //tools:x -- test
+check 'once' is "$(grep -o -e --disk_cache <<<"${calls%%$'\n'*}" | wc -l)-$(key)" "1-$first"
+version=2 cached_machine
+cache=1 run build //x
+check 'another version of a package is another key' lacks "$(key)" "$first"
+cached_machine
+cache=1 run query //x
+check 'a query gets neither' has "$calls" 'bazel query //x'
+cached_machine
+cache=0 run build //x
+check 'nor does anything with HAWSER_CACHE=0' has "$calls" 'bazel build //x'
+cached_machine
+rm -rf "$folder"
+touch "$folder"
+cache=1 run build //x
+check 'without a folder for it Bazel runs without a cache' has "$calls" 'bazel build //x'
+rm "$folder"
+
+cached_machine
+mkdir -p "$folder"/{ac,cas}
+touch --date='15 days ago' "$folder/cas/old" "$folder/ac/old"
+truncate --size=9G "$folder/cas/large" "$folder/cas/large and older"
+touch --date='2 days ago' "$folder/cas/large and older"
+cache=1 run build //x
+check 'what was not used for two weeks is deleted' pruned_by_now "$folder/cas/old"
+check 'there and among the actions' pruned_by_now "$folder/ac/old"
+check 'and of what is too much the oldest' pruned_by_now "$folder/cas/large and older"
+check 'and nothing else' is "$(ls "$folder/cas")" large
+touch --date='15 days ago' "$folder/cas/old"
+cache=1 run build //x
+check 'once a day' is "$(ls "$folder/cas")" $'large\nold'
 
 ((failures == 0)) || { echo "$failures failed"; exit 1; }
