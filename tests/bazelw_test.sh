@@ -94,7 +94,7 @@ machine libabsl-dev capnproto
 run build //x
 check 'exactly what is missing is installed, then bazel runs' is "$calls" \
   "apt-get update --quiet
-apt-get install --quiet --yes --no-install-recommends capnproto libabsl-dev
+apt-get install --quiet --yes --no-install-recommends -o DPkg::Lock::Timeout=600 capnproto libabsl-dev
 bazel build //x
 in $tmp/checkout"
 check 'without a question being asked' has "$(<"$tmp/calls")" 'env DEBIAN_FRONTEND=noninteractive apt-get install'
@@ -102,7 +102,7 @@ check 'without a question being asked' has "$(<"$tmp/calls")" 'env DEBIAN_FRONTE
 machine g++-12
 fake dpkg-query 'for name in "${@:3}"; do [[ $name == g++-12 ]] && echo g++-12=config-files || echo $name=installed; done'
 run build //x
-check 'a package that was removed but not purged is missing' has "$calls" 'no-install-recommends g++-12'
+check 'a package that was removed but not purged is missing' has "$calls" 'Timeout=600 g++-12'
 
 machine capnproto
 fake apt-get '[[ $1 != install ]]'
@@ -115,6 +115,17 @@ machine capnproto
 fake apt-get '[[ $1 != update ]]'
 run build //x
 check 'stale package lists are tried when they cannot be renewed' has "$calls" 'bazel build //x'
+
+machine capnproto
+fake apt-get '
+  [[ $1 != update ]] || { read -r tries <"'"$tmp"'/tries" || tries=0
+    echo $((tries + 1)) >"'"$tmp"'/tries"
+    ((tries == 2)) || { echo "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7 (apt-get)" >&2; exit 100; }; }'
+: >"$tmp/tries"
+run build //x
+check 'while another apt-get has the package lists, it waits' is "$(<"$tmp/tries")-$status" 3-0
+check 'and says so once' is "$(grep -c 'another program updates the package lists; waiting' <<<"$output")" 1
+check 'and then installs' has "$calls" 'apt-get install --quiet'
 
 machine capnproto
 fake id 'echo 1000'
