@@ -1,0 +1,141 @@
+#!/usr/bin/env bash
+# .ci/run with a bazelw that only prints what Bazel would: what is counted, what is looked at twice, and what ends a run.
+set -euo pipefail
+
+[[ -x .ci/run ]] || { echo "run by: bazel test //tests:ci_run_test" >&2; exit 1; }
+tmp=$(mktemp -d "${TEST_TMPDIR:-/tmp}/ci_run.XXXXXX")
+trap 'rm -rf "$tmp"' EXIT
+failures=0
+
+# A checkout of its own: nothing in it is real but .ci.
+checkout() {
+  rm -rf "$tmp/checkout" "$tmp/bin"
+  mkdir -p "$tmp/bin" "$tmp/checkout"/{tests/sim,examples/outside}
+  cp -RL .ci "$tmp/checkout/"
+  : >"$tmp/calls"
+  : >"$tmp/checkout/sound.cc"
+  : >"$tmp/checkout/examples/outside/user.cc"
+  program "$tmp/bin/clang-format-14" ''
+  program "$tmp/bin/clang-14" ''
+  program "$tmp/checkout/tests/sim/mutations.sh" ''
+  program "$tmp/checkout/tests/clang_tidy.sh" ''
+  bazel ''
+  git -C "$tmp/checkout" init --quiet --initial-branch=main
+  commit before
+}
+program() { printf '#!/usr/bin/env bash\n%s\n' "$2" >"$1" && chmod +x "$1"; }
+commit() {
+  git -C "$tmp/checkout" add --all
+  git -C "$tmp/checkout" -c user.name=any -c user.email=any@localhost commit --quiet --allow-empty --message="$1"
+}
+
+# bazel <cases>: what `bazelw` does, as branches of a `case` over its arguments; else two tests pass.
+bazel() {
+  program "$tmp/checkout/bazelw" '
+    echo "$*" >>"'"$tmp"'/calls"
+    log() { mkdir -p "bazel-testlogs/$1" && cat >"bazel-testlogs/$1/test.log"; }
+    case "$*" in
+      '"$1"'
+      run*) echo "[{\"file\": \"$PWD/user.cc\", \"directory\": \".\", \"arguments\": [\"gcc\"]}]" >compile_commands.json ;;
+      test*) printf "//a:fine PASSED in 0.5s\n//a:well (cached) PASSED in 1.5s\nExecuted 2 out of 2 tests: 2 tests pass.\n" ;;
+    esac'
+}
+
+# run [argument]...: leaves $status, $output and $calls.
+run() {
+  status=0
+  output=$(PATH=$tmp/bin:$PATH "$tmp/checkout/.ci/run" "$@" 2>&1) || status=$?
+  calls=$(<"$tmp/calls")
+}
+check() {
+  local what=$1
+  shift
+  if "$@"; then
+    echo "ok: $what"
+  else
+    failures=$((failures + 1))
+    printf 'FAILED: %s\n  exit status: %s\n  calls: %s\n  output: %s\n' "$what" "$status" "$calls" "$output"
+  fi
+}
+is() { [[ $1 == "$2" ]]; }
+has() { [[ $1 == *"$2"* ]]; }
+lacks() { [[ $1 != *"$2"* ]]; }
+last_line() { tail -n 1 <<<"$output"; }
+
+checkout
+run
+stages=$(grep -c '^test ' <<<"$calls")
+others=$(grep -cE '^ +[0-9]+ s  ' <<<"$output")
+check 'if all passes, the exit status is 0' is "$status" 0
+check 'and the tests of each stage are counted' is "$(last_line)" "$((2 * stages + others - stages)) passed, 0 failed"
+check 'no result of a test is taken from the cache' is "$(grep '^test ' <<<"$calls" | grep -c -e --nocache_test_results)" "$stages"
+check 'the dearest tests are shown' has "$output" $'== the ten dearest tests\n   0.5 s  //a:fine'
+
+checkout
+printf 'a\n<<<<<<< ours\n' >"$tmp/checkout/merged.cc"
+commit 'half a merge'
+run
+check 'the marks of a merge fail' is "$status-$(last_line)" '1-2 passed, 1 failed'
+check 'and nothing that takes long runs then' lacks "$calls" 'test '
+
+checkout
+program "$tmp/checkout/tests/sim/mutations.sh" 'exit 1'
+run
+check 'a mistake that does not fit fails, and nothing that takes long runs' is "$status-$(grep -c '^test ' <<<"$calls")" '1-0'
+
+# A failure in the first stage only.
+fails='printf "//a:fine PASSED in 0.5s\n//b:shaky FAILED in 2.0s\nExecuted 2 out of 2 tests: 1 fails.\n"; exit 3 ;;'
+checkout
+bazel '*--runs_per_test=10*//b:shaky) echo "//b:shaky PASSED in 2.0s" ;;
+  test*" //...") echo "waited too long" | log b/shaky; '"$fails"
+run
+check 'a test that fails, and passes ten times alone, does not refuse a change' is "$status" 0
+check 'it counts as passed' has "$(last_line)" ', 0 failed'
+check 'it is called flaky, in the last lines' has "$(tail -n 2 <<<"$output")" 'FLAKY //b:shaky'
+check 'with its log' has "$output" 'waited too long'
+
+checkout
+bazel '*--runs_per_test=10*//b:shaky) exit 3 ;;
+  test*" //...") echo "waited too long" | log b/shaky; '"$fails"
+run
+check 'a test that fails again has failed' is "$status-${output##*, }" '1-1 failed'
+check 'and is not called flaky' lacks "$output" 'FLAKY'
+check 'and the other stages run' is "$(grep '^test ' <<<"$calls" | grep -vc -e --runs_per_test)" "$stages"
+
+for sign in 'WARNING: ThreadSanitizer: data race' '==7== Invalid read of size 8' 'seed 12: an answer came twice' \
+  'x.cc:3: runtime error: shift' 'hawser: a.cc:1: CHECK failed: b' 'line 3: 7 Segmentation fault'; do
+  checkout
+  bazel 'test*" //...") echo "'"$sign"'" | log b/shaky; '"$fails"
+  run
+  check "no second look at: $sign" is "$status-$(grep -c -e --runs_per_test <<<"$calls")" '1-0'
+done
+
+checkout
+bazel '*--runs_per_test=10*) ;;
+  test*"--config=tsan"*) echo late | log external/hawser/b/shaky
+    printf "@hawser//b:shaky TIMEOUT in 60.0s\nExecuted 1 out of 1 test: 1 fails.\n"; exit 3 ;;'
+run
+check 'the second look is in the same workspace, with the same options' has "$calls" "--config=tsan --build_tests_only"
+check 'and finds the log there' is "$status-$(tail -n 2 <<<"$output" | head -n 1)" '0-FLAKY @hawser//b:shaky'
+
+checkout
+bazel 'test*" //...") printf "ERROR: no such target\n"; exit 1 ;;'
+run
+check 'what does not build fails, and is not looked at twice' is "$status-${output##*, }-$(grep -c -e --runs_per_test <<<"$calls")" '1-1 failed-0'
+
+checkout
+echo changed >"$tmp/checkout/sound.cc"
+echo new >"$tmp/checkout/new.cc"
+commit after
+mkdir "$tmp/checkout/rpc"
+touch "$tmp/checkout/rpc/BUILD.bazel"
+bazel 'query*"kind('"'_test rule', //...)"'"*) echo "//a:fine" ;;'
+run quick
+check 'quick asks for what changed since the last commit, and for what is new' has "$calls" 'set(bazelw new.cc //rpc:all sound.cc )'
+check 'and runs what that reaches' has "$calls" '--nocache_test_results --profile='
+check 'and only that' is "$status-$(grep -c '^test ' <<<"$calls")" '0-1'
+
+run slow
+check 'another word is refused' is "$status" 2
+
+((failures == 0)) || { echo "$failures failed"; exit 1; }
