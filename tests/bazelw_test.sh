@@ -23,7 +23,7 @@ fake() {
 }
 
 # A machine that has the guests' kernel, and every package except those named. $tmp/workspace is one that
-# uses Hawser.
+# uses Hawser. Bazel says that each target needs $needed.
 machine() {
   rm -rf "$tmp/bin" "$tmp/calls" "$tmp/absent" "$tmp/workspace"
   mkdir -p "$tmp/bin" "$tmp/workspace/deep" "$guest_kernel"
@@ -40,7 +40,7 @@ machine() {
     done
     exit $status'
   fake apt-get ''
-  fake bazel 'echo "in $PWD" >>"'"$tmp"'/calls"'
+  fake bazel '[[ $1 != query ]] || { printf "%s\n" '"${needed-//third_party/guest_kernel:vmlinux}"'; exit; }; echo "in $PWD" >>"'"$tmp"'/calls"'
   fake id 'echo 0'
   fake env 'echo "env $1" >/dev/null; shift; exec "$@"'
   fake sudo 'exec "$@"'
@@ -53,7 +53,7 @@ machine() {
 run() {
   status=0
   output=$(cd "${from:-$tmp/checkout}" && HOME=$tmp/home XDG_CACHE_HOME='' HAWSER_CACHE=${cache:-0} PATH=$tmp/bin "$bash" "$bazelw" "$@" 2>&1) || status=$?
-  calls=$(grep -vE '^(dpkg-query|id|env) ' "$tmp/calls" || true)
+  calls=$(grep -vE '^(dpkg-query|id|env|bazel query) ' "$tmp/calls" || true)
 }
 
 check() {
@@ -190,12 +190,36 @@ check 'and for the kernel' has "$output" "  $guest_kernel: the kernel of the gue
 
 machine "${develop[@]}"
 rm "$guest_kernel/packages"
-from=$tmp/checkout/rpc HAWSER_NO_INSTALL=1 run test //...
+from=$tmp/checkout/rpc HAWSER_NO_INSTALL=1 HAWSER_PACKAGES=develop run test //...
 for package in "${develop[@]}"; do
-  check "in Hawser's own checkout $package is asked for" has "$output" "  $package: "
+  check "with HAWSER_PACKAGES=develop $package is asked for" has "$output" "  $package: "
 done
 check 'and the kernel' has "$output" "  $guest_kernel: the kernel of the guests"
 check 'and how to do without is said' has "$output" 'HAWSER_PACKAGES=use'
+check 'and Bazel is not asked' lacks "$(<"$tmp/calls")" 'bazel query'
+
+# asked <label>...: the packages that a test with these dependencies makes bazelw ask for, with one of each kind missing.
+asked() {
+  needed=$* machine "${develop[@]}" chromium gdb
+  rm "$guest_kernel/packages"
+  from=$tmp/checkout/rpc HAWSER_NO_INSTALL=1 run "${command[@]}"
+  asked=$(sed -nE 's/^  ([^ ]+): .*/\1/p' <<<"$output" | sort | tr '\n' ' ')
+}
+command=(test --test_output=all //a:b_test //tests/...)
+asked //third_party/packages:gdb //third_party/packages:chromium
+check "in Hawser's own checkout a test asks for what Bazel says that it needs" is "$status-$asked" '2-chromium gdb '
+check 'of all targets that are named' has "$(<"$tmp/calls")" 'deps(set(//a:b_test //tests/...))'
+asked //third_party/guest_kernel:vmlinux //third_party/guest_kernel:modules.tar
+check 'a guest needs its packages and the kernel' is "$status-$asked" "2-$guest_kernel busybox-static perftest qemu-system-x86 rdma-core "
+command=(test --config=fuzz //a:b_test)
+asked //third_party/packages:gdb
+check 'and the fuzzers clang' is "$asked" 'clang-14 gdb '
+command=(build //a)
+asked ''
+check 'and what needs nothing of it nothing' is "$status-$output" '0-'
+fake bazel '[[ $1 != query ]]'
+from=$tmp/checkout HAWSER_NO_INSTALL=1 run build //a
+check 'if Bazel cannot tell, all of it is needed' is "$status-$(grep -c '^  [^ ]*: ' <<<"$output")" "2-$((${#develop[@]} + 3))"
 
 machine "${develop[@]}"
 rm "$guest_kernel/packages"
@@ -257,7 +281,7 @@ cache=1 run build //x
 check 'another version of a package is another key' lacks "$(key)" "$first"
 cached_machine
 cache=1 run query //x
-check 'a query gets neither' has "$calls" 'bazel query //x'
+check 'a query gets neither' has "$(<"$tmp/calls")" 'bazel query //x'
 cached_machine
 cache=0 run build //x
 check 'nor does anything with HAWSER_CACHE=0' has "$calls" 'bazel build //x'

@@ -3,6 +3,7 @@
 _SHARED = [
     "explained.supp",
     "options.sh",
+    "//third_party/packages:valgrind",
 ]
 
 def memcheck_sh_test(name, srcs, data, size, args = []):

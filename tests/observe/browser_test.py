@@ -193,9 +193,9 @@ class BrowserTest(unittest.TestCase):
         raise AssertionError("no such method")
 
     def keep_picture(self, browser, name):
-        """Keeps a picture to look at, in bazel-testlogs."""
+        """Keeps a picture to look at, in bazel-testlogs, with --test_env=HAWSER_PICTURES=1."""
         folder = os.environ.get("TEST_UNDECLARED_OUTPUTS_DIR")
-        if folder:
+        if folder and os.environ.get("HAWSER_PICTURES") == "1":
             picture = browser.call("Page.captureScreenshot", format="png")["data"]
             with open(os.path.join(folder, name), "wb") as file:
                 file.write(base64.b64decode(picture))
