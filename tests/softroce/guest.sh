@@ -12,6 +12,9 @@
 #   --timeout=120     seconds of the guest's time that the command may take; 0: no limit, which is the default
 #                     in virtual time
 #   --wall=180        seconds of real time that all may take, with boot
+#   --hold=NAME       a file, folder or program that the guest has in its memory from the start; may be repeated.
+#                     Then it has these, what hold.sh adds to them, and no other files of this machine, and does
+#                     not wait for it: virtual time needs that (README.md)
 #   --run=FOLDER      a folder that the guest shares and may write to; its other writes are lost (default: none)
 #   --qemu=ARGUMENT   one more argument for QEMU; may be repeated
 #
@@ -27,13 +30,14 @@ fail() {
   exit 125
 }
 
-setup=rxe smp=2 memory=1G timeout='' wall=180 run='' clock=() qemu=()
+setup=rxe smp=2 memory=1G timeout='' wall=180 run='' clock=() held=() qemu=()
 while (($#)); do
   case $1 in
     --setup=*) setup=${1#*=} ;;
     --smp=*) smp=${1#*=} ;;
     --memory=*) memory=${1#*=} ;;
     --virtual_time) clock=(-icount shift=2,sleep=off) ;;
+    --hold=*) held+=("${1#*=}") ;;
     --timeout=*) timeout=${1#*=} ;;
     --wall=*) wall=${1#*=} ;;
     --run=*) run=${1#*=} ;;
@@ -75,6 +79,14 @@ timeout=${timeout:-120}
   echo
 } >"$run/command"
 
+share=(
+  -fsdev local,id=root,path=/,security_model=none,multidevs=remap,readonly=on -device virtio-9p-pci,fsdev=root,mount_tag=root
+)
+if ((${#held[@]})); then
+  "$here/hold.sh" "$initrd" "$run/initrd" "$run/command" "$here/setup.sh" "${held[@]}" || fail 'hold.sh failed'
+  initrd=$run/initrd share=()
+fi
+
 arguments=(
   -no-user-config -nodefaults -display none -no-reboot
   -machine q35 -accel "$accelerator" -smp "$smp" -m "$memory"
@@ -89,8 +101,7 @@ arguments=(
   -device virtio-serial-pci
   -add-fd fd=3,set=3 -chardev file,id=out,append=on,path=/dev/fdset/3 -device virtserialport,nr=1,chardev=out
   -add-fd fd=4,set=4 -chardev file,id=err,append=on,path=/dev/fdset/4 -device virtserialport,nr=2,chardev=err
-  -fsdev local,id=root,path=/,security_model=none,multidevs=remap,readonly=on -device virtio-9p-pci,fsdev=root,mount_tag=root
-  -fsdev "local,id=run,path=$run,security_model=none,multidevs=remap" -device virtio-9p-pci,fsdev=run,mount_tag=run
+  "${share[@]}" -fsdev "local,id=run,path=$run,security_model=none,multidevs=remap" -device virtio-9p-pci,fsdev=run,mount_tag=run
 )
 timeout --kill-after=5 "$wall" qemu-system-x86_64 "${arguments[@]}" "${clock[@]}" "${qemu[@]}" </dev/null 3>&1 4>&2 &
 guest=$!
@@ -99,6 +110,7 @@ wait "$guest"
 ended=$?
 # A signal to this script ends `wait` before the guest has ended.
 while kill -0 "$guest" 2>/dev/null; do wait "$guest"; done
+((${#held[@]} == 0)) || rm -f "$run/initrd"
 
 status=125
 if [[ -s $run/status ]]; then

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs tests in one guest and reports the result of each. Call it by hawser_guest_test() in guest_test.bzl.
 #
-#   guest_test.sh [--test_seconds=60] [--preload=LIBRARY] [option of guest.sh]... -- test...
+#   guest_test.sh [--test_seconds=60] [--preload=LIBRARY] [--program=NAME]... [option of guest.sh]... -- test...
 #
+# --program: one of this machine that the tests start, for a guest in virtual time, which has only what it is given.
 # Prints a line for each test, after the output of the failed ones. Exit status 0 if all passed, else 1.
 # Writes JUnit's XML where Bazel expects it.
 set -uo pipefail
@@ -10,16 +11,17 @@ set -uo pipefail
 # Bazel starts this script by a link in the package of the test.
 if [[ -n ${TEST_SRCDIR:-} ]]; then here=$TEST_SRCDIR/hawser/tests/softroce; else here=$(cd "$(dirname "$0")" && pwd); fi
 
-setup=rxe test_seconds=60 preload='' only_guest='' options=()
+setup=rxe test_seconds=60 preload='' only_guest='' virtual='' programs=() options=()
 while (($#)); do
   case $1 in
     --test_seconds=*) test_seconds=${1#*=} ;;
     --preload=*) preload=$PWD/${1#*=} ;;
+    --program=*) programs+=("${1#*=}") ;;
     --) shift && break ;;
     *)
       options+=("$1")
       [[ $1 != --setup=* ]] || setup=${1#*=}
-      [[ $1 != --virtual_time ]] || only_guest='virtual time'
+      [[ $1 != --virtual_time ]] || virtual=1
       ;;
   esac
   shift
@@ -27,6 +29,11 @@ done
 (($#)) || { echo 'guest_test.sh: no tests' >&2; exit 1; }
 [[ $setup == rxe || $setup == siw ]] || only_guest="the setup $setup"
 tests=("$@")
+if [[ $virtual ]]; then
+  only_guest='virtual time'
+  held=("${TEST_SRCDIR:-$here/run_tests.sh}" "${tests[@]}" "${programs[@]}")
+  options+=("${held[@]/#/--hold=}")
+fi
 
 run=$(mktemp -d "${TEST_TMPDIR:-/tmp}/run.XXXXXX")
 trap 'rm -rf "$run"' EXIT
