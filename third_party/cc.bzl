@@ -4,22 +4,30 @@ Use native.cc_binary for programs. Warnings and the language standard are flags 
 who compiles Hawser in another workspace gets that workspace's flags; hawser.bazelrc has the standard for both.
 """
 
-def hawser_cc_library(name, **kwargs):
+# What each file of Hawser's own checkout includes first (precompiled.bzl); elsewhere nothing.
+_COMMON_HEADERS = select({
+    "@hawser//third_party:precompiled_headers": ["@hawser//third_party:common_headers"],
+    "//conditions:default": [],
+})
+
+def hawser_cc_library(name, deps = [], **kwargs):
     """cc_library whose headers are included as "hawser/<package>/<file>", here and from a user's workspace.
 
     The prefix keeps "rpc/server.h" and the like from meeting a header of the same name in a user's tree.
 
     Args:
       name: the target's name.
+      deps: as of cc_library.
       **kwargs: as of cc_library. Visibility is private unless given: it is what keeps includes pointing down.
     """
     native.cc_library(
         name = name,
+        deps = deps + _COMMON_HEADERS,
         include_prefix = "hawser/" + native.package_name(),
         **kwargs
     )
 
-def hawser_cc_test(name, deps = [], **kwargs):
+def hawser_cc_test(name, deps = [], precompiled = "", **kwargs):
     """cc_test with GoogleTest, GoogleMock and their main().
 
     Linked statically: one file to run in a debugger, and no time spent in making a shared library of each dependency.
@@ -27,13 +35,19 @@ def hawser_cc_test(name, deps = [], **kwargs):
     Args:
       name: the target's name.
       deps: what the test is about; GoogleTest is added.
+      precompiled: a precompiled_header of what the test includes, see precompiled.bzl. Tests below tests/ have GoogleTest and
+        GoogleMock as such unless another one is named, so each of their sources is called *_test.cc.
       **kwargs: as of cc_test.
     """
+    if not precompiled and native.package_name().startswith("tests/"):
+        precompiled = "@hawser//tests/testing:precompiled"
     native.cc_test(
         name = name,
+        copts = ["$(PRECOMPILED)"] if precompiled else [],
         deps = deps + [
             "@hawser//third_party:gtest_main",
-        ],
+        ] + ([precompiled] if precompiled else []),
         linkstatic = True,
+        toolchains = [precompiled] if precompiled else [],
         **kwargs
     )

@@ -18,9 +18,12 @@ import subprocess
 import sys
 
 # Left out: options of gcc 12 that clang 14 refuses, those that make errors of warnings, which clang has
-# other ones of, and those that write a file of dependencies, which are Bazel's.
-DROPPED = re.compile(r"-fno-canonical-system-headers|-Werror(=.*)?|-Wno-error=.*|-MD")
-DROPPED_WITH_VALUE = "-MF"
+# other ones of, those that write a file of dependencies, which are Bazel's, and compiled headers, which only the
+# compiler that made them reads (third_party/precompiled.bzl).
+DROPPED = re.compile(
+    r"-fno-canonical-system-headers|-Werror(=.*)?|-Wno-error=.*|-MD|-fpch-deps|-include.*/_precompiled/.*"
+)
+DROPPED_WITH_VALUE = ("-MF", "-include-pch")
 
 # What may stand before a path in the same argument.
 PATH = re.compile(r"(-I|-iquote|-isystem|-include)?((bazel-out|external)/.*)")
@@ -61,7 +64,7 @@ class Translation:
         for argument in arguments:
             if previous == "-c":
                 kept.append(file)
-            elif DROPPED_WITH_VALUE not in (previous, argument) and not DROPPED.fullmatch(argument):
+            elif not {previous, argument}.intersection(DROPPED_WITH_VALUE) and not DROPPED.fullmatch(argument):
                 kept.append(self.absolute(argument))
             previous = argument
         kept.append("-Wno-unknown-warning-option")

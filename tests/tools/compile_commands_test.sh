@@ -39,14 +39,15 @@ cat >"$workspace/app/app.cc" <<'END'
 int Answer(std::string text) { return made + static_cast<int>(text.size()); }
 END
 
-# action <folder of the output> <source>: as aquery prints one, with what gcc 12 alone knows and an error of
-# its warnings.
+# action <folder of the output> <source>: as aquery prints one, with what gcc 12 alone knows, an error of
+# its warnings and compiled headers.
 action() {
   cat <<END
 {"mnemonic": "CppCompile", "arguments": ["/usr/bin/gcc-12", "-std=c++20", "-Wall", "-Werror", "-Wno-error=restrict",
   "-MD", "-MF", "$1/x.d", "-frandom-seed=$1/x.o", "-iquote", ".", "-iquote", "$generated",
   "-Iexternal/library", "-I$generated", "-isystem", "external/library", "-fno-canonical-system-headers",
-  "-D__DATE__=\"redacted\"", "-Wno-builtin-macro-redefined", "-c", "$2", "-o", "$1/x.o"]}
+  "-D__DATE__=\"redacted\"", "-Wno-builtin-macro-redefined", "-Winvalid-pch", "-fpch-deps",
+  "-include$1/_precompiled/gone.h", "-include-pch", "$1/_precompiled/gone.h.gch", "-c", "$2", "-o", "$1/x.o"]}
 END
 }
 cat >"$tmp/aquery" <<END

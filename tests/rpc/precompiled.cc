@@ -1,0 +1,1 @@
+#include "tests/rpc/probe.h"

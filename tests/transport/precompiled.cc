@@ -1,0 +1,1 @@
+#include "hawser/tests/transport/testing/world.h"
