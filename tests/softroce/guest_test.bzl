@@ -1,6 +1,6 @@
 """Tests that need software RDMA. They run in a guest (README.md), many in one, because starting it takes 5 s."""
 
-def hawser_guest_test(name, tests, setup = "rxe", smp = 2, memory = "1G", virtual_time = False, test_seconds = 60, preload = None, programs = [], **kwargs):
+def hawser_guest_test(name, tests, setup = "rxe", smp = 2, memory = "1G", virtual_time = False, test_seconds = 60, preload = None, programs = [], tags = [], **kwargs):
     """A test that runs other tests, one after the other, in one guest.
 
     It passes if all of them do. Where HAWSER_RDMA_DEVICE names a device of this machine, tests that any device serves
@@ -18,8 +18,9 @@ def hawser_guest_test(name, tests, setup = "rxe", smp = 2, memory = "1G", virtua
       test_seconds: what each test may take, in real time, in virtual time too.
       preload: a library that each test is started with (LD_PRELOAD).
       programs: names of programs of this machine that the tests start, for a guest in virtual time.
-      **kwargs: as of sh_test. A guest of two processors keeps one busy, since its tests mostly wait. Its timeout limits
-        all tests together.
+      tags: as of sh_test. Added is "cpu:2", for a guest with two processors: beside another one the tests of both
+        take twice as long.
+      **kwargs: as of sh_test. Its timeout limits all tests together.
     """
     native.sh_test(
         name = name,
@@ -36,5 +37,6 @@ def hawser_guest_test(name, tests, setup = "rxe", smp = 2, memory = "1G", virtua
             "--",
         ] + ["$(rootpath %s)" % test for test in tests],
         data = tests + ([preload] if preload else []) + ["@hawser//tests/softroce:guest_test_files"],
+        tags = tags + ([] if virtual_time else ["cpu:%d" % smp]),
         **kwargs
     )
