@@ -3,24 +3,29 @@
 source tests/examples/checks.sh
 hawser=tools/hawser/hawser
 
-# field JSON EXPRESSION: of python3, with `t` for the first test.
-field() { python3 -c 'import json, sys; r = json.loads(sys.argv[1]); t = r["tests"][0]; print(eval(sys.argv[2]))' "$1" "$2"; }
+# fields JSON EXPRESSION...: of python3, with `t` for the first test. Sets the array `fields`.
+fields() {
+  mapfile -t fields < <(python3 -c 'import json, sys
+r = json.loads(sys.argv[1])
+t = r["tests"][0]
+for expression in sys.argv[2:]: print(eval(expression))' "$@")
+}
 measure() { run "$hawser" perf --target="$uri" --duration=50ms --warmup=10ms "$@"; }
 
 start_server server "$hawser" perf --serve="$any_port"
 measure --json
-check 'each figure has its floor' is \
-  "$status-$(field "$out" '[x["ratio"] > 0 and x["floor"]["calls"] > 0 and x["floor"]["seconds"] >= 0.03 for x in r["tests"]]')" \
-  '0-[True, True, True, True]'
-check 'the ratio of latencies is that of the medians' is \
-  "$(field "$out" 'abs(t["ratio"] - t["p50_us"] / t["floor"]["p50_us"]) < 0.01 * t["ratio"]')" True
-check 'that of bandwidths is theirs' is \
-  "$(field "$out" '[abs(x["ratio"] - x["bytes_per_s"] / x["floor"]["bytes_per_s"]) < 0.01 * x["ratio"] for x in r["tests"][2:]]')" \
-  '[True, True]'
+fields "$out" \
+  '[x["ratio"] > 0 and x["floor"]["calls"] > 0 and x["floor"]["seconds"] >= 0.03 for x in r["tests"]]' \
+  'abs(t["ratio"] - t["p50_us"] / t["floor"]["p50_us"]) < 0.01 * t["ratio"]' \
+  '[abs(x["ratio"] - x["bytes_per_s"] / x["floor"]["bytes_per_s"]) < 0.01 * x["ratio"] for x in r["tests"][2:]]' \
+  't["floor"]["by"]'
+check 'each figure has its floor' is "$status-${fields[0]:-}" '0-[True, True, True, True]'
+check 'the ratio of latencies is that of the medians' is "${fields[1]:-}" True
+check 'that of bandwidths is theirs' is "${fields[2]:-}" '[True, True]'
 
 by='raw sockets'
 [[ $any_port == tcp://* ]] || by='SENDs of a raw queue pair'
-check 'it says by what' is "$(field "$out" 't["floor"]["by"]')" "$by"
+check 'it says by what' is "${fields[3]:-}" "$by"
 
 measure
 by=$(grep '^  floor ' <<<"$out" | sed 's/.*   //' | paste -sd,)
@@ -42,7 +47,8 @@ else
 fi
 for polling in spin sleep; do
   measure --test=latency --polling="$polling" --json
-  check "the floor is measured with $polling polling" is "$status-$(field "$out" 't["ratio"] > 0')" 0-True
+  fields "$out" 't["ratio"] > 0'
+  check "the floor is measured with $polling polling" is "$status-${fields[0]:-}" 0-True
 done
 end server INT
 check 'the server lives until it is interrupted' is "$status" 0

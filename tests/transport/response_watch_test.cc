@@ -221,7 +221,9 @@ TEST_P(ResponseWatchTest, AValueCountsFromWhenTheProgramLetsGoOfIt) {
 }
 
 TEST_P(ResponseWatchTest, WhatWasReadAndReleasedCountsNoMore) {
-  for (int i = 0; i < 20; ++i) {
+  // Several times the memory of the pool. Less over RDMA, because that is mostly an emulated machine.
+  const int rounds = TestScheme() == "tcp" ? 20 : 8;
+  for (int i = 0; i < rounds; ++i) {
     ASSERT_TRUE(other_.Get(1, 10 * kMiB).ok()) << i;
     // On a busy machine the last READ may be answered late, and the release waits a millisecond from then on.
     for (int ms = 0; ms < 5 || (ms < 500 && World::LeasedBytes(world_.server) > kMiB); ++ms) {

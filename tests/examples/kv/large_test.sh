@@ -40,7 +40,7 @@ end server
 start_server server examples/kv/kv_server --listen="$any_port"
 # Over RDMA less: it is mostly on an emulated machine, which is slow and has little memory.
 if [[ -n ${HAWSER_RDMA_ADDRESS:-} ]]; then
-  there_and_back $((128 << 20))
+  there_and_back $((40 << 20))
 else
   there_and_back $((400 << 20))
   there_and_back $(((1 << 29) - 1))  # The largest Data of Cap'n Proto.

@@ -44,6 +44,9 @@ struct FabricUnderTest {
   bool pushes = false;  // See QueuePair::push_bytes_max().
   // Fabric::sends_can_wait(); then receives can be withdrawn, too.
   bool sends_can_wait = false;
+  // It runs in a guest, which is emulated. Then tests repeat less often what each repetition shows as well, and
+  // move fewer bytes.
+  bool emulated = false;
 };
 
 // Those that a test binary is for: each defines this.

@@ -155,7 +155,8 @@ TEST_P(PushContractTest, WhatFollowsComesInOrder) {
 // A new push for each that has arrived: the answer has to get through between them.
 TEST_P(PushContractTest, AReadIsAnsweredBesidePushesWithoutEnd) {
   constexpr uint32_t kPushed = 128 << 10, kRead = 768 << 10;
-  constexpr uint64_t kAtOnce = 16, kPushesMax = 400;
+  constexpr uint64_t kAtOnce = 16;
+  const uint64_t pushes_max = GetParam().emulated ? 100 : 400;
   auto [a, b] = world_.Connect({.send_depth = 2 * kAtOnce, .receive_depth = 2 * kAtOnce}, kMemory);
   FillPattern(a, 4);
   const uint32_t pushed = a.Grant(a.At(kData, kPushed), QueuePair::Access::kRead);
@@ -165,7 +166,7 @@ TEST_P(PushContractTest, AReadIsAnsweredBesidePushesWithoutEnd) {
     for (; receives - b.receives.size() < 2 * kAtOnce; ++receives) {
       ASSERT_TRUE(b.Receive(receives, b.At(0, 100)).ok());
     }
-    for (; pushes < kPushesMax && pushes - a.sends.size() < kAtOnce; ++pushes) {
+    for (; pushes < pushes_max && pushes - a.sends.size() < kAtOnce; ++pushes) {
       ASSERT_TRUE(a.Send(pushes, a.At(0, 4), /*signaled=*/false).ok());
       ASSERT_TRUE(a.Push(1000 + pushes, a.At(kData, kPushed), pushed).ok());
     }
@@ -180,7 +181,7 @@ TEST_P(PushContractTest, AReadIsAnsweredBesidePushesWithoutEnd) {
   if (world_.fabric().scheme() == "tcp") {
     EXPECT_LE(pushes, 3 * kAtOnce);
   }
-  HAWSER_UNTIL(world_, (keep_going(), a.sends.size() == kPushesMax));
+  HAWSER_UNTIL(world_, (keep_going(), a.sends.size() == pushes_max));
 }
 
 TEST_P(PushContractTest, OneThatIsTooLongIsRefused) {

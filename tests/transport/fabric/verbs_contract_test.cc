@@ -75,10 +75,12 @@ std::vector<FabricUnderTest> FabricsUnderTest() {
     if (absl::StartsWith((*device)->name(), "rxe") || absl::StartsWith((*device)->name(), "rx")) {
       shortcomings.codes_are_not_exact = true;
       shortcomings.grants_are_not_confined = one == &windows;
+      one->emulated = true;
     }
     if ((*device)->iwarp()) shortcomings.rnr_is_not_waited_for = shortcomings.read_has_one_sge = true;
     if (absl::StartsWith((*device)->name(), "siw")) {
       shortcomings.connections_max = 30;
+      one->emulated = true;
       shortcomings.codes_are_not_exact = shortcomings.requester_is_not_told = true;
       shortcomings.a_read_goes_on_when_revoked = shortcomings.refusals_overtake_reads = true;
     }
