@@ -463,7 +463,7 @@ void Connection::Fail(const absl::Status& why) {
   StopProving();
   for (Timer* timer : {&connect_timer_, &starved_timer_, &going_away_timer_}) poller_.timers().Cancel(*timer);
   keepalive_.Stop();
-  receive_ring_.Unlink();
+  receive_ring_.StopWaiting();
   const std::optional<Violation> violation = ViolationOf(why);
   if (violation.has_value()) OnViolation(*violation);
   // Tells the peer its violation, or the resource that this side lacks.
@@ -531,7 +531,7 @@ void Connection::CloseIfDrained() {
   why_closed_ = absl::CancelledError("closed by this side after its last call");
   poller_.timers().Cancel(starved_timer_);
   keepalive_.Stop();
-  receive_ring_.Unlink();
+  receive_ring_.StopWaiting();
   queue_pair_->Disconnect();
   AwaitFlush();
   inbounds_.Fail();

@@ -42,8 +42,17 @@ void MemoryNews::OnMemoryMayBeFree() {
 
 MemoryQueue::MemoryQueue(PollerServices& poller) : news_(poller, [this] { Serve(); }) {}
 
+void MemoryQueue::Waiter::StopWaiting() {
+  if (!linked()) return;
+  const bool was_first = queue_->waiting_.front() == this;
+  Unlink();
+  // The pool has been asked for notice of what this one needed.
+  if (was_first && !queue_->waiting_.empty()) queue_->news_.OnMemoryMayBeFree();
+}
+
 void MemoryQueue::Wait(Waiter& waiter, size_t size_bytes) {
   if (waiter.linked()) return;
+  waiter.queue_ = this;
   waiter.size_bytes_ = size_bytes;
   waiting_.MoveToBack(&waiter);
   if (waiting_.front() == &waiter) Serve();

@@ -46,17 +46,22 @@ class MemoryNews final : MemoryWaiter {
 class MemoryQueue {
  public:
   // Lifetime: it leaves the queue when it is destroyed.
-  class Waiter : public ListLink<InMemoryQueue> {
+  class Waiter : ListLink<InMemoryQueue> {
    public:
-    virtual ~Waiter() = default;
+    virtual ~Waiter() { StopWaiting(); }
     bool waits_for_memory() const { return linked(); }
+    // It leaves the queue. If it was the first there, the next one tries in the poller's next turn: that one may need
+    // less, of which there is some. Without effect if it does not wait.
+    void StopWaiting();
 
    private:
+    friend IntrusiveList<Waiter, InMemoryQueue>;
     friend class MemoryQueue;
     // Tries again. True: it has what it wants; the queue has removed it. False: there is still none, for
     // `why`, and it keeps its place.
     virtual bool OnMemory(Shortage& why) = 0;
 
+    MemoryQueue* queue_ = nullptr;  // While it waits.
     size_t size_bytes_ = 0;
   };
 

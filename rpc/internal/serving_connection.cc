@@ -226,7 +226,7 @@ void ServingConnection::OnHeard() { owner_.OnServingHeard(); }
 void ServingConnection::OnClosed(const absl::Status& why) {
   connection_ = nullptr;
   owed_.clear();
-  Unlink();
+  StopWaiting();
   poller_.timers().Cancel(owed_timer_);
   owner_.OnServingClosed(why);
   CheckGone();
