@@ -122,8 +122,7 @@ class CreditsTest : public ::testing::Test {
     world_.Settle();
   }
   // Sends all of `calls`, as soon as each may be sent. The server answers none.
-  void FillSlots(Link& link, std::vector<PendingCall>& calls) {
-    size_t sent = 0;
+  void FillSlots(Link& link, std::vector<PendingCall>& calls, size_t sent = 0) {
     for (int i = 0; i < 10 && sent < calls.size(); ++i) SendAll(link, calls, sent);
     ASSERT_EQ(sent, calls.size());
     ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == calls.size(); }));
@@ -270,6 +269,34 @@ TEST_F(CreditsWithoutMemoryTest, CreditsComeWithMemoryThoughNoHandlerAnswers) {
   EXPECT_EQ(sent, 2u);
   EXPECT_TRUE(link.client_end->CanSend());
   AnswerAll(link, more);
+  EXPECT_EQ(Closings(link), 0);
+}
+
+// A credit is a receive that is posted. The second time all credits are in use, too.
+TEST_F(CreditsWithoutMemoryTest, CreditsComeWithTheLastOfTheirReceives) {
+  Link link(world_, Options());
+  Hoard hoard(world_.server.buffers(), kReceiveBytes);
+  std::vector<PendingCall> calls(8);
+  size_t sent = 0;
+  for (const uint32_t credits : {2, 4}) {
+    SendAll(link, calls, sent);
+    ASSERT_EQ(sent, credits);
+    ASSERT_TRUE(world_.RunUntil([&] { return link.server_end->slots_wanted() == 2 * credits; }));
+    world_.Settle();
+    const int64_t needed = 2 * credits + 2;
+    ASSERT_LT(link.server_counts().receives_posted, needed - 1);
+    while (link.server_counts().receives_posted < needed) {
+      EXPECT_EQ(link.server_end->slots_given(), credits);
+      EXPECT_FALSE(link.client_end->CanSend());
+      hoard.Drop(1);
+      world_.Settle();
+    }
+    EXPECT_EQ(link.server_end->slots_given(), 2 * credits);
+    EXPECT_TRUE(link.client_end->CanSend());
+  }
+  hoard.DropAll();
+  FillSlots(link, calls, sent);
+  AnswerAll(link, calls);
   EXPECT_EQ(Closings(link), 0);
 }
 

@@ -176,6 +176,34 @@ TEST(PoolWaitingTest, AWaiterForMuchIsNotToldOfLittle) {
   EXPECT_TRUE(pool.Acquire(3 * kSlab).ok());
 }
 
+TEST(PoolWaitingTest, AWaiterThatAsksAgainIsToldOfWhatItAskedForLast) {
+  BufferPool pool(NewTestFabric(), {.limit_bytes = 8 * kMiB});
+  std::vector<Lease> leases = TakeAll(pool, 4 * kKiB);
+  CountingWaiter waiter;
+  pool.Await(waiter, 3 * kSlab);
+  pool.Await(waiter, 4 * kKiB);
+  leases.pop_back();
+  EXPECT_EQ(waiter.calls(), 1);
+  pool.Await(waiter, 4 * kKiB);
+  pool.Await(waiter, 3 * kSlab);
+  leases.pop_back();
+  EXPECT_EQ(waiter.calls(), 1);
+  leases.clear();
+  EXPECT_EQ(waiter.calls(), 2);
+}
+
+TEST(PoolWaitingTest, OneThatStopsWaitingLeavesTheOthers) {
+  BufferPool pool(NewTestFabric(), {.limit_bytes = kSlab});
+  std::vector<Lease> leases = TakeAll(pool, 4 * kKiB);
+  CountingWaiter first, second, third;
+  for (CountingWaiter* waiter : {&first, &second, &third}) pool.Await(*waiter, 4 * kKiB);
+  pool.StopAwaiting(second);
+  leases.pop_back();
+  EXPECT_EQ(first.calls(), 1);
+  EXPECT_EQ(second.calls(), 0);
+  EXPECT_EQ(third.calls(), 1);
+}
+
 TEST(PoolWaitingTest, WaitersAreToldInTheirOrder) {
   struct Ordered final : MemoryWaiter {
     void OnMemoryMayBeFree() override { order->push_back(this); }

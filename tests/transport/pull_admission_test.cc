@@ -253,6 +253,20 @@ TEST_P(WatchTest, AStalledPeerLosesTheMemoryThatAnotherWaitsFor) {
   EXPECT_THAT(Text(*ended.link.server_observer.closed), HasSubstr("while others wait for memory"));
 }
 
+// What was claimed of the first one is not claimed any more once that one is gone.
+TEST_P(WatchTest, EachWaitEndsAnotherStalledPeer) {
+  waits_.Announce(1, 11 * kMiB);
+  TimeUntil(world_, [&] { return waits_.arrived() == 1; });
+  ASSERT_EQ(closed(), 1u);
+  RecordingServer::Request& first = waits_.link.server.requests[0];
+  first.message.reset();
+  waits_.link.RespondEmpty(first.id);
+  waits_.Announce(1, 20 * kMiB);
+  EXPECT_EQ(waits_.arrived(), 1u) << "the other one holds 11 MiB of 32";
+  TimeUntil(world_, [&] { return waits_.arrived() == 2; });
+  EXPECT_EQ(closed(), 2u);
+}
+
 TEST_P(WatchTest, AStalledPeerKeepsWhatNoOtherWaitsFor) {
   for (auto& hoarder : hoarders_) hoarder->link.server.answer = nullptr;
   world_.Pass(absl::Seconds(10), absl::Milliseconds(100));
@@ -289,6 +303,20 @@ TEST_P(WatchTest, APeerThatMovesKeepsItsMemory) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Pollers, WatchTest, ::testing::Values(1, 3), ::testing::PrintToStringParamName());
+
+TEST(PullAdmissionTest, AStalledPeerThatHasSentOneMessageLosesTheMemoryOfTheNext) {
+  World world({}, PoolOf(32 * kMiB));
+  Announcer waits(world), hoarder(world);
+  hoarder.AnswerNoReads();
+  hoarder.Announce(2, 4 * kMiB);
+  // Of both messages in turn: all 16 of the first.
+  hoarder.link.server_counts().reads_let_through = 31;
+  ASSERT_TRUE(world.RunUntil([&] { return hoarder.arrived() == 1; }));
+  hoarder.Announce(1, 16 * kMiB);
+  waits.Announce(1, 24 * kMiB);
+  ASSERT_EQ(waits.arrived(), 0u);
+  TimeUntil(world, [&] { return hoarder.is_closed(); });
+}
 
 // ---- Memory that pollers share. Connections are dealt out to them in turn.
 

@@ -94,6 +94,59 @@ TEST_F(PullLedgerTest, WhatOneClaimsNoOtherClaims) {
   EXPECT_EQ(ledger_.ClaimMissing(100), 3 * kMiB);
 }
 
+TEST_F(PullLedgerTest, WhileOneMemberMissesSomeAnotherMayStop) {
+  ledger_.SetMissing(first_, 5 * kMiB, 100);
+  EXPECT_TRUE(ledger_.SetMissing(second_, kMiB, 200)) << "the first one does, too";
+  EXPECT_TRUE(ledger_.any_misses());
+  EXPECT_TRUE(ledger_.SetMissing(second_, 0, 300));
+  EXPECT_TRUE(ledger_.any_misses());
+  EXPECT_EQ(ledger_.ClaimMissing(300), 5 * kMiB);
+  EXPECT_FALSE(ledger_.SetMissing(first_, 0, 400));
+  EXPECT_FALSE(ledger_.any_misses());
+}
+
+TEST_F(PullLedgerTest, OfTwoThatMissSomeTheOneThatTriedAgainCounts) {
+  ledger_.SetMissing(first_, 5 * kMiB, 100);
+  ledger_.SetMissing(second_, 3 * kMiB, 100);
+  ledger_.TellReleased(first_);
+  EXPECT_EQ(ledger_.ClaimMissing(100), 5 * kMiB);
+  ledger_.Unclaim(5 * kMiB);
+  ledger_.SetMissing(second_, 2 * kMiB, 200);
+  EXPECT_EQ(ledger_.ClaimMissing(100), 7 * kMiB) << "it has missed some since 100";
+}
+
+TEST_F(PullLedgerTest, AMemberIsToldOfEachRelease) {
+  ledger_.SetMissing(second_, kMiB, 0);
+  ledger_.TellReleased(first_);
+  ledger_.TellReleased(first_);
+  EXPECT_EQ(second_.told, 2) << "the first may have been too little";
+}
+
+TEST_F(PullLedgerTest, AClaimForAShortageTakesOffWhatIsClaimed) {
+  EXPECT_EQ(ledger_.ClaimMissing(100, /*is_short=*/true, 8 * kMiB), 8 * kMiB);
+  EXPECT_EQ(ledger_.ClaimMissing(100, /*is_short=*/true, 8 * kMiB), 0u);
+  ledger_.Unclaim(2 * kMiB);
+  EXPECT_EQ(ledger_.ClaimMissing(100, /*is_short=*/true, 8 * kMiB), 2 * kMiB);
+  ledger_.Unclaim(8 * kMiB);
+  EXPECT_EQ(ledger_.ClaimMissing(100, /*is_short=*/false, 8 * kMiB), 0u);
+}
+
+TEST_F(PullLedgerTest, AHostThatReturnsAResponseHoldsTheOthers) {
+  PullLedger::Host& host = ledger_.Join(PeerHost());
+  ledger_.AddResponse(host, 30 * kMiB);
+  ledger_.AddResponse(host, 10 * kMiB);
+  const Lease taken = *pool_.Acquire(40 * kMiB);
+  EXPECT_FALSE(ledger_.MayHoldResponse(host, 20 * kMiB, 0.5));
+  EXPECT_EQ(ledger_.refused_responses(), 1u);
+  ledger_.ReleaseResponse(host, 10 * kMiB);
+  EXPECT_EQ(ledger_.HeldBy(host), 30 * kMiB);
+  EXPECT_FALSE(ledger_.MayHoldResponse(host, 20 * kMiB, 0.5));
+  EXPECT_EQ(ledger_.refused_responses(), 2u);
+  ledger_.ReleaseResponse(host, 30 * kMiB);
+  EXPECT_TRUE(ledger_.MayHoldResponse(host, 20 * kMiB, 0.5)) << "its only one";
+  ledger_.Part(host);
+}
+
 // Its poller may be held by a handler, and the memory lie free.
 TEST_F(PullLedgerTest, AMemberThatWasToldDoesNotCountUntilItHasTriedAgain) {
   ledger_.SetMissing(second_, 5 * kMiB, 100);

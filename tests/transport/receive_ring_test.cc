@@ -78,6 +78,37 @@ TEST(ReceiveRingTest, CallsOneByOneShareAPostOfReceives) {
   EXPECT_LE(link.server_counts().receive_posts - server, 26u);
 }
 
+// Memory for what waits, but not for the receives to spare.
+TEST(ReceiveRingTest, MemoryForAsManyAnswersAsThereAreRequestsIsEnough) {
+  constexpr int kCalls = 3;
+  RuntimeOptions small;
+  small.pool.limit_bytes = 8 * kMiB;
+  World world(small);
+  Link link(world, {.slots = kSlots});
+  link.EchoAll();
+  for (int i = 0; i < 4; ++i) {  // From now on the ring has some to spare.
+    std::vector<PendingCall> call(1);
+    Burst(world, link, call);
+  }
+  link.server.answer = nullptr;
+  std::vector<OutgoingMessagePtr> requests;
+  for (int i = 0; i < kCalls; ++i) requests.push_back(NewMessage(world.client.messages(), 8));
+  Hoard hoard(world.client.buffers(), 4096);
+  PendingCall calls[kCalls];
+  for (int i = 0; i < kCalls; ++i) ASSERT_TRUE(link.Send(calls[i], std::move(requests[i])).ok());
+  const auto all_arrived = [&] { return link.server.requests.size() == kCalls; };
+  for (int buffers = 0; !all_arrived(); ++buffers) {
+    ASSERT_LT(buffers, kCalls + 3);
+    hoard.Drop(1);
+    world.Pass(absl::Milliseconds(2));
+  }
+  // For each request, and two for control.
+  EXPECT_EQ(link.client_counts().receives_posted, kCalls + 2);
+  hoard.DropAll();
+  for (auto& request : link.server.requests) link.RespondEmpty(request.id);
+  ASSERT_TRUE(world.RunUntil([&] { return calls[kCalls - 1].done(); }));
+}
+
 // ---- The side that answers, over TCP.
 
 class WaitingRingTest : public ::testing::Test {

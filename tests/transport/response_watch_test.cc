@@ -138,6 +138,33 @@ TEST_P(ResponseWatchTest, AHoarderLosesTheMemoryThatWasRefused) {
   EXPECT_LE(closed(), GetParam() == 1 ? 1 : 3) << "once for each poller";
 }
 
+// What was claimed of the first one is not claimed any more once that one is gone.
+TEST_P(ResponseWatchTest, EachShortageEndsAnotherHoarder) {
+  Hoard();
+  for (int ended = 1; ended <= 3; ++ended) {
+    SCOPED_TRACE(ended);
+    ASSERT_TRUE(RefusesMemory(30 * kMiB));
+    TimeUntil([&] { return closed() >= ended; }, absl::Milliseconds(2200));
+  }
+}
+
+TEST_P(ResponseWatchTest, AHoarderThatHasReleasedSomeIsStillAHoarder) {
+  ASSERT_TRUE(other_.Get(1, 6 * kMiB).ok());
+  world_.Pass(absl::Milliseconds(20));
+  other_.ReadNothing();
+  ASSERT_TRUE(other_.Get(2, 6 * kMiB).ok());
+  // 16 READs of the first response, which are outstanding at once, and then eight of it and seven of the second in turn.
+  other_.LetThrough(31);
+  world_.Pass(absl::Milliseconds(20));
+  ASSERT_LT(World::LeasedBytes(world_.server), 8 * kMiB) << "one is released";
+  ASSERT_GE(World::LeasedBytes(world_.server), 6 * kMiB);
+  for (int ms = 0; ms < 4000 && !other_.is_closed(); ms += 100) {
+    EXPECT_TRUE(RefusesMemory(30 * kMiB));
+    world_.Pass(absl::Milliseconds(100), absl::Milliseconds(50));
+  }
+  EXPECT_TRUE(other_.is_closed());
+}
+
 TEST_P(ResponseWatchTest, WithoutShortageNoneIsEnded) {
   Hoard();
   world_.Pass(absl::Minutes(2), absl::Milliseconds(200));
