@@ -211,6 +211,20 @@ TEST(PullAdmissionTest, AMessageThatFindsNoMemoryBeforeItsDeadlineLeavesTheLine)
   EXPECT_EQ(first.arrived(), 0u);
 }
 
+TEST(PullAdmissionTest, WhenAMessageLeavesTheLineASmallerOneBehindItGoesOn) {
+  World world({}, PoolOf(64 * kMiB));
+  Announcer client(world);
+  const absl::StatusOr<Lease> elsewhere = world.server.buffers().Acquire(28 * kMiB);
+  ASSERT_TRUE(elsewhere.ok());
+  client.Announce(1, 40 * kMiB, absl::Milliseconds(100));
+  client.Announce(1, 20 * kMiB);
+  world.Pass(absl::Milliseconds(20));
+  ASSERT_EQ(client.arrived(), 0u) << "they keep their order";
+  world.Pass(absl::Milliseconds(100));
+  ASSERT_EQ(client.link.server.bad_requests.size(), 1u);
+  EXPECT_TRUE(world.RunUntil([&] { return client.arrived() == 1; }));
+}
+
 // ---- Memory that waits for bytes that do not arrive.
 
 // The parameter is the number of pollers: all connections share one, or each has its own.
@@ -261,8 +275,10 @@ TEST_P(WatchTest, EachWaitEndsAnotherStalledPeer) {
   RecordingServer::Request& first = waits_.link.server.requests[0];
   first.message.reset();
   waits_.link.RespondEmpty(first.id);
-  waits_.Announce(1, 20 * kMiB);
-  EXPECT_EQ(waits_.arrived(), 1u) << "the other one holds 11 MiB of 32";
+  const absl::StatusOr<Lease> elsewhere = world_.server.buffers().Acquire(12 * kMiB);
+  ASSERT_TRUE(elsewhere.ok());
+  waits_.Announce(1, 11 * kMiB);
+  EXPECT_EQ(waits_.arrived(), 1u) << "the other one holds 11 MiB of the rest";
   TimeUntil(world_, [&] { return waits_.arrived() == 2; });
   EXPECT_EQ(closed(), 2u);
 }
@@ -318,6 +334,19 @@ TEST(PullAdmissionTest, AStalledPeerThatHasSentOneMessageLosesTheMemoryOfTheNext
   TimeUntil(world, [&] { return hoarder.is_closed(); });
 }
 
+TEST(PullAdmissionTest, AStalledPeerThatHasGivenUpOneMessageLosesTheMemoryOfTheOther) {
+  World world({}, PoolOf(32 * kMiB));
+  Announcer waits(world), hoarder(world);
+  hoarder.AnswerNoReads();
+  hoarder.Announce(1, 4 * kMiB, absl::Milliseconds(100));
+  hoarder.Announce(1, 16 * kMiB);
+  world.Pass(absl::Milliseconds(150), absl::Milliseconds(10));
+  waits.Announce(1, 24 * kMiB);
+  ASSERT_EQ(waits.arrived(), 0u);
+  TimeUntil(world, [&] { return hoarder.is_closed(); });
+  EXPECT_TRUE(world.RunUntil([&] { return waits.arrived() == 1; }));
+}
+
 // ---- Memory that pollers share. Connections are dealt out to them in turn.
 
 TEST(PullAdmissionTest, APullBeyondItsShareNoticesMemoryThatAnotherPollerReleases) {
@@ -330,6 +359,8 @@ TEST(PullAdmissionTest, APullBeyondItsShareNoticesMemoryThatAnotherPollerRelease
   ASSERT_EQ(waits.arrived(), 1u) << "there is no room";
   auto& request = other.link.server.requests[0];
   request.message.reset();
+  world.Settle();
+  ASSERT_EQ(waits.arrived(), 1u) << "the memory is back, and still counts until the answer";
   other.link.RespondEmpty(request.id);
   EXPECT_LE(TimeUntil(world, [&] { return waits.arrived() == 2; }), absl::Milliseconds(100));
 }
