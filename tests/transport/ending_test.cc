@@ -325,6 +325,22 @@ TEST(DrainTest, AClientThatHasSentNothingIsToldAfterAWhile) {
   EXPECT_CODE(*link.server_observer.closed, kCancelled);
 }
 
+// There is one control request at a time.
+TEST(DrainTest, AServerWhosePingIsInFlightTellsTheClientAfterIt) {
+  World world;
+  Link link(world, {.keepalive_interval = absl::Seconds(1)});
+  link.EchoAll();
+  PendingCall call;
+  link.Call(call, NewMessage(world.client.messages(), 8));
+  world.clock.Advance(absl::Seconds(2));
+  const uint64_t sends = link.server_counts().sends;
+  while (link.server_counts().sends == sends) world.server.poller().PollOnce();  // The client has no turns.
+  world.OnServer([&] { link.server_end->Drain(); });
+  ASSERT_TRUE(world.RunUntil([&] { return link.client_observer.going_aways == 1; }));
+  ASSERT_TRUE(world.RunUntil([&] { return link.closed(); }));
+  EXPECT_CODE(*link.server_observer.closed, kCancelled);
+}
+
 TEST(DrainTest, TheServerWaitsUntilItsLargeResponseWasRead) {
   World world;
   Link link(world);

@@ -404,6 +404,33 @@ TEST(KeepaliveTest, AReadThatNeverCompletesEndsTheConnectionThoughThePeerAnswers
   }
 }
 
+TEST(KeepaliveTest, APeerThatIsBusyAgainHasItsWholeTimeAgain) {
+  World world;
+  Link link(world, {.keepalive_interval = absl::Seconds(1),
+                    .keepalive_timeout = absl::Milliseconds(500),
+                    .busy_timeout = absl::Seconds(4)});
+  // Only the client has its turns.
+  const auto is_busy_for = [&](absl::Duration time) {
+    for (; time > absl::ZeroDuration(); time -= absl::Milliseconds(50)) {
+      world.clock.Advance(absl::Milliseconds(50));
+      world.client.poller().PollOnce();
+      if (link.client_observer.losses != 0) return;
+      world.OnClient([&] { link.client_end->PeerIsBusy("its poller is held"); });
+    }
+  };
+  for (int time = 1; time <= 3; ++time) {
+    SCOPED_TRACE(time);
+    is_busy_for(absl::Seconds(3));
+    ASSERT_EQ(link.client_observer.losses, 0);
+    world.Pass(absl::Milliseconds(200), absl::Milliseconds(50));
+    ASSERT_EQ(link.client_observer.losses, 0);
+    EXPECT_EQ(link.client_end->peer_is_busy(), "");
+  }
+  is_busy_for(absl::Seconds(6));
+  ASSERT_EQ(link.client_observer.losses, 1);
+  EXPECT_THAT(Text(*link.client_observer.lost), HasSubstr("has not answered for 4s"));
+}
+
 // A transfer that makes progress, however slowly, must not end the connection.
 TEST(KeepaliveTest, AReadThatCompletesLateEndsNothing) {
   World world;
