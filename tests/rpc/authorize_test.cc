@@ -8,6 +8,8 @@
 
 #include "hawser/rpc/interceptor.h"
 #include "hawser/rpc/log.h"
+#include "hawser/transport/fabrics.h"
+#include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -209,27 +211,28 @@ TEST(AuthorizeTest, ItIsNotAskedAboutCallsToAClient) {
 
 // The client's probe of the silent session gets an answer, which says that the server lives.
 TEST(AuthorizeTest, AProbeOfARefusedClientNamesNoMethod) {
+  ClockedRuntime clients(*transport::CreateFabric("tcp"));
   ServerOptions options;
   options.pollers = 1;
   options.authorize = [](const ServerContext& context) {
     return context.metadata().Get("tenant") == "blue" ? absl::OkStatus() : absl::PermissionDeniedError("no");
   };
   TestServer server(std::move(options), "tcp://127.0.0.1:0");
-  Box<bool> go;
+  Box<bool> holds, go;
   server.probe.on_act = [&](ServerContext&, uint64_t) {
+    holds.Put(true);
     go.Take();
     return absl::OkStatus();
   };
   const auto blue = server.Connect();
   Metadata metadata;
   metadata.Add("tenant", "blue");
-  ChannelOptions impatient;
-  impatient.connection.keepalive_interval = absl::Milliseconds(50);
-  impatient.connection.keepalive_timeout = absl::Milliseconds(400);
-  const auto refused = server.Connect(std::move(impatient));
+  const auto refused = server.Connect({.runtime = clients.get()});
   auto held = SendAct(blue, 1, {.timeout = kLong, .metadata = &metadata});
-  const absl::Status late =
-      probe::UnservedStub(refused).Call({.timeout = absl::Milliseconds(1500)}).Send().Wait().status();
+  holds.Take();
+  auto call = probe::UnservedStub(refused).Call({.timeout = kLong}).Send();
+  clients.PassBesideABusyServer(kLong, 1);
+  const absl::Status late = call.Wait().status();
   EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded) << late;
   EXPECT_THAT(std::string(late.message()), ::testing::HasSubstr("by a handler"));
   EXPECT_THAT(std::string(late.message()), ::testing::Not(::testing::HasSubstr("Probe.act")));

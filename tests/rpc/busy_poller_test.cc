@@ -8,14 +8,16 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "hawser/observe/snapshot.capnp.h"
+#include "hawser/rpc/internal/background.h"
 #include "hawser/rpc/internal/session_probe.h"
 #include "hawser/rpc/log.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/uri.h"
-#include "tests/rpc/cable.h"
+#include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -28,10 +30,6 @@ using ::testing::Not;
 std::shared_ptr<transport::Runtime> NewRuntime() {
   return *transport::Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/true);
 }
-
-// Pings soon, but late enough that a machine that is busy with other tests answers in time.
-const transport::ConnectionOptions kPingsSoon = {.keepalive_interval = absl::Milliseconds(100),
-                                                 .keepalive_timeout = absl::Seconds(2)};
 
 class BusyPollerTest : public ::testing::Test {
  protected:
@@ -49,6 +47,7 @@ class BusyPollerTest : public ::testing::Test {
 
   static constexpr uint64_t kHold = 1;  // act(kHold) holds its poller until go_on_.
 
+  ClockedRuntime clients_;
   Box<bool> holds_;
   absl::Notification go_on_;
   TestServer server_{{.pollers = 2}};
@@ -80,18 +79,15 @@ class NoListener final : public probe::ListenerService {
 
 class BusyServerTest : public BusyPollerTest, public ::testing::WithParamInterface<bool> {};
 
-// The client sends each probe on a connection of its own, which the cable counts. After two probes in a row
-// the silence is longer than the time in which a dead peer is detected.
+// The silence is several times as long as the time in which a dead peer is detected. The server answers the probes.
 TEST_P(BusyServerTest, ACallRunsOnceHoweverLongItsHandlerHolds) {
   NoListener listener;
-  Cable cable(server_.uri);
-  ChannelOptions options{.connection = kPingsSoon};
+  ChannelOptions options{.runtime = clients_.get()};
   if (GetParam()) options.services = {&listener};
-  const auto channel = *cable.Connect(std::move(options));
-  const int before = cable.connections();
-  auto call = SendActAgain(channel, kHold, {.timeout = kLong});
+  const auto channel = server_.Connect(std::move(options));
+  auto call = SendActAgain(channel, kHold, {.timeout = absl::Minutes(2)});
   holds_.Take();
-  ASSERT_TRUE(Eventually([&] { return cable.connections() >= before + 2; }));
+  clients_.PassBesideABusyServer(absl::Minutes(1), GetParam() ? 2 : 1);
   go_on_.Notify();
   EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kOk));
   EXPECT_EQ(server_.probe.runs, 1);
@@ -102,38 +98,45 @@ INSTANTIATE_TEST_SUITE_P(OfferingServices, BusyServerTest, ::testing::Bool());
 
 TEST_F(BusyPollerTest, AServerThatIsHeldRightAfterACancelIsAskedFirst) {
   // The client waits for the answer to the cancellation long before the first ping.
-  const transport::ConnectionOptions pings_late = {.keepalive_interval = absl::Seconds(5),
+  const transport::ConnectionOptions pings_late = {.keepalive_interval = absl::Minutes(5),
                                                    .keepalive_timeout = absl::Seconds(2)};
-  Cable cable(server_.uri);
-  const auto channel = *cable.Connect({.connection = pings_late});
-  const int before = cable.connections();
-  auto call = SendActAgain(channel, kHold, {.timeout = kLong});
+  const auto channel = server_.Connect({.connection = pings_late, .runtime = clients_.get()});
+  auto call = SendActAgain(channel, kHold, {.timeout = absl::Minutes(2)});
   holds_.Take();
   { auto dropped = SendAct(channel, 2); }
-  ASSERT_TRUE(Eventually([&] { return cable.connections() > before; }));
+  clients_.PassBesideABusyServer(absl::Seconds(10), 1);
   go_on_.Notify();
   EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kOk));
   EXPECT_EQ(channel->state(), ChannelState::kReady);
 }
 
 TEST_F(BusyPollerTest, AServerThatIsBusyForTooLongIsTakenForDead) {
-  transport::ConnectionOptions options = kPingsSoon;
-  options.busy_timeout = absl::Milliseconds(500);
-  const auto channel = server_.Connect({.connection = options});
-  const absl::Status status = SendAct(channel, kHold, {.timeout = kLong}).Wait().status();
+  const auto channel = server_.Connect({.backoff_min = absl::Hours(1),
+                                        .backoff_max = absl::Hours(1),
+                                        .connection = {.busy_timeout = absl::Seconds(20)},
+                                        .runtime = clients_.get()});
+  auto call = SendAct(channel, kHold, {.timeout = absl::Minutes(2)});
+  holds_.Take();
+  clients_.PassBesideABusyServer(absl::Seconds(30), 1);
+  clients_.Pass(absl::Seconds(10));
+  const absl::Status status = call.Wait().status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(std::string(status.message()), HasSubstr("ConnectionOptions::busy_timeout"));
 }
 
 TEST_F(BusyPollerTest, TheDeadlinesTextNamesTheHandlerThatHolds) {
-  const auto channel = server_.Connect({.connection = kPingsSoon});
-  const absl::Status status = SendAct(channel, kHold, {.timeout = absl::Seconds(4)}).Wait().status();
+  const auto channel = server_.Connect({.runtime = clients_.get()});
+  auto call = SendAct(channel, kHold, {.timeout = kLong});
+  holds_.Take();
+  clients_.PassBesideABusyServer(kLong, 1);
+  const absl::Status status = call.Wait().status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_THAT(std::string(status.message()), HasSubstr("held for"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("by the handler of probe.capnp:Probe.act"));
 }
 
 TEST(SharedPollerTest, AClientIsNotToldTheNamesOfOthersHandlers) {
+  ClockedRuntime clients;
   const auto runtime = *transport::Runtime::Create(TestScheme(), {.pollers = 1});
   absl::Notification go_on;
   Box<bool> holds;
@@ -146,11 +149,12 @@ TEST(SharedPollerTest, AClientIsNotToldTheNamesOfOthersHandlers) {
   NoListener listener;
   Server other({.runtime = runtime});
   ASSERT_TRUE(other.AddService(&listener).ok());
-  const auto channel = *Channel::Connect(*other.Listen(TestUri()), {.connection = kPingsSoon});
+  const auto channel = *Channel::Connect(*other.Listen(TestUri()), {.runtime = clients.get()});
   auto held = SendAct(holding.Connect(), 1, {.timeout = kLong});
   holds.Take();
-  const auto status =
-      probe::ListenerStub(channel).Notify({.timeout = absl::Seconds(4)}).Send().Wait().status();
+  auto call = probe::ListenerStub(channel).Notify({.timeout = kLong}).Send();
+  clients.PassBesideABusyServer(kLong, 1);
+  const auto status = call.Wait().status();
   go_on.Notify();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_THAT(std::string(status.message()), HasSubstr("by other code of its process"));
@@ -220,43 +224,51 @@ TEST(WaitOnAPollerTest, WaitOnAnExecutorIsAllowed) {
   EXPECT_THAT(SendAct(server.Connect(), 1).Wait().status(), HasCode(absl::StatusCode::kOk));
 }
 
-// The handlers of one turn hold the poller together.
+// The handlers of one turn hold the poller together. The best of several tries: over a real network what was sent may arrive a
+// moment later, and another program may have the core while a handler runs that takes no time itself.
 TEST(BusyPollerSnapshotTest, ACallWaitsForTheHandlersBeforeItOnItsPoller) {
+  constexpr int64_t kHoldNs = 30'000'000;
+  const auto clients = *transport::Runtime::Create(TestScheme(), {.pollers = 1});
   TestServer server({.pollers = 1});
-  absl::Notification runs, others_are_sent;
-  std::atomic<int> ended{0};
-  Box<std::string> short_one;
-  server.probe.on_act = [&](ServerContext& context, uint64_t number) {
-    if (number == 0) {
-      runs.Notify();
-      others_are_sent.WaitForNotification();
+  const auto channel = server.Connect({.runtime = clients});
+  std::string last = "the call is not among the slowest";
+  EXPECT_TRUE(Eventually([&] {
+    absl::Notification runs, others_are_sent;
+    std::atomic<int> ended{0};
+    Box<std::string> short_one;
+    server.probe.on_act = [&](ServerContext& context, uint64_t number) {
+      if (number == 0) {
+        runs.Notify();
+        others_are_sent.WaitForNotification();
+      }
+      const absl::Time start = absl::Now();
+      while (number < 2 && absl::Now() - start < absl::Nanoseconds(kHoldNs)) std::this_thread::yield();
+      // The second of the two that come in one turn.
+      if (ended.fetch_add(1) == 2) short_one.Put(context.call_id());
+      return absl::OkStatus();
+    };
+    auto first = SendAct(channel, 0, {.timeout = kLong});
+    runs.WaitForNotification();
+    const uint64_t sent = channel->poller_stats().sent.whole;
+    auto slow = SendAct(channel, 1, {.timeout = kLong});
+    auto quick = SendAct(channel, 2, {.timeout = kLong});
+    EXPECT_TRUE(Eventually([&] { return channel->poller_stats().sent.whole >= sent + 2; }));
+    // The turn that sent them is over, so the kernel has them.
+    internal::RunAndWait(clients->poller(0), [] {});
+    others_are_sent.Notify();
+    for (auto* call : {&first, &slow, &quick})
+      EXPECT_THAT(call->Wait().status(), HasCode(absl::StatusCode::kOk));
+    const std::string id = short_one.Take();
+    capnp::MallocMessageBuilder message;
+    server.server.FillIn(message.initRoot<observe::wire::Snapshot>());
+    for (const auto call : message.getRoot<observe::wire::Snapshot>().asReader().getSlowest()) {
+      if (call.getId().cStr() != id) continue;
+      EXPECT_EQ(call.getQueuedNs() + call.getHandlerNs(), call.getAgeNs());
+      last = absl::StrCat("queued for ", call.getQueuedNs(), " ns, handled for ", call.getHandlerNs());
+      return call.getQueuedNs() >= kHoldNs * 5 / 6 && call.getHandlerNs() < kHoldNs * 5 / 6;
     }
-    const absl::Time start = absl::Now();
-    while (number < 2 && absl::Now() - start < absl::Milliseconds(30)) std::this_thread::yield();
-    // The second of the two that come in one turn.
-    if (ended.fetch_add(1) == 2) short_one.Put(context.call_id());
-    return absl::OkStatus();
-  };
-  const auto channel = server.Connect();
-  auto first = SendAct(channel, 0);
-  runs.WaitForNotification();
-  const uint64_t sent = channel->poller_stats().sent.whole;
-  auto slow = SendAct(channel, 1);
-  auto quick = SendAct(channel, 2);
-  while (channel->poller_stats().sent.whole < sent + 2) std::this_thread::yield();
-  others_are_sent.Notify();
-  for (auto* call : {&first, &slow, &quick}) ASSERT_TRUE(call->Wait().ok());
-  const std::string id = short_one.Take();
-  capnp::MallocMessageBuilder message;
-  server.server.FillIn(message.initRoot<observe::wire::Snapshot>());
-  for (const auto call : message.getRoot<observe::wire::Snapshot>().asReader().getSlowest()) {
-    if (call.getId().cStr() != id) continue;
-    EXPECT_GE(call.getQueuedNs(), 25'000'000) << "the handler before it took 30 ms";
-    EXPECT_LT(call.getHandlerNs(), 25'000'000);
-    EXPECT_EQ(call.getQueuedNs() + call.getHandlerNs(), call.getAgeNs());
-    return;
-  }
-  ADD_FAILURE() << "the call is not among the slowest";
+    return false;
+  })) << last;
 }
 
 }  // namespace

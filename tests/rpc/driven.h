@@ -1,11 +1,16 @@
 #ifndef HAWSER_TESTS_RPC_DRIVEN_H_
 #define HAWSER_TESTS_RPC_DRIVEN_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
+#include <thread>
+#include <utility>
 
+#include "hawser/rpc/internal/background.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/spy_fabric.h"
+#include "hawser/tests/transport/testing/test_clock.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"
 
@@ -42,6 +47,74 @@ struct Driven {
       return false;
     });
   }
+};
+
+// What clients, or a server, run on: a runtime, and a thread that drives it, on a clock that only the test moves. A deadline or a
+// keepalive expires when the test says so, however busy the machine is.
+class ClockedRuntime {
+ public:
+  explicit ClockedRuntime(std::shared_ptr<fabric::Fabric> fabric = NewTestFabric())
+      : runtime_(*transport::Runtime::CreateOn(std::move(fabric), {.pollers = 1}, /*start_threads=*/false,
+                                               clock_)),
+        thread_([this] { Drive(); }) {}
+  // Channels and servers that have ended still use the clock for a moment.
+  ~ClockedRuntime() {
+    EXPECT_TRUE(Eventually([&] { return runtime_.use_count() == 1; }));
+    stopping_ = true;
+    thread_.join();
+  }
+  ClockedRuntime(const ClockedRuntime&) = delete;
+  ClockedRuntime& operator=(const ClockedRuntime&) = delete;
+
+  const std::shared_ptr<transport::Runtime>& get() const { return runtime_; }
+
+  // The poller has done before what this thread asked of it. When this returns, it has run the timers that were due before then.
+  void Pass(absl::Duration time) {
+    internal::RunAndWait(poller(), [] {});
+    clock_.Advance(time);
+    // The last of those that are due.
+    std::atomic<bool> done{false};
+    transport::Timer last([&done] { done = true; });
+    poller().Run([&] { poller().timers().Set(last, clock_.NowNs()); });
+    EXPECT_TRUE(Eventually([&] { return done.load(); }));
+    internal::RunAndWait(poller(), [&] { poller().timers().Cancel(last); });
+  }
+
+  // The same, of clients with `connections` whose server is held: in steps, and after each until nothing else is connected. A
+  // client whose server does not answer has one more connection while it asks whether the server is only busy.
+  void PassBesideABusyServer(absl::Duration time, size_t connections) {
+    // A hold of a millisecond is not told. The server's clock is the system's.
+    const int64_t long_enough_ns =
+        transport::After(transport::Environment::Real().NowNs(), absl::Milliseconds(5));
+    EXPECT_TRUE(Eventually([&] { return transport::Environment::Real().NowNs() > long_enough_ns; }));
+    constexpr absl::Duration kStep = absl::Milliseconds(500);
+    for (absl::Duration passed; passed < time; passed += kStep) {
+      Pass(kStep);
+      EXPECT_TRUE(Eventually([&] { return ConnectionCount() == connections; }));
+    }
+  }
+
+ private:
+  transport::Poller& poller() { return runtime_->poller(0); }
+
+  // A poller's own thread would sleep by the system's clock.
+  void Drive() {
+    while (!stopping_) {
+      if (poller().PollOnce() == 0) poller().completion_queue().Wait(absl::Milliseconds(1));
+    }
+  }
+
+  size_t ConnectionCount() {
+    size_t count = 0;
+    internal::RunAndWait(poller(), [&] { count = poller().connection_count(); });
+    return count;
+  }
+
+  // An hour ahead of the system's clock, by which a thread that waits for a call sleeps until the next timer.
+  transport::TestClock clock_{transport::After(transport::Environment::Real().NowNs(), absl::Hours(1))};
+  std::shared_ptr<transport::Runtime> runtime_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
 };
 
 }  // namespace hawser

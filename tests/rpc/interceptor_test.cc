@@ -242,15 +242,17 @@ TEST_F(InterceptorTest, ADeferredCallEndsWhenItIsFinished) {
 }
 
 TEST_F(InterceptorTest, ACallEndsOnceForItsCallerAndOnceForItsHandler) {
+  ClockedRuntime clients;
   TestServer server(Intercepted());
   server.probe.on_act = server.held.Handler();
   client_a->ends = server_a->ends = false;
-  const auto channel = Connect(server);
-  EXPECT_THAT(SendAct(channel, 1, {.timeout = absl::Milliseconds(5)}).Wait().status(),
-              HasCode(absl::StatusCode::kDeadlineExceeded));
+  const auto channel = Connect(server, OnRuntime(clients.get()));
+  auto call = SendAct(channel, 1, {.timeout = kLong});
+  DeferredCall deferred = server.held.Take();
+  clients.Pass(kLong);
+  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_THAT(made.lines(),
               ElementsAre(absl::StrCat("a", kMakes), absl::StrCat("b", kMakes), "b ends DEADLINE_EXCEEDED"));
-  DeferredCall deferred = server.held.Take();
   EXPECT_EQ(served.lines().size(), 2u);
   deferred.Finish();
   EXPECT_THAT(served.WaitFor(3),
@@ -371,7 +373,7 @@ TEST_F(InterceptorTest, ADeferredCallThatIsDroppedEndsWithInternal) {
 
 TEST_F(InterceptorTest, ADeferredCallThatIsFinishedAfterItsServerHasEndedEnds) {
   ServerOptions options = Intercepted();
-  options.handler_grace = absl::Milliseconds(1);
+  options.handler_grace = kExpires;
   server_a->ends = false;
   auto server = std::make_unique<TestServer>(std::move(options));
   server->probe.on_act = server->held.Handler();
@@ -425,7 +427,8 @@ TEST_F(InterceptorTest, ACallThatItsCallerGaveUpEndsOnceThePollerIsFree) {
     go_on.WaitForNotificationWithTimeout(kLong);
   });
   holds.WaitForNotification();
-  EXPECT_THAT(SendAct(channel, 2, {.timeout = absl::Milliseconds(10)}).Wait().status(),
+  // Send() looks at the deadline, too.
+  EXPECT_THAT(SendAct(channel, 2, {.timeout = absl::Seconds(2)}).Wait().status(),
               HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_EQ(made.lines().size(), 2u);
   go_on.Notify();
@@ -450,16 +453,17 @@ TEST_F(InterceptorTest, OnEndOfAnExecutorsHandlerMayNotWaitForTheServer) {
 
 TEST_F(InterceptorTest, TheEndOfAServerWaitsForOnEnd) {
   ServerOptions options = Intercepted();
-  options.handler_grace = absl::Milliseconds(1);
+  options.handler_grace = kExpires;
   auto server = std::make_unique<TestServer>(std::move(options));
   server->probe.on_act = server->held.Handler();
   auto pending = SendAct(Connect(*server), 1);
   DeferredCall deferred = server->held.Take();
   absl::Notification ending, ended;
   bool too_early = false;
+  constexpr absl::Duration kExpiresUnlessTooEarly = absl::Milliseconds(300);
   server_a->on_end = [&] {
     ending.Notify();
-    too_early = ended.WaitForNotificationWithTimeout(absl::Milliseconds(300));
+    too_early = ended.WaitForNotificationWithTimeout(kExpiresUnlessTooEarly);
   };
   std::thread finisher([&] { deferred.Finish(); });
   ending.WaitForNotification();
@@ -573,7 +577,7 @@ TEST_F(InterceptorTest, ACallbackKeepsItsNameAfterAnOnEndInsideIt) {
   });
   holds.WaitForNotification();
   EXPECT_EQ(served.lines().size(), 4u);
-  const absl::Status late = SendAct(channel, 2, {.timeout = absl::Milliseconds(10)}).Wait().status();
+  const absl::Status late = SendAct(channel, 2, {.timeout = absl::Seconds(2)}).Wait().status();
   EXPECT_THAT(std::string(late.message()), HasSubstr("by the callback of probe.capnp:Probe.act"));
   go_on.Notify();
   EXPECT_TRUE(pending.Wait().ok());

@@ -13,6 +13,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "hawser/rpc/internal/message_metadata.h"
+#include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -305,17 +306,21 @@ TEST(MetadataTest, AnErrorAfterDeferGoesWithoutIt) {
 }
 
 TEST(MetadataTest, OfACallWhoseCallerIsGoneIsForgotten) {
+  ClockedRuntime clients;
   TestServer server;
   server.probe.on_act = [&, handler = server.held.Handler()](ServerContext& context, uint64_t number) {
     if (number == 2) return absl::OkStatus();
     context.reply_metadata().Add("late", "1");
     return handler(context, number);
   };
-  const auto channel = server.Connect({.connection = {.slots = 1}});
-  const absl::Status status = SendAct(channel, 1, {.timeout = absl::Milliseconds(5)}).Wait().status();
+  const auto channel = server.Connect({.connection = {.slots = 1}, .runtime = clients.get()});
+  auto call = SendAct(channel, 1, {.timeout = kLong});
+  DeferredCall deferred = server.held.Take();
+  clients.Pass(kLong);
+  const absl::Status status = call.Wait().status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_TRUE(MetadataOf(status).empty());
-  server.held.Take().Finish();
+  deferred.Finish();
   const auto next = SendAct(channel, 2).Wait();
   ASSERT_THAT(next.status(), HasCode(absl::StatusCode::kOk));
   EXPECT_TRUE(next->metadata().empty());

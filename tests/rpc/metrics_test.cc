@@ -17,6 +17,7 @@
 #include "absl/synchronization/notification.h"
 #include "hawser/observe/histogram.h"
 #include "hawser/observe/prometheus.h"
+#include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 #include "tests/rpc/taken.h"
 
@@ -159,12 +160,15 @@ TEST(MetricsTest, ManyShortCallsAreAsShortAsTheClientSees) {
 }
 
 TEST(MetricsTest, ACallThatItsCallerGaveUpCountsWithThatStatusOnce) {
-  TestServer server;
+  ClockedRuntime clients, serving;
+  TestServer server({.runtime = serving.get()});
   server.probe.on_act = server.held.Handler();
-  const auto channel = server.Connect();
-  EXPECT_THAT(SendAct(channel, 1, {.timeout = absl::Milliseconds(20)}).Wait().status(),
-              HasCode(absl::StatusCode::kDeadlineExceeded));
+  const auto channel = server.Connect({.runtime = clients.get()});
+  auto call = SendAct(channel, 1, {.timeout = kLong});
   DeferredCall held = server.held.Take();
+  clients.Pass(kLong);
+  serving.Pass(kLong + absl::Milliseconds(1));  // On its way the time was rounded up.
+  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_TRUE(Eventually([&] { return Taken(server.server).Method(kAct).getCalls() == 1; }));
   held.Finish(absl::OkStatus());
   server.probe.on_act = [](ServerContext&, uint64_t) { return absl::OkStatus(); };
@@ -174,21 +178,24 @@ TEST(MetricsTest, ACallThatItsCallerGaveUpCountsWithThatStatusOnce) {
   EXPECT_EQ(statuses.size(), 2u) << "DEADLINE_EXCEEDED, or CANCELLED if the client was faster";
 }
 
+// The best of several tries, because another program may have the core between the reading of the clock and of the poller's times.
 TEST(MetricsTest, APollersTimeAddsUp) {
   TestServer server({.pollers = 1});
   const auto channel = server.Connect();
   const auto times = [&](Taken& taken) { return taken.Get().getPollers()[0]; };
-  Taken before(server.server);
-  const absl::Time start = absl::Now();
-  while (absl::Now() - start < absl::Milliseconds(200)) ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
-  Taken after(server.server);
-  const auto gone = static_cast<double>(after.Get().getTakenUnixNs() - before.Get().getTakenUnixNs());
-  const auto busy = static_cast<double>(times(after).getBusyNs() - times(before).getBusyNs());
-  const auto all = busy + static_cast<double>(times(after).getSpinNs() - times(before).getSpinNs()) +
-                   static_cast<double>(times(after).getSleepNs() - times(before).getSleepNs());
-  EXPECT_GT(busy, gone * 0.01);
-  EXPECT_LT(all, gone * 1.5);
-  EXPECT_GT(all, gone * 0.5);
+  std::string last;
+  EXPECT_TRUE(Eventually([&] {
+    Taken before(server.server);
+    const absl::Time start = absl::Now();
+    while (absl::Now() - start < absl::Milliseconds(200)) EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
+    Taken after(server.server);
+    const auto gone = static_cast<double>(after.Get().getTakenUnixNs() - before.Get().getTakenUnixNs());
+    const auto busy = static_cast<double>(times(after).getBusyNs() - times(before).getBusyNs());
+    const auto all = busy + static_cast<double>(times(after).getSpinNs() - times(before).getSpinNs()) +
+                     static_cast<double>(times(after).getSleepNs() - times(before).getSleepNs());
+    last = absl::StrCat("of ", gone, " ns ", all, ", ", busy, " of them busy");
+    return busy > gone * 0.01 && all < gone * 1.5 && all > gone * 0.5;
+  })) << last;
 }
 
 TEST(MetricsTest, SnapshotsWhileManyCallsRunAddUpInTheEnd) {

@@ -27,6 +27,8 @@ namespace hawser {
 
 // Not met unless something is broken. Less than a small test has, so that it can still say what.
 constexpr absl::Duration kLong = absl::Seconds(45);
+// Of a deadline or a timeout that the test waits for, where nothing has to happen before it.
+constexpr absl::Duration kExpires = absl::Milliseconds(20);
 
 MATCHER_P(HasCode, code, "") {
   *result_listener << arg.ToString();

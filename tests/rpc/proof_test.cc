@@ -21,6 +21,7 @@
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/security.h"
 #include "hawser/transport/uri.h"
+#include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -343,23 +344,25 @@ TEST_F(RdmaProofTest, CallsToAClientAreBetweenTheSameTwo) {
 }
 
 TEST_F(RdmaProofTest, AServerThatIsOnlyBusyKeepsItsClients) {
+  // The runtime of the server would be held, too.
+  ClockedRuntime clients(runtime_ != nullptr ? std::make_shared<PlainFabric>() : NewTestFabric());
   ServerOptions as_server = AsServer();
   as_server.pollers = 1;
-  Box<bool> go;  // The handler of the second call may still be about to take from it when the test ends.
+  Box<bool> held, go;  // The handler of the second call may still be about to use them when the test ends.
   TestServer server(std::move(as_server), AnyPort());
   server.probe.on_act = [&](ServerContext&, uint64_t) {
+    held.Put(true);
     go.Take();
     return absl::OkStatus();
   };
   ChannelOptions options = AsClient();
-  // The runtime of the server would be held, too.
-  if (runtime_ != nullptr) options.runtime = NewRuntime();
-  options.connection.keepalive_interval = absl::Milliseconds(50);
-  options.connection.keepalive_timeout = absl::Milliseconds(1000);
+  options.runtime = clients.get();
   const auto channel = server.Connect(std::move(options));
-  auto call = SendAct(channel, 1, {.timeout = kLong});
-  auto late = SendAct(channel, 1, {.timeout = absl::Milliseconds(2500)});
-  const absl::Status status = late.Wait().status();  // Without probes the connection were lost before.
+  auto call = SendAct(channel, 1, {.timeout = absl::Minutes(2)});
+  held.Take();
+  auto late = SendAct(channel, 1, {.timeout = kLong});
+  clients.PassBesideABusyServer(kLong, 1);  // Without probes the connection were lost before.
+  const absl::Status status = late.Wait().status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_THAT(Text(status), HasSubstr("its poller has been held"));
   go.Put(true);

@@ -12,8 +12,10 @@
 #include "hawser/tls/context.h"
 #include "hawser/transport/acceptor.h"
 #include "hawser/transport/connection.h"
+#include "hawser/transport/fabrics.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/uri.h"
+#include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -181,23 +183,23 @@ TEST_F(TlsSessionTest, CallsToAClientAreBetweenTheSameTwo) {
 
 // While a handler holds the session's poller, the client asks the server over TLS whether it is only busy.
 TEST_F(TlsSessionTest, AServerThatIsOnlyBusyKeepsItsClients) {
+  ClockedRuntime clients(*transport::CreateFabric("tcp"));
   ServerOptions options;
   options.credentials = authority_.Issue();
   options.pollers = 1;
-  Box<bool> go;  // The handler of the second call may still be about to take from it when the test ends.
+  Box<bool> held, go;  // The handler of the second call may still be about to use them when the test ends.
   TestServer server(std::move(options), kAnyPort);
   server.probe.on_act = [&](ServerContext&, uint64_t) {
+    held.Put(true);
     go.Take();
     return absl::OkStatus();
   };
-  ChannelOptions as_client;
-  as_client.credentials = a_;
-  as_client.connection.keepalive_interval = absl::Milliseconds(50);
-  as_client.connection.keepalive_timeout = absl::Milliseconds(400);
-  const auto channel = server.Connect(std::move(as_client));
-  auto call = SendAct(channel, 1, {.timeout = kLong});
-  auto late = SendAct(channel, 1, {.timeout = absl::Milliseconds(1500)});
-  const absl::Status status = late.Wait().status();  // Without probes the connection were lost before.
+  const auto channel = server.Connect({.credentials = a_, .runtime = clients.get()});
+  auto call = SendAct(channel, 1, {.timeout = absl::Minutes(2)});
+  held.Take();
+  auto late = SendAct(channel, 1, {.timeout = kLong});
+  clients.PassBesideABusyServer(kLong, 1);  // Without probes the connection were lost before.
+  const absl::Status status = late.Wait().status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_THAT(Text(status), HasSubstr("its poller has been held"));
   go.Put(true);

@@ -13,13 +13,15 @@ namespace hawser::transport {
 // Thread:   any.
 class TestClock final : public Environment {
  public:
+  explicit TestClock(int64_t now_ns = 1'000'000'000) : now_ns_(now_ns) {}
+
   int64_t NowNs() override { return now_ns_.load(std::memory_order_relaxed); }
   void Advance(absl::Duration by) {
     now_ns_.fetch_add(absl::ToInt64Nanoseconds(by), std::memory_order_relaxed);
   }
 
  private:
-  std::atomic<int64_t> now_ns_{1'000'000'000};
+  std::atomic<int64_t> now_ns_;
 };
 
 }  // namespace hawser::transport
