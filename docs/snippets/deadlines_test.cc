@@ -9,12 +9,15 @@
 namespace pages {
 namespace {
 
+// Of calls that nothing answers.
+constexpr absl::Duration kExpires = absl::Milliseconds(20);
+
 TEST(DeadlinesTest, ACallHasItsOwnTimeout) {
   PlainPages store;
   hawser::Server server;
   PagesStub pages(Connect(Serve(server, store)));
   const absl::Time deadline = absl::Now() + absl::Minutes(1);
-  auto soon = pages.Read({.timeout = absl::Milliseconds(5)});
+  auto soon = pages.Read({.timeout = kExpires});
   auto until = pages.Read({.deadline = deadline});
   auto patient = pages.Read({.timeout = absl::Hours(24 * 365)});
   EXPECT_EQ(until.Send().Wait().status().code(), absl::StatusCode::kNotFound);
@@ -48,7 +51,7 @@ TEST(DeadlinesTest, AScanEndsWithTheCallersDeadline) {
   hawser::Server server;
   PagesStub stub(Connect(Serve(server, store)));
   EXPECT_EQ(Read(stub, 3), "3");
-  auto call = stub.Read({.timeout = absl::Milliseconds(20)});
+  auto call = stub.Read({.timeout = kExpires});
   call.request().setNumber(UINT64_MAX);  // In no block.
   EXPECT_EQ(call.Send().Wait().status().code(), absl::StatusCode::kDeadlineExceeded);
 }  // ~Server waits for the handler.
@@ -102,7 +105,7 @@ TEST(DeadlinesTest, WhatIsCancelledLeavesTheQueue) {
   hawser::PendingCall<Pages::ReadResults> pending = call.Send();
   pending.Then([](absl::StatusOr<hawser::Reply<Pages::ReadResults>>) {});
   pending.Cancel();
-  auto late = pages.Read({.timeout = absl::Milliseconds(20)});
+  auto late = pages.Read({.timeout = kExpires});
   EXPECT_EQ(late.Send().Wait().status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_TRUE(Eventually([&] { return store.waiting() == 0; }));
 }
@@ -142,7 +145,7 @@ TEST(DeadlinesTest, TheCallsOfAHandlerEndWithItsOwn) {
   CachingPages cache(Connect(uri));
   hawser::Server front;
   PagesStub stub(Connect(Serve(front, cache)));
-  auto call = stub.Read({.timeout = absl::Milliseconds(20)});
+  auto call = stub.Read({.timeout = kExpires});
   EXPECT_EQ(call.Send().Wait().status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_TRUE(Eventually([&] { return silent.waiting() == 0; }));
 }

@@ -14,6 +14,9 @@
 namespace pages {
 namespace {
 
+// Of what is expected to end by it.
+constexpr absl::Duration kExpires = absl::Milliseconds(20);
+
 // Its reads wait until Answer().
 class HoldingPages : public PlainPages {
  public:
@@ -63,8 +66,8 @@ TEST(FactsTest, TheTimeoutOfACallCountsFromSend) {
   hawser::Server server;
   PagesStub stub(Connect(Serve(server, store)));
   auto call = stub.Read({.timeout = absl::Seconds(5)});
-  auto late = stub.Read({.deadline = absl::Now() + absl::Milliseconds(1)});
-  EXPECT_TRUE(Eventually([passed = absl::Now() + absl::Milliseconds(2)] { return absl::Now() > passed; }));
+  auto late = stub.Read({.deadline = absl::Now() + kExpires});
+  EXPECT_TRUE(Eventually([passed = absl::Now() + 2 * kExpires] { return absl::Now() > passed; }));
   EXPECT_EQ(call.Send().Wait().status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(late.Send().Wait().status().code(), absl::StatusCode::kDeadlineExceeded);
 }
@@ -107,7 +110,7 @@ TEST(FactsTest, ShutdownOnAnExecutorWaitsOutItsDeadline) {
    public:
     absl::Status Read(hawser::ServerContext&, Pages::ReadParams::Reader,
                       Pages::ReadResults::Builder) override {
-      ended = server->Shutdown(absl::Now() + absl::Milliseconds(50));
+      ended = server->Shutdown(absl::Now() + kExpires);
       done.Notify();
       return absl::OkStatus();
     }

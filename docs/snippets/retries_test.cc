@@ -14,7 +14,7 @@ absl::Status WriteToOne(const std::vector<PagesStub>& replicas, uint64_t number,
   absl::Status status = absl::UnavailableError("there is no replica");
   // snippet: was_sent
   for (const PagesStub& replica : replicas) {
-    auto call = replica.Write({.timeout = absl::Seconds(1)});
+    auto call = replica.Write({.timeout = absl::Seconds(5)});
     call.request().setNumber(number);
     call.request().setPage(page);
     status = call.Send().Wait().status();

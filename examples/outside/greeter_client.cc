@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   }
 
   greeter::GreeterStub greeter(*channel);
-  auto call = greeter.Greet({.timeout = absl::Seconds(1)});
+  auto call = greeter.Greet({.timeout = absl::Seconds(5)});
   call.request().initPerson().setName(argv[1]);
   absl::StatusOr<hawser::Reply<greeter::Greeter::GreetResults>> reply = call.Send().Wait();
   if (!reply.ok()) {

@@ -27,6 +27,8 @@ using ::testing::HasSubstr;
 
 // Not met unless something is broken. Less than a small test has, so that it can still say what.
 constexpr absl::Duration kLong = absl::Seconds(45);
+// Of a call whose server is stopped.
+constexpr absl::Duration kExpires = absl::Milliseconds(100);
 
 class FrozenServerTest : public ::testing::Test {
  protected:
@@ -98,7 +100,7 @@ TEST_F(FrozenServerTest, ShorterThanKeepaliveIsOnlyMissedByCallsThatCannotWait) 
   Freeze();
   for (const size_t size : {100, 1 << 20}) {
     const absl::Time start = absl::Now();
-    const absl::Status status = Echo(channel, size, {.timeout = absl::Milliseconds(100)});
+    const absl::Status status = Echo(channel, size, {.timeout = kExpires});
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
     EXPECT_LT(absl::Now() - start, kLong / 2);
   }
@@ -113,7 +115,7 @@ TEST_F(FrozenServerTest, LongerThanKeepaliveIsFoundAndItIsMissedByNobodyOnceItIs
   const auto channel = Connect(
       {.connect_timeout = absl::Seconds(2),
        .backoff_max = absl::Milliseconds(100),
-       .connection = {.keepalive_interval = absl::Seconds(1), .keepalive_timeout = absl::Seconds(1)}});
+       .connection = {.keepalive_interval = absl::Seconds(2), .keepalive_timeout = absl::Seconds(2)}});
   ASSERT_EQ(Echo(channel, 100, {.timeout = kLong, .wait_for_ready = true}), absl::OkStatus());
   Freeze();
   const absl::Time start = absl::Now();
@@ -121,7 +123,7 @@ TEST_F(FrozenServerTest, LongerThanKeepaliveIsFoundAndItIsMissedByNobodyOnceItIs
   EXPECT_EQ(lost.code(), absl::StatusCode::kUnavailable) << lost;
   EXPECT_THAT(first_loss(), HasSubstr("its process is stopped"));
   EXPECT_LT(absl::Now() - start, kLong / 2);
-  const absl::Status late = Echo(channel, 100, {.timeout = absl::Milliseconds(100), .wait_for_ready = true});
+  const absl::Status late = Echo(channel, 100, {.timeout = kExpires, .wait_for_ready = true});
   EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded) << late;
   EXPECT_TRUE(AwaitFailures(failures() + 2));  // Attempts, which the server finds when it goes on.
   GoOn();

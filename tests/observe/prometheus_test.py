@@ -42,7 +42,7 @@ class PrometheusTest(unittest.TestCase):
             with open(config, "w", encoding="utf-8") as file:
                 json.dump(  # JSON is YAML, too.
                     {
-                        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+                        "global": {"scrape_interval": "2s", "scrape_timeout": "2s"},
                         "scrape_configs": [
                             {
                                 "job_name": "kv",

@@ -143,6 +143,7 @@ TEST(CancelTest, WhateverRacesThereIsExactlyOneResult) {
     }
     return absl::OkStatus();
   };
+  constexpr absl::Duration kExpiresOrNot = absl::Microseconds(50);
   constexpr int kCalls = 1500;
   std::vector<std::atomic<int>> results(2 * kCalls);
   std::atomic<int> total{0};
@@ -153,7 +154,7 @@ TEST(CancelTest, WhateverRacesThereIsExactlyOneResult) {
       threads.emplace_back([&, t] {
         for (int i = 0; i < kCalls; ++i) {
           const int number = t * kCalls + i;
-          auto call = SendAct(channel, number, {.timeout = absl::Microseconds(50 + number % 500)});
+          auto call = SendAct(channel, number, {.timeout = kExpiresOrNot * (1 + number % 10)});
           call.Then([&, number](auto) {
             ++results[number];
             ++total;

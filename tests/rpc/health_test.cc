@@ -171,7 +171,7 @@ TEST_F(HealthTest, AWatcherThatDoesNotAnswerHoldsTheEndForHalfASecondAtMost) {
   watcher.changes.Take();
   watcher.hold = true;
   const absl::Time start = absl::Now();
-  server.server.Shutdown(absl::Now() + absl::Seconds(1)).IgnoreError();
+  server.server.Shutdown(absl::Now() + absl::Seconds(2)).IgnoreError();
   EXPECT_GE(absl::Now() - start, absl::Milliseconds(400));
   EXPECT_LT(absl::Now() - start, absl::Seconds(20));
   watcher.held.Close();
@@ -292,7 +292,7 @@ TEST_F(HealthTest, WithAnExecutorWhatTheApplicationIsAskedBlocksNoPoller) {
   options.authorize = [&](const ServerContext& context) {
     if (absl::string_view(context.method().name) == "health.capnp:Health.check") {
       asked.Notify();
-      may_answer.WaitForNotificationWithTimeout(absl::Seconds(5));
+      may_answer.WaitForNotificationWithTimeout(kLong / 2);
     }
     return absl::OkStatus();
   };
@@ -300,8 +300,7 @@ TEST_F(HealthTest, WithAnExecutorWhatTheApplicationIsAskedBlocksNoPoller) {
   const auto channel = server.Connect(), other = server.Connect();
   auto check = health::HealthStub(channel).Check().Send();
   asked.WaitForNotification();
-  EXPECT_THAT(SendAct(other, 1, {.timeout = absl::Milliseconds(500)}).Wait().status(),
-              HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(SendAct(other, 1, {.timeout = kLong / 4}).Wait().status(), HasCode(absl::StatusCode::kOk));
   may_answer.Notify();
   EXPECT_TRUE(check.Wait().ok());
 }

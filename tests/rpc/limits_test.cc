@@ -81,7 +81,8 @@ TEST(LimitsTest, AClientWithoutMemoryFailsItsCallAndNothingElse) {
 TEST(LimitsTest, AServerWithoutMemoryForARequestSaysSoByTheDeadline) {
   TestServer server({.pool = {.limit_bytes = 4 << 20}});
   const auto channel = server.Connect();
-  const absl::Status status = EchoBytes(channel, 8 << 20, {.timeout = absl::Milliseconds(100)}).status();
+  constexpr absl::Duration kExpiresWithoutMemory = absl::Milliseconds(100);
+  const absl::Status status = EchoBytes(channel, 8 << 20, {.timeout = kExpiresWithoutMemory}).status();
   EXPECT_THAT(status, testing::AnyOf(HasCode(absl::StatusCode::kResourceExhausted),
                                      HasCode(absl::StatusCode::kDeadlineExceeded)));
   EXPECT_TRUE(EchoBytes(channel, 1000).ok());

@@ -172,7 +172,7 @@ TEST(PerfTest, AGetBeyondTheLimitIsRefused) {
 }
 
 TEST(PerfTest, ThePayloadOfGetsIsHeldOnceAndFreedWhenUnused) {
-  TimedServer server({.keep = absl::Milliseconds(20)});
+  TimedServer server({.keep = kExpires});
   constexpr uint64_t kBytes = 8 << 20;
   ASSERT_TRUE(Put(server.channel, "p").ok());
   const uint64_t before = server.server.stats().leased_bytes;
@@ -356,7 +356,7 @@ TEST(PerfTest, RawPortsAreFew) {
 }
 
 TEST(PerfTest, ARawPortThatGetsNoTokenCloses) {
-  TimedServer server({.accept = absl::Milliseconds(50)});
+  TimedServer server({.accept = absl::Seconds(2)});
   const Port port = *OpenRaw(server.channel, Service::ECHO);
   RawSocket mute = port.Connect();
   EXPECT_TRUE(IsClosed(mute));
@@ -364,7 +364,7 @@ TEST(PerfTest, ARawPortThatGetsNoTokenCloses) {
 }
 
 TEST(PerfTest, ARawPortEndsAfterItsTime) {
-  TimedServer server({.raw_life = absl::Milliseconds(100)});
+  TimedServer server({.raw_life = absl::Seconds(2)});
   RawSocket busy = OpenRaw(server.channel, Service::ECHO)->ConnectWithToken();
   RawSocket idle = OpenRaw(server.channel, Service::ECHO)->ConnectWithToken();
   char byte = 'x';
@@ -443,7 +443,7 @@ TEST(PerfTest, QueuePairsCountAsRawPorts) {
 }
 
 TEST(PerfTest, AQueuePairThatNoClientConnectsToEnds) {
-  TimedServer server({.accept = absl::Milliseconds(50), .queue_pairs_of_sockets = true});
+  TimedServer server({.accept = kExpires, .queue_pairs_of_sockets = true});
   for (int i = 0; i < PerfService::kRawPortsMax; ++i) {
     ASSERT_TRUE(OpenRaw(server.channel, Service::QUEUE_PAIR).ok());
   }
@@ -451,12 +451,12 @@ TEST(PerfTest, AQueuePairThatNoClientConnectsToEnds) {
 }
 
 TEST(PerfTest, AQueuePairEndsAfterItsTime) {
-  TimedServer server({.raw_life = absl::Milliseconds(100), .queue_pairs_of_sockets = true});
+  TimedServer server({.raw_life = absl::Seconds(2), .queue_pairs_of_sockets = true});
   const auto busy = OpenRaw(server.channel, Service::QUEUE_PAIR)->ConnectQueuePair();
   ASSERT_THAT(busy.status(), HasCode(absl::StatusCode::kOk));
-  while ((*busy)->ExchangeOne().ok()) continue;
   const auto idle = OpenRaw(server.channel, Service::QUEUE_PAIR)->ConnectQueuePair();
   ASSERT_THAT(idle.status(), HasCode(absl::StatusCode::kOk));
+  while ((*busy)->ExchangeOne().ok()) continue;
   EXPECT_TRUE(Eventually([&] { return !(*idle)->ExchangeOne().ok(); }));
 }
 

@@ -92,7 +92,8 @@ TEST(PollersTest, AHandlerThatHoldsAPollerDoesNotKeepTheOthersFromDraining) {
   shutdown.join();
 }
 
-// The sum over both sides, which share this process. Each thread sleeps once a call: while it waits for its answer.
+// The sum over both sides, which share this process. Each thread sleeps once a call: while it waits for its answer. The best of
+// several tries, because a thread that has lost its core to another program may find a lock taken, and sleep once more.
 TEST(PollersTest, ThreadsThatWaitTogetherSleepOnceACall) {
   constexpr int kThreads = 32, kCalls = 500;
   TestServer server;
@@ -112,9 +113,13 @@ TEST(PollersTest, ThreadsThatWaitTogetherSleepOnceACall) {
     return usage.ru_nvcsw;
   };
   call_often();  // Until the poller has noticed that many wait.
-  const long before = sleeps();
-  call_often();
-  EXPECT_LE(static_cast<double>(sleeps() - before) / (kThreads * kCalls), 1.3);
+  double least = 1e9;
+  EXPECT_TRUE(Eventually([&] {
+    const long before = sleeps();
+    call_often();
+    least = std::min(least, static_cast<double>(sleeps() - before) / (kThreads * kCalls));
+    return least <= 1.3;
+  })) << least;
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ TEST(ReverseTest, TheFirstCallFindsThePeerEveryTime) {
   for (int i = 0; i < 50; ++i) {
     ListenerServiceImpl listener;
     const auto channel = *Channel::Create(server.uri, {.services = {&listener}});
-    ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+    ASSERT_THAT(SendAct(channel, 1, {.timeout = kLong}).Wait().status(), HasCode(absl::StatusCode::kOk)) << i;
     ASSERT_NE(peers.Take(), nullptr);
   }
 }

@@ -18,8 +18,6 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr absl::Duration kShort = absl::Milliseconds(10);
-
 // While this object exists, it keeps the lines of the log about a server's end.
 class LogLines {
  public:
@@ -46,7 +44,7 @@ void JoinAll(std::deque<std::thread>& threads) {
 
 TEST(ServerEndTest, DoesNotWaitForADeferredCallForEver) {
   LogLines log;
-  auto server = std::make_unique<TestServer>(ServerOptions{.handler_grace = kShort});
+  auto server = std::make_unique<TestServer>(ServerOptions{.handler_grace = kExpires});
   server->probe.on_act = server->held.Handler();
   auto call = SendAct(server->Connect(), 1);
   DeferredCall leaked = server->held.Take();
@@ -76,7 +74,7 @@ TEST(ServerEndTest, WaitsForAHandlerThatHasNotReturnedAndNamesIt) {
   std::atomic<bool> returned{false};
   LogLines log;
   auto server =
-      std::make_unique<TestServer>(ServerOptions{.executor = OnThreads(threads), .handler_grace = kShort});
+      std::make_unique<TestServer>(ServerOptions{.executor = OnThreads(threads), .handler_grace = kExpires});
   Box<bool> started;
   server->probe.on_act = [&](ServerContext&, uint64_t) {
     started.Put(true);
@@ -105,7 +103,7 @@ TEST(ServerEndTest, DoesNotWaitForAHandlerThatItsExecutorNeverRan) {
   {
     TestServer ended(
         {.executor = [&](absl::AnyInvocable<void()> handler) { never_run.push_back(std::move(handler)); },
-         .handler_grace = kShort});
+         .handler_grace = kExpires});
     ended.probe.on_act = [&](ServerContext&, uint64_t) {
       ++runs;
       return absl::OkStatus();

@@ -449,8 +449,7 @@ TEST(ShutdownTest, WhatStillRunsAtTheDeadlineIsCancelled) {
   const auto channel = server.Connect();
   auto running = SendAct(channel, 1, {.timeout = kLong});
   DeferredCall deferred = server.held.Take();
-  EXPECT_THAT(server.server.Shutdown(absl::Now() + absl::Milliseconds(20)),
-              HasCode(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(server.server.Shutdown(absl::Now() + kExpires), HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_TRUE(deferred.context().cancelled());
   EXPECT_THAT(running.Wait().status(), HasCode(absl::StatusCode::kUnavailable));
 }

@@ -225,7 +225,8 @@ TEST(SnapshotTest, OnlyOneSnapshotWaitsForAPollerThatIsHeldInBetween) {
   go_on[0].Notify();
   holds[1].WaitForNotification();
   Taken(server.server);
-  EXPECT_LT(Taken(server.server).took, absl::Milliseconds(500));
+  // The best of several tries, because another program may have the core meanwhile. One that waits takes a second, each time.
+  EXPECT_TRUE(Eventually([&] { return Taken(server.server).took < absl::Milliseconds(500); }));
   go_on[1].Notify();
   EXPECT_TRUE(first.Wait().ok());
   EXPECT_TRUE(second.Wait().ok());

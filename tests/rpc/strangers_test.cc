@@ -69,8 +69,7 @@ TEST(StrangersTest, AServerOfAnotherProtocolIsNoServer) {
 TEST(StrangersTest, AServerThatSaysNothingIsGivenUp) {
   Stranger mute("");
   const absl::Time before = absl::Now();
-  const absl::Status status =
-      Channel::Connect(mute.uri(), {.connect_timeout = absl::Milliseconds(50)}).status();
+  const absl::Status status = Channel::Connect(mute.uri(), {.connect_timeout = kExpires}).status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_LT(absl::Now() - before, kLong / 2);
 }

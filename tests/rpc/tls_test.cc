@@ -233,7 +233,7 @@ TEST_F(TlsTest, CallsFailWithUnauthenticatedUnsent) {
   EXPECT_THAT(status, HasCode(absl::StatusCode::kUnauthenticated));
   EXPECT_FALSE(WasSent(status));
   const absl::Status late =
-      SendAct(channel, 1, {.timeout = absl::Milliseconds(20), .wait_for_ready = true}).Wait().status();
+      SendAct(channel, 1, {.timeout = kExpires, .wait_for_ready = true}).Wait().status();
   EXPECT_THAT(late, HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_THAT(Text(late), HasSubstr("credentials"));
 }

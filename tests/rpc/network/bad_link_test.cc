@@ -172,16 +172,16 @@ void OutageThatIsLongerThanTheRetries(size_t size) {
   const auto far_runtime = FarServer::NewFarRuntime();
   FarServer far(
       {.runtime = far_runtime,
-       .connection = {.keepalive_interval = absl::Seconds(1), .keepalive_timeout = absl::Seconds(1)}});
+       .connection = {.keepalive_interval = absl::Seconds(2), .keepalive_timeout = absl::Seconds(2)}});
   Losses losses;
   const auto runtime = far.NewRuntime();
   {
     auto channel = Channel::Connect(
-        far.server->uri, far.From(runtime, {.connect_timeout = absl::Milliseconds(500),
+        far.server->uri, far.From(runtime, {.connect_timeout = absl::Seconds(2),
                                             .backoff_max = absl::Milliseconds(100),
                                             .on_state_change = losses.Watch(),
-                                            .connection = {.keepalive_interval = absl::Seconds(1),
-                                                           .keepalive_timeout = absl::Seconds(1)}}));
+                                            .connection = {.keepalive_interval = absl::Seconds(2),
+                                                           .keepalive_timeout = absl::Seconds(2)}}));
     ASSERT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
     ExpectEcho(*channel, Pattern(size, 1));
     BadLink link("loss 100%");
@@ -198,7 +198,7 @@ void OutageThatIsLongerThanTheRetries(size_t size) {
     // While it is out: not sent, so it says so; nothing waits for longer than its deadline.
     EXPECT_TRUE(Eventually([&] { return (*channel)->state() == ChannelState::kTransientFailure; }));
     const absl::Status late =
-        SendAct(*channel, 1, {.timeout = absl::Milliseconds(50), .wait_for_ready = true}).Wait().status();
+        SendAct(*channel, 1, {.timeout = kExpires, .wait_for_ready = true}).Wait().status();
     EXPECT_THAT(late, HasCode(absl::StatusCode::kDeadlineExceeded));
     EXPECT_FALSE(WasSent(late));
     link.Heal();
@@ -225,12 +225,12 @@ TEST(OutageTest, OneInTheMiddleOfAReadEndsTheCallAndGivesEverythingBack) {
   const auto far_runtime = FarServer::NewFarRuntime();
   const ServerOptions impatient = {
       .runtime = far_runtime,
-      .connection = {.keepalive_interval = absl::Seconds(1), .keepalive_timeout = absl::Seconds(1)}};
+      .connection = {.keepalive_interval = absl::Seconds(2), .keepalive_timeout = absl::Seconds(2)}};
   FarServer far(impatient);
   const auto runtime = far.NewRuntime();
   {
     auto channel =
-        Channel::Connect(far.server->uri, far.From(runtime, {.connect_timeout = absl::Milliseconds(500),
+        Channel::Connect(far.server->uri, far.From(runtime, {.connect_timeout = absl::Seconds(2),
                                                              .backoff_max = absl::Milliseconds(100),
                                                              .connection = impatient.connection}));
     ASSERT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
@@ -259,7 +259,7 @@ TEST(BadLinkConnectTest, AChannelConnectsOverALinkThatLosesATenth) {
   for (uint32_t i = 0; i < 3; ++i) {
     const auto channel = *Channel::Create(
         far.server->uri,
-        far.From(runtime, {.connect_timeout = absl::Seconds(1), .backoff_max = absl::Milliseconds(50)}));
+        far.From(runtime, {.connect_timeout = absl::Seconds(2), .backoff_max = absl::Milliseconds(50)}));
     ASSERT_THAT(SendAct(channel, i, {.timeout = kLong, .wait_for_ready = true}).Wait().status(),
                 HasCode(absl::StatusCode::kOk));
     ExpectEcho(channel, Pattern(20'000, i));

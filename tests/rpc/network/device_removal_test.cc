@@ -51,10 +51,10 @@ TEST(DeviceRemovalTest, AServerListensAgainAndOverTcpAllTheTime) {
   const auto runtime = far.NewRuntime();
   const std::string device = Environment("HAWSER_RDMA_PEER_DEVICE");
   auto channel = *Channel::Connect(
-      far.server->uri, far.From(runtime, {.connect_timeout = absl::Seconds(1),
+      far.server->uri, far.From(runtime, {.connect_timeout = absl::Seconds(2),
                                           .backoff_max = absl::Milliseconds(100),
-                                          .connection = {.keepalive_interval = absl::Seconds(1),
-                                                         .keepalive_timeout = absl::Seconds(1)}}));
+                                          .connection = {.keepalive_interval = absl::Seconds(2),
+                                                         .keepalive_timeout = absl::Seconds(2)}}));
   for (int i = 0; i < 2; ++i) {
     EXPECT_THAT(SendAct(channel, 1, {.timeout = kLong, .wait_for_ready = true}).Wait().status(),
                 HasCode(absl::StatusCode::kOk));
