@@ -142,8 +142,7 @@ class StatusServer::Loop final : kj::TaskSet::ErrorHandler {
   }
 
   void Serve() {
-    // Pages cost some milliseconds each, and anyone who reaches the port can ask for them: pollers go first.
-    setpriority(PRIO_PROCESS, 0, kNice);
+    setpriority(PRIO_PROCESS, 0, options_.nice);
     kj::AsyncIoContext io = kj::setupAsyncIo();
     timer_ = &io.provider->getTimer();
     auto stop = kj::newPromiseAndCrossThreadFulfiller<void>();
@@ -190,8 +189,6 @@ class StatusServer::Loop final : kj::TaskSet::ErrorHandler {
 
   // kj::TaskSet::ErrorHandler
   void taskFailed(kj::Exception&&) override {}
-
-  static constexpr int kNice = 10;
 
   const Options options_;
   const Listening listening_;

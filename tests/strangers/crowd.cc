@@ -26,7 +26,7 @@ in_addr SourceOf(From from, size_t index) {
 
 }  // namespace
 
-Crowd::Crowd(const CrowdOptions& options) : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+Crowd::Crowd(const CrowdOptions& options) : nice_(options.nice), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   size_t total = 0;
   for (const CrowdOptions::Group& group : options.groups) total += static_cast<size_t>(group.count);
   const int64_t now_ns = absl::GetCurrentTimeNanos();
@@ -66,7 +66,7 @@ CrowdCounts Crowd::counts() const {
 }
 
 void Crowd::Run() {
-  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 19);
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), nice_);
   std::array<epoll_event, 256> events;
   int64_t next_count_ns = 0;
   while (!stopping_) {

@@ -33,6 +33,9 @@ struct CrowdOptions {
   From from = From::kEach;
   // The first dials are spread evenly over this time.
   absl::Duration arrival = absl::Milliseconds(200);
+  // Of the thread that drives them: as nice(2) counts. Beside other programs that never rest the default gets a hundredth of a
+  // core; what waits for the strangers takes 0.
+  int nice = 19;
 };
 
 // The sums over all strangers.
@@ -45,8 +48,8 @@ struct CrowdCounts {
   uint64_t rejected = 0;
 };
 
-// One thread that drives all strangers. It has the lowest priority (nice 19), so that an honest client on the
-// same processor runs first.
+// One thread that drives all strangers. It has the lowest priority unless CrowdOptions::nice says otherwise, so that an honest
+// client on the same processor runs first.
 // Thread: any.
 class Crowd {
  public:
@@ -68,6 +71,7 @@ class Crowd {
   void Count();
 
   std::vector<std::unique_ptr<Stranger>> strangers_;
+  const int nice_;
   const int epoll_;
   std::atomic<bool> stopping_{false};
   mutable absl::Mutex mutex_;
