@@ -1,5 +1,6 @@
 #include "hawser/tests/tls/certificates.h"
 
+#include <fcntl.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
@@ -10,6 +11,8 @@
 #include <openssl/x509v3.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -276,6 +279,15 @@ void OverwriteFile(const std::string& path, absl::string_view contents) {
   file << contents;
   file.close();
   Require(file.good(), absl::StrCat("cannot write ", path));
+}
+
+void MakeOld(const std::string& path) {
+  struct stat info;
+  Require(stat(path.c_str(), &info) == 0, absl::StrCat("cannot look at ", path));
+  const time_t an_hour_ago = time(nullptr) - 3600;
+  if (info.st_mtim.tv_sec <= an_hour_ago) return;  // Another change would be one.
+  const timespec times[] = {{.tv_sec = an_hour_ago, .tv_nsec = 0}, {.tv_sec = an_hour_ago, .tv_nsec = 0}};
+  Require(utimensat(AT_FDCWD, path.c_str(), times, 0) == 0, absl::StrCat("cannot change the time of ", path));
 }
 
 void ReplaceFile(const std::string& path, absl::string_view contents) {

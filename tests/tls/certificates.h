@@ -91,6 +91,8 @@ std::string ReadFile(const std::string& path);
 void ReplaceFile(const std::string& path, absl::string_view contents);
 // Writes into the file that is there.
 void OverwriteFile(const std::string& path, absl::string_view contents);
+// Makes it look as if it was last changed an hour ago or before.
+void MakeOld(const std::string& path);
 
 }  // namespace hawser
 

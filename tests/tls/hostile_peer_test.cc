@@ -313,7 +313,7 @@ TEST_F(TlsListenerTest, AClientWithoutACertificateIsRefused) {
 }
 
 TEST_F(TlsListenerTest, AHandshakeThatTricklesEndsInTime) {
-  NewWorld({.half_open_timeout = absl::Milliseconds(300)});
+  NewWorld({.half_open_timeout = absl::Seconds(2)});
   SocketPair recorded;
   RawPeer raw(Side::kClient, std::move(recorded.client), {.credentials = &client_});
   raw.Step();
@@ -323,19 +323,19 @@ TEST_F(TlsListenerTest, AHandshakeThatTricklesEndsInTime) {
   const absl::Time start = absl::Now();
   size_t said = 0;
   HAWSER_UNTIL(*world_, (([&] {
-                           // A byte each 10 ms.
-                           if (absl::Now() - start > absl::Milliseconds(10) * said && said < hello.size()) {
+                           // A byte each 20 ms.
+                           if (absl::Now() - start > absl::Milliseconds(20) * said && said < hello.size()) {
                              peer.Say(hello.substr(said++, 1));
                            }
                          }()),
                          peer.closed()));
-  EXPECT_GE(absl::Now() - start, absl::Milliseconds(290));
+  EXPECT_GE(absl::Now() - start, absl::Milliseconds(1990));
   EXPECT_LT(said, hello.size());
   ExpectAnHonestClientGetsIn();
 }
 
 TEST_F(TlsListenerTest, APeerThatNeverGreetsEndsInTime) {
-  NewWorld({.half_open_timeout = absl::Milliseconds(300)});
+  NewWorld({.half_open_timeout = absl::Seconds(2)});
   std::unique_ptr<RawPeer> raw = DialTls();
   HAWSER_UNTIL(*world_, (raw->Read(), raw->has_failed()));
   // One that keeps asking for new keys meanwhile has no more time.
@@ -454,8 +454,7 @@ TEST_F(TlsListenerTest, ManyWholeHandshakesFromOneAddress) {
   NewWorld();
   const absl::Time end = absl::Now() + absl::Seconds(2);
   int count = 0;
-  for (; count < 10'000 && absl::Now() < end; ++count) DialTls();
-  EXPECT_GT(count, 10);
+  for (; count < 10'000 && (count < 20 || absl::Now() < end); ++count) DialTls();
   ExpectAnHonestClientGetsIn();
 }
 

@@ -1,5 +1,6 @@
 // A client that has been connected before need not show, nor see, certificates again, as long as they would still be
 // believed.
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,10 +46,17 @@ class ResumptionTest : public ::testing::Test {
     while (absl::Now() < time) absl::SleepFor(absl::Milliseconds(10));
   }
 
+  // A context looks at its files once a second, and once more reads those that were new when it first did, which ends
+  // resumption. These are old, so a slow test sees nothing of that.
+  static TlsCredentials Old(TlsCredentials files) {
+    for (const std::string& path : {files.certificate, files.key, files.authorities}) MakeOld(path);
+    return files;
+  }
+
   CertificateAuthority authority_;
   TlsCredentials client_files_ =
-      authority_.Issue({.dns = {"client.example.org"}, .uris = {"spiffe://example.org/c"}});
-  TlsCredentials server_files_ = authority_.Issue();
+      Old(authority_.Issue({.dns = {"client.example.org"}, .uris = {"spiffe://example.org/c"}}));
+  TlsCredentials server_files_ = Old(authority_.Issue());
   std::shared_ptr<Context> client_ = NewContext(client_files_);
   std::shared_ptr<Context> server_ = NewContext(server_files_);
 };
@@ -112,7 +120,7 @@ TEST_F(ResumptionTest, ASessionThatDoesNotBeginTakesNoTicket) {
 
 TEST_F(ResumptionTest, TicketsAreForOnePeerAndOneName) {
   const CertificateAuthority both;
-  server_ = NewContext(authority_.Issue({.dns = {"localhost", "kv.example.org"}}));
+  server_ = NewContext(Old(authority_.Issue({.dns = {"localhost", "kv.example.org"}})));
   Meet(client_, server_);
   EXPECT_FALSE(Meet(client_, server_, "kv.example.org").is_resumed);
   EXPECT_FALSE(Meet(client_, server_, "localhost", "127.0.0.1:7").is_resumed);
@@ -149,7 +157,7 @@ TEST_F(ResumptionTest, ChangedFilesOfTheClientEndResumption) {
 TEST_F(ResumptionTest, AuthoritiesThatNoLongerAcceptAClientEndResumption) {
   const std::string authorities = authority_.NewPath("authorities.pem");
   ReplaceFile(authorities, authority_.pem());
-  server_ = NewContext(authority_.Issue(LoopbackNames(), {.authorities = authorities}));
+  server_ = NewContext(Old(authority_.Issue(LoopbackNames(), {.authorities = authorities})));
   Meet(client_, server_);
   EXPECT_TRUE(Meet(client_, server_).is_resumed);
   const CertificateAuthority other("other authority");
@@ -163,7 +171,7 @@ TEST_F(ResumptionTest, AuthoritiesThatNoLongerAcceptAClientEndResumption) {
 TEST_F(ResumptionTest, AuthoritiesThatNoLongerAcceptAServerEndResumption) {
   const std::string authorities = authority_.NewPath("authorities.pem");
   ReplaceFile(authorities, authority_.pem());
-  client_ = NewContext(authority_.Issue({}, {.authorities = authorities}));
+  client_ = NewContext(Old(authority_.Issue({}, {.authorities = authorities})));
   Meet(client_, server_);
   EXPECT_TRUE(Meet(client_, server_).is_resumed);
   const CertificateAuthority other("other authority");
@@ -187,13 +195,21 @@ TEST_F(ResumptionTest, FilesThatDoNotChangeLeaveTheTickets) {
 // for a real certificate, since OpenSSL has no other clock.
 class ExpiryTest : public ResumptionTest {
  protected:
-  void ExpectResumptionUntilTheEnd() {
-    // The certificates were issued up to a second ago, and are valid up to a second less.
-    const absl::Time end = absl::FromUnixSeconds(absl::ToUnixSeconds(absl::Now() + kLife));
-    EXPECT_TRUE(Meet(client_, server_).is_up);
-    if (!Meet(client_, server_).is_resumed) {
-      EXPECT_GE(absl::Now(), end - absl::Seconds(1)) << "not resumed before that";
+  // `issue` makes certificates that live for kLife.
+  void ExpectResumptionUntilTheEnd(const std::function<void()>& issue) {
+    absl::Time end;
+    Outcome first, second;
+    // Again if a busy machine took longer than they live.
+    for (int i = 0; i < 10; ++i) {
+      issue();
+      // They were issued up to a second ago, and are valid up to a second less.
+      end = absl::FromUnixSeconds(absl::ToUnixSeconds(absl::Now() + kLife));
+      first = Meet(client_, server_);
+      second = Meet(client_, server_);
+      if (absl::Now() < end - absl::Seconds(1)) break;
     }
+    EXPECT_TRUE(first.is_up);
+    EXPECT_TRUE(second.is_resumed);
     WaitUntil(end + absl::Milliseconds(50));  // time(2), which OpenSSL asks, is up to a tick late.
     last_ = Meet(client_, server_);
     EXPECT_FALSE(last_.is_up);
@@ -205,28 +221,31 @@ class ExpiryTest : public ResumptionTest {
 };
 
 TEST_F(ExpiryTest, OfTheClientsCertificate) {
-  client_ = NewContext(authority_.Issue({}, {.not_after = kLife}));
-  ExpectResumptionUntilTheEnd();
+  ExpectResumptionUntilTheEnd([&] { client_ = NewContext(Old(authority_.Issue({}, {.not_after = kLife}))); });
   EXPECT_THAT(last_.server_says, HasSubstr("expired"));
 }
 
 TEST_F(ExpiryTest, OfTheServersCertificate) {
-  server_ = NewContext(authority_.Issue(LoopbackNames(), {.not_after = kLife}));
-  ExpectResumptionUntilTheEnd();
+  ExpectResumptionUntilTheEnd(
+      [&] { server_ = NewContext(Old(authority_.Issue(LoopbackNames(), {.not_after = kLife}))); });
   EXPECT_THAT(last_.client_says, HasSubstr("expired"));
 }
 
 TEST_F(ExpiryTest, OfTheClientsAuthority) {
-  const CertificateAuthority below = authority_.Intermediate("below", {.not_after = kLife});
-  client_ = NewContext(below.Issue());
-  ExpectResumptionUntilTheEnd();
+  std::vector<CertificateAuthority> below;
+  ExpectResumptionUntilTheEnd([&] {
+    below.push_back(authority_.Intermediate("below", {.not_after = kLife}));
+    client_ = NewContext(Old(below.back().Issue()));
+  });
   EXPECT_THAT(last_.server_says, HasSubstr("expired"));
 }
 
 TEST_F(ExpiryTest, OfTheServersAuthority) {
-  const CertificateAuthority below = authority_.Intermediate("below", {.not_after = kLife});
-  server_ = NewContext(below.Issue());
-  ExpectResumptionUntilTheEnd();
+  std::vector<CertificateAuthority> below;
+  ExpectResumptionUntilTheEnd([&] {
+    below.push_back(authority_.Intermediate("below", {.not_after = kLife}));
+    server_ = NewContext(Old(below.back().Issue()));
+  });
   EXPECT_THAT(last_.client_says, HasSubstr("expired"));
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "hawser/tests/transport/testing/expect.h"
@@ -26,19 +27,20 @@ TEST(BesideBulkTest, ASmallCallIsPassedByFewOfTheBytesOfALargeTransfer) {
   const auto done = [&] {
     return std::all_of(puts.begin(), puts.end(), [](const PendingCall& put) { return put.done(); });
   };
-  uint64_t most = 0;
-  int calls = 0;
-  for (; !done() && calls < 100'000; ++calls) {
+  std::vector<uint64_t> passed_by;
+  while (!done() && passed_by.size() < 100'000) {
     const uint64_t before = read();
     PendingCall call;
     ASSERT_TRUE(small.Send(call, 32).ok());
     ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
-    most = std::max(most, read() - before);
+    passed_by.push_back(read() - before);
   }
   EXPECT_TRUE(done());
-  EXPECT_GE(calls, 10);
-  // Usually 1 MiB. Up to 2.25 MiB were seen where other programs want the cores.
-  EXPECT_LE(most, 4 * kMiB) << "of " << calls << " calls";
+  ASSERT_GE(passed_by.size(), 10u);
+  // The median, because more may pass one while another program has the core. Usually the most is 1 MiB.
+  const auto median = passed_by.begin() + static_cast<ptrdiff_t>(passed_by.size() / 2);
+  std::nth_element(passed_by.begin(), median, passed_by.end());
+  EXPECT_LE(*median, 2 * kMiB) << "of " << passed_by.size() << " calls";
 }
 
 }  // namespace

@@ -294,8 +294,14 @@ bool AnotherThreadDrivesForFour(Poller& poller) {
 
 TEST(PollerDrivingTest, ManyThreadsThatWaitLeaveTheDrivingToThePollersOwn) {
   const auto runtime = NewRuntime(true);
-  for (int i = 0; i < 40; ++i) AnotherThreadDrivesForFour(runtime->poller(0));
-  for (int i = 0; i < 10; ++i) EXPECT_TRUE(AnotherThreadDrivesForFour(runtime->poller(0)));
+  // Ten times in a row. Again if another program had the cores, so that the four did not wait at once.
+  EXPECT_TRUE(Await([&] {
+    for (int i = 0; i < 40; ++i) AnotherThreadDrivesForFour(runtime->poller(0));
+    for (int i = 0; i < 10; ++i) {
+      if (!AnotherThreadDrivesForFour(runtime->poller(0))) return false;
+    }
+    return true;
+  }));
   EXPECT_TRUE(Await([&] {
     return WaitForTimer(runtime->poller(0), absl::Milliseconds(1)) == std::this_thread::get_id();
   })) << "until one waits alone again";
@@ -477,10 +483,16 @@ double IdleLoad(Poller& poller, absl::Duration time) {
   return static_cast<double>(ProcessCpuNs() - before_ns) / absl::ToDoubleNanoseconds(time);
 }
 
+// The best of a few tries, because being woken costs more where other programs have the cores. One that spins would use a third
+// of a core even beside two of them.
 TEST(PollerIdleTest, AnIdlePollerUsesNoProcessor) {
   for (bool background : {false, true}) {
     std::shared_ptr<Runtime> runtime = NewRuntime(background);
-    EXPECT_LT(IdleLoad(runtime->poller(0), absl::Milliseconds(300)), 0.2) << "background: " << background;
+    double least = 1;
+    for (int i = 0; i < 5 && least >= 0.2; ++i) {
+      least = std::min(least, IdleLoad(runtime->poller(0), absl::Milliseconds(300)));
+    }
+    EXPECT_LT(least, 0.2) << "background: " << background;
   }
 }
 

@@ -27,6 +27,8 @@ using Kind = RawPlan::Kind;
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kLong = absl::Seconds(60);
+// Of a time that the test waits for, where nothing has to happen before it.
+constexpr absl::Duration kExpires = absl::Milliseconds(100);
 constexpr RawToken kToken = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
 // What a fabric in software lets a peer READ of the same memory.
 constexpr int64_t kReadsMax = 4;
@@ -209,20 +211,20 @@ TEST(RawTest, AServerThatIsSilentIsGivenUp) {
   const auto silent = *RawServer::Listen(
       runtime, {.address = TestAddress(), .host = PeerHost(TestAddress()), .token = kToken});
   const auto client = RawClient::Connect(NewRuntime(), TestAddress(silent->port()), {},
-                                         {.token = kToken, .patience = absl::Milliseconds(50)});
+                                         {.token = kToken, .patience = kExpires});
   EXPECT_EQ(client.status().code(), absl::StatusCode::kDeadlineExceeded) << client.status();
 }
 
 TEST(RawTest, AClientThatNeverComesIsGivenUp) {
   for (const PollingMode polling : {PollingMode::kAdaptive, PollingMode::kSpin, PollingMode::kSleep}) {
-    Served served(polling, absl::Milliseconds(50));
+    Served served(polling, kExpires);
     EXPECT_EQ(served.WaitForEnd().code(), absl::StatusCode::kDeadlineExceeded);
     EXPECT_FALSE(served.Connect({}).ok());
   }
 }
 
 TEST(RawTest, StrangersDoNotProlongTheWait) {
-  Served served(PollingMode::kAdaptive, absl::Milliseconds(200));
+  Served served(PollingMode::kAdaptive, kExpires);
   while (WrongClient(served, "hello").why().find("refused") == std::string::npos) {
     if (served.Connect({}, {.patience = kLong}).status().code() != absl::StatusCode::kPermissionDenied) break;
   }

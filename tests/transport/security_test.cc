@@ -41,7 +41,7 @@ TEST(SecurityTest, AFabricThatCarriesNoTlsIsNotUsedWithoutIt) {
     EXPECT_EQ(listening.code(), absl::StatusCode::kUnimplemented) << listening;
     EXPECT_THAT(std::string(listening.message()), AllOf(HasSubstr("credentials"), HasSubstr("use tcp://")));
     RecordingObserver observer;
-    const absl::Status dialing = Connection::Dial(poller, TestAddress(1), {}, Handshake(), absl::Seconds(1),
+    const absl::Status dialing = Connection::Dial(poller, TestAddress(1), {}, Handshake(), absl::Seconds(5),
                                                   observer, nullptr, {context, "localhost"})
                                      .status();
     EXPECT_EQ(dialing.code(), absl::StatusCode::kUnimplemented) << dialing;

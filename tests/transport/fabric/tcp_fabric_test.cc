@@ -80,7 +80,8 @@ TEST_F(TcpFabricTest, AGreetingCutShortIsForgotten) {
 }
 
 TEST_F(TcpFabricTest, WhoSaysNothingIsDroppedInTime) {
-  FabricWorld impatient(Tcp({.half_open_timeout = absl::Milliseconds(20)}));
+  constexpr absl::Duration kExpires = absl::Milliseconds(20);
+  FabricWorld impatient(Tcp({.half_open_timeout = kExpires}));
   Stranger silent(impatient);
   Stranger half(impatient);
   half.Say(kGreetingMagic);
