@@ -10,15 +10,14 @@ failures=0
 # A checkout of its own: nothing in it is real but .ci.
 checkout() {
   rm -rf "$tmp/checkout" "$tmp/bin"
-  mkdir -p "$tmp/bin" "$tmp/checkout"/{tests/sim,examples/outside}
+  mkdir -p "$tmp/bin" "$tmp/checkout"/{tests/mutants,examples/outside}
   cp -RL .ci "$tmp/checkout/"
   : >"$tmp/calls"
   : >"$tmp/checkout/sound.cc"
   : >"$tmp/checkout/examples/outside/user.cc"
   program "$tmp/bin/clang-format-14" ''
   program "$tmp/bin/clang-14" ''
-  program "$tmp/checkout/tests/sim/mutations.sh" ''
-  program "$tmp/checkout/tests/clang_tidy.sh" ''
+  program "$tmp/checkout/tests/mutants/run.py" ''
   bazel ''
   git -C "$tmp/checkout" init --quiet --initial-branch=main
   commit before
@@ -79,7 +78,7 @@ check 'the marks of a merge fail' is "$status-$(last_line)" '1-2 passed, 1 faile
 check 'and nothing that takes long runs then' lacks "$calls" 'test '
 
 checkout
-program "$tmp/checkout/tests/sim/mutations.sh" 'exit 1'
+program "$tmp/checkout/tests/mutants/run.py" 'exit 1'
 run
 check 'a mistake that does not fit fails, and nothing that takes long runs' is "$status-$(grep -c '^test ' <<<"$calls")" '1-0'
 

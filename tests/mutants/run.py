@@ -195,7 +195,7 @@ def make_copy(folder, places):
             content = with_mistakes(content.decode(), places[name]).encode()
         write(folder / name, content, path.stat().st_mode & 0o777)
     # What the mistakes lead to need not be without warnings.
-    files = "|".join(re.escape(name) for name in sorted(places)).replace("/", "\\/")
+    files = "|".join(re.escape(name) for name in sorted(places))
     write(folder / ".bazelrc.user", f"build --per_file_copt=^({files})$@-w\n".encode(), 0o644)
     for path in folder.rglob("*"):
         name = str(path.relative_to(folder))
