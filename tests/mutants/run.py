@@ -8,13 +8,14 @@
   tests/mutants/run.py --copy          # only makes the copy, with the mistakes in it
   tests/mutants/run.py --build         # makes and builds the copy
 
-Exit status 1: a mistake was not caught that caught.md says is caught, or it does not fit.
+Exit status 1: a mistake is not caught that caught.md says is caught, or it does not fit, or a test fails without any.
 """
 
 import argparse
 import collections
 import concurrent.futures
 import dataclasses
+import json
 import os
 import pathlib
 import re
@@ -178,6 +179,10 @@ inline bool Mutant(int number) {
 
 # ---- The copy
 
+# Files of the copy that are none of this checkout.
+WITHOUT = "without_mistakes.json"
+KEPT = {".bazelrc.user", WITHOUT}
+
 
 def make_copy(folder, places):
     listed = subprocess.run(
@@ -199,7 +204,7 @@ def make_copy(folder, places):
     write(folder / ".bazelrc.user", f"build --per_file_copt=^({files})$@-w\n".encode(), 0o644)
     for path in folder.rglob("*"):
         name = str(path.relative_to(folder))
-        if name.startswith("bazel-") or path.is_dir() or name in wanted or name == ".bazelrc.user":
+        if name.startswith("bazel-") or path.is_dir() or name in wanted or name in KEPT:
             continue
         path.unlink()
 
@@ -247,13 +252,52 @@ class Result:
 
 
 class Runner:
+    """Runs programs of the copy. Thread: any."""
+
     def __init__(self, folder):
         self.folder = folder
+        self.lock = threading.Lock()
+        self.locks = collections.defaultdict(threading.Lock)
         self.without = {}  # Results without a mistake, by target.
+        # Kept until a test is built again: what it took without a mistake.
+        self.file = folder / WITHOUT
+        self.kept = json.loads(self.file.read_text()) if self.file.exists() else {}
+
+    def program(self, target):
+        package, name = target[2:].split(":")
+        return self.folder / "bazel-bin" / package / name
+
+    def passes_without(self, target):
+        with self.lock:
+            lock = self.locks[target]
+        with lock:
+            if target not in self.without:
+                built_ns = self.program(target).stat().st_mtime_ns
+                kept = self.kept.get(target, {})
+                if kept.get("built_ns") == built_ns:
+                    result = Result(False, seconds=kept["seconds"], seconds_of_cases=kept["seconds_of_cases"])
+                else:
+                    result = self.run(target)
+                    if result.failed:
+                        result = self.run(target)
+                with self.lock:
+                    self.without[target] = result
+                    if result.failed:
+                        print(f"run.py: {target} fails without any mistake, at {result.case}: it is left out", file=sys.stderr)
+                    else:
+                        self.kept[target] = {
+                            "built_ns": built_ns,
+                            "seconds": result.seconds,
+                            "seconds_of_cases": result.seconds_of_cases,
+                        }
+                        self.file.write_text(json.dumps(self.kept))
+            return not self.without[target].failed
+
+    def seconds_of(self, target):
+        return self.kept.get(target, {}).get("seconds", 1)
 
     def run(self, target, mistake=0, case="", limit=600):
-        package, name = target[2:].split(":")
-        program = self.folder / "bazel-bin" / package / name
+        program = self.program(target)
         runfiles = pathlib.Path(f"{program}.runfiles")
         workspace = runfiles / "hawser"
         environment = {
@@ -319,6 +363,8 @@ class Runner:
 
     def catches(self, target, mistake, case=""):
         """Returns the result if the test fails with the mistake each time, and not without it; otherwise None."""
+        if not self.passes_without(target):
+            return None
         first = self.run(target, mistake, case, self.limit_of(target, case))
         if not first.failed:
             return None
@@ -397,7 +443,7 @@ def order_of(mistake, by_package, runner):
 
     def key(target):
         package, name = target[2:].split(":")
-        return (not name.startswith(stem), position[package], runner.without[target].seconds)
+        return (not name.startswith(stem), position[package], runner.seconds_of(target))
 
     return sorted(targets, key=key)
 
@@ -450,7 +496,9 @@ def main():
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--copy", action="store_true")
     parser.add_argument("--build", action="store_true")
+    parser.add_argument("--no-build", action="store_true", help="the copy is built, as far as it is needed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin with no other mistake after this time")
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path(cache) / "hawser" / "mutants")
     options = parser.parse_args()
@@ -468,33 +516,34 @@ def main():
     chosen = chosen_of(mistakes, options.mistakes)
 
     folder = options.folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    make_copy(folder, places)
-    print(f"the copy with the mistakes: {folder}", file=sys.stderr)
+    if not options.no_build:
+        folder.mkdir(parents=True, exist_ok=True)
+        make_copy(folder, places)
+        print(f"the copy with the mistakes: {folder}", file=sys.stderr)
     if options.copy:
         return 0
     by_package = targets_of(folder, sorted({package for each in chosen for package in packages_of(each.file)}))
-    targets = sorted(target for of_package in by_package.values() for target in of_package)
-    bazel(folder, "build", "--noshow_progress", "--color=no", "--curses=no", *targets)
+    runner = Runner(folder)
+    if options.no_build:
+        by_package = {
+            package: [target for target in targets if runner.program(target).exists()]
+            for package, targets in by_package.items()
+        }
+    else:
+        targets = sorted(target for of_package in by_package.values() for target in of_package)
+        bazel(folder, "build", "--noshow_progress", "--color=no", "--curses=no", *targets)
     if options.build:
         return 0
 
-    runner = Runner(folder)
     start = time.monotonic()
+    before = read_caught()
+    rows = dict(before)
+    lock = threading.Lock()
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for target, result in zip(targets, pool.map(runner.run, targets)):
-            runner.without[target] = result
-        for target in [target for target in targets if runner.without[target].failed]:
-            runner.without[target] = runner.run(target)  # Alone.
-            if runner.without[target].failed:
-                fail(f"{target} fails without any mistake, at {runner.without[target].case}")
-        print(f"without a mistake all {len(targets)} pass: {time.monotonic() - start:.0f} s", file=sys.stderr)
-
-        before = read_caught()
-        rows = dict(before)
-        lock = threading.Lock()
 
         def look(mistake):
+            if time.monotonic() - start > options.seconds:
+                return None
             row = look_for(mistake, before.get(mistake.name), by_package, runner)
             with lock:
                 rows[mistake.name] = row
@@ -502,17 +551,18 @@ def main():
                 CAUGHT.write_text(caught_text(mistakes, rows))
             return row
 
-        found = list(pool.map(look, chosen))
+        found = [(each, row) for each, row in zip(chosen, pool.map(look, chosen)) if row is not None]
+    left_out = [target for target, result in runner.without.items() if result.failed]
     missed = [
         each.name
-        for each, row in zip(chosen, found)
+        for each, row in found
         if row.test == NOTHING and (each.name not in before or before[each.name].test != NOTHING)
     ]
-    caught = sum(row.test != NOTHING for row in found)
+    caught = sum(row.test != NOTHING for _, row in found)
     print(f"{caught} of {len(found)} caught, {time.monotonic() - start:.0f} s", file=sys.stderr)
     for name in missed:
         print(f"run.py: '{name}' was not caught", file=sys.stderr)
-    return 1 if missed else 0
+    return 1 if missed or left_out else 0
 
 
 if __name__ == "__main__":
