@@ -273,6 +273,17 @@ check 'Bazel gets the cache and the key of the packages, behind its command' is 
   "bazel --host_jvm_args=-Xmx1g test --disk_cache=$folder --action_env=HAWSER_SYSTEM=$first --host_action_env=HAWSER_SYSTEM=$first //x --config=asan two words"
 check 'and so does a program that calls Bazel' has "$calls" "exported --disk_cache=$folder --action_env"
 check 'and nothing is printed' is "$output" ''
+machine
+fake df 'printf "Avail\n%s\n" '"4000001"
+ln -s "$(command -v grep)" "$tmp/bin/"
+run test //x
+check 'actions run in memory, if there is enough' is "${calls%%$'\n'*}" "$(grep -qE ' /dev/shm [^ ]+ [^ ]*noexec' /proc/mounts &&
+  echo 'bazel test //x' || echo 'bazel test --sandbox_base=/dev/shm //x')"
+fake df 'printf "Avail\n%s\n" '"4000000"
+: >"$tmp/calls"
+run test //x
+check 'and elsewhere if there is less' is "${calls%%$'\n'*}" 'bazel test //x'
+
 cached_machine
 cache=1 run run //tools:x -- test
 check 'once' is "$(grep -o -e --disk_cache <<<"${calls%%$'\n'*}" | wc -l)-$(key)" "1-$first"

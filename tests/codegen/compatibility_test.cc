@@ -20,6 +20,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "hawser/tests/testing/status_matchers.h"
 
 namespace hawser::codegen {
 namespace {
@@ -71,7 +72,7 @@ class Compiled {
 std::vector<std::string> Messages(Compiled& released, Compiled& next) {
   setenv("HAWSER_SCHEMA_PATH", next.folder().c_str(), 1);
   auto messages = Incompatibilities(released.request(), next.request());
-  EXPECT_TRUE(messages.ok()) << messages.status();
+  EXPECT_THAT(messages, IsOk());
   return messages.ok() ? *messages : std::vector<std::string>();
 }
 
@@ -581,7 +582,7 @@ TEST(CompatibilityFileTest, AFileWithAnotherIdIsComparedByItsNames) {
 TEST(CompatibilityFileTest, AnotherFileAltogetherIsAnError) {
   Compiled released("@0xc6a81f3b7e02d594; interface I {}"), next("@0xc6a81f3b7e02d595; interface J {}");
   auto messages = Incompatibilities(released.request(), next.request());
-  EXPECT_EQ(messages.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(messages.status(), HasCode(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(std::string(messages.status().message()),
               HasSubstr("foo.capnp is no version of foo.capnp: their ids differ, @0xc6a81f3b7e02d594 and "
                         "@0xc6a81f3b7e02d595, and no type of the one has a name or an id of the other."));

@@ -8,10 +8,14 @@
 
 #include "absl/strings/match.h"
 #include "hawser/rpc/server.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/codegen/testdata/inheritance.rpc.h"
 #include "tests/codegen/testdata/types.rpc.h"
 
 namespace {
+
+using ::hawser::HasCode;
+using ::hawser::IsOk;
 
 namespace files = acme::files;
 namespace types = acme::types;
@@ -59,9 +63,9 @@ TEST(GeneratedCallsTest, ACallOfAnInheritedMethodReachesTheHandler) {
   auto write = file.Write();
   write.request().setBytes(capnp::Data::Reader(reinterpret_cast<const kj::byte*>("tow"), 3));
   auto written = write.Send().Wait();
-  ASSERT_TRUE(written.ok()) << written.status();
+  ASSERT_THAT(written, IsOk());
   auto status = acme::base::NodeStub(file).Stat().Send().Wait();
-  ASSERT_TRUE(status.ok()) << status.status();
+  ASSERT_THAT(status, IsOk());
   EXPECT_STREQ((*status)->getText().cStr(), "3");
 }
 
@@ -69,7 +73,7 @@ TEST(GeneratedCallsTest, AMethodThatIsNotOverriddenAnswersUnimplementedWithItsNa
   MemoryFile service;
   Connection connection(&service);
   absl::Status status = files::FileStub(connection.channel()).Truncate().Send().Wait().status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnimplemented));
   EXPECT_TRUE(absl::StrContains(status.message(), "inheritance.capnp:File.truncate")) << status;
 }
 
@@ -94,8 +98,8 @@ TEST(GeneratedCallsTest, MethodsOfOneNameAreToldApart) {
   files::BothStub both(connection.channel());
   auto name = acme::base::NamedStub(both).Name().Send().Wait();
   auto port = files::PeerStub(both).Name().Send().Wait();
-  ASSERT_TRUE(name.ok()) << name.status();
-  ASSERT_TRUE(port.ok()) << port.status();
+  ASSERT_THAT(name, IsOk());
+  ASSERT_THAT(port, IsOk());
   EXPECT_STREQ((*name)->getName().cStr(), "both");
   EXPECT_EQ((*port)->getPort(), 7470);
 }
@@ -115,7 +119,7 @@ TEST(GeneratedCallsTest, GenericStructsAreParametersAndResults) {
   auto call = types::EverythingStub(connection.channel()).Map();
   call.request().initEntries(1)[0].setKey("tow");
   auto reply = call.Send().Wait();
-  ASSERT_TRUE(reply.ok()) << reply.status();
+  ASSERT_THAT(reply, IsOk());
   EXPECT_STREQ((*reply)->getEntries()[0].getKey().cStr(), "tow");
 }
 

@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/tests/chaos/process.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 
 namespace hawser {
@@ -41,7 +42,7 @@ class FrozenServerTest : public ::testing::Test {
       if (state == ChannelState::kTransientFailure) ++failures_;
     };
     const auto channel = Channel::Connect(uri_, std::move(options));
-    EXPECT_TRUE(channel.ok()) << channel.status();
+    EXPECT_THAT(channel, IsOk());
     return *channel;
   }
 
@@ -96,17 +97,17 @@ class FrozenServerTest : public ::testing::Test {
 
 TEST_F(FrozenServerTest, ShorterThanKeepaliveIsOnlyMissedByCallsThatCannotWait) {
   const auto channel = Connect({.connection = {.keepalive_interval = kLong}});
-  ASSERT_EQ(Echo(channel, 100, {.timeout = kLong}), absl::OkStatus());
+  ASSERT_THAT(Echo(channel, 100, {.timeout = kLong}), IsOk());
   Freeze();
   for (const size_t size : {100, 1 << 20}) {
     const absl::Time start = absl::Now();
     const absl::Status status = Echo(channel, size, {.timeout = kExpires});
-    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+    EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
     EXPECT_LT(absl::Now() - start, kLong / 2);
   }
   GoOn();
   for (const size_t size : {100, 1 << 20}) {
-    EXPECT_EQ(Echo(channel, size, {.timeout = kLong}), absl::OkStatus());
+    EXPECT_THAT(Echo(channel, size, {.timeout = kLong}), IsOk());
   }
   EXPECT_EQ(first_loss(), "");
 }
@@ -116,19 +117,19 @@ TEST_F(FrozenServerTest, LongerThanKeepaliveIsFoundAndItIsMissedByNobodyOnceItIs
       {.connect_timeout = absl::Seconds(2),
        .backoff_max = absl::Milliseconds(100),
        .connection = {.keepalive_interval = absl::Seconds(2), .keepalive_timeout = absl::Seconds(2)}});
-  ASSERT_EQ(Echo(channel, 100, {.timeout = kLong, .wait_for_ready = true}), absl::OkStatus());
+  ASSERT_THAT(Echo(channel, 100, {.timeout = kLong, .wait_for_ready = true}), IsOk());
   Freeze();
   const absl::Time start = absl::Now();
   const absl::Status lost = Echo(channel, 100, {.timeout = kLong});
-  EXPECT_EQ(lost.code(), absl::StatusCode::kUnavailable) << lost;
+  EXPECT_THAT(lost, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(first_loss(), HasSubstr("its process is stopped"));
   EXPECT_LT(absl::Now() - start, kLong / 2);
   const absl::Status late = Echo(channel, 100, {.timeout = kExpires, .wait_for_ready = true});
-  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded) << late;
+  EXPECT_THAT(late, HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_TRUE(AwaitFailures(failures() + 2));  // Attempts, which the server finds when it goes on.
   GoOn();
   for (const size_t size : {100, 1 << 20}) {
-    EXPECT_EQ(Echo(channel, size, {.timeout = kLong, .wait_for_ready = true}), absl::OkStatus());
+    EXPECT_THAT(Echo(channel, size, {.timeout = kLong, .wait_for_ready = true}), IsOk());
   }
 }
 

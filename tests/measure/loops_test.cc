@@ -11,6 +11,7 @@
 #include "hawser/measure/in_flight.h"
 #include "hawser/measure/one_at_a_time.h"
 #include "hawser/measure/times.h"
+#include "hawser/tests/testing/status_matchers.h"
 
 namespace hawser::measure {
 namespace {
@@ -21,7 +22,7 @@ TEST(OneAtATimeTest, MakesAsManyAsItIsTold) {
     ++made;
     return absl::OkStatus();
   };
-  EXPECT_TRUE(OneAtATime({.exchanges = 7}, exchange, [&](int64_t ns) { added += ns >= 0; }).ok());
+  EXPECT_THAT(OneAtATime({.exchanges = 7}, exchange, [&](int64_t ns) { added += ns >= 0; }), IsOk());
   EXPECT_EQ(made, 7);
   EXPECT_EQ(added, 7);
 }
@@ -29,7 +30,7 @@ TEST(OneAtATimeTest, MakesAsManyAsItIsTold) {
 TEST(OneAtATimeTest, EndsWhenItsTimeIsOver) {
   const auto exchange = [] { return absl::OkStatus(); };
   const absl::Time start = absl::Now();
-  EXPECT_TRUE(OneAtATime({.time = absl::Milliseconds(5)}, exchange, [](int64_t) {}).ok());
+  EXPECT_THAT(OneAtATime({.time = absl::Milliseconds(5)}, exchange, [](int64_t) {}), IsOk());
   EXPECT_GE(absl::Now() - start, absl::Milliseconds(4));
 }
 

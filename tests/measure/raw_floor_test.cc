@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 
 namespace hawser::measure {
 namespace {
@@ -44,11 +45,11 @@ TEST(RawFloorTest, OneExchangeOfEachKind) {
   std::vector<uint8_t> memory(100'000, 'p');
   for (const bool spin : {false, true}) {
     Served ping_pong(RawService::kPingPong), sink(RawService::kSink), source(RawService::kSource);
-    ASSERT_TRUE(BeginPingPong(ping_pong.socket(), memory.size(), spin).ok());
+    ASSERT_THAT(BeginPingPong(ping_pong.socket(), memory.size(), spin), IsOk());
     for (int i = 0; i < 3; ++i) {
-      EXPECT_TRUE(PingPong(ping_pong.socket(), absl::MakeSpan(memory), spin).ok());
-      EXPECT_TRUE(PutOne(sink.socket(), memory, spin).ok());
-      EXPECT_TRUE(GetOne(source.socket(), absl::MakeSpan(memory), spin).ok());
+      EXPECT_THAT(PingPong(ping_pong.socket(), absl::MakeSpan(memory), spin), IsOk());
+      EXPECT_THAT(PutOne(sink.socket(), memory, spin), IsOk());
+      EXPECT_THAT(GetOne(source.socket(), absl::MakeSpan(memory), spin), IsOk());
     }
   }
 }
@@ -81,8 +82,9 @@ TEST(RawFloorTest, UntilItsTimeIsOver) {
 TEST(RawFloorTest, AServerThatCloses) {
   Served sink(RawService::kSink), source(RawService::kSource);
   std::vector<uint8_t> memory(kBytesMax + 1, 'p');  // More than it serves.
-  EXPECT_EQ(GetOne(source.socket(), absl::MakeSpan(memory), false).code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(StreamInto(sink.socket(), memory, {}).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(GetOne(source.socket(), absl::MakeSpan(memory), false),
+              HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(StreamInto(sink.socket(), memory, {}).status(), HasCode(absl::StatusCode::kUnavailable));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "hawser/base/socket_address.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fake_verbs.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/world.h"
@@ -65,8 +66,8 @@ TEST(CarelessTest, ConnectsWithPrivateDataThatItDidNotWrite) {
   sockaddr_in v4 = {};
   v4.sin_family = AF_INET;
   const std::unique_ptr<char[]> data(new char[8]);
-  EXPECT_TRUE(
-      world.qp->Connect(SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4)), {data.get(), 8}).ok());
+  EXPECT_THAT(world.qp->Connect(SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4)), {data.get(), 8}),
+              IsOk());
   world.Poll(1600);
   EXPECT_EQ(world.verbs.connects, 1);
 }

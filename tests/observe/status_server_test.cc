@@ -24,6 +24,7 @@
 #include "gtest/gtest.h"
 #include "hawser/observe/page.h"
 #include "hawser/tests/observe/busy_snapshot.h"
+#include "hawser/tests/testing/status_matchers.h"
 
 namespace hawser::observe {
 namespace {
@@ -102,7 +103,7 @@ class StatusServerTest : public ::testing::Test {
     // Beside other programs that never rest, a thread of less priority would take ten times as long.
     options.nice = 0;
     auto server = StatusServer::Start("127.0.0.1:0", FillIn, options);
-    EXPECT_TRUE(server.ok()) << server.status();
+    EXPECT_THAT(server, IsOk());
     return *std::move(server);
   }
   std::string Ask(const StatusServer& server, const std::string& request) {
@@ -164,7 +165,7 @@ TEST_F(StatusServerTest, AServerThatDrainsIsNotHealthy) {
   auto server = StatusServer::Start("0", [](wire::Snapshot::Builder snapshot) {
     snapshot.initServer().setState(wire::Server::State::DRAINING);
   });
-  ASSERT_TRUE(server.ok()) << server.status();
+  ASSERT_THAT(server, IsOk());
   const std::string answer = Ask(**server, Request("GET", "/healthz"));
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 503"));
   EXPECT_THAT(answer, HasSubstr("draining"));
@@ -268,7 +269,7 @@ TEST_F(StatusServerTest, AnswersThatWaitForSlowReadersAreBounded) {
        .snapshot_age = absl::Hours(1),
        .history_interval = absl::Hours(1),
        .nice = 0});
-  ASSERT_TRUE(server.ok());
+  ASSERT_THAT(server, IsOk());
   std::vector<std::unique_ptr<Client>> readers;
   std::string page;
   // Each keeps some 15 MiB waiting.
@@ -371,7 +372,7 @@ TEST_F(StatusServerTest, RequestsThatComeTogetherShareASnapshot) {
         FillIn(snapshot);
       },
       {.idle_time = kIdle, .snapshot_age = absl::Hours(1), .history_interval = absl::Hours(1)});
-  ASSERT_TRUE(server.ok());
+  ASSERT_THAT(server, IsOk());
   for (int i = 0; i < 10; ++i) Ask(**server, Request("GET", "/metrics"));
   EXPECT_EQ(taken, 1);
 }
@@ -385,7 +386,7 @@ TEST_F(StatusServerTest, TheThreadsOfTheProgramGoBeforePages) {
                                       FillIn(snapshot);
                                     },
                                     {.idle_time = kIdle});
-  ASSERT_TRUE(server.ok()) << server.status();
+  ASSERT_THAT(server, IsOk());
   EXPECT_THAT(Ask(**server, Request("GET", "/metrics")), StartsWith("HTTP/1.1 200"));
   EXPECT_EQ(nice_there, std::max(nice, 10));
   EXPECT_EQ(getpriority(PRIO_PROCESS, 0), nice);
@@ -414,17 +415,17 @@ TEST_F(StatusServerTest, AnAddressThatCannotServeSaysWhy) {
   const auto code = [](const char* address) { return StatusServer::Start(address, FillIn).status(); };
   for (const char* text :
        {"", ":", "localhost", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:-1", "::1:80", "1.2.3.4:x"}) {
-    EXPECT_EQ(code(text).code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(code(text), HasCode(absl::StatusCode::kInvalidArgument)) << text;
     EXPECT_THAT(std::string(code(text).message()), HasSubstr("HOST:PORT")) << text;
   }
-  EXPECT_EQ(code("no.such.host.invalid:80").code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(code("no.such.host.invalid:80"), HasCode(absl::StatusCode::kNotFound));
   const auto first = Start();
   const std::string taken = first->url().substr(strlen("http://"));
   const absl::Status refused = code(taken.c_str());
-  EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kAlreadyExists));
   EXPECT_THAT(std::string(refused.message()), HasSubstr(absl::StrCat("listen on ", taken)));
   const absl::Status elsewhere = code("192.0.2.200:0");  // Of a network for documentation.
-  EXPECT_EQ(elsewhere.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(elsewhere, HasCode(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(std::string(elsewhere.message()), EndsWith("no interface of this machine has that address"));
 }
 
@@ -458,7 +459,7 @@ TEST_F(StatusServerTest, AFloodOfConnectionsIsBoundedByConnectionsMax) {
         FillIn(snapshot);
       },
       options);
-  ASSERT_TRUE(started.ok());
+  ASSERT_THAT(started, IsOk());
   const auto server = *std::move(started);
   const size_t before = OpenFiles();
   // They come while the server is at a request, so that it finds many when it comes back.

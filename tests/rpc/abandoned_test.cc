@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 
@@ -41,7 +42,7 @@ TEST(AbandonedTest, ACallWhoseDeadlineHasPassedLeavesItsSlot) {
     EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
     serving.Pass(kLong + absl::Milliseconds(1));  // On its way the time was rounded up.
   }
-  EXPECT_THAT(SendAct(channel, kAnswered).Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(SendAct(channel, kAnswered).Wait().status(), IsOk());
   EXPECT_TRUE(Eventually([&] { return holding.server.server.stats().calls_running == 3; }));
 }
 
@@ -53,7 +54,7 @@ TEST(AbandonedTest, ACallThatIsCancelledLeavesItsSlot) {
     DeferredCall deferred = holding.server.held.Take();
     call.Cancel();
     EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kCancelled));
-    EXPECT_THAT(SendAct(channel, kAnswered).Wait().status(), HasCode(absl::StatusCode::kOk));
+    EXPECT_THAT(SendAct(channel, kAnswered).Wait().status(), IsOk());
     EXPECT_TRUE(Eventually([&] { return deferred.context().cancelled(); }));
   }
 }
@@ -89,7 +90,7 @@ TEST(AbandonedTest, WhatTheHandlerAnswersLaterReachesNoOtherCall) {
   ASSERT_TRUE(Eventually([&] { return holding.server.server.stats().calls_running == 1; }));
   deferred.Finish();
   const auto reply = next.Wait();
-  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(reply.status(), IsOk());
   EXPECT_EQ((*reply)->getNumber(), 2u);
 }
 
@@ -105,7 +106,7 @@ TEST(AbandonedTest, TheHandlerMayReadItsLargeRequestUntilItAnswers) {
   } reading;
   reading.calls = &calls;
   Server server;
-  ASSERT_TRUE(server.AddService(&reading).ok());
+  ASSERT_THAT(server.AddService(&reading), IsOk());
   const auto channel = *Channel::Connect(*server.Listen(TestUri()));
   constexpr size_t kBytes = 1 << 20;
   auto call = probe::ProbeStub(channel).Echo();
@@ -113,14 +114,14 @@ TEST(AbandonedTest, TheHandlerMayReadItsLargeRequestUntilItAnswers) {
   auto pending = call.Send();
   auto [deferred, request] = calls.Take();
   pending.Cancel();
-  EXPECT_FALSE(pending.Wait().ok());
+  EXPECT_THAT(pending.Wait(), ::testing::Not(IsOk()));
   // Later requests in its slot do not reuse its memory.
   for (int i = 0; i < 40; ++i) {
     auto next = probe::ProbeStub(channel).Echo();
     std::fill_n(next.request().initData(kBytes).begin(), kBytes, 0x11);
     auto sent = next.Send();
     calls.Take().first.Finish();
-    EXPECT_TRUE(sent.Wait().ok());
+    EXPECT_THAT(sent.Wait(), IsOk());
   }
   const capnp::Data::Reader data = request.getData();
   EXPECT_EQ(std::count(data.begin(), data.end(), 0x5a), static_cast<ptrdiff_t>(kBytes));
@@ -147,7 +148,7 @@ struct SmallServer {
   }
 
   SmallServer() {
-    EXPECT_TRUE(server.AddService(&holding).ok());
+    EXPECT_THAT(server.AddService(&holding), IsOk());
     uri = *server.Listen(TestUri());
   }
   static auto Send(const std::shared_ptr<Channel>& channel, absl::Duration timeout) {
@@ -187,7 +188,7 @@ TEST(AbandonedTest, ARequestThatAHandlerHoldsCountsAgainstItsPeerUntilItAnswers)
   held.clear();
   auto call = SmallServer::Send(channel, kLong);
   small.Take().Finish();
-  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(call.Wait().status(), IsOk());
 }
 
 TEST(AbandonedTest, ARequestOfALostConnectionCountsAgainstItsHostUntilItsHandlerAnswers) {
@@ -198,7 +199,7 @@ TEST(AbandonedTest, ARequestOfALostConnectionCountsAgainstItsHostUntilItsHandler
     auto pending = SmallServer::Send(channel, kLong);
     held.push_back(small.Take());
     channel->Close();
-    EXPECT_FALSE(pending.Wait().ok());
+    EXPECT_THAT(pending.Wait(), ::testing::Not(IsOk()));
   }
   const auto channel = *Channel::Connect(small.uri);
   small.ExpectNoMemory(channel);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/transport/uri.h"
 
@@ -18,6 +19,7 @@ namespace hawser::internal {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Newcomer final : Admission::Newcomer {};
 
@@ -48,40 +50,40 @@ class AdmissionTest : public ::testing::Test {
 
 TEST_F(AdmissionTest, ReceivesLeaveAQuarterOfThePoolToMessages) {
   Admission admission({});
-  for (int i = 0; i < 16; ++i) ASSERT_TRUE(admission.Admit(From("10.0.0.1")).ok());
+  for (int i = 0; i < 16; ++i) ASSERT_THAT(admission.Admit(From("10.0.0.1")), IsOk());
   const absl::Status refused = admission.Admit(From("10.0.0.2"));
-  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("BufferPoolOptions::limit_bytes"));
   EXPECT_LE(refused.message().size(), 140u) << "a rejection cuts it short";
   admission.Close(From("10.0.0.1"));
-  EXPECT_FALSE(admission.Admit(From("10.0.0.2")).ok()) << "handlers may hold what was received";
+  EXPECT_THAT(admission.Admit(From("10.0.0.2")), Not(IsOk())) << "handlers may hold what was received";
   admission.Release(From("10.0.0.1"));
-  EXPECT_TRUE(admission.Admit(From("10.0.0.2")).ok());
+  EXPECT_THAT(admission.Admit(From("10.0.0.2")), IsOk());
 }
 
 TEST_F(AdmissionTest, AClosedConnectionHasItsPlaceUntilItIsReleased) {
   Admission admission({.connections_max = 2, .connections_per_host_max = 1});
-  ASSERT_TRUE(admission.Admit(From("10.0.0.1")).ok());
+  ASSERT_THAT(admission.Admit(From("10.0.0.1")), IsOk());
   admission.Close(From("10.0.0.1"));
   EXPECT_EQ(admission.open(), 0u);
   const absl::Status refused = admission.Admit(From("10.0.0.1"));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("or handlers of closed ones"));
   EXPECT_LE(refused.message().size(), 140u) << "a rejection cuts it short";
-  ASSERT_TRUE(admission.Admit(From("10.0.0.2")).ok());
+  ASSERT_THAT(admission.Admit(From("10.0.0.2")), IsOk());
   EXPECT_THAT(std::string(admission.Admit(From("10.0.0.3")).message()),
               HasSubstr("or handlers of closed ones"));
   admission.Release(From("10.0.0.1"));
-  EXPECT_TRUE(admission.Admit(From("10.0.0.1")).ok());
+  EXPECT_THAT(admission.Admit(From("10.0.0.1")), IsOk());
 }
 
 TEST_F(AdmissionTest, AHostHasItsShareOfTheConnections) {
   Admission admission({.connections_max = 3, .connections_per_host_max = 2});
-  EXPECT_TRUE(admission.Admit(From("10.0.0.1")).ok());
-  EXPECT_TRUE(admission.Admit(From("10.0.0.1")).ok());
+  EXPECT_THAT(admission.Admit(From("10.0.0.1")), IsOk());
+  EXPECT_THAT(admission.Admit(From("10.0.0.1")), IsOk());
   const absl::Status refused = admission.Admit(From("10.0.0.1"));
-  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("connections_per_host_max"));
-  EXPECT_TRUE(admission.Admit(From("10.0.0.2")).ok());
+  EXPECT_THAT(admission.Admit(From("10.0.0.2")), IsOk());
   EXPECT_THAT(std::string(admission.Admit(From("10.0.0.3")).message()), HasSubstr("connections_max"));
 }
 
@@ -90,10 +92,10 @@ TEST_F(AdmissionTest, NewcomersMakeRoomBeforeTheMemoryIsGone) {
   std::deque<Newcomer> newcomers(15);
   for (int i = 0; i < 14; ++i) {
     const Admission::Place place = From(i == 0 ? "10.0.0.1" : "10.0.0.2");
-    ASSERT_TRUE(admission.Admit(place).ok());
+    ASSERT_THAT(admission.Admit(place), IsOk());
     EXPECT_EQ(admission.AddNewcomer(newcomers[i], place), nullptr) << i;
   }
-  ASSERT_TRUE(admission.Admit(From("10.0.0.3")).ok());
+  ASSERT_THAT(admission.Admit(From("10.0.0.3")), IsOk());
   EXPECT_EQ(admission.AddNewcomer(newcomers[14], From("10.0.0.3")), &newcomers[1]);
   EXPECT_FALSE(newcomers[1].in_table());
 }
@@ -103,7 +105,7 @@ TEST_F(AdmissionTest, ASingleNewcomerOfAHostMakesNoRoomForMemory) {
   std::deque<Newcomer> newcomers(16);
   for (int i = 0; i < 16; ++i) {
     const std::string host = absl::StrCat("10.0.0.", i + 1);
-    ASSERT_TRUE(admission.Admit(From(host.c_str())).ok());
+    ASSERT_THAT(admission.Admit(From(host.c_str())), IsOk());
     EXPECT_EQ(admission.AddNewcomer(newcomers[i], From(host.c_str())), nullptr) << i;
   }
 }
@@ -119,7 +121,7 @@ TEST_F(AdmissionTest, NewcomersMakeRoomForOthersOfTheirHost) {
   std::deque<Newcomer> newcomers(64);
   size_t next = 0;
   const auto add = [&](const char* host) {
-    EXPECT_TRUE(admission.Admit(from(host)).ok());
+    EXPECT_THAT(admission.Admit(from(host)), IsOk());
     return admission.AddNewcomer(newcomers[next++], from(host));
   };
   for (int i = 0; i < 8; ++i) EXPECT_EQ(add("10.0.0.1"), nullptr);
@@ -137,11 +139,11 @@ TEST_F(AdmissionTest, AClientThatHasSpokenMakesNoRoom) {
   Admission admission({});
   std::deque<Newcomer> newcomers(16);
   for (int i = 0; i < 14; ++i) {
-    ASSERT_TRUE(admission.Admit(From("10.0.0.1")).ok());
+    ASSERT_THAT(admission.Admit(From("10.0.0.1")), IsOk());
     admission.AddNewcomer(newcomers[i], From("10.0.0.1"));
     admission.RemoveNewcomer(newcomers[i]);
   }
-  ASSERT_TRUE(admission.Admit(From("10.0.0.1")).ok());
+  ASSERT_THAT(admission.Admit(From("10.0.0.1")), IsOk());
   EXPECT_EQ(admission.AddNewcomer(newcomers[14], From("10.0.0.1")), nullptr);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hawser/tests/testing/heap.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -28,7 +29,7 @@ TEST(AllocationTest, WaitTakesNothing) {
   TestServer server;
   const auto channel = server.Connect();
   EXPECT_EQ(AllocationsOf([&] {
-              for (int i = 0; i < kCalls; ++i) EXPECT_TRUE(SendAct(channel, i).Wait().ok());
+              for (int i = 0; i < kCalls; ++i) EXPECT_THAT(SendAct(channel, i).Wait(), IsOk());
             }),
             0u);
 }

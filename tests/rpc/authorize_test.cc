@@ -8,6 +8,7 @@
 
 #include "hawser/rpc/interceptor.h"
 #include "hawser/rpc/log.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/fabrics.h"
 #include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
@@ -33,7 +34,7 @@ TEST(AuthorizeTest, ACallThatIsAllowedRuns) {
     return absl::OkStatus();
   }});
   const auto channel = server.Connect();
-  for (uint64_t i = 0; i < 3; ++i) EXPECT_TRUE(SendAct(channel, i).Wait().ok());
+  for (uint64_t i = 0; i < 3; ++i) EXPECT_THAT(SendAct(channel, i).Wait(), IsOk());
   EXPECT_EQ(asked, 3);
   EXPECT_EQ(server.probe.runs, 3);
 }
@@ -67,7 +68,7 @@ TEST(AuthorizeTest, ItReadsTheMetadataOfTheRequest) {
   const auto channel = server.Connect();
   Metadata blue;
   blue.Add("tenant", "blue");
-  EXPECT_TRUE(SendAct(channel, 1, {.metadata = &blue}).Wait().ok());
+  EXPECT_THAT(SendAct(channel, 1, {.metadata = &blue}).Wait(), IsOk());
   EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kPermissionDenied));
 }
 
@@ -105,7 +106,7 @@ class Ends final : public Interceptor {
 TEST(AuthorizeTest, InterceptorsSeeARefusal) {
   const auto ends = std::make_shared<Ends>();
   TestServer server({.authorize = kRefuse, .interceptors = {ends}});
-  EXPECT_FALSE(SendAct(server.Connect(), 1).Wait().ok());
+  EXPECT_THAT(SendAct(server.Connect(), 1).Wait(), Not(IsOk()));
   const absl::Status end = ends->ends.Take();
   EXPECT_THAT(end, HasCode(absl::StatusCode::kPermissionDenied));
   EXPECT_THAT(std::string(end.message()), HasSubstr("only on Sundays"));
@@ -147,7 +148,7 @@ TEST(AuthorizeTest, ItRunsWhereTheHandlerDoes) {
   auto call = SendAct(server.Connect(), 1);
   std::thread worker([&] { queue.Take()(); });
   const std::thread::id id = worker.get_id();
-  EXPECT_TRUE(call.Wait().ok());
+  EXPECT_THAT(call.Wait(), IsOk());
   worker.join();
   EXPECT_EQ(asked.Take(), id);
   EXPECT_EQ(handled.Take(), id);
@@ -165,7 +166,7 @@ TEST(AuthorizeTest, AHandlerThatItAllowsMayDefer) {
   allowed = false;
   EXPECT_THAT(SendAct(channel, 2).Wait().status(), HasCode(absl::StatusCode::kPermissionDenied));
   held.Finish();
-  EXPECT_TRUE(first.Wait().ok());
+  EXPECT_THAT(first.Wait(), IsOk());
 }
 
 class NoListener final : public probe::ListenerService {
@@ -206,7 +207,7 @@ TEST(AuthorizeTest, ItIsNotAskedAboutCallsToAClient) {
   }});
   NoListener listener;
   const auto channel = server.Connect({.services = {&listener}});
-  EXPECT_TRUE(probe::ListenerStub(WayBack(server, channel)).Notify({.timeout = kLong}).Send().Wait().ok());
+  EXPECT_THAT(probe::ListenerStub(WayBack(server, channel)).Notify({.timeout = kLong}).Send().Wait(), IsOk());
 }
 
 // The client's probe of the silent session gets an answer, which says that the server lives.
@@ -233,11 +234,11 @@ TEST(AuthorizeTest, AProbeOfARefusedClientNamesNoMethod) {
   auto call = probe::UnservedStub(refused).Call({.timeout = kLong}).Send();
   clients.PassBesideABusyServer(kLong, 1);
   const absl::Status late = call.Wait().status();
-  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded) << late;
+  EXPECT_THAT(late, HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_THAT(std::string(late.message()), ::testing::HasSubstr("by a handler"));
   EXPECT_THAT(std::string(late.message()), ::testing::Not(::testing::HasSubstr("Probe.act")));
   go.Put(true);
-  EXPECT_TRUE(held.Wait().ok());
+  EXPECT_THAT(held.Wait(), IsOk());
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "hawser/rpc/internal/background.h"
 #include "hawser/rpc/internal/session_probe.h"
 #include "hawser/rpc/log.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/uri.h"
 #include "tests/rpc/driven.h"
@@ -65,7 +66,7 @@ absl::Status Probe(const SocketAddress& address, const transport::SessionToken& 
   transport::Poller& poller = runtime->poller(0);
   poller.AddAsyncInterest(1);
   internal::SessionProbe probe(poller, owner);
-  poller.Run([&] { EXPECT_TRUE(probe.Dial(address, {}, session, kLong, {}).ok()); });
+  poller.Run([&] { EXPECT_THAT(probe.Dial(address, {}, session, kLong, {}), IsOk()); });
   owner.gone.Take();
   return owner.answers.Take();
 }
@@ -89,7 +90,7 @@ TEST_P(BusyServerTest, ACallRunsOnceHoweverLongItsHandlerHolds) {
   holds_.Take();
   clients_.PassBesideABusyServer(absl::Minutes(1), GetParam() ? 2 : 1);
   go_on_.Notify();
-  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(call.Wait().status(), IsOk());
   EXPECT_EQ(server_.probe.runs, 1);
   EXPECT_EQ(channel->state(), ChannelState::kReady);
 }
@@ -106,7 +107,7 @@ TEST_F(BusyPollerTest, AServerThatIsHeldRightAfterACancelIsAskedFirst) {
   { auto dropped = SendAct(channel, 2); }
   clients_.PassBesideABusyServer(absl::Seconds(10), 1);
   go_on_.Notify();
-  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(call.Wait().status(), IsOk());
   EXPECT_EQ(channel->state(), ChannelState::kReady);
 }
 
@@ -148,7 +149,7 @@ TEST(SharedPollerTest, AClientIsNotToldTheNamesOfOthersHandlers) {
   };
   NoListener listener;
   Server other({.runtime = runtime});
-  ASSERT_TRUE(other.AddService(&listener).ok());
+  ASSERT_THAT(other.AddService(&listener), IsOk());
   const auto channel = *Channel::Connect(*other.Listen(TestUri()), {.runtime = clients.get()});
   auto held = SendAct(holding.Connect(), 1, {.timeout = kLong});
   holds.Take();
@@ -185,7 +186,7 @@ TEST_F(BusyPollerTest, ANewConnectionOfAnotherPollerIsServed) {
   holds_.Take();
   const auto second = server_.Connect();
   ASSERT_NE(second, nullptr);
-  EXPECT_THAT(SendAct(second, 2).Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(SendAct(second, 2).Wait().status(), IsOk());
 }
 
 TEST(WaitOnAPollerTest, WaitInAHandlerFailsWhateverTheChannelsPoller) {
@@ -197,7 +198,7 @@ TEST(WaitOnAPollerTest, WaitInAHandlerFailsWhateverTheChannelsPoller) {
     waited.Put(SendAct(channel, 1).Wait().status());
     return absl::OkStatus();
   };
-  EXPECT_THAT(SendAct(server.Connect(), 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(SendAct(server.Connect(), 1).Wait().status(), IsOk());
   const absl::Status status = waited.Take();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kFailedPrecondition));
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("Then()"), HasSubstr("executor")));
@@ -211,7 +212,7 @@ TEST(WaitOnAPollerTest, ConnectInAHandlerFailsWhateverTheChannelsPoller) {
     connected.Put(Channel::Connect(other.uri).status());
     return absl::OkStatus();
   };
-  EXPECT_THAT(SendAct(server.Connect(), 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(SendAct(server.Connect(), 1).Wait().status(), IsOk());
   EXPECT_THAT(connected.Take(), HasCode(absl::StatusCode::kFailedPrecondition));
 }
 
@@ -221,7 +222,7 @@ TEST(WaitOnAPollerTest, WaitOnAnExecutorIsAllowed) {
   TestServer server(
       {.executor = [](absl::AnyInvocable<void()> handler) { std::thread(std::move(handler)).detach(); }});
   server.probe.on_act = [&](ServerContext&, uint64_t) { return SendAct(channel, 1).Wait().status(); };
-  EXPECT_THAT(SendAct(server.Connect(), 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(SendAct(server.Connect(), 1).Wait().status(), IsOk());
 }
 
 // The handlers of one turn hold the poller together. The best of several tries: over a real network what was sent may arrive a
@@ -256,8 +257,7 @@ TEST(BusyPollerSnapshotTest, ACallWaitsForTheHandlersBeforeItOnItsPoller) {
     // The turn that sent them is over, so the kernel has them.
     internal::RunAndWait(clients->poller(0), [] {});
     others_are_sent.Notify();
-    for (auto* call : {&first, &slow, &quick})
-      EXPECT_THAT(call->Wait().status(), HasCode(absl::StatusCode::kOk));
+    for (auto* call : {&first, &slow, &quick}) EXPECT_THAT(call->Wait().status(), IsOk());
     const std::string id = short_one.Take();
     capnp::MallocMessageBuilder message;
     server.server.FillIn(message.initRoot<observe::wire::Snapshot>());

@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -36,7 +37,7 @@ TEST(CallTest, WaitReturnsTheReply) {
   TestServer server;
   const auto channel = server.Connect();
   const Act reply = SendAct(channel, 7).Wait();
-  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(reply.status(), IsOk());
   EXPECT_EQ((*reply)->getNumber(), 7);
 }
 
@@ -84,7 +85,7 @@ TEST(CallTest, MoreCallsThanSlotsWaitForASlot) {
   for (uint64_t i = 0; i < 100; ++i) calls.push_back(SendAct(channel, i));
   for (uint64_t i = 0; i < 100; ++i) {
     const Act reply = calls[i].Wait();
-    ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+    ASSERT_THAT(reply.status(), IsOk());
     EXPECT_EQ((*reply)->getNumber(), i);
   }
 }
@@ -112,7 +113,7 @@ TEST(CallTest, WaitersAndCallbacksShareAChannel) {
   const auto channel = server.Connect();
   std::atomic<int> called{0};
   std::thread waiter([&] {
-    for (int i = 0; i < 300; ++i) EXPECT_TRUE(SendAct(channel, i).Wait().ok());
+    for (int i = 0; i < 300; ++i) EXPECT_THAT(SendAct(channel, i).Wait(), IsOk());
   });
   for (int i = 0; i < 300; ++i) SendAct(channel, i).Then([&](Act reply) { called += reply.ok(); });
   waiter.join();
@@ -138,7 +139,7 @@ TEST(CallTest, AThrowingCallbackEndsNothingElse) {
     throw std::runtime_error("on purpose");
   });
   EXPECT_TRUE(threw.Take());
-  EXPECT_TRUE(SendAct(channel, 2).Wait().ok());
+  EXPECT_THAT(SendAct(channel, 2).Wait(), IsOk());
 }
 
 TEST(CallTest, AReplyOutlivesCallAndChannel) {
@@ -148,7 +149,7 @@ TEST(CallTest, AReplyOutlivesCallAndChannel) {
   const std::vector<uint8_t> bytes = Pattern(100);
   call.request().setData({bytes.data(), bytes.size()});
   Echo reply = call.Send().Wait();
-  ASSERT_TRUE(reply.ok());
+  ASSERT_THAT(reply, IsOk());
   const capnp::Data::Reader data = (*reply)->getData();
   const std::shared_ptr<const void> kept = std::move(*reply).Keep();
   channel.reset();
@@ -164,7 +165,7 @@ TEST(CallTest, ACallInFlightKeepsItsChannelConnected) {
   DeferredCall deferred = server.held.Take();
   channel.reset();
   deferred.Finish();
-  EXPECT_THAT(result.Take(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(result.Take(), IsOk());
   EXPECT_TRUE(Eventually([&] { return server.server.stats().connections == 0; })) << "and no longer";
 }
 
@@ -177,7 +178,7 @@ TEST_P(ContentsTest, ArriveIntactBothWays) {
   auto call = probe::ProbeStub(channel).Echo();
   call.request().setData({bytes.data(), bytes.size()});
   const Echo reply = call.Send().Wait();
-  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(reply.status(), IsOk());
   const capnp::Data::Reader data = (*reply)->getData();
   EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), data.begin(), data.end()));
 }
@@ -193,11 +194,11 @@ TEST(ContentsTest, WhatIsBehindABufferInItsLastWordIsZero) {
   for (const size_t size : {size_t{1}, size_t{4097}, size_t{8191}}) {
     {
       const absl::StatusOr<Buffer> before = channel->AllocateBuffer(size + 7);
-      ASSERT_TRUE(before.ok());
+      ASSERT_THAT(before, IsOk());
       std::fill_n(before->data(), size + 7, uint8_t{0xff});
     }
     const absl::StatusOr<Buffer> buffer = channel->AllocateBuffer(size);
-    ASSERT_TRUE(buffer.ok());
+    ASSERT_THAT(buffer, IsOk());
     // What was written before, or what a build with a sanitizer writes over returned memory.
     EXPECT_NE(buffer->data()[0], 0) << "memory that nobody used before: this shows nothing";
     for (size_t i = size; i % 8 != 0; ++i) EXPECT_EQ(buffer->data()[i], 0) << i;
@@ -225,13 +226,13 @@ TEST(ContentsTest, AnAttachedBufferIsSentFromWhereItLies) {
   TestServer server;
   const auto channel = server.Connect();
   absl::StatusOr<Buffer> buffer = channel->AllocateBuffer(1 << 20);
-  ASSERT_TRUE(buffer.ok());
+  ASSERT_THAT(buffer, IsOk());
   const std::vector<uint8_t> bytes = Pattern(1 << 20);
   std::copy(bytes.begin(), bytes.end(), buffer->data());
   auto call = probe::ProbeStub(channel).Echo();
   call.request().adoptData(call.Attach(*std::move(buffer)));
   const Echo reply = call.Send().Wait();
-  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(reply.status(), IsOk());
   const capnp::Data::Reader data = (*reply)->getData();
   EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), data.begin(), data.end()));
 }

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 
@@ -23,7 +24,7 @@ class CallbackTest : public testing::Test {
   // A call whose result has arrived, because a later call of the same connection has ended.
   PendingCall<probe::Probe::ActResults> AnsweredCall() {
     auto call = SendAct(channel_, 1);
-    EXPECT_TRUE(SendAct(channel_, 2).Wait().ok());
+    EXPECT_THAT(SendAct(channel_, 2).Wait(), IsOk());
     return call;
   }
 

@@ -3,6 +3,7 @@
 #include <thread>
 #include <vector>
 
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -60,7 +61,7 @@ TEST(CancelTest, OnCancelDoesNotRunAfterTheCallHasFinished) {
     DeferredCall deferred = server.held.Take();
     deferred.context().OnCancel([&] { heard = true; });
     deferred.Finish();
-    EXPECT_TRUE(call.Wait().ok());
+    EXPECT_THAT(call.Wait(), IsOk());
   }
   EXPECT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
   EXPECT_FALSE(heard);
@@ -101,16 +102,16 @@ TEST(CancelTest, ACallThatWaitsForASlotIsCancelledUnsent) {
   EXPECT_THAT(status, HasCode(absl::StatusCode::kCancelled));
   EXPECT_FALSE(WasSent(status));
   deferred.Finish();
-  EXPECT_TRUE(first.Wait().ok());
+  EXPECT_THAT(first.Wait(), IsOk());
 }
 
 TEST(CancelTest, AfterTheResultItDoesNothing) {
   TestServer server;
   const auto channel = server.Connect();
   auto call = SendAct(channel, 1);
-  EXPECT_TRUE(call.Wait().ok());
+  EXPECT_THAT(call.Wait(), IsOk());
   call.Cancel();
-  EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
+  EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
 }
 
 // The caller of Cancel() may hold a lock that its callback takes.

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 
@@ -47,7 +48,7 @@ class CoroutineTest : public testing::Test {
   void Settle() {
     auto echo = probe::ProbeStub(channel_).Echo();
     echo.request().initData(8);
-    EXPECT_TRUE(echo.Send().Wait().ok());
+    EXPECT_THAT(echo.Send().Wait(), IsOk());
     while (client_.poller().PollOnce() != 0) {
     }
   }
@@ -72,7 +73,7 @@ TEST_F(CoroutineTest, DestroyedWhileItsCallIsPendingItCancelsAndIsNotResumed) {
 
 TEST_F(CoroutineTest, DestroyedBeforeItsResultIsHandedOverItIsNotResumed) {
   auto call = SendAct(channel_, 1);
-  ASSERT_TRUE(SendAct(channel_, 2).Wait().ok());  // So the result of the first has arrived, too.
+  ASSERT_THAT(SendAct(channel_, 2).Wait(), IsOk());  // So the result of the first has arrived, too.
   bool resumed = false;
   Coroutine waiting = Await(std::move(call), resumed);
   EXPECT_FALSE(resumed);

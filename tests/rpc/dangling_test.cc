@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "hawser/rpc/internal/background.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/retired_memory.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"
@@ -51,7 +52,7 @@ struct Leaky {
     auto call = Call<probe::Probe::EchoParams, probe::Probe::ActResults>(channel, probe::ProbeStub::kAct, {});
     built = call.request().initData(sizeof(kContent));
     memcpy(built.begin(), kContent, sizeof(kContent));
-    EXPECT_THAT(call.Send().Wait().status(), HasCode(absl::StatusCode::kOk));
+    EXPECT_THAT(call.Send().Wait().status(), IsOk());
     // The pollers destroy the messages a little later than the call ends.
     server.server.Shutdown(absl::InfinitePast()).IgnoreError();
     channel->Close();
@@ -74,7 +75,7 @@ capnp::Data::Reader ReaderOfAReplyThatIsGone(const std::shared_ptr<Channel>& cha
   auto call = probe::ProbeStub(channel).Echo();
   call.request().setData({reinterpret_cast<const uint8_t*>(kContent), sizeof(kContent)});
   const absl::StatusOr<EchoReply> reply = call.Send().Wait();
-  EXPECT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(reply.status(), IsOk());
   return (*reply)->getData();
 }
 

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/testing/test_clock.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/driven.h"
@@ -55,11 +56,11 @@ TEST(DeadlineTest, TheHandlerSeesHowLongTheCallerStillWaits) {
     return absl::OkStatus();
   };
   const auto channel = server.Connect();
-  EXPECT_TRUE(SendAct(channel, 1, {.timeout = absl::Seconds(30)}).Wait().ok());
+  EXPECT_THAT(SendAct(channel, 1, {.timeout = absl::Seconds(30)}).Wait(), IsOk());
   const absl::Duration relative = seen.Take();
   EXPECT_LE(relative, absl::Seconds(30));
   EXPECT_GT(relative, absl::Seconds(1));
-  EXPECT_TRUE(SendAct(channel, 1, {.deadline = absl::Now() + absl::Seconds(40)}).Wait().ok());
+  EXPECT_THAT(SendAct(channel, 1, {.deadline = absl::Now() + absl::Seconds(40)}).Wait(), IsOk());
   const absl::Duration absolute = seen.Take();
   EXPECT_LE(absolute, absl::Seconds(40));
   EXPECT_GT(absolute, absl::Seconds(30));
@@ -116,7 +117,7 @@ TEST(DeadlineTest, ATimeoutCountsFromSendNotFromTheStartOfTheTurn) {
   EXPECT_FALSE(done) << late;
   server.held.Take().Finish();
   ASSERT_TRUE(turn_until(done));
-  EXPECT_THAT(late, HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(late, IsOk());
   channel.reset();
   DriveToTheEnd(runtime);
 }
@@ -145,7 +146,7 @@ TEST(DeadlineTest, ACallThatWaitsForASlotEndsAtItsDeadline) {
   EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_FALSE(WasSent(status));
   deferred.Finish();
-  EXPECT_TRUE(holder.Wait().ok());
+  EXPECT_THAT(holder.Wait(), IsOk());
   EXPECT_EQ(server.probe.runs, 1);
 }
 
@@ -172,7 +173,7 @@ TEST(DeadlineTest, ReachesARequestThatIsBeingRead) {
   auto call = probe::ProbeStub(channel).Echo({.timeout = kExpiresBeforeTheEnd});
   call.request().setData({bytes.data(), bytes.size()});
   EXPECT_THAT(call.Send().Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
-  EXPECT_TRUE(SendAct(channel, 1).Wait().ok()) << "the connection was harmed";
+  EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk()) << "the connection was harmed";
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -38,7 +39,7 @@ class DynamicCallTest : public ::testing::Test {
 
   DynamicCall New(const char* method, const CallOptions& options = {}) {
     auto call = DynamicCall::Create(channel_, interface_.getMethodByName(method), options);
-    EXPECT_THAT(call.status(), HasCode(absl::StatusCode::kOk));
+    EXPECT_THAT(call.status(), IsOk());
     return *std::move(call);
   }
 
@@ -53,7 +54,7 @@ TEST_F(DynamicCallTest, WaitReturnsTheReply) {
   DynamicCall call = New("act");
   call.request().set("number", 7);
   const DynamicReply reply = call.Send().Wait();
-  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(reply.status(), IsOk());
   EXPECT_EQ((*reply)->get("number").as<uint64_t>(), 7);
 }
 
@@ -68,24 +69,24 @@ TEST_F(DynamicCallTest, ThenRunsTheCallbackOnceWithTheReply) {
 TEST_F(DynamicCallTest, AnAttachedBufferIsSentFromWhereItIs) {
   constexpr size_t kBytes = 1 << 20;
   absl::StatusOr<Buffer> buffer = channel_->AllocateBuffer(kBytes);
-  ASSERT_THAT(buffer.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(buffer.status(), IsOk());
   std::fill_n(buffer->data(), kBytes, 'x');
   const uint8_t* const where = buffer->data();
   DynamicCall call = New("echo");
   EXPECT_THAT(call.Attach(call.request(), "date", *channel_->AllocateBuffer(1)),
               HasCode(absl::StatusCode::kInvalidArgument));
-  ASSERT_THAT(call.Attach(call.request(), "data", *std::move(buffer)), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(call.Attach(call.request(), "data", *std::move(buffer)), IsOk());
   const auto in_request = call.request().asReader().get("data").as<capnp::Data>();
   EXPECT_EQ(in_request.begin(), where);
   const DynamicReply reply = call.Send().Wait();
-  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(reply.status(), IsOk());
   EXPECT_EQ((*reply)->get("data").as<capnp::Data>().size(), kBytes);
 }
 
 TEST_F(DynamicCallTest, MetadataGoesAlongAndComesBack) {
   const Metadata metadata = {{"tenant", "blue"}};
   const DynamicReply reply = New("echo", {.metadata = &metadata}).Send().Wait();
-  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(reply.status(), IsOk());
   EXPECT_EQ(reply->metadata().Get("tenant"), "blue");
 }
 
@@ -127,7 +128,7 @@ TEST_F(DynamicCallTest, AMethodIsNamedAndMarkedAsItsStubDoesIt) {
 
 TEST_F(DynamicCallTest, ReadTurnsAFieldThatIsNotThereIntoAStatus) {
   const DynamicReply reply = New("act").Send().Wait();
-  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(reply.status(), IsOk());
   EXPECT_THAT(reply->Read([](capnp::DynamicStruct::Reader each) { each.get("nothing"); }),
               HasCode(absl::StatusCode::kDataLoss));
 }
@@ -199,7 +200,7 @@ TEST_F(DynamicCallDeathTest, ASecondSendIsABugOfTheProgram) {
   DynamicCall call = New("act");
   auto pending = call.Send();
   EXPECT_DEATH(call.Send(), "method probe.capnp:Probe.act");
-  EXPECT_THAT(pending.Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(pending.Wait().status(), IsOk());
 }
 
 }  // namespace

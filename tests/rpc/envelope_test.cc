@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 
 namespace hawser::internal {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 TEST(EnvelopeTest, ARequestComesBackAsItWasSaid) {
   const auto bytes = Encode(RequestEnvelope{0xd82b32c4242f6b2a, 513, 7});
   const auto decoded = DecodeRequestEnvelope(bytes);
-  ASSERT_TRUE(decoded.ok());
+  ASSERT_THAT(decoded, IsOk());
   EXPECT_EQ(decoded->interface_id, 0xd82b32c4242f6b2a);
   EXPECT_EQ(decoded->ordinal, 513);
   EXPECT_EQ(decoded->metadata_segment, 7);
@@ -26,7 +27,7 @@ TEST(EnvelopeTest, ARequestIsLittleEndianOnTheWire) {
 TEST(EnvelopeTest, ARequestOfAnyOtherLengthIsRefused) {
   for (size_t size : {0, 8, 15, 17, 24}) {
     const std::vector<uint8_t> bytes(size);
-    EXPECT_TRUE(absl::IsInvalidArgument(DecodeRequestEnvelope(bytes).status())) << size;
+    EXPECT_THAT(DecodeRequestEnvelope(bytes).status(), HasCode(absl::StatusCode::kInvalidArgument)) << size;
   }
 }
 
@@ -34,7 +35,7 @@ TEST(EnvelopeTest, ABitThatARequestMustNotSetIsRefused) {
   for (size_t at = 12; at < kRequestEnvelopeBytes; ++at) {
     auto bytes = Encode(RequestEnvelope{1, 2});
     bytes[at] = 0x80;
-    EXPECT_TRUE(absl::IsInvalidArgument(DecodeRequestEnvelope(bytes).status())) << at;
+    EXPECT_THAT(DecodeRequestEnvelope(bytes).status(), HasCode(absl::StatusCode::kInvalidArgument)) << at;
   }
 }
 
@@ -43,7 +44,7 @@ TEST(EnvelopeTest, AResponseComesBackAsItWasSaid) {
     for (bool not_run : {false, true}) {
       const auto decoded =
           DecodeResponseEnvelope(Encode(ResponseEnvelope{static_cast<absl::StatusCode>(code), not_run}));
-      ASSERT_TRUE(decoded.ok());
+      ASSERT_THAT(decoded, IsOk());
       EXPECT_EQ(static_cast<int>(decoded->code), code);
       EXPECT_EQ(decoded->not_run, not_run);
     }
@@ -54,18 +55,19 @@ TEST(EnvelopeTest, ACodeThatNobodyKnowsIsUnknown) {
   for (int code : {17, 20, 255}) {
     std::array<uint8_t, kResponseEnvelopeBytes> bytes = {static_cast<uint8_t>(code)};
     const auto decoded = DecodeResponseEnvelope(bytes);
-    ASSERT_TRUE(decoded.ok());
+    ASSERT_THAT(decoded, IsOk());
     EXPECT_EQ(decoded->code, absl::StatusCode::kUnknown);
   }
 }
 
 TEST(EnvelopeTest, AResponseOfAnotherShapeIsRefused) {
-  EXPECT_TRUE(absl::IsDataLoss(DecodeResponseEnvelope(std::vector<uint8_t>(7)).status()));
-  EXPECT_TRUE(absl::IsDataLoss(DecodeResponseEnvelope(std::vector<uint8_t>(16)).status()));
+  EXPECT_THAT(DecodeResponseEnvelope(std::vector<uint8_t>(7)).status(), HasCode(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(DecodeResponseEnvelope(std::vector<uint8_t>(16)).status(),
+              HasCode(absl::StatusCode::kDataLoss));
   for (const size_t at : {1, 4, 5, 6, 7}) {
     auto bytes = Encode(ResponseEnvelope{});
     bytes[at] = 0x80;
-    EXPECT_TRUE(absl::IsDataLoss(DecodeResponseEnvelope(bytes).status())) << at;
+    EXPECT_THAT(DecodeResponseEnvelope(bytes).status(), HasCode(absl::StatusCode::kDataLoss)) << at;
   }
 }
 
@@ -77,7 +79,7 @@ TEST(EnvelopeTest, AResponseSaysWhereItsMetadataIs) {
 
 TEST(EnvelopeTest, AMethodThatWasNotRunSentNoMetadata) {
   const auto bytes = Encode(ResponseEnvelope{absl::StatusCode::kUnavailable, true, 1});
-  EXPECT_TRUE(absl::IsDataLoss(DecodeResponseEnvelope(bytes).status()));
+  EXPECT_THAT(DecodeResponseEnvelope(bytes).status(), HasCode(absl::StatusCode::kDataLoss));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "hawser/rpc/log.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -30,7 +31,7 @@ class ExceptionLogTest : public ::testing::Test {
   // Calls echo() of `service`, which throws, and returns the status.
   static absl::Status EchoOf(Service& service) {
     Server server;
-    EXPECT_TRUE(server.AddService(&service).ok());
+    EXPECT_THAT(server.AddService(&service), IsOk());
     const auto channel = *Channel::Connect(*server.Listen(TestUri()));
     return probe::ProbeStub(channel).Echo().Send().Wait().status();
   }
@@ -77,7 +78,7 @@ TEST_F(ExceptionLogTest, MessagesThatAPeerNestsTooDeepDoNotSilenceAHandler) {
     }
   } service;
   Server server;
-  ASSERT_TRUE(server.AddService(&service).ok());
+  ASSERT_THAT(server.AddService(&service), IsOk());
   const auto channel = *Channel::Connect(*server.Listen(TestUri()));
   for (int i = 0; i < 10; ++i) {
     auto call = probe::ProbeStub(channel).Depth();

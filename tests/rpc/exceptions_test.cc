@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -23,7 +24,7 @@ absl::Status StatusOf(std::function<void()> thrower) {
   };
   const auto channel = server.Connect();
   const absl::Status status = SendAct(channel, 1).Wait().status();
-  EXPECT_TRUE(SendAct(channel, 2).Wait().ok()) << "the connection was harmed";
+  EXPECT_THAT(SendAct(channel, 2).Wait(), IsOk()) << "the connection was harmed";
   return status;
 }
 
@@ -72,7 +73,7 @@ void ExpectLimit(const absl::Status& status, const std::string& limit) {
 TEST(ExceptionsTest, AMessageThatIsNestedTooDeepNamesTheLimit) {
   TestServer server;
   const absl::StatusOr<uint32_t> shallow = Depth(server, 50);
-  ASSERT_THAT(shallow.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(shallow.status(), IsOk());
   EXPECT_EQ(*shallow, 50u);
   ExpectLimit(Depth(server, 1000).status(), "ReadLimits::nesting_max");
 }
@@ -80,7 +81,7 @@ TEST(ExceptionsTest, AMessageThatIsNestedTooDeepNamesTheLimit) {
 TEST(ExceptionsTest, TheNestingLimitIsAnOption) {
   TestServer server({.read = {.nesting_max = 2000}});
   const absl::StatusOr<uint32_t> depth = Depth(server, 1000);
-  ASSERT_THAT(depth.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(depth.status(), IsOk());
   EXPECT_EQ(*depth, 1000u);
 }
 

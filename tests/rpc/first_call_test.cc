@@ -1,5 +1,6 @@
 // The first call of a connection, before any other message has shown that messages arrive.
 
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -12,8 +13,7 @@ TEST(FirstCallTest, IsAnsweredOnEachOfManyConnections) {
   for (int i = 0; i < 400; ++i) {
     const auto channel = server.Connect();
     ASSERT_NE(channel, nullptr);
-    ASSERT_THAT(SendAct(channel, i, {.timeout = absl::Seconds(5)}).Wait().status(),
-                HasCode(absl::StatusCode::kOk))
+    ASSERT_THAT(SendAct(channel, i, {.timeout = absl::Seconds(5)}).Wait().status(), IsOk())
         << "connection " << i;
   }
 }

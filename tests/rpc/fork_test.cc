@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "hawser/tests/testing/child.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/tls/certificates.h"
 #include "hawser/tls/context.h"
 #include "hawser/transport/runtime.h"
@@ -28,7 +29,7 @@ class ForkTest : public testing::Test {
 TEST_F(ForkTest, ACallOfTheChildFailsAndSaysWhy) {
   TestServer server;
   auto channel = server.Connect();
-  EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
+  EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
   EXPECT_TRUE(InChild([&] {
     const absl::Status waited = SendAct(channel, 1).Wait().status();
     absl::Status called;
@@ -36,7 +37,7 @@ TEST_F(ForkTest, ACallOfTheChildFailsAndSaysWhy) {
     return absl::IsFailedPrecondition(waited) && absl::StrContains(waited.message(), "fork()") &&
            absl::IsFailedPrecondition(called) && !WasSent(waited);
   }));
-  EXPECT_TRUE(SendAct(channel, 1).Wait().ok()) << "the parent was harmed";
+  EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk()) << "the parent was harmed";
 }
 
 // The parent's contexts of TLS hold tickets that are used once, and perhaps a lock.
@@ -47,9 +48,9 @@ TEST_F(ForkTest, AChildWithCredentialsConnectsByItself) {
   options.credentials = credentials;
   TestServer server(std::move(options), "tcp://127.0.0.1:0");  // A child has no RDMA.
   auto channel = server.Connect({.credentials = credentials});
-  EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
+  EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
   const auto context = tls::Context::Create(credentials, nullptr);
-  ASSERT_TRUE(context.ok());
+  ASSERT_THAT(context, IsOk());
   EXPECT_TRUE(InChild([&] {
     const auto own = tls::Context::Create(credentials, nullptr);
     if (!own.ok() || *own == *context) return false;
@@ -78,7 +79,7 @@ TEST_F(ForkTest, CallOfTheParentFailsInTheChildAndMayBeDestroyedThere) {
     return absl::IsFailedPrecondition(waited) && absl::IsFailedPrecondition(called);
   }));
   for (DeferredCall& call : at_server) call.Finish(absl::OkStatus());
-  EXPECT_TRUE(waited_for->Wait().ok()) << "the parent was harmed";
+  EXPECT_THAT(waited_for->Wait(), IsOk()) << "the parent was harmed";
 }
 
 TEST_F(ForkTest, AChildMayDestroyChannelAndServer) {
@@ -90,7 +91,7 @@ TEST_F(ForkTest, AChildMayDestroyChannelAndServer) {
     server.reset();
     return true;
   }));
-  EXPECT_TRUE(SendAct(channel, 1).Wait().ok()) << "the parent was harmed";
+  EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk()) << "the parent was harmed";
 }
 
 TEST_F(ForkTest, EachCallOfTheParentsServerFailsInTheChild) {
@@ -107,7 +108,7 @@ TEST_F(ForkTest, EachCallOfTheParentsServerFailsInTheChild) {
            absl::IsFailedPrecondition(Channel::Create(server.uri, {.server = &server.server}).status()) &&
            server.server.addresses().empty() && server.server.stats().connections == 0;
   }));
-  EXPECT_TRUE(SendAct(channel, 1).Wait().ok()) << "the parent was harmed";
+  EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk()) << "the parent was harmed";
   EXPECT_TRUE(server.Connect() != nullptr);
 }
 
@@ -123,7 +124,7 @@ TEST_F(ForkTest, AChildMadeInAHandlerMayMakeItsOwnChannel) {
     });
     return absl::OkStatus();
   };
-  EXPECT_TRUE(SendAct(server.Connect(), 1).Wait().ok());
+  EXPECT_THAT(SendAct(server.Connect(), 1).Wait(), IsOk());
   EXPECT_TRUE(made);
 }
 
@@ -131,7 +132,7 @@ TEST_F(ForkTest, AChildMadeInAHandlerMayMakeItsOwnChannel) {
 TEST_F(ForkTest, ChildMayDropARuntimeAndItsServer) {
   std::shared_ptr<transport::Runtime> runtime = transport::Runtime::Create(TestScheme()).value();
   auto server = std::make_unique<Server>(ServerOptions{.runtime = runtime});
-  ASSERT_TRUE(server->Listen(TestUri()).ok());
+  ASSERT_THAT(server->Listen(TestUri()), IsOk());
   std::shared_ptr<Channel> channel = Channel::Create(server->addresses()[0], {.runtime = runtime}).value();
   EXPECT_TRUE(InChild([&] {
     channel.reset();
@@ -160,7 +161,7 @@ TEST_F(ForkTest, ChildMayDestroyARuntimeWhosePollerIsHeld) {
 TEST_F(ForkTest, CloseIsSeenByTheServerThoughAChildLives) {
   TestServer server({.connection = {.keepalive_interval = 10 * kLong}});
   auto channel = server.Connect();
-  EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
+  EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
   const IdleChild child;
   channel->Close();
   EXPECT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
@@ -177,7 +178,7 @@ TEST_F(ForkTest, AChildMayMakeItsOwnOverTcpAndIsToldThatItCannotOverRdma) {
     std::cerr << "in the child: " << own.status() << std::endl;
     return absl::IsFailedPrecondition(own.status()) && absl::StrContains(own.status().message(), "fork()");
   }));
-  EXPECT_TRUE(SendAct(channel, 1).Wait().ok()) << "the parent was harmed";
+  EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk()) << "the parent was harmed";
 }
 
 // Runs in a process of its own (death_test_style), which has not used the device before. It destroys the

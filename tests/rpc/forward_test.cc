@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "hawser/rpc/task.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -50,12 +51,12 @@ class ForwardTest : public testing::Test {
     auto call = probe::ProbeStub(channel).Echo();
     std::fill_n(call.request().initData(kBytes).begin(), kBytes, 0x5a);
     const auto reply = call.Send().Wait();
-    ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+    ASSERT_THAT(reply.status(), IsOk());
     const capnp::Data::Reader data = (*reply)->getData();
     EXPECT_EQ(std::count(data.begin(), data.end(), 0x5a), static_cast<ptrdiff_t>(kBytes));
   }
 
-  void SetUp() override { ASSERT_TRUE(server_.AddService(&gateway_).ok()); }
+  void SetUp() override { ASSERT_THAT(server_.AddService(&gateway_), IsOk()); }
 
   TestServer backend_;
   Gateway gateway_;
@@ -78,7 +79,7 @@ TEST_F(ForwardTest, TheChannelMayOutliveTheServer) {
   auto server = std::make_unique<Server>();
   const auto channel = *Channel::Connect(backend_.uri, {.server = server.get()});
   server.reset();
-  EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(SendAct(channel, 1).Wait().status(), IsOk());
 }
 
 }  // namespace

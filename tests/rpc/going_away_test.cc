@@ -9,6 +9,7 @@
 
 #include "hawser/rpc/internal/envelope.h"
 #include "hawser/rpc/status.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/transport/acceptor.h"
 #include "hawser/transport/connection.h"
@@ -44,7 +45,7 @@ class FakeServer final : transport::Acceptor::Handler {
         internal::EncodeStatus(absl::Status(envelope.code, "on purpose"), *message);
       }
       message->SetEnvelope(internal::Encode(envelope));
-      EXPECT_TRUE(connection->Respond(id, message).ok());
+      EXPECT_THAT(connection->Respond(id, message), IsOk());
     }
 
     void OnReady(const transport::Handshake&) override { server_.on_ready(*this); }
@@ -119,7 +120,7 @@ class FakeServer final : transport::Acceptor::Handler {
     auto made =
         transport::Connection::Accept(poller(), std::move(request), {},
                                       transport::NewSessionToken(poller().environment()), *client, client);
-    ASSERT_TRUE(made.ok());
+    ASSERT_THAT(made, IsOk());
     client->connection = *made;
     ++open;
     ++came;
@@ -142,9 +143,9 @@ TEST(GoingAwayTest, TheClientClosesAConnectionThatWasCalledOff) {
     if (client.number == 0) client.CallOff();
   };
   const auto channel = *Channel::Connect(server.uri, kQuick);
-  EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
+  EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
   EXPECT_TRUE(Eventually([&] { return server.came == 2 && server.open == 1; }));
-  EXPECT_TRUE(SendAct(channel, 2, kPatient).Wait().ok());
+  EXPECT_THAT(SendAct(channel, 2, kPatient).Wait(), IsOk());
 }
 
 TEST(GoingAwayTest, TheCallsOfAConnectionThatWasCalledOffGoOn) {
@@ -158,9 +159,9 @@ TEST(GoingAwayTest, TheCallsOfAConnectionThatWasCalledOffGoOn) {
   const auto channel = *Channel::Connect(server.uri, kQuick);
   auto first = SendAct(channel, 1, kPatient);
   EXPECT_TRUE(Eventually([&] { return server.came == 2; }));
-  EXPECT_TRUE(SendAct(channel, 2, kPatient).Wait().ok());
+  EXPECT_THAT(SendAct(channel, 2, kPatient).Wait(), IsOk());
   server.Run([&] { server.client(0).Answer(held[0]); });
-  EXPECT_TRUE(first.Wait().ok());
+  EXPECT_THAT(first.Wait(), IsOk());
   EXPECT_TRUE(Eventually([&] { return server.open == 1; }));
 }
 
@@ -195,10 +196,10 @@ TEST(GoingAwayTest, ACallThatWasRefusedUnrunIsSentAgain) {
     auto call = probe::ProbeStub(channel).Echo(kPatient);  // Not idempotent.
     const std::vector<uint8_t> bytes(size_bytes, 7);
     call.request().setData({bytes.data(), bytes.size()});
-    EXPECT_THAT(call.Send().Wait().status(), HasCode(absl::StatusCode::kOk)) << size_bytes;
+    EXPECT_THAT(call.Send().Wait().status(), IsOk()) << size_bytes;
     EXPECT_EQ(server.requests, 3);
     server.Run([&] { server.client(0).Answer(held[0]); });
-    EXPECT_TRUE(running.Wait().ok());
+    EXPECT_THAT(running.Wait(), IsOk());
   }
 }
 
@@ -209,7 +210,7 @@ TEST(GoingAwayTest, ARefusalAloneCallsTheConnectionOff) {
     client.number == 0 ? client.RefuseUnrun(id) : client.Answer(id);
   };
   const auto channel = *Channel::Connect(server.uri, kQuick);
-  EXPECT_THAT(SendAct(channel, 1, kPatient).Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(SendAct(channel, 1, kPatient).Wait().status(), IsOk());
   EXPECT_TRUE(Eventually([&] { return server.open == 1; }));
 }
 
@@ -316,7 +317,7 @@ TEST(GoingAwayTest, AServerThatGoesAwayWhileAClientConnectsIsLeft) {
     });
     return server.requests == 1;
   }));
-  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(call.Wait().status(), IsOk());
   EXPECT_EQ(of_first, 0);
 }
 

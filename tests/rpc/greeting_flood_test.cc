@@ -20,6 +20,7 @@
 
 #include "gmock/gmock.h"
 #include "hawser/base/unique_fd.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/handshake.h"
 #include "tests/rpc/probe.h"
 
@@ -103,7 +104,7 @@ TEST(GreetingFloodTest, HonestClientsConnectAndSendMeanwhile) {
   const int seconds = FromEnvironment("HAWSER_GREETING_SECONDS", 0);
   TestServer server({.pollers = 2}, "tcp://127.0.0.1:0");
   const auto old_client = server.Connect();
-  ASSERT_TRUE(SendAct(old_client, 1).Wait().ok());
+  ASSERT_THAT(SendAct(old_client, 1).Wait(), IsOk());
   absl::Duration slowest_connect, slowest_call;
   int clients = 0;
   {
@@ -117,17 +118,17 @@ TEST(GreetingFloodTest, HonestClientsConnectAndSendMeanwhile) {
                     ::testing::HasSubstr("new connections that it does not come to"));
         channel = Channel::Connect(server.uri, {.connect_timeout = kLong});
       }
-      ASSERT_TRUE(channel.ok()) << channel.status() << " after " << flood.greeted() << " greetings";
+      ASSERT_THAT(channel, IsOk()) << "after " << flood.greeted() << " greetings";
       slowest_connect = std::max(slowest_connect, absl::Now() - start);
       auto call = probe::ProbeStub(*channel).Echo({.timeout = kLong});
       call.request().initData(16 << 20);
       const absl::Time sent = absl::Now();
       const auto reply = call.Send().Wait();
-      ASSERT_TRUE(reply.ok()) << reply.status();
+      ASSERT_THAT(reply, IsOk());
       slowest_call = std::max(slowest_call, absl::Now() - sent);
       ++clients;
     } while (!flood.over());
-    EXPECT_TRUE(SendAct(old_client, 1).Wait().ok());
+    EXPECT_THAT(SendAct(old_client, 1).Wait(), IsOk());
     const ServerStats stats = server.server.stats();
     std::printf(
         "%d greetings, %d clients: connected within %s, 16 MiB there and back within %s; %d connections\n",
@@ -175,14 +176,14 @@ TEST(GreetingFloodTest, TheOldestThatSentNothingMakesRoomAndNoneThatSentSomethin
   std::vector<std::shared_ptr<Channel>> clients;
   for (int i = 0; i < 20; ++i) {
     clients.push_back(server.Connect());
-    ASSERT_TRUE(SendAct(clients.back(), 1).Wait().ok());
+    ASSERT_THAT(SendAct(clients.back(), 1).Wait(), IsOk());
   }
   std::deque<Silent> strangers;
   for (int i = 0; i < 16; ++i) strangers.emplace_back(server.uri);
   EXPECT_THAT(strangers.front().ReadAll(), ::testing::HasSubstr("makes room for newer ones"));
   for (const auto& client : clients) {
     EXPECT_EQ(client->state(), ChannelState::kReady);
-    EXPECT_TRUE(SendAct(client, 1).Wait().ok());
+    EXPECT_THAT(SendAct(client, 1).Wait(), IsOk());
   }
 }
 

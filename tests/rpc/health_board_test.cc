@@ -11,12 +11,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/health.rpc.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser::internal {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Watcher final : public health::HealthWatcherService {
  public:
@@ -46,10 +48,10 @@ class OldWatcher final : public health::HealthWatcherService {
 class HealthBoardTest : public ::testing::Test {
  protected:
   HealthBoardTest() {
-    EXPECT_TRUE(server_.AddService(&watcher_).ok());
-    EXPECT_TRUE(server_.AddService(&probe_).ok());
+    EXPECT_THAT(server_.AddService(&watcher_), IsOk());
+    EXPECT_THAT(server_.AddService(&probe_), IsOk());
     const auto uri = server_.Listen("tcp://0.0.0.0:0");
-    EXPECT_TRUE(uri.ok()) << uri.status();
+    EXPECT_THAT(uri, IsOk());
     port_ = uri->substr(uri->rfind(':'));
     board_->Open({"kv"});
   }
@@ -58,7 +60,7 @@ class HealthBoardTest : public ::testing::Test {
   // Each address of loopback is a host of its own.
   std::shared_ptr<Channel> Connect(int host = 1) {
     auto channel = Channel::Connect(absl::StrCat("tcp://127.0.0.", host, port_));
-    EXPECT_TRUE(channel.ok()) << channel.status();
+    EXPECT_THAT(channel, IsOk());
     return *channel;
   }
 
@@ -70,8 +72,8 @@ class HealthBoardTest : public ::testing::Test {
         return status;
       watcher_.told.Take();
     }
-    EXPECT_TRUE(
-        SendAct(client, 1).Wait().ok());  // Answers come in order, so those of the watcher were before.
+    // Answers come in order, so those of the watcher were before.
+    EXPECT_THAT(SendAct(client, 1).Wait(), IsOk());
     return absl::OkStatus();
   }
 
@@ -87,7 +89,7 @@ TEST_F(HealthBoardTest, AllHostsTogetherHave4096Watches) {
   for (int host = 1; host <= 4; ++host) {
     for (int i = 0; i < 16; ++i) {
       clients.push_back(Connect(host));
-      ASSERT_TRUE(Watch(clients.back(), 64).ok());
+      ASSERT_THAT(Watch(clients.back(), 64), IsOk());
     }
   }
   const auto other = Connect(5);
@@ -95,7 +97,7 @@ TEST_F(HealthBoardTest, AllHostsTogetherHave4096Watches) {
   EXPECT_THAT(refused, HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("4096 watches already, 0 of this host"));
   clients.pop_back();
-  EXPECT_THAT(Watch(other, 64), HasCode(absl::StatusCode::kOk)) << "those of a client that is gone are free";
+  EXPECT_THAT(Watch(other, 64), IsOk()) << "those of a client that is gone are free";
   EXPECT_THAT(board_->AddWatch(Connect(5), "kv"), HasCode(absl::StatusCode::kResourceExhausted));
 }
 
@@ -103,7 +105,7 @@ TEST_F(HealthBoardTest, AllHostsTogetherHave4096Watches) {
 TEST_F(HealthBoardTest, AWatchThatItsClientDoesNotKnowIsForgotten) {
   OldWatcher old;
   Server of_client;
-  ASSERT_TRUE(of_client.AddService(&old).ok());
+  ASSERT_THAT(of_client.AddService(&old), IsOk());
   const auto client = *Channel::Connect(*of_client.Listen("tcp://127.0.0.1:0"));
   for (int i = 0; i < 4200; ++i) {
     const std::string service = absl::StrCat("shard ", i);
@@ -119,14 +121,14 @@ TEST_F(HealthBoardTest, AWatchThatItsClientDoesNotKnowIsForgotten) {
 TEST_F(HealthBoardTest, AWatchThatItsClientDoesNotKnowIsToldNothingMore) {
   OldWatcher old;
   Server of_client;
-  ASSERT_TRUE(of_client.AddService(&old).ok());
+  ASSERT_THAT(of_client.AddService(&old), IsOk());
   const auto forgotten = *Channel::Connect(*of_client.Listen("tcp://127.0.0.1:0"));
-  ASSERT_TRUE(board_->AddWatch(forgotten, "kv").ok());
+  ASSERT_THAT(board_->AddWatch(forgotten, "kv"), IsOk());
   EXPECT_EQ(old.asked.Take(), "kv");
   // The answer, after which it is forgotten, comes before that of a later call.
-  EXPECT_FALSE(SendAct(forgotten, 1).Wait().ok());
+  EXPECT_THAT(SendAct(forgotten, 1).Wait(), Not(IsOk()));
   board_->Set("kv", false);
-  EXPECT_FALSE(SendAct(forgotten, 2).Wait().ok());  // Behind what Set() told, if anything.
+  EXPECT_THAT(SendAct(forgotten, 2).Wait(), Not(IsOk()));  // Behind what Set() told, if anything.
   EXPECT_EQ(old.asked.size(), 0u);
 }
 
@@ -140,13 +142,13 @@ TEST_F(HealthBoardTest, AClientAtTheAddressOfOneThatIsGoneHasNoneOfItsWatches) {
   // More than the board keeps, if each of them left its own behind.
   for (int i = 0; i < 65; ++i) {
     const auto client = connect_there();
-    ASSERT_THAT(Watch(client, 64, absl::StrCat("old ", i, " ")), HasCode(absl::StatusCode::kOk)) << i;
+    ASSERT_THAT(Watch(client, 64, absl::StrCat("old ", i, " ")), IsOk()) << i;
   }
   const auto client = connect_there();
-  ASSERT_TRUE(board_->AddWatch(client, "kv").ok());
+  ASSERT_THAT(board_->AddWatch(client, "kv"), IsOk());
   EXPECT_EQ(watcher_.told.Take(), "kv");
-  EXPECT_THAT(Watch(Connect(2), 64), HasCode(absl::StatusCode::kOk)) << "nor do they count";
-  ASSERT_TRUE(SendAct(client, 1).Wait().ok());
+  EXPECT_THAT(Watch(Connect(2), 64), IsOk()) << "nor do they count";
+  ASSERT_THAT(SendAct(client, 1).Wait(), IsOk());
   for (int i = 0; i < 64; ++i) board_->Set(absl::StrCat("old 64 ", i), true);
   board_->Set("kv", false);
   EXPECT_EQ(watcher_.told.Take(), "kv") << "and nothing of the others before";

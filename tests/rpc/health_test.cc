@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "hawser/health.rpc.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/cable.h"
 #include "tests/rpc/probe.h"
 
@@ -93,7 +94,7 @@ TEST_F(HealthTest, TheApplicationSaysWhatServes) {
 TEST_F(HealthTest, WhatIsSetBeforeTheFirstListenStays) {
   ProbeServiceImpl probe;
   Server server;
-  ASSERT_TRUE(server.AddService(&probe).ok());
+  ASSERT_THAT(server.AddService(&probe), IsOk());
   server.SetHealth(kProbe, false);
   const auto channel = Channel::Connect(*server.Listen(TestUri()));
   EXPECT_EQ(*Check(*channel, kProbe), Status::NOT_SERVING);
@@ -102,7 +103,7 @@ TEST_F(HealthTest, WhatIsSetBeforeTheFirstListenStays) {
 TEST_F(HealthTest, AWatchTellsThePresentStatusAndEachChange) {
   TestServer server;
   const auto channel = ConnectWatcher(server);
-  ASSERT_TRUE(Watch(channel, kProbe).ok());
+  ASSERT_THAT(Watch(channel, kProbe), IsOk());
   EXPECT_EQ(watcher.changes.Take(), std::make_pair(std::string(kProbe), Status::SERVING));
   server.server.SetHealth(kProbe, false);
   EXPECT_EQ(watcher.changes.Take().second, Status::NOT_SERVING);
@@ -123,7 +124,7 @@ TEST_F(HealthTest, ASecondWatchOfAServiceTellsItOnceMoreAndCountsOnce) {
   TestServer server;
   const auto channel = ConnectWatcher(server);
   for (int i = 0; i < 100; ++i) {
-    ASSERT_TRUE(Watch(channel, "").ok());
+    ASSERT_THAT(Watch(channel, ""), IsOk());
     EXPECT_EQ(watcher.changes.Take(), std::make_pair(std::string(), Status::SERVING));
   }
 }
@@ -132,7 +133,7 @@ TEST_F(HealthTest, ASlowWatcherGetsTheLatestAndNoQueue) {
   TestServer server;
   const auto channel = ConnectWatcher(server);
   watcher.hold = true;
-  ASSERT_TRUE(Watch(channel, kProbe).ok());
+  ASSERT_THAT(Watch(channel, kProbe), IsOk());
   DeferredCall first = watcher.held.Take();
   EXPECT_EQ(watcher.changes.Take().second, Status::SERVING);
   for (int i = 0; i < 1001; ++i) server.server.SetHealth(kProbe, i % 2 == 1);
@@ -147,27 +148,27 @@ TEST_F(HealthTest, ASlowWatcherGetsTheLatestAndNoQueue) {
 TEST_F(HealthTest, ShutdownTellsTheWatchersBeforeItWaitsForCalls) {
   TestServer server;
   const auto channel = ConnectWatcher(server);
-  ASSERT_TRUE(Watch(channel, "").ok());
-  ASSERT_TRUE(Watch(channel, kProbe).ok());
+  ASSERT_THAT(Watch(channel, ""), IsOk());
+  ASSERT_THAT(Watch(channel, kProbe), IsOk());
   watcher.changes.Take();
   watcher.changes.Take();
   server.probe.on_act = server.held.Handler();
   auto call = SendAct(channel, 1);
   DeferredCall held = server.held.Take();
-  std::thread shutdown([&] { EXPECT_TRUE(server.server.Shutdown(absl::Now() + kLong).ok()); });
+  std::thread shutdown([&] { EXPECT_THAT(server.server.Shutdown(absl::Now() + kLong), IsOk()); });
   std::map<std::string, Status> last;
   for (int i = 0; i < 2; ++i) last.insert(watcher.changes.Take());
   EXPECT_EQ(last[""], Status::NOT_SERVING);
   EXPECT_EQ(last[kProbe], Status::NOT_SERVING);
   held.Finish(absl::OkStatus());
-  EXPECT_TRUE(call.Wait().ok()) << "a call that was running is answered";
+  EXPECT_THAT(call.Wait(), IsOk()) << "a call that was running is answered";
   shutdown.join();
 }
 
 TEST_F(HealthTest, AWatcherThatDoesNotAnswerHoldsTheEndForHalfASecondAtMost) {
   TestServer server;
   const auto channel = ConnectWatcher(server);
-  ASSERT_TRUE(Watch(channel, "").ok());
+  ASSERT_THAT(Watch(channel, ""), IsOk());
   watcher.changes.Take();
   watcher.hold = true;
   const absl::Time start = absl::Now();
@@ -187,20 +188,20 @@ TEST_F(HealthTest, AClientThatOffersNoServicesCannotWatch) {
 TEST_F(HealthTest, WatchesOfAConnectionAreBounded) {
   TestServer server;
   const auto channel = ConnectWatcher(server);
-  for (int i = 0; i < 63; ++i) ASSERT_TRUE(Watch(channel, absl::StrCat("service ", i)).ok()) << i;
+  for (int i = 0; i < 63; ++i) ASSERT_THAT(Watch(channel, absl::StrCat("service ", i)), IsOk()) << i;
   EXPECT_THAT(Watch(channel, "one more"), HasCode(absl::StatusCode::kResourceExhausted));
-  EXPECT_TRUE(Watch(channel, "service 7").ok()) << "it is watched already";
+  EXPECT_THAT(Watch(channel, "service 7"), IsOk()) << "it is watched already";
   EXPECT_THAT(Watch(channel, std::string(2000, 'a')), HasCode(absl::StatusCode::kInvalidArgument));
 }
 
 TEST_F(HealthTest, AWatcherThatCouldNotBeToldIsToldAgain) {
   TestServer server;
   const auto channel = ConnectWatcher(server);
-  ASSERT_TRUE(Watch(channel, kProbe).ok());
+  ASSERT_THAT(Watch(channel, kProbe), IsOk());
   EXPECT_EQ(watcher.changes.Take().second, Status::SERVING);
   watcher.fails = true;
   server.server.SetHealth(kProbe, false);
-  ASSERT_TRUE(SendAct(channel, 1).Wait().ok());  // The connection lives.
+  ASSERT_THAT(SendAct(channel, 1).Wait(), IsOk());  // The connection lives.
   EXPECT_EQ(watcher.changes.size(), 0u);
   watcher.fails = false;
   EXPECT_EQ(watcher.changes.Take(), std::make_pair(std::string(kProbe), Status::NOT_SERVING));
@@ -238,13 +239,13 @@ TEST_F(HealthTest, AWatcherThatIsGoneIsForgotten) {
   TestServer server;
   for (int i = 0; i < 10; ++i) {
     const auto channel = ConnectWatcher(server);
-    ASSERT_TRUE(Watch(channel, kProbe).ok());
+    ASSERT_THAT(Watch(channel, kProbe), IsOk());
     watcher.changes.Take();
     channel->Close();
   }
   server.server.SetHealth(kProbe, false);
   const auto channel = ConnectWatcher(server);
-  ASSERT_TRUE(Watch(channel, kProbe).ok());
+  ASSERT_THAT(Watch(channel, kProbe), IsOk());
   EXPECT_EQ(watcher.changes.Take().second, Status::NOT_SERVING);
 }
 
@@ -253,7 +254,7 @@ TEST_F(HealthTest, WatchersThatAreGoneTakeNoPlaceOfTheirHost) {
   for (int c = 0; c < 16; ++c) {
     const auto channel = ConnectWatcher(server);
     for (int i = 1; i < 64; ++i) {
-      ASSERT_TRUE(Watch(channel, absl::StrCat("service ", i)).ok());
+      ASSERT_THAT(Watch(channel, absl::StrCat("service ", i)), IsOk());
       watcher.changes.Take();
     }
     channel->Close();
@@ -267,7 +268,7 @@ TEST_F(HealthTest, WatchersThatAreGoneTakeNoPlaceOfTheirHost) {
     watched = Watch(channel, kProbe);
     return !absl::IsFailedPrecondition(watched);
   }));
-  EXPECT_TRUE(watched.ok()) << watched;
+  EXPECT_THAT(watched, IsOk());
 }
 
 TEST_F(HealthTest, AnAnswerComesWhileTheExecutorIsStuck) {
@@ -279,7 +280,7 @@ TEST_F(HealthTest, AnAnswerComesWhileTheExecutorIsStuck) {
   auto call = SendAct(channel, 1);
   EXPECT_EQ(*Check(channel, ""), Status::SERVING);
   stuck.Take()();
-  EXPECT_TRUE(call.Wait().ok());
+  EXPECT_THAT(call.Wait(), IsOk());
 }
 
 // "On the thread of the handler": of a server with an executor, one that may block. A call of Health.check, which any client may
@@ -300,9 +301,9 @@ TEST_F(HealthTest, WithAnExecutorWhatTheApplicationIsAskedBlocksNoPoller) {
   const auto channel = server.Connect(), other = server.Connect();
   auto check = health::HealthStub(channel).Check().Send();
   asked.WaitForNotification();
-  EXPECT_THAT(SendAct(other, 1, {.timeout = kLong / 4}).Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(SendAct(other, 1, {.timeout = kLong / 4}).Wait().status(), IsOk());
   may_answer.Notify();
-  EXPECT_TRUE(check.Wait().ok());
+  EXPECT_THAT(check.Wait(), IsOk());
 }
 
 TEST_F(HealthTest, TheOptionTurnsItOff) {

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "hawser/tests/testing/child.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/testing/test_clock.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/cable.h"
@@ -114,7 +115,7 @@ constexpr char kServes[] = " serves probe.capnp:Probe.act";
 
 TEST_F(InterceptorTest, BeginInOrderAndEndInTheReverseOrderOnBothSides) {
   TestServer server(Intercepted());
-  EXPECT_TRUE(SendAct(Connect(server), 1).Wait().ok());
+  EXPECT_THAT(SendAct(Connect(server), 1).Wait(), IsOk());
   EXPECT_THAT(made.lines(),
               ElementsAre(absl::StrCat("a", kMakes), absl::StrCat("b", kMakes), "b ends OK", "a ends OK"));
   EXPECT_THAT(served.WaitFor(4),
@@ -156,7 +157,7 @@ TEST_F(InterceptorTest, AddMetadataThatTheOtherSideSees) {
   };
   const Metadata metadata = {{"tenant", "blue"}};
   const auto reply = SendAct(Connect(server), 1, {.metadata = &metadata}).Wait();
-  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(reply.status(), IsOk());
   EXPECT_EQ(reply->metadata().Get("served-by"), "a");
   EXPECT_EQ(reply->metadata().Get("handled"), "1");
   EXPECT_FALSE(metadata.Get("trace").has_value());
@@ -279,7 +280,7 @@ TEST_F(InterceptorTest, WhatTheyThrowIsInternalAtTheBeginAndDroppedAtTheEnd) {
     each->on_begin = [](const Interceptor::Beginning&) { return absl::OkStatus(); };
     each->on_end = [] { throw std::runtime_error("oops"); };
   }
-  EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
+  EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
   EXPECT_EQ(server.probe.runs, 1);
 }
 
@@ -298,7 +299,7 @@ TEST_F(InterceptorTest, RunWhereTheHandlerRuns) {
       handled = std::this_thread::get_id();
       return absl::OkStatus();
     };
-    EXPECT_TRUE(SendAct(Connect(server), 1).Wait().ok());
+    EXPECT_THAT(SendAct(Connect(server), 1).Wait(), IsOk());
     for (std::thread& thread : threads) thread.join();
   }
   EXPECT_EQ(began, handled);
@@ -320,7 +321,7 @@ TEST_F(InterceptorTest, SeePushedCallsToo) {
   options.interceptors = {client_a};
   const auto channel = server.Connect(std::move(options));
   const std::shared_ptr<Channel> peer = WayBack(server, channel);
-  EXPECT_TRUE(probe::ListenerStub(peer).Notify().Send().Wait().ok());
+  EXPECT_THAT(probe::ListenerStub(peer).Notify().Send().Wait(), IsOk());
   EXPECT_THAT(served.lines(), ::testing::Contains("b makes probe.capnp:Listener.notify"));
   EXPECT_THAT(made.lines(), ::testing::Contains("a serves probe.capnp:Listener.notify"));
 }
@@ -352,7 +353,7 @@ TEST_F(InterceptorTest, ACallThatIsSentAgainEndsOnceForItsCallerAndEachTimeForIt
   DeferredCall first = server.held.Take();
   cable.Cut();
   server.held.Take().Finish();
-  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(call.Wait().status(), IsOk());
   first.Finish(absl::AbortedError("too late"));
   EXPECT_THAT(made.lines(), ElementsAre("b makes probe.capnp:Probe.actAgain", "b ends OK"));
   EXPECT_EQ(served.lines().size(), 6u);
@@ -433,7 +434,7 @@ TEST_F(InterceptorTest, ACallThatItsCallerGaveUpEndsOnceThePollerIsFree) {
   EXPECT_EQ(made.lines().size(), 2u);
   go_on.Notify();
   EXPECT_EQ(made.WaitFor(3).size(), 3u);
-  EXPECT_TRUE(SendAct(holder, 3).Wait().ok());
+  EXPECT_THAT(SendAct(holder, 3).Wait(), IsOk());
   EXPECT_EQ(made.lines().size(), 3u);
 }
 
@@ -446,7 +447,7 @@ TEST_F(InterceptorTest, OnEndOfAnExecutorsHandlerMayNotWaitForTheServer) {
   TestServer server(std::move(options));
   absl::Status shut_down;
   server_a->on_end = [&] { shut_down = server.server.Shutdown(absl::InfiniteFuture()); };
-  EXPECT_TRUE(SendAct(Connect(server), 1).Wait().ok());
+  EXPECT_THAT(SendAct(Connect(server), 1).Wait(), IsOk());
   for (std::thread& thread : threads) thread.join();
   EXPECT_THAT(shut_down, HasCode(absl::StatusCode::kFailedPrecondition));
 }
@@ -483,8 +484,8 @@ TEST_F(InterceptorTest, OnEndMayCallAndMayDestroyTheChannel) {
     SendAct(other, 1).Then([&](const auto& reply) { called.Put(reply.status()); });
   };
   auto pending = SendAct(channel, 1);
-  EXPECT_THAT(pending.Wait().status(), HasCode(absl::StatusCode::kOk));
-  EXPECT_THAT(called.Take(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(pending.Wait().status(), IsOk());
+  EXPECT_THAT(called.Take(), IsOk());
   EXPECT_EQ(made.lines().size(), 4u);
 }
 
@@ -507,7 +508,7 @@ TEST_F(InterceptorTest, NoOnCancelCallbackStartsAfterOnEnd) {
     if (ended.exchange(true)) return;  // The end of the second call.
     pending.Cancel();
     EXPECT_TRUE(Eventually([&] { return cancelled->cancelled(); }));
-    EXPECT_TRUE(SendAct(channel, 2).Wait().ok());  // The turn in which the callback would run is over.
+    EXPECT_THAT(SendAct(channel, 2).Wait(), IsOk());  // The turn in which the callback would run is over.
   };
   deferred.Finish();
   EXPECT_FALSE(late);
@@ -580,7 +581,7 @@ TEST_F(InterceptorTest, ACallbackKeepsItsNameAfterAnOnEndInsideIt) {
   const absl::Status late = SendAct(channel, 2, {.timeout = absl::Seconds(2)}).Wait().status();
   EXPECT_THAT(std::string(late.message()), HasSubstr("by the callback of probe.capnp:Probe.act"));
   go_on.Notify();
-  EXPECT_TRUE(pending.Wait().ok());
+  EXPECT_THAT(pending.Wait(), IsOk());
 }
 
 TEST_F(InterceptorTest, NothingOfThemRunsInAChildAfterFork) {
@@ -612,7 +613,7 @@ TEST_F(InterceptorTest, NothingOfThemRunsInAChildAfterFork) {
   }));
   go_on.Notify();
   deferred.Finish();
-  EXPECT_TRUE(pending.Wait().ok()) << "the parent was harmed";
+  EXPECT_THAT(pending.Wait(), IsOk()) << "the parent was harmed";
 }
 
 TEST_F(InterceptorTest, ManyThreadsCallAtOnce) {
@@ -621,7 +622,7 @@ TEST_F(InterceptorTest, ManyThreadsCallAtOnce) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&] {
-      for (int call = 0; call < 50; ++call) EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
+      for (int call = 0; call < 50; ++call) EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -23,6 +23,7 @@
 #include "absl/synchronization/notification.h"
 #include "hawser/introspection.rpc.h"
 #include "hawser/tests/testing/forbid.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -50,9 +51,9 @@ ServerOptions For(Introspection who) {
 TEST(IntrospectionTest, TheAnswerIsTheServersSnapshot) {
   TestServer server;
   const auto channel = server.Connect();
-  for (uint64_t i = 0; i < 7; ++i) ASSERT_TRUE(SendAct(channel, i).Wait().ok());
+  for (uint64_t i = 0; i < 7; ++i) ASSERT_THAT(SendAct(channel, i).Wait(), IsOk());
   const auto reply = Ask(channel);
-  ASSERT_TRUE(reply.ok()) << reply.status();
+  ASSERT_THAT(reply, IsOk());
   const Snapshot::Reader snapshot = (*reply)->getSnapshot();
   EXPECT_EQ(snapshot.getProcess().getPid(), static_cast<uint32_t>(getpid()));
   EXPECT_EQ(snapshot.getServer().getAddresses()[0], server.uri.c_str());
@@ -74,13 +75,13 @@ TEST(IntrospectionTest, AnAnswerComesWhileAHandlerHoldsAnotherPoller) {
     return absl::OkStatus();
   };
   const auto holder = server.Connect(), channel = server.Connect();
-  ASSERT_TRUE(Ask(channel).ok()) << "on the other poller";
+  ASSERT_THAT(Ask(channel), IsOk()) << "on the other poller";
   auto call = SendAct(holder, 1);
   holds.WaitForNotification();
   std::string held_by;
   EXPECT_TRUE(Eventually([&] {
     const auto reply = Ask(channel);
-    EXPECT_TRUE(reply.ok()) << reply.status();
+    EXPECT_THAT(reply, IsOk());
     for (const auto poller : (*reply)->getSnapshot().getPollers()) {
       if (poller.getHeldBy().size() > 0) held_by = poller.getHeldBy().cStr();
     }
@@ -89,7 +90,7 @@ TEST(IntrospectionTest, AnAnswerComesWhileAHandlerHoldsAnotherPoller) {
   EXPECT_THAT(held_by, MatchesRegex(absl::StrCat("the handler of ", kAct,
                                                  ", call [0-9]+:[0-9]+\\.[0-9]+, for [0-9.]+ m?s")));
   go_on.Notify();
-  EXPECT_TRUE(call.Wait().ok());
+  EXPECT_THAT(call.Wait(), IsOk());
 }
 
 TEST(IntrospectionTest, AnAnswerComesWhileTheExecutorIsStuck) {
@@ -99,9 +100,9 @@ TEST(IntrospectionTest, AnAnswerComesWhileTheExecutorIsStuck) {
   TestServer server(std::move(options));
   const auto channel = server.Connect();
   auto call = SendAct(channel, 1);
-  EXPECT_TRUE(Ask(channel).ok());
+  EXPECT_THAT(Ask(channel), IsOk());
   stuck.Take()();
-  EXPECT_TRUE(call.Wait().ok());
+  EXPECT_THAT(call.Wait(), IsOk());
 }
 
 TEST(IntrospectionTest, CallsOfAQuarterOfASecondShareASnapshot) {
@@ -111,7 +112,7 @@ TEST(IntrospectionTest, CallsOfAQuarterOfASecondShareASnapshot) {
   const absl::Time start = absl::Now();
   for (int i = 0; i < 100; ++i) {
     const auto reply = Ask(channel);
-    ASSERT_TRUE(reply.ok()) << reply.status();
+    ASSERT_THAT(reply, IsOk());
     taken.insert((*reply)->getSnapshot().getTakenUnixNs());
   }
   EXPECT_LE(static_cast<double>(taken.size()), 1 + absl::ToDoubleSeconds(absl::Now() - start) / 0.25);
@@ -146,7 +147,7 @@ TEST(IntrospectionTest, AServiceOfTheApplicationTakesItsPlace) {
   };
   Own own;
   Server server;
-  ASSERT_TRUE(server.AddService(&own).ok());
+  ASSERT_THAT(server.AddService(&own), IsOk());
   const auto channel = Channel::Connect(*server.Listen(TestUri()));
   EXPECT_THAT(Ask(*channel).status(), HasCode(absl::StatusCode::kDataLoss));
 }
@@ -166,7 +167,7 @@ class IntrospectorTest : public ::testing::Test {
                          if (throws) throw std::bad_alloc();
                          snapshot.setTakenUnixNs(++runs);
                        }) {
-      EXPECT_TRUE(server.AddService(&introspector).ok());
+      EXPECT_THAT(server.AddService(&introspector), IsOk());
       uri = *server.Listen("tcp://127.0.0.1:0");
     }
     std::shared_ptr<Channel> Connect(const std::string& from = "") {
@@ -197,13 +198,13 @@ TEST_F(IntrospectorTest, CallsThatWaitShareASnapshot) {
   std::vector<PendingCall<Results>> rest;
   for (int i = 0; i < 5; ++i) rest.push_back(Send(channel));
   slow.go_on.Put(true);
-  ASSERT_TRUE(first.Wait().ok());
+  ASSERT_THAT(first.Wait(), IsOk());
   slow.go_on.Put(
       true);  // They came while the first one was being taken, which took longer than 250 ms perhaps.
   int64_t taken = 0;
   for (PendingCall<Results>& call : rest) {
     const auto reply = call.Wait();
-    ASSERT_TRUE(reply.ok()) << reply.status();
+    ASSERT_THAT(reply, IsOk());
     if (taken == 0) taken = (*reply)->getSnapshot().getTakenUnixNs();
     EXPECT_EQ((*reply)->getSnapshot().getTakenUnixNs(), taken);
   }
@@ -217,7 +218,7 @@ TEST_F(IntrospectorTest, PollersGoBeforeSnapshots) {
   auto call = Send(channel);
   slow.began.Take();
   slow.go_on.Put(true);
-  ASSERT_TRUE(call.Wait().ok());
+  ASSERT_THAT(call.Wait(), IsOk());
   EXPECT_EQ(slow.nice, std::max(nice, 10));
   EXPECT_EQ(getpriority(PRIO_PROCESS, 0), nice);
 }
@@ -245,8 +246,8 @@ TEST_F(IntrospectorTest, CallsThatWaitAreBoundedInAllAndByHost) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("64 calls wait for a snapshot"));
   slow.go_on.Put(true);
   slow.go_on.Put(true);
-  EXPECT_TRUE(first.Wait().ok());
-  for (PendingCall<Results>& call : waiting) EXPECT_TRUE(call.Wait().ok());
+  EXPECT_THAT(first.Wait(), IsOk());
+  for (PendingCall<Results>& call : waiting) EXPECT_THAT(call.Wait(), IsOk());
   EXPECT_LE(slow.runs, 2);
 }
 
@@ -273,7 +274,7 @@ TEST_F(IntrospectorTest, AfterCloseACallIsUnavailable) {
   std::thread close([&] { slow.introspector.Close(); });
   EXPECT_THAT(waits.Wait().status(), HasCode(absl::StatusCode::kUnavailable));
   slow.go_on.Put(true);
-  EXPECT_TRUE(taken.Wait().ok());
+  EXPECT_THAT(taken.Wait(), IsOk());
   close.join();
   EXPECT_THAT(Send(channel).Wait().status(), HasCode(absl::StatusCode::kUnavailable));
 }
@@ -311,7 +312,7 @@ TEST_F(IntrospectorTest, ASourceThatThrowsFailsTheCallsThatWait) {
   auto next = Send(channel);
   slow.began.Take();
   slow.go_on.Put(true);
-  EXPECT_THAT(next.Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(next.Wait().status(), IsOk());
 }
 
 TEST_F(IntrospectorTest, WithoutAThreadACallSaysSo) {
@@ -324,7 +325,7 @@ TEST_F(IntrospectorTest, WithoutAThreadACallSaysSo) {
                                                                             : absl::InternalError("seccomp");
   };
   const auto channel = server.Connect();
-  ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+  ASSERT_THAT(SendAct(channel, 1).Wait(), IsOk());
   EXPECT_THAT(Ask(channel).status(), HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(Ask(channel).status(), HasCode(absl::StatusCode::kResourceExhausted));
 }

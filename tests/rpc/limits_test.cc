@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"
 
@@ -31,7 +32,7 @@ TEST(LimitsTest, ARequestOverTheServersLimitIsRefusedUnsent) {
   EXPECT_THAT(status, HasCode(absl::StatusCode::kInvalidArgument));
   EXPECT_FALSE(WasSent(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("100000"));
-  EXPECT_TRUE(EchoBytes(channel, 99'000).ok());
+  EXPECT_THAT(EchoBytes(channel, 99'000), IsOk());
 }
 
 TEST(LimitsTest, AReplyOverTheClientsLimitIsAnErrorInstead) {
@@ -44,7 +45,7 @@ TEST(LimitsTest, AReplyOverTheClientsLimitIsAnErrorInstead) {
   const absl::Status status = SendAct(channel, 1).Wait().status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(std::string(status.message()), HasSubstr("100000"));
-  EXPECT_TRUE(EchoBytes(channel, 50'000).ok());
+  EXPECT_THAT(EchoBytes(channel, 50'000), IsOk());
 }
 
 TEST(LimitsTest, AtTheLimitItWorksAndAWordBeyondItDoesNot) {
@@ -69,13 +70,13 @@ TEST(LimitsTest, AtTheLimitItWorksAndAWordBeyondItDoesNot) {
 TEST(LimitsTest, AClientWithoutMemoryFailsItsCallAndNothingElse) {
   TestServer server;
   auto runtime = transport::Runtime::Create(TestScheme(), {.pool = {.limit_bytes = 4 << 20}});
-  ASSERT_TRUE(runtime.ok());
+  ASSERT_THAT(runtime, IsOk());
   const auto channel = server.Connect({.runtime = *runtime});
   const absl::Status status = EchoBytes(channel, 8 << 20).status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_FALSE(WasSent(status));
   EXPECT_THAT(channel->AllocateBuffer(8 << 20).status(), HasCode(absl::StatusCode::kResourceExhausted));
-  EXPECT_TRUE(EchoBytes(channel, 1000).ok());
+  EXPECT_THAT(EchoBytes(channel, 1000), IsOk());
 }
 
 TEST(LimitsTest, AServerWithoutMemoryForARequestSaysSoByTheDeadline) {
@@ -85,7 +86,7 @@ TEST(LimitsTest, AServerWithoutMemoryForARequestSaysSoByTheDeadline) {
   const absl::Status status = EchoBytes(channel, 8 << 20, {.timeout = kExpiresWithoutMemory}).status();
   EXPECT_THAT(status, testing::AnyOf(HasCode(absl::StatusCode::kResourceExhausted),
                                      HasCode(absl::StatusCode::kDeadlineExceeded)));
-  EXPECT_TRUE(EchoBytes(channel, 1000).ok());
+  EXPECT_THAT(EchoBytes(channel, 1000), IsOk());
 }
 
 TEST(LimitsTest, AServerWithoutMemoryForAReplySaysSo) {
@@ -96,7 +97,7 @@ TEST(LimitsTest, AServerWithoutMemoryForAReplySaysSo) {
   };
   const auto channel = server.Connect();
   EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kResourceExhausted));
-  EXPECT_TRUE(EchoBytes(channel, 1000).ok());
+  EXPECT_THAT(EchoBytes(channel, 1000), IsOk());
 }
 
 // A handler acquires all memory. The receive ring reuses the buffers of the requests, and errors use the
@@ -124,7 +125,7 @@ TEST(LimitsTest, AServerWithNoMemoryAtAllStillSendsErrors) {
   }
   EXPECT_EQ(server.server.stats().connections, 1u);
   hoard.clear();
-  EXPECT_TRUE(EchoBytes(channel, 1000).ok());
+  EXPECT_THAT(EchoBytes(channel, 1000), IsOk());
 }
 
 TEST(LimitsTest, AServerWithoutMemoryForAConnectionSaysSo) {
@@ -141,7 +142,7 @@ TEST(LimitsTest, AServerWithoutMemoryForAConnectionSaysSo) {
   EXPECT_THAT(std::string(connecting.message()), HasSubstr("BufferPoolOptions::limit_bytes"));
   // A call's error distinguishes this server from an absent one.
   const auto channel = Channel::Create(server.uri);
-  ASSERT_TRUE(channel.ok());
+  ASSERT_THAT(channel, IsOk());
   const absl::Status calling = EchoBytes(*channel, 8).status();
   EXPECT_THAT(calling, HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_FALSE(WasSent(calling));
@@ -171,7 +172,7 @@ TEST(LimitsTest, AClientThatMakesRoomForOthersHearsWhy) {
 
 TEST(LimitsTest, AServerWithoutAnyMemoryStillSendsErrorsAndClosesNoConnection) {
   auto runtime = transport::Runtime::Create(TestScheme(), {.pollers = 1, .pool = {.limit_bytes = 8 << 20}});
-  ASSERT_TRUE(runtime.ok());
+  ASSERT_THAT(runtime, IsOk());
   TestServer server({.runtime = *runtime});
   std::atomic<bool> exhausted{false};
   std::vector<transport::Lease> hoard;
@@ -191,8 +192,8 @@ TEST(LimitsTest, AServerWithoutAnyMemoryStillSendsErrorsAndClosesNoConnection) {
   };
   const auto channel = server.Connect();
   const auto neighbour = server.Connect();
-  ASSERT_TRUE(EchoBytes(channel, 8).ok());
-  ASSERT_TRUE(EchoBytes(neighbour, 8).ok());
+  ASSERT_THAT(EchoBytes(channel, 8), IsOk());
+  ASSERT_THAT(EchoBytes(neighbour, 8), IsOk());
   EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kFailedPrecondition));
   ASSERT_TRUE(exhausted);
   server.probe.on_act = [](ServerContext&, uint64_t) { return absl::NotFoundError("none"); };
@@ -214,7 +215,7 @@ TEST(LimitsTest, AReplyThatIsNestedTooDeepNamesTheLimit) {
   const auto channel = server.Connect();
   auto call = Call<probe::Probe::ActParams, probe::Nest>(channel, probe::ProbeStub::kAct, {});
   const auto reply = call.Send().Wait();
-  ASSERT_TRUE(reply.ok());
+  ASSERT_THAT(reply, IsOk());
   const absl::Status status = reply->Read([](probe::Nest::Reader nest) {
     while (nest.hasInner()) nest = nest.getInner();
   });
@@ -231,7 +232,7 @@ TEST(LimitsTest, AMalformedReplyIsDataLoss) {
   const auto channel = server.Connect();
   auto call = Call<probe::Probe::ActParams, probe::Nest>(channel, probe::ProbeStub::kAct, {});
   const auto reply = call.Send().Wait();
-  ASSERT_TRUE(reply.ok());
+  ASSERT_THAT(reply, IsOk());
   const absl::Status status = reply->Read([](probe::Nest::Reader nest) { nest.getInner(); });
   EXPECT_THAT(status, HasCode(absl::StatusCode::kDataLoss));
   EXPECT_THAT(std::string(status.message()), HasSubstr("malformed message"));
@@ -252,12 +253,12 @@ TEST(LimitsTest, ALargeFieldMayBeLookedAtAgainAndAgain) {
   auto call = Call<probe::Probe::EchoParams, probe::Probe::EchoResults>(channel, probe::ProbeStub::kAct, {});
   call.request().initData(kBytes);
   const auto reply = call.Send().Wait();
-  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(reply.status(), IsOk());
   EXPECT_EQ(seen, 12u * kBytes);
   const absl::Status status = reply->Read([&](probe::Probe::EchoResults::Reader results) {
     for (int i = 0; i < 12; ++i) seen += results.getData().size();
   });
-  EXPECT_THAT(status, HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(status, IsOk());
   EXPECT_EQ(seen, 24u * kBytes);
 }
 
@@ -267,7 +268,7 @@ TEST(LimitsTest, AFieldThatIsLookedAtTooOftenNamesTheLimit) {
   auto call = probe::ProbeStub(channel).Echo();
   call.request().initData(1 << 20);
   const auto reply = call.Send().Wait();
-  ASSERT_TRUE(reply.ok());
+  ASSERT_THAT(reply, IsOk());
   const absl::Status status = reply->Read([](probe::Probe::EchoResults::Reader results) {
     for (int i = 0; i < 12; ++i) results.getData();
   });
@@ -298,7 +299,7 @@ TEST(LimitsTest, AnAttachedValueTooLargeForCapnProtoIsInvalid) {
   EXPECT_THAT(std::string(status.message()),
               testing::AllOf(HasSubstr("536870912 bytes"), HasSubstr("536870911"),
                              testing::Not(HasSubstr("registered memory"))));
-  EXPECT_TRUE(EchoBytes(channel, 1000).ok());
+  EXPECT_THAT(EchoBytes(channel, 1000), IsOk());
 }
 
 TEST(LimitsTest, AReplyWithAnAttachedValueTooLargeIsInvalid) {
@@ -333,7 +334,7 @@ TEST(LimitsTest, ARequestOverTheClientsOwnLimitIsRefusedUnsent) {
   EXPECT_THAT(status, HasCode(absl::StatusCode::kInvalidArgument));
   EXPECT_FALSE(WasSent(status));
   EXPECT_THAT(std::string(status.message()), testing::AllOf(HasSubstr("100000"), HasSubstr("this side")));
-  EXPECT_TRUE(EchoBytes(channel, 99'000).ok());
+  EXPECT_THAT(EchoBytes(channel, 99'000), IsOk());
 }
 
 TEST(LimitsTest, AReplyOverTheServersOwnLimitIsAnErrorInstead) {
@@ -348,7 +349,7 @@ TEST(LimitsTest, AReplyOverTheServersOwnLimitIsAnErrorInstead) {
   EXPECT_THAT(std::string(status.message()),
               testing::AllOf(HasSubstr("1048576"), HasSubstr("ConnectionOptions::message_bytes_max"),
                              HasSubstr("the side that answers")));
-  EXPECT_TRUE(EchoBytes(channel, 1000).ok());
+  EXPECT_THAT(EchoBytes(channel, 1000), IsOk());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/cable.h"
@@ -41,8 +42,8 @@ TEST_F(RpcLogTest, AConnectionThatIsRefusedIsTold) {
   TestServer server({.connections_max = 1});
   const auto first = server.Connect();
   // The server would soon ping a client that has sent nothing, which could cost a line.
-  ASSERT_TRUE(SendAct(first, 1).Wait().ok());
-  EXPECT_FALSE(Channel::Connect(server.uri).ok());
+  ASSERT_THAT(SendAct(first, 1).Wait(), IsOk());
+  EXPECT_THAT(Channel::Connect(server.uri), Not(IsOk()));
   EXPECT_THAT(lines_.Take(),
               Pair(LogSeverity::kWarning, AllOf(HasSubstr("was refused"), HasSubstr("connections_max"))));
 }
@@ -70,7 +71,7 @@ TEST_F(RpcLogTest, AtTheLevelOfDebugConnectionsAndChannelsAreTold) {
   {
     TestServer server;
     const auto channel = server.Connect();
-    ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+    ASSERT_THAT(SendAct(channel, 1).Wait(), IsOk());
     channel->Close();
     ASSERT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
   }
@@ -90,8 +91,8 @@ TEST_F(RpcLogTest, ALineBelowTheLevelIsNotWritten) {
   SetLogLevel(LogSeverity::kError);
   TestServer server({.connections_max = 1});
   const auto first = server.Connect();
-  ASSERT_TRUE(SendAct(first, 1).Wait().ok());
-  EXPECT_FALSE(Channel::Connect(server.uri).ok());  // A line of kWarning.
+  ASSERT_THAT(SendAct(first, 1).Wait(), IsOk());
+  EXPECT_THAT(Channel::Connect(server.uri), Not(IsOk()));  // A line of kWarning.
   SetLogLevel(LogSeverity::kInfo);
   SetLogSink(nullptr);
   EXPECT_EQ(lines_.size(), 0u);
@@ -102,7 +103,7 @@ TEST_F(RpcLogTest, AConnectionThatEndsInOrderIsNotTold) {
   server.Connect()->Close();
   ASSERT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
   const auto channel = server.Connect();
-  ASSERT_THAT(server.server.Shutdown(absl::Now() + kLong), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(server.server.Shutdown(absl::Now() + kLong), IsOk());
   SetLogSink(nullptr);
   EXPECT_EQ(lines_.size(), 0u);
 }
@@ -114,7 +115,7 @@ TEST_F(RpcLogTest, AHandlerKnowsTheIdThatTheLogHas) {
     ids.Put(context.call_id());
     throw std::runtime_error("on purpose");
   };
-  EXPECT_FALSE(SendActAgain(server.Connect(), 1).Wait().ok());
+  EXPECT_THAT(SendActAgain(server.Connect(), 1).Wait(), Not(IsOk()));
   EXPECT_THAT(lines_.Take(), Pair(LogSeverity::kError, HasSubstr("call " + ids.Take() + " of ")));
 }
 
@@ -123,7 +124,7 @@ TEST_F(RpcLogTest, AHandlerThatThrowsIsTold) {
   server.probe.on_act = [](ServerContext&, uint64_t) -> absl::Status {
     throw std::runtime_error("on purpose");
   };
-  EXPECT_FALSE(SendAct(server.Connect(), 1).Wait().ok());
+  EXPECT_THAT(SendAct(server.Connect(), 1).Wait(), Not(IsOk()));
   EXPECT_THAT(lines_.Take(),
               Pair(LogSeverity::kError,
                    AllOf(HasSubstr("Probe.act"), HasSubstr(TestScheme() + "://"), HasSubstr("on purpose"))));
@@ -166,7 +167,7 @@ TEST_F(RpcLogTest, MemoryThatRunsOutIsToldOnce) {
        lease = runtime->buffers().Acquire(1 << 20)) {
     leases.push_back(*std::move(lease));
   }
-  for (int i = 0; i < 100; ++i) EXPECT_FALSE(runtime->buffers().Acquire(1 << 20).ok());
+  for (int i = 0; i < 100; ++i) EXPECT_THAT(runtime->buffers().Acquire(1 << 20), Not(IsOk()));
   SetLogSink(nullptr);
   ASSERT_EQ(lines_.size(), 1u);
   EXPECT_THAT(lines_.Take(), Pair(LogSeverity::kError, HasSubstr("limit_bytes")));

@@ -13,6 +13,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "hawser/rpc/internal/message_metadata.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 
@@ -45,14 +46,14 @@ TEST(MetadataTest, KeepsPairsInOrderAndFindsTheFirstOfAKey) {
   EXPECT_EQ(metadata.Get("tenant"), "blue");
   EXPECT_EQ(metadata.Get("empty"), "");
   EXPECT_EQ(metadata.Get("Tenant"), std::nullopt);
-  EXPECT_TRUE(metadata.status().ok());
+  EXPECT_THAT(metadata.status(), IsOk());
   EXPECT_TRUE(Metadata().empty());
 }
 
 TEST(MetadataTest, APairMayBeOfTheSame) {
   Metadata metadata = {{"tenant", std::string(100, 'x')}};
   for (int i = 0; i < 10; ++i) metadata.Add("again", *metadata.Get("tenant"));
-  ASSERT_TRUE(metadata.status().ok());
+  ASSERT_THAT(metadata.status(), IsOk());
   for (const MetadataView::Pair& pair : metadata) EXPECT_EQ(pair.value, std::string(100, 'x'));
 }
 
@@ -72,21 +73,21 @@ TEST(MetadataTest, RefusesAKeyThatIsNone) {
     EXPECT_THAT(metadata.status().ToString(), Not(HasSubstr("secret")));
     EXPECT_THAT(Pairs(metadata), ElementsAre(Pair("good", "1"), Pair("later", "2")));
   }
-  EXPECT_TRUE(Metadata({{std::string(kMetadataKeyMax, 'a'), ""}}).status().ok());
+  EXPECT_THAT(Metadata({{std::string(kMetadataKeyMax, 'a'), ""}}).status(), IsOk());
 }
 
 TEST(MetadataTest, IsBoundedInPairsAndInBytes) {
   Metadata pairs;
   for (size_t i = 0; i < kMetadataPairsMax; ++i) pairs.Add("k", "");
-  EXPECT_TRUE(pairs.status().ok());
+  EXPECT_THAT(pairs.status(), IsOk());
   EXPECT_THAT(pairs.Add("k", "").status(), HasCode(absl::StatusCode::kInvalidArgument));
 
   Metadata bytes = {{"k", std::string(kMetadataBytesMax - 5, 'v')}};
-  EXPECT_TRUE(bytes.status().ok());
+  EXPECT_THAT(bytes.status(), IsOk());
   EXPECT_EQ(bytes.view().bytes().size(), kMetadataBytesMax);
   EXPECT_THAT(bytes.Add("k", "").status(), HasCode(absl::StatusCode::kInvalidArgument));
-  EXPECT_FALSE(Metadata({{"k", std::string(kMetadataBytesMax - 4, 'v')}}).status().ok());
-  EXPECT_FALSE(Metadata({{"k", std::string(1 << 20, 'v')}}).status().ok());
+  EXPECT_THAT(Metadata({{"k", std::string(kMetadataBytesMax - 4, 'v')}}).status(), Not(IsOk()));
+  EXPECT_THAT(Metadata({{"k", std::string(1 << 20, 'v')}}).status(), Not(IsOk()));
 }
 
 // ---- What a peer sends.
@@ -100,7 +101,7 @@ TEST(MetadataTest, WhatCrossesComesBack) {
   for (const std::string& bytes :
        {std::string(metadata.view().bytes()), WithZeros(metadata.view().bytes())}) {
     const auto view = MetadataView::Parse(bytes);
-    ASSERT_THAT(view.status(), HasCode(absl::StatusCode::kOk));
+    ASSERT_THAT(view.status(), IsOk());
     EXPECT_EQ(Pairs(*view), Pairs(metadata));
   }
   EXPECT_EQ(metadata.view().bytes().substr(0, 6), absl::string_view("\1\0\1\0a1", 6));
@@ -151,7 +152,7 @@ TEST(MetadataTest, GoesAlongWithTheCallAndWithTheReply) {
   const auto channel = server.Connect();
   const Metadata metadata = {{"tenant", "blue"}, {"user", "tow"}};
   const auto reply = SendAct(channel, 7, {.metadata = &metadata}).Wait();
-  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(reply.status(), IsOk());
   EXPECT_EQ((*reply)->getNumber(), 7u);
   EXPECT_THAT(Pairs(reply->metadata()), ElementsAre(Pair("tenant", "blue!"), Pair("user", "tow!")));
 }
@@ -163,7 +164,7 @@ TEST(MetadataTest, ACallWithoutHasNoneEvenAfterOneThatHad) {
   const Metadata metadata = {{"tenant", "blue"}}, empty;
   for (const Metadata* each : {&metadata, static_cast<const Metadata*>(nullptr), &empty}) {
     const auto reply = SendAct(channel, 1, {.metadata = each}).Wait();
-    ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+    ASSERT_THAT(reply.status(), IsOk());
     EXPECT_EQ(reply->metadata().empty(), each != &metadata);
   }
 }
@@ -176,7 +177,7 @@ TEST(MetadataTest, ItsCallerNeedNotKeepIt) {
   auto call = probe::ProbeStub(server.Connect()).Act({.metadata = metadata.get()});
   metadata.reset();
   const auto reply = call.Send().Wait();
-  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(reply.status(), IsOk());
   EXPECT_EQ(reply->metadata().Get("tenant"), "blue!");
 }
 
@@ -197,7 +198,7 @@ TEST(MetadataTest, GoesAlongWithBodiesOfEverySizeBuiltOrAttached) {
           call.request().setData({reinterpret_cast<const uint8_t*>(data.data()), data.size()});
         }
         const auto reply = call.Send().Wait();
-        ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk)) << size;
+        ASSERT_THAT(reply.status(), IsOk()) << size;
         EXPECT_TRUE((*reply)->getData() ==
                     (capnp::Data::Reader{reinterpret_cast<const uint8_t*>(data.data()), size}));
         EXPECT_EQ(Pairs(reply->metadata()), Pairs(*metadata)) << size;
@@ -215,10 +216,10 @@ TEST(MetadataTest, TheLargestCrossesBothWays) {
   Metadata metadata;
   for (size_t i = 0; i + 1 < kMetadataPairsMax; ++i) metadata.Add(absl::StrCat("k", i), std::string(i, 'v'));
   metadata.Add("rest", std::string(kMetadataBytesMax - metadata.view().bytes().size() - 8, 'r'));
-  ASSERT_TRUE(metadata.status().ok());
+  ASSERT_THAT(metadata.status(), IsOk());
   ASSERT_EQ(metadata.view().bytes().size(), kMetadataBytesMax);
   const auto reply = SendAct(server.Connect(), 1, {.metadata = &metadata}).Wait();
-  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(reply.status(), IsOk());
   EXPECT_EQ(Pairs(reply->metadata()), Pairs(metadata));
 }
 
@@ -267,7 +268,7 @@ TEST(MetadataTest, IsInTheMemoryThatAHandlerKeeps) {
     return absl::OkStatus();
   };
   const Metadata metadata = {{"tenant", "blue"}};
-  EXPECT_TRUE(SendAct(server.Connect(), 1, {.metadata = &metadata}).Wait().ok());
+  EXPECT_THAT(SendAct(server.Connect(), 1, {.metadata = &metadata}).Wait(), IsOk());
   EXPECT_THAT(Pairs(view), ElementsAre(Pair("tenant", "blue")));
 }
 
@@ -278,11 +279,11 @@ TEST(MetadataTest, ADeferredCallReadsItAndAnswersWithIt) {
   auto pending = SendAct(server.Connect(), 1, {.metadata = &metadata});
   DeferredCall deferred = server.held.Take();
   std::thread([deferred = std::move(deferred)]() mutable {
-    EXPECT_TRUE(EchoMetadata(deferred.context(), 1).ok());
+    EXPECT_THAT(EchoMetadata(deferred.context(), 1), IsOk());
     deferred.Finish();
   }).join();
   const auto reply = pending.Wait();
-  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(reply.status(), IsOk());
   EXPECT_EQ(reply->metadata().Get("tenant"), "blue!");
 }
 
@@ -322,7 +323,7 @@ TEST(MetadataTest, OfACallWhoseCallerIsGoneIsForgotten) {
   EXPECT_TRUE(MetadataOf(status).empty());
   deferred.Finish();
   const auto next = SendAct(channel, 2).Wait();
-  ASSERT_THAT(next.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(next.status(), IsOk());
   EXPECT_TRUE(next->metadata().empty());
 }
 
@@ -378,7 +379,7 @@ TEST(MetadataTest, PushedCallsHaveItToo) {
   const std::shared_ptr<Channel> peer = WayBack(server, channel);
   const Metadata metadata = {{"tenant", "blue"}};
   const auto reply = probe::ListenerStub(peer).Notify({.metadata = &metadata}).Send().Wait();
-  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(reply.status(), IsOk());
   EXPECT_EQ(reply->metadata().Get("tenant"), "blue!");
 }
 

@@ -17,6 +17,7 @@
 #include "absl/synchronization/notification.h"
 #include "hawser/observe/histogram.h"
 #include "hawser/observe/prometheus.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 #include "tests/rpc/taken.h"
@@ -57,7 +58,7 @@ TEST(MetricsTest, TheCountOfSuccessesDoesNotGoBackWhileCallsFail) {
     return number == 0 ? absl::OkStatus() : absl::NotFoundError("no tow");
   };
   const auto channel = server.Connect();
-  ASSERT_TRUE(SendAct(channel, 0).Wait().ok());
+  ASSERT_THAT(SendAct(channel, 0).Wait(), IsOk());
   std::atomic<bool> stop = false;
   std::thread client([&] {
     while (!stop) {
@@ -80,7 +81,7 @@ TEST(MetricsTest, BytesInAndOutAreThoseOfTheMessages) {
   for (size_t size : {100, 20'000, 300'000}) {
     auto call = probe::ProbeStub(channel).Echo();
     call.request().initData(static_cast<unsigned>(size));
-    ASSERT_TRUE(call.Send().Wait().ok());
+    ASSERT_THAT(call.Send().Wait(), IsOk());
   }
   Taken taken(server.server);
   const auto echo = taken.Method("probe.capnp:Probe.echo");
@@ -100,7 +101,7 @@ TEST(MetricsTest, TheTimeOfACallIsFromItsArrivalToItsAnswer) {
   const absl::Time seen = absl::Now();
   while (absl::Now() - seen < absl::Milliseconds(30)) std::this_thread::yield();
   held.Finish(absl::OkStatus());
-  ASSERT_TRUE(call.Wait().ok());
+  ASSERT_THAT(call.Wait(), IsOk());
   Taken taken(server.server);
   const auto latency = taken.Method(kAct).getLatency();
   EXPECT_GE(latency.getSumNs(), 30'000'000u);
@@ -133,8 +134,8 @@ TEST(MetricsTest, ACallThatDidNotDeferHasNoTimesOfTheOneBeforeIt) {
       deferred.push_back(SendActAgain(channel, 1));
       calls.push_back(SendAct(channel, 2));
     }
-    for (auto& call : calls) ASSERT_TRUE(call.Wait().ok());
-    for (auto& call : deferred) ASSERT_TRUE(call.Wait().ok());
+    for (auto& call : calls) ASSERT_THAT(call.Wait(), IsOk());
+    for (auto& call : deferred) ASSERT_THAT(call.Wait(), IsOk());
   }
   int seen = 0;
   Taken taken(server.server);
@@ -152,7 +153,7 @@ TEST(MetricsTest, ManyShortCallsAreAsShortAsTheClientSees) {
   const auto channel = server.Connect();
   constexpr int kCalls = 2000;
   const absl::Time start = absl::Now();
-  for (int i = 0; i < kCalls; ++i) ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+  for (int i = 0; i < kCalls; ++i) ASSERT_THAT(SendAct(channel, 1).Wait(), IsOk());
   const absl::Duration each = (absl::Now() - start) / kCalls;
   Taken taken(server.server);
   const auto latency = taken.Method(kAct).getLatency();
@@ -172,7 +173,7 @@ TEST(MetricsTest, ACallThatItsCallerGaveUpCountsWithThatStatusOnce) {
   EXPECT_TRUE(Eventually([&] { return Taken(server.server).Method(kAct).getCalls() == 1; }));
   held.Finish(absl::OkStatus());
   server.probe.on_act = [](ServerContext&, uint64_t) { return absl::OkStatus(); };
-  ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+  ASSERT_THAT(SendAct(channel, 1).Wait(), IsOk());
   const Statuses statuses = Taken(server.server).Statuses(kAct);
   EXPECT_EQ(statuses.at("OK"), 1u);
   EXPECT_EQ(statuses.size(), 2u) << "DEADLINE_EXCEEDED, or CANCELLED if the client was faster";
@@ -187,7 +188,7 @@ TEST(MetricsTest, APollersTimeAddsUp) {
   EXPECT_TRUE(Eventually([&] {
     Taken before(server.server);
     const absl::Time start = absl::Now();
-    while (absl::Now() - start < absl::Milliseconds(200)) EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
+    while (absl::Now() - start < absl::Milliseconds(200)) EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
     Taken after(server.server);
     const auto gone = static_cast<double>(after.Get().getTakenUnixNs() - before.Get().getTakenUnixNs());
     const auto busy = static_cast<double>(times(after).getBusyNs() - times(before).getBusyNs());
@@ -293,16 +294,16 @@ TEST(MetricsTest, AThousandMethodsAndManyConnectionsAreShownSoon) {
   const int count = text != nullptr ? std::atoi(text) : 100;
   Many many(1000);
   Server server;
-  ASSERT_TRUE(server.AddService(&many).ok());
+  ASSERT_THAT(server.AddService(&many), IsOk());
   const auto uri = server.Listen("tcp://127.0.0.1:0");
-  ASSERT_TRUE(uri.ok()) << uri.status();
+  ASSERT_THAT(uri, IsOk());
   std::vector<std::shared_ptr<Channel>> channels;
   for (int i = 0; i < count; ++i) {
     channels.push_back(*Channel::Connect(*uri));
     for (size_t m = 0; m < 10; ++m) {
       Call<probe::Probe::ActParams, probe::Probe::ActResults> call(
           channels.back(), many.method((static_cast<size_t>(i) * 10 + m) % 1000), {});
-      ASSERT_TRUE(call.Send().Wait().ok());
+      ASSERT_THAT(call.Send().Wait(), IsOk());
     }
   }
   absl::Duration best = absl::InfiniteDuration();
@@ -325,10 +326,10 @@ TEST(MetricsTest, TheStatusPageBeginsWithTheFirstListenAndItsPortIsTheServers) {
   options.status_address = "127.0.0.1:0";
   Server first(options);
   EXPECT_EQ(first.status_url(), "");
-  ASSERT_TRUE(first.Listen("tcp://127.0.0.1:0").ok());
+  ASSERT_THAT(first.Listen("tcp://127.0.0.1:0"), IsOk());
   const std::string url = first.status_url();
   EXPECT_THAT(url, ContainsRegex("^http://127.0.0.1:[0-9]+$"));
-  ASSERT_TRUE(first.Listen("tcp://127.0.0.1:0").ok());
+  ASSERT_THAT(first.Listen("tcp://127.0.0.1:0"), IsOk());
   EXPECT_EQ(first.status_url(), url);
 
   options.status_address = url.substr(std::string("http://").size());
@@ -341,7 +342,7 @@ TEST(MetricsTest, TheStatusPageBeginsWithTheFirstListenAndItsPortIsTheServers) {
 TEST(MetricsTest, PrometheusReadsTheMetrics) {
   TestServer server;
   const auto channel = server.Connect();
-  for (int i = 0; i < 10; ++i) ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+  for (int i = 0; i < 10; ++i) ASSERT_THAT(SendAct(channel, 1).Wait(), IsOk());
   Taken taken(server.server);
   const std::string text = observe::ToPrometheus(taken.Get());
   EXPECT_THAT(text,

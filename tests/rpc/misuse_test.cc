@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -36,7 +37,7 @@ TEST_F(MisuseDeathTest, ACallThatWasMovedFromIsNotSent) {
 
 TEST_F(MisuseDeathTest, AResultIsTakenOnce) {
   auto pending = SendAct(channel_, 1);
-  EXPECT_TRUE(pending.Wait().ok());
+  EXPECT_THAT(pending.Wait(), IsOk());
   EXPECT_DEATH((void)pending.Wait(), kTaken);
   EXPECT_DEATH(pending.Then([](auto) {}), kTaken);
 }
@@ -66,7 +67,7 @@ TEST_F(MisuseDeathTest, ADeferredCallThatIsFinishedHasNoContext) {
   EXPECT_FALSE(call);
   EXPECT_DEATH(call.context(), "a DeferredCall that was finished");
   call.Finish(absl::AbortedError("again"));  // Has no effect.
-  EXPECT_TRUE(pending.Wait().ok());
+  EXPECT_THAT(pending.Wait(), IsOk());
 }
 
 TEST_F(MisuseDeathTest, ACallIsDeferredOnce) {
@@ -76,7 +77,7 @@ TEST_F(MisuseDeathTest, ACallIsDeferredOnce) {
     once.Finish();
     return absl::OkStatus();
   };
-  EXPECT_TRUE(SendAct(channel_, 1).Wait().ok());
+  EXPECT_THAT(SendAct(channel_, 1).Wait(), IsOk());
 }
 
 TEST(MisuseTest, NoServiceIsRefused) {

@@ -8,6 +8,7 @@
 
 #include "hawser/rpc/server.h"
 #include "hawser/tests/testing/forbid.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -30,8 +31,8 @@ TEST_F(NoIpv6Test, AllAddressesAreThoseOfIpv4) {
   EXPECT_THAT(server.uri, MatchesRegex("tcp://0\\.0\\.0\\.0:[0-9]+"));
   const std::string port = server.uri.substr(server.uri.rfind(':') + 1);
   const absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect("tcp://127.0.0.1:" + port);
-  ASSERT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
-  EXPECT_THAT(SendAct(*channel, 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(channel.status(), IsOk());
+  EXPECT_THAT(SendAct(*channel, 1).Wait().status(), IsOk());
 }
 
 TEST_F(NoIpv6Test, AnAddressOfIpv6IsRefused) {

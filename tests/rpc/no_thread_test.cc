@@ -11,6 +11,7 @@
 #include "hawser/rpc/runtime.h"
 #include "hawser/rpc/server.h"
 #include "hawser/tests/testing/forbid.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {

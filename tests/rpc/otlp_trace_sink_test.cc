@@ -24,6 +24,7 @@
 #include "hawser/rpc/internal/tracing.h"
 #include "hawser/rpc/log.h"
 #include "hawser/tests/testing/child.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -36,13 +37,13 @@ using ::testing::StartsWith;
 class OtlpTraceSinkTest : public ::testing::Test {
  protected:
   ~OtlpTraceSinkTest() override {
-    EXPECT_TRUE(SetTraceSink(nullptr).ok());
+    EXPECT_THAT(SetTraceSink(nullptr), IsOk());
     unlink(path_.c_str());
   }
 
   std::shared_ptr<OtlpTraceSink> Open(const std::string& path) {
     auto sink = OtlpTraceSink::Open({.path = path, .service_name = "kv \"1\""});
-    EXPECT_TRUE(sink.ok()) << sink.status();
+    EXPECT_THAT(sink, IsOk());
     return sink.ok() ? *sink : nullptr;
   }
   std::string Written() {
@@ -225,7 +226,7 @@ TEST_F(BlockedSinkTest, EachSpanOfALineThatCannotBeWrittenCounts) {
 
 TEST_F(OtlpTraceSinkTest, AFileThatHasItsSizeTakesNoMoreUntilItIsTruncated) {
   const auto opened = OtlpTraceSink::Open({.path = path_, .service_name = "kv", .bytes_max = 2000});
-  ASSERT_TRUE(opened.ok()) << opened.status();
+  ASSERT_THAT(opened, IsOk());
   OtlpTraceSink& sink = **opened;
   const absl::Status ok;
   const auto write = [&] {
@@ -247,8 +248,8 @@ TEST_F(OtlpTraceSinkTest, AFileThatHasItsSizeTakesNoMoreUntilItIsTruncated) {
 TEST_F(OtlpTraceSinkTest, CallsAreWritten) {
   TestServer server;
   const auto sink = Open(path_);
-  ASSERT_TRUE(SetTraceSink(sink).ok());
-  ASSERT_TRUE(SendAct(server.Connect(), 1).Wait().ok());
+  ASSERT_THAT(SetTraceSink(sink), IsOk());
+  ASSERT_THAT(SendAct(server.Connect(), 1).Wait(), IsOk());
   EXPECT_TRUE(Eventually([&] {
     sink->Flush();
     const std::string written = Written();
@@ -259,7 +260,7 @@ TEST_F(OtlpTraceSinkTest, CallsAreWritten) {
 
 TEST_F(OtlpTraceSinkTest, AChildOfForkDestroysItsCopyAndHasNoSink) {
   auto sink = Open(path_);
-  ASSERT_TRUE(SetTraceSink(sink).ok());
+  ASSERT_THAT(SetTraceSink(sink), IsOk());
   EXPECT_TRUE(InChild([&] {
     sink.reset();
     return !internal::HasTrace(nullptr);

@@ -18,6 +18,7 @@
 #include "hawser/perf.rpc.h"
 #include "hawser/rpc/internal/perf_service.h"
 #include "hawser/rpc/internal/raw_socket_port.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/raw_client.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/uri.h"
@@ -29,6 +30,7 @@ namespace {
 using internal::PerfService;
 using measure::RawSocket;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using transport::RawClient;
 using transport::RawPlan;
 using Service = perf::RawService;
@@ -71,7 +73,7 @@ struct Port {
 
   RawSocket Connect() const {
     auto socket = RawSocket::Connect(address, kLong);
-    EXPECT_THAT(socket.status(), HasCode(absl::StatusCode::kOk));
+    EXPECT_THAT(socket.status(), IsOk());
     return socket.ok() ? *std::move(socket) : RawSocket(UniqueFd());
   }
   absl::StatusOr<std::unique_ptr<RawClient>> ConnectQueuePair(const RawPlan& plan = {}) const {
@@ -106,7 +108,7 @@ class TimedServer final : PerfService::Host {
  public:
   explicit TimedServer(const PerfService::Settings& settings, const ServerOptions& options = {})
       : service_(*this, transport::Environment::Real(), options, settings) {
-    EXPECT_TRUE(server.AddService(&service_).ok());
+    EXPECT_THAT(server.AddService(&service_), IsOk());
     channel = *Channel::Connect(*server.Listen(TestUri()));
   }
   // As Server::Shutdown() does with its own.
@@ -153,7 +155,7 @@ TEST(PerfTest, WhatItTakesIsKnownBefore) {
   TestServer server(
       {.connection = {.slots = 7, .receive_buffer_bytes = 1024, .message_bytes_max = 1 << 20}, .perf = true});
   const auto limits = perf::PerfStub(server.Connect()).Limits().Send().Wait();
-  ASSERT_TRUE(limits.ok());
+  ASSERT_THAT(limits, IsOk());
   EXPECT_EQ((*limits)->getSlots(), 7);
   EXPECT_EQ((*limits)->getReceiveBufferBytes(), 1024);
   EXPECT_EQ((*limits)->getMessageBytesMax(), 1 << 20);
@@ -162,33 +164,33 @@ TEST(PerfTest, WhatItTakesIsKnownBefore) {
 TEST(PerfTest, AGetBeyondTheLimitIsRefused) {
   TestServer server({.connection = {.message_bytes_max = 1 << 20}, .perf = true});
   const auto channel = server.Connect();
-  EXPECT_TRUE(Get(channel, (1 << 20) - 1024).ok());
+  EXPECT_THAT(Get(channel, (1 << 20) - 1024), IsOk());
   for (const uint64_t bytes : {uint64_t{1} << 20, uint64_t{1} << 29, ~uint64_t{0}}) {
     const absl::Status status = Get(channel, bytes).status();
     EXPECT_THAT(status, HasCode(absl::StatusCode::kInvalidArgument));
     EXPECT_THAT(std::string(status.message()), HasSubstr("message_bytes_max"));
   }
-  EXPECT_TRUE(Get(channel, 1).ok());
+  EXPECT_THAT(Get(channel, 1), IsOk());
 }
 
 TEST(PerfTest, ThePayloadOfGetsIsHeldOnceAndFreedWhenUnused) {
   TimedServer server({.keep = kExpires});
   constexpr uint64_t kBytes = 8 << 20;
-  ASSERT_TRUE(Put(server.channel, "p").ok());
+  ASSERT_THAT(Put(server.channel, "p"), IsOk());
   const uint64_t before = server.server.stats().leased_bytes;
-  for (uint64_t bytes = kBytes; bytes > 0; bytes /= 2) ASSERT_TRUE(Get(server.channel, bytes).ok());
+  for (uint64_t bytes = kBytes; bytes > 0; bytes /= 2) ASSERT_THAT(Get(server.channel, bytes), IsOk());
   EXPECT_LT(server.server.stats().leased_bytes, before + 2 * kBytes);
   EXPECT_TRUE(Eventually([&] { return server.server.stats().leased_bytes < before + kBytes; }));
-  EXPECT_TRUE(Get(server.channel, kBytes).ok());
+  EXPECT_THAT(Get(server.channel, kBytes), IsOk());
 }
 
 TEST(PerfTest, SizesThatRiseSlowlyShareAPayload) {
   TimedServer server({.keep = absl::Seconds(60)});
   constexpr uint64_t kBytes = 4 << 20;
-  ASSERT_TRUE(Get(server.channel, kBytes / 2 + 8).ok());
+  ASSERT_THAT(Get(server.channel, kBytes / 2 + 8), IsOk());
   ASSERT_TRUE(Eventually([&] { return server.allocations == 1; }));
-  for (int i = 2; i < 100; ++i) ASSERT_TRUE(Get(server.channel, kBytes / 2 + 8 * i).ok());
-  ASSERT_TRUE(Get(server.channel, kBytes).ok());
+  for (int i = 2; i < 100; ++i) ASSERT_THAT(Get(server.channel, kBytes / 2 + 8 * i), IsOk());
+  ASSERT_THAT(Get(server.channel, kBytes), IsOk());
   EXPECT_EQ(server.allocations, 1);
 }
 
@@ -196,12 +198,12 @@ TEST(PerfTest, SizesThatRiseSlowlyShareAPayload) {
 TEST(PerfTest, ALargeSizeThatEndsWithinAWordHasAPayloadOfItsOwn) {
   TimedServer server({.keep = absl::Seconds(60)});
   constexpr uint64_t kBytes = 4 << 20;
-  ASSERT_TRUE(Get(server.channel, kBytes).ok());
+  ASSERT_THAT(Get(server.channel, kBytes), IsOk());
   EXPECT_EQ(Get(server.channel, 4095).value(), std::string(4095, 'g'));
   EXPECT_EQ(server.allocations, 1);
   EXPECT_EQ(Get(server.channel, kBytes - 1).value(), std::string(kBytes - 1, 'g'));
   EXPECT_EQ(server.allocations, 2);
-  ASSERT_TRUE(Get(server.channel, kBytes).ok());
+  ASSERT_THAT(Get(server.channel, kBytes), IsOk());
   EXPECT_EQ(server.allocations, 2);
 }
 
@@ -221,17 +223,17 @@ TEST(PerfTest, NoPayloadIsMadeForCallsThatWereCancelled) {
     larger.request().setBytes(uint64_t{1} << (20 + i % 4));
     auto sent = larger.Send();
     sent.Cancel();
-    EXPECT_FALSE(sent.Wait().ok());
+    EXPECT_THAT(sent.Wait(), Not(IsOk()));
   }
-  ASSERT_TRUE(Put(server.channel, "p").ok()) << "it comes after them";
+  ASSERT_THAT(Put(server.channel, "p"), IsOk()) << "it comes after them";
   ASSERT_TRUE(Eventually([&] {
     capnp::MallocMessageBuilder message;
     server.server.FillIn(message.initRoot<observe::wire::Snapshot>());
     return message.getRoot<observe::wire::Snapshot>().asReader().getCalls().size() == 1;
   })) << "the server knows that they are cancelled";
   for (int i = 0; i < 20; ++i) go_on.Put(true);
-  EXPECT_TRUE(first.Wait().ok());
-  EXPECT_TRUE(Get(server.channel, 1).ok());
+  EXPECT_THAT(first.Wait(), IsOk());
+  EXPECT_THAT(Get(server.channel, 1), IsOk());
   EXPECT_EQ(server.allocations, 1);
 }
 
@@ -307,7 +309,7 @@ TEST(PerfTest, ARawPortServesOnlyTheOneThatHasTheToken) {
   char answer = 0;
   EXPECT_TRUE(right.Receive(&answer, 1, false));
   EXPECT_EQ(answer, 'x');
-  EXPECT_FALSE(RawSocket::Connect(port.address, kLong).ok());
+  EXPECT_THAT(RawSocket::Connect(port.address, kLong), Not(IsOk()));
 }
 
 TEST(PerfTest, ARawPortTakesNoConnectionOfAnotherHost) {
@@ -393,10 +395,10 @@ TEST(PerfTest, QueuePairsAreOfNetworksThatAreNotSockets) {
     EXPECT_THAT(port.status(), HasCode(absl::StatusCode::kFailedPrecondition));
     EXPECT_THAT(std::string(port.status().message()), HasSubstr("raw sockets"));
   } else {
-    ASSERT_THAT(port.status(), HasCode(absl::StatusCode::kOk));
+    ASSERT_THAT(port.status(), IsOk());
     const auto client = port->ConnectQueuePair();
-    ASSERT_THAT(client.status(), HasCode(absl::StatusCode::kOk));
-    EXPECT_TRUE((*client)->ExchangeOne().ok());
+    ASSERT_THAT(client.status(), IsOk());
+    EXPECT_THAT((*client)->ExchangeOne(), IsOk());
   }
 }
 
@@ -407,10 +409,10 @@ TEST(PerfTest, AQueuePairDoesWhatItsClientSays) {
     const auto client =
         OpenRaw(server.channel, Service::QUEUE_PAIR)
             ->ConnectQueuePair({.kind = kind, .depth = 2, .bytes = 70'000, .answer_bytes = 1});
-    ASSERT_THAT(client.status(), HasCode(absl::StatusCode::kOk));
+    ASSERT_THAT(client.status(), IsOk());
     const auto ran =
         kind == Kind::kExchange ? (*client)->Exchange({.count = 3}) : (*client)->Read({.count = 3});
-    ASSERT_THAT(ran.status(), HasCode(absl::StatusCode::kOk));
+    ASSERT_THAT(ran.status(), IsOk());
     EXPECT_EQ(ran->count, 3);
   }
 }
@@ -422,8 +424,8 @@ TEST(PerfTest, AQueuePairIsForTheOneThatHasTheToken) {
   wrong.token.back() ^= 1;
   EXPECT_THAT(wrong.ConnectQueuePair().status(), HasCode(absl::StatusCode::kPermissionDenied));
   const auto right = port.ConnectQueuePair();
-  ASSERT_THAT(right.status(), HasCode(absl::StatusCode::kOk));
-  EXPECT_TRUE((*right)->ExchangeOne().ok());
+  ASSERT_THAT(right.status(), IsOk());
+  EXPECT_THAT((*right)->ExchangeOne(), IsOk());
 }
 
 TEST(PerfTest, QueuePairsCountAsRawPorts) {
@@ -431,7 +433,7 @@ TEST(PerfTest, QueuePairsCountAsRawPorts) {
   std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < PerfService::kRawPortsMax; ++i) {
     auto client = OpenRaw(server.channel, Service::QUEUE_PAIR)->ConnectQueuePair();
-    ASSERT_THAT(client.status(), HasCode(absl::StatusCode::kOk));
+    ASSERT_THAT(client.status(), IsOk());
     clients.push_back(*std::move(client));
   }
   for (const Service service : {Service::ECHO, Service::QUEUE_PAIR}) {
@@ -439,13 +441,13 @@ TEST(PerfTest, QueuePairsCountAsRawPorts) {
   }
   clients.pop_back();
   EXPECT_TRUE(Eventually([&] { return OpenRaw(server.channel, Service::QUEUE_PAIR).ok(); }));
-  EXPECT_TRUE(clients.front()->ExchangeOne().ok());
+  EXPECT_THAT(clients.front()->ExchangeOne(), IsOk());
 }
 
 TEST(PerfTest, AQueuePairThatNoClientConnectsToEnds) {
   TimedServer server({.accept = kExpires, .queue_pairs_of_sockets = true});
   for (int i = 0; i < PerfService::kRawPortsMax; ++i) {
-    ASSERT_TRUE(OpenRaw(server.channel, Service::QUEUE_PAIR).ok());
+    ASSERT_THAT(OpenRaw(server.channel, Service::QUEUE_PAIR), IsOk());
   }
   EXPECT_TRUE(Eventually([&] { return OpenRaw(server.channel, Service::QUEUE_PAIR).ok(); }));
 }
@@ -453,9 +455,9 @@ TEST(PerfTest, AQueuePairThatNoClientConnectsToEnds) {
 TEST(PerfTest, AQueuePairEndsAfterItsTime) {
   TimedServer server({.raw_life = absl::Seconds(2), .queue_pairs_of_sockets = true});
   const auto busy = OpenRaw(server.channel, Service::QUEUE_PAIR)->ConnectQueuePair();
-  ASSERT_THAT(busy.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(busy.status(), IsOk());
   const auto idle = OpenRaw(server.channel, Service::QUEUE_PAIR)->ConnectQueuePair();
-  ASSERT_THAT(idle.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(idle.status(), IsOk());
   while ((*busy)->ExchangeOne().ok()) continue;
   EXPECT_TRUE(Eventually([&] { return !(*idle)->ExchangeOne().ok(); }));
 }
@@ -475,7 +477,7 @@ TEST(PerfTest, ShutdownEndsWhatIsBeingMeasured) {
   }
   server.server.Shutdown(absl::Now()).IgnoreError();
   EXPECT_TRUE(IsClosed(raw));
-  EXPECT_FALSE(RawSocket::Connect(waiting.address, kLong).ok());
+  EXPECT_THAT(RawSocket::Connect(waiting.address, kLong), Not(IsOk()));
   for (auto& get : gets) {
     const absl::Status status = get.Wait().status();
     EXPECT_TRUE(status.ok() || absl::IsUnavailable(status)) << status;
@@ -486,11 +488,11 @@ TEST(PerfTest, ShutdownEndsQueuePairs) {
   TimedServer server({.accept = kLong, .queue_pairs_of_sockets = true});
   const Port waiting = *OpenRaw(server.channel, Service::QUEUE_PAIR);
   const auto client = OpenRaw(server.channel, Service::QUEUE_PAIR)->ConnectQueuePair();
-  ASSERT_THAT(client.status(), HasCode(absl::StatusCode::kOk));
-  EXPECT_TRUE((*client)->ExchangeOne().ok());
+  ASSERT_THAT(client.status(), IsOk());
+  EXPECT_THAT((*client)->ExchangeOne(), IsOk());
   server.Close();
-  EXPECT_FALSE((*client)->ExchangeOne().ok());
-  EXPECT_FALSE(waiting.ConnectQueuePair().ok());
+  EXPECT_THAT((*client)->ExchangeOne(), Not(IsOk()));
+  EXPECT_THAT(waiting.ConnectQueuePair(), Not(IsOk()));
   EXPECT_THAT(OpenRaw(server.channel, Service::QUEUE_PAIR).status(), HasCode(absl::StatusCode::kUnavailable));
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "hawser/rpc/internal/background.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"
 
@@ -40,7 +41,7 @@ TEST(PollersTest, TheConnectionsOfManyChannelsSpreadEvenlyOverThePollersOfBothSi
   std::vector<std::shared_ptr<Channel>> channels;
   for (size_t i = 0; i < kRounds * kPollers; ++i) {
     channels.push_back(serving.Connect({.runtime = client}));
-    EXPECT_THAT(SendAct(channels.back(), i).Wait().status(), HasCode(absl::StatusCode::kOk));
+    EXPECT_THAT(SendAct(channels.back(), i).Wait().status(), IsOk());
   }
   EXPECT_THAT(ConnectionsByPoller(*client), Each(kRounds));
   EXPECT_THAT(ConnectionsByPoller(*server), Each(kRounds));
@@ -54,7 +55,7 @@ TEST(PollersTest, AServerStartsAPollerForEachConnectionUpToItsLimit) {
   std::vector<std::shared_ptr<Channel>> channels;
   for (size_t count = 1; count <= client->poller_limit() + 2; ++count) {
     channels.push_back(server.Connect({.runtime = client}));
-    EXPECT_TRUE(SendAct(channels.back(), count).Wait().ok());
+    EXPECT_THAT(SendAct(channels.back(), count).Wait(), IsOk());
     EXPECT_EQ(server.server.stats().pollers.size(), std::min(count, client->poller_limit()));
     EXPECT_EQ(client->poller_count(), std::min(count, client->poller_limit()));
   }
@@ -64,7 +65,7 @@ TEST(PollersTest, AServerStartsAPollerForEachConnectionUpToItsLimit) {
 TEST(PollersTest, AConnectionThatIsRefusedStartsNoPoller) {
   TestServer server({.connections_max = 1});
   const auto first = server.Connect();
-  EXPECT_TRUE(SendAct(first, 1).Wait().ok());
+  EXPECT_THAT(SendAct(first, 1).Wait(), IsOk());
   for (int i = 0; i < 5; ++i) {
     EXPECT_THAT(Channel::Connect(server.uri).status(), HasCode(absl::StatusCode::kResourceExhausted));
   }
@@ -82,8 +83,8 @@ TEST(PollersTest, AHandlerThatHoldsAPollerDoesNotKeepTheOthersFromDraining) {
     return absl::OkStatus();
   };
   const auto first = server.Connect(), second = server.Connect();
-  EXPECT_TRUE(SendAct(first, 0).Wait().ok());
-  EXPECT_TRUE(SendAct(second, 0).Wait().ok());
+  EXPECT_THAT(SendAct(first, 0).Wait(), IsOk());
+  EXPECT_THAT(SendAct(second, 0).Wait(), IsOk());
   auto holding = SendAct(first, 1);
   held.Take();
   std::thread shutdown([&] { server.server.Shutdown(absl::Now()).IgnoreError(); });
@@ -102,7 +103,7 @@ TEST(PollersTest, ThreadsThatWaitTogetherSleepOnceACall) {
     std::vector<std::thread> threads;
     for (int i = 0; i < kThreads; ++i) {
       threads.emplace_back([&] {
-        for (int call = 0; call < kCalls; ++call) EXPECT_TRUE(SendAct(channel, 0).Wait().ok());
+        for (int call = 0; call < kCalls; ++call) EXPECT_THAT(SendAct(channel, 0).Wait(), IsOk());
       });
     }
     for (std::thread& thread : threads) thread.join();

@@ -19,6 +19,7 @@
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/server.h"
 #include "hawser/rpc/status.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "tests/rpc/probe.rpc.h"
 
@@ -148,9 +149,9 @@ class Held {
 struct TestServer {
   explicit TestServer(ServerOptions options = {}, const std::string& address = TestUri())
       : server(std::move(options)) {
-    EXPECT_THAT(server.AddService(&probe), HasCode(absl::StatusCode::kOk));
+    EXPECT_THAT(server.AddService(&probe), IsOk());
     absl::StatusOr<std::string> listening = server.Listen(address);
-    EXPECT_THAT(listening.status(), HasCode(absl::StatusCode::kOk));
+    EXPECT_THAT(listening.status(), IsOk());
     if (listening.ok()) uri = *listening;
   }
 
@@ -158,7 +159,7 @@ struct TestServer {
 
   std::shared_ptr<Channel> Connect(ChannelOptions options = {}) {
     absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(uri, std::move(options));
-    EXPECT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
+    EXPECT_THAT(channel.status(), IsOk());
     return channel.ok() ? *channel : nullptr;
   }
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/base/violation.h"
 #include "hawser/tests/testing/plain_fabric.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/tls/certificates.h"
 #include "hawser/tls/context.h"
 #include "hawser/transport/connection.h"
@@ -202,7 +203,7 @@ class SilentClient final : transport::ConnectionObserver {
  private:
   void OnReady(const transport::Handshake& peer) override { sessions_.Put(peer.session); }
   void OnClosed(const absl::Status& why) override {
-    EXPECT_TRUE(absl::IsCancelled(why)) << why;
+    EXPECT_THAT(why, HasCode(absl::StatusCode::kCancelled));
     connection_ = nullptr;
     gone_.Put(true);
   }
@@ -265,7 +266,7 @@ TEST_F(RdmaProofTest, EachSideSeesTheNamesOfTheOther) {
   ASSERT_EQ(server.server.addresses().size(), 1u);
   const auto channel = server.Connect(AsClient());
   EXPECT_TRUE(absl::StartsWith(channel->peer_address(), "rdma://"));
-  EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
+  EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
   EXPECT_TRUE(channel->peer_identity().HasDnsName("server.example.org"));
   const auto other = server.Connect(AsClient("other.example.org"));
   const absl::Status status = SendAct(other, 1).Wait().status();
@@ -281,7 +282,7 @@ TEST_F(RdmaProofTest, LargeMessagesAreReadAsEver) {
   auto call = probe::ProbeStub(channel).Echo({.timeout = kLong});
   call.request().initData(3'000'000)[2'999'999] = 7;
   const auto reply = call.Send().Wait();
-  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(reply.status(), IsOk());
   EXPECT_EQ((*reply)->getData()[2'999'999], 7);
 }
 
@@ -337,8 +338,7 @@ TEST_F(RdmaProofTest, CallsToAClientAreBetweenTheSameTwo) {
   const auto channel = server.Connect(std::move(options));
   const std::shared_ptr<Channel> back = WayBack(server, channel);
   EXPECT_TRUE(back->peer_identity().HasDnsName("client.example.org"));
-  EXPECT_THAT(probe::ListenerStub(back).Notify({.timeout = kLong}).Send().Wait().status(),
-              HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(probe::ListenerStub(back).Notify({.timeout = kLong}).Send().Wait().status(), IsOk());
   EXPECT_TRUE(listener.callers.Take().HasDnsName("server.example.org"));
   EXPECT_EQ(server.server.stats().connections, 2u);
 }
@@ -367,7 +367,7 @@ TEST_F(RdmaProofTest, AServerThatIsOnlyBusyKeepsItsClients) {
   EXPECT_THAT(Text(status), HasSubstr("its poller has been held"));
   go.Put(true);
   go.Put(true);
-  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(call.Wait().status(), IsOk());
 }
 
 TEST_F(RdmaProofTest, AChannelConnectsAgain) {
@@ -376,10 +376,10 @@ TEST_F(RdmaProofTest, AChannelConnectsAgain) {
   ChannelOptions options = AsClient();
   options.backoff_min = options.backoff_max = absl::Milliseconds(10);
   const auto channel = server->Connect(std::move(options));
-  EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
+  EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
   server.reset();
   server = std::make_unique<TestServer>(AsServer(), uri);
-  EXPECT_THAT(SendActAgain(channel, 1, kPatient).Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(SendActAgain(channel, 1, kPatient).Wait().status(), IsOk());
   EXPECT_TRUE(channel->peer_identity().HasDnsName("server.example.org"));
 }
 
@@ -392,26 +392,26 @@ TEST_F(RdmaProofTest, ChannelsThatEndWhileTheyConnectLeaveNothing) {
     if (i % 2 == 0) channel->Close();
   }
   EXPECT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
-  EXPECT_TRUE(SendAct(server.Connect(options), 1).Wait().ok());
+  EXPECT_THAT(SendAct(server.Connect(options), 1).Wait(), IsOk());
   EXPECT_EQ(Attacks(server), 0u);
 }
 
 TEST_F(RdmaProofTest, AServerMayListenOverBoth) {
   TestServer server(AsServer(), AnyPort());
   const absl::Status taken = server.server.Listen(absl::StrCat("tcp", server.uri.substr(4))).status();
-  EXPECT_THAT(taken, Not(HasCode(absl::StatusCode::kOk)));
+  EXPECT_THAT(taken, Not(IsOk()));
   if (runtime_ != nullptr) return;  // It is for one network.
   EXPECT_THAT(taken, HasCode(absl::StatusCode::kAlreadyExists));
   TestServer both(AsServer(), absl::StrCat("tcp://", TestHost(), ":0"));
   const std::string rdma = absl::StrCat("rdma", both.uri.substr(3));
-  ASSERT_THAT(both.server.Listen(rdma).status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(both.server.Listen(rdma).status(), IsOk());
   TestServer automatic(AsServer(), absl::StrCat("auto://", TestHost(), ":0"));
   EXPECT_EQ(automatic.server.addresses().size(), 2u) << automatic.server.why_not_rdma();
   for (const std::string& uri : {both.uri, rdma, automatic.uri}) {
     const auto channel = Channel::Connect(uri, AsClient());
-    ASSERT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
+    ASSERT_THAT(channel.status(), IsOk());
     EXPECT_EQ(absl::StartsWith((*channel)->peer_address(), "rdma://"), uri != both.uri);
-    EXPECT_TRUE(SendAct(*channel, 1).Wait().ok());
+    EXPECT_THAT(SendAct(*channel, 1).Wait(), IsOk());
   }
 }
 
@@ -439,7 +439,7 @@ TEST_F(RdmaProofTest, AReplayedProofIsRefused) {
   const TestProof proof(ClientRuntime(), *AsClient().credentials, AddressOf(server), Hello());
   const std::string connect = EncodeConnect(Hello(), proof.proof());
   transport::Poller& poller = ClientRuntime()->poller(0);
-  EXPECT_THAT(RawClient(poller, AddressOf(server), connect).status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(RawClient(poller, AddressOf(server), connect).status(), IsOk());
   const absl::Status status = RawClient(poller, AddressOf(server), connect).status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kUnauthenticated));
   EXPECT_THAT(Text(status), HasSubstr("used before"));

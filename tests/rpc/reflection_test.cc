@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "hawser/reflection.rpc.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/codegen/testdata/inheritance.rpc.h"
 #include "tests/codegen/testdata/types.rpc.h"
 #include "tests/rpc/probe.h"
@@ -65,10 +66,9 @@ class ReflectionTest : public ::testing::Test {
   // Of a server with these services.
   reflection::ReflectionStub Reflect(const std::vector<Service*>& services, ServerOptions options = {}) {
     server_ = std::make_unique<Server>(std::move(options));
-    for (Service* service : services)
-      EXPECT_THAT(server_->AddService(service), HasCode(absl::StatusCode::kOk));
+    for (Service* service : services) EXPECT_THAT(server_->AddService(service), IsOk());
     const auto uri = server_->Listen(TestUri());
-    EXPECT_TRUE(uri.ok()) << uri.status();
+    EXPECT_THAT(uri, IsOk());
     return reflection::ReflectionStub(*Channel::Connect(*uri));
   }
 
@@ -97,7 +97,7 @@ TEST_F(ReflectionTest, ServicesAndTheirMethodsAreListed) {
   FileServiceImpl file;
   ByHand by_hand;
   const auto reply = Reflect({&file, &by_hand}).List().Send().Wait();
-  ASSERT_TRUE(reply.ok()) << reply.status();
+  ASSERT_THAT(reply, IsOk());
   std::vector<std::string> names;
   std::map<std::string, std::vector<std::string>> methods;
   for (auto service : (*reply)->getServices()) {
@@ -125,7 +125,7 @@ TEST_F(ReflectionTest, TheSchemaIsThatOfTheProgramWithAllThatItRefersTo) {
   const uint64_t ids[] = {capnp::typeId<acme::files::File>(), capnp::typeId<acme::types::Everything>()};
   for (uint64_t id : ids) {
     capnp::SchemaLoader received, compiled;
-    ASSERT_TRUE(Load(stub, id, received).ok());
+    ASSERT_THAT(Load(stub, id, received), IsOk());
     compiled.loadCompiledTypeAndDependencies<acme::files::File>();
     compiled.loadCompiledTypeAndDependencies<acme::types::Everything>();
     EXPECT_EQ(received.get(id).getProto().toString().flatten(),
@@ -143,7 +143,7 @@ TEST_F(ReflectionTest, ACallCanBeBuiltFromTheSchema) {
   ProbeServiceImpl probe;
   const auto stub = Reflect({&probe});
   capnp::SchemaLoader loader;
-  ASSERT_TRUE(Load(stub, capnp::typeId<probe::Probe>(), loader).ok());
+  ASSERT_THAT(Load(stub, capnp::typeId<probe::Probe>(), loader), IsOk());
   const auto act = loader.get(capnp::typeId<probe::Probe>()).asInterface().getMethodByName("act");
   capnp::MallocMessageBuilder message;
   message.initRoot<capnp::DynamicStruct>(act.getParamType()).set("number", 7);
@@ -158,7 +158,7 @@ TEST_F(ReflectionTest, ManyNodesComeInSeveralAnswers) {
   auto call = stub.Schema();
   call.request().setInterfaceId(id);
   auto all = call.Send().Wait();
-  ASSERT_TRUE(all.ok());
+  ASSERT_THAT(all, IsOk());
   const uint32_t total = (*all)->getTotal();
   EXPECT_EQ((*all)->getNodes().size(), total) << "these few fit one answer";
   for (uint32_t skip : {total - 1, total, total + 1, UINT32_MAX}) {
@@ -166,7 +166,7 @@ TEST_F(ReflectionTest, ManyNodesComeInSeveralAnswers) {
     later.request().setInterfaceId(id);
     later.request().setSkip(skip);
     auto reply = later.Send().Wait();
-    ASSERT_TRUE(reply.ok()) << reply.status();
+    ASSERT_THAT(reply, IsOk());
     EXPECT_EQ((*reply)->getTotal(), total);
     EXPECT_EQ((*reply)->getNodes().size(), skip < total ? 1u : 0u);
   }
@@ -181,7 +181,7 @@ std::vector<size_t> NodesByAnswer(const reflection::ReflectionStub& stub) {
     call.request().setInterfaceId(Large::kDo.interface_id);
     call.request().setSkip(static_cast<uint32_t>(have));
     const auto reply = call.Send().Wait();
-    EXPECT_TRUE(reply.ok()) << reply.status();
+    EXPECT_THAT(reply, IsOk());
     if (!reply.ok()) break;
     EXPECT_EQ((*reply)->getTotal(), Large::words.size());
     nodes.push_back((*reply)->getNodes().size());
@@ -251,7 +251,7 @@ TEST_F(ReflectionTest, AServiceOfTheApplicationTakesItsPlace) {
     }
   };
   Own own;
-  EXPECT_EQ(Reflect({&own}).List().Send().Wait().status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(Reflect({&own}).List().Send().Wait().status(), HasCode(absl::StatusCode::kUnavailable));
 }
 
 TEST_F(ReflectionTest, ErrorsThatSayWhatThereIsLeaveTheBuiltInServicesOut) {

@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/child.h"
+#include "hawser/tests/testing/status_matchers.h"
 
 namespace hawser::internal {
 namespace {
@@ -69,7 +70,7 @@ TEST(ResolverTest, AttemptsForANameThatHangsShareOneThread) {
     Resolver resolver(server.LookUp());
     for (int i = 0; i < 100; ++i) {
       clients.push_back(std::make_shared<CountingClient>());
-      ASSERT_TRUE(resolver.Start({"tcp", "kv1", 7470}, clients.back()).ok());
+      ASSERT_THAT(resolver.Start({"tcp", "kv1", 7470}, clients.back()), IsOk());
     }
     server.AwaitRunning(1);
     server.Answer();
@@ -86,7 +87,7 @@ TEST(ResolverTest, NamesThatHangTakeABoundedNumberOfThreads) {
     Resolver resolver(server.LookUp());
     for (int i = 0; i < 100; ++i) {
       clients.push_back(std::make_shared<CountingClient>());
-      ASSERT_TRUE(resolver.Start({"tcp", absl::StrCat("kv", i), 7470}, clients.back()).ok());
+      ASSERT_THAT(resolver.Start({"tcp", absl::StrCat("kv", i), 7470}, clients.back()), IsOk());
     }
     server.AwaitRunning(Resolver::kThreadsMax);
     server.Answer();
@@ -103,11 +104,11 @@ TEST(ResolverTest, NameThatNobodyWaitsForAnyMoreIsNotLookedUp) {
     Resolver resolver(server.LookUp());
     for (size_t i = 0; i < Resolver::kThreadsMax; ++i) {
       clients.push_back(std::make_shared<CountingClient>());
-      ASSERT_TRUE(resolver.Start({"tcp", absl::StrCat("kv", i), 7470}, clients.back()).ok());
+      ASSERT_THAT(resolver.Start({"tcp", absl::StrCat("kv", i), 7470}, clients.back()), IsOk());
     }
     server.AwaitRunning(Resolver::kThreadsMax);
     auto gone = std::make_shared<CountingClient>();
-    ASSERT_TRUE(resolver.Start({"tcp", "gone", 7470}, gone).ok());
+    ASSERT_THAT(resolver.Start({"tcp", "gone", 7470}, gone), IsOk());
     gone.reset();
     clients[0].reset();
     server.Answer();

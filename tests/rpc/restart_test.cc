@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -71,7 +72,7 @@ TEST_P(RestartTest, CallersLoseNoCall) {
   for (int i = 0; i < 10; ++i) {
     const int before = callers.done;
     ASSERT_TRUE(Eventually([&] { return callers.done >= before + 100; }));
-    EXPECT_TRUE(server->server.Shutdown(absl::Now() + kLong).ok());
+    EXPECT_THAT(server->server.Shutdown(absl::Now() + kLong), IsOk());
     server.reset();
     server = std::make_unique<TestServer>(ServerOptions(), uri);
   }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/testing/spy_fabric.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/cable.h"
@@ -14,6 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // No server listens there.
 std::string DeadUri() {
@@ -38,7 +40,7 @@ TEST(RetryTest, ASentCallFailsAtOnceWithUnavailableAndIsNotRunAgain) {
   EXPECT_TRUE(WasSent(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("the server may have run it"));
   EXPECT_TRUE(Eventually([&] { return deferred.context().cancelled(); })) << "the handler was not told";
-  EXPECT_TRUE(SendAct(channel, 2).Wait().ok()) << "the channel did not reconnect";
+  EXPECT_THAT(SendAct(channel, 2).Wait(), IsOk()) << "the channel did not reconnect";
   EXPECT_EQ(server.probe.runs, 2);
 }
 
@@ -52,7 +54,7 @@ TEST(RetryTest, AnIdempotentCallIsSentAgain) {
   cable.Cut();
   server.held.Take().Finish();
   const auto reply = call.Wait();
-  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(reply.status(), IsOk());
   EXPECT_EQ((*reply)->getNumber(), 7u);
   EXPECT_EQ(server.probe.runs, 2);
 }
@@ -84,7 +86,7 @@ TEST(RetryTest, AnIdempotentCallIsNotSentAgainAfterItsDeadline) {
   cable.Pass(false);
   cable.Cut();
   const absl::Status status = call.Wait().status();
-  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(status, Not(IsOk()));
   EXPECT_TRUE(WasSent(status));
   EXPECT_EQ(server.probe.runs, 1);
 }
@@ -129,7 +131,7 @@ TEST(RetryTest, TheNextConnectionDoesNotWaitForTheOldOnesFlush) {
   EXPECT_EQ(states.Take(), ChannelState::kConnecting);
   EXPECT_EQ(states.Take(), ChannelState::kReady);
   EXPECT_EQ(keep_back(true), 2u) << "the old queue pair did not linger";
-  EXPECT_THAT(SendAct(channel, 2, {.timeout = kLong}).Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(SendAct(channel, 2, {.timeout = kLong}).Wait().status(), IsOk());
   keep_back(false);
 }
 
@@ -144,7 +146,7 @@ TEST(RetryTest, ACallThatWasNotSentYetIsSentOnTheNextConnection) {
   cable.Cut();
   EXPECT_THAT(sent.Wait().status(), HasCode(absl::StatusCode::kUnavailable));
   server.held.Take().Finish();
-  EXPECT_THAT(waiting.Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(waiting.Wait().status(), IsOk());
 }
 
 TEST(RetryTest, WithNobodyThereACallFailsUnsentAndSaysWhy) {
@@ -176,7 +178,7 @@ TEST(RetryTest, ACallThatWaitedForAConnectionSaysWhyThereIsNone) {
 TEST(RetryTest, AConnectionForgetsWhyTheLastAttemptFailed) {
   TestServer server;
   const auto channel = server.Connect();
-  EXPECT_TRUE(server.server.Shutdown(absl::InfinitePast()).ok());
+  EXPECT_THAT(server.server.Shutdown(absl::InfinitePast()), IsOk());
   EXPECT_TRUE(Eventually([&] { return channel->state() == ChannelState::kTransientFailure; }));
   TestServer again({}, server.uri);
   EXPECT_TRUE(Eventually([&] { return channel->state() == ChannelState::kReady; }));
@@ -203,7 +205,7 @@ TEST(RetryTest, ACallbackThatTriesForeverDoesNotRecurse) {
   std::function<void()> again = [&] {
     if (--left == 0) return done.Put(true);
     SendAct(channel, 1).Then([&](auto reply) {
-      EXPECT_FALSE(reply.ok());
+      EXPECT_THAT(reply, Not(IsOk()));
       again();
     });
   };
@@ -223,12 +225,12 @@ TEST(RetryTest, AServerThatIsBackAtItsPortIsFoundAgain) {
                                 absl::MutexLock lock(&mutex);
                                 if (states.size() < 3) states.push_back(state);
                               }});
-  EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
+  EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
   server.reset();
   EXPECT_TRUE(Eventually([&] { return channel->state() == ChannelState::kTransientFailure; }));
   auto waiting = SendAct(channel, 2, {.timeout = kLong, .wait_for_ready = true});
   server = std::make_unique<TestServer>(ServerOptions{}, uri);
-  EXPECT_THAT(waiting.Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(waiting.Wait().status(), IsOk());
   EXPECT_EQ(channel->state(), ChannelState::kReady);
   channel->Close();
   absl::MutexLock lock(&mutex);
@@ -247,7 +249,7 @@ TEST(RetryTest, AttemptsBecomeRarer) {
   // The channel waits for at least half of 10 + 20 + 40 + 80 + 80 ms.
   EXPECT_GE(absl::Now() - start, absl::Milliseconds(115));
   cable.Pass(true);
-  EXPECT_TRUE(SendAct(channel, 1, {.timeout = kLong, .wait_for_ready = true}).Wait().ok());
+  EXPECT_THAT(SendAct(channel, 1, {.timeout = kLong, .wait_for_ready = true}).Wait(), IsOk());
 }
 
 TEST(RetryTest, CloseEndsEveryCallWithCancelled) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "hawser/tests/testing/proxy.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -46,7 +47,7 @@ TEST(ReverseTest, TheFirstCallFindsThePeerEveryTime) {
   for (int i = 0; i < 50; ++i) {
     ListenerServiceImpl listener;
     const auto channel = *Channel::Create(server.uri, {.services = {&listener}});
-    ASSERT_THAT(SendAct(channel, 1, {.timeout = kLong}).Wait().status(), HasCode(absl::StatusCode::kOk)) << i;
+    ASSERT_THAT(SendAct(channel, 1, {.timeout = kLong}).Wait().status(), IsOk()) << i;
     ASSERT_NE(peers.Take(), nullptr);
   }
 }
@@ -57,11 +58,11 @@ TEST(ReverseTest, TheServerCallsTheClientsService) {
   server.probe.on_act = GivePeer(peers);
   ListenerServiceImpl listener;
   const auto channel = server.Connect({.services = {&listener}});
-  ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+  ASSERT_THAT(SendAct(channel, 1).Wait(), IsOk());
   const std::shared_ptr<Channel> peer = peers.Take();
   for (uint64_t i = 0; i < 100; ++i) {
     const Notify reply = SendNotify(peer, i).Wait();
-    ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+    ASSERT_THAT(reply.status(), IsOk());
     EXPECT_EQ((*reply)->getNumber(), i + 1);
   }
   EXPECT_EQ(server.server.stats().connections, 2u);
@@ -84,7 +85,7 @@ TEST(ReverseTest, AClientThatOffersNothingHasNoPeer) {
   TestServer server;
   Box<std::shared_ptr<Channel>> peers;
   server.probe.on_act = GivePeer(peers);
-  EXPECT_TRUE(SendAct(server.Connect(), 1).Wait().ok());
+  EXPECT_THAT(SendAct(server.Connect(), 1).Wait(), IsOk());
   EXPECT_EQ(peers.Take(), nullptr);
 }
 
@@ -95,7 +96,7 @@ TEST(ReverseTest, TheServerHearsWhenTheClientIsGone) {
   Box<bool> gone;
   ListenerServiceImpl listener;
   auto channel = server.Connect({.services = {&listener}});
-  ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+  ASSERT_THAT(SendAct(channel, 1).Wait(), IsOk());
   const auto peer = peers.Take();
   peer->OnClosed([&] { gone.Put(true); });
   channel.reset();
@@ -118,7 +119,7 @@ TEST(ReverseTest, ACallToTheClientEndsWhenTheClientIsGone) {
     return absl::OkStatus();
   };
   auto channel = server.Connect({.services = {&listener}});
-  ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+  ASSERT_THAT(SendAct(channel, 1).Wait(), IsOk());
   auto call = SendNotify(peers.Take(), 1);
   DeferredCall deferred = held.Take();
   channel.reset();
@@ -137,16 +138,16 @@ TEST(ReverseTest, BothConnectionsComeBackTogether) {
       proxy.uri(), {.services = {&listener},
                     .on_state_change = [&](ChannelState state, const absl::Status&) { states.Put(state); }});
   EXPECT_EQ(states.Take(), ChannelState::kReady);
-  ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+  ASSERT_THAT(SendAct(channel, 1).Wait(), IsOk());
   const auto first = peers.Take();
   proxy.Cut();
   EXPECT_EQ(states.Take(), ChannelState::kConnecting);
   EXPECT_EQ(states.Take(), ChannelState::kReady);
-  ASSERT_TRUE(SendAct(channel, 1, {.wait_for_ready = true}).Wait().ok());
+  ASSERT_THAT(SendAct(channel, 1, {.wait_for_ready = true}).Wait(), IsOk());
   const auto second = peers.Take();
   ASSERT_NE(second, nullptr);
   EXPECT_NE(first, second);
-  EXPECT_TRUE(SendNotify(second, 1).Wait().ok());
+  EXPECT_THAT(SendNotify(second, 1).Wait(), IsOk());
   EXPECT_TRUE(Eventually([&] { return first->state() == ChannelState::kClosed; }));
 }
 
@@ -167,10 +168,10 @@ TEST(ReverseTest, ASlowListenerDoesNotSlowOthers) {
   const auto quick_peer = peers.Take();
   std::vector<PendingCall<probe::Listener::NotifyResults>> waiting;
   for (int i = 0; i < 500; ++i) waiting.push_back(SendNotify(slow_peer, i));  // More than there are slots.
-  for (int i = 0; i < 500; ++i) ASSERT_TRUE(SendNotify(quick_peer, i).Wait().ok());
-  EXPECT_TRUE(SendAct(slow_channel, 1).Wait().ok()) << "calls the other way are slowed";
+  for (int i = 0; i < 500; ++i) ASSERT_THAT(SendNotify(quick_peer, i).Wait(), IsOk());
+  EXPECT_THAT(SendAct(slow_channel, 1).Wait(), IsOk()) << "calls the other way are slowed";
   for (int i = 0; i < 500; ++i) held.Take().Finish();
-  for (auto& call : waiting) EXPECT_TRUE(call.Wait().ok());
+  for (auto& call : waiting) EXPECT_THAT(call.Wait(), IsOk());
 }
 
 TEST(ReverseTest, AHandlerMayCallBackBeforeItAnswers) {
@@ -186,7 +187,7 @@ TEST(ReverseTest, AHandlerMayCallBackBeforeItAnswers) {
   ListenerServiceImpl listener;
   const auto channel = server.Connect({.services = {&listener}});
   const auto reply = SendAct(channel, 41).Wait();
-  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(reply.status(), IsOk());
   EXPECT_EQ((*reply)->getNumber(), 42u);
 }
 
@@ -196,7 +197,7 @@ TEST(ReverseTest, AMethodThatTheClientDoesNotOfferIsUnimplemented) {
   server.probe.on_act = GivePeer(peers);
   ListenerServiceImpl listener;
   const auto channel = server.Connect({.services = {&listener}});
-  ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+  ASSERT_THAT(SendAct(channel, 1).Wait(), IsOk());
   EXPECT_THAT(SendAct(peers.Take(), 1).Wait().status(), HasCode(absl::StatusCode::kUnimplemented));
 }
 

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -52,7 +53,7 @@ TEST(RuntimeTest, ItsThreadsEndWithItsLastChannel) {
     ChannelOptions options;
     options.runtime = NewRuntime();
     auto channel = *Channel::Connect(server.uri, std::move(options));
-    ASSERT_THAT(SendAct(channel, i).Wait().status(), HasCode(absl::StatusCode::kOk));
+    ASSERT_THAT(SendAct(channel, i).Wait().status(), IsOk());
     channel.reset();
     // Waits for each one, because ThreadSanitizer does not see the lock that serialises abseil's destructors.
     EXPECT_TRUE(Eventually([&] { return Threads() <= before; })) << Threads() << ", before " << before;

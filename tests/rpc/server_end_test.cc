@@ -11,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "hawser/rpc/log.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -88,7 +89,7 @@ TEST(ServerEndTest, WaitsForAHandlerThatHasNotReturnedAndNamesIt) {
     server.reset();
     EXPECT_TRUE(returned);
   });
-  EXPECT_FALSE(call.Wait().ok()) << "answered although its handler runs";
+  EXPECT_THAT(call.Wait(), ::testing::Not(IsOk())) << "answered although its handler runs";
   EXPECT_THAT(log.Take(), HasSubstr("waits for handlers that have not returned (1): "));
   EXPECT_THAT(log.Take(), HasSubstr("Probe.act, call ")) << "said again";
   go_on.Notify();
@@ -132,7 +133,7 @@ TEST(ServerEndTest, NoOnCancelCallbackRunsAfterIt) {
     deferred->context().OnCancel([&, callback_alive = std::move(callback_alive)] { late = ended.load(); });
     server.reset();
     ended = true;
-    EXPECT_FALSE(call.Wait().ok());
+    EXPECT_THAT(call.Wait(), ::testing::Not(IsOk()));
     deferred.reset();
     gone.Take();
     EXPECT_FALSE(late);

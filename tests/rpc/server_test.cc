@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"
 
@@ -31,7 +32,7 @@ absl::Status CallAt(const std::string& uri) {
 TEST(ServerAddressTest, Ipv6Works) {
   TestServer server({}, "tcp://[::1]:0");
   EXPECT_THAT(server.uri, MatchesRegex("tcp://\\[::1\\]:[0-9]+"));
-  EXPECT_THAT(CallAt(server.uri), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(CallAt(server.uri), IsOk());
 }
 
 // The address of a caller as its handler sees it.
@@ -43,9 +44,9 @@ std::string CallerOf(TestServer& server, const std::string& uri, ChannelOptions 
                                                                  : absl::InternalError("no peer()");
   };
   absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(uri, options);
-  EXPECT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(channel.status(), IsOk());
   if (!channel.ok()) return "";
-  EXPECT_THAT(SendAct(*channel, 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(SendAct(*channel, 1).Wait().status(), IsOk());
   return caller;
 }
 
@@ -71,19 +72,19 @@ TEST(ServerAddressTest, AnIpv4HostIsOneHostHoweverItComes) {
               HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(Channel::Connect("tcp://127.0.0.2:" + port).status(),
               HasCode(absl::StatusCode::kResourceExhausted));
-  EXPECT_THAT(Channel::Connect("tcp://[::1]:" + port).status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(Channel::Connect("tcp://[::1]:" + port).status(), IsOk());
 }
 
 TEST(ServerAddressTest, AHostNameMeansAllItsAddresses) {
   TestServer server({}, "tcp://localhost:0");
   EXPECT_THAT(server.uri, MatchesRegex("tcp://localhost:[0-9]+"));
-  EXPECT_THAT(CallAt(server.uri), HasCode(absl::StatusCode::kOk));
-  EXPECT_THAT(CallAt("tcp://127.0.0.1:" + PortOf(server.uri)), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(CallAt(server.uri), IsOk());
+  EXPECT_THAT(CallAt("tcp://127.0.0.1:" + PortOf(server.uri)), IsOk());
 }
 
 TEST(ServerAddressTest, AClientTriesEachAddressOfAName) {
   TestServer server({}, "tcp://127.0.0.1:0");  // On 127.0.0.1 only; localhost may be ::1 first.
-  EXPECT_THAT(CallAt("tcp://localhost:" + PortOf(server.uri)), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(CallAt("tcp://localhost:" + PortOf(server.uri)), IsOk());
 }
 
 TEST(ServerAddressTest, SeveralAddressesServeTheSame) {
@@ -92,7 +93,7 @@ TEST(ServerAddressTest, SeveralAddressesServeTheSame) {
   const absl::StatusOr<std::string> third = server.server.Listen("tcp://[::1]:0");
   ASSERT_TRUE(second.ok() && third.ok());
   for (const std::string& uri : {server.uri, *second, *third}) {
-    EXPECT_THAT(CallAt(uri), HasCode(absl::StatusCode::kOk)) << uri;
+    EXPECT_THAT(CallAt(uri), IsOk()) << uri;
   }
   EXPECT_EQ(server.probe.runs, 3);
 }
@@ -143,7 +144,7 @@ TEST(ServerAddressTest, AddressesThatShadowEachOtherAreRefused) {
     const std::string second = absl::StrCat("tcp://", shadow.second, ":", PortOf(first));
     const absl::Status status = server.Listen(second).status();
     if (!shadow.collide) {
-      EXPECT_THAT(status, HasCode(absl::StatusCode::kOk)) << first << " " << second;
+      EXPECT_THAT(status, IsOk()) << first << " " << second;
       continue;
     }
     EXPECT_THAT(status, HasCode(absl::StatusCode::kAlreadyExists)) << first << " " << second;
@@ -168,7 +169,7 @@ TEST(AutoTest, TakesRdmaOrTcpAndSaysWhich) {
     return channel != nullptr && channel->peer_address() == addresses.back();
   }));
   EXPECT_EQ(channel->why_not_rdma().empty(), addresses.size() == 2);
-  EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(SendAct(channel, 1).Wait().status(), IsOk());
 }
 
 TEST(AutoTest, TheRuntimeInTheOptionsSaysWhichNetwork) {
@@ -183,7 +184,7 @@ TEST(AutoTest, TheRuntimeInTheOptionsSaysWhichNetwork) {
   } else {
     EXPECT_THAT(channel->why_not_rdma(), HasSubstr("serves tcp://, not rdma://"));
   }
-  EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(SendAct(channel, 1).Wait().status(), IsOk());
 }
 
 TEST(AutoTest, NobodyThereIsAnErrorThatNamesBothNetworks) {
@@ -222,10 +223,10 @@ TEST(AutoTest, CreateTakesTcpWhereThereIsNoRdma) {
     EXPECT_THAT(std::string(channel.status().message()), HasSubstr("Channel::Connect()"));
     return;
   }
-  ASSERT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(channel.status(), IsOk());
   EXPECT_EQ((*channel)->peer_address(), server.server.addresses()[0]);
   EXPECT_FALSE((*channel)->why_not_rdma().empty());
-  EXPECT_THAT(SendAct(*channel, 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(SendAct(*channel, 1).Wait().status(), IsOk());
 }
 
 TEST(AutoTest, CreateTakesTheNetworkOfItsRuntime) {
@@ -233,8 +234,8 @@ TEST(AutoTest, CreateTakesTheNetworkOfItsRuntime) {
   ChannelOptions options;
   options.runtime = *transport::Runtime::Create(TestScheme());
   const absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Create(server.uri, std::move(options));
-  ASSERT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
-  EXPECT_THAT(SendAct(*channel, 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(channel.status(), IsOk());
+  EXPECT_THAT(SendAct(*channel, 1).Wait().status(), IsOk());
 }
 
 TEST(AutoTest, CreateRefusesAWrongAddressAtOnce) {
@@ -261,8 +262,8 @@ TEST(ServerAddressTest, ANameThatDoesNotResolveIsNamed) {
 TEST(ServerTest, TwoServicesForOneMethodAreRefused) {
   ProbeServiceImpl one, other;
   Server server;
-  EXPECT_TRUE(server.AddService(&one).ok());
-  EXPECT_TRUE(server.AddService(&one).ok()) << "the same one again does no harm";
+  EXPECT_THAT(server.AddService(&one), IsOk());
+  EXPECT_THAT(server.AddService(&one), IsOk()) << "the same one again does no harm";
   const absl::Status status = server.AddService(&other);
   EXPECT_THAT(status, HasCode(absl::StatusCode::kAlreadyExists));
   EXPECT_THAT(std::string(status.message()), HasSubstr("probe.capnp:Probe"));
@@ -344,8 +345,7 @@ TEST(ServerTest, HandlersRunOnTheExecutor) {
       return absl::OkStatus();
     };
     const auto channel = server.Connect();
-    for (int i = 0; i < 20; ++i)
-      EXPECT_THAT(SendAct(channel, i).Wait().status(), HasCode(absl::StatusCode::kOk));
+    for (int i = 0; i < 20; ++i) EXPECT_THAT(SendAct(channel, i).Wait().status(), IsOk());
   }
   // A reply is no order between threads that a sanitizer sees: over RDMA it comes by memory that the device
   // wrote.
@@ -372,7 +372,7 @@ TEST(ServerTest, AHandlerMayAnswerLaterFromAnyThread) {
   }
   for (int i = 0; i < 64; ++i) {
     const auto reply = calls[i].Wait();
-    ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+    ASSERT_THAT(reply.status(), IsOk());
     EXPECT_EQ((*reply)->getNumber(), static_cast<uint64_t>(i));
   }
   for (std::thread& thread : threads) thread.join();
@@ -413,7 +413,7 @@ TEST(ServerTest, AKeptRequestStaysReadable) {
     return absl::OkStatus();
   };
   auto channel = server.Connect();
-  EXPECT_TRUE(SendAct(channel, 12345).Wait().ok());
+  EXPECT_THAT(SendAct(channel, 12345).Wait(), IsOk());
   channel.reset();
   EXPECT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
   EXPECT_EQ(reader->getNumber(), 12345u);
@@ -428,16 +428,15 @@ TEST(ShutdownTest, RunningCallsEndAndNewOnesAreRefused) {
   const auto channel = server.Connect();
   auto running = SendAct(channel, 1, {.timeout = kLong});
   DeferredCall deferred = server.held.Take();
-  std::thread shutdown(
-      [&] { EXPECT_THAT(server.server.Shutdown(absl::Now() + kLong), HasCode(absl::StatusCode::kOk)); });
+  std::thread shutdown([&] { EXPECT_THAT(server.server.Shutdown(absl::Now() + kLong), IsOk()); });
   EXPECT_TRUE(Eventually([&] { return channel->state() == ChannelState::kTransientFailure; }));
   const absl::Status refused = SendAct(channel, 2).Wait().status();
   EXPECT_THAT(refused, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_FALSE(WasSent(refused));
   deferred.Finish();
-  EXPECT_THAT(running.Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(running.Wait().status(), IsOk());
   shutdown.join();
-  EXPECT_TRUE(server.server.Wait().ok());
+  EXPECT_THAT(server.server.Wait(), IsOk());
   EXPECT_THAT(server.server.Listen("tcp://127.0.0.1:0").status(),
               HasCode(absl::StatusCode::kFailedPrecondition));
   EXPECT_EQ(server.server.stats().connections, 0u);
@@ -458,8 +457,8 @@ TEST(ShutdownTest, IdleClientsDoNotDelayIt) {
   TestServer server;
   std::vector<std::shared_ptr<Channel>> channels;
   for (int i = 0; i < 10; ++i) channels.push_back(server.Connect());
-  EXPECT_THAT(server.server.Shutdown(absl::Now() + kLong), HasCode(absl::StatusCode::kOk));
-  EXPECT_THAT(server.server.Shutdown(absl::Now() + kLong), HasCode(absl::StatusCode::kOk)) << "a second time";
+  EXPECT_THAT(server.server.Shutdown(absl::Now() + kLong), IsOk());
+  EXPECT_THAT(server.server.Shutdown(absl::Now() + kLong), IsOk()) << "a second time";
 }
 
 TEST(ShutdownTest, InAHandlerItIsRefusedWithTheReason) {
@@ -469,7 +468,7 @@ TEST(ShutdownTest, InAHandlerItIsRefusedWithTheReason) {
     status.Put(server.server.Shutdown(absl::InfinitePast()));
     return absl::OkStatus();
   };
-  EXPECT_TRUE(SendAct(server.Connect(), 1).Wait().ok());
+  EXPECT_THAT(SendAct(server.Connect(), 1).Wait(), IsOk());
   EXPECT_THAT(status.Take(), HasCode(absl::StatusCode::kFailedPrecondition));
 }
 
@@ -499,22 +498,22 @@ TEST(ShutdownTest, TheDestructorWaitsForHandlers) {
 
 TEST(ServerTest, SharesARuntimeWithChannels) {
   const auto runtime = transport::Runtime::Create(TestScheme());
-  ASSERT_TRUE(runtime.ok()) << runtime.status();
+  ASSERT_THAT(runtime, IsOk());
   ServerOptions server_options;
   server_options.runtime = *runtime;
   ChannelOptions channel_options;
   channel_options.runtime = *runtime;
   {
     TestServer server(server_options);
-    EXPECT_TRUE(SendAct(server.Connect(channel_options), 1).Wait().ok());
+    EXPECT_THAT(SendAct(server.Connect(channel_options), 1).Wait(), IsOk());
   }
   TestServer another(server_options);
-  EXPECT_TRUE(SendAct(another.Connect(channel_options), 1).Wait().ok());
+  EXPECT_THAT(SendAct(another.Connect(channel_options), 1).Wait(), IsOk());
 }
 
 TEST(ServerTest, ARuntimeOfAnotherFabricIsRefusedOnBothSides) {
   const auto runtime = transport::Runtime::Create(TestScheme());
-  ASSERT_TRUE(runtime.ok()) << runtime.status();
+  ASSERT_THAT(runtime, IsOk());
   const std::string uri = TestScheme() == "tcp" ? "rdma://127.0.0.1:1" : "tcp://127.0.0.1:1";
   ServerOptions options;
   options.runtime = *runtime;
@@ -538,7 +537,7 @@ TEST(ServerTest, ConnectionsAreDealtOutOverThePollers) {
   };
   std::vector<std::shared_ptr<Channel>> channels;
   for (int i = 0; i < 6; ++i) channels.push_back(server.Connect());
-  for (const auto& channel : channels) EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
+  for (const auto& channel : channels) EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
   absl::MutexLock lock(&mutex);
   EXPECT_EQ(ids.size(), 3u);
 }
@@ -552,7 +551,7 @@ TEST(ServerTest, OneConnectionTooManyIsRejectedWithTheReason) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("connections_max"));
   two.reset();
   EXPECT_TRUE(Eventually([&] { return Channel::Connect(server.uri).ok(); })) << "its place is not free again";
-  EXPECT_TRUE(SendAct(one, 1).Wait().ok());
+  EXPECT_THAT(SendAct(one, 1).Wait(), IsOk());
 }
 
 TEST(ServerTest, ConnectionsLeaveMemoryForMessages) {
@@ -564,7 +563,7 @@ TEST(ServerTest, ConnectionsLeaveMemoryForMessages) {
     absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(server.uri, {.connection = large});
     refused = channel.status();
     if (!channel.ok()) break;
-    EXPECT_TRUE(SendAct(*channel, 1).Wait().ok());
+    EXPECT_THAT(SendAct(*channel, 1).Wait(), IsOk());
     channels.push_back(*std::move(channel));
   }
   EXPECT_THAT(refused, HasCode(absl::StatusCode::kResourceExhausted));
@@ -573,7 +572,7 @@ TEST(ServerTest, ConnectionsLeaveMemoryForMessages) {
   for (const auto& channel : channels) {
     auto call = probe::ProbeStub(channel).Echo();
     call.request().initData(100'000);
-    EXPECT_TRUE(call.Send().Wait().ok());
+    EXPECT_THAT(call.Send().Wait(), IsOk());
   }
 }
 
@@ -587,7 +586,7 @@ TEST(ServerTest, StatsCountConnectionsAndCalls) {
   EXPECT_EQ(server.server.stats().calls_running, 1u);
   EXPECT_GT(server.server.stats().leased_bytes, 0u);
   deferred.Finish();
-  EXPECT_TRUE(call.Wait().ok());
+  EXPECT_THAT(call.Wait(), IsOk());
   EXPECT_TRUE(Eventually([&] { return server.server.stats().calls_running == 0; }));
   EXPECT_EQ(server.server.stats().calls_total, 1u);
 }
@@ -599,7 +598,7 @@ TEST(ServerTest, StatsSayWhatThePollersOfBothSidesDecided) {
   const auto channel = server.Connect();
   const PollerStats before = channel->poller_stats();  // The runtime may have served other tests.
   for (uint64_t i = 0; i < 10; ++i) {
-    EXPECT_THAT(SendAct(channel, i).Wait().status(), HasCode(absl::StatusCode::kOk));
+    EXPECT_THAT(SendAct(channel, i).Wait().status(), IsOk());
   }
   const PollerStats client = channel->poller_stats();
   EXPECT_EQ(client.sent.whole - before.sent.whole, 10u) << ToString(client);
@@ -619,16 +618,16 @@ TEST(ServerTest, StatsSayWhatThePollersOfBothSidesDecided) {
 TEST(ServerTest, AServiceOwnsMemoryBeforeItCanBeCalled) {
   Server server;
   const absl::StatusOr<Buffer> buffer = server.AllocateBuffer(100, TestUri());
-  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  ASSERT_THAT(buffer, IsOk());
   EXPECT_EQ(buffer->size_bytes(), 100u);
   const uint64_t leased_bytes = server.stats().leased_bytes;
   EXPECT_GE(leased_bytes, 100u);
   ProbeServiceImpl probe;
-  EXPECT_TRUE(server.AddService(&probe).ok()) << "it has not listened yet";
+  EXPECT_THAT(server.AddService(&probe), IsOk()) << "it has not listened yet";
   const absl::StatusOr<std::string> uri = server.Listen(TestUri());
-  ASSERT_TRUE(uri.ok()) << uri.status();
+  ASSERT_THAT(uri, IsOk());
   const absl::StatusOr<Buffer> later = server.AllocateBuffer(100);
-  ASSERT_TRUE(later.ok());
+  ASSERT_THAT(later, IsOk());
   EXPECT_EQ(server.stats().leased_bytes, 2 * leased_bytes) << "it is not of the same pool";
 }
 
@@ -636,10 +635,10 @@ TEST(ServerTest, MemoryBeforeTheFirstListenWantsToKnowOfWhatDevice) {
   Server server;
   EXPECT_THAT(server.AllocateBuffer(100).status(), HasCode(absl::StatusCode::kFailedPrecondition));
   EXPECT_THAT(server.AllocateBuffer(100, "nonsense").status(), HasCode(absl::StatusCode::kInvalidArgument));
-  EXPECT_TRUE(server.AllocateBuffer(100, "auto://127.0.0.1:0").ok());
-  ASSERT_TRUE(server.Listen("tcp://127.0.0.1:0").ok());
+  EXPECT_THAT(server.AllocateBuffer(100, "auto://127.0.0.1:0"), IsOk());
+  ASSERT_THAT(server.Listen("tcp://127.0.0.1:0"), IsOk());
   const absl::StatusOr<Buffer> buffer = server.AllocateBuffer(100);
-  ASSERT_TRUE(buffer.ok());
+  ASSERT_THAT(buffer, IsOk());
   EXPECT_EQ(buffer->size_bytes(), 100u);
 }
 

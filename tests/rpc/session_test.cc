@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "hawser/base/unique_fd.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/raw_message.h"
 #include "hawser/tests/transport/testing/spy_fabric.h"
@@ -55,12 +56,12 @@ TEST(SessionTest, ItsReverseConnectionComesOverItsFabricFromItsHost) {
   const auto identity = transport::OrNotAuthenticated(nullptr);
   const Session session(runtime, runtime->poller(0), Address("10.0.0.1", 4000), identity, {}, options,
                         std::make_shared<Serving>(), counters, as_owner);
-  EXPECT_TRUE(session.CheckReverse(*runtime, Address("10.0.0.1", 4001), *identity).ok());
+  EXPECT_THAT(session.CheckReverse(*runtime, Address("10.0.0.1", 4001), *identity), IsOk());
   const absl::Status fabric = session.CheckReverse(*other, Address("10.0.0.1", 4001), *identity);
-  EXPECT_EQ(fabric.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(fabric, HasCode(absl::StatusCode::kPermissionDenied));
   EXPECT_THAT(std::string(fabric.message()), HasSubstr("the same fabric and device"));
   const absl::Status host = session.CheckReverse(*runtime, Address("10.0.0.2", 4000), *identity);
-  EXPECT_EQ(host.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(host, HasCode(absl::StatusCode::kPermissionDenied));
   EXPECT_THAT(std::string(host.message()), HasSubstr("the same host"));
 }
 
@@ -74,13 +75,13 @@ TEST(SessionTest, ItsReverseConnectionHasTheSameIdentity) {
       PeerIdentity{.is_authenticated = true, .dns_names = {"kv1.example.org"}});
   const Session session(runtime, runtime->poller(0), Address("10.0.0.1", 4000), kv1, {}, options,
                         std::make_shared<Serving>(), counters, as_owner);
-  EXPECT_TRUE(session.CheckReverse(*runtime, Address("10.0.0.1", 4001), PeerIdentity(*kv1)).ok());
+  EXPECT_THAT(session.CheckReverse(*runtime, Address("10.0.0.1", 4001), PeerIdentity(*kv1)), IsOk());
   for (const PeerIdentity& other :
        {PeerIdentity(), PeerIdentity{.is_authenticated = true},
         PeerIdentity{.is_authenticated = true, .dns_names = {"kv2.example.org"}},
         PeerIdentity{.is_authenticated = true, .dns_names = {"kv1.example.org", "kv2.example.org"}}}) {
     const absl::Status refused = session.CheckReverse(*runtime, Address("10.0.0.1", 4001), other);
-    EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
+    EXPECT_THAT(refused, HasCode(absl::StatusCode::kPermissionDenied));
     const bool looks_like_others = other.is_authenticated && !other.has_names();
     EXPECT_THAT(std::string(refused.message()),
                 HasSubstr(looks_like_others ? "a certificate with a name"
@@ -161,7 +162,7 @@ class NewcomerTest : public ::testing::Test, transport::Acceptor::Handler, Sessi
     session_ = std::make_unique<Session>(runtime_, poller(), request.peer_address(), request.peer_identity(),
                                          Admission::Place(), options_, std::make_shared<Serving>(), counters_,
                                          owner);
-    EXPECT_TRUE(session_->Accept(std::move(request)).ok());
+    EXPECT_THAT(session_->Accept(std::move(request)), IsOk());
   }
   void OnSessionHeard(Session&) override { is_heard_ = true; }
   void OnSessionClosed(Session&) override { is_closed_ = true; }

@@ -12,6 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "hawser/observe/prometheus.h"
 #include "hawser/observe/snapshot.capnp.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 #include "tests/rpc/taken.h"
 
@@ -59,7 +60,7 @@ TEST(SnapshotTest, ACallInFlightIsShownWithItsAgeAndStage) {
     EXPECT_EQ(taken.Get().getServer().getCallsQueued(), 0u);
   }
   held.Finish(absl::OkStatus());
-  EXPECT_TRUE(call.Wait().ok());
+  EXPECT_THAT(call.Wait(), IsOk());
   EXPECT_EQ(Taken(server.server).Get().getCalls().size(), 0u);
 }
 
@@ -103,7 +104,7 @@ TEST(SnapshotTest, ACallIsNamedAsInTheLog) {
     EXPECT_THAT(id, ::testing::StartsWith(absl::StrCat(taken.Get().getConnections()[0].getNumber(), ":")));
   }
   held.Finish(absl::OkStatus());
-  ASSERT_TRUE(call.Wait().ok());
+  ASSERT_THAT(call.Wait(), IsOk());
   Taken taken(server.server);
   ASSERT_GE(taken.Get().getSlowest().size(), 1u);
   EXPECT_EQ(taken.Get().getSlowest()[0].getId().cStr(), id);
@@ -148,7 +149,7 @@ TEST(SnapshotTest, CallsThatWaitForASlotAreCounted) {
   EXPECT_TRUE(Eventually([&] { return waiting() == 2; }));
   first.Finish(absl::OkStatus());
   for (int i = 0; i < 2; ++i) server.held.Take().Finish(absl::OkStatus());
-  for (auto& call : calls) EXPECT_TRUE(call.Wait().ok());
+  for (auto& call : calls) EXPECT_THAT(call.Wait(), IsOk());
   EXPECT_EQ(waiting(), 0u);
 }
 
@@ -169,7 +170,7 @@ TEST(SnapshotTest, TheChannelsOfTheProcessAreShownWithTheirReconnects) {
   Taken before(server.server);
   EXPECT_EQ(counts_of_it(before).getConnects(), 1u);
   EXPECT_EQ(counts_of_it(before).getLosses(), 0u);
-  ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+  ASSERT_THAT(SendAct(channel, 1).Wait(), IsOk());
   other.reset();
   other = std::make_unique<TestServer>(ServerOptions(), uri);
   // A call may still be sent to the server that has ended.
@@ -203,7 +204,7 @@ TEST(SnapshotTest, ASnapshotComesWhileAHandlerHoldsThePoller) {
     EXPECT_THAT(observe::ToPrometheus(taken.Get()), HasSubstr("hawser_poller_held{poller=\"tcp 0\"} 1"));
   }
   go_on.Notify();
-  EXPECT_TRUE(call.Wait().ok());
+  EXPECT_THAT(call.Wait(), IsOk());
   EXPECT_TRUE(Eventually([&] { return Taken(server.server).Get().getPollers()[0].getAnswered(); }));
 }
 
@@ -228,8 +229,8 @@ TEST(SnapshotTest, OnlyOneSnapshotWaitsForAPollerThatIsHeldInBetween) {
   // The best of several tries, because another program may have the core meanwhile. One that waits takes a second, each time.
   EXPECT_TRUE(Eventually([&] { return Taken(server.server).took < absl::Milliseconds(500); }));
   go_on[1].Notify();
-  EXPECT_TRUE(first.Wait().ok());
-  EXPECT_TRUE(second.Wait().ok());
+  EXPECT_THAT(first.Wait(), IsOk());
+  EXPECT_THAT(second.Wait(), IsOk());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "absl/strings/cord.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {

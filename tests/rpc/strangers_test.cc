@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "hawser/rpc/internal/envelope.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/connection.h"
 #include "hawser/transport/handshake.h"
 #include "hawser/transport/runtime.h"
@@ -20,6 +21,7 @@ namespace hawser {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Listens on loopback and sends `answer` to each peer that connects.
 class Stranger {
@@ -62,7 +64,7 @@ class Stranger {
 TEST(StrangersTest, AServerOfAnotherProtocolIsNoServer) {
   Stranger web("HTTP/1.1 400 Bad Request\r\n\r\n");
   const absl::Status status = Channel::Connect(web.uri()).status();
-  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(status, Not(IsOk()));
   EXPECT_THAT(std::string(status.message()), HasSubstr(web.uri().substr(6)));
 }
 
@@ -126,7 +128,7 @@ class Peer final : transport::ConnectionObserver {
       auto message = poller_.messages().NewOutgoing();
       message->builder().initRoot<probe::Probe::ActParams>();
       message->SetEnvelope(envelope);
-      EXPECT_TRUE(connection_->SendRequest(message, transport::kNever, response).ok()) << method.name;
+      EXPECT_THAT(connection_->SendRequest(message, transport::kNever, response), IsOk()) << method.name;
     });
   }
   void SendAct(Response& response) {
@@ -176,7 +178,7 @@ TEST(StrangersTest, AServerCountsViolationsByReason) {
   transport::Handshake hello;
   hello.version = 9;
   Peer peer;
-  EXPECT_FALSE(peer.Dial(server.uri, hello).ok());
+  EXPECT_THAT(peer.Dial(server.uri, hello), Not(IsOk()));
   EXPECT_TRUE(Eventually([&] { return server.server.stats().violations[Violation::kHandshake] == 1; }));
   if (TestScheme() == "tcp") {
     EXPECT_THAT(AnswerTo("GET / HTTP/1.1\r\n\r\n", server.uri), HasSubstr("not HTTP"));
@@ -194,7 +196,7 @@ TEST(StrangersTest, AReverseConnectionOfNoSessionIsRejected) {
   Peer peer;
   const absl::Status status = peer.Dial(server.uri, hello);
   EXPECT_THAT(status, HasCode(absl::StatusCode::kNotFound));
-  EXPECT_TRUE(SendAct(server.Connect(), 1).Wait().ok());
+  EXPECT_THAT(SendAct(server.Connect(), 1).Wait(), IsOk());
 }
 
 // Answers nothing.
@@ -209,7 +211,7 @@ TEST(StrangersTest, AReverseConnectionFromAnotherHostIsRejected) {
   if (TestScheme() != "tcp") GTEST_SKIP() << "only loopback has a second address everywhere";
   TestServer server;
   Peer client, thief, own;
-  ASSERT_TRUE(client.Dial(server.uri, {}).ok());
+  ASSERT_THAT(client.Dial(server.uri, {}), IsOk());
   transport::Handshake hello;
   hello.role = transport::Role::kReverse;
   hello.session = client.session();
@@ -217,7 +219,7 @@ TEST(StrangersTest, AReverseConnectionFromAnotherHostIsRejected) {
   const absl::Status status = thief.Dial(server.uri, hello, {.local_address = "127.0.0.2"}, &nothing);
   EXPECT_THAT(status, HasCode(absl::StatusCode::kPermissionDenied));
   EXPECT_THAT(std::string(status.message()), HasSubstr("from the same host as its session"));
-  ASSERT_TRUE(own.Dial(server.uri, hello, {}, &nothing).ok());
+  ASSERT_THAT(own.Dial(server.uri, hello, {}, &nothing), IsOk());
   own.Close();
   client.Close();
 }
@@ -225,12 +227,12 @@ TEST(StrangersTest, AReverseConnectionFromAnotherHostIsRejected) {
 TEST(StrangersTest, ARequestOfAnUnknownShapeIsInvalidAndTheConnectionGoesOn) {
   TestServer server;
   Peer peer;
-  ASSERT_TRUE(peer.Dial(server.uri, {}).ok());
+  ASSERT_THAT(peer.Dial(server.uri, {}), IsOk());
   for (size_t size : {0, 8, 24}) {
     Peer::Response response;
     peer.Send(probe::ProbeStub::kAct, std::vector<uint8_t>(size, 0xff), response);
     const auto envelope = response.Take();
-    ASSERT_THAT(envelope.status(), HasCode(absl::StatusCode::kOk));
+    ASSERT_THAT(envelope.status(), IsOk());
     EXPECT_EQ(envelope->code, absl::StatusCode::kInvalidArgument);
   }
   Peer::Response response;
@@ -242,14 +244,14 @@ TEST(StrangersTest, ARequestOfAnUnknownShapeIsInvalidAndTheConnectionGoesOn) {
 TEST(StrangersTest, ARequestWhoseMetadataIsNotThereIsInvalidAndNotRun) {
   TestServer server;
   Peer peer;
-  ASSERT_TRUE(peer.Dial(server.uri, {}).ok());
+  ASSERT_THAT(peer.Dial(server.uri, {}), IsOk());
   for (const uint16_t segment : {1, 2, 0xffff}) {
     const Method& act = probe::ProbeStub::kAct;
     const auto bytes = internal::Encode(internal::RequestEnvelope{act.interface_id, act.ordinal, segment});
     Peer::Response response;
     peer.Send(act, {bytes.begin(), bytes.end()}, response);
     const auto envelope = response.Take();
-    ASSERT_THAT(envelope.status(), HasCode(absl::StatusCode::kOk));
+    ASSERT_THAT(envelope.status(), IsOk());
     EXPECT_EQ(envelope->code, absl::StatusCode::kInvalidArgument);
   }
   EXPECT_EQ(server.probe.runs, 0);
@@ -260,21 +262,21 @@ TEST(StrangersTest, ARequestThatCrossesTheNewsOfTheDrainWasNotRun) {
   TestServer server;
   server.probe.on_act = server.held.Handler();
   Peer peer;
-  ASSERT_TRUE(peer.Dial(server.uri, {}).ok());
+  ASSERT_THAT(peer.Dial(server.uri, {}), IsOk());
   Peer::Response running, crossing;
   peer.SendAct(running);
   DeferredCall deferred = server.held.Take();
-  std::thread shutdown([&] { EXPECT_TRUE(server.server.Shutdown(absl::Now() + kLong).ok()); });
+  std::thread shutdown([&] { EXPECT_THAT(server.server.Shutdown(absl::Now() + kLong), IsOk()); });
   peer.WaitForGoingAway();
   peer.SendAct(crossing);
   const auto envelope = crossing.Take();
-  ASSERT_THAT(envelope.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(envelope.status(), IsOk());
   EXPECT_EQ(envelope->code, absl::StatusCode::kUnavailable);
   EXPECT_TRUE(envelope->not_run);
   EXPECT_EQ(server.probe.runs, 1);
   deferred.Finish();
   EXPECT_EQ(running.Take()->code, absl::StatusCode::kOk);
-  EXPECT_FALSE(peer.WaitForClosed().ok());
+  EXPECT_THAT(peer.WaitForClosed(), Not(IsOk()));
   shutdown.join();
 }
 

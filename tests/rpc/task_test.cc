@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 
@@ -20,7 +21,7 @@ class TaskTest : public testing::Test {
  protected:
   TaskTest() {
     service_.test = this;
-    EXPECT_TRUE(front_.AddService(&service_).ok());
+    EXPECT_THAT(front_.AddService(&service_), IsOk());
     channel_ = *Channel::Connect(*front_.Listen(TestUri()));
   }
   ~TaskTest() override { back_.held.DropAll(); }
@@ -55,7 +56,7 @@ class TaskTest : public testing::Test {
 
 TEST_F(TaskTest, AnswersWithWhatItReturns) {
   const auto reply = SendAct(channel_, 41).Wait();
-  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(reply.status(), IsOk());
   EXPECT_EQ((*reply)->getNumber(), 42u);
   EXPECT_TRUE(Eventually([&] { return alive_.use_count() == 1; }));
 }
@@ -82,7 +83,7 @@ TEST_F(TaskTest, ItsCallsEndWithTheDeadlineOfItsOwn) {
     remaining.Put(context.TimeRemaining());
     return absl::OkStatus();
   };
-  EXPECT_TRUE(SendAct(channel_, 1, {.timeout = absl::Seconds(30)}).Wait().ok());
+  EXPECT_THAT(SendAct(channel_, 1, {.timeout = absl::Seconds(30)}).Wait(), IsOk());
   const absl::Duration left = remaining.Take();
   EXPECT_GT(left, absl::Seconds(10)) << "the default";
   EXPECT_LE(left, absl::Seconds(30));
@@ -133,7 +134,7 @@ TEST(CallOptionsForTest, WhatHearsOfItsEndMayFinishTheCallThatWasCancelled) {
   EXPECT_THAT(ended.Take(), HasCode(absl::StatusCode::kCancelled));
   auto later = SendAct(to_front, 2);
   front.held.Take().Finish();
-  EXPECT_TRUE(later.Wait().ok());
+  EXPECT_THAT(later.Wait(), IsOk());
   EXPECT_FALSE(heard) << "of a call that had finished";
 }
 
@@ -147,9 +148,9 @@ TEST(CallOptionsForTest, ACallThatOutlivesItsHandlerGoesOn) {
   auto inner = SendAct(to_back, 1, CallOptions::For(deferred.context()));
   DeferredCall back_deferred = back.held.Take();
   deferred.Finish();
-  EXPECT_TRUE(call.Wait().ok());
+  EXPECT_THAT(call.Wait(), IsOk());
   back_deferred.Finish();
-  EXPECT_TRUE(inner.Wait().ok());
+  EXPECT_THAT(inner.Wait(), IsOk());
 }
 
 }  // namespace

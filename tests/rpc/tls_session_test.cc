@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hawser/rpc/interceptor.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/tls/certificates.h"
 #include "hawser/tls/context.h"
 #include "hawser/transport/acceptor.h"
@@ -135,7 +136,7 @@ class TlsSessionTest : public ::testing::Test {
 TEST_F(TlsSessionTest, NoReverseConnectionUnderAnotherCertificate) {
   TestServer server({.credentials = authority_.Issue()}, kAnyPort);
   Peer client(ContextOf(a_));
-  ASSERT_THAT(client.Dial(server.uri, transport::Role::kForward), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(client.Dial(server.uri, transport::Role::kForward), IsOk());
   {
     Peer thief(ContextOf(b_));
     const absl::Status status = thief.Dial(server.uri, transport::Role::kReverse, client.session());
@@ -150,14 +151,13 @@ TEST_F(TlsSessionTest, NoReverseConnectionUnderAnotherCertificate) {
                 HasCode(absl::StatusCode::kUnauthenticated));
   }
   Peer own(ContextOf(authority_.Issue(OnLoopback("a.example.org"))));  // A renewed certificate.
-  EXPECT_THAT(own.Dial(server.uri, transport::Role::kReverse, client.session()),
-              HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(own.Dial(server.uri, transport::Role::kReverse, client.session()), IsOk());
 }
 
 TEST_F(TlsSessionTest, NoProbeUnderAnotherCertificate) {
   TestServer server({.credentials = authority_.Issue()}, kAnyPort);
   Peer client(ContextOf(a_)), thief(ContextOf(b_)), own(ContextOf(a_));
-  ASSERT_THAT(client.Dial(server.uri, transport::Role::kForward), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(client.Dial(server.uri, transport::Role::kForward), IsOk());
   EXPECT_THAT(thief.Dial(server.uri, transport::Role::kProbe, client.session()),
               HasCode(absl::StatusCode::kPermissionDenied));
   const absl::Status answer = own.Dial(server.uri, transport::Role::kProbe, client.session());
@@ -176,7 +176,7 @@ TEST_F(TlsSessionTest, CallsToAClientAreBetweenTheSameTwo) {
   const auto channel = server.Connect({.services = {&listener}, .credentials = a_});
   const std::shared_ptr<Channel> back = WayBack(server, channel);
   EXPECT_TRUE(back->peer_identity().HasDnsName("a.example.org"));
-  ASSERT_THAT(Notify(back), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(Notify(back), IsOk());
   EXPECT_TRUE(callers.Take().HasDnsName("b.example.org"));
   EXPECT_EQ(server.server.stats().connections, 2u);
 }
@@ -204,7 +204,7 @@ TEST_F(TlsSessionTest, AServerThatIsOnlyBusyKeepsItsClients) {
   EXPECT_THAT(Text(status), HasSubstr("its poller has been held"));
   go.Put(true);
   go.Put(true);
-  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(call.Wait().status(), IsOk());
 }
 
 // A server that changes its certificate between the forward and the reverse connection.
@@ -307,13 +307,13 @@ TEST_F(TlsSessionTest, AClientWithoutANameGetsNoReverseConnection) {
   const CertificateAuthority authority;
   TestServer server({.credentials = authority.Issue()}, kAnyPort);
   const TlsCredentials nameless = authority.Issue({.common_name = "somebody"});
-  EXPECT_TRUE(SendAct(server.Connect({.credentials = nameless}), 1).Wait().ok());
+  EXPECT_THAT(SendAct(server.Connect({.credentials = nameless}), 1).Wait(), IsOk());
   ListenerImpl listener;
   ChannelOptions options;
   options.services = {&listener};
   options.credentials = nameless;
   const absl::Status refused = Channel::Connect(server.uri, std::move(options)).status();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied) << refused;
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kPermissionDenied));
   EXPECT_THAT(Text(refused), HasSubstr("with a name"));
 }
 

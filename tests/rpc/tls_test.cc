@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/rpc/interceptor.h"
 #include "hawser/rpc/log.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/tls/certificates.h"
 #include "hawser/transport/runtime.h"
@@ -64,7 +65,7 @@ TEST_F(TlsTest, EachSideSeesTheNamesOfTheOther) {
   names.dns = {"client.example.org", "other.example.org"};
   names.uris = {"spiffe://example.org/client"};
   const auto channel = server.Connect({.credentials = authority_.Issue(names)});
-  ASSERT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(SendAct(channel, 1).Wait().status(), IsOk());
   const PeerIdentity caller = callers.Take();
   EXPECT_TRUE(caller.is_authenticated);
   EXPECT_THAT(caller.dns_names, ElementsAre("client.example.org", "other.example.org"));
@@ -83,8 +84,8 @@ TEST_F(TlsTest, ASnapshotHasTheHandshakes) {
   };
   TestServer server({.credentials = ServerCredentials()}, kAnyPort);
   const auto channel = server.Connect(AsClient());
-  ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
-  EXPECT_FALSE(Channel::Connect(server.uri, {.credentials = strange_.Issue()}).ok());
+  ASSERT_THAT(SendAct(channel, 1).Wait(), IsOk());
+  EXPECT_THAT(Channel::Connect(server.uri, {.credentials = strange_.Issue()}), Not(IsOk()));
   // The client may know first.
   EXPECT_TRUE(Eventually([&] { return handshakes(server.server) == std::vector<uint64_t>{1, 1}; }));
   EXPECT_THAT(handshakes(TestServer().server), ElementsAre(0, 0));
@@ -98,7 +99,7 @@ TEST_F(TlsTest, LargeMessagesCrossBothWays) {
     auto data = call.request().initData(static_cast<unsigned>(bytes));
     for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<uint8_t>(i * 7);
     const auto reply = call.Send().Wait();
-    ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+    ASSERT_THAT(reply.status(), IsOk());
     const auto echoed = (*reply)->getData();
     ASSERT_EQ(echoed.size(), bytes);
     bool same = true;
@@ -116,7 +117,7 @@ TEST_F(TlsTest, AuthorizeDecidesByIdentity) {
         absl::StrCat(context.peer_identity().ToString(), " may not call ", context.method().name));
   };
   TestServer server(std::move(options), kAnyPort);
-  EXPECT_TRUE(SendAct(server.Connect(AsClient()), 1).Wait().ok());
+  EXPECT_THAT(SendAct(server.Connect(AsClient()), 1).Wait(), IsOk());
   const auto intruder = server.Connect({.credentials = ClientCredentials("intruder.example.org")});
   const absl::Status status = SendAct(intruder, 1).Wait().status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kPermissionDenied));
@@ -139,7 +140,7 @@ TEST_F(TlsTest, InterceptorsSeeThePeer) {
   TestServer server({.credentials = ServerCredentials(), .interceptors = {at_server}}, kAnyPort);
   ChannelOptions options = AsClient();
   options.interceptors = {at_client};
-  ASSERT_TRUE(SendAct(server.Connect(std::move(options)), 1).Wait().ok());
+  ASSERT_THAT(SendAct(server.Connect(std::move(options)), 1).Wait(), IsOk());
   const auto client_saw = at_client->seen.Take(), server_saw = at_server->seen.Take();
   EXPECT_EQ(client_saw.first, Interceptor::Side::kClient);
   EXPECT_THAT(client_saw.second, HasSubstr("DNS:server.example.org"));
@@ -171,7 +172,7 @@ TEST_F(TlsTest, AClientOfAnotherAuthorityIsNotBelieved) {
   EXPECT_THAT(Channel::Connect(server.uri, {.credentials = strange}).status(),
               HasCode(absl::StatusCode::kUnauthenticated));
   EXPECT_TRUE(Eventually([&] { return server.server.stats().violations[Violation::kTls] == 1; }));
-  EXPECT_TRUE(SendAct(server.Connect(AsClient()), 1).Wait().ok());
+  EXPECT_THAT(SendAct(server.Connect(AsClient()), 1).Wait(), IsOk());
 }
 
 TEST_F(TlsTest, AServerOfAnotherAuthorityIsNotBelieved) {
@@ -195,8 +196,7 @@ TEST_F(TlsTest, TheCertificateIsForTheNameInTheUriNotForItsAddress) {
   names.dns = {"localhost"};
   TestServer server({.credentials = authority_.Issue(names)}, kAnyPort);
   const std::string port = server.uri.substr(server.uri.rfind(':'));
-  EXPECT_THAT(Channel::Connect(absl::StrCat("tcp://localhost", port), AsClient()).status(),
-              HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(Channel::Connect(absl::StrCat("tcp://localhost", port), AsClient()).status(), IsOk());
   EXPECT_THAT(Channel::Connect(server.uri, AsClient()).status(), HasCode(absl::StatusCode::kUnauthenticated));
 }
 
@@ -254,7 +254,7 @@ TEST_F(TlsTest, ACallThatWaitsGoesOnceTheCertificateIsMended) {
   EXPECT_EQ(states.Take(), ChannelState::kTransientFailure);
   authority_.Issue(LoopbackNames(),
                    {.certificate_path = credentials.certificate, .key_path = credentials.key});
-  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(call.Wait().status(), IsOk());
 }
 
 TEST_F(TlsTest, ARenewedCertificateIsForTheNextConnection) {
@@ -265,7 +265,7 @@ TEST_F(TlsTest, ARenewedCertificateIsForTheNextConnection) {
                    {.certificate_path = credentials.certificate, .key_path = credentials.key});
   EXPECT_TRUE(
       Eventually([&] { return server.Connect(AsClient())->peer_identity().HasDnsName("new.example.org"); }));
-  EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
+  EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
   EXPECT_TRUE(channel->peer_identity().HasDnsName("old.example.org"));
   EXPECT_EQ(channel->state(), ChannelState::kReady);
 }
@@ -305,13 +305,13 @@ TEST_F(TlsTest, AChannelReconnectsToARestartedServer) {
   options.backoff_max = absl::Milliseconds(20);
   const auto channel = server->Connect(std::move(options));
   for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE(SendAct(channel, 1, kPatient).Wait().ok());
+    ASSERT_THAT(SendAct(channel, 1, kPatient).Wait(), IsOk());
     EXPECT_TRUE(channel->peer_identity().HasDnsName("server.example.org"));
     server.reset();
     EXPECT_TRUE(Eventually([&] { return !channel->peer_identity().is_authenticated; }));
     server = std::make_unique<TestServer>(ServerOptions{.credentials = credentials}, uri);
   }
-  EXPECT_TRUE(SendAct(channel, 1, kPatient).Wait().ok());
+  EXPECT_THAT(SendAct(channel, 1, kPatient).Wait(), IsOk());
   channel->Close();
   EXPECT_TRUE(Eventually([&] { return !channel->peer_identity().is_authenticated; }));
 }
@@ -321,9 +321,9 @@ TEST_F(TlsTest, AChannelReconnectsToARestartedServer) {
 TEST_F(TlsTest, EachAddressOfAServerHasIt) {
   TestServer server({.credentials = ServerCredentials()}, kAnyPort);
   const absl::StatusOr<std::string> second = server.server.Listen(kAnyPort);
-  ASSERT_THAT(second.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(second.status(), IsOk());
   for (const std::string& uri : {server.uri, *second}) {
-    EXPECT_TRUE(SendAct(*Channel::Connect(uri, AsClient()), 1).Wait().ok());
+    EXPECT_THAT(SendAct(*Channel::Connect(uri, AsClient()), 1).Wait(), IsOk());
     EXPECT_THAT(Channel::Connect(uri).status(), HasCode(absl::StatusCode::kUnauthenticated));
   }
 }
@@ -341,12 +341,12 @@ TEST_F(TlsTest, AutoTakesTcpIfAllHasToBeEncrypted) {
   for (const bool waits : {true, false}) {
     const auto channel =
         waits ? Channel::Connect(server.uri, as_client) : Channel::Create(server.uri, as_client);
-    ASSERT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
-    EXPECT_TRUE(SendAct(*channel, 1).Wait().ok());
+    ASSERT_THAT(channel.status(), IsOk());
+    EXPECT_THAT(SendAct(*channel, 1).Wait(), IsOk());
     EXPECT_THAT((*channel)->why_not_rdma(), HasSubstr("require_encryption"));
     EXPECT_TRUE((*channel)->peer_identity().is_authenticated);
   }
-  EXPECT_TRUE(server.server.AllocateBuffer(100, "auto://127.0.0.1:0").ok());
+  EXPECT_THAT(server.server.AllocateBuffer(100, "auto://127.0.0.1:0"), IsOk());
 }
 
 TEST_F(TlsTest, ChannelsAndServersShareARuntimeWithAndWithoutIt) {
@@ -355,12 +355,12 @@ TEST_F(TlsTest, ChannelsAndServersShareARuntimeWithAndWithoutIt) {
   TestServer without({.runtime = runtime}, kAnyPort);
   ChannelOptions options = AsClient();
   options.runtime = runtime;
-  EXPECT_TRUE(SendAct(with.Connect(options), 1).Wait().ok());
-  EXPECT_TRUE(SendAct(without.Connect({.runtime = runtime}), 1).Wait().ok());
+  EXPECT_THAT(SendAct(with.Connect(options), 1).Wait(), IsOk());
+  EXPECT_THAT(SendAct(without.Connect({.runtime = runtime}), 1).Wait(), IsOk());
   options.runtime = nullptr;
   options.server = &without.server;
   const auto channel = with.Connect(options);
-  EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
+  EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
   EXPECT_TRUE(channel->peer_identity().is_authenticated);
 }
 
@@ -376,8 +376,8 @@ TEST_F(TlsTest, AServerThatOthersReachWithoutCredentialsSaysSoOnce) {
     TestServer server({}, kAnyPort);
     TestServer with({.credentials = ServerCredentials()}, "tcp://0.0.0.0:0");
     const absl::StatusOr<std::string> open = server.server.Listen("tcp://0.0.0.0:0");
-    ASSERT_TRUE(open.ok());
-    EXPECT_TRUE(server.server.Listen("tcp://[::]:0").ok());
+    ASSERT_THAT(open, IsOk());
+    EXPECT_THAT(server.server.Listen("tcp://[::]:0"), IsOk());
     SetLogSink(nullptr);  // Waits for the lines.
     EXPECT_EQ(lines.size(), 1u);
     EXPECT_THAT(lines.Take(), AllOf(HasSubstr(absl::StrCat("listens on ", *open, " without credentials")),

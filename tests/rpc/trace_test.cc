@@ -16,6 +16,7 @@
 #include "hawser/rpc/interceptor.h"
 #include "hawser/rpc/internal/tracing.h"
 #include "hawser/rpc/task.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 
@@ -116,7 +117,7 @@ class TraceTest : public ::testing::Test {
       return absl::OkStatus();
     };
   }
-  ~TraceTest() override { EXPECT_TRUE(SetTraceSink(nullptr).ok()); }
+  ~TraceTest() override { EXPECT_THAT(SetTraceSink(nullptr), IsOk()); }
 
   static ServerOptions WithExecutor() {
     ServerOptions options;
@@ -144,16 +145,16 @@ class TraceTest : public ::testing::Test {
 TEST_F(TraceTest, AHandlersCallCarriesOnTheTraceOfItsOwn) {
   TestServer front;
   CallBackend(front, back.Connect());
-  ASSERT_TRUE(Call(front, kParent, "vendor=1").ok());
+  ASSERT_THAT(Call(front, kParent, "vendor=1"), IsOk());
   EXPECT_EQ(arrived.Take(), std::make_pair(std::string(kParent), std::string("vendor=1")));
 }
 
 TEST_F(TraceTest, WithoutATraceNothingIsAdded) {
   TestServer front;
   CallBackend(front, back.Connect());
-  ASSERT_TRUE(Call(front, kParent).ok());
+  ASSERT_THAT(Call(front, kParent), IsOk());
   EXPECT_EQ(arrived.Take().first, kParent);
-  ASSERT_TRUE(SendAct(front.Connect(), 1).Wait().ok());
+  ASSERT_THAT(SendAct(front.Connect(), 1).Wait(), IsOk());
   EXPECT_EQ(arrived.Take().first, "none");
 }
 
@@ -164,7 +165,7 @@ TEST_F(TraceTest, ATraceGoesAlongOnAnExecutor) {
     EXPECT_NE(TraceContext::Current(), nullptr);
     return SendAct(to_back, number).Wait().status();
   };
-  ASSERT_TRUE(Call(front, kParent).ok());
+  ASSERT_THAT(Call(front, kParent), IsOk());
   EXPECT_EQ(arrived.Take().first, kParent);
   EXPECT_EQ(TraceContext::Current(), nullptr);
 }
@@ -179,13 +180,13 @@ TEST_F(TraceTest, ATraceGoesAlongThroughCallbacks) {
     });
     return absl::OkStatus();
   };
-  ASSERT_TRUE(Call(front, kParent).ok());
+  ASSERT_THAT(Call(front, kParent), IsOk());
   EXPECT_EQ(arrived.Take().first, kParent);
   EXPECT_EQ(arrived.Take().first, kParent);
 }
 
 TEST_F(TraceTest, ACallbackThatAWaitingHandlersThreadRunsDoesNotGetTheHandlersTrace) {
-  ASSERT_TRUE(Call(back, kParent).ok());  // From here on this process carries traces.
+  ASSERT_THAT(Call(back, kParent), IsOk());  // From here on this process carries traces.
   arrived.Take();
   Driven driven;
   {
@@ -200,7 +201,7 @@ TEST_F(TraceTest, ACallbackThatAWaitingHandlersThreadRunsDoesNotGetTheHandlersTr
           internal::CarriedTrace{*TraceContext::Parse(kParent)});
       const internal::TraceRef ref = trace;
       const internal::TraceScope handler(ref);
-      EXPECT_TRUE(SendAct(channel, 3).Wait().ok());
+      EXPECT_THAT(SendAct(channel, 3).Wait(), IsOk());
     }
     EXPECT_TRUE(driven.Until([&] { return called; }));
     std::vector<std::string> traces;
@@ -223,7 +224,7 @@ TEST_F(TraceTest, ATraceGoesAlongInACoroutine) {
   front.probe.on_act = [to_back](ServerContext& context, uint64_t) -> absl::Status {
     return CallTwice(context.Defer(), to_back);
   };
-  ASSERT_TRUE(Call(front, kParent).ok());
+  ASSERT_THAT(Call(front, kParent), IsOk());
   EXPECT_EQ(arrived.Take().first, kParent);
   EXPECT_EQ(arrived.Take().first, kParent);
 }
@@ -235,13 +236,13 @@ TEST_F(TraceTest, CallOptionsForBringTheTraceToAnotherThread) {
   front.probe.on_act = [&](ServerContext& context, uint64_t) {
     other = std::thread([&to_back, call = context.Defer()]() mutable {
       EXPECT_EQ(TraceContext::Current(), nullptr);
-      EXPECT_TRUE(SendAct(to_back, 1, CallOptions::For(call.context())).Wait().ok());
-      EXPECT_TRUE(SendAct(to_back, 2).Wait().ok());
+      EXPECT_THAT(SendAct(to_back, 1, CallOptions::For(call.context())).Wait(), IsOk());
+      EXPECT_THAT(SendAct(to_back, 2).Wait(), IsOk());
       call.Finish(absl::OkStatus());
     });
     return absl::OkStatus();
   };
-  ASSERT_TRUE(Call(front, kParent).ok());
+  ASSERT_THAT(Call(front, kParent), IsOk());
   other.join();
   EXPECT_EQ(arrived.Take().first, kParent);
   EXPECT_EQ(arrived.Take().first, "none") << "the other thread runs no handler";
@@ -251,8 +252,8 @@ TEST_F(TraceTest, SpansOfAChainAreOfOneTraceAndNameTheirParents) {
   auto spans = std::make_shared<Spans>();
   TestServer front;
   CallBackend(front, back.Connect());
-  ASSERT_TRUE(SetTraceSink(spans).ok());
-  ASSERT_TRUE(SendAct(front.Connect(), 1).Wait().ok());
+  ASSERT_THAT(SetTraceSink(spans), IsOk());
+  ASSERT_THAT(SendAct(front.Connect(), 1).Wait(), IsOk());
   const auto clients = spans->Take(4, "client");
   const auto servers = spans->Take(4, "server");
   ASSERT_EQ(clients.size(), 2u);
@@ -274,16 +275,16 @@ TEST_F(TraceTest, SpansOfAChainAreOfOneTraceAndNameTheirParents) {
 
 TEST_F(TraceTest, CallsOfDifferentClientsAreDifferentTraces) {
   auto spans = std::make_shared<Spans>();
-  ASSERT_TRUE(SetTraceSink(spans).ok());
+  ASSERT_THAT(SetTraceSink(spans), IsOk());
   const auto channel = back.Connect();
-  for (int i = 0; i < 2; ++i) ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+  for (int i = 0; i < 2; ++i) ASSERT_THAT(SendAct(channel, 1).Wait(), IsOk());
   const auto clients = spans->Take(4, "client");
   EXPECT_NE(clients[0].context.trace_id, clients[1].context.trace_id);
 }
 
 TEST_F(TraceTest, ASpanHasTheStatusOfItsSide) {
   auto spans = std::make_shared<Spans>();
-  ASSERT_TRUE(SetTraceSink(spans).ok());
+  ASSERT_THAT(SetTraceSink(spans), IsOk());
   back.probe.on_act = [](ServerContext&, uint64_t) { return absl::NotFoundError("no tow"); };
   EXPECT_EQ(SendAct(back.Connect(), 1).Wait().status(), absl::NotFoundError("no tow"));
   EXPECT_EQ(spans->Take(2, "client")[0].status, absl::NotFoundError("no tow"));
@@ -292,25 +293,25 @@ TEST_F(TraceTest, ASpanHasTheStatusOfItsSide) {
 
 TEST_F(TraceTest, ATraceThatIsNotSampledMakesNoSpansAndIsPassedOn) {
   auto spans = std::make_shared<Spans>();
-  ASSERT_TRUE(SetTraceSink(spans).ok());
-  ASSERT_TRUE(Call(back, kUnsampled).ok());
+  ASSERT_THAT(SetTraceSink(spans), IsOk());
+  ASSERT_THAT(Call(back, kUnsampled), IsOk());
   const std::string traceparent = arrived.Take().first;
   EXPECT_THAT(traceparent, HasSubstr(kTraceId));
   EXPECT_EQ(traceparent.substr(53), "00");
 
-  ASSERT_TRUE(SetTraceSink(spans, {.sample_rate = 0}).ok());
-  ASSERT_TRUE(SendAct(back.Connect(), 1).Wait().ok());
+  ASSERT_THAT(SetTraceSink(spans, {.sample_rate = 0}), IsOk());
+  ASSERT_THAT(SendAct(back.Connect(), 1).Wait(), IsOk());
   EXPECT_EQ(arrived.Take().first.substr(53), "00");
-  ASSERT_TRUE(Call(back, kParent).ok());
+  ASSERT_THAT(Call(back, kParent), IsOk());
   EXPECT_EQ(arrived.Take().first.substr(53), "01") << "the caller's choice counts";
   EXPECT_EQ(spans->Take(2, "client").size(), 1u);
 }
 
 TEST_F(TraceTest, PeersSampleNoMoreThanTheyMay) {
   auto spans = std::make_shared<Spans>();
-  ASSERT_TRUE(SetTraceSink(spans, {.peers_spans_per_second = 0.001}).ok());
+  ASSERT_THAT(SetTraceSink(spans, {.peers_spans_per_second = 0.001}), IsOk());
   const auto channel = back.Connect();
-  for (int i = 0; i < 10; ++i) ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+  for (int i = 0; i < 10; ++i) ASSERT_THAT(SendAct(channel, 1).Wait(), IsOk());
   EXPECT_EQ(spans->Take(11, "client").size(), 10u);
   for (int i = 0; i < 10; ++i) {
     EXPECT_EQ(arrived.Take().first.substr(53), "01") << "the trace is passed on as it came";
@@ -323,9 +324,9 @@ TEST_F(TraceTest, ACallDoesNotInheritTheTraceOfTheCallBeforeIt) {
   CallBackend(front, back.Connect());
   const auto channel = front.Connect();
   const Metadata metadata = {{"traceparent", kParent}};
-  ASSERT_TRUE(SendAct(channel, 1, {.metadata = &metadata}).Wait().ok());
+  ASSERT_THAT(SendAct(channel, 1, {.metadata = &metadata}).Wait(), IsOk());
   EXPECT_EQ(arrived.Take().first, kParent);
-  ASSERT_TRUE(SendAct(channel, 2).Wait().ok());
+  ASSERT_THAT(SendAct(channel, 2).Wait(), IsOk());
   EXPECT_EQ(arrived.Take().first, "none");
 }
 
@@ -337,17 +338,17 @@ TEST_F(TraceTest, PeersSampleNoMoreOfTheHandlersCallsThanTheyMay) {
   const auto channel = front.Connect();
   // The peer: no sink of its own.
   Metadata metadata = {{"traceparent", kParent}};
-  ASSERT_TRUE(SendAct(channel, 1, {.metadata = &metadata}).Wait().ok());
-  ASSERT_TRUE(SetTraceSink(spans, {.sample_rate = 0, .peers_spans_per_second = 0.001}).ok());
+  ASSERT_THAT(SendAct(channel, 1, {.metadata = &metadata}).Wait(), IsOk());
+  ASSERT_THAT(SetTraceSink(spans, {.sample_rate = 0, .peers_spans_per_second = 0.001}), IsOk());
   // The client's own spans are in this process, too: 20 of them. Those of the handler's calls exceed them.
-  for (int i = 0; i < 20; ++i) ASSERT_TRUE(SendAct(channel, 1, {.metadata = &metadata}).Wait().ok());
+  for (int i = 0; i < 20; ++i) ASSERT_THAT(SendAct(channel, 1, {.metadata = &metadata}).Wait(), IsOk());
   EXPECT_LE(spans->size(), 20u + 2u);
 }
 
 TEST_F(TraceTest, TheApplicationsOwnTraceparentIsTheParent) {
   auto spans = std::make_shared<Spans>();
-  ASSERT_TRUE(SetTraceSink(spans).ok());
-  ASSERT_TRUE(Call(back, kParent, "vendor=1").ok());
+  ASSERT_THAT(SetTraceSink(spans), IsOk());
+  ASSERT_THAT(Call(back, kParent, "vendor=1"), IsOk());
   const auto client = spans->Take(2, "client")[0];
   EXPECT_EQ(client.parent, TraceContext::Parse(kParent)->span_id);
   EXPECT_EQ(client.context.trace_id, TraceContext::Parse(kParent)->trace_id);
@@ -359,20 +360,20 @@ TEST_F(TraceTest, AMalformedTraceOfAPeerIsIgnored) {
   CallBackend(front, back.Connect());
   for (const std::string& bad :
        {std::string(), std::string("00-"), std::string(55, '-'), std::string(2000, 'a')}) {
-    ASSERT_TRUE(Call(front, bad).ok()) << bad;
+    ASSERT_THAT(Call(front, bad), IsOk()) << bad;
     EXPECT_EQ(arrived.Take().first, "none");
   }
-  ASSERT_TRUE(Call(front, kParent, std::string(513, 'a')).ok());
+  ASSERT_THAT(Call(front, kParent, std::string(513, 'a')), IsOk());
   EXPECT_EQ(arrived.Take(), std::make_pair(std::string(kParent), std::string("none")));
-  ASSERT_TRUE(Call(front, kParent, "a=\n").ok());
+  ASSERT_THAT(Call(front, kParent, "a=\n"), IsOk());
   EXPECT_EQ(arrived.Take().second, "none");
 }
 
 TEST_F(TraceTest, MetadataThatIsFullGoesWithoutTheTrace) {
-  ASSERT_TRUE(SetTraceSink(std::make_shared<Spans>()).ok());
+  ASSERT_THAT(SetTraceSink(std::make_shared<Spans>()), IsOk());
   Metadata metadata;
   for (size_t i = 0; i < kMetadataPairsMax; ++i) metadata.Add("k", "v");
-  EXPECT_TRUE(SendAct(back.Connect(), 1, {.metadata = &metadata}).Wait().ok());
+  EXPECT_THAT(SendAct(back.Connect(), 1, {.metadata = &metadata}).Wait(), IsOk());
   EXPECT_EQ(arrived.Take().first, "none");
 }
 
@@ -386,10 +387,10 @@ TEST_F(TraceTest, InterceptorsSeeTheTraceOfTheCall) {
     Box<std::string> seen;
   };
   auto looks = std::make_shared<Looks>();
-  ASSERT_TRUE(SetTraceSink(std::make_shared<Spans>()).ok());
+  ASSERT_THAT(SetTraceSink(std::make_shared<Spans>()), IsOk());
   ChannelOptions options;
   options.interceptors = {looks};
-  ASSERT_TRUE(SendAct(back.Connect(std::move(options)), 1).Wait().ok());
+  ASSERT_THAT(SendAct(back.Connect(std::move(options)), 1).Wait(), IsOk());
   EXPECT_EQ(looks->seen.Take(), arrived.Take().first);
 }
 
@@ -397,20 +398,20 @@ TEST_F(TraceTest, ASinkThatThrowsHurtsNoCall) {
   class Throws final : public TraceSink {
     void OnSpan(const Span&) override { throw std::runtime_error("full"); }
   };
-  ASSERT_TRUE(SetTraceSink(std::make_shared<Throws>()).ok());
-  EXPECT_TRUE(SendAct(back.Connect(), 1).Wait().ok());
+  ASSERT_THAT(SetTraceSink(std::make_shared<Throws>()), IsOk());
+  EXPECT_THAT(SendAct(back.Connect(), 1).Wait(), IsOk());
 }
 
 TEST_F(TraceTest, TheSpanOfACallThatIsUnderWayGoesToTheSinkOfItsBegin) {
   auto spans = std::make_shared<Spans>();
-  ASSERT_TRUE(SetTraceSink(spans).ok());
+  ASSERT_THAT(SetTraceSink(spans), IsOk());
   back.probe.on_act = back.held.Handler();
   auto call = SendAct(back.Connect(), 1);
   DeferredCall deferred = back.held.Take();
-  ASSERT_TRUE(SetTraceSink(nullptr).ok());
+  ASSERT_THAT(SetTraceSink(nullptr), IsOk());
   EXPECT_THAT(spans->Take(0, "client"), IsEmpty());
   deferred.Finish(absl::OkStatus());
-  EXPECT_TRUE(call.Wait().ok());
+  EXPECT_THAT(call.Wait(), IsOk());
   spans->Take(2, "client");
 }
 

@@ -13,6 +13,7 @@
 #include "hawser/perf.rpc.h"
 #include "hawser/reflection.rpc.h"
 #include "hawser/tests/strangers/crowd.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -110,7 +111,7 @@ class UnreadAnswersTest : public ::testing::TestWithParam<int> {
       if (!status.ok()) last = status;
     }
     EXPECT_EQ(failed, 0) << last;
-    EXPECT_THAT(Channel::Connect(server_.uri).status(), HasCode(absl::StatusCode::kOk));
+    EXPECT_THAT(Channel::Connect(server_.uri).status(), IsOk());
   }
 
   TestServer server_;
@@ -140,7 +141,7 @@ TEST_P(UnreadAnswersTest, TheyAreEndedOnceMemoryIsRefused) {
   const uint64_t accepted = crowd->counts().accepted;
   EXPECT_EQ(accepted, 30u) << "none was ended so far";
   EXPECT_TRUE(Eventually([&] {
-    EXPECT_FALSE(server_.server.AllocateBuffer(56 << 20).ok());
+    EXPECT_THAT(server_.server.AllocateBuffer(56 << 20), ::testing::Not(IsOk()));
     return crowd->counts().accepted > accepted;
   })) << "those that are ended dial again";
 }

@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 
 namespace hawser::sim {
 namespace {
@@ -18,7 +19,7 @@ TEST(ChartHistoryTest, DrawsHostsWhatHappensAndMessages) {
   history.Arrived(1'000'500, 2, 1'002'000, 1, "SEND of <64> B");
   history.Happened(1'002'000, 0, "the clock jumps");
   const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/chart.svg";
-  ASSERT_TRUE(history.Write(path).ok());
+  ASSERT_THAT(history.Write(path), IsOk());
 
   std::stringstream text;
   text << std::ifstream(path).rdbuf();

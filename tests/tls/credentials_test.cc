@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/tls/certificates.h"
 #include "hawser/tests/tls/sessions.h"
 #include "hawser/tls/context.h"
@@ -27,6 +28,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 class CredentialsTest : public ::testing::Test {
@@ -34,7 +36,7 @@ class CredentialsTest : public ::testing::Test {
   // Why Create() refuses the credentials. It names the file and tells nothing of what is in it.
   std::string WhyRefused(const TlsCredentials& credentials) {
     const absl::StatusOr<std::shared_ptr<Context>> context = Context::Create(credentials, nullptr);
-    EXPECT_EQ(context.status().code(), absl::StatusCode::kInvalidArgument) << context.status();
+    EXPECT_THAT(context.status(), HasCode(absl::StatusCode::kInvalidArgument));
     return std::string(context.status().message());
   }
 
@@ -184,7 +186,7 @@ TEST_F(CredentialsTest, FilesThatAreRefusedAreUsedOnceTheyAreMended) {
   OverwriteFile(good_.key, "no key");
   WhyRefused(good_);
   OverwriteFile(good_.key, key);
-  EXPECT_TRUE(Context::Create(good_, nullptr).ok());
+  EXPECT_THAT(Context::Create(good_, nullptr), IsOk());
 }
 
 // Files that change while a context is in use. A context looks at most once in a while, so a test waits for that.
@@ -334,12 +336,12 @@ TEST_F(CredentialsTest, ASlowFileOfOneContextStopsNoOther) {
   ASSERT_EQ(mkfifo(slow.certificate.c_str(), 0600), 0);
   std::atomic<bool> was_read{false};
   std::thread reader([&] {
-    EXPECT_FALSE(Context::Create(slow, nullptr).ok());
+    EXPECT_THAT(Context::Create(slow, nullptr), Not(IsOk()));
     was_read = true;
   });
   const int fd = open(slow.certificate.c_str(), O_WRONLY);  // Waits for the reader.
   EXPECT_GE(fd, 0);
-  EXPECT_TRUE(Context::Create(authority_.Issue(), nullptr).ok());
+  EXPECT_THAT(Context::Create(authority_.Issue(), nullptr), IsOk());
   close(fd);
   // It may look at the file once more, to say what is wrong with it, and then waits for a writer again.
   while (!was_read) {

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
 #include "hawser/base/violation.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/tls/certificates.h"
 #include "hawser/tests/tls/sessions.h"
 
@@ -146,7 +147,7 @@ TEST_F(DamageTest, ACutAtEveryByteIsWaitedForAndThenAnError) {
       ExpectBothEndAfterACut(line);
       for (End* each : {&line.client, &line.server}) {
         if (each->status().ok()) continue;
-        EXPECT_EQ(each->status().code(), absl::StatusCode::kUnavailable) << each->status();
+        EXPECT_THAT(each->status(), HasCode(absl::StatusCode::kUnavailable));
       }
       if (testing::Test::HasFailure()) return;
     }

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/tls/certificates.h"
 #include "hawser/tests/tls/sessions.h"
 
@@ -90,7 +91,7 @@ TEST_F(FloodTest, RequestsForNewKeysWhoseAnswersAreNotReadEndTheSession) {
   }
   EXPECT_TRUE(end_->is_failed());
   EXPECT_LT(asked, 10'000);
-  EXPECT_EQ(end_->status().code(), absl::StatusCode::kDataLoss) << end_->status();
+  EXPECT_THAT(end_->status(), HasCode(absl::StatusCode::kDataLoss));
   EXPECT_THAT(std::string(end_->status().message()), HasSubstr("new keys"));
 }
 
@@ -157,7 +158,7 @@ TEST_F(FloodTest, NewKeysWithoutEndArePassedOverInTurns) {
   } while (!end_->session().drained() && ++reads < 100'000);
   EXPECT_LT(reads, 100'000);
   EXPECT_GE(reads, asked / 20);
-  EXPECT_TRUE(end_->status().ok());
+  EXPECT_THAT(end_->status(), IsOk());
   raw_->Step();
   ASSERT_EQ(SSL_write(raw_->ssl(), "x", 1), 1);
   EXPECT_EQ(end_->Read(), "x");

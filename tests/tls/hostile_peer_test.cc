@@ -19,6 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/base/violation.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/tls/certificates.h"
 #include "hawser/tests/tls/sessions.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
@@ -135,7 +136,7 @@ class TlsListenerTest : public ::testing::Test {
     std::unique_ptr<RawPeer> raw = DialTls();
     Write(*raw, EncodeGreeting(GreetingKind::kConnect, 16, ""));
     HAWSER_UNTIL(*world_, !world_->requests().requests.empty());
-    EXPECT_TRUE(b.qp().Accept(*world_->requests().requests[0], "").ok());
+    EXPECT_THAT(b.qp().Accept(*world_->requests().requests[0], ""), IsOk());
     world_->requests().requests.clear();
     HAWSER_UNTIL(*world_, b.news().established());
     std::string answer;
@@ -154,17 +155,17 @@ class TlsListenerTest : public ::testing::Test {
   void ExpectAnHonestClientGetsIn() {
     Endpoint& a = world_->NewEndpoint(0);
     Endpoint& b = world_->NewEndpoint(1);
-    ASSERT_TRUE(a.qp().Connect(world_->listener().address(), "").ok());
+    ASSERT_THAT(a.qp().Connect(world_->listener().address(), ""), IsOk());
     HAWSER_UNTIL(*world_, !world_->requests().requests.empty() || a.news().ended());
     ASSERT_FALSE(a.news().ended()) << a.news().why;
     ASSERT_FALSE(world_->requests().requests.empty());
-    ASSERT_TRUE(b.qp().Accept(*world_->requests().requests[0], "").ok());
+    ASSERT_THAT(b.qp().Accept(*world_->requests().requests[0], ""), IsOk());
     world_->requests().requests.clear();
     HAWSER_UNTIL(*world_, (a.news().established() && b.news().established()) || b.news().ended());
     ASSERT_FALSE(b.news().ended()) << b.news().why;
-    ASSERT_TRUE(b.Receive(1, b.At(0, 100)).ok());
+    ASSERT_THAT(b.Receive(1, b.At(0, 100)), IsOk());
     a.Fill(0, "honest");
-    ASSERT_TRUE(a.Send(1, a.At(0, 6)).ok());
+    ASSERT_THAT(a.Send(1, a.At(0, 6)), IsOk());
     HAWSER_UNTIL(*world_, b.receives.size() == 1);
     EXPECT_EQ(b.Text(0, 6), "honest");
   }
@@ -207,7 +208,7 @@ TEST_F(TlsListenerTest, AClientWaitsForAServerThatDoesNotRead) {
   ASSERT_EQ(bind(listener.fd(), any.get(), any.length_bytes()), 0);
   ASSERT_EQ(listen(listener.fd(), 1), 0);
   Endpoint& a = world_->NewEndpoint(0);
-  ASSERT_TRUE(a.qp().Connect(LocalAddress(listener.fd()), "").ok());
+  ASSERT_THAT(a.qp().Connect(LocalAddress(listener.fd()), ""), IsOk());
   RawPeer raw(Side::kServer, Socket(accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)),
               {.credentials = &server_});
   world_->PollSome(10);
@@ -242,7 +243,7 @@ TEST_F(TlsListenerTest, AClientWithoutCredentialsLearnsWhatItLacks) {
   security_.client = nullptr;
   NewWorld();
   Endpoint& a = world_->NewEndpoint(0);
-  ASSERT_TRUE(a.qp().Connect(world_->listener().address(), "").ok());
+  ASSERT_THAT(a.qp().Connect(world_->listener().address(), ""), IsOk());
   HAWSER_UNTIL(*world_, a.news().ended());
   EXPECT_THAT(a.news().why, HasCode(absl::StatusCode::kUnauthenticated));
   EXPECT_THAT(std::string(a.news().why.message()), HasSubstr("ChannelOptions::credentials"));
@@ -252,7 +253,7 @@ TEST_F(TlsListenerTest, AServerWithoutCredentialsIsNamed) {
   security_.server = nullptr;
   NewWorld();
   Endpoint& a = world_->NewEndpoint(0);
-  ASSERT_TRUE(a.qp().Connect(world_->listener().address(), "").ok());
+  ASSERT_THAT(a.qp().Connect(world_->listener().address(), ""), IsOk());
   HAWSER_UNTIL(*world_, a.news().ended());
   EXPECT_THAT(a.news().why, HasCode(absl::StatusCode::kUnauthenticated));
   EXPECT_THAT(std::string(a.news().why.message()), HasSubstr("without TLS"));
@@ -280,7 +281,7 @@ TEST_F(TlsListenerTest, AClientOfAnotherAuthorityIsRefusedOnBothSides) {
   security_.client = tls::NewContext(other.Issue({}, {.authorities = authority_.authorities_path()}));
   NewWorld();
   Endpoint& a = world_->NewEndpoint(0);
-  ASSERT_TRUE(a.qp().Connect(world_->listener().address(), "").ok());
+  ASSERT_THAT(a.qp().Connect(world_->listener().address(), ""), IsOk());
   HAWSER_UNTIL(*world_, a.news().ended());
   EXPECT_THAT(a.news().why, HasCode(absl::StatusCode::kUnauthenticated));
   EXPECT_THAT(std::string(a.news().why.message()),
@@ -296,7 +297,7 @@ TEST_F(TlsListenerTest, AServerOfAnotherAuthorityIsRefusedOnBothSides) {
       tls::NewContext(other.Issue(LoopbackNames(), {.authorities = authority_.authorities_path()}));
   NewWorld();
   Endpoint& a = world_->NewEndpoint(0);
-  ASSERT_TRUE(a.qp().Connect(world_->listener().address(), "").ok());
+  ASSERT_THAT(a.qp().Connect(world_->listener().address(), ""), IsOk());
   HAWSER_UNTIL(*world_, a.news().ended() && !security_.bad_peers.empty());
   EXPECT_THAT(a.news().why, HasCode(absl::StatusCode::kUnauthenticated));
   EXPECT_THAT(std::string(a.news().why.message()), HasSubstr("CN=other authority"));
@@ -436,7 +437,7 @@ TEST_F(TlsListenerTest, AClientOfAnotherHostNeedNotWaitForAFlood) {
     flood.push_back(std::move(socket));
   }
   Endpoint& a = world_->NewEndpoint(0);
-  ASSERT_TRUE(a.qp().Connect(address, "").ok());
+  ASSERT_THAT(a.qp().Connect(address, ""), IsOk());
   HAWSER_UNTIL(*world_, !world_->requests().requests.empty() || a.news().ended());
   EXPECT_FALSE(a.news().ended()) << a.news().why;
   const auto answered = [&] {
@@ -509,7 +510,7 @@ TEST_F(TlsPeerTest, ARecordThatIsCutIsTheEndOfTheConnection) {
 
 TEST_F(TlsPeerTest, AFrameByteByByteIsOne) {
   Endpoint& b = world_->NewEndpoint(1);
-  ASSERT_TRUE(b.Receive(1, b.At(0, 100)).ok());
+  ASSERT_THAT(b.Receive(1, b.At(0, 100)), IsOk());
   std::unique_ptr<RawPeer> raw = BecomePeerOf(b);
   for (const char c : Bytes({.kind = FrameKind::kSend, .length_bytes = 5}, "hello")) {
     Write(*raw, absl::string_view(&c, 1));
@@ -531,8 +532,8 @@ TEST_F(TlsPeerTest, FramesThatCameWithTheGreetingAreRead) {
   HAWSER_UNTIL(*world_, !world_->requests().requests.empty());
   world_->PollSome(10);
   Endpoint& b = world_->NewEndpoint(1);
-  for (uint64_t i = 0; i < 3; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 100, 100)).ok());
-  ASSERT_TRUE(b.qp().Accept(*world_->requests().requests[0], "").ok());
+  for (uint64_t i = 0; i < 3; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 100, 100)), IsOk());
+  ASSERT_THAT(b.qp().Accept(*world_->requests().requests[0], ""), IsOk());
   HAWSER_UNTIL(*world_, b.receives.size() == 3);
   EXPECT_EQ(b.Text(200, 5), "hello");
   raw->socket().Close();
@@ -555,8 +556,8 @@ TEST_F(TlsPeerTest, RequestsForNewKeysThatAreNotReadEndOneConnection) {
                 b.news().ended()));
   // Another connection of the same queue does not notice.
   for (; sent < 20; ++sent) {
-    ASSERT_TRUE(server.Receive(sent, server.At(0, 100)).ok());
-    ASSERT_TRUE(honest.Send(sent, honest.At(0, 10)).ok());
+    ASSERT_THAT(server.Receive(sent, server.At(0, 100)), IsOk());
+    ASSERT_THAT(honest.Send(sent, honest.At(0, 10)), IsOk());
     HAWSER_UNTIL(*world_, receiver.receives.size() == sent + 1);
   }
   EXPECT_EQ(ViolationOf(b.news().why), Violation::kTls) << b.news().why;
@@ -573,8 +574,8 @@ TEST_F(TlsPeerTest, AnotherConnectionGetsItsTurnsInAFloodOfNewKeys) {
     for (int i = 0; i < 500; ++i) {
       if (SSL_key_update(raw->ssl(), SSL_KEY_UPDATE_NOT_REQUESTED) != 1 || raw->Step() != 1) break;
     }
-    ASSERT_TRUE(server.Receive(sent, server.At(0, 100)).ok());
-    ASSERT_TRUE(honest.Send(sent, honest.At(0, 10)).ok());
+    ASSERT_THAT(server.Receive(sent, server.At(0, 100)), IsOk());
+    ASSERT_THAT(honest.Send(sent, honest.At(0, 10)), IsOk());
     HAWSER_UNTIL(*world_, receiver.receives.size() == sent + 1);
   }
   EXPECT_FALSE(b.news().ended()) << b.news().why;

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/base/violation.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/tls/session_pair.h"
 
 namespace hawser::tls {
@@ -126,7 +127,7 @@ TEST(KernelTlsTest, ARecordThatWasChangedEndsTheConnectionOnBothSides) {
     ASSERT_EQ(pair.server.Say("to the client"), 13);
     pair.Until([&] { return !pair.client.session->error().ok() && !pair.server.session->error().ok(); });
     const absl::Status& found = pair.client.session->error();
-    EXPECT_EQ(found.code(), absl::StatusCode::kDataLoss) << found;
+    EXPECT_THAT(found, HasCode(absl::StatusCode::kDataLoss));
     EXPECT_EQ(ViolationOf(found), Violation::kTls);
     EXPECT_THAT(found.message(), HasSubstr("changed on its way"));
     EXPECT_EQ(pair.client.heard, "");
@@ -143,7 +144,7 @@ TEST(KernelTlsTest, AnAlertOfAPeerInUserSpaceIsUnderstood) {
   ASSERT_EQ(pair.client.Say("to the server"), 13);
   pair.Until([&] { return !pair.client.session->error().ok(); });
   EXPECT_THAT(pair.client.session->error().message(), HasSubstr("the peer has refused: alert 20"));
-  EXPECT_EQ(pair.client.session->error().code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_THAT(pair.client.session->error(), HasCode(absl::StatusCode::kUnauthenticated));
 }
 
 TEST(KernelTlsTest, ANewKeyOfThePeerEndsTheConnection) {
@@ -152,7 +153,7 @@ TEST(KernelTlsTest, ANewKeyOfThePeerEndsTheConnection) {
   pair.server.session->set_key_records_max(0);
   ASSERT_EQ(pair.server.Say("under a new key"), 15);
   pair.Until([&] { return !pair.client.session->error().ok(); });
-  EXPECT_EQ(pair.client.session->error().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(pair.client.session->error(), HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(pair.client.session->error().message(), HasSubstr("the peer changes its keys"));
 }
 
@@ -165,7 +166,7 @@ TEST(KernelTlsTest, ARequestForANewKeyEndsTheConnection) {
   ASSERT_EQ(SSL_key_update(pair.server.session->ssl(), SSL_KEY_UPDATE_REQUESTED), 1);
   ASSERT_EQ(pair.server.Say("under a new key"), 15);
   pair.Until([&] { return !pair.client.session->error().ok(); });
-  EXPECT_EQ(pair.client.session->error().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(pair.client.session->error(), HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(pair.client.session->error().message(), HasSubstr("the peer changes its keys"));
 }
 
@@ -190,7 +191,7 @@ TEST(KernelTlsTest, AWornKeyEndsTheConnection) {
     }
     pair.Step();
   }
-  EXPECT_EQ(pair.client.session->error().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(pair.client.session->error(), HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(pair.client.session->error().message(), HasSubstr("after 100 records"));
 }
 

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/base/violation.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/tls/certificates.h"
 #include "hawser/tests/tls/sessions.h"
 #include "hawser/tls/session.h"
@@ -33,7 +34,7 @@ class RefusalTest : public ::testing::Test {
     line.Handshake();
     for (End* end : {&line.client, &line.server}) {
       EXPECT_TRUE(end->is_failed());
-      EXPECT_EQ(end->status().code(), absl::StatusCode::kUnauthenticated) << end->status();
+      EXPECT_THAT(end->status(), HasCode(absl::StatusCode::kUnauthenticated));
       EXPECT_EQ(ViolationOf(end->status()), Violation::kTls) << end->status();
       ExpectNoKeyIn(end->status().message(), client);
       ExpectNoKeyIn(end->status().message(), server);
@@ -230,8 +231,8 @@ TEST_F(RefusalTest, AHostThatNoCertificateCanHaveIsRefusedAtOnce) {
   SocketPair sockets;
   for (const std::string& host : {std::string(), std::string("."), std::string("a\0b", 3),
                                   std::string(300, 'x'), std::string(".example.org")}) {
-    EXPECT_EQ(context->NewSession(Side::kClient, sockets.client.fd(), host, "p").status().code(),
-              absl::StatusCode::kInvalidArgument)
+    EXPECT_THAT(context->NewSession(Side::kClient, sockets.client.fd(), host, "p").status(),
+                HasCode(absl::StatusCode::kInvalidArgument))
         << host;
   }
 }
@@ -244,7 +245,8 @@ TEST_F(RefusalTest, AZeroByteDoesNotEndAName) {
 TEST_F(RefusalTest, ACertificateThatNoPeerAcceptsIsRefusedAtOnce) {
   for (const size_t bytes : {size_t{33} << 10, size_t{1} << 20}) {
     const TlsCredentials large = authority_.Issue(LoopbackNames(), {.padding_bytes = bytes});
-    EXPECT_EQ(Context::Create(large, nullptr).status().code(), absl::StatusCode::kInvalidArgument) << bytes;
+    EXPECT_THAT(Context::Create(large, nullptr).status(), HasCode(absl::StatusCode::kInvalidArgument))
+        << bytes;
   }
 }
 
@@ -288,7 +290,7 @@ class RawRefusalTest : public RefusalTest {
     EXPECT_TRUE(server.is_failed());
     EXPECT_TRUE(raw.has_failed() || !hears);
     EXPECT_THAT(std::string(server.status().message()), says);
-    EXPECT_EQ(server.status().code(), absl::StatusCode::kUnauthenticated);
+    EXPECT_THAT(server.status(), HasCode(absl::StatusCode::kUnauthenticated));
   }
   void ExpectClientRefuses(const RawOptions& options, const Matcher<std::string>& says, bool hears = true) {
     SocketPair sockets;
@@ -298,7 +300,7 @@ class RawRefusalTest : public RefusalTest {
     EXPECT_TRUE(client.is_failed());
     EXPECT_TRUE(raw.has_failed() || !hears);
     EXPECT_THAT(std::string(client.status().message()), says);
-    EXPECT_EQ(client.status().code(), absl::StatusCode::kUnauthenticated);
+    EXPECT_THAT(client.status(), HasCode(absl::StatusCode::kUnauthenticated));
   }
 };
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/tls/session_pair.h"
 
 namespace hawser::tls {
@@ -30,7 +31,7 @@ TEST(SessionKeysTest, AWornKeyIsChanged) {
     pair.Send(pair.client, pair.server, Text(100'000));
     pair.Send(pair.server, pair.client, Text(100));
   }
-  EXPECT_TRUE(pair.client.session->error().ok());
+  EXPECT_THAT(pair.client.session->error(), IsOk());
   EXPECT_GE(updates, 20);
   EXPECT_LE(updates, 80) << "140 records, two for each key";
 }

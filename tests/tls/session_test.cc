@@ -12,6 +12,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/tls/certificates.h"
 #include "hawser/tests/tls/sessions.h"
 
@@ -21,6 +22,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 // Bytes of which no part repeats.
 std::string Noise(size_t bytes, unsigned seed = 1) {
@@ -45,8 +47,8 @@ TEST_F(SessionTest, BothSidesFinishAHandshake) {
   EXPECT_FALSE(line.server.session().resumed());
   EXPECT_EQ(line.client.session().cipher(), line.server.session().cipher());
   EXPECT_THAT(line.client.session().cipher(), ::testing::StartsWith("TLS_"));
-  EXPECT_TRUE(line.client.status().ok());
-  EXPECT_TRUE(line.server.status().ok());
+  EXPECT_THAT(line.client.status(), IsOk());
+  EXPECT_THAT(line.server.status(), IsOk());
 }
 
 TEST_F(SessionTest, EachSideSeesTheNamesOfTheOther) {
@@ -317,7 +319,7 @@ TEST_F(SessionTest, AReadOfAnEmptySocketIsToBeTriedAgain) {
   EXPECT_EQ(line.server.session().Read(&segment, 1), -1);
   EXPECT_EQ(errno, EAGAIN);
   EXPECT_TRUE(line.server.session().drained());
-  EXPECT_TRUE(line.server.status().ok());
+  EXPECT_THAT(line.server.status(), IsOk());
 }
 
 TEST_F(SessionTest, EndIsReadAsTheEndBehindAllBytes) {
@@ -382,7 +384,7 @@ TEST_F(SessionTest, AWriteToAClosedSocketFailsWithoutASignal) {
   for (int i = 0; i < 3 && n > 0; ++i) n = line.client.session().Write(&segment, 1);
   EXPECT_EQ(n, -1);
   EXPECT_TRUE(errno == EPIPE || errno == ECONNRESET) << errno;
-  EXPECT_TRUE(line.client.status().ok()) << line.client.status();  // Reading finds the end.
+  EXPECT_THAT(line.client.status(), IsOk());  // Reading finds the end.
   EXPECT_EQ(line.client.Read(), "");
   EXPECT_TRUE(line.client.has_ended() || line.client.is_failed());
 }
@@ -416,7 +418,7 @@ TEST_F(SessionTest, AfterAFailedWriteAShorterOneFailsLikewise) {
     EXPECT_EQ(line.client.session().Write(&segment, 1), -1);
     EXPECT_EQ(errno, EPIPE);
   }
-  EXPECT_TRUE(line.client.status().ok()) << line.client.status();
+  EXPECT_THAT(line.client.status(), IsOk());
   const iovec into = {big.data(), big.size()};
   EXPECT_EQ(line.client.session().Read(&into, 1), 8);
 }
@@ -425,7 +427,7 @@ TEST_F(SessionTest, AHandshakeWithAClosedSocketFailsWithoutASignal) {
   Line line(client_, server_);
   line.server.Close();
   EXPECT_EQ(line.client.Step(), Session::Progress::kFailed);
-  EXPECT_EQ(line.client.status().code(), absl::StatusCode::kUnavailable) << line.client.status();
+  EXPECT_THAT(line.client.status(), HasCode(absl::StatusCode::kUnavailable));
 }
 
 TEST_F(SessionTest, TheFirstErrorStays) {
@@ -438,7 +440,7 @@ TEST_F(SessionTest, TheFirstErrorStays) {
   const iovec segment = {&byte, 1};
   EXPECT_EQ(line.client.session().Read(&segment, 1), -1);
   const absl::Status first = line.client.status();
-  EXPECT_FALSE(first.ok());
+  EXPECT_THAT(first, Not(IsOk()));
   line.client.session().Read(&segment, 1);
   line.client.session().Write(&segment, 1);
   line.client.session().Flush();
@@ -454,7 +456,7 @@ TEST_F(SessionTest, AForgedRecordEndsTheSession) {
   ASSERT_EQ(send(line.client.fd(), record.data(), record.size(), 0), static_cast<ssize_t>(record.size()));
   EXPECT_EQ(line.server.Read(), "");
   EXPECT_TRUE(line.server.is_failed());
-  EXPECT_EQ(line.server.status().code(), absl::StatusCode::kDataLoss) << line.server.status();
+  EXPECT_THAT(line.server.status(), HasCode(absl::StatusCode::kDataLoss));
   line.client.Read();
   EXPECT_TRUE(line.client.is_failed());
 }

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 
 namespace hawser::tls {
 namespace {
@@ -120,7 +121,7 @@ Session::Progress End::Step() {
   if (progress_ == Session::Progress::kDone || progress_ == Session::Progress::kFailed) return progress_;
   progress_ = session_->Handshake();
   if (progress_ == Session::Progress::kFailed) {
-    EXPECT_FALSE(session_->error().ok());
+    EXPECT_THAT(session_->error(), ::testing::Not(IsOk()));
   }
   return progress_;
 }

@@ -16,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/heap.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tools/hawser/json_text.h"
 #include "hawser/tools/hawser/node_check.h"
 #include "hawser/tools/hawser/schema_text.h"
@@ -29,7 +30,7 @@ using ::testing::HasSubstr;
 
 void Add(Schemas& schemas, Made& made) {
   const absl::Status status = schemas.Add(made.reader());
-  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_THAT(status, IsOk());
 }
 
 std::string LongName(char letter) { return std::string(200, letter); }
@@ -47,7 +48,7 @@ TEST(HostileBoundsTest, NodesHaveABoundAndNoMoreMemoryThanTheyNeed) {
   EXPECT_LT((mallinfo2().uordblks - before) / kSchemaNodesMax, 2000);
   Made made(kId + kSchemaNodesMax);
   made->initStruct();
-  EXPECT_EQ(schemas.Add(made.reader()).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(schemas.Add(made.reader()), HasCode(absl::StatusCode::kResourceExhausted));
 }
 
 TEST(HostileBoundsTest, ElementsOfNoSizeAreCounted) {
@@ -58,7 +59,7 @@ TEST(HostileBoundsTest, ElementsOfNoSizeAreCounted) {
       .initAsListOfAnyStruct(0, 0, 2 << 20);  // Annotations.
   ASSERT_LT(made.reader().totalSize().wordCount, 100);
   Schemas schemas;
-  EXPECT_EQ(schemas.Add(made.reader()).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(schemas.Add(made.reader()), HasCode(absl::StatusCode::kResourceExhausted));
 }
 
 // The loader makes a node for each.
@@ -71,7 +72,7 @@ TEST(HostileBoundsTest, ReferencesAreCounted) {
   for (uint32_t i = 0; i < kFields; ++i) SetStruct(fields[i], i, kId + 1);
   ASSERT_LT(made.reader().totalSize().wordCount * sizeof(capnp::word), kSchemaBytesMax / 2);
   Schemas schemas;
-  EXPECT_EQ(schemas.Add(made.reader()).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(schemas.Add(made.reader()), HasCode(absl::StatusCode::kResourceExhausted));
 }
 
 // The loader sorts them for each reference to the interface.
@@ -103,7 +104,7 @@ TEST(HostileBoundsTest, MethodsThatAreLookedAtHaveABound) {
     Add(schemas, service);
     schemas.Serve(kId + 2 + i);
   }
-  EXPECT_EQ(schemas.FindMethod("KeyValue.get").status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(schemas.FindMethod("KeyValue.get").status(), HasCode(absl::StatusCode::kResourceExhausted));
 }
 
 // ---- Their text.
@@ -134,7 +135,7 @@ TEST(HostileBoundsTest, TextOfParametersHasABound) {
   Add(schemas, params);
   AddNested(schemas);
   schemas.Serve(kId);
-  ASSERT_TRUE(schemas.Check().ok());
+  ASSERT_THAT(schemas.Check(), IsOk());
   const uint64_t before = HeapAllocatedBytes();
   const auto text = SchemaText(schemas, {kId});
   EXPECT_THAT(text.status().message(), HasSubstr("the text has more than 16777216 bytes"));
@@ -179,7 +180,7 @@ TEST(HostileBoundsTest, LongDefaultIsLeftOut) {
   Add(schemas, made);
   const uint64_t before = HeapAllocatedBytes();
   const auto text = SchemaText(schemas, {kId});
-  ASSERT_TRUE(text.ok());
+  ASSERT_THAT(text, IsOk());
   EXPECT_THAT(*text, HasSubstr("f0 :List(Bool);\n  f1 :List(Void);\n  f2 :Text;\n"));
   EXPECT_LT(HeapAllocatedBytes() - before, 1u << 20);
 }
@@ -198,9 +199,9 @@ uint64_t AllocationsOfNamesakes(uint32_t count) {
     Add(schemas, namesake);
   }
   Add(schemas, made);
-  EXPECT_TRUE(schemas.Check().ok());
+  EXPECT_THAT(schemas.Check(), IsOk());
   const uint64_t before = HeapAllocations();
-  EXPECT_TRUE(SchemaText(schemas, {kId}).ok());
+  EXPECT_THAT(SchemaText(schemas, {kId}), IsOk());
   return HeapAllocations() - before;
 }
 
@@ -242,7 +243,7 @@ TEST(HostileBoundsTest, NameOfAnAbsentFieldIsNotCopied) {
     const uint64_t before = HeapAllocatedBytes();
     JsonTextOptions options;
     if (!left_out.empty()) options.left_out = {left_out};
-    EXPECT_TRUE(ToJson(answer, options).ok());
+    EXPECT_THAT(ToJson(answer, options), IsOk());
     EXPECT_LT(HeapAllocatedBytes() - before, 1u << 20);
   }
 }
@@ -257,7 +258,7 @@ TEST(HostileBoundsTest, AbsentFieldsHaveABound) {
   for (uint32_t i = 0; i < kFields; ++i) SetText(fields[i], i);
   capnp::MallocMessageBuilder message;
   const auto schema = ListOf(*loader, element);
-  EXPECT_TRUE(ToJson(Answer(message, schema, 1000), {.bytes_max = 1 << 20}).ok());
+  EXPECT_THAT(ToJson(Answer(message, schema, 1000), {.bytes_max = 1 << 20}), IsOk());
   const auto json = ToJson(Answer(message, schema, 3000), {.bytes_max = 1 << 20});
   EXPECT_THAT(json.status().message(), HasSubstr("very many fields that are absent"));
 }
@@ -278,8 +279,8 @@ TEST(HostileBoundsTest, LongTextIsNotCopiedBeforeItIsRefused) {
     auto root = message.initRoot<capnp::DynamicStruct>(schema);
     root.init(field, 1 << 20);
     const uint64_t before = HeapAllocatedBytes();
-    EXPECT_EQ(ToJson(root.asReader(), {.bytes_max = 1000}).status().code(),
-              absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(ToJson(root.asReader(), {.bytes_max = 1000}).status(),
+                HasCode(absl::StatusCode::kResourceExhausted));
     EXPECT_LT(HeapAllocatedBytes() - before, 100'000) << field;
   }
 }

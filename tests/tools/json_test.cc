@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tools/hawser/json_fit.h"
 #include "hawser/tools/hawser/json_text.h"
 #include "hawser/tools/hawser/json_value.h"
@@ -110,7 +111,7 @@ TEST_F(JsonTest, AFieldCanBeLeftOut) {
 TEST_F(JsonTest, WhatIsTooLongIsRefused) {
   ASSERT_EQ(Fill(R"({"text": "0123456789"})"), "");
   const auto text = ToJson(message_->getRoot<All>().asReader(), {.bytes_max = 50});
-  EXPECT_EQ(text.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(text.status(), HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(text.status().message(), HasSubstr("--out"));
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tools/hawser/json_fit.h"
 #include "hawser/tools/hawser/json_text.h"
 #include "hawser/tools/hawser/schema_text.h"
@@ -125,12 +126,12 @@ TEST(MutatedSchemasTest, WhateverAServerSendsIsRefusedOrUsed) {
 
 TEST(MutatedReplyTest, WhateverAServerAnswersIsRefusedOrPrinted) {
   capnp::MallocMessageBuilder honest;
-  ASSERT_TRUE(
+  ASSERT_THAT(
       FillFromJson("{\"text\": \"t\", \"data\": \"d\", \"numbers\": [1, 2, 3], \"inners\": [{\"key\": "
                    "\"k\"}, {\"next\": "
                    "{\"key\": \"l\"}}], \"lists\": [[\"a\"], [\"b\"]], \"choice\": {\"word\": \"w\"}}",
-                   honest.initRoot<everything::All>())
-          .ok());
+                   honest.initRoot<everything::All>()),
+      IsOk());
   const Words sent = ToWords(capnp::messageToFlatArray(honest));
   Outcome outcome;
   std::mt19937_64 random(20261126);

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tools/hawser/schemas.h"
 #include "hawser/tools/hawser/value_text.h"
 #include "tests/tools/everything.capnp.h"
@@ -35,7 +36,7 @@ void Load(Schemas& schemas) {
   const auto loader = std::make_unique<capnp::SchemaLoader>();
   loader->loadCompiledTypeAndDependencies<T>();
   for (const capnp::Schema& schema : loader->getAllLoaded()) {
-    ASSERT_TRUE(schemas.Add(schema.getProto()).ok());
+    ASSERT_THAT(schemas.Add(schema.getProto()), IsOk());
   }
 }
 
@@ -102,7 +103,7 @@ std::map<uint64_t, std::string> Compiled(const std::string& text) {
 
 std::string Text(const Schemas& schemas, const std::vector<uint64_t>& ids) {
   const auto text = SchemaText(schemas, ids);
-  EXPECT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(text, IsOk());
   return text.ok() ? *text : "";
 }
 
@@ -136,7 +137,7 @@ TEST(SchemaTextTest, OneTypeIsDescribedWithWhatItRefersTo) {
 
 TEST(SchemaTextTest, ATypeThatWasNotSentIsAnyPointer) {
   Schemas schemas;
-  ASSERT_TRUE(schemas.Add(capnp::Schema::from<All::Inner>().getProto()).ok());
+  ASSERT_THAT(schemas.Add(capnp::Schema::from<All::Inner>().getProto()), IsOk());
   const std::string text = Text(schemas, {capnp::typeId<All::Inner>()});
   EXPECT_THAT(text, HasSubstr("color @3 :UInt16;"));
   EXPECT_FALSE(Compiled(text).empty());
@@ -194,7 +195,7 @@ class SchemasTest : public ::testing::Test {
   SchemasTest() {
     Load<Everything>(schemas_);
     schemas_.Serve(capnp::typeId<Everything>());
-    EXPECT_TRUE(schemas_.Check().ok()) << schemas_.Check();
+    EXPECT_THAT(schemas_.Check(), IsOk());
   }
   std::string Found(const std::string& name) {
     const auto method = schemas_.FindMethod(name);
@@ -221,10 +222,10 @@ TEST_F(SchemasTest, AMethodThatDoesNotExistIsRefusedWithWhatDoes) {
 
 TEST_F(SchemasTest, ANameThatSeveralEndWithIsRefused) {
   const auto node = schemas_.FindNode("Color");
-  EXPECT_EQ(node.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(node.status(), HasCode(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(node.status().message(), HasSubstr("everything.capnp:All.Inner.Color"));
-  EXPECT_TRUE(schemas_.FindNode("everything.capnp:Color").ok());
-  EXPECT_TRUE(schemas_.FindNode("Inner.Color").ok());
+  EXPECT_THAT(schemas_.FindNode("everything.capnp:Color"), IsOk());
+  EXPECT_THAT(schemas_.FindNode("Inner.Color"), IsOk());
 }
 
 // ---- What a hostile server may send, beside what hostile_schemas_test.cc has.
@@ -245,8 +246,8 @@ TEST(HostileSchemasTest, AStructThatIsItsOwnGroupIsRefused) {
   field.setName("g");
   field.initGroup().setTypeId(kA);
   Schemas schemas;
-  ASSERT_TRUE(schemas.Add(a.getRoot<Node>().asReader()).ok());
-  EXPECT_EQ(schemas.Check().code(), absl::StatusCode::kDataLoss);
+  ASSERT_THAT(schemas.Add(a.getRoot<Node>().asReader()), IsOk());
+  EXPECT_THAT(schemas.Check(), HasCode(absl::StatusCode::kDataLoss));
 }
 
 TEST(HostileSchemasTest, SchemasBeyondTheLimitAreRefused) {
@@ -257,7 +258,7 @@ TEST(HostileSchemasTest, SchemasBeyondTheLimitAreRefused) {
     NewStruct(message, 0x8000000000000001 + i, 0).initAnnotations(1)[0].initValue().initData(1 << 20);
     status = schemas.Add(message.getRoot<Node>().asReader());
   }
-  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
 }
 
 TEST(HostileSchemasTest, ScopesWithoutEndAreRefused) {
@@ -266,16 +267,16 @@ TEST(HostileSchemasTest, ScopesWithoutEndAreRefused) {
   NewStruct(a, kA, kB);
   NewStruct(b, kB, kA);
   Schemas schemas;
-  ASSERT_TRUE(schemas.Add(a.getRoot<Node>().asReader()).ok());
-  ASSERT_TRUE(schemas.Add(b.getRoot<Node>().asReader()).ok());
-  EXPECT_EQ(schemas.Check().code(), absl::StatusCode::kDataLoss);
+  ASSERT_THAT(schemas.Add(a.getRoot<Node>().asReader()), IsOk());
+  ASSERT_THAT(schemas.Add(b.getRoot<Node>().asReader()), IsOk());
+  EXPECT_THAT(schemas.Check(), HasCode(absl::StatusCode::kDataLoss));
 }
 
 TEST(HostileSchemasTest, AServiceThatIsNoInterfaceIsRefused) {
   Schemas schemas;
   Load<All>(schemas);
   schemas.Serve(capnp::typeId<All>());
-  EXPECT_EQ(schemas.Check().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(schemas.Check(), HasCode(absl::StatusCode::kDataLoss));
 }
 
 }  // namespace

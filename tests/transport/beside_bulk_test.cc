@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/world.h"
 
@@ -21,7 +22,7 @@ TEST(BesideBulkTest, ASmallCallIsPassedByFewOfTheBytesOfALargeTransfer) {
   bulk.server.answer = [&](RecordingServer::Request request) { bulk.RespondEmpty(request.id); };
   small.EchoAll();
   std::deque<PendingCall> puts;
-  for (int i = 0; i < kPuts; ++i) ASSERT_TRUE(bulk.Send(puts.emplace_back(), kPut).ok());
+  for (int i = 0; i < kPuts; ++i) ASSERT_THAT(bulk.Send(puts.emplace_back(), kPut), IsOk());
   const auto read = [&] { return bulk.server_counts().read_bytes; };
   ASSERT_TRUE(world.RunUntil([&] { return read() >= kPut; }));
   const auto done = [&] {
@@ -31,7 +32,7 @@ TEST(BesideBulkTest, ASmallCallIsPassedByFewOfTheBytesOfALargeTransfer) {
   while (!done() && passed_by.size() < 100'000) {
     const uint64_t before = read();
     PendingCall call;
-    ASSERT_TRUE(small.Send(call, 32).ok());
+    ASSERT_THAT(small.Send(call, 32), IsOk());
     ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
     passed_by.push_back(read() - before);
   }

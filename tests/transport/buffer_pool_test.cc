@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/spy_fabric.h"
 #include "hawser/transport/retired_memory.h"
@@ -27,6 +28,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr size_t kKiB = 1 << 10;
 constexpr size_t kMiB = 1 << 20;
@@ -36,7 +38,7 @@ std::shared_ptr<fabric::Fabric> NewFabric() { return NewTestFabric(); }
 
 Lease Acquire(BufferPool& pool, size_t size_bytes) {
   absl::StatusOr<Lease> lease = pool.Acquire(size_bytes);
-  EXPECT_TRUE(lease.ok()) << lease.status();
+  EXPECT_THAT(lease, IsOk());
   return lease.ok() ? *std::move(lease) : Lease();
 }
 
@@ -199,12 +201,12 @@ TEST(BufferPoolTest, AtItsLimitItSaysHowMuchIsInUseAndWhatToDo) {
   std::vector<Lease> leases;
   for (size_t i = 0; i < kSlab / 4096; ++i) leases.push_back(Acquire(pool, 4096));
   const absl::Status full = pool.Acquire(4096).status();
-  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(full, HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(std::string(full.message()),
               AllOf(HasSubstr("2097152 of 2097152"), HasSubstr("BufferPoolOptions::limit_bytes")));
   EXPECT_EQ(pool.stats().leases, leases.size()) << "the failed one counts";
   leases.pop_back();
-  EXPECT_TRUE(pool.Acquire(4096).ok());
+  EXPECT_THAT(pool.Acquire(4096), IsOk());
 }
 
 TEST(BufferPoolTest, WhatCanNeverBeHeldIsRefusedAsSuch) {
@@ -214,7 +216,7 @@ TEST(BufferPoolTest, WhatCanNeverBeHeldIsRefusedAsSuch) {
   for (size_t size : {4 * kMiB + 1, size_t{1} << 40, SIZE_MAX}) {
     EXPECT_FALSE(pool.CanEverHold(size));
     const absl::Status refused = pool.Acquire(size).status();
-    EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(refused, HasCode(absl::StatusCode::kResourceExhausted));
     EXPECT_THAT(std::string(refused.message()), HasSubstr("cannot hold"));
   }
   EXPECT_FALSE(BufferPool(NewFabric(), {.limit_bytes = kMiB}).CanEverHold(1)) << "a slab is larger";
@@ -234,7 +236,7 @@ TEST(BufferPoolTest, LargeBuffersThatSomebodyHasStay) {
   BufferPool pool(NewFabric(), {.limit_bytes = 16 * kMiB});
   const Lease held = Acquire(pool, 8 * kMiB);
   memset(held.data(), 7, held.size_bytes());
-  EXPECT_FALSE(pool.Acquire(10 * kMiB).ok());
+  EXPECT_THAT(pool.Acquire(10 * kMiB), Not(IsOk()));
   EXPECT_EQ(held.data()[held.size_bytes() - 1], 7);
 }
 

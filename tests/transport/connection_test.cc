@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/world.h"
 
@@ -59,7 +60,7 @@ TEST(ConnectionOptionsTest, WhatIsOutOfRangeIsRefusedWithTheRange) {
       const absl::Status refused = Connection::Dial(world.client.poller(), TestAddress(1), bad, Handshake(),
                                                     absl::Seconds(1), observer, nullptr)
                                        .status();
-      EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+      EXPECT_THAT(refused, HasCode(absl::StatusCode::kInvalidArgument));
       EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("1 to 1024"));
     });
     EXPECT_EQ(world.client.poller().connection_count(), 0u);
@@ -74,7 +75,7 @@ TEST(ConnectionOptionsTest, ALocalAddressIsNumeric) {
         Connection::Dial(world.client.poller(), TestAddress(1), {.local_address = "localhost"}, Handshake(),
                          absl::Seconds(1), observer, nullptr)
             .status();
-    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+    EXPECT_THAT(refused, HasCode(absl::StatusCode::kInvalidArgument));
     EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("local_address: \"localhost\""));
   });
   EXPECT_EQ(world.client.poller().connection_count(), 0u);
@@ -89,7 +90,7 @@ TEST(ConnectionOptionsTest, TheLargestAndTheSmallestWork) {
     for (size_t size : {0, 400, 488, 3000, 60'000, 100'000}) {
       PendingCall call;
       link.Call(call, NewMessage(world.client.messages(), size / 8 * 8));
-      ASSERT_TRUE(call.response.ok()) << call.status();
+      ASSERT_THAT(call.response, IsOk());
       EXPECT_EQ(Content(**call.response), ContentOf(size / 8 * 8));
     }
   }

@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/hoard.h"
 #include "hawser/tests/transport/testing/world.h"
@@ -32,43 +33,43 @@ TEST(CreditTakerTest, ASumThatGrowsGivesTheDifference) {
   CreditTaker taker(kSlots, true);
   EXPECT_TRUE(taker.knows(2));
   EXPECT_FALSE(taker.knows(4));
-  EXPECT_TRUE(taker.Take(4).ok());
+  EXPECT_THAT(taker.Take(4), IsOk());
   EXPECT_EQ(taker.limit(), 4u);
-  EXPECT_TRUE(taker.Take(kSlots).ok());
+  EXPECT_THAT(taker.Take(kSlots), IsOk());
   EXPECT_EQ(taker.limit(), kSlots);
 }
 
 TEST(CreditTakerTest, MoreCreditsThanSlotsAreRefusedWithTheValues) {
   CreditTaker taker(kSlots, true);
   const absl::Status refused = taker.Take(kSlots + 1);
-  EXPECT_CODE(refused, kDataLoss);
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kDataLoss));
   EXPECT_THAT(Text(refused), HasSubstr("gives 33 credits in all after 2"));
   EXPECT_EQ(taker.limit(), 2u);
 }
 
 TEST(CreditTakerTest, ASumThatGoesDownIsRefused) {
   CreditTaker taker(kSlots, true);
-  ASSERT_TRUE(taker.Take(8).ok());
-  EXPECT_CODE(taker.Take(7), kDataLoss);
-  EXPECT_CODE(taker.Take(0), kDataLoss);
+  ASSERT_THAT(taker.Take(8), IsOk());
+  EXPECT_THAT(taker.Take(7), HasCode(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(taker.Take(0), HasCode(absl::StatusCode::kDataLoss));
   EXPECT_EQ(taker.limit(), 8u);
 }
 
 TEST(CreditTakerTest, WithoutAgreementAnySumIsRefused) {
   CreditTaker taker(kSlots, false);
   EXPECT_TRUE(taker.knows(0));
-  EXPECT_CODE(taker.Take(2), kDataLoss);
+  EXPECT_THAT(taker.Take(2), HasCode(absl::StatusCode::kDataLoss));
   EXPECT_EQ(taker.OnRequest(1), 0);
 }
 
 // The responder sent the sum before the returns arrived. No credit is lost, and none is given twice.
 TEST(CreditTakerTest, ASumThatCrossesReturnsMeansTheSameToBothSides) {
   CreditTaker taker(kSlots, true);
-  ASSERT_TRUE(taker.Take(16).ok());
+  ASSERT_THAT(taker.Take(16), IsOk());
   EXPECT_EQ(taker.TakeOffUnused(0), 14u);
   EXPECT_EQ(taker.limit(), 2u);
   EXPECT_TRUE(taker.knows(16));
-  ASSERT_TRUE(taker.Take(18).ok());
+  ASSERT_THAT(taker.Take(18), IsOk());
   EXPECT_EQ(taker.limit(), 4u);
 }
 
@@ -77,7 +78,7 @@ TEST(CreditTakerTest, TheSumMayWrapAround) {
   uint16_t given = 2;
   for (int i = 0; i < 5000; ++i) {
     given = static_cast<uint16_t>(given + 30);
-    ASSERT_TRUE(taker.Take(given).ok()) << given;
+    ASSERT_THAT(taker.Take(given), IsOk()) << given;
     ASSERT_EQ(taker.limit(), kSlots);
     ASSERT_EQ(taker.TakeOffUnused(0), 30u);
   }
@@ -85,7 +86,7 @@ TEST(CreditTakerTest, TheSumMayWrapAround) {
 
 TEST(CreditTakerTest, WhatWasUsedSinceTheLastCallIsKeptTwice) {
   CreditTaker taker(kSlots, true);
-  ASSERT_TRUE(taker.Take(kSlots).ok());
+  ASSERT_THAT(taker.Take(kSlots), IsOk());
   for (uint32_t in_flight = 1; in_flight <= 5; ++in_flight) taker.OnRequest(in_flight);
   EXPECT_EQ(taker.TakeOffUnused(0), kSlots - 10);
   EXPECT_EQ(taker.TakeOffUnused(0), 8u);
@@ -94,7 +95,7 @@ TEST(CreditTakerTest, WhatWasUsedSinceTheLastCallIsKeptTwice) {
 
 TEST(CreditTakerTest, WhatIsInFlightIsNotReturned) {
   CreditTaker taker(kSlots, true);
-  ASSERT_TRUE(taker.Take(kSlots).ok());
+  ASSERT_THAT(taker.Take(kSlots), IsOk());
   EXPECT_EQ(taker.TakeOffUnused(12), 8u);
   EXPECT_EQ(taker.TakeOffUnused(20), 0u);
 }
@@ -118,7 +119,9 @@ class CreditsTest : public ::testing::Test {
 
   // Sends as many of `calls` as it may. `sent` counts the calls sent so far.
   void SendAll(Link& link, std::vector<PendingCall>& calls, size_t& sent) {
-    while (sent < calls.size() && link.client_end->CanSend()) ASSERT_TRUE(link.Send(calls[sent++], 64).ok());
+    while (sent < calls.size() && link.client_end->CanSend()) {
+      ASSERT_THAT(link.Send(calls[sent++], 64), IsOk());
+    }
     world_.Settle();
   }
   // Sends all of `calls`, as soon as each may be sent. The server answers none.
@@ -138,7 +141,7 @@ class CreditsTest : public ::testing::Test {
       }
       return true;
     }));
-    for (const PendingCall& call : calls) EXPECT_TRUE(call.response.ok()) << call.status();
+    for (const PendingCall& call : calls) EXPECT_THAT(call.response, IsOk());
     world_.Settle();
   }
   static int Closings(const Link& link) {
@@ -154,11 +157,12 @@ TEST_F(CreditsTest, AFreshConnectionHoldsFourReceivesAndMaySendTwoRequests) {
   // 1024: the memory of control messages.
   EXPECT_LE(World::LeasedBytes(world_.server), kIdleReceives * kReceiveBytes + 1024);
   std::vector<PendingCall> calls(3);
-  EXPECT_TRUE(link.Send(calls[0], 64).ok());
-  EXPECT_TRUE(link.Send(calls[1], 64).ok());
+  EXPECT_THAT(link.Send(calls[0], 64), IsOk());
+  EXPECT_THAT(link.Send(calls[1], 64), IsOk());
   world_.OnClient([&] {
     OutgoingMessagePtr request = NewMessage(world_.client.messages(), 64);
-    EXPECT_CODE(link.client_end->SendRequest(request, kNever, calls[2]).status(), kResourceExhausted);
+    EXPECT_THAT(link.client_end->SendRequest(request, kNever, calls[2]).status(),
+                HasCode(absl::StatusCode::kResourceExhausted));
   });
   EXPECT_THAT(link.client_end->DescribeSlots(), HasSubstr("credits for 2"));
   EXPECT_EQ(link.server_end->slots_given(), 2u);
@@ -237,7 +241,7 @@ TEST_F(CreditsTest, APeerThatKnowsNoCreditsHasAReceiveForEachSlot) {
   Link link(world_, Options());
   EXPECT_GT(link.server_counts().receives_posted, kSlots);
   std::vector<PendingCall> calls(kSlots);
-  for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 64).ok());
+  for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, 64), IsOk());
   ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == kSlots; }));
   AnswerAll(link, calls);
 }
@@ -253,7 +257,7 @@ TEST_F(CreditsWithoutMemoryTest, CreditsComeWithMemoryThoughNoHandlerAnswers) {
   std::vector<PendingCall> calls(2), more(2);
   {
     const Hoard hoard(world_.server.buffers(), kReceiveBytes);
-    for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 64).ok());
+    for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, 64), IsOk());
     ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == calls.size(); }));
     world_.Settle();
     EXPECT_FALSE(link.client_end->CanSend());
@@ -337,7 +341,7 @@ TEST_F(ReverseCreditsTest, WithTheFeatureOfItsSessionItStartsWithTwo) {
   for (PendingCall& call : calls) {
     world_.OnServer([&] {
       OutgoingMessagePtr request = NewMessage(world_.server.messages(), 64);
-      ASSERT_TRUE(accepted_->SendRequest(request, kNever, call).ok());
+      ASSERT_THAT(accepted_->SendRequest(request, kNever, call), IsOk());
     });
   }
   EXPECT_FALSE(accepted_->CanSend());
@@ -358,7 +362,7 @@ TEST_F(ReverseCreditsTest, AnAcceptWithoutTheOfferedFeatureIsRefused) {
   world_.server.fabric->OfferNoCredits();
   Connect(kFeatureCredits);
   ASSERT_TRUE(world_.RunUntil([&] { return dialing_.closings == 1 && accepting_.closings == 1; }));
-  EXPECT_CODE(*dialing_.closed, kFailedPrecondition);
+  EXPECT_THAT(*dialing_.closed, HasCode(absl::StatusCode::kFailedPrecondition));
   EXPECT_THAT(Text(*dialing_.closed), HasSubstr("accepted with features 0, offered were 1"));
 }
 

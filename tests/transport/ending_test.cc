@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/hoard.h"
 #include "hawser/tests/transport/testing/world.h"
@@ -21,21 +22,21 @@ TEST(EndTest, ALargeMessageOnAQueuePairThatHasJustFailedIsUnavailableAndSoAreThe
   {
     Link link(world);
     PendingCall in_flight, refused;
-    ASSERT_TRUE(link.Send(in_flight, 100).ok());
+    ASSERT_THAT(link.Send(in_flight, 100), IsOk());
     ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
     absl::Status sent, answered;
     world.OnClient([&] {
       link.client_end->queue_pair().Disconnect();
       sent = link.Send(refused, kMiB);
     });
-    EXPECT_CODE(sent, kUnavailable);
+    EXPECT_THAT(sent, HasCode(absl::StatusCode::kUnavailable));
     world.OnServer([&] {
       link.server_end->queue_pair().Disconnect();
       answered = link.Respond(link.server.requests[0].id, kMiB);
     });
-    EXPECT_TRUE(answered.ok()) << answered;  // A late answer is allowed.
+    EXPECT_THAT(answered, IsOk());  // A late answer is allowed.
     ASSERT_TRUE(world.RunUntil([&] { return link.closed() && in_flight.done(); }));
-    EXPECT_CODE(in_flight.response.status(), kUnavailable);
+    EXPECT_THAT(in_flight.response.status(), HasCode(absl::StatusCode::kUnavailable));
     EXPECT_EQ(link.client_counts().grants, 0);
     link.client_end = link.server_end = nullptr;
   }
@@ -111,43 +112,43 @@ TEST_P(EndingTest, EveryCallEndsOnceBothObserversHearOnceAndEverythingComesHome)
         break;
       case Moment::kRequestQueued:
         world.OnClient([&] {
-          ASSERT_TRUE(link.Send(call, std::move(request)).ok());
+          ASSERT_THAT(link.Send(call, std::move(request)), IsOk());
           end();  // If the client ends the connection, nothing was posted before.
         });
         break;
       case Moment::kRequestRead:
-        ASSERT_TRUE(link.Send(call, std::move(request)).ok());
+        ASSERT_THAT(link.Send(call, std::move(request)), IsOk());
         ASSERT_TRUE(world.RunUntil([&] { return link.server_counts().reads > 3; }));
         break;
       case Moment::kServerWantsMemory:
-        ASSERT_TRUE(link.Send(call, std::move(request)).ok());
+        ASSERT_THAT(link.Send(call, std::move(request)), IsOk());
         world.Settle();
         ASSERT_EQ(link.server.request_count, 0u);
         break;
       default:
-        ASSERT_TRUE(link.Send(call, std::move(request)).ok());
+        ASSERT_THAT(link.Send(call, std::move(request)), IsOk());
         ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
         break;
     }
     switch (moment) {
       case Moment::kResponseRead:
-        ASSERT_TRUE(link.Respond(link.server.requests[0].id, 16 * kMiB).ok());
+        ASSERT_THAT(link.Respond(link.server.requests[0].id, 16 * kMiB), IsOk());
         ASSERT_TRUE(world.RunUntil([&] { return link.client_counts().reads > 3; }));
         break;
       case Moment::kResponseKept:
-        ASSERT_TRUE(link.Respond(link.server.requests[0].id, kMiB).ok());
+        ASSERT_THAT(link.Respond(link.server.requests[0].id, kMiB), IsOk());
         ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
         answered = true;
         break;
       case Moment::kResponseQueued:
         world.OnServer([&] {
-          ASSERT_TRUE(link.Respond(link.server.requests[0].id, kMiB).ok());
+          ASSERT_THAT(link.Respond(link.server.requests[0].id, kMiB), IsOk());
           end();
         });
         break;
       case Moment::kClientWantsMemory:
         hoard.Take(world.client.buffers(), kMiB);
-        ASSERT_TRUE(link.Respond(link.server.requests[0].id, 16 * kMiB).ok());
+        ASSERT_THAT(link.Respond(link.server.requests[0].id, 16 * kMiB), IsOk());
         world.Settle();
         ASSERT_FALSE(call.done());
         break;
@@ -169,9 +170,8 @@ TEST_P(EndingTest, EveryCallEndsOnceBothObserversHearOnceAndEverythingComesHome)
     if (moment != Moment::kIdle) {
       EXPECT_EQ(call.ends, 1);
       if (!call.response.ok()) {
-        EXPECT_EQ(call.status().code(), ending == Ending::kClientCloses ? absl::StatusCode::kCancelled
-                                                                        : absl::StatusCode::kUnavailable)
-            << call.status();
+        EXPECT_THAT(call.status(), HasCode(ending == Ending::kClientCloses ? absl::StatusCode::kCancelled
+                                                                           : absl::StatusCode::kUnavailable));
       }
       // Until the whole response has arrived, the caller may resend the request.
       if (moment == Moment::kRunning || moment == Moment::kResponseRead ||
@@ -194,7 +194,7 @@ TEST_P(EndingTest, EveryCallEndsOnceBothObserversHearOnceAndEverythingComesHome)
   next.EchoAll();
   PendingCall after;
   next.Call(after, NewMessage(world.client.messages(), kMiB));
-  EXPECT_TRUE(after.response.ok());
+  EXPECT_THAT(after.response, IsOk());
 }
 
 TEST(PeerDeathTest, AllCallsInFlightHearAtOnceWhenThePeerDies) {
@@ -202,12 +202,12 @@ TEST(PeerDeathTest, AllCallsInFlightHearAtOnceWhenThePeerDies) {
   Link link(world);
   const std::string peer = link.client_end->peer();
   std::vector<PendingCall> calls(32);
-  for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 8).ok());
+  for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, 8), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return link.server.requests.size() == 32; }));
   world.OnServer([&] { link.server_end->Close(); });
   ASSERT_TRUE(world.RunUntil([&] { return calls[0].done(); }));
   for (PendingCall& call : calls) {
-    EXPECT_CODE(call.status(), kUnavailable);
+    EXPECT_THAT(call.status(), HasCode(absl::StatusCode::kUnavailable));
     EXPECT_THAT(Text(call.status()), HasSubstr(peer));
   }
   EXPECT_EQ(link.server.cancelled.size(), 32u);
@@ -228,7 +228,8 @@ TEST(DrainTest, AnIdleConnectionClosesAtOnce) {
       world.OnServer([&] { link.server_end->Drain(); });
     }
     ASSERT_TRUE(world.RunUntil([&] { return link.closed(); }));
-    EXPECT_CODE(client ? *link.client_observer.closed : *link.server_observer.closed, kCancelled);
+    EXPECT_THAT(client ? *link.client_observer.closed : *link.server_observer.closed,
+                HasCode(absl::StatusCode::kCancelled));
   }
 }
 
@@ -236,16 +237,16 @@ TEST(DrainTest, TheClientWaitsForTheAnswersAndSendsNothingNew) {
   World world;
   Link link(world);
   PendingCall running, refused;
-  ASSERT_TRUE(link.Send(running, 8).ok());
+  ASSERT_THAT(link.Send(running, 8), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
   world.OnClient([&] { link.client_end->Drain(); });
   EXPECT_FALSE(link.client_end->CanSend());
-  EXPECT_CODE(link.Send(refused, 8), kUnavailable);
+  EXPECT_THAT(link.Send(refused, 8), HasCode(absl::StatusCode::kUnavailable));
   world.Settle();
   EXPECT_EQ(link.client_observer.closings, 0);
-  ASSERT_TRUE(link.Respond(link.server.requests[0].id, 3 * kMiB).ok());
+  ASSERT_THAT(link.Respond(link.server.requests[0].id, 3 * kMiB), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return link.closed(); }));
-  ASSERT_TRUE(running.response.ok()) << running.status();
+  ASSERT_THAT(running.response, IsOk());
   EXPECT_EQ(Content(**running.response), ContentOf(3 * kMiB));
 }
 
@@ -253,7 +254,7 @@ TEST(DrainTest, TheServerTellsTheClientAndWaitsForItsHandlers) {
   World world;
   Link link(world);
   PendingCall calls[3];
-  for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 8).ok());
+  for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, 8), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return link.server.requests.size() == 3; }));
   world.OnServer([&] { link.server_end->Drain(); });
   ASSERT_TRUE(world.RunUntil([&] { return link.client_observer.going_aways == 1; }));
@@ -264,7 +265,7 @@ TEST(DrainTest, TheServerTellsTheClientAndWaitsForItsHandlers) {
     link.RespondEmpty(link.server.requests[i].id);
   }
   ASSERT_TRUE(world.RunUntil([&] { return link.closed(); }));
-  for (PendingCall& call : calls) EXPECT_TRUE(call.response.ok()) << call.status();
+  for (PendingCall& call : calls) EXPECT_THAT(call.response, IsOk());
   EXPECT_EQ(link.client_observer.going_aways, 1);
 }
 
@@ -274,9 +275,9 @@ TEST(DrainTest, ARequestOnItsWayWhenTheServerDrainsIsAnswered) {
   link.EchoAll();
   PendingCall call;
   world.OnServer([&] { link.server_end->Drain(); });
-  ASSERT_TRUE(link.Send(call, 8).ok());  // The client has not been notified yet.
+  ASSERT_THAT(link.Send(call, 8), IsOk());  // The client has not been notified yet.
   ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
-  EXPECT_TRUE(call.response.ok()) << call.status();
+  EXPECT_THAT(call.response, IsOk());
 }
 
 TEST(DrainTest, AServerThatHasJustAcceptedAnswersWhatIsOnItsWay) {
@@ -288,26 +289,26 @@ TEST(DrainTest, AServerThatHasJustAcceptedAnswersWhatIsOnItsWay) {
   listener.on_peer = [&](PeerRequest request) {
     auto made =
         Connection::Accept(world.server.poller(), std::move(request), {}, {}, server_observer, &handler);
-    ASSERT_TRUE(made.ok());
+    ASSERT_THAT(made, IsOk());
     accepted = *made;
     accepted->Drain();  // The server is not notified yet that the connection is established.
   };
   handler.answer = [&](RecordingServer::Request request) {
     OutgoingMessagePtr response = NewMessage(*world.server.poller().shared_messages(), 8);
-    EXPECT_TRUE(accepted->Respond(request.id, response).ok());
+    EXPECT_THAT(accepted->Respond(request.id, response), IsOk());
   };
   PendingCall call;
   client_observer.on_ready = [&] {
     OutgoingMessagePtr request = NewMessage(*world.client.poller().shared_messages(), 8);
-    EXPECT_TRUE(dialed->SendRequest(request, kNever, call).ok());
+    EXPECT_THAT(dialed->SendRequest(request, kNever, call), IsOk());
   };
   world.OnClient([&] {
     dialed = *Connection::Dial(world.client.poller(), listener.address(), {}, Handshake(), absl::Seconds(2),
                                client_observer, nullptr);
   });
   ASSERT_TRUE(world.RunUntil([&] { return client_observer.closings + server_observer.closings == 2; }));
-  EXPECT_TRUE(call.response.ok()) << call.status() << "; the client closed with " << *client_observer.closed
-                                  << ", the server with " << *server_observer.closed;
+  EXPECT_THAT(call.response, IsOk()) << "the client closed with " << *client_observer.closed
+                                     << ", the server with " << *server_observer.closed;
   EXPECT_EQ(client_observer.going_aways, 1);
 }
 
@@ -322,7 +323,7 @@ TEST(DrainTest, AClientThatHasSentNothingIsToldAfterAWhile) {
   world.Pass(absl::Milliseconds(100));
   ASSERT_TRUE(world.RunUntil([&] { return link.closed(); }));
   EXPECT_EQ(link.client_observer.going_aways, 1);
-  EXPECT_CODE(*link.server_observer.closed, kCancelled);
+  EXPECT_THAT(*link.server_observer.closed, HasCode(absl::StatusCode::kCancelled));
 }
 
 // There is one control request at a time.
@@ -338,37 +339,37 @@ TEST(DrainTest, AServerWhosePingIsInFlightTellsTheClientAfterIt) {
   world.OnServer([&] { link.server_end->Drain(); });
   ASSERT_TRUE(world.RunUntil([&] { return link.client_observer.going_aways == 1; }));
   ASSERT_TRUE(world.RunUntil([&] { return link.closed(); }));
-  EXPECT_CODE(*link.server_observer.closed, kCancelled);
+  EXPECT_THAT(*link.server_observer.closed, HasCode(absl::StatusCode::kCancelled));
 }
 
 TEST(DrainTest, TheServerWaitsUntilItsLargeResponseWasRead) {
   World world;
   Link link(world);
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, 8).ok());
+  ASSERT_THAT(link.Send(call, 8), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
-  ASSERT_TRUE(link.Respond(link.server.requests[0].id, 16 * kMiB).ok());
+  ASSERT_THAT(link.Respond(link.server.requests[0].id, 16 * kMiB), IsOk());
   world.OnServer([&] { link.server_end->Drain(); });
   ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
-  ASSERT_TRUE(call.response.ok()) << call.status();
+  ASSERT_THAT(call.response, IsOk());
   EXPECT_EQ((*call.response)->body_bytes(), 16 * kMiB);
   world.Pass(absl::Milliseconds(2));
   ASSERT_TRUE(world.RunUntil([&] { return link.closed(); }));
-  EXPECT_CODE(*link.server_observer.closed, kCancelled);
+  EXPECT_THAT(*link.server_observer.closed, HasCode(absl::StatusCode::kCancelled));
 }
 
 TEST(DrainTest, BothSidesAtOnceCloseToo) {
   World world;
   Link link(world);
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, 8).ok());
+  ASSERT_THAT(link.Send(call, 8), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
   world.OnServer([&] { link.server_end->Drain(); });
   world.OnClient([&] { link.client_end->Drain(); });
   world.Settle();
-  ASSERT_TRUE(link.Respond(link.server.requests[0].id, kMiB).ok());
+  ASSERT_THAT(link.Respond(link.server.requests[0].id, kMiB), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
-  EXPECT_TRUE(call.response.ok()) << call.status();
+  EXPECT_THAT(call.response, IsOk());
   world.Pass(absl::Milliseconds(2));
   EXPECT_TRUE(world.RunUntil([&] { return link.closed(); }));
 }
@@ -377,7 +378,7 @@ TEST(DrainTest, TwiceIsOnce) {
   World world;
   Link link(world);
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, 8).ok());
+  ASSERT_THAT(link.Send(call, 8), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
   for (int i = 0; i < 3; ++i) {
     world.OnServer([&] { link.server_end->Drain(); });

@@ -9,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/world.h"
@@ -17,6 +18,7 @@ namespace hawser::transport {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // ---- Content.
 
@@ -29,7 +31,7 @@ TEST_P(EchoOfSizeTest, RequestAndResponseArriveAsTheyWereBuilt) {
   for (uint32_t seed = 1; seed <= 3; ++seed) {
     PendingCall call;
     link.Call(call, NewMessage(world.client.messages(), GetParam(), seed));
-    ASSERT_TRUE(call.response.ok()) << call.status();
+    ASSERT_THAT(call.response, IsOk());
     EXPECT_EQ((*call.response)->body_bytes(), GetParam());
     EXPECT_EQ(Content(**call.response), ContentOf(GetParam(), seed));
   }
@@ -52,7 +54,7 @@ TEST(ExchangeTest, TheEnvelopeArrivesBesideTheBody) {
       request->SetEnvelope(envelope);
       PendingCall call;
       link.Call(call, std::move(request));
-      ASSERT_TRUE(call.response.ok()) << call.status();
+      ASSERT_THAT(call.response, IsOk());
       EXPECT_THAT((*call.response)->envelope(), ::testing::ElementsAreArray(envelope));
       EXPECT_EQ(Content(**call.response), ContentOf(body));
     }
@@ -74,7 +76,7 @@ TEST(ExchangeTest, SegmentsSmallAndLargeArriveInTheirOrder) {
   for (const std::vector<size_t>& sizes : messages) {
     PendingCall call;
     link.Call(call, NewMessageOfParts(world.client.messages(), sizes));
-    ASSERT_TRUE(call.response.ok()) << call.status();
+    ASSERT_THAT(call.response, IsOk());
     const std::vector<std::string> parts = Parts(**call.response);
     ASSERT_EQ(parts.size(), sizes.size());
     for (size_t i = 0; i < sizes.size(); ++i) EXPECT_EQ(parts[i], PartOf(i, sizes[i])) << "part " << i;
@@ -93,13 +95,13 @@ TEST(ExchangeTest, LargeAndSmallCallsOfAllSlotsCrossInBothDirectionsAtOnce) {
     const size_t size = sizes[i % std::size(sizes)];
     auto call = std::make_unique<PendingCall>();
     ASSERT_TRUE(world.RunUntil([&] { return link.client_end->CanSend(); }));
-    ASSERT_TRUE(link.Send(*call, NewMessage(world.client.messages(), size, i)).ok());
+    ASSERT_THAT(link.Send(*call, NewMessage(world.client.messages(), size, i)), IsOk());
     calls.push_back(std::move(call));
   }
   for (uint32_t i = 0; i < count; ++i) {
     PendingCall& call = *calls[i];
     ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
-    ASSERT_TRUE(call.response.ok()) << call.status();
+    ASSERT_THAT(call.response, IsOk());
     EXPECT_EQ(Content(**call.response), ContentOf(sizes[i % std::size(sizes)], i));
     EXPECT_EQ(call.ends, 1);
   }
@@ -149,7 +151,7 @@ TEST_P(AttachedTest, APayloadIsReleasedWhenTheExchangeHasEnded) {
       request->Attach(payload.data, std::move(payload.owner)));
   PendingCall call;
   link.Call(call, std::move(request));
-  ASSERT_TRUE(call.response.ok()) << call.status();
+  ASSERT_THAT(call.response, IsOk());
   EXPECT_EQ(Content(**call.response), std::string(GetParam(), 'p'));
   EXPECT_TRUE(world.RunUntil([&] { return !payload.is_alive(); }));
 }
@@ -165,7 +167,7 @@ TEST(RevocationTest, ThePayloadIsKeptUntilTheFabricSaysThatThePeerCannotReadItAn
       request->Attach(payload.data, std::move(payload.owner)));
   PendingCall call;
   link.Call(call, std::move(request));
-  ASSERT_TRUE(call.response.ok()) << call.status();
+  ASSERT_THAT(call.response, IsOk());
   world.Pass(absl::Milliseconds(10));
   EXPECT_TRUE(payload.is_alive());
   EXPECT_EQ(link.client_end->exchanges_in_flight(), 0u);  // The slot is free before the memory.
@@ -177,13 +179,13 @@ TEST_P(AttachedTest, APayloadOfAResponseIsReleasedWhenTheCallerHasIt) {
   World world;
   Link link(world);
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, 8).ok());
+  ASSERT_THAT(link.Send(call, 8), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
   Payload payload(world.server, GetParam());
   OutgoingMessagePtr response = world.server.messages().NewOutgoing();
   response->builder().getRoot<capnp::AnyPointer>().adopt(
       response->Attach(payload.data, std::move(payload.owner)));
-  ASSERT_TRUE(link.Respond(link.server.requests[0].id, std::move(response)).ok());
+  ASSERT_THAT(link.Respond(link.server.requests[0].id, std::move(response)), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
   EXPECT_EQ(Content(**call.response), std::string(GetParam(), 'p'));
   world.Pass(absl::Milliseconds(2));
@@ -196,27 +198,27 @@ TEST(SlotTest, ARequestWithEverySlotBusyIsRefusedUntilOneIsFree) {
   World world;
   Link link(world, {.slots = 2});
   PendingCall first, second, third;
-  ASSERT_TRUE(link.Send(first, 8).ok());
-  ASSERT_TRUE(link.Send(second, 8).ok());
+  ASSERT_THAT(link.Send(first, 8), IsOk());
+  ASSERT_THAT(link.Send(second, 8), IsOk());
   EXPECT_FALSE(link.client_end->CanSend());
-  EXPECT_CODE(link.Send(third, 8), kResourceExhausted);
+  EXPECT_THAT(link.Send(third, 8), HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_EQ(link.client_observer.slots_freed, 0);
   ASSERT_TRUE(world.RunUntil([&] { return link.server.requests.size() == 2; }));
   EXPECT_EQ(link.client_counts().sends, 2u) << "the third posted something";
   link.RespondEmpty(link.server.requests[0].id);
   ASSERT_TRUE(world.RunUntil([&] { return link.client_observer.slots_freed == 1; }));
   EXPECT_TRUE(link.client_end->CanSend());
-  EXPECT_TRUE(link.Send(third, 8).ok());
+  EXPECT_THAT(link.Send(third, 8), IsOk());
 }
 
 TEST(SlotTest, ARefusedRequestStaysTheCallers) {
   World world;
   Link link(world, {.slots = 1});
   PendingCall first, second;
-  ASSERT_TRUE(link.Send(first, 8).ok());
+  ASSERT_THAT(link.Send(first, 8), IsOk());
   OutgoingMessagePtr request = NewMessage(world.client.messages(), 1000);
   world.OnClient([&] {
-    EXPECT_FALSE(link.client_end->SendRequest(request, kNever, second).ok());
+    EXPECT_THAT(link.client_end->SendRequest(request, kNever, second), Not(IsOk()));
     EXPECT_NE(request, nullptr);
   });
 }
@@ -251,10 +253,10 @@ TEST(SlotTest, TheSlotIsFreeWhenTheHandlerHears) {
   Link link(world, {.slots = 1});
   link.EchoAll();
   PendingCall first, second;
-  first.on_response = [&] { EXPECT_TRUE(link.Send(second, 8).ok()); };
+  first.on_response = [&] { EXPECT_THAT(link.Send(second, 8), IsOk()); };
   link.Call(first, NewMessage(world.client.messages(), 8));
   EXPECT_TRUE(world.RunUntil([&] { return second.done(); }));
-  EXPECT_TRUE(second.response.ok());
+  EXPECT_THAT(second.response, IsOk());
 }
 
 TEST(SlotTest, WhoWaitsForASlotMaySendFromInsideOnSlotFree) {
@@ -265,7 +267,7 @@ TEST(SlotTest, WhoWaitsForASlotMaySendFromInsideOnSlotFree) {
   int sent = 0;
   link.client_observer.on_slot_free = [&] {
     if (sent < 10) {
-      EXPECT_TRUE(link.Send(calls[sent], 8).ok());
+      EXPECT_THAT(link.Send(calls[sent], 8), IsOk());
       ++sent;
     }
   };
@@ -282,26 +284,26 @@ TEST(LimitTest, ARequestLargerThanTheServerTakesIsRefusedBeforeAnythingIsSent) {
   Link link(world, {}, {.message_bytes_max = 10'000});
   PendingCall call;
   const absl::Status refused = link.Send(call, 10'008);
-  EXPECT_CODE(refused, kInvalidArgument);
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(Text(refused), HasSubstr("10008 bytes"));
   EXPECT_THAT(Text(refused), HasSubstr("at most 10000"));
   EXPECT_EQ(link.client_counts().sends, 0u);
   EXPECT_EQ(link.client_counts().grants, 0);
-  EXPECT_TRUE(link.Send(call, 10'000).ok());
+  EXPECT_THAT(link.Send(call, 10'000), IsOk());
 }
 
 TEST(LimitTest, AResponseLargerThanTheClientTakesIsRefusedAndAnotherMayFollow) {
   World world;
   Link link(world, {.message_bytes_max = 10'000}, {});
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, 8).ok());
+  ASSERT_THAT(link.Send(call, 8), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
   const absl::Status refused = link.Respond(link.server.requests[0].id, 10'008);
-  EXPECT_CODE(refused, kInvalidArgument);
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(Text(refused), HasSubstr("at most 10000"));
   link.RespondEmpty(link.server.requests[0].id);
   ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
-  EXPECT_TRUE(call.response.ok());
+  EXPECT_THAT(call.response, IsOk());
 }
 
 TEST(LimitTest, AMessageOfTooManySegmentsIsRefused) {
@@ -309,7 +311,7 @@ TEST(LimitTest, AMessageOfTooManySegmentsIsRefused) {
   Link link(world);
   PendingCall call;
   const absl::Status refused = link.Send(call, MessageOfPayloads(world.client, 130));
-  EXPECT_CODE(refused, kInvalidArgument);
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(Text(refused), HasSubstr("at most 120"));
 }
 
@@ -319,7 +321,7 @@ TEST(LimitTest, AMessageOfMoreLargeSegmentsThanCanBeGrantedIsRefused) {
   world.client.fabric->LimitGrants(link.client_end->send_depth());
   PendingCall call;
   const absl::Status refused = link.Send(call, MessageOfPayloads(world.client, 60));
-  EXPECT_CODE(refused, kInvalidArgument);
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(Text(refused), HasSubstr("ConnectionOptions::slots"));
   EXPECT_EQ(link.client_counts().grants, 0);
 }
@@ -328,7 +330,7 @@ TEST(LimitTest, AMessageOfAsManySegmentsAsThereMayBeArrives) {
   World world;
   Link link(world);
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, MessageOfPayloads(world.client, 119)).ok());
+  ASSERT_THAT(link.Send(call, MessageOfPayloads(world.client, 119)), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
   EXPECT_EQ(Parts(*link.server.requests[0].message).size(), 119u);
 }
@@ -343,14 +345,14 @@ TEST(LimitTest, WhenNothingMoreCanBeGrantedTheRequestMayBeSentAgainLater) {
     calls.push_back(std::make_unique<PendingCall>());
     sent = link.Send(*calls.back(), MessageOfPayloads(world.client, 10));
   } while (sent.ok());
-  EXPECT_CODE(sent, kResourceExhausted);
+  EXPECT_THAT(sent, HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_TRUE(link.client_end->CanSend());
   const size_t in_flight = calls.size() - 1;
   ASSERT_EQ(in_flight, 2u);
   ASSERT_TRUE(world.RunUntil([&] { return link.server.requests.size() == in_flight; }));
   link.RespondEmpty(link.server.requests[0].id);
   ASSERT_TRUE(world.RunUntil([&] { return calls[0]->done() || calls[1]->done(); }));
-  EXPECT_TRUE(link.Send(*calls.back(), MessageOfPayloads(world.client, 10)).ok());
+  EXPECT_THAT(link.Send(*calls.back(), MessageOfPayloads(world.client, 10)), IsOk());
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/world.h"
 
@@ -23,7 +24,7 @@ class StuckFlushTest : public ::testing::Test {
   // Sends a large request. A READ of the server is in flight, and the client keeps the request for it.
   void SendLarge(PendingCall& call) {
     call.wants_request_back = true;
-    ASSERT_TRUE(link_.Send(call, kMiB).ok());
+    ASSERT_THAT(link_.Send(call, kMiB), IsOk());
     world_.client.poller().PollOnce();
   }
   void CloseClient(const absl::Status& why = absl::UnavailableError("gone")) {
@@ -41,9 +42,9 @@ TEST_F(StuckFlushTest, TheObserverHearsOfTheLossAtOnce) {
   SendLarge(call);
   CloseClient();
   world_.Settle();
-  EXPECT_CODE(call.status(), kUnavailable);
+  EXPECT_THAT(call.status(), HasCode(absl::StatusCode::kUnavailable));
   EXPECT_EQ(observer().losses, 1);
-  EXPECT_CODE(observer().lost.value_or(absl::OkStatus()), kUnavailable);
+  EXPECT_THAT(observer().lost.value_or(absl::OkStatus()), HasCode(absl::StatusCode::kUnavailable));
   EXPECT_EQ(observer().closings, 0);
   world_.client.fabric->KeepBackFlushes(false);
   ASSERT_TRUE(world_.RunUntil([&] { return link_.closed(); }));
@@ -74,9 +75,9 @@ TEST_F(StuckFlushTest, ReadsThatNeverComeBackReturnTheirBudget) {
   PendingCall calls[2];
   link_.server.answer = nullptr;
   for (PendingCall& call : calls) {
-    ASSERT_TRUE(link_.Send(call, 8).ok());
+    ASSERT_THAT(link_.Send(call, 8), IsOk());
     ASSERT_TRUE(world_.RunUntil([&] { return !link_.server.requests.empty(); }));
-    ASSERT_TRUE(link_.Respond(link_.server.requests[0].id, 2 * kMiB).ok());
+    ASSERT_THAT(link_.Respond(link_.server.requests[0].id, 2 * kMiB), IsOk());
     link_.server.requests.clear();
     world_.Settle();
     // A connection gets a share of the budget when its first READs have completed.

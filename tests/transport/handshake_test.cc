@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/options.h"
 
@@ -36,7 +37,7 @@ std::string ExampleWith(size_t at, int value) {
 
 std::string WhatIsWrong(absl::string_view data, absl::StatusCode code) {
   const absl::Status status = DecodeHandshake(data).status();
-  EXPECT_EQ(status.code(), code) << status;
+  EXPECT_THAT(status, HasCode(code));
   return std::string(status.message());
 }
 
@@ -52,7 +53,7 @@ void ExpectSame(const Handshake& a, const Handshake& b) {
 
 TEST(HandshakeTest, EveryFieldComesBack) {
   absl::StatusOr<Handshake> decoded = DecodeHandshake(Encode(Example()));
-  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  ASSERT_THAT(decoded, IsOk());
   ExpectSame(*decoded, Example());
 }
 
@@ -61,22 +62,22 @@ TEST(HandshakeTest, FitsWhatAConnectionManagerCarriesEvenPaddedWithZeros) {
   ASSERT_LE(bytes.size(), fabric::kConnectPrivateDataMax);
   bytes.resize(fabric::kAcceptPrivateDataMax);
   absl::StatusOr<Handshake> decoded = DecodeHandshake(bytes);
-  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  ASSERT_THAT(decoded, IsOk());
   ExpectSame(*decoded, Example());
 }
 
 TEST(HandshakeTest, UnknownFeatureBitsAreNoReasonToRefuse) {
   Handshake handshake = Example();
   handshake.features = 0xffffffff;
-  EXPECT_TRUE(DecodeHandshake(Encode(handshake)).ok());
+  EXPECT_THAT(DecodeHandshake(Encode(handshake)), IsOk());
 }
 
 TEST(HandshakeTest, ALongerOneOfTheSameVersionIsUnderstood) {
   std::string bytes = ExampleWith(4, 53);
   bytes += "new field";
-  EXPECT_TRUE(DecodeHandshake(bytes).ok());
+  EXPECT_THAT(DecodeHandshake(bytes), IsOk());
   bytes.resize(fabric::kConnectPrivateDataMax);
-  EXPECT_TRUE(DecodeHandshake(bytes).ok());
+  EXPECT_THAT(DecodeHandshake(bytes), IsOk());
 }
 
 TEST(HandshakeTest, BytesBehindTheDeclaredLengthMustBeZeros) {
@@ -137,7 +138,7 @@ TEST(HandshakeTest, SlotsAreBounded) {
   for (uint16_t slots : {uint16_t{1}, uint16_t{kSlotsMax}}) {
     Handshake handshake = Example();
     handshake.slots = slots;
-    EXPECT_TRUE(DecodeHandshake(Encode(handshake)).ok()) << slots;
+    EXPECT_THAT(DecodeHandshake(Encode(handshake)), IsOk()) << slots;
   }
   for (uint16_t slots : {uint16_t{0}, uint16_t{kSlotsMax + 1}, uint16_t{0xffff}}) {
     Handshake handshake = Example();
@@ -151,7 +152,7 @@ TEST(HandshakeTest, TheReceiveBufferIsBoundedAndAMultipleOf64) {
   for (uint32_t bytes : {kReceiveBufferMin, kReceiveBufferMin + 64, kReceiveBufferMax}) {
     Handshake handshake = Example();
     handshake.receive_buffer_bytes = bytes;
-    EXPECT_TRUE(DecodeHandshake(Encode(handshake)).ok()) << bytes;
+    EXPECT_THAT(DecodeHandshake(Encode(handshake)), IsOk()) << bytes;
   }
   for (uint32_t bytes :
        {0u, kReceiveBufferMin - 64, kReceiveBufferMin + 8, kReceiveBufferMax + 64, 0xffffffc0u}) {
@@ -183,7 +184,7 @@ TEST(SessionTokenTest, TwoAreNeverTheSame) {
 
 TEST(RejectionTest, CodeAndTextComeBack) {
   const absl::Status why = DecodeRejection(EncodeRejection(absl::FailedPreconditionError("too old")));
-  EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(why, HasCode(absl::StatusCode::kFailedPrecondition));
   EXPECT_THAT(std::string(why.message()), HasSubstr("too old"));
 }
 
@@ -194,8 +195,8 @@ TEST(RejectionTest, ControlCharactersOfThePeersTextAreEscaped) {
 
 TEST(RejectionTest, EveryCodeComesBack) {
   for (int code = 1; code <= 16; ++code) {
-    EXPECT_EQ(DecodeRejection(EncodeRejection(absl::Status(static_cast<absl::StatusCode>(code), "x"))).code(),
-              static_cast<absl::StatusCode>(code));
+    EXPECT_THAT(DecodeRejection(EncodeRejection(absl::Status(static_cast<absl::StatusCode>(code), "x"))),
+                HasCode(static_cast<absl::StatusCode>(code)));
   }
 }
 
@@ -215,7 +216,7 @@ TEST(RejectionTest, PaddingIsNotPartOfTheText) {
 TEST(RejectionTest, DataThatIsNoneOfOursIsUnavailable) {
   for (const std::string& data :
        {std::string(), std::string("no"), std::string(100, 'x'), Encode(Example()).substr(0, 7)}) {
-    EXPECT_EQ(DecodeRejection(data).code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(DecodeRejection(data), HasCode(absl::StatusCode::kUnavailable));
   }
 }
 
@@ -223,7 +224,7 @@ TEST(RejectionTest, IsNeverOk) {
   std::string data = EncodeRejection(absl::InternalError("why"));
   for (int code : {0, 17, 255}) {
     data[5] = static_cast<char>(code);
-    EXPECT_EQ(DecodeRejection(data).code(), absl::StatusCode::kUnknown);
+    EXPECT_THAT(DecodeRejection(data), HasCode(absl::StatusCode::kUnknown));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/hostile_peer.h"
@@ -92,7 +93,7 @@ TEST(HostileChanceTest, RandomMessagesHarmNobodyElse) {
     for (const auto& call : calls) EXPECT_LE(call->ends, 1);
     PendingCall call;
     honest.Call(call, NewMessage(world.client.messages(), kMiB));
-    EXPECT_TRUE(call.response.ok());
+    EXPECT_THAT(call.response, IsOk());
     EXPECT_EQ(world.server.poller().read_budget().taken_bytes(), 0u);
   }
 }

@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "hawser/base/endian.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/hostile_stage.h"
 
@@ -144,7 +145,7 @@ TEST_F(HostileCreditTest, MoreCreditsThanSlotsEndTheConnectionAndItsCalls) {
   SendRequest(call);
   peer.Send(With(RawResponse(0, 1), 5));
   ExpectDataLoss("gives 5 credits in all after 2, with 2 of 4");
-  EXPECT_CODE(call.status(), kUnavailable);
+  EXPECT_THAT(call.status(), HasCode(absl::StatusCode::kUnavailable));
 }
 
 TEST_F(HostileCreditTest, CreditsThatGoDownEndTheConnection) {

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/hostile_peer.h"
@@ -80,7 +81,7 @@ TEST_F(DescriptorTest, AResponseWithAForeignRkeyEndsTheConnectionAndItsCalls) {
   response.table = {{0x1000, 0x12345, 4096}};
   peer.Send(response.Encode());
   ExpectClosed(absl::StatusCode::kUnavailable, "for slot 0 failed: " + RefusedRead());
-  EXPECT_CODE(call.status(), kUnavailable);
+  EXPECT_THAT(call.status(), HasCode(absl::StatusCode::kUnavailable));
   EXPECT_EQ(call.ends, 1);
 }
 
@@ -102,7 +103,7 @@ TEST_F(DescriptorTest, ARequestLargerThanTheLimitIsRefusedBeforeAnythingIsAlloca
   const BufferPoolStats before = world.server.buffers().stats();
   peer.Send(RequestOf(TwelveGiB()));
   ASSERT_TRUE(world.RunUntil([&] { return server.bad_requests.size() == 1; }));
-  EXPECT_CODE(server.bad_requests[0].second, kInvalidArgument);
+  EXPECT_THAT(server.bad_requests[0].second, HasCode(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(Text(server.bad_requests[0].second), HasSubstr("12884901864 bytes"));
   const BufferPoolStats after = world.server.buffers().stats();
   EXPECT_EQ(after.mapped_bytes, before.mapped_bytes);
@@ -123,7 +124,7 @@ TEST_F(DescriptorTest, AResponseLargerThanTheLimitIsRefusedBeforeAnythingIsAlloc
   response.table = TwelveGiB();
   peer.Send(response.Encode());
   ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
-  EXPECT_CODE(call.status(), kResourceExhausted);
+  EXPECT_THAT(call.status(), HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(Text(call.status()), HasSubstr("12884901864 bytes"));
   EXPECT_EQ(world.client.buffers().stats().mapped_bytes, before.mapped_bytes);
   ExpectOpen();
@@ -142,7 +143,7 @@ TEST_F(DescriptorTest, ASessionCutInTheMiddleOfAMessageLeavesNothing) {
       [&] { return world.server.fabric->counts(world.server.fabric->queue_pairs() - 1).reads > 0; }));
   peer.Disconnect();
   ASSERT_TRUE(world.RunUntil([&] { return observer.closings == 1; }));
-  EXPECT_CODE(*observer.closed, kUnavailable);
+  EXPECT_THAT(*observer.closed, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_EQ(server.request_count, 0u);
   EXPECT_LE(World::LeasedBytes(world.server), before);
 }

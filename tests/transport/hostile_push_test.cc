@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/hostile_stage.h"
 
@@ -105,7 +106,7 @@ TEST_F(HostilePushTest, APushBehindAResponseToALostCallIsDropped) {
   SendRequest(call, 8, world.clock.NowNs() + absl::ToInt64Nanoseconds(absl::Milliseconds(1)));
   world.Pass(absl::Milliseconds(3));
   ASSERT_TRUE(call.done());
-  EXPECT_CODE(call.status(), kDeadlineExceeded);
+  EXPECT_THAT(call.status(), HasCode(absl::StatusCode::kDeadlineExceeded));
   const size_t before = World::LeasedBytes(world.client);
   const TableEntry entry = peer.Grant(kPage);
   peer.Send(Tabled(RawResponse(0, 1), entry));

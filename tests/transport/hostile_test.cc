@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/hostile_peer.h"
 #include "hawser/tests/transport/testing/hostile_stage.h"
@@ -39,7 +40,7 @@ TEST_F(HostileTest, ARequestInABusySlotClosesTheConnectionAndTheHandlerHears) {
   peer.Send(RawRequest(2, 2).Encode());
   ExpectDataLoss("slot 2, which is busy");
   ASSERT_EQ(server.cancelled.size(), 1u);
-  EXPECT_CODE(server.cancelled[0].second, kUnavailable);
+  EXPECT_THAT(server.cancelled[0].second, HasCode(absl::StatusCode::kUnavailable));
 }
 
 TEST_F(HostileTest, AGenerationThatIsNotTheNextClosesTheConnection) {
@@ -91,7 +92,7 @@ TEST_F(HostileTest, AMessageLongerThanTheReceiveBufferClosesTheConnection) {
   AttackServer({.receive_buffer_bytes = 512});
   peer.Send(RawRequest(0, 1, 2000).Encode());
   ASSERT_TRUE(world.RunUntil([&] { return observer.closings == 1; }));
-  EXPECT_FALSE(observer.closed->ok());
+  EXPECT_THAT(*observer.closed, ::testing::Not(IsOk()));
 }
 
 TEST_F(HostileTest, RequestsThatDoNotWaitForAcknowledgedAnswersAreBoundedByTheSendQueue) {
@@ -124,7 +125,7 @@ TEST_F(HostileTest, AResponseInASlotThatIsNoneClosesTheConnection) {
   SendRequest(call);
   peer.Send(RawResponse(77, 1).Encode());
   ExpectDataLoss("exchange 1 of slot 77");
-  EXPECT_CODE(call.status(), kUnavailable);
+  EXPECT_THAT(call.status(), HasCode(absl::StatusCode::kUnavailable));
 }
 
 TEST_F(HostileTest, AResponseToAFinishedExchangeClosesTheConnection) {
@@ -133,7 +134,7 @@ TEST_F(HostileTest, AResponseToAFinishedExchangeClosesTheConnection) {
   SendRequest(call);
   peer.Send(RawResponse(0, 1).Encode());
   ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
-  EXPECT_TRUE(call.response.ok());
+  EXPECT_THAT(call.response, IsOk());
   peer.Send(RawResponse(0, 1).Encode());
   ExpectDataLoss("exchange 1 of slot 0");
   EXPECT_EQ(call.ends, 1);
@@ -241,7 +242,7 @@ TEST_F(HostileTest, TheSameResponseMemoryIsNotReadableAfterItsRelease) {
   ASSERT_TRUE(world.RunUntil([&] { return server.request_count == 1; }));
   world.OnServer([&] {
     OutgoingMessagePtr response = NewMessage(world.server.messages(), kMiB);
-    EXPECT_TRUE(victim->Respond(server.requests[0].id, response).ok());
+    EXPECT_THAT(victim->Respond(server.requests[0].id, response), IsOk());
   });
   SpyFabric::Counts& counts = world.server.fabric->counts(world.server.fabric->queue_pairs() - 1);
   EXPECT_EQ(counts.grants, 1);
@@ -269,7 +270,7 @@ TEST_F(HostileTest, APeerThatPostsNoReceivesIsRnrAndLosesTheConnection) {
     if (observer.closings != 0) break;
   }
   ASSERT_TRUE(world.RunUntil([&] { return observer.closings == 1; }));
-  EXPECT_CODE(*observer.closed, kUnavailable);
+  EXPECT_THAT(*observer.closed, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_GT(sent, 100);
 }
 

@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/hostile_peer.h"
@@ -32,7 +33,7 @@ class DialTest : public ::testing::Test {
     world.OnClient([&] {
       absl::StatusOr<Connection*> dialed =
           Connection::Dial(world.client.poller(), address, {}, Handshake(), timeout, observer, nullptr);
-      ASSERT_TRUE(dialed.ok()) << dialed.status();
+      ASSERT_THAT(dialed, IsOk());
       end = *dialed;
     });
   }
@@ -52,7 +53,7 @@ TEST_F(DialTest, ToWhereNobodyListensIsUnavailable) {
   { gone = TestListener(world, world.server).address(); }
   Dial(gone);
   ASSERT_TRUE(AwaitClosed());
-  EXPECT_CODE(*observer.closed, kUnavailable);
+  EXPECT_THAT(*observer.closed, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(Text(*observer.closed), HasSubstr(gone.ToString()));
   EXPECT_FALSE(observer.ready.has_value());
 }
@@ -64,7 +65,7 @@ TEST_F(DialTest, ARejectedOneHearsTheReasonAndItsCode) {
   };
   Dial(listener.address());
   ASSERT_TRUE(AwaitClosed());
-  EXPECT_CODE(*observer.closed, kPermissionDenied);
+  EXPECT_THAT(*observer.closed, HasCode(absl::StatusCode::kPermissionDenied));
   EXPECT_THAT(Text(*observer.closed),
               AllOf(HasSubstr("not on Sundays"), HasSubstr(listener.address().ToString())));
 }
@@ -74,7 +75,8 @@ TEST_F(DialTest, ARequestThatIsDroppedIsRejectedWithoutAReason) {
   listener.on_peer = [](PeerRequest) {};
   Dial(listener.address());
   ASSERT_TRUE(AwaitClosed());
-  EXPECT_CODE(*observer.closed, kUnavailable);  // The same as if the server was killed at that moment.
+  // The same as if the server was killed at that moment.
+  EXPECT_THAT(*observer.closed, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_NE(Text(*observer.closed), "");
 }
 
@@ -86,7 +88,7 @@ TEST_F(DialTest, AListenerThatNeverAnswersIsGivenUpAtTheTimeout) {
   EXPECT_EQ(observer.closings, 0);
   world.Pass(absl::Milliseconds(200), absl::Milliseconds(100));
   ASSERT_TRUE(AwaitClosed());
-  EXPECT_CODE(*observer.closed, kUnavailable);
+  EXPECT_THAT(*observer.closed, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(Text(*observer.closed), HasSubstr("no answer in time"));
 }
 
@@ -95,7 +97,7 @@ TEST_F(DialTest, CloseWhileConnectingEndsIt) {
   Dial(listener.address());
   world.OnClient([&] { end->Close(); });
   ASSERT_TRUE(AwaitClosed());
-  EXPECT_CODE(*observer.closed, kCancelled);
+  EXPECT_THAT(*observer.closed, HasCode(absl::StatusCode::kCancelled));
 }
 
 TEST_F(DialTest, DrainWhileConnectingEndsIt) {
@@ -103,7 +105,7 @@ TEST_F(DialTest, DrainWhileConnectingEndsIt) {
   Dial(listener.address());
   world.OnClient([&] { end->Drain(); });
   ASSERT_TRUE(AwaitClosed());
-  EXPECT_CODE(*observer.closed, kCancelled);
+  EXPECT_THAT(*observer.closed, HasCode(absl::StatusCode::kCancelled));
 }
 
 TEST_F(DialTest, NothingCanBeSentBeforeItIsReady) {
@@ -113,7 +115,7 @@ TEST_F(DialTest, NothingCanBeSentBeforeItIsReady) {
   OutgoingMessagePtr request = world.client.messages().NewOutgoing();
   world.OnClient([&] {
     EXPECT_FALSE(end->CanSend());
-    EXPECT_CODE(end->SendRequest(request, kNever, call).status(), kUnavailable);
+    EXPECT_THAT(end->SendRequest(request, kNever, call).status(), HasCode(absl::StatusCode::kUnavailable));
     end->Cancel({0, 1});
   });
   EXPECT_FALSE(call.done());
@@ -123,7 +125,7 @@ TEST_F(DialTest, AnAnswerThatIsNoHandshakeEndsIt) {
   HostilePeer peer(world);
   Dial(peer.Listen("HTTP/1.1 400 Bad Request"));
   ASSERT_TRUE(AwaitClosed());
-  EXPECT_CODE(*observer.closed, kInvalidArgument);
+  EXPECT_THAT(*observer.closed, HasCode(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(Text(*observer.closed), HasSubstr("no Hawser handshake"));
 }
 
@@ -133,7 +135,7 @@ TEST_F(DialTest, AnAnswerOfAnotherVersionEndsItWithBothVersions) {
   other.version = 9;
   Dial(peer.Listen(Encode(other)));
   ASSERT_TRUE(AwaitClosed());
-  EXPECT_CODE(*observer.closed, kFailedPrecondition);
+  EXPECT_THAT(*observer.closed, HasCode(absl::StatusCode::kFailedPrecondition));
   EXPECT_THAT(Text(*observer.closed), AllOf(HasSubstr("version 9"), HasSubstr("version 1")));
 }
 
@@ -141,7 +143,7 @@ TEST_F(DialTest, AnAnswerThatNamesTheOtherRoleEndsIt) {
   HostilePeer peer(world);
   Dial(peer.Listen(Encode(HostilePeer::Hello(Role::kReverse))));
   ASSERT_TRUE(AwaitClosed());
-  EXPECT_CODE(*observer.closed, kInvalidArgument);
+  EXPECT_THAT(*observer.closed, HasCode(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(Text(*observer.closed), HasSubstr("accepted role 2, offered was role 1"));
 }
 
@@ -226,12 +228,12 @@ TEST(AcceptTest, AServerWithoutMemorySaysSoToTheCaller) {
           .IgnoreError();
     };
     world.OnClient([&] {
-      ASSERT_TRUE(Connection::Dial(world.client.poller(), listener.address(), {}, Handshake(),
-                                   absl::Seconds(2), client, nullptr)
-                      .ok());
+      ASSERT_THAT(Connection::Dial(world.client.poller(), listener.address(), {}, Handshake(),
+                                   absl::Seconds(2), client, nullptr),
+                  IsOk());
     });
     ASSERT_TRUE(world.RunUntil([&] { return client.closings == 1; }));
-    EXPECT_CODE(*client.closed, kResourceExhausted);
+    EXPECT_THAT(*client.closed, HasCode(absl::StatusCode::kResourceExhausted));
     EXPECT_THAT(Text(*client.closed), HasSubstr("memory"));
     EXPECT_TRUE(world.RunUntil([&] { return world.server.poller().connection_count() == 0; }));
   }
@@ -249,9 +251,9 @@ TEST(AcceptTest, ACallerThatVanishesBeforeTheEndOfTheHandshakeLeavesNothing) {
   }
   world.OnServer([&] {
     PeerRequest request = std::move(listener.waiting[0]);
-    ASSERT_TRUE(Connection::Accept(world.server.poller(), std::move(request), {},
-                                   NewSessionToken(Environment::Real()), observer, &handler)
-                    .ok());
+    ASSERT_THAT(Connection::Accept(world.server.poller(), std::move(request), {},
+                                   NewSessionToken(Environment::Real()), observer, &handler),
+                IsOk());
   });
   ASSERT_TRUE(world.RunUntil([&] {
     world.clock.Advance(absl::Milliseconds(10));
@@ -283,13 +285,13 @@ TEST(ReverseTest, TheSideThatDialedMayAnswerTheRequests) {
   PendingCall call;
   world.OnServer([&] {
     OutgoingMessagePtr request = NewMessage(world.server.messages(), kMiB);
-    ASSERT_TRUE(accepted->SendRequest(request, kNever, call).ok());
+    ASSERT_THAT(accepted->SendRequest(request, kNever, call), IsOk());
   });
   ASSERT_TRUE(world.RunUntil([&] { return !handler.requests.empty(); }));
   EXPECT_EQ(Content(*handler.requests[0].message), ContentOf(kMiB));
   world.OnClient([&] {
     OutgoingMessagePtr response = NewMessage(world.client.messages(), 2 * kMiB);
-    EXPECT_TRUE(dialed->Respond(handler.requests[0].id, response).ok());
+    EXPECT_THAT(dialed->Respond(handler.requests[0].id, response), IsOk());
   });
   ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
   EXPECT_EQ(Content(**call.response), ContentOf(2 * kMiB));
@@ -352,7 +354,7 @@ TEST(KeepaliveTest, ANewConnectionWhoseFirstRequestIsNotAnsweredPingsEarlyAndOnc
   World world;
   Link link(world);
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, 8).ok());
+  ASSERT_THAT(link.Send(call, 8), IsOk());
   world.Pass(absl::Milliseconds(90));
   EXPECT_EQ(link.client_counts().sends, 1u);
   world.Pass(absl::Milliseconds(20));
@@ -371,8 +373,8 @@ TEST(KeepaliveTest, AClientThatIsIdleOrWasAnsweredDoesNotPingEarly) {
   PendingCall first, second, unanswered;
   answered.Call(first, NewMessage(world.client.messages(), 8));
   answered.server.answer = nullptr;
-  ASSERT_TRUE(answered.Send(second, 8).ok());
-  ASSERT_TRUE(never.Send(unanswered, 8).ok());
+  ASSERT_THAT(answered.Send(second, 8), IsOk());
+  ASSERT_THAT(never.Send(unanswered, 8), IsOk());
   world.Pass(absl::Seconds(9), absl::Milliseconds(50));
   EXPECT_EQ(idle.client_counts().sends, 1u) << "the answer to the server's ping, and no other";
   EXPECT_EQ(idle.server_counts().sends, 1u);
@@ -391,14 +393,14 @@ TEST(KeepaliveTest, AReadThatNeverCompletesEndsTheConnectionThoughThePeerAnswers
     link.EchoAll();
     (of_the_request ? world.server : world.client).fabric->KeepBackReadCompletions(true);
     PendingCall call;
-    ASSERT_TRUE(link.Send(call, 1 << 20).ok());
+    ASSERT_THAT(link.Send(call, 1 << 20), IsOk());
     world.Pass(absl::Seconds(14), absl::Seconds(1));
     EXPECT_FALSE(call.done());
     world.Pass(absl::Seconds(12), absl::Seconds(1));
     ASSERT_TRUE(world.RunUntil([&] { return call.done() && link.closed(); }));
-    EXPECT_CODE(call.status(), kUnavailable);
+    EXPECT_THAT(call.status(), HasCode(absl::StatusCode::kUnavailable));
     const absl::Status why = of_the_request ? *link.server_observer.closed : *link.client_observer.closed;
-    EXPECT_CODE(why, kUnavailable);
+    EXPECT_THAT(why, HasCode(absl::StatusCode::kUnavailable));
     EXPECT_THAT(Text(why), AllOf(HasSubstr("READ of 262144 bytes"), HasSubstr("not completed for 15s")));
     EXPECT_EQ(world.LeasedBytes(), before);
   }
@@ -438,7 +440,7 @@ TEST(KeepaliveTest, AReadThatCompletesLateEndsNothing) {
   link.EchoAll();
   world.server.fabric->KeepBackReadCompletions(true);
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, 1 << 20).ok());
+  ASSERT_THAT(link.Send(call, 1 << 20), IsOk());
   world.Pass(absl::Seconds(14), absl::Seconds(1));
   world.server.fabric->KeepBackReadCompletions(false);
   world.Pass(absl::Seconds(14), absl::Seconds(1));
@@ -453,9 +455,9 @@ TEST(KeepaliveTest, AClientThatHasNeverSpokenIsFoundDeadInFiveSeconds) {
   RecordingObserver observer;
   RecordingServer handler;
   listener.on_peer = [&](PeerRequest request) {
-    ASSERT_TRUE(Connection::Accept(world.server.poller(), std::move(request), {},
-                                   NewSessionToken(Environment::Real()), observer, &handler)
-                    .ok());
+    ASSERT_THAT(Connection::Accept(world.server.poller(), std::move(request), {},
+                                   NewSessionToken(Environment::Real()), observer, &handler),
+                IsOk());
   };
   HostilePeer peer(world);
   peer.Dial(listener.address(), Encode(HostilePeer::Hello()));
@@ -464,7 +466,7 @@ TEST(KeepaliveTest, AClientThatHasNeverSpokenIsFoundDeadInFiveSeconds) {
   EXPECT_EQ(observer.closings, 0);
   world.Pass(absl::Milliseconds(200), absl::Milliseconds(50));
   ASSERT_TRUE(world.RunUntil([&] { return observer.closings == 1; }));
-  EXPECT_CODE(*observer.closed, kUnavailable);
+  EXPECT_THAT(*observer.closed, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(Text(*observer.closed), AllOf(HasSubstr(peer.address()), HasSubstr("has not answered a ping")));
 }
 
@@ -475,14 +477,14 @@ TEST_F(DialTest, APeerThatFallsSilentWithACallInFlightIsFoundDead) {
   PendingCall call;
   world.OnClient([&] {
     OutgoingMessagePtr request = NewMessage(world.client.messages(), 8);
-    ASSERT_TRUE(end->SendRequest(request, kNever, call).ok());
+    ASSERT_THAT(end->SendRequest(request, kNever, call), IsOk());
   });
   // The early ping at its first request does not shorten its time.
   world.Pass(absl::Seconds(14), absl::Milliseconds(50));
   EXPECT_FALSE(call.done()) << call.status();
   world.Pass(absl::Seconds(2), absl::Milliseconds(50));
   ASSERT_TRUE(AwaitClosed());
-  EXPECT_CODE(call.status(), kUnavailable);
+  EXPECT_THAT(call.status(), HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(Text(call.status()), HasSubstr("has not answered a ping"));
 }
 
@@ -493,7 +495,7 @@ TEST_F(DialTest, APeerThatAnswersThePingsLivesThoughItAnswersNoCall) {
   PendingCall call;
   world.OnClient([&] {
     OutgoingMessagePtr request = NewMessage(world.client.messages(), 8);
-    ASSERT_TRUE(end->SendRequest(request, kNever, call).ok());
+    ASSERT_THAT(end->SendRequest(request, kNever, call), IsOk());
   });
   uint32_t pings = 0;
   for (int second = 0; second < 100; ++second) {

@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/hoard.h"
 #include "hawser/tests/transport/testing/world.h"
@@ -46,10 +47,10 @@ TEST(ReleaseTest, ALargeRequestIsHeldUntilItsResponse) {
   World world;
   Link link(world);
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, kMiB, absl::Milliseconds(5)).ok());
+  ASSERT_THAT(link.Send(call, kMiB, absl::Milliseconds(5)), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
   world.Pass(absl::Milliseconds(10));
-  EXPECT_CODE(call.status(), kDeadlineExceeded);
+  EXPECT_THAT(call.status(), HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_GT(link.client_counts().grants, 0) << "let go at the deadline";
   link.RespondEmpty(link.server.requests[0].id);
   EXPECT_TRUE(world.RunUntil([&] { return link.client_counts().grants == 0; }));
@@ -99,7 +100,7 @@ TEST(MemoryTest, ALargeRequestWaitsForMemoryAndGoesOn) {
   link.server.answer = nullptr;
   Hoard hoard(world.server.buffers(), kMiB);
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, 4 * kMiB, absl::Seconds(1)).ok());
+  ASSERT_THAT(link.Send(call, 4 * kMiB, absl::Seconds(1)), IsOk());
   world.Pass(absl::Milliseconds(20));
   EXPECT_TRUE(link.server.requests.empty());
   EXPECT_EQ(link.server_counts().reads, 0u);
@@ -115,30 +116,30 @@ TEST(MemoryTest, ALargeRequestThatFindsNoneIsRefusedBeforeItsDeadline) {
   link.server.on_bad_request = [&](ExchangeId id) { link.RespondEmpty(id); };
   Hoard hoard(world.server.buffers(), kMiB);
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, 4 * kMiB, absl::Milliseconds(100)).ok());
+  ASSERT_THAT(link.Send(call, 4 * kMiB, absl::Milliseconds(100)), IsOk());
   world.Pass(absl::Milliseconds(80));
   EXPECT_TRUE(link.server.bad_requests.empty()) << "it waits";
   world.Pass(absl::Milliseconds(30));
   ASSERT_EQ(link.server.bad_requests.size(), 1u);
-  EXPECT_CODE(link.server.bad_requests[0].second, kResourceExhausted);
+  EXPECT_THAT(link.server.bad_requests[0].second, HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(Text(link.server.bad_requests[0].second), HasSubstr("BufferPoolOptions::limit_bytes"));
-  EXPECT_TRUE(call.response.ok()) << "the caller has the refusal in time: " << call.status();
+  EXPECT_THAT(call.response, IsOk()) << "the caller has the refusal in time";
 }
 
 TEST(MemoryTest, ALargeResponseWaitsForMemoryAndGoesOn) {
   World world(PoolOf(16 * kMiB), {});
   Link link(world);
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, 8, absl::Seconds(1)).ok());
+  ASSERT_THAT(link.Send(call, 8, absl::Seconds(1)), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
   Hoard hoard(world.client.buffers(), kMiB);
-  ASSERT_TRUE(link.Respond(link.server.requests[0].id, 4 * kMiB).ok());
+  ASSERT_THAT(link.Respond(link.server.requests[0].id, 4 * kMiB), IsOk());
   world.Pass(absl::Milliseconds(20));
   EXPECT_FALSE(call.done());
   hoard.DropAll();
   world.clock.Advance(absl::Milliseconds(2));
   ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
-  ASSERT_TRUE(call.response.ok()) << call.status();
+  ASSERT_THAT(call.response, IsOk());
   EXPECT_EQ(Content(**call.response), ContentOf(4 * kMiB));
 }
 
@@ -146,12 +147,12 @@ TEST(MemoryTest, ALargeResponseThatFindsNoneEndsWithResourceExhaustedAtTheDeadli
   World world(PoolOf(16 * kMiB), {});
   Link link(world, {.slots = 1});
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, 8, absl::Milliseconds(10)).ok());
+  ASSERT_THAT(link.Send(call, 8, absl::Milliseconds(10)), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
   Hoard hoard(world.client.buffers(), kMiB);
-  ASSERT_TRUE(link.Respond(link.server.requests[0].id, 4 * kMiB).ok());
+  ASSERT_THAT(link.Respond(link.server.requests[0].id, 4 * kMiB), IsOk());
   world.Pass(absl::Milliseconds(12));
-  EXPECT_CODE(call.status(), kResourceExhausted);
+  EXPECT_THAT(call.status(), HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(Text(call.status()), HasSubstr("BufferPoolOptions::limit_bytes"));
   EXPECT_TRUE(link.client_end->CanSend());
   world.Pass(absl::Milliseconds(2));
@@ -162,13 +163,13 @@ TEST(MemoryTest, ALargeResponseThatIsCancelledWhileItWaitsIsReleased) {
   World world(PoolOf(16 * kMiB), {});
   Link link(world, {.slots = 1});
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, 8).ok());
+  ASSERT_THAT(link.Send(call, 8), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
   Hoard hoard(world.client.buffers(), kMiB);
-  ASSERT_TRUE(link.Respond(link.server.requests[0].id, 4 * kMiB).ok());
+  ASSERT_THAT(link.Respond(link.server.requests[0].id, 4 * kMiB), IsOk());
   world.Settle();
   world.OnClient([&] { link.client_end->Cancel(call.id); });
-  EXPECT_CODE(call.status(), kCancelled);
+  EXPECT_THAT(call.status(), HasCode(absl::StatusCode::kCancelled));
   EXPECT_TRUE(link.client_end->CanSend());
   world.Pass(absl::Milliseconds(2));
   EXPECT_EQ(link.server_counts().grants, 0);
@@ -182,16 +183,16 @@ TEST(MemoryTest, WhatThePoolCanNeverHoldIsRefusedAtOnce) {
     PendingCall call;
     link.Call(call, NewMessage(world.client.messages(), 20 * kMiB));
     ASSERT_EQ(link.server.bad_requests.size(), 1u);
-    EXPECT_CODE(link.server.bad_requests[0].second, kResourceExhausted);
+    EXPECT_THAT(link.server.bad_requests[0].second, HasCode(absl::StatusCode::kResourceExhausted));
   }
   World world(PoolOf(8 * kMiB), {});
   Link link(world);
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, 8).ok());
+  ASSERT_THAT(link.Send(call, 8), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
-  ASSERT_TRUE(link.Respond(link.server.requests[0].id, 20 * kMiB).ok());
+  ASSERT_THAT(link.Respond(link.server.requests[0].id, 20 * kMiB), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
-  EXPECT_CODE(call.status(), kResourceExhausted);
+  EXPECT_THAT(call.status(), HasCode(absl::StatusCode::kResourceExhausted));
   world.Pass(absl::Milliseconds(2));
   EXPECT_EQ(link.server_counts().grants, 0);
 }
@@ -201,7 +202,7 @@ TEST(MemoryTest, ARequestThatWasNotBuiltInRegisteredMemoryIsRefused) {
   Link link(world);
   PendingCall call;
   const absl::Status refused = link.Send(call, 20 * kMiB);
-  EXPECT_CODE(refused, kResourceExhausted);
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_EQ(link.client_counts().sends, 0u);
 }
 
@@ -213,7 +214,7 @@ TEST(MemoryTest, TheRingIsFilledAgainWhenThereIsMemory) {
   Hoard hoard(world.server.buffers(), 4096);
   // The server keeps its requests, so each one takes a buffer out of the ring. Honest callers get no RNR.
   PendingCall calls[4];
-  for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 8).ok());
+  for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, 8), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return link.server.requests.size() == 4; }));
   EXPECT_LT(link.server_counts().receives_posted, link.server_counts().receive_depth);
   hoard.Drop(10);
@@ -231,17 +232,18 @@ TEST(MemoryTest, AConnectionThatCannotReceiveForLongEndsWithTheReason) {
   Hoard hoard(world.server.buffers(), 4096);
   world.server.fabric->KeepBackSendCompletions(true);  // So that nothing that was sent is free again.
   PendingCall calls[4];
-  for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 8).ok());
+  for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, 8), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return link.server.requests.size() == 4; }));
-  for (int i = 0; i < 4; ++i)
-    ASSERT_TRUE(link.Respond(link.server.requests[i].id, std::move(answers[i])).ok());
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_THAT(link.Respond(link.server.requests[i].id, std::move(answers[i])), IsOk());
+  }
   world.Pass(absl::Seconds(4), absl::Milliseconds(50));
   EXPECT_EQ(link.server_observer.closings, 0);
   world.Pass(absl::Seconds(2), absl::Milliseconds(50));
   ASSERT_TRUE(link.server_observer.lost.has_value());
-  EXPECT_CODE(*link.server_observer.lost, kResourceExhausted);
+  EXPECT_THAT(*link.server_observer.lost, HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(Text(*link.server_observer.lost), HasSubstr("BufferPoolOptions::limit_bytes"));
-  EXPECT_CODE(calls[3].status(), kUnavailable);
+  EXPECT_THAT(calls[3].status(), HasCode(absl::StatusCode::kUnavailable));
   if (world.client.poller().fabric().scheme() == "tcp") {  // Other fabrics carry no farewell.
     EXPECT_THAT(Text(calls[3].status()), HasSubstr("no memory for the receives of this connection"));
   }
@@ -257,11 +259,12 @@ TEST(MemoryTest, AnAnswerThatAReceiveIsMissingForWaitsForMemory) {
   Hoard hoard(world.server.buffers(), 4096);
   world.server.fabric->KeepBackSendCompletions(true);  // So that nothing that was sent is free again.
   PendingCall calls[8];
-  for (int i = 0; i < 4; ++i) ASSERT_TRUE(link.Send(calls[i], 8).ok());
+  for (int i = 0; i < 4; ++i) ASSERT_THAT(link.Send(calls[i], 8), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return link.server.requests.size() == 4; }));
   // The application keeps four buffers, and three are in the ring: for two requests and a control message.
-  for (int i = 0; i < 4; ++i)
-    ASSERT_TRUE(link.Respond(link.server.requests[i].id, std::move(answers[i])).ok());
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_THAT(link.Respond(link.server.requests[i].id, std::move(answers[i])), IsOk());
+  }
   world.Pass(absl::Milliseconds(5));
   EXPECT_EQ(link.server_counts().sends, 2u);
   EXPECT_EQ(link.server_observer.closings, 0);
@@ -281,7 +284,7 @@ TEST(MemoryTest, AClientThatKeepsAllRepliesGetsNoRnrAndGoesOnAfterwards) {
     calls.push_back(std::make_unique<PendingCall>());
     OutgoingMessagePtr request = NewMessage(world.client.messages(), 64);
     if (!request->status().ok()) break;
-    ASSERT_TRUE(link.Send(*calls.back(), std::move(request), absl::Milliseconds(10)).ok());
+    ASSERT_THAT(link.Send(*calls.back(), std::move(request), absl::Milliseconds(10)), IsOk());
     for (int idle = 0; idle < 200 && !calls.back()->done();) idle = world.Turn() == 0 ? idle + 1 : 0;
     if (!calls.back()->done()) break;
     ASSERT_LT(calls.size(), 10'000u);
@@ -292,7 +295,7 @@ TEST(MemoryTest, AClientThatKeepsAllRepliesGetsNoRnrAndGoesOnAfterwards) {
   world.Pass(absl::Milliseconds(20));
   PendingCall after;
   link.Call(after, NewMessage(world.client.messages(), 64));
-  EXPECT_TRUE(after.response.ok()) << after.status();
+  EXPECT_THAT(after.response, IsOk());
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/hoard.h"
 
@@ -19,6 +20,7 @@ namespace hawser::transport {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr size_t kMiB = 1 << 20;
 
@@ -80,7 +82,7 @@ TEST_F(MessageTest, ALargeOneOfManySmallPartsHasFewSegments) {
   for (unsigned i = 0; i < kParts; ++i) list.init(i, 50'000);
   EXPECT_LT(message->Finish().size(), 40u);
   EXPECT_GE(message->body_bytes(), 200'000'000u);
-  EXPECT_TRUE(message->status().ok());
+  EXPECT_THAT(message->status(), IsOk());
 }
 
 TEST_F(MessageTest, BuildingMayGoOnAfterItWasFinishedOnce) {
@@ -174,7 +176,7 @@ TEST_F(MessageTest, AnAddedSegmentKeepsItsNumberWhileTheBodyGrows) {
 TEST_F(MessageTest, NoBytesAreNoAddedSegment) {
   OutgoingMessagePtr message = pool->NewOutgoing();
   EXPECT_EQ(message->AddSegment({}), 0);
-  EXPECT_TRUE(message->status().ok());
+  EXPECT_THAT(message->status(), IsOk());
 }
 
 class AttachTest : public MessageTest {
@@ -284,7 +286,7 @@ TEST_F(ExhaustedTest, AMessageCanBeBuiltAllTheSameButSaysThatItCannotBeSent) {
   ASSERT_NE(message, nullptr);
   memset(Root(*message).initAs<capnp::Data>(100'000).begin(), 1, 100'000);
   EXPECT_EQ(Bytes(*message), std::string(100'000, 1));
-  EXPECT_EQ(message->status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(message->status(), HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(std::string(message->status().message()), HasSubstr("BufferPoolOptions::limit_bytes"));
 }
 
@@ -292,9 +294,9 @@ TEST_F(ExhaustedTest, OneThatGrowsBeyondWhatThereIsSaysSo) {
   hoard.Drop(1);
   OutgoingMessagePtr message = pool->NewOutgoing();
   Root(*message).initAs<capnp::Data>(100);
-  EXPECT_TRUE(message->status().ok());
+  EXPECT_THAT(message->status(), IsOk());
   Root(*message).initAs<capnp::Data>(10'000);
-  EXPECT_FALSE(message->status().ok());
+  EXPECT_THAT(message->status(), Not(IsOk()));
 }
 
 TEST_F(ExhaustedTest, ASegmentThatIsAddedWithoutMemoryIsSaid) {
@@ -303,7 +305,7 @@ TEST_F(ExhaustedTest, ASegmentThatIsAddedWithoutMemoryIsSaid) {
   Root(*message).initAs<capnp::Data>(100);
   const uint8_t bytes[8] = {};
   EXPECT_EQ(message->AddSegment(bytes), 0);
-  EXPECT_EQ(message->status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(message->status(), HasCode(absl::StatusCode::kResourceExhausted));
 }
 
 TEST_F(ExhaustedTest, TheNextMessageAfterItIsGood) {
@@ -311,7 +313,7 @@ TEST_F(ExhaustedTest, TheNextMessageAfterItIsGood) {
   hoard.DropAll();
   OutgoingMessagePtr message = pool->NewOutgoing();
   Root(*message).initAs<capnp::Data>(1000);
-  EXPECT_TRUE(message->status().ok()) << message->status();
+  EXPECT_THAT(message->status(), IsOk());
 }
 
 // ---- Lifetime.
@@ -322,7 +324,7 @@ TEST_F(MessageTest, AMessageOutlivesThePoolsHandle) {
   pool.reset();
   buffers.reset();
   Root(*outgoing).initAs<capnp::Data>(10'000);
-  EXPECT_TRUE(outgoing->status().ok());
+  EXPECT_THAT(outgoing->status(), IsOk());
   outgoing.reset();
   incoming.reset();
 }

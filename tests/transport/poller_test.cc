@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/test_clock.h"
 #include "hawser/transport/runtime.h"
@@ -53,7 +54,7 @@ std::shared_ptr<Runtime> NewRuntime(bool start_threads, PollingMode mode = Polli
   options.poller.mode = mode;
   absl::StatusOr<std::shared_ptr<Runtime>> runtime =
       Runtime::CreateOn(NewTestFabric(), options, start_threads);
-  EXPECT_TRUE(runtime.ok()) << runtime.status();
+  EXPECT_THAT(runtime, IsOk());
   return *std::move(runtime);
 }
 
@@ -536,7 +537,7 @@ TEST(PollOnceTest, NowIsTheClocksTimeAtTheStartOfTheTurn) {
   TestClock clock;
   absl::StatusOr<std::shared_ptr<Runtime>> runtime =
       Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/false, clock);
-  ASSERT_TRUE(runtime.ok());
+  ASSERT_THAT(runtime, IsOk());
   Poller& poller = (*runtime)->poller(0);
   int64_t seen_ns = 0;
   Timer timer([&] {

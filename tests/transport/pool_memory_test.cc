@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/gated_fabric.h"
 #include "hawser/transport/buffer_pool.h"
@@ -41,7 +42,7 @@ std::vector<Lease> Take(BufferPool& pool, size_t count, size_t size_bytes) {
   std::vector<Lease> leases;
   for (size_t i = 0; i < count; ++i) {
     absl::StatusOr<Lease> lease = pool.Acquire(size_bytes);
-    EXPECT_TRUE(lease.ok()) << lease.status();
+    EXPECT_THAT(lease, IsOk());
     if (!lease.ok()) break;
     leases.push_back(*std::move(lease));
   }
@@ -52,7 +53,7 @@ TEST(PoolMemoryTest, ABurstOfSmallBuffersLeavesRoomForALargeOne) {
   BufferPool pool(NewTestFabric(), {.limit_bytes = 16 * kMiB});
   EXPECT_EQ(TakeAll(pool, 4 * kKiB).size(), 16 * kMiB / (4 * kKiB));
   const absl::StatusOr<Lease> large = pool.Acquire(14 * kMiB);
-  ASSERT_TRUE(large.ok()) << large.status();
+  ASSERT_THAT(large, IsOk());
   EXPECT_LE(pool.stats().mapped_bytes, 16 * kMiB);
   EXPECT_EQ(pool.FindRegion(large->data(), large->size_bytes()), large->lkey());
 }
@@ -144,7 +145,7 @@ TEST(PoolMemoryTest, RegistrationOfALargeBufferDoesNotStopSmallOnes) {
   fabric->Close();
   absl::Notification large_is_there;
   std::thread large([&] {
-    EXPECT_TRUE(pool.Acquire(64 * kMiB).ok());
+    EXPECT_THAT(pool.Acquire(64 * kMiB), IsOk());
     large_is_there.Notify();
   });
   fabric->AwaitCaller();

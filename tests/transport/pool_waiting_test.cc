@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/gated_fabric.h"
 #include "hawser/transport/buffer_pool.h"
@@ -19,6 +20,7 @@ namespace hawser::transport {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr size_t kKiB = 1 << 10;
 constexpr size_t kMiB = 1 << 20;
@@ -104,7 +106,7 @@ TEST(PoolWaitingTest, AtTheLimitTryAcquireSaysSo) {
 TEST(PoolWaitingTest, WhatMustBeUnmappedFirstIsUnmappedElsewhere) {
   auto fabric = std::make_shared<GatedFabric>(NewTestFabric(), kSlab);
   BufferPool pool(fabric, {.limit_bytes = 16 * kMiB});
-  EXPECT_TRUE(pool.Acquire(16 * kMiB).ok());
+  EXPECT_THAT(pool.Acquire(16 * kMiB), IsOk());
   fabric->Close();  // So that the slab does not exist before the check.
   CountingWaiter waiter;
   Shortage why;
@@ -173,7 +175,7 @@ TEST(PoolWaitingTest, AWaiterForMuchIsNotToldOfLittle) {
   EXPECT_EQ(small.calls(), 1);
   leases.clear();
   EXPECT_EQ(large.calls(), 1);
-  EXPECT_TRUE(pool.Acquire(3 * kSlab).ok());
+  EXPECT_THAT(pool.Acquire(3 * kSlab), IsOk());
 }
 
 TEST(PoolWaitingTest, AWaiterThatAsksAgainIsToldOfWhatItAskedForLast) {
@@ -235,7 +237,7 @@ TEST(PoolWaitingTest, AWaiterMayWaitAgainWhileItIsTold) {
   waiter.pool = &pool;
   pool.Await(waiter, kKiB);
   for (int i = 1; i <= 3; ++i) {
-    EXPECT_TRUE(pool.Acquire(kSlab).ok());
+    EXPECT_THAT(pool.Acquire(kSlab), IsOk());
     EXPECT_EQ(waiter.calls, i);
   }
   pool.StopAwaiting(waiter);
@@ -312,7 +314,7 @@ TEST(PoolWaitingTest, ErrorsFindMemoryWhileAllIsInUse) {
   EXPECT_EQ(all.size(), kReserveBytes / kReservedBufferBytes);
   all.clear();
   EXPECT_TRUE(pool.AcquireReserved(1));
-  EXPECT_FALSE(pool.Acquire(1).ok()) << "it takes of the reserve";
+  EXPECT_THAT(pool.Acquire(1), Not(IsOk())) << "it takes of the reserve";
   EXPECT_FALSE(pool.AcquireReserved(kReservedBufferBytes + 1));
   EXPECT_LE(pool.stats().mapped_bytes, kSlab);
 }
@@ -335,7 +337,7 @@ TEST(PoolWaitingTest, AtTheLimitErrorsLeaveFreeBuffersToOthers) {
   leases.pop_back();
   const Lease reserved = pool.AcquireReserved(4 * kKiB);
   EXPECT_TRUE(reserved);
-  EXPECT_TRUE(pool.Acquire(4 * kKiB).ok());
+  EXPECT_THAT(pool.Acquire(4 * kKiB), IsOk());
 }
 
 }  // namespace

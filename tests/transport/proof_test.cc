@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/base/violation.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/uri.h"
 
@@ -16,6 +17,7 @@ namespace hawser::transport {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr size_t kRejectionTextMax = 140;
 
@@ -58,13 +60,12 @@ class ProofTest : public ::testing::Test {
     auto identity = std::make_shared<PeerIdentity>();
     identity->is_authenticated = true;
     identity->dns_names = {"client.example.org"};
-    EXPECT_TRUE(table
-                    .Add(proof.number, {.key = proof.key,
-                                        .identity = std::move(identity),
-                                        .role = role,
-                                        .session = Session(),
-                                        .peer = Host("10.0.0.1")})
-                    .ok());
+    EXPECT_THAT(table.Add(proof.number, {.key = proof.key,
+                                         .identity = std::move(identity),
+                                         .role = role,
+                                         .session = Session(),
+                                         .peer = Host("10.0.0.1")}),
+                IsOk());
   }
 
   absl::StatusOr<Proven> Use(absl::string_view connect, const std::string& from = "10.0.0.1") {
@@ -75,7 +76,7 @@ class ProofTest : public ::testing::Test {
   // What the server says to what no client of ours sends.
   std::string Attack(absl::string_view connect) {
     const absl::Status status = Use(connect).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated) << status;
+    EXPECT_THAT(status, HasCode(absl::StatusCode::kUnauthenticated));
     EXPECT_EQ(ViolationOf(status), Violation::kTls) << status;
     EXPECT_LE(status.message().size(), kRejectionTextMax) << status;
     return std::string(status.message());
@@ -88,7 +89,7 @@ class ProofTest : public ::testing::Test {
 
 TEST_F(ProofTest, AProvenConnectHasTheIdentityAndTheSessionOfItsProof) {
   const absl::StatusOr<Proven> proven = Use(connect_);
-  ASSERT_TRUE(proven.ok()) << proven.status();
+  ASSERT_THAT(proven, IsOk());
   EXPECT_TRUE(proven->identity->HasDnsName("client.example.org"));
   EXPECT_EQ(proven->hello.session, Session());
   EXPECT_EQ(proven->hello.role, Role::kReverse);
@@ -100,12 +101,12 @@ TEST_F(ProofTest, ItFitsWhatAConnectionManagerCarriesEvenPaddedWithZeros) {
   EXPECT_EQ(connect_.size(), fabric::kConnectPrivateDataMax);
   std::string padded = connect_;
   padded.resize(fabric::kAcceptPrivateDataMax);
-  EXPECT_TRUE(Use(padded).ok());
+  EXPECT_THAT(Use(padded), IsOk());
 }
 
 TEST_F(ProofTest, TheNetworkSeesNeitherSessionNorKey) {
   const absl::StatusOr<Proven> proven = Use(connect_);
-  ASSERT_TRUE(proven.ok());
+  ASSERT_THAT(proven, IsOk());
   const std::string accept = EncodeAccept(Hello(), proof_.key, proven->connect);
   const std::string session(reinterpret_cast<const char*>(Session().data()), Session().size());
   const std::string key(reinterpret_cast<const char*>(proof_.key.data()), proof_.key.size());
@@ -116,7 +117,7 @@ TEST_F(ProofTest, TheNetworkSeesNeitherSessionNorKey) {
 }
 
 TEST_F(ProofTest, AProofIsForOneConnection) {
-  EXPECT_TRUE(Use(connect_).ok());
+  EXPECT_THAT(Use(connect_), IsOk());
   EXPECT_THAT(Attack(connect_), HasSubstr("used before"));
 }
 
@@ -136,7 +137,7 @@ TEST_F(ProofTest, WithoutAProofItIsRefused) {
 TEST_F(ProofTest, AProofIsGoneWithItsTlsSession) {
   table_.Remove(proof_.number);
   const absl::Status status = Use(connect_).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(std::string(status.message()), HasSubstr("connect again"));
   EXPECT_LE(status.message().size(), kRejectionTextMax);
   EXPECT_FALSE(ViolationOf(status).has_value());  // It may just be late.
@@ -147,7 +148,7 @@ TEST_F(ProofTest, AProofOfAnotherSessionIsRefused) {
   const Proof other = ProofNumber(2);
   Add(table_, other);
   EXPECT_THAT(Attack(EncodeConnect(Hello(), Proof{proof_.number, other.key})), HasSubstr("wrong"));
-  EXPECT_TRUE(Use(EncodeConnect(Hello(), other)).ok());
+  EXPECT_THAT(Use(EncodeConnect(Hello(), other)), IsOk());
 }
 
 TEST_F(ProofTest, AProofIsForOneRole) {
@@ -156,7 +157,7 @@ TEST_F(ProofTest, AProofIsForOneRole) {
 
 TEST_F(ProofTest, AProofIsForTheHostThatGotIt) {
   const absl::Status status = Use(connect_, "10.0.0.2").status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnauthenticated));
   EXPECT_THAT(std::string(status.message()), HasSubstr("local_address"));
   EXPECT_LE(status.message().size(), kRejectionTextMax);
 }
@@ -170,7 +171,7 @@ TEST_F(ProofTest, OneThatWasCutShortIsRefused) {
       if (padded) cut.resize(connect_.size());
       const absl::StatusOr<Handshake> hello = DecodeConnect(cut);
       if (hello.ok()) {
-        EXPECT_FALSE(table.Use(*hello, cut, Host("10.0.0.1")).ok()) << length;
+        EXPECT_THAT(table.Use(*hello, cut, Host("10.0.0.1")), Not(IsOk())) << length;
       }
     }
     // A length that hides the code, or a part of it.
@@ -178,7 +179,7 @@ TEST_F(ProofTest, OneThatWasCutShortIsRefused) {
     shorter[4] = static_cast<char>(length);
     const absl::StatusOr<Handshake> hello = DecodeConnect(shorter);
     if (hello.ok()) {
-      EXPECT_FALSE(table.Use(*hello, shorter, Host("10.0.0.1")).ok()) << length;
+      EXPECT_THAT(table.Use(*hello, shorter, Host("10.0.0.1")), Not(IsOk())) << length;
     }
   }
 }
@@ -191,14 +192,14 @@ TEST_F(ProofTest, EachBitOfAConnectIsProved) {
     changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
     const absl::StatusOr<Handshake> hello = DecodeConnect(changed);
     if (hello.ok()) {
-      EXPECT_FALSE(table.Use(*hello, changed, Host("10.0.0.1")).ok()) << bit;
+      EXPECT_THAT(table.Use(*hello, changed, Host("10.0.0.1")), Not(IsOk())) << bit;
     }
   }
 }
 
 TEST_F(ProofTest, TheAnswerIsOfTheServerThatHasTheKey) {
   const absl::StatusOr<Proven> proven = Use(connect_);
-  ASSERT_TRUE(proven.ok());
+  ASSERT_THAT(proven, IsOk());
   const std::string accept = EncodeAccept(Hello(), proven->key, proven->connect);
   const auto decode = [&](absl::string_view bytes) {
     return DecodeAccept(bytes, Role::kReverse, proof_.key, connect_);
@@ -206,27 +207,27 @@ TEST_F(ProofTest, TheAnswerIsOfTheServerThatHasTheKey) {
   std::string padded = accept;
   padded.resize(fabric::kAcceptPrivateDataMax);
   const absl::StatusOr<Handshake> answer = decode(padded);
-  ASSERT_TRUE(answer.ok()) << answer.status();
+  ASSERT_THAT(answer, IsOk());
   EXPECT_EQ(answer->session, Session());
   for (size_t bit = 0; bit < 8 * accept.size(); ++bit) {
     std::string changed = accept;
     changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
-    EXPECT_FALSE(decode(changed).ok()) << bit;
+    EXPECT_THAT(decode(changed), Not(IsOk())) << bit;
   }
   for (size_t length = 0; length < accept.size(); ++length) {
-    EXPECT_FALSE(decode(accept.substr(0, length)).ok()) << length;
+    EXPECT_THAT(decode(accept.substr(0, length)), Not(IsOk())) << length;
     std::string zeros = accept.substr(0, length);
     zeros.resize(fabric::kAcceptPrivateDataMax);
-    EXPECT_FALSE(decode(zeros).ok()) << length;
+    EXPECT_THAT(decode(zeros), Not(IsOk())) << length;
   }
   // Without a code, with the key of another session, and to another connect.
-  EXPECT_EQ(decode(Encode(Hello())).status().code(), absl::StatusCode::kUnauthenticated);
-  EXPECT_EQ(decode(EncodeAccept(Hello(), ProofNumber(2).key, connect_)).status().code(),
-            absl::StatusCode::kUnauthenticated);
-  EXPECT_EQ(decode(EncodeAccept(Hello(), proof_.key, "another")).status().code(),
-            absl::StatusCode::kUnauthenticated);
+  EXPECT_THAT(decode(Encode(Hello())).status(), HasCode(absl::StatusCode::kUnauthenticated));
+  EXPECT_THAT(decode(EncodeAccept(Hello(), ProofNumber(2).key, connect_)).status(),
+              HasCode(absl::StatusCode::kUnauthenticated));
+  EXPECT_THAT(decode(EncodeAccept(Hello(), proof_.key, "another")).status(),
+              HasCode(absl::StatusCode::kUnauthenticated));
   // What the client itself has sent is no answer.
-  EXPECT_FALSE(decode(connect_).ok());
+  EXPECT_THAT(decode(connect_), Not(IsOk()));
 }
 
 TEST_F(ProofTest, OneHostTakesNoPlaceOfAnother) {
@@ -240,7 +241,7 @@ TEST_F(ProofTest, OneHostTakesNoPlaceOfAnother) {
   EXPECT_EQ(add(5, "10.0.0.3"), absl::StatusCode::kOk);
   EXPECT_EQ(add(6, "10.0.0.4"), absl::StatusCode::kResourceExhausted);
   // A used proof has its place until its TLS session ends.
-  EXPECT_TRUE(Use(connect_).ok());
+  EXPECT_THAT(Use(connect_), IsOk());
   EXPECT_EQ(add(6, "10.0.0.4"), absl::StatusCode::kResourceExhausted);
   table_.Remove(proof_.number);
   table_.Remove(proof_.number);
@@ -248,8 +249,7 @@ TEST_F(ProofTest, OneHostTakesNoPlaceOfAnother) {
 }
 
 TEST_F(ProofTest, TheDefaultHasRoomForSome) {
-  EXPECT_EQ(ProofTable::Create()->Add(proof_.number, {.peer = Host("10.0.0.1")}).code(),
-            absl::StatusCode::kOk);
+  EXPECT_THAT(ProofTable::Create()->Add(proof_.number, {.peer = Host("10.0.0.1")}), IsOk());
 }
 
 }  // namespace

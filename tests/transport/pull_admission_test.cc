@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/hoard.h"
@@ -29,7 +30,7 @@ class Announcer {
   void Announce(int count = 1, size_t bytes = kLong, absl::Duration timeout = absl::InfiniteDuration()) {
     for (; count > 0; --count) {
       calls_.push_back(std::make_unique<PendingCall>());
-      ASSERT_TRUE(link.Send(*calls_.back(), bytes, timeout).ok());
+      ASSERT_THAT(link.Send(*calls_.back(), bytes, timeout), IsOk());
     }
     link.world.Settle();
   }
@@ -83,8 +84,9 @@ TEST(PullAdmissionTest, AConnectionHoldsMemoryForOneLongAnswerAtATime) {
   pushes.Announce(8, 8);
   ASSERT_EQ(pushes.arrived(), 8u);
   const size_t before = World::LeasedBytes(world.client);
-  for (auto& request : pushes.link.server.requests)
-    ASSERT_TRUE(pushes.link.Respond(request.id, 12 * kMiB).ok());
+  for (auto& request : pushes.link.server.requests) {
+    ASSERT_THAT(pushes.link.Respond(request.id, 12 * kMiB), IsOk());
+  }
   world.Settle();
   EXPECT_LE(World::LeasedBytes(world.client), before + 13 * kMiB);
 }
@@ -205,7 +207,7 @@ TEST(PullAdmissionTest, AMessageThatFindsNoMemoryBeforeItsDeadlineLeavesTheLine)
   second.Announce();
   world.Pass(absl::Milliseconds(12));
   ASSERT_EQ(first.link.server.bad_requests.size(), 2u);
-  EXPECT_CODE(first.link.server.bad_requests[0].second, kResourceExhausted);
+  EXPECT_THAT(first.link.server.bad_requests[0].second, HasCode(absl::StatusCode::kResourceExhausted));
   hoard.Drop(1);
   EXPECT_TRUE(world.RunUntil([&] { return second.arrived() == 1; }));
   EXPECT_EQ(first.arrived(), 0u);
@@ -215,7 +217,7 @@ TEST(PullAdmissionTest, WhenAMessageLeavesTheLineASmallerOneBehindItGoesOn) {
   World world({}, PoolOf(64 * kMiB));
   Announcer client(world);
   const absl::StatusOr<Lease> elsewhere = world.server.buffers().Acquire(28 * kMiB);
-  ASSERT_TRUE(elsewhere.ok());
+  ASSERT_THAT(elsewhere, IsOk());
   client.Announce(1, 40 * kMiB, absl::Milliseconds(100));
   client.Announce(1, 20 * kMiB);
   world.Pass(absl::Milliseconds(20));
@@ -263,7 +265,7 @@ TEST_P(WatchTest, AStalledPeerLosesTheMemoryThatAnotherWaitsFor) {
   EXPECT_LE(TimeUntil(world_, [&] { return waits_.arrived() == 1; }), longest);
   ASSERT_GE(closed(), 1u);
   const Announcer& ended = *hoarders_[hoarders_[0]->is_closed() ? 0 : 1];
-  EXPECT_CODE(*ended.link.server_observer.closed, kResourceExhausted);
+  EXPECT_THAT(*ended.link.server_observer.closed, HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(Text(*ended.link.server_observer.closed), HasSubstr("while others wait for memory"));
 }
 
@@ -276,7 +278,7 @@ TEST_P(WatchTest, EachWaitEndsAnotherStalledPeer) {
   first.message.reset();
   waits_.link.RespondEmpty(first.id);
   const absl::StatusOr<Lease> elsewhere = world_.server.buffers().Acquire(12 * kMiB);
-  ASSERT_TRUE(elsewhere.ok());
+  ASSERT_THAT(elsewhere, IsOk());
   waits_.Announce(1, 11 * kMiB);
   EXPECT_EQ(waits_.arrived(), 1u) << "the other one holds 11 MiB of the rest";
   TimeUntil(world_, [&] { return waits_.arrived() == 2; });

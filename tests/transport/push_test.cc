@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/world.h"
 
@@ -30,7 +31,7 @@ TEST_P(PushOfSizeTest, NoReadIsSent) {
   for (uint32_t seed = 1; seed <= 3; ++seed) {
     PendingCall call;
     link.Call(call, NewMessage(world.client.messages(), GetParam(), seed));
-    ASSERT_TRUE(call.response.ok()) << call.status();
+    ASSERT_THAT(call.response, IsOk());
     EXPECT_EQ(Content(**call.response), ContentOf(GetParam(), seed));
   }
   EXPECT_EQ(link.client_counts().pushes, 3u);
@@ -52,7 +53,7 @@ TEST(PushTest, WhatIsLargerIsRead) {
   link.EchoAll();
   PendingCall call;
   link.Call(call, NewMessage(world.client.messages(), kMiB));
-  ASSERT_TRUE(call.response.ok()) << call.status();
+  ASSERT_THAT(call.response, IsOk());
   EXPECT_EQ(link.client_counts().pushes + link.server_counts().pushes, 0u);
   EXPECT_GT(link.client_counts().reads, 0u);
   const PollerStats stats = world.client.poller().stats();
@@ -68,7 +69,7 @@ TEST(PushTest, APeerThatPushesNotIsRead) {
   link.EchoAll();
   PendingCall call;
   link.Call(call, NewMessage(world.client.messages(), 16 << 10));
-  ASSERT_TRUE(call.response.ok()) << call.status();
+  ASSERT_THAT(call.response, IsOk());
   EXPECT_EQ(link.client_counts().pushes, 0u);
   EXPECT_EQ(link.server_counts().reads, 1u);
 }
@@ -84,13 +85,13 @@ TEST(PushTest, ARequestThatFindsNoMemoryIsReadLater) {
     while (Lease lease = world.server.buffers().TryAcquire(bytes, why)) hoard.push_back(std::move(lease));
   }
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, NewMessage(world.client.messages(), 32 << 10, 5)).ok());
+  ASSERT_THAT(link.Send(call, NewMessage(world.client.messages(), 32 << 10, 5)), IsOk());
   world.Settle();
   EXPECT_FALSE(call.done());
   EXPECT_EQ(link.server_counts().taken_pushes, 0u);
   hoard.clear();
   ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
-  ASSERT_TRUE(call.response.ok()) << call.status();
+  ASSERT_THAT(call.response, IsOk());
   EXPECT_EQ(Content(**call.response), ContentOf(32 << 10, 5));
   EXPECT_EQ(link.client_counts().pushes, 1u);
   EXPECT_EQ(link.server_counts().reads, 1u);
@@ -103,13 +104,13 @@ TEST(PushTest, APushThatDoesNotEndCostsThePeerItsConnection) {
   link.EchoAll();
   link.server_counts().hold_reads = true;
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, NewMessage(world.client.messages(), 32 << 10)).ok());
+  ASSERT_THAT(link.Send(call, NewMessage(world.client.messages(), 32 << 10)), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return link.server_counts().taken_pushes == 1; }));
   world.Pass(absl::Milliseconds(1900), absl::Milliseconds(100));
   EXPECT_FALSE(link.server_observer.closed.has_value());
   world.Pass(absl::Milliseconds(1200), absl::Milliseconds(100));
   ASSERT_TRUE(link.server_observer.closed.has_value());
-  EXPECT_CODE(*link.server_observer.closed, kUnavailable);
+  EXPECT_THAT(*link.server_observer.closed, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(Text(*link.server_observer.closed), ::testing::HasSubstr("answers, but a push of 32"));
 }
 
@@ -123,7 +124,7 @@ TEST(PushTest, ManyAtOnceArriveEachWithItsOwn) {
     for (uint32_t i = 0; i < 32; ++i) {
       const size_t bytes = 1000 + 2000 * i;
       calls.emplace_back();
-      ASSERT_TRUE(link.Send(calls.back(), NewMessage(world.client.messages(), bytes, i)).ok());
+      ASSERT_THAT(link.Send(calls.back(), NewMessage(world.client.messages(), bytes, i)), IsOk());
     }
     ASSERT_TRUE(world.RunUntil([&] {
       for (PendingCall& call : calls) {
@@ -132,7 +133,7 @@ TEST(PushTest, ManyAtOnceArriveEachWithItsOwn) {
       return true;
     }));
     for (uint32_t i = 0; i < 32; ++i) {
-      ASSERT_TRUE(calls[i].response.ok()) << calls[i].status();
+      ASSERT_THAT(calls[i].response, IsOk());
       EXPECT_EQ(Content(**calls[i].response), ContentOf(1000 + 2000 * i, i));
     }
   }
@@ -146,17 +147,17 @@ TEST(PushTest, APushBesideABulkRequestIsTaken) {
   link.EchoAll();
   link.server_counts().hold_reads = true;
   PendingCall bulk, medium;
-  ASSERT_TRUE(link.Send(bulk, 8 * kMiB).ok());
+  ASSERT_THAT(link.Send(bulk, 8 * kMiB), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return link.server_counts().reads != 0; }));
   world.Settle();
   const uint64_t reads = link.server_counts().reads;
-  ASSERT_TRUE(link.Send(medium, NewMessage(world.client.messages(), 32 << 10, 5)).ok());
+  ASSERT_THAT(link.Send(medium, NewMessage(world.client.messages(), 32 << 10, 5)), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return link.server_counts().taken_pushes == 1; }));
   EXPECT_EQ(link.server_counts().reads, reads);
   link.server_counts().hold_reads = false;
   ASSERT_TRUE(world.RunUntil([&] { return medium.done() && bulk.done(); }));
-  EXPECT_TRUE(bulk.response.ok()) << bulk.status();
-  ASSERT_TRUE(medium.response.ok()) << medium.status();
+  EXPECT_THAT(bulk.response, IsOk());
+  ASSERT_THAT(medium.response, IsOk());
   EXPECT_EQ(Content(**medium.response), ContentOf(32 << 10, 5));
 }
 
@@ -168,7 +169,7 @@ TEST(PushTest, AConnectionPushesFewBytesAtOnce) {
   for (int round = 0; round < 3; ++round) {
     const uint64_t before = link.client_counts().pushes;
     std::deque<PendingCall> calls(32);
-    for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 100 << 10).ok());
+    for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, 100 << 10), IsOk());
     world.OnClient([] {});
     EXPECT_LE(link.client_counts().pushes - before, 5u);
     EXPECT_GT(link.client_counts().pushes, before);
@@ -178,7 +179,7 @@ TEST(PushTest, AConnectionPushesFewBytesAtOnce) {
       }
       return true;
     }));
-    for (const PendingCall& call : calls) EXPECT_TRUE(call.response.ok()) << call.status();
+    for (const PendingCall& call : calls) EXPECT_THAT(call.response, IsOk());
   }
 }
 
@@ -189,7 +190,7 @@ TEST(PushTest, AnIdleConnectionGoesOnPushing) {
   for (uint64_t calls = 1; calls <= 3; ++calls) {
     PendingCall call;
     link.Call(call, NewMessage(world.client.messages(), 16 << 10));
-    ASSERT_TRUE(call.response.ok()) << call.status();
+    ASSERT_THAT(call.response, IsOk());
     EXPECT_EQ(link.server_counts().taken_pushes, calls);
     EXPECT_EQ(link.client_counts().taken_pushes, calls);
     world.Pass(absl::Seconds(4), absl::Milliseconds(50));
@@ -204,7 +205,7 @@ TEST(PushTest, AReadThatStandsStillBesidePushesEndsTheConnection) {
   link.server_counts().hold_reads = true;
   link.server_counts().hold_taken_pushes = false;
   PendingCall bulk;
-  ASSERT_TRUE(link.Send(bulk, kMiB).ok());
+  ASSERT_THAT(link.Send(bulk, kMiB), IsOk());
   for (int i = 0; i < 40 && !link.server_observer.closed.has_value(); ++i) {
     PendingCall medium;
     link.Call(medium, NewMessage(world.client.messages(), 16 << 10));
@@ -221,7 +222,7 @@ TEST(PushTest, ACallThatIsCancelledLeavesNothing) {
   link.server.answer = nullptr;
   for (int i = 0; i < 10; ++i) {
     PendingCall call;
-    ASSERT_TRUE(link.Send(call, 60 << 10, absl::Milliseconds(1)).ok());
+    ASSERT_THAT(link.Send(call, 60 << 10, absl::Milliseconds(1)), IsOk());
     if (i % 2 == 0) world.Turn();
     world.Pass(absl::Milliseconds(2));
     ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
@@ -242,7 +243,7 @@ TEST(PushTest, AConnectionThatEndsInTheMiddleGivesAllBack) {
     link.EchoAll();
     PendingCall first, second;
     link.Call(first, NewMessage(world.client.messages(), 60 << 10));
-    ASSERT_TRUE(link.Send(second, 60 << 10).ok());
+    ASSERT_THAT(link.Send(second, 60 << 10), IsOk());
     for (int i = 0; i < turns; ++i) (i % 2 == 0 ? world.client : world.server).poller().PollOnce();
     world.OnServer([&] {
       if (link.server_end != nullptr) link.server_end->Close();

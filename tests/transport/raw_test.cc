@@ -12,6 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/raw_client.h"
 #include "hawser/transport/raw_plan.h"
@@ -25,6 +26,7 @@ namespace {
 
 using Kind = RawPlan::Kind;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr absl::Duration kLong = absl::Seconds(60);
 // Of a time that the test waits for, where nothing has to happen before it.
@@ -86,8 +88,8 @@ class WrongClient final : private fabric::ConnectionHandler {
     queue_ = *fabric_->CreateCompletionQueue(256);
     queue_pair_ = *fabric_->CreateQueuePair(*queue_, {}, *this);
     const fabric::ReceiveWorkRequest receive = {.wr_id = 0, .buffer = Range(kBytes)};
-    EXPECT_TRUE(queue_pair_->PostReceive({&receive, 1}).ok());
-    EXPECT_TRUE(queue_pair_->Connect(served.address(), private_data).ok());
+    EXPECT_THAT(queue_pair_->PostReceive({&receive, 1}), IsOk());
+    EXPECT_THAT(queue_pair_->Connect(served.address(), private_data), IsOk());
     while (!established_ && !ended_) Turn();
   }
   ~WrongClient() override { queue_pair_->Disconnect(); }
@@ -101,7 +103,7 @@ class WrongClient final : private fabric::ConnectionHandler {
   void Send(size_t bytes) {
     const fabric::Sge range = Range(bytes);
     const fabric::SendWorkRequest send = {.signaled = true, .sges = {&range, 1}};
-    EXPECT_TRUE(queue_pair_->PostSend({&send, 1}).ok());
+    EXPECT_THAT(queue_pair_->PostSend({&send, 1}), IsOk());
   }
   template <typename Message>
   void SendMessage(const Message& message) {
@@ -142,8 +144,8 @@ TEST(RawTest, ExchangesInEachDirectionInEachWayToWait) {
       Served served(polling);
       const auto client = served.Connect({.bytes = bytes, .answer_bytes = answer_bytes},
                                          {.token = kToken, .polling = polling, .patience = kLong});
-      ASSERT_TRUE(client.ok()) << client.status();
-      for (int i = 0; i < 20; ++i) ASSERT_EQ((*client)->ExchangeOne(), absl::OkStatus());
+      ASSERT_THAT(client, IsOk());
+      for (int i = 0; i < 20; ++i) ASSERT_THAT((*client)->ExchangeOne(), IsOk());
     }
   }
 }
@@ -152,10 +154,10 @@ TEST(RawTest, AsManyExchangesAsItIsToldWithAnyNumberInFlight) {
   for (const uint32_t depth : {1u, 7u, RawPlan::kDepthMax}) {
     Served served;
     const auto client = served.Connect({.depth = depth, .bytes = 100, .answer_bytes = 50});
-    ASSERT_TRUE(client.ok()) << client.status();
+    ASSERT_THAT(client, IsOk());
     for (const int64_t count : {1, 5, 2000}) {
       const auto ran = (*client)->Exchange({.count = count});
-      ASSERT_TRUE(ran.ok()) << ran.status();
+      ASSERT_THAT(ran, IsOk());
       EXPECT_EQ(ran->count, count);
       EXPECT_GT(ran->time, absl::ZeroDuration());
     }
@@ -165,9 +167,9 @@ TEST(RawTest, AsManyExchangesAsItIsToldWithAnyNumberInFlight) {
 TEST(RawTest, ARunEndsAfterItsTime) {
   Served served;
   const auto client = served.Connect({.depth = 4, .bytes = 100, .answer_bytes = 100});
-  ASSERT_TRUE(client.ok()) << client.status();
+  ASSERT_THAT(client, IsOk());
   const auto ran = (*client)->Exchange({.time = absl::Milliseconds(5)});
-  ASSERT_TRUE(ran.ok()) << ran.status();
+  ASSERT_THAT(ran, IsOk());
   EXPECT_GE(ran->time, absl::Milliseconds(5));
   EXPECT_GE(ran->count, 1);
 }
@@ -178,10 +180,10 @@ TEST(RawTest, EitherEndReadsTheMemoryOfTheOther) {
       Served served;
       const auto client =
           served.Connect({.kind = kind, .depth = RawPlan::DepthFor(bytes, 2), .bytes = bytes});
-      ASSERT_TRUE(client.ok()) << client.status();
+      ASSERT_THAT(client, IsOk());
       for (const int64_t count : {int64_t{1}, kReadsMax - 1}) {
         const auto ran = (*client)->Read({.count = count});
-        ASSERT_TRUE(ran.ok()) << ran.status();
+        ASSERT_THAT(ran, IsOk());
         EXPECT_EQ(ran->count, count);
       }
       const auto timed = (*client)->Read({.count = 1, .time = absl::ZeroDuration()});
@@ -192,18 +194,18 @@ TEST(RawTest, EitherEndReadsTheMemoryOfTheOther) {
 
 TEST(RawTest, TheEndOfTheClientEndsTheServer) {
   Served served;
-  ASSERT_TRUE(served.Connect({})->get()->ExchangeOne().ok());
-  EXPECT_FALSE(served.WaitForEnd().ok());
+  ASSERT_THAT(served.Connect({})->get()->ExchangeOne(), IsOk());
+  EXPECT_THAT(served.WaitForEnd(), Not(IsOk()));
 }
 
 TEST(RawTest, TheEndOfTheServerEndsTheClient) {
   auto served = std::make_unique<Served>();
   const auto client = served->Connect({});
-  ASSERT_TRUE(client.ok()) << client.status();
-  ASSERT_TRUE((*client)->ExchangeOne().ok());
+  ASSERT_THAT(client, IsOk());
+  ASSERT_THAT((*client)->ExchangeOne(), IsOk());
   served.reset();
-  EXPECT_FALSE((*client)->ExchangeOne().ok());
-  EXPECT_FALSE((*client)->Exchange({.count = 1}).ok());
+  EXPECT_THAT((*client)->ExchangeOne(), Not(IsOk()));
+  EXPECT_THAT((*client)->Exchange({.count = 1}), Not(IsOk()));
 }
 
 TEST(RawTest, AServerThatIsSilentIsGivenUp) {
@@ -212,14 +214,14 @@ TEST(RawTest, AServerThatIsSilentIsGivenUp) {
       runtime, {.address = TestAddress(), .host = PeerHost(TestAddress()), .token = kToken});
   const auto client = RawClient::Connect(NewRuntime(), TestAddress(silent->port()), {},
                                          {.token = kToken, .patience = kExpires});
-  EXPECT_EQ(client.status().code(), absl::StatusCode::kDeadlineExceeded) << client.status();
+  EXPECT_THAT(client.status(), HasCode(absl::StatusCode::kDeadlineExceeded));
 }
 
 TEST(RawTest, AClientThatNeverComesIsGivenUp) {
   for (const PollingMode polling : {PollingMode::kAdaptive, PollingMode::kSpin, PollingMode::kSleep}) {
     Served served(polling, kExpires);
-    EXPECT_EQ(served.WaitForEnd().code(), absl::StatusCode::kDeadlineExceeded);
-    EXPECT_FALSE(served.Connect({}).ok());
+    EXPECT_THAT(served.WaitForEnd(), HasCode(absl::StatusCode::kDeadlineExceeded));
+    EXPECT_THAT(served.Connect({}), Not(IsOk()));
   }
 }
 
@@ -228,7 +230,7 @@ TEST(RawTest, StrangersDoNotProlongTheWait) {
   while (WrongClient(served, "hello").why().find("refused") == std::string::npos) {
     if (served.Connect({}, {.patience = kLong}).status().code() != absl::StatusCode::kPermissionDenied) break;
   }
-  EXPECT_EQ(served.WaitForEnd().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(served.WaitForEnd(), HasCode(absl::StatusCode::kDeadlineExceeded));
 }
 
 TEST(RawTest, OnlyTheTokenIsLetInAndOnlyOnce) {
@@ -236,22 +238,22 @@ TEST(RawTest, OnlyTheTokenIsLetInAndOnlyOnce) {
   for (size_t i = 0; i < kToken.size(); ++i) {
     RawToken wrong = kToken;
     wrong[i] ^= 1;
-    EXPECT_EQ(served.Connect({}, {.token = wrong, .patience = kLong}).status().code(),
-              absl::StatusCode::kPermissionDenied);
+    EXPECT_THAT(served.Connect({}, {.token = wrong, .patience = kLong}).status(),
+                HasCode(absl::StatusCode::kPermissionDenied));
   }
   for (const absl::string_view text :
        {"", "x", "sixteen letters.", "forty letters that are no token at all.."}) {
     EXPECT_FALSE(WrongClient(served, text).established());
   }
   const auto client = served.Connect({});
-  ASSERT_TRUE(client.ok()) << client.status();
-  EXPECT_FALSE(served.Connect({}).ok());
-  EXPECT_TRUE((*client)->ExchangeOne().ok());
+  ASSERT_THAT(client, IsOk());
+  EXPECT_THAT(served.Connect({}), Not(IsOk()));
+  EXPECT_THAT((*client)->ExchangeOne(), IsOk());
 }
 
 TEST(RawTest, AnotherHostIsNotLetIn) {
   Served served(PollingMode::kAdaptive, kLong, PeerHost(*ParseNumericHost("192.0.2.1")));
-  EXPECT_EQ(served.Connect({}).status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(served.Connect({}).status(), HasCode(absl::StatusCode::kPermissionDenied));
 }
 
 TEST(RawTest, APlanBeyondTheLimitsIsRefusedWithAReason) {
@@ -269,12 +271,12 @@ TEST(RawTest, APlanBeyondTheLimitsIsRefusedWithAReason) {
   };
   Served served;
   for (const auto& [plan, why] : kWrong) {
-    EXPECT_EQ(served.Connect(plan).status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(served.Connect(plan).status(), HasCode(absl::StatusCode::kInvalidArgument));
     const WrongClient wrong(served, EncodeRawGreeting(kToken, plan));
     EXPECT_FALSE(wrong.established());
     EXPECT_THAT(wrong.why(), HasSubstr(why));
   }
-  EXPECT_TRUE(served.Connect({}).ok());
+  EXPECT_THAT(served.Connect({}), IsOk());
 }
 
 TEST(RawTest, TheDepthFollowsTheSize) {
@@ -291,7 +293,7 @@ TEST(RawTest, AMessageOfAnotherSizeEndsTheConnection) {
     WrongClient wrong(served, EncodeRawGreeting(kToken, {.bytes = 100, .answer_bytes = 100}));
     ASSERT_TRUE(wrong.established()) << wrong.why();
     wrong.Send(bytes);
-    EXPECT_FALSE(served.WaitForEnd().ok());
+    EXPECT_THAT(served.WaitForEnd(), Not(IsOk()));
   }
 }
 
@@ -302,7 +304,7 @@ TEST(RawTest, MoreInFlightThanWasSaidEndsTheConnectionAtMost) {
   // It has one receive, so the third answer finds none in any case.
   for (int i = 0; i < 30; ++i) wrong.Send(100);
   wrong.WaitForEnd();
-  EXPECT_FALSE(served.WaitForEnd().ok());
+  EXPECT_THAT(served.WaitForEnd(), Not(IsOk()));
 }
 
 TEST(RawTest, AReadOfWhatWasNotLentEndsTheConnection) {
@@ -311,7 +313,7 @@ TEST(RawTest, AReadOfWhatWasNotLentEndsTheConnection) {
   ASSERT_TRUE(wrong.established()) << wrong.why();
   wrong.SendMessage(RawCommand{.address = 4096, .rkey = 12345, .reads_max = 1000, .time_ns = 1});
   wrong.WaitForEnd();
-  EXPECT_FALSE(served.WaitForEnd().ok());
+  EXPECT_THAT(served.WaitForEnd(), Not(IsOk()));
 }
 
 TEST(RawTest, ARunThatIsNoneEndsTheConnection) {
@@ -320,7 +322,7 @@ TEST(RawTest, ARunThatIsNoneEndsTheConnection) {
     WrongClient wrong(served, EncodeRawGreeting(kToken, {.kind = Kind::kServerReads, .bytes = 100}));
     ASSERT_TRUE(wrong.established()) << wrong.why();
     wrong.SendMessage(RawCommand{.reads_max = reads_max, .time_ns = time_ns});
-    EXPECT_FALSE(served.WaitForEnd().ok());
+    EXPECT_THAT(served.WaitForEnd(), Not(IsOk()));
   }
 }
 
@@ -328,14 +330,14 @@ TEST(RawTest, StopEndsAServerInWhateverItDoes) {
   for (const PollingMode polling : {PollingMode::kAdaptive, PollingMode::kSpin, PollingMode::kSleep}) {
     Served waiting(polling), idle(polling), lending(polling), reading(polling);
     const auto exchanging = idle.Connect({});
-    ASSERT_TRUE(exchanging.ok()) << exchanging.status();
+    ASSERT_THAT(exchanging, IsOk());
     const auto borrower = lending.Connect({.kind = Kind::kClientReads, .bytes = 100});
-    ASSERT_TRUE(borrower.ok()) << borrower.status();
+    ASSERT_THAT(borrower, IsOk());
     const auto lender = reading.Connect({.kind = Kind::kServerReads, .bytes = 100});
-    ASSERT_TRUE(lender.ok()) << lender.status();
+    ASSERT_THAT(lender, IsOk());
     for (Served* each : {&waiting, &idle, &lending, &reading}) {
       each->Stop();
-      EXPECT_EQ(each->WaitForEnd().code(), absl::StatusCode::kCancelled);
+      EXPECT_THAT(each->WaitForEnd(), HasCode(absl::StatusCode::kCancelled));
     }
   }
 }
@@ -346,13 +348,13 @@ TEST(RawTest, StopEndsARunOfReads) {
   WrongClient stalled(served, EncodeRawGreeting(kToken, {.kind = Kind::kServerReads, .bytes = 4096}));
   ASSERT_TRUE(stalled.established()) << stalled.why();
   const auto rkey = stalled.queue_pair().Grant(stalled.Range(4096), fabric::QueuePair::Access::kRead);
-  ASSERT_TRUE(rkey.ok());
+  ASSERT_THAT(rkey, IsOk());
   stalled.SendMessage(RawCommand{.address = reinterpret_cast<uintptr_t>(stalled.Range(1).address),
                                  .rkey = *rkey,
                                  .reads_max = int64_t{1} << 60,
                                  .time_ns = int64_t{1} << 60});
   served.Stop();
-  EXPECT_FALSE(served.WaitForEnd().ok());
+  EXPECT_THAT(served.WaitForEnd(), Not(IsOk()));
 }
 
 }  // namespace

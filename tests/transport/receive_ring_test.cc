@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/hoard.h"
 #include "hawser/tests/transport/testing/world.h"
@@ -24,7 +25,7 @@ std::shared_ptr<fabric::Fabric> Tcp() { return fabric::CreateTcpFabric(fabric::T
 // Sends all calls at once.
 void Burst(World& world, Link& link, std::vector<PendingCall>& calls) {
   world.OnClient([&] {
-    for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 64).ok());
+    for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, 64), IsOk());
   });
   ASSERT_TRUE(world.RunUntil([&] {
     for (const PendingCall& call : calls) {
@@ -32,7 +33,7 @@ void Burst(World& world, Link& link, std::vector<PendingCall>& calls) {
     }
     return true;
   }));
-  for (const PendingCall& call : calls) EXPECT_TRUE(call.response.ok()) << call.status();
+  for (const PendingCall& call : calls) EXPECT_THAT(call.response, IsOk());
   world.Settle();
 }
 
@@ -43,7 +44,7 @@ TEST(ReceiveRingTest, EachRequestInFlightHasAReceiveForItsAnswer) {
   Link link(world, {.slots = kSlots});
   EXPECT_LE(link.client_counts().receives_posted, 2);
   std::vector<PendingCall> calls(kSlots);
-  for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 64).ok());
+  for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, 64), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return link.server.requests.size() == kSlots; }));
   EXPECT_GT(link.client_counts().receives_posted, kSlots);
   world.OnServer([&] {
@@ -95,7 +96,7 @@ TEST(ReceiveRingTest, MemoryForAsManyAnswersAsThereAreRequestsIsEnough) {
   for (int i = 0; i < kCalls; ++i) requests.push_back(NewMessage(world.client.messages(), 8));
   Hoard hoard(world.client.buffers(), 4096);
   PendingCall calls[kCalls];
-  for (int i = 0; i < kCalls; ++i) ASSERT_TRUE(link.Send(calls[i], std::move(requests[i])).ok());
+  for (int i = 0; i < kCalls; ++i) ASSERT_THAT(link.Send(calls[i], std::move(requests[i])), IsOk());
   const auto all_arrived = [&] { return link.server.requests.size() == kCalls; };
   for (int buffers = 0; !all_arrived(); ++buffers) {
     ASSERT_LT(buffers, kCalls + 3);
@@ -174,7 +175,7 @@ TEST_F(WaitingRingTest, AServerThatReadsHasAReceiveForEachSlot) {
   Link link(world_, {.slots = kSlots});
   EXPECT_LE(link.server_counts().receives_posted, 2);
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, kMiB).ok());
+  ASSERT_THAT(link.Send(call, kMiB), IsOk());
   ASSERT_TRUE(world_.RunUntil([&] { return link.server_counts().reads != 0; }));
   EXPECT_GT(link.server_counts().receives_posted, kSlots);
   ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 1; }));
@@ -183,11 +184,11 @@ TEST_F(WaitingRingTest, AServerThatReadsHasAReceiveForEachSlot) {
 TEST_F(WaitingRingTest, AServerThatWasReadHasAReceiveForEachSlot) {
   Link link(world_, {.slots = kSlots});
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, 64).ok());
+  ASSERT_THAT(link.Send(call, 64), IsOk());
   ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 1; }));
-  ASSERT_TRUE(link.Respond(link.server.requests[0].id, kMiB).ok());
+  ASSERT_THAT(link.Respond(link.server.requests[0].id, kMiB), IsOk());
   ASSERT_TRUE(world_.RunUntil([&] { return call.done(); }));
-  EXPECT_TRUE(call.response.ok()) << call.status();
+  EXPECT_THAT(call.response, IsOk());
   EXPECT_GT(link.server_counts().receives_posted, kSlots);
 }
 
@@ -205,7 +206,7 @@ class WaitingRingWithoutMemoryTest : public ::testing::Test {
   // Sends all `calls`, one for each slot. The server receives only those for which it has receives.
   void CallAll(Link& link, std::vector<PendingCall>& calls) {
     TakeAll(world_.server.buffers());
-    for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 8).ok());
+    for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, 8), IsOk());
     ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 2; }));
   }
 
@@ -237,20 +238,20 @@ TEST_F(WaitingRingWithoutMemoryTest, AServerAnswersWithoutAReceive) {
   std::vector<PendingCall> calls(4);
   CallAll(link, calls);
   EXPECT_EQ(link.server_counts().receives_posted, 0);
-  world_.OnServer([&] { EXPECT_TRUE(link.server_end->Respond(link.server.requests[0].id, answer).ok()); });
+  world_.OnServer([&] { EXPECT_THAT(link.server_end->Respond(link.server.requests[0].id, answer), IsOk()); });
   ASSERT_TRUE(world_.RunUntil([&] { return calls[0].done(); }));
-  EXPECT_TRUE(calls[0].response.ok()) << calls[0].status();
+  EXPECT_THAT(calls[0].response, IsOk());
 }
 
 // A large request needs receives first. Its READs must not wait for them.
 TEST_F(WaitingRingWithoutMemoryTest, ALargeRequestWaitsForMemoryAndItsConnectionStays) {
   Link link(world_, {.slots = 32});
   absl::StatusOr<Lease> large = world_.server.buffers().Acquire(kMiB);
-  ASSERT_TRUE(large.ok());
+  ASSERT_THAT(large, IsOk());
   TakeAll(world_.server.buffers());
   *large = Lease();
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, kMiB - 4096).ok());
+  ASSERT_THAT(link.Send(call, kMiB - 4096), IsOk());
   world_.Pass(absl::Seconds(6), absl::Milliseconds(50));
   EXPECT_EQ(link.client_observer.closings + link.server_observer.closings, 0);
   hoard_.DropAll();
@@ -261,13 +262,14 @@ TEST_F(WaitingRingWithoutMemoryTest, ALargeRequestWaitsForMemoryAndItsConnection
 TEST_F(WaitingRingWithoutMemoryTest, ALargeResponseIsSentWithoutMemoryForReceives) {
   Link link(world_, {.slots = 32});
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, 64).ok());
+  ASSERT_THAT(link.Send(call, 64), IsOk());
   ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 1; }));
   OutgoingMessagePtr response = NewMessage(world_.server.messages(), kMiB);
   TakeAll(world_.server.buffers());
-  world_.OnServer([&] { EXPECT_TRUE(link.server_end->Respond(link.server.requests[0].id, response).ok()); });
+  world_.OnServer(
+      [&] { EXPECT_THAT(link.server_end->Respond(link.server.requests[0].id, response), IsOk()); });
   ASSERT_TRUE(world_.RunUntil([&] { return call.done(); }));
-  EXPECT_TRUE(call.response.ok()) << call.status();
+  EXPECT_THAT(call.response, IsOk());
 }
 
 // The response that the client READs holds the last memory.
@@ -275,14 +277,14 @@ TEST_F(WaitingRingWithoutMemoryTest, AClientThatReadsSendsSmallRequestsWithoutMe
   Link link(world_, {.slots = 8});
   PendingCall large, small;
   OutgoingMessagePtr request = NewMessage(world_.client.messages(), 64);
-  ASSERT_TRUE(link.Send(large, 64).ok());
+  ASSERT_THAT(link.Send(large, 64), IsOk());
   ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 1; }));
-  ASSERT_TRUE(link.Respond(link.server.requests[0].id, 4 * kMiB).ok());
+  ASSERT_THAT(link.Respond(link.server.requests[0].id, 4 * kMiB), IsOk());
   ASSERT_TRUE(world_.RunUntil([&] { return link.client_counts().reads != 0; }));
   TakeAll(world_.client.buffers());
-  ASSERT_TRUE(link.Send(small, std::move(request)).ok());
+  ASSERT_THAT(link.Send(small, std::move(request)), IsOk());
   ASSERT_TRUE(world_.RunUntil([&] { return large.done() && link.server.requests.size() == 2; }));
-  EXPECT_TRUE(large.response.ok()) << large.status();
+  EXPECT_THAT(large.response, IsOk());
   world_.Pass(absl::Seconds(6), absl::Milliseconds(50));
   EXPECT_EQ(link.client_observer.closings + link.server_observer.closings, 0);
 }
@@ -304,8 +306,8 @@ TEST_F(WaitingRingWithoutMemoryTest, AConnectionThatCannotReceiveForLongEndsWith
   EXPECT_EQ(link.server_observer.closings, 0);
   world_.Pass(absl::Seconds(2), absl::Milliseconds(50));
   ASSERT_TRUE(link.server_observer.lost.has_value());
-  EXPECT_CODE(*link.server_observer.lost, kResourceExhausted);
-  EXPECT_CODE(calls[3].status(), kUnavailable);
+  EXPECT_THAT(*link.server_observer.lost, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(calls[3].status(), HasCode(absl::StatusCode::kUnavailable));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/world.h"
@@ -17,10 +18,10 @@ TEST(ReentrancyTest, AHandlerMayCloseFromInsideItsResponse) {
   link.EchoAll();
   PendingCall first, second;
   first.on_response = [&] { link.client_end->Close(); };
-  ASSERT_TRUE(link.Send(first, 8).ok());
-  ASSERT_TRUE(link.Send(second, 8).ok());
+  ASSERT_THAT(link.Send(first, 8), IsOk());
+  ASSERT_THAT(link.Send(second, 8), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return link.closed(); }));
-  EXPECT_TRUE(first.response.ok());
+  EXPECT_THAT(first.response, IsOk());
   EXPECT_EQ(first.ends, 1);
   EXPECT_EQ(second.ends, 1);
 }
@@ -31,9 +32,9 @@ TEST(ReentrancyTest, AHandlerThatHearsOfAFailureMaySendCloseCancelAndDrain) {
   std::vector<PendingCall> calls(8);
   PendingCall retry;
   for (PendingCall& call : calls) {
-    ASSERT_TRUE(link.Send(call, 8).ok());
+    ASSERT_THAT(link.Send(call, 8), IsOk());
     call.on_response = [&] {
-      EXPECT_CODE(link.Send(retry, 8), kCancelled);
+      EXPECT_THAT(link.Send(retry, 8), HasCode(absl::StatusCode::kCancelled));
       for (PendingCall& other : calls) link.client_end->Cancel(other.id);
       link.client_end->Drain();
       link.client_end->Close();
@@ -50,7 +51,7 @@ TEST(ReentrancyTest, OnSlotFreeMayClose) {
   link.EchoAll();
   link.client_observer.on_slot_free = [&] { link.client_end->Close(); };
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, 8).ok());
+  ASSERT_THAT(link.Send(call, 8), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return link.closed(); }));
   EXPECT_EQ(call.ends, 1);
 }
@@ -61,15 +62,15 @@ TEST(ReentrancyTest, OnReadyMaySendAndClose) {
   RecordingObserver client, server;
   RecordingServer handler;
   listener.on_peer = [&](PeerRequest request) {
-    ASSERT_TRUE(Connection::Accept(world.server.poller(), std::move(request), {},
-                                   NewSessionToken(Environment::Real()), server, &handler)
-                    .ok());
+    ASSERT_THAT(Connection::Accept(world.server.poller(), std::move(request), {},
+                                   NewSessionToken(Environment::Real()), server, &handler),
+                IsOk());
   };
   Connection* end = nullptr;
   PendingCall call;
   client.on_ready = [&] {
     OutgoingMessagePtr request = NewMessage(world.client.messages(), 8);
-    EXPECT_TRUE(end->SendRequest(request, kNever, call).ok());
+    EXPECT_THAT(end->SendRequest(request, kNever, call), IsOk());
     end->Close();
   };
   world.OnClient([&] {
@@ -78,7 +79,7 @@ TEST(ReentrancyTest, OnReadyMaySendAndClose) {
   });
   ASSERT_TRUE(
       world.RunUntil([&] { return client.closings == 1 && world.server.poller().connection_count() == 0; }));
-  EXPECT_CODE(call.status(), kCancelled);
+  EXPECT_THAT(call.status(), HasCode(absl::StatusCode::kCancelled));
 }
 
 TEST(ReentrancyTest, AnObserverMayDestroyItselfAndDialAnewInOnClosed) {
@@ -91,9 +92,9 @@ TEST(ReentrancyTest, AnObserverMayDestroyItselfAndDialAnewInOnClosed) {
       ends_.push_back(why);
       if (ends_.size() < 3) {
         auto* next = new SelfDestroying(world_, ends_);
-        EXPECT_TRUE(Connection::Dial(world_.client.poller(), TestAddress(1), {}, Handshake(),
-                                     absl::Seconds(2), *next, nullptr)
-                        .ok());
+        EXPECT_THAT(Connection::Dial(world_.client.poller(), TestAddress(1), {}, Handshake(),
+                                     absl::Seconds(2), *next, nullptr),
+                    IsOk());
       }
       delete this;
     }
@@ -105,9 +106,9 @@ TEST(ReentrancyTest, AnObserverMayDestroyItselfAndDialAnewInOnClosed) {
   std::vector<absl::Status> ends;
   auto* first = new SelfDestroying(world, ends);
   world.OnClient([&] {
-    EXPECT_TRUE(Connection::Dial(world.client.poller(), TestAddress(1), {}, Handshake(), absl::Seconds(2),
-                                 *first, nullptr)
-                    .ok());
+    EXPECT_THAT(Connection::Dial(world.client.poller(), TestAddress(1), {}, Handshake(), absl::Seconds(2),
+                                 *first, nullptr),
+                IsOk());
   });
   ASSERT_TRUE(world.RunUntil([&] { return ends.size() == 3; }));
   world.Settle();
@@ -126,11 +127,11 @@ TEST(ReentrancyTest, AServerMayRespondCloseOrDrainFromInsideOnRequest) {
       if (what == 2) link.server_end->Close();
     };
     PendingCall calls[3];
-    for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 8).ok());
+    for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, 8), IsOk());
     ASSERT_TRUE(world.RunUntil([&] { return calls[0].done() && calls[1].done() && calls[2].done(); }));
     for (PendingCall& call : calls) EXPECT_EQ(call.ends, 1);
     if (what == 1) {
-      for (PendingCall& call : calls) EXPECT_TRUE(call.response.ok()) << "drained, not closed";
+      for (PendingCall& call : calls) EXPECT_THAT(call.response, IsOk()) << "drained, not closed";
       world.OnClient([&] { link.client_end->Drain(); });
     }
     ASSERT_TRUE(world.RunUntil([&] { return link.closed(); }));
@@ -141,11 +142,11 @@ TEST(ReentrancyTest, ALateAnswerToAConnectionThatIsFlushingIsDropped) {
   World world;
   Link link(world);
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, 8).ok());
+  ASSERT_THAT(link.Send(call, 8), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
   world.OnServer([&] {
     link.server_end->Close();
-    EXPECT_TRUE(link.Respond(link.server.requests[0].id, kMiB).ok());
+    EXPECT_THAT(link.Respond(link.server.requests[0].id, kMiB), IsOk());
   });
 }
 
@@ -153,12 +154,12 @@ TEST(ReentrancyTest, TheSameRequestAnsweredTwiceIsAnsweredOnce) {
   World world;
   Link link(world, {.slots = 1});
   PendingCall first, second;
-  ASSERT_TRUE(link.Send(first, 8).ok());
+  ASSERT_THAT(link.Send(first, 8), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
   link.RespondEmpty(link.server.requests[0].id);
   link.RespondEmpty(link.server.requests[0].id);
   ASSERT_TRUE(world.RunUntil([&] { return first.done(); }));
-  ASSERT_TRUE(link.Send(second, 8).ok());
+  ASSERT_THAT(link.Send(second, 8), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return link.server.requests.size() == 2; }));
   link.RespondEmpty(link.server.requests[0].id);  // This answers the slot's earlier exchange.
   world.Settle();

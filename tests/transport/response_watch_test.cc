@@ -9,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/hostile_peer.h"
@@ -19,6 +20,7 @@ namespace hawser::transport {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A client of small requests. The test answers them with large responses.
 class Asker {
@@ -31,7 +33,7 @@ class Asker {
     for (; count > 0; --count) {
       const size_t before = link.server.requests.size();
       calls_.push_back(std::make_unique<PendingCall>());
-      EXPECT_TRUE(link.Send(*calls_.back(), 8).ok());
+      EXPECT_THAT(link.Send(*calls_.back(), 8), IsOk());
       EXPECT_TRUE(link.world.RunUntil([&] { return link.server.requests.size() > before; }));
       last = link.Respond(link.server.requests.back().id, bytes);
       if (!last.ok()) link.RespondEmpty(link.server.requests.back().id);
@@ -50,12 +52,12 @@ class Asker {
     for (; count > 0; --count) {
       const size_t before = link.server.requests.size();
       calls_.push_back(std::make_unique<PendingCall>());
-      ASSERT_TRUE(link.Send(*calls_.back(), 8).ok());
+      ASSERT_THAT(link.Send(*calls_.back(), 8), IsOk());
       ASSERT_TRUE(link.world.RunUntil([&] { return link.server.requests.size() > before; }));
       const auto value = std::make_shared<const Lease>(*link.world.server.buffers().Acquire(bytes));
       OutgoingMessagePtr response = link.world.server.messages().NewOutgoing();
       response->builder().getRoot<capnp::AnyPointer>().adopt(response->Attach({value->data(), bytes}, value));
-      ASSERT_TRUE(link.Respond(link.server.requests.back().id, std::move(response)).ok());
+      ASSERT_THAT(link.Respond(link.server.requests.back().id, std::move(response)), IsOk());
       keep.push_back(value);
     }
     link.world.Settle();
@@ -63,7 +65,7 @@ class Asker {
   // Sends a request of `bytes`, which the server READs once it has memory.
   void Put(size_t bytes) {
     calls_.push_back(std::make_unique<PendingCall>());
-    ASSERT_TRUE(link.Send(*calls_.back(), bytes).ok());
+    ASSERT_THAT(link.Send(*calls_.back(), bytes), IsOk());
     link.world.Settle();
   }
   // From now on this client completes no READ but those that it is let through.
@@ -89,7 +91,7 @@ class ResponseWatchTest : public ::testing::TestWithParam<int> {
     for (int i = 0; i < 3; ++i) {
       hoarders_.push_back(std::make_unique<Asker>(world_));
       hoarders_.back()->ReadNothing();
-      ASSERT_TRUE(hoarders_.back()->Get(4, 2 * kMiB - 4096).ok());
+      ASSERT_THAT(hoarders_.back()->Get(4, 2 * kMiB - 4096), IsOk());
     }
   }
   int closed() const {
@@ -122,7 +124,7 @@ TEST_P(ResponseWatchTest, AHoarderLosesTheMemoryThatAPullWaitsFor) {
   ASSERT_GE(closed(), 1);
   for (auto& hoarder : hoarders_) {
     if (!hoarder->is_closed()) continue;
-    EXPECT_CODE(*hoarder->link.server_observer.closed, kResourceExhausted);
+    EXPECT_THAT(*hoarder->link.server_observer.closed, HasCode(absl::StatusCode::kResourceExhausted));
     EXPECT_THAT(Text(*hoarder->link.server_observer.closed), HasSubstr("while others need memory"));
   }
   EXPECT_FALSE(other_.is_closed());
@@ -149,10 +151,10 @@ TEST_P(ResponseWatchTest, EachShortageEndsAnotherHoarder) {
 }
 
 TEST_P(ResponseWatchTest, AHoarderThatHasReleasedSomeIsStillAHoarder) {
-  ASSERT_TRUE(other_.Get(1, 6 * kMiB).ok());
+  ASSERT_THAT(other_.Get(1, 6 * kMiB), IsOk());
   world_.Pass(absl::Milliseconds(20));
   other_.ReadNothing();
-  ASSERT_TRUE(other_.Get(2, 6 * kMiB).ok());
+  ASSERT_THAT(other_.Get(2, 6 * kMiB), IsOk());
   // 16 READs of the first response, which are outstanding at once, and then eight of it and seven of the second in turn.
   other_.LetThrough(31);
   world_.Pass(absl::Milliseconds(20));
@@ -176,10 +178,10 @@ TEST_P(ResponseWatchTest, WithoutShortageNoneIsEnded) {
 
 TEST_P(ResponseWatchTest, ASlowReaderThatProgressesSurvivesAShortage) {
   if (TestScheme() != "tcp") GTEST_SKIP() << "READs of one response are not seen: kUnseenBytesPerSecond";
-  ASSERT_TRUE((other_.ReadNothing(), other_.Get(1, 10 * kMiB)).ok());
+  ASSERT_THAT((other_.ReadNothing(), other_.Get(1, 10 * kMiB)), IsOk());
   hoarders_.push_back(std::make_unique<Asker>(world_));
   hoarders_[0]->ReadNothing();
-  ASSERT_TRUE(hoarders_[0]->Get(4, 2 * kMiB - 4096).ok());
+  ASSERT_THAT(hoarders_[0]->Get(4, 2 * kMiB - 4096), IsOk());
   for (int ms = 0; ms < 2400; ms += 100) {  // Some 2.5 MiB/s.
     EXPECT_TRUE(RefusesMemory() || closed() == 1);
     other_.LetThrough(1);
@@ -194,7 +196,7 @@ TEST_P(ResponseWatchTest, TheTimeInWhichAHandlerHoldsThePollerIsNoTimeOfThePeer)
   Poller& poller = *other_.link.server_poller;
   poller.Run([&] {
     OutgoingMessagePtr response = NewMessage(world_.server.messages(), 6 * kMiB);
-    ASSERT_TRUE(other_.link.server_end->Respond(other_.link.server.requests.back().id, response).ok());
+    ASSERT_THAT(other_.link.server_end->Respond(other_.link.server.requests.back().id, response), IsOk());
     world_.clock.Advance(absl::Milliseconds(1100));  // In another handler.
   });
   ASSERT_TRUE(RefusesMemory(28 * kMiB));
@@ -207,7 +209,7 @@ TEST_P(ResponseWatchTest, TheTimeInWhichAHandlerHoldsThePollerIsNoTimeOfThePeer)
 TEST_P(ResponseWatchTest, APeerWhoseReadsAreNotSeenHasMoreTimeForMore) {
   other_.link.server_counts().hides_reads = true;
   other_.ReadNothing();
-  ASSERT_TRUE(other_.Get(1, 20 * kMiB).ok());
+  ASSERT_THAT(other_.Get(1, 20 * kMiB), IsOk());
   const auto is_short = [&](absl::Duration time) {
     for (; time > absl::ZeroDuration(); time -= absl::Milliseconds(100)) {
       RefusesMemory();
@@ -226,10 +228,10 @@ TEST_P(ResponseWatchTest, AHostIsRefusedWhatIsBeyondItsShare) {
   hoarders_.push_back(std::make_unique<Asker>(world_));
   hoarders_.back()->ReadNothing();
   const absl::Status status = hoarders_.back()->Get(1, 3 * kMiB);
-  EXPECT_CODE(status, kResourceExhausted);
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(Text(status), HasSubstr("PollerOptions::host_memory_share"));
   other_.ReadNothing();
-  EXPECT_TRUE(other_.Get(1, 3 * kMiB).ok()) << "of another host";
+  EXPECT_THAT(other_.Get(1, 3 * kMiB), IsOk()) << "of another host";
 }
 
 TEST_P(ResponseWatchTest, AValueCountsFromWhenTheProgramLetsGoOfIt) {
@@ -239,19 +241,19 @@ TEST_P(ResponseWatchTest, AValueCountsFromWhenTheProgramLetsGoOfIt) {
   Asker& hoarder = *hoarders_[0];
   hoarder.ReadNothing();
   hoarder.GetKept(4, 6 * kMiB - 4096, kept);
-  ASSERT_TRUE(hoarder.Get(1, 2 * kMiB).ok()) << "the program holds 24 MiB, not the peer";
+  ASSERT_THAT(hoarder.Get(1, 2 * kMiB), IsOk()) << "the program holds 24 MiB, not the peer";
   kept.clear();
   world_.Pass(absl::Milliseconds(1100), absl::Milliseconds(20));
-  EXPECT_CODE(hoarder.Get(1, 2 * kMiB), kResourceExhausted);
+  EXPECT_THAT(hoarder.Get(1, 2 * kMiB), HasCode(absl::StatusCode::kResourceExhausted));
   other_.ReadNothing();
-  EXPECT_TRUE(other_.Get(1, 2 * kMiB).ok()) << "of another host";
+  EXPECT_THAT(other_.Get(1, 2 * kMiB), IsOk()) << "of another host";
 }
 
 TEST_P(ResponseWatchTest, WhatWasReadAndReleasedCountsNoMore) {
   // Several times the memory of the pool. Less over RDMA, because that is mostly an emulated machine.
   const int rounds = TestScheme() == "tcp" ? 20 : 8;
   for (int i = 0; i < rounds; ++i) {
-    ASSERT_TRUE(other_.Get(1, 10 * kMiB).ok()) << i;
+    ASSERT_THAT(other_.Get(1, 10 * kMiB), IsOk()) << i;
     // On a busy machine the last READ may be answered late, and the release waits a millisecond from then on.
     for (int ms = 0; ms < 5 || (ms < 500 && World::LeasedBytes(world_.server) > kMiB); ++ms) {
       world_.Pass(absl::Milliseconds(1));
@@ -279,12 +281,12 @@ TEST(ResponseWatchHostileTest, BytesThatAreReadAgainAreNoProgress) {
   ASSERT_TRUE(world.RunUntil([&] { return server.requests.size() == 1; }));
   world.OnServer([&] {
     OutgoingMessagePtr response = NewMessage(world.server.messages(), 6 * kMiB);
-    ASSERT_TRUE(victim->Respond(server.requests[0].id, response).ok());
+    ASSERT_THAT(victim->Respond(server.requests[0].id, response), IsOk());
   });
   ASSERT_TRUE(world.RunUntil([&] { return !peer.received().empty(); }));
   const std::string& received = peer.received()[0];
   ParsedMessage message;
-  ASSERT_TRUE(Parse(reinterpret_cast<const uint8_t*>(received.data()), received.size(), message).ok());
+  ASSERT_THAT(Parse(reinterpret_cast<const uint8_t*>(received.data()), received.size(), message), IsOk());
   ASSERT_GT(message.remote_bytes, 5 * kMiB);
   TableEntry part;
   for (uint16_t i = 0; part.length_bytes < 2 * kMiB && i < message.header.entries; ++i) {
@@ -295,13 +297,13 @@ TEST(ResponseWatchHostileTest, BytesThatAreReadAgainAreNoProgress) {
   for (; seconds < 9 && observer.closings == 0; ++seconds) {
     peer.Read(part);
     world.Settle();
-    EXPECT_FALSE(world.server.buffers().Acquire(30 * kMiB).ok());
+    EXPECT_THAT(world.server.buffers().Acquire(30 * kMiB), Not(IsOk()));
     world.Pass(absl::Seconds(1), absl::Milliseconds(100));
   }
   ASSERT_EQ(observer.closings, 1);
   EXPECT_GE(seconds, 4) << "6 MiB are progress";
   EXPECT_LE(seconds, 6);
-  EXPECT_CODE(*observer.closed, kResourceExhausted);
+  EXPECT_THAT(*observer.closed, HasCode(absl::StatusCode::kResourceExhausted));
   server.requests.clear();
 }
 

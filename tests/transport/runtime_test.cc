@@ -17,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/base/cores.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/test_clock.h"
 
@@ -28,7 +29,7 @@ TEST(RuntimeTest, PollersAreDealtOutInTurn) {
   options.pollers = 3;
   absl::StatusOr<std::shared_ptr<Runtime>> runtime =
       Runtime::CreateOn(NewTestFabric(), options, /*start_threads=*/false);
-  ASSERT_TRUE(runtime.ok());
+  ASSERT_THAT(runtime, IsOk());
   EXPECT_EQ((*runtime)->poller_count(), 3u);
   for (int round = 0; round < 2; ++round) {
     for (size_t i = 0; i < 3; ++i) EXPECT_EQ(&(*runtime)->NextPoller(), &(*runtime)->poller(i));
@@ -37,7 +38,7 @@ TEST(RuntimeTest, PollersAreDealtOutInTurn) {
 
 TEST(RuntimeTest, WithoutANumberPollersAreStartedForConnectionsUpToOneForEachCore) {
   const auto runtime = Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/true);
-  ASSERT_TRUE(runtime.ok());
+  ASSERT_THAT(runtime, IsOk());
   const size_t cores = std::min<size_t>(AllowedCores().size(), std::ceil(CpuQuota().value_or(1e6)));
   const size_t limit = (*runtime)->poller_limit();
   EXPECT_EQ(limit, std::clamp<size_t>(cores, 1, 32));
@@ -52,7 +53,7 @@ TEST(RuntimeTest, WithoutANumberThereIsAPollerForEachCoreThatIsAskedFor) {
   const int core = *AllowedCores().begin();
   const auto chosen =
       Runtime::CreateOn(NewTestFabric(), {.poller = {.cores = {core, core, core}}}, /*start_threads=*/true);
-  ASSERT_TRUE(chosen.ok());
+  ASSERT_THAT(chosen, IsOk());
   EXPECT_EQ((*chosen)->poller_count(), 3u);
 }
 
@@ -64,7 +65,7 @@ TEST(RuntimeTest, AProcessThatMayOpenFewFilesHasFewPollersByDefault) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
   const auto runtime = Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/true);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-  ASSERT_TRUE(runtime.ok());
+  ASSERT_THAT(runtime, IsOk());
   EXPECT_EQ((*runtime)->poller_limit(), 1u);
 }
 
@@ -72,7 +73,7 @@ TEST(RuntimeTest, WhereAnotherPollerCannotBeStartedThoseThatRunServeAndItIsTried
   if (TestScheme() != "tcp") GTEST_SKIP() << "a poller over RDMA takes other things than file descriptors";
   TestClock clock;
   const auto runtime = Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/true, clock);
-  ASSERT_TRUE(runtime.ok());
+  ASSERT_THAT(runtime, IsOk());
   if ((*runtime)->poller_limit() == 1) GTEST_SKIP() << "this machine has one core";
   (*runtime)->NextPoller();
   rlimit before;
@@ -109,7 +110,7 @@ TEST(RuntimeTest, ThreadsOfPollersRunOnTheirCores) {
   const int first = *allowed.begin(), last = *allowed.rbegin();
   const auto runtime =
       Runtime::CreateOn(NewTestFabric(), {.pollers = 3, .poller = {.cores = {first, last}}}, true);
-  ASSERT_TRUE(runtime.ok()) << runtime.status();
+  ASSERT_THAT(runtime, IsOk());
   const std::vector<std::set<int>> cores = CoresOfPollerThreads();
   EXPECT_GE(std::count(cores.begin(), cores.end(), std::set<int>{first}), 2);
   EXPECT_GE(std::count(cores.begin(), cores.end(), std::set<int>{last}), 1);
@@ -117,14 +118,14 @@ TEST(RuntimeTest, ThreadsOfPollersRunOnTheirCores) {
 
 TEST(RuntimeTest, ACoreThatTheProcessMayNotUseIsRefusedByNumber) {
   const auto runtime = Runtime::CreateOn(NewTestFabric(), {.poller = {.cores = {9999}}}, true);
-  EXPECT_EQ(runtime.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(runtime.status(), HasCode(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(runtime.status().message(),
               ::testing::HasSubstr("does not let a poller run on core 9999: this machine has no such core"));
 }
 
 TEST(RuntimeTest, ASchemeWithoutAFabricIsRefusedByName) {
   const absl::Status status = Runtime::Create("pigeon").status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("pigeon://"));
 }
 

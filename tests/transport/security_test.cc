@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/tls/certificates.h"
 #include "hawser/tests/transport/testing/endpoint.h"
@@ -38,26 +39,26 @@ TEST(SecurityTest, AFabricThatCarriesNoTlsIsNotUsedWithoutIt) {
   poller.Run([&] {
     NoPeers handler;
     const absl::Status listening = Acceptor::Listen(poller, TestAddress(), handler, context).status();
-    EXPECT_EQ(listening.code(), absl::StatusCode::kUnimplemented) << listening;
+    EXPECT_THAT(listening, HasCode(absl::StatusCode::kUnimplemented));
     EXPECT_THAT(std::string(listening.message()), AllOf(HasSubstr("credentials"), HasSubstr("use tcp://")));
     RecordingObserver observer;
     const absl::Status dialing = Connection::Dial(poller, TestAddress(1), {}, Handshake(), absl::Seconds(5),
                                                   observer, nullptr, {context, "localhost"})
                                      .status();
-    EXPECT_EQ(dialing.code(), absl::StatusCode::kUnimplemented) << dialing;
+    EXPECT_THAT(dialing, HasCode(absl::StatusCode::kUnimplemented));
     EXPECT_THAT(std::string(dialing.message()), AllOf(HasSubstr("credentials"), HasSubstr("use tcp://")));
   });
   EXPECT_EQ(poller.connection_count(), 0u);
 }
 
 TEST(SecurityTest, OnlyTcpEncryptsWhatCrosses) {
-  EXPECT_TRUE(CheckSchemeIsSecure("tcp", /*require_encryption=*/true).ok());
-  EXPECT_TRUE(CheckSchemeIsSecure("rdma", /*require_encryption=*/false).ok());
-  EXPECT_EQ(CheckSchemeIsSecure("rdma", /*require_encryption=*/true).code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(CheckSchemeIsSecure("tcp", /*require_encryption=*/true), IsOk());
+  EXPECT_THAT(CheckSchemeIsSecure("rdma", /*require_encryption=*/false), IsOk());
+  EXPECT_THAT(CheckSchemeIsSecure("rdma", /*require_encryption=*/true),
+              HasCode(absl::StatusCode::kInvalidArgument));
   for (const char* scheme : {"auto", "http", ""}) {
-    EXPECT_EQ(CheckSchemeIsSecure(scheme, /*require_encryption=*/false).code(),
-              absl::StatusCode::kInvalidArgument)
+    EXPECT_THAT(CheckSchemeIsSecure(scheme, /*require_encryption=*/false),
+                HasCode(absl::StatusCode::kInvalidArgument))
         << scheme;
   }
 }

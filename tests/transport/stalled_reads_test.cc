@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/world.h"
 
@@ -24,7 +25,7 @@ class StalledReadsTest : public ::testing::Test {
     for (auto& link : stalled_) {
       link->server_counts().hold_reads = true;
       calls_.push_back(std::make_unique<PendingCall>());
-      ASSERT_TRUE(link->Send(*calls_.back(), 16 * kMiB).ok());
+      ASSERT_THAT(link->Send(*calls_.back(), 16 * kMiB), IsOk());
     }
     world_.Settle();
   }
@@ -35,7 +36,7 @@ class StalledReadsTest : public ::testing::Test {
   // One large request gives the connection its share of the read budget.
   void PutOnce(Link& link) {
     PendingCall call;
-    ASSERT_TRUE(link.Send(call, 16 * kMiB).ok());
+    ASSERT_THAT(link.Send(call, 16 * kMiB), IsOk());
     ASSERT_TRUE(world_.RunUntil([&] { return !link.server.requests.empty(); }));
     link.RespondEmpty(link.server.requests[0].id);
     ASSERT_TRUE(world_.RunUntil([&] { return call.done(); }));
@@ -49,7 +50,7 @@ class StalledReadsTest : public ::testing::Test {
     const size_t before = honest_->server.requests.size();
     const int64_t start_ns = world_.clock.NowNs();
     PendingCall call;
-    EXPECT_TRUE(honest_->Send(call, 2 * kMiB).ok());
+    EXPECT_THAT(honest_->Send(call, 2 * kMiB), IsOk());
     world_.Settle();
     for (int i = 0; i < 1000 && honest_->server.requests.size() == before; ++i) {
       world_.Pass(absl::Milliseconds(1));
@@ -84,7 +85,7 @@ TEST_F(StalledReadsTest, NewPeersThatStallTakeNothingFromTheReadBudget) {
   for (PendingCall& call : calls) {
     strangers.push_back(std::make_unique<Link>(world_, Patient()));
     strangers.back()->server_counts().hold_reads = true;
-    ASSERT_TRUE(strangers.back()->Send(call, 16 * kMiB).ok());
+    ASSERT_THAT(strangers.back()->Send(call, 16 * kMiB), IsOk());
   }
   world_.Settle();
   EXPECT_EQ(taken_bytes(), before);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/world.h"
 
@@ -33,7 +34,7 @@ class SlowHandlersTest : public ::testing::Test {
   // Sends a request in each slot.
   void SendAll() {
     for (auto& link : links_) {
-      while (link->client_end->CanSend()) ASSERT_TRUE(link->Send(calls_.emplace_back(), 8).ok());
+      while (link->client_end->CanSend()) ASSERT_THAT(link->Send(calls_.emplace_back(), 8), IsOk());
     }
     world_.client.poller().PollOnce();
   }

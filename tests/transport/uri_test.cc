@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 
 namespace hawser::transport {
 namespace {
@@ -25,7 +26,7 @@ TEST(UriTest, SchemeHostAndPortAreFound) {
         Good{"tcp://[fe80::1%eth0]:1", "tcp", "fe80::1%eth0", 1},
         Good{"tcp://a.b-c.example:80", "tcp", "a.b-c.example", 80}}) {
     absl::StatusOr<Uri> uri = ParseUri(good.text);
-    ASSERT_TRUE(uri.ok()) << uri.status();
+    ASSERT_THAT(uri, IsOk());
     EXPECT_EQ(uri->scheme, good.scheme);
     EXPECT_EQ(uri->host, good.host);
     EXPECT_EQ(uri->port, good.port);
@@ -60,7 +61,7 @@ TEST(UriTest, WhatIsWrongIsSaidWithTheTextAndAnExample) {
                          Bad{"tcp://[kv1]:7470", "no IPv6 address"},
                          Bad{"tcp://[]:7470", "no IPv6 address"}}) {
     const absl::Status status = ParseUri(bad.text).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad.text;
+    EXPECT_THAT(status, HasCode(absl::StatusCode::kInvalidArgument)) << bad.text;
     EXPECT_THAT(
         std::string(status.message()),
         AllOf(HasSubstr(bad.why), HasSubstr('"' + std::string(bad.text) + '"'), HasSubstr("tcp://kv1:7470")));
@@ -68,19 +69,19 @@ TEST(UriTest, WhatIsWrongIsSaidWithTheTextAndAnExample) {
 }
 
 TEST(UriTest, WhatTheResolverWouldTakeForAnotherNameIsRefused) {
-  EXPECT_EQ(ParseUri(absl::string_view("tcp://kv1\0.evil:7470", 21)).status().code(),
-            absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(ParseNumericHost(absl::string_view("10.0.0.1\0", 9)).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(ParseUri(absl::string_view("tcp://kv1\0.evil:7470", 21)).status(),
+              HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(ParseNumericHost(absl::string_view("10.0.0.1\0", 9)).status(),
+              HasCode(absl::StatusCode::kInvalidArgument));
 }
 
 TEST(UriTest, NumericAddressesAreResolvedToThemselves) {
   absl::StatusOr<std::vector<SocketAddress>> addresses = Resolve({"tcp", "127.0.0.1", 7470});
-  ASSERT_TRUE(addresses.ok()) << addresses.status();
+  ASSERT_THAT(addresses, IsOk());
   ASSERT_EQ(addresses->size(), 1u);
   EXPECT_EQ((*addresses)[0].ToString(), "127.0.0.1:7470");
   addresses = Resolve({"tcp", "::1", 1});
-  ASSERT_TRUE(addresses.ok()) << addresses.status();
+  ASSERT_THAT(addresses, IsOk());
   EXPECT_EQ((*addresses)[0].ToString(), "[::1]:1");
 }
 
@@ -97,7 +98,7 @@ TEST(UriTest, ANumericHostIsTakenAsItIs) {
 
 TEST(UriTest, ANameIsNoNumericHost) {
   for (absl::string_view host : {"", "localhost", "10.0.0.1:7470", "[::1]"}) {
-    EXPECT_EQ(ParseNumericHost(host).status().code(), absl::StatusCode::kInvalidArgument) << host;
+    EXPECT_THAT(ParseNumericHost(host).status(), HasCode(absl::StatusCode::kInvalidArgument)) << host;
   }
 }
 

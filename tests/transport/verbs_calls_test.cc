@@ -10,6 +10,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/testing/world.h"
 #include "hawser/transport/fabric/verbs/device.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
@@ -118,7 +119,7 @@ class VerbsCallsTest : public ::testing::Test {
   void Call(size_t body_bytes) {
     PendingCall call;
     link_.Call(call, NewMessage(world_.client.messages(), body_bytes));
-    ASSERT_TRUE(call.response.ok()) << call.status();
+    ASSERT_THAT(call.response, IsOk());
   }
 
   const DeviceKind device_;

@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 
 namespace hawser::transport {
 namespace {
@@ -47,7 +48,7 @@ absl::StatusOr<ParsedMessage> ParseBytes(const Bytes& bytes) {
 
 std::string WhatIsWrong(const Bytes& bytes) {
   const absl::Status status = ParseBytes(bytes).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kDataLoss));
   return std::string(status.message());
 }
 
@@ -104,7 +105,7 @@ TEST(WireTest, TheExampleOfTheProtocolPageIsWhatIsWritten) {
 
 TEST(WireTest, TheExampleOfTheProtocolPageIsRead) {
   absl::StatusOr<ParsedMessage> message = ParseBytes(kExample);
-  ASSERT_TRUE(message.ok()) << message.status();
+  ASSERT_THAT(message, IsOk());
   EXPECT_EQ(message->header.kind, Kind::kRequest);
   EXPECT_EQ(message->header.slot, 3);
   EXPECT_EQ(message->header.generation, 7u);
@@ -126,7 +127,7 @@ TEST(WireTest, EveryFieldOfAHeaderComesBack) {
   Bytes bytes(kHeaderBytes + 32);
   EncodeHeader(header, bytes.data());
   absl::StatusOr<ParsedMessage> message = ParseBytes(bytes);
-  ASSERT_TRUE(message.ok()) << message.status();
+  ASSERT_THAT(message, IsOk());
   EXPECT_EQ(message->header.kind, header.kind);
   EXPECT_EQ(message->header.envelope_words, header.envelope_words);
   EXPECT_EQ(message->header.slot, header.slot);
@@ -149,7 +150,7 @@ TEST(WireTest, AControlMessageComesBack) {
   EncodeControlOp({ControlOp::Code::kCancel, 500, 0x80000001}, bytes.data() + 16);
   EncodeControlOp({ControlOp::Code::kRelease, 2, 3}, bytes.data() + 24);
   absl::StatusOr<ParsedMessage> message = ParseBytes(bytes);
-  ASSERT_TRUE(message.ok()) << message.status();
+  ASSERT_THAT(message, IsOk());
   EXPECT_EQ(message->header.entries, 2);
   const ControlOp op = DecodeControlOp(message->table);
   EXPECT_EQ(op.code, ControlOp::Code::kCancel);
@@ -161,7 +162,7 @@ TEST(WireTest, AControlMessageComesBack) {
 TEST(WireTest, InlineAndRemoteSegmentsMayMixAndAreCountedApart) {
   absl::StatusOr<ParsedMessage> message =
       ParseBytes(RequestOf({{0, 0, 8}, {4096, 77, 0xfffffff8}, {0, 0, 0}, {64, 78, 0xfffffff8}}, 8).Encode());
-  ASSERT_TRUE(message.ok()) << message.status();
+  ASSERT_THAT(message, IsOk());
   EXPECT_EQ(message->inline_bytes, 8u);
   EXPECT_EQ(message->remote_bytes, 2 * uint64_t{0xfffffff8}) << "more than 32 bits";
 }
@@ -197,7 +198,7 @@ TEST(WireTest, CreditsComeWithEachKindButAReturn) {
   bytes[14] = 0x34;
   bytes[15] = 0x12;
   ParsedMessage parsed, small;
-  ASSERT_TRUE(Parse(bytes.data(), bytes.size(), parsed).ok());
+  ASSERT_THAT(Parse(bytes.data(), bytes.size(), parsed), IsOk());
   EXPECT_EQ(parsed.header.credits, 0x1234);
   ASSERT_TRUE(ParseSmall(bytes.data(), bytes.size(), small));
   EXPECT_EQ(small.header.credits, 0x1234);
@@ -212,7 +213,7 @@ TEST(WireTest, AReturnIsTheHeaderAloneWithNothingInIt) {
   // The example of rpc/PROTOCOL.md.
   EXPECT_EQ(bytes, Bytes({5, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
   ParsedMessage parsed;
-  ASSERT_TRUE(Parse(bytes.data(), bytes.size(), parsed).ok());
+  ASSERT_THAT(Parse(bytes.data(), bytes.size(), parsed), IsOk());
   EXPECT_EQ(parsed.header.kind, Kind::kReturn);
   for (size_t at = 1; at < kHeaderBytes; ++at) {
     Bytes other = bytes;
@@ -233,7 +234,7 @@ TEST(WireTest, AnEnvelopeLongerThanAllowedIsRefused) {
 }
 
 TEST(WireTest, TooManySegmentsAreRefused) {
-  EXPECT_TRUE(ParseBytes(RequestOf(std::vector<TableEntry>(kSegmentsMax), 0).Encode()).ok());
+  EXPECT_THAT(ParseBytes(RequestOf(std::vector<TableEntry>(kSegmentsMax), 0).Encode()), IsOk());
   EXPECT_THAT(WhatIsWrong(RequestOf(std::vector<TableEntry>(kSegmentsMax + 1), 0).Encode()),
               HasSubstr("121 segments"));
 }
@@ -270,7 +271,7 @@ TEST(WireTest, AControlMessageThatIsNotExactlyItsOperationsIsRefused) {
     return bytes;
   };
   const Header good = {.kind = Kind::kControl, .slot = kControlSlot, .generation = 1, .entries = 1};
-  ASSERT_TRUE(ParseBytes(message(good, 24)).ok());
+  ASSERT_THAT(ParseBytes(message(good, 24)), IsOk());
   const std::vector<std::function<void(Header&)>> spoilers = {
       [](Header& header) { header.slot = 0; },            //
       [](Header& header) { header.envelope_words = 1; },  //
@@ -283,11 +284,12 @@ TEST(WireTest, AControlMessageThatIsNotExactlyItsOperationsIsRefused) {
     spoil(bad);
     EXPECT_THAT(WhatIsWrong(message(bad, 24)), HasSubstr("control message"));
   }
-  for (size_t length : {16, 17, 32})
+  for (size_t length : {16, 17, 32}) {
     EXPECT_THAT(WhatIsWrong(message(good, length)), HasSubstr("control message"));
+  }
   Header many = good;
   many.entries = kControlOpsMax;
-  EXPECT_TRUE(ParseBytes(message(many, kControlMessageMax)).ok());
+  EXPECT_THAT(ParseBytes(message(many, kControlMessageMax)), IsOk());
   many.entries = kControlOpsMax + 1;
   EXPECT_THAT(WhatIsWrong(message(many, kControlMessageMax + 8)), HasSubstr("33 operations"));
 }
@@ -295,7 +297,7 @@ TEST(WireTest, AControlMessageThatIsNotExactlyItsOperationsIsRefused) {
 TEST(WireTest, ReservedBitsOfAControlOperationAreRefused) {
   Bytes bytes(kHeaderBytes + 2 * kControlOpBytes);
   EncodeHeader({.kind = Kind::kControl, .slot = kControlSlot, .generation = 1, .entries = 2}, bytes.data());
-  ASSERT_TRUE(ParseBytes(bytes).ok());
+  ASSERT_THAT(ParseBytes(bytes), IsOk());
   bytes[kHeaderBytes + kControlOpBytes + 1] = 0x10;
   EXPECT_THAT(WhatIsWrong(bytes), HasSubstr("control operation 1 with reserved bits 10"));
 }
@@ -304,7 +306,7 @@ TEST(WireTest, AControlAnswerIsAHeaderAlone) {
   Header header = {.kind = Kind::kControlAck, .slot = kControlSlot, .generation = 1};
   Bytes bytes(kHeaderBytes);
   EncodeHeader(header, bytes.data());
-  EXPECT_TRUE(ParseBytes(bytes).ok());
+  EXPECT_THAT(ParseBytes(bytes), IsOk());
   bytes.resize(24);
   WhatIsWrong(bytes);
   header.entries = 1;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/world.h"
 
@@ -49,7 +50,7 @@ TEST(WorkRequestTest, WhatOneTurnGivesRiseToIsPostedAsOneChain) {
   link.EchoAll();
   std::vector<PendingCall> calls(20);
   world.OnClient([&] {
-    for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 64).ok());
+    for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, 64), IsOk());
   });
   EXPECT_EQ(link.client_counts().send_posts, 1u);
   ASSERT_TRUE(world.RunUntil([&] { return calls[19].done(); }));
@@ -66,7 +67,7 @@ TEST(WorkRequestTest, AnswersInALongTurnArePostedEarlyUnlessThePeerWaitsForThisC
     world.server.fabric->SetPeersShareCore(share);
     std::vector<PendingCall> calls(64);
     world.OnClient([&] {
-      for (PendingCall& call : calls) ASSERT_TRUE(link.Send(call, 8).ok());
+      for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, 8), IsOk());
     });
     ASSERT_TRUE(world.RunUntil([&] { return calls[63].done(); }));
     EXPECT_EQ(link.server_counts().sends, 64u);
@@ -84,7 +85,7 @@ TEST(WorkRequestTest, APostedReceiveWaitsForEverythingThatThePeerMaySend) {
   for (int i = 0; i < 200; ++i) {
     calls.push_back(std::make_unique<PendingCall>());
     ASSERT_TRUE(world.RunUntil([&] { return link.client_end->CanSend(); }));
-    ASSERT_TRUE(link.Send(*calls.back(), i % 10 == 0 ? kMiB : 64).ok());
+    ASSERT_THAT(link.Send(*calls.back(), i % 10 == 0 ? kMiB : 64), IsOk());
   }
   ASSERT_TRUE(world.RunUntil([&] { return calls.back()->done(); }));
   // When all eight arrive in one turn, the server still has its receives for control and the spare one, and
@@ -101,8 +102,8 @@ TEST(WorkRequestTest, ReadsStayWithinTheDepthOfTheQueuePairAndTheBudgetOfThePoll
   World world({}, options);
   Link one(world), two(world);
   PendingCall first, second;
-  ASSERT_TRUE(one.Send(first, 32 * kMiB).ok());
-  ASSERT_TRUE(two.Send(second, 32 * kMiB).ok());
+  ASSERT_THAT(one.Send(first, 32 * kMiB), IsOk());
+  ASSERT_THAT(two.Send(second, 32 * kMiB), IsOk());
   uint64_t most = 0;
   ASSERT_TRUE(world.RunUntil([&] {
     most = std::max(most, world.server.poller().read_budget().taken_bytes());
@@ -119,9 +120,9 @@ TEST(WorkRequestTest, LargeMessagesOfTwoConnectionsShareTheBudget) {
   World world({}, options);
   Link one(world), two(world);
   PendingCall first, second;
-  ASSERT_TRUE(one.Send(first, 64 * kMiB).ok());
+  ASSERT_THAT(one.Send(first, 64 * kMiB), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return one.server_counts().reads > 20; }));
-  ASSERT_TRUE(two.Send(second, 16 * kMiB).ok());
+  ASSERT_THAT(two.Send(second, 16 * kMiB), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return !two.server.requests.empty(); }));
   EXPECT_TRUE(one.server.requests.empty()) << "the second waited for all of the first";
 }
@@ -134,7 +135,7 @@ TEST(WorkRequestTest, SendThatFollowsFromAReadWaitsForItsCompletion) {
   link.EchoAll();
   world.server.fabric->KeepBackReadCompletions(true);
   PendingCall call;
-  ASSERT_TRUE(link.Send(call, kMiB).ok());
+  ASSERT_THAT(link.Send(call, kMiB), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return link.server_counts().reads > 0; }));
   const uint64_t answers = link.server_counts().sends;
   world.Settle();
@@ -150,7 +151,7 @@ TEST(WorkRequestTest, SendThatFollowsFromAReadWaitsForItsCompletion) {
 
   world.client.fabric->KeepBackReadCompletions(false);
   ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
-  EXPECT_TRUE(call.response.ok());
+  EXPECT_THAT(call.response, IsOk());
 }
 
 TEST(WorkRequestTest, SmallCallsPassWhileALargeOneIsRead) {
@@ -158,18 +159,18 @@ TEST(WorkRequestTest, SmallCallsPassWhileALargeOneIsRead) {
   Link link(world);
   link.EchoAll();
   PendingCall bulk;
-  ASSERT_TRUE(link.Send(bulk, 64 * kMiB).ok());
+  ASSERT_THAT(link.Send(bulk, 64 * kMiB), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return link.server_counts().reads > 0; }));
   int passed = 0;
   while (!bulk.done() && passed < 5) {
     PendingCall small;
     link.Call(small, NewMessage(world.client.messages(), 64));
-    ASSERT_TRUE(small.response.ok());
+    ASSERT_THAT(small.response, IsOk());
     ++passed;
   }
   EXPECT_EQ(passed, 5) << "small calls waited behind the large one";
   ASSERT_TRUE(world.RunUntil([&] { return bulk.done(); }));
-  EXPECT_TRUE(bulk.response.ok());
+  EXPECT_THAT(bulk.response, IsOk());
 }
 
 TEST(WorkRequestTest, APeerWhoseNicAcknowledgesNothingIsSentNoMoreThanTheSendQueueHolds) {
@@ -191,7 +192,7 @@ TEST(WorkRequestTest, APeerWhoseNicAcknowledgesNothingIsSentNoMoreThanTheSendQue
   ASSERT_TRUE(world.RunUntil([&] { return link.client_end->exchanges_in_flight() == 0; }));
   PendingCall after;
   link.Call(after, NewMessage(world.client.messages(), 64));
-  EXPECT_TRUE(after.response.ok());
+  EXPECT_THAT(after.response, IsOk());
 }
 
 }  // namespace

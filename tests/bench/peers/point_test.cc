@@ -2,6 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 
 namespace hawser::bench::peers {
 namespace {
@@ -10,7 +11,7 @@ using testing::HasSubstr;
 
 TEST(PointTest, FieldsAreInTheOrderOfTheFlag) {
   const absl::StatusOr<Point> point = ParsePoint("echo:2:1048576:64:8:0");
-  ASSERT_TRUE(point.ok()) << point.status();
+  ASSERT_THAT(point, IsOk());
   EXPECT_EQ(point->workload, "echo");
   EXPECT_EQ(point->place, "2");
   EXPECT_EQ(point->pin, Pin::kTwoCores);
@@ -22,7 +23,7 @@ TEST(PointTest, FieldsAreInTheOrderOfTheFlag) {
 
 TEST(PointTest, PacedHasARate) {
   const absl::StatusOr<Point> point = ParsePoint("paced:any:32:1:1:1000.5");
-  ASSERT_TRUE(point.ok()) << point.status();
+  ASSERT_THAT(point, IsOk());
   EXPECT_EQ(point->rate, 1000.5);
 }
 
@@ -38,11 +39,11 @@ TEST(PointTest, ErrorNamesTheField) {
 }
 
 TEST(PointTest, FieldsHaveToFitEachOther) {
-  EXPECT_FALSE(ParsePoint("echo:2:32:1:2:0").ok());     // A connection without a call.
-  EXPECT_FALSE(ParsePoint("echo:2:32:1:1:100").ok());   // A rate without a pace.
-  EXPECT_FALSE(ParsePoint("paced:2:32:1:1:0").ok());    // A pace without a rate.
-  EXPECT_FALSE(ParsePoint("paced:2:32:2:1:100").ok());  // One call at a time only.
-  EXPECT_FALSE(ParsePoint("bulk:2:32:2:1:0").ok());
+  EXPECT_THAT(ParsePoint("echo:2:32:1:2:0"), ::testing::Not(IsOk()));     // A connection without a call.
+  EXPECT_THAT(ParsePoint("echo:2:32:1:1:100"), ::testing::Not(IsOk()));   // A rate without a pace.
+  EXPECT_THAT(ParsePoint("paced:2:32:1:1:0"), ::testing::Not(IsOk()));    // A pace without a rate.
+  EXPECT_THAT(ParsePoint("paced:2:32:2:1:100"), ::testing::Not(IsOk()));  // One call at a time only.
+  EXPECT_THAT(ParsePoint("bulk:2:32:2:1:0"), ::testing::Not(IsOk()));
 }
 
 }  // namespace

@@ -12,12 +12,16 @@
 #include "examples/kv/client/output_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 
 namespace kv {
 namespace {
 
+using ::hawser::HasCode;
+using ::hawser::IsOk;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class FilesTest : public testing::Test {
  protected:
@@ -53,11 +57,11 @@ TEST_F(FilesTest, AFileIsReadWhole) {
   const std::string content(10 << 20, 'x');
   Write("in", content);
   absl::StatusOr<InputFile> file = InputFile::Open(Path("in"));
-  ASSERT_TRUE(file.ok());
+  ASSERT_THAT(file, IsOk());
   std::string read(file->size_bytes(), ' ');
   uint64_t progress = 0;
-  ASSERT_TRUE(
-      file->ReadAll(reinterpret_cast<uint8_t*>(read.data()), [&](uint64_t done) { progress = done; }).ok());
+  ASSERT_THAT(file->ReadAll(reinterpret_cast<uint8_t*>(read.data()), [&](uint64_t done) { progress = done; }),
+              IsOk());
   EXPECT_TRUE(read == content);
   EXPECT_EQ(progress, content.size());
 }
@@ -80,7 +84,7 @@ TEST_F(FilesTest, AFileThatGrowsWhileItIsReadIsAnError) {
 
 TEST_F(FilesTest, WhatIsNoFileIsNamed) {
   EXPECT_THAT(std::string(InputFile::Open(Path("none")).status().message()), HasSubstr(Path("none")));
-  EXPECT_TRUE(absl::IsNotFound(InputFile::Open(Path("none")).status()));
+  EXPECT_THAT(InputFile::Open(Path("none")).status(), HasCode(absl::StatusCode::kNotFound));
   EXPECT_THAT(std::string(InputFile::Open(dir_).status().message()), HasSubstr("no regular file"));
   ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
   EXPECT_THAT(std::string(InputFile::Open(Path("pipe")).status().message()), HasSubstr("no regular file"));
@@ -88,7 +92,7 @@ TEST_F(FilesTest, WhatIsNoFileIsNamed) {
 
 TEST_F(FilesTest, WritingReplacesAFileAndLeavesNothingBeside) {
   Write("out", "something that was longer");
-  ASSERT_TRUE(WriteText(Path("out"), "new").ok());
+  ASSERT_THAT(WriteText(Path("out"), "new"), IsOk());
   EXPECT_EQ(Read("out"), "new");
   EXPECT_THAT(Names(), ElementsAre("out"));
 }
@@ -120,7 +124,7 @@ TEST_F(FilesTest, AFolderThatIsNotThereIsAnError) {
 
 TEST_F(FilesTest, AFolderIsNotReplaced) {
   ASSERT_TRUE(std::filesystem::create_directory(Path("out")));
-  EXPECT_FALSE(WriteText(Path("out"), "x").ok());
+  EXPECT_THAT(WriteText(Path("out"), "x"), Not(IsOk()));
   EXPECT_THAT(Names(), ElementsAre("out"));
 }
 

@@ -16,25 +16,29 @@
 #include "gtest/gtest.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/server.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 
 namespace kv {
 namespace {
 
+using ::hawser::HasCode;
+using ::hawser::IsOk;
+
 class KvServiceTest : public testing::Test {
  protected:
   KvServiceTest() {
     service_.ReportOn(&server_);
-    EXPECT_TRUE(server_.AddService(&service_).ok());
+    EXPECT_THAT(server_.AddService(&service_), IsOk());
     absl::StatusOr<std::string> uri = server_.Listen(hawser::TestUri());
-    EXPECT_TRUE(uri.ok()) << uri.status();
+    EXPECT_THAT(uri, IsOk());
     uri_ = *uri;
   }
 
   KeyValueStub Connect(hawser::ChannelOptions options = {}) const {
     absl::StatusOr<std::shared_ptr<hawser::Channel>> channel =
         hawser::Channel::Connect(uri_, std::move(options));
-    EXPECT_TRUE(channel.ok()) << channel.status();
+    EXPECT_THAT(channel, IsOk());
     return KeyValueStub(*channel);
   }
 
@@ -69,7 +73,7 @@ TEST_F(KvServiceTest, AReaderSeesOneValueWholeWhileItIsOverwrittenAndRemoved) {
   static constexpr size_t kSize = 2 << 20;
   constexpr int kReaders = 3, kReads = 60;
   const KeyValueStub writer = Connect();
-  ASSERT_TRUE(Put(writer, "key", kSize, 0).ok());
+  ASSERT_THAT(Put(writer, "key", kSize, 0), IsOk());
   std::atomic<int> reading = kReaders;
   std::vector<std::thread> readers;
   for (int i = 0; i < kReaders; ++i) {
@@ -80,7 +84,7 @@ TEST_F(KvServiceTest, AReaderSeesOneValueWholeWhileItIsOverwrittenAndRemoved) {
         call.request().setKey("key");
         auto reply = call.Send().Wait();
         if (absl::IsNotFound(reply.status())) continue;
-        EXPECT_TRUE(reply.ok()) << reply.status();
+        EXPECT_THAT(reply, IsOk());
         if (!reply.ok()) break;
         EXPECT_EQ((*reply)->getValue().size(), kSize);
         EXPECT_TRUE(IsWhole((*reply)->getValue()));
@@ -91,22 +95,22 @@ TEST_F(KvServiceTest, AReaderSeesOneValueWholeWhileItIsOverwrittenAndRemoved) {
   }
   for (uint8_t fill = 1; reading > 0; ++fill) {
     if (fill % 4 == 0) {
-      EXPECT_TRUE(Remove(writer, "key").ok());
+      EXPECT_THAT(Remove(writer, "key"), IsOk());
     }
-    EXPECT_TRUE(Put(writer, "key", kSize, fill).ok());
+    EXPECT_THAT(Put(writer, "key", kSize, fill), IsOk());
   }
   for (std::thread& reader : readers) reader.join();
 }
 
 TEST_F(KvServiceTest, AReplyOutlivesItsKey) {
   const KeyValueStub kv = Connect();
-  ASSERT_TRUE(Put(kv, "key", 1 << 20, 1).ok());
+  ASSERT_THAT(Put(kv, "key", 1 << 20, 1), IsOk());
   auto call = kv.Get();
   call.request().setKey("key");
   auto reply = call.Send().Wait();
-  ASSERT_TRUE(reply.ok()) << reply.status();
-  ASSERT_TRUE(Remove(kv, "key").ok());
-  ASSERT_TRUE(Put(kv, "other", 1 << 20, 2).ok());
+  ASSERT_THAT(reply, IsOk());
+  ASSERT_THAT(Remove(kv, "key"), IsOk());
+  ASSERT_THAT(Put(kv, "other", 1 << 20, 2), IsOk());
   EXPECT_TRUE(IsWhole((*reply)->getValue()));
   EXPECT_EQ((*reply)->getValue()[0], 1);
 }
@@ -114,12 +118,12 @@ TEST_F(KvServiceTest, AReplyOutlivesItsKey) {
 TEST_F(KvServiceTest, LargeValuesAreNotCopiedIntoFurtherMemory) {
   constexpr uint64_t kSize = 32 << 20;
   const KeyValueStub kv = Connect();
-  ASSERT_TRUE(Put(kv, "key", kSize, 1).ok());
+  ASSERT_THAT(Put(kv, "key", kSize, 1), IsOk());
   const uint64_t before = server_.stats().leased_bytes;
   auto call = kv.Get();
   call.request().setKey("key");
   auto reply = call.Send().Wait();
-  ASSERT_TRUE(reply.ok()) << reply.status();
+  ASSERT_THAT(reply, IsOk());
   EXPECT_GE(before, kSize);
   EXPECT_LT(server_.stats().leased_bytes, before + kSize);
 }
@@ -127,8 +131,8 @@ TEST_F(KvServiceTest, LargeValuesAreNotCopiedIntoFurtherMemory) {
 TEST_F(KvServiceTest, MemoryComesBackWhenAKeyIsRemoved) {
   constexpr uint64_t kSize = 32 << 20;
   const KeyValueStub kv = Connect();
-  ASSERT_TRUE(Put(kv, "key", kSize, 1).ok());
-  ASSERT_TRUE(Remove(kv, "key").ok());
+  ASSERT_THAT(Put(kv, "key", kSize, 1), IsOk());
+  ASSERT_THAT(Remove(kv, "key"), IsOk());
   // The request's own memory is given back when its slot is used again, which may be a moment after the
   // answer.
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
@@ -144,18 +148,18 @@ TEST_F(KvServiceTest, AValueWithSomethingElseBehindItInItsLastWordIsRefused) {
     capnp::Data::Builder value = call.request().initValue(bytes);
     *value.end() = 1;  // No Hawser client leaves anything there.
     auto reply = call.Send().Wait();
-    EXPECT_TRUE(absl::IsInvalidArgument(reply.status())) << reply.status();
+    EXPECT_THAT(reply.status(), HasCode(absl::StatusCode::kInvalidArgument));
   }
 }
 
 TEST_F(KvServiceTest, AWatchWithoutAWatcherIsRefused) {
   absl::StatusOr<hawser::Reply<KeyValue::WatchResults>> reply = Connect().Watch().Send().Wait();
-  EXPECT_TRUE(absl::IsFailedPrecondition(reply.status())) << reply.status();
+  EXPECT_THAT(reply.status(), HasCode(absl::StatusCode::kFailedPrecondition));
 }
 
 TEST_F(KvServiceTest, ThousandsOfKeysAreListedWithTheirValues) {
   const KeyValueStub kv = Connect();
-  for (int i = 0; i < 2500; ++i) ASSERT_TRUE(Put(kv, absl::StrCat(10000 + i), i % 3000 + 1, 7).ok());
+  for (int i = 0; i < 2500; ++i) ASSERT_THAT(Put(kv, absl::StrCat(10000 + i), i % 3000 + 1, 7), IsOk());
   int listed = 0;
   std::string start;
   do {
@@ -163,7 +167,7 @@ TEST_F(KvServiceTest, ThousandsOfKeysAreListedWithTheirValues) {
     call.request().setStart(start);
     call.request().setValues(true);
     auto page = call.Send().Wait();
-    ASSERT_TRUE(page.ok()) << page.status();
+    ASSERT_THAT(page, IsOk());
     for (KeyValue::Entry::Reader entry : (*page)->getEntries()) {
       EXPECT_EQ(std::string(entry.getKey()), absl::StrCat(10000 + listed));
       EXPECT_EQ(entry.getValue().size(), entry.getSize());
@@ -204,11 +208,11 @@ TEST_F(KvServiceTest, AWatcherIsForgottenWhenItsChannelIsClosed) {
   auto call = watching.Watch();
   call.request().setPrefix("p/");
   auto started = call.Send().Wait();
-  ASSERT_TRUE(started.ok()) << started.status();
+  ASSERT_THAT(started, IsOk());
   const KeyValueStub kv = Connect();
-  ASSERT_TRUE(Put(kv, "p/1", 10, 1).ok());
-  ASSERT_TRUE(Put(kv, "q/1", 10, 1).ok());
-  ASSERT_TRUE(Put(kv, "p/2", 10, 1).ok());
+  ASSERT_THAT(Put(kv, "p/1", 10, 1), IsOk());
+  ASSERT_THAT(Put(kv, "q/1", 10, 1), IsOk());
+  ASSERT_THAT(Put(kv, "p/2", 10, 1), IsOk());
   EXPECT_THAT(watcher.WaitFor(2), testing::ElementsAre(1, 3));
 
   const auto watches = [&] {
@@ -230,16 +234,16 @@ TEST_F(KvServiceTest, ASmallValueInALargeMessageHoldsNoMoreThanItself) {
     auto call = kv.Put();
     call.request().setKey(absl::StrCat("key ", i));
     absl::StatusOr<hawser::Buffer> ballast = kv.channel()->AllocateBuffer(8 << 20);
-    ASSERT_TRUE(ballast.ok());
+    ASSERT_THAT(ballast, IsOk());
     capnp::Orphan<capnp::Data> unused = call.Attach(*std::move(ballast));  // Sent, and not pointed to.
     const std::string value(3000, 'v');
     call.request().setValue(
         capnp::Data::Reader(reinterpret_cast<const uint8_t*>(value.data()), value.size()));
-    ASSERT_TRUE(call.Send().Wait().ok());
+    ASSERT_THAT(call.Send().Wait(), IsOk());
   }
   EXPECT_LT(server_.stats().leased_bytes, before + (8 << 20));
   auto stats = kv.Stats().Send().Wait();
-  ASSERT_TRUE(stats.ok());
+  ASSERT_THAT(stats, IsOk());
   EXPECT_GT((*stats)->getMemoryBytes(), 8u * 3000);
   EXPECT_LT((*stats)->getMemoryBytes(), 8u * 4000);
 }
@@ -247,9 +251,9 @@ TEST_F(KvServiceTest, ASmallValueInALargeMessageHoldsNoMoreThanItself) {
 TEST_F(KvServiceTest, AKeptValueCountsTheMemoryThatItHolds) {
   const KeyValueStub kv = Connect();
   const uint64_t before = server_.stats().leased_bytes;
-  ASSERT_TRUE(Put(kv, "key", 3 << 20, 1).ok());
+  ASSERT_THAT(Put(kv, "key", 3 << 20, 1), IsOk());
   auto stats = kv.Stats().Send().Wait();
-  ASSERT_TRUE(stats.ok());
+  ASSERT_THAT(stats, IsOk());
   EXPECT_EQ((*stats)->getValueBytes(), 3u << 20);
   // Beside it the connection leases receives, more of them once something was READ.
   EXPECT_GE((*stats)->getMemoryBytes() + (256 << 10), server_.stats().leased_bytes - before);
@@ -259,11 +263,11 @@ TEST_F(KvServiceTest, AnEmptyValueIsAValue) {
   const KeyValueStub kv = Connect();
   auto put = kv.Put();
   put.request().setKey("empty");  // The value is a null pointer in the message.
-  ASSERT_TRUE(put.Send().Wait().ok());
+  ASSERT_THAT(put.Send().Wait(), IsOk());
   auto get = kv.Get();
   get.request().setKey("empty");
   auto got = get.Send().Wait();
-  ASSERT_TRUE(got.ok()) << got.status();
+  ASSERT_THAT(got, IsOk());
   EXPECT_EQ((*got)->getValue().size(), 0u);
 }
 
@@ -272,24 +276,24 @@ TEST_F(KvServiceTest, APrefixLongerThanAKeyIsRefused) {
   const std::string longer(KEY_BYTES_MAX + 1, 'k');
   auto list = kv.List();
   list.request().setPrefix(longer);
-  EXPECT_TRUE(absl::IsInvalidArgument(list.Send().Wait().status()));
+  EXPECT_THAT(list.Send().Wait().status(), HasCode(absl::StatusCode::kInvalidArgument));
   auto watch = kv.Watch();
   watch.request().setPrefix(longer);
-  EXPECT_TRUE(absl::IsInvalidArgument(watch.Send().Wait().status()));
+  EXPECT_THAT(watch.Send().Wait().status(), HasCode(absl::StatusCode::kInvalidArgument));
   auto get = kv.Get();
   get.request().setKey(longer);
   const absl::Status refused = get.Send().Wait().status();
-  EXPECT_TRUE(absl::IsInvalidArgument(refused));
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kInvalidArgument));
   EXPECT_LT(refused.message().size(), 200u);  // The key is not sent back.
 }
 
 TEST_F(KvServiceTest, APageOfLongKeysIsBoundedInBytes) {
   const KeyValueStub kv = Connect();
   for (int i = 100; i < 150; ++i) {
-    ASSERT_TRUE(Put(kv, absl::StrCat(i, std::string(KEY_BYTES_MAX - 3, 'k')), 1, 1).ok());
+    ASSERT_THAT(Put(kv, absl::StrCat(i, std::string(KEY_BYTES_MAX - 3, 'k')), 1, 1), IsOk());
   }
   auto page = kv.List().Send().Wait();
-  ASSERT_TRUE(page.ok());
+  ASSERT_THAT(page, IsOk());
   EXPECT_EQ((*page)->getEntries().size(), 16u);  // Of 4 KiB each: 64 KiB.
   EXPECT_GT((*page)->getNext().size(), 0u);
 }

@@ -15,10 +15,12 @@
 #include "gtest/gtest.h"
 #include "hawser/rpc/server.h"
 #include "hawser/tests/examples/kv/unimplemented_kv.h"
+#include "hawser/tests/testing/status_matchers.h"
 
 namespace kv {
 namespace {
 
+using ::hawser::IsOk;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -45,9 +47,9 @@ struct Listed {
 Listed ListOf(LyingKv::Answer answer) {
   LyingKv service(std::move(answer));
   hawser::Server server;
-  EXPECT_TRUE(server.AddService(&service).ok());
+  EXPECT_THAT(server.AddService(&service), IsOk());
   const auto uri = server.Listen("tcp://127.0.0.1:0");
-  EXPECT_TRUE(uri.ok()) << uri.status();
+  EXPECT_THAT(uri, IsOk());
   FILE* const list =
       popen(absl::StrCat("timeout 30 examples/kv/client/kv --target=", *uri, " list 2>&1").c_str(), "r");
   Listed listed;

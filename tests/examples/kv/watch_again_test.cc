@@ -15,9 +15,12 @@
 #include "hawser/rpc/server.h"
 #include "hawser/tests/examples/kv/unimplemented_kv.h"
 #include "hawser/tests/testing/proxy.h"
+#include "hawser/tests/testing/status_matchers.h"
 
 namespace kv {
 namespace {
+
+using ::hawser::IsOk;
 
 // A server whose watcher has lost changes, and whose first list goes with the connection.
 class FakeKv : public UnimplementedKv {
@@ -89,9 +92,9 @@ TEST_P(WatchAgainTest, AListThatWasLostIsMadeAgainOnTheNextConnection) {
   const bool lost_in_push = GetParam();
   FakeKv service(lost_in_push);
   hawser::Server server;
-  ASSERT_TRUE(server.AddService(&service).ok());
+  ASSERT_THAT(server.AddService(&service), IsOk());
   const auto uri = server.Listen("tcp://127.0.0.1:0");
-  ASSERT_TRUE(uri.ok()) << uri.status();
+  ASSERT_THAT(uri, IsOk());
   hawser::Proxy proxy(*uri);
   std::thread cutter([&] {
     service.first_list.WaitForNotification();

@@ -6,10 +6,13 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 
 namespace kv {
 namespace {
 
+using ::hawser::HasCode;
+using ::hawser::IsOk;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -178,7 +181,8 @@ TEST_F(WatchHubTest, APeerThatIsGoneIsForgotten) {
   Put("a");
   EXPECT_EQ(peer.unanswered(), 0u);
   EXPECT_EQ(peer.name().use_count(), 1);
-  EXPECT_TRUE(absl::IsUnavailable(hub_.Watch(peer.name().get(), 1, "", std::nullopt, peer.Push()).status()));
+  EXPECT_THAT(hub_.Watch(peer.name().get(), 1, "", std::nullopt, peer.Push()).status(),
+              HasCode(absl::StatusCode::kUnavailable));
 }
 
 TEST_F(WatchHubTest, EachPrefixOfAKeyIsFoundAndNoOther) {
@@ -209,9 +213,9 @@ TEST_F(WatchHubTest, AClientThatReplacesItsWatchAndAnswersNothingIsRefused) {
   while (peer.unanswered() < 10 * WatchHub::kWatchesMax && watch().ok()) {
   }
   EXPECT_EQ(peer.unanswered(), WatchHub::kWatchesMax);
-  EXPECT_TRUE(absl::IsResourceExhausted(watch()));
+  EXPECT_THAT(watch(), HasCode(absl::StatusCode::kResourceExhausted));
   peer.Answer();
-  EXPECT_TRUE(watch().ok());
+  EXPECT_THAT(watch(), IsOk());
 }
 
 TEST_F(WatchHubTest, WatchesOfAPeerThatIsGoneLeaveNothingBehind) {
@@ -242,7 +246,7 @@ TEST(WatchHubResumeTest, AWatchFarBackReadsTheLogInBoundedSteps) {
   WatchHub hub(&log);
   FakePeer peer;
   hub.AddPeer(peer.name());
-  ASSERT_TRUE(hub.Watch(peer.name().get(), 1, "rare", 0, peer.Push()).ok());
+  ASSERT_THAT(hub.Watch(peer.name().get(), 1, "rare", 0, peer.Push()), IsOk());
   uint64_t through = 0;
   std::vector<uint64_t> revisions;
   while (peer.unanswered() > 0) {
@@ -275,11 +279,11 @@ TEST_F(WatchHubTest, AClientCannotHaveAnyNumberOfWatches) {
   FakePeer peer;
   hub_.AddPeer(peer.name());
   for (uint64_t number = 0; number < WatchHub::kWatchesMax; ++number) {
-    ASSERT_TRUE(hub_.Watch(peer.name().get(), number, "", std::nullopt, peer.Push()).ok());
+    ASSERT_THAT(hub_.Watch(peer.name().get(), number, "", std::nullopt, peer.Push()), IsOk());
   }
-  EXPECT_TRUE(absl::IsResourceExhausted(
-      hub_.Watch(peer.name().get(), WatchHub::kWatchesMax, "", std::nullopt, peer.Push()).status()));
-  EXPECT_TRUE(hub_.Watch(peer.name().get(), 0, "", std::nullopt, peer.Push()).ok());  // Replaces one.
+  EXPECT_THAT(hub_.Watch(peer.name().get(), WatchHub::kWatchesMax, "", std::nullopt, peer.Push()).status(),
+              HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(hub_.Watch(peer.name().get(), 0, "", std::nullopt, peer.Push()), IsOk());  // Replaces one.
 }
 
 // Writers on several threads; the watcher answers on yet another.
@@ -291,12 +295,12 @@ TEST(WatchHubThreadsTest, EveryChangeComesOnceAndInOrder) {
   std::deque<std::pair<ChangeLog::Batch, WatchHub::PushDone>> pushes;
   auto peer = std::make_shared<int>();
   hub.AddPeer(peer);
-  ASSERT_TRUE(hub.Watch(peer.get(), 1, "", std::nullopt,
+  ASSERT_THAT(hub.Watch(peer.get(), 1, "", std::nullopt,
                         [&](const ChangeLog::Batch& batch, WatchHub::PushDone done) {
                           absl::MutexLock lock(&mutex);
                           pushes.push_back({batch, std::move(done)});
-                        })
-                  .ok());
+                        }),
+              IsOk());
   std::vector<std::thread> writers;
   for (int w = 0; w < kWriters; ++w) {
     writers.emplace_back([&] {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/network/two_devices.h"
 
 namespace hawser {
@@ -23,9 +24,9 @@ ChannelOptions OfNearDevice(const FarServer& far) {
 }
 
 std::string Taken(const absl::StatusOr<std::shared_ptr<Channel>>& channel) {
-  EXPECT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(channel.status(), IsOk());
   if (!channel.ok()) return "";
-  EXPECT_THAT(SendAct(*channel, 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(SendAct(*channel, 1).Wait().status(), IsOk());
   return (*channel)->peer_address();
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/network/leases.h"
 #include "tests/rpc/network/two_devices.h"
 
@@ -39,7 +40,7 @@ PendingCall<probe::Probe::EchoResults> SendEcho(const std::shared_ptr<Channel>& 
 // Sends `data` and expects it back, as it was.
 void ExpectEcho(const std::shared_ptr<Channel>& channel, const std::string& data) {
   const auto reply = SendEcho(channel, data, {.timeout = kLong}).Wait();
-  ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(reply.status(), IsOk());
   const auto back = (*reply)->getData();
   // Not EXPECT_EQ(), which would print all of it.
   EXPECT_TRUE(data == absl::string_view(reinterpret_cast<const char*>(back.begin()), back.size()))
@@ -54,7 +55,7 @@ void ExpectEchoInTheEnd(const std::shared_ptr<Channel>& channel, const std::stri
   for (int tries = 1;; ++tries) {
     const auto reply = SendEcho(channel, data, {.timeout = kLong, .wait_for_ready = true}).Wait();
     if (absl::IsUnavailable(reply.status()) && tries < kTriesMax) continue;
-    ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk));
+    ASSERT_THAT(reply.status(), IsOk());
     const auto back = (*reply)->getData();
     EXPECT_TRUE(data == absl::string_view(reinterpret_cast<const char*>(back.begin()), back.size()))
         << "what came back of " << data.size() << " bytes is not what was sent";
@@ -118,7 +119,7 @@ void ExpectManySmall(const std::shared_ptr<Channel>& channel, uint32_t seed) {
         ExpectEchoInTheEnd(channel, data[i]);
         continue;
       }
-      ASSERT_THAT(reply.status(), HasCode(absl::StatusCode::kOk)) << "round " << round << ", call " << i;
+      ASSERT_THAT(reply.status(), IsOk()) << "round " << round << ", call " << i;
       const auto back = (*reply)->getData();
       EXPECT_TRUE(data[i] == absl::string_view(reinterpret_cast<const char*>(back.begin()), back.size()))
           << "call " << i;
@@ -133,7 +134,7 @@ TEST_P(BadLinkTest, EveryReplyIsRight) {
   const auto runtime = far.NewRuntime();
   {
     auto channel = Channel::Connect(far.server->uri, far.From(runtime, {.on_state_change = losses.Watch()}));
-    ASSERT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
+    ASSERT_THAT(channel.status(), IsOk());
     BadLink link(GetParam().how);
     const uint64_t sent_before = Counter(far.near_device, "sent_pkts");
     ExpectManySmall(*channel, 100);
@@ -153,7 +154,7 @@ TEST(OutageTest, OneThatIsShorterThanTheRetriesIsOnlyADelay) {
   // So long that no slow machine uses them up: 7 times 268 ms.
   const auto runtime = far.NewRuntime({.ack_timeout = 16});
   auto channel = Channel::Connect(far.server->uri, far.From(runtime, {.on_state_change = losses.Watch()}));
-  ASSERT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(channel.status(), IsOk());
   ExpectEcho(*channel, Pattern(100, 1));
   const uint64_t retries = Counter(far.near_device, "completer_retry_err");
   BadLink link("loss 100%");
@@ -161,7 +162,7 @@ TEST(OutageTest, OneThatIsShorterThanTheRetriesIsOnlyADelay) {
   auto call = SendEcho(*channel, data, {.timeout = kLong});
   EXPECT_TRUE(Eventually([&] { return Counter(far.near_device, "completer_retry_err") > retries; }));
   link.Heal();
-  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(call.Wait().status(), IsOk());
   ExpectEcho(*channel, Pattern(1 << 20, 3));
   EXPECT_EQ(losses.count, 0);
 }
@@ -182,7 +183,7 @@ void OutageThatIsLongerThanTheRetries(size_t size) {
                                             .on_state_change = losses.Watch(),
                                             .connection = {.keepalive_interval = absl::Seconds(2),
                                                            .keepalive_timeout = absl::Seconds(2)}}));
-    ASSERT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
+    ASSERT_THAT(channel.status(), IsOk());
     ExpectEcho(*channel, Pattern(size, 1));
     BadLink link("loss 100%");
     const absl::Time start = absl::Now();
@@ -202,8 +203,7 @@ void OutageThatIsLongerThanTheRetries(size_t size) {
     EXPECT_THAT(late, HasCode(absl::StatusCode::kDeadlineExceeded));
     EXPECT_FALSE(WasSent(late));
     link.Heal();
-    EXPECT_THAT(SendAct(*channel, 2, {.timeout = kLong, .wait_for_ready = true}).Wait().status(),
-                HasCode(absl::StatusCode::kOk))
+    EXPECT_THAT(SendAct(*channel, 2, {.timeout = kLong, .wait_for_ready = true}).Wait().status(), IsOk())
         << "the channel did not come back";
     ExpectEchoInTheEnd(*channel, Pattern(1 << 20, 3));
     EXPECT_TRUE(Eventually([&] { return far.server->server.stats().connections == 1; }))
@@ -233,7 +233,7 @@ TEST(OutageTest, OneInTheMiddleOfAReadEndsTheCallAndGivesEverythingBack) {
         Channel::Connect(far.server->uri, far.From(runtime, {.connect_timeout = absl::Seconds(2),
                                                              .backoff_max = absl::Milliseconds(100),
                                                              .connection = impatient.connection}));
-    ASSERT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
+    ASSERT_THAT(channel.status(), IsOk());
     BadLink link("rate 100mbit");  // 16 MiB take more than a second.
     const uint64_t before = Counter(far.near_device, "sent_pkts");
     auto call = SendEcho(*channel, Pattern(16 << 20, 1), {.timeout = kLong});
@@ -243,8 +243,7 @@ TEST(OutageTest, OneInTheMiddleOfAReadEndsTheCallAndGivesEverythingBack) {
     EXPECT_THAT(lost, HasCode(absl::StatusCode::kUnavailable));
     EXPECT_TRUE(WasSent(lost));
     link.Heal();
-    EXPECT_THAT(SendAct(*channel, 2, {.timeout = kLong, .wait_for_ready = true}).Wait().status(),
-                HasCode(absl::StatusCode::kOk));
+    EXPECT_THAT(SendAct(*channel, 2, {.timeout = kLong, .wait_for_ready = true}).Wait().status(), IsOk());
     ExpectEchoInTheEnd(*channel, Pattern(1 << 20, 3));
     EXPECT_TRUE(Eventually([&] { return far.server->server.stats().connections == 1; }));
   }
@@ -260,8 +259,7 @@ TEST(BadLinkConnectTest, AChannelConnectsOverALinkThatLosesATenth) {
     const auto channel = *Channel::Create(
         far.server->uri,
         far.From(runtime, {.connect_timeout = absl::Seconds(2), .backoff_max = absl::Milliseconds(50)}));
-    ASSERT_THAT(SendAct(channel, i, {.timeout = kLong, .wait_for_ready = true}).Wait().status(),
-                HasCode(absl::StatusCode::kOk));
+    ASSERT_THAT(SendAct(channel, i, {.timeout = kLong, .wait_for_ready = true}).Wait().status(), IsOk());
     ExpectEcho(channel, Pattern(20'000, i));
   }
 }

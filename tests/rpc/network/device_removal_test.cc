@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/match.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/network/two_devices.h"
 
 namespace hawser {
@@ -35,13 +36,12 @@ TEST(DeviceRemovalTest, TheClientsDeviceIsClosedAndUsedAgainWhenItIsBack) {
   })) << meanwhile;
   EXPECT_THAT(meanwhile, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_FALSE(WasSent(meanwhile));
-  EXPECT_TRUE(channel->AllocateBuffer(8 << 20).ok()) << "memory is to be had nevertheless";
+  EXPECT_THAT(channel->AllocateBuffer(8 << 20), IsOk()) << "memory is to be had nevertheless";
   AddDevice(far.near_device, "veth0");
-  EXPECT_THAT(SendAct(channel, 3, {.timeout = kLong, .wait_for_ready = true}).Wait().status(),
-              HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(SendAct(channel, 3, {.timeout = kLong, .wait_for_ready = true}).Wait().status(), IsOk());
   auto big = probe::ProbeStub(channel).Echo({.timeout = kLong});
   big.request().initData(1 << 20);
-  EXPECT_THAT(big.Send().Wait().status(), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(big.Send().Wait().status(), IsOk());
 }
 
 TEST(DeviceRemovalTest, AServerListensAgainAndOverTcpAllTheTime) {
@@ -56,30 +56,28 @@ TEST(DeviceRemovalTest, AServerListensAgainAndOverTcpAllTheTime) {
                                           .connection = {.keepalive_interval = absl::Seconds(2),
                                                          .keepalive_timeout = absl::Seconds(2)}}));
   for (int i = 0; i < 2; ++i) {
-    EXPECT_THAT(SendAct(channel, 1, {.timeout = kLong, .wait_for_ready = true}).Wait().status(),
-                HasCode(absl::StatusCode::kOk));
+    EXPECT_THAT(SendAct(channel, 1, {.timeout = kLong, .wait_for_ready = true}).Wait().status(), IsOk());
     RemoveDevice(device);
     EXPECT_TRUE(Eventually([&] { return channel->state() == ChannelState::kTransientFailure; }));
-    EXPECT_THAT(SendAct(over_tcp, 2).Wait().status(), HasCode(absl::StatusCode::kOk));
+    EXPECT_THAT(SendAct(over_tcp, 2).Wait().status(), IsOk());
     EXPECT_EQ(far.server->server.stats().connections, 1u) << "those over RDMA are gone, that over TCP is not";
     AddDevice(device, "veth1");
-    EXPECT_THAT(SendAct(channel, 3, {.timeout = kLong, .wait_for_ready = true}).Wait().status(),
-                HasCode(absl::StatusCode::kOk));
-    EXPECT_THAT(SendAct(over_tcp, 4).Wait().status(), HasCode(absl::StatusCode::kOk));
+    EXPECT_THAT(SendAct(channel, 3, {.timeout = kLong, .wait_for_ready = true}).Wait().status(), IsOk());
+    EXPECT_THAT(SendAct(over_tcp, 4).Wait().status(), IsOk());
   }
 }
 
 TEST(DeviceRemovalTest, ANewChannelUsesTheDeviceThatIsBack) {
   FarServer far;
   const auto runtime = far.NewRuntime();
-  ASSERT_TRUE(Channel::Connect(far.server->uri, far.From(runtime)).ok());
+  ASSERT_THAT(Channel::Connect(far.server->uri, far.From(runtime)), IsOk());
   RemoveDevice(far.near_device);
   EXPECT_THAT(Channel::Connect(far.server->uri, far.From(runtime)).status(),
               HasCode(absl::StatusCode::kUnavailable));
   AddDevice(far.near_device, "veth0");
   const auto channel = Channel::Connect(far.server->uri, far.From(runtime));
-  ASSERT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
-  EXPECT_THAT(SendAct(*channel, 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(channel.status(), IsOk());
+  EXPECT_THAT(SendAct(*channel, 1).Wait().status(), IsOk());
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/network/leases.h"
 #include "tests/rpc/probe.h"
@@ -73,7 +74,7 @@ TEST(DyingMachine, Serves) {
   server.probe.on_act = [&](ServerContext& context, uint64_t number) {
     return number == kHold ? server.held.Handler()(context, number) : absl::OkStatus();
   };
-  EXPECT_TRUE(server.server.Wait().ok());  // Does not end.
+  EXPECT_THAT(server.server.Wait(), IsOk());  // Does not end.
 }
 
 TEST(DyingMachine, Calls) {
@@ -109,8 +110,8 @@ class Client {
         InTheEnd([&] {
           return SendAct(channel, kAnswer, {.timeout = kLong, .wait_for_ready = true}).Wait().status();
         }),
-        HasCode(absl::StatusCode::kOk));
-    EXPECT_THAT(InTheEnd([&] { return Echo(channel, 1 << 20, true); }), HasCode(absl::StatusCode::kOk));
+        IsOk());
+    EXPECT_THAT(InTheEnd([&] { return Echo(channel, 1 << 20, true); }), IsOk());
   }
 
   // Calls with `size` bytes until one fails, while another one waits for an answer that does not come.

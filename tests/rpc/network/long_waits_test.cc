@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "tests/rpc/network/two_devices.h"
 
@@ -74,7 +75,7 @@ TEST(LongWaitsTest, AServerThatNeverAcceptsTakesTheConnectTimeout) {
 // A call that the server has and does not answer, on a connection over which another was answered before.
 struct UnansweredCall {
   UnansweredCall() {
-    EXPECT_TRUE(SendAct(channel, 1).Wait().ok());
+    EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
     far.server->probe.on_act = far.server->held.Handler();
     waiting.emplace(SendAct(channel, 2, {.timeout = kLong}));
     held.emplace(far.server->held.Take());
@@ -115,7 +116,7 @@ TEST(LongWaitsTest, AnIdleConnectionWhosePeerIsSilentEndsAfterAPing) {
   FarServer far;
   const auto runtime = far.NewRuntime();
   const auto channel = *Channel::Connect(far.server->uri, far.From(runtime));
-  ASSERT_TRUE(SendAct(channel, 1).Wait().ok());
+  ASSERT_THAT(SendAct(channel, 1).Wait(), IsOk());
   BadLink link("loss 100%");
   const absl::Time start = absl::Now();
   EXPECT_TRUE(Eventually([&] {
@@ -144,7 +145,7 @@ TEST(LongWaitsTest, ALongOutageIsTriedEverMoreRarelyAndEndsWithinOneBackoff) {
   EXPECT_LE(failures, 90);
   link.Heal();
   const absl::Time start = absl::Now();
-  EXPECT_TRUE(SendAct(channel, 2, {.timeout = kLong, .wait_for_ready = true}).Wait().ok());
+  EXPECT_THAT(SendAct(channel, 2, {.timeout = kLong, .wait_for_ready = true}).Wait(), IsOk());
   EXPECT_LE(absl::Now() - start, absl::Seconds(10) + kSlack) << "what was left of an attempt, and a backoff";
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/network/two_devices.h"
 
 namespace hawser {
@@ -46,7 +47,7 @@ TEST(SeveralDevicesTest, OneProcessUsesEachByARuntimeOfItsOwn) {
     options.runtime = Of(server_device);
     const TestServer server(std::move(options), absl::StrCat("rdma://", server_device.address, ":0"));
     for (const Device& client_device : {Near(), Far()}) {
-      EXPECT_THAT(Call(server.uri, client_device), HasCode(absl::StatusCode::kOk))
+      EXPECT_THAT(Call(server.uri, client_device), IsOk())
           << client_device.name << " to " << server_device.name;
     }
   }
@@ -57,7 +58,7 @@ TEST(SeveralDevicesTest, WhoComesOverOneThatTheServerDoesNotUseIsToldSo) {
   options.runtime = Of(Near());
   const TestServer server(std::move(options), "rdma://0.0.0.0:0");
   const std::string port = server.uri.substr(server.uri.rfind(':'));
-  EXPECT_THAT(Call(absl::StrCat("rdma://", Near().address, port), Far()), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(Call(absl::StrCat("rdma://", Near().address, port), Far()), IsOk());
   const absl::Status refused = Call(absl::StrCat("rdma://", Far().address, port), Far());
   EXPECT_THAT(refused, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(std::string(refused.message()),
@@ -81,19 +82,19 @@ TEST(SeveralDevicesTest, AServerListensOnTheAddressesOfEachAndAClientTakesTheOne
     TestServer server({}, absl::StrCat(scheme, "://", Near().address, ":0"));
     const absl::StatusOr<std::string> far =
         server.server.Listen(absl::StrCat(scheme, "://", Far().address, ":0"));
-    ASSERT_THAT(far.status(), HasCode(absl::StatusCode::kOk));
+    ASSERT_THAT(far.status(), IsOk());
     for (const std::string& uri : {server.uri, *far}) {
       const auto channel = Channel::Connect(uri);
-      ASSERT_THAT(channel.status(), HasCode(absl::StatusCode::kOk));
+      ASSERT_THAT(channel.status(), IsOk());
       EXPECT_THAT((*channel)->peer_address(), StartsWith("rdma://")) << (*channel)->why_not_rdma();
-      EXPECT_THAT(SendAct(*channel, 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+      EXPECT_THAT(SendAct(*channel, 1).Wait().status(), IsOk());
       for (const Device& from : {Near(), Far()}) {
         ChannelOptions options;
         options.connection.local_address = from.address;
         const auto chosen = Channel::Connect(uri, options);
-        ASSERT_THAT(chosen.status(), HasCode(absl::StatusCode::kOk)) << from.name << " to " << uri;
+        ASSERT_THAT(chosen.status(), IsOk()) << from.name << " to " << uri;
         EXPECT_THAT((*chosen)->peer_address(), StartsWith("rdma://")) << (*chosen)->why_not_rdma();
-        EXPECT_THAT(SendAct(*chosen, 1).Wait().status(), HasCode(absl::StatusCode::kOk));
+        EXPECT_THAT(SendAct(*chosen, 1).Wait().status(), IsOk());
       }
     }
   }
@@ -105,10 +106,10 @@ TEST(SeveralDevicesTest, AServerWithARuntimeCountsItsMemoryOnceHoweverManyAddres
   options.runtime = Of(Near());
   const auto runtime = options.runtime;
   TestServer server(std::move(options), absl::StrCat("rdma://", Near().address, ":0"));
-  ASSERT_THAT(server.server.Listen("rdma://0.0.0.0:0").status(), HasCode(absl::StatusCode::kOk));
-  EXPECT_THAT(Call(server.uri, Near()), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(server.server.Listen("rdma://0.0.0.0:0").status(), IsOk());
+  EXPECT_THAT(Call(server.uri, Near()), IsOk());
   const auto lease = runtime->buffers().Acquire(1 << 20);
-  ASSERT_TRUE(lease.ok());
+  ASSERT_THAT(lease, IsOk());
   const uint64_t leased_bytes = runtime->buffers().stats().leased_bytes;
   EXPECT_LT(server.server.stats().leased_bytes, leased_bytes + (1 << 20));
 }

@@ -12,6 +12,7 @@
 #include "examples/echo/echo.rpc.h"
 #include "hawser/base/violation.h"
 #include "hawser/rpc/internal/envelope.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/wire.h"
 
 // The example of rpc/PROTOCOL.md, read from the page itself, so that the page cannot go stale.
@@ -57,7 +58,7 @@ TEST(ProtocolExampleTest, ThePageShowsWhatItSays) {
   const Received received(BytesOnThePage());
   transport::ParsedMessage message;
   const absl::Status parsed = transport::Parse(received.data(), received.length, message);
-  ASSERT_TRUE(parsed.ok()) << parsed;
+  ASSERT_THAT(parsed, IsOk());
   EXPECT_EQ(message.header.kind, transport::Kind::kRequest);
   EXPECT_EQ(message.header.slot, 3);
   EXPECT_EQ(message.header.generation, 1u);
@@ -65,7 +66,7 @@ TEST(ProtocolExampleTest, ThePageShowsWhatItSays) {
   EXPECT_EQ(message.header.entries, 1);
 
   absl::StatusOr<internal::RequestEnvelope> envelope = internal::DecodeRequestEnvelope(message.envelope);
-  ASSERT_TRUE(envelope.ok()) << envelope.status();
+  ASSERT_THAT(envelope, IsOk());
   EXPECT_EQ(envelope->interface_id, echo::EchoStub::kEcho.interface_id);
   EXPECT_EQ(envelope->ordinal, echo::EchoStub::kEcho.ordinal);
 

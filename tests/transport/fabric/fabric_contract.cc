@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "hawser/tests/testing/status_matchers.h"
 
 namespace hawser::fabric {
 namespace {
@@ -158,11 +159,11 @@ FabricWorld::Pair FabricWorld::Connect(const QueuePairOptions& options, size_t m
 }
 
 void FabricWorld::Connect(Endpoint& a, Endpoint& b) {
-  ASSERT_THAT(a.qp().Connect(listener_->address(), ""), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(a.qp().Connect(listener_->address(), ""), IsOk());
   HAWSER_UNTIL(*this, !requests_.requests.empty());
   std::unique_ptr<ConnectRequest> request = std::move(requests_.requests.back());
   requests_.requests.pop_back();
-  ASSERT_THAT(b.qp().Accept(*request, ""), HasCode(absl::StatusCode::kOk))
+  ASSERT_THAT(b.qp().Accept(*request, ""), IsOk())
       << "connection " << endpoints_.size() / 2 << "; the requester: " << a.news().why.ToString();
   HAWSER_UNTIL(*this, a.news().established() && b.news().established());
 }

@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/contract_suites.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 #include "hawser/transport/fabric/fabric.h"
@@ -32,7 +33,7 @@ TEST_P(AccessContractTest, AReadBringsExactlyTheBytesAskedFor) {
                           131072u, 131073u, 1u << 20, (3u << 20) + 1, max}) {
     FillPattern(a, length, std::min(length + 64, 100000u));
     const uint8_t before = a.memory()[6], after = a.memory()[7 + length];
-    ASSERT_TRUE(a.Read(++wr_id, a.At(7, length), b.memory() + 13, rkey).ok());
+    ASSERT_THAT(a.Read(++wr_id, a.At(7, length), b.memory() + 13, rkey), IsOk());
     HAWSER_UNTIL(world_, a.sends.size() == wr_id);
     ASSERT_THAT(a.sends.back(), CompletionIs(wr_id, kSuccess));
     ASSERT_EQ(std::memcmp(a.memory() + 7, b.memory() + 13, length), 0) << length;
@@ -52,7 +53,7 @@ TEST_P(ScatteringReadTest, AReadScattersOverItsSegments) {
                                    .sges = sges,
                                    .remote_address = reinterpret_cast<uint64_t>(b.memory()),
                                    .rkey = rkey};
-  ASSERT_TRUE(a.qp().PostSend({&request, 1}).ok());
+  ASSERT_THAT(a.qp().PostSend({&request, 1}), IsOk());
   HAWSER_UNTIL(world_, a.sends.size() == 1);
   const uint8_t* source = b.memory();
   for (const Sge& sge : sges) {
@@ -67,7 +68,7 @@ TEST_P(AccessContractTest, ReadsBeyondTheReadDepthWaitTheirTurn) {
   const uint32_t rkey = b.Grant(b.At(0, 1 << 20), QueuePair::Access::kRead);
   constexpr uint32_t kLength = 50000;
   for (uint64_t i = 0; i < 20; ++i) {
-    ASSERT_TRUE(a.Read(i, a.At(i * kLength, kLength), b.memory() + i * kLength, rkey).ok());
+    ASSERT_THAT(a.Read(i, a.At(i * kLength, kLength), b.memory() + i * kLength, rkey), IsOk());
   }
   HAWSER_UNTIL(world_, a.sends.size() == 20);
   for (uint64_t i = 0; i < 20; ++i) ASSERT_THAT(a.sends[i], CompletionIs(i, kSuccess));
@@ -82,17 +83,17 @@ TEST_P(AccessContractTest, SendsBothWaysGoOnDuringOutstandingReads) {
   const uint32_t rkey = b.Grant(b.At(0, kReads * kBytes), QueuePair::Access::kRead);
   const uint8_t* const there = b.memory();
   for (uint64_t i = 0; i < 50; ++i) {
-    ASSERT_TRUE(a.Receive(i, a.At(kReads * kBytes + i * 1000, 1000)).ok());
-    ASSERT_TRUE(b.Receive(i, b.At(kReads * kBytes + i * 1000, 1000)).ok());
+    ASSERT_THAT(a.Receive(i, a.At(kReads * kBytes + i * 1000, 1000)), IsOk());
+    ASSERT_THAT(b.Receive(i, b.At(kReads * kBytes + i * 1000, 1000)), IsOk());
   }
   for (uint64_t i = 0; i < kReads; ++i) {
-    ASSERT_TRUE(a.Read(i, a.At(i * kBytes, kBytes), there + i * kBytes, rkey).ok());
+    ASSERT_THAT(a.Read(i, a.At(i * kBytes, kBytes), there + i * kBytes, rkey), IsOk());
   }
   a.Fill(kReads * kBytes + 100000, "ping");
   b.Fill(kReads * kBytes + 100000, "pong");
   for (uint64_t i = 0; i < 50; ++i) {
-    ASSERT_TRUE(a.Send(100 + i, a.At(kReads * kBytes + 100000, 4)).ok());
-    ASSERT_TRUE(b.Send(100 + i, b.At(kReads * kBytes + 100000, 4)).ok());
+    ASSERT_THAT(a.Send(100 + i, a.At(kReads * kBytes + 100000, 4)), IsOk());
+    ASSERT_THAT(b.Send(100 + i, b.At(kReads * kBytes + 100000, 4)), IsOk());
     world_.PollOnce();
   }
   HAWSER_UNTIL(world_, a.sends.size() == kReads + 50 && b.sends.size() == 50 && a.receives.size() == 50 &&
@@ -111,9 +112,9 @@ TEST_P(AccessContractTest, AWriteIsVisibleOnceALaterSendWasReceived) {
   size_t received = 0;
   for (uint32_t length : {1u, 100u, 512u, 513u, 70000u, 3u << 20}) {
     std::memset(b.memory(), 0, b.memory_bytes());
-    ASSERT_TRUE(b.Receive(1, b.At(b.memory_bytes() - 10, 10)).ok());
-    ASSERT_TRUE(a.Write(1, a.At(5, length), b.memory() + 100, rkey, /*signaled=*/false).ok());
-    ASSERT_TRUE(a.Send(2, a.At(0, 1)).ok());
+    ASSERT_THAT(b.Receive(1, b.At(b.memory_bytes() - 10, 10)), IsOk());
+    ASSERT_THAT(a.Write(1, a.At(5, length), b.memory() + 100, rkey, /*signaled=*/false), IsOk());
+    ASSERT_THAT(a.Send(2, a.At(0, 1)), IsOk());
     ++received;
     HAWSER_UNTIL(world_, b.receives.size() == received);
     ASSERT_EQ(std::memcmp(b.memory() + 100, a.memory() + 5, length), 0) << length;
@@ -142,9 +143,9 @@ TEST_P(ConfinedGrantTest, AReadOutsideItsGrantFailsTheRequesterAndChangesNothing
     FillPattern(a, 8);
     const std::vector<uint8_t> before = Snapshot(a);
     const uint32_t rkey = b.Grant(b.At(1000, 1000), QueuePair::Access::kRead);
-    ASSERT_TRUE(b.Receive(3, b.At(0, 100)).ok());
-    ASSERT_TRUE(a.Read(1, a.At(0, bad.length), b.memory() + 1000 + bad.offset, rkey).ok());
-    ASSERT_TRUE(a.Send(2, a.At(0, 1)).ok());
+    ASSERT_THAT(b.Receive(3, b.At(0, 100)), IsOk());
+    ASSERT_THAT(a.Read(1, a.At(0, bad.length), b.memory() + 1000 + bad.offset, rkey), IsOk());
+    ASSERT_THAT(a.Send(2, a.At(0, 1)), IsOk());
     ExpectRefused(a, 0, 1);
     if (!shortcomings().requester_is_not_told) {
       HAWSER_UNTIL(world_, a.sends.size() == 2 && b.receives.size() == 1);
@@ -165,8 +166,8 @@ TEST_P(ConfinedGrantTest, AWriteOutsideItsGrantFailsTheRequesterAndChangesNothin
     FillPattern(b, 10);
     const std::vector<uint8_t> before = Snapshot(b);
     const uint32_t rkey = b.Grant(b.At(1000, 1000), QueuePair::Access::kWrite);
-    ASSERT_TRUE(b.Receive(3, b.At(0, 100)).ok());
-    ASSERT_TRUE(a.Write(1, a.At(0, bad.length), b.memory() + 1000 + bad.offset, rkey).ok());
+    ASSERT_THAT(b.Receive(3, b.At(0, 100)), IsOk());
+    ASSERT_THAT(a.Write(1, a.At(0, bad.length), b.memory() + 1000 + bad.offset, rkey), IsOk());
     ExpectRefused(a, 0, 1);
     HAWSER_UNTIL(world_, b.receives.size() == 1);
     EXPECT_THAT(b.receives[0], CompletionIs(3, kFlushed));
@@ -178,10 +179,10 @@ TEST_P(BoundRkeyTest, AnRkeyOfAnotherQueuePairIsRefused) {
   auto [a, b] = world_.Connect();
   auto [c, d] = world_.Connect();
   const uint32_t rkey = d.Grant(d.At(0, 1000), QueuePair::Access::kRead);  // For c, not for a.
-  ASSERT_TRUE(a.Read(1, a.At(0, 10), d.memory(), rkey).ok());
+  ASSERT_THAT(a.Read(1, a.At(0, 10), d.memory(), rkey), IsOk());
   HAWSER_UNTIL(world_, a.sends.size() == 1);
   EXPECT_THAT(a.sends[0], CompletionIs(1, CompletionStatus::kRemoteAccessError));
-  ASSERT_TRUE(c.Read(1, c.At(0, 10), d.memory(), rkey).ok());
+  ASSERT_THAT(c.Read(1, c.At(0, 10), d.memory(), rkey), IsOk());
   HAWSER_UNTIL(world_, c.sends.size() == 1);
   EXPECT_THAT(c.sends[0], CompletionIs(1, kSuccess));
 }
@@ -189,19 +190,19 @@ TEST_P(BoundRkeyTest, AnRkeyOfAnotherQueuePairIsRefused) {
 TEST_P(AccessContractTest, ARevokedRkeyIsRefused) {
   auto [a, b] = world_.Connect();
   const uint32_t revoked = b.Grant(b.At(0, 1000), QueuePair::Access::kWrite);
-  ASSERT_TRUE(a.Write(1, a.At(0, 10), b.memory(), revoked).ok());
+  ASSERT_THAT(a.Write(1, a.At(0, 10), b.memory(), revoked), IsOk());
   HAWSER_UNTIL(world_, a.sends.size() == 1);
   b.Revoke(1, revoked);
   HAWSER_UNTIL(world_, b.revocations.size() == 1);
   EXPECT_THAT(b.revocations[0], CompletionIs(1, kSuccess));
   const uint32_t granted = b.Grant(b.At(0, 1000), QueuePair::Access::kWrite);
   EXPECT_NE(granted, revoked);
-  ASSERT_TRUE(a.Write(2, a.At(0, 10), b.memory(), granted).ok());
+  ASSERT_THAT(a.Write(2, a.At(0, 10), b.memory(), granted), IsOk());
   HAWSER_UNTIL(world_, a.sends.size() == 2);
   EXPECT_THAT(a.sends[1], CompletionIs(2, kSuccess));
   FillPattern(b, 11);
   const std::vector<uint8_t> before = Snapshot(b);
-  ASSERT_TRUE(a.Write(3, a.At(0, 10), b.memory(), revoked).ok());
+  ASSERT_THAT(a.Write(3, a.At(0, 10), b.memory(), revoked), IsOk());
   ExpectRefused(a, 2, 3);
   EXPECT_EQ(Snapshot(b), before);
 }
@@ -210,11 +211,11 @@ TEST_P(AccessContractTest, AGrantIsForReadingOrForWritingNotForBoth) {
   {
     auto [a, b] = world_.Connect();
     const uint32_t rkey = b.Grant(b.At(0, 1000), QueuePair::Access::kRead);
-    ASSERT_TRUE(a.Write(1, a.At(0, 10), b.memory(), rkey).ok());
+    ASSERT_THAT(a.Write(1, a.At(0, 10), b.memory(), rkey), IsOk());
     ExpectRefused(a, 0, 1);
   }
   auto [a, b] = world_.Connect();
-  ASSERT_TRUE(a.Read(1, a.At(0, 10), b.memory(), 0).ok());  // 0 is never an rkey.
+  ASSERT_THAT(a.Read(1, a.At(0, 10), b.memory(), 0), IsOk());  // 0 is never an rkey.
   ExpectRefused(a, 0, 1);
 }
 
@@ -229,7 +230,7 @@ TEST_P(AccessContractTest, AsManyGrantsAsSendsArePossibleAtOnce) {
   EXPECT_EQ(std::unique(rkeys.begin(), rkeys.end()), rkeys.end());
   b.Revoke(1, rkeys[3]);
   HAWSER_UNTIL(world_, b.revocations.size() == 1);
-  EXPECT_TRUE(b.qp().Grant(b.At(0, 10), QueuePair::Access::kWrite).ok());
+  EXPECT_THAT(b.qp().Grant(b.At(0, 10), QueuePair::Access::kWrite), IsOk());
 }
 
 TEST_P(AccessContractTest, WithoutAPeerNothingIsGranted) {
@@ -246,9 +247,9 @@ TEST_P(ConfinedGrantTest, AReadBeforeARefusedRequestSucceeds) {
   auto [a, b] = world_.Connect({}, 4 << 20);
   FillPattern(b, 12);
   const uint32_t rkey = b.Grant(b.At(0, 3 << 20), QueuePair::Access::kRead);
-  ASSERT_TRUE(a.Read(1, a.At(0, 3 << 20), b.memory(), rkey).ok());
-  ASSERT_TRUE(a.Read(2, a.At(0, 10), b.memory() + (3 << 20), rkey).ok());
-  ASSERT_TRUE(a.Read(3, a.At(0, 10), b.memory(), rkey).ok());
+  ASSERT_THAT(a.Read(1, a.At(0, 3 << 20), b.memory(), rkey), IsOk());
+  ASSERT_THAT(a.Read(2, a.At(0, 10), b.memory() + (3 << 20), rkey), IsOk());
+  ASSERT_THAT(a.Read(3, a.At(0, 10), b.memory(), rkey), IsOk());
   HAWSER_UNTIL(world_, !a.sends.empty());
   const bool cut_off = shortcomings().refusals_overtake_reads && a.sends[0].status == kFlushed;
   if (!cut_off) {
@@ -266,8 +267,8 @@ TEST_P(AccessContractTest, ARevocationTakesNoPlaceOfTheSendQueueAndComesBackAfte
   for (uint32_t i = 0; i < 4; ++i) {
     rkeys.push_back(b.qp().Grant(b.At(i * 100, 100), QueuePair::Access::kRead).value());
   }
-  for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(a.Receive(i, a.At(1000 + 100 * i, 100)).ok());
-  for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(b.Send(i, b.At(0, 100), /*signaled=*/i == 3).ok());
+  for (uint64_t i = 0; i < 4; ++i) ASSERT_THAT(a.Receive(i, a.At(1000 + 100 * i, 100)), IsOk());
+  for (uint64_t i = 0; i < 4; ++i) ASSERT_THAT(b.Send(i, b.At(0, 100), /*signaled=*/i == 3), IsOk());
   b.Revoke(10, rkeys[0]);
   b.Revoke(11, rkeys[1]);
   HAWSER_UNTIL(world_, b.revocations.size() == 2 && b.sends.size() == 1);
@@ -286,7 +287,7 @@ TEST_P(RevocationTest, WhatIsRevokedWhileItIsReadIsReadWholeOrNotAtAll) {
   FillPattern(b, 13);
   const std::vector<uint8_t> before = Snapshot(b);
   const uint32_t rkey = b.Grant(b.At(0, 16 << 20), QueuePair::Access::kRead);
-  ASSERT_TRUE(a.Read(1, a.At(0, 16 << 20), b.memory(), rkey).ok());
+  ASSERT_THAT(a.Read(1, a.At(0, 16 << 20), b.memory(), rkey), IsOk());
   world_.PollOnce();
   b.Revoke(1, rkey);
   HAWSER_UNTIL(world_, b.revocations.size() == 1);

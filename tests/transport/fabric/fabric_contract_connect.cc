@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/contract_suites.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 #include "hawser/transport/fabric/fabric.h"
@@ -64,7 +65,7 @@ SocketAddress NobodysAddress(int family) {
 TEST_P(ConnectContractTest, ConnectFromAnAddressThatThisHostHasNotFails) {
   const SocketAddress local = NobodysAddress(world_.listener().address().family());
   Endpoint& a = world_.NewEndpoint(0, {.local_address = local});
-  ASSERT_THAT(a.qp().Connect(world_.listener().address(), ""), HasCode(absl::StatusCode::kOk));
+  ASSERT_THAT(a.qp().Connect(world_.listener().address(), ""), IsOk());
   HAWSER_UNTIL(world_, a.news().ended());
   EXPECT_THAT(a.news().told, ElementsAre("failed"));
   EXPECT_THAT(a.news().why, HasCode(absl::StatusCode::kUnavailable));
@@ -93,10 +94,10 @@ TEST_P(ConnectContractTest, PrivateDataOfEverySizeCrosses) {
       const std::string asked(size, 'c'), accepted(accept_size, 'a');
       Endpoint& a = world_.NewEndpoint(0);
       Endpoint& b = world_.NewEndpoint(1);
-      ASSERT_TRUE(a.qp().Connect(world_.listener().address(), asked).ok());
+      ASSERT_THAT(a.qp().Connect(world_.listener().address(), asked), IsOk());
       HAWSER_UNTIL(world_, world_.requests().requests.size() == 1);
       EXPECT_THAT(std::string(world_.requests().requests[0]->private_data()), StartsWith(asked));
-      ASSERT_TRUE(b.qp().Accept(*world_.requests().requests[0], accepted).ok());
+      ASSERT_THAT(b.qp().Accept(*world_.requests().requests[0], accepted), IsOk());
       world_.requests().requests.clear();
       HAWSER_UNTIL(world_, a.news().established() && b.news().established());
       EXPECT_THAT(a.news().accept_data, StartsWith(accepted));
@@ -110,7 +111,7 @@ TEST_P(ConnectContractTest, PrivateDataThatIsTooLongIsRefused) {
   const std::string too_long(kConnectPrivateDataMax + 1, 'c');
   EXPECT_THAT(a.qp().Connect(world_.listener().address(), too_long),
               HasCode(absl::StatusCode::kInvalidArgument));
-  ASSERT_TRUE(a.qp().Connect(world_.listener().address(), "").ok());
+  ASSERT_THAT(a.qp().Connect(world_.listener().address(), ""), IsOk());
   HAWSER_UNTIL(world_, world_.requests().requests.size() == 1);
   Endpoint& b = world_.NewEndpoint(1);
   EXPECT_THAT(b.qp().Accept(*world_.requests().requests[0], std::string(kAcceptPrivateDataMax + 1, 'a')),
@@ -124,8 +125,8 @@ TEST_P(ConnectContractTest, RejectingGivesTheReasonToTheRequester) {
   for (size_t size : {size_t{0}, size_t{1}, kRejectPrivateDataMax}) {
     const std::string reason(size, 'r');
     Endpoint& a = world_.NewEndpoint(0);
-    ASSERT_TRUE(a.Receive(1, a.At(0, 10)).ok());
-    ASSERT_TRUE(a.qp().Connect(world_.listener().address(), "").ok());
+    ASSERT_THAT(a.Receive(1, a.At(0, 10)), IsOk());
+    ASSERT_THAT(a.qp().Connect(world_.listener().address(), ""), IsOk());
     HAWSER_UNTIL(world_, world_.requests().requests.size() == 1);
     world_.requests().requests[0]->Reject(reason);
     world_.requests().requests.clear();
@@ -140,7 +141,7 @@ TEST_P(ConnectContractTest, RejectingGivesTheReasonToTheRequester) {
 
 TEST_P(ConnectContractTest, ARequestThatIsDroppedIsRejected) {
   Endpoint& a = world_.NewEndpoint(0);
-  ASSERT_TRUE(a.qp().Connect(world_.listener().address(), "").ok());
+  ASSERT_THAT(a.qp().Connect(world_.listener().address(), ""), IsOk());
   HAWSER_UNTIL(world_, world_.requests().requests.size() == 1);
   world_.requests().requests.clear();
   HAWSER_UNTIL(world_, a.news().ended());
@@ -151,8 +152,8 @@ TEST_P(ConnectContractTest, ConnectingWhereNobodyListensFails) {
   const SocketAddress nobody = world_.listener().address();
   world_.CloseListener();
   Endpoint& a = world_.NewEndpoint(0);
-  ASSERT_TRUE(a.Receive(1, a.At(0, 10)).ok());
-  ASSERT_TRUE(a.qp().Connect(nobody, "").ok());
+  ASSERT_THAT(a.Receive(1, a.At(0, 10)), IsOk());
+  ASSERT_THAT(a.qp().Connect(nobody, ""), IsOk());
   HAWSER_UNTIL(world_, a.news().ended());
   EXPECT_THAT(a.news().told, ElementsAre("failed"));
   EXPECT_THAT(a.news().why, HasCode(absl::StatusCode::kUnavailable));
@@ -163,9 +164,9 @@ TEST_P(ConnectContractTest, ConnectingWhereNobodyListensFails) {
 TEST_P(ConnectContractTest, ReceivesPostedBeforeConnectingAreUsed) {
   Endpoint& a = world_.NewEndpoint(0);
   Endpoint& b = world_.NewEndpoint(1);
-  ASSERT_TRUE(b.Receive(1, b.At(0, 10)).ok());
+  ASSERT_THAT(b.Receive(1, b.At(0, 10)), IsOk());
   world_.Connect(a, b);
-  ASSERT_TRUE(a.Send(1, a.At(0, 10)).ok());
+  ASSERT_THAT(a.Send(1, a.At(0, 10)), IsOk());
   HAWSER_UNTIL(world_, b.receives.size() == 1);
   EXPECT_THAT(b.receives[0], CompletionIs(1, kSuccess));
 }
@@ -174,8 +175,8 @@ TEST_P(ConnectContractTest, ARequestCanBeAcceptedOnAnotherCompletionQueue) {
   Endpoint& a = world_.NewEndpoint(0);
   Endpoint& b = world_.NewEndpoint(0);  // The listener is on 1.
   world_.Connect(a, b);
-  ASSERT_TRUE(b.Receive(1, b.At(0, 10)).ok());
-  ASSERT_TRUE(a.Send(1, a.At(0, 10)).ok());
+  ASSERT_THAT(b.Receive(1, b.At(0, 10)), IsOk());
+  ASSERT_THAT(a.Send(1, a.At(0, 10)), IsOk());
   HAWSER_UNTIL(world_, a.sends.size() == 1 && b.receives.size() == 1);
 }
 
@@ -219,10 +220,10 @@ TEST_P(ConnectContractTest, ACompletionQueueOfAnotherFabricIsRefused) {
 TEST_P(ConnectContractTest, APendingRequestOutlivesItsListener) {
   Endpoint& a = world_.NewEndpoint(0);
   Endpoint& b = world_.NewEndpoint(1);
-  ASSERT_TRUE(a.qp().Connect(world_.listener().address(), "").ok());
+  ASSERT_THAT(a.qp().Connect(world_.listener().address(), ""), IsOk());
   HAWSER_UNTIL(world_, world_.requests().requests.size() == 1);
   world_.CloseListener();
-  ASSERT_TRUE(b.qp().Accept(*world_.requests().requests[0], "").ok());
+  ASSERT_THAT(b.qp().Accept(*world_.requests().requests[0], ""), IsOk());
   HAWSER_UNTIL(world_, a.news().established() && b.news().established());
 }
 

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/contract_suites.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 #include "hawser/transport/fabric/fabric.h"
@@ -29,14 +30,14 @@ HAWSER_SUITE(CompletionQueueContractTest);
 TEST_P(EndContractTest, DisconnectingBringsEverythingBackOnBothSides) {
   auto [a, b] = world_.Connect({.send_depth = 8, .receive_depth = 8});
   for (uint64_t i = 0; i < 8; ++i) {
-    ASSERT_TRUE(a.Receive(i, a.At(0, 10)).ok());
+    ASSERT_THAT(a.Receive(i, a.At(0, 10)), IsOk());
     if (i > 0) {
-      ASSERT_TRUE(b.Receive(i, b.At(0, 10)).ok());
+      ASSERT_THAT(b.Receive(i, b.At(0, 10)), IsOk());
     }
   }
-  ASSERT_TRUE(b.Send(1, b.At(0, 10)).ok());
+  ASSERT_THAT(b.Send(1, b.At(0, 10)), IsOk());
   HAWSER_UNTIL(world_, b.sends.size() == 1 && a.receives.size() == 1);
-  ASSERT_TRUE(a.Send(1, a.At(0, 10)).ok());
+  ASSERT_THAT(a.Send(1, a.At(0, 10)), IsOk());
   a.qp().Disconnect();
   a.qp().Disconnect();  // Once more does no harm.
   world_.ExpectEverythingComesBack(a);
@@ -53,7 +54,7 @@ TEST_P(EndContractTest, DisconnectingBringsEverythingBackOnBothSides) {
 TEST_P(EndContractTest, FlushedWorkComesBackHoweverFewArePolledAtOnce) {
   const bool sends_may_end_it = shortcomings().rnr_is_not_waited_for;
   auto [a, b] = world_.Connect({.send_depth = 64, .receive_depth = 64});
-  for (uint64_t i = 0; i < 64; ++i) ASSERT_TRUE(a.Receive(i, a.At(0, 10)).ok());
+  for (uint64_t i = 0; i < 64; ++i) ASSERT_THAT(a.Receive(i, a.At(0, 10)), IsOk());
   size_t posted = 64;
   for (uint64_t i = 0; i < 64; ++i) {
     // Without RNR a SEND may succeed before the end, and then an unsignaled one never says so; and the end
@@ -73,7 +74,7 @@ TEST_P(EndContractTest, FlushedWorkComesBackHoweverFewArePolledAtOnce) {
 
 TEST_P(EndContractTest, HandlersAreCalledWhenNoCompletionIsAskedFor) {
   Endpoint& a = world_.NewEndpoint(0);
-  ASSERT_TRUE(a.qp().Connect(world_.listener().address(), "").ok());
+  ASSERT_THAT(a.qp().Connect(world_.listener().address(), ""), IsOk());
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
   while (world_.requests().requests.empty() && absl::Now() < deadline) {
     world_.completion_queue(0).Poll({});
@@ -88,14 +89,14 @@ TEST_P(EndContractTest, HandlersAreCalledWhenNoCompletionIsAskedFor) {
 TEST_P(EndContractTest, DisconnectEndsEveryStage) {
   // Before anything.
   Endpoint& idle = world_.NewEndpoint(0);
-  ASSERT_TRUE(idle.Receive(1, idle.At(0, 10)).ok());
+  ASSERT_THAT(idle.Receive(1, idle.At(0, 10)), IsOk());
   world_.ExpectEverythingComesBack(idle);
   EXPECT_TRUE(idle.news().told.empty());
 
   // Right after Connect().
   Endpoint& connecting = world_.NewEndpoint(0);
-  ASSERT_TRUE(connecting.Receive(1, connecting.At(0, 10)).ok());
-  ASSERT_TRUE(connecting.qp().Connect(world_.listener().address(), "").ok());
+  ASSERT_THAT(connecting.Receive(1, connecting.At(0, 10)), IsOk());
+  ASSERT_THAT(connecting.qp().Connect(world_.listener().address(), ""), IsOk());
   world_.ExpectEverythingComesBack(connecting);
   EXPECT_TRUE(connecting.news().told.empty());
   world_.PollSome();
@@ -103,7 +104,7 @@ TEST_P(EndContractTest, DisconnectEndsEveryStage) {
 
   // When the peer has heard of it: then accepting may fail at once or later, but it ends.
   Endpoint& asking = world_.NewEndpoint(0);
-  ASSERT_TRUE(asking.qp().Connect(world_.listener().address(), "").ok());
+  ASSERT_THAT(asking.qp().Connect(world_.listener().address(), ""), IsOk());
   HAWSER_UNTIL(world_, world_.requests().requests.size() == 1);
   asking.qp().Disconnect();
   world_.PollSome();
@@ -117,9 +118,9 @@ TEST_P(EndContractTest, DisconnectEndsEveryStage) {
   Endpoint& a = world_.NewEndpoint(0);
   Endpoint& b = world_.NewEndpoint(1);
   world_.requests().requests.clear();
-  ASSERT_TRUE(a.qp().Connect(world_.listener().address(), "").ok());
+  ASSERT_THAT(a.qp().Connect(world_.listener().address(), ""), IsOk());
   HAWSER_UNTIL(world_, world_.requests().requests.size() == 1);
-  ASSERT_TRUE(b.qp().Accept(*world_.requests().requests[0], "").ok());
+  ASSERT_THAT(b.qp().Accept(*world_.requests().requests[0], ""), IsOk());
   b.qp().Disconnect();
   HAWSER_UNTIL(world_, a.news().ended());
   EXPECT_TRUE(b.news().told.empty());
@@ -130,7 +131,7 @@ TEST_P(EndContractTest, NoHandlerIsCalledAfterItsQueuePairIsGone) {
     auto handler = std::make_unique<NewsRecorder>();
     std::unique_ptr<QueuePair> qp =
         world_.fabric().CreateQueuePair(world_.completion_queue(0), {}, *handler).value();
-    ASSERT_TRUE(qp->Connect(world_.listener().address(), "").ok());
+    ASSERT_THAT(qp->Connect(world_.listener().address(), ""), IsOk());
     world_.PollSome(polls);
     qp->Disconnect();
     qp.reset();
@@ -142,8 +143,8 @@ TEST_P(EndContractTest, NoHandlerIsCalledAfterItsQueuePairIsGone) {
 
 TEST_P(EndContractTest, WhatArrivedBeforeTheEndIsStillReceived) {
   auto [a, b] = world_.Connect({.send_depth = 32, .receive_depth = 32});
-  for (uint64_t i = 0; i < 32; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 100, 100)).ok());
-  for (uint64_t i = 0; i < 20; ++i) ASSERT_TRUE(a.Send(i, a.At(0, 100)).ok());
+  for (uint64_t i = 0; i < 32; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 100, 100)), IsOk());
+  for (uint64_t i = 0; i < 20; ++i) ASSERT_THAT(a.Send(i, a.At(0, 100)), IsOk());
   HAWSER_UNTIL(world_, a.sends.size() == 20);  // So the peer's receive queue took them all.
   a.qp().Disconnect();
   HAWSER_UNTIL(world_, b.news().ended());
@@ -154,14 +155,14 @@ TEST_P(EndContractTest, WhatArrivedBeforeTheEndIsStillReceived) {
 TEST_P(EndContractTest, TheEndIsToldAfterAllThatArrivedBeforeWasReturned) {
   for (int round = 0; round < 20; ++round) {
     auto [a, b] = world_.Connect({.send_depth = 8, .receive_depth = 8});
-    for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 100, 100)).ok());
+    for (uint64_t i = 0; i < 8; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 100, 100)), IsOk());
     const auto arrivals = [&b = b] {
       return std::count_if(b.receives.begin(), b.receives.end(),
                            [](const Completion& each) { return each.status == kSuccess; });
     };
     ptrdiff_t returned = 0;
     b.news().on_disconnected = [&] { returned = arrivals(); };
-    for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(a.Send(i, a.At(0, 100)).ok());
+    for (uint64_t i = 0; i < 4; ++i) ASSERT_THAT(a.Send(i, a.At(0, 100)), IsOk());
     // The receiver does not look meanwhile, so that it finds all of it at once.
     Completion completion;
     for (int i = 0; i < 100; ++i) a.completion_queue().Poll({&completion, 1});
@@ -182,14 +183,14 @@ TEST_P(CompletionQueueContractTest, ManyConnectionsShareACompletionQueue) {
   std::vector<FabricWorld::Pair> pairs;
   for (size_t i = 0; i < connections; ++i) {
     pairs.push_back(world_.Connect({.send_depth = 4, .receive_depth = 4, .read_depth = 1}, 4096));
-    ASSERT_TRUE(pairs[i].b.Receive(i, pairs[i].b.At(0, 100)).ok());
-    ASSERT_TRUE(pairs[i].a.Receive(i, pairs[i].a.At(0, 100)).ok());
+    ASSERT_THAT(pairs[i].b.Receive(i, pairs[i].b.At(0, 100)), IsOk());
+    ASSERT_THAT(pairs[i].a.Receive(i, pairs[i].a.At(0, 100)), IsOk());
     pairs[i].a.Fill(200, absl::StrCat("to ", 1000 + i));
     pairs[i].b.Fill(200, absl::StrCat("of ", 1000 + i));
   }
   for (size_t i = 0; i < connections; ++i) {
-    ASSERT_TRUE(pairs[i].a.Send(i, pairs[i].a.At(200, 7)).ok());
-    ASSERT_TRUE(pairs[i].b.Send(i, pairs[i].b.At(200, 7)).ok());
+    ASSERT_THAT(pairs[i].a.Send(i, pairs[i].a.At(200, 7)), IsOk());
+    ASSERT_THAT(pairs[i].b.Send(i, pairs[i].b.At(200, 7)), IsOk());
   }
   for (size_t i = 0; i < connections; ++i) {
     HAWSER_UNTIL(world_, pairs[i].a.receives.size() == 1 && pairs[i].b.receives.size() == 1 &&
@@ -231,7 +232,7 @@ TEST_P(CompletionQueueContractTest, TwoThreadsPlayPingPongAsleepInBetween) {
     const absl::Time deadline = absl::Now() + absl::Seconds(60);
     uint64_t sent = 0, received = 0;
     const auto send = [&] {
-      ASSERT_TRUE(me.Send(sent, me.At(0, 64), /*signaled=*/sent % 16 == 15).ok());
+      ASSERT_THAT(me.Send(sent, me.At(0, 64), /*signaled=*/sent % 16 == 15), IsOk());
       ++sent;
     };
     if (starts) send();
@@ -243,15 +244,15 @@ TEST_P(CompletionQueueContractTest, TwoThreadsPlayPingPongAsleepInBetween) {
         ASSERT_EQ(completions[i].status, kSuccess);
         if (completions[i].opcode != Opcode::kReceive) continue;
         ++received;
-        ASSERT_TRUE(me.Receive(received, me.At(1000, 64)).ok());
+        ASSERT_THAT(me.Receive(received, me.At(1000, 64)), IsOk());
         if (sent < rounds) send();
       }
       if (count == 0) me.completion_queue().Wait(absl::Seconds(1));
     }
   };
   for (Endpoint* side : {&a, &b}) {
-    ASSERT_TRUE(side->Receive(0, side->At(1000, 64)).ok());
-    ASSERT_TRUE(side->Receive(0, side->At(1000, 64)).ok());
+    ASSERT_THAT(side->Receive(0, side->At(1000, 64)), IsOk());
+    ASSERT_THAT(side->Receive(0, side->At(1000, 64)), IsOk());
   }
   std::thread other([&, &b = b] { play(b, /*starts=*/false); });
   play(a, /*starts=*/true);
@@ -266,8 +267,8 @@ TEST_P(CompletionQueueContractTest, OneThreadPollsWhileAnotherWaits) {
     while (!stop.load()) b.completion_queue().Wait(absl::Milliseconds(100));
   });
   for (uint64_t i = 0; i < 500 && !HasFatalFailure(); ++i) {
-    ASSERT_TRUE(b.Receive(i, b.At(0, 100)).ok());
-    ASSERT_TRUE(a.Send(i, a.At(0, 100)).ok());
+    ASSERT_THAT(b.Receive(i, b.At(0, 100)), IsOk());
+    ASSERT_THAT(a.Send(i, a.At(0, 100)), IsOk());
     HAWSER_UNTIL(world_, a.sends.size() == i + 1 && b.receives.size() == i + 1);
   }
   stop.store(true);
@@ -279,8 +280,8 @@ TEST_P(CompletionQueueContractTest, AnArrivalWakesWhoeverSleepsWithoutLosingTheC
   auto [a, b] = world_.Connect();
   // Several, because the first waits may end early, with news of the connection or of the arrival before.
   for (uint64_t round = 0; round < 5; ++round) {
-    ASSERT_TRUE(b.Receive(round, b.At(0, 100)).ok());
-    ASSERT_TRUE(a.Send(round, a.At(0, 100)).ok());
+    ASSERT_THAT(b.Receive(round, b.At(0, 100)), IsOk());
+    ASSERT_THAT(a.Send(round, a.At(0, 100)), IsOk());
     Completion completion;
     // A device takes the message without Poll(): then the arrival is there before Wait() arms anything.
     const absl::Time patience = absl::Now() + absl::Milliseconds(100);
@@ -301,7 +302,7 @@ TEST_P(CompletionQueueContractTest, AnArrivalWakesWhoeverSleepsWithoutLosingTheC
 
 TEST_P(CompletionQueueContractTest, FlushesWakeWhoeverSleeps) {
   auto [a, b] = world_.Connect();
-  ASSERT_TRUE(b.Receive(1, b.At(0, 100)).ok());
+  ASSERT_THAT(b.Receive(1, b.At(0, 100)), IsOk());
   world_.PollSome(10);
   std::thread sleeper([&, &b = b] { b.completion_queue().Wait(absl::InfiniteDuration()); });
   b.qp().Disconnect();
@@ -324,8 +325,8 @@ TEST_P(CompletionQueueContractTest, MemoryIsRegisteredFromAnyThreadMeanwhile) {
     }
   });
   for (uint64_t i = 0; i < 500 && !HasFatalFailure(); ++i) {
-    ASSERT_TRUE(b.Receive(i, b.At(0, 100)).ok());
-    ASSERT_TRUE(a.Send(i, a.At(0, 100)).ok());
+    ASSERT_THAT(b.Receive(i, b.At(0, 100)), IsOk());
+    ASSERT_THAT(a.Send(i, a.At(0, 100)), IsOk());
     HAWSER_UNTIL(world_, a.sends.size() == i + 1 && b.receives.size() == i + 1);
   }
   stop.store(true);

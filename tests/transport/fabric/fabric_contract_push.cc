@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/contract_suites.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 #include "hawser/transport/fabric/fabric.h"
@@ -25,10 +26,10 @@ class PushContractTest : public FabricContract {
   uint32_t Announce(Endpoint& from, Endpoint& to, uint32_t length) {
     const uint32_t rkey = from.Grant(from.At(kData, length), QueuePair::Access::kRead);
     const size_t before = to.receives.size();
-    EXPECT_TRUE(to.Receive(before, to.At(0, 100)).ok());
+    EXPECT_THAT(to.Receive(before, to.At(0, 100)), IsOk());
     from.Fill(0, "look");
-    EXPECT_TRUE(from.Send(100 + before, from.At(0, 4), /*signaled=*/false).ok());
-    EXPECT_TRUE(from.Push(200 + before, from.At(kData, length), rkey).ok());
+    EXPECT_THAT(from.Send(100 + before, from.At(0, 4), /*signaled=*/false), IsOk());
+    EXPECT_THAT(from.Push(200 + before, from.At(kData, length), rkey), IsOk());
     HAWSER_UNTIL(world_, to.receives.size() > before);
     return rkey;
   }
@@ -62,7 +63,7 @@ TEST_P(PushContractTest, WhatIsNotTakenIsDroppedAndCanBeRead) {
     const uint32_t rkey = Announce(a, b, length);
     world_.PollSome(3);
     EXPECT_FALSE(b.TakePush(7, b.At(kData, length), a.memory() + kData, rkey));
-    ASSERT_TRUE(b.Read(8, b.At(kData, length), a.memory() + kData, rkey).ok());
+    ASSERT_THAT(b.Read(8, b.At(kData, length), a.memory() + kData, rkey), IsOk());
     HAWSER_UNTIL(world_, b.sends.size() > before);
     EXPECT_THAT(b.sends.back(), CompletionIs(8, kSuccess));
     EXPECT_EQ(std::memcmp(b.memory() + kData, a.memory() + kData, length), 0) << length;
@@ -93,7 +94,7 @@ TEST_P(PushContractTest, ManyThatArePostedTogetherAreAllTaken) {
     const uint32_t rkey = a.Grant(a.At(kData, kCount * kBytes), QueuePair::Access::kRead);
     std::vector<Sge> sges;
     for (size_t i = 0; i < kCount; ++i) {
-      ASSERT_TRUE(b.Receive(i, b.At(i * 8, 8)).ok());
+      ASSERT_THAT(b.Receive(i, b.At(i * 8, 8)), IsOk());
       sges.push_back(a.At(0, 4));
       sges.push_back(a.At(offset(i), kBytes));
     }
@@ -107,7 +108,7 @@ TEST_P(PushContractTest, ManyThatArePostedTogetherAreAllTaken) {
                        .remote_address = is_push ? reinterpret_cast<uint64_t>(sge.address) : 0,
                        .rkey = is_push ? rkey : 0});
     }
-    ASSERT_TRUE(a.qp().PostSend(chain).ok());
+    ASSERT_THAT(a.qp().PostSend(chain), IsOk());
     std::vector<Completion> completions(at_once);
     size_t seen = 0;
     for (int left = 100'000; left > 0 && b.sends.size() < kCount; --left) {
@@ -128,13 +129,13 @@ TEST_P(PushContractTest, ManyThatArePostedTogetherAreAllTaken) {
 TEST_P(PushContractTest, WhatFollowsComesInOrder) {
   auto [a, b] = world_.Connect({}, kMemory);
   FillPattern(a, 3);
-  for (uint64_t i = 1; i <= 20; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 8, 8)).ok());
+  for (uint64_t i = 1; i <= 20; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 8, 8)), IsOk());
   const uint32_t rkey = a.Grant(a.At(kData, 65536), QueuePair::Access::kRead);
   for (uint64_t i = 1; i <= 20; ++i) {
     a.memory()[i] = static_cast<uint8_t>(i);
-    ASSERT_TRUE(a.Send(i, a.At(i, 1)).ok());
+    ASSERT_THAT(a.Send(i, a.At(i, 1)), IsOk());
     if (i % 2 == 0) {
-      ASSERT_TRUE(a.Push(100 + i, a.At(kData, 65536), rkey).ok());
+      ASSERT_THAT(a.Push(100 + i, a.At(kData, 65536), rkey), IsOk());
     }
   }
   size_t seen = 0, taken = 0;
@@ -164,16 +165,16 @@ TEST_P(PushContractTest, AReadIsAnsweredBesidePushesWithoutEnd) {
   uint64_t receives = 0, pushes = 0;
   const auto keep_going = [&, &a = a, &b = b] {
     for (; receives - b.receives.size() < 2 * kAtOnce; ++receives) {
-      ASSERT_TRUE(b.Receive(receives, b.At(0, 100)).ok());
+      ASSERT_THAT(b.Receive(receives, b.At(0, 100)), IsOk());
     }
     for (; pushes < pushes_max && pushes - a.sends.size() < kAtOnce; ++pushes) {
-      ASSERT_TRUE(a.Send(pushes, a.At(0, 4), /*signaled=*/false).ok());
-      ASSERT_TRUE(a.Push(1000 + pushes, a.At(kData, kPushed), pushed).ok());
+      ASSERT_THAT(a.Send(pushes, a.At(0, 4), /*signaled=*/false), IsOk());
+      ASSERT_THAT(a.Push(1000 + pushes, a.At(kData, kPushed), pushed), IsOk());
     }
   };
   keep_going();
   world_.PollSome(3);
-  ASSERT_TRUE(b.Read(1, b.At(kData, kRead), a.memory() + kData, read).ok());
+  ASSERT_THAT(b.Read(1, b.At(kData, kRead), a.memory() + kData, read), IsOk());
   HAWSER_UNTIL(world_, (keep_going(), b.sends.size() == 1));
   EXPECT_THAT(b.sends.back(), CompletionIs(1, kSuccess));
   EXPECT_EQ(std::memcmp(b.memory() + kData, a.memory() + kData, kRead), 0);

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/contract_suites.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 #include "hawser/transport/fabric/fabric.h"
@@ -28,9 +29,9 @@ HAWSER_INSTANTIATE(WaitingSendTest, Where(&FabricUnderTest::sends_can_wait));
 
 TEST_P(SendContractTest, ASendFillsThePostedReceive) {
   auto [a, b] = world_.Connect();
-  ASSERT_TRUE(b.Receive(11, b.At(100, 4096)).ok());
+  ASSERT_THAT(b.Receive(11, b.At(100, 4096)), IsOk());
   a.Fill(0, "hello");
-  ASSERT_TRUE(a.Send(22, a.At(0, 5)).ok());
+  ASSERT_THAT(a.Send(22, a.At(0, 5)), IsOk());
   HAWSER_UNTIL(world_, a.sends.size() == 1 && b.receives.size() == 1);
   EXPECT_THAT(a.sends[0], CompletionIs(22, kSuccess));
   EXPECT_EQ(a.sends[0].qp_num, a.qp().qp_num());
@@ -43,23 +44,23 @@ TEST_P(SendContractTest, ASendFillsThePostedReceive) {
 
 TEST_P(SendContractTest, TheAcceptingSideSendsToo) {
   auto [a, b] = world_.Connect();
-  ASSERT_TRUE(a.Receive(1, a.At(0, 100)).ok());
+  ASSERT_THAT(a.Receive(1, a.At(0, 100)), IsOk());
   b.Fill(0, "back");
-  ASSERT_TRUE(b.Send(2, b.At(0, 4)).ok());
+  ASSERT_THAT(b.Send(2, b.At(0, 4)), IsOk());
   HAWSER_UNTIL(world_, b.sends.size() == 1 && a.receives.size() == 1);
   EXPECT_EQ(a.Text(0, 4), "back");
 }
 
 TEST_P(SendContractTest, ASendGathersItsSegmentsInOrder) {
   auto [a, b] = world_.Connect();
-  ASSERT_TRUE(b.Receive(1, b.At(0, 32 * 1024)).ok());
+  ASSERT_THAT(b.Receive(1, b.At(0, 32 * 1024)), IsOk());
   FillPattern(a, 1);
   const Sge sges[kSgeMax] = {a.At(9000, 1),   a.At(0, 3000),     a.At(5000, 17),
                              a.At(4000, 600), a.At(20000, 9000), a.At(3, 5)};
   std::string expected;
   for (const Sge& sge : sges) expected.append(reinterpret_cast<char*>(sge.address), sge.length);
   const SendWorkRequest request = {.wr_id = 1, .signaled = true, .sges = sges};
-  ASSERT_TRUE(a.qp().PostSend({&request, 1}).ok());
+  ASSERT_THAT(a.qp().PostSend({&request, 1}), IsOk());
   HAWSER_UNTIL(world_, b.receives.size() == 1);
   EXPECT_EQ(b.receives[0].byte_len, expected.size());
   EXPECT_TRUE(b.Text(0, expected.size()) == expected);
@@ -71,7 +72,7 @@ TEST_P(SendContractTest, SendsArriveInPostingOrderWhole) {
   constexpr uint64_t kMessages = 2000;
   auto [a, b] = world_.Connect({.send_depth = kDepth, .receive_depth = kDepth});
   const auto post_receive = [&, &b = b](uint64_t i) {
-    ASSERT_TRUE(b.Receive(i, b.At(i % kDepth * kSlot, kSlot)).ok());
+    ASSERT_THAT(b.Receive(i, b.At(i % kDepth * kSlot, kSlot)), IsOk());
   };
   const auto length_of = [](uint64_t i) {
     return static_cast<uint32_t>(sizeof(i) + i * 7919 % (kSlot - sizeof(i)));
@@ -84,7 +85,7 @@ TEST_P(SendContractTest, SendsArriveInPostingOrderWhole) {
       const size_t offset = sent % kDepth * kSlot;
       std::memset(a.memory() + offset, static_cast<int>(sent), length_of(sent));
       std::memcpy(a.memory() + offset, &sent, sizeof(sent));
-      ASSERT_TRUE(a.Send(sent, a.At(offset, length_of(sent)), /*signaled=*/sent % 4 == 3).ok());
+      ASSERT_THAT(a.Send(sent, a.At(offset, length_of(sent)), /*signaled=*/sent % 4 == 3), IsOk());
     }
     const size_t before = b.receives.size();
     HAWSER_UNTIL(world_, b.receives.size() > before || (sent < kMessages && received + kDepth > sent &&
@@ -106,11 +107,11 @@ TEST_P(SendContractTest, CompletionsOfOneSendQueueComeInPostingOrderWhateverThey
   auto [a, b] = world_.Connect({.send_depth = 32, .receive_depth = 32}, 1 << 20);
   const uint32_t readable = b.Grant(b.At(0, 1 << 19), QueuePair::Access::kRead);
   const uint32_t writable = b.Grant(b.At(1 << 19, 1 << 18), QueuePair::Access::kWrite);
-  for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(b.Receive(i, b.At(900000 + i * 100, 100)).ok());
+  for (uint64_t i = 0; i < 8; ++i) ASSERT_THAT(b.Receive(i, b.At(900000 + i * 100, 100)), IsOk());
   for (uint64_t i = 0; i < 24; i += 3) {
-    ASSERT_TRUE(a.Read(i, a.At(0, 200000), b.memory(), readable).ok());
-    ASSERT_TRUE(a.Send(i + 1, a.At(500000, 100)).ok());
-    ASSERT_TRUE(a.Write(i + 2, a.At(600000, 70000), b.memory() + (1 << 19), writable).ok());
+    ASSERT_THAT(a.Read(i, a.At(0, 200000), b.memory(), readable), IsOk());
+    ASSERT_THAT(a.Send(i + 1, a.At(500000, 100)), IsOk());
+    ASSERT_THAT(a.Write(i + 2, a.At(600000, 70000), b.memory() + (1 << 19), writable), IsOk());
   }
   HAWSER_UNTIL(world_, a.sends.size() == 24);
   for (uint64_t i = 0; i < 24; ++i) EXPECT_THAT(a.sends[i], CompletionIs(i, kSuccess));
@@ -118,10 +119,10 @@ TEST_P(SendContractTest, CompletionsOfOneSendQueueComeInPostingOrderWhateverThey
 
 TEST_P(SendContractTest, AnUnsignaledSendIsProvedByALaterSignaledOne) {
   auto [a, b] = world_.Connect({.send_depth = 4, .receive_depth = 16});
-  for (uint64_t i = 0; i < 16; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 100, 100)).ok());
+  for (uint64_t i = 0; i < 16; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 100, 100)), IsOk());
   for (uint64_t round = 0; round < 4; ++round) {
     for (uint64_t i = 0; i < 4; ++i) {
-      ASSERT_TRUE(a.Send(round * 4 + i, a.At(0, 10), /*signaled=*/i == 3).ok());
+      ASSERT_THAT(a.Send(round * 4 + i, a.At(0, 10), /*signaled=*/i == 3), IsOk());
     }
     EXPECT_THAT(a.Send(99, a.At(0, 10)), HasCode(absl::StatusCode::kResourceExhausted));
     HAWSER_UNTIL(world_, a.sends.size() == round + 1);
@@ -131,8 +132,8 @@ TEST_P(SendContractTest, AnUnsignaledSendIsProvedByALaterSignaledOne) {
 
 TEST_P(SendContractTest, UnsignaledSendsAloneFillTheQueueForGood) {
   auto [a, b] = world_.Connect({.send_depth = 4, .receive_depth = 8});
-  for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 100, 100)).ok());
-  for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(a.Send(i, a.At(0, 10), /*signaled=*/false).ok());
+  for (uint64_t i = 0; i < 8; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 100, 100)), IsOk());
+  for (uint64_t i = 0; i < 4; ++i) ASSERT_THAT(a.Send(i, a.At(0, 10), /*signaled=*/false), IsOk());
   HAWSER_UNTIL(world_, b.receives.size() == 4);
   world_.PollSome();
   EXPECT_TRUE(a.sends.empty());
@@ -141,21 +142,21 @@ TEST_P(SendContractTest, UnsignaledSendsAloneFillTheQueueForGood) {
 
 TEST_P(SendContractTest, AChainThatDoesNotFitPostsNothing) {
   auto [a, b] = world_.Connect({.send_depth = 4, .receive_depth = 4});
-  for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 100, 100)).ok());
+  for (uint64_t i = 0; i < 4; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 100, 100)), IsOk());
   const Sge sge = a.At(0, 10);
   const SendWorkRequest request = {.wr_id = 1, .signaled = true, .sges = {&sge, 1}};
   const std::vector<SendWorkRequest> chain(5, request);
   EXPECT_THAT(a.qp().PostSend(chain), HasCode(absl::StatusCode::kResourceExhausted));
   world_.PollSome();
   EXPECT_TRUE(b.receives.empty());
-  EXPECT_TRUE(a.qp().PostSend(absl::MakeSpan(chain).subspan(1)).ok());
+  EXPECT_THAT(a.qp().PostSend(absl::MakeSpan(chain).subspan(1)), IsOk());
   HAWSER_UNTIL(world_, b.receives.size() == 4 && a.sends.size() == 4);
 }
 
 TEST_P(SendContractTest, AFullReceiveQueueRefusesMore) {
   Endpoint& a = world_.NewEndpoint(0, {.receive_depth = 2});
-  EXPECT_TRUE(a.Receive(1, a.At(0, 10)).ok());
-  EXPECT_TRUE(a.Receive(2, a.At(0, 10)).ok());
+  EXPECT_THAT(a.Receive(1, a.At(0, 10)), IsOk());
+  EXPECT_THAT(a.Receive(2, a.At(0, 10)), IsOk());
   EXPECT_THAT(a.Receive(3, a.At(0, 10)), HasCode(absl::StatusCode::kResourceExhausted));
 }
 
@@ -164,13 +165,13 @@ TEST_P(RnrTest, ASendWaitsALittleForAReceive) {
   for (int left = 5; left > 0; --left) {
     auto [a, b] = world_.Connect();
     a.Fill(0, "early and late");
-    ASSERT_TRUE(a.Send(1, a.At(0, 5)).ok());
-    ASSERT_TRUE(a.Send(2, a.At(6, 8)).ok());
+    ASSERT_THAT(a.Send(1, a.At(0, 5)), IsOk());
+    ASSERT_THAT(a.Send(2, a.At(6, 8)), IsOk());
     world_.PollSome(20);
     if (!a.sends.empty() && left > 1) continue;
     EXPECT_TRUE(a.sends.empty());
-    ASSERT_TRUE(b.Receive(1, b.At(0, 100)).ok());
-    ASSERT_TRUE(b.Receive(2, b.At(100, 100)).ok());
+    ASSERT_THAT(b.Receive(1, b.At(0, 100)), IsOk());
+    ASSERT_THAT(b.Receive(2, b.At(100, 100)), IsOk());
     HAWSER_UNTIL(world_, a.sends.size() == 2);
     if (a.sends[0].status == CompletionStatus::kRnrRetryExceeded && left > 1) continue;
     HAWSER_UNTIL(world_, b.receives.size() == 2);
@@ -183,10 +184,10 @@ TEST_P(RnrTest, ASendWaitsALittleForAReceive) {
 
 TEST_P(RnrTest, ASendThatNeverFindsAReceiveExceedsItsRetries) {
   auto [a, b] = world_.Connect();
-  ASSERT_TRUE(a.Receive(5, a.At(0, 100)).ok());
+  ASSERT_THAT(a.Receive(5, a.At(0, 100)), IsOk());
   const absl::Time start = absl::Now();
-  ASSERT_TRUE(a.Send(1, a.At(0, 10)).ok());
-  ASSERT_TRUE(a.Send(2, a.At(0, 10)).ok());
+  ASSERT_THAT(a.Send(1, a.At(0, 10)), IsOk());
+  ASSERT_THAT(a.Send(2, a.At(0, 10)), IsOk());
   HAWSER_UNTIL(world_, a.sends.size() == 2 && a.receives.size() == 1);
   // 7 tries, about 1 ms apart. With the connection manager's own RNR timer they are 655 ms apart: 3.9 s at
   // least.
@@ -204,16 +205,16 @@ TEST_P(WaitingSendTest, TheFabricSaysThatSendsCanWait) { EXPECT_TRUE(world_.fabr
 TEST_P(WaitingSendTest, ASendWaitsForAReceiveLongerThanRnrWould) {
   auto [a, b] = world_.Connect({.sends_wait = true});
   a.Fill(0, "one and two");
-  ASSERT_TRUE(a.Send(1, a.At(0, 3)).ok());
-  ASSERT_TRUE(a.Send(2, a.At(8, 3)).ok());
+  ASSERT_THAT(a.Send(1, a.At(0, 3)), IsOk());
+  ASSERT_THAT(a.Send(2, a.At(8, 3)), IsOk());
   // Longer than the retries of any of these fabrics.
   const absl::Time start = absl::Now();
   while (absl::Now() - start < absl::Milliseconds(600)) world_.PollSome();
   EXPECT_TRUE(a.sends.empty());
   EXPECT_THAT(b.news().told, ElementsAre("established"));
-  ASSERT_TRUE(b.Receive(1, b.At(0, 100)).ok());
+  ASSERT_THAT(b.Receive(1, b.At(0, 100)), IsOk());
   HAWSER_UNTIL(world_, b.receives.size() == 1 && a.sends.size() == 1);
-  ASSERT_TRUE(b.Receive(2, b.At(100, 100)).ok());
+  ASSERT_THAT(b.Receive(2, b.At(100, 100)), IsOk());
   HAWSER_UNTIL(world_, b.receives.size() == 2 && a.sends.size() == 2);
   EXPECT_EQ(b.Text(0, 3), "one");
   EXPECT_EQ(b.Text(100, 3), "two");
@@ -229,13 +230,13 @@ TEST_P(WaitingSendTest, WhatIsSentWhileASendWaitsFollowsIt) {
     for (; sent < kMessages && sent - a.sends.size() < kDepth; ++sent) {
       const Sge message = a.At(sent % kDepth * kBytes, kBytes);
       std::memcpy(message.address, &sent, sizeof(sent));
-      ASSERT_TRUE(a.Send(sent, message).ok());
+      ASSERT_THAT(a.Send(sent, message), IsOk());
     }
   };
   for (uint64_t received = 0; received < kMessages && !HasFatalFailure(); ++received) {
     send_more();
     world_.PollSome(static_cast<int>(received % 3));
-    ASSERT_TRUE(b.Receive(received, b.At(0, kBytes)).ok());
+    ASSERT_THAT(b.Receive(received, b.At(0, kBytes)), IsOk());
     HAWSER_UNTIL(world_, (send_more(), b.receives.size() == received + 1));
     EXPECT_EQ(std::memcmp(b.memory(), &received, sizeof(received)), 0) << received;
   }
@@ -243,9 +244,9 @@ TEST_P(WaitingSendTest, WhatIsSentWhileASendWaitsFollowsIt) {
 
 TEST_P(WaitingSendTest, AnEndIsHeardBehindASendThatWaited) {
   auto [a, b] = world_.Connect({.sends_wait = true});
-  ASSERT_TRUE(a.Send(1, a.At(0, 10)).ok());
+  ASSERT_THAT(a.Send(1, a.At(0, 10)), IsOk());
   world_.PollSome();
-  ASSERT_TRUE(b.Receive(1, b.At(0, 10)).ok());
+  ASSERT_THAT(b.Receive(1, b.At(0, 10)), IsOk());
   HAWSER_UNTIL(world_, b.receives.size() == 1 && a.sends.size() == 1);
   a.qp().Disconnect();
   HAWSER_UNTIL(world_, b.news().ended());
@@ -253,18 +254,18 @@ TEST_P(WaitingSendTest, AnEndIsHeardBehindASendThatWaited) {
 
 TEST_P(WaitingSendTest, WithdrawnReceivesTakeNoSendAndDoNotComeBack) {
   auto [a, b] = world_.Connect({.sends_wait = true});
-  for (uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 100, 100)).ok());
+  for (uint32_t i = 0; i < 4; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 100, 100)), IsOk());
   a.Fill(0, "onetwosix");
-  ASSERT_TRUE(a.Send(1, a.At(0, 3)).ok());
+  ASSERT_THAT(a.Send(1, a.At(0, 3)), IsOk());
   HAWSER_UNTIL(world_, b.receives.size() == 1);
   uint64_t withdrawn[2];
   ASSERT_EQ(b.qp().WithdrawReceives(absl::MakeSpan(withdrawn)), 2u);
   EXPECT_EQ(static_cast<uint32_t>(withdrawn[0]), 3u);  // The endpoint marks its receives above that.
   EXPECT_EQ(static_cast<uint32_t>(withdrawn[1]), 2u);
   b.receives_posted -= 2;
-  ASSERT_TRUE(b.Receive(9, b.At(900, 100)).ok());
-  ASSERT_TRUE(a.Send(2, a.At(3, 3)).ok());
-  ASSERT_TRUE(a.Send(3, a.At(6, 3)).ok());
+  ASSERT_THAT(b.Receive(9, b.At(900, 100)), IsOk());
+  ASSERT_THAT(a.Send(2, a.At(3, 3)), IsOk());
+  ASSERT_THAT(a.Send(3, a.At(6, 3)), IsOk());
   HAWSER_UNTIL(world_, b.receives.size() == 3);
   EXPECT_EQ(b.Text(0, 3), "one");
   EXPECT_EQ(b.Text(100, 3), "two");
@@ -276,8 +277,8 @@ TEST_P(WaitingSendTest, WithdrawnReceivesTakeNoSendAndDoNotComeBack) {
 
 TEST_P(WaitingSendTest, AReceiveThatASendHasReachedCannotBeWithdrawn) {
   auto [a, b] = world_.Connect();
-  ASSERT_TRUE(b.Receive(1, b.At(0, 100)).ok());
-  ASSERT_TRUE(a.Send(1, a.At(0, 3)).ok());
+  ASSERT_THAT(b.Receive(1, b.At(0, 100)), IsOk());
+  ASSERT_THAT(a.Send(1, a.At(0, 3)), IsOk());
   // The sender hears that it was taken; the receiver has not polled that yet, or has.
   HAWSER_UNTIL(world_, a.sends.size() == 1);
   uint64_t withdrawn[2];
@@ -287,7 +288,7 @@ TEST_P(WaitingSendTest, AReceiveThatASendHasReachedCannotBeWithdrawn) {
 
 TEST_P(WaitingSendTest, NothingCanBeWithdrawnAfterTheEnd) {
   auto [a, b] = world_.Connect();
-  ASSERT_TRUE(b.Receive(1, b.At(0, 100)).ok());
+  ASSERT_THAT(b.Receive(1, b.At(0, 100)), IsOk());
   b.qp().Disconnect();
   uint64_t withdrawn[2];
   EXPECT_EQ(b.qp().WithdrawReceives(absl::MakeSpan(withdrawn)), 0u);
@@ -299,10 +300,10 @@ TEST_P(SendContractTest, ASendLongerThanItsReceivePutsBothSidesInError) {
   auto [a, b] = world_.Connect();
   FillPattern(b, 2);
   const std::vector<uint8_t> before = Snapshot(b);
-  ASSERT_TRUE(b.Receive(1, b.At(0, 100)).ok());
-  ASSERT_TRUE(b.Receive(2, b.At(1000, 100)).ok());
-  ASSERT_TRUE(a.Send(1, a.At(0, 101)).ok());
-  ASSERT_TRUE(a.Send(2, a.At(0, 10)).ok());
+  ASSERT_THAT(b.Receive(1, b.At(0, 100)), IsOk());
+  ASSERT_THAT(b.Receive(2, b.At(1000, 100)), IsOk());
+  ASSERT_THAT(a.Send(1, a.At(0, 101)), IsOk());
+  ASSERT_THAT(a.Send(2, a.At(0, 10)), IsOk());
   HAWSER_UNTIL(world_, b.receives.size() == 2);
   if (shortcomings().requester_is_not_told) a.qp().Disconnect();
   HAWSER_UNTIL(world_, a.sends.size() == 2);
@@ -340,8 +341,8 @@ TEST_P(SendContractTest, AnSgeOutsideItsRegionIsRefusedBeforePosting) {
     EXPECT_THAT(a.qp().Grant(sge, QueuePair::Access::kRead).status(),
                 HasCode(absl::StatusCode::kInvalidArgument));
   }
-  ASSERT_TRUE(b.Receive(1, b.At(0, static_cast<uint32_t>(b.memory_bytes()))).ok());
-  EXPECT_TRUE(a.Send(1, whole).ok());  // None of them did any harm.
+  ASSERT_THAT(b.Receive(1, b.At(0, static_cast<uint32_t>(b.memory_bytes()))), IsOk());
+  EXPECT_THAT(a.Send(1, whole), IsOk());  // None of them did any harm.
   HAWSER_UNTIL(world_, a.sends.size() == 1 && b.receives.size() == 1);
 }
 
@@ -350,7 +351,7 @@ TEST_P(SendContractTest, TheLkeyOfADeregisteredRegionIsRefused) {
   std::vector<uint8_t> memory(100);
   std::unique_ptr<MemoryRegion> region = world_.fabric().Register(memory.data(), memory.size()).value();
   const Sge sge = {memory.data(), 100, region->lkey()};
-  EXPECT_TRUE(a.Receive(1, sge).ok());
+  EXPECT_THAT(a.Receive(1, sge), IsOk());
   world_.ExpectEverythingComesBack(a);
   region.reset();
   Endpoint& later = world_.NewEndpoint(0);

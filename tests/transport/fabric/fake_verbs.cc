@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "hawser/base/memcheck.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
 
 namespace hawser::fabric {
@@ -574,8 +575,7 @@ FakeWorld::FakeWorld(const FakeVerbs::Options& options, const QueuePairOptions& 
   v4.sin_family = AF_INET;
   v4.sin_port = htons(7470);
   v4.sin_addr.s_addr = htonl(0x0a000002);
-  EXPECT_THAT(qp->Connect(SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4)), "hello"),
-              HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(qp->Connect(SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4)), "hello"), IsOk());
   Poll(1600);
 }
 

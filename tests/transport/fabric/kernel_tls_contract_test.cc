@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 #include "hawser/tests/transport/fabric/tls_fabric.h"
 #include "hawser/transport/fabric/tcp/fabric.h"
@@ -49,15 +50,15 @@ TEST(KernelTlsFabricTest, TheKernelHasBothDirectionsAndReadsAreNotCopied) {
   const uint32_t rkey = b.Grant(b.At(0, kReads * kBytes), QueuePair::Access::kRead);
   for (size_t i = 0; i < kReads * kBytes; ++i) b.memory()[i] = static_cast<uint8_t>(i * 2654435761 >> 24);
   for (uint64_t i = 0; i < 200; ++i) {
-    ASSERT_TRUE(a.Receive(i, a.At(kReads * kBytes + i * 1000, 1000)).ok());
-    ASSERT_TRUE(b.Receive(i, b.At(kReads * kBytes + i * 1000, 1000)).ok());
+    ASSERT_THAT(a.Receive(i, a.At(kReads * kBytes + i * 1000, 1000)), IsOk());
+    ASSERT_THAT(b.Receive(i, b.At(kReads * kBytes + i * 1000, 1000)), IsOk());
   }
   for (uint64_t i = 0; i < kReads; ++i) {
-    ASSERT_TRUE(a.Read(i, a.At(i * kBytes, kBytes), b.memory() + i * kBytes, rkey).ok());
+    ASSERT_THAT(a.Read(i, a.At(i * kBytes, kBytes), b.memory() + i * kBytes, rkey), IsOk());
   }
   for (uint64_t i = 0; i < 200; ++i) {
-    ASSERT_TRUE(a.Send(100 + i, a.At(kReads * kBytes, 100)).ok());
-    ASSERT_TRUE(b.Send(100 + i, b.At(kReads * kBytes, 100)).ok());
+    ASSERT_THAT(a.Send(100 + i, a.At(kReads * kBytes, 100)), IsOk());
+    ASSERT_THAT(b.Send(100 + i, b.At(kReads * kBytes, 100)), IsOk());
     if (i % 8 == 0) world.PollOnce();
   }
   HAWSER_UNTIL(world, a.sends.size() == kReads + 200 && b.sends.size() == 200 && a.receives.size() == 200);
@@ -70,15 +71,15 @@ TEST(KernelTlsFabricTest, TheKernelHasBothDirectionsAndReadsAreNotCopied) {
 TEST(KernelTlsFabricTest, AWornKeyEndsTheConnectionOnBothSides) {
   FabricWorld world(InKernel("KernelTls", {.tls_key_records_max = 20}));
   auto [a, b] = world.Connect({.send_depth = 64, .receive_depth = 64});
-  for (uint64_t i = 0; i < 64; ++i) ASSERT_TRUE(b.Receive(i, b.At(0, 100)).ok());
+  for (uint64_t i = 0; i < 64; ++i) ASSERT_THAT(b.Receive(i, b.At(0, 100)), IsOk());
   for (uint64_t i = 0; i < 64 && !a.news().ended(); ++i) {
     (void)a.Send(i, a.At(0, 100));
     world.PollOnce();
   }
   HAWSER_UNTIL(world, a.news().ended() && b.news().ended());
-  EXPECT_EQ(a.news().why.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(a.news().why, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(a.news().why.message(), ::testing::HasSubstr("its kernel cannot change it"));
-  EXPECT_EQ(b.news().why.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(b.news().why, HasCode(absl::StatusCode::kUnavailable));
   world.ExpectEverythingComesBack(a);
   world.ExpectEverythingComesBack(b);
 }

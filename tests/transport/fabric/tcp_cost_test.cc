@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/heap.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 #include "hawser/tests/transport/fabric/tcp_stage.h"
 
@@ -24,15 +25,15 @@ TEST_F(TcpFabricTest, NoByteOfAReadIsCopied) {
       world_.Connect({.send_depth = 256, .receive_depth = 256, .read_depth = 4}, (kReads + 1) * kBytes);
   const uint32_t rkey = b.Grant(b.At(0, kReads * kBytes), QueuePair::Access::kRead);
   for (uint64_t i = 0; i < 200; ++i) {
-    ASSERT_TRUE(a.Receive(i, a.At(kReads * kBytes + i * 1000, 1000)).ok());
-    ASSERT_TRUE(b.Receive(i, b.At(kReads * kBytes + i * 1000, 1000)).ok());
+    ASSERT_THAT(a.Receive(i, a.At(kReads * kBytes + i * 1000, 1000)), IsOk());
+    ASSERT_THAT(b.Receive(i, b.At(kReads * kBytes + i * 1000, 1000)), IsOk());
   }
   for (uint64_t i = 0; i < kReads; ++i) {
-    ASSERT_TRUE(a.Read(i, a.At(i * kBytes, kBytes), b.memory() + i * kBytes, rkey).ok());
+    ASSERT_THAT(a.Read(i, a.At(i * kBytes, kBytes), b.memory() + i * kBytes, rkey), IsOk());
   }
   for (uint64_t i = 0; i < 200; ++i) {
-    ASSERT_TRUE(a.Send(100 + i, a.At(kReads * kBytes, 100)).ok());
-    ASSERT_TRUE(b.Send(100 + i, b.At(kReads * kBytes, 100)).ok());
+    ASSERT_THAT(a.Send(100 + i, a.At(kReads * kBytes, 100)), IsOk());
+    ASSERT_THAT(b.Send(100 + i, b.At(kReads * kBytes, 100)), IsOk());
     if (i % 8 == 0) world_.PollOnce();
   }
   HAWSER_UNTIL(world_, a.sends.size() == kReads + 200 && b.sends.size() == 200 && a.receives.size() == 200);
@@ -42,14 +43,14 @@ TEST_F(TcpFabricTest, NoByteOfAReadIsCopied) {
 
 TEST_F(TcpFabricTest, AChainLeavesInOneSystemCall) {
   auto [a, b] = world_.Connect({.send_depth = 64, .receive_depth = 64});
-  for (uint64_t i = 0; i < 64; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 1000, 1000)).ok());
+  for (uint64_t i = 0; i < 64; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 1000, 1000)), IsOk());
   std::vector<Sge> sges;
   for (int i = 0; i < 64; ++i)
     sges.push_back(a.At(i * 1000, i % 3 == 0 ? 900 : 60));  // Copied ones and others.
   std::vector<SendWorkRequest> chain;
   for (int i = 0; i < 64; ++i) chain.push_back({.wr_id = 1, .signaled = i == 63, .sges = {&sges[i], 1}});
   const uint64_t before = counters_.send_calls.load();
-  ASSERT_TRUE(a.qp().PostSend(chain).ok());
+  ASSERT_THAT(a.qp().PostSend(chain), IsOk());
   EXPECT_EQ(counters_.send_calls.load() - before, 1u);
   HAWSER_UNTIL(world_, b.receives.size() == 64 && a.sends.size() == 1);
 }
@@ -64,18 +65,18 @@ void TakeAndAnswer(Endpoint& me, uint64_t round) {
   }
   const Sge buffer = me.At(1024, 64), message = me.At(0, 64);
   const ReceiveWorkRequest receive = {0, buffer};
-  ASSERT_TRUE(me.qp().PostReceive({&receive, 1}).ok());
+  ASSERT_THAT(me.qp().PostReceive({&receive, 1}), IsOk());
   const SendWorkRequest send = {.wr_id = round, .signaled = round % 16 == 15, .sges = {&message, 1}};
-  ASSERT_TRUE(me.qp().PostSend({&send, 1}).ok());
+  ASSERT_THAT(me.qp().PostSend({&send, 1}), IsOk());
 }
 
 TEST_F(TcpFabricTest, ARoundOfPingPongCostsThreeSystemCallsASide) {
   auto [a, b] = world_.Connect();
   for (Endpoint* side : {&a, &b}) {
-    ASSERT_TRUE(side->Receive(0, side->At(1024, 64)).ok());
-    ASSERT_TRUE(side->Receive(0, side->At(1024, 64)).ok());
+    ASSERT_THAT(side->Receive(0, side->At(1024, 64)), IsOk());
+    ASSERT_THAT(side->Receive(0, side->At(1024, 64)), IsOk());
   }
-  ASSERT_TRUE(a.Send(1, a.At(0, 64)).ok());
+  ASSERT_THAT(a.Send(1, a.At(0, 64)), IsOk());
   constexpr uint64_t kRounds = 200;
   for (uint64_t round = 0; round < kRounds; ++round) {
     if (round == 10) {
@@ -119,8 +120,8 @@ void TakePushAndAnswer(Endpoint& me, Endpoint& peer, uint32_t bytes, uint32_t rk
     }
   }
   const ReceiveWorkRequest receive = {0, me.At(1024, 64)};
-  ASSERT_TRUE(me.qp().PostReceive({&receive, 1}).ok());
-  ASSERT_TRUE(me.SendAndPush(2, me.At(0, 64), me.At(4096, bytes), rkey).ok());
+  ASSERT_THAT(me.qp().PostReceive({&receive, 1}), IsOk());
+  ASSERT_THAT(me.SendAndPush(2, me.At(0, 64), me.At(4096, bytes), rkey), IsOk());
 }
 
 // A page of storage takes as many as a small message; a larger one takes one more to come to its place.
@@ -130,11 +131,11 @@ TEST_F(TcpFabricTest, ARoundOfPushesCostsThreeSystemCallsASideOrFour) {
     const uint32_t a_rkey = a.Grant(a.At(4096, bytes), QueuePair::Access::kRead);
     const uint32_t b_rkey = b.Grant(b.At(4096, bytes), QueuePair::Access::kRead);
     for (Endpoint* side : {&a, &b}) {
-      ASSERT_TRUE(side->Receive(0, side->At(1024, 64)).ok());
-      ASSERT_TRUE(side->Receive(0, side->At(1024, 64)).ok());
+      ASSERT_THAT(side->Receive(0, side->At(1024, 64)), IsOk());
+      ASSERT_THAT(side->Receive(0, side->At(1024, 64)), IsOk());
     }
-    ASSERT_TRUE(a.Send(1, a.At(0, 64), /*signaled=*/false).ok());
-    ASSERT_TRUE(a.Push(2, a.At(4096, bytes), a_rkey).ok());
+    ASSERT_THAT(a.Send(1, a.At(0, 64), /*signaled=*/false), IsOk());
+    ASSERT_THAT(a.Push(2, a.At(4096, bytes), a_rkey), IsOk());
     constexpr uint64_t kRounds = 200;
     for (uint64_t round = 0; round < kRounds; ++round) {
       if (round == 10) {
@@ -158,11 +159,11 @@ TEST_F(TcpFabricTest, ARoundOfPushesCostsThreeSystemCallsASideOrFour) {
 TEST_F(TcpFabricTest, APushThatIsDroppedBesideAReadCostsFewSystemCalls) {
   auto [a, b] = world_.Connect({}, 256 * 1024);
   const uint32_t rkey = a.Grant(a.At(4096, 65536), QueuePair::Access::kRead);
-  ASSERT_TRUE(b.Receive(1, b.At(0, 64)).ok());
-  ASSERT_TRUE(
-      b.Read(1, b.At(4096, 4096), a.memory() + 4096, rkey).ok());  // Is outstanding until a is polled.
-  ASSERT_TRUE(a.Send(1, a.At(0, 64)).ok());
-  ASSERT_TRUE(a.Push(2, a.At(4096, 65536), rkey).ok());
+  ASSERT_THAT(b.Receive(1, b.At(0, 64)), IsOk());
+  // Is outstanding until a is polled.
+  ASSERT_THAT(b.Read(1, b.At(4096, 4096), a.memory() + 4096, rkey), IsOk());
+  ASSERT_THAT(a.Send(1, a.At(0, 64)), IsOk());
+  ASSERT_THAT(a.Push(2, a.At(4096, 65536), rkey), IsOk());
   counters_.receive_calls = 0;
   Completion completions[4];
   for (int i = 0; i < 20; ++i) b.completion_queue().Poll(absl::MakeSpan(completions));
@@ -172,8 +173,8 @@ TEST_F(TcpFabricTest, APushThatIsDroppedBesideAReadCostsFewSystemCalls) {
 
 TEST_F(TcpFabricTest, AnAcknowledgementLeavesBeforeItsSideSleeps) {
   auto [a, b] = world_.Connect();
-  ASSERT_TRUE(b.Receive(1, b.At(0, 100)).ok());
-  ASSERT_TRUE(a.Send(1, a.At(0, 100)).ok());
+  ASSERT_THAT(b.Receive(1, b.At(0, 100)), IsOk());
+  ASSERT_THAT(a.Send(1, a.At(0, 100)), IsOk());
   Completion completion;
   while (b.completion_queue().Poll({&completion, 1}) == 0) {
   }
@@ -201,11 +202,12 @@ TEST_F(TcpFabricTest, TrafficAllocatesNothing) {
   };
   const auto round = [&, &a = a, &b = b] {
     const absl::StatusOr<uint32_t> rkey = b.qp().Grant(b.At(0, 500000), QueuePair::Access::kRead);
-    for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(b.Receive(i, b.At(600000 + 1000 * i, 1000)).ok());
-    for (uint64_t i = 0; i < 8; ++i)
-      ASSERT_TRUE(a.Send(i, a.At(i, 100 + 100 * static_cast<uint32_t>(i)), i == 7).ok());
+    for (uint64_t i = 0; i < 8; ++i) ASSERT_THAT(b.Receive(i, b.At(600000 + 1000 * i, 1000)), IsOk());
+    for (uint64_t i = 0; i < 8; ++i) {
+      ASSERT_THAT(a.Send(i, a.At(i, 100 + 100 * static_cast<uint32_t>(i)), i == 7), IsOk());
+    }
     poll(b, 8);
-    ASSERT_TRUE(a.Read(9, a.At(0, 500000), b.memory(), *rkey).ok());
+    ASSERT_THAT(a.Read(9, a.At(0, 500000), b.memory(), *rkey), IsOk());
     b.completion_queue().Wake();
     b.completion_queue().Wait(absl::InfiniteDuration());
     Completion none;
@@ -244,7 +246,7 @@ TEST_F(TcpFabricTest, AConnectionWhoseSendWaitsHoldsLittle) {
     Endpoint& b = world_.NewEndpoint(1, {.receive_depth = 8, .sends_wait = true}, 32768);
     Stranger peer(world_);
     peer.BecomePeerOf(b);
-    for (uint64_t i = 0; i < receives; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 4096, 4096)).ok());
+    for (uint64_t i = 0; i < receives; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 4096, 4096)), IsOk());
     std::string said;
     constexpr uint64_t kMessages = 1500;
     while (said.size() < kMessages * (sizeof(FrameHeader) + 8)) {
@@ -259,7 +261,7 @@ TEST_F(TcpFabricTest, AConnectionWhoseSendWaitsHoldsLittle) {
     EXPECT_LT(HeapAllocatedBytes() - before, 10 * 1024 + receives * 4200);
     // All of them come in the end, in order, and each once.
     for (uint64_t i = receives; i < kMessages; ++i) {
-      ASSERT_TRUE(b.Receive(i, b.At(0, 4096)).ok());
+      ASSERT_THAT(b.Receive(i, b.At(0, 4096)), IsOk());
       HAWSER_UNTIL(world_, b.receives.size() == i + 1);
     }
     EXPECT_EQ(b.Text(0, 8), "8 bytes.");
@@ -271,11 +273,11 @@ TEST_F(TcpFabricTest, AConnectionWhoseSendWaitsHoldsLittle) {
 TEST_F(TcpFabricTest, ABusyConnectionLeavesTheOthersTheirTurn) {
   auto [a, b] = world_.Connect({.send_depth = 64, .receive_depth = 64}, 64 << 20);
   auto [c, d] = world_.Connect();
-  for (uint64_t i = 0; i < 60; ++i) ASSERT_TRUE(b.Receive(i, b.At(i << 20, 1 << 20)).ok());
-  ASSERT_TRUE(d.Receive(1, d.At(0, 100)).ok());
-  for (uint64_t i = 0; i < 60; ++i) ASSERT_TRUE(a.Send(i, a.At(i << 20, 1 << 20)).ok());
+  for (uint64_t i = 0; i < 60; ++i) ASSERT_THAT(b.Receive(i, b.At(i << 20, 1 << 20)), IsOk());
+  ASSERT_THAT(d.Receive(1, d.At(0, 100)), IsOk());
+  for (uint64_t i = 0; i < 60; ++i) ASSERT_THAT(a.Send(i, a.At(i << 20, 1 << 20)), IsOk());
   world_.PollSome(2);
-  ASSERT_TRUE(c.Send(1, c.At(0, 100)).ok());
+  ASSERT_THAT(c.Send(1, c.At(0, 100)), IsOk());
   // All live on the same two completion queues. A few polls are enough, however much a has to send.
   const size_t before = b.receives.size();
   HAWSER_UNTIL(world_, d.receives.size() == 1);
@@ -285,7 +287,7 @@ TEST_F(TcpFabricTest, ABusyConnectionLeavesTheOthersTheirTurn) {
 
 TEST_F(TcpFabricTest, APeerThatWasNotReceivedFromIsRememberedWhenItLeaves) {
   auto [a, b] = world_.Connect();
-  ASSERT_TRUE(a.Send(1, a.At(0, 10)).ok());
+  ASSERT_THAT(a.Send(1, a.At(0, 10)), IsOk());
   HAWSER_UNTIL(world_, a.sends.size() == 1 && b.news().ended());
   EXPECT_THAT(a.sends[0], CompletionIs(1, CompletionStatus::kRnrRetryExceeded));
   EXPECT_THAT(std::string(b.news().why.message()),
@@ -297,11 +299,11 @@ TEST_F(TcpFabricTest, AReceiveInTimeLetsWaitingSendsIn) {
   auto [a, b] = patient.Connect({.send_depth = 64, .receive_depth = 64});
   for (uint64_t i = 0; i < 64; ++i) {
     a.Fill(i * 100, absl::StrCat("message ", 100 + i));
-    ASSERT_TRUE(a.Send(i, a.At(i * 100, 11)).ok());
+    ASSERT_THAT(a.Send(i, a.At(i * 100, 11)), IsOk());
   }
   for (uint64_t i = 0; i < 64; ++i) {  // One at a time: each lets one in.
     patient.PollSome(3);
-    ASSERT_TRUE(b.Receive(i, b.At(i * 100, 100)).ok());
+    ASSERT_THAT(b.Receive(i, b.At(i * 100, 100)), IsOk());
     HAWSER_UNTIL(patient, b.receives.size() == i + 1);
     EXPECT_EQ(b.Text(i * 100, 11), absl::StrCat("message ", 100 + i));
   }

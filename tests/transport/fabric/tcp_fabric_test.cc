@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 #include "hawser/tests/transport/fabric/tcp_stage.h"
 #include "hawser/transport/fabric/tcp/greeting.h"
@@ -145,7 +146,7 @@ TEST_F(TcpFabricTest, WithoutFileDescriptorsAHalfOpenPeerMakesRoom) {
   Stranger silent(patient, ConnectFrom(patient, 2));
   patient.PollSome(5);
   Endpoint& a = patient.NewEndpoint(0);
-  ASSERT_TRUE(a.qp().Connect(patient.listener().address(), "").ok());
+  ASSERT_THAT(a.qp().Connect(patient.listener().address(), ""), IsOk());
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const int next = dup(0);
@@ -176,7 +177,7 @@ TEST_F(TcpFabricTest, MorePrivateDataThanAllowedIsRejected) {
 
 TEST_F(TcpFabricTest, WithoutFileDescriptorsTheListenerRestsAndRecovers) {
   Endpoint& a = world_.NewEndpoint(0);
-  ASSERT_TRUE(a.qp().Connect(world_.listener().address(), "").ok());
+  ASSERT_THAT(a.qp().Connect(world_.listener().address(), ""), IsOk());
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const int next = dup(0);
@@ -209,15 +210,15 @@ SocketAddress V6(const in6_addr& host, uint16_t port = 0) {
 TEST_F(TcpFabricTest, AllAddressesOfIpv6AreThoseOfIpv4Too) {
   RequestRecorder requests;
   auto listener = world_.fabric().Listen(world_.completion_queue(), V6(in6addr_any), requests);
-  ASSERT_TRUE(listener.ok()) << listener.status();
+  ASSERT_THAT(listener, IsOk());
   const uint16_t port = (*listener)->address().port();
   for (const SocketAddress& address : {Loopback(port), V6(in6addr_loopback, port)}) {
     Endpoint& a = world_.NewEndpoint(0);
-    EXPECT_TRUE(a.qp().Connect(address, "").ok());
+    EXPECT_THAT(a.qp().Connect(address, ""), IsOk());
     HAWSER_UNTIL(world_, !requests.requests.empty());
     EXPECT_EQ(requests.requests[0]->peer_address().ToString(), a.qp().local_address().ToString());
     Endpoint& b = world_.NewEndpoint(0);
-    EXPECT_TRUE(b.qp().Accept(*requests.requests[0], "").ok());
+    EXPECT_THAT(b.qp().Accept(*requests.requests[0], ""), IsOk());
     requests.requests.clear();
     EXPECT_EQ(b.qp().peer_address().family(), address.family());
     EXPECT_EQ(b.qp().local_address().ToString(), address.ToString());
@@ -233,9 +234,9 @@ TEST_F(TcpFabricTest, OneAddressOfIpv6LeavesThePortToIpv4) {
   // A port that IPv4 has: connections of other tests hold theirs for a minute after their end.
   const uint16_t port = (*listen(Loopback()))->address().port();
   const auto v6 = listen(V6(in6addr_loopback, port));
-  ASSERT_TRUE(v6.ok()) << v6.status();
+  ASSERT_THAT(v6, IsOk());
   const auto v4 = listen(Loopback(port));
-  EXPECT_TRUE(v4.ok()) << v4.status();
+  EXPECT_THAT(v4, IsOk());
 }
 
 // --- Whom we connect to
@@ -248,7 +249,7 @@ absl::Status ConnectToStranger(FabricWorld& world, absl::string_view answer) {
   EXPECT_EQ(bind(listener.get(), any_port.get(), any_port.length_bytes()), 0);
   EXPECT_EQ(listen(listener.get(), 1), 0);
   Endpoint& a = world.NewEndpoint(0);
-  EXPECT_TRUE(a.qp().Connect(LocalAddress(listener.get()), "").ok());
+  EXPECT_THAT(a.qp().Connect(LocalAddress(listener.get()), ""), IsOk());
   Stranger stranger(world, accept(listener.get(), nullptr, nullptr));
   stranger.HearBytes(kGreetingHeaderBytes);
   stranger.Say(answer);
@@ -293,7 +294,7 @@ TEST_F(TcpFabricTest, ARefusedConnectionSaysThatNobodyListens) {
   const SocketAddress nobody = world_.listener().address();
   world_.CloseListener();
   Endpoint& a = world_.NewEndpoint(0);
-  ASSERT_TRUE(a.qp().Connect(nobody, "").ok());
+  ASSERT_THAT(a.qp().Connect(nobody, ""), IsOk());
   HAWSER_UNTIL(world_, a.news().ended());
   EXPECT_EQ(a.news().why.message(),
             absl::StrCat("connect to ", nobody.ToString(),
@@ -310,13 +311,12 @@ TEST_F(TcpFabricTest, ASendNamesNoMemory) {
   for (int i = 0; i < 20; ++i) {
     const bool reads = i % 2 == 0;
     const Sge sge = b.At(0, reads ? 8 : 1000);
-    ASSERT_TRUE(b.qp()
-                    .PostSend({{{.opcode = reads ? Opcode::kRead : Opcode::kSend,
-                                 .signaled = true,
-                                 .sges = {&sge, 1},
-                                 .remote_address = 0xa5a5a5a5a5a5,
-                                 .rkey = 0xa5a5}}})
-                    .ok());
+    ASSERT_THAT(b.qp().PostSend({{{.opcode = reads ? Opcode::kRead : Opcode::kSend,
+                                   .signaled = true,
+                                   .sges = {&sge, 1},
+                                   .remote_address = 0xa5a5a5a5a5a5,
+                                   .rkey = 0xa5a5}}}),
+                IsOk());
     peer.HearBytes(heard + sizeof(FrameHeader) + (reads ? 0 : 1000));
     const FrameHeader header = peer.FrameAt(heard);
     heard = peer.heard().size();

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/child.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 #include "hawser/tests/transport/fabric/tcp_stage.h"
 
@@ -68,9 +69,9 @@ TEST_F(TcpForkTest, ChildThatDestroysItsCopiesHarmsNothing) {
   Stranger greeted(world_);
   greeted.Say(EncodeGreeting(GreetingKind::kConnect, 16, ""));
   HAWSER_UNTIL(world_, !world_.requests().requests.empty());
-  ASSERT_TRUE(b.Receive(1, b.At(0, 100)).ok());
+  ASSERT_THAT(b.Receive(1, b.At(0, 100)), IsOk());
   EXPECT_TRUE(InChild([&, &requester = a, &responder = b] {
-    EXPECT_FALSE(requester.Send(1, requester.At(0, 10)).ok());
+    EXPECT_THAT(requester.Send(1, requester.At(0, 10)), ::testing::Not(IsOk()));
     requester.qp().Disconnect();
     requester.Destroy();
     responder.Destroy();
@@ -79,7 +80,7 @@ TEST_F(TcpForkTest, ChildThatDestroysItsCopiesHarmsNothing) {
     world_.PollOnce();
     return !testing::Test::HasFailure();
   }));
-  ASSERT_TRUE(a.Send(2, a.At(0, 10)).ok());
+  ASSERT_THAT(a.Send(2, a.At(0, 10)), IsOk());
   HAWSER_UNTIL(world_, b.receives.size() == 1 && a.sends.size() == 1);
   EXPECT_THAT(b.receives[0], CompletionIs(1, CompletionStatus::kSuccess));
   stranger.Say(EncodeGreeting(GreetingKind::kConnect, 16, ""));

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 #include "hawser/tests/transport/fabric/tcp_stage.h"
 #include "hawser/transport/fabric/tcp/frame.h"
@@ -27,7 +28,7 @@ class HostilePeerTest : public TcpFabricTest {
  protected:
   HostilePeerTest() {
     peer_.BecomePeerOf(b_);
-    EXPECT_TRUE(b_.Receive(1, b_.At(0, 1000)).ok());
+    EXPECT_THAT(b_.Receive(1, b_.At(0, 1000)), IsOk());
     readable_ = b_.Grant(b_.At(1000, 1000), QueuePair::Access::kRead);
     writable_ = b_.Grant(b_.At(2000, 1000), QueuePair::Access::kWrite);
   }
@@ -72,7 +73,7 @@ TEST_F(HostilePeerTest, AFrameThatIsNoSendOrWriteWithTheirFlag) {
 }
 
 TEST_F(HostilePeerTest, AReadResponseWithTheFlagOfARequest) {
-  ASSERT_TRUE(b_.Read(1, b_.At(5000, 10), b_.memory(), 1).ok());
+  ASSERT_THAT(b_.Read(1, b_.At(5000, 10), b_.memory(), 1), IsOk());
   peer_.Say(
       {.kind = FrameKind::kReadResponse, .flags = kAckRequestedFlag, .length_bytes = 10, .acknowledged = 1},
       "0123456789");
@@ -167,7 +168,7 @@ TEST_F(HostilePeerTest, AnAcknowledgementOfWhatWasNeverSent) {
 }
 
 TEST_F(HostilePeerTest, AnAcknowledgementOfNothingNew) {
-  ASSERT_TRUE(b_.Send(1, b_.At(0, 1)).ok());
+  ASSERT_THAT(b_.Send(1, b_.At(0, 1)), IsOk());
   peer_.Say({.kind = FrameKind::kAck, .acknowledged = 1});
   HAWSER_UNTIL(world_, b_.sends.size() == 1);
   peer_.Say({.kind = FrameKind::kAck, .acknowledged = 1});
@@ -185,7 +186,7 @@ TEST_F(HostilePeerTest, ARefusalOfWhatWasNeverSent) {
 }
 
 TEST_F(HostilePeerTest, ARefusalWithAStatusThatMeansSuccess) {
-  ASSERT_TRUE(b_.Send(1, b_.At(0, 1)).ok());
+  ASSERT_THAT(b_.Send(1, b_.At(0, 1)), IsOk());
   peer_.Say({.kind = FrameKind::kNak, .status = static_cast<uint8_t>(kSuccess)});
   ExpectBrokenProtocol("refused request 0 with status 0");
 }
@@ -196,7 +197,7 @@ TEST_F(HostilePeerTest, AReadResponseThatNobodyAskedFor) {
 }
 
 TEST_F(HostilePeerTest, AReadResponseLongerThanTheRead) {
-  ASSERT_TRUE(b_.Read(1, b_.At(5000, 10), b_.memory(), 1).ok());
+  ASSERT_THAT(b_.Read(1, b_.At(5000, 10), b_.memory(), 1), IsOk());
   peer_.Say({.kind = FrameKind::kReadResponse, .length_bytes = 11, .acknowledged = 1}, "0123456789a");
   ExpectBrokenProtocol(
       "READ 0 at offset 0 with 11 bytes, where READ 0 at offset 0 with 10 to 10 bytes was due");
@@ -204,20 +205,20 @@ TEST_F(HostilePeerTest, AReadResponseLongerThanTheRead) {
 }
 
 TEST_F(HostilePeerTest, ARefusalOfAReadThatIsAnsweredAlready) {
-  ASSERT_TRUE(b_.Read(1, b_.At(5000, 10), b_.memory(), 1).ok());
+  ASSERT_THAT(b_.Read(1, b_.At(5000, 10), b_.memory(), 1), IsOk());
   peer_.Say({.kind = FrameKind::kReadResponse, .length_bytes = 10}, "0123456789");
   peer_.Say({.kind = FrameKind::kNak, .status = static_cast<uint8_t>(CompletionStatus::kRemoteAccessError)});
   ExpectBrokenProtocol("answered READ 0 but acknowledged only 0 requests");
 }
 
 TEST_F(HostilePeerTest, AReadResponseInTinyFragments) {
-  ASSERT_TRUE(b_.Read(1, b_.At(5000, kReadFragmentMin + 1), b_.memory(), 1).ok());
+  ASSERT_THAT(b_.Read(1, b_.At(5000, kReadFragmentMin + 1), b_.memory(), 1), IsOk());
   peer_.Say({.kind = FrameKind::kReadResponse, .length_bytes = 1, .acknowledged = 1}, "0");
   ExpectBrokenProtocol("with 1 bytes, where READ 0 at offset 0 with 4096 to 4097 bytes was due");
 }
 
 TEST_F(HostilePeerTest, OnlyTheLastFragmentOfAReadMayBeShort) {
-  ASSERT_TRUE(b_.Read(1, b_.At(5000, kReadFragmentMin + 1), b_.memory(), 1).ok());
+  ASSERT_THAT(b_.Read(1, b_.At(5000, kReadFragmentMin + 1), b_.memory(), 1), IsOk());
   peer_.Say({.kind = FrameKind::kReadResponse, .length_bytes = kReadFragmentMin, .acknowledged = 1},
             std::string(kReadFragmentMin, 'r'));
   peer_.Say(
@@ -229,20 +230,20 @@ TEST_F(HostilePeerTest, OnlyTheLastFragmentOfAReadMayBeShort) {
 }
 
 TEST_F(HostilePeerTest, AReadResponseAtAnotherOffset) {
-  ASSERT_TRUE(b_.Read(1, b_.At(5000, 10), b_.memory(), 1).ok());
+  ASSERT_THAT(b_.Read(1, b_.At(5000, 10), b_.memory(), 1), IsOk());
   peer_.Say({.kind = FrameKind::kReadResponse, .length_bytes = 5, .acknowledged = 1, .address = 5}, "01234");
   ExpectBrokenProtocol("at offset 5");
 }
 
 TEST_F(HostilePeerTest, AReadResponseToAnotherRead) {
-  ASSERT_TRUE(b_.Read(1, b_.At(5000, 10), b_.memory(), 1).ok());
+  ASSERT_THAT(b_.Read(1, b_.At(5000, 10), b_.memory(), 1), IsOk());
   peer_.Say({.kind = FrameKind::kReadResponse, .length_bytes = 5, .acknowledged = 1, .key = 1}, "01234");
   ExpectBrokenProtocol("answered READ 1");
 }
 
 TEST_F(HostilePeerTest, ARefusalThatJumpsOverAnOutstandingRead) {
-  ASSERT_TRUE(b_.Read(1, b_.At(5000, 10), b_.memory(), 1).ok());
-  ASSERT_TRUE(b_.Send(2, b_.At(0, 1)).ok());
+  ASSERT_THAT(b_.Read(1, b_.At(5000, 10), b_.memory(), 1), IsOk());
+  ASSERT_THAT(b_.Send(2, b_.At(0, 1)), IsOk());
   peer_.Say({.kind = FrameKind::kNak,
              .status = static_cast<uint8_t>(CompletionStatus::kRnrRetryExceeded),
              .acknowledged = 1,
@@ -319,8 +320,8 @@ TEST_F(TcpFabricTest, APollMakesFewSystemCallsForOnePeer) {
   Endpoint& b = world_.NewEndpoint(1, {.send_depth = 8, .receive_depth = kSends, .read_depth = 4});
   Stranger peer(world_);
   peer.BecomePeerOf(b);
-  for (uint64_t i = 0; i < kSends; ++i) ASSERT_TRUE(b.Receive(i, b.At(i, 1)).ok());
-  ASSERT_TRUE(b.Read(1, b.At(1000, 100), b.memory(), 1).ok());
+  for (uint64_t i = 0; i < kSends; ++i) ASSERT_THAT(b.Receive(i, b.At(i, 1)), IsOk());
+  ASSERT_THAT(b.Read(1, b.At(1000, 100), b.memory(), 1), IsOk());
   const FrameHeader send = {.kind = FrameKind::kSend, .length_bytes = 1, .acknowledged = 1};
   std::string frames;
   for (uint32_t i = 0; i < kSends; ++i) {
@@ -367,12 +368,12 @@ TEST_F(TcpFabricTest, RandomFramesHarmNobodyElse) {
     Endpoint& b = world_.NewEndpoint(1, {.send_depth = 8, .receive_depth = 8, .read_depth = 4}, 8192);
     Stranger peer(world_);
     peer.BecomePeerOf(b, kTakesPushes);
-    for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 64, 64)).ok());
+    for (uint64_t i = 0; i < 4; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 64, 64)), IsOk());
     const uint32_t keys[] = {b.Grant(b.At(1024, 1024), QueuePair::Access::kRead),
                              b.Grant(b.At(2048, 1024), QueuePair::Access::kWrite), 0,
                              static_cast<uint32_t>(random())};
-    ASSERT_TRUE(b.Read(1, b.At(3072, 1024), b.memory(), 1).ok());
-    ASSERT_TRUE(b.Send(2, b.At(0, 10)).ok());
+    ASSERT_THAT(b.Read(1, b.At(3072, 1024), b.memory(), 1), IsOk());
+    ASSERT_THAT(b.Send(2, b.At(0, 10)), IsOk());
     std::string said;
     for (int i = 0; i < 8; ++i) {
       const uint32_t lengths[] = {0, 1, 10, 64, 65, 1024, static_cast<uint32_t>(random())};
@@ -396,8 +397,8 @@ TEST_F(TcpFabricTest, RandomFramesHarmNobodyElse) {
     EXPECT_EQ(b.Text(1024, 1024), std::string(1024, '\0'));  // granted for reading only,
     EXPECT_EQ(b.Text(4096, 4096), std::string(4096, '\0'));  // and behind everything.
   }
-  ASSERT_TRUE(d.Receive(1, d.At(0, 100)).ok());
-  ASSERT_TRUE(c.Send(1, c.At(0, 100)).ok());
+  ASSERT_THAT(d.Receive(1, d.At(0, 100)), IsOk());
+  ASSERT_THAT(c.Send(1, c.At(0, 100)), IsOk());
   HAWSER_UNTIL(world_, c.sends.size() == 1 && d.receives.size() == 1);
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 #include "hawser/tests/transport/fabric/tcp_stage.h"
 #include "hawser/transport/fabric/tcp/frame.h"
@@ -22,7 +23,7 @@ class PushingPeerTest : public TcpFabricTest {
  protected:
   void SetUp() override {
     peer_.BecomePeerOf(b_, kTakesPushes);
-    for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(b_.Receive(i, b_.At(i * 100, 100)).ok());
+    for (uint64_t i = 0; i < 8; ++i) ASSERT_THAT(b_.Receive(i, b_.At(i * 100, 100)), IsOk());
   }
   void ExpectBrokenProtocol(absl::string_view how) {
     HAWSER_UNTIL(world_, b_.news().ended());
@@ -79,7 +80,7 @@ TEST_F(PushingPeerTest, PushesOfWhatIsNotAskedForAreDropped) {
     peer_.Say({.kind = FrameKind::kSend, .length_bytes = 4}, "look");
     peer_.Say({.kind = FrameKind::kPush, .length_bytes = kPushBytesMax, .key = 7}, bytes);
     HAWSER_UNTIL(world_, b_.receives.size() == i + 1);
-    ASSERT_TRUE(b_.Receive(8 + i, b_.At(0, 100)).ok());
+    ASSERT_THAT(b_.Receive(8 + i, b_.At(0, 100)), IsOk());
   }
   for (int i = 0; i < 100; ++i) EXPECT_EQ(b_.memory()[1000 + i], 0);
   EXPECT_FALSE(b_.news().ended());
@@ -196,7 +197,7 @@ TEST_F(TcpFabricTest, APeerThatMayNotPushAnnouncesNone) {
   auto& b = world_.NewEndpoint(1);
   Stranger peer(world_);
   peer.BecomePeerOf(b);
-  ASSERT_TRUE(b.Receive(1, b.At(0, 100)).ok());
+  ASSERT_THAT(b.Receive(1, b.At(0, 100)), IsOk());
   peer.Say({.kind = FrameKind::kSend, .flags = kPushFollowsFlag, .length_bytes = 4}, "look");
   HAWSER_UNTIL(world_, b.news().ended());
   EXPECT_THAT(std::string(b.news().why.message()), HasSubstr("flags 2"));
@@ -250,7 +251,7 @@ TEST_F(PushingPeerTest, AWriteThatAnnouncesAPush) {
 
 // What acknowledges something is looked at once, though it was read before it was its turn.
 TEST_F(PushingPeerTest, AnAcknowledgementBehindAPush) {
-  ASSERT_TRUE(b_.Send(5, b_.At(0, 4)).ok());
+  ASSERT_THAT(b_.Send(5, b_.At(0, 4)), IsOk());
   peer_.HearBytes(sizeof(FrameHeader) + 4);
   peer_.Say(Look() + Push("push") + Frame({.kind = FrameKind::kAck, .acknowledged = 1}, "") +
             Frame({.kind = FrameKind::kSend, .length_bytes = 4, .acknowledged = 1}, "more"));
@@ -265,7 +266,7 @@ TEST_F(PushingPeerTest, PushesOfAPeerThatHasGoneCanBeTaken) {
     Endpoint& b = world_.NewEndpoint(1, {.send_depth = 8, .receive_depth = 8, .read_depth = 4}, 16 * 1024);
     Stranger peer(world_);
     peer.BecomePeerOf(b, kTakesPushes);
-    for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 100, 100)).ok());
+    for (uint64_t i = 0; i < 8; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 100, 100)), IsOk());
     const std::string second(length, '2');
     peer.Say(Look() + Push("one!") + Look() + Push(second));
     peer.Close();
@@ -284,7 +285,7 @@ TEST_F(PushingPeerTest, PushesOfAPeerThatHasGoneCanBeTaken) {
 
 TEST_F(PushingPeerTest, ASendSaysThatItsPushFollows) {
   const uint32_t rkey = b_.Grant(b_.At(4096, 10), QueuePair::Access::kRead);
-  ASSERT_TRUE(b_.SendAndPush(1, b_.At(0, 4), b_.At(4096, 10), rkey).ok());
+  ASSERT_THAT(b_.SendAndPush(1, b_.At(0, 4), b_.At(4096, 10), rkey), IsOk());
   peer_.HearBytes(2 * sizeof(FrameHeader) + 14);
   EXPECT_EQ(peer_.FrameAt(0).flags, kPushFollowsFlag);
   EXPECT_EQ(peer_.FrameAt(sizeof(FrameHeader) + 4).flags, kAckRequestedFlag);

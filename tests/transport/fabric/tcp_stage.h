@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 #include "hawser/transport/fabric/tcp/fabric.h"
 #include "hawser/transport/fabric/tcp/frame.h"
@@ -86,7 +87,7 @@ class Stranger {
   void BecomePeerOf(Endpoint& endpoint, uint8_t flags = 0) {
     Say(EncodeGreeting(GreetingKind::kConnect, 16, "", flags));
     HAWSER_UNTIL(world_, !world_.requests().requests.empty());
-    ASSERT_TRUE(endpoint.qp().Accept(*world_.requests().requests[0], "").ok());
+    ASSERT_THAT(endpoint.qp().Accept(*world_.requests().requests[0], ""), IsOk());
     world_.requests().requests.clear();
     HearBytes(kGreetingHeaderBytes);
     heard_.clear();

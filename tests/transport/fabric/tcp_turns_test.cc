@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 #include "hawser/tests/transport/fabric/tcp_stage.h"
 
@@ -16,14 +17,14 @@ constexpr size_t kTaken = 16;  // By one Poll(), if not said otherwise.
 
 // Receives for `kMessages` at b, and as many SENDs from a, in one chain, with the last one signaled.
 void Fill(Endpoint& a, Endpoint& b) {
-  for (uint64_t i = 0; i < kMessages; ++i) ASSERT_TRUE(b.Receive(i, b.At(i * 100, 100)).ok());
+  for (uint64_t i = 0; i < kMessages; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 100, 100)), IsOk());
   std::vector<Sge> sges(kMessages);
   std::vector<SendWorkRequest> chain;
   for (uint64_t i = 0; i < kMessages; ++i) {
     sges[i] = a.At(i * 100, 100);
     chain.push_back({.wr_id = i, .signaled = i + 1 == kMessages, .sges = {&sges[i], 1}});
   }
-  ASSERT_TRUE(a.qp().PostSend(chain).ok());
+  ASSERT_THAT(a.qp().PostSend(chain), IsOk());
 }
 
 // One Poll() of the completion queue that both receivers are on: whose completions came.
@@ -123,7 +124,7 @@ TEST_F(TcpFabricTest, APeerThatConnectsIsSeenByTheNextPollsForNews) {
   while (PollOnce(world_, 1).empty()) {
   }
   Endpoint& late = world_.NewEndpoint(0);
-  ASSERT_TRUE(late.qp().Connect(world_.listener().address(), "").ok());
+  ASSERT_THAT(late.qp().Connect(world_.listener().address(), ""), IsOk());
   Completion completions[kTaken];
   for (int i = 0; i < 200; ++i) world_.completion_queue(0).Poll(completions);  // So that it has greeted.
   for (int i = 0; i < 4; ++i) {
@@ -137,8 +138,8 @@ TEST_F(TcpFabricTest, APeerThatConnectsIsSeenByTheNextPollsForNews) {
 TEST_F(TcpFabricTest, AnAcknowledgementLeavesHoweverBusyTheOthersAre) {
   auto [a, b] = world_.Connect({.send_depth = 4096, .receive_depth = 4096});
   auto [c, d] = world_.Connect(kOptions);
-  ASSERT_TRUE(d.Receive(1, d.At(0, 100)).ok());
-  ASSERT_TRUE(c.Send(1, c.At(0, 100)).ok());
+  ASSERT_THAT(d.Receive(1, d.At(0, 100)), IsOk());
+  ASSERT_THAT(c.Send(1, c.At(0, 100)), IsOk());
   for (int i = 0; i < 3; ++i) Fill(a, b);  // So that there is always a rest.
   size_t acknowledged = 0;
   for (int polls = 0; acknowledged == 0; ++polls) {

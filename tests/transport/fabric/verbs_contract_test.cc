@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 #include "hawser/transport/fabric/verbs/device.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
@@ -96,7 +97,7 @@ TEST(VerbsContractTest, ADeviceIsThereIfItMustBe) {
   if (!required && !fabric.ok()) {
     GTEST_SKIP() << "the contract was not tested over verbs: " << fabric.status().ToString();
   }
-  ASSERT_TRUE(fabric.ok()) << fabric.status().ToString();
+  ASSERT_THAT(fabric, IsOk());
   EXPECT_FALSE(FabricsUnderTest().empty()) << "no IPv4 address leads to the device";
 }
 
@@ -106,7 +107,7 @@ TEST(VerbsContractTest, WhatAThreadDidBeforeASendIsSeenByTheOneThatPolledItsRece
   for (const FabricUnderTest& under_test : FabricsUnderTest()) {
     FabricWorld world(under_test);
     FabricWorld::Pair pair = world.Connect();
-    ASSERT_TRUE(pair.b.Receive(1, pair.b.At(0, 100)).ok());
+    ASSERT_THAT(pair.b.Receive(1, pair.b.At(0, 100)), IsOk());
     int done = 0;  // Guarded by nothing else.
     std::thread receiver([&] {
       const absl::Time deadline = absl::Now() + absl::Seconds(20);
@@ -115,7 +116,7 @@ TEST(VerbsContractTest, WhatAThreadDidBeforeASendIsSeenByTheOneThatPolledItsRece
       EXPECT_EQ(done, 1);
     });
     done = 1;
-    EXPECT_TRUE(pair.a.Send(2, pair.a.At(0, 4)).ok());
+    EXPECT_THAT(pair.a.Send(2, pair.a.At(0, 4)), IsOk());
     receiver.join();
   }
 }

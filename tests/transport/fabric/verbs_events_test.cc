@@ -11,6 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fake_verbs.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
 
@@ -42,7 +43,7 @@ SocketAddress V6(const in6_addr& host) {
 // A bond went over to its other link: the queue pair would send on the old one till its retries are used up.
 TEST(VerbsEventsTest, AddressThatMovesToAnotherLinkEndsTheConnectionAtOnce) {
   FakeWorld world;
-  ASSERT_TRUE(world.Receive(1).ok());
+  ASSERT_THAT(world.Receive(1), IsOk());
   world.verbs.CmEvent(world.verbs.newest_id, RDMA_CM_EVENT_ADDR_CHANGE);
   world.Poll();
   EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
@@ -58,7 +59,7 @@ TEST(VerbsEventsTest, GidAndLidChangesLeaveLiveConnectionsAlone) {
     world.verbs.AsyncEvent(event);
     world.Poll();
     EXPECT_THAT(world.news.told, ElementsAre("established")) << event;
-    EXPECT_TRUE(world.Post(event).ok());
+    EXPECT_THAT(world.Post(event), IsOk());
   }
 }
 
@@ -66,7 +67,7 @@ TEST(VerbsEventsTest, StaleConnectionIsTriedAgainOnAnotherQueuePair) {
   FakeWorld world({}, {.send_depth = 8, .receive_depth = 8}, /*connect=*/false);
   world.verbs.reject = true;
   world.verbs.reject_status = 10;  // IB_CM_REJ_STALE_CONN
-  ASSERT_TRUE(world.qp->Connect(Peer(), "hello").ok());
+  ASSERT_THAT(world.qp->Connect(Peer(), "hello"), IsOk());
   world.Poll(1600);
   EXPECT_THAT(world.news.told, ElementsAre("failed"));
   EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kUnavailable)) << "which is tried again";
@@ -74,7 +75,7 @@ TEST(VerbsEventsTest, StaleConnectionIsTriedAgainOnAnotherQueuePair) {
   world.verbs.reject = false;
   NewsRecorder news;
   auto again = world.fabric->CreateQueuePair(*world.completion_queue, {}, news).value();
-  ASSERT_TRUE(again->Connect(Peer(), "hello").ok());
+  ASSERT_THAT(again->Connect(Peer(), "hello"), IsOk());
   world.Poll(1600);
   EXPECT_THAT(news.told, ElementsAre("established"));
   EXPECT_NE(again->qp_num(), stale);
@@ -103,7 +104,7 @@ TEST(VerbsEventsTest, QueuePairsAreMovedThroughTheirStatesAsTheConnectionManager
 }
 
 void ConnectInVain(FakeWorld& world) {
-  ASSERT_TRUE(world.qp->Connect(Peer(), "hello").ok());
+  ASSERT_THAT(world.qp->Connect(Peer(), "hello"), IsOk());
   world.Poll(1600);
   EXPECT_THAT(world.news.told, ElementsAre("failed"));
 }
@@ -126,7 +127,7 @@ TEST(VerbsEventsTest, AQueuePairThatCannotBeMovedFailsTheConnection) {
 TEST(VerbsEventsTest, APeerThatLeavesBehindItsAnswerEndsTheConnectionOnce) {
   for (rdma_cm_event_type type : {RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_DISCONNECTED}) {
     FakeWorld world({}, {}, /*connect=*/false);
-    ASSERT_TRUE(world.qp->Connect(Peer(), "hello").ok());
+    ASSERT_THAT(world.qp->Connect(Peer(), "hello"), IsOk());
     for (int i = 0; i < 1600 && world.verbs.connects == 0; ++i) world.Poll(1);
     world.verbs.CmEvent(world.verbs.newest_id, type);
     world.Poll(1600);
@@ -140,7 +141,7 @@ TEST(VerbsEventsTest, WhatTwoNicsOfOneVendorCanDoIsAgreedOn) {
     FakeWorld world({}, {}, /*connect=*/false);
     world.verbs.ece = {.vendor_id = 0x10, .options = 3, .comp_mask = 0};
     world.verbs.peers_ece = {.vendor_id = vendor, .options = 1, .comp_mask = 0};
-    ASSERT_TRUE(world.qp->Connect(Peer(), "hello").ok());
+    ASSERT_THAT(world.qp->Connect(Peer(), "hello"), IsOk());
     world.Poll(1600);
     EXPECT_THAT(world.news.told, ElementsAre("established"));
     ASSERT_EQ(world.verbs.ece_offered.size(), 1u);
@@ -157,7 +158,7 @@ TEST(VerbsEventsTest, TrafficClassIsSetBeforeTheRouteIsResolved) {
     const auto fabric = NewVerbsFabric(options).value();
     const auto queue = fabric->CreateCompletionQueue(64).value();
     const auto qp = fabric->CreateQueuePair(*queue, {}, news).value();
-    EXPECT_TRUE(qp->Connect(Peer(), "hello").ok());
+    EXPECT_THAT(qp->Connect(Peer(), "hello"), IsOk());
     Completion none[1];
     for (int i = 0; i < 1600; ++i) EXPECT_EQ(queue->Poll(none), 0u);
     qp->Disconnect();
@@ -179,9 +180,9 @@ TEST(VerbsEventsTest, TrafficClassIsSetBeforeTheRouteIsResolved) {
 TEST(VerbsEventsTest, AllAddressesOfIpv6AreThoseOfIpv4Too) {
   FakeWorld world;
   RequestRecorder requests;
-  ASSERT_TRUE(world.fabric->Listen(*world.completion_queue, V6(in6addr_any), requests).ok());
+  ASSERT_THAT(world.fabric->Listen(*world.completion_queue, V6(in6addr_any), requests), IsOk());
   EXPECT_EQ(world.verbs.options_set.at(RDMA_OPTION_ID_AFONLY), 0);
-  ASSERT_TRUE(world.fabric->Listen(*world.completion_queue, V6({{{0xfd, 1}}}), requests).ok());
+  ASSERT_THAT(world.fabric->Listen(*world.completion_queue, V6({{{0xfd, 1}}}), requests), IsOk());
   EXPECT_EQ(world.verbs.options_set.at(RDMA_OPTION_ID_AFONLY), 1);
 }
 

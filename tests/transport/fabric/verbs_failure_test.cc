@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fake_verbs.h"
 #include "hawser/transport/fabric/tcp/fabric.h"
 #include "hawser/transport/fabric/verbs/errors.h"
@@ -24,6 +25,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
 constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
@@ -55,8 +57,8 @@ TEST(VerbsFailureTest, CompletionCodesKeepTheirMeaning) {
   };
   for (const auto& [verbs, expected] : codes) {
     FakeWorld world;
-    ASSERT_TRUE(world.Post(1, /*signaled=*/false).ok());
-    ASSERT_TRUE(world.Post(2).ok());
+    ASSERT_THAT(world.Post(1, /*signaled=*/false), IsOk());
+    ASSERT_THAT(world.Post(2), IsOk());
     world.verbs.CompleteSends(1, verbs);
     world.verbs.CompleteSends(1, IBV_WC_WR_FLUSH_ERR);
     world.Poll();
@@ -69,8 +71,8 @@ TEST(VerbsFailureTest, CompletionCodesKeepTheirMeaning) {
 TEST(VerbsFailureTest, ADeviceOrCompletionQueueThatFailsGivesEverythingBack) {
   for (ibv_event_type event : {IBV_EVENT_DEVICE_FATAL, IBV_EVENT_CQ_ERR}) {
     FakeWorld world;
-    ASSERT_TRUE(world.Receive(1).ok());
-    ASSERT_TRUE(world.Post(2, /*signaled=*/false).ok());
+    ASSERT_THAT(world.Receive(1), IsOk());
+    ASSERT_THAT(world.Post(2, /*signaled=*/false), IsOk());
     const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value();
     world.Poll(1);
     world.qp->Revoke(rkey, 3);
@@ -95,7 +97,7 @@ TEST(VerbsFailureTest, ADeviceOrCompletionQueueThatFailsGivesEverythingBack) {
 
 TEST(VerbsFailureTest, ADeviceThatFailsAfterDisconnectGivesTheRestBack) {
   FakeWorld world;
-  ASSERT_TRUE(world.Receive(1).ok());
+  ASSERT_THAT(world.Receive(1), IsOk());
   world.qp->Disconnect();
   world.Poll();
   EXPECT_TRUE(world.completions.empty());
@@ -133,7 +135,7 @@ TEST(VerbsFailureTest, ARevocationThatWasPostedByAPostThatFailedHalfwayComesBack
   world.qp->Revoke(rkey, 3);
   world.qp->Revoke(another, 4);
   world.verbs.fail_send_at = 1;
-  EXPECT_FALSE(world.Post(5).ok());
+  EXPECT_THAT(world.Post(5), Not(IsOk()));
   world.Poll();
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(4, kFlushed))) << "the device has the other one";
   world.verbs.CompleteSends(3, IBV_WC_WR_FLUSH_ERR);  // Both BIND_MW, and it.
@@ -159,7 +161,7 @@ TEST(VerbsFailureTest, ARevocationThatHadSucceededBeforeTheEndIsGivenBackAfterIt
 TEST(VerbsFailureTest, MemoryCanBeDeregisteredOnceItsRevocationIsGivenBackFlushed) {
   FakeWorld world;
   const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value();
-  ASSERT_TRUE(world.Post(1).ok());
+  ASSERT_THAT(world.Post(1), IsOk());
   world.verbs.CompleteSends(1);
   world.verbs.CompleteSends(1, IBV_WC_REM_ACCESS_ERR);
   world.Poll();
@@ -197,7 +199,7 @@ TEST(VerbsFailureTest, NewsThatSaysNothingOfALiveConnectionLeavesItAlone) {
     world.verbs.CmEvent(world.verbs.newest_id, event);
     world.Poll();
     ASSERT_THAT(world.news.told, ElementsAre("established")) << event;
-    ASSERT_TRUE(world.Post(event).ok());
+    ASSERT_THAT(world.Post(event), IsOk());
   }
   EXPECT_EQ(world.verbs.connects, 1);
   EXPECT_EQ(world.verbs.queue_pairs.size(), 1u);
@@ -235,8 +237,8 @@ TEST(VerbsFailureTest, AQueuePairInErrorIsNotEstablishedAnyMore) {
   rdma_cm_id* const id = world.verbs.ConnectRequest(world.verbs.newest_id);
   world.Poll();
   ASSERT_EQ(requests.requests.size(), 1u);
-  ASSERT_TRUE(world.Receive(1).ok());
-  ASSERT_TRUE(world.qp->Accept(*requests.requests[0], "").ok());
+  ASSERT_THAT(world.Receive(1), IsOk());
+  ASSERT_THAT(world.qp->Accept(*requests.requests[0], ""), IsOk());
   world.verbs.CompleteReceives(1, IBV_WC_LOC_LEN_ERR);
   world.Poll();
   world.verbs.CmEvent(id, RDMA_CM_EVENT_ESTABLISHED);
@@ -254,7 +256,7 @@ TEST(VerbsFailureTest, APostThatFailsHalfwayPostedNothingToItsCaller) {
   const SendWorkRequest request = {.wr_id = 1, .signaled = true, .sges = {&sge, 1}};
   const SendWorkRequest chain[] = {request, request, request};
   world.verbs.fail_send_at = 2;
-  EXPECT_FALSE(world.qp->PostSend(chain).ok());
+  EXPECT_THAT(world.qp->PostSend(chain), Not(IsOk()));
   world.verbs.CompleteSends(2, IBV_WC_WR_FLUSH_ERR);
   world.Poll();
   EXPECT_TRUE(world.completions.empty());
@@ -263,7 +265,7 @@ TEST(VerbsFailureTest, APostThatFailsHalfwayPostedNothingToItsCaller) {
 
 TEST(VerbsFailureTest, AFlushedReceiveDoesNotHideThatThePeerDisconnected) {
   FakeWorld world;
-  ASSERT_TRUE(world.Receive(1).ok());
+  ASSERT_THAT(world.Receive(1), IsOk());
   world.verbs.CompleteReceives(1, IBV_WC_WR_FLUSH_ERR);
   world.Poll();
   world.verbs.CmEvent(world.verbs.newest_id, RDMA_CM_EVENT_DISCONNECTED);
@@ -287,7 +289,7 @@ TEST(VerbsFailureTest, LateNewsOfTheConnectionManagerIsIgnored) {
 // --- Errors that say why
 
 void Connect(FakeWorld& world) {
-  ASSERT_TRUE(world.qp->Connect(Peer(), "").ok());
+  ASSERT_THAT(world.qp->Connect(Peer(), ""), IsOk());
   world.Poll(1600);
 }
 
@@ -331,7 +333,7 @@ TEST(VerbsFailureTest, ARejectionOverIwarpMayBeOfAClosedPort) {
 TEST(VerbsFailureTest, ReceivesThatCannotBePostedEndTheConnectionBeforeItIsOne) {
   for (size_t posted : {0, 1, 2}) {
     FakeWorld world({}, {.receive_depth = 8}, /*connect=*/false);
-    for (uint64_t i = 0; i < 3; ++i) ASSERT_TRUE(world.Receive(i).ok());
+    for (uint64_t i = 0; i < 3; ++i) ASSERT_THAT(world.Receive(i), IsOk());
     world.verbs.fail_receive_at = posted;
     Connect(world);
     EXPECT_EQ(world.verbs.connects, 0);
@@ -351,7 +353,7 @@ TEST(VerbsFailureTest, ReceivesThatCannotBePostedFailAcceptingAndItsHandlerHears
     const auto listener = world.fabric->Listen(*world.completion_queue, Peer(), requests).value();
     world.verbs.ConnectRequest(world.verbs.newest_id);
     world.Poll();
-    for (uint64_t i = 0; i < 2; ++i) ASSERT_TRUE(world.Receive(i).ok());
+    for (uint64_t i = 0; i < 2; ++i) ASSERT_THAT(world.Receive(i), IsOk());
     world.verbs.fail_receive_at = posted;
     const absl::Status status = world.qp->Accept(*requests.requests.at(0), "");
     EXPECT_THAT(Message(status), HasSubstr("ibv_post_recv()"));
@@ -386,8 +388,8 @@ TEST(VerbsFailureTest, WhatTheTcpFabricHasMadeIsRefused) {
 
 TEST(VerbsFailureTest, AfterDisconnectWithNothingToTellTheLastOneByWhatHasCompletedKeepsItsStatus) {
   FakeWorld world;
-  ASSERT_TRUE(world.Post(1).ok());
-  ASSERT_TRUE(world.Post(2, /*signaled=*/false).ok());
+  ASSERT_THAT(world.Post(1), IsOk());
+  ASSERT_THAT(world.Post(2, /*signaled=*/false), IsOk());
   world.verbs.CompleteSends(1);
   world.verbs.fail_send_at = 0;
   world.qp->Disconnect();
@@ -442,7 +444,7 @@ TEST(VerbsFailureTest, ADeviceThatFailedIsOpenedAgainWhenItsConnectionsAreGone) 
   EXPECT_THAT(ConnectAnother(world), HasCode(absl::StatusCode::kUnavailable));
   EXPECT_EQ(world.verbs.registrations.size(), registered);
   world.qp.reset();
-  EXPECT_THAT(ConnectAnother(world), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(ConnectAnother(world), IsOk());
   EXPECT_EQ(world.verbs.registrations.size(), registered + 1) << "memory is registered again";
   world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
 }
@@ -456,7 +458,7 @@ TEST(VerbsFailureTest, AConnectThatFailedAtOnceDoesNotKeepItsDevice) {
   world.verbs.AsyncEvent(IBV_EVENT_DEVICE_FATAL);
   world.Poll();
   world.qp.reset();
-  EXPECT_THAT(ConnectAnother(world), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(ConnectAnother(world), IsOk());
   world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
 }
 
@@ -468,7 +470,7 @@ TEST(VerbsFailureTest, ACompletionQueueThatFailedGetsNoNewQueuePairs) {
   world.Poll();
   world.qp->Disconnect();
   world.Poll();
-  EXPECT_THAT(ConnectAnother(world, small), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(ConnectAnother(world, small), IsOk());
   EXPECT_NE(world.verbs.created.send_cq, failed);
 }
 
@@ -480,7 +482,7 @@ TEST(VerbsFailureTest, FabricsOfOneDeviceShareItHoweverItWasNamed) {
   const auto completion_queue = any->CreateCompletionQueue(64).value();
   NewsRecorder news;
   const auto qp = any->CreateQueuePair(*completion_queue, {}, news).value();
-  ASSERT_TRUE(qp->Connect(Peer(), "hello").ok());
+  ASSERT_THAT(qp->Connect(Peer(), "hello"), IsOk());
   Completion none[1];
   for (int i = 0; i < 1600; ++i) ASSERT_EQ(completion_queue->Poll(none), 0u);
   world.verbs.AsyncEvent(IBV_EVENT_DEVICE_FATAL);
@@ -498,7 +500,7 @@ TEST(VerbsFailureTest, DevicesAreListedOnOneThreadOnly) {
   world.Poll();
   world.qp.reset();
   EXPECT_EQ(world.verbs.listed_by.size(), 1u);
-  std::thread([&] { EXPECT_THAT(ConnectAnother(world), HasCode(absl::StatusCode::kOk)); }).join();
+  std::thread([&] { EXPECT_THAT(ConnectAnother(world), IsOk()); }).join();
   EXPECT_EQ(world.verbs.listed_by.size(), 1u);
   world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
 }
@@ -508,7 +510,7 @@ TEST(VerbsFailureTest, ADeviceThatLibrdmacmOpenedASecondTimeIsStillTheSame) {
   FakeWorld world;
   ibv_context second = world.verbs.cm_context;
   world.verbs.route_over = world.verbs.listed = &second;
-  EXPECT_THAT(ConnectAnother(world), HasCode(absl::StatusCode::kOk));
+  EXPECT_THAT(ConnectAnother(world), IsOk());
   EXPECT_THAT(world.news.told, ElementsAre("established"));
 }
 
@@ -578,7 +580,7 @@ TEST(VerbsFailureTest, AChildAfterForkIsToldAtItsFirstUseAndTouchesNothing) {
 // librdmacm keeps its devices open, and would hand the parent's to the child.
 TEST(VerbsFailureTest, AChildOfAProcessThatHasClosedItsDeviceIsToldToo) {
   FakeVerbs verbs;
-  ASSERT_TRUE(NewVerbsFabric({.device = "fake0", .library = &verbs.library()}).ok());
+  ASSERT_THAT(NewVerbsFabric({.device = "fake0", .library = &verbs.library()}), IsOk());
   const pid_t child = fork();
   if (child == 0) {
     const absl::Status status = NewVerbsFabric({.device = "fake0", .library = &verbs.library()}).status();
@@ -590,7 +592,7 @@ TEST(VerbsFailureTest, AChildOfAProcessThatHasClosedItsDeviceIsToldToo) {
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  EXPECT_TRUE(NewVerbsFabric({.device = "fake0", .library = &verbs.library()}).ok())
+  EXPECT_THAT(NewVerbsFabric({.device = "fake0", .library = &verbs.library()}), IsOk())
       << "the parent was harmed";
 }
 

@@ -13,6 +13,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/temporary_folder.h"
 #include "hawser/tests/transport/fabric/fake_verbs.h"
 #include "hawser/transport/fabric/verbs/fabric.h"

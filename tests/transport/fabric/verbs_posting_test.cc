@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fake_verbs.h"
 
 namespace hawser::fabric {
@@ -27,7 +28,7 @@ TEST(VerbsPostingTest, AChainIsOnePostOfAsManyWorkRequests) {
   std::vector<SendWorkRequest> chain;
   const Sge sges[] = {world.At(0, 300), world.At(500, 7)};
   for (uint64_t i = 0; i < 5; ++i) chain.push_back({.wr_id = i, .signaled = i == 4, .sges = sges});
-  ASSERT_TRUE(world.qp->PostSend(chain).ok());
+  ASSERT_THAT(world.qp->PostSend(chain), IsOk());
   ASSERT_EQ(world.verbs.send_chains.size(), 1u);
   ASSERT_EQ(world.verbs.send_chains[0].size(), 5u);
   for (size_t i = 0; i < 5; ++i) {
@@ -43,7 +44,7 @@ TEST(VerbsPostingTest, AChainIsOnePostOfAsManyWorkRequests) {
 // ibv_poll_cq(3): of a failed completion only wr_id, status and qp_num are set.
 TEST(VerbsPostingTest, AFailedReceiveHasNoLength) {
   FakeWorld world;
-  ASSERT_TRUE(world.Receive(3).ok());
+  ASSERT_THAT(world.Receive(3), IsOk());
   world.verbs.CompleteReceives(1, IBV_WC_WR_FLUSH_ERR, 0xdbdbdbdb);
   world.Poll();
   ASSERT_THAT(world.completions, ElementsAre(CompletionIs(3, kFlushed)));
@@ -57,7 +58,7 @@ TEST(VerbsPostingTest, ASendNamesNoMemory) {
   std::vector<SendWorkRequest> chain(
       2, {.signaled = true, .sges = sges, .remote_address = 0xa5a5a5a5a5a5, .rkey = 0xa5a5});
   chain[1].opcode = Opcode::kRead;
-  ASSERT_TRUE(world.qp->PostSend(chain).ok());
+  ASSERT_THAT(world.qp->PostSend(chain), IsOk());
   const std::vector<FakeVerbs::Send>& posted = world.verbs.send_chains.at(0);
   ASSERT_EQ(posted.size(), 2u);
   EXPECT_EQ(posted[0].wr.wr.rdma.remote_addr, 0u);
@@ -69,10 +70,10 @@ TEST(VerbsPostingTest, ASendNamesNoMemory) {
 
 TEST(VerbsPostingTest, ReceivesPostedBeforeConnectingGoInOnePostBeforeTheConnectionIs) {
   FakeWorld world({}, {.receive_depth = 8}, /*connect=*/false);
-  for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(world.Receive(i).ok());
+  for (uint64_t i = 0; i < 8; ++i) ASSERT_THAT(world.Receive(i), IsOk());
   sockaddr_in v4 = {};
   v4.sin_family = AF_INET;
-  ASSERT_TRUE(world.qp->Connect(SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4)), "").ok());
+  ASSERT_THAT(world.qp->Connect(SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4)), ""), IsOk());
   world.verbs.fail_once["rdma_connect"] = ECONNREFUSED;  // So what was posted by then was posted before.
   world.Poll(1600);
   EXPECT_THAT(world.verbs.receive_chains, ElementsAre(8));
@@ -82,7 +83,7 @@ TEST(VerbsPostingTest, AGrantBindsAWindowToExactlyItsRangeInFrontOfTheNextPost) 
   FakeWorld world;
   const uint32_t rkey = world.qp->Grant(world.At(1234, 567), QueuePair::Access::kRead).value();
   EXPECT_TRUE(world.verbs.send_chains.empty());
-  ASSERT_TRUE(world.Post(1).ok());
+  ASSERT_THAT(world.Post(1), IsOk());
   ASSERT_EQ(world.verbs.send_chains.size(), 1u);
   ASSERT_EQ(world.verbs.send_chains[0].size(), 2u);
   const ibv_send_wr& bind = world.verbs.send_chains[0][0].wr;
@@ -162,7 +163,7 @@ TEST(VerbsPostingTest, TheSendQueueHasRoomForWhatGrantsNeedBesides) {
     rkeys.push_back(*rkey);
   }
   EXPECT_GE(rkeys.size(), 8u);
-  for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(world.Post(i, /*signaled=*/false).ok());
+  for (uint64_t i = 0; i < 8; ++i) ASSERT_THAT(world.Post(i, /*signaled=*/false), IsOk());
   for (uint32_t rkey : rkeys) world.qp->Revoke(rkey, rkey);
   world.Poll();
   EXPECT_EQ(world.verbs.sends.size(), 8 + 2 * rkeys.size());
@@ -171,7 +172,7 @@ TEST(VerbsPostingTest, TheSendQueueHasRoomForWhatGrantsNeedBesides) {
 
 TEST(VerbsPostingTest, WithoutSignalingTheSendQueueIsFullAndNothingMoreIsPosted) {
   FakeWorld world;
-  for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(world.Post(i, /*signaled=*/false).ok());
+  for (uint64_t i = 0; i < 8; ++i) ASSERT_THAT(world.Post(i, /*signaled=*/false), IsOk());
   world.verbs.CompleteSends(8);  // Silently.
   world.Poll();
   const absl::Status status = world.Post(9);
@@ -182,18 +183,18 @@ TEST(VerbsPostingTest, WithoutSignalingTheSendQueueIsFullAndNothingMoreIsPosted)
 
 TEST(VerbsPostingTest, ASignaledCompletionProvesThoseBeforeIt) {
   FakeWorld world;
-  for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(world.Post(i, /*signaled=*/i == 5).ok());
+  for (uint64_t i = 0; i < 8; ++i) ASSERT_THAT(world.Post(i, /*signaled=*/i == 5), IsOk());
   world.verbs.CompleteSends(8);
   world.Poll();
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(5, kSuccess)));
-  for (uint64_t i = 0; i < 6; ++i) EXPECT_TRUE(world.Post(10 + i).ok());
+  for (uint64_t i = 0; i < 6; ++i) EXPECT_THAT(world.Post(10 + i), IsOk());
   EXPECT_THAT(world.Post(20), HasCode(absl::StatusCode::kResourceExhausted));
 }
 
 TEST(VerbsPostingTest, AfterDisconnectASignaledRequestTellsWhenSendsThatWereNotAreBack) {
   FakeWorld world;
-  ASSERT_TRUE(world.Post(1, /*signaled=*/false).ok());
-  ASSERT_TRUE(world.Post(2, /*signaled=*/false).ok());
+  ASSERT_THAT(world.Post(1, /*signaled=*/false), IsOk());
+  ASSERT_THAT(world.Post(2, /*signaled=*/false), IsOk());
   world.verbs.CompleteSends(2);
   world.qp->Disconnect();
   ASSERT_EQ(world.verbs.send_chains.size(), 3u);
@@ -207,8 +208,8 @@ TEST(VerbsPostingTest, AfterDisconnectASignaledRequestTellsWhenSendsThatWereNotA
 
 TEST(VerbsPostingTest, ShortSendsAreInlineAsFarAsTheDeviceGrants) {
   FakeWorld world({.inline_max = 100}, {.send_depth = 8});  // It refuses 192, and gives 64.
-  ASSERT_TRUE(world.Post(1, true, 64).ok());
-  ASSERT_TRUE(world.Post(2, true, 65).ok());
+  ASSERT_THAT(world.Post(1, true, 64), IsOk());
+  ASSERT_THAT(world.Post(2, true, 65), IsOk());
   EXPECT_EQ(world.verbs.send_chains[0][0].wr.send_flags, unsigned{IBV_SEND_SIGNALED | IBV_SEND_INLINE});
   EXPECT_EQ(world.verbs.send_chains[1][0].wr.send_flags, unsigned{IBV_SEND_SIGNALED});
 }
@@ -216,8 +217,8 @@ TEST(VerbsPostingTest, ShortSendsAreInlineAsFarAsTheDeviceGrants) {
 // And a SEND that is longer by a byte is not.
 void ExpectInlineUpTo(uint32_t length, const FakeVerbs::Options& options) {
   FakeWorld world(options, {.send_depth = 8});
-  ASSERT_TRUE(world.Post(1, true, length).ok());
-  ASSERT_TRUE(world.Post(2, true, length + 1).ok());
+  ASSERT_THAT(world.Post(1, true, length), IsOk());
+  ASSERT_THAT(world.Post(2, true, length + 1), IsOk());
   EXPECT_EQ(world.verbs.send_chains[0][0].wr.send_flags, unsigned{IBV_SEND_SIGNALED | IBV_SEND_INLINE});
   EXPECT_EQ(world.verbs.send_chains[1][0].wr.send_flags, unsigned{IBV_SEND_SIGNALED});
 }
@@ -248,8 +249,8 @@ struct Another {
 
 void Connect(FakeWorld& world, Another& another) {
   const sockaddr_in v4 = Somebody();
-  ASSERT_TRUE(
-      another.qp->Connect(SocketAddress(reinterpret_cast<const sockaddr*>(&v4), sizeof(v4)), "").ok());
+  ASSERT_THAT(another.qp->Connect(SocketAddress(reinterpret_cast<const sockaddr*>(&v4), sizeof(v4)), ""),
+              IsOk());
   world.Poll(1600);
   ASSERT_THAT(another.news.told, ElementsAre("established"));
 }
@@ -266,8 +267,8 @@ TEST(VerbsPostingTest, WhereOneCompletionQueueHasNoPlaceForAllWorkRequestsThereA
     EXPECT_NE(second, first);
     const Sge sge = world.At(0, 10);
     const SendWorkRequest request = {.wr_id = 2, .signaled = true, .sges = {&sge, 1}};
-    ASSERT_TRUE(world.Post(1).ok());
-    ASSERT_TRUE(another.qp->PostSend({&request, 1}).ok());
+    ASSERT_THAT(world.Post(1), IsOk());
+    ASSERT_THAT(another.qp->PostSend({&request, 1}), IsOk());
     world.verbs.CompleteSends(2);
     world.Poll();
     EXPECT_THAT(world.completions,
@@ -281,13 +282,13 @@ TEST(VerbsPostingTest, WhereOneCompletionQueueHasNoPlaceForAllWorkRequestsThereA
 // Nothing tells of it any more, so a wait that did not look would be one of 10 s.
 TEST(VerbsPostingTest, ACompletionThatArrivesJustBeforeItsQueueIsArmedIsNotSleptOn) {
   FakeWorld world;
-  ASSERT_TRUE(world.Post(1).ok());
+  ASSERT_THAT(world.Post(1), IsOk());
   world.completion_queue->Wait(absl::ZeroDuration());  // Arms, and forgets what woke it before.
   world.verbs.CompleteSends(1);
   world.completion_queue->Wait(absl::Seconds(10));
   ASSERT_EQ(world.verbs.cq_events_read, 1u);
   world.Poll();
-  ASSERT_TRUE(world.Post(2).ok());
+  ASSERT_THAT(world.Post(2), IsOk());
   bool armed = false;
   world.verbs.on_arm = [&] {
     armed = true;
@@ -306,7 +307,7 @@ TEST(VerbsPostingTest, ACompletionThatArrivesJustBeforeItsQueueIsArmedIsNotSlept
 TEST(VerbsPostingTest, TheEventsOfACompletionQueueAreAcknowledgedBeforeItIsDestroyed) {
   FakeWorld world;
   for (uint64_t i = 0; i < 100; ++i) {
-    ASSERT_TRUE(world.Post(i).ok());
+    ASSERT_THAT(world.Post(i), IsOk());
     world.completion_queue->Wait(absl::ZeroDuration());  // Arms.
     world.verbs.CompleteSends(1);
     world.completion_queue->Wait(absl::Seconds(10));
@@ -338,7 +339,7 @@ struct AskedWorld : FakeWorld {
 TEST(VerbsPostingTest, TheSideThatAcceptsHasFiniteRetriesAndShortTimersToo) {
   AskedWorld world;
   world.verbs.options_set.clear();
-  ASSERT_TRUE(world.qp->Accept(*world.TakeRequest(), "yes").ok());
+  ASSERT_THAT(world.qp->Accept(*world.TakeRequest(), "yes"), IsOk());
   EXPECT_EQ(world.verbs.options_set[RDMA_OPTION_ID_ACK_TIMEOUT], 14);
   EXPECT_EQ(world.verbs.accepted.rnr_retry_count, 6);
   EXPECT_EQ(world.verbs.accepted.initiator_depth, 4);
@@ -362,7 +363,7 @@ TEST(VerbsPostingTest, ARequestThatCannotBeAcceptedCanBeRejectedWithAReason) {
     AskedWorld world;
     world.verbs.refuse_state = state;
     const std::unique_ptr<ConnectRequest> request = world.TakeRequest();
-    EXPECT_THAT(world.qp->Accept(*request, "yes"), Not(HasCode(absl::StatusCode::kOk)));
+    EXPECT_THAT(world.qp->Accept(*request, "yes"), Not(IsOk()));
     request->Reject("for a reason");
     EXPECT_THAT(world.verbs.rejected, ElementsAre("for a reason"));
     EXPECT_TRUE(world.news.told.empty());
@@ -373,7 +374,7 @@ TEST(VerbsPostingTest, TheSideThatAcceptsAdoptsWhatThePeersNicOffers) {
   AskedWorld world;
   world.verbs.ece = {.vendor_id = 0x10, .options = 3, .comp_mask = 0};
   world.verbs.peers_ece = {.vendor_id = 0x10, .options = 1, .comp_mask = 0};
-  ASSERT_TRUE(world.qp->Accept(*world.TakeRequest(), "yes").ok());
+  ASSERT_THAT(world.qp->Accept(*world.TakeRequest(), "yes"), IsOk());
   ASSERT_EQ(world.verbs.ece_set.size(), 1u);
   EXPECT_EQ(world.verbs.ece_set[0].options, 1u);
   EXPECT_EQ(world.verbs.ece_offered.size(), 1u);
@@ -381,7 +382,7 @@ TEST(VerbsPostingTest, TheSideThatAcceptsAdoptsWhatThePeersNicOffers) {
 
 TEST(VerbsPostingTest, APeerThatSpeaksFirstIsTakenForAHandshakeThatIsDone) {
   AskedWorld world;
-  ASSERT_TRUE(world.qp->Accept(*world.TakeRequest(), "").ok());
+  ASSERT_THAT(world.qp->Accept(*world.TakeRequest(), ""), IsOk());
   world.verbs.AsyncEvent(IBV_EVENT_COMM_EST);
   world.Poll();
   EXPECT_THAT(world.verbs.notified, ElementsAre(std::pair(world.id, IBV_EVENT_COMM_EST)));
@@ -397,7 +398,7 @@ TEST(VerbsPostingTest, AConnectionThatAnotherCompletionQueueAcceptsHasItsEventsT
   AskedWorld world;
   const auto queue = world.fabric->CreateCompletionQueue(64).value();
   Another another(world, *queue);
-  ASSERT_TRUE(another.qp->Accept(*world.TakeRequest(), "").ok());
+  ASSERT_THAT(another.qp->Accept(*world.TakeRequest(), ""), IsOk());
   ASSERT_EQ(world.verbs.channels.size(), 2u);
   EXPECT_THAT(world.verbs.migrated, ElementsAre(std::pair(world.id, world.verbs.channels[1])));
   world.verbs.CmEvent(world.id, RDMA_CM_EVENT_ESTABLISHED);
@@ -436,7 +437,7 @@ TEST(VerbsPostingTest, OnIwarpAReadHasOneSge) {
 
 TEST(VerbsPostingTest, OnIwarpCompletionsArePutInPostingOrder) {
   FakeWorld world({.iwarp = true, .windows = false}, {.send_depth = 8});
-  for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(world.Post(i, /*signaled=*/i != 2).ok());
+  for (uint64_t i = 0; i < 4; ++i) ASSERT_THAT(world.Post(i, /*signaled=*/i != 2), IsOk());
   const std::vector<uint64_t> posted(world.verbs.sends.begin(), world.verbs.sends.end());
   world.verbs.CompleteSend(posted[1], IBV_WC_SUCCESS);
   world.verbs.CompleteSend(posted[3], IBV_WC_SUCCESS);
@@ -469,7 +470,7 @@ TEST(VerbsPostingTest, OnIwarpGrantsAreRegistrationsWhateverWindowsTheDeviceHas)
   EXPECT_EQ(world.verbs.registrations.back() & IBV_ACCESS_MW_BIND, 0);
   const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value();
   EXPECT_EQ(world.verbs.registrations.back(), int{IBV_ACCESS_REMOTE_READ});
-  ASSERT_TRUE(world.Post(1).ok());
+  ASSERT_THAT(world.Post(1), IsOk());
   world.qp->Revoke(rkey, 77);
   ASSERT_EQ(world.verbs.send_chains.size(), 1u);
   EXPECT_EQ(world.verbs.send_chains[0].size(), 1u);
@@ -492,8 +493,8 @@ TEST(VerbsPostingTest, TheDeviceSaysOnWhichNumaNodeItIs) {
 TEST(VerbsPostingTest, SteadyStateRegistersNothing) {
   FakeWorld world;
   for (uint64_t i = 0; i < 1000; ++i) {
-    ASSERT_TRUE(world.Receive(i).ok());
-    ASSERT_TRUE(world.Post(i, /*signaled=*/i % 4 == 3).ok());
+    ASSERT_THAT(world.Receive(i), IsOk());
+    ASSERT_THAT(world.Post(i, /*signaled=*/i % 4 == 3), IsOk());
     world.verbs.CompleteReceives(1);
     world.verbs.CompleteSends(1);
     world.Poll(1);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 
 namespace hawser::transport {
@@ -63,13 +64,13 @@ Handshake HostilePeer::Hello(Role role) {
 void HostilePeer::PostReceives() {
   for (size_t i = 0; i < kReceives; ++i) {
     const fabric::ReceiveWorkRequest receive = {i, {memory_ + i * kBuffer, kBuffer, region_->lkey()}};
-    ASSERT_TRUE(queue_pair_->PostReceive({&receive, 1}).ok());
+    ASSERT_THAT(queue_pair_->PostReceive({&receive, 1}), IsOk());
   }
 }
 
 void HostilePeer::Dial(const SocketAddress& address, absl::string_view private_data) {
   const absl::Status status = queue_pair_->Connect(address, private_data);
-  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_THAT(status, IsOk());
 }
 
 SocketAddress HostilePeer::Listen(std::optional<std::string> private_data) {
@@ -86,7 +87,7 @@ void HostilePeer::OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> reque
 
 void HostilePeer::Accept(absl::string_view private_data) {
   const absl::Status status = queue_pair_->Accept(*request_, private_data);
-  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_THAT(status, IsOk());
   request_.reset();
 }
 
@@ -107,7 +108,7 @@ TableEntry HostilePeer::Grant(uint32_t size_bytes) {
   uint8_t* const at = readable();
   absl::StatusOr<uint32_t> rkey =
       queue_pair_->Grant({at, size_bytes, region_->lkey()}, fabric::QueuePair::Access::kRead);
-  EXPECT_TRUE(rkey.ok()) << rkey.status();
+  EXPECT_THAT(rkey, IsOk());
   return {reinterpret_cast<uint64_t>(at), rkey.value_or(0), size_bytes};
 }
 
@@ -123,7 +124,7 @@ void HostilePeer::Post(fabric::Opcode opcode, const TableEntry& entry) {
   request.remote_address = entry.address;
   request.rkey = entry.rkey;
   const absl::Status status = queue_pair_->PostSend({&request, 1});
-  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_THAT(status, IsOk());
 }
 
 void HostilePeer::Disconnect() { queue_pair_->Disconnect(); }

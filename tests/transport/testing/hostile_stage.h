@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/hostile_peer.h"
@@ -27,7 +28,7 @@ class HostileTest : public ::testing::Test {
     server.requests.clear();
     PendingCall call;
     honest_.Call(call, NewMessage(world.client.messages(), kMiB));
-    EXPECT_TRUE(call.response.ok()) << "another connection was hit: " << call.status();
+    EXPECT_THAT(call.response, IsOk()) << "another connection was hit";
     world.Pass(absl::Milliseconds(2));
     EXPECT_EQ(world.client.poller().connection_count() + world.server.poller().connection_count(), 2u);
     EXPECT_EQ(world.server.poller().read_budget().taken_bytes(), 0u);
@@ -40,7 +41,7 @@ class HostileTest : public ::testing::Test {
       absl::StatusOr<Connection*> accepted =
           Connection::Accept(world.server.poller(), std::move(request), options,
                              NewSessionToken(Environment::Real()), observer, &server);
-      ASSERT_TRUE(accepted.ok()) << accepted.status();
+      ASSERT_THAT(accepted, IsOk());
       victim = *accepted;
     };
     peer.Dial(listener_.address(), Encode(Hello()));
@@ -54,7 +55,7 @@ class HostileTest : public ::testing::Test {
     world.OnClient([&] {
       absl::StatusOr<Connection*> dialed = Connection::Dial(world.client.poller(), address, options,
                                                             Handshake(), absl::Seconds(5), observer, nullptr);
-      ASSERT_TRUE(dialed.ok()) << dialed.status();
+      ASSERT_THAT(dialed, IsOk());
       victim = *dialed;
     });
     ASSERT_TRUE(world.RunUntil([&] { return observer.ready.has_value() && peer.established(); }));
@@ -65,7 +66,7 @@ class HostileTest : public ::testing::Test {
     world.OnClient([&] {
       OutgoingMessagePtr request = NewMessage(world.client.messages(), body_bytes);
       absl::StatusOr<ExchangeId> sent = victim->SendRequest(request, deadline_ns, call);
-      ASSERT_TRUE(sent.ok()) << sent.status();
+      ASSERT_THAT(sent, IsOk());
       call.id = *sent;
     });
     ASSERT_TRUE(world.RunUntil([&] { return peer.received().size() > before; }));
@@ -74,7 +75,7 @@ class HostileTest : public ::testing::Test {
   void Respond(ExchangeId id) {
     world.OnServer([&] {
       OutgoingMessagePtr response = NewMessage(world.server.messages(), 8);
-      EXPECT_TRUE(victim->Respond(id, response).ok());
+      EXPECT_THAT(victim->Respond(id, response), IsOk());
     });
   }
 
@@ -82,7 +83,7 @@ class HostileTest : public ::testing::Test {
   // detected it.
   void ExpectClosed(absl::StatusCode code, const std::string& what) {
     ASSERT_TRUE(world.RunUntil([&] { return observer.closings == 1; })) << "it goes on";
-    EXPECT_EQ(observer.closed->code(), code) << *observer.closed;
+    EXPECT_THAT(*observer.closed, HasCode(code));
     EXPECT_THAT(Text(*observer.closed), ::testing::HasSubstr(what));
     EXPECT_THAT(Text(*observer.closed), ::testing::HasSubstr(TestScheme() + "://"));
     EXPECT_TRUE(world.RunUntil([&] { return peer.ended(); }));

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 
 namespace hawser::transport {
@@ -19,7 +20,7 @@ World::Side MakeSide(const RuntimeOptions& options, TestClock& clock,
   side.fabric = std::make_shared<SpyFabric>(new_fabric ? new_fabric() : NewTestFabric());
   absl::StatusOr<std::shared_ptr<Runtime>> runtime =
       Runtime::CreateOn(side.fabric, options, /*start_threads=*/false, clock);
-  EXPECT_TRUE(runtime.ok()) << runtime.status();
+  EXPECT_THAT(runtime, IsOk());
   side.runtime = *std::move(runtime);
   return side;
 }
@@ -82,7 +83,7 @@ Link::Link(World& the_world, const ConnectionOptions& client_options, const Conn
       absl::StatusOr<Connection*> accepted =
           Connection::Accept(*server_poller, std::move(request), server_options,
                              NewSessionToken(Environment::Real()), server_observer, &server);
-      ASSERT_TRUE(accepted.ok()) << accepted.status();
+      ASSERT_THAT(accepted, IsOk());
       server_end = *accepted;
     });
   };
@@ -91,7 +92,7 @@ Link::Link(World& the_world, const ConnectionOptions& client_options, const Conn
     absl::StatusOr<Connection*> dialed =
         Connection::Dial(world.client.poller(), listener.address(), client_options, Handshake(),
                          absl::Seconds(5), client_observer, nullptr);
-    ASSERT_TRUE(dialed.ok()) << dialed.status();
+    ASSERT_THAT(dialed, IsOk());
     client_end = *dialed;
   });
   EXPECT_TRUE(world.RunUntil([&] { return ready(); }))
@@ -130,14 +131,14 @@ absl::Status Link::Send(PendingCall& call, OutgoingMessagePtr request, absl::Dur
 
 void Link::Call(PendingCall& call, OutgoingMessagePtr request) {
   const absl::Status sent = Send(call, std::move(request));
-  ASSERT_TRUE(sent.ok()) << sent;
+  ASSERT_THAT(sent, IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
 }
 
 void Link::Echo(RecordingServer::Request request) {
   OutgoingMessagePtr response = CopyOf(world.server.messages(), *request.message);
   const absl::Status sent = server_end->Respond(request.id, response);
-  EXPECT_TRUE(sent.ok()) << sent;
+  EXPECT_THAT(sent, IsOk());
 }
 
 void Link::EchoAll() {
@@ -156,7 +157,7 @@ TestListener::TestListener(World& world, World::Side& side) : world_(world), sid
   World::On(side_, [&] {
     absl::StatusOr<std::unique_ptr<Acceptor>> acceptor =
         Acceptor::Listen(side_.poller(), TestAddress(), *this);
-    ASSERT_TRUE(acceptor.ok()) << acceptor.status();
+    ASSERT_THAT(acceptor, IsOk());
     acceptor_ = *std::move(acceptor);
     address_ = acceptor_->address();
   });

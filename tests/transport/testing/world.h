@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/testing/endpoint.h"
 #include "hawser/tests/transport/testing/spy_fabric.h"
 #include "hawser/tests/transport/testing/test_clock.h"
@@ -89,7 +90,7 @@ class Link {
     return Respond(id, NewMessage(world.server.messages(), body_bytes));
   }
   // Answers with an empty response.
-  void RespondEmpty(ExchangeId id) { EXPECT_TRUE(Respond(id, 0).ok()); }
+  void RespondEmpty(ExchangeId id) { EXPECT_THAT(Respond(id, 0), IsOk()); }
 
   bool ready() const { return client_observer.ready.has_value() && server_observer.ready.has_value(); }
   bool closed() const { return client_observer.closings != 0 && server_observer.closings != 0; }
