@@ -8,7 +8,7 @@ shift 3
 
 for program in clang-14 clang-tidy-14; do
   command -v "$program" >/dev/null || {
-    echo "tidy: no $program here: HAWSER_PACKAGES=develop ./bazelw version installs it" >&2
+    echo "tidy: no $program here: HAWSER_PACKAGES=develop ./bazelw info installs it" >&2
     exit 1
   }
 done

@@ -1,4 +1,4 @@
-// Who gets a small buffer next, while the pool has too few.
+// The next waiter that gets a small buffer, while the pool has too few.
 #include "hawser/transport/memory_queue.h"
 
 #include <functional>
