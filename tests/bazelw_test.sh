@@ -40,7 +40,7 @@ machine() {
     done
     exit $status'
   fake apt-get ''
-  fake bazel '[[ $1 != query ]] || { printf "%s\n" '"${needed-//third_party/guest_kernel:vmlinux}"'; exit; }; echo "in $PWD" >>"'"$tmp"'/calls"'
+  fake bazel '[[ " $* " != *" query "* ]] || { printf "%s\n" '"${needed-//third_party/guest_kernel:vmlinux}"'; exit; }; echo "in $PWD" >>"'"$tmp"'/calls"'
   fake id 'echo 0'
   fake env 'echo "env $1" >/dev/null; shift; exec "$@"'
   fake sudo 'exec "$@"'
@@ -53,7 +53,7 @@ machine() {
 run() {
   status=0
   output=$(cd "${from:-$tmp/checkout}" && HOME=$tmp/home XDG_CACHE_HOME='' HAWSER_CACHE=${cache:-0} PATH=$tmp/bin "$bash" "$bazelw" "$@" 2>&1) || status=$?
-  calls=$(grep -vE '^(dpkg-query|df|id|env|bazel query) ' "$tmp/calls" || true)
+  calls=$(grep -vE '^(dpkg-query|df|id|env|bazel.* query) ' "$tmp/calls" || true)
 }
 
 check() {
@@ -216,10 +216,15 @@ asked //third_party/packages:gdb
 check 'and the fuzzers clang' is "$asked" 'clang-14 gdb '
 command=(build //a)
 asked ''
-check 'and what needs nothing of it nothing' is "$status-$output" '0-'
+check 'and what needs nothing of it nothing' is "$status-$output" '0-bazelw: asking Bazel which packages the targets need'
+command=(--host_jvm_args=-Xmx1g test -c dbg -- //a -//b)
+asked ''
+check 'Bazel is asked in the same server, and not of what is no target' has "$(<"$tmp/calls")" \
+  'bazel --host_jvm_args=-Xmx1g query --keep_going --noshow_progress deps(set(//a)) '
+: >"$tmp/calls"
 fake bazel '[[ $1 != query ]]'
-from=$tmp/checkout HAWSER_NO_INSTALL=1 run build //a
-check 'if Bazel cannot tell, all of it is needed' is "$status-$(grep -c '^  [^ ]*: ' <<<"$output")" "2-$((${#develop[@]} + 3))"
+from=$tmp/checkout run build //nosuch
+check 'if Bazel cannot tell, it says why itself, and nothing is installed' is "$calls" 'bazel build //nosuch'
 
 machine "${develop[@]}"
 rm "$guest_kernel/packages"
@@ -257,28 +262,36 @@ check "outside any workspace it goes to its own" has "$calls" "in ${bazelw%/*}"
 # What was built before: real programs work in the folder of the cache, which is the test's own.
 cached_machine() {
   machine "$@"
-  for program in awk find mkdir rm sha256sum sort touch xargs; do ln -s "$(command -v "$program")" "$tmp/bin/"; done
+  for program in awk cat find grep mkdir rm sha256sum sort touch uname xargs; do ln -s "$(command -v "$program")" "$tmp/bin/"; done
   fake dpkg-query 'for name in "${@:3}"; do echo "$name=installed"; done; echo '"${version:-1}"
   # Bazel sees what was exported to it, too.
   fake bazel 'echo "exported $HAWSER_BAZEL_OPTIONS" >>"'"$tmp"'/calls"'
 }
 folder=$tmp/home/.cache/hawser/bazel
 key() { sed -nE "s/^bazel .* --action_env=HAWSER_SYSTEM=([0-9a-f]{16}) .*/\1/p" <<<"$calls"; }
-pruned_by_now() { until [[ ! -e $1 ]]; do :; done; }
+# Pruning goes on beside Bazel.
+pruned_by_now() {
+  local tries
+  for ((tries = 0; tries < 600; ++tries)); do
+    [[ -e $1 ]] || return 0
+    read -r -t 0.1 <> <(:) || true
+  done
+  return 1
+}
 
 cached_machine
 cache=1 run --host_jvm_args=-Xmx1g test //x --config=asan 'two words'
 first=$(key)
 check 'Bazel gets the cache and the key of the packages, behind its command' is "${calls%%$'\n'*}" \
   "bazel --host_jvm_args=-Xmx1g test --disk_cache=$folder --action_env=HAWSER_SYSTEM=$first --host_action_env=HAWSER_SYSTEM=$first //x --config=asan two words"
-check 'and so does a program that calls Bazel' has "$calls" "exported --disk_cache=$folder --action_env"
+check 'and so does a program that calls Bazel' has "$calls" "exported --disk_cache=$folder"
 check 'and nothing is printed' is "$output" ''
 machine
 fake df 'printf "Avail\n%s\n" '"4000001"
-ln -s "$(command -v grep)" "$tmp/bin/"
+ln -s "$(command -v grep)" "$(command -v cat)" "$tmp/bin/"
 run test //x
 check 'actions run in memory, if there is enough' is "${calls%%$'\n'*}" "$(grep -qE ' /dev/shm [^ ]+ [^ ]*noexec' /proc/mounts &&
-  echo 'bazel test //x' || echo 'bazel test --sandbox_base=/dev/shm //x')"
+  echo 'bazel test //x' || echo 'bazel test --sandbox_base=/dev/shm --sandbox_debug=false //x')"
 fake df 'printf "Avail\n%s\n" '"4000000"
 : >"$tmp/calls"
 run test //x
@@ -296,6 +309,16 @@ check 'a query gets neither' has "$(<"$tmp/calls")" 'bazel query //x'
 cached_machine
 cache=0 run build //x
 check 'nor does anything with HAWSER_CACHE=0' has "$calls" 'bazel build //x'
+# What the packages of a first machine are: no clang, so that a pattern fits none, and dpkg-query fails.
+cached_machine
+fake dpkg-query 'for name in "${@:3}"; do echo "$name=installed"; done; exit 1'
+cache=1 run run //examples:demo
+check 'a pattern that fits no package is no reason to fail' is "$status-${calls%%=*}" '0-bazel run --disk_cache'
+cached_machine
+echo 'build --disk_cache=/team' >"$tmp/checkout/.bazelrc"
+cache=1 run build //x
+check 'a cache that a .bazelrc names is left alone' has "$calls" 'bazel build //x'
+rm "$tmp/checkout/.bazelrc"
 cached_machine
 rm -rf "$folder"
 touch "$folder"

@@ -106,7 +106,7 @@ def main(arguments):
     if "-c" in arguments:
         sys.exit("compile_commands: options have no separate values here: write --compilation_mode=opt, not -c opt")
     # First what bazelw adds to each of its commands.
-    options = os.environ.get("HAWSER_BAZEL_OPTIONS", "").split()
+    options = os.environ.get("HAWSER_BAZEL_OPTIONS", "").splitlines()
     options += [a for a in arguments if a.startswith("-")]
     targets = [a for a in arguments if not a.startswith("-")] or ["//..."]
     quiet = ["--keep_going", "--ui_event_filters=-info", "--noshow_progress"]
