@@ -123,16 +123,34 @@ run
 check 'what does not build fails, and is not looked at twice' is "$status-${output##*, }-$(grep -c -e --runs_per_test <<<"$calls")" '1-1 failed-0'
 
 checkout
+echo 'any' >"$tmp/checkout/deleted.cc"
+commit between
 echo changed >"$tmp/checkout/sound.cc"
-echo new >"$tmp/checkout/new.cc"
+echo new >"$tmp/checkout/new file.md"
+rm "$tmp/checkout/deleted.cc"
+touch "$tmp/checkout/BUILD.bazel"
 commit after
 mkdir "$tmp/checkout/rpc"
 touch "$tmp/checkout/rpc/BUILD.bazel"
 bazel 'query*"kind('"'_test rule', //...)"'"*) echo "//a:fine" ;;'
 run quick
-check 'quick asks for what changed since the last commit, and for what is new' has "$calls" 'set(bazelw new.cc //rpc:all sound.cc )'
+check 'quick asks for what changed since the last commit, and for what is new' has "$calls" 'set(//:all //rpc:all '
 check 'and runs what that reaches' has "$calls" '--nocache_test_results --profile='
 check 'and only that' is "$status-$(grep -c '^test ' <<<"$calls")" '0-1'
+check 'and clang-tidy' has "$calls" 'build --config=tidy'
+touch "$tmp/checkout/any.bzl"
+run quick
+check 'a rule reaches everything' has "$calls" 'set(//... '
+
+bazel 'query*" //...") echo "no such package" >&2; exit 7 ;;'
+run quick
+check 'a package that does not load fails' is "$status-${output##*, }" '1-1 failed'
+bazel 'query*"let tests"*) echo "cannot say why" >&2; exit 7 ;;'
+run quick
+check 'and so does a question that Bazel cannot answer' is "$status-${output##*, }" '1-1 failed'
+check 'and it is shown why' has "$output" 'cannot say why'
+run quick nosuchcommit
+check 'a commit that is none is refused' is "$status" 2
 
 run slow
 check 'another word is refused' is "$status" 2
