@@ -18,7 +18,7 @@ options=("$@" -w -Wno-unknown-warning-option)
 says=''
 moves=$(grep --count 'std::move' "$source") || [[ $? == 1 ]]
 if ((moves)); then
-  # No headers but those that a .cc shows to be wrong.
+  # A header is reported only where a .cc uses it.
   status=0
   says=$(clang-tidy-14 --quiet '--checks=-*,bugprone-use-after-move' '--warnings-as-errors=*' "$source" -- "${options[@]}" 2>&1) ||
     status=$?
