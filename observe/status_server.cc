@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 #include <thread>
@@ -142,7 +143,8 @@ class StatusServer::Loop final : kj::TaskSet::ErrorHandler {
   }
 
   void Serve() {
-    setpriority(PRIO_PROCESS, 0, options_.nice);
+    // Until here this thread has the priority of the one that started it.
+    setpriority(PRIO_PROCESS, 0, std::max(options_.nice, getpriority(PRIO_PROCESS, 0)));
     kj::AsyncIoContext io = kj::setupAsyncIo();
     timer_ = &io.provider->getTimer();
     auto stop = kj::newPromiseAndCrossThreadFulfiller<void>();

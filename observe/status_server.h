@@ -41,8 +41,9 @@ class StatusServer {
     absl::Duration snapshot_age = absl::Milliseconds(250);
     // Between two points of the curves, of which there are kHistoryPoints.
     absl::Duration history_interval = absl::Seconds(1);
-    // Of its thread, as nice(1) counts. Pages cost some milliseconds each, and anyone who reaches the port can ask for them, so
-    // pollers go first.
+    // Priority of its thread: absolute, as setpriority(2). The thread is never raised above the program's own priority, that of
+    // the thread that calls Start(). A page costs some milliseconds, and anyone who reaches the port can ask for one, so pollers
+    // go first.
     int nice = 10;
   };
   static constexpr size_t kHistoryPoints = 300;

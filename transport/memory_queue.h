@@ -25,6 +25,8 @@ class MemoryNews final : MemoryWaiter {
   // freed before this call.
   void Await(size_t size_bytes, Shortage why);
   void StopAwaiting();
+  // The system has refused memory, and the pause until the next try is not over.
+  bool tries_again_soon() const { return refused_timer_.is_set(); }
 
   // For the poller, in each turn.
   bool arrived() const { return arrived_.load(std::memory_order_relaxed); }
@@ -50,8 +52,8 @@ class MemoryQueue {
    public:
     virtual ~Waiter() { StopWaiting(); }
     bool waits_for_memory() const { return linked(); }
-    // It leaves the queue. If it was the first there, the next one tries in the poller's next turn: that one may need
-    // less, of which there is some. Without effect if it does not wait.
+    // It leaves the queue. If it was the first there, the next one tries in the poller's next turn, or at the end of the pause
+    // after a refusal. The next one may need a smaller buffer, and the pool may have one. Without effect if it does not wait.
     void StopWaiting();
 
    private:

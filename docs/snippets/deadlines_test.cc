@@ -9,7 +9,7 @@
 namespace pages {
 namespace {
 
-// Of calls that nothing answers.
+// The deadline of calls that nothing answers.
 constexpr absl::Duration kExpires = absl::Milliseconds(20);
 
 TEST(DeadlinesTest, ACallHasItsOwnTimeout) {

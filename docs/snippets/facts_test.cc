@@ -14,7 +14,7 @@
 namespace pages {
 namespace {
 
-// Of what is expected to end by it.
+// The deadline of what is expected to expire.
 constexpr absl::Duration kExpires = absl::Milliseconds(20);
 
 // Its reads wait until Answer().

@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 
 // Not met unless something is broken. Less than a small test has, so that it can still say what.
 constexpr absl::Duration kLong = absl::Seconds(45);
-// Of a call whose server is stopped.
+// The deadline of a call whose server is stopped.
 constexpr absl::Duration kExpires = absl::Milliseconds(100);
 
 class FrozenServerTest : public ::testing::Test {

@@ -71,6 +71,7 @@ EXCEPTIONS = [
     ("tests/rpc/network/dying_machine_test.cc", "absl::Seconds(1)", IN_A_GUEST),
     ("tests/rpc/network/long_waits_test.cc", "absl::", "in a guest with virtual time"),
     ("tests/rpc/otlp_trace_sink_test.cc", "absl::Nanoseconds(1500)", NO_CLOCK),
+    ("tests/rpc/snapshot_test.cc", "absl::Milliseconds(500)", "one of five tries, of which most are to be shorter"),
     ("tests/softroce/guest_test.sh", "--timeout=0", NO_CLOCK),
     ("tests/softroce/pair.sh", "read -r -t 0.05", "one look of a loop"),
     ("tests/tls/resumption_test.cc", "end - absl::Seconds(1)", "certificates know whole seconds; it tries again"),

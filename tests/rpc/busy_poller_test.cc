@@ -18,6 +18,7 @@
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/uri.h"
+#include "tests/rpc/cable.h"
 #include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 
@@ -48,10 +49,11 @@ class BusyPollerTest : public ::testing::Test {
 
   static constexpr uint64_t kHold = 1;  // act(kHold) holds its poller until go_on_.
 
-  ClockedRuntime clients_;
   Box<bool> holds_;
   absl::Notification go_on_;
   TestServer server_{{.pollers = 2}};
+  Cable cable_{server_.uri};
+  ClockedRuntime clients_{cable_.NewFabric()};
 };
 
 // The server's answer to a probe of `session`.
@@ -80,15 +82,18 @@ class NoListener final : public probe::ListenerService {
 
 class BusyServerTest : public BusyPollerTest, public ::testing::WithParamInterface<bool> {};
 
-// The silence is several times as long as the time in which a dead peer is detected. The server answers the probes.
+// The silence is several times as long as the time in which a dead peer is detected. The client sends each probe on a connection
+// of its own, which the cable counts. The server answers them.
 TEST_P(BusyServerTest, ACallRunsOnceHoweverLongItsHandlerHolds) {
   NoListener listener;
   ChannelOptions options{.runtime = clients_.get()};
   if (GetParam()) options.services = {&listener};
-  const auto channel = server_.Connect(std::move(options));
+  const auto channel = *cable_.Connect(std::move(options));
+  const int before = cable_.connections();
   auto call = SendActAgain(channel, kHold, {.timeout = absl::Minutes(2)});
   holds_.Take();
   clients_.PassBesideABusyServer(absl::Minutes(1), GetParam() ? 2 : 1);
+  EXPECT_GE(cable_.connections(), before + 2);
   go_on_.Notify();
   EXPECT_THAT(call.Wait().status(), IsOk());
   EXPECT_EQ(server_.probe.runs, 1);
@@ -101,26 +106,37 @@ TEST_F(BusyPollerTest, AServerThatIsHeldRightAfterACancelIsAskedFirst) {
   // The client waits for the answer to the cancellation long before the first ping.
   const transport::ConnectionOptions pings_late = {.keepalive_interval = absl::Minutes(5),
                                                    .keepalive_timeout = absl::Seconds(2)};
-  const auto channel = server_.Connect({.connection = pings_late, .runtime = clients_.get()});
+  const auto channel = *cable_.Connect({.connection = pings_late, .runtime = clients_.get()});
+  // Until it has heard of the server, the client waits for the interval, too.
+  EXPECT_THAT(SendAct(channel, 2).Wait().status(), IsOk());
+  const int before = cable_.connections();
   auto call = SendActAgain(channel, kHold, {.timeout = absl::Minutes(2)});
   holds_.Take();
   { auto dropped = SendAct(channel, 2); }
   clients_.PassBesideABusyServer(absl::Seconds(10), 1);
+  EXPECT_GT(cable_.connections(), before);
   go_on_.Notify();
   EXPECT_THAT(call.Wait().status(), IsOk());
+  EXPECT_EQ(holds_.size(), 0u) << "the connection was lost, and the call sent again";
   EXPECT_EQ(channel->state(), ChannelState::kReady);
 }
 
 TEST_F(BusyPollerTest, AServerThatIsBusyForTooLongIsTakenForDead) {
+  Box<absl::Status> ended;  // Before the channel, which may end the call.
   const auto channel = server_.Connect({.backoff_min = absl::Hours(1),
                                         .backoff_max = absl::Hours(1),
-                                        .connection = {.busy_timeout = absl::Seconds(20)},
+                                        .connection = {.keepalive_interval = absl::Seconds(10),
+                                                       .keepalive_timeout = absl::Seconds(5),
+                                                       .busy_timeout = absl::Seconds(20)},
                                         .runtime = clients_.get()});
   auto call = SendAct(channel, kHold, {.timeout = absl::Minutes(2)});
+  call.Then([&](const auto& reply) { ended.Put(reply.status()); });
   holds_.Take();
-  clients_.PassBesideABusyServer(absl::Seconds(30), 1);
-  clients_.Pass(absl::Seconds(10));
-  const absl::Status status = call.Wait().status();
+  for (absl::Duration passed; passed < absl::Minutes(1) && ended.size() == 0; passed += absl::Seconds(2)) {
+    clients_.PassBesideABusyServer(absl::Seconds(2), 1);
+  }
+  ASSERT_EQ(ended.size(), 1u);
+  const absl::Status status = ended.Take();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(std::string(status.message()), HasSubstr("ConnectionOptions::busy_timeout"));
 }

@@ -83,7 +83,7 @@ struct Cable::Parts {
   int connections_before = 0;
 
   ChannelOptions Through(ChannelOptions options) const {
-    if (runtime != nullptr) options.runtime = runtime;
+    if (options.runtime == nullptr) options.runtime = runtime;
     return options;
   }
 };
@@ -95,15 +95,17 @@ Cable::Cable(const std::string& uri) : parts_(std::make_unique<Parts>()) {
     return;
   }
   parts_->uri = uri;
-  parts_->runtime =
-      transport::Runtime::CreateOn(fabric::NewVerbsFabric({.library = Ends::Get().library()}).value(), {},
-                                   /*start_threads=*/true)
-          .value();
+  parts_->runtime = transport::Runtime::CreateOn(NewFabric(), {}, /*start_threads=*/true).value();
   parts_->connections_before = Ends::Get().connections();
 }
 
 Cable::~Cable() {
   if (parts_->runtime != nullptr) Ends::Get().Pass(true);
+}
+
+std::shared_ptr<fabric::Fabric> Cable::NewFabric() {
+  if (parts_->proxy != nullptr) return NewTestFabric();
+  return fabric::NewVerbsFabric({.library = Ends::Get().library()}).value();
 }
 
 absl::StatusOr<std::shared_ptr<Channel>> Cable::Connect(ChannelOptions options) {

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "hawser/rpc/channel.h"
+#include "hawser/transport/fabric/fabric.h"
 
 namespace hawser {
 
@@ -20,6 +21,8 @@ class Cable {
   Cable(const Cable&) = delete;
   Cable& operator=(const Cable&) = delete;
 
+  // For a runtime of the test's own, which ChannelOptions::runtime names.
+  std::shared_ptr<fabric::Fabric> NewFabric();
   // Clients of it; as those of Channel.
   absl::StatusOr<std::shared_ptr<Channel>> Connect(ChannelOptions options = {});
   absl::StatusOr<std::shared_ptr<Channel>> Create(ChannelOptions options = {});

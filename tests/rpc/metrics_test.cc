@@ -179,13 +179,14 @@ TEST(MetricsTest, ACallThatItsCallerGaveUpCountsWithThatStatusOnce) {
   EXPECT_EQ(statuses.size(), 2u) << "DEADLINE_EXCEEDED, or CANCELLED if the client was faster";
 }
 
-// The best of several tries, because another program may have the core between the reading of the clock and of the poller's times.
+// The best of a few tries, because another program may have the core between the reading of the clock and of the poller's times.
 TEST(MetricsTest, APollersTimeAddsUp) {
   TestServer server({.pollers = 1});
   const auto channel = server.Connect();
   const auto times = [&](Taken& taken) { return taken.Get().getPollers()[0]; };
   std::string last;
-  EXPECT_TRUE(Eventually([&] {
+  bool adds_up = false;
+  for (int i = 0; i < 5 && !adds_up; ++i) {
     Taken before(server.server);
     const absl::Time start = absl::Now();
     while (absl::Now() - start < absl::Milliseconds(200)) EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
@@ -195,8 +196,9 @@ TEST(MetricsTest, APollersTimeAddsUp) {
     const auto all = busy + static_cast<double>(times(after).getSpinNs() - times(before).getSpinNs()) +
                      static_cast<double>(times(after).getSleepNs() - times(before).getSleepNs());
     last = absl::StrCat("of ", gone, " ns ", all, ", ", busy, " of them busy");
-    return busy > gone * 0.01 && all < gone * 1.5 && all > gone * 0.5;
-  })) << last;
+    adds_up = busy > gone * 0.01 && all < gone * 1.5 && all > gone * 0.5;
+  }
+  EXPECT_TRUE(adds_up) << last;
 }
 
 TEST(MetricsTest, SnapshotsWhileManyCallsRunAddUpInTheEnd) {

@@ -226,8 +226,12 @@ TEST(SnapshotTest, OnlyOneSnapshotWaitsForAPollerThatIsHeldInBetween) {
   go_on[0].Notify();
   holds[1].WaitForNotification();
   Taken(server.server);
-  // The best of several tries, because another program may have the core meanwhile. One that waits takes a second, each time.
-  EXPECT_TRUE(Eventually([&] { return Taken(server.server).took < absl::Milliseconds(500); }));
+  // Most of a few, because another program may have the core during one. A snapshot that waits takes a second.
+  int quick = 0;
+  for (int i = 0; i < 5; ++i) {
+    if (Taken(server.server).took < absl::Milliseconds(500)) ++quick;
+  }
+  EXPECT_GE(quick, 3) << "of 5 snapshots";
   go_on[1].Notify();
   EXPECT_THAT(first.Wait(), IsOk());
   EXPECT_THAT(second.Wait(), IsOk());

@@ -3,9 +3,9 @@
 #include <arpa/inet.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 
 #include "absl/time/clock.h"
@@ -66,7 +66,8 @@ CrowdCounts Crowd::counts() const {
 }
 
 void Crowd::Run() {
-  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), nice_);
+  // Until here this thread has the priority of the one that started it.
+  setpriority(PRIO_PROCESS, 0, std::max(nice_, getpriority(PRIO_PROCESS, 0)));
   std::array<epoll_event, 256> events;
   int64_t next_count_ns = 0;
   while (!stopping_) {

@@ -33,8 +33,8 @@ struct CrowdOptions {
   From from = From::kEach;
   // The first dials are spread evenly over this time.
   absl::Duration arrival = absl::Milliseconds(200);
-  // Of the thread that drives them: as nice(2) counts. Beside other programs that never rest the default gets a hundredth of a
-  // core; what waits for the strangers takes 0.
+  // Priority of the thread that drives them: absolute, as setpriority(2). The thread is never raised above the program's own
+  // priority. Beside other programs that never rest the default gets a hundredth of a core; what waits for the strangers takes 0.
   int nice = 19;
 };
 

@@ -38,10 +38,10 @@ TEST(BesideBulkTest, ASmallCallIsPassedByFewOfTheBytesOfALargeTransfer) {
   }
   EXPECT_TRUE(done());
   ASSERT_GE(passed_by.size(), 10u);
-  // The median, because more may pass one while another program has the core. Usually the most is 1 MiB.
-  const auto median = passed_by.begin() + static_cast<ptrdiff_t>(passed_by.size() / 2);
-  std::nth_element(passed_by.begin(), median, passed_by.end());
-  EXPECT_LE(*median, 2 * kMiB) << "of " << passed_by.size() << " calls";
+  // Not the maximum, because more may pass a call while another program has the core. Usually the most is 1 MiB.
+  std::sort(passed_by.begin(), passed_by.end());
+  EXPECT_LE(passed_by[passed_by.size() / 2], 2 * kMiB) << passed_by.size() << " calls";
+  EXPECT_LE(passed_by[passed_by.size() * 9 / 10], 4 * kMiB) << passed_by.size() << " calls";
 }
 
 }  // namespace

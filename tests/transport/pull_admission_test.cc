@@ -327,7 +327,7 @@ TEST(PullAdmissionTest, AStalledPeerThatHasSentOneMessageLosesTheMemoryOfTheNext
   Announcer waits(world), hoarder(world);
   hoarder.AnswerNoReads();
   hoarder.Announce(2, 4 * kMiB);
-  // Of both messages in turn: all 16 of the first.
+  // READs of both messages in turn. These are all 16 of the first, and 15 of the second.
   hoarder.link.server_counts().reads_let_through = 31;
   ASSERT_TRUE(world.RunUntil([&] { return hoarder.arrived() == 1; }));
   hoarder.Announce(1, 16 * kMiB);

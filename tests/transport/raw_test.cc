@@ -29,7 +29,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr absl::Duration kLong = absl::Seconds(60);
-// Of a time that the test waits for, where nothing has to happen before it.
+// A time that the test waits for, where nothing has to happen before it.
 constexpr absl::Duration kExpires = absl::Milliseconds(100);
 constexpr RawToken kToken = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
 // What a fabric in software lets a peer READ of the same memory.

@@ -298,6 +298,23 @@ TEST_F(WaitingRingWithoutMemoryTest, AnIdleConnectionGoesOnAnsweringPings) {
   EXPECT_EQ(link.client_observer.closings + link.server_observer.closings, 0);
 }
 
+// The pool has been asked for notice of a larger buffer, and there may never be one.
+TEST_F(WaitingRingWithoutMemoryTest, AConnectionThatEndsLetsTheNextOneTry) {
+  constexpr size_t kLarger = 4 * kReceiveBytes;
+  Link larger(world_, {.slots = 4, .receive_buffer_bytes = kLarger}), smaller(world_, {.slots = 4});
+  hoard_.Take(world_.server.buffers(), kLarger);
+  std::vector<PendingCall> first_calls(4), calls(4);
+  CallAll(larger, first_calls);
+  CallAll(smaller, calls);
+  hoard_.Drop(4);
+  world_.Settle();
+  EXPECT_EQ(smaller.server.requests.size(), 2u);
+  world_.OnServer([&] { larger.server_end->Close(); });
+  world_.Pass(absl::Seconds(6), absl::Milliseconds(50));
+  EXPECT_EQ(smaller.server.requests.size(), 4u);
+  EXPECT_EQ(smaller.server_observer.closings, 0);
+}
+
 TEST_F(WaitingRingWithoutMemoryTest, AConnectionThatCannotReceiveForLongEndsWithTheReason) {
   Link link(world_, {.slots = 4});
   std::vector<PendingCall> calls(4);
