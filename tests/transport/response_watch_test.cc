@@ -145,8 +145,10 @@ TEST_P(ResponseWatchTest, EachShortageEndsAnotherHoarder) {
   Hoard();
   for (int ended = 1; ended <= 3; ++ended) {
     SCOPED_TRACE(ended);
-    ASSERT_TRUE(RefusesMemory(30 * kMiB));
-    TimeUntil([&] { return closed() >= ended; }, absl::Milliseconds(2200));
+    // It is refused again and again: over RDMA READs are not seen, and a hoarder has more time at first.
+    const auto another_is_ended = [&] { return !RefusesMemory(30 * kMiB) || closed() >= ended; };
+    TimeUntil(another_is_ended, absl::Seconds(10));
+    EXPECT_GE(closed(), ended);
   }
 }
 
