@@ -271,12 +271,8 @@ folder=$tmp/home/.cache/hawser/bazel
 key() { sed -nE "s/^bazel .* --action_env=HAWSER_SYSTEM=([0-9a-f]{16}) .*/\1/p" <<<"$calls"; }
 # Pruning goes on beside Bazel.
 pruned_by_now() {
-  local tries
-  for ((tries = 0; tries < 600; ++tries)); do
-    [[ -e $1 ]] || return 0
-    read -r -t 0.1 <> <(:) || true
-  done
-  return 1
+  local end=$((SECONDS + 60))
+  while [[ -e $1 ]]; do ((SECONDS < end)) || return 1; done
 }
 
 cached_machine
