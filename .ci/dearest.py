@@ -25,7 +25,7 @@ def main(profiles):
         (seconds, name)
         for profile in profiles
         for seconds, name in actions(profile)
-        if name.startswith(("Compiling ", "Precompiling "))
+        if name.startswith("Compiling ")
     ]
     for seconds, name in sorted(compilations, reverse=True)[:COUNT]:
         print(f"{seconds:6.1f} s  {name.split(' ', 1)[1]}")
