@@ -300,6 +300,10 @@ version=2 cached_machine
 cache=1 run build //x
 check 'another version of a package is another key' lacks "$(key)" "$first"
 cached_machine
+fake dpkg-query 'for name in "${@:3}"; do [[ $name != valgrind && $name != clang* && $name != lib*clang* ]] && echo "$name=installed"; done; echo 1'
+HAWSER_PACKAGES=use cache=1 run build //x
+check 'a package that only tests need is no part of the key: installing it builds nothing anew' is "$(key)" "$first"
+cached_machine
 cache=1 run query //x
 check 'a query gets neither' has "$(<"$tmp/calls")" 'bazel query //x'
 cached_machine
