@@ -4,10 +4,10 @@
 set -euo pipefail
 
 [[ -x bazelw ]] || { echo "run by: bazel test //tests:bazelw_test" >&2; exit 1; }
+source tests/checks.sh
 bash=$(command -v bash)
 tmp=$(mktemp -d "${TEST_TMPDIR:-/tmp}/bazelw.XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
-failures=0
 
 # A checkout of Hawser with nothing else in it, whose fetch.sh is made below.
 mkdir -p "$tmp/checkout/third_party/guest_kernel" "$tmp/checkout/rpc"
@@ -55,20 +55,6 @@ run() {
   output=$(cd "${from:-$tmp/checkout}" && HOME=$tmp/home XDG_CACHE_HOME='' HAWSER_CACHE=${cache:-0} PATH=$tmp/bin "$bash" "$bazelw" "$@" 2>&1) || status=$?
   calls=$(grep -vE '^(dpkg-query|df|id|env|bazel.* query) ' "$tmp/calls" || true)
 }
-
-check() {
-  local what=$1
-  shift
-  if "$@"; then
-    echo "ok: $what"
-  else
-    failures=$((failures + 1))
-    printf 'FAILED: %s\n  exit status: %s\n  output: %s\n  calls: %s\n' "$what" "$status" "$output" "$calls"
-  fi
-}
-is() { [[ $1 == "$2" ]]; }
-has() { [[ $1 == *"$2"* ]]; }
-lacks() { [[ $1 != *"$2"* ]]; }
 
 machine
 run test //... --config=asan 'two words'
@@ -340,4 +326,4 @@ touch --date='15 days ago' "$folder/cas/old"
 cache=1 run build //x
 check 'once a day' is "$(ls "$folder/cas")" $'large\nold'
 
-((failures == 0)) || { echo "$failures failed"; exit 1; }
+verdict

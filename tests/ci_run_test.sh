@@ -3,9 +3,9 @@
 set -euo pipefail
 
 [[ -x .ci/run ]] || { echo "run by: bazel test //tests:ci_run_test" >&2; exit 1; }
+source tests/checks.sh
 tmp=$(mktemp -d "${TEST_TMPDIR:-/tmp}/ci_run.XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
-failures=0
 
 # A checkout of its own: nothing in it is real but .ci.
 checkout() {
@@ -46,19 +46,6 @@ run() {
   output=$(PATH=$tmp/bin:$PATH "$tmp/checkout/.ci/run" "$@" 2>&1) || status=$?
   calls=$(<"$tmp/calls")
 }
-check() {
-  local what=$1
-  shift
-  if "$@"; then
-    echo "ok: $what"
-  else
-    failures=$((failures + 1))
-    printf 'FAILED: %s\n  exit status: %s\n  calls: %s\n  output: %s\n' "$what" "$status" "$calls" "$output"
-  fi
-}
-is() { [[ $1 == "$2" ]]; }
-has() { [[ $1 == *"$2"* ]]; }
-lacks() { [[ $1 != *"$2"* ]]; }
 last_line() { tail -n 1 <<<"$output"; }
 
 checkout
@@ -155,4 +142,4 @@ check 'a commit that is none is refused' is "$status" 2
 run slow
 check 'another word is refused' is "$status" 2
 
-((failures == 0)) || { echo "$failures failed"; exit 1; }
+verdict
