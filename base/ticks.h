@@ -3,17 +3,13 @@
 
 #include <cstdint>
 
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
-
 namespace hawser {
 
 // The processor's counter of time, of some constant rate: one instruction, where reading a clock takes fifty. 0 where there
 // is none that programs can read.
 inline uint64_t Ticks() {
 #if defined(__x86_64__)
-  return __rdtsc();
+  return __builtin_ia32_rdtsc();
 #elif defined(__aarch64__)
   uint64_t ticks;
   asm volatile("mrs %0, cntvct_el0" : "=r"(ticks));
