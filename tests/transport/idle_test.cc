@@ -262,6 +262,18 @@ TEST(IdleTest, AThreadThatRunsNowAndThenDoesNotKeepItAsleep) {
   EXPECT_GT(spun, waits / 2);
 }
 
+// A long yield then counts like the first one ever.
+TEST(IdleTest, WhatItLostBeforeItSleptIsNotCountedAgain) {
+  Driver driver;
+  driver.WaitOften(50 * kUs);
+  for (int i = 0; i < 2; ++i) driver.Wait(50 * kUs, 0, 100 * kMs);
+  ASSERT_EQ(driver.Wait(50 * kUs), 0);
+  const int64_t later_ns = driver.now_ns() + 2 * Idle::kCrowdedNs;
+  while (driver.now_ns() < later_ns) driver.Wait(50 * kUs);
+  driver.Wait(50 * kUs, 0, 2 * Idle::kVainYieldNs);
+  EXPECT_EQ(driver.Wait(50 * kUs), 50 * kUs);
+}
+
 TEST(IdleTest, WorkThatTakesLongIsNoSignOfOthers) {
   Driver driver;
   driver.WaitOften(50 * kUs);

@@ -239,6 +239,29 @@ TEST(AcceptTest, AServerWithoutMemorySaysSoToTheCaller) {
   }
 }
 
+// More would cost the server memory that nobody uses.
+TEST(AcceptTest, AClientIsOfferedNoMoreSlotsThanItAskedFor) {
+  World world;
+  TestListener listener(world, world.server);
+  RecordingObserver observer;
+  RecordingServer handler;
+  listener.on_peer = [&](PeerRequest request) {
+    EXPECT_THAT(Connection::Accept(world.server.poller(), std::move(request), {.slots = 64},
+                                   NewSessionToken(Environment::Real()), observer, &handler),
+                IsOk());
+  };
+  HostilePeer client(world);
+  Handshake hello = HostilePeer::Hello();
+  hello.slots = 2;
+  client.Dial(listener.address(), Encode(hello));
+  ASSERT_TRUE(world.RunUntil([&] { return client.established(); }));
+  absl::StatusOr<Handshake> answer = DecodeAccept(client.private_data(), Role::kForward);
+  ASSERT_THAT(answer, IsOk());
+  EXPECT_EQ(answer->slots, 2);
+  client.Disconnect();
+  EXPECT_TRUE(world.RunUntil([&] { return observer.closings == 1; }));
+}
+
 TEST(AcceptTest, ACallerThatVanishesBeforeTheEndOfTheHandshakeLeavesNothing) {
   World world;
   TestListener listener(world, world.server);

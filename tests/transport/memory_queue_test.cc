@@ -146,5 +146,33 @@ TEST_F(MemoryQueueTest, AWaiterThatStopsWaitingLetsTheNextOneTry) {
   EXPECT_EQ(world_.client.poller().memory_queue().waiting(), 0u);
 }
 
+// What the system refuses until `granted`.
+class RefusedWaiter final : public MemoryQueue::Waiter {
+ public:
+  int tries = 0;
+  bool granted = false;
+
+ private:
+  bool OnMemory(Shortage& why) override {
+    ++tries;
+    why = Shortage::kRefused;
+    return granted;
+  }
+};
+
+// Nothing tells when the system has memory again.
+TEST_F(MemoryQueueTest, WhatTheSystemRefusesIsTriedAgainAfterEachPause) {
+  RefusedWaiter waiter;
+  world_.OnClient([&] { world_.client.poller().memory_queue().Wait(waiter, kSmall); });
+  for (int pauses = 0; pauses < 3; ++pauses) {
+    world_.Settle();
+    EXPECT_EQ(waiter.tries, pauses + 1);
+    world_.Pass(absl::Milliseconds(100));
+  }
+  waiter.granted = true;
+  world_.Pass(absl::Milliseconds(100));
+  EXPECT_FALSE(waiter.waits_for_memory());
+}
+
 }  // namespace
 }  // namespace hawser::transport

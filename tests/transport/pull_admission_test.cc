@@ -182,6 +182,19 @@ TEST(PullAdmissionTest, ConnectionsOfAHostAreServedInTheOrderOfTheirAnnouncement
   }
 }
 
+TEST(PullAdmissionTest, ConnectionsOfAHostTakeTurns) {
+  World world({}, PoolOf(64 * kMiB));
+  Announcer busy(world), other(world);
+  Hoard hoard(world.server.buffers(), 2 * kMiB);
+  busy.Announce(3, 2 * kMiB);
+  other.Announce(1, 2 * kMiB);
+  hoard.Drop(1);
+  EXPECT_TRUE(world.RunUntil([&] { return busy.arrived() == 1; }));
+  hoard.Drop(1);
+  EXPECT_TRUE(world.RunUntil([&] { return other.arrived() == 1; }));
+  EXPECT_EQ(busy.arrived(), 1u);
+}
+
 TEST(PullAdmissionTest, HostsTakeTurns) {
   if (TestScheme() != "tcp") GTEST_SKIP() << "another host is an address of the loopback";
   World world({}, PoolOf(64 * kMiB));

@@ -263,6 +263,30 @@ TEST(VerbsFailureTest, APostThatFailsHalfwayPostedNothingToItsCaller) {
   EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
 }
 
+// The end gives back what is outstanding; nothing of a post that failed is.
+TEST(VerbsFailureTest, WhatAPostThatFailedDidNotPostIsNotGivenBackAtTheEnd) {
+  FakeWorld world;
+  const Sge sge = world.At(0, 10);
+  const SendWorkRequest request = {.wr_id = 1, .signaled = true, .sges = {&sge, 1}};
+  const SendWorkRequest chain[] = {request, request, request};
+  world.verbs.fail_send_at = 1;
+  EXPECT_THAT(world.qp->PostSend(chain), Not(IsOk()));
+  world.verbs.AsyncEvent(IBV_EVENT_DEVICE_FATAL);
+  world.Poll();
+  world.qp->Disconnect();
+  world.Poll();
+  EXPECT_TRUE(world.completions.empty());
+}
+
+TEST(VerbsFailureTest, WhatWasNotPolledYetGoesWithItsQueuePair) {
+  FakeWorld world;
+  world.qp->Revoke(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value(),
+                   5);  // Complete at once.
+  world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
+  world.Poll();
+  EXPECT_TRUE(world.completions.empty());
+}
+
 TEST(VerbsFailureTest, AFlushedReceiveDoesNotHideThatThePeerDisconnected) {
   FakeWorld world;
   ASSERT_THAT(world.Receive(1), IsOk());
@@ -446,6 +470,19 @@ TEST(VerbsFailureTest, ADeviceThatFailedIsOpenedAgainWhenItsConnectionsAreGone) 
   world.qp.reset();
   EXPECT_THAT(ConnectAnother(world), IsOk());
   EXPECT_EQ(world.verbs.registrations.size(), registered + 1) << "memory is registered again";
+  world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
+}
+
+TEST(VerbsFailureTest, MemoryOfWhileTheDeviceWasGoneIsRegisteredWhenItIsBack) {
+  FakeWorld world;
+  world.verbs.AsyncEvent(IBV_EVENT_DEVICE_FATAL);
+  world.Poll();
+  std::vector<uint8_t> memory(4096);
+  const std::unique_ptr<MemoryRegion> region = world.fabric->Register(memory.data(), memory.size()).value();
+  EXPECT_EQ(world.verbs.memory_regions.size(), 1u) << "the old one is open until its connections are gone";
+  world.qp.reset();
+  EXPECT_THAT(ConnectAnother(world), IsOk());
+  EXPECT_EQ(world.verbs.memory_regions.size(), 2u);
   world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
 }
 

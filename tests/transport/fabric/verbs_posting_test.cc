@@ -152,6 +152,8 @@ TEST(VerbsPostingTest, ARevocationBeforeTheBindIsPostedDropsIt) {
   world.Poll();
   EXPECT_TRUE(world.verbs.send_chains.empty());
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(5, kSuccess)));
+  ASSERT_THAT(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead), IsOk());
+  EXPECT_EQ(world.verbs.windows_alive, 1u) << "its window is used again";
 }
 
 TEST(VerbsPostingTest, TheSendQueueHasRoomForWhatGrantsNeedBesides) {
@@ -301,6 +303,22 @@ TEST(VerbsPostingTest, ACompletionThatArrivesJustBeforeItsQueueIsArmedIsNotSlept
   EXPECT_EQ(world.verbs.cq_events_read, 1u);
   world.Poll(1);
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kSuccess), CompletionIs(2, kSuccess)));
+}
+
+// A look before sleeping takes some tens of completions. What it leaves in the queue makes no event either.
+TEST(VerbsPostingTest, ManyCompletionsThatArriveJustBeforeTheirQueueIsArmedAreNotSleptOn) {
+  constexpr uint32_t kCount = 100;
+  FakeWorld world({}, {.send_depth = 8, .receive_depth = kCount});
+  for (uint64_t i = 0; i < kCount; ++i) ASSERT_THAT(world.Receive(i), IsOk());
+  world.verbs.on_arm = [&] { world.verbs.CompleteReceives(kCount); };
+  while (world.completions.size() < kCount) {
+    const size_t before = world.completions.size();
+    const int64_t start_ns = MonotonicNs();
+    world.completion_queue->Wait(absl::Seconds(10));
+    ASSERT_LT(MonotonicNs() - start_ns, 5'000'000'000) << before << " of " << kCount;
+    world.Poll(1);
+    ASSERT_GT(world.completions.size(), before);
+  }
 }
 
 // ibv_destroy_cq() waits until they are; FakeVerbs looks.
@@ -463,6 +481,21 @@ TEST(VerbsPostingTest, NoGrantHasTheRkey0) {
   world.Poll();
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kSuccess)));
   EXPECT_EQ(world.verbs.memory_regions.size(), 1u) << "of the region";
+}
+
+// A window has another key each time; the keys of the first one begin with 0 here.
+TEST(VerbsPostingTest, NoGrantHasTheRkey0HoweverOftenItsWindowIsBound) {
+  FakeWorld world;
+  world.verbs.next_key = 0;
+  for (uint64_t i = 0; i < 2 * 256; ++i) {
+    const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value();
+    ASSERT_NE(rkey, 0u) << i;
+    world.qp->Revoke(rkey, i);
+    world.Poll(1);
+    ASSERT_THAT(world.completions, ElementsAre(CompletionIs(i, kSuccess)));
+    world.completions.clear();
+  }
+  EXPECT_EQ(world.verbs.windows_alive, 1u);
 }
 
 TEST(VerbsPostingTest, OnIwarpGrantsAreRegistrationsWhateverWindowsTheDeviceHas) {
