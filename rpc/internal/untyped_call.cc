@@ -406,14 +406,14 @@ void UntypedCall::OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& res
   End(NameUnserved(std::move(error), method_.name, core_->peer_address()));
 }
 
-// The client may resend the call, whatever its method, because this server did not run it.
+// The client may resend the call, whatever its method, because this server did not run it. It has not been cancelled: a cancel
+// ends a call that was sent at once, and takes no answer any more.
 void UntypedCall::OnRefusedUnrun(transport::Connection& connection, absl::Status why) {
   // If it was sent before, that server may have run it.
   if (resends_ == 0) was_sent_ = false;
   const std::shared_ptr<ChannelCore> core = core_->shared_from_this();
   const bool comes_back = std::exchange(request_comes_back_, false);
-  if (!comes_back || cancelled_) {
-    if (cancelled_) why = Error(absl::StatusCode::kCancelled, "cancelled by the caller");
+  if (!comes_back) {
     SetWasSent(why, was_sent_);
     End(std::move(why));
     return core->OnRefusedUnrun(connection);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "hawser/base/unique_fd.h"
 #include "hawser/tests/testing/status_matchers.h"
@@ -92,16 +93,11 @@ TEST(SessionTest, ItsReverseConnectionHasTheSameIdentity) {
 // A session whose client, on a bare socket, has greeted and sent nothing since. The test drives the poller, and its clock.
 class NewcomerTest : public ::testing::Test, transport::Acceptor::Handler, Session::Owner {
  protected:
+  bool has_second_connection() const { return !waiting_.empty(); }
   void SetUp() override {
     if (TestScheme() != "tcp") GTEST_SKIP() << "its client writes TCP";
     OnPoller([this] { acceptor_ = *transport::Acceptor::Listen(poller(), TestAddress(), *this); });
-    const SocketAddress server = TestAddress(acceptor_->address().port());
-    ASSERT_EQ(connect(client_.get(), server.get(), server.length_bytes()), 0);
-    const std::string hello = transport::Encode(
-        transport::Handshake{.slots = 1, .receive_buffer_bytes = 4096, .message_bytes_max = 1 << 20});
-    std::string greeting("\x89HAWSER\n\x01\0\x01", 11);
-    greeting.push_back(static_cast<char>(hello.size()));
-    Send(greeting + std::string("\x10\0\0\0", 4) + hello);
+    Greet(client_, {});
     ASSERT_TRUE(Until([this] { return session_ != nullptr; }));
   }
   ~NewcomerTest() override {
@@ -112,9 +108,20 @@ class NewcomerTest : public ::testing::Test, transport::Acceptor::Handler, Sessi
     DriveToTheEnd(runtime_);
   }
 
-  void Send(const std::string& bytes) {
-    EXPECT_EQ(send(client_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(bytes.size()));
+  void Greet(const UniqueFd& from, transport::Handshake handshake) {
+    const SocketAddress server = TestAddress(acceptor_->address().port());
+    ASSERT_EQ(connect(from.get(), server.get(), server.length_bytes()), 0);
+    handshake.slots = 1;
+    handshake.receive_buffer_bytes = 4096;
+    handshake.message_bytes_max = 1 << 20;
+    const std::string hello = transport::Encode(handshake);
+    std::string greeting("\x89HAWSER\n\x01\0\x01", 11);
+    greeting.push_back(static_cast<char>(hello.size()));
+    Send(greeting + std::string("\x10\0\0\0", 4) + hello, from);
+  }
+  void Send(const std::string& bytes) { Send(bytes, client_); }
+  void Send(const std::string& bytes, const UniqueFd& from) {
+    EXPECT_EQ(send(from.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
   }
   void SendRequest() {
     const std::string message = transport::RawRequest(0, 1, 8).Encode();
@@ -155,9 +162,11 @@ class NewcomerTest : public ::testing::Test, transport::Acceptor::Handler, Sessi
   std::shared_ptr<transport::Runtime> runtime_ =
       *transport::Runtime::CreateOn(fabric_, {}, /*start_threads=*/false, clock_);
   bool is_heard_ = false, is_closed_ = false;
+  absl::Status reverse_;  // What the session answered to the second connection.
 
  private:
   void OnPeer(transport::PeerRequest request) override {
+    if (session_ != nullptr) return waiting_.push_back(std::move(request));
     Session::Owner& owner = *this;
     session_ = std::make_unique<Session>(runtime_, poller(), request.peer_address(), request.peer_identity(),
                                          Admission::Place(), options_, std::make_shared<Serving>(), counters_,
@@ -165,7 +174,10 @@ class NewcomerTest : public ::testing::Test, transport::Acceptor::Handler, Sessi
     EXPECT_THAT(session_->Accept(std::move(request)), IsOk());
   }
   void OnSessionHeard(Session&) override { is_heard_ = true; }
-  void OnSessionClosed(Session&) override { is_closed_ = true; }
+  void OnSessionClosed(Session& session) override {
+    is_closed_ = true;
+    for (transport::PeerRequest& request : waiting_) reverse_ = session.AcceptReverse(std::move(request), {});
+  }
   void OnSessionGone(Session&) override { session_ = nullptr; }
   void OnReverseGone(const Admission::Place&) override {}
 
@@ -173,6 +185,7 @@ class NewcomerTest : public ::testing::Test, transport::Acceptor::Handler, Sessi
   ServingCounters counters_{0};
   std::unique_ptr<transport::Acceptor> acceptor_;
   std::unique_ptr<Session> session_;
+  std::vector<transport::PeerRequest> waiting_;
   const UniqueFd client_{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
 };
 
@@ -215,6 +228,16 @@ TEST_F(NewcomerTest, ANewcomerWithoutAMessageIsSparedForASecond) {
   EXPECT_FALSE(is_closed_ || is_heard_);
   Pass(absl::Milliseconds(200));
   EXPECT_TRUE(is_closed_);
+}
+
+// The session ends while its reverse connection is being accepted: nobody would end that one.
+TEST_F(NewcomerTest, ASessionThatHasEndedTakesNoReverseConnection) {
+  const UniqueFd second{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  Greet(second, {.role = transport::Role::kReverse, .session = {1}});
+  ASSERT_TRUE(Until([this] { return has_second_connection(); }));
+  CloseUnlessHeard();
+  ASSERT_TRUE(Until([this] { return is_closed_; }));
+  EXPECT_THAT(reverse_, HasCode(absl::StatusCode::kNotFound));
 }
 
 }  // namespace

@@ -154,6 +154,20 @@ TEST_F(ResumptionTest, ChangedFilesOfTheClientEndResumption) {
   EXPECT_THAT(line.server.session().peer_identity()->dns_names, ElementsAre("renewed"));
 }
 
+// A ticket follows the handshake, and may be read much later.
+TEST_F(ResumptionTest, ATicketOfASessionThatBeganBeforeTheFilesChangedIsNotKept) {
+  Line line(client_, server_);
+  for (int step = 0; step < 100 && !line.is_up(); ++step) line.client.Step(), line.server.Step();
+  ASSERT_TRUE(line.is_up());
+  authority_.Issue({.dns = {"renewed"}},
+                   {.certificate_path = client_files_.certificate, .key_path = client_files_.key});
+  WaitUntil(absl::Now() + Context::kLookInterval);
+  Line renewed(client_, server_);  // Reads the new files, and no ticket of its own.
+  EXPECT_EQ(Transfer(line.server, line.client, "behind the ticket"), "behind the ticket");
+  EXPECT_FALSE(Meet(client_, server_).is_resumed);
+  EXPECT_TRUE(Meet(client_, server_).is_resumed);
+}
+
 TEST_F(ResumptionTest, AuthoritiesThatNoLongerAcceptAClientEndResumption) {
   const std::string authorities = authority_.NewPath("authorities.pem");
   ReplaceFile(authorities, authority_.pem());
