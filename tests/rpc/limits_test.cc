@@ -9,6 +9,7 @@
 
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/runtime.h"
+#include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -151,7 +152,10 @@ TEST(LimitsTest, AServerWithoutMemoryForAConnectionSaysSo) {
 
 TEST(LimitsTest, AClientThatMakesRoomForOthersHearsWhy) {
   if (TestScheme() != "tcp") GTEST_SKIP() << "verbs carry no farewell";
-  TestServer server({.pool = {.limit_bytes = 8 << 20}});
+  ClockedRuntime clients;  // After a while an idle client returns its credits, and is no newcomer any more.
+  TestServer server(
+      {.pool = {.limit_bytes = 8 << 20},
+       .connection = {.keepalive_interval = absl::InfiniteDuration()}});  // It asks them nothing.
   Box<std::string> losses;
   std::vector<std::shared_ptr<Channel>> idle;
   // The server's receives may have 6 MiB, and newcomers make room above 5.25 MiB; each has 152 KiB.
@@ -159,11 +163,13 @@ TEST(LimitsTest, AClientThatMakesRoomForOthersHearsWhy) {
     // A client that reconnected at once would take the place of the next one.
     idle.push_back(server.Connect({.backoff_min = kLong,
                                    .backoff_max = kLong,
-                                   .on_state_change = [&](ChannelState state, const absl::Status& why) {
-                                     if (state == ChannelState::kConnecting && !why.ok()) {
-                                       losses.Put(std::string(why.message()));
-                                     }
-                                   }}));
+                                   .on_state_change =
+                                       [&](ChannelState state, const absl::Status& why) {
+                                         if (state == ChannelState::kConnecting && !why.ok()) {
+                                           losses.Put(std::string(why.message()));
+                                         }
+                                       },
+                                   .runtime = clients.get()}));
   }
   EXPECT_THAT(losses.Take(), HasSubstr("a client that had sent nothing yet makes room for newer ones"));
   for (const auto& channel : idle) channel->Close();
