@@ -239,6 +239,27 @@ TEST_F(TcpFabricTest, OneAddressOfIpv6LeavesThePortToIpv4) {
   EXPECT_THAT(v4, IsOk());
 }
 
+// --- A SEND and its receive
+// ------------------------------------------------------------------------------------------
+
+TEST_F(TcpFabricTest, AReceiveThatIsBeingFilledIsNotWithdrawn) {
+  Endpoint& b = world_.NewEndpoint(1);
+  Stranger peer(world_);
+  peer.BecomePeerOf(b);
+  ASSERT_THAT(b.Receive(1, b.At(0, 100)), IsOk());
+  ASSERT_THAT(b.Receive(2, b.At(100, 100)), IsOk());
+  peer.Say({.kind = FrameKind::kSend, .length_bytes = 6}, "one");
+  HAWSER_UNTIL(world_, b.Text(0, 3) == "one");
+  uint64_t withdrawn[2];
+  ASSERT_EQ(b.qp().WithdrawReceives(absl::MakeSpan(withdrawn)), 1u);
+  EXPECT_EQ(static_cast<uint32_t>(withdrawn[0]), 2u);  // The endpoint marks its receives above that.
+  b.receives_posted -= 1;
+  peer.Say("two");
+  HAWSER_UNTIL(world_, b.receives.size() == 1);
+  EXPECT_THAT(b.receives[0], CompletionIs(1, CompletionStatus::kSuccess));
+  EXPECT_EQ(b.Text(0, 6), "onetwo");
+}
+
 // --- Whom we connect to
 // ----------------------------------------------------------------------------------------------
 
