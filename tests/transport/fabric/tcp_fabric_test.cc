@@ -260,6 +260,27 @@ TEST_F(TcpFabricTest, AReceiveThatIsBeingFilledIsNotWithdrawn) {
   EXPECT_EQ(b.Text(0, 6), "onetwo");
 }
 
+// While a SEND waits for a receive, a socket that is full is watched for room only.
+TEST_F(TcpFabricTest, AFullSocketIsReadAgainAfterASendHasWaited) {
+  // When that timeout expires, epoll reports an error, and what has arrived is read before the connection ends.
+  FabricWorld world(Tcp(
+      {.unacknowledged_timeout = 10 * kPatience, .send_buffer_bytes = 64 * 1024, .counters = &counters_}));
+  constexpr uint32_t kMegabyte = 1024 * 1024;
+  Endpoint& b = world.NewEndpoint(1, {.sends_wait = true}, kMegabyte);
+  Stranger peer(world);
+  peer.BecomePeerOf(b);
+  for (uint64_t i = 0; i < 32; ++i) ASSERT_THAT(b.Send(i, b.At(0, kMegabyte)), IsOk());
+  const uint64_t watch_calls = counters_.watch_calls.load();
+  peer.Say({.kind = FrameKind::kSend, .length_bytes = 3}, "one");
+  HAWSER_UNTIL(world, counters_.watch_calls.load() > watch_calls);
+  for (uint64_t i = 1; i <= 2; ++i) ASSERT_THAT(b.Receive(i, b.At(0, 3)), IsOk());
+  HAWSER_UNTIL(world, b.receives.size() == 1);
+  peer.Say({.kind = FrameKind::kSend, .length_bytes = 3}, "two");
+  HAWSER_UNTIL(world, b.receives.size() == 2);
+  EXPECT_EQ(b.Text(0, 3), "two");
+  EXPECT_FALSE(b.news().ended()) << b.news().why;
+}
+
 // --- Whom we connect to
 // ----------------------------------------------------------------------------------------------
 
