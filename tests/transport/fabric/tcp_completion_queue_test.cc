@@ -1,0 +1,91 @@
+// What a completion queue over TCP tells a thread that waits while another one polls.
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "gtest/gtest.h"
+#include "hawser/base/unique_fd.h"
+#include "hawser/tests/transport/fabric/fabric_contract.h"
+#include "hawser/transport/fabric/tcp/completion_queue.h"
+#include "hawser/transport/fabric/tcp/options.h"
+
+namespace hawser::fabric {
+namespace {
+
+template <typename Condition>
+bool Eventually(const Condition& condition) {
+  const absl::Time give_up = absl::Now() + kPatience;
+  while (!condition()) {
+    if (absl::Now() > give_up) return false;
+    sched_yield();
+  }
+  return true;
+}
+
+// Owes an acknowledgement from its first event on, and still owes it after Acknowledge(), as if its socket were full. During
+// that event another thread falls asleep in Wait().
+class FullSource final : public CompletionSource {
+ public:
+  FullSource(TcpCompletionQueue& queue, const TcpFabricCounters& counters)
+      : queue_(queue), counters_(counters), file_(eventfd(1, EFD_CLOEXEC)) {
+    queue_.Register(*this);
+    queue_.Watch(*this, file_.get(), EPOLLIN);
+  }
+  ~FullSource() override {
+    queue_.Wake();
+    if (waiter_.joinable()) waiter_.join();
+    queue_.Unwatch(file_.get());
+    queue_.UnregisterQueuePair(*this);
+  }
+
+  void OnEvents(uint32_t) override {
+    uint64_t count;
+    ASSERT_EQ(read(file_.get(), &count, sizeof(count)), static_cast<ssize_t>(sizeof(count)));
+    queue_.OweAcknowledgement(*this);
+    const uint64_t epoll_calls = counters_.epoll_calls.load();
+    waiter_ = std::thread([this] {
+      queue_.Wait(absl::InfiniteDuration());
+      woken = true;
+    });
+    EXPECT_TRUE(Eventually([&] { return counters_.epoll_calls.load() > epoll_calls; }));
+  }
+  void Deliver(CompletionSpan&) override {}
+  void OnTellEnd() override {}
+  void Acknowledge() override {
+    ++asked;
+    queue_.OweAcknowledgement(*this);
+  }
+
+  int asked = 0;
+  std::atomic<bool> woken{false};
+
+ private:
+  TcpCompletionQueue& queue_;
+  const TcpFabricCounters& counters_;
+  const UniqueFd file_;
+  std::thread waiter_;
+};
+
+// The thread that polled may never poll again. The one that waited polls next, and sends the acknowledgement.
+TEST(TcpCompletionQueueTest, AnAcknowledgementThatIsOwedAfterAPollWakesTheThreadThatWaits) {
+  TcpFabricCounters counters;
+  const TcpFabricOptions options = {.counters = &counters};
+  const std::unique_ptr<TcpCompletionQueue> queue = *TcpCompletionQueue::Create(options);
+  FullSource source(*queue, counters);
+  Completion completions[1];
+  EXPECT_EQ(queue->Poll(absl::MakeSpan(completions)), 0u);
+  EXPECT_EQ(source.asked, 1);
+  EXPECT_TRUE(Eventually([&] { return source.woken.load(); }));
+}
+
+}  // namespace
+}  // namespace hawser::fabric
