@@ -91,6 +91,8 @@ class FakeServer final : transport::Acceptor::Handler {
   transport::Poller& poller() { return runtime_->poller(0); }
   Client& client(size_t number) { return *clients_.at(number); }
 
+  void StopListening() { acceptor_.reset(); }
+
   void AcceptReverse() {
     if (!reverse_.has_value()) return;
     auto* const client = clients_.emplace_back(std::make_unique<Client>(*this, -1)).get();
@@ -258,6 +260,21 @@ TEST(GoingAwayTest, ACallThatWasOnlyRefusedWasNotSent) {
   EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_FALSE(WasSent(status)) << status;
   EXPECT_EQ(server.requests, 1);
+}
+
+// The server of the first connection may have run it, whatever the second one says.
+TEST(GoingAwayTest, ACallThatIsRefusedWhenItIsSentAgainWasSent) {
+  FakeServer server;
+  server.on_request = [&](FakeServer::Client& client, transport::ExchangeId id) {
+    if (client.number == 0) return client.connection->Close();
+    server.StopListening();
+    client.RefuseUnrun(id);
+  };
+  const auto channel = *Channel::Connect(server.uri, kQuick);
+  const absl::Status status = SendActAgain(channel, 1, {.timeout = kLong}).Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_TRUE(WasSent(status)) << status;
+  EXPECT_EQ(server.requests, 2);
 }
 
 TEST(GoingAwayTest, ARefusedCallThatIsCancelledEndsOnce) {
