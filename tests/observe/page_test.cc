@@ -125,8 +125,9 @@ TEST(PageTest, ThousandsOfMethodsComeInSlices) {
   const std::string first = Html("/methods", busy.Get());
   EXPECT_EQ(CountOf(first, "<tr>"), 101u);
   EXPECT_THAT(first, HasSubstr("Rows 1 to 100 of 10000. <a href=\"/methods?from=100\">After</a>"));
-  EXPECT_THAT(Html("/methods", busy.Get(), 9'950),
-              HasSubstr("Rows 9951 to 10000 of 10000. <a href=\"/methods?from=9850\">"));
+  const std::string last = Html("/methods", busy.Get(), 9'950);
+  EXPECT_THAT(last, HasSubstr("Rows 9951 to 10000 of 10000. <a href=\"/methods?from=9850\">"));
+  EXPECT_THAT(last, Not(HasSubstr(">After</a>")));
   EXPECT_THAT(Html("/methods", busy.Get(), SIZE_MAX), HasSubstr("Rows 9901 to 10000 of 10000. "));
   for (const Page& page : Pages()) EXPECT_LT(Html(page.path, busy.Get()).size(), 300'000u) << page.path;
   EXPECT_LT(JsonOf(busy.Get()).size(), size_t{32} << 20);

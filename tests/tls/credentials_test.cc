@@ -291,6 +291,12 @@ TEST_F(ReloadTest, BrokenFilesLeaveTheOldInUseAndAreToldOnce) {
   Renew("mended");
   EXPECT_TRUE(Until([this] { return NamesShown() == std::vector<std::string>{"localhost", "mended"}; }));
   EXPECT_THAT(stale_, SizeIs(3));
+  // The same as before, and no less of a fault.
+  ASSERT_EQ(unlink(good_.certificate.c_str()), 0);
+  EXPECT_TRUE(Until([this] {
+    NamesShown();
+    return stale_.size() == 4;
+  }));
 }
 
 TEST_F(ReloadTest, ChangedAuthoritiesAreUsed) {

@@ -127,6 +127,12 @@ TEST(VerbsPostingTest, ARevocationIsASignaledInvalidationAndItsWindowIsBoundAnew
   EXPECT_EQ(world.completions[0].opcode, Opcode::kRevoke);
   EXPECT_NE(world.qp->Grant(world.At(0, 100), QueuePair::Access::kWrite).value(), rkey);
   EXPECT_EQ(world.verbs.windows_alive, 1u);
+  world.Poll(1);
+  world.qp->Revoke(rkey, 78);
+  world.Poll();
+  EXPECT_EQ(world.verbs.send_chains.size(), 3u) << "the new grant stays";
+  ASSERT_EQ(world.completions.size(), 2u);
+  EXPECT_THAT(world.completions[1], CompletionIs(78, kSuccess));
 }
 
 // The kernel ends a killed process from the newest object to the oldest, and one that rxe waits for must not
