@@ -24,13 +24,11 @@ namespace hawser {
 
 namespace internal {
 
-inline const std::shared_ptr<ChannelCore>& CoreOf(const std::shared_ptr<Channel>& channel,
-                                                  const Method& method) {
-  if (channel == nullptr) [[unlikely]] {
-    Misused("a stub without a channel was called; did Channel::Connect() fail, and its status go unread?",
-            method.name);
-  }
-  return channel->core();
+inline CallHandle NewCall(const std::shared_ptr<Channel>& channel, const Method& method,
+                          const CallOptions& options) {
+  if (channel == nullptr) [[unlikely]]
+    return CallHandle::NewWithoutChannel(channel, method, options);
+  return CallHandle::New(channel->core(), method, options);
 }
 
 }  // namespace internal
@@ -181,9 +179,10 @@ class PendingCall {
 template <typename Params, typename Results>
 class Call {
  public:
-  // CHECK: `channel` is null.
+  // `channel` is null: the call ends with FailedPrecondition, which says why if ServerContext::peer() returned it, and the
+  // log has a line.
   Call(const std::shared_ptr<Channel>& channel, const Method& method, const CallOptions& options)
-      : call_(internal::CallHandle::New(internal::CoreOf(channel, method), method, options)),
+      : call_(internal::NewCall(channel, method, options)),
         method_name_(method.name),
         request_(call_.request().builder().template initRoot<Params>()) {}
   Call(Call&&) noexcept = default;

@@ -100,8 +100,7 @@ absl::StatusOr<DynamicCall> DynamicCall::Create(const std::shared_ptr<Channel>& 
     const Method of_wire = MethodOf(method);
     const capnp::StructSchema params = method.getParamType();
     const capnp::StructSchema results = method.getResultType();
-    call.emplace(DynamicCall(internal::CallHandle::New(internal::CoreOf(channel, of_wire), of_wire, options),
-                             of_wire.name, params, results));
+    call.emplace(DynamicCall(internal::NewCall(channel, of_wire, options), of_wire.name, params, results));
   });
   if (!status.ok()) {
     return absl::InvalidArgumentError(

@@ -84,8 +84,8 @@ class PendingDynamicCall {
 //   if (reply.ok()) Use((*reply)->get("value").as<capnp::Data>());
 class DynamicCall {
  public:
-  // InvalidArgument: Cap'n Proto finds the types of the method to be unusable, as those of a peer can be.
-  // CHECK: `channel` is null.
+  // InvalidArgument: Cap'n Proto finds the types of the method to be unusable, as those of a peer can be. If `channel` is
+  // null, the call ends as a Call without a channel does.
   static absl::StatusOr<DynamicCall> Create(const std::shared_ptr<Channel>& channel,
                                             capnp::InterfaceSchema::Method method,
                                             const CallOptions& options = {});

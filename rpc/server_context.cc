@@ -53,7 +53,10 @@ absl::Status StatusOfHandlersException(const ServerContext& context) {
 
 const PeerIdentity& ServerContext::peer_identity() const { return call_->connection().peer_identity(); }
 
-std::shared_ptr<Channel> ServerContext::peer() const { return call_->connection().peer(); }
+std::shared_ptr<Channel> ServerContext::peer() const {
+  std::shared_ptr<Channel> peer = call_->connection().peer();
+  return peer != nullptr ? peer : call_->NoPeer();
+}
 
 DeferredCall ServerContext::Defer() {
   HAWSER_CHECK(!call_->deferred(), "Defer() twice in one call of ", method().name);

@@ -128,6 +128,13 @@ absl::Status CallError(absl::StatusCode code, absl::string_view method, absl::st
   return status;
 }
 
+absl::Status PublicCallError(absl::StatusCode code, absl::string_view method, absl::string_view why,
+                             bool sent) {
+  absl::Status status(code, absl::StrCat("calling ", method, ": ", why, Ending(sent)));
+  SetWasSent(status, sent);
+  return status;
+}
+
 void KeepTextHere(absl::Status& status, absl::string_view doing) {
   KnownHere known = KnownOf(status);
   known.doing = std::string(doing);

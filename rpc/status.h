@@ -19,6 +19,11 @@ namespace internal {
 absl::Status CallError(absl::StatusCode code, absl::string_view method, absl::string_view peer,
                        absl::string_view why, bool sent);
 
+// The same without an address, for a mistake in the use of this library: the text crosses the wire if a handler returns it,
+// so that the mistake is read where it is noticed. `why` has nothing that a peer must not learn.
+absl::Status PublicCallError(absl::StatusCode code, absl::string_view method, absl::string_view why,
+                             bool sent);
+
 // The text of `status` has addresses that this process's own callers should not see. EncodeStatus() sends a
 // text made of `doing` ("calling kv.capnp:KeyValue.get") and the code instead.
 void KeepTextHere(absl::Status& status, absl::string_view doing);

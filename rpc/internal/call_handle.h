@@ -12,6 +12,10 @@
 #include "hawser/rpc/options.h"
 #include "hawser/transport/message.h"
 
+namespace hawser {
+class Channel;
+}
+
 namespace hawser::internal {
 
 class ChannelCore;
@@ -34,6 +38,9 @@ class CallHandle {
   // Thread: any. In a child after fork(): returns a call that has already failed.
   static CallHandle New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
                         const CallOptions& options);
+  // For a channel that is null: a call that ends with FailedPrecondition. See null_channel.h.
+  [[gnu::cold]] static CallHandle NewWithoutChannel(const std::shared_ptr<Channel>& null,
+                                                    const Method& method, const CallOptions& options);
 
   CallHandle(CallHandle&& other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
   CallHandle& operator=(CallHandle&& other) noexcept {

@@ -148,6 +148,15 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Accept(
   return core;
 }
 
+std::shared_ptr<ChannelCore> ChannelCore::WithoutConnection(NoChannel why) {
+  std::shared_ptr<ChannelCore> core(
+      new ChannelCore(std::move(why.runtime), *why.poller, std::move(why.peer_address), {}));
+  core->is_null_ = true;
+  core->why_closed_ = absl::FailedPreconditionError(why.why);
+  core->state_.store(ChannelState::kClosed, std::memory_order_release);
+  return core;
+}
+
 ChannelCore::ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
                          std::string peer_address, ChannelOptions options)
     : runtime_(std::move(runtime)),
@@ -228,12 +237,19 @@ absl::StatusOr<Buffer> ChannelCore::AllocateBuffer(size_t size_bytes) {
 void ChannelCore::Start(UntypedCall& call) {
   poller_.AssertHeld();
   if (link_ != nullptr && queue_.empty() && TrySend(call)) return;
-  if (closed()) return call.EndSoon(call.Error(why_closed_.code(), why_closed_.message()));
+  if (closed()) return call.EndSoon(WhyClosed(call));
   if (state() == ChannelState::kTransientFailure && !call.wait_for_ready_) {
     return call.EndSoon(call.Error(CodeWhileNotConnected(), why_failed_.message()));
   }
   call.Move(CallStage::Event::kQueue);
   queue_.PushBack(call);
+}
+
+absl::Status ChannelCore::WhyClosed(const UntypedCall& call) const {
+  if (is_null_) {
+    return PublicCallError(why_closed_.code(), call.method_.name, why_closed_.message(), /*sent=*/false);
+  }
+  return call.Error(why_closed_.code(), why_closed_.message());
 }
 
 // False: it cannot be sent now.

@@ -22,6 +22,7 @@
 #include "hawser/rpc/internal/channel_list.h"
 #include "hawser/rpc/internal/channel_state.h"
 #include "hawser/rpc/internal/link.h"
+#include "hawser/rpc/internal/null_channel.h"
 #include "hawser/rpc/internal/untyped_call.h"
 #include "hawser/rpc/options.h"
 #include "hawser/tls/peer_identity.h"
@@ -64,6 +65,9 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   static absl::StatusOr<std::shared_ptr<ChannelCore>> Accept(
       std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller, transport::PeerRequest request,
       const transport::SessionToken& session, ChannelOptions options, absl::AnyInvocable<void()> on_gone);
+
+  // Has no connection, and never gets one. Its calls end with FailedPrecondition and `why`, on the poller of that.
+  static std::shared_ptr<ChannelCore> WithoutConnection(NoChannel why);
   ~ChannelCore();
 
   // ---- From any thread.
@@ -111,6 +115,8 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
 
   void Connect();
   void ConnectLater();
+  // For a call of a channel that is closed.
+  absl::Status WhyClosed(const UntypedCall& call) const;
   absl::StatusCode CodeWhileNotConnected() const;
   // For a call whose deadline passed before it was sent.
   std::string WhyUnsent();
@@ -159,7 +165,8 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   absl::Status first_attempt_;
 
   // ---- On the poller.
-  bool dials_ = false;  // False: the peer dialed the connection, and there will be no other.
+  bool dials_ = false;    // False: the peer dialed the connection, and there will be no other.
+  bool is_null_ = false;  // WithoutConnection().
   transport::Uri uri_;
   transport::Security security_;
   std::shared_ptr<const Serving> offers_;

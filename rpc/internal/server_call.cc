@@ -7,6 +7,7 @@
 #include "hawser/base/probe.h"
 #include "hawser/rpc/internal/exceptions.h"
 #include "hawser/rpc/internal/message_metadata.h"
+#include "hawser/rpc/internal/null_channel.h"
 #include "hawser/rpc/internal/untyped_call.h"
 #include "hawser/transport/peer_log.h"
 
@@ -285,6 +286,18 @@ transport::OutgoingMessagePtr ServerCall::TakeReply() {
 std::shared_ptr<const void> ServerCall::KeepRequest() {
   if (kept_request_ == nullptr) kept_request_ = std::move(own_request_);
   return kept_request_;
+}
+
+std::shared_ptr<Channel> ServerCall::NoPeer() const {
+  const bool offered = connection_.serving().gate != nullptr;
+  const char* const why =
+      offered ? "the handler is of a service that a client offers; call the server with the client's channel"
+              : "the client offers no services (ChannelOptions::services), or is connected for its own calls "
+                "only";
+  return NullChannel(
+      {connection_.runtime(), &connection_.poller(), connection_.peer_address(),
+       absl::StrCat("the stub has no channel: ServerContext::peer() returned null in the handler of ",
+                    method().name, ", because ", why)});
 }
 
 // ---- Deadline and cancellation.

@@ -106,6 +106,8 @@ class ServerCall {
   // The scope of the calls that the handler makes to answer this one.
   std::shared_ptr<CancelScope> Scope();
   ServingConnection& connection() { return connection_; }
+  // For ServerContext::peer(): a null pointer that says why it is null.
+  [[gnu::cold]] std::shared_ptr<Channel> NoPeer() const;
 
  private:
   class Ticket;

@@ -54,11 +54,6 @@ TEST_F(MisuseDeathTest, APendingCallThatWasMovedFromIsNotWaitedFor) {
   EXPECT_DEATH((void)pending.Wait(), "twice on one PendingCall, or on one that was moved from");
 }
 
-TEST_F(MisuseDeathTest, AStubNeedsAChannel) {
-  probe::ProbeStub stub(nullptr);
-  EXPECT_DEATH(stub.Act(), "a stub without a channel was called.*Probe.act");
-}
-
 TEST_F(MisuseDeathTest, ADeferredCallThatIsFinishedHasNoContext) {
   server_.probe.on_act = server_.held.Handler();
   auto pending = SendAct(channel_, 1);
