@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "hawser/rpc/internal/channel_core.h"
+#include "hawser/rpc/internal/misplaced_wait.h"
 #include "hawser/rpc/status.h"
 #include "hawser/transport/fabrics.h"
 #include "hawser/transport/runtime.h"
@@ -71,10 +72,10 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::ConnectAuto(absl::string_view 
 
 absl::StatusOr<std::shared_ptr<Channel>> Channel::Connect(absl::string_view uri, ChannelOptions options) {
   if (transport::Poller::ThisThreadHoldsOne()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("connecting to ", uri,
-                     " in a handler or callback on a poller's thread, where everything else on that poller "
-                     "would wait, too; use Channel::Create() there"));
+    return internal::MisplacedWait("Channel::Connect()",
+                                   ", on a poller's thread, where everything else on that poller would wait, "
+                                   "too; use Channel::Create() there",
+                                   absl::StrCat("connecting to ", uri));
   }
   if (absl::StartsWith(uri, kAuto)) return ConnectAuto(absl::StripPrefix(uri, kAuto), std::move(options));
   absl::StatusOr<std::shared_ptr<Channel>> channel = Create(uri, std::move(options));

@@ -230,6 +230,14 @@ bool Poller::ThisThreadHoldsOne() {
   return false;
 }
 
+std::optional<CalledOut::Call> Poller::CalledOutOnThisThread() {
+  for (const Poller* poller = innermost_held; poller != nullptr; poller = poller->outer_held_) {
+    if (!poller->usable_in_this_process()) continue;
+    if (std::optional<CalledOut::Call> call = poller->called_out_.Now(); call.has_value()) return call;
+  }
+  return std::nullopt;
+}
+
 void Poller::AssertHeld() const {
 #ifndef NDEBUG
   HAWSER_CHECK(Held(), "this code must run on its poller");

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -110,6 +111,8 @@ class Poller final : public PollerServices {
   bool Held() const;
   // This thread is on some poller: in a handler or a callback, which must not wait for a network.
   static bool ThisThreadHoldsOne();
+  // The code of the application that this thread runs there: see CalledOut::Now().
+  static std::optional<CalledOut::Call> CalledOutOnThisThread();
   void AssertHeld() const;
 
   // While the sum is above zero, more than waiting threads depends on the poller (callbacks, a server's

@@ -9,6 +9,7 @@
 #include "hawser/rpc/hawser/introspection.capnp.h"
 #include "hawser/rpc/internal/background.h"
 #include "hawser/rpc/internal/credentials.h"
+#include "hawser/rpc/internal/misplaced_wait.h"
 #include "hawser/rpc/internal/server_call.h"
 #include "hawser/rpc/internal/service_manager.h"
 #include "hawser/transport/fabrics.h"
@@ -262,9 +263,8 @@ absl::Status ServerCore::CheckOptions() const {
 absl::Status ServerCore::Shutdown(absl::Time deadline) {
   // On an executor's thread it may wait until the deadline cancels its own call, but not without a deadline.
   if (deadline == absl::InfiniteFuture() ? in_a_handler() : on_a_poller()) {
-    return absl::FailedPreconditionError(
-        "Shutdown() was called in a handler of the server, which it would have to wait for; let "
-        "another thread call it");
+    return MisplacedWait("Server::Shutdown()",
+                         ", of that server: it would wait for itself; let another thread call it");
   }
   bool told_serving;
   {
@@ -312,8 +312,8 @@ void ServerCore::EndProofs() {
 
 absl::Status ServerCore::Wait() {
   if (in_a_handler()) {
-    return absl::FailedPreconditionError(
-        "Server::Wait() was called in a handler of the server, which would have to wait for itself");
+    return MisplacedWait("Server::Wait()",
+                         ", of that server: it would wait for itself; let another thread call it");
   }
   const bool listens = !listeners_.empty();
   absl::MutexLock lock(&mutex_);

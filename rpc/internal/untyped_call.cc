@@ -13,6 +13,7 @@
 #include "hawser/rpc/internal/envelope.h"
 #include "hawser/rpc/internal/exceptions.h"
 #include "hawser/rpc/internal/message_metadata.h"
+#include "hawser/rpc/internal/misplaced_wait.h"
 #include "hawser/rpc/status.h"
 
 namespace hawser::internal {
@@ -231,13 +232,13 @@ CallResult UntypedCall::Wait() {
   if (in_child()) return {ErrorInChild(), limits};
   if (transport::Poller::ThisThreadHoldsOne()) {
     Cancel();
-    return {
-        CallError(absl::StatusCode::kFailedPrecondition, method_.name, core_->peer_address(),
-                  "Wait() was called in a handler or callback on a poller's thread, where everything else "
-                  "on that poller, perhaps this answer, would wait, too; use Then() or co_await there, or "
-                  "give the server an executor (ServerOptions::executor)",
-                  /*sent=*/true),
-        limits};
+    const absl::Status why =
+        MisplacedWait("Wait()",
+                      ", on a poller's thread, where everything else on that poller, perhaps this answer, "
+                      "would wait, too; use "
+                      "Then() or co_await there, or give the server an executor (ServerOptions::executor)",
+                      absl::StrCat("calling ", method_.name, " at ", core_->peer_address()));
+    return {PublicCallError(why.code(), method_.name, why.message(), /*sent=*/true), limits};
   }
   done_.Reset();
   if (Move(Handover::Event::kWait) == Handover::State::kNeither) {
