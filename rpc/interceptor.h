@@ -58,7 +58,8 @@ class Interceptor {
   };
 
   // nullptr: its end does not matter. Not OK: the call ends with that, unsent or without its handler; the interceptors
-  // after this one do not see it, those before hear how it ends. An exception is Internal.
+  // after this one do not see it, those before hear how it ends. An exception is Internal; the
+  // log has its text, which does not cross.
   virtual absl::StatusOr<std::unique_ptr<Call>> Begin(const Beginning& call) = 0;
 };
 

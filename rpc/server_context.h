@@ -24,7 +24,7 @@ class ServerContext;
 struct CallOptions;
 
 namespace internal {
-// The status for the exception that is being handled, which the handler of this call threw: see InvokeHandler(). Also logs it.
+// The status for the exception that is being handled, which the handler of this call threw: see InvokeHandler(). Logs its text.
 absl::Status StatusOfHandlersException(const ServerContext& context);
 class ServerCall;  // The call behind a ServerContext: rpc/internal/server_call.h.
 }  // namespace internal

@@ -93,7 +93,8 @@ class MethodTable {
 
 // Runs `handler(request, reply)` with the typed request and reply of `context`, and turns whatever it throws
 // into a Status: Cap'n Proto validates a message while it is read, so a hostile one throws inside the
-// handler. Generated code calls it; hawser::Task does the same (rpc/task.h). The exception is logged, too.
+// handler. Generated code calls it; hawser::Task does the same (rpc/task.h). The log has the text of the exception. The caller
+// does not get it, because it may name what the caller must not know: return a Status for what the caller should read.
 //   kj::Exception  -> InvalidArgument (a malformed message, or a reply larger than Cap'n Proto can hold),
 //                     ResourceExhausted (a limit of ReadLimits), Unimplemented, Unavailable or Internal
 //   anything else  -> Internal

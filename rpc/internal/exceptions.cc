@@ -61,24 +61,27 @@ absl::Status StatusOfLimit(Cause cause) {
   return absl::ResourceExhaustedError(cause == Cause::kTraversalLimit ? kTraversalText : kNestingText);
 }
 
-absl::Status StatusOfTooLarge(absl::string_view builder, const kj::Exception& exception) {
+absl::Status StatusOfTooLarge(absl::string_view builder, absl::string_view what) {
   return absl::InvalidArgumentError(
       absl::StrCat(builder,
                    " built a value larger than Cap'n Proto can hold: a Data has at most 536870911 bytes "
                    "(512 MiB - 1), a Text one less, a list 536870911 elements in 4 GiB. Divide it among "
                    "several fields or calls (Cap'n Proto: ",
-                   Description(exception), ")"));
+                   what, ")"));
 }
 
-// `who`: the code that threw it.
-absl::Status ToStatus(absl::string_view who, const kj::Exception& exception) {
-  const absl::string_view what = Description(exception);
+// In the place of the text of an exception, which may name what a peer must not know: a file, a query, a password.
+constexpr absl::string_view kTextIsLogged = "its text is in the log of that process";
+
+// `who`: the code that threw it. `what`: its description, or kTextIsLogged.
+absl::Status ToStatus(absl::string_view who, const kj::Exception& exception, absl::string_view what) {
+  const std::string text = absl::StrCat(who, " threw kj::Exception: ", what);
   switch (exception.getType()) {
     case kj::Exception::Type::UNIMPLEMENTED:
-      return absl::UnimplementedError(what);
+      return absl::UnimplementedError(text);
     case kj::Exception::Type::OVERLOADED:
     case kj::Exception::Type::DISCONNECTED:
-      return absl::UnavailableError(what);
+      return absl::UnavailableError(text);
     case kj::Exception::Type::FAILED:
       break;
   }
@@ -90,11 +93,11 @@ absl::Status ToStatus(absl::string_view who, const kj::Exception& exception) {
     case Cause::kNestingLimit:
       return StatusOfLimit(cause);
     case Cause::kTooLargeToBuild:
-      return StatusOfTooLarge(who, exception);
+      return StatusOfTooLarge(who, what);
     case Cause::kOther:
       break;
   }
-  return absl::InternalError(absl::StrCat(who, " threw kj::Exception: ", what));
+  return absl::InternalError(text);
 }
 
 // Whether the exception being handled was thrown while reading a message.
@@ -116,11 +119,21 @@ absl::Status StatusOfException(absl::string_view who) {
   try {
     throw;
   } catch (const kj::Exception& exception) {
-    return ToStatus(who, exception);
+    return ToStatus(who, exception, Description(exception));
   } catch (const std::exception& exception) {
     return absl::InternalError(absl::StrCat(who, " threw: ", exception.what()));
   } catch (...) {
     return absl::InternalError(absl::StrCat(who, " threw something that is no std::exception"));
+  }
+}
+
+absl::Status StatusOfExceptionForPeer(absl::string_view who) {
+  try {
+    throw;
+  } catch (const kj::Exception& exception) {
+    return ToStatus(who, exception, kTextIsLogged);
+  } catch (...) {
+    return absl::InternalError(absl::StrCat(who, " threw an exception: ", kTextIsLogged));
   }
 }
 
@@ -130,7 +143,7 @@ absl::Status StatusOfMalformed(const kj::Exception& exception) {
     case Cause::kNestingLimit:
       return StatusOfLimit(cause);
     case Cause::kTooLargeToBuild:
-      return StatusOfTooLarge("the code that reads the message", exception);
+      return StatusOfTooLarge("the code that reads the message", Description(exception));
     case Cause::kMalformed:
     case Cause::kOther:
       break;
@@ -148,10 +161,11 @@ void ReportException(absl::string_view what, absl::string_view whose) {
 
 absl::Status StatusOfHandlersException(absl::string_view method, absl::string_view peer,
                                        absl::string_view id) {
-  absl::Status thrown = StatusOfException("the handler");
-  const std::string line =
-      absl::StrCat("the handler of ", method, ", call ", id, " of ", peer,
-                   ", threw; for its caller, if that waits: ", absl::string_view(thrown.message()));
+  const absl::Status thrown = StatusOfException("the handler");
+  absl::Status for_peer = StatusOfExceptionForPeer(absl::StrCat("the handler of ", method));
+  const std::string line = absl::StrCat("the handler of ", method, ", call ", id, " of ", peer,
+                                        ", threw, which is ", absl::StatusCodeToString(thrown.code()),
+                                        " for its caller: ", absl::string_view(thrown.message()));
   transport::PeerLog& log = transport::PeerLog::Process();
   // Counts against the peer, which sent the malformed message and can send any number of them.
   if (IsOfAMessage()) {
@@ -160,12 +174,12 @@ absl::Status StatusOfHandlersException(absl::string_view method, absl::string_vi
       const absl::StatusOr<SocketAddress> address = transport::ParseNumericHost(uri->host);
       if (address.ok()) {
         log.Line(LogSeverity::kError, *address, line);
-        return thrown;
+        return for_peer;
       }
     }
   }
   log.Line(LogSeverity::kError, method, line);
-  return thrown;
+  return for_peer;
 }
 
 }  // namespace hawser::internal

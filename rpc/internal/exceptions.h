@@ -11,11 +11,14 @@
 namespace hawser::internal {
 
 // The status for the exception that is being handled, which `who` threw ("the handler"). The mapping is at
-// InvokeHandler().
+// InvokeHandler(). Its text has that of the exception: for the log of this process only.
 absl::Status StatusOfException(absl::string_view who);
+// The same for a peer: without the text of the exception, which may name what the peer must not know. Log that.
+absl::Status StatusOfExceptionForPeer(absl::string_view who);
 absl::Status StatusOfMalformed(const kj::Exception& exception);
 void ReportException(absl::string_view what, absl::string_view whose);
-// The same for the handler of `method`, which `peer` has called with the call `id` (ServerContext::call_id()). Also logs it.
+// StatusOfExceptionForPeer() for the handler of `method`, which `peer` has called with the call `id`
+// (ServerContext::call_id()). Also logs it, with its text.
 absl::Status StatusOfHandlersException(absl::string_view method, absl::string_view peer,
                                        absl::string_view id);
 

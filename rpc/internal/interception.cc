@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/rpc/internal/exceptions.h"
+#include "hawser/transport/peer_log.h"
 
 namespace hawser::internal {
 
@@ -25,7 +26,12 @@ absl::Status Interception::Begin(const Interceptors& interceptors, Interceptor::
       if (!begun.ok()) return begun.status();
       if (*begun != nullptr) begun_.push_back(*std::move(begun));
     } catch (...) {
-      return StatusOfException("an interceptor");
+      absl::Status status = StatusOfExceptionForPeer(absl::StrCat("an interceptor of ", call.method.name));
+      transport::PeerLog::Process().Line(
+          LogSeverity::kError, call.method.name,
+          absl::StrCat("for a call of ", call.method.name, " of ", call.peer_address, ", ",
+                       absl::string_view(StatusOfException("an interceptor").message())));
+      return status;
     }
   }
   return absl::OkStatus();
