@@ -130,10 +130,11 @@ absl::Status DynamicCall::Attach(capnp::DynamicStruct::Builder into, kj::StringP
   const absl::Status status = internal::CatchMalformed([&] {
     KJ_IF_MAYBE (field, into.getSchema().findFieldByName(name)) {
       if (field->getProto().isSlot() && field->getType().isData()) {
+        const uint32_t index = field->getProto().getSlot().getOffset();
+        // Before the field is changed: the struct may have been made by another version of the schema.
+        if (index >= into.as<capnp::AnyStruct>().getPointerSection().size()) return;
         into.clear(*field);  // Chooses it, if it is of a union.
         auto pointers = into.as<capnp::AnyStruct>().getPointerSection();
-        const uint32_t index = field->getProto().getSlot().getOffset();
-        if (index >= pointers.size()) return;  // The struct was made by another version of the schema.
         pointers[index].adopt(call_.request().Attach(bytes, std::move(owner)));
         wrong = absl::OkStatus();
       }

@@ -44,8 +44,8 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // AlreadyExists: another service implements one of its methods. FailedPrecondition: after a Listen(), even one
-  // that failed.
+  // AlreadyExists: another service implements one of its methods; none of them is added then. FailedPrecondition: after a
+  // Listen() that succeeded, or during one.
   absl::Status AddService(Service* service);
 
   // Listens on "tcp://host:port", on "rdma://host:port" (RDMA; host: a name or address of the device's
@@ -55,7 +55,8 @@ class Server {
   // further addresses. Returns the URI with the real port. InvalidArgument: not a URI that we know; or, with
   // ServerOptions::credentials, files that cannot be used, or rdma:// and require_encryption. AlreadyExists: port in
   // use; also rdma:// with credentials over iWARP, which takes the port from TCP. NotFound: name unknown.
-  // rdma:// also returns Unavailable, FailedPrecondition and others, which say what this machine lacks.
+  // rdma:// also returns Unavailable, FailedPrecondition and others, which say what this machine lacks. A Listen() that fails
+  // leaves nothing behind: no port, no status server, no memory. AddService() and another try may follow.
   absl::StatusOr<std::string> Listen(absl::string_view uri);
 
   // What it listens on, in the order of the calls; an auto:// adds one or two.

@@ -31,6 +31,21 @@ void MethodTable::Add(const Method& method, void* self, Handler handler, bool on
   if (!added && entry->second.self != self && conflict_ == nullptr) conflict_ = &method;
 }
 
+const Method* MethodTable::AddAll(const MethodTable& other) {
+  if (other.conflict_ != nullptr) return other.conflict_;
+  const std::vector<const Entry*> entries = other.Entries();
+  for (const Entry* each : entries) {
+    const Entry* const mine = Find(each->method->interface_id, each->method->ordinal);
+    if (mine != nullptr && mine->self != each->self) return each->method;
+  }
+  for (const Entry* each : entries) Add(*each->method, each->self, each->handler, each->on_poller);
+  for (const auto& [id, interface] : other.interfaces_) {
+    Interface& mine = interfaces_.try_emplace(id, interface).first->second;
+    if (interface.load_schema != nullptr) mine = interface;
+  }
+  return nullptr;
+}
+
 const MethodTable::Entry* MethodTable::Find(uint64_t interface_id, uint16_t ordinal) const {
   const auto entry = entries_.find({interface_id, ordinal});
   return entry == entries_.end() ? nullptr : &entry->second;

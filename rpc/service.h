@@ -59,6 +59,9 @@ class MethodTable {
   // `method` has static storage. Adding the same method of the same object again (an interface inherited on
   // two paths) has no effect.
   void Add(const Method& method, void* self, Handler handler, bool on_poller = false);
+  // Adds what `other` has. Returns null or, with nothing added, a method that two different objects implement: one of `other`
+  // and one that was added before, or two of `other`.
+  const Method* AddAll(const MethodTable& other);
   // Generated code calls it for each interface.
   void AddInterface(uint64_t id, const Interface& interface) { interfaces_[id] = interface; }
 

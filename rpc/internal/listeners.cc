@@ -61,6 +61,12 @@ bool Listeners::empty() const {
   return listening_.empty();
 }
 
+bool Listeners::ListensOn(const transport::Poller& poller) const {
+  absl::MutexLock lock(&mutex_);
+  return std::any_of(listening_.begin(), listening_.end(),
+                     [&](const Listening& each) { return each.poller == &poller; });
+}
+
 std::vector<std::string> Listeners::addresses() const {
   absl::MutexLock lock(&mutex_);
   return addresses_;

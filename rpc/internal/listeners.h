@@ -56,6 +56,7 @@ class Listeners {
   void Stop();
 
   bool empty() const;
+  bool ListensOn(const transport::Poller& poller) const;
   // The URIs that Listen() has returned; two for auto:// over both networks.
   std::vector<std::string> addresses() const;
   // What it listens on for all of them, with the real ports.

@@ -134,11 +134,12 @@ ServerCore::~ServerCore() {
 // ---- Listening
 
 absl::Status ServerCore::AddService(Service* service) {
-  absl::MutexLock lock(&mutex_);
   if (service == nullptr) return absl::InvalidArgumentError("AddService() got no service, but null");
-  if (listened_) return absl::FailedPreconditionError("AddService() comes before the first Listen()");
-  service->AddMethods(serving_->methods);
-  if (const Method* method = serving_->methods.conflict(); method != nullptr) {
+  MethodTable added;
+  service->AddMethods(added);
+  absl::MutexLock lock(&mutex_);
+  if (has_built_ins_) return absl::FailedPreconditionError("AddService() comes before the first Listen()");
+  if (const Method* method = serving_->methods.AddAll(added); method != nullptr) {
     return absl::AlreadyExistsError(absl::StrCat("another service implements ", method->name, " already"));
   }
   return absl::OkStatus();
@@ -151,14 +152,28 @@ absl::StatusOr<std::string> ServerCore::Listen(absl::string_view text) {
   if (uri->scheme != transport::kAutoScheme) {
     if (absl::Status known = transport::CheckScheme(uri->scheme); !known.ok()) return known;
   }
+  BeginSetUp();
+  absl::StatusOr<std::string> address = ListenOn(*std::move(uri));
+  EndSetUp();
+  return address;
+}
+
+absl::StatusOr<std::string> ServerCore::ListenOn(transport::Uri uri) {
   {
     absl::MutexLock lock(&mutex_);
-    if (!std::exchange(listened_, true)) AddBuiltInServices();
+    if (!std::exchange(has_built_ins_, true)) {
+      own_methods_ = serving_->methods;
+      AddBuiltInServices();
+    }
   }
   if (absl::Status loaded = Load(); !loaded.ok()) return loaded;
   if (absl::Status started = StartStatus(); !started.ok()) return started;
-  absl::StatusOr<transport::Uri> real = listeners_.Listen(*std::move(uri));
+  absl::StatusOr<transport::Uri> real = listeners_.Listen(std::move(uri));
   if (!real.ok()) return real.status();
+  {
+    absl::MutexLock lock(&mutex_);
+    listened_ = true;
+  }
   WarnOfNoCredentials();
   std::string address = real->ToString();
   bool is_first;
@@ -175,6 +190,36 @@ absl::StatusOr<std::string> ServerCore::Listen(absl::string_view text) {
   }
   if (stops_again) TellStopping();
   return address;
+}
+
+void ServerCore::BeginSetUp() {
+  absl::MutexLock lock(&mutex_);
+  ++set_ups_;
+}
+
+void ServerCore::EndSetUp() {
+  std::vector<std::unique_ptr<Pollers>> unused;
+  std::unique_ptr<observe::StatusServer> status;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (--set_ups_ > 0 || phase_ != Phase::kServing) return;
+    unused = TakeUnusedPollers();
+    if (!listened_) {
+      status = std::move(status_);
+      tls_ = nullptr;
+    }
+  }
+  End(std::move(unused));
+  status.reset();  // Without the lock, which its source takes. It reads the methods.
+  absl::MutexLock lock(&mutex_);
+  if (set_ups_ > 0 || listened_ || !has_built_ins_) return;
+  // A client may have come to an address that was given up again. Its poller has counts for each method.
+  for (const auto& [fabric, pollers] : pollers_) {
+    if (!pollers->serving.empty()) return;
+  }
+  serving_->methods = std::move(own_methods_);
+  own_methods_ = {};
+  has_built_ins_ = false;
 }
 
 // A service of the application with one of these interfaces takes its place.

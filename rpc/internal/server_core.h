@@ -104,6 +104,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
     };
     ServerCore& core;
     ProofsOnly proofs_only{*this};
+    bool is_kept = false;  // Gives memory to the application, or pollers to channels. With mutex_ locked.
     std::unique_ptr<transport::ProofDesk> proof_desk;  // With credentials, where there is TLS. Else null.
     std::shared_ptr<transport::Runtime> runtime;
     transport::Poller* front_desk = nullptr;  // Listens.
@@ -120,6 +121,15 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   // ---- From the first Listen() to the end: server_core.cc.
 
   absl::Status CheckOptions() const;
+  // What Listen() does, between BeginSetUp() and EndSetUp().
+  absl::StatusOr<std::string> ListenOn(transport::Uri uri);
+  // Around each call that may make pollers, or more, and then fail.
+  void BeginSetUp();
+  // Ends what such calls have made, and nothing uses, unless another one is under way.
+  void EndSetUp();
+  std::vector<std::unique_ptr<Pollers>> TakeUnusedPollers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Not on their pollers.
+  static void End(std::vector<std::unique_ptr<Pollers>> pollers);
   // Reads ServerOptions::credentials, if there are any, at the first Listen().
   absl::Status Load();
   // At the first Listen(): the services that every server has.
@@ -151,12 +161,15 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   absl::StatusOr<Pollers*> PollersForProofs();
   absl::StatusOr<Pollers*> PollersFor(
       const std::pair<std::string, std::string>& key,
-      absl::FunctionRef<absl::StatusOr<std::shared_ptr<transport::Runtime>>()> make_runtime);
+      absl::FunctionRef<absl::StatusOr<std::shared_ptr<transport::Runtime>>()> make_runtime,
+      bool keeps = false);
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeFor(const std::string& scheme,
                                                                  const std::string& device) const;
   // A runtime that serves `scheme`: that of `device`, or else the first. Unavailable: none does any more.
   absl::StatusOr<std::shared_ptr<transport::Runtime>> ServingRuntime(absl::string_view scheme,
                                                                      const std::string& device) const;
+  // What AllocateBuffer() does, between BeginSetUp() and EndSetUp().
+  absl::StatusOr<Buffer> AllocateBufferFor(size_t size_bytes, absl::string_view uri);
   // That of AllocateBuffer().
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeForBuffers(absl::string_view uri);
   std::vector<ServingPoller*> ServingPollers() const;
@@ -231,7 +244,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   transport::Environment& environment_;
   const absl::Time made_;
   std::atomic<uint64_t> refused_connections_{0};
-  const std::shared_ptr<Serving> serving_;               // Constant from the first Listen() on.
+  // Constant from a Listen() that succeeds on, or from the first connection on.
+  const std::shared_ptr<Serving> serving_;
   const std::shared_ptr<transport::ProofTable> proofs_;  // Null: without credentials.
   Reflection reflection_;
   const std::shared_ptr<HealthBoard> health_;
@@ -245,7 +259,11 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   bool warned_of_no_credentials_ ABSL_GUARDED_BY(mutex_) = false;
   absl::CondVar ended_;  // Signals the end of the last connection, of the last session, or of the server.
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kServing;
-  bool listened_ ABSL_GUARDED_BY(mutex_) = false;  // Or tried to.
+  int set_ups_ ABSL_GUARDED_BY(mutex_) = 0;        // Between BeginSetUp() and EndSetUp().
+  bool listened_ ABSL_GUARDED_BY(mutex_) = false;  // A Listen() has succeeded.
+  // The methods have the built-in services: during a Listen(), and after one that has succeeded.
+  bool has_built_ins_ ABSL_GUARDED_BY(mutex_) = false;
+  MethodTable own_methods_ ABSL_GUARDED_BY(mutex_);  // Those before.
   bool tells_serving_ ABSL_GUARDED_BY(mutex_) = false;
   bool told_serving_ ABSL_GUARDED_BY(mutex_) = false;  // The service manager.
   // By scheme and device; only grows.

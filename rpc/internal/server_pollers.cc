@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "hawser/rpc/internal/background.h"
 #include "hawser/rpc/internal/server_core.h"
 #include "hawser/transport/fabrics.h"
 
@@ -70,11 +71,14 @@ absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersForProofs() {
 
 absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersFor(
     const std::pair<std::string, std::string>& key,
-    absl::FunctionRef<absl::StatusOr<std::shared_ptr<transport::Runtime>>()> make_runtime) {
+    absl::FunctionRef<absl::StatusOr<std::shared_ptr<transport::Runtime>>()> make_runtime, bool keeps) {
   absl::MutexLock lock(&mutex_);
   if (phase_ != Phase::kServing) return absl::FailedPreconditionError("the server was shut down");
   std::unique_ptr<Pollers>& pollers = pollers_[key];
-  if (pollers != nullptr) return pollers.get();
+  if (pollers != nullptr) {
+    pollers->is_kept |= keeps;
+    return pollers.get();
+  }
   absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = make_runtime();
   if (!runtime.ok()) {
     pollers_.erase(key);
@@ -88,10 +92,34 @@ absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersFor(
     return front_desk.status();
   }
   pollers->front_desk = *front_desk;
+  pollers->is_kept = keeps;
   if (proofs_ != nullptr && pollers->runtime->carries_tls()) {
     pollers->proof_desk = std::make_unique<transport::ProofDesk>(**front_desk, proofs_);
   }
   return pollers.get();
+}
+
+std::vector<std::unique_ptr<ServerCore::Pollers>> ServerCore::TakeUnusedPollers() {
+  std::vector<std::unique_ptr<Pollers>> unused;
+  for (auto each = pollers_.begin(); each != pollers_.end();) {
+    Pollers& pollers = *each->second;
+    if (pollers.is_kept || !pollers.serving.empty() || listeners_.ListensOn(*pollers.front_desk)) {
+      ++each;
+    } else {
+      unused.push_back(std::move(each->second));
+      each = pollers_.erase(each);
+    }
+  }
+  return unused;
+}
+
+void ServerCore::End(std::vector<std::unique_ptr<Pollers>> unused) {
+  for (const std::unique_ptr<Pollers>& pollers : unused) {
+    transport::ProofDesk* const desk = pollers->proof_desk.get();
+    if (desk == nullptr) continue;
+    RunAndWait(desk->poller(), [desk] { desk->Close(); });
+    RunAndWait(desk->poller(), [] {});  // The turn of that has ended.
+  }
 }
 
 absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeFor(const std::string& scheme,
@@ -133,10 +161,23 @@ bool ServerCore::on_a_poller() const {
 }
 
 absl::StatusOr<Buffer> ServerCore::AllocateBuffer(size_t size_bytes, absl::string_view uri) {
+  if (uri.empty()) return AllocateBufferFor(size_bytes, uri);  // Makes no pollers.
+  BeginSetUp();
+  absl::StatusOr<Buffer> buffer = AllocateBufferFor(size_bytes, uri);
+  EndSetUp();
+  return buffer;
+}
+
+absl::StatusOr<Buffer> ServerCore::AllocateBufferFor(size_t size_bytes, absl::string_view uri) {
   absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = RuntimeForBuffers(uri);
   if (!runtime.ok()) return runtime.status();
   absl::StatusOr<transport::Lease> lease = (*runtime)->buffers().Acquire(std::max<size_t>(1, size_bytes));
   if (!lease.ok()) return lease.status();
+  if (!uri.empty()) {  // A service fills it before the server listens, which will be there.
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [scheme_and_device, pollers] : pollers_)
+      pollers->is_kept |= pollers->runtime == *runtime;
+  }
   return Buffer(*std::move(lease), size_bytes);
 }
 
@@ -192,7 +233,9 @@ absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeOn(const 
   if (!usable_in_this_process()) {
     return absl::FailedPreconditionError("this process is a child made by fork() after the server was");
   }
-  absl::StatusOr<Pollers*> pollers = PollersFor(scheme, options_.runtime != nullptr ? "" : device);
+  absl::StatusOr<Pollers*> pollers = PollersFor(
+      {scheme, options_.runtime != nullptr ? "" : device}, [&] { return RuntimeFor(scheme, device); },
+      /*keeps=*/true);
   if (!pollers.ok()) return pollers.status();
   return (*pollers)->runtime;
 }
