@@ -19,6 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/notification.h"
 #include "hawser/base/describe_errno.h"
+#include "hawser/base/option_range.h"
 #include "hawser/base/socket_address.h"
 #include "hawser/base/thread.h"
 #include "hawser/base/unique_fd.h"
@@ -207,6 +208,18 @@ class StatusServer::Loop final : kj::TaskSet::ErrorHandler {
 
 absl::StatusOr<std::unique_ptr<StatusServer>> StatusServer::Start(absl::string_view address, Source source,
                                                                   const Options& options) {
+  constexpr absl::Duration kTimeMost = absl::Hours(24);
+  absl::Status in_range = FirstError(
+      CheckOption("StatusServer::Options::connections_max", uint64_t{options.connections_max}, uint64_t{1},
+                  uint64_t{65536}),
+      CheckOption("StatusServer::Options::connection_time", options.connection_time, absl::Milliseconds(1),
+                  kTimeMost),
+      CheckOption("StatusServer::Options::idle_time", options.idle_time, absl::Milliseconds(1), kTimeMost),
+      CheckOption("StatusServer::Options::snapshot_age", options.snapshot_age, absl::ZeroDuration(),
+                  kTimeMost),
+      CheckOption("StatusServer::Options::history_interval", options.history_interval, absl::Milliseconds(1),
+                  kTimeMost));
+  if (!in_range.ok()) return in_range;
   absl::StatusOr<Listening> listening = Listen(address);
   if (!listening.ok()) return listening.status();
   std::string url = absl::StrCat("http://", listening->address.ToString());

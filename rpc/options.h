@@ -46,7 +46,7 @@ struct CallOptions {
   static CallOptions For(ServerContext& context);
 
   // When the caller stops waiting. The earlier of the two counts; neither given:
-  // ChannelOptions::default_timeout.
+  // ChannelOptions::default_timeout. In the past, zero or negative: the call is not sent, and ends with DeadlineExceeded.
   absl::Time deadline = absl::InfiniteFuture();
   absl::Duration timeout = absl::InfiniteDuration();
   // While the channel has no connection: true waits for one until the deadline, false fails when the current
@@ -70,8 +70,8 @@ struct ReadLimits {
   // the same objects makes a handler that follows each of them do as much work. That is 2 words of 8 bytes
   // per byte, and a word took 5 ns to follow on the machine of this writing. The peer has sent each of those
   // bytes; a message below 512 KiB costs no more than the first 8 MiB do, about 5 ms.
-  uint32_t traversal_factor = 16;
-  // Depth of nested structs and lists.
+  uint32_t traversal_factor = 16;  // 0: 8 MiB for each message.
+  // Depth of nested structs and lists; 1 at least.
   int nesting_max = 64;
 };
 
@@ -81,10 +81,13 @@ enum class ChannelState { kConnecting, kReady, kTransientFailure, kClosed };
 absl::string_view ToString(ChannelState state);
 std::ostream& operator<<(std::ostream& out, ChannelState state);
 
+// Each function that takes these options returns InvalidArgument if one is out of its range.
 struct ChannelOptions {
-  absl::Duration default_timeout = absl::Seconds(10);  // Infinite: calls without a deadline.
-  absl::Duration connect_timeout = absl::Seconds(5);   // Of one attempt, handshake included.
-  // Between attempts to reconnect: doubles from min to max, each time between half and all of it at random.
+  absl::Duration default_timeout = absl::Seconds(10);  // 1 us at least. Infinite: calls without a deadline.
+  // Of one attempt, handshake included; 1 ms at least. Infinite: for as long as the system tries.
+  absl::Duration connect_timeout = absl::Seconds(5);
+  // Between attempts to reconnect: doubles from min to max, each time between half and all of it at random. From 1 ms to a
+  // year. A max below min counts as min.
   absl::Duration backoff_min = absl::Milliseconds(20);
   absl::Duration backoff_max = absl::Seconds(5);
   // What this client offers to the server (server push). The client dials a second, reverse connection for
@@ -119,6 +122,7 @@ enum class Introspection {
   kEveryone,     // Every client, unless ServerOptions::authorize refuses it.
 };
 
+// Listen() returns InvalidArgument if one is out of its range.
 struct ServerOptions {
   // Threads that poll, for each network device that the server listens on. Connections are assigned to them in turn.
   // Handlers of different pollers run at once. 0: a poller for each connection, up to one for each core (see
@@ -156,11 +160,11 @@ struct ServerOptions {
   // See the calls that the services get, and those made with ServerContext::peer() (rpc/interceptor.h).
   std::vector<std::shared_ptr<Interceptor>> interceptors = {};
   // The destructor of the server waits for DeferredCalls that are not finished, at most this long for all of
-  // them together. Then it names them in the log and stops waiting. They can still be finished, without
+  // them together; 0: for none, infinite: for all. Then it names them in the log and stops waiting. They can still be finished, without
   // effect; the server's pollers and memory stay until the last of them is.
   absl::Duration handler_grace = absl::Seconds(5);
   ConnectionOptions connection = {};
-  // Most connections, in all and from one host (an IPv4 address, or an IPv6 network of 64 bits). A further
+  // Most connections, in all and from one host (an IPv4 address, or an IPv6 network of 64 bits); 1 at least. A further
   // one is rejected with a reason. So is one whose receives would take more than three quarters of `pool`:
   // the default pool has room for some 20,000 connections of 32 slots, or 70,000 of 8. A connection that was
   // closed counts until its handlers have ended.

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <deque>
+#include <limits>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "hawser/base/describe_errno.h"
 #include "hawser/base/fork.h"
+#include "hawser/base/option_range.h"
 #include "hawser/base/peer_text.h"
 #include "hawser/base/thread.h"
 #include "hawser/base/unique_fd.h"
@@ -243,6 +245,11 @@ absl::StatusOr<std::shared_ptr<OtlpTraceSink>> OtlpTraceSink::Open(Options optio
   if (options.service_name.empty()) {
     return absl::InvalidArgumentError(
         "OtlpTraceSink::Options::service_name is empty: what reads the spans tells programs apart by it");
+  }
+  if (absl::Status in_range = CheckOption("OtlpTraceSink::Options::bytes_max", options.bytes_max, int64_t{1},
+                                          std::numeric_limits<int64_t>::max());
+      !in_range.ok()) {
+    return in_range;
   }
   UniqueFd file(open(options.path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640));
   if (!file.is_open()) {

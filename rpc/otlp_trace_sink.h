@@ -32,7 +32,7 @@ class OtlpTraceSink final : public TraceSink {
     int64_t bytes_max = int64_t{1} << 30;
   };
 
-  // InvalidArgument: no service_name. Otherwise the error of open(2), or of starting the thread.
+  // InvalidArgument: no service_name, or bytes_max below 1. Otherwise the error of open(2), or of starting the thread.
   static absl::StatusOr<std::shared_ptr<OtlpTraceSink>> Open(Options options);
   ~OtlpTraceSink() override;
   OtlpTraceSink(const OtlpTraceSink&) = delete;

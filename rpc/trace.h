@@ -67,7 +67,7 @@ struct TraceOptions {
   // says so.
   double sample_rate = 1.0;
   // Spans a second, at most, of calls that a peer's traceparent samples, by this process as a server: peers cannot flood
-  // the sink. What exceeds it makes no span; the trace is passed on as it came.
+  // the sink. What exceeds it makes no span; the trace is passed on as it came. 0 at least; infinite: no bound.
   double peers_spans_per_second = 1000;
 };
 

@@ -58,11 +58,11 @@ class Lease {
 };
 
 struct BufferPoolOptions {
-  // Most registered memory: leased, and kept for reuse. The reserve (see BufferPool::AcquireReserved()) of at
-  // most kReserveBytes comes on top.
+  // Most registered memory: leased, and kept for reuse; one slab of 2 MiB at least. The reserve (see
+  // BufferPool::AcquireReserved()) of at most kReserveBytes comes on top.
   size_t limit_bytes = size_t{4} << 30;
   // Memory unused for this long, or up to half as long again, is returned to the system, except one slab of 2
-  // MiB.
+  // MiB. 1 ms at least; infinite: it is kept, and goes only where other memory of the pool is wanted.
   absl::Duration idle = absl::Seconds(4);
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/option_range.h"
 #include "hawser/base/state_machine.h"
 #include "hawser/transport/peer_log.h"
 #include "hawser/transport/proof.h"
@@ -92,14 +93,22 @@ Connection::~Connection() {
 }
 
 absl::Status Connection::CheckOptions(const ConnectionOptions& options) {
-  if (options.slots >= 1 && options.slots <= kSlotsMax && options.receive_buffer_bytes >= kReceiveBufferMin &&
-      options.receive_buffer_bytes <= kReceiveBufferMax && options.receive_buffer_bytes % 64 == 0) {
-    return absl::OkStatus();
+  if (options.slots < 1 || options.slots > kSlotsMax || options.receive_buffer_bytes < kReceiveBufferMin ||
+      options.receive_buffer_bytes > kReceiveBufferMax || options.receive_buffer_bytes % 64 != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("ConnectionOptions: slots ", options.slots, " (1 to ",
+                                                   kSlotsMax, "), receive_buffer_bytes ",
+                                                   options.receive_buffer_bytes, " (a multiple of 64 from ",
+                                                   kReceiveBufferMin, " to ", kReceiveBufferMax, ")"));
   }
-  return absl::InvalidArgumentError(absl::StrCat("ConnectionOptions: slots ", options.slots, " (1 to ",
-                                                 kSlotsMax, "), receive_buffer_bytes ",
-                                                 options.receive_buffer_bytes, " (a multiple of 64 from ",
-                                                 kReceiveBufferMin, " to ", kReceiveBufferMax, ")"));
+  return FirstError(
+      CheckOption("ConnectionOptions::message_bytes_max", options.message_bytes_max, kMessageBytesMin,
+                  kMessageBytesMost),
+      CheckOption("ConnectionOptions::keepalive_interval", options.keepalive_interval, kKeepaliveMin,
+                  absl::InfiniteDuration(), "infinite: no pings"),
+      CheckOption("ConnectionOptions::keepalive_timeout", options.keepalive_timeout, kKeepaliveMin,
+                  kKeepaliveMost, "an infinite keepalive_interval turns pings off"),
+      CheckOption("ConnectionOptions::busy_timeout", options.busy_timeout, absl::ZeroDuration(),
+                  absl::InfiniteDuration()));
 }
 
 absl::StatusOr<Connection*> Connection::Make(Poller& poller, const ConnectionOptions& options,

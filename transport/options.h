@@ -16,11 +16,12 @@ struct ConnectionOptions {
   uint32_t slots = 32;  // Exchanges in flight; 1 to kSlotsMax.
   // Largest message that crosses in one SEND; 512 to 65536, a multiple of 64.
   uint32_t receive_buffer_bytes = 4096;
-  // Largest body that this side takes, and that it sends. The default holds the largest Data of Cap'n Proto
-  // (512 MiB - 1) and 1 MiB beside it.
+  // Largest body that this side takes, and that it sends; kMessageBytesMin to kMessageBytesMost. The default holds the
+  // largest Data of Cap'n Proto (512 MiB - 1) and 1 MiB beside it.
   uint64_t message_bytes_max = 513 << 20;
   // A peer from which nothing was received for `keepalive_interval` is pinged, whether or not calls are in
-  // flight; one that is silent for another `keepalive_timeout` is dead. Infinite: no pings.
+  // flight; one that is silent for another `keepalive_timeout` is dead. An infinite interval: no pings. Each is
+  // kKeepaliveMin at least, and the timeout a year at most.
   // After half of `keepalive_timeout` a client asks the server over a second connection; if a handler or callback
   // only holds the poller there, the client waits on. A server cannot ask a client: a callback that holds the
   // client's poller for interval and timeout together costs the client its connection.
@@ -31,7 +32,8 @@ struct ConnectionOptions {
   // answer.
   absl::Duration keepalive_interval = absl::Seconds(10);
   absl::Duration keepalive_timeout = absl::Seconds(5);
-  // A server that has been busy in this way for so long is taken for dead after all.
+  // A server that has been busy in this way for so long is taken for dead after all; 0: it gets no more than
+  // `keepalive_timeout`. Infinite: for as long as it is busy.
   absl::Duration busy_timeout = absl::Minutes(2);
   // Of the side that connects: the address of this machine to come from, "10.0.0.1" or "fd00::1", which on a
   // machine with several NICs says which one. Empty: the route to the peer decides.
@@ -39,6 +41,11 @@ struct ConnectionOptions {
 };
 
 inline constexpr uint32_t kSlotsMax = 1024;
+inline constexpr uint64_t kMessageBytesMin = 4096;
+inline constexpr uint64_t kMessageBytesMost = uint64_t{1} << 40;
+inline constexpr absl::Duration kKeepaliveMin = absl::Milliseconds(1);
+inline constexpr absl::Duration kKeepaliveMost = absl::Hours(24 * 365);
+inline constexpr absl::Duration kSpinMost = absl::Microseconds(512);
 inline constexpr uint32_t kReceiveBufferMin = 512;
 inline constexpr uint32_t kReceiveBufferMax = 65536;
 
@@ -54,14 +61,14 @@ struct PollerOptions {
   PollingMode mode = PollingMode::kAdaptive;
   // kAdaptive: the longest time to spin before it sleeps; 0 to 512 us. If all waits are above 0.4 ms
   // spinning does not pay: that is eight times what sleeping and being woken costs (see Idle). Beside shorter ones it can.
-  absl::Duration spin = absl::Microseconds(512);
+  absl::Duration spin = kSpinMost;
   // The cores that the threads of a runtime's pollers run on, one each, in turn. Empty: those of the device's NUMA
   // node among the cores that the thread which creates the runtime may use; if there are none, all of these. They
   // hold for the pollers' threads and for threads that handlers start there, not for a thread that waits for a call
   // and drives the poller meanwhile.
   std::vector<int> cores = {};
   // READ bytes outstanding over all connections of one poller; N pollers may have N times as many. Leaves room for
-  // small calls beside bulk transfers.
+  // small calls beside bulk transfers. One READ, of up to 256 KiB, may be outstanding whatever this is.
   uint64_t read_bytes_max = 8 << 20;
   // Of the memory that is free or its own already, what one peer host may hold for large messages; 0 to 1: those that
   // it has announced and that are not answered yet, and responses that it has not released. Short ones (up to 4 MiB)

@@ -29,7 +29,7 @@ Shortage PoolWorker::RequestGrowth(size_t size_class) {
 }
 
 void PoolWorker::StartWatching() {
-  if (!available() || slabs_.idle_bytes() <= kKeepBytes) return;
+  if (!available() || interval_ == absl::InfiniteDuration() || slabs_.idle_bytes() <= kKeepBytes) return;
   absl::MutexLock lock(&mutex_);
   if (!Start()) return;
   watching_.store(true, std::memory_order_seq_cst);

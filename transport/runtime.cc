@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -15,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "hawser/base/check.h"
 #include "hawser/base/cores.h"
+#include "hawser/base/option_range.h"
 #include "hawser/base/thread.h"
 #include "hawser/transport/fabrics.h"
 #include "hawser/transport/log.h"
@@ -65,8 +67,22 @@ size_t PollersByDefault(size_t cores) {
 
 }  // namespace
 
+absl::Status Runtime::CheckOptions(const RuntimeOptions& options) {
+  return FirstError(
+      CheckOption("RuntimeOptions::pollers", int64_t{options.pollers}, int64_t{0}, int64_t{kPollersMost},
+                  "0: up to one for each core"),
+      CheckOption("PollerOptions::spin", options.poller.spin, absl::ZeroDuration(), kSpinMost),
+      CheckOption("PollerOptions::host_memory_share", options.poller.host_memory_share, 0.0, 1.0),
+      CheckOption("BufferPoolOptions::limit_bytes", uint64_t{options.pool.limit_bytes}, uint64_t{kSlabBytes},
+                  std::numeric_limits<uint64_t>::max()),
+      CheckOption("BufferPoolOptions::idle", options.pool.idle, absl::Milliseconds(1),
+                  absl::InfiniteDuration(), "infinite: memory is kept"));
+}
+
 absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(absl::string_view scheme,
                                                          const RuntimeOptions& options) {
+  // Before a device is opened.
+  if (absl::Status in_range = CheckOptions(options); !in_range.ok()) return in_range;
   absl::StatusOr<std::shared_ptr<fabric::Fabric>> fabric =
       CreateFabric(scheme, options.rdma_device, options.rdma_traffic_class);
   if (!fabric.ok()) return fabric.status();
@@ -76,6 +92,7 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(absl::string_view schem
 absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOn(std::shared_ptr<fabric::Fabric> fabric,
                                                            const RuntimeOptions& options, bool start_threads,
                                                            Environment& environment) {
+  if (absl::Status in_range = CheckOptions(options); !in_range.ok()) return in_range;
   std::shared_ptr<Runtime> runtime(new Runtime, &Runtime::Destroy);
   runtime->environment_ = &environment;
   runtime->has_threads_ = start_threads;
@@ -88,7 +105,7 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOn(std::shared_ptr<fabri
   runtime->cores_ = CoresNear(*runtime->fabric_);
   if (runtime->cores_.empty()) runtime->cores_ = CoresOfRuntime();
   const std::vector<int>& bound = options.poller.cores;
-  size_t limit = static_cast<size_t>(std::max(options.pollers, 0));
+  size_t limit = static_cast<size_t>(options.pollers);
   size_t at_once = limit;
   if (limit == 0) {
     limit = at_once = std::max<size_t>(bound.size(), 1);

@@ -22,8 +22,11 @@
 
 namespace hawser::transport {
 
+// The most pollers that RuntimeOptions::pollers may ask for.
+inline constexpr int kPollersMost = 1024;
+
 struct RuntimeOptions {
-  // 0: decided by the runtime. It starts one poller at once, and another when a connection is assigned to one that does
+  // Up to kPollersMost. 0: decided by the runtime. It starts one poller at once, and another when a connection is assigned to one that does
   // not run yet, up to Runtime::poller_limit(). With PollerOptions::cores: one for each of these cores, all at once.
   int pollers = 0;
   PollerOptions poller;
@@ -44,8 +47,8 @@ struct RuntimeOptions {
 //           there.
 class Runtime {
  public:
-  // `scheme`: of the URIs that it serves, "tcp". InvalidArgument: no such fabric, or the system does
-  // not let a poller run on one of PollerOptions::cores.
+  // `scheme`: of the URIs that it serves, "tcp". InvalidArgument: no such fabric, an option is out of its range, or the
+  // system does not let a poller run on one of PollerOptions::cores.
   static absl::StatusOr<std::shared_ptr<Runtime>> Create(absl::string_view scheme,
                                                          const RuntimeOptions& options = {});
 
@@ -61,6 +64,9 @@ class Runtime {
                                                            Environment& environment = Environment::Real());
 
   absl::string_view scheme() const { return fabric_->scheme(); }
+  // OK, or InvalidArgument: an option is out of its range.
+  static absl::Status CheckOptions(const RuntimeOptions& options);
+
   // OK, or InvalidArgument: it has another fabric than URIs of `scheme` ask for.
   absl::Status CheckServes(absl::string_view scheme) const;
   // Its connections can have TLS. Otherwise each is proved, with credentials.

@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/options.h"
 #include "hawser/transport/message.h"
@@ -85,6 +87,9 @@ class CallHandle {
 
 // The root of a received message. Throws kj::Exception on a malformed one.
 capnp::AnyPointer::Reader Root(transport::IncomingMessage& message, const ReadLimits& limits);
+
+// InvalidArgument: one of `limits`, which are those of `option` ("ServerOptions::read"), is out of its range.
+absl::Status CheckReadLimits(const ReadLimits& limits, absl::string_view option);
 
 }  // namespace hawser::internal
 

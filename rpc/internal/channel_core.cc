@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "hawser/base/check.h"
+#include "hawser/base/option_range.h"
 #include "hawser/rpc/internal/credentials.h"
 #include "hawser/rpc/internal/exceptions.h"
 #include "hawser/rpc/internal/server_core.h"
@@ -46,6 +47,19 @@ absl::StatusOr<std::shared_ptr<Serving>> MakeOffers(const ChannelOptions& option
   return offers;
 }
 
+absl::Status CheckRanges(const ChannelOptions& options) {
+  constexpr absl::Duration kBackoffMost = absl::Hours(24 * 365);
+  return FirstError(
+      CheckOption("ChannelOptions::default_timeout", options.default_timeout, absl::Microseconds(1),
+                  absl::InfiniteDuration(), "infinite: no deadline"),
+      CheckOption("ChannelOptions::connect_timeout", options.connect_timeout, absl::Milliseconds(1),
+                  absl::InfiniteDuration()),
+      CheckOption("ChannelOptions::backoff_min", options.backoff_min, absl::Milliseconds(1), kBackoffMost),
+      CheckOption("ChannelOptions::backoff_max", options.backoff_max, absl::Milliseconds(1), kBackoffMost),
+      transport::Connection::CheckOptions(options.connection),
+      CheckReadLimits(options.read, "ChannelOptions::read"));
+}
+
 // With several devices: the device of the local address, or of the route to the target. Names are not looked
 // up for this, because a lookup blocks.
 std::string DeviceTo(const transport::Uri& uri, const std::string& local_address) {
@@ -65,8 +79,7 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
     return absl::InvalidArgumentError(
         absl::StrCat(uri, ": port 0 is for listening; which one to connect to?"));
   }
-  absl::Status in_range = transport::Connection::CheckOptions(options.connection);
-  if (!in_range.ok()) return in_range;
+  if (absl::Status in_range = CheckRanges(options); !in_range.ok()) return in_range;
   absl::Status intercepts = CheckInterceptors(options.interceptors, "ChannelOptions::interceptors");
   if (!intercepts.ok()) return intercepts;
   absl::StatusOr<std::shared_ptr<Serving>> offers = MakeOffers(options);
@@ -314,7 +327,7 @@ void ChannelCore::ConnectLater() {
   poller_.environment().FillRandom(absl::MakeSpan(&byte, 1));
   const absl::Duration wait = backoff_ * (256 + byte) / 512;
   poller_.timers().Set(retry_timer_, transport::After(poller_.now_ns(), wait));
-  backoff_ = std::min(backoff_ * 2, options_.backoff_max);
+  backoff_ = std::min(backoff_ * 2, std::max(options_.backoff_min, options_.backoff_max));
 }
 
 void ChannelCore::OnRetryTimer() {

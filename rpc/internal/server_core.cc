@@ -1,13 +1,16 @@
 #include "hawser/rpc/internal/server_core.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "hawser/base/check.h"
+#include "hawser/base/option_range.h"
 #include "hawser/rpc/hawser/introspection.capnp.h"
 #include "hawser/rpc/internal/background.h"
+#include "hawser/rpc/internal/call_handle.h"
 #include "hawser/rpc/internal/credentials.h"
 #include "hawser/rpc/internal/misplaced_wait.h"
 #include "hawser/rpc/internal/server_call.h"
@@ -289,11 +292,22 @@ void ServerCore::WarnOfNoCredentials() {
 absl::Status ServerCore::CheckOptions() const {
   absl::Status intercepts = CheckInterceptors(options_.interceptors, "ServerOptions::interceptors");
   if (!intercepts.ok()) return intercepts;
-  absl::Status status = transport::Connection::CheckOptions(options_.connection);
-  if (!status.ok()) return status;
-  if (options_.runtime == nullptr && options_.pollers < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("ServerOptions: pollers ", options_.pollers,
-                                                   " (1 at least, or 0: up to one for each core)"));
+  absl::Status in_range = FirstError(
+      transport::Connection::CheckOptions(options_.connection),
+      CheckOption("ServerOptions::handler_grace", options_.handler_grace, absl::ZeroDuration(),
+                  absl::InfiniteDuration()),
+      CheckOption("ServerOptions::connections_max", uint64_t{options_.connections_max}, uint64_t{1},
+                  uint64_t{std::numeric_limits<uint32_t>::max()}),
+      CheckOption("ServerOptions::connections_per_host_max", uint64_t{options_.connections_per_host_max},
+                  uint64_t{1}, uint64_t{std::numeric_limits<uint32_t>::max()}),
+      CheckReadLimits(options_.read, "ServerOptions::read"));
+  if (!in_range.ok()) return in_range;
+  if (options_.runtime == nullptr) {
+    absl::Status runtime =
+        FirstError(CheckOption("ServerOptions::pollers", int64_t{options_.pollers}, int64_t{0},
+                               int64_t{transport::kPollersMost}, "0: up to one for each core"),
+                   transport::Runtime::CheckOptions({.poller = options_.poller, .pool = options_.pool}));
+    if (!runtime.ok()) return runtime;
   }
   const uint64_t limit_bytes = options_.runtime != nullptr ? options_.runtime->buffers().stats().limit_bytes
                                                            : options_.pool.limit_bytes;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
+#include "hawser/base/option_range.h"
 #include "hawser/base/probe.h"
 #include "hawser/base/state_machine.h"
 #include "hawser/rpc/internal/cancel_scope.h"
@@ -58,6 +59,11 @@ capnp::AnyPointer::Reader Root(transport::IncomingMessage& message, const ReadLi
       (message.body_bytes() * limits.traversal_factor + kTraversalBytes) / sizeof(capnp::word);
   options.nestingLimit = limits.nesting_max;
   return message.reader(options).getRoot<capnp::AnyPointer>();
+}
+
+absl::Status CheckReadLimits(const ReadLimits& limits, absl::string_view option) {
+  return CheckOption(absl::StrCat(option, ".nesting_max"), int64_t{limits.nesting_max}, int64_t{1},
+                     int64_t{std::numeric_limits<int>::max()});
 }
 
 void Misused(const char* how, const char* method) {

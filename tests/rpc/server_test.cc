@@ -195,7 +195,7 @@ TEST(AutoTest, NobodyThereIsAnErrorThatNamesBothNetworks) {
 
 TEST(ServerOptionsTest, ListenRefusesThoseThatServeNoClient) {
   const std::pair<ServerOptions, const char*> wrong[] = {
-      {{.pollers = -1}, "pollers -1 (1 at least"},
+      {{.pollers = -1}, "ServerOptions::pollers is -1: from 0 to 1024"},
       {{.connection = {.slots = 0}}, "slots 0 (1 to 1024)"},
       {{.connection = {.receive_buffer_bytes = 100}}, "receive_buffer_bytes 100"},
       {{.pool = {.limit_bytes = 2 << 20}}, "limit_bytes 2097152 is too little"},

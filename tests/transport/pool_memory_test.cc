@@ -1,7 +1,9 @@
 // How a pool reuses and returns memory when the demand changes, or ends.
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <string>
@@ -187,6 +189,20 @@ TEST(PoolMemoryTest, IdleMemoryGoesBackToTheSystem) {
   // A second burst: the pool unmaps memory after each one.
   Take(pool, 20, 20 * kMiB);
   EXPECT_TRUE(Eventually([&] { return pool.stats().mapped_bytes <= mapped + mapped / 20; }));
+}
+
+// Nor is there a thread that looks for it all the time.
+TEST(PoolMemoryTest, WithAnInfiniteIdleTimeItStays) {
+  const auto threads = [] {
+    const std::filesystem::directory_iterator all("/proc/self/task");
+    return std::distance(begin(all), end(all));
+  };
+  std::thread([] {}).join();  // ThreadSanitizer starts a thread of its own with the program's first thread.
+  BufferPool pool(NewTestFabric(), {.limit_bytes = 16 * kMiB, .idle = absl::InfiniteDuration()});
+  const auto before = threads();
+  EXPECT_EQ(Take(pool, 2, 7 * kMiB).size(), 2u);
+  EXPECT_EQ(threads(), before);
+  EXPECT_GE(pool.stats().mapped_bytes, 14 * kMiB);
 }
 
 TEST(PoolMemoryTest, WhatIsUsedNowAndThenStays) {

@@ -1,0 +1,34 @@
+#ifndef HAWSER_BASE_OPTION_RANGE_H_
+#define HAWSER_BASE_OPTION_RANGE_H_
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+// The checks of the options that a program gives. Each returns OK if `value` is from `least` to `most`, both included, else
+// InvalidArgument: "ConnectionOptions::slots is 0: from 1 to 1024". NaN is in no range.
+// `name` is "ConnectionOptions::slots". `note` follows in brackets: what to give instead.
+namespace hawser {
+
+absl::Status CheckOption(absl::string_view name, absl::Duration value, absl::Duration least,
+                         absl::Duration most, absl::string_view note = "");
+absl::Status CheckOption(absl::string_view name, double value, double least, double most,
+                         absl::string_view note = "");
+absl::Status CheckOption(absl::string_view name, int64_t value, int64_t least, int64_t most,
+                         absl::string_view note = "");
+absl::Status CheckOption(absl::string_view name, uint64_t value, uint64_t least, uint64_t most,
+                         absl::string_view note = "");
+
+// The first of them that is not OK.
+template <typename... More>
+absl::Status FirstError(absl::Status first, More... more) {
+  ((first.ok() ? void(first = std::move(more)) : void()), ...);
+  return first;
+}
+
+}  // namespace hawser
+
+#endif  // HAWSER_BASE_OPTION_RANGE_H_
