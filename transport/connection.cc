@@ -571,9 +571,12 @@ void Connection::OnFlushTimer() {
 // away". A protocol violation has a line of its own.
 void Connection::NoteLoss(const absl::Status& why) {
   if (closed_here_ || !carries_traffic() || (accepted_ && ViolationOf(why).has_value())) return;
-  const uint32_t calls = exchanges_in_flight();
-  const bool is_missed = !accepted_ && state_ == State::kReady;
-  const bool is_asked = control_.waiting_since_ns() != kNever && !control_.only_tells();
+  // A client that leaves need not have released the answers that it READ, nor have answered a ping.
+  const bool peer_left = fabric::IsPeersEnd(why);
+  const uint32_t calls =
+      peer_left && responder_ != nullptr ? responder_->unanswered() : exchanges_in_flight();
+  const bool is_missed = !accepted_ && state_ == State::kReady && !end_is_expected_;
+  const bool is_asked = !peer_left && control_.waiting_since_ns() != kNever && !control_.only_tells();
   if (calls == 0 && !is_asked && !is_missed) return;
   loss_ = absl::StrCat(Name(), " was lost with ", calls, " calls under way");
 }

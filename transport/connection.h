@@ -154,6 +154,8 @@ class Connection final : Port,
   // message. While it connects: closes, or, if a peer that sends requests was accepted,
   // drains once it is ready.
   void Drain();
+  // From now on an end of this connection, without calls under way, is no loss: the peer ends it after another one.
+  void ExpectEnd() { end_is_expected_ = true; }
   // Ends everything now.
   void Close(const absl::Status& why = absl::CancelledError("closed by this side"));
 
@@ -279,11 +281,12 @@ class Connection final : Port,
   bool proves_ = false;  // An answer without a code is not accepted.
   std::shared_ptr<const PeerIdentity> peer_identity_ = OrNotAuthenticated(nullptr);
   State state_ = State::kConnecting;
-  absl::Status seen_flushed_;  // Not OK: receives were flushed, and the cause is not known yet.
-  bool closed_here_ = false;   // By Close(), not by a failure.
-  std::string loss_;           // For the log: what was lost. Empty: there is nothing to log.
-  bool accepted_ = false;      // The peer dialed.
-  bool ready_ = false;         // OnReady() was called.
+  absl::Status seen_flushed_;     // Not OK: receives were flushed, and the cause is not known yet.
+  bool closed_here_ = false;      // By Close(), not by a failure.
+  bool end_is_expected_ = false;  // ExpectEnd().
+  std::string loss_;              // For the log: what was lost. Empty: there is nothing to log.
+  bool accepted_ = false;         // The peer dialed.
+  bool ready_ = false;            // OnReady() was called.
   bool drains_when_ready_ = false;
   bool told_lost_ = false;                         // OnLost() was called.
   std::vector<std::pair<Lease, uint32_t>> early_;  // Received before the handshake's end was known here.

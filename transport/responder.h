@@ -27,6 +27,8 @@ class Responder final : Inbound::Owner {
 
   // Requests not answered yet, and large answers that the peer has not READ yet.
   uint32_t in_flight() const { return in_flight_; }
+  // Requests not answered yet.
+  uint32_t unanswered() const { return in_flight_ - granted_; }
   // Requests that an honest peer may still send after all our responses.
   uint32_t requests_that_may_come() const { return credits_.limit() - unanswered(); }
   CreditGiver& credits() { return credits_; }
@@ -63,7 +65,6 @@ class Responder final : Inbound::Owner {
   // What a peer that credits_ refuses has done.
   Violation ViolationOfCredits() const { return credits_.agreed() ? Violation::kLimit : Violation::kMessage; }
   ExchangeId IdOf(const Slot& slot) const { return {slot.number, slot.generation}; }
-  uint32_t unanswered() const { return in_flight_ - granted_; }
   void Move(Slot& slot, Event event);
   void Run(Slot& slot, Event how, IncomingMessagePtr request);
   void Refuse(Slot& slot, const absl::Status& why);

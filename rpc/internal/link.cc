@@ -49,6 +49,7 @@ void Link::Drain() {
   poller_.AssertHeld();
   ready_ = false;
   if (forward_ != nullptr) forward_->Drain();
+  if (reverse_ != nullptr) reverse_->ExpectEnd();  // The server ends it after the forward one.
 }
 
 void Link::Close(const absl::Status& why) {

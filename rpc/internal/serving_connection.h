@@ -104,6 +104,10 @@ class ServingConnection final : transport::ConnectionObserver,
   // Refuses new requests, and closes after the running ones have ended.
   void Drain();
   void Close(const absl::Status& why);
+  // See transport::Connection::ExpectEnd().
+  void ExpectEnd() {
+    if (connection_ != nullptr) connection_->ExpectEnd();
+  }
   // See transport::Connection::PeerIsBusy().
   void PeerIsBusy(absl::string_view how) {
     if (connection_ != nullptr) connection_->PeerIsBusy(how);

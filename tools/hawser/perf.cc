@@ -273,9 +273,6 @@ class Perf : public Command {
     }
     const absl::StatusOr<PerfFigure> figure = (*meter)->Run({.time = duration_});
     if (!figure.ok()) return figure.status();
-    // Within that time the last large answers are released (rpc/PROTOCOL.md). Otherwise the server would log that the
-    // connection was lost with calls under way.
-    absl::SleepFor(absl::Milliseconds(2));
     if (session.json) return PerfJson(test, *warm_up, *figure, floor, why_no_floor);
     std::cout << PerfText(test, *figure, floor, why_no_floor, slots_) << std::flush;
     return "";

@@ -4,7 +4,18 @@
 
 #include <algorithm>
 
+#include "absl/strings/cord.h"
+
 namespace hawser::fabric {
+namespace {
+
+constexpr absl::string_view kPeersEndUrl = "type.hawser/peers-end";
+
+}  // namespace
+
+void SetPeersEnd(absl::Status& status) { status.SetPayload(kPeersEndUrl, absl::Cord()); }
+
+bool IsPeersEnd(const absl::Status& status) { return status.GetPayload(kPeersEndUrl).has_value(); }
 
 int64_t MonotonicNs() {
   timespec now;

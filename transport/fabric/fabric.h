@@ -146,6 +146,11 @@ class CompletionQueue {
   virtual void Wake() = 0;
 };
 
+// The peer has disconnected, or its process has ended: its system said so, and the network did not fail. A detail of the status
+// that ConnectionHandler::OnDisconnected() gets. (No fabric tells a program that disconnects from one that is killed.)
+void SetPeersEnd(absl::Status& status);
+bool IsPeersEnd(const absl::Status& status);
+
 // Receives the events of one connection. Called from inside CompletionQueue::Poll().
 class ConnectionHandler {
  public:
@@ -162,7 +167,7 @@ class ConnectionHandler {
   virtual void OnConnectFailed(const absl::Status& why, absl::string_view private_data) = 0;
 
   // The peer disconnected, died, or broke the fabric's protocol; `why` is Unavailable or DataLoss, and
-  // carries the violation if there was one (ViolationOf()). An earlier Poll() has returned every SEND that
+  // carries the violation if there was one (ViolationOf()), or IsPeersEnd(). An earlier Poll() has returned every SEND that
   // arrived before. The queue pair may still look healthy and flush nothing until Disconnect() is called.
   virtual void OnDisconnected(const absl::Status& why) = 0;
 };

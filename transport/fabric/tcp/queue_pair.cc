@@ -330,7 +330,12 @@ absl::Status TcpQueuePair::WhyClosed() const {
       reader_.in_the_middle_of_a_frame() ? ", in the middle of a frame" : "",
       error == ETIMEDOUT ? ": its host is down, frozen or cut off" : "",
       state_ == State::kRefusing ? absl::StrCat(", after it was refused: ", receive_queue_.reason()) : ""));
-  if (state_ == State::kRefusing) SetViolation(why, ViolationOf(receive_queue_.nak_status()));
+  if (state_ == State::kRefusing) {
+    SetViolation(why, ViolationOf(receive_queue_.nak_status()));
+  } else if ((error == 0 || error == ECONNRESET || error == EPIPE) && !reader_.in_the_middle_of_a_frame()) {
+    // A system resets the connections of a program that closes its socket, or ends, with unread bytes.
+    SetPeersEnd(why);
+  }
   return why;
 }
 

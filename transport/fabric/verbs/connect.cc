@@ -138,9 +138,11 @@ void VerbsQueuePair::OnCmEvent(VerbsCmEvent& event) {
     case RDMA_CM_EVENT_UNREACHABLE:
     case RDMA_CM_EVENT_DISCONNECTED:
       if (was_established_) {
-        return Fail(absl::UnavailableError(absl::StrCat("peer ", peer_address_.ToString(),
-                                                        " disconnected, or its process ended (",
-                                                        DescribeCmEvent(event.type), ")")));
+        absl::Status why = absl::UnavailableError(absl::StrCat("peer ", peer_address_.ToString(),
+                                                               " disconnected, or its process ended (",
+                                                               DescribeCmEvent(event.type), ")"));
+        SetPeersEnd(why);
+        return Fail(std::move(why));
       }
       if (accepted_) {
         return Fail(absl::UnavailableError(absl::StrCat("accept ", peer_address_.ToString(),
