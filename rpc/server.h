@@ -71,7 +71,8 @@ class Server {
   void SetHealth(absl::string_view service, bool serves);
 
   // Drains: tells those that watch its health, refuses new connections and new calls (Unavailable; clients send those elsewhere or again), waits
-  // until `deadline` for running calls, then cancels the rest and closes. It returns later if a handler holds
+  // until `deadline` for running calls, then cancels the rest and closes. A client without a call that does not leave within half
+  // a second is disconnected. It returns later if a handler holds
   // a poller, and handlers that were cancelled may still run then. OK: every call ended by itself, or another
   // thread's Shutdown() is done; DeadlineExceeded: some were cancelled, or the other Shutdown() is not done
   // by `deadline`; FailedPrecondition: on one of its pollers, or in a handler on its executor without a

@@ -51,6 +51,10 @@ constexpr absl::Duration kCauseTimeout = absl::Milliseconds(20);
 // that it is going away.
 constexpr absl::Duration kFirstMessage = absl::Milliseconds(100);
 
+// How long a server that drains waits for a client without a call to leave. A client that is stopped, or cut off, does not,
+// and would hold up the end of the server until it is taken for dead.
+constexpr absl::Duration kLeaves = absl::Milliseconds(500);
+
 // The text fits into a rejection, which has 140 bytes.
 absl::Status NoMemoryToAccept() {
   return absl::ResourceExhaustedError(
@@ -84,6 +88,7 @@ Connection::Connection(Poller& poller, const ConnectionOptions& options, Connect
       }),
       starved_timer_([this] { OnStarved(); }),
       going_away_timer_([this] { control_.GoingAway(); }),
+      leave_timer_([this] { OnLeaveTimer(); }),
       flush_timer_([this] { OnFlushTimer(); }) {}
 
 // Destroys the queue pair first, because until then the fabric may use memory of the other members.
@@ -410,6 +415,7 @@ void Connection::Drain() {
     // For the accepted client the connection may already be established, and its first requests in flight.
     drains_when_ready_ = accepted_ && responder_ != nullptr;
     if (!drains_when_ready_) Close();
+    AwaitLeave();
     return;
   }
   if (state_ == State::kDraining) return;
@@ -425,8 +431,21 @@ void Connection::Drain() {
     } else {
       control_.GoingAway();
     }
+    AwaitLeave();
   }
   poller_.MarkForFlush(this);
+}
+
+void Connection::AwaitLeave() {
+  if (!carries_traffic() || responder_ == nullptr || exchanges_in_flight() != 0) return;
+  poller_.timers().Set(leave_timer_, After(poller_.now_ns(), kLeaves));
+}
+
+void Connection::OnLeaveTimer() {
+  if (exchanges_in_flight() != 0) return;  // Set again after the last of them.
+  Close(absl::CancelledError(
+      absl::StrCat("closed by this side, which drains: the peer, which has no call, did not leave within ",
+                   absl::FormatDuration(kLeaves))));
 }
 
 void Connection::Close(const absl::Status& why) {
@@ -470,7 +489,9 @@ void Connection::Fail(const absl::Status& why) {
     PeerLog::Process().Debug(absl::StrCat(Name(), " ends: ", absl::string_view(why.message())));
   Move(Event::kFailed);
   StopProving();
-  for (Timer* timer : {&connect_timer_, &starved_timer_, &going_away_timer_}) poller_.timers().Cancel(*timer);
+  for (Timer* timer : {&connect_timer_, &starved_timer_, &going_away_timer_, &leave_timer_}) {
+    poller_.timers().Cancel(*timer);
+  }
   keepalive_.Stop();
   receive_ring_.StopWaiting();
   const std::optional<Violation> violation = ViolationOf(why);
@@ -495,7 +516,10 @@ void Connection::Fail(const absl::Status& why) {
 }
 
 void Connection::OnExchangeEnded() {
-  if (state_ == State::kDraining) poller_.MarkForFlush(this);
+  if (state_ == State::kDraining) {
+    poller_.MarkForFlush(this);
+    AwaitLeave();
+  }
   if (requester_ != nullptr) OnCredits();
 }
 
@@ -539,6 +563,7 @@ void Connection::CloseIfDrained() {
   Move(Event::kExchangesDone);
   why_closed_ = absl::CancelledError("closed by this side after its last call");
   poller_.timers().Cancel(starved_timer_);
+  poller_.timers().Cancel(leave_timer_);
   keepalive_.Stop();
   receive_ring_.StopWaiting();
   queue_pair_->Disconnect();

@@ -151,7 +151,7 @@ class Connection final : Port,
 
   // Drains: allows no new requests (notifies a peer that sends them; SendRequest() fails) and closes once
   // every exchange has ended. A peer that has sent nothing yet is notified after 100 ms, or with its first
-  // message. While it connects: closes, or, if a peer that sends requests was accepted,
+  // message. The side that answers gives a peer without an exchange half a second to leave, then disconnects. While it connects: closes, or, if a peer that sends requests was accepted,
   // drains once it is ready.
   void Drain();
   // From now on an end of this connection, without calls under way, is no loss: the peer ends it after another one.
@@ -218,6 +218,9 @@ class Connection final : Port,
   // The same for the side that sends requests; 0 for the other, which needs it only when memory is short.
   uint32_t answers_that_may_come() const;
   void CloseIfDrained();
+  // Gives a client that has no call kLeaves from now on, while this side drains.
+  void AwaitLeave();
+  void OnLeaveTimer();
   // In kFlushing: sets the timer for the flush, or for the cause of the loss.
   void AwaitFlush();
   void OnFlushTimer();
@@ -302,6 +305,7 @@ class Connection final : Port,
   Timer connect_timer_;
   Timer starved_timer_;     // Sends wait for memory for receives.
   Timer going_away_timer_;  // Drains, and waits for a first message before it says so.
+  Timer leave_timer_;       // Drains, and waits for a client without a call to leave.
   Timer flush_timer_;       // In kFlushing.
 };
 

@@ -12,7 +12,9 @@
 #include "absl/synchronization/notification.h"
 #include "hawser/rpc/log.h"
 #include "hawser/tests/testing/status_matchers.h"
+#include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
+#include "tests/rpc/taken.h"
 
 namespace hawser {
 namespace {
@@ -198,6 +200,71 @@ TEST(ServerEndTest, WaitInAHandlerIsRefused) {
     }
   }
   JoinAll(threads);
+}
+
+// A client that was stopped: its poller takes nothing. The server's clock is the test's.
+class StoppedClientTest : public ::testing::Test {
+ protected:
+  // Returns once the server has told the client that it goes away.
+  void BeginShutdown() {
+    shutdown_ = std::thread([this] {
+      EXPECT_THAT(server_.server.Shutdown(absl::InfiniteFuture()), IsOk());
+      done_ = true;
+    });
+    EXPECT_TRUE(Eventually([&] {
+      Taken taken(server_.server);
+      const auto connections = taken.Get().getConnections();
+      return connections.size() == 1 && connections[0].getState() == "draining";
+    }));
+  }
+  void ExpectDone() {
+    EXPECT_TRUE(Eventually([&] { return done_.load(); }));
+    if (!done_) servers_.Pass(absl::Minutes(1));  // Then the client is taken for dead.
+    shutdown_.join();
+  }
+  bool done() const { return done_; }
+
+  ClockedRuntime servers_;
+  TestServer server_{{.runtime = servers_.get()}};
+  Driven client_;
+  std::shared_ptr<Channel> channel_ = server_.Connect({.backoff_min = kLong, .runtime = client_.runtime});
+
+ private:
+  std::thread shutdown_;
+  std::atomic<bool> done_{false};
+};
+
+constexpr absl::Duration kStep = absl::Milliseconds(100);
+const absl::Duration kLeaves = 5 * kStep;
+
+TEST_F(StoppedClientTest, WithoutACallItHoldsUpAShutdownForHalfASecond) {
+  ASSERT_THAT(SendAct(channel_, 1).Wait(), IsOk());
+  BeginShutdown();
+  ASSERT_NO_FATAL_FAILURE(servers_.Pass(kLeaves - kStep));
+  EXPECT_FALSE(done());
+  ASSERT_NO_FATAL_FAILURE(servers_.Pass(2 * kStep));
+  ExpectDone();
+}
+
+TEST_F(StoppedClientTest, ThatHasNeverCalledDoesNotHoldItUpEither) {
+  BeginShutdown();
+  ASSERT_NO_FATAL_FAILURE(servers_.Pass(kLeaves + kStep));
+  ExpectDone();
+}
+
+TEST_F(StoppedClientTest, WithACallHasThatTimeFromItsAnswerOn) {
+  server_.probe.on_act = server_.held.Handler();
+  auto call = SendAct(channel_, 1, {.timeout = kLong});
+  DeferredCall held = server_.held.Take();
+  BeginShutdown();
+  ASSERT_NO_FATAL_FAILURE(servers_.Pass(4 * kLeaves));
+  EXPECT_FALSE(done());
+  held.Finish();
+  ASSERT_NO_FATAL_FAILURE(servers_.Pass(kLeaves - kStep));
+  EXPECT_FALSE(done());
+  ASSERT_NO_FATAL_FAILURE(servers_.Pass(2 * kStep));
+  ExpectDone();
+  EXPECT_THAT(call.Wait(), IsOk()) << "it was answered";
 }
 
 TEST(ServerEndDeathTest, InOneOfItsOwnHandlersIsACheck) {
