@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <string>
 #include <thread>
@@ -123,6 +124,13 @@ class StatusServer::Loop final : kj::TaskSet::ErrorHandler {
     return start_status_;
   }
 
+  // On another thread, and not on its own one, which the source may hold.
+  void StopListening() {
+    stopped_listening_.store(true, std::memory_order_relaxed);
+    // The socket is bound until it is closed, but one that does not listen is in the way of no other with SO_REUSEADDR.
+    shutdown(listening_.socket.get(), SHUT_RDWR);
+  }
+
   ~Loop() {
     if (!thread_.joinable()) return;
     if (stop_.get() != nullptr) stop_->fulfill();
@@ -176,6 +184,7 @@ class StatusServer::Loop final : kj::TaskSet::ErrorHandler {
             },
             // No file descriptor is left, for instance. The peer waits in the kernel's queue.
             [this](kj::Exception&&) -> kj::Promise<void> {
+              if (stopped_listening_.load(std::memory_order_relaxed)) return kj::NEVER_DONE;
               return timer_->afterDelay(100 * kj::MILLISECONDS);
             })
         .then([this, &receiver, &connections] {
@@ -197,6 +206,7 @@ class StatusServer::Loop final : kj::TaskSet::ErrorHandler {
   const Listening listening_;
   absl::Notification started_;
   absl::Status start_status_;  // Valid once started.
+  std::atomic<bool> stopped_listening_{false};
   kj::Own<kj::CrossThreadPromiseFulfiller<void>> stop_;
 
   // Used by the thread.
@@ -232,5 +242,7 @@ StatusServer::StatusServer(std::string url, std::unique_ptr<Loop> loop)
     : url_(std::move(url)), loop_(std::move(loop)) {}
 
 StatusServer::~StatusServer() = default;
+
+void StatusServer::StopListening() { loop_->StopListening(); }
 
 }  // namespace hawser::observe

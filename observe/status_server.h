@@ -60,6 +60,11 @@ class StatusServer {
     return Start(address, std::move(source), Options());
   }
   ~StatusServer();
+
+  // Gives up the port, at once: another program can listen there, and does in the restart of a server. Connections that are open
+  // are served on. Idempotent. Thread: any.
+  void StopListening();
+
   StatusServer(const StatusServer&) = delete;
   StatusServer& operator=(const StatusServer&) = delete;
 

@@ -173,7 +173,8 @@ struct ServerOptions {
   ReadLimits read = {};
   // Where the server shows what it is doing, over HTTP: "HOST:PORT", or "PORT" for this machine only; port 0 is any free one
   // (observe/status_server.h): a page for people, and Prometheus's /metrics. From the first Listen() on, which fails if
-  // that cannot be; Server::status_url() says where. Every program that reaches the address can read it. Empty: nowhere.
+  // that cannot be; Server::status_url() says where. Every program that reaches the address can read it. Shutdown()
+  // gives up the port, so that the next process can have it. Empty: nowhere.
   std::string status_address = {};
   // The server tells clients what it serves, with the schemas (rpc/hawser/reflection.capnp): programs that know its address only,
   // such as the tool `hawser`, can call it then. Clients that `authorize` refuses do not get it.

@@ -93,7 +93,8 @@ class Server {
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes, absl::string_view uri = "");
   ServerStats stats() const;
 
-  // "http://127.0.0.1:9090", if ServerOptions::status_address is given. Empty before the first Listen().
+  // "http://127.0.0.1:9090", if ServerOptions::status_address is given. Empty before the first Listen(). From Shutdown() on only
+  // connections that are open are served there.
   std::string status_url() const;
 
   // What the server is doing, as its metrics and its status page have it (observe/snapshot.capnp), with what is in flight.

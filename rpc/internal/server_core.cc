@@ -250,6 +250,7 @@ absl::Status ServerCore::StartStatus() {
       options_.status_address, [this](observe::wire::Snapshot::Builder snapshot) { FillIn(snapshot); });
   if (!started.ok()) return started.status();
   absl::MutexLock lock(&mutex_);
+  if (phase_ != Phase::kServing) return absl::FailedPreconditionError("the server was shut down");
   if (status_ == nullptr)
     status_ = *std::move(started);  // Otherwise another thread was faster, and it ends here.
   return absl::OkStatus();
@@ -334,6 +335,7 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
     }
     phase_ = Phase::kDraining;
     told_serving = told_serving_;
+    if (status_ != nullptr) status_->StopListening();
   }
   if (told_serving) TellStopping();
   // While the connections are there still, and before clients look for another server.

@@ -235,6 +235,28 @@ TEST_F(StatusServerTest, RequestsOfOneConnectionAreAnsweredInOrder) {
   EXPECT_EQ(count, 3u);
 }
 
+// Of a server that drains, for the process that replaces it.
+TEST_F(StatusServerTest, APortThatIsGivenUpIsFreeAndItsOpenConnectionsAreServedOn) {
+  const auto server = StatusServer::Start("127.0.0.1:0", FillIn, {.idle_time = absl::Hours(1), .nice = 0});
+  ASSERT_THAT(server, IsOk());
+  const std::string address = (*server)->url().substr(std::string("http://").size());
+  EXPECT_THAT(StatusServer::Start(address, FillIn), ::testing::Not(IsOk()));
+  Client open(**server);
+  open.Send("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  open.WaitForAnswer();
+  (*server)->StopListening();
+  (*server)->StopListening();
+  EXPECT_FALSE(Client(**server).connected);
+  const auto next = StatusServer::Start(address, FillIn, {.nice = 0});
+  ASSERT_THAT(next, IsOk());
+  EXPECT_EQ((*next)->url(), (*server)->url());
+  open.Send(Request("GET", "/configuration"));
+  const std::string answers = open.ReadAll();
+  EXPECT_THAT(answers, HasSubstr("serving\n"));
+  EXPECT_THAT(answers, HasSubstr("Content-Type: text/html"));
+  EXPECT_THAT(Ask(**next, Request("GET", "/healthz")), StartsWith("HTTP/1.1 200"));
+}
+
 TEST_F(StatusServerTest, ASlowPeerIsCutOff) {
   const auto server = Start({.connection_time = kExpires});
   Client silent(*server), trickles(*server);

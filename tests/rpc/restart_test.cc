@@ -79,6 +79,35 @@ TEST_P(RestartTest, CallersLoseNoCall) {
   for (const auto& [what, times] : callers.Stop()) ADD_FAILURE() << times << " times: " << what;
 }
 
+// Its Listen() would fail otherwise, for as long as the old one has calls.
+TEST(RestartStatusTest, TheNextServerHasTheStatusPortWhileTheOldOneDrains) {
+  auto old = std::make_unique<TestServer>(ServerOptions{.status_address = "127.0.0.1:0"});
+  old->probe.on_act = old->held.Handler();
+  auto call = SendAct(old->Connect(), 1, {.timeout = kLong});
+  DeferredCall held = old->held.Take();
+  std::thread draining([&] { EXPECT_THAT(old->server.Shutdown(absl::InfiniteFuture()), IsOk()); });
+  ServerOptions options;
+  options.status_address = old->server.status_url().substr(std::string("http://").size());
+  ProbeServiceImpl probe;
+  Server next(options);
+  EXPECT_THAT(next.AddService(&probe), IsOk());
+  // It may come before the old one gives up its ports.
+  EXPECT_TRUE(Eventually([&] { return next.Listen(old->uri).ok(); }));
+  EXPECT_EQ(next.status_url(), old->server.status_url());
+  EXPECT_THAT(SendAct(*Channel::Connect(old->uri), 1).Wait(), IsOk());
+  EXPECT_EQ(probe.runs, 1);
+  held.Finish();
+  draining.join();
+  EXPECT_THAT(call.Wait(), IsOk());
+}
+
+TEST(RestartStatusTest, AServerThatWasShutDownTakesNoStatusPort) {
+  Server server({.status_address = "127.0.0.1:0"});
+  ASSERT_THAT(server.Shutdown(absl::InfiniteFuture()), IsOk());
+  EXPECT_THAT(server.Listen(TestUri()).status(), HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_EQ(server.status_url(), "");
+}
+
 INSTANTIATE_TEST_SUITE_P(Methods, RestartTest, testing::Combine(testing::Bool(), testing::Bool()),
                          [](const auto& param) {
                            return absl::StrCat(std::get<0>(param.param) ? "Idempotent" : "RunOnce",
