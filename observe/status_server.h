@@ -53,7 +53,8 @@ class StatusServer {
   using Source = std::function<void(wire::Snapshot::Builder snapshot)>;
 
   // `address`: "HOST:PORT", "[::1]:9090", or ":PORT" or "PORT" for loopback; port 0 is any free one. InvalidArgument: no such
-  // text, or an option that is 0, negative or above a day (a snapshot_age of 0 is allowed). NotFound: the host is unknown. AlreadyExists: the port is taken. Or another error of socket(2), bind(2).
+  // text, or an option that is 0, negative or above a day (a snapshot_age of 0 is allowed). NotFound: the host is unknown.
+  // AlreadyExists: the port is taken. Or another error of socket(2), bind(2).
   static absl::StatusOr<std::unique_ptr<StatusServer>> Start(absl::string_view address, Source source,
                                                              const Options& options);
   static absl::StatusOr<std::unique_ptr<StatusServer>> Start(absl::string_view address, Source source) {
@@ -61,8 +62,8 @@ class StatusServer {
   }
   ~StatusServer();
 
-  // Gives up the port, at once: another program can listen there, and does in the restart of a server. Connections that are open
-  // are served on. Idempotent. Thread: any.
+  // Gives up the port, at once: another program can listen there, and does in the restart of a server. Connections that are
+  // open are served on. Idempotent. Thread: any.
   void StopListening();
 
   StatusServer(const StatusServer&) = delete;

@@ -160,8 +160,8 @@ struct ServerOptions {
   // See the calls that the services get, and those made with ServerContext::peer() (rpc/interceptor.h).
   std::vector<std::shared_ptr<Interceptor>> interceptors = {};
   // The destructor of the server waits for DeferredCalls that are not finished, at most this long for all of
-  // them together; 0: for none, infinite: for all. Then it names them in the log and stops waiting. They can still be finished, without
-  // effect; the server's pollers and memory stay until the last of them is.
+  // them together; 0: for none, infinite: for all. Then it names them in the log and stops waiting. They can still be
+  // finished, without effect; the server's pollers and memory stay until the last of them is.
   absl::Duration handler_grace = absl::Seconds(5);
   ConnectionOptions connection = {};
   // Most connections, in all and from one host (an IPv4 address, or an IPv6 network of 64 bits); 1 at least. A further

@@ -55,8 +55,8 @@ class Server {
   // further addresses. Returns the URI with the real port. InvalidArgument: not a URI that we know; or, with
   // ServerOptions::credentials, files that cannot be used, or rdma:// and require_encryption. AlreadyExists: port in
   // use; also rdma:// with credentials over iWARP, which takes the port from TCP. NotFound: name unknown.
-  // rdma:// also returns Unavailable, FailedPrecondition and others, which say what this machine lacks. A Listen() that fails
-  // leaves nothing behind: no port, no status server, no memory. AddService() and another try may follow.
+  // rdma:// also returns Unavailable, FailedPrecondition and others, which say what this machine lacks. A Listen() that
+  // fails leaves nothing behind: no port, no status server, no memory. AddService() and another try may follow.
   absl::StatusOr<std::string> Listen(absl::string_view uri);
 
   // What it listens on, in the order of the calls; an auto:// adds one or two.
@@ -71,8 +71,8 @@ class Server {
   void SetHealth(absl::string_view service, bool serves);
 
   // Drains: tells those that watch its health, refuses new connections and new calls (Unavailable; clients send those elsewhere or again), waits
-  // until `deadline` for running calls, then cancels the rest and closes. A client without a call that does not leave within half
-  // a second is disconnected. It returns later if a handler holds
+  // until `deadline` for running calls, then cancels the rest and closes. A client without a call that does not leave within
+  // half a second is disconnected. It returns later if a handler holds
   // a poller, and handlers that were cancelled may still run then. OK: every call ended by itself, or another
   // thread's Shutdown() is done; DeadlineExceeded: some were cancelled, or the other Shutdown() is not done
   // by `deadline`; FailedPrecondition: on one of its pollers, or in a handler on its executor without a
@@ -93,8 +93,8 @@ class Server {
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes, absl::string_view uri = "");
   ServerStats stats() const;
 
-  // "http://127.0.0.1:9090", if ServerOptions::status_address is given. Empty before the first Listen(). From Shutdown() on only
-  // connections that are open are served there.
+  // "http://127.0.0.1:9090", if ServerOptions::status_address is given. Empty before the first Listen(). From Shutdown() on
+  // only connections that are open are served there.
   std::string status_url() const;
 
   // What the server is doing, as its metrics and its status page have it (observe/snapshot.capnp), with what is in flight.

@@ -24,7 +24,8 @@ class ServerContext;
 struct CallOptions;
 
 namespace internal {
-// The status for the exception that is being handled, which the handler of this call threw: see InvokeHandler(). Logs its text.
+// The status for the exception that is being handled, which the handler of this call threw: see InvokeHandler(). Logs its
+// text.
 absl::Status StatusOfHandlersException(const ServerContext& context);
 class ServerCall;  // The call behind a ServerContext: rpc/internal/server_call.h.
 }  // namespace internal
@@ -89,7 +90,8 @@ class ServerContext {
   // A channel to call the services that this client offers (ChannelOptions::services), the same object for
   // each call of one client, so that it can be compared. nullptr: the client offers none, or its reverse
   // connection is not up; or this is the handler of a service that a client offers. The client decides that, so look before
-  // you use it. A call of a stub that got nullptr ends with FailedPrecondition. Channel::OnClosed() tells when the client is gone.
+  // you use it. A call of a stub that got nullptr ends with FailedPrecondition. Channel::OnClosed() tells when the client is
+  // gone.
   std::shared_ptr<Channel> peer() const;
 
   // Answers later: an OK that the handler returns is ignored. Request and reply stay valid until the

@@ -151,8 +151,8 @@ class Connection final : Port,
 
   // Drains: allows no new requests (notifies a peer that sends them; SendRequest() fails) and closes once
   // every exchange has ended. A peer that has sent nothing yet is notified after 100 ms, or with its first
-  // message. The side that answers gives a peer without an exchange half a second to leave, then disconnects. While it connects: closes, or, if a peer that sends requests was accepted,
-  // drains once it is ready.
+  // message. The side that answers gives a peer without an exchange half a second to leave, then disconnects. While it
+  // connects: closes, or, if a peer that sends requests was accepted, drains once it is ready.
   void Drain();
   // From now on an end of this connection, without calls under way, is no loss: the peer ends it after another one.
   void ExpectEnd() { end_is_expected_ = true; }

@@ -26,8 +26,9 @@ namespace hawser::transport {
 inline constexpr int kPollersMost = 1024;
 
 struct RuntimeOptions {
-  // Up to kPollersMost. 0: decided by the runtime. It starts one poller at once, and another when a connection is assigned to one that does
-  // not run yet, up to Runtime::poller_limit(). With PollerOptions::cores: one for each of these cores, all at once.
+  // Up to kPollersMost. 0: decided by the runtime. It starts one poller at once, and another when a connection is assigned
+  // to one that does not run yet, up to Runtime::poller_limit(). With PollerOptions::cores: one for each of these cores, all
+  // at once.
   int pollers = 0;
   PollerOptions poller;
   BufferPoolOptions pool;

@@ -1,5 +1,5 @@
-// Each duration, size and share of the options at 0, below it, infinite, and where a least is above a most: it is refused, with its
-// name, or it means what the header says.
+// Each duration, size and share of the options at 0, below it, infinite, and where a least is above a most: it is refused,
+// with its name, or it means what the header says.
 
 #include <atomic>
 #include <limits>

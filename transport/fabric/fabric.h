@@ -146,8 +146,9 @@ class CompletionQueue {
   virtual void Wake() = 0;
 };
 
-// The peer has disconnected, or its process has ended: its system said so, and the network did not fail. A detail of the status
-// that ConnectionHandler::OnDisconnected() gets. (No fabric tells a program that disconnects from one that is killed.)
+// The peer has disconnected, or its process has ended: its system said so, and the network did not fail. A detail of the
+// status that ConnectionHandler::OnDisconnected() gets. (No fabric tells a program that disconnects from one that is
+// killed.)
 void SetPeersEnd(absl::Status& status);
 bool IsPeersEnd(const absl::Status& status);
 
