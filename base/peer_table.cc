@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+
 namespace hawser {
 
 PeerHost::PeerHost(const SocketAddress& address) : family_(address.family()) {
@@ -15,55 +18,101 @@ PeerHost::PeerHost(const SocketAddress& address) : family_(address.family()) {
     const bool whole = IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr);
     std::memcpy(bytes_.data(), &v6.sin6_addr, whole ? 16 : 8);
     if (whole) scope_ = v6.sin6_scope_id;
+    has_networks_ = !whole;
   }
 }
 
-PeerTable::PeerTable(size_t max, size_t per_host_max)
-    : max_(std::max<size_t>(max, 1)), per_host_max_(std::max<size_t>(per_host_max, 1)) {}
+PeerHost PeerHost::Network(size_t index) const {
+  constexpr size_t kBytes[kNetworksMax] = {6, 7, 8};
+  PeerHost network = *this;
+  if (has_networks_) std::fill(network.bytes_.begin() + kBytes[index], network.bytes_.end(), uint8_t{0});
+  return network;
+}
 
-PeerTable::Rank PeerTable::RankOf(const PeerHost& host, const Host& entries) {
-  return {entries.entries.size(), entries.entries.front()->number_, host};
+struct PeerTable::Node {
+  Node* parent = nullptr;
+  PeerHost network;
+  std::list<Entry*> entries;                                   // Of all its parts, oldest first.
+  absl::flat_hash_map<PeerHost, std::unique_ptr<Node>> parts;  // None: it is a host.
+  absl::btree_set<Rank> ranks;                                 // One of each part.
+};
+
+PeerTable::PeerTable(size_t max, size_t per_host_max)
+    : max_(std::max<size_t>(max, 1)),
+      per_host_max_(std::max<size_t>(per_host_max, 1)),
+      all_(std::make_unique<Node>()) {}
+
+PeerTable::~PeerTable() = default;
+
+PeerTable::Rank PeerTable::RankOf(const Node& node) {
+  return {node.entries.size(), node.entries.front()->number_, &node};
 }
 
 PeerTable::Entry* PeerTable::OldestOfTheMost(size_t* count) const {
   *count = 0;
-  if (ranks_.empty()) return nullptr;
-  const Rank& greatest = *ranks_.rbegin();
-  *count = greatest.count;
-  return hosts_.find(greatest.host)->second.entries.front();
+  if (size_ == 0) return nullptr;
+  *count = all_->ranks.rbegin()->count;
+  const Node* node = all_.get();
+  while (!node->ranks.empty()) node = node->ranks.rbegin()->node;
+  return node->entries.front();
+}
+
+const PeerTable::Node* PeerTable::Find(const PeerHost& host) const {
+  const Node* node = all_.get();
+  for (size_t i = 0; i < host.networks(); ++i) {
+    const auto found = node->parts.find(host.Network(i));
+    if (found == node->parts.end()) return nullptr;
+    node = found->second.get();
+  }
+  return node;
 }
 
 PeerTable::Entry* PeerTable::WhichMakesRoom(const PeerHost& host) const {
-  const auto found = hosts_.find(host);
-  if (found != hosts_.end() && found->second.entries.size() >= per_host_max_) {
-    return found->second.entries.front();
-  }
+  const Node* const found = Find(host);
+  if (found != nullptr && found->entries.size() >= per_host_max_) return found->entries.front();
   size_t count = 0;
   return size_ >= max_ ? OldestOfTheMost(&count) : nullptr;
 }
 
 void PeerTable::Add(Entry& entry, const PeerHost& host) {
-  Host& of_host = hosts_[host];
-  if (!of_host.entries.empty()) ranks_.erase(RankOf(host, of_host));
-  entry.host_ = host;
   entry.number_ = ++arrivals_;
-  entry.place_ = of_host.entries.insert(of_host.entries.end(), &entry);
-  ranks_.insert(RankOf(host, of_host));
+  Node* node = all_.get();
+  for (size_t i = 0; i < host.networks(); ++i) {
+    const PeerHost network = host.Network(i);
+    std::unique_ptr<Node>& part = node->parts[network];
+    if (part == nullptr) {
+      part = std::make_unique<Node>();
+      part->parent = node;
+      part->network = network;
+    } else {
+      node->ranks.erase(RankOf(*part));
+    }
+    entry.places_[i] = part->entries.insert(part->entries.end(), &entry);
+    node->ranks.insert(RankOf(*part));
+    node = part.get();
+  }
+  entry.host_ = node;
   ++size_;
 }
 
 void PeerTable::Remove(Entry& entry) {
   if (!entry.in_table()) return;
-  const auto found = hosts_.find(entry.host_);
-  ranks_.erase(RankOf(entry.host_, found->second));
-  found->second.entries.erase(entry.place_);
+  size_t depth = 0;
+  for (const Node* node = entry.host_; node->parent != nullptr; node = node->parent) ++depth;
+  for (Node* node = entry.host_; node->parent != nullptr;) {
+    Node* const parent = node->parent;
+    parent->ranks.erase(RankOf(*node));
+    node->entries.erase(entry.places_[--depth]);
+    if (node->entries.empty()) {
+      const PeerHost network = node->network;
+      parent->parts.erase(network);
+    } else {
+      parent->ranks.insert(RankOf(*node));
+    }
+    node = parent;
+  }
   entry.number_ = 0;
   --size_;
-  if (found->second.entries.empty()) {
-    hosts_.erase(found);
-  } else {
-    ranks_.insert(RankOf(found->first, found->second));
-  }
 }
 
 }  // namespace hawser

@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <memory>
+#include <utility>
 
-#include "absl/container/btree_set.h"
-#include "absl/container/flat_hash_map.h"
 #include "hawser/base/socket_address.h"
 
 namespace hawser {
@@ -21,6 +21,14 @@ class PeerHost {
   PeerHost() = default;
   explicit PeerHost(const SocketAddress& address);
 
+  // The networks that the host is a part of, from the widest to the host itself. An IPv6 host has three: its
+  // first 48 bits and its first 56 bits, since one customer of a provider gets a network of that size (RFC
+  // 6177), and itself. An IPv4 host and a link-local one have themselves alone.
+  static constexpr size_t kNetworksMax = 3;
+  size_t networks() const { return has_networks_ ? kNetworksMax : 1; }
+  // 0: the widest; networks() - 1: the host itself.
+  PeerHost Network(size_t index) const;
+
   friend auto operator<=>(const PeerHost&, const PeerHost&) = default;
   template <typename H>
   friend H AbslHashValue(H state, const PeerHost& host) {
@@ -31,14 +39,18 @@ class PeerHost {
   int family_ = 0;
   uint32_t scope_ = 0;
   std::array<uint8_t, 16> bytes_ = {};
+  bool has_networks_ = false;
 };
 
 // Peers that have yet to show that they mean it, by host and in the order of their arrival. When there are
 // too many of them, it names the one that makes room, so that a flood from one host never costs a peer of
-// another host its place.
+// another host its place, nor a flood from many hosts of one network (PeerHost::Network()) a peer of another
+// network.
 // Thread:   that of its owner, or under its owner's lock.
 // Lifetime: entries belong to the owner, which removes each one before destroying it.
 class PeerTable {
+  struct Node;  // A network, or a host.
+
  public:
   // The owner derives its record of a peer from this.
   class Entry {
@@ -53,17 +65,20 @@ class PeerTable {
 
    private:
     friend class PeerTable;
-    PeerHost host_;
+    Node* host_ = nullptr;
     uint64_t number_ = 0;  // Counts arrivals, from 1 on. 0: in no table.
-    std::list<Entry*>::iterator place_;
+    // In each network that it is a part of.
+    std::array<std::list<Entry*>::iterator, PeerHost::kNetworksMax> places_;
   };
 
   PeerTable(size_t max, size_t per_host_max);
+  ~PeerTable();
 
   // Which entry has to go before one from `host` is added: the oldest of `host` if it has its share already;
-  // the oldest of the host with the most entries if the table is full; null if there is room.
+  // OldestOfTheMost() if the table is full; null if there is room.
   Entry* WhichMakesRoom(const PeerHost& host) const;
-  // The oldest of the host with the most entries; null: the table is empty. `*count`: what that host has.
+  // The oldest entry of the host with the most, in the network with the most; null: the table is empty.
+  // `*count`: what the widest network has that the entry is a part of.
   Entry* OldestOfTheMost(size_t* count) const;
 
   void Add(Entry& entry, const PeerHost& host);
@@ -73,26 +88,24 @@ class PeerTable {
   size_t size() const { return size_; }
 
  private:
-  struct Host {
-    std::list<Entry*> entries;  // Oldest first.
-  };
-  // The greatest is the host with the most entries; of several, the one with the oldest entry.
+  // The greatest of the parts of a network is the one with the most entries; of several, the one with the
+  // oldest entry.
   struct Rank {
     size_t count;
     uint64_t oldest;
-    PeerHost host;
+    const Node* node;
     bool operator<(const Rank& other) const {
       return count != other.count ? count < other.count : oldest > other.oldest;
     }
   };
-  static Rank RankOf(const PeerHost& host, const Host& entries);
+  static Rank RankOf(const Node& node);
+  const Node* Find(const PeerHost& host) const;
 
   const size_t max_;
   const size_t per_host_max_;
   size_t size_ = 0;
   uint64_t arrivals_ = 0;
-  absl::flat_hash_map<PeerHost, Host> hosts_;
-  absl::btree_set<Rank> ranks_;  // One of each host.
+  const std::unique_ptr<Node> all_;
 };
 
 }  // namespace hawser

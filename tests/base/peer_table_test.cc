@@ -26,6 +26,20 @@ PeerHost Host(const std::string& text, uint32_t scope = 0) {
   return PeerHost(SocketAddress(reinterpret_cast<sockaddr*>(&v6), sizeof(v6)));
 }
 
+TEST(PeerHostTest, AnIpv6HostIsAPartOfTwoNetworks) {
+  const PeerHost host = Host("2001:db8:1:203::1");
+  ASSERT_EQ(host.networks(), 3u);
+  EXPECT_EQ(host.Network(0), Host("2001:db8:1:fff::1").Network(0));
+  EXPECT_NE(host.Network(0), Host("2001:db8:2:203::1").Network(0));
+  EXPECT_EQ(host.Network(1), Host("2001:db8:1:2ff::1").Network(1));
+  EXPECT_NE(host.Network(1), Host("2001:db8:1:303::1").Network(1));
+  EXPECT_EQ(host.Network(2), host);
+  for (const PeerHost& alone : {Host("10.0.0.1"), Host("fe80::1", 2)}) {
+    ASSERT_EQ(alone.networks(), 1u);
+    EXPECT_EQ(alone.Network(0), alone);
+  }
+}
+
 struct Peer final : PeerTable::Entry {};
 
 TEST(PeerHostTest, AnIpv6NetworkOf64BitsIsOneHost) {
@@ -75,6 +89,27 @@ TEST(PeerTableTest, OfHostsWithAsManyTheOldestEntryMakesRoom) {
   table.Remove(peers[0]);
   table.Add(peers[0], Host("10.0.0.9"));  // Now it is the youngest.
   EXPECT_EQ(table.WhichMakesRoom(Host("10.0.0.7")), &peers[1]);
+}
+
+// Hosts of one network gain nothing by their number.
+TEST(PeerTableTest, TheMostNumerousNetworkMakesRoom) {
+  PeerTable table(6, 6);
+  std::deque<Peer> twins(2), flood(4);
+  for (Peer& peer : twins) table.Add(peer, Host("2001:db8:f::1"));
+  for (size_t i = 0; i < flood.size(); ++i) {
+    // The last three are in a /56 of their own.
+    table.Add(flood[i], Host("2001:db8:0:" + std::to_string(i == 0 ? 0 : 100 + i) + "::1"));
+  }
+  EXPECT_EQ(table.WhichMakesRoom(Host("10.0.0.1")), &flood[1]) << "the /56 with three";
+  table.Remove(flood[1]);
+  EXPECT_EQ(table.WhichMakesRoom(Host("10.0.0.1")), nullptr);
+  size_t count = 0;
+  EXPECT_EQ(table.OldestOfTheMost(&count), &flood[2]);
+  EXPECT_EQ(count, 3u) << "of the /48";
+  for (size_t i : {0u, 2u, 3u}) table.Remove(flood[i]);
+  EXPECT_EQ(table.OldestOfTheMost(&count), &twins[0]);
+  for (Peer& peer : twins) table.Remove(peer);
+  EXPECT_EQ(table.size(), 0u);
 }
 
 TEST(PeerTableTest, RemovingTwiceIsRemovingOnce) {

@@ -124,6 +124,34 @@ class TlsListenerTest : public ::testing::Test {
     fcntl(socket.fd(), F_SETFL, O_NONBLOCK);
     return socket;
   }
+  // From 127.0.1.0 + `host`.
+  Socket DialFrom(uint32_t host) {
+    Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in from = {};
+    from.sin_family = AF_INET;
+    from.sin_addr.s_addr = htonl((INADDR_LOOPBACK & ~0xffu) + 256 + host);
+    EXPECT_EQ(bind(socket.fd(), reinterpret_cast<sockaddr*>(&from), sizeof(from)), 0);
+    const SocketAddress address = world_->listener().address();
+    EXPECT_EQ(connect(socket.fd(), address.get(), address.length_bytes()), 0);
+    fcntl(socket.fd(), F_SETFL, O_NONBLOCK);
+    return socket;
+  }
+  // The first bytes of a client.
+  static std::string Hello() {
+    SocketPair recorded;
+    RawPeer raw(Side::kClient, std::move(recorded.client), {});
+    raw.Step();
+    return recorded.server.Receive();
+  }
+  static bool IsReadable(int fd) {
+    pollfd readable = {.fd = fd, .events = POLLIN, .revents = 0};
+    return poll(&readable, 1, 0) == 1;
+  }
+  // The server has answered them, or has closed them.
+  static size_t CountReadable(const std::vector<Socket>& sockets) {
+    return static_cast<size_t>(std::count_if(sockets.begin(), sockets.end(),
+                                             [](const Socket& each) { return IsReadable(each.fd()); }));
+  }
   // Until the handshake is done.
   std::unique_ptr<RawPeer> DialTls() {
     auto raw = std::make_unique<RawPeer>(Side::kClient, Dial(), RawOptions{.credentials = &client_});
@@ -418,37 +446,65 @@ TEST_F(TlsListenerTest, HandshakesThatAreNeverFinishedAreBounded) {
 // Handshakes take turns by host, so that numbers gain a host nothing.
 TEST_F(TlsListenerTest, AClientOfAnotherHostNeedNotWaitForAFlood) {
   NewWorld();
-  SocketPair recorded;
-  RawPeer raw(Side::kClient, std::move(recorded.client), {});
-  raw.Step();
-  const std::string hello = recorded.server.Receive();
+  const std::string hello = Hello();
   constexpr size_t kFlood = 150;
   std::vector<Socket> flood;
-  const SocketAddress address = world_->listener().address();
   for (size_t i = 0; i < kFlood; ++i) {
-    Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in from = {};
-    from.sin_family = AF_INET;
-    from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
-    ASSERT_EQ(bind(socket.fd(), reinterpret_cast<sockaddr*>(&from), sizeof(from)), 0);
-    ASSERT_EQ(connect(socket.fd(), address.get(), address.length_bytes()), 0);
-    fcntl(socket.fd(), F_SETFL, O_NONBLOCK);
-    socket.Send(hello);
-    flood.push_back(std::move(socket));
+    flood.push_back(DialFrom(1));
+    flood.back().Send(hello);
   }
   Endpoint& a = world_->NewEndpoint(0);
-  ASSERT_THAT(a.qp().Connect(address, ""), IsOk());
+  ASSERT_THAT(a.qp().Connect(world_->listener().address(), ""), IsOk());
   HAWSER_UNTIL(*world_, !world_->requests().requests.empty() || a.news().ended());
   EXPECT_FALSE(a.news().ended()) << a.news().why;
-  const auto answered = [&] {
-    return static_cast<size_t>(std::count_if(flood.begin(), flood.end(), [](const Socket& each) {
-      pollfd readable = {.fd = each.fd(), .events = POLLIN, .revents = 0};
-      return poll(&readable, 1, 0) == 1;
-    }));
-  };
-  EXPECT_LT(answered(), kFlood / 3);
+  EXPECT_LT(CountReadable(flood), kFlood / 3);
   world_->requests().requests.clear();
-  HAWSER_UNTIL(*world_, answered() == kFlood);
+  HAWSER_UNTIL(*world_, CountReadable(flood) == kFlood);
+}
+
+// New hosts without end, more than there is time for: the second half of a handshake goes before their first ones.
+TEST_F(TlsListenerTest, AHandshakeThatHasBegunGoesBeforeThoseOfNewHosts) {
+  NewWorld();
+  const std::string hello = Hello();
+  std::vector<Socket> flood;
+  uint32_t hosts = 0;
+  const auto more = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      flood.push_back(DialFrom(++hosts));
+      flood.back().Send(hello);
+    }
+  };
+  more(100);
+  // What waits before it comes to its first turn, and not for ever: hosts that come later wait behind it.
+  Endpoint& a = world_->NewEndpoint(0);
+  ASSERT_THAT(a.qp().Connect(world_->listener().address(), ""), IsOk());
+  for (int i = 0; i < 1000 && world_->requests().requests.empty() && !a.news().ended(); ++i) {
+    more(2);
+    world_->PollSome(1);
+  }
+  EXPECT_FALSE(a.news().ended()) << a.news().why;
+  EXPECT_FALSE(world_->requests().requests.empty());
+  EXPECT_LT(CountReadable(flood), flood.size()) << "the flood was no flood";
+}
+
+// Of too many peers those make room that wait for their first turn.
+TEST_F(TlsListenerTest, AHandshakeThatHasBegunMakesNoRoomForNewHosts) {
+  NewWorld({.half_open_max = 32, .half_open_per_host_max = 24});
+  const std::string hello = Hello();
+  RawPeer raw(Side::kClient, Dial(), {.credentials = &client_});
+  raw.Step();
+  HAWSER_UNTIL(*world_, IsReadable(raw.fd()));  // The server's answer.
+  std::vector<Socket> flood;
+  for (uint32_t i = 1; i <= 200; ++i) {
+    flood.push_back(DialFrom(i));
+    flood.back().Send(hello);
+  }
+  world_->PollSome(6);
+  HAWSER_UNTIL(*world_, raw.Step() == 1 || raw.has_failed());
+  ASSERT_FALSE(raw.has_failed()) << raw.error();
+  Write(raw, EncodeGreeting(GreetingKind::kConnect, 16, ""));
+  HAWSER_UNTIL(*world_, !world_->requests().requests.empty() || (raw.Read(), raw.has_failed()));
+  EXPECT_FALSE(raw.has_failed()) << raw.error();
 }
 
 TEST_F(TlsListenerTest, ManyWholeHandshakesFromOneAddress) {

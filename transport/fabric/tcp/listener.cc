@@ -58,6 +58,9 @@ size_t HalfOpenPerHostMax(const TcpFabricOptions& options) {
   return HalfOpenMax(options) * std::min<size_t>(options.half_open_per_host_max, max) / max;
 }
 
+// What each of the two tables may have of `max`.
+size_t Share(size_t max, const std::shared_ptr<tls::Context>& tls) { return tls == nullptr ? max : max / 2; }
+
 SocketAddress AllOfIpv4(uint16_t port) {
   sockaddr_in v4 = {};
   v4.sin_family = AF_INET;
@@ -90,7 +93,10 @@ TcpListener::TcpListener(TcpCompletionQueue& completion_queue, ListenHandler& ha
     : completion_queue_(completion_queue),
       handler_(handler),
       tls_(options.tls),
-      hosts_(HalfOpenMax(completion_queue.options()), HalfOpenPerHostMax(completion_queue.options())) {
+      fresh_(Share(HalfOpenMax(completion_queue.options()), tls_),
+             Share(HalfOpenPerHostMax(completion_queue.options()), tls_)),
+      begun_(Share(HalfOpenMax(completion_queue.options()), tls_),
+             Share(HalfOpenPerHostMax(completion_queue.options()), tls_)) {
   completion_queue_.Register(*this);
 }
 
@@ -153,9 +159,7 @@ void TcpListener::OnEvents(uint32_t) {
       continue;  // This connection has already ended (ECONNABORTED, or an error of its own: accept(2)).
     }
     const SocketAddress peer_address(reinterpret_cast<sockaddr*>(&address), length_bytes);
-    if (PeerTable::Entry* const excess = hosts_.WhichMakesRoom(PeerHost(peer_address)); excess != nullptr) {
-      Drop(*excess);
-    }
+    MakeRoom(fresh_, PeerHost(peer_address));
     half_open_.emplace_back(*this, std::move(socket), peer_address);
     half_open_.back().self = std::prev(half_open_.end());
   }
@@ -163,6 +167,10 @@ void TcpListener::OnEvents(uint32_t) {
 
 void TcpListener::Drop(PeerTable::Entry& half_open) {
   half_open_.erase(static_cast<HalfOpen&>(half_open).self);
+}
+
+void TcpListener::MakeRoom(const PeerTable& table, const PeerHost& host) {
+  if (PeerTable::Entry* const excess = table.WhichMakesRoom(host); excess != nullptr) Drop(*excess);
 }
 
 // Needed because accept(2) fails for lack of a file even when no peer waits.
@@ -173,7 +181,8 @@ bool TcpListener::PeerWaits() const {
 
 bool TcpListener::DropOne() {
   size_t count;
-  PeerTable::Entry* const oldest = hosts_.OldestOfTheMost(&count);
+  PeerTable::Entry* oldest = fresh_.OldestOfTheMost(&count);
+  if (oldest == nullptr) oldest = begun_.OldestOfTheMost(&count);
   if (oldest != nullptr) Drop(*oldest);
   return oldest != nullptr;
 }
@@ -181,32 +190,39 @@ bool TcpListener::DropOne() {
 void TcpListener::OnTimer() { completion_queue_.ChangeWatch(*this, socket_.get(), EPOLLIN); }
 
 TcpListener::HalfOpen::HalfOpen(TcpListener& listener, UniqueFd socket, const SocketAddress& peer_address)
-    : listener_(listener), stream_(std::move(socket)), peer_address_(peer_address) {
-  listener_.hosts_.Add(*this, PeerHost(peer_address));
+    : listener_(listener), stream_(std::move(socket)), peer_address_(peer_address), host_(peer_address) {
+  MoveTo(listener_.fresh_);
   listener_.completion_queue_.Register(*this);
   listener_.completion_queue_.Watch(*this, stream_.fd(), EPOLLIN);
   listener_.completion_queue_.SetTimer(*this, listener_.completion_queue_.options().half_open_timeout);
 }
 
 TcpListener::HalfOpen::~HalfOpen() {
-  listener_.hosts_.Remove(*this);
+  PeerTurns::Remove(*this);
+  table_->Remove(*this);
   listener_.completion_queue_.SetTimer(*this, absl::InfiniteDuration());
   if (stream_.is_open()) listener_.completion_queue_.UnwatchAndEnd(stream_.EndTls());
   listener_.completion_queue_.Unregister(*this);
 }
 
+void TcpListener::HalfOpen::MoveTo(PeerTable& table) {
+  if (table_ != nullptr) table_->Remove(*this);
+  table_ = &table;
+  table.Add(*this, host_);
+}
+
 void TcpListener::HalfOpen::OnTimer() { listener_.half_open_.erase(self); }
 
 void TcpListener::HalfOpen::OnEvents(uint32_t events) {
-  if (linked()) {
+  if (waits()) {
     // While it waits for its turn it is watched for nothing, so this is the end of the connection.
     if (events & (EPOLLERR | EPOLLHUP)) listener_.half_open_.erase(self);
     return;
   }
   if (listener_.tls_ == nullptr || lacks_tls_) return OnGreeting();
   if (!is_secure_) {
-    if (stream_.tls() == nullptr && !Start()) return;
-    if (listener_.turns_.MustWait()) {
+    if (turns_ == 0 && !BeginsTls()) return;
+    if (listener_.turns_.MustWait(*this)) {
       listener_.completion_queue_.ChangeWatch(*this, stream_.fd(), 0);
       return listener_.turns_.Wait(*this);
     }
@@ -215,49 +231,50 @@ void TcpListener::HalfOpen::OnEvents(uint32_t events) {
 }
 
 void TcpListener::HalfOpen::TakeTurn() {
-  if (is_secure_ || Secure()) OnGreeting();
+  if (!is_secure_) {
+    if (turns_++ == 0) {
+      listener_.MakeRoom(listener_.begun_, host_);
+      MoveTo(listener_.begun_);
+      if (!Start()) return;
+    }
+    if (!Secure()) return;
+  }
+  OnGreeting();
 }
 
 void TcpListener::Turns::Wait(HalfOpen& half_open) {
-  waiting_.MoveToBack(&half_open);
+  (half_open.is_in_front() ? begun_ : fresh_).Add(half_open, half_open.host());
   listener_.completion_queue_.SetTimer(*this, absl::ZeroDuration());
 }
 
 void TcpListener::Turns::OnTimer() {
-  HalfOpen* next = nullptr;
-  uint64_t fewest = 0;
-  for (HalfOpen* each = waiting_.front(); each != nullptr; each = waiting_.after(each)) {
-    const auto had = had_.find(PeerHost(each->peer_address()));
-    const uint64_t turns = had == had_.end() ? 0 : had->second;
-    if (next != nullptr && turns >= fewest) continue;
-    next = each;
-    fewest = turns;
-    if (turns == 0) break;
-  }
+  PeerTurns::Entry* next = begun_.TakeNext();
+  if (next == nullptr) next = fresh_.TakeNext();
   if (next == nullptr) return;
-  ++had_[PeerHost(next->peer_address())];
-  next->Unlink();
-  if (waiting_.empty()) {
-    had_.clear();
-  } else {
+  if (!begun_.empty() || !fresh_.empty()) {
     listener_.completion_queue_.SetTimer(*this, absl::ZeroDuration());
   }
-  next->TakeTurn();  // May destroy this.
+  static_cast<HalfOpen*>(next)->TakeTurn();  // May destroy this.
 }
 
-bool TcpListener::HalfOpen::Start() {
+bool TcpListener::HalfOpen::BeginsTls() {
   uint8_t first = 0;
   const ssize_t n = recv(stream_.fd(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
-  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
-  constexpr uint8_t kTlsHandshake = 22;  // RFC 8446, 5.1
-  lacks_tls_ = n == 1 && first != kTlsHandshake;
-  if (lacks_tls_) {
+  if (n == 1) {
+    constexpr uint8_t kTlsHandshake = 22;  // RFC 8446, 5.1
+    lacks_tls_ = first != kTlsHandshake;
+    if (!lacks_tls_) return true;
     OnGreeting();
     return false;
   }
+  const bool waits = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+  if (!waits) listener_.half_open_.erase(self);  // It has closed the connection.
+  return false;
+}
+
+bool TcpListener::HalfOpen::Start() {
   absl::StatusOr<std::unique_ptr<tls::Session>> session =
-      n == 1 ? listener_.tls_->NewSession(tls::Side::kServer, stream_.fd(), {}, {})
-             : absl::UnavailableError("it has closed the connection");
+      listener_.tls_->NewSession(tls::Side::kServer, stream_.fd(), {}, {});
   if (!session.ok()) {
     listener_.half_open_.erase(self);
     return false;

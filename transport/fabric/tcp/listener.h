@@ -5,10 +5,9 @@
 #include <list>
 #include <memory>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
-#include "hawser/base/intrusive_list.h"
 #include "hawser/base/peer_table.h"
+#include "hawser/base/peer_turns.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/tcp/completion_queue.h"
 #include "hawser/transport/fabric/tcp/greeting.h"
@@ -35,9 +34,8 @@ class TcpListener final : public Listener, public EventSource {
   void OnTimer() override;
 
  private:
-  struct WaitsForTurn;
   // A peer that was accepted and has not greeted yet.
-  class HalfOpen final : public EventSource, public PeerTable::Entry, public ListLink<WaitsForTurn> {
+  class HalfOpen final : public EventSource, public PeerTable::Entry, public PeerTurns::Entry {
    public:
     HalfOpen(TcpListener& listener, UniqueFd socket, const SocketAddress& peer_address);
     ~HalfOpen();
@@ -45,13 +43,21 @@ class TcpListener final : public Listener, public EventSource {
     void OnTimer() override;
     // Goes on with its handshake. May destroy this, and the listener.
     void TakeTurn();
-    const SocketAddress& peer_address() const { return peer_address_; }
+    const PeerHost& host() const { return host_; }
+    // Its handshake has begun, so that it goes before those that only want to begin one. But not for ever: each
+    // event of a peer that sends its part byte by byte is a turn.
+    bool is_in_front() const { return turns_ > 0 && turns_ < kTurnsInFrontMax; }
 
     std::list<HalfOpen>::iterator self;
 
    private:
-    // True: its session of TLS is there. False: it needs none, has said nothing yet, or is dropped.
+    static constexpr uint32_t kTurnsInFrontMax = 4;
+
+    // True: it has begun with TLS. False: it has said nothing yet, or something else, or is dropped.
+    bool BeginsTls();
+    // True: its session of TLS is there. False: it is dropped.
     bool Start();
+    void MoveTo(PeerTable& table);
     // True: it is secure. False: nothing more can be done now, or it is dropped.
     bool Secure();
     void OnGreeting();
@@ -64,6 +70,9 @@ class TcpListener final : public Listener, public EventSource {
     TcpListener& listener_;
     Stream stream_;
     const SocketAddress peer_address_;
+    const PeerHost host_;
+    PeerTable* table_ = nullptr;  // Which it is in: fresh_ or begun_.
+    uint32_t turns_ = 0;          // Of its handshake.
     // With credentials: it does not begin with TLS. It is answered in plain text.
     bool lacks_tls_ = false;
     bool is_secure_ = false;  // TLS's handshake is done.
@@ -71,7 +80,7 @@ class TcpListener final : public Listener, public EventSource {
   };
 
   // Handshakes of TLS that have to wait, because those of this Poll() have had their time. One of them goes on in each
-  // Poll(), of the host that has had the fewest turns: numbers gain a host nothing.
+  // Poll(): first those that have begun, and of each kind hosts by turns.
   class Turns final : public EventSource {
    public:
     explicit Turns(TcpListener& listener) : listener_(listener) {
@@ -81,19 +90,23 @@ class TcpListener final : public Listener, public EventSource {
       listener_.completion_queue_.SetTimer(*this, absl::InfiniteDuration());
       listener_.completion_queue_.Unregister(*this);
     }
-    bool MustWait() const { return !waiting_.empty() || !listener_.completion_queue_.HasTimeForHandshakes(); }
+    bool MustWait(const HalfOpen& half_open) const {
+      return !begun_.empty() || (!half_open.is_in_front() && !fresh_.empty()) ||
+             !listener_.completion_queue_.HasTimeForHandshakes();
+    }
     void Wait(HalfOpen& half_open);
     void OnEvents(uint32_t) override {}
     void OnTimer() override;
 
    private:
     TcpListener& listener_;
-    IntrusiveList<HalfOpen, WaitsForTurn> waiting_;  // The one that has waited longest comes first.
-    absl::flat_hash_map<PeerHost, uint64_t> had_;    // Turns of each host, until none waits.
+    PeerTurns begun_;
+    PeerTurns fresh_;  // And those that have been in front too often.
   };
 
   TcpListener(TcpCompletionQueue& completion_queue, ListenHandler& handler, const ListenOptions& options);
   void Drop(PeerTable::Entry& half_open);
+  void MakeRoom(const PeerTable& table, const PeerHost& host);
   bool PeerWaits() const;
   // Drops a half-open peer, to free a file descriptor; false: there is none.
   bool DropOne();
@@ -103,9 +116,13 @@ class TcpListener final : public Listener, public EventSource {
   const std::shared_ptr<tls::Context> tls_;  // Null: no TLS.
   UniqueFd socket_;
   SocketAddress address_;
-  PeerTable hosts_;
+  // The peers that no handshake of TLS has been begun with, and those with one. With TLS each kind has half of the
+  // places: a flood of one kind makes no room for itself at the cost of the other. A peer whose handshake has begun has
+  // cost this side a signature, and it needs a round trip for its answer.
+  PeerTable fresh_;
+  PeerTable begun_;
   Turns turns_{*this};
-  std::list<HalfOpen> half_open_;  // Each is in hosts_.
+  std::list<HalfOpen> half_open_;  // Each is in one of the two.
 };
 
 }  // namespace hawser::fabric
