@@ -24,9 +24,11 @@ namespace {
 constexpr size_t kRecordBytesMax = SSL3_RT_MAX_PLAIN_LENGTH;  // 16 KiB of plaintext
 
 // Bytes that one call reads beyond what it was asked for. Only records without data of the peer's program, such as
-// requests for new keys, come to so many: it is the others' turn then. Such a request has 27 bytes, and takes as long as
-// decrypting some KiB, so it counts as so many.
+// requests for new keys, or very short ones, come to so many: it is the others' turn then. A record takes as long as
+// decrypting 1 KiB, however short it is, so it counts as so many bytes more. A request for new keys has 27 bytes, and
+// takes as long as some KiB.
 constexpr size_t kOverheadBytesMax = 64 * 1024;
+constexpr size_t kRecordCost = 1024;
 constexpr size_t kMessageCost = 4 * 1024;
 
 // What is read ahead of a short record. From a peer that sends long ones nothing is: OpenSSL then has the kernel copy
@@ -188,7 +190,7 @@ size_t Session::Receive(bio_st* bio, char* out, size_t max) {
     return 0;
   }
   socket_empty_ = bytes < max;
-  budget_bytes_ -= std::min(bytes, budget_bytes_);
+  Charge(bytes);
   return bytes;
 }
 
@@ -486,6 +488,7 @@ ssize_t Session::FailWrite() {
 
 ssize_t Session::Read(const iovec* segments, size_t count) {
   if (!error_.ok() || could_not_answer_) return FailIo();
+  cost_bytes_ = 0;
   if (kernel_.receives()) return ReadFromKernel(segments, count);
   size_t asked = 0;
   for (size_t i = 0; i < count; ++i) asked += segments[i].iov_len;
@@ -626,14 +629,20 @@ void Session::OnSecret(absl::string_view line) {
 // OpenSSL calls this for the header of each record, and for each message of the handshake.
 void Session::OnMessage(bool is_written, int type, absl::Span<const uint8_t> bytes) {
   if (type == SSL3_RT_HEADER) ++(is_written ? records_written_ : records_read_);
+  if (type == SSL3_RT_HEADER && !is_written) Charge(kRecordCost);
   if (type != SSL3_RT_HANDSHAKE) return;
-  if (done_ && !is_written) budget_bytes_ -= std::min(budget_bytes_, kMessageCost);
+  if (done_ && !is_written) Charge(kMessageCost);
   if (bytes.empty() || bytes[0] != SSL3_MT_KEY_UPDATE) return;
   // The key that follows it is made of another secret.
   (is_written ? send_secret_ : receive_secret_).Wipe();
   // An answer must come before all other data (RFC 8446, 4.6.3). OpenSSL would send it with its next data, of which it gets
   // none.
   if (!is_written && kernel_.sends() && bytes.back() == SSL_KEY_UPDATE_REQUESTED) could_not_answer_ = true;
+}
+
+void Session::Charge(size_t bytes) {
+  cost_bytes_ += bytes;
+  budget_bytes_ -= std::min(bytes, budget_bytes_);
 }
 
 std::optional<Aead> Session::aead() const {

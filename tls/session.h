@@ -80,8 +80,12 @@ class Session {
 
   // After kDone. Fills the segments as far as bytes have come. Returns how many, at least 1; 0: the peer has closed the
   // connection; -1 with errno: EAGAIN, or an error, EPROTO if it is one of TLS: see error(). One call decrypts at most
-  // what the segments take, and reads at most 64 KiB beyond that, or the 16 next requests for new keys.
+  // what the segments take, and reads at most 64 KiB beyond that, or the 16 next requests for new keys. Each record counts
+  // as 1 KiB more than it has, so that a peer gains nothing by very short ones.
   ssize_t Read(const iovec* segments, size_t count);
+  // What the last Read() has cost, in bytes that take as long to decrypt: those that it took from the socket, and what
+  // records and requests for new keys count as. 0: it only returned what was decrypted before, or the kernel decrypts.
+  size_t cost_bytes() const { return cost_bytes_; }
   // The last Read() left nothing behind: only what arrives later can be read. Otherwise call it again, though the socket
   // may report nothing.
   bool drained() const { return drained_; }
@@ -132,6 +136,7 @@ class Session {
   void KeepTicket(const ssl_session_st& session);
   int OnVerified(bool ok, x509_store_ctx_st& verification);
 
+  void Charge(size_t bytes);
   void OnSecret(absl::string_view line);
   void OnMessage(bool is_written, int type, absl::Span<const uint8_t> bytes);
   std::optional<Aead> aead() const;
@@ -153,7 +158,8 @@ class Session {
   size_t ahead_begin_ = 0;
   size_t ahead_end_ = 0;
   bool bulk_ = false;  // The last record was long: nothing is read ahead, so that it is copied once less.
-  size_t budget_bytes_ = 0;    // Of the current call.
+  size_t budget_bytes_ = 0;    // Of the current call: what it may still cost,
+  size_t cost_bytes_ = 0;      // and what it has cost.
   bool socket_empty_ = false;  // Found by the current call.
   bool drained_ = true;
   bool closed_ = false;      // The peer has closed the connection, or it broke: errno_.

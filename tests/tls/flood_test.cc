@@ -4,6 +4,7 @@
 #include <openssl/ssl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <memory>
 #include <string>
@@ -185,6 +186,33 @@ TEST_F(FloodTest, TicketsOfAServerWithoutEndCostNoMemory) {
     if (i == 100) after_some = HeapBytes();
   }
   EXPECT_LT(GrowthSince(after_some), kModest);
+}
+
+// They cost as much as long ones: a read takes as many as what it may cost, not as its bytes.
+TEST_F(FloodTest, RecordsOfOneByteAreReadInTurns) {
+  Meet();
+  constexpr size_t kRecords = 2000;
+  // What comes at once, so that each read finds all of it.
+  SocketPair line;
+  SSL_set_fd(raw_->ssl(), line.client.fd());
+  std::string records;
+  for (size_t i = 0; i < kRecords; ++i) {
+    ASSERT_EQ(SSL_write(raw_->ssl(), "x", 1), 1);
+    records += line.server.Receive();
+  }
+  ASSERT_EQ(raw_->socket().Send(records), records.size());
+  char bytes[4096];
+  const iovec segment = {bytes, sizeof(bytes)};
+  size_t received = 0;
+  while (received < kRecords) {
+    const ssize_t n = end_->session().Read(&segment, 1);
+    ASSERT_GT(n, 0);
+    EXPECT_LE(n, 80) << "of " << sizeof(bytes) + 64 * 1024 << " bytes' worth";
+    // The header of the first one may have been read by the call before.
+    EXPECT_GE(end_->session().cost_bytes(), static_cast<size_t>(n - 1) * 1024);
+    received += static_cast<size_t>(n);
+    EXPECT_EQ(received == kRecords && end_->session().Read(&segment, 1) == -1, end_->session().drained());
+  }
 }
 
 // A record that is announced in full length and comes byte by byte.

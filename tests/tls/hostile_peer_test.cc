@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/base/unique_fd.h"
 #include "hawser/base/violation.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/tls/certificates.h"
@@ -26,8 +27,12 @@
 #include "hawser/tests/transport/fabric/tcp_stage.h"
 #include "hawser/transport/fabric/tcp/fabric.h"
 #include "hawser/transport/fabric/tcp/frame.h"
+#include "hawser/transport/fabric/tcp/frame_reader.h"
 #include "hawser/transport/fabric/tcp/greeting.h"
+#include "hawser/transport/fabric/tcp/receive_queue.h"
+#include "hawser/transport/fabric/tcp/send_queue.h"
 #include "hawser/transport/fabric/tcp/socket.h"
+#include "hawser/transport/fabric/tcp/stream.h"
 
 namespace hawser::fabric {
 namespace {
@@ -638,6 +643,56 @@ TEST_F(TlsPeerTest, AnotherConnectionGetsItsTurnsInAFloodOfNewKeys) {
   raw->socket().Close();
   HAWSER_UNTIL(*world_, b.news().ended());
   world_->ExpectEverythingComesBack(b);
+}
+
+// A frame whose bytes come as a record each. Decrypting a record takes as long as some hundred bytes of a long one, so a
+// turn ends after so many.
+TEST(TlsRecordsTest, ATurnEndsHoweverShortTheRecordsAre) {
+  const CertificateAuthority authority;
+  const TlsCredentials credentials = authority.Issue();
+  const std::shared_ptr<Context> context = tls::NewContext(credentials);
+  SocketPair sockets;
+  Stream stream{UniqueFd(dup(sockets.server.fd()))};
+  auto session = context->NewSession(Side::kServer, stream.fd(), {}, {});
+  ASSERT_THAT(session, IsOk());
+  stream.StartTls(*std::move(session), {});
+  RawPeer raw(Side::kClient, std::move(sockets.client), {.credentials = &credentials});
+  for (int i = 0; i < 10; ++i) {
+    raw.Step();
+    stream.tls()->Handshake();
+  }
+  ASSERT_EQ(raw.Step(), 1) << raw.error();
+
+  constexpr size_t kBytes = 4000;
+  SocketPair line;
+  SSL_set_fd(raw.ssl(), line.client.fd());
+  std::string records;
+  const FrameHeader header = {.kind = FrameKind::kSend, .length_bytes = kBytes};
+  for (const char c : absl::StrCat(absl::string_view(reinterpret_cast<const char*>(&header), sizeof(header)),
+                                   std::string(kBytes, 'x'))) {
+    ASSERT_EQ(SSL_write(raw.ssl(), &c, 1), 1);
+    records += line.server.Receive();
+  }
+  ASSERT_EQ(raw.socket().Send(records), records.size());
+
+  TcpSendQueue send_queue(4, 1);
+  TcpReceiveQueue receive_queue({.send_depth = 4, .receive_depth = 4, .read_depth = 1}, 1);
+  FrameReader reader(send_queue, receive_queue);
+  std::vector<uint8_t> memory(kBytes), staging(64 * 1024);
+  receive_queue.Reserve(1);
+  receive_queue.Place(0, {.wr_id = 1, .buffer = {memory.data(), kBytes, 0}});
+  receive_queue.Post(1);
+  size_t before = 0;
+  FrameReader::Result result = FrameReader::Result::kMore;
+  for (int turns = 0; result == FrameReader::Result::kMore; ++turns) {
+    ASSERT_LT(turns, 100);
+    result = reader.Read(stream, absl::MakeSpan(staging), nullptr);
+    const auto after = static_cast<size_t>(std::count(memory.begin(), memory.end(), 'x'));
+    EXPECT_LE(after - before, 1200u) << "records in one turn";
+    before = after;
+  }
+  EXPECT_EQ(result, FrameReader::Result::kDrained);
+  EXPECT_EQ(before, kBytes);
 }
 
 // The tool "openssl", with certificates that it has made itself, as a user makes them.

@@ -13,9 +13,10 @@ namespace hawser::fabric {
 namespace {
 
 // Limits of one call, so that the other queue pairs get their turns. A limit of bytes alone would not bound
-// the cost: while a READ is outstanding, a system call may return a single small frame. Whole fragments of
-// READs reach the limit of bytes within eight system calls.
-constexpr size_t kReadBytesMax = 1024 * 1024;
+// the cost: while a READ is outstanding, a system call may return a single small frame, and with TLS each byte
+// may be a record of its own (Stream::CostOf()). Whole fragments of READs reach the limit of bytes within eight
+// system calls.
+constexpr size_t kReadCostMax = 1024 * 1024;
 constexpr int kReadCallsMax = 32;
 
 // Bytes to read into staging from a peer that pushes: a page of 8 KiB with the SEND before it. The kernel
@@ -46,8 +47,8 @@ FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> stagin
                                       TcpFabricCounters* counters) {
   if (closed_) return Result::kClosed;
   const auto or_pushed = [&](Result result) { return pushes_.empty() ? result : Result::kPushed; };
-  size_t total_bytes = 0;
-  for (int calls = 0; calls < kReadCallsMax && total_bytes < kReadBytesMax; ++calls) {
+  size_t cost = 0;
+  for (int calls = 0; calls < kReadCallsMax && cost < kReadCostMax; ++calls) {
     // Reads the rest of the payload, if there is one, to its destination. Reads what follows into staging,
     // behind the part of a header that is already there.
     iovec segments[kSgeMax + 1];
@@ -102,7 +103,7 @@ FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> stagin
     // Another read would only return EAGAIN.
     if (emptied_) return or_pushed(Result::kDrained);
     if (pushed_bytes_ >= kPushedBytesMax) return Result::kPushed;
-    total_bytes += n;
+    cost += stream.CostOf(n);
   }
   return or_pushed(Result::kMore);
 }
@@ -134,7 +135,7 @@ FrameReader::Result FrameReader::Resume() {
 }
 
 FrameReader::Result FrameReader::Discard(Stream& stream, absl::Span<uint8_t> staging) {
-  for (size_t total_bytes = 0; total_bytes < kReadBytesMax;) {
+  for (size_t cost = 0; cost < kReadCostMax;) {
     const iovec segment = {staging.data(), staging.size()};
     const ssize_t n = stream.Receive(&segment, 1);
     if (n < 0 && errno == EINTR) continue;
@@ -144,7 +145,7 @@ FrameReader::Result FrameReader::Discard(Stream& stream, absl::Span<uint8_t> sta
       return Result::kClosed;
     }
     if (stream.IsEmptyAfter(n, staging.size())) return Result::kDrained;
-    total_bytes += n;
+    cost += stream.CostOf(n);
   }
   return Result::kMore;
 }

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -53,6 +54,12 @@ class Stream {
     if (tls_ != nullptr) [[unlikely]]
       return tls_->drained();
     return got < static_cast<ssize_t>(asked);
+  }
+
+  // What a Receive() that returned `got` bytes has cost, in bytes: with TLS a short record costs more than its bytes.
+  size_t CostOf(ssize_t got) const {
+    const auto bytes = static_cast<size_t>(got);
+    return tls_ == nullptr ? bytes : std::max(bytes, tls_->cost_bytes());
   }
 
   // Bytes wait in the socket; with TLS perhaps no more than a part of a record. False, too, after the peer's end.
