@@ -15,6 +15,9 @@ constexpr kj::StringPtr kNotHttp =
     "Content-Length: 0\r\n"
     "\r\n"_kj;
 
+// How long a client that was told that the connection ends has to end it, too.
+constexpr kj::Duration kEndTime = 1 * kj::SECONDS;
+
 // No request begins like this: the greeting of a Hawser client does, and TLS.
 bool CannotBeHttp(kj::byte first) {
   return first >= 0x80 || (first < 0x20 && first != '\r' && first != '\n');
@@ -44,26 +47,64 @@ class Limited final : public kj::AsyncIoStream {
   void shutdownWrite() override { inner_->shutdownWrite(); }
   void abortRead() override { inner_->abortRead(); }
 
+  // Tells the client that no more answers follow, and drops what it sends until it has ended the connection, too. If the
+  // socket were closed with unread bytes, the kernel would reset the connection, and the client might lose the last answers.
+  kj::Promise<void> End() {
+    inner_->shutdownWrite();
+    return Drop();
+  }
+
  private:
+  kj::Promise<void> Drop() {
+    if (bytes_left_ == 0) return kj::READY_NOW;
+    return inner_->tryRead(dropped_, 1, std::min(sizeof(dropped_), bytes_left_))
+        .then([this](size_t bytes) -> kj::Promise<void> {
+          bytes_left_ -= bytes;
+          if (bytes == 0) return kj::READY_NOW;
+          return Drop();
+        });
+  }
+
   kj::Own<kj::AsyncIoStream> inner_;
+  char dropped_[4096];
   size_t bytes_left_ = HttpConnections::kRequestBytesMax;
 };
 
 }  // namespace
 
-void HttpConnections::Add(kj::Own<kj::AsyncIoStream> stream) {
-  if (ends_.size() >= connections_max_) {
-    ends_.begin()->second->fulfill();
-    ends_.erase(ends_.begin());
+void HttpConnections::Add(kj::Own<kj::AsyncIoStream> stream, const PeerHost& host) {
+  if (PeerTable::Entry* const excess = hosts_.WhichMakesRoom(host); excess != nullptr) {
+    Open& oldest = static_cast<Open&>(*excess);
+    oldest.end->fulfill();
+    Close(oldest.number);
   }
   const uint64_t number = next_++;
   auto ended = kj::newPromiseAndFulfiller<void>();
-  ends_.emplace(number, kj::mv(ended.fulfiller));
-  tasks_.add(server_.listenHttp(kj::heap<Limited>(kj::mv(stream)))
+  std::unique_ptr<Open>& open = open_[number];
+  open = std::make_unique<Open>();
+  open->number = number;
+  open->end = kj::mv(ended.fulfiller);
+  hosts_.Add(*open, host);
+  auto limited = kj::heap<Limited>(kj::mv(stream));
+  Limited& connection = *limited;
+  tasks_.add(server_.listenHttpCleanDrain(connection)
+                 .then([this, &connection](bool) {
+                   // In a later turn, when the server does not read any more.
+                   return kj::evalLater([&connection] { return connection.End(); })
+                       .exclusiveJoin(timer_.afterDelay(kEndTime));
+                 })
                  .exclusiveJoin(timer_.afterDelay(connection_time_))
                  .exclusiveJoin(kj::mv(ended.promise))
                  .catch_([](kj::Exception&&) {})
-                 .then([this, number] { ends_.erase(number); }));
+                 .then([this, number] { Close(number); })
+                 .attach(kj::mv(limited)));
+}
+
+void HttpConnections::Close(uint64_t number) {
+  const auto found = open_.find(number);
+  if (found == open_.end()) return;
+  hosts_.Remove(*found->second);
+  open_.erase(found);
 }
 
 }  // namespace hawser::observe

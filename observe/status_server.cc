@@ -21,6 +21,7 @@
 #include "absl/synchronization/notification.h"
 #include "hawser/base/describe_errno.h"
 #include "hawser/base/option_range.h"
+#include "hawser/base/peer_table.h"
 #include "hawser/base/socket_address.h"
 #include "hawser/base/thread.h"
 #include "hawser/base/unique_fd.h"
@@ -114,6 +115,7 @@ class StatusServer::Loop final : kj::TaskSet::ErrorHandler {
                                      .snapshot_age = options.snapshot_age,
                                      .connection_time = options.connection_time,
                                      .idle_time = options.idle_time,
+                                     .state = options.state,
                                      .history_points = kHistoryPoints}) {}
 
   absl::Status Start() {
@@ -158,7 +160,10 @@ class StatusServer::Loop final : kj::TaskSet::ErrorHandler {
     timer_ = &io.provider->getTimer();
     auto stop = kj::newPromiseAndCrossThreadFulfiller<void>();
     stop_ = kj::mv(stop.fulfiller);
-    kj::HttpServer server(*timer_, service_.headers(), service_, service_.Settings());
+    kj::HttpServer server(
+        *timer_, service_.headers(),
+        [this](kj::AsyncIoStream&) -> kj::Own<kj::HttpService> { return service_.OfConnection(*timer_); },
+        service_.Settings());
     kj::Own<kj::ConnectionReceiver> receiver = io.lowLevelProvider->wrapListenSocketFd(
         listening_.socket.get(),
         kj::LowLevelAsyncIoProvider::ALREADY_CLOEXEC | kj::LowLevelAsyncIoProvider::ALREADY_NONBLOCK);
@@ -174,12 +179,27 @@ class StatusServer::Loop final : kj::TaskSet::ErrorHandler {
     return absl::ToInt64Microseconds(duration) * kj::MICROSECONDS;
   }
 
+  // One that is lost already has none.
+  static PeerHost HostOf(kj::AsyncIoStream& stream) {
+    PeerHost host;
+    KJ_IF_MAYBE (lost, kj::runCatchingExceptions([&] {
+                   sockaddr_storage address = {};
+                   kj::uint length_bytes = sizeof(address);
+                   stream.getpeername(reinterpret_cast<sockaddr*>(&address), &length_bytes);
+                   host = PeerHost(SocketAddress(reinterpret_cast<sockaddr*>(&address), length_bytes));
+                 })) {
+      (void)lost;
+    }
+    return host;
+  }
+
   kj::Promise<void> Accept(kj::ConnectionReceiver& receiver, HttpConnections& connections) {
     // accept() itself throws if the system has no file descriptor for a peer that waits already.
     return kj::evalNow([&receiver] { return receiver.accept(); })
         .then(
             [&connections](kj::Own<kj::AsyncIoStream> stream) -> kj::Promise<void> {
-              connections.Add(kj::mv(stream));
+              const PeerHost host = HostOf(*stream);
+              connections.Add(kj::mv(stream), host);
               return kj::READY_NOW;
             },
             // No file descriptor is left, for instance. The peer waits in the kernel's queue.

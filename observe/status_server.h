@@ -28,14 +28,15 @@ namespace hawser::observe {
 //           Its event loop (kj) makes the process ignore SIGPIPE.
 // Lifetime: the destructor ends the connections and joins the thread, which waits for the source at most.
 // Failure:  a peer that sends nonsense gets 400, one that is slow is cut off after Options::connection_time, and when there are
-//           Options::connections_max connections a new one ends the oldest.
+//           Options::connections_max connections, or three quarters of them of its host, a new one ends the oldest of the
+//           host with the most. Requests of a connection are answered one at a time, between those of others, 100 at most.
 class StatusServer {
  public:
   struct Options {
     size_t connections_max = 64;
     // From a connection's start to its end, however many requests it carries.
     absl::Duration connection_time = absl::Seconds(10);
-    // After an answer, until the next request. A client that asks for "Connection: close" waits as long for the end.
+    // After an answer, until the next request.
     absl::Duration idle_time = absl::Seconds(1);
     // Requests within this time get the same snapshot.
     absl::Duration snapshot_age = absl::Milliseconds(250);
@@ -45,6 +46,8 @@ class StatusServer {
     // the thread that calls Start(). A page costs some milliseconds, and anyone who reaches the port can ask for one, so pollers
     // go first.
     int nice = 10;
+    // What /healthz says, on the thread of the status server. Null: what a snapshot says. Given, /healthz needs no snapshot.
+    std::function<wire::Server::State()> state;
   };
   static constexpr size_t kHistoryPoints = 300;
 

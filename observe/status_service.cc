@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "hawser/observe/html.h"
@@ -45,6 +47,29 @@ size_t FromOf(absl::string_view query) {
   return 0;
 }
 
+// Whether one of "keep-alive, close" asks for the end of the connection.
+bool AsksToClose(absl::string_view connection) {
+  for (absl::string_view each : absl::StrSplit(connection, ',')) {
+    if (absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(each), "close")) return true;
+  }
+  return false;
+}
+
+// What a request asks for, and of which host: its target is a path or, as a proxy's is, a URI (RFC 7230, 5.3.2), whose
+// host counts then.
+struct Target {
+  std::string host;
+  std::string path;  // With the query.
+};
+Target TargetOf(absl::string_view url, absl::string_view host) {
+  constexpr absl::string_view kHttp = "http://";
+  if (!absl::StartsWithIgnoreCase(url, kHttp)) return {std::string(host), std::string(url)};
+  url.remove_prefix(kHttp.size());
+  const size_t end = std::min(url.find_first_of("/?"), url.size());
+  const absl::string_view path = url.substr(end);
+  return {std::string(url.substr(0, end)), absl::StrCat(absl::StartsWith(path, "/") ? "" : "/", path)};
+}
+
 std::string NotFound() {
   std::string text = "there is no such page; there are:\n";
   for (const Page& page : Pages()) absl::StrAppend(&text, page.path, "\n", page.json_path, "\n");
@@ -73,7 +98,38 @@ kj::HttpServerSettings StatusService::Settings() {
   settings.canceledUploadGracePeriod = 0 * kj::SECONDS;
   settings.canceledUploadGraceBytes = 0;
   settings.errorHandler = *this;
+  settings.callbacks = *this;
   return settings;
+}
+
+class StatusService::Connection final : public kj::HttpService {
+ public:
+  Connection(StatusService& service, kj::Timer& timer) : service_(service), timer_(timer) {}
+
+  kj::Promise<void> request(kj::HttpMethod method, kj::StringPtr url, const kj::HttpHeaders& headers,
+                            kj::AsyncInputStream& body, Response& response) override {
+    const bool is_last = ++requests_ >= kRequestsMax ||
+                         AsksToClose(View(headers.get(kj::HttpHeaderId::CONNECTION).orDefault("")));
+    // kj asks shouldClose() as the head of the answer is sent, which is within this call.
+    service_.closes_ = is_last;
+    auto sent = kj::defer([this] { service_.closes_ = false; });
+    auto answered = service_.request(method, url, headers, body, response);
+    return answered.then([this, is_last]() -> kj::Promise<void> {
+      // An error behind an answer ends the connection. kj 0.9 would wait for the client to end it.
+      if (is_last) return KJ_EXCEPTION(DISCONNECTED, "that was the last answer of the connection");
+      // A timer fires only after the event loop has looked at all sockets.
+      return timer_.afterDelay(0 * kj::SECONDS);
+    });
+  }
+
+ private:
+  StatusService& service_;
+  kj::Timer& timer_;
+  int requests_ = 0;
+};
+
+kj::Own<kj::HttpService> StatusService::OfConnection(kj::Timer& timer) {
+  return kj::heap<Connection>(*this, timer);
 }
 
 void StatusService::Sample() {
@@ -103,11 +159,12 @@ kj::Promise<void> StatusService::request(kj::HttpMethod method, kj::StringPtr ur
   if (body.tryGetLength().orDefault(1) != 0) {
     return Answer(response, {413, "Payload Too Large", kText, "no request here has a body\n"});
   }
-  if (options_.loopback_only && !IsOwnName(View(headers.get(kj::HttpHeaderId::HOST).orDefault("")))) {
+  const Target target = TargetOf(View(url), View(headers.get(kj::HttpHeaderId::HOST).orDefault("")));
+  if (options_.loopback_only && !IsOwnName(target.host)) {
     return Answer(response, {403, "Forbidden", kText,
                              "this page is for this machine: ask for it as localhost or 127.0.0.1\n"});
   }
-  return Answer(response, Get(View(url)));
+  return Answer(response, Get(target.path));
 }
 
 StatusService::Result StatusService::Get(absl::string_view url) {
@@ -128,7 +185,7 @@ StatusService::Result StatusService::Get(absl::string_view url) {
 }
 
 StatusService::Result StatusService::Health() {
-  const wire::Server::State state = Take().getServer().getState();
+  const wire::Server::State state = options_.state ? options_.state() : Take().getServer().getState();
   if (state == wire::Server::State::SERVING) return {200, "OK", kText, "serving\n"};
   return {503, "Service Unavailable", kText,
           state == wire::Server::State::DRAINING ? "draining\n" : "down\n"};

@@ -4,6 +4,7 @@
 #include <capnp/message.h>
 #include <kj/async.h>
 #include <kj/compat/http.h>
+#include <kj/timer.h>
 
 #include <chrono>
 #include <cstddef>
@@ -23,7 +24,9 @@ namespace hawser::observe {
 // Thread:  the one of its event loop (kj), which also calls the source.
 // Failure: each request that kj can read gets an answer: 200, or 403 (see Options::loopback_only), 404, 405, 413, 500 if the
 //          source throws, 503 from /healthz, or from the other paths while kAnswerBytesMax wait for slow readers.
-class StatusService final : public kj::HttpService, public kj::HttpServerErrorHandler {
+class StatusService final : public kj::HttpService,
+                            public kj::HttpServerErrorHandler,
+                            public kj::HttpServerCallbacks {
  public:
   // See StatusServer::Source.
   using Source = std::function<void(wire::Snapshot::Builder snapshot)>;
@@ -36,6 +39,7 @@ class StatusService final : public kj::HttpService, public kj::HttpServerErrorHa
     absl::Duration snapshot_age;
     absl::Duration connection_time;
     absl::Duration idle_time;
+    std::function<wire::Server::State()> state;
     size_t history_points = 300;
   };
 
@@ -44,6 +48,12 @@ class StatusService final : public kj::HttpService, public kj::HttpServerErrorHa
   // With which to make the kj::HttpServer that serves it, and that must not outlive it.
   const kj::HttpHeaderTable& headers() const { return *headers_; }
   kj::HttpServerSettings Settings();
+
+  // What serves one connection, kRequestsMax requests of it at most: the last one's answer ends it, or the answer to one
+  // that asks for that ("Connection: close"). After each answer the event loop looks at all other connections before the next
+  // request is read, though that may have come already. `timer` and this outlive it.
+  kj::Own<kj::HttpService> OfConnection(kj::Timer& timer);
+  static constexpr int kRequestsMax = 100;
 
   // Adds a point to the curves.
   void Sample();
@@ -56,12 +66,16 @@ class StatusService final : public kj::HttpService, public kj::HttpServerErrorHa
   kj::Promise<void> request(kj::HttpMethod method, kj::StringPtr url, const kj::HttpHeaders& headers,
                             kj::AsyncInputStream& body, Response& response) override;
 
+  // kj::HttpServerCallbacks
+  bool shouldClose() override { return closes_; }
+
   // kj::HttpServerErrorHandler
   kj::Promise<void> handleClientProtocolError(kj::HttpHeaders::ProtocolError error,
                                               Response& response) override;
   kj::Promise<void> handleApplicationError(kj::Exception exception, kj::Maybe<Response&> response) override;
 
  private:
+  class Connection;
   struct Result {
     uint32_t code;
     const char* name;
@@ -81,6 +95,7 @@ class StatusService final : public kj::HttpService, public kj::HttpServerErrorHa
   std::unique_ptr<capnp::MallocMessageBuilder> snapshot_;
   std::chrono::steady_clock::time_point taken_;
   size_t answer_bytes_ = 0;
+  bool closes_ = false;  // The answer that is being sent is the last one of its connection.
   kj::HttpHeaderId policy_, no_sniff_, cache_, referrer_, allow_;
   kj::Own<kj::HttpHeaderTable> headers_;
 };

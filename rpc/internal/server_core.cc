@@ -246,8 +246,14 @@ void ServerCore::AddBuiltInServices() {
 
 absl::Status ServerCore::StartStatus() {
   if (options_.status_address.empty() || !status_url().empty()) return absl::OkStatus();
+  observe::StatusServer::Options options;
+  options.state = [this] {
+    absl::MutexLock lock(&mutex_);
+    return WireState();
+  };
   absl::StatusOr<std::unique_ptr<observe::StatusServer>> started = observe::StatusServer::Start(
-      options_.status_address, [this](observe::wire::Snapshot::Builder snapshot) { FillIn(snapshot); });
+      options_.status_address, [this](observe::wire::Snapshot::Builder snapshot) { FillIn(snapshot); },
+      options);
   if (!started.ok()) return started.status();
   absl::MutexLock lock(&mutex_);
   if (phase_ != Phase::kServing) return absl::FailedPreconditionError("the server was shut down");

@@ -215,6 +215,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
 
   // ---- Snapshots: server_snapshot.cc.
 
+  observe::wire::Server::State WireState() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FillInServer(observe::wire::Server::Builder server) const;
   void FillInMethods(observe::wire::Snapshot::Builder snapshot, const std::vector<NamedPoller>& pollers,
                      const PollerReports& reports) const;

@@ -170,6 +170,12 @@ void ServerCore::FillInMethods(observe::wire::Snapshot::Builder snapshot,
   }
 }
 
+observe::wire::Server::State ServerCore::WireState() const {
+  return phase_ == Phase::kServing    ? observe::wire::Server::State::SERVING
+         : phase_ == Phase::kDraining ? observe::wire::Server::State::DRAINING
+                                      : observe::wire::Server::State::DOWN;
+}
+
 void ServerCore::FillInServer(observe::wire::Server::Builder server) const {
   server.setStartedUnixNs(absl::ToUnixNanos(made_));
   const std::vector<std::string> addresses = this->addresses();
@@ -181,9 +187,7 @@ void ServerCore::FillInServer(observe::wire::Server::Builder server) const {
   server.setHasCredentials(options_.credentials.has_value());
   {
     absl::MutexLock lock(&mutex_);
-    server.setState(phase_ == Phase::kServing    ? observe::wire::Server::State::SERVING
-                    : phase_ == Phase::kDraining ? observe::wire::Server::State::DRAINING
-                                                 : observe::wire::Server::State::DOWN);
+    server.setState(WireState());
   }
   std::vector<std::string> names;
   for (const auto& [id, interface] : serving_->methods.interfaces()) names.emplace_back(interface.name);

@@ -89,7 +89,7 @@ class ServerEnd final : public kj::AsyncIoStream {
 // Hands requests of one connection to the service, and checks what it answers to them.
 class Watched final : public kj::HttpService {
  public:
-  Watched(StatusService& service, Line& line) : service_(service), line_(line) {}
+  Watched(kj::Own<kj::HttpService> service, Line& line) : service_(kj::mv(service)), line_(line) {}
 
   kj::Promise<void> request(kj::HttpMethod method, kj::StringPtr, const kj::HttpHeaders& headers,
                             kj::AsyncInputStream& body, Response& response) override;
@@ -120,19 +120,24 @@ class Watched final : public kj::HttpService {
     const bool is_head_;
   };
 
-  StatusService& service_;
+  kj::Own<kj::HttpService> service_;
   Line& line_;
 };
 
 kj::Promise<void> Watched::request(kj::HttpMethod method, kj::StringPtr url, const kj::HttpHeaders& headers,
                                    kj::AsyncInputStream& body, Response& response) {
-  const kj::StringPtr host = headers.get(kj::HttpHeaderId::HOST).orDefault("");
+  const kj::StringPtr header = headers.get(kj::HttpHeaderId::HOST).orDefault("");
+  absl::string_view host(header.cStr(), header.size());
+  // The host of a URI counts instead.
+  if (absl::string_view uri(url.cStr(), url.size()); absl::StartsWithIgnoreCase(uri, "http://")) {
+    host = uri.substr(7, uri.find_first_of("/?", 7) - 7);
+  }
   const bool is_head = method == kj::HttpMethod::HEAD;
   const bool is_asked_well =
       (method == kj::HttpMethod::GET || is_head) && body.tryGetLength().orDefault(1) == 0;
-  const MaySee may_see = is_asked_well ? MaySeeIt({host.cStr(), host.size()}) : MaySee::kNo;
+  const MaySee may_see = is_asked_well ? MaySeeIt(host) : MaySee::kNo;
   auto watched = kj::heap<WatchedResponse>(response, line_, may_see, is_head);
-  auto answered = service_.request(method, url, headers, body, *watched);
+  auto answered = service_->request(method, url, headers, body, *watched);
   return answered.attach(kj::mv(watched));
 }
 
@@ -292,6 +297,11 @@ class World {
     clients_[current_] = nullptr;
   }
   void Run() {
+    // An event loop that finds no event tells its timer the time, before which no connection has its next request read.
+    for (int i = 0; i <= StatusService::kRequestsMax; ++i) {
+      wait_scope_.poll();
+      timer_.advanceTo(timer_.now());
+    }
     wait_scope_.poll();
     FUZZ_EXPECT(service_.answer_bytes() <= kConnectionsMax << 20, service_.answer_bytes());
   }
@@ -323,7 +333,7 @@ class World {
   // HttpConnections makes the service of a connection as it adds it.
   void Add(kj::Own<kj::AsyncIoStream> stream, Line& line) {
     being_added_ = &line;
-    connections_.Add(kj::heap<ServerEnd>(kj::mv(stream), line));
+    connections_.Add(kj::heap<ServerEnd>(kj::mv(stream), line), PeerHost());
   }
   Client* client() { return clients_[current_].get(); }
 
@@ -353,7 +363,7 @@ class World {
   Line* being_added_ = nullptr;
   kj::HttpServer server_{timer_, service_.headers(),
                          [this](kj::AsyncIoStream&) -> kj::Own<kj::HttpService> {
-                           return kj::heap<Watched>(service_, *being_added_);
+                           return kj::heap<Watched>(service_.OfConnection(timer_), *being_added_);
                          },
                          service_.Settings()};
   observe::HttpConnections connections_{server_, timer_, kConnectionsMax, kConnectionTime};

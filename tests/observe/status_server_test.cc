@@ -4,8 +4,10 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -18,11 +20,13 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/observe/page.h"
+#include "hawser/observe/status_service.h"
 #include "hawser/tests/observe/busy_snapshot.h"
 #include "hawser/tests/testing/status_matchers.h"
 
@@ -51,9 +55,11 @@ class Client {
       : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     if (connects) Connect(server);
   }
-  void Connect(const StatusServer& server) {
+  void Connect(const StatusServer& server, uint32_t from = INADDR_ANY) {
     sockaddr_in address = {};
     address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(from);
+    if (from != INADDR_ANY) bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port =
         htons(static_cast<uint16_t>(std::stoi(server.url().substr(server.url().rfind(':') + 1))));
@@ -74,10 +80,22 @@ class Client {
       all.append(bytes, static_cast<size_t>(n));
     return all;
   }
+  // What comes until `end`, or the end of the connection.
+  std::string ReadUntil(absl::string_view end) {
+    std::string all;
+    char byte;
+    while (!absl::EndsWith(all, end) && recv(socket_, &byte, 1, 0) == 1) all.push_back(byte);
+    return all;
+  }
   // Waits until the answer begins.
   void WaitForAnswer() {
     pollfd events = {.fd = socket_, .events = POLLIN, .revents = 0};
     poll(&events, 1, -1);
+  }
+  // Whether the other side's kernel has not taken all of it.
+  bool is_unsent() {
+    int bytes = 0;
+    return ioctl(socket_, SIOCOUTQ, &bytes) == 0 && bytes > 0;
   }
   bool is_open() {
     pollfd events = {.fd = socket_, .events = POLLIN, .revents = 0};
@@ -96,10 +114,16 @@ std::string Request(absl::string_view method, absl::string_view path, absl::stri
   return absl::StrCat(method, " ", path, " HTTP/1.1\r\nHost: ", host, "\r\nConnection: close\r\n\r\n");
 }
 
+size_t Count(absl::string_view text, absl::string_view what) {
+  size_t count = 0;
+  for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + 1)) ++count;
+  return count;
+}
+
 class StatusServerTest : public ::testing::Test {
  protected:
-  std::unique_ptr<StatusServer> Start(StatusServer::Options options = {}) {
-    options.idle_time = kIdle;
+  std::unique_ptr<StatusServer> Start(StatusServer::Options options = {}, absl::Duration idle_time = kIdle) {
+    options.idle_time = idle_time;
     // Beside other programs that never rest, a thread of less priority would take ten times as long.
     options.nice = 0;
     auto server = StatusServer::Start("127.0.0.1:0", FillIn, options);
@@ -229,10 +253,7 @@ TEST_F(StatusServerTest, RequestsOfOneConnectionAreAnsweredInOrder) {
   const auto server = Start();
   const std::string keep = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
   const std::string answers = Ask(*server, absl::StrCat(keep, keep, Request("GET", "/healthz")));
-  size_t count = 0;
-  for (size_t at = answers.find("serving\n"); at != std::string::npos; at = answers.find("serving\n", at + 1))
-    ++count;
-  EXPECT_EQ(count, 3u);
+  EXPECT_EQ(Count(answers, "serving\n"), 3u);
 }
 
 // Of a server that drains, for the process that replaces it.
@@ -265,6 +286,103 @@ TEST_F(StatusServerTest, ASlowPeerIsCutOff) {
   EXPECT_THAT(silent.ReadAll(), Not(HasSubstr("200 OK")));
   EXPECT_THAT(trickles.ReadAll(), Not(HasSubstr("200 OK")));
   EXPECT_LT(absl::Now() - start, kLong);
+}
+
+// One that sends many requests at once does not make the others wait for all of its answers.
+TEST_F(StatusServerTest, RequestsOfSeveralConnectionsTakeTurns) {
+  std::atomic<int> pages{0}, pages_before{-1};
+  std::atomic<bool> may_answer{false};
+  auto server = StatusServer::Start("0",
+                                    [&](wire::Snapshot::Builder snapshot) {
+                                      ++pages;
+                                      while (!may_answer) std::this_thread::yield();
+                                      FillIn(snapshot);
+                                    },
+                                    {.idle_time = kIdle,
+                                     .snapshot_age = absl::ZeroDuration(),
+                                     .history_interval = absl::Hours(1),
+                                     .nice = 0,
+                                     .state = [&] {
+                                       pages_before = pages.load();
+                                       return wire::Server::State::SERVING;
+                                     }});
+  ASSERT_THAT(server, IsOk());
+  Client many(**server), one(**server);
+  std::string requests;
+  for (int i = 0; i < 50; ++i) requests += "GET /methods HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  many.Send(requests);
+  while (pages == 0) std::this_thread::yield();
+  // The server is at the first of the many, and finds the other request behind it.
+  one.Send(Request("GET", "/healthz"));
+  while (one.is_unsent()) std::this_thread::yield();
+  may_answer = true;
+  EXPECT_THAT(one.ReadAll(), StartsWith("HTTP/1.1 200"));
+  EXPECT_GE(pages_before, 1);
+  EXPECT_LE(pages_before, 5);
+}
+
+TEST_F(StatusServerTest, AConnectionEndsWithItsLastRequest) {
+  const auto server = Start({.connection_time = absl::Hours(1)}, /*idle_time=*/absl::Hours(1));
+  const std::string keep = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  std::string requests;
+  for (int i = 0; i < 3 * StatusService::kRequestsMax; ++i) requests += keep;
+  const std::string answers = Ask(*server, requests);
+  EXPECT_EQ(Count(answers, "serving\n"), static_cast<size_t>(StatusService::kRequestsMax));
+  EXPECT_EQ(Count(answers, "Connection: close\r\n"), 1u);
+}
+
+TEST_F(StatusServerTest, ARequestToCloseIsObeyedAtOnce) {
+  const auto server = Start({.connection_time = absl::Hours(1)}, /*idle_time=*/absl::Hours(1));
+  for (const char* header : {"Connection: close", "connection: keep-alive, Close"}) {
+    const std::string answer = Ask(*server, absl::StrCat("GET /healthz HTTP/1.1\r\nHost: localhost\r\n",
+                                                         header, "\r\n\r\n", Request("GET", "/healthz")));
+    EXPECT_EQ(Count(answer, "serving\n"), 1u) << "what comes behind it is not read";
+    EXPECT_THAT(answer, HasSubstr("Connection: close\r\n"));
+  }
+}
+
+TEST_F(StatusServerTest, AUriIsServedLikeItsPath) {
+  const auto server = Start();
+  EXPECT_THAT(Ask(*server, Request("GET", "http://localhost:9090/healthz?x=y", "proxy.example")),
+              StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(Ask(*server, Request("GET", "HTTP://127.0.0.1", "")), HasSubstr("<title>"));
+  EXPECT_THAT(Ask(*server, Request("GET", "http://localhost/nothing")), StartsWith("HTTP/1.1 404"));
+  // The host of the URI counts.
+  EXPECT_THAT(Ask(*server, Request("GET", "http://evil.example/healthz")), StartsWith("HTTP/1.1 403"));
+  EXPECT_THAT(Ask(*server, Request("GET", "http:///healthz")), StartsWith("HTTP/1.1 403"));
+}
+
+TEST_F(StatusServerTest, HealthNeedsNoSnapshot) {
+  std::atomic<wire::Server::State> state{wire::Server::State::SERVING};
+  auto server = StatusServer::Start(
+      "0", [](wire::Snapshot::Builder) { ADD_FAILURE() << "a snapshot"; },
+      {.idle_time = kIdle, .history_interval = absl::Hours(1), .state = [&] { return state.load(); }});
+  ASSERT_THAT(server, IsOk());
+  EXPECT_THAT(Ask(**server, Request("GET", "/healthz")), EndsWith("\r\n\r\nserving\n"));
+  state = wire::Server::State::DRAINING;
+  EXPECT_THAT(Ask(**server, Request("GET", "/healthz")), StartsWith("HTTP/1.1 503"));
+}
+
+TEST_F(StatusServerTest, OneHostDoesNotTakeAllPlaces) {
+  const auto server = Start({.connections_max = 8, .connection_time = absl::Hours(1)}, absl::Hours(1));
+  const std::string keep = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  Client other(*server, /*connects=*/false);
+  other.Connect(*server, /*from=*/INADDR_LOOPBACK + 1);
+  other.Send(keep);
+  EXPECT_THAT(other.ReadUntil("serving\n"), StartsWith("HTTP/1.1 200"));
+  std::vector<std::unique_ptr<Client>> many;
+  for (int i = 0; i < 20; ++i) {
+    many.push_back(std::make_unique<Client>(*server));
+    many.back()->Send(keep);
+    EXPECT_THAT(many.back()->ReadUntil("serving\n"), StartsWith("HTTP/1.1 200"));
+  }
+  const auto open = [&] {
+    return std::count_if(many.begin(), many.end(), [](const auto& each) { return each->is_open(); });
+  };
+  const absl::Time give_up = absl::Now() + kLong;
+  while (open() > 6 && absl::Now() < give_up) sched_yield();
+  EXPECT_EQ(open(), 6);
+  EXPECT_TRUE(other.is_open());
 }
 
 TEST_F(StatusServerTest, RequestsWithoutEndAreCutOff) {
