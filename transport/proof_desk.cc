@@ -17,8 +17,8 @@ constexpr absl::Duration kProofTimeout = absl::Seconds(5);
 
 class ProofDesk::Held final : public PollerClient, public fabric::ConnectionHandler {
  public:
-  Held(ProofDesk& desk, const SessionToken& number)
-      : desk_(desk), poller_(desk.poller_), proofs_(desk.proofs_), number_(number), timer_([this] {
+  Held(ProofDesk& desk, std::shared_ptr<ProofTable> proofs, const SessionToken& number)
+      : desk_(desk), poller_(desk.poller_), proofs_(std::move(proofs)), number_(number), timer_([this] {
           End();
         }) {}
   ~Held() override {
@@ -75,24 +75,24 @@ class ProofDesk::Held final : public PollerClient, public fabric::ConnectionHand
   std::unique_ptr<fabric::QueuePair> queue_pair_;
 };
 
-void ProofDesk::Accept(PeerRequest request) {
+void ProofDesk::Accept(PeerRequest request, std::shared_ptr<ProofTable> proofs) {
   poller_.AssertHeld();
   if (closed_) return request.Refuse(absl::UnavailableError("the server is shutting down"));
   const Handshake& hello = request.hello();
   const absl::StatusOr<Proof> proof = ProofOf(*request.request_);
   if (!proof.ok()) return request.Refuse(proof.status());
   // Before the accept: the client's connect over RDMA may come before that returns.
-  const absl::Status added = proofs_->Add(proof->number, {.key = proof->key,
-                                                          .identity = request.peer_identity(),
-                                                          .role = ProvenBy(hello.role),
-                                                          .session = hello.session,
-                                                          .peer = request.peer_address()});
+  const absl::Status added = proofs->Add(proof->number, {.key = proof->key,
+                                                         .identity = request.peer_identity(),
+                                                         .role = ProvenBy(hello.role),
+                                                         .session = hello.session,
+                                                         .peer = request.peer_address()});
   if (!added.ok()) return request.Refuse(added);
   Handshake answer;
   answer.role = hello.role;
   answer.slots = 1;
   answer.receive_buffer_bytes = kReceiveBufferMin;
-  auto owned = std::make_unique<Held>(*this, proof->number);
+  auto owned = std::make_unique<Held>(*this, std::move(proofs), proof->number);
   Held& held = *owned;
   held_.insert(&held);
   poller_.Adopt(std::move(owned));

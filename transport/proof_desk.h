@@ -16,16 +16,15 @@ namespace hawser::transport {
 // Lifetime: outlives its connections: destroy it after Close() has returned and the poller has ended its turn.
 class ProofDesk {
  public:
-  // Both outlive it.
-  ProofDesk(Poller& poller, std::shared_ptr<ProofTable> proofs)
-      : poller_(poller), proofs_(std::move(proofs)) {}
+  // `poller` outlives it.
+  explicit ProofDesk(Poller& poller) : poller_(poller) {}
   ProofDesk(const ProofDesk&) = delete;
   ProofDesk& operator=(const ProofDesk&) = delete;
 
   Poller& poller() { return poller_; }
 
-  // `request` is of a role that IsProof(), and over TLS.
-  void Accept(PeerRequest request);
+  // `request` is of a role that IsProof(), and over TLS. Its proof is in `proofs` from here on.
+  void Accept(PeerRequest request, std::shared_ptr<ProofTable> proofs);
   // Ends all of them, and refuses further ones: a listener may be open a little longer.
   void Close();
 
@@ -33,7 +32,6 @@ class ProofDesk {
   class Held;
 
   Poller& poller_;
-  const std::shared_ptr<ProofTable> proofs_;
   std::set<Held*> held_;
   bool closed_ = false;
 };

@@ -63,6 +63,7 @@ void ServerCore::OnPeer(Pollers& pollers, transport::PeerRequest request) {
 }
 
 // On the front desk, which no handler holds. A proof is no connection: it ends within seconds, and its table has bounds.
+// A server that does not listen over RDMA takes none.
 void ServerCore::AcceptProof(const Pollers& pollers, transport::PeerRequest request) {
   if (pollers.proof_desk == nullptr) {
     return request.Refuse(absl::UnauthenticatedError("this server takes no proofs of who connects"));
@@ -71,7 +72,16 @@ void ServerCore::AcceptProof(const Pollers& pollers, transport::PeerRequest requ
     return request.Refuse(absl::FailedPreconditionError(
         "this server takes no connections over RDMA (TlsCredentials::require_encryption); use tcp://"));
   }
-  pollers.proof_desk->Accept(std::move(request));
+  std::shared_ptr<transport::ProofTable> proofs;
+  {
+    absl::MutexLock lock(&mutex_);
+    proofs = proofs_.lock();
+  }
+  if (proofs == nullptr) {
+    return request.Refuse(
+        absl::UnavailableError("this server does not listen over RDMA; connect to it with tcp://"));
+  }
+  pollers.proof_desk->Accept(std::move(request), std::move(proofs));
 }
 
 absl::StatusOr<ServerCore::ServingPoller*> ServerCore::NextPoller(Pollers& pollers) {

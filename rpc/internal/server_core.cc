@@ -50,7 +50,6 @@ ServerCore::ServerCore(ServerOptions options)
                                                : transport::Environment::Real()),
       made_(environment_.Now()),
       serving_(MakeServing(options_)),
-      proofs_(options_.credentials.has_value() ? transport::ProofTable::Create() : nullptr),
       reflection_(serving_->methods),
       health_(std::make_shared<HealthBoard>(environment_)),
       introspector_(options_.introspection,

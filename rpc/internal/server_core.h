@@ -247,7 +247,6 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   std::atomic<uint64_t> refused_connections_{0};
   // Constant from a Listen() that succeeds on, or from the first connection on.
   const std::shared_ptr<Serving> serving_;
-  const std::shared_ptr<transport::ProofTable> proofs_;  // Null: without credentials.
   Reflection reflection_;
   const std::shared_ptr<HealthBoard> health_;
   Introspector introspector_;
@@ -257,6 +256,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   mutable absl::Mutex mutex_;
   // Null: without credentials, or before a Listen().
   std::shared_ptr<tls::Context> tls_ ABSL_GUARDED_BY(mutex_);
+  // Owned by what listens where proofs are needed, over RDMA with credentials, and by each proof.
+  std::weak_ptr<transport::ProofTable> proofs_ ABSL_GUARDED_BY(mutex_);
   bool warned_of_no_credentials_ ABSL_GUARDED_BY(mutex_) = false;
   absl::CondVar ended_;  // Signals the end of the last connection, of the last session, or of the server.
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kServing;

@@ -25,7 +25,9 @@ absl::StatusOr<Listeners::Desk> ServerCore::DeskFor(const std::string& scheme, c
   Listeners::Desk desk{of_scheme.front_desk, &of_scheme, tls_, nullptr};
   if (tls_ != nullptr && !of_scheme.runtime->carries_tls()) {
     desk.tls = nullptr;
-    desk.proofs = proofs_;
+    desk.proofs = proofs_.lock();
+    if (desk.proofs == nullptr) desk.proofs = transport::ProofTable::Create();
+    proofs_ = desk.proofs;
   }
   return desk;
 }
@@ -93,8 +95,8 @@ absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersFor(
   }
   pollers->front_desk = *front_desk;
   pollers->is_kept = keeps;
-  if (proofs_ != nullptr && pollers->runtime->carries_tls()) {
-    pollers->proof_desk = std::make_unique<transport::ProofDesk>(**front_desk, proofs_);
+  if (options_.credentials.has_value() && pollers->runtime->carries_tls()) {
+    pollers->proof_desk = std::make_unique<transport::ProofDesk>(**front_desk);
   }
   return pollers.get();
 }

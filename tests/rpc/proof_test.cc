@@ -330,6 +330,16 @@ TEST_F(RdmaProofTest, OverTcpThePortTakesProofsOnly) {
   EXPECT_THAT(Text(status), HasSubstr("rdma://"));
 }
 
+TEST_F(RdmaProofTest, AServerThatIsNotOverRdmaTakesNoProofs) {
+  ServerOptions options = AsServer();
+  options.runtime = nullptr;
+  TestServer server(std::move(options), absl::StrCat("tcp://", TestHost(), ":0"));
+  const absl::Status status =
+      Channel::Connect(absl::StrCat("rdma", server.uri.substr(3)), AsClient()).status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(Text(status), HasSubstr("does not listen over RDMA; connect to it with tcp://"));
+}
+
 TEST_F(RdmaProofTest, CallsToAClientAreBetweenTheSameTwo) {
   TestServer server(AsServer(), AnyPort());
   ListenerImpl listener;
