@@ -78,6 +78,17 @@ PeerIdentity IdentityOf(const x509_st& certificate) {
   return identity;
 }
 
+std::string TooManyNames(const PeerIdentity& identity) {
+  size_t count = 0, bytes = 0;
+  for (const auto* names : {&identity.dns_names, &identity.uris, &identity.ip_addresses}) {
+    count += names->size();
+    for (const std::string& name : *names) bytes += name.size();
+  }
+  if (count <= kNamesMax && bytes <= kNameBytesMax) return "";
+  return absl::StrCat("it has ", count, " names of ", bytes, " bytes in all, and ", kNamesMax, " names of ",
+                      kNameBytesMax, " bytes are accepted");
+}
+
 std::string DescribeCertificate(const x509_st& certificate) {
   const PeerIdentity identity = IdentityOf(certificate);
   const std::string subject = NameText(X509_get_subject_name(&certificate));

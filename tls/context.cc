@@ -242,6 +242,9 @@ absl::StatusOr<SslContextPtr> Context::Load() const {
         "certificate", credentials_.certificate,
         absl::StrCat(bytes, " bytes of certificates, of which peers accept ", kCertificatesBytesMax));
   }
+  if (const std::string why = TooManyNames(IdentityOf(*SSL_CTX_get0_certificate(ssl))); !why.empty()) {
+    return FileError("certificate", credentials_.certificate, why);
+  }
   if (SSL_CTX_use_PrivateKey_file(ssl, credentials_.key.c_str(), SSL_FILETYPE_PEM) != 1) {
     const std::string why = TakeErrors();
     return FileError("key", credentials_.key,

@@ -309,14 +309,25 @@ Session::Progress Session::Fail(absl::Status why) {
 int Session::OnVerified(bool ok, x509_store_ctx_st& verification) {
   X509* const certificate = X509_STORE_CTX_get_current_cert(&verification);
   const bool is_own = X509_STORE_CTX_get_error_depth(&verification) == 0;
-  if (ok && is_own && parts_.side == Side::kClient && parts_.name_is_uri && certificate != nullptr &&
-      !IdentityOf(*certificate).HasUri(parts_.name)) {
-    X509_STORE_CTX_set_error(&verification, X509_V_ERR_HOSTNAME_MISMATCH);
-    ok = false;
+  std::string too_many_names;
+  if (ok && is_own && certificate != nullptr) {
+    const PeerIdentity identity = IdentityOf(*certificate);
+    too_many_names = TooManyNames(identity);
+    if (!too_many_names.empty()) {
+      X509_STORE_CTX_set_error(&verification, X509_V_ERR_UNSUPPORTED_NAME_SYNTAX);
+      ok = false;
+    } else if (parts_.side == Side::kClient && parts_.name_is_uri && !identity.HasUri(parts_.name)) {
+      X509_STORE_CTX_set_error(&verification, X509_V_ERR_HOSTNAME_MISMATCH);
+      ok = false;
+    }
   }
   if (ok) return 1;
   const std::string who =
       certificate == nullptr ? "" : absl::StrCat("its ", DescribeCertificate(*certificate), ": ");
+  if (!too_many_names.empty()) {
+    refused_ = absl::StrCat(who, too_many_names);
+    return 0;
+  }
   switch (const int error = X509_STORE_CTX_get_error(&verification)) {
     case X509_V_ERR_CERT_HAS_EXPIRED:
       refused_ =

@@ -10,6 +10,7 @@
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/tls/certificates.h"
 #include "hawser/tests/tls/sessions.h"
+#include "hawser/tls/context.h"
 
 namespace hawser::tls {
 namespace {
@@ -122,6 +123,35 @@ TEST_F(IdentityOfCertificateTest, ANameThatIsNotPrintableAsciiIsNoName) {
   ExpectShortAndPrintable(identity.ToString());
 }
 
+// What a connection keeps of its peer is bounded.
+TEST_F(IdentityOfCertificateTest, SixtyFourNamesAreAccepted) {
+  CertificateNames names;
+  for (int i = 0; i < 62; ++i) names.dns.push_back(absl::StrCat("host", i, ".example.org"));
+  names.uris = {"spiffe://example.org/kv"};
+  names.ips = {"10.0.0.1"};
+  EXPECT_EQ(Meet(names).dns_names.size(), 62u) << server_status_;
+  names.dns.push_back("one.more.example.org");
+  EXPECT_FALSE(Meet(names).is_authenticated);
+  EXPECT_THAT(server_status_, HasCode(absl::StatusCode::kUnauthenticated));
+  EXPECT_THAT(std::string(server_status_.message()), HasSubstr("it has 65 names"));
+}
+
+TEST_F(IdentityOfCertificateTest, FourKiBOfNamesAreAccepted) {
+  EXPECT_TRUE(Meet({.dns = {std::string(4000, 'x')}, .uris = {std::string(96, 'x')}}).is_authenticated)
+      << server_status_;
+  EXPECT_FALSE(Meet({.dns = {std::string(4000, 'x')}, .uris = {std::string(97, 'x')}}).is_authenticated);
+  EXPECT_THAT(std::string(server_status_.message()), HasSubstr("2 names of 4097 bytes in all"));
+}
+
+// Each side would refuse the other for it.
+TEST_F(IdentityOfCertificateTest, ACertificateWithTooManyNamesCannotBeUsed) {
+  CertificateNames names;
+  for (int i = 0; i < 65; ++i) names.dns.push_back(absl::StrCat("host", i));
+  const absl::Status status = Context::Create(authority_.Issue(names), nullptr).status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("it has 65 names"));
+}
+
 // A certificate as large as this is refused, or its names are all there: nothing in between.
 TEST_F(IdentityOfCertificateTest, TenThousandNames) {
   CertificateNames names;
@@ -148,7 +178,7 @@ TEST_F(IdentityOfCertificateTest, ANameOfSeventyThousandBytes) {
 
 // A server that is refused for its name: the client's error tells the names, and stays short and printable.
 TEST_F(IdentityOfCertificateTest, AnErrorWithSuchNamesIsShortAndPrintable) {
-  for (const std::string& name : {std::string("other\0localhost", 15), std::string(5000, 'x'),
+  for (const std::string& name : {std::string("other\0localhost", 15), std::string(2000, 'x'),
                                   std::string(300, '\n'), std::string("\xff\x1b[31m")}) {
     Line line(authority_.Issue(),
               authority_.Issue({.dns = {name}, .uris = {name}, .common_name = "\u202e\x1b[31m\n"}));
