@@ -262,7 +262,7 @@ class Model {
   std::vector<uint32_t> reads_;
   uint32_t answered_ = 0;
   uint32_t read_bytes_in_ = 0;
-  bool may_push_ = true;  // No push since the last SEND.
+  bool may_push_ = false;  // A SEND has come, and no push since.
 };
 
 // One frame that is right for `model`, then spoiled as the script wants it.

@@ -89,7 +89,12 @@ TEST_F(PushingPeerTest, PushesOfWhatIsNotAskedForAreDropped) {
 TEST_F(PushingPeerTest, TwoPushesBehindOneSend) {
   peer_.Say({.kind = FrameKind::kSend, .length_bytes = 4}, "look");
   for (int i = 0; i < 2; ++i) peer_.Say({.kind = FrameKind::kPush, .length_bytes = 4, .key = 7}, "push");
-  ExpectBrokenProtocol("pushed twice behind one SEND");
+  ExpectBrokenProtocol("twice behind one");
+}
+
+TEST_F(PushingPeerTest, APushBeforeTheFirstSend) {
+  peer_.Say({.kind = FrameKind::kPush, .length_bytes = 4, .key = 7}, "push");
+  ExpectBrokenProtocol("pushed before its first SEND");
 }
 
 TEST_F(PushingPeerTest, ALateByteOfAPushChangesNothingThatWasTaken) {

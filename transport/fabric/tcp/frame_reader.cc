@@ -192,8 +192,8 @@ FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end) 
   return Result::kMore;
 }
 
-// Allows one push behind each SEND. Otherwise a peer could push without bound, because pushes use no
-// receives.
+// Allows one push behind each SEND, and none before the first. Otherwise a peer could push without bound, because
+// pushes use no receives.
 bool FrameReader::MayPush(const FrameHeader& header) const {
   return takes_pushes_ && !push_followed_ && header.length_bytes != 0 && header.length_bytes <= kPushBytesMax;
 }
@@ -235,8 +235,10 @@ FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
       return send_queue_.Nak(header) ? Result::kNak : Violation(send_queue_.violation());
     case FrameKind::kPush:
       if (!MayPush(header)) {
-        return Violation(push_followed_ ? "it pushed twice behind one SEND"
-                                        : absl::StrCat("it pushed ", header.length_bytes, " bytes"));
+        const bool may_push =
+            takes_pushes_ && header.length_bytes != 0 && header.length_bytes <= kPushBytesMax;
+        return Violation(may_push ? "it pushed before its first SEND, or twice behind one"
+                                  : absl::StrCat("it pushed ", header.length_bytes, " bytes"));
       }
       push_followed_ = true;
       receive_queue_.PushHasCome();

@@ -116,8 +116,8 @@ class FrameReader {
   size_t pushed_bytes_ = 0;  // Of all of them, taken or not, and of their entries.
 
   bool takes_pushes_ = false;
-  bool is_pushed_to_ = false;   // The last message but one came with a push: less is read into staging.
-  bool push_followed_ = false;  // The push of the last one has come.
+  bool is_pushed_to_ = false;  // The last message but one came with a push: less is read into staging.
+  bool push_followed_ = true;  // The push of the last one has come, or there was no message yet.
   bool emptied_ = false;
   bool closed_ = false;        // Found behind pushes.
   uint64_t copied_bytes_ = 0;  // Of READs, since the last Read().
