@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "examples/arguments.h"
+#include "examples/kv/authorize.h"
 #include "examples/kv/kv_service.h"
 #include "examples/stop_signal.h"
 #include "examples/tls_flags.h"
@@ -33,24 +34,12 @@ constexpr char kUsage[] =
     "  --tls_...      PEM files; with them both sides show a certificate, and tcp:// is encrypted (rdma:// "
     "is not)\n"
     "  --writer       a DNS name or URI in a certificate: only clients with one of those given may change\n"
-    "                 anything; without --writer, every client with a certificate may";
+    "                 anything, or measure (--perf); without --writer, every client with a certificate may";
 
 // Bytes of a put beside its value: the key, and Cap'n Proto's pointers.
 constexpr uint64_t kBesideValue = 8 << 10;
 // The most bytes of Cap'n Proto's Data, whose length has 29 bits.
 constexpr uint64_t kDataBytesMax = (uint64_t{1} << 29) - 1;
-
-// Everyone may read, `writers` may write.
-absl::Status Authorize(const std::vector<std::string>& writers, const hawser::ServerContext& context) {
-  const hawser::PeerIdentity& who = context.peer_identity();
-  // Health and reflection change nothing either.
-  const bool is_of_store = context.method().interface_id == capnp::typeId<kv::KeyValue>();
-  if (!is_of_store || kv::KvService::OnlyReads(context.method())) return absl::OkStatus();
-  for (const std::string& writer : writers) {
-    if (who.HasDnsName(writer) || who.HasUri(writer)) return absl::OkStatus();
-  }
-  return absl::PermissionDeniedError("you may read, but not write: you are " + who.ToString());
-}
 
 }  // namespace
 
@@ -103,7 +92,7 @@ int main(int argc, char** argv) {
   options.perf = perf;
   if (!writers.empty()) {
     options.authorize = [&writers](const hawser::ServerContext& context) {
-      return Authorize(writers, context);
+      return kv::Authorize(writers, context.peer_identity(), context.method());
     };
   }
   hawser::Server server(options);
