@@ -16,6 +16,9 @@ constexpr size_t kWatchesOfClientMax = 64;
 constexpr size_t kWatchesMax = 4096;
 constexpr size_t kWatchesOfHostMax = kWatchesMax / 4;
 
+// Clients that one call looks at for those that are gone, when there is no room.
+constexpr size_t kLooksMax = 64;
+
 // A client whose handler takes longer is told again.
 constexpr absl::Duration kTellTimeout = absl::Seconds(10);
 // Between attempts to tell clients that could not be told.
@@ -152,10 +155,10 @@ absl::Status HealthBoard::AddWatch(const std::shared_ptr<Channel>& client, absl:
   auto watch = std::make_shared<Watch>();
   {
     absl::MutexLock lock(&mutex_);
-    if (watches_ >= kWatchesMax || WatchesOf(HostOf(*client)) >= kWatchesOfHostMax) DropGone();
+    if (watches_ >= kWatchesMax || WatchesOf(HostOf(*client)) >= kWatchesOfHostMax) DropSomeGone();
     Client& of_client = clients_[client.get()];
     if (of_client.channel.lock() != client) {  // New, or another one was at this address.
-      watches_ -= of_client.watches.size();
+      Count(of_client.host, -static_cast<ptrdiff_t>(of_client.watches.size()));
       of_client = {client, HostOf(*client), {}};
     }
     const auto same =
@@ -177,8 +180,9 @@ absl::Status HealthBoard::AddWatch(const std::shared_ptr<Channel>& client, absl:
       }
       watch->service = std::string(service);
       watch->client = client;
+      watch->key = client.get();
       of_client.watches.push_back(watch);
-      ++watches_;
+      Count(of_client.host, 1);
     }
     if (!MarkDue(*watch)) return absl::OkStatus();
   }
@@ -207,14 +211,23 @@ HealthBoard::Watches HealthBoard::Due() {
 }
 
 void HealthBoard::DropGone() {
-  for (auto each = clients_.begin(); each != clients_.end();) {
-    if (!each->second.channel.expired()) {
-      ++each;
-      continue;
-    }
-    watches_ -= each->second.watches.size();
-    each = clients_.erase(each);
+  for (auto each = clients_.begin(); each != clients_.end();) each = DropIfGone(each);
+}
+
+void HealthBoard::DropSomeGone() {
+  auto each = clients_.lower_bound(next_look_);
+  for (size_t looks = std::min(kLooksMax, clients_.size()); looks > 0; --looks) {
+    if (each == clients_.end()) each = clients_.begin();
+    each = DropIfGone(each);
   }
+  next_look_ = each == clients_.end() ? nullptr : each->first;
+}
+
+// Returns the next one.
+HealthBoard::Clients::iterator HealthBoard::DropIfGone(Clients::iterator client) {
+  if (!client->second.channel.expired()) return std::next(client);
+  Count(client->second.host, -static_cast<ptrdiff_t>(client->second.watches.size()));
+  return clients_.erase(client);
 }
 
 // Without the lock: Send() may run interceptors, and the callback runs here in a child after fork().
@@ -262,24 +275,27 @@ void HealthBoard::OnTold(const std::shared_ptr<Watch>& watch, const absl::Status
 }
 
 void HealthBoard::Drop(const std::shared_ptr<Watch>& watch) {
-  for (auto each = clients_.begin(); each != clients_.end(); ++each) {
-    std::vector<std::shared_ptr<Watch>>& watches = each->second.watches;
-    const auto found = std::find(watches.begin(), watches.end(), watch);
-    if (found == watches.end()) continue;
-    watches.erase(found);
-    --watches_;
-    if (watches.empty()) clients_.erase(each);
-    return;
-  }
+  const auto client = clients_.find(watch->key);
+  if (client == clients_.end()) return;
+  std::vector<std::shared_ptr<Watch>>& watches = client->second.watches;
+  const auto found = std::find(watches.begin(), watches.end(), watch);
+  if (found == watches.end()) return;  // Of one that was at this address before.
+  watches.erase(found);
+  Count(client->second.host, -1);
+  if (watches.empty()) clients_.erase(client);
 }
 
-// Linear in the clients that watch, which are some thousand at most.
 size_t HealthBoard::WatchesOf(const PeerHost& host) const {
-  size_t count = 0;
-  for (const auto& [channel, client] : clients_) {
-    if (client.host == host) count += client.watches.size();
-  }
-  return count;
+  const auto found = by_host_.find(host);
+  return found == by_host_.end() ? 0 : found->second;
+}
+
+void HealthBoard::Count(const PeerHost& host, ptrdiff_t count) {
+  if (count == 0) return;
+  watches_ += static_cast<size_t>(count);
+  const auto found = by_host_.try_emplace(host).first;
+  found->second += static_cast<size_t>(count);
+  if (found->second == 0) by_host_.erase(found);
 }
 
 }  // namespace hawser::internal

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
@@ -54,6 +55,7 @@ class HealthBoard final : public Service, public std::enable_shared_from_this<He
   struct Watch {
     std::string service;
     std::weak_ptr<Channel> client;
+    const Channel* key = nullptr;   // Of that client in clients_.
     Status told = Status::UNKNOWN;  // By the last call, if there was one.
     bool was_told = false;
     bool is_telling = false;
@@ -66,6 +68,7 @@ class HealthBoard final : public Service, public std::enable_shared_from_this<He
     std::vector<std::shared_ptr<Watch>> watches;
   };
   using Watches = std::vector<std::shared_ptr<Watch>>;
+  using Clients = std::map<const Channel*, Client>;
 
   absl::Status Check(absl::string_view service, Wire::CheckResults::Builder reply) const;
   Status StatusOf(absl::string_view service) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -74,10 +77,15 @@ class HealthBoard final : public Service, public std::enable_shared_from_this<He
   // Marks `watch` as being told the present status. False: its client was told that already, or a call to it is under way.
   bool MarkDue(Watch& watch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropGone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Looks at the next few clients: what a client can cause is bounded, however many others there are.
+  void DropSomeGone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Clients::iterator DropIfGone(Clients::iterator client) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell(const Watches& due);
   void OnTold(const std::shared_ptr<Watch>& watch, const absl::Status& status);
   void Drop(const std::shared_ptr<Watch>& watch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   size_t WatchesOf(const PeerHost& host) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `count` watches more of `host`, or fewer.
+  void Count(const PeerHost& host, ptrdiff_t count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellAgain();
 
   transport::Environment& environment_;
@@ -85,8 +93,10 @@ class HealthBoard final : public Service, public std::enable_shared_from_this<He
   absl::CondVar told_;  // No call to a watcher is under way.
   std::map<std::string, bool, std::less<>> serves_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  std::map<const Channel*, Client> clients_ ABSL_GUARDED_BY(mutex_);
+  Clients clients_ ABSL_GUARDED_BY(mutex_);
+  const Channel* next_look_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Compared only: may be gone.
   size_t watches_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::flat_hash_map<PeerHost, size_t> by_host_ ABSL_GUARDED_BY(mutex_);  // Watches of each; none is 0.
   size_t telling_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::CondVar closing_;
   std::thread again_ ABSL_GUARDED_BY(mutex_);  // Runs TellAgain().
