@@ -78,10 +78,11 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::Connect(absl::string_view uri,
                                    absl::StrCat("connecting to ", uri));
   }
   if (absl::StartsWith(uri, kAuto)) return ConnectAuto(absl::StripPrefix(uri, kAuto), std::move(options));
-  absl::StatusOr<std::shared_ptr<Channel>> channel = Create(uri, std::move(options));
-  if (!channel.ok()) return channel;
-  internal::ChannelCore& core = *(*channel)->core();
-  if (absl::Status status = core.WaitForFirstAttempt(); !status.ok()) return status;
+  absl::StatusOr<std::shared_ptr<internal::ChannelCore>> core =
+      internal::ChannelCore::Create(uri, std::move(options), /*insists=*/true);
+  if (!core.ok()) return core.status();
+  auto channel = std::make_shared<Channel>(*core);
+  if (absl::Status status = (*core)->WaitForFirstAttempt(); !status.ok()) return status;
   return channel;
 }
 

@@ -33,9 +33,10 @@ class ChannelCore;  // rpc/internal/channel_core.h
 class Channel {
  public:
   // Connects to "tcp://host:port", "rdma://host:port" or "auto://host:port" and waits until the first attempt
-  // ends. The addresses of a name are tried side by side (RFC 8305, Happy Eyeballs). auto: RDMA if this
-  // machine has it, it leads to the peer, and the peer listens on it, else TCP; with require_encryption
-  // always TCP. The choice holds for the channel's life, also when it reconnects.
+  // ends. If the server refuses it for lack of room (ResourceExhausted), it tries again within
+  // ChannelOptions::connect_timeout. The addresses of a name are tried side by side (RFC 8305, Happy Eyeballs).
+  // auto: RDMA if this machine has it, it leads to the peer, and the peer listens on it, else TCP; with
+  // require_encryption always TCP. The choice holds for the channel's life, also when it reconnects.
   // InvalidArgument: not a URI that we know; with ChannelOptions::credentials also: files that cannot be used, or
   // rdma:// and require_encryption. NotFound: the name does not resolve. Unavailable: no server there, or too slow.
   // Unauthenticated: one side does not trust the other, or only one of them has credentials. FailedPrecondition:

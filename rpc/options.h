@@ -84,7 +84,8 @@ std::ostream& operator<<(std::ostream& out, ChannelState state);
 // Each function that takes these options returns InvalidArgument if one is out of its range.
 struct ChannelOptions {
   absl::Duration default_timeout = absl::Seconds(10);  // 1 us at least. Infinite: calls without a deadline.
-  // Of one attempt, handshake included; 1 ms at least. Infinite: for as long as the system tries.
+  // Of one attempt, handshake included; and how long Connect() tries again what a server refuses for lack of room. 1 ms at
+  // least. Infinite: for as long as the system tries.
   absl::Duration connect_timeout = absl::Seconds(5);
   // Between attempts to reconnect: doubles from min to max, each time between half and all of it at random. From 1 ms to a
   // year. A max below min counts as min.

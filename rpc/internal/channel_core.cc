@@ -72,7 +72,7 @@ std::string DeviceTo(const transport::Uri& uri, const std::string& local_address
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_view uri,
-                                                                 ChannelOptions options) {
+                                                                 ChannelOptions options, bool insists) {
   absl::StatusOr<transport::Uri> parsed = transport::ParseUri(uri);
   if (!parsed.ok()) return parsed.status();
   if (parsed->port == 0) {
@@ -121,8 +121,11 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
   core->security_ = std::move(security);
   if (*offers != nullptr) (*offers)->gate = core->gate_;
   core->offers_ = *std::move(offers);
-  poller.Run([core] {
+  poller.Run([core, insists] {
     core->self_ = core;
+    if (insists) {
+      core->insists_until_ns_ = transport::After(core->poller_.now_ns(), core->options_.connect_timeout);
+    }
     core->Connect();
   });
   return core;
@@ -180,6 +183,10 @@ ChannelCore::ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport:
       intercepts_(!options_.interceptors.empty()),
       backoff_(options_.backoff_min),
       retry_timer_([this] { OnRetryTimer(); }),
+      insists_timer_([this] {
+        first_attempt_ = refused_;
+        first_attempt_done_.Set();
+      }),
       queue_(poller,
              [this](UntypedCall& call) {
                call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded,
@@ -358,12 +365,24 @@ void ChannelCore::OnAttemptConnected(std::unique_ptr<Link> link) {
 void ChannelCore::OnAttemptFailed(const absl::Status& why) {
   poller_.AssertHeld();
   attempt_.reset();
+  if (InsistsOnFirst(why)) {
+    refused_ = why;
+    poller_.timers().Set(insists_timer_, insists_until_ns_);
+    return ConnectLater();
+  }
   why_failed_ = absl::Status(why.code(), absl::StrCat("not connected: ", absl::string_view(why.message())));
   Move(ChannelEvent::kAttemptFailed, why);
   for (UntypedCall* call : queue_.TakeIf([](const UntypedCall& each) { return !each.wait_for_ready_; })) {
     call->EndSoon(call->Error(CodeWhileNotConnected(), why_failed_.message()));
   }
   ConnectLater();
+}
+
+// A server that has no room now may have some in a moment, since connections that are no more, or say nothing, make room
+// for others. While there is time, Channel::Connect() hears only of the attempt that ends otherwise.
+bool ChannelCore::InsistsOnFirst(const absl::Status& why) const {
+  return !first_attempt_done_.is_set() && absl::IsResourceExhausted(why) &&
+         transport::After(poller_.now_ns(), backoff_) < insists_until_ns_;
 }
 
 // A server that lacks memory or has too many connections is reported as such, not as unreachable. So is a
@@ -493,6 +512,7 @@ void ChannelCore::Move(ChannelEvent event, const absl::Status& why) {
                                                      why.ok() ? "" : ": ", absl::string_view(why.message())));
   }
   if (!first_attempt_done_.is_set() && *to != ChannelState::kConnecting) {
+    poller_.timers().Cancel(insists_timer_);
     first_attempt_ = why;
     first_attempt_done_.Set();
   }

@@ -48,8 +48,9 @@ namespace hawser::internal {
 //           way.
 class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link::Observer, Attempt::Owner {
  public:
-  // Dials `uri`, again and again.
-  static absl::StatusOr<std::shared_ptr<ChannelCore>> Create(absl::string_view uri, ChannelOptions options);
+  // Dials `uri`, again and again. `insists`: see InsistsOnFirst().
+  static absl::StatusOr<std::shared_ptr<ChannelCore>> Create(absl::string_view uri, ChannelOptions options,
+                                                             bool insists = false);
 
   // The runtime for `uri`: that of `options`, or the process's own. InvalidArgument: that of `options` serves
   // another network. Other codes: this machine lacks what the network needs.
@@ -117,6 +118,8 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   void ConnectLater();
   // For a call of a channel that is closed.
   absl::Status WhyClosed(const UntypedCall& call) const;
+  // WaitForFirstAttempt() goes on waiting, though an attempt has failed with `why`.
+  bool InsistsOnFirst(const absl::Status& why) const;
   absl::StatusCode CodeWhileNotConnected() const;
   // For a call whose deadline passed before it was sent.
   std::string WhyUnsent();
@@ -160,7 +163,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   std::shared_ptr<const PeerIdentity> peer_identity_ ABSL_GUARDED_BY(identity_mutex_) =
       transport::OrNotAuthenticated(nullptr);
 
-  // How the first attempt ended.
+  // How the first attempt ended, or the first ones: see InsistsOnFirst().
   transport::WaitEvent first_attempt_done_;
   absl::Status first_attempt_;
 
@@ -178,7 +181,10 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   int64_t ready_since_ns_ = 0;
   absl::Duration backoff_;
   transport::Timer retry_timer_;
-  absl::Status why_failed_;  // Why the last attempt failed. OK: it succeeded, or there was none.
+  int64_t insists_until_ns_ = 0;    // See InsistsOnFirst().
+  absl::Status refused_;            // The last of those attempts.
+  transport::Timer insists_timer_;  // Set from the first of them on.
+  absl::Status why_failed_;         // Why the last attempt failed. OK: it succeeded, or there was none.
   absl::Status why_closed_;
 
   CallQueue queue_;                          // To be sent.

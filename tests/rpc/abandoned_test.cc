@@ -71,7 +71,7 @@ TEST(AbandonedTest, AClosedConnectionCountsUntilItsHandlersEnd) {
     channel->Close();
     ASSERT_TRUE(Eventually([&] { return holding.server.server.stats().connections == 0; }));
   }
-  EXPECT_THAT(Channel::Connect(holding.server.uri, kTwoSlots).status(),
+  EXPECT_THAT(Channel::Connect(holding.server.uri, TryingOnce(kTwoSlots)).status(),
               HasCode(absl::StatusCode::kResourceExhausted));
   handlers.clear();
   EXPECT_TRUE(Eventually([&] { return Channel::Connect(holding.server.uri, kTwoSlots).ok(); }));

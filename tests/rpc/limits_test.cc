@@ -138,7 +138,7 @@ TEST(LimitsTest, AServerWithoutMemoryForAConnectionSaysSo) {
       hoard.push_back(*std::move(buffer));
     }
   }
-  const absl::Status connecting = Channel::Connect(server.uri).status();
+  const absl::Status connecting = Channel::Connect(server.uri, TryingOnce()).status();
   EXPECT_THAT(connecting, HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(std::string(connecting.message()), HasSubstr("BufferPoolOptions::limit_bytes"));
   // A call's error distinguishes this server from an absent one.

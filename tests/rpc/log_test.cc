@@ -43,7 +43,7 @@ TEST_F(RpcLogTest, AConnectionThatIsRefusedIsTold) {
   const auto first = server.Connect();
   // The server would soon ping a client that has sent nothing, which could cost a line.
   ASSERT_THAT(SendAct(first, 1).Wait(), IsOk());
-  EXPECT_THAT(Channel::Connect(server.uri), Not(IsOk()));
+  EXPECT_THAT(Channel::Connect(server.uri, TryingOnce()), Not(IsOk()));
   EXPECT_THAT(lines_.Take(),
               Pair(LogSeverity::kWarning, AllOf(HasSubstr("was refused"), HasSubstr("connections_max"))));
 }
@@ -92,7 +92,7 @@ TEST_F(RpcLogTest, ALineBelowTheLevelIsNotWritten) {
   TestServer server({.connections_max = 1});
   const auto first = server.Connect();
   ASSERT_THAT(SendAct(first, 1).Wait(), IsOk());
-  EXPECT_THAT(Channel::Connect(server.uri), Not(IsOk()));  // A line of kWarning.
+  EXPECT_THAT(Channel::Connect(server.uri, TryingOnce()), Not(IsOk()));  // A line of kWarning.
   SetLogLevel(LogSeverity::kInfo);
   SetLogSink(nullptr);
   EXPECT_EQ(lines_.size(), 0u);

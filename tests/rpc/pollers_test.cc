@@ -67,7 +67,8 @@ TEST(PollersTest, AConnectionThatIsRefusedStartsNoPoller) {
   const auto first = server.Connect();
   EXPECT_THAT(SendAct(first, 1).Wait(), IsOk());
   for (int i = 0; i < 5; ++i) {
-    EXPECT_THAT(Channel::Connect(server.uri).status(), HasCode(absl::StatusCode::kResourceExhausted));
+    EXPECT_THAT(Channel::Connect(server.uri, TryingOnce()).status(),
+                HasCode(absl::StatusCode::kResourceExhausted));
   }
   EXPECT_EQ(server.server.stats().pollers.size(), 1u);
 }

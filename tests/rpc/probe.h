@@ -31,6 +31,12 @@ constexpr absl::Duration kLong = absl::Seconds(45);
 // Of a deadline or a timeout that the test waits for, where nothing has to happen before it.
 constexpr absl::Duration kExpires = absl::Milliseconds(20);
 
+// Connect() then does not try again what the server refuses for lack of room.
+inline ChannelOptions TryingOnce(ChannelOptions options = {}) {
+  options.backoff_min = options.backoff_max = absl::Hours(1);
+  return options;
+}
+
 MATCHER_P(HasCode, code, "") {
   *result_listener << arg.ToString();
   return arg.code() == code;

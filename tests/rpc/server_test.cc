@@ -2,6 +2,8 @@
 
 #include "hawser/rpc/server.h"
 
+#include <capnp/message.h>
+
 #include <deque>
 #include <memory>
 #include <set>
@@ -9,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "hawser/observe/snapshot.capnp.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"
@@ -68,9 +71,9 @@ TEST(ServerAddressTest, AnIpv4HostIsOneHostHoweverItComes) {
   TestServer server(options, "tcp://[::]:0");
   const std::string port = PortOf(server.uri);
   const std::shared_ptr<Channel> first = *Channel::Connect("tcp://127.0.0.1:" + port);
-  EXPECT_THAT(Channel::Connect("tcp://127.0.0.1:" + port).status(),
+  EXPECT_THAT(Channel::Connect("tcp://127.0.0.1:" + port, TryingOnce()).status(),
               HasCode(absl::StatusCode::kResourceExhausted));
-  EXPECT_THAT(Channel::Connect("tcp://127.0.0.2:" + port).status(),
+  EXPECT_THAT(Channel::Connect("tcp://127.0.0.2:" + port, TryingOnce()).status(),
               HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(Channel::Connect("tcp://[::1]:" + port).status(), IsOk());
 }
@@ -546,12 +549,49 @@ TEST(ServerTest, OneConnectionTooManyIsRejectedWithTheReason) {
   TestServer server({.connections_max = 2});
   const auto one = server.Connect();
   auto two = server.Connect();
-  const absl::Status status = Channel::Connect(server.uri).status();
+  const absl::Status status = Channel::Connect(server.uri, TryingOnce()).status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(std::string(status.message()), HasSubstr("connections_max"));
   two.reset();
   EXPECT_TRUE(Eventually([&] { return Channel::Connect(server.uri).ok(); })) << "its place is not free again";
   EXPECT_THAT(SendAct(one, 1).Wait(), IsOk());
+}
+
+// How many connections the server has refused.
+uint64_t Refused(TestServer& server) {
+  capnp::MallocMessageBuilder message;
+  server.server.FillIn(message.initRoot<observe::wire::Snapshot>());
+  uint64_t count = 0;
+  for (const auto refusal : message.getRoot<observe::wire::Snapshot>().asReader().getRefusals()) {
+    count += refusal.getCount();
+  }
+  return count;
+}
+
+TEST(ServerTest, ConnectTriesAgainWhatAServerRefusesForLackOfRoom) {
+  TestServer server({.connections_max = 1});
+  auto first = server.Connect();
+  absl::StatusOr<std::shared_ptr<Channel>> second;
+  std::thread connects([&] {
+    second = Channel::Connect(server.uri, {.connect_timeout = kLong, .backoff_max = absl::Milliseconds(20)});
+  });
+  EXPECT_TRUE(Eventually([&] { return Refused(server) >= 3; }));
+  first.reset();
+  connects.join();
+  ASSERT_THAT(second.status(), IsOk());
+  EXPECT_THAT(SendAct(*second, 1).Wait(), IsOk());
+}
+
+TEST(ServerTest, ConnectSaysInTimeThatAServerHasNoRoom) {
+  TestServer server({.connections_max = 1});
+  const auto first = server.Connect();
+  const absl::Status status = Channel::Connect(server.uri, {.connect_timeout = absl::Seconds(2),
+                                                            .backoff_max = absl::Milliseconds(20)})
+                                  .status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("connections_max"));
+  EXPECT_GE(Refused(server), 2u);
+  EXPECT_THAT(SendAct(first, 1).Wait(), IsOk());
 }
 
 TEST(ServerTest, ConnectionsLeaveMemoryForMessages) {
@@ -560,7 +600,8 @@ TEST(ServerTest, ConnectionsLeaveMemoryForMessages) {
   std::vector<std::shared_ptr<Channel>> channels;
   absl::Status refused;
   while (refused.ok() && channels.size() < 100) {
-    absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(server.uri, {.connection = large});
+    absl::StatusOr<std::shared_ptr<Channel>> channel =
+        Channel::Connect(server.uri, TryingOnce({.connection = large}));
     refused = channel.status();
     if (!channel.ok()) break;
     EXPECT_THAT(SendAct(*channel, 1).Wait(), IsOk());
