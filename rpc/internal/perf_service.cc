@@ -27,9 +27,10 @@ constexpr uint64_t kDataMax = (512 << 20) - 1;
 // What `get` gives.
 constexpr uint8_t kByte = 'g';
 
-// Whether so many bytes are sent out of a buffer that answers share. ServerContext::Attach() copies what ends within a word
-// of it. Only a small copy is for the poller, so a large one is a buffer of its own.
-bool IsShared(uint64_t bytes) { return bytes % 8 == 0 || bytes <= kCopiedMax; }
+uint64_t PoolBytes(const ServerOptions& options) {
+  return options.runtime != nullptr ? options.runtime->buffers().stats().limit_bytes
+                                    : options.pool.limit_bytes;
+}
 
 constexpr uint64_t kInterfaceId = capnp::typeId<perf::Perf>();
 constexpr Method kLimits = {kInterfaceId, 0, "perf.capnp:Perf.limits", true};
@@ -75,6 +76,8 @@ PerfService::PerfService(Host& host, transport::Environment& environment, const 
       connection_(options.connection),
       polling_(options.poller.mode),
       has_credentials_(options.credentials.has_value()),
+      shared_bytes_max_(
+          std::bit_floor(std::max<uint64_t>(PoolBytes(options) / kSharedPoolFraction, kCopiedMax))),
       settings_(settings) {}
 
 PerfService::~PerfService() { Close(); }
@@ -146,6 +149,15 @@ void PerfService::Close() {
   if (thread.joinable()) thread.join();
 }
 
+// Whether so many bytes, more than kCopiedMax, are sent out of a buffer that answers share. ServerContext::Attach() copies
+// what ends within a word of it, and a large copy is not for the poller: that has a buffer of its own.
+bool PerfService::IsShared(uint64_t bytes) const { return bytes <= shared_bytes_max_ && bytes % 8 == 0; }
+
+// What is small beside the payload does not keep it: a smaller one does for that.
+void PerfService::NoteUse(Payload& payload, uint64_t bytes) const {
+  if (bytes > payload.buffer->size_bytes() / 2) payload.unused_from = absl::Now() + settings_.keep;
+}
+
 uint64_t PerfService::payload_bytes_max() const {
   const uint64_t most = connection_.message_bytes_max;
   return std::min(kDataMax, most - std::min(most, kAroundPayload));
@@ -175,6 +187,10 @@ absl::Status PerfService::Get(ServerContext& context, uint64_t bytes, Wire::GetR
                                                    payload_bytes_max(),
                                                    " at most (ConnectionOptions::message_bytes_max)"));
   }
+  if (bytes <= kCopiedMax) {
+    memset(reply.initPayload(static_cast<unsigned>(bytes)).begin(), kByte, bytes);
+    return absl::OkStatus();
+  }
   const absl::string_view scheme = SchemeOf(context.peer_address());
   std::shared_ptr<const Buffer> buffer;
   {
@@ -182,7 +198,7 @@ absl::Status PerfService::Get(ServerContext& context, uint64_t bytes, Wire::GetR
     const auto found = payloads_.find(scheme);
     if (IsShared(bytes) && found != payloads_.end() && found->second.buffer != nullptr &&
         found->second.buffer->size_bytes() >= bytes) {
-      found->second.used = true;
+      NoteUse(found->second, bytes);
       buffer = found->second.buffer;
     } else {
       // To fill memory takes long: not here.
@@ -227,13 +243,17 @@ void PerfService::Answer(Waiting waiting) {
     absl::StatusOr<Buffer> made = host_.AllocateOn(waiting.scheme, size);
     if (!made.ok()) return waiting.call.Finish(made.status());
     memset(made->data(), kByte, size);
+    const uint64_t refusals = host_.RefusalsOn(waiting.scheme);
     buffer = std::make_shared<const Buffer>(*std::move(made));
     const absl::MutexLock lock(&mutex_);
     if (is_shared && !closed_) {
       Payload& payload = payloads_[waiting.scheme];
       payload.buffer = buffer;
-      payload.used = true;
-      if (look_at_payloads_ == absl::InfiniteFuture()) look_at_payloads_ = absl::Now() + settings_.keep;
+      payload.refusals_then = refusals;
+      NoteUse(payload, size);
+      if (look_at_payloads_ == absl::InfiniteFuture()) {
+        look_at_payloads_ = absl::Now() + std::min(settings_.keep, settings_.look);
+      }
     }
   }
   // From here on only the answer refers to a buffer that is not shared, so it counts against the client's host.
@@ -372,15 +392,17 @@ std::vector<std::shared_ptr<const Buffer>> PerfService::TakeUnused(absl::Time no
   if (now < look_at_payloads_) return taken;
   for (auto each = payloads_.begin(); each != payloads_.end();) {
     Payload& payload = each->second;
+    const bool is_short = host_.RefusalsOn(each->first) != payload.refusals_then;
     // Those that answers refer to would not be freed, and would not be known any more.
-    if (std::exchange(payload.used, false) || payload.is_referred_to()) {
+    if ((now < payload.unused_from && !is_short) || payload.is_referred_to()) {
       ++each;
       continue;
     }
     if (payload.buffer != nullptr) taken.push_back(std::move(payload.buffer));
     each = payloads_.erase(each);
   }
-  look_at_payloads_ = payloads_.empty() ? absl::InfiniteFuture() : now + settings_.keep;
+  look_at_payloads_ =
+      payloads_.empty() ? absl::InfiniteFuture() : now + std::min(settings_.keep, settings_.look);
   return taken;
 }
 

@@ -29,17 +29,20 @@ namespace hawser::internal {
 
 // The service that clients measure a server with (rpc/hawser/perf.capnp).
 //
-// What clients can make the server hold: for each network the payload of `get`, of the largest size that was asked for, and
-// smaller ones before it while answers refer to them; for each call whose size ends within a word, the payload of its own
-// answer; and kRawPortsMax raw ports, which have 24 MiB each at most. The shared sizes are powers of two, so all shared
-// payloads of a network are four times the largest `get` at most. They go when none was asked for during Settings::keep,
-// and no answer refers to any.
+// What clients can make the server hold: for each network the payload that answers to `get` share, a
+// kSharedPoolFraction-th of the pool at most, and smaller ones before it while answers refer to them; for each call with a
+// larger payload, or one whose size ends within a word, the payload of its own answer, which counts against the client's
+// host like any response; and kRawPortsMax raw ports, which have 24 MiB each at most. The shared sizes are powers of two,
+// so all shared payloads of a network are twice the largest at most. One goes when nothing of more than half its size was
+// asked for during Settings::keep, or when memory is short, in either case unless an answer refers to it.
 // Thread:   any. A thread of its own, from the first need of it until Close(), fills payloads and ends what is over, so that
 //           no handler holds its poller for that.
 // Lifetime: its owner calls Close() first, and keeps it until the last handler has returned.
 class PerfService final : public Service {
  public:
   static constexpr int kRawPortsMax = 4;
+  // No answer counts what it shares with others, so that has to be a small part of the pool.
+  static constexpr uint64_t kSharedPoolFraction = 64;
 
   // What it needs of its server.
   class Host {
@@ -49,6 +52,8 @@ class PerfService final : public Service {
     // The runtime that serves clients of `scheme` at this address of the server. Unavailable: it shuts down.
     virtual absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeAt(absl::string_view scheme,
                                                                           const SocketAddress& address) = 0;
+    // How often memory of that pool was refused: BufferPool::refusals(). From any thread.
+    virtual uint64_t RefusalsOn(absl::string_view scheme) const = 0;
     // That the server listens on.
     virtual std::vector<SocketAddress> listening() const = 0;
 
@@ -57,6 +62,7 @@ class PerfService final : public Service {
   };
   struct Settings {
     absl::Duration keep = absl::Seconds(10);     // An unused payload.
+    absl::Duration look = absl::Seconds(1);      // At a payload: whether memory is short.
     absl::Duration accept = absl::Seconds(5);    // From openRaw until the token is there.
     absl::Duration raw_life = absl::Minutes(1);  // From openRaw until the connection is ended.
     bool queue_pairs_of_sockets = false;         // Tests have no other network.
@@ -84,7 +90,8 @@ class PerfService final : public Service {
       return buffer.use_count() > 1 ||
              std::any_of(outgrown.begin(), outgrown.end(), [](const auto& each) { return !each.expired(); });
     }
-    bool used = false;  // Since the thread last looked.
+    absl::Time unused_from;      // Unless it is asked for until then.
+    uint64_t refusals_then = 0;  // When it was made.
   };
   struct Waiting {
     DeferredCall call;
@@ -104,6 +111,9 @@ class PerfService final : public Service {
   // The one of the server that the client knows as `known_as`, or else one that it may reach.
   SocketAddress AddressFor(absl::string_view known_as) const;
   uint64_t payload_bytes_max() const;
+  bool IsShared(uint64_t bytes) const;
+  // `bytes` of `payload` were asked for.
+  void NoteUse(Payload& payload, uint64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Status StartThreadOnce() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run();
@@ -119,6 +129,7 @@ class PerfService final : public Service {
   const ConnectionOptions connection_;
   const PollingMode polling_;
   const bool has_credentials_;
+  const uint64_t shared_bytes_max_;
   const Settings settings_;
 
   absl::Mutex mutex_;

@@ -230,6 +230,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
 
   // PerfService::Host
   absl::StatusOr<Buffer> AllocateOn(absl::string_view scheme, size_t size_bytes) override;
+  uint64_t RefusalsOn(absl::string_view scheme) const override;
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeAt(absl::string_view scheme,
                                                                 const SocketAddress& address) override;
   std::vector<SocketAddress> listening() const override { return listeners_.socket_addresses(); }

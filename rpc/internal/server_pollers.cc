@@ -191,6 +191,11 @@ absl::StatusOr<Buffer> ServerCore::AllocateOn(absl::string_view scheme, size_t s
   return Buffer(*std::move(lease), size_bytes);
 }
 
+uint64_t ServerCore::RefusalsOn(absl::string_view scheme) const {
+  const absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = ServingRuntime(scheme, "");
+  return runtime.ok() ? (*runtime)->buffers().refusals() : 0;
+}
+
 absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeAt(absl::string_view scheme,
                                                                           const SocketAddress& address) {
   return ServingRuntime(scheme, options_.runtime != nullptr ? "" : transport::DeviceFor(scheme, address, {}));

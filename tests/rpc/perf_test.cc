@@ -120,6 +120,7 @@ class TimedServer final : PerfService::Host {
     if (on_allocate) on_allocate();
     return server.AllocateBuffer(size_bytes);
   }
+  uint64_t RefusalsOn(absl::string_view) const override { return refusals; }
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeAt(absl::string_view scheme,
                                                                 const SocketAddress&) override {
     return transport::Runtime::Default(scheme);
@@ -130,6 +131,7 @@ class TimedServer final : PerfService::Host {
 
  public:
   std::atomic<int> allocations{0};
+  std::atomic<uint64_t> refusals{0};
   std::function<void()> on_allocate;
   Server server;
   std::shared_ptr<Channel> channel;
@@ -182,6 +184,32 @@ TEST(PerfTest, ThePayloadOfGetsIsHeldOnceAndFreedWhenUnused) {
   EXPECT_LT(server.server.stats().leased_bytes, before + 2 * kBytes);
   EXPECT_TRUE(Eventually([&] { return server.server.stats().leased_bytes < before + kBytes; }));
   EXPECT_THAT(Get(server.channel, kBytes), IsOk());
+}
+
+TEST(PerfTest, ASmallGetDoesNotKeepALargePayload) {
+  TimedServer server({.keep = kExpires});
+  constexpr uint64_t kBytes = 8 << 20;
+  ASSERT_THAT(Put(server.channel, "p"), IsOk());
+  const uint64_t before = server.server.stats().leased_bytes;
+  ASSERT_THAT(Get(server.channel, kBytes), IsOk());
+  absl::Time next = absl::Now();
+  EXPECT_TRUE(Eventually([&] {
+    if (absl::Now() > next) {
+      EXPECT_THAT(Get(server.channel, 16 << 10), IsOk());
+      next = absl::Now() + kExpires / 2;
+    }
+    return server.server.stats().leased_bytes < before + kBytes / 2;
+  }));
+}
+
+TEST(PerfTest, APayloadGoesWhenMemoryIsShort) {
+  TimedServer server({.keep = absl::Hours(1), .look = kExpires});
+  constexpr uint64_t kBytes = 8 << 20;
+  ASSERT_THAT(Put(server.channel, "p"), IsOk());
+  const uint64_t before = server.server.stats().leased_bytes;
+  ASSERT_THAT(Get(server.channel, kBytes), IsOk());
+  ++server.refusals;
+  EXPECT_TRUE(Eventually([&] { return server.server.stats().leased_bytes < before + kBytes / 2; }));
 }
 
 TEST(PerfTest, SizesThatRiseSlowlyShareAPayload) {

@@ -69,6 +69,25 @@ constexpr strangers::StrangerKind kUnreadEchoes = {
     "unread echoes", "Has 32 MiB sent back and releases none.",
     []() -> std::unique_ptr<strangers::Stranger> { return std::make_unique<UnreadEchoes>(); }};
 
+class UnreadGet final : public strangers::Stranger {
+ public:
+  static constexpr uint64_t kBytes = 32 << 20;
+
+ private:
+  void OnAccepted() override {
+    // The root: a word of data, how many bytes.
+    std::string body(16, '\0');
+    body[4] = 1;
+    StoreLittle64(reinterpret_cast<uint8_t*>(&body[8]), kBytes);
+    SendRequest(0, 3, {{0, 0, static_cast<uint32_t>(body.size())}}, body);
+  }
+  void OnResponse(uint16_t, absl::Span<const transport::TableEntry>) override { AtWork(); }
+};
+
+constexpr strangers::StrangerKind kUnreadGet = {
+    "unread get", "Asks for 32 MiB and does not take them.",
+    []() -> std::unique_ptr<strangers::Stranger> { return std::make_unique<UnreadGet>(); }};
+
 // The parameter is the number of pollers.
 class UnreadAnswersTest : public ::testing::TestWithParam<int> {
  protected:
@@ -144,6 +163,13 @@ TEST_P(UnreadAnswersTest, TheyAreEndedOnceMemoryIsRefused) {
     EXPECT_THAT(server_.server.AllocateBuffer(56 << 20), ::testing::Not(IsOk()));
     return crowd->counts().accepted > accepted;
   })) << "those that are ended dial again";
+}
+
+// What the perf service sends counts against the host that asks for it, like any answer.
+TEST_P(UnreadAnswersTest, APayloadThatIsNotReadIsLostOnceMemoryIsRefused) {
+  const auto crowd = Strangers(1, kUnreadGet, capnp::typeId<perf::Perf>());
+  EXPECT_GE(server_.server.stats().leased_bytes, UnreadGet::kBytes);
+  EXPECT_TRUE(Eventually([&] { return server_.server.AllocateBuffer(40 << 20).ok(); }));
 }
 
 INSTANTIATE_TEST_SUITE_P(Pollers, UnreadAnswersTest, ::testing::Values(1, 4),
