@@ -6,20 +6,16 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "hawser/base/peer_text.h"
+#include "hawser/codegen/cpp_identifiers.h"
 #include "hawser/codegen/cpp_names.h"
 #include "hawser/codegen/refusals.h"
 #include "hawser/codegen/schema_text.h"
+#include "hawser/codegen/text.h"
 
 namespace hawser::codegen {
 namespace {
-
-std::vector<std::string> Lines(const std::string& comment) {
-  std::vector<std::string> lines = absl::StrSplit(comment, '\n');
-  while (!lines.empty() && lines.back().empty()) lines.pop_back();
-  return lines;
-}
 
 class Builder {
  public:
@@ -37,6 +33,7 @@ class Builder {
     model.source = path.substr(path.rfind('/') + 1);
     model.output_base = std::string(absl::StripSuffix(path, ".capnp"));
     model.cpp_namespace = cpp_namespace_;
+    RefuseBadTexts(model);
     Collect(file_);
     for (Node::Reader interface : interfaces_) refusals_.Check(interface);
     if (!refusals_.messages().empty()) return model;
@@ -51,6 +48,20 @@ class Builder {
   const std::vector<std::string>& refusals() const { return refusals_.messages(); }
 
  private:
+  // The file's own texts that generated code repeats as they are. Imported files are checked when theirs is generated.
+  void RefuseBadTexts(const FileModel& model) {
+    if (!IsIncludable(model.source)) {
+      refusals_.Add("The file", "has a name that #include cannot name.",
+                    "Rename it: no quotes, backslashes, angle brackets, \"?\?\" or control characters.");
+    }
+    if (!cpp_namespace_.empty() && !IsNamespace(cpp_namespace_)) {
+      refusals_.Add("$Cxx.namespace",
+                    absl::StrCat("(\"", EscapePeerText(cpp_namespace_), "\") is no namespace of C++."),
+                    "Give names with \"::\" between them, none of them a keyword of C++20: "
+                    "$Cxx.namespace(\"acme::kv\").");
+    }
+  }
+
   // In the order of declaration, which is also capnpc-c++'s and has base classes first: it does not compile
   // otherwise.
   void Collect(Node::Reader scope) {
@@ -74,7 +85,7 @@ class Builder {
     model.cpp_type = names.Of(node);
     model.stub = GeneratedName(nodes_, node, "Stub");
     model.service = GeneratedName(nodes_, node, "Service");
-    model.comment = Lines(nodes_.Comment(node.getId()));
+    model.comment = CommentLines(nodes_.Comment(node.getId()));
     model.methods = Methods(node, node, names);
     for (Node::Reader base : bases) model.bases.push_back(Base(node, base, names));
     RefuseBadMethodNames(model);
@@ -151,7 +162,7 @@ class Builder {
     model.idempotent = HasAnnotation(method.getAnnotations(), kIdempotent);
     model.params = names.Params(declared_in, method);
     model.results = names.Results(declared_in, method);
-    model.comment = Lines(nodes_.MethodComment(declared_in.getId(), ordinal));
+    model.comment = CommentLines(nodes_.MethodComment(declared_in.getId(), ordinal));
     model.text = MethodText(nodes_, declared_in, ordinal);
     return model;
   }
@@ -202,14 +213,19 @@ class Builder {
       for (auto import : request_.getImports()) {
         if (import.getId() != file) continue;
         absl::string_view stem = absl::StripSuffix(import.getName().cStr(), ".capnp");
-        header = stem[0] == '/' ? absl::StrCat("<", stem.substr(1), ".rpc.h>")
-                                : absl::StrCat("\"", stem, ".rpc.h\"");
+        header = absl::StartsWith(stem, "/") ? absl::StrCat("<", stem.substr(1), ".rpc.h>")
+                                             : absl::StrCat("\"", stem, ".rpc.h\"");
       }
       if (header.empty()) {
         refusals_.Add(nodes_.ScopedName(interface),
                       absl::StrCat("extends ", nodes_.ScopedName(base), " through an alias in another file."),
                       absl::StrCat("Import ", nodes_.FileOf(base).getDisplayName().cStr(),
                                    " here, so that its header can be included."));
+      } else if (!IsIncludable(header.substr(1, header.size() - 2))) {
+        refusals_.Add(nodes_.ScopedName(interface),
+                      absl::StrCat("extends ", nodes_.ScopedName(base), ", whose file #include cannot name."),
+                      "Rename that file or its folder: no quotes, backslashes, angle brackets, \"?\?\" or "
+                      "control characters.");
       } else if (std::find(headers.begin(), headers.end(), header) == headers.end()) {
         headers.push_back(header);
       }

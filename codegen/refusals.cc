@@ -1,6 +1,7 @@
 #include "hawser/codegen/refusals.h"
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/peer_text.h"
 #include "hawser/codegen/capabilities.h"
 
 namespace hawser::codegen {
@@ -14,7 +15,8 @@ constexpr uint64_t kStreamResult = 0x995f9a3377c0b16e;
 void Refusals::Add(const std::string& declared, const std::string& what, const std::string& instead) {
   if (!lines_) lines_ = SourceLines::OfFile(path_);
   int line = lines_->Find(declared);
-  std::string place = line == 0 ? path_ : absl::StrCat(path_, ":", line);
+  const std::string path = EscapePeerText(path_);
+  std::string place = line == 0 ? path : absl::StrCat(path, ":", line);
   messages_.push_back(absl::StrCat(place, ": error: ", declared, " ", what, "\n  ", instead, "\n"));
 }
 

@@ -71,6 +71,8 @@ SourceLines::SourceLines(absl::string_view text) {
       opening.clear();
     } else if (token == "}" && !scopes.empty()) {
       scopes.pop_back();
+    } else if (token == "namespace" && next.text == "(" && scopes.empty()) {
+      declare("$Cxx.namespace", tokens[i].line);
     } else if (next.text == "@" && absl::ascii_islower(token[0])) {
       declare(token, tokens[i].line);
       if (i + 2 < tokens.size()) declare(absl::StrCat("@", tokens[i + 2].text), tokens[i].line);

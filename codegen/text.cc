@@ -1,10 +1,13 @@
 #include "hawser/codegen/text.h"
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "hawser/base/peer_text.h"
 
 namespace hawser::codegen {
 
@@ -49,11 +52,30 @@ std::string Bracketed(absl::string_view indent, absl::string_view opening,
   return absl::StrCat(start, "\n", Fill(next_line, words, ",", next_line.size(), &fits));
 }
 
+std::vector<std::string> CommentLines(absl::string_view text) {
+  const std::string unified = absl::StrReplaceAll(text, {{"\r\n", "\n"},
+                                                         {"\r", "\n"},
+                                                         {"\v", "\n"},
+                                                         {"\f", "\n"},
+                                                         {"\xc2\x85", "\n"},
+                                                         {"\xe2\x80\xa8", "\n"},
+                                                         {"\xe2\x80\xa9", "\n"}});
+  std::vector<std::string> lines;
+  for (absl::string_view line : absl::StrSplit(unified, '\n')) {
+    lines.emplace_back(absl::StripTrailingAsciiWhitespace(line));
+  }
+  while (!lines.empty() && lines.back().empty()) lines.pop_back();
+  return lines;
+}
+
 std::string Comment(absl::string_view indent, const std::vector<std::string>& lines) {
   std::string text;
-  for (const std::string& line : lines) {
-    absl::StrAppend(&text, indent, line.empty() ? "//" : "// ", line, absl::EndsWith(line, "\\") ? "." : "",
-                    "\n");
+  for (const std::string& line : CommentLines(absl::StrJoin(lines, "\n"))) {
+    std::vector<std::string> escaped;  // Between tabs, which stay.
+    for (absl::string_view part : absl::StrSplit(line, '\t')) escaped.push_back(EscapePeerText(part));
+    const bool continues = absl::EndsWith(line, "\\") || absl::EndsWith(line, "?\?/");
+    absl::StrAppend(&text, indent, line.empty() ? "//" : "// ", absl::StrJoin(escaped, "\t"),
+                    continues ? "." : "", "\n");
   }
   return text;
 }

@@ -74,6 +74,13 @@ TEST(SourceLinesTest, FindsMembersByTheirOrdinals) {
   EXPECT_EQ(lines.Find("Outer.Inner", 0), 10);
 }
 
+TEST(SourceLinesTest, FindsTheNamespaceWhateverItsAnnotationIsCalled) {
+  EXPECT_EQ(
+      SourceLines("using Cxx = import \"/capnp/c++.capnp\";\n$Cxx.namespace(\"a\");").Find("$Cxx.namespace"),
+      2);
+  EXPECT_EQ(SourceLines("\n$namespace\n(\"a\");").Find("$Cxx.namespace"), 2);
+}
+
 TEST(SourceLinesTest, WhatIsNoSchemaHasNoLines) {
   EXPECT_EQ(SourceLines("").Find("Foo"), 0);
   EXPECT_EQ(SourceLines("}}} \" @ interface").Find("Foo"), 0);

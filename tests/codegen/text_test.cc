@@ -30,6 +30,22 @@ TEST(TextTest, AReturnTypeTooLongForThatHasALineOfItsOwn) {
 
 TEST(TextTest, ACommentCannotContinueIntoTheCode) {
   EXPECT_EQ(Comment("", {"in C:\\kv\\", "", "end"}), "// in C:\\kv\\.\n//\n// end\n");
+  for (const char* blanks : {" ", "\t", "\r", " \t\r", "\v", "\f"}) {
+    EXPECT_EQ(Comment("", {std::string("C:\\") + blanks}), "// C:\\.\n");
+    EXPECT_EQ(Comment("", {std::string("what?\?/") + blanks}), "// what?\?/.\n");
+  }
+}
+
+TEST(TextTest, EachSortOfLineEndEndsALineOfAComment) {
+  for (const char* end : {"\n", "\r", "\r\n", "\v", "\f", "\xc2\x85", "\xe2\x80\xa8", "\xe2\x80\xa9"}) {
+    EXPECT_EQ(CommentLines(std::string("a") + end + "b" + end), (std::vector<std::string>{"a", "b"}));
+    EXPECT_EQ(Comment("  ", {std::string("a") + end + "#error b" + end}), "  // a\n  // #error b\n");
+  }
+}
+
+TEST(TextTest, ACommentHasOnlyPrintableUtf8) {
+  EXPECT_EQ(Comment("", {"a\tb \xc3\xa4 \x1b[31m \xe2\x80\xae \xff"}),
+            "// a\tb \xc3\xa4 \\x1b[31m \\u202e \\xff\n");
 }
 
 TEST(TextTest, AQuotedFieldStaysWithItsType) {

@@ -1,0 +1,26 @@
+#ifndef HAWSER_CODEGEN_CPP_IDENTIFIERS_H_
+#define HAWSER_CODEGEN_CPP_IDENTIFIERS_H_
+
+#include "absl/strings/string_view.h"
+
+// What C++20 takes where generated code repeats a text of a schema.
+namespace hawser::codegen {
+
+// Letters, digits and underscores, no digit first; a keyword, too.
+bool IsIdentifier(absl::string_view text);
+
+// Of C++20, with the alternative tokens ("and", "not").
+bool IsKeyword(absl::string_view identifier);
+
+// Whether the name can be declared: an identifier that is no keyword.
+bool IsDeclarable(absl::string_view text);
+
+// "acme::kv": names that can be declared, with "::" between them.
+bool IsNamespace(absl::string_view text);
+
+// Whether a file of this path can be named by #include: UTF-8, and nothing that ends or changes its text there.
+bool IsIncludable(absl::string_view path);
+
+}  // namespace hawser::codegen
+
+#endif  // HAWSER_CODEGEN_CPP_IDENTIFIERS_H_
