@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "hawser/base/peer_text.h"
+#include "hawser/codegen/cpp_clashes.h"
 #include "hawser/codegen/cpp_identifiers.h"
 #include "hawser/codegen/cpp_names.h"
 #include "hawser/codegen/refusals.h"
@@ -34,6 +35,7 @@ class Builder {
     model.output_base = std::string(absl::StripSuffix(path, ".capnp"));
     model.cpp_namespace = cpp_namespace_;
     RefuseBadTexts(model);
+    RefuseCppClashes(nodes_, file_, refusals_);
     Collect(file_);
     for (Node::Reader interface : interfaces_) refusals_.Check(interface);
     if (!refusals_.messages().empty()) return model;

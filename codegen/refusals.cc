@@ -12,9 +12,10 @@ constexpr uint64_t kStreamResult = 0x995f9a3377c0b16e;
 
 }  // namespace
 
-void Refusals::Add(const std::string& declared, const std::string& what, const std::string& instead) {
+void Refusals::Add(const std::string& declared, const std::string& what, const std::string& instead,
+                   const std::string& line_of) {
   if (!lines_) lines_ = SourceLines::OfFile(path_);
-  int line = lines_->Find(declared);
+  int line = lines_->Find(line_of.empty() ? declared : line_of);
   const std::string path = EscapePeerText(path_);
   std::string place = line == 0 ? path : absl::StrCat(path, ":", line);
   messages_.push_back(absl::StrCat(place, ": error: ", declared, " ", what, "\n  ", instead, "\n"));

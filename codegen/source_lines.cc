@@ -73,6 +73,11 @@ SourceLines::SourceLines(absl::string_view text) {
       scopes.pop_back();
     } else if (token == "namespace" && next.text == "(" && scopes.empty()) {
       declare("$Cxx.namespace", tokens[i].line);
+    } else if (token == "const" && absl::ascii_islower(*next.text.data())) {
+      declare(next.text, next.line);
+    } else if (next.text == ":" && i + 2 < tokens.size() && absl::ascii_islower(token[0]) &&
+               (tokens[i + 2].text == "group" || tokens[i + 2].text == "union")) {
+      declare(token, tokens[i].line);
     } else if (next.text == "@" && absl::ascii_islower(token[0])) {
       declare(token, tokens[i].line);
       if (i + 2 < tokens.size()) declare(absl::StrCat("@", tokens[i + 2].text), tokens[i].line);

@@ -74,6 +74,21 @@ TEST(SourceLinesTest, FindsMembersByTheirOrdinals) {
   EXPECT_EQ(lines.Find("Outer.Inner", 0), 10);
 }
 
+TEST(SourceLinesTest, FindsConstantsAndGroups) {
+  SourceLines lines(
+      "const a :Text = \"b\";\n"
+      "struct Outer {\n"
+      "  const c :Int32 = 1;\n"
+      "  d :group {\n"
+      "    e :union { f @0 :Text; g @1 :Text; }\n"
+      "  }\n"
+      "}\n");
+  EXPECT_EQ(lines.Find("a"), 1);
+  EXPECT_EQ(lines.Find("Outer.c"), 3);
+  EXPECT_EQ(lines.Find("Outer.d"), 4);
+  EXPECT_EQ(lines.Find("Outer.e"), 5);
+}
+
 TEST(SourceLinesTest, FindsTheNamespaceWhateverItsAnnotationIsCalled) {
   EXPECT_EQ(
       SourceLines("using Cxx = import \"/capnp/c++.capnp\";\n$Cxx.namespace(\"a\");").Find("$Cxx.namespace"),
