@@ -11,6 +11,19 @@
 A C++ target that has ":kv_rpc" in its deps includes "pkg/kv.capnp.h" (what capnpc-c++ generates) and "pkg/kv.rpc.h"
 (KeyValueStub and KeyValueService), by the path from the workspace. A schema imports others by a relative path, or as
 "/pkg/other.capnp" from the workspace; "/capnp/..." and "/hawser/annotations.capnp" are always there.
+
+A schema that was not written for Hawser may have interfaces that Hawser cannot serve, such as those that pass capabilities:
+
+    capnp_rpc_library(
+        name = "device_rpc",
+        srcs = ["device.capnp"],
+        unsupported = "leave_out",  # Those have no stub and no service; the build and device.rpc.h say which, and why.
+    )
+
+    capnp_library(
+        name = "device_capnp",
+        srcs = ["device.capnp"],  # "pkg/device.capnp.h" only.
+    )
 """
 
 load("//third_party:capnp.bzl", "CAPNP_IMPORT_PATH")
@@ -67,15 +80,20 @@ def _declare_outputs(ctx, suffix):
         files.append(ctx.actions.declare_file(in_package[:-len(".capnp")] + suffix))
     return files
 
-def _generate(ctx, info):
-    """Runs the schema compiler with the plugins. Returns the headers, the sources and the folder to include from."""
-    headers = _declare_outputs(ctx, ".rpc.h")
-    sources = _declare_outputs(ctx, ".rpc.c++")
-    plugins = [ctx.executable._capnpc_hawser]
-    if not ctx.attr.messages:
-        headers = _declare_outputs(ctx, ".capnp.h") + headers
-        sources = _declare_outputs(ctx, ".capnp.c++") + sources
-        plugins = [ctx.file._capnpc_cxx] + plugins
+def _generate(ctx, info, plugins, suffixes):
+    """Runs the schema compiler with the plugins. Returns the headers, the sources and the folder to include from.
+
+    Args:
+      ctx: of the rule.
+      info: the CapnpSchemaInfo of the target.
+      plugins: the plugins, files.
+      suffixes: of what they make for each schema: ".rpc" for foo.rpc.h and foo.rpc.c++.
+    """
+    headers = []
+    sources = []
+    for suffix in suffixes:
+        headers += _declare_outputs(ctx, suffix + ".h")
+        sources += _declare_outputs(ctx, suffix + ".c++")
     output = _join(ctx.bin_dir.path, ctx.label.workspace_root, _import_prefix(ctx))
     import_paths = info.import_paths.to_list()
 
@@ -97,7 +115,10 @@ def _generate(ctx, info):
         inputs = depset(ctx.files._capnp_imports, transitive = [info.schemas]),
         tools = plugins,
         outputs = headers + sources,
-        env = {"HAWSER_SCHEMA_PATH": ":".join(own_paths.keys())},  # For the line numbers of its messages.
+        env = {
+            "HAWSER_SCHEMA_PATH": ":".join(own_paths.keys()),  # For the line numbers of its messages.
+            "HAWSER_UNSUPPORTED": getattr(ctx.attr, "unsupported", ""),
+        },
     )
     return headers, sources, output
 
@@ -107,9 +128,10 @@ def _capnp_schema_files_impl(ctx):
         DefaultInfo(files = depset(ctx.files.srcs), runfiles = ctx.runfiles(files = ctx.files.srcs)),
     ]
 
-def _capnp_rpc_library_impl(ctx):
+def _cc_library(ctx, plugins, suffixes, deps):
+    """The providers of a library of what the plugins make; `deps`: targets with CcInfo that it takes beside ctx.attr.deps."""
     info = _schema_info(ctx, ctx.attr.deps + [ctx.attr._annotations])
-    headers, sources, include = _generate(ctx, info)
+    headers, sources, include = _generate(ctx, info, plugins, suffixes)
 
     toolchain = find_cpp_toolchain(ctx)
     features = cc_common.configure_features(
@@ -118,8 +140,7 @@ def _capnp_rpc_library_impl(ctx):
         requested_features = ctx.features,
         unsupported_features = ctx.disabled_features,
     )
-    messages = [ctx.attr.messages] if ctx.attr.messages else []
-    deps = [dep[CcInfo] for dep in ctx.attr.deps + messages + ctx.attr._cc_deps if CcInfo in dep]
+    cc_infos = [dep[CcInfo] for dep in ctx.attr.deps + deps if CcInfo in dep]
     compilation_context, objects = cc_common.compile(
         name = ctx.label.name,
         actions = ctx.actions,
@@ -128,7 +149,7 @@ def _capnp_rpc_library_impl(ctx):
         srcs = sources,
         public_hdrs = headers,
         includes = [include],  # capnpc-c++ makes #include <pkg/foo.capnp.h> of import "/pkg/foo.capnp".
-        compilation_contexts = [dep.compilation_context for dep in deps],
+        compilation_contexts = [dep.compilation_context for dep in cc_infos],
     )
     linking_context, linked = cc_common.create_linking_context_from_compilation_outputs(
         name = ctx.label.name,
@@ -136,7 +157,7 @@ def _capnp_rpc_library_impl(ctx):
         feature_configuration = features,
         cc_toolchain = toolchain,
         compilation_outputs = objects,
-        linking_contexts = [dep.linking_context for dep in deps],
+        linking_contexts = [dep.linking_context for dep in cc_infos],
     )
     library = linked.library_to_link
     libraries = [file for file in [
@@ -149,6 +170,15 @@ def _capnp_rpc_library_impl(ctx):
         DefaultInfo(files = depset(libraries)),
         OutputGroupInfo(generated = depset(headers + sources)),
     ]
+
+def _capnp_library_impl(ctx):
+    return _cc_library(ctx, [ctx.file._capnpc_cxx], [".capnp"], ctx.attr._cc_deps)
+
+def _capnp_rpc_library_impl(ctx):
+    if ctx.attr.messages:
+        return _cc_library(ctx, [ctx.executable._capnpc_hawser], [".rpc"], [ctx.attr.messages] + ctx.attr._cc_deps)
+    plugins = [ctx.file._capnpc_cxx, ctx.executable._capnpc_hawser]
+    return _cc_library(ctx, plugins, [".capnp", ".rpc"], ctx.attr._cc_deps)
 
 _SCHEMA_ATTRS = {
     "srcs": attr.label_list(
@@ -170,33 +200,59 @@ capnp_schema_files = rule(
     provides = [CapnpSchemaInfo],
 )
 
+_CC_ATTRS = dict(
+    _SCHEMA_ATTRS,
+    deps = attr.label_list(
+        providers = [CapnpSchemaInfo],
+        doc = "The capnp_rpc_library and capnp_library targets whose schemas are imported.",
+    ),
+    _annotations = attr.label(
+        default = "@hawser//codegen:annotations",
+        providers = [CapnpSchemaInfo],
+    ),
+    _capnp = attr.label(default = "@hawser//third_party:capnp_tool", allow_single_file = True, cfg = "exec"),
+    _capnpc_cxx = attr.label(default = "@hawser//third_party:capnpc_cxx", allow_single_file = True, cfg = "exec"),
+    _capnp_imports = attr.label(default = "@hawser//third_party:capnp_imports"),
+    _cc_toolchain = attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
+)
+
+capnp_library = rule(
+    implementation = _capnp_library_impl,
+    doc = "A C++ library of what capnpc-c++ makes of Cap'n Proto schemas: their structs, without stubs and services, whatever " +
+          "their interfaces are. A schema of a capnp_rpc_library may import them, but not extend their interfaces.",
+    attrs = dict(
+        _CC_ATTRS,
+        _cc_deps = attr.label_list(
+            default = ["@hawser//third_party:capnp_rpc"],
+            providers = [CcInfo],
+        ),
+    ),
+    fragments = ["cpp"],
+    provides = [CapnpSchemaInfo, CcInfo],
+    toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
+)
+
 capnp_rpc_library = rule(
     implementation = _capnp_rpc_library_impl,
     doc = "A C++ library made from Cap'n Proto schemas, with a stub and a service for each interface in them.",
     attrs = dict(
-        _SCHEMA_ATTRS,
-        deps = attr.label_list(
-            providers = [CapnpSchemaInfo],
-            doc = "The capnp_rpc_library targets whose schemas are imported.",
-        ),
+        _CC_ATTRS,
         messages = attr.label(
             providers = [CcInfo],
             doc = "A C++ library that has what capnpc-c++ generates, beside it: for schemas that Hawser's own library uses. " +
                   "Empty: it is generated here.",
         ),
-        _annotations = attr.label(
-            default = "@hawser//codegen:annotations",
-            providers = [CapnpSchemaInfo],
+        unsupported = attr.string(
+            default = "refuse",
+            values = ["refuse", "leave_out"],
+            doc = "What becomes of interfaces that Hawser cannot serve: the target is refused, or they, and those that extend " +
+                  "them, are left out. Names that do not compile in C++ are refused all the same.",
         ),
-        _capnp = attr.label(default = "@hawser//third_party:capnp_tool", allow_single_file = True, cfg = "exec"),
-        _capnpc_cxx = attr.label(default = "@hawser//third_party:capnpc_cxx", allow_single_file = True, cfg = "exec"),
         _capnpc_hawser = attr.label(default = "@hawser//codegen:capnpc-hawser", executable = True, cfg = "exec"),
-        _capnp_imports = attr.label(default = "@hawser//third_party:capnp_imports"),
         _cc_deps = attr.label_list(
             default = ["@hawser//rpc", "@hawser//third_party:capnp_rpc"],
             providers = [CcInfo],
         ),
-        _cc_toolchain = attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
     ),
     fragments = ["cpp"],
     provides = [CapnpSchemaInfo, CcInfo],

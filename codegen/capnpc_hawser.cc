@@ -3,12 +3,16 @@
 // Hawser cannot do.
 //
 //   capnp compile -o c++ -o .../capnpc-hawser foo.capnp
+//
+// With HAWSER_UNSUPPORTED=leave_out in the environment, because a plugin gets no arguments, it makes the rest: interfaces that
+// Hawser cannot serve are left out, with a note each.
 
 #include <capnp/serialize.h>
 #include <kj/exception.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -40,13 +44,28 @@ int Run() {
   auto request = message.getRoot<CodeGeneratorRequest>();
   Nodes nodes(request);
 
+  const char* unsupported = std::getenv("HAWSER_UNSUPPORTED");
+  const std::string choice = unsupported == nullptr || *unsupported == '\0' ? "refuse" : unsupported;
+  if (choice != "refuse" && choice != "leave_out") {
+    std::fprintf(stderr, "capnpc-hawser: HAWSER_UNSUPPORTED is \"%s\"; it can be refuse or leave_out\n",
+                 unsupported);
+    return 1;
+  }
+
   std::vector<FileModel> files;
   std::vector<std::string> refusals;
-  for (auto file : request.getRequestedFiles()) files.push_back(BuildModel(nodes, file, refusals));
+  for (auto file : request.getRequestedFiles()) {
+    files.push_back(BuildModel(nodes, file,
+                               choice == "refuse" ? Unsupported::kRefuse : Unsupported::kLeaveOut, refusals));
+  }
   for (const std::string& refusal : refusals) std::fputs(refusal.c_str(), stderr);
   if (!refusals.empty()) return 1;
 
   for (const FileModel& file : files) {
+    for (const LeftOutModel& left_out : file.left_out) {
+      std::fprintf(stderr, "%s: note: %s is left out: %s\n", left_out.place.c_str(), left_out.name.c_str(),
+                   left_out.reason.c_str());
+    }
     if (!Write(file.output_base + ".rpc.h", HeaderText(file))) return 1;
     if (!Write(file.output_base + ".rpc.c++", SourceText(file))) return 1;
   }

@@ -97,15 +97,27 @@ std::string Service(const InterfaceModel& interface) {
   return absl::StrCat(text, "  void AddMethods(::hawser::MethodTable& table) override;\n};\n\n");
 }
 
+// Which interfaces have no classes here, and why.
+std::string LeftOut(const FileModel& file) {
+  std::string text;
+  for (const LeftOutModel& left_out : file.left_out) {
+    absl::StrAppend(
+        &text, Comment("", {absl::StrCat(left_out.name,
+                                         " is left out, it has no stub and no service: ", left_out.reason)}));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string HeaderText(const FileModel& file) {
   std::string guard = absl::AsciiStrToUpper(absl::StrCat("HAWSER_GENERATED_", absl::Hex(file.id), "_"));
   std::string capnp_header = absl::StrCat("#include \"", file.source, ".h\"\n");
-  std::string text = Banner(file);
+  std::string text = absl::StrCat(Banner(file), LeftOut(file));
   if (file.interfaces.empty()) {
-    return absl::StrCat(text, "// It declares no interface, so there is nothing to call.\n", "#ifndef ",
-                        guard, "\n#define ", guard, "\n\n", capnp_header, "\n#endif  // ", guard, "\n");
+    return absl::StrCat(
+        text, file.left_out.empty() ? "// It declares no interface, so there is nothing to call.\n" : "",
+        "#ifndef ", guard, "\n#define ", guard, "\n\n", capnp_header, "\n#endif  // ", guard, "\n");
   }
   absl::StrAppend(&text, "#ifndef ", guard, "\n#define ", guard, "\n\n", kIncludes, capnp_header);
   for (const std::string& header : file.base_headers) absl::StrAppend(&text, "#include ", header, "\n");

@@ -20,8 +20,9 @@ namespace {
 
 class Builder {
  public:
-  Builder(const Nodes& nodes, CodeGeneratorRequest::RequestedFile::Reader file)
+  Builder(const Nodes& nodes, CodeGeneratorRequest::RequestedFile::Reader file, Unsupported unsupported)
       : nodes_(nodes),
+        unsupported_(unsupported),
         file_(nodes.Get(file.getId())),
         request_(file),
         refusals_(nodes, file.getFilename().cStr()),
@@ -37,19 +38,66 @@ class Builder {
     RefuseBadTexts(model);
     RefuseCppClashes(nodes_, file_, refusals_);
     Collect(file_);
-    for (Node::Reader interface : interfaces_) refusals_.Check(interface);
-    if (!refusals_.messages().empty()) return model;
+    Describe(model);
+    // Without one interface those that extend it cannot be served either, and a name that it needed is free.
+    while (unsupported_ == Unsupported::kLeaveOut && LeaveOut(model)) Describe(model);
+    return model;
+  }
+
+  const std::vector<Refusal>& refusals() const { return refusals_.all(); }
+
+ private:
+  // Checks the interfaces and, if all can be served, describes them.
+  void Describe(FileModel& model) {
+    model.interfaces.clear();
+    model.base_headers.clear();
     for (Node::Reader interface : interfaces_) {
+      refusals_.About(interface.getId());
+      refusals_.Check(interface);
+      RefuseBadBases(interface);
+    }
+    if (!refusals_.all().empty()) return;
+    for (Node::Reader interface : interfaces_) {
+      refusals_.About(interface.getId());
       model.interfaces.push_back(Interface(interface));
       AddBaseHeaders(interface, model.base_headers);
     }
     RefuseTakenNames(model);
-    return model;
   }
 
-  const std::vector<std::string>& refusals() const { return refusals_.messages(); }
+  // Drops the interfaces that cannot be served. Returns whether there were any.
+  bool LeaveOut(FileModel& model) {
+    const size_t before = model.left_out.size();
+    for (Refusal& refusal : refusals_.TakeThoseOfInterfaces()) {
+      if (!left_out_.insert(refusal.interface).second) continue;
+      model.left_out.push_back({std::move(refusal.place), nodes_.ScopedName(nodes_.Get(refusal.interface)),
+                                absl::StrCat(refusal.declared, " ", refusal.what)});
+    }
+    const auto gone = [&](Node::Reader interface) { return left_out_.count(interface.getId()) > 0; };
+    interfaces_.erase(std::remove_if(interfaces_.begin(), interfaces_.end(), gone), interfaces_.end());
+    return model.left_out.size() > before;
+  }
 
- private:
+  // Those that are left out. The ones in other files are checked when their code is generated, too; here only if this may
+  // leave them out, because then nothing else says why there is no class to derive from.
+  void RefuseBadBases(Node::Reader interface) {
+    if (unsupported_ == Unsupported::kRefuse) return;
+    std::vector<Node::Reader> bases;
+    CollectBases(interface, bases);
+    for (Node::Reader base : bases) {
+      bool bad = left_out_.count(base.getId()) > 0;
+      if (!IsInThisFile(base)) {
+        Refusals elsewhere(nodes_, nodes_.FileOf(base).getDisplayName().cStr());
+        elsewhere.Check(base);
+        bad = !elsewhere.all().empty();
+      }
+      if (!bad) continue;
+      refusals_.Add(nodes_.ScopedName(interface),
+                    absl::StrCat("extends ", nodes_.ScopedName(base), ", which cannot be served."),
+                    "Declare the methods that you need of it here.");
+    }
+  }
+
   // The file's own texts that generated code repeats as they are. Imported files are checked when theirs is generated.
   void RefuseBadTexts(const FileModel& model) {
     if (!IsIncludable(model.source)) {
@@ -246,6 +294,7 @@ class Builder {
       }
     }
     for (const InterfaceModel& interface : model.interfaces) {
+      refusals_.About(interface.id);
       for (const std::string& name : {interface.stub, interface.service}) {
         if (taken.insert(name).second) continue;
         refusals_.Add(interface.name, absl::StrCat("needs the name ", name, " in C++, which is taken."),
@@ -255,20 +304,22 @@ class Builder {
   }
 
   const Nodes& nodes_;
+  const Unsupported unsupported_;
   const Node::Reader file_;
   const CodeGeneratorRequest::RequestedFile::Reader request_;
   Refusals refusals_;
   const std::string cpp_namespace_;
   std::vector<Node::Reader> interfaces_;
+  std::set<uint64_t> left_out_;
 };
 
 }  // namespace
 
 FileModel BuildModel(const Nodes& nodes, CodeGeneratorRequest::RequestedFile::Reader file,
-                     std::vector<std::string>& refusals) {
-  Builder builder(nodes, file);
+                     Unsupported unsupported, std::vector<std::string>& refusals) {
+  Builder builder(nodes, file, unsupported);
   FileModel model = builder.Build();
-  refusals.insert(refusals.end(), builder.refusals().begin(), builder.refusals().end());
+  for (const Refusal& refusal : builder.refusals()) refusals.push_back(Message(refusal));
   return model;
 }
 

@@ -47,6 +47,13 @@ struct InterfaceModel {
       reveal;  // "ReadableService::Get": inherited handlers that one of its own would hide.
 };
 
+// An interface without stub and service, because Hawser cannot serve it, and the first reason.
+struct LeftOutModel {
+  std::string place;   // "kv.capnp:12", of the reason.
+  std::string name;    // "Outer.KeyValue", as in the schema.
+  std::string reason;  // "KeyValue.watch takes a capability, listener :Listener."
+};
+
 struct FileModel {
   uint64_t id = 0;
   std::string source;       // "kv.capnp", without folders.
@@ -55,12 +62,16 @@ struct FileModel {
   std::vector<std::string>
       base_headers;  // "<pkg/base.rpc.h>" or "\"base.rpc.h\"", of the interfaces it extends.
   std::vector<InterfaceModel> interfaces;
+  std::vector<LeftOutModel> left_out;
 };
 
-// Understands one of the files that code is asked for. What cannot be generated is added to `refusals`, and
-// the model is worth nothing then.
+// What becomes of an interface that Hawser cannot serve: its file is refused, or it and those that extend it are left out.
+enum class Unsupported { kRefuse, kLeaveOut };
+
+// Understands one of the files that code is asked for. What cannot be generated is added to `refusals`, as messages, and the
+// model is worth nothing then.
 FileModel BuildModel(const Nodes& nodes, CodeGeneratorRequest::RequestedFile::Reader file,
-                     std::vector<std::string>& refusals);
+                     Unsupported unsupported, std::vector<std::string>& refusals);
 
 }  // namespace hawser::codegen
 

@@ -12,13 +12,25 @@ constexpr uint64_t kStreamResult = 0x995f9a3377c0b16e;
 
 }  // namespace
 
+std::string Message(const Refusal& refusal) {
+  return absl::StrCat(refusal.place, ": error: ", refusal.declared, " ", refusal.what, "\n  ",
+                      refusal.instead, "\n");
+}
+
+std::vector<Refusal> Refusals::TakeThoseOfInterfaces() {
+  std::vector<Refusal> taken, others;
+  for (Refusal& refusal : all_) (refusal.interface != 0 ? taken : others).push_back(std::move(refusal));
+  all_ = std::move(others);
+  return taken;
+}
+
 void Refusals::Add(const std::string& declared, const std::string& what, const std::string& instead,
                    const std::string& line_of) {
   if (!lines_) lines_ = SourceLines::OfFile(path_);
   int line = lines_->Find(line_of.empty() ? declared : line_of);
   const std::string path = EscapePeerText(path_);
   std::string place = line == 0 ? path : absl::StrCat(path, ":", line);
-  messages_.push_back(absl::StrCat(place, ": error: ", declared, " ", what, "\n  ", instead, "\n"));
+  all_.push_back({about_, std::move(place), declared, what, instead});
 }
 
 void Refusals::Check(Node::Reader interface) {
