@@ -35,6 +35,13 @@ check 'integers of 64 bits are exact' is "$(field "$out" '["all"]["uint64"]')" 1
 first=$out
 call Everything.echo "$out"
 check 'and goes in again' is "$out" "$first"
+call Everything.echo '{"all": {"float32": 3.4028234663852886e38, "uint64": 18446744073709551615.0, "first": 4294967295}}'
+first=$out
+call Everything.echo "$out"
+check 'also the greatest numbers' is "$status-$out" "0-$first"
+call Everything.echo '{"all": {"uint64": 0.99999999999999999}}'
+check 'a number that is not whole does not become one' has "$err" \
+  'at .all.uint64: expected a whole number from 0 to 18446744073709551615 (UInt64), found the number 0.99999999999999999'
 call Everything.echo "$all" --json
 check '--json is one line' is "$(is_json "$out" && wc -l <<<"$out")" 1
 call Everything.echo '{"all": {"data": "text"}}' --json

@@ -1,7 +1,13 @@
 // JSON becomes a message, and a message JSON; what does not fit is refused with where and why.
 
+#include <capnp/any.h>
 #include <capnp/message.h>
 
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +17,7 @@
 #include "hawser/tools/hawser/json_fit.h"
 #include "hawser/tools/hawser/json_text.h"
 #include "hawser/tools/hawser/json_value.h"
+#include "hawser/tools/hawser/whole_number.h"
 #include "tests/tools/everything.capnp.h"
 
 namespace hawser::tool {
@@ -78,6 +85,118 @@ TEST_F(JsonTest, WhatIsPrintedIsTakenBack) {
     EXPECT_EQ(Json({.pretty = true, .base64_always = base64_always}), first);
   }
   EXPECT_EQ(all().getThird().getColor(), All::Inner::Color::LIGHT);
+}
+
+// As the words of a message: JSON that was printed is taken again, and what comes of it is the same.
+TEST_F(JsonTest, WhatIsPrintedMeansTheSame) {
+  const auto expect_same = [&](const std::string& what) {
+    for (const bool base64_always : {false, true}) {
+      const kj::Array<capnp::word> before = capnp::canonicalize(all());
+      const std::string json = Json({.pretty = false, .base64_always = base64_always});
+      ASSERT_EQ(Fill(json), "") << what << ": " << json;
+      const kj::Array<capnp::word> after = capnp::canonicalize(all());
+      EXPECT_TRUE(before.asBytes() == after.asBytes()) << what << ": " << json << "\nbecomes " << Json();
+    }
+  };
+  const auto make = [&] {
+    message_ = std::make_unique<capnp::MallocMessageBuilder>();
+    return message_->initRoot<All>();
+  };
+  const auto extremes = [&](auto of_type, auto set, const char* what) {
+    using Limits = std::numeric_limits<decltype(of_type)>;
+    for (const auto value : {Limits::lowest(), Limits::max(), Limits::min(), decltype(of_type){0},
+                             decltype(of_type){1}, static_cast<decltype(of_type)>(Limits::max() - 1),
+                             Limits::denorm_min(), Limits::infinity(), Limits::epsilon()}) {
+      set(make(), value);
+      expect_same(absl::StrCat(what, " ", value));
+    }
+  };
+  extremes(
+      int8_t{}, [](All::Builder all, auto value) { all.setInt8(value); }, "int8");
+  extremes(
+      int16_t{}, [](All::Builder all, auto value) { all.setInt16(value); }, "int16");
+  extremes(
+      int32_t{}, [](All::Builder all, auto value) { all.setInt32(value); }, "int32");
+  extremes(
+      int64_t{}, [](All::Builder all, auto value) { all.setInt64(value); }, "int64");
+  extremes(
+      uint8_t{}, [](All::Builder all, auto value) { all.setUint8(value); }, "uint8");
+  extremes(
+      uint16_t{}, [](All::Builder all, auto value) { all.setUint16(value); }, "uint16");
+  extremes(
+      uint32_t{}, [](All::Builder all, auto value) { all.setUint32(value); }, "uint32");
+  extremes(
+      uint64_t{}, [](All::Builder all, auto value) { all.setUint64(value); }, "uint64");
+  extremes(
+      float{}, [](All::Builder all, auto value) { all.setFloat32(value); }, "float32");
+  extremes(
+      double{}, [](All::Builder all, auto value) { all.setFloat64(value); }, "float64");
+  for (const float value :
+       {-0.0F, -std::numeric_limits<float>::infinity(), 0.1F, 16777217.0F, 1.17549421e-38F}) {
+    make().setFloat32(value);
+    expect_same(absl::StrCat("float32 ", value));
+    make().setFloat64(value);
+    expect_same(absl::StrCat("float64 ", value));
+  }
+  make().setFloat64(std::numeric_limits<double>::quiet_NaN());
+  expect_same("NaN");
+
+  for (const std::string& text :
+       {std::string(), std::string(1, '\0'), std::string("a\0b\"\\/\b\f\n\r\t\x7f", 13),
+        std::string("\xf4\x8f\xbf\xbf\xef\xbf\xbf\xe2\x80\xa8\xc2\x80"), std::string("\xff not UTF-8 \xc3"),
+        std::string("\xed\xa0\x80")}) {
+    make().setText(capnp::Text::Reader(text.c_str(), text.size()));
+    expect_same("text " + text);
+    make().setData(capnp::Data::Reader(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
+    expect_same("data " + text);
+  }
+
+  auto lists = make();
+  lists.initNumbers(0);
+  lists.initInners(1);
+  auto texts = lists.initLists(2);
+  texts.init(0, 0);
+  texts.init(1, 1).set(0, "");
+  lists.initDatas(1).set(0, capnp::Data::Reader());
+  lists.setColors({everything::Color::RED, static_cast<everything::Color>(65535)});
+  lists.setColor(static_cast<everything::Color>(3));
+  lists.initBox();
+  lists.initPreset();
+  expect_same("lists");
+}
+
+TEST_F(JsonTest, OfAUnionTheMemberThatIsSetIsPrinted) {
+  message_ = std::make_unique<capnp::MallocMessageBuilder>();
+  auto made = message_->initRoot<All>();
+  made.setSecond("s");
+  made.disownSecond();  // Still the one that is set, and null.
+  made.getChoice().setWord("w");
+  made.getChoice().disownWord();
+  ASSERT_TRUE(made.isSecond());
+  ASSERT_TRUE(made.getChoice().isWord());
+  const std::string json = Json();
+  EXPECT_THAT(json, HasSubstr(R"("second": null)"));
+  EXPECT_THAT(json, HasSubstr(R"("choice": {"word": null})"));
+  ASSERT_EQ(Fill(json), "");
+  EXPECT_TRUE(all().isSecond());
+  EXPECT_FALSE(all().hasSecond());
+  EXPECT_TRUE(all().getChoice().isWord());
+}
+
+TEST_F(JsonTest, NullInAListOfPointersIsNone) {
+  ASSERT_EQ(Fill(R"({"lists": [null, ["a", null]], "datas": [null, "d"]})"), "");
+  EXPECT_EQ(all().getLists()[0].size(), 0);
+  EXPECT_EQ(all().getLists()[1][1], "");
+  EXPECT_EQ(all().getDatas()[1].size(), 1);
+  EXPECT_EQ(Fill(R"({"numbers": [null]})"),
+            "at .numbers[0]: expected a whole number from -2147483648 to 2147483647 (Int32), found null");
+}
+
+TEST_F(JsonTest, TextThatIsNotUtf8IsBase64) {
+  ASSERT_EQ(Fill(R"({"text": {"base64": "YQD/"}})"), "");
+  EXPECT_EQ(absl::string_view(all().getText().begin(), all().getText().size()),
+            absl::string_view("a\0\xff", 3));
+  EXPECT_THAT(Json(), HasSubstr(R"("text": {"base64": "YQD/"})"));
 }
 
 TEST_F(JsonTest, DataIsTextWhereItIsText) {
@@ -150,6 +269,62 @@ TEST_F(JsonTest, ANumberIsInTheRangeOfItsType) {
   EXPECT_THAT(Fill(R"({"uint32": 1e400})"), HasSubstr("found the number 1e400"));
   EXPECT_THAT(Fill(R"({"float64": 1e400})"), HasSubstr("found the number 1e400"));
   EXPECT_THAT(Fill(R"({"float32": -1e39})"), HasSubstr("expected a number of Float32"));
+}
+
+TEST_F(JsonTest, ANumberThatIsNotWholeIsNeverRounded) {
+  for (const char* number :
+       {"0.99999999999999999", "4.9999999999999999999", "9007199254740992.9", "1e-400", "-1e-400",
+        "127.00000000000000001", "-0.99999999999999999", "1e-99999999999", "0.1e-2147483648",
+        "18446744073709551615.5", "1.5", "1e19999999999", "18446744073709551616"}) {
+    for (const char* field : {"uint64", "int64", "int8"}) {
+      EXPECT_THAT(Fill(absl::StrCat("{\"", field, "\": ", number, "}")), HasSubstr("expected a whole number"))
+          << number;
+    }
+  }
+  EXPECT_EQ(Fill(R"({"uint64": 9007199254740993.0, "int64": -922337203685477580.8e1, "int8": 1270000e-4})"),
+            "");
+  EXPECT_EQ(all().getUint64(), 9007199254740993u);
+  EXPECT_EQ(all().getInt64(), std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(all().getInt8(), 127);
+  for (const char* string : {" 5", "5 ", "+5", "5.0", "1e3", "-", "", "0x5"}) {
+    EXPECT_THAT(Fill(absl::StrCat("{\"int64\": \"", string, "\"}")), HasSubstr("expected a whole number"))
+        << string;
+  }
+}
+
+TEST_F(JsonTest, AFloatIsTheNearestOfItsType) {
+  EXPECT_EQ(Fill(R"({"float32": 3.4028235e+38})"), "");
+  EXPECT_EQ(all().getFloat32(), std::numeric_limits<float>::max());
+  EXPECT_THAT(Fill(R"({"float32": 3.4028236e+38})"), HasSubstr("expected a number of Float32"));
+  // As a double first it would be half way between two floats, and then the lower one.
+  EXPECT_EQ(Fill(R"({"float32": 1.00000005960464477540})"), "");
+  EXPECT_EQ(all().getFloat32(), std::nextafter(1.0F, 2.0F));
+  // These would be rounded to zero.
+  EXPECT_THAT(Fill(R"({"float64": 1e-400})"), HasSubstr("expected a number of Float64"));
+  EXPECT_THAT(Fill(R"({"float32": 1e-60})"), HasSubstr("expected a number of Float32"));
+  EXPECT_EQ(Fill(R"({"float32": 0e-60, "float64": -0.0e400})"), "");
+  EXPECT_TRUE(std::signbit(all().getFloat64()));
+}
+
+TEST(WholeNumberTest, IsReadDigitByDigit) {
+  const auto of = [](absl::string_view text) {
+    const std::optional<WholeNumber> number = ToWholeNumber(text);
+    return number ? absl::StrCat(number->is_negative ? "-" : "", number->magnitude) : "none";
+  };
+  EXPECT_EQ(of("0"), "0");
+  EXPECT_EQ(of("-0"), "0");
+  EXPECT_EQ(of("0.000e999999999999"), "0");
+  EXPECT_EQ(of("0e-7"), "0");
+  EXPECT_EQ(of("12e3"), "12000");
+  EXPECT_EQ(of("-1.50E+1"), "-15");
+  EXPECT_EQ(of("500e-2"), "5");
+  EXPECT_EQ(of("18446744073709551615"), "18446744073709551615");
+  EXPECT_EQ(of("1844674407370955161.50e1"), "18446744073709551615");
+  EXPECT_EQ(of("18446744073709551616"), "none");
+  EXPECT_EQ(of("1e20"), "none");
+  EXPECT_EQ(of("1e2147483647"), "none");
+  EXPECT_EQ(of("1e-2147483648"), "none");
+  EXPECT_EQ(of("501e-2"), "none");
 }
 
 TEST_F(JsonTest, AnUnknownFieldIsNamedWithTheNearest) {

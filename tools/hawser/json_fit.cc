@@ -1,21 +1,26 @@
 #include "hawser/tools/hawser/json_fit.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "hawser/base/peer_text.h"
 #include "hawser/tools/hawser/json_value.h"
 #include "hawser/tools/hawser/nearest.h"
 #include "hawser/tools/hawser/type_name.h"
+#include "hawser/tools/hawser/whole_number.h"
 
 namespace hawser::tool {
 namespace {
@@ -102,39 +107,56 @@ absl::Status FillList(const Place& place, const Json& json, capnp::DynamicList::
 
 absl::Status Integer(const Place& place, const Range& range, capnp::Type type, const Json& json,
                      std::optional<capnp::DynamicValue::Reader>& value) {
-  int64_t negative = 0;
-  uint64_t positive = 0;
-  const bool is_negative = !json.text.empty() && json.text[0] == '-';
-  const bool may_be = json.kind == Json::Kind::kNumber || json.kind == Json::Kind::kString;
-  // A number such as 1e3 is whole, too, and exact up to 2^53.
-  double number = 0;
-  bool fits = may_be &&
-              (is_negative ? absl::SimpleAtoi(json.text, &negative) : absl::SimpleAtoi(json.text, &positive));
-  if (!fits && json.kind == Json::Kind::kNumber && absl::SimpleAtod(json.text, &number) &&
-      number == std::floor(number) && std::abs(number) <= 9007199254740992) {
-    fits = true;
-    (is_negative ? negative = static_cast<int64_t>(number) : positive = static_cast<uint64_t>(number));
+  std::optional<WholeNumber> number;
+  if (json.kind == Json::Kind::kNumber) {
+    number = ToWholeNumber(json.text);
+  } else if (json.kind == Json::Kind::kString) {  // As JSON of others has integers of 64 bits.
+    const absl::string_view digits = absl::StripPrefix(json.text, "-");
+    if (!digits.empty() && std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit)) {
+      number = ToWholeNumber(json.text);
+    }
   }
-  if (!fits || (is_negative ? negative < range.min : positive > range.max)) {
+  const uint64_t magnitude_max =
+      number.has_value() && number->is_negative ? -static_cast<uint64_t>(range.min) : range.max;
+  if (!number.has_value() || number->magnitude > magnitude_max) {
     return place.Expected(
         absl::StrCat("a whole number from ", range.min, " to ", range.max, " (", TypeName(type), ")"), json);
   }
-  if (is_negative) {
-    value.emplace(negative);
+  if (number->is_negative) {
+    value.emplace(static_cast<int64_t>(-number->magnitude));
   } else {
-    value.emplace(positive);
+    value.emplace(number->magnitude);
   }
   return absl::OkStatus();
+}
+
+// The nearest value of a type. nullopt: the number is above the greatest, or would be rounded to zero.
+template <typename Float>
+std::optional<Float> Nearest(const std::string& number) {
+  Float nearest;
+  // A conversion to double, and then to float, would round twice. The greatest float, as it is printed, is above itself as a
+  // double.
+  bool parsed;
+  if constexpr (std::is_same_v<Float, float>) {
+    parsed = absl::SimpleAtof(number, &nearest);
+  } else {
+    parsed = absl::SimpleAtod(number, &nearest);
+  }
+  if (!parsed || std::isinf(nearest)) return std::nullopt;
+  const absl::string_view mantissa = absl::string_view(number).substr(0, number.find_first_of("eE"));
+  if (nearest == 0 && mantissa.find_first_of("123456789") != mantissa.npos) return std::nullopt;
+  return nearest;
 }
 
 absl::Status Float(const Place& place, capnp::Type type, const Json& json,
                    std::optional<capnp::DynamicValue::Reader>& value) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (json.kind == Json::Kind::kNumber) {
-    double number;
-    const double max = type.which() == Type::FLOAT32 ? std::numeric_limits<float>::max()
-                                                     : std::numeric_limits<double>::max();
-    if (absl::SimpleAtod(json.text, &number) && std::abs(number) <= max) value.emplace(number);
+    if (type.which() == Type::FLOAT32) {
+      if (const std::optional<float> number = Nearest<float>(json.text)) value.emplace(*number);
+    } else {
+      if (const std::optional<double> number = Nearest<double>(json.text)) value.emplace(*number);
+    }
   } else if (json.kind == Json::Kind::kString) {
     if (json.text == "NaN") value.emplace(std::numeric_limits<double>::quiet_NaN());
     if (json.text == "Infinity") value.emplace(kInfinity);
@@ -166,12 +188,16 @@ absl::Status Enum(const Place& place, capnp::EnumSchema schema, const Json& json
                                   "), found ", Found(json), is_string ? DidYouMean(json.text, names) : ""));
 }
 
-// The bytes of a Data: in `bytes`, or of `json` itself.
-absl::StatusOr<absl::string_view> DataBytes(const Place& place, const Json& json, std::string& bytes) {
-  if (json.kind == Json::Kind::kString) return absl::string_view(json.text);
+// The bytes of a Data, or of a Text that is not UTF-8: in `bytes`, or of `json` itself.
+absl::StatusOr<absl::string_view> Bytes(const Place& place, absl::string_view expected, const Json& json,
+                                        std::string& bytes) {
+  if (json.kind == Json::Kind::kString) {
+    if (!IsUtf8(json.text)) return place.Error("half of a surrogate pair (\\ud800 to \\udfff) is no text");
+    return absl::string_view(json.text);
+  }
   if (json.kind != Json::Kind::kObject || json.names.size() != 1 || json.names[0] != "base64" ||
       json.values[0].kind != Json::Kind::kString) {
-    return place.Expected("Data: a string, or {\"base64\": \"...\"} for bytes that are not UTF-8", json);
+    return place.Expected(expected, json);
   }
   if (!absl::Base64Unescape(json.values[0].text, &bytes)) {
     return place.Field("base64").Error("that is not base64 (RFC 4648, A-Z a-z 0-9 + / and = at the end)");
@@ -195,13 +221,15 @@ absl::Status Scalar(const Place& place, capnp::Type type, const Json& json, std:
     case Type::FLOAT32:
     case Type::FLOAT64:
       return Float(place, type, json, value);
-    case Type::TEXT:
-      if (json.kind != Json::Kind::kString) return place.Expected("a string (Text)", json);
-      if (!IsUtf8(json.text)) return place.Error("half of a surrogate pair (\\ud800 to \\udfff) is no text");
-      value.emplace(capnp::Text::Reader(json.text.c_str(), json.text.size()));
+    case Type::TEXT: {
+      const absl::StatusOr<absl::string_view> text = Bytes(place, "a string (Text)", json, bytes);
+      if (!text.ok()) return text.status();
+      value.emplace(capnp::Text::Reader(text->data(), text->size()));
       return absl::OkStatus();
+    }
     case Type::DATA: {
-      const absl::StatusOr<absl::string_view> data = DataBytes(place, json, bytes);
+      const absl::StatusOr<absl::string_view> data =
+          Bytes(place, "Data: a string, or {\"base64\": \"...\"} for bytes that are not UTF-8", json, bytes);
       if (!data.ok()) return data.status();
       value.emplace(capnp::Data::Reader(reinterpret_cast<const uint8_t*>(data->data()), data->size()));
       return absl::OkStatus();
@@ -286,6 +314,9 @@ absl::Status FillList(const Place& place, const Json& json, capnp::DynamicList::
   for (uint32_t i = 0; i < array.size(); ++i) {
     const Place inside = place.Element(i);
     absl::Status status;
+    if (array[i].kind == Json::Kind::kNull && IsPointer(type) && !type.isStruct()) {
+      continue;  // As it is already. The elements of a list of structs are no pointers.
+    }
     if (type.isStruct()) {
       status = FillStruct(inside, array[i], into[i].as<capnp::DynamicStruct>());
     } else if (type.isList()) {

@@ -11,13 +11,13 @@ namespace hawser::tool {
 // Fills `into` with the JSON object `text`.
 //
 //   struct, group   an object; a field that is left out, or null where the schema has a pointer, keeps its default
-//   union           at most one of its fields
-//   List            an array
-//   Text            a string
+//   union           at most one of its fields; null chooses one that is a pointer
+//   List            an array; null is an element that is a pointer and keeps its default
+//   Text            a string; {"base64": "..."} for bytes that are not UTF-8
 //   Data            a string, for its UTF-8 bytes; {"base64": "aGVsbG8="} for any bytes
 //   Bool, Void      true or false; null
-//   integers        a number without a fraction, in quotes or not
-//   Float32, 64     a number; "NaN", "Infinity", "-Infinity"
+//   integers        a number that is whole, or digits in quotes
+//   Float32, 64     a number, of which the nearest is taken; "NaN", "Infinity", "-Infinity"
 //   enum            the name of an enumerant, or its number
 //
 // What ToJson() (json_text.h) writes is taken back. Why not capnp::JsonCodec: see Json (json_value.h).

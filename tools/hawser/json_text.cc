@@ -59,7 +59,9 @@ class Writer {
         std::find(left_out.begin(), left_out.end(), ToView(field.getProto().getName())) != left_out.end()) {
       return;
     }
-    if (!value.has(field, capnp::HasMode::NON_NULL)) {
+    const bool is_there = value.has(field, capnp::HasMode::NON_NULL);
+    const bool of_union = field.getProto().getDiscriminantValue() != capnp::schema::Field::NO_DISCRIMINANT;
+    if (!is_there && !of_union) {
       absent_bytes_ += kAbsentBytes;
       return;
     }
@@ -72,7 +74,11 @@ class Writer {
     }
     Next();
     absl::StrAppend(&text_, JsonString(name), ": ");
-    Value(inside, field.getType(), value.get(field));
+    if (is_there) {
+      Value(inside, field.getType(), value.get(field));
+    } else {
+      text_ += "null";  // It is the member that is set.
+    }
   }
 
   void Value(const LeftOut& left_out, capnp::Type type, const DynamicValue::Reader& value) {
@@ -90,7 +96,8 @@ class Writer {
         return;
       case DynamicValue::TEXT: {
         const auto text = value.as<capnp::Text>();
-        if (Fits(text.size())) text_ += JsonString({text.begin(), text.size()});
+        const absl::string_view bytes(text.begin(), text.size());
+        if (Fits(bytes.size())) text_ += IsUtf8(bytes) ? JsonString(bytes) : Base64(bytes);
         return;
       }
       case DynamicValue::DATA:
@@ -142,8 +149,11 @@ class Writer {
     if (!options_.base64_always && IsPlain(bytes)) {
       text_ += JsonString(bytes);
     } else {
-      absl::StrAppend(&text_, "{\"base64\": \"", absl::Base64Escape(bytes), "\"}");
+      text_ += Base64(bytes);
     }
+  }
+  static std::string Base64(absl::string_view bytes) {
+    return absl::StrCat("{\"base64\": \"", absl::Base64Escape(bytes), "\"}");
   }
   static bool IsPlain(absl::string_view bytes) {
     for (const char c : bytes) {

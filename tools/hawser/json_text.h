@@ -27,8 +27,9 @@ struct JsonTextOptions {
 };
 
 // A message as JSON, in the way of capnp::JsonCodec: null pointers are left out, of a union the field that is set is there,
-// 64-bit integers are strings, NaN and infinities too. An enumerant without a name is its number, a capability or an
-// AnyPointer null. Why not JsonCodec itself: it builds a second tree in memory, and passes on what a terminal obeys.
+// 64-bit integers are strings, NaN and infinities too. An enumerant without a name is its number, a Text that is not UTF-8
+// {"base64": "..."}, a capability or an AnyPointer null. But for those two, FillFromJson() (json_fit.h) makes an equal message
+// of it. Why not JsonCodec itself: it builds a second tree in memory, and passes on what a terminal obeys.
 // ResourceExhausted: it has more than `bytes_max`, to which each absent field adds 4 bytes.
 // Throws kj::Exception if the message is malformed.
 absl::StatusOr<std::string> ToJson(capnp::DynamicStruct::Reader message, const JsonTextOptions& options);
