@@ -69,34 +69,54 @@ check 'and with the examples as they are' has "$(plain "$out")" "hawser call --t
 run "$hawser" completion fish
 check 'a shell that it does not know is wrong usage' is "$status" 2
 "$hawser" completion bash >"$tmp/completion"
-# complete_line WORD...: what bash offers for the last word.
+# complete_line LINE WORD: what is offered for WORD, which bash takes for the last one of LINE.
 complete_line() {
   bash --norc --noprofile -c '
     set -u
-    source "$1"; shift
-    COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}
-    _hawser
+    source "$1"
+    COMP_LINE=$2 COMP_POINT=${#2}
+    _hawser hawser "$3" ""
     printf "%s\n" "${COMPREPLY[@]}" | sort | tr "\n" " "
   ' bash "$tmp/completion" "$@"
 }
-check 'commands are completed' is "$(complete_line hawser '')" "$(sort <<<"$commands" | tr '\n' ' ')"
-check 'by how they begin' is "$(complete_line hawser de)" 'describe '
-check 'flags of a command' is "$(complete_line hawser call --ti)" '--timeout= '
-check 'that others do not have' is "$(complete_line hawser list --met)" ' '
-check 'and those that they have' is "$(complete_line hawser call --target = tcp://a:1 --met)" '--metadata= '
-check 'schemes of a target' is "$(complete_line hawser list --target =)" 'auto:// rdma:// tcp:// '
+check 'commands are completed' is "$(complete_line 'hawser ' '')" "$(sort <<<"$commands" | tr '\n' ' ')"
+check 'by how they begin' is "$(complete_line 'hawser de' de)" 'describe '
+check 'flags of a command' is "$(complete_line 'hawser call --ti' --ti)" '--timeout= '
+check 'that others do not have' is "$(complete_line 'hawser list --met' --met)" ' '
+check 'and those that they have' is "$(complete_line 'hawser call --target=tcp://a:1 --met' --met)" '--metadata= '
+check 'also behind a flag' is "$(complete_line 'hawser --target=list ca' ca)" 'call '
+check 'schemes of a target' is "$(complete_line 'hawser list --target=' '')" 'auto:// rdma:// tcp:// '
+check 'none where there is one' is "$(complete_line 'hawser list --target=tcp://a:1' 1)" ' '
+check 'the choices of a flag' is "$(complete_line 'hawser perf --way=' '')" 'read send write '
+check 'the shell' is "$(complete_line 'hawser completion ' '')" 'bash '
 touch "$tmp/key.pem"
-check 'files' is "$(complete_line hawser list --tls_key = "$tmp/key")" "$tmp/key.pem "
-check 'the shell' is "$(complete_line hawser completion '')" 'bash '
+check 'files' is "$(complete_line "hawser list --tls_key=$tmp/key" "$tmp/key")" "$tmp/key.pem "
+check 'of the fields of a message' is "$(complete_line "hawser call --in=a.b=$tmp/key" "$tmp/key")" "$tmp/key.pem "
+check 'and none for their names' is "$(complete_line "hawser call --in=$tmp/key" "$tmp/key")" ' '
+check 'bash may divide a line at = or not' is "$(complete_line "hawser call --in=a=$tmp/key" "--in=a=$tmp/key")" "--in=a=$tmp/key.pem "
 check 'the function is registered' is "$(bash --norc --noprofile -c 'source "$1"; complete -p hawser' bash "$tmp/completion")" \
   'complete -F _hawser hawser'
-# On a terminal, with the tab key.
-types() { run tests/tools/terminal.py "$tmp/completion" "$@"; }
-types 'hawser desc\t' 'hawser describe '
-check 'the tab key completes a command' is "$status" 0
-types 'hawser call --targ\ttc\t' '--target=tcp://'
-check 'a flag, and the scheme behind it' is "$status" 0
-types "hawser call --tls_a\\t$tmp/key\\t" key.pem  # The line is longer than the terminal is wide.
-check 'and the name of a file' is "$status" 0
+# On a terminal, with the tab key. Of "hawser" there the arguments are printed, so that it is seen what the shell makes of them.
+mkdir -p "$tmp/files/folder" "$tmp/files/with blank" "$tmp/files/a:b" "$tmp/files/c=d" "$tmp/home/keys"
+touch "$tmp"/files/{folder/key,'with blank/my key',a:b/key,c=d/key,"quo'te"}.pem "$tmp/home/keys/home.pem"
+types() {
+  run env -C "$tmp/files" HOME="$tmp/home" "$PWD/tests/tools/terminal.py" "$tmp/completion" "$@"
+  check "typed: $1" is "$status" 0
+}
+types 'hawser desc\t\n' '[describe]'
+types 'hawser call --targ\ttc\t\n' '[call][--target=tcp://]'
+types 'hawser call --tls_k\tfold\tk\t --js\t\n' '[--tls_key=folder/key.pem][--json]'
+types 'hawser call --in=value=fold\tk\t --js\t\n' '[--in=value=folder/key.pem][--json]'
+types 'hawser call --in=value=wi\tm\t --js\t\n' '[--in=value=with blank/my key.pem][--json]'
+types 'hawser call --in=value=with\ b\tm\t --js\t\n' '[--in=value=with blank/my key.pem][--json]'
+types 'hawser call --in=value="with b\tm\t --js\t\n' '[--in=value=with blank/my key.pem][--json]'
+types "hawser call --tls_key='with b\\tm\\t --js\\t\\n" '[--tls_key=with blank/my key.pem][--json]'
+types 'hawser call --tls_key=quo\t --js\t\n' "[--tls_key=quo'te.pem][--json]"
+types 'hawser call --tls_key=~/k\thome\t --js\t\n' "[--tls_key=$tmp/home/keys/home.pem][--json]"
+types 'hawser call --out=a.b=~\thome\t --js\t\n' "[--out=a.b=$tmp/home/keys/home.pem][--json]"
+types 'hawser call --in=value=a:\tk\t --js\t\n' '[--in=value=a:b/key.pem][--json]'
+types 'hawser call --in=value=c=\tk\t --js\t\n' '[--in=value=c=d/key.pem][--json]'
+types 'set -fu; shopt -s failglob\nhawser call --in=value=no\twi\t\n' '[--in=value=nowi]'
+types 'COMP_WORDBREAKS=${COMP_WORDBREAKS//[=:]}\nhawser call --in=value=wi\tm\t --js\t\n' '[--in=value=with blank/my key.pem][--json]'
 
 verdict

@@ -1,8 +1,9 @@
 #!/usr/bin/python3 -B
 """What a person sees who types into bash on a terminal: terminal.py COMPLETION KEYS WANTED.
 
-Starts bash on a pseudo-terminal, loads the completion, types KEYS, in which \\t is the tab key, and waits until the screen has
-WANTED. Exit status 1, with what was there instead, after half a minute.
+Starts bash on a pseudo-terminal, loads the completion, types KEYS, in which \\t is the tab key and \\n the enter key, and waits
+until the screen has WANTED. The program `hawser` prints its arguments there, each in brackets. Exit status 1, with what was there
+instead, after half a minute.
 """
 
 import os
@@ -32,11 +33,11 @@ def main(completion, keys, wanted):
 
     wait_for(b"ready> ", 0)
     start = len(seen)
-    os.write(terminal, f"source '{completion}'; echo loa''ded\n".encode())
+    os.write(terminal, f"hawser() {{ printf '[%s]' \"$@\"; echo; }}; source '{completion}'; echo loa''ded\n".encode())
     wait_for(b"loaded", start)
     wait_for(b"ready> ", seen.index(b"loaded", start))
     start = len(seen)
-    os.write(terminal, keys.replace("\\t", "\t").encode())
+    os.write(terminal, keys.replace("\\t", "\t").replace("\\n", "\n").encode())
     wait_for(wanted.encode(), start)
     os.close(terminal)
     os.waitpid(pid, 0)

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/peer_text.h"
+#include "hawser/tools/hawser/bash_completion.h"
 #include "hawser/tools/hawser/commands.h"
-#include "hawser/tools/hawser/help.h"
 
 namespace hawser::tool {
 namespace {

@@ -56,14 +56,6 @@ std::string NameOf(const Flags::Info& flag) {
   return absl::StrCat("--", flag.name, flag.value.empty() ? "" : absl::StrCat("=", flag.value));
 }
 
-std::vector<Flags::Info> FlagsOf(Command& command) {
-  Session session;
-  bool help;
-  Flags flags;
-  AddFlagsOf(command, session, help, flags);
-  return flags.infos();
-}
-
 std::string FlagTexts(const std::vector<Flags::Info>& flags) {
   constexpr size_t kColumn = 26;
   std::string out;
@@ -159,6 +151,14 @@ void AddFlagsOf(Command& command, Session& session, bool& help, Flags& flags) {
   flags.Switch("help", "prints what this command is for", &help);
 }
 
+std::vector<Flags::Info> FlagsOf(Command& command) {
+  Session session;
+  bool help;
+  Flags flags;
+  AddFlagsOf(command, session, help, flags);
+  return flags.infos();
+}
+
 std::string UsageOf(const Command& command) {
   std::string usage = absl::StrCat("hawser ", command.help().name);
   if (command.needs() == Needs::kTarget) usage += " --target=URI";
@@ -203,66 +203,6 @@ std::string ManPage() {
   }
   absl::StrAppend(&out, ".SH EXIT STATUS\n", ManParagraphs(kExitStatus));
   return out;
-}
-
-std::string BashCompletion() {
-  std::vector<std::string> names;
-  std::string cases;
-  for (const auto& command : AllCommands()) {
-    names.emplace_back(command->help().name);
-    std::vector<std::string> flags;
-    for (const Flags::Info& flag : FlagsOf(*command)) {
-      flags.push_back(absl::StrCat("--", flag.name, flag.value.empty() ? "" : "="));
-    }
-    absl::StrAppend(&cases, "    ", command->help().name, ") flags='", absl::StrJoin(flags, " "), "' ;;\n");
-  }
-  return absl::StrCat(R"(# bash completion of hawser: source <(hawser completion bash)
-_hawser() {
-  local current=${COMP_WORDS[COMP_CWORD]} command='' flags='--help' word
-  COMPREPLY=()
-  for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-    case $word in
-    )",
-                      absl::StrJoin(names, " | "), R"() command=$word; break ;;
-    esac
-  done
-  # bash divides words at "=": --tls_key=FILE is three of them.
-  local before=${COMP_WORDS[COMP_CWORD-1]}
-  local flag=''
-  if [[ $current == = ]]; then
-    flag=$before current=''
-  elif [[ $before == = ]]; then
-    flag=${COMP_WORDS[COMP_CWORD-2]}
-  fi
-  if [[ -n $flag ]]; then
-    case $flag in
-    --target)
-      [[ $current == *:* ]] || COMPREPLY=($(compgen -W 'tcp:// rdma:// auto://' -- "$current"))
-      compopt -o nospace 2>/dev/null
-      ;;
-    --tls_*) COMPREPLY=($(compgen -f -- "$current")) ;;
-    esac
-    return
-  fi
-  if [[ -z $command && $current != -* ]]; then
-    COMPREPLY=($(compgen -W ')",
-                      absl::StrJoin(names, " "), R"(' -- "$current"))
-    return
-  fi
-  case $command in
-)",
-                      cases, R"(  esac
-  if [[ $command == completion && $current != -* ]]; then
-    COMPREPLY=($(compgen -W 'bash' -- "$current"))
-    return
-  fi
-  if [[ $current == -* || -n $command ]]; then
-    COMPREPLY=($(compgen -W "$flags" -- "$current"))
-    [[ ${#COMPREPLY[@]} -ne 1 || ${COMPREPLY[0]} != *= ]] || compopt -o nospace 2>/dev/null
-  fi
-}
-complete -F _hawser hawser
-)");
 }
 
 }  // namespace hawser::tool

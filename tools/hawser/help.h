@@ -2,6 +2,7 @@
 #define HAWSER_TOOLS_HAWSER_HELP_H_
 
 #include <string>
+#include <vector>
 
 #include "hawser/tools/hawser/command.h"
 #include "hawser/tools/hawser/flags.h"
@@ -13,6 +14,9 @@ inline constexpr size_t kHelpColumns = 100;
 // The flags of `command`: those that commands share, then its own. Everything given outlives Flags::Apply().
 void AddFlagsOf(Command& command, Session& session, bool& help, Flags& flags);
 
+// The same, to describe them.
+std::vector<Flags::Info> FlagsOf(Command& command);
+
 // "hawser call --target=URI [...] NAME.METHOD [JSON]"
 std::string UsageOf(const Command& command);
 // --help of the program and of a command: lines of at most kHelpColumns.
@@ -20,8 +24,6 @@ std::string HelpOfAll();
 std::string HelpOf(Command& command);
 // The man page, hawser(1), in man(7)'s language: the same text.
 std::string ManPage();
-// What bash sources: completes commands, flags, the schemes of --target and the files of --tls_*.
-std::string BashCompletion();
 
 }  // namespace hawser::tool
 
