@@ -14,8 +14,10 @@ class TlsFlags {
  public:
   // `flags` keeps pointers into this object, which must outlive FlagSet::Apply().
   void AddTo(FlagSet& flags);
+  // Those of a client, which may expect another name of the server than the host that it connects to.
+  void AddForClientTo(FlagSet& flags);
 
-  // nullopt: no TLS. InvalidArgument: one of the three is missing.
+  // nullopt: no TLS. InvalidArgument: one of the three files is missing.
   absl::StatusOr<std::optional<hawser::TlsCredentials>> Credentials() const;
 
  private:

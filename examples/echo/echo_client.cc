@@ -28,7 +28,7 @@ constexpr char kProgram[] = "echo_client";
 constexpr char kUsage[] =
     "echo_client --target=tcp://HOST:PORT (--message=TEXT | --count=N [--size=32] [--in_flight=1])\n"
     "            [--polling=adaptive|spin|sleep]\n"
-    "            [--tls_certificate=FILE --tls_key=FILE --tls_authorities=FILE]\n"
+    "            [--tls_certificate=FILE --tls_key=FILE --tls_authorities=FILE [--tls_server_name=NAME]]\n"
     "  --message    is sent, and what comes back printed\n"
     "  --count      so many calls, of --size bytes each, --in_flight at a time; prints how fast they were\n"
     "  --polling    how it waits for answers: it spins while that pays off, always, or never\n"
@@ -125,7 +125,7 @@ int main(int argc, char** argv) {
   flags.Bytes("size", 0, 256 << 20, &size_bytes).Number("in_flight", 1, 4096, &in_flight);
   flags.Choice("polling", {"adaptive", "spin", "sleep"}, &polling);
   examples::TlsFlags tls;
-  tls.AddTo(flags);
+  tls.AddForClientTo(flags);
   const auto line = examples::CommandLine::Split({argv + 1, argv + argc});
   if (examples::WantsHelp(line)) {
     std::cout << "usage: " << kUsage << std::endl;

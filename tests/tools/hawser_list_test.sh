@@ -94,6 +94,23 @@ ask list "${tls[@]}" --tls_key="$tmp/no.key"
 check 'a file of ours that is missing is no matter of the network' is "$status-$(grep -c 'no.key: no such file' <<<"$err")-$(grep -c doctor <<<"$err")" 1-1-0
 end secure
 
+# A server that has a SPIFFE id and nothing else: no host would fit.
+openssl req "${new_key[@]}" -keyout "$tmp/two.key" -out "$tmp/two.csr" -subj /CN=two \
+  -addext subjectAltName=URI:spiffe://example.org/everything 2>/dev/null
+openssl x509 -req -in "$tmp/two.csr" -days 1 -CA "$tmp/ca.pem" -CAkey "$tmp/ca.key" -CAcreateserial -copy_extensions copyall \
+  -out "$tmp/two.pem" 2>/dev/null
+start_server spiffe tests/tools/everything_server --lie=truth --tls_certificate="$tmp/two.pem" --tls_key="$tmp/two.key" \
+  --tls_authorities="$tmp/ca.pem"
+ask list "${tls[@]}" --tls_server_name=spiffe://example.org/everything
+check 'a server is reached by the name that its certificate has' is "$status-$(grep -c Everything <<<"$out")" 0-1
+ask list "${tls[@]}"
+check 'without it not, and the error says which flag gives it' has "$err" 'and --tls_server_name is the name that it expects of the server'
+ask list "${tls[@]}" --tls_server_name=spiffe://example.org/another
+check 'nor by another' is "$status-$(grep -c '^hawser list: UNAUTHENTICATED: ' <<<"$err")" 1-1
+ask list --tls_server_name=spiffe://example.org/everything
+check 'a name without TLS is wrong usage' is "$status-$(grep -c 'tls_server_name is for TLS, which needs --tls_certificate' <<<"$err")" 2-1
+end spiffe
+
 ask ping
 check 'a server that is gone is exit status 1' is "$status" 1
 check 'with who, why, and what to try' has "$err" 'cannot connect to '

@@ -11,8 +11,12 @@ namespace hawser::tool {
 
 absl::StatusOr<std::optional<TlsCredentials>> Session::Credentials() const {
   const int given = !tls.certificate.empty() + !tls.key.empty() + !tls.authorities.empty();
-  if (given == 0) return std::nullopt;
+  if (given == 0 && tls.server_name.empty()) return std::nullopt;
   if (given == 3) return tls;
+  if (given == 0) {
+    return absl::InvalidArgumentError(
+        "--tls_server_name is for TLS, which needs --tls_certificate, --tls_key and --tls_authorities");
+  }
   return absl::InvalidArgumentError("TLS needs all of --tls_certificate, --tls_key and --tls_authorities");
 }
 
@@ -44,7 +48,8 @@ absl::Status Session::Unreachable(const absl::Status& why) const {
   if (absl::IsUnauthenticated(why)) {
     advice = tls.certificate.empty()
                  ? "; --tls_certificate, --tls_key and --tls_authorities give this program credentials"
-                 : "; those of this program are --tls_certificate, --tls_key and --tls_authorities";
+                 : "; those of this program are --tls_certificate, --tls_key and --tls_authorities, and "
+                   "--tls_server_name is the name that it expects of the server";
   } else if (!absl::IsInvalidArgument(why)) {  // Which is about the flags: no way to the server would help.
     advice = absl::StrCat("; `hawser doctor --target=", target, "` says how far it gets");
   }

@@ -22,7 +22,7 @@ struct Session {
   TlsCredentials tls = {};  // Its file names are empty: no TLS.
   bool json = false;
 
-  // InvalidArgument: some files of `tls` are missing.
+  // InvalidArgument: some files of `tls` are missing, or all of them and a name is there.
   absl::StatusOr<std::optional<TlsCredentials>> Credentials() const;
 
   // Connects. The error says to whom, why, and what to try.

@@ -147,6 +147,11 @@ void AddFlagsOf(Command& command, Session& session, bool& help, Flags& flags) {
     flags.Text("tls_key", "FILE", "PEM: its key", &session.tls.key);
     flags.Text("tls_authorities", "FILE", "PEM: the authorities that the server's certificate may come from",
                &session.tls.authorities);
+    flags.Text(
+        "tls_server_name", "NAME",
+        "the name that the server's certificate must have: a DNS name, an IP address, or a URI such as "
+        "spiffe://example.org/kv (default: the host of the target)",
+        &session.tls.server_name);
   }
   flags.Switch("help", "prints what this command is for", &help);
 }

@@ -21,7 +21,7 @@ namespace {
 constexpr char kProgram[] = "kv";
 constexpr char kTarget[] =
     "kv --target=tcp://HOST:PORT [--timeout=1m]\n"
-    "   [--tls_certificate=FILE --tls_key=FILE --tls_authorities=FILE] ";
+    "   [--tls_certificate=FILE --tls_key=FILE --tls_authorities=FILE [--tls_server_name=NAME]] ";
 
 constexpr std::pair<const char*, std::unique_ptr<kv::Command> (*)()> kCommands[] = {
     {"put", kv::NewPut},     {"get", kv::NewGet},   {"del", kv::NewDel},     {"list", kv::NewList},
@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
   examples::FlagSet flags;
   flags.Text("target", &target.uri).Duration("timeout", &target.timeout);
   examples::TlsFlags tls;
-  tls.AddTo(flags);
+  tls.AddForClientTo(flags);
   command->AddFlags(flags);
   absl::Status usage = flags.Apply(line);
   if (usage.ok()) usage = command->Take({line.words.begin() + 1, line.words.end()});
