@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <openssl/err.h>
+#include <openssl/evp.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
@@ -16,6 +17,7 @@
 #include "hawser/base/describe_errno.h"
 #include "hawser/base/fork.h"
 #include "hawser/tls/certificate.h"
+#include "hawser/tls/pem_file.h"
 #include "hawser/tls/session.h"
 
 namespace hawser::tls {
@@ -41,15 +43,23 @@ absl::Status FileError(absl::string_view what, const std::string& path, absl::st
   return absl::InvalidArgumentError(absl::StrCat("TlsCredentials::", what, ": ", path, ": ", why));
 }
 
-// Of a call of OpenSSL that has failed, and clears OpenSSL's queue of errors.
-std::string TakeErrors() {
+// Why a call of OpenSSL has failed.
+struct OpenSslError {
+  int library = 0;
+  int reason = 0;
   std::string text;
+};
+
+// Clears OpenSSL's queue of errors. What the last one says is usually that the one before happened.
+OpenSslError TakeError() {
+  OpenSslError error{.text = "no reason given"};
+  bool is_first = true;
   for (unsigned long code; (code = ERR_get_error()) != 0;) {
     const char* reason = ERR_reason_error_string(code);
-    // What the last one says is usually that the one before happened.
-    if (text.empty() && reason != nullptr) text = reason;
+    if (!std::exchange(is_first, false) || reason == nullptr) continue;
+    error = {ERR_GET_LIB(code), ERR_GET_REASON(code), reason};
   }
-  return text.empty() ? "no reason given" : text;
+  return error;
 }
 
 absl::Status CheckReadable(absl::string_view what, const std::string& path) {
@@ -59,7 +69,52 @@ absl::Status CheckReadable(absl::string_view what, const std::string& path) {
   }
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "re"), std::fclose);
   if (file == nullptr) return FileError(what, path, DescribeErrno(errno));
+  struct stat info = {};
+  if (fstat(fileno(file.get()), &info) == 0 && S_ISDIR(info.st_mode))
+    return FileError(what, path, "it is a folder");
   return absl::OkStatus();
+}
+
+// The beginning of a file: more than any certificate has.
+std::string ReadBeginning(const std::string& path) {
+  std::string contents(1 << 20, '\0');
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "re"), std::fclose);
+  contents.resize(file == nullptr ? 0 : std::fread(contents.data(), 1, contents.size(), file.get()));
+  return contents;
+}
+
+// What TLS 1.3 can sign a handshake with (RFC 8446, 4.2.3), of what OpenSSL takes for a certificate.
+bool CanSign(const EVP_PKEY* key) {
+  if (key == nullptr || EVP_PKEY_is_a(key, "EC") != 1) {
+    return key != nullptr && (EVP_PKEY_is_a(key, "RSA") == 1 || EVP_PKEY_is_a(key, "RSA-PSS") == 1 ||
+                              EVP_PKEY_is_a(key, "ED25519") == 1 || EVP_PKEY_is_a(key, "ED448") == 1);
+  }
+  char group[64] = "";
+  if (EVP_PKEY_get_group_name(key, group, sizeof(group), nullptr) != 1) return false;
+  const int nid = OBJ_txt2nid(group);
+  return nid == NID_X9_62_prime256v1 || nid == NID_secp384r1 || nid == NID_secp521r1;
+}
+
+constexpr absl::string_view kCannotSign =
+    "TLS 1.3 cannot sign with its key: take RSA, ECDSA on P-256, P-384 or P-521, Ed25519 or Ed448";
+
+// Why a file cannot be used, and what to do about it. OpenSSL's own texts ("no start line") do not name the mistake.
+std::string InOurWords(const OpenSslError& error, const std::string& path, PemKind wanted) {
+  if (error.library == ERR_LIB_SSL) {
+    switch (error.reason) {
+      case SSL_R_EE_KEY_TOO_SMALL:
+      case SSL_R_CA_KEY_TOO_SMALL:
+        return absl::StrCat("the key of ", error.reason == SSL_R_EE_KEY_TOO_SMALL ? "its" : "an authority's",
+                            " certificate is too small: RSA needs 2048 bits, ECDSA 256");
+      case SSL_R_CA_MD_TOO_WEAK:
+        return "it is signed by way of a digest that is too weak, such as SHA-1: have it issued with SHA-256";
+      case SSL_R_UNKNOWN_CERTIFICATE_TYPE:
+        return std::string(kCannotSign);
+      default:
+        break;
+    }
+  }
+  return WhyUnreadable(ReadBeginning(path), wanted);
 }
 
 bool IsIpAddress(const std::string& text) {
@@ -203,6 +258,41 @@ Context::Stamps Context::Look() const {
           .authorities = look(credentials_.authorities)};
 }
 
+// What no client could accept, whoever has issued it.
+absl::Status Context::CheckServes(SSL_CTX* context) const {
+  X509* const certificate = SSL_CTX_get0_certificate(context);
+  const auto refuse = [&](absl::string_view why) {
+    return FileError("certificate", credentials_.certificate,
+                     absl::StrCat("no server can use this ", DescribeCertificate(*certificate), ": ", why));
+  };
+  const absl::Time now = absl::Now();
+  const auto in_utc = [](absl::Time time) { return absl::FormatTime(time, absl::UTCTimeZone()); };
+  if (const absl::Time end = EndOf(*certificate); end <= now) {
+    return refuse(absl::StrCat("it has expired at ", in_utc(end), ", by our clock it is ", in_utc(now)));
+  }
+  if (const absl::Time begin = BeginOf(*certificate); begin > now) {
+    return refuse(
+        absl::StrCat("it is not valid before ", in_utc(begin), ", by our clock it is ", in_utc(now)));
+  }
+  if ((X509_get_key_usage(certificate) & KU_DIGITAL_SIGNATURE) == 0) {
+    return refuse("its keyUsage does not allow digitalSignature, which TLS 1.3 needs to prove the identity");
+  }
+  if (X509_check_purpose(certificate, X509_PURPOSE_SSL_SERVER, 0) != 1) {
+    return refuse("its extendedKeyUsage does not allow it for a server (serverAuth)");
+  }
+  if (!IdentityOf(*certificate).has_names()) {
+    return refuse("it has no subjectAltName: clients look for the name of the server there only");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Context::UseForServer() {
+  MutexLock lock(mutex_);
+  if (absl::Status status = CheckServes(current_.get()); !status.ok()) return status;
+  serves_ = true;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<SslContextPtr> Context::Load() const {
   for (const auto& [what, path] :
        {std::pair<absl::string_view, const std::string&>("certificate", credentials_.certificate),
@@ -213,7 +303,7 @@ absl::StatusOr<SslContextPtr> Context::Load() const {
   ERR_clear_error();
   SslContextPtr context(SSL_CTX_new(TLS_method()));
   if (context == nullptr)
-    return absl::ResourceExhaustedError(absl::StrCat("TLS: SSL_CTX_new(): ", TakeErrors()));
+    return absl::ResourceExhaustedError(absl::StrCat("TLS: SSL_CTX_new(): ", TakeError().text));
   SSL_CTX* const ssl = context.get();
   SSL_CTX_set_min_proto_version(ssl, TLS1_3_VERSION);
   SSL_CTX_set_max_proto_version(ssl, TLS1_3_VERSION);
@@ -223,7 +313,7 @@ absl::StatusOr<SslContextPtr> Context::Load() const {
   // Without finite fields, which OpenSSL offers as well: the peer chooses the group before it is authenticated, and one
   // operation in the largest takes 0.1 s. X25519 takes 0.1 ms.
   if (SSL_CTX_set1_groups_list(ssl, "X25519:P-256") != 1) {
-    return absl::ResourceExhaustedError(absl::StrCat("TLS: groups: ", TakeErrors()));
+    return absl::ResourceExhaustedError(absl::StrCat("TLS: groups: ", TakeError().text));
   }
   // The end of a connection means nothing to what is above, so it need not be signed (close_notify).
   SSL_CTX_set_options(ssl, SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_CIPHER_SERVER_PREFERENCE |
@@ -235,7 +325,11 @@ absl::StatusOr<SslContextPtr> Context::Load() const {
 
   SSL_CTX_set_default_passwd_cb(ssl, NoPassword);
   if (SSL_CTX_use_certificate_chain_file(ssl, credentials_.certificate.c_str()) != 1) {
-    return FileError("certificate", credentials_.certificate, TakeErrors());
+    return FileError("certificate", credentials_.certificate,
+                     InOurWords(TakeError(), credentials_.certificate, PemKind::kCertificate));
+  }
+  if (!CanSign(X509_get0_pubkey(SSL_CTX_get0_certificate(ssl)))) {
+    return FileError("certificate", credentials_.certificate, kCannotSign);
   }
   if (const size_t bytes = BytesOfCertificates(ssl); bytes > static_cast<size_t>(kCertificatesBytesMax)) {
     return FileError(
@@ -246,19 +340,21 @@ absl::StatusOr<SslContextPtr> Context::Load() const {
     return FileError("certificate", credentials_.certificate, why);
   }
   if (SSL_CTX_use_PrivateKey_file(ssl, credentials_.key.c_str(), SSL_FILETYPE_PEM) != 1) {
-    const std::string why = TakeErrors();
-    return FileError("key", credentials_.key,
-                     absl::StrContains(why, "mismatch") ? "it is not the key of the certificate"
-                     : absl::StrContains(why, "password") || absl::StrContains(why, "interrupted")
-                         ? "it is encrypted: give one that is not, and let nobody else read it"
-                         : why);
+    const OpenSslError error = TakeError();
+    return FileError(
+        "key", credentials_.key,
+        absl::StrContains(error.text, "mismatch") ? "it is not the key of the certificate"
+        : absl::StrContains(error.text, "password") || absl::StrContains(error.text, "interrupted")
+            ? "it is encrypted: give one that is not, and let nobody else read it"
+            : InOurWords(error, credentials_.key, PemKind::kPrivateKey));
   }
   if (SSL_CTX_check_private_key(ssl) != 1) {
     ERR_clear_error();
     return FileError("key", credentials_.key, "it is not the key of the certificate");
   }
   if (SSL_CTX_load_verify_locations(ssl, credentials_.authorities.c_str(), nullptr) != 1) {
-    return FileError("authorities", credentials_.authorities, TakeErrors());
+    return FileError("authorities", credentials_.authorities,
+                     InOurWords(TakeError(), credentials_.authorities, PemKind::kCertificate));
   }
   SSL_CTX_set_verify(
       ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, [](int ok, X509_STORE_CTX* verification) {
@@ -317,12 +413,17 @@ SslContextPtr Context::Current(uint64_t* generation) {
 void Context::Refresh() {
   // Before the files are read: what changes meanwhile is found at the next look.
   const Stamps stamps = Look();
+  bool serves;
   {
     MutexLock lock(mutex_);
     if (stamps == stamps_) return;
     stamps_ = stamps;
+    serves = serves_;
   }
   absl::StatusOr<SslContextPtr> loaded = Load();
+  if (loaded.ok() && serves) {
+    if (absl::Status status = CheckServes(loaded->get()); !status.ok()) loaded = std::move(status);
+  }
   {
     MutexLock lock(mutex_);
     if (loaded.ok()) {
@@ -345,7 +446,7 @@ absl::StatusOr<std::unique_ptr<Session>> Context::NewSession(Side side, int fd, 
   ERR_clear_error();
   parts.ssl.reset(SSL_new(context.get()));
   if (parts.ssl == nullptr)
-    return absl::ResourceExhaustedError(absl::StrCat("TLS: SSL_new(): ", TakeErrors()));
+    return absl::ResourceExhaustedError(absl::StrCat("TLS: SSL_new(): ", TakeError().text));
   SSL* const ssl = parts.ssl.get();
   if (side == Side::kServer) {
     SSL_set_accept_state(ssl);

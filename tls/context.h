@@ -35,11 +35,17 @@ class Context : public std::enable_shared_from_this<Context> {
  public:
   // Reads the files. All that ask for the same credentials share one context, while one of them has it. `on_stale` gets
   // why changed files could not be used: once for each such change, on the thread that makes a session, with no lock
-  // held. InvalidArgument: a file is missing, unreadable or no PEM, or the key does not fit the certificate.
+  // held. InvalidArgument: a file is missing, unreadable or no PEM, the key does not fit the certificate, or TLS 1.3 cannot
+  // sign with it; the text names the file and says why in words of ours.
   static absl::StatusOr<std::shared_ptr<Context>> Create(
       const TlsCredentials& credentials, std::function<void(const absl::Status& why)> on_stale);
 
   Context(const TlsCredentials& credentials, std::function<void(const absl::Status& why)> on_stale);
+
+  // To be called before sessions of a server are made. InvalidArgument: no client could accept the certificate, because it
+  // is not valid now, has no name, or does not allow this use. After OK changed files of which that is so are not used, as
+  // those that cannot be read.
+  absl::Status UseForServer();
 
   // For a connected, non-blocking socket, whose owner keeps it open as long as the session lives. For a client:
   // `host` is that of the address it connects to, without a port, and `peer` is the peer in numbers, for which tickets
@@ -80,6 +86,7 @@ class Context : public std::enable_shared_from_this<Context> {
   };
   Stamps Look() const;
   absl::StatusOr<SslContextPtr> Load() const;
+  absl::Status CheckServes(ssl_ctx_st* context) const;
   absl::Status Start();
   // Made of the files as they are now, or were when they could last be used.
   SslContextPtr Current(uint64_t* generation);
@@ -108,6 +115,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Mutex mutex_;
   SslContextPtr current_ ABSL_GUARDED_BY(mutex_);
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;  // Of current_.
+  bool serves_ ABSL_GUARDED_BY(mutex_) = false;      // After UseForServer().
   Stamps stamps_ ABSL_GUARDED_BY(mutex_);            // Of the files when they were last read, usable or not.
   std::string stale_ ABSL_GUARDED_BY(mutex_);        // Why the last reading failed; empty: it did not.
   absl::Time next_look_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();

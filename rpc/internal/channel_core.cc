@@ -92,7 +92,7 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
         transport::CheckSchemeIsSecure(parsed->scheme, options.credentials->require_encryption);
     if (!secure.ok()) return secure;
     absl::StatusOr<std::shared_ptr<tls::Context>> tls =
-        LoadCredentials(*options.credentials, "ChannelOptions::credentials");
+        LoadCredentials(*options.credentials, "ChannelOptions::credentials", tls::Side::kClient);
     if (!tls.ok()) return tls.status();
     security.tls = *std::move(tls);
     security.host = parsed->host;

@@ -11,10 +11,11 @@
 namespace hawser::internal {
 
 // Reads the files of `credentials`, which `option` has ("ServerOptions::credentials"). The log tells why files that
-// have changed cannot be used. InvalidArgument: see tls::Context::Create(); the text names `option`.
+// have changed cannot be used. InvalidArgument: see tls::Context::Create() and, for a server, UseForServer(); the text
+// names `option`.
 // Thread: any.
 absl::StatusOr<std::shared_ptr<tls::Context>> LoadCredentials(const TlsCredentials& credentials,
-                                                              absl::string_view option);
+                                                              absl::string_view option, tls::Side side);
 
 }  // namespace hawser::internal
 

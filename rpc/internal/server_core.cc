@@ -273,7 +273,7 @@ absl::Status ServerCore::Load() {
     if (tls_ != nullptr) return absl::OkStatus();
   }
   absl::StatusOr<std::shared_ptr<tls::Context>> tls =
-      LoadCredentials(*options_.credentials, "ServerOptions::credentials");
+      LoadCredentials(*options_.credentials, "ServerOptions::credentials", tls::Side::kServer);
   if (!tls.ok()) return tls.status();
   absl::MutexLock lock(&mutex_);
   tls_ = *std::move(tls);

@@ -296,6 +296,27 @@ TEST_F(TlsTest, FilesThatCannotBeUsedAtFirstAreInvalid) {
   EXPECT_THAT(Text(listening), AllOf(HasSubstr("ServerOptions::credentials"), HasSubstr("/no/such/key.pem")));
 }
 
+TEST_F(TlsTest, ACertificateThatCannotServeIsRefusedAtListen) {
+  const struct {
+    CertificateNames names;
+    CertificateOptions options;
+    const char* why;
+  } certificates[] = {
+      {Names("server.example.org"), {.not_after = -absl::Minutes(1)}, "it has expired at "},
+      {Names("server.example.org"), {.extended_key_usage = "clientAuth"}, "(serverAuth)"},
+      {{.common_name = "localhost"}, {}, "it has no subjectAltName"},
+  };
+  for (const auto& [names, options, why] : certificates) {
+    Server server({.credentials = authority_.Issue(names, options)});
+    const absl::Status listening = server.Listen(kAnyPort).status();
+    EXPECT_THAT(listening, HasCode(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(Text(listening), AllOf(HasSubstr("ServerOptions::credentials"), HasSubstr(why)));
+    // A client may use it: the server decides.
+    EXPECT_THAT(Channel::Create("tcp://127.0.0.1:1", {.credentials = authority_.Issue(names, options)}),
+                IsOk());
+  }
+}
+
 TEST_F(TlsTest, AChannelReconnectsToARestartedServer) {
   const TlsCredentials credentials = ServerCredentials();
   auto server = std::make_unique<TestServer>(ServerOptions{.credentials = credentials}, kAnyPort);

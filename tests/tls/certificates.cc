@@ -48,6 +48,9 @@ void Require(bool is_so, absl::string_view what) {
 Owned<EVP_PKEY> NewKey(KeyType type) {
   Owned<EVP_PKEY> key;
   if (type == KeyType::kP256) key.reset(EVP_EC_gen("P-256"));
+  if (type == KeyType::kP384) key.reset(EVP_EC_gen("P-384"));
+  if (type == KeyType::kP224) key.reset(EVP_EC_gen("P-224"));
+  if (type == KeyType::kRsa1024) key.reset(EVP_RSA_gen(1024));
   if (type == KeyType::kRsa2048) key.reset(EVP_RSA_gen(2048));
   if (type == KeyType::kEd25519) key.reset(EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519"));
   Require(key != nullptr, "no key");
@@ -232,7 +235,7 @@ TlsCredentials CertificateAuthority::Issue(const CertificateNames& names,
   X509* const issuer = options.is_self_signed ? certificate.get() : state_->certificate.get();
   X509_set_issuer_name(certificate.get(), X509_get_subject_name(issuer));
   AddExtension(certificate.get(), issuer, NID_basic_constraints, "critical,CA:FALSE");
-  AddExtension(certificate.get(), issuer, NID_key_usage, "critical,digitalSignature");
+  AddExtension(certificate.get(), issuer, NID_key_usage, options.key_usage.c_str());
   AddExtension(certificate.get(), issuer, NID_subject_key_identifier, "hash");
   AddExtension(certificate.get(), issuer, NID_authority_key_identifier, "keyid");
   if (!options.extended_key_usage.empty()) {

@@ -14,7 +14,7 @@
 // a millisecond to make, except for its key if that is RSA (0.1 s).
 namespace hawser {
 
-enum class KeyType { kP256, kRsa2048, kEd25519 };
+enum class KeyType { kP256, kRsa2048, kEd25519, kP384, kP224, kRsa1024 };
 
 // What a certificate says of its owner. Each text becomes the bytes of the certificate as it is, also one with a NUL or
 // with bytes that are not ASCII.
@@ -33,6 +33,7 @@ struct CertificateOptions {
   // From now. Certificates know whole seconds only: `not_after` is rounded down.
   absl::Duration not_before = -absl::Hours(1);
   absl::Duration not_after = absl::Hours(24);
+  std::string key_usage = "critical,digitalSignature";
   std::string extended_key_usage;  // "serverAuth", "clientAuth,serverAuth". Empty: no such extension.
   size_t padding_bytes = 0;        // Of an extension that means nothing and makes the certificate larger.
   bool is_self_signed = false;     // It is issued by itself instead of by the authority.

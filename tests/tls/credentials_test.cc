@@ -67,25 +67,104 @@ TEST_F(CredentialsTest, AMissingFileIsNamed) {
   }
 }
 
-TEST_F(CredentialsTest, AFileThatIsNoPemIsNamed) {
-  const std::vector<std::string> contents = {"",
-                                             "\n",
-                                             "hello",
-                                             std::string(100, '\0'),
-                                             std::string(1 << 20, 'x'),
-                                             "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n",
-                                             "-----BEGIN CERTIFICATE-----\nMIIB\n",
-                                             "-----BEGIN PRIVATE KEY-----\n"};
-  for (const std::string& text : contents) {
-    const std::string path = NewFile(text);
-    for (std::string TlsCredentials::*field :
-         {&TlsCredentials::certificate, &TlsCredentials::key, &TlsCredentials::authorities}) {
-      TlsCredentials credentials = good_;
-      credentials.*field = path;
-      EXPECT_THAT(WhyRefused(credentials),
-                  AllOf(HasSubstr(path), ::testing::Not(HasSubstr("no reason given"))));
+// In words that say what to do, not in OpenSSL's: "no start line".
+TEST_F(CredentialsTest, AFileThatIsNoPemIsNamedWithTheReason) {
+  const std::string certificate = ReadFile(good_.certificate);
+  const std::string key = ReadFile(good_.key);
+  const auto without_end = [](const std::string& pem) { return pem.substr(0, pem.find("-----END")); };
+  const auto damaged = [](std::string pem) {
+    pem.replace(pem.find('\n') + 1, 8, "********");
+    return pem;
+  };
+  const struct {
+    std::string contents;
+    const char* as_certificate;
+    const char* as_key;
+  } files[] = {
+      {"", "it is empty", "it is empty"},
+      {" \n\t\r\n", "it is empty", "it is empty"},
+      {"hello", "no line \"-----BEGIN CERTIFICATE-----\"", "no line \"-----BEGIN PRIVATE KEY-----\""},
+      {std::string(100, '\0'), "it is no PEM file", "it is no PEM file"},
+      {std::string(1 << 20, 'x'), "it is no PEM file", "it is no PEM file"},
+      {"\x30\x82\x01\x02", "it is DER, and has to be PEM: openssl x509",
+       "it is DER, and has to be PEM: openssl pkey"},
+      {key, "it has a private key, and no certificate", nullptr},
+      {certificate, nullptr, "it has a certificate, and no private key"},
+      {"-----BEGIN PUBLIC KEY-----\nMIIB\n-----END PUBLIC KEY-----\n",
+       "it has a public key, and no certificate", "it has a public key, and no private key"},
+      {"-----BEGIN CERTIFICATE REQUEST-----\nMIIB\n-----END CERTIFICATE REQUEST-----\n",
+       "it has a request for a certificate, and no certificate",
+       "it has a request for a certificate, and no private key"},
+      {"-----BEGIN secret-----\nMIIB\n-----END secret-----\n", "it has something else",
+       "it has something else"},
+      {without_end(certificate), "it ends within a certificate", "it has a certificate, and no private key"},
+      {without_end(key), "it has a private key, and no certificate", "it ends within a private key"},
+      {"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n", "a certificate in it is damaged",
+       "and no private key"},
+      {damaged(certificate), "a certificate in it is damaged", "and no private key"},
+      {damaged(key), "and no certificate", "a private key in it is damaged"},
+      {certificate + without_end(certificate), "it ends within a certificate", "and no private key"},
+  };
+  const auto check = [&](std::string TlsCredentials::*field, const std::string& contents, const char* words) {
+    if (words == nullptr) return;
+    TlsCredentials credentials = good_;
+    credentials.*field = NewFile(contents);
+    const std::string why = WhyRefused(credentials);
+    EXPECT_THAT(why, AllOf(HasSubstr(credentials.*field), HasSubstr(words)));
+    for (const char* theirs :
+         {"start line", "end line", "asn1", "ASN1", "base64", "PEM_", "no reason", "secret"}) {
+      EXPECT_THAT(why, Not(HasSubstr(theirs)));
+    }
+    ExpectNoKeyIn(why, good_);
+  };
+  for (const auto& file : files) {
+    check(&TlsCredentials::certificate, file.contents, file.as_certificate);
+    check(&TlsCredentials::key, file.contents, file.as_key);
+    if (absl::string_view(file.contents) != certificate + without_end(certificate)) {
+      check(&TlsCredentials::authorities, file.contents, file.as_certificate);
     }
   }
+}
+
+TEST_F(CredentialsTest, AKeyThatCannotBeUsedForTlsIsRefused) {
+  EXPECT_THAT(WhyRefused(authority_.Issue(LoopbackNames(), {.key_type = KeyType::kP224})),
+              HasSubstr("TLS 1.3 cannot sign with its key: take RSA, ECDSA on P-256"));
+  EXPECT_THAT(WhyRefused(authority_.Issue(LoopbackNames(), {.key_type = KeyType::kRsa1024})),
+              HasSubstr("the key of its certificate is too small: RSA needs 2048 bits"));
+  for (const KeyType type : {KeyType::kP256, KeyType::kP384, KeyType::kRsa2048, KeyType::kEd25519}) {
+    const TlsCredentials fits = authority_.Issue(LoopbackNames(), {.key_type = type});
+    Line line(fits, fits);
+    line.Handshake();
+    EXPECT_TRUE(line.is_up()) << line.client.status() << line.server.status();
+  }
+}
+
+// What no client could accept. For a client's certificate the server decides.
+TEST_F(CredentialsTest, ACertificateThatCannotServeIsRefusedForAServer) {
+  const struct {
+    CertificateNames names;
+    CertificateOptions options;
+    const char* why;
+  } certificates[] = {
+      {LoopbackNames(), {.not_after = -absl::Minutes(1)}, "it has expired at "},
+      {LoopbackNames(), {.not_before = absl::Hours(1)}, "it is not valid before "},
+      {LoopbackNames(),
+       {.key_usage = "critical,keyEncipherment"},
+       "its keyUsage does not allow digitalSignature"},
+      {LoopbackNames(),
+       {.extended_key_usage = "clientAuth"},
+       "its extendedKeyUsage does not allow it for a server"},
+      {{.common_name = "localhost"}, {}, "it has no subjectAltName"},
+  };
+  for (const auto& [names, options, why] : certificates) {
+    const TlsCredentials credentials = authority_.Issue(names, options);
+    const std::shared_ptr<Context> context = NewContext(credentials);
+    const absl::Status status = context->UseForServer();
+    EXPECT_THAT(status, HasCode(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(credentials.certificate), HasSubstr(why)));
+  }
+  EXPECT_THAT(NewContext(good_)->UseForServer(), IsOk());
+  EXPECT_THAT(NewContext(authority_.Issue({.uris = {"spiffe://example.org/kv"}}))->UseForServer(), IsOk());
 }
 
 TEST_F(CredentialsTest, AFolderIsNoFile) {
@@ -95,7 +174,7 @@ TEST_F(CredentialsTest, AFolderIsNoFile) {
        {&TlsCredentials::certificate, &TlsCredentials::key, &TlsCredentials::authorities}) {
     TlsCredentials credentials = good_;
     credentials.*field = folder;
-    EXPECT_THAT(WhyRefused(credentials), HasSubstr(folder));
+    EXPECT_THAT(WhyRefused(credentials), AllOf(HasSubstr(folder), HasSubstr("it is a folder")));
   }
 }
 
@@ -297,6 +376,19 @@ TEST_F(ReloadTest, BrokenFilesLeaveTheOldInUseAndAreToldOnce) {
     NamesShown();
     return stale_.size() == 4;
   }));
+}
+
+TEST_F(ReloadTest, AServerDoesNotGoOverToACertificateThatCannotServe) {
+  ASSERT_THAT(context_->UseForServer(), IsOk());
+  Renew("expired", {.not_after = -absl::Minutes(1)});
+  EXPECT_TRUE(Until([this] {
+    EXPECT_THAT(NamesShown(), ElementsAre("localhost"));
+    return !stale_.empty();
+  }));
+  EXPECT_THAT(std::string(stale_[0].message()),
+              AllOf(HasSubstr(good_.certificate), HasSubstr("it has expired at ")));
+  Renew("new");
+  EXPECT_TRUE(Until([this] { return NamesShown() == std::vector<std::string>{"localhost", "new"}; }));
 }
 
 TEST_F(ReloadTest, ChangedAuthoritiesAreUsed) {
