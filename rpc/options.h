@@ -7,6 +7,7 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -26,7 +27,24 @@ class Service;
 
 namespace internal {
 class CancelScope;
-}
+
+// CallOptions::scope. A copy of whole options has it, but braces cannot name that of others: gcc 12 destroys twice what the
+// members of an aggregate hold that is made inside a co_await expression (rpc/task.h). An empty one bears that.
+class ScopeRef {
+ public:
+  ScopeRef() = default;
+  explicit ScopeRef(std::shared_ptr<CancelScope> scope) : scope_(std::move(scope)) {}
+  explicit ScopeRef(const ScopeRef&) = default;
+  explicit ScopeRef(ScopeRef&&) noexcept = default;
+  ScopeRef& operator=(const ScopeRef&) = default;
+  ScopeRef& operator=(ScopeRef&&) noexcept = default;
+
+  const std::shared_ptr<CancelScope>& get() const { return scope_; }
+
+ private:
+  std::shared_ptr<CancelScope> scope_;
+};
+}  // namespace internal
 namespace transport {
 class Runtime;
 }
@@ -58,7 +76,7 @@ struct CallOptions {
   // longer than that. nullptr: none.
   const Metadata* metadata = nullptr;
   // Set by For().
-  std::shared_ptr<internal::CancelScope> scope = nullptr;
+  internal::ScopeRef scope = {};
 };
 
 // Cap'n Proto's own limits for reading a peer's message, against a small message that is costly to traverse.

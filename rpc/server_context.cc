@@ -25,7 +25,7 @@ CallOptions CallOptions::For(ServerContext& context) {
   CallOptions options;
   internal::ServerCall& call = *context.call_;
   options.deadline = call.connection().poller().environment().Now() + call.TimeRemaining();
-  options.scope = call.Scope();
+  options.scope = internal::ScopeRef(call.Scope());
   return options;
 }
 

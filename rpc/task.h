@@ -30,6 +30,13 @@ namespace hawser {
 //
 // One of its parameters is the DeferredCall, by value. Parameters that are references, and what a lambda
 // captures, must outlive the coroutine: pass values.
+// With gcc 12 a co_await expression, all of it, makes no lambda that captures something with a destructor, and no
+// aggregate that holds such a thing: it is destroyed twice (PR 107288). Name it in a statement before. Nor is a
+// co_await an operand of ?:, whose result is destroyed twice. CallOptions in braces hold nothing. The awaitables of
+// Hawser, and what generated code returns, are no aggregates.
+//   co_await pool.Run([name] { ... });                         // Wrong: `name` is destroyed twice.
+//   auto work = [name] { ... };
+//   co_await pool.Run(std::move(work));
 // Thread:   up to the first co_await that of the handler, then the one that resumes it: after a call the thread
 //           that drives the poller of its channel (PendingCall::Then()), which it must not block.
 // Lifetime: the coroutine destroys itself at its end. The answer leaves after its locals are destroyed.

@@ -139,7 +139,7 @@ void UntypedCall::Prepare(const std::shared_ptr<ChannelCore>& channel, const Met
   cancelled_ = was_sent_ = request_comes_back_ = false;
   resends_ = 0;
   metadata_segment_ = 0;
-  if (options.metadata != nullptr || options.scope != nullptr || core_->intercepts() || MayTraceHere())
+  if (options.metadata != nullptr || options.scope.get() != nullptr || core_->intercepts() || MayTraceHere())
       [[unlikely]]
     PrepareExtras(options);
   handover_.store(Handover::State::kNeither, std::memory_order_relaxed);
@@ -181,7 +181,7 @@ void UntypedCall::Send() {
 }
 
 void UntypedCall::PrepareExtras(const CallOptions& options) {
-  scope_ = options.scope;
+  scope_ = options.scope.get();
   const TraceRef& trace = scope_ != nullptr && scope_->trace() != nullptr ? scope_->trace() : CurrentTrace();
   const bool is_traced = HasTrace(trace);
   has_extras_ = scope_ != nullptr || core_->intercepts() || is_traced;
