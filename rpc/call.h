@@ -71,10 +71,10 @@ class Reply {
   typename Results::Reader reader_;
 };
 
-// A call that was sent. One of Wait(), Then() and co_await takes its one result; a second one is a bug of the
+// A call that was sent. One of Wait(), Then(), co_await and Forget() takes its one result; a second one is a bug of the
 // program, and a CHECK. Destroying it before that cancels the call.
 template <typename Results>
-class PendingCall {
+class [[nodiscard]] PendingCall {
  public:
   explicit PendingCall(internal::CallHandle call) : call_(std::move(call)) {}
   PendingCall(PendingCall&&) noexcept = default;
@@ -115,6 +115,14 @@ class PendingCall {
   auto operator co_await() {
     Take();
     return Awaiter(call_.Share());
+  }
+
+  // Drops the result, be it a reply or an error. The call goes on, also when this object is destroyed: to send and forget.
+  //   log.Append(entry).Send().Forget();
+  // Nothing tells that the call failed, and nothing bounds how many such calls wait for a slot.
+  void Forget() {
+    Take();
+    call_.Then([](absl::StatusOr<transport::IncomingMessagePtr>&&, const ReadLimits&) {});
   }
 
   // Makes the result Cancelled, unless it is there already, and notifies the server. From any thread, also
@@ -166,8 +174,9 @@ class PendingCall {
 
   void Take() {
     if (!call_ || std::exchange(taken_, true)) [[unlikely]] {
-      internal::Misused("Wait(), Then() or co_await twice on one PendingCall, or on one that was moved from",
-                        call_ ? call_.method().name : nullptr);
+      internal::Misused(
+          "Wait(), Then(), co_await or Forget() twice on one PendingCall, or on one that was moved from",
+          call_ ? call_.method().name : nullptr);
     }
   }
 
@@ -177,7 +186,7 @@ class PendingCall {
 
 // A call that is being built, in registered memory. Fill request(), then Send(). Move-only.
 template <typename Params, typename Results>
-class Call {
+class [[nodiscard]] Call {
  public:
   // `channel` is null: the call ends with FailedPrecondition, which says why if ServerContext::peer() returned it, and the
   // log has a line.
@@ -215,7 +224,8 @@ class Call {
 
   // Sends the request; do not use request() afterwards. Never blocks, and runs no code of the application but
   // Begin() of the channel's interceptors (rpc/interceptor.h). Every error becomes the result. If the server did
-  // not answer, WasSent() (rpc/status.h) tells whether it may have run the call. A second Send() is a CHECK.
+  // not answer, WasSent() (rpc/status.h) tells whether it may have run the call. A second Send() is a CHECK. The result
+  // cancels the call when it is destroyed, so keep it, take the call's result from it, or Forget() that.
   PendingCall<Results> Send() {
     CheckUnsent();
     call_.Send();

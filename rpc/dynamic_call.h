@@ -39,7 +39,7 @@ inline constexpr size_t kDynamicNameBytesMax = 256;
 Method MethodOf(capnp::InterfaceSchema::Method method);
 
 // As a PendingCall, without co_await.
-class PendingDynamicCall {
+class [[nodiscard]] PendingDynamicCall {
  public:
   PendingDynamicCall(PendingDynamicCall&&) noexcept = default;
   PendingDynamicCall& operator=(PendingDynamicCall&&) = delete;
@@ -47,7 +47,7 @@ class PendingDynamicCall {
     if (call_ && !taken_) call_.Cancel();
   }
 
-  // As PendingCall::Wait(), Then() and Cancel(). Call one of Wait() and Then(), once; a second one is a CHECK.
+  // As PendingCall::Wait(), Then(), Forget() and Cancel(). Call one of the first three, once; a second one is a CHECK.
   absl::StatusOr<Reply<capnp::DynamicStruct>> Wait();
   template <typename Callback>
   PendingDynamicCall& Then(Callback callback) {
@@ -57,6 +57,10 @@ class PendingDynamicCall {
       callback(Typed(std::move(result), limits, results));
     });
     return *this;
+  }
+  void Forget() {
+    Take();
+    call_.Then([](absl::StatusOr<transport::IncomingMessagePtr>&&, const ReadLimits&) {});
   }
   void Cancel() {
     if (call_) call_.Cancel();
@@ -82,7 +86,7 @@ class PendingDynamicCall {
 //   call->request().set("key", "tow");
 //   auto reply = call->Send().Wait();
 //   if (reply.ok()) Use((*reply)->get("value").as<capnp::Data>());
-class DynamicCall {
+class [[nodiscard]] DynamicCall {
  public:
   // InvalidArgument: Cap'n Proto finds the types of the method to be unusable, as those of a peer can be. If `channel` is
   // null, the call ends as a Call without a channel does.

@@ -134,7 +134,7 @@ class ServerContext {
 
 // The duty to answer one call, and the right to. Move-only; destroyed unanswered it answers Internal.
 // Thread:   any, one at a time.
-class DeferredCall {
+class [[nodiscard]] DeferredCall {
  public:
   DeferredCall() = default;
   DeferredCall(DeferredCall&& other) noexcept : context_(std::exchange(other.context_, nullptr)) {}

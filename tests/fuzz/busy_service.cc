@@ -72,7 +72,7 @@ absl::Status BusyService::Add(ServerContext& context, ledger::Entry::Reader requ
     case 10:
       throw std::runtime_error("thrown");
     case 11:  // Dropped.
-      context.Defer();
+      (void)context.Defer();
       return absl::OkStatus();
     case 12:
       Defer(context, false);

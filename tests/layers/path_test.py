@@ -12,7 +12,8 @@ def defines(text, function, is_header):
     """Whether `text`, of a source file, defines `function`: "Class::Name"."""
     class_name, name = function.split("::")
     if is_header:
-        return re.search(rf"\bclass {class_name}\b", text) and re.search(rf"^ .*\b{name}\(.*\{{$", text, re.MULTILINE)
+        is_class = re.search(rf"\bclass (\[\[\w+\]\] )?{class_name}\b", text)
+        return is_class and re.search(rf"^ .*\b{name}\(.*\{{$", text, re.MULTILINE)
     return re.search(rf"^\S.*\b{class_name}::{name}\(", text, re.MULTILINE)
 
 

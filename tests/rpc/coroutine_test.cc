@@ -186,5 +186,18 @@ concept CanBeNamedInBraces = requires(const Scope& scope) {
 static_assert(!CanBeNamedInBraces<internal::ScopeRef>, "a scope in braces would be destroyed twice");
 static_assert(std::is_copy_constructible_v<CallOptions> && std::is_copy_assignable_v<CallOptions>);
 
+// ---- Send and forget.
+
+TEST_F(CoroutineTest, ACallThatIsForgottenGoesOn) {
+  server_.probe.on_act = server_.held.Handler();
+  SendAct(channel_, 1).Forget();
+  ASSERT_TRUE(client_.Until([&] { return server_.probe.runs == 1; }));
+  DeferredCall deferred = server_.held.Take();
+  Settle();
+  EXPECT_FALSE(deferred.context().cancelled());
+  deferred.Finish();
+  Settle();
+}
+
 }  // namespace
 }  // namespace hawser

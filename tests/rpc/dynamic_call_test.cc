@@ -199,7 +199,7 @@ TEST_F(DynamicCallDeathTest, ASecondSendIsABugOfTheProgram) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   DynamicCall call = New("act");
   auto pending = call.Send();
-  EXPECT_DEATH(call.Send(), "method probe.capnp:Probe.act");
+  EXPECT_DEATH((void)call.Send(), "method probe.capnp:Probe.act");
   EXPECT_THAT(pending.Wait().status(), IsOk());
 }
 

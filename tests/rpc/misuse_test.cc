@@ -24,7 +24,7 @@ constexpr char kTaken[] = "twice on one PendingCall.*Probe.act";
 TEST_F(MisuseDeathTest, ACallIsSentOnce) {
   auto call = probe::ProbeStub(channel_).Act();
   auto pending = call.Send();
-  EXPECT_DEATH(call.Send(), kSent);
+  EXPECT_DEATH((void)call.Send(), kSent);
   EXPECT_DEATH(call.Attach(Buffer()), kSent);
   EXPECT_DEATH(call.request(), kSent);
 }
@@ -32,7 +32,7 @@ TEST_F(MisuseDeathTest, ACallIsSentOnce) {
 TEST_F(MisuseDeathTest, ACallThatWasMovedFromIsNotSent) {
   auto call = probe::ProbeStub(channel_).Act();
   auto moved = std::move(call);
-  EXPECT_DEATH(call.Send(), kSent);
+  EXPECT_DEATH((void)call.Send(), kSent);
 }
 
 TEST_F(MisuseDeathTest, AResultIsTakenOnce) {

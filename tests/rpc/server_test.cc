@@ -384,7 +384,7 @@ TEST(ServerTest, AHandlerMayAnswerLaterFromAnyThread) {
 TEST(ServerTest, ADeferredCallThatIsDroppedAnswersInternal) {
   TestServer server;
   server.probe.on_act = [](ServerContext& context, uint64_t) {
-    context.Defer();
+    (void)context.Defer();
     return absl::OkStatus();
   };
   EXPECT_THAT(SendAct(server.Connect(), 1).Wait().status(), HasCode(absl::StatusCode::kInternal));

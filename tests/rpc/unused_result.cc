@@ -1,0 +1,22 @@
+// For unused_result_test.sh: which lines warn that a result is not used.
+#include "hawser/rpc/dynamic_call.h"
+#include "hawser/rpc/server_context.h"
+#include "tests/rpc/probe.rpc.h"
+
+namespace hawser {
+
+void Calls(const probe::ProbeStub& stub, DynamicCall& dynamic, ServerContext& context) {
+  stub.Act();                        // warns
+  stub.Act().Send();                 // warns
+  stub.Act({.timeout = {}}).Send();  // warns
+  dynamic.Send();                    // warns
+  context.Defer();                   // warns
+  stub.Act().Send().Forget();
+  stub.Act().Send().Then([](auto) {});
+  dynamic.Send().Forget();
+  (void)stub.Act().Send();
+  auto pending = stub.Act().Send();
+  pending.Cancel();
+}
+
+}  // namespace hawser
