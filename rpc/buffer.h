@@ -3,16 +3,18 @@
 
 #include <capnp/blob.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "hawser/transport/buffer_pool.h"
 
 namespace hawser {
 
-// Registered memory for one payload, from Channel::AllocateBuffer() or Server::AllocateBuffer().
+// Registered memory for one payload, from AllocateBuffer() of a Channel, a Server or a ServerContext.
 // Call::Attach() and ServerContext::Attach() send it without a copy. Move-only. It is not zeroed, and may hold what
 // another peer has sent. Fill all of it, or attach only what you filled, up to the end of a word: Attach() looks
 // at the rest of the last word.
@@ -24,6 +26,13 @@ class Buffer {
     if (const size_t rest = size_bytes % kWordBytes; lease_ && rest != 0) {
       memset(lease_.data() + size_bytes, 0, kWordBytes - rest);
     }
+  }
+
+  // For AllocateBuffer(). ResourceExhausted: `pool` is at its limit.
+  static absl::StatusOr<Buffer> Allocate(transport::BufferPool& pool, size_t size_bytes) {
+    absl::StatusOr<transport::Lease> lease = pool.Acquire(std::max<size_t>(1, size_bytes));
+    if (!lease.ok()) return lease.status();
+    return Buffer(*std::move(lease), size_bytes);
   }
 
   // What was moved from is empty.

@@ -83,7 +83,8 @@ class Server {
   // server listens nowhere, or for itself, on one of its pollers or in a handler on its executor.
   absl::Status Wait();
 
-  // Memory that replies send without a copy (ServerContext::Attach()) to clients that come over its device.
+  // Memory that replies send without a copy (ServerContext::Attach()) to clients that come over its device. A handler that
+  // fills a value for one caller calls ServerContext::AllocateBuffer() instead.
   // `uri` names the device: one that the server listens on, or will, so that a service can fill its memory
   // before it is called. auto:// means RDMA where this machine has it, else TCP. Empty: the device of an
   // earlier Listen(), or of ServerOptions::runtime. Replies over another device can send it, too, with a

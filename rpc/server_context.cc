@@ -10,6 +10,7 @@
 #include "hawser/rpc/internal/server_call.h"
 #include "hawser/rpc/internal/untyped_call.h"
 #include "hawser/transport/peer_log.h"
+#include "hawser/transport/runtime.h"
 
 namespace hawser {
 
@@ -67,6 +68,19 @@ DeferredCall ServerContext::Defer() {
 std::shared_ptr<const void> ServerContext::KeepRequest() { return call_->KeepRequest(); }
 
 uint64_t ServerContext::request_memory_bytes() const { return call_->request().memory_bytes(); }
+
+absl::StatusOr<Buffer> ServerContext::AllocateBuffer(size_t size_bytes) {
+  internal::ServingConnection& connection = call_->connection();
+  if (!connection.poller().usable_in_this_process()) {
+    return absl::FailedPreconditionError("this process is a child made by fork() after the server was");
+  }
+  return Buffer::Allocate(connection.runtime()->buffers(), size_bytes);
+}
+
+capnp::Orphan<capnp::Data> ServerContext::Attach(Buffer buffer) {
+  auto owner = std::make_shared<Buffer>(std::move(buffer));
+  return Attach(owner->reader(), owner);
+}
 
 capnp::Orphan<capnp::Data> ServerContext::Attach(capnp::Data::Reader bytes,
                                                  std::shared_ptr<const void> owner) {

@@ -5,13 +5,17 @@
 #include <capnp/blob.h>
 #include <capnp/orphan.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "hawser/rpc/buffer.h"
 #include "hawser/rpc/metadata.h"
 #include "hawser/rpc/method.h"
 #include "hawser/tls/peer_identity.h"
@@ -109,6 +113,16 @@ class ServerContext {
   // fills it: a value of 3,000 bytes may come in a message of 500 MiB. So count this, not the size of the
   // value, against a limit, or copy a value that is much smaller.
   uint64_t request_memory_bytes() const;
+
+  // Registered memory for a value of the reply, of the device that this caller is connected over: Attach() sends it
+  // without a copy. It is not zeroed, and may hold what another peer has sent: see Buffer. 0 bytes are possible.
+  //   absl::StatusOr<hawser::Buffer> page = context.AllocateBuffer(size_bytes);
+  //   if (!page.ok()) return page.status();
+  //   ReadFromDisk(page->data(), page->size_bytes());
+  //   reply.adoptPage(context.Attach(*std::move(page)));
+  // ResourceExhausted: the pool is at its limit. FailedPrecondition: in a child after fork().
+  absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
+  capnp::Orphan<capnp::Data> Attach(Buffer buffer);
 
   // A value for the reply that is sent from its own memory. `owner` is kept until the client has fetched
   // it all, and is destroyed on any thread, inside any call: its destructor takes no lock that is held

@@ -247,9 +247,7 @@ absl::StatusOr<Buffer> ChannelCore::AllocateBuffer(size_t size_bytes) {
   if (!poller_.usable_in_this_process()) {
     return absl::FailedPreconditionError("this process is a child made by fork() after the channel was");
   }
-  absl::StatusOr<transport::Lease> lease = runtime_->buffers().Acquire(std::max<size_t>(1, size_bytes));
-  if (!lease.ok()) return lease.status();
-  return Buffer(*std::move(lease), size_bytes);
+  return Buffer::Allocate(runtime_->buffers(), size_bytes);
 }
 
 // ---- Calls.

@@ -173,22 +173,19 @@ absl::StatusOr<Buffer> ServerCore::AllocateBuffer(size_t size_bytes, absl::strin
 absl::StatusOr<Buffer> ServerCore::AllocateBufferFor(size_t size_bytes, absl::string_view uri) {
   absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = RuntimeForBuffers(uri);
   if (!runtime.ok()) return runtime.status();
-  absl::StatusOr<transport::Lease> lease = (*runtime)->buffers().Acquire(std::max<size_t>(1, size_bytes));
-  if (!lease.ok()) return lease.status();
-  if (!uri.empty()) {  // A service fills it before the server listens, which will be there.
+  absl::StatusOr<Buffer> buffer = Buffer::Allocate((*runtime)->buffers(), size_bytes);
+  if (buffer.ok() && !uri.empty()) {  // A service fills it before the server listens, which will be there.
     absl::MutexLock lock(&mutex_);
     for (const auto& [scheme_and_device, pollers] : pollers_)
       pollers->is_kept |= pollers->runtime == *runtime;
   }
-  return Buffer(*std::move(lease), size_bytes);
+  return buffer;
 }
 
 absl::StatusOr<Buffer> ServerCore::AllocateOn(absl::string_view scheme, size_t size_bytes) {
   absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = ServingRuntime(scheme, "");
   if (!runtime.ok()) return runtime.status();
-  absl::StatusOr<transport::Lease> lease = (*runtime)->buffers().Acquire(std::max<size_t>(1, size_bytes));
-  if (!lease.ok()) return lease.status();
-  return Buffer(*std::move(lease), size_bytes);
+  return Buffer::Allocate((*runtime)->buffers(), size_bytes);
 }
 
 uint64_t ServerCore::RefusalsOn(absl::string_view scheme) const {

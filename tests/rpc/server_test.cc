@@ -4,6 +4,8 @@
 
 #include <capnp/message.h>
 
+#include <algorithm>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <set>
@@ -670,6 +672,48 @@ TEST(ServerTest, AServiceOwnsMemoryBeforeItCanBeCalled) {
   const absl::StatusOr<Buffer> later = server.AllocateBuffer(100);
   ASSERT_THAT(later, IsOk());
   EXPECT_EQ(server.stats().leased_bytes, 2 * leased_bytes) << "it is not of the same pool";
+}
+
+TEST(ServerTest, AHandlerTakesMemoryForItsReplyFromTheDeviceOfItsCaller) {
+  struct Pages final : ProbeServiceImpl {
+    absl::Status Echo(ServerContext& context, probe::Probe::EchoParams::Reader request,
+                      probe::Probe::EchoResults::Builder reply) override {
+      const uint64_t leased_bytes = server->stats().leased_bytes;
+      absl::StatusOr<Buffer> page = context.AllocateBuffer(request.getData().size());
+      if (!page.ok()) return page.status();
+      EXPECT_EQ(page->size_bytes(), request.getData().size());
+      EXPECT_GT(server->stats().leased_bytes, leased_bytes) << "it is of the pool of the server";
+      std::copy(request.getData().begin(), request.getData().end(), page->data());
+      const uint8_t* const at = page->data();
+      capnp::Orphan<capnp::Data> value = context.Attach(*std::move(page));
+      EXPECT_TRUE(request.getData().size() == 0 || value.getReader().begin() == at) << "it was copied";
+      reply.adoptData(std::move(value));
+      return absl::OkStatus();
+    }
+    Server* server = nullptr;
+  };
+  Server pages_server;
+  Pages pages;
+  pages.server = &pages_server;
+  ASSERT_THAT(pages_server.AddService(&pages), IsOk());
+  const auto channel = *Channel::Connect(*pages_server.Listen(TestUri()));
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{4096}, size_t{1} << 20}) {
+    auto call = probe::ProbeStub(channel).Echo();
+    memset(call.request().initData(size).begin(), 'x', size);
+    const auto reply = call.Send().Wait();
+    ASSERT_THAT(reply, IsOk()) << size;
+    const capnp::Data::Reader data = (*reply)->getData();
+    EXPECT_EQ(data.size(), size);
+    EXPECT_TRUE(std::all_of(data.begin(), data.end(), [](uint8_t byte) { return byte == 'x'; }));
+  }
+}
+
+TEST(ServerTest, AHandlerGetsNoMemoryBeyondTheLimit) {
+  TestServer server({.pool = {.limit_bytes = 16 << 20}});
+  server.probe.on_act = [](ServerContext& context, uint64_t) {
+    return context.AllocateBuffer(size_t{64} << 20).status();
+  };
+  EXPECT_THAT(SendAct(server.Connect(), 1).Wait().status(), HasCode(absl::StatusCode::kResourceExhausted));
 }
 
 TEST(ServerTest, MemoryBeforeTheFirstListenWantsToKnowOfWhatDevice) {
