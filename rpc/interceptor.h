@@ -14,7 +14,8 @@ namespace hawser {
 
 // Sees the calls of a channel (ChannelOptions::interceptors) or of a server (ServerOptions::interceptors), whatever
 // their methods: for measuring, tracing and quotas. A client's calls begin in Send(). A server's begin right before
-// their handlers, so a request that the library itself refuses is not seen. Several interceptors begin in the order
+// their handlers, so a request that the library itself refuses is not seen. Calls of the built-in services are seen, such as
+// health checks: IsBuiltIn(method) (rpc/method.h). Several interceptors begin in the order
 // of the option and end in the reverse order.
 //
 // Thread:   any; those of different calls at once. At a client Begin() runs inside Call::Send(), and OnEnd() where a

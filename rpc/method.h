@@ -21,6 +21,12 @@ struct Method {
   bool idempotent;
 };
 
+// Whether `method` is of a service of Hawser's own: health, introspection, perf and reflection (rpc/hawser/), which a server
+// has unless its options turn them off, and HealthWatcher, which a client offers. Interceptors and
+// ServerOptions::authorize see these calls like any other: one that refuses what it does not know refuses health
+// checks, too.
+bool IsBuiltIn(const Method& method);
+
 }  // namespace hawser
 
 #endif  // HAWSER_RPC_METHOD_H_

@@ -167,8 +167,9 @@ struct ServerOptions {
   // Begin() of the interceptors: their OnEnd() gets a refusal, too. OK: the handler runs. Otherwise this is the
   // answer of the call, so return absl::PermissionDeniedError() with the reason, which the caller reads. An
   // exception is Internal; the log has its text, the caller does not get it. The function may look at
-  // ServerContext::peer_identity(), method(), metadata() and peer_address(). Method says how to tell methods apart. Several threads may call it at
-  // once, and it must not block a poller. What it uses outlives the server. Empty: every call may run.
+  // ServerContext::peer_identity(), method(), metadata() and peer_address(). Method says how to tell methods apart. It is
+  // asked about the built-in services, too, such as health: IsBuiltIn(method) (rpc/method.h) tells. Several threads
+  // may call it at once, and it must not block a poller. What it uses outlives the server. Empty: every call may run.
   // Without `credentials` it is asked, too, and no identity is authenticated. It is not asked about a method that
   // the server does not have: that is Unimplemented, with a text that does not list what there is. It is asked when
   // the request has arrived: any client with a certificate can make the server receive

@@ -6,6 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "hawser/health.rpc.h"
+#include "hawser/introspection.rpc.h"
+#include "hawser/perf.rpc.h"
+#include "hawser/reflection.rpc.h"
 #include "hawser/rpc/interceptor.h"
 #include "hawser/rpc/log.h"
 #include "hawser/tests/testing/status_matchers.h"
@@ -208,6 +212,27 @@ TEST(AuthorizeTest, ItIsNotAskedAboutCallsToAClient) {
   NoListener listener;
   const auto channel = server.Connect({.services = {&listener}});
   EXPECT_THAT(probe::ListenerStub(WayBack(server, channel)).Notify({.timeout = kLong}).Send().Wait(), IsOk());
+}
+
+TEST(AuthorizeTest, TheBuiltInServicesAreToldApart) {
+  for (const Method& method :
+       {health::HealthStub::kCheck, health::HealthStub::kWatch, health::HealthWatcherStub::kChanged,
+        introspection::IntrospectionStub::kSnapshot, perf::PerfStub::kLimits,
+        reflection::ReflectionStub::kList}) {
+    EXPECT_TRUE(IsBuiltIn(method)) << method.name;
+  }
+  EXPECT_FALSE(IsBuiltIn(probe::ProbeStub::kAct));
+  std::atomic<int> built_in = 0;
+  TestServer server({.authorize = [&](const ServerContext& context) {
+    if (!IsBuiltIn(context.method())) return absl::PermissionDeniedError("only on Sundays");
+    ++built_in;
+    return absl::OkStatus();
+  }});
+  const auto channel = server.Connect();
+  EXPECT_THAT(health::HealthStub(channel).Check().Send().Wait(), IsOk());
+  EXPECT_THAT(reflection::ReflectionStub(channel).List().Send().Wait(), IsOk());
+  EXPECT_EQ(built_in, 2);
+  EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kPermissionDenied));
 }
 
 // The client's probe of the silent session gets an answer, which says that the server lives.
