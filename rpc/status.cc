@@ -8,11 +8,13 @@
 #include <vector>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "hawser/base/peer_text.h"
 #include "hawser/rpc/internal/exceptions.h"
 #include "hawser/rpc/status.capnp.h"
+#include "hawser/transport/uri.h"
 
 namespace hawser {
 namespace {
@@ -25,16 +27,56 @@ constexpr absl::string_view kSent = "sent";
 constexpr absl::string_view kUnsent = "unsent";
 constexpr absl::string_view kBetween = ", ";
 
+constexpr absl::string_view kCalling = "calling ";
+constexpr absl::string_view kAt = " at ";
+constexpr absl::string_view kConnecting = "connecting";
+
 // In the detail: "unsent, calling kv.capnp:KeyValue.get".
 struct KnownHere {
   std::optional<bool> sent;
   std::optional<std::string> doing;  // See KeepTextHere().
+
+  bool operator==(const KnownHere&) const = default;
 };
 
+absl::string_view Ending(bool sent) {
+  return sent ? "; it was sent, so the server may have run it" : "; it was not sent";
+}
+
+bool BeginsWithAddress(absl::string_view text) {
+  return (absl::ConsumePrefix(&text, transport::kPreferredScheme) ||
+          absl::ConsumePrefix(&text, transport::kFallbackScheme)) &&
+         absl::StartsWith(text, "://");
+}
+
+// What the text of a status says by itself: "calling kv.capnp:KeyValue.get at tcp://10.0.0.7:7470: lost; it was not
+// sent", or "connecting to tcp://10.0.0.7:7470: refused". A status with such a text has the detail only if that says
+// something else: absl prints the details of a status, and the reader would read the same twice. The forms are
+// narrow, because a text of the application's own may begin in a similar way.
+KnownHere SaidIn(absl::string_view text) {
+  KnownHere said;
+  absl::string_view rest = text;
+  if (absl::ConsumePrefix(&rest, kConnecting)) {
+    if (absl::ConsumePrefix(&rest, " to ") && BeginsWithAddress(rest)) said.doing = std::string(kConnecting);
+    return said;
+  }
+  if (!absl::ConsumePrefix(&rest, kCalling)) return said;
+  const size_t name_bytes = rest.find(kAt);
+  if (name_bytes == absl::string_view::npos || !absl::StrContains(rest.substr(0, name_bytes), ".capnp:") ||
+      !BeginsWithAddress(rest.substr(name_bytes + kAt.size()))) {
+    return said;
+  }
+  said.doing = std::string(text.substr(0, kCalling.size() + name_bytes));
+  for (const bool sent : {true, false}) {
+    if (absl::EndsWith(rest, Ending(sent))) said.sent = sent;
+  }
+  return said;
+}
+
 KnownHere KnownOf(const absl::Status& status) {
-  KnownHere known;
   const absl::optional<absl::Cord> detail = status.GetPayload(kCallUrl);
-  if (!detail.has_value()) return known;
+  if (!detail.has_value()) return SaidIn(status.message());
+  KnownHere known;
   const std::string text(*detail);
   absl::string_view rest = text;
   if (absl::ConsumePrefix(&rest, kUnsent)) {
@@ -47,6 +89,10 @@ KnownHere KnownOf(const absl::Status& status) {
 }
 
 void SetKnown(absl::Status& status, const KnownHere& known) {
+  if (SaidIn(status.message()) == known) {
+    status.ErasePayload(kCallUrl);
+    return;
+  }
   const absl::string_view sent = !known.sent.has_value() ? "" : *known.sent ? kSent : kUnsent;
   status.SetPayload(kCallUrl, absl::Cord(known.doing.has_value() ? absl::StrCat(sent, kBetween, *known.doing)
                                                                  : std::string(sent)));
@@ -67,10 +113,6 @@ size_t CutAt(absl::string_view text, size_t size_max) {
 }
 
 bool StaysHere(absl::string_view type_url) { return type_url == kCallUrl || type_url == kMetadataUrl; }
-
-absl::string_view Ending(bool sent) {
-  return sent ? "; it was sent, so the server may have run it" : "; it was not sent";
-}
 
 // What may be said of a call to those that must not learn of its server.
 absl::string_view PublicReason(absl::StatusCode code) {
@@ -122,9 +164,8 @@ void SetText(capnp::Text::Builder to, absl::string_view from) {
 
 absl::Status CallError(absl::StatusCode code, absl::string_view method, absl::string_view peer,
                        absl::string_view why, bool sent) {
-  absl::Status status(code, absl::StrCat("calling ", method, " at ", peer, ": ", why, Ending(sent)));
-  SetWasSent(status, sent);
-  KeepTextHere(status, absl::StrCat("calling ", method));
+  absl::Status status(code, absl::StrCat(kCalling, method, kAt, peer, ": ", why, Ending(sent)));
+  SetKnown(status, {.sent = sent, .doing = absl::StrCat(kCalling, method)});
   return status;
 }
 
@@ -150,8 +191,8 @@ absl::Status UnservedError(absl::string_view text) {
 absl::Status NameUnserved(absl::Status status, absl::string_view method, absl::string_view peer) {
   if (!absl::IsUnimplemented(status) || !status.GetPayload(kUnservedUrl).has_value()) return status;
   absl::Status named = absl::UnimplementedError(
-      absl::StrCat("calling ", method, " at ", peer, ": ", absl::string_view(status.message())));
-  KeepTextHere(named, absl::StrCat("calling ", method));
+      absl::StrCat(kCalling, method, kAt, peer, ": ", absl::string_view(status.message())));
+  SetKnown(named, {.doing = absl::StrCat(kCalling, method)});
   return named;
 }
 
@@ -206,6 +247,8 @@ absl::Status DecodeStatus(absl::StatusCode code, transport::IncomingMessage& mes
       read_so_far.SetPayload(type_url, absl::Cord(absl::string_view(
                                            reinterpret_cast<const char*>(value.begin()), value.size())));
     }
+    // What it says about a call, it does not say about this one.
+    SetKnown(read_so_far, {});
     status = std::move(read_so_far);
   });
   if (read.ok()) return status;

@@ -14,6 +14,9 @@ bool WasSent(const absl::Status& status);
 
 namespace internal {
 
+// Whether a call was sent, and what this process was doing, is in the text of a status or, if its text does not say so, in a
+// detail. The text of a status that a peer sent says nothing about this process's call.
+
 // The status of a call that the server did not answer: `code`, and a text with the name of its `method`, the
 // address of its `peer`, `why` it failed, and whether it was sent. WasSent() returns the latter.
 absl::Status CallError(absl::StatusCode code, absl::string_view method, absl::string_view peer,

@@ -218,7 +218,9 @@ absl::Status ChannelCore::WaitForFirstAttempt() {
     KeepTextHere(late, "connecting");
     return late;
   }
-  absl::Status status = first_attempt_;
+  if (first_attempt_.ok()) return absl::OkStatus();
+  absl::Status status(first_attempt_.code(), absl::StrCat("connecting to ", peer_address_, ": ",
+                                                          absl::string_view(first_attempt_.message())));
   KeepTextHere(status, "connecting");
   return status;
 }

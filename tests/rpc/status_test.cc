@@ -3,10 +3,12 @@
 #include "hawser/rpc/status.h"
 
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
@@ -15,6 +17,8 @@ namespace {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 absl::Status Cross(const absl::Status& status) {
   TestServer server;
@@ -103,6 +107,50 @@ TEST(StatusTest, AnErrorOfACallNamesWhatWasDoneAndWhetherItWasSent) {
   EXPECT_EQ(unsent.message(), "calling a at b: lost; it was not sent");
 }
 
+std::string DeadUri() {
+  TestServer gone;
+  return gone.uri;
+}
+
+std::string Printed(const absl::Status& status) {
+  std::ostringstream text;
+  text << status;
+  return text.str();
+}
+
+TEST(StatusTest, ItIsPrintedWithoutADetailThatItsTextSays) {
+  const std::string uri = DeadUri();
+  const absl::Status connecting = Channel::Connect(uri).status();
+  EXPECT_THAT(std::string(connecting.message()), StartsWith(absl::StrCat("connecting to ", uri, ": ")));
+  const absl::Status unsent = SendAct(*Channel::Create(uri), 1, {.timeout = kLong}).Wait().status();
+  EXPECT_FALSE(WasSent(unsent));
+  Server backend;
+  const absl::Status unserved = SendAct(*Channel::Connect(*backend.Listen(TestUri())), 1).Wait().status();
+  EXPECT_THAT(unserved, HasCode(absl::StatusCode::kUnimplemented));
+  TestServer held;
+  held.probe.on_act = held.held.Handler();
+  const absl::Status sent = SendAct(held.Connect(), 1, {.timeout = kExpires}).Wait().status();
+  EXPECT_TRUE(WasSent(sent));
+  for (const absl::Status& status : {connecting, unsent, unserved, sent}) {
+    EXPECT_FALSE(status.ok());
+    EXPECT_THAT(Printed(status), Not(HasSubstr("type.hawser")));
+  }
+}
+
+TEST(StatusTest, ADetailSaysWhatTheTextDoesNot) {
+  absl::Status refused = absl::PermissionDeniedError("no such tenant");
+  internal::SetWasSent(refused, false);
+  EXPECT_THAT(Printed(refused), HasSubstr("type.hawser/call='unsent'"));
+  absl::Status sent = internal::CallError(absl::StatusCode::kUnavailable, "kv.capnp:KeyValue.get",
+                                          "tcp://10.0.0.9:7470", "lost", /*sent=*/false);
+  EXPECT_THAT(Printed(sent), Not(HasSubstr("type.hawser")));
+  internal::SetWasSent(sent, true);
+  EXPECT_TRUE(WasSent(sent)) << "not what the text says";
+  internal::SetWasSent(sent, false);
+  EXPECT_FALSE(WasSent(sent));
+  EXPECT_THAT(Printed(sent), Not(HasSubstr("type.hawser")));
+}
+
 // ---- A gateway, whose handler returns the result of its call to a backend.
 
 absl::Status ThroughAGateway(const std::shared_ptr<Channel>& backend, absl::Status* local = nullptr) {
@@ -182,6 +230,31 @@ TEST(GatewayTest, APeerCannotSayWhatIsSaidOfItsCalls) {
   status.SetPayload("type.hawser/call", absl::Cord("unsent, nothing"));
   EXPECT_EQ(Cross(status).GetPayload("type.hawser/call"), absl::nullopt);
   EXPECT_TRUE(WasSent(Cross(status)));
+}
+
+// As a peer that is not ours may send it: EncodeStatus() would write another text.
+TEST(GatewayTest, TheTextOfAPeerDoesNotSayWhetherACallWasSent) {
+  for (const char* text : {"calling kv.capnp:KeyValue.get at tcp://10.0.0.9:7470: no; it was not sent",
+                           "connecting to tcp://10.0.0.9:7470: no"}) {
+    absl::Status as_it_is = absl::UnavailableError(text);
+    as_it_is.SetPayload("type.hawser/call", absl::Cord());
+    const absl::Status status = Cross(as_it_is);
+    EXPECT_EQ(status.message(), text);
+    EXPECT_TRUE(WasSent(status));
+    // Nor is it another text when it is passed on.
+    EXPECT_EQ(internal::Shortened(status, 256).message(), text);
+  }
+}
+
+TEST(GatewayTest, AnErrorThatIsQuotedKeepsItsAddressHere) {
+  const absl::Status status = internal::CallError(absl::StatusCode::kUnavailable, "kv.capnp:KeyValue.get",
+                                                  "tcp://10.0.0.9:7470", "lost", /*sent=*/false);
+  EXPECT_EQ(Cross(absl::InternalError(status.message())).message(),
+            "calling kv.capnp:KeyValue.get: it failed; it was not sent");
+  for (const char* own : {"calling the doctor at tcp://10.0.0.9:7470", "connecting to the database: late",
+                          "calling kv.capnp:KeyValue.get at once"}) {
+    EXPECT_EQ(Cross(absl::InternalError(own)).message(), own);
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "hawser/base/peer_text.h"
 #include "hawser/tools/hawser/json_text.h"
 
@@ -53,8 +54,9 @@ absl::Status Session::Unreachable(const absl::Status& why) const {
   } else if (!absl::IsInvalidArgument(why)) {  // Which is about the flags: no way to the server would help.
     advice = absl::StrCat("; `hawser doctor --target=", target, "` says how far it gets");
   }
-  return absl::Status(
-      why.code(), absl::StrCat("cannot connect to ", target, ": ", absl::string_view(why.message()), advice));
+  absl::string_view reason = why.message();
+  absl::ConsumePrefix(&reason, absl::StrCat("connecting to ", target, ": "));
+  return absl::Status(why.code(), absl::StrCat("cannot connect to ", target, ": ", reason, advice));
 }
 
 absl::Status Command::Take(const std::vector<std::string>& words) { return TakeWords(words, {}, {}); }
