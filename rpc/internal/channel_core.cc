@@ -13,6 +13,7 @@
 #include "hawser/rpc/internal/server_core.h"
 #include "hawser/rpc/service.h"
 #include "hawser/rpc/status.h"
+#include "hawser/transport/called_out.h"
 #include "hawser/transport/fabrics.h"
 #include "hawser/transport/peer_log.h"
 
@@ -24,6 +25,9 @@ constexpr absl::Duration kConnectGrace = absl::Milliseconds(100);
 
 // The most results that are handed over in one turn. The poller's other work waits meanwhile.
 constexpr int kHandedOverMax = 256;
+
+// How old an error of an attempt to connect is when its text begins to say so.
+constexpr int64_t kNewNs = 10'000'000;
 
 // The most draining connections ("going away") that still have calls to answer. An honest server leaves one
 // of them. If a server drains each connection in turn, the channel closes the oldest ones, and their calls
@@ -259,7 +263,7 @@ void ChannelCore::Start(UntypedCall& call) {
   if (link_ != nullptr && queue_.empty() && TrySend(call)) return;
   if (closed()) return call.EndSoon(WhyClosed(call));
   if (state() == ChannelState::kTransientFailure && !call.wait_for_ready_) {
-    return call.EndSoon(call.Error(CodeWhileNotConnected(), why_failed_.message()));
+    return call.EndSoon(call.Error(CodeWhileNotConnected(), WhyNotConnected()));
   }
   call.Move(CallStage::Event::kQueue);
   queue_.PushBack(call);
@@ -350,7 +354,20 @@ std::string ChannelCore::WhyUnsent() {
   return absl::StrCat("the deadline passed while it waited for a connection; ",
                       why_failed_.ok()
                           ? "no attempt to connect has ended since it was lost or the channel made"
-                          : absl::string_view(why_failed_.message()));
+                          : WhyNotConnected());
+}
+
+std::string ChannelCore::WhyNotConnected() const {
+  const auto rough = [](int64_t ns) {
+    return transport::RoughDuration(absl::Nanoseconds(std::max<int64_t>(0, ns)));
+  };
+  const int64_t now_ns = poller_.now_ns();
+  const int64_t age_ns = now_ns - failed_ns_;
+  return absl::StrCat(absl::string_view(why_failed_.message()),
+                      age_ns < kNewNs ? "" : absl::StrCat(" (", rough(age_ns), " ago)"),
+                      "; the next attempt ",
+                      retry_timer_.is_set() ? absl::StrCat("is in ", rough(retry_timer_.when_ns() - now_ns))
+                                            : "is under way");
 }
 
 void ChannelCore::OnAttemptConnected(std::unique_ptr<Link> link) {
@@ -371,11 +388,12 @@ void ChannelCore::OnAttemptFailed(const absl::Status& why) {
     return ConnectLater();
   }
   why_failed_ = absl::Status(why.code(), absl::StrCat("not connected: ", absl::string_view(why.message())));
+  failed_ns_ = poller_.now_ns();
   Move(ChannelEvent::kAttemptFailed, why);
-  for (UntypedCall* call : queue_.TakeIf([](const UntypedCall& each) { return !each.wait_for_ready_; })) {
-    call->EndSoon(call->Error(CodeWhileNotConnected(), why_failed_.message()));
-  }
   ConnectLater();
+  for (UntypedCall* call : queue_.TakeIf([](const UntypedCall& each) { return !each.wait_for_ready_; })) {
+    call->EndSoon(call->Error(CodeWhileNotConnected(), WhyNotConnected()));
+  }
 }
 
 // A server that has no room now may have some in a moment, since connections that are no more, or say nothing, make room

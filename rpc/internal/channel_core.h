@@ -123,6 +123,8 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   absl::StatusCode CodeWhileNotConnected() const;
   // For a call whose deadline passed before it was sent.
   std::string WhyUnsent();
+  // Why the last attempt to connect failed, how long ago, and when the next one is.
+  std::string WhyNotConnected() const;
   void OnRetryTimer();
   bool TrySend(UntypedCall& call);
   void Pump();
@@ -185,6 +187,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   absl::Status refused_;            // The last of those attempts.
   transport::Timer insists_timer_;  // Set from the first of them on.
   absl::Status why_failed_;         // Why the last attempt failed. OK: it succeeded, or there was none.
+  int64_t failed_ns_ = 0;           // When.
   absl::Status why_closed_;
 
   CallQueue queue_;                          // To be sent.

@@ -8,6 +8,7 @@
 #include "hawser/tests/transport/testing/spy_fabric.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/cable.h"
+#include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -173,6 +174,23 @@ TEST(RetryTest, ACallThatWaitedForAConnectionSaysWhyThereIsNone) {
   EXPECT_FALSE(WasSent(status));
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("waited for a connection; not connected: connect to "));
+}
+
+TEST(RetryTest, WhyThereIsNoConnectionSaysHowOldThatIsAndWhenTheNextAttemptIs) {
+  ClockedRuntime clocked;
+  {
+    const auto channel = *Channel::Create(
+        DeadUri(),
+        {.backoff_min = absl::Seconds(60), .backoff_max = absl::Seconds(60), .runtime = clocked.get()});
+    const std::string first(SendAct(channel, 1, {.timeout = kLong}).Wait().status().message());
+    EXPECT_THAT(first, HasSubstr(NothingListens()));
+    EXPECT_THAT(first, testing::Not(HasSubstr(" ago")));
+    EXPECT_THAT(first, testing::ContainsRegex("; the next attempt is in [3-6][0-9] s; it was not sent"));
+    ASSERT_NO_FATAL_FAILURE(clocked.Pass(absl::Seconds(20)));
+    const std::string later(SendAct(channel, 1, {.timeout = kLong}).Wait().status().message());
+    EXPECT_THAT(later, HasSubstr(NothingListens()));
+    EXPECT_THAT(later, testing::ContainsRegex(" \\(20 s ago\\); the next attempt is in [1-4][0-9] s"));
+  }
 }
 
 TEST(RetryTest, AConnectionForgetsWhyTheLastAttemptFailed) {
