@@ -71,6 +71,9 @@ class Reply {
   typename Results::Reader reader_;
 };
 
+template <typename Results>
+class FirstOf;
+
 // A call that was sent. One of Wait(), Then(), co_await and Forget() takes its one result; a second one is a bug of the
 // program, and a CHECK. Destroying it before that cancels the call.
 template <typename Results>
@@ -132,6 +135,8 @@ class [[nodiscard]] PendingCall {
   }
 
  private:
+  friend class FirstOf<Results>;
+
   class Awaiter {
    public:
     explicit Awaiter(internal::CallHandle call) : call_(std::move(call)) {}

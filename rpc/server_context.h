@@ -138,6 +138,7 @@ class ServerContext {
   friend class internal::ServerCall;
   friend class DeferredCall;
   friend struct CallOptions;
+  friend class Sleep;
   explicit ServerContext(internal::ServerCall* call) : call_(call) {}
 
   capnp::AnyPointer::Reader request_root();

@@ -37,6 +37,8 @@ namespace hawser {
 //   co_await pool.Run([name] { ... });                         // Wrong: `name` is destroyed twice.
 //   auto work = [name] { ... };
 //   co_await pool.Run(std::move(work));
+// What a handler waits for besides calls: Sleep (rpc/sleep.h), FirstOf (rpc/first_of.h), Executor::Schedule()
+// (rpc/executor.h).
 // Thread:   up to the first co_await that of the handler, then the one that resumes it: after a call the thread
 //           that drives the poller of its channel (PendingCall::Then()), which it must not block.
 // Lifetime: the coroutine destroys itself at its end. The answer leaves after its locals are destroyed.

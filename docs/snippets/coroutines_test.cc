@@ -1,10 +1,16 @@
 // Snippets of docs/guide.md: coroutines.
 
+#include <atomic>
 #include <exception>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/synchronization/notification.h"
 #include "docs/snippets/page_store.h"
+#include "hawser/rpc/executor.h"
+#include "hawser/rpc/first_of.h"
+#include "hawser/rpc/sleep.h"
 #include "hawser/rpc/task.h"
 
 namespace pages {
@@ -55,6 +61,111 @@ TEST(CoroutinesTest, AHandlerAwaitsTwoCalls) {
   EXPECT_EQ(Read(stub, 1), "one");
   ASSERT_TRUE(Write(PagesStub(to_right), 1, "two").ok());
   EXPECT_NE(Read(stub, 1), "one");
+}
+
+class SlowPages : public PlainPages {
+ public:
+  explicit SlowPages(hawser::Executor& executor) : executor_(executor) {}
+
+  absl::Status Read(hawser::ServerContext& context, Pages::ReadParams::Reader request,
+                    Pages::ReadResults::Builder reply) override {
+    return ReadSlowly(context.Defer(), request.getNumber(), reply);
+  }
+
+  // snippet: sleep_and_schedule
+  hawser::Task ReadSlowly(hawser::DeferredCall call, uint64_t number, Pages::ReadResults::Builder reply) {
+    absl::Status slept = co_await hawser::Sleep(call.context(), absl::Milliseconds(20));
+    if (!slept.ok()) co_return slept;
+    absl::Status scheduled = co_await executor_.Schedule();
+    if (!scheduled.ok()) co_return scheduled;
+    co_return ReadFromDisk(number, reply);  // On a thread of the executor, which it may block.
+  }
+  // end of snippet
+
+ private:
+  absl::Status ReadFromDisk(uint64_t number, Pages::ReadResults::Builder reply) {
+    reply.setPage(Bytes(std::to_string(number)));
+    return absl::OkStatus();
+  }
+
+  hawser::Executor& executor_;
+};
+
+TEST(CoroutinesTest, AHandlerSleepsAndMovesToAnExecutor) {
+  absl::StatusOr<std::unique_ptr<hawser::Executor>> executor = hawser::Executor::Create({.threads = 2});
+  ASSERT_TRUE(executor.ok());
+  SlowPages pages(**executor);
+  hawser::Server server;
+  EXPECT_EQ(Read(PagesStub(Connect(Serve(server, pages))), 7), "7");
+}
+
+// Holds its reads until the test ends them.
+class HeldPages : public PlainPages {
+ public:
+  absl::Status Read(hawser::ServerContext& context, Pages::ReadParams::Reader request,
+                    Pages::ReadResults::Builder reply) override {
+    if (!holds) return PlainPages::Read(context, request, reply);
+    held = context.Defer();
+    arrived.Notify();
+    return absl::OkStatus();
+  }
+
+  std::atomic<bool> holds{false};
+  hawser::DeferredCall held;
+  absl::Notification arrived;
+};
+
+class HedgedPages : public PlainPages {
+ public:
+  HedgedPages(std::shared_ptr<hawser::Channel> left, std::shared_ptr<hawser::Channel> right)
+      : left_(std::move(left)), right_(std::move(right)) {}
+
+  absl::Status Read(hawser::ServerContext& context, Pages::ReadParams::Reader request,
+                    Pages::ReadResults::Builder reply) override {
+    return ReadHedged(context.Defer(), request.getNumber(), reply);
+  }
+
+  // snippet: hedge
+  hawser::Task ReadHedged(hawser::DeferredCall call, uint64_t number, Pages::ReadResults::Builder reply) {
+    const hawser::CallOptions options = hawser::CallOptions::For(call.context());
+    hawser::FirstOf<Pages::ReadResults> first;
+    first.Add(SendRead(left_, number, options));
+    if (!co_await first.Within(kHedgeAfter)) first.Add(SendRead(right_, number, options));
+    auto page = co_await first.Result();
+    if (!page.ok()) co_return page.status();
+    reply.setPage((*page)->getPage());
+    co_return absl::OkStatus();
+  }
+  // end of snippet
+
+ private:
+  static hawser::PendingCall<Pages::ReadResults> SendRead(const PagesStub& pages, uint64_t number,
+                                                          const hawser::CallOptions& options) {
+    auto call = pages.Read(options);
+    call.request().setNumber(number);
+    return call.Send();
+  }
+
+  PagesStub left_, right_;
+  static constexpr absl::Duration kHedgeAfter = absl::Milliseconds(5);
+};
+
+TEST(CoroutinesTest, AHedgedReadTakesTheOtherServerIfTheFirstIsSlowOrFails) {
+  HeldPages left;
+  PlainPages right;
+  hawser::Server left_server, right_server;
+  const auto to_left = Connect(Serve(left_server, left));
+  const auto to_right = Connect(Serve(right_server, right));
+  HedgedPages hedged(to_left, to_right);
+  hawser::Server server;
+  PagesStub stub(Connect(Serve(server, hedged)));
+  ASSERT_TRUE(Write(PagesStub(to_right), 1, "right").ok());
+  EXPECT_EQ(Read(stub, 1), "right") << "the left one has no such page";
+  left.holds = true;
+  EXPECT_EQ(Read(stub, 1), "right") << "the left one is slow";
+  left.arrived.WaitForNotification();
+  EXPECT_TRUE(Eventually([&] { return left.held.context().cancelled(); })) << "nothing waits for it any more";
+  left.held.Finish();
 }
 
 // A coroutine that nothing waits for. It must report its own result.

@@ -20,6 +20,7 @@ class Channel;
 
 namespace hawser::internal {
 
+class Alarm;
 class ChannelCore;
 class UntypedCall;
 
@@ -73,6 +74,9 @@ class CallHandle {
   void Unhook();
 
   void Cancel();
+
+  // An alarm on the poller of the channel, not started. `callback`: see Alarm. nullptr: in a child after fork().
+  std::shared_ptr<Alarm> NewAlarm(absl::AnyInvocable<void(bool)> callback) const;
 
  private:
   friend class UntypedCall;

@@ -10,10 +10,11 @@
 
 namespace hawser::internal {
 
+class Alarm;
 class UntypedCall;
 
 // The calls that a handler makes on behalf of its own caller (CallOptions::For()): they are cancelled when
-// that caller stops waiting.
+// that caller stops waiting. So are the alarms that its coroutine waits for.
 // Thread:   any.
 // Lifetime: shared by the handler's call and those that it makes.
 class CancelScope {
@@ -29,7 +30,11 @@ class CancelScope {
   bool Add(UntypedCall& call);
   void Remove(UntypedCall& call);
 
-  // Cancels all calls, and those that come later.
+  // As for a call; until Remove().
+  bool Add(Alarm& alarm);
+  void Remove(Alarm& alarm);
+
+  // Cancels all calls and alarms, and those that come later.
   void Cancel();
 
  private:
@@ -37,6 +42,7 @@ class CancelScope {
   absl::Mutex mutex_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_set<UntypedCall*> calls_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_set<Alarm*> alarms_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace hawser::internal

@@ -86,6 +86,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   // See Channel::peer_identity(). Never null. Not in a child after fork().
   std::shared_ptr<const PeerIdentity> peer_identity() const;
   transport::Poller& poller() { return poller_; }
+  const std::shared_ptr<transport::Runtime>& runtime() const { return runtime_; }
   CallPool& calls() { return calls_; }
   const ReadLimits& read_limits() const { return options_.read; }
   const Interceptors& interceptors() const { return options_.interceptors; }

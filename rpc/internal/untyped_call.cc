@@ -9,6 +9,7 @@
 #include "hawser/base/option_range.h"
 #include "hawser/base/probe.h"
 #include "hawser/base/state_machine.h"
+#include "hawser/rpc/internal/alarm.h"
 #include "hawser/rpc/internal/cancel_scope.h"
 #include "hawser/rpc/internal/channel_core.h"
 #include "hawser/rpc/internal/envelope.h"
@@ -91,6 +92,9 @@ CallResult CallHandle::Wait() { return call_->Wait(); }
 void CallHandle::Then(Callback&& callback) { call_->Then(std::move(callback)); }
 void CallHandle::Unhook() { call_->Unhook(); }
 void CallHandle::Cancel() { call_->Cancel(); }
+std::shared_ptr<Alarm> CallHandle::NewAlarm(absl::AnyInvocable<void(bool)> callback) const {
+  return call_->NewAlarm(std::move(callback));
+}
 
 // ---- UntypedCall, on the caller's thread
 
@@ -302,6 +306,12 @@ void UntypedCall::Then(Callback&& callback) {
   AddRef();
   const std::shared_ptr<ChannelCore> keep = core.shared_from_this();
   core.poller().Post(&callback_item_);
+}
+
+std::shared_ptr<Alarm> UntypedCall::NewAlarm(absl::AnyInvocable<void(bool)> callback) const {
+  if (in_child()) return nullptr;
+  return std::make_shared<Alarm>(core_->runtime(), core_->poller(), nullptr, method_.name,
+                                 std::move(callback));
 }
 
 void UntypedCall::Unhook() {

@@ -44,6 +44,7 @@ class UntypedCall final : transport::ResponseHandler {
   static CallHandle New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
                         const CallOptions& options);
 
+  std::shared_ptr<Alarm> NewAlarm(absl::AnyInvocable<void(bool)> callback) const;
   const Method& method() const { return method_; }
   transport::OutgoingMessage& request() { return *request_; }
   void Send();

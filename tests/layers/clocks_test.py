@@ -59,6 +59,8 @@ EXCEPTIONS = [
     ("bench/expiry.cc", "late_max", "by hand: the test is given another"),
     ("bench/neighbours.cc", "kLookEvery", "one look of a loop"),
     ("bench/stopped_clients.cc", "kRun", "how long a process goes on between two stops"),
+    ("docs/snippets/coroutines_test.cc", "kHedgeAfter", "when the second call begins"),
+    ("docs/snippets/coroutines_test.cc", "hawser::Sleep(", "when the read begins"),
     ("examples/progress.cc", "kBefore", "when the first line is printed"),
     ("examples/progress.cc", "kBetween", "when the next line is printed"),
     ("tests/chaos/client.cc", "kLateMax", "to it comes what the machine is measured to be late"),

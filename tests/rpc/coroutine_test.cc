@@ -1,11 +1,14 @@
 // Coroutines that wait for calls, and what becomes of those that are destroyed meanwhile.
 
+#include <atomic>
 #include <coroutine>
 #include <memory>
 #include <optional>
 #include <type_traits>
 #include <utility>
 
+#include "hawser/rpc/first_of.h"
+#include "hawser/rpc/sleep.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
@@ -197,6 +200,130 @@ TEST_F(CoroutineTest, ACallThatIsForgottenGoesOn) {
   EXPECT_FALSE(deferred.context().cancelled());
   deferred.Finish();
   Settle();
+}
+
+// ---- The first of several calls.
+
+using First = FirstOf<probe::Probe::ActResults>;
+
+Coroutine AwaitResult(First& first, Box<Act>& results) { results.Put(co_await first.Result()); }
+
+class FirstOfTest : public CoroutineTest {
+ protected:
+  FirstOfTest() { server_.probe.on_act = server_.held.Handler(); }
+  ~FirstOfTest() override { other_.held.DropAll(); }
+
+  bool AwaitRuns(int runs) {
+    return client_.Until([&] { return server_.probe.runs == runs; });
+  }
+  bool AwaitResults(size_t count) {
+    return client_.Until([&] { return results_.size() == count; });
+  }
+
+  TestServer other_;
+  Box<Act> results_;
+};
+
+TEST_F(FirstOfTest, ItIsTheReplyThatComesFirstAndTheOthersAreCancelled) {
+  std::optional<First> race(std::in_place);
+  race->Add(SendAct(channel_, 1, {.timeout = 2 * kLong}));
+  race->Add(SendAct(channel_, 2, {.timeout = 2 * kLong}));
+  Coroutine waiting = AwaitResult(*race, results_);
+  ASSERT_TRUE(AwaitRuns(2));
+  DeferredCall one = server_.held.Take(), two = server_.held.Take();
+  two.Finish();
+  ASSERT_TRUE(AwaitResults(1));
+  const Act reply = results_.Take();
+  ASSERT_THAT(reply, IsOk());
+  EXPECT_EQ((*reply)->getNumber(), 2u);
+  race.reset();
+  EXPECT_TRUE(client_.Until([&] { return one.context().cancelled(); }));
+}
+
+TEST_F(FirstOfTest, AnErrorCountsOnlyIfAllFail) {
+  First first;
+  first.Add(SendAct(channel_, 1));
+  first.Add(SendAct(channel_, 2));
+  Coroutine waiting = AwaitResult(first, results_);
+  ASSERT_TRUE(AwaitRuns(2));
+  server_.held.Take().Finish(absl::AbortedError("one"));
+  Settle();
+  EXPECT_EQ(results_.size(), 0u);
+  server_.held.Take().Finish(absl::NotFoundError("two"));
+  ASSERT_TRUE(AwaitResults(1));
+  EXPECT_THAT(results_.Take().status(), HasCode(absl::StatusCode::kNotFound));
+  Coroutine again = AwaitResult(first, results_);
+  EXPECT_THAT(results_.Take().status(), HasCode(absl::StatusCode::kFailedPrecondition)) << "it was taken";
+}
+
+Coroutine AwaitWithin(First& first, absl::Duration time, Box<bool>& has_reply) {
+  has_reply.Put(co_await first.Within(time));
+}
+
+TEST_F(FirstOfTest, WithinEndsAtTheTimeAtAReplyAndWhenAllHaveFailed) {
+  First first;
+  Box<bool> within;
+  Coroutine none = AwaitWithin(first, kLong, within);
+  EXPECT_FALSE(within.Take()) << "nothing was added";
+  first.Add(SendAct(channel_, 1));
+  Coroutine early = AwaitWithin(first, absl::ZeroDuration(), within);
+  EXPECT_FALSE(within.Take());
+  Coroutine late = AwaitWithin(first, kExpires, within);
+  ASSERT_TRUE(client_.Until([&] { return within.size() == 1; }));
+  EXPECT_FALSE(within.Take()) << "it is still under way";
+  ASSERT_TRUE(AwaitRuns(1));
+  Coroutine failing = AwaitWithin(first, kLong, within);
+  server_.held.Take().Finish(absl::AbortedError("one"));
+  ASSERT_TRUE(client_.Until([&] { return within.size() == 1; }));
+  EXPECT_FALSE(within.Take()) << "all have failed";
+  first.Add(SendAct(channel_, 2));
+  Coroutine replied = AwaitWithin(first, kLong, within);
+  ASSERT_TRUE(AwaitRuns(2));
+  server_.held.Take().Finish();
+  ASSERT_TRUE(client_.Until([&] { return within.size() == 1; }));
+  EXPECT_TRUE(within.Take());
+  Coroutine result = AwaitResult(first, results_);
+  EXPECT_THAT(results_.Take(), IsOk());
+}
+
+TEST_F(FirstOfTest, DestroyedWhileItWaitsACoroutineIsNotResumed) {
+  First first;
+  Box<bool> within;
+  first.Add(SendAct(channel_, 1));
+  Coroutine waiting = AwaitWithin(first, kLong, within);
+  ASSERT_TRUE(AwaitRuns(1));
+  waiting.Destroy();
+  server_.held.Take().Finish();
+  server_.probe.on_act = [](ServerContext&, uint64_t) { return absl::OkStatus(); };
+  Settle();
+  EXPECT_EQ(within.size(), 0u);
+}
+
+// ---- Sleep.
+
+Coroutine AwaitSleep(ServerContext& context, absl::Duration time, std::atomic<bool>& resumed) {
+  absl::Status slept = co_await Sleep(context, time);
+  resumed = true;
+}
+
+TEST(SleepTest, DestroyedWhileItSleepsACoroutineIsNotResumed) {
+  ClockedRuntime clocked;
+  std::atomic<bool> resumed{false}, other_resumed{false};
+  {
+    TestServer server({.runtime = clocked.get()});
+    server.probe.on_act = server.held.Handler();
+    auto call = SendAct(server.Connect(), 1, {.timeout = kLong});
+    DeferredCall deferred = server.held.Take();
+    constexpr absl::Duration kNap = absl::Seconds(3);
+    Coroutine destroyed = AwaitSleep(deferred.context(), kNap, resumed);
+    Coroutine waiting = AwaitSleep(deferred.context(), kNap, other_resumed);
+    destroyed.Destroy();
+    ASSERT_NO_FATAL_FAILURE(clocked.Pass(kNap));
+    EXPECT_TRUE(Eventually([&] { return other_resumed.load(); }));
+    deferred.Finish();
+    EXPECT_THAT(call.Wait(), IsOk());
+  }
+  EXPECT_FALSE(resumed);
 }
 
 }  // namespace

@@ -3,10 +3,12 @@
 #include "hawser/rpc/task.h"
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <utility>
 
+#include "hawser/rpc/sleep.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
@@ -15,6 +17,14 @@ namespace hawser {
 namespace {
 
 using testing::HasSubstr;
+
+constexpr absl::Duration kNap = absl::Seconds(3);
+
+Task SleepOnce(DeferredCall call, absl::Duration time, Box<absl::Status>& slept) {
+  absl::Status status = co_await Sleep(call.context(), time);
+  slept.Put(status);
+  co_return status;
+}
 
 // A server whose handlers call another server over a channel on their own poller.
 class TaskTest : public testing::Test {
@@ -29,6 +39,7 @@ class TaskTest : public testing::Test {
   struct Front final : ProbeServiceImpl {
     absl::Status Act(ServerContext& context, probe::Probe::ActParams::Reader request,
                      probe::Probe::ActResults::Builder reply) override {
+      if (test->answer_) return test->answer_(context.Defer());
       return test->Answer(context.Defer(), request, reply);
     }
     TaskTest* test = nullptr;
@@ -47,6 +58,7 @@ class TaskTest : public testing::Test {
 
   std::shared_ptr<int> alive_ = std::make_shared<int>();  // Each coroutine keeps one reference.
   bool throws_ = false;
+  std::function<Task(DeferredCall)> answer_;  // Instead of Answer().
   TestServer back_;
   std::shared_ptr<Channel> to_back_ = back_.Connect();
   Front service_;
@@ -97,6 +109,48 @@ TEST_F(TaskTest, ItsCallsAreCancelledWithItsOwn) {
   EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kCancelled));
   EXPECT_TRUE(Eventually([&] { return deferred.context().cancelled(); }));
   EXPECT_TRUE(Eventually([&] { return alive_.use_count() == 1; }));
+}
+
+TEST_F(TaskTest, ASleepOfNoTimeEndsAtOnce) {
+  Box<absl::Status> slept;
+  for (const absl::Duration time : {absl::ZeroDuration(), -kNap, -absl::InfiniteDuration()}) {
+    answer_ = [&](DeferredCall call) { return SleepOnce(std::move(call), time, slept); };
+    EXPECT_THAT(SendAct(channel_, 1).Wait(), IsOk());
+    EXPECT_THAT(slept.Take(), IsOk());
+  }
+}
+
+TEST_F(TaskTest, ASleepEndsAsSoonAsItsCallerStopsWaiting) {
+  Box<absl::Status> slept;
+  for (const absl::Duration time : {kLong, absl::InfiniteDuration()}) {
+    answer_ = [&](DeferredCall call) { return SleepOnce(std::move(call), time, slept); };
+    auto call = SendAct(channel_, 1, {.timeout = 2 * kLong});
+    ASSERT_TRUE(Eventually([&] { return front_.stats().calls_running == 1; }));
+    call.Cancel();
+    EXPECT_THAT(slept.Take(), HasCode(absl::StatusCode::kCancelled));
+    EXPECT_TRUE(Eventually([&] { return front_.stats().calls_running == 0; }));
+  }
+}
+
+TEST(SleepTest, ItEndsAfterItsTime) {
+  ClockedRuntime clocked;
+  Box<absl::Status> slept;
+  Box<bool> sleeps;
+  {
+    TestServer server({.runtime = clocked.get()});
+    server.probe.on_act = [&](ServerContext& context, uint64_t) -> absl::Status {
+      absl::Status status = SleepOnce(context.Defer(), kNap, slept);
+      sleeps.Put(true);
+      return status;
+    };
+    auto call = SendAct(server.Connect(), 1, {.timeout = kLong});
+    sleeps.Take();
+    ASSERT_NO_FATAL_FAILURE(clocked.Pass(kNap - absl::Nanoseconds(1)));
+    EXPECT_EQ(slept.size(), 0u);
+    ASSERT_NO_FATAL_FAILURE(clocked.Pass(absl::Nanoseconds(1)));
+    EXPECT_THAT(slept.Take(), IsOk());
+    EXPECT_THAT(call.Wait(), IsOk());
+  }
 }
 
 TEST(CallOptionsForTest, ACallOfACancelledOneIsCancelled) {

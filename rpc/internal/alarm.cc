@@ -1,0 +1,75 @@
+#include "hawser/rpc/internal/alarm.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "hawser/rpc/internal/exceptions.h"
+
+namespace hawser::internal {
+
+Alarm::Alarm(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+             std::shared_ptr<CancelScope> scope, const char* whose, Callback callback)
+    : runtime_(std::move(runtime)),
+      poller_(poller),
+      scope_(std::move(scope)),
+      trace_(scope_ != nullptr && scope_->trace() != nullptr ? scope_->trace() : CurrentTrace()),
+      whose_(whose),
+      callback_(std::move(callback)),
+      timer_([this] { Ring(); }) {}
+
+void Alarm::Start(absl::Duration after) {
+  const std::shared_ptr<Alarm> keep = shared_from_this();
+  const int64_t when_ns =
+      transport::After(poller_.environment().NowNs(), std::max(after, absl::ZeroDuration()));
+  poller_.Run([keep, when_ns] {
+    {
+      absl::MutexLock lock(&keep->mutex_);
+      if (!keep->callback_) return;
+    }
+    keep->self_ = keep;
+    keep->poller_.timers().Set(keep->timer_, when_ns);
+  });
+  // After the timer was set, or is about to be: Cancel() finds it.
+  if (scope_ != nullptr && !scope_->Add(*this)) Cancel();
+}
+
+void Alarm::Cancel() {
+  poller_.Run([keep = shared_from_this()] {
+    if (keep->self_ == nullptr) return;  // It has rung, or was stopped.
+    keep->is_cancelled_ = true;
+    keep->poller_.timers().Set(keep->timer_, keep->poller_.now_ns());
+  });
+}
+
+void Alarm::Stop() {
+  Callback callback;  // Destroyed after the lock is released.
+  {
+    absl::MutexLock lock(&mutex_);
+    callback = std::exchange(callback_, nullptr);
+  }
+  if (callback) {
+    poller_.Run([keep = shared_from_this()] { keep->Forget(); });
+  }
+}
+
+void Alarm::Ring() {
+  const std::shared_ptr<Alarm> keep = self_;
+  Callback callback;
+  {
+    absl::MutexLock lock(&mutex_);
+    callback = std::exchange(callback_, nullptr);
+  }
+  Forget();
+  if (!callback) return;
+  const transport::Poller::CallOut out(poller_, "a coroutine of", whose_);
+  const TraceScope trace(trace_);
+  CallUser("a coroutine of", whose_, [&] { callback(is_cancelled_); });
+}
+
+void Alarm::Forget() {
+  poller_.timers().Cancel(timer_);
+  if (scope_ != nullptr) scope_->Remove(*this);
+  self_ = nullptr;
+}
+
+}  // namespace hawser::internal
