@@ -10,10 +10,12 @@
 #include <deque>
 #include <limits>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/random/random.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -25,6 +27,7 @@
 #include "hawser/base/unique_fd.h"
 #include "hawser/rpc/internal/tracing.h"
 #include "hawser/transport/log.h"
+#include "hawser/transport/uri.h"
 
 namespace hawser {
 namespace {
@@ -33,6 +36,9 @@ constexpr size_t kQueueMax = 4096;
 // In one line, so that a line stays below some 2 MB.
 constexpr size_t kLineSpansMax = 1024;
 constexpr size_t kStatusTextMax = 256;
+
+constexpr absl::string_view kServiceName = "service.name";
+constexpr absl::string_view kServiceInstanceId = "service.instance.id";
 
 // Of opentelemetry-proto's trace.proto.
 constexpr int kKindServer = 2;
@@ -56,7 +62,40 @@ std::string Hex(const std::array<uint8_t, N>& id) {
 }
 
 std::string Attribute(absl::string_view key, absl::string_view value) {
-  return absl::StrCat("{\"key\":\"", key, "\",\"value\":{\"stringValue\":", Quote(value), "}}");
+  return absl::StrCat("{\"key\":", Quote(key), ",\"value\":{\"stringValue\":", Quote(value), "}}");
+}
+
+// 64-bit integers are strings in Protobuf's JSON.
+std::string Attribute(absl::string_view key, uint16_t value) {
+  return absl::StrCat("{\"key\":", Quote(key), ",\"value\":{\"intValue\":\"", value, "\"}}");
+}
+
+// By opentelemetry.io, "Semantic conventions for gRPC spans": the others are what the client did wrong, or what it
+// asked for.
+bool IsErrorOfServer(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDataLoss:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// A version 4 UUID (RFC 9562).
+std::string RandomUuid() {
+  absl::BitGen random;
+  std::array<uint8_t, 16> bytes;
+  for (uint8_t& byte : bytes) byte = absl::Uniform<uint8_t>(absl::IntervalClosed, random, 0, 255);
+  bytes[6] = (bytes[6] & 0x0f) | 0x40;
+  bytes[8] = (bytes[8] & 0x3f) | 0x80;
+  std::string uuid = internal::HexOfId(bytes);
+  for (const size_t at : {20, 16, 12, 8}) uuid.insert(at, 1, '-');
+  return uuid;
 }
 
 // 64-bit integers are strings in Protobuf's JSON.
@@ -66,7 +105,8 @@ std::string Nanoseconds(absl::Time time) { return absl::StrCat("\"", absl::ToUni
 
 class OtlpTraceSink::Writer {
  public:
-  Writer(Options options, UniqueFd file) : options_(std::move(options)), file_(std::move(file)) {}
+  Writer(Options options, UniqueFd file)
+      : options_(std::move(options)), resource_(ResourceOf(options_)), file_(std::move(file)) {}
 
   absl::Status Start() {
     absl::StatusOr<std::thread> thread = StartThread("hawser-traces", [this] { Run(); });
@@ -140,14 +180,39 @@ class OtlpTraceSink::Writer {
       absl::StrAppend(&json, Attribute("rpc.system", "hawser"), ",",
                       Attribute("rpc.service", has_service ? method.substr(0, dot) : ""), ",",
                       Attribute("rpc.method", has_service ? method.substr(dot + 1) : method), ",",
-                      Attribute("network.peer.address", peer_address), ",",
+                      PeerAttributes(), ",",
                       Attribute("rpc.response.status_code", absl::StatusCodeToString(code)), "]");
       if (code != absl::StatusCode::kOk) {
-        absl::StrAppend(&json, ",\"status\":{\"code\":", kStatusError, ",\"message\":", Quote(text), "}");
+        const bool is_error = kind == Span::Kind::kClient || IsErrorOfServer(code);
+        absl::StrAppend(&json, ",\"status\":{", is_error ? absl::StrCat("\"code\":", kStatusError, ",") : "",
+                        "\"message\":", Quote(text), "}");
       }
       return json + "}";
     }
+
+    std::string PeerAttributes() const {
+      const absl::StatusOr<transport::Uri> peer = transport::ParseUri(peer_address);
+      if (!peer.ok()) return Attribute("network.peer.address", peer_address);
+      std::string attributes = absl::StrCat(Attribute("network.transport", peer->scheme), ",",
+                                            Attribute("network.peer.address", peer->host), ",",
+                                            Attribute("network.peer.port", peer->port));
+      if (kind == Span::Kind::kClient) {
+        absl::StrAppend(&attributes, ",", Attribute("server.address", peer->host), ",",
+                        Attribute("server.port", peer->port));
+      }
+      return attributes;
+    }
   };
+
+  static std::string ResourceOf(const Options& options) {
+    std::string attributes = absl::StrCat(
+        Attribute(kServiceName, options.service_name), ",",
+        Attribute(kServiceInstanceId,
+                  options.service_instance_id.empty() ? RandomUuid() : options.service_instance_id));
+    for (const auto& [key, value] : options.attributes)
+      absl::StrAppend(&attributes, ",", Attribute(key, value));
+    return attributes;
+  }
 
   // The file may be a pipe, whose reader may end. Without this, write(2) would end the process.
   static void IgnoreClosedPipes() {
@@ -180,8 +245,7 @@ class OtlpTraceSink::Writer {
   }
 
   std::string Line(const std::deque<Queued>& spans) const {
-    std::string line = absl::StrCat("{\"resourceSpans\":[{\"resource\":{\"attributes\":[",
-                                    Attribute("service.name", options_.service_name),
+    std::string line = absl::StrCat("{\"resourceSpans\":[{\"resource\":{\"attributes\":[", resource_,
                                     "]},\"scopeSpans\":[{\"scope\":{\"name\":\"hawser\"},\"spans\":[");
     bool is_first = true;
     for (const Queued& span : spans) {
@@ -226,6 +290,7 @@ class OtlpTraceSink::Writer {
   }
 
   const Options options_;
+  const std::string resource_;  // Its attributes, in JSON.
   const ForkMark fork_mark_;
   const UniqueFd file_;
   bool is_torn_ = false;     // The last line is not complete. Used by the thread.
@@ -250,6 +315,14 @@ absl::StatusOr<std::shared_ptr<OtlpTraceSink>> OtlpTraceSink::Open(Options optio
                                           std::numeric_limits<int64_t>::max());
       !in_range.ok()) {
     return in_range;
+  }
+  std::set<absl::string_view> keys = {"", kServiceName, kServiceInstanceId};
+  for (const auto& [key, value] : options.attributes) {
+    if (!keys.insert(key).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("OtlpTraceSink::Options::attributes: the key \"", key,
+                       "\" is empty, comes twice, or has an option of its own"));
+    }
   }
   UniqueFd file(open(options.path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640));
   if (!file.is_open()) {

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "hawser/rpc/trace.h"
@@ -16,8 +18,14 @@ namespace hawser {
 //   auto sink = hawser::OtlpTraceSink::Open({.path = "/var/log/kv/traces.jsonl", .service_name = "kv"});
 //   if (sink.ok()) hawser::SetTraceSink(*sink, {.sample_rate = 0.01});
 //
-// A span's name is the method; its attributes are rpc.system, rpc.service, rpc.method, network.peer.address and
-// rpc.response.status_code ("NOT_FOUND"); a call that failed has the text of its status, up to 256 bytes.
+// A program that uses it links @hawser//rpc:otlp_trace_sink.
+//
+// A span's name is the method; its attributes are rpc.system, rpc.service, rpc.method, network.transport ("tcp" or "rdma"),
+// network.peer.address ("10.0.0.7"), network.peer.port, at a client also server.address and server.port, and
+// rpc.response.status_code ("NOT_FOUND"). A call that failed has the text of its status, up to 256 bytes. Its span
+// is marked as an error at a client. At a server only these are, by OpenTelemetry's conventions for RPC: UNKNOWN,
+// DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE and DATA_LOSS; the others are answers that the server
+// meant to give.
 //
 // Thread:   any. A thread of its own writes. OnSpan() copies the span and waits for no file.
 // Lifetime: the destructor writes what is queued. A child made by fork() has no sink until it sets one.
@@ -28,11 +36,16 @@ class OtlpTraceSink final : public TraceSink {
   struct Options {
     std::string path;  // Appended to; created, readable and writable by its owner and readable by its group.
     std::string service_name;  // The resource's service.name.
+    // The resource's service.instance.id, which tells the processes of a service apart. Empty: a random UUID.
+    std::string service_instance_id = {};
+    // Further attributes of the resource, such as {"deployment.environment.name", "staging"}: keys and values, in UTF-8.
+    std::vector<std::pair<std::string, std::string>> attributes = {};
     // Of the file, at most; then spans are dropped until it is smaller. Rotate it by truncation (logrotate: copytruncate).
     int64_t bytes_max = int64_t{1} << 30;
   };
 
-  // InvalidArgument: no service_name, or bytes_max below 1. Otherwise the error of open(2), or of starting the thread.
+  // InvalidArgument: no service_name; bytes_max below 1; or a key of `attributes` is empty, comes twice, or is one of the two
+  // above. Otherwise the error of open(2), or of starting the thread.
   static absl::StatusOr<std::shared_ptr<OtlpTraceSink>> Open(Options options);
   ~OtlpTraceSink() override;
   OtlpTraceSink(const OtlpTraceSink&) = delete;

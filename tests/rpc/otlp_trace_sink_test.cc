@@ -14,9 +14,11 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -42,7 +44,10 @@ class OtlpTraceSinkTest : public ::testing::Test {
   }
 
   std::shared_ptr<OtlpTraceSink> Open(const std::string& path) {
-    auto sink = OtlpTraceSink::Open({.path = path, .service_name = "kv \"1\""});
+    auto sink = OtlpTraceSink::Open({.path = path,
+                                     .service_name = "kv \"1\"",
+                                     .service_instance_id = "kv-1",
+                                     .attributes = {{"a \"key\"", "a \"value\""}, {"zone", "z1"}}});
     EXPECT_THAT(sink, IsOk());
     return sink.ok() ? *sink : nullptr;
   }
@@ -78,14 +83,18 @@ TEST_F(OtlpTraceSinkTest, ASpanIsOneRequestOnOneLine) {
       Written(),
       "{\"resourceSpans\":[{\"resource\":{\"attributes\":[{\"key\":\"service.name\",\"value\":{"
       "\"stringValue\":"
-      "\"kv \\\"1\\\"\"}}]},\"scopeSpans\":[{\"scope\":{\"name\":\"hawser\"},\"spans\":[{\"traceId\":"
+      "\"kv \\\"1\\\"\"}},{\"key\":\"service.instance.id\",\"value\":{\"stringValue\":\"kv-1\"}},{\"key\":"
+      "\"a \\\"key\\\"\",\"value\":{\"stringValue\":\"a \\\"value\\\"\"}},{\"key\":\"zone\",\"value\":{"
+      "\"stringValue\":\"z1\"}}]},\"scopeSpans\":[{\"scope\":{\"name\":\"hawser\"},\"spans\":[{\"traceId\":"
       "\"4bf92f3577b34da6a3ce929d0e0e4736\",\"spanId\":\"00f067aa0ba902b7\",\"parentSpanId\":"
       "\"b700000000000001\",\"name\":\"kv.capnp:KeyValue.get\",\"kind\":2,\"startTimeUnixNano\":"
       "\"1700000000123456789\",\"endTimeUnixNano\":\"1700000000123458289\",\"attributes\":[{\"key\":"
       "\"rpc.system\",\"value\":{\"stringValue\":\"hawser\"}},{\"key\":\"rpc.service\",\"value\":"
       "{\"stringValue\":\"kv.capnp:KeyValue\"}},{\"key\":\"rpc.method\",\"value\":{\"stringValue\":\"get\"}},"
-      "{\"key\":\"network.peer.address\",\"value\":{\"stringValue\":\"tcp://10.0.0.7:51234\"}},{\"key\":"
-      "\"rpc.response.status_code\",\"value\":{\"stringValue\":\"NOT_FOUND\"}}],\"status\":{\"code\":2,"
+      "{\"key\":\"network.transport\",\"value\":{\"stringValue\":\"tcp\"}},"
+      "{\"key\":\"network.peer.address\",\"value\":{\"stringValue\":\"10.0.0.7\"}},"
+      "{\"key\":\"network.peer.port\",\"value\":{\"intValue\":\"51234\"}},{\"key\":"
+      "\"rpc.response.status_code\",\"value\":{\"stringValue\":\"NOT_FOUND\"}}],\"status\":{"
       "\"message\":\"no \\\"tow\\\"\\\\n\\\\xff\\\\u202e\"}}]}]}]}\n");
 }
 
@@ -97,6 +106,75 @@ TEST_F(OtlpTraceSinkTest, TheFirstSpanOfATraceHasNoParentAndASuccessNoStatus) {
   EXPECT_THAT(Written(), Not(HasSubstr("parentSpanId")));
   EXPECT_THAT(Written(), Not(HasSubstr("\"status\"")));
   EXPECT_THAT(Written(), HasSubstr("\"kind\":3"));
+}
+
+TEST_F(OtlpTraceSinkTest, AServersSpanIsAnErrorOnlyIfTheServerFailed) {
+  const auto sink = Open(path_);
+  for (int code = 1; code <= 16; ++code) {
+    const absl::Status status(static_cast<absl::StatusCode>(code), "no");
+    for (const Span::Kind kind : {Span::Kind::kClient, Span::Kind::kServer}) {
+      sink->OnSpan({kind, context_, std::nullopt, "m", "tcp://p:1", start_, start_, status});
+      sink->Flush();
+      const bool is_error = Written().find("\"status\":{\"code\":2,\"message\":\"no\"}") != std::string::npos;
+      const std::set<int> of_servers = {2, 4, 12, 13, 14, 15};
+      EXPECT_EQ(is_error, kind == Span::Kind::kClient || of_servers.count(code) != 0) << status;
+      EXPECT_EQ(truncate(path_.c_str(), 0), 0);
+    }
+  }
+}
+
+TEST_F(OtlpTraceSinkTest, AnAddressIsSplitAsFarAsItCanBe) {
+  const auto sink = Open(path_);
+  const absl::Status ok;
+  const auto written = [&](Span::Kind kind, const char* address) {
+    sink->OnSpan({kind, context_, std::nullopt, "m", address, start_, start_, ok});
+    sink->Flush();
+    std::string line = Written();
+    EXPECT_EQ(truncate(path_.c_str(), 0), 0);
+    return line;
+  };
+  const std::string server = written(Span::Kind::kServer, "rdma://[fd00::1]:7470");
+  EXPECT_THAT(server, HasSubstr("\"network.transport\",\"value\":{\"stringValue\":\"rdma\"}"));
+  EXPECT_THAT(server, HasSubstr("\"network.peer.address\",\"value\":{\"stringValue\":\"fd00::1\"}"));
+  EXPECT_THAT(server, Not(HasSubstr("server.address")));
+  const std::string client = written(Span::Kind::kClient, "tcp://kv1:7470");
+  EXPECT_THAT(client, HasSubstr("\"server.address\",\"value\":{\"stringValue\":\"kv1\"}"));
+  EXPECT_THAT(client, HasSubstr("\"server.port\",\"value\":{\"intValue\":\"7470\"}"));
+  const std::string other = written(Span::Kind::kClient, "elsewhere");
+  EXPECT_THAT(other, HasSubstr("\"network.peer.address\",\"value\":{\"stringValue\":\"elsewhere\"}"));
+  EXPECT_THAT(other, Not(HasSubstr("network.peer.port")));
+}
+
+TEST_F(OtlpTraceSinkTest, EachSinkThatIsGivenNoInstanceHasOneOfItsOwn) {
+  const absl::Status ok;
+  std::set<std::string> instances;
+  for (int i = 0; i < 2; ++i) {
+    const auto sink = OtlpTraceSink::Open({.path = path_, .service_name = "kv"});
+    ASSERT_THAT(sink, IsOk());
+    (*sink)->OnSpan({Span::Kind::kClient, context_, std::nullopt, "m", "p", start_, start_, ok});
+    (*sink)->Flush();
+    const std::string before = "\"service.instance.id\",\"value\":{\"stringValue\":\"";
+    const std::string text = Written();
+    const size_t at = text.find(before);
+    ASSERT_NE(at, std::string::npos) << text;
+    const std::string instance = text.substr(at + before.size(), 36);
+    EXPECT_THAT(instance, ::testing::MatchesRegex(
+                              "[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"));
+    instances.insert(instance);
+    EXPECT_EQ(truncate(path_.c_str(), 0), 0);
+  }
+  EXPECT_EQ(instances.size(), 2u);
+}
+
+TEST_F(OtlpTraceSinkTest, AttributesThatClashAreRefused) {
+  using Attributes = std::vector<std::pair<std::string, std::string>>;
+  for (const Attributes& attributes :
+       {Attributes{{"", "x"}}, Attributes{{"a", "x"}, {"a", "y"}}, Attributes{{"service.name", "x"}},
+        Attributes{{"service.instance.id", "x"}}}) {
+    EXPECT_THAT(OtlpTraceSink::Open({.path = path_, .service_name = "kv", .attributes = attributes}).status(),
+                HasCode(absl::StatusCode::kInvalidArgument));
+  }
+  EXPECT_NE(access(path_.c_str(), F_OK), 0) << "no file was made";
 }
 
 TEST_F(OtlpTraceSinkTest, EverySpanOfManyThreadsIsWrittenOnceBeforeTheSinkEnds) {
