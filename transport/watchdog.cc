@@ -66,6 +66,7 @@ void Watchdog::Wake() {
   if (fork_mark_.in_child()) return;
   asleep_.store(false, std::memory_order_relaxed);
   std::lock_guard<std::mutex> lock(mutex_);
+  look_ns_ = std::min(look_ns_, clock_.NowNs());
   woken_ = true;
   wake_.notify_one();
 }
@@ -76,6 +77,7 @@ void Watchdog::Run() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!stopping_) {
     lines.clear();
+    NoteLateLocked(lines);
     const bool moves = LookLocked(lines);
     if (!lines.empty()) {
       lock.unlock();
@@ -83,7 +85,9 @@ void Watchdog::Run() {
       lock.lock();
     }
     const auto told = [this] { return stopping_ || woken_; };
+    if (!woken_) look_ns_ = kNever;
     if (moves) {
+      look_ns_ = After(clock_.NowNs(), limits_.period);
       asleep_.store(false, std::memory_order_relaxed);
       wake_.wait_for(lock, period, [this] { return stopping_; });
     } else if (!asleep_.exchange(true, std::memory_order_seq_cst)) {
@@ -94,6 +98,16 @@ void Watchdog::Run() {
     }
     woken_ = false;
   }
+}
+
+void Watchdog::NoteLateLocked(std::vector<std::string>& lines) {
+  if (look_ns_ == kNever) return;
+  const absl::Duration late = absl::Nanoseconds(clock_.NowNs() - look_ns_);
+  if (late < limits_.bound) return;
+  lines.push_back(absl::StrCat(
+      "the watchdog of this process looked ", RoughDuration(late),
+      " late: the machine is overloaded, or the process was stopped. Deadlines and answers may be late by as "
+      "much, and a handler or callback that held a poller meanwhile may have no line"));
 }
 
 bool Watchdog::LookLocked(std::vector<std::string>& lines) {

@@ -18,7 +18,8 @@ namespace hawser::transport {
 
 // Logs which handler or callback holds a poller for long: after `bound`, and each time the hold has doubled.
 // While pollers call code of the application it checks them every `period`. Otherwise its thread sleeps, and
-// the next such call wakes it.
+// the next such call wakes it. What ends before its thread runs has no line: on an overloaded machine that can be
+// late itself, or the whole process is stopped. If a check is late by `bound`, it logs that.
 // Thread:   any. Its own thread exists while it watches something.
 class Watchdog {
  public:
@@ -28,7 +29,9 @@ class Watchdog {
   };
 
   Watchdog() : Watchdog(Limits()) {}
-  explicit Watchdog(const Limits& limits) : limits_(limits) {}
+  // `clock`: by which its own checks are late; outlives it.
+  explicit Watchdog(const Limits& limits, Environment& clock = Environment::Real())
+      : limits_(limits), clock_(clock) {}
   // Nothing is watched any more.
   ~Watchdog() = default;
   Watchdog(const Watchdog&) = delete;
@@ -57,8 +60,10 @@ class Watchdog {
   void Run();
   // Puts what to log into `lines`. False: nothing moves, and nothing is called.
   bool LookLocked(std::vector<std::string>& lines);
+  void NoteLateLocked(std::vector<std::string>& lines);
 
   const Limits limits_;
+  Environment& clock_;
   const ForkMark fork_mark_;
   std::atomic<bool> asleep_{false};
 
@@ -68,6 +73,7 @@ class Watchdog {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<Watched> watched_;
+  int64_t look_ns_ = kNever;  // When the next check is due, on clock_. kNever: no poller calls anything.
   bool woken_ = false;
   bool stopping_ = false;
 };

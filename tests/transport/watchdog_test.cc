@@ -82,7 +82,8 @@ class WatchdogTest : public ::testing::Test {
 
   CountingClock clock_;
   CalledOut called_;
-  Watchdog watchdog_{{.period = absl::Milliseconds(1), .bound = absl::Seconds(5)}};
+  TestClock own_clock_;  // Whatever the machine does, it looks in time.
+  Watchdog watchdog_{{.period = absl::Milliseconds(1), .bound = absl::Seconds(5)}, own_clock_};
 
  private:
   absl::Mutex mutex_;
@@ -150,6 +151,25 @@ TEST_F(WatchdogTest, ItsAdviceFitsWhatHolds) {
     EXPECT_THAT(lines().back(), HasSubstr(advice));
     called_.Leave(outer);
   }
+}
+
+TEST_F(WatchdogTest, ThatItIsLateItselfIsTold) {
+  Enter();
+  const int before = clock_.reads();
+  ASSERT_TRUE(Eventually([&] { return clock_.reads() > before + 1; }));
+  own_clock_.Advance(absl::Seconds(19));
+  ASSERT_TRUE(AwaitLines(1));
+  EXPECT_THAT(lines(), ElementsAre(AllOf(HasSubstr("the watchdog of this process looked 18"),
+                                         HasSubstr(" s late: the machine is overloaded"))));
+}
+
+TEST_F(WatchdogTest, WhileItSleepsItIsLateForNothing) {
+  ASSERT_TRUE(Eventually([&] { return watchdog_.asleep().load(); }));
+  own_clock_.Advance(absl::Seconds(100));  // Asleep, it is late for nothing.
+  Enter();
+  const int before = clock_.reads();
+  ASSERT_TRUE(Eventually([&] { return clock_.reads() > before + 1; }));
+  EXPECT_TRUE(lines().empty());
 }
 
 TEST_F(WatchdogTest, ItSleepsWhileNothingMovesAndACallWakesIt) {
