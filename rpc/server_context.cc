@@ -65,6 +65,8 @@ DeferredCall ServerContext::Defer() {
   return DeferredCall(this);
 }
 
+KeptBytes ServerContext::KeepBytes(capnp::Data::Reader bytes) { return call_->KeepBytes(bytes); }
+
 std::shared_ptr<const void> ServerContext::KeepRequest() { return call_->KeepRequest(); }
 
 uint64_t ServerContext::request_memory_bytes() const { return call_->request().memory_bytes(); }

@@ -34,6 +34,13 @@ absl::Status StatusOfHandlersException(const ServerContext& context);
 class ServerCall;  // The call behind a ServerContext: rpc/internal/server_call.h.
 }  // namespace internal
 
+// What ServerContext::KeepBytes() keeps.
+struct KeptBytes {
+  capnp::Data::Reader bytes;          // Valid while `owner` lives. Never written to.
+  std::shared_ptr<const void> owner;  // Null: there are no bytes. May outlive the server.
+  uint64_t memory_bytes = 0;          // That `owner` keeps: at most 1.25 times those of `bytes`, and 512.
+};
+
 // One call as its handler sees it. The handler fills reply and returns OK, or returns an error. Or it calls
 // Defer() and answers later, from any thread.
 // Thread:   that of the handler and, after Defer(), the one that has the DeferredCall; cancelled() and
@@ -102,13 +109,19 @@ class ServerContext {
   // DeferredCall has finished. A second Defer() is a CHECK.
   DeferredCall Defer();
 
-  // Keeps the memory that the request was received into, so that Readers into it stay valid after the call: a
-  // store can keep a large value where the NIC put it. All of that memory is kept, request_memory_bytes() of
+  // Keeps a value of the request, for a store: where the NIC put it if that holds little more than the value, else in a
+  // copy, which is made here. What is kept takes at most 1.25 times the value's bytes and 512 more, whatever the client
+  // sends beside it. The reply of a later call may Attach() it. The copy of a value of 1 KiB or more is in registered
+  // memory if there is some at once. Call it once for a value: a second time may keep it once more.
+  KeptBytes KeepBytes(capnp::Data::Reader bytes);
+
+  // Keeps the memory that the request was received into, so that Readers into it stay valid after the call. For a single
+  // value, KeepBytes() is better. All of that memory is kept, request_memory_bytes() of
   // it, however little of it the store needs. The client also chooses what is behind a value in its last word. If
   // that is not 0, each Attach() of the value copies it, so a store of large values refuses it, as examples/kv does.
   std::shared_ptr<const void> KeepRequest();
 
-  // Bytes of registered memory that KeepRequest() keeps: a receive buffer (4 KiB by default) and, if the
+  // Bytes of registered memory that KeepRequest() keeps: a receive buffer (4 KiB by default) or, if the
   // request did not fit it, the buffer that it was READ into. The caller decides how large that is, and what
   // fills it: a value of 3,000 bytes may come in a message of 500 MiB. So count this, not the size of the
   // value, against a limit, or copy a value that is much smaller.

@@ -39,7 +39,7 @@ class BufferCache {
   friend class BufferPool;
   friend class BufferCaches;
   friend class MessageCache;
-  static constexpr size_t kClasses = 2;  // The smallest: up to 4 KiB.
+  static constexpr size_t kClasses = kTinyClasses;  // Up to 4 KiB.
   static constexpr uint32_t kKeptMax = 64;
 
   struct Kept {

@@ -94,10 +94,11 @@ struct BufferClassStats {
   uint64_t leased = 0;
 };
 
-// Registered memory in size classes, so that no call registers any. Classes up to 256 KiB are cut from slabs
-// of 2 MiB, on transparent huge pages where there are any; a larger buffer is a region of its own, a quarter
-// larger than what was asked for at most; or it is a free one of up to twice that size if others would have
-// to be unmapped, or waited for. A returned buffer is kept for the next of its class. A slab, or a large
+// Registered memory in size classes, so that no call registers any. A buffer takes at most 1.25 times the bytes that were
+// asked for, and 512 more (but 1 KiB at least). Only where others would have to be unmapped, or waited for, it is a free
+// one that is larger: of up to twice the size or, below 293 KiB, of any class up to there. Buffers up to 293 KiB are cut
+// from slabs of 2 MiB, on transparent huge pages where there are any, and those up to 51 KiB from parts of 256 KiB of
+// these; a larger buffer is a region of its own. A returned buffer is kept for the next of its class. A slab, or a large
 // buffer, that is free as a whole makes room for any other, and goes back to the system when nothing wants it
 // for BufferPoolOptions::idle.
 // Thread:   any. No lock is held while memory is mapped, registered or unmapped.

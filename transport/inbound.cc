@@ -1,5 +1,7 @@
 #include "hawser/transport/inbound.h"
 
+#include <string.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -50,8 +52,11 @@ void Inbound::OnAdmitted(Lease sink) {
   next_offset_ = 0;
   segments_.clear();
   sink_begin_ = sink_ = sink.data();
+  sink_end_ = sink_begin_ + parsed.remote_bytes + parsed.inline_bytes;
   lkey_ = sink.lkey();
-  const uint8_t* inline_segment = parsed.inline_segments;
+  uint8_t* const inline_segments = sink_ + parsed.remote_bytes;
+  memcpy(inline_segments, parsed.inline_segments, parsed.inline_bytes);
+  const uint8_t* inline_segment = inline_segments;
   const uint8_t* sink_segment = sink_;
   for (size_t i = 0; i < parsed.header.entries; ++i) {
     const TableEntry entry = DecodeTableEntry(parsed.table + i * kTableEntryBytes);
@@ -84,7 +89,8 @@ Inbounds::Fit Inbounds::Receive(Inbound& inbound, const ParsedMessage& parsed, L
                                 uint32_t length_bytes, Inbound::Owner& owner, IncomingMessagePtr& message) {
   if (parsed.inline_bytes + parsed.remote_bytes > port_.options().message_bytes_max) return Fit::kTooLarge;
   MessagePool& messages = port_.poller().messages();
-  if (parsed.remote_bytes != 0 && !messages.buffers().CanEverHold(parsed.remote_bytes)) {
+  if (parsed.remote_bytes != 0 &&
+      !messages.buffers().CanEverHold(parsed.remote_bytes + parsed.inline_bytes)) {
     return Fit::kNeverFits;
   }
   message = messages.NewIncoming();
@@ -106,7 +112,7 @@ Inbounds::Fit Inbounds::Receive(Inbound& inbound, const ParsedMessage& parsed, L
 void Inbounds::Fetch(Inbound& inbound, const ParsedMessage& parsed) {
   // Before the sink takes memory. Not if a push may bring the bytes: then they are rarely READ.
   if (parsed.remote_bytes > port_.queue_pair().push_bytes_max()) port_.OnBulk();
-  if (!failed_) admission_.Announce(inbound, parsed.remote_bytes, account_);
+  if (!failed_) admission_.Announce(inbound, parsed.remote_bytes, parsed.inline_bytes, account_);
 }
 
 void Inbounds::Start(Inbound& inbound) {

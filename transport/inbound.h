@@ -32,7 +32,8 @@ inline constexpr uint32_t kReadChunkBytes = 256 << 10;
 //   application -> pool
 //
 // Receive() returns a message that came whole, and never stores it here. An announced message waits for
-// memory (PullAdmission), then for its READs, and ends with its owner's OnRead(). Its memory counts against
+// memory (PullAdmission), then for its READs, and ends with its owner's OnRead(). What came in the receive is
+// copied behind what is READ, so that the receive returns to the pool. Its memory counts against
 // the peer's host until Release(), or after Detach() as long as the HeldByHost lives.
 // Thread:   on the poller.
 // Lifetime: a part of a slot, which outlives the READs: it is destroyed with its connection.
@@ -70,7 +71,7 @@ class Inbound final : public Pull, public ReadOwner {
   bool was_short() const { return state_ == State::kWaiting && was_short_; }
   // `address` is in the memory that it was READ into, which counts against the peer's host.
   bool counts(const uint8_t* address) const {
-    return holds_memory() && address >= sink_begin_ && address < sink_;
+    return holds_memory() && address >= sink_begin_ && address < sink_end_;
   }
 
  private:
@@ -103,6 +104,7 @@ class Inbound final : public Pull, public ReadOwner {
   uint32_t next_segment_ = 0;
   uint32_t next_offset_ = 0;  // In that segment.
   const uint8_t* sink_begin_ = nullptr;
+  const uint8_t* sink_end_ = nullptr;
   uint8_t* sink_ = nullptr;  // Where the next byte goes.
   uint32_t lkey_ = 0;
   absl::InlinedVector<Segment, 2> segments_;

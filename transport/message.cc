@@ -233,10 +233,29 @@ void IncomingMessage::Reset() {
     reader_ = nullptr;
   }
   buffer_ = Lease();
-  sink_ = Lease();
+  if (has_sink_) DropSink();
   envelope_ = {};
   segments_.clear();
   body_bytes_ = 0;
+}
+
+void IncomingMessage::SetSink(Lease sink) {
+  sink_ = std::move(sink);
+  has_sink_ = true;
+  memcpy(kept_envelope_, envelope_.data(), envelope_.size());
+  envelope_ = {kept_envelope_, envelope_.size()};
+  buffer_ = Lease();
+}
+
+void IncomingMessage::DropSink() {
+  sink_ = Lease();
+  shared_sink_.reset();
+  has_sink_ = false;
+}
+
+std::shared_ptr<const Lease> IncomingMessage::ShareSink() {
+  if (shared_sink_ == nullptr) shared_sink_ = std::make_shared<const Lease>(std::move(sink_));
+  return shared_sink_;
 }
 
 capnp::MessageReader& IncomingMessage::reader(const capnp::ReaderOptions& options) {

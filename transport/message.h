@@ -203,16 +203,26 @@ class IncomingMessage {
     length_bytes_ = length_bytes;
     envelope_ = envelope;
   }
+  // Until SetSink().
   absl::Span<const uint8_t> received() const { return {buffer_.data(), length_bytes_}; }
   void AddSegment(const uint8_t* address, uint32_t length_bytes) {
     segments_.push_back({address, length_bytes});
     body_bytes_ += length_bytes;
   }
-  void SetSink(Lease sink) { sink_ = std::move(sink); }
-  const Lease& sink() const { return sink_; }
-  // The registered memory that it holds, by capacity: the receive buffer and the sink.
+  // All segments are in `sink`, or will be READ into it. Keeps the envelope, and returns the receive buffer to the pool:
+  // a message that is kept takes no more than it has.
+  void SetSink(Lease sink);
+  // All of its sink; empty: it has none.
+  absl::Span<const uint8_t> sink_bytes() const {
+    if (!has_sink_) return {};
+    return {sink().data(), sink().size_bytes()};
+  }
+  const Lease& sink() const { return shared_sink_ != nullptr ? *shared_sink_ : sink_; }
+  // Shared ownership of the sink, which is not empty. It may outlive the message.
+  std::shared_ptr<const Lease> ShareSink();
+  // The registered memory that it holds, by capacity: the receive buffer, or the sink.
   uint64_t memory_bytes() const {
-    return (buffer_ ? buffer_.size_bytes() : 0) + (sink_ ? sink_.size_bytes() : 0);
+    return has_sink_ ? sink().size_bytes() : buffer_ ? buffer_.size_bytes() : 0;
   }
 
  private:
@@ -222,12 +232,16 @@ class IncomingMessage {
   class Reader;
   explicit IncomingMessage(MessagePool* pool) : pool_(pool) {}
   void Reset();
+  void DropSink();
 
   MessagePool* const pool_;
   Lease buffer_;
   uint32_t length_bytes_ = 0;
-  Lease sink_;
+  bool has_sink_ = false;
+  Lease sink_;  // Or:
+  std::shared_ptr<const Lease> shared_sink_;
   absl::Span<const uint8_t> envelope_;
+  uint8_t kept_envelope_[kEnvelopeMax];  // Of a message with a sink.
   absl::InlinedVector<Segment, 4> segments_;
   uint64_t body_bytes_ = 0;
   alignas(8) uint8_t reader_space_[sizeof(void*) * 40];

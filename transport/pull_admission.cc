@@ -51,7 +51,9 @@ PullAdmission::~PullAdmission() { ledger_.Remove(*this); }
 
 void PullAdmission::Stop() { stopped_ = true; }
 
-size_t PullAdmission::LaneOf(const Pull& pull) { return pull.bytes_ <= kReadAheadBytes ? kShort : kLong; }
+size_t PullAdmission::LaneOf(const Pull& pull) {
+  return pull.read_bytes_ <= kReadAheadBytes ? kShort : kLong;
+}
 
 PullHost& PullAdmission::HostOf(PullAccount& account) {
   if (account.host_ == nullptr) {
@@ -68,8 +70,9 @@ PullHost& PullAdmission::HostOf(PullAccount& account) {
   return *account.host_;
 }
 
-void PullAdmission::Announce(Pull& pull, uint64_t bytes, PullAccount& account) {
-  pull.bytes_ = bytes;
+void PullAdmission::Announce(Pull& pull, uint64_t read_bytes, uint64_t other_bytes, PullAccount& account) {
+  pull.read_bytes_ = read_bytes;
+  pull.sink_bytes_ = read_bytes + other_bytes;
   const size_t index = LaneOf(pull);
   PullLane& lane = account.lanes_[index];
   HostOf(account);
@@ -140,10 +143,10 @@ HeldByHost PullAdmission::Detach(Pull& pull) {
   if (!pull.holds_memory_) return held;
   OnPullEnded(pull);
   pull.holds_memory_ = false;
-  pull.account_->held_bytes_ -= pull.bytes_;
+  pull.account_->held_bytes_ -= pull.sink_bytes_;
   held.admission_ = this;
   held.host_ = pull.account_->host_;
-  held.bytes_ = pull.bytes_;
+  held.bytes_ = pull.sink_bytes_;
   ++held.host_->owners;
   return held;
 }
@@ -245,24 +248,24 @@ bool PullAdmission::Admit(Pull& pull, PullLane& lane, size_t index) {
   PullAccount& account = *lane.account;
   PullHost& host = *account.host_;
   PullLedger::Refusal refusal;
-  Lease sink = ledger_.Lend(*host.held, pull.bytes_, shares_[index], refusal);
+  Lease sink = ledger_.Lend(*host.held, pull.sink_bytes_, shares_[index], refusal);
   if (!sink) {
-    if (refusal.by_pool) poller_.messages().buffers().TellShort(pull.bytes_, refusal.why);
-    NoteRefusal(pull.bytes_, refusal.why);
+    if (refusal.by_pool) poller_.messages().buffers().TellShort(pull.sink_bytes_, refusal.why);
+    NoteRefusal(pull.sink_bytes_, refusal.why);
     // While the pool grows, memory is only late, not short.
     if (refusal.why != Shortage::kGrowing) pull.OnShort();
     return false;
   }
   pull.Unlink();
   pull.holds_memory_ = true;
-  pull.unposted_bytes_ = pull.unread_bytes_ = pull.bytes_;
-  account.held_bytes_ += pull.bytes_;
-  lane.unposted_bytes += pull.bytes_;
+  pull.unposted_bytes_ = pull.unread_bytes_ = pull.read_bytes_;
+  account.held_bytes_ += pull.sink_bytes_;
+  lane.unposted_bytes += pull.read_bytes_;
   if (account.unread_bytes_ == 0) {
     holders_.MoveToBack(&account);
     account.look_ = 0;
   }
-  account.unread_bytes_ += pull.bytes_;
+  account.unread_bytes_ += pull.read_bytes_;
   if (!watch_timer_.is_set()) Look();
   // The next connection of the host has its turn next.
   lane.Unlink();
@@ -297,7 +300,7 @@ uint64_t PullAdmission::WaitingBytes() const {
   for (const auto& ring : rings_) {
     for (auto* host = ring.front(); host != nullptr; host = ring.after(host)) {
       for (auto* lane = host->connections.front(); lane != nullptr; lane = host->connections.after(lane)) {
-        sum += lane->waiting.front()->bytes_;
+        sum += lane->waiting.front()->sink_bytes_;
       }
     }
   }

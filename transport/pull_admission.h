@@ -83,7 +83,7 @@ class Pull : public ListLink<InAdmission> {
  protected:
   virtual ~Pull() = default;
 
-  // `sink` is for all of its bytes. Called in a turn (completion, timer, news of free memory), or inside
+  // `sink` is for all that was announced. Called in a turn (completion, timer, news of free memory), or inside
   // PullAdmission::Announce(), as is OnShort().
   virtual void OnAdmitted(Lease sink) = 0;
   // No memory is free for it; it is the next of its host to get some. Perhaps several times.
@@ -93,7 +93,8 @@ class Pull : public ListLink<InAdmission> {
   friend class PullAdmission;
 
   PullAccount* account_ = nullptr;
-  uint64_t bytes_ = 0;
+  uint64_t read_bytes_ = 0;
+  uint64_t sink_bytes_ = 0;
   uint64_t unposted_bytes_ = 0;
   uint64_t unread_bytes_ = 0;
   bool holds_memory_ = false;
@@ -167,8 +168,9 @@ class PullAdmission final : PullLedger::Member {
   PullAdmission(PollerServices& poller, PullLedger& ledger, double host_share);
   ~PullAdmission();
 
-  // The new `pull` needs a sink of `bytes`. It gets it in OnAdmitted(), perhaps inside this call.
-  void Announce(Pull& pull, uint64_t bytes, PullAccount& account);
+  // The new `pull` needs a sink for `read_bytes`, which will be READ, and `other_bytes` more. It gets it in OnAdmitted(),
+  // perhaps inside this call.
+  void Announce(Pull& pull, uint64_t read_bytes, uint64_t other_bytes, PullAccount& account);
   // Removes a pull that waits. No effect if it does not wait.
   void Withdraw(Pull& pull);
   // A connection ends: admits none of its pulls from now on.

@@ -10,16 +10,34 @@ namespace hawser::transport {
 using internal::Block;
 
 void Slab::Cut(size_t new_class, size_t bytes, void* new_core) {
-  const auto count = static_cast<uint32_t>(size_bytes() / bytes);
-  if (count > block_count) blocks.reset(new Block[count]);  // Not cleared: taking a block initialises it.
+  const auto count = static_cast<uint32_t>(size_bytes / bytes);
+  if (count > blocks_allocated) {
+    blocks.reset(new Block[count]);  // Not cleared: taking a block initialises it.
+    blocks_allocated = count;
+  }
   core = new_core;
   size_class = new_class;
   block_bytes = bytes;
   block_count = count;
-  quarter_shift = count < 4 ? 0 : static_cast<uint32_t>(std::bit_width(count / 4) - 1);
+  quarter_shift = count < 4 ? 0 : static_cast<uint32_t>(std::bit_width(count - 1) - 2);
   made = used = 0;
   free = nullptr;
   marked = false;
+}
+
+void Slab::CutIntoParts(size_t new_class, void* new_core) {
+  Cut(new_class, kPartBytes, new_core);
+  if (parts == nullptr) parts = std::make_unique<Slab[]>(block_count);
+}
+
+Slab& Slab::PartOf(Block& block) {
+  const Slab& whole = *block.slab;
+  Slab& part = whole.parts[static_cast<size_t>(&block - whole.blocks.get())];
+  part.address = block.data;
+  part.size_bytes = block.size_bytes;
+  part.lkey = block.lkey;
+  part.part_of = &block;
+  return part;
 }
 
 Block* SlabList::Take() {
@@ -27,7 +45,7 @@ Block* SlabList::Take() {
   for (uint32_t group = kFull; group-- > 0;) {
     Slab* const slab = groups_[group];
     if (slab == nullptr) continue;
-    if (group == kIdle) busy_bytes_->fetch_add(slab->size_bytes(), std::memory_order_seq_cst);
+    if (group == kIdle) busy_bytes_->fetch_add(slab->size_bytes, std::memory_order_seq_cst);
     Block* const block = TakeBlock(slab);
     Regroup(slab);
     return block;
@@ -35,16 +53,23 @@ Block* SlabList::Take() {
   return nullptr;
 }
 
-bool SlabList::Return(Block* block) {
+bool SlabList::Return(Block* block, Slab*& part) {
   std::lock_guard<Mutex> lock(mutex_);
   Slab* const slab = block->slab;
+  part = nullptr;
   block->next_free = slab->free;
   slab->free = block;
   --slab->used;
   --use_.taken;
   Regroup(slab);
   if (slab->used != 0) return false;
-  busy_bytes_->fetch_sub(slab->size_bytes(), std::memory_order_seq_cst);
+  if (slab->part_of != nullptr) {
+    part = slab;
+    use_.buffers -= slab->block_count;
+    Unlink(slab);
+    return true;
+  }
+  busy_bytes_->fetch_sub(slab->size_bytes, std::memory_order_seq_cst);
   return true;
 }
 
@@ -52,7 +77,7 @@ void SlabList::Add(Slab* slab) {
   std::lock_guard<Mutex> lock(mutex_);
   use_.buffers += slab->block_count;
   Link(slab, kIdle);
-  busy_bytes_->fetch_sub(slab->size_bytes(), std::memory_order_seq_cst);
+  busy_bytes_->fetch_sub(slab->size_bytes, std::memory_order_seq_cst);
 }
 
 Block* SlabList::AddAndTake(Slab* slab) {
@@ -92,9 +117,9 @@ Block* SlabList::TakeBlock(Slab* slab) {
   } else {
     const uint32_t i = slab->made++;
     block = &slab->blocks[i];
-    *block = {.data = slab->memory->address() + i * slab->block_bytes,
+    *block = {.data = slab->address + i * slab->block_bytes,
               .size_bytes = slab->block_bytes,
-              .lkey = slab->memory->lkey(),
+              .lkey = slab->lkey,
               .size_class = static_cast<uint32_t>(slab->size_class),
               .next_free = nullptr,
               .core = slab->core,
@@ -131,7 +156,7 @@ Slab* SlabList::RemoveIdle(Slab* slab) {
   if (slab == nullptr) return nullptr;
   use_.buffers -= slab->block_count;
   Unlink(slab);
-  busy_bytes_->fetch_add(slab->size_bytes(), std::memory_order_seq_cst);
+  busy_bytes_->fetch_add(slab->size_bytes, std::memory_order_seq_cst);
   return slab;
 }
 

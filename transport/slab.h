@@ -21,22 +21,38 @@
 //   system -> (mapped) -> SlabList of a class <-> leases
 //      ^                        |
 //      +------- idle -----------+---> SlabList of another class
+// For the smallest classes a slab is divided twice: into parts, each of which is a slab of its own, which has no region
+// and returns to the slab's list as soon as none of its buffers is leased.
+//   SlabList of parts <-> (a part is a block, and a slab) -> SlabList of a class <-> leases
 namespace hawser::transport {
 
 struct Slab {
-  explicit Slab(std::unique_ptr<RegisteredMemory> registered) : memory(std::move(registered)) {}
+  Slab() = default;  // A part, before BecomePart().
+  explicit Slab(std::unique_ptr<RegisteredMemory> registered)
+      : memory(std::move(registered)),
+        address(memory->address()),
+        size_bytes(memory->size_bytes()),
+        lkey(memory->lkey()) {}
 
   // Divides it again, into buffers of `block_bytes`, for the list of `size_class`. None of it is leased. The
   // blocks are created when they are taken, so the cost does not depend on their number.
   void Cut(size_t size_class, size_t block_bytes, void* core);
+  // The same, into parts. Allocates what they need, once.
+  void CutIntoParts(size_t size_class, void* core);
+  // The part that `block`, of the slab that was cut into parts, is.
+  static Slab& PartOf(internal::Block& block);
 
-  size_t size_bytes() const { return memory->size_bytes(); }
-
-  const std::unique_ptr<RegisteredMemory> memory;
+  const std::unique_ptr<RegisteredMemory> memory;  // Null: a part.
+  uint8_t* address = nullptr;
+  size_t size_bytes = 0;
+  uint32_t lkey = 0;
+  internal::Block* part_of = nullptr;  // Null: not a part.
+  std::unique_ptr<Slab[]> parts;
   void* core = nullptr;
   size_t size_class = 0;
   size_t block_bytes = 0;
   uint32_t block_count = 0;
+  uint32_t blocks_allocated = 0;
   uint32_t quarter_shift = 0;  // A quarter of its blocks are 1 << quarter_shift.
   std::unique_ptr<internal::Block[]> blocks;
 
@@ -63,11 +79,11 @@ class alignas(64) SlabList {
   // Null: every block is leased.
   internal::Block* Take();
 
-  // True: its slab is idle now.
-  bool Return(internal::Block* block);
+  // True: its slab is idle now. `part`: if that is a part, it has left the list; else null.
+  bool Return(internal::Block* block, Slab*& part);
 
-  // A slab that was cut for this class, counted in `busy_bytes`: it is idle then, or a block is taken at
-  // once.
+  // A slab that was cut for this class, counted in `busy_bytes` unless it is a part: it is idle then, or a block is
+  // taken at once. A part is only added with a block taken.
   void Add(Slab* slab);
   internal::Block* AddAndTake(Slab* slab);
 

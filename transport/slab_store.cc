@@ -24,18 +24,32 @@ Block* SlabStore::TakeLarger(size_t size_class) {
   return nullptr;
 }
 
+Block* SlabStore::TakeOfNewPart(size_t size_class) {
+  Block* const part = lists_[kParts].Take();
+  return part != nullptr ? TakeOf(part, size_class) : nullptr;
+}
+
+Block* SlabStore::TakeOf(Block* part, size_t size_class) {
+  Slab& slab = Slab::PartOf(*part);
+  slab.Cut(size_class, ClassBytes(size_class), core_);
+  return lists_[size_class].AddAndTake(&slab);
+}
+
 bool SlabStore::Return(Block* block) {
   const size_t size_class = block->size_class;
-  const bool idle = lists_[size_class].Return(block);
+  Slab* part = nullptr;
+  bool idle = lists_[size_class].Return(block, part);
   if (size_class == kReserve) {
     // Errors that need the reserve wait in the lines of small buffers.
     if (waiters_.any_small()) waiters_.Tell(IsSmall);
     return false;
   }
+  const bool frees_part = part != nullptr;
+  if (frees_part) idle = lists_[kParts].Return(part->part_of, part);
   if (idle) {
     if (waiters_.any()) TellWaiters(size_class);
   } else if (waiters_.any_small()) {
-    waiters_.Tell([&](size_t wanted) { return wanted <= size_class; });
+    waiters_.Tell([&](size_t wanted) { return wanted <= size_class || (frees_part && IsInParts(wanted)); });
   }
   return idle;
 }
@@ -49,13 +63,17 @@ void SlabStore::TellWaiters(size_t size_class) {
 bool SlabStore::GrowsCheaply(size_t size_class) {
   if (!IsSmall(size_class)) return false;
   if (GrowsWithoutUnmapping(size_class)) return true;
-  return std::any_of(lists_.begin(), lists_.begin() + kSmallClasses,
+  return lists_[kParts].HasIdle() ||
+         std::any_of(lists_.begin() + kPartClasses, lists_.begin() + kSmallClasses,
                      [](SlabList& list) { return list.HasIdle(); });
 }
 
 Block* SlabStore::Grow(size_t size_class, Shortage& why) {
   Slab* const slab = MakeSlab(size_class, why);
-  if (slab != nullptr) return lists_[size_class].AddAndTake(slab);
+  if (slab != nullptr) {
+    Block* const block = lists_[slab->size_class].AddAndTake(slab);
+    return IsInParts(size_class) ? TakeOf(block, size_class) : block;
+  }
   // A waiter for a large buffer may have missed memory that was claimed meanwhile. Waiters for small buffers
   // are not notified: theirs may be the request that has just failed, and it would fail again and again.
   if (why == Shortage::kRefused && waiters_.any()) {
@@ -66,17 +84,29 @@ Block* SlabStore::Grow(size_t size_class, Shortage& why) {
 
 bool SlabStore::GrowIdle(size_t size_class, Shortage& why) {
   Slab* const slab = MakeSlab(size_class, why);
-  if (slab != nullptr) lists_[size_class].Add(slab);
+  if (slab != nullptr) lists_[slab->size_class].Add(slab);
   return slab != nullptr;
 }
 
-// A slab that is divided into blocks of the class, is in no list, and counts as busy.
+// For blocks of the class: into parts, if it is one of those.
+void SlabStore::Cut(Slab* slab, size_t size_class) {
+  if (IsInParts(size_class)) return slab->CutIntoParts(kParts, core_);
+  slab->Cut(size_class, ClassBytes(size_class), core_);
+}
+
+Slab* SlabStore::TakeIdleSmall() {
+  if (Slab* const slab = lists_[kParts].TakeIdle(); slab != nullptr) return slab;
+  for (size_t i = kPartClasses; i < kSmallClasses; ++i) {
+    if (Slab* const slab = lists_[i].TakeIdle(); slab != nullptr) return slab;
+  }
+  return nullptr;
+}
+
+// A slab that is divided for the class, is in no list, and counts as busy.
 Slab* SlabStore::MakeSlab(size_t size_class, Shortage& why) {
-  for (size_t i = 0; IsSmall(size_class) && i < kSmallClasses; ++i) {
-    if (Slab* const slab = lists_[i].TakeIdle(); slab != nullptr) {
-      slab->Cut(size_class, ClassBytes(size_class), core_);
-      return slab;
-    }
+  if (Slab* const slab = IsSmall(size_class) ? TakeIdleSmall() : nullptr; slab != nullptr) {
+    Cut(slab, size_class);
+    return slab;
   }
   why = Shortage::kRefused;
   if (!MapReserve()) return nullptr;
@@ -99,9 +129,9 @@ Slab* SlabStore::MakeSlab(size_t size_class, Shortage& why) {
   }
   auto made = std::make_unique<Slab>(*std::move(memory));
   Slab* const slab = made.get();
-  slab->Cut(size_class, ClassBytes(size_class), core_);
+  Cut(slab, size_class);
   absl::MutexLock lock(&mutex_);
-  slabs_.emplace(slab->memory->address(), std::move(made));
+  slabs_.emplace(slab->address, std::move(made));
   ++registrations_;
   return slab;
 }
@@ -121,9 +151,9 @@ bool SlabStore::MapReserve() {
   slab->Cut(kReserve, kReservedBufferBytes, core_);
   {
     absl::MutexLock lock(&mutex_);
-    slabs_.emplace(slab->memory->address(), std::move(made));
+    slabs_.emplace(slab->address, std::move(made));
   }
-  reserve_busy_bytes_.fetch_add(slab->size_bytes(), std::memory_order_relaxed);
+  reserve_busy_bytes_.fetch_add(slab->size_bytes, std::memory_order_relaxed);
   lists_[kReserve].Add(slab);
   has_reserve_.store(true, std::memory_order_release);
   return true;
@@ -141,7 +171,7 @@ bool SlabStore::Claim(size_t bytes, std::vector<std::unique_ptr<Slab>>& victims,
       enough = victim != nullptr;
       if (!enough) break;
       taken.push_back(victim);
-      freed += victim->size_bytes();
+      freed += victim->size_bytes;
     }
     if (enough) {
       for (Slab* slab : taken) victims.push_back(Unregister(slab));
@@ -165,8 +195,8 @@ Slab* SlabStore::TakeVictim(size_t bytes) {
   for (size_t i = std::max(kSmallClasses, ClassOf(bytes)); i < kSizeClasses; ++i) {
     if (Slab* const slab = lists_[i].TakeIdle(); slab != nullptr) return slab;
   }
-  for (size_t i = kSizeClasses; i-- > 0;) {
-    if (Slab* const slab = lists_[i].TakeIdle(); slab != nullptr) return slab;
+  for (size_t i = kLists; i-- > 0;) {
+    if (Slab* const slab = MayBeIdle(i) ? lists_[i].TakeIdle() : nullptr; slab != nullptr) return slab;
   }
   return nullptr;
 }
@@ -178,7 +208,7 @@ void SlabStore::Unclaim(size_t bytes) {
 }
 
 std::unique_ptr<Slab> SlabStore::Unregister(Slab* slab) {
-  return std::move(slabs_.extract(slab->memory->address()).mapped());
+  return std::move(slabs_.extract(slab->address).mapped());
 }
 
 void SlabStore::Refused(absl::string_view text) {
@@ -194,11 +224,11 @@ std::string SlabStore::refusal() const {
 // ---- Idle memory
 
 void SlabStore::Unmap(size_t keep_bytes, bool marked_only) {
-  for (size_t i = kSizeClasses; i-- > 0;) {
-    while (idle_bytes() > keep_bytes) {
+  for (size_t i = kLists; i-- > 0;) {
+    while (MayBeIdle(i) && idle_bytes() > keep_bytes) {
       Slab* const slab = marked_only ? lists_[i].TakeIdleSinceMark() : lists_[i].TakeIdle();
       if (slab == nullptr) break;
-      const size_t bytes = slab->size_bytes();
+      const size_t bytes = slab->size_bytes;
       std::unique_ptr<Slab> unmapped;
       {
         absl::MutexLock lock(&mutex_);
@@ -212,7 +242,9 @@ void SlabStore::Unmap(size_t keep_bytes, bool marked_only) {
 }
 
 void SlabStore::MarkIdle() {
-  for (size_t i = 0; i < kSizeClasses; ++i) lists_[i].MarkIdle();
+  for (size_t i = 0; i < kLists; ++i) {
+    if (MayBeIdle(i)) lists_[i].MarkIdle();
+  }
 }
 
 // ---- Statistics

@@ -42,7 +42,10 @@ class SlabStore {
   }
 
   // Null: no block of the class is free.
-  internal::Block* Take(size_t size_class) { return lists_[size_class].Take(); }
+  internal::Block* Take(size_t size_class) {
+    internal::Block* const block = lists_[size_class].Take();
+    return block != nullptr || !IsInParts(size_class) ? block : TakeOfNewPart(size_class);
+  }
   // The same from larger classes: any for a small buffer, those of at most twice the size for a large one.
   internal::Block* TakeLarger(size_t size_class);
   // The same from the reserve. Also null if nothing was ever mapped.
@@ -88,8 +91,18 @@ class SlabStore {
   SlabList::Use UseOf(size_t size_class) { return lists_[size_class].use(); }
 
  private:
-  static constexpr size_t kReserve = kSizeClasses;  // The list of the reserve.
+  // The lists of the reserve, and of slabs that are divided into parts.
+  static constexpr size_t kReserve = kSizeClasses;
+  static constexpr size_t kParts = kSizeClasses + 1;
+  static constexpr size_t kLists = kSizeClasses + 2;
 
+  // Null: no part is free.
+  internal::Block* TakeOfNewPart(size_t size_class);
+  internal::Block* TakeOf(internal::Block* part, size_t size_class);
+  void Cut(Slab* slab, size_t size_class);
+  // Slabs of the list can be idle, and are for any class then.
+  static bool MayBeIdle(size_t list) { return list != kReserve && !IsInParts(list); }
+  Slab* TakeIdleSmall();
   Slab* MakeSlab(size_t size_class, Shortage& why);
   bool MapReserve();
   // Reserves room for `bytes`, which count as busy from here on. `victims`: slabs that must be unmapped
@@ -109,7 +122,7 @@ class SlabStore {
   std::atomic<uint64_t> busy_bytes_{0};
   std::atomic<uint64_t> mapped_bytes_{0};  // Idle ones, too. Written under mutex_.
   std::atomic<uint64_t> reserve_busy_bytes_{0};
-  std::array<SlabList, kSizeClasses + 1> lists_;  // Locked after mutex_.
+  std::array<SlabList, kLists> lists_;  // Locked after mutex_.
 
   mutable absl::Mutex mutex_;
   std::map<const uint8_t*, std::unique_ptr<Slab>> slabs_ ABSL_GUARDED_BY(mutex_);  // By address.

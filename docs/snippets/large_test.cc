@@ -26,14 +26,12 @@ absl::Status WriteLarge(const std::shared_ptr<hawser::Channel>& channel, const P
 
 class KeptPages : public PlainPages {
  public:
-  // snippet: keep_request
+  // snippet: keep_bytes
   absl::Status Write(hawser::ServerContext& context, Pages::WriteParams::Reader request,
-                     Pages::WriteResults::Builder reply) override {
-    const capnp::Data::Reader bytes = request.getPage();
-    // Most of the memory would be wasted: copy the page instead.
-    if (bytes.size() < context.request_memory_bytes() / 2) return PlainPages::Write(context, request, reply);
+                     Pages::WriteResults::Builder) override {
+    hawser::KeptBytes page = context.KeepBytes(request.getPage());
     absl::MutexLock lock(&mutex_);
-    pages_[request.getNumber()] = {bytes, context.KeepRequest()};
+    pages_[request.getNumber()] = std::move(page);
     return absl::OkStatus();
   }
   // end of snippet
@@ -43,17 +41,13 @@ class KeptPages : public PlainPages {
     absl::MutexLock lock(&mutex_);
     const auto page = pages_.find(request.getNumber());
     if (page == pages_.end()) return PlainPages::Read(context, request, reply);
-    reply.adoptPage(context.Attach(page->second.bytes, page->second.memory));
+    reply.adoptPage(context.Attach(page->second.bytes, page->second.owner));
     return absl::OkStatus();
   }
 
  private:
-  struct Page {
-    capnp::Data::Reader bytes;
-    std::shared_ptr<const void> memory;
-  };
   absl::Mutex mutex_;
-  std::map<uint64_t, Page> pages_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, hawser::KeptBytes> pages_ ABSL_GUARDED_BY(mutex_);
 };
 
 TEST(LargeTest, APageIsKeptWhereItWasReceived) {

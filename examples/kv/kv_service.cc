@@ -1,7 +1,6 @@
 #include "examples/kv/kv_service.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -25,12 +24,8 @@ constexpr size_t kKeysWithValuesMax = 100;
 constexpr uint64_t kPageKeyBytesMax = 64 << 10;
 constexpr uint64_t kPageValueBytesMax = 1 << 20;
 
-// Smaller values are copied. kKeptMin: a kept value wastes at most half of a receive buffer.
-// kReferredInPageMin: in a page with many values only a larger value is worth a segment of its own.
-constexpr size_t kReceiveBufferBytes = 4096;  // ConnectionOptions::receive_buffer_bytes
-constexpr size_t kKeptMin = kReceiveBufferBytes / 2;
-// A value is also copied if it is a smaller part than 1/8 of the memory that keeping it would hold.
-constexpr uint64_t kKeptShareMin = 8;
+// Smaller values are copied into a reply. In a page with many values only a larger value is worth a segment of its own.
+constexpr size_t kReferredMin = 2 << 10;
 constexpr size_t kReferredInPageMin = 16 << 10;
 
 // If a watcher has not answered for this time, the server repeats the push, because the answer may be lost. A
@@ -72,17 +67,10 @@ bool EndsInZeros(capnp::Data::Reader bytes) {
   return std::all_of(bytes.end(), bytes.end() + rest, [](uint8_t byte) { return byte == 0; });
 }
 
-// Keeps the value of a request. Counts the memory that it holds, not the size of the value, because the
-// client chooses both.
+// Keeps the value of a request. Counts the memory that it holds, which may be more than the size of the value.
 Value Keep(hawser::ServerContext& context, capnp::Data::Reader bytes) {
-  const uint64_t held_bytes = context.request_memory_bytes();
-  if (bytes.size() >= kKeptMin && bytes.size() >= held_bytes / kKeptShareMin) {
-    return {bytes, context.KeepRequest(), held_bytes};
-  }
-  if (bytes.size() == 0) return {};  // Its begin() may be null.
-  auto copy = std::make_shared_for_overwrite<uint8_t[]>(bytes.size());
-  std::memcpy(copy.get(), bytes.begin(), bytes.size());
-  return {capnp::Data::Reader(copy.get(), bytes.size()), copy, bytes.size()};
+  hawser::KeptBytes kept = context.KeepBytes(bytes);
+  return {kept.bytes, std::move(kept.owner), kept.memory_bytes};
 }
 
 // Sets the value of a reply. From `refer_min` bytes on the reply is sent from the value's own memory, and
@@ -158,7 +146,7 @@ absl::Status KvService::Get(hawser::ServerContext& context, KeyValue::GetParams:
   absl::StatusOr<Entry> entry = store_.Get(key);
   if (!entry.ok()) return entry.status();
   reply.setRevision(entry->revision);
-  SetValue(context, entry->value, kKeptMin, reply);
+  SetValue(context, entry->value, kReferredMin, reply);
   return absl::OkStatus();
 }
 

@@ -1,6 +1,9 @@
 #include "hawser/rpc/internal/server_call.h"
 
+#include <string.h>
+
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +15,14 @@
 #include "hawser/transport/peer_log.h"
 
 namespace hawser::internal {
+namespace {
+
+// What KeepBytes() keeps beyond 1.25 times the value's bytes. A buffer of the pool takes no more (transport/size_class.h).
+constexpr uint64_t kKeptBeside = 512;
+// A smaller copy would not fill the smallest buffer of the pool.
+constexpr size_t kRegisteredCopyMin = 1024;
+
+}  // namespace
 
 // What an executor gets: runs the handler when called. If the executor destroys it without a call, the call
 // is answered with an error.
@@ -281,6 +292,43 @@ Metadata& ServerCall::reply_metadata() {
 transport::OutgoingMessagePtr ServerCall::TakeReply() {
   reply();
   return std::move(reply_);
+}
+
+KeptBytes ServerCall::KeepBytes(capnp::Data::Reader bytes) {
+  if (bytes.size() == 0) return {};
+  const size_t padded = (bytes.size() + 7) & ~size_t{7};
+  const uint64_t memory_max = bytes.size() + bytes.size() / 4 + kKeptBeside;
+  const absl::Span<const uint8_t> sink = request_->sink_bytes();
+  const bool in_sink = bytes.begin() >= sink.data() && bytes.begin() + padded <= sink.data() + sink.size();
+  // Attach() would copy other values each time.
+  const auto can_be_attached = [&] {
+    return reinterpret_cast<uintptr_t>(bytes.begin()) % sizeof(uint64_t) == 0 &&
+           std::all_of(bytes.end(), bytes.begin() + padded, [](uint8_t byte) { return byte == 0; });
+  };
+  if (in_sink && sink.size() <= memory_max && can_be_attached())
+    return {bytes, request_->ShareSink(), sink.size()};
+  KeptBytes kept;
+  uint8_t* copy = nullptr;
+  if (padded >= kRegisteredCopyMin) {
+    transport::Shortage why;
+    // Never registers a large buffer on this thread.
+    transport::Lease lease = connection_.poller().messages().buffers().TryAcquire(padded, why);
+    if (lease && lease.size_bytes() <= memory_max) {
+      copy = lease.data();
+      kept.memory_bytes = lease.size_bytes();
+      kept.owner = std::make_shared<const transport::Lease>(std::move(lease));
+    }
+  }
+  if (copy == nullptr) {
+    auto words = std::make_shared_for_overwrite<uint64_t[]>(padded / sizeof(uint64_t));
+    copy = reinterpret_cast<uint8_t*>(words.get());
+    kept.memory_bytes = padded;
+    kept.owner = std::move(words);
+  }
+  memset(copy + padded - sizeof(uint64_t), 0, sizeof(uint64_t));
+  memcpy(copy, bytes.begin(), bytes.size());
+  kept.bytes = capnp::Data::Reader(copy, bytes.size());
+  return kept;
 }
 
 std::shared_ptr<const void> ServerCall::KeepRequest() {

@@ -101,6 +101,7 @@ class ServerCall {
   void OnCancel(absl::AnyInvocable<void()> callback);
   bool deferred() const { return deferred_; }
   void Defer();
+  KeptBytes KeepBytes(capnp::Data::Reader bytes);
   std::shared_ptr<const void> KeepRequest();
   void FinishDeferred(absl::Status status);
   // The scope of the calls that the handler makes to answer this one.

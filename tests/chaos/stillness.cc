@@ -17,11 +17,10 @@ constexpr double kClientMibMore = 24;
 constexpr double kServerMibMore = 36;
 // The last put of each key has one of 64 sizes.
 constexpr double kValueKibMore = Ledger::kClients * ClientRecord::kKeysMax * 64.0 / 1024;
-// A kept value holds the memory that its message was READ into, whose size class is up to four times as large
-// as the message, and the receive buffer of the message; each entry counts some hundred bytes beside.
-constexpr double kHeldShareMax = 4.25;
-constexpr double kHeldBesideBytesMax = Ledger::kClients * ClientRecord::kKeysMax * 4096.0;
-constexpr double kEntryBytesMax = 512;
+// A kept value holds at most a quarter more than its bytes and 512 (ServerContext::KeepBytes()); each entry counts some
+// hundred bytes beside.
+constexpr double kHeldShareMax = 1.25;
+constexpr double kEntryBytesMax = 512 + 512;
 // Messages that are kept for the next call hold 4 KiB each, 256 of them in either of two places.
 constexpr double kLeasedMibMore = 2;
 
@@ -68,7 +67,7 @@ void CompareServer(Stillness before, Stillness after, History& history) {
   Compare("leased MiB of the server, but for keys and values", leased_for_others(before),
           leased_for_others(after), kLeasedMibMore, history);
   const double held_max = kHeldShareMax * static_cast<double>(after.stats["value_bytes"]) +
-                          kHeldBesideBytesMax + kEntryBytesMax * static_cast<double>(after.stats["keys"]);
+                          kEntryBytesMax * static_cast<double>(after.stats["keys"]);
   if (static_cast<double>(after.stats["memory_bytes"]) > held_max) {
     history.Wrong(absl::StrFormat("keys and values hold %d bytes, wanted: %g at most",
                                   after.stats["memory_bytes"], held_max));

@@ -32,6 +32,7 @@ using ::testing::Not;
 
 constexpr size_t kKiB = 1 << 10;
 constexpr size_t kMiB = 1 << 20;
+constexpr size_t kGiB = 1 << 30;
 constexpr size_t kSlab = 2 * kMiB;
 
 std::shared_ptr<fabric::Fabric> NewFabric() { return NewTestFabric(); }
@@ -48,19 +49,49 @@ TEST(BufferPoolTest, NothingIsMappedBeforeItIsWanted) {
   EXPECT_EQ(pool.stats().registrations, 0u);
 }
 
-TEST(BufferPoolTest, ABufferHasAtLeastTheSizeThatWasAskedForAndNotMuchMore) {
-  BufferPool pool(NewFabric());
-  for (size_t size :
-       {size_t{1}, size_t{1024}, size_t{1025}, size_t{4096}, 16 * kKiB, 64 * kKiB, 256 * kKiB}) {
-    const Lease lease = Acquire(pool, size);
-    EXPECT_GE(lease.size_bytes(), size);
-    EXPECT_LE(lease.size_bytes(), std::max<size_t>(1024, 4 * size));
+size_t MostFor(size_t size) { return std::max<size_t>(1024, size + size / 4 + 512); }
+
+TEST(BufferPoolTest, ABufferTakesAtMostAQuarterMoreAnd512) {
+  for (size_t size = 1; size <= kGiB; size += 1 + size / 64) {
+    const size_t capacity = BufferPool::CapacityOf(size);
+    EXPECT_GE(capacity, size);
+    EXPECT_LE(capacity, MostFor(size)) << "for " << size;
   }
-  for (size_t size : {256 * kKiB + 1, 300 * kKiB, kMiB, kMiB + 1, 7 * kMiB + 13, 100 * kMiB}) {
-    const Lease lease = Acquire(pool, size);
-    EXPECT_GE(lease.size_bytes(), size);
-    EXPECT_LE(lease.size_bytes(), size + size / 4 + 8) << "for " << size;
+  for (size_t size = kKiB; size <= kGiB; size = BufferPool::CapacityOf(size) + 1) {
+    EXPECT_LE(BufferPool::CapacityOf(size), MostFor(size)) << "for " << size;
   }
+}
+
+// With what is left over where a slab is divided. Of each class, the buffers for the size that suits it least.
+TEST(BufferPoolTest, ManyBuffersTakeAtMostAQuarterMoreAnd512Each) {
+  for (size_t size = 1; size < kMiB; size = BufferPool::CapacityOf(size) + 1) {
+    BufferPool pool(NewFabric());
+    std::vector<Lease> leases;
+    for (int i = 0; i < 500; ++i) leases.push_back(Acquire(pool, size));
+    EXPECT_LE(pool.stats().mapped_bytes, 500 * MostFor(size) + kSlab) << "for " << size;
+    for (const Lease& lease : leases) EXPECT_EQ(reinterpret_cast<uintptr_t>(lease.data()) % 64, 0u);
+  }
+}
+
+TEST(BufferPoolTest, ABufferOfASmallClassTakesAPartOfASlabFromTheOthers) {
+  BufferPool pool(NewFabric(), {.limit_bytes = kSlab});
+  std::vector<Lease> leases;
+  for (size_t size = 1; leases.size() < 8; size = BufferPool::CapacityOf(size) + 1) {
+    leases.push_back(Acquire(pool, size));
+    EXPECT_EQ(leases.back().size_bytes(), BufferPool::CapacityOf(size));
+    memset(leases.back().data(), static_cast<int>(leases.size()), leases.back().size_bytes());
+  }
+  EXPECT_EQ(pool.stats().mapped_bytes, kSlab);
+  for (size_t i = 0; i < leases.size(); ++i) {
+    EXPECT_EQ(leases[i].data()[0], i + 1);
+    EXPECT_EQ(leases[i].data()[leases[i].size_bytes() - 1], i + 1);
+  }
+  EXPECT_THAT(pool.Acquire(50 * kKiB), Not(IsOk())) << "each part has another class";
+  leases.erase(leases.begin());
+  const Lease other = Acquire(pool, 50 * kKiB);  // In the part that is free now.
+  EXPECT_EQ(other.size_bytes(), BufferPool::CapacityOf(50 * kKiB));
+  leases.clear();
+  EXPECT_THAT(pool.Acquire(kSlab), Not(IsOk()));
 }
 
 TEST(BufferPoolTest, AReturnedBufferIsOverwrittenAtBothEnds) {
@@ -242,10 +273,10 @@ TEST(BufferPoolTest, LargeBuffersThatSomebodyHasStay) {
 
 TEST(BufferPoolTest, AFreeBufferOfALargerClassServesWhenThereIsNoOther) {
   BufferPool pool(NewFabric(), {.limit_bytes = kSlab});
-  const Lease held = Acquire(pool, 16 * kKiB);  // The whole pool is one slab of these.
+  const Lease held = Acquire(pool, 64 * kKiB);  // The whole pool is one slab of these.
   const Lease small = Acquire(pool, 100);
-  EXPECT_EQ(small.size_bytes(), 16 * kKiB);
-  EXPECT_EQ(pool.stats().leased_bytes, 2 * 16 * kKiB);
+  EXPECT_EQ(small.size_bytes(), 64 * kKiB);
+  EXPECT_EQ(pool.stats().leased_bytes, 2 * 64 * kKiB);
 }
 
 TEST(BufferPoolTest, ALeaseOutlivesThePoolAndTheFabricsOwner) {

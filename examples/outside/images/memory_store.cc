@@ -1,7 +1,6 @@
 #include "images/memory_store.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -28,23 +27,15 @@ absl::Status NoSuchImage(absl::string_view name) {
 
 }  // namespace
 
-// KeepRequest() holds all memory of the request, and the client chooses its size. So the store counts
-// request_memory_bytes(), and copies an image that fills less than half of it.
+// KeepBytes() keeps the pixels and little more, whatever the client sends beside them. The store counts what it keeps.
 MemoryStore::Image MemoryStore::Keep(hawser::ServerContext& context, ImageStore::PutParams::Reader request) {
   const Bitmap::Reader bitmap = request.getImage();
-  Image image{.width = bitmap.getWidth(), .height = bitmap.getHeight(), .pixels = bitmap.getPixels()};
-  image.held_bytes = context.request_memory_bytes();
-  if (image.pixels.size() >= image.held_bytes / 2) {
-    image.owner = context.KeepRequest();
-  } else {
-    auto copy = std::make_shared_for_overwrite<uint8_t[]>(image.pixels.size());
-    std::memcpy(copy.get(), image.pixels.begin(), image.pixels.size());
-    image.pixels = capnp::Data::Reader(copy.get(), image.pixels.size());
-    image.held_bytes = image.pixels.size();
-    image.owner = std::move(copy);
-  }
-  image.held_bytes += sizeof(Image) + request.getName().size();
-  return image;
+  hawser::KeptBytes kept = context.KeepBytes(bitmap.getPixels());
+  return {.width = bitmap.getWidth(),
+          .height = bitmap.getHeight(),
+          .pixels = kept.bytes,
+          .owner = std::move(kept.owner),
+          .held_bytes = kept.memory_bytes + sizeof(Image) + request.getName().size()};
 }
 
 absl::Status MemoryStore::Put(hawser::ServerContext& context, ImageStore::PutParams::Reader request,

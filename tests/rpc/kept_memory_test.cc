@@ -1,0 +1,209 @@
+// What a handler keeps of its requests takes little more than its bytes, of registered memory as of the process's.
+
+#include <stdio.h>
+#include <string.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hawser/tests/testing/status_matchers.h"
+#include "tests/rpc/probe.h"
+
+namespace hawser {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kCountsResident = false;  // The sanitizer's own memory counts, too.
+#else
+constexpr bool kCountsResident = true;
+#endif
+
+uint64_t ResidentBytes() {
+  FILE* const statm = fopen("/proc/self/statm", "re");
+  unsigned long all = 0, resident = 0;
+  EXPECT_EQ(fscanf(statm, "%lu %lu", &all, &resident), 2);
+  fclose(statm);
+  return resident * 4096;
+}
+
+uint64_t MostFor(uint64_t bytes) { return bytes + bytes / 4 + 512; }
+
+class Keeper : public ProbeServiceImpl {
+ public:
+  absl::Status Echo(ServerContext& context, probe::Probe::EchoParams::Reader request,
+                    probe::Probe::EchoResults::Builder reply) override {
+    KeptBytes value = context.KeepBytes(request.getData());
+    absl::MutexLock lock(&mutex);
+    if (returns) reply.adoptData(context.Attach(value.bytes, value.owner));
+    if (keeps) kept.push_back(std::move(value));
+    return absl::OkStatus();
+  }
+
+  absl::Mutex mutex;
+  bool keeps = true, returns = false;
+  std::vector<KeptBytes> kept;
+};
+
+class KeptMemoryTest : public ::testing::Test {
+ protected:
+  KeptMemoryTest() {
+    EXPECT_THAT(server_.AddService(&keeper_), IsOk());
+    const absl::StatusOr<std::string> uri = server_.Listen(TestUri());
+    EXPECT_THAT(uri.status(), IsOk());
+    if (!uri.ok()) return;
+    absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(*uri);
+    EXPECT_THAT(channel.status(), IsOk());
+    if (channel.ok()) channel_ = *std::move(channel);
+  }
+
+  // Attached, as a store's client sends a page.
+  absl::Status Send(size_t size_bytes) {
+    absl::StatusOr<Buffer> buffer = channel_->AllocateBuffer(size_bytes);
+    if (!buffer.ok()) return buffer.status();
+    memset(buffer->data(), 'v', size_bytes);
+    auto call = probe::ProbeStub(channel_).Echo();
+    call.request().adoptData(call.Attach(*std::move(buffer)));
+    return call.Send().Wait().status();
+  }
+
+  // Built in the message.
+  absl::Status SendBuilt(size_t size_bytes) {
+    auto call = probe::ProbeStub(channel_).Echo();
+    memset(call.request().initData(static_cast<uint32_t>(size_bytes)).begin(), 'v', size_bytes);
+    return call.Send().Wait().status();
+  }
+
+  Keeper keeper_;
+  Server server_;
+  std::shared_ptr<Channel> channel_;
+};
+
+TEST_F(KeptMemoryTest, ManyValuesOfEachSizeTakeAQuarterMoreAnd512Each) {
+  constexpr uint64_t kConnection = 512 << 10;  // Receives, and messages that are kept for the next call.
+  constexpr uint64_t kSlabs = 3 * (2 << 20);   // The last of each class is not full.
+  for (size_t size : {1 << 10, 1500,      2 << 10,   3000,     3900,    4 << 10,  4600,     5632,
+                      7000,    8 << 10,   12 << 10,  16 << 10, 20000,   32 << 10, 48 << 10, 64 << 10,
+                      100'000, 128 << 10, 256 << 10, 262'100,  1 << 20, 5'000'000}) {
+    const auto count = std::clamp<size_t>((size_t{24} << 20) / size, 4, 1000);
+    // What the client and the pollers keep for the next call.
+    keeper_.keeps = false;
+    for (int i = 0; i < 50; ++i) ASSERT_THAT(Send(size), IsOk());
+    keeper_.keeps = true;
+    const uint64_t leased_before = server_.stats().leased_bytes, resident_before = ResidentBytes();
+    for (size_t i = 0; i < count; ++i) ASSERT_THAT(i % 2 == 0 ? Send(size) : SendBuilt(size), IsOk());
+    ASSERT_EQ(keeper_.kept.size(), count);
+    uint64_t memory_bytes = 0;
+    for (const KeptBytes& value : keeper_.kept) {
+      memory_bytes += value.memory_bytes;
+      EXPECT_LE(value.memory_bytes, MostFor(size)) << "for " << size;
+      ASSERT_EQ(value.bytes.size(), size);
+      EXPECT_EQ(value.bytes[0], 'v');
+      EXPECT_EQ(value.bytes[size - 1], 'v');
+    }
+    EXPECT_LE(server_.stats().leased_bytes, leased_before + memory_bytes + kConnection) << "for " << size;
+    if (kCountsResident) {
+      EXPECT_LE(ResidentBytes(), resident_before + count * MostFor(size) + kSlabs + 4 * size)
+          << "for " << size;
+    }
+    keeper_.kept.clear();
+  }
+}
+
+TEST(KeptBytesTest, WhatIsKeptOutlivesTheServer) {
+  std::vector<KeptBytes> kept;
+  {
+    Keeper keeper;
+    Server server;
+    ASSERT_THAT(server.AddService(&keeper), IsOk());
+    const absl::StatusOr<std::string> uri = server.Listen(TestUri());
+    ASSERT_THAT(uri, IsOk());
+    const absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(*uri);
+    ASSERT_THAT(channel, IsOk());
+    for (uint32_t size : {100, 2000, 5000}) {  // On the heap, copied, where it was received.
+      auto call = probe::ProbeStub(*channel).Echo();
+      memset(call.request().initData(size).begin(), 'v', size);
+      ASSERT_THAT(call.Send().Wait(), IsOk());
+    }
+    kept = std::move(keeper.kept);
+  }
+  ASSERT_EQ(kept.size(), 3u);
+  for (const KeptBytes& value : kept) {
+    EXPECT_TRUE(
+        std::all_of(value.bytes.begin(), value.bytes.end(), [](uint8_t byte) { return byte == 'v'; }));
+  }
+}
+
+TEST_F(KeptMemoryTest, AValueThatIsAPartOfItsMessageIsCopied) {
+  auto call = probe::ProbeStub(channel_).Echo();
+  absl::StatusOr<Buffer> ballast = channel_->AllocateBuffer(1 << 20);
+  ASSERT_THAT(ballast, IsOk());
+  memset(ballast->data(), 0, ballast->size_bytes());
+  capnp::Orphan<capnp::Data> unused = call.Attach(*std::move(ballast));  // Sent, and not pointed to.
+  const std::string value(10'001, 'v');
+  call.request().setData(capnp::Data::Reader(reinterpret_cast<const uint8_t*>(value.data()), value.size()));
+  const uint64_t before = server_.stats().leased_bytes;
+  ASSERT_THAT(call.Send().Wait(), IsOk());
+  ASSERT_EQ(keeper_.kept.size(), 1u);
+  EXPECT_LE(keeper_.kept[0].memory_bytes, MostFor(value.size()));
+  EXPECT_LT(server_.stats().leased_bytes, before + (512 << 10));
+  EXPECT_EQ(std::string(keeper_.kept[0].bytes.asChars().begin(), value.size()), value);
+}
+
+TEST_F(KeptMemoryTest, NothingIsKeptOfAnEmptyValue) {
+  ASSERT_THAT(SendBuilt(0), IsOk());
+  ASSERT_EQ(keeper_.kept.size(), 1u);
+  EXPECT_EQ(keeper_.kept[0].memory_bytes, 0u);
+  EXPECT_EQ(keeper_.kept[0].owner, nullptr);
+}
+
+TEST_F(KeptMemoryTest, WhatIsKeptIsSentFromThereWhateverItsSize) {
+  keeper_.returns = true;
+  for (size_t size : {1, 1000, 1024, 1025, 3001, 4096, 5000, 100'000}) {
+    auto call = probe::ProbeStub(channel_).Echo();
+    memset(call.request().initData(static_cast<uint32_t>(size)).begin(), 'w', size);
+    auto reply = call.Send().Wait();
+    ASSERT_THAT(reply, IsOk());
+    const capnp::Data::Reader data = (*reply)->getData();
+    ASSERT_EQ(data.size(), size);
+    EXPECT_TRUE(std::all_of(data.begin(), data.end(), [](uint8_t byte) { return byte == 'w'; }));
+  }
+}
+
+// The receive buffer, which has the root of the request and its metadata, returns to the pool before the handler runs.
+TEST(KeptRequestTest, AllOfALargeRequestIsInOneBuffer) {
+  struct Service : ProbeServiceImpl {
+    absl::Status Echo(ServerContext& context, probe::Probe::EchoParams::Reader request,
+                      probe::Probe::EchoResults::Builder reply) override {
+      EXPECT_LE(context.request_memory_bytes(), MostFor(request.getData().size()));
+      EXPECT_EQ(context.metadata().Get("key"), "value");
+      data = request.getData();
+      kept = context.KeepRequest();
+      reply.setData(request.getData());
+      return absl::OkStatus();
+    }
+    capnp::Data::Reader data;
+    std::shared_ptr<const void> kept;
+  } service;
+  Server server;
+  ASSERT_THAT(server.AddService(&service), IsOk());
+  const absl::StatusOr<std::string> uri = server.Listen(TestUri());
+  ASSERT_THAT(uri, IsOk());
+  const absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(*uri);
+  ASSERT_THAT(channel, IsOk());
+  for (size_t size : {4 << 10, 64 << 10, 1 << 20}) {
+    const Metadata metadata = {{"key", "value"}};
+    auto call = probe::ProbeStub(*channel).Echo({.metadata = &metadata});
+    memset(call.request().initData(static_cast<uint32_t>(size)).begin(), 'x', size);
+    auto reply = call.Send().Wait();
+    ASSERT_THAT(reply, IsOk());
+    EXPECT_EQ((*reply)->getData().size(), size);
+    ASSERT_EQ(service.data.size(), size);
+    EXPECT_TRUE(
+        std::all_of(service.data.begin(), service.data.end(), [](uint8_t byte) { return byte == 'x'; }));
+  }
+}
+
+}  // namespace
+}  // namespace hawser
