@@ -7,7 +7,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/random/random.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "hawser/base/fork.h"
@@ -31,8 +30,11 @@ template <size_t N>
 bool ParseHex(absl::string_view digits, std::array<uint8_t, N>& bytes) {
   const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
   if (digits.size() != 2 * N || !std::all_of(digits.begin(), digits.end(), is_digit)) return false;
-  const std::string decoded = absl::HexStringToBytes(digits);
-  std::copy(decoded.begin(), decoded.end(), bytes.begin());
+  // Not absl::HexStringToBytes(): its older form is deprecated in newer releases of abseil, and older ones have no other.
+  const auto value = [](char digit) { return digit <= '9' ? digit - '0' : digit - 'a' + 10; };
+  for (size_t i = 0; i < N; ++i) {
+    bytes[i] = static_cast<uint8_t>(value(digits[2 * i]) << 4 | value(digits[2 * i + 1]));
+  }
   return true;
 }
 

@@ -24,6 +24,89 @@ _generated_repository = repository_rule(
     },
 )
 
+# The parts of abseil that Hawser's sources and their users include. Their names are the same in all releases; the libraries
+# that are behind them are not.
+_ABSL_PARTS = [
+    "any_invocable",
+    "btree",
+    "cord",
+    "failure_signal_handler",
+    "flags",
+    "flags_parse",
+    "flags_usage",
+    "flat_hash_map",
+    "flat_hash_set",
+    "hash",
+    "inlined_vector",
+    "int128",
+    "node_hash_map",
+    "node_hash_set",
+    "random_bit_gen_ref",
+    "random_random",
+    "span",
+    "status",
+    "statusor",
+    "str_format",
+    "strings",
+    "symbolize",
+    "synchronization",
+    "time",
+]
+
+def _pkg_config_folder(ctx):
+    """Where the distribution has the .pc files of abseil; None: nowhere. On Debian a folder named after the machine."""
+    lib = ctx.path("/usr/lib")
+    for folder in [lib, ctx.path("/usr/lib64")] + (lib.readdir() if lib.exists else []):
+        pkg_config = folder.get_child("pkgconfig")
+        if pkg_config.get_child("absl_status.pc").exists:
+            return pkg_config
+    return None
+
+def _absl_link_options(ctx, parts):
+    """What `pkg-config --libs` says of the parts, each library before those that it needs; pkg-config is not needed."""
+    folder = _pkg_config_folder(ctx)
+    if folder == None:
+        fail("Hawser looks for absl_status.pc, of the Debian package libabsl-dev, in /usr/lib/*/pkgconfig, and it is not there.")
+    needs = {}
+    libraries = {}
+    unread = ["absl_" + part for part in parts]
+    for _ in range(10000):  # Starlark has no `while`.
+        if not unread:
+            break
+        name = unread.pop()
+        if name in needs:
+            continue
+        file = folder.get_child(name + ".pc")
+        if not file.exists:
+            fail("%s/%s.pc is not there: the package libabsl-dev is not complete" % (folder, name))
+        needs[name] = []
+        libraries[name] = []
+        for line in ctx.read(file).splitlines():
+            if line.startswith("Requires"):
+                # "Requires: absl_base = 20220623, absl_core_headers = 20220623"
+                needs[name] += [each.strip().split(" ")[0] for each in line.split(":", 1)[1].split(",") if each.strip()]
+            elif line.startswith("Libs"):
+                libraries[name] += [word for word in line.split(":", 1)[1].split(" ") if word.startswith("-labsl_")]
+        unread += needs[name]
+
+    # Takes out what nothing that is left needs, again and again.
+    users = {name: 0 for name in needs}
+    for name in needs:
+        for needed in needs[name]:
+            users[needed] += 1
+    free = sorted([name for name in users if users[name] == 0])
+    options = []
+    for _ in range(10000):
+        if not free:
+            break
+        name = free.pop(0)
+        options += [each for each in libraries[name] if each not in options]
+        for needed in needs[name]:
+            users[needed] -= 1
+            if users[needed] == 0:
+                free.append(needed)
+    return options
+
 def _system_repository_impl(ctx):
     missing = {}
     for path, package in ctx.attr.needs.items():
@@ -36,6 +119,7 @@ def _system_repository_impl(ctx):
              " (or run Hawser's bazelw in place of bazel, which does).")
     for path in ctx.attr.needs:
         ctx.symlink(path, path[len("/usr/"):])
+    ctx.file("absl.bzl", "ABSL = %s\n" % repr(_absl_link_options(ctx, _ABSL_PARTS)), executable = False)
     ctx.symlink(ctx.attr.build_file, "BUILD.bazel")
 
 _system_repository = repository_rule(
