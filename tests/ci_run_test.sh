@@ -55,6 +55,9 @@ others=$(grep -cE '^ +[0-9]+ s  ' <<<"$output")
 check 'if all passes, the exit status is 0' is "$status" 0
 check 'and the tests of each stage are counted' is "$(last_line)" "$((2 * stages + others - stages)) passed, 0 failed"
 check 'no result of a test is taken from the cache' is "$(grep '^test ' <<<"$calls" | grep -c -e --nocache_test_results)" "$stages"
+# A warning of another compiler or library must not keep a user from building.
+check 'warnings are errors in what gcc compiles here without a sanitizer' is "$(grep -c -e ' --config=strict ' <<<"$calls")" 3
+check 'and nowhere else' is "$(grep -h Werror .bazelrc hawser.bazelrc | grep -vcE '^(#|build:strict |build:fuzz .*@-Wthread-safety,-Werror=thread-safety$)')" 0
 check 'the dearest tests are shown' has "$output" $'== the ten dearest tests\n   0.5 s  //a:fine'
 
 checkout
