@@ -50,8 +50,8 @@ class StatusService final : public kj::HttpService,
   kj::HttpServerSettings Settings();
 
   // What serves one connection, kRequestsMax requests of it at most: the last one's answer ends it, or the answer to one
-  // that asks for that ("Connection: close"). After each answer the event loop looks at all other connections before the next
-  // request is read, though that may have come already. `timer` and this outlive it.
+  // that asks for that ("Connection: close"). After each answer the event loop looks at all other connections before the
+  // next request is read, though that may have come already. `timer` and this outlive it.
   kj::Own<kj::HttpService> OfConnection(kj::Timer& timer);
   static constexpr int kRequestsMax = 100;
 
