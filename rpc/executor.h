@@ -18,7 +18,7 @@ namespace hawser {
 //   absl::StatusOr<std::unique_ptr<hawser::Executor>> executor = hawser::Executor::Create({.threads = 8});
 //   server_options.executor = (*executor)->ForHandlers();
 //
-//   absl::Status scheduled = co_await executor->Schedule();
+//   absl::Status scheduled = co_await (*executor)->Schedule();
 //   if (!scheduled.ok()) co_return scheduled;
 //   Work();  // This, and what follows up to the next co_await, runs on one of its threads.
 //

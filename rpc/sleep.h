@@ -23,6 +23,8 @@ class Alarm;
 // stops waiting: it cancels, its deadline passes, or its connection is lost.
 // Thread:   the coroutine is resumed on the thread that drives the poller of the handler's connection, which it must
 //           not block.
+//           When the connection ends, also because the channel or server of its service is destroyed, the coroutine is resumed:
+//           so a service outlives its calls that are not answered yet.
 // Lifetime: the call has not finished. A coroutine that is destroyed meanwhile is not resumed; destroy it where it cannot be
 //           resumed at that moment, as with a PendingCall.
 class [[nodiscard]] Sleep {

@@ -83,6 +83,10 @@ std::string EncodeRejection(const absl::Status& why);
 inline constexpr absl::string_view kRejected = "the peer rejected the connection: ";
 absl::Status DecodeRejection(absl::string_view data);
 
+// A detail of a status: the peer refused the connection, and said so. What this side lacks itself has no such detail.
+void SetRefusedByPeer(absl::Status& status);
+bool IsRefusedByPeer(const absl::Status& status);
+
 }  // namespace hawser::transport
 
 #endif  // HAWSER_TRANSPORT_HANDSHAKE_H_

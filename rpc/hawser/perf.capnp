@@ -27,9 +27,9 @@ interface Perf {
   # Takes a payload, and drops it. `bytes`: its size.
 
   get @3 (bytes :UInt64) -> (payload :Data);
-  # Answers so many bytes 'g'. If their number is a multiple of 8, above 4096, and a 64th of the server's registered memory
-  # at most, they are ready there from the second call on; otherwise they are filled in for each call. InvalidArgument: more
-  # than messageBytesMax allows. ResourceExhausted: the server has no memory for it.
+  # Answers so many bytes 'g'. If their number is a multiple of 8, above 4096, and at most a 64th of the server's registered
+  # memory (rounded down to a power of two), they are ready there from the second call on; otherwise they are filled in for
+  # each call. InvalidArgument: more than messageBytesMax allows. ResourceExhausted: the server has no memory for it.
 
   openRaw @4 (service :RawService, address :Text) -> (port :UInt16, token :Data);
   # For the floor of the same network: opens a port of the server that serves one connection without Hawser: a TCP port, or,

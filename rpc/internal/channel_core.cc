@@ -15,6 +15,7 @@
 #include "hawser/rpc/status.h"
 #include "hawser/transport/called_out.h"
 #include "hawser/transport/fabrics.h"
+#include "hawser/transport/handshake.h"
 #include "hawser/transport/peer_log.h"
 
 namespace hawser::internal {
@@ -399,7 +400,7 @@ void ChannelCore::OnAttemptFailed(const absl::Status& why) {
 // A server that has no room now may have some in a moment, since connections that are no more, or say nothing, make room
 // for others. While there is time, Channel::Connect() hears only of the attempt that ends otherwise.
 bool ChannelCore::InsistsOnFirst(const absl::Status& why) const {
-  return !first_attempt_done_.is_set() && absl::IsResourceExhausted(why) &&
+  return !first_attempt_done_.is_set() && absl::IsResourceExhausted(why) && transport::IsRefusedByPeer(why) &&
          transport::After(poller_.now_ns(), backoff_) < insists_until_ns_;
 }
 

@@ -68,7 +68,7 @@ class PerfService final : public Service {
     bool queue_pairs_of_sockets = false;         // Tests have no other network.
   };
 
-  // Uses connection, poller.mode and credentials of `options`.
+  // Uses connection, runtime, pool, poller.mode and credentials of `options`.
   PerfService(Host& host, transport::Environment& environment, const ServerOptions& options,
               const Settings& settings);
   PerfService(Host& host, transport::Environment& environment, const ServerOptions& options)

@@ -204,7 +204,10 @@ void ServerCore::EndSetUp() {
   std::unique_ptr<observe::StatusServer> status;
   {
     absl::MutexLock lock(&mutex_);
-    if (--set_ups_ > 0 || phase_ != Phase::kServing) return;
+    if (set_ups_ > 1 || phase_ != Phase::kServing) {
+      --set_ups_;
+      return;
+    }
     unused = TakeUnusedPollers();
     if (!listened_) {
       status = std::move(status_);
@@ -214,7 +217,7 @@ void ServerCore::EndSetUp() {
   End(std::move(unused));
   status.reset();  // Without the lock, which its source takes. It reads the methods.
   absl::MutexLock lock(&mutex_);
-  if (set_ups_ > 0 || listened_ || !has_built_ins_) return;
+  if (--set_ups_ > 0 || listened_ || !has_built_ins_) return;
   // A client may have come to an address that was given up again. Its poller has counts for each method.
   for (const auto& [fabric, pollers] : pollers_) {
     if (!pollers->serving.empty()) return;

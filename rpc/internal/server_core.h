@@ -269,7 +269,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   MethodTable own_methods_ ABSL_GUARDED_BY(mutex_);  // Those before.
   bool tells_serving_ ABSL_GUARDED_BY(mutex_) = false;
   bool told_serving_ ABSL_GUARDED_BY(mutex_) = false;  // The service manager.
-  // By scheme and device; only grows.
+  // By scheme and device. Loses only what a failed call has made and nothing uses (EndSetUp()), while the server serves.
   std::map<std::pair<std::string, std::string>, std::unique_ptr<Pollers>> pollers_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<observe::StatusServer> status_ ABSL_GUARDED_BY(mutex_);
   // Each is used and destroyed on its poller.

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-// The number of threads of this process.
+// The number of threads of this process. One that has been joined may be among them for a moment.
 ptrdiff_t Threads() {
   const std::filesystem::directory_iterator threads("/proc/self/task");
   return std::distance(begin(threads), end(threads));
@@ -118,7 +118,7 @@ TEST(FailedCallTest, ListenLeavesNothingAndCanBeRepeated) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_THAT(server.Listen(other.uri).status(), HasCode(absl::StatusCode::kAlreadyExists));
     ExpectNothingOf(server);
-    EXPECT_EQ(Threads(), threads);
+    EXPECT_TRUE(Eventually([&] { return Threads() <= threads; })) << Threads() << " of " << threads;
   }
   EXPECT_THAT(server.AddService(&late), IsOk());
   const absl::StatusOr<std::string> uri = server.Listen(TestUri());
@@ -171,7 +171,7 @@ TEST(FailedCallTest, AllocateBufferMakesNoPool) {
   const ptrdiff_t threads = Threads();
   EXPECT_THAT(server.AllocateBuffer(1 << 30, TestUri()).status(),
               HasCode(absl::StatusCode::kResourceExhausted));
-  EXPECT_EQ(Threads(), threads);
+  EXPECT_TRUE(Eventually([&] { return Threads() <= threads; })) << Threads() << " of " << threads;
   ExpectNothingOf(server);
   EXPECT_THAT(server.AllocateBuffer(100, TestUri()), IsOk());
 }

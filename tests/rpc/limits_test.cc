@@ -150,6 +150,25 @@ TEST(LimitsTest, AServerWithoutMemoryForAConnectionSaysSo) {
   EXPECT_THAT(std::string(calling.message()), HasSubstr("BufferPoolOptions::limit_bytes"));
 }
 
+// Only what the server refuses is tried again while there is time.
+TEST(LimitsTest, AClientWithoutMemoryForAConnectionHearsSoAtOnce) {
+  TestServer server;
+  auto runtime = transport::Runtime::Create(TestScheme(), {.pool = {.limit_bytes = 4 << 20}});
+  ASSERT_THAT(runtime, IsOk());
+  std::vector<transport::Lease> hoard;
+  for (size_t size : {size_t{256} << 10, size_t{4096}, size_t{512}}) {
+    for (auto lease = (*runtime)->buffers().Acquire(size); lease.ok();
+         lease = (*runtime)->buffers().Acquire(size)) {
+      hoard.push_back(*std::move(lease));
+    }
+  }
+  const absl::Time start = absl::Now();
+  const absl::Status status =
+      Channel::Connect(server.uri, {.connect_timeout = kLong, .runtime = *runtime}).status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_LT(absl::Now() - start, kLong / 2);
+}
+
 TEST(LimitsTest, AClientThatMakesRoomForOthersHearsWhy) {
   if (TestScheme() != "tcp") GTEST_SKIP() << "verbs carry no farewell";
   ClockedRuntime clients;  // After a while an idle client returns its credits, and is no newcomer any more.

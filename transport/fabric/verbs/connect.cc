@@ -141,7 +141,7 @@ void VerbsQueuePair::OnCmEvent(VerbsCmEvent& event) {
         absl::Status why = absl::UnavailableError(absl::StrCat("peer ", peer_address_.ToString(),
                                                                " disconnected, or its process ended (",
                                                                DescribeCmEvent(event.type), ")"));
-        SetPeersEnd(why);
+        if (event.type == RDMA_CM_EVENT_DISCONNECTED) SetPeersEnd(why);
         return Fail(std::move(why));
       }
       if (accepted_) {
