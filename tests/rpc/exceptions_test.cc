@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "hawser/rpc/log.h"
 #include "hawser/rpc/task.h"
 #include "hawser/tests/testing/status_matchers.h"
@@ -61,7 +62,10 @@ TEST(ExceptionsTest, TheTextOfAnExceptionIsLoggedAndDoesNotCross) {
     co_return absl::OkStatus();
   };
   Box<std::string> lines;
-  SetLogSink([&](LogSeverity, absl::string_view line) { lines.Put(std::string(line)); });
+  SetLogSink([&](LogSeverity, absl::string_view line) {
+    if (absl::StrContains(line, "threw"))
+      lines.Put(std::string(line));  // Not what a server says about its options.
+  });
   for (size_t i = 0; i < throwers.size(); ++i) {
     const absl::Status status = StatusOf(throwers[i]);
     EXPECT_THAT(status, Not(IsOk()));
