@@ -56,7 +56,11 @@ _ABSL_PARTS = [
 def _pkg_config_folder(ctx):
     """Where the distribution has the .pc files of abseil; None: nowhere. On Debian a folder named after the machine."""
     lib = ctx.path("/usr/lib")
-    for folder in [lib, ctx.path("/usr/lib64")] + (lib.readdir() if lib.exists else []):
+    folders = [lib, ctx.path("/usr/lib64")] + (lib.readdir() if lib.exists else [])
+
+    # Other machines' packages may be installed beside this one's (`dpkg --add-architecture`).
+    own = ctx.execute(["uname", "-m"]).stdout.strip() + "-linux-gnu"
+    for folder in [each for each in folders if each.basename == own] + folders:
         pkg_config = folder.get_child("pkgconfig")
         if pkg_config.get_child("absl_status.pc").exists:
             return pkg_config
@@ -105,6 +109,10 @@ def _absl_link_options(ctx, parts):
             users[needed] -= 1
             if users[needed] == 0:
                 free.append(needed)
+    left = sorted([name for name in users if users[name] > 0])
+    if left or free:
+        fail("%s: these packages need each other in a circle, so their libraries have no order: %s" %
+             (folder, ", ".join(left + free)))
     return options
 
 def _system_repository_impl(ctx):

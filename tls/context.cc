@@ -39,6 +39,9 @@ constexpr size_t kTicketPeersMax = 256;
 // A file that changed so recently can change again without a new time stamp: kernels count in ticks of up to 10 ms.
 constexpr int64_t kSettledNs = 100'000'000;
 
+// Begins the only part of an error that changes from look to look while the files are the same.
+constexpr absl::string_view kByOurClock = ", by our clock it is ";
+
 absl::Status FileError(absl::string_view what, const std::string& path, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("TlsCredentials::", what, ": ", path, ": ", why));
 }
@@ -268,11 +271,10 @@ absl::Status Context::CheckServes(SSL_CTX* context) const {
   const absl::Time now = absl::Now();
   const auto in_utc = [](absl::Time time) { return absl::FormatTime(time, absl::UTCTimeZone()); };
   if (const absl::Time end = EndOf(*certificate); end <= now) {
-    return refuse(absl::StrCat("it has expired at ", in_utc(end), ", by our clock it is ", in_utc(now)));
+    return refuse(absl::StrCat("it has expired at ", in_utc(end), kByOurClock, in_utc(now)));
   }
   if (const absl::Time begin = BeginOf(*certificate); begin > now) {
-    return refuse(
-        absl::StrCat("it is not valid before ", in_utc(begin), ", by our clock it is ", in_utc(now)));
+    return refuse(absl::StrCat("it is not valid before ", in_utc(begin), kByOurClock, in_utc(now)));
   }
   if ((X509_get_key_usage(certificate) & KU_DIGITAL_SIGNATURE) == 0) {
     return refuse("its keyUsage does not allow digitalSignature, which TLS 1.3 needs to prove the identity");
@@ -287,10 +289,18 @@ absl::Status Context::CheckServes(SSL_CTX* context) const {
 }
 
 absl::Status Context::UseForServer() {
+  bool served_before;
+  {
+    MutexLock lock(mutex_);
+    served_before = std::exchange(serves_, true);  // Refresh() does not use files that cannot serve.
+    next_look_ = absl::Now() + kLookInterval;      // Other threads do not look meanwhile.
+  }
+  // A client may have read the files long ago.
+  Refresh();
   MutexLock lock(mutex_);
-  if (absl::Status status = CheckServes(current_.get()); !status.ok()) return status;
-  serves_ = true;
-  return absl::OkStatus();
+  absl::Status status = CheckServes(current_.get());
+  if (!status.ok()) serves_ = served_before;
+  return status;
 }
 
 absl::StatusOr<SslContextPtr> Context::Load() const {
@@ -421,11 +431,17 @@ void Context::Refresh() {
     serves = serves_;
   }
   absl::StatusOr<SslContextPtr> loaded = Load();
+  bool retries = false;
   if (loaded.ok() && serves) {
-    if (absl::Status status = CheckServes(loaded->get()); !status.ok()) loaded = std::move(status);
+    if (absl::Status status = CheckServes(loaded->get()); !status.ok()) {
+      loaded = std::move(status);
+      retries = true;
+    }
   }
   {
     MutexLock lock(mutex_);
+    // The certificate may become valid while the files stay the same, so the next look reads them again.
+    if (retries) stamps_.certificate.bytes = -1;
     if (loaded.ok()) {
       current_ = *std::move(loaded);
       ++generation_;
@@ -433,8 +449,10 @@ void Context::Refresh() {
       stale_.clear();
       return;
     }
-    if (stale_ == loaded.status().message()) return;
-    stale_ = std::string(loaded.status().message());
+    const absl::string_view message = loaded.status().message();
+    const absl::string_view why = message.substr(0, message.find(kByOurClock));
+    if (stale_ == why) return;
+    stale_ = std::string(why);
   }
   if (on_stale_ != nullptr) on_stale_(loaded.status());
 }

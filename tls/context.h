@@ -42,9 +42,10 @@ class Context : public std::enable_shared_from_this<Context> {
 
   Context(const TlsCredentials& credentials, std::function<void(const absl::Status& why)> on_stale);
 
-  // To be called before sessions of a server are made. InvalidArgument: no client could accept the certificate, because it
-  // is not valid now, has no name, or does not allow this use. After OK changed files of which that is so are not used, as
-  // those that cannot be read.
+  // To be called before sessions of a server are made. It reads the files if they have changed, so it may wait for a
+  // disk. InvalidArgument: no client could accept the certificate, because it is not valid now, has no name, or does not
+  // allow this use. After OK changed files of which that is so are not used, as those that cannot be read. A certificate
+  // that is not valid yet is used once it is.
   absl::Status UseForServer();
 
   // For a connected, non-blocking socket, whose owner keeps it open as long as the session lives. For a client:
@@ -117,7 +118,8 @@ class Context : public std::enable_shared_from_this<Context> {
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;  // Of current_.
   bool serves_ ABSL_GUARDED_BY(mutex_) = false;      // After UseForServer().
   Stamps stamps_ ABSL_GUARDED_BY(mutex_);            // Of the files when they were last read, usable or not.
-  std::string stale_ ABSL_GUARDED_BY(mutex_);        // Why the last reading failed; empty: it did not.
+  // Why the last reading failed, without the time; empty: it did not.
+  std::string stale_ ABSL_GUARDED_BY(mutex_);
   absl::Time next_look_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::map<std::string, std::deque<Ticket>> tickets_ ABSL_GUARDED_BY(mutex_);  // By peer and host.
 };

@@ -195,8 +195,8 @@ Slab* SlabStore::TakeVictim(size_t bytes) {
   for (size_t i = std::max(kSmallClasses, ClassOf(bytes)); i < kSizeClasses; ++i) {
     if (Slab* const slab = lists_[i].TakeIdle(); slab != nullptr) return slab;
   }
-  for (size_t i = kLists; i-- > 0;) {
-    if (Slab* const slab = MayBeIdle(i) ? lists_[i].TakeIdle() : nullptr; slab != nullptr) return slab;
+  for (size_t i : kLargestFirst) {
+    if (Slab* const slab = lists_[i].TakeIdle(); slab != nullptr) return slab;
   }
   return nullptr;
 }
@@ -224,8 +224,8 @@ std::string SlabStore::refusal() const {
 // ---- Idle memory
 
 void SlabStore::Unmap(size_t keep_bytes, bool marked_only) {
-  for (size_t i = kLists; i-- > 0;) {
-    while (MayBeIdle(i) && idle_bytes() > keep_bytes) {
+  for (size_t i : kLargestFirst) {
+    while (idle_bytes() > keep_bytes) {
       Slab* const slab = marked_only ? lists_[i].TakeIdleSinceMark() : lists_[i].TakeIdle();
       if (slab == nullptr) break;
       const size_t bytes = slab->size_bytes;
@@ -242,9 +242,7 @@ void SlabStore::Unmap(size_t keep_bytes, bool marked_only) {
 }
 
 void SlabStore::MarkIdle() {
-  for (size_t i = 0; i < kLists; ++i) {
-    if (MayBeIdle(i)) lists_[i].MarkIdle();
-  }
+  for (size_t i : kLargestFirst) lists_[i].MarkIdle();
 }
 
 // ---- Statistics

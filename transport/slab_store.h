@@ -100,8 +100,14 @@ class SlabStore {
   internal::Block* TakeOfNewPart(size_t size_class);
   internal::Block* TakeOf(internal::Block* part, size_t size_class);
   void Cut(Slab* slab, size_t size_class);
-  // Slabs of the list can be idle, and are for any class then.
-  static bool MayBeIdle(size_t list) { return list != kReserve && !IsInParts(list); }
+  // The lists whose slabs can be idle, and are for any class then, by the size of a slab. Slabs that are divided into
+  // parts come last: the next small call most probably needs one.
+  static constexpr std::array<size_t, kSizeClasses - kPartClasses + 1> kLargestFirst = [] {
+    std::array<size_t, kSizeClasses - kPartClasses + 1> lists = {};
+    for (size_t i = 0; i + 1 < lists.size(); ++i) lists[i] = kSizeClasses - 1 - i;
+    lists.back() = kParts;
+    return lists;
+  }();
   Slab* TakeIdleSmall();
   Slab* MakeSlab(size_t size_class, Shortage& why);
   bool MapReserve();

@@ -39,6 +39,7 @@ void Watchdog::Watch(const CalledOut& called, Environment& environment) {
     std::lock_guard<std::mutex> lock(mutex_);
     watched_.push_back({&called, &environment, called.turn_ns(), 0, limits_.bound});
     woken_ = true;
+    if (!thread_.joinable()) look_ns_ = kNever;  // Without the thread no check was due.
     wake_.notify_one();
   }
   if (thread_.joinable()) return;
@@ -77,7 +78,9 @@ void Watchdog::Run() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!stopping_) {
     lines.clear();
-    NoteLateLocked(lines);
+    // Read once: what passes from here on makes the next check late.
+    const int64_t now_ns = clock_.NowNs();
+    NoteLateLocked(now_ns, lines);
     const bool moves = LookLocked(lines);
     if (!lines.empty()) {
       lock.unlock();
@@ -87,7 +90,7 @@ void Watchdog::Run() {
     const auto told = [this] { return stopping_ || woken_; };
     if (!woken_) look_ns_ = kNever;
     if (moves) {
-      look_ns_ = After(clock_.NowNs(), limits_.period);
+      look_ns_ = After(now_ns, limits_.period);
       asleep_.store(false, std::memory_order_relaxed);
       wake_.wait_for(lock, period, [this] { return stopping_; });
     } else if (!asleep_.exchange(true, std::memory_order_seq_cst)) {
@@ -100,9 +103,9 @@ void Watchdog::Run() {
   }
 }
 
-void Watchdog::NoteLateLocked(std::vector<std::string>& lines) {
+void Watchdog::NoteLateLocked(int64_t now_ns, std::vector<std::string>& lines) {
   if (look_ns_ == kNever) return;
-  const absl::Duration late = absl::Nanoseconds(clock_.NowNs() - look_ns_);
+  const absl::Duration late = absl::Nanoseconds(now_ns - look_ns_);
   if (late < limits_.bound) return;
   lines.push_back(absl::StrCat(
       "the watchdog of this process looked ", RoughDuration(late),

@@ -60,7 +60,7 @@ class Watchdog {
   void Run();
   // Puts what to log into `lines`. False: nothing moves, and nothing is called.
   bool LookLocked(std::vector<std::string>& lines);
-  void NoteLateLocked(std::vector<std::string>& lines);
+  void NoteLateLocked(int64_t now_ns, std::vector<std::string>& lines);
 
   const Limits limits_;
   Environment& clock_;

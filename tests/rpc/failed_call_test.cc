@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/transport/runtime.h"
@@ -26,6 +27,17 @@ using ::testing::Not;
 ptrdiff_t Threads() {
   const std::filesystem::directory_iterator threads("/proc/self/task");
   return std::distance(begin(threads), end(threads));
+}
+
+// A thread that was joined may be listed for a moment longer, and would not be there later.
+ptrdiff_t SettledThreads() {
+  ptrdiff_t threads = Threads();
+  EXPECT_TRUE(Eventually([&] {
+    absl::SleepFor(absl::Milliseconds(10));
+    const ptrdiff_t before = std::exchange(threads, Threads());
+    return before == threads;
+  }));
+  return threads;
 }
 
 class OtherServiceImpl final : public probe::UnservedService {
@@ -114,7 +126,8 @@ TEST(FailedCallTest, ListenLeavesNothingAndCanBeRepeated) {
   Server server({.status_address = "127.0.0.1:0"});
   ASSERT_THAT(server.AddService(&probe), IsOk());
   EXPECT_THAT(server.Listen(other.uri).status(), HasCode(absl::StatusCode::kAlreadyExists));
-  const ptrdiff_t threads = Threads();  // Some that the process keeps have started, the log's for example.
+  // Some that the process keeps have started, the log's for example.
+  const ptrdiff_t threads = SettledThreads();
   for (int i = 0; i < 3; ++i) {
     EXPECT_THAT(server.Listen(other.uri).status(), HasCode(absl::StatusCode::kAlreadyExists));
     ExpectNothingOf(server);
@@ -168,7 +181,7 @@ TEST(FailedCallTest, AllocateBufferMakesNoPool) {
   Server server({.pool = {.limit_bytes = 16 << 20}});
   EXPECT_THAT(server.AllocateBuffer(1 << 30, TestUri()).status(),
               HasCode(absl::StatusCode::kResourceExhausted));
-  const ptrdiff_t threads = Threads();
+  const ptrdiff_t threads = SettledThreads();
   EXPECT_THAT(server.AllocateBuffer(1 << 30, TestUri()).status(),
               HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_TRUE(Eventually([&] { return Threads() <= threads; })) << Threads() << " of " << threads;

@@ -14,8 +14,11 @@
 namespace hawser {
 namespace {
 
+// The sanitizer's own memory counts, too.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kCountsResident = false;  // The sanitizer's own memory counts, too.
+constexpr bool kCountsResident = false;
+#elif defined(__has_feature)  // clang's way to say so.
+constexpr bool kCountsResident = !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer);
 #else
 constexpr bool kCountsResident = true;
 #endif

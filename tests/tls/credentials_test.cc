@@ -391,6 +391,26 @@ TEST_F(ReloadTest, AServerDoesNotGoOverToACertificateThatCannotServe) {
   EXPECT_TRUE(Until([this] { return NamesShown() == std::vector<std::string>{"localhost", "new"}; }));
 }
 
+TEST_F(ReloadTest, ACertificateThatIsNotValidYetIsUsedOnceItIs) {
+  ASSERT_THAT(context_->UseForServer(), IsOk());
+  // Longer than a look is away, so that the first look finds a certificate that is not valid yet.
+  Renew("soon", {.not_before = 3 * Context::kLookInterval});
+  EXPECT_TRUE(Until([this] { return NamesShown() == std::vector<std::string>{"localhost", "soon"}; }));
+  ASSERT_THAT(stale_, SizeIs(1));
+  EXPECT_THAT(std::string(stale_[0].message()), HasSubstr("it is not valid before "));
+}
+
+TEST_F(ReloadTest, AServerChecksTheFilesAsTheyAreWhenItStarts) {
+  context_.reset();
+  Renew("client", {.extended_key_usage = "clientAuth"});
+  context_ = NewContext(good_, &stale_);
+  EXPECT_THAT(context_->UseForServer(), Not(IsOk()));
+  Renew("new");
+  EXPECT_THAT(context_->UseForServer(), IsOk());
+  EXPECT_THAT(NamesShown(), ElementsAre("localhost", "new"));
+  EXPECT_THAT(stale_, IsEmpty());
+}
+
 TEST_F(ReloadTest, ChangedAuthoritiesAreUsed) {
   const CertificateAuthority other("other authority");
   const TlsCredentials stranger = other.Issue({}, {.authorities = authority_.authorities_path()});

@@ -18,7 +18,7 @@ namespace {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr size_t kStride = 7;
 #elif defined(__has_feature)  // clang's way to say so.
-constexpr size_t kStride = __has_feature(address_sanitizer) ? 7 : 1;
+constexpr size_t kStride = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ? 7 : 1;
 #else
 constexpr size_t kStride = 1;
 #endif

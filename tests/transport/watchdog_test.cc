@@ -187,6 +187,18 @@ TEST_F(WatchdogTest, ItStopsWithItsLastPollerAndStartsWithTheNext) {
   EXPECT_TRUE(AwaitLines(1));
 }
 
+TEST_F(WatchdogTest, WithoutPollersItIsLateForNothing) {
+  Enter();
+  int before = clock_.reads();
+  ASSERT_TRUE(Eventually([&] { return clock_.reads() > before + 1; }));  // The next check is due.
+  watchdog_.Unwatch(called_);
+  own_clock_.Advance(absl::Seconds(100));
+  watchdog_.Watch(called_, clock_);
+  before = clock_.reads();
+  ASSERT_TRUE(Eventually([&] { return clock_.reads() > before + 1; }));
+  EXPECT_TRUE(lines().empty());
+}
+
 TEST(PollerWatchTest, APollerTellsWhatItCallsAndWhose) {
   const auto runtime = *Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/false);
   Poller& poller = runtime->poller(0);
