@@ -127,7 +127,7 @@ TEST(NullChannelTest, ACallbackRunsOutsideOfTheCaller) {
   {
     absl::MutexLock lock(&mutex);
     SendAct(nullptr, 1).Then([&](auto reply) {
-      absl::MutexLock inside(&mutex);
+      { absl::MutexLock inside(&mutex); }
       results.Put(reply.status());
     });
   }
