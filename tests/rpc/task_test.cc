@@ -84,7 +84,7 @@ TEST_F(TaskTest, AnExceptionAfterCoAwaitIsTheAnswer) {
   throws_ = true;
   const absl::Status status = SendAct(channel_, 1).Wait().status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kInternal));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("no luck"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("its text is in the log"));
   EXPECT_TRUE(Eventually([&] { return alive_.use_count() == 1; })) << "its frame is destroyed";
   EXPECT_TRUE(Eventually([&] { return front_.stats().calls_running == 0; }));
 }

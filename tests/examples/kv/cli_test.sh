@@ -89,7 +89,7 @@ run "$kv" --target=here get key
 check 'no URI' has "$status-$err" '1-kv get: INVALID_ARGUMENT'
 run "$kv" --target=tcp://no-such-host.invalid:1 get key
 # UNAVAILABLE where no name server answers.
-check 'no such host' has "$status-${err/UNAVAILABLE/NOT_FOUND}" '1-kv get: NOT_FOUND: getaddrinfo(no-such-host.invalid)'
+check 'no such host' has "$status-${err/UNAVAILABLE/NOT_FOUND}" '1-kv get: NOT_FOUND: connecting to tcp://no-such-host.invalid:1: getaddrinfo(no-such-host.invalid)'
 
 # ---- Wrong usage: 2, what is wrong, and how it is right.
 
